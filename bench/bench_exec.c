@@ -1,14 +1,17 @@
-/* Commands as effects: a process for each message against a process that is kept, and how near that comes to what the store can do.
+/* Commands as effects: a process for each message against a process that is kept, and how near that comes to what the
+ * store can do.
  *
  *     bench_exec [--messages N] [--full] [--rounds N] [--json] [--once PATH] [--folder DIR] [--keep]
  *
  *   a  `exec`, a Python process for each message (on a two-hundredth of the messages, for its rate)
  *   b  `mode: stream`, the same logic in one Python process that is kept
  *   c  `mode: stream`, a handler in C that only says "done" (handlers/echo.c)
- *   d  the store alone: claim a batch, settle it, each in a durable transaction of its own, without source, JSON and handler
+ *   d  the store alone: claim a batch, settle it, each in a durable transaction of its own, without source, JSON and
+ * handler
  *
- * Windows and batches are of 1024 messages, there is one handler process, and the store is sqlite with synchronous=FULL. Entrants take
- * turns; figures are medians over the rounds, and ratios medians of the ratios of each round. */
+ * Windows and batches are of 1024 messages, there is one handler process, and the store is sqlite with
+ * synchronous=FULL. Entrants take turns; figures are medians over the rounds, and ratios medians of the ratios of each
+ * round. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,18 +33,19 @@ static scene_asked opt = {.messages = 100000, .full_messages = 1000000, .rounds 
 static const char each_py[] = "import json, sys\n"
                               "message = json.load(sys.stdin)\n"
                               "sys.exit(0 if message['amount'] >= 0 else 1)\n";
-static const char stream_py[] = "import json, os\n"
-                                "left = b''\n"
-                                "while chunk := os.read(0, 1 << 18):\n"
-                                "    *lines, left = (left + chunk).split(b'\\n')\n"
-                                "    replies = []\n"
-                                "    for line in lines:\n"
-                                "        message = json.loads(line)\n"
-                                "        outcome = 'done' if message['body']['amount'] >= 0 else 'dead'\n"
-                                "        replies.append('{\"id\":\"%s\",\"outcome\":\"%s\"}\\n' % (message['id'], outcome))\n"
-                                "    out = ''.join(replies).encode()\n"
-                                "    while out:\n"
-                                "        out = out[os.write(1, out):]\n";
+static const char stream_py[] =
+    "import json, os\n"
+    "left = b''\n"
+    "while chunk := os.read(0, 1 << 18):\n"
+    "    *lines, left = (left + chunk).split(b'\\n')\n"
+    "    replies = []\n"
+    "    for line in lines:\n"
+    "        message = json.loads(line)\n"
+    "        outcome = 'done' if message['body']['amount'] >= 0 else 'dead'\n"
+    "        replies.append('{\"id\":\"%s\",\"outcome\":\"%s\"}\\n' % (message['id'], outcome))\n"
+    "    out = ''.join(replies).encode()\n"
+    "    while out:\n"
+    "        out = out[os.write(1, out):]\n";
 
 static uint64_t messages_of(int entrant)
 {
@@ -51,7 +55,8 @@ static uint64_t messages_of(int entrant)
 /* All different, and in no order. */
 static void write_key(uint64_t i, char out[33])
 {
-    snprintf(out, 33, "%016llx%016llx", (unsigned long long)((i + 1) * 0x9e3779b97f4a7c15u), (unsigned long long)(i * 0xbf58476d1ce4e5b9u));
+    snprintf(out, 33, "%016llx%016llx", (unsigned long long)((i + 1) * 0x9e3779b97f4a7c15u),
+             (unsigned long long)(i * 0xbf58476d1ce4e5b9u));
 }
 
 static void write_messages(void *arg)
@@ -62,8 +67,8 @@ static void write_messages(void *arg)
     if (!to) bench_die_errno("cannot write messages");
     for (uint64_t i = 0; i < n; i++) {
         write_key(i, key);
-        fprintf(to, "{\"id\":\"%s\",\"amount\":%llu,\"currency\":\"EUR\",\"method\":\"card\",\"note\":\"%0180llu\"}\n", key,
-                (unsigned long long)(i % 1000), (unsigned long long)i);
+        fprintf(to, "{\"id\":\"%s\",\"amount\":%llu,\"currency\":\"EUR\",\"method\":\"card\",\"note\":\"%0180llu\"}\n",
+                key, (unsigned long long)(i % 1000), (unsigned long long)i);
     }
     if (fclose(to) != 0) bench_die_errno("cannot write messages");
 }
@@ -81,7 +86,8 @@ static void write_config(int entrant)
              "source: {file: {path: \"%s\"}}\n"
              "key: \"${/id}\"\n"
              "handler: {exec: [%s]%s}\n",
-             scene_path("exec.db"), scene_path("messages"), effect, entrant == A_PROCESS ? "" : ", mode: stream, window: 1024");
+             scene_path("exec.db"), scene_path("messages"), effect,
+             entrant == A_PROCESS ? "" : ", mode: stream, window: 1024");
     scene_write_file(scene_path("pipeline.yaml"), text);
 }
 
@@ -181,7 +187,8 @@ static double run_store(void)
 
 /* ---- figures ---- */
 
-static void add_ratio(table *t, double rate[ENTRANTS][SCENE_ROUNDS_MAX], int over, int under, double at_least, const char *name, const char *label)
+static void add_ratio(table *t, double rate[ENTRANTS][SCENE_ROUNDS_MAX], int over, int under, double at_least,
+                      const char *name, const char *label)
 {
     row *r = table_add(t, name, label, 2);
     r->relation = 'g';
@@ -194,8 +201,8 @@ int main(int argc, char **argv)
     static double rate[ENTRANTS][SCENE_ROUNDS_MAX];
     static table results = {.columns = {"rate"}, .names = {"rate"}};
     static const char *const names[] = {"process", "stream_python", "stream_c", "store"};
-    static const char *const texts[] = {"a  a Python process for each message", "b  a stream to one Python process", "c  a stream to one process in C",
-                                        "d  claim and settle, the store alone"};
+    static const char *const texts[] = {"a  a Python process for each message", "b  a stream to one Python process",
+                                        "c  a stream to one process in C", "d  claim and settle, the store alone"};
     char count[32];
     scene_parse(argc, argv, &opt);
     scene_open(&opt.scene);
@@ -216,7 +223,8 @@ int main(int argc, char **argv)
         printf("}\n");
         return 0;
     }
-    printf("\nexec: %s messages of about 300 bytes, windows and batches of %d; medians of %u interleaved rounds; messages per second\n\n",
+    printf("\nexec: %s messages of about 300 bytes, windows and batches of %d; medians of %u interleaved rounds; "
+           "messages per second\n\n",
            table_number((double)opt.messages, 0, count), BATCH, opt.rounds);
     table_print(&results);
     return 0;

@@ -28,17 +28,22 @@ struct sample {
 
 static const struct sample SAMPLES[] = {
     {"flat payment",
-     "{\"payment_id\":\"pay_01HF7YAT00TZX4Y5Y2K9Q3J8RM\",\"order_id\":\"ord-20231114-000123\",\"type\":\"payment.received\","
-     "\"amount\":12500,\"currency\":\"EUR\",\"customer\":\"c-77812\",\"method\":\"card\",\"captured\":true,\"fee\":0.35,"
+     "{\"payment_id\":\"pay_01HF7YAT00TZX4Y5Y2K9Q3J8RM\",\"order_id\":\"ord-20231114-000123\",\"type\":\"payment."
+     "received\","
+     "\"amount\":12500,\"currency\":\"EUR\",\"customer\":\"c-77812\",\"method\":\"card\",\"captured\":true,\"fee\":0."
+     "35,"
      "\"sent_at\":\"2023-11-14T22:13:20.123Z\",\"reference\":\"invoice 2023/8841\",\"note\":null,\"version\":3}",
      {"/payment_id", "/order_id", "/amount"}},
     {"nested order",
-     "{\"id\": \"8f14e45f-ceea-467f-a8d0-3d1e3e7f9a11\", \"type\": \"order.placed\", \"order\": {\"id\": 991823, \"lines\": "
-     "[{\"sku\": \"A-1\", \"n\": 2, \"price\": 19.90}, {\"sku\": \"B-77\", \"n\": 1, \"price\": 240}], \"ship\": {\"name\": "
+     "{\"id\": \"8f14e45f-ceea-467f-a8d0-3d1e3e7f9a11\", \"type\": \"order.placed\", \"order\": {\"id\": 991823, "
+     "\"lines\": "
+     "[{\"sku\": \"A-1\", \"n\": 2, \"price\": 19.90}, {\"sku\": \"B-77\", \"n\": 1, \"price\": 240}], \"ship\": "
+     "{\"name\": "
      "\"J. Doe\", \"street\": \"Main St. 1\", \"zip\": \"10115\"}}, \"ts\": 1700000000123}",
      {"/id", "/order/lines/1/sku", "/ts"}},
     {"not ascii",
-     "{\"id\":\"pay-1\",\"\xD0\xB8\xD0\xBC\xD1\x8F\":\"\xD0\x98\xD0\xB2\xD0\xB0\xD0\xBD \xD0\x9F\xD0\xB5\xD1\x82\xD1\x80\xD0\xBE\xD0\xB2\","
+     "{\"id\":\"pay-1\",\"\xD0\xB8\xD0\xBC\xD1\x8F\":\"\xD0\x98\xD0\xB2\xD0\xB0\xD0\xBD "
+     "\xD0\x9F\xD0\xB5\xD1\x82\xD1\x80\xD0\xBE\xD0\xB2\","
      "\"note\":\"line one\\nline two \\u20ac 12\",\"city\":\"M\xC3\xBCnchen\",\"amount\":7,\"order_id\":\"o-1\"}",
      {"/id", "/order_id", "/amount"}},
 };

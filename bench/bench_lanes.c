@@ -1,11 +1,11 @@
-/* What lanes cost, and whether their number matters: the same messages in 10 lanes and in 100,000, in order of arrival (`order`) and
- * with versions (`order` and `version`), through `once run`.
+/* What lanes cost, and whether their number matters: the same messages in 10 lanes and in 100,000, in order of arrival
+ * (`order`) and with versions (`order` and `version`), through `once run`.
  *
  *     bench_lanes [--messages N] [--full] [--rounds N] [--json] [--once PATH] [--folder DIR] [--keep]
  *
- * The effect is the one of bench_run: an INSERT into a table with a random primary key and an UPDATE in a table of 10,000 rows,
- * whatever the number of lanes. Messages of all lanes are mixed at random. Runs take turns; figures are medians over the rounds, and
- * ratios medians of the ratios of each round. */
+ * The effect is the one of bench_run: an INSERT into a table with a random primary key and an UPDATE in a table of
+ * 10,000 rows, whatever the number of lanes. Messages of all lanes are mixed at random. Runs take turns; figures are
+ * medians over the rounds, and ratios medians of the ratios of each round. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,10 +45,12 @@ static void write_messages(void *arg)
     for (uint64_t i = 0; i < opt.messages; i++) {
         const uint64_t a = next_random(&state), b = next_random(&state), lane = next_random(&state) % lanes;
         fprintf(to,
-                "{\"payment_id\":\"%016llx%016llx\",\"customer\":\"customer-%llu\",\"version\":%llu,\"order_id\":%llu,\"amount\":%llu,"
+                "{\"payment_id\":\"%016llx%016llx\",\"customer\":\"customer-%llu\",\"version\":%llu,\"order_id\":%llu,"
+                "\"amount\":%llu,"
                 "\"currency\":\"EUR\",\"method\":\"card\",\"note\":\"one of many payments of this customer\"}\n",
-                (unsigned long long)a, (unsigned long long)b, (unsigned long long)lane, (unsigned long long)++version[lane],
-                (unsigned long long)(a % WORKLOAD_ORDERS + 1), (unsigned long long)(b % 10000));
+                (unsigned long long)a, (unsigned long long)b, (unsigned long long)lane,
+                (unsigned long long)++version[lane], (unsigned long long)(a % WORKLOAD_ORDERS + 1),
+                (unsigned long long)(b % 10000));
     }
     free(version);
     if (fclose(to) != 0) bench_die_errno("cannot write messages");
@@ -84,18 +86,23 @@ static double run(int kind, int entrant)
     scene_remove_database(database);
     process_run("making tables", make_tables, database, NULL, 0, &result);
     write_config(arguments[2], kind, entrant);
-    scene_once(entrant == NO_LANES ? "no lanes" : entrant == FEW ? "10 lanes" : "100,000 lanes", arguments, 0, NULL, 0, opt.messages, &result);
+    scene_once(entrant == NO_LANES ? "no lanes"
+               : entrant == FEW    ? "10 lanes"
+                                   : "100,000 lanes",
+               arguments, 0, NULL, 0, opt.messages, &result);
     if (scene_said("/done") != (int64_t)opt.messages) bench_die("not every message took effect");
     return (double)opt.messages / result.seconds;
 }
 
-static void add(table *t, double rate[KINDS][ENTRANTS][SCENE_ROUNDS_MAX], int entrant, const char *name, const char *label)
+static void add(table *t, double rate[KINDS][ENTRANTS][SCENE_ROUNDS_MAX], int entrant, const char *name,
+                const char *label)
 {
     row *r = table_add(t, name, label, 0);
     for (int k = 0; k < KINDS; k++) r->value[k] = scene_median(rate[k][entrant], opt.rounds);
 }
 
-static void add_ratio(table *t, double rate[KINDS][ENTRANTS][SCENE_ROUNDS_MAX], int over, int under, double at_most, const char *name, const char *label)
+static void add_ratio(table *t, double rate[KINDS][ENTRANTS][SCENE_ROUNDS_MAX], int over, int under, double at_most,
+                      const char *name, const char *label)
 {
     row *r = table_add(t, name, label, 2);
     if (at_most > 0) r->relation = 'l';
@@ -124,7 +131,8 @@ int main(int argc, char **argv)
         printf("}\n");
         return 0;
     }
-    printf("\nlanes: %s messages, one INSERT and one UPDATE each; medians of %u interleaved rounds; messages per second\n\n",
+    printf("\nlanes: %s messages, one INSERT and one UPDATE each; medians of %u interleaved rounds; messages per "
+           "second\n\n",
            table_number((double)opt.messages, 0, count), opt.rounds);
     table_print(&results);
     return 0;

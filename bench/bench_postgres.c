@@ -4,17 +4,16 @@
  *
  * workers: several of them beside each other (postgres/workers.h).
  * classic: against the consumer that people write by hand, for messages whose effect is one INSERT and one UPDATE:
- *   a  the classic consumer on one connection: BEGIN; INSERT INTO processed_messages ON CONFLICT DO NOTHING; effect; COMMIT for
- *      each message, prepared statements (on the first CLASSIC_MESSAGES only, for its rate)
- *   b  the same on 16 connections at once
- *   c  once run
- *   d  only duplicates: once run a second time
- *   e  c with one message in a hundred that fails in its second statement
+ *   a  the classic consumer on one connection: BEGIN; INSERT INTO processed_messages ON CONFLICT DO NOTHING; effect;
+ * COMMIT for each message, prepared statements (on the first CLASSIC_MESSAGES only, for its rate) b  the same on 16
+ * connections at once c  once run d  only duplicates: once run a second time e  c with one message in a hundred that
+ * fails in its second statement
  *
- * All on one server, which is started for this with its usual settings (fsync on), each in a database of its own. They take
- * turns; figures are medians over the rounds, ratios the medians of each round's ratios.
+ * All on one server, which is started for this with its usual settings (fsync on), each in a database of its own. They
+ * take turns; figures are medians over the rounds, ratios the medians of each round's ratios.
  *
- * Ends with 0 whatever the figures are, and when there is no server to be had; 3 when something could not be measured. */
+ * Ends with 0 whatever the figures are, and when there is no server to be had; 3 when something could not be measured.
+ */
 #include <libpq-fe.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -48,10 +47,12 @@ static void make_database(const char *name)
     server_say(conn, sql);
     PQfinish(conn);
     conn = server_connect(name);
-    server_say(conn, "CREATE TABLE processed_messages(key text PRIMARY KEY, at timestamptz NOT NULL DEFAULT now());"
-                     "CREATE TABLE payments(id text PRIMARY KEY, order_id bigint NOT NULL, amount bigint NOT NULL);"
-                     "CREATE TABLE orders(id bigint PRIMARY KEY, paid bigint NOT NULL, last_amount bigint CHECK (last_amount > 0));"
-                     "INSERT INTO orders SELECT g, 0, NULL FROM generate_series(1, 10000) g");
+    server_say(
+        conn,
+        "CREATE TABLE processed_messages(key text PRIMARY KEY, at timestamptz NOT NULL DEFAULT now());"
+        "CREATE TABLE payments(id text PRIMARY KEY, order_id bigint NOT NULL, amount bigint NOT NULL);"
+        "CREATE TABLE orders(id bigint PRIMARY KEY, paid bigint NOT NULL, last_amount bigint CHECK (last_amount > 0));"
+        "INSERT INTO orders SELECT g, 0, NULL FROM generate_series(1, 10000) g");
     server_say(conn, "VACUUM ANALYZE");
     server_say(conn, "CHECKPOINT");
     PQfinish(conn);
@@ -126,21 +127,26 @@ static double run_classic(const char *database, const payment *payments, uint64_
 
 /* ---- once ---- */
 
-static double run_once(const char *label, const char *database, const char *messages, const workload_sums *sums, bool again)
+static double run_once(const char *label, const char *database, const char *messages, const workload_sums *sums,
+                       bool again)
 {
     char text[1500], url[300];
     process_result result;
     const char *config = scene_path("pipeline.yaml");
-    snprintf(text, sizeof text,
-             "consumer: payments\nstore: \"%s\"\nsource: {file: {path: \"%s\"}}\nkey: \"${/payment_id}\"\nhandler:\n  sql:\n"
-             "    - INSERT INTO payments(id, order_id, amount) VALUES (:payment_id, :order_id, :amount)\n"
-             "    - UPDATE orders SET paid = paid + :amount, last_amount = :amount WHERE id = :order_id\n",
-             server_url("postgres", database, url), messages);
+    snprintf(
+        text, sizeof text,
+        "consumer: payments\nstore: \"%s\"\nsource: {file: {path: \"%s\"}}\nkey: \"${/payment_id}\"\nhandler:\n  sql:\n"
+        "    - INSERT INTO payments(id, order_id, amount) VALUES (:payment_id, :order_id, :amount)\n"
+        "    - UPDATE orders SET paid = paid + :amount, last_amount = :amount WHERE id = :order_id\n",
+        server_url("postgres", database, url), messages);
     scene_write_file(config, text);
-    scene_once(label, (const char *const[]){"run", "--json", config, NULL}, sums->failing ? 1 : 0, messages, WORKLOAD_BYTES + 1, asked.messages, &result);
+    scene_once(label, (const char *const[]){"run", "--json", config, NULL}, sums->failing ? 1 : 0, messages,
+               WORKLOAD_BYTES + 1, asked.messages, &result);
     const int64_t fresh = again ? 0 : (int64_t)(sums->keys - sums->failing);
-    if (scene_said("/received") != (int64_t)asked.messages || scene_said("/done") != fresh) bench_die("once counted other messages than there are");
-    if (server_ask(database, "SELECT sum(amount) FROM payments") != (double)sums->amount) bench_die("once paid another sum");
+    if (scene_said("/received") != (int64_t)asked.messages || scene_said("/done") != fresh)
+        bench_die("once counted other messages than there are");
+    if (server_ask(database, "SELECT sum(amount) FROM payments") != (double)sums->amount)
+        bench_die("once paid another sum");
     return (double)asked.messages / result.seconds;
 }
 
@@ -153,13 +159,14 @@ static double bytes_per_key(const char *database, const char *relation)
     return server_ask(database, sql);
 }
 
-static void add_rate(table *t, double rates[ENTRANTS][SCENE_ROUNDS_MAX], int entrant, const char *name, const char *label)
+static void add_rate(table *t, double rates[ENTRANTS][SCENE_ROUNDS_MAX], int entrant, const char *name,
+                     const char *label)
 {
     table_add(t, name, label, 0)->value[0] = scene_median(rates[entrant], asked.rounds);
 }
 
-static void add_ratio(table *t, double rates[ENTRANTS][SCENE_ROUNDS_MAX], int over, int under, char relation, double required, const char *name,
-                      const char *label)
+static void add_ratio(table *t, double rates[ENTRANTS][SCENE_ROUNDS_MAX], int over, int under, char relation,
+                      double required, const char *name, const char *label)
 {
     row *r = table_add(t, name, label, 2);
     r->relation = relation;
@@ -170,12 +177,15 @@ static void add_ratio(table *t, double rates[ENTRANTS][SCENE_ROUNDS_MAX], int ov
 static void measure_classic(table *out)
 {
     workload_sums sums, failing_sums;
-    const char *messages = scene_path("messages"), *payments_path = scene_path("payments"), *failing = scene_path("failing");
+    const char *messages = scene_path("messages"), *payments_path = scene_path("payments"),
+               *failing = scene_path("failing");
     workload_write(&(workload){.messages = asked.messages, .seed = 1}, messages, payments_path, &sums);
-    workload_write(&(workload){.messages = asked.messages, .seed = 1, .failing_permille = FAILING_PERMILLE}, failing, scene_path("failing.payments"), &failing_sums);
+    workload_write(&(workload){.messages = asked.messages, .seed = 1, .failing_permille = FAILING_PERMILLE}, failing,
+                   scene_path("failing.payments"), &failing_sums);
     uint64_t n;
     const payment *payments = workload_map(payments_path, &n);
-    const uint64_t few = n < CLASSIC_MESSAGES ? n : CLASSIC_MESSAGES, some = n < CLASSIC_16_MESSAGES ? n : CLASSIC_16_MESSAGES;
+    const uint64_t few = n < CLASSIC_MESSAGES ? n : CLASSIC_MESSAGES,
+                   some = n < CLASSIC_16_MESSAGES ? n : CLASSIC_16_MESSAGES;
 
     static double rates[ENTRANTS][SCENE_ROUNDS_MAX];
     for (unsigned round = 0; round < asked.rounds; round++) {

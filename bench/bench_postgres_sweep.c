@@ -1,21 +1,26 @@
-/* What expiry costs on PostgreSQL: eight `once run` at full speed, with and without somebody who drops expired entries beside them.
+/* What expiry costs on PostgreSQL: eight `once run` at full speed, with and without somebody who drops expired entries
+ * beside them.
  *
- *     bench_postgres_sweep [--entries N] [--expired N] [--seconds N] [--full] [--scattered] [--inside] [--json] [--once PATH]
+ *     bench_postgres_sweep [--entries N] [--expired N] [--seconds N] [--full] [--scattered] [--inside] [--json] [--once
+ * PATH]
  *                          [--folder DIR] [--keep]
  *
- * A server of its own (fsync on), a store with N finished entries of which some have expired, and windows of equal length in turns:
+ * A server of its own (fsync on), a store with N finished entries of which some have expired, and windows of equal
+ * length in turns:
  *
  *   a  nobody sweeps (we hold the lock that sweepers want)
  *   b  `once sweep` runs the whole time; with --inside one of the eight does it, as it does in every `once run`
  *
- * a comes first and last, and each b is compared with the mean of the a before and behind it: tables grow meanwhile. A window begins
- * with a checkpoint, so that all have the same part of its cost, and its first seconds do not count. It ends when nothing expired is
- * left, or after four of each; then the rest is swept with nobody else there. Messages have time-ordered ids, so the user's own index
- * is cheap, and what the store does is what is seen.
+ * a comes first and last, and each b is compared with the mean of the a before and behind it: tables grow meanwhile. A
+ * window begins with a checkpoint, so that all have the same part of its cost, and its first seconds do not count. It
+ * ends when nothing expired is left, or after four of each; then the rest is swept with nobody else there. Messages
+ * have time-ordered ids, so the user's own index is cheap, and what the store does is what is seen.
  *
- * Expired entries lie together, as in a store with one `remember`; --scattered: every n-th row, as with several of them.
+ * Expired entries lie together, as in a store with one `remember`; --scattered: every n-th row, as with several of
+ * them.
  *
- * Ends with 0 whatever the figures are, and when there is no server to be had; 3 when something could not be measured. */
+ * Ends with 0 whatever the figures are, and when there is no server to be had; 3 when something could not be measured.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -79,10 +84,18 @@ static void parse(int argc, char **argv)
 {
     enum { ENTRIES = 256, EXPIRED, SECONDS, FULL, SCATTERED, INSIDE, JSON, ONCE, FOLDER, KEEP, HELP };
     static const struct option known[] = {
-        {"entries", required_argument, NULL, ENTRIES}, {"expired", required_argument, NULL, EXPIRED}, {"seconds", required_argument, NULL, SECONDS},
-        {"full", no_argument, NULL, FULL},             {"scattered", no_argument, NULL, SCATTERED},   {"inside", no_argument, NULL, INSIDE},
-        {"json", no_argument, NULL, JSON},             {"once", required_argument, NULL, ONCE},       {"folder", required_argument, NULL, FOLDER},
-        {"keep", no_argument, NULL, KEEP},             {"help", no_argument, NULL, HELP},             {0},
+        {"entries", required_argument, NULL, ENTRIES},
+        {"expired", required_argument, NULL, EXPIRED},
+        {"seconds", required_argument, NULL, SECONDS},
+        {"full", no_argument, NULL, FULL},
+        {"scattered", no_argument, NULL, SCATTERED},
+        {"inside", no_argument, NULL, INSIDE},
+        {"json", no_argument, NULL, JSON},
+        {"once", required_argument, NULL, ONCE},
+        {"folder", required_argument, NULL, FOLDER},
+        {"keep", no_argument, NULL, KEEP},
+        {"help", no_argument, NULL, HELP},
+        {0},
     };
     int which;
     while ((which = getopt_long(argc, argv, "", known, NULL)) >= 0) {
@@ -105,7 +118,8 @@ static void parse(int argc, char **argv)
         default: usage(argv[0], 2);
         }
     }
-    const bool sensible = asked.expired >= 1000 && asked.entries >= asked.expired * 2 && asked.seconds >= 4 && asked.seconds <= 3600;
+    const bool sensible =
+        asked.expired >= 1000 && asked.entries >= asked.expired * 2 && asked.seconds >= 4 && asked.seconds <= 3600;
     if (optind < argc || !sensible) usage(argv[0], 2);
 }
 
@@ -115,7 +129,8 @@ static void write_config(void)
 {
     char text[1200], url[300];
     snprintf(text, sizeof text,
-             "consumer: payments\nstore: \"%s\"\nsource: {file: {path: \"-\"}}\nkey: \"${/payment_id}\"\nremember: 7d\nhandler:\n  sql:\n"
+             "consumer: payments\nstore: \"%s\"\nsource: {file: {path: \"-\"}}\nkey: \"${/payment_id}\"\nremember: "
+             "7d\nhandler:\n  sql:\n"
              "    - INSERT INTO payments(id, order_id, amount) VALUES (:payment_id, :order_id, :amount)\n"
              "    - UPDATE orders SET paid = paid + :amount, last_amount = :amount WHERE id = :order_id\n",
              server_url("postgres", DATABASE, url));
@@ -137,32 +152,40 @@ static void make_database(void)
     PQfinish(conn);
 }
 
-/* As many rows as asked for, like those that a real run has just left: with its details, and with ids and expiries of their own. The
- * key index is made afterwards, because that is fast, and two thirds full, as random keys leave it. */
+/* As many rows as asked for, like those that a real run has just left: with its details, and with ids and expiries of
+ * their own. The key index is made afterwards, because that is fast, and two thirds full, as random keys leave it. */
 static void fill(PGconn *conn)
 {
     char sql[1200], expired[100];
     const unsigned long long every = asked.entries / asked.expired, stride = asked.entries / 100 + 1;
-    if (asked.scattered) snprintf(expired, sizeof expired, "g %% %llu = 0 AND g <= %llu", every, every * (unsigned long long)asked.expired);
+    if (asked.scattered)
+        snprintf(expired, sizeof expired, "g %% %llu = 0 AND g <= %llu", every,
+                 every * (unsigned long long)asked.expired);
     else snprintf(expired, sizeof expired, "g <= %llu", (unsigned long long)asked.expired);
-    server_say(conn, "CREATE TEMP TABLE template AS SELECT row_number() OVER () AS n, expires_ms, detail FROM once_entry;"
-                     "CREATE UNIQUE INDEX ON template(n); ANALYZE template;"
-                     "ALTER TABLE once_entry DROP CONSTRAINT once_entry_pkey; DROP INDEX once_entry_expires; TRUNCATE once_entry;"
-                     "ALTER TABLE once_entry SET (autovacuum_enabled = off)");
+    server_say(
+        conn,
+        "CREATE TEMP TABLE template AS SELECT row_number() OVER () AS n, expires_ms, detail FROM once_entry;"
+        "CREATE UNIQUE INDEX ON template(n); ANALYZE template;"
+        "ALTER TABLE once_entry DROP CONSTRAINT once_entry_pkey; DROP INDEX once_entry_expires; TRUNCATE once_entry;"
+        "ALTER TABLE once_entry SET (autovacuum_enabled = off)");
     /* They came ARRIVALS a second, which decides how many share a place in the index of expiry. */
     for (unsigned long long from = 1; from <= asked.entries; from += stride) {
         const unsigned long long to = from + stride - 1 < asked.entries ? from + stride - 1 : asked.entries;
         snprintf(sql, sizeof sql,
-                 "INSERT INTO once_entry(expires_ms, id, token, fingerprint, detail) SELECT t.expires_ms + (g - %llu) * bigint '1000' / %d"
+                 "INSERT INTO once_entry(expires_ms, id, token, fingerprint, detail) SELECT t.expires_ms + (g - %llu) "
+                 "* bigint '1000' / %d"
                  " - CASE WHEN %s THEN %lld ELSE 0 END, i, i, i, t.detail"
-                 " FROM (SELECT g, gen_random_uuid() AS i FROM generate_series(%llu, %llu) g OFFSET 0) s JOIN template t ON t.n = 1 + g %% %d",
+                 " FROM (SELECT g, gen_random_uuid() AS i FROM generate_series(%llu, %llu) g OFFSET 0) s JOIN template "
+                 "t ON t.n = 1 + g %% %d",
                  (unsigned long long)asked.entries, ARRIVALS, expired, REMEMBERED_MS, from, to, TEMPLATES);
         server_say(conn, sql);
     }
     server_say(conn, "SET maintenance_work_mem = '1GB'; SET max_parallel_maintenance_workers = 1");
     server_say(conn, "ALTER TABLE once_entry ADD CONSTRAINT once_entry_pkey PRIMARY KEY (id) WITH (fillfactor = 67)");
     server_say(conn, "ALTER INDEX once_entry_pkey RESET (fillfactor)");
-    server_say(conn, "CREATE INDEX once_entry_expires ON once_entry((expires_ms >> 16)) WHERE expires_ms < 4611686018427387904");
+    server_say(
+        conn,
+        "CREATE INDEX once_entry_expires ON once_entry((expires_ms >> 16)) WHERE expires_ms < 4611686018427387904");
     server_say(conn, "ALTER TABLE once_entry RESET (autovacuum_enabled)");
     server_say(conn, "VACUUM ANALYZE");
     server_say(conn, "CHECKPOINT");
@@ -181,7 +204,9 @@ static void find_one(once_store *store, const char *hex, bool lives)
     id.b = strtoull(half, NULL, 16);
     if (store->ops->get(store, id, &entry, &arena, &err) != ONCE_OK) bench_die(err.text);
     const once_state wanted = lives ? ONCE_STATE_DONE : ONCE_STATE_ABSENT;
-    if (entry.state != wanted) bench_die(lives ? "the store does not find an entry that is there" : "the store finds an entry that has expired");
+    if (entry.state != wanted)
+        bench_die(lives ? "the store does not find an entry that is there"
+                        : "the store finds an entry that has expired");
     once_arena_release(&arena);
 }
 
@@ -195,10 +220,12 @@ static void check_sample(PGconn *conn)
     if (once__store_open(server_url("postgres", DATABASE, url), &options, &store, &err) != ONCE_OK) bench_die(err.text);
     snprintf(sql, sizeof sql,
              "SELECT replace(id::text, '-', ''), expires_ms > extract(epoch FROM now()) * 1000 FROM once_entry"
-             " TABLESAMPLE BERNOULLI (%f) LIMIT %d", 100.0 * FOUND / (double)asked.entries, FOUND);
+             " TABLESAMPLE BERNOULLI (%f) LIMIT %d",
+             100.0 * FOUND / (double)asked.entries, FOUND);
     PGresult *result = PQexec(conn, sql);
     if (PQresultStatus(result) != PGRES_TUPLES_OK || PQntuples(result) < FOUND / 2) bench_die("cannot take a sample");
-    for (int i = 0; i < PQntuples(result); i++) find_one(store, PQgetvalue(result, i, 0), PQgetvalue(result, i, 1)[0] == 't');
+    for (int i = 0; i < PQntuples(result); i++)
+        find_one(store, PQgetvalue(result, i, 0), PQgetvalue(result, i, 1)[0] == 't');
     PQclear(result);
     once__store_close(store);
 }
@@ -226,7 +253,8 @@ static pid_t start(const char *verb, int in)
     if (pid < 0) bench_die_errno("cannot fork");
     if (pid > 0) return pid;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    const int out = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600), log = open(log_path, O_WRONLY | O_CREAT | O_APPEND, 0600);
+    const int out = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600),
+              log = open(log_path, O_WRONLY | O_CREAT | O_APPEND, 0600);
     if (dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(log, 2) < 0) _exit(126);
     const char *once = asked.scene.once ? asked.scene.once : scene_built("once");
     execl(once, "once", verb, "--json", config, (char *)NULL);
@@ -247,19 +275,21 @@ static void expect_end(pid_t pid, int wanted, const char *what)
 static void *feed(void *arg)
 {
     worker *w = arg;
-    static const char padding[] = "bmVpdGhlciBzbm93IG5vciByYWluIG5vciBoZWF0IG5vciBnbG9vbSBvZiBuaWdodCBzdGF5cyB0aGVzZSBjb3VyaWVycyBmcm9t"
-                                  "IHRoZSBzd2lmdCBjb21wbGV0aW9u";
+    static const char padding[] =
+        "bmVpdGhlciBzbm93IG5vciByYWluIG5vciBoZWF0IG5vciBnbG9vbSBvZiBuaWdodCBzdGF5cyB0aGVzZSBjb3VyaWVycyBmcm9t"
+        "IHRoZSBzd2lmdCBjb21wbGV0aW9u";
     char lines[1 << 15];
     const uint64_t base = (uint64_t)bench_wall_ms() << 16;
     for (uint64_t i = 0; !atomic_load(&enough);) {
         size_t len = 0;
         for (; len < sizeof lines - 400; i++)
-            len += (size_t)snprintf(lines + len, sizeof lines - len,
-                                    "{\"payment_id\":\"%08x-%04x-7%03x-8%03x-%012llx\",\"order_id\":%u,\"amount\":%u,\"currency\":\"EUR\","
-                                    "\"customer\":\"c-%08llu\",\"note\":\"%s\"}\n",
-                                    (unsigned)((base + i) >> 32), (unsigned)((base + i) >> 16 & 0xffff), (unsigned)((base + i) & 0xfff), w->number,
-                                    (unsigned long long)i, w->number * ORDERS + 1 + (unsigned)(i * 7919 % ORDERS), 1 + (unsigned)(i % 1000),
-                                    (unsigned long long)i % 100000000, padding);
+            len += (size_t)snprintf(
+                lines + len, sizeof lines - len,
+                "{\"payment_id\":\"%08x-%04x-7%03x-8%03x-%012llx\",\"order_id\":%u,\"amount\":%u,\"currency\":\"EUR\","
+                "\"customer\":\"c-%08llu\",\"note\":\"%s\"}\n",
+                (unsigned)((base + i) >> 32), (unsigned)((base + i) >> 16 & 0xffff), (unsigned)((base + i) & 0xfff),
+                w->number, (unsigned long long)i, w->number * ORDERS + 1 + (unsigned)(i * 7919 % ORDERS),
+                1 + (unsigned)(i % 1000), (unsigned long long)i % 100000000, padding);
         for (size_t at = 0; at < len;) {
             const ssize_t n = write(w->to, lines + at, len - at);
             if (n < 0 && errno != EINTR) bench_die_errno("a worker does not listen any more");
@@ -319,29 +349,36 @@ static double wall_s(void) { return (double)bench_wall_ms() / 1e3; }
 static void forbid_sweeping(PGconn *conn)
 {
     while (server_number(conn, "SELECT pg_try_advisory_lock(" SWEEP_LOCK ")::integer") == 0) {
-        server_say(conn, "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND classid = 1869505382 AND granted");
+        server_say(conn, "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND classid = "
+                         "1869505382 AND granted");
         process_pause(SAMPLE_MS);
     }
 }
 
 static bool somebody_sweeps(PGconn *conn)
 {
-    return server_number(conn, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = 1869505382 AND granted") > 0;
+    return server_number(
+               conn, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = 1869505382 AND granted") >
+           0;
 }
 
 static double expired_left(PGconn *conn)
 {
-    return server_number(conn, "SELECT count(*) FROM once_entry WHERE expires_ms >> 16 <= (extract(epoch FROM now()) * 1000)::bigint >> 16"
-                               " AND expires_ms < 4611686018427387904 AND expires_ms <= (extract(epoch FROM now()) * 1000)::bigint");
+    return server_number(
+        conn,
+        "SELECT count(*) FROM once_entry WHERE expires_ms >> 16 <= (extract(epoch FROM now()) * 1000)::bigint >> 16"
+        " AND expires_ms < 4611686018427387904 AND expires_ms <= (extract(epoch FROM now()) * 1000)::bigint");
 }
 
 static void take_sample(PGconn *conn, window *w)
 {
-    PGresult *r = PQexec(conn, "SELECT (SELECT count(*) FROM pg_stat_progress_vacuum WHERE relid = 'once_entry'::regclass),"
-                               " count(*) FILTER (WHERE wait_event_type = 'Lock' AND wait_event <> 'extend'),"
-                               " coalesce(max(extract(epoch FROM clock_timestamp() - xact_start)) FILTER (WHERE query LIKE 'SELECT ctid, expires_ms%'"
-                               " OR query LIKE 'DELETE FROM %once_entry WHERE ctid%'), 0)"
-                               " FROM pg_stat_activity WHERE backend_type = 'client backend'");
+    PGresult *r =
+        PQexec(conn, "SELECT (SELECT count(*) FROM pg_stat_progress_vacuum WHERE relid = 'once_entry'::regclass),"
+                     " count(*) FILTER (WHERE wait_event_type = 'Lock' AND wait_event <> 'extend'),"
+                     " coalesce(max(extract(epoch FROM clock_timestamp() - xact_start)) FILTER (WHERE query LIKE "
+                     "'SELECT ctid, expires_ms%'"
+                     " OR query LIKE 'DELETE FROM %once_entry WHERE ctid%'), 0)"
+                     " FROM pg_stat_activity WHERE backend_type = 'client backend'");
     if (PQresultStatus(r) != PGRES_TUPLES_OK) bench_die(PQerrorMessage(conn));
     const double step_s = strtod(PQgetvalue(r, 0, 2), NULL);
     w->samples++;
@@ -426,7 +463,8 @@ static void count_messages(PGconn *conn, window *windows, unsigned n)
     char sql[200 + 100 * WINDOWS_MAX];
     size_t len = (size_t)snprintf(sql, sizeof sql, "SELECT 0");
     for (unsigned i = 0; i < n; i++)
-        len += (size_t)snprintf(sql + len, sizeof sql - len, ", count(*) FILTER (WHERE at >= to_timestamp(%.3f) AND at < to_timestamp(%.3f))",
+        len += (size_t)snprintf(sql + len, sizeof sql - len,
+                                ", count(*) FILTER (WHERE at >= to_timestamp(%.3f) AND at < to_timestamp(%.3f))",
                                 windows[i].from_s, windows[i].to_s);
     snprintf(sql + len, sizeof sql - len, " FROM payments");
     PGresult *result = PQexec(conn, sql);
@@ -479,7 +517,8 @@ static sizes size_now(PGconn *conn)
 
 static void print_sizes(const char *when, const sizes *s)
 {
-    printf("  %-42s heap %7.0f MiB  key index %6.0f  expiry index %5.0f  dead %9.0f\n", when, s->heap, s->key, s->expiry, s->dead);
+    printf("  %-42s heap %7.0f MiB  key index %6.0f  expiry index %5.0f  dead %9.0f\n", when, s->heap, s->key,
+           s->expiry, s->dead);
 }
 
 /* ---- figures ---- */
@@ -488,14 +527,16 @@ static double share(unsigned part, unsigned whole) { return whole ? 100.0 * part
 
 static void print_windows(const window *windows, unsigned n)
 {
-    printf("postgres sweep: %llu entries, %llu expired%s, windows of %u s, %d workers; b: %s\n\n", (unsigned long long)asked.entries,
-           (unsigned long long)asked.expired, asked.scattered ? " (scattered)" : "", asked.seconds, WORKERS,
-           asked.inside ? "one of the eight sweeps" : "once sweep");
-    printf("%-10s %12s %12s %14s %14s %12s\n", "window", "messages/s", "swept/s", "longest step s", "lock waits %", "vacuum %");
+    printf("postgres sweep: %llu entries, %llu expired%s, windows of %u s, %d workers; b: %s\n\n",
+           (unsigned long long)asked.entries, (unsigned long long)asked.expired, asked.scattered ? " (scattered)" : "",
+           asked.seconds, WORKERS, asked.inside ? "one of the eight sweeps" : "once sweep");
+    printf("%-10s %12s %12s %14s %14s %12s\n", "window", "messages/s", "swept/s", "longest step s", "lock waits %",
+           "vacuum %");
     for (unsigned i = 0; i < n; i++) {
         const window *w = &windows[i];
         printf("%-2u %-7s %12.0f %12.0f %14.3f %14.1f %12.0f\n", i + 1, w->sweeps ? "b" : "a", w->rate,
-               w->swept_s > 0 ? w->swept / w->swept_s : 0, w->step_s, share(w->waits, w->samples), share(w->vacuums, w->samples));
+               w->swept_s > 0 ? w->swept / w->swept_s : 0, w->step_s, share(w->waits, w->samples),
+               share(w->vacuums, w->samples));
     }
     printf("\n");
 }
@@ -517,7 +558,8 @@ static void print_figures(const window *windows, unsigned n, double rest, const 
     }
     table t = {.columns = {"PostgreSQL"}, .names = {"postgres"}};
     table_add(&t, "alone", "a  messages per second, nobody sweeps", 0)->value[0] = scene_median(quiet, n_quiet);
-    table_add(&t, "beside", "b  the same beside the sweep", 0)->value[0] = n_ratios ? scene_median(beside, n_ratios) : -1;
+    table_add(&t, "beside", "b  the same beside the sweep", 0)->value[0] =
+        n_ratios ? scene_median(beside, n_ratios) : -1;
     row *r = table_add(&t, "beside_vs_alone", "b / a, median", 2);
     r->relation = 'g';
     r->required = 0.8;
@@ -541,14 +583,16 @@ static void print_figures(const window *windows, unsigned n, double rest, const 
     print_windows(windows, n);
     table_print(&t);
     printf("\n");
-    static const char *const when[] = {"before", "after the sweep, as autovacuum left it", "after a VACUUM", "after some more messages"};
+    static const char *const when[] = {"before", "after the sweep, as autovacuum left it", "after a VACUUM",
+                                       "after some more messages"};
     for (int i = 0; i < 4; i++) print_sizes(when[i], &s[i]);
 }
 
 static void need_a_disk(PGconn *conn)
 {
     struct statfs fs;
-    PGresult *result = PQexec(conn, "SHOW unix_socket_directories"); /* the data is beside it, and nobody else may look there */
+    PGresult *result =
+        PQexec(conn, "SHOW unix_socket_directories"); /* the data is beside it, and nobody else may look there */
     if (PQresultStatus(result) != PGRES_TUPLES_OK) bench_die(PQerrorMessage(conn));
     if (statfs(PQgetvalue(result, 0, 0), &fs) != 0) bench_die_errno("cannot look at the server's folder");
     if (fs.f_type == TMPFS_MAGIC) bench_die("the server's folder is in memory; this needs a disk");
@@ -564,9 +608,11 @@ static void leave_templates(void)
     for (int i = 0; i < TEMPLATES; i++) fprintf(to, "{\"payment_id\":\"t%d\",\"order_id\":1,\"amount\":1}\n", i);
     if (fclose(to) != 0) bench_die_errno("cannot write messages");
     char line[2 * PATH_MAX];
-    snprintf(line, sizeof line, "exec '%s' run --json '%s' < '%s'", asked.scene.once ? asked.scene.once : scene_built("once"),
-             scene_path("pipeline.yaml"), scene_path("templates"));
-    process_exec("templates", (char *const[]){"/bin/sh", "-c", line, NULL}, scene_path("templates.out"), NULL, 1, 1, &result);
+    snprintf(line, sizeof line, "exec '%s' run --json '%s' < '%s'",
+             asked.scene.once ? asked.scene.once : scene_built("once"), scene_path("pipeline.yaml"),
+             scene_path("templates"));
+    process_exec("templates", (char *const[]){"/bin/sh", "-c", line, NULL}, scene_path("templates.out"), NULL, 1, 1,
+                 &result);
     if (result.status == 0) return;
     process_show_log(scene_path("templates.out"));
     bench_die("once run failed");

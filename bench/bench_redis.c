@@ -5,9 +5,9 @@
  *   bare   batches of SET key value NX EX, then batches of SET key value; keys of 36 bytes, values of 32
  *   once   batches of claim, then batches of settle (done), each of them a commit
  *
- * One server for both, in a folder of its own, every reply synced (appendonly yes, appendfsync always). They take turns; figures
- * are medians over the rounds, and the ratio is the median of the ratios of each round. Then bytes of memory per finished key, by
- * what the server says before and after.
+ * One server for both, in a folder of its own, every reply synced (appendonly yes, appendfsync always). They take
+ * turns; figures are medians over the rounds, and the ratio is the median of the ratios of each round. Then bytes of
+ * memory per finished key, by what the server says before and after.
  *
  * Ends with 0 whatever the figures are; 3 when something could not be measured. */
 #include <stdio.h>
@@ -43,8 +43,8 @@ static double now_s(void)
 static void make_key(uint64_t n, char out[KEY + 1])
 {
     uint64_t a = n * UINT64_C(0x9e3779b97f4a7c15), b = (a ^ a >> 31) * UINT64_C(0xbf58476d1ce4e5b9);
-    snprintf(out, KEY + 1, "%08x-%04x-4%03x-8%03x-%012llx", (unsigned)(a >> 32), (unsigned)(a & 0xffff), (unsigned)(a >> 16 & 0xfff),
-             (unsigned)(b & 0xfff), (unsigned long long)(b >> 16));
+    snprintf(out, KEY + 1, "%08x-%04x-4%03x-8%03x-%012llx", (unsigned)(a >> 32), (unsigned)(a & 0xffff),
+             (unsigned)(a >> 16 & 0xfff), (unsigned)(b & 0xfff), (unsigned long long)(b >> 16));
 }
 
 /* --- bare --- */
@@ -105,7 +105,8 @@ static void once_batch(once_store *store, uint64_t first)
             .remember_ms = INT64_C(604800) * 1000,
             .sent_ms = ONCE_NO_TIME,
             .run = 0x123456789abcdef,
-            .at = {{"payments.ndjson", 15}, {points[i], (size_t)snprintf(points[i], 12, "%llu", (unsigned long long)(first + i))}},
+            .at = {{"payments.ndjson", 15},
+                   {points[i], (size_t)snprintf(points[i], 12, "%llu", (unsigned long long)(first + i))}},
         };
         list[i] = &requests[i];
         settlements[i] = (once_settlement){.request = &requests[i], .outcome = ONCE_DONE};
@@ -159,7 +160,10 @@ static double bytes_per_key(bool ours)
     return each;
 }
 
-static int by_size(const void *x, const void *y) { return *(const double *)x < *(const double *)y ? -1 : *(const double *)x > *(const double *)y; }
+static int by_size(const void *x, const void *y)
+{
+    return *(const double *)x < *(const double *)y ? -1 : *(const double *)x > *(const double *)y;
+}
 
 static double median(double *figures, size_t n)
 {
@@ -202,8 +206,11 @@ int main(int argc, char **argv)
     batch = 1024;
     const double memory[2] = {bytes_per_key(false), bytes_per_key(true)};
     printf("redis, appendfsync always, batches of %zu, %u rounds of %zu\n", asked, rounds, batches * asked);
-    printf("  SET NX EX, then SET, pipelined   %9.0f messages/s   %6.1f bytes/key\n", median(rates[0], rounds), memory[0]);
-    printf("  claim, then settle               %9.0f messages/s   %6.1f bytes/key\n", median(rates[1], rounds), memory[1]);
-    printf("  ratio                            %9.2f              %6.2f\n", median(ratios, rounds), memory[1] / memory[0]);
+    printf("  SET NX EX, then SET, pipelined   %9.0f messages/s   %6.1f bytes/key\n", median(rates[0], rounds),
+           memory[0]);
+    printf("  claim, then settle               %9.0f messages/s   %6.1f bytes/key\n", median(rates[1], rounds),
+           memory[1]);
+    printf("  ratio                            %9.2f              %6.2f\n", median(ratios, rounds),
+           memory[1] / memory[0]);
     return 0;
 }

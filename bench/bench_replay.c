@@ -1,4 +1,5 @@
-/* Dead letters back to work: how fast, and in how much memory, at two sizes, on the stores that are to be had here: SQLite, PostgreSQL and Redis.
+/* Dead letters back to work: how fast, and in how much memory, at two sizes, on the stores that are to be had here:
+ * SQLite, PostgreSQL and Redis.
  *
  *     bench_replay [--messages N] [--full] [--rounds N] [--json] [--once PATH] [--folder DIR] [--keep]
  *
@@ -6,10 +7,11 @@
  *   y  once replay --all --dry-run, on the same store before that
  *   w  once run, which takes what was replayed from the store and does it
  *
- * --messages is the larger size, the smaller one is a third of it; both should fill the page cache of SQLite (48 MiB), or its peak
- * grows with that. Letters are made by `once run` with an effect that fails for good, which is not measured; random keys of 32 bytes,
- * bodies of about 300. The effect is an INSERT in the store's own database, on Redis an answer of a kept process. Stores take turns, so
- * that SQLite is the yardstick of the same minutes; figures are medians over the rounds, ratios the medians of each round's ratios. */
+ * --messages is the larger size, the smaller one is a third of it; both should fill the page cache of SQLite (48 MiB),
+ * or its peak grows with that. Letters are made by `once run` with an effect that fails for good, which is not
+ * measured; random keys of 32 bytes, bodies of about 300. The effect is an INSERT in the store's own database, on Redis
+ * an answer of a kept process. Stores take turns, so that SQLite is the yardstick of the same minutes; figures are
+ * medians over the rounds, ratios the medians of each round's ratios. */
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -43,8 +45,9 @@ static void write_messages(void *arg)
     FILE *to = fopen(scene_path("messages"), "we");
     if (!to) bench_die_errno("cannot write messages");
     for (uint64_t i = 0; i < n; i++) /* odd factors: all different, and in no order */
-        fprintf(to, "{\"id\":\"%016llx%016llx\",\"amount\":%llu,\"note\":\"%0200llu\"}\n", (unsigned long long)((i + 1) * 0x9e3779b97f4a7c15u),
-                (unsigned long long)(i * 0xbf58476d1ce4e5b9u), (unsigned long long)(i % 1000), (unsigned long long)i);
+        fprintf(to, "{\"id\":\"%016llx%016llx\",\"amount\":%llu,\"note\":\"%0200llu\"}\n",
+                (unsigned long long)((i + 1) * 0x9e3779b97f4a7c15u), (unsigned long long)(i * 0xbf58476d1ce4e5b9u),
+                (unsigned long long)(i % 1000), (unsigned long long)i);
     if (fclose(to) != 0) bench_die_errno("cannot write messages");
 }
 
@@ -64,8 +67,12 @@ static void write_config(int store, bool works)
 {
     char text[6 * PATH_MAX], url[PATH_MAX], effect[2 * PATH_MAX];
     if (store == REDIS)
-        snprintf(effect, sizeof effect, "  exec: [\"%s\", %s]\n  mode: stream\n  window: 1024\n", scene_built("bench/echo_handler"), works ? "done" : "dead");
-    else snprintf(effect, sizeof effect, "  sql: [{do: \"INSERT INTO t(id, amount) SELECT :id, :amount FROM gate WHERE is_open\", rows: 1, else: dead}]\n");
+        snprintf(effect, sizeof effect, "  exec: [\"%s\", %s]\n  mode: stream\n  window: 1024\n",
+                 scene_built("bench/echo_handler"), works ? "done" : "dead");
+    else
+        snprintf(effect, sizeof effect,
+                 "  sql: [{do: \"INSERT INTO t(id, amount) SELECT :id, :amount FROM gate WHERE is_open\", rows: 1, "
+                 "else: dead}]\n");
     snprintf(text, sizeof text,
              "consumer: payments\n"
              "store: \"%s\"\n"
@@ -101,7 +108,9 @@ static void copy_keys(int from, int to)
     tell(conn, "FLUSHDB SYNC");
     snprintf(command, sizeof command, "SELECT %d", from);
     tell(conn, command);
-    redisReply *reply = redisCommand(conn, "EVAL %s 0 %d", "for _, k in ipairs(redis.call('KEYS', '*')) do redis.call('COPY', k, k, 'DB', ARGV[1]) end", to);
+    redisReply *reply =
+        redisCommand(conn, "EVAL %s 0 %d",
+                     "for _, k in ipairs(redis.call('KEYS', '*')) do redis.call('COPY', k, k, 'DB', ARGV[1]) end", to);
     if (!reply || reply->type == REDIS_REPLY_ERROR) bench_die(reply ? reply->str : "redis-server does not answer");
     freeReplyObject(reply);
     redisFree(conn);
@@ -109,7 +118,8 @@ static void copy_keys(int from, int to)
 
 static void make_empty(int store)
 {
-    static const char tables[] = "CREATE TABLE t(id TEXT, amount INTEGER); CREATE TABLE gate(is_open BOOLEAN); INSERT INTO gate VALUES (false)";
+    static const char tables[] =
+        "CREATE TABLE t(id TEXT, amount INTEGER); CREATE TABLE gate(is_open BOOLEAN); INSERT INTO gate VALUES (false)";
     if (store == SQLITE) {
         scene_remove_database(scene_path("replay.db"));
         scene_execute(scene_path("replay.db"), tables);
@@ -128,7 +138,9 @@ static void make_empty(int store)
 static void keep(int store, int size)
 {
     if (store == SQLITE) scene_copy_file(scene_path("replay.db"), scene_path(size == LARGE ? "large.db" : "small.db"));
-    if (store == POSTGRES) say("postgres", size == LARGE ? "ALTER DATABASE replay RENAME TO large" : "ALTER DATABASE replay RENAME TO small");
+    if (store == POSTGRES)
+        say("postgres",
+            size == LARGE ? "ALTER DATABASE replay RENAME TO large" : "ALTER DATABASE replay RENAME TO small");
     if (store == REDIS) copy_keys(0, 1 + size);
 }
 
@@ -142,7 +154,8 @@ static void bring_back(int store, int size)
         scene_execute(scene_path("replay.db"), "UPDATE gate SET is_open = true");
     } else if (store == POSTGRES) {
         say("postgres", "DROP DATABASE IF EXISTS replay");
-        say("postgres", size == LARGE ? "CREATE DATABASE replay TEMPLATE large" : "CREATE DATABASE replay TEMPLATE small");
+        say("postgres",
+            size == LARGE ? "CREATE DATABASE replay TEMPLATE large" : "CREATE DATABASE replay TEMPLATE small");
         say("replay", "UPDATE gate SET is_open = true");
         say("replay", "VACUUM ANALYZE"); /* as autovacuum has done it by the time that somebody replays */
         say("postgres", "CHECKPOINT");
@@ -167,7 +180,8 @@ static void make_letters(int store, int size)
     keep(store, size);
 }
 
-static void measure(figures *f, unsigned round, int entrant, const char *label, const char *const *arguments, uint64_t n)
+static void measure(figures *f, unsigned round, int entrant, const char *label, const char *const *arguments,
+                    uint64_t n)
 {
     process_result result;
     scene_once(label, arguments, 0, NULL, 0, n, &result);
@@ -178,7 +192,8 @@ static void measure(figures *f, unsigned round, int entrant, const char *label, 
 static void run_round(figures *f, unsigned round, int store, int size)
 {
     const char *config = scene_path("pipeline.yaml");
-    const char *const dry[] = {"replay", config, "--all", "--dry-run", NULL}, *const replay[] = {"replay", config, "--all", NULL};
+    const char *const dry[] = {"replay", config, "--all", "--dry-run", NULL}, *const replay[] = {"replay", config,
+                                                                                                 "--all", NULL};
     const char *const run[] = {"run", "--json", config, NULL};
     const uint64_t n = letters_of(size);
     bring_back(store, size);
@@ -186,7 +201,8 @@ static void run_round(figures *f, unsigned round, int store, int size)
     measure(f, round, Y_DRY, "dry run", dry, n);
     measure(f, round, R_REPLAY, "replay", replay, n);
     measure(f, round, W_WORK, "working", run, n);
-    if (scene_said("/done") != (int64_t)n || scene_said("/resumed") != (int64_t)n) bench_die("not every letter went back to work");
+    if (scene_said("/done") != (int64_t)n || scene_said("/resumed") != (int64_t)n)
+        bench_die("not every letter went back to work");
 }
 
 /* ---- figures ---- */
@@ -205,7 +221,8 @@ static void add(table *t, int store, int entrant, const char *name, const char *
 static void add_ratio(table *t, int store, const char *name, const char *label)
 {
     row *r = table_add(t, name, label, 2);
-    for (int k = 0; k < SIZES; k++) r->value[k] = scene_median_ratio(f[store][k].rate[R_REPLAY], f[SQLITE][k].rate[R_REPLAY], opt.rounds);
+    for (int k = 0; k < SIZES; k++)
+        r->value[k] = scene_median_ratio(f[store][k].rate[R_REPLAY], f[SQLITE][k].rate[R_REPLAY], opt.rounds);
 }
 
 static void add_peak(table *t, int store, int entrant, const char *name, const char *label)
@@ -219,14 +236,23 @@ static void add_growth(table *t, int store, int entrant, const char *name, const
     row *r = table_add(t, name, label, 2);
     r->relation = 'l';
     r->required = FLAT;
-    r->value[LARGE] = scene_median_ratio(f[store][LARGE].peak_mib[entrant], f[store][SMALL].peak_mib[entrant], opt.rounds);
+    r->value[LARGE] =
+        scene_median_ratio(f[store][LARGE].peak_mib[entrant], f[store][SMALL].peak_mib[entrant], opt.rounds);
 }
 
 static void add_store(table *t, int store)
 {
-#define NAMES(n) {n "_replay", n "_dry_run", n "_work", n "_to_sqlite", n "_replay_peak_mib", n "_dry_run_peak_mib", n "_replay_peak_growth", n "_dry_run_peak_growth"}
-#define LABELS(n) {n "  r  once replay --all", n "  y  once replay --all --dry-run", n "  w  once run afterwards", n "  r  against that of SQLite", \
-                   n "  r  peak memory, MiB", n "  y  peak memory, MiB", n "  r  peak against that of the smaller size", n "  y  the same"}
+#define NAMES(n)                                                                                                       \
+    {                                                                                                                  \
+        n "_replay", n "_dry_run", n "_work", n "_to_sqlite", n "_replay_peak_mib", n "_dry_run_peak_mib",             \
+            n "_replay_peak_growth", n "_dry_run_peak_growth"                                                          \
+    }
+#define LABELS(n)                                                                                                      \
+    {                                                                                                                  \
+        n "  r  once replay --all", n "  y  once replay --all --dry-run", n "  w  once run afterwards",                \
+            n "  r  against that of SQLite", n "  r  peak memory, MiB", n "  y  peak memory, MiB",                     \
+            n "  r  peak against that of the smaller size", n "  y  the same"                                          \
+    }
     static const char *const names[STORES][8] = {NAMES("sqlite"), NAMES("postgres"), NAMES("redis")};
     static const char *const labels[STORES][8] = {LABELS("SQLite"), LABELS("PostgreSQL"), LABELS("Redis")};
     for (int i = 0; i < ENTRANTS; i++) add(t, store, i, names[store][i], labels[store][i]);
@@ -262,7 +288,8 @@ int main(int argc, char **argv)
         printf("}\n");
         return 0;
     }
-    printf("\nreplay: dead letters per second and peak memory at two sizes; medians of %u interleaved rounds\n\n", opt.rounds);
+    printf("\nreplay: dead letters per second and peak memory at two sizes; medians of %u interleaved rounds\n\n",
+           opt.rounds);
     table_print(&results);
     return 0;
 }

@@ -10,9 +10,9 @@
  *   f  only duplicates: once run a second time, on d's store
  *   g  d with one message in a hundred that fails in its first statement; h, in its second
  *
- * They take turns, so that a noisy moment hits everybody; every figure is a median over the rounds, and every ratio is the
- * median of the ratios of each round. Times are whole: opening, schema, the last checkpoint and closing included. Each
- * database is checked afterwards. --full adds ten times as many messages, to see memory and cost grow.
+ * They take turns, so that a noisy moment hits everybody; every figure is a median over the rounds, and every ratio is
+ * the median of the ratios of each round. Times are whole: opening, schema, the last checkpoint and closing included.
+ * Each database is checked afterwards. --full adds ten times as many messages, to see memory and cost grow.
  *
  * Ends with 0 whatever the figures are; 3 when something could not be measured. */
 #include <getopt.h>
@@ -46,7 +46,8 @@ typedef struct options {
 
 typedef struct column {
     double rate[ENTRANTS][SCENE_ROUNDS_MAX];
-    double cpu_us[SCENE_ROUNDS_MAX], peak_mib[SCENE_ROUNDS_MAX], stored_once[SCENE_ROUNDS_MAX], stored_batch[SCENE_ROUNDS_MAX];
+    double cpu_us[SCENE_ROUNDS_MAX], peak_mib[SCENE_ROUNDS_MAX], stored_once[SCENE_ROUNDS_MAX],
+        stored_batch[SCENE_ROUNDS_MAX];
     workload_sums sums, failing_sums;
 } column;
 
@@ -120,7 +121,8 @@ static void set_paths(job *j, int keys, const char *database, const char *messag
     snprintf(j->payments, sizeof j->payments, "%s.payments", file_of(keys, messages));
 }
 
-static void write_workload(const char *label, int keys, const char *messages, uint64_t n, unsigned failing_permille, workload_sums *sums)
+static void write_workload(const char *label, int keys, const char *messages, uint64_t n, unsigned failing_permille,
+                           workload_sums *sums)
 {
     process_result result;
     job *j = the_job;
@@ -149,8 +151,8 @@ static void verify(job *j, uint64_t payments, int64_t amount)
 
 /* ---- peers ---- */
 
-static double run_peer(const char *label, int keys, peer_kind kind, const char *database, const char *messages, uint64_t n,
-                       const workload_sums *sums, process_result *result)
+static double run_peer(const char *label, int keys, peer_kind kind, const char *database, const char *messages,
+                       uint64_t n, const workload_sums *sums, process_result *result)
 {
     job *j = the_job;
     set_paths(j, keys, database, messages);
@@ -196,20 +198,21 @@ static void write_config(const char *path, const char *database, const char *mes
 }
 
 /* Runs it on a database that is there. `fresh`: how many messages must be new, `failing` of them dead. */
-static double run_once(const char *label, const job *j, uint64_t n, uint64_t fresh, uint64_t failing, process_result *result)
+static double run_once(const char *label, const job *j, uint64_t n, uint64_t fresh, uint64_t failing,
+                       process_result *result)
 {
     const char *config = scene_path("pipeline.yaml");
     const char *const arguments[] = {"run", "--json", config, NULL};
     write_config(config, j->database, j->messages);
     scene_once(label, arguments, failing ? 1 : 0, j->messages, WORKLOAD_BYTES + 1, n, result);
-    if (scene_said("/received") != (int64_t)n || scene_said("/done") != (int64_t)(fresh - failing) || scene_said("/dead") != (int64_t)failing ||
-        scene_said("/duplicates") != (int64_t)(n - fresh))
+    if (scene_said("/received") != (int64_t)n || scene_said("/done") != (int64_t)(fresh - failing) ||
+        scene_said("/dead") != (int64_t)failing || scene_said("/duplicates") != (int64_t)(n - fresh))
         bench_die("once counted other messages than there are");
     return (double)n / result->seconds;
 }
 
-static double run_once_fresh(const char *label, int keys, const char *database, const char *messages, peer_check check, uint64_t n,
-                             const workload_sums *sums, process_result *result)
+static double run_once_fresh(const char *label, int keys, const char *database, const char *messages, peer_check check,
+                             uint64_t n, const workload_sums *sums, process_result *result)
 {
     job *j = the_job;
     set_paths(j, keys, database, messages);
@@ -227,9 +230,12 @@ static void run_round(int keys, unsigned round, column *c)
     const uint64_t n = opt.messages, few = n < CLASSIC_MESSAGES ? n : CLASSIC_MESSAGES;
     c->rate[A_CLASSIC][round] = run_peer("a: classic", keys, PEER_CLASSIC, "a.db", "messages", few, NULL, &result);
     scene_remove_database(file_of(keys, "a.db"));
-    c->rate[B_BATCH][round] = run_peer("b: batches and rows", keys, PEER_BATCH, "b.db", "messages", n, &c->sums, &result);
-    c->rate[C_EFFECT][round] = run_peer("c: effects alone", keys, PEER_EFFECT, "c.db", "messages", n, &c->sums, &result);
-    const double effect_size = (double)scene_size(file_of(keys, "c.db")), batch_size = (double)scene_size(file_of(keys, "b.db"));
+    c->rate[B_BATCH][round] =
+        run_peer("b: batches and rows", keys, PEER_BATCH, "b.db", "messages", n, &c->sums, &result);
+    c->rate[C_EFFECT][round] =
+        run_peer("c: effects alone", keys, PEER_EFFECT, "c.db", "messages", n, &c->sums, &result);
+    const double effect_size = (double)scene_size(file_of(keys, "c.db")),
+                 batch_size = (double)scene_size(file_of(keys, "b.db"));
     scene_remove_database(file_of(keys, "c.db"));
 
     c->rate[D_ONCE][round] = run_once_fresh("d: once run", keys, "d.db", "messages", CHECK_NONE, n, &c->sums, &result);
@@ -248,8 +254,8 @@ static void run_round(int keys, unsigned round, column *c)
     c->rate[G_FAIL_FIRST][round] =
         run_once_fresh("g: first statement fails", keys, "g.db", "failing", CHECK_FIRST, n, &c->failing_sums, &result);
     scene_remove_database(file_of(keys, "g.db"));
-    c->rate[H_FAIL_SECOND][round] =
-        run_once_fresh("h: second statement fails", keys, "h.db", "failing", CHECK_SECOND, n, &c->failing_sums, &result);
+    c->rate[H_FAIL_SECOND][round] = run_once_fresh("h: second statement fails", keys, "h.db", "failing", CHECK_SECOND,
+                                                   n, &c->failing_sums, &result);
     scene_remove_database(file_of(keys, "h.db"));
 }
 
@@ -270,10 +276,12 @@ static void add_rate(table *t, const column *columns, int entrant, const char *n
 {
     row *r = table_add(t, name, label, 0);
     for (int k = 0; k < KEYS; k++)
-        if (opt.keys[k] && columns[k].rate[entrant][0] > 0) r->value[k] = scene_median(columns[k].rate[entrant], opt.rounds);
+        if (opt.keys[k] && columns[k].rate[entrant][0] > 0)
+            r->value[k] = scene_median(columns[k].rate[entrant], opt.rounds);
 }
 
-static void add_ratio(table *t, const column *columns, int over, int under, char relation, double required, const char *name, const char *label)
+static void add_ratio(table *t, const column *columns, int over, int under, char relation, double required,
+                      const char *name, const char *label)
 {
     row *r = table_add(t, name, label, 2);
     r->relation = relation;
@@ -299,7 +307,8 @@ static void fill(table *t, const column *columns)
     add_ratio(t, columns, F_ONCE_AGAIN, E_LOOK_UP, 'g', 0.5, "once_again_vs_look_up", "f / e");
     add_ratio(t, columns, D_ONCE, G_FAIL_FIRST, 'l', 2, "slower_fail_first", "d / g");
     add_ratio(t, columns, D_ONCE, H_FAIL_SECOND, 'l', 2, "slower_fail_second", "d / h");
-    row *cpu = table_add(t, "once_cpu_us", "d  CPU per message, microseconds", 1), *peak = table_add(t, "once_peak_mib", "d  peak memory, MiB", 1);
+    row *cpu = table_add(t, "once_cpu_us", "d  CPU per message, microseconds", 1),
+        *peak = table_add(t, "once_peak_mib", "d  peak memory, MiB", 1);
     row *stored = table_add(t, "once_stored", "d  bytes in the file per finished key, beyond c", 0);
     row *batch = table_add(t, "batch_stored", "b  the same", 0);
     for (int k = 0; k < KEYS; k++) {
@@ -336,8 +345,8 @@ static void print_growth(const growth *g)
     if (!points) return;
     printf("\n%-12s %12s %24s %24s\n", "million", "d once run", "b batches, a row per key", "c the effects alone");
     for (unsigned i = 0; i < points; i++)
-        printf("%-12u %12s %24s %24s\n", i + 1, table_number(rate_between(&g->once, i), 0, a), table_number(rate_between(&g->batch, i), 0, b),
-               table_number(rate_between(&g->effect, i), 0, c));
+        printf("%-12u %12s %24s %24s\n", i + 1, table_number(rate_between(&g->once, i), 0, a),
+               table_number(rate_between(&g->batch, i), 0, b), table_number(rate_between(&g->effect, i), 0, c));
 }
 
 static void print_points(const char *name, const process_result *r)
@@ -351,7 +360,8 @@ static void print_settings(const char *settings)
 {
     char buffer[32];
     if (opt.json) {
-        printf("{\"messages\":%llu,\"rounds\":%u,\"settings\":\"%s\"", (unsigned long long)opt.messages, opt.rounds, settings);
+        printf("{\"messages\":%llu,\"rounds\":%u,\"settings\":\"%s\"", (unsigned long long)opt.messages, opt.rounds,
+               settings);
         return;
     }
     printf("\nonce run: %s messages of %d bytes, 20 %% duplicates, one INSERT and one UPDATE each\n",
@@ -401,10 +411,17 @@ static void parse_options(int argc, char **argv)
 {
     enum { MESSAGES = 256, ROUNDS, UUID4, UUID7, FULL, JSON, ONCE, FOLDER, KEEP, HELP };
     static const struct option known[] = {
-        {"messages", required_argument, NULL, MESSAGES}, {"rounds", required_argument, NULL, ROUNDS}, {"uuid4", no_argument, NULL, UUID4},
-        {"uuid7", no_argument, NULL, UUID7},             {"full", no_argument, NULL, FULL},           {"json", no_argument, NULL, JSON},
-        {"once", required_argument, NULL, ONCE},         {"folder", required_argument, NULL, FOLDER}, {"keep", no_argument, NULL, KEEP},
-        {"help", no_argument, NULL, HELP},               {0},
+        {"messages", required_argument, NULL, MESSAGES},
+        {"rounds", required_argument, NULL, ROUNDS},
+        {"uuid4", no_argument, NULL, UUID4},
+        {"uuid7", no_argument, NULL, UUID7},
+        {"full", no_argument, NULL, FULL},
+        {"json", no_argument, NULL, JSON},
+        {"once", required_argument, NULL, ONCE},
+        {"folder", required_argument, NULL, FOLDER},
+        {"keep", no_argument, NULL, KEEP},
+        {"help", no_argument, NULL, HELP},
+        {0},
     };
     int which;
     while ((which = getopt_long(argc, argv, "", known, NULL)) >= 0) {
@@ -423,14 +440,12 @@ static void parse_options(int argc, char **argv)
         }
     }
     if (opt.full && !opt.keys[RANDOM]) usage(2); /* that part has random keys */
-    if (optind < argc || opt.messages < 1000 || opt.rounds < 1 || opt.rounds > SCENE_ROUNDS_MAX || !(opt.keys[RANDOM] || opt.keys[ORDERED]))
+    if (optind < argc || opt.messages < 1000 || opt.rounds < 1 || opt.rounds > SCENE_ROUNDS_MAX ||
+        !(opt.keys[RANDOM] || opt.keys[ORDERED]))
         usage(2);
 }
 
-static void do_describe(void *arg)
-{
-    peer_describe(scene_path("describe.db"), arg, 200);
-}
+static void do_describe(void *arg) { peer_describe(scene_path("describe.db"), arg, 200); }
 
 int main(int argc, char **argv)
 {
@@ -447,7 +462,8 @@ int main(int argc, char **argv)
     for (int k = 0; k < KEYS; k++)
         if (opt.keys[k]) write_workload("writing messages", k, "messages", opt.messages, 0, &columns[k].sums);
     if (opt.keys[RANDOM])
-        write_workload("writing failing messages", RANDOM, "failing", opt.messages, FAILING_PERMILLE, &columns[RANDOM].failing_sums);
+        write_workload("writing failing messages", RANDOM, "failing", opt.messages, FAILING_PERMILLE,
+                       &columns[RANDOM].failing_sums);
     for (unsigned round = 0; round < opt.rounds; round++)
         for (int k = 0; k < KEYS; k++)
             if (opt.keys[k]) run_round(k, round, &columns[k]);

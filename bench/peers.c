@@ -75,11 +75,13 @@ void peer_make_tables(const char *path, peer_check check)
     snprintf(sql, sizeof sql,
              "BEGIN;"
              "CREATE TABLE payments(id TEXT PRIMARY KEY, order_id INTEGER NOT NULL, amount INTEGER NOT NULL%s);"
-             "CREATE TABLE orders(id INTEGER PRIMARY KEY, status TEXT NOT NULL, paid INTEGER NOT NULL, last_amount INTEGER%s);"
+             "CREATE TABLE orders(id INTEGER PRIMARY KEY, status TEXT NOT NULL, paid INTEGER NOT NULL, last_amount "
+             "INTEGER%s);"
              "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %d)"
              " INSERT INTO orders SELECT i, 'open', 0, 0 FROM n;"
              "COMMIT",
-             check == CHECK_FIRST ? " CHECK (amount >= 0)" : "", check == CHECK_SECOND ? " CHECK (last_amount >= 0)" : "", WORKLOAD_ORDERS);
+             check == CHECK_FIRST ? " CHECK (amount >= 0)" : "",
+             check == CHECK_SECOND ? " CHECK (last_amount >= 0)" : "", WORKLOAD_ORDERS);
     exec(db, sql);
     once__sqlite_close(db);
 }
@@ -158,7 +160,8 @@ double peer_look_up(const char *path, const char *messages_path, volatile uint64
     once_pointer pointer;
     once_json_init(&json);
     once_arena_init(&arena);
-    if (once_pointer_parse(&arena, ONCE_BYTES("/payment_id"), &pointer, NULL) != ONCE_OK) bench_die("the pointer was refused");
+    if (once_pointer_parse(&arena, ONCE_BYTES("/payment_id"), &pointer, NULL) != ONCE_OK)
+        bench_die("the pointer was refused");
     const once_bytes text = map_text(messages_path);
 
     const double start = bench_now_s();
@@ -193,8 +196,8 @@ void peer_verify(const char *path, uint64_t payments, int64_t amount)
     const int64_t paid = ask(db, "SELECT sum(paid) FROM orders"), sum = ask(db, "SELECT sum(amount) FROM payments");
     once__sqlite_close(db);
     char text[200];
-    snprintf(text, sizeof text, "a database is wrong: %lld payments of %lld, orders hold %lld; expected %llu of %lld", (long long)rows,
-             (long long)sum, (long long)paid, (unsigned long long)payments, (long long)amount);
+    snprintf(text, sizeof text, "a database is wrong: %lld payments of %lld, orders hold %lld; expected %llu of %lld",
+             (long long)rows, (long long)sum, (long long)paid, (unsigned long long)payments, (long long)amount);
     if (rows != (int64_t)payments || paid != amount || sum != amount) bench_die(text);
 }
 

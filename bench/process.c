@@ -108,7 +108,8 @@ static void find_descriptor(watch *w)
     const struct dirent *entry;
     while (w->fdinfo < 0 && (entry = readdir(dir))) {
         if (entry->d_name[0] == '.') continue;
-        if (fstatat(dirfd(dir), entry->d_name, &st, 0) != 0 || st.st_ino != wanted.st_ino || st.st_dev != wanted.st_dev) continue;
+        if (fstatat(dirfd(dir), entry->d_name, &st, 0) != 0 || st.st_ino != wanted.st_ino || st.st_dev != wanted.st_dev)
+            continue;
         snprintf(target, sizeof target, "/proc/%d/fdinfo/%.10s", (int)w->pid, entry->d_name);
         w->fdinfo = open(target, O_RDONLY | O_CLOEXEC);
     }
@@ -195,8 +196,8 @@ static bool redirect(int from, const char *path)
     return to >= 0 && dup2(to, from) >= 0;
 }
 
-void process_exec(const char *label, char *const argv[], const char *stdout_path, const char *watched, uint64_t unit, uint64_t total,
-                  process_result *result)
+void process_exec(const char *label, char *const argv[], const char *stdout_path, const char *watched, uint64_t unit,
+                  uint64_t total, process_result *result)
 {
     watch w = {.label = label, .path = watched, .unit = unit, .total = total, .fdinfo = -1, .start = bench_now_s()};
     *result = (process_result){0};

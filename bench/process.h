@@ -17,11 +17,11 @@ int64_t bench_wall_ms(void);
 
 /* How a process went. */
 typedef struct process_result {
-    int status;         /* exit status; 128 + n: signal n */
-    double seconds;     /* from start to end, as seen from outside */
+    int status;     /* exit status; 128 + n: signal n */
+    double seconds; /* from start to end, as seen from outside */
     double user_s, system_s;
     long peak_kib;
-    unsigned points;    /* millions that were seen to pass */
+    unsigned points;               /* millions that were seen to pass */
     double point_s[GROWTH_POINTS]; /* when each one had passed */
 } process_result;
 
@@ -33,15 +33,16 @@ void process_pause(int ms);
 /* Memory that a child shares with its parent; zeroed. */
 void *process_share(size_t size);
 
-/* Runs work(arg) in a child, and shows `done` of `total` on a terminal meanwhile. Ends the program if the child fails. */
+/* Runs work(arg) in a child, and shows `done` of `total` on a terminal meanwhile. Ends the program if the child fails.
+ */
 void process_run(const char *label, void (*work)(void *arg), void *arg, const volatile uint64_t *done, uint64_t total,
                  process_result *result);
 
-/* Runs a command; its standard output goes to a file, and its log to one beside it, as a service's would: a line for each dead letter on
- * somebody's terminal is no part of what is measured. How far it has come is how far it has read
+/* Runs a command; its standard output goes to a file, and its log to one beside it, as a service's would: a line for
+ * each dead letter on somebody's terminal is no part of what is measured. How far it has come is how far it has read
  * `watched`, in units of `unit` bytes; NULL: not known. */
-void process_exec(const char *label, char *const argv[], const char *stdout_path, const char *watched, uint64_t unit, uint64_t total,
-                  process_result *result);
+void process_exec(const char *label, char *const argv[], const char *stdout_path, const char *watched, uint64_t unit,
+                  uint64_t total, process_result *result);
 /* The end of the log of what was run last, on standard error. */
 void process_show_log(const char *stdout_path);
 

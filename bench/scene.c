@@ -39,8 +39,9 @@ static __attribute__((noreturn)) void usage(const char *program, const scene_ask
             "  --folder DIR   where the temporary folder is made (TMPDIR, or /tmp)\n"
             "  --keep         leave that folder\n"
             "%s%s%s",
-            program, (unsigned long long)usual->messages, (unsigned long long)usual->full_messages, SCENE_ROUNDS_MAX, usual->rounds,
-            usual->parts ? "  --only PART    one part of it: " : "", usual->parts ? usual->parts : "", usual->parts ? "\n" : "");
+            program, (unsigned long long)usual->messages, (unsigned long long)usual->full_messages, SCENE_ROUNDS_MAX,
+            usual->rounds, usual->parts ? "  --only PART    one part of it: " : "", usual->parts ? usual->parts : "",
+            usual->parts ? "\n" : "");
     exit(status);
 }
 
@@ -56,9 +57,15 @@ void scene_parse(int argc, char **argv, scene_asked *asked)
 {
     enum { MESSAGES = 256, ROUNDS, FULL, JSON, ONCE, FOLDER, KEEP, ONLY, HELP };
     static const struct option known[] = {
-        {"messages", required_argument, NULL, MESSAGES}, {"rounds", required_argument, NULL, ROUNDS}, {"full", no_argument, NULL, FULL},
-        {"json", no_argument, NULL, JSON},               {"once", required_argument, NULL, ONCE},     {"folder", required_argument, NULL, FOLDER},
-        {"keep", no_argument, NULL, KEEP},               {"only", required_argument, NULL, ONLY},     {"help", no_argument, NULL, HELP},
+        {"messages", required_argument, NULL, MESSAGES},
+        {"rounds", required_argument, NULL, ROUNDS},
+        {"full", no_argument, NULL, FULL},
+        {"json", no_argument, NULL, JSON},
+        {"once", required_argument, NULL, ONCE},
+        {"folder", required_argument, NULL, FOLDER},
+        {"keep", no_argument, NULL, KEEP},
+        {"only", required_argument, NULL, ONLY},
+        {"help", no_argument, NULL, HELP},
         {0},
     };
     const scene_asked usual = *asked;
@@ -78,7 +85,8 @@ void scene_parse(int argc, char **argv, scene_asked *asked)
         }
     }
     if (asked->only && (!asked->parts || !is_part(asked->parts, asked->only))) usage(argv[0], &usual, 2);
-    if (optind < argc || asked->messages < 1000 || asked->rounds < 1 || asked->rounds > SCENE_ROUNDS_MAX) usage(argv[0], &usual, 2);
+    if (optind < argc || asked->messages < 1000 || asked->rounds < 1 || asked->rounds > SCENE_ROUNDS_MAX)
+        usage(argv[0], &usual, 2);
 }
 
 /* ---- the folder ---- */
@@ -124,7 +132,8 @@ void scene_open(const scene_options *options)
     find_command();
     process_prepare();
     make_folder();
-    /* Stores of many rounds are at one place under one pipeline: nothing is to be remembered of them, and the user's folder is not ours. */
+    /* Stores of many rounds are at one place under one pipeline: nothing is to be remembered of them, and the user's
+     * folder is not ours. */
     unsetenv("STATE_DIRECTORY");
     unsetenv("XDG_STATE_HOME");
     unsetenv("HOME");
@@ -191,7 +200,8 @@ static void execute(void *arg)
     const statement *s = arg;
     sqlite3 *db;
     char *why = NULL;
-    if (sqlite3_open(s->database, &db) != SQLITE_OK || sqlite3_exec(db, "PRAGMA journal_mode = WAL", NULL, NULL, &why) != SQLITE_OK ||
+    if (sqlite3_open(s->database, &db) != SQLITE_OK ||
+        sqlite3_exec(db, "PRAGMA journal_mode = WAL", NULL, NULL, &why) != SQLITE_OK ||
         sqlite3_exec(db, s->sql, NULL, NULL, &why) != SQLITE_OK)
         bench_die(why ? why : "cannot open a database");
     sqlite3_close(db);
@@ -206,8 +216,8 @@ void scene_execute(const char *database, const char *sql)
 
 /* ---- the command ---- */
 
-void scene_once(const char *label, const char *const *arguments, int status, const char *watched, uint64_t unit, uint64_t total,
-                process_result *result)
+void scene_once(const char *label, const char *const *arguments, int status, const char *watched, uint64_t unit,
+                uint64_t total, process_result *result)
 {
     const char *argv[ARGUMENTS_MAX] = {command, arguments[0]};
     const bool runs = strcmp(arguments[0], "run") == 0;

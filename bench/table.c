@@ -44,7 +44,9 @@ void table_print(const table *t)
         printf("%-52s %9s", r->label, required);
         for (int k = 0; k < TABLE_COLUMNS && t->columns[k]; k++)
             printf(" %12s %-3s", table_number(r->value[k], r->decimals, buffer),
-                   !r->relation || r->value[k] < 0 ? "" : met(r, r->value[k]) ? "yes" : "no");
+                   !r->relation || r->value[k] < 0 ? ""
+                   : met(r, r->value[k])           ? "yes"
+                                                   : "no");
         printf("\n");
     }
 }

@@ -8,9 +8,9 @@
 #define TABLE_ROWS 40
 
 typedef struct row {
-    const char *name, *label;    /* for machines, for people */
+    const char *name, *label; /* for machines, for people */
     int decimals;
-    char relation;               /* 'g': at least, 'l': at most, 0: nothing is required */
+    char relation; /* 'g': at least, 'l': at most, 0: nothing is required */
     double required;
     double value[TABLE_COLUMNS]; /* below 0: not measured */
 } row;

@@ -13,7 +13,7 @@
 #include "base/banned.h"
 
 #define DUPLICATES_PERCENT 20
-#define REPEATED_AT_ONCE_PERCENT 5 /* part of those */
+#define REPEATED_AT_ONCE_PERCENT 5       /* part of those */
 #define FIRST_MS UINT64_C(1735689600000) /* 2025-01-01, for ids that carry a time */
 #define KEYS_PER_MS 10
 
@@ -53,12 +53,13 @@ static void make_payment(const workload *w, uint64_t number, uint64_t *random, p
 static void write_message(const payment *p, FILE *to)
 {
     char text[WORKLOAD_BYTES + 1];
-    const int len = snprintf(text, sizeof text,
-                             "{\"payment_id\":\"%.36s\",\"type\":\"payment.received\",\"order_id\":%u,\"amount\":%d,\"currency\":\"EUR\","
-                             "\"customer\":\"c-%05u\",\"method\":\"card\",\"captured\":true,\"sent_at\":\"2025-01-01T12:%02u:%02u.000Z\","
-                             "\"reference\":\"invoice 2025/%u\",\"note\":\"",
-                             p->id, p->order_id, p->amount, p->order_id * 7 % 100000, p->order_id % 60, p->order_id / 60 % 60,
-                             p->order_id * 31);
+    const int len = snprintf(
+        text, sizeof text,
+        "{\"payment_id\":\"%.36s\",\"type\":\"payment.received\",\"order_id\":%u,\"amount\":%d,\"currency\":\"EUR\","
+        "\"customer\":\"c-%05u\",\"method\":\"card\",\"captured\":true,\"sent_at\":\"2025-01-01T12:%02u:%02u.000Z\","
+        "\"reference\":\"invoice 2025/%u\",\"note\":\"",
+        p->id, p->order_id, p->amount, p->order_id * 7 % 100000, p->order_id % 60, p->order_id / 60 % 60,
+        p->order_id * 31);
     if (len < 0 || len > WORKLOAD_BYTES - 2) bench_die("a message is too long");
     memset(text + len, 'x', (size_t)(WORKLOAD_BYTES - 2 - len));
     memcpy(text + WORKLOAD_BYTES - 2, "\"}\n", 3); /* over the NUL too */
@@ -70,11 +71,13 @@ static payment *map(const char *path, int flags, uint64_t *n)
     struct stat st;
     const int fd = open(path, flags | O_CLOEXEC, 0600);
     if (fd < 0) bench_die_errno("cannot open the payments");
-    if ((flags & O_CREAT) && ftruncate(fd, (off_t)(*n * sizeof(payment))) != 0) bench_die_errno("cannot make the payments");
+    if ((flags & O_CREAT) && ftruncate(fd, (off_t)(*n * sizeof(payment))) != 0)
+        bench_die_errno("cannot make the payments");
     if (fstat(fd, &st) != 0) bench_die_errno("cannot stat the payments");
     *n = (uint64_t)st.st_size / sizeof(payment);
     const bool writes = (flags & O_RDWR) != 0;
-    void *at = mmap(NULL, (size_t)st.st_size, writes ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED | MAP_POPULATE, fd, 0);
+    void *at =
+        mmap(NULL, (size_t)st.st_size, writes ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED | MAP_POPULATE, fd, 0);
     if (at == MAP_FAILED) bench_die_errno("cannot map the payments");
     close(fd);
     return at;

@@ -1,7 +1,8 @@
 /* Payments to measure with: a file of messages, and the same payments as plain values for peers that do not parse.
  *
  * A message is one JSON object of WORKLOAD_BYTES bytes and a newline. One in five is a duplicate, byte for byte: three
- * quarters of those repeat any earlier message, the others the message just before. Everything follows from the seed. */
+ * quarters of those repeat any earlier message, the others the message just before. Everything follows from the seed.
+ */
 #ifndef BENCH_WORKLOAD_H
 #define BENCH_WORKLOAD_H
 
@@ -25,9 +26,9 @@ typedef struct workload {
 } workload;
 
 typedef struct workload_sums {
-    uint64_t keys;   /* different ones */
+    uint64_t keys;    /* different ones */
     uint64_t failing; /* of them */
-    int64_t amount;  /* of those that do not fail */
+    int64_t amount;   /* of those that do not fail */
 } workload_sums;
 
 /* Writes both files. Ends the program when it cannot. */

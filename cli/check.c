@@ -55,7 +55,8 @@ static int confirm_clock(once_pipeline *pipeline, checking *c, once_error *err)
     char text[200], before[40], after[40];
     const int rc = once_pipeline_confirm_clock(pipeline, &before_ms, &after_ms, err);
     if (rc != ONCE_OK) return rc;
-    snprintf(text, sizeof text, "the store's time was %s and is that of the wall clock now, %s", cli_when(before_ms, before), cli_when(after_ms, after));
+    snprintf(text, sizeof text, "the store's time was %s and is that of the wall clock now, %s",
+             cli_when(before_ms, before), cli_when(after_ms, after));
     on_finding(c, "clock", text, false);
     return ONCE_OK;
 }
@@ -65,8 +66,10 @@ static int take_store(once_pipeline *pipeline, checking *c, bool *there, once_er
 {
     const int rc = once_pipeline_take_store(pipeline, there, err);
     if (rc != ONCE_OK) return rc;
-    on_finding(c, "new-store", *there ? "the store that is here is the one of this pipeline from now on"
-                                      : "there is no store here, and nothing was made; the next run makes one, or takes what it finds", false);
+    on_finding(c, "new-store",
+               *there ? "the store that is here is the one of this pipeline from now on"
+                      : "there is no store here, and nothing was made; the next run makes one, or takes what it finds",
+               false);
     return ONCE_OK;
 }
 
@@ -76,8 +79,11 @@ static int repair(once_pipeline *pipeline, checking *c, once_error *err)
     char text[260];
     const int rc = once_pipeline_repair(pipeline, &n, err);
     if (rc != ONCE_OK) return rc;
-    snprintf(text, sizeof text, "%llu entries, lanes or letters were mended; they count as before: names that were lost show as '(lost)', and a lane whose record was gone does"
-             " not know its last version", (unsigned long long)n);
+    snprintf(text, sizeof text,
+             "%llu entries, lanes or letters were mended; they count as before: names that were lost show as '(lost)', "
+             "and a lane whose record was gone does"
+             " not know its last version",
+             (unsigned long long)n);
     on_finding(c, "repair", n ? text : "nothing had to be repaired", false);
     return ONCE_OK;
 }
@@ -88,10 +94,18 @@ int cli_check(int argc, char **argv)
     bool confirm = false, deep = false, mend = false, new_store = false, there = true;
     const cli_option options[] = {
         {"--json", NULL, "one object on standard output", &c.json, NULL},
-        {"--confirm-clock", NULL, "the wall clock is right: set the store's time to it, ahead or back; audited", &confirm, NULL},
-        {"--new-store", NULL, "take the store that is here, or the next one that is made, for the one that was known; audited", &new_store, NULL},
-        {"--repair", NULL, "mend what entries of a PostgreSQL or Redis store have lost: names, places in lanes and indexes, times; audited", &mend, NULL},
-        {"--deep", NULL, "read the whole store, and say what does not fit, or differs from its checksums where it has some", &deep, NULL},
+        {"--confirm-clock", NULL, "the wall clock is right: set the store's time to it, ahead or back; audited",
+         &confirm, NULL},
+        {"--new-store", NULL,
+         "take the store that is here, or the next one that is made, for the one that was known; audited", &new_store,
+         NULL},
+        {"--repair", NULL,
+         "mend what entries of a PostgreSQL or Redis store have lost: names, places in lanes and indexes, times; "
+         "audited",
+         &mend, NULL},
+        {"--deep", NULL,
+         "read the whole store, and say what does not fit, or differs from its checksums where it has some", &deep,
+         NULL},
         {0},
     };
     char *args[1];

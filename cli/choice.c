@@ -11,17 +11,20 @@ typedef struct filter {
 /* In front those that may also belong to a key. */
 static void list_filters(const cli_choice *c, filter out[FILTERS])
 {
-    const filter all[FILTERS] = {{"--tenant", c->tenant}, {"--operation", c->operation}, {"--reason", c->reason}, {"--group", c->group},
-                                 {"--type", c->type},     {"--since", c->since},         {"--until", c->until}};
+    const filter all[FILTERS] = {{"--tenant", c->tenant}, {"--operation", c->operation}, {"--reason", c->reason},
+                                 {"--group", c->group},   {"--type", c->type},           {"--since", c->since},
+                                 {"--until", c->until}};
     memcpy(out, all, sizeof all);
 }
 
-/* An empty value is mostly a variable that is not set, and would mean everything. The empty tenant of a key that is named is a tenant. */
+/* An empty value is mostly a variable that is not set, and would mean everything. The empty tenant of a key that is
+ * named is a tenant. */
 static bool refuse_empty(const filter *filters, cli_named named)
 {
     for (int i = 0; i < FILTERS; i++) {
         if (!filters[i].value || *filters[i].value || (i == TENANT && named == CLI_NAMED_KEY)) continue;
-        cli_say("once %s: %s has an empty value; say what is meant, or leave it out", cli_current->name, filters[i].option);
+        cli_say("once %s: %s has an empty value; say what is meant, or leave it out", cli_current->name,
+                filters[i].option);
         return false;
     }
     return true;
@@ -29,7 +32,8 @@ static bool refuse_empty(const filter *filters, cli_named named)
 
 static bool refuse_both(const char *option, cli_named named)
 {
-    cli_say("once %s: %s does not go with %s; say one of them", cli_current->name, option, named == CLI_NAMED_KEY ? "a key" : "ids");
+    cli_say("once %s: %s does not go with %s; say one of them", cli_current->name, option,
+            named == CLI_NAMED_KEY ? "a key" : "ids");
     return false;
 }
 
@@ -44,7 +48,8 @@ bool cli_choice_read(const cli_choice *given, cli_named named, const char *thing
     if (named && given->all) return refuse_both("--all", named);
     for (int i = 0; i < FILTERS; i++) {
         if (!filters[i].value) continue;
-        if (named == CLI_NAMED_IDS || (named == CLI_NAMED_KEY && i > OPERATION)) return refuse_both(filters[i].option, named);
+        if (named == CLI_NAMED_IDS || (named == CLI_NAMED_KEY && i > OPERATION))
+            return refuse_both(filters[i].option, named);
         filtered = true;
     }
     if (!named && !given->all && !filtered) {
@@ -67,7 +72,10 @@ bool cli_choice_read(const cli_choice *given, cli_named named, const char *thing
 
 /* --- telling --- */
 
-static bool is_lone_handler(once_bytes operation) { return operation.len == 7 && memcmp(operation.data, "handler", 7) == 0; }
+static bool is_lone_handler(once_bytes operation)
+{
+    return operation.len == 7 && memcmp(operation.data, "handler", 7) == 0;
+}
 
 static void print_quoted(const char *before, once_bytes text)
 {
@@ -81,7 +89,8 @@ void cli_print_key(once_bytes key, const once_scope *scope)
     if (!key.len) return;
     print_quoted("key ", key);
     if (scope->tenant.len) print_quoted(" of tenant ", scope->tenant);
-    if (scope->operation.len && !is_lone_handler(scope->operation)) print_quoted(scope->tenant.len ? ", operation " : " of operation ", scope->operation);
+    if (scope->operation.len && !is_lone_handler(scope->operation))
+        print_quoted(scope->tenant.len ? ", operation " : " of operation ", scope->operation);
 }
 
 void cli_print_origin(once_bytes place, once_bytes point, once_bytes reason)

@@ -9,23 +9,28 @@ typedef struct cli_choice {
     const char *tenant, *operation, *reason, *group, *type, *since, *until;
 } cli_choice;
 
-#define CLI_CHOICE(c, things, began)                                                                                  \
-    {"--all", NULL, "every " things ", or every one that fits the filters", &(c).all, NULL},                          \
-    {"--tenant", "NAME", things "s of this tenant", NULL, &(c).tenant},                                               \
-    {"--operation", "NAME", things "s of this operation", NULL, &(c).operation},                                      \
-    {"--reason", "TEXT", things "s with this text in their reason", NULL, &(c).reason},                               \
-    {"--group", "GROUP", things "s of this group of reasons, as 'once list --by reason' prints it", NULL, &(c).group}, \
-    {"--type", "TYPE", things "s of this type", NULL, &(c).type},                                                     \
-    {"--since", "TIME", things "s that " began " then or later", NULL, &(c).since},                                   \
-    {"--until", "TIME", things "s that " began " before", NULL, &(c).until}
+#define CLI_CHOICE(c, things, began)                                                                                   \
+    {"--all", NULL, "every " things ", or every one that fits the filters", &(c).all, NULL},                           \
+        {"--tenant", "NAME", things "s of this tenant", NULL, &(c).tenant},                                            \
+        {"--operation", "NAME", things "s of this operation", NULL, &(c).operation},                                   \
+        {"--reason", "TEXT", things "s with this text in their reason", NULL, &(c).reason},                            \
+        {"--group", "GROUP", things "s of this group of reasons, as 'once list --by reason' prints it", NULL,          \
+         &(c).group},                                                                                                  \
+        {"--type", "TYPE", things "s of this type", NULL, &(c).type},                                                  \
+        {"--since", "TIME", things "s that " began " then or later", NULL, &(c).since},                                \
+    {                                                                                                                  \
+        "--until", "TIME", things "s that " began " before", NULL, &(c).until                                          \
+    }
 
 /* What names are to a verb: ids say everything, a key may need its tenant and its operation. */
 typedef enum cli_named { CLI_NAMED_NOT, CLI_NAMED_IDS, CLI_NAMED_KEY } cli_named;
 
-/* Names, or --all, or filters, and nothing that would be ignored. False: it was said what is wrong. `things`: "letters: ids". */
+/* Names, or --all, or filters, and nothing that would be ignored. False: it was said what is wrong. `things`: "letters:
+ * ids". */
 bool cli_choice_read(const cli_choice *given, cli_named named, const char *things, once_choice *out);
 
-/* "key 'p7' of tenant 'berlin', operation 'charge'"; nothing without a key. The operation of the only handler is not worth a word. */
+/* "key 'p7' of tenant 'berlin', operation 'charge'"; nothing without a key. The operation of the only handler is not
+ * worth a word. */
 void cli_print_key(once_bytes key, const once_scope *scope);
 /* "  in.ndjson:17", and the reason in brackets, as far as they are there */
 void cli_print_origin(once_bytes place, once_bytes point, once_bytes reason);

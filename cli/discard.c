@@ -49,7 +49,8 @@ static int discard(const char *file, discarding *d, const once_discard_options *
     } else if (rc == ONCE_OK && !options->ids && gone == 0) {
         printf("no letter fits\n");
     } else if (rc == ONCE_OK && !options->ids) {
-        printf("%" PRIu64 " letter%s %s\n", gone, gone == 1 ? "" : "s", d->dry_run ? "would be discarded" : "discarded");
+        printf("%" PRIu64 " letter%s %s\n", gone, gone == 1 ? "" : "s",
+               d->dry_run ? "would be discarded" : "discarded");
     }
     once_pipeline_free(pipeline);
     return rc != ONCE_OK ? cli_fail(&err) : options->ids && gone < options->n_ids ? CLI_DEAD : CLI_OK;
@@ -71,9 +72,15 @@ int cli_discard(int argc, char **argv)
     if (args && ids) n = cli_parse(argc, argv, options, 1, argc, args, &status);
     if (n > 0) {
         const bool named = n > 1;
-        once_discard_options how = {.size = sizeof how, .ids = named ? ids : NULL, .n_ids = (size_t)n - 1, .dry_run = d.dry_run, .visit = on_letter, .user = &d};
+        once_discard_options how = {.size = sizeof how,
+                                    .ids = named ? ids : NULL,
+                                    .n_ids = (size_t)n - 1,
+                                    .dry_run = d.dry_run,
+                                    .visit = on_letter,
+                                    .user = &d};
         status = CLI_USAGE;
-        if (cli_choice_read(&choice, named ? CLI_NAMED_IDS : CLI_NAMED_NOT, "letters: ids", &how.choice) && cli_letter_ids(args + 1, n - 1, ids))
+        if (cli_choice_read(&choice, named ? CLI_NAMED_IDS : CLI_NAMED_NOT, "letters: ids", &how.choice) &&
+            cli_letter_ids(args + 1, n - 1, ids))
             status = discard(args[0], &d, &how);
     }
     free(args);

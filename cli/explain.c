@@ -8,8 +8,9 @@ static void json_letters(const once_explanation *e)
     printf(",\"letters\":[");
     for (size_t i = 0; i < e->n_letters; i++) {
         const once_key_letter *l = &e->letters[i];
-        printf("%s{\"letter\":%llu,\"kind\":\"%s\",\"count\":%llu,\"buried_ms\":%lld,\"last_ms\":%lld,\"reason\":", i ? "," : "", (unsigned long long)l->letter,
-               l->kind, (unsigned long long)l->count, (long long)l->buried_ms, (long long)l->last_ms);
+        printf("%s{\"letter\":%llu,\"kind\":\"%s\",\"count\":%llu,\"buried_ms\":%lld,\"last_ms\":%lld,\"reason\":",
+               i ? "," : "", (unsigned long long)l->letter, l->kind, (unsigned long long)l->count,
+               (long long)l->buried_ms, (long long)l->last_ms);
         cli_json_string(stdout, l->reason);
         if (l->idempotency_key[0]) printf(",\"idempotency_key\":\"%s\"", l->idempotency_key);
         printf("}");
@@ -30,8 +31,8 @@ static void as_json(const once_explanation *e, bool first)
     printf(",\"state\":\"%s\"", e->state);
     if (strcmp(e->state, "absent") != 0) {
         printf(",\"idempotency_key\":\"%s\"", e->idempotency_key);
-        printf(",\"attempt\":%u,\"failures\":%u,\"seen_ms\":%lld,\"changed_ms\":%lld,\"place\":", e->attempt, e->failures,
-               (long long)e->seen_ms, (long long)e->changed_ms);
+        printf(",\"attempt\":%u,\"failures\":%u,\"seen_ms\":%lld,\"changed_ms\":%lld,\"place\":", e->attempt,
+               e->failures, (long long)e->seen_ms, (long long)e->changed_ms);
         cli_json_string(stdout, e->place);
         printf(",\"point\":");
         cli_json_string(stdout, e->point);
@@ -64,7 +65,8 @@ static void as_json(const once_explanation *e, bool first)
 static const struct {
     const char *state, *sentence;
 } sentences[] = {
-    {"absent", "Nothing is known about it: it was never seen here, or it is forgotten. A message with this key would run, unless its lane"
+    {"absent", "Nothing is known about it: it was never seen here, or it is forgotten. A message with this key would "
+               "run, unless its lane"
                " or its time says otherwise: --message tells."},
     {"claimed", "A worker is on it. Another delivery waits for that one's outcome."},
     {"waiting", "The store owns its message and will hand it out again. Another delivery is a duplicate."},
@@ -118,7 +120,8 @@ static void tell_attempt(const once_explanation *e, const once_attempt *a)
 {
     char time[40];
     if (is_replacement(a)) {
-        printf("  After attempt %u, %s, other content took the place of what had been tried and had had no effect", a->attempt, cli_when(a->ended_ms, time));
+        printf("  After attempt %u, %s, other content took the place of what had been tried and had had no effect",
+               a->attempt, cli_when(a->ended_ms, time));
         if (a->who.len && !once_bytes_equal(a->who, e->who)) say(", by ", a->who, "");
         printf(".\n");
         return;
@@ -126,7 +129,8 @@ static void tell_attempt(const once_explanation *e, const once_attempt *a)
     printf("  Attempt %u", a->attempt);
     if (a->who.len && !once_bytes_equal(a->who, e->who)) say(", by ", a->who, ",");
     if (strcmp(a->outcome, "silent") == 0)
-        printf(" ended without a word; %s %s", is_lost(e, a) ? "its lease was over" : "that was noticed", cli_when(a->ended_ms, time));
+        printf(" ended without a word; %s %s", is_lost(e, a) ? "its lease was over" : "that was noticed",
+               cli_when(a->ended_ms, time));
     else printf(" ended %s as %s", cli_when(a->ended_ms, time), a->outcome);
     if (a->reason.len) say(": ", a->reason, "");
     printf(".\n");
@@ -146,8 +150,8 @@ static void tell_attempts(const once_explanation *e)
         printf("  Attempt %u began %s", e->attempt, cli_when(e->changed_ms, time));
         if (e->worker.len) say(", by ", e->worker, "");
         printf(".\n");
-    }
-    else if (e->attempt && !e->discarded && (!e->n_attempts || e->attempts[e->n_attempts - 1].ended_ms != e->changed_ms))
+    } else if (e->attempt && !e->discarded &&
+               (!e->n_attempts || e->attempts[e->n_attempts - 1].ended_ms != e->changed_ms))
         printf("  It changed last %s.\n", cli_when(e->changed_ms, time)); /* by an operator, or its lane */
     if (e->failures) printf("  %u failure%s counted.\n", e->failures, e->failures == 1 ? " is" : "s are");
 }
@@ -174,8 +178,11 @@ static void tell_lane(const once_explanation *e)
     printf("  It stands in ");
     cli_print_lane(&e->lane);
     printf(".\n");
-    if (e->lane.gap && e->lane.missing_from == e->lane.missing_to) printf("  It waits for version %lld.\n", (long long)e->lane.missing_from);
-    else if (e->lane.gap) printf("  It waits for versions %lld to %lld.\n", (long long)e->lane.missing_from, (long long)e->lane.missing_to);
+    if (e->lane.gap && e->lane.missing_from == e->lane.missing_to)
+        printf("  It waits for version %lld.\n", (long long)e->lane.missing_from);
+    else if (e->lane.gap)
+        printf("  It waits for versions %lld to %lld.\n", (long long)e->lane.missing_from,
+               (long long)e->lane.missing_to);
     cli_print_before(&e->lane, e->lane.n_before);
 }
 
@@ -188,13 +195,17 @@ static void tell_letters(const once_explanation *e)
 {
     char time[40];
     if (e->all_letters > e->n_letters)
-        printf("  %llu dead letters have this key; the last %zu of them:\n", (unsigned long long)e->all_letters, e->n_letters);
+        printf("  %llu dead letters have this key; the last %zu of them:\n", (unsigned long long)e->all_letters,
+               e->n_letters);
     for (size_t i = 0; i < e->n_letters; i++) {
         const once_key_letter *l = &e->letters[i];
-        printf("  %s letter %llu has this key: %s", strcmp(e->state, "absent") == 0 ? "But dead" : "Dead", (unsigned long long)l->letter, l->kind);
-        if (l->count > 1) printf(", delivered %llu times, last %s", (unsigned long long)l->count, cli_when(l->last_ms, time));
+        printf("  %s letter %llu has this key: %s", strcmp(e->state, "absent") == 0 ? "But dead" : "Dead",
+               (unsigned long long)l->letter, l->kind);
+        if (l->count > 1)
+            printf(", delivered %llu times, last %s", (unsigned long long)l->count, cli_when(l->last_ms, time));
         if (l->reason.len && !once_bytes_equal(l->reason, e->reason)) say("; ", l->reason, "");
-        if (l->idempotency_key[0] && strcmp(l->idempotency_key, e->idempotency_key) != 0) printf("; idempotency key %s", l->idempotency_key);
+        if (l->idempotency_key[0] && strcmp(l->idempotency_key, e->idempotency_key) != 0)
+            printf("; idempotency key %s", l->idempotency_key);
         printf(".\n");
     }
 }
@@ -208,7 +219,8 @@ static void as_text(const once_explanation *e)
     if (e->scope.tenant.len) say(", tenant '", e->scope.tenant, "'");
     printf(": %s\n", e->state);
     const bool source_has_it = strcmp(e->state, "waiting") == 0 && !e->has_body;
-    if (source_has_it) printf("  Only its source has its message: the store waits until that brings it again, and then it may run.\n");
+    if (source_has_it)
+        printf("  Only its source has its message: the store waits until that brings it again, and then it may run.\n");
     if (e->discarded) tell_discarded(e);
     for (size_t i = 0; i < sizeof sentences / sizeof *sentences && !source_has_it && !e->discarded; i++)
         if (strcmp(sentences[i].state, e->state) == 0) printf("  %s\n", sentences[i].sentence);
@@ -219,16 +231,22 @@ static void as_text(const once_explanation *e)
     printf("  Its idempotency key is %s.\n", e->idempotency_key);
     tell_first(e);
     tell_attempts(e);
-    if (e->maybe_done && strcmp(e->state, "unknown") != 0) printf("  An attempt may have had its effect: another one may repeat it.\n");
+    if (e->maybe_done && strcmp(e->state, "unknown") != 0)
+        printf("  An attempt may have had its effect: another one may repeat it.\n");
     tell_lane(e);
     tell_reason(e);
     tell_result(e->result);
     tell_letters(e);
-    if (e->due_ms != ONCE_NO_TIME) printf("  %s %s.\n", strcmp(e->state, "claimed") == 0 ? "The claim ends" : "Not before", cli_when(e->due_ms, time));
+    if (e->due_ms != ONCE_NO_TIME)
+        printf("  %s %s.\n", strcmp(e->state, "claimed") == 0 ? "The claim ends" : "Not before",
+               cli_when(e->due_ms, time));
     if (e->expires_ms == ONCE_FOREVER) printf("  It is never forgotten.\n");
-    else if (e->expires_ms != ONCE_NO_TIME) printf("  Forgotten after %s%s.\n", cli_when(e->expires_ms, time), source_has_it ? ", unless it comes before" : "");
+    else if (e->expires_ms != ONCE_NO_TIME)
+        printf("  Forgotten after %s%s.\n", cli_when(e->expires_ms, time),
+               source_has_it ? ", unless it comes before" : "");
     if (strcmp(e->state, "unknown") == 0 && !e->has_body) {
-        printf("  It is not forgotten before somebody decides: once resolve FILE KEY done, or, when its source has brought its message again,"
+        printf("  It is not forgotten before somebody decides: once resolve FILE KEY done, or, when its source has "
+               "brought its message again,"
                " retry or dead.\n");
         return;
     }
@@ -257,9 +275,11 @@ static const struct {
     {"first", "The entry of its key was made by this very message."},
     {"duplicate", "Another message with the same key and the same content came first, so this one is a duplicate."},
     {"conflict", "Another message with the same key and other content came first."},
-    {"replaces", "Another message with the same key and other content came first, but had no effect: this one would take its place."},
+    {"replaces", "Another message with the same key and other content came first, but had no effect: this one would "
+                 "take its place."},
     {"letter", "It is a dead letter."},
-    {"discarded", "It was a dead letter. It does not become one again while that is remembered: another delivery is a duplicate."},
+    {"discarded",
+     "It was a dead letter. It does not become one again while that is remembered: another delivery is a duplicate."},
     {"malformed", "No key can be made from it."},
     {"unseen", "Nothing is known of its key: it was not delivered yet, or it is forgotten."},
 };
@@ -290,7 +310,8 @@ static void on_fate(void *user, const once_fate *fate)
     putchar('\n');
     for (size_t i = 0; i < sizeof fates / sizeof *fates; i++)
         if (strcmp(fates[i].fate, fate->fate) == 0) printf("  %s\n", fates[i].sentence);
-    if (strcmp(fate->fate, "unseen") == 0) say("  It ", fate->reason.len ? fate->reason : cli_bytes("would run"), ".\n");
+    if (strcmp(fate->fate, "unseen") == 0)
+        say("  It ", fate->reason.len ? fate->reason : cli_bytes("would run"), ".\n");
     else if (fate->reason.len) say("  Reason: ", fate->reason, ".\n");
     cli_print_line(fate->line, fate->column);
 }
@@ -300,9 +321,10 @@ static int explain_message(once_pipeline *pipeline, explaining *x, once_error *e
 {
     const char *colon = strrchr(x->message, ':');
     if (!colon || colon == x->message || !colon[1])
-        return once_fail(err, ONCE_E_USAGE, "'%s' are no coordinates; write PLACE:POINT, as in 'payments.ndjson:17'", x->message);
-    return once_pipeline_explain_message(pipeline, (once_bytes){x->message, (size_t)(colon - x->message)}, cli_bytes(colon + 1), on_fate,
-                                         on_explanation, x, err);
+        return once_fail(err, ONCE_E_USAGE, "'%s' are no coordinates; write PLACE:POINT, as in 'payments.ndjson:17'",
+                         x->message);
+    return once_pipeline_explain_message(pipeline, (once_bytes){x->message, (size_t)(colon - x->message)},
+                                         cli_bytes(colon + 1), on_fate, on_explanation, x, err);
 }
 
 int cli_explain(int argc, char **argv)
@@ -329,7 +351,8 @@ int cli_explain(int argc, char **argv)
     once_error err = {0};
     if (x.json) printf(x.message ? "{" : "{\"entries\":[");
     const int rc = x.message ? explain_message(pipeline, &x, &err)
-                             : once_pipeline_explain(pipeline, tenant ? cli_bytes(tenant) : (once_bytes){0}, cli_bytes(args[1]), on_explanation, &x, &err);
+                             : once_pipeline_explain(pipeline, tenant ? cli_bytes(tenant) : (once_bytes){0},
+                                                     cli_bytes(args[1]), on_explanation, &x, &err);
     if (x.json) {
         if (x.message && !x.told) printf("\"entries\":[");
         printf("]");

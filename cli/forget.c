@@ -25,7 +25,8 @@ int cli_forget(int argc, char **argv)
     if (status != CLI_OK) return status;
     once_error err = {0};
     const char *was = "absent";
-    const int rc = once_pipeline_forget(pipeline, tenant ? cli_bytes(tenant) : (once_bytes){0}, cli_bytes(operation ? operation : ""), cli_bytes(args[1]), &was, &err);
+    const int rc = once_pipeline_forget(pipeline, tenant ? cli_bytes(tenant) : (once_bytes){0},
+                                        cli_bytes(operation ? operation : ""), cli_bytes(args[1]), &was, &err);
     const bool known = strcmp(was, "absent") != 0;
     if (json && rc == ONCE_OK) {
         printf("{\"key\":");

@@ -61,12 +61,16 @@ static bool on_item(void *user, const once_listed *item)
     char name[NAME_MAX_BYTES + 1];
     name_of(g, item, name);
     size_t i = 0;
-    while (i < g->n && i < GROUPS_MAX && (strcmp(g->at[i].name, name) != 0 || strcmp(g->at[i].state, item->state) != 0)) i++;
+    while (i < g->n && i < GROUPS_MAX && (strcmp(g->at[i].name, name) != 0 || strcmp(g->at[i].state, item->state) != 0))
+        i++;
     const bool others = i == GROUPS_MAX;
     if (others) copy(name, cli_bytes("(others)"));
     group *found = &g->at[i];
     if (i == g->n) {
-        *found = (group){.state = others ? "any" : item->state, .letter = item->letter, .first_ms = item->changed_ms, .last_ms = item->changed_ms};
+        *found = (group){.state = others ? "any" : item->state,
+                         .letter = item->letter,
+                         .first_ms = item->changed_ms,
+                         .last_ms = item->changed_ms};
         memcpy(found->name, name, sizeof name);
         copy(found->key, item->key);
         copy(found->tenant, item->scope.tenant);
@@ -90,7 +94,8 @@ static int filter_of(const grouping *g, size_t at, const char *options[4], char 
 {
     const group *of = &g->at[at];
     const bool none = strcmp(of->name, "(none)") == 0;
-    const bool cut = strcmp(g->by, "reason") != 0 && strlen(of->name) > NAME_MAX_BYTES - 4; /* it may be longer than that */
+    const bool cut =
+        strcmp(g->by, "reason") != 0 && strlen(of->name) > NAME_MAX_BYTES - 4; /* it may be longer than that */
     if (cut || !cli_is_plain(cli_bytes(of->name)) || strcmp(of->name, "(others)") == 0) return 0;
     if (strcmp(g->by, "hour") == 0) {
         for (int i = 0; i < 2; i++) {
@@ -135,7 +140,8 @@ static void as_json(const grouping *g)
             if (o) putchar(',');
             cli_json_cstring(stdout, options[o]);
         }
-        printf("],\"count\":%" PRIu64 ",\"first_ms\":%" PRId64 ",\"last_ms\":%" PRId64, at->count, at->first_ms, at->last_ms);
+        printf("],\"count\":%" PRIu64 ",\"first_ms\":%" PRId64 ",\"last_ms\":%" PRId64, at->count, at->first_ms,
+               at->last_ms);
         json_example(at);
         printf("}");
     }
@@ -188,7 +194,8 @@ int cli_list_groups(once_pipeline *pipeline, unsigned what, const char *by, bool
 {
     once_error err = {0};
     grouping g = {.by = by, .at = calloc(GROUPS_MAX + 1, sizeof *g.at)};
-    const int rc = g.at ? once_pipeline_list(pipeline, what, on_item, &g, &err) : once_fail(&err, ONCE_E_NOMEM, "out of memory for the groups");
+    const int rc = g.at ? once_pipeline_list(pipeline, what, on_item, &g, &err)
+                        : once_fail(&err, ONCE_E_NOMEM, "out of memory for the groups");
     if (g.n) qsort(g.at, g.n, sizeof *g.at, more_first);
     if (json) {
         as_json(&g);

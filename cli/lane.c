@@ -84,7 +84,8 @@ void cli_print_before(const once_lane_place *lane, size_t most)
     for (size_t i = 0; i < n; i++) {
         printf("    behind ");
         print_before(&lane->before[i]);
-        if (i + 1 == n && lane->all_before > n) printf("; and %" PRIu64 "%s more", lane->all_before - n, lane->all_before >= 1000 ? " or" : "");
+        if (i + 1 == n && lane->all_before > n)
+            printf("; and %" PRIu64 "%s more", lane->all_before - n, lane->all_before >= 1000 ? " or" : "");
         putchar('\n');
     }
 }

@@ -1,5 +1,5 @@
-/* once list: messages that are not finished, dead letters, and what operators did. Bodies only when they are asked for, but for lines that
- * have nothing else to be known by. */
+/* once list: messages that are not finished, dead letters, and what operators did. Bodies only when they are asked for,
+ * but for lines that have nothing else to be known by. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -28,7 +28,8 @@ static void as_json(const listing *l, const once_listed *e)
     json_field("type", e->type);
     json_field("place", e->place);
     json_field("point", e->point);
-    printf(",\"attempt\":%u,\"failures\":%u,\"seen_ms\":%" PRId64 ",\"changed_ms\":%" PRId64, e->attempt, e->failures, e->seen_ms, e->changed_ms);
+    printf(",\"attempt\":%u,\"failures\":%u,\"seen_ms\":%" PRId64 ",\"changed_ms\":%" PRId64, e->attempt, e->failures,
+           e->seen_ms, e->changed_ms);
     if (e->letter) printf(",\"count\":%" PRIu64 ",\"last_ms\":%" PRId64, e->count, e->last_ms);
     if (e->due_ms != ONCE_NO_TIME) printf(",\"due_ms\":%" PRId64, e->due_ms);
     if (e->worker.len) json_field("worker", e->worker);
@@ -59,7 +60,8 @@ static bool was_replaced(const once_listed *e)
 /* Whose attempt it is that never reported; its reason says that. */
 static void print_silent(const once_listed *e)
 {
-    const once_attempt *last = e->n_attempts && e->state[0] != 'b' && !e->letter ? &e->attempts[e->n_attempts - 1] : NULL;
+    const once_attempt *last =
+        e->n_attempts && e->state[0] != 'b' && !e->letter ? &e->attempts[e->n_attempts - 1] : NULL;
     if (!last || strcmp(last->outcome, "silent") != 0 || !last->who.len) return;
     printf("  (attempt %u, by ", last->attempt);
     cli_print_safe(last->who);
@@ -88,7 +90,8 @@ static void as_text(const listing *l, const once_listed *e)
     if (e->key.len) printf("%u attempt%s, ", e->attempt, e->attempt == 1 ? "" : "s");
     printf("%s", cli_when(e->changed_ms, time));
     if (e->letter && e->count > 1) printf("  %" PRIu64 " times, the last %s", e->count, cli_when(e->last_ms, time));
-    if (e->due_ms != ONCE_NO_TIME) printf("  %s %s", e->state[0] == 'b' ? "until" : "not before", cli_when(e->due_ms, time));
+    if (e->due_ms != ONCE_NO_TIME)
+        printf("  %s %s", e->state[0] == 'b' ? "until" : "not before", cli_when(e->due_ms, time));
     if (e->worker.len && e->state[0] == 'b') {
         printf("  by ");
         cli_print_safe(e->worker);
@@ -180,7 +183,8 @@ int cli_list(int argc, char **argv)
     char *args[1];
     int status;
     if (cli_parse(argc, argv, options, 1, 1, args, &status) < 0) return status;
-    unsigned what = (waiting ? ONCE_LIST_WAITING : 0u) | (unknown ? ONCE_LIST_UNKNOWN : 0u) | (dead ? ONCE_LIST_DEAD : 0u) | (busy ? ONCE_LIST_BUSY : 0u);
+    unsigned what = (waiting ? ONCE_LIST_WAITING : 0u) | (unknown ? ONCE_LIST_UNKNOWN : 0u) |
+                    (dead ? ONCE_LIST_DEAD : 0u) | (busy ? ONCE_LIST_BUSY : 0u);
     if (audit && (what || by)) {
         cli_say("once list: --audit goes alone");
         return CLI_USAGE;
@@ -200,7 +204,8 @@ int cli_list(int argc, char **argv)
         return status;
     }
     if (l.json) printf("{\"%s\":[", audit ? "audit" : "messages");
-    const int rc = audit ? once_pipeline_audits(pipeline, on_audit, &l, &err) : once_pipeline_list(pipeline, what, on_item, &l, &err);
+    const int rc = audit ? once_pipeline_audits(pipeline, on_audit, &l, &err)
+                         : once_pipeline_list(pipeline, what, on_item, &l, &err);
     if (l.json) {
         printf("]");
         cli_json_error(rc, &err);

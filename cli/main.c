@@ -10,25 +10,37 @@
 const cli_verb cli_verbs[] = {
     {"run", "FILE", "consume and settle; ends when a finite source is drained, else at SIGTERM, draining",
      "Exit status: 0 all settled, 1 something is dead or unknown, 2 usage or configuration, 3 store or source failed,\n"
-     "4 an empty or another store where one was known.", cli_run},
+     "4 an empty or another store where one was known.",
+     cli_run},
     {"check", "FILE", "try everything that can be tried without consuming, and say what it promises",
-     "A store that is missing and was never known is made, and `init` is run, as `once run` would do; no message is read.\n"
-     "Exit status: 0, 2 usage or configuration, 3 the store failed, 4 an empty or another store where one was known.", cli_check},
+     "A store that is missing and was never known is made, and `init` is run, as `once run` would do; no message is "
+     "read.\n"
+     "Exit status: 0, 2 usage or configuration, 3 the store failed, 4 an empty or another store where one was known.",
+     cli_check},
     {"explain", "FILE [KEY]", "everything known about a key, or about the message at --message COORDINATES",
      "COORDINATES are the place and the point of a message: payments.ndjson:17 is line 17 of that file.", cli_explain},
     {"status", "FILE", "how many messages wait, are in work, unknown or dead, and since when; and who works on them",
-     "A worker is alive, late (its lease is over: it died, or hangs) or gone (a process of this machine that is not there any more).\n"
+     "A worker is alive, late (its lease is over: it died, or hangs) or gone (a process of this machine that is not "
+     "there any more).\n"
      "What one holds that is gone goes on with the next run, at once unless its pipeline runs commands.\n"
-     "Exit status: 0, 1 when something is dead or unknown, or 4 when this is not the store that was known.", cli_status},
-    {"list", "FILE", "the messages that are not finished, and dead letters; without options all of them", NULL, cli_list},
+     "Exit status: 0, 1 when something is dead or unknown, or 4 when this is not the store that was known.",
+     cli_status},
+    {"list", "FILE", "the messages that are not finished, and dead letters; without options all of them", NULL,
+     cli_list},
     {"replay", "FILE [ID...]", "dead letters back to work: those named, or all that fit the options",
-     "The next run, or one that is running, works on them. It may be ended anywhere and started again. Every letter that moves is\n"
-     "recorded with time and user. TIME is RFC 3339, as 'once list' prints it, epoch milliseconds, or a duration: that long ago.\n"
-     "Exit status: 0, or 1 when a letter stayed.", cli_replay},
-    {"discard", "FILE [ID...]", "give dead letters up: they are dropped, and their keys count as rejected", NULL, cli_discard},
+     "The next run, or one that is running, works on them. It may be ended anywhere and started again. Every letter "
+     "that moves is\n"
+     "recorded with time and user. TIME is RFC 3339, as 'once list' prints it, epoch milliseconds, or a duration: that "
+     "long ago.\n"
+     "Exit status: 0, or 1 when a letter stayed.",
+     cli_replay},
+    {"discard", "FILE [ID...]", "give dead letters up: they are dropped, and their keys count as rejected", NULL,
+     cli_discard},
     {"resolve", "FILE [KEY] done|retry|dead", "decide about an unknown message, or all that fit the options",
-     "done: its effect happened. dead: it becomes a dead letter. retry: it runs again, at least once, with failures 0 as after a replay,\n"
-     "and with the same idempotency key; it is told that an attempt before may have had its effect.", cli_resolve},
+     "done: its effect happened. dead: it becomes a dead letter. retry: it runs again, at least once, with failures 0 "
+     "as after a replay,\n"
+     "and with the same idempotency key; it is told that an attempt before may have had its effect.",
+     cli_resolve},
     {"forget", "FILE KEY", "know nothing about a key any more: its next message runs", NULL, cli_forget},
     {"sweep", "FILE", "drop what has expired now", NULL, cli_sweep},
     {"schema", "URL", "the SQL that a store needs", NULL, cli_schema},
@@ -58,7 +70,8 @@ static void verbs_json(void)
 {
     printf("{\"verbs\":[");
     for (const cli_verb *verb = cli_verbs; verb->name; verb++) {
-        printf("%s{\"name\":\"%s\",\"arguments\":\"%s\",\"summary\":", verb == cli_verbs ? "" : ",", verb->name, verb->arguments);
+        printf("%s{\"name\":\"%s\",\"arguments\":\"%s\",\"summary\":", verb == cli_verbs ? "" : ",", verb->name,
+               verb->arguments);
         cli_json_cstring(stdout, verb->summary);
         printf("}");
     }
@@ -99,7 +112,8 @@ int cli_help(int argc, char **argv)
     return verb->run(2, ask);
 }
 
-/* Of whoever started us. An ignored SIGCHLD would have the kernel throw away how a command ended, and a blocked SIGTERM could not stop us. */
+/* Of whoever started us. An ignored SIGCHLD would have the kernel throw away how a command ended, and a blocked SIGTERM
+ * could not stop us. */
 static void undo_what_was_inherited(void)
 {
     sigset_t none;

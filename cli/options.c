@@ -37,7 +37,8 @@ void cli_say(const char *format, ...)
 
 static int wrong(const char *what, const char *subject)
 {
-    cli_say("once %s: %s '%s'; usage: once %s %s", cli_current->name, what, subject, cli_current->name, cli_current->arguments);
+    cli_say("once %s: %s '%s'; usage: once %s %s", cli_current->name, what, subject, cli_current->name,
+            cli_current->arguments);
     return -1;
 }
 
@@ -82,7 +83,8 @@ int cli_parse(int argc, char **argv, const cli_option *options, int min_args, in
         }
     }
     if (n < min_args) {
-        cli_say("once %s: an argument is missing; usage: once %s %s", cli_current->name, cli_current->name, cli_current->arguments);
+        cli_say("once %s: an argument is missing; usage: once %s %s", cli_current->name, cli_current->name,
+                cli_current->arguments);
         return -1;
     }
     return n;
@@ -168,8 +170,8 @@ static int64_t mono_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* Whoever asks for a second time ends us the hard way. Not within a moment: `timeout` signals its command and then its whole group, and
- * a terminal and a service manager may both ask. */
+/* Whoever asks for a second time ends us the hard way. Not within a moment: `timeout` signals its command and then its
+ * whole group, and a terminal and a service manager may both ask. */
 static void on_signal(int number)
 {
     static _Atomic int64_t first_ms;
@@ -211,7 +213,10 @@ void cli_unload(once_pipeline *pipeline)
 
 /* --- text of strangers --- */
 
-static once_character first(once_bytes text, size_t from) { return once_character_first((once_bytes){text.data + from, text.len - from}); }
+static once_character first(once_bytes text, size_t from)
+{
+    return once_character_first((once_bytes){text.data + from, text.len - from});
+}
 
 static void print_safe(FILE *out, once_bytes text)
 {
@@ -231,7 +236,8 @@ bool cli_print_result(const char *before, once_bytes result)
     while (result.len && (result.data[result.len - 1] == '\n' || result.data[result.len - 1] == '\r')) result.len--;
     if (result.len == 0) return false;
     size_t len = result.len < MOST ? result.len : MOST;
-    while (len > 0 && len < result.len && ((unsigned char)result.data[len] & 0xc0) == 0x80) len--; /* whole characters */
+    while (len > 0 && len < result.len && ((unsigned char)result.data[len] & 0xc0) == 0x80)
+        len--; /* whole characters */
     printf("%s'", before);
     cli_print_safe((once_bytes){result.data, len});
     printf("'%s", len < result.len ? "...; --json has all of it" : "");
@@ -263,7 +269,8 @@ void cli_print_line(once_bytes line, uint64_t column)
     size_t at = column ? (size_t)column - 1 : 0;
     if (at > line.len) at = line.len;
     size_t from = at > MOST - 20 ? at - BEFORE : 0, to = line.len - from > MOST ? from + MOST : line.len;
-    while (from > 0 && from < line.len && ((unsigned char)line.data[from] & 0xc0) == 0x80) from--; /* whole characters */
+    while (from > 0 && from < line.len && ((unsigned char)line.data[from] & 0xc0) == 0x80)
+        from--; /* whole characters */
     while (to > at && to < line.len && ((unsigned char)line.data[to] & 0xc0) == 0x80) to--;
     if (to == from) return;
     printf("    %s", from ? "..." : "");

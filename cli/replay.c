@@ -58,9 +58,10 @@ static void on_progress(void *user, uint64_t looked_at, uint64_t total, double s
     const replaying *r = user;
     char left[20] = "";
     if (!r->terminal) return;
-    if (looked_at && looked_at < total) cli_how_long(left, sizeof left, seconds * (double)(total - looked_at) / (double)looked_at);
-    fprintf(stderr, "\r\033[K%" PRIu64 " of %" PRIu64 " letters  %.0f/s%s%s", looked_at, total, seconds > 0 ? (double)looked_at / seconds : 0,
-            *left ? "  left: " : "", left);
+    if (looked_at && looked_at < total)
+        cli_how_long(left, sizeof left, seconds * (double)(total - looked_at) / (double)looked_at);
+    fprintf(stderr, "\r\033[K%" PRIu64 " of %" PRIu64 " letters  %.0f/s%s%s", looked_at, total,
+            seconds > 0 ? (double)looked_at / seconds : 0, *left ? "  left: " : "", left);
     fflush(stderr);
 }
 
@@ -75,8 +76,10 @@ static void print_counts(const replaying *r, const once_replay_counts *counts)
         printf("no letter fits\n");
         return;
     }
-    printf("%" PRIu64 " letter%s%s, %" PRIu64 " %s%s\n", total, total == 1 ? "" : "s", r->dry_run ? " in a dry run" : "", left,
-           r->dry_run ? "would leave the dead letters" : "left the dead letters", counts->stopped ? "; stopped before the end" : "");
+    printf("%" PRIu64 " letter%s%s, %" PRIu64 " %s%s\n", total, total == 1 ? "" : "s",
+           r->dry_run ? " in a dry run" : "", left,
+           r->dry_run ? "would leave the dead letters" : "left the dead letters",
+           counts->stopped ? "; stopped before the end" : "");
     for (int i = 0; i < ONCE_REPLAY_VERDICTS; i++)
         if (counts->verdicts[i])
             printf("  %-10s %12" PRIu64 "  %s\n", once_replay_verdict_name((once_replay_verdict)i), counts->verdicts[i],
@@ -88,7 +91,8 @@ static void json_counts(const replaying *r, const once_replay_counts *counts)
 {
     printf(",\"counts\":{");
     for (int i = 0; i < ONCE_REPLAY_VERDICTS; i++)
-        printf("%s\"%s\":%" PRIu64, i ? "," : "", once_replay_verdict_name((once_replay_verdict)i), counts->verdicts[i]);
+        printf("%s\"%s\":%" PRIu64, i ? "," : "", once_replay_verdict_name((once_replay_verdict)i),
+               counts->verdicts[i]);
     printf("},\"maybe_done\":%" PRIu64 ",\"stopped\":%s", r->maybe, counts->stopped ? "true" : "false");
 }
 
@@ -137,7 +141,8 @@ static int replay(const char *file, replaying *r, once_replay_options *how)
     return rc != ONCE_OK ? cli_fail(&err) : stayed(&counts) ? CLI_DEAD : CLI_OK;
 }
 
-/* A FIFO, a device or a socket may never end: what comes from there goes through standard input, as '-'. NULL: errno, or 0 for those. */
+/* A FIFO, a device or a socket may never end: what comes from there goes through standard input, as '-'. NULL: errno,
+ * or 0 for those. */
 static FILE *open_regular(const char *path)
 {
     struct stat about;
@@ -174,7 +179,9 @@ static char *read_body(const char *path, size_t *len)
         fine = !ferror(file);
     }
     fine = fine && feof(file);
-    const char *why = file && !ferror(file) ? "it is too large" : errno ? strerror(errno) : "it is no regular file; give it as standard input, --body -";
+    const char *why = file && !ferror(file) ? "it is too large"
+                      : errno               ? strerror(errno)
+                                            : "it is no regular file; give it as standard input, --body -";
     if (!fine) cli_say("once replay: cannot read the body from '%s': %s", path, why);
     if (file && file != stdin) fclose(file);
     if (!fine) {
@@ -196,10 +203,14 @@ int cli_replay(int argc, char **argv)
     const cli_option options[] = {
         {"--json", NULL, "one object on standard output", &r.json, NULL},
         CLI_CHOICE(choice, "letter", "were buried"),
-        {"--body", "FILE", "with the body in FILE ('-': standard input) instead of its own, of one letter; the old one is kept in the audit", NULL, &body_file},
+        {"--body", "FILE",
+         "with the body in FILE ('-': standard input) instead of its own, of one letter; the old one is kept in the "
+         "audit",
+         NULL, &body_file},
         {"--dry-run", NULL, "say of each letter what would happen, and change nothing", &r.dry_run, NULL},
         {"--rate", "N", "not more than N letters a second", NULL, &rate},
-        {"--force", NULL, "also when its key is finished or the message too old: the effect happens again", &how.force, NULL},
+        {"--force", NULL, "also when its key is finished or the message too old: the effect happens again", &how.force,
+         NULL},
         {0},
     };
     char **args = calloc((size_t)argc, sizeof *args);

@@ -43,7 +43,8 @@ static void on_message(void *user, const once_resolved *m)
         as_json(r, m);
     } else if (!m->refused) {
         cli_print_key(m->key, &m->scope);
-        printf(": %s as %s; its idempotency key is %s", r->dry_run ? "would be resolved" : "resolved", r->how, m->idempotency_key);
+        printf(": %s as %s; its idempotency key is %s", r->dry_run ? "would be resolved" : "resolved", r->how,
+               m->idempotency_key);
         cli_print_origin(m->place, m->point, m->reason);
         putchar('\n');
     }
@@ -68,7 +69,8 @@ static int resolve(resolving *r, once_pipeline *pipeline, const once_resolve_opt
     } else if (rc == ONCE_OK && !named && done + r->left == 0) {
         printf("no unknown message fits\n");
     } else if (rc == ONCE_OK && !named) {
-        printf("%" PRIu64 " message%s %s as %s\n", done, done == 1 ? "" : "s", r->dry_run ? "would be resolved" : "resolved", r->how);
+        printf("%" PRIu64 " message%s %s as %s\n", done, done == 1 ? "" : "s",
+               r->dry_run ? "would be resolved" : "resolved", r->how);
     }
     return rc != ONCE_OK ? cli_fail(&err) : r->left ? CLI_DEAD : CLI_OK;
 }
@@ -89,9 +91,12 @@ int cli_resolve(int argc, char **argv)
     if (n < 0) return status;
     const bool named = r.named = n == 3;
     const once_bytes key = named ? cli_bytes(args[1]) : (once_bytes){0};
-    once_resolve_options how = {.size = sizeof how, .key = named ? &key : NULL, .dry_run = r.dry_run, .visit = on_message, .user = &r};
+    once_resolve_options how = {
+        .size = sizeof how, .key = named ? &key : NULL, .dry_run = r.dry_run, .visit = on_message, .user = &r};
     r.how = args[n - 1];
-    if (!read_outcome(r.how, &how.outcome) || !cli_choice_read(&choice, named ? CLI_NAMED_KEY : CLI_NAMED_NOT, "messages: a key", &how.choice)) return CLI_USAGE;
+    if (!read_outcome(r.how, &how.outcome) ||
+        !cli_choice_read(&choice, named ? CLI_NAMED_KEY : CLI_NAMED_NOT, "messages: a key", &how.choice))
+        return CLI_USAGE;
     once_pipeline *pipeline;
     status = cli_load(args[0], r.json, &pipeline);
     if (status != CLI_OK) return status;

@@ -14,8 +14,10 @@ static void print_json(const once_summary *summary, uint64_t log_dropped, int rc
     ONCE_COUNT_MAP(PRINT)
 #undef PRINT
     printf("\"clock_doubted\":%s,", summary->clock_doubted ? "true" : "false");
-    printf("\"stopped\":%s,\"store_dead\":%" PRIu64 ",\"store_unknown\":%" PRIu64 ",\"lost\":%" PRIu64 ",\"log_dropped\":%" PRIu64 ",\"seconds\":%.3f",
-           summary->stopped ? "true" : "false", summary->store_dead, summary->store_unknown, summary->lost, log_dropped, summary->seconds);
+    printf("\"stopped\":%s,\"store_dead\":%" PRIu64 ",\"store_unknown\":%" PRIu64 ",\"lost\":%" PRIu64
+           ",\"log_dropped\":%" PRIu64 ",\"seconds\":%.3f",
+           summary->stopped ? "true" : "false", summary->store_dead, summary->store_unknown, summary->lost, log_dropped,
+           summary->seconds);
     cli_json_error(rc, err);
     printf("}\n");
 }
@@ -39,11 +41,12 @@ static void print_text(const once_summary *summary, uint64_t log_dropped)
     print_line("log_dropped", log_dropped, "lines of the log that standard error did not take");
     /* Of earlier runs; or a person has decided about some of this one. */
     if (summary->store_dead != c->dead)
-        printf("  %" PRIu64 " dead letter%s of this consumer %s in the store\n", summary->store_dead, summary->store_dead == 1 ? "" : "s",
-               summary->store_dead == 1 ? "is" : "are");
+        printf("  %" PRIu64 " dead letter%s of this consumer %s in the store\n", summary->store_dead,
+               summary->store_dead == 1 ? "" : "s", summary->store_dead == 1 ? "is" : "are");
     if (summary->store_unknown != c->unknown)
-        printf("  %" PRIu64 " unknown key%s of this consumer %s in the store%s\n", summary->store_unknown, summary->store_unknown == 1 ? "" : "s",
-               summary->store_unknown == 1 ? "is" : "are", summary->store_unknown ? "; see 'once list --unknown'" : "");
+        printf("  %" PRIu64 " unknown key%s of this consumer %s in the store%s\n", summary->store_unknown,
+               summary->store_unknown == 1 ? "" : "s", summary->store_unknown == 1 ? "is" : "are",
+               summary->store_unknown ? "; see 'once list --unknown'" : "");
 }
 
 typedef struct live {
@@ -84,10 +87,14 @@ static void on_progress(void *user, const once_counts *c, int64_t left, double s
         snprintf(tail, sizeof tail, "  %.0f %% read%s%s", read * 100, *eta ? ", " : "", eta);
     }
     const uint64_t done = c->done + c->already + c->rejected + c->stale;
-    if (l->waiting[0]) snprintf(line, sizeof line, "%" PRIu64 " messages  %" PRIu64 " done  %" PRIu64 " dead  %s", count, done, c->dead, l->waiting);
+    if (l->waiting[0])
+        snprintf(line, sizeof line, "%" PRIu64 " messages  %" PRIu64 " done  %" PRIu64 " dead  %s", count, done,
+                 c->dead, l->waiting);
     else
-        snprintf(line, sizeof line, "%" PRIu64 " messages  %.0f/s  %" PRIu64 " done  %" PRIu64 " duplicates  %" PRIu64 " waiting  %" PRIu64 " dead%s", count,
-                 l->rate, done, c->duplicates, c->waiting, c->dead, tail);
+        snprintf(line, sizeof line,
+                 "%" PRIu64 " messages  %.0f/s  %" PRIu64 " done  %" PRIu64 " duplicates  %" PRIu64 " waiting  %" PRIu64
+                 " dead%s",
+                 count, l->rate, done, c->duplicates, c->waiting, c->dead, tail);
     show_line(line);
 }
 
@@ -97,8 +104,10 @@ int cli_run(int argc, char **argv)
     const char *log_level = "warn", *log_format = "logfmt";
     const cli_option options[] = {
         {"--json", NULL, "end with one object on standard output", &json, NULL},
-        {"--confirm-scope-change", NULL, "go on although consumer, operation, key, fingerprint or salt changed", &confirm, NULL},
-        {"--new-store", NULL, "go on with an empty or another store although this pipeline has worked with one before", &new_store, NULL},
+        {"--confirm-scope-change", NULL, "go on although consumer, operation, key, fingerprint or salt changed",
+         &confirm, NULL},
+        {"--new-store", NULL, "go on with an empty or another store although this pipeline has worked with one before",
+         &new_store, NULL},
         {"--log-level", "LEVEL", "error, warn (default), info or debug", NULL, &log_level},
         {"--log-format", "FORMAT", "logfmt (default) or json", NULL, &log_format},
         {0},
@@ -135,7 +144,8 @@ int cli_run(int argc, char **argv)
     if (rc != ONCE_OK) status = cli_fail(&err);
     else status = summary.store_dead || summary.store_unknown ? CLI_DEAD : CLI_OK;
     if (json) print_json(&summary, log_dropped, rc, &err);
-    else if (rc == ONCE_OK || summary.counts.received || summary.counts.resumed || summary.lost || log_dropped) print_text(&summary, log_dropped);
+    else if (rc == ONCE_OK || summary.counts.received || summary.counts.resumed || summary.lost || log_dropped)
+        print_text(&summary, log_dropped);
     cli_unload(running);
     return status;
 }

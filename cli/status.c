@@ -11,11 +11,12 @@ static void json_time(const char *name, int64_t ms)
 
 static void as_json(const once_standing *s, bool finished)
 {
-    printf("\"waiting\":%" PRIu64 ",\"busy\":%" PRIu64 ",\"unknown\":%" PRIu64 ",\"dead\":%" PRIu64 ",\"backlog\":%" PRIu64
-           ",\"repeats\":%" PRIu64 ",\"given_up\":%" PRIu64 ",\"blocking\":%" PRIu64,
+    printf("\"waiting\":%" PRIu64 ",\"busy\":%" PRIu64 ",\"unknown\":%" PRIu64 ",\"dead\":%" PRIu64
+           ",\"backlog\":%" PRIu64 ",\"repeats\":%" PRIu64 ",\"given_up\":%" PRIu64 ",\"blocking\":%" PRIu64,
            s->waiting, s->busy, s->unknown, s->dead, s->backlog, s->repeats, s->given_up, s->blocking);
     if (finished)
-        printf(",\"done\":%" PRIu64 ",\"already\":%" PRIu64 ",\"rejected\":%" PRIu64 ",\"stale\":%" PRIu64, s->done, s->already, s->rejected, s->stale);
+        printf(",\"done\":%" PRIu64 ",\"already\":%" PRIu64 ",\"rejected\":%" PRIu64 ",\"stale\":%" PRIu64, s->done,
+               s->already, s->rejected, s->stale);
     json_time("oldest_waiting_ms", s->oldest_waiting_ms);
     json_time("oldest_unknown_ms", s->oldest_unknown_ms);
     json_time("oldest_dead_ms", s->oldest_dead_ms);
@@ -37,16 +38,23 @@ static void as_text(const once_standing *s, bool finished)
 {
     char store[40], wall[40];
     if (s->clock_doubted)
-        printf("  the wall clock (%s) is far ahead of the store's time (%s) after a reboot, and not believed; see 'once check'\n",
+        printf("  the wall clock (%s) is far ahead of the store's time (%s) after a reboot, and not believed; see "
+               "'once check'\n",
                cli_when(s->now_ms, wall), cli_when(s->store_ms, store));
-    line("waiting", s->waiting, "to be handed out again, or brought again by their source", "the oldest is from", s->oldest_waiting_ms);
+    line("waiting", s->waiting, "to be handed out again, or brought again by their source", "the oldest is from",
+         s->oldest_waiting_ms);
     line("backlog", s->backlog, "of the waiting: due now", "", ONCE_NO_TIME);
     line("busy", s->busy, "in the hands of a worker", "", ONCE_NO_TIME);
-    line("unknown", s->unknown, "keys whose effect may have happened; 'once list --unknown' shows them", "the oldest is so since", s->oldest_unknown_ms);
+    line("unknown", s->unknown, "keys whose effect may have happened; 'once list --unknown' shows them",
+         "the oldest is so since", s->oldest_unknown_ms);
     line("repeats", s->repeats, "ever: effects started again after one that may have happened", "", ONCE_NO_TIME);
-    if (s->given_up) line("given_up", s->given_up, "ever: versions that did not come within gap.wait", "", ONCE_NO_TIME);
+    if (s->given_up)
+        line("given_up", s->given_up, "ever: versions that did not come within gap.wait", "", ONCE_NO_TIME);
     line("dead", s->dead, "dead letters", "the oldest was buried", s->oldest_dead_ms);
-    if (s->blocking) line("blocking", s->blocking, "of the dead: their lanes wait until they are replayed or discarded; 'once list --dead' says which", "", ONCE_NO_TIME);
+    if (s->blocking)
+        line("blocking", s->blocking,
+             "of the dead: their lanes wait until they are replayed or discarded; 'once list --dead' says which", "",
+             ONCE_NO_TIME);
     if (!finished) return;
     line("done", s->done, "remembered: the effect happened", "", ONCE_NO_TIME);
     line("already", s->already, "remembered: it had happened before", "", ONCE_NO_TIME);
@@ -67,7 +75,8 @@ static bool show_worker(void *user, const once_running *w)
     if (shown->json) {
         printf("%s{\"who\":", shown->n++ ? "," : "");
         cli_json_cstring(stdout, w->who);
-        printf(",\"state\":\"%s\",\"begun_ms\":%" PRId64 ",\"seen_ms\":%" PRId64 ",\"done\":%" PRIu64 ",\"rate\":%" PRIu64 ",\"holds\":%" PRIu64 ",\"lapsed\":%" PRIu64 "}",
+        printf(",\"state\":\"%s\",\"begun_ms\":%" PRId64 ",\"seen_ms\":%" PRId64 ",\"done\":%" PRIu64
+               ",\"rate\":%" PRIu64 ",\"holds\":%" PRIu64 ",\"lapsed\":%" PRIu64 "}",
                w->state, w->begun_ms, w->seen_ms, w->done, w->rate, w->holds, w->lapsed);
         return true;
     }
@@ -75,8 +84,8 @@ static bool show_worker(void *user, const once_running *w)
     cli_how_long(ago, sizeof ago, (double)(shown->store_ms > w->seen_ms ? shown->store_ms - w->seen_ms : 0) / 1000);
     printf("  worker     ");
     cli_print_safe(cli_bytes(w->who));
-    printf(", %s, since %s, seen %s ago; settled %" PRIu64 ", %" PRIu64 " a second; holds %" PRIu64, w->state, cli_when(w->begun_ms, since), ago,
-           w->done, w->rate, w->holds);
+    printf(", %s, since %s, seen %s ago; settled %" PRIu64 ", %" PRIu64 " a second; holds %" PRIu64, w->state,
+           cli_when(w->begun_ms, since), ago, w->done, w->rate, w->holds);
     if (w->lapsed) printf("; the leases of %" PRIu64 " are over", w->lapsed);
     printf("\n");
     return true;

@@ -27,7 +27,8 @@ static void on_feature(void *user, const char *kind, const char *name, const cha
 int cli_version(int argc, char **argv)
 {
     bool json = false;
-    const cli_option options[] = {{"--json", NULL, "one object on standard output; failpoints included", &json, NULL}, {0}};
+    const cli_option options[] = {{"--json", NULL, "one object on standard output; failpoints included", &json, NULL},
+                                  {0}};
     int status;
     if (cli_parse(argc, argv, options, 0, 0, NULL, &status) < 0) return status;
     static const char *const kinds[] = {"store", "source", "effect", "failpoint"};

@@ -1,5 +1,6 @@
-/* A stream handler that does nothing: "done" to every message, or the outcome that its argument says. What is left is the cost of the way to it and back.
- * The id is the first member of a line ({"id":"17",...), so nothing else is looked at. Replies go out when the input is drained. */
+/* A stream handler that does nothing: "done" to every message, or the outcome that its argument says. What is left is
+ * the cost of the way to it and back. The id is the first member of a line ({"id":"17",...), so nothing else is looked
+ * at. Replies go out when the input is drained. */
 #include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>

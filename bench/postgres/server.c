@@ -67,9 +67,15 @@ static bool start(served *s, const char *const *argv)
 bool server_start(const char *const *settings)
 {
     enum { USUAL = 9 };
-    const char *argv[USUAL + SETTINGS_MAX + 1] = {"python3", ONCE_SOURCE_ROOT "/tests/lib/postgres.py", "serve", "fsync=on",
-                                                  "full_page_writes=on", "shared_buffers=512MB", "max_wal_size=4GB",
-                                                  "autovacuum_naptime=60s", "deadlock_timeout=1s"};
+    const char *argv[USUAL + SETTINGS_MAX + 1] = {"python3",
+                                                  ONCE_SOURCE_ROOT "/tests/lib/postgres.py",
+                                                  "serve",
+                                                  "fsync=on",
+                                                  "full_page_writes=on",
+                                                  "shared_buffers=512MB",
+                                                  "max_wal_size=4GB",
+                                                  "autovacuum_naptime=60s",
+                                                  "deadlock_timeout=1s"};
     for (size_t i = 0; i < SETTINGS_MAX && settings[i]; i++) argv[USUAL + i] = settings[i];
     return start(&server, argv);
 }
@@ -77,7 +83,8 @@ bool server_start(const char *const *settings)
 bool pooler_start(const char *mode, const char *const *settings)
 {
     enum { USUAL = 5 };
-    const char *argv[USUAL + SETTINGS_MAX + 1] = {"python3", ONCE_SOURCE_ROOT "/tests/lib/pgbouncer.py", "serve", mode, server.url};
+    const char *argv[USUAL + SETTINGS_MAX + 1] = {"python3", ONCE_SOURCE_ROOT "/tests/lib/pgbouncer.py", "serve", mode,
+                                                  server.url};
     for (size_t i = 0; i < SETTINGS_MAX && settings[i]; i++) argv[USUAL + i] = settings[i];
     return start(&pooler, argv);
 }
@@ -89,9 +96,15 @@ static const char *url_of(const char *url, const char *scheme, const char *datab
     return out;
 }
 
-const char *server_url(const char *scheme, const char *database, char out[300]) { return url_of(server.url, scheme, database, out); }
+const char *server_url(const char *scheme, const char *database, char out[300])
+{
+    return url_of(server.url, scheme, database, out);
+}
 
-const char *pooler_url(const char *scheme, const char *database, char out[300]) { return url_of(pooler.url, scheme, database, out); }
+const char *pooler_url(const char *scheme, const char *database, char out[300])
+{
+    return url_of(pooler.url, scheme, database, out);
+}
 
 PGconn *server_connect(const char *database)
 {

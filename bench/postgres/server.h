@@ -1,11 +1,13 @@
-/* A PostgreSQL server for a measurement: started with its data in a temporary folder, fsync on, and stopped at the end; and PgBouncer. */
+/* A PostgreSQL server for a measurement: started with its data in a temporary folder, fsync on, and stopped at the end;
+ * and PgBouncer. */
 #ifndef BENCH_POSTGRES_SERVER_H
 #define BENCH_POSTGRES_SERVER_H
 
 #include <libpq-fe.h>
 #include <stdbool.h>
 
-/* Settings ("name=value", NULL ends them) beside or instead of the usual ones. False: there is no server to be had here. */
+/* Settings ("name=value", NULL ends them) beside or instead of the usual ones. False: there is no server to be had
+ * here. */
 bool server_start(const char *const *settings);
 
 /* "postgres" or "postgresql" with the database's name instead of the server's own. */
@@ -18,7 +20,7 @@ PGconn *server_connect(const char *database);
 
 /* What fails ends the program. */
 void server_say(PGconn *conn, const char *sql);
-double server_number(PGconn *conn, const char *sql);             /* the first column of the first row */
-double server_ask(const char *database, const char *sql);        /* the same on a connection for it alone */
+double server_number(PGconn *conn, const char *sql);      /* the first column of the first row */
+double server_ask(const char *database, const char *sql); /* the same on a connection for it alone */
 
 #endif

@@ -17,7 +17,9 @@ enum { DIRECT, POOLED, WAYS };
 enum { ACCOUNTS = 50, LANES = 500, SIZES = 4, WORKERS_MAX = 8 };
 static const unsigned sizes[SIZES] = {1, 2, 4, WORKERS_MAX};
 
-#define HOT "handler:\n  sql:\n    - UPDATE account SET n = n - 1 WHERE id = :from\n    - UPDATE account SET n = n + 1, moves = moves + 1 WHERE id = :to\n"
+#define HOT                                                                                                            \
+    "handler:\n  sql:\n    - UPDATE account SET n = n - 1 WHERE id = :from\n    - UPDATE account SET n = n + 1, "      \
+    "moves = moves + 1 WHERE id = :to\n"
 
 static const struct {
     const char *name, *label, *config;
@@ -25,12 +27,16 @@ static const struct {
     unsigned share;      /* of the messages: one in so many */
     double required;     /* of one worker */
 } kinds[KINDS] = {
-    [A_ROWS] = {"rows", "a  a row of its own", "handler: {sql: [\"INSERT INTO t(id) VALUES (:id)\"]}\n", "SELECT count(*) FROM t", 1, 1.0},
-    [B_HOT_32] = {"hot_32", "b  50 accounts, batches of 32", "batch: {max: 32}\n" HOT, "SELECT sum(moves) FROM account", 2, 0.8},
+    [A_ROWS] = {"rows", "a  a row of its own", "handler: {sql: [\"INSERT INTO t(id) VALUES (:id)\"]}\n",
+                "SELECT count(*) FROM t", 1, 1.0},
+    [B_HOT_32] = {"hot_32", "b  50 accounts, batches of 32", "batch: {max: 32}\n" HOT, "SELECT sum(moves) FROM account",
+                  2, 0.8},
     [C_HOT_1024] = {"hot_1024", "c  50 accounts, batches of 1024", HOT, "SELECT sum(moves) FROM account", 1, 0.8},
-    [D_NAMED] = {"hot_named", "d  c with locks", "locks: [\"${/from}\", \"${/to}\"]\n" HOT, "SELECT sum(moves) FROM account", 1, 0.8},
+    [D_NAMED] = {"hot_named", "d  c with locks", "locks: [\"${/from}\", \"${/to}\"]\n" HOT,
+                 "SELECT sum(moves) FROM account", 1, 0.8},
     [E_LANES] = {"lanes", "e  500 lanes, 5 % fail once",
-                 "order: \"${/lane}\"\nretry: {backoff: 1ms..20ms, on: [P0001]}\nhandler:\n  sql:\n    - INSERT INTO t(id) VALUES (:id)\n"
+                 "order: \"${/lane}\"\nretry: {backoff: 1ms..20ms, on: [P0001]}\nhandler:\n  sql:\n    - INSERT INTO "
+                 "t(id) VALUES (:id)\n"
                  "    - SELECT fail() WHERE :bad = 1 AND :once_attempt < 2\n",
                  "SELECT count(*) FROM t", 2, 0.8},
 };
@@ -43,8 +49,10 @@ static void make_database(void)
     server_say(conn, "CREATE DATABASE workers");
     PQfinish(conn);
     conn = server_connect("workers");
-    server_say(conn, "CREATE TABLE t(id text); CREATE TABLE account(id int PRIMARY KEY, n bigint NOT NULL, moves bigint NOT NULL);"
-                     "CREATE FUNCTION fail() RETURNS int LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'passing'; END $$");
+    server_say(
+        conn,
+        "CREATE TABLE t(id text); CREATE TABLE account(id int PRIMARY KEY, n bigint NOT NULL, moves bigint NOT NULL);"
+        "CREATE FUNCTION fail() RETURNS int LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'passing'; END $$");
     server_say(conn, "INSERT INTO account SELECT g, 0, 0 FROM generate_series(0, 49) g");
     PQfinish(conn);
 }
@@ -61,7 +69,8 @@ static const char *write_pipeline(const char *name, const char *input, int kind,
 {
     char config[1200], url[300];
     const char *store = way == POOLED ? pooler_url("postgres", "workers", url) : server_url("postgres", "workers", url);
-    snprintf(config, sizeof config, "consumer: c\nstore: \"%s\"\nsource: {file: {path: \"%s\"}}\nkey: \"${/id}\"\n%s", store, input, kinds[kind].config);
+    snprintf(config, sizeof config, "consumer: c\nstore: \"%s\"\nsource: {file: {path: \"%s\"}}\nkey: \"${/id}\"\n%s",
+             store, input, kinds[kind].config);
     const char *path = scene_path(name);
     scene_write_file(path, config);
     return path;
@@ -75,10 +84,12 @@ static const char *write_share(int kind, int way, uint64_t messages, unsigned i,
     once_buf text;
     once_buf_init(&text, (size_t)1 << 30);
     for (uint64_t m = 0; m < messages; m++) {
-        const uint64_t dice = next_random(&state), from = dice % ACCOUNTS, to = (from + 1 + dice / 64 % (ACCOUNTS - 1)) % ACCOUNTS;
+        const uint64_t dice = next_random(&state), from = dice % ACCOUNTS,
+                       to = (from + 1 + dice / 64 % (ACCOUNTS - 1)) % ACCOUNTS;
         if (m % n != i) continue;
-        once_buf_printf(&text, "{\"id\":\"%llu\",\"from\":%llu,\"to\":%llu,\"lane\":%llu,\"bad\":%d}\n", (unsigned long long)m, (unsigned long long)from,
-                        (unsigned long long)to, (unsigned long long)(dice / 4096 % LANES), dice / 4194304 % 20 == 0);
+        once_buf_printf(&text, "{\"id\":\"%llu\",\"from\":%llu,\"to\":%llu,\"lane\":%llu,\"bad\":%d}\n",
+                        (unsigned long long)m, (unsigned long long)from, (unsigned long long)to,
+                        (unsigned long long)(dice / 4096 % LANES), dice / 4194304 % 20 == 0);
     }
     if (text.failed) bench_die("out of memory");
     snprintf(name, sizeof name, "in-%u", i);
@@ -94,7 +105,9 @@ static void make_store(int kind)
     process_result result;
     const char *input = scene_path("nothing");
     scene_write_file(input, "");
-    scene_once("the store", (const char *const[]){"run", "--json", write_pipeline("nothing.yaml", input, kind, DIRECT), NULL}, 0, NULL, 1, 1, &result);
+    scene_once("the store",
+               (const char *const[]){"run", "--json", write_pipeline("nothing.yaml", input, kind, DIRECT), NULL}, 0,
+               NULL, 1, 1, &result);
 }
 
 static double run(const scene_asked *asked, int kind, int way, unsigned workers)
@@ -107,9 +120,11 @@ static double run(const scene_asked *asked, int kind, int way, unsigned workers)
     make_database();
     make_store(kind);
     for (unsigned i = 0; i < workers; i++)
-        once_buf_printf(&line, "'%s' run --json --new-store '%s' & ", once, write_share(kind, way, messages, i, workers));
+        once_buf_printf(&line, "'%s' run --json --new-store '%s' & ", once,
+                        write_share(kind, way, messages, i, workers));
     once_buf_puts(&line, "wait");
-    process_exec(kinds[kind].label, (char *const[]){"/bin/sh", "-c", line.data, NULL}, scene_path("out"), NULL, 1, 1, &result);
+    process_exec(kinds[kind].label, (char *const[]){"/bin/sh", "-c", line.data, NULL}, scene_path("out"), NULL, 1, 1,
+                 &result);
     once_buf_release(&line);
     if (server_ask("workers", kinds[kind].effects) != (double)messages) {
         process_show_log(scene_path("out"));
@@ -129,7 +144,8 @@ static void add_rows(table *t, int kind, unsigned rounds, int ways)
         else snprintf(labels[kind][s], sizeof labels[kind][s], "   %u workers / 1", sizes[s]);
         row *r = table_add(t, names[kind][s], labels[kind][s], s ? 2 : 0);
         for (int way = 0; way < ways; way++)
-            r->value[way] = s ? scene_median_ratio(rates[way][kind][s], rates[way][kind][0], rounds) : scene_median(rates[way][kind][0], rounds);
+            r->value[way] = s ? scene_median_ratio(rates[way][kind][s], rates[way][kind][0], rounds)
+                              : scene_median(rates[way][kind][0], rounds);
         if (!s) continue;
         r->relation = 'g';
         r->required = kinds[kind].required;

@@ -82,13 +82,15 @@ bool redis_start(void)
     server = fork();
     if (server == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        execlp("redis-server", "redis-server", "--port", "0", "--unixsocket", path, "--dir", folder, "--appendonly", "yes", "--appendfsync",
-               "always", "--auto-aof-rewrite-percentage", "0", "--save", "", "--logfile", "log", (char *)NULL);
+        execlp("redis-server", "redis-server", "--port", "0", "--unixsocket", path, "--dir", folder, "--appendonly",
+               "yes", "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0", "--save", "", "--logfile", "log",
+               (char *)NULL);
         _exit(127);
     }
     wait_for_it();
     size_t at = (size_t)snprintf(url, sizeof url, "redis://");
-    for (const char *c = path; *c; c++) at += (size_t)snprintf(url + at, sizeof url - at, *c == '/' ? "%%2F" : "%c", *c);
+    for (const char *c = path; *c; c++)
+        at += (size_t)snprintf(url + at, sizeof url - at, *c == '/' ? "%%2F" : "%c", *c);
     return true;
 }
 

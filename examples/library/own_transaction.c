@@ -28,7 +28,9 @@ static once_outcome book(void *user, const once_call *call, once_reply *reply)
 {
     const deposit *d = user;
     sqlite3_stmt *stmt;
-    if (sqlite3_prepare_v2(call->db, "UPDATE account SET cents = cents + ?1 WHERE name = ?2", -1, &stmt, NULL) != SQLITE_OK) return ONCE_RETRY;
+    if (sqlite3_prepare_v2(call->db, "UPDATE account SET cents = cents + ?1 WHERE name = ?2", -1, &stmt, NULL) !=
+        SQLITE_OK)
+        return ONCE_RETRY;
     sqlite3_bind_int(stmt, 1, d->cents);
     sqlite3_bind_text(stmt, 2, d->account, -1, SQLITE_STATIC);
     const int code = sqlite3_step(stmt);
@@ -42,7 +44,8 @@ static once_outcome book(void *user, const once_call *call, once_reply *reply)
     return ONCE_DONE;
 }
 
-/* One delivery in one transaction; with `change_of_mind` it is rolled back at the end, as after an error in later code. */
+/* One delivery in one transaction; with `change_of_mind` it is rolled back at the end, as after an error in later code.
+ */
 static void receive(sqlite3 *db, deposit d, int change_of_mind)
 {
     const once_scope scope = {.consumer = ONCE_BYTES("accounts"), .operation = ONCE_BYTES("deposit")};
@@ -50,7 +53,8 @@ static void receive(sqlite3 *db, deposit d, int change_of_mind)
     once_verdict verdict;
     once_error err;
 
-    must(db, "BEGIN IMMEDIATE"); /* not plain BEGIN: a transaction that has only read may find that it is too late to write */
+    must(db, "BEGIN IMMEDIATE"); /* not plain BEGIN: a transaction that has only read may find that it is too late to
+                                    write */
     must(db, "UPDATE service SET deliveries = deliveries + 1"); /* rows of the service's own, in the same transaction */
     if (once_sqlite_handle(db, &scope, &delivery, book, &d, &verdict, &err) != ONCE_OK) {
         fprintf(stderr, "%s: %s\n", d.id, err.text);
@@ -59,7 +63,9 @@ static void receive(sqlite3 *db, deposit d, int change_of_mind)
     }
     must(db, change_of_mind ? "ROLLBACK" : "COMMIT");
     printf("%s: %s, %s%s\n", d.id, once_answer_name(verdict.answer), once_outcome_name(verdict.outcome),
-           change_of_mind ? ", rolled back" : verdict.ack ? ", acked" : ""); /* ack after the commit, never before */
+           change_of_mind ? ", rolled back"
+           : verdict.ack  ? ", acked"
+                          : ""); /* ack after the commit, never before */
     once_verdict_release(&verdict);
 }
 
@@ -78,7 +84,8 @@ int main(int argc, char **argv)
     once_error err;
     if (sqlite3_open(argc > 1 ? argv[1] : ":memory:", &db) != SQLITE_OK) return 1;
     sqlite3_busy_timeout(db, 10000);
-    must(db, "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;" /* settings are the service's; these make commits durable */
+    must(db, "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;" /* settings are the service's; these make commits
+                                                                        durable */
              "CREATE TABLE IF NOT EXISTS account(name TEXT PRIMARY KEY, cents INTEGER NOT NULL);"
              "CREATE TABLE IF NOT EXISTS service(deliveries INTEGER NOT NULL);"
              "INSERT OR IGNORE INTO account VALUES ('ann', 0), ('bob', 0);"

@@ -3,8 +3,9 @@
  *     cc payment_handler.c $(pkg-config --cflags --libs libonce) -o payment_handler
  *     ./payment_handler sqlite:payments.db
  *
- * The broker here is an array that delivers as brokers do: some messages twice, one under a key that was used for another
- * payment, and whatever was not acked once more. Run it a second time: every payment is a duplicate, nobody is charged. */
+ * The broker here is an array that delivers as brokers do: some messages twice, one under a key that was used for
+ * another payment, and whatever was not acked once more. Run it a second time: every payment is a duplicate, nobody is
+ * charged. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -47,8 +48,7 @@ typedef struct message {
 } message;
 
 static message queue[] = {
-    {"p1", "{\"card\": \"ann\", \"cents\": 1200}", 0},
-    {"p2", "{\"card\": \"bob\", \"cents\": 350}", 0},
+    {"p1", "{\"card\": \"ann\", \"cents\": 1200}", 0}, {"p2", "{\"card\": \"bob\", \"cents\": 350}", 0},
     {"p1", "{\"cents\": 1200, \"card\": \"ann\"}", 0}, /* the same payment again, written in another order */
     {"p2", "{\"card\": \"bob\", \"cents\": 999}", 0},  /* the same id, another payment */
     {"p3", "{\"card\": \"cyd\", \"cents\": 50}", 0},   /* fails at first */
@@ -76,8 +76,10 @@ static int64_t deliver(once_store *store, gateway *g, message *m)
     /* Who only waits is shown once, by what made it wait. */
     if (verdict.answer != ONCE_ANSWER_LATER)
         printf("%s: %s, %s%s%.*s\n", m->id, once_answer_name(verdict.answer), once_outcome_name(verdict.outcome),
-               verdict.was_duplicate ? " before: " : verdict.result.len ? ": " : "", (int)verdict.result.len,
-               verdict.result.len ? verdict.result.data : "");
+               verdict.was_duplicate ? " before: "
+               : verdict.result.len  ? ": "
+                                     : "",
+               (int)verdict.result.len, verdict.result.len ? verdict.result.data : "");
     m->acked = verdict.ack;
     const int64_t wait_ms = verdict.ack ? -1 : verdict.wait_ms;
     once_verdict_release(&verdict);

@@ -1,5 +1,6 @@
-/* A whole pipeline whose effect is a C function: the YAML file says where messages come from, what makes two of them the same,
- * when to retry; the function does the work. The library claims, calls from several threads, keeps the lease, settles, acks.
+/* A whole pipeline whose effect is a C function: the YAML file says where messages come from, what makes two of them
+ * the same, when to retry; the function does the work. The library claims, calls from several threads, keeps the lease,
+ * settles, acks.
  *
  *     cc pipeline_callback.c $(pkg-config --cflags --libs libonce) -o pipeline_callback
  *     ./pipeline_callback pipeline_callback.yaml
@@ -71,9 +72,10 @@ int main(int argc, char **argv)
     }
     if (rc != ONCE_OK) fprintf(stderr, "pipeline_callback: %s\n", err.text);
     else
-        printf("%" PRIu64 " received: %" PRIu64 " done, %" PRIu64 " rejected, %" PRIu64 " duplicates\n%d calls, %d shipped\n",
-               summary.counts.received, summary.counts.done, summary.counts.rejected, summary.counts.duplicates, atomic_load(&w.asked),
-               atomic_load(&w.shipped));
+        printf("%" PRIu64 " received: %" PRIu64 " done, %" PRIu64 " rejected, %" PRIu64
+               " duplicates\n%d calls, %d shipped\n",
+               summary.counts.received, summary.counts.done, summary.counts.rejected, summary.counts.duplicates,
+               atomic_load(&w.asked), atomic_load(&w.shipped));
     once_pipeline_free(running);
     return rc == ONCE_OK ? 0 : 1;
 }

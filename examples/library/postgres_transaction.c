@@ -30,10 +30,13 @@ static once_outcome book(void *user, const once_call *call, once_reply *reply)
 {
     const deposit *d = user;
     const char *const values[] = {d->cents, d->account};
-    PGresult *result = PQexecParams(call->pg, "UPDATE account SET cents = cents + $1 WHERE name = $2", 2, NULL, values, NULL, NULL, 0);
+    PGresult *result =
+        PQexecParams(call->pg, "UPDATE account SET cents = cents + $1 WHERE name = $2", 2, NULL, values, NULL, NULL, 0);
     const int fine = PQresultStatus(result) == PGRES_COMMAND_OK, none = strcmp(PQcmdTuples(result), "0") == 0;
     PQclear(result);
-    if (!fine) return ONCE_RETRY; /* what was written is undone, the caller's transaction goes on; the failure is counted with its commit */
+    if (!fine)
+        return ONCE_RETRY; /* what was written is undone, the caller's transaction goes on; the failure is counted with
+                              its commit */
     if (none) {
         once_reply_reason(reply, "no account of that name");
         return ONCE_REJECTED; /* a final answer: no delivery of it will be tried again */
@@ -42,7 +45,8 @@ static once_outcome book(void *user, const once_call *call, once_reply *reply)
     return ONCE_DONE;
 }
 
-/* One delivery in one transaction; with `change_of_mind` it is rolled back at the end, as after an error in later code. */
+/* One delivery in one transaction; with `change_of_mind` it is rolled back at the end, as after an error in later code.
+ */
 static void receive(PGconn *pg, deposit d, int change_of_mind)
 {
     const once_scope scope = {.consumer = ONCE_BYTES("accounts"), .operation = ONCE_BYTES("deposit")};
@@ -59,14 +63,17 @@ static void receive(PGconn *pg, deposit d, int change_of_mind)
     }
     must(pg, change_of_mind ? "ROLLBACK" : "COMMIT");
     printf("%s: %s, %s%s\n", d.id, once_answer_name(verdict.answer), once_outcome_name(verdict.outcome),
-           change_of_mind ? ", rolled back" : verdict.ack ? ", acked" : ""); /* ack after the commit, never before */
+           change_of_mind ? ", rolled back"
+           : verdict.ack  ? ", acked"
+                          : ""); /* ack after the commit, never before */
     once_verdict_release(&verdict);
 }
 
 static void show(PGconn *pg)
 {
     PGresult *result = PQexec(pg, "SELECT name, cents FROM account ORDER BY name");
-    for (int i = 0; i < PQntuples(result); i++) printf("%s has %s\n", PQgetvalue(result, i, 0), PQgetvalue(result, i, 1));
+    for (int i = 0; i < PQntuples(result); i++)
+        printf("%s has %s\n", PQgetvalue(result, i, 0), PQgetvalue(result, i, 1));
     PQclear(result);
 }
 
@@ -83,7 +90,8 @@ int main(int argc, char **argv)
              "CREATE TABLE IF NOT EXISTS service(deliveries bigint NOT NULL);"
              "INSERT INTO account VALUES ('ann', 0), ('bob', 0) ON CONFLICT DO NOTHING;"
              "INSERT INTO service SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM service)");
-    if (once_postgres_prepare(pg, &err) != ONCE_OK) { /* makes the once_... tables in the schema that search_path names first */
+    if (once_postgres_prepare(pg, &err) !=
+        ONCE_OK) { /* makes the once_... tables in the schema that search_path names first */
         fprintf(stderr, "%s\n", err.text);
         return 1;
     }

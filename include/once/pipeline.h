@@ -6,13 +6,13 @@
  *     if (rc == ONCE_OK) rc = once_pipeline_run(pipeline, NULL, &summary, &err);
  *     once_pipeline_free(pipeline);
  *
- * Promise, for SQL effects in the database of the store: effect and outcome commit in one transaction, so each key has one
- * effect, whatever crashes, for as long as the entry is remembered and the database keeps what it acknowledged. For effects
- * outside (commands, callbacks): never lost, every try with the same idempotency key; a try whose end is not known is held, or
- * with `unknown: retry` repeated and counted (`repeats`).
+ * Promise, for SQL effects in the database of the store: effect and outcome commit in one transaction, so each key has
+ * one effect, whatever crashes, for as long as the entry is remembered and the database keeps what it acknowledged. For
+ * effects outside (commands, callbacks): never lost, every try with the same idempotency key; a try whose end is not
+ * known is held, or with `unknown: retry` repeated and counted (`repeats`).
  *
- * Thread rule: one thread at a time for a pipeline, but once_pipeline_stop may be called from any thread and from a signal
- * handler. Running starts threads of its own and ends them before it returns. No pipeline survives fork. */
+ * Thread rule: one thread at a time for a pipeline, but once_pipeline_stop may be called from any thread and from a
+ * signal handler. Running starts threads of its own and ends them before it returns. No pipeline survives fork. */
 #ifndef ONCE_PIPELINE_H
 #define ONCE_PIPELINE_H
 
@@ -26,26 +26,27 @@ typedef struct once_pipeline once_pipeline;
 
 /* Each message counts once, by where it stands at the end:
  * received + resumed = done + already + rejected + stale + duplicates + waiting + unknown + dead
- * Of the deliveries of a key that is unknown the first one of a run counts as that, and the others as duplicates: so `unknown` is a number of
- * keys, as in once_standing, but of those only that this run met, and as they were then. summary.store_unknown is that of once_standing. */
-#define ONCE_COUNT_MAP(X)                                                                                             \
-    X(received, "came from the source")                                                                               \
-    X(resumed, "taken from the store, received by an earlier run or another process")                                 \
-    X(done, "the effect happened")                                                                                    \
-    X(already, "the business itself said that it had happened")                                                       \
-    X(rejected, "the business said no")                                                                               \
-    X(stale, "superseded, or an update that met nothing")                                                             \
-    X(duplicates, "suppressed: decided before, or in the hands of somebody else")                                     \
-    X(waiting, "given to the store and not finished by this run")                                                     \
-    X(unknown, "keys that this run met, and whose effect may have happened")                                          \
-    X(dead, "dead letters")                                                                                           \
-    X(conflicts, "of the dead: same key or version, other message")                                                   \
-    X(too_old, "of the dead: older than what is remembered")                                                          \
-    X(attempts, "effects started")                                                                                    \
-    X(retries, "failures that are tried again")                                                                       \
-    X(repeats, "effects started again after one that may have happened")                                              \
-    X(fenced, "claims that ran out before their outcome was recorded; somebody else decides about them")              \
-    X(given_up, "versions that did not come within gap.wait, and are not waited for any more")                        \
+ * Of the deliveries of a key that is unknown the first one of a run counts as that, and the others as duplicates: so
+ * `unknown` is a number of keys, as in once_standing, but of those only that this run met, and as they were then.
+ * summary.store_unknown is that of once_standing. */
+#define ONCE_COUNT_MAP(X)                                                                                              \
+    X(received, "came from the source")                                                                                \
+    X(resumed, "taken from the store, received by an earlier run or another process")                                  \
+    X(done, "the effect happened")                                                                                     \
+    X(already, "the business itself said that it had happened")                                                        \
+    X(rejected, "the business said no")                                                                                \
+    X(stale, "superseded, or an update that met nothing")                                                              \
+    X(duplicates, "suppressed: decided before, or in the hands of somebody else")                                      \
+    X(waiting, "given to the store and not finished by this run")                                                      \
+    X(unknown, "keys that this run met, and whose effect may have happened")                                           \
+    X(dead, "dead letters")                                                                                            \
+    X(conflicts, "of the dead: same key or version, other message")                                                    \
+    X(too_old, "of the dead: older than what is remembered")                                                           \
+    X(attempts, "effects started")                                                                                     \
+    X(retries, "failures that are tried again")                                                                        \
+    X(repeats, "effects started again after one that may have happened")                                               \
+    X(fenced, "claims that ran out before their outcome was recorded; somebody else decides about them")               \
+    X(given_up, "versions that did not come within gap.wait, and are not waited for any more")                         \
     X(acked, "acked to the source")
 
 typedef struct once_counts {
@@ -61,69 +62,77 @@ typedef struct once_summary {
     bool stopped;           /* by once_pipeline_stop, before the source was at its end */
     uint64_t store_dead;    /* dead letters of this consumer in the store, of earlier runs too */
     uint64_t store_unknown; /* unknown keys, likewise: those that once_standing.unknown counts */
-    bool clock_doubted;     /* after a reboot the wall clock was too far ahead to be believed (once_pipeline_confirm_clock) */
-    uint64_t lost; /* read from a source that cannot deliver again (a pipe), and not known to be settled; then the run has failed */
+    bool clock_doubted; /* after a reboot the wall clock was too far ahead to be believed (once_pipeline_confirm_clock)
+                         */
+    uint64_t lost; /* read from a source that cannot deliver again (a pipe), and not known to be settled; then the run
+                      has failed */
 } once_summary;
 
-/* Called about five times a second from the thread that runs the pipeline. `left`: bytes of the source still to read, -1 when
- * that is not known. */
+/* Called about five times a second from the thread that runs the pipeline. `left`: bytes of the source still to read,
+ * -1 when that is not known. */
 typedef void once_progress(void *user, const once_counts *counts, int64_t left, double seconds);
 
-/* Called before `progress` each time. `text`: for whom the run waits and how long, in one short line ("waits 23s for ann@host:4711, which
- * is alive"), when nothing is left to do but what other workers have claimed; otherwise empty. */
+/* Called before `progress` each time. `text`: for whom the run waits and how long, in one short line ("waits 23s for
+ * ann@host:4711, which is alive"), when nothing is left to do but what other workers have claimed; otherwise empty. */
 typedef void once_waiting(void *user, const char *text);
 
 typedef struct once_run_options {
-    size_t size; /* sizeof(once_run_options) */
+    size_t size;               /* sizeof(once_run_options) */
     bool confirm_scope_change; /* go on although consumer, operation, key, fingerprint or salt changed on this store */
     once_progress *progress;   /* may be NULL */
     void *user;
-    bool new_store; /* begin with an empty or another store although this pipeline has worked with one before; otherwise ONCE_E_OTHER_STORE */
+    bool new_store; /* begin with an empty or another store although this pipeline has worked with one before; otherwise
+                       ONCE_E_OTHER_STORE */
     once_waiting *waiting; /* may be NULL; only with `progress` */
 } once_run_options;
 
 /* One mistake in the file: "file:line: what; what to do". */
 typedef void once_mistake(void *user, const char *text);
 
-/* Reads and checks the file; connects to nothing. Every mistake goes to `report` (may be NULL), the first one also to `err`. */
-ONCE_API int once_pipeline_load(const char *file, once_mistake *report, void *user, once_pipeline **out, once_error *err);
+/* Reads and checks the file; connects to nothing. Every mistake goes to `report` (may be NULL), the first one also to
+ * `err`. */
+ONCE_API int once_pipeline_load(const char *file, once_mistake *report, void *user, once_pipeline **out,
+                                once_error *err);
 ONCE_API void once_pipeline_free(once_pipeline *pipeline); /* NULL is fine */
 
-/* The function for handlers that say `callback: NAME`; before once_pipeline_run, and for each such name. It is called from threads of
- * the pipeline, `workers` at a time at most, with a message that is claimed for it; what it returns is settled as once_handle
- * does it. While it runs, the lease is kept; once_call_extend says E_FENCED when that was not possible: stop then.
- * E_USAGE: no handler says that name, or it was registered before. */
-ONCE_API int once_pipeline_callback(once_pipeline *pipeline, const char *name, once_callback *callback, void *user, once_error *err);
+/* The function for handlers that say `callback: NAME`; before once_pipeline_run, and for each such name. It is called
+ * from threads of the pipeline, `workers` at a time at most, with a message that is claimed for it; what it returns is
+ * settled as once_handle does it. While it runs, the lease is kept; once_call_extend says E_FENCED when that was not
+ * possible: stop then. E_USAGE: no handler says that name, or it was registered before. */
+ONCE_API int once_pipeline_callback(once_pipeline *pipeline, const char *name, once_callback *callback, void *user,
+                                    once_error *err);
 
-/* The salt of idempotency keys (docs/idempotency-keys.md), for a program that has it from elsewhere than `idempotency_salt:` of the file;
- * before everything else that is done with the pipeline, and each time. Copied. E_USAGE: fewer than 16 bytes, or the file says one. */
+/* The salt of idempotency keys (docs/idempotency-keys.md), for a program that has it from elsewhere than
+ * `idempotency_salt:` of the file; before everything else that is done with the pipeline, and each time. Copied.
+ * E_USAGE: fewer than 16 bytes, or the file says one. */
 ONCE_API int once_pipeline_idempotency_salt(once_pipeline *pipeline, once_bytes salt, once_error *err);
 
-/* Whether the file refers to secrets (env:NAME, file:PATH), which are in memory while it runs: a program may then want to leave no
- * core (prctl PR_SET_DUMPABLE), as the command does. */
+/* Whether the file refers to secrets (env:NAME, file:PATH), which are in memory while it runs: a program may then want
+ * to leave no core (prctl PR_SET_DUMPABLE), as the command does. */
 ONCE_API bool once_pipeline_has_secrets(const once_pipeline *pipeline);
 
-/* Runs until a finite source is drained and everything is settled, or once_pipeline_stop. `options` may be NULL. `summary` is
- * filled in any case. ONCE_CLASS_USAGE: nothing was consumed. After a stop it is ONCE_OK, too, when a server is away or refuses what
- * it is asked, unless something was lost (summary.lost, or a store that is damaged); where it has
- * failed or a server was away, store_dead and store_unknown are of this run alone. */
-ONCE_API int once_pipeline_run(once_pipeline *pipeline, const once_run_options *options, once_summary *summary, once_error *err);
+/* Runs until a finite source is drained and everything is settled, or once_pipeline_stop. `options` may be NULL.
+ * `summary` is filled in any case. ONCE_CLASS_USAGE: nothing was consumed. After a stop it is ONCE_OK, too, when a
+ * server is away or refuses what it is asked, unless something was lost (summary.lost, or a store that is damaged);
+ * where it has failed or a server was away, store_dead and store_unknown are of this run alone. */
+ONCE_API int once_pipeline_run(once_pipeline *pipeline, const once_run_options *options, once_summary *summary,
+                               once_error *err);
 ONCE_API void once_pipeline_stop(once_pipeline *pipeline); /* drain; async-signal-safe */
 
-/* Tries everything that can be tried without consuming: store, schema, statements, source. Tells what it found, line by line:
- * topic ("store", "handler payment.received", "retention"...), text, and whether it is a warning. */
+/* Tries everything that can be tried without consuming: store, schema, statements, source. Tells what it found, line by
+ * line: topic ("store", "handler payment.received", "retention"...), text, and whether it is a warning. */
 typedef void once_finding(void *user, const char *topic, const char *text, bool warning);
 ONCE_API int once_pipeline_check(once_pipeline *pipeline, once_finding *report, void *user, once_error *err);
 
-/* Reads the whole store, and compares it with its checksums where it has some. ONCE_E_CORRUPT when something is damaged; each part is told as a
- * warning. What takes long is told now and then under the topic "progress". */
+/* Reads the whole store, and compares it with its checksums where it has some. ONCE_E_CORRUPT when something is
+ * damaged; each part is told as a warning. What takes long is told now and then under the topic "progress". */
 ONCE_API int once_pipeline_verify(once_pipeline *pipeline, once_finding *report, void *user, once_error *err);
 
 /* A dead letter of a key. */
 typedef struct once_key_letter {
-    uint64_t letter;  /* its id */
-    const char *kind; /* as in once_listed */
-    uint64_t count;   /* deliveries, as in once_listed */
+    uint64_t letter;            /* its id */
+    const char *kind;           /* as in once_listed */
+    uint64_t count;             /* deliveries, as in once_listed */
     int64_t buried_ms, last_ms; /* the first of these, and the last */
     once_bytes reason;
     char idempotency_key[33]; /* that its effects were given, or would be; empty: it has no handler */
@@ -136,16 +145,19 @@ typedef struct once_before {
     bool versioned;
     int64_t version;
     int64_t changed_ms; /* since when it is that */
-    int64_t due_ms;     /* waiting: not before; busy: the claim ends; otherwise ONCE_NO_TIME, also when it waits for another one */
-    once_bytes worker;  /* busy: whose claim it is */
-    uint64_t letter;    /* dead: its letter */
+    int64_t due_ms; /* waiting: not before; busy: the claim ends; otherwise ONCE_NO_TIME, also when it waits for another
+                       one */
+    once_bytes worker; /* busy: whose claim it is */
+    uint64_t letter;   /* dead: its letter */
 } once_before;
 
 /* Where a message stands in its lane (`order`). */
 typedef struct once_lane_place {
-    char id[33]; /* what the store knows the lane by, the same for all messages in it; empty: there is no lane, or nothing is known of it */
+    char id[33]; /* what the store knows the lane by, the same for all messages in it; empty: there is no lane, or
+                    nothing is known of it */
     bool known;
-    once_bytes value; /* known: of `order`, as the message gives it. Otherwise only its source has the message, or `order` has changed since */
+    once_bytes value; /* known: of `order`, as the message gives it. Otherwise only its source has the message, or
+                         `order` has changed since */
     bool versioned;
     int64_t version;
     bool gap; /* it waits for these versions, which have not come */
@@ -163,15 +175,16 @@ typedef struct once_explanation {
     uint32_t attempt, failures;
     once_bytes place, point; /* where it was first seen */
     int64_t seen_ms, changed_ms;
-    int64_t due_ms;     /* claimed: end of the lease; waiting: not before */
-    int64_t expires_ms; /* forgotten then; ONCE_FOREVER: never; ONCE_NO_TIME: not by time */
-    bool has_body;      /* the store has its message: it can hand it out again, or keeps it for a person */
+    int64_t due_ms;            /* claimed: end of the lease; waiting: not before */
+    int64_t expires_ms;        /* forgotten then; ONCE_FOREVER: never; ONCE_NO_TIME: not by time */
+    bool has_body;             /* the store has its message: it can hand it out again, or keeps it for a person */
     once_bytes reason, result; /* reason of an absent one, if not empty: which dead letter has the key */
-    once_bytes who;    /* first saw it: "user@host:pid"; empty when that is not known */
-    once_bytes worker; /* claimed: whose claim it is; otherwise, if not empty: whose lease ran out, and who has not reported */
+    once_bytes who;            /* first saw it: "user@host:pid"; empty when that is not known */
+    once_bytes
+        worker; /* claimed: whose claim it is; otherwise, if not empty: whose lease ran out, and who has not reported */
     const once_attempt *attempts; /* that have ended and are kept, oldest first: the last ten or so */
     size_t n_attempts;
-    char idempotency_key[33]; /* that its effects are given; empty when it is absent */
+    char idempotency_key[33];       /* that its effects are given; empty when it is absent */
     const once_key_letter *letters; /* with this key and operation (absent: any operation), oldest first: the last 20 */
     size_t n_letters;
     uint64_t all_letters; /* so many there are */
@@ -179,20 +192,20 @@ typedef struct once_explanation {
     bool discarded;          /* rejected by an operator, who discarded its letter; the business has not said no */
     int64_t discarded_ms;    /* when; ONCE_NO_TIME: not known */
     once_bytes discarded_by; /* "user@host:pid"; may be empty */
-    bool maybe_done; /* not finished, or dead: an attempt may have had its effect */
+    bool maybe_done;         /* not finished, or dead: an attempt may have had its effect */
 } once_explanation;
 
-/* `explanation` and its bytes are the library's until the callback returns. Called once for each operation of the pipeline that
- * knows the key, or once with "absent". */
+/* `explanation` and its bytes are the library's until the callback returns. Called once for each operation of the
+ * pipeline that knows the key, or once with "absent". */
 typedef void once_explain_visit(void *user, const once_explanation *explanation);
-ONCE_API int once_pipeline_explain(once_pipeline *pipeline, once_bytes tenant, once_bytes key, once_explain_visit *visit,
-                                   void *user, once_error *err);
+ONCE_API int once_pipeline_explain(once_pipeline *pipeline, once_bytes tenant, once_bytes key,
+                                   once_explain_visit *visit, void *user, once_error *err);
 
 /* The SQL that a store of this URL needs; static. */
 ONCE_API int once_store_schema(const char *url, const char **out, once_error *err);
 
-/* The reference of the pipeline file, as Markdown (docs/configuration.md) or as plain text for a terminal. The text is the
- * caller's; free() it. NULL when memory is out. */
+/* The reference of the pipeline file, as Markdown (docs/configuration.md) or as plain text for a terminal. The text is
+ * the caller's; free() it. NULL when memory is out. */
 ONCE_API char *once_config_reference_text(bool markdown);
 
 #ifdef __cplusplus

@@ -8,8 +8,9 @@
 extern "C" {
 #endif
 
-/* Failpoints: "NAME:ACTION[:N][,...]", the Nth time that NAME is reached do ACTION (kill, abort, stop, exit, error). The command
- * reads them from the environment variable ONCE_FAILPOINT; once_features lists the names. Call before anything runs. */
+/* Failpoints: "NAME:ACTION[:N][,...]", the Nth time that NAME is reached do ACTION (kill, abort, stop, exit, error).
+ * The command reads them from the environment variable ONCE_FAILPOINT; once_features lists the names. Call before
+ * anything runs. */
 ONCE_API int once_testing_failpoints(const char *spec, once_error *err);
 
 #ifdef __cplusplus

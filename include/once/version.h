@@ -13,8 +13,8 @@ extern "C" {
 /* Of the library that is loaded, which may differ from the header's. */
 ONCE_API const char *once_version(void);
 
-/* Calls `visit` for everything that is built in: kind "store", "source", "effect" or "failpoint"; its name; one line about
- * it. Strings are static. */
+/* Calls `visit` for everything that is built in: kind "store", "source", "effect" or "failpoint"; its name; one line
+ * about it. Strings are static. */
 typedef void once_feature_visit(void *user, const char *kind, const char *name, const char *summary);
 ONCE_API void once_features(once_feature_visit *visit, void *user);
 

@@ -1,4 +1,5 @@
-/* Characters and words whatever the locale of the host program says: isspace, isalpha and strcasecmp ask it, and must not be used. */
+/* Characters and words whatever the locale of the host program says: isspace, isalpha and strcasecmp ask it, and must
+ * not be used. */
 #ifndef ONCE_BASE_ASCII_H
 #define ONCE_BASE_ASCII_H
 

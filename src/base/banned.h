@@ -1,5 +1,6 @@
 /* Calls that we never want are compile errors. Included last, by every .c file of the library. */
 #ifndef ONCE_BASE_BANNED_H
 #define ONCE_BASE_BANNED_H
-#pragma GCC poison strcpy strcat strncpy strncat sprintf vsprintf gets strtok atoi atol atoll rand srand system popen gmtime localtime ctime asctime
+#pragma GCC poison strcpy strcat strncpy strncat sprintf vsprintf gets strtok atoi atol atoll rand srand system popen  \
+    gmtime localtime ctime asctime
 #endif

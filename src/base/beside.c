@@ -33,7 +33,8 @@ static bool is_sidecar(const char *name)
 static bool is_of_database(int fd)
 {
     const int flags = fcntl(fd, F_GETFL);
-    return flags >= 0 && !(flags & O_PATH) && ((flags & O_ACCMODE) == O_RDWR || ((flags & O_ACCMODE) == O_RDONLY && once_is_database(fd)));
+    return flags >= 0 && !(flags & O_PATH) &&
+           ((flags & O_ACCMODE) == O_RDWR || ((flags & O_ACCMODE) == O_RDONLY && once_is_database(fd)));
 }
 
 static bool is_kept(int fd)
@@ -62,7 +63,10 @@ static finding look_for(const struct stat *file, int but, bool locked)
     return found;
 }
 
-bool once_may_be_locked(const char *name, const struct stat *file) { return is_sidecar(name) || look_for(file, -1, false) != NOT_OPEN; }
+bool once_may_be_locked(const char *name, const struct stat *file)
+{
+    return is_sidecar(name) || look_for(file, -1, false) != NOT_OPEN;
+}
 
 int once_reopen(int path_fd)
 {
@@ -78,7 +82,8 @@ bool once_is_database(int fd)
     return pread(fd, head, sizeof head, 0) == sizeof head && memcmp(head, magic, sizeof head) == 0;
 }
 
-/* Where the system does not say what is open: a database is known by its first bytes, and what is empty may become one. */
+/* Where the system does not say what is open: a database is known by its first bytes, and what is empty may become one.
+ */
 static bool would_drop_locks(int fd)
 {
     struct stat st;

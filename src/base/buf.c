@@ -141,7 +141,8 @@ bool once_buf_json(once_buf *buf, once_bytes text)
     size_t at = 0, plain = 0; /* text[plain, at) can be copied as it is */
     while (at < text.len) {
         const once_character c = once_character_first((once_bytes){text.data + at, text.len - at});
-        if (!c.fit || c.code == '"' || c.code == '\\') { /* what steers a terminal is legal in JSON, and not good for people who read it there */
+        if (!c.fit || c.code == '"' ||
+            c.code == '\\') { /* what steers a terminal is legal in JSON, and not good for people who read it there */
             once_buf_append(buf, text.data + plain, at - plain);
             append_escape(buf, c.code);
             plain = at + c.len;

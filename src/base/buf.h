@@ -24,8 +24,8 @@ bool once_buf_append(once_buf *buf, const void *data, size_t len);
 bool once_buf_puts(once_buf *buf, const char *text);
 bool once_buf_printf(once_buf *buf, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* The length of the well-formed UTF-8 sequence at `at`; or, negated, of the bytes that one U+FFFD stands for: the longest start of a
- * sequence that broke off, as Unicode recommends. `left` > 0. */
+/* The length of the well-formed UTF-8 sequence at `at`; or, negated, of the bytes that one U+FFFD stands for: the
+ * longest start of a sequence that broke off, as Unicode recommends. `left` > 0. */
 int once_utf8_sequence(const unsigned char *at, size_t left);
 
 /* Appends a JSON string with its quotes. Bytes that are not UTF-8 become U+FFFD. */

@@ -47,10 +47,8 @@ void once_config_wrong(once_config *config, int status, int line, const char *fo
 
     once_error err = {0}; /* makes one line of it, cut between characters */
     once_config_shown file = once_config_show((once_bytes){config->file, strlen(config->file)});
-    if (line > 0)
-        (void)once_fail(&err, status, "%s:%d: %s", file.text, line, what);
-    else
-        (void)once_fail(&err, status, "%s: %s", file.text, what);
+    if (line > 0) (void)once_fail(&err, status, "%s:%d: %s", file.text, line, what);
+    else (void)once_fail(&err, status, "%s: %s", file.text, what);
     once_bytes text;
     if (!once_arena_copy(config->arena, (once_bytes){err.text, strlen(err.text)}, &text)) {
         config->nomem = true;
@@ -184,8 +182,8 @@ static const char *wanted(const once_config_field *field)
 
 static bool wrong_kind(once_config *config, const once_config_field *field, const once_node *node)
 {
-    once_config_wrong(config, ONCE_E_CONFIG, node->line, "'%s' must be %s, not %s; write '%s: %s'", field->name, wanted(field),
-                      once_node_kind_text(node), field->name, example_of(field));
+    once_config_wrong(config, ONCE_E_CONFIG, node->line, "'%s' must be %s, not %s; write '%s: %s'", field->name,
+                      wanted(field), once_node_kind_text(node), field->name, example_of(field));
     return false;
 }
 
@@ -193,8 +191,8 @@ bool once_config_scalar(once_config *config, const once_config_field *field, con
 {
     if (node->kind != ONCE_NODE_SCALAR) return wrong_kind(config, field, node);
     if (node->none) {
-        once_config_wrong(config, ONCE_E_CONFIG, node->line, "'%s' has no value; write '%s: %s'", field->name, field->name,
-                          example_of(field));
+        once_config_wrong(config, ONCE_E_CONFIG, node->line, "'%s' has no value; write '%s: %s'", field->name,
+                          field->name, example_of(field));
         return false;
     }
     *out = node->text;
@@ -220,7 +218,8 @@ static bool to_int64(once_bytes digits, int64_t *out)
 {
     int64_t number = 0;
     for (size_t i = 0; i < digits.len; i++)
-        if (__builtin_mul_overflow(number, 10, &number) || __builtin_add_overflow(number, digits.data[i] - '0', &number))
+        if (__builtin_mul_overflow(number, 10, &number) ||
+            __builtin_add_overflow(number, digits.data[i] - '0', &number))
             return false;
     *out = number;
     return true;
@@ -232,10 +231,8 @@ static void put_integer(const once_config_field *field, void *out, int64_t numbe
     uint32_t small = (uint32_t)number;
     assert(field->size == sizeof number || (number >= 0 && number <= INT32_MAX));
     assert(field->size == sizeof number || field->size == sizeof small);
-    if (field->size == sizeof small)
-        memcpy(place, &small, sizeof small);
-    else
-        memcpy(place, &number, sizeof number);
+    if (field->size == sizeof small) memcpy(place, &small, sizeof small);
+    else memcpy(place, &number, sizeof number);
 }
 
 static bool read_integer(once_config *config, const once_config_field *field, const once_node *node, void *out)
@@ -285,8 +282,8 @@ static bool read_string(once_config *config, const once_config_field *field, con
         return false;
     }
     if (field->max > 0 && (int64_t)text.len > field->max) {
-        once_config_wrong(config, ONCE_E_CONFIG, node->line, "'%s' is longer than %" PRId64 " bytes; shorten it", field->name,
-                          field->max);
+        once_config_wrong(config, ONCE_E_CONFIG, node->line, "'%s' is longer than %" PRId64 " bytes; shorten it",
+                          field->name, field->max);
         return false;
     }
     memcpy((char *)out + field->offset, &text, sizeof text);
@@ -297,11 +294,12 @@ static bool read_strings(once_config *config, const once_config_field *field, co
 {
     once_config_field one = *field;
     one.type = ONCE_CONFIG_STRING;
-    if (node->kind == ONCE_NODE_MAP || (node->kind == ONCE_NODE_SCALAR && node->none)) return wrong_kind(config, field, node);
+    if (node->kind == ONCE_NODE_MAP || (node->kind == ONCE_NODE_SCALAR && node->none))
+        return wrong_kind(config, field, node);
     size_t n = node->kind == ONCE_NODE_LIST ? node->count : 1, i = 0;
     if (n == 0) {
-        once_config_wrong(config, ONCE_E_CONFIG, node->line, "'%s' is an empty list; write '%s: %s', or remove it", field->name,
-                          field->name, example_of(field));
+        once_config_wrong(config, ONCE_E_CONFIG, node->line, "'%s' is an empty list; write '%s: %s', or remove it",
+                          field->name, field->name, example_of(field));
         return false;
     }
     once_bytes *list = once_arena_new(config->arena, once_bytes, n);
@@ -326,8 +324,9 @@ static bool duration(once_config *config, const once_config_field *field, int li
     char low[ONCE_DURATION_TEXT], high[ONCE_DURATION_TEXT];
     once_config_shown shown = once_config_show(text);
     if (text.len > 0 && leading_digits(text) == text.len) {
-        once_config_wrong(config, ONCE_E_CONFIG, line, "'%s' is '%s' without a unit; write %ss for seconds (ms, s, m, h, d)",
-                          field->name, shown.text, shown.text);
+        once_config_wrong(config, ONCE_E_CONFIG, line,
+                          "'%s' is '%s' without a unit; write %ss for seconds (ms, s, m, h, d)", field->name,
+                          shown.text, shown.text);
         return false;
     }
     if (once_duration_parse(text, ret_ms, &why) != ONCE_OK) {
@@ -347,8 +346,8 @@ static bool duration(once_config *config, const once_config_field *field, int li
     }
     int64_t max = field->max == ONCE_FOREVER ? ONCE_CONFIG_LONGEST_MS : field->max;
     if (*ret_ms != ONCE_FOREVER && (*ret_ms < field->min || *ret_ms > max)) {
-        once_config_wrong(config, ONCE_E_CONFIG, line, "'%s' is %s; write a duration from %s to %s%s", field->name, shown.text,
-                          once_duration_format(field->min, low), once_duration_format(max, high),
+        once_config_wrong(config, ONCE_E_CONFIG, line, "'%s' is %s; write a duration from %s to %s%s", field->name,
+                          shown.text, once_duration_format(field->min, low), once_duration_format(max, high),
                           field->max == ONCE_FOREVER ? ", or forever" : "");
         return false;
     }
@@ -359,7 +358,8 @@ static bool read_duration(once_config *config, const once_config_field *field, c
 {
     once_bytes text;
     int64_t ms;
-    if (!once_config_scalar(config, field, node, &text) || !duration(config, field, node->line, text, &ms)) return false;
+    if (!once_config_scalar(config, field, node, &text) || !duration(config, field, node->line, text, &ms))
+        return false;
     memcpy((char *)out + field->offset, &ms, sizeof ms);
     return true;
 }
@@ -380,8 +380,8 @@ static bool read_range(once_config *config, const once_config_field *field, cons
     if (!duration(config, field, node->line, low, &ends[0]) || !duration(config, field, node->line, high, &ends[1]))
         return false;
     if (ends[0] > ends[1]) {
-        once_config_wrong(config, ONCE_E_CONFIG, node->line, "'%s' runs backwards; write '%s: %s..%s'", field->name, field->name,
-                          once_config_show(high).text, once_config_show(low).text);
+        once_config_wrong(config, ONCE_E_CONFIG, node->line, "'%s' runs backwards; write '%s: %s..%s'", field->name,
+                          field->name, once_config_show(high).text, once_config_show(low).text);
         return false;
     }
     memcpy((char *)out + field->offset, ends, sizeof ends);
@@ -394,7 +394,8 @@ typedef struct size_unit {
 } size_unit;
 
 static const size_unit size_units[] = {
-    {"GiB", INT64_C(1) << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"GB", 1000000000}, {"MB", 1000000}, {"KB", 1000}, {"B", 1},
+    {"GiB", INT64_C(1) << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"GB", 1000000000},
+    {"MB", 1000000},           {"KB", 1000},     {"B", 1},
 };
 #define SIZE_UNITS (sizeof size_units / sizeof size_units[0])
 
@@ -413,25 +414,27 @@ static bool read_size(once_config *config, const once_config_field *field, const
     once_bytes unit = {text.data + digits, text.len - digits};
     once_config_shown shown = once_config_show(text);
     if (digits > 0 && unit.len == 0) {
-        once_config_wrong(config, ONCE_E_CONFIG, node->line, "'%s' is '%s' without a unit; write %sB for bytes (B, KiB, MiB, GiB)",
-                          field->name, shown.text, shown.text);
+        once_config_wrong(config, ONCE_E_CONFIG, node->line,
+                          "'%s' is '%s' without a unit; write %sB for bytes (B, KiB, MiB, GiB)", field->name,
+                          shown.text, shown.text);
         return false;
     }
     while (i < SIZE_UNITS && !is_text(unit, size_units[i].name)) i++;
     if (digits == 0 || i == SIZE_UNITS) {
         once_config_wrong(config, ONCE_E_CONFIG, node->line,
-                          "'%s' must be a size, not '%s'; write a whole number and a unit (B, KiB, MiB, GiB), as in %s", field->name,
-                          shown.text, example_of(field));
+                          "'%s' must be a size, not '%s'; write a whole number and a unit (B, KiB, MiB, GiB), as in %s",
+                          field->name, shown.text, example_of(field));
         return false;
     }
     int64_t bytes = 0;
-    bool fits = to_int64((once_bytes){text.data, digits}, &bytes) && !__builtin_mul_overflow(bytes, size_units[i].bytes, &bytes);
+    bool fits = to_int64((once_bytes){text.data, digits}, &bytes) &&
+                !__builtin_mul_overflow(bytes, size_units[i].bytes, &bytes);
     if (!fits || bytes < field->min || bytes > field->max) {
         char low[ONCE_DURATION_TEXT], high[ONCE_DURATION_TEXT];
         format_size(field->min, low);
         format_size(field->max, high);
-        once_config_wrong(config, ONCE_E_CONFIG, node->line, "'%s' is %s; write a size from %s to %s", field->name, shown.text, low,
-                          high);
+        once_config_wrong(config, ONCE_E_CONFIG, node->line, "'%s' is %s; write a size from %s to %s", field->name,
+                          shown.text, low, high);
         return false;
     }
     put_integer(field, out, bytes);
@@ -450,8 +453,8 @@ static bool read_word(once_config *config, const once_config_field *field, const
         const once_config_word *word = &field->words[i];
         if (is_text(text, word->name)) {
             if (word->instead) {
-                once_config_wrong(config, ONCE_E_UNSUPPORTED, node->line, "'%s: %s' is not in this build; %s", field->name,
-                                  word->name, word->instead);
+                once_config_wrong(config, ONCE_E_UNSUPPORTED, node->line, "'%s: %s' is not in this build; %s",
+                                  field->name, word->name, word->instead);
                 return false;
             }
             memcpy((char *)out + field->offset, &i, sizeof i);
@@ -477,8 +480,8 @@ static bool read_pointer(once_config *config, const once_config_field *field, co
     if (!once_config_scalar(config, field, node, &text)) return false;
     if (text.len == 0 || text.data[0] != '/') {
         once_config_shown shown = once_config_show(text);
-        once_config_wrong(config, ONCE_E_CONFIG, node->line, "'%s': '%s' is not a JSON pointer; write /%s", field->name, shown.text,
-                          text.len == 0 ? "name" : shown.text);
+        once_config_wrong(config, ONCE_E_CONFIG, node->line, "'%s': '%s' is not a JSON pointer; write /%s", field->name,
+                          shown.text, text.len == 0 ? "name" : shown.text);
         return false;
     }
     once_pointer pointer;
@@ -525,7 +528,8 @@ bool once_config_read_field(once_config *config, const once_config_field *field,
 static const once_config_field *find_field(const once_config_scope *scope, once_bytes name, void *out, void **place)
 {
     const once_config_field *field = NULL;
-    for (size_t i = 0; scope && (field = once_config_field_at(scope, i, out, place)) && !is_text(name, field->name);) i++;
+    for (size_t i = 0; scope && (field = once_config_field_at(scope, i, out, place)) && !is_text(name, field->name);)
+        i++;
     return field;
 }
 
@@ -556,16 +560,18 @@ static void unknown_field(once_config *config, const once_config_scope *scope, c
     const char *near = once_config_nearest(node->name, field_name, (void *)(uintptr_t)scope);
     char known[300];
     if (home)
-        once_config_wrong(config, ONCE_E_CONFIG, node->name_line, "unknown field '%s'; it belongs inside '%s'", shown.text, home);
+        once_config_wrong(config, ONCE_E_CONFIG, node->name_line, "unknown field '%s'; it belongs inside '%s'",
+                          shown.text, home);
     else if (find_field(scope->outer, node->name, NULL, NULL))
-        once_config_wrong(config, ONCE_E_CONFIG, node->name_line, "unknown field '%s' in %s; it belongs in %s", shown.text,
-                          scope->name, scope->outer->name);
+        once_config_wrong(config, ONCE_E_CONFIG, node->name_line, "unknown field '%s' in %s; it belongs in %s",
+                          shown.text, scope->name, scope->outer->name);
     else if (near)
-        once_config_wrong(config, ONCE_E_CONFIG, node->name_line, "unknown field '%s'; did you mean '%s'?", shown.text, near);
+        once_config_wrong(config, ONCE_E_CONFIG, node->name_line, "unknown field '%s'; did you mean '%s'?", shown.text,
+                          near);
     else {
         list_fields(scope, known, sizeof known);
-        once_config_wrong(config, ONCE_E_CONFIG, node->name_line, "unknown field '%s' in %s; it knows: %s", shown.text, scope->name,
-                          known);
+        once_config_wrong(config, ONCE_E_CONFIG, node->name_line, "unknown field '%s' in %s; it knows: %s", shown.text,
+                          scope->name, known);
     }
 }
 
@@ -587,7 +593,8 @@ static bool read_absent(once_config *config, const once_config_field *field, voi
     if (field->type != ONCE_CONFIG_SCOPE || field->required) return true;
     const once_config_field *inner;
     void *place;
-    for (size_t i = 0; (inner = once_config_field_at(field->scope, i, (char *)out + field->offset, &place)); i++) ok = read_absent(config, inner, place) && ok;
+    for (size_t i = 0; (inner = once_config_field_at(field->scope, i, (char *)out + field->offset, &place)); i++)
+        ok = read_absent(config, inner, place) && ok;
     return ok;
 }
 
@@ -605,8 +612,8 @@ bool once_config_read(once_config *config, const once_config_scope *scope, const
     for (size_t i = 0; (field = once_config_field_at(scope, i, out, &place)); i++) {
         if (once_node_member(map, field->name)) continue;
         if (field->required) {
-            once_config_wrong(config, ONCE_E_CONFIG, map->line, "missing field '%s' in %s; add '%s: %s'", field->name, scope->name,
-                              field->name, example_of(field));
+            once_config_wrong(config, ONCE_E_CONFIG, map->line, "missing field '%s' in %s; add '%s: %s'", field->name,
+                              scope->name, field->name, example_of(field));
             ok = false;
         } else if (!read_absent(config, field, place)) {
             ok = false;

@@ -1,8 +1,8 @@
 /* Configuration files from tables.
  *
- * A scope is a map in the file (the pipeline, a handler, `retry`) and a const table that says everything about it: field,
- * type, place in a struct, range, default, description. Reading, checking, help text and the reference page come from the
- * tables, so they cannot disagree.
+ * A scope is a map in the file (the pipeline, a handler, `retry`) and a const table that says everything about it:
+ * field, type, place in a struct, range, default, description. Reading, checking, help text and the reference page come
+ * from the tables, so they cannot disagree.
  *
  *     once_config config;
  *     once_config_init(&config, arena, "payments.yaml");
@@ -28,7 +28,7 @@
 
 #define ONCE_CONFIG_MISTAKES 10
 #define ONCE_CONFIG_DEPTH 32
-#define ONCE_CONFIG_MAX ((size_t)1 << 20) /* bytes of a file */
+#define ONCE_CONFIG_MAX ((size_t)1 << 20)                  /* bytes of a file */
 #define ONCE_CONFIG_LONGEST_MS (INT64_C(36500) * 86400000) /* the longest duration that is not forever: 100 years */
 
 typedef struct once_node once_node;
@@ -52,7 +52,7 @@ struct once_node {
 };
 
 const once_node *once_node_member(const once_node *map, const char *name); /* NULL if there is none */
-const char *once_node_kind_text(const once_node *node);                   /* "a list", "a map", "nothing", "a value" */
+const char *once_node_kind_text(const once_node *node);                    /* "a list", "a map", "nothing", "a value" */
 
 /* --- tables ------------------------------------------------------------------------------------------------------- */
 
@@ -65,10 +65,10 @@ typedef enum once_config_type {
     ONCE_CONFIG_SIZE,     /* integer of any width, in bytes: "64KiB"; min..max */
     ONCE_CONFIG_WORD,     /* int: the position in `words` */
     ONCE_CONFIG_POINTER,  /* once_pointer */
-    ONCE_CONFIG_STRINGS,  /* const once_bytes * at `offset`, size_t at `count`: a list, or one value for a list of one */
-    ONCE_CONFIG_SCOPE,    /* a map of its own; its fields count their offsets from this one's place */
-    ONCE_CONFIG_CUSTOM,   /* `read` does it */
-    ONCE_CONFIG_LATER     /* known, but not in this build: refused by name, with `instead` */
+    ONCE_CONFIG_STRINGS, /* const once_bytes * at `offset`, size_t at `count`: a list, or one value for a list of one */
+    ONCE_CONFIG_SCOPE,   /* a map of its own; its fields count their offsets from this one's place */
+    ONCE_CONFIG_CUSTOM,  /* `read` does it */
+    ONCE_CONFIG_LATER    /* known, but not in this build: refused by name, with `instead` */
 } once_config_type;
 
 typedef struct once_config_word {
@@ -98,8 +98,9 @@ struct once_config_field {
     const char *plural;  /* LATER: "effects" makes "'http' effects are not in this build" */
 };
 
-/* Fields that are not in a scope's own table: drivers bring them, each those of its own, which are read into a struct of its own. The i-th
- * one; NULL: there are no more. `out`, where it is not NULL, is the scope's struct, and `*place` becomes that of the driver. */
+/* Fields that are not in a scope's own table: drivers bring them, each those of its own, which are read into a struct
+ * of its own. The i-th one; NULL: there are no more. `out`, where it is not NULL, is the scope's struct, and `*place`
+ * becomes that of the driver. */
 typedef const once_config_field *once_config_brought(size_t i, void *out, void **place);
 
 struct once_config_scope {
@@ -109,7 +110,7 @@ struct once_config_scope {
     const char *example; /* YAML; may be NULL */
     const once_config_field *fields;
     size_t n;
-    once_config_brought *brought; /* they come before `fields`; may be NULL */
+    once_config_brought *brought;   /* they come before `fields`; may be NULL */
     const once_config_scope *outer; /* where a misplaced field may belong; may be NULL */
 };
 

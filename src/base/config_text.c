@@ -43,10 +43,12 @@ static void reference_row(const once_config_field *field, once_buf *out)
         anchor(out, field->scope->title);
         once_buf_puts(out, ")");
     }
-    if (field->standard)
-        once_buf_printf(out, " | `%s` | ", field->standard);
+    if (field->standard) once_buf_printf(out, " | `%s` | ", field->standard);
     else
-        once_buf_printf(out, " | %s | ", field->required ? "required" : field->standard_text ? field->standard_text : "");
+        once_buf_printf(out, " | %s | ",
+                        field->required        ? "required"
+                        : field->standard_text ? field->standard_text
+                                               : "");
     once_buf_printf(out, "%s |\n", field->text);
 }
 
@@ -61,7 +63,8 @@ static void later_words(const once_config_scope *scope, once_buf *out)
         }
         for (const once_config_word *word = field->words; word && word->name; word++) {
             if (!word->instead) continue;
-            once_buf_printf(out, "%s`%s: %s`", first ? "\nKnown, but not in this build: " : ", ", field->name, word->name);
+            once_buf_printf(out, "%s`%s: %s`", first ? "\nKnown, but not in this build: " : ", ", field->name,
+                            word->name);
             first = false;
         }
     }
@@ -105,10 +108,8 @@ static void help_row(const once_config_field *field, once_buf *out)
     plain(out, field->text);
     once_buf_puts(out, "\n                 ");
     plain(out, shape.data ? shape.data : "");
-    if (field->standard)
-        once_buf_printf(out, "; default %s", field->standard);
-    else if (field->required)
-        once_buf_puts(out, "; required");
+    if (field->standard) once_buf_printf(out, "; default %s", field->standard);
+    else if (field->required) once_buf_puts(out, "; required");
     else if (field->standard_text) {
         once_buf_puts(out, "; default: ");
         plain(out, field->standard_text);

@@ -112,7 +112,8 @@ static bool syntax(builder *b)
     for (size_t i = 0; i < sizeof complaints / sizeof complaints[0]; i++)
         if (strstr(problem, complaints[i].part) || strstr(context, complaints[i].part))
             return wrong(b, (int)line + 1, complaints[i].kind);
-    once_config_wrong(b->config, ONCE_E_CONFIG, (int)line + 1, "not valid YAML: %s; check indentation and quotes", problem);
+    once_config_wrong(b->config, ONCE_E_CONFIG, (int)line + 1, "not valid YAML: %s; check indentation and quotes",
+                      problem);
     return false;
 }
 
@@ -136,7 +137,8 @@ static bool refuse_decoration(builder *b, const yaml_event_t *event)
     if (event->type == YAML_ALIAS_EVENT)
         return wrong(b, line_of(event), "aliases ('*name') are not used here; write the value out");
     if (anchor) return wrong(b, line_of(event), "anchors ('&name') are not used here; write the value out");
-    if (tag) return wrong(b, line_of(event), "tags ('!name') are not used here; remove the tag, or put the value in quotes");
+    if (tag)
+        return wrong(b, line_of(event), "tags ('!name') are not used here; remove the tag, or put the value in quotes");
     return true;
 }
 
@@ -181,10 +183,8 @@ static once_node *build(builder *b, const yaml_event_t *event);
 
 static void append(once_node *parent, once_node *child, once_node **last)
 {
-    if (*last)
-        (*last)->next = child;
-    else
-        parent->first = child;
+    if (*last) (*last)->next = child;
+    else parent->first = child;
     *last = child;
     parent->count++;
 }
@@ -196,10 +196,8 @@ static once_node *build_next(builder *b, yaml_event_type_t end_type, bool *end)
     *end = false;
     if (!next_event(b, &event)) return NULL;
     once_node *node = NULL;
-    if (event.type == end_type)
-        *end = true;
-    else
-        node = build(b, &event);
+    if (event.type == end_type) *end = true;
+    else node = build(b, &event);
     yaml_event_delete(&event);
     return node;
 }
@@ -229,7 +227,8 @@ static bool check_name(builder *b, const once_node *map, const once_node *key, b
     if (map->count == MAX_FIELDS) return wrong(b, key->line, "more than 1000 fields in one map");
     for (const once_node *other = map->first; other; other = other->next) {
         if (!once_bytes_equal(other->name, key->text)) continue;
-        once_config_wrong(config, ONCE_E_CONFIG, key->line, "field '%s' is doubled: it stands on line %d already; remove one",
+        once_config_wrong(config, ONCE_E_CONFIG, key->line,
+                          "field '%s' is doubled: it stands on line %d already; remove one",
                           once_config_show(key->text).text, other->name_line);
         *doubled = true; /* reading goes on, without the second one */
         return true;
@@ -308,10 +307,8 @@ static once_node *build_stream(builder *b)
             more = false;
             if (!root) ok = wrong(b, 1, empty_file);
         } else if (event.type == YAML_DOCUMENT_START_EVENT) {
-            if (root)
-                ok = wrong(b, line_of(&event), "a second document begins here; write one pipeline per file");
-            else
-                ok = (root = build_document(b, &event)) != NULL;
+            if (root) ok = wrong(b, line_of(&event), "a second document begins here; write one pipeline per file");
+            else ok = (root = build_document(b, &event)) != NULL;
         }
         yaml_event_delete(&event);
         if (!ok) return NULL;

@@ -79,10 +79,8 @@ const char *once_duration_format(int64_t ms, char out[ONCE_DURATION_TEXT])
     assert(out);
     size_t i = 0;
     while (i + 1 < UNITS && (ms == 0 || ms % units[i].ms != 0)) i++;
-    if (ms == ONCE_FOREVER)
-        (void)snprintf(out, ONCE_DURATION_TEXT, "forever");
-    else
-        (void)snprintf(out, ONCE_DURATION_TEXT, "%" PRId64 "%s", ms / units[i].ms, units[i].name);
+    if (ms == ONCE_FOREVER) (void)snprintf(out, ONCE_DURATION_TEXT, "forever");
+    else (void)snprintf(out, ONCE_DURATION_TEXT, "%" PRId64 "%s", ms / units[i].ms, units[i].name);
     return out;
 }
 
@@ -234,10 +232,8 @@ const char *once_time_format(int64_t ms, char out[ONCE_TIME_TEXT])
     }
     int64_t year, month, day;
     date_from_days(days, &year, &month, &day);
-    if (ms == ONCE_NO_TIME)
-        (void)snprintf(out, ONCE_TIME_TEXT, "-");
-    else if (year < 0 || year > 9999)
-        (void)snprintf(out, ONCE_TIME_TEXT, "%" PRId64, ms);
+    if (ms == ONCE_NO_TIME) (void)snprintf(out, ONCE_TIME_TEXT, "-");
+    else if (year < 0 || year > 9999) (void)snprintf(out, ONCE_TIME_TEXT, "%" PRId64, ms);
     else
         (void)snprintf(out, ONCE_TIME_TEXT, "%04d-%02d-%02dT%02d:%02d:%02d.%03dZ", (int)year, (int)month, (int)day,
                        (int)(rest / 3600000), (int)(rest / 60000 % 60), (int)(rest / 1000 % 60), (int)(rest % 1000));

@@ -27,6 +27,9 @@ const char *once_duration_format(int64_t ms, char out[ONCE_DURATION_TEXT]);
 const char *once_time_format(int64_t ms, char out[ONCE_TIME_TEXT]);
 
 /* The years 1 to 9999. What lies outside is no time that anything was sent at; ONCE_NO_TIME does. */
-static inline bool once_time_is_sane(int64_t ms) { return ms >= INT64_C(-62135596800000) && ms < INT64_C(253402300800000); }
+static inline bool once_time_is_sane(int64_t ms)
+{
+    return ms >= INT64_C(-62135596800000) && ms < INT64_C(253402300800000);
+}
 
 #endif

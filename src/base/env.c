@@ -79,8 +79,7 @@ static void read_boot_id(void)
     }
     if (len <= 0) /* unknown: then no other process, and no later life of this one, may seem to share our boot */
         kernel_random(&boot_id, sizeof boot_id);
-    else
-        boot_id = once_siphash128((once_secret){0}, text, (size_t)len).a;
+    else boot_id = once_siphash128((once_secret){0}, text, (size_t)len).a;
 }
 
 static uint64_t real_boot_id(void *self)
@@ -98,8 +97,8 @@ static _Thread_local struct {
     size_t left; /* unused bytes, at the end of `bytes` */
 } pool;
 
-/* A child must not hand out the bytes that its parent will: two processes would claim with one token. Only the thread that
- * forked lives on in it, and this runs there. */
+/* A child must not hand out the bytes that its parent will: two processes would claim with one token. Only the thread
+ * that forked lives on in it, and this runs there. */
 static void forget_pool(void)
 {
     explicit_bzero(pool.bytes, sizeof pool.bytes);
@@ -246,13 +245,14 @@ static void real_process(void *self, once_process *out)
     if (read_stat(out->pid, &stat)) out->started = stat.started;
 }
 
-/* Its number is nobody's or somebody else's, or it is a zombie: a process of which nothing runs any more, and which nobody has collected. The first
- * thread of one that runs can be a zombie, too. */
+/* Its number is nobody's or somebody else's, or it is a zombie: a process of which nothing runs any more, and which
+ * nobody has collected. The first thread of one that runs can be a zombie, too. */
 static bool real_is_gone(void *self, const once_process *process)
 {
     (void)self;
     process_stat stat;
-    if (!process->machine || !process->started || process->pid - 1 >= INT32_MAX || process->machine != machine()) return false;
+    if (!process->machine || !process->started || process->pid - 1 >= INT32_MAX || process->machine != machine())
+        return false;
     if (kill((pid_t)process->pid, 0) != 0 && errno == ESRCH) return true;
     if (!read_stat(process->pid, &stat) || !stat.started) return false;
     return stat.started != process->started || (stat.state == 'Z' && stat.threads == 1);

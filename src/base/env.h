@@ -1,5 +1,5 @@
-/* The world as the rest of the code sees it: clocks, randomness, sleep, files, and who we are in it. Tests and the simulator
- * replace it.
+/* The world as the rest of the code sees it: clocks, randomness, sleep, files, and who we are in it. Tests and the
+ * simulator replace it.
  *
  * Nothing below src/runtime and cli/ reads a clock, a random device or a file except through an environment.
  *
@@ -17,7 +17,7 @@ typedef struct once_env once_env;
 
 /* A process, so that others can tell whether it is still there. */
 typedef struct once_process {
-    uint64_t machine; /* which boot of which system, and which of its process numberings; 0: not known */
+    uint64_t machine;      /* which boot of which system, and which of its process numberings; 0: not known */
     uint64_t pid, started; /* its number there, and when it was started, by that system's count; 0: not known */
 } once_process;
 
@@ -27,9 +27,10 @@ struct once_env {
     void *self;
 
     int64_t (*wall_ms)(void *self); /* UTC; may jump either way */
-    int64_t (*boot_ms)(void *self); /* since the machine booted, sleep included; never jumps, the same for all processes */
-    uint64_t (*boot_id)(void *self); /* differs after a reboot */
-    int64_t (*mono_ns)(void *self);  /* for measuring only */
+    int64_t (*boot_ms)(
+        void *self); /* since the machine booted, sleep included; never jumps, the same for all processes */
+    uint64_t (*boot_id)(void *self);                   /* differs after a reboot */
+    int64_t (*mono_ns)(void *self);                    /* for measuring only */
     void (*random)(void *self, void *out, size_t len); /* unpredictable; cannot fail */
     void (*sleep_ms)(void *self, int64_t ms);
 
@@ -41,7 +42,9 @@ struct once_env {
 
     void (*who)(void *self, char out[ONCE_WHO_MAX + 1]); /* "user@host:pid" of this process */
     void (*process)(void *self, once_process *out);      /* which one this is */
-    bool (*is_gone)(void *self, const once_process *process); /* it is not there any more, for certain; false also when nobody knows */
+    bool (*is_gone)(
+        void *self,
+        const once_process *process); /* it is not there any more, for certain; false also when nobody knows */
 };
 
 const once_env *once_env_real(void);
@@ -59,7 +62,10 @@ static inline once_process once_env_process(const once_env *env)
     env->process(env->self, &process);
     return process;
 }
-static inline bool once_env_is_gone(const once_env *env, const once_process *process) { return env->is_gone(env->self, process); }
+static inline bool once_env_is_gone(const once_env *env, const once_process *process)
+{
+    return env->is_gone(env->self, process);
+}
 uint64_t once_env_random_u64(const once_env *env);
 
 #endif

@@ -1,4 +1,5 @@
-/* What an errno means, in English whatever the locale of the host program: such texts are kept in reasons, and strerror translates them. */
+/* What an errno means, in English whatever the locale of the host program: such texts are kept in reasons, and strerror
+ * translates them. */
 #ifndef ONCE_BASE_ERRNO_TEXT_H
 #define ONCE_BASE_ERRNO_TEXT_H
 

@@ -12,7 +12,7 @@
 once_class once_status_class(int status)
 {
     switch (status) {
-#define ONCE_STATUS_CLASS(name, value, class_, text)                                                                  \
+#define ONCE_STATUS_CLASS(name, value, class_, text)                                                                   \
     case value: return ONCE_CLASS_##class_;
         ONCE_STATUS_MAP(ONCE_STATUS_CLASS)
 #undef ONCE_STATUS_CLASS
@@ -23,7 +23,7 @@ once_class once_status_class(int status)
 const char *once_status_name(int status)
 {
     switch (status) {
-#define ONCE_STATUS_NAME(name, value, class_, text)                                                                   \
+#define ONCE_STATUS_NAME(name, value, class_, text)                                                                    \
     case value: return #name;
         ONCE_STATUS_MAP(ONCE_STATUS_NAME)
 #undef ONCE_STATUS_NAME
@@ -34,7 +34,7 @@ const char *once_status_name(int status)
 const char *once_status_text(int status)
 {
     switch (status) {
-#define ONCE_STATUS_TEXT(name, value, class_, text)                                                                   \
+#define ONCE_STATUS_TEXT(name, value, class_, text)                                                                    \
     case value: return text;
         ONCE_STATUS_MAP(ONCE_STATUS_TEXT)
 #undef ONCE_STATUS_TEXT
@@ -55,8 +55,8 @@ static size_t whole_characters(const char *text, size_t len)
     return len;
 }
 
-/* One line without control characters: what databases and libraries report often has line breaks in it, and what comes from a
- * message may have anything. */
+/* One line without control characters: what databases and libraries report often has line breaks in it, and what comes
+ * from a message may have anything. */
 static size_t flatten(char *text, size_t len)
 {
     len = once_make_plain(text, len, ' ');
@@ -64,7 +64,8 @@ static size_t flatten(char *text, size_t len)
     return len;
 }
 
-__attribute__((format(printf, 4, 0))) static int fail(once_error *err, int status, const char *before, const char *format, va_list args)
+__attribute__((format(printf, 4, 0))) static int fail(once_error *err, int status, const char *before,
+                                                      const char *format, va_list args)
 {
     if (status == ONCE_OK) status = ONCE_E_BUG; /* a failure must not look like none */
     if (!err) return status;

@@ -11,40 +11,40 @@
 #include <stdbool.h>
 
 /*    name                where */
-#define ONCE_FAILPOINT_MAP(X)                                                                                         \
-    X(fetch_after, "messages were read, nothing was decided")                                                         \
-    X(claim_before, "a batch is about to be claimed")                                                                 \
-    X(claim_after, "a batch was claimed")                                                                             \
-    X(effect_before, "an effect is about to run")                                                                     \
-    X(effect_between, "between two statements of one effect")                                                         \
-    X(effect_after, "an effect ran, its outcome is not written")                                                      \
-    X(settle_before, "outcomes are about to be written")                                                              \
-    X(settle_after, "outcomes are written, not committed")                                                            \
-    X(commit_before, "about to commit")                                                                               \
-    X(commit_after, "committed, nothing was acked")                                                                   \
-    X(accept_before, "bodies are about to be given to the store")                                                     \
-    X(accept_after, "bodies are in the store, nothing was acked")                                                     \
-    X(take_before, "due entries are about to be taken")                                                               \
-    X(take_after, "due entries were taken")                                                                           \
-    X(bury_before, "a dead letter is about to be written")                                                            \
-    X(bury_after, "a dead letter is durable, nothing was acked")                                                      \
-    X(ack_before, "about to ack")                                                                                     \
-    X(ack_after, "acked")                                                                                             \
-    X(open_before, "the store is about to be opened")                                                                 \
-    X(open_after, "the store is open, nothing was fetched")                                                           \
-    X(migrate_between, "in the middle of a schema migration")                                                         \
-    X(sweep_between, "in the middle of dropping expired entries")                                                     \
-    X(merge_between, "in the middle of merging settled entries")                                                      \
+#define ONCE_FAILPOINT_MAP(X)                                                                                          \
+    X(fetch_after, "messages were read, nothing was decided")                                                          \
+    X(claim_before, "a batch is about to be claimed")                                                                  \
+    X(claim_after, "a batch was claimed")                                                                              \
+    X(effect_before, "an effect is about to run")                                                                      \
+    X(effect_between, "between two statements of one effect")                                                          \
+    X(effect_after, "an effect ran, its outcome is not written")                                                       \
+    X(settle_before, "outcomes are about to be written")                                                               \
+    X(settle_after, "outcomes are written, not committed")                                                             \
+    X(commit_before, "about to commit")                                                                                \
+    X(commit_after, "committed, nothing was acked")                                                                    \
+    X(accept_before, "bodies are about to be given to the store")                                                      \
+    X(accept_after, "bodies are in the store, nothing was acked")                                                      \
+    X(take_before, "due entries are about to be taken")                                                                \
+    X(take_after, "due entries were taken")                                                                            \
+    X(bury_before, "a dead letter is about to be written")                                                             \
+    X(bury_after, "a dead letter is durable, nothing was acked")                                                       \
+    X(ack_before, "about to ack")                                                                                      \
+    X(ack_after, "acked")                                                                                              \
+    X(open_before, "the store is about to be opened")                                                                  \
+    X(open_after, "the store is open, nothing was fetched")                                                            \
+    X(migrate_between, "in the middle of a schema migration")                                                          \
+    X(sweep_between, "in the middle of dropping expired entries")                                                      \
+    X(merge_between, "in the middle of merging settled entries")                                                       \
     X(replay_before, "dead letters are about to go back to work")                                                      \
-    X(replay_between, "a dead letter went back to work, nothing is committed")                                        \
-    X(drain_before, "told to stop, work is still in flight")                                                          \
+    X(replay_between, "a dead letter went back to work, nothing is committed")                                         \
+    X(drain_before, "told to stop, work is still in flight")                                                           \
     X(close_before, "everything settled, the store is about to be closed")
 
 typedef enum once_failpoint {
 #define ONCE_FAILPOINT_ENUM(name, where) ONCE_FP_##name,
     ONCE_FAILPOINT_MAP(ONCE_FAILPOINT_ENUM)
 #undef ONCE_FAILPOINT_ENUM
-    ONCE_FAILPOINTS
+        ONCE_FAILPOINTS
 } once_failpoint;
 
 extern bool once_failpoints_armed; /* false in ordinary life: a failpoint then costs one load and one branch */

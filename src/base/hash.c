@@ -1,5 +1,5 @@
-/* SipHash-2-4 with 128 bits (Aumasson and Bernstein), SHA-256 (FIPS 180-4) and its HMAC, XXH3-128 (libxxhash). The numbers are the
- * same on every machine: they are stored. */
+/* SipHash-2-4 with 128 bits (Aumasson and Bernstein), SHA-256 (FIPS 180-4) and its HMAC, XXH3-128 (libxxhash). The
+ * numbers are the same on every machine: they are stored. */
 #include "base/hash.h"
 
 #include <assert.h>
@@ -140,7 +140,8 @@ static void sha_block(uint32_t state[8], const unsigned char *block)
 
 void once_sha256_begin(once_sha256_state *s)
 {
-    *s = (once_sha256_state){.h = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19}};
+    *s = (once_sha256_state){
+        .h = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19}};
 }
 
 void once_sha256_add(once_sha256_state *s, const void *data, size_t len)

@@ -146,7 +146,10 @@ static void give_back(once_json *json, size_t text_len)
 
 /* 1: an ASCII character that stands for itself inside a string */
 static const uint8_t PLAIN[256] = {
-    [0x20] = 1, [0x21] = 1, [0x23 ... 0x5B] = 1, [0x5D ... 0x7F] = 1,
+    [0x20] = 1,
+    [0x21] = 1,
+    [0x23 ... 0x5B] = 1,
+    [0x5D ... 0x7F] = 1,
 };
 
 /* The first byte that is a quote, a backslash, a control character or not ASCII. */
@@ -223,7 +226,14 @@ static const char *scan_escape(struct scanner *s, const char *p)
 {
     if (s->end - p < 2) return fail(s, ONCE_JSON_FAULT_END, s->end);
     switch (p[1]) {
-    case '"': case '\\': case '/': case 'b': case 'f': case 'n': case 'r': case 't': return p + 2;
+    case '"':
+    case '\\':
+    case '/':
+    case 'b':
+    case 'f':
+    case 'n':
+    case 'r':
+    case 't': return p + 2;
     case 'u': break;
     default: return fail(s, ONCE_JSON_FAULT_ESCAPE, p);
     }
@@ -436,8 +446,17 @@ INLINE const char *scan_scalar(struct scanner *s, const char *p, const char *end
         const char *close = scan_string(s, p + 1, &escaped);
         return close && push(s, ONCE_JSON_STRING, p + 1, close, escaped) ? close + 1 : NULL;
     }
-    case '-': case '0': case '1': case '2': case '3': case '4': case '5': case '6': case '7': case '8': case '9':
-        return scan_number(s, p, end);
+    case '-':
+    case '0':
+    case '1':
+    case '2':
+    case '3':
+    case '4':
+    case '5':
+    case '6':
+    case '7':
+    case '8':
+    case '9': return scan_number(s, p, end);
     case 't': return scan_word(s, p, ONCE_JSON_TRUE, "true", 4);
     case 'f': return scan_word(s, p, ONCE_JSON_FALSE, "false", 5);
     case 'n': return scan_word(s, p, ONCE_JSON_NULL, "null", 4);

@@ -39,40 +39,40 @@
 #include "base/hash.h"
 #include "once/types.h"
 
-#define ONCE_JSON_MAX_DEPTH 128u            /* when the options say nothing */
-#define ONCE_JSON_MAX_BYTES (1024u << 20)   /* of one text, whatever the options say */
+#define ONCE_JSON_MAX_DEPTH 128u          /* when the options say nothing */
+#define ONCE_JSON_MAX_BYTES (1024u << 20) /* of one text, whatever the options say */
 
 /* What can be wrong with a text, in words. DEPTH and SIZE add their limit. */
-#define ONCE_JSON_FAULT_MAP(X)                                                                                        \
-    X(NONE, "")                                                                                                       \
-    X(EMPTY, "no value")                                                                                              \
-    X(END, "text ends inside a value")                                                                                \
-    X(VALUE, "value expected")                                                                                        \
-    X(KEY, "member name expected")                                                                                    \
-    X(COLON, "':' expected")                                                                                          \
-    X(ARRAY_NEXT, "',' or ']' expected")                                                                              \
-    X(OBJECT_NEXT, "',' or '}' expected")                                                                             \
-    X(WORD, "unknown word")                                                                                           \
-    X(NUMBER, "digit expected")                                                                                       \
-    X(ZERO, "number with a leading zero")                                                                             \
-    X(ESCAPE, "invalid escape")                                                                                       \
-    X(SURROGATE, "lone surrogate escape")                                                                             \
-    X(CONTROL, "raw control character in a string")                                                                   \
-    X(NUL, "raw NUL byte")                                                                                            \
-    X(UTF8, "invalid UTF-8")                                                                                          \
-    X(BOM, "byte order mark")                                                                                         \
-    X(DUPLICATE, "duplicate key")                                                                                     \
-    X(DEPTH, "nesting deeper than")                                                                                   \
-    X(SIZE, "text is longer than")                                                                                    \
-    X(TRAILING, "more text after the value")                                                                          \
-    X(NOT_OBJECT, "not an object")                                                                                    \
+#define ONCE_JSON_FAULT_MAP(X)                                                                                         \
+    X(NONE, "")                                                                                                        \
+    X(EMPTY, "no value")                                                                                               \
+    X(END, "text ends inside a value")                                                                                 \
+    X(VALUE, "value expected")                                                                                         \
+    X(KEY, "member name expected")                                                                                     \
+    X(COLON, "':' expected")                                                                                           \
+    X(ARRAY_NEXT, "',' or ']' expected")                                                                               \
+    X(OBJECT_NEXT, "',' or '}' expected")                                                                              \
+    X(WORD, "unknown word")                                                                                            \
+    X(NUMBER, "digit expected")                                                                                        \
+    X(ZERO, "number with a leading zero")                                                                              \
+    X(ESCAPE, "invalid escape")                                                                                        \
+    X(SURROGATE, "lone surrogate escape")                                                                              \
+    X(CONTROL, "raw control character in a string")                                                                    \
+    X(NUL, "raw NUL byte")                                                                                             \
+    X(UTF8, "invalid UTF-8")                                                                                           \
+    X(BOM, "byte order mark")                                                                                          \
+    X(DUPLICATE, "duplicate key")                                                                                      \
+    X(DEPTH, "nesting deeper than")                                                                                    \
+    X(SIZE, "text is longer than")                                                                                     \
+    X(TRAILING, "more text after the value")                                                                           \
+    X(NOT_OBJECT, "not an object")                                                                                     \
     X(MEMORY, "out of memory")
 
 typedef enum once_json_fault {
 #define ONCE_JSON_FAULT_ENUM(name, text) ONCE_JSON_FAULT_##name,
     ONCE_JSON_FAULT_MAP(ONCE_JSON_FAULT_ENUM)
 #undef ONCE_JSON_FAULT_ENUM
-    ONCE_JSON_FAULTS
+        ONCE_JSON_FAULTS
 } once_json_fault;
 
 /* `offset` is the first byte that cannot be right: the second of two equal keys (its opening quote), the backslash of
@@ -199,8 +199,9 @@ bool once_json_int64(once_json_value value, int64_t *out);
 /* Correctly rounded, whatever the locale. False when the result is not finite (1e400); 1e-400 is 0. */
 bool once_json_double(once_json_value value, double *out);
 
-/* The same, and whether the number is still there: the shortest decimal that reads as that double is the number itself. So it is for 0.1 and
- * 12.75, and for whatever has up to 15 digits and no extreme exponent; it is not for 12345678901234567.89, 1e400 and 1e-400. */
+/* The same, and whether the number is still there: the shortest decimal that reads as that double is the number itself.
+ * So it is for 0.1 and 12.75, and for whatever has up to 15 digits and no extreme exponent; it is not for
+ * 12345678901234567.89, 1e400 and 1e-400. */
 bool once_json_survives_double(once_json_value value, double *out);
 
 /* --- exact decimals ----------------------------------------------------------------------------------------------- */
@@ -237,15 +238,18 @@ once_hash once_json_fingerprint(once_json *json, once_json_value value, uint64_t
  * missing, which differs from null. Never equal to the fingerprint of a document, except by chance. */
 once_hash once_json_fingerprint_of(once_json *json, const once_pointer *pointers, size_t count, uint64_t seed);
 
-/* Two bytes of the hash of each field that a fingerprint covers: enough to say later which of them differ, when the values are gone. */
+/* Two bytes of the hash of each field that a fingerprint covers: enough to say later which of them differ, when the
+ * values are gone. */
 typedef struct once_json_prints {
     uint16_t *at; /* in the order of the members, or of the pointers */
     size_t capacity;
     size_t n; /* may be more than there is room for */
 } once_json_prints;
 
-/* The same fingerprints. `out` gets the prints of the members of an object, none for another value; or of the pointers. */
+/* The same fingerprints. `out` gets the prints of the members of an object, none for another value; or of the pointers.
+ */
 once_hash once_json_fingerprint_fields(once_json *json, once_json_value value, uint64_t seed, once_json_prints *out);
-once_hash once_json_fingerprint_of_fields(once_json *json, const once_pointer *pointers, size_t count, uint64_t seed, once_json_prints *out);
+once_hash once_json_fingerprint_of_fields(once_json *json, const once_pointer *pointers, size_t count, uint64_t seed,
+                                          once_json_prints *out);
 
 #endif

@@ -303,9 +303,10 @@ INLINE void note_field(once_json_prints *to, once_hash hash)
     to->n++;
 }
 
-/* Walks the tokens of a container in order, with an explicit stack: the frames that the parser reserved. `fields`: NULL, or where the
- * prints of its members go. */
-static once_hash hash_container(once_json *json, once_hash state, uint32_t name_len, uint32_t container, uint64_t seed, once_json_prints *fields)
+/* Walks the tokens of a container in order, with an explicit stack: the frames that the parser reserved. `fields`:
+ * NULL, or where the prints of its members go. */
+static once_hash hash_container(once_json *json, once_hash state, uint32_t name_len, uint32_t container, uint64_t seed,
+                                once_json_prints *fields)
 {
     const once_json_token *tokens = json->tokens;
     const once_bytes text = json->text;
@@ -363,7 +364,8 @@ once_hash once_json_fingerprint_of(once_json *json, const once_pointer *pointers
     return once_json_fingerprint_of_fields(json, pointers, count, seed, &none);
 }
 
-once_hash once_json_fingerprint_of_fields(once_json *json, const once_pointer *pointers, size_t count, uint64_t seed, once_json_prints *out)
+once_hash once_json_fingerprint_of_fields(once_json *json, const once_pointer *pointers, size_t count, uint64_t seed,
+                                          once_json_prints *out)
 {
     once_hash sum = {0, 0};
     out->n = 0;

@@ -17,7 +17,7 @@ struct once_json_frame {
     uint32_t count; /* members or elements so far */
     bool object;
     /* while parsing */
-    uint32_t token; /* of the container */
+    uint32_t token;   /* of the container */
     uint64_t seen[4]; /* one bit per hash of a name, to skip the search for a duplicate */
     /* while fingerprinting */
     uint32_t end; /* the token behind the container */

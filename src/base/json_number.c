@@ -183,7 +183,8 @@ typedef struct printed {
     int exponent; /* of the last digit */
 } printed;
 
-/* Rounded to `places` digits. Whatever printf writes between the first digit and the others is the locale's, and is passed over. */
+/* Rounded to `places` digits. Whatever printf writes between the first digit and the others is the locale's, and is
+ * passed over. */
 static printed print_double(double positive, int places)
 {
     char text[80];

@@ -100,7 +100,8 @@ static uint32_t read_index(once_bytes name)
 static int check_pointer(once_bytes text, uint32_t *count, once_error *err)
 {
     *count = 0;
-    if (text.len > POINTER_MAX) return once_fail(err, ONCE_E_USAGE, "JSON pointer is longer than %d bytes", POINTER_MAX);
+    if (text.len > POINTER_MAX)
+        return once_fail(err, ONCE_E_USAGE, "JSON pointer is longer than %d bytes", POINTER_MAX);
     const int shown = text.len < 200 ? (int)text.len : 200;
     if (text.len && text.data[0] != '/') {
         return once_fail(err, ONCE_E_USAGE, "JSON pointer '%.*s' does not begin with '/'; write '/%.*s'", shown,
@@ -110,7 +111,8 @@ static int check_pointer(once_bytes text, uint32_t *count, once_error *err)
         if (text.data[i] == '/') ++*count;
         if (text.data[i] == '~' && (i + 1 == text.len || (text.data[i + 1] != '0' && text.data[i + 1] != '1'))) {
             return once_fail(err, ONCE_E_USAGE,
-                             "JSON pointer '%.*s' has a '~' without 0 or 1 behind it; write '~0' for '~'", shown, text.data);
+                             "JSON pointer '%.*s' has a '~' without 0 or 1 behind it; write '~0' for '~'", shown,
+                             text.data);
         }
     }
     return ONCE_OK;

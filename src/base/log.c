@@ -34,7 +34,9 @@
 #define RING_SIZE (256 * 1024)
 #define MESSAGE_MAX 2048
 #define CHUNK_SIZE 16384
-#define LINE_MAX_BYTES (CHUNK_SIZE - 512) /* an escaped byte takes at most six; a report and a line fit into a chunk */
+#define LINE_MAX_BYTES                                                                                                 \
+    (CHUNK_SIZE - 512) /* an escaped byte takes at most six; a report and a line fit into a chunk                      \
+                        */
 #define CLOSE_WAIT_MS 200
 #define POLL_MS 50
 #define RETRY_MS 5
@@ -54,8 +56,8 @@ typedef struct logger {
     bool ended;
     bool terminal;
 
-    uint32_t dropped; /* lines that found no room since the last record */
-    uint64_t in_hand; /* lines that the writer has taken and not written yet */
+    uint32_t dropped;  /* lines that found no room since the last record */
+    uint64_t in_hand;  /* lines that the writer has taken and not written yet */
     size_t head, used; /* of `ring`: first byte to read, bytes in it */
     char ring[RING_SIZE];
 } logger;
@@ -107,7 +109,8 @@ uint64_t once_log_dropped(void) { return atomic_load(&lost_lines); }
 static bool is_bare(once_bytes text)
 {
     for (size_t i = 0; i < text.len; i++)
-        if (text.data[i] <= ' ' || text.data[i] >= 0x7f || strchr("\"=\\", text.data[i])) return false; /* from 0x80 on: one or the other */
+        if (text.data[i] <= ' ' || text.data[i] >= 0x7f || strchr("\"=\\", text.data[i]))
+            return false; /* from 0x80 on: one or the other */
     return text.len > 0;
 }
 
@@ -131,8 +134,8 @@ static void put_field(once_buf *line, once_log_format format, const char *name, 
     put_bytes(line, format, name, (once_bytes){value, strlen(value)}, false);
 }
 
-static bool format_line(once_buf *line, once_log_format format, once_log_level level, const char *event, const once_log_field *fields, size_t n,
-                        const char *message)
+static bool format_line(once_buf *line, once_log_format format, once_log_level level, const char *event,
+                        const once_log_field *fields, size_t n, const char *message)
 {
     char time_text[ONCE_TIME_TEXT];
     put_field(line, format, "time", once_time_format(once_env_wall_ms(once_env_real()), time_text));
@@ -184,8 +187,9 @@ static void enqueue(logger *log, const once_buf *line)
     pthread_cond_broadcast(&log->changed);
 }
 
-__attribute__((format(printf, 5, 0))) static void log_line(once_log_level level, const char *event, const once_log_field *fields, size_t n,
-                                                           const char *format, va_list args)
+__attribute__((format(printf, 5, 0))) static void log_line(once_log_level level, const char *event,
+                                                           const once_log_field *fields, size_t n, const char *format,
+                                                           va_list args)
 {
     assert(event);
     assert(format);
@@ -218,7 +222,8 @@ void once_log(once_log_level level, const char *event, const char *format, ...)
     va_end(args);
 }
 
-void once_log_fields(once_log_level level, const char *event, const once_log_field *fields, size_t n, const char *format, ...)
+void once_log_fields(once_log_level level, const char *event, const once_log_field *fields, size_t n,
+                     const char *format, ...)
 {
     if (!once_log_wants(level)) return;
     va_list args;

@@ -14,17 +14,17 @@
 
 #include "once/types.h"
 
-#define ONCE_LOG_LEVEL_MAP(X)                                                                                         \
-    X(ERROR, "error") /* somebody must act */                                                                         \
-    X(WARN, "warn")   /* somebody should know */                                                                      \
-    X(INFO, "info")   /* start, stop, and what changed */                                                             \
+#define ONCE_LOG_LEVEL_MAP(X)                                                                                          \
+    X(ERROR, "error") /* somebody must act */                                                                          \
+    X(WARN, "warn")   /* somebody should know */                                                                       \
+    X(INFO, "info")   /* start, stop, and what changed */                                                              \
     X(DEBUG, "debug") /* every step */
 
 typedef enum once_log_level {
 #define ONCE_LOG_LEVEL_ENUM(name, text) ONCE_LOG_##name,
     ONCE_LOG_LEVEL_MAP(ONCE_LOG_LEVEL_ENUM)
 #undef ONCE_LOG_LEVEL_ENUM
-    ONCE_LOG_LEVELS
+        ONCE_LOG_LEVELS
 } once_log_level;
 
 typedef enum once_log_format {
@@ -37,14 +37,16 @@ bool once_log_open(once_log_format format, once_log_level level);
 bool once_log_open_fd(int fd, once_log_format format, once_log_level level); /* for tests; `fd` stays the caller's */
 void once_log_close(void);                                                   /* harmless when not open */
 
-/* On a terminal a line that is drawn again and again stands where the next one is written: it is cleared first. Until the log is closed. */
+/* On a terminal a line that is drawn again and again stands where the next one is written: it is cleared first. Until
+ * the log is closed. */
 void once_log_clears_line(void);
 
 const char *once_log_level_name(once_log_level level);
 bool once_log_level_parse(const char *name, once_log_level *ret_level); /* on false `ret_level` is untouched */
 
 bool once_log_wants(once_log_level level); /* to spare the making of an argument */
-uint64_t once_log_dropped(void);           /* lines lost since open: queue full, refused by the system, or not taken until close */
+uint64_t
+once_log_dropped(void); /* lines lost since open: queue full, refused by the system, or not taken until close */
 
 /* `event` is a word like "store_open", the same in every line of its kind; the rest is for people. Never log a secret
  * or a message body. A message longer than about 2000 bytes is cut. */
@@ -57,7 +59,7 @@ typedef struct once_log_field {
 } once_log_field;
 
 /* The same with fields for machines, between `event` and `msg`. */
-void once_log_fields(once_log_level level, const char *event, const once_log_field *fields, size_t n, const char *format, ...)
-    __attribute__((format(printf, 5, 6)));
+void once_log_fields(once_log_level level, const char *event, const once_log_field *fields, size_t n,
+                     const char *format, ...) __attribute__((format(printf, 5, 6)));
 
 #endif

@@ -10,6 +10,9 @@ typedef struct once_patience {
     void *user;
 } once_patience;
 
-static inline bool once_patience_over(const once_patience *patience) { return patience->over && patience->over(patience->user); }
+static inline bool once_patience_over(const once_patience *patience)
+{
+    return patience->over && patience->over(patience->user);
+}
 
 #endif

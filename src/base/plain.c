@@ -6,13 +6,15 @@
 
 #include "base/banned.h"
 
-/* U+0000 to U+001F, U+007F to U+009F, U+061C, U+200E, U+200F, U+2028 to U+202E, U+2066 to U+2069; there is no other list of them. */
+/* U+0000 to U+001F, U+007F to U+009F, U+061C, U+200E, U+200F, U+2028 to U+202E, U+2066 to U+2069; there is no other
+ * list of them. */
 static bool steers(const unsigned char *at, int n)
 {
     if (n == 1) return *at < 0x20 || *at == 0x7f;
     if (n == 2) return (at[0] == 0xc2 && at[1] < 0xa0) || (at[0] == 0xd8 && at[1] == 0x9c);
     if (n != 3 || at[0] != 0xe2) return false;
-    return (at[1] == 0x80 && (at[2] == 0x8e || at[2] == 0x8f || (at[2] >= 0xa8 && at[2] <= 0xae))) || (at[1] == 0x81 && at[2] >= 0xa6 && at[2] <= 0xa9);
+    return (at[1] == 0x80 && (at[2] == 0x8e || at[2] == 0x8f || (at[2] >= 0xa8 && at[2] <= 0xae))) ||
+           (at[1] == 0x81 && at[2] >= 0xa6 && at[2] <= 0xa9);
 }
 
 /* Of a well-formed sequence. */

@@ -4,7 +4,8 @@
 
 #include "once/types.h"
 
-/* In place: each character that is not fit to be shown (once_character_first) becomes `instead`. Returns the length, which only shrinks. */
+/* In place: each character that is not fit to be shown (once_character_first) becomes `instead`. Returns the length,
+ * which only shrinks. */
 size_t once_make_plain(char *text, size_t len, char instead);
 
 #endif

@@ -59,7 +59,8 @@ bool once_table_put(once_table *t, once_hash id, void *value)
     return true;
 }
 
-/* The next one behind a hole that may move into it, because its own search would end there; the free slot if there is none. */
+/* The next one behind a hole that may move into it, because its own search would end there; the free slot if there is
+ * none. */
 static size_t follower(const once_table *t, size_t hole)
 {
     for (size_t at = after(t, hole);; at = after(t, at)) {

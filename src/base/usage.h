@@ -5,10 +5,13 @@
 #include "once/types.h"
 
 /* A length without an address, or one that nothing in memory can have. */
-static inline bool once_bytes_lie(once_bytes bytes) { return bytes.len > 0 && (!bytes.data || bytes.len >= SIZE_MAX >> 1); }
+static inline bool once_bytes_lie(once_bytes bytes)
+{
+    return bytes.len > 0 && (!bytes.data || bytes.len >= SIZE_MAX >> 1);
+}
 
-/* A struct that begins with its size, of a caller that may have been built with an older header, as one of today. `from` may be NULL: none
- * of its fields is set. `to` has `full` bytes. */
+/* A struct that begins with its size, of a caller that may have been built with an older header, as one of today.
+ * `from` may be NULL: none of its fields is set. `to` has `full` bytes. */
 int once_sized_read(const char *name, const void *from, void *to, size_t full, once_error *err);
 
 #endif

@@ -67,5 +67,6 @@ int once_call_extend(const once_call *call, int64_t lease_ms, once_error *err)
 
 int once__keeper_lost(once_error *err)
 {
-    return once_fail(err, ONCE_E_FENCED, "the lease ran out and somebody else has the key; use a longer lease_ms, or once_call_extend");
+    return once_fail(err, ONCE_E_FENCED,
+                     "the lease ran out and somebody else has the key; use a longer lease_ms, or once_call_extend");
 }

@@ -1,5 +1,5 @@
-/* What a handler written in C is called with and answers, for all who call one: once_handle, once_sqlite_handle, and pipelines with
- * a callback. */
+/* What a handler written in C is called with and answers, for all who call one: once_handle, once_sqlite_handle, and
+ * pipelines with a callback. */
 #ifndef ONCE_CORE_CALL_H
 #define ONCE_CORE_CALL_H
 
@@ -20,9 +20,11 @@ once_outcome once__reply_outcome(once_reply *reply, once_outcome returned);
 /* Why, in words: its own, or what can be said without it. */
 once_bytes once__reply_why(const once_reply *reply, once_outcome outcome);
 
-/* Who keeps the lease while a handler runs. once_call.internal points to one; NULL: there is no lease, and nothing can be lost. */
+/* Who keeps the lease while a handler runs. once_call.internal points to one; NULL: there is no lease, and nothing can
+ * be lost. */
 typedef struct once_keeper {
-    int (*extend)(struct once_keeper *keeper, int64_t lease_ms, once_error *err); /* lease_ms >= 0; on the handler's thread */
+    int (*extend)(struct once_keeper *keeper, int64_t lease_ms,
+                  once_error *err); /* lease_ms >= 0; on the handler's thread */
 } once_keeper;
 
 /* The answer of a keeper whose claim is somebody else's. */

@@ -45,6 +45,7 @@ int64_t once_clock_step(once_clock *clock, const once_env *env)
 
 int64_t once_clock_confirm(once_clock *clock, const once_env *env)
 {
-    *clock = (once_clock){.tenths = once_env_wall_ms(env) * TENTHS, .boot_ms = once_env_boot_ms(env), .boot_id = once_env_boot_id(env)};
+    *clock = (once_clock){
+        .tenths = once_env_wall_ms(env) * TENTHS, .boot_ms = once_env_boot_ms(env), .boot_id = once_env_boot_id(env)};
     return clock->tenths / TENTHS;
 }

@@ -26,7 +26,8 @@ bool once__config_name(once_config *config, const char *what, int line, once_byt
     for (size_t i = 0; i < text.len; i++) {
         unsigned char byte = (unsigned char)text.data[i];
         if (byte >= 0x20 && byte != 0x7f) continue;
-        once_config_wrong(config, ONCE_E_CONFIG, line, "%s has a control character in it; use printable characters", what);
+        once_config_wrong(config, ONCE_E_CONFIG, line, "%s has a control character in it; use printable characters",
+                          what);
         return false;
     }
     return true;
@@ -78,11 +79,13 @@ bool once__config_reference(once_config *config, const char *what, const once_no
 {
     once_bytes rest;
     if (starts_with(node->text, "env:", &rest) && !once__config_is_variable(rest)) {
-        once_config_wrong(config, ONCE_E_CONFIG, node->line, "%s refers to a variable, but 'env:' is not followed by a name; write env:NAME", what);
+        once_config_wrong(config, ONCE_E_CONFIG, node->line,
+                          "%s refers to a variable, but 'env:' is not followed by a name; write env:NAME", what);
         return false;
     }
     if (starts_with(node->text, "file:", &rest) && rest.len == 0) {
-        once_config_wrong(config, ONCE_E_CONFIG, node->line, "%s refers to a file, but 'file:' is not followed by a path; write file:PATH", what);
+        once_config_wrong(config, ONCE_E_CONFIG, node->line,
+                          "%s refers to a file, but 'file:' is not followed by a path; write file:PATH", what);
         return false;
     }
     return true;

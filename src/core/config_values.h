@@ -24,6 +24,9 @@ bool once__config_is_variable(once_bytes name); /* that a variable of an environ
 /* For readers: into the field's place. */
 void once__config_put(const once_config_field *field, void *out, const void *value, size_t size);
 
-static inline bool once__is_text(once_bytes text, const char *word) { return once_bytes_equal(text, (once_bytes){word, strlen(word)}); }
+static inline bool once__is_text(once_bytes text, const char *word)
+{
+    return once_bytes_equal(text, (once_bytes){word, strlen(word)});
+}
 
 #endif

@@ -9,7 +9,9 @@
 #include "base/banned.h"
 
 enum { FIELDS_MAX = 8, NAME_MAX_BYTES = 64, REASON_MAX_BYTES = 4096 };
-enum { LOOKUPS_COST_MAX = 1000000 }; /* members passed while searching: a store may be locked meanwhile, and anybody may send wide objects */
+enum {
+    LOOKUPS_COST_MAX = 1000000
+}; /* members passed while searching: a store may be locked meanwhile, and anybody may send wide objects */
 
 /* Names that differ, up to some. */
 typedef struct differing {
@@ -28,7 +30,8 @@ static void note(differing *to, once_bytes name)
 static bool same_value(once_json *x, once_json_value in_x, once_json *y, once_json_value in_y)
 {
     if ((in_x.type == ONCE_JSON_ABSENT) != (in_y.type == ONCE_JSON_ABSENT)) return false;
-    return in_x.type == ONCE_JSON_ABSENT || once_hash_equal(once_json_fingerprint(x, in_x, 0), once_json_fingerprint(y, in_y, 0));
+    return in_x.type == ONCE_JSON_ABSENT ||
+           once_hash_equal(once_json_fingerprint(x, in_x, 0), once_json_fingerprint(y, in_y, 0));
 }
 
 static size_t count_members(const once_json *json)
@@ -38,9 +41,10 @@ static size_t count_members(const once_json *json)
     return n;
 }
 
-/* The member of `y` of that name. Mostly it stands at the same place as in the other object; searching for it costs as many steps as `y` has
- * members, and there are so many steps in all. False: they are used up. */
-static bool find_member(once_json *y, once_json_iter *beside, size_t members, size_t *steps, once_bytes name, once_json_value *out)
+/* The member of `y` of that name. Mostly it stands at the same place as in the other object; searching for it costs as
+ * many steps as `y` has members, and there are so many steps in all. False: they are used up. */
+static bool find_member(once_json *y, once_json_iter *beside, size_t members, size_t *steps, once_bytes name,
+                        once_json_value *out)
 {
     if (once_json_next(beside) && once_json_string_is(beside->key, name)) {
         *out = beside->value;
@@ -52,7 +56,8 @@ static bool find_member(once_json *y, once_json_iter *beside, size_t members, si
     return true;
 }
 
-/* Members of `x` that `y` does not have so; with `missing` only those that it does not have at all. Stops when there are more than can be told. */
+/* Members of `x` that `y` does not have so; with `missing` only those that it does not have at all. Stops when there
+ * are more than can be told. */
 static bool compare_members(once_json *x, once_json *y, bool missing, once_arena *arena, differing *out)
 {
     const size_t members = count_members(y);
@@ -71,11 +76,13 @@ static bool compare_members(once_json *x, once_json *y, bool missing, once_arena
     return true;
 }
 
-static bool compare(once_json *first, once_json *now, const once_fingerprint_spec *spec, once_arena *arena, differing *out)
+static bool compare(once_json *first, once_json *now, const once_fingerprint_spec *spec, once_arena *arena,
+                    differing *out)
 {
     if (spec && spec->kind == ONCE_FINGERPRINT_FIELDS) {
         for (size_t i = 0; i < spec->n; i++)
-            if (!same_value(first, once_json_find(first, &spec->fields[i]), now, once_json_find(now, &spec->fields[i]))) note(out, spec->fields[i].text);
+            if (!same_value(first, once_json_find(first, &spec->fields[i]), now, once_json_find(now, &spec->fields[i])))
+                note(out, spec->fields[i].text);
         return true;
     }
     if (once_json_root(first).type != ONCE_JSON_OBJECT || once_json_root(now).type != ONCE_JSON_OBJECT) return true;
@@ -83,7 +90,8 @@ static bool compare(once_json *first, once_json *now, const once_fingerprint_spe
 }
 
 /* Where only the prints of the first one's fields are left. */
-static bool compare_prints(once_fields first, once_json *now, const once_fingerprint_spec *spec, uint64_t seed, once_arena *arena, differing *out)
+static bool compare_prints(once_fields first, once_json *now, const once_fingerprint_spec *spec, uint64_t seed,
+                           once_arena *arena, differing *out)
 {
     const bool chosen = spec && spec->kind == ONCE_FINGERPRINT_FIELDS;
     if (!chosen && once_json_root(now).type != ONCE_JSON_OBJECT) return true;
@@ -105,8 +113,8 @@ static bool compare_prints(once_fields first, once_json *now, const once_fingerp
     return true;
 }
 
-static bool find_fields_by_print(const once_fields *first, once_bytes now, const once_fingerprint_spec *spec, once_secret secret, once_arena *arena,
-                                 differing *out)
+static bool find_fields_by_print(const once_fields *first, once_bytes now, const once_fingerprint_spec *spec,
+                                 once_secret secret, once_arena *arena, differing *out)
 {
     once_json json;
     const once_json_options options = {.seed = secret.k1};
@@ -118,7 +126,8 @@ static bool find_fields_by_print(const once_fields *first, once_bytes now, const
 }
 
 /* False: out of memory. What is no JSON has no fields. */
-static bool find_fields(once_bytes first, once_bytes now, const once_fingerprint_spec *spec, once_secret secret, once_arena *arena, differing *out)
+static bool find_fields(once_bytes first, once_bytes now, const once_fingerprint_spec *spec, once_secret secret,
+                        once_arena *arena, differing *out)
 {
     once_json x, y;
     const once_json_options options = {.seed = secret.k1};
@@ -166,8 +175,8 @@ static void put_fields(once_buf *to, const differing *fields)
     if (fields->n) once_buf_puts(to, fields->n == 1 && !fields->cut ? " differs" : " differ");
     if (fields->gone == 0) return;
     char text[80];
-    snprintf(text, sizeof text, "%s%zu field%s of the first one %s missing here", fields->n ? ", and " : "", fields->gone, fields->gone == 1 ? "" : "s",
-             fields->gone == 1 ? "is" : "are");
+    snprintf(text, sizeof text, "%s%zu field%s of the first one %s missing here", fields->n ? ", and " : "",
+             fields->gone, fields->gone == 1 ? "" : "s", fields->gone == 1 ? "is" : "are");
     once_buf_puts(to, text);
 }
 
@@ -194,14 +203,14 @@ static void put_origin(once_buf *to, const once_first *first)
     }
 }
 
-bool once_conflict_reason(const once_decision *decision, const once_fingerprint_spec *spec, once_bytes body, once_secret secret, once_arena *arena,
-                          once_bytes *out)
+bool once_conflict_reason(const once_decision *decision, const once_fingerprint_spec *spec, once_bytes body,
+                          once_secret secret, once_arena *arena, once_bytes *out)
 {
     differing fields = {.n = 0};
     once_buf text;
     const bool fine = decision->first.body.len ? find_fields(decision->first.body, body, spec, secret, arena, &fields)
-                      : decision->fields.n     ? find_fields_by_print(&decision->fields, body, spec, secret, arena, &fields)
-                                               : true;
+                      : decision->fields.n ? find_fields_by_print(&decision->fields, body, spec, secret, arena, &fields)
+                                           : true;
     if (!fine) return false;
     once_buf_init(&text, REASON_MAX_BYTES);
     once_buf_puts(&text, "conflict: the key was used before with other content");

@@ -39,7 +39,8 @@ const char *once_entry_flaw(const once_entry *e)
 {
     if ((unsigned)e->state >= ONCE_STATES) return "its state is none";
     if (e->state == ONCE_STATE_ABSENT) return NULL;
-    if (e->seen_ms < 0 || e->changed_ms < 0 || e->due_ms < 0 || e->expires_ms < 0 || e->failing_ms < 0) return "one of its times is before 1970";
+    if (e->seen_ms < 0 || e->changed_ms < 0 || e->due_ms < 0 || e->expires_ms < 0 || e->failing_ms < 0)
+        return "one of its times is before 1970";
     if (once_state_finished(e->state)) return NULL; /* of the rest it need not have anything */
     if (e->remember_ms <= 0) return "how long it is remembered is no time";
     if (e->gap_ms < -1) return "how long it waits for a missing version is no time";
@@ -154,7 +155,9 @@ static void entry_begin(once_entry *entry, const once_lane *lane, const once_req
         .gap_ms = r->lane.gap_ms,
         .remember_ms = r->remember_ms,
         .versioned = r->lane.versioned,
-        .order = !lane ? 0 : r->lane.versioned ? r->lane.version : lane_end(lane),
+        .order = !lane               ? 0
+                 : r->lane.versioned ? r->lane.version
+                                     : lane_end(lane),
         .hold = r->hold,
         .natural = r->natural,
         .old_key = r->old_key,
@@ -223,8 +226,8 @@ static void reset_failures(once_entry *entry)
     entry->failing_ms = 0;
 }
 
-/* An orphan's attempt ended without a word, and counts now. Any other one was counted, and its `silent` said, by whoever
- * settled it. */
+/* An orphan's attempt ended without a word, and counts now. Any other one was counted, and its `silent` said, by
+ * whoever settled it. */
 static void start(once_entry *entry, once_token token, int64_t lease_ms, bool orphan, int64_t now_ms)
 {
     assert(!once_hash_is_zero(token) && lease_ms > 0);
@@ -252,13 +255,18 @@ __attribute__((format(printf, 2, 3))) static once_bytes say(once_lane *lane, con
 }
 
 /* A name ends at its first zero: only people look at it here. */
-static int text_length(once_bytes name) { return (int)strnlen(name.data ? name.data : "", name.len < ONCE_LANE_NAME ? name.len : ONCE_LANE_NAME); }
+static int text_length(once_bytes name)
+{
+    return (int)strnlen(name.data ? name.data : "", name.len < ONCE_LANE_NAME ? name.len : ONCE_LANE_NAME);
+}
 
 static once_bytes say_settled(once_lane *lane, const char *more)
 {
     const long long version = (long long)lane->version;
-    if (once_hash_is_zero(lane->by)) return say(lane, "version %lld of this lane was settled before, by whom is not known%s", version, more);
-    return say(lane, "version %lld of this lane was settled by key '%.*s'%s", version, text_length(lane->key), lane->key.len ? lane->key.data : "", more);
+    if (once_hash_is_zero(lane->by))
+        return say(lane, "version %lld of this lane was settled before, by whom is not known%s", version, more);
+    return say(lane, "version %lld of this lane was settled by key '%.*s'%s", version, text_length(lane->key),
+               lane->key.len ? lane->key.data : "", more);
 }
 
 /* As much of a name as a lane keeps: no character is left without its end. */
@@ -280,7 +288,8 @@ static once_bytes say_conflict(once_lane *lane, const once_scope *scope)
 {
     if (once_hash_is_zero(lane->by)) return say_settled(lane, " and with which content");
     if (!is_same_operation(lane, scope)) return say_settled(lane, " of another operation");
-    return say_settled(lane, once_hash_is_zero(lane->content) ? ", with which content is not known" : " with other content");
+    return say_settled(lane,
+                       once_hash_is_zero(lane->content) ? ", with which content is not known" : " with other content");
 }
 
 static once_bytes say_missing(once_lane *lane, int64_t from, int64_t to, const char *more)
@@ -319,15 +328,20 @@ static bool is_passed(const once_lane *lane, int64_t order) { return lane->has_l
 /* The versions before it were given up for this one to go on, and it has not died since. */
 static bool was_waited_for(const once_lane *lane, const once_entry *entry)
 {
-    return lane && entry->versioned && lane->has_lost && lane->lost_to == entry->order - 1 && lane->next == entry->order;
+    return lane && entry->versioned && lane->has_lost && lane->lost_to == entry->order - 1 &&
+           lane->next == entry->order;
 }
 
-static bool waits_for_missing(const once_lane *lane, const once_entry *entry) { return entry->gap && !was_waited_for(lane, entry); }
+static bool waits_for_missing(const once_lane *lane, const once_entry *entry)
+{
+    return entry->gap && !was_waited_for(lane, entry);
+}
 
-/* What the lane says to an entry of this order. RUN: nothing is in the way. DUPLICATE: its version is settled; by whom must be looked
- * at. A new one stands behind its equals (the same version under another key, or one that came back from the dead); among known
- * ones equals must not wait for each other. */
-static once_answer lane_answer(const once_lane *lane, bool is_new, bool natural, bool versioned, int64_t order, int64_t gap_ms)
+/* What the lane says to an entry of this order. RUN: nothing is in the way. DUPLICATE: its version is settled; by whom
+ * must be looked at. A new one stands behind its equals (the same version under another key, or one that came back from
+ * the dead); among known ones equals must not wait for each other. */
+static once_answer lane_answer(const once_lane *lane, bool is_new, bool natural, bool versioned, int64_t order,
+                               int64_t gap_ms)
 {
     if (!lane || ONCE_PLANTED(lane_ignored)) return ONCE_ANSWER_RUN;
     if (versioned && lane->has_version) {
@@ -335,7 +349,8 @@ static once_answer lane_answer(const once_lane *lane, bool is_new, bool natural,
         if (order < lane->version && !ONCE_PLANTED(stale_runs)) return ONCE_ANSWER_STALE;
     }
     const bool others = lane->tail >= 0;
-    if (lane->claimed || blocks(lane, order) || (others && (lane->head < order || (is_new && lane->head == order)))) return ONCE_ANSWER_LATER;
+    if (lane->claimed || blocks(lane, order) || (others && (lane->head < order || (is_new && lane->head == order))))
+        return ONCE_ANSWER_LATER;
     return versioned && gap_ms >= 0 && has_gap(lane, order) ? ONCE_ANSWER_GAP : ONCE_ANSWER_RUN;
 }
 
@@ -346,27 +361,29 @@ static once_answer judge_equal(const once_lane *lane, once_hash id, const once_s
     if (ONCE_PLANTED(version_unjudged)) return ONCE_ANSWER_DUPLICATE;
     if (once_hash_is_zero(lane->by)) return ONCE_ANSWER_CONFLICT;
     if (once_hash_equal(lane->by, id))
-        return known && asked && !once_hash_equal(lane->content, fingerprint) ? ONCE_ANSWER_CONFLICT : ONCE_ANSWER_DUPLICATE;
+        return known && asked && !once_hash_equal(lane->content, fingerprint) ? ONCE_ANSWER_CONFLICT
+                                                                              : ONCE_ANSWER_DUPLICATE;
     if (!is_same_operation(lane, scope)) return ONCE_ANSWER_CONFLICT;
     if (!asked) return ONCE_ANSWER_DUPLICATE;
     return known && once_hash_equal(lane->content, fingerprint) ? ONCE_ANSWER_DUPLICATE : ONCE_ANSWER_CONFLICT;
 }
 
-/* Who was let in once does not wait for missing versions again: not when it is replayed or tried again, also when the lane went back to
- * a version that had been given up. Who was put back before it ran (`gap` stays) does. */
+/* Who was let in once does not wait for missing versions again: not when it is replayed or tried again, also when the
+ * lane went back to a version that had been given up. Who was put back before it ran (`gap` stays) does. */
 static int64_t gap_of(const once_entry *entry)
 {
     const bool orphan = entry->state == ONCE_STATE_CLAIMED;
     return entry->attempt && (orphan || !entry->gap) ? -1 : entry->gap_ms;
 }
 
-/* What the lane says to an entry that it knows. An orphan was let in before and goes on before all others: whoever came in
- * front of it meanwhile is waiting for it to end. The one that settled the version is made to run once more. */
+/* What the lane says to an entry that it knows. An orphan was let in before and goes on before all others: whoever came
+ * in front of it meanwhile is waiting for it to end. The one that settled the version is made to run once more. */
 static once_answer lane_answer_to_known(const once_lane *lane, const once_entry *entry)
 {
     const bool orphan = entry->state == ONCE_STATE_CLAIMED;
     const once_answer answer =
-        lane_answer(lane, false, entry->natural || (lane && once_hash_equal(lane->by, entry->id)), entry->versioned, entry->order, gap_of(entry));
+        lane_answer(lane, false, entry->natural || (lane && once_hash_equal(lane->by, entry->id)), entry->versioned,
+                    entry->order, gap_of(entry));
     if (answer == ONCE_ANSWER_DUPLICATE) return judge_equal(lane, entry->id, &entry->scope, entry->fingerprint);
     if (answer == ONCE_ANSWER_LATER && orphan && !lane->claimed) return ONCE_ANSWER_RUN;
     return answer;
@@ -375,7 +392,8 @@ static once_answer lane_answer_to_known(const once_lane *lane, const once_entry 
 /* A lane without a version begins where the file says. The caller keeps that when somebody has to wait for it. */
 static void begin_lane(once_lane *lane, const once_request *r)
 {
-    if (!r->lane.versioned || !r->lane.has_first || lane->has_version || lane->has_next || ONCE_PLANTED(first_ignored)) return;
+    if (!r->lane.versioned || !r->lane.has_first || lane->has_version || lane->has_next || ONCE_PLANTED(first_ignored))
+        return;
     lane->has_next = true;
     lane->next = r->lane.first;
 }
@@ -385,8 +403,8 @@ static bool is_too_old(const once_lane *lane, const once_request *r, int64_t now
 {
     const bool remembered = !r->natural || (lane && r->lane.versioned); /* something that has expired by then */
     /* An entry made at sent_ms has expired when now - remember reaches it, so that moment is already too old. */
-    return remembered && r->sent_ms != ONCE_NO_TIME && r->remember_ms < now_ms && r->sent_ms <= now_ms - r->remember_ms &&
-           !ONCE_PLANTED(too_old_runs);
+    return remembered && r->sent_ms != ONCE_NO_TIME && r->remember_ms < now_ms &&
+           r->sent_ms <= now_ms - r->remember_ms && !ONCE_PLANTED(too_old_runs);
 }
 
 static once_answer answer_to_new(once_lane *lane, const once_request *r, int64_t now_ms)
@@ -394,8 +412,8 @@ static once_answer answer_to_new(once_lane *lane, const once_request *r, int64_t
     if (is_too_old(lane, r, now_ms)) return ONCE_ANSWER_TOO_OLD;
     if (!lane) return ONCE_ANSWER_RUN;
     begin_lane(lane, r);
-    const once_answer answer =
-        lane_answer(lane, true, r->natural, r->lane.versioned, r->lane.versioned ? r->lane.version : lane_end(lane), r->lane.gap_ms);
+    const once_answer answer = lane_answer(lane, true, r->natural, r->lane.versioned,
+                                           r->lane.versioned ? r->lane.version : lane_end(lane), r->lane.gap_ms);
     return answer == ONCE_ANSWER_DUPLICATE ? judge_equal(lane, r->id, r->scope, r->fingerprint) : answer;
 }
 
@@ -407,8 +425,8 @@ static bool has_same_place(const once_entry *entry, const once_request *r)
 
 static bool has_other_content(const once_entry *entry, const once_request *r)
 {
-    return !once_hash_is_zero(entry->fingerprint) && !once_hash_is_zero(r->fingerprint) && !once_hash_equal(entry->fingerprint, r->fingerprint) &&
-           !ONCE_PLANTED(conflict_ignored);
+    return !once_hash_is_zero(entry->fingerprint) && !once_hash_is_zero(r->fingerprint) &&
+           !once_hash_equal(entry->fingerprint, r->fingerprint) && !ONCE_PLANTED(conflict_ignored);
 }
 
 /* It has been tried, and nothing was done: other content may take its place. entry.h says why not otherwise. */
@@ -420,9 +438,10 @@ static bool gives_way(const once_entry *entry, const once_lane *lane, const once
     return (!entry->fixed || ONCE_PLANTED(takes_turns)) && has_same_place(entry, r) && !is_too_old(lane, r, now_ms);
 }
 
-/* What a delivery gets for an entry that exists, before anything is changed. RUN: it may be claimed now. *by_lane: the entry itself
- * would say so to whoever takes it. */
-static once_answer answer_to_known(const once_entry *entry, const once_lane *lane, const once_request *r, int64_t now_ms, bool *by_lane)
+/* What a delivery gets for an entry that exists, before anything is changed. RUN: it may be claimed now. *by_lane: the
+ * entry itself would say so to whoever takes it. */
+static once_answer answer_to_known(const once_entry *entry, const once_lane *lane, const once_request *r,
+                                   int64_t now_ms, bool *by_lane)
 {
     *by_lane = false;
     if (has_other_content(entry, r)) return ONCE_ANSWER_CONFLICT;
@@ -481,7 +500,8 @@ static int become_unknown(once_entry *entry, int64_t now_ms, once_decision *out)
     return ONCE_ENTRY_CHANGED | lane_freed(entry);
 }
 
-/* What the lane says now is kept so long at least; and while somebody waits in it, or it for a letter, as long as that. */
+/* What the lane says now is kept so long at least; and while somebody waits in it, or it for a letter, as long as that.
+ */
 static void promise(once_lane *lane, int64_t until_ms)
 {
     if (until_ms > lane->until_ms) lane->until_ms = until_ms;
@@ -494,7 +514,8 @@ static void stop_waiting(once_lane *lane)
     lane->waited_ms = lane->counted_ms = 0;
 }
 
-/* A version that was given up came after all, before any newer one settled: the lane goes on from there, and waits again for those between. */
+/* A version that was given up came after all, before any newer one settled: the lane goes on from there, and waits
+ * again for those between. */
 static void go_back(once_lane *lane, int64_t order)
 {
     if (!is_passed(lane, order)) return;
@@ -534,7 +555,8 @@ static void block_lane(const once_entry *entry, once_lane *lane)
 {
     const unsigned at = find_blocker(lane, entry->id);
     lane->expires_ms = ONCE_FOREVER;
-    if (at == ONCE_LANE_BLOCKERS) return; /* in a full lane nothing runs that could die; only a planted bug comes here */
+    if (at == ONCE_LANE_BLOCKERS)
+        return; /* in a full lane nothing runs that could die; only a planted bug comes here */
     if (at == lane->n_blockers) lane->n_blockers++;
     lane->blockers[at] = (once_blocker){entry->id, entry->order};
 }
@@ -552,7 +574,8 @@ static int pass_dead(const once_entry *entry, once_lane *lane, int64_t now_ms)
 {
     int64_t next;
     const bool known = lane_next(lane, &next);
-    if (!entry->versioned || entry->gap_ms < 0 || (known && entry->order != next) || ONCE_PLANTED(gap_anew)) return ONCE_UNCHANGED;
+    if (!entry->versioned || entry->gap_ms < 0 || (known && entry->order != next) || ONCE_PLANTED(gap_anew))
+        return ONCE_UNCHANGED;
     lane->has_next = true;
     lane->next = one_more(entry->order);
     promise(lane, later_than(now_ms, entry->remember_ms));
@@ -579,12 +602,13 @@ static int leave(once_entry *entry, once_lane *lane, bool natural)
 
 static once_bytes say_stale(once_lane *lane, int64_t order)
 {
-    if (lane && is_passed(lane, order) && order >= lane->lost_from) return say(lane, "version %lld was given up before it came", (long long)order);
+    if (lane && is_passed(lane, order) && order >= lane->lost_from)
+        return say(lane, "version %lld was given up before it came", (long long)order);
     return ONCE_BYTES("a newer version came first");
 }
 
-static int become_stale(once_entry *entry, once_lane *lane, once_token token, bool natural, int64_t remember_ms, int64_t sent_ms,
-                        int64_t now_ms, once_decision *out)
+static int become_stale(once_entry *entry, once_lane *lane, once_token token, bool natural, int64_t remember_ms,
+                        int64_t sent_ms, int64_t now_ms, once_decision *out)
 {
     finish(entry, ONCE_STATE_STALE, remember_ms, sent_ms, now_ms);
     entry->token = token;
@@ -605,11 +629,14 @@ static int begin_stale(once_entry *entry, once_lane *lane, const once_request *r
     return become_stale(entry, lane, r->token, false, r->remember_ms, r->sent_ms, now_ms, out);
 }
 
-/* Its version settled under another key, with the same content: recorded, so that everybody can see why it did not run. */
-static int become_already(once_entry *entry, once_lane *lane, int64_t remember_ms, int64_t sent_ms, int64_t now_ms, once_decision *out)
+/* Its version settled under another key, with the same content: recorded, so that everybody can see why it did not run.
+ */
+static int become_already(once_entry *entry, once_lane *lane, int64_t remember_ms, int64_t sent_ms, int64_t now_ms,
+                          once_decision *out)
 {
     finish(entry, ONCE_STATE_ALREADY, remember_ms, sent_ms, now_ms);
-    entry->token = (once_token){0}; /* its lane settled it, no claim did: whoever asks again is told a duplicate again */
+    entry->token =
+        (once_token){0}; /* its lane settled it, no claim did: whoever asks again is told a duplicate again */
     const bool compared = !once_hash_is_zero(entry->fingerprint);
     entry->reason = out->reason = say_settled(lane, compared ? "" : "; contents are not compared");
     out->answer = ONCE_ANSWER_DUPLICATE;
@@ -641,12 +668,14 @@ static int64_t gap_step_ms(int64_t gap_ms)
     return step_ms < GAP_STEP_MIN_MS ? GAP_STEP_MIN_MS : step_ms > GAP_STEP_MAX_MS ? GAP_STEP_MAX_MS : step_ms;
 }
 
-/* Counts what has passed since the last look. A run that is alive looks after each step; more than two are time without one. */
+/* Counts what has passed since the last look. A run that is alive looks after each step; more than two are time without
+ * one. */
 static void count_wait(once_lane *lane, int64_t gap_ms, int64_t now_ms)
 {
     const int64_t most_ms = 2 * gap_step_ms(gap_ms), passed_ms = now_ms - lane->counted_ms;
     if (!lane->waits) lane->waited_ms = 0;
-    else if (passed_ms > 0) lane->waited_ms += passed_ms < most_ms || ONCE_PLANTED(gap_while_down) ? passed_ms : most_ms;
+    else if (passed_ms > 0)
+        lane->waited_ms += passed_ms < most_ms || ONCE_PLANTED(gap_while_down) ? passed_ms : most_ms;
     lane->waits = true;
     lane->counted_ms = now_ms;
     lane->expires_ms = ONCE_FOREVER; /* the wait and the version must be there when it is over; once_lane_rest */
@@ -656,7 +685,8 @@ static void count_wait(once_lane *lane, int64_t gap_ms, int64_t now_ms)
 static void wait_for_missing(once_entry *entry, once_lane *lane, int64_t now_ms)
 {
     count_wait(lane, entry->gap_ms, now_ms);
-    const int64_t left_ms = entry->gap_ms > lane->waited_ms ? entry->gap_ms - lane->waited_ms : 0, step_ms = gap_step_ms(entry->gap_ms);
+    const int64_t left_ms = entry->gap_ms > lane->waited_ms ? entry->gap_ms - lane->waited_ms : 0,
+                  step_ms = gap_step_ms(entry->gap_ms);
     entry->gap = true;
     entry->due_ms = later_than(now_ms, left_ms < step_ms ? left_ms : step_ms);
 }
@@ -692,7 +722,8 @@ int64_t once_lane_given_up(const once_lane *lane, const once_entry *entry)
 int64_t once_lane_given_up_again(const once_lane *lane, const once_entry *entry)
 {
     once_entry before = *entry;
-    if (before.silent && before.attempt == 2) before.attempt = 1; /* it took over from the first one, which did not settle it */
+    if (before.silent && before.attempt == 2)
+        before.attempt = 1; /* it took over from the first one, which did not settle it */
     return once_lane_given_up(lane, &before);
 }
 
@@ -700,8 +731,10 @@ int64_t once_lane_given_up_again(const once_lane *lane, const once_entry *entry)
 static once_bytes say_gap_over(once_lane *lane, const once_entry *entry)
 {
     char wait[ONCE_DURATION_TEXT], more[64];
-    if (!was_waited_for(lane, entry)) return ONCE_BYTES("an earlier version did not come in time"); /* claimed by an older once */
-    snprintf(more, sizeof more, " did not come within %s", once_duration_format(entry->gap_ms < 0 ? 0 : entry->gap_ms, wait));
+    if (!was_waited_for(lane, entry))
+        return ONCE_BYTES("an earlier version did not come in time"); /* claimed by an older once */
+    snprintf(more, sizeof more, " did not come within %s",
+             once_duration_format(entry->gap_ms < 0 ? 0 : entry->gap_ms, wait));
     return say_missing(lane, lane->lost_from, lane->lost_to, more);
 }
 
@@ -716,15 +749,18 @@ int once_lane_rest(once_lane *lane, const once_entry *entry, int64_t now_ms)
 once_bytes once_lane_says(once_lane *lane, const once_entry *entry)
 {
     int64_t next;
-    if (entry->state == ONCE_STATE_DEAD && find_blocker(lane, entry->id) < lane->n_blockers) return ONCE_BYTES("its lane waits for this letter");
+    if (entry->state == ONCE_STATE_DEAD && find_blocker(lane, entry->id) < lane->n_blockers)
+        return ONCE_BYTES("its lane waits for this letter");
     if (entry->state != ONCE_STATE_WAITING) return (once_bytes){0};
-    if (blocks(lane, entry->order)) return ONCE_BYTES("it waits for a dead letter of its lane to be replayed or discarded");
+    if (blocks(lane, entry->order))
+        return ONCE_BYTES("it waits for a dead letter of its lane to be replayed or discarded");
     switch (lane_answer(lane, false, entry->natural, entry->versioned, entry->order, gap_of(entry))) {
     case ONCE_ANSWER_LATER: return ONCE_BYTES("it waits behind another message of its lane");
     case ONCE_ANSWER_GAP: {
         char waited[ONCE_DURATION_TEXT], wait[ONCE_DURATION_TEXT], more[100];
         lane_next(lane, &next);
-        snprintf(more, sizeof more, entry->order - next > 1 ? " are missing; %s of %s have passed" : " is missing; %s of %s have passed",
+        snprintf(more, sizeof more,
+                 entry->order - next > 1 ? " are missing; %s of %s have passed" : " is missing; %s of %s have passed",
                  once_duration_format(lane->waited_ms, waited), once_duration_format(entry->gap_ms, wait));
         return say_missing(lane, next, entry->order - 1, more);
     }
@@ -734,7 +770,8 @@ once_bytes once_lane_says(once_lane *lane, const once_entry *entry)
 
 bool once_lane_missing(const once_lane *lane, const once_entry *entry, int64_t *from, int64_t *to)
 {
-    if (entry->state != ONCE_STATE_WAITING || !entry->versioned || blocks(lane, entry->order) || !lane_next(lane, from)) return false;
+    if (entry->state != ONCE_STATE_WAITING || !entry->versioned || blocks(lane, entry->order) || !lane_next(lane, from))
+        return false;
     if (lane_answer(lane, false, entry->natural, true, entry->order, gap_of(entry)) != ONCE_ANSWER_GAP) return false;
     *to = entry->order - 1;
     return true;
@@ -765,9 +802,13 @@ void once_entry_look(once_entry *entry, int64_t now_ms)
 
 /* --- the rules --- */
 
-static bool lane_holds(const once_lane *lane, const once_entry *entry) { return entry->due_ms == ONCE_NEVER || waits_for_missing(lane, entry); }
+static bool lane_holds(const once_lane *lane, const once_entry *entry)
+{
+    return entry->due_ms == ONCE_NEVER || waits_for_missing(lane, entry);
+}
 
-/* The content of the request takes the place of what waits here. It need not wait for the next try of that one, but for its lane it does. */
+/* The content of the request takes the place of what waits here. It need not wait for the next try of that one, but for
+ * its lane it does. */
 static int replace(once_entry *entry, const once_lane *lane, const once_request *r, int64_t now_ms, once_decision *out)
 {
     out->replaced = true;
@@ -793,7 +834,8 @@ static int replace(once_entry *entry, const once_lane *lane, const once_request 
 }
 
 /* A claim replaces only what it may run now. Otherwise nothing is changed: accept, which has the body, does it. */
-static int claim_replacing(once_entry *entry, once_lane *lane, const once_request *r, int64_t now_ms, once_decision *out)
+static int claim_replacing(once_entry *entry, once_lane *lane, const once_request *r, int64_t now_ms,
+                           once_decision *out)
 {
     if (lane_holds(lane, entry) || lane_answer_to_known(lane, entry) != ONCE_ANSWER_RUN) {
         describe(entry, ONCE_ANSWER_LATER, now_ms, out);
@@ -849,7 +891,8 @@ int once_entry_claim(once_entry *entry, once_lane *lane, const once_request *r, 
 
     bool by_lane;
     once_answer answer = answer_to_known(entry, lane, r, now_ms, &by_lane);
-    if (answer == ONCE_ANSWER_CONFLICT && by_lane && entry->has_message) answer = ONCE_ANSWER_LATER; /* take makes it a letter */
+    if (answer == ONCE_ANSWER_CONFLICT && by_lane && entry->has_message)
+        answer = ONCE_ANSWER_LATER; /* take makes it a letter */
     out->own = again && (answer == ONCE_ANSWER_DUPLICATE || answer == ONCE_ANSWER_DEAD) && !by_lane;
     const bool claimed = entry->state == ONCE_STATE_CLAIMED;
     int changed = ONCE_UNCHANGED;
@@ -857,10 +900,13 @@ int once_entry_claim(once_entry *entry, once_lane *lane, const once_request *r, 
         answer = wait_or_give_up(entry, lane, now_ms);
         changed = ONCE_ENTRY_CHANGED | ONCE_LANE_CHANGED;
     }
-    if (entry->state == ONCE_STATE_WAITING && !again && answer != ONCE_ANSWER_LATER && answer != ONCE_ANSWER_GAP && by_lane)
+    if (entry->state == ONCE_STATE_WAITING && !again && answer != ONCE_ANSWER_LATER && answer != ONCE_ANSWER_GAP &&
+        by_lane)
         out->left_by = entry->run;
-    if (answer == ONCE_ANSWER_STALE) return become_stale(entry, lane, r->token, r->natural, r->remember_ms, r->sent_ms, now_ms, out);
-    if (answer == ONCE_ANSWER_DUPLICATE && by_lane) return become_already(entry, lane, r->remember_ms, r->sent_ms, now_ms, out);
+    if (answer == ONCE_ANSWER_STALE)
+        return become_stale(entry, lane, r->token, r->natural, r->remember_ms, r->sent_ms, now_ms, out);
+    if (answer == ONCE_ANSWER_DUPLICATE && by_lane)
+        return become_already(entry, lane, r->remember_ms, r->sent_ms, now_ms, out);
     if (answer == ONCE_ANSWER_CONFLICT && by_lane) { /* without a body: what was delivered now becomes the letter */
         refuse(lane, r->scope, out);
         return once_entry_forget(entry, lane);
@@ -883,8 +929,8 @@ int once_entry_claim(once_entry *entry, once_lane *lane, const once_request *r, 
 }
 
 /* The body of a new message finds its owner. */
-static int begin_waiting(once_entry *entry, once_lane *lane, const once_request *r, once_answer answer, const once_message *message,
-                         int64_t now_ms, once_decision *out)
+static int begin_waiting(once_entry *entry, once_lane *lane, const once_request *r, once_answer answer,
+                         const once_message *message, int64_t now_ms, once_decision *out)
 {
     int changed = ONCE_ENTRY_CHANGED;
     entry_begin(entry, lane, r, now_ms);
@@ -924,7 +970,8 @@ int once_entry_accept(once_entry *entry, once_lane *lane, const once_request *r,
     }
 
     if (!once_hash_is_zero(entry->token) && once_hash_equal(entry->token, r->token)) { /* a lost reply, repeated */
-        if (entry->state == ONCE_STATE_WAITING) { /* accepted, or settled by this very claim; either way the body is here */
+        if (entry->state ==
+            ONCE_STATE_WAITING) { /* accepted, or settled by this very claim; either way the body is here */
             out->answer = ONCE_ANSWER_WAITING;
             out->wait_ms = until(entry->due_ms, now_ms);
             return ONCE_UNCHANGED;
@@ -946,9 +993,11 @@ int once_entry_accept(once_entry *entry, once_lane *lane, const once_request *r,
     bool by_lane;
     once_answer answer = answer_to_known(entry, lane, r, now_ms, &by_lane);
     int changed = ONCE_UNCHANGED;
-    if (answer == ONCE_ANSWER_UNKNOWN && entry->state == ONCE_STATE_CLAIMED) changed = become_unknown(entry, now_ms, out);
+    if (answer == ONCE_ANSWER_UNKNOWN && entry->state == ONCE_STATE_CLAIMED)
+        changed = become_unknown(entry, now_ms, out);
     if (once_state_unfinished(entry->state)) {
-        /* Due, superseded, settled under another key or behind a gap: take finds that out. Here the body only finds its owner. */
+        /* Due, superseded, settled under another key or behind a gap: take finds that out. Here the body only finds its
+         * owner. */
         if (by_lane && answer != ONCE_ANSWER_LATER)
             answer = entry->state == ONCE_STATE_CLAIMED ? ONCE_ANSWER_BUSY : ONCE_ANSWER_LATER;
         if (answer != ONCE_ANSWER_CONFLICT && !entry->has_message) {
@@ -961,7 +1010,8 @@ int once_entry_accept(once_entry *entry, once_lane *lane, const once_request *r,
     return changed;
 }
 
-/* What a settlement says about its attempt. A release says that there was none, so what is known of the one before stays. */
+/* What a settlement says about its attempt. A release says that there was none, so what is known of the one before
+ * stays. */
 static void note_attempt(once_entry *entry, const once_settlement *s, int64_t now_ms)
 {
     const bool release = s->outcome == ONCE_RELEASE, retry = s->outcome == ONCE_RETRY, dead = s->outcome == ONCE_DEAD;
@@ -974,10 +1024,14 @@ static void note_attempt(once_entry *entry, const once_settlement *s, int64_t no
 /* What its letter says: the gap, and what came of it. */
 static once_bytes say_gap_death(once_lane *lane, const once_entry *entry, once_bytes reason)
 {
-    return say(lane, "%.*s; this one was not run, those behind it %s", text_length(reason), reason.data, entry->block ? "wait for this letter" : "go on");
+    return say(lane, "%.*s; this one was not run, those behind it %s", text_length(reason), reason.data,
+               entry->block ? "wait for this letter" : "go on");
 }
 
-static bool may_have_run(const once_entry *entry, const once_settlement *s) { return s->failed || s->maybe || entry->maybe || entry->failures; }
+static bool may_have_run(const once_entry *entry, const once_settlement *s)
+{
+    return s->failed || s->maybe || entry->maybe || entry->failures;
+}
 
 int once_entry_settle(once_entry *entry, once_lane *lane, const once_settlement *s, int64_t now_ms, bool *applied)
 {
@@ -987,7 +1041,8 @@ int once_entry_settle(once_entry *entry, once_lane *lane, const once_settlement 
 
     *applied = false;
     if (is_absent(entry, now_ms)) {
-        /* Nothing tells whether the reply to this was lost, or somebody else was here; neither asks for anything to be done. */
+        /* Nothing tells whether the reply to this was lost, or somebody else was here; neither asks for anything to be
+         * done. */
         *applied = r->natural && once_state_finished(to);
         return ONCE_UNCHANGED;
     }
@@ -998,7 +1053,8 @@ int once_entry_settle(once_entry *entry, once_lane *lane, const once_settlement 
     }
 
     *applied = true;
-    if (s->reason.len || !entry->gap || to != ONCE_STATE_DONE) entry->reason = s->reason; /* done after a gap: it says which */
+    if (s->reason.len || !entry->gap || to != ONCE_STATE_DONE)
+        entry->reason = s->reason; /* done after a gap: it says which */
     if (once_state_finished(to)) {
         finish(entry, to, r->remember_ms, r->sent_ms, now_ms);
         entry->result = s->result;
@@ -1009,7 +1065,8 @@ int once_entry_settle(once_entry *entry, once_lane *lane, const once_settlement 
     entry->run = r->run; /* whose count of waiting ones it is in now */
     note_attempt(entry, s, now_ms);
     if (to == ONCE_STATE_UNKNOWN || (to == ONCE_STATE_DEAD && may_have_run(entry, s))) entry->gap = false;
-    if (to == ONCE_STATE_DEAD && entry->gap && lane && s->reason.len) entry->reason = say_gap_death(lane, entry, s->reason);
+    if (to == ONCE_STATE_DEAD && entry->gap && lane && s->reason.len)
+        entry->reason = say_gap_death(lane, entry, s->reason);
     entry_move(entry, to, to == ONCE_STATE_WAITING ? later_than(now_ms, s->delay_ms) : ONCE_NEVER, now_ms);
     if (once_entry_expires(entry)) entry->expires_ms = later_than(now_ms, r->remember_ms); /* ONCE_FOREVER: never */
     const int died = to == ONCE_STATE_DEAD ? ONCE_LETTER_NEEDED | lane_after_death(entry, lane, now_ms) : 0;
@@ -1027,10 +1084,12 @@ int once_entry_extend(once_entry *entry, const once_request *r, int64_t now_ms, 
 
 bool once_entry_may_be_taken(const once_entry *entry, int64_t now_ms)
 {
-    return (entry->state == ONCE_STATE_WAITING || entry->state == ONCE_STATE_CLAIMED) && entry->due_ms <= now_ms && entry->has_message;
+    return (entry->state == ONCE_STATE_WAITING || entry->state == ONCE_STATE_CLAIMED) && entry->due_ms <= now_ms &&
+           entry->has_message;
 }
 
-int once_entry_take(once_entry *entry, once_lane *lane, once_token token, int64_t lease_ms, int64_t now_ms, once_decision *out)
+int once_entry_take(once_entry *entry, once_lane *lane, once_token token, int64_t lease_ms, int64_t now_ms,
+                    once_decision *out)
 {
     *out = (once_decision){0};
     assert(once_entry_may_be_taken(entry, now_ms));
@@ -1057,7 +1116,8 @@ int once_entry_take(once_entry *entry, once_lane *lane, once_token token, int64_
         if (entry->gap) entry->reason = out->reason = say_gap_over(lane, entry);
         return changed;
     case ONCE_ANSWER_STALE:
-        return become_stale(entry, lane, token, entry->natural, entry->remember_ms, entry->message.sent_ms, now_ms, out);
+        return become_stale(entry, lane, token, entry->natural, entry->remember_ms, entry->message.sent_ms, now_ms,
+                            out);
     case ONCE_ANSWER_DUPLICATE:
         return become_already(entry, lane, entry->remember_ms, entry->message.sent_ms, now_ms, out);
     case ONCE_ANSWER_CONFLICT:
@@ -1098,13 +1158,14 @@ int once_entry_exhume(once_entry *entry, once_lane *lane, int64_t now_ms, const 
     reset_failures(entry);
     entry->gap = false;
     entry->fixed = true; /* a person chose this content */
-    entry->run = 0; /* no run counts it as waiting: whoever takes it resumes it */
+    entry->run = 0;      /* no run counts it as waiting: whoever takes it resumes it */
     entry->token = (once_token){0};
     attach(entry, message);
     return ONCE_ENTRY_CHANGED | unblock_lane(entry, lane);
 }
 
-int once_entry_correct(once_entry *entry, once_lane *lane, const once_request *r, const once_message *message, int64_t now_ms)
+int once_entry_correct(once_entry *entry, once_lane *lane, const once_request *r, const once_message *message,
+                       int64_t now_ms)
 {
     if (!has_same_place(entry, r)) return ONCE_UNCHANGED;
     const int changed = once_entry_exhume(entry, lane, now_ms, message);
@@ -1138,8 +1199,10 @@ int once_entry_resolve(once_entry *entry, once_lane *lane, once_outcome outcome,
 {
     assert(outcome == ONCE_DONE || outcome == ONCE_RETRY || outcome == ONCE_DEAD);
     if (once_entry_state_at(entry, now_ms) != ONCE_STATE_UNKNOWN) return ONCE_UNCHANGED;
-    if (outcome != ONCE_DONE && !entry->has_message) return ONCE_UNCHANGED; /* nothing to hand out, nor to keep in a letter */
-    if (entry->state == ONCE_STATE_CLAIMED) entry_move(entry, ONCE_STATE_UNKNOWN, ONCE_NEVER, now_ms); /* its lease is over */
+    if (outcome != ONCE_DONE && !entry->has_message)
+        return ONCE_UNCHANGED; /* nothing to hand out, nor to keep in a letter */
+    if (entry->state == ONCE_STATE_CLAIMED)
+        entry_move(entry, ONCE_STATE_UNKNOWN, ONCE_NEVER, now_ms); /* its lease is over */
     entry->reason = reason;
     entry->gap = false;
     if (outcome != ONCE_DONE) entry->silent = entry->maybe = true; /* nobody said that nothing happened */
@@ -1150,15 +1213,18 @@ int once_entry_resolve(once_entry *entry, once_lane *lane, once_outcome outcome,
     entry->token = (once_token){0}; /* whoever left it unknown has no say any more */
     if (outcome == ONCE_RETRY) {
         entry_move(entry, ONCE_STATE_WAITING, now_ms, now_ms);
-        if (!ONCE_PLANTED(resolve_spent)) reset_failures(entry); /* a person asks for it: it is tried however often it was, as after a replay */
+        if (!ONCE_PLANTED(resolve_spent))
+            reset_failures(entry); /* a person asks for it: it is tried however often it was, as after a replay */
         entry->run = 0;
         return ONCE_ENTRY_CHANGED | lane_freed(entry);
     }
-    finish(entry, ONCE_STATE_DONE, entry->remember_ms, entry->has_message ? entry->message.sent_ms : ONCE_NO_TIME, now_ms);
+    finish(entry, ONCE_STATE_DONE, entry->remember_ms, entry->has_message ? entry->message.sent_ms : ONCE_NO_TIME,
+           now_ms);
     return leave(entry, lane, entry->natural);
 }
 
-int once_entry_revive(once_entry *entry, const once_lane *lane, const once_request *r, const once_message *message, int64_t now_ms)
+int once_entry_revive(once_entry *entry, const once_lane *lane, const once_request *r, const once_message *message,
+                      int64_t now_ms)
 {
     assert(message && r->remember_ms > 0);
     if (!once_state_finished(entry->state) || once_entry_expired(entry, now_ms)) return ONCE_UNCHANGED;
@@ -1186,8 +1252,8 @@ int once_entry_revive(once_entry *entry, const once_lane *lane, const once_reque
     return ONCE_ENTRY_CHANGED;
 }
 
-/* A newer version that is at work, or may have had its effect, makes it stale when it settles. Which of those that are there is at work the
- * lane does not say, so any newer one counts. */
+/* A newer version that is at work, or may have had its effect, makes it stale when it settles. Which of those that are
+ * there is at work the lane does not say, so any newer one counts. */
 static bool may_be_overtaken(const once_lane *lane, int64_t order) { return lane->claimed && lane->tail > order; }
 
 void once_entry_outlook(const once_entry *entry, once_lane *lane, const once_request *r, once_decision *out)
@@ -1196,7 +1262,8 @@ void once_entry_outlook(const once_entry *entry, once_lane *lane, const once_req
     const int64_t order = dead ? entry->order : r->lane.version;
     *out = (once_decision){.answer = ONCE_ANSWER_RUN};
     if (!lane || !versioned) return;
-    const bool own = entry->state != ONCE_STATE_ABSENT && once_hash_equal(lane->by, entry->id); /* as lane_answer_to_known */
+    const bool own =
+        entry->state != ONCE_STATE_ABSENT && once_hash_equal(lane->by, entry->id); /* as lane_answer_to_known */
     switch (lane_answer(lane, false, own || (dead ? entry->natural : r->natural), true, order, -1)) {
     case ONCE_ANSWER_STALE:
         out->answer = ONCE_ANSWER_STALE;
@@ -1215,7 +1282,8 @@ void once_entry_outlook(const once_entry *entry, once_lane *lane, const once_req
     }
     if (!may_be_overtaken(lane, order)) return;
     out->answer = ONCE_ANSWER_STALE;
-    out->reason = ONCE_BYTES("a newer version of its lane is at work, or nobody knows how that ended; ask again when it has settled");
+    out->reason = ONCE_BYTES(
+        "a newer version of its lane is at work, or nobody knows how that ended; ask again when it has settled");
 }
 
 int once_entry_wake(once_entry *entry, once_lane *lane, int64_t now_ms)
@@ -1240,8 +1308,9 @@ int once_entry_wake(once_entry *entry, once_lane *lane, int64_t now_ms)
 
 /* --- identities --- */
 
-/* Lengths stand before the parts, so no choice of bytes makes two different lists equal. Small inputs are hashed in one go
- * from the stack; larger ones (only keys of the C API get that large) are hashed part by part and those hashes together. */
+/* Lengths stand before the parts, so no choice of bytes makes two different lists equal. Small inputs are hashed in one
+ * go from the stack; larger ones (only keys of the C API get that large) are hashed part by part and those hashes
+ * together. */
 static once_hash identity(once_secret secret, char what, const once_bytes *parts, size_t n)
 {
     unsigned char text[1600];
@@ -1283,7 +1352,8 @@ bool once_key_looks_long(once_bytes shown)
 {
     if (shown.len != 71 || memcmp(shown.data, "sha256:", 7) != 0) return false;
     for (size_t i = 7; i < shown.len; i++)
-        if (!((shown.data[i] >= '0' && shown.data[i] <= '9') || (shown.data[i] >= 'a' && shown.data[i] <= 'f'))) return false;
+        if (!((shown.data[i] >= '0' && shown.data[i] <= '9') || (shown.data[i] >= 'a' && shown.data[i] <= 'f')))
+            return false;
     return true;
 }
 

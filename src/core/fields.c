@@ -29,7 +29,8 @@ once_hash once_fields_of_body(once_json *json, uint64_t seed, once_fields *out)
     return hash;
 }
 
-once_hash once_fields_of_pointers(once_json *json, const once_pointer *pointers, size_t count, uint64_t seed, once_fields *out)
+once_hash once_fields_of_pointers(once_json *json, const once_pointer *pointers, size_t count, uint64_t seed,
+                                  once_fields *out)
 {
     *out = (once_fields){0};
     once_json_prints prints = {.at = out->prints, .capacity = ONCE_FIELDS_MAX};

@@ -23,7 +23,10 @@ void once_flight_release(once_flight *flight)
 
 /* --- slots --- */
 
-static uint32_t *used_by(const once_flight *flight, const once_handler_spec *handler) { return &flight->used[handler - flight->spec->handlers]; }
+static uint32_t *used_by(const once_flight *flight, const once_handler_spec *handler)
+{
+    return &flight->used[handler - flight->spec->handlers];
+}
 
 uint32_t once_flight_free(const once_flight *flight, const once_handler_spec *handler)
 {
@@ -56,7 +59,10 @@ void once_flight_unreserve(once_flight *flight, const once_item *item)
 /* --- leases --- */
 
 static int64_t extend_at(const once_item *item) { return item->claimed_at_ms + item->request.lease_ms / 3; }
-static bool may_start(const once_item *item, int64_t now_ms) { return now_ms <= item->claimed_at_ms + item->request.lease_ms / 2; }
+static bool may_start(const once_item *item, int64_t now_ms)
+{
+    return now_ms <= item->claimed_at_ms + item->request.lease_ms / 2;
+}
 
 static int64_t end_at(const once_item *item)
 {
@@ -136,7 +142,8 @@ size_t once_flight_starts(once_flight *flight, int64_t now_ms, once_item **out, 
 {
     size_t n = 0;
     for (once_item *item = flight->waiting ? flight->last : NULL; item && n < max; item = item->prev_flying) {
-        if (item->given || item->lost || !may_start(item, now_ms)) continue; /* a lease that has run for long is extended first */
+        if (item->given || item->lost || !may_start(item, now_ms))
+            continue; /* a lease that has run for long is extended first */
         item->given = true;
         flight->waiting--;
         look_again(flight, item);

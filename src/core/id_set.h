@@ -17,7 +17,10 @@ static inline bool once_id_set_add(once_id_set *set, once_hash id)
     return true;
 }
 
-static inline bool once_id_set_remove(once_id_set *set, once_hash id) { return once_table_remove(&set->ids, id); } /* whether it was there */
+static inline bool once_id_set_remove(once_id_set *set, once_hash id)
+{
+    return once_table_remove(&set->ids, id);
+} /* whether it was there */
 static inline void once_id_set_release(once_id_set *set) { once_table_release(&set->ids); }
 
 #endif

@@ -7,7 +7,8 @@
 
 #include "base/banned.h"
 
-void once_intake_init(once_intake *intake, const once_spec *spec, once_secret secret, uint64_t run, once_prepare *prepare)
+void once_intake_init(once_intake *intake, const once_spec *spec, once_secret secret, uint64_t run,
+                      once_prepare *prepare)
 {
     *intake = (once_intake){.spec = spec, .secret = secret, .run = run, .prepare = prepare};
     once_json_init(&intake->body);
@@ -29,7 +30,7 @@ static int blame(once_item *item, int rc, const once_error *why, once_error *err
     }
     const once_bytes text = {why->text, strlen(why->text)};
     return once_arena_copy(&item->batch->arena, text, &item->reason) ? ONCE_E_MESSAGE
-                                                                      : once_no_memory(err, "for a message");
+                                                                     : once_no_memory(err, "for a message");
 }
 
 static int at_fault(once_error *why, const char *text) { return once_fail(why, ONCE_E_MESSAGE, "%s", text); }
@@ -39,11 +40,12 @@ static int parse_body(once_intake *intake, once_item *item, once_error *why)
     const once_spec *spec = intake->spec;
     once_json_error bad;
     if (item->message.cut_from)
-        return once_fail(why, ONCE_E_MESSAGE, "message of %llu bytes is longer than message_max (%zu); only its beginning is kept",
+        return once_fail(why, ONCE_E_MESSAGE,
+                         "message of %llu bytes is longer than message_max (%zu); only its beginning is kept",
                          (unsigned long long)item->message.cut_from, spec->message_max);
     if (item->message.body.len > spec->message_max)
-        return once_fail(why, ONCE_E_MESSAGE, "message of %zu bytes is longer than message_max (%zu)", item->message.body.len,
-                         spec->message_max);
+        return once_fail(why, ONCE_E_MESSAGE, "message of %zu bytes is longer than message_max (%zu)",
+                         item->message.body.len, spec->message_max);
     const once_json_options options = {.seed = intake->secret.k1};
     int rc = once_json_parse(&intake->body, item->message.body, &options, &bad);
     if (rc == ONCE_E_MESSAGE) return once_fail(why, rc, "malformed JSON at byte %zu: %s", bad.offset + 1, bad.reason);
@@ -55,7 +57,8 @@ static int parse_body(once_intake *intake, once_item *item, once_error *why)
     }
     if (item->message.headers.len == 0) return ONCE_OK;
     rc = once_json_parse(&intake->headers, item->message.headers, &options, &bad);
-    if (rc == ONCE_E_MESSAGE) return once_fail(why, rc, "malformed headers at byte %zu: %s", bad.offset + 1, bad.reason);
+    if (rc == ONCE_E_MESSAGE)
+        return once_fail(why, rc, "malformed headers at byte %zu: %s", bad.offset + 1, bad.reason);
     return rc == ONCE_OK ? rc : once_fail(why, rc, "out of memory for a message");
 }
 
@@ -115,7 +118,8 @@ static void set_fingerprint(once_intake *intake, const once_fingerprint_spec *sp
 {
     r->fingerprint = (once_hash){0, 0};
     r->fields.n = 0;
-    if (spec->kind == ONCE_FINGERPRINT_BODY) r->fingerprint = once_fields_of_body(&intake->body, intake->secret.k0, &r->fields);
+    if (spec->kind == ONCE_FINGERPRINT_BODY)
+        r->fingerprint = once_fields_of_body(&intake->body, intake->secret.k0, &r->fields);
     else if (spec->kind == ONCE_FINGERPRINT_FIELDS)
         r->fingerprint = once_fields_of_pointers(&intake->body, spec->fields, spec->n, intake->secret.k0, &r->fields);
     else return;
@@ -140,11 +144,12 @@ static int read_lane(once_intake *intake, once_item *item, once_error *why)
     lane->first = spec->first;
     rc = read_version(intake, item, &lane->version, why);
     if (rc != ONCE_OK || !spec->has_first || lane->version >= spec->first) return rc;
-    return once_fail(why, ONCE_E_MESSAGE, "version %lld is below the first one of a lane, which is %lld", (long long)lane->version,
-                     (long long)spec->first);
+    return once_fail(why, ONCE_E_MESSAGE, "version %lld is below the first one of a lane, which is %lld",
+                     (long long)lane->version, (long long)spec->first);
 }
 
-/* One for all consumers and tenants of the store: they may touch the same things. What a message does not have it does not touch. */
+/* One for all consumers and tenants of the store: they may touch the same things. What a message does not have it does
+ * not touch. */
 static int read_locks(once_intake *intake, once_item *item, once_error *why)
 {
     const once_locks_spec *spec = &item->handler->locks;
@@ -174,8 +179,7 @@ static int read_key(once_intake *intake, once_item *item, once_error *why)
     if (rc != ONCE_OK) return rc;
     if (key.len == 0) return at_fault(why, "the key is empty");
     item->request.id = once_key_id(intake->secret, &item->scope, key);
-    return once_key_show(&item->batch->arena, key, &item->request.key) ? ONCE_OK
-                                                                       : once_no_memory(why, "for a message");
+    return once_key_show(&item->batch->arena, key, &item->request.key) ? ONCE_OK : once_no_memory(why, "for a message");
 }
 
 static void set_terms(once_intake *intake, once_item *item)
@@ -199,7 +203,8 @@ static int make_input(once_intake *intake, once_item *item, once_error *err)
         return ONCE_OK;
     }
     once_error why;
-    const int rc = intake->prepare(item->handler, &intake->body, &item->message, &item->batch->arena, &item->input, &why);
+    const int rc =
+        intake->prepare(item->handler, &intake->body, &item->message, &item->batch->arena, &item->input, &why);
     if (rc == ONCE_OK) return rc;
     item->input = NULL;
     const int blamed = blame(item, rc, &why, err);
@@ -218,8 +223,8 @@ static int choose_handler(once_intake *intake, once_item *item, once_error *why)
     item->handler = once_spec_handler(spec, item->message.type);
     item->no_handler = !item->handler;
     if (item->handler) return ONCE_OK;
-    return once_fail(why, ONCE_E_MESSAGE, NO_HANDLER " '%.*s'", (int)(item->message.type.len < 80 ? item->message.type.len : 80),
-                     item->message.type.data);
+    return once_fail(why, ONCE_E_MESSAGE, NO_HANDLER " '%.*s'",
+                     (int)(item->message.type.len < 80 ? item->message.type.len : 80), item->message.type.data);
 }
 
 int once_intake_fetched(once_intake *intake, once_item *item, once_error *err)
@@ -247,7 +252,8 @@ bool once_reason_is_no_handler(once_bytes reason)
     return reason.len >= sizeof NO_HANDLER - 1 && memcmp(reason.data, NO_HANDLER, sizeof NO_HANDLER - 1) == 0;
 }
 
-int once_intake_lane(once_intake *intake, once_batch *batch, const once_message *message, const once_scope *scope, once_bytes *value, once_hash *id, once_error *err)
+int once_intake_lane(once_intake *intake, once_batch *batch, const once_message *message, const once_scope *scope,
+                     once_bytes *value, once_hash *id, once_error *err)
 {
     once_item item = {.batch = batch, .message = *message};
     once_error why;
@@ -270,14 +276,13 @@ int once_intake_batch(once_intake *intake, once_batch *batch, once_error *err)
     return ONCE_OK;
 }
 
-/* Handlers may share an operation: then the type that chose one of them chooses it again. A type that went elsewhere since does not
- * take its keys along. */
+/* Handlers may share an operation: then the type that chose one of them chooses it again. A type that went elsewhere
+ * since does not take its keys along. */
 static const once_handler_spec *handler_of_taken(const once_spec *spec, const once_item *item)
 {
     const once_bytes operation = item->scope.operation;
     const once_handler_spec *handler = once_spec_handler(spec, item->message.type);
-    if (handler && once_bytes_equal(handler->operation, operation))
-        return handler;
+    if (handler && once_bytes_equal(handler->operation, operation)) return handler;
     return once_spec_handler_by_operation(spec, operation);
 }
 
@@ -292,7 +297,8 @@ int once_intake_taken(once_intake *intake, once_item *item, once_error *err)
     int rc = parse_body(intake, item, &why);
     if (rc == ONCE_OK && !item->handler)
         rc = once_fail(&why, ONCE_E_MESSAGE, "no handler for operation '%.*s' any more",
-                       (int)(item->scope.operation.len < 80 ? item->scope.operation.len : 80), item->scope.operation.data);
+                       (int)(item->scope.operation.len < 80 ? item->scope.operation.len : 80),
+                       item->scope.operation.data);
     if (rc == ONCE_OK) rc = read_locks(intake, item, &why);
     if (item->handler) set_terms(intake, item);
     item->request.scope = &item->scope;

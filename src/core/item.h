@@ -10,8 +10,8 @@
 typedef struct once_item once_item;
 typedef struct once_batch once_batch;
 
-/* Where an item is. It is in one place at a time, once__pipe_move (core/pipe_place.c) is the one function that changes it, and says what may
- * follow what. */
+/* Where an item is. It is in one place at a time, once__pipe_move (core/pipe_place.c) is the one function that changes
+ * it, and says what may follow what. */
 typedef enum once_item_place {
     ONCE_AT_NEW,      /* in a batch that an executor fills, or has just filled */
     ONCE_AT_READY,    /* in the queue, for a transaction */
@@ -37,9 +37,9 @@ typedef enum once_stage {
 /* Where a source goes on behind a message. */
 typedef struct once_resume {
     int64_t offset;
-    uint64_t line;          /* lines before that */
+    uint64_t line;           /* lines before that */
     uint64_t tail_len, tail; /* of a message that is cut: the bytes before the offset, by their hash */
-    bool part;              /* it came without its newline: the offset is its beginning, since it may go on */
+    bool part;               /* it came without its newline: the offset is its beginning, since it may go on */
 } once_resume;
 
 struct once_item {
@@ -48,26 +48,28 @@ struct once_item {
     once_message message;
     const once_handler_spec *handler; /* NULL: none; then `reason` says why */
     once_scope scope;
-    once_request request; /* request.id zero: it has no key; then `reason` says why */
+    once_request request;  /* request.id zero: it has no key; then `reason` says why */
     const uint64_t *locks; /* of what it will touch, in the batch's arena */
     size_t n_locks;
-    void *input;          /* what the effect made of the body; NULL: `reason` says why it cannot run */
-    once_bytes reason;    /* static or in the batch's arena */
-    bool no_handler;      /* the reason is that no handler takes its type */
-    once_bytes sent_text; /* what message.sent_ms was read from, if the message says it; in its body or the batch's arena */
+    void *input;       /* what the effect made of the body; NULL: `reason` says why it cannot run */
+    once_bytes reason; /* static or in the batch's arena */
+    bool no_handler;   /* the reason is that no handler takes its type */
+    once_bytes
+        sent_text; /* what message.sent_ms was read from, if the message says it; in its body or the batch's arena */
     once_time_unit sent_unit;
-    once_resume resume;   /* from a source that can go on in the middle */
-    uint64_t ticket;      /* from a source: 1, 2, 3... in the order of delivery; 0: taken from the store, or found there */
-    bool held;            /* claimed durably before this transaction: by take, or one by one after a crash */
-    once_decision first;  /* the answer to that claim */
-    bool resumed;         /* taken or found, and not one that this run had left waiting */
-    bool found;           /* it waits in the store, and was found there by the transaction that it is in: forgotten when that does not happen */
-    bool overtakes;       /* from a source, and goes on with what an equal one before it had left waiting */
-    bool replaces;        /* it took the place of other content, whose letter is to be counted with this commit ... */
-    bool replaces_ours;   /* ... and which this run had left waiting */
-    bool unsure;          /* it was in a commit whose fate is not known: what the store shows may be our own. Keeps its token */
+    once_resume resume; /* from a source that can go on in the middle */
+    uint64_t ticket; /* from a source: 1, 2, 3... in the order of delivery; 0: taken from the store, or found there */
+    bool held;       /* claimed durably before this transaction: by take, or one by one after a crash */
+    once_decision first; /* the answer to that claim */
+    bool resumed;        /* taken or found, and not one that this run had left waiting */
+    bool found; /* it waits in the store, and was found there by the transaction that it is in: forgotten when that does
+                   not happen */
+    bool overtakes;     /* from a source, and goes on with what an equal one before it had left waiting */
+    bool replaces;      /* it took the place of other content, whose letter is to be counted with this commit ... */
+    bool replaces_ours; /* ... and which this run had left waiting */
+    bool unsure; /* it was in a commit whose fate is not known: what the store shows may be our own. Keeps its token */
     bool acked;
-    bool lapsed;          /* the executor's: it wrote down that the claim which was there is unknown */
+    bool lapsed; /* the executor's: it wrote down that the claim which was there is unknown */
 
     /* Filled by actions. */
     once_stage stage;
@@ -80,7 +82,8 @@ struct once_item {
     bool hung_up; /* the database has, while its effect ran alone */
     bool suspect; /* its statement is the one that the database rolled the transaction back at */
     bool apart;   /* it had been; so its effect runs in a transaction without others */
-    bool verdict; /* its effect ended the whole transaction; `outcome` and `reason` say what that means, it is not run again */
+    bool verdict; /* its effect ended the whole transaction; `outcome` and `reason` say what that means, it is not run
+                     again */
     bool letter;  /* buried by us, not by somebody before */
 
     /* Of an external effect, filled by the effect executor, which owns the item from START to once_pipe_finished. */
@@ -90,10 +93,11 @@ struct once_item {
     int trouble;  /* not ONCE_OK: it could not be started, and that is not the message's fault; `failure` says why */
 
     /* The machine's own, about external effects (core/flight.h). */
-    bool given;        /* to the executor; stays true when it is back */
-    bool told_to_end;  /* KILL was asked for; the same */
-    bool returned;     /* its effect is over, its outcome is not in the store yet: it waits for a transaction, or is in one */
-    bool lost;         /* its claim is somebody else's: whatever its effect says cannot be settled */
+    bool given;       /* to the executor; stays true when it is back */
+    bool told_to_end; /* KILL was asked for; the same */
+    bool returned; /* its effect is over, its outcome is not in the store yet: it waits for a transaction, or is in one
+                    */
+    bool lost;     /* its claim is somebody else's: whatever its effect says cannot be settled */
     int64_t claimed_at_ms; /* before the claim or the last extension was asked for */
     once_item *next_flying, *prev_flying;
 
@@ -111,11 +115,11 @@ struct once_item {
 struct once_batch {
     once_arena arena;
     once_item *items;
-    size_t n, open; /* open: not yet over */
-    size_t bytes;   /* of the bodies, when it was fetched */
-    bool taken_in;  /* intake is done for all items */
+    size_t n, open;                   /* open: not yet over */
+    size_t bytes;                     /* of the bodies, when it was fetched */
+    bool taken_in;                    /* intake is done for all items */
     const struct once_origin *origin; /* in the arena: the files of a source that has files; NULL: none */
-    once_batch *next, *all; /* spare ones; all there are */
+    once_batch *next, *all;           /* spare ones; all there are */
 };
 
 #endif

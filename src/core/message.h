@@ -6,7 +6,8 @@
 
 #include "once/types.h"
 
-/* Where the source had it; the same on every redelivery. "payments.ndjson" "17", "orders/3" "88123". As text: place ':' point. */
+/* Where the source had it; the same on every redelivery. "payments.ndjson" "17", "orders/3" "88123". As text: place ':'
+ * point. */
 typedef struct once_coordinates {
     once_bytes place; /* the same for very many messages; stores keep it once */
     once_bytes point;
@@ -14,7 +15,8 @@ typedef struct once_coordinates {
 
 typedef struct once_message {
     once_bytes body;
-    uint64_t cut_from;  /* 0: `body` is whole. Otherwise it is the beginning of so many bytes, longer than message_max: a dead letter */
+    uint64_t cut_from; /* 0: `body` is whole. Otherwise it is the beginning of so many bytes, longer than message_max: a
+                          dead letter */
     once_bytes headers; /* a JSON object as text, or empty */
     once_bytes type;    /* what chose the handler, or empty */
     once_coordinates at;

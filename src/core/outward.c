@@ -20,28 +20,34 @@ static unsigned digit(char c) { return (unsigned)(c <= '9' ? c - '0' : c - 'a' +
 static bool read_digest(once_bytes key, unsigned char out[32])
 {
     if (!once_key_looks_long(key)) return false;
-    for (size_t i = 0; i < 32; i++) out[i] = (unsigned char)(digit(key.data[7 + 2 * i]) << 4 | digit(key.data[8 + 2 * i]));
+    for (size_t i = 0; i < 32; i++)
+        out[i] = (unsigned char)(digit(key.data[7 + 2 * i]) << 4 | digit(key.data[8 + 2 * i]));
     return true;
 }
 
-/* A short key may look like the text that stands for a long one. Their ids differ; without an id it is taken for the long one. */
-static bool was_long(const once_keying *keying, const once_scope *scope, once_bytes key, once_hash id, unsigned char digest[32])
+/* A short key may look like the text that stands for a long one. Their ids differ; without an id it is taken for the
+ * long one. */
+static bool was_long(const once_keying *keying, const once_scope *scope, once_bytes key, once_hash id,
+                     unsigned char digest[32])
 {
     if (!read_digest(key, digest)) return false;
     return once_hash_is_zero(id) || once_hash_equal(id, once_long_key_id(keying->secret, scope, key));
 }
 
-static void old_outward_key(const once_keying *keying, const once_scope *scope, once_bytes key, once_hash id, once_outward out)
+static void old_outward_key(const once_keying *keying, const once_scope *scope, once_bytes key, once_hash id,
+                            once_outward out)
 {
     unsigned char digest[32];
     if (once_hash_is_zero(id))
-        id = was_long(keying, scope, key, id, digest) ? once_long_key_id(keying->secret, scope, key) : once_key_id(keying->secret, scope, key);
+        id = was_long(keying, scope, key, id, digest) ? once_long_key_id(keying->secret, scope, key)
+                                                      : once_key_id(keying->secret, scope, key);
     snprintf(out, sizeof(once_outward), "%016llx%016llx", (unsigned long long)id.a, (unsigned long long)id.b);
 }
 
 static void add_length(once_sha256_state *to, uint32_t len)
 {
-    const unsigned char bytes[4] = {(unsigned char)(len >> 24), (unsigned char)(len >> 16), (unsigned char)(len >> 8), (unsigned char)len};
+    const unsigned char bytes[4] = {(unsigned char)(len >> 24), (unsigned char)(len >> 16), (unsigned char)(len >> 8),
+                                    (unsigned char)len};
     once_sha256_add(to, bytes, sizeof bytes);
 }
 
@@ -51,7 +57,8 @@ static void add_part(once_sha256_state *to, once_bytes part)
     once_sha256_add(to, part.data, part.len);
 }
 
-static void add_all(once_sha256_state *to, const once_keying *keying, const once_scope *scope, once_bytes key, once_hash id)
+static void add_all(once_sha256_state *to, const once_keying *keying, const once_scope *scope, once_bytes key,
+                    once_hash id)
 {
     unsigned char digest[32];
     add_part(to, scope->tenant);
@@ -65,7 +72,8 @@ static void add_all(once_sha256_state *to, const once_keying *keying, const once
     }
 }
 
-void once_outward_key(const once_keying *keying, const once_scope *scope, once_bytes key, once_hash id, bool old_key, once_outward out)
+void once_outward_key(const once_keying *keying, const once_scope *scope, once_bytes key, once_hash id, bool old_key,
+                      once_outward out)
 {
     unsigned char sum[32];
     if (old_key) {

@@ -173,8 +173,7 @@ void once__pipe_extended(once_pipe *pipe, once_action *action)
             item->decision = item->first;
             continue;
         }
-        if (item->unsure)
-            item->held = false; /* perhaps we settled it ourselves: a claim with its token tells */
+        if (item->unsure) item->held = false; /* perhaps we settled it ourselves: a claim with its token tells */
         else lose(pipe, item);
         pipe->work.next = NEXT_ROLLBACK;
     }

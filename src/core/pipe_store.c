@@ -23,7 +23,8 @@ static once_action *choose_last(once_pipe *pipe, int64_t now_ms)
     once__pipe_recall(pipe);
     if (!pipe->store.gone) once__pipe_put_back_held(pipe);
     if (pipe->work.next != NEXT_CHOOSE) return NULL;
-    if (pipe->store.gone) while (pipe->outside.back) once__pipe_leave_unsettled(pipe, pipe->outside.back);
+    if (pipe->store.gone)
+        while (pipe->outside.back) once__pipe_leave_unsettled(pipe, pipe->outside.back);
     const bool rest = pipe->o.gives_once && pipe->ready.n;
     if (!pipe->store.gone && (pipe->outside.back || rest || now_ms >= pipe->outside.flight.extend_at_ms))
         once__pipe_begin_work(pipe, now_ms);

@@ -1,60 +1,64 @@
 /* The pipeline as a state machine: step(event) -> actions. Single-threaded, no I/O, no clock.
  *
  * The machine decides what happens to messages; executors carry it out and report back. There are three: the store
- * executor (claims, atomic effects, settlements, in one transaction), the source executor (fetch, ack) and, for effects outside of
- * the store, the effect executor (start, kill). Each has at most one action at a time. The runtime drives the machine with threads; the simulator drives the same code in a world of its own.
+ * executor (claims, atomic effects, settlements, in one transaction), the source executor (fetch, ack) and, for effects
+ * outside of the store, the effect executor (start, kill). Each has at most one action at a time. The runtime drives
+ * the machine with threads; the simulator drives the same code in a world of its own.
  *
  * One batch is one transaction:
  *
  *   begin; rounds of { claim, extend, run, settle, accept }; bury; commit; ack
  *
- * A message ends in it in one of four ways: suppressed (duplicate, dead, stale), settled, given to the store (accept), or
- * buried. So after commit all of the batch can be acked, and before it nothing can. Equal keys and lanes of a batch wait for
- * each other: the follower is claimed in the next round of the same transaction, after its leader was settled.
+ * A message ends in it in one of four ways: suppressed (duplicate, dead, stale), settled, given to the store (accept),
+ * or buried. So after commit all of the batch can be acked, and before it nothing can. Equal keys and lanes of a batch
+ * wait for each other: the follower is claimed in the next round of the same transaction, after its leader was settled.
  *
- * An effect outside of the store (core/flight.h) runs between two transactions: the first one claims, the effect starts when that
- * is committed, and whichever transaction begins after it came back settles it. So one commit carries the claims of the next
- * messages and the outcomes of the last ones. A claim is only asked for when a slot is free to start at once. While such an
- * effect is on its way, equal keys and lanes wait behind it (core/waits.h), leases are extended, and when that fails, the effect is
- * told to end before its lease does. What it says when its claim is somebody else's by then is not settled.
+ * An effect outside of the store (core/flight.h) runs between two transactions: the first one claims, the effect starts
+ * when that is committed, and whichever transaction begins after it came back settles it. So one commit carries the
+ * claims of the next messages and the outcomes of the last ones. A claim is only asked for when a slot is free to start
+ * at once. While such an effect is on its way, equal keys and lanes wait behind it (core/waits.h), leases are extended,
+ * and when that fails, the effect is told to end before its lease does. What it says when its claim is somebody else's
+ * by then is not settled.
  *
- * With an inbox (ack: after_accept) what comes from the source is only accepted in it, and the work is done from the store.
+ * With an inbox (ack: after_accept) what comes from the source is only accepted in it, and the work is done from the
+ * store.
  *
- * The first pass is optimistic: no savepoints. When an effect fails, everything is rolled back and run once more carefully
- * (a savepoint around each message), and so are the next batches; a failure then costs its own message only, and is
- * written in the same commit as the survivors. An executor need not wait for the effects of an optimistic pass: it may take
- * them for done, and when they were not, a later action of that transaction, COMMIT at the latest, fails with a status that
- * blames a message. Nothing is committed then, and it is as if RUN had failed.
+ * The first pass is optimistic: no savepoints. When an effect fails, everything is rolled back and run once more
+ * carefully (a savepoint around each message), and so are the next batches; a failure then costs its own message only,
+ * and is written in the same commit as the survivors. An executor need not wait for the effects of an optimistic pass:
+ * it may take them for done, and when they were not, a later action of that transaction, COMMIT at the latest, fails
+ * with a status that blames a message. Nothing is committed then, and it is as if RUN had failed.
  *
- * After an unclean end the first messages are claimed durably and run one by one, so a message that kills the process is
- * counted (claims that end without a word add a failure) and becomes a dead letter in the end.
+ * After an unclean end the first messages are claimed durably and run one by one, so a message that kills the process
+ * is counted (claims that end without a word add a failure) and becomes a dead letter in the end.
  *
- * A transaction that the database rolls back again and again (a deadlock, a timeout of a statement) is perhaps a message's fault, and perhaps
- * that of other transactions. So a careful pass finds out at whose statement it happens, and that one is run in a transaction without
- * others. Only what happens to it there, again and again, counts against it: it spends its own attempts, and not everybody's time.
+ * A transaction that the database rolls back again and again (a deadlock, a timeout of a statement) is perhaps a
+ * message's fault, and perhaps that of other transactions. So a careful pass finds out at whose statement it happens,
+ * and that one is run in a transaction without others. Only what happens to it there, again and again, counts against
+ * it: it spends its own attempts, and not everybody's time.
  *
- * Failures of executors: what can pass is repeated after a pause, and nothing is fetched while the store fails; a finite source gives
- * up after some tries, when its patience is over, too (a full disk is one of these: space may come back); so it does when external effects cannot be started. After a commit
- * whose fate is not known, the batch is claimed again with the same tokens: what had been committed answers so.
+ * Failures of executors: what can pass is repeated after a pause, and nothing is fetched while the store fails; a
+ * finite source gives up after some tries, when its patience is over, too (a full disk is one of these: space may come
+ * back); so it does when external effects cannot be started. After a commit whose fate is not known, the batch is
+ * claimed again with the same tokens: what had been committed answers so.
  *
- * Invariants. They hold whenever none of the functions below is running; test builds check them after each one (once__pipe_check), and
- * name them by number.
+ * Invariants. They hold whenever none of the functions below is running; test builds check them after each one
+ * (once__pipe_check), and name them by number.
  *
- *   1  An item is in exactly one place (once_item_place). READY, WORK, FLIGHT and RETURNED are lists, and each has the items whose place
- *      it is, each once. No item of an open batch is NEW: an executor that fills a batch has it alone.
- *   2  A batch is open for as many items as are not over, and for the one that a cursor would be kept at.
- *   3  Tickets: acked <= watermark < next. No ticket is over before its item is.
- *   4  Each item that is in FLIGHT or RETURNED, or about to be claimed for FLIGHT, has a slot of its handler, nobody else has one, and
- *      no handler has more than there are.
- *   5  An item is PARKED if and only if somebody stands before it in the queue of its key or lane. Who is over stands in none.
- *   6  With nothing begun there is no work and no transaction. Leases are only kept of items that are away, or just came back.
- *   7  The bytes that bound the fetching are those of the bodies that are there.
- *   8  An outcome from outside is at RETURNED, or in the WORK that settles it. An effect that is under way is in FLIGHT.
- *   9  No more than 64 batches are on their way behind the oldest one that is not over.
- *  10  At the end nothing is in work, away or back, and neither the store nor the source has an action.
+ *   1  An item is in exactly one place (once_item_place). READY, WORK, FLIGHT and RETURNED are lists, and each has the
+ * items whose place it is, each once. No item of an open batch is NEW: an executor that fills a batch has it alone. 2
+ * A batch is open for as many items as are not over, and for the one that a cursor would be kept at. 3  Tickets: acked
+ * <= watermark < next. No ticket is over before its item is. 4  Each item that is in FLIGHT or RETURNED, or about to be
+ * claimed for FLIGHT, has a slot of its handler, nobody else has one, and no handler has more than there are. 5  An
+ * item is PARKED if and only if somebody stands before it in the queue of its key or lane. Who is over stands in none.
+ *   6  With nothing begun there is no work and no transaction. Leases are only kept of items that are away, or just
+ * came back. 7  The bytes that bound the fetching are those of the bodies that are there. 8  An outcome from outside is
+ * at RETURNED, or in the WORK that settles it. An effect that is under way is in FLIGHT. 9  No more than 64 batches are
+ * on their way behind the oldest one that is not over. 10  At the end nothing is in work, away or back, and neither the
+ * store nor the source has an action.
  *
- * Thread rule: one thread at a time (the runtime's executors step it themselves, under a lock). Between an action and its event
- * the executor owns the items of that action. */
+ * Thread rule: one thread at a time (the runtime's executors step it themselves, under a lock). Between an action and
+ * its event the executor owns the items of that action. */
 #ifndef ONCE_CORE_PIPELINE_H
 #define ONCE_CORE_PIPELINE_H
 
@@ -68,11 +72,13 @@ typedef struct once_pipe once_pipe;
 typedef enum once_action_kind {
     ONCE_ACT_NONE,
     /* store executor */
-    ONCE_ACT_BEGIN, /* items: all that the transaction may be about; `kept` of them, at the end, are only extended; `due`: and FIND */
-    ONCE_ACT_FIND,  /* in a transaction: what waits in the lanes of the items, and with `due` what else is due; up to `max` into `batch`; -> more:
-                     * something is due that only TAKE can hand out */
+    ONCE_ACT_BEGIN,  /* items: all that the transaction may be about; `kept` of them, at the end, are only extended;
+                        `due`: and FIND */
+    ONCE_ACT_FIND,   /* in a transaction: what waits in the lanes of the items, and with `due` what else is due; up to
+                      * `max` into `batch`; -> more:   something is due that only TAKE can hand out */
     ONCE_ACT_CLAIM,  /* -> item->decision */
-    ONCE_ACT_EXTEND, /* -> item->yes: still ours; `kept`: of effects that are on their way, which end before it is known what that means */
+    ONCE_ACT_EXTEND, /* -> item->yes: still ours; `kept`: of effects that are on their way, which end before it is known
+                        what that means */
     ONCE_ACT_RUN,    /* -> item->outcome, result, failure; in order. Not careful: presumed perhaps */
     ONCE_ACT_SETTLE, /* item->outcome... -> item->yes: applied */
     ONCE_ACT_ACCEPT, /* -> item->decision */
@@ -85,11 +91,13 @@ typedef enum once_action_kind {
     ONCE_ACT_SWEEP, /* a bounded step; -> more, wait_ms: not before then */
     /* source executor */
     ONCE_ACT_FETCH, /* up to `max` into `batch` (items with message and batch set); -> at_end. With `rest` only such
-                     * as it has read already. The executor may also do the intake (once_intake_batch with `intake`), so that the machine need not */
+                     * as it has read already. The executor may also do the intake (once_intake_batch with `intake`), so
+                     * that the machine need not */
     ONCE_ACT_ACK,   /* every ticket up to `upto` */
     /* effect executor */
     ONCE_ACT_START, /* items: their effects begin; each comes back by once_pipe_finished */
-    ONCE_ACT_KILL   /* items that were started: they must end now (the lease is about to, or the pipeline is); they still come back */
+    ONCE_ACT_KILL /* items that were started: they must end now (the lease is about to, or the pipeline is); they still
+                     come back */
 } once_action_kind;
 
 const char *once_action_name(once_action_kind kind);
@@ -100,7 +108,8 @@ typedef struct once_action {
     once_item **items;
     size_t n;
     bool careful; /* RUN: a savepoint around each message; otherwise stop at the first failure and set `failed` */
-    bool blame;   /* RUN of one, careful: if it has the database roll back, it is told to retry; otherwise that is a failure of the store */
+    bool blame;   /* RUN of one, careful: if it has the database roll back, it is told to retry; otherwise that is a
+                     failure of the store */
     size_t kept;
     size_t max;
     once_batch *batch;
@@ -113,11 +122,13 @@ typedef struct once_action {
     bool rest;
     const once_item *last; /* or NULL */
     int64_t given_up;      /* COMMIT: versions that did not come within gap.wait; counted for ever */
-    int64_t repeats;       /* COMMIT: claims that repeat an external effect which may have happened, less those given back unbegun; counted for ever */
+    int64_t repeats; /* COMMIT: claims that repeat an external effect which may have happened, less those given back
+                        unbegun; counted for ever */
 
     int status;
     once_error error;
-    bool open; /* BEGIN, COMMIT that failed: the transaction is open, nothing of it was tried to commit; the machine ends it */
+    bool open; /* BEGIN, COMMIT that failed: the transaction is open, nothing of it was tried to commit; the machine
+                  ends it */
     bool failed;
     bool at_end;
     bool more;
@@ -132,28 +143,30 @@ typedef struct once_pipe_options {
     once_secret secret;
     uint64_t run;
     once_prepare *prepare;
-    bool unclean;  /* the last run of this consumer did not end cleanly */
+    bool unclean;     /* the last run of this consumer did not end cleanly */
     int64_t renew_ms; /* how often the worker's own lease is renewed at least; 0: it has none */
-    bool finite;   /* the source ends */
-    bool finds;    /* the store can look for what waits inside a transaction */
-    bool gives_once; /* the source does not deliver again what was not acked */
+    bool finite;      /* the source ends */
+    bool finds;       /* the store can look for what waits inside a transaction */
+    bool gives_once;  /* the source does not deliver again what was not acked */
 } once_pipe_options;
 
 int once_pipe_new(const once_pipe_options *options, once_pipe **out, once_error *err);
 void once_pipe_free(once_pipe *pipe);
 
 /* The next action for the store or the source executor; NULL: nothing to do at `now_ms` (any clock that only moves
- * forward; it paces the asking and decides nothing). The caller reports it back with once_pipe_step before asking again. */
+ * forward; it paces the asking and decides nothing). The caller reports it back with once_pipe_step before asking
+ * again. */
 once_action *once_pipe_store_action(once_pipe *pipe, int64_t now_ms);
 once_action *once_pipe_source_action(once_pipe *pipe, int64_t now_ms);
 once_action *once_pipe_effect_action(once_pipe *pipe, int64_t now_ms);
 void once_pipe_step(once_pipe *pipe, once_action *action, int64_t now_ms);
 
-/* External effects ended, in any order. Of each item outcome, result, failure, delay_ms (-1: the backoff decides), maybe, started and
- * trouble are set. Never started (killed before, or trouble): outcome RELEASE. */
+/* External effects ended, in any order. Of each item outcome, result, failure, delay_ms (-1: the backoff decides),
+ * maybe, started and trouble are set. Never started (killed before, or trouble): outcome RELEASE. */
 void once_pipe_finished(once_pipe *pipe, once_item *const *items, size_t n, int64_t now_ms);
 
-/* Drain: finish what is in a transaction, put back the rest, end. What a source that gives once has been read of goes to the store. */
+/* Drain: finish what is in a transaction, put back the rest, end. What a source that gives once has been read of goes
+ * to the store. */
 void once_pipe_stop(once_pipe *pipe);
 
 bool once_pipe_ended(const once_pipe *pipe);

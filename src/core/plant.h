@@ -5,66 +5,66 @@
 
 #include <stdint.h>
 
-#define ONCE_PLANT_MAP(X)                                                                                             \
-    X(no_fence, "settle ignores the token")                                                                           \
-    X(release_blames, "release counts as a failure")                                                                  \
-    X(ack_first, "ack before the outcome is durable")                                                                 \
-    X(seen_first, "claimed counts as seen: a delivery of a claimed key is acked as a duplicate")                      \
-    X(orphan_lost, "an entry whose worker died is never taken again")                                                 \
-    X(dead_runs, "a delivery of a dead message runs again")                                                           \
-    X(split_forgets, "a rolled-back batch is acked as if it had been committed")                                      \
-    X(no_budget, "retries never end")                                                                                 \
-    X(lane_ignored, "followers overtake a failed message of their lane")                                              \
-    X(ack_past_gap, "acks pass a message that is not settled")                                                        \
-    X(commit_assumed, "a commit whose reply was lost counts as committed")                                            \
-    X(new_tokens, "what is repeated after a lost reply is claimed with new tokens")                                   \
-    X(take_forgotten, "a take whose reply was lost is not asked for again")                                           \
-    X(no_lease, "take hands out entries without a lease")                                                             \
-    X(silent_free, "attempts that end without a word are not counted")                                                \
-    X(no_caution, "messages are not claimed one by one after an unclean end")                                         \
-    X(conflict_ignored, "the same key with other content is a duplicate")                                             \
-    X(too_old_runs, "a message that is too old runs")                                                                 \
-    X(stale_runs, "an older version runs after a newer one")                                                          \
-    X(gap_ignored, "nobody waits for a missing version")                                                              \
-    X(no_wake, "followers in a lane are never woken")                                                                 \
-    X(wall_clock, "leases are measured by the wall clock of whoever asks")                                            \
-    X(unknown_free, "an unknown that is tried again adds no failure")                                                 \
-    X(release_at_once, "an effect that asks to be put back is asked again at once")                                   \
-    X(release_forgets, "a claim that is put back forgets that an effect may have happened before")                    \
-    X(natural_remembered, "success of a natural effect is remembered")                                                \
-    X(start_first, "an external effect starts although it is not known whether its claim was committed")              \
-    X(unknown_done, "an effect that may have happened counts as done")                                                \
-    X(hold_ignored, "an unknown that should be held is tried again")                                                  \
-    X(no_extension, "leases are not extended while effects run")                                                      \
-    X(no_kill, "effects go on past the end of their lease")                                                           \
-    X(overclaim, "messages are claimed before there is a slot for their effect")                                      \
-    X(repeats_hidden, "effects that repeat another are not counted")                                                  \
-    X(flight_forgotten, "a message does not wait for the effect of an equal one that is under way")                   \
-    X(fenced_acked, "an effect whose settlement was fenced off is acked as if it had been settled")                   \
-    X(presumption_kept, "a commit that failed because an effect had counts as committed")                             \
-    X(sweep_rushes, "the pause that a store wants between the steps of a sweep is not made")                          \
+#define ONCE_PLANT_MAP(X)                                                                                              \
+    X(no_fence, "settle ignores the token")                                                                            \
+    X(release_blames, "release counts as a failure")                                                                   \
+    X(ack_first, "ack before the outcome is durable")                                                                  \
+    X(seen_first, "claimed counts as seen: a delivery of a claimed key is acked as a duplicate")                       \
+    X(orphan_lost, "an entry whose worker died is never taken again")                                                  \
+    X(dead_runs, "a delivery of a dead message runs again")                                                            \
+    X(split_forgets, "a rolled-back batch is acked as if it had been committed")                                       \
+    X(no_budget, "retries never end")                                                                                  \
+    X(lane_ignored, "followers overtake a failed message of their lane")                                               \
+    X(ack_past_gap, "acks pass a message that is not settled")                                                         \
+    X(commit_assumed, "a commit whose reply was lost counts as committed")                                             \
+    X(new_tokens, "what is repeated after a lost reply is claimed with new tokens")                                    \
+    X(take_forgotten, "a take whose reply was lost is not asked for again")                                            \
+    X(no_lease, "take hands out entries without a lease")                                                              \
+    X(silent_free, "attempts that end without a word are not counted")                                                 \
+    X(no_caution, "messages are not claimed one by one after an unclean end")                                          \
+    X(conflict_ignored, "the same key with other content is a duplicate")                                              \
+    X(too_old_runs, "a message that is too old runs")                                                                  \
+    X(stale_runs, "an older version runs after a newer one")                                                           \
+    X(gap_ignored, "nobody waits for a missing version")                                                               \
+    X(no_wake, "followers in a lane are never woken")                                                                  \
+    X(wall_clock, "leases are measured by the wall clock of whoever asks")                                             \
+    X(unknown_free, "an unknown that is tried again adds no failure")                                                  \
+    X(release_at_once, "an effect that asks to be put back is asked again at once")                                    \
+    X(release_forgets, "a claim that is put back forgets that an effect may have happened before")                     \
+    X(natural_remembered, "success of a natural effect is remembered")                                                 \
+    X(start_first, "an external effect starts although it is not known whether its claim was committed")               \
+    X(unknown_done, "an effect that may have happened counts as done")                                                 \
+    X(hold_ignored, "an unknown that should be held is tried again")                                                   \
+    X(no_extension, "leases are not extended while effects run")                                                       \
+    X(no_kill, "effects go on past the end of their lease")                                                            \
+    X(overclaim, "messages are claimed before there is a slot for their effect")                                       \
+    X(repeats_hidden, "effects that repeat another are not counted")                                                   \
+    X(flight_forgotten, "a message does not wait for the effect of an equal one that is under way")                    \
+    X(fenced_acked, "an effect whose settlement was fenced off is acked as if it had been settled")                    \
+    X(presumption_kept, "a commit that failed because an effect had counts as committed")                              \
+    X(sweep_rushes, "the pause that a store wants between the steps of a sweep is not made")                           \
     X(lost_unseen, "an attempt whose lease is over still counts as under way, for whoever looks")                      \
-    X(all_blamed, "a rollback by the database counts against a message that was not alone in its transaction")        \
-    X(nobody_blamed, "a message that has the database roll back its batch is tried with it for ever")                 \
-    X(version_unjudged, "an equal version under another key is a duplicate whatever its content")                     \
-    X(equals_by_hash, "of equal versions in a lane any one goes first")                                               \
-    X(first_ignored, "a lane begins with the version that is seen first, although the file says where")               \
-    X(gap_while_down, "the wait for a missing version goes on while nobody runs")                                     \
-    X(gap_anew, "those behind a version that was given up wait for it anew")                                          \
-    X(block_ignored, "a lane goes on past a dead message that should block it")                                      \
-    X(maybe_replaced, "other content takes the place of one that may have had its effect")                            \
-    X(takes_turns, "two contents of one key take each other's place again and again")                                 \
-    X(replaced_lost, "a body whose place other content took is not kept")                                             \
-    X(living_robbed, "a worker that lives is taken for gone, and its claims end")                             \
-    X(children_ignored, "claims of a worker that is gone end, although commands that it started may live on") \
-    X(resolve_spent, "an unknown that a person has tried again dies of the failures it had")                  \
+    X(all_blamed, "a rollback by the database counts against a message that was not alone in its transaction")         \
+    X(nobody_blamed, "a message that has the database roll back its batch is tried with it for ever")                  \
+    X(version_unjudged, "an equal version under another key is a duplicate whatever its content")                      \
+    X(equals_by_hash, "of equal versions in a lane any one goes first")                                                \
+    X(first_ignored, "a lane begins with the version that is seen first, although the file says where")                \
+    X(gap_while_down, "the wait for a missing version goes on while nobody runs")                                      \
+    X(gap_anew, "those behind a version that was given up wait for it anew")                                           \
+    X(block_ignored, "a lane goes on past a dead message that should block it")                                        \
+    X(maybe_replaced, "other content takes the place of one that may have had its effect")                             \
+    X(takes_turns, "two contents of one key take each other's place again and again")                                  \
+    X(replaced_lost, "a body whose place other content took is not kept")                                              \
+    X(living_robbed, "a worker that lives is taken for gone, and its claims end")                                      \
+    X(children_ignored, "claims of a worker that is gone end, although commands that it started may live on")          \
+    X(resolve_spent, "an unknown that a person has tried again dies of the failures it had")                           \
     X(parked_kept, "a message that stood behind an effect still counts as parked when it goes on")
 
 enum once_plant {
 #define ONCE_PLANT_ENUM(name, text) ONCE_PLANT_##name,
     ONCE_PLANT_MAP(ONCE_PLANT_ENUM)
 #undef ONCE_PLANT_ENUM
-    ONCE_PLANTS
+        ONCE_PLANTS
 };
 
 #ifdef ONCE_TEST_BUILD

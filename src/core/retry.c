@@ -9,7 +9,8 @@ static int64_t bound_of(const once_retry *retry, uint32_t failures)
 {
     assert(retry->min_ms > 0 && retry->max_ms >= retry->min_ms);
     int64_t bound = retry->min_ms;
-    for (uint32_t i = 1; i < failures && bound < retry->max_ms; i++) bound = bound > retry->max_ms / 2 ? retry->max_ms : bound * 2;
+    for (uint32_t i = 1; i < failures && bound < retry->max_ms; i++)
+        bound = bound > retry->max_ms / 2 ? retry->max_ms : bound * 2;
     return bound > retry->max_ms ? retry->max_ms : bound;
 }
 
@@ -32,7 +33,8 @@ static int64_t longest_so_far_ms(const once_retry *retry, uint32_t failures)
         bound = bound_of(retry, i);
         if (__builtin_add_overflow(sum, bound, &sum)) return INT64_MAX;
     }
-    if (__builtin_mul_overflow((int64_t)(failures + 1 - i), bound, &rest) || __builtin_add_overflow(sum, rest, &sum)) return INT64_MAX;
+    if (__builtin_mul_overflow((int64_t)(failures + 1 - i), bound, &rest) || __builtin_add_overflow(sum, rest, &sum))
+        return INT64_MAX;
     return sum;
 }
 
@@ -51,19 +53,24 @@ bool once_retry_is_spent(const once_retry *retry, uint32_t failures, int64_t fai
 
 bool once_retry_is_spent_in_silence(const once_retry *retry, const once_decision *d)
 {
-    return d->silent && (d->failures >= retry->attempts || (d->orphan && once_retry_is_spent(retry, d->failures, d->failing_for_ms)));
+    return d->silent && (d->failures >= retry->attempts ||
+                         (d->orphan && once_retry_is_spent(retry, d->failures, d->failing_for_ms)));
 }
 
-/* Only what is known is said: of a claim whose reply was lost, and of one under a smaller budget than before, not how the last attempt ended. */
+/* Only what is known is said: of a claim whose reply was lost, and of one under a smaller budget than before, not how
+ * the last attempt ended. */
 once_bytes once_retry_silence(const once_decision *d, once_arena *arena)
 {
     enum { SHOWN = 600, ROOM = SHOWN + 160 };
     const once_bytes spent = ONCE_BYTES("not run again: its attempts are spent");
-    if (d->before.len == 0) return d->orphan ? ONCE_BYTES("every attempt ended without a word: the process or its handler was killed") : spent;
+    if (d->before.len == 0)
+        return d->orphan ? ONCE_BYTES("every attempt ended without a word: the process or its handler was killed")
+                         : spent;
     char *text = once_arena_alloc(arena, ROOM);
     if (!text) return spent;
     const int n = snprintf(text, ROOM, "not run again: %s; said before: %.*s",
-                           d->orphan ? "its last attempt ended without a word, the process or its handler was killed" : "its attempts are spent",
+                           d->orphan ? "its last attempt ended without a word, the process or its handler was killed"
+                                     : "its attempts are spent",
                            d->before.len < SHOWN ? (int)d->before.len : SHOWN, d->before.data);
     return (once_bytes){text, n < 0 ? 0 : (size_t)n < ROOM ? (size_t)n : ROOM - 1};
 }

@@ -20,10 +20,11 @@ static const struct {
     [ONCE_UNIT_NS] = {"ns", "nanoseconds", -6},
 };
 
-/* Dates that messages have. A unit that is wrong is wrong by a thousand at least, so no number is likely in two of them. */
-#define LIKELY_FROM_MS INT64_C(978307200000)  /* 2001 */
-#define LIKELY_TO_MS INT64_C(4102444800000)   /* 2100 */
-#define ODD_BEFORE_MS INT64_C(126230400000)   /* 1974: seconds that were read as milliseconds are still in 1970 */
+/* Dates that messages have. A unit that is wrong is wrong by a thousand at least, so no number is likely in two of
+ * them. */
+#define LIKELY_FROM_MS INT64_C(978307200000) /* 2001 */
+#define LIKELY_TO_MS INT64_C(4102444800000)  /* 2100 */
+#define ODD_BEFORE_MS INT64_C(126230400000)  /* 1974: seconds that were read as milliseconds are still in 1970 */
 
 enum { SHOWN = 40, DIGITS = 18 };
 
@@ -131,7 +132,8 @@ static void hint(const number *n, once_time_unit unit, char *out, size_t size)
     char time[ONCE_TIME_TEXT];
     out[0] = 0;
     if (meant(n, unit, &other, &ms))
-        snprintf(out, size, "; as %s it would be %s: say 'unit: %s' in 'time' if that is meant", units[other].words, once_time_format(ms, time), units[other].name);
+        snprintf(out, size, "; as %s it would be %s: say 'unit: %s' in 'time' if that is meant", units[other].words,
+                 once_time_format(ms, time), units[other].name);
 }
 
 /* The text as it may be shown. */
@@ -148,7 +150,8 @@ static int read_it(const number *n, once_bytes text, once_time_unit unit, int64_
     if (to_ms(n, unit, ret_ms)) return ONCE_OK;
     hint(n, unit, words, sizeof words);
     const int len = shown(text, raw);
-    return once_fail(why, ONCE_E_MESSAGE, "the time of the message, %.*s %s, is not in the years 1 to 9999%s", len, raw, units[unit].name, words);
+    return once_fail(why, ONCE_E_MESSAGE, "the time of the message, %.*s %s, is not in the years 1 to 9999%s", len, raw,
+                     units[unit].name, words);
 }
 
 int once_sent_read(once_bytes text, once_time_unit unit, int64_t *ret_ms, once_error *why)
@@ -160,8 +163,12 @@ int once_sent_read(once_bytes text, once_time_unit unit, int64_t *ret_ms, once_e
     if (read_number(text, &n)) return read_it(&n, text, unit, ret_ms, why);
     const int len = shown(text, raw);
     if (once_time_parse(text, &ms, NULL) != ONCE_OK)
-        return once_fail(why, ONCE_E_MESSAGE, "the time of the message, '%.*s', is neither RFC 3339 nor a number of %s since 1970", len, raw, units[unit].words);
-    if (!once_time_is_sane(ms)) return once_fail(why, ONCE_E_MESSAGE, "the time of the message, '%.*s', is not in the years 1 to 9999", len, raw);
+        return once_fail(why, ONCE_E_MESSAGE,
+                         "the time of the message, '%.*s', is neither RFC 3339 nor a number of %s since 1970", len, raw,
+                         units[unit].words);
+    if (!once_time_is_sane(ms))
+        return once_fail(why, ONCE_E_MESSAGE, "the time of the message, '%.*s', is not in the years 1 to 9999", len,
+                         raw);
     *ret_ms = ms;
     return ONCE_OK;
 }
@@ -177,7 +184,8 @@ int once_sent_read_number(int64_t value, once_time_unit unit, int64_t *ret_ms, o
     return once_sent_read((once_bytes){text, (size_t)len}, unit, ret_ms, why);
 }
 
-bool once_sent_too_old(int64_t sent_ms, once_bytes text, once_time_unit unit, int64_t remember_ms, once_arena *arena, once_bytes *out)
+bool once_sent_too_old(int64_t sent_ms, once_bytes text, once_time_unit unit, int64_t remember_ms, once_arena *arena,
+                       once_bytes *out)
 {
     enum { ROOM = 400 };
     char time[ONCE_TIME_TEXT], remembered[ONCE_DURATION_TEXT], raw[SHOWN + 1], from[SHOWN + 60] = "", words[160] = "";
@@ -188,8 +196,9 @@ bool once_sent_too_old(int64_t sent_ms, once_bytes text, once_time_unit unit, in
     const bool counts = read_number(text, &n);
     if (text.len) snprintf(from, sizeof from, counts ? ", from %.*s %s" : ", from '%.*s'", len, raw, units[unit].words);
     if (counts) hint(&n, unit, words, sizeof words);
-    const int written = snprintf(to, ROOM, "too old: sent %s%s, and %s are remembered%s", once_time_format(sent_ms, time), from,
-                                 once_duration_format(remember_ms, remembered), words);
+    const int written =
+        snprintf(to, ROOM, "too old: sent %s%s, and %s are remembered%s", once_time_format(sent_ms, time), from,
+                 once_duration_format(remember_ms, remembered), words);
     *out = (once_bytes){to, (size_t)written};
     return true;
 }

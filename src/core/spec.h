@@ -1,4 +1,5 @@
-/* A pipeline as its user wrote it, checked and compiled. Immutable after loading; lives in one arena; shared by threads. */
+/* A pipeline as its user wrote it, checked and compiled. Immutable after loading; lives in one arena; shared by
+ * threads. */
 #ifndef ONCE_CORE_SPEC_H
 #define ONCE_CORE_SPEC_H
 
@@ -10,14 +11,18 @@
 #define ONCE_ANY_ATTEMPTS UINT32_MAX
 
 typedef struct once_retry {
-    uint32_t attempts;       /* failures that make a dead letter; ONCE_ANY_ATTEMPTS: their number does not matter */
-    int64_t for_ms;          /* the time since the first failure that does; 0: it does not matter */
-    int64_t min_ms, max_ms;  /* backoff: full jitter below min(max, min * 2^(failures-1)) */
-    const once_bytes *on;    /* faults that are worth another try: extended result codes or constraint names */
+    uint32_t attempts;      /* failures that make a dead letter; ONCE_ANY_ATTEMPTS: their number does not matter */
+    int64_t for_ms;         /* the time since the first failure that does; 0: it does not matter */
+    int64_t min_ms, max_ms; /* backoff: full jitter below min(max, min * 2^(failures-1)) */
+    const once_bytes *on;   /* faults that are worth another try: extended result codes or constraint names */
     size_t n_on;
 } once_retry;
 
-typedef enum once_fingerprint_kind { ONCE_FINGERPRINT_BODY, ONCE_FINGERPRINT_NONE, ONCE_FINGERPRINT_FIELDS } once_fingerprint_kind;
+typedef enum once_fingerprint_kind {
+    ONCE_FINGERPRINT_BODY,
+    ONCE_FINGERPRINT_NONE,
+    ONCE_FINGERPRINT_FIELDS
+} once_fingerprint_kind;
 
 typedef struct once_fingerprint_spec {
     once_fingerprint_kind kind;
@@ -25,11 +30,12 @@ typedef struct once_fingerprint_spec {
     size_t n;
 } once_fingerprint_spec;
 
-/* What the rules and the runtime ask of a handler's effect. Which effect it is they do not ask: effect/effect.h has the list. */
+/* What the rules and the runtime ask of a handler's effect. Which effect it is they do not ask: effect/effect.h has the
+ * list. */
 enum {
-    ONCE_EFFECT_RUNS = 1u << 0,     /* something is done for a message. Without it every message becomes a dead letter */
-    ONCE_EFFECT_OUTSIDE = 1u << 1,  /* outside of the store, between two transactions; otherwise inside of one */
-    ONCE_EFFECT_APART = 1u << 2,    /* in processes of its own: a message that crashes one does not end ours */
+    ONCE_EFFECT_RUNS = 1u << 0,    /* something is done for a message. Without it every message becomes a dead letter */
+    ONCE_EFFECT_OUTSIDE = 1u << 1, /* outside of the store, between two transactions; otherwise inside of one */
+    ONCE_EFFECT_APART = 1u << 2,   /* in processes of its own: a message that crashes one does not end ours */
     ONCE_EFFECT_OUTLIVES = 1u << 3, /* what it has started may go on when our process is gone */
     ONCE_EFFECT_FAULTS = 1u << 4,   /* it fails with faults of a database, which `retry.on` names */
 };
@@ -43,28 +49,28 @@ typedef struct once_locks_spec {
 } once_locks_spec;
 
 typedef struct once_handler_spec {
-    once_bytes type;      /* what chooses it: a type, "*", or empty for `handler:` */
+    once_bytes type; /* what chooses it: a type, "*", or empty for `handler:` */
     once_bytes operation;
     const once_template *key;
     once_fingerprint_spec fingerprint;
-    int64_t remember_ms;  /* or ONCE_FOREVER */
+    int64_t remember_ms; /* or ONCE_FOREVER */
     int64_t lease_ms, timeout_ms;
     once_retry retry;
-    once_locks_spec locks; /* of effects in the store's own database */
+    once_locks_spec locks;                /* of effects in the store's own database */
     const struct once_effect_ops *effect; /* who prepares it and carries it out; nothing in core looks into it */
-    const void *own;      /* what the fields of that effect say, in a struct of its own */
-    unsigned bits;        /* ONCE_EFFECT_ */
-    once_bytes dead_reason; /* of an effect that does not run */
-    uint32_t slots;      /* external effects: how many may be in flight at a time; 0 for all others */
-    bool hold;           /* external effects: an unknown is kept for a person; otherwise tried again */
-    bool natural;        /* idempotent by nature: nothing is remembered after success */
+    const void *own;                      /* what the fields of that effect say, in a struct of its own */
+    unsigned bits;                        /* ONCE_EFFECT_ */
+    once_bytes dead_reason;               /* of an effect that does not run */
+    uint32_t slots;                       /* external effects: how many may be in flight at a time; 0 for all others */
+    bool hold;                            /* external effects: an unknown is kept for a person; otherwise tried again */
+    bool natural;                         /* idempotent by nature: nothing is remembered after success */
     int line;
 } once_handler_spec;
 
 typedef struct once_file_spec {
     once_bytes path; /* "-": stdin */
     bool follow;
-    bool cursor; /* go on where the last run had got to */
+    bool cursor;          /* go on where the last run had got to */
     once_pointer headers; /* text empty: none */
 } once_file_spec;
 
@@ -72,32 +78,34 @@ typedef struct once_spec {
     once_bytes file; /* where it was read from, for messages */
     once_bytes consumer, store_url;
     int store_line, source_line;
-    once_bytes store_id;     /* which store it must be; empty: not said */
-    once_bytes salt;         /* of idempotency keys: where it is to be read from (once_is_reference); empty: none */
+    once_bytes store_id; /* which store it must be; empty: not said */
+    once_bytes salt;     /* of idempotency keys: where it is to be read from (once_is_reference); empty: none */
     int salt_line;
     once_file_spec source;
     const once_template *tenant, *type, *time, *order, *version; /* NULL: not said */
     once_time_unit time_unit;
-    bool inbox;              /* ack: after_accept: the store takes the message, and the work is done from there */
-    bool has_first;          /* version.first: where a lane begins */
+    bool inbox;     /* ack: after_accept: the store takes the message, and the work is done from there */
+    bool has_first; /* version.first: where a lane begins */
     int64_t first;
-    bool block;              /* on_dead: block: a dead message holds its lane */
-    int64_t gap_ms;          /* -1: a jump runs */
-    bool gap_dead;           /* then: dead; otherwise run */
+    bool block;     /* on_dead: block: a dead message holds its lane */
+    int64_t gap_ms; /* -1: a jump runs */
+    bool gap_dead;  /* then: dead; otherwise run */
     const once_handler_spec *handlers;
     size_t n_handlers;
-    once_bytes init;         /* SQL, may be empty */
-    int64_t timeout_ms;      /* of `init`; handlers have their own */
-    uint32_t batch_max;      /* messages */
+    once_bytes init;    /* SQL, may be empty */
+    int64_t timeout_ms; /* of `init`; handlers have their own */
+    uint32_t batch_max; /* messages */
     int64_t batch_wait_ms;
-    uint32_t workers;        /* processes, threads or connections that run external effects of one handler at a time */
-    int64_t drain_ms;        /* told to stop: how long effects in flight may go on before they are killed */
-    int64_t patience_ms;     /* for how long a finite source tries again when the store is away or full, or effects cannot be started */
-    size_t message_max;      /* bytes */
+    uint32_t workers;    /* processes, threads or connections that run external effects of one handler at a time */
+    int64_t drain_ms;    /* told to stop: how long effects in flight may go on before they are killed */
+    int64_t patience_ms; /* for how long a finite source tries again when the store is away or full, or effects cannot
+                            be started */
+    size_t message_max;  /* bytes */
     size_t result_max;
 } once_spec;
 
-/* A value as it was written: a text, or a reference (env:NAME, file:PATH) to where it is read from when the pipeline starts, which is never shown. */
+/* A value as it was written: a text, or a reference (env:NAME, file:PATH) to where it is read from when the pipeline
+ * starts, which is never shown. */
 typedef struct once_written {
     once_bytes name; /* of what it is for, for messages */
     once_bytes value;
@@ -109,14 +117,21 @@ bool once_is_reference(once_bytes value);
 
 static inline bool once_handler_runs(const once_handler_spec *handler) { return handler->bits & ONCE_EFFECT_RUNS; }
 /* The effect is outside of the store, so its promise is fenced: it runs between two transactions, not in one. */
-static inline bool once_handler_external(const once_handler_spec *handler) { return handler->bits & ONCE_EFFECT_OUTSIDE; }
+static inline bool once_handler_external(const once_handler_spec *handler)
+{
+    return handler->bits & ONCE_EFFECT_OUTSIDE;
+}
 /* It runs in the transaction of the store, so effect and outcome are one. */
-static inline bool once_handler_inside(const once_handler_spec *handler) { return once_handler_runs(handler) && !once_handler_external(handler); }
+static inline bool once_handler_inside(const once_handler_spec *handler)
+{
+    return once_handler_runs(handler) && !once_handler_external(handler);
+}
 
 /* The handler for a type: exact match, else "*", else NULL. With `handler:` there is one, for every type. */
 const once_handler_spec *once_spec_handler(const once_spec *spec, once_bytes type);
 const once_handler_spec *once_spec_handler_by_operation(const once_spec *spec, once_bytes operation);
-/* An attempt that ended without a word may have had its effect only where that is outside of the store's database; of a handler that is gone nobody knows. */
+/* An attempt that ended without a word may have had its effect only where that is outside of the store's database; of a
+ * handler that is gone nobody knows. */
 static inline bool once_spec_maybe_done(const once_spec *spec, once_bytes operation, bool maybe)
 {
     const once_handler_spec *handler = maybe ? once_spec_handler_by_operation(spec, operation) : NULL;

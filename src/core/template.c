@@ -70,15 +70,15 @@ static int parse_time(once_arena *arena, once_bytes inside, part *out, once_erro
     once_bytes rest = slice(inside, strlen("time:"), inside.len);
     const char *colon = rest.len > 0 ? memrchr(rest.data, ':', rest.len) : NULL;
     if (!colon || rest.data[0] != '/')
-        return once_fail(err, ONCE_E_USAGE, "'${%.*s}' is incomplete; write a field and a window, as in '${time:/ts:5m}'",
-                         SHOWN(inside));
+        return once_fail(err, ONCE_E_USAGE,
+                         "'${%.*s}' is incomplete; write a field and a window, as in '${time:/ts:5m}'", SHOWN(inside));
     size_t at = (size_t)(colon - rest.data);
     once_error why = {0};
     if (once_duration_parse(slice(rest, at + 1, rest.len), &out->window_ms, &why) != ONCE_OK)
         return once_fail(err, ONCE_E_USAGE, "window of '${%.*s}': %s", SHOWN(inside), why.text);
     if (out->window_ms == 0 || out->window_ms == ONCE_FOREVER)
-        return once_fail(err, ONCE_E_USAGE, "window of '${%.*s}' is %s; write a length, as in '${time:/ts:5m}'", SHOWN(inside),
-                         out->window_ms == 0 ? "0" : "forever");
+        return once_fail(err, ONCE_E_USAGE, "window of '${%.*s}' is %s; write a length, as in '${time:/ts:5m}'",
+                         SHOWN(inside), out->window_ms == 0 ? "0" : "forever");
     return parse_pointer(arena, inside, slice(rest, 0, at), &out->pointer, err);
 }
 
@@ -91,7 +91,8 @@ static int parse_placeholder(once_arena *arena, once_bytes inside, part *out, on
         out->kind = PART_HEADER;
         out->text = slice(inside, strlen("header:"), inside.len);
         if (out->text.len == 0)
-            return once_fail(err, ONCE_E_USAGE, "'${header:}' names no header; write its name, as in '${header:tenant}'");
+            return once_fail(err, ONCE_E_USAGE,
+                             "'${header:}' names no header; write its name, as in '${header:tenant}'");
         return ONCE_OK;
     }
     if (is_word(inside, "coordinates")) {
@@ -160,7 +161,8 @@ static int compile(compiler *c, once_bytes text, once_error *err)
         } else if (starts_with(rest, "${")) {
             const char *end = memchr(rest.data, '}', rest.len);
             if (!end)
-                return once_fail(err, ONCE_E_USAGE, "'%.*s' has no closing '}'; a literal '${' is written '$${'", SHOWN(rest));
+                return once_fail(err, ONCE_E_USAGE, "'%.*s' has no closing '}'; a literal '${' is written '$${'",
+                                 SHOWN(rest));
             size_t len = (size_t)(end - rest.data);
             int rc = add_placeholder(c, slice(rest, 2, len), err);
             if (rc != ONCE_OK) return rc;
@@ -388,10 +390,8 @@ static int value_text(once_json_value value, const char *what, once_bytes name, 
 {
     switch (value.type) {
     case ONCE_JSON_STRING:
-        if (!value.escaped)
-            *out = value.raw;
-        else if (!once_json_string(value, arena, out))
-            return once_no_memory(err, "for a template");
+        if (!value.escaped) *out = value.raw;
+        else if (!once_json_string(value, arena, out)) return once_no_memory(err, "for a template");
         return ONCE_OK;
     case ONCE_JSON_INTEGER:
     case ONCE_JSON_REAL: return number_text(value, what, name, arena, out, err);
@@ -407,7 +407,8 @@ static int value_text(once_json_value value, const char *what, once_bytes name, 
 
 static int coordinates_text(const once_message *message, once_arena *arena, once_bytes *out, once_error *err)
 {
-    once_bytes place = message ? message->at.place : (once_bytes){0}, point = message ? message->at.point : (once_bytes){0};
+    once_bytes place = message ? message->at.place : (once_bytes){0},
+               point = message ? message->at.point : (once_bytes){0};
     if (place.len == 0 && point.len == 0) return once_fail(err, ONCE_E_MESSAGE, "the message has no coordinates");
     char *text = once_arena_alloc(arena, place.len + point.len + 1);
     if (!text) return once_no_memory(err, "for a template");
@@ -442,20 +443,23 @@ static int window_text(const part *p, once_json_value value, once_arena *arena, 
     return ONCE_OK;
 }
 
-static int part_text(const part *p, const once_template_input *input, once_arena *arena, once_bytes *out, once_error *err)
+static int part_text(const part *p, const once_template_input *input, once_arena *arena, once_bytes *out,
+                     once_error *err)
 {
     once_json_value none = {0};
     switch (p->kind) {
     case PART_LITERAL: *out = p->text; return ONCE_OK;
     case PART_POINTER:
-        return value_text(input->body ? once_json_find(input->body, &p->pointer) : none, "field", p->pointer.text, arena, out,
-                          err);
+        return value_text(input->body ? once_json_find(input->body, &p->pointer) : none, "field", p->pointer.text,
+                          arena, out, err);
     case PART_HEADER:
-        return value_text(input->headers ? once_json_member(input->headers, once_json_root(input->headers), p->text) : none,
+        return value_text(input->headers ? once_json_member(input->headers, once_json_root(input->headers), p->text)
+                                         : none,
                           "header", p->text, arena, out, err);
     case PART_COORDINATES: return coordinates_text(input->message, arena, out, err);
     case PART_HASH: return body_hash(input->body, arena, out, err);
-    case PART_TIME: return window_text(p, input->body ? once_json_find(input->body, &p->pointer) : none, arena, out, err);
+    case PART_TIME:
+        return window_text(p, input->body ? once_json_find(input->body, &p->pointer) : none, arena, out, err);
     }
     return once_fail(err, ONCE_E_BUG, "a template part of kind %d", (int)p->kind);
 }
@@ -513,8 +517,8 @@ int once_template_render(const once_template *t, const once_template_input *inpu
     return ONCE_OK;
 }
 
-int once_template_render_plain(const once_template *t, const once_template_input *input, once_arena *arena, once_bytes *out,
-                               once_error *err)
+int once_template_render_plain(const once_template *t, const once_template_input *input, once_arena *arena,
+                               once_bytes *out, once_error *err)
 {
     assert(t && input && arena && out);
     once_bytes texts[2 * MAX_PLACEHOLDERS + 1];

@@ -1,5 +1,5 @@
-/* Templates: "${/payment_id}", "order:${/order_id}:${header:region}", "${time:/ts:5m}". Used for key, tenant, type, time,
- * order and version, and for the arguments of commands.
+/* Templates: "${/payment_id}", "order:${/order_id}:${header:region}", "${time:/ts:5m}". Used for key, tenant, type,
+ * time, order and version, and for the arguments of commands.
  *
  *   ${/a/b}        JSON pointer into the body: a string as it is (unescaped), a number in canonical decimal form,
  *                  true or false; a missing value, null, an object or an array is the message's fault
@@ -10,10 +10,10 @@
  *   literals       everything else; "$${" is a literal "${"
  *
  * A template with one placeholder and nothing else renders the value as it is. In every other template the rendering is
- * unambiguous: in each value, '%' and every byte that occurs in the template's literals is written %XX, a '%' of a literal
- * is written %%, and a ',' (which then counts as a literal) stands between two placeholders that touch. So "a:${/x}:${/y}"
- * gives readable keys and never the same key for two different pairs of values. Values count as their text: the number 1
- * and the string "1" are the same. */
+ * unambiguous: in each value, '%' and every byte that occurs in the template's literals is written %XX, a '%' of a
+ * literal is written %%, and a ',' (which then counts as a literal) stands between two placeholders that touch. So
+ * "a:${/x}:${/y}" gives readable keys and never the same key for two different pairs of values. Values count as their
+ * text: the number 1 and the string "1" are the same. */
 #ifndef ONCE_CORE_TEMPLATE_H
 #define ONCE_CORE_TEMPLATE_H
 
@@ -38,15 +38,15 @@ bool once_template_is_literal(const once_template *t); /* no placeholder */
 bool once_template_is_single(const once_template *t);  /* one placeholder and nothing else */
 once_bytes once_template_text(const once_template *t); /* as it was written */
 
-/* ONCE_OK, ONCE_E_MESSAGE with the reason in `err` ("missing field '/payment_id'"), or ONCE_E_NOMEM. The result is in the
- * arena or points into the message. It may be empty: what that means is the caller's business. */
+/* ONCE_OK, ONCE_E_MESSAGE with the reason in `err` ("missing field '/payment_id'"), or ONCE_E_NOMEM. The result is in
+ * the arena or points into the message. It may be empty: what that means is the caller's business. */
 int once_template_render(const once_template *t, const once_template_input *input, once_arena *arena, once_bytes *out,
                          once_error *err);
 
-/* The same for texts that nobody compares, such as the arguments of a command: values and literals one behind the other, nothing escaped
- * and nothing put between. Always in the arena, with a NUL behind it that does not count. */
-int once_template_render_plain(const once_template *t, const once_template_input *input, once_arena *arena, once_bytes *out,
-                               once_error *err);
+/* The same for texts that nobody compares, such as the arguments of a command: values and literals one behind the
+ * other, nothing escaped and nothing put between. Always in the arena, with a NUL behind it that does not count. */
+int once_template_render_plain(const once_template *t, const once_template_input *input, once_arena *arena,
+                               once_bytes *out, once_error *err);
 
 /* A template that is one pointer and nothing else can be read as a typed value (time, version). NULL otherwise. */
 const once_pointer *once_template_pointer(const once_template *t);

@@ -25,7 +25,8 @@ static once_item *stand_behind(once_waits *waits, once_hash id, once_item *item)
 bool once_waits_in_use(const once_waits *waits, const once_item *item)
 {
     const once_hash lane = item->request.lane.id;
-    return once_table_get(&waits->last, item->request.id) || (!once_hash_is_zero(lane) && once_table_get(&waits->last, lane));
+    return once_table_get(&waits->last, item->request.id) ||
+           (!once_hash_is_zero(lane) && once_table_get(&waits->last, lane));
 }
 
 void once_waits_join(once_waits *waits, once_item *item)
@@ -47,7 +48,8 @@ void once_waits_join(once_waits *waits, once_item *item)
     }
 }
 
-static void leave_queue(once_waits *waits, once_hash id, const once_item *item, once_item *behind, once_item *out[2], size_t *n)
+static void leave_queue(once_waits *waits, once_hash id, const once_item *item, once_item *behind, once_item *out[2],
+                        size_t *n)
 {
     if (behind) {
         if (--behind->waits_for == 0) out[(*n)++] = behind;
@@ -64,6 +66,7 @@ size_t once_waits_leave(once_waits *waits, once_item *item, once_item *out[2])
     assert(item->joined && item->waits_for == 0);
     item->joined = false;
     leave_queue(waits, item->request.id, item, item->behind_key, out, &n);
-    if (!once_hash_is_zero(item->request.lane.id)) leave_queue(waits, item->request.lane.id, item, item->behind_lane, out, &n);
+    if (!once_hash_is_zero(item->request.lane.id))
+        leave_queue(waits, item->request.lane.id, item, item->behind_lane, out, &n);
     return n;
 }

@@ -1,5 +1,5 @@
-/* Who waits for whom across transactions: an item whose key or lane is in use by another one stands behind it and is not
- * even asked for until that one is over. Inside one transaction the pipeline arranges the same by itself.
+/* Who waits for whom across transactions: an item whose key or lane is in use by another one stands behind it and is
+ * not even asked for until that one is over. Inside one transaction the pipeline arranges the same by itself.
  *
  * An item joins as the last of its key and of its lane, and leaves when it is over. Thread rule: one thread. */
 #ifndef ONCE_CORE_WAITS_H

@@ -1,5 +1,5 @@
-/* Which deliveries are over. Messages end in any order; a source whose ack means "everything up to here" (a file, a Kafka
- * partition) may only be told of the part before the first gap.
+/* Which deliveries are over. Messages end in any order; a source whose ack means "everything up to here" (a file, a
+ * Kafka partition) may only be told of the part before the first gap.
  *
  * Thread rule: one thread. */
 #ifndef ONCE_CORE_WATERMARK_H

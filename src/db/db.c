@@ -72,8 +72,14 @@ int once_db_script_look(once_db *db, once_bytes sql, bool *needed, once_error *e
 }
 
 int once_db_script(once_db *db, once_bytes sql, once_error *err) { return db->ops->script(db, sql, err); }
-int once_db_describe(once_db *db, char *out, size_t len, once_error *err) { return db->ops->describe(db, out, len, err); }
-int once_db_identity(once_db *db, char *out, size_t len, once_error *err) { return db->ops->identity(db, out, len, err); }
+int once_db_describe(once_db *db, char *out, size_t len, once_error *err)
+{
+    return db->ops->describe(db, out, len, err);
+}
+int once_db_identity(once_db *db, char *out, size_t len, once_error *err)
+{
+    return db->ops->identity(db, out, len, err);
+}
 
 int once_db_rights(once_db *db, once_error *err) { return db->ops->rights ? db->ops->rights(db, err) : ONCE_OK; }
 
@@ -98,7 +104,8 @@ int once_db_check_url(once_bytes url, once_error *err)
 {
     const char *colon = url.len ? memchr(url.data, ':', url.len) : NULL;
     if (!colon) return once_fail(err, ONCE_E_CONFIG, "not the URL of a database; write postgres://... or sqlite:PATH");
-    if (memchr(url.data, '\0', url.len)) return once_fail(err, ONCE_E_CONFIG, "the URL of a database has a NUL byte; remove it");
+    if (memchr(url.data, '\0', url.len))
+        return once_fail(err, ONCE_E_CONFIG, "the URL of a database has a NUL byte; remove it");
     if (has_scheme(url, "sqlite")) {
         if (colon + 1 == url.data + url.len || colon[1] == ':')
             return once_fail(err, ONCE_E_CONFIG, "'sqlite:' names no file; write sqlite:PATH");
@@ -112,8 +119,8 @@ int once_db_check_url(once_bytes url, once_error *err)
 #endif
     }
     const size_t len = (size_t)(colon - url.data);
-    return once_fail(err, ONCE_E_CONFIG, "no database '%.*s:' is known; write postgres://... or sqlite:PATH", len < 20 ? (int)len : 20,
-                     url.data);
+    return once_fail(err, ONCE_E_CONFIG, "no database '%.*s:' is known; write postgres://... or sqlite:PATH",
+                     len < 20 ? (int)len : 20, url.data);
 }
 
 int once_db_open(const char *url, const once_db_options *options, once_db **out, once_error *err)

@@ -1,9 +1,11 @@
-/* A PostgreSQL connection in pipeline mode: connecting, sending, reading, values in binary form, and what a SQLSTATE means.
+/* A PostgreSQL connection in pipeline mode: connecting, sending, reading, values in binary form, and what a SQLSTATE
+ * means.
  *
  * Invariants
  *   - `pending` counts what was sent in this round and not read; between rounds it is 0.
  *   - What is presumed (`rides`) was sent before that, and is read before that.
- *   - A round that failed has been read to its Sync, so the connection can be used again (for ROLLBACK), or it was dropped. */
+ *   - A round that failed has been read to its Sync, so the connection can be used again (for ROLLBACK), or it was
+ * dropped. */
 #include "db/postgres.h"
 
 #include <assert.h>
@@ -83,15 +85,17 @@ static void first_line(const char *from, char *out, size_t size)
     snprintf(out, size, "%.*s", (int)(len < 300 ? len : 300), from ? from : "");
 }
 
-/* A transaction that wants to write was refused before it did anything. Texts are translated, the name of the function is not. */
+/* A transaction that wants to write was refused before it did anything. Texts are translated, the name of the function
+ * is not. */
 static bool is_standby(const char *state, const PGresult *result)
 {
     const char *function = result ? PQresultErrorField(result, PG_DIAG_SOURCE_FUNCTION) : NULL;
     return state && strcmp(state, "0A000") == 0 && function && strcmp(function, "call_bool_check_hook") == 0;
 }
 
-#define NO_TABLES                                                                                                     \
-    "the store's tables are gone (dropped, another database in its place, or a restore that goes on); nothing is fetched or acknowledged"  \
+#define NO_TABLES                                                                                                      \
+    "the store's tables are gone (dropped, another database in its place, or a restore that goes on); nothing is "     \
+    "fetched or acknowledged"                                                                                          \
     " until they are back: restore them, or stop this worker"
 
 static bool has_no_tables(const char *state, const char *what)
@@ -116,20 +120,28 @@ int once__pg_fail(once_pg *pg, const PGresult *result, once_error *err)
         return once_fail(err, status, "%s: " ONCE_PG_STANDBY, pg->where);
     }
     if (pg->effects && state && (strcmp(state, "25P01") == 0 || strcmp(state, "3B001") == 0)) /* ours would be there */
-        return once_fail(err, ONCE_E_UNSURE, "%s: a statement of the effects has ended their transaction, and it is not known what of it was committed; look at"
-                         " the data, and let no statement or function end a transaction", pg->where);
-    if (!message) message = result ? PQresultErrorMessage(result) : pg->silence[0] ? pg->silence : pg->conn ? PQerrorMessage(pg->conn) : "";
+        return once_fail(err, ONCE_E_UNSURE,
+                         "%s: a statement of the effects has ended their transaction, and it is not known what of it "
+                         "was committed; look at"
+                         " the data, and let no statement or function end a transaction",
+                         pg->where);
+    if (!message)
+        message = result           ? PQresultErrorMessage(result)
+                  : pg->silence[0] ? pg->silence
+                  : pg->conn       ? PQerrorMessage(pg->conn)
+                                   : "";
     first_line(message, what, sizeof what);
     const char *refused = once__pg_pooler_refuses(what);
     if (refused) return once_fail(err, ONCE_E_CONFIG, "%s: %s; %s", pg->where, what, refused);
     const char *hint = pg->schema && state && has_no_tables(state, what) ? NO_TABLES : advice(status);
-    return once_fail(err, status, "%s: %s%s%s", pg->where, what[0] ? what : "the connection was lost", hint ? "; " : "", hint ? hint : "");
+    return once_fail(err, status, "%s: %s%s%s", pg->where, what[0] ? what : "the connection was lost", hint ? "; " : "",
+                     hint ? hint : "");
 }
 
 /* ---- connection ---- */
 
-/* libpq refuses what it does not know, so our own words are taken out of the URL. False: it is not there; otherwise its value, which is
- * empty when it is too long. */
+/* libpq refuses what it does not know, so our own words are taken out of the URL. False: it is not there; otherwise its
+ * value, which is empty when it is too long. */
 static bool cut_word(char *url, const char *word, char *out, size_t size)
 {
     char *at = strchr(url, '?');
@@ -154,7 +166,10 @@ static bool cut_answer_timeout(char *url, int64_t *answer_ms)
     return true;
 }
 
-static bool is_word(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.'; }
+static bool is_word(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.';
+}
 
 /* ?schema=NAME, without anything that would have to be quoted in a URL. */
 static bool cut_schema(char *url, char out[ONCE_PG_NAME])
@@ -165,19 +180,22 @@ static bool cut_schema(char *url, char out[ONCE_PG_NAME])
     return n > 0 && out[n] == '\0';
 }
 
-/* A password with '@' or '/' in it, written as it is, ends up in the host, the port or the database: whatever libpq says then shows it. */
+/* A password with '@' or '/' in it, written as it is, ends up in the host, the port or the database: whatever libpq
+ * says then shows it. */
 static bool is_misread(const PQconninfoOption *options)
 {
     bool misread = false;
     for (; options->keyword; options++) {
         const char *value = options->val ? options->val : "";
         if (strcmp(options->keyword, "port") == 0) misread |= value[strspn(value, "0123456789,")] != '\0';
-        if (strcmp(options->keyword, "host") == 0 || strcmp(options->keyword, "dbname") == 0) misread |= strchr(value, '@') != NULL;
+        if (strcmp(options->keyword, "host") == 0 || strcmp(options->keyword, "dbname") == 0)
+            misread |= strchr(value, '@') != NULL;
     }
     return misread;
 }
 
-int once__pg_new(const char *rest, const once_env *env, once_bytes consumer, once_patience patience, once_pg **out, once_error *err)
+int once__pg_new(const char *rest, const once_env *env, once_bytes consumer, once_patience patience, once_pg **out,
+                 once_error *err)
 {
     once_pg *pg = calloc(1, sizeof *pg);
     if (!pg) return once_no_memory(err, "for PostgreSQL");
@@ -185,8 +203,8 @@ int once__pg_new(const char *rest, const once_env *env, once_bytes consumer, onc
     pg->env = env;
     pg->patience = patience;
     pg->answer_ms = ANSWER_MS_DEFAULT;
-    snprintf(pg->application, sizeof pg->application, "once%s%.*s", consumer.len ? ":" : "", consumer.len < 58 ? (int)consumer.len : 58,
-             consumer.len ? consumer.data : "");
+    snprintf(pg->application, sizeof pg->application, "once%s%.*s", consumer.len ? ":" : "",
+             consumer.len < 58 ? (int)consumer.len : 58, consumer.len ? consumer.data : "");
     once_buf_init(&pg->values, (size_t)1 << 30);
     once_buf_init(&pg->begun, 1 << 20);
     const size_t size = strlen(rest) + sizeof "postgresql:";
@@ -199,11 +217,14 @@ int once__pg_new(const char *rest, const once_env *env, once_bytes consumer, onc
     snprintf(pg->where, sizeof pg->where, "postgres");
     if (!cut_answer_timeout(pg->conninfo, &pg->answer_ms)) {
         once__pg_free(pg);
-        return once_fail(err, ONCE_E_CONFIG, "store 'postgres:...': answer_timeout is a number of seconds, 0 to 86400; 0 waits for ever");
+        return once_fail(err, ONCE_E_CONFIG,
+                         "store 'postgres:...': answer_timeout is a number of seconds, 0 to 86400; 0 waits for ever");
     }
     if (!cut_schema(pg->conninfo, pg->tables_in)) {
         once__pg_free(pg);
-        return once_fail(err, ONCE_E_CONFIG, "store 'postgres:...': schema=NAME has letters, digits, '_' and '-'; others can be named with ?options=-csearch_path%%3Dname");
+        return once_fail(err, ONCE_E_CONFIG,
+                         "store 'postgres:...': schema=NAME has letters, digits, '_' and '-'; others can be named with "
+                         "?options=-csearch_path%%3Dname");
     }
     char *why = NULL;
     PQconninfoOption *options = PQconninfoParse(pg->conninfo, &why);
@@ -217,7 +238,9 @@ int once__pg_new(const char *rest, const once_env *env, once_bytes consumer, onc
     PQconninfoFree(options);
     if (misread) {
         once__pg_free(pg);
-        return once_fail(err, ONCE_E_CONFIG, "'postgres:...' cannot be read; write '@', ':' and '/' in a user or password as %%40, %%3A and %%2F, and a number as port");
+        return once_fail(err, ONCE_E_CONFIG,
+                         "'postgres:...' cannot be read; write '@', ':' and '/' in a user or password as %%40, %%3A "
+                         "and %%2F, and a number as port");
     }
     *out = pg;
     return ONCE_OK;
@@ -248,10 +271,12 @@ int once__pg_enter(once_pg *pg, once_error *err)
     switch (PQtransactionStatus(pg->conn)) {
     case PQTRANS_IDLE:
     case PQTRANS_INTRANS: break;
-    case PQTRANS_INERROR: return once_fail(err, ONCE_E_ABORTED, "%s: the transaction has failed; roll it back", pg->where);
+    case PQTRANS_INERROR:
+        return once_fail(err, ONCE_E_ABORTED, "%s: the transaction has failed; roll it back", pg->where);
     default: return once_fail(err, ONCE_E_USAGE, "%s: a statement is still running on the connection", pg->where);
     }
-    if (!PQenterPipelineMode(pg->conn)) return once_fail(err, ONCE_E_USAGE, "%s: results are still to be read on the connection", pg->where);
+    if (!PQenterPipelineMode(pg->conn))
+        return once_fail(err, ONCE_E_USAGE, "%s: results are still to be read on the connection", pg->where);
     return ONCE_OK;
 }
 
@@ -289,8 +314,8 @@ void once__pg_free(once_pg *pg)
 
 bool once__pg_alive(const once_pg *pg) { return pg->conn && PQstatus(pg->conn) == CONNECTION_OK; }
 
-/* Of all that a server says beside its answers one thing matters: that a COMMIT has returned although its standby does not have it, because
- * somebody cancelled the wait. Texts are translated, the name of the function is not. */
+/* Of all that a server says beside its answers one thing matters: that a COMMIT has returned although its standby does
+ * not have it, because somebody cancelled the wait. Texts are translated, the name of the function is not. */
 static void hear_notice(void *user, const PGresult *result)
 {
     once_pg *pg = user;
@@ -305,7 +330,6 @@ void once__pg_name(char out[PG_NAME_SIZE], const char *what, const char *sql)
     const once_hash hash = once_xxh128(0, sql, strlen(sql));
     snprintf(out, PG_NAME_SIZE, "once_%s_%016llx%016llx", what, (unsigned long long)hash.a, (unsigned long long)hash.b);
 }
-
 
 /* The schema before every once_...; our statements have no such word in quotes. */
 static char *qualified(const char *sql, const char *schema)
@@ -337,12 +361,14 @@ int once__pg_statements(once_pg *pg, const char *const *sql, const char *const *
     return ONCE_OK;
 }
 
-/* The caller of a borrowed connection may have had us here before: then our statements are there, under the names of their texts. */
+/* The caller of a borrowed connection may have had us here before: then our statements are there, under the names of
+ * their texts. */
 static int look_for_ours(once_pg *pg, PGresult **out, once_error *err)
 {
     *out = NULL;
     if (!pg->borrowed) return ONCE_OK;
-    return once__pg_ask(pg, "SELECT name FROM pg_catalog.pg_prepared_statements WHERE left(name, 5) = 'once_'", "*t", out, err);
+    return once__pg_ask(pg, "SELECT name FROM pg_catalog.pg_prepared_statements WHERE left(name, 5) = 'once_'", "*t",
+                        out, err);
 }
 
 static bool has_name(const PGresult *names, const char *name)
@@ -397,7 +423,8 @@ static int connect_once(once_pg *pg, once_error *err)
     if (PQserverVersion(pg->conn) < 130000) {
         const int version = PQserverVersion(pg->conn) / 10000;
         once__pg_drop(pg);
-        return once_fail(err, ONCE_E_CONFIG, "%s: PostgreSQL %d is too old; 13 is the oldest that works", pg->where, version);
+        return once_fail(err, ONCE_E_CONFIG, "%s: PostgreSQL %d is too old; 13 is the oldest that works", pg->where,
+                         version);
     }
     pg->stale = false;
     if (PQsetnonblocking(pg->conn, 1) != 0 || !PQenterPipelineMode(pg->conn)) return once__pg_fail(pg, NULL, err);
@@ -494,9 +521,15 @@ void once__pg_put_id(once_pg_array *array, once_hash id)
     put_value(array, bytes, 16);
 }
 
-void once__pg_put_tid(once_pg_array *array, const unsigned char tid[PG_TID_SIZE]) { put_value(array, tid, PG_TID_SIZE); }
+void once__pg_put_tid(once_pg_array *array, const unsigned char tid[PG_TID_SIZE])
+{
+    put_value(array, tid, PG_TID_SIZE);
+}
 
-void once__pg_put_bytes(once_pg_array *array, once_bytes bytes) { put_value(array, bytes.len ? bytes.data : "", bytes.len); }
+void once__pg_put_bytes(once_pg_array *array, once_bytes bytes)
+{
+    put_value(array, bytes.len ? bytes.data : "", bytes.len);
+}
 
 void once__pg_put_null(once_pg_array *array)
 {
@@ -528,7 +561,10 @@ void once__pg_param_id(once_pg_params *params, once_hash id)
     param(params, room, 16);
 }
 
-void once__pg_param_bytes(once_pg_params *params, once_bytes bytes) { param(params, bytes.len ? bytes.data : "", bytes.len); }
+void once__pg_param_bytes(once_pg_params *params, once_bytes bytes)
+{
+    param(params, bytes.len ? bytes.data : "", bytes.len);
+}
 
 void once__pg_param_null(once_pg_params *params) { param(params, NULL, 0); }
 
@@ -586,7 +622,8 @@ int once__pg_send(once_pg *pg, unsigned number, const once_pg_params *params, on
 int once__pg_send_text(once_pg *pg, const char *sql, once_error *err)
 {
     assert(!pg->synced);
-    if (!once__pg_alive(pg) || !PQsendQueryParams(pg->conn, sql, 0, NULL, NULL, NULL, NULL, 1)) return once__pg_fail(pg, NULL, err);
+    if (!once__pg_alive(pg) || !PQsendQueryParams(pg->conn, sql, 0, NULL, NULL, NULL, NULL, 1))
+        return once__pg_fail(pg, NULL, err);
     const int rc = once__pg_sent(pg, strlen(sql), err);
     if (rc == ONCE_OK) once__pg_must(pg, sql, NULL, 0);
     return rc;
@@ -673,7 +710,8 @@ int once__pg_round(once_pg *pg, PGresult **results, size_t n, once_error *err)
         }
         const ExecStatusType status = PQresultStatus(results[i]);
         const once_pg_expected *expected = i < PG_ROUND_MAX ? &pg->expected[i] : NULL;
-        if (rc == ONCE_OK && expected && is_answer(status) && !once__pg_fits(results[i], expected->shape, expected->most)) {
+        if (rc == ONCE_OK && expected && is_answer(status) &&
+            !once__pg_fits(results[i], expected->shape, expected->most)) {
             once__pg_clear(results, i + 1);
             return once__pg_misfit(pg, expected->sql, err);
         }
@@ -701,7 +739,8 @@ int once__pg_exec(once_pg *pg, const char *sql, PGresult **out, once_error *err)
     if (!result) return once__pg_lost(pg, err);
     const ExecStatusType status = PQresultStatus(result);
     int rc = ONCE_OK;
-    if (status != PGRES_COMMAND_OK && status != PGRES_TUPLES_OK && status != PGRES_EMPTY_QUERY) rc = once__pg_fail(pg, result, err);
+    if (status != PGRES_COMMAND_OK && status != PGRES_TUPLES_OK && status != PGRES_EMPTY_QUERY)
+        rc = once__pg_fail(pg, result, err);
     if (out && rc == ONCE_OK) *out = result;
     else PQclear(result);
     if (!once__pg_alive(pg)) {
@@ -717,7 +756,8 @@ int once__pg_exec_begin(once_pg *pg, bool write, once_error *err)
     once_buf sql;
     PGresult *result = NULL;
     once_buf_init(&sql, 1 << 20);
-    once_buf_printf(&sql, "BEGIN ISOLATION LEVEL READ COMMITTED READ %s;", write ? "WRITE; SET LOCAL synchronous_commit = on" : "ONLY");
+    once_buf_printf(&sql, "BEGIN ISOLATION LEVEL READ COMMITTED READ %s;",
+                    write ? "WRITE; SET LOCAL synchronous_commit = on" : "ONLY");
     once_buf_puts(&sql, pg->local ? pg->local : "SELECT '', pg_backend_pid()");
     int rc = sql.failed ? once_no_memory(err, "for PostgreSQL") : once__pg_ask(pg, sql.data, "1tt+", &result, err);
     once_buf_release(&sql);
@@ -730,7 +770,8 @@ int once__pg_exec_begin(once_pg *pg, bool write, once_error *err)
 int once__pg_exec_end(once_pg *pg, int rc, once_error *err)
 {
     if (rc == ONCE_OK) rc = once__pg_exec(pg, "COMMIT", NULL, err);
-    else if (once__pg_alive(pg) && PQtransactionStatus(pg->conn) != PQTRANS_IDLE) once__pg_exec(pg, "ROLLBACK", NULL, NULL);
+    else if (once__pg_alive(pg) && PQtransactionStatus(pg->conn) != PQTRANS_IDLE)
+        once__pg_exec(pg, "ROLLBACK", NULL, NULL);
     once__pg_forget_session(pg);
     return rc;
 }

@@ -1,19 +1,20 @@
 /* Whether the session behind a connection is ours alone.
  *
- * A pooler (PgBouncer) in transaction mode gives each transaction whichever session is free, and a session keeps what its last user
- * left there: prepared statements, settings, locks. So where there is a pooler, nothing of ours is kept in a session, and nothing
- * there is relied upon:
+ * A pooler (PgBouncer) in transaction mode gives each transaction whichever session is free, and a session keeps what
+ * its last user left there: prepared statements, settings, locks. So where there is a pooler, nothing of ours is kept
+ * in a session, and nothing there is relied upon:
  *   - statements have no names; they are sent as text each time;
- *   - settings are those of a transaction (`local`), and the search path is one of them: with pg_temp at its end, because temporary tables
- *     that somebody left in the session are found before all others where it is not named;
+ *   - settings are those of a transaction (`local`), and the search path is one of them: with pg_temp at its end,
+ * because temporary tables that somebody left in the session are found before all others where it is not named;
  *   - our tables are named with their schema, which is done without a pooler too;
  *   - locks are those of a transaction.
  *
- * How it is recognised. The server says at the start of a connection which process serves it, and a pooler says something of its own,
- * as it has none yet: so that is compared with pg_backend_pid(). One that passes on the number of its first session, or hits it
- * by chance, is found out by the first transaction that another process answers (once__pg_same_session): nothing was done in it
- * yet, it is given up, and the connection is made anew. So is one whose session does not know our statements, or knows them
- * before we prepared them. Their names are made of their texts, so what a stranger prepared under our name is what we meant.
+ * How it is recognised. The server says at the start of a connection which process serves it, and a pooler says
+ * something of its own, as it has none yet: so that is compared with pg_backend_pid(). One that passes on the number of
+ * its first session, or hits it by chance, is found out by the first transaction that another process answers
+ * (once__pg_same_session): nothing was done in it yet, it is given up, and the connection is made anew. So is one whose
+ * session does not know our statements, or knows them before we prepared them. Their names are made of their texts, so
+ * what a stranger prepared under our name is what we meant.
  *
  * A pooler in session mode looks the same from here, and is treated the same. */
 #include <assert.h>
@@ -27,10 +28,12 @@
 
 #include "base/banned.h"
 
-/* A worker whose machine is gone, or that was stopped in the middle of a batch, must not hold its keys for hours, nor one that has
- * hung up while its statement runs: the server gives its transaction up. What the role, the database or the URL say instead stays. */
-#define WANTED                                                                                                        \
-    "(VALUES ('idle_in_transaction_session_timeout', '30s'), ('tcp_keepalives_idle', '30'), ('tcp_keepalives_interval', '10'),"   \
+/* A worker whose machine is gone, or that was stopped in the middle of a batch, must not hold its keys for hours, nor
+ * one that has hung up while its statement runs: the server gives its transaction up. What the role, the database or
+ * the URL say instead stays. */
+#define WANTED                                                                                                         \
+    "(VALUES ('idle_in_transaction_session_timeout', '30s'), ('tcp_keepalives_idle', '30'), "                          \
+    "('tcp_keepalives_interval', '10'),"                                                                               \
     " ('tcp_keepalives_count', '3'), ('client_connection_check_interval', '5s')) AS s(name, value)"
 
 static void found_out(once_pg *pg)
@@ -52,14 +55,19 @@ int once__pg_same_session(once_pg *pg, int64_t backend, once_error *err)
 {
     if (pg->shared || backend == pg->backend) return ONCE_OK;
     found_out(pg);
-    return once_fail(err, ONCE_E_ABORTED, "%s: another process of the server answers than before, so there is a pooler in between; it is begun anew", pg->where);
+    return once_fail(
+        err, ONCE_E_ABORTED,
+        "%s: another process of the server answers than before, so there is a pooler in between; it is begun anew",
+        pg->where);
 }
 
 const char *once__pg_pooler_refuses(const char *text)
 {
     if (strstr(text, "unsupported startup parameter"))
-        return "let the pooler pass it over (ignore_startup_parameters), or take it out of the URL; once sets what 'options' say in each transaction";
-    if (strstr(text, "statement pooling mode")) return "with pool_mode = statement there are no transactions; use transaction or session";
+        return "let the pooler pass it over (ignore_startup_parameters), or take it out of the URL; once sets what "
+               "'options' say in each transaction";
+    if (strstr(text, "statement pooling mode"))
+        return "with pool_mode = statement there are no transactions; use transaction or session";
     return NULL;
 }
 
@@ -67,7 +75,8 @@ const char *once__pg_pooler_refuses(const char *text)
 
 static bool add_setting(const once_pg *pg, once_buf *sql, const char *name, const char *value)
 {
-    char *quoted_name = PQescapeLiteral(pg->conn, name, strlen(name)), *quoted = PQescapeLiteral(pg->conn, value, strlen(value));
+    char *quoted_name = PQescapeLiteral(pg->conn, name, strlen(name)),
+         *quoted = PQescapeLiteral(pg->conn, value, strlen(value));
     if (quoted_name && quoted) once_buf_printf(sql, ", pg_catalog.set_config(%s, %s, true)", quoted_name, quoted);
     const bool fine = quoted_name && quoted && !sql->failed;
     PQfreemem(quoted_name);
@@ -75,7 +84,8 @@ static bool add_setting(const once_pg *pg, once_buf *sql, const char *name, cons
     return fine;
 }
 
-/* The next word of `options`, as the server would split them: white space ends it, a backslash takes what follows as it is. */
+/* The next word of `options`, as the server would split them: white space ends it, a backslash takes what follows as it
+ * is. */
 static bool next_word(const char **at, char *out, size_t size)
 {
     size_t n = 0;
@@ -100,7 +110,8 @@ static char *setting_of(char *word, const char **at, char *next, size_t size)
 
 typedef bool each_option(void *user, const char *name, const char *value);
 
-/* What the URL, the service file or PGOPTIONS ask for, which a pooler does not tell the server. False: `each` did not want to go on. */
+/* What the URL, the service file or PGOPTIONS ask for, which a pooler does not tell the server. False: `each` did not
+ * want to go on. */
 static bool options_of(const once_pg *pg, each_option *each, void *user)
 {
     char options[1000], word[400], next[400];
@@ -152,8 +163,8 @@ static void put_path(once_buf *out, const char *path)
     once_buf_append(out, "", 1);
 }
 
-/* The path with pg_temp at its end. Where nothing else of it exists, temporary tables would be what CREATE TABLE makes; with the server's own
- * schema before it that is refused, as it would be without it. */
+/* The path with pg_temp at its end. Where nothing else of it exists, temporary tables would be what CREATE TABLE makes;
+ * with the server's own schema before it that is refused, as it would be without it. */
 static bool add_path(const once_pg *pg, once_buf *sql, const char *path)
 {
     once_buf names;
@@ -161,8 +172,11 @@ static bool add_path(const once_pg *pg, once_buf *sql, const char *path)
     put_path(&names, path);
     char *quoted = names.failed ? NULL : PQescapeLiteral(pg->conn, names.data, strlen(names.data));
     if (quoted)
-        once_buf_printf(sql, ", pg_catalog.set_config('search_path', %s, true), pg_catalog.set_config('search_path', CASE WHEN pg_catalog.current_schema()"
-                             " IS NULL THEN 'pg_catalog, pg_temp' ELSE pg_catalog.concat(%s, ', pg_temp') END, true)", quoted, quoted);
+        once_buf_printf(sql,
+                        ", pg_catalog.set_config('search_path', %s, true), pg_catalog.set_config('search_path', CASE "
+                        "WHEN pg_catalog.current_schema()"
+                        " IS NULL THEN 'pg_catalog, pg_temp' ELSE pg_catalog.concat(%s, ', pg_temp') END, true)",
+                        quoted, quoted);
     const bool fine = quoted && !sql->failed;
     PQfreemem(quoted);
     once_buf_release(&names);
@@ -171,11 +185,13 @@ static bool add_path(const once_pg *pg, once_buf *sql, const char *path)
 
 static bool add(const once_pg *pg, once_buf *sql, const char *name, const char *value)
 {
-    return once_ascii_is(name, strlen(name), "search_path") ? add_path(pg, sql, value) : add_setting(pg, sql, name, value);
+    return once_ascii_is(name, strlen(name), "search_path") ? add_path(pg, sql, value)
+                                                            : add_setting(pg, sql, name, value);
 }
 
-/* A table that is missing where the path leads to is found at its end, as a temporary one that somebody left in the session. So it is asked
- * whether a word of the user's statements is one. Nearly always the session has no temporary tables, and that is known without looking. */
+/* A table that is missing where the path leads to is found at its end, as a temporary one that somebody left in the
+ * session. So it is asked whether a word of the user's statements is one. Nearly always the session has no temporary
+ * tables, and that is known without looking. */
 static bool add_left(const once_pg *pg, once_buf *sql)
 {
     once_buf words;
@@ -186,11 +202,17 @@ static bool add_left(const once_pg *pg, once_buf *sql)
     }
     bool fine = !words.failed;
     if (fine && words.len) {
-        once_buf_printf(sql, ", CASE WHEN pg_catalog.oideq(pg_catalog.pg_my_temp_schema(), 0) THEN NULL ELSE (SELECT c.relname FROM pg_catalog.pg_class c"
-                             " WHERE c.relname OPERATOR(pg_catalog.=) ANY (ARRAY[%s", words.data);
+        once_buf_printf(sql,
+                        ", CASE WHEN pg_catalog.oideq(pg_catalog.pg_my_temp_schema(), 0) THEN NULL ELSE (SELECT "
+                        "c.relname FROM pg_catalog.pg_class c"
+                        " WHERE c.relname OPERATOR(pg_catalog.=) ANY (ARRAY[%s",
+                        words.data);
         for (size_t i = 0; i < words.len; i++) words.data[i] = once_ascii_lower(words.data[i]);
-        once_buf_printf(sql, ", %s]::pg_catalog.name[]) AND pg_catalog.oideq(c.relnamespace, pg_catalog.pg_my_temp_schema()) AND"
-                             " pg_catalog.pg_table_is_visible(c.oid) LIMIT 1) END AS left_there", words.data);
+        once_buf_printf(
+            sql,
+            ", %s]::pg_catalog.name[]) AND pg_catalog.oideq(c.relnamespace, pg_catalog.pg_my_temp_schema()) AND"
+            " pg_catalog.pg_table_is_visible(c.oid) LIMIT 1) END AS left_there",
+            words.data);
     }
     fine = fine && !sql->failed;
     once_buf_release(&words);
@@ -210,18 +232,21 @@ static bool add_option(void *user, const char *name, const char *value)
 
 /* Not in transactions of a caller who lends us the connection: what his own statements mean there is his to say.
  *
- * What was set in a session by whoever had it before us must not be ours: the search path above all, which says whose tables are meant.
- * So a transaction begins with what a new session of this role would have. */
+ * What was set in a session by whoever had it before us must not be ours: the search path above all, which says whose
+ * tables are meant. So a transaction begins with what a new session of this role would have. */
 static const char defaults[] =
-    "SELECT p.name, CASE WHEN p.reset_val IS NOT DISTINCT FROM p.boot_val THEN coalesce(s.value, p.reset_val) ELSE p.reset_val END"
-    " FROM pg_catalog.pg_settings p LEFT JOIN " WANTED " ON s.name = p.name WHERE p.name IN ('search_path', 'statement_timeout',"
+    "SELECT p.name, CASE WHEN p.reset_val IS NOT DISTINCT FROM p.boot_val THEN coalesce(s.value, p.reset_val) ELSE "
+    "p.reset_val END"
+    " FROM pg_catalog.pg_settings p LEFT JOIN " WANTED
+    " ON s.name = p.name WHERE p.name IN ('search_path', 'statement_timeout',"
     " 'lock_timeout', 'idle_in_transaction_session_timeout', 'client_connection_check_interval')";
 
 static bool write_local(const once_pg *pg, const PGresult *settings, once_buf *sql)
 {
     bool fine = true;
     /* The process and the beginning of a transaction find it in pg_stat_activity, whoever has the session later. */
-    once_buf_puts(sql, "SELECT pg_catalog.format('pid = %s AND extract(epoch FROM xact_start)::text = %L', pg_catalog.pg_backend_pid(),"
+    once_buf_puts(sql, "SELECT pg_catalog.format('pid = %s AND extract(epoch FROM xact_start)::text = %L', "
+                       "pg_catalog.pg_backend_pid(),"
                        " extract(epoch FROM pg_catalog.now())), pg_catalog.pg_backend_pid()");
     for (int i = 0; i < PQntuples(settings) && fine; i++) {
         const char *name = once__pg_text(settings, i, 0);
@@ -250,11 +275,15 @@ int once__pg_told_local(once_pg *pg, const PGresult *result, once_error *err)
 {
     pg->local_at = 0;
     if (PQresultStatus(result) != PGRES_TUPLES_OK) return ONCE_OK;
-    snprintf(pg->session, sizeof pg->session, "%.*s", (int)once__pg_bytes(result, 0, 0).len, once__pg_text(result, 0, 0));
+    snprintf(pg->session, sizeof pg->session, "%.*s", (int)once__pg_bytes(result, 0, 0).len,
+             once__pg_text(result, 0, 0));
     const int left = PQfnumber(result, "left_there");
     if (left < 0 || once__pg_null(result, 0, left)) return ONCE_OK;
-    return once_fail(err, ONCE_E_SCHEMA, "%s: the only '%.*s' here is a temporary table that somebody left in a session of the pooler; create it in the"
-                     " database, or write its schema before its name", pg->where, (int)once__pg_bytes(result, 0, left).len, once__pg_text(result, 0, left));
+    return once_fail(
+        err, ONCE_E_SCHEMA,
+        "%s: the only '%.*s' here is a temporary table that somebody left in a session of the pooler; create it in the"
+        " database, or write its schema before its name",
+        pg->where, (int)once__pg_bytes(result, 0, left).len, once__pg_text(result, 0, left));
 }
 
 void once__pg_forget_session(once_pg *pg)
@@ -271,9 +300,11 @@ int once__pg_greet(once_pg *pg, once_error *err)
     PGresult *result;
     const int said = PQbackendPID(pg->conn);
     snprintf(sql, sizeof sql,
-             "SELECT pg_catalog.set_config(s.name, s.value, false) FROM " WANTED " JOIN pg_catalog.pg_settings p ON p.name = s.name"
+             "SELECT pg_catalog.set_config(s.name, s.value, false) FROM " WANTED
+             " JOIN pg_catalog.pg_settings p ON p.name = s.name"
              " WHERE p.source = 'default' AND pg_catalog.pg_backend_pid() = %d AND %s;"
-             "SELECT pid, format('pid = %%s AND extract(epoch FROM backend_start)::text = %%L', pid, extract(epoch FROM backend_start))"
+             "SELECT pid, format('pid = %%s AND extract(epoch FROM backend_start)::text = %%L', pid, extract(epoch "
+             "FROM backend_start))"
              " FROM pg_catalog.pg_stat_activity WHERE pid = pg_catalog.pg_backend_pid()",
              said, pg->borrowed || pg->found_out ? "false" : "true");
     int rc = once__pg_ask(pg, sql, "?tt", &result, err);

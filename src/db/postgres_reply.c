@@ -1,8 +1,10 @@
-/* Whether what a server answers is what the statement returns: rows, columns, their types, which of them may be NULL, and how long they are.
+/* Whether what a server answers is what the statement returns: rows, columns, their types, which of them may be NULL,
+ * and how long they are.
  *
- * libpq hands out what came over the wire. A value of a row that is not there reads as NULL, one that is too short reads past its end, and more rows
- * than a LIMIT allows do not fit where they are wanted. So an answer is looked at once, as a whole, before anybody reads of it; then
- * the accessors (once__pg_int and its kin) may rely on it. Who answers otherwise is no server that we know, and is not talked to any longer. */
+ * libpq hands out what came over the wire. A value of a row that is not there reads as NULL, one that is too short
+ * reads past its end, and more rows than a LIMIT allows do not fit where they are wanted. So an answer is looked at
+ * once, as a whole, before anybody reads of it; then the accessors (once__pg_int and its kin) may rely on it. Who
+ * answers otherwise is no server that we know, and is not talked to any longer. */
 #include <assert.h>
 #include <endian.h>
 #include <string.h>
@@ -16,8 +18,8 @@ static const struct {
     char letter;
     unsigned type; /* 0: any */
     int size;      /* -1: any */
-} kinds[] = {{'q', PG_INT8, 8}, {'i', PG_INT4, 4}, {'h', PG_INT2, 2}, {'b', PG_BOOL, 1}, {'u', PG_UUID, 16}, {'d', PG_TID, PG_TID_SIZE},
-             {'y', PG_BYTEA, -1}, {'t', 0, -1}};
+} kinds[] = {{'q', PG_INT8, 8},  {'i', PG_INT4, 4},          {'h', PG_INT2, 2},   {'b', PG_BOOL, 1},
+             {'u', PG_UUID, 16}, {'d', PG_TID, PG_TID_SIZE}, {'y', PG_BYTEA, -1}, {'t', 0, -1}};
 
 static size_t kind_of(char letter)
 {
@@ -40,7 +42,10 @@ static bool column_fits(const PGresult *result, int column, char letter)
     const bool null = letter != once_ascii_lower(letter), any = kinds[kind].type == 0;
     if (!any && (PQftype(result, column) != kinds[kind].type || PQfformat(result, column) != 1)) return false;
     for (int row = 0; row < PQntuples(result); row++) {
-        if (PQgetisnull(result, row, column) ? !null : kinds[kind].size >= 0 && PQgetlength(result, row, column) != kinds[kind].size) return false;
+        if (PQgetisnull(result, row, column)
+                ? !null
+                : kinds[kind].size >= 0 && PQgetlength(result, row, column) != kinds[kind].size)
+            return false;
     }
     return true;
 }
@@ -68,8 +73,11 @@ void once__pg_must(once_pg *pg, const char *sql, const char *shape, size_t most)
 
 int once__pg_misfit(once_pg *pg, const char *sql, once_error *err)
 {
-    const int rc = once_fail(err, ONCE_E_UNAVAILABLE, "%s: the answer to '%.80s' does not have the rows and columns that it must have; is that a PostgreSQL server, and is"
-                             " something in between?", pg->where, sql ? sql : "a statement");
+    const int rc = once_fail(err, ONCE_E_UNAVAILABLE,
+                             "%s: the answer to '%.80s' does not have the rows and columns that it must have; is that "
+                             "a PostgreSQL server, and is"
+                             " something in between?",
+                             pg->where, sql ? sql : "a statement");
     once__pg_drop(pg);
     return rc;
 }

@@ -1,12 +1,12 @@
 /* Statements of the user on a PostgreSQL connection: looking at them, preparing, running, and what their faults mean.
  *
- * PostgreSQL has no authorizer, so the words of a statement are looked at: its first word must not be one of transaction control
- * or of the connection's settings, and no name may begin with once_. That keeps honest people from mistakes. Functions may do more; what
- * matters of that is compared before COMMIT (postgres_guard.c).
+ * PostgreSQL has no authorizer, so the words of a statement are looked at: its first word must not be one of
+ * transaction control or of the connection's settings, and no name may begin with once_. That keeps honest people from
+ * mistakes. Functions may do more; what matters of that is compared before COMMIT (postgres_guard.c).
  *
- * Values travel as text without a type, so that the server infers it from where they stand: 12 fits into an integer, a numeric and a
- * text column alike. A number is the text that the message has where the type keeps that, as numeric and text do. For others, and those are
- * integers above all, 1.0 and 1e3 are written as 1 and 1000. */
+ * Values travel as text without a type, so that the server infers it from where they stand: 12 fits into an integer, a
+ * numeric and a text column alike. A number is the text that the message has where the type keeps that, as numeric and
+ * text do. For others, and those are integers above all, 1.0 and 1e3 are written as 1 and 1000. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,7 +65,8 @@ static const char *dollar_end(const scanner *s)
 {
     const char *tag_end = s->at + 1;
     while (tag_end < s->end && is_word(*tag_end) && *tag_end != '$') tag_end++;
-    if (tag_end == s->end || *tag_end != '$' || (tag_end > s->at + 1 && s->at[1] >= '0' && s->at[1] <= '9')) return NULL;
+    if (tag_end == s->end || *tag_end != '$' || (tag_end > s->at + 1 && s->at[1] >= '0' && s->at[1] <= '9'))
+        return NULL;
     const size_t tag = (size_t)(tag_end + 1 - s->at);
     const char *close = memmem(tag_end + 1, (size_t)(s->end - tag_end - 1), s->at, tag);
     return close ? close + tag : s->end;
@@ -95,26 +96,31 @@ static bool is_ours(const char *word, size_t len) { return once_ascii_begins(wor
 static int refuse_word(const char *word, size_t len, once_error *err)
 {
     static const char *const refused[] = {
-        "abort",   "begin",   "checkpoint", "close",  "cluster", "commit",  "copy",     "deallocate", "declare",  "discard", "end",    "execute",
-        "fetch",   "listen",  "load",       "move",   "prepare", "reindex", "release",  "reset",      "rollback", "savepoint", "set",  "start",
-        "unlisten", "vacuum",
+        "abort",   "begin", "checkpoint", "close",     "cluster", "commit", "copy",     "deallocate", "declare",
+        "discard", "end",   "execute",    "fetch",     "listen",  "load",   "move",     "prepare",    "reindex",
+        "release", "reset", "rollback",   "savepoint", "set",     "start",  "unlisten", "vacuum",
     };
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
         if (once_ascii_is(word, len, refused[i]))
-            return once_fail(err, ONCE_E_CONFIG, "'%.*s' is not allowed in an effect: transaction and connection are once's", (int)len, word);
+            return once_fail(err, ONCE_E_CONFIG,
+                             "'%.*s' is not allowed in an effect: transaction and connection are once's", (int)len,
+                             word);
     return ONCE_OK;
 }
 
 /* Settings of the session by way of a function. */
 static int refuse_setting(once_error *err)
 {
-    return once_fail(err, ONCE_E_CONFIG, "'set_config' is not allowed in an effect: the connection's settings are once's; give a function of your own what it needs (ALTER FUNCTION ... SET ...)");
+    return once_fail(err, ONCE_E_CONFIG,
+                     "'set_config' is not allowed in an effect: the connection's settings are once's; give a function "
+                     "of your own what it needs (ALTER FUNCTION ... SET ...)");
 }
 
 /* U&"\006fnce_entry" would be a name of ours that nobody sees. */
 static int refuse_escaped_name(once_error *err)
 {
-    return once_fail(err, ONCE_E_CONFIG, "names with escapes (U&\"...\") are not allowed in an effect; write the name as it is");
+    return once_fail(err, ONCE_E_CONFIG,
+                     "names with escapes (U&\"...\") are not allowed in an effect; write the name as it is");
 }
 
 static bool is_set_config(const char *word, size_t len) { return once_ascii_is(word, len, "set_config"); }
@@ -122,7 +128,9 @@ static bool is_set_config(const char *word, size_t len) { return once_ascii_is(w
 /* It ends with the session, and so would what is written into it; and it hides a table of its name. */
 static int refuse_temporary(once_error *err)
 {
-    return once_fail(err, ONCE_E_CONFIG, "temporary tables are not allowed in an effect: they end with the connection, and hide others of their name; use a table of the database");
+    return once_fail(err, ONCE_E_CONFIG,
+                     "temporary tables are not allowed in an effect: they end with the connection, and hide others of "
+                     "their name; use a table of the database");
 }
 
 /* CREATE OR REPLACE LOCAL TEMPORARY ... */
@@ -134,11 +142,15 @@ static bool may_be_behind_create(const char *word, size_t len)
     return false;
 }
 
-static bool is_temporary(const char *word, size_t len) { return once_ascii_is(word, len, "temp") || once_ascii_is(word, len, "temporary"); }
+static bool is_temporary(const char *word, size_t len)
+{
+    return once_ascii_is(word, len, "temp") || once_ascii_is(word, len, "temporary");
+}
 
 static int refuse_ours(const char *word, size_t len, once_error *err)
 {
-    return once_fail(err, ONCE_E_CONFIG, "'%.*s' belongs to once; use other names than 'once_...'", (int)(len < 60 ? len : 60), word);
+    return once_fail(err, ONCE_E_CONFIG, "'%.*s' belongs to once; use other names than 'once_...'",
+                     (int)(len < 60 ? len : 60), word);
 }
 
 /* Walks over all of it. *statements counts those that are not empty. */
@@ -181,9 +193,11 @@ static int scan(scanner *s, size_t *statements, once_error *err)
             if (rc != ONCE_OK) return rc;
             if (is_ours(s->at, len)) return refuse_ours(s->at, len, err);
             if (is_set_config(s->at, len)) return refuse_setting(err);
-            if ((creates && is_temporary(s->at, len)) || once_ascii_is(s->at, len, "pg_temp")) return refuse_temporary(err);
+            if ((creates && is_temporary(s->at, len)) || once_ascii_is(s->at, len, "pg_temp"))
+                return refuse_temporary(err);
             creates = (first && once_ascii_is(s->at, len, "create")) || (creates && may_be_behind_create(s->at, len));
-            if (len == 1 && (c == 'u' || c == 'U') && s->end - end >= 2 && end[0] == '&' && end[1] == '"') return refuse_escaped_name(err);
+            if (len == 1 && (c == 'u' || c == 'U') && s->end - end >= 2 && end[0] == '&' && end[1] == '"')
+                return refuse_escaped_name(err);
             bool escapes = len == 1 && (c == 'e' || c == 'E') && end < s->end && *end == '\'';
             copy(s, end);
             while (escapes) {
@@ -197,8 +211,10 @@ static int scan(scanner *s, size_t *statements, once_error *err)
         } else if (c == '"') {
             const char *end = quoted_end(s, false);
             if (end - s->at > 2 && is_set_config(s->at + 1, (size_t)(end - s->at - 2))) return refuse_setting(err);
-            if (end - s->at == sizeof "\"pg_temp\"" - 1 && memcmp(s->at, "\"pg_temp\"", sizeof "\"pg_temp\"" - 1) == 0) return refuse_temporary(err);
-            if (is_ours(s->at + 1, (size_t)(end - s->at - 1))) return refuse_ours(s->at + 1, (size_t)(end - s->at - 2), err);
+            if (end - s->at == sizeof "\"pg_temp\"" - 1 && memcmp(s->at, "\"pg_temp\"", sizeof "\"pg_temp\"" - 1) == 0)
+                return refuse_temporary(err);
+            if (is_ours(s->at + 1, (size_t)(end - s->at - 1)))
+                return refuse_ours(s->at + 1, (size_t)(end - s->at - 2), err);
             copy(s, end);
         } else if (c == '$' && dollar_end(s)) {
             copy(s, dollar_end(s));
@@ -222,11 +238,13 @@ int once__pg_look(once_bytes sql, bool whole, once_error *err)
 {
     scanner s = {.at = sql.data, .end = sql.data + sql.len};
     size_t statements;
-    if (sql.len && memchr(sql.data, '\0', sql.len)) return once_fail(err, ONCE_E_CONFIG, "the statement contains a NUL byte");
+    if (sql.len && memchr(sql.data, '\0', sql.len))
+        return once_fail(err, ONCE_E_CONFIG, "the statement contains a NUL byte");
     const int rc = scan(&s, &statements, err);
     if (rc != ONCE_OK || whole) return rc;
     if (statements == 0) return once_fail(err, ONCE_E_CONFIG, "the statement is empty");
-    if (statements > 1) return once_fail(err, ONCE_E_CONFIG, "more than one statement; write each as an item of its own");
+    if (statements > 1)
+        return once_fail(err, ONCE_E_CONFIG, "more than one statement; write each as an item of its own");
     return ONCE_OK;
 }
 
@@ -234,7 +252,8 @@ int once__pg_look(once_bytes sql, bool whole, once_error *err)
 
 static once_fault_kind fault_kind(const char *state, int status)
 {
-    if (strncmp(state, "23", 2) == 0 || strncmp(state, "P0", 2) == 0 || strncmp(state, "44", 2) == 0) return ONCE_FAULT_CONSTRAINT;
+    if (strncmp(state, "23", 2) == 0 || strncmp(state, "P0", 2) == 0 || strncmp(state, "44", 2) == 0)
+        return ONCE_FAULT_CONSTRAINT;
     switch (once_status_class(status)) {
     case ONCE_CLASS_RETRY: return ONCE_FAULT_RETRY;
     case ONCE_CLASS_PAUSE: return ONCE_FAULT_PAUSE;
@@ -243,8 +262,9 @@ static once_fault_kind fault_kind(const char *state, int status)
     }
 }
 
-/* Messages about values quote them; reasons and logs must not. A value may have quotes itself, so all from the first to the last one is left
- * out, of the whole text, before it is cut. In other languages there are other quotes: then only the state is said. */
+/* Messages about values quote them; reasons and logs must not. A value may have quotes itself, so all from the first to
+ * the last one is left out, of the whole text, before it is cut. In other languages there are other quotes: then only
+ * the state is said. */
 static void without_values(const char *state, const char *text, char *out, size_t size)
 {
     const char *first = strchr(text, '"'), *last = strrchr(text, '"');
@@ -257,8 +277,8 @@ static void without_values(const char *state, const char *text, char *out, size_
     else snprintf(out, size, "a value does not fit (SQLSTATE %s)", state);
 }
 
-/* Errors of the server (its disk, its memory, its connections) that a statement has raised by itself, or that only it has met: the server
- * says ERROR and goes on. Damage and a full disk are everybody's. */
+/* Errors of the server (its disk, its memory, its connections) that a statement has raised by itself, or that only it
+ * has met: the server says ERROR and goes on. Damage and a full disk are everybody's. */
 static bool is_internal(const once_pg *pg, const PGresult *result, const char *state)
 {
     static const char *const states[] = {"XX", "58", "53", "08", "57P"};
@@ -270,7 +290,8 @@ static bool is_internal(const once_pg *pg, const PGresult *result, const char *s
     return false;
 }
 
-/* A name that is not there may have been dropped, and then all messages that give it fail: so many in a row are not a message's fault. */
+/* A name that is not there may have been dropped, and then all messages that give it fail: so many in a row are not a
+ * message's fault. */
 static bool is_of_message(once_pg_stmt *stmt, once_pg_blame blame)
 {
     if (blame == ONCE_PG_BLAME_NAME && stmt->names < NAMES_IN_A_ROW) return ++stmt->names;
@@ -280,15 +301,20 @@ static bool is_of_message(once_pg_stmt *stmt, once_pg_blame blame)
 static void say_fault(once_pg *pg, const char *state, const char *text, once_pg_blame blame, once_fault *fault)
 {
     snprintf(fault->state, sizeof fault->state, "%s", state ? state : "");
-    const char *why = text ? text : pg->silence[0] ? pg->silence : pg->conn ? PQerrorMessage(pg->conn) : "the connection was lost";
+    const char *why = text             ? text
+                      : pg->silence[0] ? pg->silence
+                      : pg->conn       ? PQerrorMessage(pg->conn)
+                                       : "the connection was lost";
     snprintf(fault->text, sizeof fault->text, "%s", why[0] ? why : "the answer is none that a statement has");
-    if (blame != ONCE_PG_BLAME_NOBODY) once__pg_say_blame(state, fault->kind == ONCE_FAULT_DATA, fault->text, sizeof fault->text);
+    if (blame != ONCE_PG_BLAME_NOBODY)
+        once__pg_say_blame(state, fault->kind == ONCE_FAULT_DATA, fault->text, sizeof fault->text);
     else if (text && fault->kind == ONCE_FAULT_DATA) without_values(state, text, fault->text, sizeof fault->text);
     fault->text[strcspn(fault->text, "\n")] = '\0';
 }
 
 /* Of a statement with its values; stmt NULL: of something else. */
-static int fault_given(once_pg *pg, const PGresult *result, once_pg_stmt *stmt, const once_value *values, size_t n, once_fault *fault)
+static int fault_given(once_pg *pg, const PGresult *result, once_pg_stmt *stmt, const once_value *values, size_t n,
+                       once_fault *fault)
 {
     const char *state = result ? PQresultErrorField(result, PG_DIAG_SQLSTATE) : NULL;
     const char *text = result ? PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY) : NULL;
@@ -297,8 +323,10 @@ static int fault_given(once_pg *pg, const PGresult *result, once_pg_stmt *stmt, 
     const once_pg_blame blame = result && stmt ? once__pg_blame(result, &given) : ONCE_PG_BLAME_NOBODY;
     int status = is_of_message(stmt, blame) ? ONCE_E_MESSAGE : once__pg_status(state);
     once__pg_heed_state(pg, state);
-    const once_fault_kind kind = is_internal(pg, result, state) ? ONCE_FAULT_INTERNAL : fault_kind(state ? state : "", status);
-    if (kind == ONCE_FAULT_CONSTRAINT || kind == ONCE_FAULT_DATA || kind == ONCE_FAULT_INTERNAL) status = ONCE_E_MESSAGE;
+    const once_fault_kind kind =
+        is_internal(pg, result, state) ? ONCE_FAULT_INTERNAL : fault_kind(state ? state : "", status);
+    if (kind == ONCE_FAULT_CONSTRAINT || kind == ONCE_FAULT_DATA || kind == ONCE_FAULT_INTERNAL)
+        status = ONCE_E_MESSAGE;
     if (!fault) return status;
     *fault = (once_fault){.kind = kind, .changed = true, .aborted = status == ONCE_E_UNAVAILABLE};
     snprintf(fault->constraint, sizeof fault->constraint, "%s", name ? name : "");
@@ -306,7 +334,10 @@ static int fault_given(once_pg *pg, const PGresult *result, once_pg_stmt *stmt, 
     return status;
 }
 
-static int fault_of(once_pg *pg, const PGresult *result, once_fault *fault) { return fault_given(pg, result, NULL, NULL, 0, fault); }
+static int fault_of(once_pg *pg, const PGresult *result, once_fault *fault)
+{
+    return fault_given(pg, result, NULL, NULL, 0, fault);
+}
 
 int once__pg_fault(once_pg *pg, const PGresult *result, once_fault *fault) { return fault_of(pg, result, fault); }
 
@@ -324,9 +355,11 @@ static int bad_value(once_fault *fault, const char *text)
 
 static int prepare_failed(once_pg *pg, const PGresult *result, once_error *err)
 {
-    const char *state = PQresultErrorField(result, PG_DIAG_SQLSTATE), *text = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
+    const char *state = PQresultErrorField(result, PG_DIAG_SQLSTATE),
+               *text = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
     if (!state || !text) return once__pg_fail(pg, result, err);
-    if (strcmp(state, "42P01") == 0 || strcmp(state, "42703") == 0 || strcmp(state, "42883") == 0 || strncmp(state, "3F", 2) == 0)
+    if (strcmp(state, "42P01") == 0 || strcmp(state, "42703") == 0 || strcmp(state, "42883") == 0 ||
+        strncmp(state, "3F", 2) == 0)
         return once_fail(err, ONCE_E_SCHEMA, "%s; create it in the database first", text);
     if (strcmp(state, "42501") == 0 || strcmp(state, "42P05") == 0) return once__pg_fail(pg, result, err);
     if (strncmp(state, "42", 2) == 0 || strncmp(state, "22", 2) == 0) return once_fail(err, ONCE_E_CONFIG, "%s", text);
@@ -337,8 +370,9 @@ static int prepare_failed(once_pg *pg, const PGresult *result, once_error *err)
 static int look_for_deferrable(once_pg *pg, once_error *err)
 {
     PGresult *result;
-    const int rc = once__pg_ask(pg, "SELECT EXISTS(SELECT FROM pg_catalog.pg_constraint WHERE condeferrable)"
-                                    " OR EXISTS(SELECT FROM pg_catalog.pg_trigger WHERE tgdeferrable)",
+    const int rc = once__pg_ask(pg,
+                                "SELECT EXISTS(SELECT FROM pg_catalog.pg_constraint WHERE condeferrable)"
+                                " OR EXISTS(SELECT FROM pg_catalog.pg_trigger WHERE tgdeferrable)",
                                 "1t", &result, err);
     if (rc != ONCE_OK) return rc;
     pg->deferrable = once__pg_text(result, 0, 0)[0] == 't';
@@ -349,8 +383,12 @@ static int look_for_deferrable(once_pg *pg, once_error *err)
 static int keep_types(once_pg_stmt *stmt, const PGresult *described, once_error *err)
 {
     const int n = PQnparams(described);
-    if (stmt->types && n != stmt->stmt.params) /* the server reads strings differently now (standard_conforming_strings) */
-        return once_fail(err, ONCE_E_CONFIG, "the database found %d parameters in a statement, and finds %d since it was connected to again", stmt->stmt.params, n);
+    if (stmt->types &&
+        n != stmt->stmt.params) /* the server reads strings differently now (standard_conforming_strings) */
+        return once_fail(
+            err, ONCE_E_CONFIG,
+            "the database found %d parameters in a statement, and finds %d since it was connected to again",
+            stmt->stmt.params, n);
     unsigned *types = calloc((size_t)n + 1, sizeof *types);
     if (!types) return once_no_memory(err, "for a statement");
     for (int i = 0; i < n; i++) types[i] = PQparamtype(described, i);
@@ -363,7 +401,8 @@ static int keep_types(once_pg_stmt *stmt, const PGresult *described, once_error 
 static int prepare_as(once_pg *pg, const char *name, once_pg_stmt *stmt, once_error *err)
 {
     PGresult *results[2] = {0};
-    if (!once__pg_alive(pg) || !PQsendPrepare(pg->conn, name, stmt->sql, 0, NULL) || !PQsendDescribePrepared(pg->conn, name))
+    if (!once__pg_alive(pg) || !PQsendPrepare(pg->conn, name, stmt->sql, 0, NULL) ||
+        !PQsendDescribePrepared(pg->conn, name))
         return once__pg_fail(pg, NULL, err);
     pg->pending += 2;
     int rc = once__pg_sync(pg, err);
@@ -407,7 +446,8 @@ void once__pg_put_words(const once_pg *pg, const char *sql, once_buf *out)
     }
 }
 
-/* Of the tables that the statement may mean and of what it may do there, what this role may not: as GRANTs. A guess, and only for people. */
+/* Of the tables that the statement may mean and of what it may do there, what this role may not: as GRANTs. A guess,
+ * and only for people. */
 static void guess_grants(once_pg *pg, const char *sql, char *out, size_t size)
 {
     once_buf ask;
@@ -416,12 +456,16 @@ static void guess_grants(once_pg *pg, const char *sql, char *out, size_t size)
     once_buf_init(&ask, 1 << 20);
     once_buf_puts(&ask, "WITH word AS (SELECT DISTINCT w, to_regclass(w) AS oid FROM unnest(ARRAY[");
     once__pg_put_words(pg, sql, &ask);
-    once_buf_puts(&ask, "]::text[]) AS w), verb AS (SELECT v FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS v WHERE"
-                        " EXISTS (SELECT FROM word WHERE upper(w) = v OR (v = 'SELECT' AND upper(w) IN ('WHERE', 'FROM', 'RETURNING', 'CONFLICT')))),"
-                        " missing AS (SELECT oid, string_agg(v, ', ' ORDER BY v) AS what FROM word, verb WHERE oid IS NOT NULL"
-                        " AND NOT has_table_privilege(oid, v) GROUP BY oid)"
-                        " SELECT string_agg(format('GRANT %s ON %I.%I TO %I', what, n.nspname, c.relname, current_user), '; ') FROM missing JOIN pg_class c USING (oid)"
-                        " JOIN pg_namespace n ON n.oid = c.relnamespace");
+    once_buf_puts(
+        &ask,
+        "]::text[]) AS w), verb AS (SELECT v FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS v WHERE"
+        " EXISTS (SELECT FROM word WHERE upper(w) = v OR (v = 'SELECT' AND upper(w) IN ('WHERE', 'FROM', 'RETURNING', "
+        "'CONFLICT')))),"
+        " missing AS (SELECT oid, string_agg(v, ', ' ORDER BY v) AS what FROM word, verb WHERE oid IS NOT NULL"
+        " AND NOT has_table_privilege(oid, v) GROUP BY oid)"
+        " SELECT string_agg(format('GRANT %s ON %I.%I TO %I', what, n.nspname, c.relname, current_user), '; ') FROM "
+        "missing JOIN pg_class c USING (oid)"
+        " JOIN pg_namespace n ON n.oid = c.relnamespace");
     if (!ask.failed && once__pg_exec_begin(pg, false, NULL) == ONCE_OK) {
         const int rc = once__pg_ask(pg, ask.data, "1T", &result, NULL);
         if (rc == ONCE_OK) snprintf(out, size, "; let the owner say: %s", once__pg_text(result, 0, 0));
@@ -432,15 +476,18 @@ static void guess_grants(once_pg *pg, const char *sql, char *out, size_t size)
     once_buf_release(&ask);
 }
 
-/* What the server would do, without doing it: it tells nobody who may not do it. Statements that cannot be asked about are not. */
+/* What the server would do, without doing it: it tells nobody who may not do it. Statements that cannot be asked about
+ * are not. */
 static int explain(once_pg *pg, const once_pg_stmt *stmt, PGresult **out, once_error *err)
 {
     once_buf sql;
     const char **nothing = calloc((size_t)stmt->stmt.params + 1, sizeof *nothing);
     once_buf_init(&sql, strlen(stmt->sql) + 32);
-    once_buf_printf(&sql, "EXPLAIN (COSTS off) %s", stmt->sql); /* in brackets: no word of the statement can be taken for ANALYZE, which would run it */
+    once_buf_printf(&sql, "EXPLAIN (COSTS off) %s",
+                    stmt->sql); /* in brackets: no word of the statement can be taken for ANALYZE, which would run it */
     int rc = sql.failed || !nothing ? once_no_memory(err, "for a statement") : ONCE_OK;
-    if (rc == ONCE_OK && !PQsendQueryParams(pg->conn, sql.data, stmt->stmt.params, NULL, nothing, NULL, NULL, 0)) rc = once__pg_fail(pg, NULL, err);
+    if (rc == ONCE_OK && !PQsendQueryParams(pg->conn, sql.data, stmt->stmt.params, NULL, nothing, NULL, NULL, 0))
+        rc = once__pg_fail(pg, NULL, err);
     if (rc == ONCE_OK) {
         pg->pending++;
         rc = once__pg_sync(pg, err);
@@ -473,7 +520,8 @@ static int look_for_rights(once_pg *pg, const once_pg_stmt *stmt, once_error *er
 int once__pg_user_rights(once_pg *pg, once_error *err)
 {
     int rc = ONCE_OK;
-    for (const once_pg_stmt *stmt = pg->users; stmt && rc == ONCE_OK; stmt = stmt->next) rc = look_for_rights(pg, stmt, err);
+    for (const once_pg_stmt *stmt = pg->users; stmt && rc == ONCE_OK; stmt = stmt->next)
+        rc = look_for_rights(pg, stmt, err);
     return rc;
 }
 
@@ -510,7 +558,8 @@ static int user_prepare(once_db *db, once_bytes sql, once_stmt **out, once_error
     scanner s = {.at = sql.data, .end = sql.data + sql.len, .out = &text};
     size_t statements;
     once_pg_stmt *stmt = calloc(1, sizeof *stmt);
-    if (!stmt || scan(&s, &statements, err) != ONCE_OK || text.failed || !(stmt->sql = strdup(text.data ? text.data : ""))) {
+    if (!stmt || scan(&s, &statements, err) != ONCE_OK || text.failed ||
+        !(stmt->sql = strdup(text.data ? text.data : ""))) {
         once_buf_release(&text);
         free(stmt);
         return once_no_memory(err, "for a statement");
@@ -537,10 +586,12 @@ static int user_prepare(once_db *db, once_bytes sql, once_stmt **out, once_error
 
 /* ---- running ---- */
 
-/* Types that read any number, and differ in what they keep of its spelling. Not those of integers, nor domains, which may be of them. */
+/* Types that read any number, and differ in what they keep of its spelling. Not those of integers, nor domains, which
+ * may be of them. */
 static bool reads_any_number(unsigned type)
 {
-    static const unsigned types[] = {PG_NUMERIC, PG_FLOAT4, PG_FLOAT8, PG_TEXT, PG_VARCHAR, PG_BPCHAR, PG_JSON, PG_JSONB};
+    static const unsigned types[] = {PG_NUMERIC, PG_FLOAT4, PG_FLOAT8, PG_TEXT,
+                                     PG_VARCHAR, PG_BPCHAR, PG_JSON,   PG_JSONB};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (types[i] == type) return true;
     return false;
@@ -550,8 +601,9 @@ static bool reads_any_number(unsigned type)
 static void put_number(once_buf *to, once_bytes text, unsigned type)
 {
     once_decimal d;
-    const bool whole = !reads_any_number(type) && once_json_decimal((once_json_value){.type = ONCE_JSON_REAL, .raw = text}, &d) && d.exponent >= 0 &&
-                       d.exponent < INTEGER_DIGITS;
+    const bool whole = !reads_any_number(type) &&
+                       once_json_decimal((once_json_value){.type = ONCE_JSON_REAL, .raw = text}, &d) &&
+                       d.exponent >= 0 && d.exponent < INTEGER_DIGITS;
     if (!whole) {
         once_buf_append(to, text.data, text.len);
         return;
@@ -615,9 +667,11 @@ static int user_send(once_stmt *base, const once_value *values, size_t n, once_f
     int rc = put_values(pg, values, stmt->types, n, fault);
     if (rc != ONCE_OK) return rc;
     pg->effects = stmt->rides = true;
-    const bool sent = once__pg_alive(pg) && (pg->shared ? PQsendQueryParams(pg->conn, stmt->sql, (int)n, NULL, pg->texts, NULL, NULL, 1)
-                                                        : PQsendQueryPrepared(pg->conn, stmt->name, (int)n, pg->texts, NULL, NULL, 1));
-    if (sent && once__pg_sent(pg, pg->values.len + (pg->shared ? strlen(stmt->sql) : 0), NULL) == ONCE_OK) return ONCE_OK;
+    const bool sent = once__pg_alive(pg) &&
+                      (pg->shared ? PQsendQueryParams(pg->conn, stmt->sql, (int)n, NULL, pg->texts, NULL, NULL, 1)
+                                  : PQsendQueryPrepared(pg->conn, stmt->name, (int)n, pg->texts, NULL, NULL, 1));
+    if (sent && once__pg_sent(pg, pg->values.len + (pg->shared ? strlen(stmt->sql) : 0), NULL) == ONCE_OK)
+        return ONCE_OK;
     rc = fault_of(pg, NULL, fault);
     once__pg_drop(pg);
     return rc;
@@ -682,14 +736,14 @@ static int user_presume(once_db *db, once_error *err)
     return ONCE_OK;
 }
 
-/* A statement that was presumed to succeed did not. What passes, or stops everything, is said as it is. The rest a run with
- * savepoints will find again, and say whose it is. */
+/* A statement that was presumed to succeed did not. What passes, or stops everything, is said as it is. The rest a run
+ * with savepoints will find again, and say whose it is. */
 static int disproved(once_pg *pg, const PGresult *result, once_error *err)
 {
     once_fault fault;
     const int rc = fault_of(pg, result, &fault);
-    const bool found_again = fault.kind == ONCE_FAULT_CONSTRAINT || fault.kind == ONCE_FAULT_DATA || fault.kind == ONCE_FAULT_INTERNAL ||
-                             fault.kind == ONCE_FAULT_PAUSE;
+    const bool found_again = fault.kind == ONCE_FAULT_CONSTRAINT || fault.kind == ONCE_FAULT_DATA ||
+                             fault.kind == ONCE_FAULT_INTERNAL || fault.kind == ONCE_FAULT_PAUSE;
     return once_fail(err, found_again ? ONCE_E_MESSAGE : rc, "%s: %s", pg->where, fault.text);
 }
 
@@ -707,7 +761,8 @@ static int read_rides(once_pg *pg, once_error *err)
         if (status == PGRES_PIPELINE_SYNC) {
             pg->rides--;
         } else {
-            if (rc == ONCE_OK && status != PGRES_COMMAND_OK && status != PGRES_TUPLES_OK) rc = disproved(pg, result, err);
+            if (rc == ONCE_OK && status != PGRES_COMMAND_OK && status != PGRES_TUPLES_OK)
+                rc = disproved(pg, result, err);
             for (PGresult *rest; (rest = once__pg_read(pg));) PQclear(rest);
         }
         PQclear(result);
@@ -748,10 +803,12 @@ static int say(once_pg *pg, const char *const *sql, size_t n, once_error *err)
     return rc;
 }
 
-/* Asks the server to check now what it would check at commit, and takes back that it was asked: what is deferred stays so. */
+/* Asks the server to check now what it would check at commit, and takes back that it was asked: what is deferred stays
+ * so. */
 static int user_owes(once_db *db, once_fault *fault)
 {
-    static const char *const sql[] = {"SAVEPOINT once_owes", "SET CONSTRAINTS ALL IMMEDIATE", "ROLLBACK TO once_owes", "RELEASE once_owes"};
+    static const char *const sql[] = {"SAVEPOINT once_owes", "SET CONSTRAINTS ALL IMMEDIATE", "ROLLBACK TO once_owes",
+                                      "RELEASE once_owes"};
     once_pg *pg = of(db);
     PGresult *result = NULL;
     if (!pg->deferrable) return ONCE_OK;
@@ -760,7 +817,8 @@ static int user_owes(once_db *db, once_fault *fault)
     if (rc == ONCE_OK) rc = once__pg_sync(pg, NULL);
     for (size_t i = 0; i < 4 && rc == ONCE_OK; i++) {
         rc = once__pg_next(pg, &result, NULL);
-        if (rc == ONCE_OK && owes == ONCE_OK && PQresultStatus(result) != PGRES_COMMAND_OK) owes = fault_of(pg, result, fault);
+        if (rc == ONCE_OK && owes == ONCE_OK && PQresultStatus(result) != PGRES_COMMAND_OK)
+            owes = fault_of(pg, result, fault);
         PQclear(rc == ONCE_OK ? result : NULL);
     }
     if (rc == ONCE_OK) rc = once__pg_synced(pg, NULL);
@@ -815,13 +873,16 @@ static int user_script(once_db *db, once_bytes sql, once_error *err)
     int rc = once__pg_look(sql, true, err);
     if (rc == ONCE_OK) rc = once__pg_connect(pg, 0, err);
     if (rc != ONCE_OK) return rc;
-    if (PQtransactionStatus(pg->conn) != PQTRANS_IDLE) return once_fail(err, ONCE_E_USAGE, "a script runs in a transaction of its own");
+    if (PQtransactionStatus(pg->conn) != PQTRANS_IDLE)
+        return once_fail(err, ONCE_E_USAGE, "a script runs in a transaction of its own");
     char *text = strndup(sql.len ? sql.data : "", sql.len);
     if (!text) return once_no_memory(err, "for a statement");
     PGresult *result = NULL;
     rc = once__pg_exec_begin(pg, true, err);
     if (rc == ONCE_OK)
-        rc = once__pg_exec(pg, "SELECT pg_advisory_xact_lock(1869505383, (SELECT oid FROM pg_namespace WHERE nspname = current_schema())::integer)",
+        rc = once__pg_exec(pg,
+                           "SELECT pg_advisory_xact_lock(1869505383, (SELECT oid FROM pg_namespace WHERE nspname = "
+                           "current_schema())::integer)",
                            NULL, err);
     if (rc == ONCE_OK && !PQexitPipelineMode(pg->conn)) rc = once__pg_fail(pg, NULL, err);
     if (rc == ONCE_OK) {
@@ -830,8 +891,10 @@ static int user_script(once_db *db, once_bytes sql, once_error *err)
         if (!result) {
             rc = once__pg_fail(pg, NULL, err);
             once__pg_drop(pg);
-        } else if (status != PGRES_COMMAND_OK && status != PGRES_TUPLES_OK && status != PGRES_EMPTY_QUERY) rc = prepare_failed(pg, result, err);
-        if (rc != ONCE_OK && once_status_class(rc) == ONCE_CLASS_RETRY && PQresultErrorField(result, PG_DIAG_SQLSTATE) &&
+        } else if (status != PGRES_COMMAND_OK && status != PGRES_TUPLES_OK && status != PGRES_EMPTY_QUERY)
+            rc = prepare_failed(pg, result, err);
+        if (rc != ONCE_OK && once_status_class(rc) == ONCE_CLASS_RETRY &&
+            PQresultErrorField(result, PG_DIAG_SQLSTATE) &&
             strncmp(PQresultErrorField(result, PG_DIAG_SQLSTATE), "23", 2) == 0)
             rc = once_fail(err, ONCE_E_CONFIG, "%s", PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY));
         PQclear(result);
@@ -848,14 +911,16 @@ static int user_describe(once_db *db, char *out, size_t len, once_error *err)
     int rc = once__pg_exec_begin(pg, false, err);
     if (rc != ONCE_OK) return rc;
     rc = once__pg_ask(pg,
-                       "SELECT split_part(current_setting('server_version'), ' ', 1), current_schema(), current_user,"
-                       " current_setting('fsync'), pg_is_in_recovery()",
+                      "SELECT split_part(current_setting('server_version'), ' ', 1), current_schema(), current_user,"
+                      " current_setting('fsync'), pg_is_in_recovery()",
                       "1tTttt", &result, err);
-    const char *current = rc == ONCE_OK ? once__pg_text(result, 0, 1) : "", *tables = pg->tables_in[0] ? pg->tables_in : current;
+    const char *current = rc == ONCE_OK ? once__pg_text(result, 0, 1) : "",
+               *tables = pg->tables_in[0] ? pg->tables_in : current;
     const bool other = strcmp(current, tables) != 0; /* the store's tables are not where statements look first */
     if (rc == ONCE_OK)
-        snprintf(out, len, "PostgreSQL %.20s schema=%.40s%s%.40s role=%.40s fsync=%s%s%s", once__pg_text(result, 0, 0), tables, other ? " current_schema=" : "",
-                 other ? current : "", once__pg_text(result, 0, 2), once__pg_text(result, 0, 3), once__pg_text(result, 0, 4)[0] == 't' ? " standby=yes" : "",
+        snprintf(out, len, "PostgreSQL %.20s schema=%.40s%s%.40s role=%.40s fsync=%s%s%s", once__pg_text(result, 0, 0),
+                 tables, other ? " current_schema=" : "", other ? current : "", once__pg_text(result, 0, 2),
+                 once__pg_text(result, 0, 3), once__pg_text(result, 0, 4)[0] == 't' ? " standby=yes" : "",
                  pg->shared ? " pooler=yes" : "");
     PQclear(result);
     return once__pg_exec_end(pg, rc, err);

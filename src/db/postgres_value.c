@@ -1,16 +1,21 @@
-/* Whose fault an error is that reads like that of a faulty statement: the statement's, so that nothing will work until somebody acts, or that of the
- * message which gave it a value.
+/* Whose fault an error is that reads like that of a faulty statement: the statement's, so that nothing will work until
+ * somebody acts, or that of the message which gave it a value.
  *
- * Some types and functions have a grammar of their own or name things, and what they cannot read has the states of a statement that cannot be
- * read: nextval(:x) says "relation ... does not exist" as a table does that was dropped. Texts are translated, so they are not compared with words. It is
- * the message's fault where the server could not read a parameter, or where what it complains about is just what the message has given:
+ * Some types and functions have a grammar of their own or name things, and what they cannot read has the states of a
+ * statement that cannot be read: nextval(:x) says "relation ... does not exist" as a table does that was dropped. Texts
+ * are translated, so they are not compared with words. It is the message's fault where the server could not read a
+ * parameter, or where what it complains about is just what the message has given:
  *
- *   - A statement of the user's that no longer fits its tables says at which of its own characters; what its values name has no such place.
- *   - The name is in the error, between quotes, as a value of the message has it, and no literal of the statement has the same.
- *   - In a statement that a function builds (EXECUTE), the word that is complained about is the value, or is in it. A function's own statements are its own.
+ *   - A statement of the user's that no longer fits its tables says at which of its own characters; what its values
+ * name has no such place.
+ *   - The name is in the error, between quotes, as a value of the message has it, and no literal of the statement has
+ * the same.
+ *   - In a statement that a function builds (EXECUTE), the word that is complained about is the value, or is in it. A
+ * function's own statements are its own.
  *
- * That a value occurs somewhere in a word is chance: a function with a typo would bury all messages that have an "a". Everything else is in doubt, and
- * is not blamed on a message; what the server says then may be made of values, and is not shown. */
+ * That a value occurs somewhere in a word is chance: a function with a typo would bury all messages that have an "a".
+ * Everything else is in doubt, and is not blamed on a message; what the server says then may be made of values, and is
+ * not shown. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,20 +33,23 @@ typedef struct complaint {
     long at; /* the character of `query`, from 1 on; 0: it does not say */
 } complaint;
 
-/* Without the line that some servers add to every error (log_parameter_max_length_on_error), which has all values of the statement. */
+/* Without the line that some servers add to every error (log_parameter_max_length_on_error), which has all values of
+ * the statement. */
 static size_t context_len(const char *context)
 {
     for (const char *listed = context; (listed = strstr(listed, ": $1 = ")); listed++) {
         const char *line = listed;
         while (line > context && line[-1] != '\n') line--;
-        if (!memchr(line, '"', (size_t)(listed - line))) return line > context ? (size_t)(line - context) - 1 : 0; /* and no name is before it */
+        if (!memchr(line, '"', (size_t)(listed - line)))
+            return line > context ? (size_t)(line - context) - 1 : 0; /* and no name is before it */
     }
     return strlen(context);
 }
 
 static complaint read_complaint(const PGresult *result)
 {
-    const char *at = PQresultErrorField(result, PG_DIAG_INTERNAL_POSITION), *context = PQresultErrorField(result, PG_DIAG_CONTEXT);
+    const char *at = PQresultErrorField(result, PG_DIAG_INTERNAL_POSITION),
+               *context = PQresultErrorField(result, PG_DIAG_CONTEXT);
     complaint c = {
         .state = PQresultErrorField(result, PG_DIAG_SQLSTATE),
         .text = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY),
@@ -116,7 +124,10 @@ static void put_names(const char *value, once_buf *out)
     once_buf_release(&part);
 }
 
-static bool is_word(char c) { return once_ascii_is_letter(c) || (c >= '0' && c <= '9') || c == '_' || (unsigned char)c >= 0x80; }
+static bool is_word(char c)
+{
+    return once_ascii_is_letter(c) || (c >= '0' && c <= '9') || c == '_' || (unsigned char)c >= 0x80;
+}
 
 static bool is_some_word(const char *text)
 {
@@ -130,11 +141,12 @@ static bool is_whole(const char *text, const char *at, size_t len)
     return (at == text || !is_word(at[-1]) || !is_word(*at)) && (!is_word(at[len]) || !is_word(at[len - 1]));
 }
 
-
-/* How long the mark is that begins or ends a quotation at `at`. Other languages have other marks, and a space inside of them. */
+/* How long the mark is that begins or ends a quotation at `at`. Other languages have other marks, and a space inside of
+ * them. */
 static size_t mark_len(const char *at)
 {
-    static const char *const marks[] = {"\"", "\u00ab", "\u00bb", "\u2018", "\u2019", "\u201a", "\u201c", "\u201d", "\u201e", "\u300c", "\u300d"};
+    static const char *const marks[] = {"\"",     "\u00ab", "\u00bb", "\u2018", "\u2019", "\u201a",
+                                        "\u201c", "\u201d", "\u201e", "\u300c", "\u300d"};
     for (size_t i = 0; i < sizeof marks / sizeof *marks; i++)
         if (starts(at, marks[i])) return strlen(marks[i]);
     return 0;
@@ -184,7 +196,8 @@ static bool has_literal(const char *sql, const char *name)
 static bool names_value(const void *user, const char *sql, const char *name)
 {
     const complaint *c = user;
-    const char *context = c->context.data, *type = quoted(context), *line = strchr(context, '\n'), *behind = behind_name(type, name);
+    const char *context = c->context.data, *type = quoted(context), *line = strchr(context, '\n'),
+               *behind = behind_name(type, name);
     const bool is_type = behind && !*behind && (!line || line > type);
     return (behind_name(quoted(c->text), name) || is_type) && !has_word(sql, name) && !has_literal(context, name);
 }
@@ -212,7 +225,8 @@ static bool is_built(const char *context)
 /* The function's own text cannot be read: its values are not yet looked at then, so they are not in the error. */
 static bool is_own(const complaint *c)
 {
-    static const char *const places[] = {" at PERFORM", " at SQL statement", " at assignment", " at IF", " at RETURN", " at CALL"};
+    static const char *const places[] = {" at PERFORM", " at SQL statement", " at assignment",
+                                         " at IF",      " at RETURN",        " at CALL"};
     char line[400];
     const char *place = place_in_function(c->context.data, line, sizeof line);
     if (!c->query || !c->at || !*place || strchr(line, '"')) return false;
@@ -223,8 +237,8 @@ static bool is_own(const complaint *c)
 
 static const char *character(const char *text, long number)
 {
-    for (; number > 1 && *text; number--)
-        do text++;
+    for (; number > 1 && *text; number--) do
+            text++;
         while (((unsigned char)*text & 0xc0) == 0x80);
     return text;
 }
@@ -275,13 +289,15 @@ static bool is_ambiguous(const char *state)
     return starts(state, "42") || starts(state, "3F") || starts(state, "0A");
 }
 
-/* The parameter that could not be read, from 1 on. The context is "... parameter $1", or "... parameter $1 = '...'", in whatever language, and nothing
- * before it: a function that a domain calls has lines of its own. 0: it is not about one. */
+/* The parameter that could not be read, from 1 on. The context is "... parameter $1", or "... parameter $1 = '...'", in
+ * whatever language, and nothing before it: a function that a domain calls has lines of its own. 0: it is not about
+ * one. */
 static size_t parameter_of(const complaint *c, size_t n)
 {
     const char *at = strstr(c->context.data, " $");
     if (c->at_statement || c->query || !at || at == c->context.data || !once_ascii_is_letter(at[-1])) return 0;
-    const char *line = memchr(c->context.data, '\n', (size_t)(at - c->context.data)), *name = memchr(c->context.data, '"', (size_t)(at - c->context.data));
+    const char *line = memchr(c->context.data, '\n', (size_t)(at - c->context.data)),
+               *name = memchr(c->context.data, '"', (size_t)(at - c->context.data));
     char *end;
     const unsigned long number = strtoul(at + 2, &end, 10);
     return !line && !name && number <= n && (*end == '\0' || starts(end, " = ")) ? number : 0;
@@ -296,14 +312,17 @@ static void put_value(const once_value *value, once_buf *out)
     once_buf_append(out, "", 1);
 }
 
-/* regproc to regtype, regconfig, regdictionary, regnamespace, regrole, regcollation: a value of these names something. */
+/* regproc to regtype, regconfig, regdictionary, regnamespace, regrole, regcollation: a value of these names something.
+ */
 static bool is_name_type(unsigned type)
 {
-    return type == 24 || (type >= 2202 && type <= 2206) || type == 3734 || type == 3769 || type == 4089 || type == 4096 || type == 4191;
+    return type == 24 || (type >= 2202 && type <= 2206) || type == 3734 || type == 3769 || type == 4089 ||
+           type == 4096 || type == 4191;
 }
 
 /* Whether one of the values has a name that is as asked for. */
-static bool any_name(const once_pg_given *given, bool (*is)(const void *user, const char *sql, const char *name), const void *user)
+static bool any_name(const once_pg_given *given, bool (*is)(const void *user, const char *sql, const char *name),
+                     const void *user)
 {
     once_buf value, names;
     bool found = false;
@@ -314,8 +333,10 @@ static bool any_name(const once_pg_given *given, bool (*is)(const void *user, co
         once_buf_clear(&names);
         if (!value.failed) put_names(value.data, &names);
         if (value.failed || names.failed) continue;
-        const char *sql = is_name_type(given->types[i]) ? "" : given->sql; /* that a statement has the same name says nothing then */
-        for (const char *name = names.data; name < names.data + names.len && !found; name += strlen(name) + 1) found = is(user, sql, name);
+        const char *sql =
+            is_name_type(given->types[i]) ? "" : given->sql; /* that a statement has the same name says nothing then */
+        for (const char *name = names.data; name < names.data + names.len && !found; name += strlen(name) + 1)
+            found = is(user, sql, name);
     }
     once_buf_release(&value);
     once_buf_release(&names);
@@ -342,7 +363,8 @@ static bool is_shown(const void *user, const char *sql, const char *name)
 /* The first name that the text quotes, up to the next mark, in lower case. */
 static void put_quoted(const char *text, once_buf *out)
 {
-    for (const char *at = quoted(text); at && *at && !mark_len(at); at++) once_buf_append(out, &(char){once_ascii_lower(*at)}, 1);
+    for (const char *at = quoted(text); at && *at && !mark_len(at); at++)
+        once_buf_append(out, &(char){once_ascii_lower(*at)}, 1);
     once_buf_append(out, "", 1);
 }
 
@@ -356,7 +378,8 @@ static bool is_related(const void *user, const char *sql, const char *name)
     once_buf_init(&lower, (size_t)1 << 30);
     for (const char *at = name; *at; at++) once_buf_append(&lower, &(char){once_ascii_lower(*at)}, 1);
     once_buf_append(&lower, "", 1);
-    if (!lower.failed && *name) related = has_whole(lower.data, piece) || (strlen(name) >= NO_CHANCE && strstr(piece, lower.data));
+    if (!lower.failed && *name)
+        related = has_whole(lower.data, piece) || (strlen(name) >= NO_CHANCE && strstr(piece, lower.data));
     once_buf_release(&lower);
     return related;
 }
@@ -366,7 +389,8 @@ static bool quotes_related(const complaint *c, const once_pg_given *given)
     once_buf piece;
     once_buf_init(&piece, (size_t)1 << 30);
     put_quoted(c->text, &piece);
-    const bool related = !piece.failed && piece.len > 1 && !has_literal(given->sql, piece.data) && any_name(given, is_related, piece.data);
+    const bool related = !piece.failed && piece.len > 1 && !has_literal(given->sql, piece.data) &&
+                         any_name(given, is_related, piece.data);
     once_buf_release(&piece);
     return related;
 }
@@ -385,8 +409,8 @@ static bool is_put_in(const complaint *c, const once_pg_given *given)
     return found;
 }
 
-/* A type of the server's own reads its value, and nothing else. A domain calls functions, which may fail whatever the value is; they can be part of its
- * check, and then no context tells of them. */
+/* A type of the server's own reads its value, and nothing else. A domain calls functions, which may fail whatever the
+ * value is; they can be part of its check, and then no context tells of them. */
 static once_pg_blame blame_parameter(const complaint *c, const once_pg_given *given, size_t number, bool grammar)
 {
     const once_pg_given that = {given->sql, given->values + number - 1, given->types + number - 1, 1};
@@ -394,7 +418,8 @@ static once_pg_blame blame_parameter(const complaint *c, const once_pg_given *gi
     return quotes_related(c, &that) || (grammar && !quoted(c->text)) ? ONCE_PG_BLAME_NAME : ONCE_PG_BLAME_UNSURE;
 }
 
-/* Readers of a type, which do not always quote the whole of what they could not read. Names of functions are in no other language. */
+/* Readers of a type, which do not always quote the whole of what they could not read. Names of functions are in no
+ * other language. */
 static bool is_of(const PGresult *result, const char *const *readers)
 {
     const char *function = PQresultErrorField(result, PG_DIAG_SOURCE_FUNCTION);
@@ -406,12 +431,25 @@ static bool is_of(const PGresult *result, const char *const *readers)
 static once_pg_blame blame_reader(const PGresult *result, const complaint *c, const once_pg_given *given)
 {
     static const char *const of_values[] = {"makepol", "jsonpath_yyerror", NULL};
-    static const char *const of_names[] = {"makeRangeVarFromNameList", "stringToQualifiedNameList", "parseTypeString", "regprocin", "regprocedurein", "regoperin",
-                                           "regoperatorin", "regtypein", "regnamespacein", "regrolein", "regconfigin", "regdictionaryin", "regcollationin", NULL};
+    static const char *const of_names[] = {"makeRangeVarFromNameList",
+                                           "stringToQualifiedNameList",
+                                           "parseTypeString",
+                                           "regprocin",
+                                           "regprocedurein",
+                                           "regoperin",
+                                           "regoperatorin",
+                                           "regtypein",
+                                           "regnamespacein",
+                                           "regrolein",
+                                           "regconfigin",
+                                           "regdictionaryin",
+                                           "regcollationin",
+                                           NULL};
     if (c->at_statement || c->query || c->context.len || !starts(c->state, "42")) return ONCE_PG_BLAME_UNSURE;
     if (is_of(result, of_values) && quotes_related(c, given)) return ONCE_PG_BLAME_VALUE;
     if (is_of(result, of_names) && quotes_related(c, given)) return ONCE_PG_BLAME_NAME;
-    return (is_of(result, of_values) || is_of(result, of_names)) && !quoted(c->text) ? ONCE_PG_BLAME_NAME : ONCE_PG_BLAME_UNSURE;
+    return (is_of(result, of_values) || is_of(result, of_names)) && !quoted(c->text) ? ONCE_PG_BLAME_NAME
+                                                                                     : ONCE_PG_BLAME_UNSURE;
 }
 
 /* It says nothing that somebody has given it. */
@@ -440,7 +478,8 @@ once_pg_blame once__pg_blame(const PGresult *result, const once_pg_given *given)
     once_pg_blame whose = ONCE_PG_BLAME_NOBODY;
     if (!c.state || !c.text || !given->n) whose = ONCE_PG_BLAME_NOBODY;
     else if (c.context.failed) whose = ONCE_PG_BLAME_UNSURE;
-    else if (strcmp(c.state, "42501") == 0) whose = any_name(given, is_shown, c.text) ? ONCE_PG_BLAME_UNSURE : ONCE_PG_BLAME_NOBODY;
+    else if (strcmp(c.state, "42501") == 0)
+        whose = any_name(given, is_shown, c.text) ? ONCE_PG_BLAME_UNSURE : ONCE_PG_BLAME_NOBODY;
     else if (is_ambiguous(c.state)) whose = blame(result, &c, given);
     once_buf_release(&c.context);
     return whose;
@@ -461,5 +500,9 @@ void once__pg_say_blame(const char *state, bool of_message, char *out, size_t si
     size_t i = 0;
     while (!starts(state, says[i][0])) i++;
     if (of_message) snprintf(out, size, "a value does not fit: %s (SQLSTATE %s)", says[i][1], state);
-    else snprintf(out, size, "%s (SQLSTATE %s; what the server says of it may show a value of a message: it is in the server's log)", says[i][1], state);
+    else
+        snprintf(
+            out, size,
+            "%s (SQLSTATE %s; what the server says of it may show a value of a message: it is in the server's log)",
+            says[i][1], state);
 }

@@ -1,20 +1,22 @@
 /* Waiting for a PostgreSQL server: until it has accepted us, until it has read what we send, until it answers.
  *
- * libpq waits for ever when its peer says nothing: the machine is gone, its processes are stopped, something in between has
- * forgotten the connection. So all waiting is here, in short naps, and ends in one of three ways: there is something to read, the
- * caller's patience is over, or nobody is there any more.
+ * libpq waits for ever when its peer says nothing: the machine is gone, its processes are stopped, something in between
+ * has forgotten the connection. So all waiting is here, in short naps, and ends in one of three ways: there is
+ * something to read, the caller's patience is over, or nobody is there any more.
  *
- * Silence alone proves nothing: a statement of the user's may take an hour, and a claim waits for the transaction of another
- * worker. After `answer_ms` without a byte we ask the server, over a second connection, what the first one is doing:
+ * Silence alone proves nothing: a statement of the user's may take an hour, and a claim waits for the transaction of
+ * another worker. After `answer_ms` without a byte we ask the server, over a second connection, what the first one is
+ * doing:
  *   - it works, or waits for a lock: then so do we;
- *   - it waits for us: its answer or our question was lost. Asked twice, as an answer may be on its way; then it is ended, so that
- *     it does not keep what it has locked;
+ *   - it waits for us: its answer or our question was lost. Asked twice, as an answer may be on its way; then it is
+ * ended, so that it does not keep what it has locked;
  *   - the server does not know it, or does not answer the second one either: it is gone.
- * A server that answers but takes nobody in (too many connections, say) is there, and is waited for. Before it has answered for the first time (and
- * behind a pooler, in each transaction), it is not known which session works for us. Then nothing was asked that takes long: when it answers the second
- * one, the first answer was lost.
+ * A server that answers but takes nobody in (too many connections, say) is there, and is waited for. Before it has
+ * answered for the first time (and behind a pooler, in each transaction), it is not known which session works for us.
+ * Then nothing was asked that takes long: when it answers the second one, the first answer was lost.
  *
- * Whoever is told to stop waiting leaves nothing behind that goes on: the server is asked to cancel what it does for us.
+ * Whoever is told to stop waiting leaves nothing behind that goes on: the server is asked to cancel what it does for
+ * us.
  *
  * A connection of the caller's (once__pg_borrow) is waited for by libpq: its deadlines are the caller's. */
 #include <assert.h>
@@ -42,9 +44,19 @@ static int nap(once_pg *pg, PGconn *conn, short events)
 /* ---- connecting ---- */
 
 /* What stands before the URL can be changed by it, what stands behind it cannot. */
-static const char *const names[] = {"fallback_application_name", "connect_timeout", "keepalives_idle", "keepalives_interval", "keepalives_count",
-                                    "tcp_user_timeout", "dbname", "client_encoding", NULL};
-#define VALUES(pg) {(pg)->application, "10", "30", "10", "3", "60000", (pg)->conninfo, "UTF8", NULL}
+static const char *const names[] = {"fallback_application_name",
+                                    "connect_timeout",
+                                    "keepalives_idle",
+                                    "keepalives_interval",
+                                    "keepalives_count",
+                                    "tcp_user_timeout",
+                                    "dbname",
+                                    "client_encoding",
+                                    NULL};
+#define VALUES(pg)                                                                                                     \
+    {                                                                                                                  \
+        (pg)->application, "10", "30", "10", "3", "60000", (pg)->conninfo, "UTF8", NULL                                \
+    }
 
 /* As it is in the end: from the URL, the environment, a service file or us. */
 void once__pg_option(PGconn *conn, const char *name, char *out, size_t size)
@@ -83,7 +95,8 @@ static int dial(once_pg *pg, PGconn *conn, bool *silent, once_error *err)
     while (PQstatus(conn) != CONNECTION_BAD && (want == PGRES_POLLING_READING || want == PGRES_POLLING_WRITING)) {
         const int news = nap(pg, conn, want == PGRES_POLLING_READING ? POLLIN : POLLOUT);
         if (news > 0) want = PQconnectPoll(conn);
-        if (news < 0) return once_fail(err, ONCE_E_UNAVAILABLE, "%s: told to stop while it was being connected", pg->where);
+        if (news < 0)
+            return once_fail(err, ONCE_E_UNAVAILABLE, "%s: told to stop while it was being connected", pg->where);
         napped_ms += news ? 0 : NAP_MS;
         *silent = limit_ms && napped_ms >= limit_ms;
         if (*silent) return ONCE_OK;
@@ -91,8 +104,8 @@ static int dial(once_pg *pg, PGconn *conn, bool *silent, once_error *err)
     return ONCE_OK;
 }
 
-/* "...FATAL:  28P01: password authentication failed...": asked for by PQERRORS_VERBOSE. Several addresses have several lines; the
- * last server that answered counts. */
+/* "...FATAL:  28P01: password authentication failed...": asked for by PQERRORS_VERBOSE. Several addresses have several
+ * lines; the last server that answered counts. */
 static void refusal(const char *text, char state[6], char *line, size_t size)
 {
     const char *at = text, *shown = text;
@@ -108,7 +121,8 @@ static void refusal(const char *text, char state[6], char *line, size_t size)
 /* What the server did not say, but libpq did: no other try will end otherwise. */
 static int verdict_of_libpq(const char *line)
 {
-    static const char *const lasting[] = {"certificate", "SSL was required", "does not support SSL", "no password supplied", "private key", "crypt"};
+    static const char *const lasting[] = {"certificate",          "SSL was required", "does not support SSL",
+                                          "no password supplied", "private key",      "crypt"};
     for (size_t i = 0; i < sizeof lasting / sizeof *lasting; i++)
         if (strstr(line, lasting[i])) return ONCE_E_DENIED;
     return ONCE_E_UNAVAILABLE;
@@ -125,7 +139,8 @@ static int not_connected(once_pg *pg, PGconn *conn, bool at_once, once_error *er
         const int status = once__pg_status(state);
         return once_fail(err, status == ONCE_E_MESSAGE ? ONCE_E_DENIED : status, "%s: %s", pg->where, line);
     }
-    if (at_once && PQpingParams(names, values, 1) == PQPING_NO_ATTEMPT) return once_fail(err, ONCE_E_CONFIG, "%s: %s", pg->where, line);
+    if (at_once && PQpingParams(names, values, 1) == PQPING_NO_ATTEMPT)
+        return once_fail(err, ONCE_E_CONFIG, "%s: %s", pg->where, line);
     return once_fail(err, verdict_of_libpq(line), "%s: %s", pg->where, line);
 }
 
@@ -140,13 +155,15 @@ static int connect_to(once_pg *pg, PGconn **out, once_error *err)
     bool silent;
     once__pg_say_where(pg, conn);
     int rc = dial(pg, conn, &silent, err);
-    if (rc == ONCE_OK && silent && is_many(conn)) { /* by itself libpq goes on to the next address; step by step it cannot be told to */
+    if (rc == ONCE_OK && silent &&
+        is_many(conn)) { /* by itself libpq goes on to the next address; step by step it cannot be told to */
         PQfinish(conn);
         conn = PQconnectdbParams(names, values, 1);
         if (!conn) return once_no_memory(err, "for PostgreSQL");
         silent = false;
     }
-    if (rc == ONCE_OK && silent) rc = once_fail(err, ONCE_E_UNAVAILABLE, "%s: no answer within connect_timeout", pg->where);
+    if (rc == ONCE_OK && silent)
+        rc = once_fail(err, ONCE_E_UNAVAILABLE, "%s: no answer within connect_timeout", pg->where);
     else if (rc == ONCE_OK && PQstatus(conn) != CONNECTION_OK) rc = not_connected(pg, conn, at_once, err);
     if (rc != ONCE_OK) {
         PQfinish(conn);
@@ -178,13 +195,16 @@ static bool answers_others(int rc, const once_error *why)
 {
     char state[6], line[320];
     refusal(why->text, state, line, sizeof line);
-    return rc != ONCE_OK && state[0] && !(state[0] == '5' && state[1] == '7' && state[2] == 'P'); /* not shutting down or starting anew */
+    return rc != ONCE_OK && state[0] &&
+           !(state[0] == '5' && state[1] == '7' && state[2] == 'P'); /* not shutting down or starting anew */
 }
 
 /* A second connection to where the first one goes; the caller closes it. *out: the answer to one question, or NULL. */
-static int ask_second(const once_pg *pg, once_patience patience, int64_t answer_ms, const char *sql, PGresult **out, once_error *why)
+static int ask_second(const once_pg *pg, once_patience patience, int64_t answer_ms, const char *sql, PGresult **out,
+                      once_error *why)
 {
-    once_pg second = {.env = pg->env, .conninfo = pg->conninfo, .patience = patience, .answer_ms = answer_ms, .asking = true};
+    once_pg second = {
+        .env = pg->env, .conninfo = pg->conninfo, .patience = patience, .answer_ms = answer_ms, .asking = true};
     snprintf(second.where, sizeof second.where, "%s", pg->where);
     snprintf(second.application, sizeof second.application, "%s", pg->application);
     *out = NULL;
@@ -200,10 +220,11 @@ static whereabouts ask_about(const once_pg *pg, bool suspected, once_error *why)
     char sql[500];
     PGresult *result;
     whereabouts found = GONE;
-    snprintf(sql, sizeof sql,
-             "SELECT CASE WHEN state = 'disabled' OR state = 'active' AND wait_event_type IS DISTINCT FROM 'Client' THEN 1"
-             " WHEN %s THEN 2 + pg_terminate_backend(pid)::int ELSE 2 END FROM pg_catalog.pg_stat_activity WHERE %s",
-             suspected ? "true" : "false", pg->session);
+    snprintf(
+        sql, sizeof sql,
+        "SELECT CASE WHEN state = 'disabled' OR state = 'active' AND wait_event_type IS DISTINCT FROM 'Client' THEN 1"
+        " WHEN %s THEN 2 + pg_terminate_backend(pid)::int ELSE 2 END FROM pg_catalog.pg_stat_activity WHERE %s",
+        suspected ? "true" : "false", pg->session);
     if (!pg->session[0]) snprintf(sql, sizeof sql, "SELECT 1");
     const int rc = ask_second(pg, pg->patience, pg->answer_ms, sql, &result, why);
     if (answers_others(rc, why)) return AT_WORK;
@@ -234,7 +255,9 @@ static void cancel(const once_pg *pg)
     PGresult *result;
     short_while s = {pg->env, once_env_mono_ns(pg->env) + (int64_t)CANCEL_MS * 1000000};
     if (pg->asking || !pg->session[0]) return; /* nothing runs, or nobody can say where */
-    snprintf(sql, sizeof sql, "SELECT pg_cancel_backend(pid) FROM pg_catalog.pg_stat_activity WHERE state = 'active' AND %s", pg->session);
+    snprintf(sql, sizeof sql,
+             "SELECT pg_cancel_backend(pid) FROM pg_catalog.pg_stat_activity WHERE state = 'active' AND %s",
+             pg->session);
     (void)ask_second(pg, (once_patience){is_over, &s}, CANCEL_MS, sql, &result, &why);
     PQclear(result);
 }

@@ -82,16 +82,17 @@ static const char *advice(int status)
 
 static bool says_full(int no) { return no == ENOSPC || no == EDQUOT || no == EFBIG; }
 
-/* Why a write was refused: the one of these that says that there was no space, or 0. SQLite keeps it in the file, and that of its journal
- * is gone when it was rolled back; the connection has it of statements, but not of COMMIT. A file that could not be opened is another one: what
- * those that are open say is of an earlier failure then. */
+/* Why a write was refused: the one of these that says that there was no space, or 0. SQLite keeps it in the file, and
+ * that of its journal is gone when it was rolled back; the connection has it of statements, but not of COMMIT. A file
+ * that could not be opened is another one: what those that are open say is of an earlier failure then. */
 static int why_no_space(sqlite3 *handle, bool opening)
 {
     int files[2] = {0}, here = errno;
     sqlite3_file *journal = NULL;
     if (!opening) (void)sqlite3_file_control(handle, "main", SQLITE_FCNTL_LAST_ERRNO, &files[0]);
     if (!opening) (void)sqlite3_file_control(handle, "main", SQLITE_FCNTL_JOURNAL_POINTER, &journal);
-    if (journal && journal->pMethods) (void)journal->pMethods->xFileControl(journal, SQLITE_FCNTL_LAST_ERRNO, &files[1]);
+    if (journal && journal->pMethods)
+        (void)journal->pMethods->xFileControl(journal, SQLITE_FCNTL_LAST_ERRNO, &files[1]);
     const int found[] = {files[0], files[1], sqlite3_system_errno(handle), here};
     for (size_t i = 0; i < 2; i++)
         if (files[i] && !says_full(files[i])) return 0; /* broken after all: what was before does not count */
@@ -100,12 +101,14 @@ static int why_no_space(sqlite3 *handle, bool opening)
     return 0;
 }
 
-/* SQLite has a code of its own for a full disk, and takes a quota or the limit of a file's size for a broken one; so it does with any of them
- * where it makes its other files. Only a write that was refused is meant: after a sync that failed nobody knows what is on the disk. */
+/* SQLite has a code of its own for a full disk, and takes a quota or the limit of a file's size for a broken one; so it
+ * does with any of them where it makes its other files. Only a write that was refused is meant: after a sync that
+ * failed nobody knows what is on the disk. */
 static int no_space(sqlite3 *handle, int code)
 {
     if ((code & 0xff) == SQLITE_FULL) return ENOSPC;
-    const bool opening = (code & 0xff) == SQLITE_CANTOPEN, writes = code == SQLITE_IOERR_WRITE || code == SQLITE_IOERR_SHMSIZE || opening;
+    const bool opening = (code & 0xff) == SQLITE_CANTOPEN,
+               writes = code == SQLITE_IOERR_WRITE || code == SQLITE_IOERR_SHMSIZE || opening;
     return writes && handle ? why_no_space(handle, opening) : 0;
 }
 
@@ -116,13 +119,17 @@ static const char *what_is_full(int no)
 }
 
 /* The status of what just failed on the connection. */
-static int status_of(sqlite3 *handle, int code) { return no_space(handle, code) ? ONCE_E_FULL : once__sqlite_status(code); }
+static int status_of(sqlite3 *handle, int code)
+{
+    return no_space(handle, code) ? ONCE_E_FULL : once__sqlite_status(code);
+}
 
 static int fail_at(const char *path, sqlite3 *handle, int code, once_error *err)
 {
     int status = status_of(handle, code);
     const char *what = code == SQLITE_NOMEM ? "out of memory" : sqlite3_errmsg(handle);
-    if (status == ONCE_E_MESSAGE) status = ONCE_E_SCHEMA; /* a statement of ours: its tables are not as they should be */
+    if (status == ONCE_E_MESSAGE)
+        status = ONCE_E_SCHEMA; /* a statement of ours: its tables are not as they should be */
     if (status == ONCE_E_NOT_OURS) what = "not an SQLite database";
     if (status == ONCE_E_READONLY) what = "read-only";
     if (status == ONCE_E_FULL) what = what_is_full(no_space(handle, code));
@@ -130,7 +137,10 @@ static int fail_at(const char *path, sqlite3 *handle, int code, once_error *err)
     return once_fail(err, status, "file '%s': %s%s%s", path, what, hint ? "; " : "", hint ? hint : "");
 }
 
-int once__sqlite_fail(once_sqlite_db *db, int code, once_error *err) { return fail_at(db->path, db->handle, code, err); }
+int once__sqlite_fail(once_sqlite_db *db, int code, once_error *err)
+{
+    return fail_at(db->path, db->handle, code, err);
+}
 
 static once_fault_kind fault_kind(int status, int code, const char *message)
 {
@@ -142,7 +152,8 @@ static once_fault_kind fault_kind(int status, int code, const char *message)
     case SQLITE_RANGE: return ONCE_FAULT_DATA;
     case SQLITE_ERROR:
         /* A table may vanish between prepare and run; everything else in this code is about values. */
-        return strncmp(message, "no such ", 8) == 0 || strstr(message, " has no column ") ? ONCE_FAULT_PAUSE : ONCE_FAULT_DATA;
+        return strncmp(message, "no such ", 8) == 0 || strstr(message, " has no column ") ? ONCE_FAULT_PAUSE
+                                                                                          : ONCE_FAULT_DATA;
     default: break;
     }
     switch (once_status_class(status)) {
@@ -191,10 +202,17 @@ static const char *code_name(int code)
         const char *name;
     } names[] = {
 #define NAME(code) {code, #code}
-        NAME(SQLITE_CONSTRAINT_CHECK),      NAME(SQLITE_CONSTRAINT_FOREIGNKEY), NAME(SQLITE_CONSTRAINT_NOTNULL),
-        NAME(SQLITE_CONSTRAINT_PRIMARYKEY), NAME(SQLITE_CONSTRAINT_ROWID),      NAME(SQLITE_CONSTRAINT_TRIGGER),
-        NAME(SQLITE_CONSTRAINT_UNIQUE),     NAME(SQLITE_CONSTRAINT_DATATYPE),   NAME(SQLITE_MISMATCH),
-        NAME(SQLITE_TOOBIG),                NAME(SQLITE_RANGE),
+        NAME(SQLITE_CONSTRAINT_CHECK),
+        NAME(SQLITE_CONSTRAINT_FOREIGNKEY),
+        NAME(SQLITE_CONSTRAINT_NOTNULL),
+        NAME(SQLITE_CONSTRAINT_PRIMARYKEY),
+        NAME(SQLITE_CONSTRAINT_ROWID),
+        NAME(SQLITE_CONSTRAINT_TRIGGER),
+        NAME(SQLITE_CONSTRAINT_UNIQUE),
+        NAME(SQLITE_CONSTRAINT_DATATYPE),
+        NAME(SQLITE_MISMATCH),
+        NAME(SQLITE_TOOBIG),
+        NAME(SQLITE_RANGE),
 #undef NAME
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -207,7 +225,8 @@ static int ended_fault(const once_sqlite_db *db, int code, once_fault *fault)
 {
     if (fault) {
         *fault = (once_fault){.kind = db->ended, .code = code};
-        snprintf(fault->text, sizeof fault->text, "%s", db->ended == ONCE_FAULT_TIMEOUT ? "ended at its timeout" : "told to stop before it had ended");
+        snprintf(fault->text, sizeof fault->text, "%s",
+                 db->ended == ONCE_FAULT_TIMEOUT ? "ended at its timeout" : "told to stop before it had ended");
     }
     return ONCE_E_ABORTED;
 }
@@ -221,7 +240,8 @@ int once__sqlite_fault(once_sqlite_db *db, int code, once_fault *fault)
     if (fault) {
         once_error why;
         *fault = (once_fault){.kind = kind, .code = code};
-        if (status == ONCE_E_FULL) fail_at(db->path, db->handle, code, &why); /* which file, since the statement does not say it */
+        if (status == ONCE_E_FULL)
+            fail_at(db->path, db->handle, code, &why); /* which file, since the statement does not say it */
         snprintf(fault->text, sizeof fault->text, "%.299s", status == ONCE_E_FULL ? why.text : message);
         constraint_name(code, message, fault->constraint, sizeof fault->constraint);
         snprintf(fault->state, sizeof fault->state, "%s", code_name(code));
@@ -251,7 +271,8 @@ __attribute__((format(printf, 2, 3))) static int refuse(once_sqlite_db *db, cons
     return SQLITE_DENY;
 }
 
-/* Questions that FTS and R-Tree ask of the file whose tables they are, in the middle of a statement of the user. They change nothing. */
+/* Questions that FTS and R-Tree ask of the file whose tables they are, in the middle of a statement of the user. They
+ * change nothing. */
 static bool is_asked_by_modules(const char *pragma)
 {
     static const char *const asked[] = {"data_version", "page_size", "page_count"};
@@ -283,11 +304,13 @@ static int authorize(void *self, int action, const char *a, const char *b, const
     (void)trigger;
     if (!db->user) return SQLITE_OK;
     if (is_temporary(action, database))
-        return refuse(db, "temporary tables, views and triggers are not allowed in an effect: they end with the connection, and hide others of their name; use a table of the file");
+        return refuse(db, "temporary tables, views and triggers are not allowed in an effect: they end with the "
+                          "connection, and hide others of their name; use a table of the file");
     switch (action) {
     case SQLITE_TRANSACTION: return refuse(db, "'%s' is not allowed in an effect; once commits for you", a);
     case SQLITE_SAVEPOINT: return refuse(db, "'%s' of a savepoint is not allowed in an effect; once sets its own", a);
-    case SQLITE_ATTACH: return refuse(db, "'%s' is not allowed in an effect; use tables of the store's own file", "ATTACH");
+    case SQLITE_ATTACH:
+        return refuse(db, "'%s' is not allowed in an effect; use tables of the store's own file", "ATTACH");
     case SQLITE_DETACH: return refuse(db, "'%s' is not allowed in an effect", "DETACH");
     case SQLITE_PRAGMA:
         if (!b && is_asked_by_modules(a)) return SQLITE_OK;
@@ -341,11 +364,13 @@ static int open_failed(const char *path, sqlite3 *handle, int code, const once_s
     if (no == EISDIR || (no == 0 && path[0] && path[strlen(path) - 1] == '/'))
         return once_fail(err, ONCE_E_CONFIG, "file '%s': is a folder; name a file in it", path);
     if (no == ENOENT && !options->create)
-        return once_fail(err, ONCE_E_NO_STORE, "file '%s': does not exist; check the path, or let `once run` make it", path);
+        return once_fail(err, ONCE_E_NO_STORE, "file '%s': does not exist; check the path, or let `once run` make it",
+                         path);
     if ((no == ENOENT || no == ENOTDIR) && !has_folder(path))
         return once_fail(err, ONCE_E_CONFIG, "file '%s': its folder does not exist; make the folder first", path);
     if (no == ENOENT || no == ENOTDIR) /* as /proc says */
-        return once_fail(err, ONCE_E_CONFIG, "file '%s': its folder is there, but no file can be made in it; name another one", path);
+        return once_fail(err, ONCE_E_CONFIG,
+                         "file '%s': its folder is there, but no file can be made in it; name another one", path);
     return once_fail(err, ONCE_E_UNAVAILABLE, "file '%s': cannot be opened; check the path and the permissions", path);
 }
 
@@ -356,8 +381,8 @@ static int64_t mono_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* Waits for a lock in short, uneven naps. SQLite's own handler naps for up to 100 ms, and then a process that commits in a loop
- * leaves it no chance: it lets the lock go for a moment only. */
+/* Waits for a lock in short, uneven naps. SQLite's own handler naps for up to 100 ms, and then a process that commits
+ * in a loop leaves it no chance: it lets the lock go for a moment only. */
 static int on_busy(void *user, int tries)
 {
     once_sqlite_db *db = user;
@@ -378,19 +403,23 @@ static const char *kind_of(mode_t mode)
     return S_ISSOCK(mode) ? "a socket" : "a device";
 }
 
-/* What SQLite takes for a disk that is broken or away. It follows a link to the file itself, but none in place of those beside it. */
+/* What SQLite takes for a disk that is broken or away. It follows a link to the file itself, but none in place of those
+ * beside it. */
 static int check_kinds(const char *path, once_error *err)
 {
     static const char *const beside[] = {"-wal", "-shm", "-journal"};
     char whole[PATH_MAX], name[PATH_MAX + 16];
     struct stat st;
     if (stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
-        return once_fail(err, ONCE_E_CONFIG, "file '%s': is %s and no file; name another one", path, kind_of(st.st_mode));
+        return once_fail(err, ONCE_E_CONFIG, "file '%s': is %s and no file; name another one", path,
+                         kind_of(st.st_mode));
     const char *base = realpath(path, whole) ? whole : path;
     for (size_t i = 0; i < sizeof beside / sizeof *beside; i++) {
         (void)snprintf(name, sizeof name, "%s%s", base, beside[i]);
         if (lstat(name, &st) == 0 && !S_ISREG(st.st_mode))
-            return once_fail(err, ONCE_E_CONFIG, "file '%s%s': is %s and no file; find out who put it there, and remove it", path, beside[i], kind_of(st.st_mode));
+            return once_fail(err, ONCE_E_CONFIG,
+                             "file '%s%s': is %s and no file; find out who put it there, and remove it", path,
+                             beside[i], kind_of(st.st_mode));
     }
     return ONCE_OK;
 }
@@ -429,7 +458,8 @@ int once__sqlite_open(const char *path, const once_sqlite_options *options, once
     }
     db->busy_ms = options->busy_ms;
     sqlite3_busy_handler(db->handle, on_busy, db);
-    code = sqlite3_db_config(db->handle, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL); /* no statement can damage the file, whatever gets past the authorizer */
+    code = sqlite3_db_config(db->handle, SQLITE_DBCONFIG_DEFENSIVE, 1,
+                             NULL); /* no statement can damage the file, whatever gets past the authorizer */
     if (code == SQLITE_OK) code = sqlite3_set_authorizer(db->handle, authorize, db);
     if (code == SQLITE_OK && !options->readonly && sqlite3_db_readonly(db->handle, "main") == 1) code = SQLITE_READONLY;
     if (code != SQLITE_OK) {
@@ -461,10 +491,7 @@ void once__sqlite_watch(once_sqlite_db *db, once_patience patience)
     sqlite3_progress_handler(db->handle, STEPS_BETWEEN_LOOKS, look_around, db);
 }
 
-static void sqlite_limit(once_db *base, int64_t ms)
-{
-    of(base)->limit_ns = ms ? mono_ns() + ms * 1000000 : 0;
-}
+static void sqlite_limit(once_db *base, int64_t ms) { of(base)->limit_ns = ms ? mono_ns() + ms * 1000000 : 0; }
 
 int once__sqlite_borrow(sqlite3 *handle, once_sqlite_db **out, once_error *err)
 {
@@ -565,7 +592,8 @@ static int prepare_failed(once_sqlite_db *db, int code, once_error *err)
 {
     const char *message = sqlite3_errmsg(db->handle);
     if ((code & 0xff) == SQLITE_INTERRUPT && db->ended == ONCE_FAULT_TIMEOUT)
-        return once_fail(err, ONCE_E_CONFIG, "a statement did not end within 'timeout'; make it shorter, or raise that");
+        return once_fail(err, ONCE_E_CONFIG,
+                         "a statement did not end within 'timeout'; make it shorter, or raise that");
     if ((code & 0xff) == SQLITE_INTERRUPT && db->ended == ONCE_FAULT_STOPPED)
         return once_fail(err, ONCE_E_ABORTED, "told to stop before it had ended");
     if (db->refused[0]) return once_fail(err, ONCE_E_CONFIG, "%s", db->refused);
@@ -581,21 +609,23 @@ static int prepare_failed(once_sqlite_db *db, int code, once_error *err)
 static bool names_ours(const char *from, const char *to)
 {
     for (const char *at = from; to - at >= 5; at++) {
-        const bool begins = at == from || !(once_ascii_is_letter(at[-1]) || at[-1] == '_' || (at[-1] >= '0' && at[-1] <= '9') || (unsigned char)at[-1] >= 0x80);
+        const bool begins = at == from || !(once_ascii_is_letter(at[-1]) || at[-1] == '_' ||
+                                            (at[-1] >= '0' && at[-1] <= '9') || (unsigned char)at[-1] >= 0x80);
         if (begins && once_ascii_begins(at, (size_t)(to - at), "once_")) return true;
     }
     return false;
 }
 
 /* Prepares the first statement of [sql, end) under the authorizer. Sets `tail` behind it. `out` is NULL for nothing. */
-static int prepare_user(once_sqlite_db *db, const char *sql, const char *end, unsigned flags, sqlite3_stmt **out, const char **tail,
-                        once_error *err)
+static int prepare_user(once_sqlite_db *db, const char *sql, const char *end, unsigned flags, sqlite3_stmt **out,
+                        const char **tail, once_error *err)
 {
     const char *word = skip_blank(sql, end);
     *out = NULL;
     *tail = end;
     if (word == end) return ONCE_OK;
-    if (memchr(word, '\0', (size_t)(end - word))) return once_fail(err, ONCE_E_CONFIG, "the statement contains a NUL byte");
+    if (memchr(word, '\0', (size_t)(end - word)))
+        return once_fail(err, ONCE_E_CONFIG, "the statement contains a NUL byte");
     if (end - word > INT32_MAX) return once_fail(err, ONCE_E_CONFIG, "the statement is too long");
     if (starts_with_word(word, end, "VACUUM")) /* has no action code of its own */
         return once_fail(err, ONCE_E_CONFIG, "'VACUUM' is not allowed in an effect; run it while once is stopped");
@@ -604,7 +634,8 @@ static int prepare_user(once_sqlite_db *db, const char *sql, const char *end, un
     db->user = true;
     int code = sqlite3_prepare_v3(db->handle, word, (int)(end - word), flags, out, tail);
     db->user = false;
-    if (code == SQLITE_OK && starts_with_word(word, end, "ALTER") && names_ours(word, *tail)) { /* the authorizer is not told the new name */
+    if (code == SQLITE_OK && starts_with_word(word, end, "ALTER") &&
+        names_ours(word, *tail)) { /* the authorizer is not told the new name */
         sqlite3_finalize(*out);
         *out = NULL;
         return once_fail(err, ONCE_E_CONFIG, "names that begin with 'once_' belong to once; use others in ALTER TABLE");
@@ -651,10 +682,11 @@ static int bind_value(sqlite3_stmt *stmt, int index, const once_value *value)
 {
     switch (value->type) {
     case ONCE_VALUE_INTEGER: return sqlite3_bind_int64(stmt, index, value->integer);
-    case ONCE_VALUE_NUMBER: return value->number.survives ? sqlite3_bind_double(stmt, index, value->number.real) : SQLITE_MISMATCH;
+    case ONCE_VALUE_NUMBER:
+        return value->number.survives ? sqlite3_bind_double(stmt, index, value->number.real) : SQLITE_MISMATCH;
     case ONCE_VALUE_TEXT:
-        return sqlite3_bind_text64(stmt, index, value->text.data ? value->text.data : "", value->text.len, SQLITE_STATIC,
-                                   SQLITE_UTF8);
+        return sqlite3_bind_text64(stmt, index, value->text.data ? value->text.data : "", value->text.len,
+                                   SQLITE_STATIC, SQLITE_UTF8);
     case ONCE_VALUE_NULL: break;
     }
     return sqlite3_bind_null(stmt, index);
@@ -678,7 +710,8 @@ static int sqlite_run(once_stmt *base, const once_value *values, size_t n, int64
     db->user = false;
     if (code != SQLITE_DONE) {
         const int status = stmt_failed(stmt, code, fault);
-        if (fault) fault->changed = sqlite3_total_changes64(db->handle) != changes; /* OR FAIL keeps what it did before */
+        if (fault)
+            fault->changed = sqlite3_total_changes64(db->handle) != changes; /* OR FAIL keeps what it did before */
         return status;
     }
     if (rows) *rows = stmt->reads ? returned : stmt->changes ? sqlite3_changes64(db->handle) : 0;
@@ -690,7 +723,8 @@ static int sqlite_owes(once_db *base, once_fault *fault)
 {
     once_sqlite_db *db = of(base);
     int owed = 0, highest = 0;
-    if (sqlite3_db_status(db->handle, SQLITE_DBSTATUS_DEFERRED_FKS, &owed, &highest, 0) != SQLITE_OK || owed == 0) return ONCE_OK;
+    if (sqlite3_db_status(db->handle, SQLITE_DBSTATUS_DEFERRED_FKS, &owed, &highest, 0) != SQLITE_OK || owed == 0)
+        return ONCE_OK;
     *fault = (once_fault){.kind = ONCE_FAULT_CONSTRAINT, .code = SQLITE_CONSTRAINT_FOREIGNKEY, .changed = true};
     snprintf(fault->state, sizeof fault->state, "%s", code_name(fault->code));
     snprintf(fault->text, sizeof fault->text, "FOREIGN KEY constraint failed (deferred to the commit)");
@@ -734,7 +768,8 @@ static int run_script(once_sqlite_db *db, once_bytes sql, bool look, once_error 
         if (!stmt) return ONCE_OK;
         int code = SQLITE_DONE;
         db->user = true;
-        while (!look && (code = sqlite3_step(stmt)) == SQLITE_ROW) {}
+        while (!look && (code = sqlite3_step(stmt)) == SQLITE_ROW) {
+        }
         db->user = false;
         if (code != SQLITE_DONE) status = prepare_failed(db, code, err);
         if (code != SQLITE_DONE && (code & 0xff) == SQLITE_CONSTRAINT)
@@ -747,12 +782,14 @@ static int run_script(once_sqlite_db *db, once_bytes sql, bool look, once_error 
 static int sqlite_script(once_db *base, once_bytes sql, once_error *err)
 {
     once_sqlite_db *db = of(base);
-    if (!sqlite3_get_autocommit(db->handle)) return once_fail(err, ONCE_E_USAGE, "a script runs in a transaction of its own");
+    if (!sqlite3_get_autocommit(db->handle))
+        return once_fail(err, ONCE_E_USAGE, "a script runs in a transaction of its own");
     int status = once__sqlite_exec(db, "BEGIN IMMEDIATE", err);
     if (status != ONCE_OK) return status;
     status = run_script(db, sql, false, err);
     if (status == ONCE_OK) status = once__sqlite_exec(db, "COMMIT", err);
-    if (status != ONCE_OK && !sqlite3_get_autocommit(db->handle)) sqlite3_exec(db->handle, "ROLLBACK", NULL, NULL, NULL);
+    if (status != ONCE_OK && !sqlite3_get_autocommit(db->handle))
+        sqlite3_exec(db->handle, "ROLLBACK", NULL, NULL, NULL);
     return status;
 }
 
@@ -773,7 +810,8 @@ static int sqlite_describe(once_db *base, char *out, size_t len, once_error *err
     int64_t level = 0;
     int code = sqlite3_prepare_v2(db->handle, "PRAGMA journal_mode", -1, &stmt, NULL);
     if (code != SQLITE_OK) return once__sqlite_fail(db, code, err);
-    if (sqlite3_step(stmt) == SQLITE_ROW) snprintf(journal, sizeof journal, "%s", (const char *)sqlite3_column_text(stmt, 0));
+    if (sqlite3_step(stmt) == SQLITE_ROW)
+        snprintf(journal, sizeof journal, "%s", (const char *)sqlite3_column_text(stmt, 0));
     sqlite3_finalize(stmt);
     int status = once__sqlite_integer(db, "PRAGMA synchronous", 0, &level, err);
     if (status != ONCE_OK) return status;

@@ -27,17 +27,17 @@ typedef struct once_sqlite_place {
 typedef struct once_sqlite_db {
     once_db db;
     sqlite3 *handle;
-    char *path;         /* as the user wrote it, for errors */
-    bool user;          /* a statement of the user is being prepared or run */
-    char refused[200];  /* why the authorizer said no to it */
-    bool borrowed;      /* the caller's own: not configured by us, no authorizer, not closed */
-    unsigned savepoints; /* open ones */
-    int busy_ms;         /* how long to wait for a lock ... */
-    int64_t busy_since_ns; /* ... since the first try */
+    char *path;                  /* as the user wrote it, for errors */
+    bool user;                   /* a statement of the user is being prepared or run */
+    char refused[200];           /* why the authorizer said no to it */
+    bool borrowed;               /* the caller's own: not configured by us, no authorizer, not closed */
+    unsigned savepoints;         /* open ones */
+    int busy_ms;                 /* how long to wait for a lock ... */
+    int64_t busy_since_ns;       /* ... since the first try */
     sqlite3_stmt *mark, *unmark; /* SAVEPOINT, RELEASE; made when first needed */
-    char *place_path;    /* where `place` was seen, from the root on */
+    char *place_path;            /* where `place` was seen, from the root on */
     once_sqlite_place place, wal_place, shm_place;
-    char *rescued;       /* it was deleted: where a copy is */
+    char *rescued;           /* it was deleted: where a copy is */
     const atomic_bool *stop; /* of a connection of its own (sqlite_tx.c): true: give up. NULL: the store's */
     once_patience patience;  /* the store's: of whoever waits for a lock or for a statement of the user */
     int64_t limit_ns;        /* CLOCK_MONOTONIC: when a statement of the user must have ended; 0: there is no limit */
@@ -54,10 +54,11 @@ typedef struct once_sqlite_options {
 int once__sqlite_open(const char *path, const once_sqlite_options *options, once_sqlite_db **out, once_error *err);
 /* Wraps a connection of the caller and leaves its settings alone. */
 int once__sqlite_borrow(sqlite3 *handle, once_sqlite_db **out, once_error *err);
-/* From now on statements of the user are ended when they are over their limit (once_db_limit), or when the patience is over. Not on a
- * borrowed connection, whose progress handler is the caller's. */
+/* From now on statements of the user are ended when they are over their limit (once_db_limit), or when the patience is
+ * over. Not on a borrowed connection, whose progress handler is the caller's. */
 void once__sqlite_watch(once_sqlite_db *db, once_patience patience);
-void once__sqlite_close(once_sqlite_db *db); /* NULL is fine; an open transaction is rolled back, unless the connection is borrowed */
+void once__sqlite_close(
+    once_sqlite_db *db); /* NULL is fine; an open transaction is rolled back, unless the connection is borrowed */
 
 /* Our own statements. `sql` may hold several for `exec`. */
 int once__sqlite_prepare(once_sqlite_db *db, const char *sql, sqlite3_stmt **out, once_error *err);
@@ -69,7 +70,8 @@ int once__sqlite_integer(once_sqlite_db *db, const char *sql, int64_t missing, i
 
 /* Says what just failed on this connection, as "file 'x': what; what to do", with the status that fits. */
 int once__sqlite_fail(once_sqlite_db *db, int code, once_error *err);
-/* The status for an extended result code, as far as it says it itself: whether there was no space, the connection may know better. */
+/* The status for an extended result code, as far as it says it itself: whether there was no space, the connection may
+ * know better. */
 int once__sqlite_status(int code);
 /* What an extended result code of a statement of the user means, with the connection's own words for it. */
 int once__sqlite_fault(once_sqlite_db *db, int code, once_fault *fault);
@@ -77,8 +79,8 @@ int once__sqlite_fault(once_sqlite_db *db, int code, once_fault *fault);
 /* ---- whether its files are still where they were (sqlite_moved.c) ---- */
 
 void once__sqlite_note_place(once_sqlite_db *db); /* when it is opened */
-/* The file, or its -wal or -shm file, was deleted, renamed or replaced. Inside a transaction or directly behind one: the connection has
- * read, so that its -wal file is there. A database without a file never moves. */
+/* The file, or its -wal or -shm file, was deleted, renamed or replaced. Inside a transaction or directly behind one:
+ * the connection has read, so that its -wal file is there. A database without a file never moves. */
 bool once__sqlite_moved(once_sqlite_db *db);
 /* ONCE_E_MOVED, with what to do. Outside of a transaction: of a store's file that was deleted a copy is kept. */
 int once__sqlite_say_moved(once_sqlite_db *db, once_error *err);

@@ -1,12 +1,13 @@
 /* Whether the files of a connection are still those at their paths.
  *
- * A file that was deleted, renamed or replaced stays open, and SQLite goes on writing to it: whatever is committed from then on
- * is found by nobody who opens the path. So is what was committed before, and the next run would repeat all of it.
+ * A file that was deleted, renamed or replaced stays open, and SQLite goes on writing to it: whatever is committed from
+ * then on is found by nobody who opens the path. So is what was committed before, and the next run would repeat all of
+ * it.
  *
- * SQLite compares the inode at its path with that of the open file (SQLITE_FCNTL_HAS_MOVED). Its path has symbolic links
- * resolved and it does not look at the device, so the path as it was given is looked at, too. The -wal and -shm files keep
- * their inodes for as long as a connection is open: only the last one to leave removes them. Nothing is ever opened here:
- * closing any descriptor of a file drops the process's POSIX locks on it. */
+ * SQLite compares the inode at its path with that of the open file (SQLITE_FCNTL_HAS_MOVED). Its path has symbolic
+ * links resolved and it does not look at the device, so the path as it was given is looked at, too. The -wal and -shm
+ * files keep their inodes for as long as a connection is open: only the last one to leave removes them. Nothing is ever
+ * opened here: closing any descriptor of a file drops the process's POSIX locks on it. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -105,7 +106,9 @@ static int find_open(const once_sqlite_place *place, char now[PATH_MAX], bool *d
     int found = -1;
     for (const struct dirent *at; folder && found < 0 && (at = readdir(folder));) {
         struct stat file;
-        if (fstatat(dirfd(folder), at->d_name, &file, 0) != 0 || file.st_dev != place->device || file.st_ino != place->inode) continue;
+        if (fstatat(dirfd(folder), at->d_name, &file, 0) != 0 || file.st_dev != place->device ||
+            file.st_ino != place->inode)
+            continue;
         const ssize_t len = readlinkat(dirfd(folder), at->d_name, now, PATH_MAX - 1);
         if (len < 0) continue;
         now[len] = '\0';
@@ -159,12 +162,13 @@ static char *copy_beside(once_sqlite_db *db, const char *path)
     return NULL;
 }
 
-/* The last descriptor of a deleted file is closed with this process, and everything in it is gone then. So a copy is kept, beside
- * it, or in our own folder when that one is gone, too; once, because nothing is committed any more. */
+/* The last descriptor of a deleted file is closed with this process, and everything in it is gone then. So a copy is
+ * kept, beside it, or in our own folder when that one is gone, too; once, because nothing is committed any more. */
 static const char *rescue(once_sqlite_db *db)
 {
     if (db->rescued) return db->rescued;
-    if (db->borrowed || db->stop || sqlite3_db_readonly(db->handle, "main") != 0 || !sqlite3_get_autocommit(db->handle)) return NULL;
+    if (db->borrowed || db->stop || sqlite3_db_readonly(db->handle, "main") != 0 || !sqlite3_get_autocommit(db->handle))
+        return NULL;
     db->rescued = copy_beside(db, db->place_path);
     if (!db->rescued) db->rescued = copy_beside(db, strrchr(db->place_path, '/') + 1);
     return db->rescued;
@@ -176,8 +180,10 @@ static int say_sidecar(once_sqlite_db *db, once_error *err)
     sidecar_name(db, "-wal", name);
     const char *which = differs(&db->wal_place, name) ? "-wal" : "-shm";
     return once_fail(err, ONCE_E_MOVED,
-                     "file '%.150s': its '%s' file was deleted or replaced while it was in use; nothing is acknowledged any more: stop everything"
-                     " that uses the file, then run again", db->path, which);
+                     "file '%.150s': its '%s' file was deleted or replaced while it was in use; nothing is "
+                     "acknowledged any more: stop everything"
+                     " that uses the file, then run again",
+                     db->path, which);
 }
 
 int once__sqlite_say_moved(once_sqlite_db *db, once_error *err)
@@ -187,17 +193,25 @@ int once__sqlite_say_moved(once_sqlite_db *db, once_error *err)
     if (!file_moved(db)) return say_sidecar(db, err);
     const int fd = find_open(&db->place, now, &deleted);
     struct stat file;
-    const char *what = stat(db->place_path, &file) == 0 ? "was replaced by another file while it was in use" : "was deleted or renamed while it was in use";
+    const char *what = stat(db->place_path, &file) == 0 ? "was replaced by another file while it was in use"
+                                                        : "was deleted or renamed while it was in use";
     if (fd >= 0 && !deleted)
-        return once_fail(err, ONCE_E_MOVED, "file '%.120s': %s, and is '%.120s' now; nothing is acknowledged any more: stop everything that uses"
-                         " it, put it back and run again", db->path, what, now);
+        return once_fail(
+            err, ONCE_E_MOVED,
+            "file '%.120s': %s, and is '%.120s' now; nothing is acknowledged any more: stop everything that uses"
+            " it, put it back and run again",
+            db->path, what, now);
     const char *kept = deleted ? rescue(db) : NULL;
     if (kept)
-        return once_fail(err, ONCE_E_MOVED, "file '%.120s': %s; nothing is acknowledged any more: stop everything that uses it. What was"
-                         " committed is kept in '%.140s': put that in its place and run again", db->path, what, kept);
-    return once_fail(err, ONCE_E_MOVED, "file '%.120s': %s; nothing is acknowledged any more: stop everything that uses it. What was committed is"
-                     " in the deleted file, which process %ld holds at /proc/%ld/fd/%d until it ends", db->path, what, (long)getpid(),
-                     (long)getpid(), fd);
+        return once_fail(err, ONCE_E_MOVED,
+                         "file '%.120s': %s; nothing is acknowledged any more: stop everything that uses it. What was"
+                         " committed is kept in '%.140s': put that in its place and run again",
+                         db->path, what, kept);
+    return once_fail(
+        err, ONCE_E_MOVED,
+        "file '%.120s': %s; nothing is acknowledged any more: stop everything that uses it. What was committed is"
+        " in the deleted file, which process %ld holds at /proc/%ld/fd/%d until it ends",
+        db->path, what, (long)getpid(), (long)getpid(), fd);
 }
 
 int once__sqlite_unmoved(once_sqlite_db *db, once_error *err)

@@ -28,8 +28,9 @@ int once__sqlite_open_other(const char *path, const once_db_options *options, on
     struct stat file;
     int64_t tables;
     if (stat(path, &file) != 0 && errno == ENOENT)
-        return once_fail(err, ONCE_E_CONFIG,
-                         "file '%s': does not exist; nothing is made in a database that is not the store's, make it first", path);
+        return once_fail(
+            err, ONCE_E_CONFIG,
+            "file '%s': does not exist; nothing is made in a database that is not the store's, make it first", path);
     int rc = once__sqlite_open(path, &how, &db, err);
     if (rc != ONCE_OK) return rc;
     db->stop = options->stop;
@@ -73,8 +74,8 @@ int once__sqlite_tx_commit(once_db *base, bool *maybe, once_fault *fault)
     heed_stop(db, true);
     *maybe = false;
     if (code == SQLITE_OK) return committed_elsewhere(db, maybe, fault);
-    /* These leave the transaction as it was. A write for which there was no space comes before its end is written, and SQLite has rolled it
-     * back. After anything else (an error of the disk) its end may be in the file all the same. */
+    /* These leave the transaction as it was. A write for which there was no space comes before its end is written, and
+     * SQLite has rolled it back. After anything else (an error of the disk) its end may be in the file all the same. */
     const int kind = code & 0xff, status = once__sqlite_fault(db, code, fault);
     const bool refused = kind == SQLITE_BUSY || kind == SQLITE_LOCKED || kind == SQLITE_CONSTRAINT;
     const bool full = status == ONCE_E_FULL && (kind == SQLITE_FULL || code == SQLITE_IOERR_WRITE);
@@ -92,7 +93,8 @@ int once__sqlite_identity(once_db *db, char *out, size_t len, once_error *err)
 {
     const char *path = sqlite3_db_filename(of(db)->handle, "main");
     struct stat file;
-    if (!path || stat(path, &file) != 0) return once_fail(err, ONCE_E_UNAVAILABLE, "file '%s': %s", of(db)->path, once_errno_text(errno));
+    if (!path || stat(path, &file) != 0)
+        return once_fail(err, ONCE_E_UNAVAILABLE, "file '%s': %s", of(db)->path, once_errno_text(errno));
     snprintf(out, len, "sqlite %llu:%llu", (unsigned long long)file.st_dev, (unsigned long long)file.st_ino);
     return ONCE_OK;
 }

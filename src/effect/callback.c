@@ -1,5 +1,5 @@
-/* Callbacks: C functions of the program that links us, in threads of their own. What runs learns from once_call_extend that it
- * should stop. */
+/* Callbacks: C functions of the program that links us, in threads of their own. What runs learns from once_call_extend
+ * that it should stop. */
 #include <stdlib.h>
 
 #include "base/duration.h"
@@ -59,8 +59,10 @@ static int64_t callback_end(once_threads *threads, once_job *job, int64_t now_ms
     char limit[ONCE_DURATION_TEXT];
     (void)now_ms;
     if (!atomic_load(&job->killed))
-        once_log(ONCE_LOG_WARN, "callback_late", "callback '%s' runs longer than its timeout of %s; a thread cannot be killed, it goes on",
-                 ((callback_hand *)threads)->callback->name, once_duration_format(threads->hand.handler->timeout_ms, limit));
+        once_log(ONCE_LOG_WARN, "callback_late",
+                 "callback '%s' runs longer than its timeout of %s; a thread cannot be killed, it goes on",
+                 ((callback_hand *)threads)->callback->name,
+                 once_duration_format(threads->hand.handler->timeout_ms, limit));
     return ONCE_NEVER;
 }
 
@@ -69,7 +71,8 @@ static void callback_close(once_threads *threads) { free(threads); }
 static const once_threads_ops callback_ops = {
     .what = "the callback", .run = callback_run, .end = callback_end, .close = callback_close};
 
-static int open_named(once_hands *hands, const once_handler_spec *handler, const once_hands_callback *callback, once_hand **out, once_error *err)
+static int open_named(once_hands *hands, const once_handler_spec *handler, const once_hands_callback *callback,
+                      once_hand **out, once_error *err)
 {
     callback_hand *hand = calloc(1, sizeof *hand);
     if (!hand) return once_no_memory(err, "for the handlers");
@@ -79,7 +82,10 @@ static int open_named(once_hands *hands, const once_handler_spec *handler, const
     return rc;
 }
 
-static once_bytes callback_function(const once_handler_spec *handler) { return ((const once_callback_spec *)handler->own)->name; }
+static once_bytes callback_function(const once_handler_spec *handler)
+{
+    return ((const once_callback_spec *)handler->own)->name;
+}
 
 static int callback_open(once_hands *hands, const once_handler_spec *handler, once_hand **out, once_error *err)
 {
@@ -87,8 +93,10 @@ static int callback_open(once_hands *hands, const once_handler_spec *handler, on
     const once_bytes name = callback_function(handler);
     for (size_t i = 0; i < o->n_callbacks; i++)
         if (once__is_text(name, o->callbacks[i].name)) return open_named(hands, handler, &o->callbacks[i], out, err);
-    return once_fail(err, ONCE_E_CONFIG, "%.*s:%d: callback '%.*s' is not registered; run it from a program that calls once_pipeline_callback", (int)o->spec->file.len,
-                     o->spec->file.data, handler->line, (int)name.len, name.data);
+    return once_fail(
+        err, ONCE_E_CONFIG,
+        "%.*s:%d: callback '%.*s' is not registered; run it from a program that calls once_pipeline_callback",
+        (int)o->spec->file.len, o->spec->file.data, handler->line, (int)name.len, name.data);
 }
 
 static once_effect_shown callback_describe(const once_handler_spec *handler)
@@ -97,8 +105,12 @@ static once_effect_shown callback_describe(const once_handler_spec *handler)
 }
 
 static const once_config_field callback_fields[] = {
-    {.name = "callback", .type = ONCE_CONFIG_CUSTOM, .read = once__config_read_name, ONCE_CONFIG_AT(once_callback_spec, name),
-     .shape = "name, 1 to 200 bytes", .example = "charge",
+    {.name = "callback",
+     .type = ONCE_CONFIG_CUSTOM,
+     .read = once__config_read_name,
+     ONCE_CONFIG_AT(once_callback_spec, name),
+     .shape = "name, 1 to 200 bytes",
+     .example = "charge",
      .text = "Effect: a C function that the program which runs the pipeline registered under this name."},
 };
 

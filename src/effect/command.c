@@ -17,7 +17,10 @@ typedef struct environment {
 
 #define AT(env, line) (int)(env)->options->spec->file.len, (env)->options->spec->file.data, (line)
 
-static bool same_name(const char *entry, once_bytes name) { return strncmp(entry, name.data, name.len) == 0 && entry[name.len] == '='; }
+static bool same_name(const char *entry, once_bytes name)
+{
+    return strncmp(entry, name.data, name.len) == 0 && entry[name.len] == '=';
+}
 
 static int put(environment *env, once_bytes name, once_bytes value, once_error *err)
 {
@@ -39,24 +42,28 @@ static int put_variable(environment *env, const once_written *v, once_error *err
     const once_bytes name = v->name;
     once_bytes value = {0};
     if (name.len == 0 || memchr(name.data, '=', name.len) || memchr(name.data, '\0', name.len))
-        return once_fail(err, ONCE_E_CONFIG, "%.*s:%d: the name of a variable cannot be empty nor have '=' or NUL in it", AT(env, v->line));
+        return once_fail(err, ONCE_E_CONFIG,
+                         "%.*s:%d: the name of a variable cannot be empty nor have '=' or NUL in it", AT(env, v->line));
     if (name.len >= 5 && memcmp(name.data, "ONCE_", 5) == 0)
-        return once_fail(err, ONCE_E_CONFIG, "%.*s:%d: variable '%.*s': names that begin with ONCE_ are ours; choose another",
+        return once_fail(err, ONCE_E_CONFIG,
+                         "%.*s:%d: variable '%.*s': names that begin with ONCE_ are ours; choose another",
                          AT(env, v->line), (int)name.len, name.data);
     const int rc = once_value_read(env->options->spec, env->options->env, v, env->arena, &value, err);
     if (rc != ONCE_OK) return rc;
     if ((value.len && memchr(value.data, '\0', value.len)) || name.len + value.len + 2 > ONCE_VALUE_MAX)
-        return once_fail(err, ONCE_E_CONFIG, "%.*s:%d: the value of '%.*s' has a NUL byte or is longer than 128 KiB", AT(env, v->line),
-                         (int)name.len, name.data);
+        return once_fail(err, ONCE_E_CONFIG, "%.*s:%d: the value of '%.*s' has a NUL byte or is longer than 128 KiB",
+                         AT(env, v->line), (int)name.len, name.data);
     return put(env, name, value, err);
 }
 
-int once_exec_environment(once_hands *hands, const once_exec_spec *exec, once_arena *arena, char ***out, once_error *err)
+int once_exec_environment(once_hands *hands, const once_exec_spec *exec, once_arena *arena, char ***out,
+                          once_error *err)
 {
     environment env = {.options = once_hands_options_of(hands), .arena = arena};
     env.list = once_arena_new(arena, char *, 2 + exec->n_env + 1);
     if (!env.list) return once_no_memory(err, "for the handlers");
-    int rc = put(&env, ONCE_BYTES("PATH"), ONCE_BYTES("/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"), err);
+    int rc =
+        put(&env, ONCE_BYTES("PATH"), ONCE_BYTES("/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"), err);
     if (rc == ONCE_OK) rc = put(&env, ONCE_BYTES("LANG"), ONCE_BYTES("C.UTF-8"), err);
     for (size_t i = 0; i < exec->n_env && rc == ONCE_OK; i++) rc = put_variable(&env, &exec->env[i], err);
     if (rc == ONCE_OK) *out = env.list;
@@ -69,12 +76,14 @@ static const char *path_of(char *const *envp)
     return *envp ? *envp + 5 : "";
 }
 
-int once_exec_find(once_hands *hands, const once_handler_spec *handler, const char *command, char *const *envp, char **out, once_error *err)
+int once_exec_find(once_hands *hands, const once_handler_spec *handler, const char *command, char *const *envp,
+                   char **out, once_error *err)
 {
     const once_spec *spec = once_hands_options_of(hands)->spec;
     once_error why;
     int rc = once_process_find(command, path_of(envp), out, &why);
     if (rc == ONCE_OK) return ONCE_OK;
-    if (once_status_class(rc) == ONCE_CLASS_PAUSE) rc = ONCE_E_CONFIG; /* before the first message it is a mistake in the file */
+    if (once_status_class(rc) == ONCE_CLASS_PAUSE)
+        rc = ONCE_E_CONFIG; /* before the first message it is a mistake in the file */
     return once_fail(err, rc, "%.*s:%d: %s", (int)spec->file.len, spec->file.data, handler->line, why.text);
 }

@@ -8,7 +8,11 @@ typedef struct dead {
 } dead;
 
 static const once_config_field fields[] = {
-    {.name = "dead", .type = ONCE_CONFIG_STRING, ONCE_CONFIG_AT(dead, reason), .max = 400, .example = "unknown type",
+    {.name = "dead",
+     .type = ONCE_CONFIG_STRING,
+     ONCE_CONFIG_AT(dead, reason),
+     .max = 400,
+     .example = "unknown type",
      .text = "Effect: a dead letter with this reason."},
 };
 

@@ -1,8 +1,9 @@
-/* Effects: what a message does. Each kind is one table, once_effect_ops, in a file of its own, and one line of the list below. Nobody else
- * asks which kind a handler has: they ask for its bits (core/spec.h) or call its slots.
+/* Effects: what a message does. Each kind is one table, once_effect_ops, in a file of its own, and one line of the list
+ * below. Nobody else asks which kind a handler has: they ask for its bits (core/spec.h) or call its slots.
  *
- * Two halves: `prepare` makes the input out of a body (any thread, no state); then it is carried out. SQL in the store's database runs on the
- * store executor's thread and inside its transaction (once_effects, below); effects outside of it are carried out by hands (effect/hands.h). */
+ * Two halves: `prepare` makes the input out of a body (any thread, no state); then it is carried out. SQL in the
+ * store's database runs on the store executor's thread and inside its transaction (once_effects, below); effects
+ * outside of it are carried out by hands (effect/hands.h). */
 #ifndef ONCE_EFFECT_EFFECT_H
 #define ONCE_EFFECT_EFFECT_H
 
@@ -15,7 +16,8 @@
 struct once_hand;
 struct once_hands;
 
-/* What is said to whoever writes a field of another effect, where there is more to say than whose it is: "'already' WHY; remove it". */
+/* What is said to whoever writes a field of another effect, where there is more to say than whose it is: "'already'
+ * WHY; remove it". */
 typedef struct once_effect_misfit {
     const char *field, *why;
 } once_effect_misfit;
@@ -27,7 +29,8 @@ typedef struct once_effect_shown {
     bool url; /* `name` is one; its password is not shown */
 } once_effect_shown;
 
-/* A text of the file that is a secret, or leads to one. `url`: one that may have a password in it; otherwise only a reference is a secret. */
+/* A text of the file that is a secret, or leads to one. `url`: one that may have a password in it; otherwise only a
+ * reference is a secret. */
 typedef void once_effect_secret(void *user, once_bytes text, bool url);
 
 /* A sentence that warns, for `once check`. */
@@ -42,25 +45,28 @@ typedef struct once_effect_ops {
 
     const once_config_field *fields; /* `name` is the first. No other effect has fields of the same names */
     size_t n_fields;
-    size_t size;          /* of the struct that they are read into, which is handler->own */
-    const void *standard; /* that struct before anything is read; NULL: zeros */
+    size_t size;                       /* of the struct that they are read into, which is handler->own */
+    const void *standard;              /* that struct before anything is read; NULL: zeros */
     const once_effect_misfit *misfits; /* ends with a NULL field; or NULL */
-    const char *section;  /* of docs/configuration.md, behind the tables; or NULL */
-    /* What follows from its fields: more bits, `slots` (left 0 they are the pipeline's `workers`), `dead_reason`. Or NULL. */
+    const char *section;               /* of docs/configuration.md, behind the tables; or NULL */
+    /* What follows from its fields: more bits, `slots` (left 0 they are the pipeline's `workers`), `dead_reason`. Or
+     * NULL. */
     void (*conclude)(once_handler_spec *handler);
-    /* Rules between its fields, and those that only some handlers with it follow; it tells each mistake. `map` is the handler's. Or NULL. */
+    /* Rules between its fields, and those that only some handlers with it follow; it tells each mistake. `map` is the
+     * handler's. Or NULL. */
     void (*check)(once_config *config, const once_node *map, const once_handler_spec *handler);
 
     /* --- messages --- */
 
     /* NULL: there is nothing to prepare. Not called where it does not run. */
     once_prepare *prepare;
-    /* OUTSIDE: makes the hand that carries it out. The table of that hand (effect/hand.h) has `start`, `kill`, `tick` and `close`. */
+    /* OUTSIDE: makes the hand that carries it out. The table of that hand (effect/hand.h) has `start`, `kill`, `tick`
+     * and `close`. */
     int (*open)(struct once_hands *hands, const once_handler_spec *handler, struct once_hand **out, once_error *err);
 
     /* --- for people --- */
 
-    once_effect_shown (*describe)(const once_handler_spec *handler); /* OUTSIDE */
+    once_effect_shown (*describe)(const once_handler_spec *handler);                          /* OUTSIDE */
     void (*secrets)(const once_handler_spec *handler, once_effect_secret *visit, void *user); /* or NULL: it has none */
     /* What others of this machine may see, or put into what is run. Or NULL. */
     void (*exposed)(const once_handler_spec *handler, once_effect_warning *warn, void *user);
@@ -70,17 +76,18 @@ typedef struct once_effect_ops {
     once_db *(*db)(struct once_hand *hand);
 } once_effect_ops;
 
-/* How what is not here yet fits. `lookup` (asking the other side about an unknown) is a slot beside `open`'s hand: an unknown is an entry of
- * the store and may have a due time, so `take` hands it out like a retry, its item goes to the hand as one that asks, and the answer is an
- * outcome. `then` (what is written together with the outcome) is a slot that runs in the transaction that settles: `settle` is fenced by the
- * token, so what it wrote commits only where the claim is still ours, and is undone with the savepoint of that message otherwise. Neither
- * needs another kind of handler: both are slots that may be NULL, and fields of the handler's own table. */
+/* How what is not here yet fits. `lookup` (asking the other side about an unknown) is a slot beside `open`'s hand: an
+ * unknown is an entry of the store and may have a due time, so `take` hands it out like a retry, its item goes to the
+ * hand as one that asks, and the answer is an outcome. `then` (what is written together with the outcome) is a slot
+ * that runs in the transaction that settles: `settle` is fenced by the token, so what it wrote commits only where the
+ * claim is still ours, and is undone with the savepoint of that message otherwise. Neither needs another kind of
+ * handler: both are slots that may be NULL, and fields of the handler's own table. */
 
 /* The list, in the order in which they are named to people. */
-#define ONCE_EFFECT_MAP(X) \
-    X(sql) \
-    X(exec) \
-    X(callback) \
+#define ONCE_EFFECT_MAP(X)                                                                                             \
+    X(sql)                                                                                                             \
+    X(exec)                                                                                                            \
+    X(callback)                                                                                                        \
     X(dead)
 
 #define ONCE_EFFECT_DECLARE(name) extern const once_effect_ops once__effect_##name;
@@ -103,21 +110,23 @@ once_bytes once_effect_function(const once_handler_spec *handler);
 
 /* --- SQL in the store's database (effect/sql.c) --- */
 
-typedef struct once_effects once_effects; /* the SQL effects of all handlers, ready to run; handlers whose effect is outside are passed over */
+typedef struct once_effects
+    once_effects; /* the SQL effects of all handlers, ready to run; handlers whose effect is outside are passed over */
 
-/* Prepares every statement: a mistake in one is found before the first message, as file:line. The bytes of the salt must live as long. */
-int once_effects_open(const once_spec *spec, const once_keying *keying, once_db *db, once_effects **out, once_error *err);
+/* Prepares every statement: a mistake in one is found before the first message, as file:line. The bytes of the salt
+ * must live as long. */
+int once_effects_open(const once_spec *spec, const once_keying *keying, once_db *db, once_effects **out,
+                      once_error *err);
 void once_effects_close(once_effects *effects);
 
-/* Runs the effects of the items in order. Fills outcome, result and failure of each. When !careful it stops at the first one
- * that did something and did not end done, and sets *failed: nothing may then be committed. When careful, what such a message did
- * is undone. In both cases a message that ends the whole transaction (RAISE(ROLLBACK),
- * a timeout in SQLite) sets *failed and its item's verdict.
- * Where the database allows it (once_db_presume), messages may be taken for done before that is known; then the commit tells.
- * A statement that has the database roll back (a deadlock, a timeout) is a status, and its message is `suspect` where that is known; with
- * `blame` such a message is to be retried.
- * A status other than ONCE_OK means that something is wrong that is not the messages' fault. */
-int once_effects_run(once_effects *effects, once_item *const *items, size_t n, bool careful, bool blame, once_arena *arena, bool *failed,
-                     once_error *err);
+/* Runs the effects of the items in order. Fills outcome, result and failure of each. When !careful it stops at the
+ * first one that did something and did not end done, and sets *failed: nothing may then be committed. When careful,
+ * what such a message did is undone. In both cases a message that ends the whole transaction (RAISE(ROLLBACK), a
+ * timeout in SQLite) sets *failed and its item's verdict. Where the database allows it (once_db_presume), messages may
+ * be taken for done before that is known; then the commit tells. A statement that has the database roll back (a
+ * deadlock, a timeout) is a status, and its message is `suspect` where that is known; with `blame` such a message is to
+ * be retried. A status other than ONCE_OK means that something is wrong that is not the messages' fault. */
+int once_effects_run(once_effects *effects, once_item *const *items, size_t n, bool careful, bool blame,
+                     once_arena *arena, bool *failed, once_error *err);
 
 #endif

@@ -1,8 +1,8 @@
-/* Commands, one process for each message: the body on stdin, what is known about the message in the environment, the answer in the exit
- * status, the result on stdout, the reason on stderr.
+/* Commands, one process for each message: the body on stdin, what is known about the message in the environment, the
+ * answer in the exit status, the result on stdout, the reason on stderr.
  *
- * The end of the process that we started decides; then its whole group is killed, and what it had left in the pipes is read without
- * waiting. Children of it that hold the pipes open therefore delay nothing. */
+ * The end of the process that we started decides; then its whole group is killed, and what it had left in the pipes is
+ * read without waiting. Children of it that hold the pipes open therefore delay nothing. */
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
@@ -30,8 +30,8 @@ typedef struct job {
     once_item *item;
     once_child child;
     once_watch out, err, end;
-    once_buf result;  /* up to one byte more than result_max: that it is too long must be seen */
-    once_tail tail;   /* of its stderr */
+    once_buf result; /* up to one byte more than result_max: that it is too long must be seen */
+    once_tail tail;  /* of its stderr */
     int64_t deadline_ms;
     bool late, killed;
     struct job *next, *prev; /* running ones, by deadline; spare ones, `next` only */
@@ -44,7 +44,7 @@ struct exec_hand {
     char *file;
     char **fixed; /* environment; in the arena */
     size_t n_fixed;
-    char **envp;    /* n_fixed + VARIABLES + 1: for the start of one process */
+    char **envp;        /* n_fixed + VARIABLES + 1: for the start of one process */
     once_buf variables; /* their texts */
     job *first, *last, *spare, *all;
     char chunk[CHUNK];
@@ -59,9 +59,11 @@ static int check_argument(const once_template *t, once_bytes text, bool after_da
     const once_bytes written = once_template_text(t);
     const int shown = written.len > 100 ? 100 : (int)written.len;
     if (has_nul(text)) return once_fail(err, ONCE_E_MESSAGE, "argument '%.*s' has a NUL byte", shown, written.data);
-    if (text.len >= ARGUMENT_MAX) return once_fail(err, ONCE_E_MESSAGE, "argument '%.*s' is longer than 128 KiB", shown, written.data);
+    if (text.len >= ARGUMENT_MAX)
+        return once_fail(err, ONCE_E_MESSAGE, "argument '%.*s' is longer than 128 KiB", shown, written.data);
     if (text.len && text.data[0] == '-' && !once_template_begins_literal(t) && !after_dashes)
-        return once_fail(err, ONCE_E_MESSAGE, "argument '%.*s' begins with '-' and would be taken for an option; put \"--\" before it",
+        return once_fail(err, ONCE_E_MESSAGE,
+                         "argument '%.*s' begins with '-' and would be taken for an option; put \"--\" before it",
                          shown, written.data);
     return ONCE_OK;
 }
@@ -82,13 +84,15 @@ static int render_arguments(const once_exec_spec *exec, const once_template_inpu
     return ONCE_OK;
 }
 
-int once_exec_prepare(const once_handler_spec *handler, const once_json *body, const once_message *message, once_arena *arena,
-                      void **input, once_error *err)
+int once_exec_prepare(const once_handler_spec *handler, const once_json *body, const once_message *message,
+                      once_arena *arena, void **input, once_error *err)
 {
     const once_exec_spec *exec = once_exec_of(handler);
-    if (has_nul(message->type)) return once_fail(err, ONCE_E_MESSAGE, "the type has a NUL byte, which no variable of a command can carry");
+    if (has_nul(message->type))
+        return once_fail(err, ONCE_E_MESSAGE, "the type has a NUL byte, which no variable of a command can carry");
     if (has_nul(message->at.place) || has_nul(message->at.point))
-        return once_fail(err, ONCE_E_MESSAGE, "the coordinates have a NUL byte, which no variable of a command can carry");
+        return once_fail(err, ONCE_E_MESSAGE,
+                         "the coordinates have a NUL byte, which no variable of a command can carry");
     char **argv = once_arena_new(arena, char *, exec->n + 1);
     if (!argv) return once_no_memory(err, "for a message");
     once_template_input from = {.body = body, .message = message};
@@ -185,20 +189,25 @@ static void finish(job *j, int status)
     item->outcome = outcome_of(once_exec_of(item->handler), status);
     item->maybe = item->outcome == ONCE_UNKNOWN;
     if (WIFEXITED(status)) snprintf(how, sizeof how, "exit status %d", WEXITSTATUS(status));
-    else if (!WIFSIGNALED(status)) snprintf(how, sizeof how, "its exit status was taken by another part of this program");
-    else if (j->late) snprintf(how, sizeof how, "killed at its deadline of %s", once_duration_format(item->handler->timeout_ms, limit));
+    else if (!WIFSIGNALED(status))
+        snprintf(how, sizeof how, "its exit status was taken by another part of this program");
+    else if (j->late)
+        snprintf(how, sizeof how, "killed at its deadline of %s",
+                 once_duration_format(item->handler->timeout_ms, limit));
     else if (j->killed) snprintf(how, sizeof how, "killed before it had ended");
     else snprintf(how, sizeof how, "ended by signal %d", WTERMSIG(status));
     if (item->outcome != ONCE_DONE)
         len = snprintf(text, sizeof text, "%s%s%.*s", how, line.len ? ": " : "", (int)line.len, line.data);
-    else if (j->result.failed)
-        len = snprintf(text, sizeof text, "out of memory for the result; not kept");
-    const bool keep = item->outcome <= ONCE_STALE && !j->result.failed; /* duplicates get what it said, whole or not at all */
-    once_hands_output(hands, item, keep ? once_buf_bytes(&j->result) : (once_bytes){0}, (once_bytes){text, (size_t)len});
+    else if (j->result.failed) len = snprintf(text, sizeof text, "out of memory for the result; not kept");
+    const bool keep =
+        item->outcome <= ONCE_STALE && !j->result.failed; /* duplicates get what it said, whole or not at all */
+    once_hands_output(hands, item, keep ? once_buf_bytes(&j->result) : (once_bytes){0},
+                      (once_bytes){text, (size_t)len});
     once_hands_finished(hands, item);
 }
 
-static_assert(ONCE_DONE < ONCE_STALE && ONCE_ALREADY < ONCE_STALE && ONCE_REJECTED < ONCE_STALE && ONCE_STALE < ONCE_RETRY,
+static_assert(ONCE_DONE < ONCE_STALE && ONCE_ALREADY < ONCE_STALE && ONCE_REJECTED < ONCE_STALE &&
+                  ONCE_STALE < ONCE_RETRY,
               "the first four outcomes are final");
 
 /* ---- its life ---- */
@@ -296,7 +305,8 @@ static void end_ready(once_watch *watch, uint32_t events)
     give_back(j);
 }
 
-static int watch_end(job *j, once_watch *watch, int fd, uint32_t events, void (*ready)(once_watch *, uint32_t), once_error *err)
+static int watch_end(job *j, once_watch *watch, int fd, uint32_t events, void (*ready)(once_watch *, uint32_t),
+                     once_error *err)
 {
     *watch = (once_watch){.fd = fd, .ready = ready};
     return once_hands_watch(j->hand->hand.hands, watch, events, err);
@@ -359,12 +369,14 @@ static void exec_start(once_hand *base, once_item *item)
     exec_hand *hand = (exec_hand *)base;
     once_error why = {0};
     if (has_nul(item->request.key) || has_nul(item->scope.tenant)) {
-        not_started(hand, item, ONCE_E_MESSAGE, "the key or the tenant has a NUL byte, which no variable of a command can carry");
+        not_started(hand, item, ONCE_E_MESSAGE,
+                    "the key or the tenant has a NUL byte, which no variable of a command can carry");
         return;
     }
     job *j = new_job(hand, item);
     int rc = j && make_environment(hand, item) ? ONCE_OK : once_no_memory(&why, "for a command");
-    if (rc == ONCE_OK) rc = once_process_start(hand->file, item->input, hand->envp, &item->message.body, &j->child, &why);
+    if (rc == ONCE_OK)
+        rc = once_process_start(hand->file, item->input, hand->envp, &item->message.body, &j->child, &why);
     if (rc == ONCE_OK) {
         started(j);
         return;
@@ -424,8 +436,8 @@ static int make_ready(exec_hand *hand, once_error *err)
     once_bytes command;
     assert(exec->n > 0 && once_template_is_literal(exec->argv[0]));
     if (has_nul(spec->consumer) || has_nul(handler->operation))
-        return once_fail(err, ONCE_E_CONFIG, "%.*s:%d: consumer and operation of a command cannot have a NUL byte", (int)spec->file.len,
-                         spec->file.data, handler->line);
+        return once_fail(err, ONCE_E_CONFIG, "%.*s:%d: consumer and operation of a command cannot have a NUL byte",
+                         (int)spec->file.len, spec->file.data, handler->line);
     int rc = once_exec_environment(hand->hand.hands, exec, &hand->arena, &hand->fixed, err);
     if (rc != ONCE_OK) return rc;
     while (hand->fixed[hand->n_fixed]) hand->n_fixed++;

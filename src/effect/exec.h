@@ -1,5 +1,5 @@
-/* What `exec` and the fields that belong to it say, and what its two modes share: a process for each message (exec.c), and kept ones
- * (stream.c). */
+/* What `exec` and the fields that belong to it say, and what its two modes share: a process for each message (exec.c),
+ * and kept ones (stream.c). */
 #ifndef ONCE_EFFECT_EXEC_H
 #define ONCE_EFFECT_EXEC_H
 
@@ -9,38 +9,43 @@
 enum { ONCE_EXEC_MESSAGE, ONCE_EXEC_STREAM }; /* modes */
 
 typedef struct once_exec_spec {
-    const once_template *const *argv; /* rendered for each message; argv[0], and in mode STREAM all of them, are literals */
+    const once_template *const
+        *argv; /* rendered for each message; argv[0], and in mode STREAM all of them, are literals */
     size_t n;
     const once_written *env; /* besides the fixed ones */
     size_t n_env;
     const once_outcome *exits; /* what each of the 256 exit codes means; NULL: once_exec_exit_usual */
-    bool unsafe;        /* a field of the message may stand where commands expect a program */
-    int mode;           /* MESSAGE: a process for each; STREAM: kept ones that speak one JSON line per message */
-    uint32_t window;    /* STREAM: messages in flight in one process */
-    uint32_t processes; /* STREAM: how many are kept */
+    bool unsafe;               /* a field of the message may stand where commands expect a program */
+    int mode;                  /* MESSAGE: a process for each; STREAM: kept ones that speak one JSON line per message */
+    uint32_t window;           /* STREAM: messages in flight in one process */
+    uint32_t processes;        /* STREAM: how many are kept */
 } once_exec_spec;
 
 static inline const once_exec_spec *once_exec_of(const once_handler_spec *handler) { return handler->own; }
 
-/* What an exit code means where `exit:` says nothing. A code that nobody listed is unknown: only the program knows whether its effect
- * happened before it, so that neither "nothing happened" nor "done" may be assumed. */
+/* What an exit code means where `exit:` says nothing. A code that nobody listed is unknown: only the program knows
+ * whether its effect happened before it, so that neither "nothing happened" nor "done" may be assumed. */
 once_outcome once_exec_exit_usual(int code);
 
 int once_hand_open_exec(once_hands *hands, const once_handler_spec *handler, once_hand **out, once_error *err);
 int once_hand_open_stream(once_hands *hands, const once_handler_spec *handler, once_hand **out, once_error *err);
 
-/* Renders the arguments, where a process is started for each message. ONCE_E_MESSAGE: a field is missing, has a NUL byte, or would turn
- * into an option. */
-int once_exec_prepare(const once_handler_spec *handler, const once_json *body, const once_message *message, once_arena *arena,
-                      void **input, once_error *err);
+/* Renders the arguments, where a process is started for each message. ONCE_E_MESSAGE: a field is missing, has a NUL
+ * byte, or would turn into an option. */
+int once_exec_prepare(const once_handler_spec *handler, const once_json *body, const once_message *message,
+                      once_arena *arena, void **input, once_error *err);
 
 /* The environment of a command: PATH, LANG and what `env` names, secrets read; NULL-terminated, in `arena`. */
-int once_exec_environment(once_hands *hands, const once_exec_spec *exec, once_arena *arena, char ***out, once_error *err);
+int once_exec_environment(once_hands *hands, const once_exec_spec *exec, once_arena *arena, char ***out,
+                          once_error *err);
 
-/* The file of a handler's command, looked up in the PATH of its environment; malloc'd. Not there: ONCE_E_CONFIG as FILE:LINE. */
-int once_exec_find(once_hands *hands, const once_handler_spec *handler, const char *command, char *const *envp, char **out, once_error *err);
+/* The file of a handler's command, looked up in the PATH of its environment; malloc'd. Not there: ONCE_E_CONFIG as
+ * FILE:LINE. */
+int once_exec_find(once_hands *hands, const once_handler_spec *handler, const char *command, char *const *envp,
+                   char **out, once_error *err);
 
-/* Whether a field of the message stands where commands expect a program: then a mistake, and false (exec_arguments.c). */
+/* Whether a field of the message stands where commands expect a program: then a mistake, and false (exec_arguments.c).
+ */
 bool once_exec_check_arguments(once_config *config, const once_node *list, const once_exec_spec *exec);
 
 #endif

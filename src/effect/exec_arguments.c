@@ -1,13 +1,16 @@
 /* Arguments of a command that may run text of a message as a program.
  *
- * Without a shell between, a value is bytes of one argument and nothing else, until the command is one that runs its arguments: an
- * interpreter, or something that starts another command. Two rules:
+ * Without a shell between, a value is bytes of one argument and nothing else, until the command is one that runs its
+ * arguments: an interpreter, or something that starts another command. Two rules:
  *
- * - Of the commands in the table below everything up to their program is written without placeholders. When it is not sure which
- *   argument that is, because there is an option that the table does not know, there are no placeholders behind it at all.
- * - Behind every other command, and behind a program, options are looked for that announce a program almost everywhere (`-c`, `--eval`).
+ * - Of the commands in the table below everything up to their program is written without placeholders. When it is not
+ * sure which argument that is, because there is an option that the table does not know, there are no placeholders
+ * behind it at all.
+ * - Behind every other command, and behind a program, options are looked for that announce a program almost everywhere
+ * (`-c`, `--eval`).
  *
- * There is no list of all commands that run something, so this is a guard against mistakes; `unsafe_arguments: true` takes it away. */
+ * There is no list of all commands that run something, so this is a guard against mistakes; `unsafe_arguments: true`
+ * takes it away. */
 #include "core/config_values.h"
 #include "effect/exec.h"
 
@@ -30,65 +33,93 @@ typedef struct runner {
     const char *attached; /* letters whose value can only be the rest */
     const char *program;  /* letters whose value is a program */
     const char *flag_words, *valued_words, *program_words;
-    bool shell;   /* `-c` is a flag: the first operand is the program, with it or without; and `-oc` takes two arguments */
-    bool repeats; /* there may be more programs behind the first option with one */
+    bool
+        shell; /* `-c` is a flag: the first operand is the program, with it or without; and `-oc` takes two arguments */
+    bool repeats;  /* there may be more programs behind the first option with one */
     bool permutes; /* and behind operands */
-    bool assigns; /* NAME=VALUE comes before the command */
+    bool assigns;  /* NAME=VALUE comes before the command */
 } runner;
 
 #define SHELL_WORDS "--norc --noprofile --login --posix --restricted --verbose --noediting --no-config --private"
 
 static const runner runners[] = {
-    {"sh bash rbash dash ash ksh mksh zsh fish csh tcsh", RUNS_PROGRAM, .flags = "abcefhiklmnpruvxBEHNPT", .valued = "oO", .program = "c",
-     .flag_words = SHELL_WORDS, .shell = true},
+    {"sh bash rbash dash ash ksh mksh zsh fish csh tcsh", RUNS_PROGRAM, .flags = "abcefhiklmnpruvxBEHNPT",
+     .valued = "oO", .program = "c", .flag_words = SHELL_WORDS, .shell = true},
     {"python pypy", RUNS_PROGRAM, .flags = "bBdEhiIOPqRsStuvx", .valued = "WX", .program = "cm"},
-    {"perl", RUNS_PROGRAM, .flags = "acflnpsSTtuUwWX0123456789", .valued = "I", .attached = "iMmFCD", .program = "eE", .repeats = true},
-    {"ruby", RUNS_PROGRAM, .flags = "aclnpsSUvwy0123456789", .valued = "CIr", .attached = "iFKTWx", .program = "e", .repeats = true},
-    {"node nodejs", RUNS_PROGRAM, .flags = "ci", .valued = "rC", .program = "ep", .repeats = true, .valued_words = "--require --import --loader --env-file",
+    {"perl", RUNS_PROGRAM, .flags = "acflnpsSTtuUwWX0123456789", .valued = "I", .attached = "iMmFCD", .program = "eE",
+     .repeats = true},
+    {"ruby", RUNS_PROGRAM, .flags = "aclnpsSUvwy0123456789", .valued = "CIr", .attached = "iFKTWx", .program = "e",
+     .repeats = true},
+    {"node nodejs", RUNS_PROGRAM, .flags = "ci", .valued = "rC", .program = "ep", .repeats = true,
+     .valued_words = "--require --import --loader --env-file",
      .flag_words = "--enable-source-maps --use-strict --experimental-strip-types"},
     {"php", RUNS_PROGRAM, .flags = "aCeHnq", .valued = "cdgtz", .program = "fFrRBE", .repeats = true},
     {"lua luajit", RUNS_PROGRAM, .flags = "iEvW", .valued = "el"},
     {"tclsh wish", RUNS_PROGRAM, .flags = ""},
     {"expect", RUNS_PROGRAM, .flags = "inNbd", .program = "cf", .repeats = true},
-    {"awk nawk mawk gawk original-awk", RUNS_PROGRAM, .flags = "bcCghIkMnNOPrsSt", .valued = "FvilW", .program = "fe", .repeats = true,
-     .flag_words = "--posix --traditional --re-interval --sandbox --csv", .valued_words = "--assign --field-separator", .program_words = "--file --source"},
-    {"sed", RUNS_PROGRAM, .flags = "nrsuzE", .valued = "l", .attached = "i", .program = "ef", .repeats = true, .permutes = true,
-     .flag_words = "--quiet --silent --regexp-extended --null-data --unbuffered --separate --posix --sandbox", .program_words = "--expression --file"},
-    {"java", RUNS_PROGRAM, .attached = "DX", .flag_words = "-ea -da -server", .valued_words = "-cp -classpath --class-path --module-path -p", .program_words = "-jar -m --module"},
-    {"deno bun", RUNS_PROGRAM, 1, .flags = "Aq", .flag_words = "--allow-all --allow-net --allow-read --allow-write --allow-env --allow-run --quiet"},
+    {"awk nawk mawk gawk original-awk", RUNS_PROGRAM, .flags = "bcCghIkMnNOPrsSt", .valued = "FvilW", .program = "fe",
+     .repeats = true, .flag_words = "--posix --traditional --re-interval --sandbox --csv",
+     .valued_words = "--assign --field-separator", .program_words = "--file --source"},
+    {"sed", RUNS_PROGRAM, .flags = "nrsuzE", .valued = "l", .attached = "i", .program = "ef", .repeats = true,
+     .permutes = true,
+     .flag_words = "--quiet --silent --regexp-extended --null-data --unbuffered --separate --posix --sandbox",
+     .program_words = "--expression --file"},
+    {"java", RUNS_PROGRAM, .attached = "DX", .flag_words = "-ea -da -server",
+     .valued_words = "-cp -classpath --class-path --module-path -p", .program_words = "-jar -m --module"},
+    {"deno bun", RUNS_PROGRAM, 1, .flags = "Aq",
+     .flag_words = "--allow-all --allow-net --allow-read --allow-write --allow-env --allow-run --quiet"},
 
-    {"env", RUNS_COMMAND, .flags = "i0v", .valued = "uC", .flag_words = "- --ignore-environment --null --debug", .valued_words = "--unset --chdir", .assigns = true},
+    {"env", RUNS_COMMAND, .flags = "i0v", .valued = "uC", .flag_words = "- --ignore-environment --null --debug",
+     .valued_words = "--unset --chdir", .assigns = true},
     {"nice", RUNS_COMMAND, .flags = "0123456789", .valued = "n", .valued_words = "--adjustment"},
-    {"ionice", RUNS_COMMAND, .flags = "t", .valued = "cn", .flag_words = "--ignore", .valued_words = "--class --classdata"},
-    {"nohup exec command npx bunx uvx busybox toybox unbuffer catchsegv fakeroot numactl valgrind prlimit dbus-run-session systemd-inhibit setpriv ld-linux* ld.so* ld-musl*", RUNS_COMMAND},
+    {"ionice", RUNS_COMMAND, .flags = "t", .valued = "cn", .flag_words = "--ignore",
+     .valued_words = "--class --classdata"},
+    {"nohup exec command npx bunx uvx busybox toybox unbuffer catchsegv fakeroot numactl valgrind prlimit "
+     "dbus-run-session systemd-inhibit setpriv ld-linux* ld.so* ld-musl*",
+     RUNS_COMMAND},
     {"linux32 linux64 i386 x86_64 uname26", RUNS_COMMAND, .flags = "vRFZLXBIST3"},
     {"setsid", RUNS_COMMAND, .flags = "cfw", .flag_words = "--ctty --fork --wait"},
-    {"timeout", RUNS_COMMAND, 1, .flags = "fpv", .valued = "ks", .flag_words = "--foreground --preserve-status --verbose", .valued_words = "--kill-after --signal"},
-    {"xargs", RUNS_COMMAND, .flags = "0rtxpo", .valued = "adEILnPs", .attached = "eil", .flag_words = "--null --no-run-if-empty --verbose --exit --open-tty",
+    {"timeout", RUNS_COMMAND, 1, .flags = "fpv", .valued = "ks",
+     .flag_words = "--foreground --preserve-status --verbose", .valued_words = "--kill-after --signal"},
+    {"xargs", RUNS_COMMAND, .flags = "0rtxpo", .valued = "adEILnPs", .attached = "eil",
+     .flag_words = "--null --no-run-if-empty --verbose --exit --open-tty",
      .valued_words = "--arg-file --delimiter --max-lines --max-args --max-procs --max-chars"},
     {"stdbuf", RUNS_COMMAND, .valued = "ioe", .valued_words = "--input --output --error"},
     {"sudo", RUNS_COMMAND, .flags = "AbBEHknNPS", .valued = "CDghprRtTuU", .assigns = true,
-     .flag_words = "--non-interactive --preserve-env --set-home --stdin --background", .valued_words = "--user --group --host --chdir"},
+     .flag_words = "--non-interactive --preserve-env --set-home --stdin --background",
+     .valued_words = "--user --group --host --chdir"},
     {"doas", RUNS_COMMAND, .flags = "n", .valued = "uC"},
-    {"time", RUNS_COMMAND, .flags = "apqv", .valued = "fo", .flag_words = "--append --portability --quiet --verbose", .valued_words = "--format --output"},
-    {"chrt", RUNS_COMMAND, 1, .flags = "abdfioRrv", .valued = "TPD", .flag_words = "--batch --fifo --idle --other --rr --deadline --reset-on-fork"},
+    {"time", RUNS_COMMAND, .flags = "apqv", .valued = "fo", .flag_words = "--append --portability --quiet --verbose",
+     .valued_words = "--format --output"},
+    {"chrt", RUNS_COMMAND, 1, .flags = "abdfioRrv", .valued = "TPD",
+     .flag_words = "--batch --fifo --idle --other --rr --deadline --reset-on-fork"},
     {"taskset", RUNS_COMMAND, 1, .flags = "ac", .flag_words = "--cpu-list --all-tasks"},
     {"flock", RUNS_COMMAND, 1, .flags = "eFnosuxv", .valued = "Ew", .program = "c", .program_words = "--command",
-     .flag_words = "--shared --exclusive --unlock --nonblock --nb --close --no-fork --verbose", .valued_words = "--timeout --wait --conflict-exit-code"},
-    {"unshare", RUNS_COMMAND, .flags = "cCfimnprTuU", .valued = "RSGw", .flag_words = "--fork --map-root-user --mount-proc --mount --net --pid --user --ipc --uts --cgroup"},
-    {"nsenter", RUNS_COMMAND, .flags = "aCFimnpTuU", .valued = "GSt", .flag_words = "--all --mount --net --pid --user --ipc --uts --cgroup --preserve-credentials", .valued_words = "--target"},
+     .flag_words = "--shared --exclusive --unlock --nonblock --nb --close --no-fork --verbose",
+     .valued_words = "--timeout --wait --conflict-exit-code"},
+    {"unshare", RUNS_COMMAND, .flags = "cCfimnprTuU", .valued = "RSGw",
+     .flag_words = "--fork --map-root-user --mount-proc --mount --net --pid --user --ipc --uts --cgroup"},
+    {"nsenter", RUNS_COMMAND, .flags = "aCFimnpTuU", .valued = "GSt",
+     .flag_words = "--all --mount --net --pid --user --ipc --uts --cgroup --preserve-credentials",
+     .valued_words = "--target"},
     {"chroot", RUNS_COMMAND, 1},
     {"setarch", RUNS_COMMAND, 1, .flags = "vRFZLXBIST3"},
     {"gosu su-exec setuidgid", RUNS_COMMAND, 1},
     {"tini dumb-init catatonit", RUNS_COMMAND, .flags = "cgsvw"},
     {"strace ltrace", RUNS_COMMAND, .flags = "cCdfFhikqrtTvwxyYzZ", .valued = "aAbeEIoOPsSuX"},
-    {"systemd-run systemd-cat", RUNS_COMMAND, .flags = "dGPqr", .valued = "EHMptu", .flag_words = "--user --system --scope --wait --pipe --pty --quiet --collect --no-block --same-dir",
-     .valued_words = "--unit --property --uid --gid --setenv --slice --description --working-directory --identifier --priority"},
+    {"systemd-run systemd-cat", RUNS_COMMAND, .flags = "dGPqr", .valued = "EHMptu",
+     .flag_words = "--user --system --scope --wait --pipe --pty --quiet --collect --no-block --same-dir",
+     .valued_words =
+         "--unit --property --uid --gid --setenv --slice --description --working-directory --identifier --priority"},
 
-    {"ssh rsh su runuser watch parallel script eval make gmake vi vim nvim view ex ed emacs less more gdb lldb sqlite sqlite3 pwsh start-stop-daemon "
-     "run-parts chpst cpulimit timeit pdb cProfile at batch crontab", RUNS_ALL},
+    {"ssh rsh su runuser watch parallel script eval make gmake vi vim nvim view ex ed emacs less more gdb lldb sqlite "
+     "sqlite3 pwsh start-stop-daemon "
+     "run-parts chpst cpulimit timeit pdb cProfile at batch crontab",
+     RUNS_ALL},
 
-    {"tar bsdtar", RUNS_OPTIONS, .program = "IF", .program_words = "--checkpoint-action --use-compress-program --to-command --info-script --new-volume-script --rsh-command --rmt-command"},
+    {"tar bsdtar", RUNS_OPTIONS, .program = "IF",
+     .program_words = "--checkpoint-action --use-compress-program --to-command --info-script --new-volume-script "
+                      "--rsh-command --rmt-command"},
     {"split", RUNS_OPTIONS, .program_words = "--filter"},
     {"sort", RUNS_OPTIONS, .program_words = "--compress-program"},
     {"cpio", RUNS_OPTIONS, .program_words = "--rsh-command"},
@@ -96,15 +127,13 @@ static const runner runners[] = {
     {"man", RUNS_OPTIONS, .program = "PH", .program_words = "--pager --html"},
     {"scp sftp", RUNS_OPTIONS, .program = "FJoS"},
     {"rsync", RUNS_OPTIONS, .program = "e", .program_words = "--rsh --rsync-path"},
-    {"git", RUNS_OPTIONS, .program = "cOux", .program_words = "--upload-pack --receive-pack --open-files-in-pager --config-env --config --extcmd --exec-path"},
+    {"git", RUNS_OPTIONS, .program = "cOux",
+     .program_words = "--upload-pack --receive-pack --open-files-in-pager --config-env --config --extcmd --exec-path"},
     {"psql", RUNS_OPTIONS, .program = "cf", .program_words = "--command --file"},
     {"mysql mariadb", RUNS_OPTIONS, .program = "e", .program_words = "--execute --init-command --pager"},
 };
 
-static once_bytes word_at(const char *words)
-{
-    return (once_bytes){words, strcspn(words, " ")};
-}
+static once_bytes word_at(const char *words) { return (once_bytes){words, strcspn(words, " ")}; }
 
 /* "python", "python3", "python3.11"; "ld-linux-x86-64.so.2" is "ld-linux*". */
 static bool is_name_of(once_bytes word, once_bytes name)
@@ -137,7 +166,9 @@ static bool is_listed(once_bytes option, const char *words)
 {
     for (const char *at = words; at && *at; at += strspn(at, " ")) {
         const once_bytes word = word_at(at);
-        if (option.len >= word.len && memcmp(option.data, word.data, word.len) == 0 && (option.len == word.len || option.data[word.len] == '=')) return true;
+        if (option.len >= word.len && memcmp(option.data, word.data, word.len) == 0 &&
+            (option.len == word.len || option.data[word.len] == '='))
+            return true;
         at += word.len;
     }
     return false;
@@ -162,7 +193,8 @@ static part letters_part(const runner *r, once_bytes option)
     for (size_t i = 1; i < option.len; i++) {
         const char letter = option.data[i];
         const bool last = i + 1 == option.len;
-        if (has_letter(r->program, letter) && !r->shell) return last || has_letter(r->program, option.data[i + 1]) ? PROGRAM : PROGRAM_HERE;
+        if (has_letter(r->program, letter) && !r->shell)
+            return last || has_letter(r->program, option.data[i + 1]) ? PROGRAM : PROGRAM_HERE;
         if (has_letter(r->attached, letter)) return FLAG;
         if (has_letter(r->valued, letter)) return last ? VALUED : r->shell ? UNSURE : FLAG;
         if (!has_letter(r->flags, letter)) return UNSURE;
@@ -176,7 +208,8 @@ static part part_of(const runner *r, once_bytes word)
     const part listed = word_part(r, word);
     if (listed != UNSURE) return listed;
     if (word.len == 1 && word.data[0] == '-') return UNSURE; /* the program is what comes on standard input */
-    if (word.len > 2 && memcmp(word.data, "--", 2) == 0) return memchr(word.data, '=', word.len) && !r->shell ? FLAG : UNSURE;
+    if (word.len > 2 && memcmp(word.data, "--", 2) == 0)
+        return memchr(word.data, '=', word.len) && !r->shell ? FLAG : UNSURE;
     if (word.len > 1 && (word.data[0] == '-' || (r->shell && word.data[0] == '+'))) return letters_part(r, word);
     return OPERAND;
 }
@@ -185,18 +218,20 @@ typedef struct arguments {
     once_config *config;
     const once_template *const *argv; /* from `item` on */
     const once_node *item;
-    once_bytes name;              /* of the command that is looked at, and its row */
+    once_bytes name; /* of the command that is looked at, and its row */
     const runner *runner;
-    const once_node *assigned;    /* a variable with a field of the message */
-    bool more_programs;           /* options may announce more of them */
+    const once_node *assigned; /* a variable with a field of the message */
+    bool more_programs;        /* options may announce more of them */
 } arguments;
 
 static bool refuse(const arguments *a, const once_node *item)
 {
     const once_config_shown name = once_config_show(a->name);
     once_config_wrong(a->config, ONCE_E_CONFIG, item->line,
-                      "'exec': a field of the message may be run as a program here, by '%s'; pass it behind a program that is written without placeholders, as in "
-                      "[sh, -c, 'charge \"$1\"', sh, \"${/id}\"], or as a variable, as in [env, \"ID=${/id}\", ./charge], or read it from the body on standard "
+                      "'exec': a field of the message may be run as a program here, by '%s'; pass it behind a program "
+                      "that is written without placeholders, as in "
+                      "[sh, -c, 'charge \"$1\"', sh, \"${/id}\"], or as a variable, as in [env, \"ID=${/id}\", "
+                      "./charge], or read it from the body on standard "
                       "input; if it is not run, say 'unsafe_arguments: true'",
                       name.text);
     return false;
@@ -221,7 +256,8 @@ static bool check_all_literal(arguments *a)
 /* NAME=${/field}, unless it is a variable that says what is run. */
 static bool is_harmless_variable(once_bytes text)
 {
-    static const char telling[] = "PATH ENV BASH_ENV SHELL EDITOR VISUAL PAGER IFS PS4 PROMPT_COMMAND LD_* GCONV_PATH BASH_FUNC_* GIT_* SSH_* PYTHON* PERL* RUBY* NODE_* "
+    static const char telling[] = "PATH ENV BASH_ENV SHELL EDITOR VISUAL PAGER IFS PS4 PROMPT_COMMAND LD_* GCONV_PATH "
+                                  "BASH_FUNC_* GIT_* SSH_* PYTHON* PERL* RUBY* NODE_* "
                                   "LUA_* PHP* JAVA_* _JAVA_* JDK_* MAKE*";
     const char *end = memchr(text.data, '=', text.len);
     if (!end || end == text.data || memchr(text.data, '$', (size_t)(end - text.data))) return false;
@@ -270,9 +306,7 @@ static search find_program(arguments *a, bool *by_option)
             advance(a);
             *by_option = true;
             return a->item ? FOUND : NOT_FOUND;
-        case PROGRAM_HERE:
-            *by_option = true;
-            return FOUND;
+        case PROGRAM_HERE: *by_option = true; return FOUND;
         case UNSURE: return check_rest(a);
         case OPERAND:
             if (r->assigns && memchr(a->item->text.data, '=', a->item->text.len)) break;
@@ -283,7 +317,8 @@ static search find_program(arguments *a, bool *by_option)
     return NOT_FOUND;
 }
 
-/* Does this option say that the next argument is a program, or the rest of this one (`here`)? `text` ends before a placeholder. */
+/* Does this option say that the next argument is a program, or the rest of this one (`here`)? `text` ends before a
+ * placeholder. */
 static bool option_of_runner(const runner *r, once_bytes text, bool here)
 {
     if (is_listed(text, r->program_words)) return here == (memchr(text.data, '=', text.len) != NULL);
@@ -297,7 +332,9 @@ static bool option_of_runner(const runner *r, once_bytes text, bool here)
 
 static bool option_of_anybody(once_bytes text, bool here)
 {
-    if (is_listed(text, "--eval --exec --execute --expression --command --print --run --split-string -exec -execdir -ok -okdir"))
+    if (is_listed(
+            text,
+            "--eval --exec --execute --expression --command --print --run --split-string -exec -execdir -ok -okdir"))
         return here == (memchr(text.data, '=', text.len) != NULL);
     return text.len == 2 && text.data[0] == '-' && has_letter("ceEp", text.data[1]);
 }
@@ -317,16 +354,19 @@ static bool announces_program(const arguments *a, bool here)
 
 static bool check_command(arguments *a);
 
-/* "docker exec NAME sh -xc ...": a shell is told by its option, because its name alone ("./charge sh ID") says nothing. */
+/* "docker exec NAME sh -xc ...": a shell is told by its option, because its name alone ("./charge sh ID") says nothing.
+ */
 static bool begins_shell(const arguments *a)
 {
     if (a->runner && a->runner->kind == RUNS_PROGRAM) return false; /* $0 of a shell's program may be anything */
     const runner *r = runner_of(a->item->text);
     const once_node *next = a->item->next;
-    return r && r->shell && next && once_template_is_literal(a->argv[1]) && next->text.len > 1 && next->text.data[0] == '-';
+    return r && r->shell && next && once_template_is_literal(a->argv[1]) && next->text.len > 1 &&
+           next->text.data[0] == '-';
 }
 
-/* What is passed to a program: data, but for options that announce another one. Other interpreters are told by such an option. */
+/* What is passed to a program: data, but for options that announce another one. Other interpreters are told by such an
+ * option. */
 static bool check_data(arguments *a)
 {
     bool behind = false;

@@ -1,5 +1,5 @@
-/* The effect `exec`: its part of the pipeline file, and which of its modes carries it out. Values of the environment may be secrets: no message
- * shows one, nor a reference that is written wrongly, which may be a secret too. */
+/* The effect `exec`: its part of the pipeline file, and which of its modes carries it out. Values of the environment
+ * may be secrets: no message shows one, nor a reference that is written wrongly, which may be a secret too. */
 #include <stdio.h>
 
 #include "core/config_values.h"
@@ -26,7 +26,8 @@ static word_list words_of(once_bytes line, bool more)
         size_t len = 0;
         bool inside = false;
         for (const char *c = shown.text; *c; c++) {
-            if (*c != ' ' && !inside) len += (size_t)snprintf(list.text + len, sizeof list.text - len, "%s", len == 0 ? "[" : ", ");
+            if (*c != ' ' && !inside)
+                len += (size_t)snprintf(list.text + len, sizeof list.text - len, "%s", len == 0 ? "[" : ", ");
             inside = *c != ' ';
             if (inside) len += (size_t)snprintf(list.text + len, sizeof list.text - len, "%c", *c);
         }
@@ -41,7 +42,8 @@ static bool check_command(once_config *config, const once_node *list, const once
     const once_node *item = list->first;
     if (!once_template_is_literal(command)) {
         once_config_wrong(config, ONCE_E_CONFIG, item->line,
-                          "'exec' must begin with a command that is the same for every message, not '%s'; write 'exec: [./charge, ...]'",
+                          "'exec' must begin with a command that is the same for every message, not '%s'; write 'exec: "
+                          "[./charge, ...]'",
                           once_config_show(item->text).text);
         return false;
     }
@@ -76,8 +78,9 @@ static bool read_exec(once_config *config, const once_config_field *field, const
         return false;
     }
     if (node->count > MAX_ARGUMENTS) {
-        once_config_wrong(config, ONCE_E_CONFIG, node->line, "'exec' has %zu elements, and %d are the most; put the others into a script",
-                          node->count, MAX_ARGUMENTS);
+        once_config_wrong(config, ONCE_E_CONFIG, node->line,
+                          "'exec' has %zu elements, and %d are the most; put the others into a script", node->count,
+                          MAX_ARGUMENTS);
         return false;
     }
     const once_template **argv = once_arena_new(config->arena, const once_template *, node->count);
@@ -103,13 +106,16 @@ static bool check_variable(once_config *config, const once_node *node)
 {
     const once_config_shown name = once_config_show(node->name);
     if (!once__config_is_variable(node->name)) {
-        once_config_wrong(config, ONCE_E_CONFIG, node->name_line,
-                          "'env': '%s' cannot be the name of a variable; use letters, digits and _, and no digit at the beginning", name.text);
+        once_config_wrong(
+            config, ONCE_E_CONFIG, node->name_line,
+            "'env': '%s' cannot be the name of a variable; use letters, digits and _, and no digit at the beginning",
+            name.text);
     } else if (node->name.len >= 5 && memcmp(node->name.data, "ONCE_", 5) == 0) {
-        once_config_wrong(config, ONCE_E_CONFIG, node->name_line, "'env': variables that begin with ONCE_ are set by once itself; rename '%s'",
-                          name.text);
+        once_config_wrong(config, ONCE_E_CONFIG, node->name_line,
+                          "'env': variables that begin with ONCE_ are set by once itself; rename '%s'", name.text);
     } else if (node->kind != ONCE_NODE_SCALAR || node->none) {
-        once_config_wrong(config, ONCE_E_CONFIG, node->line, "'env': '%s' must be text, not %s; write a text, env:NAME or file:PATH", name.text,
+        once_config_wrong(config, ONCE_E_CONFIG, node->line,
+                          "'env': '%s' must be text, not %s; write a text, env:NAME or file:PATH", name.text,
                           once_node_kind_text(node));
     } else {
         char what[sizeof name.text + 10];
@@ -123,7 +129,8 @@ static bool read_env(once_config *config, const once_config_field *field, const 
 {
     once_exec_spec *exec = out;
     if (node->kind != ONCE_NODE_MAP || node->count == 0) {
-        once_config_wrong(config, ONCE_E_CONFIG, node->line, "'env' must be a map of variables, not %s; write 'env: %s'",
+        once_config_wrong(config, ONCE_E_CONFIG, node->line,
+                          "'env' must be a map of variables, not %s; write 'env: %s'",
                           node->kind == ONCE_NODE_MAP ? "an empty one" : once_node_kind_text(node), field->example);
         return false;
     }
@@ -169,24 +176,27 @@ static bool read_outcome(once_bytes text, once_outcome *out)
     return false;
 }
 
-/* 0 stays done: whoever means something else by success would lose messages with every command that is replaced by another one. */
+/* 0 stays done: whoever means something else by success would lose messages with every command that is replaced by
+ * another one. */
 static bool read_exit(once_config *config, const once_node *node, once_outcome *exits)
 {
     const once_config_shown name = once_config_show(node->name);
     const int code = read_code(node->name);
     if (once__is_text(node->name, "0"))
-        once_config_wrong(config, ONCE_E_CONFIG, node->name_line, "'exit': 0 means done and cannot be changed; let the command end with another code");
+        once_config_wrong(config, ONCE_E_CONFIG, node->name_line,
+                          "'exit': 0 means done and cannot be changed; let the command end with another code");
     else if (code == 0)
-        once_config_wrong(config, ONCE_E_CONFIG, node->name_line, "'exit': '%s' is no exit code; write a number from 1 to 255", name.text);
+        once_config_wrong(config, ONCE_E_CONFIG, node->name_line,
+                          "'exit': '%s' is no exit code; write a number from 1 to 255", name.text);
     else if (node->kind != ONCE_NODE_SCALAR || node->none)
-        once_config_wrong(config, ONCE_E_CONFIG, node->line, "'exit': %s must be an outcome, not %s; write '%s: retry'", name.text,
-                          once_node_kind_text(node), name.text);
+        once_config_wrong(config, ONCE_E_CONFIG, node->line, "'exit': %s must be an outcome, not %s; write '%s: retry'",
+                          name.text, once_node_kind_text(node), name.text);
     else if (!read_outcome(node->text, &exits[code]))
-        once_config_wrong(config, ONCE_E_CONFIG, node->line,
-                          "'exit': '%s' is no outcome; write done, already, rejected, stale, retry, release, unknown or dead",
-                          once_config_show(node->text).text);
-    else
-        return true;
+        once_config_wrong(
+            config, ONCE_E_CONFIG, node->line,
+            "'exit': '%s' is no outcome; write done, already, rejected, stale, retry, release, unknown or dead",
+            once_config_show(node->text).text);
+    else return true;
     return false;
 }
 
@@ -194,7 +204,8 @@ static bool read_exits(once_config *config, const once_config_field *field, cons
 {
     once_exec_spec *exec = out;
     if (node->kind != ONCE_NODE_MAP || node->count == 0) {
-        once_config_wrong(config, ONCE_E_CONFIG, node->line, "'exit' must be a map of exit codes, not %s; write 'exit: %s'",
+        once_config_wrong(config, ONCE_E_CONFIG, node->line,
+                          "'exit' must be a map of exit codes, not %s; write 'exit: %s'",
                           node->kind == ONCE_NODE_MAP ? "an empty one" : once_node_kind_text(node), field->example);
         return false;
     }
@@ -216,26 +227,62 @@ static const once_config_word mode_words[] = {
     [ONCE_EXEC_MESSAGE] = {"message", NULL}, [ONCE_EXEC_STREAM] = {"stream", NULL}, {NULL, NULL}};
 
 static const once_config_field fields[] = {
-    {.name = "exec", .type = ONCE_CONFIG_CUSTOM, .read = read_exec, .shape = "a list: command and arguments",
+    {.name = "exec",
+     .type = ONCE_CONFIG_CUSTOM,
+     .read = read_exec,
+     .shape = "a list: command and arguments",
      .example = "[./charge, \"${/payment_id}\"]",
-     .text = "Effect: a command. The message is its standard input, the exit code the outcome. Arguments are templates; no shell is involved."},
-    {.name = "mode", .type = ONCE_CONFIG_WORD, ONCE_CONFIG_AT(once_exec_spec, mode), .words = mode_words, .example = "stream",
+     .text = "Effect: a command. The message is its standard input, the exit code the outcome. Arguments are "
+             "templates; no shell is involved."},
+    {.name = "mode",
+     .type = ONCE_CONFIG_WORD,
+     ONCE_CONFIG_AT(once_exec_spec, mode),
+     .words = mode_words,
+     .example = "stream",
      .standard_text = "`message`",
      .text = "Of `exec`: a process for each message, or processes that are kept and get one line of JSON per message."},
-    {.name = "window", .type = ONCE_CONFIG_INTEGER, ONCE_CONFIG_AT(once_exec_spec, window), .min = 1, .max = 65536,
-     .example = "64", .standard_text = "`64`", .text = "Of `mode: stream`: messages that one process may have at a time."},
-    {.name = "processes", .type = ONCE_CONFIG_INTEGER, ONCE_CONFIG_AT(once_exec_spec, processes), .min = 1, .max = 64,
-     .example = "1", .standard_text = "`1`", .text = "Of `mode: stream`: how many processes are kept."},
-    {.name = "unsafe_arguments", .type = ONCE_CONFIG_BOOL, ONCE_CONFIG_AT(once_exec_spec, unsafe), .standard = "false",
-     .text = "Of `exec`: allows fields of the message behind `-c`, `-e`, `-E`, `-p`, `--eval`, `-exec` and where an interpreter or a command that"
-             " starts others may expect its program. Whoever writes the messages may then run commands here, unless these arguments are none."},
-    {.name = "exit", .type = ONCE_CONFIG_CUSTOM, .read = read_exits, .shape = "a map of exit codes",
-     .example = "{1: retry, 28: unknown}", .standard_text = "the table below",
-     .text = "Of `exec` with `mode: message`: what exit codes of this command mean, where that is not the usual. 0 is always done."},
-    {.name = "env", .type = ONCE_CONFIG_CUSTOM, .read = read_env, .shape = "a map of variables",
-     .example = "{API_TOKEN: \"env:API_TOKEN\"}", .standard_text = "none",
-     .text = "Of `exec`: variables of the command besides the fixed ones. A value is a text, or a reference that is read at the start and"
-             " never shown: `env:NAME` is a variable of once's own environment, `file:PATH` what stands in a regular file, without"
+    {.name = "window",
+     .type = ONCE_CONFIG_INTEGER,
+     ONCE_CONFIG_AT(once_exec_spec, window),
+     .min = 1,
+     .max = 65536,
+     .example = "64",
+     .standard_text = "`64`",
+     .text = "Of `mode: stream`: messages that one process may have at a time."},
+    {.name = "processes",
+     .type = ONCE_CONFIG_INTEGER,
+     ONCE_CONFIG_AT(once_exec_spec, processes),
+     .min = 1,
+     .max = 64,
+     .example = "1",
+     .standard_text = "`1`",
+     .text = "Of `mode: stream`: how many processes are kept."},
+    {.name = "unsafe_arguments",
+     .type = ONCE_CONFIG_BOOL,
+     ONCE_CONFIG_AT(once_exec_spec, unsafe),
+     .standard = "false",
+     .text = "Of `exec`: allows fields of the message behind `-c`, `-e`, `-E`, `-p`, `--eval`, `-exec` and where an "
+             "interpreter or a command that"
+             " starts others may expect its program. Whoever writes the messages may then run commands here, unless "
+             "these arguments are none."},
+    {.name = "exit",
+     .type = ONCE_CONFIG_CUSTOM,
+     .read = read_exits,
+     .shape = "a map of exit codes",
+     .example = "{1: retry, 28: unknown}",
+     .standard_text = "the table below",
+     .text = "Of `exec` with `mode: message`: what exit codes of this command mean, where that is not the usual. 0 is "
+             "always done."},
+    {.name = "env",
+     .type = ONCE_CONFIG_CUSTOM,
+     .read = read_env,
+     .shape = "a map of variables",
+     .example = "{API_TOKEN: \"env:API_TOKEN\"}",
+     .standard_text = "none",
+     .text = "Of `exec`: variables of the command besides the fixed ones. A value is a text, or a reference that is "
+             "read at the start and"
+             " never shown: `env:NAME` is a variable of once's own environment, `file:PATH` what stands in a regular "
+             "file, without"
              " one line end at its end."},
 };
 
@@ -256,7 +303,8 @@ static void check_stream(once_config *config, const once_node *map, const once_e
     for (size_t i = 0; i < exec->n; i++, item = item->next) {
         if (once_template_is_literal(exec->argv[i])) continue;
         once_config_wrong(config, ONCE_E_CONFIG, item->line,
-                          "'exec' has the placeholder '%s', but with 'mode: stream' one process serves many messages; remove it, and read "
+                          "'exec' has the placeholder '%s', but with 'mode: stream' one process serves many messages; "
+                          "remove it, and read "
                           "the message from standard input",
                           once_config_show(item->text).text);
         return;
@@ -269,7 +317,8 @@ static void check_message(once_config *config, const once_node *map, const once_
     for (size_t i = 0; i < sizeof of_stream / sizeof *of_stream; i++) {
         const once_node *found = once_node_member(map, of_stream[i]);
         if (found)
-            once_config_wrong(config, ONCE_E_CONFIG, found->name_line, "'%s' is for 'mode: stream'; add that, or remove it", of_stream[i]);
+            once_config_wrong(config, ONCE_E_CONFIG, found->name_line,
+                              "'%s' is for 'mode: stream'; add that, or remove it", of_stream[i]);
     }
     if (!exec->unsafe && exec->n > 0) (void)once_exec_check_arguments(config, once_node_member(map, "exec"), exec);
 }
@@ -292,23 +341,35 @@ static const char section[] =
     "\n"
     "## Commands\n"
     "\n"
-    "`exec` names a command and its arguments, each an element of the list. No shell stands between: spaces, quotes, `*` and `;` in a\n"
-    "value are nothing but bytes of one argument. A command without a `/` is looked up in `PATH`. Placeholders are filled with the\n"
-    "values as they are, without the escapes of keys. A value at the beginning of an argument that begins with `-` would turn into\n"
+    "`exec` names a command and its arguments, each an element of the list. No shell stands between: spaces, quotes, "
+    "`*` and `;` in a\n"
+    "value are nothing but bytes of one argument. A command without a `/` is looked up in `PATH`. Placeholders are "
+    "filled with the\n"
+    "values as they are, without the escapes of keys. A value at the beginning of an argument that begins with `-` "
+    "would turn into\n"
     "an option, and makes a dead letter: write `--order=${/order_id}`.\n"
     "\n"
-    "A field inside a program (`sh -c`, `python3 -c`...) would run as code. So behind an interpreter, and behind a command that starts others\n"
-    "(`env`, `timeout`, `xargs`, `sudo`...), everything up to the program is written without placeholders, and the fields follow it, as in\n"
-    "`[sh, -c, 'charge \"$1\"', sh, \"${/id}\"]` or `[timeout, 5s, ./charge, \"${/id}\"]`; where an option makes it unsure which argument the program is,\n"
-    "there are none. A variable is fine, `[env, \"ID=${/id}\", ./charge]`, unless it says what is run, as `PATH` does. `make`, `ssh`, `su`, `sqlite3`,\n"
-    "`vim` and their like get no fields at all. Wherever else it stands, a field is refused behind `-c`, `-e`, `-E`, `-p`, `--eval`, `-exec` and their\n"
-    "like, because that is where most commands expect something to run; to some these options mean something else (`mkdir -p`), and for those\n"
+    "A field inside a program (`sh -c`, `python3 -c`...) would run as code. So behind an interpreter, and behind a "
+    "command that starts others\n"
+    "(`env`, `timeout`, `xargs`, `sudo`...), everything up to the program is written without placeholders, and the "
+    "fields follow it, as in\n"
+    "`[sh, -c, 'charge \"$1\"', sh, \"${/id}\"]` or `[timeout, 5s, ./charge, \"${/id}\"]`; where an option makes it "
+    "unsure which argument the program is,\n"
+    "there are none. A variable is fine, `[env, \"ID=${/id}\", ./charge]`, unless it says what is run, as `PATH` does. "
+    "`make`, `ssh`, `su`, `sqlite3`,\n"
+    "`vim` and their like get no fields at all. Wherever else it stands, a field is refused behind `-c`, `-e`, `-E`, "
+    "`-p`, `--eval`, `-exec` and their\n"
+    "like, because that is where most commands expect something to run; to some these options mean something else "
+    "(`mkdir -p`), and for those\n"
     "there is `unsafe_arguments: true`, which allows everything. This is a guard against mistakes: a command of\n"
-    "your own that evaluates its arguments is not noticed. `once check` names each argument that carries text of a message. Other users\n"
+    "your own that evaluates its arguments is not noticed. `once check` names each argument that carries text of a "
+    "message. Other users\n"
     "of the machine can see the arguments of a command; the body and `env` they cannot.\n"
     "\n"
-    "With `mode: message` a process is started for each message. The body is its standard input, what it writes to standard output is\n"
-    "the result that duplicates get (up to `result_max`), what it writes to standard error is shown to people as the reason when it\n"
+    "With `mode: message` a process is started for each message. The body is its standard input, what it writes to "
+    "standard output is\n"
+    "the result that duplicates get (up to `result_max`), what it writes to standard error is shown to people as the "
+    "reason when it\n"
     "was not done, and its exit code says how it ended:\n"
     "\n"
     "| exit code | outcome |\n"
@@ -318,24 +379,30 @@ static const char section[] =
     "| 65 | dead: will never work; a dead letter |\n"
     "| 66 | already: it had happened before |\n"
     "| 67 | stale: something newer has been there |\n"
-    "| 69 | release: nothing happened, and nobody is to blame (the other side is away); tried again after `retry.backoff`, no attempt is spent |\n"
+    "| 69 | release: nothing happened, and nobody is to blame (the other side is away); tried again after "
+    "`retry.backoff`, no attempt is spent |\n"
     "| 75 | retry: nothing happened; tried again after `retry.backoff`, until `retry` says dead |\n"
     "| 70 and every other | unknown: the effect may have happened; `unknown` says what follows |\n"
     "| ended by a signal, killed at `timeout` or while stopping | unknown |\n"
     "\n"
-    "A program that nobody told about this table ends with 1 or 2 for whatever goes wrong, before its effect or after it, and `curl` with 28\n"
-    "for a charge whose answer did not come in time: that is why a code that is not listed is unknown, and so is 126 or 127 of a shell that\n"
-    "could not run one of its commands. Where you know better, say so: `exit: {1: retry, 7: release, 28: unknown}`. With `retry` and\n"
+    "A program that nobody told about this table ends with 1 or 2 for whatever goes wrong, before its effect or after "
+    "it, and `curl` with 28\n"
+    "for a charge whose answer did not come in time: that is why a code that is not listed is unknown, and so is 126 "
+    "or 127 of a shell that\n"
+    "could not run one of its commands. Where you know better, say so: `exit: {1: retry, 7: release, 28: unknown}`. "
+    "With `retry` and\n"
     "`release` you promise that nothing has happened.\n"
     "\n"
-    "A command that is not there, or cannot be executed, is the fault of no message: the pipeline does not start, or waits.\n"
+    "A command that is not there, or cannot be executed, is the fault of no message: the pipeline does not start, or "
+    "waits.\n"
     "\n"
     "The environment has `PATH`, `LANG`, what `env` says, and nothing else of ours but these:\n"
     "\n"
     "| variable | is |\n"
     "|---|---|\n"
     "| `ONCE_KEY` | the key, as `once explain` wants it |\n"
-    "| `ONCE_IDEMPOTENCY_KEY` | 32 hexadecimal digits, the same for every attempt at this key: pass it to the other side |\n"
+    "| `ONCE_IDEMPOTENCY_KEY` | 32 hexadecimal digits, the same for every attempt at this key: pass it to the other "
+    "side |\n"
     "| `ONCE_ATTEMPT` | 1, 2, 3...: higher each time; a fence for those who compare it |\n"
     "| `ONCE_FAILURES` | attempts that failed before |\n"
     "| `ONCE_MAYBE_DONE` | 1: an attempt before this one may have had its effect; otherwise 0 |\n"
@@ -349,23 +416,27 @@ static const char section[] =
 
 /* --- the effect --------------------------------------------------------------------------------------------------- */
 
-static int prepare(const once_handler_spec *handler, const once_json *body, const once_message *message, once_arena *arena, void **input, once_error *err)
+static int prepare(const once_handler_spec *handler, const once_json *body, const once_message *message,
+                   once_arena *arena, void **input, once_error *err)
 {
     static char nothing; /* a line that is sent is made when it is sent */
-    if (once_exec_of(handler)->mode == ONCE_EXEC_MESSAGE) return once_exec_prepare(handler, body, message, arena, input, err);
+    if (once_exec_of(handler)->mode == ONCE_EXEC_MESSAGE)
+        return once_exec_prepare(handler, body, message, arena, input, err);
     *input = &nothing;
     return ONCE_OK;
 }
 
 static int open_hand(once_hands *hands, const once_handler_spec *handler, once_hand **out, once_error *err)
 {
-    return (once_exec_of(handler)->mode == ONCE_EXEC_STREAM ? once_hand_open_stream : once_hand_open_exec)(hands, handler, out, err);
+    return (once_exec_of(handler)->mode == ONCE_EXEC_STREAM ? once_hand_open_stream
+                                                            : once_hand_open_exec)(hands, handler, out, err);
 }
 
 static once_effect_shown describe(const once_handler_spec *handler)
 {
     const once_exec_spec *exec = once_exec_of(handler);
-    return (once_effect_shown){.what = exec->mode == ONCE_EXEC_STREAM ? "stream command" : "command", .name = once_template_text(exec->argv[0])};
+    return (once_effect_shown){.what = exec->mode == ONCE_EXEC_STREAM ? "stream command" : "command",
+                               .name = once_template_text(exec->argv[0])};
 }
 
 static void secrets(const once_handler_spec *handler, once_effect_secret *visit, void *user)
@@ -381,8 +452,11 @@ static void exposed(const once_handler_spec *handler, once_effect_warning *warn,
     for (size_t i = 0; i < exec->n; i++) {
         const once_bytes argument = once_template_text(exec->argv[i]);
         if (once_template_is_literal(exec->argv[i])) continue;
-        (void)snprintf(text, sizeof text, "argument %zu, '%.*s', carries text of the message: the command must not take it for a program, a path or an option, and"
-                       " other users of the machine can see it; standard input is safer", i, argument.len < 200 ? (int)argument.len : 200, argument.data);
+        (void)snprintf(text, sizeof text,
+                       "argument %zu, '%.*s', carries text of the message: the command must not take it for a program, "
+                       "a path or an option, and"
+                       " other users of the machine can see it; standard input is safer",
+                       i, argument.len < 200 ? (int)argument.len : 200, argument.data);
         warn(user, text);
     }
 }

@@ -1,4 +1,5 @@
-/* Inside the hands: one hand for each handler with an external effect, and the loop they share. All on the loop's thread. */
+/* Inside the hands: one hand for each handler with an external effect, and the loop they share. All on the loop's
+ * thread. */
 #ifndef ONCE_EFFECT_HAND_H
 #define ONCE_EFFECT_HAND_H
 
@@ -10,12 +11,13 @@
 typedef struct once_hand once_hand;
 
 typedef struct once_hand_ops {
-    /* Never more than handler->slots at a time. item->hand is not NULL from here until once_hands_finished; each kind may keep in it
-     * what it needs to find the item again. Outcome, delay_ms (-1), maybe, started, trouble are set as for one that was not begun. */
+    /* Never more than handler->slots at a time. item->hand is not NULL from here until once_hands_finished; each kind
+     * may keep in it what it needs to find the item again. Outcome, delay_ms (-1), maybe, started, trouble are set as
+     * for one that was not begun. */
     void (*start)(once_hand *hand, once_item *item);
     void (*kill)(once_hand *hand, once_item *item); /* of one that was started and is not finished */
-    /* What is due: deadlines, restarts. Returns when to call again (loop's clock), ONCE_NEVER: not by itself. Also called once before
-     * every sleep of the loop: what `start` and `ready` left for one large write goes out here. */
+    /* What is due: deadlines, restarts. Returns when to call again (loop's clock), ONCE_NEVER: not by itself. Also
+     * called once before every sleep of the loop: what `start` and `ready` left for one large write goes out here. */
     int64_t (*tick)(once_hand *hand, int64_t now_ms);
     void (*close)(once_hand *hand); /* ends everything; items that were not back are not reported any more */
 } once_hand_ops;
@@ -32,12 +34,14 @@ int64_t once_hands_now_ms(const once_hands *hands); /* monotonic */
 /* The item is over; once_hands_wait will hand it out. Its fields are set. */
 void once_hands_finished(once_hands *hands, once_item *item);
 
-/* Result and reason of an item, copied into item->output (what was there is freed). A result longer than result_max is not kept, because a
- * cut result is a wrong result: it is left empty, logged, and said in the reason when that is empty. A reason is cut after 400 bytes;
- * control characters in it become '?'. False: memory is out; then both are empty. */
+/* Result and reason of an item, copied into item->output (what was there is freed). A result longer than result_max is
+ * not kept, because a cut result is a wrong result: it is left empty, logged, and said in the reason when that is
+ * empty. A reason is cut after 400 bytes; control characters in it become '?'. False: memory is out; then both are
+ * empty. */
 bool once_hands_output(once_hands *hands, once_item *item, once_bytes result, once_bytes reason);
 
-/* File descriptors (epoll, level-triggered). `events`: EPOLLIN, EPOLLOUT; 0 keeps it registered but asks for nothing but errors. */
+/* File descriptors (epoll, level-triggered). `events`: EPOLLIN, EPOLLOUT; 0 keeps it registered but asks for nothing
+ * but errors. */
 typedef struct once_watch {
     int fd;  /* set it before once_hands_watch; -1 after once_hands_unwatch */
     bool on; /* the loop's own: registered */
@@ -45,6 +49,8 @@ typedef struct once_watch {
 } once_watch;
 
 int once_hands_watch(once_hands *hands, once_watch *watch, uint32_t events, once_error *err); /* adds or changes */
-void once_hands_unwatch(once_hands *hands, once_watch *watch); /* also from inside a `ready`; a pending event is not delivered any more. Does not close */
+void once_hands_unwatch(
+    once_hands *hands,
+    once_watch *watch); /* also from inside a `ready`; a pending event is not delivered any more. Does not close */
 
 #endif

@@ -1,4 +1,5 @@
-/* The loop under all hands: descriptors, time, and the list of what ended. What a message does, the hand of its effect knows. */
+/* The loop under all hands: descriptors, time, and the list of what ended. What a message does, the hand of its effect
+ * knows. */
 #include "effect/hands.h"
 
 #include <assert.h>
@@ -192,8 +193,8 @@ bool once_hands_output(once_hands *hands, once_item *item, once_bytes result, on
     item->result = item->failure = (once_bytes){0};
     if (result.len > result_max) {
         const int len = snprintf(too_long, sizeof too_long, "result longer than %zu bytes; not kept", result_max);
-        once_log(ONCE_LOG_WARN, "result_too_long", "%.*s:%d: %s; result_max allows more", (int)hands->options.spec->file.len,
-                 hands->options.spec->file.data, item->handler->line, too_long);
+        once_log(ONCE_LOG_WARN, "result_too_long", "%.*s:%d: %s; result_max allows more",
+                 (int)hands->options.spec->file.len, hands->options.spec->file.data, item->handler->line, too_long);
         if (reason.len == 0) reason = (once_bytes){too_long, (size_t)len};
         result.len = 0;
     }

@@ -1,13 +1,14 @@
-/* The hands: they carry out external effects (commands, callbacks, SQL in another database), many at a time, beside the store's transactions.
+/* The hands: they carry out external effects (commands, callbacks, SQL in another database), many at a time, beside the
+ * store's transactions.
  *
  *   once_hands_start   items begin; nothing blocks
  *   once_hands_wait    items that ended, in any order
  *
- * What comes back has its outcome, and `started`. Unknown is an outcome here: whether that means hold or retry is the machine's
- * to decide. Results and reasons are in item->output (malloc; once_hands_output).
+ * What comes back has its outcome, and `started`. Unknown is an outcome here: whether that means hold or retry is the
+ * machine's to decide. Results and reasons are in item->output (malloc; once_hands_output).
  *
- * One thread owns the hands and calls everything but once_hands_wake: an event loop over the pipes of all children, without a
- * thread per process. Callbacks and SQL run in threads of their own. */
+ * One thread owns the hands and calls everything but once_hands_wake: an event loop over the pipes of all children,
+ * without a thread per process. Callbacks and SQL run in threads of their own. */
 #ifndef ONCE_EFFECT_HANDS_H
 #define ONCE_EFFECT_HANDS_H
 
@@ -39,9 +40,9 @@ typedef struct once_hands_options {
 /* Whether the spec has an external effect at all. */
 bool once_hands_needed(const once_spec *spec);
 
-/* Looks up every command, reads every secret, connects to every database: a command that is not there, a variable that cannot be read,
- * a callback that nobody registered and a statement that cannot be prepared are found before the first message, as file:line. Starts
- * no process. */
+/* Looks up every command, reads every secret, connects to every database: a command that is not there, a variable that
+ * cannot be read, a callback that nobody registered and a statement that cannot be prepared are found before the first
+ * message, as file:line. Starts no process. */
 int once_hands_open(const once_hands_options *options, once_hands **out, once_error *err);
 void once_hands_close(once_hands *hands); /* kills the commands that still run, waits for the callbacks; NULL is fine */
 
@@ -49,12 +50,13 @@ void once_hands_close(once_hands *hands); /* kills the commands that still run, 
 once_db *once_hands_db(once_hands *hands, const once_handler_spec *handler);
 
 void once_hands_start(once_hands *hands, once_item *const *items, size_t n);
-/* The process group of each is killed: it comes back as unknown, or as release when it had not begun. A callback cannot be
- * killed; its once_call_extend answers E_FENCED from now on, and what it says when it returns counts. SQL is rolled back and comes
- * back as release; when its COMMIT had been sent, as unknown. Items that are back already are ignored. */
+/* The process group of each is killed: it comes back as unknown, or as release when it had not begun. A callback cannot
+ * be killed; its once_call_extend answers E_FENCED from now on, and what it says when it returns counts. SQL is rolled
+ * back and comes back as release; when its COMMIT had been sent, as unknown. Items that are back already are ignored.
+ */
 void once_hands_kill(once_hands *hands, once_item *const *items, size_t n);
-/* Waits for up to wait_ms (ONCE_NEVER: no limit) until something ended or somebody woke us, and returns how many of `max`
- * items are in `out`. */
+/* Waits for up to wait_ms (ONCE_NEVER: no limit) until something ended or somebody woke us, and returns how many of
+ * `max` items are in `out`. */
 size_t once_hands_wait(once_hands *hands, int64_t wait_ms, once_item **out, size_t max);
 void once_hands_wake(once_hands *hands); /* any thread */
 

@@ -1,8 +1,8 @@
-/* Processes: started like posix_spawn does it, with a child that shares our memory until it execs, so that the cost does not grow
- * with our size. posix_spawn itself cannot make the child die with us.
+/* Processes: started like posix_spawn does it, with a child that shares our memory until it execs, so that the cost
+ * does not grow with our size. posix_spawn itself cannot make the child die with us.
  *
- * Until exec the child runs on our memory while our thread stands still. So it makes bare system calls only, and no signal may be
- * delivered to it before our handlers are gone from its table: all are blocked around the start. */
+ * Until exec the child runs on our memory while our thread stands still. So it makes bare system calls only, and no
+ * signal may be delivered to it before our handlers are gone from its table: all are blocked around the start. */
 #include "effect/process.h"
 
 #include "base/errno_text.h"
@@ -36,7 +36,8 @@
 #define BARE __attribute__((no_sanitize("address", "undefined", "thread")))
 #endif
 
-/* The thread sanitizer takes every clone for a fork and runs its own work in the child; the C library's other name it leaves alone. */
+/* The thread sanitizer takes every clone for a fork and runs its own work in the child; the C library's other name it
+ * leaves alone. */
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
 extern int __clone(int (*run)(void *), void *stack, int flags, void *arg, ...);
@@ -59,11 +60,11 @@ typedef struct plan {
 static const signal_mask every_signal = ~(signal_mask)0, no_signal = 0;
 static const char default_action[64]; /* zeroes are SIG_DFL in the kernel's struct sigaction, whatever its layout */
 
-#define TRY(what, call)                                                                                               \
-    if ((call) < 0) {                                                                                                 \
-        p->failed_at = (what);                                                                                        \
-        p->failed = errno;                                                                                            \
-        break;                                                                                                        \
+#define TRY(what, call)                                                                                                \
+    if ((call) < 0) {                                                                                                  \
+        p->failed_at = (what);                                                                                         \
+        p->failed = errno;                                                                                             \
+        break;                                                                                                         \
     }
 
 BARE static int child_main(void *arg)
@@ -85,7 +86,8 @@ BARE static int child_main(void *arg)
     return 127;
 }
 
-/* Descriptors above 2: a program whose stderr is closed must not write its log into a child's stdin. False: as it was. */
+/* Descriptors above 2: a program whose stderr is closed must not write its log into a child's stdin. False: as it was.
+ */
 static bool raise_fd(int *fd)
 {
     if (*fd >= FIRST_FREE_FD) return true;
@@ -98,7 +100,8 @@ static bool raise_fd(int *fd)
 
 static bool make_pipe(int ends[2], int ours)
 {
-    return pipe2(ends, O_CLOEXEC) == 0 && raise_fd(&ends[0]) && raise_fd(&ends[1]) && fcntl(ends[ours], F_SETFL, O_NONBLOCK) == 0;
+    return pipe2(ends, O_CLOEXEC) == 0 && raise_fd(&ends[0]) && raise_fd(&ends[1]) &&
+           fcntl(ends[ours], F_SETFL, O_NONBLOCK) == 0;
 }
 
 static void close_fd(int *fd)
@@ -107,8 +110,8 @@ static void close_fd(int *fd)
     *fd = -1;
 }
 
-/* A file in memory that has all of it, and that nobody can change: should we die, whoever reads it gets the whole of it or is killed, and
- * never takes the beginning of a message for a message. A pipe would end where we had got to. */
+/* A file in memory that has all of it, and that nobody can change: should we die, whoever reads it gets the whole of it
+ * or is killed, and never takes the beginning of a message for a message. A pipe would end where we had got to. */
 static bool make_input(int ends[2], once_bytes input)
 {
     size_t at = 0;
@@ -168,12 +171,15 @@ static pid_t clone_child(plan *p, int *pidfd)
     return pid;
 }
 
-int once_process_start(const char *file, char *const *argv, char *const *envp, const once_bytes *input, once_child *out, once_error *err)
+int once_process_start(const char *file, char *const *argv, char *const *envp, const once_bytes *input, once_child *out,
+                       once_error *err)
 {
     int pipes[3][2];
     *out = (once_child){.pidfd = -1, .in = -1, .out = -1, .err = -1};
-    if (!make_pipes(pipes, input)) return once_fail(err, status_of(errno), "cannot make pipes for '%s': %s", file, once_errno_text(errno));
-    plan p = {.file = file, .argv = argv, .envp = envp, .fds = {pipes[0][0], pipes[1][1], pipes[2][1]}, .parent = getpid()};
+    if (!make_pipes(pipes, input))
+        return once_fail(err, status_of(errno), "cannot make pipes for '%s': %s", file, once_errno_text(errno));
+    plan p = {
+        .file = file, .argv = argv, .envp = envp, .fds = {pipes[0][0], pipes[1][1], pipes[2][1]}, .parent = getpid()};
     once_child child = {.pidfd = -1, .in = pipes[0][1], .out = pipes[1][0], .err = pipes[2][0]};
     child.pid = clone_child(&p, &child.pidfd);
     const int why = child.pid < 0 ? errno : p.failed;
@@ -186,8 +192,10 @@ int once_process_start(const char *file, char *const *argv, char *const *envp, c
     int ignored;
     if (child.pid > 0) once_process_reap(&child, true, &ignored);
     once_process_close(&child);
-    if (child.pid < 0) return once_fail(err, status_of(why), "cannot start a process for '%s': %s", file, once_errno_text(why));
-    if (strcmp(p.failed_at, "exec") == 0) return once_fail(err, status_of(why), "cannot run '%s': %s", file, once_errno_text(why));
+    if (child.pid < 0)
+        return once_fail(err, status_of(why), "cannot start a process for '%s': %s", file, once_errno_text(why));
+    if (strcmp(p.failed_at, "exec") == 0)
+        return once_fail(err, status_of(why), "cannot run '%s': %s", file, once_errno_text(why));
     return once_fail(err, status_of(why), "cannot start '%s': %s: %s", file, p.failed_at, once_errno_text(why));
 }
 
@@ -289,7 +297,9 @@ int once_process_find(const char *command, const char *path, char **out, once_er
     if (!strchr(command, '/')) {
         why = find_in(command, path, out);
         if (why == 0) return ONCE_OK;
-        if (why == ENOENT) return once_fail(err, status_of(why), "command '%s' is not in %s; install it, or write its path", command, path);
+        if (why == ENOENT)
+            return once_fail(err, status_of(why), "command '%s' is not in %s; install it, or write its path", command,
+                             path);
     } else {
         why = look(command);
         char *file = why == 0 ? strdup(command) : NULL;

@@ -1,6 +1,6 @@
-/* A child process with pipes and a process group of its own, and nothing else of ours: no descriptor, no signal mask, no
- * environment. It is killed when the thread that started it ends, and so when we die. What it forked and left in its group is killed
- * with it by us; only what took itself out of the group (setsid) can outlive it. */
+/* A child process with pipes and a process group of its own, and nothing else of ours: no descriptor, no signal mask,
+ * no environment. It is killed when the thread that started it ends, and so when we die. What it forked and left in its
+ * group is killed with it by us; only what took itself out of the group (setsid) can outlive it. */
 #ifndef ONCE_EFFECT_PROCESS_H
 #define ONCE_EFFECT_PROCESS_H
 
@@ -10,23 +10,26 @@
 #include "once/types.h"
 
 typedef struct once_child {
-    pid_t pid;          /* 0: none; also its process group */
-    int pidfd;          /* readable when it ended */
-    int in, out, err;   /* our ends of its stdin, stdout, stderr; non-blocking; -1 when closed */
+    pid_t pid;        /* 0: none; also its process group */
+    int pidfd;        /* readable when it ended */
+    int in, out, err; /* our ends of its stdin, stdout, stderr; non-blocking; -1 when closed */
 } once_child;
 
-/* The file that a command name stands for: itself when it has a '/', otherwise looked up in `path` (a PATH). A status of class
- * PAUSE when it is not there or not executable. `out` is malloc'd. */
+/* The file that a command name stands for: itself when it has a '/', otherwise looked up in `path` (a PATH). A status
+ * of class PAUSE when it is not there or not executable. `out` is malloc'd. */
 int once_process_find(const char *command, const char *path, char **out, once_error *err);
 
-/* Starts `file` with argv and envp. Failing exec (gone, permission) is a status of class PAUSE, lack of processes or descriptors of
- * class RETRY, arguments and environment that are too long together ONCE_E_MESSAGE. In each case nothing was started.
- * `input`: all that it can read on its stdin, also when we die meanwhile; NULL: a pipe, whose other end is out->in. */
-int once_process_start(const char *file, char *const *argv, char *const *envp, const once_bytes *input, once_child *out, once_error *err);
+/* Starts `file` with argv and envp. Failing exec (gone, permission) is a status of class PAUSE, lack of processes or
+ * descriptors of class RETRY, arguments and environment that are too long together ONCE_E_MESSAGE. In each case nothing
+ * was started. `input`: all that it can read on its stdin, also when we die meanwhile; NULL: a pipe, whose other end is
+ * out->in. */
+int once_process_start(const char *file, char *const *argv, char *const *envp, const once_bytes *input, once_child *out,
+                       once_error *err);
 
-void once_process_kill(once_child *child);  /* SIGKILL to the whole group; harmless when it is over */
-/* After it ended (pidfd readable, or `wait`): its wait status. False: still running. Kills what is left of its group. A status that
- * somebody else took (the program ignores SIGCHLD, or waits for every child) is -1: neither exited nor signaled. */
+void once_process_kill(once_child *child); /* SIGKILL to the whole group; harmless when it is over */
+/* After it ended (pidfd readable, or `wait`): its wait status. False: still running. Kills what is left of its group. A
+ * status that somebody else took (the program ignores SIGCHLD, or waits for every child) is -1: neither exited nor
+ * signaled. */
 bool once_process_reap(once_child *child, bool wait, int *status);
 /* As write(2); nobody reading is EPIPE, and never a SIGPIPE, whatever the program's dispositions. */
 ssize_t once_process_write(int fd, const void *data, size_t len);

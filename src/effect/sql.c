@@ -1,8 +1,8 @@
 /* The SQL effect: a handler's statements, run inside the transaction of the store, so that effect and outcome are one.
  *
- * Whatever goes wrong with one message's statements is one of three things: an answer of the business (already, rejected,
- * stale, retry, dead: the message's outcome), a condition that no message will get past (a table is missing, the disk is
- * full: a status for the whole pipeline), or the loss of the transaction (also a status). */
+ * Whatever goes wrong with one message's statements is one of three things: an answer of the business (already,
+ * rejected, stale, retry, dead: the message's outcome), a condition that no message will get past (a table is missing,
+ * the disk is full: a status for the whole pipeline), or the loss of the transaction (also a status). */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,10 +35,12 @@ struct once_effects {
 static void fail_item(once_item *item, once_outcome outcome, once_arena *arena, const char *text)
 {
     item->outcome = outcome;
-    if (!once_arena_copy(arena, (once_bytes){text, strlen(text)}, &item->failure)) item->failure = ONCE_BYTES("out of memory for the reason");
+    if (!once_arena_copy(arena, (once_bytes){text, strlen(text)}, &item->failure))
+        item->failure = ONCE_BYTES("out of memory for the reason");
 }
 
-/* The whole transaction is gone with it; the message is not run again in this batch, and its outcome is settled with the others. */
+/* The whole transaction is gone with it; the message is not run again in this batch, and its outcome is settled with
+ * the others. */
 static void fail_all(once_item *item, once_outcome outcome, const char *text)
 {
     item->verdict = true;
@@ -46,7 +48,8 @@ static void fail_all(once_item *item, once_outcome outcome, const char *text)
     item->reason = item->failure;
 }
 
-/* Its statement was ended by us, and nothing of it stays. Too late is a failure of the message; told to stop is nobody's. */
+/* Its statement was ended by us, and nothing of it stays. Too late is a failure of the message; told to stop is
+ * nobody's. */
 static void was_ended(once_item *item, const once_fault *fault, once_arena *arena)
 {
     const bool late = fault->kind == ONCE_FAULT_TIMEOUT;
@@ -58,8 +61,8 @@ static void was_ended(once_item *item, const once_fault *fault, once_arena *aren
 }
 
 /* A statement of a message has failed. ONCE_OK: that is the message's outcome. */
-static int judge(const once_effects *effects, const sql_handler *handler, const once_sql_statement *statement, int rc, const once_fault *fault,
-                 once_item *item, once_arena *arena, once_error *err)
+static int judge(const once_effects *effects, const sql_handler *handler, const once_sql_statement *statement, int rc,
+                 const once_fault *fault, once_item *item, once_arena *arena, once_error *err)
 {
     once_outcome outcome = ONCE_DEAD;
     if (fault->kind == ONCE_FAULT_TIMEOUT || fault->kind == ONCE_FAULT_STOPPED) {
@@ -77,7 +80,8 @@ static int judge(const once_effects *effects, const sql_handler *handler, const 
         return ONCE_OK;
     }
     if (fault->aborted || !answers)
-        return once_fail(err, rc, "%.*s:%d: %s", (int)effects->spec->file.len, effects->spec->file.data, statement->line, fault->text);
+        return once_fail(err, rc, "%.*s:%d: %s", (int)effects->spec->file.len, effects->spec->file.data,
+                         statement->line, fault->text);
     fail_item(item, outcome, arena, fault->text);
     return ONCE_OK;
 }
@@ -104,8 +108,8 @@ static void begin_item(once_item *item)
     item->result = item->failure = (once_bytes){0};
 }
 
-/* One message. *dirty: statements of it took effect although the message as a whole did not succeed. `alone`: whatever is owed
- * to the commit is owed by this message. */
+/* One message. *dirty: statements of it took effect although the message as a whole did not succeed. `alone`: whatever
+ * is owed to the commit is owed by this message. */
 static int run_one(once_effects *effects, once_item *item, bool alone, once_arena *arena, bool *dirty, once_error *err)
 {
     const sql_handler *handler = handler_of(effects, item);
@@ -146,7 +150,8 @@ static int run_one(once_effects *effects, once_item *item, bool alone, once_aren
     const int owed = alone ? once_db_owes(effects->db, &fault) : ONCE_OK;
     if (owed != ONCE_OK) {
         *dirty = true;
-        return judge(effects, handler, &handler->sql->statements[handler->sql->n_statements - 1], owed, &fault, item, arena, err);
+        return judge(effects, handler, &handler->sql->statements[handler->sql->n_statements - 1], owed, &fault, item,
+                     arena, err);
     }
     if (ONCE_FAIL_AT(effect_after)) {
         *dirty = true;
@@ -159,9 +164,9 @@ static int run_one(once_effects *effects, once_item *item, bool alone, once_aren
 
 /* What was sent of a message. */
 typedef struct sent_item {
-    size_t statements;    /* of its handler's */
-    const char *broken;   /* why no more was sent, for a failpoint; NULL: all of it was */
-    once_fault fault;     /* kind DATA: a value cannot be sent, either */
+    size_t statements;  /* of its handler's */
+    const char *broken; /* why no more was sent, for a failpoint; NULL: all of it was */
+    once_fault fault;   /* kind DATA: a value cannot be sent, either */
 } sent_item;
 
 /* ONCE_OK unless the connection fails. */
@@ -180,7 +185,8 @@ static int send_one(once_effects *effects, const once_item *item, bool careful, 
         rc = once_stmt_send(handler->statements[i], values, statement->n, &out->fault);
         values += statement->n;
         if (rc != ONCE_OK && out->fault.kind != ONCE_FAULT_DATA)
-            return once_fail(err, rc, "%.*s:%d: %s", (int)effects->spec->file.len, effects->spec->file.data, statement->line, out->fault.text);
+            return once_fail(err, rc, "%.*s:%d: %s", (int)effects->spec->file.len, effects->spec->file.data,
+                             statement->line, out->fault.text);
         if (rc != ONCE_OK) return ONCE_OK;
         out->statements++;
     }
@@ -191,7 +197,8 @@ static int send_one(once_effects *effects, const once_item *item, bool careful, 
 static bool is_whole(const sent_item *sent) { return !sent->broken && sent->fault.kind == ONCE_FAULT_NONE; }
 
 /* *failed: the message has not done what it should; its outcome says why. */
-static int gather_one(once_effects *effects, once_item *item, bool careful, const sent_item *sent, once_arena *arena, bool *failed, once_error *err)
+static int gather_one(once_effects *effects, once_item *item, bool careful, const sent_item *sent, once_arena *arena,
+                      bool *failed, once_error *err)
 {
     const sql_handler *handler = handler_of(effects, item);
     const once_value *values = item->input;
@@ -211,14 +218,16 @@ static int gather_one(once_effects *effects, once_item *item, bool careful, cons
     if (is_whole(sent)) return careful ? once_db_savepoint_gather(effects->db, err) : ONCE_OK;
     *failed = true;
     if (sent->broken) fail_item(item, ONCE_RETRY, arena, sent->broken);
-    else return judge(effects, handler, &handler->sql->statements[sent->statements], ONCE_E_MESSAGE, &sent->fault, item, arena, err);
+    else
+        return judge(effects, handler, &handler->sql->statements[sent->statements], ONCE_E_MESSAGE, &sent->fault, item,
+                     arena, err);
     return ONCE_OK;
 }
 
-/* Sends up to n messages and gathers them. *done: how many have ended well; the one behind them has failed when *failed. What was
- * sent behind that one has not run. */
-static int run_together(once_effects *effects, once_item *const *items, size_t n, bool careful, once_arena *arena, size_t *done, bool *failed,
-                        once_error *err)
+/* Sends up to n messages and gathers them. *done: how many have ended well; the one behind them has failed when
+ * *failed. What was sent behind that one has not run. */
+static int run_together(once_effects *effects, once_item *const *items, size_t n, bool careful, once_arena *arena,
+                        size_t *done, bool *failed, once_error *err)
 {
     sent_item *sent = once_arena_new(arena, sent_item, n);
     size_t count = 0;
@@ -237,8 +246,8 @@ static int run_together(once_effects *effects, once_item *const *items, size_t n
     return rc;
 }
 
-/* What is checked at the commit, of a batch. *failed: a message owes something, or nothing will work until somebody acts; a careful pass finds
- * out whose it is. Anything else passes, and is nobody's. */
+/* What is checked at the commit, of a batch. *failed: a message owes something, or nothing will work until somebody
+ * acts; a careful pass finds out whose it is. Anything else passes, and is nobody's. */
 static int settle_debts(once_effects *effects, bool *failed, once_error *err)
 {
     once_fault fault;
@@ -247,7 +256,8 @@ static int settle_debts(once_effects *effects, bool *failed, once_error *err)
     return rc == ONCE_OK || *failed ? ONCE_OK : once_fail(err, rc, "%s", fault.text);
 }
 
-static int run_sent(once_effects *effects, once_item *const *items, size_t n, once_arena *arena, bool *failed, once_error *err)
+static int run_sent(once_effects *effects, once_item *const *items, size_t n, once_arena *arena, bool *failed,
+                    once_error *err)
 {
     size_t done;
     int rc = once_db_confirm(effects->db, err);
@@ -271,8 +281,8 @@ static bool all_unconditional(const once_effects *effects, once_item *const *ite
     return true;
 }
 
-/* Sends the statements and takes all of them for done, so that the commit shares their round trip: it cannot succeed when one of
- * them failed, or when it finds that one owes something. Either is then found out by a careful pass. */
+/* Sends the statements and takes all of them for done, so that the commit shares their round trip: it cannot succeed
+ * when one of them failed, or when it finds that one owes something. Either is then found out by a careful pass. */
 static int run_presumed(once_effects *effects, once_item *const *items, size_t n, bool *failed, once_error *err)
 {
     for (size_t i = 0; i < n; i++) {
@@ -295,7 +305,8 @@ static bool is_plain(once_effects *effects, const once_item *item)
 }
 
 /* From `items` on, as many plain ones as there are; the others are run one by one. */
-static int run_plain(once_effects *effects, once_item *const *items, size_t n, once_arena *arena, size_t *used, once_error *err)
+static int run_plain(once_effects *effects, once_item *const *items, size_t n, once_arena *arena, size_t *used,
+                     once_error *err)
 {
     enum { MESSAGES_AT_A_TIME = 64 };
     size_t count = 0;
@@ -309,8 +320,8 @@ static int run_plain(once_effects *effects, once_item *const *items, size_t n, o
     return once_db_savepoint_undo(effects->db, err);
 }
 
-int once_effects_run(once_effects *effects, once_item *const *items, size_t n, bool careful, bool blame, once_arena *arena, bool *failed,
-                     once_error *err)
+int once_effects_run(once_effects *effects, once_item *const *items, size_t n, bool careful, bool blame,
+                     once_arena *arena, bool *failed, once_error *err)
 {
     *failed = false;
     effects->blame = blame;
@@ -356,7 +367,8 @@ int once_effects_run(once_effects *effects, once_item *const *items, size_t n, b
 
 /* --- open, close --- */
 
-int once_effects_open(const once_spec *spec, const once_keying *keying, once_db *db, once_effects **out, once_error *err)
+int once_effects_open(const once_spec *spec, const once_keying *keying, once_db *db, once_effects **out,
+                      once_error *err)
 {
     once_effects *effects = calloc(1, sizeof *effects);
     if (!effects || !(effects->handlers = calloc(spec->n_handlers, sizeof *effects->handlers))) {

@@ -16,24 +16,25 @@ typedef enum once_sql_source {
 typedef struct once_sql_param {
     once_sql_source source;
     once_pointer pointer; /* FIELD */
-    bool optional; /* ":{/a?}": NULL when absent */
-    bool as_text;  /* ":{/a as text}": numbers, true and false as they are written */
+    bool optional;        /* ":{/a?}": NULL when absent */
+    bool as_text;         /* ":{/a as text}": numbers, true and false as they are written */
 } once_sql_param;
 
 typedef struct once_sql_statement {
-    once_bytes text;      /* as written */
-    once_bytes sql;       /* with ?1..?n */
+    once_bytes text; /* as written */
+    once_bytes sql;  /* with ?1..?n */
     const once_sql_param *params;
     size_t n;
-    int64_t rows;         /* required number of rows, -1: any */
-    once_outcome unmet;   /* what it means when that was not met: STALE, REJECTED, RETRY or DEAD */
+    int64_t rows;       /* required number of rows, -1: any */
+    once_outcome unmet; /* what it means when that was not met: STALE, REJECTED, RETRY or DEAD */
     int line;
 } once_sql_statement;
 
 typedef struct once_sql_spec {
     const once_sql_statement *statements;
     size_t n_statements;
-    once_bytes url;   /* where they run, as written: a URL or a reference to one, never shown as it is; empty: in the store's database */
+    once_bytes url; /* where they run, as written: a URL or a reference to one, never shown as it is; empty: in the
+                       store's database */
     int url_line;
     const once_bytes *already; /* constraints, as once_fault.constraint */
     size_t n_already;

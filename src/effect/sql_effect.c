@@ -1,4 +1,5 @@
-/* The effect `sql`: its part of the pipeline file. In the store's database it is carried out by sql.c, in another one by sql_hand.c. */
+/* The effect `sql`: its part of the pipeline file. In the store's database it is carried out by sql.c, in another one
+ * by sql_hand.c. */
 #include "core/config_values.h"
 #include "effect/effect.h"
 #include "effect/sql_params.h"
@@ -14,40 +15,67 @@ typedef struct statement {
     int unmet; /* position in `unmet_words` */
 } statement;
 
-static const once_config_word unmet_words[] = {{"dead", NULL}, {"stale", NULL}, {"rejected", NULL}, {"retry", NULL}, {NULL, NULL}};
+static const once_config_word unmet_words[] = {
+    {"dead", NULL}, {"stale", NULL}, {"rejected", NULL}, {"retry", NULL}, {NULL, NULL}};
 static const once_outcome unmet_outcomes[] = {ONCE_DEAD, ONCE_STALE, ONCE_REJECTED, ONCE_RETRY};
 
 static const once_config_field statement_fields[] = {
-    {.name = "do", .type = ONCE_CONFIG_STRING, .required = true, ONCE_CONFIG_AT(statement, text),
-     .example = "UPDATE orders SET status = 'paid' WHERE id = :order_id", .text = "The statement."},
-    {.name = "rows", .type = ONCE_CONFIG_INTEGER, ONCE_CONFIG_AT(statement, rows), .min = 0, .max = 1000000000, .example = "1",
-     .standard_text = "any number", .text = "How many rows it must change (or return, for a SELECT), exactly."},
-    {.name = "else", .type = ONCE_CONFIG_WORD, ONCE_CONFIG_AT(statement, unmet), .words = unmet_words, .example = "stale",
-     .standard_text = "`dead`", .text = "The outcome when `rows` is not met; nothing of the message's statements stays. Needs `rows`."},
+    {.name = "do",
+     .type = ONCE_CONFIG_STRING,
+     .required = true,
+     ONCE_CONFIG_AT(statement, text),
+     .example = "UPDATE orders SET status = 'paid' WHERE id = :order_id",
+     .text = "The statement."},
+    {.name = "rows",
+     .type = ONCE_CONFIG_INTEGER,
+     ONCE_CONFIG_AT(statement, rows),
+     .min = 0,
+     .max = 1000000000,
+     .example = "1",
+     .standard_text = "any number",
+     .text = "How many rows it must change (or return, for a SELECT), exactly."},
+    {.name = "else",
+     .type = ONCE_CONFIG_WORD,
+     ONCE_CONFIG_AT(statement, unmet),
+     .words = unmet_words,
+     .example = "stale",
+     .standard_text = "`dead`",
+     .text = "The outcome when `rows` is not met; nothing of the message's statements stays. Needs `rows`."},
 };
 
 static const once_config_scope statement_scope = {
     .name = "a statement",
     .title = "Statement",
-    .text = "An item of `sql` is a statement, or a map that says how many rows it must meet.\n"
-            "\n"
-            "Parameters are bound, never pasted: `:name` is a top-level field of the body, `:{/a/b}` any field by its JSON\n"
-            "pointer, `:{/a?}` the same and NULL when it is absent. Numbers and texts are bound as such, true and false\n"
-            "as 1 and 0, null as NULL, objects and arrays as JSON text. Without `?` a missing field makes a dead letter.\n"
-            "Transactions, ATTACH, PRAGMA and VACUUM are refused: the transaction is once's own. So are temporary tables: they end with\n"
-            "the connection, and hide others of their name.\n"
-            "\n"
-            "Numbers are never rounded silently. PostgreSQL gets them as they are written, and a `numeric` keeps all of it; where it wants\n"
-            "an integer, 1.0 and 1e3 are 1 and 1000. SQLite has integers of 64 bits and doubles: a decimal becomes a REAL only where that\n"
-            "double, printed, is the same number again (12.75 is, 12345678901234567.89 is not). Otherwise, and for larger integers, the\n"
-            "message is a dead letter whose reason names the field. `:{/amount as text}` binds the exact text on both, `:{/amount? as text}`\n"
-            "also when it may be absent; in SQLite keep it in a TEXT column, because one of type NUMERIC or REAL makes a double of it again.\n"
-            "A column of type REAL makes doubles of integers, too: beyond 2^53 that is another number.\n"
-            "\n"
-            "Names that begin with `once_` are not fields: `:once_key` is the key, as `once explain` wants it, `:once_idempotency_key`\n"
-            "32 hexadecimal digits that are the same for every attempt at this key, and `:once_attempt` is 1, 2, 3..., higher each\n"
-            "time. In a database of their own (`url`) they make a repeat harmless: a unique column with the idempotency key, and\n"
-            "`ON CONFLICT DO NOTHING` or `already`.",
+    .text =
+        "An item of `sql` is a statement, or a map that says how many rows it must meet.\n"
+        "\n"
+        "Parameters are bound, never pasted: `:name` is a top-level field of the body, `:{/a/b}` any field by its "
+        "JSON\n"
+        "pointer, `:{/a?}` the same and NULL when it is absent. Numbers and texts are bound as such, true and false\n"
+        "as 1 and 0, null as NULL, objects and arrays as JSON text. Without `?` a missing field makes a dead letter.\n"
+        "Transactions, ATTACH, PRAGMA and VACUUM are refused: the transaction is once's own. So are temporary tables: "
+        "they end with\n"
+        "the connection, and hide others of their name.\n"
+        "\n"
+        "Numbers are never rounded silently. PostgreSQL gets them as they are written, and a `numeric` keeps all of "
+        "it; where it wants\n"
+        "an integer, 1.0 and 1e3 are 1 and 1000. SQLite has integers of 64 bits and doubles: a decimal becomes a REAL "
+        "only where that\n"
+        "double, printed, is the same number again (12.75 is, 12345678901234567.89 is not). Otherwise, and for larger "
+        "integers, the\n"
+        "message is a dead letter whose reason names the field. `:{/amount as text}` binds the exact text on both, "
+        "`:{/amount? as text}`\n"
+        "also when it may be absent; in SQLite keep it in a TEXT column, because one of type NUMERIC or REAL makes a "
+        "double of it again.\n"
+        "A column of type REAL makes doubles of integers, too: beyond 2^53 that is another number.\n"
+        "\n"
+        "Names that begin with `once_` are not fields: `:once_key` is the key, as `once explain` wants it, "
+        "`:once_idempotency_key`\n"
+        "32 hexadecimal digits that are the same for every attempt at this key, and `:once_attempt` is 1, 2, 3..., "
+        "higher each\n"
+        "time. In a database of their own (`url`) they make a repeat harmless: a unique column with the idempotency "
+        "key, and\n"
+        "`ON CONFLICT DO NOTHING` or `already`.",
     .example = "sql:\n"
                "  - INSERT INTO payments(id, order_id, amount) VALUES (:payment_id, :order_id, :amount)\n"
                "  - do: UPDATE orders SET status = 'paid', note = :{/meta/note?} WHERE id = :order_id\n"
@@ -66,7 +94,8 @@ static bool read_statement(once_config *config, const once_node *node, once_sql_
         bool ok = once_config_read(config, &statement_scope, node, &raw);
         const once_node *unmet = once_node_member(node, "else");
         if (unmet && !once_node_member(node, "rows")) {
-            once_config_wrong(config, ONCE_E_CONFIG, unmet->name_line, "'else' needs 'rows'; add 'rows: 1', or remove it");
+            once_config_wrong(config, ONCE_E_CONFIG, unmet->name_line,
+                              "'else' needs 'rows'; add 'rows: 1', or remove it");
             ok = false;
         }
         if (!ok) return false;
@@ -93,8 +122,9 @@ static bool read_statements(once_config *config, const once_config_field *field,
     bool list = node->kind == ONCE_NODE_LIST;
     size_t n = list ? node->count : 1;
     if (node->kind == ONCE_NODE_MAP || (list && n == 0)) {
-        once_config_wrong(config, ONCE_E_CONFIG, node->line, "'%s' must be a list of statements, not %s; write '- STATEMENT' lines under it",
-                          field->name, list ? "an empty list" : "a map");
+        once_config_wrong(config, ONCE_E_CONFIG, node->line,
+                          "'%s' must be a list of statements, not %s; write '- STATEMENT' lines under it", field->name,
+                          list ? "an empty list" : "a map");
         return false;
     }
     once_sql_statement *statements = once_arena_new(config->arena, once_sql_statement, n);
@@ -127,25 +157,42 @@ static bool read_sql_url(once_config *config, const once_config_field *field, co
 }
 
 static const once_config_field sql_fields[] = {
-    {.name = "do", .type = ONCE_CONFIG_CUSTOM, .required = true, .read = read_statements, .shape = "a list of statements",
-     .example = "[STATEMENT, ...]", .scope = &statement_scope, .text = "The statements."},
-    {.name = "url", .type = ONCE_CONFIG_CUSTOM, .read = read_sql_url, .shape = "URL of a database", .example = "\"env:LEDGER_URL\"",
+    {.name = "do",
+     .type = ONCE_CONFIG_CUSTOM,
+     .required = true,
+     .read = read_statements,
+     .shape = "a list of statements",
+     .example = "[STATEMENT, ...]",
+     .scope = &statement_scope,
+     .text = "The statements."},
+    {.name = "url",
+     .type = ONCE_CONFIG_CUSTOM,
+     .read = read_sql_url,
+     .shape = "URL of a database",
+     .example = "\"env:LEDGER_URL\"",
      .standard_text = "the store's database",
-     .text = "Another database: `postgres://...`, `sqlite:PATH`, or a reference to such a URL that is read at the start and never shown:"
+     .text = "Another database: `postgres://...`, `sqlite:PATH`, or a reference to such a URL that is read at the "
+             "start and never shown:"
              " `env:NAME`, `file:PATH`. Then the effect is fenced."},
 };
 
 static const once_config_scope sql_scope = {
     .name = "'sql'",
     .title = "sql",
-    .text = "The statements of one message run in one transaction together with the record that it was handled, in the order\n"
+    .text = "The statements of one message run in one transaction together with the record that it was handled, in the "
+            "order\n"
             "of the list. `sql` is a list of statements, or a map with that list in `do`.\n"
             "\n"
-            "With `url` they run in another database, which need not be of the store's kind, in a transaction of their own, `workers` of\n"
-            "them at a time, each on its own connection. The claim of a message is durable before its transaction begins. Whatever fails\n"
-            "before COMMIT is sent has not happened: it is tried again. What became of a COMMIT whose reply did not come, or of one that\n"
-            "was under way when the process was killed, is not known, and `unknown` decides. At `timeout` the statement is cancelled and\n"
-            "the transaction rolled back. While the database is away nothing is started, and no attempt is used up. Nothing is made in it\n"
+            "With `url` they run in another database, which need not be of the store's kind, in a transaction of their "
+            "own, `workers` of\n"
+            "them at a time, each on its own connection. The claim of a message is durable before its transaction "
+            "begins. Whatever fails\n"
+            "before COMMIT is sent has not happened: it is tried again. What became of a COMMIT whose reply did not "
+            "come, or of one that\n"
+            "was under way when the process was killed, is not known, and `unknown` decides. At `timeout` the "
+            "statement is cancelled and\n"
+            "the transaction rolled back. While the database is away nothing is started, and no attempt is used up. "
+            "Nothing is made in it\n"
             "but what the statements make.",
     .example = "sql:\n"
                "  url: \"env:LEDGER_URL\"          # postgres://ledger.example/books\n"
@@ -161,7 +208,8 @@ static bool read_sql(once_config *config, const once_config_field *field, const 
 {
     if (node->kind == ONCE_NODE_MAP) {
         if (once_node_member(node, "rows") && once_node_member(node, "do")) {
-            once_config_wrong(config, ONCE_E_CONFIG, node->line, "'rows' belongs to one statement; write the statement as an item: '- do: ...'");
+            once_config_wrong(config, ONCE_E_CONFIG, node->line,
+                              "'rows' belongs to one statement; write the statement as an item: '- do: ...'");
             return false;
         }
         return once_config_read(config, &sql_scope, node, out);
@@ -170,15 +218,32 @@ static bool read_sql(once_config *config, const once_config_field *field, const 
 }
 
 static const once_config_field fields[] = {
-    {.name = "sql", .type = ONCE_CONFIG_CUSTOM, .read = read_sql, .shape = "a list of statements", .example = "[STATEMENT, ...]",
+    {.name = "sql",
+     .type = ONCE_CONFIG_CUSTOM,
+     .read = read_sql,
+     .shape = "a list of statements",
+     .example = "[STATEMENT, ...]",
      .scope = &sql_scope,
-     .text = "Effect: statements in the store's database, in the transaction that records the message; with `url`, in another database."},
-    {.name = "already", .type = ONCE_CONFIG_STRINGS, ONCE_CONFIG_AT(once_sql_spec, already),
-     .count = offsetof(once_sql_spec, n_already), .max = 400, .example = "[payments.id]", .standard_text = "none",
-     .text = "Unique constraints whose violation means that it had happened before: `table.column`, several columns joined by `,`."},
-    {.name = "rejected", .type = ONCE_CONFIG_STRINGS, ONCE_CONFIG_AT(once_sql_spec, rejected),
-     .count = offsetof(once_sql_spec, n_rejected), .max = 400, .example = "[balance_not_negative]", .standard_text = "none",
-     .text = "Faults that mean that the business says no: names of constraints, extended result codes of SQLite, SQLSTATEs of PostgreSQL."},
+     .text = "Effect: statements in the store's database, in the transaction that records the message; with `url`, in "
+             "another database."},
+    {.name = "already",
+     .type = ONCE_CONFIG_STRINGS,
+     ONCE_CONFIG_AT(once_sql_spec, already),
+     .count = offsetof(once_sql_spec, n_already),
+     .max = 400,
+     .example = "[payments.id]",
+     .standard_text = "none",
+     .text = "Unique constraints whose violation means that it had happened before: `table.column`, several columns "
+             "joined by `,`."},
+    {.name = "rejected",
+     .type = ONCE_CONFIG_STRINGS,
+     ONCE_CONFIG_AT(once_sql_spec, rejected),
+     .count = offsetof(once_sql_spec, n_rejected),
+     .max = 400,
+     .example = "[balance_not_negative]",
+     .standard_text = "none",
+     .text = "Faults that mean that the business says no: names of constraints, extended result codes of SQLite, "
+             "SQLSTATEs of PostgreSQL."},
 };
 
 static void conclude(once_handler_spec *handler)
@@ -190,7 +255,8 @@ static void check(once_config *config, const once_node *map, const once_handler_
 {
     const once_node *locks = once_node_member(map, "locks");
     if (locks && once_handler_external(handler))
-        once_config_wrong(config, ONCE_E_CONFIG, locks->name_line, "'locks' is for 'sql' in the store's own database, and this one has a 'url'; remove it");
+        once_config_wrong(config, ONCE_E_CONFIG, locks->name_line,
+                          "'locks' is for 'sql' in the store's own database, and this one has a 'url'; remove it");
 }
 
 /* --- the effect --------------------------------------------------------------------------------------------------- */

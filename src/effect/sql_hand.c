@@ -1,9 +1,10 @@
-/* SQL in a database that is not the store's. Each thread has a connection of its own, and the statements of a message are one
- * transaction on it:
+/* SQL in a database that is not the store's. Each thread has a connection of its own, and the statements of a message
+ * are one transaction on it:
  *
  *   the claim is durable -> BEGIN, statements, COMMIT -> the outcome is settled
  *
- * Until COMMIT is sent, whatever fails, it is known that nothing has happened. From then on until it is answered nobody knows. */
+ * Until COMMIT is sent, whatever fails, it is known that nothing has happened. From then on until it is answered nobody
+ * knows. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +19,10 @@
 
 #include "base/banned.h"
 
-enum { TRIES = 5, PAUSE_MS = 20 }; /* of what collides with others: the longest pause behind the first try, doubled behind each */
+enum {
+    TRIES = 5,
+    PAUSE_MS = 20
+}; /* of what collides with others: the longest pause behind the first try, doubled behind each */
 
 /* Of one thread. */
 typedef struct seat {
@@ -43,7 +47,8 @@ static const once_spec *spec_of(const sql_hand *hand) { return once_hands_option
 static int at_url(const sql_hand *hand, int rc, const char *why, once_error *err)
 {
     const once_spec *spec = spec_of(hand);
-    return once_fail(err, rc, "%.*s:%d: %s", (int)spec->file.len, spec->file.data, once_sql_of(hand->threads.hand.handler)->url_line, why);
+    return once_fail(err, rc, "%.*s:%d: %s", (int)spec->file.len, spec->file.data,
+                     once_sql_of(hand->threads.hand.handler)->url_line, why);
 }
 
 static void publish(sql_hand *hand, seat *s, once_db *db)
@@ -101,7 +106,8 @@ static void was_ended(once_job *job)
         return;
     }
     job->outcome = ONCE_RETRY;
-    once_reply_reason(&job->reply, "rolled back at its timeout of %s", once_duration_format(job->item->handler->timeout_ms, limit));
+    once_reply_reason(&job->reply, "rolled back at its timeout of %s",
+                      once_duration_format(job->item->handler->timeout_ms, limit));
 }
 
 static bool has_begun(sql_hand *hand, seat *s, once_job *job)
@@ -129,7 +135,8 @@ static void explain_denied(seat *s, int rc, once_fault *fault)
 }
 
 /* Something failed, and nothing of the message stays. True: it may work at once. */
-static bool judge(sql_hand *hand, seat *s, once_job *job, const once_sql_statement *statement, int rc, once_fault *fault)
+static bool judge(sql_hand *hand, seat *s, once_job *job, const once_sql_statement *statement, int rc,
+                  once_fault *fault)
 {
     const once_spec *spec = spec_of(hand);
     once_outcome outcome;
@@ -143,7 +150,8 @@ static bool judge(sql_hand *hand, seat *s, once_job *job, const once_sql_stateme
     } else {
         is_trouble(job, rc, "");
         explain_denied(s, rc, fault);
-        once_reply_reason(&job->reply, "%.*s:%d: %s", (int)spec->file.len, spec->file.data, statement->line, fault->text);
+        once_reply_reason(&job->reply, "%.*s:%d: %s", (int)spec->file.len, spec->file.data, statement->line,
+                          fault->text);
     }
     return false;
 }
@@ -207,12 +215,15 @@ static bool has_committed(sql_hand *hand, seat *s, once_job *job, bool *again)
     s->committing = false;
     pthread_mutex_unlock(&hand->threads.lock);
     if (rc == ONCE_OK) return true;
-    if (!maybe || once_sql_lists(handler, &fault)) { /* a state that the user's own trigger raises, and the handler names */
+    if (!maybe ||
+        once_sql_lists(handler, &fault)) { /* a state that the user's own trigger raises, and the handler names */
         *again = judge(hand, s, job, &sql->statements[sql->n_statements - 1], rc, &fault);
     } else {
         job->outcome = ONCE_UNKNOWN;
         if (rc == ONCE_E_UNSURE) job->trouble = rc; /* and the next one would end the same way */
-        once_reply_reason(&job->reply, "%s%s", rc == ONCE_E_UNSURE ? "" : "COMMIT was sent, and what became of it is not known: ", fault.text);
+        once_reply_reason(
+            &job->reply, "%s%s",
+            rc == ONCE_E_UNSURE ? "" : "COMMIT was sent, and what became of it is not known: ", fault.text);
     }
     return false;
 }
@@ -288,7 +299,8 @@ static int read_url(sql_hand *hand, once_error *err)
     return ONCE_OK;
 }
 
-/* For the first thread, which finds it there. Before the first message, a missing table is a mistake of the configuration. */
+/* For the first thread, which finds it there. Before the first message, a missing table is a mistake of the
+ * configuration. */
 static int take_first_seat(sql_hand *hand, once_error *err)
 {
     once_error why;

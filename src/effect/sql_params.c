@@ -77,7 +77,8 @@ static int number_of(lexer *lex, const once_sql_param *param, size_t *number, on
 {
     for (size_t i = 0; i < lex->n; i++) {
         const once_sql_param *other = &lex->params[i];
-        if (other->source != param->source || other->optional != param->optional || other->as_text != param->as_text) continue;
+        if (other->source != param->source || other->optional != param->optional || other->as_text != param->as_text)
+            continue;
         if (!once_bytes_equal(other->pointer.text, param->pointer.text)) continue;
         *number = i + 1;
         return ONCE_OK;
@@ -102,7 +103,8 @@ static int write_field(lexer *lex, once_bytes pointer, bool optional, bool as_te
     once_error why = {0};
     once_sql_param param = {.optional = optional, .as_text = as_text};
     const int rc = once_pointer_parse(lex->arena, pointer, &param.pointer, &why);
-    if (rc != ONCE_OK) return once_fail(err, rc, "parameter ':{%.*s}' is not a JSON pointer: %s", SHOWN(pointer), why.text);
+    if (rc != ONCE_OK)
+        return once_fail(err, rc, "parameter ':{%.*s}' is not a JSON pointer: %s", SHOWN(pointer), why.text);
     return write_param(lex, &param, err);
 }
 
@@ -113,14 +115,18 @@ static int write_ours(lexer *lex, once_bytes name, once_error *err)
         const char *name;
         once_sql_source source;
     } ours[] = {
-        {"once_key", ONCE_SQL_KEY}, {"once_idempotency_key", ONCE_SQL_IDEMPOTENCY_KEY}, {"once_attempt", ONCE_SQL_ATTEMPT},
+        {"once_key", ONCE_SQL_KEY},
+        {"once_idempotency_key", ONCE_SQL_IDEMPOTENCY_KEY},
+        {"once_attempt", ONCE_SQL_ATTEMPT},
     };
     for (size_t i = 0; i < sizeof ours / sizeof ours[0]; i++)
         if (once_bytes_equal((once_bytes){ours[i].name, strlen(ours[i].name)}, name))
             return write_param(lex, &(once_sql_param){.source = ours[i].source}, err);
     return once_fail(err, ONCE_E_USAGE,
-                     "parameter ':%.*s': names that begin with once_ are ours, and are once_key, once_idempotency_key and once_attempt; "
-                     "write ':{/%.*s}' for a field", SHOWN(name), SHOWN(name));
+                     "parameter ':%.*s': names that begin with once_ are ours, and are once_key, once_idempotency_key "
+                     "and once_attempt; "
+                     "write ':{/%.*s}' for a field",
+                     SHOWN(name), SHOWN(name));
 }
 
 /* ":name" */
@@ -130,7 +136,8 @@ static int read_name(lexer *lex, once_error *err)
     while (end < lex->text.len && is_name(lex->text.data[end])) end++;
     once_bytes shown = here(lex, lex->at), rest = {shown.data + 1, shown.len - 1};
     if (end - lex->at != shown.len)
-        return once_fail(err, ONCE_E_USAGE, "parameter '%.*s' has other characters than letters, digits and _; write ':{/%.*s}'",
+        return once_fail(err, ONCE_E_USAGE,
+                         "parameter '%.*s' has other characters than letters, digits and _; write ':{/%.*s}'",
                          SHOWN(shown), SHOWN(rest));
     lex->at = end;
     if (rest.len >= 5 && memcmp(rest.data, "once_", 5) == 0) return write_ours(lex, rest, err);
@@ -170,11 +177,15 @@ static int cut_type(once_bytes *inside, bool *as_text, once_error *err)
     *as_text = once_ascii_is(as.data, as.len, "as");
     if (!*as_text && !once_ascii_is(type.data, type.len, "as")) return ONCE_OK;
     if (!once_ascii_is(type.data, type.len, "text"))
-        return once_fail(err, ONCE_E_USAGE, "parameter ':{%.*s}': a field can be bound 'as text' only; write ':{%.*s as text}'", SHOWN(*inside), SHOWN(before));
+        return once_fail(err, ONCE_E_USAGE,
+                         "parameter ':{%.*s}': a field can be bound 'as text' only; write ':{%.*s as text}'",
+                         SHOWN(*inside), SHOWN(before));
     *inside = before;
     const once_bytes again = cut_word(&before), twice = cut_word(&before);
     if (once_ascii_is(twice.data, twice.len, "as") && once_ascii_is(again.data, again.len, "text"))
-        return once_fail(err, ONCE_E_USAGE, "parameter ':{%.*s as text}' is bound as text twice; write ':{%.*s as text}'", SHOWN(*inside), SHOWN(before));
+        return once_fail(err, ONCE_E_USAGE,
+                         "parameter ':{%.*s as text}' is bound as text twice; write ':{%.*s as text}'", SHOWN(*inside),
+                         SHOWN(before));
     return ONCE_OK;
 }
 
@@ -197,11 +208,12 @@ static int read_braces(lexer *lex, once_error *err)
         return once_fail(err, ONCE_E_USAGE, "parameter ':{%s}' names no field; write a JSON pointer, as in ':{/id}'",
                          optional ? "?" : "");
     if (pointer.data[0] != '/')
-        return once_fail(err, ONCE_E_USAGE, "parameter ':{%.*s}' is not a JSON pointer; write ':{/%.*s}'", SHOWN(pointer),
-                         SHOWN(pointer));
+        return once_fail(err, ONCE_E_USAGE, "parameter ':{%.*s}' is not a JSON pointer; write ':{/%.*s}'",
+                         SHOWN(pointer), SHOWN(pointer));
     lex->at = end + 1;
     if (is_word(peek(lex, 0)))
-        return once_fail(err, ONCE_E_USAGE, "text touches the parameter ':{%.*s}'; put a space behind it", SHOWN(pointer));
+        return once_fail(err, ONCE_E_USAGE, "text touches the parameter ':{%.*s}'; put a space behind it",
+                         SHOWN(pointer));
     return write_field(lex, pointer, optional, as_text, err);
 }
 
@@ -212,7 +224,8 @@ static int read_colon(lexer *lex, once_error *err)
     if (is_name_start(next) || is_beyond_ascii(next)) return read_name(lex, err);
     if (is_digit(next)) {
         once_bytes shown = here(lex, lex->at), rest = {shown.data + 1, shown.len - 1};
-        return once_fail(err, ONCE_E_USAGE, "parameter '%.*s' begins with a digit; write ':{/%.*s}'", SHOWN(shown), SHOWN(rest));
+        return once_fail(err, ONCE_E_USAGE, "parameter '%.*s' begins with a digit; write ':{/%.*s}'", SHOWN(shown),
+                         SHOWN(rest));
     }
     copy_to(lex, lex->at + (next == ':' ? 2 : 1)); /* a cast, or nothing of ours */
     return ONCE_OK;
@@ -221,7 +234,8 @@ static int read_colon(lexer *lex, once_error *err)
 static int refuse_foreign(const lexer *lex, once_error *err)
 {
     once_bytes shown = here(lex, lex->at);
-    return once_fail(err, ONCE_E_USAGE, "parameter '%.*s' is not bound by once; write ':name' or ':{/pointer}'", SHOWN(shown));
+    return once_fail(err, ONCE_E_USAGE, "parameter '%.*s' is not bound by once; write ':name' or ':{/pointer}'",
+                     SHOWN(shown));
 }
 
 /* --- everything else ---------------------------------------------------------------------------------------------- */
@@ -233,14 +247,15 @@ static int read_quoted(lexer *lex, char close, const char *what, once_error *err
     if (!end) {
         once_bytes rest = slice(lex, lex->at, lex->text.len);
         if (rest.len > 20) rest.len = 20;
-        return once_fail(err, ONCE_E_USAGE, "%s that begins with %.*s has no end; close it with %c", what, SHOWN(rest), close);
+        return once_fail(err, ONCE_E_USAGE, "%s that begins with %.*s has no end; close it with %c", what, SHOWN(rest),
+                         close);
     }
     copy_to(lex, (size_t)(end - lex->text.data) + 1);
     return ONCE_OK;
 }
 
-/* To SQLite it ends at a line feed, to PostgreSQL at a carriage return, too. Which of them will read it is not known here, and what one
- * takes for a comment would be a statement to the other. */
+/* To SQLite it ends at a line feed, to PostgreSQL at a carriage return, too. Which of them will read it is not known
+ * here, and what one takes for a comment would be a statement to the other. */
 static int skip_line(lexer *lex, once_error *err)
 {
     const char *from = lex->text.data + lex->at, *all = lex->text.data + lex->text.len;
@@ -248,7 +263,9 @@ static int skip_line(lexer *lex, once_error *err)
     if (!end) end = all;
     const char *turn = memchr(from, '\r', (size_t)(end - from));
     if (turn && turn + 1 != end)
-        return once_fail(err, ONCE_E_USAGE, "a comment (--) has a carriage return in it, where some databases end it and others do not; write a line feed");
+        return once_fail(err, ONCE_E_USAGE,
+                         "a comment (--) has a carriage return in it, where some databases end it and others do not; "
+                         "write a line feed");
     copy_to(lex, (size_t)(end - lex->text.data) + (end < all));
     return ONCE_OK;
 }
@@ -265,11 +282,12 @@ static int skip_comment(lexer *lex, once_error *err)
 /* The transaction is ours, and the connection's settings too. */
 static int check_first_word(once_bytes word, once_error *err)
 {
-    static const char *const refused[] = {"begin",  "commit", "end",    "rollback", "savepoint", "release", "start",
-                                          "attach", "detach", "pragma", "vacuum"};
+    static const char *const refused[] = {"begin", "commit", "end",    "rollback", "savepoint", "release",
+                                          "start", "attach", "detach", "pragma",   "vacuum"};
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
         if (!once_ascii_is(word.data, word.len, refused[i])) continue;
-        return once_fail(err, ONCE_E_USAGE, "statement cannot be '%.*s': transaction and connection belong to once; remove it",
+        return once_fail(err, ONCE_E_USAGE,
+                         "statement cannot be '%.*s': transaction and connection belong to once; remove it",
                          SHOWN(word));
     }
     return ONCE_OK;
@@ -296,7 +314,8 @@ static int read_word(lexer *lex, bool first, once_error *err)
     const once_bytes word = slice(lex, lex->at, end);
     const int rc = first ? check_first_word(word, err) : ONCE_OK;
     copy_to(lex, end);
-    return rc == ONCE_OK && once_ascii_is(word.data, word.len, "e") && peek(lex, 0) == '\'' ? read_escaped(lex, err) : rc;
+    return rc == ONCE_OK && once_ascii_is(word.data, word.len, "e") && peek(lex, 0) == '\'' ? read_escaped(lex, err)
+                                                                                            : rc;
 }
 
 static int read_token(lexer *lex, once_error *err)
@@ -360,7 +379,8 @@ int once_sql_parse(once_arena *arena, once_bytes text, once_sql_statement *out, 
     assert(text.data || text.len == 0);
     assert(out);
     once_sql_statement made = {.rows = -1, .unmet = ONCE_DEAD};
-    if (text.len > 0 && memchr(text.data, '\0', text.len)) return once_fail(err, ONCE_E_USAGE, "NUL byte in a statement");
+    if (text.len > 0 && memchr(text.data, '\0', text.len))
+        return once_fail(err, ONCE_E_USAGE, "NUL byte in a statement");
     if (!once_arena_copy(arena, text, &made.text)) return once_no_memory(err, "for a statement");
 
     once_buf sql;

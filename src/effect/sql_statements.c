@@ -10,17 +10,20 @@
 
 /* --- the statements --- */
 
-/* Where strings and comments end is read by us and by the database; if that differs, a value would be bound to nothing, or nothing to
- * a parameter. */
+/* Where strings and comments end is read by us and by the database; if that differs, a value would be bound to nothing,
+ * or nothing to a parameter. */
 static int compare_params(const once_sql_statement *statement, const once_stmt *prepared, once_error *err)
 {
     const int theirs = once_stmt_params(prepared);
     if ((size_t)theirs == statement->n) return ONCE_OK;
-    return once_fail(err, ONCE_E_CONFIG, "the database finds %d parameter%s in the statement, and once finds %zu; look at quotes, backslashes and comments in it",
+    return once_fail(err, ONCE_E_CONFIG,
+                     "the database finds %d parameter%s in the statement, and once finds %zu; look at quotes, "
+                     "backslashes and comments in it",
                      theirs, theirs == 1 ? "" : "s", statement->n);
 }
 
-int once_sql_open(const once_spec *spec, const once_handler_spec *handler, once_db *db, once_stmt ***out, once_error *err)
+int once_sql_open(const once_spec *spec, const once_handler_spec *handler, once_db *db, once_stmt ***out,
+                  once_error *err)
 {
     const once_sql_spec *sql = once_sql_of(handler);
     once_stmt **statements = calloc(sql->n_statements, sizeof *statements);
@@ -60,7 +63,8 @@ static bool is_bare(once_json_type type)
     return type == ONCE_JSON_INTEGER || type == ONCE_JSON_REAL || type == ONCE_JSON_FALSE || type == ONCE_JSON_TRUE;
 }
 
-static int read_field(const once_json *body, const once_sql_param *param, once_arena *arena, once_value *out, once_error *err)
+static int read_field(const once_json *body, const once_sql_param *param, once_arena *arena, once_value *out,
+                      once_error *err)
 {
     const once_json_value value = once_json_find(body, &param->pointer);
     if (param->as_text && is_bare(value.type)) {
@@ -80,7 +84,8 @@ static int read_field(const once_json *body, const once_sql_param *param, once_a
         return ONCE_OK;
     case ONCE_JSON_INTEGER:
         out->type = ONCE_VALUE_INTEGER;
-        if (!once_json_int64(value, &out->integer)) *out = (once_value){.type = ONCE_VALUE_NUMBER, .number = {.text = value.raw}};
+        if (!once_json_int64(value, &out->integer))
+            *out = (once_value){.type = ONCE_VALUE_NUMBER, .number = {.text = value.raw}};
         return ONCE_OK;
     case ONCE_JSON_REAL:
         *out = (once_value){.type = ONCE_VALUE_NUMBER, .number = {.text = value.raw}};
@@ -99,7 +104,8 @@ static int read_field(const once_json *body, const once_sql_param *param, once_a
     return once_fail(err, ONCE_E_BUG, "unknown kind of JSON value");
 }
 
-static int read_value(const once_json *body, const once_sql_param *param, once_arena *arena, once_value *out, once_error *err)
+static int read_value(const once_json *body, const once_sql_param *param, once_arena *arena, once_value *out,
+                      once_error *err)
 {
     if (param->source == ONCE_SQL_FIELD) return read_field(body, param, arena, out, err);
     *out = (once_value){.type = ONCE_VALUE_NULL}; /* until once_sql_fill */
@@ -108,8 +114,8 @@ static int read_value(const once_json *body, const once_sql_param *param, once_a
     return out->text.data ? ONCE_OK : once_no_memory(err, "for a message");
 }
 
-int once_sql_prepare(const once_handler_spec *handler, const once_json *body, const once_message *message, once_arena *arena,
-                     void **input, once_error *err)
+int once_sql_prepare(const once_handler_spec *handler, const once_json *body, const once_message *message,
+                     once_arena *arena, void **input, once_error *err)
 {
     const once_sql_spec *sql = once_sql_of(handler);
     (void)message;
@@ -152,7 +158,8 @@ void once_sql_fill(once_item *item, const once_keying *keying)
     }
 }
 
-bool once_sql_fits(const once_db *db, const once_handler_spec *handler, const once_value *values, char *why, size_t size)
+bool once_sql_fits(const once_db *db, const once_handler_spec *handler, const once_value *values, char *why,
+                   size_t size)
 {
     const once_sql_spec *sql = once_sql_of(handler);
     if (once_db_reads_numbers(db)) return true;
@@ -162,8 +169,10 @@ bool once_sql_fits(const once_db *db, const once_handler_spec *handler, const on
             if (values->type != ONCE_VALUE_NUMBER || values->number.survives) continue;
             const once_sql_param *param = &statement->params[k];
             const int len = param->pointer.text.len < 80 ? (int)param->pointer.text.len : 80;
-            snprintf(why, size, "the number in field '%.*s' does not fit in SQLite without being rounded; bind its text with ':{%.*s%s as text}'", len,
-                     param->pointer.text.data, len, param->pointer.text.data, param->optional ? "?" : "");
+            snprintf(why, size,
+                     "the number in field '%.*s' does not fit in SQLite without being rounded; bind its text with "
+                     "':{%.*s%s as text}'",
+                     len, param->pointer.text.data, len, param->pointer.text.data, param->optional ? "?" : "");
             return false;
         }
     }
@@ -180,7 +189,9 @@ static bool listed(const once_bytes *list, size_t n, const once_fault *fault)
     for (size_t i = 0; i < n; i++) {
         if (len && list[i].len == len && memcmp(list[i].data, fault->constraint, len) == 0) return true;
         if (fault->code && list[i].len == (size_t)code_len && memcmp(list[i].data, code, list[i].len) == 0) return true;
-        if (fault->state[0] && list[i].len == strlen(fault->state) && memcmp(list[i].data, fault->state, list[i].len) == 0) return true;
+        if (fault->state[0] && list[i].len == strlen(fault->state) &&
+            memcmp(list[i].data, fault->state, list[i].len) == 0)
+            return true;
     }
     return false;
 }
@@ -204,7 +215,8 @@ bool once_sql_judge(const once_handler_spec *handler, const once_fault *fault, o
     if (!is_of_message(fault)) return false;
     if (listed(sql->already, sql->n_already, fault)) *outcome = ONCE_ALREADY;
     else if (listed(sql->rejected, sql->n_rejected, fault)) *outcome = ONCE_REJECTED;
-    else if (listed(handler->retry.on, handler->retry.n_on, fault) || fault->kind == ONCE_FAULT_INTERNAL) *outcome = ONCE_RETRY;
+    else if (listed(handler->retry.on, handler->retry.n_on, fault) || fault->kind == ONCE_FAULT_INTERNAL)
+        *outcome = ONCE_RETRY;
     else *outcome = ONCE_DEAD;
     return true;
 }
@@ -212,6 +224,7 @@ bool once_sql_judge(const once_handler_spec *handler, const once_fault *fault, o
 bool once_sql_met(const once_sql_statement *statement, size_t i, int64_t rows, char *why, size_t size)
 {
     if (statement->rows < 0 || rows == statement->rows) return true;
-    snprintf(why, size, "statement %zu met %lld rows, %lld were asked for", i + 1, (long long)rows, (long long)statement->rows);
+    snprintf(why, size, "statement %zu met %lld rows, %lld were asked for", i + 1, (long long)rows,
+             (long long)statement->rows);
     return false;
 }

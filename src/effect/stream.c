@@ -1,20 +1,22 @@
 /* Kept handler processes (`mode: stream`): one JSON line for each message, replies in any order, a window in flight.
  *
- * A message is queued (nobody has it), in flight in one process, or back. `begin` and `end` are where its line lies in all that
- * the process was ever sent; `sent` is how far the pipe took it. So there is never a doubt about what a process may have seen:
+ * A message is queued (nobody has it), in flight in one process, or back. `begin` and `end` are where its line lies in
+ * all that the process was ever sent; `sent` is how far the pipe took it. So there is never a doubt about what a
+ * process may have seen:
  *
  *   begin >= sent    not a byte was written: it goes back to the queue when the process ends, as if nothing had been
  *   end   <= sent    the process may have it, and may reply
  *   otherwise        a part was written: it may not reply
  *
- * When the process is gone, what is left in the pipe shows how much it has read. What it has read even a byte of is unknown then.
+ * When the process is gone, what is left in the pipe shows how much it has read. What it has read even a byte of is
+ * unknown then.
  *
- * Lines are made for what the window lets through and as long as less than LINES_FULL bytes wait, and are written once in each
- * turn of the loop (`stream_tick`), so a turn costs one write for a process whatever the number of messages.
+ * Lines are made for what the window lets through and as long as less than LINES_FULL bytes wait, and are written once
+ * in each turn of the loop (`stream_tick`), so a turn costs one write for a process whatever the number of messages.
  *
- * A process that must end is killed with its group at once, or, when it seems to be ending by itself, after a grace. What it had
- * written before is read first, and only then is the rest of its window unknown. Then, if there was such a rest, the window is
- * narrowed to one message: the one that kills its handler does so alone the next time. */
+ * A process that must end is killed with its group at once, or, when it seems to be ending by itself, after a grace.
+ * What it had written before is read first, and only then is the rest of its window unknown. Then, if there was such a
+ * rest, the window is narrowed to one message: the one that kills its handler does so alone the next time. */
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -62,9 +64,9 @@ typedef struct trips {
 } trips;
 
 typedef enum phase {
-    OFF,     /* no process; the next one not before restart_ms */
+    OFF, /* no process; the next one not before restart_ms */
     RUNNING,
-    ENDING   /* gets nothing more; waited for, and killed at kill_ms */
+    ENDING /* gets nothing more; waited for, and killed at kill_ms */
 } phase;
 
 struct worker {
@@ -74,24 +76,24 @@ struct worker {
     once_watch in, out, err, end;
 
     trips flight;
-    trip **by_id;      /* chains; `mask` + 1 of them */
+    trip **by_id; /* chains; `mask` + 1 of them */
     uint64_t next_id;
-    int64_t oldest_ms;   /* since when flight.first is that */
-    uint32_t width;      /* messages that it may have now */
-    uint32_t calm;       /* replies until it may have more */
+    int64_t oldest_ms; /* since when flight.first is that */
+    uint32_t width;    /* messages that it may have now */
+    uint32_t calm;     /* replies until it may have more */
 
-    once_buf lines;      /* from `written` on they wait for the pipe */
+    once_buf lines; /* from `written` on they wait for the pipe */
     size_t written;
-    uint64_t sent;       /* bytes, of all that it ever got */
+    uint64_t sent; /* bytes, of all that it ever got */
 
     char *replies;
     size_t n_replies, replies_size, searched; /* bytes; up to `searched` there is no end of a line */
-    once_tail tail; /* of stderr */
+    once_tail tail;                           /* of stderr */
 
-    char why[300];       /* what we have against it; empty: nothing */
-    bool broke;          /* the protocol: nothing that it says counts any more */
-    bool killed;         /* by us */
-    bool asked;          /* somebody wanted it to end */
+    char why[300]; /* what we have against it; empty: nothing */
+    bool broke;    /* the protocol: nothing that it says counts any more */
+    bool killed;   /* by us */
+    bool asked;    /* somebody wanted it to end */
     int64_t kill_ms, restart_ms, backoff_ms;
 };
 
@@ -301,8 +303,7 @@ static void write_lines(worker *w)
         w->sent += (size_t)n;
         compact_lines(w);
     }
-    if (n >= 0 && (size_t)n == left)
-        unwatch(w, &w->in);
+    if (n >= 0 && (size_t)n == left) unwatch(w, &w->in);
     else if (w->in.fd < 0 && !watch(w, &w->in, w->child.in, EPOLLOUT)) { /* the rest when the pipe has room */
         snprintf(w->why, sizeof w->why, "was killed: out of memory");
         end_now(w);
@@ -317,8 +318,8 @@ static void on_in(once_watch *one, uint32_t events)
 
 /* --- reading ------------------------------------------------------------------------------------------------------ */
 
-/* A quiet process gets its window back: twice as wide after as many replies as it is wide, but the first time only after as many
- * as it once was wide, so that all its former neighbours have gone through alone. */
+/* A quiet process gets its window back: twice as wide after as many replies as it is wide, but the first time only
+ * after as many as it once was wide, so that all its former neighbours have gone through alone. */
 static void widen(worker *w)
 {
     const uint32_t window = w->stream->window;
@@ -392,10 +393,8 @@ static void take_lines(worker *w)
 static bool make_room(worker *w)
 {
     size_t size = w->replies_size;
-    if (w->n_replies == size)
-        size = size ? 2 * size : READ_SIZE;
-    else if (size > READ_SIZE && w->n_replies < READ_SIZE / 2)
-        size = READ_SIZE;
+    if (w->n_replies == size) size = size ? 2 * size : READ_SIZE;
+    else if (size > READ_SIZE && w->n_replies < READ_SIZE / 2) size = READ_SIZE;
     if (size == w->replies_size) return true;
     char *replies = realloc(w->replies, size);
     if (!replies) return w->n_replies < w->replies_size;
@@ -494,12 +493,14 @@ static void back_off(worker *w)
 static void read_the_rest(worker *w)
 {
     bool over = false;
-    for (size_t n, sum = 0; !w->broke && sum < DRAIN_MAX && (n = read_replies(w, &over)) > 0; sum += n) {}
-    for (size_t n = 0; n < DRAIN_MAX && read_errors(w); n += ERRORS_SIZE) {}
+    for (size_t n, sum = 0; !w->broke && sum < DRAIN_MAX && (n = read_replies(w, &over)) > 0; sum += n) {
+    }
+    for (size_t n = 0; n < DRAIN_MAX && read_errors(w); n += ERRORS_SIZE) {
+    }
 }
 
-/* How many of the bytes that it was sent it has read. What is left in the pipe counts as not read only when nobody has the other
- * end any more, and so nobody ever will. */
+/* How many of the bytes that it was sent it has read. What is left in the pipe counts as not read only when nobody has
+ * the other end any more, and so nobody ever will. */
 static uint64_t bytes_read(const worker *w)
 {
     struct pollfd in = {.fd = w->child.in};
@@ -508,8 +509,9 @@ static uint64_t bytes_read(const worker *w)
     return w->sent - (uint64_t)left;
 }
 
-/* Messages of which it has not read a byte: surely nothing was done about them. They go to the next process. But when it has read
- * nothing at all, it cannot be the fault of another message, and it is counted, so that a program that does not work has an end. */
+/* Messages of which it has not read a byte: surely nothing was done about them. They go to the next process. But when
+ * it has read nothing at all, it cannot be the fault of another message, and it is counted, so that a program that does
+ * not work has an end. */
 static void settle_unread(worker *w, const char *reason)
 {
     stream *s = w->stream;
@@ -545,7 +547,8 @@ static void on_end(once_watch *one, uint32_t events)
     }
     if (!w->asked) {
         back_off(w);
-        once_log(ONCE_LOG_WARN, "handler_ended", "operation '%.*s': %s; %zu unknown; a new one not before %" PRId64 " ms",
+        once_log(ONCE_LOG_WARN, "handler_ended",
+                 "operation '%.*s': %s; %zu unknown; a new one not before %" PRId64 " ms",
                  (int)s->hand.handler->operation.len, s->hand.handler->operation.data, reason, unknown, w->backoff_ms);
     }
     if (unknown > 0) narrow(w);
@@ -588,7 +591,8 @@ static worker *least_busy(stream *s, int64_t now_ms)
     worker *best = NULL;
     for (worker *w = s->workers; w < s->workers + s->n; w++) {
         if (w->phase == OFF ? now_ms < w->restart_ms : !has_room(w)) continue;
-        if (!best || w->flight.n < best->flight.n || (w->flight.n == best->flight.n && w->phase > best->phase)) best = w;
+        if (!best || w->flight.n < best->flight.n || (w->flight.n == best->flight.n && w->phase > best->phase))
+            best = w;
     }
     return best;
 }
@@ -599,10 +603,8 @@ static void send_queued(stream *s, int64_t now_ms)
     once_error err = {0};
     do {
         while (s->queue.first && (w = least_busy(s, now_ms))) {
-            if (w->phase == RUNNING)
-                hand_over(w);
-            else if (start_process(w, &err) != ONCE_OK)
-                start_failed(w, &err);
+            if (w->phase == RUNNING) hand_over(w);
+            else if (start_process(w, &err) != ONCE_OK) start_failed(w, &err);
         }
         for (w = s->workers; w < s->workers + s->n; w++)
             if (w->in.fd < 0) write_lines(w); /* otherwise the loop says when there is room */
@@ -678,7 +680,9 @@ static void end_all(stream *s)
         if (w->phase == OFF) continue;
         struct pollfd end = {.fd = w->child.pidfd, .events = POLLIN};
         int64_t left_ms;
-        while ((left_ms = kill_ms - once_hands_now_ms(s->hand.hands)) > 0 && poll(&end, 1, (int)left_ms) < 0 && errno == EINTR) {}
+        while ((left_ms = kill_ms - once_hands_now_ms(s->hand.hands)) > 0 && poll(&end, 1, (int)left_ms) < 0 &&
+               errno == EINTR) {
+        }
         once_process_kill(&w->child);
         once_process_reap(&w->child, true, &status);
         forget_process(w);
@@ -708,7 +712,8 @@ static void stream_close(once_hand *hand)
     stream_free(s);
 }
 
-static const once_hand_ops stream_ops = {.start = stream_start, .kill = stream_kill, .tick = stream_tick, .close = stream_close};
+static const once_hand_ops stream_ops = {
+    .start = stream_start, .kill = stream_kill, .tick = stream_tick, .close = stream_close};
 
 /* --- opening ------------------------------------------------------------------------------------------------------ */
 
@@ -730,7 +735,8 @@ static int read_command(stream *s, once_error *err)
 
 static bool make_worker(stream *s, worker *w)
 {
-    *w = (worker){.stream = s, .child = {.pidfd = -1, .in = -1, .out = -1, .err = -1}, .next_id = 1, .width = s->window};
+    *w =
+        (worker){.stream = s, .child = {.pidfd = -1, .in = -1, .out = -1, .err = -1}, .next_id = 1, .width = s->window};
     w->in = (once_watch){.fd = -1, .ready = on_in};
     w->out = (once_watch){.fd = -1, .ready = on_out};
     w->err = (once_watch){.fd = -1, .ready = on_err};
@@ -761,7 +767,8 @@ int once_hand_open_stream(once_hands *hands, const once_handler_spec *handler, o
     s->hand = (once_hand){.ops = &stream_ops, .handler = handler, .hands = hands};
     s->window = exec->window;
     s->line_max = 6 * once_hands_options_of(hands)->spec->result_max + LINE_SLACK;
-    for (s->mask = 1; s->mask < s->window; s->mask = 2 * s->mask + 1) {}
+    for (s->mask = 1; s->mask < s->window; s->mask = 2 * s->mask + 1) {
+    }
     once_json_init(&s->json);
     once_arena_init(&s->arena);
     once_arena_init(&s->scratch);

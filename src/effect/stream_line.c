@@ -59,10 +59,8 @@ bool once_stream_write(once_buf *buf, uint64_t id, const once_item *item, const 
     put_number(buf, item->decision.attempt);
     PUT(buf, ",\"failures\":");
     put_number(buf, item->decision.failures);
-    if (item->decision.maybe)
-        PUT(buf, ",\"maybe_done\":true,\"type\":");
-    else
-        PUT(buf, ",\"maybe_done\":false,\"type\":");
+    if (item->decision.maybe) PUT(buf, ",\"maybe_done\":true,\"type\":");
+    else PUT(buf, ",\"maybe_done\":false,\"type\":");
     once_buf_json(buf, item->message.type);
     PUT(buf, ",\"tenant\":");
     once_buf_json(buf, item->scope.tenant);
@@ -73,10 +71,8 @@ bool once_stream_write(once_buf *buf, uint64_t id, const once_item *item, const 
     PUT(buf, ",\"at\":");
     put_coordinates(buf, &item->message.at);
     PUT(buf, ",\"sent_ms\":");
-    if (item->message.sent_ms == ONCE_NO_TIME)
-        PUT(buf, "null");
-    else
-        put_signed(buf, item->message.sent_ms);
+    if (item->message.sent_ms == ONCE_NO_TIME) PUT(buf, "null");
+    else put_signed(buf, item->message.sent_ms);
     PUT(buf, ",\"body\":");
     put_body(buf, item->message.body);
     PUT(buf, "}\n");
@@ -137,8 +133,8 @@ static bool read_delay(once_json_value value, int64_t *out)
     return true;
 }
 
-/* One member of the reply; false: it is none that can be understood. What we do not know is left alone, and null is as good as
- * not there. */
+/* One member of the reply; false: it is none that can be understood. What we do not know is left alone, and null is as
+ * good as not there. */
 static bool read_member(once_json_value key, once_json_value value, once_arena *arena, once_stream_reply *out)
 {
     if (once_json_string_is(key, ONCE_BYTES("id"))) return read_id(value, arena, &out->id);
@@ -150,7 +146,8 @@ static bool read_member(once_json_value key, once_json_value value, once_arena *
     return true;
 }
 
-bool once_stream_read(once_json *json, once_arena *arena, once_bytes line, once_stream_reply *out, char *why, size_t why_size)
+bool once_stream_read(once_json *json, once_arena *arena, once_bytes line, once_stream_reply *out, char *why,
+                      size_t why_size)
 {
     const once_json_options options = {.object = true};
     once_json_error err;

@@ -12,7 +12,7 @@
 typedef struct once_stream_reply {
     uint64_t id;
     once_outcome outcome;
-    bool odd; /* its word is no outcome, and so `outcome` is unknown */
+    bool odd;                  /* its word is no outcome, and so `outcome` is unknown */
     once_bytes result, reason; /* into the line or the arena; empty: none */
     int64_t delay_ms;          /* -1: none */
 } once_stream_reply;
@@ -21,6 +21,7 @@ typedef struct once_stream_reply {
 bool once_stream_write(once_buf *buf, uint64_t id, const once_item *item, const once_keying *keying);
 
 /* `line` is without its end. False: the handler broke the protocol, and `why` says how; it never quotes the line. */
-bool once_stream_read(once_json *json, once_arena *arena, once_bytes line, once_stream_reply *out, char *why, size_t why_size);
+bool once_stream_read(once_json *json, once_arena *arena, once_bytes line, once_stream_reply *out, char *why,
+                      size_t why_size);
 
 #endif

@@ -192,7 +192,8 @@ static int64_t threads_tick(once_hand *base, int64_t now_ms)
         if (!j->item) continue;
         if (j->deadline_ms <= now_ms) {
             pthread_mutex_lock(&threads->lock);
-            j->deadline_ms = j->running ? threads->ops->end(threads, j, now_ms) : now_ms + 10; /* not yet, or not any more */
+            j->deadline_ms =
+                j->running ? threads->ops->end(threads, j, now_ms) : now_ms + 10; /* not yet, or not any more */
             pthread_mutex_unlock(&threads->lock);
         }
         if (j->deadline_ms < next_ms) next_ms = j->deadline_ms;
@@ -232,8 +233,8 @@ static void threads_close(once_hand *base)
 static const once_hand_ops threads_ops = {
     .start = threads_start, .kill = threads_kill, .tick = threads_tick, .close = threads_close};
 
-int once_threads_open(once_threads *threads, const once_threads_ops *ops, once_hands *hands, const once_handler_spec *handler,
-                      once_error *err)
+int once_threads_open(once_threads *threads, const once_threads_ops *ops, once_hands *hands,
+                      const once_handler_spec *handler, once_error *err)
 {
     threads->hand = (once_hand){.ops = &threads_ops, .handler = handler, .hands = hands};
     threads->ops = ops;

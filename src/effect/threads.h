@@ -1,5 +1,6 @@
-/* A hand whose effects run in threads, as many as it has slots: C functions of the program (callback.c), and SQL in another
- * database (sql_hand.c). A thread cannot be killed: what runs is told to end, and what it says when it has ended counts. */
+/* A hand whose effects run in threads, as many as it has slots: C functions of the program (callback.c), and SQL in
+ * another database (sql_hand.c). A thread cannot be killed: what runs is told to end, and what it says when it has
+ * ended counts. */
 #ifndef ONCE_EFFECT_THREADS_H
 #define ONCE_EFFECT_THREADS_H
 
@@ -17,9 +18,9 @@ typedef struct once_job {
     atomic_bool killed;   /* nobody wants it any more: its lease is lost, or we are ending */
     once_outcome outcome; /* the four that `run` fills; the others are there already */
     once_reply reply;
-    bool started;         /* true, unless it says otherwise */
-    int trouble;          /* as in the item */
-    uint32_t thread;      /* that it is in; 0, 1... */
+    bool started;    /* true, unless it says otherwise */
+    int trouble;     /* as in the item */
+    uint32_t thread; /* that it is in; 0, 1... */
 
     /* Of threads.c. */
     bool running;        /* with the lock: it is in a thread */
@@ -29,12 +30,13 @@ typedef struct once_job {
 } once_job;
 
 typedef struct once_threads_ops {
-    const char *what; /* "the callback", for reasons */
+    const char *what;                                  /* "the callback", for reasons */
     void (*run)(once_threads *threads, once_job *job); /* in the thread */
-    /* On the loop, with the lock, while the job is in its thread: it is past its deadline, or was killed. Does not wait. Returns when
-     * to be called again should it still run; ONCE_NEVER: not. */
+    /* On the loop, with the lock, while the job is in its thread: it is past its deadline, or was killed. Does not
+     * wait. Returns when to be called again should it still run; ONCE_NEVER: not. */
     int64_t (*end)(once_threads *threads, once_job *job, int64_t now_ms);
-    void (*close)(once_threads *threads); /* when all threads have ended; frees it. May be called on one that was half opened */
+    void (*close)(
+        once_threads *threads); /* when all threads have ended; frees it. May be called on one that was half opened */
 } once_threads_ops;
 
 typedef struct once_job_queue {
@@ -57,7 +59,7 @@ struct once_threads { /* first member of each kind */
 };
 
 /* Fills what a kind has allocated with zeros. On failure it was closed. */
-int once_threads_open(once_threads *threads, const once_threads_ops *ops, once_hands *hands, const once_handler_spec *handler,
-                      once_error *err);
+int once_threads_open(once_threads *threads, const once_threads_ops *ops, once_hands *hands,
+                      const once_handler_spec *handler, once_error *err);
 
 #endif

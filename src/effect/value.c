@@ -43,7 +43,8 @@ static int read_secret(const reading *r, const once_written *v, const char *path
     char *text = once_arena_alloc(r->arena, ONCE_VALUE_MAX);
     if (!text) return once_no_memory(err, "for the handlers");
     size_t len = 0;
-    const int fd = world->open(world->self, path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0); /* a FIFO would wait for its other end */
+    const int fd =
+        world->open(world->self, path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0); /* a FIFO would wait for its other end */
     const char *why = fd < 0 ? once_errno_text(errno) : read_whole(world, fd, text, ONCE_VALUE_MAX, &len);
     if (fd >= 0) once_close_beside(world, fd);
     if (why)
@@ -66,14 +67,14 @@ static int read_value(const reading *r, const once_written *v, once_bytes *out, 
     if (text.len < 4 || memcmp(text.data, "env:", 4) != 0) return ONCE_OK;
     const char *found = getenv(text.data + 4);
     if (!found)
-        return once_fail(err, ONCE_E_CONFIG, "%.*s:%d: variable '%s' is not set; '%.*s' is to be taken from it", AT(r, v->line),
-                         text.data + 4, (int)v->name.len, v->name.data);
+        return once_fail(err, ONCE_E_CONFIG, "%.*s:%d: variable '%s' is not set; '%.*s' is to be taken from it",
+                         AT(r, v->line), text.data + 4, (int)v->name.len, v->name.data);
     *out = (once_bytes){found, strlen(found)};
     return ONCE_OK;
 }
 
-int once_value_read(const once_spec *spec, const once_env *env, const once_written *written, once_arena *arena, once_bytes *out,
-                    once_error *err)
+int once_value_read(const once_spec *spec, const once_env *env, const once_written *written, once_arena *arena,
+                    once_bytes *out, once_error *err)
 {
     return read_value(&(reading){spec, env, arena}, written, out, err);
 }

@@ -9,7 +9,7 @@
 #define ONCE_VALUE_MAX (128 << 10) /* of a file: the kernel's limit of an argument or a variable, with the NUL */
 
 /* A value as written, or what a reference (env:NAME, file:PATH) leads to. A mistake is FILE:LINE. */
-int once_value_read(const once_spec *spec, const once_env *env, const once_written *written, once_arena *arena, once_bytes *out,
-                    once_error *err);
+int once_value_read(const once_spec *spec, const once_env *env, const once_written *written, once_arena *arena,
+                    once_bytes *out, once_error *err);
 
 #endif

@@ -52,7 +52,8 @@ int once__borrowed_settle(once_borrowed *b, const once_work *work, once_error *e
     return rc == ONCE_OK && !applied ? once_fail(err, ONCE_E_BUG, "a claim was lost inside its transaction") : rc;
 }
 
-static int decide(once_borrowed *b, once_borrowed_run *run, once_work *work, once_callback *callback, void *user, once_error *err)
+static int decide(once_borrowed *b, once_borrowed_run *run, once_work *work, once_callback *callback, void *user,
+                  once_error *err)
 {
     const once_request *request = &work->plan.request;
     once_letter letter;
@@ -64,7 +65,8 @@ static int decide(once_borrowed *b, once_borrowed_run *run, once_work *work, onc
     return work->decision.answer == ONCE_ANSWER_RUN ? run(b, work, callback, user, err) : ONCE_OK;
 }
 
-static int handle(once_borrowed *b, once_borrowed_run *run, once_work *work, once_callback *callback, void *user, once_error *err)
+static int handle(once_borrowed *b, once_borrowed_run *run, once_work *work, once_callback *callback, void *user,
+                  once_error *err)
 {
     int rc = b->store->ops->begin(b->store, err);
     if (rc != ONCE_OK) return rc;
@@ -76,8 +78,9 @@ static int handle(once_borrowed *b, once_borrowed_run *run, once_work *work, onc
     return rc;
 }
 
-int once__borrowed_handle(once_borrowed *b, once_borrowed_run *run, const once_scope *scope, const once_delivery *delivery, once_callback *callback,
-                          void *user, once_verdict *out, once_error *err)
+int once__borrowed_handle(once_borrowed *b, once_borrowed_run *run, const once_scope *scope,
+                          const once_delivery *delivery, once_callback *callback, void *user, once_verdict *out,
+                          once_error *err)
 {
     assert(!b->running && callback && out);
     once_work work;

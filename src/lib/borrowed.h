@@ -1,5 +1,5 @@
-/* Connections of callers that were made ready for us: a store of ours is on each. Shared by once_sqlite_handle and once_postgres_handle,
- * which differ in how a handler is run on one.
+/* Connections of callers that were made ready for us: a store of ours is on each. Shared by once_sqlite_handle and
+ * once_postgres_handle, which differ in how a handler is run on one.
  *
  * Thread rule: a list may be used by any thread; what is in it belongs to the thread that uses the connection. */
 #ifndef ONCE_LIB_BORROWED_H
@@ -11,7 +11,8 @@ typedef struct once_borrowed once_borrowed;
 struct once_borrowed {
     void *connection;
     int server;    /* postgres: its process there; sqlite: 0 */
-    int64_t rowid; /* sqlite: of the last row that the caller or its handler inserted: what they will ask for, whatever we insert */
+    int64_t rowid; /* sqlite: of the last row that the caller or its handler inserted: what they will ask for, whatever
+                      we insert */
     once_store *store;
     bool running; /* inside once_*_handle */
     once_borrowed *next;
@@ -22,17 +23,21 @@ typedef struct once_borrowed_list {
     once_borrowed *first;
 } once_borrowed_list;
 
-once_borrowed *once__borrowed_find(once_borrowed_list *list, const void *connection, int server); /* NULL: it is not ready */
+once_borrowed *once__borrowed_find(once_borrowed_list *list, const void *connection,
+                                   int server); /* NULL: it is not ready */
 /* Takes over `store`, which is closed when this fails. */
 int once__borrowed_add(once_borrowed_list *list, void *connection, int server, once_store *store, once_error *err);
-void once__borrowed_release(once_borrowed_list *list, const void *connection); /* whatever its server; nothing, if it is not there */
+void once__borrowed_release(once_borrowed_list *list,
+                            const void *connection); /* whatever its server; nothing, if it is not there */
 
 /* Calls the handler with a savepoint around what it does, and settles. In the transaction that is open on the store. */
-typedef int once_borrowed_run(once_borrowed *borrowed, once_work *work, once_callback *callback, void *user, once_error *err);
+typedef int once_borrowed_run(once_borrowed *borrowed, once_work *work, once_callback *callback, void *user,
+                              once_error *err);
 
 /* All of once_*_handle, on a connection that is not running. */
-int once__borrowed_handle(once_borrowed *borrowed, once_borrowed_run *run, const once_scope *scope, const once_delivery *delivery,
-                          once_callback *callback, void *user, once_verdict *out, once_error *err);
+int once__borrowed_handle(once_borrowed *borrowed, once_borrowed_run *run, const once_scope *scope,
+                          const once_delivery *delivery, once_callback *callback, void *user, once_verdict *out,
+                          once_error *err);
 /* The claim of this transaction has its outcome. */
 int once__borrowed_settle(once_borrowed *borrowed, const once_work *work, once_error *err);
 

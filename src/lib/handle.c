@@ -1,7 +1,7 @@
 /* once_handle: claim, call, settle. What it shares with once_sqlite_handle is `once_work`, one delivery on its way.
  *
- * Claims are made durable before the handler is called, with `hold` unless the caller says retry_unknown: so a process that
- * dies in the handler leaves a claim, which becomes unknown when its lease is over, and never a second effect. */
+ * Claims are made durable before the handler is called, with `hold` unless the caller says retry_unknown: so a process
+ * that dies in the handler leaves a claim, which becomes unknown when its lease is over, and never a second effect. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,8 @@
 
 /* ---- one delivery on its way ---- */
 
-int once__work_begin(once_work *work, const once_store *store, const once_scope *scope, const once_delivery *delivery, once_error *err)
+int once__work_begin(once_work *work, const once_store *store, const once_scope *scope, const once_delivery *delivery,
+                     once_error *err)
 {
     *work = (once_work){.store = store, .scope = scope, .delivery = delivery};
     const int rc = once__plan_make(store, scope, delivery, &work->arena, &work->plan, err);
@@ -35,7 +36,8 @@ void once__work_release(once_work *work)
 
 static once_retry retry_of(const once_terms *t)
 {
-    return (once_retry){.attempts = t->attempts, .for_ms = t->retry_for_ms, .min_ms = t->backoff_min_ms, .max_ms = t->backoff_max_ms};
+    return (once_retry){
+        .attempts = t->attempts, .for_ms = t->retry_for_ms, .min_ms = t->backoff_min_ms, .max_ms = t->backoff_max_ms};
 }
 
 static int64_t delay_of(const once_work *work, once_outcome outcome)
@@ -58,7 +60,9 @@ static void conclude(once_work *work, once_outcome outcome)
     s->maybe = outcome == ONCE_UNKNOWN; /* also when it is tried again or dies: whoever runs it next is told */
     if (outcome == ONCE_UNKNOWN && work->plan.terms.retry_unknown) outcome = ONCE_RETRY;
     const once_retry retry = retry_of(&work->plan.terms);
-    if (outcome == ONCE_RETRY && once_retry_is_spent(&retry, work->decision.failures + 1, work->decision.failing_for_ms)) outcome = ONCE_DEAD;
+    if (outcome == ONCE_RETRY &&
+        once_retry_is_spent(&retry, work->decision.failures + 1, work->decision.failing_for_ms))
+        outcome = ONCE_DEAD;
     s->outcome = outcome;
     switch (outcome) {
     case ONCE_DONE:
@@ -81,7 +85,8 @@ static void conclude(once_work *work, once_outcome outcome)
     }
 }
 
-void once__work_call(once_work *work, once_callback *callback, void *user, struct sqlite3 *db, struct pg_conn *pg, once_keeper *keeper)
+void once__work_call(once_work *work, once_callback *callback, void *user, struct sqlite3 *db, struct pg_conn *pg,
+                     once_keeper *keeper)
 {
     assert(work->decision.answer == ONCE_ANSWER_RUN);
     const once_retry retry = retry_of(&work->plan.terms);
@@ -117,7 +122,8 @@ static once_bytes conflict_reason(once_work *work)
     once_decision met = work->decision;
     const once_bytes content = work->delivery->content;
     if (content.len) met.first.body = (once_bytes){0};
-    (void)once_conflict_reason(&met, NULL, content.len ? content : work->plan.message.body, work->store->secret, &work->arena, &reason);
+    (void)once_conflict_reason(&met, NULL, content.len ? content : work->plan.message.body, work->store->secret,
+                               &work->arena, &reason);
     return reason;
 }
 
@@ -211,8 +217,8 @@ void once_verdict_release(once_verdict *verdict)
 
 /* ---- on a store ---- */
 
-/* A passing failure (busy, a lost reply) is tried again for a moment: verbs repeated with their token are harmless, and a
- * settlement that is not written makes an unknown. */
+/* A passing failure (busy, a lost reply) is tried again for a moment: verbs repeated with their token are harmless, and
+ * a settlement that is not written makes an unknown. */
 typedef int once_verb(once_store *inner, once_work *work, void *out, once_error *err);
 
 static int persist(once_store *store, once_verb *verb, once_work *work, void *out, once_error *err)
@@ -279,7 +285,8 @@ static bool is_repeat(const once_work *work)
     return work->decision.silent && !once_retry_is_spent_in_silence(&retry, &work->decision);
 }
 
-/* In `once status`, which knows consumers that a pipeline file can name. A reply that is lost may count it twice, and never not at all. */
+/* In `once status`, which knows consumers that a pipeline file can name. A reply that is lost may count it twice, and
+ * never not at all. */
 static int count_repeat(once_store *inner, once_work *work, void *n, once_error *err)
 {
     const once_bytes consumer = work->plan.scope.consumer;
@@ -318,7 +325,8 @@ static int handle(once_store *store, once_work *work, once_callback *callback, v
     store_keeper keeper = {{keep}, store, work};
     bool applied = false, repeat = is_repeat(work);
     int64_t n = 1;
-    if (repeat) rc = persist(store, count_repeat, work, &n, err); /* before it begins: whoever dies in it cannot hide it */
+    if (repeat)
+        rc = persist(store, count_repeat, work, &n, err); /* before it begins: whoever dies in it cannot hide it */
     if (rc != ONCE_OK) return rc;
     once__work_call(work, callback, user, NULL, NULL, &keeper.keeper);
     rc = persist(store, settle, work, &applied, err);
@@ -329,10 +337,11 @@ static int handle(once_store *store, once_work *work, once_callback *callback, v
     return ONCE_OK;
 }
 
-int once_handle(once_store *store, const once_scope *scope, const once_delivery *delivery, once_callback *callback, void *user,
-                once_verdict *out, once_error *err)
+int once_handle(once_store *store, const once_scope *scope, const once_delivery *delivery, once_callback *callback,
+                void *user, once_verdict *out, once_error *err)
 {
-    if (!store || !callback || !out) return once_fail(err, ONCE_E_USAGE, "once_handle needs a store, a callback and a place for the verdict");
+    if (!store || !callback || !out)
+        return once_fail(err, ONCE_E_USAGE, "once_handle needs a store, a callback and a place for the verdict");
     once_work work;
     int rc = once__work_begin(&work, store, scope, delivery, err);
     if (rc == ONCE_OK) rc = handle(store, &work, callback, user, err);

@@ -1,7 +1,8 @@
 /* Behind the public store and handle functions: what they share.
  *
- * The public once_store is a guard: a driver's store, a lock around it, and the process that opened it. Drivers are used by
- * one thread at a time, so every verb of the public layer goes through once__guard_enter and once__guard_leave. */
+ * The public once_store is a guard: a driver's store, a lock around it, and the process that opened it. Drivers are
+ * used by one thread at a time, so every verb of the public layer goes through once__guard_enter and once__guard_leave.
+ */
 #ifndef ONCE_LIB_LIB_H
 #define ONCE_LIB_LIB_H
 
@@ -26,8 +27,8 @@ int once__store_guard(once_store *inner, once_store **out, once_error *err);
 int once__guard_enter(once_store *store, once_store **inner, once_error *err);
 void once__guard_leave(once_store *store);
 
-/* A delivery that was checked, with everything that the verbs of a store want to know. Bytes are the caller's, or in the
- * arena. */
+/* A delivery that was checked, with everything that the verbs of a store want to know. Bytes are the caller's, or in
+ * the arena. */
 typedef struct once_plan {
     once_terms terms; /* without zeros */
     once_scope scope;
@@ -57,10 +58,13 @@ typedef struct once_work {
 } once_work;
 
 /* Release `work` in any case. */
-int once__work_begin(once_work *work, const once_store *store, const once_scope *scope, const once_delivery *delivery, once_error *err);
+int once__work_begin(once_work *work, const once_store *store, const once_scope *scope, const once_delivery *delivery,
+                     once_error *err);
 void once__work_release(once_work *work);
-/* RUN: calls the handler, unless the budget is spent without it, and leaves in work->settlement what is to be written. */
-void once__work_call(once_work *work, once_callback *callback, void *user, struct sqlite3 *db, struct pg_conn *pg, once_keeper *keeper);
+/* RUN: calls the handler, unless the budget is spent without it, and leaves in work->settlement what is to be written.
+ */
+void once__work_call(once_work *work, once_callback *callback, void *user, struct sqlite3 *db, struct pg_conn *pg,
+                     once_keeper *keeper);
 /* CONFLICT and TOO_OLD: the letter that is to be written; false for other answers. */
 bool once__work_letter(once_work *work, once_letter *out);
 /* UNKNOWN: the person who decides about it may want the body, which a process that died has not left. */

@@ -1,7 +1,7 @@
 /* once_postgres_handle: claim, effect and outcome inside the caller's transaction, on the caller's connection.
  *
- * A connection that was prepared has a store of ours on it. It is found again by its address and the process of its server,
- * so that one that was closed without a release is not taken for a new one at the same place. */
+ * A connection that was prepared has a store of ours on it. It is found again by its address and the process of its
+ * server, so that one that was closed without a release is not taken for a new one at the same place. */
 #include "lib/borrowed.h"
 
 #ifdef ONCE_WITH_POSTGRES
@@ -19,7 +19,8 @@ int once_postgres_prepare(PGconn *pg, once_error *err)
     if (!pg || PQstatus(pg) != CONNECTION_OK) return once_fail(err, ONCE_E_USAGE, "no connection");
     if (once__borrowed_find(&connections, pg, PQbackendPID(pg))) return ONCE_OK;
     if (PQtransactionStatus(pg) != PQTRANS_IDLE)
-        return once_fail(err, ONCE_E_USAGE, "a connection is made ready outside of transactions; commit or roll back first");
+        return once_fail(err, ONCE_E_USAGE,
+                         "a connection is made ready outside of transactions; commit or roll back first");
     once_postgres_release(pg); /* of one that was closed and is forgotten */
     const once_store_options options = {.size = sizeof options, .create = true};
     once_store *store;
@@ -29,7 +30,8 @@ int once_postgres_prepare(PGconn *pg, once_error *err)
 
 void once_postgres_release(PGconn *pg) { once__borrowed_release(&connections, pg); }
 
-/* What the handler has not read. A COPY that it left in the middle ends here: of one into the database nothing stays. */
+/* What the handler has not read. A COPY that it left in the middle ends here: of one into the database nothing stays.
+ */
 static void read_left(PGconn *pg)
 {
     for (PGresult *left; (left = PQgetResult(pg));) {
@@ -57,7 +59,8 @@ static int run(once_borrowed *c, once_work *work, once_callback *callback, void 
     const PGTransactionStatusType status = PQtransactionStatus(pg);
     if (status != PQTRANS_INTRANS && status != PQTRANS_INERROR) {
         once__pg_abandon(c->store);
-        return once_fail(err, ONCE_E_ABORTED, "the transaction was ended inside the handler, or the connection was lost");
+        return once_fail(err, ONCE_E_ABORTED,
+                         "the transaction was ended inside the handler, or the connection was lost");
     }
     rc = once__pg_resume(c->store, err);
     if (rc != ONCE_OK) return rc;
@@ -65,18 +68,23 @@ static int run(once_borrowed *c, once_work *work, once_callback *callback, void 
     const bool broken = status == PQTRANS_INERROR;
     rc = once__keeps_effect(outcome) && !broken ? once_db_savepoint_release(db, err) : once_db_savepoint_undo(db, err);
     if (rc != ONCE_OK) return rc;
-    if (broken && outcome == ONCE_DONE) return once_fail(err, ONCE_E_MESSAGE, "a statement of the handler failed, and it answered done; nothing of it was kept");
+    if (broken && outcome == ONCE_DONE)
+        return once_fail(err, ONCE_E_MESSAGE,
+                         "a statement of the handler failed, and it answered done; nothing of it was kept");
     return once__borrowed_settle(c, work, err);
 }
 
-int once_postgres_handle(PGconn *pg, const once_scope *scope, const once_delivery *delivery, once_callback *callback, void *user,
-                         once_verdict *out, once_error *err)
+int once_postgres_handle(PGconn *pg, const once_scope *scope, const once_delivery *delivery, once_callback *callback,
+                         void *user, once_verdict *out, once_error *err)
 {
     if (!pg || !callback || !out)
-        return once_fail(err, ONCE_E_USAGE, "once_postgres_handle needs a connection, a callback and a place for the verdict");
+        return once_fail(err, ONCE_E_USAGE,
+                         "once_postgres_handle needs a connection, a callback and a place for the verdict");
     once_borrowed *c = once__borrowed_find(&connections, pg, PQbackendPID(pg));
     if (!c) return once_fail(err, ONCE_E_USAGE, "the connection is not ready; call once_postgres_prepare first");
-    if (c->running) return once_fail(err, ONCE_E_USAGE, "once_postgres_handle was called from inside a handler on the same connection");
+    if (c->running)
+        return once_fail(err, ONCE_E_USAGE,
+                         "once_postgres_handle was called from inside a handler on the same connection");
     return once__borrowed_handle(c, run, scope, delivery, callback, user, out, err);
 }
 
@@ -94,8 +102,8 @@ int once_postgres_prepare(struct pg_conn *pg, once_error *err)
 
 void once_postgres_release(struct pg_conn *pg) { (void)pg; }
 
-int once_postgres_handle(struct pg_conn *pg, const once_scope *scope, const once_delivery *delivery, once_callback *callback, void *user,
-                         once_verdict *out, once_error *err)
+int once_postgres_handle(struct pg_conn *pg, const once_scope *scope, const once_delivery *delivery,
+                         once_callback *callback, void *user, once_verdict *out, once_error *err)
 {
     (void)pg, (void)scope, (void)delivery, (void)callback, (void)user, (void)out;
     return not_here(err);

@@ -16,7 +16,8 @@ int once_sqlite_prepare(sqlite3 *db, once_error *err)
     if (!db) return once_fail(err, ONCE_E_USAGE, "no connection");
     if (once__borrowed_find(&connections, db, 0)) return ONCE_OK;
     if (!sqlite3_get_autocommit(db))
-        return once_fail(err, ONCE_E_USAGE, "a connection is made ready outside of transactions; commit or roll back first");
+        return once_fail(err, ONCE_E_USAGE,
+                         "a connection is made ready outside of transactions; commit or roll back first");
     const once_store_options options = {.size = sizeof options, .create = true};
     once_store *store;
     const int rc = once__sqlite_store_borrow(db, &options, NULL, &store, err);
@@ -35,17 +36,22 @@ static int run(once_borrowed *c, once_work *work, once_callback *callback, void 
     c->rowid = sqlite3_last_insert_rowid(c->connection);
     if (sqlite3_get_autocommit(c->connection))
         return once_fail(err, ONCE_E_ABORTED, "the transaction was ended inside the handler, by it or by the database");
-    rc = once__keeps_effect(work->settlement.outcome) ? once_db_savepoint_release(db, err) : once_db_savepoint_undo(db, err);
+    rc = once__keeps_effect(work->settlement.outcome) ? once_db_savepoint_release(db, err)
+                                                      : once_db_savepoint_undo(db, err);
     return rc == ONCE_OK ? once__borrowed_settle(c, work, err) : rc;
 }
 
-int once_sqlite_handle(sqlite3 *db, const once_scope *scope, const once_delivery *delivery, once_callback *callback, void *user,
-                       once_verdict *out, once_error *err)
+int once_sqlite_handle(sqlite3 *db, const once_scope *scope, const once_delivery *delivery, once_callback *callback,
+                       void *user, once_verdict *out, once_error *err)
 {
-    if (!db || !callback || !out) return once_fail(err, ONCE_E_USAGE, "once_sqlite_handle needs a connection, a callback and a place for the verdict");
+    if (!db || !callback || !out)
+        return once_fail(err, ONCE_E_USAGE,
+                         "once_sqlite_handle needs a connection, a callback and a place for the verdict");
     once_borrowed *c = once__borrowed_find(&connections, db, 0);
     if (!c) return once_fail(err, ONCE_E_USAGE, "the connection is not ready; call once_sqlite_prepare first");
-    if (c->running) return once_fail(err, ONCE_E_USAGE, "once_sqlite_handle was called from inside a handler on the same connection");
+    if (c->running)
+        return once_fail(err, ONCE_E_USAGE,
+                         "once_sqlite_handle was called from inside a handler on the same connection");
     c->rowid = sqlite3_last_insert_rowid(db);
     const int rc = once__borrowed_handle(c, run, scope, delivery, callback, user, out, err);
     sqlite3_set_last_insert_rowid(db, c->rowid);

@@ -14,7 +14,14 @@
 
 #include "base/banned.h"
 
-enum { LEASE_MS = 30000, ATTEMPTS = 12, BACKOFF_MIN_MS = 200, BACKOFF_MAX_MS = 60000, RESULT_MAX = 64 << 10, RESULT_MOST = 1 << 30 };
+enum {
+    LEASE_MS = 30000,
+    ATTEMPTS = 12,
+    BACKOFF_MIN_MS = 200,
+    BACKOFF_MAX_MS = 60000,
+    RESULT_MAX = 64 << 10,
+    RESULT_MOST = 1 << 30
+};
 #define REMEMBER_MS (INT64_C(7) * 24 * 3600 * 1000)
 
 /* ---- the guard ---- */
@@ -37,7 +44,8 @@ int once__store_guard(once_store *inner, once_store **out, once_error *err)
 int once__guard_enter(once_store *store, once_store **inner, once_error *err)
 {
     once_guard *guard = (once_guard *)store;
-    if (guard->pid != getpid()) return once_fail(err, ONCE_E_USAGE, "the store was opened before fork; open another one in this process");
+    if (guard->pid != getpid())
+        return once_fail(err, ONCE_E_USAGE, "the store was opened before fork; open another one in this process");
     pthread_mutex_lock(&guard->lock);
     *inner = guard->inner;
     return ONCE_OK;
@@ -51,7 +59,8 @@ static int check_owns(once_store *inner, once_error *err)
     char kept[400] = "";
     if (inner->ops->bits & ONCE_STORE_OWNS) return ONCE_OK;
     if (inner->ops->describe) inner->ops->describe(inner, kept, sizeof kept);
-    return once_fail(err, ONCE_E_CONFIG, "store '%s:' could lose messages that it was given (%s)", inner->ops->scheme, kept);
+    return once_fail(err, ONCE_E_CONFIG, "store '%s:' could lose messages that it was given (%s)", inner->ops->scheme,
+                     kept);
 }
 
 int once_store_open(const char *url, const once_open_options *options, once_store **out, once_error *err)
@@ -92,14 +101,18 @@ int once__terms_read(const once_terms *from, once_terms *out, once_error *err)
     if (!t.lease_ms) t.lease_ms = LEASE_MS;
     if (!t.remember_ms) t.remember_ms = REMEMBER_MS;
     if (!t.attempts) t.attempts = t.retry_for_ms ? ONCE_ANY_ATTEMPTS : ATTEMPTS;
-    if (!t.backoff_min_ms) t.backoff_min_ms = t.backoff_max_ms && t.backoff_max_ms < BACKOFF_MIN_MS ? t.backoff_max_ms : BACKOFF_MIN_MS;
+    if (!t.backoff_min_ms)
+        t.backoff_min_ms = t.backoff_max_ms && t.backoff_max_ms < BACKOFF_MIN_MS ? t.backoff_max_ms : BACKOFF_MIN_MS;
     if (!t.backoff_max_ms) t.backoff_max_ms = t.backoff_min_ms > BACKOFF_MAX_MS ? t.backoff_min_ms : BACKOFF_MAX_MS;
-    if (t.backoff_min_ms > t.backoff_max_ms) return once_fail(err, ONCE_E_USAGE, "backoff_min_ms is above backoff_max_ms");
+    if (t.backoff_min_ms > t.backoff_max_ms)
+        return once_fail(err, ONCE_E_USAGE, "backoff_min_ms is above backoff_max_ms");
     if (!t.result_max) t.result_max = RESULT_MAX;
     if (t.result_max > RESULT_MOST) return once_fail(err, ONCE_E_USAGE, "result_max is above 1 GiB");
-    if (once_bytes_lie(t.idempotency_salt)) return once_fail(err, ONCE_E_USAGE, "idempotency_salt has a length and no address");
+    if (once_bytes_lie(t.idempotency_salt))
+        return once_fail(err, ONCE_E_USAGE, "idempotency_salt has a length and no address");
     if (t.idempotency_salt.len && !once_salt_fits(t.idempotency_salt))
-        return once_fail(err, ONCE_E_USAGE, "idempotency_salt is shorter than %u bytes, or only white space", ONCE_SALT_MIN);
+        return once_fail(err, ONCE_E_USAGE, "idempotency_salt is shorter than %u bytes, or only white space",
+                         ONCE_SALT_MIN);
     *out = t;
     return ONCE_OK;
 }
@@ -132,9 +145,11 @@ static int fingerprint(once_secret secret, once_bytes content, once_request *r, 
 
 static int check_bytes(const once_scope *scope, const once_delivery *d, once_error *err)
 {
-    const once_bytes all[] = {scope->consumer, scope->tenant, scope->operation, d->key, d->body, d->content, d->type, d->headers, d->place, d->point};
+    const once_bytes all[] = {scope->consumer, scope->tenant, scope->operation, d->key,   d->body,
+                              d->content,      d->type,       d->headers,       d->place, d->point};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (once_bytes_lie(all[i])) return once_fail(err, ONCE_E_USAGE, "a scope or a delivery has bytes with a length and no address");
+        if (once_bytes_lie(all[i]))
+            return once_fail(err, ONCE_E_USAGE, "a scope or a delivery has bytes with a length and no address");
     return ONCE_OK;
 }
 
@@ -197,7 +212,8 @@ static once_request request_of(const once_ticket *ticket)
                           .sent_ms = ticket->sent_ms};
 }
 
-static int fill_ticket(const once_store *store, once_ticket *ticket, const once_plan *plan, const once_decision *decision, once_error *err)
+static int fill_ticket(const once_store *store, once_ticket *ticket, const once_plan *plan,
+                       const once_decision *decision, once_error *err)
 {
     char *copy = NULL;
     if (decision->result.len) {
@@ -221,8 +237,8 @@ static int fill_ticket(const once_store *store, once_ticket *ticket, const once_
     return ONCE_OK;
 }
 
-static int claim_in(once_store *store, const once_scope *scope, const once_delivery *deliveries, size_t n, once_ticket *tickets,
-                    once_arena *arena, once_error *err)
+static int claim_in(once_store *store, const once_scope *scope, const once_delivery *deliveries, size_t n,
+                    once_ticket *tickets, once_arena *arena, once_error *err)
 {
     once_plan *plans = once_arena_new(arena, once_plan, n);
     const once_request **requests = once_arena_alloc(arena, n * sizeof *requests);
@@ -253,11 +269,12 @@ static int claim_in(once_store *store, const once_scope *scope, const once_deliv
     return rc;
 }
 
-int once_claim(once_store *store, const once_scope *scope, const once_delivery *deliveries, size_t n, once_ticket *tickets,
-               once_error *err)
+int once_claim(once_store *store, const once_scope *scope, const once_delivery *deliveries, size_t n,
+               once_ticket *tickets, once_error *err)
 {
     once_arena arena = {0};
-    if (!store || (n && (!deliveries || !tickets))) return once_fail(err, ONCE_E_USAGE, "once_claim needs a store, deliveries and tickets");
+    if (!store || (n && (!deliveries || !tickets)))
+        return once_fail(err, ONCE_E_USAGE, "once_claim needs a store, deliveries and tickets");
     if (n == 0) return ONCE_OK;
     const int rc = claim_in(store, scope, deliveries, n, tickets, &arena, err);
     once_arena_release(&arena);
@@ -266,7 +283,8 @@ int once_claim(once_store *store, const once_scope *scope, const once_delivery *
 
 int once_extend(once_store *store, const once_ticket *tickets, size_t n, int64_t lease_ms, bool *ours, once_error *err)
 {
-    if (!store || (n && (!tickets || !ours))) return once_fail(err, ONCE_E_USAGE, "once_extend needs a store, tickets and a place for answers");
+    if (!store || (n && (!tickets || !ours)))
+        return once_fail(err, ONCE_E_USAGE, "once_extend needs a store, tickets and a place for answers");
     if (lease_ms <= 0) return once_fail(err, ONCE_E_USAGE, "a lease must be longer than 0 ms");
     if (n == 0) return ONCE_OK;
     once_arena arena = {0};
@@ -296,8 +314,8 @@ int once_extend(once_store *store, const once_ticket *tickets, size_t n, int64_t
     return rc;
 }
 
-static int read_ending(const once_ticket *ticket, const once_ending *ending, once_message *message, once_settlement *out,
-                       once_error *err)
+static int read_ending(const once_ticket *ticket, const once_ending *ending, once_message *message,
+                       once_settlement *out, once_error *err)
 {
     if (ticket->answer != ONCE_ANSWER_RUN || !(ticket->token[0] | ticket->token[1]))
         return once_fail(err, ONCE_E_USAGE, "a ticket that did not answer RUN cannot be settled");
@@ -314,14 +332,16 @@ static int read_ending(const once_ticket *ticket, const once_ending *ending, onc
     once_delivery d;
     const int rc = once_sized_read("once_delivery", ending->message, &d, sizeof d, err);
     if (rc != ONCE_OK) return rc;
-    if (once_bytes_lie(d.body) || once_bytes_lie(d.headers) || once_bytes_lie(d.type) || once_bytes_lie(d.place) || once_bytes_lie(d.point))
+    if (once_bytes_lie(d.body) || once_bytes_lie(d.headers) || once_bytes_lie(d.type) || once_bytes_lie(d.place) ||
+        once_bytes_lie(d.point))
         return once_fail(err, ONCE_E_USAGE, "the message of an ending has bytes with a length and no address");
     *message = once__message_of(&d);
     out->message = message;
     return ONCE_OK;
 }
 
-int once_settle(once_store *store, const once_ticket *tickets, const once_ending *endings, size_t n, bool *applied, once_error *err)
+int once_settle(once_store *store, const once_ticket *tickets, const once_ending *endings, size_t n, bool *applied,
+                once_error *err)
 {
     if (!store || (n && (!tickets || !endings || !applied)))
         return once_fail(err, ONCE_E_USAGE, "once_settle needs a store, tickets, endings and a place for answers");

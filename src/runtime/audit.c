@@ -1,5 +1,5 @@
-/* An audit record has a key, but no tenant, operation or idempotency key: stores kept none when their tables were made. So these stand in the
- * note, as an object behind its words:
+/* An audit record has a key, but no tenant, operation or idempotency key: stores kept none when their tables were made.
+ * So these stand in the note, as an object behind its words:
  *
  *   goes back to work {"tenant":"berlin","operation":"charge","idempotency_key":"4f0c..."}
  *
@@ -36,7 +36,8 @@ int once__audit(const once_pipeline *pipeline, once_store *store, const once_act
     once_buf_puts(&note, act->note);
     put(&note, "tenant", act->scope.tenant, &first);
     put(&note, "operation", act->scope.operation, &first);
-    if (act->idempotency_key) put(&note, "idempotency_key", (once_bytes){act->idempotency_key, strlen(act->idempotency_key)}, &first);
+    if (act->idempotency_key)
+        put(&note, "idempotency_key", (once_bytes){act->idempotency_key, strlen(act->idempotency_key)}, &first);
     if (!first) once_buf_puts(&note, "}");
     const once_audit record = {
         .consumer = pipeline->spec->consumer,
@@ -60,13 +61,20 @@ static bool get(const once_json *json, once_bytes name, once_arena *arena, once_
 
 int once__audit_read(const once_audit *a, once_json *json, once_arena *arena, once_audited *out, once_error *err)
 {
-    *out = (once_audited){.time_ms = a->time_ms, .who = a->who, .what = a->what, .key = a->key, .note = a->note, .letter = a->letter, .body = a->body};
+    *out = (once_audited){.time_ms = a->time_ms,
+                          .who = a->who,
+                          .what = a->what,
+                          .key = a->key,
+                          .note = a->note,
+                          .letter = a->letter,
+                          .body = a->body};
     const char *from = a->note.len ? memmem(a->note.data, a->note.len, "{\"", 2) : NULL;
     if (!from) return ONCE_OK;
     const size_t words = (size_t)(from - a->note.data);
     const int rc = once_json_parse(json, (once_bytes){from, a->note.len - words}, NULL, NULL);
     if (rc == ONCE_E_MESSAGE) return ONCE_OK; /* not ours: shown as it is */
-    if (rc != ONCE_OK || !get(json, ONCE_BYTES("tenant"), arena, &out->tenant) || !get(json, ONCE_BYTES("operation"), arena, &out->operation) ||
+    if (rc != ONCE_OK || !get(json, ONCE_BYTES("tenant"), arena, &out->tenant) ||
+        !get(json, ONCE_BYTES("operation"), arena, &out->operation) ||
         !get(json, ONCE_BYTES("idempotency_key"), arena, &out->idempotency_key))
         return once_no_memory(err, "for an audit record");
     out->note.len = words && a->note.data[words - 1] == ' ' ? words - 1 : words;
@@ -93,7 +101,8 @@ static bool list_audit(void *user, const once_audit *a)
 
 int once_pipeline_audits(once_pipeline *pipeline, once_audited_visit *visit, void *user, once_error *err)
 {
-    if (!pipeline || !visit) return once_fail(err, ONCE_E_USAGE, "once_pipeline_audits needs a pipeline and a function for its records");
+    if (!pipeline || !visit)
+        return once_fail(err, ONCE_E_USAGE, "once_pipeline_audits needs a pipeline and a function for its records");
     once_store *store;
     int rc = once__known_open_store(pipeline, &store, err);
     if (rc != ONCE_OK) return rc;

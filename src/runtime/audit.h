@@ -7,13 +7,13 @@
 #include "store/store.h"
 
 typedef struct once_act {
-    const char *what;  /* "replay" */
-    const char *note;  /* in words; may be empty */
-    once_scope scope;  /* of the key; tenant and operation may be empty */
-    once_bytes key;    /* may be empty */
+    const char *what;            /* "replay" */
+    const char *note;            /* in words; may be empty */
+    once_scope scope;            /* of the key; tenant and operation may be empty */
+    once_bytes key;              /* may be empty */
     const char *idempotency_key; /* NULL or empty: none */
-    uint64_t letter;   /* 0: none */
-    once_bytes body;   /* that was replaced; may be empty */
+    uint64_t letter;             /* 0: none */
+    once_bytes body;             /* that was replaced; may be empty */
 } once_act;
 
 /* In the transaction of the act. */

@@ -1,5 +1,6 @@
-/* A store whose server is away or whose disk is full, before the first message and after the last one, when there is no pipeline machine that could wait
- * (in between it does; core/pipeline.h). And for how long anybody waits for a server that does not answer. */
+/* A store whose server is away or whose disk is full, before the first message and after the last one, when there is no
+ * pipeline machine that could wait (in between it does; core/pipeline.h). And for how long anybody waits for a server
+ * that does not answer. */
 #include <string.h>
 
 #include "base/duration.h"
@@ -10,10 +11,10 @@
 
 #include "base/banned.h"
 
-#define TICK_MS 50 /* how soon a stop is noticed */
-#define SAY_FIRST 64        /* the 1st, 2nd, 4th... failure up to this one is said */
-#define SAY_MS 50000        /* then one after so long: with the pause between two tries, at least one a minute */
-#define SAY_CHANGE_MS 5000  /* the same of a reason that comes and goes */
+#define TICK_MS 50         /* how soon a stop is noticed */
+#define SAY_FIRST 64       /* the 1st, 2nd, 4th... failure up to this one is said */
+#define SAY_MS 50000       /* then one after so long: with the pause between two tries, at least one a minute */
+#define SAY_CHANGE_MS 5000 /* the same of a reason that comes and goes */
 
 /* Numbers of a text (how many, which port) do not make another reason of it. */
 static once_hash reason_of(const char *text)
@@ -62,14 +63,16 @@ bool once__patience_over(void *user)
 /* Sleeps, but not longer than until the stop. */
 static void pause_for(once_pipeline *pipeline, int64_t ms)
 {
-    for (; ms > 0 && !atomic_load(&pipeline->stop); ms -= TICK_MS) once_env_sleep_ms(pipeline->env, ms < TICK_MS ? ms : TICK_MS);
+    for (; ms > 0 && !atomic_load(&pipeline->stop); ms -= TICK_MS)
+        once_env_sleep_ms(pipeline->env, ms < TICK_MS ? ms : TICK_MS);
 }
 
 /* Why it is given up, and what to do about it. */
 static int give_up(const once_pipeline *pipeline, int rc, const once_error *why, once_error *err)
 {
     char patience[ONCE_DURATION_TEXT];
-    return once_fail(err, rc, "%.350s; gave up: %s and run again, or raise 'patience' (%s)", why->text, rc == ONCE_E_FULL ? "make room" : "start it",
+    return once_fail(err, rc, "%.350s; gave up: %s and run again, or raise 'patience' (%s)", why->text,
+                     rc == ONCE_E_FULL ? "make room" : "start it",
                      once_duration_format(pipeline->spec->patience_ms, patience));
 }
 
@@ -82,18 +85,22 @@ int once__persist(once_pipeline *pipeline, once_try *attempt, void *user, once_e
     for (unsigned tries = 1;; tries++) {
         once_error why = {0};
         const int rc = attempt(user, &why);
-        if (rc == ONCE_OK && tries > 1) once_log(ONCE_LOG_WARN, "store_works", "works again, after %u failure%s", tries - 1, tries == 2 ? "" : "s");
+        if (rc == ONCE_OK && tries > 1)
+            once_log(ONCE_LOG_WARN, "store_works", "works again, after %u failure%s", tries - 1, tries == 2 ? "" : "s");
         if (rc == ONCE_OK) return rc;
-        if (rc != ONCE_E_UNAVAILABLE && rc != ONCE_E_ABORTED && rc != ONCE_E_FULL) return once_fail(err, rc, "%s", why.text);
+        if (rc != ONCE_E_UNAVAILABLE && rc != ONCE_E_ABORTED && rc != ONCE_E_FULL)
+            return once_fail(err, rc, "%s", why.text);
         const int64_t now_ms = once_env_mono_ns(pipeline->env) / 1000000, away_ms = now_ms - begun_ns / 1000000;
-        if (atomic_load(&pipeline->stop)) return once_fail(err, rc, "%.400s; stopped while it was waited for", why.text);
+        if (atomic_load(&pipeline->stop))
+            return once_fail(err, rc, "%.400s; stopped while it was waited for", why.text);
         if (finite && away_ms >= pipeline->spec->patience_ms) return give_up(pipeline, rc, &why, err);
         if (once__worth_saying(&saying, why.text, now_ms)) {
             const char *event = once__store_event(rc);
             once_log(ONCE_LOG_WARN, event, "%s; trying again, nothing is fetched or acked meanwhile", why.text);
         }
         int64_t delay_ms = once_retry_delay_ms(&pace, tries, pipeline->env);
-        if (finite && delay_ms > pipeline->spec->patience_ms - away_ms) delay_ms = pipeline->spec->patience_ms - away_ms;
+        if (finite && delay_ms > pipeline->spec->patience_ms - away_ms)
+            delay_ms = pipeline->spec->patience_ms - away_ms;
         pause_for(pipeline, delay_ms);
     }
 }

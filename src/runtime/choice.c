@@ -1,5 +1,5 @@
-/* Which messages an operator means, and what kind of reason they have. One place decides it for list, replay, discard and resolve, so that what
- * a list shows as a group is what a filter chooses. */
+/* Which messages an operator means, and what kind of reason they have. One place decides it for list, replay, discard
+ * and resolve, so that what a list shows as a group is what a filter chooses. */
 #include <assert.h>
 #include <string.h>
 
@@ -12,13 +12,19 @@
 
 enum { LONG_NUMBER = 4, LONG_HEX = 8 };
 
-static bool contains(once_bytes text, once_bytes part) { return part.len == 0 || (text.len >= part.len && memmem(text.data, text.len, part.data, part.len)); }
+static bool contains(once_bytes text, once_bytes part)
+{
+    return part.len == 0 || (text.len >= part.len && memmem(text.data, text.len, part.data, part.len));
+}
 
 /* --- the kind of a reason --- */
 
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 static bool is_hex(char c) { return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
-static bool is_word(char c) { return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || ((unsigned char)c & 0x80); }
+static bool is_word(char c)
+{
+    return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || ((unsigned char)c & 0x80);
+}
 
 static size_t digits(const char *at, const char *end)
 {
@@ -41,7 +47,8 @@ static size_t date(const char *at, const char *end)
 {
     static const char shape[] = "0000-00-00";
     size_t len = 0;
-    while (len < sizeof shape - 1 && at + len < end && (shape[len] == '0' ? is_digit(at[len]) : at[len] == shape[len])) len++;
+    while (len < sizeof shape - 1 && at + len < end && (shape[len] == '0' ? is_digit(at[len]) : at[len] == shape[len]))
+        len++;
     if (len < sizeof shape - 1) return 0;
     if (at + len + 1 < end && at[len] == 'T' && is_digit(at[len + 1])) len++;
     while (len > sizeof shape - 1 && at + len < end && (is_digit(at[len]) || at[len] == ':' || at[len] == '.')) len++;
@@ -87,8 +94,8 @@ static bool is_behind(const char *begin, const char *at, const char *word)
     return (size_t)(at - begin) >= len && memcmp(at - len, word, len) == 0;
 }
 
-/* So many bytes differ from message to message; 0: none. A small number may be a code, but where something was is none; and a SQLSTATE is
- * a long one that says what it is. */
+/* So many bytes differ from message to message; 0: none. A small number may be a code, but where something was is none;
+ * and a SQLSTATE is a long one that says what it is. */
 static size_t detail(const char *begin, const char *at, const char *end)
 {
     static const char *const places[] = {"byte ", "column ", "line ", "offset ", "position "};
@@ -125,13 +132,14 @@ void once_reason_group(once_bytes reason, char out[ONCE_REASON_GROUP_MAX + 1])
     }
     if (at < end)
         while (n > 0 && ((unsigned char)*at & 0xc0) == 0x80) at--, n--; /* whole characters */
-    out[once_make_plain(out, n, '?')] = '\0'; /* so that what is printed is what it is */
+    out[once_make_plain(out, n, '?')] = '\0';                           /* so that what is printed is what it is */
     if (out[0] == '\0') memcpy(out, ONCE_NO_REASON, sizeof ONCE_NO_REASON);
 }
 
 once_bytes once__reason_shown(const once_entry *entry)
 {
-    if (entry->state != ONCE_STATE_UNKNOWN && (entry->state != ONCE_STATE_WAITING || entry->reason.len)) return entry->reason;
+    if (entry->state != ONCE_STATE_UNKNOWN && (entry->state != ONCE_STATE_WAITING || entry->reason.len))
+        return entry->reason;
     once_attempt attempts[ONCE_HISTORY_ATTEMPTS];
     const size_t n = once__history_of(entry, attempts);
     return n && strcmp(attempts[n - 1].outcome, ONCE_SILENT) == 0 ? ONCE_BYTES(ONCE_NEVER_REPORTED) : entry->reason;
@@ -155,7 +163,8 @@ static bool fits(const once_choice *c, const once_scope *scope, once_bytes type,
 
 bool once__choice_is_all(const once_choice *c)
 {
-    return !c->tenant.data && !c->operation.len && !c->type.len && !c->reason.len && !c->group.len && c->since_ms == ONCE_NO_TIME && c->until_ms == ONCE_NO_TIME;
+    return !c->tenant.data && !c->operation.len && !c->type.len && !c->reason.len && !c->group.len &&
+           c->since_ms == ONCE_NO_TIME && c->until_ms == ONCE_NO_TIME;
 }
 
 bool once__choice_has_letter(const once_choice *choice, const once_letter *letter)

@@ -9,8 +9,8 @@
 #define ONCE_NEVER_REPORTED "its attempt never reported"
 #define ONCE_NO_REASON "(none)"
 
-/* The reason that people are shown: of an attempt that nobody settled, whatever the one before it had said, that it never reported. Without
- * what its lane says. */
+/* The reason that people are shown: of an attempt that nobody settled, whatever the one before it had said, that it
+ * never reported. Without what its lane says. */
 once_bytes once__reason_shown(const once_entry *entry);
 
 bool once__choice_is_all(const once_choice *choice);

@@ -24,7 +24,9 @@ static const char *distance(int64_t ms, char out[ONCE_DURATION_TEXT])
 void once__clock_doubt(int64_t store_ms, int64_t wall_ms, char *out, size_t size)
 {
     char ahead[ONCE_DURATION_TEXT], now[ONCE_TIME_TEXT];
-    snprintf(out, size, "after a reboot the wall clock is %s ahead of the store's time (%s), which goes on from where it was: nothing expires early;"
+    snprintf(out, size,
+             "after a reboot the wall clock is %s ahead of the store's time (%s), which goes on from where it was: "
+             "nothing expires early;"
              " set the wall clock right, or when it is right, say so with 'once check --confirm-clock'",
              distance(wall_ms - store_ms, ahead), once_time_format(store_ms, now));
 }
@@ -41,38 +43,49 @@ static int64_t shortest_memory(const once_spec *spec)
     return least_ms;
 }
 
-static void compare_wall(const once_store *store, const once_store_time *time, int64_t wall_ms, once_finding *report, void *user)
+static void compare_wall(const once_store *store, const once_store_time *time, int64_t wall_ms, once_finding *report,
+                         void *user)
 {
     char text[400], away[ONCE_DURATION_TEXT];
     const int64_t ahead_ms = time->now_ms - wall_ms;
     const char *what = store->ops->confirm_time ? "the store's time" : "the clock of the store's server";
-    const char *act = store->ops->confirm_time ? "when the wall clock is right, set the store's time to it with 'once check --confirm-clock'" : "set whichever is wrong right";
+    const char *act = store->ops->confirm_time
+                          ? "when the wall clock is right, set the store's time to it with 'once check --confirm-clock'"
+                          : "set whichever is wrong right";
     if (time->doubted) {
         once__clock_doubt(time->now_ms, wall_ms, text, sizeof text);
         report(user, "clock", text, true);
     } else if (ahead_ms > HOUR_MS) {
-        snprintf(text, sizeof text, "%s is %s ahead of the wall clock: messages look older than they are, and may be too old; %s", what,
+        snprintf(text, sizeof text,
+                 "%s is %s ahead of the wall clock: messages look older than they are, and may be too old; %s", what,
                  distance(ahead_ms, away), act);
         report(user, "clock", text, true);
     } else if (-ahead_ms > HOUR_MS) {
-        snprintf(text, sizeof text, "%s is %s behind the wall clock: what is finished is remembered longer; %s", what, distance(ahead_ms, away), act);
+        snprintf(text, sizeof text, "%s is %s behind the wall clock: what is finished is remembered longer; %s", what,
+                 distance(ahead_ms, away), act);
         report(user, "clock", text, true);
     }
 }
 
-static void compare_messages(const once_spec *spec, int64_t newest_ms, int64_t now_ms, int64_t wall_ms, once_finding *report, void *user)
+static void compare_messages(const once_spec *spec, int64_t newest_ms, int64_t now_ms, int64_t wall_ms,
+                             once_finding *report, void *user)
 {
     char text[400], away[ONCE_DURATION_TEXT], memory[ONCE_DURATION_TEXT];
     const int64_t remember_ms = shortest_memory(spec);
     if (newest_ms == ONCE_NO_TIME) return;
     if (remember_ms != ONCE_FOREVER && newest_ms < now_ms - remember_ms) {
-        snprintf(text, sizeof text, "the newest message that was seen is %s older than the store's time, and remember is %s: such a message is too old"
-                 " and becomes a dead letter; is the store's time right?", distance(now_ms - newest_ms, away), once_duration_format(remember_ms, memory));
+        snprintf(text, sizeof text,
+                 "the newest message that was seen is %s older than the store's time, and remember is %s: such a "
+                 "message is too old"
+                 " and becomes a dead letter; is the store's time right?",
+                 distance(now_ms - newest_ms, away), once_duration_format(remember_ms, memory));
         report(user, "clock", text, true);
     }
     if (newest_ms > wall_ms + DAY_MS) {
-        snprintf(text, sizeof text, "the newest message that was seen is %s ahead of the wall clock; its sender's clock is wrong, or this one",
-                 distance(newest_ms - wall_ms, away));
+        snprintf(
+            text, sizeof text,
+            "the newest message that was seen is %s ahead of the wall clock; its sender's clock is wrong, or this one",
+            distance(newest_ms - wall_ms, away));
         report(user, "clock", text, true);
     }
 }
@@ -86,7 +99,8 @@ int once__clock_check(once_pipeline *pipeline, once_store *store, once_finding *
     if (rc == ONCE_OK) rc = once_newest_read(store, pipeline->spec->consumer, &newest_ms, err);
     if (rc != ONCE_OK) return rc;
     const int64_t wall_ms = once_env_wall_ms(pipeline->env);
-    snprintf(text, sizeof text, "store %s, wall clock %s, newest message %s", once_time_format(time.now_ms, now), once_time_format(wall_ms, wall),
+    snprintf(text, sizeof text, "store %s, wall clock %s, newest message %s", once_time_format(time.now_ms, now),
+             once_time_format(wall_ms, wall),
              newest_ms == ONCE_NO_TIME ? "not known" : once_time_format(newest_ms, newest));
     report(user, "clock", text, false);
     compare_wall(store, &time, wall_ms, report, user);
@@ -106,7 +120,8 @@ static int confirm(once_pipeline *pipeline, once_store *store, int64_t *before_m
     rc = store->ops->confirm_time(store, err);
     *before_ms = time.now_ms;
     *after_ms = once_env_wall_ms(pipeline->env);
-    snprintf(note, sizeof note, "store time %s -> %s", once_time_format(*before_ms, before), once_time_format(*after_ms, after));
+    snprintf(note, sizeof note, "store time %s -> %s", once_time_format(*before_ms, before),
+             once_time_format(*after_ms, after));
     const once_audit record = {.consumer = pipeline->spec->consumer,
                                .who = {store->who, strlen(store->who)},
                                .what = ONCE_BYTES("confirm-clock"),
@@ -119,7 +134,8 @@ static int confirm(once_pipeline *pipeline, once_store *store, int64_t *before_m
 
 int once_pipeline_confirm_clock(once_pipeline *pipeline, int64_t *before_ms, int64_t *after_ms, once_error *err)
 {
-    if (!pipeline || !before_ms || !after_ms) return once_fail(err, ONCE_E_USAGE, "once_pipeline_confirm_clock needs a pipeline and places for two times");
+    if (!pipeline || !before_ms || !after_ms)
+        return once_fail(err, ONCE_E_USAGE, "once_pipeline_confirm_clock needs a pipeline and places for two times");
     once_store *store;
     int rc = once__known_open_store(pipeline, &store, err);
     if (rc != ONCE_OK) return rc;

@@ -17,12 +17,13 @@
 
 /* --- rules between fields ----------------------------------------------------------------------------------------- */
 
-static void check_needs(once_config *config, const once_node *root, const char *name, const char *needed, const char *example)
+static void check_needs(once_config *config, const once_node *root, const char *name, const char *needed,
+                        const char *example)
 {
     const once_node *node = once_node_member(root, name);
     if (node && !once_node_member(root, needed))
-        once_config_wrong(config, ONCE_E_CONFIG, node->name_line, "'%s' needs '%s'; add '%s: %s', or remove it", name, needed, needed,
-                          example);
+        once_config_wrong(config, ONCE_E_CONFIG, node->name_line, "'%s' needs '%s'; add '%s: %s', or remove it", name,
+                          needed, needed, example);
 }
 
 static void check_source(once_config *config, const once_node *root, const once_spec *spec)
@@ -30,7 +31,8 @@ static void check_source(once_config *config, const once_node *root, const once_
     const once_node *source = once_node_member(root, "source");
     if (!source || source->kind != ONCE_NODE_MAP) return;
     if (source->count == 0)
-        once_config_wrong(config, ONCE_E_CONFIG, source->line, "'source' is empty; write 'file: {path: payments.ndjson}'");
+        once_config_wrong(config, ONCE_E_CONFIG, source->line,
+                          "'source' is empty; write 'file: {path: payments.ndjson}'");
     const once_node *file = once_node_member(source, "file");
     if (file && spec->source.follow && once__is_text(spec->source.path, "-"))
         once_config_wrong(config, ONCE_E_CONFIG, once__line_of(file, "follow"),
@@ -40,11 +42,13 @@ static void check_source(once_config *config, const once_node *root, const once_
                           "'cursor' is for files: standard input has no place to go on from; remove it");
 }
 
-static void check_coordinates(once_config *config, const once_node *map, const char *name, const once_template *template)
+static void check_coordinates(once_config *config, const once_node *map, const char *name,
+                              const once_template *template)
 {
     if (template && once_node_member(map, name) && once_template_uses_coordinates(template))
-        once_config_wrong(config, ONCE_E_CONFIG, once__line_of(map, name),
-                          "'%s' uses ${coordinates}, but standard input has none that stay the same; use fields, or a file", name);
+        once_config_wrong(
+            config, ONCE_E_CONFIG, once__line_of(map, name),
+            "'%s' uses ${coordinates}, but standard input has none that stay the same; use fields, or a file", name);
 }
 
 static void check_stdin(once_config *config, const once_node *root, const once__pipeline *pipeline)
@@ -56,7 +60,8 @@ static void check_stdin(once_config *config, const once_node *root, const once__
     check_coordinates(config, root, "type", spec->type);
     check_coordinates(config, root, "order", spec->order);
     size_t i = 0;
-    if (pipeline->handler && spec->n_handlers == 1) check_coordinates(config, pipeline->handler, "key", spec->handlers[0].key);
+    if (pipeline->handler && spec->n_handlers == 1)
+        check_coordinates(config, pipeline->handler, "key", spec->handlers[0].key);
     if (!pipeline->handlers || spec->n_handlers != pipeline->handlers->count) return;
     for (const once_node *node = pipeline->handlers->first; node; node = node->next, i++)
         check_coordinates(config, node, "key", spec->handlers[i].key);
@@ -68,7 +73,8 @@ static void check_locks(once_config *config, const once_node *root, const once_s
     for (size_t i = 0; i < spec->n_handlers && locks; i++)
         if (once_handler_inside(&spec->handlers[i])) return;
     if (locks && spec->n_handlers)
-        once_config_wrong(config, ONCE_E_CONFIG, locks->name_line, "'locks' is for 'sql' in the store's own database, and no handler has that; remove it");
+        once_config_wrong(config, ONCE_E_CONFIG, locks->name_line,
+                          "'locks' is for 'sql' in the store's own database, and no handler has that; remove it");
 }
 
 static void check_rules(once_config *config, const once_node *root, const once__pipeline *pipeline)
@@ -87,7 +93,8 @@ static once_spec *load(once_config *config, once_bytes text)
 {
     const once_node *root = once_config_yaml(config, text);
     if (!root) return NULL;
-    once__pipeline pipeline = {.spec = {.gap_ms = -1}, .common = {.spec = {.bits = ONCE_EFFECT_RUNS}}}; /* until the effect is known */
+    once__pipeline pipeline = {.spec = {.gap_ms = -1},
+                               .common = {.spec = {.bits = ONCE_EFFECT_RUNS}}}; /* until the effect is known */
     (void)once_config_read(config, &once__pipeline_scope, root, &pipeline);
     once__config_handlers(config, root, &pipeline);
     check_rules(config, root, &pipeline);
@@ -100,7 +107,8 @@ static once_spec *load(once_config *config, once_bytes text)
     pipeline.spec.store_line = once__line_of(root, "store");
     pipeline.spec.source_line = once__line_of(root, "source");
     once_spec *spec = once_arena_new(config->arena, once_spec, 1);
-    if (!spec || !once_arena_copy(config->arena, (once_bytes){config->file, strlen(config->file)}, &pipeline.spec.file)) {
+    if (!spec ||
+        !once_arena_copy(config->arena, (once_bytes){config->file, strlen(config->file)}, &pipeline.spec.file)) {
         config->nomem = true;
         return NULL;
     }
@@ -122,12 +130,13 @@ int once_config_parse(const char *name, once_bytes text, once_arena *arena, once
     return ONCE_OK;
 }
 
-static int report_one(const char *path, once_config_report *report, void *user, once_error *err, const char *what, int error)
+static int report_one(const char *path, once_config_report *report, void *user, once_error *err, const char *what,
+                      int error)
 {
     once_error made = {0};
     const char *why = error != 0 ? strerrordesc_np(error) : NULL;
-    int rc = once_fail(&made, ONCE_E_CONFIG, "%s: %s%s%s; check the path of the pipeline file", path, what, why ? ": " : "",
-                       why ? why : "");
+    int rc = once_fail(&made, ONCE_E_CONFIG, "%s: %s%s%s; check the path of the pipeline file", path, what,
+                       why ? ": " : "", why ? why : "");
     if (report) report(user, made.text);
     return once_fail(err, rc, "%s", made.text);
 }
@@ -156,12 +165,9 @@ int once_config_load_all(const char *path, once_arena *arena, once_config_report
     once_buf_init(&text, ONCE_CONFIG_MAX + 1);
     int error = read_file(fd, &text), rc;
     once_close_beside(NULL, fd); /* whoever links the library may have a store open, and name it by mistake */
-    if (error == ENOMEM)
-        rc = once_no_memory(err, "while reading '%s'", path);
-    else if (error != 0)
-        rc = report_one(path, report, user, err, "the file cannot be read", error);
-    else
-        rc = once_config_parse(path, once_buf_bytes(&text), arena, report, user, out, err);
+    if (error == ENOMEM) rc = once_no_memory(err, "while reading '%s'", path);
+    else if (error != 0) rc = report_one(path, report, user, err, "the file cannot be read", error);
+    else rc = once_config_parse(path, once_buf_bytes(&text), arena, report, user, out, err);
     once_buf_release(&text);
     return rc;
 }
@@ -222,7 +228,8 @@ int once_config_scope_each(const once_spec *spec, once_arena *arena, once_config
     assert(spec && arena && visit);
     for (size_t i = 0; i < spec->n_handlers; i++) {
         const once_handler_spec *handler = &spec->handlers[i];
-        if (once_spec_handler_by_operation(spec, handler->operation) != handler) continue; /* shared: said by the first */
+        if (once_spec_handler_by_operation(spec, handler->operation) != handler)
+            continue; /* shared: said by the first */
         once_bytes text;
         if (!scope_text(spec, handler, arena, &text)) return once_no_memory(err, "for a scope");
         if (!visit(user, handler->operation, text)) return ONCE_OK;

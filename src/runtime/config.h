@@ -23,9 +23,9 @@ int once_config_load_all(const char *path, once_arena *arena, once_config_report
 int once_config_parse(const char *name, once_bytes text, once_arena *arena, once_config_report *report, void *user,
                       once_spec **out, once_error *err);
 
-/* What must not change under a store: for each operation of the pipeline, once, a canonical text of its key, fingerprint
- * and tenant. Equal texts mean equal keys; the order of fingerprint fields does not matter. Texts live in the arena.
- * `visit` returns false to stop. ONCE_OK or ONCE_E_NOMEM. */
+/* What must not change under a store: for each operation of the pipeline, once, a canonical text of its key,
+ * fingerprint and tenant. Equal texts mean equal keys; the order of fingerprint fields does not matter. Texts live in
+ * the arena. `visit` returns false to stop. ONCE_OK or ONCE_E_NOMEM. */
 typedef bool once_config_scope_visit(void *user, once_bytes operation, once_bytes text);
 int once_config_scope_each(const once_spec *spec, once_arena *arena, once_config_scope_visit *visit, void *user,
                            once_error *err);

@@ -4,7 +4,11 @@
 #include "base/banned.h"
 
 static const once_config_field fingerprint_item = {
-    .name = "fingerprint", .type = ONCE_CONFIG_POINTER, .offset = 0, .size = sizeof(once_pointer), .example = "[/amount, /order_id]",
+    .name = "fingerprint",
+    .type = ONCE_CONFIG_POINTER,
+    .offset = 0,
+    .size = sizeof(once_pointer),
+    .example = "[/amount, /order_id]",
 };
 
 static bool read_fingerprint_fields(once_config *config, const once_node *list, once_fingerprint_spec *spec)
@@ -46,12 +50,14 @@ bool once__read_fingerprint(once_config *config, const once_config_field *field,
         spec.kind = ONCE_FINGERPRINT_NONE;
         ok = true;
     } else if (node->kind == ONCE_NODE_LIST) {
-        once_config_wrong(config, ONCE_E_CONFIG, node->line, "'fingerprint' has %s; write body, none, or a list of up to 100 pointers",
+        once_config_wrong(config, ONCE_E_CONFIG, node->line,
+                          "'fingerprint' has %s; write body, none, or a list of up to 100 pointers",
                           node->count == 0 ? "an empty list" : "too many fields");
     } else if (node->kind == ONCE_NODE_SCALAR && !node->none && node->text.len > 0) {
         once_config_shown shown = once_config_show(node->text);
-        once_config_wrong(config, ONCE_E_CONFIG, node->line, "'fingerprint' cannot be '%s'; write body, none, or a list as in [%s%s]",
-                          shown.text, shown.text[0] == '/' ? "" : "/", shown.text);
+        once_config_wrong(config, ONCE_E_CONFIG, node->line,
+                          "'fingerprint' cannot be '%s'; write body, none, or a list as in [%s%s]", shown.text,
+                          shown.text[0] == '/' ? "" : "/", shown.text);
     } else {
         once_config_wrong(config, ONCE_E_CONFIG, node->line,
                           "'fingerprint' must be body, none or a list of pointers, not %s; write 'fingerprint: body'",
@@ -64,7 +70,8 @@ bool once__read_fingerprint(once_config *config, const once_config_field *field,
 bool once__read_locks(once_config *config, const once_config_field *field, const once_node *node, void *out)
 {
     if (node->kind != ONCE_NODE_LIST || node->count == 0 || node->count > ONCE_LOCKS_MAX) {
-        once_config_wrong(config, ONCE_E_CONFIG, node->line, "'locks' must be a list of 1 to %d templates; write 'locks: %s'", ONCE_LOCKS_MAX,
+        once_config_wrong(config, ONCE_E_CONFIG, node->line,
+                          "'locks' must be a list of 1 to %d templates; write 'locks: %s'", ONCE_LOCKS_MAX,
                           field->example);
         return false;
     }
@@ -73,7 +80,8 @@ bool once__read_locks(once_config *config, const once_config_field *field, const
     bool ok = names != NULL;
     size_t n = 0;
     config->nomem |= !names;
-    for (const once_node *item = node->first; item && names; item = item->next) ok &= (names[n++] = once__config_template(config, field, item)) != NULL;
+    for (const once_node *item = node->first; item && names; item = item->next)
+        ok &= (names[n++] = once__config_template(config, field, item)) != NULL;
     if (ok) once__config_put(field, out, &spec, sizeof spec);
     return ok;
 }

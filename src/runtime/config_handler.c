@@ -16,10 +16,8 @@ typedef struct label {
 static label label_of(const once_handler_spec *handler)
 {
     label made;
-    if (handler->type.len == 0)
-        (void)snprintf(made.text, sizeof made.text, "'handler'");
-    else
-        (void)snprintf(made.text, sizeof made.text, "handler '%s'", once_config_show(handler->type).text);
+    if (handler->type.len == 0) (void)snprintf(made.text, sizeof made.text, "'handler'");
+    else (void)snprintf(made.text, sizeof made.text, "handler '%s'", once_config_show(handler->type).text);
     return made;
 }
 
@@ -32,7 +30,11 @@ static label write_effect(void)
     size_t n, len = (size_t)snprintf(made.text, sizeof made.text, "write ");
     const once_effect_ops *const *effects = once_effect_list(&n);
     for (size_t i = 0; i < n && len < sizeof made.text; i++)
-        len += (size_t)snprintf(made.text + len, sizeof made.text - len, "%s'%s'", i == 0 ? "" : i + 1 < n ? ", " : " or ", effects[i]->name);
+        len += (size_t)snprintf(made.text + len, sizeof made.text - len, "%s'%s'",
+                                i == 0      ? ""
+                                : i + 1 < n ? ", "
+                                            : " or ",
+                                effects[i]->name);
     if (len < sizeof made.text) (void)snprintf(made.text + len, sizeof made.text - len, " in it");
     return made;
 }
@@ -97,7 +99,8 @@ static bool find_effect(once_config *config, const once_node *node, once__handle
         if (here) choose_effect(handler, i);
     }
     const label who = label_of(&handler->spec);
-    if (!first) once_config_wrong(config, ONCE_E_CONFIG, node->line, "%s has no effect; %s", who.text, write_effect().text);
+    if (!first)
+        once_config_wrong(config, ONCE_E_CONFIG, node->line, "%s has no effect; %s", who.text, write_effect().text);
     if (second)
         once_config_wrong(config, ONCE_E_CONFIG, second->name_line, "%s has two effects, '%s' and '%s'; keep one",
                           who.text, first->name.data, second->name.data);
@@ -111,7 +114,8 @@ static void misfit(once_config *config, const once_node *node, const char *field
 }
 
 /* What is said about a field of another effect. */
-static const char *why_not(const once_effect_ops *effect, const once_effect_ops *other, const char *field, char *out, size_t size)
+static const char *why_not(const once_effect_ops *effect, const once_effect_ops *other, const char *field, char *out,
+                           size_t size)
 {
     for (const once_effect_misfit *m = effect->misfits; m && m->field; m++)
         if (strcmp(m->field, field) == 0) return m->why;
@@ -127,8 +131,10 @@ static void check_fit(once_config *config, const once_node *node, const once_han
     const once_effect_ops *const *effects = once_effect_list(&n);
     for (size_t i = 0; i < n; i++)
         for (size_t k = 1; effects[i] != handler->effect && k < effects[i]->n_fields; k++)
-            misfit(config, node, effects[i]->fields[k].name, why_not(handler->effect, effects[i], effects[i]->fields[k].name, why, sizeof why));
-    if ((handler->effect->bits & (ONCE_EFFECT_RUNS | ONCE_EFFECT_OUTSIDE)) != ONCE_EFFECT_RUNS) /* otherwise the effect itself may have more to say */
+            misfit(config, node, effects[i]->fields[k].name,
+                   why_not(handler->effect, effects[i], effects[i]->fields[k].name, why, sizeof why));
+    if ((handler->effect->bits & (ONCE_EFFECT_RUNS | ONCE_EFFECT_OUTSIDE)) !=
+        ONCE_EFFECT_RUNS) /* otherwise the effect itself may have more to say */
         misfit(config, node, "locks", "is for 'sql' in the store's own database");
     (void)snprintf(why, sizeof why, "has no meaning with '%s'%s", handler->effect->name,
                    once_handler_runs(handler) ? ": effects in the store's own database are never unknown" : "");
@@ -137,7 +143,8 @@ static void check_fit(once_config *config, const once_node *node, const once_han
     const once_node *retry = once_node_member(node, "retry");
     const once_node *on = retry && retry->kind == ONCE_NODE_MAP ? once_node_member(retry, "on") : NULL;
     if (on && once_handler_runs(handler) && !(handler->bits & ONCE_EFFECT_FAULTS))
-        once_config_wrong(config, ONCE_E_CONFIG, on->name_line, "'on' names faults of statements, and is for 'sql'; remove it");
+        once_config_wrong(config, ONCE_E_CONFIG, on->name_line,
+                          "'on' names faults of statements, and is for 'sql'; remove it");
 }
 
 static bool is_here(once_bytes url) /* the store is in our own process */
@@ -159,7 +166,8 @@ static void check_lease(once_config *config, const once_node *root, const once_n
     once_config_wrong(config, ONCE_E_CONFIG, once__line_of(said, "lease"),
                       "'lease' is %s, too short to be extended while the effect of %s runs%s; write %s or more",
                       once_duration_format(handler->lease_ms, lease), label_of(handler).text,
-                      least_ms == ONCE_LEASE_LEAST_SERVER_MS ? " and a server is asked" : "", once_duration_format(least_ms, shortest));
+                      least_ms == ONCE_LEASE_LEAST_SERVER_MS ? " and a server is asked" : "",
+                      once_duration_format(least_ms, shortest));
 }
 
 static bool says_attempts(const once_node *map)
@@ -206,10 +214,12 @@ static void read_handler(once_config *config, const once_node *root, const once_
     }
     if (!h->key && !once_node_member(node, "key") && !once_node_member(root, "key"))
         once_config_wrong(config, ONCE_E_CONFIG, node->name_line,
-                          "%s has no key; add 'key: \"${/id}\"' to it, or at the top for all handlers", label_of(h).text);
+                          "%s has no key; add 'key: \"${/id}\"' to it, or at the top for all handlers",
+                          label_of(h).text);
     const bool unknown_said = once_node_member(node, "unknown") || once_node_member(root, "unknown");
     conclude(&pipeline->spec, &handler, unknown_said);
-    if (h->retry.for_ms > 0 && !says_attempts(root) && !says_attempts(node)) h->retry.attempts = ONCE_ANY_ATTEMPTS; /* the time alone counts */
+    if (h->retry.for_ms > 0 && !says_attempts(root) && !says_attempts(node))
+        h->retry.attempts = ONCE_ANY_ATTEMPTS; /* the time alone counts */
     *out = *h;
 }
 
@@ -233,30 +243,35 @@ static bool same_fingerprint(const once_fingerprint_spec *x, const once_fingerpr
 }
 
 /* Two handlers with one operation share keys: that must be said, and the keys must be made alike. */
-static void check_shared(once_config *config, const once_node *root, const once_node *nodes[2], const once_handler_spec *pair[2])
+static void check_shared(once_config *config, const once_node *root, const once_node *nodes[2],
+                         const once_handler_spec *pair[2])
 {
     if (!once_bytes_equal(pair[0]->operation, pair[1]->operation)) return;
     label first = label_of(pair[0]), second = label_of(pair[1]);
     once_config_shown operation = once_config_show(pair[0]->operation);
     if (!says_operation(root, nodes[0]) || !says_operation(root, nodes[1])) {
-        once_config_wrong(config, ONCE_E_CONFIG, pair[1]->line,
-                          "%s and %s have the same operation '%s'; say 'operation: %s' in both to share their keys, or change one",
-                          first.text, second.text, operation.text, operation.text);
+        once_config_wrong(
+            config, ONCE_E_CONFIG, pair[1]->line,
+            "%s and %s have the same operation '%s'; say 'operation: %s' in both to share their keys, or change one",
+            first.text, second.text, operation.text, operation.text);
         return;
     }
     if (!pair[0]->key || !pair[1]->key) return;
     if (!once_bytes_equal(once_template_text(pair[0]->key), once_template_text(pair[1]->key)) ||
         !same_fingerprint(&pair[0]->fingerprint, &pair[1]->fingerprint))
         once_config_wrong(config, ONCE_E_CONFIG, pair[1]->line,
-                          "%s and %s share the operation '%s' but not 'key' and 'fingerprint'; make them equal, or change the operation",
+                          "%s and %s share the operation '%s' but not 'key' and 'fingerprint'; make them equal, or "
+                          "change the operation",
                           first.text, second.text, operation.text);
     else if (pair[0]->natural != pair[1]->natural && once_handler_runs(pair[0]) && once_handler_runs(pair[1]))
-        once_config_wrong(config, ONCE_E_CONFIG, pair[1]->line,
-                          "%s and %s share the operation '%s', but only one is 'natural'; make them equal, or change the operation", first.text,
-                          second.text, operation.text);
+        once_config_wrong(
+            config, ONCE_E_CONFIG, pair[1]->line,
+            "%s and %s share the operation '%s', but only one is 'natural'; make them equal, or change the operation",
+            first.text, second.text, operation.text);
 }
 
-static void check_all_shared(once_config *config, const once_node *root, const once_node *map, const once_handler_spec *handlers)
+static void check_all_shared(once_config *config, const once_node *root, const once_node *map,
+                             const once_handler_spec *handlers)
 {
     size_t i = 0;
     for (const once_node *x = map->first; x; x = x->next, i++) {
@@ -275,7 +290,8 @@ static void read_handlers(once_config *config, const once_node *root, once__pipe
 {
     const once_node *map = pipeline->handlers;
     if (map->kind != ONCE_NODE_MAP || map->count == 0) {
-        once_config_wrong(config, ONCE_E_CONFIG, map->line, "'handlers' must be a map by type, not %s; write 'TYPE:' and an effect under it",
+        once_config_wrong(config, ONCE_E_CONFIG, map->line,
+                          "'handlers' must be a map by type, not %s; write 'TYPE:' and an effect under it",
                           map->kind == ONCE_NODE_MAP ? "an empty one" : once_node_kind_text(map));
         return;
     }
@@ -297,7 +313,8 @@ static void read_handlers(once_config *config, const once_node *root, once__pipe
 static void read_all(once_config *config, const once_node *root, once__pipeline *pipeline)
 {
     if (pipeline->handler && pipeline->handlers) {
-        once_config_wrong(config, ONCE_E_CONFIG, pipeline->handler->name_line, "'handler' and 'handlers' exclude each other; keep one");
+        once_config_wrong(config, ONCE_E_CONFIG, pipeline->handler->name_line,
+                          "'handler' and 'handlers' exclude each other; keep one");
     } else if (pipeline->handlers) {
         if (!once_node_member(root, "type"))
             once_config_wrong(config, ONCE_E_CONFIG, pipeline->handlers->name_line,
@@ -313,20 +330,23 @@ static void read_all(once_config *config, const once_node *root, once__pipeline 
         pipeline->spec.handlers = handler;
         pipeline->spec.n_handlers = 1;
     } else {
-        once_config_wrong(config, ONCE_E_CONFIG, root->line,
-                          "missing field 'handlers' in a pipeline; add 'handlers:' with a handler for each type, or 'handler:'");
+        once_config_wrong(
+            config, ONCE_E_CONFIG, root->line,
+            "missing field 'handlers' in a pipeline; add 'handlers:' with a handler for each type, or 'handler:'");
     }
 }
 
-/* A default that nobody can use. Only where all else is right: otherwise it may be for a handler that was not understood. */
+/* A default that nobody can use. Only where all else is right: otherwise it may be for a handler that was not
+ * understood. */
 static void check_unknown(once_config *config, const once_node *root, const once_spec *spec)
 {
     const once_node *unknown = once_node_member(root, "unknown");
     if (!unknown || config->total > 0) return;
     for (size_t i = 0; i < spec->n_handlers; i++)
         if (once_handler_external(&spec->handlers[i])) return;
-    once_config_wrong(config, ONCE_E_CONFIG, unknown->name_line,
-                      "'unknown' has no meaning here: effects in the store's own database are never unknown; remove it");
+    once_config_wrong(
+        config, ONCE_E_CONFIG, unknown->name_line,
+        "'unknown' has no meaning here: effects in the store's own database are never unknown; remove it");
 }
 
 void once__config_handlers(once_config *config, const once_node *root, once__pipeline *pipeline)

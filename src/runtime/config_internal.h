@@ -1,5 +1,6 @@
-/* Between config.c (loading, rules of the pipeline), config_handler.c (handlers, rules of each) and config_tables.c (the tables), with the readers of
- * single fields beside it. What belongs to one effect is in its own file (effect/effect.h). */
+/* Between config.c (loading, rules of the pipeline), config_handler.c (handlers, rules of each) and config_tables.c
+ * (the tables), with the readers of single fields beside it. What belongs to one effect is in its own file
+ * (effect/effect.h). */
 #ifndef ONCE_RUNTIME_CONFIG_INTERNAL_H
 #define ONCE_RUNTIME_CONFIG_INTERNAL_H
 
@@ -8,14 +9,14 @@
 /* What a handler's map is read into. */
 typedef struct once__handler {
     once_handler_spec spec;
-    void **own; /* as once_effect_list: what the fields of each effect are read into */
+    void **own;  /* as once_effect_list: what the fields of each effect are read into */
     int unknown; /* position in its words */
 } once__handler;
 
 /* What the pipeline's map is read into. */
 typedef struct once__pipeline {
     once_spec spec;
-    once__handler common; /* what handlers inherit */
+    once__handler common;                  /* what handlers inherit */
     int ack, gap_then, on_dead, time_unit; /* positions in their words */
     const once_node *handler, *handlers;
 } once__pipeline;

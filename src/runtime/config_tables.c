@@ -1,4 +1,5 @@
-/* Everything a pipeline file may say. A new field is a new row here; docs/configuration.md is printed from these tables. */
+/* Everything a pipeline file may say. A new field is a new row here; docs/configuration.md is printed from these
+ * tables. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +14,8 @@
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 #define DAY_MS INT64_C(86400000)
 
-static_assert(offsetof(once_retry, max_ms) == offsetof(once_retry, min_ms) + sizeof(int64_t), "backoff is read as a pair");
+static_assert(offsetof(once_retry, max_ms) == offsetof(once_retry, min_ms) + sizeof(int64_t),
+              "backoff is read as a pair");
 
 /* --- readers ------------------------------------------------------------------------------------------------------ */
 
@@ -30,8 +32,8 @@ static bool read_varying(once_config *config, const once_config_field *field, co
     const once_template *template = once__config_template(config, field, node);
     if (!template) return false;
     if (once_template_is_literal(template)) {
-        once_config_wrong(config, ONCE_E_CONFIG, node->line, "'%s' is the same for every message: '%s'; write '%s: %s'", field->name,
-                          once_config_show(node->text).text, field->name, field->example);
+        once_config_wrong(config, ONCE_E_CONFIG, node->line, "'%s' is the same for every message: '%s'; write '%s: %s'",
+                          field->name, once_config_show(node->text).text, field->name, field->example);
         return false;
     }
     once__config_put(field, out, &template, sizeof template);
@@ -44,8 +46,9 @@ static bool read_single(once_config *config, const once_config_field *field, con
     const once_template *template = once__config_template(config, field, node);
     if (!template) return false;
     if (!once_template_is_single(template) || once_template_uses_coordinates(template)) {
-        once_config_wrong(config, ONCE_E_CONFIG, node->line, "'%s' must be one placeholder and nothing else; write '%s: %s'",
-                          field->name, field->name, field->example);
+        once_config_wrong(config, ONCE_E_CONFIG, node->line,
+                          "'%s' must be one placeholder and nothing else; write '%s: %s'", field->name, field->name,
+                          field->example);
         return false;
     }
     once__config_put(field, out, &template, sizeof template);
@@ -61,56 +64,104 @@ static bool read_node(once_config *config, const once_config_field *field, const
 
 /* --- small scopes ------------------------------------------------------------------------------------------------- */
 
-#define LATER_FIELD(field, what) {.name = field, .type = ONCE_CONFIG_LATER, .instead = what}
-#define LATER_SOURCE(field) {.name = field, .type = ONCE_CONFIG_LATER, .plural = "sources", .instead = "use 'file: {path: ...}'"}
-#define LATER_EFFECT(field) {.name = field, .type = ONCE_CONFIG_LATER, .plural = "effects", .instead = "use 'exec' or 'sql'"}
+#define LATER_FIELD(field, what)                                                                                       \
+    {                                                                                                                  \
+        .name = field, .type = ONCE_CONFIG_LATER, .instead = what                                                      \
+    }
+#define LATER_SOURCE(field)                                                                                            \
+    {                                                                                                                  \
+        .name = field, .type = ONCE_CONFIG_LATER, .plural = "sources", .instead = "use 'file: {path: ...}'"            \
+    }
+#define LATER_EFFECT(field)                                                                                            \
+    {                                                                                                                  \
+        .name = field, .type = ONCE_CONFIG_LATER, .plural = "effects", .instead = "use 'exec' or 'sql'"                \
+    }
 
 static const once_config_field file_fields[] = {
-    {.name = "path", .type = ONCE_CONFIG_STRING, .required = true, ONCE_CONFIG_AT(once_file_spec, path), .max = 4095,
-     .example = "payments.ndjson", .text = "The file, relative to the current directory; `-` is standard input."},
-    {.name = "follow", .type = ONCE_CONFIG_BOOL, ONCE_CONFIG_AT(once_file_spec, follow), .standard = "false",
-     .text = "Wait for more lines at the end of the file instead of ending, through rotation. With rotation, `cursor` too: a start without it reads only "
+    {.name = "path",
+     .type = ONCE_CONFIG_STRING,
+     .required = true,
+     ONCE_CONFIG_AT(once_file_spec, path),
+     .max = 4095,
+     .example = "payments.ndjson",
+     .text = "The file, relative to the current directory; `-` is standard input."},
+    {.name = "follow",
+     .type = ONCE_CONFIG_BOOL,
+     ONCE_CONFIG_AT(once_file_spec, follow),
+     .standard = "false",
+     .text = "Wait for more lines at the end of the file instead of ending, through rotation. With rotation, `cursor` "
+             "too: a start without it reads only "
              "the file that has the path then."},
-    {.name = "cursor", .type = ONCE_CONFIG_BOOL, ONCE_CONFIG_AT(once_file_spec, cursor), .standard = "false",
-     .text = "Keep the place in the file in the store, with every commit, and go on from there next time. One process at a time holds it, for each consumer."},
-    {.name = "headers", .type = ONCE_CONFIG_POINTER, ONCE_CONFIG_AT(once_file_spec, headers), .example = "/headers",
-     .standard_text = "none", .text = "The object in each line whose members are the headers (`${header:NAME}`)."},
+    {.name = "cursor",
+     .type = ONCE_CONFIG_BOOL,
+     ONCE_CONFIG_AT(once_file_spec, cursor),
+     .standard = "false",
+     .text = "Keep the place in the file in the store, with every commit, and go on from there next time. One process "
+             "at a time holds it, for each consumer."},
+    {.name = "headers",
+     .type = ONCE_CONFIG_POINTER,
+     ONCE_CONFIG_AT(once_file_spec, headers),
+     .example = "/headers",
+     .standard_text = "none",
+     .text = "The object in each line whose members are the headers (`${header:NAME}`)."},
 };
 
 static const once_config_scope file_scope = {
     .name = "a file source",
     .title = "file",
-    .text = "One JSON object per line. Coordinates are the path and the number of the line, as in `payments.ndjson:17`; standard input has none\n"
+    .text = "One JSON object per line. Coordinates are the path and the number of the line, as in "
+            "`payments.ndjson:17`; standard input has none\n"
             "that survive a restart, so `${coordinates}` is refused there.\n"
             "\n"
-            "A path may name one file after the other. The lines of its second file are at `payments.ndjson/2:1` and so on, so that coordinates\n"
-            "stay unique; the store keeps the numbers. A file is known by its inode, its first KiB and the bytes before the place that was\n"
-            "reached. One that was written anew as a whole, with the same bytes up to there, is the same file. Without `follow` and `cursor` every run\n"
-            "reads the whole file, and it is another one only when the one before was renamed in its folder: so a file may be corrected and run again.\n"
+            "A path may name one file after the other. The lines of its second file are at `payments.ndjson/2:1` and "
+            "so on, so that coordinates\n"
+            "stay unique; the store keeps the numbers. A file is known by its inode, its first KiB and the bytes "
+            "before the place that was\n"
+            "reached. One that was written anew as a whole, with the same bytes up to there, is the same file. Without "
+            "`follow` and `cursor` every run\n"
+            "reads the whole file, and it is another one only when the one before was renamed in its folder: so a file "
+            "may be corrected and run again.\n"
             "\n"
-            "A last line without a newline is a message of a run that ends at the end of the file. The cursor stays before it: a line that is found\n"
-            "as it was is not handed out again, and one that has grown since is a message again, as a whole and at the same coordinates. With\n"
+            "A last line without a newline is a message of a run that ends at the end of the file. The cursor stays "
+            "before it: a line that is found\n"
+            "as it was is not handed out again, and one that has grown since is a message again, as a whole and at the "
+            "same coordinates. With\n"
             "`follow` a line waits for its newline.\n"
             "\n"
-            "`follow` goes through rotation as `tail -F` does, and loses nothing of it: a file that was renamed is read to its end, and for half a\n"
-            "minute after its last growth, before it is left; when a file is truncated (copytruncate), its rest is looked for in a copy whose name\n"
-            "begins with that of the file; a file that is missing is waited for. With `cursor` a start finds the rest of the file before in the\n"
-            "same ways, in the same folder. The cursor is there before anything is read, so that this holds from the first run on. Files that had the\n"
-            "path in between, however many, are found when their names are that of the file with a number or a date (`payments.ndjson.1`,\n"
-            "`payments.ndjson-20260102`, `payments-2.ndjson`) or `.old`, and they were made and written to after the file before. What is not\n"
-            "found, or is compressed, is said in the log. Not noticed are: files in between that were deleted or have another name, an empty file that was\n"
-            "written and truncated before it was looked at again, and other content with the same first KiB and the same bytes before the place.\n"
+            "`follow` goes through rotation as `tail -F` does, and loses nothing of it: a file that was renamed is "
+            "read to its end, and for half a\n"
+            "minute after its last growth, before it is left; when a file is truncated (copytruncate), its rest is "
+            "looked for in a copy whose name\n"
+            "begins with that of the file; a file that is missing is waited for. With `cursor` a start finds the rest "
+            "of the file before in the\n"
+            "same ways, in the same folder. The cursor is there before anything is read, so that this holds from the "
+            "first run on. Files that had the\n"
+            "path in between, however many, are found when their names are that of the file with a number or a date "
+            "(`payments.ndjson.1`,\n"
+            "`payments.ndjson-20260102`, `payments-2.ndjson`) or `.old`, and they were made and written to after the "
+            "file before. What is not\n"
+            "found, or is compressed, is said in the log. Not noticed are: files in between that were deleted or have "
+            "another name, an empty file that was\n"
+            "written and truncated before it was looked at again, and other content with the same first KiB and the "
+            "same bytes before the place.\n"
             "\n"
-            "The cursor and the numbers of files are kept for the consumer and the path as it is written here, whatever the host and the folder: the next\n"
-            "pod goes on. Machines that share a store on a server and have each a file of that path are not told apart by it: a line of one has the\n"
-            "coordinates of a line of another, and with `${coordinates}` in the key one of them would not run. Give each machine a `consumer` of its\n"
+            "The cursor and the numbers of files are kept for the consumer and the path as it is written here, "
+            "whatever the host and the folder: the next\n"
+            "pod goes on. Machines that share a store on a server and have each a file of that path are not told apart "
+            "by it: a line of one has the\n"
+            "coordinates of a line of another, and with `${coordinates}` in the key one of them would not run. Give "
+            "each machine a `consumer` of its\n"
             "own, or a field with the host in `tenant` or `key`.",
     .fields = file_fields,
     .n = COUNT(file_fields),
 };
 
 static const once_config_field source_fields[] = {
-    {.name = "file", .type = ONCE_CONFIG_SCOPE, .offset = 0, .scope = &file_scope, .example = "{path: payments.ndjson}",
+    {.name = "file",
+     .type = ONCE_CONFIG_SCOPE,
+     .offset = 0,
+     .scope = &file_scope,
+     .example = "{path: payments.ndjson}",
      .text = "Lines of a file, or of standard input."},
     LATER_SOURCE("http"),
     LATER_SOURCE("kafka"),
@@ -130,25 +181,50 @@ static const once_config_scope source_scope = {
 };
 
 static const once_config_field retry_fields[] = {
-    {.name = "attempts", .type = ONCE_CONFIG_INTEGER, ONCE_CONFIG_AT(once_retry, attempts), .min = 1, .max = 1000000, .standard = "12",
-     .text = "How many failures make a dead letter. 1: no second try. With `for` and without `attempts` their number does not matter."},
-    {.name = "for", .type = ONCE_CONFIG_DURATION, ONCE_CONFIG_AT(once_retry, for_ms), .min = 1, .max = ONCE_CONFIG_LONGEST_MS,
-     .example = "1h", .standard_text = "any time",
-     .text = "A failure also makes a dead letter when the first one is older than this; whichever of the two comes first."},
-    {.name = "backoff", .type = ONCE_CONFIG_RANGE, ONCE_CONFIG_AT(once_retry, min_ms), .min = 1, .max = 30 * DAY_MS,
+    {.name = "attempts",
+     .type = ONCE_CONFIG_INTEGER,
+     ONCE_CONFIG_AT(once_retry, attempts),
+     .min = 1,
+     .max = 1000000,
+     .standard = "12",
+     .text = "How many failures make a dead letter. 1: no second try. With `for` and without `attempts` their number "
+             "does not matter."},
+    {.name = "for",
+     .type = ONCE_CONFIG_DURATION,
+     ONCE_CONFIG_AT(once_retry, for_ms),
+     .min = 1,
+     .max = ONCE_CONFIG_LONGEST_MS,
+     .example = "1h",
+     .standard_text = "any time",
+     .text =
+         "A failure also makes a dead letter when the first one is older than this; whichever of the two comes first."},
+    {.name = "backoff",
+     .type = ONCE_CONFIG_RANGE,
+     ONCE_CONFIG_AT(once_retry, min_ms),
+     .min = 1,
+     .max = 30 * DAY_MS,
      .standard = "200ms..1m",
-     .text = "The wait before the next try: random, below a limit that begins with the first duration and doubles up to the second. The last"
+     .text = "The wait before the next try: random, below a limit that begins with the first duration and doubles up "
+             "to the second. The last"
              " two waits make up for short ones before them."},
-    {.name = "on", .type = ONCE_CONFIG_STRINGS, ONCE_CONFIG_AT(once_retry, on), .count = offsetof(once_retry, n_on), .max = 400,
-     .example = "[SQLITE_CONSTRAINT_FOREIGNKEY]", .standard_text = "none",
-     .text = "Faults of a statement that may pass: names of constraints, extended result codes of SQLite, SQLSTATEs of PostgreSQL."},
+    {.name = "on",
+     .type = ONCE_CONFIG_STRINGS,
+     ONCE_CONFIG_AT(once_retry, on),
+     .count = offsetof(once_retry, n_on),
+     .max = 400,
+     .example = "[SQLITE_CONSTRAINT_FOREIGNKEY]",
+     .standard_text = "none",
+     .text = "Faults of a statement that may pass: names of constraints, extended result codes of SQLite, SQLSTATEs of "
+             "PostgreSQL."},
 };
 
 static const once_config_scope retry_scope = {
     .name = "'retry'",
     .title = "retry",
-    .text = "What happens after a passing failure. Failures are counted across restarts, and their time is measured by the store's clock.\n"
-            "With the defaults the twelfth failure comes about two minutes after the first, and never within 74 seconds: an outage of a minute\n"
+    .text = "What happens after a passing failure. Failures are counted across restarts, and their time is measured by "
+            "the store's clock.\n"
+            "With the defaults the twelfth failure comes about two minutes after the first, and never within 74 "
+            "seconds: an outage of a minute\n"
             "makes no dead letter. A replayed dead letter begins anew.",
     .fields = retry_fields,
     .n = COUNT(retry_fields),
@@ -157,34 +233,56 @@ static const once_config_scope retry_scope = {
 static bool read_first(once_config *config, const once_config_field *field, const once_node *node, void *out)
 {
     once__pipeline *pipeline = out;
-    const once_config_field number = {.name = field->name, .type = ONCE_CONFIG_INTEGER, ONCE_CONFIG_AT(once__pipeline, spec.first), .min = 0,
-                                      .max = INT64_MAX, .example = field->example};
+    const once_config_field number = {.name = field->name,
+                                      .type = ONCE_CONFIG_INTEGER,
+                                      ONCE_CONFIG_AT(once__pipeline, spec.first),
+                                      .min = 0,
+                                      .max = INT64_MAX,
+                                      .example = field->example};
     pipeline->spec.has_first = once_config_read_field(config, &number, node, out);
     return pipeline->spec.has_first;
 }
 
 static const once_config_field version_fields[] = {
-    {.name = "from", .type = ONCE_CONFIG_CUSTOM, .required = true, .read = read_single, ONCE_CONFIG_AT(once__pipeline, spec.version),
-     .shape = "template, one placeholder", .example = "\"${/version}\"", .text = "Where the version is: a whole number from 0 to 2^63-1."},
-    {.name = "first", .type = ONCE_CONFIG_CUSTOM, .read = read_first, .shape = "integer, from 0", .example = "1",
+    {.name = "from",
+     .type = ONCE_CONFIG_CUSTOM,
+     .required = true,
+     .read = read_single,
+     ONCE_CONFIG_AT(once__pipeline, spec.version),
+     .shape = "template, one placeholder",
+     .example = "\"${/version}\"",
+     .text = "Where the version is: a whole number from 0 to 2^63-1."},
+    {.name = "first",
+     .type = ONCE_CONFIG_CUSTOM,
+     .read = read_first,
+     .shape = "integer, from 0",
+     .example = "1",
      .standard_text = "the version that is seen first",
-     .text = "The version that every lane begins with. With `gap` a lane waits for it; a lower version is a dead letter."},
+     .text =
+         "The version that every lane begins with. With `gap` a lane waits for it; a lower version is a dead letter."},
 };
 
 static const once_config_scope version_scope = {
     .name = "'version'",
     .title = "version",
-    .text = "The version of a message in its lane: a template, or a map with that template in `from`. The lane keeps the highest version that\n"
+    .text = "The version of a message in its lane: a template, or a map with that template in `from`. The lane keeps "
+            "the highest version that\n"
             "settled, who settled it and with which content.\n"
             "\n"
-            "An older version is stale: recorded, not run. A higher version runs; with `gap` only the next one does, and those further ahead\n"
+            "An older version is stale: recorded, not run. A higher version runs; with `gap` only the next one does, "
+            "and those further ahead\n"
             "wait for the missing ones.\n"
             "\n"
-            "An equal version under another key waits until the one that came first has ended. With the same operation and the same content it is a\n"
-            "duplicate, recorded as `already` under its own key; `once explain` names the key that settled the version. With another\n"
-            "operation or other content it is a conflict: a dead letter that names the version and that key. What the content is,\n"
-            "`fingerprint` says: with `none` the operation alone is compared. Where the content of the first one is not known, because its\n"
-            "handler has `fingerprint: none` and this one's has not, or because an older once wrote it, that is a conflict too.",
+            "An equal version under another key waits until the one that came first has ended. With the same operation "
+            "and the same content it is a\n"
+            "duplicate, recorded as `already` under its own key; `once explain` names the key that settled the "
+            "version. With another\n"
+            "operation or other content it is a conflict: a dead letter that names the version and that key. What the "
+            "content is,\n"
+            "`fingerprint` says: with `none` the operation alone is compared. Where the content of the first one is "
+            "not known, because its\n"
+            "handler has `fingerprint: none` and this one's has not, or because an older once wrote it, that is a "
+            "conflict too.",
     .example = "order: \"${/order_id}\"\n"
                "version: {from: \"${/version}\", first: 1}\n"
                "gap: {wait: 30s, then: dead}\n",
@@ -194,25 +292,41 @@ static const once_config_scope version_scope = {
 
 static bool read_version(once_config *config, const once_config_field *field, const once_node *node, void *out)
 {
-    return node->kind == ONCE_NODE_MAP ? once_config_read(config, &version_scope, node, out) : read_single(config, field, node, out);
+    return node->kind == ONCE_NODE_MAP ? once_config_read(config, &version_scope, node, out)
+                                       : read_single(config, field, node, out);
 }
 
-static const once_config_word time_words[] = {
-    [ONCE_UNIT_MS] = {"ms", NULL}, [ONCE_UNIT_S] = {"s", NULL}, [ONCE_UNIT_US] = {"us", NULL}, [ONCE_UNIT_NS] = {"ns", NULL}, {NULL, NULL}};
+static const once_config_word time_words[] = {[ONCE_UNIT_MS] = {"ms", NULL},
+                                              [ONCE_UNIT_S] = {"s", NULL},
+                                              [ONCE_UNIT_US] = {"us", NULL},
+                                              [ONCE_UNIT_NS] = {"ns", NULL},
+                                              {NULL, NULL}};
 
 static const once_config_field time_fields[] = {
-    {.name = "from", .type = ONCE_CONFIG_CUSTOM, .required = true, .read = read_single, ONCE_CONFIG_AT(once__pipeline, spec.time),
-     .shape = "template, one placeholder", .example = "\"${/sent_at}\"", .text = "Where the time is: RFC 3339, or a number since 1970."},
-    {.name = "unit", .type = ONCE_CONFIG_WORD, ONCE_CONFIG_AT(once__pipeline, time_unit), .words = time_words, .standard = "ms",
+    {.name = "from",
+     .type = ONCE_CONFIG_CUSTOM,
+     .required = true,
+     .read = read_single,
+     ONCE_CONFIG_AT(once__pipeline, spec.time),
+     .shape = "template, one placeholder",
+     .example = "\"${/sent_at}\"",
+     .text = "Where the time is: RFC 3339, or a number since 1970."},
+    {.name = "unit",
+     .type = ONCE_CONFIG_WORD,
+     ONCE_CONFIG_AT(once__pipeline, time_unit),
+     .words = time_words,
+     .standard = "ms",
      .text = "What a number counts. It may have a fraction; what is below a millisecond is cut."},
 };
 
 static const once_config_scope time_scope = {
     .name = "'time'",
     .title = "time",
-    .text = "When the message was sent: a template, or a map with that template in `from`. In the years 1 to 9999; anything else is a dead letter.\n"
+    .text = "When the message was sent: a template, or a map with that template in `from`. In the years 1 to 9999; "
+            "anything else is a dead letter.\n"
             "\n"
-            "A message that was sent before the time that is remembered is a dead letter, too (`too_old`). Its reason shows the time that was read, and\n"
+            "A message that was sent before the time that is remembered is a dead letter, too (`too_old`). Its reason "
+            "shows the time that was read, and\n"
             "what it was read from; where the number would be a likely date in another unit, it says so.",
     .example = "time: {from: \"${/created}\", unit: s}\n",
     .fields = time_fields,
@@ -221,20 +335,34 @@ static const once_config_scope time_scope = {
 
 static bool read_time(once_config *config, const once_config_field *field, const once_node *node, void *out)
 {
-    return node->kind == ONCE_NODE_MAP ? once_config_read(config, &time_scope, node, out) : read_single(config, field, node, out);
+    return node->kind == ONCE_NODE_MAP ? once_config_read(config, &time_scope, node, out)
+                                       : read_single(config, field, node, out);
 }
 
-static const once_config_word on_dead_words[] = {[ONCE__DEAD_CONTINUE] = {"continue", NULL}, [ONCE__DEAD_BLOCK] = {"block", NULL}, {NULL, NULL}};
+static const once_config_word on_dead_words[] = {
+    [ONCE__DEAD_CONTINUE] = {"continue", NULL}, [ONCE__DEAD_BLOCK] = {"block", NULL}, {NULL, NULL}};
 
-static const once_config_word gap_words[] = {[ONCE__GAP_DEAD] = {"dead", NULL}, [ONCE__GAP_RUN] = {"run", NULL}, {NULL, NULL}};
+static const once_config_word gap_words[] = {
+    [ONCE__GAP_DEAD] = {"dead", NULL}, [ONCE__GAP_RUN] = {"run", NULL}, {NULL, NULL}};
 
 static const once_config_field gap_fields[] = {
-    {.name = "wait", .type = ONCE_CONFIG_DURATION, .required = true, ONCE_CONFIG_AT(once__pipeline, spec.gap_ms), .min = 1,
-     .max = ONCE_CONFIG_LONGEST_MS, .example = "30s",
-     .text = "How long a lane waits for the versions that are missing before its next message. Only time in which a run of this consumer is"
+    {.name = "wait",
+     .type = ONCE_CONFIG_DURATION,
+     .required = true,
+     ONCE_CONFIG_AT(once__pipeline, spec.gap_ms),
+     .min = 1,
+     .max = ONCE_CONFIG_LONGEST_MS,
+     .example = "30s",
+     .text = "How long a lane waits for the versions that are missing before its next message. Only time in which a "
+             "run of this consumer is"
              " alive counts, to within a few seconds for each stop; what was waited is kept in the store."},
-    {.name = "then", .type = ONCE_CONFIG_WORD, ONCE_CONFIG_AT(once__pipeline, gap_then), .words = gap_words, .standard = "dead",
-     .text = "When they did not come: the message is a dead letter that names the missing versions, or it runs all the same. A dead letter"
+    {.name = "then",
+     .type = ONCE_CONFIG_WORD,
+     ONCE_CONFIG_AT(once__pipeline, gap_then),
+     .words = gap_words,
+     .standard = "dead",
+     .text = "When they did not come: the message is a dead letter that names the missing versions, or it runs all the "
+             "same. A dead letter"
              " that is replayed does not wait again."},
 };
 
@@ -243,21 +371,36 @@ static const once_config_scope gap_scope = {
     .title = "gap",
     .text = "What to do when a version is missing. Without `gap` a jump runs at once. Needs `version`.\n"
             "\n"
-            "The wait belongs to the lane, not to each message in it. When it is over, the missing versions are given up once: the messages\n"
-            "that follow each other run on, and a further hole is waited for anew. A version that was given up and comes after all is stale\n"
-            "when a newer one has settled; until then it runs, and the lane goes on from there: those further ahead wait again. So a message\n"
-            "with a wrong, high version does not end its lane: it becomes a dead letter, and when that is discarded its version does not\n"
-            "count. A version that became a dead letter has come, and is not waited for. The summary of a run and `once status` count the\n"
+            "The wait belongs to the lane, not to each message in it. When it is over, the missing versions are given "
+            "up once: the messages\n"
+            "that follow each other run on, and a further hole is waited for anew. A version that was given up and "
+            "comes after all is stale\n"
+            "when a newer one has settled; until then it runs, and the lane goes on from there: those further ahead "
+            "wait again. So a message\n"
+            "with a wrong, high version does not end its lane: it becomes a dead letter, and when that is discarded "
+            "its version does not\n"
+            "count. A version that became a dead letter has come, and is not waited for. The summary of a run and "
+            "`once status` count the\n"
             "versions that were given up (`given_up`), of one gap 1000 at most.",
     .fields = gap_fields,
     .n = COUNT(gap_fields),
 };
 
 static const once_config_field batch_fields[] = {
-    {.name = "max", .type = ONCE_CONFIG_INTEGER, ONCE_CONFIG_AT(once__pipeline, spec.batch_max), .min = 1, .max = 65536,
-     .standard = "1024", .text = "Messages that share one transaction, at most."},
-    {.name = "wait", .type = ONCE_CONFIG_DURATION, ONCE_CONFIG_AT(once__pipeline, spec.batch_wait_ms), .min = 0, .max = 60000,
-     .standard = "20ms", .text = "How long to wait for a batch to fill. 0ms: not at all."},
+    {.name = "max",
+     .type = ONCE_CONFIG_INTEGER,
+     ONCE_CONFIG_AT(once__pipeline, spec.batch_max),
+     .min = 1,
+     .max = 65536,
+     .standard = "1024",
+     .text = "Messages that share one transaction, at most."},
+    {.name = "wait",
+     .type = ONCE_CONFIG_DURATION,
+     ONCE_CONFIG_AT(once__pipeline, spec.batch_wait_ms),
+     .min = 0,
+     .max = 60000,
+     .standard = "20ms",
+     .text = "How long to wait for a batch to fill. 0ms: not at all."},
 };
 
 static const once_config_scope batch_scope = {
@@ -275,30 +418,75 @@ static const char as_pipeline[] = "as the pipeline's";
 static const once_config_word unknown_words[] = {
     [ONCE__UNKNOWN_HOLD] = {"hold", NULL}, [ONCE__UNKNOWN_RETRY] = {"retry", NULL}, {NULL, NULL}};
 
-#define INHERITED(type, member)                                                                                       \
-    ONCE_CONFIG_AT(type, member), .standard_text = as_pipeline
+#define INHERITED(type, member) ONCE_CONFIG_AT(type, member), .standard_text = as_pipeline
 
 static const once_config_field handler_fields[] = {
-    {.name = "operation", .type = ONCE_CONFIG_CUSTOM, .read = once__config_read_name, ONCE_CONFIG_AT(once__handler, spec.operation),
-     .shape = "name, 1 to 200 bytes", .example = "payment", .standard_text = "the pipeline's, else the type, `*`, or `handler`",
+    {.name = "operation",
+     .type = ONCE_CONFIG_CUSTOM,
+     .read = once__config_read_name,
+     ONCE_CONFIG_AT(once__handler, spec.operation),
+     .shape = "name, 1 to 200 bytes",
+     .example = "payment",
+     .standard_text = "the pipeline's, else the type, `*`, or `handler`",
      .text = "The name under which its keys are remembered. Handlers that all say the same one share their keys."},
-    {.name = "key", .type = ONCE_CONFIG_CUSTOM, .read = read_varying, INHERITED(once__handler, spec.key), .shape = "template",
-     .example = "\"${/payment_id}\"", .text = "What makes two messages the same."},
-    {.name = "fingerprint", .type = ONCE_CONFIG_CUSTOM, .read = once__read_fingerprint, INHERITED(once__handler, spec.fingerprint),
-     .shape = "`body`, `none` or list of pointers", .example = "body", .text = "What must not change under one key."},
-    {.name = "locks", .type = ONCE_CONFIG_CUSTOM, .read = once__read_locks, INHERITED(once__handler, spec.locks), .shape = "list of templates",
-     .example = "[\"account/${/from}\", \"account/${/to}\"]", .text = "Of `sql` in the store's database: names for what a message will touch."},
-    {.name = "remember", .type = ONCE_CONFIG_DURATION, INHERITED(once__handler, spec.remember_ms), .min = 1, .max = ONCE_FOREVER,
-     .example = "7d", .text = "How long a handled message is remembered."},
-    {.name = "natural", .type = ONCE_CONFIG_BOOL, INHERITED(once__handler, spec.natural), .example = "true",
+    {.name = "key",
+     .type = ONCE_CONFIG_CUSTOM,
+     .read = read_varying,
+     INHERITED(once__handler, spec.key),
+     .shape = "template",
+     .example = "\"${/payment_id}\"",
+     .text = "What makes two messages the same."},
+    {.name = "fingerprint",
+     .type = ONCE_CONFIG_CUSTOM,
+     .read = once__read_fingerprint,
+     INHERITED(once__handler, spec.fingerprint),
+     .shape = "`body`, `none` or list of pointers",
+     .example = "body",
+     .text = "What must not change under one key."},
+    {.name = "locks",
+     .type = ONCE_CONFIG_CUSTOM,
+     .read = once__read_locks,
+     INHERITED(once__handler, spec.locks),
+     .shape = "list of templates",
+     .example = "[\"account/${/from}\", \"account/${/to}\"]",
+     .text = "Of `sql` in the store's database: names for what a message will touch."},
+    {.name = "remember",
+     .type = ONCE_CONFIG_DURATION,
+     INHERITED(once__handler, spec.remember_ms),
+     .min = 1,
+     .max = ONCE_FOREVER,
+     .example = "7d",
+     .text = "How long a handled message is remembered."},
+    {.name = "natural",
+     .type = ONCE_CONFIG_BOOL,
+     INHERITED(once__handler, spec.natural),
+     .example = "true",
      .text = "The effect is idempotent by nature: nothing is remembered after success."},
-    {.name = "unknown", .type = ONCE_CONFIG_WORD, INHERITED(once__handler, unknown), .words = unknown_words, .example = "retry",
+    {.name = "unknown",
+     .type = ONCE_CONFIG_WORD,
+     INHERITED(once__handler, unknown),
+     .words = unknown_words,
+     .example = "retry",
      .text = "Of `exec`, `callback` and `sql` with `url`: what happens to a try whose end is not known."},
-    {.name = "lease", .type = ONCE_CONFIG_DURATION, INHERITED(once__handler, spec.lease_ms), .min = 1, .max = DAY_MS, .example = "30s",
+    {.name = "lease",
+     .type = ONCE_CONFIG_DURATION,
+     INHERITED(once__handler, spec.lease_ms),
+     .min = 1,
+     .max = DAY_MS,
+     .example = "30s",
      .text = "How long a claim holds without news of its worker; see the pipeline's."},
-    {.name = "timeout", .type = ONCE_CONFIG_DURATION, INHERITED(once__handler, spec.timeout_ms), .min = 1, .max = DAY_MS,
-     .example = "10s", .text = "How long the effect of a message may take."},
-    {.name = "retry", .type = ONCE_CONFIG_SCOPE, INHERITED(once__handler, spec.retry), .scope = &retry_scope, .example = "{attempts: 3}",
+    {.name = "timeout",
+     .type = ONCE_CONFIG_DURATION,
+     INHERITED(once__handler, spec.timeout_ms),
+     .min = 1,
+     .max = DAY_MS,
+     .example = "10s",
+     .text = "How long the effect of a message may take."},
+    {.name = "retry",
+     .type = ONCE_CONFIG_SCOPE,
+     INHERITED(once__handler, spec.retry),
+     .scope = &retry_scope,
+     .example = "{attempts: 3}",
      .text = "What happens after a passing failure; a part that is not said is the pipeline's."},
     LATER_EFFECT("http"),
     LATER_EFFECT("forward"),
@@ -327,10 +515,14 @@ static const once_config_field *field_of_effect(size_t i, void *out, void **plac
 const once_config_scope once__handler_scope = {
     .name = "a handler",
     .title = "Handler",
-    .text = "What happens to a message: exactly one effect (`sql`, `exec`, `callback` or `dead`), and what differs from the pipeline.\n"
-            "`sql` is atomic: effect and record are one transaction. `exec`, `callback` and `sql` with `url` are outside of the store, between\n"
-            "two transactions, and therefore fenced: a message is never lost, every try has the same idempotency key and a higher attempt\n"
-            "number, and a try whose end is not known is held or tried again, as `unknown` says. `once check` prints which it is.",
+    .text = "What happens to a message: exactly one effect (`sql`, `exec`, `callback` or `dead`), and what differs "
+            "from the pipeline.\n"
+            "`sql` is atomic: effect and record are one transaction. `exec`, `callback` and `sql` with `url` are "
+            "outside of the store, between\n"
+            "two transactions, and therefore fenced: a message is never lost, every try has the same idempotency key "
+            "and a higher attempt\n"
+            "number, and a try whose end is not known is held or tried again, as `unknown` says. `once check` prints "
+            "which it is.",
     .example = "handlers:\n"
                "  payment.received:\n"
                "    sql:\n"
@@ -356,117 +548,295 @@ const once_config_scope once__handler_scope = {
 
 /* --- pipeline ----------------------------------------------------------------------------------------------------- */
 
-static const once_config_word ack_words[] = {
-    {"after_effect", NULL}, {"after_accept", NULL}, {NULL, NULL}};
+static const once_config_word ack_words[] = {{"after_effect", NULL}, {"after_accept", NULL}, {NULL, NULL}};
 
 static const once_config_field pipeline_fields[] = {
-    {.name = "consumer", .type = ONCE_CONFIG_CUSTOM, .required = true, .read = once__config_read_name, ONCE_CONFIG_AT(once__pipeline, spec.consumer),
-     .shape = "name, 1 to 200 bytes", .example = "payments",
-     .text = "Who consumes. Every key is remembered under this name; consumers do not see each other's, and may read one source into one store."},
-    {.name = "tenant", .type = ONCE_CONFIG_CUSTOM, .read = read_template, ONCE_CONFIG_AT(once__pipeline, spec.tenant), .shape = "template",
-     .example = "\"${header:tenant}\"", .standard_text = "none", .text = "Separates keys further: tenants do not see each other's."},
-    {.name = "store", .type = ONCE_CONFIG_CUSTOM, .required = true, .read = once__read_store, ONCE_CONFIG_AT(once__pipeline, spec.store_url),
-     .shape = "`sqlite:PATH`, `postgres://...`, `redis://...` or `memory`", .example = "sqlite:payments.db",
-     .text = "Where handled messages are remembered. The path is relative to the current directory. `postgres://host/database` is a "
-             "URL as libpq knows it; the tables are in the schema that `?schema=NAME` names, else in the first one of search_path that has them, else they are made in its "
+    {.name = "consumer",
+     .type = ONCE_CONFIG_CUSTOM,
+     .required = true,
+     .read = once__config_read_name,
+     ONCE_CONFIG_AT(once__pipeline, spec.consumer),
+     .shape = "name, 1 to 200 bytes",
+     .example = "payments",
+     .text = "Who consumes. Every key is remembered under this name; consumers do not see each other's, and may read "
+             "one source into one store."},
+    {.name = "tenant",
+     .type = ONCE_CONFIG_CUSTOM,
+     .read = read_template,
+     ONCE_CONFIG_AT(once__pipeline, spec.tenant),
+     .shape = "template",
+     .example = "\"${header:tenant}\"",
+     .standard_text = "none",
+     .text = "Separates keys further: tenants do not see each other's."},
+    {.name = "store",
+     .type = ONCE_CONFIG_CUSTOM,
+     .required = true,
+     .read = once__read_store,
+     ONCE_CONFIG_AT(once__pipeline, spec.store_url),
+     .shape = "`sqlite:PATH`, `postgres://...`, `redis://...` or `memory`",
+     .example = "sqlite:payments.db",
+     .text = "Where handled messages are remembered. The path is relative to the current directory. "
+             "`postgres://host/database` is a "
+             "URL as libpq knows it; the tables are in the schema that `?schema=NAME` names, else in the first one of "
+             "search_path that has them, else they are made in its "
              "first. `redis://HOST:PORT/DB?password=env:NAME` "
              "must be durable (`appendonly yes`, `appendfsync always`), see redis.md. `memory` keeps nothing."},
-    {.name = "store_id", .type = ONCE_CONFIG_CUSTOM, .read = once__read_store_id, .shape = "16 hex digits, as `once check` prints them", .example = "\"0123456789abcdef\"",
+    {.name = "store_id",
+     .type = ONCE_CONFIG_CUSTOM,
+     .read = once__read_store_id,
+     .shape = "16 hex digits, as `once check` prints them",
+     .example = "\"0123456789abcdef\"",
      .standard_text = "remembered in a state folder",
-     .text = "Which store this must be. An empty or another one where one was known is refused (exit status 4): every message would be new there. "
-             "What a pipeline has met is remembered in `$STATE_DIRECTORY`, `$XDG_STATE_HOME/once` or `~/.local/state/once`, by its consumer with the name of "
-             "this file, and by its consumer with the place of the store; say it here where no such folder is kept, as in a container. `once check "
+     .text = "Which store this must be. An empty or another one where one was known is refused (exit status 4): every "
+             "message would be new there. "
+             "What a pipeline has met is remembered in `$STATE_DIRECTORY`, `$XDG_STATE_HOME/once` or "
+             "`~/.local/state/once`, by its consumer with the name of "
+             "this file, and by its consumer with the place of the store; say it here where no such folder is kept, as "
+             "in a container. `once check "
              "--new-store` takes another store, see guarantees.md."},
-    {.name = "source", .type = ONCE_CONFIG_SCOPE, .required = true, ONCE_CONFIG_AT(once__pipeline, spec.source), .scope = &source_scope,
-     .example = "{file: {path: payments.ndjson}}", .text = "Where messages come from."},
-    {.name = "key", .type = ONCE_CONFIG_CUSTOM, .read = read_varying, ONCE_CONFIG_AT(once__pipeline, common.spec.key), .shape = "template",
-     .example = "\"${/payment_id}\"", .standard_text = "said here or in every handler",
+    {.name = "source",
+     .type = ONCE_CONFIG_SCOPE,
+     .required = true,
+     ONCE_CONFIG_AT(once__pipeline, spec.source),
+     .scope = &source_scope,
+     .example = "{file: {path: payments.ndjson}}",
+     .text = "Where messages come from."},
+    {.name = "key",
+     .type = ONCE_CONFIG_CUSTOM,
+     .read = read_varying,
+     ONCE_CONFIG_AT(once__pipeline, common.spec.key),
+     .shape = "template",
+     .example = "\"${/payment_id}\"",
+     .standard_text = "said here or in every handler",
      .text = "What makes two messages the same. A missing field makes a dead letter."},
-    {.name = "fingerprint", .type = ONCE_CONFIG_CUSTOM, .read = once__read_fingerprint, ONCE_CONFIG_AT(once__pipeline, common.spec.fingerprint),
-     .shape = "`body`, `none` or list of pointers", .standard = "body",
-     .text = "What must not change under one key: the same key with another fingerprint is a conflict and becomes a dead letter, "
+    {.name = "fingerprint",
+     .type = ONCE_CONFIG_CUSTOM,
+     .read = once__read_fingerprint,
+     ONCE_CONFIG_AT(once__pipeline, common.spec.fingerprint),
+     .shape = "`body`, `none` or list of pointers",
+     .standard = "body",
+     .text = "What must not change under one key: the same key with another fingerprint is a conflict and becomes a "
+             "dead letter, "
              "which names the fields that differ (of up to 16). "
-             "Only while every attempt at the key was released or retried, so that nothing was done, a corrected message takes its place, once, and "
+             "Only while every attempt at the key was released or retried, so that nothing was done, a corrected "
+             "message takes its place, once, and "
              "the one before is the dead letter. "
              "White space, the order of members and the spelling of numbers do not matter."},
-    {.name = "idempotency_salt", .type = ONCE_CONFIG_CUSTOM, .read = once__read_salt, .shape = "`env:NAME` or `file:PATH`", .example = "env:ONCE_SALT",
+    {.name = "idempotency_salt",
+     .type = ONCE_CONFIG_CUSTOM,
+     .read = once__read_salt,
+     .shape = "`env:NAME` or `file:PATH`",
+     .example = "env:ONCE_SALT",
      .standard_text = "none",
-     .text = "Where idempotency keys must not be guessable: at least 16 bytes that nobody else knows, read at the start and never shown. "
-             "Another salt makes other keys for everything, so a change is refused until it is confirmed; see idempotency-keys.md."},
-    {.name = "remember", .type = ONCE_CONFIG_DURATION, ONCE_CONFIG_AT(once__pipeline, common.spec.remember_ms), .min = 1, .max = ONCE_FOREVER,
-     .standard = "7d", .text = "How long a handled message is remembered. An older message is a dead letter instead of a second effect."},
-    {.name = "ack", .type = ONCE_CONFIG_WORD, ONCE_CONFIG_AT(once__pipeline, ack), .words = ack_words, .standard = "after_effect",
-     .text = "When the source is told: after_effect, or after_accept: as soon as the store has the message (an inbox). The work is then done"
+     .text = "Where idempotency keys must not be guessable: at least 16 bytes that nobody else knows, read at the "
+             "start and never shown. "
+             "Another salt makes other keys for everything, so a change is refused until it is confirmed; see "
+             "idempotency-keys.md."},
+    {.name = "remember",
+     .type = ONCE_CONFIG_DURATION,
+     ONCE_CONFIG_AT(once__pipeline, common.spec.remember_ms),
+     .min = 1,
+     .max = ONCE_FOREVER,
+     .standard = "7d",
+     .text = "How long a handled message is remembered. An older message is a dead letter instead of a second effect."},
+    {.name = "ack",
+     .type = ONCE_CONFIG_WORD,
+     ONCE_CONFIG_AT(once__pipeline, ack),
+     .words = ack_words,
+     .standard = "after_effect",
+     .text = "When the source is told: after_effect, or after_accept: as soon as the store has the message (an inbox). "
+             "The work is then done"
              " from the store, in no particular order unless `order` says one."},
-    {.name = "time", .type = ONCE_CONFIG_CUSTOM, .read = read_time, ONCE_CONFIG_AT(once__pipeline, spec.time),
-     .shape = "template, one placeholder", .example = "\"${/sent_at}\"", .standard_text = "the source's, if it has one", .scope = &time_scope,
+    {.name = "time",
+     .type = ONCE_CONFIG_CUSTOM,
+     .read = read_time,
+     ONCE_CONFIG_AT(once__pipeline, spec.time),
+     .shape = "template, one placeholder",
+     .example = "\"${/sent_at}\"",
+     .standard_text = "the source's, if it has one",
+     .scope = &time_scope,
      .text = "When the message was sent: RFC 3339, or milliseconds since 1970; another unit is said in a map."},
-    {.name = "type", .type = ONCE_CONFIG_CUSTOM, .read = read_varying, ONCE_CONFIG_AT(once__pipeline, spec.type), .shape = "template",
-     .example = "\"${/type}\"", .standard_text = "none", .text = "What chooses among `handlers`."},
-    {.name = "handlers", .type = ONCE_CONFIG_CUSTOM, .read = read_node, ONCE_CONFIG_AT(once__pipeline, handlers), .shape = "map by type",
-     .scope = &once__handler_scope, .example = "{payment.received: {sql: [...]}}",
+    {.name = "type",
+     .type = ONCE_CONFIG_CUSTOM,
+     .read = read_varying,
+     ONCE_CONFIG_AT(once__pipeline, spec.type),
+     .shape = "template",
+     .example = "\"${/type}\"",
+     .standard_text = "none",
+     .text = "What chooses among `handlers`."},
+    {.name = "handlers",
+     .type = ONCE_CONFIG_CUSTOM,
+     .read = read_node,
+     ONCE_CONFIG_AT(once__pipeline, handlers),
+     .shape = "map by type",
+     .scope = &once__handler_scope,
+     .example = "{payment.received: {sql: [...]}}",
      .text = "A handler for each type; `\"*\"` is for all others (without it they are dead letters). Needs `type`."},
-    {.name = "handler", .type = ONCE_CONFIG_CUSTOM, .read = read_node, ONCE_CONFIG_AT(once__pipeline, handler), .shape = "map",
-     .scope = &once__handler_scope, .example = "{sql: [...]}", .text = "One handler for every message; instead of `handlers`."},
-    {.name = "operation", .type = ONCE_CONFIG_CUSTOM, .read = once__config_read_name, ONCE_CONFIG_AT(once__pipeline, common.spec.operation),
-     .shape = "name, 1 to 200 bytes", .example = "payment", .standard_text = "each handler's own",
+    {.name = "handler",
+     .type = ONCE_CONFIG_CUSTOM,
+     .read = read_node,
+     ONCE_CONFIG_AT(once__pipeline, handler),
+     .shape = "map",
+     .scope = &once__handler_scope,
+     .example = "{sql: [...]}",
+     .text = "One handler for every message; instead of `handlers`."},
+    {.name = "operation",
+     .type = ONCE_CONFIG_CUSTOM,
+     .read = once__config_read_name,
+     ONCE_CONFIG_AT(once__pipeline, common.spec.operation),
+     .shape = "name, 1 to 200 bytes",
+     .example = "payment",
+     .standard_text = "each handler's own",
      .text = "One name for the keys of all handlers: they then share their keys."},
-    {.name = "lease", .type = ONCE_CONFIG_DURATION, ONCE_CONFIG_AT(once__pipeline, common.spec.lease_ms), .min = 1, .max = DAY_MS,
+    {.name = "lease",
+     .type = ONCE_CONFIG_DURATION,
+     ONCE_CONFIG_AT(once__pipeline, common.spec.lease_ms),
+     .min = 1,
+     .max = DAY_MS,
      .standard = "30s",
-     .text = "How long a claim holds without news of its worker. It is extended while an effect runs. For effects outside of the store"
+     .text = "How long a claim holds without news of its worker. It is extended while an effect runs. For effects "
+             "outside of the store"
              " at least 200ms, and 1s where the store is a server: in a shorter one there is no time to extend it."
              " A worker that was killed on the same machine is not waited for, unless its pipeline runs commands."},
-    {.name = "timeout", .type = ONCE_CONFIG_DURATION, ONCE_CONFIG_AT(once__pipeline, common.spec.timeout_ms), .min = 1, .max = DAY_MS,
+    {.name = "timeout",
+     .type = ONCE_CONFIG_DURATION,
+     ONCE_CONFIG_AT(once__pipeline, common.spec.timeout_ms),
+     .min = 1,
+     .max = DAY_MS,
      .standard = "10s",
-     .text = "How long the effect of a message may take. Then a command is killed, and its end is not known. SQL is rolled back, which counts as"
-             " a failure of that message, and it is tried again; in a `postgres:` store only the server's own `statement_timeout` does that."
+     .text = "How long the effect of a message may take. Then a command is killed, and its end is not known. SQL is "
+             "rolled back, which counts as"
+             " a failure of that message, and it is tried again; in a `postgres:` store only the server's own "
+             "`statement_timeout` does that."
              " `init` has the same time."},
-    {.name = "natural", .type = ONCE_CONFIG_BOOL, ONCE_CONFIG_AT(once__pipeline, common.spec.natural), .standard = "false",
-     .text = "The effects are idempotent by nature: nothing is remembered after success, and every delivery runs. With `version` the lane's"
+    {.name = "natural",
+     .type = ONCE_CONFIG_BOOL,
+     ONCE_CONFIG_AT(once__pipeline, common.spec.natural),
+     .standard = "false",
+     .text = "The effects are idempotent by nature: nothing is remembered after success, and every delivery runs. With "
+             "`version` the lane's"
              " version is kept: an older one is stale, an equal one runs again."},
-    {.name = "unknown", .type = ONCE_CONFIG_WORD, ONCE_CONFIG_AT(once__pipeline, common.unknown), .words = unknown_words,
+    {.name = "unknown",
+     .type = ONCE_CONFIG_WORD,
+     ONCE_CONFIG_AT(once__pipeline, common.unknown),
+     .words = unknown_words,
      .standard = "hold",
-     .text = "What happens to a try of `exec` or `callback` whose end is not known (killed, no answer, lease lost): it is held for"
-             " `once resolve`, or runs again with the same idempotency key, as a failure more. Where it is not said, `natural` ones run again."},
-    {.name = "drain", .type = ONCE_CONFIG_DURATION, ONCE_CONFIG_AT(once__pipeline, spec.drain_ms), .min = 0, .max = DAY_MS,
+     .text = "What happens to a try of `exec` or `callback` whose end is not known (killed, no answer, lease lost): it "
+             "is held for"
+             " `once resolve`, or runs again with the same idempotency key, as a failure more. Where it is not said, "
+             "`natural` ones run again."},
+    {.name = "drain",
+     .type = ONCE_CONFIG_DURATION,
+     ONCE_CONFIG_AT(once__pipeline, spec.drain_ms),
+     .min = 0,
+     .max = DAY_MS,
      .standard = "10s",
-     .text = "Told to stop: how long effects in flight may go on before they are killed or rolled back, and how long a server that does not answer"
+     .text = "Told to stop: how long effects in flight may go on before they are killed or rolled back, and how long a "
+             "server that does not answer"
              " is waited for. 0s: not at all."},
-    {.name = "patience", .type = ONCE_CONFIG_DURATION, ONCE_CONFIG_AT(once__pipeline, spec.patience_ms), .min = 0, .max = DAY_MS,
+    {.name = "patience",
+     .type = ONCE_CONFIG_DURATION,
+     ONCE_CONFIG_AT(once__pipeline, spec.patience_ms),
+     .min = 0,
+     .max = DAY_MS,
      .standard = "30s",
-     .text = "A store whose server is away or whose disk is full, or external effects that cannot be started: for how long a source that has an"
-             " end tries again before it gives up. Others try for ever, and fetch nothing while the store is away or full."},
-    {.name = "retry", .type = ONCE_CONFIG_SCOPE, ONCE_CONFIG_AT(once__pipeline, common.spec.retry), .scope = &retry_scope,
-     .example = "{attempts: 12, backoff: 200ms..1m}", .text = "What happens after a passing failure."},
-    {.name = "order", .type = ONCE_CONFIG_CUSTOM, .read = read_template, ONCE_CONFIG_AT(once__pipeline, spec.order), .shape = "template",
-     .example = "\"${/order_id}\"", .standard_text = "none",
+     .text = "A store whose server is away or whose disk is full, or external effects that cannot be started: for how "
+             "long a source that has an"
+             " end tries again before it gives up. Others try for ever, and fetch nothing while the store is away or "
+             "full."},
+    {.name = "retry",
+     .type = ONCE_CONFIG_SCOPE,
+     ONCE_CONFIG_AT(once__pipeline, common.spec.retry),
+     .scope = &retry_scope,
+     .example = "{attempts: 12, backoff: 200ms..1m}",
+     .text = "What happens after a passing failure."},
+    {.name = "order",
+     .type = ONCE_CONFIG_CUSTOM,
+     .read = read_template,
+     ONCE_CONFIG_AT(once__pipeline, spec.order),
+     .shape = "template",
+     .example = "\"${/order_id}\"",
+     .standard_text = "none",
      .text = "A lane: messages with the same value run one at a time, and wait behind one that failed."},
-    {.name = "locks", .type = ONCE_CONFIG_CUSTOM, .read = once__read_locks, ONCE_CONFIG_AT(once__pipeline, common.spec.locks), .shape = "list of templates",
-     .example = "[\"account/${/from}\", \"account/${/to}\"]", .standard_text = "none",
-     .text = "Names for the rows that a message will update, where many workers update the same ones. A batch locks all names of its messages first, in"
-             " one order, so that workers wait for each other and do not deadlock; effects stay in their order. For `sql` in a `postgres:` store; in"
-             " `sqlite:` there is one writer at a time, so nothing needs to be locked. Equal names are equal for all consumers of a store. A field that"
+    {.name = "locks",
+     .type = ONCE_CONFIG_CUSTOM,
+     .read = once__read_locks,
+     ONCE_CONFIG_AT(once__pipeline, common.spec.locks),
+     .shape = "list of templates",
+     .example = "[\"account/${/from}\", \"account/${/to}\"]",
+     .standard_text = "none",
+     .text = "Names for the rows that a message will update, where many workers update the same ones. A batch locks "
+             "all names of its messages first, in"
+             " one order, so that workers wait for each other and do not deadlock; effects stay in their order. For "
+             "`sql` in a `postgres:` store; in"
+             " `sqlite:` there is one writer at a time, so nothing needs to be locked. Equal names are equal for all "
+             "consumers of a store. A field that"
              " a message does not have locks nothing. A batch ends before it has more than 256 names."},
-    {.name = "on_dead", .type = ONCE_CONFIG_WORD, ONCE_CONFIG_AT(once__pipeline, on_dead), .words = on_dead_words, .standard = "continue",
-     .text = "What a lane does behind a dead letter: go on with the next message, or wait until the letter is replayed or discarded, or its"
-             " key forgotten. Letters of messages that have no place in the lane (malformed, conflict, too old) hold nothing up; one that waited in vain for"
-             " a missing version (`gap`, `then: dead`) has a place, and holds up those behind it, not those that were missing. Needs `order`."},
-    {.name = "version", .type = ONCE_CONFIG_CUSTOM, .read = read_version, ONCE_CONFIG_AT(once__pipeline, spec.version),
-     .shape = "template, one placeholder", .example = "\"${/version}\"", .standard_text = "none", .scope = &version_scope,
-     .text = "In the lane: an older version is stale, an equal one a duplicate or a conflict, the next one runs. Needs `order`."},
-    {.name = "gap", .type = ONCE_CONFIG_SCOPE, .offset = 0, .scope = &gap_scope, .example = "{wait: 30s, then: dead}",
-     .standard_text = "a jump runs", .text = "What happens when a version is missing. Needs `version`."},
-    {.name = "init", .type = ONCE_CONFIG_STRING, ONCE_CONFIG_AT(once__pipeline, spec.init), .example = "CREATE TABLE IF NOT EXISTS ...",
-     .standard_text = "none", .text = "SQL to run at the start of each run, for demonstrations and tests: several statements, in a transaction of its own."
-                                       " `once check` runs it only when something that it makes is missing."},
-    {.name = "batch", .type = ONCE_CONFIG_SCOPE, .offset = 0, .scope = &batch_scope, .example = "{max: 1024, wait: 20ms}",
+    {.name = "on_dead",
+     .type = ONCE_CONFIG_WORD,
+     ONCE_CONFIG_AT(once__pipeline, on_dead),
+     .words = on_dead_words,
+     .standard = "continue",
+     .text = "What a lane does behind a dead letter: go on with the next message, or wait until the letter is replayed "
+             "or discarded, or its"
+             " key forgotten. Letters of messages that have no place in the lane (malformed, conflict, too old) hold "
+             "nothing up; one that waited in vain for"
+             " a missing version (`gap`, `then: dead`) has a place, and holds up those behind it, not those that were "
+             "missing. Needs `order`."},
+    {.name = "version",
+     .type = ONCE_CONFIG_CUSTOM,
+     .read = read_version,
+     ONCE_CONFIG_AT(once__pipeline, spec.version),
+     .shape = "template, one placeholder",
+     .example = "\"${/version}\"",
+     .standard_text = "none",
+     .scope = &version_scope,
+     .text = "In the lane: an older version is stale, an equal one a duplicate or a conflict, the next one runs. Needs "
+             "`order`."},
+    {.name = "gap",
+     .type = ONCE_CONFIG_SCOPE,
+     .offset = 0,
+     .scope = &gap_scope,
+     .example = "{wait: 30s, then: dead}",
+     .standard_text = "a jump runs",
+     .text = "What happens when a version is missing. Needs `version`."},
+    {.name = "init",
+     .type = ONCE_CONFIG_STRING,
+     ONCE_CONFIG_AT(once__pipeline, spec.init),
+     .example = "CREATE TABLE IF NOT EXISTS ...",
+     .standard_text = "none",
+     .text = "SQL to run at the start of each run, for demonstrations and tests: several statements, in a transaction "
+             "of its own."
+             " `once check` runs it only when something that it makes is missing."},
+    {.name = "batch",
+     .type = ONCE_CONFIG_SCOPE,
+     .offset = 0,
+     .scope = &batch_scope,
+     .example = "{max: 1024, wait: 20ms}",
      .text = "How many messages share a transaction."},
-    {.name = "workers", .type = ONCE_CONFIG_INTEGER, ONCE_CONFIG_AT(once__pipeline, spec.workers), .min = 1, .max = 1024, .standard = "4",
-     .text = "Processes of `exec`, threads of `callback`, or connections of `sql` with `url` that one handler may have at a time."},
-    {.name = "message_max", .type = ONCE_CONFIG_SIZE, ONCE_CONFIG_AT(once__pipeline, spec.message_max), .min = 1, .max = INT64_C(1) << 30,
-     .standard = "1MiB", .text = "The largest message; a larger one is a dead letter that keeps its first `message_max` bytes and cannot be replayed."},
-    {.name = "result_max", .type = ONCE_CONFIG_SIZE, ONCE_CONFIG_AT(once__pipeline, spec.result_max), .min = 0, .max = 16 << 20,
-     .standard = "64KiB", .text = "How much of an effect's result is kept for duplicates."},
+    {.name = "workers",
+     .type = ONCE_CONFIG_INTEGER,
+     ONCE_CONFIG_AT(once__pipeline, spec.workers),
+     .min = 1,
+     .max = 1024,
+     .standard = "4",
+     .text = "Processes of `exec`, threads of `callback`, or connections of `sql` with `url` that one handler may have "
+             "at a time."},
+    {.name = "message_max",
+     .type = ONCE_CONFIG_SIZE,
+     ONCE_CONFIG_AT(once__pipeline, spec.message_max),
+     .min = 1,
+     .max = INT64_C(1) << 30,
+     .standard = "1MiB",
+     .text = "The largest message; a larger one is a dead letter that keeps its first `message_max` bytes and cannot "
+             "be replayed."},
+    {.name = "result_max",
+     .type = ONCE_CONFIG_SIZE,
+     ONCE_CONFIG_AT(once__pipeline, spec.result_max),
+     .min = 0,
+     .max = 16 << 20,
+     .standard = "64KiB",
+     .text = "How much of an effect's result is kept for duplicates."},
     LATER_FIELD("sinks", "write to a table of your own in 'sql'"),
     LATER_FIELD("preset", "write 'key' and 'type' yourself"),
     LATER_FIELD("saga", "remove it"),

@@ -45,7 +45,8 @@ static int find_letters(discarding *d, once_error *err)
 {
     const once_store_ops *ops = d->store->ops;
     const once_bytes consumer = d->pipeline->spec->consumer;
-    const int rc = ops->letter_heads ? ops->letter_heads(d->store, consumer, 0, once__choice_is_all(&d->options->choice), want_letter, d, err)
+    const int rc = ops->letter_heads ? ops->letter_heads(d->store, consumer, 0,
+                                                         once__choice_is_all(&d->options->choice), want_letter, d, err)
                                      : ops->letters(d->store, consumer, 0, want_letter, d, err);
     return rc == ONCE_OK && d->failed ? once_no_memory(err, "for the letters") : rc;
 }
@@ -67,8 +68,14 @@ static int discard_one(discarding *d, uint64_t id, once_discarded *out, once_err
     out->point = letter.message.at.point;
     out->reason = letter.reason;
     once__letter_outward_key(&d->keying, &letter, out->idempotency_key);
-    rc = d->store->ops->discard(d->store, id, once__letter_remember(d->pipeline->spec, letter.scope.operation), &out->found, err);
-    const once_act act = {.what = "discard", .note = "", .scope = letter.scope, .key = letter.key, .letter = id, .idempotency_key = out->idempotency_key};
+    rc = d->store->ops->discard(d->store, id, once__letter_remember(d->pipeline->spec, letter.scope.operation),
+                                &out->found, err);
+    const once_act act = {.what = "discard",
+                          .note = "",
+                          .scope = letter.scope,
+                          .key = letter.key,
+                          .letter = id,
+                          .idempotency_key = out->idempotency_key};
     return rc == ONCE_OK ? once__audit(d->pipeline, d->store, &act, err) : rc;
 }
 
@@ -93,10 +100,13 @@ static int discard_some(discarding *d, const uint64_t *ids, size_t n, uint64_t *
     return rc;
 }
 
-int once_pipeline_discard(once_pipeline *pipeline, const once_discard_options *options, uint64_t *discarded, once_error *err)
+int once_pipeline_discard(once_pipeline *pipeline, const once_discard_options *options, uint64_t *discarded,
+                          once_error *err)
 {
     once_discard_options asked;
-    if (!pipeline || !options || !discarded) return once_fail(err, ONCE_E_USAGE, "once_pipeline_discard needs a pipeline, options and a place for the count");
+    if (!pipeline || !options || !discarded)
+        return once_fail(err, ONCE_E_USAGE,
+                         "once_pipeline_discard needs a pipeline, options and a place for the count");
     int rc = once_sized_read("once_discard_options", options, &asked, sizeof asked, err);
     if (rc == ONCE_OK) rc = once__check_choice(&asked.choice, asked.ids, asked.n_ids, err);
     if (rc != ONCE_OK) return rc;
@@ -111,7 +121,8 @@ int once_pipeline_discard(once_pipeline *pipeline, const once_discard_options *o
         if (!asked.ids) rc = find_letters(d, err);
         const uint64_t *ids = asked.ids ? asked.ids : d->ids;
         const size_t n = asked.ids ? asked.n_ids : d->n;
-        for (size_t at = 0; at < n && rc == ONCE_OK; at += DISCARDS) rc = discard_some(d, ids + at, n - at < DISCARDS ? n - at : DISCARDS, discarded, err);
+        for (size_t at = 0; at < n && rc == ONCE_OK; at += DISCARDS)
+            rc = discard_some(d, ids + at, n - at < DISCARDS ? n - at : DISCARDS, discarded, err);
         once__store_close(d->store);
     }
     once_arena_release(&d->arena);

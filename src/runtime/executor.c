@@ -19,15 +19,22 @@
 enum { LAPSED_STEP = 256 };
 #define NEWEST_STEP_MS (INT64_C(3600) * 1000)
 
-void once_executor_init(once_executor *executor, once_store *store, once_bytes consumer, once_run_effects *run, void *user)
+void once_executor_init(once_executor *executor, once_store *store, once_bytes consumer, once_run_effects *run,
+                        void *user)
 {
-    *executor = (once_executor){
-        .store = store, .consumer = consumer, .run = run, .user = user, .newest_ms = ONCE_NO_TIME, .newest_kept_ms = ONCE_NO_TIME, .newest_most_ms = INT64_MAX};
+    *executor = (once_executor){.store = store,
+                                .consumer = consumer,
+                                .run = run,
+                                .user = user,
+                                .newest_ms = ONCE_NO_TIME,
+                                .newest_kept_ms = ONCE_NO_TIME,
+                                .newest_most_ms = INT64_MAX};
     once_message_log_init(&executor->said);
     once_message_log_init(&executor->doubted);
 }
 
-/* What was to be said of a commit of which no answer came, and of which nobody asks any more, is said: rather twice than not at all. */
+/* What was to be said of a commit of which no answer came, and of which nobody asks any more, is said: rather twice
+ * than not at all. */
 void once_executor_release(once_executor *executor)
 {
     once_message_log_say(&executor->doubted);
@@ -38,8 +45,8 @@ void once_executor_release(once_executor *executor)
     once_message_log_release(&executor->doubted);
 }
 
-#define CHECK_POINT(name, err)                                                                                        \
-    do {                                                                                                              \
+#define CHECK_POINT(name, err)                                                                                         \
+    do {                                                                                                               \
         if (ONCE_FAIL_AT(name)) return once_fail((err), ONCE_E_UNAVAILABLE, "failpoint '%s'", #name);                  \
     } while (0)
 
@@ -55,7 +62,8 @@ static void note_times(once_executor *x, const once_request *const *requests, si
     static const int64_t sane_ms = INT64_C(1) << 50; /* 35,000 years: whatever is compared with it does not overflow */
     for (size_t i = 0; i < n; i++) {
         const int64_t sent_ms = requests[i]->sent_ms;
-        if (sent_ms > -sane_ms && sent_ms < sane_ms && (x->newest_ms == ONCE_NO_TIME || sent_ms > x->newest_ms)) x->newest_ms = sent_ms;
+        if (sent_ms > -sane_ms && sent_ms < sane_ms && (x->newest_ms == ONCE_NO_TIME || sent_ms > x->newest_ms))
+            x->newest_ms = sent_ms;
     }
 }
 
@@ -64,21 +72,23 @@ static int keep_places(once_executor *x, const char *name, const once_places *pl
     once_buf text;
     once_buf_init(&text, ONCE_PLACES_TEXT);
     once_places_write(places, &text);
-    const int rc = text.failed ? once_no_memory(err, "for a batch") : x->store->ops->fact_set(x->store, name, once_buf_bytes(&text), err);
+    const int rc = text.failed ? once_no_memory(err, "for a batch")
+                               : x->store->ops->fact_set(x->store, name, once_buf_bytes(&text), err);
     if (name == x->files) x->files_seen = once_xxh128(0, text.data, text.len);
     once_buf_release(&text);
     return rc;
 }
 
-/* The files of a source have numbers, which are part of coordinates. They are kept before, or with, the first message that has them. Another
- * process that follows the same path counts as we do, or one of us has missed a file. After the verb: a store may have things to do
- * before its transaction begins on the server. */
+/* The files of a source have numbers, which are part of coordinates. They are kept before, or with, the first message
+ * that has them. Another process that follows the same path counts as we do, or one of us has missed a file. After the
+ * verb: a store may have things to do before its transaction begins on the server. */
 static int keep_files(once_executor *x, once_item *const *items, size_t n, once_error *err)
 {
     const once_origin *newest = NULL;
     for (size_t i = 0; i < n && x->files; i++) {
         const once_origin *origin = items[i]->batch->origin;
-        if (origin && origin->version > x->files_written && (!newest || origin->version > newest->version)) newest = origin;
+        if (origin && origin->version > x->files_written && (!newest || origin->version > newest->version))
+            newest = origin;
     }
     if (!newest) return ONCE_OK;
     once_bytes text;
@@ -89,8 +99,10 @@ static int keep_files(once_executor *x, once_item *const *items, size_t n, once_
     const bool readable = text.len && once_places_read(text, &stored);
     const bool disagree = others && readable && !once_places_agree(&stored, &newest->places);
     if (disagree && x->by_coordinates)
-        return once_fail(err, ONCE_E_CORRUPT, "another process reads the same source and numbers its files otherwise; start again, with one process, "
-                         "or with another consumer for each machine that has a file of this path");
+        return once_fail(
+            err, ONCE_E_CORRUPT,
+            "another process reads the same source and numbers its files otherwise; start again, with one process, "
+            "or with another consumer for each machine that has a file of this path");
     if (readable) once_places_add_known(&all, &stored);
     if (disagree || (readable && once_places_same_files(&stored, &all))) { /* and others are not held up by it */
         x->files_written = newest->version;
@@ -106,12 +118,13 @@ static void note(once_executor *x, once_log_level level, const char *event, cons
     once_message_log_add(&x->said, level, event, item, reason, &x->keying);
 }
 
-/* How an attempt ended that needs another one, or a person. `known`: that it is unknown was written down before, by somebody who said it; or by
- * ourselves, in a commit of which no answer came, and then nobody has said it. */
+/* How an attempt ended that needs another one, or a person. `known`: that it is unknown was written down before, by
+ * somebody who said it; or by ourselves, in a commit of which no answer came, and then nobody has said it. */
 static void note_ending(once_executor *x, const once_item *item, bool known)
 {
     if (item->outcome == ONCE_DEAD) note(x, ONCE_LOG_WARN, "dead", item, item->failure);
-    else if (item->outcome == ONCE_UNKNOWN && (!known || x->doubted.n)) note(x, ONCE_LOG_WARN, "unknown", item, item->failure);
+    else if (item->outcome == ONCE_UNKNOWN && (!known || x->doubted.n))
+        note(x, ONCE_LOG_WARN, "unknown", item, item->failure);
     else if (item->outcome == ONCE_RETRY) note(x, ONCE_LOG_INFO, "retry", item, item->failure);
     else if (item->outcome == ONCE_RELEASE) note(x, ONCE_LOG_INFO, "release", item, item->failure);
 }
@@ -127,12 +140,17 @@ static void say_fenced(once_executor *x, const once_item *item, const char *what
     once_message_log_release(&now);
 }
 
-/* Whoever wrote it down says it. Should its commit have happened and no answer come, the next pass says it; rather twice than not at all. */
+/* Whoever wrote it down says it. Should its commit have happened and no answer come, the next pass says it; rather
+ * twice than not at all. */
 static void note_lapsed(once_executor *x, once_item *item)
 {
     const once_decision *d = &item->decision;
     const bool before = item->lapsed && item->unsure && d->answer == ONCE_ANSWER_UNKNOWN;
-    if (d->lapsed || before) note(x, ONCE_LOG_WARN, "unknown", item, d->lapsed ? d->reason : ONCE_BYTES("its claim ran out, and nobody said how its attempt ended: it may have had its effect"));
+    if (d->lapsed || before)
+        note(x, ONCE_LOG_WARN, "unknown", item,
+             d->lapsed
+                 ? d->reason
+                 : ONCE_BYTES("its claim ran out, and nobody said how its attempt ended: it may have had its effect"));
     item->lapsed = d->lapsed || before;
 }
 
@@ -140,7 +158,8 @@ static void note_replaced(once_executor *x, const once_action *a)
 {
     for (size_t i = 0; i < a->n; i++)
         if (a->items[i]->decision.replaced)
-            note(x, ONCE_LOG_INFO, "replaced", a->items[i], ONCE_BYTES("it takes the place of other content under its key, which had had no effect"));
+            note(x, ONCE_LOG_INFO, "replaced", a->items[i],
+                 ONCE_BYTES("it takes the place of other content under its key, which had had no effect"));
 }
 
 static once_touch_kind touch_of(const once_item *item)
@@ -221,7 +240,8 @@ static int do_claim(once_executor *x, once_action *a, once_error *err)
         x->wrote |= decisions[i].answer == ONCE_ANSWER_RUN;
         x->met_busy |= decisions[i].answer == ONCE_ANSWER_BUSY;
         note_lapsed(x, a->items[i]);
-        if (decisions[i].own && decisions[i].answer == ONCE_ANSWER_DEAD) /* what was to be said of it went with the reply to its commit */
+        if (decisions[i].own &&
+            decisions[i].answer == ONCE_ANSWER_DEAD) /* what was to be said of it went with the reply to its commit */
             note(x, ONCE_LOG_WARN, "dead", a->items[i], decisions[i].reason);
     }
     note_replaced(x, a);
@@ -238,13 +258,17 @@ static int do_extend(once_executor *x, once_action *a, once_error *err)
     const int rc = x->store->ops->extend(x->store, requests, a->n, ours, err);
     for (size_t i = 0; rc == ONCE_OK && i < a->n; i++) {
         a->items[i]->yes = ours[i];
-        if (!ours[i] && !a->kept) say_fenced(x, a->items[i], "its claim ran out and somebody else may have it; its effect is not committed");
+        if (!ours[i] && !a->kept)
+            say_fenced(x, a->items[i], "its claim ran out and somebody else may have it; its effect is not committed");
     }
     return rc;
 }
 
 /* What was put back comes again, and what may have happened is for somebody to decide. */
-static bool is_decided(once_outcome outcome) { return outcome != ONCE_RETRY && outcome != ONCE_RELEASE && outcome != ONCE_UNKNOWN; }
+static bool is_decided(once_outcome outcome)
+{
+    return outcome != ONCE_RETRY && outcome != ONCE_RELEASE && outcome != ONCE_UNKNOWN;
+}
 
 static int do_settle(once_executor *x, once_action *a, once_error *err)
 {
@@ -253,8 +277,8 @@ static int do_settle(once_executor *x, once_action *a, once_error *err)
     if (!settlements || !applied || !known) return once_no_memory(err, "for a batch");
     for (size_t i = 0; i < a->n; i++) {
         once_item *item = a->items[i];
-        const bool keeps_body = item->outcome == ONCE_RETRY || item->outcome == ONCE_RELEASE || item->outcome == ONCE_UNKNOWN ||
-                                item->outcome == ONCE_DEAD;
+        const bool keeps_body = item->outcome == ONCE_RETRY || item->outcome == ONCE_RELEASE ||
+                                item->outcome == ONCE_UNKNOWN || item->outcome == ONCE_DEAD;
         settlements[i] = (once_settlement){
             .request = &item->request,
             .outcome = item->outcome,
@@ -276,8 +300,13 @@ static int do_settle(once_executor *x, once_action *a, once_error *err)
         a->items[i]->yes = applied[i];
         x->settled += applied[i] && is_decided(a->items[i]->outcome);
         if (applied[i]) note_ending(x, a->items[i], known[i]);
-        else if (!a->items[i]->returned) say_fenced(x, a->items[i], "its claim ran out before the outcome was recorded; its effect is not committed");
-        else note(x, ONCE_LOG_WARN, "fenced", a->items[i], ONCE_BYTES("its claim ran out before the outcome was recorded; its effect has run, or was ended, and whoever has it now decides"));
+        else if (!a->items[i]->returned)
+            say_fenced(x, a->items[i],
+                       "its claim ran out before the outcome was recorded; its effect is not committed");
+        else
+            note(x, ONCE_LOG_WARN, "fenced", a->items[i],
+                 ONCE_BYTES("its claim ran out before the outcome was recorded; its effect has run, or was ended, and "
+                            "whoever has it now decides"));
     }
     return ONCE_OK;
 }
@@ -312,9 +341,11 @@ static bool reason_of(once_executor *x, const once_item *item, once_bytes *out)
     *out = item->reason;
     if (item->message.cut_from) return true;
     if (item->decision.answer == ONCE_ANSWER_CONFLICT && !item->decision.lane)
-        return once_conflict_reason(&item->decision, &item->handler->fingerprint, item->message.body, x->store->secret, &x->scratch, out);
+        return once_conflict_reason(&item->decision, &item->handler->fingerprint, item->message.body, x->store->secret,
+                                    &x->scratch, out);
     if (item->decision.answer == ONCE_ANSWER_TOO_OLD)
-        return once_sent_too_old(item->message.sent_ms, item->sent_text, item->sent_unit, item->request.remember_ms, &x->scratch, out);
+        return once_sent_too_old(item->message.sent_ms, item->sent_text, item->sent_unit, item->request.remember_ms,
+                                 &x->scratch, out);
     return true;
 }
 
@@ -353,13 +384,16 @@ static int do_bury(once_executor *x, once_action *a, once_error *err)
 
 static once_item item_of(const once_taken *taken)
 {
-    once_item item = {.message = taken->message, .scope = taken->scope, .request = taken->request, .decision = taken->decision};
+    once_item item = {
+        .message = taken->message, .scope = taken->scope, .request = taken->request, .decision = taken->decision};
     item.request.scope = &taken->scope;
-    if (item.message.at.place.len == 0) item.message.at = taken->request.at; /* it has no body, and is known by where it was first seen */
+    if (item.message.at.place.len == 0)
+        item.message.at = taken->request.at; /* it has no body, and is known by where it was first seen */
     return item;
 }
 
-/* What a verb of the store has found and written by itself; so it is said at once. When no answer came, as soon as that is known. */
+/* What a verb of the store has found and written by itself; so it is said at once. When no answer came, as soon as that
+ * is known. */
 static void say_found(once_executor *x, const once_taken *taken, size_t n, int rc)
 {
     once_message_log now;
@@ -374,8 +408,8 @@ static void say_found(once_executor *x, const once_taken *taken, size_t n, int r
     once_message_log_release(&now);
 }
 
-/* Claims whose lease is over are unknown for everybody who looks (once_entry_look); here somebody writes that down and says it, whether or not
- * the message comes again. What fails is found out by whatever comes next. */
+/* Claims whose lease is over are unknown for everybody who looks (once_entry_look); here somebody writes that down and
+ * says it, whether or not the message comes again. What fails is found out by whatever comes next. */
 static void look_for_lapsed(once_executor *x, bool now)
 {
     const int64_t now_ns = once_env_mono_ns(x->store->env);
@@ -387,7 +421,9 @@ static void look_for_lapsed(once_executor *x, bool now)
         once_arena arena = {0};
         once_taken *lapsed = once_arena_new(&arena, once_taken, LAPSED_STEP);
         n = 0;
-        const int rc = lapsed ? x->store->ops->lapse(x->store, x->consumer, x->worker ? x->worker->run : 0, LAPSED_STEP, lapsed, &n, &arena, NULL) : ONCE_E_NOMEM;
+        const int rc = lapsed ? x->store->ops->lapse(x->store, x->consumer, x->worker ? x->worker->run : 0, LAPSED_STEP,
+                                                     lapsed, &n, &arena, NULL)
+                              : ONCE_E_NOMEM;
         say_found(x, lapsed, n, rc);
         if (rc != ONCE_OK) n = 0;
         once_arena_release(&arena);
@@ -419,7 +455,8 @@ static int do_find(once_executor *x, once_action *a, once_error *err)
     size_t n = 0;
     if (!requests || !waiting) return once_no_memory(err, "for a batch");
     if (a->due) CHECK_POINT(take_before, err);
-    const int rc = x->store->ops->find(x->store, x->consumer, requests, a->n, a->due, a->max, waiting, &n, &a->more, &a->batch->arena, err);
+    const int rc = x->store->ops->find(x->store, x->consumer, requests, a->n, a->due, a->max, waiting, &n, &a->more,
+                                       &a->batch->arena, err);
     if (rc != ONCE_OK) return rc;
     if (a->due) CHECK_POINT(take_after, err);
     return fill_batch(a, waiting, n, err);
@@ -434,7 +471,8 @@ static int do_take(once_executor *x, once_action *a, once_error *err)
     if (!taken) return once_no_memory(err, "for a batch");
     size_t n = 0;
     CHECK_POINT(take_before, err);
-    const int rc = x->store->ops->take(x->store, x->consumer, a->token, a->again, a->lease_ms, a->max, taken, &n, &batch->arena, err);
+    const int rc = x->store->ops->take(x->store, x->consumer, a->token, a->again, a->lease_ms, a->max, taken, &n,
+                                       &batch->arena, err);
     say_found(x, taken, n, rc);
     if (rc != ONCE_OK) return rc;
     CHECK_POINT(take_after, err);
@@ -445,7 +483,8 @@ static int do_stats(once_executor *x, once_action *a, once_error *err)
 {
     once_stats stats;
     int rc = x->store->ops->stats(x->store, x->consumer, &stats, err);
-    if (rc == ONCE_OK && stats.claimed && once__look_for_gone(x, true)) rc = x->store->ops->stats(x->store, x->consumer, &stats, err);
+    if (rc == ONCE_OK && stats.claimed && once__look_for_gone(x, true))
+        rc = x->store->ops->stats(x->store, x->consumer, &stats, err);
     if (rc != ONCE_OK) return rc;
     if (stats.unknown) look_for_lapsed(x, true); /* it may be the last thing that is asked before the run ends */
     a->waiting = stats.waiting;
@@ -491,12 +530,14 @@ int once_newest_read(once_store *store, once_bytes consumer, int64_t *out, once_
     return rc;
 }
 
-/* Seldom enough to cost nothing, often enough that a wrong clock shows. Never to an older time: old messages come after new ones when
- * a file from before is read, or another process is behind. */
+/* Seldom enough to cost nothing, often enough that a wrong clock shows. Never to an older time: old messages come after
+ * new ones when a file from before is read, or another process is behind. */
 static int keep_newest(once_executor *x, once_error *err)
 {
     const int64_t newest_ms = x->newest_ms;
-    if (newest_ms == ONCE_NO_TIME || (x->newest_kept_ms != ONCE_NO_TIME && newest_ms - x->newest_kept_ms < NEWEST_STEP_MS)) return ONCE_OK;
+    if (newest_ms == ONCE_NO_TIME ||
+        (x->newest_kept_ms != ONCE_NO_TIME && newest_ms - x->newest_kept_ms < NEWEST_STEP_MS))
+        return ONCE_OK;
     int64_t stored_ms;
     int rc = once_newest_read(x->store, x->consumer, &stored_ms, err);
     if (rc != ONCE_OK) return rc;
@@ -508,7 +549,8 @@ static int keep_newest(once_executor *x, once_error *err)
     char name[ONCE_COUNTER_NAME], text[24];
     const int len = snprintf(text, sizeof text, "%" PRId64, newest_ms);
     rc = x->store->ops->fact_set(x->store, newest_name(x->consumer, name), (once_bytes){text, (size_t)len}, err);
-    if (rc == ONCE_OK) x->newest_kept_ms = newest_ms; /* should the commit fail, the next hour's message says it again */
+    if (rc == ONCE_OK)
+        x->newest_kept_ms = newest_ms; /* should the commit fail, the next hour's message says it again */
     return rc;
 }
 
@@ -519,7 +561,8 @@ static void take_rate(once_executor *x)
     const int64_t now_ns = once_env_mono_ns(x->store->env);
     const double seconds = (double)(now_ns - x->rate_at_ns) / 1e9;
     if (x->rate_at_ns && seconds < 1) return;
-    const uint64_t more = x->worker->done > x->rate_done ? x->worker->done - x->rate_done : 0; /* a commit that failed takes its part back */
+    const uint64_t more = x->worker->done > x->rate_done ? x->worker->done - x->rate_done
+                                                         : 0; /* a commit that failed takes its part back */
     if (x->rate_at_ns) x->worker->rate = (uint64_t)((double)more / seconds + 0.5);
     x->rate_at_ns = now_ns;
     x->rate_done = x->worker->done;
@@ -627,7 +670,9 @@ void once_execute_store(once_executor *x, once_action *a)
     case ONCE_ACT_FIND: a->status = do_find(x, a, err); break;
     case ONCE_ACT_CLAIM: a->status = do_claim(x, a, err); break;
     case ONCE_ACT_EXTEND: a->status = do_extend(x, a, err); break;
-    case ONCE_ACT_RUN: a->status = x->run(x->user, a->items, a->n, a->careful, a->blame, &x->arena, &a->failed, err); break;
+    case ONCE_ACT_RUN:
+        a->status = x->run(x->user, a->items, a->n, a->careful, a->blame, &x->arena, &a->failed, err);
+        break;
     case ONCE_ACT_SETTLE: a->status = do_settle(x, a, err); break;
     case ONCE_ACT_ACCEPT: a->status = do_accept(x, a, err); break;
     case ONCE_ACT_BURY: a->status = do_bury(x, a, err); break;
@@ -658,7 +703,8 @@ static int do_fetch(once_source *source, once_action *a, once_error *err)
         return rc;
     }
     (void)ONCE_FAIL_AT(fetch_after); /* what was read cannot be given back, so this one cannot fail */
-    if (a->intake) (void)once_intake_batch(a->intake, a->batch, err); /* when memory is out, the machine tries again and says so */
+    if (a->intake)
+        (void)once_intake_batch(a->intake, a->batch, err); /* when memory is out, the machine tries again and says so */
     return ONCE_OK;
 }
 

@@ -1,4 +1,5 @@
-/* What became of the message at a place of the source: it is read again, judged as a delivery, and compared with what the store has. */
+/* What became of the message at a place of the source: it is read again, judged as a delivery, and compared with what
+ * the store has. */
 #include <stdio.h>
 #include <string.h>
 
@@ -18,7 +19,9 @@ static uint64_t number_of(once_bytes path, once_bytes place)
     uint64_t number = 0;
     if (once_bytes_equal(path, ONCE_BYTES("-"))) return 0;
     if (once_bytes_equal(place, path)) return 1;
-    if (place.len <= path.len + 1 || place.len > path.len + 16 || memcmp(place.data, path.data, path.len) != 0 || place.data[path.len] != '/') return 0;
+    if (place.len <= path.len + 1 || place.len > path.len + 16 || memcmp(place.data, path.data, path.len) != 0 ||
+        place.data[path.len] != '/')
+        return 0;
     for (size_t i = path.len + 1; i < place.len; i++) {
         if (place.data[i] < '0' || place.data[i] > '9') return 0;
         number = number * 10 + (uint64_t)(place.data[i] - '0');
@@ -44,7 +47,8 @@ static int go_to_file(once_source *source, uint64_t number, once_bytes files, on
 }
 
 /* Reads the source until the message is found; the batch then holds it. */
-static int read_until(once_source *source, once_bytes place, once_bytes point, once_batch *batch, once_item **out, once_error *err)
+static int read_until(once_source *source, once_bytes place, once_bytes point, once_batch *batch, once_item **out,
+                      once_error *err)
 {
     bool at_end = false;
     int rc = ONCE_OK;
@@ -52,15 +56,19 @@ static int read_until(once_source *source, once_bytes place, once_bytes point, o
         once_arena_reset(&batch->arena);
         rc = source->ops->fetch(source, 1024, batch, &at_end, err);
         for (size_t i = 0; rc == ONCE_OK && i < batch->n && !*out; i++)
-            if (once_bytes_equal(batch->items[i].message.at.point, point) && once_bytes_equal(batch->items[i].message.at.place, place)) *out = &batch->items[i];
+            if (once_bytes_equal(batch->items[i].message.at.point, point) &&
+                once_bytes_equal(batch->items[i].message.at.place, place))
+                *out = &batch->items[i];
         if (batch->n == 0) break; /* a followed file has no end */
     }
     if (rc == ONCE_OK && !*out)
-        rc = once_fail(err, ONCE_E_USAGE, "'%.*s' has no message at '%.*s'", once__shown_len(place), place.data, once__shown_len(point), point.data);
+        rc = once_fail(err, ONCE_E_USAGE, "'%.*s' has no message at '%.*s'", once__shown_len(place), place.data,
+                       once__shown_len(point), point.data);
     return rc;
 }
 
-static int read_again(once_pipeline *pipeline, once_store *store, once_bytes place, once_bytes point, once_batch *batch, once_item **out, once_error *err)
+static int read_again(once_pipeline *pipeline, once_store *store, once_bytes place, once_bytes point, once_batch *batch,
+                      once_item **out, once_error *err)
 {
     once_source *source;
     once_arena arena = {0};
@@ -93,8 +101,10 @@ static bool at_these_coordinates(const letter_search *s, const once_letter *lett
 /* Of conflicts that are one letter only the last one is where the letter says. */
 static bool in_that_conflict(const letter_search *s, const once_letter *letter)
 {
-    return letter->kind == ONCE_ANSWER_CONFLICT && letter->count > 1 && once_bytes_equal(letter->key, s->item->request.key) &&
-           once_bytes_equal(letter->scope.tenant, s->item->scope.tenant) && once_bytes_equal(letter->scope.operation, s->item->scope.operation) &&
+    return letter->kind == ONCE_ANSWER_CONFLICT && letter->count > 1 &&
+           once_bytes_equal(letter->key, s->item->request.key) &&
+           once_bytes_equal(letter->scope.tenant, s->item->scope.tenant) &&
+           once_bytes_equal(letter->scope.operation, s->item->scope.operation) &&
            once_bytes_equal(letter->message.body, s->item->message.body);
 }
 
@@ -116,7 +126,8 @@ static void prepare_look(once_item *item)
 }
 
 /* What a message whose key is not known would get, also in words; empty: it would run. */
-static int would_get(once_store *store, once_item *item, once_arena *arena, once_answer *answer, once_bytes *out, once_error *err)
+static int would_get(once_store *store, once_item *item, once_arena *arena, once_answer *answer, once_bytes *out,
+                     once_error *err)
 {
     once_decision decision;
     prepare_look(item);
@@ -125,7 +136,8 @@ static int would_get(once_store *store, once_item *item, once_arena *arena, once
     *answer = decision.answer;
     const char *would = NULL;
     if (decision.answer == ONCE_ANSWER_TOO_OLD &&
-        !once_sent_too_old(item->message.sent_ms, item->sent_text, item->sent_unit, item->request.remember_ms, arena, &decision.reason))
+        !once_sent_too_old(item->message.sent_ms, item->sent_text, item->sent_unit, item->request.remember_ms, arena,
+                           &decision.reason))
         return once_no_memory(err, "for words");
     switch (decision.answer) {
     case ONCE_ANSWER_DUPLICATE: would = "would be a duplicate: "; break;
@@ -161,7 +173,8 @@ static int would_replace(once_store *store, once_item *item, once_arena *arena, 
 }
 
 /* Whether an operator has discarded the letter that it would become, and when. `answer`: what it would get. */
-static int was_discarded(once_store *store, const once_item *item, once_answer answer, once_arena *arena, once_bytes *reason, once_error *err)
+static int was_discarded(once_store *store, const once_item *item, once_answer answer, once_arena *arena,
+                         once_bytes *reason, once_error *err)
 {
     if (answer != ONCE_ANSWER_DEAD && answer != ONCE_ANSWER_CONFLICT && answer != ONCE_ANSWER_TOO_OLD) return ONCE_OK;
     const once_letter letter = {
@@ -178,26 +191,33 @@ static int was_discarded(once_store *store, const once_item *item, once_answer a
     enum { ROOM = 120 };
     char *text = once_arena_alloc(arena, ROOM), time[ONCE_TIME_TEXT];
     if (!text) return once_no_memory(err, "for words");
-    const int len = snprintf(text, ROOM, "its letter was discarded %s%s%.*s", once_time_format(mark.changed_ms, time), mark.who.len ? " by " : "",
-                             mark.who.len < 60 ? (int)mark.who.len : 60, mark.who.data ? mark.who.data : "");
+    const int len = snprintf(text, ROOM, "its letter was discarded %s%s%.*s", once_time_format(mark.changed_ms, time),
+                             mark.who.len ? " by " : "", mark.who.len < 60 ? (int)mark.who.len : 60,
+                             mark.who.data ? mark.who.data : "");
     *reason = (once_bytes){text, (size_t)len};
     return ONCE_OK;
 }
 
-static const char *fate_of(const once_item *item, const once_entry *entry, const letter_search *letter, bool replaces, bool discarded)
+static const char *fate_of(const once_item *item, const once_entry *entry, const letter_search *letter, bool replaces,
+                           bool discarded)
 {
     if (letter->id) return "letter";
     if (discarded) return "discarded";
     if (once_hash_is_zero(item->request.id)) return "malformed";
     if (entry->state == ONCE_STATE_ABSENT) return "unseen";
     if (has_other_content(item, entry)) return replaces ? "replaces" : "conflict";
-    return once_bytes_equal(entry->at.place, item->message.at.place) && once_bytes_equal(entry->at.point, item->message.at.point) ? "first" : "duplicate";
+    return once_bytes_equal(entry->at.place, item->message.at.place) &&
+                   once_bytes_equal(entry->at.point, item->message.at.point)
+               ? "first"
+               : "duplicate";
 }
 
 int once_pipeline_explain_message(once_pipeline *pipeline, once_bytes place, once_bytes point, once_fate_visit *fate,
                                   once_explain_visit *visit, void *user, once_error *err)
 {
-    if (!pipeline || !fate || !visit || once_bytes_lie(place) || once_bytes_lie(point)) return once_fail(err, ONCE_E_USAGE, "once_pipeline_explain_message needs a pipeline, a place and functions for what is known");
+    if (!pipeline || !fate || !visit || once_bytes_lie(place) || once_bytes_lie(point))
+        return once_fail(err, ONCE_E_USAGE,
+                         "once_pipeline_explain_message needs a pipeline, a place and functions for what is known");
     once_batch batch = {0};
     once_item *item = NULL;
     once_entry entry = {0};
@@ -206,14 +226,16 @@ int once_pipeline_explain_message(once_pipeline *pipeline, once_bytes place, onc
     letter_search letter = {.place = place, .point = point, .arena = &batch.arena};
     const once_bytes path = pipeline->spec->source.path;
     if (!number_of(path, place))
-        return once_fail(err, ONCE_E_USAGE, "'%.*s' is not the file that this pipeline reads ('%.*s')", once__shown_len(place), place.data, once__shown_len(path), path.data);
+        return once_fail(err, ONCE_E_USAGE, "'%.*s' is not the file that this pipeline reads ('%.*s')",
+                         once__shown_len(place), place.data, once__shown_len(path), path.data);
     int rc = once__open_keyed(pipeline, &store, err);
     if (rc == ONCE_OK) rc = read_again(pipeline, store, place, point, &batch, &item, err);
     if (rc == ONCE_OK) {
         once_intake intake;
         once_intake_init(&intake, pipeline->spec, store->secret, 0, once_effect_prepare);
         rc = once_intake_fetched(&intake, item, err);
-        if (rc == ONCE_OK && once_hash_is_zero(item->request.id) && !item->message.cut_from) column = once__json_column(&intake.body, item->message.body);
+        if (rc == ONCE_OK && once_hash_is_zero(item->request.id) && !item->message.cut_from)
+            column = once__json_column(&intake.body, item->message.body);
         once_intake_release(&intake);
     }
     letter.item = item;
@@ -231,7 +253,8 @@ int once_pipeline_explain_message(once_pipeline *pipeline, once_bytes place, onc
         if (!replaces) answer = ONCE_ANSWER_CONFLICT;
     }
     once_bytes discarded = {0};
-    if (rc == ONCE_OK && !letter.id && !item->scope.consumer.data) item->scope.consumer = pipeline->spec->consumer; /* it has no key */
+    if (rc == ONCE_OK && !letter.id && !item->scope.consumer.data)
+        item->scope.consumer = pipeline->spec->consumer; /* it has no key */
     if (rc == ONCE_OK && !letter.id) rc = was_discarded(store, item, answer, &batch.arena, &discarded, err);
     once__store_close(store);
     if (rc == ONCE_OK) {
@@ -239,7 +262,10 @@ int once_pipeline_explain_message(once_pipeline *pipeline, once_bytes place, onc
             .fate = fate_of(item, &entry, &letter, replaces, discarded.len > 0),
             .scope = item->scope,
             .key = item->request.key,
-            .reason = letter.id ? letter.reason : discarded.len ? discarded : would.len ? would : item->reason,
+            .reason = letter.id       ? letter.reason
+                      : discarded.len ? discarded
+                      : would.len     ? would
+                                      : item->reason,
             .letter = letter.id,
             .count = letter.count,
             .line = has_key || item->no_handler ? (once_bytes){0} : item->message.body,

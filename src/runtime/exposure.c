@@ -1,5 +1,5 @@
-/* What a pipeline shows to others, or lets them reach: files that others may change or read, and text of messages among the arguments
- * of commands. For `once check`. */
+/* What a pipeline shows to others, or lets them reach: files that others may change or read, and text of messages among
+ * the arguments of commands. For `once check`. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -21,7 +21,8 @@ static void warn(const exposure *x, const char *topic, const char *path, mode_t 
     x->report(x->user, topic, text, true);
 }
 
-/* A file in a folder that others may write to can be replaced by them, unless the folder protects what is not theirs. */
+/* A file in a folder that others may write to can be replaced by them, unless the folder protects what is not theirs.
+ */
 static void look_at_folder(const exposure *x, const char *topic, const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -36,10 +37,15 @@ static void look_at_pipeline(const exposure *x, const char *path, bool secret)
 {
     struct stat st;
     if (stat(path, &st) != 0 || !S_ISREG(st.st_mode)) return;
-    if (st.st_uid != geteuid() && st.st_uid != 0) warn(x, "pipeline", path, st.st_mode, "belongs to another user, who decides what runs here");
-    if (st.st_mode & (S_IWGRP | S_IWOTH)) warn(x, "pipeline", path, st.st_mode, "may be changed by others, who decide then what runs here; say chmod go-w");
+    if (st.st_uid != geteuid() && st.st_uid != 0)
+        warn(x, "pipeline", path, st.st_mode, "belongs to another user, who decides what runs here");
+    if (st.st_mode & (S_IWGRP | S_IWOTH))
+        warn(x, "pipeline", path, st.st_mode,
+             "may be changed by others, who decide then what runs here; say chmod go-w");
     if (secret && (st.st_mode & (S_IRGRP | S_IROTH)))
-        warn(x, "pipeline", path, st.st_mode, "may be read by others, and there is a password in it; say chmod go-r, or write a reference: env:NAME or file:PATH");
+        warn(x, "pipeline", path, st.st_mode,
+             "may be read by others, and there is a password in it; say chmod go-r, or write a reference: env:NAME or "
+             "file:PATH");
     look_at_folder(x, "pipeline", path);
 }
 
@@ -49,8 +55,10 @@ static void look_at_secret(const exposure *x, once_bytes reference)
     if (reference.len <= 5 || memcmp(reference.data, "file:", 5) != 0) return;
     char *path = strndup(reference.data + 5, reference.len - 5);
     if (path && stat(path, &st) == 0) {
-        if (st.st_mode & (S_IRGRP | S_IROTH)) warn(x, "secret", path, st.st_mode, "may be read by others; say chmod go-r");
-        if (st.st_mode & (S_IWGRP | S_IWOTH)) warn(x, "secret", path, st.st_mode, "may be changed by others; say chmod go-w");
+        if (st.st_mode & (S_IRGRP | S_IROTH))
+            warn(x, "secret", path, st.st_mode, "may be read by others; say chmod go-r");
+        if (st.st_mode & (S_IWGRP | S_IWOTH))
+            warn(x, "secret", path, st.st_mode, "may be changed by others; say chmod go-w");
         look_at_folder(x, "secret", path);
     }
     free(path);
@@ -62,7 +70,8 @@ static void look_at_store(const exposure *x, const char *url)
     struct stat st;
     if (strncmp(url, "sqlite:", 7) != 0 || stat(url + 7, &st) != 0) return;
     if (st.st_mode & (S_IRGRP | S_IROTH | S_IWGRP | S_IWOTH))
-        warn(x, "store", url + 7, st.st_mode, "may be read or changed by others, and has bodies of messages in it; say chmod go-rw");
+        warn(x, "store", url + 7, st.st_mode,
+             "may be read or changed by others, and has bodies of messages in it; say chmod go-rw");
 }
 
 /* "password=file:PATH" of a URL. */

@@ -46,7 +46,8 @@ static bool absolute(once_bytes path, char *out, size_t size)
 }
 
 /* The options of a URL that say where a store is, and not how it is used. */
-static const char *const places[] = {"dbname", "host", "hostaddr", "name", "options", "port", "schema", "service", "user"};
+static const char *const places[] = {"dbname", "host",   "hostaddr", "name", "options",
+                                     "port",   "schema", "service",  "user"};
 
 static void add_places(const char *query, once_buf *out)
 {
@@ -61,7 +62,8 @@ static void add_places(const char *query, once_buf *out)
     }
 }
 
-/* Where the store is: the URL without password and options, a file from the root. With PostgreSQL the role may choose the schema ("$user"). */
+/* Where the store is: the URL without password and options, a file from the root. With PostgreSQL the role may choose
+ * the schema ("$user"). */
 static bool place_of(const char *url, once_buf *out)
 {
     const bool redis = strncmp(url, "redis", 5) == 0, postgres = strncmp(url, "postgres", 8) == 0;
@@ -97,7 +99,8 @@ static void name_by(once_known_by *by, once_bytes what, once_bytes consumer, onc
         const unsigned char c = (unsigned char)consumer.data[i];
         by->name[n++] = (char)((c < 128 && isalnum(c)) || c == '-' || c == '_' ? c : '_');
     }
-    (void)snprintf(by->name + n, sizeof by->name - n, "-%016llx.store", (unsigned long long)once_xxh128(0, text->data, text->len).a);
+    (void)snprintf(by->name + n, sizeof by->name - n, "-%016llx.store",
+                   (unsigned long long)once_xxh128(0, text->data, text->len).a);
 }
 
 static once_bytes text_of(const char *text) { return (once_bytes){text, strlen(text)}; }
@@ -113,7 +116,8 @@ static bool find_names(const once_pipeline *pipeline, once_known *out)
     name_by(&out->by[ONCE_KNOWN_BY_FILE], text_of(file), consumer, &text);
     bool fine = place_of(pipeline->store_url, &place);
     if (fine) name_by(&out->by[ONCE_KNOWN_BY_URL], once_buf_bytes(&place), consumer, &text);
-    if (realpath(file, real) && strcmp(real, file) != 0) name_by(&out->by[ONCE_KNOWN_BY_LINK], text_of(real), consumer, &text);
+    if (realpath(file, real) && strcmp(real, file) != 0)
+        name_by(&out->by[ONCE_KNOWN_BY_LINK], text_of(real), consumer, &text);
     fine = fine && !text.failed;
     once_buf_release(&text);
     once_buf_release(&place);
@@ -124,10 +128,7 @@ static bool find_names(const once_pipeline *pipeline, once_known *out)
 
 #define ANOTHER " or another" /* behind the id: --new-store was said, and there was none to meet */
 
-static bool is_id(const char *text)
-{
-    return strspn(text, "0123456789abcdef") == ONCE_STORE_ID - 1;
-}
+static bool is_id(const char *text) { return strspn(text, "0123456789abcdef") == ONCE_STORE_ID - 1; }
 
 static int show(once_bytes text) { return text.len < 120 ? (int)text.len : 120; }
 
@@ -163,7 +164,9 @@ int once__known_read(const once_pipeline *pipeline, once_known *out, once_error 
     if (strncmp(pipeline->store_url, "memory", 6) == 0) return ONCE_OK;
     if (said.len) memcpy(out->said, said.data, ONCE_STORE_ID - 1); /* its form was checked when the file was read */
     if (said.len || !folder(out->folder, sizeof out->folder)) return ONCE_OK;
-    if (!find_names(pipeline, out)) return once_fail(err, ONCE_E_NOMEM, "no room for the names of the files that say which store this pipeline has met");
+    if (!find_names(pipeline, out))
+        return once_fail(err, ONCE_E_NOMEM,
+                         "no room for the names of the files that say which store this pipeline has met");
     for (size_t i = 0; i < ONCE_KNOWN_WAYS; i++)
         if (out->by[i].name[0]) read_by(out, &out->by[i]);
     return ONCE_OK;
@@ -186,7 +189,8 @@ void once__known_allow(once_known *known)
     for (size_t i = 0; i < ONCE_KNOWN_WAYS; i++) known->by[i].any = true;
 }
 
-/* What the store that is there replaces: its id, "one that is not known" when that was damaged, or NULL: it replaces none. */
+/* What the store that is there replaces: its id, "one that is not known" when that was damaged, or NULL: it replaces
+ * none. */
 static const char *replaced(const once_known *known, const once_store *store)
 {
     char id[ONCE_STORE_ID];
@@ -204,7 +208,8 @@ static const char *replaced(const once_known *known, const once_store *store)
 /* For a shell. */
 static void put_word(once_buf *out, const char *word)
 {
-    const bool plain = *word && word[strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+:@%,")] == 0;
+    const bool plain =
+        *word && word[strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+:@%,")] == 0;
     if (plain) {
         once_buf_puts(out, word);
         return;
@@ -217,13 +222,15 @@ static void put_word(once_buf *out, const char *word)
     once_buf_puts(out, "'");
 }
 
-/* What takes the store that is there, in this state folder: a unit has another one than a shell, and perhaps another working folder. */
+/* What takes the store that is there, in this state folder: a unit has another one than a shell, and perhaps another
+ * working folder. */
 static void put_command(const once_pipeline *pipeline, const once_known *known, once_buf *out)
 {
     const char *state = getenv("STATE_DIRECTORY");
     char file[PATH_MAX], here[PATH_MAX];
     const bool unit = state && *state && absolute(pipeline->spec->file, file, sizeof file);
-    if (unit && strncmp(pipeline->store_url, "sqlite:", 7) == 0 && pipeline->store_url[7] != '/' && absolute(ONCE_BYTES("."), here, sizeof here)) {
+    if (unit && strncmp(pipeline->store_url, "sqlite:", 7) == 0 && pipeline->store_url[7] != '/' &&
+        absolute(ONCE_BYTES("."), here, sizeof here)) {
         const size_t len = strlen(here);
         if (len > 2 && strcmp(here + len - 2, "/.") == 0) here[len - 2] = 0;
         once_buf_puts(out, "cd ");
@@ -241,44 +248,59 @@ static void put_command(const once_pipeline *pipeline, const once_known *known, 
     put_word(out, file);
 }
 
-static int refuse(const once_pipeline *pipeline, const once_known *known, const once_known_by *by, const char *what, once_error *err)
+static int refuse(const once_pipeline *pipeline, const once_known *known, const once_known_by *by, const char *what,
+                  once_error *err)
 {
     const once_spec *spec = pipeline->spec;
     const int shown = show(spec->file);
     char path[PATH_MAX];
     once_buf command;
     if (known->said[0])
-        return once_fail(err, ONCE_E_OTHER_STORE, "%.*s:%d: %s; 'store_id' says %s: every message would be new here and take effect again; bring that store"
-                         " back, or take 'store_id' out", shown, spec->file.data, spec->store_line, what, known->said);
+        return once_fail(
+            err, ONCE_E_OTHER_STORE,
+            "%.*s:%d: %s; 'store_id' says %s: every message would be new here and take effect again; bring that store"
+            " back, or take 'store_id' out",
+            shown, spec->file.data, spec->store_line, what, known->said);
     if (!by->name[0]) /* there is no folder */
-        return once_fail(err, ONCE_E_OTHER_STORE, "%.*s:%d: %s; this run has worked with store %s: every message would be new here and take effect again; bring"
-                         " that store back", shown, spec->file.data, spec->store_line, what, by->id);
+        return once_fail(err, ONCE_E_OTHER_STORE,
+                         "%.*s:%d: %s; this run has worked with store %s: every message would be new here and take "
+                         "effect again; bring"
+                         " that store back",
+                         shown, spec->file.data, spec->store_line, what, by->id);
     path_of(known, by, path);
     once_buf_init(&command, (size_t)1 << 20);
     put_command(pipeline, known, &command);
     const char *how = command.failed ? "once check --new-store" : command.data;
     if (by->damaged)
-        once_fail(err, ONCE_E_OTHER_STORE, "%.*s:%d: %s; file '%.200s' is damaged or cannot be read, and does not say whether this pipeline has worked with"
-                  " it; to take what is here: %s", shown, spec->file.data, spec->store_line, what, path, how);
+        once_fail(err, ONCE_E_OTHER_STORE,
+                  "%.*s:%d: %s; file '%.200s' is damaged or cannot be read, and does not say whether this pipeline has "
+                  "worked with"
+                  " it; to take what is here: %s",
+                  shown, spec->file.data, spec->store_line, what, path, how);
     else
-        once_fail(err, ONCE_E_OTHER_STORE, "%.*s:%d: %s; '%.200s' says store %s: every message would be new here; bring that store back, or to take what is here:"
-                  " %s", shown, spec->file.data, spec->store_line, what, path, by->id, how);
+        once_fail(err, ONCE_E_OTHER_STORE,
+                  "%.*s:%d: %s; '%.200s' says store %s: every message would be new here; bring that store back, or to "
+                  "take what is here:"
+                  " %s",
+                  shown, spec->file.data, spec->store_line, what, path, by->id, how);
     once_buf_release(&command);
     return ONCE_E_OTHER_STORE;
 }
 
-/* With what is to be seen there, the end of it where it is long, because the command that follows must have room. Not with what it says to do:
- * that is advice for a place that never had a store. */
+/* With what is to be seen there, the end of it where it is long, because the command that follows must have room. Not
+ * with what it says to do: that is advice for a place that never had a store. */
 int once__known_missing(const once_pipeline *pipeline, const once_known *known, const once_error *why, once_error *err)
 {
     enum { MOST = 100 };
     char what[200];
     const size_t seen = strcspn(why->text, ";"), from = seen > MOST ? seen - MOST : 0;
-    (void)snprintf(what, sizeof what, "there is no store here: it was lost, emptied or moved (%s%.*s)", from ? "..." : "", (int)(seen - from), why->text + from);
+    (void)snprintf(what, sizeof what, "there is no store here: it was lost, emptied or moved (%s%.*s)",
+                   from ? "..." : "", (int)(seen - from), why->text + from);
     return refuse(pipeline, known, contradicts(known, NULL), what, err);
 }
 
-int once__known_compare(const once_pipeline *pipeline, const once_known *known, const once_store *store, once_error *err)
+int once__known_compare(const once_pipeline *pipeline, const once_known *known, const once_store *store,
+                        once_error *err)
 {
     char id[ONCE_STORE_ID], what[100];
     once__store_id(store, id);
@@ -292,12 +314,16 @@ int once__known_compare(const once_pipeline *pipeline, const once_known *known, 
 
 static int open_there(const once_pipeline *pipeline, const once_known *known, once_store **out, once_error *err)
 {
-    const once_store_options options = {.size = sizeof options, .env = pipeline->env, .consumer = pipeline->spec->consumer};
+    const once_store_options options = {
+        .size = sizeof options, .env = pipeline->env, .consumer = pipeline->spec->consumer};
     once_store *store;
     once_error why;
     int rc = once__store_open(pipeline->store_url, &options, &store, &why);
-    if ((rc == ONCE_E_NO_STORE || rc == ONCE_E_NOT_OURS) && once__known_requires(known)) return once__known_missing(pipeline, known, &why, err);
-    if (rc != ONCE_OK) return once_fail(err, rc, "%.*s:%d: %s", show(pipeline->spec->file), pipeline->spec->file.data, pipeline->spec->store_line, why.text);
+    if ((rc == ONCE_E_NO_STORE || rc == ONCE_E_NOT_OURS) && once__known_requires(known))
+        return once__known_missing(pipeline, known, &why, err);
+    if (rc != ONCE_OK)
+        return once_fail(err, rc, "%.*s:%d: %s", show(pipeline->spec->file), pipeline->spec->file.data,
+                         pipeline->spec->store_line, why.text);
     rc = once__known_compare(pipeline, known, store, err);
     if (rc == ONCE_OK) *out = store;
     else once__store_close(store);
@@ -351,7 +377,9 @@ static int make_beside(const char *folder, const char *path, char out[PATH_MAX])
         return -1;
     }
     const int fd = mkostemp(out, O_CLOEXEC);
-    if (fd < 0 || geteuid() != 0 || stat(folder, &owner) != 0 || owner.st_uid == 0 || fchown(fd, owner.st_uid, owner.st_gid) == 0) return fd;
+    if (fd < 0 || geteuid() != 0 || stat(folder, &owner) != 0 || owner.st_uid == 0 ||
+        fchown(fd, owner.st_uid, owner.st_gid) == 0)
+        return fd;
     const int no = errno;
     close(fd);
     unlink(out);
@@ -384,33 +412,40 @@ static bool write_whole(const char *folder, const char *path, const once_buf *te
 
 static bool say_no_folder(char *why, size_t size)
 {
-    (void)snprintf(why, size, "there is no folder to remember the store in ($STATE_DIRECTORY, $XDG_STATE_HOME or $HOME)");
+    (void)snprintf(why, size,
+                   "there is no folder to remember the store in ($STATE_DIRECTORY, $XDG_STATE_HOME or $HOME)");
     return false;
 }
 
 static bool say_why(const once_known *known, char *why, size_t size)
 {
-    (void)snprintf(why, size, "the store cannot be remembered in folder '%.200s': %s", known->folder, once_errno_text(errno));
+    (void)snprintf(why, size, "the store cannot be remembered in folder '%.200s': %s", known->folder,
+                   once_errno_text(errno));
     return false;
 }
 
-static bool write_by(const once_pipeline *pipeline, const once_known *known, const once_known_by *by, const char *id, const char *mark)
+static bool write_by(const once_pipeline *pipeline, const once_known *known, const once_known_by *by, const char *id,
+                     const char *mark)
 {
     char path[PATH_MAX];
     once_buf text;
     path_of(known, by, path);
     once_buf_init(&text, 8000);
-    once_buf_printf(&text, "# The store that this pipeline has met. 'once run' refuses another one, until '--new-store'.\nstore %s%s\nurl ", id, mark);
+    once_buf_printf(&text,
+                    "# The store that this pipeline has met. 'once run' refuses another one, until "
+                    "'--new-store'.\nstore %s%s\nurl ",
+                    id, mark);
     once__store_show(pipeline->store_url, &text);
-    once_buf_printf(&text, "\nconsumer %.*s\nfile %.*s\n", show(pipeline->spec->consumer), pipeline->spec->consumer.data, show(pipeline->spec->file),
-                    pipeline->spec->file.data);
+    once_buf_printf(&text, "\nconsumer %.*s\nfile %.*s\n", show(pipeline->spec->consumer),
+                    pipeline->spec->consumer.data, show(pipeline->spec->file), pipeline->spec->file.data);
     errno = ENOMEM;
     const bool kept = !text.failed && make_folders(path) && write_whole(known->folder, path, &text);
     once_buf_release(&text);
     return kept;
 }
 
-bool once__known_keep(const once_pipeline *pipeline, const once_known *known, const once_store *store, char *why, size_t size)
+bool once__known_keep(const once_pipeline *pipeline, const once_known *known, const once_store *store, char *why,
+                      size_t size)
 {
     char id[ONCE_STORE_ID];
     once__store_id(store, id);
@@ -448,7 +483,8 @@ static bool keep_open(const once_pipeline *pipeline, const once_known *known, ch
         const once_known_by *by = &known->by[i];
         const bool whole = by->id[0] && !by->damaged;
         if (!by->id[0] && !by->damaged) continue;
-        if (!write_by(pipeline, known, by, whole ? by->id : "0000000000000000", ANOTHER)) return say_why(known, why, size);
+        if (!write_by(pipeline, known, by, whole ? by->id : "0000000000000000", ANOTHER))
+            return say_why(known, why, size);
     }
     return true;
 }
@@ -460,20 +496,25 @@ int once__known_audit(const once_pipeline *pipeline, const once_known *known, on
     if (!before) return ONCE_OK;
     once__store_id(store, id);
     const int n = snprintf(note, sizeof note, "store %s instead of %s", id, before);
-    const once_audit record = {
-        .consumer = pipeline->spec->consumer, .who = {store->who, strlen(store->who)}, .what = ONCE_BYTES("new-store"), .note = {note, (size_t)n}};
+    const once_audit record = {.consumer = pipeline->spec->consumer,
+                               .who = {store->who, strlen(store->who)},
+                               .what = ONCE_BYTES("new-store"),
+                               .note = {note, (size_t)n}};
     return store->ops->audit(store, &record, err);
 }
 
 int once_pipeline_take_store(once_pipeline *pipeline, bool *ret_there, once_error *err)
 {
-    if (!pipeline || !ret_there) return once_fail(err, ONCE_E_USAGE, "once_pipeline_take_store needs a pipeline and a place for the answer");
+    if (!pipeline || !ret_there)
+        return once_fail(err, ONCE_E_USAGE, "once_pipeline_take_store needs a pipeline and a place for the answer");
     once_known known;
     once_store *store = NULL;
     char why[500];
     int rc = once__known_read(pipeline, &known, err);
     if (rc != ONCE_OK) return rc;
-    if (known.said[0]) return once_fail(err, ONCE_E_USAGE, "'%.*s' says 'store_id' itself; change it there", show(pipeline->spec->file), pipeline->spec->file.data);
+    if (known.said[0])
+        return once_fail(err, ONCE_E_USAGE, "'%.*s' says 'store_id' itself; change it there",
+                         show(pipeline->spec->file), pipeline->spec->file.data);
     once__known_allow(&known);
     rc = open_there(pipeline, &known, &store, err);
     const bool none = rc == ONCE_E_NO_STORE;

@@ -1,4 +1,5 @@
-/* Stores know a lane by its hash. Its value is in the message, where they have that; it is shown when it makes that hash. */
+/* Stores know a lane by its hash. Its value is in the message, where they have that; it is shown when it makes that
+ * hash. */
 #include "runtime/lane_place.h"
 
 #include <stdio.h>
@@ -23,7 +24,8 @@ void once__lane_reader_release(once_lane_reader *reader)
 static bool note_letter(void *user, const once_letter *letter)
 {
     once_lane_reader *reader = user;
-    if (once_hash_equal(letter->entry, reader->dead)) reader->letter = letter->id; /* the last one is of the death that it is in */
+    if (once_hash_equal(letter->entry, reader->dead))
+        reader->letter = letter->id; /* the last one is of the death that it is in */
     return true;
 }
 
@@ -35,8 +37,10 @@ int once__lane_dead_letter(once_lane_reader *reader, const once_entry *dead, uin
     if (!once_hash_equal(reader->dead, dead->id)) {
         reader->dead = dead->id;
         reader->letter = 0;
-        if (store->ops->letters_of_key) rc = store->ops->letters_of_key(store, reader->spec->consumer, dead->key, note_letter, reader, err);
-        else if (store->ops->letter_heads) rc = store->ops->letter_heads(store, reader->spec->consumer, 0, false, note_letter, reader, err);
+        if (store->ops->letters_of_key)
+            rc = store->ops->letters_of_key(store, reader->spec->consumer, dead->key, note_letter, reader, err);
+        else if (store->ops->letter_heads)
+            rc = store->ops->letter_heads(store, reader->spec->consumer, 0, false, note_letter, reader, err);
         else rc = store->ops->letters(store, reader->spec->consumer, 0, note_letter, reader, err);
     }
     *out = reader->letter;
@@ -67,9 +71,13 @@ static int show_before(once_lane_reader *reader, const once_in_lane *at, once_la
     return rc;
 }
 
-static void show_id(once_hash id, char out[33]) { snprintf(out, 33, "%016llx%016llx", (unsigned long long)id.a, (unsigned long long)id.b); }
+static void show_id(once_hash id, char out[33])
+{
+    snprintf(out, 33, "%016llx%016llx", (unsigned long long)id.a, (unsigned long long)id.b);
+}
 
-int once__lane_place_read(once_lane_reader *reader, once_hash entry, const once_scope *scope, const once_message *message, once_lane_place *out, once_error *err)
+int once__lane_place_read(once_lane_reader *reader, once_hash entry, const once_scope *scope,
+                          const once_message *message, once_lane_place *out, once_error *err)
 {
     once_in_lane at = {0};
     once_bytes value = {0};
@@ -77,14 +85,18 @@ int once__lane_place_read(once_lane_reader *reader, once_hash entry, const once_
     *out = (once_lane_place){0};
     if (!reader->spec->order) return ONCE_OK;
     once_arena_reset(&reader->batch.arena);
-    int rc = once_hash_is_zero(entry) ? ONCE_OK : reader->store->ops->in_lane(reader->store, entry, ONCE_BEFORE_SHOWN, &at, &reader->batch.arena, err);
-    if (rc == ONCE_OK && message) rc = once_intake_lane(&reader->intake, &reader->batch, message, scope, &value, &id, err);
+    int rc = once_hash_is_zero(entry)
+                 ? ONCE_OK
+                 : reader->store->ops->in_lane(reader->store, entry, ONCE_BEFORE_SHOWN, &at, &reader->batch.arena, err);
+    if (rc == ONCE_OK && message)
+        rc = once_intake_lane(&reader->intake, &reader->batch, message, scope, &value, &id, err);
     if (rc != ONCE_OK) return rc;
     const bool stands = !once_hash_is_zero(at.lane);
     out->known = !once_hash_is_zero(id) && (!stands || once_hash_equal(id, at.lane));
     if (!stands && !out->known) return ONCE_OK;
     show_id(stands ? at.lane : id, out->id);
-    if (out->known && !once_arena_copy(&reader->batch.arena, value, &out->value)) return once_no_memory(err, "for a lane");
+    if (out->known && !once_arena_copy(&reader->batch.arena, value, &out->value))
+        return once_no_memory(err, "for a lane");
     out->versioned = at.versioned;
     out->version = at.version;
     out->gap = at.gap;

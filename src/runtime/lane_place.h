@@ -20,8 +20,10 @@ typedef struct once_lane_reader {
 void once__lane_reader_init(once_lane_reader *reader, const once_pipeline *pipeline, once_store *store);
 void once__lane_reader_release(once_lane_reader *reader);
 
-/* `entry`: zero for a letter without one; `message`: NULL when it is not known. What `out` points to is the reader's until it reads again. */
-int once__lane_place_read(once_lane_reader *reader, once_hash entry, const once_scope *scope, const once_message *message, once_lane_place *out, once_error *err);
+/* `entry`: zero for a letter without one; `message`: NULL when it is not known. What `out` points to is the reader's
+ * until it reads again. */
+int once__lane_place_read(once_lane_reader *reader, once_hash entry, const once_scope *scope,
+                          const once_message *message, once_lane_place *out, once_error *err);
 
 /* The letter of an entry that is dead; 0: there is none. Other letters of its key are not meant. */
 int once__lane_dead_letter(once_lane_reader *reader, const once_entry *dead, uint64_t *out, once_error *err);

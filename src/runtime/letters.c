@@ -1,4 +1,5 @@
-/* Dead letters, for those who go through them: what they are called, how long they are remembered, and reading them ahead. */
+/* Dead letters, for those who go through them: what they are called, how long they are remembered, and reading them
+ * ahead. */
 #include <assert.h>
 
 #include "runtime/operate.h"
@@ -7,9 +8,9 @@
 #include "base/banned.h"
 
 enum {
-    AHEAD_FIRST = 16,      /* letters that a server is asked for at once, while nothing is known about their size */
-    AHEAD = 1024,          /* the same, at most */
-    AHEAD_BYTES = 1 << 20  /* and about so much of them */
+    AHEAD_FIRST = 16,     /* letters that a server is asked for at once, while nothing is known about their size */
+    AHEAD = 1024,         /* the same, at most */
+    AHEAD_BYTES = 1 << 20 /* and about so much of them */
 };
 
 const char *once__letter_kind(const once_letter *letter)

@@ -22,19 +22,21 @@ typedef struct listing {
     once_gone gone;
     once_store *lanes; /* a handle of its own, to ask what lanes wait for; NULL: there are none */
     once_arena arena;
-    once_json json; /* for what is malformed */
+    once_json json;          /* for what is malformed */
     once_lane_reader reader; /* where there are lanes */
-    int rc; /* other than ONCE_OK: what ended the listing */
+    int rc;                  /* other than ONCE_OK: what ended the listing */
     once_error *err;
 } listing;
 
-static void place_in_lane(listing *l, once_hash entry, const once_scope *scope, const once_message *message, once_listed *item)
+static void place_in_lane(listing *l, once_hash entry, const once_scope *scope, const once_message *message,
+                          once_listed *item)
 {
-    if (l->lanes && l->rc == ONCE_OK) l->rc = once__lane_place_read(&l->reader, entry, scope, message, &item->lane, l->err);
+    if (l->lanes && l->rc == ONCE_OK)
+        l->rc = once__lane_place_read(&l->reader, entry, scope, message, &item->lane, l->err);
 }
 
-/* The reason, and what the message waits for in its lane, or its lane for it. Empty with l->rc: that cannot be asked, and the message
- * must not be shown as if nothing held it. */
+/* The reason, and what the message waits for in its lane, or its lane for it. Empty with l->rc: that cannot be asked,
+ * and the message must not be shown as if nothing held it. */
 static once_bytes with_lane(listing *l, once_hash entry, once_bytes reason)
 {
     once_bytes words = {0};
@@ -138,21 +140,26 @@ static bool list_letter(void *user, const once_letter *letter)
 
 int once_pipeline_list(once_pipeline *pipeline, unsigned what, once_list_visit *visit, void *user, once_error *err)
 {
-    if (!pipeline || !visit) return once_fail(err, ONCE_E_USAGE, "once_pipeline_list needs a pipeline and a function for its messages");
+    if (!pipeline || !visit)
+        return once_fail(err, ONCE_E_USAGE, "once_pipeline_list needs a pipeline and a function for its messages");
     static const struct {
         unsigned what;
         once_state state;
-    } lists[] = {{ONCE_LIST_WAITING, ONCE_STATE_WAITING}, {ONCE_LIST_BUSY, ONCE_STATE_CLAIMED}, {ONCE_LIST_UNKNOWN, ONCE_STATE_UNKNOWN}};
+    } lists[] = {{ONCE_LIST_WAITING, ONCE_STATE_WAITING},
+                 {ONCE_LIST_BUSY, ONCE_STATE_CLAIMED},
+                 {ONCE_LIST_UNKNOWN, ONCE_STATE_UNKNOWN}};
     once_store *store;
     int rc = once__open_keyed(pipeline, &store, err);
     if (rc != ONCE_OK) return rc;
-    listing l = {.visit = visit, .user = user, .keying = once__keying_of(pipeline, store), .spec = pipeline->spec, .err = err};
+    listing l = {
+        .visit = visit, .user = user, .keying = once__keying_of(pipeline, store), .spec = pipeline->spec, .err = err};
     once_json_init(&l.json);
     if (pipeline->spec->order) rc = once__known_open_store(pipeline, &l.lanes, err);
     if (l.lanes) once__lane_reader_init(&l.reader, pipeline, l.lanes);
     if (rc == ONCE_OK && (what & ONCE_LIST_BUSY)) rc = once_gone_read(store, pipeline->spec->consumer, &l.gone, err);
     for (size_t i = 0; i < sizeof lists / sizeof *lists && rc == ONCE_OK && !l.over; i++)
-        if (what & lists[i].what) rc = store->ops->list(store, pipeline->spec->consumer, lists[i].state, list_entry, &l, err);
+        if (what & lists[i].what)
+            rc = store->ops->list(store, pipeline->spec->consumer, lists[i].state, list_entry, &l, err);
     if (rc == ONCE_OK && !l.over && (what & ONCE_LIST_DEAD))
         rc = store->ops->letters(store, pipeline->spec->consumer, 0, list_letter, &l, err);
     if (rc == ONCE_OK) rc = l.rc;

@@ -57,7 +57,8 @@ static span keep(once_message_log *log, once_bytes text, size_t most)
     return kept;
 }
 
-void once_message_log_add(once_message_log *log, once_log_level level, const char *event, const once_item *item, once_bytes reason, const once_keying *keying)
+void once_message_log_add(once_message_log *log, once_log_level level, const char *event, const once_item *item,
+                          once_bytes reason, const once_keying *keying)
 {
     if (!once_log_wants(level)) return;
     once_message_line *line = add_line(log);
@@ -74,10 +75,15 @@ void once_message_log_add(once_message_log *log, once_log_level level, const cha
     if (!once_hash_is_zero(item->request.id)) once_item_outward_key(keying, item, line->idempotency_key);
     if (!log->text.failed) return;
     once_buf_clear(&log->text); /* too much of it: what was gathered is said without words */
-    for (size_t i = 0; i < log->n; i++) log->lines[i].place = log->lines[i].key = log->lines[i].tenant = log->lines[i].operation = log->lines[i].reason = (span){0};
+    for (size_t i = 0; i < log->n; i++)
+        log->lines[i].place = log->lines[i].key = log->lines[i].tenant = log->lines[i].operation =
+            log->lines[i].reason = (span){0};
 }
 
-static once_bytes text_of(const once_message_log *log, span s) { return (once_bytes){s.len ? log->text.data + s.at : "", s.len}; }
+static once_bytes text_of(const once_message_log *log, span s)
+{
+    return (once_bytes){s.len ? log->text.data + s.at : "", s.len};
+}
 
 static void say(const once_message_log *log, const once_message_line *line)
 {
@@ -92,7 +98,8 @@ static void say(const once_message_log *log, const once_message_line *line)
         {"attempt", {attempt, line->attempt ? (size_t)len : 0}, .number = true},
         {"idempotency_key", {line->idempotency_key, strlen(line->idempotency_key)}},
     };
-    once_log_fields(line->level, line->event, fields, sizeof fields / sizeof *fields, "%.*s", (int)reason.len, reason.data);
+    once_log_fields(line->level, line->event, fields, sizeof fields / sizeof *fields, "%.*s", (int)reason.len,
+                    reason.data);
 }
 
 void once_message_log_say(once_message_log *log)

@@ -1,7 +1,8 @@
-/* What operators do: look at a store, replay and discard dead letters, resolve, forget, sweep; here is what these share.
+/* What operators do: look at a store, replay and discard dead letters, resolve, forget, sweep; here is what these
+ * share.
  *
- * Nothing in any of them decides about an entry: core/entry.c does, through the store's verbs. The act, the end of a letter and the audit
- * record are one transaction. A dry run does all of it and rolls back. */
+ * Nothing in any of them decides about an entry: core/entry.c does, through the store's verbs. The act, the end of a
+ * letter and the audit record are one transaction. A dry run does all of it and rolls back. */
 #include "base/usage.h"
 #include "runtime/known.h"
 #include "runtime/operate.h"
@@ -12,7 +13,8 @@ int once__check_choice(const once_choice *choice, const uint64_t *ids, size_t n_
 {
     const once_bytes all[] = {choice->tenant, choice->operation, choice->type, choice->reason, choice->group};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (once_bytes_lie(all[i])) return once_fail(err, ONCE_E_USAGE, "a choice has bytes with a length and no address");
+        if (once_bytes_lie(all[i]))
+            return once_fail(err, ONCE_E_USAGE, "a choice has bytes with a length and no address");
     return ids || n_ids == 0 ? ONCE_OK : once_fail(err, ONCE_E_USAGE, "n_ids is %zu, and there are no ids", n_ids);
 }
 
@@ -35,8 +37,8 @@ int once__finish_tx(once_store *store, int rc, once_error *err)
     return rc;
 }
 
-int once__find_entry(once_pipeline *pipeline, once_store *store, once_bytes tenant, once_bytes operation, once_bytes key,
-                      once_entry *out, once_arena *arena, once_error *err)
+int once__find_entry(once_pipeline *pipeline, once_store *store, once_bytes tenant, once_bytes operation,
+                     once_bytes key, once_entry *out, once_arena *arena, once_error *err)
 {
     const once_spec *spec = pipeline->spec;
     size_t known = 0;
@@ -52,8 +54,10 @@ int once__find_entry(once_pipeline *pipeline, once_store *store, once_bytes tena
         if (rc != ONCE_OK) return rc;
         if (entry.state == ONCE_STATE_ABSENT) continue;
         if (known++)
-            return once_fail(err, ONCE_E_USAGE, "operations '%.*s' and '%.*s' both know key '%.*s'; say --operation NAME",
-                             once__shown_len(out->scope.operation), out->scope.operation.data, once__shown_len(scope.operation), scope.operation.data, once__shown_len(key), key.data);
+            return once_fail(err, ONCE_E_USAGE,
+                             "operations '%.*s' and '%.*s' both know key '%.*s'; say --operation NAME",
+                             once__shown_len(out->scope.operation), out->scope.operation.data,
+                             once__shown_len(scope.operation), scope.operation.data, once__shown_len(key), key.data);
         *out = entry;
         out->scope = scope;
     }

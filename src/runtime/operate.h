@@ -18,8 +18,8 @@ int once__open_keyed(once_pipeline *pipeline, once_store **out, once_error *err)
 /* Commits, or rolls back when `rc` says so. */
 int once__finish_tx(once_store *store, int rc, once_error *err);
 /* The entry of a key in the operation that is meant. Inside a transaction. */
-int once__find_entry(once_pipeline *pipeline, once_store *store, once_bytes tenant, once_bytes operation, once_bytes key, once_entry *out,
-                     once_arena *arena, once_error *err);
+int once__find_entry(once_pipeline *pipeline, once_store *store, once_bytes tenant, once_bytes operation,
+                     once_bytes key, once_entry *out, once_arena *arena, once_error *err);
 /* Where a body is no JSON any more, from 1; 0: it is. */
 uint64_t once__json_column(once_json *json, once_bytes body);
 
@@ -31,10 +31,12 @@ typedef struct once_reading {
     size_t n, bytes; /* letters so far, and the size of their messages */
 } once_reading;
 
-/* Before each of ids[0 .. n-1]: the store reads the next ones in one go, as many as are likely to fit by the size of those before. */
+/* Before each of ids[0 .. n-1]: the store reads the next ones in one go, as many as are likely to fit by the size of
+ * those before. */
 int once__letters_ahead(once_reading *r, once_store *store, const uint64_t *ids, size_t n, once_error *err);
 void once__letters_note(once_reading *r, const once_letter *letter); /* it was looked at */
-/* How long a letter that is given up is remembered: as its handler says, or, where it has none, as long as any message is. */
+/* How long a letter that is given up is remembered: as its handler says, or, where it has none, as long as any message
+ * is. */
 int64_t once__letter_remember(const once_spec *spec, once_bytes operation);
 
 #endif

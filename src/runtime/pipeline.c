@@ -27,7 +27,8 @@
 
 int once_pipeline_load(const char *file, once_mistake *report, void *user, once_pipeline **out, once_error *err)
 {
-    if (!file || !out) return once_fail(err, ONCE_E_USAGE, "once_pipeline_load needs a file and a place for the pipeline");
+    if (!file || !out)
+        return once_fail(err, ONCE_E_USAGE, "once_pipeline_load needs a file and a place for the pipeline");
     once_pipeline *pipeline = calloc(1, sizeof *pipeline);
     if (!pipeline) return once_no_memory(err, "for a pipeline");
     pipeline->env = once_env_real();
@@ -66,7 +67,10 @@ static bool url_has_password(const char *url)
 }
 
 /* A password in it, or in the variable that libpq reads. A password file is libpq's own. */
-static bool url_has_secret(const char *url) { return url_has_password(url) || (strncmp(url, "postgres", 8) == 0 && getenv("PGPASSWORD")); }
+static bool url_has_secret(const char *url)
+{
+    return url_has_password(url) || (strncmp(url, "postgres", 8) == 0 && getenv("PGPASSWORD"));
+}
 
 /* What was found in the texts of a handler that are secrets or lead to one. */
 typedef struct found_secrets {
@@ -95,7 +99,10 @@ static found_secrets secrets_of(const once_spec *spec)
     return found;
 }
 
-bool once__file_has_password(const once_pipeline *pipeline) { return url_has_password(pipeline->store_url) || secrets_of(pipeline->spec).password; }
+bool once__file_has_password(const once_pipeline *pipeline)
+{
+    return url_has_password(pipeline->store_url) || secrets_of(pipeline->spec).password;
+}
 
 bool once_pipeline_has_secrets(const once_pipeline *pipeline)
 {
@@ -113,13 +120,17 @@ static bool names_callback(const once_spec *spec, const char *name)
     return false;
 }
 
-int once_pipeline_callback(once_pipeline *pipeline, const char *name, once_callback *function, void *user, once_error *err)
+int once_pipeline_callback(once_pipeline *pipeline, const char *name, once_callback *function, void *user,
+                           once_error *err)
 {
-    if (!pipeline || !name || !function) return once_fail(err, ONCE_E_USAGE, "once_pipeline_callback needs a pipeline, a name and a function");
+    if (!pipeline || !name || !function)
+        return once_fail(err, ONCE_E_USAGE, "once_pipeline_callback needs a pipeline, a name and a function");
     if (!names_callback(pipeline->spec, name))
-        return once_fail(err, ONCE_E_USAGE, "no handler of '%.*s' says 'callback: %s'", (int)pipeline->spec->file.len, pipeline->spec->file.data, name);
+        return once_fail(err, ONCE_E_USAGE, "no handler of '%.*s' says 'callback: %s'", (int)pipeline->spec->file.len,
+                         pipeline->spec->file.data, name);
     for (size_t i = 0; i < pipeline->n_callbacks; i++)
-        if (strcmp(pipeline->callbacks[i].name, name) == 0) return once_fail(err, ONCE_E_USAGE, "callback '%s' was registered before", name);
+        if (strcmp(pipeline->callbacks[i].name, name) == 0)
+            return once_fail(err, ONCE_E_USAGE, "callback '%s' was registered before", name);
     once_hands_callback *callbacks = reallocarray(pipeline->callbacks, pipeline->n_callbacks + 1, sizeof *callbacks);
     if (callbacks) pipeline->callbacks = callbacks;
     char *copy = callbacks ? strdup(name) : NULL;
@@ -132,10 +143,14 @@ int once_pipeline_callback(once_pipeline *pipeline, const char *name, once_callb
 
 int once_pipeline_idempotency_salt(once_pipeline *pipeline, once_bytes salt, once_error *err)
 {
-    if (!pipeline || once_bytes_lie(salt)) return once_fail(err, ONCE_E_USAGE, "once_pipeline_idempotency_salt needs a pipeline and a salt");
-    if (!once_salt_fits(salt)) return once_fail(err, ONCE_E_USAGE, "a salt of idempotency keys has at least %u bytes, and not only white space", ONCE_SALT_MIN);
+    if (!pipeline || once_bytes_lie(salt))
+        return once_fail(err, ONCE_E_USAGE, "once_pipeline_idempotency_salt needs a pipeline and a salt");
+    if (!once_salt_fits(salt))
+        return once_fail(err, ONCE_E_USAGE,
+                         "a salt of idempotency keys has at least %u bytes, and not only white space", ONCE_SALT_MIN);
     if (pipeline->spec->salt.len)
-        return once_fail(err, ONCE_E_USAGE, "'%.*s' says 'idempotency_salt' itself", (int)pipeline->spec->file.len, pipeline->spec->file.data);
+        return once_fail(err, ONCE_E_USAGE, "'%.*s' says 'idempotency_salt' itself", (int)pipeline->spec->file.len,
+                         pipeline->spec->file.data);
     return once_arena_copy(&pipeline->arena, salt, &pipeline->salt) ? ONCE_OK : once_no_memory(err, "for a salt");
 }
 
@@ -148,8 +163,9 @@ int once__salt_read(once_pipeline *pipeline, once_error *err)
     int rc = once_value_read(spec, pipeline->env, &said, &pipeline->arena, &salt, err);
     if (rc != ONCE_OK) return rc;
     if (!once_salt_fits(salt))
-        return once_fail(err, ONCE_E_CONFIG, "%.*s:%d: 'idempotency_salt' has fewer than %u bytes, or only white space; take random ones", (int)spec->file.len,
-                         spec->file.data, spec->salt_line, ONCE_SALT_MIN);
+        return once_fail(err, ONCE_E_CONFIG,
+                         "%.*s:%d: 'idempotency_salt' has fewer than %u bytes, or only white space; take random ones",
+                         (int)spec->file.len, spec->file.data, spec->salt_line, ONCE_SALT_MIN);
     return once_arena_copy(&pipeline->arena, salt, &pipeline->salt) ? ONCE_OK : once_no_memory(err, "for a salt");
 }
 
@@ -175,10 +191,13 @@ static int run_init(const once_spec *spec, once_db *db, once_error *err)
     once_db_limit(db, spec->timeout_ms);
     const int rc = once_db_script(db, spec->init, &why);
     once_db_limit(db, 0);
-    return rc == ONCE_OK ? rc : once_fail(err, rc == ONCE_E_SCHEMA ? ONCE_E_CONFIG : rc, "%.*s: init: %s", (int)spec->file.len, spec->file.data, why.text);
+    return rc == ONCE_OK ? rc
+                         : once_fail(err, rc == ONCE_E_SCHEMA ? ONCE_E_CONFIG : rc, "%.*s: init: %s",
+                                     (int)spec->file.len, spec->file.data, why.text);
 }
 
-/* A run always runs `init`. Who only looks does so when something is missing: it would have to wait for whoever writes. */
+/* A run always runs `init`. Who only looks does so when something is missing: it would have to wait for whoever writes.
+ */
 static int needs_init(const once_pipeline *pipeline, once_db *db, bool *needed, once_error *err)
 {
     const once_spec *spec = pipeline->spec;
@@ -196,7 +215,8 @@ static int open_effects(once_pipeline *pipeline, bool create, once_parts *parts,
     once_error why;
     if (!db && has_sql(spec))
         return once_fail(err, ONCE_E_CONFIG,
-                         "%.*s:%d: store '%s:' has no database that SQL effects could run in; use 'sqlite:PATH', or name a database in 'sql: {url: ...}'",
+                         "%.*s:%d: store '%s:' has no database that SQL effects could run in; use 'sqlite:PATH', or "
+                         "name a database in 'sql: {url: ...}'",
                          (int)spec->file.len, spec->file.data, spec->store_line, parts->store->ops->scheme);
     bool init = false;
     int rc = create ? needs_init(pipeline, db, &init, err) : ONCE_OK;
@@ -217,13 +237,15 @@ static int check_store(const once_pipeline *pipeline, once_store *store, once_er
 {
     char kept[400] = "";
     if (store->ops->batch_max && pipeline->spec->batch_max > store->ops->batch_max)
-        return once_fail(err, ONCE_E_CONFIG, "%.*s:%d: store '%s:' takes up to %u messages at once; write 'batch: {max: %u}' or less",
-                         (int)pipeline->spec->file.len, pipeline->spec->file.data, pipeline->spec->store_line, store->ops->scheme,
-                         store->ops->batch_max, store->ops->batch_max);
+        return once_fail(err, ONCE_E_CONFIG,
+                         "%.*s:%d: store '%s:' takes up to %u messages at once; write 'batch: {max: %u}' or less",
+                         (int)pipeline->spec->file.len, pipeline->spec->file.data, pipeline->spec->store_line,
+                         store->ops->scheme, store->ops->batch_max, store->ops->batch_max);
     if (store->ops->bits & ONCE_STORE_OWNS) return ONCE_OK;
     if (store->ops->describe) store->ops->describe(store, kept, sizeof kept);
-    return once_fail(err, ONCE_E_CONFIG, "%.*s:%d: store '%s:' could lose messages that it was given (%s)", (int)pipeline->spec->file.len,
-                     pipeline->spec->file.data, pipeline->spec->store_line, store->ops->scheme, kept);
+    return once_fail(err, ONCE_E_CONFIG, "%.*s:%d: store '%s:' could lose messages that it was given (%s)",
+                     (int)pipeline->spec->file.len, pipeline->spec->file.data, pipeline->spec->store_line,
+                     store->ops->scheme, kept);
 }
 
 typedef struct opening {
@@ -237,7 +259,10 @@ static int open_or_make(const opening *o, const once_known *known, once_error *e
 {
     once_pipeline *pipeline = o->pipeline;
     const bool may_make = o->create && !once__known_requires(known);
-    once_store_options options = {.size = sizeof options, .env = pipeline->env, .create = may_make && pipeline->running, .consumer = pipeline->spec->consumer};
+    once_store_options options = {.size = sizeof options,
+                                  .env = pipeline->env,
+                                  .create = may_make && pipeline->running,
+                                  .consumer = pipeline->spec->consumer};
     if (pipeline->running) options.patience = (once_patience){once__patience_over, pipeline};
     int rc = once__store_open(pipeline->store_url, &options, &o->parts->store, err);
     if (rc != ONCE_E_NO_STORE || !may_make || pipeline->running) return rc;
@@ -258,7 +283,8 @@ static int open_store(void *user, once_error *err)
     if (rc != ONCE_OK) return rc;
     if (pipeline->new_store) once__known_allow(&known);
     rc = open_or_make(o, &known, &why);
-    if ((rc == ONCE_E_NO_STORE || rc == ONCE_E_NOT_OURS) && once__known_requires(&known)) return once__known_missing(pipeline, &known, &why, err);
+    if ((rc == ONCE_E_NO_STORE || rc == ONCE_E_NOT_OURS) && once__known_requires(&known))
+        return once__known_missing(pipeline, &known, &why, err);
     if (rc != ONCE_OK) return at_line(pipeline, pipeline->spec->store_line, rc, &why, err);
     o->parts->keying = once__keying_of(pipeline, o->parts->store);
     rc = once__known_compare(pipeline, &known, o->parts->store, err);
@@ -275,8 +301,11 @@ static int open_hands(void *user, once_error *err)
 {
     const opening *o = user;
     once_pipeline *pipeline = o->pipeline;
-    once_hands_options hands = {
-        .spec = pipeline->spec, .env = pipeline->env, .keying = o->parts->keying, .callbacks = pipeline->callbacks, .n_callbacks = pipeline->n_callbacks};
+    once_hands_options hands = {.spec = pipeline->spec,
+                                .env = pipeline->env,
+                                .keying = o->parts->keying,
+                                .callbacks = pipeline->callbacks,
+                                .n_callbacks = pipeline->n_callbacks};
     if (pipeline->running) hands.opening = (once_patience){once__patience_over, pipeline};
     return once_hands_open(&hands, &o->parts->hands, err);
 }
@@ -290,7 +319,8 @@ int once__parts_open(once_pipeline *pipeline, bool create, once_parts *out, once
     if (rc != ONCE_OK) return rc;
     rc = pipeline->running ? once__persist(pipeline, open_store, &opened, err) : open_store(&opened, err);
     if (rc != ONCE_OK) return rc;
-    if (once_hands_needed(pipeline->spec)) rc = pipeline->running ? once__persist(pipeline, open_hands, &opened, err) : open_hands(&opened, err);
+    if (once_hands_needed(pipeline->spec))
+        rc = pipeline->running ? once__persist(pipeline, open_hands, &opened, err) : open_hands(&opened, err);
     if (rc == ONCE_OK) {
         rc = once_source_file.open(pipeline->spec, pipeline->env, &parts.source, &why);
         if (rc != ONCE_OK) at_line(pipeline, pipeline->spec->source_line, rc, &why, err);
@@ -317,8 +347,8 @@ static const struct {
     unsigned bit;
     const char *name;
 } store_bits[] = {
-    {ONCE_STORE_DURABLE, "durable"}, {ONCE_STORE_SHARED, "shared"}, {ONCE_STORE_TX, "transactions"},
-    {ONCE_STORE_OWNS, "owns bodies"}, {ONCE_STORE_LANES, "lanes"},  {ONCE_STORE_CLOCK, "own clock"},
+    {ONCE_STORE_DURABLE, "durable"},  {ONCE_STORE_SHARED, "shared"}, {ONCE_STORE_TX, "transactions"},
+    {ONCE_STORE_OWNS, "owns bodies"}, {ONCE_STORE_LANES, "lanes"},   {ONCE_STORE_CLOCK, "own clock"},
 };
 
 static void find_database(once_db *db, const char *topic, once_finding *report, void *user)
@@ -327,14 +357,24 @@ static void find_database(once_db *db, const char *topic, once_finding *report, 
     if (once_db_describe(db, settings, sizeof settings, NULL) != ONCE_OK) return;
     report(user, topic, settings, false);
     if (strstr(settings, "fsync=off"))
-        report(user, topic, "the server runs with fsync = off: a power cut may take back what was acknowledged; switch it on", true);
+        report(user, topic,
+               "the server runs with fsync = off: a power cut may take back what was acknowledged; switch it on", true);
     if (strstr(settings, " standby="))
-        report(user, topic, "this is a hot standby, where nothing can be written; connect to the primary; target_session_attrs=read-write finds it", true);
+        report(user, topic,
+               "this is a hot standby, where nothing can be written; connect to the primary; "
+               "target_session_attrs=read-write finds it",
+               true);
     if (strstr(settings, " pooler="))
-        report(user, topic, "a pooler is in between (PgBouncer in any mode looks so): statements are sent as text and not prepared, and nothing depends"
-               " on the session; without one the same work costs less", false);
+        report(user, topic,
+               "a pooler is in between (PgBouncer in any mode looks so): statements are sent as text and not prepared, "
+               "and nothing depends"
+               " on the session; without one the same work costs less",
+               false);
     if (strstr(settings, "journal_mode=") && !strstr(settings, "journal_mode=wal"))
-        report(user, topic, "the file is not in WAL mode; 'PRAGMA journal_mode=WAL' on it would make commits about twice as cheap and let readers go on", true);
+        report(user, topic,
+               "the file is not in WAL mode; 'PRAGMA journal_mode=WAL' on it would make commits about twice as cheap "
+               "and let readers go on",
+               true);
 }
 
 static void find_identity(const once_pipeline *pipeline, const once_parts *parts, once_finding *report, void *user)
@@ -344,13 +384,21 @@ static void find_identity(const once_pipeline *pipeline, const once_parts *parts
     once__store_id(parts->store, id);
     if (once__known_read(pipeline, &known, NULL) != ONCE_OK) return;
     const bool kept = once__known_requires(&known);
-    (void)snprintf(text, sizeof text, "store_id %s%s%s%.300s%s", id, known.said[0] ? ", as the file says" : kept ? ", remembered from its first run" : "",
-                   !kept && known.folder[0] ? ", not known yet in '" : "", !kept ? known.folder : "", !kept && known.folder[0] ? "'" : "");
+    (void)snprintf(text, sizeof text, "store_id %s%s%s%.300s%s", id,
+                   known.said[0] ? ", as the file says"
+                   : kept        ? ", remembered from its first run"
+                                 : "",
+                   !kept && known.folder[0] ? ", not known yet in '" : "", !kept ? known.folder : "",
+                   !kept && known.folder[0] ? "'" : "");
     report(user, "store", text, false);
-    if (parts->made) report(user, "store", "there was none here, and this one was made: every message is new in it", false);
+    if (parts->made)
+        report(user, "store", "there was none here, and this one was made: every message is new in it", false);
     if (kept || once__known_try(&known, why, sizeof why)) return;
-    (void)snprintf(text, sizeof text, "%s: a store that is lost would be made anew without a word, and every message would run again; put 'store_id: \"%s\"'"
-                   " into the file", why, id);
+    (void)snprintf(text, sizeof text,
+                   "%s: a store that is lost would be made anew without a word, and every message would run again; put "
+                   "'store_id: \"%s\"'"
+                   " into the file",
+                   why, id);
     report(user, "store", text, true);
 }
 
@@ -368,7 +416,9 @@ static void find_store(const once_pipeline *pipeline, const once_parts *parts, o
     report(user, "store", text.data ? text.data : "", false);
     if (once__keeps(store)) find_identity(pipeline, parts, report, user);
     if (!(store->ops->bits & ONCE_STORE_DURABLE))
-        report(user, "store", "nothing is kept: after a restart every message is new again; use a store that lasts for real work", true);
+        report(user, "store",
+               "nothing is kept: after a restart every message is new again; use a store that lasts for real work",
+               true);
     if (store->ops->describe) {
         store->ops->describe(store, settings, sizeof settings);
         report(user, "store", settings, false);
@@ -382,11 +432,14 @@ static void find_store(const once_pipeline *pipeline, const once_parts *parts, o
 static void promise_of(const once_spec *spec, const once_handler_spec *h, bool durable, char *out, size_t size)
 {
     const bool external = once_handler_external(h);
-    const char *kept = !durable ? "everything is forgotten with the process" : external ? "never lost" : "effect and outcome commit in one transaction";
+    const char *kept = !durable   ? "everything is forgotten with the process"
+                       : external ? "never lost"
+                                  : "effect and outcome commit in one transaction";
     const char *end = "";
     if (h->natural)
-        kept = spec->version ? "only the version of its lane is remembered: an older one is stale, an equal one runs again"
-                             : "nothing is remembered: every delivery runs";
+        kept = spec->version
+                   ? "only the version of its lane is remembered: an older one is stale, an equal one runs again"
+                   : "nothing is remembered: every delivery runs";
     if (external)
         end = h->hold      ? "; a try whose end is not known is held for 'once resolve'"
               : h->natural ? "; a try whose end is not known runs again"
@@ -414,21 +467,25 @@ static void describe_external(const once_handler_spec *h, char *out, size_t size
     const once_effect_shown shown = h->effect->describe(h);
     once_bytes name = shown.name;
     if (shown.url) name = show_url(shown.name, &url) ? once_buf_bytes(&url) : ONCE_BYTES("another database");
-    snprintf(out, size, "%s '%.*s', up to %u at a time, timeout %s, ", shown.what, name.len < 120 ? (int)name.len : 120, name.data, h->slots,
-             once_duration_format(h->timeout_ms, timeout));
+    snprintf(out, size, "%s '%.*s', up to %u at a time, timeout %s, ", shown.what, name.len < 120 ? (int)name.len : 120,
+             name.data, h->slots, once_duration_format(h->timeout_ms, timeout));
     once_buf_release(&url);
 }
 
 /* What is to be known of the database of a handler with SQL elsewhere, if it is elsewhere. */
-static void find_other_database(const once_handler_spec *h, const char *topic, once_parts *parts, once_finding *report, void *user)
+static void find_other_database(const once_handler_spec *h, const char *topic, once_parts *parts, once_finding *report,
+                                void *user)
 {
     once_db *other = parts->hands ? once_hands_db(parts->hands, h) : NULL, *own = store_db(parts->store);
     char here[200], there[200];
     if (!other) return;
     find_database(other, topic, report, user);
-    if (own && once_db_identity(own, here, sizeof here, NULL) == ONCE_OK && once_db_identity(other, there, sizeof there, NULL) == ONCE_OK &&
-        strcmp(here, there) == 0)
-        report(user, topic, "'url' names the database of the store; without 'url' the effect would be atomic, on the store's connection", true);
+    if (own && once_db_identity(own, here, sizeof here, NULL) == ONCE_OK &&
+        once_db_identity(other, there, sizeof there, NULL) == ONCE_OK && strcmp(here, there) == 0)
+        report(user, topic,
+               "'url' names the database of the store; without 'url' the effect would be atomic, on the store's "
+               "connection",
+               true);
 }
 
 /* Of a natural handler there is something to remember only when its lane has versions. */
@@ -443,12 +500,14 @@ static const char *budget_of(const once_retry *retry, char *out, size_t size)
     char time[ONCE_DURATION_TEXT];
     if (retry->for_ms > 0) once_duration_format(retry->for_ms, time);
     if (retry->attempts == ONCE_ANY_ATTEMPTS) snprintf(out, size, "attempts for %s", time);
-    else if (retry->for_ms > 0) snprintf(out, size, "%u attempt%s, for %s at most", retry->attempts, retry->attempts == 1 ? "" : "s", time);
+    else if (retry->for_ms > 0)
+        snprintf(out, size, "%u attempt%s, for %s at most", retry->attempts, retry->attempts == 1 ? "" : "s", time);
     else snprintf(out, size, "%u attempt%s", retry->attempts, retry->attempts == 1 ? "" : "s");
     return out;
 }
 
-/* How long all retries of a message may take: until the number of attempts or their time is over, whichever comes first. */
+/* How long all retries of a message may take: until the number of attempts or their time is over, whichever comes
+ * first. */
 static int64_t horizon_of(const once_retry *retry)
 {
     int64_t horizon_ms = 0, bound_ms = retry->min_ms, until_ms = INT64_MAX;
@@ -464,20 +523,23 @@ static void find_handlers(const once_spec *spec, once_parts *parts, once_finding
 {
     for (size_t i = 0; i < spec->n_handlers; i++) {
         const once_handler_spec *h = &spec->handlers[i];
-        char topic[120], text[900], promise[300], external[300], budget[80], lease[ONCE_DURATION_TEXT], remember[ONCE_DURATION_TEXT];
+        char topic[120], text[900], promise[300], external[300], budget[80], lease[ONCE_DURATION_TEXT],
+            remember[ONCE_DURATION_TEXT];
         const once_bytes name = h->type.len ? h->type : ONCE_BYTES("(all)");
         const once_bytes key = once_template_text(h->key);
         const bool kept = remembers(spec, h);
         snprintf(topic, sizeof topic, "handler %.*s", name.len < 80 ? (int)name.len : 80, name.data);
         if (!once_handler_runs(h)) {
-            snprintf(text, sizeof text, "every message becomes a dead letter: %.*s", (int)h->dead_reason.len, h->dead_reason.data);
+            snprintf(text, sizeof text, "every message becomes a dead letter: %.*s", (int)h->dead_reason.len,
+                     h->dead_reason.data);
         } else {
             promise_of(spec, h, parts->store->ops->bits & ONCE_STORE_DURABLE, promise, sizeof promise);
             describe_external(h, external, sizeof external);
             snprintf(text, sizeof text, "%s; %soperation %.*s, key %.*s, %s%s%slease %s, %s", promise, external,
                      (int)h->operation.len, h->operation.data, key.len < 120 ? (int)key.len : 120, key.data,
-                     kept ? "remember " : "", kept ? once_duration_format(h->remember_ms, remember) : "", kept ? ", " : "",
-                     once_duration_format(h->lease_ms, lease), budget_of(&h->retry, budget, sizeof budget));
+                     kept ? "remember " : "", kept ? once_duration_format(h->remember_ms, remember) : "",
+                     kept ? ", " : "", once_duration_format(h->lease_ms, lease),
+                     budget_of(&h->retry, budget, sizeof budget));
         }
         report(user, topic, text, false);
         find_other_database(h, topic, parts, report, user);
@@ -488,8 +550,11 @@ static void find_handlers(const once_spec *spec, once_parts *parts, once_finding
 static void find_lanes(const once_spec *spec, once_finding *report, void *user)
 {
     if (spec->gap_ms >= 0 && !spec->has_first)
-        report(user, "lanes", "'gap' does not know where a lane begins: the version that is seen first is accepted, and lower ones that come"
-               " later are stale; say version: {from: ..., first: 1}", true);
+        report(user, "lanes",
+               "'gap' does not know where a lane begins: the version that is seen first is accepted, and lower ones "
+               "that come"
+               " later are stale; say version: {from: ..., first: 1}",
+               true);
     if (spec->block) report(user, "lanes", "a dead letter holds its lane until it is replayed or discarded", false);
 }
 
@@ -504,23 +569,30 @@ static void find_retention(const once_spec *spec, once_finding *report, void *us
         any = true;
         const int64_t horizon = horizon_of(&h->retry);
         if (h->remember_ms < horizon) {
-            snprintf(text, sizeof text, "remember (%s) is shorter than all retries may take (%s); a redelivery after that would run again",
+            snprintf(text, sizeof text,
+                     "remember (%s) is shorter than all retries may take (%s); a redelivery after that would run again",
                      once_duration_format(h->remember_ms, a), once_duration_format(horizon, b));
             report(user, "retention", text, true);
         }
     }
     if (any && spec->time)
-        report(user, "retention", "enforced: a message older than remember becomes a dead letter instead of running again", false);
+        report(user, "retention",
+               "enforced: a message older than remember becomes a dead letter instead of running again", false);
     else if (any)
-        report(user, "retention", "not enforced: no message time is known, so a message that comes back after remember would run again; say time: \"${/...}\"", true);
+        report(user, "retention",
+               "not enforced: no message time is known, so a message that comes back after remember would run again; "
+               "say time: \"${/...}\"",
+               true);
 }
 
 bool once__uses_coordinates(const once_spec *spec)
 {
     const once_template *const common[] = {spec->tenant, spec->type, spec->order};
     bool uses = false;
-    for (size_t i = 0; i < sizeof common / sizeof *common; i++) uses |= common[i] && once_template_uses_coordinates(common[i]);
-    for (size_t i = 0; i < spec->n_handlers; i++) uses |= spec->handlers[i].key && once_template_uses_coordinates(spec->handlers[i].key);
+    for (size_t i = 0; i < sizeof common / sizeof *common; i++)
+        uses |= common[i] && once_template_uses_coordinates(common[i]);
+    for (size_t i = 0; i < spec->n_handlers; i++)
+        uses |= spec->handlers[i].key && once_template_uses_coordinates(spec->handlers[i].key);
     return uses;
 }
 
@@ -528,13 +600,21 @@ static void find_source(const once_spec *spec, const once_parts *parts, once_fin
 {
     const unsigned bits = parts->store->ops->bits;
     const bool redelivers = parts->source->ops->bits(parts->source) & ONCE_SOURCE_REDELIVERS;
-    if (!redelivers) report(user, "source", "cannot deliver again: what is in flight when the process is killed is lost", true);
+    if (!redelivers)
+        report(user, "source", "cannot deliver again: what is in flight when the process is killed is lost", true);
     if (spec->source.follow && !spec->source.cursor)
-        report(user, "source", "'follow' without 'cursor': a start reads only the file that has the path then, and not what was left of one that was"
-               " rotated away; say 'cursor: true'", true);
+        report(user, "source",
+               "'follow' without 'cursor': a start reads only the file that has the path then, and not what was left "
+               "of one that was"
+               " rotated away; say 'cursor: true'",
+               true);
     if (once__uses_coordinates(spec) && (bits & ONCE_STORE_SHARED) && strcmp(parts->store->ops->scheme, "sqlite") != 0)
-        report(user, "source", "${coordinates} are the path as it is written and the line: if machines that share this store each have a file of that path,"
-               " their lines are taken for the same; give each machine a consumer of its own, or a tenant or key with the host in it", true);
+        report(user, "source",
+               "${coordinates} are the path as it is written and the line: if machines that share this store each have "
+               "a file of that path,"
+               " their lines are taken for the same; give each machine a consumer of its own, or a tenant or key with "
+               "the host in it",
+               true);
 }
 
 static int find_all(once_pipeline *pipeline, once_parts *parts, once_finding *report, void *user, once_error *err)
@@ -546,13 +626,15 @@ static int find_all(once_pipeline *pipeline, once_parts *parts, once_finding *re
     find_source(pipeline->spec, parts, report, user);
     once__find_exposure(pipeline, report, user);
     if (!(parts->store->ops->bits & ONCE_STORE_LANES) && pipeline->spec->order)
-        return once_fail(err, ONCE_E_CONFIG, "%.*s: 'order' needs a store with lanes", (int)pipeline->spec->file.len, pipeline->spec->file.data);
+        return once_fail(err, ONCE_E_CONFIG, "%.*s: 'order' needs a store with lanes", (int)pipeline->spec->file.len,
+                         pipeline->spec->file.data);
     return ONCE_OK;
 }
 
 int once_pipeline_check(once_pipeline *pipeline, once_finding *report, void *user, once_error *err)
 {
-    if (!pipeline || !report) return once_fail(err, ONCE_E_USAGE, "once_pipeline_check needs a pipeline and a function for its findings");
+    if (!pipeline || !report)
+        return once_fail(err, ONCE_E_USAGE, "once_pipeline_check needs a pipeline and a function for its findings");
     once_parts parts;
     int rc = once__parts_open(pipeline, true, &parts, err);
     if (rc != ONCE_OK) return rc;
@@ -608,7 +690,8 @@ static const char *verified(const once_store_ops *ops)
 
 int once_pipeline_verify(once_pipeline *pipeline, once_finding *report, void *user, once_error *err)
 {
-    if (!pipeline || !report) return once_fail(err, ONCE_E_USAGE, "once_pipeline_verify needs a pipeline and a function for its findings");
+    if (!pipeline || !report)
+        return once_fail(err, ONCE_E_USAGE, "once_pipeline_verify needs a pipeline and a function for its findings");
     verifying v = {.report = report, .user = user, .env = pipeline->env, .told_ns = once_env_mono_ns(pipeline->env)};
     once_store *store;
     int rc = once__known_open_store(pipeline, &store, err);
@@ -619,7 +702,8 @@ int once_pipeline_verify(once_pipeline *pipeline, once_finding *report, void *us
     if (ops->verify) rc = ops->verify(store, on_damage, &v, err);
     once__store_close(store);
     if (rc == ONCE_OK && v.n)
-        return once_fail(err, ONCE_E_CORRUPT, "the store is damaged in %s%zu place%s; restore it from a backup%s", v.n < ALL_TOLD ? "" : "at least ", v.n, v.n == 1 ? "" : "s",
+        return once_fail(err, ONCE_E_CORRUPT, "the store is damaged in %s%zu place%s; restore it from a backup%s",
+                         v.n < ALL_TOLD ? "" : "at least ", v.n, v.n == 1 ? "" : "s",
                          ops->repair ? ", or let 'once check --repair' mend what it can" : "");
     if (rc == ONCE_OK) report(user, "store", verified(ops), false);
     return rc;
@@ -627,7 +711,8 @@ int once_pipeline_verify(once_pipeline *pipeline, once_finding *report, void *us
 
 /* --- explain --- */
 
-int once__entry_by_key(once_store *store, const once_scope *scope, once_bytes key, once_entry *out, once_arena *arena, once_error *err)
+int once__entry_by_key(once_store *store, const once_scope *scope, once_bytes key, once_entry *out, once_arena *arena,
+                       once_error *err)
 {
     const int rc = store->ops->get(store, once_key_id(store->secret, scope, key), out, arena, err);
     if (rc != ONCE_OK || out->state != ONCE_STATE_ABSENT || !once_key_looks_long(key)) return rc;
@@ -671,7 +756,10 @@ static bool note_letter(void *user, const once_letter *letter)
     if (!s->any_operation && !once_bytes_equal(letter->scope.operation, s->scope.operation)) return true;
     if (s->n == sizeof s->at / sizeof *s->at) memmove(s->at, s->at + 1, --s->n * sizeof *s->at);
     once_key_letter *kept = &s->at[s->n++];
-    *kept = (once_key_letter){.letter = letter->id, .kind = once__letter_kind(letter), .count = letter->count, .buried_ms = letter->buried_ms,
+    *kept = (once_key_letter){.letter = letter->id,
+                              .kind = once__letter_kind(letter),
+                              .count = letter->count,
+                              .buried_ms = letter->buried_ms,
                               .last_ms = letter->last_ms};
     once__letter_outward_key(s->keying, letter, kept->idempotency_key);
     s->all++;
@@ -681,8 +769,9 @@ static bool note_letter(void *user, const once_letter *letter)
 
 static int find_letters(once_store *store, letters_of_key *s, once_error *err)
 {
-    const int rc = store->ops->letters_of_key ? store->ops->letters_of_key(store, s->scope.consumer, s->key, note_letter, s, err)
-                                              : store->ops->letters(store, s->scope.consumer, 0, note_letter, s, err);
+    const int rc = store->ops->letters_of_key
+                       ? store->ops->letters_of_key(store, s->scope.consumer, s->key, note_letter, s, err)
+                       : store->ops->letters(store, s->scope.consumer, 0, note_letter, s, err);
     return rc == ONCE_OK && s->failed ? once_no_memory(err, "for a letter") : rc;
 }
 
@@ -719,7 +808,8 @@ typedef struct discard_search {
 /* Records of older versions have no scope. */
 static bool is_of_scope(const once_audited *a, const once_scope *scope)
 {
-    return (!a->tenant.len && !a->operation.len) || (once_bytes_equal(a->tenant, scope->tenant) && once_bytes_equal(a->operation, scope->operation));
+    return (!a->tenant.len && !a->operation.len) ||
+           (once_bytes_equal(a->tenant, scope->tenant) && once_bytes_equal(a->operation, scope->operation));
 }
 
 static bool note_discard(void *user, const once_audit *record)
@@ -732,17 +822,20 @@ static bool note_discard(void *user, const once_audit *record)
     if (s->rc != ONCE_OK) return false;
     if (!is_of_scope(&a, &s->entry->scope)) return true;
     s->time_ms = a.time_ms; /* the last one counts */
-    snprintf(s->who, sizeof s->who, "%.*s", (int)(a.who.len < sizeof s->who ? a.who.len : sizeof s->who - 1), a.who.data ? a.who.data : "");
+    snprintf(s->who, sizeof s->who, "%.*s", (int)(a.who.len < sizeof s->who ? a.who.len : sizeof s->who - 1),
+             a.who.data ? a.who.data : "");
     return true;
 }
 
-/* A rejected entry whose last attempt did not say so: an operator has given it up. Where no attempt is kept, the audit must say so. */
+/* A rejected entry whose last attempt did not say so: an operator has given it up. Where no attempt is kept, the audit
+ * must say so. */
 static int find_discard(once_store *store, discard_search *s, once_error *err)
 {
     once_attempt attempts[ONCE_HISTORY_ATTEMPTS];
     const size_t n = once__history_of(s->entry, attempts);
     s->time_ms = ONCE_NO_TIME;
-    s->discarded = s->entry->state == ONCE_STATE_REJECTED && !(n && strcmp(attempts[n - 1].outcome, once_outcome_name(ONCE_REJECTED)) == 0);
+    s->discarded = s->entry->state == ONCE_STATE_REJECTED &&
+                   !(n && strcmp(attempts[n - 1].outcome, once_outcome_name(ONCE_REJECTED)) == 0);
     if (!s->discarded) return ONCE_OK;
     s->err = err;
     once_json_init(&s->json);
@@ -754,8 +847,9 @@ static int find_discard(once_store *store, discard_search *s, once_error *err)
     return rc == ONCE_OK ? s->rc : rc;
 }
 
-static void explain_entry(const once_spec *spec, const once_keying *keying, const once_entry *entry, once_bytes shown, const letters_of_key *letters,
-                          const once_lane_place *lane, const discard_search *discard, once_explain_visit *visit, void *user)
+static void explain_entry(const once_spec *spec, const once_keying *keying, const once_entry *entry, once_bytes shown,
+                          const letters_of_key *letters, const once_lane_place *lane, const discard_search *discard,
+                          once_explain_visit *visit, void *user)
 {
     once_attempt attempts[ONCE_HISTORY_ATTEMPTS];
     const size_t n = once__history_of(entry, attempts);
@@ -782,8 +876,9 @@ static void explain_entry(const once_spec *spec, const once_keying *keying, cons
         .letters = letters->at,
         .n_letters = letters->n,
         .all_letters = letters->all,
-        .maybe_done = !once_state_finished(entry->state) && entry->state != ONCE_STATE_ABSENT &&
-                      once_spec_maybe_done(spec, entry->scope.operation, entry->maybe || entry->state == ONCE_STATE_UNKNOWN),
+        .maybe_done =
+            !once_state_finished(entry->state) && entry->state != ONCE_STATE_ABSENT &&
+            once_spec_maybe_done(spec, entry->scope.operation, entry->maybe || entry->state == ONCE_STATE_UNKNOWN),
         .lane = *lane,
         .discarded = discard->discarded,
         .discarded_ms = discard->time_ms,
@@ -794,9 +889,10 @@ static void explain_entry(const once_spec *spec, const once_keying *keying, cons
     visit(user, &explanation);
 }
 
-/* No entry knows the key. A letter may: of a message that was refused before it could have one (too old, below the first version). */
-static int explain_letter_or_nothing(once_store *store, const once_keying *keying, once_scope scope, once_bytes key, once_arena *arena,
-                                     once_explain_visit *visit, void *user, once_error *err)
+/* No entry knows the key. A letter may: of a message that was refused before it could have one (too old, below the
+ * first version). */
+static int explain_letter_or_nothing(once_store *store, const once_keying *keying, once_scope scope, once_bytes key,
+                                     once_arena *arena, once_explain_visit *visit, void *user, once_error *err)
 {
     char reason[400];
     letters_of_key s = {.scope = scope, .any_operation = true, .key = key, .keying = keying, .arena = arena};
@@ -805,18 +901,21 @@ static int explain_letter_or_nothing(once_store *store, const once_keying *keyin
     if (rc != ONCE_OK) return rc;
     if (s.n) {
         const once_key_letter *last = &s.at[s.n - 1];
-        const int n = snprintf(reason, sizeof reason, "dead letter %llu has this key: %.*s", (unsigned long long)last->letter,
-                               last->reason.len < 300 ? (int)last->reason.len : 300, last->reason.data ? last->reason.data : "");
+        const int n =
+            snprintf(reason, sizeof reason, "dead letter %llu has this key: %.*s", (unsigned long long)last->letter,
+                     last->reason.len < 300 ? (int)last->reason.len : 300, last->reason.data ? last->reason.data : "");
         absent.reason = (once_bytes){reason, (size_t)n};
     }
-    explain_entry(NULL, keying, &absent, key, &s, &(once_lane_place){0}, &(discard_search){.time_ms = ONCE_NO_TIME}, visit, user);
+    explain_entry(NULL, keying, &absent, key, &s, &(once_lane_place){0}, &(discard_search){.time_ms = ONCE_NO_TIME},
+                  visit, user);
     return ONCE_OK;
 }
 
 int once__want_tenant(const once_pipeline *pipeline, once_bytes tenant, once_error *err)
 {
     if (!pipeline->spec->tenant || tenant.data) return ONCE_OK;
-    return once_fail(err, ONCE_E_USAGE, "the keys of '%.*s' belong to tenants; say whose: --tenant NAME", (int)pipeline->spec->file.len, pipeline->spec->file.data);
+    return once_fail(err, ONCE_E_USAGE, "the keys of '%.*s' belong to tenants; say whose: --tenant NAME",
+                     (int)pipeline->spec->file.len, pipeline->spec->file.data);
 }
 
 /* What the next run makes of it. */
@@ -829,9 +928,12 @@ static int explain_gone(once_store *store, once_entry *entry, once_error *err)
     return rc;
 }
 
-int once_pipeline_explain(once_pipeline *pipeline, once_bytes tenant, once_bytes key, once_explain_visit *visit, void *user, once_error *err)
+int once_pipeline_explain(once_pipeline *pipeline, once_bytes tenant, once_bytes key, once_explain_visit *visit,
+                          void *user, once_error *err)
 {
-    if (!pipeline || !visit || once_bytes_lie(tenant) || once_bytes_lie(key)) return once_fail(err, ONCE_E_USAGE, "once_pipeline_explain needs a pipeline, a key and a function for what is known of it");
+    if (!pipeline || !visit || once_bytes_lie(tenant) || once_bytes_lie(key))
+        return once_fail(err, ONCE_E_USAGE,
+                         "once_pipeline_explain needs a pipeline, a key and a function for what is known of it");
     const once_spec *spec = pipeline->spec;
     once_store *store;
     int rc = once__want_tenant(pipeline, tenant, err);
@@ -856,7 +958,8 @@ int once_pipeline_explain(once_pipeline *pipeline, once_bytes tenant, once_bytes
         entry.scope = scope; /* finished entries may keep less than they were made with */
         entry.key = key;
         entry.reason = once__reason_shown(&entry);
-        if (entry.state == ONCE_STATE_WAITING || entry.state == ONCE_STATE_DEAD) rc = explain_lane(store, &entry, &arena, err);
+        if (entry.state == ONCE_STATE_WAITING || entry.state == ONCE_STATE_DEAD)
+            rc = explain_lane(store, &entry, &arena, err);
         if (entry.state == ONCE_STATE_CLAIMED) rc = explain_gone(store, &entry, err);
         letters_of_key letters = {.scope = scope, .key = shown, .keying = &keying, .arena = &arena};
         if (rc == ONCE_OK) rc = find_letters(store, &letters, err);
@@ -867,7 +970,9 @@ int once_pipeline_explain(once_pipeline *pipeline, once_bytes tenant, once_bytes
         if (rc == ONCE_OK) explain_entry(spec, &keying, &entry, shown, &letters, &lane, &discard, visit, user);
         known++;
     }
-    if (rc == ONCE_OK && known == 0) rc = explain_letter_or_nothing(store, &keying, (once_scope){tenant, spec->consumer, {0}}, shown, &arena, visit, user, err);
+    if (rc == ONCE_OK && known == 0)
+        rc = explain_letter_or_nothing(store, &keying, (once_scope){tenant, spec->consumer, {0}}, shown, &arena, visit,
+                                       user, err);
     once__lane_reader_release(&reader);
     once_arena_release(&arena);
     once__store_close(store);
@@ -895,9 +1000,14 @@ int once_store_schema(const char *url, const char **out, once_error *err)
         return ONCE_OK;
     }
 #endif
-    if (len == 6 && memcmp(url, "memory", 6) == 0) return once_fail(err, ONCE_E_USAGE, "store 'memory:' needs no schema");
-    if ((len == 5 || len == 6) && memcmp(url, "rediss", len) == 0) return once_fail(err, ONCE_E_USAGE, "store 'redis:' needs no schema");
-    return once_fail(err, ONCE_E_UNSUPPORTED, "no schema for such a store in this build; it is 'sqlite:' or a postgres:// URL"); /* what was given may be a password */
+    if (len == 6 && memcmp(url, "memory", 6) == 0)
+        return once_fail(err, ONCE_E_USAGE, "store 'memory:' needs no schema");
+    if ((len == 5 || len == 6) && memcmp(url, "rediss", len) == 0)
+        return once_fail(err, ONCE_E_USAGE, "store 'redis:' needs no schema");
+    return once_fail(
+        err, ONCE_E_UNSUPPORTED,
+        "no schema for such a store in this build; it is 'sqlite:' or a postgres:// URL"); /* what was given may be a
+                                                                                              password */
 }
 
 char *once_config_reference_text(bool markdown)
@@ -923,5 +1033,6 @@ void once_features(once_feature_visit *visit, void *user)
     visit(user, "effect", "exec", "a command, one process per message or a kept one; fenced");
     visit(user, "effect", "callback", "a C function of the program that runs the pipeline; fenced");
     visit(user, "effect", "dead", "no effect: every message becomes a dead letter");
-    for (int i = 0; i < ONCE_FAILPOINTS; i++) visit(user, "failpoint", once_failpoint_name((once_failpoint)i), once_failpoint_where((once_failpoint)i));
+    for (int i = 0; i < ONCE_FAILPOINTS; i++)
+        visit(user, "failpoint", once_failpoint_name((once_failpoint)i), once_failpoint_where((once_failpoint)i));
 }

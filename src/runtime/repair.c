@@ -1,4 +1,5 @@
-/* `once check --repair`: what an operator may have mended in a store, step by step, each with its audit record in the same transaction. */
+/* `once check --repair`: what an operator may have mended in a store, step by step, each with its audit record in the
+ * same transaction. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,7 +23,8 @@ static int note_repair(once_pipeline *pipeline, once_store *store, uint64_t n, o
     return store->ops->audit(store, &record, err);
 }
 
-static int repair_step(once_pipeline *pipeline, once_store *store, once_hash *after, uint64_t *repaired, bool *more, once_error *err)
+static int repair_step(once_pipeline *pipeline, once_store *store, once_hash *after, uint64_t *repaired, bool *more,
+                       once_error *err)
 {
     uint64_t n = 0;
     int rc = store->ops->begin(store, err);
@@ -38,7 +40,8 @@ static int repair_step(once_pipeline *pipeline, once_store *store, once_hash *af
 static int repair(once_pipeline *pipeline, once_store *store, uint64_t *repaired, once_error *err)
 {
     if (!store->ops->repair)
-        return once_fail(err, ONCE_E_USAGE, "nothing of store '%s:' can be repaired so; restore it from a backup", store->ops->scheme);
+        return once_fail(err, ONCE_E_USAGE, "nothing of store '%s:' can be repaired so; restore it from a backup",
+                         store->ops->scheme);
     once_hash after = {0};
     bool more = true;
     int rc = ONCE_OK;
@@ -46,8 +49,7 @@ static int repair(once_pipeline *pipeline, once_store *store, uint64_t *repaired
         const once_hash from = after;
         rc = repair_step(pipeline, store, &after, repaired, &more, err);
         if (rc != ONCE_E_ABORTED) losses = 0;
-        else if (++losses < LOSSES_MAX) { /* a worker was quicker: the same part again */
-            after = from;
+        else if (++losses < LOSSES_MAX) { /* a worker was quicker: the same part again */ after = from;
             more = true;
             rc = ONCE_OK;
         }
@@ -57,7 +59,8 @@ static int repair(once_pipeline *pipeline, once_store *store, uint64_t *repaired
 
 int once_pipeline_repair(once_pipeline *pipeline, uint64_t *repaired, once_error *err)
 {
-    if (!pipeline || !repaired) return once_fail(err, ONCE_E_USAGE, "once_pipeline_repair needs a pipeline and a place for the count");
+    if (!pipeline || !repaired)
+        return once_fail(err, ONCE_E_USAGE, "once_pipeline_repair needs a pipeline and a place for the count");
     once_store *store;
     *repaired = 0;
     int rc = once__known_open_store(pipeline, &store, err);

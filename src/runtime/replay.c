@@ -1,5 +1,5 @@
-/* Dead letters back to work. A letter that died with its entry is exhumed; every other letter is a message that comes once more, through
- * intake and accept, so that it gets the same answer as a delivery from the source. */
+/* Dead letters back to work. A letter that died with its entry is exhumed; every other letter is a message that comes
+ * once more, through intake and accept, so that it gets the same answer as a delivery from the source. */
 #include <assert.h>
 #include <stdlib.h>
 
@@ -54,10 +54,10 @@ typedef struct replaying {
     const once_replay_options *options;
     once_replay_counts *counts;
     once_intake intake;
-    once_batch batch;              /* owns what belongs to one transaction */
-    once_replayed results[BATCH];  /* told after the commit */
-    once_said would[BATCH];        /* dry run: what they would leave; id 0: nothing new */
-    once_said_table said;          /* dry run: of the transactions before */
+    once_batch batch;             /* owns what belongs to one transaction */
+    once_replayed results[BATCH]; /* told after the commit */
+    once_said would[BATCH];       /* dry run: what they would leave; id 0: nothing new */
+    once_said_table said;         /* dry run: of the transactions before */
     size_t n, bytes;
 
     once_reading letters;
@@ -103,38 +103,48 @@ static int come_again(replaying *r, once_item *item, once_replayed *out, once_er
     int rc = r->store->ops->accept(r->store, &request, &message, 1, &decision, &r->batch.arena, err);
     if (rc != ONCE_OK) return rc;
     out->verdict = verdict_of(decision.answer);
-    if (decision.answer == ONCE_ANSWER_DUPLICATE && decision.outcome == ONCE_STALE) out->verdict = ONCE_REPLAY_stale; /* that is no effect */
+    if (decision.answer == ONCE_ANSWER_DUPLICATE && decision.outcome == ONCE_STALE)
+        out->verdict = ONCE_REPLAY_stale; /* that is no effect */
     if (decision.answer == ONCE_ANSWER_DUPLICATE) out->result = decision.result;
     if (decision.answer == ONCE_ANSWER_DEAD) out->reason = ONCE_BYTES("its key has another dead letter");
     if (decision.answer != ONCE_ANSWER_TOO_OLD || !r->options->force) return ONCE_OK;
     item->request.sent_ms = ONCE_NO_TIME;
     rc = r->store->ops->accept(r->store, &request, &message, 1, &decision, &r->batch.arena, err);
-    if (rc == ONCE_OK) out->verdict = verdict_of(decision.answer) == ONCE_REPLAY_run ? ONCE_REPLAY_forced : verdict_of(decision.answer);
+    if (rc == ONCE_OK)
+        out->verdict =
+            verdict_of(decision.answer) == ONCE_REPLAY_run ? ONCE_REPLAY_forced : verdict_of(decision.answer);
     return rc;
 }
 
-static once_said said_of(const once_request *r) { return (once_said){.id = r->id.a ? r->id.a : 1, .print = r->fingerprint.a}; }
+static once_said said_of(const once_request *r)
+{
+    return (once_said){.id = r->id.a ? r->id.a : 1, .print = r->fingerprint.a};
+}
 
 /* A letter of the same key that is before this one would have moved by then. */
-static int look_behind_another(const replaying *r, const once_said *mine, once_replayed *out, bool *behind, once_error *err)
+static int look_behind_another(const replaying *r, const once_said *mine, once_replayed *out, bool *behind,
+                               once_error *err)
 {
     once_said other = {0};
     const int rc = r->said.n ? once__said_find(&r->said, mine->id, &other, err) : ONCE_OK;
     *behind = rc == ONCE_OK && other.id;
     if (!*behind) return rc;
-    out->verdict = mine->print && other.print && mine->print != other.print ? ONCE_REPLAY_conflict : ONCE_REPLAY_waiting;
+    out->verdict =
+        mine->print && other.print && mine->print != other.print ? ONCE_REPLAY_conflict : ONCE_REPLAY_waiting;
     return rc;
 }
 
 /* A letter with a key stands for that key. */
 static bool has_the_key(const once_letter *letter, const once_item *item)
 {
-    return letter->key.len == 0 || (once_bytes_equal(letter->key, item->request.key) && once_bytes_equal(letter->scope.tenant, item->scope.tenant) &&
+    return letter->key.len == 0 || (once_bytes_equal(letter->key, item->request.key) &&
+                                    once_bytes_equal(letter->scope.tenant, item->scope.tenant) &&
                                     once_bytes_equal(letter->scope.operation, item->scope.operation));
 }
 
 /* It died with its entry: back to work, with its own message or with the one that was given for it. */
-static int back_to_work(replaying *r, const once_letter *letter, const once_item *item, once_replayed *out, bool *ended, once_error *err)
+static int back_to_work(replaying *r, const once_letter *letter, const once_item *item, once_replayed *out, bool *ended,
+                        once_error *err)
 {
     if (!r->options->body) return r->store->ops->exhume(r->store, letter->id, ended, err);
     const int rc = r->store->ops->correct(r->store, letter->id, &item->request, &item->message, ended, err);
@@ -142,9 +152,10 @@ static int back_to_work(replaying *r, const once_letter *letter, const once_item
     return rc;
 }
 
-/* Whether the lane would end it without a run. Then it must not leave: nobody would have its body any more. Not asked of a key that somebody
- * works on or that has its outcome, which decide by themselves. */
-static int look_at_lane(replaying *r, const once_item *item, const once_entry *entry, bool back, bool again, once_replayed *out, once_error *err)
+/* Whether the lane would end it without a run. Then it must not leave: nobody would have its body any more. Not asked
+ * of a key that somebody works on or that has its outcome, which decide by themselves. */
+static int look_at_lane(replaying *r, const once_item *item, const once_entry *entry, bool back, bool again,
+                        once_replayed *out, once_error *err)
 {
     once_decision lane;
     const bool versioned = back ? entry->versioned : item->request.lane.versioned;
@@ -162,7 +173,8 @@ static int move(replaying *r, const once_letter *letter, once_replayed *out, boo
 {
     if (letter->kind == ONCE_ANSWER_CUT) { /* whatever its beginning says, it is not the message */
         out->verdict = ONCE_REPLAY_still_dead;
-        out->reason = ONCE_BYTES("it was longer than message_max and only its beginning is kept; raise message_max and deliver it again");
+        out->reason = ONCE_BYTES(
+            "it was longer than message_max and only its beginning is kept; raise message_max and deliver it again");
         return ONCE_OK;
     }
     once_item *item = once_arena_new(&r->batch.arena, once_item, 1);
@@ -181,7 +193,8 @@ static int move(replaying *r, const once_letter *letter, once_replayed *out, boo
     out->scope = item->scope;
     out->key = item->request.key;
     out->type = item->message.type;
-    once_outward_key(&r->keying, &item->scope, item->request.key, item->request.id, letter->old_key, out->idempotency_key);
+    once_outward_key(&r->keying, &item->scope, item->request.key, item->request.id, letter->old_key,
+                     out->idempotency_key);
     once_said *mine = &r->would[r->n - 1];
     bool behind;
     *mine = said_of(&item->request);
@@ -191,12 +204,15 @@ static int move(replaying *r, const once_letter *letter, once_replayed *out, boo
     rc = r->store->ops->get(r->store, item->request.id, &entry, &r->batch.arena, err);
     if (rc != ONCE_OK) return rc;
     if (entry.state != ONCE_STATE_ABSENT)
-        once_outward_key(&r->keying, &item->scope, item->request.key, item->request.id, entry.old_key, out->idempotency_key);
-    out->maybe_done |= once_spec_maybe_done(r->pipeline->spec, item->scope.operation, entry.maybe); /* a letter of an older once does not say it */
+        once_outward_key(&r->keying, &item->scope, item->request.key, item->request.id, entry.old_key,
+                         out->idempotency_key);
+    out->maybe_done |= once_spec_maybe_done(r->pipeline->spec, item->scope.operation,
+                                            entry.maybe); /* a letter of an older once does not say it */
     const bool back = once__letter_is_of(letter, &entry), again = r->options->force && once_state_finished(entry.state);
     rc = look_at_lane(r, item, &entry, back, again, out, err);
     if (rc != ONCE_OK || out->verdict == ONCE_REPLAY_stale || out->verdict == ONCE_REPLAY_conflict) return rc;
-    if (back) return back_to_work(r, letter, item, out, ended, err); /* also a duplicate: whoever takes it records that */
+    if (back)
+        return back_to_work(r, letter, item, out, ended, err); /* also a duplicate: whoever takes it records that */
     if (!again) return come_again(r, item, out, err);
     if (out->verdict == ONCE_REPLAY_duplicate) return ONCE_OK;
     bool done;
@@ -227,21 +243,32 @@ static int replay_one(replaying *r, uint64_t id, once_error *err)
     r->bytes += letter.message.body.len + letter.message.headers.len;
     once__letters_note(&r->letters, &letter);
     rc = move(r, &letter, out, &ended, err);
-    if (!ended && out->verdict != ONCE_REPLAY_run && out->verdict != ONCE_REPLAY_forced) r->would[r->n - 1].id = 0; /* nothing waits by that */
+    if (!ended && out->verdict != ONCE_REPLAY_run && out->verdict != ONCE_REPLAY_forced)
+        r->would[r->n - 1].id = 0; /* nothing waits by that */
     if (rc != ONCE_OK || !verdicts[out->verdict].leaves) return rc;
     /* What was corrected is not wanted any more as it was, when it is delivered again. */
-    if (!ended && r->options->body) rc = r->store->ops->discard(r->store, id, once__letter_remember(r->pipeline->spec, letter.scope.operation), &found, err);
+    if (!ended && r->options->body)
+        rc = r->store->ops->discard(r->store, id, once__letter_remember(r->pipeline->spec, letter.scope.operation),
+                                    &found, err);
     else if (!ended) rc = r->store->ops->letter_drop(r->store, id, &found, err);
     const bool forced = out->verdict == ONCE_REPLAY_forced, body = r->options->body != NULL;
     const char *what = forced ? (body ? "replay --force --body" : "replay --force") : body ? "replay --body" : "replay";
-    const once_act act = {.what = what, .note = verdicts[out->verdict].text, .scope = out->scope, .key = out->key, .letter = id,
-                          .idempotency_key = out->idempotency_key, .body = body ? letter.message.body : (once_bytes){0}};
+    const once_act act = {.what = what,
+                          .note = verdicts[out->verdict].text,
+                          .scope = out->scope,
+                          .key = out->key,
+                          .letter = id,
+                          .idempotency_key = out->idempotency_key,
+                          .body = body ? letter.message.body : (once_bytes){0}};
     if (rc == ONCE_OK) rc = once__audit(r->pipeline, r->store, &act, err);
     if (rc == ONCE_OK && ONCE_FAIL_AT(replay_between)) rc = once_fail(err, ONCE_E_IO, "failpoint replay_between");
     return rc;
 }
 
-static double seconds_since(const replaying *r) { return (double)(once_env_mono_ns(r->pipeline->env) - r->begun_ns) / 1e9; }
+static double seconds_since(const replaying *r)
+{
+    return (double)(once_env_mono_ns(r->pipeline->env) - r->begun_ns) / 1e9;
+}
 
 /* Keeps what the letters of this transaction would have left. */
 static int remember_said(replaying *r, once_error *err)
@@ -314,7 +341,8 @@ static bool collect(void *user, const once_letter *letter)
 }
 
 /* Letters behind `after`, for `visit` to choose from; their messages are read when they are moved. */
-static int look_through(const replaying *r, uint64_t after, bool only_ids, once_letter_visit *visit, void *user, once_error *err)
+static int look_through(const replaying *r, uint64_t after, bool only_ids, once_letter_visit *visit, void *user,
+                        once_error *err)
 {
     const once_store_ops *ops = r->store->ops;
     const once_bytes consumer = r->pipeline->spec->consumer;
@@ -392,16 +420,21 @@ static int replay_all(replaying *r, once_error *err)
     return rc == ONCE_OK ? replay_found(r, last, err) : rc;
 }
 
-int once_pipeline_replay(once_pipeline *pipeline, const once_replay_options *options, once_replay_counts *out, once_error *err)
+int once_pipeline_replay(once_pipeline *pipeline, const once_replay_options *options, once_replay_counts *out,
+                         once_error *err)
 {
     once_replay_options asked;
-    if (!pipeline || !options || !out) return once_fail(err, ONCE_E_USAGE, "once_pipeline_replay needs a pipeline, options and a place for the counts");
+    if (!pipeline || !options || !out)
+        return once_fail(err, ONCE_E_USAGE,
+                         "once_pipeline_replay needs a pipeline, options and a place for the counts");
     int rc = once_sized_read("once_replay_options", options, &asked, sizeof asked, err);
     if (rc == ONCE_OK) rc = once__check_choice(&asked.choice, asked.ids, asked.n_ids, err);
     if (rc != ONCE_OK) return rc;
     *out = (once_replay_counts){0};
-    if (asked.body && (!asked.ids || asked.n_ids != 1)) return once_fail(err, ONCE_E_USAGE, "a body can be given for one letter only");
-    if (asked.body && once_bytes_lie(*asked.body)) return once_fail(err, ONCE_E_USAGE, "the body has a length and no address");
+    if (asked.body && (!asked.ids || asked.n_ids != 1))
+        return once_fail(err, ONCE_E_USAGE, "a body can be given for one letter only");
+    if (asked.body && once_bytes_lie(*asked.body))
+        return once_fail(err, ONCE_E_USAGE, "the body has a length and no address");
     replaying *r = calloc(1, sizeof *r);
     if (!r) return once_no_memory(err, "for a replay");
     r->pipeline = pipeline;

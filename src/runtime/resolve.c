@@ -12,22 +12,31 @@
 #include "base/banned.h"
 
 /* `key` as the operator wrote it, or as it is kept. */
-static int resolve_entry(once_pipeline *pipeline, once_store *store, const once_entry *entry, const once_resolved *what, once_outcome outcome, once_error *err)
+static int resolve_entry(once_pipeline *pipeline, once_store *store, const once_entry *entry, const once_resolved *what,
+                         once_outcome outcome, once_error *err)
 {
     const once_bytes key = what->key;
     if (entry->state != ONCE_STATE_UNKNOWN)
-        return once_fail(err, ONCE_E_USAGE, "key '%.*s' is %s, not unknown; there is nothing to resolve", once__shown_len(key), key.data, once_state_name(entry->state));
+        return once_fail(err, ONCE_E_USAGE, "key '%.*s' is %s, not unknown; there is nothing to resolve",
+                         once__shown_len(key), key.data, once_state_name(entry->state));
     if (outcome != ONCE_DONE && !entry->has_message)
-        return once_fail(err, ONCE_E_USAGE, "key '%.*s' has no message in the store to %s; its source has it: resolve it when it was brought again,"
-                         " or 'forget' the key, then its next delivery runs", once__shown_len(key), key.data, outcome == ONCE_RETRY ? "try again with" : "keep as a letter");
+        return once_fail(
+            err, ONCE_E_USAGE,
+            "key '%.*s' has no message in the store to %s; its source has it: resolve it when it was brought again,"
+            " or 'forget' the key, then its next delivery runs",
+            once__shown_len(key), key.data, outcome == ONCE_RETRY ? "try again with" : "keep as a letter");
     char note[60], reason[700];
     bool done;
     snprintf(note, sizeof note, "resolved as %s by an operator", once_outcome_name(outcome));
-    const int said = outcome == ONCE_DONE ? 0 : entry->reason.len < 600 ? (int)entry->reason.len : 600; /* why it is unknown stays known */
-    snprintf(reason, sizeof reason, "%s%s%.*s", note, said ? "; said before: " : "", said, said ? entry->reason.data : "");
+    const int said = outcome == ONCE_DONE      ? 0
+                     : entry->reason.len < 600 ? (int)entry->reason.len
+                                               : 600; /* why it is unknown stays known */
+    snprintf(reason, sizeof reason, "%s%s%.*s", note, said ? "; said before: " : "", said,
+             said ? entry->reason.data : "");
     const int rc = store->ops->resolve(store, entry->id, outcome, once__text_of(reason), &done, err);
     assert(rc != ONCE_OK || done);
-    const once_act act = {.what = "resolve", .note = note, .scope = entry->scope, .key = key, .idempotency_key = what->idempotency_key};
+    const once_act act = {
+        .what = "resolve", .note = note, .scope = entry->scope, .key = key, .idempotency_key = what->idempotency_key};
     return rc == ONCE_OK ? once__audit(pipeline, store, &act, err) : rc;
 }
 
@@ -61,15 +70,21 @@ static bool want_entry(void *user, const once_entry *entry)
 static int describe(resolving *r, const once_entry *entry, once_bytes key, once_resolved *out, once_error *err)
 {
     once_bytes shown;
-    *out = (once_resolved){.scope = entry->scope, .key = key, .type = entry->message.type, .place = entry->at.place, .point = entry->at.point,
+    *out = (once_resolved){.scope = entry->scope,
+                           .key = key,
+                           .type = entry->message.type,
+                           .place = entry->at.place,
+                           .point = entry->at.point,
                            .reason = once__reason_shown(entry)};
     if (!r->options->key) shown = entry->key;
     else if (!once_key_show(&r->arena, key, &shown)) return once_no_memory(err, "for a key");
-    if (entry->state != ONCE_STATE_ABSENT) once_outward_key(&r->keying, &entry->scope, shown, entry->id, entry->old_key, out->idempotency_key);
+    if (entry->state != ONCE_STATE_ABSENT)
+        once_outward_key(&r->keying, &entry->scope, shown, entry->id, entry->old_key, out->idempotency_key);
     return ONCE_OK;
 }
 
-/* One transaction: that of the key that was named, or of the entry with that id. A dry run does the same and takes it back. */
+/* One transaction: that of the key that was named, or of the entry with that id. A dry run does the same and takes it
+ * back. */
 static int resolve_in_tx(resolving *r, const once_hash *id, once_resolved *out, once_error *err)
 {
     const once_resolve_options *o = r->options;
@@ -78,7 +93,9 @@ static int resolve_in_tx(resolving *r, const once_hash *id, once_resolved *out, 
     int rc = r->store->ops->begin(r->store, err);
     if (rc != ONCE_OK) return rc;
     if (id) rc = r->store->ops->get(r->store, *id, &entry, &r->arena, err);
-    else rc = once__find_entry(r->pipeline, r->store, o->choice.tenant, o->choice.operation, *o->key, &entry, &r->arena, err);
+    else
+        rc = once__find_entry(r->pipeline, r->store, o->choice.tenant, o->choice.operation, *o->key, &entry, &r->arena,
+                              err);
     if (rc == ONCE_OK) rc = describe(r, &entry, id ? entry.key : *o->key, out, err);
     if (rc == ONCE_OK) rc = resolve_entry(r->pipeline, r->store, &entry, out, o->outcome, err);
     if (rc != ONCE_OK || !o->dry_run) return once__finish_tx(r->store, rc, err);
@@ -105,15 +122,19 @@ static int resolve_fitting(resolving *r, uint64_t *resolved, once_error *err)
     return rc;
 }
 
-int once_pipeline_resolve(once_pipeline *pipeline, const once_resolve_options *options, uint64_t *resolved, once_error *err)
+int once_pipeline_resolve(once_pipeline *pipeline, const once_resolve_options *options, uint64_t *resolved,
+                          once_error *err)
 {
     once_resolve_options asked;
-    if (!pipeline || !options || !resolved) return once_fail(err, ONCE_E_USAGE, "once_pipeline_resolve needs a pipeline, options and a place for the count");
+    if (!pipeline || !options || !resolved)
+        return once_fail(err, ONCE_E_USAGE,
+                         "once_pipeline_resolve needs a pipeline, options and a place for the count");
     int rc = once_sized_read("once_resolve_options", options, &asked, sizeof asked, err);
     if (rc == ONCE_OK) rc = once__check_choice(&asked.choice, NULL, 0, err);
     if (rc != ONCE_OK) return rc;
     *resolved = 0;
-    if (asked.key && once_bytes_lie(*asked.key)) return once_fail(err, ONCE_E_USAGE, "the key has a length and no address");
+    if (asked.key && once_bytes_lie(*asked.key))
+        return once_fail(err, ONCE_E_USAGE, "the key has a length and no address");
     if (asked.outcome != ONCE_DONE && asked.outcome != ONCE_RETRY && asked.outcome != ONCE_DEAD)
         return once_fail(err, ONCE_E_USAGE, "an unknown message can be resolved as done, retry or dead");
     resolving r = {.pipeline = pipeline, .options = &asked};

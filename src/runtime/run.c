@@ -1,7 +1,7 @@
-/* Runs the pipeline machine with threads. One worker carries out the actions on the store, one those on the source, and where
- * effects are outside of the store, a third one looks after them. The machine is behind a lock: a worker asks it for an action,
- * carries that out without the lock, and reports back, so nothing is handed from thread to thread inside a transaction. The
- * calling thread only looks around: stop, progress, the end. */
+/* Runs the pipeline machine with threads. One worker carries out the actions on the store, one those on the source, and
+ * where effects are outside of the store, a third one looks after them. The machine is behind a lock: a worker asks it
+ * for an action, carries that out without the lock, and reports back, so nothing is handed from thread to thread inside
+ * a transaction. The calling thread only looks around: stop, progress, the end. */
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -24,9 +24,9 @@
 
 #include "base/banned.h"
 
-#define TICK_MS 50      /* how soon a stop is noticed */
+#define TICK_MS 50 /* how soon a stop is noticed */
 #define PROGRESS_MS 200
-#define IDLE_MS 1000    /* how long a worker sleeps at most */
+#define IDLE_MS 1000 /* how long a worker sleeps at most */
 #define RENEW_MS (ONCE_WORKER_LEASE_MS / 3)
 #define RETURNS_MAX 1024
 #define DAY_MS INT64_C(86400000)
@@ -49,9 +49,9 @@ typedef struct worker {
 
 /* What comes of a handler's effects. */
 typedef struct handler_state {
-    unsigned refused;  /* in a row: it gave them back, and will for as long as what it needs is away */
-    int64_t worked_ms; /* when it last did anything else; 0: never */
-    bool said;         /* that it is down */
+    unsigned refused;   /* in a row: it gave them back, and will for as long as what it needs is away */
+    int64_t worked_ms;  /* when it last did anything else; 0: never */
+    bool said;          /* that it is down */
     once_saying saying; /* kept when it works: one that comes and goes does not fill the log */
 } handler_state;
 
@@ -61,7 +61,7 @@ struct running {
     once_pipe *pipe;
     worker store, source;
     pthread_t effects;
-    once_hands *hands; /* NULL: no effect is outside of the store */
+    once_hands *hands;          /* NULL: no effect is outside of the store */
     once_saying effects_saying; /* of times in a row that they could not be started */
     handler_state *handlers;    /* as spec->handlers */
     pthread_cond_t over;
@@ -118,23 +118,26 @@ static bool concerns_both(once_action_kind kind)
 /* So many lost races in a row, less one, are what workers beside each other do to each other. */
 enum { ROUTINE_RACES = 8 };
 
-/* What failed, when it goes on; otherwise the caller is told. A server may be away for days. A message's fault is in its own outcome, not
- * here: a commit may be where it shows first. */
+/* What failed, when it goes on; otherwise the caller is told. A server may be away for days. A message's fault is in
+ * its own outcome, not here: a commit may be where it shows first. */
 static void report(worker *w, const once_action *done) /* @locks: lock */
 {
     if (once_status_class(done->status) == ONCE_CLASS_MESSAGE && once_pipe_status(w->r->pipe, NULL) == ONCE_OK) return;
     if (done->status == ONCE_OK) {
         if (!concerns_both(done->kind) || done->kind == ONCE_ACT_BEGIN || done->kind == ONCE_ACT_ROLLBACK) return;
         if (w->saying.times > 0) /* who was warned is told the end of it */
-            once_log(w->warned ? ONCE_LOG_WARN : ONCE_LOG_DEBUG, w->works, "%s: works again, after %u failure%s", once_action_name(done->kind),
-                     w->saying.times, w->saying.times == 1 ? "" : "s");
+            once_log(w->warned ? ONCE_LOG_WARN : ONCE_LOG_DEBUG, w->works, "%s: works again, after %u failure%s",
+                     once_action_name(done->kind), w->saying.times, w->saying.times == 1 ? "" : "s");
         w->saying = (once_saying){0};
         w->warned = false;
-    } else if (once__worth_saying(&w->saying, done->error.text, now_ms(w->r)) && once_pipe_status(w->r->pipe, NULL) == ONCE_OK) {
-        const bool routine = (done->status == ONCE_E_ABORTED || done->status == ONCE_E_BUSY) && w->saying.times < ROUTINE_RACES && !w->warned;
+    } else if (once__worth_saying(&w->saying, done->error.text, now_ms(w->r)) &&
+               once_pipe_status(w->r->pipe, NULL) == ONCE_OK) {
+        const bool routine = (done->status == ONCE_E_ABORTED || done->status == ONCE_E_BUSY) &&
+                             w->saying.times < ROUTINE_RACES && !w->warned;
         const char *event = w->trouble ? w->trouble : once__store_event(done->status);
         w->warned |= !routine;
-        once_log(routine ? ONCE_LOG_DEBUG : ONCE_LOG_WARN, event, "%s: %s%s; trying again", once_action_name(done->kind), done->error.text,
+        once_log(routine ? ONCE_LOG_DEBUG : ONCE_LOG_WARN, event, "%s: %s%s; trying again",
+                 once_action_name(done->kind), done->error.text,
                  done->status == ONCE_E_FULL ? "; nothing is fetched or acked until there is space" : "");
     }
 }
@@ -186,13 +189,15 @@ static void report_trouble(running *r, const once_item *item) /* @locks: lock */
 {
     char why[sizeof((once_error *)0)->text];
     snprintf(why, sizeof why, "%.*s", (int)item->failure.len, item->failure.data ? item->failure.data : "");
-    if (once__worth_saying(&r->effects_saying, why, now_ms(r))) once_log(ONCE_LOG_WARN, "effect_failed", "nothing external is started for a while: %s", why);
+    if (once__worth_saying(&r->effects_saying, why, now_ms(r)))
+        once_log(ONCE_LOG_WARN, "effect_failed", "nothing external is started for a while: %s", why);
 }
 
 static void report_no_trouble(running *r) /* @locks: lock */
 {
     if (r->effects_saying.times)
-        once_log(ONCE_LOG_WARN, "effect_works", "works again, after %u failure%s", r->effects_saying.times, r->effects_saying.times == 1 ? "" : "s");
+        once_log(ONCE_LOG_WARN, "effect_works", "works again, after %u failure%s", r->effects_saying.times,
+                 r->effects_saying.times == 1 ? "" : "s");
     r->effects_saying = (once_saying){0};
 }
 
@@ -204,7 +209,10 @@ static bool is_refused(const once_item *item)
 }
 
 /* One refusal among many successes is the handler's business. */
-static bool is_down(const handler_state *h, int64_t now_ms) { return h->refused >= 3 || h->worked_ms == 0 || now_ms - h->worked_ms >= 5000; }
+static bool is_down(const handler_state *h, int64_t now_ms)
+{
+    return h->refused >= 3 || h->worked_ms == 0 || now_ms - h->worked_ms >= 5000;
+}
 
 static void report_handler(running *r, const once_item *item) /* @locks: lock */
 {
@@ -214,13 +222,18 @@ static void report_handler(running *r, const once_item *item) /* @locks: lock */
     char why[sizeof((once_error *)0)->text];
     if (is_refused(item)) {
         h->refused++;
-        snprintf(why, sizeof why, "%.*s", item->failure.len < 300 ? (int)item->failure.len : 300, item->failure.data ? item->failure.data : "");
+        snprintf(why, sizeof why, "%.*s", item->failure.len < 300 ? (int)item->failure.len : 300,
+                 item->failure.data ? item->failure.data : "");
         if (!is_down(h, at_ms) || !once__worth_saying(&h->saying, why, at_ms)) return;
         h->said = true;
-        once_log(ONCE_LOG_WARN, "handler_down", "handler '%.*s' gives back what it is given, %u in a row, and its messages wait: %s", (int)name.len, name.data,
-                 h->refused, why);
-    } else if (item->started && item->outcome != ONCE_RETRY && item->outcome != ONCE_UNKNOWN && item->outcome != ONCE_RELEASE) {
-        if (h->said) once_log(ONCE_LOG_WARN, "handler_works", "handler '%.*s' works again, after %u in a row", (int)name.len, name.data, h->refused);
+        once_log(ONCE_LOG_WARN, "handler_down",
+                 "handler '%.*s' gives back what it is given, %u in a row, and its messages wait: %s", (int)name.len,
+                 name.data, h->refused, why);
+    } else if (item->started && item->outcome != ONCE_RETRY && item->outcome != ONCE_UNKNOWN &&
+               item->outcome != ONCE_RELEASE) {
+        if (h->said)
+            once_log(ONCE_LOG_WARN, "handler_works", "handler '%.*s' works again, after %u in a row", (int)name.len,
+                     name.data, h->refused);
         h->said = false;
         h->refused = 0;
         h->worked_ms = at_ms;
@@ -291,8 +304,19 @@ static int run_loop(running *r, once_executor *executor, once_error *err)
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&r->lock, NULL);
-    r->store = (worker){.r = r, .other = &r->source, .next = once_pipe_store_action, .execute = on_store, .on = executor, .works = "store_works"};
-    r->source = (worker){.r = r, .other = &r->store, .next = once_pipe_source_action, .execute = on_source, .on = r->from, .trouble = "source_failed", .works = "source_works"};
+    r->store = (worker){.r = r,
+                        .other = &r->source,
+                        .next = once_pipe_store_action,
+                        .execute = on_store,
+                        .on = executor,
+                        .works = "store_works"};
+    r->source = (worker){.r = r,
+                         .other = &r->store,
+                         .next = once_pipe_source_action,
+                         .execute = on_source,
+                         .on = r->from,
+                         .trouble = "source_failed",
+                         .works = "source_works"};
     pthread_cond_init(&r->over, &monotonic);
     pthread_cond_init(&r->store.news, &monotonic);
     pthread_cond_init(&r->source.news, &monotonic);
@@ -319,10 +343,12 @@ static int run_loop(running *r, once_executor *executor, once_error *err)
     pthread_cond_destroy(&r->source.news);
     pthread_cond_destroy(&r->over);
     pthread_mutex_destroy(&r->lock);
-    return rc == 0 ? once_pipe_status(r->pipe, err) : once_fail(err, ONCE_E_NOMEM, "cannot start a thread: %s", once_errno_text(rc));
+    return rc == 0 ? once_pipe_status(r->pipe, err)
+                   : once_fail(err, ONCE_E_NOMEM, "cannot start a thread: %s", once_errno_text(rc));
 }
 
-static int run_effects(void *user, once_item *const *items, size_t n, bool careful, bool blame, once_arena *arena, bool *failed, once_error *err)
+static int run_effects(void *user, once_item *const *items, size_t n, bool careful, bool blame, once_arena *arena,
+                       bool *failed, once_error *err)
 {
     return once_effects_run(user, items, n, careful, blame, arena, failed, err);
 }
@@ -345,8 +371,11 @@ static void keep_known(const once_pipeline *pipeline, const once_known *before, 
 {
     char why[500];
     if (once__known_keep(pipeline, before, store, why, sizeof why)) return;
-    once_log(ONCE_LOG_WARN, "store", "%s: when it is lost, a new one would be made without a word, and every message would run again; make that folder"
-             " writable, or put 'store_id: \"%s\"' into the pipeline file", why, pipeline->met);
+    once_log(ONCE_LOG_WARN, "store",
+             "%s: when it is lost, a new one would be made without a word, and every message would run again; make "
+             "that folder"
+             " writable, or put 'store_id: \"%s\"' into the pipeline file",
+             why, pipeline->met);
 }
 
 static int meet_store(around *b, once_error *err)
@@ -367,10 +396,12 @@ static int begin(void *user, once_error *err)
     size_t ended;
     const once_scope_check how = b->options->confirm_scope_change ? ONCE_SCOPE_CONFIRM : ONCE_SCOPE_KEEP;
     int rc = once__memory_check_scope(b->pipeline, b->parts->store, how, err);
-    if (rc == ONCE_OK && b->parts->source->ops->seek) rc = once__memory_take_places(b->pipeline, b->parts, &b->names, err);
+    if (rc == ONCE_OK && b->parts->source->ops->seek)
+        rc = once__memory_take_places(b->pipeline, b->parts, &b->names, err);
     if (rc == ONCE_OK && once__keeps(b->parts->store)) rc = meet_store(b, err);
     /* Before the records of those that are gone are dropped. */
-    if (rc == ONCE_OK) rc = once__take_over(b->parts->store, b->pipeline->spec->consumer, &b->worker, &b->gone, &ended, err);
+    if (rc == ONCE_OK)
+        rc = once__take_over(b->parts->store, b->pipeline->spec->consumer, &b->worker, &b->gone, &ended, err);
     if (rc == ONCE_OK) rc = once__memory_run_begins(b->pipeline, b->parts->store, &b->worker, &b->unclean, err);
     return rc == ONCE_OK ? b->parts->store->ops->time(b->parts->store, &b->time, err) : rc;
 }
@@ -401,8 +432,9 @@ static int64_t longest_lease_ms(const once_spec *spec)
     return longest_ms;
 }
 
-/* Whether what a worker has begun for its messages ends with its process. A command is made to die with it, but what that has started is not; a
- * transaction in another database is over when its connection is, or has committed already, which is for its keys to tell. */
+/* Whether what a worker has begun for its messages ends with its process. A command is made to die with it, but what
+ * that has started is not; a transaction in another database is over when its connection is, or has committed already,
+ * which is for its keys to tell. */
 static bool is_contained(const once_spec *spec)
 {
     for (size_t i = 0; i < spec->n_handlers; i++)
@@ -412,7 +444,8 @@ static bool is_contained(const once_spec *spec)
 
 /* How a run ended that did not end well. */
 typedef struct ending {
-    uint64_t lost;      /* messages that were read and are not known to be settled, and that the source does not deliver again */
+    uint64_t
+        lost; /* messages that were read and are not known to be settled, and that the source does not deliver again */
     uint64_t unsettled; /* once_pipe_unsettled */
     uint64_t open;      /* messages that were read, are not settled, and that the source delivers again */
 } ending;
@@ -422,9 +455,12 @@ static int tell_lost(const ending *end, int rc, once_error *why)
 {
     if (!end->lost) return rc;
     const once_error before = *why;
-    once_fail(why, rc == ONCE_OK ? ONCE_E_IO : rc,
-              "%" PRIu64 " message%s read from a source that cannot deliver again, and not known to be settled; send %s again%s%.300s", end->lost,
-              end->lost == 1 ? " was" : "s were", end->lost == 1 ? "it" : "them", rc == ONCE_OK ? "" : ": ", rc == ONCE_OK ? "" : before.text);
+    once_fail(
+        why, rc == ONCE_OK ? ONCE_E_IO : rc,
+        "%" PRIu64
+        " message%s read from a source that cannot deliver again, and not known to be settled; send %s again%s%.300s",
+        end->lost, end->lost == 1 ? " was" : "s were", end->lost == 1 ? "it" : "them", rc == ONCE_OK ? "" : ": ",
+        rc == ONCE_OK ? "" : before.text);
     once_log(ONCE_LOG_ERROR, "lost", "%s", why->text);
     return why->status;
 }
@@ -436,29 +472,36 @@ static bool can_wait(int rc)
     return class == ONCE_CLASS_RETRY || class == ONCE_CLASS_PAUSE;
 }
 
-/* Which messages are over when there was no space to go on, and which are not; and of which effects nobody will know, whatever it was that ended it. */
+/* Which messages are over when there was no space to go on, and which are not; and of which effects nobody will know,
+ * whatever it was that ended it. */
 static void tell_rest(const ending *end, int rc, const once_summary *summary, once_error *why)
 {
     once_error before = *why;
     const uint64_t acked = summary->counts.acked, open = end->open, unsettled = end->unsettled;
     if (rc == ONCE_E_FULL && !end->lost)
-        once_fail(why, rc, "%.*s; %" PRIu64 " message%s acked, %" PRIu64 " that %s read %s not%s", unsettled ? 240 : 300, before.text, acked,
-                  acked == 1 ? " is" : "s are", open, open == 1 ? "was" : "were", open == 1 ? "is" : "are",
-                  open == 0 ? "" : open == 1 ? " and comes again" : " and come again");
+        once_fail(why, rc, "%.*s; %" PRIu64 " message%s acked, %" PRIu64 " that %s read %s not%s",
+                  unsettled ? 240 : 300, before.text, acked, acked == 1 ? " is" : "s are", open,
+                  open == 1 ? "was" : "were", open == 1 ? "is" : "are",
+                  open == 0   ? ""
+                  : open == 1 ? " and comes again"
+                              : " and come again");
     if (!unsettled) return;
     before = *why;
-    once_fail(why, rc, "%.400s; of %" PRIu64 " effect%s begun the outcome could not be kept", before.text, unsettled, unsettled == 1 ? " that was" : "s that were");
+    once_fail(why, rc, "%.400s; of %" PRIu64 " effect%s begun the outcome could not be kept", before.text, unsettled,
+              unsettled == 1 ? " that was" : "s that were");
 }
 
-/* Told to stop, and the server is away or refuses: what was not settled is the broker's or the store's, and comes again. */
-static int end_all_the_same(once_pipeline *pipeline, const ending *end, int rc, once_summary *summary, const once_error *why)
+/* Told to stop, and the server is away or refuses: what was not settled is the broker's or the store's, and comes
+ * again. */
+static int end_all_the_same(once_pipeline *pipeline, const ending *end, int rc, once_summary *summary,
+                            const once_error *why)
 {
     if (!can_wait(rc) || !atomic_load(&pipeline->stop) || end->lost) return rc;
     if (end->unsettled)
-        once_log(ONCE_LOG_WARN, "stopped", "%s; what was not acked comes again, but of %" PRIu64 " effect%s begun the outcome could not be kept",
+        once_log(ONCE_LOG_WARN, "stopped",
+                 "%s; what was not acked comes again, but of %" PRIu64 " effect%s begun the outcome could not be kept",
                  why->text, end->unsettled, end->unsettled == 1 ? " that was" : "s that were");
-    else
-        once_log(ONCE_LOG_WARN, "stopped", "%s; nothing was lost: what was not acked comes again", why->text);
+    else once_log(ONCE_LOG_WARN, "stopped", "%s; nothing was lost: what was not acked comes again", why->text);
     summary->stopped = true;
     return ONCE_OK;
 }
@@ -481,18 +524,25 @@ static int explain_denied(once_store *store, int rc, once_error *err)
     return once_fail(err, rc, "%s", why.text);
 }
 
-static int run_parts(once_pipeline *pipeline, once_parts *parts, const once_run_options *options, once_summary *summary, ending *how, once_error *err)
+static int run_parts(once_pipeline *pipeline, once_parts *parts, const once_run_options *options, once_summary *summary,
+                     ending *how, once_error *err)
 {
     around b = {.pipeline = pipeline, .parts = parts, .options = options};
-    once_worker_init(&b.worker, parts->store, pipeline->spec->consumer, once_env_random_u64(pipeline->env), longest_lease_ms(pipeline->spec));
+    once_worker_init(&b.worker, parts->store, pipeline->spec->consumer, once_env_random_u64(pipeline->env),
+                     longest_lease_ms(pipeline->spec));
     b.worker.contained = is_contained(pipeline->spec);
     int rc = once__persist(pipeline, begin, &b, err);
     if (rc != ONCE_OK) return explain_denied(parts->store, rc, err);
     summary->clock_doubted = b.time.doubted;
     warn_of_doubt(&b);
-    if (b.unclean) once_log(ONCE_LOG_WARN, "unclean", "the last run did not end cleanly; the first messages run one by one");
+    if (b.unclean)
+        once_log(ONCE_LOG_WARN, "unclean", "the last run did not end cleanly; the first messages run one by one");
 
-    running r = {.pipeline = pipeline, .from = parts->source, .hands = parts->hands, .options = options, .begun_ns = once_env_mono_ns(pipeline->env)};
+    running r = {.pipeline = pipeline,
+                 .from = parts->source,
+                 .hands = parts->hands,
+                 .options = options,
+                 .begun_ns = once_env_mono_ns(pipeline->env)};
     const unsigned bits = parts->source->ops->bits(parts->source);
     const once_pipe_options pipe_options = {
         .spec = pipeline->spec,
@@ -553,7 +603,8 @@ int once_pipeline_run(once_pipeline *pipeline, const once_run_options *options, 
     once_parts parts;
     once_error why = {0};
     if (summary) *summary = (once_summary){0};
-    if (!pipeline || !summary) return once_fail(err, ONCE_E_USAGE, "once_pipeline_run needs a pipeline and a place for the summary");
+    if (!pipeline || !summary)
+        return once_fail(err, ONCE_E_USAGE, "once_pipeline_run needs a pipeline and a place for the summary");
     int rc = once_sized_read("once_run_options", options, &asked, sizeof asked, err);
     if (rc != ONCE_OK) return rc;
     (void)ONCE_FAIL_AT(open_before);

@@ -23,30 +23,30 @@ struct once_pipeline {
     once_hands_callback *callbacks; /* registered by the program; names are malloc'd */
     size_t n_callbacks;
     atomic_bool stop;
-    bool new_store; /* another store than the one that is known is fine */
+    bool new_store;          /* another store than the one that is known is fine */
     char met[ONCE_STORE_ID]; /* the store of this run; empty: none yet */
-    bool running; /* once_pipeline_run: what a server does not answer is tried again by us, and not by the store */
-    bool working; /* there may be work in flight: told to stop, the store's server has `drain` to answer */
+    bool running;    /* once_pipeline_run: what a server does not answer is tried again by us, and not by the store */
+    bool working;    /* there may be work in flight: told to stop, the store's server has `drain` to answer */
     int64_t told_ns; /* when whoever waits for the store has first seen the stop; 0: not yet */
 };
 
 /* The parts of a pipeline that is about to run or to be checked. */
 typedef struct once_parts {
     once_store *store;
-    bool made; /* by `once check`: there was none */
+    bool made;          /* by `once check`: there was none */
     once_keying keying; /* of its idempotency keys */
     once_effects *effects;
     once_hands *hands; /* NULL: no effect is outside of the store */
     once_source *source;
 } once_parts;
 
-/* Opens store, effects, hands and source in this order; on failure nothing is left open. `create`: make a store that is missing, and run
- * the `init` script. */
+/* Opens store, effects, hands and source in this order; on failure nothing is left open. `create`: make a store that is
+ * missing, and run the `init` script. */
 int once__parts_open(once_pipeline *pipeline, bool create, once_parts *out, once_error *err);
 void once__parts_close(once_parts *parts);
 
-/* Repeats an attempt that failed because the store's server is away, with growing pauses: for ever, or when the source has an end, for
- * `patience`. A stop ends it. What will not pass by itself is not repeated. */
+/* Repeats an attempt that failed because the store's server is away, with growing pauses: for ever, or when the source
+ * has an end, for `patience`. A stop ends it. What will not pass by itself is not repeated. */
 typedef int once_try(void *user, once_error *err);
 int once__persist(once_pipeline *pipeline, once_try *attempt, void *user, once_error *err);
 /* The event of a log's line about a store that failed with this status, at whatever time: alerts go by it. */
@@ -61,10 +61,12 @@ typedef struct once_saying {
     once_hash last, reasons[ONCE_REASONS]; /* that were said */
     unsigned next;
 } once_saying;
-/* Whether to say this one: a reason that was not said before, at once; otherwise the first ones, and then one a minute. */
+/* Whether to say this one: a reason that was not said before, at once; otherwise the first ones, and then one a minute.
+ */
 bool once__worth_saying(once_saying *saying, const char *reason, int64_t now_ms);
 
-/* Reads the salt that the file refers to, where it does and that was not done before. Before anything that shows or gives away a key. */
+/* Reads the salt that the file refers to, where it does and that was not done before. Before anything that shows or
+ * gives away a key. */
 int once__salt_read(once_pipeline *pipeline, once_error *err);
 static inline once_keying once__keying_of(const once_pipeline *pipeline, const once_store *store)
 {
@@ -82,8 +84,10 @@ int once__memory_check_scope(once_pipeline *pipeline, once_store *store, once_sc
 /* Of that only the salt, for those who show keys: with another one they would show keys that nobody was given. */
 int once__memory_check_salt(once_pipeline *pipeline, once_store *store, once_error *err);
 /* *unclean is set when another run died and nobody has noticed; it is never cleared, so that this can be repeated. */
-int once__memory_run_begins(once_pipeline *pipeline, once_store *store, once_worker *worker, bool *unclean, once_error *err);
-/* Tells the source which files it has had, and takes its cursor, where the pipeline keeps one. The names are those of the facts. */
+int once__memory_run_begins(once_pipeline *pipeline, once_store *store, once_worker *worker, bool *unclean,
+                            once_error *err);
+/* Tells the source which files it has had, and takes its cursor, where the pipeline keeps one. The names are those of
+ * the facts. */
 typedef struct once_kept_names {
     char files[64], cursor[64];
     once_hash files_seen; /* of what the first one was */
@@ -91,20 +95,23 @@ typedef struct once_kept_names {
 int once__memory_take_places(once_pipeline *pipeline, const once_parts *parts, once_kept_names *names, once_error *err);
 int once__memory_files(once_pipeline *pipeline, once_store *store, once_bytes *out, once_arena *arena, once_error *err);
 /* Whether a template that tells messages apart has ${coordinates}. */
-int once__want_tenant(const once_pipeline *pipeline, once_bytes tenant, once_error *err); /* ONCE_E_USAGE: its keys have tenants, and none was said */
+int once__want_tenant(const once_pipeline *pipeline, once_bytes tenant,
+                      once_error *err); /* ONCE_E_USAGE: its keys have tenants, and none was said */
 bool once__uses_coordinates(const once_spec *spec);
 bool once__file_has_password(const once_pipeline *pipeline); /* written out, not as a reference */
 
 /* exposure.c: for `once check`, what others may change, read or put among the arguments of commands. */
 void once__find_exposure(const once_pipeline *pipeline, once_finding *report, void *user);
-/* Compares the time of the store, the wall clock and the newest messages (clock.c): for `check`, and in one sentence when the time of
- * the store is in doubt. */
+/* Compares the time of the store, the wall clock and the newest messages (clock.c): for `check`, and in one sentence
+ * when the time of the store is in doubt. */
 int once__clock_check(once_pipeline *pipeline, once_store *store, once_finding *report, void *user, once_error *err);
 void once__clock_doubt(int64_t store_ms, int64_t wall_ms, char *out, size_t size);
 
 /* The entry of a key as an operator names it: whole, or, when it is a long one, as it is shown. */
-int once__entry_by_key(once_store *store, const once_scope *scope, once_bytes key, once_entry *out, once_arena *arena, once_error *err);
+int once__entry_by_key(once_store *store, const once_scope *scope, once_bytes key, once_entry *out, once_arena *arena,
+                       once_error *err);
 const char *once__letter_kind(const once_letter *letter); /* as once_listed says it */
-void once__letter_outward_key(const once_keying *keying, const once_letter *letter, char *out); /* nothing when it has no key */
+void once__letter_outward_key(const once_keying *keying, const once_letter *letter,
+                              char *out); /* nothing when it has no key */
 
 #endif

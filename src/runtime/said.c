@@ -27,7 +27,9 @@ int once__said_open(once_said_table *table, uint64_t most, once_error *err)
     while (size / 2 < most) size *= 2;
     snprintf(path, sizeof path, "%s/once-XXXXXX", folder);
     const int fd = mkostemp(path, O_CLOEXEC);
-    if (fd < 0) return once_fail(err, ONCE_E_IO, "cannot make a temporary file in '%s': %s; set TMPDIR", folder, once_errno_text(errno));
+    if (fd < 0)
+        return once_fail(err, ONCE_E_IO, "cannot make a temporary file in '%s': %s; set TMPDIR", folder,
+                         once_errno_text(errno));
     unlink(path);
     *table = (once_said_table){.fd = fd, .size = size};
     if (ftruncate(fd, (off_t)(size * sizeof(once_said))) == 0) return ONCE_OK;
@@ -67,6 +69,7 @@ int once__said_put(once_said_table *table, const once_said *what, once_error *er
     if (rc != ONCE_OK) return rc;
     table->n += old.id == 0;
     assert(table->n <= table->size / 2);
-    if (pwrite(table->fd, what, sizeof *what, (off_t)(slot * sizeof *what)) != sizeof *what) return cannot("write", err);
+    if (pwrite(table->fd, what, sizeof *what, (off_t)(slot * sizeof *what)) != sizeof *what)
+        return cannot("write", err);
     return ONCE_OK;
 }

@@ -1,5 +1,6 @@
-/* What a dry run of a replay has said of the keys so far, so that a later letter of the same key hears what it would meet then.
- * As many as there are letters, so they are kept in a temporary file and not in memory: a hash table with room for `most`. */
+/* What a dry run of a replay has said of the keys so far, so that a later letter of the same key hears what it would
+ * meet then. As many as there are letters, so they are kept in a temporary file and not in memory: a hash table with
+ * room for `most`. */
 #ifndef ONCE_RUNTIME_SAID_H
 #define ONCE_RUNTIME_SAID_H
 
@@ -7,8 +8,8 @@
 #include "once/types.h"
 
 typedef struct once_said { /* a key that would be waiting */
-    uint64_t id;    /* half of the entry's, which is a keyed hash, so half is enough; 0: nothing was said */
-    uint64_t print; /* half of the fingerprint; 0: it has none */
+    uint64_t id;           /* half of the entry's, which is a keyed hash, so half is enough; 0: nothing was said */
+    uint64_t print;        /* half of the fingerprint; 0: it has none */
 } once_said;
 
 typedef struct once_said_table {

@@ -1,12 +1,13 @@
-/* What a store remembers about a consumer between runs. Its facts are its own: consumers of one source do not see each other's.
+/* What a store remembers about a consumer between runs. Its facts are its own: consumers of one source do not see each
+ * other's.
  *
- * How its keys are made: when the key template, the fingerprint or the operation of a type changes, every old message looks new
- * and would run again; with another salt the other side takes it for new. So each is kept as a fact, and a change is refused until
- * it is confirmed.
+ * How its keys are made: when the key template, the fingerprint or the operation of a type changes, every old message
+ * looks new and would run again; with another salt the other side takes it for new. So each is kept as a fact, and a
+ * change is refused until it is confirmed.
  *
- * That it was here, and from which pipeline file: a file that names a consumer which was never here, and named another one before,
- * has renamed it, and the new name would start from nothing. A second consumer has a file of its own. A file that is moved while its
- * consumer is renamed cannot be told from a second one.
+ * That it was here, and from which pipeline file: a file that names a consumer which was never here, and named another
+ * one before, has renamed it, and the new name would start from nothing. A second consumer has a file of its own. A
+ * file that is moved while its consumer is renamed cannot be told from a second one.
  *
  * Whether its last run ended (store/worker.h): one that did not was killed, perhaps by a message. */
 #include <assert.h>
@@ -48,8 +49,8 @@ typedef struct checking {
 static int show(once_bytes text) { return text.len < 120 ? (int)text.len : 120; }
 
 /* The fact must be what it was, or new. `of` names it to the user. */
-static int check_fact(checking *c, const char *kind, once_bytes consumer, once_bytes of, once_bytes now, const char *what,
-                      const char *effect)
+static int check_fact(checking *c, const char *kind, once_bytes consumer, once_bytes of, once_bytes now,
+                      const char *what, const char *effect)
 {
     char name[64];
     once_bytes was;
@@ -58,15 +59,19 @@ static int check_fact(checking *c, const char *kind, once_bytes consumer, once_b
     if (rc != ONCE_OK) return rc;
     if (once_bytes_equal(was, now)) return ONCE_OK;
     if (was.len && c->how != ONCE_SCOPE_CONFIRM)
-        return once_fail(c->err, ONCE_E_SCOPE, "%.*s: %s '%.*s' was '%.*s' in this store and is '%.*s' now; %s; put it back, or confirm with --confirm-scope-change",
-                         show(c->pipeline->spec->file), c->pipeline->spec->file.data, what, show(of), of.data, show(was), was.data, show(now), now.data, effect);
+        return once_fail(c->err, ONCE_E_SCOPE,
+                         "%.*s: %s '%.*s' was '%.*s' in this store and is '%.*s' now; %s; put it back, or confirm with "
+                         "--confirm-scope-change",
+                         show(c->pipeline->spec->file), c->pipeline->spec->file.data, what, show(of), of.data,
+                         show(was), was.data, show(now), now.data, effect);
     return c->how == ONCE_SCOPE_LOOK ? ONCE_OK : c->store->ops->fact_set(c->store, name, now, c->err);
 }
 
 static bool check_operation(void *user, once_bytes operation, once_bytes text)
 {
     checking *c = user;
-    c->rc = check_fact(c, "scope", c->pipeline->spec->consumer, operation, text, "the key of operation", "messages that were settled would run again");
+    c->rc = check_fact(c, "scope", c->pipeline->spec->consumer, operation, text, "the key of operation",
+                       "messages that were settled would run again");
     return c->rc == ONCE_OK;
 }
 
@@ -99,26 +104,34 @@ static int find_given(checking *c, given_keys *out)
     return rc;
 }
 
-/* Whoever looks for them at the other side would look for keys that nobody was given, find nothing, and have it done again. */
+/* Whoever looks for them at the other side would look for keys that nobody was given, find nothing, and have it done
+ * again. */
 static int refuse_salt(checking *c, const char *what, const given_keys *given)
 {
     const once_bytes file = c->pipeline->spec->file;
     if (given->unknown + given->claimed + given->waiting)
-        return once_fail(c->err, ONCE_E_SCOPE, "%.*s: 'idempotency_salt' changed in this store: %s; %llu unknown, %llu claimed and %llu waiting messages may have had "
-                         "their effect under their old idempotency keys, and would be looked for under others; put the old one back, finish them ('once run', "
+        return once_fail(c->err, ONCE_E_SCOPE,
+                         "%.*s: 'idempotency_salt' changed in this store: %s; %llu unknown, %llu claimed and %llu "
+                         "waiting messages may have had "
+                         "their effect under their old idempotency keys, and would be looked for under others; put the "
+                         "old one back, finish them ('once run', "
                          "'once resolve'), and change it then",
-                         show(file), file.data, what, (unsigned long long)given->unknown, (unsigned long long)given->claimed, (unsigned long long)given->waiting);
+                         show(file), file.data, what, (unsigned long long)given->unknown,
+                         (unsigned long long)given->claimed, (unsigned long long)given->waiting);
     char letters[160] = "";
     if (given->dead)
-        snprintf(letters, sizeof letters, " (%llu dead letter%s that may have had their effect, too: discard or replay them first)", (unsigned long long)given->dead,
-                 given->dead == 1 ? "" : "s");
-    return once_fail(c->err, ONCE_E_SCOPE, "%.*s: 'idempotency_salt' changed in this store: %s; every idempotency key would be another one, "
-                     "and the other side would take what is tried again for something new%s; put it back, or confirm with --confirm-scope-change",
+        snprintf(letters, sizeof letters,
+                 " (%llu dead letter%s that may have had their effect, too: discard or replay them first)",
+                 (unsigned long long)given->dead, given->dead == 1 ? "" : "s");
+    return once_fail(c->err, ONCE_E_SCOPE,
+                     "%.*s: 'idempotency_salt' changed in this store: %s; every idempotency key would be another one, "
+                     "and the other side would take what is tried again for something new%s; put it back, or confirm "
+                     "with --confirm-scope-change",
                      show(file), file.data, what, letters);
 }
 
-/* Kept as a digest under the secret of the store. Stores from before have no such fact: whatever ran there ran without, and keeps
- * its keys. */
+/* Kept as a digest under the secret of the store. Stores from before have no such fact: whatever ran there ran without,
+ * and keeps its keys. */
 static int check_salt(checking *c)
 {
     char name[64];
@@ -133,13 +146,19 @@ static int check_salt(checking *c)
     int rc = c->store->ops->fact_get(c->store, name, &was, &c->arena, c->err);
     if (rc != ONCE_OK || once_bytes_equal(was, is)) return rc;
     if (was.len) {
-        const char *what = once_bytes_equal(was, ONCE_BYTES("none")) ? "there was none before" : keying.salt.len ? "it was another one before" : "there was one before, and now there is none";
+        const char *what = once_bytes_equal(was, ONCE_BYTES("none")) ? "there was none before"
+                           : keying.salt.len                         ? "it was another one before"
+                                                                     : "there was one before, and now there is none";
         rc = find_given(c, &given);
         if (rc != ONCE_OK) return rc;
-        if (c->how != ONCE_SCOPE_CONFIRM || given.unknown + given.claimed + given.waiting) return refuse_salt(c, what, &given);
+        if (c->how != ONCE_SCOPE_CONFIRM || given.unknown + given.claimed + given.waiting)
+            return refuse_salt(c, what, &given);
         if (given.dead)
-            once_log(ONCE_LOG_WARN, "salt_changed", "%llu dead letter%s may have had an effect under the idempotency keys of the salt before, and will be shown and replayed "
-                     "with others", (unsigned long long)given.dead, given.dead == 1 ? "" : "s");
+            once_log(ONCE_LOG_WARN, "salt_changed",
+                     "%llu dead letter%s may have had an effect under the idempotency keys of the salt before, and "
+                     "will be shown and replayed "
+                     "with others",
+                     (unsigned long long)given.dead, given.dead == 1 ? "" : "s");
     }
     return c->how == ONCE_SCOPE_LOOK ? ONCE_OK : c->store->ops->fact_set(c->store, name, is, c->err);
 }
@@ -154,9 +173,10 @@ int once__memory_check_salt(once_pipeline *pipeline, once_store *store, once_err
 
 /* --- the consumer, and the file that named it --- */
 
-/* The names of the facts that say whom a pipeline file named last: by its path, and by the one without links where that is another. A file
- * may be one behind a link that is set anew with every change, and may be reached in more ways than one. The source is part of the
- * name, since containers have a file of one path each; the host is not, since they have a new one every time. */
+/* The names of the facts that say whom a pipeline file named last: by its path, and by the one without links where that
+ * is another. A file may be one behind a link that is set anew with every change, and may be reached in more ways than
+ * one. The source is part of the name, since containers have a file of one path each; the host is not, since they have
+ * a new one every time. */
 typedef struct file_facts {
     char names[2][64];
     size_t n;
@@ -207,7 +227,10 @@ static void facts_of_file(const checking *c, file_facts *out)
     once_buf_release(&path);
 }
 
-static int forget(once_store *store, const char *name, once_error *err) { return store->ops->fact_set(store, name, (once_bytes){0}, err); }
+static int forget(once_store *store, const char *name, once_error *err)
+{
+    return store->ops->fact_set(store, name, (once_bytes){0}, err);
+}
 
 static bool is_one_of(const file_facts *facts, const char *name)
 {
@@ -245,10 +268,12 @@ static int keep_consumer(checking *c, const char *own, once_bytes kept, const fi
     for (size_t i = 0; rc == ONCE_OK && i < facts->n; i++) {
         once_bytes named;
         rc = c->store->ops->fact_get(c->store, facts->names[i], &named, &c->arena, c->err);
-        if (rc == ONCE_OK && !once_bytes_equal(named, spec->consumer)) rc = c->store->ops->fact_set(c->store, facts->names[i], spec->consumer, c->err);
+        if (rc == ONCE_OK && !once_bytes_equal(named, spec->consumer))
+            rc = c->store->ops->fact_set(c->store, facts->names[i], spec->consumer, c->err);
     }
     if (rc == ONCE_OK) rc = forget_other_file(c, kept, facts);
-    const int len = snprintf(text, sizeof text, "%s%s%s", facts->names[0], facts->n > 1 ? " " : "", facts->n > 1 ? facts->names[1] : "");
+    const int len = snprintf(text, sizeof text, "%s%s%s", facts->names[0], facts->n > 1 ? " " : "",
+                             facts->n > 1 ? facts->names[1] : "");
     const once_bytes now = {text, (size_t)len};
     return rc == ONCE_OK && !once_bytes_equal(kept, now) ? c->store->ops->fact_set(c->store, own, now, c->err) : rc;
 }
@@ -256,13 +281,15 @@ static int keep_consumer(checking *c, const char *own, once_bytes kept, const fi
 static int refuse_consumer(const checking *c, const char *what, once_bytes was)
 {
     const once_spec *spec = c->pipeline->spec;
-    return once_fail(c->err, ONCE_E_SCOPE, "%.*s: the consumer of this %s was '%.*s' in this store and is '%.*s' now, which starts from nothing; "
-                     "put it back, give a second consumer a file of its own, or confirm with --confirm-scope-change",
-                     show(spec->file), spec->file.data, what, show(was), was.data, show(spec->consumer), spec->consumer.data);
+    return once_fail(
+        c->err, ONCE_E_SCOPE,
+        "%.*s: the consumer of this %s was '%.*s' in this store and is '%.*s' now, which starts from nothing; "
+        "put it back, give a second consumer a file of its own, or confirm with --confirm-scope-change",
+        show(spec->file), spec->file.data, what, show(was), was.data, show(spec->consumer), spec->consumer.data);
 }
 
-/* `old` is how a consumer was kept until version 5: under its source alone, so that there could be one. It is asked until that one was
- * here and has a file, or somebody else is confirmed. */
+/* `old` is how a consumer was kept until version 5: under its source alone, so that there could be one. It is asked
+ * until that one was here and has a file, or somebody else is confirmed. */
 static int check_consumer(checking *c)
 {
     const once_spec *spec = c->pipeline->spec;
@@ -279,7 +306,8 @@ static int check_consumer(checking *c)
     for (size_t i = 0; rc == ONCE_OK && asks && i < facts.n; i++) {
         once_bytes named;
         rc = ops->fact_get(c->store, facts.names[i], &named, &c->arena, c->err);
-        if (rc == ONCE_OK && named.len && !once_bytes_equal(named, spec->consumer)) return refuse_consumer(c, "file", named);
+        if (rc == ONCE_OK && named.len && !once_bytes_equal(named, spec->consumer))
+            return refuse_consumer(c, "file", named);
     }
     if (rc != ONCE_OK) return rc;
     if (asks && before.len && !once_bytes_equal(before, spec->consumer)) return refuse_consumer(c, "source", before);
@@ -298,7 +326,8 @@ int once__memory_check_scope(once_pipeline *pipeline, once_store *store, once_sc
     for (size_t i = 0; rc == ONCE_OK && i < spec->n_handlers; i++) {
         const once_handler_spec *handler = &spec->handlers[i];
         const once_bytes type = handler->type.len ? handler->type : ONCE_BYTES("handler");
-        rc = check_fact(&c, "operation", spec->consumer, type, handler->operation, "the operation of type", "messages that were settled would run again");
+        rc = check_fact(&c, "operation", spec->consumer, type, handler->operation, "the operation of type",
+                        "messages that were settled would run again");
     }
     if (rc == ONCE_OK) rc = check_salt(&c);
     if (rc == ONCE_OK) rc = check_consumer(&c);
@@ -308,12 +337,16 @@ int once__memory_check_scope(once_pipeline *pipeline, once_store *store, once_sc
 
 /* --- the files of a source, and the cursor --- */
 
-/* As the cursor is: by the path as it was written. Machines that share a store and have a file of that path each are told apart by their
- * consumers. */
-static void files_name(const once_store *store, const once_spec *spec, char out[64]) { fact_name(store, "files", spec->consumer, spec->source.path, out); }
+/* As the cursor is: by the path as it was written. Machines that share a store and have a file of that path each are
+ * told apart by their consumers. */
+static void files_name(const once_store *store, const once_spec *spec, char out[64])
+{
+    fact_name(store, "files", spec->consumer, spec->source.path, out);
+}
 
 /* The kept texts of a source that has files, and the names of their facts. */
-static int read_kept(once_pipeline *pipeline, once_store *store, once_kept_names *names, once_hash *lock, once_kept_places *kept, once_arena *arena, once_error *err)
+static int read_kept(once_pipeline *pipeline, once_store *store, once_kept_names *names, once_hash *lock,
+                     once_kept_places *kept, once_arena *arena, once_error *err)
 {
     const once_spec *spec = pipeline->spec;
     *lock = fact_name(store, "cursor", spec->consumer, spec->source.path, names->cursor);
@@ -331,9 +364,10 @@ int once__memory_files(once_pipeline *pipeline, once_store *store, once_bytes *o
     return store->ops->fact_get(store, name, out, arena, err);
 }
 
-/* Before anything is read: a file that is rotated away before the first commit is looked for by the next run. Files of the cursor that
- * were not found stay in it until then. */
-static int keep_beginning(once_source *source, once_store *store, const once_kept_names *names, once_bytes cursor, once_error *err)
+/* Before anything is read: a file that is rotated away before the first commit is looked for by the next run. Files of
+ * the cursor that were not found stay in it until then. */
+static int keep_beginning(once_source *source, once_store *store, const once_kept_names *names, once_bytes cursor,
+                          once_error *err)
 {
     once_places places, before;
     once_buf text;
@@ -347,7 +381,8 @@ static int keep_beginning(once_source *source, once_store *store, const once_kep
     }
     once_buf_init(&text, ONCE_PLACES_TEXT);
     once_places_write(&places, &text);
-    const int rc = text.failed ? once_no_memory(err, "for a cursor") : store->ops->fact_set(store, names->cursor, once_buf_bytes(&text), err);
+    const int rc = text.failed ? once_no_memory(err, "for a cursor")
+                               : store->ops->fact_set(store, names->cursor, once_buf_bytes(&text), err);
     once_buf_release(&text);
     return rc;
 }
@@ -357,11 +392,13 @@ static bool has_ended(const char *name, const char *host)
 {
     long pid = 0;
     int at = 0;
-    return sscanf(name, "process %ld on %n", &pid, &at) == 1 && at && strcmp(name + at, host) == 0 && pid > 0 && kill((pid_t)pid, 0) != 0 && errno == ESRCH;
+    return sscanf(name, "process %ld on %n", &pid, &at) == 1 && at && strcmp(name + at, host) == 0 && pid > 0 &&
+           kill((pid_t)pid, 0) != 0 && errno == ESRCH;
 }
 
 /* Whoever holds the cursor wrote its name after it had taken it, so it may not be there yet. */
-static void fail_held(once_store *store, const char *owner_name, const char *host, const once_error *why, once_arena *arena, once_error *err)
+static void fail_held(once_store *store, const char *owner_name, const char *host, const once_error *why,
+                      once_arena *arena, once_error *err)
 {
     once_bytes owner;
     once_error ignored;
@@ -371,7 +408,8 @@ static void fail_held(once_store *store, const char *owner_name, const char *hos
         name[owner.len] = '\0';
     }
     const bool known = *name && !has_ended(name, host);
-    once_fail(err, ONCE_E_BUSY, "%s%s%s%s; stop that one, or take 'cursor' out", why->text, known ? " (" : "", known ? name : "", known ? ")" : "");
+    once_fail(err, ONCE_E_BUSY, "%s%s%s%s; stop that one, or take 'cursor' out", why->text, known ? " (" : "",
+              known ? name : "", known ? ")" : "");
 }
 
 int once__memory_take_places(once_pipeline *pipeline, const once_parts *parts, once_kept_names *names, once_error *err)
@@ -417,7 +455,8 @@ static int take_old_mark(once_pipeline *pipeline, once_store *store, bool *found
     return rc;
 }
 
-int once__memory_run_begins(once_pipeline *pipeline, once_store *store, once_worker *worker, bool *unclean, once_error *err)
+int once__memory_run_begins(once_pipeline *pipeline, once_store *store, once_worker *worker, bool *unclean,
+                            once_error *err)
 {
     const int rc = take_old_mark(pipeline, store, unclean, err);
     return rc == ONCE_OK ? once_worker_begin(worker, store, unclean, err) : rc;

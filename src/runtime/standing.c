@@ -75,7 +75,10 @@ static int count_finished(once_store *store, once_bytes consumer, once_standing 
     const struct {
         once_state state;
         uint64_t *n;
-    } counts[] = {{ONCE_STATE_DONE, &out->done}, {ONCE_STATE_ALREADY, &out->already}, {ONCE_STATE_REJECTED, &out->rejected}, {ONCE_STATE_STALE, &out->stale}};
+    } counts[] = {{ONCE_STATE_DONE, &out->done},
+                  {ONCE_STATE_ALREADY, &out->already},
+                  {ONCE_STATE_REJECTED, &out->rejected},
+                  {ONCE_STATE_STALE, &out->stale}};
     int rc = ONCE_OK;
     for (size_t i = 0; i < sizeof counts / sizeof *counts && rc == ONCE_OK; i++) {
         oldest seen = {.oldest_ms = ONCE_NO_TIME};
@@ -99,7 +102,8 @@ static int read_counters(once_store *store, once_bytes consumer, once_standing *
 
 int once_pipeline_standing(once_pipeline *pipeline, bool finished, once_standing *out, once_error *err)
 {
-    if (!pipeline || !out) return once_fail(err, ONCE_E_USAGE, "once_pipeline_standing needs a pipeline and a place for the answer");
+    if (!pipeline || !out)
+        return once_fail(err, ONCE_E_USAGE, "once_pipeline_standing needs a pipeline and a place for the answer");
     once_store *store;
     int rc = once__known_open_store(pipeline, &store, err);
     if (rc != ONCE_OK) return rc;
@@ -108,8 +112,10 @@ int once_pipeline_standing(once_pipeline *pipeline, bool finished, once_standing
     once_stats stats = {0};
     rc = store->ops->time(store, &time, err);
     oldest waiting = {.now_ms = time.now_ms, .oldest_ms = ONCE_NO_TIME}, unknown = waiting;
-    *out = (once_standing){
-        .now_ms = once_env_wall_ms(pipeline->env), .store_ms = time.now_ms, .clock_doubted = time.doubted, .oldest_dead_ms = ONCE_NO_TIME};
+    *out = (once_standing){.now_ms = once_env_wall_ms(pipeline->env),
+                           .store_ms = time.now_ms,
+                           .clock_doubted = time.doubted,
+                           .oldest_dead_ms = ONCE_NO_TIME};
     if (rc == ONCE_OK) rc = store->ops->stats(store, consumer, &stats, err);
     if (rc == ONCE_OK) rc = store->ops->list(store, consumer, ONCE_STATE_WAITING, look_at_entry, &waiting, err);
     if (rc == ONCE_OK) rc = store->ops->list(store, consumer, ONCE_STATE_UNKNOWN, look_at_entry, &unknown, err);

@@ -10,9 +10,11 @@ enum {
     SWEEP_BUSY_MS = 100 /* how often to look whether somebody else has swept enough */
 };
 
-int once_pipeline_sweep(once_pipeline *pipeline, once_sweep_progress *progress, void *user, uint64_t *dropped, once_error *err)
+int once_pipeline_sweep(once_pipeline *pipeline, once_sweep_progress *progress, void *user, uint64_t *dropped,
+                        once_error *err)
 {
-    if (!pipeline || !dropped) return once_fail(err, ONCE_E_USAGE, "once_pipeline_sweep needs a pipeline and a place for the count");
+    if (!pipeline || !dropped)
+        return once_fail(err, ONCE_E_USAGE, "once_pipeline_sweep needs a pipeline and a place for the count");
     once_store *store;
     once_sweep_result step = {.more = true};
     const int64_t begun_ns = once_env_mono_ns(pipeline->env);

@@ -35,7 +35,8 @@ static bool is_there(const once_untold *untold, const once_item *item)
 {
     for (size_t i = 0; i < untold->n; i++) {
         const once_item *other = &untold->items[i];
-        if (once_hash_equal(other->request.id, item->request.id) && once_hash_equal(other->request.token, item->request.token) &&
+        if (once_hash_equal(other->request.id, item->request.id) &&
+            once_hash_equal(other->request.token, item->request.token) &&
             other->decision.lapsed_ms == item->decision.lapsed_ms)
             return true;
     }
@@ -55,14 +56,20 @@ static bool make_room(once_untold *untold)
 
 static bool copy_item(once_arena *arena, const once_item *from, once_item *to)
 {
-    *to = (once_item){.scope = from->scope, .decision = {.answer = from->decision.answer, .attempt = from->decision.attempt, .lapsed = from->decision.lapsed,
-                      .lapsed_ms = from->decision.lapsed_ms, .old_key = from->decision.old_key, .reason = from->decision.reason}};
+    *to = (once_item){.scope = from->scope,
+                      .decision = {.answer = from->decision.answer,
+                                   .attempt = from->decision.attempt,
+                                   .lapsed = from->decision.lapsed,
+                                   .lapsed_ms = from->decision.lapsed_ms,
+                                   .old_key = from->decision.old_key,
+                                   .reason = from->decision.reason}};
     to->message.at = from->message.at;
     to->request.key = from->request.key;
     to->request.id = from->request.id;
     to->request.token = from->request.token;
-    once_bytes *const fields[] = {&to->scope.tenant, &to->scope.consumer, &to->scope.operation, &to->message.at.place,
-                                  &to->message.at.point, &to->request.key, &to->decision.reason};
+    once_bytes *const fields[] = {&to->scope.tenant,     &to->scope.consumer,   &to->scope.operation,
+                                  &to->message.at.place, &to->message.at.point, &to->request.key,
+                                  &to->decision.reason};
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
         if (fields[i]->len && !once_arena_copy(arena, *fields[i], fields[i])) return false;
     return true;
@@ -75,15 +82,17 @@ void once_untold_add(once_untold *untold, const once_item *item, const once_keyi
     else say_now(item, keying);
 }
 
-/* By us, and not by somebody else who has said it since: a letter has our token, and an attempt that ended without a word says when that
- * was written down. */
+/* By us, and not by somebody else who has said it since: a letter has our token, and an attempt that ended without a
+ * word says when that was written down. */
 static bool was_written(const once_item *item, const once_entry *entry)
 {
     once_attempt attempts[ONCE_HISTORY_ATTEMPTS];
-    if (!item->decision.lapsed) return entry->state == ONCE_STATE_DEAD && once_hash_equal(entry->token, item->request.token);
+    if (!item->decision.lapsed)
+        return entry->state == ONCE_STATE_DEAD && once_hash_equal(entry->token, item->request.token);
     if (entry->state != ONCE_STATE_UNKNOWN) return false;
     for (size_t i = 0, n = once__history_read(entry->history, attempts); i < n; i++)
-        if (attempts[i].attempt == item->decision.attempt && attempts[i].ended_ms == item->decision.lapsed_ms && strcmp(attempts[i].outcome, ONCE_SILENT) == 0)
+        if (attempts[i].attempt == item->decision.attempt && attempts[i].ended_ms == item->decision.lapsed_ms &&
+            strcmp(attempts[i].outcome, ONCE_SILENT) == 0)
             return true;
     return false;
 }

@@ -1,5 +1,5 @@
-/* Claims of others that are in the way. Where their worker is gone they are ended; otherwise a run that has nothing else to do waits for them, and says
- * so: for whom, and how long. After a kill -9 it would look as if it hung. */
+/* Claims of others that are in the way. Where their worker is gone they are ended; otherwise a run that has nothing
+ * else to do waits for them, and says so: for whom, and how long. After a kill -9 it would look as if it hung. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 enum { WORTH_SAYING_MS = 1000 };
 static const int64_t second_ns = INT64_C(1000000000);
 #define SAID_AGAIN_NS (10 * second_ns)
-#define GONE_SOON_NS second_ns         /* how often it is looked for workers that are gone when a claim is in the way */
+#define GONE_SOON_NS second_ns /* how often it is looked for workers that are gone when a claim is in the way */
 #define GONE_ANYWAY_NS (10 * second_ns) /* and otherwise: nobody may ever deliver again what they had */
 
 /* --- of those that are gone --- */
@@ -26,13 +26,15 @@ static size_t say_taken_over(const once_gone *gone)
         const once_gone_worker *w = &gone->at[i];
         all += w->ended;
         if (w->ended)
-            once_log(ONCE_LOG_WARN, "taken_over", "%s is gone, and its lease is not waited for: the claims of %zu message%s are over", w->who, w->ended,
-                     w->ended == 1 ? "" : "s");
+            once_log(ONCE_LOG_WARN, "taken_over",
+                     "%s is gone, and its lease is not waited for: the claims of %zu message%s are over", w->who,
+                     w->ended, w->ended == 1 ? "" : "s");
     }
     return all;
 }
 
-int once__take_over(once_store *store, once_bytes consumer, const once_worker *self, once_gone *gone, size_t *ended, once_error *err)
+int once__take_over(once_store *store, once_bytes consumer, const once_worker *self, once_gone *gone, size_t *ended,
+                    once_error *err)
 {
     size_t from = 0;
     int rc;
@@ -70,7 +72,8 @@ typedef struct claim {
 
 static void copy(char out[ONCE_WAITING_NAME], once_bytes text)
 {
-    (void)snprintf(out, ONCE_WAITING_NAME, "%.*s", text.len < ONCE_WAITING_NAME ? (int)text.len : ONCE_WAITING_NAME - 1, text.data ? text.data : "");
+    (void)snprintf(out, ONCE_WAITING_NAME, "%.*s", text.len < ONCE_WAITING_NAME ? (int)text.len : ONCE_WAITING_NAME - 1,
+                   text.data ? text.data : "");
     (void)once_make_plain(out, strlen(out), '?'); /* what another process has written, on a terminal */
 }
 
@@ -111,7 +114,9 @@ static bool find_next(once_executor *x, int64_t now_ns)
     once_waiting_for *w = &x->waiting;
     claim next = {.x = x, .out = w};
     once_store_time time;
-    if (x->store->ops->list(x->store, x->consumer, ONCE_STATE_CLAIMED, look_at_claim, &next, NULL) != ONCE_OK || !next.found) return false;
+    if (x->store->ops->list(x->store, x->consumer, ONCE_STATE_CLAIMED, look_at_claim, &next, NULL) != ONCE_OK ||
+        !next.found)
+        return false;
     if (once_workers_each(x->store, x->consumer, look_at_worker, &next, NULL) != ONCE_OK) return false;
     if (x->store->ops->time(x->store, &time, NULL) != ONCE_OK) return false;
     w->state = state_of(&next);
@@ -145,13 +150,15 @@ void once__say_waiting(once_executor *x, const once_stats *stats)
     char left[ONCE_DURATION_TEXT];
     w->n = 0;
     if (stats->claimed == 0 || stats->wait_ms == ONCE_NEVER || stats->wait_ms < WORTH_SAYING_MS) return;
-    const bool says = once_log_wants(ONCE_LOG_WARN) && (!x->waiting_said_ns || now_ns - x->waiting_said_ns >= SAID_AGAIN_NS);
+    const bool says =
+        once_log_wants(ONCE_LOG_WARN) && (!x->waiting_said_ns || now_ns - x->waiting_said_ns >= SAID_AGAIN_NS);
     const bool shows = x->shows_waiting && (!w->found_ns || now_ns - w->found_ns >= second_ns);
     if ((says || shows) && !find_next(x, now_ns)) return;
     w->n = x->shows_waiting ? stats->claimed : 0;
     if (!says) return;
     x->waiting_said_ns = now_ns;
     once_log(w->routine ? ONCE_LOG_INFO : ONCE_LOG_WARN, "waiting",
-             "waiting for %" PRIu64 " message%s that other workers have claimed; the next is key '%s' of %s, %s: its claim ends in %s", stats->claimed,
-             stats->claimed == 1 ? "" : "s", w->key, w->who, w->state, format_left(w, now_ns, left));
+             "waiting for %" PRIu64
+             " message%s that other workers have claimed; the next is key '%s' of %s, %s: its claim ends in %s",
+             stats->claimed, stats->claimed == 1 ? "" : "s", w->key, w->who, w->state, format_left(w, now_ns, left));
 }

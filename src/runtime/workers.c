@@ -38,20 +38,22 @@ static bool count_held(void *user, const once_entry *entry)
     return true;
 }
 
-/* Its lease is over, as an entry that waits or is unknown says with its worker (once_entry_look); or somebody else wrote that down since. */
+/* Its lease is over, as an entry that waits or is unknown says with its worker (once_entry_look); or somebody else
+ * wrote that down since. */
 static bool count_lapsed(void *user, const once_entry *entry)
 {
     holders *all = user;
     for (size_t i = 0; i < all->n; i++) {
         holder *h = &all->at[i];
-        const bool left = entry->worker.len || (entry->state == ONCE_STATE_UNKNOWN && entry->changed_ms > h->worker.seen_ms);
+        const bool left =
+            entry->worker.len || (entry->state == ONCE_STATE_UNKNOWN && entry->changed_ms > h->worker.seen_ms);
         if (left && once_token_is_of_run(entry->token, h->worker.run)) h->lapsed++;
     }
     return true;
 }
 
-/* Claims may have a shorter lease than their worker: when one of them is over, so is the worker's word. All that waits is read for that,
- * so only where somebody was not seen for as long as that takes. */
+/* Claims may have a shorter lease than their worker: when one of them is over, so is the worker's word. All that waits
+ * is read for that, so only where somebody was not seen for as long as that takes. */
 static int find_lapsed(once_pipeline *pipeline, once_store *store, holders *all, once_error *err)
 {
     static const once_state states[] = {ONCE_STATE_WAITING, ONCE_STATE_UNKNOWN};
@@ -62,7 +64,8 @@ static int find_lapsed(once_pipeline *pipeline, once_store *store, holders *all,
     for (size_t i = 0; i < pipeline->spec->n_handlers; i++)
         if (pipeline->spec->handlers[i].lease_ms < shortest_ms) shortest_ms = pipeline->spec->handlers[i].lease_ms;
     for (size_t i = 0; i < all->n && rc == ONCE_OK; i++) any |= time.now_ms - all->at[i].worker.seen_ms >= shortest_ms;
-    for (size_t i = 0; i < 2 && any && rc == ONCE_OK; i++) rc = store->ops->list(store, pipeline->spec->consumer, states[i], count_lapsed, all, err);
+    for (size_t i = 0; i < 2 && any && rc == ONCE_OK; i++)
+        rc = store->ops->list(store, pipeline->spec->consumer, states[i], count_lapsed, all, err);
     for (size_t i = 0; i < all->n && rc == ONCE_OK; i++)
         if (all->at[i].lapsed && all->at[i].state == ONCE_WORKER_ALIVE) all->at[i].state = ONCE_WORKER_LATE;
     return rc;
@@ -70,7 +73,8 @@ static int find_lapsed(once_pipeline *pipeline, once_store *store, holders *all,
 
 static void tell_holders(const holders *all, once_running_visit *visit, void *user)
 {
-    static const char *const states[] = {[ONCE_WORKER_ALIVE] = "alive", [ONCE_WORKER_LATE] = "late", [ONCE_WORKER_GONE] = "gone"};
+    static const char *const states[] = {
+        [ONCE_WORKER_ALIVE] = "alive", [ONCE_WORKER_LATE] = "late", [ONCE_WORKER_GONE] = "gone"};
     for (size_t i = 0; i < all->n; i++) {
         const holder *h = &all->at[i];
         const once_running running = {
@@ -89,14 +93,16 @@ static void tell_holders(const holders *all, once_running_visit *visit, void *us
 
 int once_pipeline_workers(once_pipeline *pipeline, once_running_visit *visit, void *user, once_error *err)
 {
-    if (!pipeline || !visit) return once_fail(err, ONCE_E_USAGE, "once_pipeline_workers needs a pipeline and a function for its workers");
+    if (!pipeline || !visit)
+        return once_fail(err, ONCE_E_USAGE, "once_pipeline_workers needs a pipeline and a function for its workers");
     once_store *store;
     holders all = {0};
     int rc = once__known_open_store(pipeline, &store, err);
     if (rc != ONCE_OK) return rc;
     rc = once_workers_each(store, pipeline->spec->consumer, add_holder, &all, err);
     if (rc == ONCE_OK && all.no_memory) rc = once_no_memory(err, "for a list of workers");
-    if (rc == ONCE_OK && all.n) rc = store->ops->list(store, pipeline->spec->consumer, ONCE_STATE_CLAIMED, count_held, &all, err);
+    if (rc == ONCE_OK && all.n)
+        rc = store->ops->list(store, pipeline->spec->consumer, ONCE_STATE_CLAIMED, count_held, &all, err);
     if (rc == ONCE_OK && all.n) rc = find_lapsed(pipeline, store, &all, err);
     once__store_close(store);
     if (rc == ONCE_OK) tell_holders(&all, visit, user);

@@ -1,9 +1,10 @@
 /* Who holds a cursor of a file.
  *
- * Each consumer of a file has a cursor, and each cursor one holder. A source is often not ours to write, and a lock that excludes
- * others needs a descriptor that may write; so the holder has a shared lock on one byte that stands for its cursor, and whoever
- * wants it asks whether somebody else has that lock. Asking and taking are made one step by a lock on the whole file, held for that
- * moment. The byte lies anywhere in 2^62, mostly far behind the end of the file, where locks are as good as elsewhere. */
+ * Each consumer of a file has a cursor, and each cursor one holder. A source is often not ours to write, and a lock
+ * that excludes others needs a descriptor that may write; so the holder has a shared lock on one byte that stands for
+ * its cursor, and whoever wants it asks whether somebody else has that lock. Asking and taking are made one step by a
+ * lock on the whole file, held for that moment. The byte lies anywhere in 2^62, mostly far behind the end of the file,
+ * where locks are as good as elsewhere. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -25,7 +26,8 @@ static struct flock byte_of(once_hash which, short type)
 static int take(int fd, once_hash which, once_error *err)
 {
     struct flock theirs = byte_of(which, F_WRLCK), ours = byte_of(which, F_RDLCK);
-    if (fcntl(fd, F_OFD_GETLK, &theirs) != 0) return once_fail(err, ONCE_E_IO, "cannot ask for locks: %s", once_errno_text(errno));
+    if (fcntl(fd, F_OFD_GETLK, &theirs) != 0)
+        return once_fail(err, ONCE_E_IO, "cannot ask for locks: %s", once_errno_text(errno));
     if (theirs.l_type != F_UNLCK) return once_fail(err, ONCE_E_BUSY, "its cursor is held by another process");
     if (fcntl(fd, F_OFD_SETLK, &ours) != 0) return once_fail(err, ONCE_E_IO, "cannot lock: %s", once_errno_text(errno));
     return ONCE_OK;
@@ -34,7 +36,8 @@ static int take(int fd, once_hash which, once_error *err)
 int once_cursor_lock(const once_env *env, int fd, once_hash which, once_error *err)
 {
     for (int i = 0; flock(fd, LOCK_EX | LOCK_NB) != 0; i++) {
-        if (errno != EWOULDBLOCK && errno != EINTR) return once_fail(err, ONCE_E_IO, "cannot lock: %s", once_errno_text(errno));
+        if (errno != EWOULDBLOCK && errno != EINTR)
+            return once_fail(err, ONCE_E_IO, "cannot lock: %s", once_errno_text(errno));
         if (i == TRIES) return once_fail(err, ONCE_E_BUSY, "another process has locked it");
         once_env_sleep_ms(env, PAUSE_MS);
     }

@@ -1,28 +1,29 @@
 /* The file source: NDJSON, one message a line. "-" is standard input; `follow` waits at the end for more.
  *
- * Everything is bounded in bytes: a batch, and a line, of which no more than message_max is kept. A longer one is handed out cut,
- * and says so (once_message.cut_from).
+ * Everything is bounded in bytes: a batch, and a line, of which no more than message_max is kept. A longer one is
+ * handed out cut, and says so (once_message.cut_from).
  *
- * Coordinates are the path as it was written and the line number, blank lines included in the count, so they are the same on every
- * reading. When the path names another file than before (rotation), its second file is "PATH/2", and so on: no file is below a file, so
- * that cannot be a path. The numbers are kept in the store (source/place.h).
+ * Coordinates are the path as it was written and the line number, blank lines included in the count, so they are the
+ * same on every reading. When the path names another file than before (rotation), its second file is "PATH/2", and so
+ * on: no file is below a file, so that cannot be a path. The numbers are kept in the store (source/place.h).
  *
- * A last line without a newline is perhaps not complete. While a file is followed, it waits for its newline. A finite run hands it
- * out, and the place that is kept stays before it: when the line is found again as it was, it is not handed out again; when it has
- * grown, the whole line is a message at the same coordinates.
+ * A last line without a newline is perhaps not complete. While a file is followed, it waits for its newline. A finite
+ * run hands it out, and the place that is kept stays before it: when the line is found again as it was, it is not
+ * handed out again; when it has grown, the whole line is a message at the same coordinates.
  *
  * Rotation, while a file is followed:
- *   - Another file has the path (rename and create): the old one stays open and is read to its end, then the new one. Files are
- *     opened when they are seen, so none is missed while there is much to read. The old one is looked at for ROTATED_MS more, since
- *     its writer may not know yet; then its last line counts as complete and it is closed.
- *   - The file was truncated, or what was before the place has changed (copytruncate): the rest of what was there is looked for in
- *     the folder, in a copy whose name begins with that of the file. The truncated one is a new file, read from its beginning.
- *   - The old file is gone and the new one goes on with the same bytes, all that the old one had: it was written anew as a whole, and is
- *     the same file.
+ *   - Another file has the path (rename and create): the old one stays open and is read to its end, then the new one.
+ * Files are opened when they are seen, so none is missed while there is much to read. The old one is looked at for
+ * ROTATED_MS more, since its writer may not know yet; then its last line counts as complete and it is closed.
+ *   - The file was truncated, or what was before the place has changed (copytruncate): the rest of what was there is
+ * looked for in the folder, in a copy whose name begins with that of the file. The truncated one is a new file, read
+ * from its beginning.
+ *   - The old file is gone and the new one goes on with the same bytes, all that the old one had: it was written anew
+ * as a whole, and is the same file.
  *   - Files had the path and lost it before they were seen: they are found in the folder, by their names and times.
  *   - There is no file for a while: it is waited for.
- * At the start the kept places are found again in the same ways. What cannot be noticed: other content of which the first
- * ONCE_HEAD_BYTES and the bytes before the place are the same. */
+ * At the start the kept places are found again in the same ways. What cannot be noticed: other content of which the
+ * first ONCE_HEAD_BYTES and the bytes before the place are the same. */
 #include <assert.h>
 #include <dirent.h>
 #include <errno.h>
@@ -48,7 +49,7 @@
 #define CHUNK (256u << 10)
 #define BATCH_BYTES (4u << 20) /* a batch is handed out when it has so many, or `max` messages */
 #define IDLE_MS 100
-#define ROTATED_MS 30000       /* how long a file that lost its path may stand still before it is over */
+#define ROTATED_MS 30000 /* how long a file that lost its path may stand still before it is over */
 
 /* A file that is read, or will be. Of its place, offset and line say what was handed out. */
 typedef struct open_file {
@@ -146,7 +147,10 @@ static uint64_t next_number(const file_source *f)
     return number + 1;
 }
 
-static int open_path(file_source *f) { return f->base.env->open(f->base.env->self, f->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0); }
+static int open_path(file_source *f)
+{
+    return f->base.env->open(f->base.env->self, f->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0);
+}
 
 static int lock_file(file_source *f, int fd, once_error *err)
 {
@@ -173,8 +177,8 @@ static DIR *folder_of(const file_source *f)
     return dir;
 }
 
-/* A regular file of the folder, which is not the one that the path names; -1: it is none, cannot be read, or is to be left
- * alone: a store may lie in the folder, too. */
+/* A regular file of the folder, which is not the one that the path names; -1: it is none, cannot be read, or is to be
+ * left alone: a store may lie in the folder, too. */
 static int open_other(const file_source *f, DIR *dir, const char *name, struct stat *st)
 {
     if (strcmp(name, name_in_path(f->path)) == 0) return -1;
@@ -195,7 +199,8 @@ static bool is_file_of(const once_place *place, uint64_t device, uint64_t inode,
 /* Whether it is one of these files, under another number. */
 static bool is_other_number(const once_place *p, uint64_t number, const struct stat *st, int fd)
 {
-    return p->number != number && (p->head_len > 0 || st->st_size == 0) && is_file_of(p, st->st_dev, st->st_ino, fd) && once_place_fits(fd, p);
+    return p->number != number && (p->head_len > 0 || st->st_size == 0) && is_file_of(p, st->st_dev, st->st_ino, fd) &&
+           once_place_fits(fd, p);
 }
 
 static bool has_other_number(const file_source *f, uint64_t number, const struct stat *st, int fd)
@@ -209,7 +214,8 @@ static bool has_other_number(const file_source *f, uint64_t number, const struct
 /* The files before and after it may begin with the same bytes; they are no copies of it. */
 static bool is_copy(const file_source *f, const once_place *place, const struct stat *st, int fd)
 {
-    return st->st_ino != place->inode && place->head_len > 0 && once_place_fits(fd, place) && !has_other_number(f, place->number, st, fd);
+    return st->st_ino != place->inode && place->head_len > 0 && once_place_fits(fd, place) &&
+           !has_other_number(f, place->number, st, fd);
 }
 
 typedef enum look_for { ITSELF, COPY } look_for;
@@ -232,7 +238,8 @@ static int find_in_folder(const file_source *f, const once_place *place, look_fo
     return found;
 }
 
-/* By its inode; only when no file has that, by what is in it, when the name begins as the path's does. Returns a descriptor, or -1. */
+/* By its inode; only when no file has that, by what is in it, when the name begins as the path's does. Returns a
+ * descriptor, or -1. */
 static int find_elsewhere(const file_source *f, const once_place *place, bool copies)
 {
     const int found = find_in_folder(f, place, ITSELF);
@@ -254,13 +261,17 @@ typedef struct rotated {
     struct stat st;
 } rotated;
 
-static bool is_before(struct timespec a, struct timespec b) { return a.tv_sec != b.tv_sec ? a.tv_sec < b.tv_sec : a.tv_nsec < b.tv_nsec; }
+static bool is_before(struct timespec a, struct timespec b)
+{
+    return a.tv_sec != b.tv_sec ? a.tv_sec < b.tv_sec : a.tv_nsec < b.tv_nsec;
+}
 
 /* {0, 0}: the file system does not say. */
 static struct timespec born(int fd)
 {
     struct statx st;
-    if (statx(fd, "", AT_EMPTY_PATH, STATX_BTIME, &st) != 0 || !(st.stx_mask & STATX_BTIME)) return (struct timespec){0};
+    if (statx(fd, "", AT_EMPTY_PATH, STATX_BTIME, &st) != 0 || !(st.stx_mask & STATX_BTIME))
+        return (struct timespec){0};
     return (struct timespec){.tv_sec = st.stx_btime.tv_sec, .tv_nsec = (long)st.stx_btime.tv_nsec};
 }
 
@@ -277,8 +288,8 @@ static bool is_number(const char *text, size_t len)
 
 typedef enum rotation { ROTATION_NONE, ROTATION_READABLE, ROTATION_PACKED } rotation;
 
-/* Whether a name is what rotation makes of that of the file: "in.ndjson.1", "in.ndjson-20260102", "in-2.ndjson", "in.ndjson.old"; or of
- * such a one that was compressed. */
+/* Whether a name is what rotation makes of that of the file: "in.ndjson.1", "in.ndjson-20260102", "in-2.ndjson",
+ * "in.ndjson.old"; or of such a one that was compressed. */
 static rotation kind_of_name(const char *name, const char *entry)
 {
     static const char *const packed[] = {".gz", ".bz2", ".xz", ".zst", ".lz4", ".Z"};
@@ -292,19 +303,25 @@ static rotation kind_of_name(const char *name, const char *entry)
         len -= end;
     }
     if (len > size && memcmp(entry, name, size) == 0)
-        return is_number(entry + size, len - size) || (len - size == 4 && memcmp(entry + size, ".old", 4) == 0) ? kind : ROTATION_NONE;
+        return is_number(entry + size, len - size) || (len - size == 4 && memcmp(entry + size, ".old", 4) == 0)
+                   ? kind
+                   : ROTATION_NONE;
     const char *dot = strrchr(name, '.');
     const size_t stem = dot ? (size_t)(dot - name) : size, end = size - stem;
-    if (stem == 0 || end == 0 || len <= size || memcmp(entry, name, stem) != 0 || memcmp(entry + len - end, dot, end) != 0) return ROTATION_NONE;
+    if (stem == 0 || end == 0 || len <= size || memcmp(entry, name, stem) != 0 ||
+        memcmp(entry + len - end, dot, end) != 0)
+        return ROTATION_NONE;
     return is_number(entry + stem, len - size) ? kind : ROTATION_NONE;
 }
 
 static bool is_known_file(const file_source *f, const rotated *r)
 {
     bool known = false;
-    for (size_t i = 0; i < f->n && !known; i++) known = f->files[i].place.inode == r->st.st_ino && f->files[i].place.device == r->st.st_dev;
+    for (size_t i = 0; i < f->n && !known; i++)
+        known = f->files[i].place.inode == r->st.st_ino && f->files[i].place.device == r->st.st_dev;
     for (size_t i = 0; i < f->known.n && !known; i++) /* an empty one tells nothing of what has its inode now */
-        known = is_file_of(&f->known.at[i], r->st.st_dev, r->st.st_ino, r->fd) && (f->known.at[i].head_len > 0 || r->st.st_size == 0);
+        known = is_file_of(&f->known.at[i], r->st.st_dev, r->st.st_ino, r->fd) &&
+                (f->known.at[i].head_len > 0 || r->st.st_size == 0);
     return known;
 }
 
@@ -323,8 +340,8 @@ static size_t insert_rotated(rotated list[ONCE_FILES_MAX], size_t n, const rotat
     return n + 1;
 }
 
-/* Files of the folder that had the path after the file `old` and before the one that has it now: made, and written to, after that, and
- * never seen. */
+/* Files of the folder that had the path after the file `old` and before the one that has it now: made, and written to,
+ * after that, and never seen. */
 static size_t find_between(const file_source *f, int old, const struct stat *now, rotated list[ONCE_FILES_MAX])
 {
     struct stat st;
@@ -337,10 +354,13 @@ static size_t find_between(const file_source *f, int old, const struct stat *now
         rotated r;
         if (kind == ROTATION_NONE || (r.fd = open_other(f, dir, entry->d_name, &r.st)) < 0) continue;
         const bool later = !is_before(r.st.st_mtim, st.st_mtim) && !is_before(born(r.fd), old_born);
-        const bool other = (r.st.st_ino != st.st_ino || r.st.st_dev != st.st_dev) && (r.st.st_ino != now->st_ino || r.st.st_dev != now->st_dev);
+        const bool other = (r.st.st_ino != st.st_ino || r.st.st_dev != st.st_dev) &&
+                           (r.st.st_ino != now->st_ino || r.st.st_dev != now->st_dev);
         /* A compressed one keeps the time of what it was made of: with the same time it is `old`. */
         if (kind == ROTATION_PACKED && later && is_before(st.st_mtim, r.st.st_mtim))
-            once_log(ONCE_LOG_WARN, "source_lost", "source '%s': '%s' may have had the path in between, and is compressed; what it has is not read", f->path, entry->d_name);
+            once_log(ONCE_LOG_WARN, "source_lost",
+                     "source '%s': '%s' may have had the path in between, and is compressed; what it has is not read",
+                     f->path, entry->d_name);
         if (kind == ROTATION_READABLE && later && other && !is_known_file(f, &r)) n = insert_rotated(list, n, &r);
         else once_close_beside(NULL, r.fd);
     }
@@ -364,7 +384,8 @@ static int take_between(file_source *f, int old, int now_fd, once_error *err)
         }
         once_place place = {.number = next_number(f)};
         (void)once_place_look(list[i].fd, &place);
-        once_log(ONCE_LOG_INFO, "source_rotated", "source '%s' had a file in between, which is read as '%s/%llu'", f->path, f->path, (unsigned long long)place.number);
+        once_log(ONCE_LOG_INFO, "source_rotated", "source '%s' had a file in between, which is read as '%s/%llu'",
+                 f->path, f->path, (unsigned long long)place.number);
         add_file(f, list[i].fd, &place);
     }
     return rc;
@@ -385,15 +406,19 @@ static int check_kind(file_source *f, int fd, once_error *err)
     struct stat st;
     if (fstat(fd, &st) != 0) return bad_file(f, ONCE_E_IO, "cannot stat", errno, err);
     if (S_ISDIR(st.st_mode)) return once_fail(err, ONCE_E_CONFIG, "source '%s' is a directory; name a file", f->path);
-    if (once_is_database(fd)) return once_fail(err, ONCE_E_CONFIG, "source '%s' is an SQLite database; name a file with one message per line", f->path);
+    if (once_is_database(fd))
+        return once_fail(err, ONCE_E_CONFIG, "source '%s' is an SQLite database; name a file with one message per line",
+                         f->path);
     f->regular = S_ISREG(st.st_mode);
     return ONCE_OK;
 }
 
 static int open_first(file_source *f, once_error *err)
 {
-    const int wait = follows(f) ? O_NONBLOCK : 0; /* the open of a pipe waits for a writer; a follower waits while it reads */
-    const int fd = f->is_stdin ? STDIN_FILENO : f->base.env->open(f->base.env->self, f->path, O_RDONLY | O_CLOEXEC | wait, 0);
+    const int wait =
+        follows(f) ? O_NONBLOCK : 0; /* the open of a pipe waits for a writer; a follower waits while it reads */
+    const int fd =
+        f->is_stdin ? STDIN_FILENO : f->base.env->open(f->base.env->self, f->path, O_RDONLY | O_CLOEXEC | wait, 0);
     if (fd < 0 && errno == ENOENT && follows(f)) {
         once_log(ONCE_LOG_WARN, "source_missing", "source '%s' is not there yet; waiting for it", f->path);
         f->regular = true;
@@ -441,9 +466,11 @@ static const once_place *find_known(const file_source *f, int fd)
         if (is_file_of(p, here.device, here.inode, fd) && once_place_fits(fd, p)) return p;
     }
     const once_place *last = f->known.n ? &f->known.at[f->known.n - 1] : NULL;
-    /* Whoever reads the whole file each time may have edited it: then a line that was changed is a conflict, and the others are known. */
+    /* Whoever reads the whole file each time may have edited it: then a line that was changed is a conflict, and the
+     * others are known. */
     const bool whole = !follows(f) && !f->goes_on;
-    if (whole && last && ((last->device == here.device && last->inode == here.inode) || !is_elsewhere(f, last))) return last;
+    if (whole && last && ((last->device == here.device && last->inode == here.inode) || !is_elsewhere(f, last)))
+        return last;
     /* Written anew as a whole, with what it had: then the old one is gone, and not under another name. */
     return last && last->head_len > 0 && once_place_fits(fd, last) && !is_elsewhere(f, last) ? last : NULL;
 }
@@ -464,11 +491,15 @@ static int learn(file_source *f, const once_kept_places *kept, once_error *err)
     once_places files = {0}, cursor = {0};
     open_file *file = current(f);
     if (kept->files.len && !once_places_read(kept->files, &files))
-        return once_fail(err, ONCE_E_CORRUPT, "what the store keeps of the files of source '%s' cannot be read", f->path);
+        return once_fail(err, ONCE_E_CORRUPT, "what the store keeps of the files of source '%s' cannot be read",
+                         f->path);
     if (kept->cursor.len && !once_places_read(kept->cursor, &cursor)) {
         if (!file || !once_place_read_old(file->fd, kept->cursor, &cursor.at[0]))
-            return once_fail(err, ONCE_E_CORRUPT, "source '%s' is not the file that its cursor belongs to, and an older version kept that, which told too little "
-                             "of the file to go on; use a new path, or 'cursor: false'", f->path);
+            return once_fail(err, ONCE_E_CORRUPT,
+                             "source '%s' is not the file that its cursor belongs to, and an older version kept that, "
+                             "which told too little "
+                             "of the file to go on; use a new path, or 'cursor: false'",
+                             f->path);
         cursor.n = 1;
     }
     f->known = cursor;
@@ -496,8 +527,11 @@ static int find_the_rest(file_source *f, const once_place *p, once_error *err)
 {
     const int fd = f->n < ONCE_FILES_MAX ? find_elsewhere(f, p, true) : -1;
     if (fd < 0) {
-        once_log(ONCE_LOG_WARN, "source_lost", "source '%s' has another file now, and the one before it is not found; what it had behind line %llu, and files that had "
-                 "the path after it, if any, are not read", f->path, (unsigned long long)p->line);
+        once_log(ONCE_LOG_WARN, "source_lost",
+                 "source '%s' has another file now, and the one before it is not found; what it had behind line %llu, "
+                 "and files that had "
+                 "the path after it, if any, are not read",
+                 f->path, (unsigned long long)p->line);
         return ONCE_OK;
     }
     once_place place = *p;
@@ -506,8 +540,10 @@ static int find_the_rest(file_source *f, const once_place *p, once_error *err)
     return rc == ONCE_OK ? lock_file(f, fd, err) : rc;
 }
 
-/* All that comes before the file that has the path: what the cursor names, what has a higher number, and files that nobody has seen. */
-static int find_files_before(file_source *f, const once_places *cursor, int fd, const once_place *current, once_error *err)
+/* All that comes before the file that has the path: what the cursor names, what has a higher number, and files that
+ * nobody has seen. */
+static int find_files_before(file_source *f, const once_places *cursor, int fd, const once_place *current,
+                             once_error *err)
 {
     const once_places known = f->known;
     const uint64_t last = cursor->n ? cursor->at[cursor->n - 1].number : 0;
@@ -530,13 +566,17 @@ static int place_current(file_source *f, int fd, const once_places *cursor, bool
     int rc = has_cursor ? find_files_before(f, cursor, fd, known ? &found : NULL, err) : ONCE_OK;
     if (fd < 0) return rc;
     if (rc != ONCE_OK || f->n == ONCE_FILES_MAX) {
-        if (rc == ONCE_OK) once_log(ONCE_LOG_WARN, "source_rotated", "source '%s' was rotated too often to read all of its files at once; the newest come later", f->path);
+        if (rc == ONCE_OK)
+            once_log(ONCE_LOG_WARN, "source_rotated",
+                     "source '%s' was rotated too often to read all of its files at once; the newest come later",
+                     f->path);
         once_close_beside(f->base.env, fd);
         return rc;
     }
     once_place place = place_of_new(f, fd);
     if (place.number > 1 || f->known.n)
-        once_log(ONCE_LOG_DEBUG, "source_file", "source '%s' is its file %llu, from line %llu on", f->path, (unsigned long long)place.number, (unsigned long long)place.line + 1);
+        once_log(ONCE_LOG_DEBUG, "source_file", "source '%s' is its file %llu, from line %llu on", f->path,
+                 (unsigned long long)place.number, (unsigned long long)place.line + 1);
     if (!has_cursor) once_place_rewind(&place);
     return go_to(f, add_file(f, fd, &place), err);
 }
@@ -562,7 +602,8 @@ static int file_seek(once_source *source, const once_kept_places *kept, once_err
     if (file) once_lines_release(&file->lines);
     f->n = 0; /* its number is not known yet */
     once_places cursor = {0};
-    if (kept->cursor.len && !once_places_read(kept->cursor, &cursor)) cursor = (once_places){.n = 1, .at[0] = f->known.at[0]}; /* an old one */
+    if (kept->cursor.len && !once_places_read(kept->cursor, &cursor))
+        cursor = (once_places){.n = 1, .at[0] = f->known.at[0]}; /* an old one */
     rc = place_current(f, fd, &cursor, kept->cursor.len > 0, err);
     f->version++;
     return rc;
@@ -606,7 +647,8 @@ static bool is_written_anew(const open_file *old, int fd)
     read.part_len = read.part_kept = 0;
     read.tail_len = old->tail_len;
     read.tail = once_place_hash(old->tail, old->tail_len);
-    return fstat(old->fd, &st) == 0 && st.st_nlink == 0 && read.head_len > 0 && once_place_fits(fd, &read) && has_the_rest(old->fd, fd, old->read);
+    return fstat(old->fd, &st) == 0 && st.st_nlink == 0 && read.head_len > 0 && once_place_fits(fd, &read) &&
+           has_the_rest(old->fd, fd, old->read);
 }
 
 /* Another file has the path. */
@@ -638,8 +680,9 @@ static int take_new_file(file_source *f, int fd, once_error *err)
     }
     once_place place = {.number = next_number(f)};
     (void)once_place_look(fd, &place);
-    once_log(ONCE_LOG_INFO, "source_rotated", "source '%s' has another file now: '%s/%llu', after line %llu of the one before and what is left of it", f->path,
-             f->path, (unsigned long long)place.number, (unsigned long long)current(f)->place.line);
+    once_log(ONCE_LOG_INFO, "source_rotated",
+             "source '%s' has another file now: '%s/%llu', after line %llu of the one before and what is left of it",
+             f->path, f->path, (unsigned long long)place.number, (unsigned long long)current(f)->place.line);
     add_file(f, fd, &place);
     return ONCE_OK;
 }
@@ -650,8 +693,8 @@ enum { NO_FILE = -1 }; /* the path names a pipe, a socket or a device */
 static void tell_of_path(file_source *f, int error)
 {
     if (error && error != f->path_error)
-        once_log(ONCE_LOG_WARN, "source_unreadable", "source '%s' cannot be read: %s; waiting for a file there", f->path,
-                 error == NO_FILE ? "it is no regular file any more" : once_errno_text(error));
+        once_log(ONCE_LOG_WARN, "source_unreadable", "source '%s' cannot be read: %s; waiting for a file there",
+                 f->path, error == NO_FILE ? "it is no regular file any more" : once_errno_text(error));
     f->path_error = error;
 }
 
@@ -676,8 +719,9 @@ static bool is_changed(const open_file *file)
     char tail[sizeof file->tail];
     if (fstat(file->fd, &st) != 0) return false; /* the next read says what is wrong */
     if (st.st_size < file->read) return true;
-    if (file->tail_len && (pread(file->fd, tail, file->tail_len, file->read - (int64_t)file->tail_len) != (ssize_t)file->tail_len ||
-                           memcmp(tail, file->tail, file->tail_len) != 0))
+    if (file->tail_len &&
+        (pread(file->fd, tail, file->tail_len, file->read - (int64_t)file->tail_len) != (ssize_t)file->tail_len ||
+         memcmp(tail, file->tail, file->tail_len) != 0))
         return true;
     return !once_place_head_fits(file->fd, &file->place);
 }
@@ -695,9 +739,13 @@ static int was_truncated(file_source *f, size_t i, once_error *err)
     const bool has_path = i == f->n - 1;
     const int fd = file->fd;
     if (copy < 0)
-        once_log(ONCE_LOG_WARN, "source_truncated", "source '%s' was truncated, and no copy of it is found; what it had behind line %llu and was not read, if anything, is lost",
+        once_log(ONCE_LOG_WARN, "source_truncated",
+                 "source '%s' was truncated, and no copy of it is found; what it had behind line %llu and was not "
+                 "read, if anything, is lost",
                  f->path, (unsigned long long)file->place.line);
-    else once_log(ONCE_LOG_INFO, "source_truncated", "source '%s' was truncated; the rest of it is read from a copy", f->path);
+    else
+        once_log(ONCE_LOG_INFO, "source_truncated", "source '%s' was truncated; the rest of it is read from a copy",
+                 f->path);
     int rc = ONCE_OK;
     if (copy >= 0) {
         (void)once_place_look(copy, &file->place);
@@ -748,7 +796,8 @@ static void remember_tail(open_file *file, const char *data, size_t n)
     file->tail_len = keep + n;
 }
 
-/* Reads more behind what is there; at_eof: there was nothing, for now. `changed`: what was there is not what is there. */
+/* Reads more behind what is there; at_eof: there was nothing, for now. `changed`: what was there is not what is there.
+ */
 static int read_more(file_source *f, open_file *file, bool *changed, once_error *err)
 {
     const once_env *env = f->base.env;
@@ -762,7 +811,10 @@ static int read_more(file_source *f, open_file *file, bool *changed, once_error 
     /* Asked after reading: if it was changed before that, these bytes are not what follows. */
     if (f->regular && (follows(f) || n == 0) && is_changed(file)) {
         *changed = true;
-        return follows(f) ? ONCE_OK : once_fail(err, ONCE_E_CORRUPT, "source '%s' was truncated or written anew while it was read; run again", f->path);
+        return follows(f)
+                   ? ONCE_OK
+                   : once_fail(err, ONCE_E_CORRUPT,
+                               "source '%s' was truncated or written anew while it was read; run again", f->path);
     }
     *(n > 0 ? &file->grown_ms : &file->ended_ms) = now_ms(f);
     file->at_eof = n == 0;
@@ -827,7 +879,8 @@ static void add_item(const open_file *file, filling *to, const once_line *line, 
 /* It was handed out without its newline, and has not grown. */
 static bool is_known_part(const once_place *p, const once_line *line)
 {
-    return p->part_len && p->part_len == line->len && line->kept >= p->part_kept && once_place_hash(line->data, p->part_kept) == p->part;
+    return p->part_len && p->part_len == line->len && line->kept >= p->part_kept &&
+           once_place_hash(line->data, p->part_kept) == p->part;
 }
 
 static void hand_out(const file_source *f, open_file *file, filling *to, const once_line *line)
@@ -902,7 +955,8 @@ static int fill_some(file_source *f, size_t i, filling *to, bool *more, once_err
     int rc = take_lines(f, file, over, to, err);
     *more = false;
     if (rc != ONCE_OK || is_full(to) || over) return rc;
-    if (atomic_load(&f->woken) || !wait_readable(f, to->batch->n ? f->base.spec->batch_wait_ms : IDLE_MS)) return ONCE_OK;
+    if (atomic_load(&f->woken) || !wait_readable(f, to->batch->n ? f->base.spec->batch_wait_ms : IDLE_MS))
+        return ONCE_OK;
     rc = read_more(f, file, &changed, err);
     if (rc == ONCE_OK && changed) {
         const uint64_t number = file->place.number;

@@ -62,13 +62,17 @@ static void drop_excess(once_lines *lines)
 bool once_lines_next(once_lines *lines, bool last, once_line *out)
 {
     assert(lines->from <= lines->looked && lines->looked <= lines->to);
-    const char *end = lines->looked < lines->to ? memchr(lines->data + lines->looked, '\n', lines->to - lines->looked) : NULL;
+    const char *end =
+        lines->looked < lines->to ? memchr(lines->data + lines->looked, '\n', lines->to - lines->looked) : NULL;
     if (!end && (!last || once_lines_held(lines) == 0)) {
         drop_excess(lines);
         return false;
     }
     const size_t to = end ? (size_t)(end - lines->data) : lines->to, here = to - lines->from;
-    *out = (once_line){.data = lines->data + lines->from, .kept = here < lines->keep ? here : lines->keep, .len = here + lines->dropped, .ended = end != NULL};
+    *out = (once_line){.data = lines->data + lines->from,
+                       .kept = here < lines->keep ? here : lines->keep,
+                       .len = here + lines->dropped,
+                       .ended = end != NULL};
     out->end = lines->data + to;
     out->ending = lines->dropped ? here - lines->keep : here;
     lines->from = lines->looked = to + (end != NULL);

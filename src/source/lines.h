@@ -1,5 +1,5 @@
-/* Bytes as they are read, cut into lines. Memory is bounded by the longest line that is kept whole, whatever comes: of a longer
- * one the beginning is kept, and the rest is only counted.
+/* Bytes as they are read, cut into lines. Memory is bounded by the longest line that is kept whole, whatever comes: of
+ * a longer one the beginning is kept, and the rest is only counted.
  *
  * Thread rule: one thread at a time. */
 #ifndef ONCE_SOURCE_LINES_H
@@ -29,11 +29,13 @@ typedef struct once_lines {
 void once_lines_init(once_lines *lines, size_t keep);
 void once_lines_release(once_lines *lines); /* memory given back; empty, and usable again */
 
-/* Space for the next bytes, `want` of them; NULL: out of memory, and nothing has changed. Take all whole lines before. */
+/* Space for the next bytes, `want` of them; NULL: out of memory, and nothing has changed. Take all whole lines before.
+ */
 char *once_lines_room(once_lines *lines, size_t want);
 void once_lines_fed(once_lines *lines, size_t n);
 
-/* The next line. `last`: nothing will follow, so what is there is a line without a newline. False: there is none (yet). */
+/* The next line. `last`: nothing will follow, so what is there is a line without a newline. False: there is none (yet).
+ */
 bool once_lines_next(once_lines *lines, bool last, once_line *out);
 
 /* Bytes that were fed and belong to no line that was taken. */

@@ -51,8 +51,9 @@ static bool read_hex(once_bytes *text, uint64_t *out)
 
 static bool is_sane(const once_place *p, const once_place *before)
 {
-    return p->number > (before ? before->number : 0) && p->head_len <= ONCE_HEAD_BYTES && p->tail_len <= ONCE_TAIL_BYTES && p->tail_len <= p->offset &&
-           p->offset <= INT64_MAX / 2 && p->part_len <= INT64_MAX / 2 && p->part_kept <= p->part_len;
+    return p->number > (before ? before->number : 0) && p->head_len <= ONCE_HEAD_BYTES &&
+           p->tail_len <= ONCE_TAIL_BYTES && p->tail_len <= p->offset && p->offset <= INT64_MAX / 2 &&
+           p->part_len <= INT64_MAX / 2 && p->part_kept <= p->part_len;
 }
 
 bool once_places_read(once_bytes text, once_places *out)
@@ -72,7 +73,10 @@ bool once_places_read(once_bytes text, once_places *out)
     return true;
 }
 
-void once_place_rewind(once_place *p) { p->offset = p->line = p->tail_len = p->tail = p->part_len = p->part_kept = p->part = 0; }
+void once_place_rewind(once_place *p)
+{
+    p->offset = p->line = p->tail_len = p->tail = p->part_len = p->part_kept = p->part = 0;
+}
 
 uint64_t once_place_hash(const void *data, size_t len) { return once_xxh128(0, data, len).a; }
 
@@ -121,7 +125,8 @@ bool once_places_same_files(const once_places *a, const once_places *b)
     bool same = a->n == b->n;
     for (size_t i = 0; same && i < a->n; i++) {
         const once_place *x = &a->at[i], *y = &b->at[i];
-        same = x->number == y->number && x->device == y->device && x->inode == y->inode && x->head_len == y->head_len && x->head == y->head;
+        same = x->number == y->number && x->device == y->device && x->inode == y->inode && x->head_len == y->head_len &&
+               x->head == y->head;
     }
     return same;
 }
@@ -143,7 +148,9 @@ bool once_places_agree(const once_places *a, const once_places *b)
 {
     for (size_t i = 0; i < a->n; i++)
         for (size_t k = 0; k < b->n; k++)
-            if (a->at[i].number == b->at[k].number && (a->at[i].device != b->at[k].device || a->at[i].inode != b->at[k].inode)) return false;
+            if (a->at[i].number == b->at[k].number &&
+                (a->at[i].device != b->at[k].device || a->at[i].inode != b->at[k].inode))
+                return false;
     return true;
 }
 
@@ -175,7 +182,8 @@ static bool part_fits(int fd, const once_place *p)
 {
     if (p->part_kept <= ONCE_HEAD_BYTES) return hash_fits(fd, p->offset, p->part_kept, p->part);
     char *bytes = malloc(p->part_kept);
-    const bool fits = bytes && read_at(fd, bytes, p->part_kept, p->offset) && once_place_hash(bytes, p->part_kept) == p->part;
+    const bool fits =
+        bytes && read_at(fd, bytes, p->part_kept, p->offset) && once_place_hash(bytes, p->part_kept) == p->part;
     free(bytes);
     return fits;
 }
@@ -186,7 +194,8 @@ bool once_place_fits(int fd, const once_place *p)
 {
     struct stat st;
     if (fstat(fd, &st) != 0 || (uint64_t)st.st_size < p->offset + p->part_len) return false;
-    return once_place_head_fits(fd, p) && hash_fits(fd, p->offset - p->tail_len, p->tail_len, p->tail) && part_fits(fd, p);
+    return once_place_head_fits(fd, p) && hash_fits(fd, p->offset - p->tail_len, p->tail_len, p->tail) &&
+           part_fits(fd, p);
 }
 
 bool once_place_look(int fd, once_place *place)
@@ -213,7 +222,8 @@ static bool read_old_cursor(once_bytes text, uint64_t *offset, uint64_t *line, u
     if (text.len >= sizeof copy) return false;
     memcpy(copy, text.data, text.len);
     copy[text.len] = 0;
-    if (sscanf(copy, "%llu %llu %llu %16llx%16llx%n", &o, &l, &n, &a, &b, &end) != 5 || (size_t)end != text.len) return false;
+    if (sscanf(copy, "%llu %llu %llu %16llx%16llx%n", &o, &l, &n, &a, &b, &end) != 5 || (size_t)end != text.len)
+        return false;
     *offset = o, *line = l, *len = n, *hash = (once_hash){a, b};
     return o > 0 && l > 0 && n <= o && o <= INT64_MAX / 2;
 }
@@ -221,13 +231,14 @@ static bool read_old_cursor(once_bytes text, uint64_t *offset, uint64_t *line, u
 static bool bytes_are(int fd, uint64_t at, uint64_t len, once_hash hash)
 {
     char *bytes = malloc(len + 1);
-    const bool same = bytes && pread(fd, bytes, len, (off_t)at) == (ssize_t)len && once_hash_equal(once_xxh128(0, bytes, len), hash);
+    const bool same =
+        bytes && pread(fd, bytes, len, (off_t)at) == (ssize_t)len && once_hash_equal(once_xxh128(0, bytes, len), hash);
     free(bytes);
     return same;
 }
 
-/* An old cursor is behind a message that is known by its hash; it may have been one without a newline. One that was longer than the
- * buffers of then has lost its middle, so that only its newline can be asked for. */
+/* An old cursor is behind a message that is known by its hash; it may have been one without a newline. One that was
+ * longer than the buffers of then has lost its middle, so that only its newline can be asked for. */
 bool once_place_read_old(int fd, once_bytes text, once_place *out)
 {
     enum { OLD_LINE_MAX = 64 << 20 };
@@ -237,12 +248,18 @@ bool once_place_read_old(int fd, once_bytes text, once_place *out)
     if (!read_old_cursor(text, &offset, &line, &len, &hash)) return false;
     const bool newline = pread(fd, &before, 1, (off_t)offset - 1) == 1 && before == '\n';
     if (newline && (len >= OLD_LINE_MAX || (len < offset && bytes_are(fd, offset - 1 - len, len, hash)))) {
-        *out = (once_place){.number = 1, .offset = offset, .line = line, .tail_len = 1, .tail = once_place_hash("\n", 1)};
+        *out =
+            (once_place){.number = 1, .offset = offset, .line = line, .tail_len = 1, .tail = once_place_hash("\n", 1)};
     } else if (len > 0 && len < OLD_LINE_MAX && bytes_are(fd, offset - len, len, hash)) {
         char part[ONCE_HEAD_BYTES];
         const size_t kept = len < sizeof part ? (size_t)len : sizeof part;
         if (pread(fd, part, kept, (off_t)(offset - len)) != (ssize_t)kept) return false;
-        *out = (once_place){.number = 1, .offset = offset - len, .line = line - 1, .part_len = len, .part_kept = kept, .part = once_place_hash(part, kept)};
+        *out = (once_place){.number = 1,
+                            .offset = offset - len,
+                            .line = line - 1,
+                            .part_len = len,
+                            .part_kept = kept,
+                            .part = once_place_hash(part, kept)};
     } else {
         return false;
     }

@@ -1,11 +1,12 @@
 /* Places in files: which file, and how far.
  *
- * A path may name one file after the other: logs are rotated. The first file of a path has the number 1, the next one 2, and so on;
- * numbers are kept in the store, so that a file has the same one on every reading. What a file is known by is its device and inode,
- * and the hash of its first bytes; how far it was read, by the offset and the hash of the bytes before it.
+ * A path may name one file after the other: logs are rotated. The first file of a path has the number 1, the next one
+ * 2, and so on; numbers are kept in the store, so that a file has the same one on every reading. What a file is known
+ * by is its device and inode, and the hash of its first bytes; how far it was read, by the offset and the hash of the
+ * bytes before it.
  *
- * As text, which is what the store keeps: "v2", then for each file the fields of once_place as hexadecimal numbers, oldest file
- * first. Until version 5 of the tables a cursor was "OFFSET LINE LENGTH HASH", of the message before it. */
+ * As text, which is what the store keeps: "v2", then for each file the fields of once_place as hexadecimal numbers,
+ * oldest file first. Until version 5 of the tables a cursor was "OFFSET LINE LENGTH HASH", of the message before it. */
 #ifndef ONCE_SOURCE_PLACE_H
 #define ONCE_SOURCE_PLACE_H
 
@@ -14,19 +15,20 @@
 #include "core/item.h"
 #include "once/types.h"
 
-#define ONCE_FILES_MAX 16         /* of one path at a time */
-#define ONCE_PLACES_TEXT 4096     /* bytes of their text at most */
-#define ONCE_HEAD_BYTES 1024u     /* a file is known by the first of them */
-#define ONCE_TAIL_BYTES 256u      /* a place by so many before it */
+#define ONCE_FILES_MAX 16     /* of one path at a time */
+#define ONCE_PLACES_TEXT 4096 /* bytes of their text at most */
+#define ONCE_HEAD_BYTES 1024u /* a file is known by the first of them */
+#define ONCE_TAIL_BYTES 256u  /* a place by so many before it */
 
 typedef struct once_place {
-    uint64_t number;          /* of the file under its path: 1, 2, 3... */
+    uint64_t number; /* of the file under its path: 1, 2, 3... */
     uint64_t device, inode;
-    uint64_t head_len, head;  /* the first bytes: how many, and their hash */
-    uint64_t offset, line;    /* of the next line; lines before it */
-    uint64_t tail_len, tail;  /* the bytes before the offset */
-    uint64_t part_len, part_kept, part; /* the line at the offset was handed out without its newline: its length, and the hash of its
-                                         * first part_kept bytes, which is all that was kept of it; 0: it was not */
+    uint64_t head_len, head; /* the first bytes: how many, and their hash */
+    uint64_t offset, line;   /* of the next line; lines before it */
+    uint64_t tail_len, tail; /* the bytes before the offset */
+    uint64_t part_len, part_kept,
+        part; /* the line at the offset was handed out without its newline: its length, and the hash of its
+               * first part_kept bytes, which is all that was kept of it; 0: it was not */
 } once_place;
 
 typedef struct once_places {

@@ -28,7 +28,8 @@ typedef struct once_kept_places {
     const once_hash *lock; /* with a cursor: what stands for it, since each consumer has its own; NULL: without */
 } once_kept_places;
 
-/* Holds the cursor `which` of an open file for as long as the descriptor lives (source/cursor_lock.c). ONCE_E_BUSY: another has it. */
+/* Holds the cursor `which` of an open file for as long as the descriptor lives (source/cursor_lock.c). ONCE_E_BUSY:
+ * another has it. */
 int once_cursor_lock(const once_env *env, int fd, once_hash which, once_error *err);
 
 typedef struct once_source_ops {
@@ -39,8 +40,9 @@ typedef struct once_source_ops {
     void (*close)(once_source *source);
     unsigned (*bits)(const once_source *source);
 
-    /* Before the first fetch: tells the source what the store keeps of it. With a lock, makes this process the one that moves the
-     * cursor: ONCE_E_BUSY when another one does. May be repeated until it succeeds. NULL: the source has no files. */
+    /* Before the first fetch: tells the source what the store keeps of it. With a lock, makes this process the one that
+     * moves the cursor: ONCE_E_BUSY when another one does. May be repeated until it succeeds. NULL: the source has no
+     * files. */
     int (*seek)(once_source *source, const once_kept_places *kept, once_error *err);
     /* Where it begins after that, for the cursor. With seek. */
     void (*places)(once_source *source, struct once_places *out);
@@ -51,7 +53,8 @@ typedef struct once_source_ops {
     int (*ack)(once_source *source, uint64_t upto, once_error *err);
     /* A fetch that waits returns, with what has been read; so does the next one if none does. */
     void (*wake)(once_source *source);
-    /* Messages, or parts of one, that were read and not handed out. NULL: there are none, or they are delivered again. */
+    /* Messages, or parts of one, that were read and not handed out. NULL: there are none, or they are delivered again.
+     */
     uint64_t (*held)(const once_source *source);
     /* How much is left: bytes of a file, messages of a queue; -1: not known. For the progress line only. */
     int64_t (*left)(once_source *source);

@@ -26,11 +26,13 @@ static int open_tx(once_shelf *shelf, bool write, once_error *err)
     return rc;
 }
 
-static int verb_begin_for(once_shelf *shelf, bool write, const once_request *const *requests, size_t n, once_purpose purpose, once_error *err)
+static int verb_begin_for(once_shelf *shelf, bool write, const once_request *const *requests, size_t n,
+                          once_purpose purpose, once_error *err)
 {
     int rc = ONCE_OK;
     if (!shelf->in_tx) rc = open_tx(shelf, write, err);
-    else if (shelf->broken) rc = once_fail(err, ONCE_E_ABORTED, "an earlier step of the transaction failed; roll it back");
+    else if (shelf->broken)
+        rc = once_fail(err, ONCE_E_ABORTED, "an earlier step of the transaction failed; roll it back");
     if (rc != ONCE_OK || !shelf->shelf->prefetch) return rc;
     rc = shelf->shelf->prefetch(shelf, requests, n, purpose, err);
     if (rc == ONCE_OK) return rc;
@@ -39,7 +41,10 @@ static int verb_begin_for(once_shelf *shelf, bool write, const once_request *con
     return rc;
 }
 
-static int verb_begin(once_shelf *shelf, bool write, once_error *err) { return verb_begin_for(shelf, write, NULL, 0, ONCE_FOR_OTHERS, err); }
+static int verb_begin(once_shelf *shelf, bool write, once_error *err)
+{
+    return verb_begin_for(shelf, write, NULL, 0, ONCE_FOR_OTHERS, err);
+}
 
 static int verb_end(once_shelf *shelf, int rc, once_error *err)
 {
@@ -111,8 +116,9 @@ static int flawed(const once_entry *e, const char *flaw, once_error *err)
 {
     char key[ONCE_SHOWN_KEY], whose[ONCE_SHOWN_KEY + 16] = "";
     if (e->key.len) snprintf(whose, sizeof whose, "of key '%s' ", once__shown_key(e->key, key));
-    return once_fail(err, ONCE_E_CORRUPT, "the entry %s(id %016llx%016llx) cannot be used: %s; somebody else wrote it, or it is damaged", whose,
-                     (unsigned long long)e->id.a, (unsigned long long)e->id.b, flaw);
+    return once_fail(err, ONCE_E_CORRUPT,
+                     "the entry %s(id %016llx%016llx) cannot be used: %s; somebody else wrote it, or it is damaged",
+                     whose, (unsigned long long)e->id.a, (unsigned long long)e->id.b, flaw);
 }
 
 static int load(once_shelf *shelf, once_hash id, once_entry **out, once_error *err)
@@ -154,7 +160,9 @@ static int take_seat(once_shelf *shelf, once_hash id, once_hash lane_of_request,
 static int stand_behind(once_shelf *shelf, seat *at, const once_request *r, once_error *err)
 {
     once_lane *lane = at->lane;
-    if (!lane || at->state != ONCE_STATE_ABSENT || !r->lane.versioned || r->lane.version < lane->head || r->lane.version > lane->tail) return ONCE_OK;
+    if (!lane || at->state != ONCE_STATE_ABSENT || !r->lane.versioned || r->lane.version < lane->head ||
+        r->lane.version > lane->tail)
+        return ONCE_OK;
     return shelf->shelf->lane_equals(shelf, at->lane_id, r->lane.version, &lane->equal_ms, err);
 }
 
@@ -176,20 +184,25 @@ static int wake_next(once_shelf *shelf, once_hash lane_id, once_error *err)
 static int leave_lane(once_shelf *shelf, seat *at, once_error *err)
 {
     if (at->lane->tail >= 0 || once_state_unfinished(at->entry->state)) return wake_next(shelf, at->lane_id, err);
-    return once_lane_rest(at->lane, at->entry, shelf->now_ms) ? shelf->shelf->save_lane(shelf, at->lane_id, at->lane, err) : ONCE_OK;
+    return once_lane_rest(at->lane, at->entry, shelf->now_ms)
+               ? shelf->shelf->save_lane(shelf, at->lane_id, at->lane, err)
+               : ONCE_OK;
 }
 
 /* `fresh` NULL: nobody asks. */
-static int put_letters(once_shelf *shelf, const once_letter *letters, const once_hash *uniques, size_t n, bool *fresh, once_error *err)
+static int put_letters(once_shelf *shelf, const once_letter *letters, const once_hash *uniques, size_t n, bool *fresh,
+                       once_error *err)
 {
     if (shelf->shelf->letters_put) return shelf->shelf->letters_put(shelf, letters, uniques, n, fresh, err);
     int rc = ONCE_OK;
     bool ignored;
-    for (size_t i = 0; i < n && rc == ONCE_OK; i++) rc = shelf->shelf->letter_put(shelf, &letters[i], uniques[i], fresh ? &fresh[i] : &ignored, err);
+    for (size_t i = 0; i < n && rc == ONCE_OK; i++)
+        rc = shelf->shelf->letter_put(shelf, &letters[i], uniques[i], fresh ? &fresh[i] : &ignored, err);
     return rc;
 }
 
-static int write_letter(once_shelf *shelf, const once_entry *entry, once_answer kind, const once_message *message, once_error *err)
+static int write_letter(once_shelf *shelf, const once_entry *entry, once_answer kind, const once_message *message,
+                        once_error *err)
 {
     const once_letter letter = {
         .entry = entry->id,
@@ -217,14 +230,18 @@ static int write_letter(once_shelf *shelf, const once_entry *entry, once_answer 
 static once_hash conflict_identity(const once_store *store, const once_letter *letter)
 {
     const bool printed = !once_hash_is_zero(letter->fingerprint);
-    const once_hash key = once_hash_is_zero(letter->key_id) ? once_key_id(store->secret, &letter->scope, letter->key) : letter->key_id;
+    const once_hash key =
+        once_hash_is_zero(letter->key_id) ? once_key_id(store->secret, &letter->scope, letter->key) : letter->key_id;
     const once_bytes content = {(const char *)&letter->fingerprint, sizeof letter->fingerprint};
-    const once_scope owner = {{(const char *)&key, sizeof key}, printed ? ONCE_BYTES("fingerprint") : ONCE_BYTES("body"), ONCE_BYTES("conflict")};
+    const once_scope owner = {{(const char *)&key, sizeof key},
+                              printed ? ONCE_BYTES("fingerprint") : ONCE_BYTES("body"),
+                              ONCE_BYTES("conflict")};
     return once_key_id(store->secret, &owner, printed ? content : letter->message.body);
 }
 
-/* Any other letter without an entry is the same one when it was at the same place with the same body, for the same consumer. Of one
- * that is cut the length stands for the rest of the body. What has no place is told apart by its key, if it has one. */
+/* Any other letter without an entry is the same one when it was at the same place with the same body, for the same
+ * consumer. Of one that is cut the length stands for the rest of the body. What has no place is told apart by its key,
+ * if it has one. */
 once_hash once__letter_identity(const once_store *store, const once_letter *letter)
 {
     if (letter->kind == ONCE_ANSWER_CONFLICT && letter->key.len) return conflict_identity(store, letter);
@@ -233,7 +250,8 @@ once_hash once__letter_identity(const once_store *store, const once_letter *lett
     const once_scope cut = {letter->message.at.place, letter->message.at.point, {(const char *)&whole, sizeof whole}};
     const once_hash message = once_key_id(store->secret, whole ? &cut : &source, letter->message.body);
     const bool by_key = letter->key.len && !letter->message.at.place.len && !letter->message.at.point.len;
-    const once_scope owner = {letter->scope.tenant, letter->scope.consumer, by_key ? letter->key : ONCE_BYTES("letter")};
+    const once_scope owner = {letter->scope.tenant, letter->scope.consumer,
+                              by_key ? letter->key : ONCE_BYTES("letter")};
     return once_key_id(store->secret, &owner, (once_bytes){(const char *)&message, sizeof message});
 }
 
@@ -243,7 +261,8 @@ once_hash once__letter_identity(const once_store *store, const once_letter *lett
 typedef struct burial {
     once_hash *uniques;
     once_letter *letters;
-    size_t *of; /* which of the letters is asked for first by the i-th of the caller's; n: it is there already, or was discarded */
+    size_t *of; /* which of the letters is asked for first by the i-th of the caller's; n: it is there already, or was
+                   discarded */
     bool *fresh;
     size_t n;
 } burial;
@@ -284,7 +303,8 @@ static int find_discarded(once_shelf *shelf, const burial *all, bool *discarded,
     for (size_t i = 0; i < all->n && rc == ONCE_OK; i++) {
         once_entry *entry;
         rc = load(shelf, all->uniques[i], &entry, err);
-        discarded[i] = rc == ONCE_OK && entry->state == ONCE_STATE_REJECTED && !once_entry_expired(entry, shelf->now_ms);
+        discarded[i] =
+            rc == ONCE_OK && entry->state == ONCE_STATE_REJECTED && !once_entry_expired(entry, shelf->now_ms);
     }
     return rc;
 }
@@ -309,7 +329,8 @@ static int leave_out_discarded(once_shelf *shelf, burial *all, size_t n, once_ar
     return ONCE_OK;
 }
 
-static int bury_all(once_shelf *shelf, const once_letter *letters, size_t n, bool *fresh, once_arena *arena, once_error *err)
+static int bury_all(once_shelf *shelf, const once_letter *letters, size_t n, bool *fresh, once_arena *arena,
+                    once_error *err)
 {
     once_table known = {0};
     burial all = {
@@ -327,7 +348,8 @@ static int bury_all(once_shelf *shelf, const once_letter *letters, size_t n, boo
     return rc;
 }
 
-/* What other content took the place of is a letter of that conflict, in the same transaction: nothing is lost without a word. */
+/* What other content took the place of is a letter of that conflict, in the same transaction: nothing is lost without a
+ * word. */
 typedef struct replacements {
     once_letter *letters; /* with bytes of their own: those of the entry are gone as soon as it is saved */
     size_t *by;           /* by which of the requests */
@@ -335,7 +357,8 @@ typedef struct replacements {
     once_arena arena;
 } replacements;
 
-static int note_replaced(const once_shelf *shelf, const once_entry *entry, const once_request *const *requests, size_t n, size_t by, replacements *all, once_error *err)
+static int note_replaced(const once_shelf *shelf, const once_entry *entry, const once_request *const *requests,
+                         size_t n, size_t by, replacements *all, once_error *err)
 {
     once_entry was;
     once_bytes reason;
@@ -344,7 +367,8 @@ static int note_replaced(const once_shelf *shelf, const once_entry *entry, const
         all->letters = once_arena_new(&all->arena, once_letter, n);
         all->by = once_arena_new(&all->arena, size_t, n);
     }
-    if (!all->letters || !all->by || !once__entry_copy(&all->arena, entry, &was) || !once_conflict_replaced(&requests[by]->at, &all->arena, &reason))
+    if (!all->letters || !all->by || !once__entry_copy(&all->arena, entry, &was) ||
+        !once_conflict_replaced(&requests[by]->at, &all->arena, &reason))
         return once_no_memory(err, "for a letter");
     all->by[all->n] = by;
     all->letters[all->n++] = (once_letter){
@@ -371,7 +395,9 @@ static int note_replaced(const once_shelf *shelf, const once_entry *entry, const
 static int bury_replaced(once_shelf *shelf, replacements *all, once_decision *out, int rc, once_error *err)
 {
     bool *fresh = rc == ONCE_OK && all->n ? once_arena_new(&all->arena, bool, all->n) : NULL;
-    if (rc == ONCE_OK && all->n) rc = fresh ? bury_all(shelf, all->letters, all->n, fresh, &all->arena, err) : once_no_memory(err, "for letters");
+    if (rc == ONCE_OK && all->n)
+        rc =
+            fresh ? bury_all(shelf, all->letters, all->n, fresh, &all->arena, err) : once_no_memory(err, "for letters");
     for (size_t i = 0; i < all->n && rc == ONCE_OK; i++) out[all->by[i]].letter = fresh[i];
     once_arena_release(&all->arena);
     return rc;
@@ -388,7 +414,8 @@ static bool attempt_ended(const once_shelf *shelf, const seat *at, once_attempt 
     const once_settlement *s = at->settlement;
     const bool first = at->attempt == 1 && e->history.len == 0;
     if (s) {
-        if (first && once_state_finished(e->state) && once_bytes_equal(e->who, self(shelf))) return false; /* history.h says why */
+        if (first && once_state_finished(e->state) && once_bytes_equal(e->who, self(shelf)))
+            return false; /* history.h says why */
         *out = (once_attempt){e->attempt, shelf->now_ms, once_outcome_name(s->outcome), self(shelf), s->reason};
         return true;
     }
@@ -439,8 +466,10 @@ static int keep(once_shelf *shelf, seat *at, int changed, once_error *err)
 static int own_words(const once_entry *entry, once_decision *decision, once_arena *arena, once_error *err)
 {
     once_first *first = &decision->first;
-    if (decision->answer == ONCE_ANSWER_CONFLICT && !decision->lane) *first = (once_first){entry->at, entry->seen_ms, entry->who, entry->message.body};
-    once_bytes *const owned[] = {&decision->result, &decision->reason, &decision->before, &first->at.place, &first->at.point, &first->who, &first->body};
+    if (decision->answer == ONCE_ANSWER_CONFLICT && !decision->lane)
+        *first = (once_first){entry->at, entry->seen_ms, entry->who, entry->message.body};
+    once_bytes *const owned[] = {&decision->result, &decision->reason, &decision->before, &first->at.place,
+                                 &first->at.point,  &first->who,       &first->body};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) {
         if (owned[i]->len == 0) *owned[i] = (once_bytes){0};
         else if (!once_arena_copy(arena, *owned[i], owned[i])) return once_no_memory(err, "for what is answered");
@@ -456,7 +485,8 @@ static int say_lapsed(const seat *at, once_decision *decision, once_arena *arena
     const size_t room = sizeof text + at->worker.len + 20;
     char *words = once_arena_alloc(arena, room);
     if (!words) return once_no_memory(err, "for what is answered");
-    const int n = at->worker.len ? snprintf(words, room, "%s; worker %.*s", text, (int)at->worker.len, at->worker.data) : snprintf(words, room, "%s", text);
+    const int n = at->worker.len ? snprintf(words, room, "%s; worker %.*s", text, (int)at->worker.len, at->worker.data)
+                                 : snprintf(words, room, "%s", text);
     decision->reason = (once_bytes){words, (size_t)n};
     return ONCE_OK;
 }
@@ -472,13 +502,15 @@ int once__engine_claim(once_store *store, const once_request *const *requests, s
     seat at; /* for all of them: it is large */
     replacements gone = {0};
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
-        assert(!once_hash_is_zero(requests[i]->id) && !once_hash_is_zero(requests[i]->token)); /* a message without a key is buried, not claimed */
+        assert(!once_hash_is_zero(requests[i]->id) &&
+               !once_hash_is_zero(requests[i]->token)); /* a message without a key is buried, not claimed */
         rc = take_seat(shelf, requests[i]->id, requests[i]->lane.id, &at, err);
         if (rc != ONCE_OK) break;
         const int changed = once_entry_claim(at.entry, at.lane, requests[i], shelf->now_ms, &out[i]);
         rc = own_words(at.entry, &out[i], arena, err);
         if (rc == ONCE_OK) rc = say_lapsed(&at, &out[i], arena, err);
-        if (rc == ONCE_OK && (changed & ONCE_REPLACED)) rc = note_replaced(shelf, &at.waited, requests, n, i, &gone, err);
+        if (rc == ONCE_OK && (changed & ONCE_REPLACED))
+            rc = note_replaced(shelf, &at.waited, requests, n, i, &gone, err);
         if (rc == ONCE_OK && changed) rc = keep(shelf, &at, changed, err);
     }
     rc = bury_replaced(shelf, &gone, out, rc, err);
@@ -501,7 +533,8 @@ int once__engine_accept(once_store *store, const once_request *const *requests, 
         const int changed = once_entry_accept(at.entry, at.lane, requests[i], messages[i], shelf->now_ms, &out[i]);
         rc = own_words(at.entry, &out[i], arena, err);
         if (rc == ONCE_OK) rc = say_lapsed(&at, &out[i], arena, err);
-        if (rc == ONCE_OK && (changed & ONCE_REPLACED)) rc = note_replaced(shelf, &at.waited, requests, n, i, &gone, err);
+        if (rc == ONCE_OK && (changed & ONCE_REPLACED))
+            rc = note_replaced(shelf, &at.waited, requests, n, i, &gone, err);
         if (rc == ONCE_OK && changed) rc = keep(shelf, &at, changed, err);
     }
     rc = bury_replaced(shelf, &gone, out, rc, err);
@@ -544,7 +577,8 @@ int once__engine_extend(once_store *store, const once_request *const *requests, 
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
         once_entry *entry;
         rc = load(shelf, requests[i]->id, &entry, err);
-        if (rc == ONCE_OK && once_entry_extend(entry, requests[i], shelf->now_ms, &ours[i])) rc = shelf->shelf->save(shelf, entry, err);
+        if (rc == ONCE_OK && once_entry_extend(entry, requests[i], shelf->now_ms, &ours[i]))
+            rc = shelf->shelf->save(shelf, entry, err);
     }
     return verb_end(shelf, rc, err);
 }
@@ -566,7 +600,10 @@ static bool fill_taken(once_arena *arena, const once_entry *entry, const once_de
                 .fingerprint = copy.fingerprint,
                 .fields = copy.fields,
                 .token = copy.token,
-                .lane = {.id = copy.lane, .versioned = copy.versioned, .version = copy.versioned ? copy.order : 0, .gap_ms = copy.gap_ms,
+                .lane = {.id = copy.lane,
+                         .versioned = copy.versioned,
+                         .version = copy.versioned ? copy.order : 0,
+                         .gap_ms = copy.gap_ms,
                          .block = copy.block},
                 .remember_ms = copy.remember_ms,
                 .sent_ms = copy.message.sent_ms,
@@ -581,8 +618,8 @@ static bool fill_taken(once_arena *arena, const once_entry *entry, const once_de
     return true;
 }
 
-int once__engine_take(once_store *store, once_bytes consumer, once_token token, bool again, int64_t lease_ms, size_t max,
-                      once_taken *out, size_t *n, once_arena *arena, once_error *err)
+int once__engine_take(once_store *store, once_bytes consumer, once_token token, bool again, int64_t lease_ms,
+                      size_t max, once_taken *out, size_t *n, once_arena *arena, once_error *err)
 {
     once_shelf *shelf = shelf_of(store);
     assert(!shelf->in_tx && lease_ms > 0);
@@ -606,31 +643,40 @@ int once__engine_take(once_store *store, once_bytes consumer, once_token token, 
             const once_request renewal = {.token = entry->token, .lease_ms = lease_ms};
             if (once_entry_extend(entry, &renewal, shelf->now_ms, &ours)) rc = shelf->shelf->save(shelf, entry, err);
             if (rc != ONCE_OK) break;
-            const once_decision decision = {.answer = ONCE_ANSWER_RUN, .attempt = entry->attempt, .failures = entry->failures,
-                                            .failing_for_ms = entry->failures && entry->failing_ms ? shelf->now_ms - entry->failing_ms : -1,
-                                            .silent = entry->silent, .maybe = entry->maybe, .old_key = entry->old_key, .gap_over = entry->gap,
-                                            .reason = entry->gap ? entry->reason : (once_bytes){0},
-                                            .before = entry->silent && !entry->gap ? entry->reason : (once_bytes){0},
-                                            .given_up = entry->gap ? once_lane_given_up_again(at.lane, entry) : 0};
+            const once_decision decision = {
+                .answer = ONCE_ANSWER_RUN,
+                .attempt = entry->attempt,
+                .failures = entry->failures,
+                .failing_for_ms = entry->failures && entry->failing_ms ? shelf->now_ms - entry->failing_ms : -1,
+                .silent = entry->silent,
+                .maybe = entry->maybe,
+                .old_key = entry->old_key,
+                .gap_over = entry->gap,
+                .reason = entry->gap ? entry->reason : (once_bytes){0},
+                .before = entry->silent && !entry->gap ? entry->reason : (once_bytes){0},
+                .given_up = entry->gap ? once_lane_given_up_again(at.lane, entry) : 0};
             if (entry->token.b >= next) next = entry->token.b + 1;
             if (!fill_taken(arena, entry, &decision, &out[count])) rc = once_no_memory(err, "for a batch");
             count++;
         }
     }
-    if (rc == ONCE_OK && count < max) rc = shelf->shelf->due(shelf, consumer, shelf->now_ms, max - count, ids, &found, err);
+    if (rc == ONCE_OK && count < max)
+        rc = shelf->shelf->due(shelf, consumer, shelf->now_ms, max - count, ids, &found, err);
     else found = 0;
     for (size_t i = 0; i < found && rc == ONCE_OK; i++) {
         seat at;
         once_decision decision;
         rc = take_seat(shelf, ids[i], (once_hash){0}, &at, err);
         if (rc != ONCE_OK) break;
-        if (!once_entry_may_be_taken(at.entry, shelf->now_ms)) continue; /* found by its token just now, or somebody was quicker */
+        if (!once_entry_may_be_taken(at.entry, shelf->now_ms))
+            continue; /* found by its token just now, or somebody was quicker */
         if (ONCE_PLANTED(orphan_lost) && at.entry->state == ONCE_STATE_CLAIMED) continue;
         const once_message message = at.entry->message; /* becoming stale drops it; the caller still counts it */
-        const int changed = once_entry_take(at.entry, at.lane, (once_token){token.a, next}, lease_ms, shelf->now_ms, &decision);
+        const int changed =
+            once_entry_take(at.entry, at.lane, (once_token){token.a, next}, lease_ms, shelf->now_ms, &decision);
         if (decision.answer == ONCE_ANSWER_CONFLICT) at.letter = ONCE_ANSWER_CONFLICT;
-        if (decision.answer == ONCE_ANSWER_RUN || decision.answer == ONCE_ANSWER_STALE || decision.answer == ONCE_ANSWER_DUPLICATE ||
-            decision.answer == ONCE_ANSWER_CONFLICT || decision.lapsed) {
+        if (decision.answer == ONCE_ANSWER_RUN || decision.answer == ONCE_ANSWER_STALE ||
+            decision.answer == ONCE_ANSWER_DUPLICATE || decision.answer == ONCE_ANSWER_CONFLICT || decision.lapsed) {
             once_entry shown = *at.entry;
             shown.message = message;
             if (!fill_taken(arena, &shown, &decision, &out[count])) rc = once_no_memory(err, "for a batch");
@@ -644,7 +690,8 @@ int once__engine_take(once_store *store, once_bytes consumer, once_token token, 
     return verb_end(shelf, rc, err);
 }
 
-int once__engine_lapse(once_store *store, once_bytes consumer, uint64_t but, size_t max, once_taken *out, size_t *n, once_arena *arena, once_error *err)
+int once__engine_lapse(once_store *store, once_bytes consumer, uint64_t but, size_t max, once_taken *out, size_t *n,
+                       once_arena *arena, once_error *err)
 {
     once_shelf *shelf = shelf_of(store);
     assert(!shelf->in_tx && max > 0);
@@ -694,7 +741,8 @@ static int find_one(findings *f, const once_entry *entry, once_error *err)
     return ONCE_OK;
 }
 
-/* What take would hand out, and not more: to an orphan, or to what its lane has to judge, things happen that are not undone with an effect. */
+/* What take would hand out, and not more: to an orphan, or to what its lane has to judge, things happen that are not
+ * undone with an effect. */
 static int find_due(once_shelf *shelf, once_bytes consumer, findings *f, bool *rest, once_error *err)
 {
     size_t found = 0;
@@ -737,7 +785,8 @@ static bool is_held(const once_entry *entry, const once_request *const *requests
 static void sort_equals(once_entry **entries, size_t n)
 {
     for (size_t i = 1; i < n; i++)
-        for (size_t k = i; k > 0 && once__lane_before(entries[k]->order, entries[k]->seen_ms, entries[k]->id, entries[k - 1]); k--) {
+        for (size_t k = i;
+             k > 0 && once__lane_before(entries[k]->order, entries[k]->seen_ms, entries[k]->id, entries[k - 1]); k--) {
             once_entry *swap = entries[k];
             entries[k] = entries[k - 1];
             entries[k - 1] = swap;
@@ -745,8 +794,8 @@ static void sort_equals(once_entry **entries, size_t n)
 }
 
 /* One lane: of equals that were not all read any one might be the first. */
-static int find_in_lane(once_shelf *shelf, once_entry **entries, size_t n, bool whole, const once_request *const *requests, size_t n_requests, findings *f,
-                        once_error *err)
+static int find_in_lane(once_shelf *shelf, once_entry **entries, size_t n, bool whole,
+                        const once_request *const *requests, size_t n_requests, findings *f, once_error *err)
 {
     bool first = true;
     int rc = ONCE_OK;
@@ -781,8 +830,8 @@ static int find_behind(once_shelf *shelf, const once_request *const *requests, s
     return rc;
 }
 
-int once__engine_find(once_store *store, once_bytes consumer, const once_request *const *requests, size_t n, bool due, size_t max, once_taken *out, size_t *n_out,
-                      bool *rest, once_arena *arena, once_error *err)
+int once__engine_find(once_store *store, once_bytes consumer, const once_request *const *requests, size_t n, bool due,
+                      size_t max, once_taken *out, size_t *n_out, bool *rest, once_arena *arena, once_error *err)
 {
     once_shelf *shelf = shelf_of(store);
     assert(shelf->in_tx);
@@ -824,12 +873,14 @@ int once__engine_exhume(once_store *store, uint64_t id, bool *found, once_error 
     *found = false;
     rc = shelf->shelf->letter_get(shelf, id, &letter, found, &arena, err);
     if (rc == ONCE_OK && *found && once_hash_is_zero(letter.entry))
-        rc = once_fail(err, ONCE_E_USAGE, "letter %llu has no key and cannot go back to work by itself", (unsigned long long)id);
+        rc = once_fail(err, ONCE_E_USAGE, "letter %llu has no key and cannot go back to work by itself",
+                       (unsigned long long)id);
     if (rc == ONCE_OK && *found) {
         seat at;
         rc = take_seat(shelf, letter.entry, (once_hash){0}, &at, err);
         if (rc == ONCE_OK && (at.entry->state == ONCE_STATE_ABSENT || once_entry_expired(at.entry, shelf->now_ms)))
-            rc = once_fail(err, ONCE_E_USAGE, "letter %llu stays: its key was forgotten, so there is nothing to go on with",
+            rc = once_fail(err, ONCE_E_USAGE,
+                           "letter %llu stays: its key was forgotten, so there is nothing to go on with",
                            (unsigned long long)id);
         if (rc == ONCE_OK) {
             const int changed = once_entry_exhume(at.entry, at.lane, shelf->now_ms, &letter.message);
@@ -873,7 +924,8 @@ int once__engine_get(once_store *store, once_hash id, once_entry *out, once_aren
 
 /* --- what people ask --- */
 
-int once__engine_look(once_store *store, const once_request *request, once_decision *out, once_arena *arena, once_error *err)
+int once__engine_look(once_store *store, const once_request *request, once_decision *out, once_arena *arena,
+                      once_error *err)
 {
     once_shelf *shelf = shelf_of(store);
     int rc = verb_begin(shelf, false, err);
@@ -897,14 +949,16 @@ static int take_lane(once_shelf *shelf, once_hash id, once_hash lane, seat *at, 
     return shelf->shelf->lane(shelf, lane, id, at->lane, err);
 }
 
-int once__engine_outlook(once_store *store, const once_request *request, once_decision *out, once_arena *arena, once_error *err)
+int once__engine_outlook(once_store *store, const once_request *request, once_decision *out, once_arena *arena,
+                         once_error *err)
 {
     once_shelf *shelf = shelf_of(store);
     int rc = verb_begin(shelf, false, err);
     if (rc != ONCE_OK) return rc;
     seat at;
     rc = load_entry(shelf, request->id, &at, err);
-    if (rc == ONCE_OK) rc = take_lane(shelf, request->id, at.state == ONCE_STATE_DEAD ? at.entry->lane : request->lane.id, &at, err);
+    if (rc == ONCE_OK)
+        rc = take_lane(shelf, request->id, at.state == ONCE_STATE_DEAD ? at.entry->lane : request->lane.id, &at, err);
     if (rc == ONCE_OK) {
         once_entry seen = *at.entry;
         seen.state = at.state;
@@ -937,7 +991,8 @@ typedef struct befores {
     uint64_t others; /* of them: not before it by their place */
 } befores;
 
-static int add_before(once_shelf *shelf, const once_entry *entry, once_hash id, befores *all, once_arena *arena, once_error *err)
+static int add_before(once_shelf *shelf, const once_entry *entry, once_hash id, befores *all, once_arena *arena,
+                      once_error *err)
 {
     once_entry *loaded;
     const int rc = load(shelf, id, &loaded, err);
@@ -959,7 +1014,8 @@ static int compare_places(const void *x, const void *y)
     return once__lane_before(a->order, a->seen_ms, a->id, b) ? -1 : 1;
 }
 
-static int find_before(once_shelf *shelf, const seat *at, size_t max, once_in_lane *out, once_arena *arena, once_error *err)
+static int find_before(once_shelf *shelf, const seat *at, size_t max, once_in_lane *out, once_arena *arena,
+                       once_error *err)
 {
     const size_t most = 2 * max + ONCE_LANE_BLOCKERS;
     once_hash *ids = once_arena_new(arena, once_hash, most);
@@ -978,7 +1034,8 @@ static int find_before(once_shelf *shelf, const seat *at, size_t max, once_in_la
     return ONCE_OK;
 }
 
-int once__engine_in_lane(once_store *store, once_hash id, size_t max, once_in_lane *out, once_arena *arena, once_error *err)
+int once__engine_in_lane(once_store *store, once_hash id, size_t max, once_in_lane *out, once_arena *arena,
+                         once_error *err)
 {
     once_shelf *shelf = shelf_of(store);
     assert(!shelf->in_tx);
@@ -1001,8 +1058,8 @@ int once__engine_in_lane(once_store *store, once_hash id, size_t max, once_in_la
 
 bool once__letter_is_of(const once_letter *letter, const once_entry *entry)
 {
-    return entry->state == ONCE_STATE_DEAD && once_hash_equal(letter->entry, entry->id) && letter->seen_ms == entry->seen_ms &&
-           letter->attempt == entry->attempt;
+    return entry->state == ONCE_STATE_DEAD && once_hash_equal(letter->entry, entry->id) &&
+           letter->seen_ms == entry->seen_ms && letter->attempt == entry->attempt;
 }
 
 int once__engine_letters_ahead(once_store *store, const uint64_t *ids, size_t n, once_error *err)
@@ -1013,7 +1070,8 @@ int once__engine_letters_ahead(once_store *store, const uint64_t *ids, size_t n,
     return rc == ONCE_OK ? verb_end(shelf, shelf->shelf->letters_ahead(shelf, ids, n, err), err) : rc;
 }
 
-int once__engine_letter_get(once_store *store, uint64_t id, once_letter *out, bool *found, once_arena *arena, once_error *err)
+int once__engine_letter_get(once_store *store, uint64_t id, once_letter *out, bool *found, once_arena *arena,
+                            once_error *err)
 {
     once_shelf *shelf = shelf_of(store);
     int rc = verb_begin(shelf, false, err);
@@ -1040,8 +1098,13 @@ int once__engine_letter_drop(once_store *store, uint64_t id, bool *found, once_e
 /* The same message at the same place is not to become this letter again. */
 static int remember_discarded(once_shelf *shelf, const once_letter *letter, int64_t remember_ms, once_error *err)
 {
-    const once_request what = {.scope = &letter->scope, .key = letter->key, .id = letter->same, .remember_ms = remember_ms, .lane = {.gap_ms = -1},
-                               .sent_ms = ONCE_NO_TIME, .at = letter->message.at};
+    const once_request what = {.scope = &letter->scope,
+                               .key = letter->key,
+                               .id = letter->same,
+                               .remember_ms = remember_ms,
+                               .lane = {.gap_ms = -1},
+                               .sent_ms = ONCE_NO_TIME,
+                               .at = letter->message.at};
     seat at;
     const int rc = load_entry(shelf, letter->same, &at, err);
     if (rc != ONCE_OK) return rc;
@@ -1072,7 +1135,8 @@ int once__engine_discard(once_store *store, uint64_t id, int64_t remember_ms, bo
     return rc;
 }
 
-int once__engine_correct(once_store *store, uint64_t id, const once_request *request, const once_message *message, bool *done, once_error *err)
+int once__engine_correct(once_store *store, uint64_t id, const once_request *request, const once_message *message,
+                         bool *done, once_error *err)
 {
     once_shelf *shelf = shelf_of(store);
     once_arena arena = {0};
@@ -1097,7 +1161,8 @@ int once__engine_correct(once_store *store, uint64_t id, const once_request *req
     return rc;
 }
 
-int once__engine_resolve(once_store *store, once_hash id, once_outcome outcome, once_bytes reason, bool *done, once_error *err)
+int once__engine_resolve(once_store *store, once_hash id, once_outcome outcome, once_bytes reason, bool *done,
+                         once_error *err)
 {
     once_shelf *shelf = shelf_of(store);
     int rc = verb_begin(shelf, true, err);
@@ -1112,14 +1177,17 @@ int once__engine_resolve(once_store *store, once_hash id, once_outcome outcome, 
     return verb_end(shelf, rc, err);
 }
 
-int once__engine_revive(once_store *store, const once_request *request, const once_message *message, bool *done, once_error *err)
+int once__engine_revive(once_store *store, const once_request *request, const once_message *message, bool *done,
+                        once_error *err)
 {
     once_shelf *shelf = shelf_of(store);
     int rc = verb_begin(shelf, true, err);
     if (rc != ONCE_OK) return rc;
     seat at;
     rc = load_entry(shelf, request->id, &at, err);
-    if (rc == ONCE_OK) rc = take_lane(shelf, request->id, request->lane.id, &at, err); /* a finished entry need not know its own any more */
+    if (rc == ONCE_OK)
+        rc = take_lane(shelf, request->id, request->lane.id, &at,
+                       err); /* a finished entry need not know its own any more */
     if (rc == ONCE_OK) {
         const int changed = once_entry_revive(at.entry, at.lane, request, message, shelf->now_ms);
         *done = changed != ONCE_UNCHANGED;
@@ -1133,8 +1201,10 @@ int once__engine_time(once_store *store, once_store_time *out, once_error *err)
 {
     once_shelf *shelf = shelf_of(store);
     once_stats stats;
-    const int rc = shelf->in_tx ? verb_begin(shelf, false, err) : store->ops->stats(store, (once_bytes){0}, &stats, err);
-    if (rc == ONCE_OK) *out = (once_store_time){.now_ms = shelf->now_ms, .doubted = !shelf->own_clock && shelf->clock.doubted};
+    const int rc =
+        shelf->in_tx ? verb_begin(shelf, false, err) : store->ops->stats(store, (once_bytes){0}, &stats, err);
+    if (rc == ONCE_OK)
+        *out = (once_store_time){.now_ms = shelf->now_ms, .doubted = !shelf->own_clock && shelf->clock.doubted};
     return rc;
 }
 
@@ -1179,10 +1249,11 @@ static bool copy_all(once_arena *arena, once_bytes *const *fields, size_t n)
 bool once__entry_copy(once_arena *arena, const once_entry *from, once_entry *to)
 {
     once_entry copy = *from;
-    once_bytes *const fields[] = {&copy.scope.tenant,     &copy.scope.consumer,   &copy.scope.operation, &copy.key,
-                                  &copy.at.place,         &copy.at.point,         &copy.result,          &copy.reason,
-                                  &copy.message.body,     &copy.message.headers,  &copy.message.type,    &copy.message.at.place,
-                                  &copy.message.at.point, &copy.who,              &copy.worker,          &copy.history};
+    once_bytes *const fields[] = {
+        &copy.scope.tenant, &copy.scope.consumer,   &copy.scope.operation,  &copy.key,          &copy.at.place,
+        &copy.at.point,     &copy.result,           &copy.reason,           &copy.message.body, &copy.message.headers,
+        &copy.message.type, &copy.message.at.place, &copy.message.at.point, &copy.who,          &copy.worker,
+        &copy.history};
     if (!copy_all(arena, fields, sizeof fields / sizeof *fields)) return false;
     *to = copy;
     return true;
@@ -1198,9 +1269,10 @@ void once__letter_again(once_letter *kept, const once_letter *again)
 bool once__letter_copy(once_arena *arena, const once_letter *from, once_letter *to)
 {
     once_letter copy = *from;
-    once_bytes *const fields[] = {&copy.scope.tenant,    &copy.scope.consumer,  &copy.scope.operation,  &copy.key,
-                                  &copy.reason,          &copy.message.body,    &copy.message.headers,  &copy.message.type,
-                                  &copy.message.at.place, &copy.message.at.point, &copy.history};
+    once_bytes *const fields[] = {
+        &copy.scope.tenant,     &copy.scope.consumer,   &copy.scope.operation, &copy.key,
+        &copy.reason,           &copy.message.body,     &copy.message.headers, &copy.message.type,
+        &copy.message.at.place, &copy.message.at.point, &copy.history};
     if (!copy_all(arena, fields, sizeof fields / sizeof *fields)) return false;
     *to = copy;
     return true;

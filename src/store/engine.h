@@ -1,10 +1,12 @@
 /* The verbs, for stores that keep entries themselves.
  *
- * A driver supplies a shelf: where entries, lanes, letters and facts are put and found inside one transaction. The engine
- * runs the rules of core/entry.h over it, so that memory, sqlite and later the ledger differ only in how they keep things.
+ * A driver supplies a shelf: where entries, lanes, letters and facts are put and found inside one transaction. The
+ * engine runs the rules of core/entry.h over it, so that memory, sqlite and later the ledger differ only in how they
+ * keep things.
  *
- * Inside a transaction load, lane and lane_head see what was saved in it. take, sweep, list, letters and stats are asked
- * only outside of transactions, and find before anything was saved, so `due`, `lanes_waiting` and `by_token` need not.
+ * Inside a transaction load, lane and lane_head see what was saved in it. take, sweep, list, letters and stats are
+ * asked only outside of transactions, and find before anything was saved, so `due`, `lanes_waiting` and `by_token` need
+ * not.
  *
  * One transaction at a time. Every engine verb called outside a transaction opens one, and ends it. */
 #ifndef ONCE_STORE_ENGINE_H
@@ -16,12 +18,19 @@
 
 typedef struct once_shelf once_shelf;
 
-/* So many of the unfinished entries with one order are looked at, where more would take long and say little: for the time of the last one,
- * because the clock tells as well; and for the first one when their version is settled, because they are only judged then. */
+/* So many of the unfinished entries with one order are looked at, where more would take long and say little: for the
+ * time of the last one, because the clock tells as well; and for the first one when their version is settled, because
+ * they are only judged then. */
 #define ONCE_LANE_EQUALS 1000
 
 /* What a batch of requests is for; a shelf may then lock, and write ahead, what the verb will most likely need. */
-typedef enum once_purpose { ONCE_FOR_CLAIM, ONCE_FOR_ACCEPT, ONCE_FOR_SETTLE, ONCE_FOR_EXTEND, ONCE_FOR_OTHERS } once_purpose;
+typedef enum once_purpose {
+    ONCE_FOR_CLAIM,
+    ONCE_FOR_ACCEPT,
+    ONCE_FOR_SETTLE,
+    ONCE_FOR_EXTEND,
+    ONCE_FOR_OTHERS
+} once_purpose;
 
 /* Slots without a store handle of their own get the shelf. All of them run inside a transaction, except begin. */
 typedef struct once_shelf_ops {
@@ -30,50 +39,63 @@ typedef struct once_shelf_ops {
     int (*commit)(once_shelf *shelf, once_error *err); /* durable on ONCE_OK; on failure everything is rolled back */
     void (*rollback)(once_shelf *shelf);
 
-    /* Every verb says first which requests it is about; n may be 0. A hint, but for a shelf with a clock of its own: it has
-     * set now_ms when this returns. May be NULL. */
-    int (*prefetch)(once_shelf *shelf, const once_request *const *requests, size_t n, once_purpose purpose, once_error *err);
-    /* The entry, or a blank one with state ABSENT. Stays valid and may be changed until the transaction ends; the same id
-     * gives the same pointer. Bytes in it belong to the shelf. */
+    /* Every verb says first which requests it is about; n may be 0. A hint, but for a shelf with a clock of its own: it
+     * has set now_ms when this returns. May be NULL. */
+    int (*prefetch)(once_shelf *shelf, const once_request *const *requests, size_t n, once_purpose purpose,
+                    once_error *err);
+    /* The entry, or a blank one with state ABSENT. Stays valid and may be changed until the transaction ends; the same
+     * id gives the same pointer. Bytes in it belong to the shelf. */
     int (*load)(once_shelf *shelf, once_hash id, once_entry **out, once_error *err);
-    /* The entry (from load) was changed; keep it. Bytes it points to are copied before the call returns. State ABSENT deletes. */
+    /* The entry (from load) was changed; keep it. Bytes it points to are copied before the call returns. State ABSENT
+     * deletes. */
     int (*save)(once_shelf *shelf, once_entry *entry, once_error *err);
 
-    /* The lane as entry `except`, which is loaded, sees it. What has expired is not there any more. Bytes in it belong to the shelf. */
+    /* The lane as entry `except`, which is loaded, sees it. What has expired is not there any more. Bytes in it belong
+     * to the shelf. */
     int (*lane)(once_shelf *shelf, once_hash lane, once_hash except, once_lane *out, once_error *err);
     /* Keeps what is kept of a lane. Bytes it points to are copied before the call returns. */
     int (*save_lane)(once_shelf *shelf, once_hash lane, const once_lane *kept, once_error *err);
-    /* Id of the unfinished entry with the lowest order, zero if none. Among equals the one that was seen first; where their version is
-     * settled and there are very many of them, any one. */
+    /* Id of the unfinished entry with the lowest order, zero if none. Among equals the one that was seen first; where
+     * their version is settled and there are very many of them, any one. */
     int (*lane_head)(once_shelf *shelf, once_hash lane, once_hash *out, once_error *err);
-    /* When the last of the unfinished entries of this order was seen, 0 if there is none. May leave out some where there are many, and
-     * may count one that left in this transaction. */
+    /* When the last of the unfinished entries of this order was seen, 0 if there is none. May leave out some where
+     * there are many, and may count one that left in this transaction. */
     int (*lane_equals)(once_shelf *shelf, once_hash lane, int64_t order, int64_t *seen_ms, once_error *err);
-    /* Where nothing was saved: ids of unfinished entries that are before this one in its lane, the first `max` of them, and of others that
-     * occupy it, `max` at most; in any order. *count: how many are before it, up to ONCE_BEFORE_COUNTED. */
-    int (*lane_before)(once_shelf *shelf, const once_entry *entry, size_t max, once_hash *out, size_t *n, uint64_t *count, once_error *err);
+    /* Where nothing was saved: ids of unfinished entries that are before this one in its lane, the first `max` of them,
+     * and of others that occupy it, `max` at most; in any order. *count: how many are before it, up to
+     * ONCE_BEFORE_COUNTED. */
+    int (*lane_before)(once_shelf *shelf, const once_entry *entry, size_t max, once_hash *out, size_t *n,
+                       uint64_t *count, once_error *err);
 
     /* Ids of entries of the consumer, with a body, waiting or claimed, due at or before now, by due time then id. */
-    int (*due)(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n, once_error *err);
-    /* In a transaction that holds these lanes: ids of their unfinished entries, lane by lane, by order then id; `each` of a lane at most. Those of
-     * lanes that somebody else occupies, and of which the first one is not due, may be left out. NULL: there is no `find`. */
-    int (*lanes_waiting)(once_shelf *shelf, const once_hash *lanes, size_t n_lanes, size_t each, size_t max, once_hash *out, size_t *n, once_error *err);
+    int (*due)(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n,
+               once_error *err);
+    /* In a transaction that holds these lanes: ids of their unfinished entries, lane by lane, by order then id; `each`
+     * of a lane at most. Those of lanes that somebody else occupies, and of which the first one is not due, may be left
+     * out. NULL: there is no `find`. */
+    int (*lanes_waiting)(once_shelf *shelf, const once_hash *lanes, size_t n_lanes, size_t each, size_t max,
+                         once_hash *out, size_t *n, once_error *err);
     /* Ids of claimed entries of the consumer whose token has this .a, by token. */
     int (*by_token)(once_shelf *shelf, once_bytes consumer, uint64_t token_a, size_t max, once_hash *out, size_t *n,
                     once_error *err);
-    /* Ids of claimed entries of the consumer that say `hold`, with a body or without, due at or before now. Some may be left out that others
-     * are at, and some may not be so any more. */
-    int (*lapsed)(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n, once_error *err);
-    /* `unique` is what makes two letters the same one; then *fresh = false, and the one that is there is counted (once__letter_again)
-     * unless it has an entry: nothing else is written. */
+    /* Ids of claimed entries of the consumer that say `hold`, with a body or without, due at or before now. Some may be
+     * left out that others are at, and some may not be so any more. */
+    int (*lapsed)(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n,
+                  once_error *err);
+    /* `unique` is what makes two letters the same one; then *fresh = false, and the one that is there is counted
+     * (once__letter_again) unless it has an entry: nothing else is written. */
     int (*letter_put)(once_shelf *shelf, const once_letter *letter, once_hash unique, bool *fresh, once_error *err);
-    /* The same for many different ones, for a shelf that can do that at once; otherwise NULL. `fresh` NULL: nobody asks, they have
-     * entries, and they may be written as late as commit, so bytes are copied before the call returns. */
-    int (*letters_put)(once_shelf *shelf, const once_letter *letters, const once_hash *uniques, size_t n, bool *fresh, once_error *err);
-    /* These letters, and the entries that died with them, will be looked at. For a shelf that can read many at once; otherwise NULL. */
+    /* The same for many different ones, for a shelf that can do that at once; otherwise NULL. `fresh` NULL: nobody
+     * asks, they have entries, and they may be written as late as commit, so bytes are copied before the call returns.
+     */
+    int (*letters_put)(once_shelf *shelf, const once_letter *letters, const once_hash *uniques, size_t n, bool *fresh,
+                       once_error *err);
+    /* These letters, and the entries that died with them, will be looked at. For a shelf that can read many at once;
+     * otherwise NULL. */
     int (*letters_ahead)(once_shelf *shelf, const uint64_t *ids, size_t n, once_error *err);
     /* `out` (bytes in `arena`, and `same`), or *found = false. Dropping is a call of its own. */
-    int (*letter_get)(once_shelf *shelf, uint64_t id, once_letter *out, bool *found, once_arena *arena, once_error *err);
+    int (*letter_get)(once_shelf *shelf, uint64_t id, once_letter *out, bool *found, once_arena *arena,
+                      once_error *err);
     int (*letter_drop)(once_shelf *shelf, uint64_t id, once_error *err);
     int (*audit_put)(once_shelf *shelf, const once_audit *audit, once_error *err);
 } once_shelf_ops;
@@ -95,15 +117,17 @@ const char *once__shown_key(once_bytes key, char out[ONCE_SHOWN_KEY]);
 
 int once__engine_claim(once_store *store, const once_request *const *requests, size_t n, once_decision *out,
                        once_arena *arena, once_error *err);
-int once__engine_settle(once_store *store, const once_settlement *settlements, size_t n, bool *applied, once_error *err);
+int once__engine_settle(once_store *store, const once_settlement *settlements, size_t n, bool *applied,
+                        once_error *err);
 int once__engine_extend(once_store *store, const once_request *const *requests, size_t n, bool *ours, once_error *err);
 int once__engine_accept(once_store *store, const once_request *const *requests, const once_message *const *messages,
                         size_t n, once_decision *out, once_arena *arena, once_error *err);
-int once__engine_take(once_store *store, once_bytes consumer, once_token token, bool again, int64_t lease_ms, size_t max,
-                      once_taken *out, size_t *n, once_arena *arena, once_error *err);
-int once__engine_lapse(once_store *store, once_bytes consumer, uint64_t but, size_t max, once_taken *out, size_t *n, once_arena *arena, once_error *err);
-int once__engine_find(once_store *store, once_bytes consumer, const once_request *const *requests, size_t n, bool due, size_t max, once_taken *out, size_t *n_out,
-                      bool *rest, once_arena *arena, once_error *err);
+int once__engine_take(once_store *store, once_bytes consumer, once_token token, bool again, int64_t lease_ms,
+                      size_t max, once_taken *out, size_t *n, once_arena *arena, once_error *err);
+int once__engine_lapse(once_store *store, once_bytes consumer, uint64_t but, size_t max, once_taken *out, size_t *n,
+                       once_arena *arena, once_error *err);
+int once__engine_find(once_store *store, once_bytes consumer, const once_request *const *requests, size_t n, bool due,
+                      size_t max, once_taken *out, size_t *n_out, bool *rest, once_arena *arena, once_error *err);
 int once__engine_begin(once_store *store, once_error *err);
 int once__engine_commit(once_store *store, once_error *err);
 void once__engine_rollback(once_store *store);
@@ -113,24 +137,32 @@ int once__engine_forget(once_store *store, once_hash id, bool *found, once_error
 int once__engine_get(once_store *store, once_hash id, once_entry *out, once_arena *arena, once_error *err);
 
 int once__engine_letters_ahead(once_store *store, const uint64_t *ids, size_t n, once_error *err);
-int once__engine_letter_get(once_store *store, uint64_t letter, once_letter *out, bool *found, once_arena *arena, once_error *err);
+int once__engine_letter_get(once_store *store, uint64_t letter, once_letter *out, bool *found, once_arena *arena,
+                            once_error *err);
 int once__engine_letter_drop(once_store *store, uint64_t letter, bool *found, once_error *err);
 int once__engine_discard(once_store *store, uint64_t letter, int64_t remember_ms, bool *found, once_error *err);
-int once__engine_correct(once_store *store, uint64_t letter, const once_request *request, const once_message *message, bool *done, once_error *err);
-int once__engine_resolve(once_store *store, once_hash id, once_outcome outcome, once_bytes reason, bool *done, once_error *err);
-int once__engine_revive(once_store *store, const once_request *request, const once_message *message, bool *done, once_error *err);
+int once__engine_correct(once_store *store, uint64_t letter, const once_request *request, const once_message *message,
+                         bool *done, once_error *err);
+int once__engine_resolve(once_store *store, once_hash id, once_outcome outcome, once_bytes reason, bool *done,
+                         once_error *err);
+int once__engine_revive(once_store *store, const once_request *request, const once_message *message, bool *done,
+                        once_error *err);
 int once__engine_time(once_store *store, once_store_time *out, once_error *err);
 int once__engine_audit(once_store *store, const once_audit *audit, once_error *err);
-int once__engine_look(once_store *store, const once_request *request, once_decision *out, once_arena *arena, once_error *err);
-int once__engine_outlook(once_store *store, const once_request *request, once_decision *out, once_arena *arena, once_error *err);
+int once__engine_look(once_store *store, const once_request *request, once_decision *out, once_arena *arena,
+                      once_error *err);
+int once__engine_outlook(once_store *store, const once_request *request, once_decision *out, once_arena *arena,
+                         once_error *err);
 int once__engine_why(once_store *store, once_hash id, once_bytes *out, once_arena *arena, once_error *err);
-int once__engine_in_lane(once_store *store, once_hash id, size_t max, once_in_lane *out, once_arena *arena, once_error *err);
+int once__engine_in_lane(once_store *store, once_hash id, size_t max, once_in_lane *out, once_arena *arena,
+                         once_error *err);
 
 /* Whether an entry of a lane goes before another one. */
 static inline bool once__lane_before(int64_t order, int64_t seen_ms, once_hash id, const once_entry *other)
 {
     if (order != other->order) return order < other->order;
-    return seen_ms != other->seen_ms && !ONCE_PLANTED(equals_by_hash) ? seen_ms < other->seen_ms : once_hash_compare(id, other->id) < 0;
+    return seen_ms != other->seen_ms && !ONCE_PLANTED(equals_by_hash) ? seen_ms < other->seen_ms
+                                                                      : once_hash_compare(id, other->id) < 0;
 }
 
 /* For `sweep`, inside a transaction: drops those of the ids that are expired and not finished (once_entry_expires). */

@@ -25,8 +25,8 @@ static size_t write_line(const once_attempt *a, char out[LINE_MAX_BYTES])
     once_bytes who = a->who.len ? a->who : ONCE_BYTES("-");
     if (who.len > WHO) who.len = WHO; /* nobody of ours: it was read so */
     assert(strlen(a->outcome) <= 8);
-    const int head = snprintf(out, LINE_MAX_BYTES, "%" PRIu32 " %" PRId64 " %s %.*s ", a->attempt, a->ended_ms, a->outcome,
-                              (int)who.len, who.data);
+    const int head = snprintf(out, LINE_MAX_BYTES, "%" PRIu32 " %" PRId64 " %s %.*s ", a->attempt, a->ended_ms,
+                              a->outcome, (int)who.len, who.data);
     assert(head > 0 && head < LINE_MAX_BYTES - ONCE_HISTORY_REASON_MAX);
     char *at = out + head;
     const size_t len = cut(a->reason);
@@ -54,7 +54,8 @@ once_bytes once__history_add(once_bytes past, const once_attempt *attempt, char 
     char line[LINE_MAX_BYTES];
     const size_t len = write_line(attempt, line);
     size_t lines = count_lines(past);
-    for (; past.len && (lines >= ONCE_HISTORY_ATTEMPTS || past.len + len > ONCE_HISTORY_MAX); lines--) past = without_first_line(past);
+    for (; past.len && (lines >= ONCE_HISTORY_ATTEMPTS || past.len + len > ONCE_HISTORY_MAX); lines--)
+        past = without_first_line(past);
     if (past.len) memcpy(out, past.data, past.len);
     memcpy(out + past.len, line, len);
     return (once_bytes){out, past.len + len};
@@ -128,13 +129,15 @@ size_t once__history_read(once_bytes history, once_attempt out[ONCE_HISTORY_ATTE
 static size_t add_lost(const once_entry *entry, once_attempt out[ONCE_HISTORY_ATTEMPTS], size_t n)
 {
     if (n == ONCE_HISTORY_ATTEMPTS) memmove(out, out + 1, --n * sizeof *out);
-    out[n] = (once_attempt){.attempt = entry->attempt, .ended_ms = entry->changed_ms, .outcome = ONCE_SILENT, .who = entry->worker};
+    out[n] = (once_attempt){
+        .attempt = entry->attempt, .ended_ms = entry->changed_ms, .outcome = ONCE_SILENT, .who = entry->worker};
     return n + 1;
 }
 
 size_t once__history_of(const once_entry *entry, once_attempt out[ONCE_HISTORY_ATTEMPTS])
 {
-    if (entry->worker.len && entry->state != ONCE_STATE_CLAIMED) return add_lost(entry, out, once__history_read(entry->history, out));
+    if (entry->worker.len && entry->state != ONCE_STATE_CLAIMED)
+        return add_lost(entry, out, once__history_read(entry->history, out));
     if (entry->history.len || entry->attempt != 1 || !once_state_finished(entry->state))
         return once__history_read(entry->history, out);
     out[0] = (once_attempt){

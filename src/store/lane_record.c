@@ -41,7 +41,8 @@ once_bytes once__lane_write(const once_lane *lane, unsigned char out[ONCE_LANE_R
     if (lane->has_lost) at = put_number(put_number(at, (uint64_t)lane->lost_from), (uint64_t)lane->lost_to);
     if (lane->waits) at = put_number(put_number(at, (uint64_t)lane->waited_ms), (uint64_t)lane->counted_ms);
     if (lane->n_blockers) *at++ = (unsigned char)lane->n_blockers;
-    for (unsigned i = 0; i < lane->n_blockers; i++) at = put_number(put_id(at, lane->blockers[i].id), (uint64_t)lane->blockers[i].order);
+    for (unsigned i = 0; i < lane->n_blockers; i++)
+        at = put_number(put_id(at, lane->blockers[i].id), (uint64_t)lane->blockers[i].order);
     if (until) at = put_number(at, (uint64_t)lane->until_ms);
     assert(at <= out + ONCE_LANE_RECORD);
     return (once_bytes){(const char *)out, (size_t)(at - out)};
@@ -130,6 +131,7 @@ bool once__lane_read(int64_t version, int64_t expires_ms, once_bytes record, int
     if (flags & WAITED) out->counted_ms = (int64_t)get_number(&in);
     if (flags & BLOCKED) get_blockers(&in, out);
     if (flags & UNTIL) out->until_ms = (int64_t)get_number(&in);
-    if (out->waited_ms < 0 || out->waited_ms > INT64_MAX / 2 || out->counted_ms < 0 || out->until_ms < 0) return false; /* no times */
+    if (out->waited_ms < 0 || out->waited_ms > INT64_MAX / 2 || out->counted_ms < 0 || out->until_ms < 0)
+        return false; /* no times */
     return in.ok && in.at == in.end;
 }

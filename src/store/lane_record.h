@@ -14,13 +14,19 @@
 
 #include "core/entry.h"
 
-enum { ONCE_LANE_RECORD = 1 + 32 + 2 * (1 + ONCE_LANE_NAME) + 8 + 16 + 16 + 1 + 24 * ONCE_LANE_BLOCKERS + 8, ONCE_LANE_NO_VERSION = -1 };
+enum {
+    ONCE_LANE_RECORD = 1 + 32 + 2 * (1 + ONCE_LANE_NAME) + 8 + 16 + 16 + 1 + 24 * ONCE_LANE_BLOCKERS + 8,
+    ONCE_LANE_NO_VERSION = -1
+};
 
 /* Returns what it wrote to `out`. */
 once_bytes once__lane_write(const once_lane *lane, unsigned char out[ONCE_LANE_RECORD]);
 /* A lane without other entries, as kept: nothing, when it has expired. Bytes point into `record`. False: damaged. */
 bool once__lane_read(int64_t version, int64_t expires_ms, once_bytes record, int64_t now_ms, once_lane *out);
 /* As a column: ONCE_LANE_NO_VERSION when there is none. */
-static inline int64_t once__lane_version(const once_lane *lane) { return lane->has_version ? lane->version : ONCE_LANE_NO_VERSION; }
+static inline int64_t once__lane_version(const once_lane *lane)
+{
+    return lane->has_version ? lane->version : ONCE_LANE_NO_VERSION;
+}
 
 #endif

@@ -1,7 +1,9 @@
-/* The memory store: the readable reference. Nothing is kept, nothing is shared, everything is searched from front to back.
+/* The memory store: the readable reference. Nothing is kept, nothing is shared, everything is searched from front to
+ * back.
  *
- * Entries are immutable records; saving one puts a new record in its slot and remembers the old one until the transaction
- * ends: commit frees the old records, rollback puts them back. Lanes, letters and facts work the same way. */
+ * Entries are immutable records; saving one puts a new record in its slot and remembers the old one until the
+ * transaction ends: commit frees the old records, rollback puts them back. Lanes, letters and facts work the same way.
+ */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,10 +63,10 @@ typedef struct undo {
     fact *fact;         /* the old one; NULL: there was none */
 } undo;
 
-#define LIST(type)                                                                                                    \
-    struct {                                                                                                          \
-        type *at;                                                                                                     \
-        size_t n, capacity;                                                                                           \
+#define LIST(type)                                                                                                     \
+    struct {                                                                                                           \
+        type *at;                                                                                                      \
+        size_t n, capacity;                                                                                            \
     }
 
 typedef struct memory_store {
@@ -245,8 +247,10 @@ static int mem_lane(once_shelf *shelf, once_hash id, once_hash except, once_lane
     memory_store *m = self(shelf);
     const kept_lane *known = find_lane(m, id);
     const kept_lane lane = known ? *known : (kept_lane){0};
-    if (!once__lane_read(lane.version, lane.expires_ms, (once_bytes){(const char *)lane.record, lane.len}, shelf->now_ms, out) ||
-        !once_arena_copy(&m->tx_arena, out->operation, &out->operation) || !once_arena_copy(&m->tx_arena, out->key, &out->key))
+    if (!once__lane_read(lane.version, lane.expires_ms, (once_bytes){(const char *)lane.record, lane.len},
+                         shelf->now_ms, out) ||
+        !once_arena_copy(&m->tx_arena, out->operation, &out->operation) ||
+        !once_arena_copy(&m->tx_arena, out->key, &out->key))
         return once_no_memory(err, "in the memory store");
     for (size_t i = 0; i < m->slots.n; i++) {
         if (!m->slots.at[i].record) continue;
@@ -300,7 +304,8 @@ static int mem_lane_equals(once_shelf *shelf, once_hash id, int64_t order, int64
     for (size_t i = 0; i < m->slots.n; i++) {
         if (!m->slots.at[i].record) continue;
         const once_entry *other = &m->slots.at[i].record->entry;
-        if (!once_hash_equal(other->lane, id) || !once_state_unfinished(other->state) || other->order != order) continue;
+        if (!once_hash_equal(other->lane, id) || !once_state_unfinished(other->state) || other->order != order)
+            continue;
         if (other->seen_ms > *seen_ms) *seen_ms = other->seen_ms;
     }
     return ONCE_OK;
@@ -322,7 +327,8 @@ static int compare_turns(const void *a, const void *b)
     return once__lane_before((*x)->order, (*x)->seen_ms, (*x)->id, *y) ? -1 : 1;
 }
 
-static int mem_lane_before(once_shelf *shelf, const once_entry *entry, size_t max, once_hash *out, size_t *n, uint64_t *count, once_error *err)
+static int mem_lane_before(once_shelf *shelf, const once_entry *entry, size_t max, once_hash *out, size_t *n,
+                           uint64_t *count, once_error *err)
 {
     const memory_store *m = self(shelf);
     const once_entry **found = calloc(m->slots.n + 1, sizeof *found);
@@ -331,7 +337,9 @@ static int mem_lane_before(once_shelf *shelf, const once_entry *entry, size_t ma
     *n = 0;
     for (size_t i = 0; i < m->slots.n; i++) {
         const once_entry *e = m->slots.at[i].record ? &m->slots.at[i].record->entry : NULL;
-        if (!e || !once_hash_equal(e->lane, entry->lane) || !once_state_unfinished(e->state) || once_hash_equal(e->id, entry->id)) continue;
+        if (!e || !once_hash_equal(e->lane, entry->lane) || !once_state_unfinished(e->state) ||
+            once_hash_equal(e->id, entry->id))
+            continue;
         if (once__lane_before(e->order, e->seen_ms, e->id, entry)) found[before++] = e;
         else if (once_state_occupies(e->state) && *n < max) out[(*n)++] = e->id;
     }
@@ -349,7 +357,8 @@ static bool is_new(const once_hash *lanes, size_t at)
     return true;
 }
 
-static int mem_lanes_waiting(once_shelf *shelf, const once_hash *lanes, size_t n_lanes, size_t each, size_t max, once_hash *out, size_t *n, once_error *err)
+static int mem_lanes_waiting(once_shelf *shelf, const once_hash *lanes, size_t n_lanes, size_t each, size_t max,
+                             once_hash *out, size_t *n, once_error *err)
 {
     const memory_store *m = self(shelf);
     const once_entry **found = calloc(m->slots.n + 1, sizeof *found);
@@ -374,11 +383,14 @@ typedef struct ranked {
     once_hash id;
 } ranked;
 
-static bool before(ranked x, ranked y) { return x.when != y.when ? x.when < y.when : once_hash_compare(x.id, y.id) < 0; }
+static bool before(ranked x, ranked y)
+{
+    return x.when != y.when ? x.when < y.when : once_hash_compare(x.id, y.id) < 0;
+}
 
 /* Due ones; of a token; or `lapsed`: claimed, with `hold`, and due. */
-static int pick(memory_store *m, once_bytes consumer, int64_t now_ms, const uint64_t *token_a, bool lapsed, size_t max, once_hash *out,
-                size_t *n, once_error *err)
+static int pick(memory_store *m, once_bytes consumer, int64_t now_ms, const uint64_t *token_a, bool lapsed, size_t max,
+                once_hash *out, size_t *n, once_error *err)
 {
     ranked *best = calloc(max, sizeof *best);
     if (!best) return once_no_memory(err, "in the memory store");
@@ -392,8 +404,9 @@ static int pick(memory_store *m, once_bytes consumer, int64_t now_ms, const uint
             if (e->state != ONCE_STATE_CLAIMED || e->token.a != *token_a) continue;
             mine.when = (int64_t)(e->token.b ^ (UINT64_C(1) << 63)); /* in the order of unsigned numbers */
         } else {
-            const bool asked = lapsed ? e->state == ONCE_STATE_CLAIMED && e->hold
-                                      : (e->state == ONCE_STATE_WAITING || e->state == ONCE_STATE_CLAIMED) && e->has_message;
+            const bool asked =
+                lapsed ? e->state == ONCE_STATE_CLAIMED && e->hold
+                       : (e->state == ONCE_STATE_WAITING || e->state == ONCE_STATE_CLAIMED) && e->has_message;
             if (!asked || e->due_ms > now_ms) continue;
             mine.when = e->due_ms;
         }
@@ -411,7 +424,8 @@ static int pick(memory_store *m, once_bytes consumer, int64_t now_ms, const uint
     return ONCE_OK;
 }
 
-static int mem_due(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n, once_error *err)
+static int mem_due(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n,
+                   once_error *err)
 {
     return pick(self(shelf), consumer, now_ms, NULL, false, max, out, n, err);
 }
@@ -422,7 +436,8 @@ static int mem_by_token(once_shelf *shelf, once_bytes consumer, uint64_t token_a
     return pick(self(shelf), consumer, 0, &token_a, false, max, out, n, err);
 }
 
-static int mem_lapsed(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n, once_error *err)
+static int mem_lapsed(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n,
+                      once_error *err)
 {
     return pick(self(shelf), consumer, now_ms, NULL, true, max, out, n, err);
 }
@@ -473,7 +488,8 @@ static size_t find_letter(const memory_store *m, uint64_t id)
     return i;
 }
 
-static int mem_letter_get(once_shelf *shelf, uint64_t id, once_letter *out, bool *found, once_arena *arena, once_error *err)
+static int mem_letter_get(once_shelf *shelf, uint64_t id, once_letter *out, bool *found, once_arena *arena,
+                          once_error *err)
 {
     memory_store *m = self(shelf);
     const size_t i = find_letter(m, id);
@@ -504,7 +520,8 @@ static int mem_audit_put(once_shelf *shelf, const once_audit *audit, once_error 
     audit_box *box = calloc(1, sizeof *box);
     if (!box) return once_no_memory(err, "in the memory store");
     box->audit = *audit;
-    once_bytes *const fields[] = {&box->audit.consumer, &box->audit.who, &box->audit.what, &box->audit.key, &box->audit.note, &box->audit.body};
+    once_bytes *const fields[] = {&box->audit.consumer, &box->audit.who,  &box->audit.what,
+                                  &box->audit.key,      &box->audit.note, &box->audit.body};
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
         if (once_arena_copy(&box->arena, *fields[i], fields[i])) continue;
         audit_free(box);
@@ -546,14 +563,17 @@ static int mem_sweep(once_store *store, size_t limit, once_sweep_result *out, on
     return ONCE_OK;
 }
 
-static int mem_list(once_store *store, once_bytes consumer, once_state state, once_entry_visit *visit, void *user, once_error *err)
+static int mem_list(once_store *store, once_bytes consumer, once_state state, once_entry_visit *visit, void *user,
+                    once_error *err)
 {
     (void)err;
     memory_store *m = (memory_store *)store;
     const int64_t now_ms = once_clock_step(&m->shelf.clock, store->env);
     for (size_t i = 0; i < m->slots.n; i++) {
         const record *r = m->slots.at[i].record;
-        if (!r || once_entry_state_at(&r->entry, now_ms) != state || !once_bytes_equal(r->entry.scope.consumer, consumer)) continue;
+        if (!r || once_entry_state_at(&r->entry, now_ms) != state ||
+            !once_bytes_equal(r->entry.scope.consumer, consumer))
+            continue;
         once_entry seen = r->entry;
         once_entry_look(&seen, now_ms);
         if (!visit(user, &seen)) break;
@@ -561,7 +581,8 @@ static int mem_list(once_store *store, once_bytes consumer, once_state state, on
     return ONCE_OK;
 }
 
-static int mem_letters(once_store *store, once_bytes consumer, uint64_t after, once_letter_visit *visit, void *user, once_error *err)
+static int mem_letters(once_store *store, once_bytes consumer, uint64_t after, once_letter_visit *visit, void *user,
+                       once_error *err)
 {
     (void)err;
     memory_store *m = (memory_store *)store;
@@ -621,7 +642,8 @@ static int mem_fact_set(once_store *store, const char *name, once_bytes value, o
 {
     memory_store *m = (memory_store *)store;
     const size_t i = find_fact(m, name);
-    if ((i == m->facts.n && !LIST_ROOM(m->facts)) || !LIST_ROOM(m->undos)) return once_no_memory(err, "in the memory store");
+    if ((i == m->facts.n && !LIST_ROOM(m->facts)) || !LIST_ROOM(m->undos))
+        return once_no_memory(err, "in the memory store");
     fact *fresh = calloc(1, sizeof *fresh);
     if (!fresh || (value.len > 0 && !once_arena_copy(&fresh->arena, value, &fresh->value))) {
         fact_free(fresh);

@@ -32,8 +32,8 @@ static void append_text(once_buf *out, once_bytes text)
 bool once__pg_detail_write(const once_entry *e, once_pg_names_of names, once_buf *out, int64_t *kept_ms)
 {
     assert(once_state_finished(e->state) && e->expires_ms > e->changed_ms);
-    const bool forever = e->expires_ms == ONCE_FOREVER, first = e->attempt == 1 && e->failures == 0, at_once = e->seen_ms == e->changed_ms,
-               text = e->result.len || e->reason.len || e->history.len;
+    const bool forever = e->expires_ms == ONCE_FOREVER, first = e->attempt == 1 && e->failures == 0,
+               at_once = e->seen_ms == e->changed_ms, text = e->result.len || e->reason.len || e->history.len;
     const int64_t kept = forever ? 0 : e->expires_ms - e->changed_ms;
     const bool ms = kept % 1000 != 0;
     *kept_ms = forever ? FOR_EVER : kept;
@@ -44,7 +44,8 @@ bool once__pg_detail_write(const once_entry *e, once_pg_names_of names, once_buf
         bytes[n++] = (unsigned char)((e->fields.n - 1u) << FIELDS_SHIFT);
         n += once_fields_write(&e->fields, bytes + n);
     }
-    bytes[n++] = (unsigned char)(((unsigned)e->state + (e->old_key ? 0 : NEW_KEY)) | (first ? FIRST : 0) | (at_once ? AT_ONCE : 0) | (text ? TEXT : 0) | (ms ? MS : 0));
+    bytes[n++] = (unsigned char)(((unsigned)e->state + (e->old_key ? 0 : NEW_KEY)) | (first ? FIRST : 0) |
+                                 (at_once ? AT_ONCE : 0) | (text ? TEXT : 0) | (ms ? MS : 0));
     n += put_varint(bytes + n, (uint64_t)(ms ? kept : kept / 1000));
     if (!at_once) n += put_varint(bytes + n, zigzag(e->changed_ms - e->seen_ms));
     if (!first) {
@@ -124,12 +125,15 @@ bool once__pg_detail_read(once_bytes detail, int64_t expires_ms, once_entry *e, 
     const unsigned kept_state = head & STATE_BITS;
     e->old_key = kept_state < ONCE_STATES;
     e->state = (once_state)(e->old_key ? kept_state : kept_state - NEW_KEY);
-    if (e->state >= ONCE_STATES || !once_state_finished(e->state) || kept > (uint64_t)INT64_MAX / (head & MS ? 1 : 1000)) return false;
+    if (e->state >= ONCE_STATES || !once_state_finished(e->state) ||
+        kept > (uint64_t)INT64_MAX / (head & MS ? 1 : 1000))
+        return false;
     const int64_t kept_ms = head & MS ? (int64_t)kept : (int64_t)kept * 1000;
     if (__builtin_sub_overflow(expires_ms, kept_ms ? kept_ms : FOR_EVER, &e->changed_ms)) return false;
     e->expires_ms = kept_ms ? expires_ms : ONCE_FOREVER;
     e->due_ms = ONCE_NEVER;
-    if (__builtin_sub_overflow(e->changed_ms, head & AT_ONCE ? 0 : unzigzag(get_varint(&in)), &e->seen_ms)) return false;
+    if (__builtin_sub_overflow(e->changed_ms, head & AT_ONCE ? 0 : unzigzag(get_varint(&in)), &e->seen_ms))
+        return false;
     e->attempt = head & FIRST ? 1 : get_count(&in);
     e->failures = head & FIRST ? 0 : get_count(&in);
     names->scope = get_number(&in);

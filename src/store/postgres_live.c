@@ -1,5 +1,5 @@
-/* Entries of the open transaction and their lanes: locked and loaded in rounds, changed in memory, written at commit. The head
- * of postgres_store.h says in which order locks are taken, and why rows are inserted ahead. */
+/* Entries of the open transaction and their lanes: locked and loaded in rounds, changed in memory, written at commit.
+ * The head of postgres_store.h says in which order locks are taken, and why rows are inserted ahead. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,15 +30,19 @@ static int bad_lane(once_postgres *q, once_hash lane, const char *flaw, once_err
 {
     char sql[200], key[ONCE_SHOWN_KEY] = "";
     PGresult *rows;
-    snprintf(sql, sizeof sql, "SELECT key FROM once_live WHERE lane = '%016llx%016llx'::uuid AND state < 4 ORDER BY ord, id LIMIT 1", (unsigned long long)lane.a,
-             (unsigned long long)lane.b);
+    snprintf(sql, sizeof sql,
+             "SELECT key FROM once_live WHERE lane = '%016llx%016llx'::uuid AND state < 4 ORDER BY ord, id LIMIT 1",
+             (unsigned long long)lane.a, (unsigned long long)lane.b);
     int rc = once__pg_send_text(q->pg, sql, err);
     if (rc == ONCE_OK) rc = once__pg_round(q->pg, &rows, 1, err);
     if (rc != ONCE_OK) return rc;
     if (PQntuples(rows)) once__shown_key(once__pg_bytes(rows, 0, 0), key);
     PQclear(rows);
-    return once_fail(err, ONCE_E_CORRUPT, "%s: table once_lane, id %016llx%016llx, the lane of key '%s': %s; somebody else wrote there, or it is damaged:"
-                     " restore it from a backup, or 'once check --repair'", q->pg->where, (unsigned long long)lane.a, (unsigned long long)lane.b, key, flaw);
+    return once_fail(
+        err, ONCE_E_CORRUPT,
+        "%s: table once_lane, id %016llx%016llx, the lane of key '%s': %s; somebody else wrote there, or it is damaged:"
+        " restore it from a backup, or 'once check --repair'",
+        q->pg->where, (unsigned long long)lane.a, (unsigned long long)lane.b, key, flaw);
 }
 
 int once__pg_lane_gone(once_postgres *q, once_hash lane, once_error *err)
@@ -93,8 +97,8 @@ static once_pg_lane *lane_of(once_postgres *q, once_hash id)
     return lane;
 }
 
-/* A slot knows its entry better than the table does, so its lane must know the slot. The lane is another one when the id
- * began a new life in this transaction. */
+/* A slot knows its entry better than the table does, so its lane must know the slot. The lane is another one when the
+ * id began a new life in this transaction. */
 static bool join_lane(once_postgres *q, once_pg_slot *slot)
 {
     once_pg_lane *lane = slot->lane;
@@ -116,11 +120,15 @@ static bool join_lane(once_postgres *q, once_pg_slot *slot)
 static void note_own(once_pg_slot *slot)
 {
     const once_entry *e = &slot->entry;
-    const char *const own[PG_OWNS] = {
-        [PG_OWN_KEY] = e->key.data,           [PG_OWN_POINT] = e->at.point.data,          [PG_OWN_RESULT] = e->result.data,
-        [PG_OWN_REASON] = e->reason.data,     [PG_OWN_HISTORY] = e->history.data,         [PG_OWN_TYPE] = e->message.type.data,
-        [PG_OWN_HEADERS] = e->message.headers.data, [PG_OWN_BODY] = e->message.body.data,
-        [PG_OWN_BODY_POINT] = e->message.at.point.data};
+    const char *const own[PG_OWNS] = {[PG_OWN_KEY] = e->key.data,
+                                      [PG_OWN_POINT] = e->at.point.data,
+                                      [PG_OWN_RESULT] = e->result.data,
+                                      [PG_OWN_REASON] = e->reason.data,
+                                      [PG_OWN_HISTORY] = e->history.data,
+                                      [PG_OWN_TYPE] = e->message.type.data,
+                                      [PG_OWN_HEADERS] = e->message.headers.data,
+                                      [PG_OWN_BODY] = e->message.body.data,
+                                      [PG_OWN_BODY_POINT] = e->message.at.point.data};
     memcpy(slot->own, own, sizeof own);
 }
 
@@ -164,8 +172,9 @@ int once__pg_read_live(once_postgres *q, const PGresult *r, int row, once_arena 
         .fixed = flags & ONCE_FLAG_FIXED,
         .has_message = once__pg_int(r, row, 16) != 0,
     };
-    once_bytes *const texts[] = {&e->scope.tenant, &e->scope.consumer, &e->scope.operation, &e->key,    &e->at.place,
-                                 &e->at.point,     &e->reason,         &e->who,             &e->worker, &e->history};
+    once_bytes *const texts[] = {&e->scope.tenant, &e->scope.consumer, &e->scope.operation, &e->key,
+                                 &e->at.place,     &e->at.point,       &e->reason,          &e->who,
+                                 &e->worker,       &e->history};
     for (int i = 0; i < 10; i++)
         if (!copy_column(r, row, 17 + i, arena, texts[i])) return once_no_memory(err, "for a batch");
     e->failing_ms = once__pg_int(r, row, 27);
@@ -180,11 +189,12 @@ int once__pg_read_live(once_postgres *q, const PGresult *r, int row, once_arena 
     return ONCE_OK;
 }
 
-int once__pg_read_finished(once_postgres *q, const PGresult *r, int row, once_arena *arena, once_entry *e, once_pg_names_of *names,
-                           once_error *err)
+int once__pg_read_finished(once_postgres *q, const PGresult *r, int row, once_arena *arena, once_entry *e,
+                           once_pg_names_of *names, once_error *err)
 {
     once_bytes detail;
-    *e = (once_entry){.id = once__pg_id(r, row, 0), .token = once__pg_id(r, row, 2), .fingerprint = once__pg_id(r, row, 3)};
+    *e = (once_entry){
+        .id = once__pg_id(r, row, 0), .token = once__pg_id(r, row, 2), .fingerprint = once__pg_id(r, row, 3)};
     if (!copy_column(r, row, 4, arena, &detail)) return once_no_memory(err, "for a batch");
     if (!once__pg_detail_read(detail, once__pg_int(r, row, 1), e, names)) return damaged(q, "once_entry", err);
     if (!once__pg_names_want(&q->names, names->scope) || !once__pg_names_want(&q->names, names->place) ||
@@ -196,8 +206,11 @@ int once__pg_read_finished(once_postgres *q, const PGresult *r, int row, once_ar
 int once__pg_name_finished(once_postgres *q, const once_pg_names_of *names, once_entry *e, once_error *err)
 {
     if (!once__pg_names_whole(q, names))
-        return once_fail(err, ONCE_E_CORRUPT, "%s: an entry refers to names that table once_name does not have, as when it was restored under a worker;"
-                         " 'once check --repair' mends that", q->pg->where);
+        return once_fail(
+            err, ONCE_E_CORRUPT,
+            "%s: an entry refers to names that table once_name does not have, as when it was restored under a worker;"
+            " 'once check --repair' mends that",
+            q->pg->where);
     e->scope = once__pg_names_get(&q->names, names->scope)->scope;
     e->at.place = once__pg_names_get(&q->names, names->place)->bytes;
     e->run = once__pg_names_get(&q->names, names->run)->run;
@@ -208,7 +221,7 @@ int once__pg_name_finished(once_postgres *q, const once_pg_names_of *names, once
 /* ---- a round that locks and loads ---- */
 
 typedef struct round_of {
-    once_pg_slot **slots; /* that are asked for */
+    once_pg_slot **slots;    /* that are asked for */
     once_pg_names_of *names; /* of those that are finished */
     size_t n;
     once_pg_lane **lanes;
@@ -340,10 +353,12 @@ static int read_lanes(once_postgres *q, const PGresult *result, once_error *err)
         lane->known = true;
         if (once__pg_int(result, i, 2) < 0) return bad_lane(q, lane->id, "its time is before 1970", err);
         if (!lane->dirty) {
-            const bool empty = once__pg_null(result, i, 1) && once__pg_bytes(result, i, 7).len == 0; /* there for the lock alone */
+            const bool empty =
+                once__pg_null(result, i, 1) && once__pg_bytes(result, i, 7).len == 0; /* there for the lock alone */
             lane->version = once__pg_null(result, i, 1) ? ONCE_LANE_NO_VERSION : once__pg_int(result, i, 1);
             lane->expires_ms = empty ? 0 : once__pg_int(result, i, 2);
-            if (!once_arena_copy(&q->arena, once__pg_bytes(result, i, 7), &lane->record)) return once_no_memory(err, "for a batch");
+            if (!once_arena_copy(&q->arena, once__pg_bytes(result, i, 7), &lane->record))
+                return once_no_memory(err, "for a batch");
         }
         lane->others = !once__pg_null(result, i, 3);
         lane->head_id = once__pg_id(result, i, 3);
@@ -355,8 +370,8 @@ static int read_lanes(once_postgres *q, const PGresult *result, once_error *err)
     return ONCE_OK;
 }
 
-/* Who stands in a lane has locked its row before: rows that had to be made are of lanes in which nobody is. Behind that the flags say nothing,
- * because there may be somebody soon. */
+/* Who stands in a lane has locked its row before: rows that had to be made are of lanes in which nobody is. Behind that
+ * the flags say nothing, because there may be somebody soon. */
 static int look_at_made(once_postgres *q, const round_of *round, const PGresult *made, once_error *err)
 {
     const once_pg_lane *gone = NULL;
@@ -367,7 +382,8 @@ static int look_at_made(once_postgres *q, const round_of *round, const PGresult 
     }
     for (size_t i = 0; PQntuples(made) && i < round->n; i++) {
         const once_pg_slot *slot = round->slots[i];
-        const once_pg_lane *lane = slot->live && slot->entry.state < ONCE_STATE_DEAD ? once_table_get(&q->lanes, slot->entry.lane) : NULL;
+        const once_pg_lane *lane =
+            slot->live && slot->entry.state < ONCE_STATE_DEAD ? once_table_get(&q->lanes, slot->entry.lane) : NULL;
         if (lane && lane->made) gone = lane;
     }
     for (int i = 0; i < PQntuples(made); i++) {
@@ -403,9 +419,9 @@ static int settle_in(once_postgres *q, const round_of *round, once_error *err)
     return rc;
 }
 
-#define SEND(call)                                                                                                    \
-    do {                                                                                                              \
-        if (rc == ONCE_OK && (rc = (call)) == ONCE_OK) sent++;                                                        \
+#define SEND(call)                                                                                                     \
+    do {                                                                                                               \
+        if (rc == ONCE_OK && (rc = (call)) == ONCE_OK) sent++;                                                         \
     } while (0)
 
 static int run_round(once_postgres *q, round_of *round, once_error *err)
@@ -419,7 +435,8 @@ static int run_round(once_postgres *q, round_of *round, once_error *err)
     for (size_t i = 0; i < round->n_lanes; i++) lock_lanes |= !round->lanes[i]->locked;
     if (plan) SEND(once__pg_plan_send(q, err));
     if (rc == ONCE_OK) rc = once__pg_names_check_send(q, &sent, err);
-    if (lock_lanes && q->write) { /* whoever only looks needs no lock, and a lane that nobody locked yet has nothing to show */
+    if (lock_lanes &&
+        q->write) { /* whoever only looks needs no lock, and a lane that nobody locked yet has nothing to show */
         made = (int)sent;
         SEND(send_lane_ids(q, PG_LANE_AHEAD, round, err));
         locks = (int)sent;
@@ -486,12 +503,14 @@ static int load_round(once_postgres *q, round_of *round, once_error *err)
     again.fresh = false;
     int rc = run_round(q, round, err);
     for (int tries = 0; rc == ONCE_OK && (again.n = keep_vanished(&again)) > 0; tries++) {
-        if (tries == VANISHED_TRIES) rc = once_fail(err, ONCE_E_ABORTED, "%s: entries came and went too fast", q->pg->where);
+        if (tries == VANISHED_TRIES)
+            rc = once_fail(err, ONCE_E_ABORTED, "%s: entries came and went too fast", q->pg->where);
         else rc = run_round(q, &again, err);
     }
     round->slots = all; /* in the order of their names */
     for (size_t i = 0; i < round->n_lanes && rc == ONCE_OK; i++)
-        if (!round->lanes[i]->locked && q->write) rc = once_fail(err, ONCE_E_ABORTED, "%s: a lane came and went too fast", q->pg->where);
+        if (!round->lanes[i]->locked && q->write)
+            rc = once_fail(err, ONCE_E_ABORTED, "%s: a lane came and went too fast", q->pg->where);
     if (rc == ONCE_OK) rc = settle_in(q, round, err);
     for (size_t i = 0; i < round->n_lanes; i++) round->lanes[i]->asked = false;
     return rc;
@@ -504,12 +523,18 @@ static once_bytes self(const once_postgres *q) { return (once_bytes){q->shelf.st
 /* The entry as it will be if the effect succeeds in this very transaction. */
 static int guess_done(once_postgres *q, once_pg_slot *slot, const once_request *r, once_error *err)
 {
-    const once_pg_name *scope = once__pg_name_scope(&q->names, r->scope), *place = once__pg_name_place(&q->names, r->at.place),
+    const once_pg_name *scope = once__pg_name_scope(&q->names, r->scope),
+                       *place = once__pg_name_place(&q->names, r->at.place),
                        *run = once__pg_name_run(&q->names, r->run), *who = once__pg_name_who(&q->names, self(q));
     if (!scope || !place || !run || !who) return once_no_memory(err, "for a batch");
     const once_pg_names_of names = {scope->number, place->number, run->number, who->number};
-    const once_entry done = {.id = r->id, .state = ONCE_STATE_DONE, .attempt = 1, .expires_ms = r->remember_ms,
-                             .fields = r->fields, .old_key = r->old_key, .at = r->at};
+    const once_entry done = {.id = r->id,
+                             .state = ONCE_STATE_DONE,
+                             .attempt = 1,
+                             .expires_ms = r->remember_ms,
+                             .fields = r->fields,
+                             .old_key = r->old_key,
+                             .at = r->at};
     once_buf_clear(&q->detail);
     if (!once__pg_detail_write(&done, names, &q->detail, &slot->ahead_kept_ms) ||
         !once_arena_copy(&q->arena, once_buf_bytes(&q->detail), &slot->ahead_detail))
@@ -522,8 +547,9 @@ static int guess_done(once_postgres *q, once_pg_slot *slot, const once_request *
 static int name_requests(once_postgres *q, const once_request *const *requests, size_t n, once_error *err)
 {
     for (size_t i = 0; i < n; i++)
-        if (!once__pg_name_scope(&q->names, requests[i]->scope) || !once__pg_name_place(&q->names, requests[i]->at.place) ||
-            !once__pg_name_run(&q->names, requests[i]->run) || !once__pg_name_who(&q->names, self(q)))
+        if (!once__pg_name_scope(&q->names, requests[i]->scope) ||
+            !once__pg_name_place(&q->names, requests[i]->at.place) || !once__pg_name_run(&q->names, requests[i]->run) ||
+            !once__pg_name_who(&q->names, self(q)))
             return once_no_memory(err, "for a batch");
     return once__pg_names_resolve(q, err);
 }
@@ -561,14 +587,17 @@ static int want_entry(once_postgres *q, round_of *round, const once_request *r, 
     slot->ahead = goes_ahead(q, r, purpose);
     round->n_ahead += slot->ahead;
     const bool settles = slot->ahead && purpose == ONCE_FOR_CLAIM && q->shelf.in_tx;
-    return settles && (r->remember_ms < AHEAD_KEPT_MAX / 2 || r->remember_ms == ONCE_FOREVER) ? guess_done(q, slot, r, err) : ONCE_OK;
+    return settles && (r->remember_ms < AHEAD_KEPT_MAX / 2 || r->remember_ms == ONCE_FOREVER)
+               ? guess_done(q, slot, r, err)
+               : ONCE_OK;
 }
 
 /* Whoever settles in a lane wakes the next one, which is read with all others here. */
 static int want_heads(once_postgres *q, round_of *round, const once_request *const *requests, size_t n, once_error *err)
 {
     for (size_t i = 0; i < n; i++) {
-        once_pg_lane *lane = once_hash_is_zero(requests[i]->lane.id) ? NULL : once_table_get(&q->lanes, requests[i]->lane.id);
+        once_pg_lane *lane =
+            once_hash_is_zero(requests[i]->lane.id) ? NULL : once_table_get(&q->lanes, requests[i]->lane.id);
         if (!lane || !lane->known || !lane->others || lane->asked || once_table_get(&q->slots, lane->head_id)) continue;
         once_pg_slot *slot = slot_new(q, lane->head_id);
         if (!slot) return once_no_memory(err, "for a batch");
@@ -583,12 +612,14 @@ static int want_heads(once_postgres *q, round_of *round, const once_request *con
 static bool all_known(once_postgres *q, const once_request *const *requests, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (!once_table_get(&q->slots, requests[i]->id) || (!once_hash_is_zero(requests[i]->lane.id) && !once_table_get(&q->lanes, requests[i]->lane.id)))
+        if (!once_table_get(&q->slots, requests[i]->id) ||
+            (!once_hash_is_zero(requests[i]->lane.id) && !once_table_get(&q->lanes, requests[i]->lane.id)))
             return false;
     return true;
 }
 
-int once__pg_prefetch(once_shelf *shelf, const once_request *const *requests, size_t n, once_purpose purpose, once_error *err)
+int once__pg_prefetch(once_shelf *shelf, const once_request *const *requests, size_t n, once_purpose purpose,
+                      once_error *err)
 {
     once_postgres *q = once__pg_of(shelf);
     round_of round;
@@ -623,24 +654,27 @@ static void count_news(once_postgres *q, const round_of *round)
 
 static int expect_all(once_postgres *q, const once_touch *touched, size_t n, bool finds, once_error *err)
 {
-    static const once_purpose purposes[] = {
-        [ONCE_TOUCH_CLAIM] = ONCE_FOR_CLAIM, [ONCE_TOUCH_ACCEPT] = ONCE_FOR_ACCEPT, [ONCE_TOUCH_KEEP] = ONCE_FOR_EXTEND};
+    static const once_purpose purposes[] = {[ONCE_TOUCH_CLAIM] = ONCE_FOR_CLAIM,
+                                            [ONCE_TOUCH_ACCEPT] = ONCE_FOR_ACCEPT,
+                                            [ONCE_TOUCH_KEEP] = ONCE_FOR_EXTEND};
     round_of round = {0};
     int rc = name_claims(q, touched, n, err);
     if (rc == ONCE_OK) rc = round_begin(q, n, &round, err);
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
         rc = want_lane(q, &round, touched[i].request, err);
-        if (rc == ONCE_OK && touched[i].kind != ONCE_TOUCH_LANE) rc = want_entry(q, &round, touched[i].request, purposes[touched[i].kind], err);
+        if (rc == ONCE_OK && touched[i].kind != ONCE_TOUCH_LANE)
+            rc = want_entry(q, &round, touched[i].request, purposes[touched[i].kind], err);
     }
-    q->batch = round.n || round.n_lanes || finds; /* otherwise no effect runs in it, and BEGIN goes with what is asked first */
+    q->batch =
+        round.n || round.n_lanes || finds; /* otherwise no effect runs in it, and BEGIN goes with what is asked first */
     round.fresh = q->news.expected && round.n && round.n_ahead == round.n;
     if (rc == ONCE_OK && q->batch) rc = load_round(q, &round, err);
     if (rc == ONCE_OK) count_news(q, &round);
     return rc;
 }
 
-/* Not to look what is there, nor to insert with care, saves a fifth of what a batch costs the server. To be wrong costs the batch, and a line
- * in the server's log: so that is tried the more rarely the more often it was. */
+/* Not to look what is there, nor to insert with care, saves a fifth of what a batch costs the server. To be wrong costs
+ * the batch, and a line in the server's log: so that is tried the more rarely the more often it was. */
 static int expect_news(once_postgres *q, const once_touch *touched, size_t n, bool finds, once_error *err)
 {
     enum { AFTER = 4, AFTER_MAX = 256, MUCH = 8 };
@@ -666,13 +700,15 @@ static int wait_for_turn(once_postgres *q, once_error *err)
         once__pg_begin_anew(q);
         once__pg_turn_pause(q);
         q->turns.tries++;
-        if (once_patience_over(&q->pg->patience)) return once_fail(err, ONCE_E_UNAVAILABLE, "%s: told to stop before it was our turn", q->pg->where);
+        if (once_patience_over(&q->pg->patience))
+            return once_fail(err, ONCE_E_UNAVAILABLE, "%s: told to stop before it was our turn", q->pg->where);
         rc = load_round(q, &none, err);
     } while (rc != ONCE_OK && once__pg_turn_missed(q));
     return rc;
 }
 
-int once__pg_expect(once_store *store, const once_touch *touched, size_t n, bool finds, const uint64_t *locks, size_t n_locks, once_error *err)
+int once__pg_expect(once_store *store, const once_touch *touched, size_t n, bool finds, const uint64_t *locks,
+                    size_t n_locks, once_error *err)
 {
     once_postgres *q = once__pg_of((once_shelf *)store);
     assert(q->shelf.in_tx && !q->begun && !q->nested);
@@ -690,7 +726,7 @@ int once__pg_expect(once_store *store, const once_touch *touched, size_t n, bool
     }
     if (rc == ONCE_OK && q->batch) rc = wait_for_turn(q, err);
     q->turns.crowded = q->turns.tries > 1; /* then what it is about need not be sent before it is our turn */
-    q->news.expected = false; /* to be wrong would cost our turn */
+    q->news.expected = false;              /* to be wrong would cost our turn */
     return rc == ONCE_OK ? expect_all(q, touched, n, finds, err) : rc;
 }
 
@@ -704,8 +740,8 @@ static int know_lane(once_postgres *q, once_hash id, once_pg_lane **out, once_er
     return load_round(q, &round, err);
 }
 
-/* A lane is locked before its entries. Whoever comes with nothing but ids has to look first where they are; should one be elsewhere when it
- * is locked, its lane is locked late. */
+/* A lane is locked before its entries. Whoever comes with nothing but ids has to look first where they are; should one
+ * be elsewhere when it is locked, its lane is locked late. */
 static int want_lanes_of(once_postgres *q, const once_hash *ids, size_t n, round_of *round, once_error *err)
 {
     once_pg_params params = {0};
@@ -791,7 +827,8 @@ static int load_other_lanes(once_postgres *q, size_t n, once_error *err)
     return rc == ONCE_OK && lanes.n_lanes ? load_round(q, &lanes, err) : rc;
 }
 
-int once__pg_load_found(once_postgres *q, const PGresult *found, bool locked, once_hash *ids, size_t *n, once_error *err)
+int once__pg_load_found(once_postgres *q, const PGresult *found, bool locked, once_hash *ids, size_t *n,
+                        once_error *err)
 {
     const size_t rows = (size_t)PQntuples(found);
     round_of round;
@@ -823,14 +860,16 @@ static int waiting_lanes(once_postgres *q, const once_hash *lanes, size_t n, rou
     if (!round->lanes) return once_no_memory(err, "for a batch");
     for (size_t i = 0; i < n; i++) {
         once_pg_lane *lane = once_table_get(&q->lanes, lanes[i]);
-        if (!lane || !lane->locked || !lane->known || lane->asked || lane->claimed || (!lane->others && !lane->first)) continue;
+        if (!lane || !lane->locked || !lane->known || lane->asked || lane->claimed || (!lane->others && !lane->first))
+            continue;
         lane->asked = true;
         round->lanes[round->n_lanes++] = lane;
     }
     return ONCE_OK;
 }
 
-int once__pg_lanes_waiting(once_shelf *shelf, const once_hash *lanes, size_t n_lanes, size_t each, size_t max, once_hash *out, size_t *n, once_error *err)
+int once__pg_lanes_waiting(once_shelf *shelf, const once_hash *lanes, size_t n_lanes, size_t each, size_t max,
+                           once_hash *out, size_t *n, once_error *err)
 {
     once_postgres *q = once__pg_of(shelf);
     once_pg_params params = {0};
@@ -862,7 +901,8 @@ int once__pg_lanes_waiting(once_shelf *shelf, const once_hash *lanes, size_t n_l
     return rc == ONCE_OK ? load_round(q, &round, err) : rc;
 }
 
-int once__pg_lane_before(once_shelf *shelf, const once_entry *entry, size_t max, once_hash *out, size_t *n, uint64_t *count, once_error *err)
+int once__pg_lane_before(once_shelf *shelf, const once_entry *entry, size_t max, once_hash *out, size_t *n,
+                         uint64_t *count, once_error *err)
 {
     once_postgres *q = once__pg_of(shelf);
     once_pg_params params = {0};
@@ -906,7 +946,8 @@ static bool own(once_postgres *q, once_pg_slot *slot, int which, once_bytes *byt
 static bool own_all(once_postgres *q, once_pg_slot *slot)
 {
     once_entry *e = &slot->entry;
-    const once_pg_name *scope = once__pg_name_scope(&q->names, &e->scope), *place = once__pg_name_place(&q->names, e->at.place);
+    const once_pg_name *scope = once__pg_name_scope(&q->names, &e->scope),
+                       *place = once__pg_name_place(&q->names, e->at.place);
     const once_pg_name *who = once__pg_name_who(&q->names, e->who);
     const once_pg_name *worker = e->worker.len ? once__pg_name_who(&q->names, e->worker) : who;
     if (!scope || !place || !who || !worker) return false;
@@ -914,8 +955,9 @@ static bool own_all(once_postgres *q, once_pg_slot *slot)
     e->at.place = place->bytes;
     e->who = who->bytes;
     if (e->worker.len) e->worker = worker->bytes;
-    if (!own(q, slot, PG_OWN_KEY, &e->key) || !own(q, slot, PG_OWN_POINT, &e->at.point) || !own(q, slot, PG_OWN_RESULT, &e->result) ||
-        !own(q, slot, PG_OWN_REASON, &e->reason) || !own(q, slot, PG_OWN_HISTORY, &e->history))
+    if (!own(q, slot, PG_OWN_KEY, &e->key) || !own(q, slot, PG_OWN_POINT, &e->at.point) ||
+        !own(q, slot, PG_OWN_RESULT, &e->result) || !own(q, slot, PG_OWN_REASON, &e->reason) ||
+        !own(q, slot, PG_OWN_HISTORY, &e->history))
         return false;
     if (!e->has_message) return true;
     const once_pg_name *body_place = once__pg_name_place(&q->names, e->message.at.place);
@@ -934,8 +976,10 @@ int once__pg_save(once_shelf *shelf, once_entry *entry, once_error *err)
     if (q->pg->savepoints) return once_fail(err, ONCE_E_BUG, "a store verb between a savepoint and its end");
     const char *body = slot->own[PG_OWN_BODY], *point = slot->own[PG_OWN_BODY_POINT];
     if (!own_all(q, slot)) return once_no_memory(err, "for a batch");
-    const bool bare = entry->message.body.len == 0 && entry->message.at.point.len == 0; /* then nothing tells it from the one before */
-    if (!entry->has_message || bare || body != slot->own[PG_OWN_BODY] || point != slot->own[PG_OWN_BODY_POINT]) slot->body_same = false;
+    const bool bare = entry->message.body.len == 0 &&
+                      entry->message.at.point.len == 0; /* then nothing tells it from the one before */
+    if (!entry->has_message || bare || body != slot->own[PG_OWN_BODY] || point != slot->own[PG_OWN_BODY_POINT])
+        slot->body_same = false;
     slot->dirty = true;
     return join_lane(q, slot) ? ONCE_OK : once_no_memory(err, "for a batch");
 }
@@ -949,7 +993,8 @@ int once__pg_lane(once_shelf *shelf, once_hash id, once_hash except, once_lane *
     const int rc = know_lane(q, id, &lane, err);
     if (rc != ONCE_OK) return rc;
     assert(once_table_get(&q->slots, except)); /* so that no row is its own */
-    if (!once__lane_read(lane->version, lane->expires_ms, lane->record, shelf->now_ms, out)) return damaged(q, "once_lane", err);
+    if (!once__lane_read(lane->version, lane->expires_ms, lane->record, shelf->now_ms, out))
+        return damaged(q, "once_lane", err);
     if (lane->others) {
         out->head = lane->head;
         out->tail = lane->tail;
@@ -957,7 +1002,9 @@ int once__pg_lane(once_shelf *shelf, once_hash id, once_hash except, once_lane *
     }
     for (const once_pg_slot *slot = lane->first; slot; slot = slot->lane_next) {
         const once_entry *other = &slot->entry;
-        if (!once_state_unfinished(other->state) || !once_hash_equal(other->lane, id) || once_hash_equal(other->id, except)) continue;
+        if (!once_state_unfinished(other->state) || !once_hash_equal(other->lane, id) ||
+            once_hash_equal(other->id, except))
+            continue;
         if (once_state_occupies(other->state)) out->claimed = true;
         if (other->order < out->head) out->head = other->order;
         if (other->order > out->tail) out->tail = other->order;
@@ -975,7 +1022,9 @@ int once__pg_save_lane(once_shelf *shelf, once_hash id, const once_lane *kept, o
     lane->dirty = true;
     lane->version = once__lane_version(kept);
     lane->expires_ms = kept->expires_ms;
-    return once_arena_copy(&q->arena, once__lane_write(kept, record), &lane->record) ? ONCE_OK : once_no_memory(err, "for a batch");
+    return once_arena_copy(&q->arena, once__lane_write(kept, record), &lane->record)
+               ? ONCE_OK
+               : once_no_memory(err, "for a batch");
 }
 
 int once__pg_lane_head(once_shelf *shelf, once_hash id, once_hash *out, once_error *err)
@@ -1024,10 +1073,12 @@ int once__pg_lane_equals(once_shelf *shelf, once_hash id, int64_t order, int64_t
     *seen_ms = 0;
     for (const once_pg_slot *slot = lane->first; slot; slot = slot->lane_next) {
         const once_entry *other = &slot->entry;
-        if (!once_state_unfinished(other->state) || !once_hash_equal(other->lane, id) || other->order != order) continue;
+        if (!once_state_unfinished(other->state) || !once_hash_equal(other->lane, id) || other->order != order)
+            continue;
         if (other->seen_ms > *seen_ms) *seen_ms = other->seen_ms;
     }
-    return lane->others && lane->head <= order && order <= lane->tail ? ask_equals(q, id, order, seen_ms, err) : ONCE_OK;
+    return lane->others && lane->head <= order && order <= lane->tail ? ask_equals(q, id, order, seen_ms, err)
+                                                                      : ONCE_OK;
 }
 
 /* ---- writing ---- */
@@ -1043,12 +1094,14 @@ typedef struct written {
 static int encode(once_postgres *q, written *w, int64_t *kept_ms, once_error *err)
 {
     const once_entry *e = &w->slot->entry;
-    const once_pg_name *scope = once__pg_name_scope(&q->names, &e->scope), *place = once__pg_name_place(&q->names, e->at.place),
+    const once_pg_name *scope = once__pg_name_scope(&q->names, &e->scope),
+                       *place = once__pg_name_place(&q->names, e->at.place),
                        *run = once__pg_name_run(&q->names, e->run), *who = once__pg_name_who(&q->names, e->who);
     if (!scope || !place || !run || !who) return once_no_memory(err, "for a batch");
     const once_pg_names_of names = {scope->number, place->number, run->number, who->number};
     once_buf_clear(&q->detail);
-    if (!once__pg_detail_write(e, names, &q->detail, kept_ms) || !once_arena_copy(&q->arena, once_buf_bytes(&q->detail), &w->detail))
+    if (!once__pg_detail_write(e, names, &q->detail, kept_ms) ||
+        !once_arena_copy(&q->arena, once_buf_bytes(&q->detail), &w->detail))
         return once_no_memory(err, "for a batch");
     w->expires_ms = e->changed_ms + *kept_ms;
     return ONCE_OK;
@@ -1076,7 +1129,9 @@ static int plan(once_postgres *q, written *w, once_error *err)
     w->body_delete = slot->body && !(live && e->has_message);
     if (finished) {
         rc = encode(q, w, &kept_ms, err);
-        w->entry = slot->row == PG_ROW_NONE ? ENTRY_INSERT : as_guessed(w, kept_ms, q->shelf.now_ms) ? ENTRY_KEEP : ENTRY_UPDATE;
+        w->entry = slot->row == PG_ROW_NONE                  ? ENTRY_INSERT
+                   : as_guessed(w, kept_ms, q->shelf.now_ms) ? ENTRY_KEEP
+                                                             : ENTRY_UPDATE;
     } else if (live) {
         w->entry = slot->row == PG_ROW_NONE ? ENTRY_INSERT : slot->row == PG_ROW_LIVE ? ENTRY_KEEP : ENTRY_UPDATE;
     } else {
@@ -1125,11 +1180,15 @@ static void put_live(once_postgres *q, const once_entry *e)
                                e->changed_ms, e->due_ms, e->expires_ms,  e->attempt,      e->failures};
     for (size_t i = 0; i < 10; i++) once__pg_put_int8(&c[4 + i], numbers[i]);
     once__pg_put_int2(&c[14], (int16_t)e->state);
-    once__pg_put_int2(&c[15], (int16_t)((e->versioned ? ONCE_FLAG_VERSIONED : 0) | (e->gap ? ONCE_FLAG_GAP : 0) | (e->hold ? ONCE_FLAG_HOLD : 0) | (e->silent ? ONCE_FLAG_SILENT : 0) |
-                                        (e->natural ? ONCE_FLAG_NATURAL : 0) | (e->maybe ? ONCE_FLAG_MAYBE : 0) | (e->old_key ? 0 : ONCE_FLAG_NEW_KEY) | (e->block ? ONCE_FLAG_BLOCK : 0) | (e->fixed ? ONCE_FLAG_FIXED : 0)));
+    once__pg_put_int2(&c[15], (int16_t)((e->versioned ? ONCE_FLAG_VERSIONED : 0) | (e->gap ? ONCE_FLAG_GAP : 0) |
+                                        (e->hold ? ONCE_FLAG_HOLD : 0) | (e->silent ? ONCE_FLAG_SILENT : 0) |
+                                        (e->natural ? ONCE_FLAG_NATURAL : 0) | (e->maybe ? ONCE_FLAG_MAYBE : 0) |
+                                        (e->old_key ? 0 : ONCE_FLAG_NEW_KEY) | (e->block ? ONCE_FLAG_BLOCK : 0) |
+                                        (e->fixed ? ONCE_FLAG_FIXED : 0)));
     once__pg_put_bool(&c[16], e->has_message);
-    const once_bytes texts[] = {e->scope.tenant, e->scope.consumer, e->scope.operation, e->key,    e->at.place,
-                                e->at.point,     e->reason,         e->who,             e->worker, e->history};
+    const once_bytes texts[] = {e->scope.tenant, e->scope.consumer, e->scope.operation, e->key,
+                                e->at.place,     e->at.point,       e->reason,          e->who,
+                                e->worker,       e->history};
     for (size_t i = 0; i < 10; i++) once__pg_put_bytes(&c[17 + i], texts[i]);
     once__pg_put_int8(&c[27], e->failing_ms);
     unsigned char fields[ONCE_FIELDS_BYTES];
@@ -1140,7 +1199,11 @@ static int send_live(once_postgres *q, const written *list, size_t n, once_error
 {
     once_pg_params params = {0};
     for (size_t i = 0; i < 29; i++)
-        once__pg_array_begin(&q->columns[i], i < 4 ? PG_UUID : i < 14 || i == 27 ? PG_INT8 : i < 16 ? PG_INT2 : i == 16 ? PG_BOOL : PG_BYTEA);
+        once__pg_array_begin(&q->columns[i], i < 4               ? PG_UUID
+                                             : i < 14 || i == 27 ? PG_INT8
+                                             : i < 16            ? PG_INT2
+                                             : i == 16           ? PG_BOOL
+                                                                 : PG_BYTEA);
     for (size_t i = 0; i < n; i++)
         if (list[i].live_put) put_live(q, &list[i].slot->entry);
     param_columns(q, 29, &params);
@@ -1169,7 +1232,8 @@ static int send_deleted(once_postgres *q, unsigned statement, const written *lis
     once_pg_params params = {0};
     once__pg_array_begin(&q->columns[0], PG_UUID);
     for (size_t i = 0; i < n; i++)
-        if (statement == PG_LIVE_DELETE ? list[i].live_delete : list[i].body_delete) once__pg_put_id(&q->columns[0], list[i].slot->entry.id);
+        if (statement == PG_LIVE_DELETE ? list[i].live_delete : list[i].body_delete)
+            once__pg_put_id(&q->columns[0], list[i].slot->entry.id);
     param_columns(q, 1, &params);
     return once__pg_send(q->pg, statement, &params, err);
 }
@@ -1242,7 +1306,8 @@ int once__pg_write_send(once_postgres *q, size_t *sent_out, once_error *err)
         body_delete |= w->body_delete;
     }
     for (size_t i = 0; i < q->n_lanes; i++) lanes |= q->lane_list[i]->dirty;
-    const bool rows = counts[ENTRY_INSERT] + counts[ENTRY_UPDATE] + counts[ENTRY_DELETE] || live_put || live_delete, plans = rows || lanes;
+    const bool rows = counts[ENTRY_INSERT] + counts[ENTRY_UPDATE] + counts[ENTRY_DELETE] || live_put || live_delete,
+               plans = rows || lanes;
     if (rc == ONCE_OK) rc = guard_send(q, &sent, err);
     if (rows) qsort(list, n, sizeof *list, by_entry_id); /* mostly all are as they were written ahead */
     if (plans) SEND(once__pg_send(q->pg, PG_PLAN, NULL, err));

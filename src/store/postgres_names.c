@@ -1,12 +1,11 @@
-/* Scopes, places, runs and people in few bytes: a finished entry has their numbers. Two hash tables (by text, by number) over the
- * same names.
+/* Scopes, places, runs and people in few bytes: a finished entry has their numbers. Two hash tables (by text, by
+ * number) over the same names.
  *
- * Text: 'S', the lengths of tenant, consumer and operation (4 bytes each), and these; 'P' and the place; 'R' and the run; 'W'
- * and who it was.
- * Numbers are never taken back. One that was made in a transaction that is rolled back was never there, so then
- * everything is forgotten and asked for again. So it is with a new connection. Under one that lives on a store may be restored,
- * too: its tables are loaded anew, or a pooler goes on to another server. So what is known from earlier transactions is compared with
- * the server by each one that uses it. */
+ * Text: 'S', the lengths of tenant, consumer and operation (4 bytes each), and these; 'P' and the place; 'R' and the
+ * run; 'W' and who it was. Numbers are never taken back. One that was made in a transaction that is rolled back was
+ * never there, so then everything is forgotten and asked for again. So it is with a new connection. Under one that
+ * lives on a store may be restored, too: its tables are loaded anew, or a pooler goes on to another server. So what is
+ * known from earlier transactions is compared with the server by each one that uses it. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -102,12 +101,16 @@ static once_pg_name *use_first(once_pg_names *names, once_pg_name *name)
     return name;
 }
 
-static inline once_pg_name *use(once_pg_names *names, once_pg_name *name) { return !name || name->used ? name : use_first(names, name); }
+static inline once_pg_name *use(once_pg_names *names, once_pg_name *name)
+{
+    return !name || name->used ? name : use_first(names, name);
+}
 
 once_pg_name *once__pg_name_scope(once_pg_names *names, const once_scope *scope)
 {
     once_pg_name *last = names->last_scope;
-    if (last && once_bytes_equal(last->scope.tenant, scope->tenant) && once_bytes_equal(last->scope.consumer, scope->consumer) &&
+    if (last && once_bytes_equal(last->scope.tenant, scope->tenant) &&
+        once_bytes_equal(last->scope.consumer, scope->consumer) &&
         once_bytes_equal(last->scope.operation, scope->operation))
         return use(names, last);
     const once_bytes parts[] = {scope->tenant, scope->consumer, scope->operation};
@@ -136,8 +139,14 @@ static once_pg_name *name_of(once_pg_names *names, char kind, once_bytes bytes, 
     return use(names, name);
 }
 
-once_pg_name *once__pg_name_place(once_pg_names *names, once_bytes place) { return name_of(names, 'P', place, &names->last_place); }
-once_pg_name *once__pg_name_who(once_pg_names *names, once_bytes who) { return name_of(names, 'W', who, &names->last_who); }
+once_pg_name *once__pg_name_place(once_pg_names *names, once_bytes place)
+{
+    return name_of(names, 'P', place, &names->last_place);
+}
+once_pg_name *once__pg_name_who(once_pg_names *names, once_bytes who)
+{
+    return name_of(names, 'W', who, &names->last_who);
+}
 
 once_pg_name *once__pg_name_run(once_pg_names *names, uint64_t run)
 {
@@ -241,7 +250,8 @@ int once__pg_names_resolve(once_postgres *q, once_error *err)
         once_pg_array *texts = &q->columns[PG_COLUMNS - 1]; /* the others may be filled already */
         once_pg_params params = {0};
         once__pg_array_begin(texts, PG_BYTEA);
-        for (size_t i = 0; i < names->n_unknown; i++) once__pg_put_bytes(texts, (once_bytes){names->unknown[i]->text, names->unknown[i]->len});
+        for (size_t i = 0; i < names->n_unknown; i++)
+            once__pg_put_bytes(texts, (once_bytes){names->unknown[i]->text, names->unknown[i]->len});
         once__pg_param_array(&params, texts);
         const int rc = make_them ? make_unknown(q, &params, err) : find_unknown(q, &params, err);
         if (rc != ONCE_OK) return rc;
@@ -253,15 +263,17 @@ int once__pg_names_resolve(once_postgres *q, once_error *err)
 static int changed(once_postgres *q, once_error *err)
 {
     q->names.doubted = true;
-    return once_fail(err, ONCE_E_ABORTED, "%s: names in once_name are not what they were, as after a restore; they are read anew", q->pg->where);
+    return once_fail(err, ONCE_E_ABORTED,
+                     "%s: names in once_name are not what they were, as after a restore; they are read anew",
+                     q->pg->where);
 }
 
 int once__pg_names_confirm(once_postgres *q, once_bytes newest, once_error *err)
 {
     const once_pg_name *asked = q->names.asked;
-    return !asked || (newest.len == asked->len && memcmp(newest.data, asked->text, asked->len) == 0) ? ONCE_OK : changed(q, err);
+    return !asked || (newest.len == asked->len && memcmp(newest.data, asked->text, asked->len) == 0) ? ONCE_OK
+                                                                                                     : changed(q, err);
 }
-
 
 int once__pg_names_check_send(once_postgres *q, size_t *sent, once_error *err)
 {
@@ -343,7 +355,8 @@ void once__pg_names_end(once_pg_names *names, bool committed)
 {
     for (size_t i = 0; i < names->n_used; i++) names->used[i]->used = false;
     names->n_used = names->n_checked = 0;
-    /* Whoever rolled back wants none of the names that he would have asked for, and who only looks next may not make them. */
+    /* Whoever rolled back wants none of the names that he would have asked for, and who only looks next may not make
+     * them. */
     const bool taken_back = !committed && (names->fresh || names->n_unknown);
     if (taken_back || names->doubted || names->n > KEEP_MAX) once__pg_names_clear(names);
     names->fresh = false;

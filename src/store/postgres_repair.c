@@ -1,13 +1,14 @@
 /* Repairs a store whose entries refer to names that it does not have.
  *
- * A worker of a version that kept numbers of names across a reconnect wrote them into a store that had been restored meanwhile, or had
- * lost its last commits to a failover: once_name then has no such number, or has given it to something else. What is lost is what
- * an entry shows: tenant, consumer and operation, its place, run, and who saw it first. Its key, outcome, token and times are its own,
- * so it suppresses as before. Here it gets names that say that they were lost. A number that now stands for another name of the same
- * kind cannot be told from a right one.
+ * A worker of a version that kept numbers of names across a reconnect wrote them into a store that had been restored
+ * meanwhile, or had lost its last commits to a failover: once_name then has no such number, or has given it to
+ * something else. What is lost is what an entry shows: tenant, consumer and operation, its place, run, and who saw it
+ * first. Its key, outcome, token and times are its own, so it suppresses as before. Here it gets names that say that
+ * they were lost. A number that now stands for another name of the same kind cannot be told from a right one.
  *
- * And lanes in which somebody waits, and whose row is gone: they get one, as if nothing had settled there yet. Which version was the last
- * is lost; what had settled is known by its key. Times before 1970 become times from now on: longer than they were is never wrong. */
+ * And lanes in which somebody waits, and whose row is gone: they get one, as if nothing had settled there yet. Which
+ * version was the last is lost; what had settled is known by its key. Times before 1970 become times from now on:
+ * longer than they were is never wrong. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,7 +38,8 @@ static bool stands_for(const once_postgres *q, int32_t number, char kind)
 
 bool once__pg_names_whole(const once_postgres *q, const once_pg_names_of *names)
 {
-    return stands_for(q, names->scope, 'S') && stands_for(q, names->place, 'P') && stands_for(q, names->run, 'R') && stands_for(q, names->who, 'W');
+    return stands_for(q, names->scope, 'S') && stands_for(q, names->place, 'P') && stands_for(q, names->run, 'R') &&
+           stands_for(q, names->who, 'W');
 }
 
 static int read_rows(once_postgres *q, const PGresult *rows, mending *list, once_error *err)
@@ -63,8 +65,10 @@ static int32_t whole_or(const once_postgres *q, int32_t number, char kind, const
 /* Fills the columns of PG_REPAIR. */
 static int put_mended(once_postgres *q, const mending *list, size_t n, once_error *err)
 {
-    const once_pg_name *scope = once__pg_name_scope(&q->names, &lost_scope), *place = once__pg_name_place(&q->names, ONCE_BYTES("(lost)")),
-                       *run = once__pg_name_run(&q->names, 0), *who = once__pg_name_who(&q->names, ONCE_BYTES("(lost)"));
+    const once_pg_name *scope = once__pg_name_scope(&q->names, &lost_scope),
+                       *place = once__pg_name_place(&q->names, ONCE_BYTES("(lost)")),
+                       *run = once__pg_name_run(&q->names, 0),
+                       *who = once__pg_name_who(&q->names, ONCE_BYTES("(lost)"));
     if (!scope || !place || !run || !who) return once_no_memory(err, "for a repair");
     const int rc = once__pg_names_resolve(q, err);
     if (rc != ONCE_OK) return rc;
@@ -72,8 +76,9 @@ static int put_mended(once_postgres *q, const mending *list, size_t n, once_erro
     for (size_t i = 0; i < n; i++) {
         const mending *m = &list[i];
         if (!m->readable || once__pg_names_whole(q, &m->names)) continue;
-        const once_pg_names_of names = {whole_or(q, m->names.scope, 'S', scope), whole_or(q, m->names.place, 'P', place),
-                                        whole_or(q, m->names.run, 'R', run), whole_or(q, m->names.who, 'W', who)};
+        const once_pg_names_of names = {whole_or(q, m->names.scope, 'S', scope),
+                                        whole_or(q, m->names.place, 'P', place), whole_or(q, m->names.run, 'R', run),
+                                        whole_or(q, m->names.who, 'W', who)};
         int64_t kept_ms;
         once_buf_clear(&q->detail);
         if (!once__pg_detail_write(&m->entry, names, &q->detail, &kept_ms)) return once_no_memory(err, "for a repair");
@@ -116,11 +121,15 @@ static int mend_lanes(once_postgres *q, uint64_t *repaired, once_error *err)
 {
     static const int64_t hour_ms = 3600000, year_ms = INT64_C(365) * 86400000;
     char sql[500];
-    snprintf(sql, sizeof sql, "INSERT INTO once_lane(id, expires_ms) SELECT DISTINCT l.lane, %" PRId64 " FROM once_live l WHERE l.lane IS NOT NULL AND l.state < 4"
-             " AND NOT EXISTS (SELECT FROM once_lane a WHERE a.id = l.lane) ORDER BY 1 ON CONFLICT (id) DO NOTHING", q->shelf.now_ms + hour_ms);
+    snprintf(sql, sizeof sql,
+             "INSERT INTO once_lane(id, expires_ms) SELECT DISTINCT l.lane, %" PRId64
+             " FROM once_live l WHERE l.lane IS NOT NULL AND l.state < 4"
+             " AND NOT EXISTS (SELECT FROM once_lane a WHERE a.id = l.lane) ORDER BY 1 ON CONFLICT (id) DO NOTHING",
+             q->shelf.now_ms + hour_ms);
     const int rc = change(q, sql, repaired, err);
     if (rc != ONCE_OK) return rc;
-    snprintf(sql, sizeof sql, "UPDATE once_lane SET expires_ms = %" PRId64 " WHERE expires_ms < 0", q->shelf.now_ms + year_ms);
+    snprintf(sql, sizeof sql, "UPDATE once_lane SET expires_ms = %" PRId64 " WHERE expires_ms < 0",
+             q->shelf.now_ms + year_ms);
     return change(q, sql, repaired, err);
 }
 
@@ -134,9 +143,13 @@ static int mend_times(once_postgres *q, const PGresult *rows, const mending *lis
         int64_t kept_ms, until_ms;
         char sql[300];
         if (expires_ms >= 0 || !list[i].readable) continue;
-        if (__builtin_sub_overflow(expires_ms, e->changed_ms, &kept_ms) || __builtin_add_overflow(q->shelf.now_ms, kept_ms, &until_ms)) continue;
-        snprintf(sql, sizeof sql, "UPDATE once_entry SET expires_ms = %" PRId64 " WHERE id = '%016llx%016llx'::uuid AND expires_ms = %" PRId64, until_ms,
-                 (unsigned long long)e->id.a, (unsigned long long)e->id.b, expires_ms);
+        if (__builtin_sub_overflow(expires_ms, e->changed_ms, &kept_ms) ||
+            __builtin_add_overflow(q->shelf.now_ms, kept_ms, &until_ms))
+            continue;
+        snprintf(sql, sizeof sql,
+                 "UPDATE once_entry SET expires_ms = %" PRId64
+                 " WHERE id = '%016llx%016llx'::uuid AND expires_ms = %" PRId64,
+                 until_ms, (unsigned long long)e->id.a, (unsigned long long)e->id.b, expires_ms);
         rc = change(q, sql, repaired, err);
     }
     return rc;
@@ -167,7 +180,8 @@ static int step(once_postgres *q, once_hash *after, uint64_t *repaired, bool *mo
 int once__pg_repair(once_store *store, once_hash *after, uint64_t *repaired, bool *more, once_error *err)
 {
     once_postgres *q = (once_postgres *)store;
-    if (!q->shelf.in_tx) return once_fail(err, ONCE_E_USAGE, "a repair is done in a transaction, together with its audit record");
+    if (!q->shelf.in_tx)
+        return once_fail(err, ONCE_E_USAGE, "a repair is done in a transaction, together with its audit record");
     int rc = once__pg_prefetch(&q->shelf, NULL, 0, ONCE_FOR_OTHERS, err); /* BEGIN */
     if (rc == ONCE_OK && once_hash_is_zero(*after)) rc = mend_lanes(q, repaired, err);
     if (rc == ONCE_OK) rc = step(q, after, repaired, more, err);

@@ -1,16 +1,19 @@
 /* Tables of the postgres store and their history.
  *
  *   version 1   the first one
- *   version 2   lanes say more than their version (lane_record.h); marks instead of flags; since when an entry fails; what waits without a
- *               body expires; audits keep a body that was replaced; what is needed to name the fields in which a conflict differs
+ *   version 2   lanes say more than their version (lane_record.h); marks instead of flags; since when an entry fails;
+ * what waits without a body expires; audits keep a body that was replaced; what is needed to name the fields in which a
+ * conflict differs
  *
  * A schema is ours when it has a table once_meta(name, value) that says format = 'once'. Making the tables is one
- * transaction under an advisory lock, and so is bringing them up to date, so of several processes that start at once one makes them and the others wait. It needs
- * the right to create tables in that schema, and nothing else: no extension, no superuser.
+ * transaction under an advisory lock, and so is bringing them up to date, so of several processes that start at once
+ * one makes them and the others wait. It needs the right to create tables in that schema, and nothing else: no
+ * extension, no superuser.
  *
- * Why the tables look like this (docs/postgres.md says more): millions of rows are finished entries, so their row is small:
- * wide columns first and no padding, what only people ask for packed into `detail` (postgres_detail.c). Everything that is
- * unfinished is in tables of its own, with the indexes that only it needs. The row in once_entry is the lock of a key. */
+ * Why the tables look like this (docs/postgres.md says more): millions of rows are finished entries, so their row is
+ * small: wide columns first and no padding, what only people ask for packed into `detail` (postgres_detail.c).
+ * Everything that is unfinished is in tables of its own, with the indexes that only it needs. The row in once_entry is
+ * the lock of a key. */
 #include "store/postgres_schema.h"
 
 #include <stdio.h>
@@ -22,21 +25,25 @@
 
 #include "base/banned.h"
 
-#define TABLES_2                                                                                                      \
-    "CREATE INDEX once_live_expires ON once_live(expires_ms) WHERE state = 2 AND NOT owned;  -- what a sweep looks for\n" \
-    "ALTER TABLE once_audit ADD COLUMN body bytea NOT NULL DEFAULT '';  -- what was replaced\n"                     \
-    "ALTER TABLE once_letter ADD COLUMN count bigint NOT NULL DEFAULT 1;    -- deliveries\n"                        \
+#define TABLES_2                                                                                                       \
+    "CREATE INDEX once_live_expires ON once_live(expires_ms) WHERE state = 2 AND NOT owned;  -- what a sweep looks "   \
+    "for\n"                                                                                                            \
+    "ALTER TABLE once_audit ADD COLUMN body bytea NOT NULL DEFAULT '';  -- what was replaced\n"                        \
+    "ALTER TABLE once_letter ADD COLUMN count bigint NOT NULL DEFAULT 1;    -- deliveries\n"                           \
     "ALTER TABLE once_letter ADD COLUMN last_ms bigint NOT NULL DEFAULT 0;  -- of the last one; 0: as buried_ms\n"
 
-/* For people, and no part of the version: nothing of ours reads it, so it may be missing, and a program that does not know it does no harm.
- * States are those of now, as PG_STATS has them: a claim whose lease is over is unknown (mark 4, `hold`) or waits. */
-#define STATUS_VIEW                                                                                                   \
-    "CREATE VIEW once_status AS     -- what is not finished: GRANT SELECT ON once_status TO whoever watches\n"        \
-    "  SELECT encode(consumer, 'escape') AS consumer, is_now AS state, count(*), to_timestamp(min(since_ms) / 1000.0) AS oldest FROM (\n" \
-    "    SELECT consumer, seen_ms AS since_ms, (ARRAY['claimed', 'waiting', 'unknown'])[CASE WHEN state = 1 AND due_ms <= now_ms\n" \
-    "      THEN CASE WHEN marks & 4 <> 0 THEN 3 ELSE 2 END ELSE state END] AS is_now\n"                              \
+/* For people, and no part of the version: nothing of ours reads it, so it may be missing, and a program that does not
+ * know it does no harm. States are those of now, as PG_STATS has them: a claim whose lease is over is unknown (mark 4,
+ * `hold`) or waits. */
+#define STATUS_VIEW                                                                                                    \
+    "CREATE VIEW once_status AS     -- what is not finished: GRANT SELECT ON once_status TO whoever watches\n"         \
+    "  SELECT encode(consumer, 'escape') AS consumer, is_now AS state, count(*), to_timestamp(min(since_ms) / "        \
+    "1000.0) AS oldest FROM (\n"                                                                                       \
+    "    SELECT consumer, seen_ms AS since_ms, (ARRAY['claimed', 'waiting', 'unknown'])[CASE WHEN state = 1 AND "      \
+    "due_ms <= now_ms\n"                                                                                               \
+    "      THEN CASE WHEN marks & 4 <> 0 THEN 3 ELSE 2 END ELSE state END] AS is_now\n"                                \
     "      FROM once_live, (SELECT (extract(epoch FROM now()) * 1000)::bigint AS now_ms) AS clock WHERE state < 4\n"   \
-    "        AND NOT (state = 2 AND NOT owned AND lane IS NULL AND marks & 40 = 0 AND expires_ms <= now_ms)\n"        \
+    "        AND NOT (state = 2 AND NOT owned AND lane IS NULL AND marks & 40 = 0 AND expires_ms <= now_ms)\n"         \
     "    UNION ALL SELECT consumer, buried_ms, 'dead' FROM once_letter) AS entries GROUP BY consumer, is_now;\n"
 
 /* No part of the version either: letters are found without it, too. By hashes, because a key may be long. */
@@ -49,7 +56,8 @@ static const char tables[] =
     "  value bytea NOT NULL\n"
     ");\n"
     "CREATE TABLE once_entry(        -- one row for each key that is known; also the lock of the key\n"
-    "  expires_ms bigint,            -- finished: forgotten then; from 2^62 on: never. NULL: not finished, see once_live\n"
+    "  expires_ms bigint,            -- finished: forgotten then; from 2^62 on: never. NULL: not finished, see "
+    "once_live\n"
     "  id uuid PRIMARY KEY,          -- keyed hash of tenant, consumer, operation and key\n"
     "  token uuid,                   -- of the claim that settled it\n"
     "  fingerprint uuid,\n"
@@ -63,7 +71,8 @@ static const char tables[] =
     "  seen_ms bigint NOT NULL, changed_ms bigint NOT NULL, due_ms bigint NOT NULL, expires_ms bigint NOT NULL,\n"
     "  attempt bigint NOT NULL, failures bigint NOT NULL,\n"
     "  state smallint NOT NULL,      -- 1 claimed 2 waiting 3 unknown 4 dead\n"
-    "  marks smallint NOT NULL,      -- 1 versioned 2 gap 4 hold 8 silent 16 natural 32 maybe 64 new key 128 block 256 fixed\n"
+    "  marks smallint NOT NULL,      -- 1 versioned 2 gap 4 hold 8 silent 16 natural 32 maybe 64 new key 128 block 256 "
+    "fixed\n"
     "  owned boolean NOT NULL,       -- its body is in once_body\n"
     "  tenant bytea NOT NULL, consumer bytea NOT NULL, operation bytea NOT NULL, key bytea NOT NULL,\n"
     "  place bytea NOT NULL, point bytea NOT NULL, reason bytea NOT NULL,\n"
@@ -93,9 +102,11 @@ static const char tables[] =
     "  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,\n"
     "  same uuid NOT NULL UNIQUE,\n"
     "  entry uuid,\n"
-    "  attempt bigint NOT NULL, failures bigint NOT NULL, seen_ms bigint NOT NULL, buried_ms bigint NOT NULL, sent_ms bigint,\n"
+    "  attempt bigint NOT NULL, failures bigint NOT NULL, seen_ms bigint NOT NULL, buried_ms bigint NOT NULL, sent_ms "
+    "bigint,\n"
     "  kind smallint NOT NULL,\n"
-    "  tenant bytea NOT NULL, consumer bytea NOT NULL, operation bytea NOT NULL, key bytea NOT NULL, reason bytea NOT NULL,\n"
+    "  tenant bytea NOT NULL, consumer bytea NOT NULL, operation bytea NOT NULL, key bytea NOT NULL, reason bytea NOT "
+    "NULL,\n"
     "  type bytea NOT NULL, headers bytea NOT NULL, body bytea NOT NULL, place bytea NOT NULL, point bytea NOT NULL,\n"
     "  history bytea NOT NULL\n"
     ");\n"
@@ -114,20 +125,24 @@ static const char tables[] =
     "  consumer bytea NOT NULL, who bytea NOT NULL, what bytea NOT NULL, key bytea NOT NULL, note bytea NOT NULL\n"
     ");\n"
     "CREATE INDEX once_audit_consumer ON once_audit(consumer, id);\n" TABLES_2 LETTER_KEYS STATUS_VIEW
-    "INSERT INTO once_meta VALUES ('format', 'once'), ('version', '" ONCE_POSTGRES_VERSION_TEXT "');  -- the secret comes with the first start\n";
+    "INSERT INTO once_meta VALUES ('format', 'once'), ('version', '" ONCE_POSTGRES_VERSION_TEXT
+    "');  -- the secret comes with the first start\n";
 
 const char *once__pg_schema(void) { return tables; }
 
-/* The column has another name now, so that programs of version 1 which still run stop: they would drop the mark of new idempotency keys, and
- * give them old ones. */
-static const char to_version_2[] = "ALTER TABLE once_lane ADD COLUMN record bytea NOT NULL DEFAULT '';\n"
-                                   "ALTER TABLE once_live RENAME COLUMN flags TO marks;\n"
-                                   "ALTER TABLE once_live ADD COLUMN failing_ms bigint NOT NULL DEFAULT 0;\n"
-                                   "ALTER TABLE once_live ADD COLUMN fields bytea NOT NULL DEFAULT '';\n" TABLES_2
-    /* Version 1 did not keep that an earlier attempt may have had its effect, but the last ten are in the history; and it did not say when
-     * what waits without a body is forgotten. */
-    "UPDATE once_live SET marks = marks | 32 WHERE position(' silent '::bytea IN history) > 0 OR position(' unknown '::bytea IN history) > 0;"
-    "UPDATE once_live SET expires_ms = CASE WHEN remember_ms < 9223372036854775807 - changed_ms THEN changed_ms + remember_ms"
+/* The column has another name now, so that programs of version 1 which still run stop: they would drop the mark of new
+ * idempotency keys, and give them old ones. */
+static const char to_version_2[] =
+    "ALTER TABLE once_lane ADD COLUMN record bytea NOT NULL DEFAULT '';\n"
+    "ALTER TABLE once_live RENAME COLUMN flags TO marks;\n"
+    "ALTER TABLE once_live ADD COLUMN failing_ms bigint NOT NULL DEFAULT 0;\n"
+    "ALTER TABLE once_live ADD COLUMN fields bytea NOT NULL DEFAULT '';\n" TABLES_2
+    /* Version 1 did not keep that an earlier attempt may have had its effect, but the last ten are in the history; and
+     * it did not say when what waits without a body is forgotten. */
+    "UPDATE once_live SET marks = marks | 32 WHERE position(' silent '::bytea IN history) > 0 OR position(' unknown "
+    "'::bytea IN history) > 0;"
+    "UPDATE once_live SET expires_ms = CASE WHEN remember_ms < 9223372036854775807 - changed_ms THEN changed_ms + "
+    "remember_ms"
     " ELSE 9223372036854775807 END WHERE state = 2 AND NOT owned AND expires_ms = 0";
 
 /* What a store works without. */
@@ -140,11 +155,11 @@ enum { EXTRAS = sizeof extras / sizeof *extras };
 
 typedef struct found {
     bool ours;
-    bool unused; /* made by the script, and without a secret yet */
+    bool unused;     /* made by the script, and without a secret yet */
     bool has_extras; /* all of them are there */
     int version;
-    char schema[64];   /* as it is called ... */
-    char quoted[132];  /* ... and as SQL wants it */
+    char schema[64];  /* as it is called ... */
+    char quoted[132]; /* ... and as SQL wants it */
 } found;
 
 /* One row with one text; NULL reads as empty. */
@@ -165,9 +180,13 @@ static int no_place(const once_pg *pg, const char *name, once_error *err)
 {
     if (!pg->tables_in[0] && (!name[0] || strncmp(name, "pg_", 3) == 0))
         return once_fail(err, ONCE_E_CONFIG,
-                         "%s: search_path names no schema that exists and that this role may use; make one (or GRANT USAGE, CREATE ON SCHEMA), or name"
-                         " another with ?schema=name", pg->where);
-    return once_fail(err, ONCE_E_CONFIG, "%s: schema '%s' is the server's own, and no place for a store; name another with ?schema=name", pg->where, name);
+                         "%s: search_path names no schema that exists and that this role may use; make one (or GRANT "
+                         "USAGE, CREATE ON SCHEMA), or name"
+                         " another with ?schema=name",
+                         pg->where);
+    return once_fail(err, ONCE_E_CONFIG,
+                     "%s: schema '%s' is the server's own, and no place for a store; name another with ?schema=name",
+                     pg->where, name);
 }
 
 /* row: name, whether it is the server's, whether it is there, what this role needs of its owner. */
@@ -176,24 +195,34 @@ static int judge_place(const once_pg *pg, const PGresult *row, once_error *err)
     const char *name = once__pg_text(row, 0, 0), *grant = once__pg_text(row, 0, 3);
     if (!name[0] || once__pg_text(row, 0, 1)[0] == 't') return no_place(pg, name, err);
     if (once__pg_text(row, 0, 2)[0] != 't')
-        return once_fail(err, ONCE_E_NO_STORE, "%s: there is no schema '%s'; let the owner of the database say: %s", pg->where, name, grant);
-    return grant[0] ? once_fail(err, ONCE_E_DENIED, "%s: this role may not use schema '%s'; let its owner say: %s", pg->where, name, grant) : ONCE_OK;
+        return once_fail(err, ONCE_E_NO_STORE, "%s: there is no schema '%s'; let the owner of the database say: %s",
+                         pg->where, name, grant);
+    return grant[0] ? once_fail(err, ONCE_E_DENIED, "%s: this role may not use schema '%s'; let its owner say: %s",
+                                pg->where, name, grant)
+                    : ONCE_OK;
 }
 
-/* A transaction in which the schema of our tables is the current one. The URL names it; otherwise it is the first of search_path that has
- * them, or the first of all when none has: one that is made later, in front of it ("$user"), changes nothing. Temporary tables, which would be
- * found before ours, come last. */
+/* A transaction in which the schema of our tables is the current one. The URL names it; otherwise it is the first of
+ * search_path that has them, or the first of all when none has: one that is made later, in front of it ("$user"),
+ * changes nothing. Temporary tables, which would be found before ours, come last. */
 static int begin_in_schema(once_pg *pg, bool write, once_error *err)
 {
-    static const char find[] =
-        "SELECT s.name, " IS_SYSTEMS("s.name") ", n.oid IS NOT NULL, CASE WHEN s.name IS NULL THEN NULL WHEN n.oid IS NULL THEN format('CREATE SCHEMA %%I AUTHORIZATION %%I', s.name, current_user)"
-        " WHEN NOT has_schema_privilege(n.oid, 'USAGE') THEN format('GRANT USAGE%%s ON SCHEMA %%I TO %%I', CASE WHEN EXISTS (SELECT FROM pg_class WHERE"
-        " relnamespace = n.oid AND relname = 'once_meta') THEN '' ELSE ', CREATE' END, s.name, current_user) END,"
-        " CASE WHEN has_schema_privilege(n.oid, 'USAGE') AND NOT " IS_SYSTEMS("s.name")
-        " THEN set_config('search_path', concat(quote_ident(s.name), ', pg_temp'), true) END"
-        " FROM (SELECT coalesce(nullif('%s', ''), (SELECT s.name FROM unnest(current_schemas(false)) WITH ORDINALITY"
-        " AS s(name, at) JOIN pg_namespace n ON n.nspname = s.name JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = 'once_meta'"
-        " WHERE NOT " IS_SYSTEMS("s.name") " ORDER BY s.at LIMIT 1), current_schema()) AS name) AS s LEFT JOIN pg_namespace n ON n.nspname = s.name";
+    static const char find[] = "SELECT s.name, " IS_SYSTEMS(
+        "s.name") ", n.oid IS NOT NULL, CASE WHEN s.name IS NULL THEN NULL WHEN n.oid IS NULL THEN format('CREATE "
+                  "SCHEMA %%I AUTHORIZATION %%I', s.name, current_user)"
+                  " WHEN NOT has_schema_privilege(n.oid, 'USAGE') THEN format('GRANT USAGE%%s ON SCHEMA %%I TO %%I', "
+                  "CASE WHEN EXISTS (SELECT FROM pg_class WHERE"
+                  " relnamespace = n.oid AND relname = 'once_meta') THEN '' ELSE ', CREATE' END, s.name, current_user) "
+                  "END,"
+                  " CASE WHEN has_schema_privilege(n.oid, 'USAGE') AND NOT " IS_SYSTEMS(
+                      "s.name") " THEN set_config('search_path', concat(quote_ident(s.name), ', pg_temp'), true) END"
+                                " FROM (SELECT coalesce(nullif('%s', ''), (SELECT s.name FROM "
+                                "unnest(current_schemas(false)) WITH ORDINALITY"
+                                " AS s(name, at) JOIN pg_namespace n ON n.nspname = s.name JOIN pg_class c ON "
+                                "c.relnamespace = n.oid AND c.relname = 'once_meta'"
+                                " WHERE NOT " IS_SYSTEMS(
+                                    "s.name") " ORDER BY s.at LIMIT 1), current_schema()) AS name) AS s LEFT JOIN "
+                                              "pg_namespace n ON n.nspname = s.name";
     char name[2 * ONCE_PG_NAME] = "", sql[sizeof find + sizeof name];
     PGresult *row;
     size_t n = 0;
@@ -216,15 +245,25 @@ static int begin_in_schema(once_pg *pg, bool write, once_error *err)
 static int look_for_unlogged(once_pg *pg, const found *there, once_error *err)
 {
     char names[300], sql[300];
-    int rc = ask(pg, "SELECT string_agg(format('ALTER TABLE %I.%I SET LOGGED', current_schema(), relname), '; ' ORDER BY relname) FROM pg_class"
-                     " WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema()) AND left(relname, 5) = 'once_'"
-                     " AND relkind = 'r' AND relpersistence <> 'p'", sql, sizeof sql, err);
+    int rc = ask(pg,
+                 "SELECT string_agg(format('ALTER TABLE %I.%I SET LOGGED', current_schema(), relname), '; ' ORDER BY "
+                 "relname) FROM pg_class"
+                 " WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema()) AND "
+                 "left(relname, 5) = 'once_'"
+                 " AND relkind = 'r' AND relpersistence <> 'p'",
+                 sql, sizeof sql, err);
     if (rc != ONCE_OK || !sql[0]) return rc;
-    rc = ask(pg, "SELECT string_agg(relname, ', ' ORDER BY relname) FROM pg_class WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE"
-                 " nspname = current_schema()) AND left(relname, 5) = 'once_' AND relkind = 'r' AND relpersistence <> 'p'", names, sizeof names, err);
+    rc = ask(pg,
+             "SELECT string_agg(relname, ', ' ORDER BY relname) FROM pg_class WHERE relnamespace = (SELECT oid FROM "
+             "pg_namespace WHERE"
+             " nspname = current_schema()) AND left(relname, 5) = 'once_' AND relkind = 'r' AND relpersistence <> 'p'",
+             names, sizeof names, err);
     if (rc != ONCE_OK) return rc;
-    return once_fail(err, ONCE_E_CONFIG, "%s: in schema '%s' not logged, and empty after a crash of the server: %s; if it has not crashed since, let the owner"
-                     " say: %s; else restore it from a backup", pg->where, there->schema, names, sql);
+    return once_fail(err, ONCE_E_CONFIG,
+                     "%s: in schema '%s' not logged, and empty after a crash of the server: %s; if it has not crashed "
+                     "since, let the owner"
+                     " say: %s; else restore it from a backup",
+                     pg->where, there->schema, names, sql);
 }
 
 /* What is in once_meta under this name; *there: a row is. */
@@ -241,21 +280,28 @@ static int meta(once_pg *pg, const char *name, char *out, size_t size, bool *the
     return ONCE_OK;
 }
 
-/* The script that `once schema` prints was run here, and nobody has used the tables yet: a secret is missing, and nothing is in them that
- * would have been written with another one. Scripts of before did not say which format and version they make. */
+/* The script that `once schema` prints was run here, and nobody has used the tables yet: a secret is missing, and
+ * nothing is in them that would have been written with another one. Scripts of before did not say which format and
+ * version they make. */
 static int look_for_unused(once_pg *pg, found *out, once_error *err)
 {
-    static const char *const ours[] = {"once_entry", "once_live", "once_body", "once_lane", "once_letter", "once_name", "once_fact", "once_audit"};
+    static const char *const ours[] = {"once_entry",  "once_live", "once_body", "once_lane",
+                                       "once_letter", "once_name", "once_fact", "once_audit"};
     char text[40], sql[700];
     bool secret = true;
     int rc = meta(pg, "secret", text, sizeof text, &secret, err);
     if (rc != ONCE_OK || secret) return rc;
-    rc = ask(pg, "SELECT count(*) FROM pg_class WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema()) AND relkind = 'r'"
-                 " AND relname IN ('once_entry', 'once_live', 'once_body', 'once_lane', 'once_letter', 'once_name', 'once_fact', 'once_audit')",
+    rc = ask(pg,
+             "SELECT count(*) FROM pg_class WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = "
+             "current_schema()) AND relkind = 'r'"
+             " AND relname IN ('once_entry', 'once_live', 'once_body', 'once_lane', 'once_letter', 'once_name', "
+             "'once_fact', 'once_audit')",
              text, sizeof text, err);
     if (rc != ONCE_OK || strtoul(text, NULL, 10) != sizeof ours / sizeof *ours) return rc;
-    size_t n = (size_t)snprintf(sql, sizeof sql, "SELECT NOT (EXISTS (SELECT FROM once_meta WHERE name NOT IN ('format', 'version'))");
-    for (size_t i = 0; i < sizeof ours / sizeof *ours; i++) n += (size_t)snprintf(sql + n, sizeof sql - n, " OR EXISTS (SELECT FROM %s)", ours[i]);
+    size_t n = (size_t)snprintf(sql, sizeof sql,
+                                "SELECT NOT (EXISTS (SELECT FROM once_meta WHERE name NOT IN ('format', 'version'))");
+    for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
+        n += (size_t)snprintf(sql + n, sizeof sql - n, " OR EXISTS (SELECT FROM %s)", ours[i]);
     snprintf(sql + n, sizeof sql - n, ")");
     rc = ask(pg, sql, text, sizeof text, err);
     out->unused = rc == ONCE_OK && text[0] == 't';
@@ -270,10 +316,12 @@ static int read_version(once_pg *pg, found *out, once_error *err)
     if (rc != ONCE_OK) return rc;
     const long version = strtol(text, &end, 10);
     if (end == text || *end || version < 1 || version > 1000000)
-        return once_fail(err, ONCE_E_CORRUPT, "%s: schema '%s' has no version in once_meta; restore it from a backup", pg->where, out->schema);
+        return once_fail(err, ONCE_E_CORRUPT, "%s: schema '%s' has no version in once_meta; restore it from a backup",
+                         pg->where, out->schema);
     if (version > ONCE_POSTGRES_VERSION)
-        return once_fail(err, ONCE_E_NEWER, "%s: written by a newer once (tables of version %ld, this one knows %d); upgrade once", pg->where,
-                         version, ONCE_POSTGRES_VERSION);
+        return once_fail(err, ONCE_E_NEWER,
+                         "%s: written by a newer once (tables of version %ld, this one knows %d); upgrade once",
+                         pg->where, version, ONCE_POSTGRES_VERSION);
     out->version = (int)version;
     return ONCE_OK;
 }
@@ -284,11 +332,17 @@ static int is_emptied(once_pg *pg, const char *schema, once_error *err)
     char rows[24], tables_there[24];
     int rc = ask(pg, "SELECT count(*) FROM once_meta", rows, sizeof rows, err);
     if (rc == ONCE_OK)
-        rc = ask(pg, "SELECT count(*) FROM pg_class WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema())"
-                     " AND relkind = 'r' AND relname IN ('once_entry', 'once_live')", tables_there, sizeof tables_there, err);
+        rc = ask(pg,
+                 "SELECT count(*) FROM pg_class WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = "
+                 "current_schema())"
+                 " AND relkind = 'r' AND relname IN ('once_entry', 'once_live')",
+                 tables_there, sizeof tables_there, err);
     if (rc != ONCE_OK || strcmp(rows, "0") != 0 || strcmp(tables_there, "2") != 0) return rc;
-    return once_fail(err, ONCE_E_OTHER_STORE, "%s: the tables of the store in schema '%s' were emptied: once_meta has no row; restore them from a backup. To begin"
-                     " a new store, in which every message is new, drop them ('once schema postgres:' names them) and say 'once check --new-store'",
+    return once_fail(err, ONCE_E_OTHER_STORE,
+                     "%s: the tables of the store in schema '%s' were emptied: once_meta has no row; restore them from "
+                     "a backup. To begin"
+                     " a new store, in which every message is new, drop them ('once schema postgres:' names them) and "
+                     "say 'once check --new-store'",
                      pg->where, schema);
 }
 
@@ -302,11 +356,12 @@ static int look(once_pg *pg, found *out, once_error *err)
     rc = ask(pg, "SELECT quote_ident(current_schema())", out->quoted, sizeof out->quoted, err);
     if (rc != ONCE_OK) return rc;
     /* Not with to_regclass: behind a lock that was waited for, it may still answer from before. */
-    rc = ask(pg,
-             "SELECT string_agg(a.attname, ',' ORDER BY a.attnum) FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid"
-             " JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = current_schema() AND c.relname = 'once_meta'"
-             " AND a.attnum > 0 AND NOT a.attisdropped",
-             text, sizeof text, err);
+    rc = ask(
+        pg,
+        "SELECT string_agg(a.attname, ',' ORDER BY a.attnum) FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid"
+        " JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = current_schema() AND c.relname = 'once_meta'"
+        " AND a.attnum > 0 AND NOT a.attisdropped",
+        text, sizeof text, err);
     if (rc != ONCE_OK || !text[0]) return rc;
     const bool shaped = strcmp(text, "name,value") == 0;
     if (shaped) rc = meta(pg, "format", text, sizeof text, &there, err);
@@ -317,13 +372,18 @@ static int look(once_pg *pg, found *out, once_error *err)
         if (rc != ONCE_OK) return rc;
     }
     if (!shaped || (strcmp(text, "once") != 0 && !(out->unused && !there)))
-        return once_fail(err, ONCE_E_NOT_OURS, "%s: schema '%s' has a table 'once_meta' that is not ours; use another schema", pg->where, out->schema);
+        return once_fail(err, ONCE_E_NOT_OURS,
+                         "%s: schema '%s' has a table 'once_meta' that is not ours; use another schema", pg->where,
+                         out->schema);
     rc = look_for_unlogged(pg, out, err);
     if (rc == ONCE_OK && there) rc = read_version(pg, out, err);
     if (rc != ONCE_OK) return rc;
     out->ours = true;
-    rc = ask(pg, "SELECT count(*) FROM pg_class WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema())"
-                 " AND relname IN ('once_status', 'once_letter_key')", text, sizeof text, err);
+    rc = ask(pg,
+             "SELECT count(*) FROM pg_class WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = "
+             "current_schema())"
+             " AND relname IN ('once_status', 'once_letter_key')",
+             text, sizeof text, err);
     out->has_extras = strtol(text, NULL, 10) == EXTRAS;
     return rc;
 }
@@ -333,7 +393,9 @@ static int read_secret(once_pg *pg, once_secret *secret, once_error *err)
     char hex[80];
     int rc = ask(pg, "SELECT encode(value, 'hex') FROM once_meta WHERE name = 'secret'", hex, sizeof hex, err);
     if (rc != ONCE_OK) return rc;
-    if (strlen(hex) != 32) return once_fail(err, ONCE_E_CORRUPT, "%s: the secret of the store is missing; restore it from a backup", pg->where);
+    if (strlen(hex) != 32)
+        return once_fail(err, ONCE_E_CORRUPT, "%s: the secret of the store is missing; restore it from a backup",
+                         pg->where);
     unsigned char bytes[16];
     for (size_t i = 0; i < 16; i++) {
         const char pair[3] = {hex[2 * i], hex[2 * i + 1], 0};
@@ -365,7 +427,9 @@ static int make(once_pg *pg, once_error *err)
 /* What the owner's script has made becomes a store. A script that did not say its version made tables of version 2. */
 static int complete(once_pg *pg, found *there, once_error *err)
 {
-    int rc = there->version ? ONCE_OK : once__pg_exec(pg, "INSERT INTO once_meta VALUES ('format', 'once'), ('version', '2')", NULL, err);
+    int rc = there->version
+                 ? ONCE_OK
+                 : once__pg_exec(pg, "INSERT INTO once_meta VALUES ('format', 'once'), ('version', '2')", NULL, err);
     if (!there->version) there->version = 2;
     return rc == ONCE_OK ? make_secret(pg, err) : rc;
 }
@@ -379,7 +443,9 @@ static int upgrade(once_pg *pg, int version, once_error *err)
     return once__pg_exec(pg, sql, NULL, err);
 }
 
-#define LOCK_TABLES "SELECT pg_advisory_xact_lock(1869505381, (SELECT oid FROM pg_namespace WHERE nspname = current_schema())::integer)"
+#define LOCK_TABLES                                                                                                    \
+    "SELECT pg_advisory_xact_lock(1869505381, (SELECT oid FROM pg_namespace WHERE nspname = "                          \
+    "current_schema())::integer)"
 
 static int make_locked(once_pg *pg, once_error *err)
 {
@@ -406,20 +472,26 @@ static int look_whole(once_pg *pg, found *there, once_secret *secret, once_error
 
 /* ---- rights ---- */
 
-/* The GRANTs that this role lacks, as far as our tables go; empty: none. What effects need is looked at when they are prepared. */
+/* The GRANTs that this role lacks, as far as our tables go; empty: none. What effects need is looked at when they are
+ * prepared. */
 static int missing_rights(once_pg *pg, char *out, size_t size, once_error *err)
 {
     int rc = begin_in_schema(pg, false, err);
     if (rc != ONCE_OK) return rc;
     rc = ask(pg,
              "SELECT string_agg(g, '; ') FROM ("
-             "SELECT format('GRANT SELECT, INSERT, UPDATE, DELETE ON %s TO %I', CASE WHEN sum(length(current_schema()) + length(relname)) < 200"
-             " THEN string_agg(format('%I.%I', current_schema(), relname), ', ' ORDER BY relname) ELSE format('ALL TABLES IN SCHEMA %I', current_schema()) END,"
-             " current_user) AS g FROM pg_class WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema()) AND relkind = 'r'"
-             " AND left(relname, 5) = 'once_' AND NOT (has_table_privilege(oid, 'SELECT') AND has_table_privilege(oid, 'INSERT')"
+             "SELECT format('GRANT SELECT, INSERT, UPDATE, DELETE ON %s TO %I', CASE WHEN sum(length(current_schema()) "
+             "+ length(relname)) < 200"
+             " THEN string_agg(format('%I.%I', current_schema(), relname), ', ' ORDER BY relname) ELSE format('ALL "
+             "TABLES IN SCHEMA %I', current_schema()) END,"
+             " current_user) AS g FROM pg_class WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = "
+             "current_schema()) AND relkind = 'r'"
+             " AND left(relname, 5) = 'once_' AND NOT (has_table_privilege(oid, 'SELECT') AND has_table_privilege(oid, "
+             "'INSERT')"
              " AND has_table_privilege(oid, 'UPDATE') AND has_table_privilege(oid, 'DELETE')) HAVING count(*) > 0"
              " UNION ALL SELECT format('GRANT USAGE, CREATE ON SCHEMA %I TO %I', current_schema(), current_user)"
-             " WHERE NOT has_schema_privilege(current_schema(), 'CREATE') AND NOT EXISTS (SELECT FROM pg_class WHERE relname = 'once_meta'"
+             " WHERE NOT has_schema_privilege(current_schema(), 'CREATE') AND NOT EXISTS (SELECT FROM pg_class WHERE "
+             "relname = 'once_meta'"
              " AND relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema()))) AS missing",
              out, size, err);
     return once__pg_exec_end(pg, rc, err);
@@ -436,10 +508,10 @@ int once__pg_inspect(once_pg *pg, once_error *err)
 {
     char text[380];
     int rc = ask(pg, "SELECT pg_is_in_recovery()", text, sizeof text, err);
-    if (rc == ONCE_OK && text[0] == 't')
-        return once_fail(err, ONCE_E_READONLY, "%s: " ONCE_PG_STANDBY, pg->where);
+    if (rc == ONCE_OK && text[0] == 't') return once_fail(err, ONCE_E_READONLY, "%s: " ONCE_PG_STANDBY, pg->where);
     if (rc == ONCE_OK) rc = missing_rights(pg, text, sizeof text, err);
-    if (rc == ONCE_OK && text[0]) rc = once_fail(err, ONCE_E_DENIED, "%s: this role lacks rights; let the owner say: %s", pg->where, text);
+    if (rc == ONCE_OK && text[0])
+        rc = once_fail(err, ONCE_E_DENIED, "%s: this role lacks rights; let the owner say: %s", pg->where, text);
     return rc == ONCE_OK ? once__pg_user_rights(pg, err) : rc;
 }
 
@@ -447,8 +519,11 @@ int once__pg_inspect(once_pg *pg, once_error *err)
 static void make_extra(once_pg *pg, const char *name, const char *extra)
 {
     char sql[200], there[16] = "";
-    snprintf(sql, sizeof sql, "SELECT count(*) FROM pg_class WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema())"
-             " AND relname = '%s'", name);
+    snprintf(sql, sizeof sql,
+             "SELECT count(*) FROM pg_class WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = "
+             "current_schema())"
+             " AND relname = '%s'",
+             name);
     int rc = begin_in_schema(pg, true, NULL);
     if (rc != ONCE_OK) return;
     rc = once__pg_exec(pg, LOCK_TABLES, NULL, NULL);
@@ -463,14 +538,18 @@ int once__pg_ready(once_pg *pg, bool create, once_secret *secret, once_error *er
     int rc = is_denied(pg, look_whole(pg, &there, secret, err), err);
     pg->unused = rc == ONCE_OK && there.unused;
     if (rc == ONCE_OK && there.unused && !create)
-        rc = once_fail(err, ONCE_E_NO_STORE, "%s: the tables in schema '%s' have not been used yet; `once run` makes a store of them", pg->where, there.schema);
+        rc = once_fail(err, ONCE_E_NO_STORE,
+                       "%s: the tables in schema '%s' have not been used yet; `once run` makes a store of them",
+                       pg->where, there.schema);
     if (rc == ONCE_OK && !there.ours && !create)
-        rc = once_fail(err, ONCE_E_NO_STORE, "%s: schema '%s' has no once tables yet; let `once run` make them", pg->where, there.schema);
+        rc = once_fail(err, ONCE_E_NO_STORE, "%s: schema '%s' has no once tables yet; let `once run` make them",
+                       pg->where, there.schema);
     if (rc == ONCE_OK && (!there.ours || there.unused || there.version < ONCE_POSTGRES_VERSION)) {
         rc = is_denied(pg, make_locked(pg, err), err);
         if (rc == ONCE_OK) rc = look_whole(pg, &there, secret, err);
     }
-    for (size_t i = 0; rc == ONCE_OK && create && !there.has_extras && i < EXTRAS; i++) make_extra(pg, extras[i].name, extras[i].sql);
+    for (size_t i = 0; rc == ONCE_OK && create && !there.has_extras && i < EXTRAS; i++)
+        make_extra(pg, extras[i].name, extras[i].sql);
     if (rc != ONCE_OK || pg->schema) return rc;
     pg->schema = strdup(there.quoted);
     snprintf(pg->tables_in, sizeof pg->tables_in, "%s", there.schema);

@@ -10,7 +10,8 @@
 /* What `once schema postgres:` prints. */
 const char *once__pg_schema(void);
 
-/* Finds the tables in the schema that search_path names first, or makes them when `create`. Old ones are brought up to date. */
+/* Finds the tables in the schema that search_path names first, or makes them when `create`. Old ones are brought up to
+ * date. */
 int once__pg_ready(once_pg *pg, bool create, once_secret *secret, once_error *err);
 
 /* Whether work could be done here: ONCE_E_READONLY on a standby, ONCE_E_DENIED with the GRANTs that are missing. */

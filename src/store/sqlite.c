@@ -5,11 +5,11 @@
  * begin asks SQLite whether another connection has written since (data_version) and then reads what changed; a
  * transaction of ours that fails makes us read everything anew. So several processes may share a file.
  *
- * On a borrowed connection (the caller's own) a transaction of ours is a savepoint: inside the caller's transaction it is
- * a part of that, outside it is one by itself. The caller may roll back what we wrote, and SQLite does not tell us. So
- * whatever is written there leaves a random mark with it (fact "borrowed.N", where N is one of 64 that the connection picks
- * for itself); when a transaction begins and the mark is not the one that memory was filled or written with, nothing in
- * memory is trusted any more. Two connections with the same N only make each other read more often. */
+ * On a borrowed connection (the caller's own) a transaction of ours is a savepoint: inside the caller's transaction it
+ * is a part of that, outside it is one by itself. The caller may roll back what we wrote, and SQLite does not tell us.
+ * So whatever is written there leaves a random mark with it (fact "borrowed.N", where N is one of 64 that the
+ * connection picks for itself); when a transaction begins and the mark is not the one that memory was filled or written
+ * with, nothing in memory is trusted any more. Two connections with the same N only make each other read more often. */
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -30,23 +30,26 @@
 enum { BUSY_MS_DEFAULT = 10000 };
 
 #define ENTRY_COLUMNS "n, " ENTRY_SUMMED ", sum = " ENTRY_SUM
-#define ENTRY_BOUND                                                                                                   \
+#define ENTRY_BOUND                                                                                                    \
     "?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25,"  \
     " ?26, ?27, ?28, ?29, ?30, ?31"
-#define LETTER_COLUMNS                                                                                                \
+#define LETTER_COLUMNS                                                                                                 \
     "id, entry, tenant, consumer, operation, key, kind, reason, attempt, failures, seen_ms, buried_ms, type, headers," \
     " body, sent_ms, place, point, history, sum = " LETTER_SUM ", count, last_ms, same"
 #define IS_BEFORE "ord <= ?2 AND (ord < ?2 OR seen_ms < ?3 OR (seen_ms = ?3 AND id < ?4))" /* once__lane_before */
 #define LETTER_BOUND "?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21"
-#define LETTER_AGAIN                                                                                                  \
+#define LETTER_AGAIN                                                                                                   \
     "entry, tenant, consumer, operation, key, kind, reason, attempt, failures, seen_ms, buried_ms, type, headers,"     \
     " body, sent_ms, ?2, ?3, same, history, ?4, ?5"
 #define AUDIT_BOUND "?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8"
 
-/* What a row is at a time, as once_entry_state_at says it: claimed until its lease is over, then unknown (flag 4, `hold`) or waiting. */
-#define EXPIRES "state = 2 AND owned = 0 AND lane IS NULL AND flags & 40 = 0" /* once_entry_expires; flags silent and maybe */
+/* What a row is at a time, as once_entry_state_at says it: claimed until its lease is over, then unknown (flag 4,
+ * `hold`) or waiting. */
+#define EXPIRES                                                                                                        \
+    "state = 2 AND owned = 0 AND lane IS NULL AND flags & 40 = 0" /* once_entry_expires; flags silent and maybe */
 #define LIVE_AT(now) "NOT (" EXPIRES " AND expires_ms <= " now ")"
-#define STATE_AT(now) "CASE WHEN state = 1 AND due_ms <= " now " THEN CASE WHEN flags & 4 THEN 3 ELSE 2 END ELSE state END"
+#define STATE_AT(now)                                                                                                  \
+    "CASE WHEN state = 1 AND due_ms <= " now " THEN CASE WHEN flags & 4 THEN 3 ELSE 2 END ELSE state END"
 
 static const char *const statement_sql[SQL_STATEMENTS] = {
     [SQL_BEGIN_READ] = "BEGIN",
@@ -58,36 +61,49 @@ static const char *const statement_sql[SQL_STATEMENTS] = {
                      " unsealed_recent, unsealed_run, runs_sum, entries_sum, lanes_sum, facts_sum,"
                      " letters_sum, audits_sum, sum,"
                      " (SELECT value FROM once_meta WHERE name = 'version') FROM once_store WHERE id = 1",
-    [SQL_HEAD_SET] = "UPDATE once_store SET clock_tenths = ?1, boot_ms = ?2, boot_id = ?3, generation = ?4, flushed = ?5,"
-                     " last_recent = ?6, last_run = ?7, doubted = ?8, unsealed_recent = ?9, unsealed_run = ?10, runs_sum = ?11,"
-                     " entries_sum = ?12, lanes_sum = ?13, facts_sum = ?14, letters_sum = ?15, audits_sum = ?16, sum = ?17 WHERE id = 1",
+    [SQL_HEAD_SET] =
+        "UPDATE once_store SET clock_tenths = ?1, boot_ms = ?2, boot_id = ?3, generation = ?4, flushed = ?5,"
+        " last_recent = ?6, last_run = ?7, doubted = ?8, unsealed_recent = ?9, unsealed_run = ?10, runs_sum = ?11,"
+        " entries_sum = ?12, lanes_sum = ?13, facts_sum = ?14, letters_sum = ?15, audits_sum = ?16, sum = ?17 WHERE id "
+        "= 1",
     [SQL_ENTRY_GET] = "SELECT " ENTRY_COLUMNS " FROM once_entry WHERE id = ?1",
-    [SQL_ENTRY_INSERT] = "INSERT INTO once_entry(n, " ENTRY_SUMMED ", sum) VALUES (?1, " ENTRY_BOUND ", " SUM_OF("e", ENTRY_BOUND) ")",
+    [SQL_ENTRY_INSERT] =
+        "INSERT INTO once_entry(n, " ENTRY_SUMMED ", sum) VALUES (?1, " ENTRY_BOUND ", " SUM_OF("e", ENTRY_BOUND) ")",
     /* Not the id, which never changes: to name it would rewrite a page of its index. */
-    [SQL_ENTRY_UPDATE] = "UPDATE once_entry SET (state, owned, token, attempt, failures, fingerprint, lane, ord, gap_ms,"
-                         " remember_ms, flags, run, seen_ms, changed_ms, due_ms, expires_ms, keep_ms, tenant, consumer, operation,"
-                         " key, place, point, result, reason, who, worker, history, failing_ms, sum) = (?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11,"
-                         " ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31,"
-                         SUM_OF("e", ENTRY_BOUND) ") WHERE n = ?1",
+    [SQL_ENTRY_UPDATE] =
+        "UPDATE once_entry SET (state, owned, token, attempt, failures, fingerprint, lane, ord, gap_ms,"
+        " remember_ms, flags, run, seen_ms, changed_ms, due_ms, expires_ms, keep_ms, tenant, consumer, operation,"
+        " key, place, point, result, reason, who, worker, history, failing_ms, sum) = (?3, ?4, ?5, ?6, ?7, ?8, ?9, "
+        "?10, ?11,"
+        " ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31," SUM_OF(
+            "e", ENTRY_BOUND) ") WHERE n = ?1",
     [SQL_ENTRY_DELETE] = "DELETE FROM once_entry WHERE n = ?1",
     [SQL_ENTRY_IDS] = "SELECT id FROM once_entry LIMIT ?1",
-    [SQL_BODY_GET] = "SELECT type, headers, body, sent_ms, place, point, sum = " BODY_SUM " FROM once_body WHERE n = ?1",
-    [SQL_BODY_PUT] = "INSERT OR REPLACE INTO once_body(" BODY_SUMMED ", sum) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7,"
-                     SUM_OF("b", "?1, ?2, ?3, ?4, ?5, ?6, ?7") ")",
+    [SQL_BODY_GET] =
+        "SELECT type, headers, body, sent_ms, place, point, sum = " BODY_SUM " FROM once_body WHERE n = ?1",
+    [SQL_BODY_PUT] = "INSERT OR REPLACE INTO once_body(" BODY_SUMMED
+                     ", sum) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7," SUM_OF("b", "?1, ?2, ?3, ?4, ?5, ?6, ?7") ")",
     [SQL_BODY_DELETE] = "DELETE FROM once_body WHERE n = ?1",
     [SQL_LANE_GET] = "SELECT version, expires_ms, record, sum = " LANE_SUM " FROM once_lane WHERE id = ?1",
-    [SQL_LANE_PUT] = "INSERT INTO once_lane(" LANE_SUMMED ", sum) VALUES (?1, ?2, ?3, ?4, " SUM_OF("l", "?1, ?2, ?3, ?4") ") ON CONFLICT(id)"
-                     " DO UPDATE SET version = excluded.version, expires_ms = excluded.expires_ms, record = excluded.record, sum = excluded.sum",
+    [SQL_LANE_PUT] = "INSERT INTO once_lane(" LANE_SUMMED ", sum) VALUES (?1, ?2, ?3, ?4, " SUM_OF(
+        "l", "?1, ?2, ?3, ?4") ") ON CONFLICT(id)"
+                               " DO UPDATE SET version = excluded.version, expires_ms = excluded.expires_ms, record = "
+                               "excluded.record, sum = excluded.sum",
     [SQL_LANE_UP] = "SELECT id, ord FROM once_entry WHERE lane = ?1 AND state < 4 ORDER BY ord, id",
     [SQL_LANE_DOWN] = "SELECT id, ord FROM once_entry WHERE lane = ?1 AND state < 4 ORDER BY ord DESC, id DESC",
     [SQL_LANE_HEAD] = "SELECT id, ord, seen_ms FROM once_entry WHERE lane = ?1 AND state < 4 ORDER BY ord, id",
-    [SQL_LANE_FIRST] = "SELECT id, ord, seen_ms FROM (SELECT id, ord, seen_ms FROM once_entry WHERE lane = ?1 AND state < 4 AND ord = ?2"
+    [SQL_LANE_FIRST] = "SELECT id, ord, seen_ms FROM (SELECT id, ord, seen_ms FROM once_entry WHERE lane = ?1 AND "
+                       "state < 4 AND ord = ?2"
                        " ORDER BY id LIMIT ?3) ORDER BY seen_ms, id",
-    [SQL_LANE_EQUALS] = "SELECT max(seen_ms) FROM (SELECT seen_ms FROM once_entry WHERE lane = ?1 AND state < 4 AND ord = ?2 LIMIT ?3)",
+    [SQL_LANE_EQUALS] =
+        "SELECT max(seen_ms) FROM (SELECT seen_ms FROM once_entry WHERE lane = ?1 AND state < 4 AND ord = ?2 LIMIT ?3)",
     [SQL_LANE_RUNNING] = "SELECT id, 0 FROM once_entry WHERE lane = ?1 AND state IN (1, 3)",
-    [SQL_LANE_BEFORE] = "SELECT id FROM (SELECT id FROM once_entry WHERE lane = ?1 AND state < 4 AND " IS_BEFORE " ORDER BY ord, seen_ms, id LIMIT ?5)"
-                        " UNION SELECT id FROM (SELECT id FROM once_entry WHERE lane = ?1 AND state IN (1, 3) AND id <> ?4 LIMIT ?5)",
-    [SQL_LANE_BEFORE_COUNT] = "SELECT count(*) FROM (SELECT 1 FROM once_entry WHERE lane = ?1 AND state < 4 AND " IS_BEFORE " LIMIT ?5)",
+    [SQL_LANE_BEFORE] =
+        "SELECT id FROM (SELECT id FROM once_entry WHERE lane = ?1 AND state < 4 AND " IS_BEFORE
+        " ORDER BY ord, seen_ms, id LIMIT ?5)"
+        " UNION SELECT id FROM (SELECT id FROM once_entry WHERE lane = ?1 AND state IN (1, 3) AND id <> ?4 LIMIT ?5)",
+    [SQL_LANE_BEFORE_COUNT] =
+        "SELECT count(*) FROM (SELECT 1 FROM once_entry WHERE lane = ?1 AND state < 4 AND " IS_BEFORE " LIMIT ?5)",
     [SQL_LANE_AFTER] = "SELECT id, expires_ms FROM once_lane WHERE id > ?1 ORDER BY id LIMIT ?2",
     [SQL_LANE_DELETE] = "DELETE FROM once_lane WHERE id = ?1",
     [SQL_DUE] = "SELECT id FROM once_entry WHERE consumer = ?1 AND owned = 1 AND state < 3 AND due_ms <= ?2"
@@ -95,20 +111,26 @@ static const char *const statement_sql[SQL_STATEMENTS] = {
     [SQL_BY_TOKEN] = "SELECT id FROM once_entry WHERE token >= ?1 AND token <= ?2 AND state = 1 AND consumer = ?3"
                      " ORDER BY token LIMIT ?4",
     /* By the index of what is claimed, which is little. */
-    [SQL_LAPSED] = "SELECT id FROM once_entry INDEXED BY once_entry_token WHERE state = 1 AND +consumer = ?1 AND due_ms <= ?2 AND flags & 4 LIMIT ?3",
-    [SQL_LETTER_PUT] = "INSERT OR IGNORE INTO once_letter(" LETTER_SUMMED ", sum) VALUES (" LETTER_BOUND ", " SUM_OF("d", LETTER_BOUND) ")",
+    [SQL_LAPSED] = "SELECT id FROM once_entry INDEXED BY once_entry_token WHERE state = 1 AND +consumer = ?1 AND "
+                   "due_ms <= ?2 AND flags & 4 LIMIT ?3",
+    [SQL_LETTER_PUT] = "INSERT OR IGNORE INTO once_letter(" LETTER_SUMMED ", sum) VALUES (" LETTER_BOUND
+                       ", " SUM_OF("d", LETTER_BOUND) ")",
     [SQL_LETTER_SAME] = "SELECT " LETTER_COLUMNS " FROM once_letter WHERE same = ?1",
-    [SQL_LETTER_AGAIN] = "UPDATE once_letter SET place = ?2, point = ?3, count = ?4, last_ms = ?5, sum = " SUM_OF("d", LETTER_AGAIN) " WHERE id = ?1",
+    [SQL_LETTER_AGAIN] = "UPDATE once_letter SET place = ?2, point = ?3, count = ?4, last_ms = ?5, sum = " SUM_OF(
+        "d", LETTER_AGAIN) " WHERE id = ?1",
     [SQL_LETTER_GET] = "SELECT " LETTER_COLUMNS " FROM once_letter WHERE id = ?1",
     [SQL_LETTER_DROP] = "DELETE FROM once_letter WHERE id = ?1",
     [SQL_LETTERS] = "SELECT " LETTER_COLUMNS " FROM once_letter WHERE consumer = ?1 AND id > ?2 ORDER BY id",
     [SQL_LETTERS_OF_KEY] = "SELECT " LETTER_COLUMNS " FROM once_letter WHERE key = ?2 AND +consumer = ?1 ORDER BY id",
-    [SQL_AUDIT_PUT] = "INSERT INTO once_audit(" AUDIT_SUMMED ", sum) VALUES (" AUDIT_BOUND ", " SUM_OF("a", AUDIT_BOUND) ")",
+    [SQL_AUDIT_PUT] =
+        "INSERT INTO once_audit(" AUDIT_SUMMED ", sum) VALUES (" AUDIT_BOUND ", " SUM_OF("a", AUDIT_BOUND) ")",
     [SQL_AUDITS] = "SELECT " AUDIT_SUMMED ", sum = " AUDIT_SUM " FROM once_audit WHERE consumer = ?1 ORDER BY id",
-    [SQL_STATS] = "SELECT " STATE_AT("?2") " AS is_now, count(*), min(CASE WHEN owned = 1 OR (state = 1 AND due_ms > ?2) THEN due_ms END)"
-                  " FROM once_entry WHERE consumer = ?1 AND state < 4 AND " LIVE_AT("?2") " GROUP BY is_now",
+    [SQL_STATS] = "SELECT " STATE_AT(
+        "?2") " AS is_now, count(*), min(CASE WHEN owned = 1 OR (state = 1 AND due_ms > ?2) THEN due_ms END)"
+              " FROM once_entry WHERE consumer = ?1 AND state < 4 AND " LIVE_AT("?2") " GROUP BY is_now",
     [SQL_STATS_LETTERS] = "SELECT count(*) FROM once_letter WHERE consumer = ?1",
-    [SQL_LIST] = "SELECT " ENTRY_COLUMNS " FROM once_entry WHERE consumer = ?1 AND " STATE_AT("?3") " = ?2 AND " LIVE_AT("?3") " ORDER BY n",
+    [SQL_LIST] = "SELECT " ENTRY_COLUMNS
+                 " FROM once_entry WHERE consumer = ?1 AND " STATE_AT("?3") " = ?2 AND " LIVE_AT("?3") " ORDER BY n",
     [SQL_EXPIRED] = "SELECT id FROM once_entry WHERE " EXPIRES " AND expires_ms <= ?1 ORDER BY expires_ms LIMIT ?2",
     [SQL_FACT_GET] = "SELECT value, sum = " FACT_SUM " FROM once_fact WHERE name = ?1",
     [SQL_FACT_SET] = "UPDATE once_fact SET value = ?2, sum = " SUM_OF("f", "?1, ?2") " WHERE name = ?1",
@@ -129,7 +151,8 @@ static const char *const borrowed_sql[SQL_STATEMENTS] = {
 
 enum { HEAD_PRESENT = 11, HEAD_COLUMNS = HEAD_PRESENT + PRESENTS };
 
-/* Over the secret, too: with the once_meta of another file every key would be a new one, and all of its own sums are right. */
+/* Over the secret, too: with the once_meta of another file every key would be a new one, and all of its own sums are
+ * right. */
 static int64_t head_sum(const once_sqlite *q, const int64_t columns[HEAD_COLUMNS])
 {
     int64_t summed[HEAD_COLUMNS + 2];
@@ -144,7 +167,8 @@ static bool head_is_whole(const once_sqlite *q, sqlite3_stmt *stmt)
 {
     int64_t columns[HEAD_COLUMNS];
     for (int i = 0; i < HEAD_COLUMNS; i++) columns[i] = sqlite3_column_int64(stmt, i);
-    return q->unsummed || (sqlite3_column_type(stmt, HEAD_COLUMNS) == SQLITE_INTEGER && sqlite3_column_int64(stmt, HEAD_COLUMNS) == head_sum(q, columns));
+    return q->unsummed || (sqlite3_column_type(stmt, HEAD_COLUMNS) == SQLITE_INTEGER &&
+                           sqlite3_column_int64(stmt, HEAD_COLUMNS) == head_sum(q, columns));
 }
 
 static int read_head(once_sqlite *q, once_settled_head *head, once_error *err)
@@ -153,10 +177,15 @@ static int read_head(once_sqlite *q, once_settled_head *head, once_error *err)
     const int code = sqlite3_step(stmt);
     int rc = ONCE_OK;
     if (code == SQLITE_ROW && sqlite3_column_int64(stmt, HEAD_COLUMNS + 1) > ONCE_SQLITE_VERSION) {
-        rc = once_fail(err, ONCE_E_NEWER, "file '%s': a newer once has brought its tables up to date (version %lld, this one knows %d); upgrade once",
-                       q->db->path, (long long)sqlite3_column_int64(stmt, HEAD_COLUMNS + 1), ONCE_SQLITE_VERSION);
+        rc = once_fail(
+            err, ONCE_E_NEWER,
+            "file '%s': a newer once has brought its tables up to date (version %lld, this one knows %d); upgrade once",
+            q->db->path, (long long)sqlite3_column_int64(stmt, HEAD_COLUMNS + 1), ONCE_SQLITE_VERSION);
     } else if (code == SQLITE_ROW && !head_is_whole(q, stmt)) {
-        rc = once_fail(err, ONCE_E_CORRUPT, "file '%s': table once_store is damaged, or once_meta is that of another file; restore it from a backup", q->db->path);
+        rc = once_fail(
+            err, ONCE_E_CORRUPT,
+            "file '%s': table once_store is damaged, or once_meta is that of another file; restore it from a backup",
+            q->db->path);
     } else if (code == SQLITE_ROW) {
         q->stored_clock = (once_clock){.tenths = sqlite3_column_int64(stmt, 0),
                                        .boot_ms = sqlite3_column_int64(stmt, 1),
@@ -170,9 +199,11 @@ static int read_head(once_sqlite *q, once_settled_head *head, once_error *err)
                                     .unsealed_run = sqlite3_column_int64(stmt, 9),
                                     .runs_sum = (uint64_t)sqlite3_column_int64(stmt, 10),
                                     .unsummed = q->unsummed};
-        for (int i = 0; i < PRESENTS; i++) q->present[i] = q->present_stored[i] = (uint64_t)sqlite3_column_int64(stmt, HEAD_PRESENT + i);
+        for (int i = 0; i < PRESENTS; i++)
+            q->present[i] = q->present_stored[i] = (uint64_t)sqlite3_column_int64(stmt, HEAD_PRESENT + i);
     } else if (code == SQLITE_DONE) {
-        rc = once_fail(err, ONCE_E_CORRUPT, "file '%s': table once_store is empty; restore it from a backup", q->db->path);
+        rc = once_fail(err, ONCE_E_CORRUPT, "file '%s': table once_store is empty; restore it from a backup",
+                       q->db->path);
     } else {
         rc = once__sqlite_fail(q->db, code, err);
     }
@@ -184,11 +215,21 @@ static int write_head(once_sqlite *q, once_error *err)
 {
     const once_settled_head *head = once__settled_head(q->settled);
     sqlite3_stmt *stmt = q->sql[SQL_HEAD_SET];
-    const int64_t columns[HEAD_COLUMNS] = {q->shelf.clock.tenths, q->shelf.clock.boot_ms, (int64_t)q->shelf.clock.boot_id, head->generation,
-                                           head->flushed, head->last_recent, head->last_run, q->shelf.clock.doubted,
-                                           head->unsealed_recent, head->unsealed_run, (int64_t)head->runs_sum,
-                                           (int64_t)q->present[PRESENT_ENTRIES], (int64_t)q->present[PRESENT_LANES],
-                                           (int64_t)q->present[PRESENT_FACTS], (int64_t)q->present[PRESENT_LETTERS],
+    const int64_t columns[HEAD_COLUMNS] = {q->shelf.clock.tenths,
+                                           q->shelf.clock.boot_ms,
+                                           (int64_t)q->shelf.clock.boot_id,
+                                           head->generation,
+                                           head->flushed,
+                                           head->last_recent,
+                                           head->last_run,
+                                           q->shelf.clock.doubted,
+                                           head->unsealed_recent,
+                                           head->unsealed_run,
+                                           (int64_t)head->runs_sum,
+                                           (int64_t)q->present[PRESENT_ENTRIES],
+                                           (int64_t)q->present[PRESENT_LANES],
+                                           (int64_t)q->present[PRESENT_FACTS],
+                                           (int64_t)q->present[PRESENT_LETTERS],
                                            (int64_t)q->present[PRESENT_AUDITS]};
     for (int i = 0; i < HEAD_COLUMNS; i++) sqlite3_bind_int64(stmt, i + 1, columns[i]);
     sqlite3_bind_int64(stmt, HEAD_COLUMNS + 1, head_sum(q, columns));
@@ -247,7 +288,8 @@ static int put_fact(once_sqlite *q, const char *name, once_bytes value, once_err
 
 /* ---- borrowed connections ---- */
 
-/* Takes the write lock now, so that a claim is not decided on what another process is about to change. Writes nothing. */
+/* Takes the write lock now, so that a claim is not decided on what another process is about to change. Writes nothing.
+ */
 static int lock_borrowed(once_sqlite *q, once_error *err)
 {
     sqlite3_bind_text(q->sql[SQL_FACT_DELETE], 1, "", 0, SQLITE_STATIC);
@@ -260,7 +302,8 @@ static int read_mark(once_sqlite *q, uint64_t *out, once_error *err)
     sqlite3_bind_text(stmt, 1, q->mark_name, -1, SQLITE_STATIC);
     const int code = sqlite3_step(stmt);
     *out = 0;
-    if (code == SQLITE_ROW && sqlite3_column_bytes(stmt, 0) == sizeof *out) memcpy(out, sqlite3_column_blob(stmt, 0), sizeof *out);
+    if (code == SQLITE_ROW && sqlite3_column_bytes(stmt, 0) == sizeof *out)
+        memcpy(out, sqlite3_column_blob(stmt, 0), sizeof *out);
     sqlite3_reset(stmt);
     return code == SQLITE_ROW || code == SQLITE_DONE ? ONCE_OK : once__sqlite_fail(q->db, code, err);
 }
@@ -365,7 +408,8 @@ static int sqlite_commit(once_shelf *shelf, once_error *err)
     }
     if (rc == ONCE_OK && q->wrote) q->stored_clock = shelf->clock;
     tx_over(q, rc == ONCE_OK);
-    return rc == ONCE_OK ? once__sqlite_unmoved(q->db, err) : rc; /* committed where nobody will find it: not acknowledged */
+    return rc == ONCE_OK ? once__sqlite_unmoved(q->db, err)
+                         : rc; /* committed where nobody will find it: not acknowledged */
 }
 
 static void sqlite_rollback(once_shelf *shelf) { tx_over(once__sqlite_of(shelf), false); }
@@ -398,7 +442,9 @@ static int collect_ids(once_sqlite *q, sqlite3_stmt *stmt, once_hash *out, size_
     size_t count = 0;
     while (rc == ONCE_OK && (code = sqlite3_step(stmt)) == SQLITE_ROW) {
         if (once__column_id(stmt, 0, &out[count])) count++;
-        else rc = once_fail(err, ONCE_E_CORRUPT, "file '%s': table once_entry is damaged; restore it from a backup", q->db->path);
+        else
+            rc = once_fail(err, ONCE_E_CORRUPT, "file '%s': table once_entry is damaged; restore it from a backup",
+                           q->db->path);
     }
     if (rc == ONCE_OK && code != SQLITE_DONE) rc = once__sqlite_fail(q->db, code, err);
     sqlite3_reset(stmt);
@@ -419,8 +465,8 @@ static int sqlite_due(once_shelf *shelf, once_bytes consumer, int64_t now_ms, si
     return collect_ids(q, stmt, out, n, err);
 }
 
-static int sqlite_by_token(once_shelf *shelf, once_bytes consumer, uint64_t token_a, size_t max, once_hash *out, size_t *n,
-                           once_error *err)
+static int sqlite_by_token(once_shelf *shelf, once_bytes consumer, uint64_t token_a, size_t max, once_hash *out,
+                           size_t *n, once_error *err)
 {
     once_sqlite *q = once__sqlite_of(shelf);
     const int rc = once__live_write_rows(q, err);
@@ -436,7 +482,8 @@ static int sqlite_by_token(once_shelf *shelf, once_bytes consumer, uint64_t toke
     return collect_ids(q, stmt, out, n, err);
 }
 
-static int sqlite_lapsed(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n, once_error *err)
+static int sqlite_lapsed(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n,
+                         once_error *err)
 {
     once_sqlite *q = once__sqlite_of(shelf);
     sqlite3_stmt *stmt = q->sql[SQL_LAPSED];
@@ -453,7 +500,8 @@ static int read_letter(once_sqlite *q, sqlite3_stmt *stmt, once_arena *arena, on
     *l = (once_letter){.id = (uint64_t)sqlite3_column_int64(stmt, 0)};
     if (!sqlite3_column_int(stmt, 19) || !once__column_id(stmt, 1, &l->entry) || !once__column_id(stmt, 22, &l->same) ||
         !once__letter_kind_read(sqlite3_column_int64(stmt, 6), l))
-        return once_fail(err, ONCE_E_CORRUPT, "file '%s': table once_letter is damaged; restore it from a backup", q->db->path);
+        return once_fail(err, ONCE_E_CORRUPT, "file '%s': table once_letter is damaged; restore it from a backup",
+                         q->db->path);
     l->attempt = (uint32_t)sqlite3_column_int64(stmt, 8);
     l->failures = (uint32_t)sqlite3_column_int64(stmt, 9);
     l->seen_ms = sqlite3_column_int64(stmt, 10);
@@ -461,8 +509,8 @@ static int read_letter(once_sqlite *q, sqlite3_stmt *stmt, once_arena *arena, on
     l->count = (uint64_t)sqlite3_column_int64(stmt, 20);
     l->last_ms = sqlite3_column_int64(stmt, 21) ? sqlite3_column_int64(stmt, 21) : l->buried_ms;
     l->message.sent_ms = sqlite3_column_type(stmt, 15) == SQLITE_NULL ? ONCE_NO_TIME : sqlite3_column_int64(stmt, 15);
-    once_bytes *const texts[] = {&l->scope.tenant,  &l->scope.consumer,   &l->scope.operation, &l->key,
-                                 &l->reason,        &l->message.type,     &l->message.headers, &l->message.body,
+    once_bytes *const texts[] = {&l->scope.tenant,     &l->scope.consumer,   &l->scope.operation, &l->key,
+                                 &l->reason,           &l->message.type,     &l->message.headers, &l->message.body,
                                  &l->message.at.place, &l->message.at.point, &l->history};
     static const int columns[] = {2, 3, 4, 5, 7, 12, 13, 14, 16, 17, 18};
     for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
@@ -478,7 +526,8 @@ static int letter_again(once_sqlite *q, const unsigned char same[16], const once
     sqlite3_stmt *stmt = q->sql[SQL_LETTER_SAME];
     once__bind_id(stmt, 1, same);
     const int code = sqlite3_step(stmt);
-    int rc = code == SQLITE_ROW ? read_letter(q, stmt, &arena, &kept, err) : once__sqlite_fail(q->db, code == SQLITE_DONE ? SQLITE_CORRUPT : code, err);
+    int rc = code == SQLITE_ROW ? read_letter(q, stmt, &arena, &kept, err)
+                                : once__sqlite_fail(q->db, code == SQLITE_DONE ? SQLITE_CORRUPT : code, err);
     sqlite3_reset(stmt);
     if (rc == ONCE_OK) {
         once__letter_again(&kept, again);
@@ -533,7 +582,8 @@ static int sqlite_letter_put(once_shelf *shelf, const once_letter *l, once_hash 
     return *fresh || !once_hash_is_zero(l->entry) ? ONCE_OK : letter_again(q, same, l, err);
 }
 
-static int sqlite_letter_get(once_shelf *shelf, uint64_t id, once_letter *out, bool *found, once_arena *arena, once_error *err)
+static int sqlite_letter_get(once_shelf *shelf, uint64_t id, once_letter *out, bool *found, once_arena *arena,
+                             once_error *err)
 {
     once_sqlite *q = once__sqlite_of(shelf);
     sqlite3_stmt *stmt = q->sql[SQL_LETTER_GET];
@@ -553,7 +603,8 @@ static int sqlite_letter_drop(once_shelf *shelf, uint64_t id, once_error *err)
     sqlite3_bind_int64(q->sql[SQL_LETTER_DROP], 1, (int64_t)id);
     q->wrote = true;
     const int rc = once__sqlite_step(q->db, q->sql[SQL_LETTER_DROP], err);
-    if (rc == ONCE_OK && sqlite3_changes64(q->db->handle) > 0) once__present_change_row(q, PRESENT_LETTERS, (int64_t)id, true);
+    if (rc == ONCE_OK && sqlite3_changes64(q->db->handle) > 0)
+        once__present_change_row(q, PRESENT_LETTERS, (int64_t)id, true);
     return rc;
 }
 
@@ -572,10 +623,12 @@ static int show_letters(once_sqlite *q, sqlite3_stmt *stmt, once_letter_visit *v
     if (rc == ONCE_OK && go_on && code != SQLITE_DONE) rc = once__sqlite_fail(q->db, code, err);
     sqlite3_reset(stmt);
     once_arena_release(&arena);
-    return rc == ONCE_OK && go_on ? once__present_check(q, PRESENT_LETTERS, PRESENT_LIMIT, err) : rc; /* those that are there were shown */
+    return rc == ONCE_OK && go_on ? once__present_check(q, PRESENT_LETTERS, PRESENT_LIMIT, err)
+                                  : rc; /* those that are there were shown */
 }
 
-static int sqlite_letters(once_store *store, once_bytes consumer, uint64_t after, once_letter_visit *visit, void *user, once_error *err)
+static int sqlite_letters(once_store *store, once_bytes consumer, uint64_t after, once_letter_visit *visit, void *user,
+                          once_error *err)
 {
     once_sqlite *q = (once_sqlite *)store;
     const int rc = ask_begin(q, false, err);
@@ -585,7 +638,8 @@ static int sqlite_letters(once_store *store, once_bytes consumer, uint64_t after
     return ask_end(q, show_letters(q, q->sql[SQL_LETTERS], visit, user, err), err);
 }
 
-static int sqlite_letters_of_key(once_store *store, once_bytes consumer, once_bytes key, once_letter_visit *visit, void *user, once_error *err)
+static int sqlite_letters_of_key(once_store *store, once_bytes consumer, once_bytes key, once_letter_visit *visit,
+                                 void *user, once_error *err)
 {
     once_sqlite *q = (once_sqlite *)store;
     const int rc = ask_begin(q, false, err);
@@ -631,13 +685,16 @@ static int sqlite_audits(once_store *store, once_bytes consumer, once_audit_visi
     bool go_on = true;
     once__bind_bytes(stmt, 1, consumer);
     while (go_on && rc == ONCE_OK && (code = sqlite3_step(stmt)) == SQLITE_ROW) {
-        once_audit audit = {.time_ms = sqlite3_column_int64(stmt, 0), .letter = (uint64_t)sqlite3_column_int64(stmt, 5)};
+        once_audit audit = {.time_ms = sqlite3_column_int64(stmt, 0),
+                            .letter = (uint64_t)sqlite3_column_int64(stmt, 5)};
         once_arena_reset(&arena);
         if (!sqlite3_column_int(stmt, 8))
-            rc = once_fail(err, ONCE_E_CORRUPT, "file '%s': table once_audit is damaged; restore it from a backup", q->db->path);
-        else if (!once__column_copy(stmt, 1, &arena, &audit.consumer) || !once__column_copy(stmt, 2, &arena, &audit.who) ||
-            !once__column_copy(stmt, 3, &arena, &audit.what) || !once__column_copy(stmt, 4, &arena, &audit.key) ||
-            !once__column_copy(stmt, 6, &arena, &audit.note) || !once__column_copy(stmt, 7, &arena, &audit.body))
+            rc = once_fail(err, ONCE_E_CORRUPT, "file '%s': table once_audit is damaged; restore it from a backup",
+                           q->db->path);
+        else if (!once__column_copy(stmt, 1, &arena, &audit.consumer) ||
+                 !once__column_copy(stmt, 2, &arena, &audit.who) || !once__column_copy(stmt, 3, &arena, &audit.what) ||
+                 !once__column_copy(stmt, 4, &arena, &audit.key) || !once__column_copy(stmt, 6, &arena, &audit.note) ||
+                 !once__column_copy(stmt, 7, &arena, &audit.body))
             rc = once_no_memory(err, "in the sqlite store");
         else go_on = visit(user, &audit);
     }
@@ -691,7 +748,8 @@ static int list_finished(once_sqlite *q, finished_list *list)
     return rc == ONCE_OK ? list->rc : rc;
 }
 
-static int list_rows(once_sqlite *q, once_bytes consumer, once_state state, once_entry_visit *visit, void *user, once_error *err)
+static int list_rows(once_sqlite *q, once_bytes consumer, once_state state, once_entry_visit *visit, void *user,
+                     once_error *err)
 {
     once_arena arena = {0};
     sqlite3_stmt *stmt = q->sql[SQL_LIST];
@@ -769,7 +827,8 @@ static int sqlite_stats(once_store *store, once_bytes consumer, once_stats *out,
 
 /* ---- sweep ---- */
 
-/* Lanes whose version has expired. They are few, so each call looks at the next `limit` of them and begins anew at the end. */
+/* Lanes whose version has expired. They are few, so each call looks at the next `limit` of them and begins anew at the
+ * end. */
 static int sweep_lanes(once_sqlite *q, size_t limit, once_error *err)
 {
     sqlite3_stmt *stmt = q->sql[SQL_LANE_AFTER];
@@ -832,7 +891,8 @@ static int sqlite_sweep(once_store *store, size_t limit, once_sweep_result *out,
     if (rc == ONCE_OK) rc = sweep_lanes(q, limit, err);
     if (rc == ONCE_OK) rc = sweep_waiting(q, limit, out, err);
     /* Nothing dropped: nothing to write, not even the time. */
-    if (rc == ONCE_OK && q->n_dirty == 0 && sqlite3_total_changes64(q->db->handle) == q->changes_before) q->settled_touched = false;
+    if (rc == ONCE_OK && q->n_dirty == 0 && sqlite3_total_changes64(q->db->handle) == q->changes_before)
+        q->settled_touched = false;
     return ask_end(q, rc, err);
 }
 
@@ -850,8 +910,10 @@ static int sqlite_fact_get(once_store *store, const char *name, once_bytes *out,
     sqlite3_bind_text(stmt, 1, name, -1, SQLITE_STATIC);
     const int code = sqlite3_step(stmt);
     if (code == SQLITE_ROW && !sqlite3_column_int(stmt, 1))
-        rc = once_fail(err, ONCE_E_CORRUPT, "file '%s': the fact '%s' is damaged; restore it from a backup", q->db->path, name);
-    else if (code == SQLITE_ROW) rc = once__column_copy(stmt, 0, arena, out) ? ONCE_OK : once_no_memory(err, "in the sqlite store");
+        rc = once_fail(err, ONCE_E_CORRUPT, "file '%s': the fact '%s' is damaged; restore it from a backup",
+                       q->db->path, name);
+    else if (code == SQLITE_ROW)
+        rc = once__column_copy(stmt, 0, arena, out) ? ONCE_OK : once_no_memory(err, "in the sqlite store");
     else if (code != SQLITE_DONE) rc = once__sqlite_fail(q->db, code, err);
     sqlite3_reset(stmt);
     return ask_end(q, rc, err);
@@ -895,8 +957,10 @@ static int sqlite_facts(once_store *store, const char *prefix, once_fact_visit *
         const once_bytes name = {(const char *)sqlite3_column_text(stmt, 0), (size_t)sqlite3_column_bytes(stmt, 0)};
         if (code != SQLITE_ROW) rc = once__sqlite_fail(q->db, code, err);
         else if (!sqlite3_column_int(stmt, 2))
-            rc = once_fail(err, ONCE_E_CORRUPT, "file '%s': the fact '%.*s' is damaged; restore it from a backup", q->db->path, (int)name.len, name.data);
-        else if (!visit(user, name, (once_bytes){sqlite3_column_blob(stmt, 1), (size_t)sqlite3_column_bytes(stmt, 1)})) break;
+            rc = once_fail(err, ONCE_E_CORRUPT, "file '%s': the fact '%.*s' is damaged; restore it from a backup",
+                           q->db->path, (int)name.len, name.data);
+        else if (!visit(user, name, (once_bytes){sqlite3_column_blob(stmt, 1), (size_t)sqlite3_column_bytes(stmt, 1)}))
+            break;
     }
     sqlite3_reset(stmt);
     return ask_end(q, rc, err);
@@ -904,7 +968,8 @@ static int sqlite_facts(once_store *store, const char *prefix, once_fact_visit *
 
 /* ---- the time, set by an operator ---- */
 
-/* Entries that wait or are claimed keep their distance to a time that goes back: they would wait for years otherwise. */
+/* Entries that wait or are claimed keep their distance to a time that goes back: they would wait for years otherwise.
+ */
 static int move_entry(once_sqlite *q, once_hash id, int64_t by_ms, once_error *err)
 {
     once_entry *entry;
@@ -932,7 +997,9 @@ static int move_entries(once_sqlite *q, int64_t by_ms, once_error *err)
             after = sqlite3_column_int64(stmt, 1);
             n++;
         }
-        if (code == SQLITE_ROW) rc = once_fail(err, ONCE_E_CORRUPT, "file '%s': table once_entry is damaged; restore it from a backup", q->db->path);
+        if (code == SQLITE_ROW)
+            rc = once_fail(err, ONCE_E_CORRUPT, "file '%s': table once_entry is damaged; restore it from a backup",
+                           q->db->path);
         else if (code != SQLITE_DONE) rc = once__sqlite_fail(q->db, code, err);
         sqlite3_reset(stmt);
         for (size_t i = 0; i < n && rc == ONCE_OK; i++) rc = move_entry(q, ids[i], by_ms, err);
@@ -946,7 +1013,8 @@ static int move_entries(once_sqlite *q, int64_t by_ms, once_error *err)
 static int sqlite_confirm_time(once_store *store, once_error *err)
 {
     once_sqlite *q = (once_sqlite *)store;
-    if (!q->shelf.in_tx || q->slots.n) return once_fail(err, ONCE_E_USAGE, "the time is set in a transaction of its own");
+    if (!q->shelf.in_tx || q->slots.n)
+        return once_fail(err, ONCE_E_USAGE, "the time is set in a transaction of its own");
     const int64_t before_ms = q->shelf.now_ms;
     q->shelf.now_ms = once_clock_confirm(&q->shelf.clock, store->env);
     q->wrote = true;
@@ -980,9 +1048,12 @@ static void verify_rows(once_sqlite *q, damage_told *damage, void *user)
     static const struct {
         const char *what, *where;
     } bad[] = {
-        {"damaged", "once_entry WHERE sum IS NOT " ENTRY_SUM},   {"damaged", "once_body WHERE sum IS NOT " BODY_SUM},
-        {"damaged", "once_lane WHERE sum IS NOT " LANE_SUM},     {"damaged", "once_letter WHERE sum IS NOT " LETTER_SUM},
-        {"damaged", "once_fact WHERE sum IS NOT " FACT_SUM},     {"damaged", "once_name WHERE sum IS NOT " NAME_SUM},
+        {"damaged", "once_entry WHERE sum IS NOT " ENTRY_SUM},
+        {"damaged", "once_body WHERE sum IS NOT " BODY_SUM},
+        {"damaged", "once_lane WHERE sum IS NOT " LANE_SUM},
+        {"damaged", "once_letter WHERE sum IS NOT " LETTER_SUM},
+        {"damaged", "once_fact WHERE sum IS NOT " FACT_SUM},
+        {"damaged", "once_name WHERE sum IS NOT " NAME_SUM},
         {"damaged", "once_audit WHERE sum IS NOT " AUDIT_SUM},
         {"without its row in once_body", "once_entry WHERE owned = 1 AND n NOT IN (SELECT n FROM once_body)"},
     };
@@ -992,8 +1063,8 @@ static void verify_rows(once_sqlite *q, damage_told *damage, void *user)
         int64_t n = 0;
         snprintf(sql, sizeof sql, "SELECT count(*) FROM %s", bad[i].where);
         if (once__sqlite_integer(q->db, sql, 0, &n, &why) != ONCE_OK) damage(user, why.text);
-        snprintf(text, sizeof text, "table %.*s: %lld row%s %s", (int)strcspn(bad[i].where, " "), bad[i].where, (long long)n, n == 1 ? " is" : "s are",
-                 bad[i].what);
+        snprintf(text, sizeof text, "table %.*s: %lld row%s %s", (int)strcspn(bad[i].where, " "), bad[i].where,
+                 (long long)n, n == 1 ? " is" : "s are", bad[i].what);
         if (n) damage(user, text);
     }
 }
@@ -1031,7 +1102,8 @@ static int sqlite_verify(once_store *store, damage_told *damage, void *user, onc
         if (once__present_check(q, (enum once_present)i, INT64_MAX - 1, &why) != ONCE_OK) damage(user, why.text);
     }
     names_seen seen = {.q = q, .err = &why};
-    if (once__settled_each(q->settled, INT64_MIN, has_its_names, &seen, &why) != ONCE_OK || seen.rc != ONCE_OK) damage(user, why.text);
+    if (once__settled_each(q->settled, INT64_MIN, has_its_names, &seen, &why) != ONCE_OK || seen.rc != ONCE_OK)
+        damage(user, why.text);
     return ask_end(q, ONCE_OK, err);
 }
 
@@ -1042,7 +1114,8 @@ static int move_finished(once_sqlite *q, once_error *err)
 {
     sqlite3_stmt *stmt;
     once_arena arena = {0};
-    int rc = once__sqlite_prepare(q->db, "SELECT " ENTRY_COLUMNS " FROM once_entry WHERE state > 4 ORDER BY changed_ms", &stmt, err);
+    int rc = once__sqlite_prepare(q->db, "SELECT " ENTRY_COLUMNS " FROM once_entry WHERE state > 4 ORDER BY changed_ms",
+                                  &stmt, err);
     if (rc != ONCE_OK) return rc;
     int code = SQLITE_DONE;
     for (size_t n = 1; rc == ONCE_OK && (code = sqlite3_step(stmt)) == SQLITE_ROW; n++) {
@@ -1153,11 +1226,14 @@ int once__sqlite_store_edit(once_store *store, const char *sql, once_error *err)
     if (rc == ONCE_OK) rc = once__sqlite_exec(q->db, sql, err);
     if (rc == ONCE_OK) rc = once__sqlite_exec(q->db, once__sqlite_sum_rows(), err);
     if (rc == ONCE_OK) rc = sum_up(q, err);
-    return once__sqlite_exec(q->db, rc == ONCE_OK ? "COMMIT" : "ROLLBACK", rc == ONCE_OK ? err : NULL) == ONCE_OK ? rc : ONCE_E_IO;
+    return once__sqlite_exec(q->db, rc == ONCE_OK ? "COMMIT" : "ROLLBACK", rc == ONCE_OK ? err : NULL) == ONCE_OK
+               ? rc
+               : ONCE_E_IO;
 }
 
 /* Everything that may make or change tables, in one transaction. */
-static int make_ready(once_sqlite *q, const once_store_options *options, const once_settled_limits *limits, once_error *err)
+static int make_ready(once_sqlite *q, const once_store_options *options, const once_settled_limits *limits,
+                      once_error *err)
 {
     int64_t version;
     bool ready;
@@ -1168,7 +1244,8 @@ static int make_ready(once_sqlite *q, const once_store_options *options, const o
     rc = once__sqlite_exec(q->db, options->readonly ? "BEGIN" : "BEGIN IMMEDIATE", err);
     if (rc != ONCE_OK) return rc;
     bool made = false;
-    rc = once__sqlite_ready(q->db, q->shelf.store.env, options->create, options->readonly, &version, &made, &q->shelf.store.secret, err);
+    rc = once__sqlite_ready(q->db, q->shelf.store.env, options->create, options->readonly, &version, &made,
+                            &q->shelf.store.secret, err);
     if (rc == ONCE_OK && made) rc = prepare_all(q, limits, err);
     if (rc == ONCE_OK && made) rc = sum_up(q, err);
     if (rc == ONCE_OK && version < ONCE_SQLITE_VERSION) {
@@ -1180,7 +1257,8 @@ static int make_ready(once_sqlite *q, const once_store_options *options, const o
         if (rc == ONCE_OK && ONCE_FAIL_AT(migrate_between)) rc = once_fail(err, ONCE_E_IO, "failpoint migrate_between");
     }
     if (rc == ONCE_OK) rc = once__sqlite_exec(q->db, "COMMIT", err);
-    if (rc != ONCE_OK && !sqlite3_get_autocommit(q->db->handle)) sqlite3_exec(q->db->handle, "ROLLBACK", NULL, NULL, NULL);
+    if (rc != ONCE_OK && !sqlite3_get_autocommit(q->db->handle))
+        sqlite3_exec(q->db->handle, "ROLLBACK", NULL, NULL, NULL);
     return rc == ONCE_OK && !q->settled ? prepare_all(q, limits, err) : rc;
 }
 
@@ -1202,9 +1280,11 @@ int once__sqlite_store_borrow(sqlite3 *handle, const once_store_options *options
     assert(sqlite3_get_autocommit(handle));
     once_sqlite *q = new_store(options);
     if (!q) return once_no_memory(err, "in the sqlite store");
-    snprintf(q->mark_name, sizeof q->mark_name, "borrowed.%u", (unsigned)(once_env_random_u64(q->shelf.store.env) % 64));
+    snprintf(q->mark_name, sizeof q->mark_name, "borrowed.%u",
+             (unsigned)(once_env_random_u64(q->shelf.store.env) % 64));
     int rc = once__sqlite_borrow(handle, &q->db, err);
-    if (rc == ONCE_OK && once__sum_register(handle) != SQLITE_OK) rc = once__sqlite_fail(q->db, sqlite3_extended_errcode(handle), err);
+    if (rc == ONCE_OK && once__sum_register(handle) != SQLITE_OK)
+        rc = once__sqlite_fail(q->db, sqlite3_extended_errcode(handle), err);
     if (rc == ONCE_OK) rc = make_ready(q, options, limits ? limits : &once__settled_defaults, err);
     if (rc != ONCE_OK) {
         sqlite_close(&q->shelf.store);
@@ -1222,7 +1302,9 @@ static int make_private(const once_env *env, const char *path, once_error *err)
     if (strcmp(path, ":memory:") == 0) return ONCE_OK;
     const int fd = env->open(env->self, path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
     if (fd < 0 && errno == EEXIST && stat(path, &st) != 0 && errno == ENOENT)
-        return once_fail(err, ONCE_E_CONFIG, "file '%s': is a symbolic link to nothing; name the file that is to be made, or remove the link", path);
+        return once_fail(
+            err, ONCE_E_CONFIG,
+            "file '%s': is a symbolic link to nothing; name the file that is to be made, or remove the link", path);
     if (fd < 0) return ONCE_OK;
     (void)fchmod(fd, 0600); /* the umask may have taken even that */
     env->close(env->self, fd);
@@ -1245,8 +1327,10 @@ int once__sqlite_store_open(const char *path, const once_store_options *options,
     int rc = how.create && !how.readonly && !how.vfs ? make_private(q->shelf.store.env, path, err) : ONCE_OK;
     if (rc == ONCE_OK) rc = once__sqlite_open(path, &how, &q->db, err);
     if (rc == ONCE_OK) once__sqlite_watch(q->db, options->patience);
-    if (rc == ONCE_OK) rc = once__sqlite_settings(q->db, q->shelf.store.env, how.create && !how.readonly, how.busy_ms, err);
-    if (rc == ONCE_OK && once__sum_register(q->db->handle) != SQLITE_OK) rc = once__sqlite_fail(q->db, SQLITE_NOMEM, err);
+    if (rc == ONCE_OK)
+        rc = once__sqlite_settings(q->db, q->shelf.store.env, how.create && !how.readonly, how.busy_ms, err);
+    if (rc == ONCE_OK && once__sum_register(q->db->handle) != SQLITE_OK)
+        rc = once__sqlite_fail(q->db, SQLITE_NOMEM, err);
     if (rc == ONCE_OK) rc = make_ready(q, options, limits, err);
     if (rc != ONCE_OK) {
         sqlite_close(&q->shelf.store);
@@ -1265,8 +1349,8 @@ static once_db *sqlite_db(once_store *store) { return &((once_sqlite *)store)->d
 
 const once_store_ops once__store_sqlite = {
     .scheme = "sqlite",
-    .bits = ONCE_STORE_DURABLE | ONCE_STORE_SHARED | ONCE_STORE_TX | ONCE_STORE_OWNS | ONCE_STORE_LANES | ONCE_STORE_LIST |
-            ONCE_STORE_CLOCK,
+    .bits = ONCE_STORE_DURABLE | ONCE_STORE_SHARED | ONCE_STORE_TX | ONCE_STORE_OWNS | ONCE_STORE_LANES |
+            ONCE_STORE_LIST | ONCE_STORE_CLOCK,
     .summary = "an SQLite file; the embedded default; SQL effects in the same file are atomic",
     .open = sqlite_open,
     .close = sqlite_close,

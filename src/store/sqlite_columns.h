@@ -1,17 +1,17 @@
-/* Columns of the rows that have a sum (sqlite_sum.h): all that it covers. A new column goes into its list here, and is bound and read at
- * that place. */
+/* Columns of the rows that have a sum (sqlite_sum.h): all that it covers. A new column goes into its list here, and is
+ * bound and read at that place. */
 #ifndef ONCE_STORE_SQLITE_COLUMNS_H
 #define ONCE_STORE_SQLITE_COLUMNS_H
 
 /* Without n, which is not known when a row is inserted. */
-#define ENTRY_SUMMED                                                                                                  \
-    "id, state, owned, token, attempt, failures, fingerprint, lane, ord, gap_ms, remember_ms, flags, run, seen_ms,"     \
-    " changed_ms, due_ms, expires_ms, keep_ms, tenant, consumer, operation, key, place, point, result, reason,"    \
+#define ENTRY_SUMMED                                                                                                   \
+    "id, state, owned, token, attempt, failures, fingerprint, lane, ord, gap_ms, remember_ms, flags, run, seen_ms,"    \
+    " changed_ms, due_ms, expires_ms, keep_ms, tenant, consumer, operation, key, place, point, result, reason,"        \
     " who, worker, history, failing_ms"
 #define BODY_SUMMED "n, type, headers, body, sent_ms, place, point"
 #define LANE_SUMMED "id, version, expires_ms, record"
 /* Without the id, likewise. */
-#define LETTER_SUMMED                                                                                                 \
+#define LETTER_SUMMED                                                                                                  \
     "entry, tenant, consumer, operation, key, kind, reason, attempt, failures, seen_ms, buried_ms, type, headers,"     \
     " body, sent_ms, place, point, same, history, count, last_ms"
 #define FACT_SUMMED "name, value"

@@ -1,7 +1,7 @@
 /* Entries of the open transaction, live rows (once_entry, once_body) and lanes (once_lane).
  *
- * Where an entry is: a row of once_entry while it is claimed, waiting, unknown or dead; a record (sqlite_settled.c) once
- * it is finished. When both exist, the row is the truth: the record is what an earlier life of the id left behind.
+ * Where an entry is: a row of once_entry while it is claimed, waiting, unknown or dead; a record (sqlite_settled.c)
+ * once it is finished. When both exist, the row is the truth: the record is what an earlier life of the id left behind.
  *
  * keep_ms of a slot or a row says until when such a leftover may exist, so that a new record, or the tombstone of a
  * forgotten entry, is kept at least as long as what it hides. */
@@ -32,7 +32,10 @@ void once__bind_bytes(sqlite3_stmt *stmt, int at, once_bytes bytes)
     else sqlite3_bind_zeroblob(stmt, at, 0);
 }
 
-void once__bind_id(sqlite3_stmt *stmt, int at, const unsigned char id[16]) { sqlite3_bind_blob(stmt, at, id, 16, SQLITE_STATIC); }
+void once__bind_id(sqlite3_stmt *stmt, int at, const unsigned char id[16])
+{
+    sqlite3_bind_blob(stmt, at, id, 16, SQLITE_STATIC);
+}
 
 bool once__column_copy(sqlite3_stmt *stmt, int at, once_arena *arena, once_bytes *out)
 {
@@ -52,8 +55,8 @@ bool once__column_id(sqlite3_stmt *stmt, int at, once_hash *out)
     return true;
 }
 
-/* One byte longer in the row of an entry with a new idempotency key; behind it are the fields (core/fields.h). Programs before version 5 that still run then refuse the row:
- * they would give its message an old one. */
+/* One byte longer in the row of an entry with a new idempotency key; behind it are the fields (core/fields.h). Programs
+ * before version 5 that still run then refuse the row: they would give its message an old one. */
 enum { PRINT = 16, NEW_PRINT = 17 };
 
 static bool column_print(sqlite3_stmt *stmt, int at, bool old_key, once_entry *e)
@@ -111,8 +114,8 @@ static int lane_slot(once_sqlite *q, once_hash id, once_lane_slot **out, once_er
     return rc;
 }
 
-/* A slot knows its entry better than the table does, so its lane must know the slot. The lane is another one when the id
- * began a new life in this transaction. */
+/* A slot knows its entry better than the table does, so its lane must know the slot. The lane is another one when the
+ * id began a new life in this transaction. */
 static int join_lane(once_sqlite *q, once_slot *slot, once_error *err)
 {
     once_lane_slot *lane = slot->lane;
@@ -133,7 +136,8 @@ static int join_lane(once_sqlite *q, once_slot *slot, once_error *err)
 
 /* ---- which rows there are ---- */
 
-static const char *const present_tables[PRESENTS] = {"once_entry", "once_lane", "once_fact", "once_letter", "once_audit"};
+static const char *const present_tables[PRESENTS] = {"once_entry", "once_lane", "once_fact", "once_letter",
+                                                     "once_audit"};
 
 static uint64_t present_sum(enum once_present which, once_bytes id) { return once__sum('p', which, 0, id) | 1; }
 
@@ -159,11 +163,13 @@ static once_bytes column_name(sqlite3_stmt *stmt, int64_t *row)
 }
 
 /* By the index that they are looked up by, because that is what must find them. */
-int once__present_count(once_sqlite *q, enum once_present which, int64_t limit, uint64_t *out, bool *all, once_error *err)
+int once__present_count(once_sqlite *q, enum once_present which, int64_t limit, uint64_t *out, bool *all,
+                        once_error *err)
 {
-    static const char *const sql[PRESENTS] = {"SELECT id FROM once_entry ORDER BY id LIMIT ?1", "SELECT id FROM once_lane LIMIT ?1",
-                                              "SELECT name FROM once_fact LIMIT ?1",
-                                              "SELECT id FROM once_letter ORDER BY consumer, id LIMIT ?1", "SELECT id FROM once_audit LIMIT ?1"};
+    static const char *const sql[PRESENTS] = {
+        "SELECT id FROM once_entry ORDER BY id LIMIT ?1", "SELECT id FROM once_lane LIMIT ?1",
+        "SELECT name FROM once_fact LIMIT ?1", "SELECT id FROM once_letter ORDER BY consumer, id LIMIT ?1",
+        "SELECT id FROM once_audit LIMIT ?1"};
     sqlite3_stmt *stmt;
     int code, rc = once__sqlite_prepare(q->db, sql[which], &stmt, err);
     if (rc != ONCE_OK) return rc;
@@ -187,8 +193,9 @@ int once__present_check(once_sqlite *q, enum once_present which, int64_t limit, 
     const int rc = once__present_count(q, which, limit, &sum, &all, err);
     if (rc != ONCE_OK) return rc;
     if (all && sum != q->present[which])
-        return once_fail(err, ONCE_E_CORRUPT, "file '%s': table %s is damaged: rows are missing or have changed; restore it from a backup", q->db->path,
-                         present_tables[which]);
+        return once_fail(err, ONCE_E_CORRUPT,
+                         "file '%s': table %s is damaged: rows are missing or have changed; restore it from a backup",
+                         q->db->path, present_tables[which]);
     q->present_checked[which] = true;
     return ONCE_OK;
 }
@@ -250,15 +257,16 @@ static bool no_rows(const once_sqlite *q) { return q->live.known && !q->live.man
 
 /* ---- loading ---- */
 
-int once__live_read_row(once_sqlite *q, sqlite3_stmt *stmt, once_arena *arena, once_entry *e, int64_t *row, int64_t *keep_ms,
-                        once_error *err)
+int once__live_read_row(once_sqlite *q, sqlite3_stmt *stmt, once_arena *arena, once_entry *e, int64_t *row,
+                        int64_t *keep_ms, once_error *err)
 {
     *e = (once_entry){0};
     *row = sqlite3_column_int64(stmt, 0);
     const int state = sqlite3_column_int(stmt, 2), flags = sqlite3_column_int(stmt, 12);
     if (!sqlite3_column_int(stmt, 31)) return damaged(q, "table once_entry", err);
-    if (!once__column_id(stmt, 1, &e->id) || !once__column_id(stmt, 4, &e->token) || !column_print(stmt, 7, !(flags & ONCE_FLAG_NEW_KEY), e) ||
-        !once__column_id(stmt, 8, &e->lane) || state <= ONCE_STATE_ABSENT || state >= ONCE_STATES)
+    if (!once__column_id(stmt, 1, &e->id) || !once__column_id(stmt, 4, &e->token) ||
+        !column_print(stmt, 7, !(flags & ONCE_FLAG_NEW_KEY), e) || !once__column_id(stmt, 8, &e->lane) ||
+        state <= ONCE_STATE_ABSENT || state >= ONCE_STATES)
         return damaged(q, "table once_entry", err);
     e->state = (once_state)state;
     e->has_message = sqlite3_column_int(stmt, 3) != 0;
@@ -313,11 +321,15 @@ int once__live_read_row(once_sqlite *q, sqlite3_stmt *stmt, once_arena *arena, o
 static void note_own(once_slot *slot)
 {
     const once_entry *e = &slot->entry;
-    const char *const own[OWNS] = {
-        [OWN_KEY] = e->key.data,           [OWN_POINT] = e->at.point.data,          [OWN_RESULT] = e->result.data,
-        [OWN_REASON] = e->reason.data,     [OWN_HISTORY] = e->history.data,         [OWN_TYPE] = e->message.type.data,
-        [OWN_HEADERS] = e->message.headers.data, [OWN_BODY] = e->message.body.data,
-        [OWN_BODY_POINT] = e->message.at.point.data};
+    const char *const own[OWNS] = {[OWN_KEY] = e->key.data,
+                                   [OWN_POINT] = e->at.point.data,
+                                   [OWN_RESULT] = e->result.data,
+                                   [OWN_REASON] = e->reason.data,
+                                   [OWN_HISTORY] = e->history.data,
+                                   [OWN_TYPE] = e->message.type.data,
+                                   [OWN_HEADERS] = e->message.headers.data,
+                                   [OWN_BODY] = e->message.body.data,
+                                   [OWN_BODY_POINT] = e->message.at.point.data};
     memcpy(slot->own, own, sizeof own);
 }
 
@@ -334,7 +346,8 @@ static int load_row(once_sqlite *q, once_slot *slot, once_error *err)
     int rc = ONCE_OK;
     if (code == SQLITE_ROW) {
         rc = once__live_read_row(q, stmt, &q->arena, &slot->entry, &slot->row, &slot->keep_ms, err);
-        if (rc == ONCE_OK && !once_hash_equal(slot->entry.id, id)) rc = damaged(q, "the index of once_entry", err); /* another entry's row */
+        if (rc == ONCE_OK && !once_hash_equal(slot->entry.id, id))
+            rc = damaged(q, "the index of once_entry", err); /* another entry's row */
         slot->body_stored = slot->body_same = slot->entry.has_message;
         if (rc == ONCE_OK) note_own(slot);
         if (rc == ONCE_OK) rc = join_lane(q, slot, err);
@@ -434,10 +447,12 @@ static once_slot *slot_new(once_sqlite *q, once_hash id)
     return once_table_put(&q->slots, slot->entry.id, slot) ? slot : NULL;
 }
 
-int once__live_prefetch(once_shelf *shelf, const once_request *const *requests, size_t n, once_purpose purpose, once_error *err)
+int once__live_prefetch(once_shelf *shelf, const once_request *const *requests, size_t n, once_purpose purpose,
+                        once_error *err)
 {
     once_sqlite *q = once__sqlite_of(shelf);
-    if (n < 2 || (purpose != ONCE_FOR_CLAIM && purpose != ONCE_FOR_ACCEPT)) return ONCE_OK; /* the others have loaded theirs */
+    if (n < 2 || (purpose != ONCE_FOR_CLAIM && purpose != ONCE_FOR_ACCEPT))
+        return ONCE_OK; /* the others have loaded theirs */
     once_slot **fresh = once_arena_alloc(&q->arena, n * sizeof *fresh);
     if (!fresh) return once_no_memory(err, "for a batch");
     size_t count = 0;
@@ -486,8 +501,9 @@ static bool own_all(once_sqlite *q, once_slot *slot)
     e->at.place = place->bytes;
     e->who = who->bytes;
     if (e->worker.len) e->worker = worker->bytes;
-    if (!own(q, slot, OWN_KEY, &e->key) || !own(q, slot, OWN_POINT, &e->at.point) || !own(q, slot, OWN_RESULT, &e->result) ||
-        !own(q, slot, OWN_REASON, &e->reason) || !own(q, slot, OWN_HISTORY, &e->history))
+    if (!own(q, slot, OWN_KEY, &e->key) || !own(q, slot, OWN_POINT, &e->at.point) ||
+        !own(q, slot, OWN_RESULT, &e->result) || !own(q, slot, OWN_REASON, &e->reason) ||
+        !own(q, slot, OWN_HISTORY, &e->history))
         return false;
     if (!e->has_message) {
         slot->body_same = false;
@@ -496,8 +512,10 @@ static bool own_all(once_sqlite *q, once_slot *slot)
     const once_name *body_place = once__names_place(q->names, e->message.at.place);
     if (!body_place) return false;
     e->message.at.place = body_place->bytes;
-    const bool bare = e->message.body.len == 0 && e->message.at.point.len == 0; /* then nothing tells it from the one before */
-    if (bare || slot->own[OWN_BODY] != e->message.body.data || slot->own[OWN_BODY_POINT] != e->message.at.point.data) slot->body_same = false;
+    const bool bare =
+        e->message.body.len == 0 && e->message.at.point.len == 0; /* then nothing tells it from the one before */
+    if (bare || slot->own[OWN_BODY] != e->message.body.data || slot->own[OWN_BODY_POINT] != e->message.at.point.data)
+        slot->body_same = false;
     return own(q, slot, OWN_TYPE, &e->message.type) && own(q, slot, OWN_HEADERS, &e->message.headers) &&
            own(q, slot, OWN_BODY, &e->message.body) && own(q, slot, OWN_BODY_POINT, &e->message.at.point);
 }
@@ -526,11 +544,15 @@ int once__live_save(once_shelf *shelf, once_entry *entry, once_error *err)
     if (q->db->savepoints) return once_fail(err, ONCE_E_BUG, "a store verb between a savepoint and its end");
     if (!mark_dirty(q, slot) || !own_all(q, slot)) return once_no_memory(err, "for a batch");
     slot->row_dirty = true;
-    slot->settle_dirty = once_state_finished(entry->state) || (entry->state == ONCE_STATE_ABSENT && slot->keep_ms > shelf->now_ms);
+    slot->settle_dirty =
+        once_state_finished(entry->state) || (entry->state == ONCE_STATE_ABSENT && slot->keep_ms > shelf->now_ms);
     return join_lane(q, slot, err);
 }
 
-static bool is_live(const once_entry *entry) { return entry->state != ONCE_STATE_ABSENT && !once_state_finished(entry->state); }
+static bool is_live(const once_entry *entry)
+{
+    return entry->state != ONCE_STATE_ABSENT && !once_state_finished(entry->state);
+}
 
 static int write_body(once_sqlite *q, once_slot *slot, once_error *err)
 {
@@ -558,7 +580,8 @@ static int write_row(once_sqlite *q, once_slot *slot, once_error *err)
     const once_entry *e = &slot->entry;
     sqlite3_stmt *stmt = q->sql[slot->row ? SQL_ENTRY_UPDATE : SQL_ENTRY_INSERT];
     unsigned char id[16], token[16], fingerprint[NEW_PRINT + ONCE_FIELDS_BYTES] = {0}, lane[16];
-    const size_t fixed = e->old_key ? PRINT : NEW_PRINT, print_len = fixed + once_fields_write(&e->fields, fingerprint + fixed);
+    const size_t fixed = e->old_key ? PRINT : NEW_PRINT,
+                 print_len = fixed + once_fields_write(&e->fields, fingerprint + fixed);
     once__id_write(e->id, id);
     once__id_write(e->token, token);
     once__id_write(e->fingerprint, fingerprint);
@@ -577,9 +600,12 @@ static int write_row(once_sqlite *q, once_slot *slot, once_error *err)
     sqlite3_bind_int64(stmt, 10, e->order);
     sqlite3_bind_int64(stmt, 11, e->gap_ms);
     sqlite3_bind_int64(stmt, 12, e->remember_ms);
-    sqlite3_bind_int(stmt, 13, (e->versioned ? ONCE_FLAG_VERSIONED : 0) | (e->gap ? ONCE_FLAG_GAP : 0) | (e->hold ? ONCE_FLAG_HOLD : 0) |
-                                 (e->silent ? ONCE_FLAG_SILENT : 0) | (e->natural ? ONCE_FLAG_NATURAL : 0) | (e->maybe ? ONCE_FLAG_MAYBE : 0) |
-                                 (e->old_key ? 0 : ONCE_FLAG_NEW_KEY) | (e->block ? ONCE_FLAG_BLOCK : 0) | (e->fixed ? ONCE_FLAG_FIXED : 0));
+    sqlite3_bind_int(stmt, 13,
+                     (e->versioned ? ONCE_FLAG_VERSIONED : 0) | (e->gap ? ONCE_FLAG_GAP : 0) |
+                         (e->hold ? ONCE_FLAG_HOLD : 0) | (e->silent ? ONCE_FLAG_SILENT : 0) |
+                         (e->natural ? ONCE_FLAG_NATURAL : 0) | (e->maybe ? ONCE_FLAG_MAYBE : 0) |
+                         (e->old_key ? 0 : ONCE_FLAG_NEW_KEY) | (e->block ? ONCE_FLAG_BLOCK : 0) |
+                         (e->fixed ? ONCE_FLAG_FIXED : 0));
     sqlite3_bind_int64(stmt, 14, (int64_t)e->run);
     sqlite3_bind_int64(stmt, 15, e->seen_ms);
     sqlite3_bind_int64(stmt, 16, e->changed_ms);
@@ -742,10 +768,13 @@ int once__live_lane(once_shelf *shelf, once_hash id, once_hash except, once_lane
     if (rc == ONCE_OK) rc = lane_slot(q, id, &lane, err);
     if (rc != ONCE_OK) return rc;
     assert(once_table_get(&q->slots, except)); /* so that no row below is its own */
-    if (!once__lane_read(lane->version, lane->expires_ms, lane->record, shelf->now_ms, out)) return damaged(q, "table once_lane", err);
+    if (!once__lane_read(lane->version, lane->expires_ms, lane->record, shelf->now_ms, out))
+        return damaged(q, "table once_lane", err);
     for (const once_slot *slot = lane->first; slot; slot = slot->lane_next) {
         const once_entry *other = &slot->entry;
-        if (!once_state_unfinished(other->state) || !once_hash_equal(other->lane, id) || once_hash_equal(other->id, except)) continue;
+        if (!once_state_unfinished(other->state) || !once_hash_equal(other->lane, id) ||
+            once_hash_equal(other->id, except))
+            continue;
         if (once_state_occupies(other->state)) out->claimed = true;
         if (other->order < out->head) out->head = other->order;
         if (other->order > out->tail) out->tail = other->order;
@@ -774,10 +803,13 @@ int once__live_save_lane(once_shelf *shelf, once_hash id, const once_lane *kept,
     lane->dirty = true;
     lane->version = once__lane_version(kept);
     lane->expires_ms = kept->expires_ms;
-    return once_arena_copy(&q->arena, once__lane_write(kept, record), &lane->record) ? ONCE_OK : once_no_memory(err, "for a batch");
+    return once_arena_copy(&q->arena, once__lane_write(kept, record), &lane->record)
+               ? ONCE_OK
+               : once_no_memory(err, "for a batch");
 }
 
-/* Among the rows with the same order the one that was seen first. What is settled is only judged: there some of them will do. */
+/* Among the rows with the same order the one that was seen first. What is settled is only judged: there some of them
+ * will do. */
 static int first_of_equals(once_sqlite *q, const once_lane_slot *lane, lane_row *row, once_error *err)
 {
     const bool settled = row->order <= lane->version && lane->expires_ms > q->shelf.now_ms;
@@ -823,7 +855,8 @@ int once__live_lane_equals(once_shelf *shelf, once_hash id, int64_t order, int64
     *seen_ms = 0;
     for (const once_slot *slot = lane->first; slot; slot = slot->lane_next) {
         const once_entry *other = &slot->entry;
-        if (!once_state_unfinished(other->state) || !once_hash_equal(other->lane, id) || other->order != order) continue;
+        if (!once_state_unfinished(other->state) || !once_hash_equal(other->lane, id) || other->order != order)
+            continue;
         if (other->seen_ms > *seen_ms) *seen_ms = other->seen_ms;
     }
     if (no_rows(q)) return ONCE_OK;
@@ -852,7 +885,8 @@ static sqlite3_stmt *ask_before(once_sqlite *q, int which, const once_entry *ent
     return stmt;
 }
 
-int once__live_lane_before(once_shelf *shelf, const once_entry *entry, size_t max, once_hash *out, size_t *n, uint64_t *count, once_error *err)
+int once__live_lane_before(once_shelf *shelf, const once_entry *entry, size_t max, once_hash *out, size_t *n,
+                           uint64_t *count, once_error *err)
 {
     once_sqlite *q = once__sqlite_of(shelf);
     unsigned char ids[32];

@@ -13,9 +13,9 @@
 #include "base/banned.h"
 
 /* With the number that SQLite would give it, because the sum covers it. */
-#define NAME_INSERT                                                                                                   \
-    "INSERT INTO once_name(" NAME_SUMMED ", sum) SELECT id, ?1, " SUM_OF("n", "id, ?1")                                 \
-    " FROM (SELECT coalesce(max(id), 0) + 1 AS id FROM once_name)"
+#define NAME_INSERT                                                                                                    \
+    "INSERT INTO once_name(" NAME_SUMMED                                                                               \
+    ", sum) SELECT id, ?1, " SUM_OF("n", "id, ?1") " FROM (SELECT coalesce(max(id), 0) + 1 AS id FROM once_name)"
 
 enum { KEEP_MAX = 4096 }; /* names that may stay in memory between transactions */
 
@@ -25,7 +25,7 @@ struct once_names {
     once_table by_text, by_number; /* by the hash of the text: the first of a chain */
     size_t n;
     once_name *last_scope, *last_place, *last_who, *last_run; /* mostly the same again */
-    bool fresh; /* rows were inserted in the open transaction */
+    bool fresh;                                               /* rows were inserted in the open transaction */
 };
 
 static once_name *by_text(const once_names *names, once_hash hash, const char *text, size_t len)
@@ -86,7 +86,8 @@ static once_name *settle_on(once_names *names, once_name *made)
 once_name *once__names_scope(once_names *names, const once_scope *scope)
 {
     once_name *last = names->last_scope;
-    if (last && once_bytes_equal(last->scope.tenant, scope->tenant) && once_bytes_equal(last->scope.consumer, scope->consumer) &&
+    if (last && once_bytes_equal(last->scope.tenant, scope->tenant) &&
+        once_bytes_equal(last->scope.consumer, scope->consumer) &&
         once_bytes_equal(last->scope.operation, scope->operation))
         return last;
     const once_bytes parts[3] = {scope->tenant, scope->consumer, scope->operation};
@@ -119,7 +120,10 @@ static once_name *name_of(once_names *names, char kind, once_bytes bytes, once_n
     return *last = settle_on(names, made);
 }
 
-once_name *once__names_place(once_names *names, once_bytes place) { return name_of(names, 'P', place, &names->last_place); }
+once_name *once__names_place(once_names *names, once_bytes place)
+{
+    return name_of(names, 'P', place, &names->last_place);
+}
 once_name *once__names_who(once_names *names, once_bytes who) { return name_of(names, 'W', who, &names->last_who); }
 
 once_name *once__names_run(once_names *names, uint64_t run)
@@ -134,7 +138,8 @@ once_name *once__names_run(once_names *names, uint64_t run)
 
 static int damaged(once_names *names, once_error *err)
 {
-    return once_fail(err, ONCE_E_CORRUPT, "file '%s': table once_name is damaged; restore it from a backup", names->db->path);
+    return once_fail(err, ONCE_E_CORRUPT, "file '%s': table once_name is damaged; restore it from a backup",
+                     names->db->path);
 }
 
 int once__names_number(once_names *names, once_name *name, uint64_t *out, once_error *err)
@@ -143,7 +148,8 @@ int once__names_number(once_names *names, once_name *name, uint64_t *out, once_e
     if (!name->number) {
         sqlite3_bind_blob64(names->find, 1, name->text, name->len, SQLITE_STATIC);
         const int code = sqlite3_step(names->find);
-        if (code == SQLITE_ROW && !sqlite3_column_int(names->find, 1)) rc = damaged(names, err); /* its index led to another row */
+        if (code == SQLITE_ROW && !sqlite3_column_int(names->find, 1))
+            rc = damaged(names, err); /* its index led to another row */
         else if (code == SQLITE_ROW) name->number = (uint64_t)sqlite3_column_int64(names->find, 0);
         else if (code != SQLITE_DONE) rc = once__sqlite_fail(names->db, code, err);
         sqlite3_reset(names->find);
@@ -155,7 +161,8 @@ int once__names_number(once_names *names, once_name *name, uint64_t *out, once_e
                 names->fresh = true;
             }
         }
-        if (rc == ONCE_OK && !once_table_put(&names->by_number, number_key(name->number), name)) rc = once_no_memory(err, "for a name");
+        if (rc == ONCE_OK && !once_table_put(&names->by_number, number_key(name->number), name))
+            rc = once_no_memory(err, "for a name");
     }
     if (rc == ONCE_OK) *out = name->number;
     return rc;
@@ -178,7 +185,8 @@ int once__names_find(once_names *names, uint64_t number, char kind, const once_n
             if (made && len) memcpy(made->text, sqlite3_column_blob(names->get, 0), len);
             name = made ? settle_on(names, made) : NULL;
             if (name) name->number = number;
-            if (!name || !once_table_put(&names->by_number, number_key(number), name)) rc = once_no_memory(err, "for a name");
+            if (!name || !once_table_put(&names->by_number, number_key(number), name))
+                rc = once_no_memory(err, "for a name");
         } else if (code != SQLITE_DONE) {
             rc = once__sqlite_fail(names->db, code, err);
         }
@@ -222,9 +230,11 @@ int once__names_open(once_sqlite_db *db, once_names **out, once_error *err)
     once_names *names = calloc(1, sizeof *names);
     if (!names) return once_no_memory(err, "for a name");
     names->db = db;
-    int rc = once__sqlite_prepare(db, "SELECT id, sum = " NAME_SUM " FROM once_name WHERE name = ?1", &names->find, err);
+    int rc =
+        once__sqlite_prepare(db, "SELECT id, sum = " NAME_SUM " FROM once_name WHERE name = ?1", &names->find, err);
     if (rc == ONCE_OK) rc = once__sqlite_prepare(db, NAME_INSERT, &names->insert, err);
-    if (rc == ONCE_OK) rc = once__sqlite_prepare(db, "SELECT name, sum = " NAME_SUM " FROM once_name WHERE id = ?1", &names->get, err);
+    if (rc == ONCE_OK)
+        rc = once__sqlite_prepare(db, "SELECT name, sum = " NAME_SUM " FROM once_name WHERE id = ?1", &names->get, err);
     if (rc != ONCE_OK) {
         once__names_close(names);
         return rc;

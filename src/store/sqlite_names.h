@@ -14,11 +14,11 @@
 typedef struct once_names once_names;
 
 typedef struct once_name {
-    uint64_t number; /* 0: not known yet */
+    uint64_t number;             /* 0: not known yet */
     struct once_name *same_hash; /* the next one of a chain */
-    once_scope scope; /* of a scope */
-    once_bytes bytes; /* of a place, or of who it was */
-    uint64_t run;     /* of a run */
+    once_scope scope;            /* of a scope */
+    once_bytes bytes;            /* of a place, or of who it was */
+    uint64_t run;                /* of a run */
     size_t len;
     char text[]; /* as stored: 'S', three lengths of four bytes, three texts; 'P' or 'W', text; 'R', eight bytes */
 } once_name;

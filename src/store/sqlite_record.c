@@ -75,7 +75,8 @@ bool once__record_write(const once_record *r, once_buf *records, once_buf *tails
     const size_t text_len = text_bytes ? varint_len(r->result.len) + varint_len(r->reason.len) + text_bytes : 0;
     const bool apart = text_len > INLINE_TEXT_MAX;
     unsigned char fields[ONCE_FIELDS_BYTES];
-    const size_t fields_len = tombstone || once_hash_is_zero(r->fingerprint) ? 0 : once_fields_write(&r->fields, fields);
+    const size_t fields_len =
+        tombstone || once_hash_is_zero(r->fingerprint) ? 0 : once_fields_write(&r->fields, fields);
 
     unsigned char fixed[FIXED_MAX], size[10], text_head[10];
     unsigned char *to = put_id(fixed, r->id), *head = to++;

@@ -1,8 +1,9 @@
 /* Finished entries: many (millions), with random ids, written once, looked up on every delivery, dropped by time.
  *
  * A B-tree row for each costs a random page per message. Here a commit appends one blob, and sorting is done later in
- * large pieces; so a record is written about once per level, always next to its neighbours. It is a small log-structured
- * merge tree, made of nothing but INSERT, UPDATE and DELETE inside the transaction that settles, so crash safety is SQLite's.
+ * large pieces; so a record is written about once per level, always next to its neighbours. It is a small
+ * log-structured merge tree, made of nothing but INSERT, UPDATE and DELETE inside the transaction that settles, so
+ * crash safety is SQLite's.
  *
  * Tables
  *   once_recent(id, records, tails)     one row per commit: what was settled in it, in that order (sqlite_record.h)
@@ -10,15 +11,16 @@
  *   once_bucket(id = run << 32 | bucket, records, tails)    records sorted by id, one per id
  *   once_filter(id = run << 32 | chunk, blocks)             one Bloom block per bucket, CHUNK buckets a row
  *
- * Sums (sqlite_sum.h). Records, tails and blocks are sealed, unless they come from version 4. Rows of once_recent are numbered without
- * gaps, the rows of once_run have a sum of their own in once_store, and a bucket has a row exactly when its filter block is not
- * zero: so what is missing is noticed like what has changed. (A bucket that was swept empty stays as a seal without records.)
+ * Sums (sqlite_sum.h). Records, tails and blocks are sealed, unless they come from version 4. Rows of once_recent are
+ * numbered without gaps, the rows of once_run have a sum of their own in once_store, and a bucket has a row exactly
+ * when its filter block is not zero: so what is missing is noticed like what has changed. (A bucket that was swept
+ * empty stays as a seal without records.)
  *
  * Newest wins. The order from new to old is: recent rows by falling id, then runs by rising level and falling id.
  *
- * Recent records are also held in memory with a hash index. When there are enough of them they are flushed: sorted into a
- * run of level 0. A run of level L has 2^(level0_bits + 3L) buckets, chosen by the top bits of the id. Ids are a keyed hash,
- * so buckets fill evenly (about 16 records) and a lookup is one seek by rowid: no fences, no binary search.
+ * Recent records are also held in memory with a hash index. When there are enough of them they are flushed: sorted into
+ * a run of level 0. A run of level L has 2^(level0_bits + 3L) buckets, chosen by the top bits of the id. Ids are a
+ * keyed hash, so buckets fill evenly (about 16 records) and a lookup is one seek by rowid: no fences, no binary search.
  *
  * FANOUT runs of a level are merged into one of the next, a few bucket positions at a time. While that goes on
  *   inputs  (state INPUT)   own the positions from the cursor on; those before it have been deleted
@@ -27,17 +29,17 @@
  * follows from how full the level below is (merge_target), so every commit does a small share, nothing piles up, and no
  * bookkeeping survives outside the tables.
  *
- * Dropping by time. A record may go when keep_ms has passed. It is safe to drop it without looking at older records of its
- * id: keep_ms is at least that of every older record that may still be around (the caller sees to that; forgetting writes a
- * tombstone that is kept as long as what it hides). Merges and sweeps drop; a run whose max_keep_ms has passed is not read
- * any more, and deleted without being read.
+ * Dropping by time. A record may go when keep_ms has passed. It is safe to drop it without looking at older records of
+ * its id: keep_ms is at least that of every older record that may still be around (the caller sees to that; forgetting
+ * writes a tombstone that is kept as long as what it hides). Merges and sweeps drop; a run whose max_keep_ms has passed
+ * is not read any more, and deleted without being read.
  *
- * Filters: FILTER_BYTES per bucket, in memory up to limits.filter_bytes, newest and smallest runs first; buckets without
- * a filter in memory are probed on disk. Filters never miss a record; sweeping only leaves them too full.
+ * Filters: FILTER_BYTES per bucket, in memory up to limits.filter_bytes, newest and smallest runs first; buckets
+ * without a filter in memory are probed on disk. Filters never miss a record; sweeping only leaves them too full.
  *
- * Other processes: rows of once_recent above `last seen` are new; a new `flushed` means that the recent records in memory
- * are in a run now; a new `generation` means that once_run changed. All three are read inside the transaction. A run's id is
- * never used again and its filters never change, so only what is new has to be loaded. */
+ * Other processes: rows of once_recent above `last seen` are new; a new `flushed` means that the recent records in
+ * memory are in a run now; a new `generation` means that once_run changed. All three are read inside the transaction. A
+ * run's id is never used again and its filters never change, so only what is new has to be loaded. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,12 +53,14 @@ static const char *const statement_sql[STATEMENTS] = {
     [RECENT_INSERT] = "INSERT INTO once_recent(id, records, tails) VALUES (?1, ?2, ?3)",
     [RECENT_SINCE] = "SELECT id, records, tails FROM once_recent WHERE id > ?1 ORDER BY id",
     [RECENT_DELETE] = "DELETE FROM once_recent WHERE id <= ?1",
-    [RUN_INSERT] = "INSERT INTO once_run(id, level, state, cursor, records, min_keep_ms, max_keep_ms, created_ms, swept_ms)"
-                   " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+    [RUN_INSERT] =
+        "INSERT INTO once_run(id, level, state, cursor, records, min_keep_ms, max_keep_ms, created_ms, swept_ms)"
+        " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
     [RUN_UPDATE] = "UPDATE once_run SET level = ?2, state = ?3, cursor = ?4, records = ?5, min_keep_ms = ?6,"
                    " max_keep_ms = ?7, created_ms = ?8, swept_ms = ?9 WHERE id = ?1",
     [RUN_DELETE] = "DELETE FROM once_run WHERE id = ?1",
-    [RUN_ALL] = "SELECT id, level, state, cursor, records, min_keep_ms, max_keep_ms, created_ms, swept_ms FROM once_run",
+    [RUN_ALL] =
+        "SELECT id, level, state, cursor, records, min_keep_ms, max_keep_ms, created_ms, swept_ms FROM once_run",
     [BUCKET_GET] = "SELECT records, tails FROM once_bucket WHERE id = ?1",
     [BUCKET_RANGE] = "SELECT id, records, tails FROM once_bucket WHERE id >= ?1 AND id < ?2 ORDER BY id",
     [BUCKET_INSERT] = "INSERT INTO once_bucket(id, records, tails) VALUES (?1, ?2, ?3)",
@@ -134,7 +138,8 @@ int once__pile_blob(once_settled *s, pile *p, once_bytes records, once_bytes tai
     size_t at = 0, tail_at = 0;
     while (at < records.len) {
         once_record_ref ref;
-        if (!once__record_look(records, at, tail_at, &ref) || ref.tail_len > tails.len - tail_at) return once__settled_damaged(s, what, err);
+        if (!once__record_look(records, at, tail_at, &ref) || ref.tail_len > tails.len - tail_at)
+            return once__settled_damaged(s, what, err);
         at += ref.len;
         tail_at += ref.tail_len;
         ref.at += base;
@@ -178,7 +183,8 @@ bool once__settled_sealed(const once_settled *s, char table, int64_t id)
 bool once__settled_unseal(const once_settled *s, char table, int64_t id, once_bytes *records, once_bytes *tails)
 {
     if (!once__settled_sealed(s, table, id)) return true;
-    return once__unseal(table, (uint64_t)id, tails->len, records) && (!tails->len || once__unseal(table, (uint64_t)id, UINT64_MAX, tails));
+    return once__unseal(table, (uint64_t)id, tails->len, records) &&
+           (!tails->len || once__unseal(table, (uint64_t)id, UINT64_MAX, tails));
 }
 
 static bool seal(once_settled *s, char table, int64_t id, once_bytes *records, once_bytes *tails)
@@ -193,10 +199,12 @@ static bool seal(once_settled *s, char table, int64_t id, once_bytes *records, o
     return true;
 }
 
-int once__settled_write(once_settled *s, enum statement which, int64_t id, once_bytes records, once_bytes tails, once_error *err)
+int once__settled_write(once_settled *s, enum statement which, int64_t id, once_bytes records, once_bytes tails,
+                        once_error *err)
 {
     sqlite3_stmt *stmt = once__settled_bound(s, which, id);
-    if (!seal(s, which == RECENT_INSERT ? RECENT : BUCKET, id, &records, &tails)) return once_no_memory(err, "for settled entries");
+    if (!seal(s, which == RECENT_INSERT ? RECENT : BUCKET, id, &records, &tails))
+        return once_no_memory(err, "for settled entries");
     const int code = bind_blob(stmt, 2, records);
     if (code != SQLITE_OK || bind_blob(stmt, 3, tails) != SQLITE_OK) return once__sqlite_fail(s->db, SQLITE_NOMEM, err);
     return once__settled_step(s, which, err);
@@ -241,7 +249,8 @@ static int recent_load(once_settled *s, int64_t since, once_error *err)
         const int64_t id = sqlite3_column_int64(stmt, 0);
         once_bytes records = once__settled_column(stmt, 1), tails = once__settled_column(stmt, 2);
         /* One row a commit, numbered without gaps: one that is missing is noticed. */
-        if (id != ++since || !once__settled_unseal(s, RECENT, id, &records, &tails)) rc = once__settled_damaged(s, "table once_recent", err);
+        if (id != ++since || !once__settled_unseal(s, RECENT, id, &records, &tails))
+            rc = once__settled_damaged(s, "table once_recent", err);
         else rc = once__pile_blob(s, &s->recent, records, tails, "table once_recent", err);
     }
     if (rc == ONCE_OK && code != SQLITE_DONE) rc = once__sqlite_fail(s->db, code, err);
@@ -308,13 +317,14 @@ static int find_recent(once_settled *s, once_hash id, once_record *out, once_are
     return once__record_own(arena, out) ? ONCE_OK : once_no_memory(err, "for settled entries");
 }
 
-int once__settled_find(once_settled *s, const once_hash *ids, size_t n, int64_t now_ms, once_record *out, once_arena *arena,
-                       once_error *err)
+int once__settled_find(once_settled *s, const once_hash *ids, size_t n, int64_t now_ms, once_record *out,
+                       once_arena *arena, once_error *err)
 {
     assert(!s->distrusted);
     if (n == 0) return ONCE_OK;
     uint32_t few[256], *open = few; /* those not found yet */
-    if (n > sizeof few / sizeof *few && !(open = once_arena_alloc(arena, n * sizeof *open))) return once_no_memory(err, "for settled entries");
+    if (n > sizeof few / sizeof *few && !(open = once_arena_alloc(arena, n * sizeof *open)))
+        return once_no_memory(err, "for settled entries");
     size_t left = 0;
     for (size_t i = 0; i < n; i++) {
         assert(i == 0 || once_hash_compare(ids[i - 1], ids[i]) < 0);
@@ -384,8 +394,8 @@ typedef struct visitor {
     bool over;
 } visitor;
 
-/* Whether there is a newer record of the id, in the recent ones or the first `newer` runs. Where it is tells that, and not
- * what is in it: two lives of an id may have ended alike, at the same moment. */
+/* Whether there is a newer record of the id, in the recent ones or the first `newer` runs. Where it is tells that, and
+ * not what is in it: two lives of an id may have ended alike, at the same moment. */
 static int is_hidden(once_settled *s, const once_record_ref *ref, size_t newer, visitor *v, bool *out, once_error *err)
 {
     once_record other = {0};
@@ -409,7 +419,8 @@ static int show_pile(once_settled *s, const pile *p, size_t newer, visitor *v, o
         const int rc = is_hidden(s, ref, newer, v, &hidden, err);
         if (rc != ONCE_OK) return rc;
         if (hidden) continue;
-        if (!once__record_read(once__pile_slice(&p->records, 0, p->records.len), ref, once__pile_slice(&p->tails, ref->tail_at, ref->tail_len), &record))
+        if (!once__record_read(once__pile_slice(&p->records, 0, p->records.len), ref,
+                               once__pile_slice(&p->tails, ref->tail_at, ref->tail_len), &record))
             return once__settled_damaged(s, "a record", err);
         v->over = !v->visit(v->user, &record);
     }
@@ -456,7 +467,8 @@ int once__settled_open(once_sqlite_db *db, const once_settled_limits *limits, on
     s->db = db;
     s->limits = *limits;
     s->distrusted = true;
-    once_buf *const bufs[] = {&s->recent.records, &s->recent.tails, &s->scratch.records, &s->scratch.tails, &s->out, &s->out_tails, &s->sealed, &s->sealed_tails};
+    once_buf *const bufs[] = {&s->recent.records, &s->recent.tails, &s->scratch.records, &s->scratch.tails, &s->out,
+                              &s->out_tails,      &s->sealed,       &s->sealed_tails};
     for (size_t i = 0; i < sizeof bufs / sizeof *bufs; i++) once_buf_init(bufs[i], BYTES_MAX);
     for (size_t i = 0; i < STATEMENTS; i++) {
         const int rc = once__sqlite_prepare(db, statement_sql[i], &s->statements[i], err);

@@ -1,4 +1,5 @@
-/* Finished entries of the sqlite store: a log-structured merge tree in SQLite tables. Layout and reasons: sqlite_settled.c.
+/* Finished entries of the sqlite store: a log-structured merge tree in SQLite tables. Layout and reasons:
+ * sqlite_settled.c.
  *
  * All functions but open and close run inside a transaction of `db`. What is kept in memory mirrors the tables as this
  * connection last saw them; once__settled_refresh makes it so at the beginning of a transaction. When a transaction in
@@ -27,11 +28,12 @@ extern const once_settled_limits once__settled_defaults;
 
 /* The part of the once_store row that belongs to us. The store reads it at begin and writes it at commit. */
 typedef struct once_settled_head {
-    int64_t generation; /* changes whenever once_run does */
-    int64_t flushed;    /* once_recent rows up to this id have been flushed */
+    int64_t generation;  /* changes whenever once_run does */
+    int64_t flushed;     /* once_recent rows up to this id have been flushed */
     int64_t last_recent; /* the highest id ever given to a row of once_recent */
     int64_t last_run;    /* and of once_run */
-    int64_t unsealed_recent; /* rows of once_recent and runs up to these were written before there were seals (version 4) */
+    int64_t
+        unsealed_recent; /* rows of once_recent and runs up to these were written before there were seals (version 4) */
     int64_t unsealed_run;
     uint64_t runs_sum; /* of all rows of once_run, in whatever order */
     bool unsummed;     /* the tables come from version 4: runs_sum is not known yet */

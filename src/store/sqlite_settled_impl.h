@@ -1,5 +1,6 @@
 /* Inside the finished entries of the sqlite store: shared by sqlite_settled.c (layout, recent records, lookup),
- * sqlite_settled_runs.c (runs and their filters) and sqlite_settled_merge.c (flush, merge, sweep). Included by nobody else. */
+ * sqlite_settled_runs.c (runs and their filters) and sqlite_settled_merge.c (flush, merge, sweep). Included by nobody
+ * else. */
 #ifndef ONCE_STORE_SQLITE_SETTLED_IMPL_H
 #define ONCE_STORE_SQLITE_SETTLED_IMPL_H
 
@@ -10,18 +11,18 @@
 enum {
     FANOUT = 8,
     FANOUT_BITS = 3,
-    CHUNK = 64,          /* buckets whose filters share a row */
-    FILTER_BYTES = 16,   /* per bucket: 8 bits a record */
+    CHUNK = 64,        /* buckets whose filters share a row */
+    FILTER_BYTES = 16, /* per bucket: 8 bits a record */
     FILTER_PROBES = 5,
-    STEP = 8,            /* positions of a merge step; STEP * FANOUT must be a multiple of CHUNK */
-    LEVELS = 7,          /* the last one is not merged any more: 64 Ki * 8^6 records a run */
+    STEP = 8,   /* positions of a merge step; STEP * FANOUT must be a multiple of CHUNK */
+    LEVELS = 7, /* the last one is not merged any more: 64 Ki * 8^6 records a run */
     RUNS_MAX = 256
 };
 
 #define BYTES_MAX ((size_t)1 << 40) /* of a buffer; the real bounds are recent_bytes, and the size of a transaction */
 
 _Static_assert(1 << FANOUT_BITS == FANOUT, "the fanout is a power of two");
-_Static_assert(STEP * FANOUT % CHUNK == 0, "a merge step completes rows of filters");
+_Static_assert(STEP *FANOUT % CHUNK == 0, "a merge step completes rows of filters");
 
 enum { RECENT = 'r', BUCKET = 'b', FILTER = 'f', RUN = 'u' }; /* tables, in their sums */
 
@@ -34,16 +35,29 @@ typedef struct run {
     uint32_t cursor; /* OUTPUT: input positions merged; DROPPING: buckets deleted; WHOLE: buckets swept in this pass */
     uint64_t records;
     int64_t min_keep_ms, max_keep_ms, created_ms, swept_ms;
-    uint32_t from, to;        /* buckets that count: set by arrange() */
-    unsigned char **filters;  /* [buckets / CHUNK]; NULL: not in memory */
-    uint32_t filters_high;    /* no filter in memory at or above this chunk */
+    uint32_t from, to;       /* buckets that count: set by arrange() */
+    unsigned char **filters; /* [buckets / CHUNK]; NULL: not in memory */
+    uint32_t filters_high;   /* no filter in memory at or above this chunk */
 } run;
 
 enum statement {
-    RECENT_INSERT, RECENT_SINCE, RECENT_DELETE,
-    RUN_INSERT, RUN_UPDATE, RUN_DELETE, RUN_ALL,
-    BUCKET_GET, BUCKET_RANGE, BUCKET_INSERT, BUCKET_UPDATE, BUCKET_DELETE, BUCKET_DELETE_RANGE,
-    FILTER_INSERT, FILTER_GET, FILTER_RANGE, FILTER_DELETE_RANGE,
+    RECENT_INSERT,
+    RECENT_SINCE,
+    RECENT_DELETE,
+    RUN_INSERT,
+    RUN_UPDATE,
+    RUN_DELETE,
+    RUN_ALL,
+    BUCKET_GET,
+    BUCKET_RANGE,
+    BUCKET_INSERT,
+    BUCKET_UPDATE,
+    BUCKET_DELETE,
+    BUCKET_DELETE_RANGE,
+    FILTER_INSERT,
+    FILTER_GET,
+    FILTER_RANGE,
+    FILTER_DELETE_RANGE,
     STATEMENTS
 };
 
@@ -62,19 +76,19 @@ struct once_settled {
     sqlite3_stmt *statements[STATEMENTS];
 
     pile recent;
-    size_t written;                          /* how many of recent.refs are in the tables ... */
-    size_t written_records, written_tails;   /* ... and of their bytes */
-    once_table index;                        /* by id: positions in recent.refs */
+    size_t written;                        /* how many of recent.refs are in the tables ... */
+    size_t written_records, written_tails; /* ... and of their bytes */
+    once_table index;                      /* by id: positions in recent.refs */
 
     run *runs[RUNS_MAX]; /* newest first */
     size_t n_runs;
     size_t filter_bytes;
 
-    pile scratch;           /* what a merge step or a sweep reads */
-    once_buf out, out_tails; /* a bucket being written */
-    once_buf sealed, sealed_tails; /* the same, as they go into the tables */
+    pile scratch;                               /* what a merge step or a sweep reads */
+    once_buf out, out_tails;                    /* a bucket being written */
+    once_buf sealed, sealed_tails;              /* the same, as they go into the tables */
     unsigned char filter[CHUNK * FILTER_BYTES]; /* the last one that had to be read from its table */
-    unsigned char *fresh_filters; /* of the buckets of one step or flush */
+    unsigned char *fresh_filters;               /* of the buckets of one step or flush */
     size_t fresh_size;
     uint32_t *order; /* of a flush */
     size_t order_size;
@@ -92,10 +106,12 @@ int once__pile_blob(once_settled *s, pile *p, once_bytes records, once_bytes tai
 
 /* Statements: bind the first parameter (and a range of buckets or chunks of a run), then step. */
 sqlite3_stmt *once__settled_bound(once_settled *s, enum statement which, int64_t first);
-sqlite3_stmt *once__settled_bound_range(once_settled *s, enum statement which, const run *r, uint32_t from, uint32_t to);
+sqlite3_stmt *once__settled_bound_range(once_settled *s, enum statement which, const run *r, uint32_t from,
+                                        uint32_t to);
 int once__settled_step(once_settled *s, enum statement which, once_error *err);
 /* Writes a row (id, records, tails) of once_recent or once_bucket, and reads one; damage is an error. */
-int once__settled_write(once_settled *s, enum statement which, int64_t id, once_bytes records, once_bytes tails, once_error *err);
+int once__settled_write(once_settled *s, enum statement which, int64_t id, once_bytes records, once_bytes tails,
+                        once_error *err);
 bool once__settled_unseal(const once_settled *s, char table, int64_t id, once_bytes *records, once_bytes *tails);
 /* Whether a row of this table and id has seals. */
 bool once__settled_sealed(const once_settled *s, char table, int64_t id);

@@ -1,5 +1,6 @@
 /* How finished entries move: recent records into a run, runs into larger runs, expired records away. Layout and rules:
- * sqlite_settled.c. Everything here runs inside the transaction of the caller, who distrusts our memory when it fails. */
+ * sqlite_settled.c. Everything here runs inside the transaction of the caller, who distrusts our memory when it fails.
+ */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +24,7 @@ static int writer_flush(once_settled *s, writer *w, once_error *err)
 {
     if (s->out.len == 0) return ONCE_OK;
     const int rc = once__settled_write(s, BUCKET_INSERT, w->run->id << 32 | w->bucket, once_buf_bytes(&s->out),
-                               once_buf_bytes(&s->out_tails), err);
+                                       once_buf_bytes(&s->out_tails), err);
     once_buf_clear(&s->out);
     once_buf_clear(&s->out_tails);
     return rc;
@@ -91,7 +92,8 @@ static int flush_run(once_settled *s, size_t first, size_t n, int64_t now_ms, on
 {
     const uint32_t buckets = once__level_buckets(s, 0);
     run *r;
-    if (!flush_order(s, first, n) || !once__filters_fresh(s, buckets)) return once_no_memory(err, "for settled entries");
+    if (!flush_order(s, first, n) || !once__filters_fresh(s, buckets))
+        return once_no_memory(err, "for settled entries");
     int rc = once__run_start(s, 0, WHOLE, now_ms, &r, err);
     if (rc != ONCE_OK) return rc;
     writer w = {.run = r};
@@ -172,7 +174,8 @@ static int merge_start(once_settled *s, unsigned level, int64_t now_ms, once_err
 }
 
 /* Merges the sorted streams refs[at[i], end[i]) into the writer; stream 0 is the newest. */
-static int merge_streams(once_settled *s, writer *w, size_t *at, const size_t *end, size_t n, int64_t now_ms, once_error *err)
+static int merge_streams(once_settled *s, writer *w, size_t *at, const size_t *end, size_t n, int64_t now_ms,
+                         once_error *err)
 {
     const once_record_ref *refs = s->scratch.refs;
     for (;;) {
@@ -248,7 +251,8 @@ static uint32_t merge_target(const once_settled *s, unsigned level)
         filled += (double)s->recent.n / (double)s->limits.recent_records;
     } else {
         merge below;
-        if (merge_find(s, level - 1, &below)) filled += (double)below.output->cursor / once__level_buckets(s, level - 1);
+        if (merge_find(s, level - 1, &below))
+            filled += (double)below.output->cursor / once__level_buckets(s, level - 1);
     }
     const uint32_t positions = once__level_buckets(s, level);
     const double target = (double)positions * filled * 1.25 / FANOUT;
@@ -280,7 +284,8 @@ int once__settled_merge(once_settled *s, int64_t now_ms, once_error *err)
 
 /* ---- dropping by time ---- */
 
-/* Recent records are one or more rows of blobs: when enough of them have expired, the rest is written anew as one row. */
+/* Recent records are one or more rows of blobs: when enough of them have expired, the rest is written anew as one row.
+ */
 static int sweep_recent(once_settled *s, int64_t now_ms, once_sweep_result *out, once_error *err)
 {
     pile *p = &s->recent, *kept = &s->scratch;
@@ -341,7 +346,8 @@ static int sweep_expired_run(once_settled *s, run *r, size_t limit, once_sweep_r
 }
 
 /* Rewrites one bucket without its expired records. The pile holds its records. */
-static int sweep_bucket(once_settled *s, run *r, uint32_t bucket, int64_t now_ms, once_sweep_result *out, once_error *err)
+static int sweep_bucket(once_settled *s, run *r, uint32_t bucket, int64_t now_ms, once_sweep_result *out,
+                        once_error *err)
 {
     const pile *p = &s->scratch;
     size_t expired = 0;
@@ -394,8 +400,8 @@ static int sweep_run(once_settled *s, run *r, size_t limit, int64_t now_ms, once
     return r->records || r->cursor ? once__run_write(s, r, RUN_UPDATE, err) : sweep_expired_run(s, r, limit, out, err);
 }
 
-/* Going over a run costs reading it. So a run is gone over again only when its age has grown by an eighth since the last
- * time: a few times in its life, however often sweep is called. */
+/* Going over a run costs reading it. So a run is gone over again only when its age has grown by an eighth since the
+ * last time: a few times in its life, however often sweep is called. */
 static bool worth_a_pass(const run *r, int64_t now_ms)
 {
     if (r->state != WHOLE || r->min_keep_ms > now_ms) return false;
@@ -420,4 +426,3 @@ int once__settled_sweep(once_settled *s, size_t limit, int64_t now_ms, once_swee
     }
     return ONCE_OK;
 }
-

@@ -11,7 +11,10 @@
 /* ---- runs ---- */
 
 unsigned once__level_bits(const once_settled *s, unsigned level) { return s->limits.level0_bits + level * FANOUT_BITS; }
-uint32_t once__level_buckets(const once_settled *s, unsigned level) { return UINT32_C(1) << once__level_bits(s, level); }
+uint32_t once__level_buckets(const once_settled *s, unsigned level)
+{
+    return UINT32_C(1) << once__level_bits(s, level);
+}
 uint32_t once__level_bucket(const once_settled *s, unsigned level, once_hash id)
 {
     return (uint32_t)(id.a >> (64 - once__level_bits(s, level)));
@@ -70,7 +73,8 @@ void once__runs_arrange(once_settled *s)
 /* Of one row of once_run, all of its columns. */
 static uint64_t run_sum(const run *r)
 {
-    const int64_t columns[] = {r->level, r->state, r->cursor, (int64_t)r->records, r->min_keep_ms, r->max_keep_ms, r->created_ms, r->swept_ms};
+    const int64_t columns[] = {r->level,       r->state,       r->cursor,     (int64_t)r->records,
+                               r->min_keep_ms, r->max_keep_ms, r->created_ms, r->swept_ms};
     return once__sum(RUN, (uint64_t)r->id, 0, (once_bytes){(const char *)columns, sizeof columns});
 }
 
@@ -133,7 +137,6 @@ void once__run_count(run *r, int64_t keep_ms)
     if (keep_ms < r->min_keep_ms) r->min_keep_ms = keep_ms;
     if (keep_ms > r->max_keep_ms) r->max_keep_ms = keep_ms;
 }
-
 
 /* ---- filters ---- */
 
@@ -206,7 +209,8 @@ int once__filters_write(once_settled *s, run *r, uint32_t first, uint32_t bucket
         once_bytes sealed = {(const char *)blocks, CHUNK * FILTER_BYTES};
         if (once__settled_sealed(s, FILTER, id)) {
             once_buf_clear(&s->sealed);
-            if (!once__seal(&s->sealed, FILTER, (uint64_t)id, 0, sealed)) return once_no_memory(err, "for settled entries");
+            if (!once__seal(&s->sealed, FILTER, (uint64_t)id, 0, sealed))
+                return once_no_memory(err, "for settled entries");
             sealed = once_buf_bytes(&s->sealed);
         }
         sqlite3_bind_blob64(stmt, 2, sealed.data, sealed.len, SQLITE_STATIC);
@@ -220,10 +224,12 @@ int once__filters_write(once_settled *s, run *r, uint32_t first, uint32_t bucket
 /* The blocks of a row of once_filter; false: damaged. */
 static bool unseal_filter(const once_settled *s, int64_t id, once_bytes *blocks)
 {
-    return (!once__settled_sealed(s, FILTER, id) || once__unseal(FILTER, (uint64_t)id, 0, blocks)) && blocks->len == CHUNK * FILTER_BYTES;
+    return (!once__settled_sealed(s, FILTER, id) || once__unseal(FILTER, (uint64_t)id, 0, blocks)) &&
+           blocks->len == CHUNK * FILTER_BYTES;
 }
 
-/* The filters of a chunk, from memory or from their table; that they are not there is damage. Good until the next call. */
+/* The filters of a chunk, from memory or from their table; that they are not there is damage. Good until the next call.
+ */
 static int filter_blocks(once_settled *s, const run *r, uint32_t chunk, const unsigned char **out, once_error *err)
 {
     const int64_t id = r->id << 32 | chunk;
@@ -237,7 +243,8 @@ static int filter_blocks(once_settled *s, const run *r, uint32_t chunk, const un
         if (unseal_filter(s, id, &blocks)) memcpy(s->filter, blocks.data, sizeof s->filter);
         else rc = once__settled_damaged(s, "table once_filter", err);
     } else {
-        rc = code == SQLITE_DONE ? once__settled_damaged(s, "table once_filter", err) : once__sqlite_fail(s->db, code, err);
+        rc = code == SQLITE_DONE ? once__settled_damaged(s, "table once_filter", err)
+                                 : once__sqlite_fail(s->db, code, err);
     }
     sqlite3_reset(stmt);
     *out = s->filter;
@@ -249,7 +256,8 @@ static int check_no_bucket(once_settled *s, const run *r, uint32_t bucket, once_
 {
     static const unsigned char empty[FILTER_BYTES];
     const unsigned char *blocks;
-    if (!once__settled_sealed(s, BUCKET, r->id << 32)) return ONCE_OK; /* version 4 deleted the rows that it swept empty */
+    if (!once__settled_sealed(s, BUCKET, r->id << 32))
+        return ONCE_OK; /* version 4 deleted the rows that it swept empty */
     const int rc = filter_blocks(s, r, bucket / CHUNK, &blocks, err);
     if (rc != ONCE_OK) return rc;
     if (memcmp(blocks + bucket % CHUNK * FILTER_BYTES, empty, FILTER_BYTES) == 0) return ONCE_OK;
@@ -279,7 +287,6 @@ static int filters_load(once_settled *s, run *r, once_error *err)
     return rc;
 }
 
-
 /* ---- loading ---- */
 
 static run *take_known(run **known, size_t n, int64_t id)
@@ -297,8 +304,9 @@ static int read_run(once_settled *s, sqlite3_stmt *stmt, run **known, size_t n_k
 {
     const int64_t id = sqlite3_column_int64(stmt, 0), level = sqlite3_column_int64(stmt, 1);
     const int64_t state = sqlite3_column_int64(stmt, 2), cursor = sqlite3_column_int64(stmt, 3);
-    if (id <= 0 || id > s->head.last_run || level < 0 || level >= LEVELS || state < WHOLE || state > DROPPING || cursor < 0 ||
-        cursor > once__level_buckets(s, (unsigned)level) || s->n_runs == RUNS_MAX || (state == OUTPUT && level == 0))
+    if (id <= 0 || id > s->head.last_run || level < 0 || level >= LEVELS || state < WHOLE || state > DROPPING ||
+        cursor < 0 || cursor > once__level_buckets(s, (unsigned)level) || s->n_runs == RUNS_MAX ||
+        (state == OUTPUT && level == 0))
         return once__settled_damaged(s, "table once_run", err);
     run *r = take_known(known, n_known, id);
     if (!r) r = run_new(s, id, (unsigned)level);
@@ -326,7 +334,8 @@ int once__runs_load(once_settled *s, once_error *err)
     if (rc == ONCE_OK && code != SQLITE_DONE) rc = once__sqlite_fail(s->db, code, err);
     sqlite3_reset(stmt);
     for (size_t i = 0; i < n_known; i++) once__run_free(s, known[i]);
-    if (rc == ONCE_OK && !s->head.unsummed && once__runs_sum(s) != s->head.runs_sum) rc = once__settled_damaged(s, "table once_run", err);
+    if (rc == ONCE_OK && !s->head.unsummed && once__runs_sum(s) != s->head.runs_sum)
+        rc = once__settled_damaged(s, "table once_run", err);
     once__runs_arrange(s);
     for (size_t i = 0; i < s->n_runs; i++) /* what a merge has passed is not needed any more */
         for (uint32_t chunk = 0; chunk < s->runs[i]->from / CHUNK && chunk < s->runs[i]->filters_high; chunk++)
@@ -348,7 +357,8 @@ int once__run_read(once_settled *s, const run *r, uint32_t from, uint32_t to, on
         for (; from < bucket && rc == ONCE_OK; from++) rc = check_no_bucket(s, r, from, err);
         from = bucket + 1;
         if (rc != ONCE_OK) break;
-        if (!once__settled_unseal(s, BUCKET, id, &records, &tails)) rc = once__settled_damaged(s, "table once_bucket", err);
+        if (!once__settled_unseal(s, BUCKET, id, &records, &tails))
+            rc = once__settled_damaged(s, "table once_bucket", err);
         else if (records.len || !once__settled_sealed(s, BUCKET, id))
             rc = once__pile_blob(s, &s->scratch, records, tails, "table once_bucket", err);
     }
@@ -359,11 +369,13 @@ int once__run_read(once_settled *s, const run *r, uint32_t from, uint32_t to, on
 }
 
 /* Looks for id in a bucket whose row `stmt` stands on. */
-static int search_bucket(once_settled *s, int64_t row, sqlite3_stmt *stmt, once_hash id, once_record *out, once_arena *arena, once_error *err)
+static int search_bucket(once_settled *s, int64_t row, sqlite3_stmt *stmt, once_hash id, once_record *out,
+                         once_arena *arena, once_error *err)
 {
     once_bytes records = once__settled_column(stmt, 0), tails = once__settled_column(stmt, 1);
     once_record_ref ref;
-    if (!once__settled_unseal(s, BUCKET, row, &records, &tails)) return once__settled_damaged(s, "table once_bucket", err);
+    if (!once__settled_unseal(s, BUCKET, row, &records, &tails))
+        return once__settled_damaged(s, "table once_bucket", err);
     for (size_t at = 0, tail_at = 0; at < records.len; at += ref.len, tail_at += ref.tail_len) {
         if (!once__record_look(records, at, tail_at, &ref)) return once__settled_damaged(s, "table once_bucket", err);
         const int order = once_hash_compare(ref.id, id);
@@ -395,4 +407,3 @@ int once__run_find(once_settled *s, const run *r, once_hash id, once_record *out
     sqlite3_reset(stmt);
     return rc;
 }
-

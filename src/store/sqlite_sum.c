@@ -14,7 +14,8 @@ static uint64_t add_value(uint64_t sum, sqlite3_value *value)
         const int64_t integer = sqlite3_value_int64(value);
         return once_xxh128(seed, &integer, sizeof integer).a;
     }
-    const void *bytes = type == SQLITE_TEXT ? (const void *)sqlite3_value_text(value) : sqlite3_value_blob(value); /* the same in any encoding */
+    const void *bytes = type == SQLITE_TEXT ? (const void *)sqlite3_value_text(value)
+                                            : sqlite3_value_blob(value); /* the same in any encoding */
     return once_xxh128(seed, bytes, (size_t)sqlite3_value_bytes(value)).a;
 }
 
@@ -27,7 +28,8 @@ static void sum_function(sqlite3_context *context, int n, sqlite3_value **values
 
 int once__sum_register(sqlite3 *handle)
 {
-    return sqlite3_create_function_v2(handle, "once_sum", -1, SQLITE_UTF8 | SQLITE_DETERMINISTIC, NULL, sum_function, NULL, NULL, NULL);
+    return sqlite3_create_function_v2(handle, "once_sum", -1, SQLITE_UTF8 | SQLITE_DETERMINISTIC, NULL, sum_function,
+                                      NULL, NULL, NULL);
 }
 
 void once__sum_unregister(sqlite3 *handle)

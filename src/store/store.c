@@ -10,14 +10,12 @@
 #include "base/banned.h"
 
 static const once_store_ops *const drivers[] = {
-    &once__store_memory,
-    &once__store_sqlite,
+    &once__store_memory,   &once__store_sqlite,
 #ifdef ONCE_WITH_POSTGRES
     &once__store_postgres,
 #endif
 #ifdef ONCE_WITH_REDIS
-    &once__store_redis,
-    &once__store_rediss,
+    &once__store_redis,    &once__store_rediss,
 #endif
 };
 
@@ -60,8 +58,10 @@ int once__store_open(const char *url, const once_store_options *options, once_st
     if (ops) return ops->open(url + len + 1, options, out, err);
     for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++)
         if (strlen(elsewhere[i]) == len && memcmp(elsewhere[i], url, len) == 0)
-            return once_fail(err, ONCE_E_UNSUPPORTED, "stores of kind '%s:' are not in this build; write %s", elsewhere[i], once__store_kinds());
-    return once_fail(err, ONCE_E_USAGE, "unknown store '%.*s:'; write %s", len < 40 ? (int)len : 40, url, once__store_kinds());
+            return once_fail(err, ONCE_E_UNSUPPORTED, "stores of kind '%s:' are not in this build; write %s",
+                             elsewhere[i], once__store_kinds());
+    return once_fail(err, ONCE_E_USAGE, "unknown store '%.*s:'; write %s", len < 40 ? (int)len : 40, url,
+                     once__store_kinds());
 }
 
 void once__store_sign(once_store *store)
@@ -75,7 +75,8 @@ bool once__store_show(const char *url, once_buf *out)
 {
     const char *host = strstr(url, "://");
     const char *at = host ? memrchr(host + 3, '@', strcspn(host + 3, "?")) : NULL;
-    if (host && !at) at = strrchr(host + 3, '@'); /* of a password with a question mark, or of an option: then too much is hidden */
+    if (host && !at)
+        at = strrchr(host + 3, '@'); /* of a password with a question mark, or of an option: then too much is hidden */
     const char *colon = at ? memchr(host + 3, ':', (size_t)(at - host - 3)) : NULL;
     if (colon) {
         once_buf_append(out, url, (size_t)(colon - url));
@@ -110,8 +111,11 @@ void once__store_id(const once_store *store, char out[ONCE_STORE_ID])
 
 int once__store_forgot(once_error *err)
 {
-    return once_fail(err, ONCE_E_FORGOTTEN, "the store has forgotten commits that it had acknowledged: a failover to a replica that was behind, or a backup that was"
-                     " restored; messages of that time may be lost or run again; start again to go on from what it knows");
+    return once_fail(
+        err, ONCE_E_FORGOTTEN,
+        "the store has forgotten commits that it had acknowledged: a failover to a replica that was behind, or a "
+        "backup that was"
+        " restored; messages of that time may be lost or run again; start again to go on from what it knows");
 }
 
 /* ---- what is counted for ever ---- */
@@ -122,7 +126,8 @@ static const char *counter_name(const char *what, once_bytes consumer, char out[
     return out;
 }
 
-static int counter_read(once_store *store, const char *what, once_bytes consumer, once_arena *arena, int64_t *out, once_error *err)
+static int counter_read(once_store *store, const char *what, once_bytes consumer, once_arena *arena, int64_t *out,
+                        once_error *err)
 {
     char name[ONCE_COUNTER_NAME];
     once_bytes text;
@@ -132,7 +137,8 @@ static int counter_read(once_store *store, const char *what, once_bytes consumer
     return rc;
 }
 
-static int counter_add(once_store *store, const char *what, once_bytes consumer, int64_t n, once_arena *scratch, once_error *err)
+static int counter_add(once_store *store, const char *what, once_bytes consumer, int64_t n, once_arena *scratch,
+                       once_error *err)
 {
     int64_t before;
     char name[ONCE_COUNTER_NAME], text[24];

@@ -8,17 +8,19 @@
  *
  * Promises every driver keeps
  *   - A verb is all or nothing: when it returns a status other than ONCE_OK, either nothing of it happened or it is not
- *     known whether it happened, and repeating it with the same tokens is harmless and gives the answer of the first time.
- *   - What a verb outside a transaction reported is durable (stores with DURABLE). Inside a transaction it is durable when
- *     commit returned ONCE_OK.
+ *     known whether it happened, and repeating it with the same tokens is harmless and gives the answer of the first
+ * time.
+ *   - What a verb outside a transaction reported is durable (stores with DURABLE). Inside a transaction it is durable
+ * when commit returned ONCE_OK.
  *   - settle is fenced by the token, in the store.
  *   - Time is the store's: no decision uses a clock of the caller.
  *
- * Inside a transaction (TX) claims need not be written: an entry that is claimed and settled in one transaction is written
- * once, as settled. A transaction sees its own claims and settlements, so a key can be claimed again in a second round.
+ * Inside a transaction (TX) claims need not be written: an entry that is claimed and settled in one transaction is
+ * written once, as settled. A transaction sees its own claims and settlements, so a key can be claimed again in a
+ * second round.
  *
- * Thread rule: a store handle is used by one thread at a time; open another handle for another thread. No handle survives
- * fork. A transaction belongs to its handle; there is at most one. */
+ * Thread rule: a store handle is used by one thread at a time; open another handle for another thread. No handle
+ * survives fork. A transaction belongs to its handle; there is at most one. */
 #ifndef ONCE_STORE_STORE_H
 #define ONCE_STORE_STORE_H
 
@@ -44,32 +46,37 @@ enum once_store_bits {
 
 /* An entry that was taken: all bytes live in the caller's arena. */
 typedef struct once_taken {
-    once_request request; /* scope, key, id, fingerprint, token, lane, run, at; lease, remember, hold and natural are the caller's to set */
+    once_request request; /* scope, key, id, fingerprint, token, lane, run, at; lease, remember, hold and natural are
+                             the caller's to set */
     once_scope scope;     /* what request.scope points to */
     once_message message;
-    once_decision decision; /* RUN; or STALE, DUPLICATE (settled already), CONFLICT (a letter already) or UNKNOWN (`lapsed`), for counting only */
+    once_decision decision; /* RUN; or STALE, DUPLICATE (settled already), CONFLICT (a letter already) or UNKNOWN
+                               (`lapsed`), for counting only */
 } once_taken;
 
 /* A message that will not be worked on, kept for a person. Written by settle (dead) or bury; never dropped by time. */
 typedef struct once_letter {
-    uint64_t id; /* given by the store; 0 when asked to be written */
+    uint64_t id;     /* given by the store; 0 when asked to be written */
     once_hash entry; /* zero: it has no entry (malformed, conflict, too old) */
     once_scope scope;
     once_bytes key; /* may be empty */
     once_message message;
     once_bytes reason;
-    once_answer kind; /* DEAD, CONFLICT, TOO_OLD or CUT. Kept as a number; ONCE_LETTER_NEW_KEY is added unless old_key, ONCE_LETTER_MAYBE if maybe */
+    once_answer kind; /* DEAD, CONFLICT, TOO_OLD or CUT. Kept as a number; ONCE_LETTER_NEW_KEY is added unless old_key,
+                         ONCE_LETTER_MAYBE if maybe */
     uint32_t attempt, failures;
     int64_t seen_ms, buried_ms;
-    uint64_t count;  /* without an entry: deliveries of this very letter, those that came again included; otherwise 1. Written: 0 is 1 */
+    uint64_t count;  /* without an entry: deliveries of this very letter, those that came again included; otherwise 1.
+                        Written: 0 is 1 */
     int64_t last_ms; /* of the last of them, which is also where message.at is */
     once_bytes history; /* as that of the entry that died */
     bool old_key;       /* as once_entry.old_key: its message keeps the idempotency key of before when it comes again */
-    bool maybe;         /* as once_entry.maybe: an attempt may have had its effect. Letters of an older once do not say it; their entries do */
+    bool maybe; /* as once_entry.maybe: an attempt may have had its effect. Letters of an older once do not say it;
+                   their entries do */
     /* CONFLICT, only when asked to be written: of which key it is, and its content. Zero: as `key` and the body say. */
     once_hash key_id, fingerprint;
-    once_hash same; /* set by letter_get: what makes it one letter, however often it comes. Without an entry it is the id of the entry that
-                     * says that the letter was discarded */
+    once_hash same; /* set by letter_get: what makes it one letter, however often it comes. Without an entry it is the
+                     * id of the entry that says that the letter was discarded */
 } once_letter;
 
 enum { ONCE_LETTER_NEW_KEY = 64, ONCE_LETTER_MAYBE = 128 };
@@ -90,27 +97,28 @@ static inline bool once__letter_kind_read(int64_t kept, once_letter *l)
 
 /* What an operator did, and who it was. Kept for ever; written in the transaction of the act itself. */
 typedef struct once_audit {
-    int64_t time_ms;     /* the store's time; set by the store */
+    int64_t time_ms; /* the store's time; set by the store */
     once_bytes consumer;
-    once_bytes who;      /* "user@host:pid" */
-    once_bytes what;     /* "replay" (with "--force", "--body" or both), "discard", "resolve", "forget", "confirm-clock", "repair" */
-    once_bytes key;      /* may be empty */
-    uint64_t letter;     /* 0: none */
+    once_bytes who;  /* "user@host:pid" */
+    once_bytes what; /* "replay" (with "--force", "--body" or both), "discard", "resolve", "forget", "confirm-clock",
+                        "repair" */
+    once_bytes key;  /* may be empty */
+    uint64_t letter; /* 0: none */
     once_bytes note;
-    once_bytes body;     /* that was replaced; may be empty */
+    once_bytes body; /* that was replaced; may be empty */
 } once_audit;
 
 /* Of one consumer, by what its entries are now (once_entry_state_at). */
 typedef struct once_stats {
     uint64_t waiting, claimed, unknown, dead; /* dead: letters */
-    int64_t wait_ms; /* until the first of the waiting (with a body) and claimed is due; 0 now; ONCE_NEVER: nothing will be
-                      * due by itself: of what waits without a body only its source can bring the message again */
+    int64_t wait_ms; /* until the first of the waiting (with a body) and claimed is due; 0 now; ONCE_NEVER: nothing will
+                      * be due by itself: of what waits without a body only its source can bring the message again */
 } once_stats;
 
 typedef struct once_sweep_result {
     uint64_t dropped;
-    bool more; /* call again: the step was bounded */
-    bool busy; /* nothing was done, because somebody else sweeps; he also does the rest */
+    bool more;        /* call again: the step was bounded */
+    bool busy;        /* nothing was done, because somebody else sweeps; he also does the rest */
     int64_t pause_ms; /* with more: after leaving the store to others for so long; 0: it does not matter */
 } once_sweep_result;
 
@@ -127,18 +135,19 @@ typedef struct once_store_options {
     bool readonly;
     const char *sqlite_vfs; /* tests: the VFS to open the file with */
     int busy_ms;            /* how long to wait for other processes; 0: the default, 10 s */
-    /* Of a caller that repeats what failed at a pace of its own: a verb then tries once to reach a server that is away, and stops waiting
-     * for one that does not answer when `over` says so. Either way it ends with ONCE_E_UNAVAILABLE. */
+    /* Of a caller that repeats what failed at a pace of its own: a verb then tries once to reach a server that is away,
+     * and stops waiting for one that does not answer when `over` says so. Either way it ends with ONCE_E_UNAVAILABLE.
+     */
     once_patience patience;
     once_bytes consumer; /* for whom it is opened, as the server may show it; may be empty. Not copied */
 } once_store_options;
 
 /* What a transaction will do with a message. */
 typedef enum once_touch_kind {
-    ONCE_TOUCH_CLAIM,  /* claim its key, and settle it most likely */
+    ONCE_TOUCH_CLAIM, /* claim its key, and settle it most likely */
     ONCE_TOUCH_ACCEPT,
-    ONCE_TOUCH_KEEP,   /* extend or settle a claim that is there */
-    ONCE_TOUCH_LANE    /* perhaps claim its key */
+    ONCE_TOUCH_KEEP, /* extend or settle a claim that is there */
+    ONCE_TOUCH_LANE  /* perhaps claim its key */
 } once_touch_kind;
 
 typedef struct once_touch {
@@ -153,7 +162,8 @@ typedef struct once_in_lane {
     int64_t version;
     bool gap; /* it waits for these versions, which have not come */
     int64_t missing_from, missing_to;
-    const once_entry *before; /* waiting: the first of those that it waits for, as they are now: in front of it, at work, or dead and in its way */
+    const once_entry *before; /* waiting: the first of those that it waits for, as they are now: in front of it, at
+                                 work, or dead and in its way */
     size_t n;
     uint64_t count; /* so many there are; ONCE_BEFORE_COUNTED: so many or more */
 } once_in_lane;
@@ -168,7 +178,7 @@ typedef bool once_fact_visit(void *user, once_bytes name, once_bytes value);
 typedef struct once_store_ops {
     const char *scheme; /* "sqlite" */
     unsigned bits;
-    uint32_t batch_max; /* messages of a transaction, where the server does nothing else meanwhile; 0: no bound */
+    uint32_t batch_max;  /* messages of a transaction, where the server does nothing else meanwhile; 0: no bound */
     const char *summary; /* one line for `once version` and the docs */
 
     /* `rest` is the URL behind "scheme:". */
@@ -176,43 +186,50 @@ typedef struct once_store_ops {
     void (*close)(once_store *store);
 
     /* The five verbs. Results that come back are in `arena`. */
-    int (*claim)(once_store *store, const once_request *const *requests, size_t n, once_decision *out, once_arena *arena,
-                 once_error *err);
+    int (*claim)(once_store *store, const once_request *const *requests, size_t n, once_decision *out,
+                 once_arena *arena, once_error *err);
     int (*settle)(once_store *store, const once_settlement *settlements, size_t n, bool *applied, once_error *err);
     int (*extend)(once_store *store, const once_request *const *requests, size_t n, bool *ours, once_error *err);
     int (*accept)(once_store *store, const once_request *const *requests, const once_message *const *messages, size_t n,
                   once_decision *out, once_arena *arena, once_error *err);
-    /* Entries of one consumer. The i-th gets the token {token.a, token.b + i}; `again` repeats a take whose reply was lost
-     * and returns first what that one had claimed; ask for as many as then. What that one ended (STALE, DUPLICATE, CONFLICT, UNKNOWN) is not told
-     * again: it stays in the count of what waits. So on failure *n is what it may have done nevertheless; 0: nothing. */
+    /* Entries of one consumer. The i-th gets the token {token.a, token.b + i}; `again` repeats a take whose reply was
+     * lost and returns first what that one had claimed; ask for as many as then. What that one ended (STALE, DUPLICATE,
+     * CONFLICT, UNKNOWN) is not told again: it stays in the count of what waits. So on failure *n is what it may have
+     * done nevertheless; 0: nothing. */
     int (*take)(once_store *store, once_bytes consumer, once_token token, bool again, int64_t lease_ms, size_t max,
                 once_taken *out, size_t *n, once_arena *arena, once_error *err);
 
-    /* Claims of the consumer whose lease is over become unknown where that is to be held, with a body or without, up to `max` of them, and are
-     * told (`lapsed`), each once; on failure *n is as for take. Not those of the run `but`, which knows about them: it is at work. Outside of
-     * transactions. */
-    int (*lapse)(once_store *store, once_bytes consumer, uint64_t but, size_t max, once_taken *out, size_t *n, once_arena *arena, once_error *err);
+    /* Claims of the consumer whose lease is over become unknown where that is to be held, with a body or without, up to
+     * `max` of them, and are told (`lapsed`), each once; on failure *n is as for take. Not those of the run `but`,
+     * which knows about them: it is at work. Outside of transactions. */
+    int (*lapse)(once_store *store, once_bytes consumer, uint64_t but, size_t max, once_taken *out, size_t *n,
+                 once_arena *arena, once_error *err);
 
-    /* In a transaction: what waits in the lanes of the requests and may run now, or behind what of them is claimed already, the first of a
-     * lane first; with `due` also what else of the consumer is due, and waits behind that. Nothing is claimed: whoever claims it inside the transaction, as if it
-     * had been delivered once more, gets it. *rest: something is due that only `take` knows what to do with. NULL: not here. */
-    int (*find)(once_store *store, once_bytes consumer, const once_request *const *requests, size_t n, bool due, size_t max, once_taken *out, size_t *n_out,
-                bool *rest, once_arena *arena, once_error *err);
+    /* In a transaction: what waits in the lanes of the requests and may run now, or behind what of them is claimed
+     * already, the first of a lane first; with `due` also what else of the consumer is due, and waits behind that.
+     * Nothing is claimed: whoever claims it inside the transaction, as if it had been delivered once more, gets it.
+     * *rest: something is due that only `take` knows what to do with. NULL: not here. */
+    int (*find)(once_store *store, once_bytes consumer, const once_request *const *requests, size_t n, bool due,
+                size_t max, once_taken *out, size_t *n_out, bool *rest, once_arena *arena, once_error *err);
 
     int (*begin)(once_store *store, once_error *err);
-    /* In a transaction, before all else: a batch of a consumer, and what it will touch. A store that others write to at the same time locks
-     * it now, in one order for all (what it `finds` later without waiting for it): so batches do not deadlock on it, and wait for each other at most once. `locks` are names that the user
-     * has for what its effects will touch, sorted; they come before all else. After a deadlock of effects the batches of a consumer take
+    /* In a transaction, before all else: a batch of a consumer, and what it will touch. A store that others write to at
+     * the same time locks it now, in one order for all (what it `finds` later without waiting for it): so batches do
+     * not deadlock on it, and wait for each other at most once. `locks` are names that the user has for what its
+     * effects will touch, sorted; they come before all else. After a deadlock of effects the batches of a consumer take
      * turns for a while. NULL: nobody else writes meanwhile. After a failure the caller rolls back. */
-    int (*expect)(once_store *store, const once_touch *touched, size_t n, bool finds, const uint64_t *locks, size_t n_locks, once_error *err);
+    int (*expect)(once_store *store, const once_touch *touched, size_t n, bool finds, const uint64_t *locks,
+                  size_t n_locks, once_error *err);
     int (*commit)(once_store *store, once_error *err);
     void (*rollback)(once_store *store);
     once_db *(*db)(once_store *store); /* TX: the connection that atomic SQL effects use */
     /* One plain sentence for `once check`: what this server keeps, and what can be lost nevertheless. May be NULL. */
     void (*describe)(once_store *store, char *out, size_t size);
-    /* The same for what may keep work from being done now, and what to do about it. False: nothing does. May be NULL. */
+    /* The same for what may keep work from being done now, and what to do about it. False: nothing does. May be NULL.
+     */
     bool (*doubt)(once_store *store, char *out, size_t size);
-    /* Outside of a transaction: why no work can be done here although it could be opened, and what to do. May be NULL. */
+    /* Outside of a transaction: why no work can be done here although it could be opened, and what to do. May be NULL.
+     */
     int (*inspect)(once_store *store, once_error *err);
 
     /* *fresh = false: it is there already, and counted, or it was discarded. */
@@ -220,68 +237,86 @@ typedef struct once_store_ops {
     int (*exhume)(once_store *store, uint64_t letter, bool *found, once_error *err);
     int (*forget)(once_store *store, once_hash id, bool *found, once_error *err);
 
-    /* In a transaction: these letters will be looked at, one after the other. A store that is a server reads them, and the entries that died
-     * with them, in few round trips. NULL: there is nothing to gain. */
+    /* In a transaction: these letters will be looked at, one after the other. A store that is a server reads them, and
+     * the entries that died with them, in few round trips. NULL: there is nothing to gain. */
     int (*letters_ahead)(once_store *store, const uint64_t *letters, size_t n, once_error *err);
     /* For operators; in a transaction together with `audit`. *found, *done: false: there is nothing to do that to. */
-    int (*letter_get)(once_store *store, uint64_t letter, once_letter *out, bool *found, once_arena *arena, once_error *err);
+    int (*letter_get)(once_store *store, uint64_t letter, once_letter *out, bool *found, once_arena *arena,
+                      once_error *err);
     int (*letter_drop)(once_store *store, uint64_t letter, bool *found, once_error *err);
-    /* Drops it; the entry that died with it is rejected. One without an entry leaves a rejected one under its own identity, which is
-     * remembered for so long: `bury` does not write it again. */
+    /* Drops it; the entry that died with it is rejected. One without an entry leaves a rejected one under its own
+     * identity, which is remembered for so long: `bury` does not write it again. */
     int (*discard)(once_store *store, uint64_t letter, int64_t remember_ms, bool *found, once_error *err);
-    /* As exhume, but with another message of the same key; not when it would have another place in its lane. The letter is dropped. */
-    int (*correct)(once_store *store, uint64_t letter, const once_request *request, const once_message *message, bool *done, once_error *err);
-    int (*resolve)(once_store *store, once_hash id, once_outcome outcome, once_bytes reason, bool *done, once_error *err);
-    int (*revive)(once_store *store, const once_request *request, const once_message *message, bool *done, once_error *err);
+    /* As exhume, but with another message of the same key; not when it would have another place in its lane. The letter
+     * is dropped. */
+    int (*correct)(once_store *store, uint64_t letter, const once_request *request, const once_message *message,
+                   bool *done, once_error *err);
+    int (*resolve)(once_store *store, once_hash id, once_outcome outcome, once_bytes reason, bool *done,
+                   once_error *err);
+    int (*revive)(once_store *store, const once_request *request, const once_message *message, bool *done,
+                  once_error *err);
     int (*audit)(once_store *store, const once_audit *audit, once_error *err);
     int (*audits)(once_store *store, once_bytes consumer, once_audit_visit *visit, void *user, once_error *err);
 
     int (*sweep)(once_store *store, size_t limit, once_sweep_result *out, once_error *err);
 
     /* What is shown is what it is now (once_entry_look). */
-    int (*get)(once_store *store, once_hash id, once_entry *out, once_arena *arena, once_error *err); /* ABSENT if none */
+    int (*get)(once_store *store, once_hash id, once_entry *out, once_arena *arena,
+               once_error *err); /* ABSENT if none */
     /* What a delivery would get now; nothing is written. */
     int (*look)(once_store *store, const once_request *request, once_decision *out, once_arena *arena, once_error *err);
-    /* What its lane would make of a message that comes back from its letter (once_entry_outlook); nothing is written. In the transaction that
-     * brings it back. */
-    int (*outlook)(once_store *store, const once_request *request, once_decision *out, once_arena *arena, once_error *err);
+    /* What its lane would make of a message that comes back from its letter (once_entry_outlook); nothing is written.
+     * In the transaction that brings it back. */
+    int (*outlook)(once_store *store, const once_request *request, once_decision *out, once_arena *arena,
+                   once_error *err);
     /* In words, what of its lane an entry waits for, or that its lane waits for it; empty: nothing. */
     int (*why)(once_store *store, once_hash id, once_bytes *out, once_arena *arena, once_error *err);
     /* The same as it is, with the first `max` of those before it. Outside of transactions. */
     int (*in_lane)(once_store *store, once_hash id, size_t max, once_in_lane *out, once_arena *arena, once_error *err);
-    int (*list)(once_store *store, once_bytes consumer, once_state state, once_entry_visit *visit, void *user, once_error *err);
+    int (*list)(once_store *store, once_bytes consumer, once_state state, once_entry_visit *visit, void *user,
+                once_error *err);
     /* Letters with ids above `after`, in their order. */
-    int (*letters)(once_store *store, once_bytes consumer, uint64_t after, once_letter_visit *visit, void *user, once_error *err);
-    /* The same for whoever does not look at their messages yet: headers, body and history may be empty, and with `only_ids` everything but the id.
-     * A server sends less then. NULL: there is nothing to gain. */
-    int (*letter_heads)(once_store *store, once_bytes consumer, uint64_t after, bool only_ids, once_letter_visit *visit, void *user, once_error *err);
-    /* Those of the consumer with this key, in any tenant and operation, as `letter_heads` has them. NULL: nothing finds them by it. */
-    int (*letters_of_key)(once_store *store, once_bytes consumer, once_bytes key, once_letter_visit *visit, void *user, once_error *err);
+    int (*letters)(once_store *store, once_bytes consumer, uint64_t after, once_letter_visit *visit, void *user,
+                   once_error *err);
+    /* The same for whoever does not look at their messages yet: headers, body and history may be empty, and with
+     * `only_ids` everything but the id. A server sends less then. NULL: there is nothing to gain. */
+    int (*letter_heads)(once_store *store, once_bytes consumer, uint64_t after, bool only_ids, once_letter_visit *visit,
+                        void *user, once_error *err);
+    /* Those of the consumer with this key, in any tenant and operation, as `letter_heads` has them. NULL: nothing finds
+     * them by it. */
+    int (*letters_of_key)(once_store *store, once_bytes consumer, once_bytes key, once_letter_visit *visit, void *user,
+                          once_error *err);
     int (*stats)(once_store *store, once_bytes consumer, once_stats *out, once_error *err);
 
-    /* Reads everything and compares it with its sums; `damage` (in words) is told for each part that is not whole. NULL: nothing of
-     * its own to compare. */
+    /* Reads everything and compares it with its sums; `damage` (in words) is told for each part that is not whole.
+     * NULL: nothing of its own to compare. */
     int (*verify)(once_store *store, void (*damage)(void *user, const char *text), void *user, once_error *err);
-    const char *verified; /* what may be said when it found nothing, and what it did not look at; NULL: all of it was compared with sums */
+    const char *verified; /* what may be said when it found nothing, and what it did not look at; NULL: all of it was
+                             compared with sums */
 
-    /* Mends a bounded part of the store behind *after, which is the driver's: what belongs to entries and lanes and is lost, where they themselves
-     * tell what it was. They suppress as before, and show what is not known any more. In a transaction, together with `audit`; ONCE_E_ABORTED: somebody else was quicker, the
-     * same part again. NULL: nothing can be mended there. */
+    /* Mends a bounded part of the store behind *after, which is the driver's: what belongs to entries and lanes and is
+     * lost, where they themselves tell what it was. They suppress as before, and show what is not known any more. In a
+     * transaction, together with `audit`; ONCE_E_ABORTED: somebody else was quicker, the same part again. NULL: nothing
+     * can be mended there. */
     int (*repair)(once_store *store, once_hash *after, uint64_t *repaired, bool *more, once_error *err);
 
-    int (*time)(once_store *store, once_store_time *out, once_error *err); /* that of the open transaction, if one is; writes nothing */
-    /* An operator says that the wall clock of this machine is right: it is the time of the store from now on, ahead or behind. Leases
-     * and due times of unfinished entries keep their distance when it goes back; what is finished is remembered longer then.
-     * In a transaction, together with `audit`. NULL: a server's clock decides, or nothing is kept. */
+    int (*time)(once_store *store, once_store_time *out,
+                once_error *err); /* that of the open transaction, if one is; writes nothing */
+    /* An operator says that the wall clock of this machine is right: it is the time of the store from now on, ahead or
+     * behind. Leases and due times of unfinished entries keep their distance when it goes back; what is finished is
+     * remembered longer then. In a transaction, together with `audit`. NULL: a server's clock decides, or nothing is
+     * kept. */
     int (*confirm_time)(once_store *store, once_error *err);
 
     /* Small named facts: the key spec of a consumer, whether its last run ended cleanly. An empty value deletes. */
     int (*fact_get)(once_store *store, const char *name, once_bytes *out, once_arena *arena, once_error *err);
     int (*fact_set)(once_store *store, const char *name, once_bytes value, once_error *err);
-    /* A fact that counts, inside a transaction: `value` begins with a number (once__number_put). Commit fails with ONCE_E_FORGOTTEN, and nothing
-     * of the transaction happens, when the number that is there is below `least`, or none is and least > 0: the store had acknowledged more. */
+    /* A fact that counts, inside a transaction: `value` begins with a number (once__number_put). Commit fails with
+     * ONCE_E_FORGOTTEN, and nothing of the transaction happens, when the number that is there is below `least`, or none
+     * is and least > 0: the store had acknowledged more. */
     int (*fact_count)(once_store *store, const char *name, uint64_t least, once_bytes value, once_error *err);
-    /* Those whose names begin with `prefix`, in no order; outside of transactions. The visitor leaves the store alone. */
+    /* Those whose names begin with `prefix`, in no order; outside of transactions. The visitor leaves the store alone.
+     */
     int (*facts)(once_store *store, const char *prefix, once_fact_visit *visit, void *user, once_error *err);
 } once_store_ops;
 
@@ -289,9 +324,10 @@ typedef struct once_store_ops {
 struct once_store {
     const once_store_ops *ops;
     const once_env *env;
-    once_secret secret; /* keys identities and seeds fingerprints; made with the store */
+    once_secret secret;         /* keys identities and seeds fingerprints; made with the store */
     char who[ONCE_WHO_MAX + 1]; /* whose handle it is; once__store_sign */
-    void (*progress)(void *user, uint64_t read); /* may be NULL: is told now and then how much a long reading (`verify`) has read */
+    void (*progress)(void *user,
+                     uint64_t read); /* may be NULL: is told now and then how much a long reading (`verify`) has read */
     void *progress_user;
 };
 
@@ -327,15 +363,16 @@ static inline bool once__fact_may_follow(once_bytes there, uint64_t least)
 }
 int once__store_forgot(once_error *err); /* ONCE_E_FORGOTTEN, in words */
 
-/* How often an effect outside of the store was started again after one that may have happened: a number for each consumer, kept for ever.
- * `n` is added in the transaction that is open; it may be below 0. */
+/* How often an effect outside of the store was started again after one that may have happened: a number for each
+ * consumer, kept for ever. `n` is added in the transaction that is open; it may be below 0. */
 #define ONCE_COUNTER_NAME 240
 int once_repeats_read(once_store *store, once_bytes consumer, once_arena *arena, int64_t *out, once_error *err);
 int once_repeats_add(once_store *store, once_bytes consumer, int64_t n, once_arena *scratch, once_error *err);
 /* The same for versions that did not come within gap.wait. */
 int once_given_up_read(once_store *store, once_bytes consumer, once_arena *arena, int64_t *out, once_error *err);
 int once_given_up_add(once_store *store, once_bytes consumer, int64_t n, once_arena *scratch, once_error *err);
-/* What tells a store from another one that was made in its place: 16 hex digits, made with its secret, which they do not give away. */
+/* What tells a store from another one that was made in its place: 16 hex digits, made with its secret, which they do
+ * not give away. */
 #define ONCE_STORE_ID 17
 void once__store_id(const once_store *store, char out[ONCE_STORE_ID]);
 void once__store_close(once_store *store); /* NULL is fine; an open transaction is rolled back */

@@ -27,7 +27,8 @@ static void note_gone(once_gone *gone, const once_worker *worker)
     (void)snprintf(at->who, sizeof at->who, "%s", worker->who);
 }
 
-/* Those from `from` on, and no more than are remembered: one that is overwritten before its claims were looked for would be forgotten. */
+/* Those from `from` on, and no more than are remembered: one that is overwritten before its claims were looked for
+ * would be forgotten. */
 typedef struct some_gone {
     once_gone *gone;
     size_t from, i;
@@ -55,8 +56,10 @@ once_bytes once_gone_says(const once_gone *gone, const once_entry *entry)
 {
     const once_gone_worker *holder = entry->state == ONCE_STATE_CLAIMED ? once_gone_holder(gone, entry) : NULL;
     if (!holder) return (once_bytes){0};
-    if (!holder->contained) return ONCE_BYTES("its worker is gone, but its commands may still run: the lease is waited for");
-    return entry->hold ? ONCE_BYTES("its worker is gone: with the next run it is unknown at once") : ONCE_BYTES("its worker is gone: the next run goes on with it at once");
+    if (!holder->contained)
+        return ONCE_BYTES("its worker is gone, but its commands may still run: the lease is waited for");
+    return entry->hold ? ONCE_BYTES("its worker is gone: with the next run it is unknown at once")
+                       : ONCE_BYTES("its worker is gone: the next run goes on with it at once");
 }
 
 static bool is_over(const once_gone_worker *gone) { return gone->contained || ONCE_PLANTED(children_ignored); }
@@ -83,7 +86,8 @@ static bool find_claim(void *user, const once_entry *entry)
     c->no_memory = !once__entry_copy(&c->arena, &copy, &copy);
     if (c->no_memory) return false;
     c->scopes[c->n] = copy.scope;
-    c->requests[c->n] = (once_request){.scope = &c->scopes[c->n], .key = copy.key, .id = entry->id, .token = entry->token};
+    c->requests[c->n] =
+        (once_request){.scope = &c->scopes[c->n], .key = copy.key, .id = entry->id, .token = entry->token};
     c->of[c->n++] = holder;
     return true;
 }
@@ -110,7 +114,8 @@ static bool any_over(const once_gone *gone)
     return any;
 }
 
-int once_take_over(once_store *store, once_bytes consumer, const once_worker *self, once_gone *gone, size_t *from, once_error *err)
+int once_take_over(once_store *store, once_bytes consumer, const once_worker *self, once_gone *gone, size_t *from,
+                   once_error *err)
 {
     some_gone some = {.gone = gone, .from = *from};
     for (size_t i = 0; i < once_gone_count(gone); i++) gone->at[i].ended = 0;

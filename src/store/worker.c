@@ -23,11 +23,14 @@ void once_worker_init(once_worker *worker, const once_store *store, once_bytes c
     const once_scope scope = {.consumer = consumer, .operation = ONCE_BYTES("worker")};
     const once_hash hash = once_key_id(store->secret, &scope, (once_bytes){0});
     const once_process process = once_env_process(store->env);
-    *worker = (once_worker){.run = run, .machine = process.machine, .pid = process.pid, .started = process.started,
+    *worker = (once_worker){.run = run,
+                            .machine = process.machine,
+                            .pid = process.pid,
+                            .started = process.started,
                             .lease_ms = lease_ms > ONCE_WORKER_LEASE_MS ? lease_ms : ONCE_WORKER_LEASE_MS};
     (void)snprintf(worker->who, sizeof worker->who, "%s", store->who);
-    (void)snprintf(worker->name, sizeof worker->name, "worker/%016llx%016llx/%016llx", (unsigned long long)hash.a, (unsigned long long)hash.b,
-                   (unsigned long long)run);
+    (void)snprintf(worker->name, sizeof worker->name, "worker/%016llx%016llx/%016llx", (unsigned long long)hash.a,
+                   (unsigned long long)hash.b, (unsigned long long)run);
 }
 
 /* --- records --- */
@@ -38,8 +41,8 @@ enum {
     NUMBERS(COUNT) N_NUMBERS
 #undef COUNT
 };
-/* Behind the numbers is who it is. Behind that, a zero and a byte of bits: programs from before that take it for a part of the text, which
- * ends for them at the zero, and it must not be longer than theirs was. */
+/* Behind the numbers is who it is. Behind that, a zero and a byte of bits: programs from before that take it for a part
+ * of the text, which ends for them at the zero, and it must not be longer than theirs was. */
 enum { RECORD_MAX = N_NUMBERS * ONCE_NUMBER_SIZE + ONCE_WHO_MAX, WHO_KEPT = ONCE_WHO_MAX - 2 };
 enum { BIT_CONTAINED = 1 };
 _Static_assert(NUMBER_tried == 0, "a fact that counts begins with its number");
@@ -50,7 +53,8 @@ static size_t record_write(const once_worker *worker, unsigned char out[RECORD_M
     NUMBERS(PUT)
 #undef PUT
     unsigned char *text = out + N_NUMBERS * ONCE_NUMBER_SIZE;
-    assert(worker->lease_ms >= ONCE_WORKER_LEASE_MS && worker->run != 0); /* of nobody's run there are no claims to look for */
+    assert(worker->lease_ms >= ONCE_WORKER_LEASE_MS &&
+           worker->run != 0); /* of nobody's run there are no claims to look for */
     const size_t who = strnlen(worker->who, WHO_KEPT);
     memcpy(text, worker->who, who);
     text[who] = 0;
@@ -61,8 +65,10 @@ static size_t record_write(const once_worker *worker, unsigned char out[RECORD_M
 static bool record_read(once_bytes name, once_bytes value, once_worker *out)
 {
     *out = (once_worker){0};
-    if (value.len < N_NUMBERS * ONCE_NUMBER_SIZE || value.len > RECORD_MAX || name.len >= sizeof out->name) return false;
-#define GET(field) out->field = (__typeof__(out->field))once__number_get(value.data + NUMBER_##field * ONCE_NUMBER_SIZE);
+    if (value.len < N_NUMBERS * ONCE_NUMBER_SIZE || value.len > RECORD_MAX || name.len >= sizeof out->name)
+        return false;
+#define GET(field)                                                                                                     \
+    out->field = (__typeof__(out->field))once__number_get(value.data + NUMBER_##field * ONCE_NUMBER_SIZE);
     NUMBERS(GET)
 #undef GET
     const once_bytes text = {value.data + N_NUMBERS * ONCE_NUMBER_SIZE, value.len - N_NUMBERS * ONCE_NUMBER_SIZE};
@@ -92,7 +98,8 @@ static bool collect(void *user, once_bytes name, once_bytes value)
         all->at = more;
         all->size += 16;
     }
-    all->n += record_read(name, value, &all->at[all->n]); /* of a newer version, perhaps: nothing depends on those of others */
+    all->n += record_read(name, value,
+                          &all->at[all->n]); /* of a newer version, perhaps: nothing depends on those of others */
     return true;
 }
 
@@ -118,8 +125,9 @@ static bool has_record(const workers *all, const once_worker *worker)
     return false;
 }
 
-/* Whose processes are gone. One that ends well drops its record and then goes: between our reading of the record and our look for the
- * process, perhaps. So the records of those that are gone are read again, and whoever has none any more is left out. */
+/* Whose processes are gone. One that ends well drops its record and then goes: between our reading of the record and
+ * our look for the process, perhaps. So the records of those that are gone are read again, and whoever has none any
+ * more is left out. */
 static int find_gone(once_store *store, const once_worker *self, workers *all, once_error *err)
 {
     workers again;
@@ -140,7 +148,8 @@ static int read_all(once_store *store, const once_worker *self, workers *out, in
     once_store_time time;
     int rc = read_records(store, self, out, err);
     if (rc == ONCE_OK) rc = find_gone(store, self, out, err);
-    if (rc == ONCE_OK) rc = store->ops->time(store, &time, err); /* after them: none is taken for late because we were slow */
+    if (rc == ONCE_OK)
+        rc = store->ops->time(store, &time, err); /* after them: none is taken for late because we were slow */
     if (rc == ONCE_OK) *now_ms = time.now_ms;
     if (rc == ONCE_OK && out->n) qsort(out->at, out->n, sizeof *out->at, by_begin);
     return rc;
@@ -197,7 +206,8 @@ int once_worker_renew(once_worker *worker, once_store *store, once_error *err)
 static void noticed_name(const once_worker *worker, char out[sizeof worker->name])
 {
     const char *slash = strrchr(worker->name, '/');
-    (void)snprintf(out, sizeof worker->name, "workers%.*s", (int)(slash - worker->name) - (int)strlen("worker"), worker->name + strlen("worker"));
+    (void)snprintf(out, sizeof worker->name, "workers%.*s", (int)(slash - worker->name) - (int)strlen("worker"),
+                   worker->name + strlen("worker"));
 }
 
 static int read_noticed(const once_worker *worker, once_store *store, int64_t *out, once_error *err)
@@ -230,7 +240,8 @@ static int begin(once_worker *worker, once_store *store, const workers *all, int
         const once_worker *other = &all->at[i];
         const once_worker_state state = state_at(other, now_ms);
         const bool long_ago = state == ONCE_WORKER_LATE && now_ms - other->seen_ms > other->lease_ms + DROP_AFTER_MS;
-        if (other->run != worker->run && (state == ONCE_WORKER_GONE || long_ago)) rc = store->ops->fact_set(store, other->name, (once_bytes){0}, err);
+        if (other->run != worker->run && (state == ONCE_WORKER_GONE || long_ago))
+            rc = store->ops->fact_set(store, other->name, (once_bytes){0}, err);
     }
     if (rc == ONCE_OK && died) rc = notice(worker, store, now_ms, err);
     if (rc == ONCE_OK) return store->ops->commit(store, err);

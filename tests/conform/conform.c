@@ -160,7 +160,8 @@ once_decision do_accept(fixture *f, const once_request *request)
 static bool settle(fixture *f, const once_request *request, once_outcome outcome, bool maybe)
 {
     const once_message message = message_of(request);
-    const bool open = outcome == ONCE_RETRY || outcome == ONCE_RELEASE || outcome == ONCE_UNKNOWN || outcome == ONCE_DEAD;
+    const bool open =
+        outcome == ONCE_RETRY || outcome == ONCE_RELEASE || outcome == ONCE_UNKNOWN || outcome == ONCE_DEAD;
     const once_settlement settlement = {
         .request = request,
         .outcome = outcome,
@@ -175,8 +176,14 @@ static bool settle(fixture *f, const once_request *request, once_outcome outcome
     return applied;
 }
 
-bool do_settle(fixture *f, const once_request *request, once_outcome outcome) { return settle(f, request, outcome, false); }
-bool do_settle_maybe(fixture *f, const once_request *request, once_outcome outcome) { return settle(f, request, outcome, true); }
+bool do_settle(fixture *f, const once_request *request, once_outcome outcome)
+{
+    return settle(f, request, outcome, false);
+}
+bool do_settle_maybe(fixture *f, const once_request *request, once_outcome outcome)
+{
+    return settle(f, request, outcome, true);
+}
 
 bool do_extend(fixture *f, const once_request *request)
 {
@@ -189,7 +196,8 @@ size_t do_take(fixture *f, size_t max, once_taken *out)
 {
     const once_token token = new_token(f);
     size_t n;
-    assert_ok(f, f->store->ops->take(f->store, f->scope.consumer, token, false, LEASE, max, out, &n, &f->arena, &f->err));
+    assert_ok(f,
+              f->store->ops->take(f->store, f->scope.consumer, token, false, LEASE, max, out, &n, &f->arena, &f->err));
     assert_true(n <= max);
     for (size_t i = 0; i < n; i++) {
         out[i].request.lease_ms = LEASE;
@@ -314,7 +322,8 @@ static void run_row(void **state)
 
 int conform_run(const conform_driver *driver)
 {
-    const conform_test *const tables[] = {conform_verbs, conform_natural, conform_lanes, conform_keeping, conform_history, conform_replace, conform_find};
+    const conform_test *const tables[] = {conform_verbs,   conform_natural, conform_lanes, conform_keeping,
+                                          conform_history, conform_replace, conform_find};
     static struct CMUnitTest tests[TESTS_MAX];
     static start starts[TESTS_MAX];
     size_t n = 0;

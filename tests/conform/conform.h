@@ -1,7 +1,8 @@
 /* One conformance suite for every store driver.
  *
- * A test gets a fixture with an empty store, whose time is in the test's hand. The do_ helpers call one verb for one entry,
- * demand ONCE_OK and give back the answer. Tests ask for capability bits with `need`; without them they are skipped. */
+ * A test gets a fixture with an empty store, whose time is in the test's hand. The do_ helpers call one verb for one
+ * entry, demand ONCE_OK and give back the answer. Tests ask for capability bits with `need`; without them they are
+ * skipped. */
 #ifndef ONCE_TESTS_CONFORM_H
 #define ONCE_TESTS_CONFORM_H
 
@@ -23,7 +24,8 @@
 typedef struct conform_driver {
     const char *name;
     const char *url; /* "%s" in it becomes a folder of the test's own */
-    /* For stores that are not files: makes an empty one for the test and writes its URL; `name` is the test's own. NULL: `url`. */
+    /* For stores that are not files: makes an empty one for the test and writes its URL; `name` is the test's own.
+     * NULL: `url`. */
     void (*make)(const char *name, char *url, size_t size);
     void (*unmake)(const char *name);
     unsigned also; /* bits that the driver does not grant although it keeps their promises to this suite */
@@ -37,8 +39,14 @@ typedef struct conform_test {
     unsigned bits; /* what a store must be able to do for this test to make sense (enum once_store_bits) */
 } conform_test;
 #define CONFORM_FINDS (1u << 31) /* beside the bits: it has `find` */
-#define CONFORM(test) {#test, test, 0}
-#define CONFORM_WITH(test, bits) {#test, test, bits}
+#define CONFORM(test)                                                                                                  \
+    {                                                                                                                  \
+#test, test, 0                                                                                                 \
+    }
+#define CONFORM_WITH(test, bits)                                                                                       \
+    {                                                                                                                  \
+#test, test, bits                                                                                              \
+    }
 
 struct fixture {
     const conform_driver *driver;
@@ -54,13 +62,14 @@ struct fixture {
 };
 
 /* Each ends with an empty row. */
-extern const conform_test conform_verbs[], conform_natural[], conform_lanes[], conform_keeping[], conform_history[], conform_replace[], conform_find[];
+extern const conform_test conform_verbs[], conform_natural[], conform_lanes[], conform_keeping[], conform_history[],
+    conform_replace[], conform_find[];
 int conform_run(const conform_driver *driver);
 
 /* --- the fixture --- */
 
 once_store *open_store(fixture *f, int handle);
-void reopen(fixture *f);       /* closes the first handle and opens it again */
+void reopen(fixture *f);          /* closes the first handle and opens it again */
 void use(fixture *f, int handle); /* which handle the helpers talk to; the second one is opened when first used */
 void pass(fixture *f, int64_t ms);
 
@@ -70,7 +79,8 @@ once_token new_token(fixture *f);
 once_bytes text(const char *string);
 once_request ask(fixture *f, const char *key);
 once_request ask_bytes(fixture *f, once_bytes key);
-once_request ask_lane(fixture *f, const char *key, const char *lane, int64_t version, int64_t gap_ms); /* version -1: none */
+once_request ask_lane(fixture *f, const char *key, const char *lane, int64_t version,
+                      int64_t gap_ms);                /* version -1: none */
 once_message message_of(const once_request *request); /* with bytes that the tests know */
 
 /* --- one verb for one entry --- */
@@ -88,23 +98,24 @@ size_t count_listed(fixture *f, once_state state);
 size_t list_letters(fixture *f, once_letter *out, size_t max); /* how many there are; copies up to max */
 bool do_exhume(fixture *f, uint64_t letter);
 bool do_forget(fixture *f, once_hash id);
-uint64_t sweep_all(fixture *f, size_t limit); /* until there is no more; counts records, of which a key may have had several */
+uint64_t sweep_all(fixture *f,
+                   size_t limit); /* until there is no more; counts records, of which a key may have had several */
 void do_begin(fixture *f);
 void do_commit(fixture *f);
 void do_rollback(fixture *f);
 
-#define assert_ok(f, call)                                                                                            \
-    do {                                                                                                              \
-        if ((call) != ONCE_OK) fail_msg("%s: %s", #call, (f)->err.text);                                              \
+#define assert_ok(f, call)                                                                                             \
+    do {                                                                                                               \
+        if ((call) != ONCE_OK) fail_msg("%s: %s", #call, (f)->err.text);                                               \
     } while (0)
-#define assert_answer(decision, wanted)                                                                               \
+#define assert_answer(decision, wanted)                                                                                \
     assert_string_equal(once_answer_name((decision).answer), once_answer_name(ONCE_ANSWER_##wanted))
-#define assert_state(f, request, wanted)                                                                              \
+#define assert_state(f, request, wanted)                                                                               \
     assert_string_equal(once_state_name(do_get(f, (request).id).state), once_state_name(ONCE_STATE_##wanted))
-#define assert_bytes(bytes, string)                                                                                   \
-    do {                                                                                                              \
-        assert_int_equal((bytes).len, strlen(string));                                                                \
-        assert_memory_equal((bytes).data, string, (bytes).len);                                                       \
+#define assert_bytes(bytes, string)                                                                                    \
+    do {                                                                                                               \
+        assert_int_equal((bytes).len, strlen(string));                                                                 \
+        assert_memory_equal((bytes).data, string, (bytes).len);                                                        \
     } while (0)
 
 #endif

@@ -13,10 +13,13 @@ static const char *find(fixture *f, const once_request *at, size_t max, once_tak
 {
     static char keys[100];
     size_t n;
-    const once_touch touched = {at, at && do_get(f, at->id).state == ONCE_STATE_CLAIMED ? ONCE_TOUCH_KEEP : ONCE_TOUCH_LANE};
+    const once_touch touched = {at, at && do_get(f, at->id).state == ONCE_STATE_CLAIMED ? ONCE_TOUCH_KEEP
+                                                                                        : ONCE_TOUCH_LANE};
     do_begin(f);
-    if (f->store->ops->expect) assert_ok(f, f->store->ops->expect(f->store, &touched, at ? 1 : 0, !at, NULL, 0, &f->err));
-    assert_ok(f, f->store->ops->find(f->store, f->scope.consumer, &at, at ? 1 : 0, !at, max, out, &n, rest, &f->arena, &f->err));
+    if (f->store->ops->expect)
+        assert_ok(f, f->store->ops->expect(f->store, &touched, at ? 1 : 0, !at, NULL, 0, &f->err));
+    assert_ok(f, f->store->ops->find(f->store, f->scope.consumer, &at, at ? 1 : 0, !at, max, out, &n, rest, &f->arena,
+                                     &f->err));
     assert_true(n <= max);
     for (size_t i = 0; i < n; i++) {
         keys[i] = out[i].request.key.data[0];
@@ -114,7 +117,8 @@ static void f91_of_equal_versions_the_first_is_found_first(fixture *f)
 const conform_test conform_find[] = {
     CONFORM_WITH(f91_what_waits_in_a_lane_runs_in_one_transaction, ONCE_STORE_LANES | ONCE_STORE_OWNS | CONFORM_FINDS),
     CONFORM_WITH(f91_nothing_is_claimed_by_looking, ONCE_STORE_LANES | ONCE_STORE_OWNS | CONFORM_FINDS),
-    CONFORM_WITH(f91_what_is_due_is_found_with_what_waits_behind_it, ONCE_STORE_LANES | ONCE_STORE_OWNS | CONFORM_FINDS),
+    CONFORM_WITH(f91_what_is_due_is_found_with_what_waits_behind_it,
+                 ONCE_STORE_LANES | ONCE_STORE_OWNS | CONFORM_FINDS),
     CONFORM_WITH(f91_of_equal_versions_the_first_is_found_first, ONCE_STORE_LANES | ONCE_STORE_OWNS | CONFORM_FINDS),
     {0},
 };

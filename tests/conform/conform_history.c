@@ -30,8 +30,8 @@ static void assert_attempts(once_bytes history, const char *expected)
     const size_t n = once__history_read(history, read);
     for (size_t i = 0; i < n; i++) {
         const once_attempt *a = &read[i];
-        at += (size_t)snprintf(shown + at, sizeof shown - at, "%u %s %.*s %.*s|", a->attempt, a->outcome, (int)a->who.len,
-                               a->who.data, (int)a->reason.len, a->reason.data);
+        at += (size_t)snprintf(shown + at, sizeof shown - at, "%u %s %.*s %.*s|", a->attempt, a->outcome,
+                               (int)a->who.len, a->who.data, (int)a->reason.len, a->reason.data);
         assert_true(a->ended_ms >= (i ? a[-1].ended_ms : TEST_EPOCH_MS));
     }
     shown[at] = 0;
@@ -133,7 +133,8 @@ static void every_attempt_has_a_line(fixture *f)
     assert_true(do_settle(f, &t.request, ONCE_DONE)); /* a lost reply adds nothing */
     const once_entry e = entry_of(f, &r);
     assert_int_equal(e.attempt, 4);
-    assert_attempts(e.history, "1 retry " FIRST " reason|2 silent " OTHER " |3 release " FIRST " reason|4 done " FIRST " reason|");
+    assert_attempts(e.history,
+                    "1 retry " FIRST " reason|2 silent " OTHER " |3 release " FIRST " reason|4 done " FIRST " reason|");
     const once_request again = ask(f, "k");
     assert_answer(do_claim(f, &again), DUPLICATE);
     assert_memory_equal(do_get(f, r.id).history.data, e.history.data, e.history.len);
@@ -268,7 +269,8 @@ static void history_belongs_to_the_transaction(fixture *f)
     assert_answer(do_claim(f, &heir), UNKNOWN);
     assert_true(do_settle(f, &failing, ONCE_REJECTED));
     do_commit(f);
-    assert_attempts(entry_of(f, &r).history, "1 retry " FIRST " reason|2 unknown " FIRST " reason|2 rejected " FIRST " reason|");
+    assert_attempts(entry_of(f, &r).history,
+                    "1 retry " FIRST " reason|2 unknown " FIRST " reason|2 rejected " FIRST " reason|");
 }
 
 const conform_test conform_history[] = {

@@ -11,8 +11,8 @@
 
 static void rollback_leaves_nothing(fixture *f)
 {
-    const once_request claimed = ask(f, "claimed"), settled = ask(f, "settled"), dead = ask(f, "dead"), kept = ask(f, "kept"),
-                       accepted = ask(f, "accepted"), gone = ask(f, "gone");
+    const once_request claimed = ask(f, "claimed"), settled = ask(f, "settled"), dead = ask(f, "dead"),
+                       kept = ask(f, "kept"), accepted = ask(f, "accepted"), gone = ask(f, "gone");
     do_claim(f, &kept);
     do_claim(f, &gone);
     do_settle(f, &gone, ONCE_DEAD);
@@ -100,7 +100,9 @@ static void forgotten_and_begun_anew_in_one_transaction(fixture *f)
         assert_true(do_settle(f, &second, end == 0 ? ONCE_RETRY : end == 1 ? ONCE_UNKNOWN : ONCE_REJECTED));
         do_commit(f);
         if (f->store->ops->bits & ONCE_STORE_LIST) assert_int_equal(count_listed(f, ONCE_STATE_ALREADY), 0);
-        assert_string_equal(once_state_name(do_get(f, first.id).state), end == 0 ? "waiting" : end == 1 ? "unknown" : "rejected");
+        assert_string_equal(once_state_name(do_get(f, first.id).state), end == 0   ? "waiting"
+                                                                        : end == 1 ? "unknown"
+                                                                                   : "rejected");
         assert_true(do_forget(f, first.id));
         assert_state(f, first, ABSENT);
         if (f->store->ops->bits & ONCE_STORE_LIST) assert_int_equal(count_listed(f, ONCE_STATE_ALREADY), 0);
@@ -185,7 +187,8 @@ static int count_to(fixture *f, uint64_t least, uint64_t number)
     do_begin(f);
     const once_request r = ask(f, "beside it");
     do_claim(f, &r);
-    int rc = f->store->ops->fact_count(f->store, "count", least, (once_bytes){(const char *)value, sizeof value}, &f->err);
+    int rc =
+        f->store->ops->fact_count(f->store, "count", least, (once_bytes){(const char *)value, sizeof value}, &f->err);
     if (rc == ONCE_OK) rc = f->store->ops->commit(f->store, &f->err);
     else f->store->ops->rollback(f->store);
     return rc;
@@ -251,7 +254,8 @@ static void facts_are_found_by_the_beginning_of_their_names(fixture *f)
 {
     const char *const names[] = {"a", "a/1", "a/22", "a/3", "a0", "b/1"};
     found_facts found = {0};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) assert_ok(f, f->store->ops->fact_set(f->store, names[i], ONCE_BYTES("xy"), &f->err));
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        assert_ok(f, f->store->ops->fact_set(f->store, names[i], ONCE_BYTES("xy"), &f->err));
     assert_ok(f, f->store->ops->fact_set(f->store, "a/3", (once_bytes){0}, &f->err));
     assert_ok(f, f->store->ops->facts(f->store, "a/", find_fact, &found, &f->err));
     assert_int_equal(found.n, 2);
@@ -433,7 +437,8 @@ static void f99_claims_of_a_worker_that_is_gone_end_at_once(fixture *f)
     once_gone gone = {0};
     (void)leave_gone(f, RUN(1), true);
     once_worker self = new_worker(f, RUN(2), &died);
-    const once_request runs = ask_as(f, "runs", RUN(1)), own = ask_as(f, "own", RUN(2)), done = ask_as(f, "done", RUN(1));
+    const once_request runs = ask_as(f, "runs", RUN(1)), own = ask_as(f, "own", RUN(2)),
+                       done = ask_as(f, "done", RUN(1));
     once_request held = ask_as(f, "held", RUN(1));
     held.hold = true;
     assert_true(died);
@@ -454,7 +459,8 @@ static void f99_claims_of_a_worker_that_is_gone_end_at_once(fixture *f)
     const once_request again = ask_as(f, "runs", RUN(2)), asked = ask_as(f, "held", RUN(2));
     const once_decision d = do_claim(f, &again);
     assert_answer(d, RUN);
-    assert_true(d.orphan && d.silent && d.maybe && d.attempt == 2 && d.failures == 1); /* the attempt counts, and may have happened */
+    assert_true(d.orphan && d.silent && d.maybe && d.attempt == 2 &&
+                d.failures == 1); /* the attempt counts, and may have happened */
     assert_answer(do_claim(f, &asked), UNKNOWN);
     assert_false(do_settle(f, &runs, ONCE_DONE)); /* fenced */
     assert_false(do_extend(f, &runs));
@@ -471,7 +477,8 @@ static void f99_what_was_taken_says_whose_it_is(fixture *f)
     const once_request r = ask_as(f, "k", RUN(2)); /* received by one that lives, taken by the one that is gone */
     assert_answer(do_accept(f, &r), WAITING);
     const once_token token = once_token_of_run(RUN(1), 77, 0);
-    assert_ok(f, f->store->ops->take(f->store, f->scope.consumer, token, false, LONG_LEASE, 1, &taken, &n, &f->arena, &f->err));
+    assert_ok(f, f->store->ops->take(f->store, f->scope.consumer, token, false, LONG_LEASE, 1, &taken, &n, &f->arena,
+                                     &f->err));
     assert_int_equal(n, 1);
     (void)leave_gone(f, RUN(1), true);
     assert_int_equal(take_over(f, &self, &gone), 1);
@@ -655,7 +662,8 @@ static void asked_between_claim_and_settle_in_one_transaction(fixture *f)
 
 static void bury_in_a_transaction(fixture *f)
 {
-    const once_letter letter = {.scope = f->scope, .message = {.body = ONCE_BYTES("x"), .sent_ms = ONCE_NO_TIME}, .kind = ONCE_ANSWER_TOO_OLD};
+    const once_letter letter = {
+        .scope = f->scope, .message = {.body = ONCE_BYTES("x"), .sent_ms = ONCE_NO_TIME}, .kind = ONCE_ANSWER_TOO_OLD};
     for (int committed = 0; committed < 2; committed++) {
         bool fresh = false;
         do_begin(f);
@@ -675,9 +683,13 @@ enum { CONFLICTS = 2000 };
 
 static once_letter conflict_of(fixture *f, const char *key, uint64_t content, const char *point)
 {
-    return (once_letter){.scope = f->scope, .key = text(key), .kind = ONCE_ANSWER_CONFLICT, .reason = ONCE_BYTES("other content"),
-                         .fingerprint = {content, content},
-                         .message = {.body = ONCE_BYTES("{}"), .sent_ms = ONCE_NO_TIME, .at = {ONCE_BYTES("in"), text(point)}}};
+    return (once_letter){
+        .scope = f->scope,
+        .key = text(key),
+        .kind = ONCE_ANSWER_CONFLICT,
+        .reason = ONCE_BYTES("other content"),
+        .fingerprint = {content, content},
+        .message = {.body = ONCE_BYTES("{}"), .sent_ms = ONCE_NO_TIME, .at = {ONCE_BYTES("in"), text(point)}}};
 }
 
 static bool bury_one(fixture *f, const once_letter *letter)
@@ -804,7 +816,8 @@ typedef struct of_key {
 static bool note_key(void *user, const once_letter *letter)
 {
     of_key *found = user;
-    if (letter->key.len != strlen(found->key) || memcmp(letter->key.data, found->key, letter->key.len) != 0) return true;
+    if (letter->key.len != strlen(found->key) || memcmp(letter->key.data, found->key, letter->key.len) != 0)
+        return true;
     assert_true(found->n < 8);
     found->ids[found->n++] = letter->id;
     return true;
@@ -973,7 +986,8 @@ static void f82_a_letter_without_an_entry_keeps_its_key(fixture *f)
 {
     for (int old = 0; old < 2; old++) {
         const once_request r = ask(f, old ? "from before" : "new");
-        const once_letter buried = {.scope = *r.scope, .key = r.key, .message = message_of(&r), .kind = ONCE_ANSWER_TOO_OLD, .old_key = old};
+        const once_letter buried = {
+            .scope = *r.scope, .key = r.key, .message = message_of(&r), .kind = ONCE_ANSWER_TOO_OLD, .old_key = old};
         bool fresh, found;
         once_letter letter;
         assert_ok(f, f->store->ops->bury(f->store, &buried, 1, &fresh, &f->err));
@@ -1007,9 +1021,11 @@ static void everything_durable_is_there_after_a_restart(fixture *f)
     for (int i = 0; i < ONCE_OUTCOMES; i++) {
         const once_entry after = do_get(f, r[i].id);
         assert_int_equal(after.state, before[i].state);
-        assert_true(once_hash_equal(after.token, before[i].token) && once_hash_equal(after.fingerprint, r[i].fingerprint));
+        assert_true(once_hash_equal(after.token, before[i].token) &&
+                    once_hash_equal(after.fingerprint, r[i].fingerprint));
         assert_true(after.attempt == before[i].attempt && after.failures == before[i].failures);
-        assert_true(after.run == before[i].run && after.seen_ms == before[i].seen_ms && after.changed_ms == before[i].changed_ms);
+        assert_true(after.run == before[i].run && after.seen_ms == before[i].seen_ms &&
+                    after.changed_ms == before[i].changed_ms);
         assert_true(after.due_ms == before[i].due_ms && after.expires_ms == before[i].expires_ms);
         assert_int_equal(after.has_message, before[i].has_message);
         assert_int_equal(after.message.body.len, before[i].message.body.len);
@@ -1180,7 +1196,8 @@ static void *race_to_take(void *user)
     size_t n = 1;
     for (uint64_t i = 1; n > 0 && !self->failed; i++) {
         const once_token token = {100 + (uint64_t)self->handle, i * RACE_TAKE};
-        const int rc = store->ops->take(store, self->f->scope.consumer, token, false, LEASE, RACE_TAKE, taken, &n, &arena, &err);
+        const int rc =
+            store->ops->take(store, self->f->scope.consumer, token, false, LEASE, RACE_TAKE, taken, &n, &arena, &err);
         if (once_status_class(rc) == ONCE_CLASS_RETRY) n = 1;
         else if (rc != ONCE_OK) self->failed = true;
         for (size_t k = 0; rc == ONCE_OK && k < n; k++) count_taken(self, &taken[k]);
@@ -1206,7 +1223,8 @@ static void f24_concurrent_takes_have_one_winner_each(fixture *f)
         assert_answer(d, WAITING);
     }
     taker takers[RACERS] = {{.f = f, .handle = 0}, {.f = f, .handle = 1}};
-    for (int i = 0; i < RACERS; i++) assert_int_equal(pthread_create(&takers[i].thread, NULL, race_to_take, &takers[i]), 0);
+    for (int i = 0; i < RACERS; i++)
+        assert_int_equal(pthread_create(&takers[i].thread, NULL, race_to_take, &takers[i]), 0);
     for (int i = 0; i < RACERS; i++) pthread_join(takers[i].thread, NULL);
     assert_false(takers[0].failed || takers[1].failed);
     for (int i = 0; i < RACE_KEYS; i++) assert_int_equal(takers[0].got[i] + takers[1].got[i], 1);
@@ -1271,8 +1289,9 @@ static void what_waits_without_a_body_goes_on_when_it_comes_in_time(fixture *f)
 
 static void what_may_have_happened_or_has_a_body_is_never_forgotten_by_time(fixture *f)
 {
-    const once_request maybe = ask(f, "maybe"), since = ask(f, "maybe, then a retry"), unknown = ask(f, "unknown"), body = ask(f, "body"),
-                       attached = ask(f, "attached"), other = ask(f, "attached"), dead = ask(f, "dead");
+    const once_request maybe = ask(f, "maybe"), since = ask(f, "maybe, then a retry"), unknown = ask(f, "unknown"),
+                       body = ask(f, "body"), attached = ask(f, "attached"), other = ask(f, "attached"),
+                       dead = ask(f, "dead");
     do_claim(f, &maybe), settle_bare(f, &maybe, ONCE_RETRY, true);
     do_claim(f, &since), settle_bare(f, &since, ONCE_RETRY, true);
     do_claim(f, &unknown), settle_bare(f, &unknown, ONCE_UNKNOWN, false);

@@ -4,8 +4,8 @@
 #include "conform.h"
 #include "store/engine.h"
 
-/* What a worker does: takes what is due, settles it, until nothing is due. Returns the keys in order, as one string. A take
- * may hand out nothing because it parked what it found, so one empty hand is not yet the end. */
+/* What a worker does: takes what is due, settles it, until nothing is due. Returns the keys in order, as one string. A
+ * take may hand out nothing because it parked what it found, so one empty hand is not yet the end. */
 static const char *work(fixture *f, once_outcome outcome)
 {
     static char keys[200];
@@ -206,7 +206,8 @@ static void f28_a_gap_that_stays_is_said_to_be_over(fixture *f)
     assert_int_equal(t.decision.given_up, 1);
     once_taken same[1]; /* the reply was lost */
     size_t n;
-    assert_ok(f, f->store->ops->take(f->store, f->scope.consumer, t.request.token, true, LEASE, 1, same, &n, &f->arena, &f->err));
+    assert_ok(f, f->store->ops->take(f->store, f->scope.consumer, t.request.token, true, LEASE, 1, same, &n, &f->arena,
+                                     &f->err));
     assert_true(n == 1 && same[0].decision.gap_over);
     assert_int_equal(same[0].decision.given_up, 1);
     assert_bytes(t.decision.reason, "version 2 did not come within 500ms");
@@ -215,7 +216,8 @@ static void f28_a_gap_that_stays_is_said_to_be_over(fixture *f)
     bool applied;
     assert_ok(f, f->store->ops->settle(f->store, &done, 1, &applied, &f->err));
     const once_request three = ask_lane(f, "3", "lane", 3, 500);
-    assert_bytes(do_get(f, three.id).reason, "version 2 did not come within 500ms"); /* it ran, and says what was missing */
+    assert_bytes(do_get(f, three.id).reason,
+                 "version 2 did not come within 500ms"); /* it ran, and says what was missing */
     const once_request two = ask_lane(f, "2", "lane", 2, 500);
     assert_answer(do_claim(f, &two), STALE);
     assert_bytes(do_get(f, two.id).reason, "version 2 was given up before it came");
@@ -263,7 +265,8 @@ static void f28_what_was_given_up_is_told_again_with_a_lost_reply(fixture *f)
     const once_token token = new_token(f);
     for (int again = 0; again < 2; again++) {
         size_t n;
-        assert_ok(f, f->store->ops->take(f->store, f->scope.consumer, token, again, LEASE, 1, taken, &n, &f->arena, &f->err));
+        assert_ok(
+            f, f->store->ops->take(f->store, f->scope.consumer, token, again, LEASE, 1, taken, &n, &f->arena, &f->err));
         assert_int_equal(n, 1);
         assert_int_equal(taken[0].decision.attempt, 2);
         assert_true(taken[0].decision.given_up == 1);
@@ -319,7 +322,8 @@ static void f28_a_version_that_was_given_up_runs_while_nothing_newer_settled(fix
         const once_request five = ask_lane(f, "5", "lane", 5, 500);
         if (way == 0) assert_answer(do_claim(f, &five), STALE);
         if (way == 2) assert_ok(f, f->store->ops->letter_drop(f->store, letter.id, &found, &f->err));
-        for (size_t i = 0; i < sizeof names / sizeof *names; i++) do_forget(f, ask_lane(f, names[i], "lane", 1, 500).id);
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+            do_forget(f, ask_lane(f, names[i], "lane", 1, 500).id);
         pass(f, REMEMBER * 3);
     }
 }
@@ -459,7 +463,8 @@ static once_decision do_outlook(fixture *f, const once_request *r)
 /* Before a message comes back from its letter, whatever became of its key. */
 static void f34_a_lane_says_what_it_would_make_of_a_letter(fixture *f)
 {
-    const once_request one = accept_lane(f, "1", 1, -1), two = accept_lane(f, "2", 2, -1), three = accept_lane(f, "3", 3, -1);
+    const once_request one = accept_lane(f, "1", 1, -1), two = accept_lane(f, "2", 2, -1),
+                       three = accept_lane(f, "3", 3, -1);
     assert_string_equal(work(f, ONCE_DEAD), "123");
     assert_answer(do_outlook(f, &one), RUN);
     once_letter letters[3];
@@ -470,7 +475,9 @@ static void f34_a_lane_says_what_it_would_make_of_a_letter(fixture *f)
     assert_bytes(t.request.key, "3");
     once_decision d = do_outlook(f, &one);
     assert_answer(d, STALE);
-    assert_bytes(d.reason, "a newer version of its lane is at work, or nobody knows how that ended; ask again when it has settled");
+    assert_bytes(
+        d.reason,
+        "a newer version of its lane is at work, or nobody knows how that ended; ask again when it has settled");
     do_settle(f, &t.request, ONCE_DONE);
     if (f->store->ops->bits & ONCE_STORE_DURABLE) reopen(f);
     once_request elsewhere = ask_lane(f, "1", "other", 9, -1);
@@ -479,8 +486,10 @@ static void f34_a_lane_says_what_it_would_make_of_a_letter(fixture *f)
     assert_bytes(d.reason, "version 3 of this lane was settled by key '3'");
     assert_answer(do_outlook(f, &two), STALE);
     assert_state(f, two, DEAD); /* nothing was written */
-    assert_answer(do_outlook(f, &three), RUN); /* the one that settled the version runs once more when it is forced to */
-    const once_request equal = ask_lane(f, "4", "lane", 3, -1), newer = ask_lane(f, "5", "lane", 4, -1), free = ask_lane(f, "6", "other", -1, -1);
+    assert_answer(do_outlook(f, &three),
+                  RUN); /* the one that settled the version runs once more when it is forced to */
+    const once_request equal = ask_lane(f, "4", "lane", 3, -1), newer = ask_lane(f, "5", "lane", 4, -1),
+                       free = ask_lane(f, "6", "other", -1, -1);
     once_request other = ask_lane(f, "7", "lane", 3, -1);
     other.fingerprint = (once_hash){3, 4};
     d = do_outlook(f, &equal);
@@ -726,7 +735,8 @@ static void f86_equals_at_the_border_of_what_is_known(fixture *f)
     }
 }
 
-/* More of them than are looked at where their version is settled. It is not, so the first one goes first, although its id is the last. */
+/* More of them than are looked at where their version is settled. It is not, so the first one goes first, although its
+ * id is the last. */
 static void f86_the_first_of_a_thousand_equals_runs(fixture *f)
 {
     enum { MANY = ONCE_LANE_EQUALS + 100, BATCH = 100 };
@@ -888,8 +898,8 @@ static const char *before(fixture *f, once_hash id, size_t max, once_in_lane *ou
     size_t len = 0;
     assert_ok(f, f->store->ops->in_lane(f->store, id, max, out, &f->arena, &f->err));
     for (size_t i = 0; i < out->n; i++)
-        len += (size_t)snprintf(shown + len, sizeof shown - len, "%.*s:%s ", (int)out->before[i].key.len, out->before[i].key.data,
-                                once_state_name(out->before[i].state));
+        len += (size_t)snprintf(shown + len, sizeof shown - len, "%.*s:%s ", (int)out->before[i].key.len,
+                                out->before[i].key.data, once_state_name(out->before[i].state));
     snprintf(shown + len, sizeof shown - len, "%llu", (unsigned long long)out->count);
     return shown;
 }
@@ -936,7 +946,8 @@ static void versions_and_gaps_before_in_a_lane(fixture *f)
     once_in_lane at;
     accept_lane(f, "1", 1, 60000);
     assert_string_equal(work(f, ONCE_DONE), "1");
-    const once_request five = accept_lane(f, "5", 5, 60000), four = accept_lane(f, "4", 4, 60000), equal = accept_lane(f, "x", 5, 60000);
+    const once_request five = accept_lane(f, "5", 5, 60000), four = accept_lane(f, "4", 4, 60000),
+                       equal = accept_lane(f, "x", 5, 60000);
     assert_string_equal(before(f, four.id, 8, &at), "0");
     assert_true(at.versioned && at.version == 4 && at.gap && at.missing_from == 2 && at.missing_to == 3);
     assert_string_equal(before(f, five.id, 8, &at), "4:waiting 1");

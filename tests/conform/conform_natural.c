@@ -85,7 +85,8 @@ static void f14_a_zombie_of_a_natural_one_keeps_no_body(fixture *f)
     pass(f, LEASE);
     const once_decision d = do_claim(f, &heir);
     assert_true(d.silent && d.failures == 1);
-    for (int outcome = 0; outcome < ONCE_OUTCOMES; outcome++) assert_false(do_settle(f, &zombie, (once_outcome)outcome));
+    for (int outcome = 0; outcome < ONCE_OUTCOMES; outcome++)
+        assert_false(do_settle(f, &zombie, (once_outcome)outcome));
     assert_true(do_settle(f, &heir, ONCE_DONE));
     assert_false(do_extend(f, &zombie));
     /* It finished too, as it may. But a body that it thinks it left would be nobody's. */
@@ -93,7 +94,8 @@ static void f14_a_zombie_of_a_natural_one_keeps_no_body(fixture *f)
         assert_int_equal(do_settle(f, &zombie, (once_outcome)outcome), outcome <= ONCE_STALE);
     assert_state(f, heir, ABSENT);
     assert_answer(do_claim(f, &third), RUN); /* f74: made anew */
-    for (int outcome = 0; outcome < ONCE_OUTCOMES; outcome++) assert_false(do_settle(f, &zombie, (once_outcome)outcome));
+    for (int outcome = 0; outcome < ONCE_OUTCOMES; outcome++)
+        assert_false(do_settle(f, &zombie, (once_outcome)outcome));
     assert_false(do_settle(f, &heir, ONCE_DONE));
 }
 
@@ -122,7 +124,8 @@ static void what_operators_end_is_gone(fixture *f)
 /* A handler that is natural since today meets what it remembered until yesterday. */
 static void what_was_promised_before_is_kept(fixture *f)
 {
-    const once_request old = ask(f, "k"), now = ask_natural(f, "k"), force = ask_natural(f, "k"), late = ask_natural(f, "k");
+    const once_request old = ask(f, "k"), now = ask_natural(f, "k"), force = ask_natural(f, "k"),
+                       late = ask_natural(f, "k");
     const once_message message = message_of(&force);
     bool done;
     do_claim(f, &old);
@@ -164,7 +167,8 @@ static void f28_older_is_stale_equal_runs_again(fixture *f)
     assert_answer(do_claim(f, &first), RUN);
     assert_true(do_settle(f, &first, ONCE_DONE));
     for (int i = 0; i < 3; i++) {
-        const once_request equal = ask_version(f, i % 2 ? "a" : "b", 5), older = ask_version(f, "c", 4), ahead = ask_version(f, "d", 7);
+        const once_request equal = ask_version(f, i % 2 ? "a" : "b", 5), older = ask_version(f, "c", 4),
+                           ahead = ask_version(f, "d", 7);
         assert_answer(do_claim(f, &equal), RUN);
         assert_answer(do_claim(f, &equal), RUN); /* f76 */
         assert_true(do_settle(f, &equal, ONCE_DONE));
@@ -210,7 +214,8 @@ static void f28_waiting_ones_of_the_lanes_version_run(fixture *f)
 static void several_lives_in_one_transaction(fixture *f)
 {
     do_begin(f);
-    const once_request one = natural(ask_lane(f, "k", "first", -1, -1)), two = natural(ask_lane(f, "k", "second", -1, -1)),
+    const once_request one = natural(ask_lane(f, "k", "first", -1, -1)),
+                       two = natural(ask_lane(f, "k", "second", -1, -1)),
                        three = natural(ask_lane(f, "k", "third", -1, -1)), behind = ask_lane(f, "x", "second", -1, -1),
                        free = ask_lane(f, "y", "first", -1, -1), last = ask_lane(f, "z", "third", -1, -1);
     assert_answer(do_claim(f, &one), RUN);

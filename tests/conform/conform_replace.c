@@ -1,5 +1,5 @@
-/* Other content under a key: a conflict, unless all attempts so far were released or retried. Then it takes the place of the first one, once,
- * and the body of that one is kept as the letter of the conflict. */
+/* Other content under a key: a conflict, unless all attempts so far were released or retried. Then it takes the place
+ * of the first one, once, and the body of that one is kept as the letter of the conflict. */
 #include <stdio.h>
 
 #include "conform.h"
@@ -41,8 +41,12 @@ static once_decision accept_content(fixture *f, const once_request *r)
 static void settle_content(fixture *f, const once_request *r, once_outcome outcome, bool kept, bool maybe)
 {
     const once_message message = message_for(r);
-    const once_settlement s = {.request = r, .outcome = outcome, .reason = ONCE_BYTES("reason"), .delay_ms = DELAY,
-                               .message = kept ? &message : NULL, .maybe = maybe};
+    const once_settlement s = {.request = r,
+                               .outcome = outcome,
+                               .reason = ONCE_BYTES("reason"),
+                               .delay_ms = DELAY,
+                               .message = kept ? &message : NULL,
+                               .maybe = maybe};
     bool applied;
     assert_ok(f, f->store->ops->settle(f->store, &s, 1, &applied, &f->err));
     assert_true(applied);
@@ -143,8 +147,10 @@ static void a_letter_says_when_its_message_was_seen(fixture *f)
     assert_answer(do_claim(f, &other), RUN);
     const once_taken t = take_one(f);
     assert_true(once_hash_equal(t.request.id, dies.id));
-    const once_settlement dead = {.request = &t.request, .outcome = ONCE_DEAD, .reason = ONCE_BYTES("no"), .message = &t.message};
-    const once_letter found = {.scope = f->scope, .kind = ONCE_ANSWER_DEAD, .message = {.body = ONCE_BYTES("{"), .sent_ms = ONCE_NO_TIME}};
+    const once_settlement dead = {
+        .request = &t.request, .outcome = ONCE_DEAD, .reason = ONCE_BYTES("no"), .message = &t.message};
+    const once_letter found = {
+        .scope = f->scope, .kind = ONCE_ANSWER_DEAD, .message = {.body = ONCE_BYTES("{"), .sent_ms = ONCE_NO_TIME}};
     bool applied, fresh;
     assert_ok(f, f->store->ops->settle(f->store, &dead, 1, &applied, &f->err));
     assert_ok(f, f->store->ops->bury(f->store, &found, 1, &fresh, &f->err));
@@ -154,7 +160,8 @@ static void a_letter_says_when_its_message_was_seen(fixture *f)
     assert_bytes(letters[1].key, "dies");
     for (int i = 0; i < 3; i++) {
         assert_true(letters[i].buried_ms == TEST_EPOCH_MS + 700);
-        assert_true(letters[i].seen_ms == TEST_EPOCH_MS + (i == 2 ? 700 : 0)); /* without an entry it was seen just now */
+        assert_true(letters[i].seen_ms ==
+                    TEST_EPOCH_MS + (i == 2 ? 700 : 0)); /* without an entry it was seen just now */
     }
     (void)first;
 }
@@ -185,7 +192,8 @@ static void f26_accepting_other_content_replaces_what_had_no_effect(fixture *f)
 /* A broker brings both again: they do not take turns, and each delivery of the first one is counted on its letter. */
 static void f26_once_replaced_other_content_is_a_conflict(fixture *f)
 {
-    const once_request first = tried(f, "k", ONCE_RETRY), other = ask_content(f, "k", 2), third = ask_content(f, "k", 3);
+    const once_request first = tried(f, "k", ONCE_RETRY), other = ask_content(f, "k", 2),
+                       third = ask_content(f, "k", 3);
     assert_answer(accept_content(f, &other), WAITING);
     for (int i = 0; i < 2; i++) {
         const once_request again = ask_content(f, "k", 1);
@@ -197,8 +205,13 @@ static void f26_once_replaced_other_content_is_a_conflict(fixture *f)
         assert_true(do_settle(f, &t.request, ONCE_RETRY)); /* also when the corrected one had no effect either */
         pass(f, DELAY);
     }
-    const once_letter again = {.scope = f->scope, .key = text("k"), .kind = ONCE_ANSWER_CONFLICT, .reason = ONCE_BYTES("again"),
-                               .message = message_for(&first), .key_id = first.id, .fingerprint = first.fingerprint};
+    const once_letter again = {.scope = f->scope,
+                               .key = text("k"),
+                               .kind = ONCE_ANSWER_CONFLICT,
+                               .reason = ONCE_BYTES("again"),
+                               .message = message_for(&first),
+                               .key_id = first.id,
+                               .fingerprint = first.fingerprint};
     bool fresh = true;
     assert_ok(f, f->store->ops->bury(f->store, &again, 1, &fresh, &f->err));
     assert_false(fresh);
@@ -228,7 +241,8 @@ static void f26_what_was_not_tried_or_may_have_happened_is_not_replaced(fixture 
     pass(f, DELAY);
     once_taken taken[4];
     bool found = false;
-    for (size_t i = 0, n = do_take(f, 4, taken); i < n; i++) { /* an attempt that says that it did nothing does not change that */
+    for (size_t i = 0, n = do_take(f, 4, taken); i < n;
+         i++) { /* an attempt that says that it did nothing does not change that */
         if (!once_hash_equal(taken[i].request.id, first.id)) continue;
         found = true;
         assert_true(do_settle(f, &taken[i].request, ONCE_RETRY));
@@ -236,7 +250,8 @@ static void f26_what_was_not_tried_or_may_have_happened_is_not_replaced(fixture 
     assert_true(found);
     assert_conflict(f, &other);
 
-    static const once_outcome outcomes[] = {ONCE_UNKNOWN, ONCE_DEAD, ONCE_DONE, ONCE_ALREADY, ONCE_REJECTED, ONCE_STALE};
+    static const once_outcome outcomes[] = {ONCE_UNKNOWN, ONCE_DEAD,     ONCE_DONE,
+                                            ONCE_ALREADY, ONCE_REJECTED, ONCE_STALE};
     for (size_t i = 0; i < sizeof outcomes / sizeof *outcomes; i++) {
         first = ask_content(f, once_outcome_name(outcomes[i]), 1);
         other = ask_content(f, once_outcome_name(outcomes[i]), 2);
@@ -246,7 +261,8 @@ static void f26_what_was_not_tried_or_may_have_happened_is_not_replaced(fixture 
     }
 }
 
-/* A lease that ran out: the next claim is told so, and whatever that one says of itself, the one before may have had its effect. */
+/* A lease that ran out: the next claim is told so, and whatever that one says of itself, the one before may have had
+ * its effect. */
 static void f26_what_followed_an_attempt_without_an_end_is_not_replaced(fixture *f)
 {
     const once_request first = ask_content(f, "k", 1), again = ask_content(f, "k", 1), other = ask_content(f, "k", 2);
@@ -262,7 +278,8 @@ static void f26_what_followed_an_attempt_without_an_end_is_not_replaced(fixture 
 static void f26_what_a_person_had_run_again_is_not_replaced(fixture *f)
 {
     once_letter letter;
-    const once_request first = ask_content(f, "replayed", 1), other = ask_content(f, "replayed", 2), third = ask_content(f, "replayed", 3);
+    const once_request first = ask_content(f, "replayed", 1), other = ask_content(f, "replayed", 2),
+                       third = ask_content(f, "replayed", 3);
     do_claim(f, &first);
     settle_content(f, &first, ONCE_DEAD, true, false);
     assert_int_equal(list_letters(f, &letter, 1), 1);
@@ -347,7 +364,8 @@ static void f26_f76_replacing_may_be_repeated(fixture *f)
 
 static void f26_replacing_and_its_letter_are_one_step(fixture *f)
 {
-    const once_request first = tried(f, "k", ONCE_RETRY), other = ask_content(f, "k", 2), accepted = ask_content(f, "k", 2);
+    const once_request first = tried(f, "k", ONCE_RETRY), other = ask_content(f, "k", 2),
+                       accepted = ask_content(f, "k", 2);
     do_begin(f);
     assert_answer(do_claim(f, &other), RUN);
     settle_content(f, &other, ONCE_DONE, false, false);
@@ -386,7 +404,8 @@ static void f26_another_place_of_the_lane_is_a_conflict(fixture *f)
     assert_answer(do_claim(f, &first), RUN);
     settle_content(f, &first, ONCE_RETRY, true, false);
     const once_request newer = place(ask_content(f, "k", 2), f, 6), older = place(ask_content(f, "k", 2), f, 4),
-                       unversioned = place(ask_content(f, "k", 2), f, -1), without = ask_content(f, "k", 2), same = place(ask_content(f, "k", 2), f, 5);
+                       unversioned = place(ask_content(f, "k", 2), f, -1), without = ask_content(f, "k", 2),
+                       same = place(ask_content(f, "k", 2), f, 5);
     assert_conflict(f, &newer);
     assert_conflict(f, &older);
     assert_conflict(f, &unversioned);
@@ -426,14 +445,17 @@ static void f26_in_a_lane_the_place_stays(fixture *f)
     assert_true(once_hash_equal(t.request.id, behind.id));
 }
 
-/* Of equal versions the one that came first goes first, and that is the one under this key, whatever its content is now. */
+/* Of equal versions the one that came first goes first, and that is the one under this key, whatever its content is
+ * now. */
 static void f26_f86_among_equal_versions_the_place_stays(fixture *f)
 {
     static const char *const keys[] = {"k", "a", "z"}; /* ids are hashes: whichever is the lowest */
     for (int i = 0; i < 3; i++) {
         const int64_t version = 10 * i + 5;
-        const once_request first = place(ask_content(f, keys[i], 1), f, version), other = place(ask_content(f, keys[i], 2), f, version),
-                           equal = place(ask_content(f, "equal", 2), f, version), late = place(ask_content(f, "late", 1), f, version - 1);
+        const once_request first = place(ask_content(f, keys[i], 1), f, version),
+                           other = place(ask_content(f, keys[i], 2), f, version),
+                           equal = place(ask_content(f, "equal", 2), f, version),
+                           late = place(ask_content(f, "late", 1), f, version - 1);
         assert_answer(do_claim(f, &first), RUN);
         settle_content(f, &first, ONCE_RETRY, true, false);
         pass(f, 1);
@@ -523,7 +545,8 @@ static void replace_without_body(fixture *f, const char *key, const char *from, 
     was.sent_ms = TEST_EPOCH_MS;
     is.sent_ms = TEST_EPOCH_MS + 1;
     assert_answer(do_claim(f, &first), RUN);
-    const once_settlement s = {.request = &first, .outcome = ONCE_RETRY, .reason = ONCE_BYTES("reason"), .delay_ms = DELAY, .message = &was};
+    const once_settlement s = {
+        .request = &first, .outcome = ONCE_RETRY, .reason = ONCE_BYTES("reason"), .delay_ms = DELAY, .message = &was};
     bool applied;
     assert_ok(f, f->store->ops->settle(f->store, &s, 1, &applied, &f->err));
     const once_request *request = &other;

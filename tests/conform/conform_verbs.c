@@ -124,7 +124,8 @@ static void f14_a_zombie_neither_settles_nor_extends(fixture *f)
     do_claim(f, &zombie);
     pass(f, LEASE);
     do_claim(f, &heir);
-    for (int outcome = 0; outcome < ONCE_OUTCOMES; outcome++) assert_false(do_settle(f, &zombie, (once_outcome)outcome));
+    for (int outcome = 0; outcome < ONCE_OUTCOMES; outcome++)
+        assert_false(do_settle(f, &zombie, (once_outcome)outcome));
     assert_false(do_extend(f, &zombie));
     assert_answer(do_claim(f, &zombie), BUSY);
     assert_true(do_extend(f, &heir));
@@ -157,7 +158,8 @@ static void f74_a_zombie_of_an_entry_made_anew_is_refused(fixture *f)
     assert_true(do_settle(f, &fresh, ONCE_DONE));
 }
 
-/* Their leases end in the same millisecond, but they were claimed by two transactions, and so may be kept apart; one settles both. */
+/* Their leases end in the same millisecond, but they were claimed by two transactions, and so may be kept apart; one
+ * settles both. */
 static void claims_of_one_moment_are_settled_together(fixture *f)
 {
     const once_request first = ask(f, "1"), second = ask(f, "2"), third = ask(f, "3"), fourth = ask(f, "4");
@@ -169,7 +171,8 @@ static void claims_of_one_moment_are_settled_together(fixture *f)
         assert_answer(d[1], RUN);
     }
     assert_int_equal(do_get(f, first.id).due_ms, do_get(f, fourth.id).due_ms);
-    const once_settlement both[] = {{.request = &first, .outcome = ONCE_DONE}, {.request = &third, .outcome = ONCE_DONE}};
+    const once_settlement both[] = {{.request = &first, .outcome = ONCE_DONE},
+                                    {.request = &third, .outcome = ONCE_DONE}};
     bool applied[2];
     assert_ok(f, f->store->ops->settle(f->store, both, 2, applied, &f->err));
     assert_true(applied[0] && applied[1]);
@@ -210,7 +213,7 @@ static void f76_claim_and_settle_repeated(fixture *f)
     once_decision first = do_claim(f, &r);
     assert_false(first.own);
     const once_decision again = do_claim(f, &r);
-    first.own = true; /* all that differs: it is known to be a repeated one */
+    first.own = true;                                  /* all that differs: it is known to be a repeated one */
     assert_memory_equal(&first, &again, sizeof first); /* never busy against itself */
     assert_int_equal(do_get(f, r.id).attempt, 1);
     assert_true(do_settle(f, &r, ONCE_RETRY));
@@ -251,10 +254,12 @@ static void f76_take_repeated_returns_what_it_had_claimed(fixture *f)
     const once_token token = {99, UINT64_MAX / 2 - 1}; /* the numbers of the batch cross the sign */
     once_taken first[3], again[5];
     size_t n;
-    assert_ok(f, f->store->ops->take(f->store, f->scope.consumer, token, false, LEASE, 3, first, &n, &f->arena, &f->err));
+    assert_ok(f,
+              f->store->ops->take(f->store, f->scope.consumer, token, false, LEASE, 3, first, &n, &f->arena, &f->err));
     assert_int_equal(n, 3);
     pass(f, 10);
-    assert_ok(f, f->store->ops->take(f->store, f->scope.consumer, token, true, LEASE, 5, again, &n, &f->arena, &f->err));
+    assert_ok(f,
+              f->store->ops->take(f->store, f->scope.consumer, token, true, LEASE, 5, again, &n, &f->arena, &f->err));
     assert_int_equal(n, 5); /* first what it had, then more */
     for (size_t i = 0; i < 5; i++) {
         assert_true(again[i].request.token.a == 99 && again[i].request.token.b == token.b + i);
@@ -272,10 +277,12 @@ static void f76_take_repeated_after_its_leases_ended(fixture *f)
     once_taken taken[4];
     size_t n;
     const once_token token = {99, 1};
-    assert_ok(f, f->store->ops->take(f->store, f->scope.consumer, token, false, LEASE, 4, taken, &n, &f->arena, &f->err));
+    assert_ok(f,
+              f->store->ops->take(f->store, f->scope.consumer, token, false, LEASE, 4, taken, &n, &f->arena, &f->err));
     assert_int_equal(n, 2);
     pass(f, 2 * LEASE);
-    assert_ok(f, f->store->ops->take(f->store, f->scope.consumer, token, true, LEASE, 4, taken, &n, &f->arena, &f->err));
+    assert_ok(f,
+              f->store->ops->take(f->store, f->scope.consumer, token, true, LEASE, 4, taken, &n, &f->arena, &f->err));
     assert_int_equal(n, 2);
     for (size_t i = 0; i < n; i++) {
         taken[i].request.remember_ms = REMEMBER;
@@ -391,7 +398,8 @@ static void f77_release_does_not_count(fixture *f)
     }
 }
 
-/* Told to the next attempt, however that comes about, and counted once. A release says nothing about the attempt before. */
+/* Told to the next attempt, however that comes about, and counted once. A release says nothing about the attempt
+ * before. */
 static void what_may_have_happened_is_told_to_the_next(fixture *f)
 {
     const once_request r = ask(f, "k"), claimed = ask(f, "k");
@@ -406,7 +414,9 @@ static void what_may_have_happened_is_told_to_the_next(fixture *f)
     d = do_claim(f, &claimed);
     assert_true(d.silent && d.maybe && d.failures == 1 && d.attempt == 2);
     for (int i = 0; i < 3; i++) { /* released, by whoever claimed or took it */
-        assert_true(do_settle(f, i ? &(once_request){.scope = &f->scope, .id = r.id, .token = do_get(f, r.id).token} : &claimed, ONCE_RELEASE));
+        assert_true(
+            do_settle(f, i ? &(once_request){.scope = &f->scope, .id = r.id, .token = do_get(f, r.id).token} : &claimed,
+                      ONCE_RELEASE));
         if (f->store->ops->bits & ONCE_STORE_DURABLE) reopen(f);
         pass(f, DELAY);
         d = take_one(f).decision;
@@ -418,7 +428,8 @@ static void what_may_have_happened_is_told_to_the_next(fixture *f)
     assert_true(do_settle(f, &t.request, ONCE_RETRY)); /* for sure */
     pass(f, DELAY);
     t = take_one(f);
-    assert_true(!t.decision.silent && t.decision.maybe && t.decision.failures == 3); /* not the last one, but one before it */
+    assert_true(!t.decision.silent && t.decision.maybe &&
+                t.decision.failures == 3); /* not the last one, but one before it */
     assert_true(do_settle_maybe(f, &t.request, ONCE_DEAD));
     assert_true(do_get(f, r.id).silent);
     if (f->store->ops->bits & ONCE_STORE_DURABLE) reopen(f);
@@ -434,7 +445,8 @@ static void what_may_have_happened_is_told_to_the_next(fixture *f)
     assert_true(do_settle(f, &t.request, ONCE_UNKNOWN));
     assert_ok(f, f->store->ops->resolve(f->store, r.id, ONCE_RETRY, ONCE_BYTES("looked up"), &done, &f->err));
     t = take_one(f);
-    assert_true(done && t.decision.silent && t.decision.failures == 0); /* and so does a person who has it tried again */
+    assert_true(done && t.decision.silent &&
+                t.decision.failures == 0); /* and so does a person who has it tried again */
 }
 
 /* On the store's clock, kept with the entry, and begun anew by a replay. */
@@ -713,7 +725,12 @@ static void f81_a_letter_says_whether_its_effect_may_have_happened(fixture *f)
         once_letter letters[2];
         bool applied;
         do_claim(f, &r);
-        const once_settlement dies = {.request = &r, .outcome = ONCE_DEAD, .reason = ONCE_BYTES("no"), .message = &message, .failed = true, .maybe = maybe};
+        const once_settlement dies = {.request = &r,
+                                      .outcome = ONCE_DEAD,
+                                      .reason = ONCE_BYTES("no"),
+                                      .message = &message,
+                                      .failed = true,
+                                      .maybe = maybe};
         assert_ok(f, f->store->ops->settle(f->store, &dies, 1, &applied, &f->err));
         if (f->store->ops->bits & ONCE_STORE_DURABLE) reopen(f);
         assert_int_equal(list_letters(f, letters, 2), maybe + 1);
@@ -778,14 +795,19 @@ static bool note_audit(void *user, const once_audit *audit)
     list->n++;
     list->time_ms = audit->time_ms;
     list->letter = audit->letter;
-    snprintf(list->text, sizeof list->text, "%.*s %.*s %.*s %.*s", (int)audit->who.len, audit->who.data, (int)audit->what.len, audit->what.data,
-             (int)audit->key.len, audit->key.data, (int)audit->note.len, audit->note.data);
+    snprintf(list->text, sizeof list->text, "%.*s %.*s %.*s %.*s", (int)audit->who.len, audit->who.data,
+             (int)audit->what.len, audit->what.data, (int)audit->key.len, audit->key.data, (int)audit->note.len,
+             audit->note.data);
     return true;
 }
 
 static void f34_audit_and_act_are_one_transaction(fixture *f)
 {
-    once_audit act = {.consumer = f->scope.consumer, .who = ONCE_BYTES("ann@here:1"), .what = ONCE_BYTES("replay"), .key = ONCE_BYTES("k"), .letter = 3,
+    once_audit act = {.consumer = f->scope.consumer,
+                      .who = ONCE_BYTES("ann@here:1"),
+                      .what = ONCE_BYTES("replay"),
+                      .key = ONCE_BYTES("k"),
+                      .letter = 3,
                       .note = ONCE_BYTES("why")};
     audit_list list = {0};
     do_begin(f);
@@ -817,7 +839,8 @@ static once_letter letter_at(fixture *f, const char *point, const char *body)
 
 static void bury_twice_is_one_letter(fixture *f)
 {
-    once_letter letters[4] = {letter_at(f, "1", "x"), letter_at(f, "2", "x"), letter_at(f, "1", "y"), letter_at(f, "1", "x")};
+    once_letter letters[4] = {letter_at(f, "1", "x"), letter_at(f, "2", "x"), letter_at(f, "1", "y"),
+                              letter_at(f, "1", "x")};
     letters[1].kind = ONCE_ANSWER_CONFLICT;
     letters[2].kind = ONCE_ANSWER_TOO_OLD;
     bool fresh[4];
@@ -833,7 +856,8 @@ static void bury_twice_is_one_letter(fixture *f)
     assert_int_equal(listed[1].kind, ONCE_ANSWER_CONFLICT);
     assert_true(listed[0].buried_ms == TEST_EPOCH_MS && listed[0].seen_ms == TEST_EPOCH_MS);
     bool found;
-    assert_int_equal(once_status_class(f->store->ops->exhume(f->store, listed[0].id, &found, &f->err)), ONCE_CLASS_USAGE);
+    assert_int_equal(once_status_class(f->store->ops->exhume(f->store, listed[0].id, &found, &f->err)),
+                     ONCE_CLASS_USAGE);
     assert_int_equal(list_letters(f, NULL, 0), 3);
 }
 
@@ -846,7 +870,8 @@ static bool do_discard(fixture *f, uint64_t letter)
 
 static void a_letter_without_an_entry_stays_discarded(fixture *f)
 {
-    once_letter letters[5] = {letter_at(f, "1", "x"), letter_at(f, "2", "x"), letter_at(f, "1", "y"), letter_at(f, "3", "z"), letter_at(f, "3", "z")};
+    once_letter letters[5] = {letter_at(f, "1", "x"), letter_at(f, "2", "x"), letter_at(f, "1", "y"),
+                              letter_at(f, "3", "z"), letter_at(f, "3", "z")};
     letters[2].kind = ONCE_ANSWER_TOO_OLD;
     bool fresh[5];
     once_letter listed[4];
@@ -856,7 +881,8 @@ static void a_letter_without_an_entry_stays_discarded(fixture *f)
     assert_false(do_discard(f, listed[0].id));
     assert_true(do_discard(f, listed[2].id));
     pass(f, REMEMBER - 1);
-    assert_ok(f, f->store->ops->bury(f->store, letters, 5, fresh, &f->err)); /* the others are counted, and these are not there */
+    assert_ok(f, f->store->ops->bury(f->store, letters, 5, fresh,
+                                     &f->err)); /* the others are counted, and these are not there */
     for (size_t i = 0; i < 5; i++) assert_false(fresh[i]);
     assert_int_equal(list_letters(f, listed, 4), 2);
     assert_bytes(listed[0].message.at.point, "2");
@@ -874,7 +900,8 @@ static void a_letter_without_an_entry_stays_discarded(fixture *f)
     assert_false(fresh[0]);
 }
 
-/* The same bytes elsewhere, for another consumer or tenant, or as what is left of a longer message, are another message. */
+/* The same bytes elsewhere, for another consumer or tenant, or as what is left of a longer message, are another
+ * message. */
 static void what_was_discarded_is_that_message_only(fixture *f)
 {
     once_letter letters[6];
@@ -922,7 +949,10 @@ static void letters_without_a_place_are_apart_by_their_keys(fixture *f)
     bool fresh[3];
     once_letter listed[2];
     for (size_t i = 0; i < 3; i++)
-        letters[i] = (once_letter){.scope = f->scope, .key = i ? ONCE_BYTES("b") : ONCE_BYTES("a"), .message = {.sent_ms = ONCE_NO_TIME}, .kind = ONCE_ANSWER_TOO_OLD};
+        letters[i] = (once_letter){.scope = f->scope,
+                                   .key = i ? ONCE_BYTES("b") : ONCE_BYTES("a"),
+                                   .message = {.sent_ms = ONCE_NO_TIME},
+                                   .kind = ONCE_ANSWER_TOO_OLD};
     assert_ok(f, f->store->ops->bury(f->store, letters, 3, fresh, &f->err));
     assert_true(fresh[0] && fresh[1] && !fresh[2]);
     assert_int_equal(list_letters(f, listed, 2), 2);
@@ -984,8 +1014,15 @@ static void f27_tenants_consumers_and_operations_are_isolated(fixture *f)
     assert_state(f, r[0], DONE);
     assert_state(f, r[3], CLAIMED);
     assert_state(f, r[4], CLAIMED);
-    for (int i = 0; i < N; i++) assert_false(do_settle(f, &(once_request){.scope = &scopes[i], .id = r[i].id, .key = r[i].key,
-                                             .token = r[(i + 1) % N].token, .remember_ms = 1, .lease_ms = 1}, ONCE_DONE));
+    for (int i = 0; i < N; i++)
+        assert_false(do_settle(f,
+                               &(once_request){.scope = &scopes[i],
+                                               .id = r[i].id,
+                                               .key = r[i].key,
+                                               .token = r[(i + 1) % N].token,
+                                               .remember_ms = 1,
+                                               .lease_ms = 1},
+                               ONCE_DONE));
 
     f->scope = scopes[0]; /* what is asked by consumer shows that consumer's */
     once_stats stats = do_stats(f);
@@ -1019,9 +1056,9 @@ static void f63_keys_of_any_bytes(fixture *f)
 {
     char long_key[1024];
     memset(long_key, 'k', sizeof long_key);
-    const once_bytes keys[] = {ONCE_BYTES("a"),        ONCE_BYTES("a\0"),     ONCE_BYTES("a\0b"),   ONCE_BYTES("\0"),
-                               ONCE_BYTES("\0\0"),     ONCE_BYTES("\xff\xfe"), ONCE_BYTES("\xc3\x28"), {long_key, 1024},
-                               {long_key, 1023},       ONCE_BYTES("'; --"),   ONCE_BYTES("A")};
+    const once_bytes keys[] = {ONCE_BYTES("a"),    ONCE_BYTES("a\0"),      ONCE_BYTES("a\0b"),     ONCE_BYTES("\0"),
+                               ONCE_BYTES("\0\0"), ONCE_BYTES("\xff\xfe"), ONCE_BYTES("\xc3\x28"), {long_key, 1024},
+                               {long_key, 1023},   ONCE_BYTES("'; --"),    ONCE_BYTES("A")};
     enum { N = sizeof keys / sizeof *keys };
     once_request r[N];
     for (int i = 0; i < N; i++) {
@@ -1034,12 +1071,14 @@ static void f63_keys_of_any_bytes(fixture *f)
         assert_memory_equal(e.key.data, keys[i].data, keys[i].len);
         assert_true(do_settle(f, &r[i], i % 2 ? ONCE_RETRY : ONCE_DEAD));
     }
-    for (int i = 0; i < N; i++) assert_string_equal(once_state_name(do_get(f, r[i].id).state), i % 2 ? "waiting" : "dead");
+    for (int i = 0; i < N; i++)
+        assert_string_equal(once_state_name(do_get(f, r[i].id).state), i % 2 ? "waiting" : "dead");
     pass(f, DELAY);
     once_taken taken[N];
     assert_int_equal(do_take(f, N, taken), N / 2);
     for (int i = 0; i < N / 2; i++)
-        assert_true(once_hash_equal(taken[i].request.id, once_key_id(f->store->secret, &f->scope, taken[i].request.key)));
+        assert_true(
+            once_hash_equal(taken[i].request.id, once_key_id(f->store->secret, &f->scope, taken[i].request.key)));
 }
 
 static void f07_results_are_binary_and_up_to_64_kib(fixture *f)
@@ -1091,8 +1130,10 @@ static void f79_one_key_twice_in_one_batch(fixture *f)
     assert_answer(out[1], BUSY);
     assert_answer(out[2], RUN);
     assert_answer(out[3], BUSY);
-    const once_settlement settlements[] = {{.request = &a, .outcome = ONCE_DONE}, {.request = &b, .outcome = ONCE_DONE},
-                                           {.request = &a, .outcome = ONCE_DONE}, {.request = &c, .outcome = ONCE_RETRY}};
+    const once_settlement settlements[] = {{.request = &a, .outcome = ONCE_DONE},
+                                           {.request = &b, .outcome = ONCE_DONE},
+                                           {.request = &a, .outcome = ONCE_DONE},
+                                           {.request = &c, .outcome = ONCE_RETRY}};
     bool applied[4];
     assert_ok(f, f->store->ops->settle(f->store, settlements, 4, applied, &f->err));
     assert_true(applied[0] && !applied[1] && applied[2] && applied[3]);
@@ -1125,7 +1166,8 @@ static void batches_of_a_thousand(fixture *f)
         keys[i][2] = (char)('a' + number % 10);
         r[i] = ask(f, keys[i]);
         requests[i] = &r[i];
-        settlements[i] = (once_settlement){.request = &r[i], .outcome = i % 3 ? ONCE_DONE : ONCE_RELEASE, .result = text(keys[i])};
+        settlements[i] =
+            (once_settlement){.request = &r[i], .outcome = i % 3 ? ONCE_DONE : ONCE_RELEASE, .result = text(keys[i])};
     }
     const once_message message = message_of(&r[0]);
     for (int i = 0; i < N; i++) messages[i] = &message;
@@ -1173,7 +1215,8 @@ static void f16_a_claim_always_has_a_deadline(fixture *f)
     assert_true(do_get(f, t.request.id).due_ms == TEST_EPOCH_MS + DELAY + LEASE);
 }
 
-/* No time left is no time left, and not "none was given": a lease that ends now has ended, a delay of 0 is over at once. */
+/* No time left is no time left, and not "none was given": a lease that ends now has ended, a delay of 0 is over at
+ * once. */
 static void f17_nothing_left_is_not_unset(fixture *f)
 {
     once_request r = ask(f, "k");
@@ -1250,8 +1293,8 @@ static void f20_workers_skewed_by_ten_minutes(fixture *f)
 
 static void f21_extreme_leases_and_horizons(fixture *f)
 {
-    static const int64_t extremes[] = {INT64_MAX, INT64_MAX - 1, INT64_MAX - TEST_EPOCH_MS, INT64_MAX - TEST_EPOCH_MS + 1,
-                                       INT64_MAX / 10, 1};
+    static const int64_t extremes[] = {
+        INT64_MAX, INT64_MAX - 1, INT64_MAX - TEST_EPOCH_MS, INT64_MAX - TEST_EPOCH_MS + 1, INT64_MAX / 10, 1};
     static const char *const keys[] = {"a", "b", "c", "d", "e", "f"};
     for (int i = 0; i < 6; i++) {
         once_request r = ask(f, keys[i]);
@@ -1341,7 +1384,8 @@ static void f12_sweep_in_bounded_steps_drops_only_what_expired(fixture *f)
         do_claim(f, &r[i]);
         do_settle(f, &r[i], ONCE_DONE);
     }
-    const once_request waiting = ask(f, "waiting"), unknown = ask(f, "unknown"), dead = ask(f, "dead"), claimed = ask(f, "claimed");
+    const once_request waiting = ask(f, "waiting"), unknown = ask(f, "unknown"), dead = ask(f, "dead"),
+                       claimed = ask(f, "claimed");
     do_claim(f, &waiting), do_settle(f, &waiting, ONCE_RETRY);
     do_claim(f, &unknown), do_settle(f, &unknown, ONCE_UNKNOWN);
     do_claim(f, &dead), do_settle(f, &dead, ONCE_DEAD);
@@ -1377,9 +1421,12 @@ static void list_and_stats_show_each_state(fixture *f)
         once_outcome outcome;
         once_state state;
     } kinds[] = {
-        {{"d1", "d2", "d3"}, ONCE_DONE, ONCE_STATE_DONE},          {{"a1", NULL, NULL}, ONCE_ALREADY, ONCE_STATE_ALREADY},
-        {{"r1", "r2", NULL}, ONCE_REJECTED, ONCE_STATE_REJECTED},  {{"s1", NULL, NULL}, ONCE_STALE, ONCE_STATE_STALE},
-        {{"w1", "w2", NULL}, ONCE_RETRY, ONCE_STATE_WAITING},      {{"u1", "u2", "u3"}, ONCE_UNKNOWN, ONCE_STATE_UNKNOWN},
+        {{"d1", "d2", "d3"}, ONCE_DONE, ONCE_STATE_DONE},
+        {{"a1", NULL, NULL}, ONCE_ALREADY, ONCE_STATE_ALREADY},
+        {{"r1", "r2", NULL}, ONCE_REJECTED, ONCE_STATE_REJECTED},
+        {{"s1", NULL, NULL}, ONCE_STALE, ONCE_STATE_STALE},
+        {{"w1", "w2", NULL}, ONCE_RETRY, ONCE_STATE_WAITING},
+        {{"u1", "u2", "u3"}, ONCE_UNKNOWN, ONCE_STATE_UNKNOWN},
         {{"x1", "x2", NULL}, ONCE_DEAD, ONCE_STATE_DEAD},
     };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
@@ -1409,7 +1456,8 @@ static void list_and_stats_show_each_state(fixture *f)
 /* A worker died and only its source can bring the message again: it is shown, and nobody waits for it. */
 static void stats_do_not_wait_for_what_has_no_body(fixture *f)
 {
-    const once_request claimed = ask(f, "claimed"), owned = ask(f, "owned"), bare = ask(f, "bare"), other = ask(f, "other");
+    const once_request claimed = ask(f, "claimed"), owned = ask(f, "owned"), bare = ask(f, "bare"),
+                       other = ask(f, "other");
     do_claim(f, &claimed);
     do_claim(f, &bare);
     const once_settlement retry = {.request = &bare, .outcome = ONCE_RETRY, .delay_ms = DELAY};
@@ -1446,7 +1494,8 @@ static void assert_counts(fixture *f, uint64_t claimed, uint64_t waiting, uint64
 /* Nobody has come since their leases ended: they are what the next one to come would find. */
 static void f99_an_attempt_that_died_is_seen_from_that_moment(fixture *f)
 {
-    once_request held = ask(f, "held"), held_body = ask(f, "held, with a body"), free = ask(f, "free"), free_body = ask(f, "free, with a body");
+    once_request held = ask(f, "held"), held_body = ask(f, "held, with a body"), free = ask(f, "free"),
+                 free_body = ask(f, "free, with a body");
     held.hold = held_body.hold = true;
     const once_request *all[] = {&held, &held_body, &free, &free_body};
     for (int i = 0; i < 4; i++) do_claim(f, all[i]);
@@ -1477,7 +1526,8 @@ static size_t do_lapse(fixture *f, uint64_t but, size_t max, once_taken *out)
 /* Somebody writes it down, whether or not the message comes again, and is told each once. */
 static void f99_an_attempt_that_died_is_written_down_once(fixture *f)
 {
-    once_request held = ask(f, "held"), held_body = ask(f, "held, with a body"), own = ask(f, "own"), free = ask(f, "free"), late = ask(f, "late");
+    once_request held = ask(f, "held"), held_body = ask(f, "held, with a body"), own = ask(f, "own"),
+                 free = ask(f, "free"), late = ask(f, "late");
     once_request lane = ask_lane(f, "in a lane", "lane", -1, -1);
     held.hold = held_body.hold = own.hold = late.hold = lane.hold = true;
     own.token = once_token_of_run(77000000, 5, 3);
@@ -1493,12 +1543,16 @@ static void f99_an_attempt_that_died_is_written_down_once(fixture *f)
     assert_int_equal(do_lapse(f, 77000000, 8, told), 0);
     pass(f, 1);
     const size_t first = do_lapse(f, 77000000, 2, told), n = first + do_lapse(f, 77000000, 4, told + first);
-    assert_true(first <= 2 && n == 3); /* not its own, not the one that goes on by itself, not the one whose lease is not over */
+    assert_true(first <= 2 &&
+                n == 3); /* not its own, not the one that goes on by itself, not the one whose lease is not over */
     for (size_t i = 0; i < n; i++) {
         const once_request *r = &told[i].request;
-        assert_true(once_hash_equal(r->id, held.id) || once_hash_equal(r->id, held_body.id) || once_hash_equal(r->id, lane.id));
-        assert_true(told[i].decision.answer == ONCE_ANSWER_UNKNOWN && told[i].decision.lapsed && told[i].decision.attempt == 1);
-        assert_non_null(memmem(told[i].decision.reason.data, told[i].decision.reason.len, f->store->who, strlen(f->store->who)));
+        assert_true(once_hash_equal(r->id, held.id) || once_hash_equal(r->id, held_body.id) ||
+                    once_hash_equal(r->id, lane.id));
+        assert_true(told[i].decision.answer == ONCE_ANSWER_UNKNOWN && told[i].decision.lapsed &&
+                    told[i].decision.attempt == 1);
+        assert_non_null(
+            memmem(told[i].decision.reason.data, told[i].decision.reason.len, f->store->who, strlen(f->store->who)));
         const once_entry e = do_get(f, r->id);
         assert_int_equal(e.state, ONCE_STATE_UNKNOWN);
         assert_int_equal(e.worker.len, 0);
@@ -1507,7 +1561,7 @@ static void f99_an_attempt_that_died_is_written_down_once(fixture *f)
     }
     assert_int_equal(do_lapse(f, 77000000, 8, told), 0);
     assert_counts(f, 1, 2, 4);
-    assert_int_equal(do_take(f, 8, told), 0); /* nothing comes before it in its lane */
+    assert_int_equal(do_take(f, 8, told), 0);    /* nothing comes before it in its lane */
     assert_true(do_settle(f, &held, ONCE_DONE)); /* whoever was late and comes says how it ended */
     assert_int_equal(do_lapse(f, 0, 8, told), 1);
     assert_true(once_hash_equal(told[0].request.id, own.id));
@@ -1564,7 +1618,9 @@ static void f99_an_attempt_that_died_is_resolved(fixture *f)
         const char *key;
         once_outcome outcome;
         once_state state;
-    } rows[] = {{"done", ONCE_DONE, ONCE_STATE_DONE}, {"retry", ONCE_RETRY, ONCE_STATE_WAITING}, {"dead", ONCE_DEAD, ONCE_STATE_DEAD}};
+    } rows[] = {{"done", ONCE_DONE, ONCE_STATE_DONE},
+                {"retry", ONCE_RETRY, ONCE_STATE_WAITING},
+                {"dead", ONCE_DEAD, ONCE_STATE_DEAD}};
     once_request early = ask(f, "early"), free = ask(f, "free");
     early.hold = true;
     do_claim(f, &early);
@@ -1641,10 +1697,13 @@ static void assert_meets(fixture *f, const char *key, unsigned n)
 /* Whatever became of the first one, and however many of its fields are kept. */
 static void f26_a_conflict_brings_the_fields_of_the_first_one(fixture *f)
 {
-    static const once_outcome outcomes[] = {ONCE_DONE, ONCE_ALREADY, ONCE_REJECTED, ONCE_STALE, ONCE_DEAD, ONCE_UNKNOWN, ONCE_RETRY};
+    static const once_outcome outcomes[] = {ONCE_DONE, ONCE_ALREADY, ONCE_REJECTED, ONCE_STALE,
+                                            ONCE_DEAD, ONCE_UNKNOWN, ONCE_RETRY};
     enum { STATES = sizeof outcomes / sizeof *outcomes, COUNTS = 4 };
     static const unsigned counts[COUNTS] = {0, 1, 5, ONCE_FIELDS_MAX};
-    static const char *const results[] = {"", "ok", "a result that is long enough to be kept apart from the record that it belongs to, if a store does that"};
+    static const char *const results[] = {
+        "", "ok",
+        "a result that is long enough to be kept apart from the record that it belongs to, if a store does that"};
     char key[40];
     for (int reopened = 0; reopened < 2; reopened++) {
         if (reopened && f->store->ops->bits & ONCE_STORE_DURABLE) reopen(f);
@@ -1657,8 +1716,12 @@ static void f26_a_conflict_brings_the_fields_of_the_first_one(fixture *f)
                 assert_meets(f, key, counts[i % COUNTS]);
                 const once_message message = message_of(&r);
                 const once_outcome outcome = outcomes[i / COUNTS];
-                const once_settlement s = {.request = &r, .outcome = outcome, .message = &message, .delay_ms = outcome == ONCE_RETRY ? DELAY : 0,
-                                           .maybe = outcome == ONCE_RETRY, .result = outcome <= ONCE_REJECTED ? text(results[i % 3]) : (once_bytes){0}};
+                const once_settlement s = {.request = &r,
+                                           .outcome = outcome,
+                                           .message = &message,
+                                           .delay_ms = outcome == ONCE_RETRY ? DELAY : 0,
+                                           .maybe = outcome == ONCE_RETRY,
+                                           .result = outcome <= ONCE_REJECTED ? text(results[i % 3]) : (once_bytes){0}};
                 bool applied = false;
                 assert_ok(f, f->store->ops->settle(f->store, &s, 1, &applied, &f->err));
                 assert_true(applied);
@@ -1723,7 +1786,10 @@ static void a_dead_one_goes_back_to_work_with_another_message(fixture *f)
     const once_decision d = do_claim(f, &late);
     assert_answer(d, CONFLICT);
     assert_int_equal(d.fields.n, 2);
-    const once_audit act = {.consumer = f->scope.consumer, .who = ONCE_BYTES("me"), .what = ONCE_BYTES("replay --body"), .body = ONCE_BYTES("wrong")};
+    const once_audit act = {.consumer = f->scope.consumer,
+                            .who = ONCE_BYTES("me"),
+                            .what = ONCE_BYTES("replay --body"),
+                            .body = ONCE_BYTES("wrong")};
     assert_ok(f, f->store->ops->audit(f->store, &act, &f->err));
     const uint64_t before = f->tokens;
     assert_ok(f, f->store->ops->audits(f->store, f->scope.consumer, keep_audit, f, &f->err));

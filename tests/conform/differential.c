@@ -18,13 +18,13 @@
 #include "testenv.h"
 
 enum {
-    KEYS = 12,   /* of each scope: 0-2 without a lane, 3-5 in one by arrival, 6-8 and 9-11 in two with versions */
-    SCOPES = 3,  /* two of one consumer, one of another */
+    KEYS = 12,  /* of each scope: 0-2 without a lane, 3-5 in one by arrival, 6-8 and 9-11 in two with versions */
+    SCOPES = 3, /* two of one consumer, one of another */
     BATCH = 24,
-    HELD = 48,   /* requests whose claims may be settled or extended, zombies among them */
+    HELD = 48, /* requests whose claims may be settled or extended, zombies among them */
     TRACE = 20,
     LETTERS = 400,
-    STUCK = 80   /* rounds in which everything must have come to an end */
+    STUCK = 80 /* rounds in which everything must have come to an end */
 };
 
 static const once_scope scopes[SCOPES] = {
@@ -33,7 +33,7 @@ static const once_scope scopes[SCOPES] = {
     {{"", 0}, {"two", 3}, {"op", 2}},
 };
 static const char key_bytes[KEYS + 8] = "k\0ey\xff_abcdefghijklm"; /* key i is the first 1 + i of them */
-static char filler[5000]; /* bodies, results and values are pieces of it */
+static char filler[5000];                                          /* bodies, results and values are pieces of it */
 static const char *const points[] = {"0", "1", "2", "3", "4", "5"};
 
 typedef struct side {
@@ -114,8 +114,8 @@ static int64_t now_of(const run *r) { return ((const once_shelf *)r->sides[0].st
 
 static once_request request_for(run *r, uint64_t scope, uint64_t key)
 {
-    static const int64_t leases[] = {1, 60, 60, 1000, 1000, 1000, 1000, INT64_MAX}, remembers[] = {1, 300, 2000, 2000, 2000, 8000},
-                         gaps[] = {-1, 0, 100, 1000};
+    static const int64_t leases[] = {1, 60, 60, 1000, 1000, 1000, 1000, INT64_MAX},
+                         remembers[] = {1, 300, 2000, 2000, 2000, 8000}, gaps[] = {-1, 0, 100, 1000};
     const uint64_t lane = chance(r, 3) ? below(r, 4) : key / 3; /* some keys move from lane to lane */
     const once_bytes lane_name = {&"0123"[lane], 1};
     once_request q = {
@@ -170,14 +170,14 @@ static once_message message_for(run *r, const once_request *q)
     return m;
 }
 
-static void hold(run *r, const once_request *q)
-{
-    r->held[r->n_held < HELD ? r->n_held++ : below(r, HELD)] = *q;
-}
+static void hold(run *r, const once_request *q) { r->held[r->n_held < HELD ? r->n_held++ : below(r, HELD)] = *q; }
 
 /* --- comparing --- */
 
-static bool equal_bytes(once_bytes x, once_bytes y) { return x.len == y.len && (x.len == 0 || memcmp(x.data, y.data, x.len) == 0); }
+static bool equal_bytes(once_bytes x, once_bytes y)
+{
+    return x.len == y.len && (x.len == 0 || memcmp(x.data, y.data, x.len) == 0);
+}
 
 static bool equal_message(const once_message *x, const once_message *y)
 {
@@ -192,19 +192,22 @@ static bool equal_fields(const once_fields *x, const once_fields *y)
 
 static void compare_decisions(run *r, const char *what, size_t i, const once_decision *x, const once_decision *y)
 {
-    if (x->answer == y->answer && x->attempt == y->attempt && x->failures == y->failures && x->silent == y->silent && x->maybe == y->maybe && x->orphan == y->orphan &&
-        x->failing_for_ms == y->failing_for_ms &&
-        x->gap_over == y->gap_over && x->outcome == y->outcome && x->wait_ms == y->wait_ms && equal_bytes(x->result, y->result) &&
-        x->own == y->own && x->left_by == y->left_by && x->replaced == y->replaced && x->letter == y->letter && x->old_key == y->old_key && x->lane == y->lane && equal_bytes(x->reason, y->reason) &&
-        equal_fields(&x->fields, &y->fields))
+    if (x->answer == y->answer && x->attempt == y->attempt && x->failures == y->failures && x->silent == y->silent &&
+        x->maybe == y->maybe && x->orphan == y->orphan && x->failing_for_ms == y->failing_for_ms &&
+        x->gap_over == y->gap_over && x->outcome == y->outcome && x->wait_ms == y->wait_ms &&
+        equal_bytes(x->result, y->result) && x->own == y->own && x->left_by == y->left_by &&
+        x->replaced == y->replaced && x->letter == y->letter && x->old_key == y->old_key && x->lane == y->lane &&
+        equal_bytes(x->reason, y->reason) && equal_fields(&x->fields, &y->fields))
         return;
     differ(r,
-           "%s[%zu] differs: memory %s attempt %u failures %u silent %d gap_over %d outcome %d wait %" PRId64 " result %zu own %d left_by %" PRIu64
-           " reason '%.*s', other %s attempt %u failures %u silent %d gap_over %d outcome %d wait %" PRId64 " result %zu own %d left_by %" PRIu64
-           " reason '%.*s'",
-           what, i, once_answer_name(x->answer), x->attempt, x->failures, x->silent, x->gap_over, (int)x->outcome, x->wait_ms,
-           x->result.len, x->own, x->left_by, (int)x->reason.len, x->reason.data, once_answer_name(y->answer), y->attempt, y->failures, y->silent, y->gap_over,
-           (int)y->outcome, y->wait_ms, y->result.len, y->own, y->left_by, (int)y->reason.len, y->reason.data);
+           "%s[%zu] differs: memory %s attempt %u failures %u silent %d gap_over %d outcome %d wait %" PRId64
+           " result %zu own %d left_by %" PRIu64
+           " reason '%.*s', other %s attempt %u failures %u silent %d gap_over %d outcome %d wait %" PRId64
+           " result %zu own %d left_by %" PRIu64 " reason '%.*s'",
+           what, i, once_answer_name(x->answer), x->attempt, x->failures, x->silent, x->gap_over, (int)x->outcome,
+           x->wait_ms, x->result.len, x->own, x->left_by, (int)x->reason.len, x->reason.data,
+           once_answer_name(y->answer), y->attempt, y->failures, y->silent, y->gap_over, (int)y->outcome, y->wait_ms,
+           y->result.len, y->own, y->left_by, (int)y->reason.len, y->reason.data);
 }
 
 static bool compare_status(run *r, const char *what, const int rc[2], once_error err[2])
@@ -263,20 +266,17 @@ static const char *entry_difference(const once_entry *x, const once_entry *y)
 
 /* --- calling both --- */
 
-static void plant(const run *r, int which)
-{
-    once_planted = which == 1 ? r->options.plant : 0;
-}
+static void plant(const run *r, int which) { once_planted = which == 1 ? r->options.plant : 0; }
 
 /* Runs the statement once for each side, as `s` and `store`, with its status in rc[] and its detail in err[]. */
-#define BOTH(statement)                                                                                               \
-    int rc[2] = {0};                                                                                                  \
-    once_error err[2] = {{0}};                                                                                        \
-    for (int s = 0; s < 2; s++) {                                                                                     \
-        once_store *store = r->sides[s].store;                                                                        \
-        plant(r, s);                                                                                                  \
-        rc[s] = (statement);                                                                                          \
-        plant(r, 0);                                                                                                  \
+#define BOTH(statement)                                                                                                \
+    int rc[2] = {0};                                                                                                   \
+    once_error err[2] = {{0}};                                                                                         \
+    for (int s = 0; s < 2; s++) {                                                                                      \
+        once_store *store = r->sides[s].store;                                                                         \
+        plant(r, s);                                                                                                   \
+        rc[s] = (statement);                                                                                           \
+        plant(r, 0);                                                                                                   \
     }
 
 static void compare_stats(run *r)
@@ -287,10 +287,11 @@ static void compare_stats(run *r)
         if (!compare_status(r, "stats", rc, err)) return;
         if (memcmp(&stats[0], &stats[1], sizeof stats[0]) != 0)
             differ(r,
-                   "stats differ: memory %" PRIu64 " waiting %" PRIu64 " claimed %" PRIu64 " unknown %" PRIu64 " dead wait %" PRId64
-                   ", other %" PRIu64 " waiting %" PRIu64 " claimed %" PRIu64 " unknown %" PRIu64 " dead wait %" PRId64,
-                   stats[0].waiting, stats[0].claimed, stats[0].unknown, stats[0].dead, stats[0].wait_ms, stats[1].waiting,
-                   stats[1].claimed, stats[1].unknown, stats[1].dead, stats[1].wait_ms);
+                   "stats differ: memory %" PRIu64 " waiting %" PRIu64 " claimed %" PRIu64 " unknown %" PRIu64
+                   " dead wait %" PRId64 ", other %" PRIu64 " waiting %" PRIu64 " claimed %" PRIu64 " unknown %" PRIu64
+                   " dead wait %" PRId64,
+                   stats[0].waiting, stats[0].claimed, stats[0].unknown, stats[0].dead, stats[0].wait_ms,
+                   stats[1].waiting, stats[1].claimed, stats[1].unknown, stats[1].dead, stats[1].wait_ms);
     }
 }
 
@@ -315,12 +316,13 @@ static void play(run *r, bool again)
     }
     const char *name = names[r->last];
     if (again) r->counts->repeated[r->last]++;
-    BOTH(r->last == CLAIM    ? store->ops->claim(store, requests, r->n, decisions[s], &r->sides[s].arena, &err[s])
-         : r->last == ACCEPT ? store->ops->accept(store, requests, messages, r->n, decisions[s], &r->sides[s].arena, &err[s])
+    BOTH(r->last == CLAIM ? store->ops->claim(store, requests, r->n, decisions[s], &r->sides[s].arena, &err[s])
+         : r->last == ACCEPT
+             ? store->ops->accept(store, requests, messages, r->n, decisions[s], &r->sides[s].arena, &err[s])
          : r->last == SETTLE ? store->ops->settle(store, r->settlements, r->n, flags[s], &err[s])
          : r->last == EXTEND ? store->ops->extend(store, requests, r->n, flags[s], &err[s])
-                             : store->ops->take(store, scopes[r->take_scope].consumer, r->take_token, again, 1000, r->n, taken[s],
-                                                &n[s], &r->sides[s].arena, &err[s]))
+                             : store->ops->take(store, scopes[r->take_scope].consumer, r->take_token, again, 1000, r->n,
+                                                taken[s], &n[s], &r->sides[s].arena, &err[s]))
     note(r, "%s %zu%s: %s", name, r->n, again ? " again" : "", once_status_name(rc[0]));
     if (!compare_status(r, name, rc, err)) return;
     if (n[0] != n[1]) differ(r, "take: memory hands out %zu, other %zu", n[0], n[1]);
@@ -331,8 +333,8 @@ static void play(run *r, bool again)
         case CLAIM:
         case ACCEPT: {
             const once_decision *d = &decisions[0][i];
-            note(r, "  %s %zu lane %" PRIu64 " v%" PRId64 ": %s", name, q->key.len - 1, q->lane.id.a % 1000, q->lane.version,
-                 once_answer_name(d->answer));
+            note(r, "  %s %zu lane %" PRIu64 " v%" PRId64 ": %s", name, q->key.len - 1, q->lane.id.a % 1000,
+                 q->lane.version, once_answer_name(d->answer));
             compare_decisions(r, name, i, d, &decisions[1][i]);
             (r->last == CLAIM ? r->counts->claim : r->counts->accept)[d->answer]++;
             r->counts->silent += d->silent;
@@ -346,7 +348,8 @@ static void play(run *r, bool again)
             break;
         }
         case SETTLE:
-            note(r, "  settle %zu %s: %s", q->key.len - 1, once_outcome_name(r->settlements[i].outcome), flags[0][i] ? "applied" : "fenced");
+            note(r, "  settle %zu %s: %s", q->key.len - 1, once_outcome_name(r->settlements[i].outcome),
+                 flags[0][i] ? "applied" : "fenced");
             if (flags[0][i] != flags[1][i]) differ(r, "settle[%zu]: memory %d, other %d", i, flags[0][i], flags[1][i]);
             r->counts->settle[r->settlements[i].outcome][flags[0][i]]++;
             if (q->natural) r->counts->natural_settle[r->settlements[i].outcome][flags[0][i]]++;
@@ -360,20 +363,26 @@ static void play(run *r, bool again)
             const once_taken *x = &taken[0][i], *y = &taken[1][i];
             note(r, "  took %zu: %s", x->request.key.len - 1, once_answer_name(x->decision.answer));
             compare_decisions(r, "take", i, &x->decision, &y->decision);
-            if (!once_hash_equal(x->request.id, y->request.id) || !once_hash_equal(x->request.token, y->request.token) ||
-                !equal_bytes(x->request.key, y->request.key) || !equal_message(&x->message, &y->message) ||
-                x->request.lane.version != y->request.lane.version || x->request.lane.gap_ms != y->request.lane.gap_ms ||
+            if (!once_hash_equal(x->request.id, y->request.id) ||
+                !once_hash_equal(x->request.token, y->request.token) || !equal_bytes(x->request.key, y->request.key) ||
+                !equal_message(&x->message, &y->message) || x->request.lane.version != y->request.lane.version ||
+                x->request.lane.gap_ms != y->request.lane.gap_ms ||
                 x->request.lane.versioned != y->request.lane.versioned || x->request.sent_ms != y->request.sent_ms ||
                 !once_hash_equal(x->request.lane.id, y->request.lane.id) || x->request.run != y->request.run ||
                 x->request.hold != y->request.hold || x->request.natural != y->request.natural ||
-                x->request.lane.block != y->request.lane.block ||
-                !equal_bytes(x->scope.tenant, y->scope.tenant) || !equal_bytes(x->request.at.point, y->request.at.point) ||
-                !once_hash_equal(x->request.fingerprint, y->request.fingerprint) || !equal_fields(&x->request.fields, &y->request.fields))
+                x->request.lane.block != y->request.lane.block || !equal_bytes(x->scope.tenant, y->scope.tenant) ||
+                !equal_bytes(x->request.at.point, y->request.at.point) ||
+                !once_hash_equal(x->request.fingerprint, y->request.fingerprint) ||
+                !equal_fields(&x->request.fields, &y->request.fields))
                 differ(r, "take[%zu]: the entries differ", i);
             r->counts->take[x->decision.answer]++;
             r->counts->silent += x->decision.silent;
             r->counts->gap_over += x->decision.gap_over;
-            once_request claim = request_for(r, x->scope.tenant.len ? 1 : x->scope.consumer.data[0] == 'o' ? 0 : 2, x->request.key.len - 1);
+            once_request claim = request_for(r,
+                                             x->scope.tenant.len                ? 1
+                                             : x->scope.consumer.data[0] == 'o' ? 0
+                                                                                : 2,
+                                             x->request.key.len - 1);
             claim.token = x->request.token;
             claim.hold = x->request.hold;
             if (chance(r, 90)) claim.natural = x->request.natural; /* else: the handler has changed meanwhile */
@@ -400,8 +409,9 @@ static void step_requests(run *r, verb v)
 
 static void step_settle(run *r)
 {
-    static const once_outcome outcomes[] = {ONCE_DONE,  ONCE_DONE,  ONCE_DONE,    ONCE_ALREADY, ONCE_REJECTED, ONCE_STALE,
-                                            ONCE_RETRY, ONCE_RETRY, ONCE_RELEASE, ONCE_UNKNOWN, ONCE_DEAD};
+    static const once_outcome outcomes[] = {ONCE_DONE,     ONCE_DONE,    ONCE_DONE,  ONCE_ALREADY,
+                                            ONCE_REJECTED, ONCE_STALE,   ONCE_RETRY, ONCE_RETRY,
+                                            ONCE_RELEASE,  ONCE_UNKNOWN, ONCE_DEAD};
     static const int64_t delays[] = {0, 1, 80, 500};
     if (r->n_held == 0) return;
     r->last = SETTLE;
@@ -457,12 +467,15 @@ static bool digest_letter(void *user, const once_letter *l)
     if (to->n == LETTERS) return false;
     /* ids are each store's own */
     snprintf(to->text[to->n++], sizeof to->text[0],
-             "entry %" PRIx64 " kind %d tenant %zu key %zu body %zu reason %zu type %zu headers %zu point %.*s a%u f%u seen %" PRId64
-             " buried %" PRId64 " sent %" PRId64 " history %" PRIx64 " old_key %d maybe %d count %" PRIu64 " last %" PRId64,
-             l->entry.a, (int)l->kind, l->scope.tenant.len, l->key.len, l->message.body.len, l->reason.len, l->message.type.len,
-             l->message.headers.len, (int)l->message.at.point.len, l->message.at.point.data ? l->message.at.point.data : "",
-             l->attempt, l->failures, l->seen_ms, l->buried_ms, l->message.sent_ms, once_xxh128(0, l->history.data, l->history.len).a, l->old_key,
-             l->maybe, l->count, l->last_ms);
+             "entry %" PRIx64
+             " kind %d tenant %zu key %zu body %zu reason %zu type %zu headers %zu point %.*s a%u f%u seen %" PRId64
+             " buried %" PRId64 " sent %" PRId64 " history %" PRIx64 " old_key %d maybe %d count %" PRIu64
+             " last %" PRId64,
+             l->entry.a, (int)l->kind, l->scope.tenant.len, l->key.len, l->message.body.len, l->reason.len,
+             l->message.type.len, l->message.headers.len, (int)l->message.at.point.len,
+             l->message.at.point.data ? l->message.at.point.data : "", l->attempt, l->failures, l->seen_ms,
+             l->buried_ms, l->message.sent_ms, once_xxh128(0, l->history.data, l->history.len).a, l->old_key, l->maybe,
+             l->count, l->last_ms);
     return true;
 }
 
@@ -481,7 +494,8 @@ static void step_exhume(run *r)
     if (r->failed) return;
     const size_t n = r->sides[0].n_letters, at = n ? below(r, n + 1) : 0;
     bool found[2] = {false, false};
-    BOTH(store->ops->exhume(store, at < n && at < r->sides[s].n_letters ? r->sides[s].letters[at] : UINT64_C(1) << 40, &found[s], &err[s]))
+    BOTH(store->ops->exhume(store, at < n && at < r->sides[s].n_letters ? r->sides[s].letters[at] : UINT64_C(1) << 40,
+                            &found[s], &err[s]))
     note(r, "exhume: %s %d", once_status_name(rc[0]), found[0]);
     const bool ok = compare_status(r, "exhume", rc, err);
     if (r->failed) return;
@@ -509,7 +523,9 @@ static void find_key(run *r, bool (*fits)(once_state), uint64_t *scope, uint64_t
         once_entry entry;
         *scope = below(r, SCOPES);
         *key = below(r, KEYS);
-        if (memory->ops->get(memory, id_of(r, *scope, *key), &entry, &r->sides[0].arena, NULL) == ONCE_OK && fits(entry.state)) return;
+        if (memory->ops->get(memory, id_of(r, *scope, *key), &entry, &r->sides[0].arena, NULL) == ONCE_OK &&
+            fits(entry.state))
+            return;
     }
 }
 
@@ -553,8 +569,10 @@ static void step_end_letter(run *r)
     if (r->failed) return;
     const size_t n = r->sides[0].n_letters, at = n ? below(r, n + 1) : 0;
     uint64_t ids[2];
-    for (int s = 0; s < 2; s++) ids[s] = at < n && at < r->sides[s].n_letters ? r->sides[s].letters[at] : UINT64_C(1) << 40;
-    BOTH(discard ? store->ops->discard(store, ids[s], 60000, &found[s], &err[s]) : store->ops->letter_drop(store, ids[s], &found[s], &err[s]))
+    for (int s = 0; s < 2; s++)
+        ids[s] = at < n && at < r->sides[s].n_letters ? r->sides[s].letters[at] : UINT64_C(1) << 40;
+    BOTH(discard ? store->ops->discard(store, ids[s], 60000, &found[s], &err[s])
+                 : store->ops->letter_drop(store, ids[s], &found[s], &err[s]))
     note(r, "%s: %d", discard ? "discard" : "drop", found[0]);
     if (!compare_status(r, "end of a letter", rc, err)) return;
     (discard ? r->counts->discard : r->counts->drop)[found[0]]++;
@@ -580,14 +598,19 @@ static void step_look(run *r)
     BOTH(store->ops->why(store, q.id, &words[s], &r->sides[s].arena, &err[s]))
     if (!compare_status(r, "why", rc, err)) return;
     if (!equal_bytes(words[0], words[1]))
-        differ(r, "why: memory '%.*s', other '%.*s'", (int)words[0].len, words[0].data, (int)words[1].len, words[1].data);
+        differ(r, "why: memory '%.*s', other '%.*s'", (int)words[0].len, words[0].data, (int)words[1].len,
+               words[1].data);
     r->counts->why += words[0].len > 0;
 }
 
 static void step_audit(run *r)
 {
     const once_request q = any_request(r);
-    const once_audit act = {.consumer = q.scope->consumer, .who = ONCE_BYTES("who"), .what = ONCE_BYTES("what"), .key = q.key, .letter = below(r, 3)};
+    const once_audit act = {.consumer = q.scope->consumer,
+                            .who = ONCE_BYTES("who"),
+                            .what = ONCE_BYTES("what"),
+                            .key = q.key,
+                            .letter = below(r, 3)};
     BOTH(store->ops->audit(store, &act, &err[s]))
     if (compare_status(r, "audit", rc, err)) r->counts->audited++;
 }
@@ -595,7 +618,8 @@ static void step_audit(run *r)
 static bool digest_audit(void *user, const once_audit *a)
 {
     uint64_t *sum = user;
-    *sum = (*sum ^ ((uint64_t)a->time_ms * 31 + a->key.len * 7 + a->letter)) * UINT64_C(0x9e3779b97f4a7c15) + a->who.len + a->what.len + a->note.len;
+    *sum = (*sum ^ ((uint64_t)a->time_ms * 31 + a->key.len * 7 + a->letter)) * UINT64_C(0x9e3779b97f4a7c15) +
+           a->who.len + a->what.len + a->note.len;
     return true;
 }
 
@@ -615,7 +639,8 @@ static void step_bury(run *r)
     const size_t n = 1 + below(r, 3);
     for (size_t i = 0; i < n; i++) {
         const once_request q = any_request(r);
-        letters[i] = (once_letter){.scope = *q.scope, .message = message_for(r, &q), .kind = ONCE_ANSWER_CONFLICT, .reason = ONCE_BYTES("no")};
+        letters[i] = (once_letter){
+            .scope = *q.scope, .message = message_for(r, &q), .kind = ONCE_ANSWER_CONFLICT, .reason = ONCE_BYTES("no")};
         if (chance(r, 50)) letters[i].key = q.key;
         if (chance(r, 50)) letters[i].fingerprint = q.fingerprint;
     }
@@ -638,9 +663,11 @@ static void step_fact(run *r)
     once_bytes got[2];
     for (int s = 0; s < 2; s++) {
         once_error e;
-        if (r->sides[s].store->ops->fact_get(r->sides[s].store, name, &got[s], &r->sides[s].arena, &e) != ONCE_OK) differ(r, "fact_get failed");
+        if (r->sides[s].store->ops->fact_get(r->sides[s].store, name, &got[s], &r->sides[s].arena, &e) != ONCE_OK)
+            differ(r, "fact_get failed");
     }
-    if (!r->failed && !equal_bytes(got[0], got[1])) differ(r, "fact: memory %zu bytes, other %zu", got[0].len, got[1].len);
+    if (!r->failed && !equal_bytes(got[0], got[1]))
+        differ(r, "fact: memory %zu bytes, other %zu", got[0].len, got[1].len);
 }
 
 static void step_sweep(run *r)
@@ -655,7 +682,13 @@ static void step_sweep(run *r)
 static void step_time(run *r)
 {
     static const int64_t times[] = {1, 10, 50, 100, 100, 300, 1000, 3000}, hour = 3600 * 1000;
-    static const int64_t jumps[] = {30, -30, 3000, -3000, 3600 * 1000, -3600 * 1000, INT64_C(365) * 24 * 3600 * 1000,
+    static const int64_t jumps[] = {30,
+                                    -30,
+                                    3000,
+                                    -3000,
+                                    3600 * 1000,
+                                    -3600 * 1000,
+                                    INT64_C(365) * 24 * 3600 * 1000,
                                     -INT64_C(365) * 24 * 3600 * 1000};
     int64_t pass_ms = times[below(r, 8)], jump_ms = 0;
     const bool jump = chance(r, 10), reboot = chance(r, 2);
@@ -701,7 +734,8 @@ static once_store *open_other(run *r)
     once_store *store = NULL;
     once_error err;
     int rc;
-    if (strncmp(r->url, "sqlite:", 7) == 0 && r->limits.level0_bits) rc = once__sqlite_store_open(r->url + 7, &options, &r->limits, &store, &err);
+    if (strncmp(r->url, "sqlite:", 7) == 0 && r->limits.level0_bits)
+        rc = once__sqlite_store_open(r->url + 7, &options, &r->limits, &store, &err);
     else rc = once__store_open(r->url, &options, &store, &err);
     if (rc != ONCE_OK) differ(r, "cannot open '%s': %s", r->url, err.text);
     return store;
@@ -745,11 +779,13 @@ static void compare_entries(run *r)
         const char *what = entry_difference(&entries[0], &entries[1]);
         if (what)
             differ(r,
-                   "key %" PRIu64 " of scope %" PRIu64 ": %s differs: memory %s attempt %u failures %u due %" PRId64 " expires %" PRId64
-                   " order %" PRId64 ", other %s attempt %u failures %u due %" PRId64 " expires %" PRId64 " order %" PRId64 " (now %" PRId64 ")",
+                   "key %" PRIu64 " of scope %" PRIu64 ": %s differs: memory %s attempt %u failures %u due %" PRId64
+                   " expires %" PRId64 " order %" PRId64 ", other %s attempt %u failures %u due %" PRId64
+                   " expires %" PRId64 " order %" PRId64 " (now %" PRId64 ")",
                    i % KEYS, i / KEYS, what, once_state_name(entries[0].state), entries[0].attempt, entries[0].failures,
-                   entries[0].due_ms, entries[0].expires_ms, entries[0].order, once_state_name(entries[1].state), entries[1].attempt,
-                   entries[1].failures, entries[1].due_ms, entries[1].expires_ms, entries[1].order, now_of(r));
+                   entries[0].due_ms, entries[0].expires_ms, entries[0].order, once_state_name(entries[1].state),
+                   entries[1].attempt, entries[1].failures, entries[1].due_ms, entries[1].expires_ms, entries[1].order,
+                   now_of(r));
     }
 }
 
@@ -765,7 +801,10 @@ static bool list_id(void *user, const once_entry *entry)
     return list->n < sizeof list->ids / sizeof *list->ids;
 }
 
-static int by_id(const void *x, const void *y) { return once_hash_compare(*(const once_hash *)x, *(const once_hash *)y); }
+static int by_id(const void *x, const void *y)
+{
+    return once_hash_compare(*(const once_hash *)x, *(const once_hash *)y);
+}
 
 static bool has_twins(const id_list *list) /* sorted */
 {
@@ -783,8 +822,8 @@ static void compare_lists(run *r)
             if (!compare_status(r, "list", rc, err)) return;
             for (int s = 0; s < 2; s++) qsort(lists[s].ids, lists[s].n, sizeof(once_hash), by_id);
             if (lists[0].n != lists[1].n || memcmp(lists[0].ids, lists[1].ids, lists[0].n * sizeof(once_hash)) != 0)
-                differ(r, "list of %s: memory has %zu, other %zu%s", once_state_name((once_state)state), lists[0].n, lists[1].n,
-                       has_twins(&lists[1]) ? ", one of them twice" : "");
+                differ(r, "list of %s: memory has %zu, other %zu%s", once_state_name((once_state)state), lists[0].n,
+                       lists[1].n, has_twins(&lists[1]) ? ", one of them twice" : "");
         }
 }
 
@@ -834,7 +873,8 @@ static size_t list_unfinished(run *r, open_list *list)
     once_store *store = r->sides[0].store;
     for (int scope = 1; scope < SCOPES; scope++)
         for (int i = 0; i < 3; i++)
-            if (list->n < SCOPES * KEYS && store->ops->list(store, scopes[scope].consumer, states[i], list_open, list, NULL) != ONCE_OK)
+            if (list->n < SCOPES * KEYS &&
+                store->ops->list(store, scopes[scope].consumer, states[i], list_open, list, NULL) != ONCE_OK)
                 differ(r, "list failed");
     return list->n;
 }
@@ -845,13 +885,14 @@ static void forget_the_dead(run *r, open_list *list)
     *list = (open_list){.arena = &r->sides[0].arena};
     once_store *reference_store = r->sides[0].store;
     for (int scope = 1; scope < SCOPES; scope++)
-        if (list->n < SCOPES * KEYS &&
-            reference_store->ops->list(reference_store, scopes[scope].consumer, ONCE_STATE_DEAD, list_open, list, NULL) != ONCE_OK)
+        if (list->n < SCOPES * KEYS && reference_store->ops->list(reference_store, scopes[scope].consumer,
+                                                                  ONCE_STATE_DEAD, list_open, list, NULL) != ONCE_OK)
             differ(r, "list failed");
     for (size_t i = 0; i < list->n && !r->failed; i++) {
         bool found[2];
         BOTH(store->ops->forget(store, list->entries[i].id, &found[s], &err[s]))
-        if (compare_status(r, "forget", rc, err) && found[0] != found[1]) differ(r, "forget: memory %d, other %d", found[0], found[1]);
+        if (compare_status(r, "forget", rc, err) && found[0] != found[1])
+            differ(r, "forget: memory %d, other %d", found[0], found[1]);
     }
 }
 
@@ -885,8 +926,10 @@ static void drain(run *r)
     while (list && !r->failed && list_unfinished(r, list) > 0) {
         if (++round > STUCK) {
             const once_entry *e = &list->entries[0];
-            differ(r, "stuck: %zu entries, the first one %s, key %zu, order %" PRId64 ", gap %d, due %" PRId64 ", now %" PRId64, list->n,
-                   once_state_name(e->state), e->key.len - 1, e->order, e->gap, e->due_ms, now_of(r));
+            differ(r,
+                   "stuck: %zu entries, the first one %s, key %zu, order %" PRId64 ", gap %d, due %" PRId64
+                   ", now %" PRId64,
+                   list->n, once_state_name(e->state), e->key.len - 1, e->order, e->gap, e->due_ms, now_of(r));
             break;
         }
         for (size_t i = 0; i < list->n && !r->failed; i++) nudge(r, &list->entries[i]);
@@ -975,11 +1018,15 @@ static bool open_both(run *r)
         differ(r, "cannot make the folder '%s'", r->folder);
         return false;
     }
-    const bool file = strcmp(r->options.url, "sqlite:") == 0, redis = strncmp(r->options.url, "redis://", 8) == 0; /* there it is a name */
+    const bool file = strcmp(r->options.url, "sqlite:") == 0,
+               redis = strncmp(r->options.url, "redis://", 8) == 0; /* there it is a name */
     snprintf(r->url, sizeof r->url, "%s%s%s", r->options.url, file || redis ? r->folder : "", file ? "/once.db" : "");
-    if (strcmp(r->options.url, "postgres:") == 0) test_postgres_make(strrchr(r->folder, '/') + 1, r->url, sizeof r->url);
-    if (strcmp(r->options.url, "sqlite:") == 0 && r->options.seed % 4 != 0) /* small sizes: finished entries move about */
-        r->limits = (once_settled_limits){.recent_records = 2 + r->options.seed % 7, .recent_bytes = 3000, .level0_bits = 6, .filter_bytes = 4096};
+    if (strcmp(r->options.url, "postgres:") == 0)
+        test_postgres_make(strrchr(r->folder, '/') + 1, r->url, sizeof r->url);
+    if (strcmp(r->options.url, "sqlite:") == 0 &&
+        r->options.seed % 4 != 0) /* small sizes: finished entries move about */
+        r->limits = (once_settled_limits){
+            .recent_records = 2 + r->options.seed % 7, .recent_bytes = 3000, .level0_bits = 6, .filter_bytes = 4096};
     const once_store_options options = {.size = sizeof options, .env = &r->sides[0].world.env, .create = true};
     once_error err;
     if (once__store_open("memory:", &options, &r->sides[0].store, &err) != ONCE_OK) differ(r, "%s", err.text);
@@ -1024,7 +1071,8 @@ bool differential_run(const differential_options *options, differential_counts *
 
 static int show(const char *what, const char *answer, uint64_t n, bool possible, bool table)
 {
-    if (table && (possible || n)) printf("%-10s %-22s %12" PRIu64 "%s\n", what, answer, n, possible && !n ? "   NEVER" : "");
+    if (table && (possible || n))
+        printf("%-10s %-22s %12" PRIu64 "%s\n", what, answer, n, possible && !n ? "   NEVER" : "");
     return possible && n == 0;
 }
 
@@ -1045,42 +1093,51 @@ int differential_print(const differential_counts *c, bool table)
     static const char *const verbs[VERBS] = {"claim", "accept", "settle", "extend", "take"};
     int never = 0;
     for (int i = 0; i < ONCE_ANSWERS; i++)
-        never += show("claim", once_answer_name((once_answer)i), c->claim[i], i != ONCE_ANSWER_WAITING && i != ONCE_ANSWER_CUT, table);
+        never += show("claim", once_answer_name((once_answer)i), c->claim[i],
+                      i != ONCE_ANSWER_WAITING && i != ONCE_ANSWER_CUT, table);
     for (int i = 0; i < ONCE_ANSWERS; i++)
         never += show("accept", once_answer_name((once_answer)i), c->accept[i],
                       i != ONCE_ANSWER_RUN && i != ONCE_ANSWER_GAP && i != ONCE_ANSWER_CUT, table);
     for (int i = 0; i < ONCE_ANSWERS; i++)
         never += show("take", once_answer_name((once_answer)i), c->take[i],
-                      i == ONCE_ANSWER_RUN || i == ONCE_ANSWER_STALE || i == ONCE_ANSWER_DUPLICATE || i == ONCE_ANSWER_CONFLICT, table);
+                      i == ONCE_ANSWER_RUN || i == ONCE_ANSWER_STALE || i == ONCE_ANSWER_DUPLICATE ||
+                          i == ONCE_ANSWER_CONFLICT,
+                      table);
     never += show("", "after silence", c->silent, true, table);
     never += show("", "after a gap", c->gap_over, true, table);
     never += show("", "why it waits", c->why, true, table);
     never += show("", "with a result", c->result, true, table);
     never += show("", "claimed by itself", c->own, true, table);
     never += show("", "left by a run", c->left_by, true, table);
-    never += show("replaced", "by a claim", c->replaced[0], true, table) + show("replaced", "by accept", c->replaced[1], true, table);
+    never += show("replaced", "by a claim", c->replaced[0], true, table) +
+             show("replaced", "by accept", c->replaced[1], true, table);
     for (int i = 0; i < ONCE_ANSWERS; i++)
-        never += show("natural", once_answer_name((once_answer)i), c->natural[i], i != ONCE_ANSWER_WAITING && i != ONCE_ANSWER_CUT, table);
+        never += show("natural", once_answer_name((once_answer)i), c->natural[i],
+                      i != ONCE_ANSWER_WAITING && i != ONCE_ANSWER_CUT, table);
     never += show("natural", "taken", c->natural_taken, true, table);
     never += show_settled("natural", c->natural_settle, table);
-    never += show("maybe", "retry applied", c->maybe[0], true, table) + show("maybe", "dead applied", c->maybe[1], true, table);
+    never += show("maybe", "retry applied", c->maybe[0], true, table) +
+             show("maybe", "dead applied", c->maybe[1], true, table);
     never += show_settled("settle", c->settle, table);
     never += show("extend", "lost", c->extend[0], true, table) + show("extend", "ours", c->extend[1], true, table);
     never += show("bury", "known", c->bury[0], true, table) + show("bury", "fresh", c->bury[1], true, table);
     never += show("forget", "nothing", c->forget[0], true, table) + show("forget", "found", c->forget[1], true, table);
     never += show("exhume", "nothing", c->exhume[0], true, table) + show("exhume", "found", c->exhume[1], true, table) +
              show("exhume", "refused", c->exhume[2], true, table);
-    never += show("discard", "nothing", c->discard[0], true, table) + show("discard", "found", c->discard[1], true, table);
+    never +=
+        show("discard", "nothing", c->discard[0], true, table) + show("discard", "found", c->discard[1], true, table);
     never += show("drop", "nothing", c->drop[0], true, table) + show("drop", "found", c->drop[1], true, table);
     never += show("revive", "nothing", c->revive[0], true, table) + show("revive", "forced", c->revive[1], true, table);
     for (int i = 0; i < 3; i++) {
-        static const char *const texts[3][2] = {{"done: nothing", "done"}, {"retry: nothing", "retry"}, {"dead: nothing", "dead"}};
-        never += show("resolve", texts[i][0], c->resolve[i][0], true, table) + show("resolve", texts[i][1], c->resolve[i][1], true, table);
+        static const char *const texts[3][2] = {
+            {"done: nothing", "done"}, {"retry: nothing", "retry"}, {"dead: nothing", "dead"}};
+        never += show("resolve", texts[i][0], c->resolve[i][0], true, table) +
+                 show("resolve", texts[i][1], c->resolve[i][1], true, table);
     }
     never += show("audit", "written", c->audited, true, table);
     for (int i = 0; i < VERBS; i++) never += show("repeated", verbs[i], c->repeated[i], true, table);
-    never += show("tx", "committed", c->committed, true, table) + show("tx", "rolled back", c->rolled_back, true, table) +
-             show("tx", "broken", c->broken, true, table);
+    never += show("tx", "committed", c->committed, true, table) +
+             show("tx", "rolled back", c->rolled_back, true, table) + show("tx", "broken", c->broken, true, table);
     never += show("world", "jumps", c->jumped, true, table) + show("world", "reboots", c->rebooted, true, table);
     never += show("store", "swept", c->swept, true, table);
     show("store", "reopened", c->reopened, false, table);

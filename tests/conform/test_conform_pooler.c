@@ -1,5 +1,5 @@
-/* The postgres store behind PgBouncer in transaction mode: every transaction may be in another session, which others have used.
- * Two handles are used by two threads here: worth a run under tsan. */
+/* The postgres store behind PgBouncer in transaction mode: every transaction may be in another session, which others
+ * have used. Two handles are used by two threads here: worth a run under tsan. */
 #include "conform.h"
 
 #include <stdio.h>

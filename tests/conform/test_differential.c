@@ -1,5 +1,5 @@
-/* The differential run with fixed seeds, and the proof that it finds planted bugs. With arguments it is the program itself:
- * test_differential [--seeds N] [--seed S] [--steps N] memory:|sqlite:|postgres:|redis://...?name= */
+/* The differential run with fixed seeds, and the proof that it finds planted bugs. With arguments it is the program
+ * itself: test_differential [--seeds N] [--seed S] [--steps N] memory:|sqlite:|postgres:|redis://...?name= */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -68,17 +68,18 @@ static void finds(enum once_plant bug)
 {
     for (uint64_t seed = 1; seed <= 20; seed++) {
         differential_counts counts = {0};
-        const differential_options options = {.url = "memory:", .seed = seed, .steps = 2000, .plant = UINT64_C(1) << bug};
+        const differential_options options = {
+            .url = "memory:", .seed = seed, .steps = 2000, .plant = UINT64_C(1) << bug};
         if (!differential_run(&options, &counts, report, sizeof report)) return;
     }
     fail_msg("the planted bug was not found");
 }
 
-#define FINDS(bug)                                                                                                    \
-    static void finds_##bug(void **state)                                                                             \
-    {                                                                                                                 \
-        (void)state;                                                                                                  \
-        finds(ONCE_PLANT_##bug);                                                                                      \
+#define FINDS(bug)                                                                                                     \
+    static void finds_##bug(void **state)                                                                              \
+    {                                                                                                                  \
+        (void)state;                                                                                                   \
+        finds(ONCE_PLANT_##bug);                                                                                       \
     }
 FINDS(no_fence)
 FINDS(release_blames)
@@ -95,13 +96,20 @@ int main(int argc, char **argv)
 {
     if (argc > 1) return differential_main(argc, argv);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(memory_agrees_with_itself), cmocka_unit_test(sqlite_agrees_with_memory),
-        cmocka_unit_test(postgres_agrees_with_memory), cmocka_unit_test(redis_agrees_with_memory),
-        cmocka_unit_test(finds_no_fence),            cmocka_unit_test(finds_release_blames),
-        cmocka_unit_test(finds_seen_first),          cmocka_unit_test(finds_orphan_lost),
-        cmocka_unit_test(finds_dead_runs),           cmocka_unit_test(finds_lane_ignored),
-        cmocka_unit_test(finds_natural_remembered),  cmocka_unit_test(finds_release_forgets),
-        cmocka_unit_test(finds_unknown_free),        cmocka_unit_test(finds_lost_unseen),
+        cmocka_unit_test(memory_agrees_with_itself),
+        cmocka_unit_test(sqlite_agrees_with_memory),
+        cmocka_unit_test(postgres_agrees_with_memory),
+        cmocka_unit_test(redis_agrees_with_memory),
+        cmocka_unit_test(finds_no_fence),
+        cmocka_unit_test(finds_release_blames),
+        cmocka_unit_test(finds_seen_first),
+        cmocka_unit_test(finds_orphan_lost),
+        cmocka_unit_test(finds_dead_runs),
+        cmocka_unit_test(finds_lane_ignored),
+        cmocka_unit_test(finds_natural_remembered),
+        cmocka_unit_test(finds_release_forgets),
+        cmocka_unit_test(finds_unknown_free),
+        cmocka_unit_test(finds_lost_unseen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

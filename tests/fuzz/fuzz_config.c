@@ -9,9 +9,9 @@
 #include "effect/sql.h"
 #include "runtime/config.h"
 
-#define CHECK(condition)                                                                                              \
-    do {                                                                                                              \
-        if (!(condition)) abort();                                                                                    \
+#define CHECK(condition)                                                                                               \
+    do {                                                                                                               \
+        if (!(condition)) abort();                                                                                     \
     } while (0)
 
 static const char name[] = "fuzz.yaml";
@@ -44,7 +44,8 @@ static void check_handler(const once_spec *spec, const once_handler_spec *handle
 {
     CHECK(handler->key && !once_template_is_literal(handler->key));
     CHECK(handler->operation.len >= 1 && handler->operation.len <= 200);
-    CHECK(handler->remember_ms == ONCE_FOREVER || (handler->remember_ms > 0 && handler->remember_ms <= ONCE_CONFIG_LONGEST_MS));
+    CHECK(handler->remember_ms == ONCE_FOREVER ||
+          (handler->remember_ms > 0 && handler->remember_ms <= ONCE_CONFIG_LONGEST_MS));
     CHECK(handler->lease_ms > 0 && handler->timeout_ms > 0);
     CHECK(handler->retry.attempts > 0);
     CHECK(handler->retry.min_ms > 0 && handler->retry.min_ms <= handler->retry.max_ms);

@@ -1,5 +1,5 @@
-/* Fault 84: the first line as what a store keeps of places in files, the rest as the file. Places that are read are sane and are written as they
- * were; a cursor of before is taken only where the file is the one that it tells of. */
+/* Fault 84: the first line as what a store keeps of places in files, the rest as the file. Places that are read are
+ * sane and are written as they were; a cursor of before is taken only where the file is the one that it tells of. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,9 +8,9 @@
 
 #include "source/place.h"
 
-#define CHECK(condition)                                                                                              \
-    do {                                                                                                              \
-        if (!(condition)) abort();                                                                                    \
+#define CHECK(condition)                                                                                               \
+    do {                                                                                                               \
+        if (!(condition)) abort();                                                                                     \
     } while (0)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -25,7 +25,8 @@ static once_bytes to_text(const once_places *places, once_buf *buf)
 
 static void check_place(const once_place *p)
 {
-    CHECK(p->number > 0 && p->tail_len <= p->offset && p->tail_len <= ONCE_TAIL_BYTES && p->head_len <= ONCE_HEAD_BYTES && p->part_kept <= p->part_len);
+    CHECK(p->number > 0 && p->tail_len <= p->offset && p->tail_len <= ONCE_TAIL_BYTES &&
+          p->head_len <= ONCE_HEAD_BYTES && p->part_kept <= p->part_len);
     CHECK(p->offset <= INT64_MAX / 2 && p->part_len <= INT64_MAX / 2);
 }
 

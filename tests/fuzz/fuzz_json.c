@@ -17,12 +17,12 @@
 
 #include "base/json.h"
 
-#define CHECK(what)                                                                                                   \
-    do {                                                                                                              \
-        if (!(what)) {                                                                                                \
-            fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #what);                                      \
-            abort();                                                                                                  \
-        }                                                                                                             \
+#define CHECK(what)                                                                                                    \
+    do {                                                                                                               \
+        if (!(what)) {                                                                                                 \
+            fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #what);                                       \
+            abort();                                                                                                   \
+        }                                                                                                              \
     } while (0)
 
 #define FLAGS (JSON_DECODE_ANY | JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL)
@@ -104,7 +104,8 @@ static void check_survival(once_json_value ours, double real)
     }
     once_decimal number, printed;
     const once_json_value value = {.type = ONCE_JSON_REAL, .raw = {shortest, strlen(shortest)}};
-    const bool same = once_json_decimal(ours, &number) && once_json_decimal(value, &printed) && once_decimal_compare(&number, &printed) == 0;
+    const bool same = once_json_decimal(ours, &number) && once_json_decimal(value, &printed) &&
+                      once_decimal_compare(&number, &printed) == 0;
     CHECK(once_json_survives_double(ours, &again) == same);
     CHECK(again == real);
 }

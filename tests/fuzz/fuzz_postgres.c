@@ -1,8 +1,9 @@
-/* Fault 93: a PostgreSQL server that answers with anything. A real one is asked, and a proxy changes some of its messages as the input says; a store is
- * opened, used and closed (play.h), or statements of a user are prepared and run on a connection of their own.
+/* Fault 93: a PostgreSQL server that answers with anything. A real one is asked, and a proxy changes some of its
+ * messages as the input says; a store is opened, used and closed (play.h), or statements of a user are prepared and run
+ * on a connection of their own.
  *
- * The input begins with which of the two (one byte). Then it is a list of changes: how many messages are right before it (one byte), what is done
- * (one byte), and what that needs. Behind the last change all messages are right. */
+ * The input begins with which of the two (one byte). Then it is a list of changes: how many messages are right before
+ * it (one byte), what is done (one byte), and what that needs. Behind the last change all messages are right. */
 #include <dlfcn.h>
 #include <endian.h>
 #include <pthread.h>
@@ -29,7 +30,8 @@ static char folder[32], schema[40], url[600];
 
 /* --- memory --- */
 
-/* libpq loses results that it has not handed out when a server says what it must not say then. That is not ours; what it has handed out is. */
+/* libpq loses results that it has not handed out when a server says what it must not say then. That is not ours; what
+ * it has handed out is. */
 const char *__lsan_default_suppressions(void);
 const char *__lsan_default_suppressions(void) { return "leak:libpq.so\n"; }
 
@@ -101,10 +103,12 @@ static void put_message(char type, const void *data, size_t len)
 
 static void put_error(char type)
 {
-    static const char *const states[] = {"42P01", "40001", "57P01", "XX000", "23505", "0A000", "42501", "26000", "25P02", "53100", "22P02", "3F000", "08P01", "57014"};
+    static const char *const states[] = {"42P01", "40001", "57P01", "XX000", "23505", "0A000", "42501",
+                                         "26000", "25P02", "53100", "22P02", "3F000", "08P01", "57014"};
     static const char *const severities[] = {"ERROR", "FATAL", "PANIC"};
     char fields[100];
-    const int n = snprintf(fields, sizeof fields, "S%s%cV%s%cC%s%cMsaid%c", severities[next_byte() % 3], 0, severities[next_byte() % 3], 0, states[next_byte() % 14], 0, 0);
+    const int n = snprintf(fields, sizeof fields, "S%s%cV%s%cC%s%cMsaid%c", severities[next_byte() % 3], 0,
+                           severities[next_byte() % 3], 0, states[next_byte() % 14], 0, 0);
     put_message(type, fields, (size_t)n + 1);
 }
 
@@ -116,12 +120,39 @@ static void put_canned(unsigned which)
         const char *data;
         size_t len;
     } canned[] = {
-        {'C', "SELECT 0", 9}, {'C', "COMMIT", 7},   {'C', "ROLLBACK", 9}, {'C', "", 1},          {'Z', "I", 1},         {'Z', "T", 1},
-        {'Z', "E", 1},        {'I', "", 0},         {'n', "", 0},         {'1', "", 0},          {'2', "", 0},          {'3', "", 0},
-        {'s', "", 0},         {'D', "\0\0", 2},     {'T', "\0\0", 2},     {'t', "\0\0", 2},      {'G', "\0\0\0", 3},    {'H', "\0\0\0", 3},
-        {'W', "\0\0\0", 3},   {'c', "", 0},         {'d', "x", 1},        {'R', "\0\0\0\0", 4},  {'R', "\0\0\0\3", 4},  {'R', "\0\0\0\12", 4},
-        {'K', "\0\0\0\1\0\0\0\2", 8}, {'A', "\0\0\0\1x\0y", 8}, {'S', "client_encoding\0LATIN1", 23}, {'D', "\0\1\0\0\0\1x", 7}, {'D', "\0\1\377\377\377\377", 6},
-        {'S', "server_version\0" "7.3", 19},
+        {'C', "SELECT 0", 9},
+        {'C', "COMMIT", 7},
+        {'C', "ROLLBACK", 9},
+        {'C', "", 1},
+        {'Z', "I", 1},
+        {'Z', "T", 1},
+        {'Z', "E", 1},
+        {'I', "", 0},
+        {'n', "", 0},
+        {'1', "", 0},
+        {'2', "", 0},
+        {'3', "", 0},
+        {'s', "", 0},
+        {'D', "\0\0", 2},
+        {'T', "\0\0", 2},
+        {'t', "\0\0", 2},
+        {'G', "\0\0\0", 3},
+        {'H', "\0\0\0", 3},
+        {'W', "\0\0\0", 3},
+        {'c', "", 0},
+        {'d', "x", 1},
+        {'R', "\0\0\0\0", 4},
+        {'R', "\0\0\0\3", 4},
+        {'R', "\0\0\0\12", 4},
+        {'K', "\0\0\0\1\0\0\0\2", 8},
+        {'A', "\0\0\0\1x\0y", 8},
+        {'S', "client_encoding\0LATIN1", 23},
+        {'D', "\0\1\0\0\0\1x", 7},
+        {'D', "\0\1\377\377\377\377", 6},
+        {'S',
+         "server_version\0"
+         "7.3",
+         19},
     };
     enum { CANNED = sizeof canned / sizeof *canned };
     put_message(canned[which % CANNED].type, canned[which % CANNED].data, canned[which % CANNED].len);
@@ -224,7 +255,8 @@ static void say_fault(play *p, const once_fault *fault)
 
 static void use_statement(play *p, once_db *db, once_stmt *stmt)
 {
-    const once_value values[] = {{.type = ONCE_VALUE_TEXT, .text = ONCE_BYTES("value")}, {.type = ONCE_VALUE_INTEGER, .integer = 7}};
+    const once_value values[] = {{.type = ONCE_VALUE_TEXT, .text = ONCE_BYTES("value")},
+                                 {.type = ONCE_VALUE_INTEGER, .integer = 7}};
     once_error err = {0};
     once_fault fault = {0};
     int64_t rows = 0;
@@ -298,7 +330,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     CHECK((size_t)snprintf(proxy.server, sizeof proxy.server, "%.*s/.s.PGSQL.5432", len, host) < sizeof proxy.server);
     snprintf(proxy.path, sizeof proxy.path, "%s/.s.PGSQL.5432", folder);
     snprintf(schema, sizeof schema, "once_fuzz_%d", (int)getpid());
-    snprintf(url, sizeof url, "%.*s%s%s&answer_timeout=1&options=-csearch_path%%3D%%22%s%%22", (int)(host - server), server, folder, host + len, schema);
+    snprintf(url, sizeof url, "%.*s%s%s&answer_timeout=1&options=-csearch_path%%3D%%22%s%%22", (int)(host - server),
+             server, folder, host + len, schema);
     env = *once_env_real();
     env.sleep_ms = no_sleep;
     reply_proxy_start(&proxy);

@@ -1,5 +1,6 @@
-/* Faults 55 and 93: any bytes as what the stores keep. A reader refuses, or gives something that its writer can write; and what was written is read
- * and written again as the same bytes. The first byte says which record it is, the next eight are a number that stands beside it. */
+/* Faults 55 and 93: any bytes as what the stores keep. A reader refuses, or gives something that its writer can write;
+ * and what was written is read and written again as the same bytes. The first byte says which record it is, the next
+ * eight are a number that stands beside it. */
 #include <endian.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -17,16 +18,19 @@
 #include "store/redis/record.h"
 #endif
 
-#define CHECK(condition)                                                                                              \
-    do {                                                                                                              \
-        if (!(condition)) abort();                                                                                    \
+#define CHECK(condition)                                                                                               \
+    do {                                                                                                               \
+        if (!(condition)) abort();                                                                                     \
     } while (0)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { WRITTEN_MAX = 1 << 24 };
 
-static bool same(once_bytes a, once_bytes b) { return a.len == b.len && (a.len == 0 || memcmp(a.data, b.data, a.len) == 0); }
+static bool same(once_bytes a, once_bytes b)
+{
+    return a.len == b.len && (a.len == 0 || memcmp(a.data, b.data, a.len) == 0);
+}
 
 /* --- sqlite --- */
 
@@ -41,7 +45,8 @@ static void sqlite_records(once_bytes blob, int64_t beside)
     once_buf_init(&tails, WRITTEN_MAX);
     once_buf_init(&again, WRITTEN_MAX);
     once_buf_init(&again_tails, WRITTEN_MAX);
-    for (size_t at = 0, tail_at = 0; at < blob.len && once__record_look(blob, at, tail_at, &ref); at += ref.len, tail_at += ref.tail_len) {
+    for (size_t at = 0, tail_at = 0; at < blob.len && once__record_look(blob, at, tail_at, &ref);
+         at += ref.len, tail_at += ref.tail_len) {
         CHECK(ref.len > 0 && ref.at == at && ref.len <= blob.len - at);
         if (ref.tail_len > blob.len) continue;
         if (!once__record_read(blob, &ref, (once_bytes){blob.data, ref.tail_len}, &record)) continue;
@@ -49,12 +54,14 @@ static void sqlite_records(once_bytes blob, int64_t beside)
         once_buf_clear(&tails);
         CHECK(once__record_write(&record, &records, &tails, &written));
         once_record_ref seen;
-        CHECK(once__record_look(once_buf_bytes(&records), 0, 0, &seen) && seen.len == written.len && seen.tail_len == written.tail_len);
+        CHECK(once__record_look(once_buf_bytes(&records), 0, 0, &seen) && seen.len == written.len &&
+              seen.tail_len == written.tail_len);
         CHECK(once__record_read(once_buf_bytes(&records), &seen, once_buf_bytes(&tails), &twice));
         once_buf_clear(&again);
         once_buf_clear(&again_tails);
         CHECK(once__record_write(&twice, &again, &again_tails, &written));
-        CHECK(same(once_buf_bytes(&records), once_buf_bytes(&again)) && same(once_buf_bytes(&tails), once_buf_bytes(&again_tails)));
+        CHECK(same(once_buf_bytes(&records), once_buf_bytes(&again)) &&
+              same(once_buf_bytes(&tails), once_buf_bytes(&again_tails)));
     }
     once_buf_release(&records);
     once_buf_release(&tails);
@@ -81,7 +88,9 @@ static void postgres_detail(once_bytes detail, int64_t expires_ms)
     int64_t kept_ms, again_ms;
     once_buf_init(&one, WRITTEN_MAX);
     once_buf_init(&two, WRITTEN_MAX);
-    if (pg_write(detail, expires_ms, &one, &kept_ms)) CHECK(pg_write(once_buf_bytes(&one), expires_ms, &two, &again_ms) && same(once_buf_bytes(&one), once_buf_bytes(&two)) && kept_ms == again_ms);
+    if (pg_write(detail, expires_ms, &one, &kept_ms))
+        CHECK(pg_write(once_buf_bytes(&one), expires_ms, &two, &again_ms) &&
+              same(once_buf_bytes(&one), once_buf_bytes(&two)) && kept_ms == again_ms);
     once_buf_release(&one);
     once_buf_release(&two);
 }
@@ -109,7 +118,8 @@ static bool redis_lane(once_bytes value, int64_t beside, once_buf *out)
     once_redis_lane_record lane;
     once_lane view;
     if (!once__redis_read_lane(value, &lane)) return false;
-    (void)once__lane_read(lane.has_version ? lane.version : ONCE_LANE_NO_VERSION, lane.expires_ms, lane.kept, beside, &view);
+    (void)once__lane_read(lane.has_version ? lane.version : ONCE_LANE_NO_VERSION, lane.expires_ms, lane.kept, beside,
+                          &view);
     once__redis_write_lane(out, &lane);
     return true;
 }
@@ -158,7 +168,9 @@ static void redis_record(once_bytes value, int64_t beside, rewrite *how)
     once_buf_init(&one, WRITTEN_MAX);
     once_buf_init(&two, WRITTEN_MAX);
     if (once__redis_read_head(value, &head)) CHECK(!once__redis_is_finished(value));
-    if (how(value, beside, &one)) CHECK(!one.failed && how(once_buf_bytes(&one), beside, &two) && same(once_buf_bytes(&one), once_buf_bytes(&two)));
+    if (how(value, beside, &one))
+        CHECK(!one.failed && how(once_buf_bytes(&one), beside, &two) &&
+              same(once_buf_bytes(&one), once_buf_bytes(&two)));
     once_buf_release(&one);
     once_buf_release(&two);
 }
@@ -181,7 +193,8 @@ static void lane_record(once_bytes record, int64_t beside)
     const int64_t now_ms = beside / 2;
     if (!once__lane_read(beside, now_ms < INT64_MAX ? now_ms + 1 : now_ms, record, now_ms, &lane)) return;
     const once_bytes written = once__lane_write(&lane, one);
-    CHECK(written.len <= sizeof one && once__lane_read(once__lane_version(&lane), lane.expires_ms, written, now_ms, &again));
+    CHECK(written.len <= sizeof one &&
+          once__lane_read(once__lane_version(&lane), lane.expires_ms, written, now_ms, &again));
     CHECK(same(written, once__lane_write(&again, two)));
 }
 
@@ -233,7 +246,8 @@ static void history(once_bytes text, int64_t beside)
     const size_t n = once__history_read(text, attempts);
     CHECK(n <= ONCE_HISTORY_ATTEMPTS);
     for (size_t i = 0; i < n; i++) CHECK(attempts[i].reason.len <= text.len && attempts[i].who.len <= text.len);
-    const once_attempt next = {.attempt = (uint32_t)beside, .ended_ms = beside, .outcome = "retry", .who = ONCE_BYTES("w"), .reason = text};
+    const once_attempt next = {
+        .attempt = (uint32_t)beside, .ended_ms = beside, .outcome = "retry", .who = ONCE_BYTES("w"), .reason = text};
     const once_bytes longer = once__history_add(text, &next, out);
     CHECK(longer.len <= ONCE_HISTORY_MAX && once__history_read(longer, attempts) <= ONCE_HISTORY_ATTEMPTS);
 }

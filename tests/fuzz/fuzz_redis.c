@@ -1,9 +1,10 @@
-/* Fault 93: a Redis server that answers with anything. A real one is asked, and a proxy changes some of its replies as the input says; a store is opened,
- * and used, and closed. Nothing crashes, leaks or hangs; an error has words; and no key runs twice while its lease lasts, unless a changed reply was
- * of the right type: who lies in the right form cannot be found out.
+/* Fault 93: a Redis server that answers with anything. A real one is asked, and a proxy changes some of its replies as
+ * the input says; a store is opened, and used, and closed. Nothing crashes, leaks or hangs; an error has words; and no
+ * key runs twice while its lease lasts, unless a changed reply was of the right type: who lies in the right form cannot
+ * be found out.
  *
- * The input is a list of changes: how many replies are right before it (one byte), what is done (one byte), and for bytes of the input's own
- * how many (one byte) and these. Behind the last change all replies are right. */
+ * The input is a list of changes: how many replies are right before it (one byte), what is done (one byte), and for
+ * bytes of the input's own how many (one byte) and these. Behind the last change all replies are right. */
 #include <netdb.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -54,13 +55,14 @@ static bool same_form(const char *a, const char *b)
     return a[0] == b[0] || (text_a && text_b) || (memcmp(a, "$-1", 3) == 0 && text_b);
 }
 
-/* A server that promises an array of a billion makes hiredis ask for as much memory: that is not ours, and the fuzzer's limit. No redirections, whose hosts would
- * be paths of this machine. */
+/* A server that promises an array of a billion makes hiredis ask for as much memory: that is not ours, and the fuzzer's
+ * limit. No redirections, whose hosts would be paths of this machine. */
 static size_t tame(char *bytes, size_t len)
 {
     for (size_t i = 0; i < len; i++) {
         size_t digits = 0;
-        if (bytes[i] == '*') while (i + 1 + digits < len && bytes[i + 1 + digits] >= '0' && bytes[i + 1 + digits] <= '9') digits++;
+        if (bytes[i] == '*')
+            while (i + 1 + digits < len && bytes[i + 1 + digits] >= '0' && bytes[i + 1 + digits] <= '9') digits++;
         if (digits > 5) bytes[i] = '+';
         if (bytes[i] == '/') bytes[i] = '.';
     }
@@ -69,8 +71,23 @@ static size_t tame(char *bytes, size_t len)
 
 static bool change(proxy_reply *reply, unsigned what)
 {
-    static const char *const answers[] = {":1\r\n",  ":0\r\n", ":-1\r\n", "$-1\r\n", "*-1\r\n", "*0\r\n", "+OK\r\n", "$0\r\n\r\n", "*1\r\n:1\r\n", "*2\r\n$1\r\n0\r\n$-1\r\n",
-                                          "-ERR no\r\n", "-TRYAGAIN wait\r\n", "-CLUSTERDOWN x\r\n", "-NOSCRIPT no\r\n", "-LOADING x\r\n", "-READONLY x\r\n", here};
+    static const char *const answers[] = {":1\r\n",
+                                          ":0\r\n",
+                                          ":-1\r\n",
+                                          "$-1\r\n",
+                                          "*-1\r\n",
+                                          "*0\r\n",
+                                          "+OK\r\n",
+                                          "$0\r\n\r\n",
+                                          "*1\r\n:1\r\n",
+                                          "*2\r\n$1\r\n0\r\n$-1\r\n",
+                                          "-ERR no\r\n",
+                                          "-TRYAGAIN wait\r\n",
+                                          "-CLUSTERDOWN x\r\n",
+                                          "-NOSCRIPT no\r\n",
+                                          "-LOADING x\r\n",
+                                          "-READONLY x\r\n",
+                                          here};
     enum { ANSWERS = sizeof answers / sizeof *answers };
     const char *right = reply->data;
     bool goes_on = true;
@@ -102,11 +119,13 @@ static void keep_last(const proxy_reply *reply)
 /* The server is quick because it does not sync, and says that it does. */
 static bool hook(void *user, proxy_reply *reply)
 {
-    static const char no[] = "*2\r\n$10\r\nappendonly\r\n$2\r\nno\r\n", yes[] = "*2\r\n$10\r\nappendonly\r\n$3\r\nyes\r\n";
+    static const char no[] = "*2\r\n$10\r\nappendonly\r\n$2\r\nno\r\n",
+                      yes[] = "*2\r\n$10\r\nappendonly\r\n$3\r\nyes\r\n";
     bool goes_on = true;
     (void)user;
     pthread_mutex_lock(&lock);
-    if (reply->len == sizeof no - 1 && memcmp(reply->data, no, reply->len) == 0) *reply = (proxy_reply){yes, sizeof yes - 1};
+    if (reply->len == sizeof no - 1 && memcmp(reply->data, no, reply->len) == 0)
+        *reply = (proxy_reply){yes, sizeof yes - 1};
     const proxy_reply right = *reply;
     if (script.at < script.end && script.skip-- == 0) {
         goes_on = change(reply, next_byte());

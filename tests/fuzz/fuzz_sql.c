@@ -1,5 +1,6 @@
 /* Any bytes as a user's statement. What is accepted differs from its text only where a parameter stood, and each number
- * stands for the parameter that was written there. Where SQLite can prepare the result it must see the same parameters. */
+ * stands for the parameter that was written there. Where SQLite can prepare the result it must see the same parameters.
+ */
 #include <sqlite3.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -7,14 +8,18 @@
 
 #include "effect/sql_params.h"
 
-#define CHECK(condition)                                                                                              \
-    do {                                                                                                              \
-        if (!(condition)) abort();                                                                                    \
+#define CHECK(condition)                                                                                               \
+    do {                                                                                                               \
+        if (!(condition)) abort();                                                                                     \
     } while (0)
 
-static bool is_name(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || (c >= '0' && c <= '9'); }
+static bool is_name(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || (c >= '0' && c <= '9');
+}
 
-/* The length of the parameter that `at` begins with; its pointer (without the '/' of a name) and whether it is optional. */
+/* The length of the parameter that `at` begins with; its pointer (without the '/' of a name) and whether it is
+ * optional. */
 static bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
 /* Cuts a word (in either case) and white space around it off the end. */
@@ -55,7 +60,8 @@ static size_t written(once_bytes at, once_bytes *pointer, bool *named, bool *opt
     return (size_t)(end - at.data) + 1;
 }
 
-static void check_parameter(const once_sql_statement *s, size_t number, once_bytes pointer, bool named, bool optional, bool as_text)
+static void check_parameter(const once_sql_statement *s, size_t number, once_bytes pointer, bool named, bool optional,
+                            bool as_text)
 {
     CHECK(number >= 1 && number <= s->n);
     const once_sql_param *param = &s->params[number - 1];
@@ -69,7 +75,10 @@ static void check_parameter(const once_sql_statement *s, size_t number, once_byt
     CHECK(have.len == pointer.len && memcmp(have.data, pointer.data, have.len) == 0);
 }
 
-static bool has_mark(once_bytes text, size_t at) { return text.len - at >= 3 && memcmp(text.data + at, "\xef\xbb\xbf", 3) == 0; }
+static bool has_mark(once_bytes text, size_t at)
+{
+    return text.len - at >= 3 && memcmp(text.data + at, "\xef\xbb\xbf", 3) == 0;
+}
 
 static void check_text(const once_sql_statement *s)
 {

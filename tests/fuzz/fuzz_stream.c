@@ -1,19 +1,23 @@
-/* Fault 81: any bytes as the line that a stream handler answers. It is refused in words that quote nothing of it, or it names one message and an
- * outcome; a word that is no outcome is unknown, never a success; and the same line is read the same way again. */
+/* Fault 81: any bytes as the line that a stream handler answers. It is refused in words that quote nothing of it, or it
+ * names one message and an outcome; a word that is no outcome is unknown, never a success; and the same line is read
+ * the same way again. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "effect/stream_line.h"
 
-#define CHECK(condition)                                                                                              \
-    do {                                                                                                              \
-        if (!(condition)) abort();                                                                                    \
+#define CHECK(condition)                                                                                               \
+    do {                                                                                                               \
+        if (!(condition)) abort();                                                                                     \
     } while (0)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static bool same(once_bytes a, once_bytes b) { return a.len == b.len && (a.len == 0 || memcmp(a.data, b.data, a.len) == 0); }
+static bool same(once_bytes a, once_bytes b)
+{
+    return a.len == b.len && (a.len == 0 || memcmp(a.data, b.data, a.len) == 0);
+}
 
 static void check_reply(once_bytes line, const once_stream_reply *reply)
 {
@@ -49,8 +53,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     else check_refusal(why, sizeof why);
     CHECK(once_stream_read(&json, &arena, line, &again, why_again, sizeof why_again) == fine);
     if (fine)
-        CHECK(again.id == reply.id && again.outcome == reply.outcome && again.odd == reply.odd && again.delay_ms == reply.delay_ms && same(again.result, reply.result) &&
-              same(again.reason, reply.reason));
+        CHECK(again.id == reply.id && again.outcome == reply.outcome && again.odd == reply.odd &&
+              again.delay_ms == reply.delay_ms && same(again.result, reply.result) && same(again.reason, reply.reason));
     else CHECK(strcmp(why, why_again) == 0);
     once_json_release(&json);
     once_arena_release(&arena);

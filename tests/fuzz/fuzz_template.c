@@ -1,6 +1,6 @@
-/* The first line is a template, the next four are the values of /a, /b, /c and /d. A template of these placeholders must
- * render so that the values can be read back from the text: then two different tuples never render equal. The reader here
- * follows the header's words, not the code. Templates with other placeholders must only behave. */
+/* The first line is a template, the next four are the values of /a, /b, /c and /d. A template of these placeholders
+ * must render so that the values can be read back from the text: then two different tuples never render equal. The
+ * reader here follows the header's words, not the code. Templates with other placeholders must only behave. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,9 +8,9 @@
 #include "base/buf.h"
 #include "core/template.h"
 
-#define CHECK(condition)                                                                                              \
-    do {                                                                                                              \
-        if (!(condition)) abort();                                                                                    \
+#define CHECK(condition)                                                                                               \
+    do {                                                                                                               \
+        if (!(condition)) abort();                                                                                     \
     } while (0)
 
 #define VALUES 4
@@ -98,12 +98,14 @@ static void read_back(once_bytes rendering, size_t n, const once_bytes values[VA
 {
     bool special[256] = {['%'] = true};
     for (size_t i = 0; i < n; i++)
-        for (size_t k = 0; segments[i].value < 0 && k < segments[i].len; k++) special[(unsigned char)segments[i].literal[k]] = true;
+        for (size_t k = 0; segments[i].value < 0 && k < segments[i].len; k++)
+            special[(unsigned char)segments[i].literal[k]] = true;
     once_bytes rest = rendering;
     char byte;
     for (size_t i = 0; i < n; i++) {
         if (segments[i].value < 0) {
-            for (size_t k = 0; k < segments[i].len; k++) CHECK(read_byte(special, &rest, &byte) && byte == segments[i].literal[k]);
+            for (size_t k = 0; k < segments[i].len; k++)
+                CHECK(read_byte(special, &rest, &byte) && byte == segments[i].literal[k]);
             continue;
         }
         once_bytes expected = values[segments[i].value];
@@ -139,7 +141,8 @@ static void check(once_arena *arena, const once_template *t, once_bytes text, co
     once_bytes values[VALUES], out = {0};
     for (size_t i = 0; i < VALUES; i++) {
         char field = (char)('a' + i);
-        CHECK(once_json_string(once_json_member(json, once_json_root(json), (once_bytes){&field, 1}), arena, &values[i]));
+        CHECK(
+            once_json_string(once_json_member(json, once_json_root(json), (once_bytes){&field, 1}), arena, &values[i]));
     }
     once_error err = {0};
     int rc = once_template_render(t, &input, arena, &out, &err);
@@ -147,11 +150,10 @@ static void check(once_arena *arena, const once_template *t, once_bytes text, co
     size_t n = split(text);
     if (n == 0) return;
     CHECK(rc == ONCE_OK);
-    once_bytes only = segments[0].value < 0 ? (once_bytes){segments[0].literal, segments[0].len} : values[segments[0].value];
-    if (n == 1)
-        CHECK(out.len == only.len && (out.len == 0 || memcmp(out.data, only.data, out.len) == 0));
-    else
-        read_back(out, n, values);
+    once_bytes only =
+        segments[0].value < 0 ? (once_bytes){segments[0].literal, segments[0].len} : values[segments[0].value];
+    if (n == 1) CHECK(out.len == only.len && (out.len == 0 || memcmp(out.data, only.data, out.len) == 0));
+    else read_back(out, n, values);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

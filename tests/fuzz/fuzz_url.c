@@ -1,5 +1,5 @@
-/* Any bytes as the URL of a store. It is read, or refused with words; and whoever reads the words, or the URL as it is shown, does not learn the
- * password: lines are the scheme, the user, the password, and what comes behind the '@'. */
+/* Any bytes as the URL of a store. It is read, or refused with words; and whoever reads the words, or the URL as it is
+ * shown, does not learn the password: lines are the scheme, the user, the password, and what comes behind the '@'. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,9 +15,9 @@
 #include "store/redis/url.h"
 #endif
 
-#define CHECK(condition)                                                                                              \
-    do {                                                                                                              \
-        if (!(condition)) abort();                                                                                    \
+#define CHECK(condition)                                                                                               \
+    do {                                                                                                               \
+        if (!(condition)) abort();                                                                                     \
     } while (0)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -35,7 +35,8 @@ static void read_redis(const char *url, const char *password)
     if (!colon || strstr(url, "file:")) return; /* no files of this machine */
     if (once__redis_url_read(colon + 1, url[5] == 's', &read, &err) == ONCE_OK) {
         CHECK(read.n_nodes > 0 && read.n_nodes <= ONCE_REDIS_HOSTS && read.name[0]);
-        for (size_t i = 0; i < read.n_nodes; i++) CHECK(read.nodes[i].host[0] && read.nodes[i].port > 0 && read.nodes[i].port < 65536);
+        for (size_t i = 0; i < read.n_nodes; i++)
+            CHECK(read.nodes[i].host[0] && read.nodes[i].port > 0 && read.nodes[i].port < 65536);
     } else {
         CHECK(err.text[0] && (!password || !strstr(err.text, password)));
     }
@@ -51,7 +52,8 @@ static void read_postgres(const char *url, const char *password)
     once_error err = {0};
     const char *colon = strchr(url, ':');
     if (!colon) return;
-    if (once__pg_new(colon + 1, once_env_real(), (once_bytes){0}, (once_patience){0}, &pg, &err) == ONCE_OK) once__pg_free(pg);
+    if (once__pg_new(colon + 1, once_env_real(), (once_bytes){0}, (once_patience){0}, &pg, &err) == ONCE_OK)
+        once__pg_free(pg);
     else CHECK(err.text[0] && (!password || !strstr(err.text, password)));
 #else
     (void)url, (void)password;

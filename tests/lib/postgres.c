@@ -114,7 +114,8 @@ void test_postgres_make(const char *name, char *url, size_t size)
 {
     char sql[200];
     const char *why, *server = test_postgres_url(&why);
-    snprintf(sql, sizeof sql, "SET client_min_messages = error; DROP SCHEMA IF EXISTS \"%s\" CASCADE; CREATE SCHEMA \"%s\"", name, name);
+    snprintf(sql, sizeof sql,
+             "SET client_min_messages = error; DROP SCHEMA IF EXISTS \"%s\" CASCADE; CREATE SCHEMA \"%s\"", name, name);
     test_postgres_run(sql);
     snprintf(url, size, "%s&options=-csearch_path%%3D%%22%s%%22", server, name);
 }
@@ -122,7 +123,8 @@ void test_postgres_make(const char *name, char *url, size_t size)
 bool test_pooler_make(const char *name, char *url, size_t size)
 {
     const char *why, *server = test_postgres_url(&why);
-    const char *const argv[] = {"python3", ONCE_SOURCE_ROOT "/tests/lib/pgbouncer.py", "serve", "transaction", server, NULL};
+    const char *const argv[] = {"python3", ONCE_SOURCE_ROOT "/tests/lib/pgbouncer.py", "serve", "transaction", server,
+                                NULL};
     if (!server || (!pooler.url[0] && !start(&pooler, argv))) return false;
     test_postgres_make(name, url, size);
     snprintf(url, size, "%s&options=-csearch_path%%3D%%22%s%%22", pooler.url, name);

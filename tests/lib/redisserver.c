@@ -66,8 +66,8 @@ static void launch(redis_server *server)
     if (server->pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (getppid() != parent) _exit(1);
-        execlp("redis-server", "redis-server", "--port", "0", "--unixsocket", path, "--dir", server->folder, "--appendonly", "yes",
-               "--appendfsync", "always", "--save", "", "--logfile", "log", (char *)NULL);
+        execlp("redis-server", "redis-server", "--port", "0", "--unixsocket", path, "--dir", server->folder,
+               "--appendonly", "yes", "--appendfsync", "always", "--save", "", "--logfile", "log", (char *)NULL);
         _exit(127);
     }
     for (int i = 0; !answers(path); i++) {

@@ -1,5 +1,5 @@
-/* A redis-server for one test program: on a unix socket in a folder of its own, every reply synced (appendonly yes, appendfsync
- * always). It ends with the program. */
+/* A redis-server for one test program: on a unix socket in a folder of its own, every reply synced (appendonly yes,
+ * appendfsync always). It ends with the program. */
 #ifndef ONCE_TESTS_REDISSERVER_H
 #define ONCE_TESTS_REDISSERVER_H
 
@@ -10,7 +10,8 @@ typedef struct redis_server {
     int pid;
 } redis_server;
 
-/* False: there is no redis-server on this machine, or the build has no redis store. Anything else that fails ends the program. */
+/* False: there is no redis-server on this machine, or the build has no redis store. Anything else that fails ends the
+ * program. */
 bool redis_server_start(redis_server *server);
 void redis_server_stop(redis_server *server); /* and its folder is gone */
 /* What a test program without a redis store says; its exit status. */

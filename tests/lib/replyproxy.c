@@ -158,7 +158,9 @@ void reply_proxy_start(reply_proxy *proxy)
     struct sockaddr_un at = {.sun_family = AF_UNIX};
     snprintf(at.sun_path, sizeof at.sun_path, "%s", proxy->path);
     proxy->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (proxy->listener < 0 || bind(proxy->listener, (const struct sockaddr *)&at, sizeof at) < 0 || listen(proxy->listener, 16) < 0) give_up("listen");
+    if (proxy->listener < 0 || bind(proxy->listener, (const struct sockaddr *)&at, sizeof at) < 0 ||
+        listen(proxy->listener, 16) < 0)
+        give_up("listen");
     if (pipe2(proxy->wake, O_CLOEXEC) < 0) give_up("pipe");
     if (pthread_create(&proxy->thread, NULL, serve, proxy) != 0) give_up("thread");
 }

@@ -18,8 +18,8 @@ typedef struct proxy_reply {
 /* How long the first reply is; 0: it is not whole. */
 typedef size_t proxy_reply_len(const char *data, size_t len);
 
-/* Called on the proxy's thread with each whole reply of the server; what `reply` is afterwards goes to the client. False: and then the
- * connection ends. */
+/* Called on the proxy's thread with each whole reply of the server; what `reply` is afterwards goes to the client.
+ * False: and then the connection ends. */
 typedef bool proxy_hook(void *user, proxy_reply *reply);
 
 typedef struct reply_proxy {

@@ -7,9 +7,11 @@
 static bool is_safe(const sim_world *world, const sim_message *m)
 {
     if (m->letters) return true;
-    for (int i = 0; m->key >= 0 && i < world->messages_n; i++) /* the letter of a version under a second key stands for all of that key */
+    for (int i = 0; m->key >= 0 && i < world->messages_n;
+         i++) /* the letter of a version under a second key stands for all of that key */
         if (sim_record_same_conflict(m, &world->messages[i]) ||
-            (world->messages[i].key == m->key && world->messages[i].letters && sim_record_differs(world, &world->keys[m->key])))
+            (world->messages[i].key == m->key && world->messages[i].letters &&
+             sim_record_differs(world, &world->keys[m->key])))
             return true;
     if (m->key < 0 || sim_record_conflicts(world, m)) return false;
     const sim_key *k = &world->keys[m->key];
@@ -30,7 +32,8 @@ void sim_books_ack(sim_world *world, sim_worker *worker, int message)
 void sim_books_end(sim_worker *worker, const once_counts *c)
 {
     sim_world *world = worker->world;
-    const uint64_t sum = c->done + c->already + c->rejected + c->stale + c->duplicates + c->waiting + c->unknown + c->dead;
+    const uint64_t sum =
+        c->done + c->already + c->rejected + c->stale + c->duplicates + c->waiting + c->unknown + c->dead;
     if (c->received + c->resumed != sum)
         sim_violation(world, "worker %d: received %llu + resumed %llu, but the outcomes add up to %llu", worker->index,
                       (unsigned long long)c->received, (unsigned long long)c->resumed, (unsigned long long)sum);
@@ -60,7 +63,8 @@ static bool through(const sim_world *world, int key)
     if (k->final || sim_record_superseded(world, k) || sim_record_is_held(world, k)) return true;
     /* A finite run does not wait for what stands behind an unknown, or a dead one that blocks. */
     for (int i = 0; world->finite && k->lane >= 0 && i < world->keys_n; i++)
-        if (world->keys[i].lane == k->lane && (sim_record_is_held(world, &world->keys[i]) || sim_record_blocks(world, &world->keys[i])))
+        if (world->keys[i].lane == k->lane &&
+            (sim_record_is_held(world, &world->keys[i]) || sim_record_blocks(world, &world->keys[i])))
             return true;
     if (sim_record_differs(world, k)) return true; /* is_safe knows whether it has its letter */
     for (int i = 0; i < world->messages_n; i++)
@@ -98,8 +102,10 @@ void sim_books_close(sim_world *world)
     sim_operator_conflicts(world);
     uint64_t repeats, given_up;
     sim_operator_counters(world, &repeats, &given_up);
-    /* Without `first` an older version may come after a newer one ran; then the record knows of fewer that are waited for. */
-    if (given_up + world->given_up_hidden < world->given_up || (world->first && given_up > world->given_up + world->given_up_twice))
+    /* Without `first` an older version may come after a newer one ran; then the record knows of fewer that are waited
+     * for. */
+    if (given_up + world->given_up_hidden < world->given_up ||
+        (world->first && given_up > world->given_up + world->given_up_twice))
         sim_violation(world, "%llu versions were given up, and %llu are counted", (unsigned long long)world->given_up,
                       (unsigned long long)given_up);
     if (world->repeats > repeats || repeats > world->told + world->counted_twice)
@@ -107,8 +113,8 @@ void sim_books_close(sim_world *world)
                       (unsigned long long)world->repeats, (unsigned long long)repeats, (unsigned long long)world->told);
     if (!world->counts_known) return;
     if (world->counted_repeats > repeats || world->counted_repeats + world->counted_twice < repeats)
-        sim_violation(world, "the workers counted %llu repeats, the store %llu", (unsigned long long)world->counted_repeats,
-                      (unsigned long long)repeats);
+        sim_violation(world, "the workers counted %llu repeats, the store %llu",
+                      (unsigned long long)world->counted_repeats, (unsigned long long)repeats);
     if (world->counted_done != world->done)
         sim_violation(world, "the workers counted %llu done, but there were %llu",
                       (unsigned long long)world->counted_done, (unsigned long long)world->done);

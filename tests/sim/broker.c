@@ -1,5 +1,5 @@
-/* The broker: at least once, in some order, until it is acked. An ack means everything that was delivered to that worker up
- * to a ticket, as with a file or a Kafka partition. */
+/* The broker: at least once, in some order, until it is acked. An ack means everything that was delivered to that
+ * worker up to a ticket, as with a file or a Kafka partition. */
 #include <assert.h>
 #include <stdlib.h>
 
@@ -150,7 +150,8 @@ static int sim_ack(once_source *source, uint64_t upto, once_error *err)
         if (sim_fires(world, SIM_duplicate_late))
             sim_broker_add(world, d->message, world->now_ms + (int64_t)sim_random(world, 20000));
     }
-    if (sim_fires(world, SIM_ack_reply_lost)) return once_fail(err, ONCE_E_UNAVAILABLE, "simulated: the reply was lost");
+    if (sim_fires(world, SIM_ack_reply_lost))
+        return once_fail(err, ONCE_E_UNAVAILABLE, "simulated: the reply was lost");
     return ONCE_OK;
 }
 

@@ -1,5 +1,5 @@
-/* External effects. What is started here happens beside everything else, at a moment of its own; its worker hears of the end
- * later, or never. The other side honours no key and no attempt: whoever is started twice may happen twice. */
+/* External effects. What is started here happens beside everything else, at a moment of its own; its worker hears of
+ * the end later, or never. The other side honours no key and no attempt: whoever is started twice may happen twice. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -132,13 +132,19 @@ static void start(sim_worker *w, once_item *item)
         sim_violation(world, "message %d came to its effect as something else (key %d)", message, key);
     const sim_handler *handler = &world->handlers[world->keys[key].handler];
     const size_t air = sim_flights_air(w, world->keys[key].handler);
-    if (!handler->external) sim_violation(world, "key %d: an atomic effect was started outside of its transaction", key);
+    if (!handler->external)
+        sim_violation(world, "key %d: an atomic effect was started outside of its transaction", key);
     if (air >= handler->slots)
         sim_violation(world, "worker %d: %zu effects under way, and another one is started", w->index, air);
 
     sim_flight *f = &world->flights[world->flights_n++];
-    *f = (sim_flight){.key = key, .message = message, .worker = w->index, .incarnation = w->incarnation, .item = item,
-                      .token = item->request.token, .air = true};
+    *f = (sim_flight){.key = key,
+                      .message = message,
+                      .worker = w->index,
+                      .incarnation = w->incarnation,
+                      .item = item,
+                      .token = item->request.token,
+                      .air = true};
     if (handler->processes) f->process = (uint32_t)sim_random(world, handler->processes);
     plan(w, f);
     sim_trace(world, w->index, "  starts key", NULL, key, message, ONCE_OK);
@@ -210,7 +216,8 @@ static void handler_dies(sim_worker *w, const sim_flight *with)
     for (size_t i = world->flights_from; i < world->flights_n; i++) {
         sim_flight *f = &world->flights[i];
         if (!f->air || f->incarnation != w->incarnation || f->process != with->process) continue;
-        if (world->keys[f->key].handler != handler || f->began_ms > world->now_ms || f->ends_ms <= world->now_ms) continue;
+        if (world->keys[f->key].handler != handler || f->began_ms > world->now_ms || f->ends_ms <= world->now_ms)
+            continue;
         f->said = ONCE_UNKNOWN;
         f->ends_ms = world->now_ms;
         f->happens_ms = f->happens_ms != ONCE_NEVER && sim_chance(world, 50) ? world->now_ms : ONCE_NEVER;
@@ -225,11 +232,13 @@ static void kill_flight(sim_worker *w, const once_item *item)
         if (!f->air || f->incarnation != w->incarnation || f->item != item) continue;
         const sim_key *k = &world->keys[f->key];
         const bool own = once_hash_equal(k->token, f->token) && !k->dropped;
-        const bool healthy = once_pipe_status(w->pipe, NULL) == ONCE_OK && w->trouble_ms + world->lease_ms < world->now_ms;
+        const bool healthy =
+            once_pipe_status(w->pipe, NULL) == ONCE_OK && w->trouble_ms + world->lease_ms < world->now_ms;
         sim_trace(world, w->index, "  tells to end: key", NULL, f->key, f->message, ONCE_OK);
         sim_fired(world, SIM_killed);
         if (own && healthy && !w->stopping)
-            sim_violation(world, "key %d: its effect was told to end, and nothing kept its worker from extending the lease",
+            sim_violation(world,
+                          "key %d: its effect was told to end, and nothing kept its worker from extending the lease",
                           f->key);
         f->told = true;
         if (!handler_of(world, f)->killable || f->ends_ms <= world->now_ms) return;

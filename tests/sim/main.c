@@ -56,9 +56,10 @@ static const char *plant_now;
 static void tell_seed(void)
 {
     char text[200];
-    const int len = snprintf(text, sizeof text, "\n# it ended in seed %llu; to see it: once-sim --seed %llu --trace%s%s\n",
-                             (unsigned long long)seed_now, (unsigned long long)seed_now, plant_now ? " --plant " : "",
-                             plant_now ? plant_now : "");
+    const int len =
+        snprintf(text, sizeof text, "\n# it ended in seed %llu; to see it: once-sim --seed %llu --trace%s%s\n",
+                 (unsigned long long)seed_now, (unsigned long long)seed_now, plant_now ? " --plant " : "",
+                 plant_now ? plant_now : "");
     if (len > 0 && write(STDERR_FILENO, text, (size_t)len) < 0) return;
 }
 
@@ -197,7 +198,8 @@ static void print_failure(const sim_result *r, const char *plant, const char *be
 static void print_faults(const totals *sum, const char *before)
 {
     for (int i = 0; i < SIM_FAULTS; i++)
-        printf("%s%10llu  %-20s %s\n", before, (unsigned long long)sum->fired[i], sim_fault_names[i], sim_fault_texts[i]);
+        printf("%s%10llu  %-20s %s\n", before, (unsigned long long)sum->fired[i], sim_fault_names[i],
+               sim_fault_texts[i]);
 }
 
 static int missing_fault(const totals *sum)
@@ -255,8 +257,8 @@ static void test_seeds(void)
     const double start = seconds();
     run_jobs(&j, &sum);
     printf("# %llu seeds, %llu messages, %llu effects, %llu steps, %.1f s\n", (unsigned long long)sum.seeds,
-           (unsigned long long)sum.messages,
-           (unsigned long long)sum.effects, (unsigned long long)sum.steps, seconds() - start);
+           (unsigned long long)sum.messages, (unsigned long long)sum.effects, (unsigned long long)sum.steps,
+           seconds() - start);
     print_faults(&sum, "# ");
     if (sum.failed) {
         printf("# %llu seeds failed; the first:\n", (unsigned long long)sum.failed);
@@ -327,8 +329,8 @@ static int run_chosen(const job *j, const char *planted)
     } else {
         if (!planted) print_faults(&sum, "");
         printf("%llu seeds, %llu failed, %llu messages, %llu effects, %.1f s\n", (unsigned long long)sum.seeds,
-               (unsigned long long)sum.failed,
-               (unsigned long long)sum.messages, (unsigned long long)sum.effects, seconds() - start);
+               (unsigned long long)sum.failed, (unsigned long long)sum.messages, (unsigned long long)sum.effects,
+               seconds() - start);
     }
     if (planted) { /* here finding it is the success */
         printf("planted bug '%s': %s\n", planted, sum.failed ? "found" : "NOT FOUND");
@@ -344,9 +346,12 @@ int main(int argc, char **argv)
     watch_for_crashes();
     if (argc == 1) return run_tests();
     static const struct option options[] = {
-        {"seeds", required_argument, NULL, 'n'}, {"from", required_argument, NULL, 'f'},
-        {"jobs", required_argument, NULL, 'j'},  {"seed", required_argument, NULL, 's'},
-        {"plant", required_argument, NULL, 'p'}, {"trace", no_argument, NULL, 't'},
+        {"seeds", required_argument, NULL, 'n'},
+        {"from", required_argument, NULL, 'f'},
+        {"jobs", required_argument, NULL, 'j'},
+        {"seed", required_argument, NULL, 's'},
+        {"plant", required_argument, NULL, 'p'},
+        {"trace", no_argument, NULL, 't'},
         {NULL, 0, NULL, 0},
     };
     job j = {.from = 1, .seeds = SEEDS, .jobs = 1, .list = true};

@@ -1,4 +1,5 @@
-/* A person with the verbs of `once`: each act is one transaction with its audit record, as in runtime/replay.c and those beside it. */
+/* A person with the verbs of `once`: each act is one transaction with its audit record, as in runtime/replay.c and
+ * those beside it. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,10 @@ typedef struct desk {
     bool own;
 } desk;
 
-static bool is_reachable(const sim_world *world) { return !world->tx_owner && world->store_down_until_ms <= world->now_ms; }
+static bool is_reachable(const sim_world *world)
+{
+    return !world->tx_owner && world->store_down_until_ms <= world->now_ms;
+}
 
 static bool desk_open(sim_world *world, desk *out)
 {
@@ -118,13 +122,15 @@ static bool letter_act(sim_world *world, bool replay)
     if (rc == ONCE_OK && s.key >= 0) {
         rc = store->ops->begin(store, &err);
         if (rc == ONCE_OK)
-            rc = replay ? store->ops->exhume(store, s.letter, &found, &err) : store->ops->discard(store, s.letter, ONCE_FOREVER, &found, &err);
+            rc = replay ? store->ops->exhume(store, s.letter, &found, &err)
+                        : store->ops->discard(store, s.letter, ONCE_FOREVER, &found, &err);
         if (rc == ONCE_OK) rc = audit(world, store, replay ? ONCE_BYTES("replay") : ONCE_BYTES("discard"), &err);
         if (rc == ONCE_OK) rc = store->ops->commit(store, &err);
         else store->ops->rollback(store);
     }
     desk_close(&d);
-    if (rc != ONCE_OK) sim_violation(world, "a dead letter cannot be %s: %s", replay ? "replayed" : "discarded", err.text);
+    if (rc != ONCE_OK)
+        sim_violation(world, "a dead letter cannot be %s: %s", replay ? "replayed" : "discarded", err.text);
     if (!found) return false;
     sim_fired(world, replay ? SIM_replayed : SIM_discarded);
     if (replay) sim_record_replay(world, s.key);
@@ -178,8 +184,9 @@ void sim_operator_look(sim_world *world)
     desk_close(&d);
     if (rc != ONCE_OK) sim_violation(world, "an operator cannot look: %s", err.text);
     else if (stats.claimed != v.n || stats.waiting != waiting || stats.unknown != unknown)
-        sim_violation(world, "%llu claimed, %llu waiting and %llu unknown are counted, %llu, %llu and %llu listed", (unsigned long long)stats.claimed,
-                      (unsigned long long)stats.waiting, (unsigned long long)stats.unknown, (unsigned long long)v.n, (unsigned long long)waiting,
+        sim_violation(world, "%llu claimed, %llu waiting and %llu unknown are counted, %llu, %llu and %llu listed",
+                      (unsigned long long)stats.claimed, (unsigned long long)stats.waiting,
+                      (unsigned long long)stats.unknown, (unsigned long long)v.n, (unsigned long long)waiting,
                       (unsigned long long)unknown);
 }
 
@@ -211,7 +218,8 @@ static bool look_at_conflict(void *user, const once_letter *letter)
         const sim_message *same = &f->world->messages[i];
         if (same->key != m->key || same->variant != m->variant) continue;
         f->has[i] = true;
-        known |= letter->message.body.len == same->body.len && memcmp(letter->message.body.data, same->body.data, same->body.len) == 0;
+        known |= letter->message.body.len == same->body.len &&
+                 memcmp(letter->message.body.data, same->body.data, same->body.len) == 0;
     }
     if (!known) sim_violation(f->world, "the letter of a conflict of key %d has a body that no message has", m->key);
     return true;
@@ -228,7 +236,9 @@ void sim_operator_conflicts(sim_world *world)
             sim_violation(world, "the letters cannot be read: %s", err.text);
         desk_close(&d);
         for (int i = 0; i < world->messages_n; i++)
-            if (world->messages[i].conflict && !f.has[i]) sim_violation(world, "message %d (key %d): the letter of its conflict is gone", i, world->messages[i].key);
+            if (world->messages[i].conflict && !f.has[i])
+                sim_violation(world, "message %d (key %d): the letter of its conflict is gone", i,
+                              world->messages[i].key);
     }
     free(f.has);
 }

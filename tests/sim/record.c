@@ -48,7 +48,8 @@ bool sim_record_superseded(const sim_world *world, const sim_key *k)
     return lane->has_top && lane->top >= k->version && !sim_record_differs(world, k);
 }
 
-/* The time since its first failure when it was claimed last, as a store measures it whose clock runs a tenth faster, or slower. */
+/* The time since its first failure when it was claimed last, as a store measures it whose clock runs a tenth faster, or
+ * slower. */
 static bool may_be_for_long(const sim_world *world, const sim_key *k)
 {
     return world->retry_for_ms && k->failing_ms && (k->asked_ms - k->failing_ms + 2) * 11 >= world->retry_for_ms * 10;
@@ -122,7 +123,8 @@ static void check_twin(sim_world *world, const sim_key *k, int key)
     if (k->twin < 0 || k->granted) return;
     const sim_key *twin = &world->keys[k->twin];
     if (twin->came && twin->came < k->came && !twin->final && !twin->replayed)
-        sim_violation(world, "lane %d: key %d was claimed before key %d, which has the same version and came first", k->lane, key, k->twin);
+        sim_violation(world, "lane %d: key %d was claimed before key %d, which has the same version and came first",
+                      k->lane, key, k->twin);
 }
 
 /* The store has its body now. */
@@ -151,8 +153,9 @@ static bool may_be_over(const sim_world *world, const sim_key *k, int64_t now_ms
     return k->lapsed || (now_ms - k->granted_ms) * 11 >= (world->lease_ms - 2) * 10;
 }
 
-/* A claim of an external effect is told whether the one before may have had its effect. No more and no less: so repeats are
- * counted, and what is counted is at most what crashes, lost leases, retried unknowns and persons gave cause for. */
+/* A claim of an external effect is told whether the one before may have had its effect. No more and no less: so repeats
+ * are counted, and what is counted is at most what crashes, lost leases, retried unknowns and persons gave cause for.
+ */
 static void told(sim_world *world, sim_key *k, bool in_hand, bool silent, int key)
 {
     k->maybe = k->maybe || in_hand;
@@ -165,16 +168,19 @@ static void told(sim_world *world, sim_key *k, bool in_hand, bool silent, int ke
     k->told_now = silent;
 }
 
-/* Versions before this one are given up now: somebody must have waited for them, while somebody ran. Of the time when nobody did, two
- * steps of the wait may count each time. The store's clock may run a tenth faster. */
+/* Versions before this one are given up now: somebody must have waited for them, while somebody ran. Of the time when
+ * nobody did, two steps of the wait may count each time. The store's clock may run a tenth faster. */
 static void gap_is_over(sim_world *world, sim_key *k, int key)
 {
     const int64_t step_ms = world->gap_ms / 16 < 250 ? 250 : world->gap_ms / 16;
     int64_t waited_ms = -1;
     for (int i = 0; i < world->keys_n; i++) {
         const sim_key *other = &world->keys[i];
-        if (other->lane != k->lane || !other->owned || (other->final && other != k) || other->version <= world->lanes[k->lane].reach) continue;
-        const int64_t most_ms = world->alive_ms - other->owned_alive_ms + (int64_t)(world->downs - other->owned_downs + 1) * 2 * step_ms;
+        if (other->lane != k->lane || !other->owned || (other->final && other != k) ||
+            other->version <= world->lanes[k->lane].reach)
+            continue;
+        const int64_t most_ms =
+            world->alive_ms - other->owned_alive_ms + (int64_t)(world->downs - other->owned_downs + 1) * 2 * step_ms;
         if (most_ms > waited_ms) waited_ms = most_ms;
     }
     sim_lane *lane = &world->lanes[k->lane];
@@ -183,8 +189,8 @@ static void gap_is_over(sim_world *world, sim_key *k, int key)
     lane->lost = k->version - 1;
     sim_fired(world, SIM_gap_over);
     if (world->phase < PHASE_LATE && waited_ms * 11 < world->gap_ms * 10)
-        sim_violation(world, "lane %d: version %lld (key %d) was waited for %lld ms of %lld", k->lane, (long long)k->version, key,
-                      (long long)waited_ms, (long long)world->gap_ms);
+        sim_violation(world, "lane %d: version %lld (key %d) was waited for %lld ms of %lld", k->lane,
+                      (long long)k->version, key, (long long)waited_ms, (long long)world->gap_ms);
 }
 
 static void grant(sim_world *world, sim_worker *w, const sim_note *note)
@@ -194,7 +200,8 @@ static void grant(sim_world *world, sim_worker *w, const sim_note *note)
     w->holds = !w->in_tx;
     const bool again = k->open && same_claim(k, note), in_hand = k->open && !again;
     if (in_hand) {
-        if (k->orphaned) world->given_up_hidden += k->missing; /* the second one that was told so did not settle it either */
+        if (k->orphaned)
+            world->given_up_hidden += k->missing; /* the second one that was told so did not settle it either */
         k->orphaned = k->ever_maybe = true;
         count_failure(k, note->at_ms);
         if (!may_be_over(world, k, note->at_ms))
@@ -203,7 +210,8 @@ static void grant(sim_world *world, sim_worker *w, const sim_note *note)
         if (!k->excused && world->mild)
             sim_violation(world, "key %d: its claim was forgotten by a worker that lived, and ran out", note->key);
         if (!k->excused) k->silent++;
-        if (h->hold) sim_violation(world, "key %d: its lease ran out, and it was claimed again instead of held", note->key);
+        if (h->hold)
+            sim_violation(world, "key %d: its lease ran out, and it was claimed again instead of held", note->key);
     }
     if (k->unknown) sim_violation(world, "key %d: claimed while it is held for a person", note->key);
     if (k->final && !h->natural)
@@ -212,8 +220,11 @@ static void grant(sim_world *world, sim_worker *w, const sim_note *note)
     came(world, k);
     check_twin(world, k, note->key);
     if (!again) k->flight = -1;
-    /* It was put back before it ran, and the version before it has come and settled since: nothing is missing any more. */
-    if (!again && !in_hand && k->lane >= 0 && world->lanes[k->lane].has_top && world->lanes[k->lane].top == k->version - 1) k->behind_gap = false;
+    /* It was put back before it ran, and the version before it has come and settled since: nothing is missing any more.
+     */
+    if (!again && !in_hand && k->lane >= 0 && world->lanes[k->lane].has_top &&
+        world->lanes[k->lane].top == k->version - 1)
+        k->behind_gap = false;
     if (!again) k->let_in = k->granted && !k->behind_gap;
     k->granted = true;
     k->open = true;
@@ -273,7 +284,7 @@ static void check_lane(sim_world *world, int key)
                           k->lane, key, i);
     }
     if (natural && lane->has_top && lane->top == k->version) return; /* again */
-    if (k->persons != lane->persons) return; /* somebody moved it since it was claimed */
+    if (k->persons != lane->persons) return;                         /* somebody moved it since it was claimed */
     if (world->versioned && lane->has_top && lane->top >= k->version)
         sim_violation(world, "lane %d: version %lld (key %d) took effect after version %lld", k->lane,
                       (long long)k->version, key, (long long)lane->top);
@@ -298,7 +309,8 @@ static void took_effect(sim_world *world, int worker, int key, int message)
     sim_trace(world, worker, "EFFECT of key", NULL, key, message, ONCE_OK);
     world->result->effects++;
     if (m->too_old) sim_violation(world, "key %d: a message that was too old took effect", key);
-    if (k->winner >= 0 && k->winner != m->variant) sim_violation(world, "key %d: a conflicting message took effect", key);
+    if (k->winner >= 0 && k->winner != m->variant)
+        sim_violation(world, "key %d: a conflicting message took effect", key);
     k->winner = m->variant;
     k->effects++;
     world->ops[k->op]++;
@@ -317,7 +329,8 @@ static void effect(sim_world *world, sim_worker *w, const sim_note *note)
         sim_violation(world, "key %d: took effect in the hands of a worker whose claim was somebody else's", note->key);
     if (k->fate != FATE_FINE && k->fate != FATE_FAILS)
         sim_violation(world, "key %d: took effect, and should never have", note->key);
-    if (!natural && world->ops[k->op]) sim_violation(world, "key %d: its business operation took effect twice", note->key);
+    if (!natural && world->ops[k->op])
+        sim_violation(world, "key %d: its business operation took effect twice", note->key);
     if (k->lane >= 0) check_lane(world, note->key);
     took_effect(world, w->index, note->key, note->message);
 }
@@ -328,13 +341,16 @@ void sim_record_start(sim_world *world, sim_flight *f)
 {
     const sim_key *k = &world->keys[f->key];
     const sim_worker *w = &world->workers[f->worker];
-    const bool zombie = w->paused_until_ms + world->lease_ms >= world->now_ms; /* it cannot know that its claim is gone */
+    const bool zombie =
+        w->paused_until_ms + world->lease_ms >= world->now_ms; /* it cannot know that its claim is gone */
     if (!k->open || k->dropped || !once_hash_equal(k->token, f->token)) {
-        if (!zombie) sim_violation(world, "key %d: started before its claim was committed, or after it was lost", f->key);
+        if (!zombie)
+            sim_violation(world, "key %d: started before its claim was committed, or after it was lost", f->key);
         f->excused = true;
         return;
     }
-    if (zombie && may_be_over(world, k, world->now_ms)) f->excused = true; /* it slept between looking at the clock and this */
+    if (zombie && may_be_over(world, k, world->now_ms))
+        f->excused = true; /* it slept between looking at the clock and this */
     if (!k->known) sim_violation(world, "key %d: started before its worker knew that its claim was committed", f->key);
     if (k->flight >= 0) sim_violation(world, "key %d: started twice with one claim", f->key);
     for (size_t i = world->flights_from; i < world->flights_n; i++) {
@@ -361,10 +377,11 @@ void sim_record_effect(sim_world *world, sim_flight *f)
         world->repeats++;
     }
     if (h->hold && k->effects > 1 + k->pardons)
-        sim_violation(world, "key %d: held, but its effect happened %u times; a person let it go %u times",
-                      f->key, k->effects, k->pardons);
+        sim_violation(world, "key %d: held, but its effect happened %u times; a person let it go %u times", f->key,
+                      k->effects, k->pardons);
     if (k->effects > 1 + k->told)
-        sim_violation(world, "key %d: its effect happened %u times, but only %u claims were told that they may repeat it",
+        sim_violation(world,
+                      "key %d: its effect happened %u times, but only %u claims were told that they may repeat it",
                       f->key, k->effects, k->told);
     const bool ours = once_hash_equal(k->token, f->token);
     const int64_t pauses_ms = w->paused_ms - k->paused_ms;
@@ -447,7 +464,8 @@ static void failed(sim_world *world, sim_key *k, const sim_note *note)
     if (!handler_of(world, k)->external && k->fate != FATE_FAILS && k->fate != FATE_POISON && !note->hung_up)
         sim_violation(world, "key %d: a retry without a failure", note->key);
     if (k->failures >= world->attempts)
-        sim_violation(world, "key %d: failed %u times of %u and is tried again", note->key, k->failures, world->attempts);
+        sim_violation(world, "key %d: failed %u times of %u and is tried again", note->key, k->failures,
+                      world->attempts);
 }
 
 /* Nothing is remembered of a natural effect that is over, of its troubles neither. */
@@ -483,10 +501,12 @@ static void finished(sim_world *world, sim_key *k, const sim_note *note)
         died(world, k, note->key, note->hung_up);
         reach_dead(world, k);
         break;
-    default: sim_violation(world, "key %d: outcome %s of an atomic effect", note->key, once_outcome_name(note->outcome));
+    default:
+        sim_violation(world, "key %d: outcome %s of an atomic effect", note->key, once_outcome_name(note->outcome));
     }
     k->final = true;
-    k->starved = note->outcome == ONCE_DEAD && world->gap_dead && k->behind_gap && !k->orphaned && !k->maybe && k->failures == 0 && k->flight < 0;
+    k->starved = note->outcome == ONCE_DEAD && world->gap_dead && k->behind_gap && !k->orphaned && !k->maybe &&
+                 k->failures == 0 && k->flight < 0;
     k->behind_gap = false;
     k->outcome = note->outcome;
     if (sim_record_blocks(world, k)) sim_fired(world, SIM_blocked);
@@ -541,7 +561,8 @@ static bool twin_came_first(const sim_world *world, const sim_key *k)
 {
     if (k->twin < 0 || world->keys[k->twin].shift == k->shift) return false;
     const sim_key *twin = &world->keys[k->twin];
-    return twin->final && (twin->outcome == ONCE_DONE || twin->outcome == ONCE_ALREADY || twin->outcome == ONCE_REJECTED);
+    return twin->final &&
+           (twin->outcome == ONCE_DONE || twin->outcome == ONCE_ALREADY || twin->outcome == ONCE_REJECTED);
 }
 
 bool sim_record_same_conflict(const sim_message *m, const sim_message *other)
@@ -557,7 +578,8 @@ static void letter(sim_world *world, sim_worker *w, const sim_note *note)
     m->letters++;
     const bool conflict = note->answer == ONCE_ANSWER_CONFLICT;
     for (int i = 0; conflict && i < world->messages_n; i++)
-        if (sim_record_same_conflict(m, &world->messages[i])) sim_violation(world, "messages %d and %d: two letters of one conflict", i, note->message);
+        if (sim_record_same_conflict(m, &world->messages[i]))
+            sim_violation(world, "messages %d and %d: two letters of one conflict", i, note->message);
     if (!conflict && m->other_letter) sim_violation(world, "message %d: a second dead letter", note->message);
     *(conflict ? &m->conflict : &m->other_letter) = true;
     if (m->key < 0) return;
@@ -600,7 +622,8 @@ static void bury_replaced(sim_world *world, const sim_key *k, const sim_note *no
         buried |= world->messages[i].conflict;
     }
     if (note->fresh == (buried || !k->owned))
-        sim_violation(world, "key %d: replaced, %s", note->key, note->fresh ? "and a second letter was written" : "and what the store had of it is gone");
+        sim_violation(world, "key %d: replaced, %s", note->key,
+                      note->fresh ? "and a second letter was written" : "and what the store had of it is gone");
     if (!note->fresh || first < 0) return;
     world->letters++;
     world->messages[first].letters++;
@@ -614,17 +637,18 @@ static void replaced(sim_world *world, const sim_note *note)
     const int variant = world->messages[note->message].variant;
     sim_trace(world, -1, "FACT: other content takes the place of key", NULL, note->key, note->message, ONCE_OK);
     sim_fired(world, SIM_replaced);
-    const char *why = k->winner < 0 || !k->granted ? "it had not been tried"
-                      : k->winner == variant       ? "its content was the same"
-                      : k->replaced                ? "it had been before"
-                      : k->replayed                ? "a person had chosen its content"
-                      : k->open || k->unknown      ? "it was in somebody's hands"
-                      : k->final                   ? "it was over"
+    const char *why = k->winner < 0 || !k->granted  ? "it had not been tried"
+                      : k->winner == variant        ? "its content was the same"
+                      : k->replaced                 ? "it had been before"
+                      : k->replayed                 ? "a person had chosen its content"
+                      : k->open || k->unknown       ? "it was in somebody's hands"
+                      : k->final                    ? "it was over"
                       : k->ever_maybe || k->effects ? "it may have had its effect"
-                                                   : NULL;
+                                                    : NULL;
     if (why) sim_violation(world, "key %d: replaced by message %d, but %s", note->key, note->message, why);
     bury_replaced(world, k, note);
-    /* It had become a letter itself, in a commit whose reply was lost: asked again, it ends otherwise, and nobody counts that letter. */
+    /* It had become a letter itself, in a commit whose reply was lost: asked again, it ends otherwise, and nobody
+     * counts that letter. */
     world->unheard += world->messages[note->message].letters > 0;
     k->winner = variant;
     k->replaced = true;
@@ -701,16 +725,18 @@ void sim_record_resolve(sim_world *world, int key, once_outcome verdict)
 {
     sim_key *k = &world->keys[key];
     sim_trace(world, -1, "an operator resolves:", once_outcome_name(verdict), key, -1, ONCE_OK);
-    if (!sim_record_is_held(world, k)) sim_violation(world, "key %d: the store holds it as unknown, and it is not", key);
+    if (!sim_record_is_held(world, k))
+        sim_violation(world, "key %d: the store holds it as unknown, and it is not", key);
     if (k->final) sim_violation(world, "key %d: unknown after it was %s", key, once_outcome_name(k->outcome));
-    for (size_t i = world->flights_from; i < world->flights_n; i++) /* whoever was late with it cannot know that a person has decided */
+    for (size_t i = world->flights_from; i < world->flights_n;
+         i++) /* whoever was late with it cannot know that a person has decided */
         if (world->flights[i].key == key && world->flights[i].air) world->flights[i].excused = true;
     k->unknown = k->open = false;
     k->maybe = k->ever_maybe = true;
     k->final = verdict != ONCE_RETRY;
     k->outcome = verdict;
     k->settled = verdict;
-    k->missing = 0; /* a person has settled it, and does not count */
+    k->missing = 0;             /* a person has settled it, and does not count */
     if (verdict == ONCE_DEAD) { /* the token stays: whoever had the claim and says the same is right */
         k->letters++;
         reach_dead(world, k);
@@ -760,8 +786,8 @@ size_t sim_record_claimed(const sim_worker *w, int handler, int but)
     return n;
 }
 
-/* What was taken is counted in the transaction that comes after it, and what is put back unbegun is counted back. Where it is not known
- * whether that happened before, the machine rather counts twice. */
+/* What was taken is counted in the transaction that comes after it, and what is put back unbegun is counted back. Where
+ * it is not known whether that happened before, the machine rather counts twice. */
 void sim_record_commit_failed(sim_worker *w)
 {
     sim_world *world = w->world;
@@ -792,7 +818,8 @@ void sim_record_ended(sim_worker *w, const once_request *request)
         sim_violation(world, "key %d: a claim was ended that is not there", key);
         return;
     }
-    if (!sim_worker_gone(world, k->holder)) sim_violation(world, "key %d: the claim of a worker that lives was ended by another", key);
+    if (!sim_worker_gone(world, k->holder))
+        sim_violation(world, "key %d: the claim of a worker that lives was ended by another", key);
     if (!world->contained) sim_violation(world, "key %d: its claim was ended, but its effect may live on", key);
     k->lapsed = true;
     sim_fired(world, SIM_taken_over);
@@ -803,9 +830,11 @@ void sim_record_lapsed(sim_worker *w, const once_request *request)
     sim_world *world = w->world;
     const int key = sim_key_of(world, request);
     const sim_key *k = &world->keys[key];
-    if (!k->open || !once_hash_equal(k->token, request->token)) sim_violation(world, "key %d: a claim ran out that is not there", key);
+    if (!k->open || !once_hash_equal(k->token, request->token))
+        sim_violation(world, "key %d: a claim ran out that is not there", key);
     if (!handler_of(world, k)->hold) sim_violation(world, "key %d: became unknown, and is not to be held", key);
-    if (!may_be_over(world, k, world->now_ms)) sim_violation(world, "key %d: became unknown before its lease was over", key);
+    if (!may_be_over(world, k, world->now_ms))
+        sim_violation(world, "key %d: became unknown before its lease was over", key);
 }
 
 void sim_record_excuse(sim_worker *worker)

@@ -4,7 +4,7 @@
 
 #include "sim.h"
 
-#define SETTLE_MS 15000 /* by then every worker knows that its last commit has happened */
+#define SETTLE_MS 15000                   /* by then every worker knows that its last commit has happened */
 #define CALM_MS (INT64_C(20) * 60 * 1000) /* so long after the last fault everything must be through */
 
 static void phase_begin(sim_world *world, enum sim_phase phase)
@@ -71,7 +71,7 @@ static bool next_phase(sim_world *world)
         if (world->over_ms == 0) world->over_ms = world->now_ms;
         if (world->timed && world->now_ms < world->over_ms + SETTLE_MS) return false;
         if (world->timed && sim_record_busy(world)) return false; /* nobody's lease may run out while hours pass */
-        if (world->finite) { /* it has an end of its own */
+        if (world->finite) {                                      /* it has an end of its own */
             if (!all_down(world)) return false;
             sim_books_close(world);
             return true;

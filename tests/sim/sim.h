@@ -11,9 +11,10 @@
  *   seed.c    the loop: who acts next, how time passes, when it is over
  *   main.c    the command line and the tests
  *
- * Everything follows from the seed: one thread, one random generator for the world and one for each worker, no real clock.
- * The record is made of what goes over the wire (deliveries, acks, effects, requests and answers of the store) at the
- * moment when a real commit succeeded. The judgement reads the record and the script, never an entry or the machine.
+ * Everything follows from the seed: one thread, one random generator for the world and one for each worker, no real
+ * clock. The record is made of what goes over the wire (deliveries, acks, effects, requests and answers of the store)
+ * at the moment when a real commit succeeded. The judgement reads the record and the script, never an entry or the
+ * machine.
  *
  * Of external effects the record knows when each really happened, which nobody else in the world does. */
 #ifndef ONCE_SIM_H
@@ -27,76 +28,76 @@
 
 /* --- faults: each kind is counted when it fired --- */
 
-#define SIM_FAULT_MAP(X)                                                                                              \
-    X(crash_before, "a worker dies before an action")                                                                 \
-    X(crash_after, "a worker dies after an action, before it knew the answer")                                       \
-    X(crash_after_commit, "a worker dies right after a commit")                                                       \
-    X(crash_in_effects, "a worker dies in the middle of its effects")                                                 \
-    X(killer, "a message kills its worker")                                                                           \
-    X(zombie, "a worker pauses past its lease and comes back")                                                        \
-    X(pause, "a worker pauses for a moment")                                                                          \
-    X(stop, "a worker is told to stop, and started again")                                                            \
-    X(unclean, "a worker starts after an unclean end")                                                                \
-    X(store_fails, "a call to the store fails, nothing happened")                                                     \
-    X(store_reply_lost, "a call to the store happens, its reply is lost")                                             \
-    X(commit_fails, "a commit fails, nothing happened")                                                               \
-    X(commit_reply_lost, "a commit happens, its reply is lost")                                                       \
-    X(store_crash, "the store crashes and comes back with what it acknowledged")                                      \
-    X(store_busy, "another worker has the store")                                                                     \
-    X(effects_fail, "the database of the effects fails")                                                              \
-    X(disproved, "an effect that was presumed done has failed: a later step, or the commit, says so")                 \
-    X(fetch_fails, "fetching fails")                                                                                  \
-    X(ack_fails, "an ack fails, nothing happened")                                                                    \
-    X(ack_reply_lost, "an ack happens, its reply is lost")                                                            \
-    X(invisible, "a message is delivered to another worker because the first one took too long")                     \
-    X(redelivered, "a message is delivered again after its worker died")                                              \
-    X(duplicate_now, "the broker delivers a message twice at once")                                                   \
-    X(duplicate_late, "the broker delivers a message again after it was acked")                                       \
-    X(duplicate_expired, "the same, after its entry has expired")                                                     \
-    X(reordered, "the broker delivers out of order")                                                                  \
-    X(skewed, "the wall clock of a worker is up to 10 minutes off")                                                   \
-    X(year_forward, "a wall clock jumps a year forward")                                                              \
-    X(hour_back, "a wall clock jumps an hour back")                                                                   \
-    X(swept, "expired entries are swept")                                                                             \
-    X(replayed, "an operator puts a dead letter back to work")                                                        \
-    X(discarded, "an operator gives a dead letter up")                                                                \
-    X(resolved_done, "an operator says that an unknown effect happened")                                              \
-    X(resolved_retry, "an operator has an unknown effect tried again")                                                \
-    X(resolved_dead, "an operator gives an unknown effect up")                                                        \
-    X(crash_in_flight, "a worker dies while external effects are under way")                                          \
-    X(late_effect, "an external effect happens after its worker is gone")                                             \
-    X(reply_lost, "an external effect ends without telling whether it happened")                                      \
-    X(handler_dies, "a process with several effects dies and takes all of them along")                                \
-    X(outage, "an external effect begins, finds the other side away and asks to be put back")                         \
-    X(no_start, "external effects cannot be started for a while")                                                     \
-    X(long_effect, "an external effect lasts longer than its lease")                                                  \
-    X(killed, "an external effect is told to end")                                                                    \
-    X(held, "an unknown is held for a person")                                                                        \
-    X(unknown_retried, "an unknown is tried again")                                                                   \
-    X(repeated, "an external effect really happens twice")                                                            \
-    X(rerun, "a natural effect runs again")                                                                           \
-    X(malformed, "a message is no JSON or lacks its key")                                                             \
-    X(conflicting, "a message has the key of another and other content")                                              \
-    X(replaced, "it takes the place of that one, which had had no effect")                                            \
-    X(resent, "a message is sent twice, under different coordinates")                                                 \
-    X(business_twice, "a business operation comes under two keys")                                                    \
-    X(too_old, "a message is older than what is remembered")                                                          \
-    X(failing, "an effect fails and is worth another try")                                                            \
-    X(poison, "an effect fails every time")                                                                           \
-    X(gap, "a version of a lane never comes")                                                                         \
-    X(twin, "a version comes under a second key, with the same content")                                              \
-    X(twin_differs, "a version comes under a second key, with other content")                                         \
-    X(blocked, "a dead message blocks its lane")                                                                      \
+#define SIM_FAULT_MAP(X)                                                                                               \
+    X(crash_before, "a worker dies before an action")                                                                  \
+    X(crash_after, "a worker dies after an action, before it knew the answer")                                         \
+    X(crash_after_commit, "a worker dies right after a commit")                                                        \
+    X(crash_in_effects, "a worker dies in the middle of its effects")                                                  \
+    X(killer, "a message kills its worker")                                                                            \
+    X(zombie, "a worker pauses past its lease and comes back")                                                         \
+    X(pause, "a worker pauses for a moment")                                                                           \
+    X(stop, "a worker is told to stop, and started again")                                                             \
+    X(unclean, "a worker starts after an unclean end")                                                                 \
+    X(store_fails, "a call to the store fails, nothing happened")                                                      \
+    X(store_reply_lost, "a call to the store happens, its reply is lost")                                              \
+    X(commit_fails, "a commit fails, nothing happened")                                                                \
+    X(commit_reply_lost, "a commit happens, its reply is lost")                                                        \
+    X(store_crash, "the store crashes and comes back with what it acknowledged")                                       \
+    X(store_busy, "another worker has the store")                                                                      \
+    X(effects_fail, "the database of the effects fails")                                                               \
+    X(disproved, "an effect that was presumed done has failed: a later step, or the commit, says so")                  \
+    X(fetch_fails, "fetching fails")                                                                                   \
+    X(ack_fails, "an ack fails, nothing happened")                                                                     \
+    X(ack_reply_lost, "an ack happens, its reply is lost")                                                             \
+    X(invisible, "a message is delivered to another worker because the first one took too long")                       \
+    X(redelivered, "a message is delivered again after its worker died")                                               \
+    X(duplicate_now, "the broker delivers a message twice at once")                                                    \
+    X(duplicate_late, "the broker delivers a message again after it was acked")                                        \
+    X(duplicate_expired, "the same, after its entry has expired")                                                      \
+    X(reordered, "the broker delivers out of order")                                                                   \
+    X(skewed, "the wall clock of a worker is up to 10 minutes off")                                                    \
+    X(year_forward, "a wall clock jumps a year forward")                                                               \
+    X(hour_back, "a wall clock jumps an hour back")                                                                    \
+    X(swept, "expired entries are swept")                                                                              \
+    X(replayed, "an operator puts a dead letter back to work")                                                         \
+    X(discarded, "an operator gives a dead letter up")                                                                 \
+    X(resolved_done, "an operator says that an unknown effect happened")                                               \
+    X(resolved_retry, "an operator has an unknown effect tried again")                                                 \
+    X(resolved_dead, "an operator gives an unknown effect up")                                                         \
+    X(crash_in_flight, "a worker dies while external effects are under way")                                           \
+    X(late_effect, "an external effect happens after its worker is gone")                                              \
+    X(reply_lost, "an external effect ends without telling whether it happened")                                       \
+    X(handler_dies, "a process with several effects dies and takes all of them along")                                 \
+    X(outage, "an external effect begins, finds the other side away and asks to be put back")                          \
+    X(no_start, "external effects cannot be started for a while")                                                      \
+    X(long_effect, "an external effect lasts longer than its lease")                                                   \
+    X(killed, "an external effect is told to end")                                                                     \
+    X(held, "an unknown is held for a person")                                                                         \
+    X(unknown_retried, "an unknown is tried again")                                                                    \
+    X(repeated, "an external effect really happens twice")                                                             \
+    X(rerun, "a natural effect runs again")                                                                            \
+    X(malformed, "a message is no JSON or lacks its key")                                                              \
+    X(conflicting, "a message has the key of another and other content")                                               \
+    X(replaced, "it takes the place of that one, which had had no effect")                                             \
+    X(resent, "a message is sent twice, under different coordinates")                                                  \
+    X(business_twice, "a business operation comes under two keys")                                                     \
+    X(too_old, "a message is older than what is remembered")                                                           \
+    X(failing, "an effect fails and is worth another try")                                                             \
+    X(poison, "an effect fails every time")                                                                            \
+    X(gap, "a version of a lane never comes")                                                                          \
+    X(twin, "a version comes under a second key, with the same content")                                               \
+    X(twin_differs, "a version comes under a second key, with other content")                                          \
+    X(blocked, "a dead message blocks its lane")                                                                       \
     X(retry_for, "the time for tries is over")                                                                         \
-    X(taken_over, "the claims of a worker that is known to be gone are ended")                                        \
-    X(gap_over, "a missing version is given up")                                                                      \
+    X(taken_over, "the claims of a worker that is known to be gone are ended")                                         \
+    X(gap_over, "a missing version is given up")                                                                       \
     X(gave_up, "a worker ends because the store or the source failed too often")
 
 typedef enum sim_fault {
 #define SIM_FAULT_ENUM(name, text) SIM_##name,
     SIM_FAULT_MAP(SIM_FAULT_ENUM)
 #undef SIM_FAULT_ENUM
-    SIM_FAULTS
+        SIM_FAULTS
 } sim_fault;
 
 /* --- the script: what is sent, and what the business makes of it --- */
@@ -114,7 +115,7 @@ typedef enum sim_fate {
 /* As the pipeline has them, and what else there is to know about their effects. */
 typedef struct sim_handler {
     bool external, hold, natural;
-    bool killable;      /* a command; otherwise a function that returns when it likes */
+    bool killable; /* a command; otherwise a function that returns when it likes */
     uint32_t slots;
     uint32_t processes; /* 0: each effect has its own */
 } sim_handler;
@@ -123,53 +124,56 @@ typedef struct sim_key {
     sim_fate fate;
     uint32_t fails;
     bool rolls_back; /* when it fails, it takes its transaction with it, until somebody asks whose fault it is */
-    int lane; /* -1: none */
+    int lane;        /* -1: none */
     int64_t version;
     int twin;  /* another key with the same version; -1: none */
     int shift; /* of what its content says; twins may differ */
-    int op; /* the business operation; two keys may share one */
+    int op;    /* the business operation; two keys may share one */
     int handler;
 
     /* the record */
     bool final;
     once_outcome outcome; /* when final */
     uint32_t effects, failures, letters, kills;
-    uint64_t came;   /* number of its arrival in the store: its first claim, or its body; 0: neither yet */
-    bool owned;      /* the store has its body */
+    uint64_t came;          /* number of its arrival in the store: its first claim, or its body; 0: neither yet */
+    bool owned;             /* the store has its body */
     int64_t owned_alive_ms; /* world.alive_ms, world.downs at that moment */
     uint32_t owned_downs;
-    bool judged;     /* its lane ended it: its twin was first */
-    int winner;      /* the variant of the content that was let in; -1: none yet. Another one may take its place, once */
-    bool replaced;   /* one has */
-    bool ever_maybe; /* some attempt may have had its effect, whatever came of later ones */
-    uint64_t first;  /* serial of its first delivery */
-    bool replayed;   /* came back from the dead */
-    bool unknown;    /* settled so, and nobody has resolved it */
-    bool maybe;      /* external: the last attempt may have had its effect */
-    uint32_t told;   /* external: claims that were told so, but for those that were put back before they began */
-    bool told_now;   /* the last claim was */
+    bool judged;   /* its lane ended it: its twin was first */
+    int winner;    /* the variant of the content that was let in; -1: none yet. Another one may take its place, once */
+    bool replaced; /* one has */
+    bool ever_maybe;  /* some attempt may have had its effect, whatever came of later ones */
+    uint64_t first;   /* serial of its first delivery */
+    bool replayed;    /* came back from the dead */
+    bool unknown;     /* settled so, and nobody has resolved it */
+    bool maybe;       /* external: the last attempt may have had its effect */
+    uint32_t told;    /* external: claims that were told so, but for those that were put back before they began */
+    bool told_now;    /* the last claim was */
     uint32_t pardons; /* hold: how often a person had it run again after it may have had its effect */
     /* the last claim that the store granted */
     bool open, known; /* open: not settled; known: the worker got the answer */
     uint64_t holder;  /* incarnation */
     once_token token;
-    once_outcome settled; /* when not open: how that claim was settled */
-    int64_t granted_ms;   /* or extended */
-    bool lapsed;          /* ended by somebody else, because its worker is gone */
-    int64_t paused_ms;    /* worker.paused_ms at that moment */
-    bool excused;    /* the holder died or paused */
-    bool dropped;    /* the holder was told that it is not his any more */
-    bool taken;      /* granted by take, not to a message from the source */
-    int64_t failing_ms; /* when the first of its failures was counted; 0: it has none */
-    int64_t asked_ms;   /* when its last claim was answered */
-    uint64_t missing, told_missing; /* versions that were given up for it; nobody has settled it since, or the last one who did was told so */
-    bool behind_gap; /* an earlier version was missing when it was granted; whoever stopped waiting does not wait again */
+    once_outcome settled;           /* when not open: how that claim was settled */
+    int64_t granted_ms;             /* or extended */
+    bool lapsed;                    /* ended by somebody else, because its worker is gone */
+    int64_t paused_ms;              /* worker.paused_ms at that moment */
+    bool excused;                   /* the holder died or paused */
+    bool dropped;                   /* the holder was told that it is not his any more */
+    bool taken;                     /* granted by take, not to a message from the source */
+    int64_t failing_ms;             /* when the first of its failures was counted; 0: it has none */
+    int64_t asked_ms;               /* when its last claim was answered */
+    uint64_t missing, told_missing; /* versions that were given up for it; nobody has settled it since, or the last one
+                                       who did was told so */
+    bool behind_gap; /* an earlier version was missing when it was granted; whoever stopped waiting does not wait again
+                      */
     bool orphaned;   /* a claim on it ended without a word */
     bool starved;    /* dead, because an earlier version was missing; it never ran */
-    bool granted, let_in; /* ever; and so before this claim, without a gap: it does not wait for missing versions any more */
+    bool granted,
+        let_in; /* ever; and so before this claim, without a gap: it does not wait for missing versions any more */
     uint32_t persons; /* of its lane, when it was granted */
-    int flight;      /* of this claim; -1: it has not started */
-    uint32_t silent; /* claims that ended without a word, and rightly so */
+    int flight;       /* of this claim; -1: it has not started */
+    uint32_t silent;  /* claims that ended without a word, and rightly so */
 } sim_key;
 
 typedef struct sim_message {
@@ -178,16 +182,17 @@ typedef struct sim_message {
     bool too_old;
     once_bytes body;
     uint32_t letters, acks;
-    bool conflict, other_letter; /* which letters: that of a conflict is of all messages with this key and content, others are its own */
+    bool conflict, other_letter; /* which letters: that of a conflict is of all messages with this key and content,
+                                    others are its own */
 } sim_message;
 
 typedef struct sim_lane {
     int by; /* the key that settled the top */
     bool has_top;
-    int64_t top;        /* highest version that ended done, already or rejected */
+    int64_t top; /* highest version that ended done, already or rejected */
     bool has_reach;
-    int64_t reach;      /* no version up to it is waited for: it ended, died, or was given up */
-    int64_t lost;       /* highest version that was given up; 0: none */
+    int64_t reach;       /* no version up to it is waited for: it ended, died, or was given up */
+    int64_t lost;        /* highest version that was given up; 0: none */
     uint64_t last_first; /* `first` of the key whose effect came last */
     uint32_t persons;    /* how often somebody moved the top by hand, whoever was on the way */
 } sim_lane;
@@ -217,7 +222,16 @@ typedef struct sim_source {
 
 /* What happened inside a transaction; becomes record when it is really committed. */
 typedef struct sim_note {
-    enum { NOTE_GRANT, NOTE_EXTENDED, NOTE_EFFECT, NOTE_OUTCOME, NOTE_OWNED, NOTE_LETTER, NOTE_JUDGED, NOTE_REPLACED } what;
+    enum {
+        NOTE_GRANT,
+        NOTE_EXTENDED,
+        NOTE_EFFECT,
+        NOTE_OUTCOME,
+        NOTE_OWNED,
+        NOTE_LETTER,
+        NOTE_JUDGED,
+        NOTE_REPLACED
+    } what;
     int key, message;
     once_outcome outcome;
     once_answer answer;
@@ -235,8 +249,8 @@ typedef struct sim_flight {
     once_token token;
     uint32_t process;
     int64_t began_ms, happens_ms, ends_ms; /* happens: ONCE_NEVER: it does not, or it has */
-    once_outcome said; /* what it says when it ends */
-    bool air;     /* its worker has not heard of its end */
+    once_outcome said;                     /* what it says when it ends */
+    bool air;                              /* its worker has not heard of its end */
     bool excused; /* its worker died or paused past the lease, or its effect comes late: it may overlap with others */
     bool told;    /* to end, whether it can be or not */
     bool kill;    /* told so, and it ends */
@@ -254,8 +268,8 @@ struct sim_worker {
     bool unclean;
     bool stopping;
     int64_t stop_ms; /* when it was told to */
-    bool failing; /* it has given up and only waits for effects that it cannot end */
-    bool killed; /* its effects killed it */
+    bool failing;    /* it has given up and only waits for effects that it cannot end */
+    bool killed;     /* its effects killed it */
     int64_t wall_off_ms;
     test_env env;
     once_store *real;
@@ -267,15 +281,15 @@ struct sim_worker {
     once_action *store_action, *source_action, *effect_action;
     int64_t fetch_until_ms;
     bool store_done, source_done, effect_done; /* carried out, but the machine does not know */
-    int64_t tx_ms, tx_paused_ms; /* the time in a transaction is that of its beginning */
-    int64_t paused_ms;  /* all its pauses together */
-    int64_t paused_until_ms; /* the last one */
-    int64_t sweep_not_before_ms; /* as the store said */
-    int64_t trouble_ms; /* when it last paused, or a call to the store failed */
+    int64_t tx_ms, tx_paused_ms;               /* the time in a transaction is that of its beginning */
+    int64_t paused_ms;                         /* all its pauses together */
+    int64_t paused_until_ms;                   /* the last one */
+    int64_t sweep_not_before_ms;               /* as the store said */
+    int64_t trouble_ms;                        /* when it last paused, or a call to the store failed */
     int64_t no_start_until_ms;
     bool in_tx, tx_lost;
     bool disproved; /* something that was presumed in the transaction is not so */
-    bool holds; /* it was granted a claim and has not come to use it */
+    bool holds;     /* it was granted a claim and has not come to use it */
     sim_note *notes;
     size_t notes_n, notes_size;
     uint32_t *delivered; /* by ticket - 1 */
@@ -322,10 +336,10 @@ struct sim_world {
     /* the seed's choices */
     bool sqlite, fifo, finite, mild, tenants, ordered, versioned, gap, gap_dead, timed;
     bool first, block, twins; /* lanes begin with version 1; wait behind a dead one; have versions under two keys */
-    bool resolves; /* in the end a person looks at every unknown */
-    bool gone_known; /* whoever is gone is known to be */
-    bool contained;  /* and so is what it had begun */
-    bool presumes; /* effects of an optimistic pass are taken for done */
+    bool resolves;            /* in the end a person looks at every unknown */
+    bool gone_known;          /* whoever is gone is known to be */
+    bool contained;           /* and so is what it had begun */
+    bool presumes;            /* effects of an optimistic pass are taken for done */
     sim_handler handlers[SIM_HANDLERS];
     int handlers_n;
     uint32_t attempts;
@@ -333,7 +347,7 @@ struct sim_world {
     int64_t lease_ms, gap_ms, visible_ms;
     int64_t alive_ms, alive_at_ms; /* how long anybody was up, as of then */
     bool was_alive;
-    uint32_t downs;                /* how often nobody was */
+    uint32_t downs;            /* how often nobody was */
     uint32_t rate[SIM_FAULTS]; /* per 10,000 chances */
     uint32_t faults_left;
     int64_t faults_until_ms;
@@ -391,11 +405,11 @@ int sim_message_of(const sim_world *world, const once_message *message);
 
 /* broker.c */
 void sim_broker_add(sim_world *world, int message, int64_t at_ms);
-bool sim_broker_has(sim_world *world);           /* something can be delivered now */
-bool sim_broker_empty(const sim_world *world);   /* everything is acked */
+bool sim_broker_has(sim_world *world);         /* something can be delivered now */
+bool sim_broker_empty(const sim_world *world); /* everything is acked */
 int64_t sim_broker_next_ms(const sim_world *world);
-void sim_broker_tick(sim_world *world);          /* what took too long becomes visible again */
-void sim_broker_died(sim_worker *worker);        /* its messages go to others */
+void sim_broker_tick(sim_world *world);   /* what took too long becomes visible again */
+void sim_broker_died(sim_worker *worker); /* its messages go to others */
 void sim_source_init(sim_worker *worker);
 
 /* store.c */
@@ -409,8 +423,9 @@ void sim_operator_act(sim_world *world);     /* any one thing */
 void sim_operator_look(sim_world *world);    /* what is shown fits together */
 bool sim_operator_resolve(sim_world *world); /* any one unknown; false: there is none, or the store cannot be reached */
 bool sim_operator_discard(sim_world *world); /* any one letter with an entry; false: as above */
-void sim_operator_conflicts(sim_world *world);   /* every letter of a conflict is in the store */
-void sim_operator_counters(sim_world *world, uint64_t *repeats, uint64_t *given_up); /* as the store keeps them for ever */
+void sim_operator_conflicts(sim_world *world); /* every letter of a conflict is in the store */
+void sim_operator_counters(sim_world *world, uint64_t *repeats,
+                           uint64_t *given_up); /* as the store keeps them for ever */
 
 /* record.c */
 void sim_note_add(sim_worker *worker, sim_note note);
@@ -419,23 +434,27 @@ void sim_notes_commit(sim_worker *worker);
 void sim_record_replay(sim_world *world, int key);
 void sim_record_discard(sim_world *world, int key);
 void sim_record_resolve(sim_world *world, int key, once_outcome outcome);
-void sim_record_excuse(sim_worker *worker); /* its open claims may end without a word */
-void sim_record_ended(sim_worker *worker, const once_request *request); /* somebody else's claim was */
+void sim_record_excuse(sim_worker *worker);                              /* its open claims may end without a word */
+void sim_record_ended(sim_worker *worker, const once_request *request);  /* somebody else's claim was */
 void sim_record_lapsed(sim_worker *worker, const once_request *request); /* a claim that is held was found to be over */
 void sim_record_dropped(sim_worker *worker, const once_request *request); /* it was told that its claim is gone */
 void sim_record_start(sim_world *world, sim_flight *flight);
 void sim_record_effect(sim_world *world, sim_flight *flight); /* it happens, really */
-size_t sim_record_claimed(const sim_worker *worker, int handler, int but); /* claims not yet started, but for one key's */
-void sim_record_commit_failed(sim_worker *worker); /* its worker does not know whether it happened */
+size_t sim_record_claimed(const sim_worker *worker, int handler,
+                          int but);                     /* claims not yet started, but for one key's */
+void sim_record_commit_failed(sim_worker *worker);      /* its worker does not know whether it happened */
 bool sim_record_own(const sim_worker *worker, int key); /* the worker has the claim, knows it and has not lost it */
-bool sim_record_held(const sim_world *world); /* an unknown waits for a person */
+bool sim_record_held(const sim_world *world);           /* an unknown waits for a person */
 bool sim_record_busy(const sim_world *world); /* somebody has a claim and is not excused from coming back to it */
 bool sim_record_is_held(const sim_world *world, const sim_key *key);
-bool sim_record_differs(const sim_world *world, const sim_key *key); /* its version was settled by its twin, with other content */
+bool sim_record_differs(const sim_world *world,
+                        const sim_key *key); /* its version was settled by its twin, with other content */
 bool sim_record_blocks(const sim_world *world, const sim_key *key); /* it is dead, and its lane waits for a person */
-bool sim_record_superseded(const sim_world *world, const sim_key *key); /* a later version came first, or it was given up */
+bool sim_record_superseded(const sim_world *world,
+                           const sim_key *key); /* a later version came first, or it was given up */
 bool sim_record_conflicts(const sim_world *world, const sim_message *message); /* other content was let in */
-bool sim_record_same_conflict(const sim_message *m, const sim_message *other); /* its letter is of a conflict, and stands for m too */
+bool sim_record_same_conflict(const sim_message *m,
+                              const sim_message *other); /* its letter is of a conflict, and stands for m too */
 
 /* books.c */
 void sim_books_ack(sim_world *world, sim_worker *worker, int message);
@@ -449,8 +468,8 @@ void sim_worker_die(sim_worker *worker);
 void sim_worker_stop(sim_worker *worker); /* tells it to */
 enum sim_side { SIDE_STORE, SIDE_SOURCE, SIDE_EFFECTS, SIDES };
 bool sim_worker_act(sim_worker *worker, enum sim_side side); /* false: nothing to do now */
-bool sim_worker_misfortune(sim_worker *worker);              /* what can happen at any moment. True: it cannot act now */
-void sim_worker_watch(sim_worker *worker); /* whether it has given up or ended */
+bool sim_worker_misfortune(sim_worker *worker); /* what can happen at any moment. True: it cannot act now */
+void sim_worker_watch(sim_worker *worker);      /* whether it has given up or ended */
 void sim_worker_step(sim_worker *worker, once_action *action);
 bool sim_worker_carried_out(sim_worker *worker, const once_action *action); /* true: it died before it knew */
 void sim_worker_free(sim_worker *worker);
@@ -459,13 +478,13 @@ void sim_worker_init(sim_worker *worker, sim_world *world, int index);
 
 /* flight.c */
 bool sim_flights_act(sim_worker *worker);
-void sim_flights_tick(sim_world *world);                  /* what happens by now, happens */
+void sim_flights_tick(sim_world *world); /* what happens by now, happens */
 int64_t sim_flights_next_ms(const sim_world *world);
 size_t sim_flights_air(const sim_worker *worker, int handler); /* -1: of all handlers */
 void sim_flights_paused(sim_worker *worker, int64_t ms);
-void sim_flights_excuse(sim_worker *worker);              /* they may lose their leases */
-void sim_flights_finish(sim_world *world);                /* whatever still comes, comes now */
-void sim_flights_gone(sim_worker *worker);                /* their worker is */
+void sim_flights_excuse(sim_worker *worker); /* they may lose their leases */
+void sim_flights_finish(sim_world *world);   /* whatever still comes, comes now */
+void sim_flights_gone(sim_worker *worker);   /* their worker is */
 
 /* seed.c */
 void sim_run(uint64_t seed, bool print, sim_result *result);

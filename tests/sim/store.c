@@ -1,5 +1,5 @@
-/* Between an executor and a real store. Everything passes through to the real one, unless a fault says otherwise; what it
- * really answered is noted, whether or not the caller gets to know. */
+/* Between an executor and a real store. Everything passes through to the real one, unless a fault says otherwise; what
+ * it really answered is noted, whether or not the caller gets to know. */
 #include <assert.h>
 #include <stdlib.h>
 
@@ -37,7 +37,7 @@ static int obstacle(sim_worker *w, sim_fault fault, once_error *err)
     }
     if (!sim_fires(world, fault)) return ONCE_OK;
     static const int statuses[] = {ONCE_E_UNAVAILABLE, ONCE_E_UNAVAILABLE, ONCE_E_UNAVAILABLE, ONCE_E_ABORTED,
-                                   ONCE_E_NOMEM, ONCE_E_FULL, ONCE_E_IO};
+                                   ONCE_E_NOMEM,       ONCE_E_FULL,        ONCE_E_IO};
     return once_fail(err, statuses[sim_random(world, sizeof statuses / sizeof *statuses)], "simulated");
 }
 
@@ -72,24 +72,33 @@ static void check_slot(sim_worker *w, int key, const char *how)
     const sim_handler *h = &w->world->handlers[handler];
     const size_t air = sim_flights_air(w, handler), claimed = sim_record_claimed(w, handler, key);
     if (h->external && air + claimed >= h->slots)
-        sim_violation(w->world, "key %d: %s while %zu effects are under way and %zu are claimed, and there are %u slots",
-                      key, how, air, claimed, h->slots);
+        sim_violation(w->world,
+                      "key %d: %s while %zu effects are under way and %zu are claimed, and there are %u slots", key,
+                      how, air, claimed, h->slots);
 }
 
 static void note_answer(sim_worker *w, const once_request *request, const once_decision *d, bool taken, bool known)
 {
     const int key = sim_key_of(w->world, request);
     if (d->answer != ONCE_ANSWER_RUN) return;
-    sim_note_add(w, (sim_note){.what = NOTE_GRANT, .key = key, .message = -1, .token = request->token, .known = known,
-                               .taken = taken, .silent = d->silent});
+    sim_note_add(w, (sim_note){.what = NOTE_GRANT,
+                               .key = key,
+                               .message = -1,
+                               .token = request->token,
+                               .known = known,
+                               .taken = taken,
+                               .silent = d->silent});
 }
 
 /* Other content gave way. Outside of a transaction a worker that does not hear of it counts it as waiting for ever. */
 static void note_replaced(sim_worker *w, const once_request *request, const once_decision *d, bool reply_lost)
 {
     if (!d->replaced) return;
-    sim_note_add(w, (sim_note){.what = NOTE_REPLACED, .key = sim_key_of(w->world, request),
-                               .message = sim_message_of(w->world, &(once_message){.at = request->at}), .token = request->token, .fresh = d->letter});
+    sim_note_add(w, (sim_note){.what = NOTE_REPLACED,
+                               .key = sim_key_of(w->world, request),
+                               .message = sim_message_of(w->world, &(once_message){.at = request->at}),
+                               .token = request->token,
+                               .fresh = d->letter});
     if (reply_lost && !w->in_tx && d->letter) w->world->unheard++;
 }
 
@@ -138,10 +147,15 @@ static int sim_settle(once_store *store, const once_settlement *settlements, siz
         sim_trace(w->world, w->index, applied[i] ? "  settled:" : "  fenced off:", once_outcome_name(s->outcome), key,
                   -1, ONCE_OK);
         if (applied[i])
-            sim_note_add(w, (sim_note){.what = NOTE_OUTCOME, .key = key,
+            sim_note_add(w, (sim_note){.what = NOTE_OUTCOME,
+                                       .key = key,
                                        .message = s->message ? sim_message_of(w->world, s->message) : -1,
-                                       .outcome = s->outcome, .token = s->request->token, .maybe = s->maybe, .delay_ms = s->delay_ms,
-                                       .hung_up = s->reason.len >= 20 && memcmp(s->reason.data, "the database hung up", 20) == 0});
+                                       .outcome = s->outcome,
+                                       .token = s->request->token,
+                                       .maybe = s->maybe,
+                                       .delay_ms = s->delay_ms,
+                                       .hung_up = s->reason.len >= 20 &&
+                                                  memcmp(s->reason.data, "the database hung up", 20) == 0});
         else sim_record_dropped(w, s->request);
     }
     return leave(w, rc, rc == ONCE_OK && sim_fires(w->world, SIM_store_reply_lost), err);
@@ -156,7 +170,11 @@ static int sim_extend(once_store *store, const once_request *const *requests, si
     for (size_t i = 0; rc == ONCE_OK && i < n; i++) {
         const int key = sim_key_of(w->world, requests[i]);
         const bool ends = requests[i]->lease_ms == 0;
-        sim_trace(w->world, w->index, ends ? "  ends the claim of key" : ours[i] ? "  still has key" : "  has lost key", NULL, key, ours[i], ONCE_OK);
+        sim_trace(w->world, w->index,
+                  ends      ? "  ends the claim of key"
+                  : ours[i] ? "  still has key"
+                            : "  has lost key",
+                  NULL, key, ours[i], ONCE_OK);
         if (ends) {
             if (ours[i]) sim_record_ended(w, requests[i]);
         } else if (ours[i])
@@ -182,7 +200,8 @@ static int sim_accept(once_store *store, const once_request *const *requests, co
         case ONCE_ANSWER_BUSY:
         case ONCE_ANSWER_LATER:
         case ONCE_ANSWER_UNKNOWN:
-            sim_note_add(w, (sim_note){.what = NOTE_OWNED, .key = key, .message = sim_message_of(w->world, messages[i])});
+            sim_note_add(w,
+                         (sim_note){.what = NOTE_OWNED, .key = key, .message = sim_message_of(w->world, messages[i])});
             break;
         default: break;
         }
@@ -205,7 +224,9 @@ static int sim_take(once_store *store, once_bytes consumer, once_token token, bo
         if (fresh) check_slot(w, sim_key_of(w->world, &out[i].request), "taken");
         note_answer(w, &out[i].request, &out[i].decision, true, !reply_lost);
         if (out[i].decision.answer == ONCE_ANSWER_DUPLICATE || out[i].decision.answer == ONCE_ANSWER_CONFLICT)
-            sim_note_add(w, (sim_note){.what = NOTE_JUDGED, .key = sim_key_of(w->world, &out[i].request), .message = -1,
+            sim_note_add(w, (sim_note){.what = NOTE_JUDGED,
+                                       .key = sim_key_of(w->world, &out[i].request),
+                                       .message = -1,
                                        .answer = out[i].decision.answer});
         if (out[i].decision.lapsed) sim_record_lapsed(w, &out[i].request);
         if (reply_lost && out[i].decision.answer == ONCE_ANSWER_CONFLICT) w->world->unheard++;
@@ -214,7 +235,8 @@ static int sim_take(once_store *store, once_bytes consumer, once_token token, bo
 }
 
 /* What is over is unknown for whoever looks; that somebody writes it down changes nothing. */
-static int sim_lapse(once_store *store, once_bytes consumer, uint64_t but, size_t max, once_taken *out, size_t *n, once_arena *arena, once_error *err)
+static int sim_lapse(once_store *store, once_bytes consumer, uint64_t but, size_t max, once_taken *out, size_t *n,
+                     once_arena *arena, once_error *err)
 {
     sim_worker *w = worker_of(store);
     int rc = arrive(w, SIM_store_fails, err);
@@ -224,8 +246,8 @@ static int sim_lapse(once_store *store, once_bytes consumer, uint64_t but, size_
     return leave(w, rc, rc == ONCE_OK && sim_fires(w->world, SIM_store_reply_lost), err);
 }
 
-static int sim_find(once_store *store, once_bytes consumer, const once_request *const *requests, size_t n, bool due, size_t max, once_taken *out, size_t *n_out,
-                    bool *rest, once_arena *arena, once_error *err)
+static int sim_find(once_store *store, once_bytes consumer, const once_request *const *requests, size_t n, bool due,
+                    size_t max, once_taken *out, size_t *n_out, bool *rest, once_arena *arena, once_error *err)
 {
     sim_worker *w = worker_of(store);
     const int rc = arrive(w, SIM_store_fails, err);
@@ -317,7 +339,8 @@ static int sim_facts(once_store *store, const char *prefix, once_fact_visit *vis
     return rc == ONCE_OK ? w->real->ops->facts(w->real, prefix, visit, user, err) : rc;
 }
 
-static int sim_list(once_store *store, once_bytes consumer, once_state state, once_entry_visit *visit, void *user, once_error *err)
+static int sim_list(once_store *store, once_bytes consumer, once_state state, once_entry_visit *visit, void *user,
+                    once_error *err)
 {
     sim_worker *w = worker_of(store);
     const int rc = arrive(w, SIM_store_fails, err);
@@ -417,8 +440,8 @@ int sim_store_open(sim_worker *worker)
     assert(!worker->real);
     if (world->sqlite) {
         once_error err = {0};
-        const once_store_options options = {.size = sizeof options, .env = &worker->env.env, .create = true,
-                                            .busy_ms = 1};
+        const once_store_options options = {
+            .size = sizeof options, .env = &worker->env.env, .create = true, .busy_ms = 1};
         const int rc = once__store_open(world->url, &options, &worker->real, &err);
         if (rc != ONCE_OK) {
             worker->real = NULL;

@@ -52,8 +52,8 @@ static int die_here(sim_worker *w, sim_fault fault)
 }
 
 /* As once_effects_run. */
-static int run_effects(void *user, once_item *const *items, size_t n, bool careful, bool blame, once_arena *arena, bool *failed,
-                       once_error *err)
+static int run_effects(void *user, once_item *const *items, size_t n, bool careful, bool blame, once_arena *arena,
+                       bool *failed, once_error *err)
 {
     (void)arena;
     sim_worker *w = user;
@@ -76,7 +76,8 @@ static int run_effects(void *user, once_item *const *items, size_t n, bool caref
         }
         if (sim_fires(world, SIM_effects_fail)) return once_fail(err, ONCE_E_ABORTED, "simulated");
         item->outcome = outcome_of(w, k);
-        if (blame && n > 1) sim_violation(world, "key %d: a rollback would count, and it is not alone in its transaction", key);
+        if (blame && n > 1)
+            sim_violation(world, "key %d: a rollback would count, and it is not alone in its transaction", key);
         if (k->rolls_back && !blame && item->outcome == ONCE_RETRY) {
             item->suspect = careful;
             return once_fail(err, ONCE_E_ABORTED, "simulated: rolled back");
@@ -221,10 +222,12 @@ static void ended(sim_worker *w)
     once_error err = {0};
     const int status = once_pipe_status(w->pipe, &err);
     sim_trace(world, w->index, "ends", NULL, -1, -1, status);
-    if (status == ONCE_E_FORGOTTEN) sim_violation(world, "worker %d: its store forgot nothing, and it says so", w->index);
+    if (status == ONCE_E_FORGOTTEN)
+        sim_violation(world, "worker %d: its store forgot nothing, and it says so", w->index);
     w->unclean = status != ONCE_OK && sim_chance(world, 50);
     if (status == ONCE_OK) {
-        if (sim_flights_air(w, -1)) sim_violation(world, "worker %d: ended well while effects were under way", w->index);
+        if (sim_flights_air(w, -1))
+            sim_violation(world, "worker %d: ended well while effects were under way", w->index);
         sim_books_end(w, once_pipe_counts(w->pipe));
         char why[200];
         if (world->finite && !w->stopping && !sim_books_over(world, why, sizeof why))
@@ -305,7 +308,8 @@ bool sim_worker_carried_out(sim_worker *w, const once_action *action)
 
 void sim_worker_watch(sim_worker *w)
 {
-    const char *broken = ONCE_PLANTED(parked_kept) ? once__pipe_check(w->pipe) : NULL; /* otherwise the machine asks by itself */
+    const char *broken =
+        ONCE_PLANTED(parked_kept) ? once__pipe_check(w->pipe) : NULL; /* otherwise the machine asks by itself */
     if (broken) sim_violation(w->world, "worker %d: invariant %s", w->index, broken);
     if (once_pipe_ended(w->pipe)) {
         ended(w);

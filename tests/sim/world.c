@@ -139,16 +139,16 @@ static int message_add(sim_world *world, int key, int variant, bool too_old, boo
     if (world->handlers_n > 1) once_buf_printf(&body, ",\"type\":\"h%d\"", k->handler);
     if (world->tenants) once_buf_printf(&body, ",\"t\":\"%c\"", key % 2 ? 'b' : 'a');
     once_buf_printf(&body, ",\"id\":\"k%d\"}", world->tenants ? key / 2 : key);
-    world->messages[world->messages_n] = (sim_message){.key = key, .variant = variant, .too_old = too_old,
-                                                       .body = text_of(world, &body)};
+    world->messages[world->messages_n] =
+        (sim_message){.key = key, .variant = variant, .too_old = too_old, .body = text_of(world, &body)};
     once_buf_release(&body);
     return world->messages_n++;
 }
 
 static void malformed_add(sim_world *world)
 {
-    static const char *const bodies[] = {"{\"id\":", "[1,2", "", "{\"amount\":3}", "\xff\xfe", "{\"id\":{\"a\":1}}",
-                                         "{\"id\":\"k1\",\"id\":\"k2\"}"};
+    static const char *const bodies[] = {
+        "{\"id\":", "[1,2", "", "{\"amount\":3}", "\xff\xfe", "{\"id\":{\"a\":1}}", "{\"id\":\"k1\",\"id\":\"k2\"}"};
     const char *body = bodies[sim_random(world, sizeof bodies / sizeof *bodies)];
     world->messages[world->messages_n++] = (sim_message){.key = -1, .body = {body, strlen(body)}};
     sim_fired(world, SIM_malformed);
@@ -208,8 +208,8 @@ static void make_keys(sim_world *world)
                 sim_fired(world, SIM_gap);
             }
         }
-        if (i > 0 && world->twins && world->keys[i - 1].twin < 0 && !world->handlers[world->keys[i - 1].handler].natural &&
-            sim_chance(world, 15))
+        if (i > 0 && world->twins && world->keys[i - 1].twin < 0 &&
+            !world->handlers[world->keys[i - 1].handler].natural && sim_chance(world, 15))
             make_twin(world, i);
         if (i > 0 && !world->ordered && k->fate == FATE_FINE && world->keys[i - 1].fate == FATE_FINE &&
             k->handler == world->keys[i - 1].handler && !world->handlers[k->handler].natural && sim_chance(world, 5)) {
@@ -233,8 +233,10 @@ static void make_messages(sim_world *world)
             message_add(world, i, 0, false, true);
             sim_fired(world, SIM_resent);
         }
-        const bool fails = world->keys[i].fate == FATE_FAILS || world->keys[i].fate == FATE_POISON; /* a correction may come in time */
-        if (!too_old && !world->twins && !natural && sim_chance(world, fails ? 30 : 5)) { /* contents of twins are their own story */
+        const bool fails =
+            world->keys[i].fate == FATE_FAILS || world->keys[i].fate == FATE_POISON; /* a correction may come in time */
+        if (!too_old && !world->twins && !natural &&
+            sim_chance(world, fails ? 30 : 5)) { /* contents of twins are their own story */
             message_add(world, i, 1, false, false);
             sim_fired(world, SIM_conflicting);
         }
@@ -278,7 +280,8 @@ static bool make_spec(sim_world *world)
     if (sim_chance(world, 25)) once_buf_puts(&text, "ack: after_accept\n");
     if (world->tenants) once_buf_puts(&text, "tenant: \"${/t}\"\n");
     if (world->ordered) once_buf_puts(&text, "order: \"${/lane}\"\n");
-    if (world->versioned) once_buf_puts(&text, world->first ? "version: {from: \"${/v}\", first: 1}\n" : "version: \"${/v}\"\n");
+    if (world->versioned)
+        once_buf_puts(&text, world->first ? "version: {from: \"${/v}\", first: 1}\n" : "version: \"${/v}\"\n");
     if (world->block) once_buf_puts(&text, "on_dead: block\n");
     if (world->twins) once_buf_puts(&text, "fingerprint: [/amount]\n");
     if (world->gap)
@@ -286,8 +289,8 @@ static bool make_spec(sim_world *world)
                         world->gap_dead ? "dead" : "run");
     if (world->timed) once_buf_printf(&text, "time: \"${/ts}\"\nremember: %dms\n", SIM_REMEMBER_MS);
     else once_buf_puts(&text, sim_chance(world, 50) ? "remember: 7d\n" : "remember: forever\n");
-    once_buf_printf(&text, "lease: %lldms\nretry: {attempts: %u, backoff: 50ms..%ums", (long long)world->lease_ms, world->attempts,
-                    100u + (unsigned)sim_random(world, 2000));
+    once_buf_printf(&text, "lease: %lldms\nretry: {attempts: %u, backoff: 50ms..%ums", (long long)world->lease_ms,
+                    world->attempts, 100u + (unsigned)sim_random(world, 2000));
     if (world->retry_for_ms) once_buf_printf(&text, ", for: %lldms", (long long)world->retry_for_ms);
     once_buf_puts(&text, "}\n");
     static const unsigned batches[] = {1, 2, 3, 5, 8, 16};
@@ -395,7 +398,8 @@ static void choose(sim_world *world)
     world->first = world->gap && sim_chance(world, 50);
     world->block = world->ordered && sim_chance(world, 30);
     world->twins = world->versioned && !world->tenants && sim_chance(world, 50);
-    for (size_t i = 0; world->first && i < sizeof world->lanes / sizeof *world->lanes; i++) world->lanes[i].has_reach = true;
+    for (size_t i = 0; world->first && i < sizeof world->lanes / sizeof *world->lanes; i++)
+        world->lanes[i].has_reach = true;
     world->timed = sim_chance(world, 25);
     world->attempts = 1 + (uint32_t)sim_random(world, 5);
     if (sim_chance(world, 25)) { /* a budget by time, which is mostly spent first */
@@ -455,12 +459,21 @@ static void print_script(const sim_world *world)
         bool yes;
         const char *text;
     } traits[] = {
-        {world->mild, "mild"},           {!world->mild, "rough"},     {world->fifo, "in order"},
-        {world->finite, "finite"},       {world->tenants, "tenants"}, {world->ordered, "lanes"},
-        {world->versioned, "versions"},  {world->gap && world->gap_dead, "gap: dead"},
-        {world->gap && !world->gap_dead, "gap: run"},                 {world->timed, "times"},
-        {world->presumes, "presumes"},   {world->first, "first: 1"},  {world->block, "on_dead: block"},
-        {world->twins, "versions under two keys"},                    {world->gone_known, "who is gone is known"},
+        {world->mild, "mild"},
+        {!world->mild, "rough"},
+        {world->fifo, "in order"},
+        {world->finite, "finite"},
+        {world->tenants, "tenants"},
+        {world->ordered, "lanes"},
+        {world->versioned, "versions"},
+        {world->gap && world->gap_dead, "gap: dead"},
+        {world->gap && !world->gap_dead, "gap: run"},
+        {world->timed, "times"},
+        {world->presumes, "presumes"},
+        {world->first, "first: 1"},
+        {world->block, "on_dead: block"},
+        {world->twins, "versions under two keys"},
+        {world->gone_known, "who is gone is known"},
     };
     for (size_t i = 0; i < sizeof traits / sizeof *traits; i++)
         if (traits[i].yes) printf("%s, ", traits[i].text);
@@ -480,8 +493,8 @@ static void print_script(const sim_world *world)
     putchar('\n');
     for (int i = 0; i < world->keys_n; i++) {
         const sim_key *k = &world->keys[i];
-        printf("key %d: handler %d, %s %u, operation %d, lane %d, version %lld; messages", i, k->handler, fates[k->fate],
-               k->fails, k->op, k->lane, (long long)k->version);
+        printf("key %d: handler %d, %s %u, operation %d, lane %d, version %lld; messages", i, k->handler,
+               fates[k->fate], k->fails, k->op, k->lane, (long long)k->version);
         for (int m = 0; m < world->messages_n; m++)
             if (world->messages[m].key == i)
                 printf(" %d%s%s", m, world->messages[m].variant ? " (conflicting)" : "",
@@ -492,8 +505,8 @@ static void print_script(const sim_world *world)
 
 bool sim_world_make(sim_world *world, uint64_t seed, sim_result *result, bool print)
 {
-    *world = (sim_world){.result = result, .print = print, .random = seed * UINT64_C(0x9e3779b97f4a7c15) + 1,
-                         .counts_known = true};
+    *world = (sim_world){
+        .result = result, .print = print, .random = seed * UINT64_C(0x9e3779b97f4a7c15) + 1, .counts_known = true};
     *result = (sim_result){.seed = seed, .hash = seed};
     world->start_ms = world->now_ms = 60000;
     world->step_limit = 400000;

@@ -126,7 +126,8 @@ static void a_reason_that_changes_is_said_at_once(void **state)
     assert_true(once__worth_saying(&s, "permission denied", now_ms += 10));
     assert_false(once__worth_saying(&s, "permission denied", now_ms += 10));
     int said = 0;
-    for (int i = 0; i < 1000; i++) said += once__worth_saying(&s, i % 2 ? "permission denied" : "node 7000 is away", now_ms += 20);
+    for (int i = 0; i < 1000; i++)
+        said += once__worth_saying(&s, i % 2 ? "permission denied" : "node 7000 is away", now_ms += 20);
     assert_in_range(said, 2, 6); /* they come and go, in 20 s */
     now_ms += 5000;
     (void)once__worth_saying(&s, "node 7000 is away", now_ms);

@@ -1,4 +1,5 @@
-/* Every function of the library, called as no header allows: an error comes back, never an abort. The table has all that docs/abi.txt lists. */
+/* Every function of the library, called as no header allows: an error comes back, never an abort. The table has all
+ * that docs/abi.txt lists. */
 #include <setjmp.h>
 #include <sqlite3.h>
 #include <stdarg.h>
@@ -190,8 +191,10 @@ static void handle(void)
     bad_terms((once_terms){.size = size, .idempotency_salt = NOWHERE});
     bad_terms((once_terms){.size = size, .idempotency_salt = ENDLESS});
     bad_terms((once_terms){.size = size, .idempotency_salt = B("short")});
-    const once_scope lies[] = {{.consumer = NOWHERE}, {.consumer = B("c"), .tenant = ENDLESS}, {.consumer = B("c"), .operation = NOWHERE}};
-    for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) REFUSED(once_handle(store, &lies[i], &fine, done, NULL, &verdict, &err));
+    const once_scope lies[] = {
+        {.consumer = NOWHERE}, {.consumer = B("c"), .tenant = ENDLESS}, {.consumer = B("c"), .operation = NOWHERE}};
+    for (size_t i = 0; i < sizeof lies / sizeof *lies; i++)
+        REFUSED(once_handle(store, &lies[i], &fine, done, NULL, &verdict, &err));
 }
 
 static void claim(void)
@@ -229,11 +232,17 @@ static void settle(void)
     once_delivery unsized = fine, lies = fine;
     unsized.size = 0;
     lies.body = ENDLESS;
-    const once_ending wrong[] = {{.outcome = (once_outcome)99}, {.outcome = (once_outcome)-1}, {.result = NOWHERE}, {.result = ENDLESS},
-                                 {.outcome = ONCE_DEAD, .reason = NOWHERE}, {.outcome = ONCE_DEAD, .reason = ENDLESS},
-                                 {.outcome = ONCE_RETRY, .delay_ms = -1}, {.outcome = ONCE_DEAD, .message = &unsized},
+    const once_ending wrong[] = {{.outcome = (once_outcome)99},
+                                 {.outcome = (once_outcome)-1},
+                                 {.result = NOWHERE},
+                                 {.result = ENDLESS},
+                                 {.outcome = ONCE_DEAD, .reason = NOWHERE},
+                                 {.outcome = ONCE_DEAD, .reason = ENDLESS},
+                                 {.outcome = ONCE_RETRY, .delay_ms = -1},
+                                 {.outcome = ONCE_DEAD, .message = &unsized},
                                  {.outcome = ONCE_DEAD, .message = &lies}};
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) REFUSED(once_settle(store, &ticket, &wrong[i], 1, &applied, &err));
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        REFUSED(once_settle(store, &ticket, &wrong[i], 1, &applied, &err));
     once_ticket_release(&ticket, 1);
     REFUSED(once_settle(store, &ticket, &ending, 1, &applied, &err)); /* it has no claim */
 }
@@ -300,7 +309,8 @@ static void on_sqlite(void)
 static void on_postgres(void)
 {
     once_verdict verdict;
-    const int prepared = once_postgres_prepare(NULL, &err), handled = once_postgres_handle(NULL, &scope, &fine, done, NULL, &verdict, &err);
+    const int prepared = once_postgres_prepare(NULL, &err),
+              handled = once_postgres_handle(NULL, &scope, &fine, done, NULL, &verdict, &err);
     if (prepared == ONCE_E_UNSUPPORTED) { /* in this build */
         assert_int_equal(handled, ONCE_E_UNSUPPORTED);
     } else {
@@ -358,7 +368,10 @@ static void run(void)
     REFUSED(once_pipeline_run(pipeline, &options, &summary, &err));
 }
 
-static void finding(void *user, const char *topic, const char *text, bool warning) { (void)user, (void)topic, (void)text, (void)warning; }
+static void finding(void *user, const char *topic, const char *text, bool warning)
+{
+    (void)user, (void)topic, (void)text, (void)warning;
+}
 
 static void look(void)
 {
@@ -401,7 +414,10 @@ static void explain(void)
     REFUSED(once_pipeline_explain_message(pipeline, B("p.json"), ENDLESS, on_fate, on_explained, NULL, &err));
 }
 
-#define ANY {.since_ms = ONCE_NO_TIME, .until_ms = ONCE_NO_TIME}
+#define ANY                                                                                                            \
+    {                                                                                                                  \
+        .since_ms = ONCE_NO_TIME, .until_ms = ONCE_NO_TIME                                                             \
+    }
 
 static void replay(void)
 {
@@ -422,7 +438,8 @@ static void replay(void)
         {.size = sizeof good, .ids = &id, .n_ids = 1, .body = &nowhere},
         {.size = sizeof good, .body = &fine.body},
     };
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) REFUSED(once_pipeline_replay(pipeline, &wrong[i], &counts, &err));
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        REFUSED(once_pipeline_replay(pipeline, &wrong[i], &counts, &err));
 }
 
 static void discard(void)
@@ -432,9 +449,12 @@ static void discard(void)
     REFUSED(once_pipeline_discard(NULL, &good, &n, &err));
     REFUSED(once_pipeline_discard(pipeline, NULL, &n, &err));
     REFUSED(once_pipeline_discard(pipeline, &good, NULL, &err));
-    const once_discard_options wrong[] = {
-        {.size = 0}, {.size = SIZE_MAX}, {.size = sizeof good, .n_ids = 5, .choice = ANY}, {.size = sizeof good, .choice = {.group = NOWHERE}}};
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) REFUSED(once_pipeline_discard(pipeline, &wrong[i], &n, &err));
+    const once_discard_options wrong[] = {{.size = 0},
+                                          {.size = SIZE_MAX},
+                                          {.size = sizeof good, .n_ids = 5, .choice = ANY},
+                                          {.size = sizeof good, .choice = {.group = NOWHERE}}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        REFUSED(once_pipeline_discard(pipeline, &wrong[i], &n, &err));
 }
 
 static void resolve(void)
@@ -450,7 +470,8 @@ static void resolve(void)
                                           {.size = sizeof good, .key = &nowhere},
                                           {.size = sizeof good, .key = &key, .outcome = (once_outcome)77},
                                           {.size = sizeof good, .key = &key, .choice = {.operation = ENDLESS}}};
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) REFUSED(once_pipeline_resolve(pipeline, &wrong[i], &n, &err));
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        REFUSED(once_pipeline_resolve(pipeline, &wrong[i], &n, &err));
 }
 
 static void forget(void)
@@ -589,10 +610,15 @@ static int setup(void **state)
     if (!mkdtemp(folder) || chdir(folder) != 0 || setenv("XDG_STATE_HOME", folder, 1) != 0) return -1;
     FILE *file = fopen("p.yaml", "w");
     if (!file) return -1;
-    (void)fputs("consumer: c\nstore: sqlite:s.db\nsource: {file: {path: p.json}}\nkey: \"${/id}\"\nhandler: {callback: a}\n", file);
+    (void)fputs(
+        "consumer: c\nstore: sqlite:s.db\nsource: {file: {path: p.json}}\nkey: \"${/id}\"\nhandler: {callback: a}\n",
+        file);
     (void)fclose(file);
     *state = folder;
-    return once_pipeline_load("p.yaml", NULL, NULL, &pipeline, &err) == ONCE_OK && once_store_open("memory:", NULL, &store, &err) == ONCE_OK ? 0 : -1;
+    return once_pipeline_load("p.yaml", NULL, NULL, &pipeline, &err) == ONCE_OK &&
+                   once_store_open("memory:", NULL, &store, &err) == ONCE_OK
+               ? 0
+               : -1;
 }
 
 /* Nothing has made a store on the way. */

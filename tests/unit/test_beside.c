@@ -65,7 +65,8 @@ static void f84_a_file_that_is_open_for_both_may_be_locked(void **state)
     static const struct {
         int flags;
         bool locked;
-    } cases[] = {{O_RDONLY, false}, {O_WRONLY, false}, {O_WRONLY | O_APPEND, false}, {O_RDWR, true}, {O_RDWR | O_APPEND, true}};
+    } cases[] = {
+        {O_RDONLY, false}, {O_WRONLY, false}, {O_WRONLY | O_APPEND, false}, {O_RDWR, true}, {O_RDWR | O_APPEND, true}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const int fd = make(cases[i].flags, "", 0), reads = open(path, O_RDONLY | O_CLOEXEC);
         struct stat st = looked_at();
@@ -85,7 +86,8 @@ static void f84_files_of_sqlite_beside_a_database_may_be_locked(void **state)
     static const struct {
         const char *name;
         bool locked;
-    } cases[] = {{"a.db-wal", true}, {"a.db-shm", true}, {"a.db-journal", true}, {"x-wal", true}, {"-wal", false}, {"-journal", false}, {"a-wall", false}, {"wal", false}};
+    } cases[] = {{"a.db-wal", true}, {"a.db-shm", true},  {"a.db-journal", true}, {"x-wal", true},
+                 {"-wal", false},    {"-journal", false}, {"a-wall", false},      {"wal", false}};
     close(make(O_RDONLY, "", 0));
     const struct stat st = looked_at();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
@@ -114,7 +116,11 @@ static void f84_a_database_is_known_by_its_first_bytes(void **state)
         const char *text;
         size_t len;
         bool is;
-    } cases[] = {{"SQLite format 3\0and more", 24, true}, {"SQLite format 3\0", 16, true}, {"SQLite format 3", 15, false}, {"SQLite format 3 it said\n", 24, false}, {"", 0, false}};
+    } cases[] = {{"SQLite format 3\0and more", 24, true},
+                 {"SQLite format 3\0", 16, true},
+                 {"SQLite format 3", 15, false},
+                 {"SQLite format 3 it said\n", 24, false},
+                 {"", 0, false}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const int fd = make(O_RDONLY, cases[i].text, cases[i].len);
         assert_int_equal(once_is_database(fd), cases[i].is);
@@ -171,7 +177,8 @@ static void f84_what_would_drop_locks_is_closed_later(void **state)
 {
     (void)state;
     const int fd = make(O_RDONLY, "text", 4);
-    struct flock ours = {.l_type = F_RDLCK, .l_whence = SEEK_SET, .l_start = 1000, .l_len = 1}, theirs = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 1000, .l_len = 1};
+    struct flock ours = {.l_type = F_RDLCK, .l_whence = SEEK_SET, .l_start = 1000, .l_len = 1},
+                 theirs = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 1000, .l_len = 1};
     assert_int_equal(fcntl(fd, F_OFD_SETLK, &ours), 0);
     const int database = open(path, O_RDWR | O_CLOEXEC);
     struct flock held = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 10};

@@ -1,6 +1,7 @@
 /* Bytes of a store's file that have changed by themselves: an error, or the right answer; never "not seen".
  *
- * A sample of all bytes, with a seed; ONCE_BIT_ROT=N takes every N-th byte of the file instead (1: all of them, in hours). */
+ * A sample of all bytes, with a seed; ONCE_BIT_ROT=N takes every N-th byte of the file instead (1: all of them, in
+ * hours). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,8 +18,10 @@
 
 enum { KEYS = 5000, LIVE = 40, LANES = 40, LETTERS = 20, BATCH = 250, SAMPLES = 250 };
 
-static const once_settled_limits small = {.recent_records = 300, .recent_bytes = 1 << 20, .level0_bits = 6, .filter_bytes = 1 << 20};
-static const once_settled_limits small_filters = {.recent_records = 300, .recent_bytes = 1 << 20, .level0_bits = 6, .filter_bytes = 4096};
+static const once_settled_limits small = {
+    .recent_records = 300, .recent_bytes = 1 << 20, .level0_bits = 6, .filter_bytes = 1 << 20};
+static const once_settled_limits small_filters = {
+    .recent_records = 300, .recent_bytes = 1 << 20, .level0_bits = 6, .filter_bytes = 4096};
 static const once_scope scope = {.consumer = {"c", 1}, .operation = {"op", 2}};
 
 static char folder[100], path[150], flipped[150];
@@ -58,8 +61,16 @@ static once_hash id_of(uint64_t i)
 
 static once_request ask(uint64_t i)
 {
-    return (once_request){.scope = &scope, .key = {"k", 1}, .id = id_of(i), .token = {++tokens, 1}, .lane.gap_ms = -1, .lease_ms = 1000000,
-                          .remember_ms = ONCE_FOREVER, .sent_ms = ONCE_NO_TIME, .run = 1 + i % 3, .at = {{"place", 5}, {"1234", 4}}};
+    return (once_request){.scope = &scope,
+                          .key = {"k", 1},
+                          .id = id_of(i),
+                          .token = {++tokens, 1},
+                          .lane.gap_ms = -1,
+                          .lease_ms = 1000000,
+                          .remember_ms = ONCE_FOREVER,
+                          .sent_ms = ONCE_NO_TIME,
+                          .run = 1 + i % 3,
+                          .at = {{"place", 5}, {"1234", 4}}};
 }
 
 /* Keys from KEYS on are live; lanes from LANE_FIRST on have had version 5. */
@@ -79,7 +90,8 @@ static void good(int rc, const once_error *err)
 
 static void settle_one(once_store *store, const once_request *r, once_arena *arena)
 {
-    static const char result[] = "a result that is long enough to be kept apart from its record, because it has more than 64 bytes";
+    static const char result[] =
+        "a result that is long enough to be kept apart from its record, because it has more than 64 bytes";
     once_error err = {0};
     once_decision decision;
     bool applied;
@@ -110,20 +122,29 @@ static void fill(once_store *store)
     }
     for (uint64_t i = 0; i < LIVE; i++) {
         const once_request r = ask(KEYS + i), *one = &r;
-        const once_message message = {.body = {"{\"a\":1}", 7}, .type = {"t", 1}, .sent_ms = ONCE_NO_TIME, .at = r.at}, *body = &message;
+        const once_message message = {.body = {"{\"a\":1}", 7}, .type = {"t", 1}, .sent_ms = ONCE_NO_TIME, .at = r.at},
+                           *body = &message;
         once_decision decision;
-        good(i % 2 ? store->ops->claim(store, &one, 1, &decision, &arena, &err) : store->ops->accept(store, &one, &body, 1, &decision, &arena, &err), &err);
+        good(i % 2 ? store->ops->claim(store, &one, 1, &decision, &arena, &err)
+                   : store->ops->accept(store, &one, &body, 1, &decision, &arena, &err),
+             &err);
     }
     for (uint64_t i = 0; i < LETTERS; i++) {
         char point[20];
         snprintf(point, sizeof point, "%d", (int)i);
-        const once_letter letter = {.scope = scope, .message = {.body = {"not json", 8}, .sent_ms = ONCE_NO_TIME, .at = {{"p", 1}, {point, strlen(point)}}},
-                                    .reason = {"malformed", 9}, .kind = ONCE_ANSWER_DEAD};
+        const once_letter letter = {
+            .scope = scope,
+            .message = {.body = {"not json", 8}, .sent_ms = ONCE_NO_TIME, .at = {{"p", 1}, {point, strlen(point)}}},
+            .reason = {"malformed", 9},
+            .kind = ONCE_ANSWER_DEAD};
         bool fresh;
         good(store->ops->bury(store, &letter, 1, &fresh, &err), &err);
     }
     good(store->ops->fact_set(store, "scope/x", ONCE_BYTES("the key of x"), &err), &err);
-    const once_audit act = {.consumer = scope.consumer, .who = ONCE_BYTES("me"), .what = ONCE_BYTES("correct"), .body = ONCE_BYTES("not json")};
+    const once_audit act = {.consumer = scope.consumer,
+                            .who = ONCE_BYTES("me"),
+                            .what = ONCE_BYTES("correct"),
+                            .body = ONCE_BYTES("not json")};
     good(store->ops->audit(store, &act, &err), &err);
     good(store->ops->commit(store, &err), &err);
     once_arena_release(&arena);
@@ -203,7 +224,9 @@ static void try_flip(const unsigned char *bytes, size_t len, size_t at, const on
         f->errors++;
         assert_non_null(strstr(err.text, flipped)); /* it says which file, and what in it */
     } else if (runs) {
-        if (!f->again++) snprintf(f->first, sizeof f->first, "byte %zu (page %zu, %zu in it): %zu would run", at, at / 4096 + 1, at % 4096, runs);
+        if (!f->again++)
+            snprintf(f->first, sizeof f->first, "byte %zu (page %zu, %zu in it): %zu would run", at, at / 4096 + 1,
+                     at % 4096, runs);
     } else {
         f->right++;
     }
@@ -242,11 +265,13 @@ static void f55_flipped_bytes_never_make_a_key_new(void **state)
         const size_t at = step ? i * step : test_random(&random) % len;
         const unsigned char was = bytes[at];
         const unsigned choice = (unsigned)test_random(&random);
-        bytes[at] = (unsigned char)(i % 2 ? was ^ 1u << choice % 8 : was + 1 + choice % 255); /* a bit, or any other byte */
+        bytes[at] =
+            (unsigned char)(i % 2 ? was ^ 1u << choice % 8 : was + 1 + choice % 255); /* a bit, or any other byte */
         try_flip(bytes, len, at, i % 3 ? &small : &small_filters, &f);
         bytes[at] = was;
     }
-    print_message("%zu bytes: %zu errors, %zu without effect, %zu times a key would run again\n", f.errors + f.right + f.again, f.errors, f.right, f.again);
+    print_message("%zu bytes: %zu errors, %zu without effect, %zu times a key would run again\n",
+                  f.errors + f.right + f.again, f.errors, f.right, f.again);
     free(bytes);
     if (f.again) fail_msg("%s", f.first);
     assert_true(f.errors > 50); /* they were looked at */
@@ -279,7 +304,8 @@ static bool try_change(const unsigned char *bytes, size_t len, const char *sql, 
     return changed;
 }
 
-/* Whatever row of ours is lost, whatever column of one changes. Only where the row of an entry without a body is, nobody minds. */
+/* Whatever row of ours is lost, whatever column of one changes. Only where the row of an entry without a body is,
+ * nobody minds. */
 static void f55_check_deep_notices_every_row_and_column(void **state)
 {
     (void)state;
@@ -293,11 +319,14 @@ static void f55_check_deep_notices_every_row_and_column(void **state)
     sqlite3_stmt *stmt;
     assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
     assert_int_equal(sqlite3_prepare_v2(db,
-                                        "SELECT t.name, c.name, (SELECT name FROM pragma_table_info(t.name) WHERE pk = 1), c.pk FROM sqlite_schema t,"
+                                        "SELECT t.name, c.name, (SELECT name FROM pragma_table_info(t.name) WHERE pk = "
+                                        "1), c.pk FROM sqlite_schema t,"
                                         " pragma_table_info(t.name) c WHERE t.type = 'table' AND t.name LIKE 'once_%'",
-                                        -1, &stmt, NULL), SQLITE_OK);
+                                        -1, &stmt, NULL),
+                     SQLITE_OK);
     while (sqlite3_step(stmt) == SQLITE_ROW) {
-        const char *table = (const char *)sqlite3_column_text(stmt, 0), *column = (const char *)sqlite3_column_text(stmt, 1);
+        const char *table = (const char *)sqlite3_column_text(stmt, 0),
+                   *column = (const char *)sqlite3_column_text(stmt, 1);
         const char *key = (const char *)sqlite3_column_text(stmt, 2);
         if (sqlite3_column_int(stmt, 3)) {
             snprintf(sql, sizeof sql, "DELETE FROM %s WHERE %s = (SELECT %s FROM %s LIMIT 1)", table, key, key, table);
@@ -306,7 +335,8 @@ static void f55_check_deep_notices_every_row_and_column(void **state)
         }
         if (strcmp(table, "once_entry") == 0 && strcmp(column, "n") == 0) continue;
         snprintf(sql, sizeof sql,
-                 "UPDATE %s SET %s = CASE typeof(%s) WHEN 'integer' THEN %s + CASE WHEN %s > 0 THEN -1 ELSE 1 END WHEN 'text' THEN %s || 'x' WHEN 'null' THEN 1 ELSE CAST(%s || x'01' AS"
+                 "UPDATE %s SET %s = CASE typeof(%s) WHEN 'integer' THEN %s + CASE WHEN %s > 0 THEN -1 ELSE 1 END WHEN "
+                 "'text' THEN %s || 'x' WHEN 'null' THEN 1 ELSE CAST(%s || x'01' AS"
                  " BLOB) END WHERE %s = (SELECT %s FROM %s LIMIT 1)",
                  table, column, column, column, column, column, column, key, key, table);
         const bool changed = try_change(bytes, len, sql, &noticed);
@@ -342,7 +372,9 @@ static void f55_f100_a_damaged_record_of_a_worker_is_noticed(void **state)
     assert_int_equal(n, 2);
     once__store_close(store);
     assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-    assert_int_equal(sqlite3_exec(db, "UPDATE once_fact SET value = CAST('b record' AS BLOB) WHERE name = 'worker/1/3'", NULL, NULL, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, "UPDATE once_fact SET value = CAST('b record' AS BLOB) WHERE name = 'worker/1/3'",
+                                  NULL, NULL, NULL),
+                     SQLITE_OK);
     assert_int_equal(sqlite3_changes(db), 1);
     assert_int_equal(sqlite3_close(db), SQLITE_OK);
     store = NULL;

@@ -103,8 +103,10 @@ static void json_escapes(void **state)
     ASSERT_JSON("a\"b\\c/d", "\"a\\\"b\\\\c/d\"");
     ASSERT_JSON("\n\r\t\b\x1f\x7f", "\"\\n\\r\\t\\u0008\\u001f\\u007f\"");
     ASSERT_JSON("\xc2\x80\xc2\x9b\xc2\xa0", "\"\\u0080\\u009b\xc2\xa0\"");
-    ASSERT_JSON("\xd8\x9c\xe2\x80\x8f\xe2\x80\xa8\xe2\x80\xae\xe2\x81\xa6\xe2\x81\xa9", "\"\\u061c\\u200f\\u2028\\u202e\\u2066\\u2069\""); /* the direction of a line */
-    ASSERT_JSON("\xd8\x9b\xe2\x80\x90\xe2\x80\xaf\xe2\x81\xa5\xf0\x9f\x8d\x8e", "\"\xd8\x9b\xe2\x80\x90\xe2\x80\xaf\xe2\x81\xa5\xf0\x9f\x8d\x8e\"");
+    ASSERT_JSON("\xd8\x9c\xe2\x80\x8f\xe2\x80\xa8\xe2\x80\xae\xe2\x81\xa6\xe2\x81\xa9",
+                "\"\\u061c\\u200f\\u2028\\u202e\\u2066\\u2069\""); /* the direction of a line */
+    ASSERT_JSON("\xd8\x9b\xe2\x80\x90\xe2\x80\xaf\xe2\x81\xa5\xf0\x9f\x8d\x8e",
+                "\"\xd8\x9b\xe2\x80\x90\xe2\x80\xaf\xe2\x81\xa5\xf0\x9f\x8d\x8e\"");
     ASSERT_JSON("a\0b", "\"a\\u0000b\"");
     ASSERT_JSON("\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80", "\"\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\"");
 }
@@ -116,12 +118,12 @@ static void json_replaces_what_is_not_utf8(void **state)
     (void)state;
     ASSERT_JSON("\xff", "\"" U_FFFD "\"");
     ASSERT_JSON("a\x80z", "\"a" U_FFFD "z\"");
-    ASSERT_JSON("\xc0\xaf", "\"" U_FFFD U_FFFD "\"");             /* overlong */
-    ASSERT_JSON("\xe0\x80\xaf", "\"" U_FFFD U_FFFD U_FFFD "\"");  /* overlong */
-    ASSERT_JSON("\xed\xa0\x80", "\"" U_FFFD U_FFFD U_FFFD "\"");  /* a surrogate */
+    ASSERT_JSON("\xc0\xaf", "\"" U_FFFD U_FFFD "\"");                         /* overlong */
+    ASSERT_JSON("\xe0\x80\xaf", "\"" U_FFFD U_FFFD U_FFFD "\"");              /* overlong */
+    ASSERT_JSON("\xed\xa0\x80", "\"" U_FFFD U_FFFD U_FFFD "\"");              /* a surrogate */
     ASSERT_JSON("\xf4\x90\x80\x80z", "\"" U_FFFD U_FFFD U_FFFD U_FFFD "z\""); /* past U+10FFFF */
-    ASSERT_JSON("\xe2\x82", "\"" U_FFFD "\"");                    /* broken off at the end */
-    ASSERT_JSON("\xf0\x9f\x98\"", "\"" U_FFFD "\\\"\"");          /* broken off by a quote, which is kept */
+    ASSERT_JSON("\xe2\x82", "\"" U_FFFD "\"");                                /* broken off at the end */
+    ASSERT_JSON("\xf0\x9f\x98\"", "\"" U_FFFD "\\\"\"");                      /* broken off by a quote, which is kept */
     ASSERT_JSON("\xe2\x82\xe2\x82\xac", "\"" U_FFFD "\xe2\x82\xac\"");
 }
 

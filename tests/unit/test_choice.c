@@ -85,7 +85,9 @@ static void a_long_one_ends_with_a_whole_character(void **state)
 static void a_choice_is_of_everything_that_it_says(void **state)
 {
     (void)state;
-    const once_letter letter = {.scope = {.tenant = bytes("berlin"), .operation = bytes("charge")}, .reason = bytes("HTTP 503"), .buried_ms = 10,
+    const once_letter letter = {.scope = {.tenant = bytes("berlin"), .operation = bytes("charge")},
+                                .reason = bytes("HTTP 503"),
+                                .buried_ms = 10,
                                 .message = {.type = bytes("pay")}};
     const once_choice all = {.since_ms = ONCE_NO_TIME, .until_ms = ONCE_NO_TIME};
     assert_true(once__choice_is_all(&all) && once__choice_has_letter(&all, &letter));
@@ -94,11 +96,16 @@ static void a_choice_is_of_everything_that_it_says(void **state)
         size_t at;
         bool fits;
     } rows[] = {
-        {bytes("berlin"), offsetof(once_choice, tenant), true},  {bytes("paris"), offsetof(once_choice, tenant), false},
-        {bytes(""), offsetof(once_choice, tenant), false},       {bytes("charge"), offsetof(once_choice, operation), true},
-        {bytes("charg"), offsetof(once_choice, operation), false}, {bytes("pay"), offsetof(once_choice, type), true},
-        {bytes("p"), offsetof(once_choice, type), false},        {bytes("TP 50"), offsetof(once_choice, reason), true},
-        {bytes("TP 51"), offsetof(once_choice, reason), false},  {bytes("HTTP 503"), offsetof(once_choice, group), true},
+        {bytes("berlin"), offsetof(once_choice, tenant), true},
+        {bytes("paris"), offsetof(once_choice, tenant), false},
+        {bytes(""), offsetof(once_choice, tenant), false},
+        {bytes("charge"), offsetof(once_choice, operation), true},
+        {bytes("charg"), offsetof(once_choice, operation), false},
+        {bytes("pay"), offsetof(once_choice, type), true},
+        {bytes("p"), offsetof(once_choice, type), false},
+        {bytes("TP 50"), offsetof(once_choice, reason), true},
+        {bytes("TP 51"), offsetof(once_choice, reason), false},
+        {bytes("HTTP 503"), offsetof(once_choice, group), true},
         {bytes("HTTP"), offsetof(once_choice, group), false},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -107,7 +114,9 @@ static void a_choice_is_of_everything_that_it_says(void **state)
         assert_false(once__choice_is_all(&choice));
         assert_int_equal(once__choice_has_letter(&choice, &letter), rows[i].fits);
     }
-    const once_choice times[] = {{.since_ms = 11, .until_ms = ONCE_NO_TIME}, {.since_ms = ONCE_NO_TIME, .until_ms = 10}, {.since_ms = 10, .until_ms = 11}};
+    const once_choice times[] = {{.since_ms = 11, .until_ms = ONCE_NO_TIME},
+                                 {.since_ms = ONCE_NO_TIME, .until_ms = 10},
+                                 {.since_ms = 10, .until_ms = 11}};
     for (size_t i = 0; i < 3; i++) assert_int_equal(once__choice_has_letter(&times[i], &letter), i == 2);
 }
 

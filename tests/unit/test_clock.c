@@ -49,7 +49,8 @@ static void undisturbed_it_is_the_wall_clock(void **state)
     }
 }
 
-/* A lease of 30 s that was given out just before the jump ends after 27.2 to 33.4 s of real time, whatever the wall says. */
+/* A lease of 30 s that was given out just before the jump ends after 27.2 to 33.4 s of real time, whatever the wall
+ * says. */
 static int64_t real_length_of_a_lease(int64_t jump_ms)
 {
     fixture f = begin();

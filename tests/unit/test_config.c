@@ -1,4 +1,5 @@
-/* Pipeline files: what is read, what is refused, and in which words. f67, f21, f17 and f18 are rows of the fault list. */
+/* Pipeline files: what is read, what is refused, and in which words. f67, f21, f17 and f18 are rows of the fault list.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,11 +21,11 @@
 #define TEXT(bytes) (int)(bytes).len, (bytes).data
 
 /* The parts of a small pipeline; tests replace one line. Lines are counted: the comments say which is which. */
-#define HEAD                                                                                                          \
-    "consumer: payments\n"            /* 1 */                                                                         \
-    "store: sqlite:p.db\n"            /* 2 */                                                                         \
-    "source: {file: {path: p.json}}\n" /* 3 */                                                                        \
-    "key: \"${/id}\"\n"               /* 4 */
+#define HEAD                                                                                                           \
+    "consumer: payments\n"             /* 1 */                                                                         \
+    "store: sqlite:p.db\n"             /* 2 */                                                                         \
+    "source: {file: {path: p.json}}\n" /* 3 */                                                                         \
+    "key: \"${/id}\"\n"                /* 4 */
 #define HANDLER "handler: {sql: [INSERT INTO t VALUES (:id)]}\n"
 
 typedef struct lines {
@@ -287,7 +288,9 @@ static void a_statement_may_stand_alone_and_durations_have_all_units(void **stat
 {
     (void)state;
     once_arena arena = {0};
-    once_spec *spec = loaded(&arena, HEAD "handler:\n  sql: |\n    DELETE FROM t\n    WHERE id = :id\nlease: 1h\ntimeout: 250ms\nremember: 2d\n");
+    once_spec *spec =
+        loaded(&arena, HEAD
+               "handler:\n  sql: |\n    DELETE FROM t\n    WHERE id = :id\nlease: 1h\ntimeout: 250ms\nremember: 2d\n");
     assert_int_equal(once_sql_of(&spec->handlers[0])->n_statements, 1);
     is(once_sql_of(&spec->handlers[0])->statements[0].sql, "DELETE FROM t\nWHERE id = ?1\n");
     assert_int_equal(spec->handlers[0].lease_ms, 3600000);
@@ -302,34 +305,36 @@ static void byte_order_mark_crlf_and_document_start_are_fine(void **state)
     once_arena arena = {0};
     (void)loaded(&arena, "\xef\xbb\xbf" HEAD HANDLER);
     (void)loaded(&arena, "---\n" HEAD HANDLER "...\n");
-    once_spec *spec = loaded(&arena, "consumer: p\r\nstore: \"memory:\"\r\nsource: {file: {path: \"-\"}}\r\nkey: \"${/id}\"\r\n" HANDLER);
+    once_spec *spec = loaded(
+        &arena, "consumer: p\r\nstore: \"memory:\"\r\nsource: {file: {path: \"-\"}}\r\nkey: \"${/id}\"\r\n" HANDLER);
     is(spec->store_url, "memory:");
     is(spec->source.path, "-");
-    is(loaded(&arena, "consumer: p\nstore: memory\nsource: {file: {path: x}}\nkey: \"${/id}\"\n" HANDLER)->store_url, "memory:");
+    is(loaded(&arena, "consumer: p\nstore: memory\nsource: {file: {path: x}}\nkey: \"${/id}\"\n" HANDLER)->store_url,
+       "memory:");
     once_arena_release(&arena);
 }
 
 /* --- effects outside of the store --------------------------------------------------------------------------------- */
 
-static const char external[] = HEAD
-    "type: \"${/t}\"\n"
-    "workers: 8\n"
-    "unknown: retry\n"
-    "natural: true\n"
-    "drain: 0s\n"
-    "lease: 200ms\n"
-    "handlers:\n"
-    "  command:\n"
-    "    exec: [./charge, -x, \"--order=${/order_id}\", \"$${HOME} %\"]\n"
-    "    env: {PATH: /bin, API_TOKEN: \"env:OTHER_TOKEN\", PIN: \"file:pin.txt\", EMPTY: \"\", _x1: hello world}\n"
-    "    unknown: hold\n"
-    "    natural: false\n"
-    "    mode: message\n"
-    "  stream: {exec: [python3, handler.py], mode: stream, window: 65536, processes: 64, timeout: 3s}\n"
-    "  small: {mode: stream, exec: [/opt/my handler/run]}\n"
-    "  function: {callback: ship, retry: {attempts: 2}}\n"
-    "  table: {sql: [DELETE FROM t]}\n"
-    "  \"*\": {dead: unknown type}\n";
+static const char external[] =
+    HEAD "type: \"${/t}\"\n"
+         "workers: 8\n"
+         "unknown: retry\n"
+         "natural: true\n"
+         "drain: 0s\n"
+         "lease: 200ms\n"
+         "handlers:\n"
+         "  command:\n"
+         "    exec: [./charge, -x, \"--order=${/order_id}\", \"$${HOME} %\"]\n"
+         "    env: {PATH: /bin, API_TOKEN: \"env:OTHER_TOKEN\", PIN: \"file:pin.txt\", EMPTY: \"\", _x1: hello world}\n"
+         "    unknown: hold\n"
+         "    natural: false\n"
+         "    mode: message\n"
+         "  stream: {exec: [python3, handler.py], mode: stream, window: 65536, processes: 64, timeout: 3s}\n"
+         "  small: {mode: stream, exec: [/opt/my handler/run]}\n"
+         "  function: {callback: ship, retry: {attempts: 2}}\n"
+         "  table: {sql: [DELETE FROM t]}\n"
+         "  \"*\": {dead: unknown type}\n";
 
 static void commands_and_callbacks_are_read(void **state)
 {
@@ -399,7 +404,9 @@ static void f81_exit_codes_are_read(void **state)
 {
     (void)state;
     once_arena arena = {0};
-    const once_spec *spec = loaded(&arena, HEAD "handler:\n  exec: [./charge]\n  exit: {1: retry, 28: unknown, 75: dead, 255: done, 7: release}\n");
+    const once_spec *spec =
+        loaded(&arena,
+               HEAD "handler:\n  exec: [./charge]\n  exit: {1: retry, 28: unknown, 75: dead, 255: done, 7: release}\n");
     const once_outcome *exits = once_exec_of(&spec->handlers[0])->exits;
     assert_int_equal(exits[0], ONCE_DONE);
     assert_int_equal(exits[1], ONCE_RETRY);
@@ -413,57 +420,73 @@ static void f81_exit_codes_are_read(void **state)
     assert_null(once_exec_of(&loaded(&arena, HEAD "handler: {exec: [./charge]}\n")->handlers[0])->exits);
     once_arena_release(&arena);
 #define EXEC HEAD "handler:\n  exec: [./charge]\n  exit:"
-    refused_once(EXEC " {0: retry}\n", "p.yaml:7: 'exit': 0 means done and cannot be changed; let the command end with another code");
+    refused_once(EXEC " {0: retry}\n",
+                 "p.yaml:7: 'exit': 0 means done and cannot be changed; let the command end with another code");
     static const char *const codes[] = {"256", "1000", "-1", "01", "x", "1.0", "0x1", "'1 '"};
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
         char text[300], wrong[200];
         const bool quoted = codes[i][0] == '\'';
         snprintf(text, sizeof text, EXEC "\n    2: retry\n    %s: retry\n", codes[i]);
-        snprintf(wrong, sizeof wrong, "p.yaml:9: 'exit': '%s' is no exit code; write a number from 1 to 255", quoted ? "1 " : codes[i]);
+        snprintf(wrong, sizeof wrong, "p.yaml:9: 'exit': '%s' is no exit code; write a number from 1 to 255",
+                 quoted ? "1 " : codes[i]);
         refused_once(text, wrong);
     }
-    refused_once(EXEC "\n    1: again\n",
-                 "p.yaml:8: 'exit': 'again' is no outcome; write done, already, rejected, stale, retry, release, unknown or dead");
+    refused_once(EXEC "\n    1: again\n", "p.yaml:8: 'exit': 'again' is no outcome; write done, already, rejected, "
+                                          "stale, retry, release, unknown or dead");
     refused_once(EXEC "\n    1:\n", "p.yaml:8: 'exit': 1 must be an outcome, not nothing; write '1: retry'");
     refused_once(EXEC "\n    1: [retry]\n", "p.yaml:8: 'exit': 1 must be an outcome, not a list; write '1: retry'");
-    refused_once(EXEC " {}\n", "p.yaml:7: 'exit' must be a map of exit codes, not an empty one; write 'exit: {1: retry, 28: unknown}'");
-    refused_once(EXEC " 1\n", "p.yaml:7: 'exit' must be a map of exit codes, not a value; write 'exit: {1: retry, 28: unknown}'");
+    refused_once(
+        EXEC " {}\n",
+        "p.yaml:7: 'exit' must be a map of exit codes, not an empty one; write 'exit: {1: retry, 28: unknown}'");
+    refused_once(EXEC " 1\n",
+                 "p.yaml:7: 'exit' must be a map of exit codes, not a value; write 'exit: {1: retry, 28: unknown}'");
     refused_once(EXEC " {1: retry}\n  mode: stream\n",
                  "p.yaml:7: 'exit' is for 'mode: message': a kept process answers each message with a line; remove it");
-    refused_once(HEAD "handler:\n  callback: charge\n  exit: {1: retry}\n", "p.yaml:7: 'exit' is for 'exec'; remove it");
+    refused_once(HEAD "handler:\n  callback: charge\n  exit: {1: retry}\n",
+                 "p.yaml:7: 'exit' is for 'exec'; remove it");
 #undef EXEC
 }
 
 static void f67_exec_is_a_list_and_not_a_command_line(void **state)
 {
     (void)state;
-    refused_once(HEAD "handler:\n  exec: some command\n", "p.yaml:6: 'exec' is not a command line; write a list: exec: [some, command]");
-    refused_once(HEAD "handler:\n  exec: ./charge\n", "p.yaml:6: 'exec' is not a command line; write a list: exec: [./charge]");
-    refused_once(HEAD "handler:\n  exec: \" a  b \"\n", "p.yaml:6: 'exec' is not a command line; write a list: exec: [a, b]");
-    refused_once(HEAD "handler:\n  exec: a | b > c\n", "p.yaml:6: 'exec' is not a command line; write a list: exec: [COMMAND, ARGUMENT]");
+    refused_once(HEAD "handler:\n  exec: some command\n",
+                 "p.yaml:6: 'exec' is not a command line; write a list: exec: [some, command]");
+    refused_once(HEAD "handler:\n  exec: ./charge\n",
+                 "p.yaml:6: 'exec' is not a command line; write a list: exec: [./charge]");
+    refused_once(HEAD "handler:\n  exec: \" a  b \"\n",
+                 "p.yaml:6: 'exec' is not a command line; write a list: exec: [a, b]");
+    refused_once(HEAD "handler:\n  exec: a | b > c\n",
+                 "p.yaml:6: 'exec' is not a command line; write a list: exec: [COMMAND, ARGUMENT]");
     refused_once(HEAD "handler:\n  exec: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb\n",
                  "p.yaml:6: 'exec' is not a command line; write a list: exec: [COMMAND, ARGUMENT]");
-    refused_once(HEAD "handler:\n  exec: \"\"\n", "p.yaml:6: 'exec' is not a command line; write a list: exec: [COMMAND, ARGUMENT]");
-    refused_once(HEAD "handler:\n  exec: \"  \"\n", "p.yaml:6: 'exec' is not a command line; write a list: exec: [COMMAND, ARGUMENT]");
+    refused_once(HEAD "handler:\n  exec: \"\"\n",
+                 "p.yaml:6: 'exec' is not a command line; write a list: exec: [COMMAND, ARGUMENT]");
+    refused_once(HEAD "handler:\n  exec: \"  \"\n",
+                 "p.yaml:6: 'exec' is not a command line; write a list: exec: [COMMAND, ARGUMENT]");
     refused_once(HEAD "handler:\n  exec: {command: [a]}\n",
                  "p.yaml:6: 'exec' must be a list, not a map; write 'exec: [./charge, \"${/payment_id}\"]'");
-    refused_once(HEAD "handler:\n  exec:\n", "p.yaml:6: 'exec' must be a list, not nothing; write 'exec: [./charge, \"${/payment_id}\"]'");
+    refused_once(HEAD "handler:\n  exec:\n",
+                 "p.yaml:6: 'exec' must be a list, not nothing; write 'exec: [./charge, \"${/payment_id}\"]'");
     refused_once(HEAD "handler:\n  exec: []\n",
                  "p.yaml:6: 'exec' must be a list, not an empty one; write 'exec: [./charge, \"${/payment_id}\"]'");
     refused_once(HEAD "handler:\n  exec:\n    - a\n    - [b]\n",
-                 "p.yaml:8: 'exec' must be a list: command and arguments, not a list; write 'exec: [./charge, \"${/payment_id}\"]'");
+                 "p.yaml:8: 'exec' must be a list: command and arguments, not a list; write 'exec: [./charge, "
+                 "\"${/payment_id}\"]'");
     refused_once(HEAD "handler:\n  exec:\n    - a\n    - \"\"\n", "p.yaml:8: 'exec' has an empty element; remove it");
     refused_once(HEAD "handler:\n  exec:\n    - a\n    - ~\n",
                  "p.yaml:8: 'exec' has no value; write 'exec: [./charge, \"${/payment_id}\"]'");
     refused_once(HEAD "handler:\n  exec:\n    - a\n    - \"${id}\"\n",
-                 "p.yaml:8: 'exec': '${id}' is not understood; a field of the body is '${/id}', else there are ${header:NAME}, ${coordinates}, "
+                 "p.yaml:8: 'exec': '${id}' is not understood; a field of the body is '${/id}', else there are "
+                 "${header:NAME}, ${coordinates}, "
                  "${hash} and ${time:/field:5m}");
     refused_once(HEAD "handler:\n  exec: [python3 charge.py]\n",
                  "p.yaml:6: 'exec': the command is one word, not 'python3 charge.py'; write [python3, charge.py]");
     refused_once(HEAD "handler:\n  exec: [\"charge it\", \"${/id}\"]\n",
                  "p.yaml:6: 'exec': the command is one word, not 'charge it'; write [charge, it, ...]");
     refused_once(HEAD "handler:\n  exec: [\"${/command}\", x]\n",
-                 "p.yaml:6: 'exec' must begin with a command that is the same for every message, not '${/command}'; write 'exec: [./charge, ...]'");
+                 "p.yaml:6: 'exec' must begin with a command that is the same for every message, not '${/command}'; "
+                 "write 'exec: [./charge, ...]'");
 
     char text[1000] = HEAD "handler:\n  exec: [c";
     for (int i = 0; i < 63; i++) (void)snprintf(text + strlen(text), sizeof text - strlen(text), ", x");
@@ -479,7 +502,9 @@ static void f67_exec_is_a_list_and_not_a_command_line(void **state)
 static void f78_a_field_of_the_message_is_no_program(void **state)
 {
     (void)state;
-    static const struct { const char *exec, *runner; } wrong[] = {
+    static const struct {
+        const char *exec, *runner;
+    } wrong[] = {
         {"[sh, -c, \"charge ${/id}\"]", "sh"},
         {"[/bin/bash, -ec, \"charge ${/id}\", x]", "/bin/bash"},
         {"[bash, -o, pipefail, -c, \"${/script}\"]", "bash"},
@@ -605,8 +630,10 @@ static void f78_a_field_of_the_message_is_no_program(void **state)
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         (void)snprintf(text, sizeof text, HEAD "handler:\n  exec: %s\n", wrong[i].exec);
         (void)snprintf(expected, sizeof expected,
-                       "p.yaml:6: 'exec': a field of the message may be run as a program here, by '%s'; pass it behind a program that is written without placeholders, "
-                       "as in [sh, -c, 'charge \"$1\"', sh, \"${/id}\"], or as a variable, as in [env, \"ID=${/id}\", ./charge], or read it from the body on "
+                       "p.yaml:6: 'exec': a field of the message may be run as a program here, by '%s'; pass it behind "
+                       "a program that is written without placeholders, "
+                       "as in [sh, -c, 'charge \"$1\"', sh, \"${/id}\"], or as a variable, as in [env, \"ID=${/id}\", "
+                       "./charge], or read it from the body on "
                        "standard input; if it is not run, say 'unsafe_arguments: true'",
                        wrong[i].runner);
         refused_once(text, expected);
@@ -615,22 +642,57 @@ static void f78_a_field_of_the_message_is_no_program(void **state)
         (void)loaded(&arena, text);
         once_arena_release(&arena);
     }
-    refused_once(HEAD "handler:\n  callback: a\n  unsafe_arguments: true\n", "p.yaml:7: 'unsafe_arguments' is for 'exec'; remove it");
+    refused_once(HEAD "handler:\n  callback: a\n  unsafe_arguments: true\n",
+                 "p.yaml:7: 'unsafe_arguments' is for 'exec'; remove it");
     static const char *const fine[] = {
-        "[sh, -c, 'charge \"$1\"', sh, \"${/id}\"]", "[python3, charge.py, \"${/id}\", \"--to=${/to}\"]", "[sh, -e, charge.sh, \"${/id}\"]",
-        "[env, A=1, sh, -c, 'charge \"$1\"', sh, \"${/id}\"]", "[timeout, 5s, ./charge, \"${/id}\"]", "[nice, ./charge, -account, \"${/id}\"]",
-        "[./charge, --price, \"${/id}\", -x, \"${/to}\"]", "[find, /tmp, -name, \"${/id}\"]", "[java, -jar, charge.jar, \"${/id}\"]",
-        "[python3, charge.py, -ne, \"${/id}\"]", "[python3, 2.py, \"${/id}\"]", "[shell, \"${/id}\"]", "[./mine, --evaluate, \"${/id}\"]",
-        "[bash, -euo, pipefail, -c, 'charge \"$1\"', sh, \"${/id}\"]", "[bash, -o, pipefail, a.sh, \"${/id}\"]", "[awk, -F, \",\", -f, a.awk, \"${/id}\"]",
-        "[sed, -n, -e, p, \"${/file}\"]", "[sed, s/a/b/, \"${/file}\"]", "[python3, -W, ignore, -Bc, print(1), \"${/id}\"]", "[python3, -m, charge, \"${/id}\"]",
-        "[perl, charge.pl, -ne, \"${/id}\"]", "[sh, --, -script, \"${/id}\"]", "[perl, -I, lib, -w, charge.pl, \"${/id}\"]", "[node, -r, ./a, charge.js, \"${/id}\"]", "[java, -Xmx1g, -cp, a.jar, Main, \"${/id}\"]",
-        "[timeout, -s, KILL, -k1, \"5\", ./charge, \"${/id}\"]", "[env, -u, A, -i, B=1, ./charge, \"${/id}\"]", "[env, \"A=${/id}\", ./charge]",
-        "[env, \"ID=${/id}\", sh, -c, 'charge \"$ID\"']", "[flock, f, ./charge, \"${/id}\"]", "[sudo, -u, bob, ./charge, \"${/id}\"]",
-        "[taskset, -c, \"0\", nice, -n, \"5\", ./charge, \"${/id}\"]", "[/lib64/ld-linux-x86-64.so.2, ./charge, \"${/id}\"]",
-        "[find, /tmp, -name, a, -exec, ./charge, \"${/id}\", ;]", "[deno, run, --allow-net, charge.ts, \"${/id}\"]",
-        "[./charge, sh, \"${/id}\"]", "[./charge, --to, time, \"${/id}\"]", "[aws, s3, cp, script, \"${/id}\"]", "[./script, \"${/id}\"]",
-        "[./notify, --kind, exec, --id, \"${/id}\"]", "[./notify, node, --id, \"${/id}\"]", "[sh, -c, 'charge \"$@\"', sh, -x, \"${/id}\"]", "[docker, exec, c, sh, -ec, 'charge \"$1\"', sh, \"${/id}\"]", "[make-charge, \"${/id}\"]", "[tar, -cf, a.tar, \"${/file}\"]",
-        "[git, tag, \"${/id}\"]", "[psql, -v, \"x=${/x}\", -f, a.sql]", "[curl, -d, \"${/x}\", http://localhost/]",
+        "[sh, -c, 'charge \"$1\"', sh, \"${/id}\"]",
+        "[python3, charge.py, \"${/id}\", \"--to=${/to}\"]",
+        "[sh, -e, charge.sh, \"${/id}\"]",
+        "[env, A=1, sh, -c, 'charge \"$1\"', sh, \"${/id}\"]",
+        "[timeout, 5s, ./charge, \"${/id}\"]",
+        "[nice, ./charge, -account, \"${/id}\"]",
+        "[./charge, --price, \"${/id}\", -x, \"${/to}\"]",
+        "[find, /tmp, -name, \"${/id}\"]",
+        "[java, -jar, charge.jar, \"${/id}\"]",
+        "[python3, charge.py, -ne, \"${/id}\"]",
+        "[python3, 2.py, \"${/id}\"]",
+        "[shell, \"${/id}\"]",
+        "[./mine, --evaluate, \"${/id}\"]",
+        "[bash, -euo, pipefail, -c, 'charge \"$1\"', sh, \"${/id}\"]",
+        "[bash, -o, pipefail, a.sh, \"${/id}\"]",
+        "[awk, -F, \",\", -f, a.awk, \"${/id}\"]",
+        "[sed, -n, -e, p, \"${/file}\"]",
+        "[sed, s/a/b/, \"${/file}\"]",
+        "[python3, -W, ignore, -Bc, print(1), \"${/id}\"]",
+        "[python3, -m, charge, \"${/id}\"]",
+        "[perl, charge.pl, -ne, \"${/id}\"]",
+        "[sh, --, -script, \"${/id}\"]",
+        "[perl, -I, lib, -w, charge.pl, \"${/id}\"]",
+        "[node, -r, ./a, charge.js, \"${/id}\"]",
+        "[java, -Xmx1g, -cp, a.jar, Main, \"${/id}\"]",
+        "[timeout, -s, KILL, -k1, \"5\", ./charge, \"${/id}\"]",
+        "[env, -u, A, -i, B=1, ./charge, \"${/id}\"]",
+        "[env, \"A=${/id}\", ./charge]",
+        "[env, \"ID=${/id}\", sh, -c, 'charge \"$ID\"']",
+        "[flock, f, ./charge, \"${/id}\"]",
+        "[sudo, -u, bob, ./charge, \"${/id}\"]",
+        "[taskset, -c, \"0\", nice, -n, \"5\", ./charge, \"${/id}\"]",
+        "[/lib64/ld-linux-x86-64.so.2, ./charge, \"${/id}\"]",
+        "[find, /tmp, -name, a, -exec, ./charge, \"${/id}\", ;]",
+        "[deno, run, --allow-net, charge.ts, \"${/id}\"]",
+        "[./charge, sh, \"${/id}\"]",
+        "[./charge, --to, time, \"${/id}\"]",
+        "[aws, s3, cp, script, \"${/id}\"]",
+        "[./script, \"${/id}\"]",
+        "[./notify, --kind, exec, --id, \"${/id}\"]",
+        "[./notify, node, --id, \"${/id}\"]",
+        "[sh, -c, 'charge \"$@\"', sh, -x, \"${/id}\"]",
+        "[docker, exec, c, sh, -ec, 'charge \"$1\"', sh, \"${/id}\"]",
+        "[make-charge, \"${/id}\"]",
+        "[tar, -cf, a.tar, \"${/file}\"]",
+        "[git, tag, \"${/id}\"]",
+        "[psql, -v, \"x=${/x}\", -f, a.sql]",
+        "[curl, -d, \"${/x}\", http://localhost/]",
     };
     for (size_t i = 0; i < sizeof fine / sizeof *fine; i++) {
         once_arena arena = {0};
@@ -647,7 +709,8 @@ static void refused_for(const char *text, const char *runner)
     once_spec *spec = NULL;
     char expected[100];
     (void)snprintf(expected, sizeof expected, "may be run as a program here, by '%s'", runner);
-    if (parse(&arena, (once_bytes){text, strlen(text)}, &all, &spec, NULL) == ONCE_OK || !strstr(all.text, expected)) fail_msg("%s: %s", text, all.text);
+    if (parse(&arena, (once_bytes){text, strlen(text)}, &all, &spec, NULL) == ONCE_OK || !strstr(all.text, expected))
+        fail_msg("%s: %s", text, all.text);
     once_arena_release(&arena);
 }
 
@@ -655,13 +718,34 @@ static void refused_for(const char *text, const char *runner)
 static void f78_whatever_runs_its_arguments_is_known(void **state)
 {
     (void)state;
-    static const char *const commands[] = {
-        "sh", "bash", "dash", "ash", "ksh", "mksh", "zsh", "fish", "busybox", "csh", "tcsh", "python", "pypy", "perl", "ruby", "node", "nodejs", "deno", "bun",
-        "php", "lua", "luajit", "tclsh", "expect", "awk", "gawk", "mawk", "sed", "pwsh", "java", "make", "env", "nice", "ionice", "nohup", "timeout", "xargs",
-        "setsid", "stdbuf", "sudo", "doas", "time", "chrt", "taskset", "flock", "unshare", "nsenter", "chroot", "setarch", "setpriv", "runuser", "strace",
-        "ltrace", "gdb", "exec", "command", "ssh", "rsh", "watch", "parallel", "script", "eval", "su", "rbash", "nawk", "toybox", "prlimit", "linux64",
-        "dbus-run-session", "systemd-run", "gosu", "tini", "gmake", "vi", "vim", "ed", "sqlite3", "/lib64/ld-linux-x86-64.so.2"};
-    static const char *const options[] = {"-exec", "-execdir", "-ok", "-okdir", "--eval", "--exec", "--execute", "--expression", "--command", "--print", "--run"};
+    static const char *const commands[] = {"sh",          "bash",    "dash",
+                                           "ash",         "ksh",     "mksh",
+                                           "zsh",         "fish",    "busybox",
+                                           "csh",         "tcsh",    "python",
+                                           "pypy",        "perl",    "ruby",
+                                           "node",        "nodejs",  "deno",
+                                           "bun",         "php",     "lua",
+                                           "luajit",      "tclsh",   "expect",
+                                           "awk",         "gawk",    "mawk",
+                                           "sed",         "pwsh",    "java",
+                                           "make",        "env",     "nice",
+                                           "ionice",      "nohup",   "timeout",
+                                           "xargs",       "setsid",  "stdbuf",
+                                           "sudo",        "doas",    "time",
+                                           "chrt",        "taskset", "flock",
+                                           "unshare",     "nsenter", "chroot",
+                                           "setarch",     "setpriv", "runuser",
+                                           "strace",      "ltrace",  "gdb",
+                                           "exec",        "command", "ssh",
+                                           "rsh",         "watch",   "parallel",
+                                           "script",      "eval",    "su",
+                                           "rbash",       "nawk",    "toybox",
+                                           "prlimit",     "linux64", "dbus-run-session",
+                                           "systemd-run", "gosu",    "tini",
+                                           "gmake",       "vi",      "vim",
+                                           "ed",          "sqlite3", "/lib64/ld-linux-x86-64.so.2"};
+    static const char *const options[] = {"-exec",     "-execdir",     "-ok",       "-okdir",  "--eval", "--exec",
+                                          "--execute", "--expression", "--command", "--print", "--run"};
     char text[400];
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         (void)snprintf(text, sizeof text, HEAD "handler:\n  exec: [%s, \"${/x}\"]\n", commands[i]);
@@ -678,9 +762,19 @@ static void f78_whatever_runs_its_arguments_is_known(void **state)
 static void f78_a_variable_that_says_what_is_run_is_no_place_for_a_field(void **state)
 {
     (void)state;
-    static const char *const variables[] = {
-        "PATH", "ENV", "BASH_ENV", "SHELL", "EDITOR", "VISUAL", "PAGER", "IFS", "PS4", "PROMPT_COMMAND", "LD_PRELOAD", "GCONV_PATH", "BASH_FUNC_x%%", "GIT_SSH", "SSH_ASKPASS",
-        "PYTHONPATH", "PERL5OPT", "RUBYOPT", "NODE_OPTIONS", "LUA_INIT", "PHPRC", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS", "MAKEFLAGS"};
+    static const char *const variables[] = {"PATH",          "ENV",
+                                            "BASH_ENV",      "SHELL",
+                                            "EDITOR",        "VISUAL",
+                                            "PAGER",         "IFS",
+                                            "PS4",           "PROMPT_COMMAND",
+                                            "LD_PRELOAD",    "GCONV_PATH",
+                                            "BASH_FUNC_x%%", "GIT_SSH",
+                                            "SSH_ASKPASS",   "PYTHONPATH",
+                                            "PERL5OPT",      "RUBYOPT",
+                                            "NODE_OPTIONS",  "LUA_INIT",
+                                            "PHPRC",         "JAVA_TOOL_OPTIONS",
+                                            "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS",
+                                            "MAKEFLAGS"};
     char text[400];
     for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
         (void)snprintf(text, sizeof text, HEAD "handler:\n  exec: [env, \"%s=${/x}\", ./charge]\n", variables[i]);
@@ -695,39 +789,52 @@ static void f67_streams(void **state)
 {
     (void)state;
     refused_once(HEAD "handler:\n  mode: stream\n  exec:\n    - ./charge\n    - \"${/id}\"\n",
-                 "p.yaml:9: 'exec' has the placeholder '${/id}', but with 'mode: stream' one process serves many messages; remove it, and read "
+                 "p.yaml:9: 'exec' has the placeholder '${/id}', but with 'mode: stream' one process serves many "
+                 "messages; remove it, and read "
                  "the message from standard input");
-    refused_once(HEAD "handler:\n  exec: [a]\n  window: 5\n", "p.yaml:7: 'window' is for 'mode: stream'; add that, or remove it");
+    refused_once(HEAD "handler:\n  exec: [a]\n  window: 5\n",
+                 "p.yaml:7: 'window' is for 'mode: stream'; add that, or remove it");
     refused_once(HEAD "handler:\n  exec: [a]\n  mode: message\n  processes: 5\n",
                  "p.yaml:8: 'processes' is for 'mode: stream'; add that, or remove it");
-    refused_once(HEAD "handler:\n  exec: [a]\n  mode: steam\n", "p.yaml:7: 'mode' cannot be 'steam'; did you mean 'stream'?");
-    refused_once(HEAD "handler:\n  exec: [a]\n  mode: once\n", "p.yaml:7: 'mode' cannot be 'once'; it is one of: message, stream");
-    refused_once(HEAD "handler: {exec: [a], mode: stream, window: 0}\n", "p.yaml:5: 'window' is 0; write a number from 1 to 65536");
-    refused_once(HEAD "handler: {exec: [a], mode: stream, window: 65537}\n", "p.yaml:5: 'window' is 65537; write a number from 1 to 65536");
-    refused_once(HEAD "handler: {exec: [a], mode: stream, processes: 65}\n", "p.yaml:5: 'processes' is 65; write a number from 1 to 64");
+    refused_once(HEAD "handler:\n  exec: [a]\n  mode: steam\n",
+                 "p.yaml:7: 'mode' cannot be 'steam'; did you mean 'stream'?");
+    refused_once(HEAD "handler:\n  exec: [a]\n  mode: once\n",
+                 "p.yaml:7: 'mode' cannot be 'once'; it is one of: message, stream");
+    refused_once(HEAD "handler: {exec: [a], mode: stream, window: 0}\n",
+                 "p.yaml:5: 'window' is 0; write a number from 1 to 65536");
+    refused_once(HEAD "handler: {exec: [a], mode: stream, window: 65537}\n",
+                 "p.yaml:5: 'window' is 65537; write a number from 1 to 65536");
+    refused_once(HEAD "handler: {exec: [a], mode: stream, processes: 65}\n",
+                 "p.yaml:5: 'processes' is 65; write a number from 1 to 64");
 }
 
 static void f67_environment(void **state)
 {
     (void)state;
-    static const char words[] = " cannot be the name of a variable; use letters, digits and _, and no digit at the beginning";
+    static const char words[] =
+        " cannot be the name of a variable; use letters, digits and _, and no digit at the beginning";
     static const char *const names[] = {"MY-VAR", "1A", "\"\"", "\"A=B\"", "\"É\""};
     char text[300], expected[300];
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const bool quoted = names[i][0] == '"';
         (void)snprintf(text, sizeof text, HEAD "handler:\n  exec: [a]\n  env:\n    A: b\n    %s: x\n", names[i]);
-        (void)snprintf(expected, sizeof expected, "p.yaml:9: 'env': '%.*s'%s", (int)strlen(names[i]) - 2 * quoted, names[i] + quoted, words);
+        (void)snprintf(expected, sizeof expected, "p.yaml:9: 'env': '%.*s'%s", (int)strlen(names[i]) - 2 * quoted,
+                       names[i] + quoted, words);
         refused_once(text, expected);
     }
     refused_once(HEAD "handler:\n  exec: [a]\n  env: {ONCE_KEY: x}\n",
                  "p.yaml:7: 'env': variables that begin with ONCE_ are set by once itself; rename 'ONCE_KEY'");
     refused_once(HEAD "handler:\n  exec: [a]\n  env: [A=b]\n",
                  "p.yaml:7: 'env' must be a map of variables, not a list; write 'env: {API_TOKEN: \"env:API_TOKEN\"}'");
-    refused_once(HEAD "handler:\n  exec: [a]\n  env: {}\n",
-                 "p.yaml:7: 'env' must be a map of variables, not an empty one; write 'env: {API_TOKEN: \"env:API_TOKEN\"}'");
-    refused_once(HEAD "handler:\n  exec: [a]\n  env: {A: [x]}\n", "p.yaml:7: 'env': 'A' must be text, not a list; write a text, env:NAME or file:PATH");
-    refused_once(HEAD "handler:\n  exec: [a]\n  env:\n    A:\n", "p.yaml:8: 'env': 'A' must be text, not nothing; write a text, env:NAME or file:PATH");
-    refused_once(HEAD "handler:\n  exec: [a]\n  env: {A: x, A: y}\n", "p.yaml:7: field 'A' is doubled: it stands on line 7 already; remove one");
+    refused_once(
+        HEAD "handler:\n  exec: [a]\n  env: {}\n",
+        "p.yaml:7: 'env' must be a map of variables, not an empty one; write 'env: {API_TOKEN: \"env:API_TOKEN\"}'");
+    refused_once(HEAD "handler:\n  exec: [a]\n  env: {A: [x]}\n",
+                 "p.yaml:7: 'env': 'A' must be text, not a list; write a text, env:NAME or file:PATH");
+    refused_once(HEAD "handler:\n  exec: [a]\n  env:\n    A:\n",
+                 "p.yaml:8: 'env': 'A' must be text, not nothing; write a text, env:NAME or file:PATH");
+    refused_once(HEAD "handler:\n  exec: [a]\n  env: {A: x, A: y}\n",
+                 "p.yaml:7: field 'A' is doubled: it stands on line 7 already; remove one");
     once_arena arena = {0};
     (void)loaded(&arena, HEAD "handler: {exec: [a], env: {ONCER: x, once_key: y}}\n");
     once_arena_release(&arena);
@@ -738,10 +845,14 @@ static void no_mistake_shows_a_value_of_the_environment(void **state)
 {
     (void)state;
     static const char *const wrong[] = {
-        "handler:\n  exec: [a]\n  env: s3cret\n",         "handler:\n  exec: [a]\n  env: [s3cret]\n",
-        "handler:\n  exec: [a]\n  env: {A: {s3cret: b}}\n", "handler:\n  exec: [a]\n  env: {A-: s3cret}\n",
-        "handler:\n  exec: [a]\n  env: {A: \"env:s3cret x\"}\n", "handler:\n  exec: [a]\n  env: {ONCE_A: s3cret}\n",
-        "handler:\n  sql: [DELETE FROM t]\n  env: {A: s3cret}\n", "handler:\n  exec: [a]\n  env: {A: s3cret, A: s3cret}\n",
+        "handler:\n  exec: [a]\n  env: s3cret\n",
+        "handler:\n  exec: [a]\n  env: [s3cret]\n",
+        "handler:\n  exec: [a]\n  env: {A: {s3cret: b}}\n",
+        "handler:\n  exec: [a]\n  env: {A-: s3cret}\n",
+        "handler:\n  exec: [a]\n  env: {A: \"env:s3cret x\"}\n",
+        "handler:\n  exec: [a]\n  env: {ONCE_A: s3cret}\n",
+        "handler:\n  sql: [DELETE FROM t]\n  env: {A: s3cret}\n",
+        "handler:\n  exec: [a]\n  env: {A: s3cret, A: s3cret}\n",
         "handler:\n  exec: [a]\n  env:\n    A: s3cret: x\n",
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
@@ -792,7 +903,8 @@ static void f67_fields_that_do_not_fit_the_effect(void **state)
         {"exec: [a]\n  unknown: ask", "'unknown' cannot be 'ask'; it is one of: hold, retry"},
         {"exec: [a]\n  natural: yes", "'natural' must be true or false, not 'yes'"},
         {"exec: [a]\n  drain: 1s", "unknown field 'drain' in a handler; it belongs in a pipeline"},
-        {"exec: [a]\n  lease: 199ms", "'lease' is 199ms, too short to be extended while the effect of 'handler' runs; write 200ms or more"},
+        {"exec: [a]\n  lease: 199ms",
+         "'lease' is 199ms, too short to be extended while the effect of 'handler' runs; write 200ms or more"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char text[400], expected[400];
@@ -807,15 +919,23 @@ static void f95_a_budget_by_time(void **state)
 {
     (void)state;
     once_arena arena = {0};
-    const once_retry *retry = &loaded(&arena, HEAD HANDLER "retry: {for: 1h}\n")->handlers[0].retry; /* the time alone counts */
+    const once_retry *retry =
+        &loaded(&arena, HEAD HANDLER "retry: {for: 1h}\n")->handlers[0].retry; /* the time alone counts */
     assert_int_equal(retry->for_ms, 3600000);
     assert_int_equal(retry->attempts, ONCE_ANY_ATTEMPTS);
-    retry = &loaded(&arena, HEAD HANDLER "retry: {for: 1h, attempts: 12}\n")->handlers[0].retry; /* both: whichever comes first */
+    retry = &loaded(&arena, HEAD HANDLER "retry: {for: 1h, attempts: 12}\n")
+                 ->handlers[0]
+                 .retry; /* both: whichever comes first */
     assert_true(retry->for_ms == 3600000 && retry->attempts == 12);
-    const once_spec *spec = loaded(&arena, HEAD "type: \"${/t}\"\nretry: {attempts: 3}\nhandlers:\n  a: {exec: [a], retry: {for: 5m}}\n  b: {exec: [b]}\n");
-    assert_true(spec->handlers[0].retry.for_ms == 300000 && spec->handlers[0].retry.attempts == 3); /* the number is the pipeline's */
+    const once_spec *spec = loaded(
+        &arena, HEAD
+        "type: \"${/t}\"\nretry: {attempts: 3}\nhandlers:\n  a: {exec: [a], retry: {for: 5m}}\n  b: {exec: [b]}\n");
+    assert_true(spec->handlers[0].retry.for_ms == 300000 &&
+                spec->handlers[0].retry.attempts == 3); /* the number is the pipeline's */
     assert_true(spec->handlers[1].retry.for_ms == 0 && spec->handlers[1].retry.attempts == 3);
-    spec = loaded(&arena, HEAD "type: \"${/t}\"\nretry: {for: 5m}\nhandlers:\n  a: {exec: [a], retry: {attempts: 2}}\n  b: {exec: [b]}\n");
+    spec = loaded(
+        &arena, HEAD
+        "type: \"${/t}\"\nretry: {for: 5m}\nhandlers:\n  a: {exec: [a], retry: {attempts: 2}}\n  b: {exec: [b]}\n");
     assert_true(spec->handlers[0].retry.for_ms == 300000 && spec->handlers[0].retry.attempts == 2);
     assert_true(spec->handlers[1].retry.for_ms == 300000 && spec->handlers[1].retry.attempts == ONCE_ANY_ATTEMPTS);
     spec = loaded(&arena, HEAD "handler: {exec: [a], retry: {for: 5m}}\n");
@@ -829,13 +949,16 @@ static void f95_a_budget_by_time(void **state)
 static void f95_the_shortest_lease_depends_on_the_store(void **state)
 {
     (void)state;
-    static const char *const servers[] = {"redis://127.0.0.1/0", "rediss://127.0.0.1", "postgres://h/db", "postgresql://h/db"};
+    static const char *const servers[] = {"redis://127.0.0.1/0", "rediss://127.0.0.1", "postgres://h/db",
+                                          "postgresql://h/db"};
     once_arena arena = {0};
     char text[400];
     for (size_t i = 0; i < sizeof servers / sizeof *servers; i++) {
-        static const char form[] = "consumer: c\nstore: \"%s\"\nsource: {file: {path: f}}\nkey: \"${/id}\"\nlease: %s\nhandler: {exec: [a]}\n";
+        static const char form[] =
+            "consumer: c\nstore: \"%s\"\nsource: {file: {path: f}}\nkey: \"${/id}\"\nlease: %s\nhandler: {exec: [a]}\n";
         (void)snprintf(text, sizeof text, form, servers[i], "999ms");
-        refused_once(text, "p.yaml:5: 'lease' is 999ms, too short to be extended while the effect of 'handler' runs and a server is asked; write 1s or more");
+        refused_once(text, "p.yaml:5: 'lease' is 999ms, too short to be extended while the effect of 'handler' runs "
+                           "and a server is asked; write 1s or more");
         (void)snprintf(text, sizeof text, form, servers[i], "1s");
         assert_int_equal(loaded(&arena, text)->handlers[0].lease_ms, 1000);
     }
@@ -847,17 +970,24 @@ static void f67_defaults_that_do_not_fit(void **state)
 {
     (void)state;
     once_arena arena = {0};
-    refused_once(HEAD HANDLER "unknown: retry\n",
-                 "p.yaml:6: 'unknown' has no meaning here: effects in the store's own database are never unknown; remove it");
-    refused_once(HEAD HANDLER "drain: 10\n", "p.yaml:6: 'drain' is '10' without a unit; write 10s for seconds (ms, s, m, h, d)");
+    refused_once(
+        HEAD HANDLER "unknown: retry\n",
+        "p.yaml:6: 'unknown' has no meaning here: effects in the store's own database are never unknown; remove it");
+    refused_once(HEAD HANDLER "drain: 10\n",
+                 "p.yaml:6: 'drain' is '10' without a unit; write 10s for seconds (ms, s, m, h, d)");
     refused_once(HEAD HANDLER "drain: forever\n", "p.yaml:6: 'drain' cannot be forever; the longest is 1d");
     refused_once(HEAD "lease: 50ms\ntype: \"${/t}\"\nhandlers:\n  a: {sql: [DELETE FROM t]}\n  b: {exec: [a]}\n",
-                 "p.yaml:5: 'lease' is 50ms, too short to be extended while the effect of handler 'b' runs; write 200ms or more");
-    refused_once(HEAD "lease: 50\nhandler: {exec: [a]}\n", "p.yaml:5: 'lease' is '50' without a unit; write 50s for seconds (ms, s, m, h, d)");
-    refused_once(HEAD "type: \"${/t}\"\noperation: o\nhandlers:\n  a: {exec: [a], natural: true}\n  b: {sql: [DELETE FROM t]}\n  c: {dead: x}\n",
-                 "p.yaml:9: handler 'a' and handler 'b' share the operation 'o', but only one is 'natural'; make them equal, or change the operation");
+                 "p.yaml:5: 'lease' is 50ms, too short to be extended while the effect of handler 'b' runs; write "
+                 "200ms or more");
+    refused_once(HEAD "lease: 50\nhandler: {exec: [a]}\n",
+                 "p.yaml:5: 'lease' is '50' without a unit; write 50s for seconds (ms, s, m, h, d)");
+    refused_once(HEAD "type: \"${/t}\"\noperation: o\nhandlers:\n  a: {exec: [a], natural: true}\n  b: {sql: [DELETE "
+                      "FROM t]}\n  c: {dead: x}\n",
+                 "p.yaml:9: handler 'a' and handler 'b' share the operation 'o', but only one is 'natural'; make them "
+                 "equal, or change the operation");
     (void)loaded(&arena, HEAD "lease: 50ms\n" HANDLER);
-    (void)loaded(&arena, HEAD "type: \"${/t}\"\noperation: o\nnatural: true\nhandlers:\n  a: {exec: [a]}\n  c: {dead: x}\n");
+    (void)loaded(&arena,
+                 HEAD "type: \"${/t}\"\noperation: o\nnatural: true\nhandlers:\n  a: {exec: [a]}\n  c: {dead: x}\n");
     once_arena_release(&arena);
 }
 
@@ -880,12 +1010,15 @@ static void f67_typo_in_a_field_name(void **state)
 static void f67_field_that_is_like_no_other(void **state)
 {
     (void)state;
-    refused(HEAD HANDLER "retry: {jitter: full}\n", "p.yaml:6: unknown field 'jitter' in 'retry'; it knows: attempts, for, backoff, on");
+    refused(HEAD HANDLER "retry: {jitter: full}\n",
+            "p.yaml:6: unknown field 'jitter' in 'retry'; it knows: attempts, for, backoff, on");
     refused(HEAD "handler: {sql: [{do: DELETE FROM t, zzzzzz: 1}]}\n",
             "p.yaml:5: unknown field 'zzzzzz' in a statement; it knows: do, rows, else");
     refused(HEAD HANDLER "\"a\\nb\": 1\n",
-            "p.yaml:6: unknown field 'a b' in a pipeline; it knows: consumer, tenant, store, store_id, source, key, fingerprint, idempotency_salt, remember, ack, "
-            "time, type, handlers, handler, operation, lease, timeout, natural, unknown, drain, patience, retry, order, locks, on_dead, version, gap, init, batch, workers, "
+            "p.yaml:6: unknown field 'a b' in a pipeline; it knows: consumer, tenant, store, store_id, source, key, "
+            "fingerprint, idempotency_salt, remember, ack, "
+            "time, type, handlers, handler, operation, lease, timeout, natural, unknown, drain, patience, retry, "
+            "order, locks, on_dead, version, gap, init, batch, workers, "
             "message_max, result_max");
 }
 
@@ -902,7 +1035,8 @@ static void f67_field_in_the_wrong_place(void **state)
 static void f67_doubled_field(void **state)
 {
     (void)state;
-    refused_once(HEAD HANDLER "key: \"${/other}\"\n", "p.yaml:6: field 'key' is doubled: it stands on line 4 already; remove one");
+    refused_once(HEAD HANDLER "key: \"${/other}\"\n",
+                 "p.yaml:6: field 'key' is doubled: it stands on line 4 already; remove one");
     refused(HEAD "type: \"${/t}\"\nhandlers:\n  a: {dead: x}\n  b: {dead: x}\n  a: {dead: y}\n",
             "p.yaml:9: field 'a' is doubled: it stands on line 7 already; remove one");
 }
@@ -922,8 +1056,10 @@ static void f67_missing_fields(void **state)
             "p.yaml:4: missing field 'path' in a file source; add 'path: payments.ndjson'");
     refused("consumer: p\nstore: memory\nsource: {file: {path: x}}\n" HANDLER,
             "p.yaml:4: 'handler' has no key; add 'key: \"${/id}\"' to it, or at the top for all handlers");
-    refused(HEAD, "p.yaml:1: missing field 'handlers' in a pipeline; add 'handlers:' with a handler for each type, or 'handler:'");
-    refused(HEAD HANDLER "order: \"${/a}\"\nversion: \"${/v}\"\ngap: {then: run}\n", "p.yaml:8: missing field 'wait' in 'gap'; add 'wait: 30s'");
+    refused(HEAD, "p.yaml:1: missing field 'handlers' in a pipeline; add 'handlers:' with a handler for each type, or "
+                  "'handler:'");
+    refused(HEAD HANDLER "order: \"${/a}\"\nversion: \"${/v}\"\ngap: {then: run}\n",
+            "p.yaml:8: missing field 'wait' in 'gap'; add 'wait: 30s'");
 }
 
 static void f67_no_value(void **state)
@@ -935,7 +1071,8 @@ static void f67_no_value(void **state)
             "p.yaml:1: 'consumer' has no value; write 'consumer: payments'");
     refused("consumer: \"\"\nstore: memory\nsource: {file: {path: x}}\nkey: \"${/id}\"\n" HANDLER,
             "p.yaml:1: 'consumer' is empty; write a name");
-    refused(HEAD "handler:\n", "p.yaml:5: 'handler' must be a map, not nothing; write 'sql', 'exec', 'callback' or 'dead' in it");
+    refused(HEAD "handler:\n",
+            "p.yaml:5: 'handler' must be a map, not nothing; write 'sql', 'exec', 'callback' or 'dead' in it");
     refused(HEAD "handler: {}\n", "p.yaml:5: 'handler' has no effect; write 'sql', 'exec', 'callback' or 'dead' in it");
     refused(HEAD "type: \"${/t}\"\nhandlers: {}\n",
             "p.yaml:6: 'handlers' must be a map by type, not an empty one; write 'TYPE:' and an effect under it");
@@ -947,20 +1084,27 @@ static void f67_no_value(void **state)
 static void f67_wrong_type(void **state)
 {
     (void)state;
-    refused(HEAD HANDLER "retry: 5\n", "p.yaml:6: 'retry' must be a map, not a value; write 'retry: {attempts: 12, backoff: 200ms..1m}'");
-    refused(HEAD HANDLER "retry: {attempts: five}\n", "p.yaml:6: 'attempts' must be a whole number, not 'five'; write 'attempts: 12'");
-    refused(HEAD HANDLER "retry: {attempts: 1.5}\n", "p.yaml:6: 'attempts' must be a whole number, not '1.5'; write 'attempts: 12'");
-    refused(HEAD HANDLER "workers: [4]\n", "p.yaml:6: 'workers' must be a whole number, not a list; write 'workers: 4'");
-    refused(HEAD HANDLER "remember: {a: b}\n", "p.yaml:6: 'remember' must be a duration, not a map; write 'remember: 7d'");
+    refused(HEAD HANDLER "retry: 5\n",
+            "p.yaml:6: 'retry' must be a map, not a value; write 'retry: {attempts: 12, backoff: 200ms..1m}'");
+    refused(HEAD HANDLER "retry: {attempts: five}\n",
+            "p.yaml:6: 'attempts' must be a whole number, not 'five'; write 'attempts: 12'");
+    refused(HEAD HANDLER "retry: {attempts: 1.5}\n",
+            "p.yaml:6: 'attempts' must be a whole number, not '1.5'; write 'attempts: 12'");
+    refused(HEAD HANDLER "workers: [4]\n",
+            "p.yaml:6: 'workers' must be a whole number, not a list; write 'workers: 4'");
+    refused(HEAD HANDLER "remember: {a: b}\n",
+            "p.yaml:6: 'remember' must be a duration, not a map; write 'remember: 7d'");
     refused("consumer: p\nstore: memory\nsource: {file: {path: x, follow: yes}}\nkey: \"${/id}\"\n" HANDLER,
             "p.yaml:3: 'follow' must be true or false, not 'yes'");
     refused("consumer: p\nstore: memory\nsource: {file: payments.ndjson}\nkey: \"${/id}\"\n" HANDLER,
             "p.yaml:3: 'file' must be a map, not a value; write 'file: {path: payments.ndjson}'");
-    refused(HEAD "handler: [sql]\n", "p.yaml:5: 'handler' must be a map, not a list; write 'sql', 'exec', 'callback' or 'dead' in it");
+    refused(HEAD "handler: [sql]\n",
+            "p.yaml:5: 'handler' must be a map, not a list; write 'sql', 'exec', 'callback' or 'dead' in it");
     refused(HEAD "type: \"${/t}\"\nhandlers: [a]\n",
             "p.yaml:6: 'handlers' must be a map by type, not a list; write 'TYPE:' and an effect under it");
-    refused(HEAD "handler: {sql: [[DELETE FROM t]]}\n",
-            "p.yaml:5: 'do' must be text, not a list; write 'do: UPDATE orders SET status = 'paid' WHERE id = :order_id'");
+    refused(
+        HEAD "handler: {sql: [[DELETE FROM t]]}\n",
+        "p.yaml:5: 'do' must be text, not a list; write 'do: UPDATE orders SET status = 'paid' WHERE id = :order_id'");
     refused(HEAD "handler: {dead: x, already: {a: b}}\n",
             "p.yaml:5: 'already' must be a list of texts, not a map; write 'already: [payments.id]'");
     refused("- a\n- b\n", "p.yaml:1: the file must be a map of fields; write 'field: value' lines");
@@ -972,31 +1116,40 @@ static void f67_numbers_out_of_range(void **state)
     (void)state;
     refused(HEAD HANDLER "workers: 0\n", "p.yaml:6: 'workers' is 0; write a number from 1 to 1024");
     refused(HEAD HANDLER "workers: -1\n", "p.yaml:6: 'workers' is -1; write a number from 1 to 1024");
-    refused(HEAD HANDLER "workers: 99999999999999999999\n", "p.yaml:6: 'workers' is 99999999999999999999; write a number from 1 to 1024");
+    refused(HEAD HANDLER "workers: 99999999999999999999\n",
+            "p.yaml:6: 'workers' is 99999999999999999999; write a number from 1 to 1024");
     refused(HEAD HANDLER "retry: {attempts: 0}\n", "p.yaml:6: 'attempts' is 0; write a number from 1 to 1000000");
     refused(HEAD HANDLER "batch: {max: 65537}\n", "p.yaml:6: 'max' is 65537; write a number from 1 to 65536");
-    refused(HEAD "handler: {sql: [{do: DELETE FROM t, rows: -1}]}\n", "p.yaml:5: 'rows' is -1; write a number from 0 to 1000000000");
+    refused(HEAD "handler: {sql: [{do: DELETE FROM t, rows: -1}]}\n",
+            "p.yaml:5: 'rows' is -1; write a number from 0 to 1000000000");
     refused(HEAD HANDLER "message_max: 0B\n", "p.yaml:6: 'message_max' is 0B; write a size from 1B to 1GiB");
-    refused(HEAD HANDLER "message_max: 99999999999GiB\n", "p.yaml:6: 'message_max' is 99999999999GiB; write a size from 1B to 1GiB");
-    refused(HEAD HANDLER "message_max: 1000\n", "p.yaml:6: 'message_max' is '1000' without a unit; write 1000B for bytes (B, KiB, MiB, GiB)");
-    refused(HEAD HANDLER "message_max: big\n",
-            "p.yaml:6: 'message_max' must be a size, not 'big'; write a whole number and a unit (B, KiB, MiB, GiB), as in 1MiB");
-    refused(HEAD HANDLER "message_max: -1MiB\n",
-            "p.yaml:6: 'message_max' must be a size, not '-1MiB'; write a whole number and a unit (B, KiB, MiB, GiB), as in 1MiB");
+    refused(HEAD HANDLER "message_max: 99999999999GiB\n",
+            "p.yaml:6: 'message_max' is 99999999999GiB; write a size from 1B to 1GiB");
+    refused(HEAD HANDLER "message_max: 1000\n",
+            "p.yaml:6: 'message_max' is '1000' without a unit; write 1000B for bytes (B, KiB, MiB, GiB)");
+    refused(HEAD HANDLER "message_max: big\n", "p.yaml:6: 'message_max' must be a size, not 'big'; write a whole "
+                                               "number and a unit (B, KiB, MiB, GiB), as in 1MiB");
+    refused(HEAD HANDLER "message_max: -1MiB\n", "p.yaml:6: 'message_max' must be a size, not '-1MiB'; write a whole "
+                                                 "number and a unit (B, KiB, MiB, GiB), as in 1MiB");
 }
 
 static void f18_number_without_a_unit_is_no_duration(void **state)
 {
     (void)state;
-    refused(HEAD HANDLER "lease: 30\n", "p.yaml:6: 'lease' is '30' without a unit; write 30s for seconds (ms, s, m, h, d)");
-    refused(HEAD HANDLER "remember: 0\n", "p.yaml:6: 'remember' is '0' without a unit; write 0s for seconds (ms, s, m, h, d)");
+    refused(HEAD HANDLER "lease: 30\n",
+            "p.yaml:6: 'lease' is '30' without a unit; write 30s for seconds (ms, s, m, h, d)");
+    refused(HEAD HANDLER "remember: 0\n",
+            "p.yaml:6: 'remember' is '0' without a unit; write 0s for seconds (ms, s, m, h, d)");
     refused(HEAD HANDLER "retry: {backoff: 200..1m}\n",
             "p.yaml:6: 'backoff' is '200' without a unit; write 200s for seconds (ms, s, m, h, d)");
-    refused(HEAD HANDLER "timeout: 10 s\n", "p.yaml:6: 'timeout': duration '10 s' has the unknown unit ' s'; the units are ms, s, m, h, d");
-    refused(HEAD HANDLER "timeout: 10sec\n", "p.yaml:6: 'timeout': duration '10sec' has the unknown unit 'sec'; the units are ms, s, m, h, d");
-    refused(HEAD HANDLER "timeout: 1.5s\n", "p.yaml:6: 'timeout': duration '1.5s' is not a whole number; use a smaller unit");
-    refused(HEAD HANDLER "timeout: soon\n",
-            "p.yaml:6: 'timeout': 'soon' is not a duration; write a whole number and a unit, as in 200ms, 10s, 5m, 1h or 7d, or forever");
+    refused(HEAD HANDLER "timeout: 10 s\n",
+            "p.yaml:6: 'timeout': duration '10 s' has the unknown unit ' s'; the units are ms, s, m, h, d");
+    refused(HEAD HANDLER "timeout: 10sec\n",
+            "p.yaml:6: 'timeout': duration '10sec' has the unknown unit 'sec'; the units are ms, s, m, h, d");
+    refused(HEAD HANDLER "timeout: 1.5s\n",
+            "p.yaml:6: 'timeout': duration '1.5s' is not a whole number; use a smaller unit");
+    refused(HEAD HANDLER "timeout: soon\n", "p.yaml:6: 'timeout': 'soon' is not a duration; write a whole number and a "
+                                            "unit, as in 200ms, 10s, 5m, 1h or 7d, or forever");
 }
 
 static void f21_negative_and_overflowing_durations(void **state)
@@ -1007,7 +1160,8 @@ static void f21_negative_and_overflowing_durations(void **state)
             "p.yaml:6: 'remember': duration '99999999999999999999d' is too long; for no end write forever");
     refused(HEAD HANDLER "remember: 106751991168d\n",
             "p.yaml:6: 'remember': duration '106751991168d' is too long; for no end write forever");
-    refused(HEAD HANDLER "remember: 36501d\n", "p.yaml:6: 'remember' is 36501d; write a duration from 1ms to 36500d, or forever");
+    refused(HEAD HANDLER "remember: 36501d\n",
+            "p.yaml:6: 'remember' is 36501d; write a duration from 1ms to 36500d, or forever");
     refused(HEAD HANDLER "remember: 9223372036854775807ms\n",
             "p.yaml:6: 'remember': duration '9223372036854775807ms' is too long; for no end write forever");
     refused(HEAD HANDLER "lease: 2d\n", "p.yaml:6: 'lease' is 2d; write a duration from 1ms to 1d");
@@ -1023,8 +1177,10 @@ static void f17_zero_is_not_unset(void **state)
     refused(HEAD HANDLER "lease: 0s\n", "p.yaml:6: 'lease' cannot be 0; write a duration such as 30s");
     refused(HEAD HANDLER "remember: 0d\n", "p.yaml:6: 'remember' cannot be 0; write a duration such as 7d");
     refused(HEAD HANDLER "timeout: 0ms\n", "p.yaml:6: 'timeout' cannot be 0; write a duration such as 10s");
-    refused(HEAD HANDLER "retry: {backoff: 0s..1m}\n", "p.yaml:6: 'backoff' cannot be 0; write a duration such as 200ms..1m");
-    refused(HEAD HANDLER "order: \"${/a}\"\nversion: \"${/v}\"\ngap: {wait: 0s}\n", "p.yaml:8: 'wait' cannot be 0; write a duration such as 30s");
+    refused(HEAD HANDLER "retry: {backoff: 0s..1m}\n",
+            "p.yaml:6: 'backoff' cannot be 0; write a duration such as 200ms..1m");
+    refused(HEAD HANDLER "order: \"${/a}\"\nversion: \"${/v}\"\ngap: {wait: 0s}\n",
+            "p.yaml:8: 'wait' cannot be 0; write a duration such as 30s");
     once_arena arena = {0};
     assert_int_equal(loaded(&arena, HEAD HANDLER "batch: {wait: 0s}\n")->batch_wait_ms, 0);
     once_arena_release(&arena);
@@ -1033,13 +1189,15 @@ static void f17_zero_is_not_unset(void **state)
 static void f67_ranges(void **state)
 {
     (void)state;
-    refused(HEAD HANDLER "retry: {backoff: 5s}\n",
-            "p.yaml:6: 'backoff' must be a range of durations, not '5s'; write the shortest and the longest, as in 200ms..1m");
-    refused(HEAD HANDLER "retry: {backoff: 1m..200ms}\n", "p.yaml:6: 'backoff' runs backwards; write 'backoff: 200ms..1m'");
-    refused(HEAD HANDLER "retry: {backoff: ..1m}\n",
-            "p.yaml:6: 'backoff': duration is empty; write a whole number and a unit, as in 200ms, 10s, 5m, 1h or 7d, or forever");
+    refused(HEAD HANDLER "retry: {backoff: 5s}\n", "p.yaml:6: 'backoff' must be a range of durations, not '5s'; write "
+                                                   "the shortest and the longest, as in 200ms..1m");
+    refused(HEAD HANDLER "retry: {backoff: 1m..200ms}\n",
+            "p.yaml:6: 'backoff' runs backwards; write 'backoff: 200ms..1m'");
+    refused(HEAD HANDLER "retry: {backoff: ..1m}\n", "p.yaml:6: 'backoff': duration is empty; write a whole number and "
+                                                     "a unit, as in 200ms, 10s, 5m, 1h or 7d, or forever");
     refused(HEAD HANDLER "retry: {backoff: 1s...1m}\n",
-            "p.yaml:6: 'backoff': '.1m' is not a duration; write a whole number and a unit, as in 200ms, 10s, 5m, 1h or 7d, or forever");
+            "p.yaml:6: 'backoff': '.1m' is not a duration; write a whole number and a unit, as in 200ms, 10s, 5m, 1h "
+            "or 7d, or forever");
 }
 
 static void f67_bad_references(void **state)
@@ -1047,16 +1205,19 @@ static void f67_bad_references(void **state)
     (void)state;
     refused("consumer: p\nstore: memory\nsource: {file: {path: x}}\nkey: payment_id\n" HANDLER,
             "p.yaml:4: 'key' is the same for every message: 'payment_id'; write 'key: \"${/payment_id}\"'");
-    refused("consumer: p\nstore: memory\nsource: {file: {path: x}}\nkey: \"${payment_id}\"\n" HANDLER,
-            "p.yaml:4: 'key': '${payment_id}' is not understood; a field of the body is '${/payment_id}', else there are "
-            "${header:NAME}, ${coordinates}, ${hash} and ${time:/field:5m}");
+    refused(
+        "consumer: p\nstore: memory\nsource: {file: {path: x}}\nkey: \"${payment_id}\"\n" HANDLER,
+        "p.yaml:4: 'key': '${payment_id}' is not understood; a field of the body is '${/payment_id}', else there are "
+        "${header:NAME}, ${coordinates}, ${hash} and ${time:/field:5m}");
     refused("consumer: p\nstore: memory\nsource: {file: {path: x}}\nkey: \"${/id\"\n" HANDLER,
             "p.yaml:4: 'key': '${/id' has no closing '}'; a literal '${' is written '$${'");
-    refused(HEAD HANDLER "fingerprint: [amount]\n", "p.yaml:6: 'fingerprint': 'amount' is not a JSON pointer; write /amount");
+    refused(HEAD HANDLER "fingerprint: [amount]\n",
+            "p.yaml:6: 'fingerprint': 'amount' is not a JSON pointer; write /amount");
     refused(HEAD HANDLER "fingerprint: [/a, /b, /a]\n", "p.yaml:6: 'fingerprint' names '/a' twice; remove one");
     refused(HEAD HANDLER "fingerprint: []\n",
             "p.yaml:6: 'fingerprint' has an empty list; write body, none, or a list of up to 100 pointers");
-    refused(HEAD HANDLER "fingerprint: amount\n", "p.yaml:6: 'fingerprint' cannot be 'amount'; write body, none, or a list as in [/amount]");
+    refused(HEAD HANDLER "fingerprint: amount\n",
+            "p.yaml:6: 'fingerprint' cannot be 'amount'; write body, none, or a list as in [/amount]");
     refused(HEAD HANDLER "fingerprint:\n",
             "p.yaml:6: 'fingerprint' must be body, none or a list of pointers, not nothing; write 'fingerprint: body'");
     refused(HEAD HANDLER "time: \"at ${/ts}\"\n",
@@ -1074,8 +1235,10 @@ static void f67_bad_references(void **state)
     refused("consumer: p\nstore: sqlit:x\nsource: {file: {path: x}}\nkey: \"${/id}\"\n" HANDLER,
             "p.yaml:2: unknown store 'sqlit:'; did you mean 'sqlite:'?");
     refused("consumer: p\nstore: ftp://x\nsource: {file: {path: x}}\nkey: \"${/id}\"\n" HANDLER,
-            "p.yaml:2: unknown store 'ftp:'; write sqlite:PATH, postgres://HOST/DATABASE, redis://HOST, or memory for a try");
-    refused_once("consumer: c\nstore: 'host=h password=hunter2'\nsource: {file: {path: in}}\nkey: \"${/id}\"\nhandler: {exec: [a]}\n",
+            "p.yaml:2: unknown store 'ftp:'; write sqlite:PATH, postgres://HOST/DATABASE, redis://HOST, or memory for "
+            "a try");
+    refused_once("consumer: c\nstore: 'host=h password=hunter2'\nsource: {file: {path: in}}\nkey: \"${/id}\"\nhandler: "
+                 "{exec: [a]}\n",
                  "p.yaml:2: 'store' must be a URL; write 'store: postgres://USER@HOST:PORT/DATABASE'");
     refused("consumer: p\nstore: memory:x\nsource: {file: {path: x}}\nkey: \"${/id}\"\n" HANDLER,
             "p.yaml:2: 'memory:' takes nothing behind the colon; write 'store: memory'");
@@ -1084,25 +1247,32 @@ static void f67_bad_references(void **state)
 static void f67_words(void **state)
 {
     (void)state;
-    refused(HEAD "handler: {sql: [{do: DELETE FROM t, rows: 1, else: stlae}]}\n", "p.yaml:5: 'else' cannot be 'stlae'; did you mean 'stale'?");
+    refused(HEAD "handler: {sql: [{do: DELETE FROM t, rows: 1, else: stlae}]}\n",
+            "p.yaml:5: 'else' cannot be 'stlae'; did you mean 'stale'?");
     refused(HEAD "handler: {sql: [{do: DELETE FROM t, rows: 1, else: nothing}]}\n",
             "p.yaml:5: 'else' cannot be 'nothing'; it is one of: dead, stale, rejected, retry");
-    refused(HEAD "handler: {sql: [{do: DELETE FROM t, else: stale}]}\n", "p.yaml:5: 'else' needs 'rows'; add 'rows: 1', or remove it");
+    refused(HEAD "handler: {sql: [{do: DELETE FROM t, else: stale}]}\n",
+            "p.yaml:5: 'else' needs 'rows'; add 'rows: 1', or remove it");
     refused(HEAD HANDLER "ack: never\n", "p.yaml:6: 'ack' cannot be 'never'; it is one of: after_effect, after_accept");
 }
 
 static void f67_rules_between_fields(void **state)
 {
     (void)state;
-    refused_once(HEAD HANDLER "version: \"${/v}\"\n", "p.yaml:6: 'version' needs 'order'; add 'order: \"${/order_id}\"', or remove it");
+    refused_once(HEAD HANDLER "version: \"${/v}\"\n",
+                 "p.yaml:6: 'version' needs 'order'; add 'order: \"${/order_id}\"', or remove it");
     refused_once(HEAD HANDLER "order: \"${/o}\"\ngap: {wait: 1s}\n",
                  "p.yaml:7: 'gap' needs 'version'; add 'version: \"${/version}\"', or remove it");
-    refused_once(HEAD HANDLER "type: \"${/t}\"\nhandlers: {a: {dead: x}}\n", "p.yaml:5: 'handler' and 'handlers' exclude each other; keep one");
+    refused_once(HEAD HANDLER "type: \"${/t}\"\nhandlers: {a: {dead: x}}\n",
+                 "p.yaml:5: 'handler' and 'handlers' exclude each other; keep one");
     refused_once(HEAD "handlers: {a: {dead: x}}\n",
                  "p.yaml:5: 'handlers' needs 'type' to choose by; add 'type: \"${/type}\"', or use 'handler'");
-    refused_once(HEAD "handler:\n  sql: [DELETE FROM t]\n  dead: no\n", "p.yaml:7: 'handler' has two effects, 'sql' and 'dead'; keep one");
-    refused_once(HEAD "type: \"${/t}\"\nhandlers:\n  a: {key: \"${/k}\"}\n", "p.yaml:7: handler 'a' has no effect; write 'sql', 'exec', 'callback' or 'dead' in it");
-    refused_once(HEAD "handler:\n  dead: no\n  already: [t.id]\n", "p.yaml:7: 'already' has no meaning with 'dead'; remove it");
+    refused_once(HEAD "handler:\n  sql: [DELETE FROM t]\n  dead: no\n",
+                 "p.yaml:7: 'handler' has two effects, 'sql' and 'dead'; keep one");
+    refused_once(HEAD "type: \"${/t}\"\nhandlers:\n  a: {key: \"${/k}\"}\n",
+                 "p.yaml:7: handler 'a' has no effect; write 'sql', 'exec', 'callback' or 'dead' in it");
+    refused_once(HEAD "handler:\n  dead: no\n  already: [t.id]\n",
+                 "p.yaml:7: 'already' has no meaning with 'dead'; remove it");
     refused_once("consumer: p\nstore: memory\nsource: {file: {path: \"-\", follow: true}}\nkey: \"${/id}\"\n" HANDLER,
                  "p.yaml:3: 'follow' is for files: standard input is read until it ends; remove it");
 }
@@ -1110,11 +1280,13 @@ static void f67_rules_between_fields(void **state)
 static void f67_coordinates_of_standard_input(void **state)
 {
     (void)state;
-    refused_once("consumer: p\nstore: memory\nsource: {file: {path: \"-\"}}\nkey: \"${coordinates}\"\n" HANDLER,
-                 "p.yaml:4: 'key' uses ${coordinates}, but standard input has none that stay the same; use fields, or a file");
-    refused_once("consumer: p\nstore: memory\nsource: {file: {path: \"-\"}}\nkey: \"${/id}\"\ntype: \"${/t}\"\n"
-                 "handlers:\n  a: {dead: x}\n  b:\n    dead: x\n    key: \"x${coordinates}\"\n",
-                 "p.yaml:10: 'key' uses ${coordinates}, but standard input has none that stay the same; use fields, or a file");
+    refused_once(
+        "consumer: p\nstore: memory\nsource: {file: {path: \"-\"}}\nkey: \"${coordinates}\"\n" HANDLER,
+        "p.yaml:4: 'key' uses ${coordinates}, but standard input has none that stay the same; use fields, or a file");
+    refused_once(
+        "consumer: p\nstore: memory\nsource: {file: {path: \"-\"}}\nkey: \"${/id}\"\ntype: \"${/t}\"\n"
+        "handlers:\n  a: {dead: x}\n  b:\n    dead: x\n    key: \"x${coordinates}\"\n",
+        "p.yaml:10: 'key' uses ${coordinates}, but standard input has none that stay the same; use fields, or a file");
     once_arena arena = {0};
     (void)loaded(&arena, "consumer: p\nstore: memory\nsource: {file: {path: x}}\nkey: \"${coordinates}\"\n" HANDLER);
     once_arena_release(&arena);
@@ -1125,11 +1297,15 @@ static void f67_operations_are_shared_only_when_said(void **state)
     (void)state;
     once_arena arena = {0};
     refused_once(HEAD "type: \"${/t}\"\nhandlers:\n  a: {dead: x}\n  b: {dead: x, operation: a}\n",
-                 "p.yaml:8: handler 'a' and handler 'b' have the same operation 'a'; say 'operation: a' in both to share their keys, or change one");
-    refused_once(HEAD "type: \"${/t}\"\nhandlers:\n  a: {dead: x, operation: o}\n  b: {dead: x, operation: o, key: \"${/k}\"}\n",
-                 "p.yaml:8: handler 'a' and handler 'b' share the operation 'o' but not 'key' and 'fingerprint'; make them equal, or change "
-                 "the operation");
-    once_spec *spec = loaded(&arena, HEAD "type: \"${/t}\"\nhandlers:\n  a: {dead: x, operation: o}\n  b: {dead: x, operation: o}\n");
+                 "p.yaml:8: handler 'a' and handler 'b' have the same operation 'a'; say 'operation: a' in both to "
+                 "share their keys, or change one");
+    refused_once(
+        HEAD "type: \"${/t}\"\nhandlers:\n  a: {dead: x, operation: o}\n  b: {dead: x, operation: o, key: \"${/k}\"}\n",
+        "p.yaml:8: handler 'a' and handler 'b' share the operation 'o' but not 'key' and 'fingerprint'; make them "
+        "equal, or change "
+        "the operation");
+    once_spec *spec =
+        loaded(&arena, HEAD "type: \"${/t}\"\nhandlers:\n  a: {dead: x, operation: o}\n  b: {dead: x, operation: o}\n");
     assert_ptr_equal(once_spec_handler_by_operation(spec, ONCE_BYTES("o")), &spec->handlers[0]);
     spec = loaded(&arena, HEAD "operation: o\ntype: \"${/t}\"\nhandlers:\n  a: {dead: x}\n  b: {dead: x}\n");
     is(spec->handlers[1].operation, "o");
@@ -1141,15 +1317,18 @@ static void f67_names(void **state)
     (void)state;
     char text[1000], name[300];
     memset(name, 'x', sizeof name);
-    (void)snprintf(text, sizeof text, "consumer: %.*s\nstore: memory\nsource: {file: {path: x}}\nkey: \"${/id}\"\n" HANDLER, 201, name);
+    (void)snprintf(text, sizeof text,
+                   "consumer: %.*s\nstore: memory\nsource: {file: {path: x}}\nkey: \"${/id}\"\n" HANDLER, 201, name);
     refused(text, "p.yaml:1: 'consumer' is longer than 200 bytes; shorten it");
-    (void)snprintf(text, sizeof text, "consumer: %.*s\nstore: memory\nsource: {file: {path: x}}\nkey: \"${/id}\"\n" HANDLER, 200, name);
+    (void)snprintf(text, sizeof text,
+                   "consumer: %.*s\nstore: memory\nsource: {file: {path: x}}\nkey: \"${/id}\"\n" HANDLER, 200, name);
     once_arena arena = {0};
     assert_int_equal(loaded(&arena, text)->consumer.len, 200);
     once_arena_release(&arena);
     refused("consumer: \"a\\tb\"\nstore: memory\nsource: {file: {path: x}}\nkey: \"${/id}\"\n" HANDLER,
             "p.yaml:1: 'consumer' has a control character in it; use printable characters");
-    refused(HEAD "type: \"${/t}\"\nhandlers:\n  \"\": {dead: x}\n", "p.yaml:7: a type in 'handlers' is empty; write a name");
+    refused(HEAD "type: \"${/t}\"\nhandlers:\n  \"\": {dead: x}\n",
+            "p.yaml:7: a type in 'handlers' is empty; write a name");
     refused(HEAD "handler: {dead: x, operation: \"a\\x07\"}\n",
             "p.yaml:5: 'operation' has a control character in it; use printable characters");
 }
@@ -1181,15 +1360,17 @@ static void f67_several_mistakes_at_once(void **state)
     once_error err = {0};
     once_bytes text = ONCE_BYTES("retry: {atempts: 1, backoff: 5}\nlease: 30\nstore: x\nhandler: {http: {post: x}}\n");
     assert_int_equal(parse(&arena, text, &all, &spec, &err), ONCE_E_CONFIG);
-    assert_string_equal(all.text, "p.yaml:1: unknown field 'atempts'; did you mean 'attempts'?\n"
-                                  "p.yaml:1: 'backoff' must be a range of durations, not '5'; write the shortest and the longest, as in "
-                                  "200ms..1m\n"
-                                  "p.yaml:1: missing field 'consumer' in a pipeline; add 'consumer: payments'\n"
-                                  "p.yaml:1: missing field 'source' in a pipeline; add 'source: {file: {path: payments.ndjson}}'\n"
-                                  "p.yaml:2: 'lease' is '30' without a unit; write 30s for seconds (ms, s, m, h, d)\n"
-                                  "p.yaml:3: 'store' must be a URL, not 'x'; write 'store: sqlite:x'\n"
-                                  "p.yaml:4: 'http' effects are not in this build; use 'exec' or 'sql'\n"
-                                  "p.yaml:4: 'handler' has no key; add 'key: \"${/id}\"' to it, or at the top for all handlers\n");
+    assert_string_equal(
+        all.text,
+        "p.yaml:1: unknown field 'atempts'; did you mean 'attempts'?\n"
+        "p.yaml:1: 'backoff' must be a range of durations, not '5'; write the shortest and the longest, as in "
+        "200ms..1m\n"
+        "p.yaml:1: missing field 'consumer' in a pipeline; add 'consumer: payments'\n"
+        "p.yaml:1: missing field 'source' in a pipeline; add 'source: {file: {path: payments.ndjson}}'\n"
+        "p.yaml:2: 'lease' is '30' without a unit; write 30s for seconds (ms, s, m, h, d)\n"
+        "p.yaml:3: 'store' must be a URL, not 'x'; write 'store: sqlite:x'\n"
+        "p.yaml:4: 'http' effects are not in this build; use 'exec' or 'sql'\n"
+        "p.yaml:4: 'handler' has no key; add 'key: \"${/id}\"' to it, or at the top for all handlers\n");
     once_arena_release(&arena);
 }
 
@@ -1200,7 +1381,8 @@ static void f67_ten_mistakes_are_enough(void **state)
     lines all = {0};
     once_spec *spec = NULL;
     char text[2000] = HEAD HANDLER;
-    for (int i = 0; i < 14; i++) (void)snprintf(text + strlen(text), sizeof text - strlen(text), "qqqqqqqq%d: 1\n", 10 + i);
+    for (int i = 0; i < 14; i++)
+        (void)snprintf(text + strlen(text), sizeof text - strlen(text), "qqqqqqqq%d: 1\n", 10 + i);
     assert_int_equal(parse(&arena, (once_bytes){text, strlen(text)}, &all, &spec, NULL), ONCE_E_CONFIG);
     assert_int_equal(all.n, 11);
     assert_non_null(strstr(all.text, "p.yaml:15: unknown field 'qqqqqqqq19'"));
@@ -1218,24 +1400,31 @@ static void f67_parts_that_come_later_are_refused_by_name(void **state)
     static const char *const effects[] = {"http", "forward"};
     static const char *const fields[] = {"sinks", "preset", "saga", "sagas", "admin"};
     static const char *const inner[] = {"emit", "then", "lookup", "stale", "saga"};
-    static const char *const stores[] = {"ledger:d", "postgres://h", "postgresql://h", "redis://h", "rediss://h", "dynamodb://r/t"};
+    static const char *const stores[] = {"ledger:d",  "postgres://h", "postgresql://h",
+                                         "redis://h", "rediss://h",   "dynamodb://r/t"};
     char text[1000], expected[300];
     for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
-        (void)snprintf(text, sizeof text, "consumer: p\nstore: memory\nsource: {%s: {a: b}}\nkey: \"${/id}\"\n" HANDLER, sources[i]);
-        (void)snprintf(expected, sizeof expected, "p.yaml:3: '%s' sources are not in this build; use 'file: {path: ...}'", sources[i]);
+        (void)snprintf(text, sizeof text, "consumer: p\nstore: memory\nsource: {%s: {a: b}}\nkey: \"${/id}\"\n" HANDLER,
+                       sources[i]);
+        (void)snprintf(expected, sizeof expected,
+                       "p.yaml:3: '%s' sources are not in this build; use 'file: {path: ...}'", sources[i]);
         not_here(text, expected);
         refused_once(text, expected);
     }
     for (size_t i = 0; i < sizeof effects / sizeof *effects; i++) {
         (void)snprintf(text, sizeof text, HEAD "handler:\n  %s: {a: b}\n", effects[i]);
-        (void)snprintf(expected, sizeof expected, "p.yaml:6: '%s' effects are not in this build; use 'exec' or 'sql'", effects[i]);
+        (void)snprintf(expected, sizeof expected, "p.yaml:6: '%s' effects are not in this build; use 'exec' or 'sql'",
+                       effects[i]);
         not_here(text, expected);
         refused_once(text, expected);
     }
     for (size_t i = 0; i < sizeof stores / sizeof *stores; i++) {
         if (once__store_find(stores[i], strcspn(stores[i], ":"))) continue; /* this build has it */
-        (void)snprintf(text, sizeof text, "consumer: p\nstore: %s\nsource: {file: {path: x}}\nkey: \"${/id}\"\n" HANDLER, stores[i]);
-        (void)snprintf(expected, sizeof expected, "p.yaml:2: '%.*s:' stores are not in this build; write sqlite:PATH, postgres://HOST/DATABASE, redis://HOST, or memory for a try",
+        (void)snprintf(text, sizeof text,
+                       "consumer: p\nstore: %s\nsource: {file: {path: x}}\nkey: \"${/id}\"\n" HANDLER, stores[i]);
+        (void)snprintf(expected, sizeof expected,
+                       "p.yaml:2: '%.*s:' stores are not in this build; write sqlite:PATH, postgres://HOST/DATABASE, "
+                       "redis://HOST, or memory for a try",
                        (int)strcspn(stores[i], ":"), stores[i]);
         not_here(text, expected);
     }
@@ -1271,7 +1460,8 @@ static void f67_yaml_beyond_the_subset(void **state)
     refused("consumer: x\nstore: *a\n", "p.yaml:2: aliases ('*name') are not used here; write the value out");
     refused(HEAD "handlers:\n  *: {dead: x}\n",
             "p.yaml:6: aliases ('*name') are not used here; write \"*\" in quotes when the name is a star");
-    refused("consumer: !!str x\n", "p.yaml:1: tags ('!name') are not used here; remove the tag, or put the value in quotes");
+    refused("consumer: !!str x\n",
+            "p.yaml:1: tags ('!name') are not used here; remove the tag, or put the value in quotes");
     refused("consumer: x\nretry: !map {attempts: 1}\n",
             "p.yaml:2: tags ('!name') are not used here; remove the tag, or put the value in quotes");
     refused("a: 1\n<<: {b: 1}\n", "p.yaml:2: merge keys ('<<') are not used here; write the fields out");
@@ -1285,14 +1475,19 @@ static void f67_yaml_syntax(void **state)
 {
     (void)state;
     refused("consumer: a: b\n", "p.yaml:1: ':' inside a value; put the value in quotes, or write it as a block with |");
-    refused("consumer: x\nstore: memory:\n", "p.yaml:2: ':' inside a value; put the value in quotes, or write it as a block with |");
-    refused("consumer: x\nstore\nkey: 1\n", "p.yaml:3: a line without ':'; write 'field: value', and check indentation and quotes");
+    refused("consumer: x\nstore: memory:\n",
+            "p.yaml:2: ':' inside a value; put the value in quotes, or write it as a block with |");
+    refused("consumer: x\nstore\nkey: 1\n",
+            "p.yaml:3: a line without ':'; write 'field: value', and check indentation and quotes");
     refused("consumer: \"x\nstore: 1\n", "p.yaml:3: a quoted text has no end; close the quote");
-    refused("source: {file: {path: x}\nkey: 1\n", "p.yaml:2: '{' is not closed; write '}', and put templates inside {} in quotes");
+    refused("source: {file: {path: x}\nkey: 1\n",
+            "p.yaml:2: '{' is not closed; write '}', and put templates inside {} in quotes");
     refused("source: [a\nkey: 1\n", "p.yaml:2: '[' is not closed; write ']', and put templates inside [] in quotes");
-    refused("consumer: x\n store: y\n", "p.yaml:2: ':' inside a value; put the value in quotes, or write it as a block with |");
+    refused("consumer: x\n store: y\n",
+            "p.yaml:2: ':' inside a value; put the value in quotes, or write it as a block with |");
     refused("consumer: @x\n", "p.yaml:1: a character that cannot begin a value; put the value in quotes");
-    refused("consumer: a\x01z\n", "p.yaml:1: a control character; remove it, or write it as an escape in double quotes");
+    refused("consumer: a\x01z\n",
+            "p.yaml:1: a control character; remove it, or write it as an escape in double quotes");
 }
 
 static void f67_empty_files(void **state)
@@ -1309,7 +1504,8 @@ static void f67_empty_files(void **state)
 static void f67_bytes_that_are_no_text(void **state)
 {
     (void)state;
-    refused_as(ONCE_BYTES("consumer: x\nstore: a\0b\n"), ONCE_E_CONFIG, "p.yaml:2: NUL byte in the file; it must be UTF-8 text");
+    refused_as(ONCE_BYTES("consumer: x\nstore: a\0b\n"), ONCE_E_CONFIG,
+               "p.yaml:2: NUL byte in the file; it must be UTF-8 text");
     refused("consumer: x\n\nstore: \xff\xfe\n", "p.yaml:3: the file is not UTF-8; save it as UTF-8");
     refused("consumer: \xc3\n", "p.yaml:1: the file is not UTF-8; save it as UTF-8");
     refused("consumer: \xed\xa0\x80\n", "p.yaml:1: the file is not UTF-8; save it as UTF-8");
@@ -1325,7 +1521,8 @@ static void f67_deep_nesting(void **state)
     memset(text + len, '[', 300000);
     refused(text, "p.yaml:2: nesting deeper than 32 levels; make it flatter");
     len = 0;
-    for (int depth = 0; depth < 200; depth++) len += (size_t)snprintf(text + len, sizeof text - len, "%*sa:\n", depth, "");
+    for (int depth = 0; depth < 200; depth++)
+        len += (size_t)snprintf(text + len, sizeof text - len, "%*sa:\n", depth, "");
     refused(text, "p.yaml:33: nesting deeper than 32 levels; make it flatter");
 }
 
@@ -1351,8 +1548,8 @@ static void f67_file_missing_or_unreadable(void **state)
     once_error err = {0};
     once_spec *spec = NULL;
     assert_int_equal(once_config_load("/nonexistent/p.yaml", &arena, &spec, &err), ONCE_E_CONFIG);
-    assert_string_equal(err.text,
-                        "/nonexistent/p.yaml: the file cannot be opened: No such file or directory; check the path of the pipeline file");
+    assert_string_equal(err.text, "/nonexistent/p.yaml: the file cannot be opened: No such file or directory; check "
+                                  "the path of the pipeline file");
     assert_int_equal(once_config_load("/", &arena, &spec, &err), ONCE_E_CONFIG);
     assert_string_equal(err.text, "/: the file cannot be read: Is a directory; check the path of the pipeline file");
     assert_null(spec);
@@ -1370,7 +1567,8 @@ static void f67_file_missing_or_unreadable(void **state)
     if (geteuid() != 0) {
         assert_int_equal(fchmod(fd, 0), 0);
         assert_int_equal(once_config_load(path, &arena, &spec, &err), ONCE_E_CONFIG);
-        (void)snprintf(expected, sizeof expected, "%s: the file cannot be opened: Permission denied; check the path of the pipeline file", path);
+        (void)snprintf(expected, sizeof expected,
+                       "%s: the file cannot be opened: Permission denied; check the path of the pipeline file", path);
         assert_string_equal(err.text, expected);
     }
     (void)close(fd);
@@ -1395,11 +1593,14 @@ static void scope_text_changes_with_key_and_fingerprint_only(void **state)
     once_arena arena = {0};
     lines all = {0}, other = {0};
     assert_int_equal(once_config_scope_each(loaded(&arena, full), &arena, add_scope, &all, NULL), ONCE_OK);
-    assert_string_equal(all.text,
-                        "payment.received {\"key\":\"${/payment_id}\",\"fingerprint\":[\"/amount\",\"/order_id\"],\"tenant\":\"${header:tenant}\"}\n"
-                        "refund {\"key\":\"r:${/refund_id}\",\"fingerprint\":\"none\",\"tenant\":\"${header:tenant}\"}\n"
-                        "* {\"key\":\"${/payment_id}\",\"fingerprint\":[\"/amount\",\"/order_id\"],\"tenant\":\"${header:tenant}\"}\n");
-    const char *shared = HEAD "operation: o\ntype: \"${/t}\"\nfingerprint: none\nhandlers: {a: {dead: x}, b: {dead: x}}\nworkers: 2\n";
+    assert_string_equal(
+        all.text,
+        "payment.received "
+        "{\"key\":\"${/payment_id}\",\"fingerprint\":[\"/amount\",\"/order_id\"],\"tenant\":\"${header:tenant}\"}\n"
+        "refund {\"key\":\"r:${/refund_id}\",\"fingerprint\":\"none\",\"tenant\":\"${header:tenant}\"}\n"
+        "* {\"key\":\"${/payment_id}\",\"fingerprint\":[\"/amount\",\"/order_id\"],\"tenant\":\"${header:tenant}\"}\n");
+    const char *shared =
+        HEAD "operation: o\ntype: \"${/t}\"\nfingerprint: none\nhandlers: {a: {dead: x}, b: {dead: x}}\nworkers: 2\n";
     assert_int_equal(once_config_scope_each(loaded(&arena, shared), &arena, add_scope, &other, NULL), ONCE_OK);
     assert_string_equal(other.text, "o {\"key\":\"${/id}\",\"fingerprint\":\"none\"}\n");
     const char *natural = HEAD "operation: o\nfingerprint: none\nnatural: true\nunknown: retry\nhandler: {exec: [a]}\n";
@@ -1444,7 +1645,8 @@ static void every_field_has_a_description_and_examples_load(void **state)
     once_buf help;
     once_buf_init(&help, 1 << 20);
     assert_true(once_config_help(&help));
-    assert_non_null(strstr(help.data, "\n  backoff        The wait before the next try: random, below a limit that begins"));
+    assert_non_null(
+        strstr(help.data, "\n  backoff        The wait before the next try: random, below a limit that begins"));
     assert_null(strchr(help.data, '`'));
     assert_null(strstr(help.data, "(null)"));
     once_buf_clear(&help);

@@ -23,9 +23,10 @@ static once_fields fields_of(const char *body, const once_fingerprint_spec *spec
     once_json_init(&json);
     assert_int_equal(once_json_parse(&json, bytes_of(body), &(once_json_options){0}, NULL), ONCE_OK);
     const bool chosen = spec && spec->kind == ONCE_FINGERPRINT_FIELDS;
-    const once_hash hash = chosen ? once_fields_of_pointers(&json, spec->fields, spec->n, secret.k0, &fields) : once_fields_of_body(&json, secret.k0, &fields);
-    const once_hash plain =
-        chosen ? once_json_fingerprint_of(&json, spec->fields, spec->n, secret.k0) : once_json_fingerprint(&json, once_json_root(&json), secret.k0);
+    const once_hash hash = chosen ? once_fields_of_pointers(&json, spec->fields, spec->n, secret.k0, &fields)
+                                  : once_fields_of_body(&json, secret.k0, &fields);
+    const once_hash plain = chosen ? once_json_fingerprint_of(&json, spec->fields, spec->n, secret.k0)
+                                   : once_json_fingerprint(&json, once_json_root(&json), secret.k0);
     assert_true(once_hash_equal(hash, plain)); /* stores keep it: it must not depend on who asks */
     once_json_release(&json);
     for (size_t i = 1; i < fields.n; i++) assert_true(fields.prints[i - 1] <= fields.prints[i]);
@@ -38,9 +39,12 @@ static void assert_says(const char *first, const char *now, const once_fingerpri
     once_arena arena = {0};
     once_bytes reason;
     char whole[700];
-    const once_decision d = {.answer = ONCE_ANSWER_CONFLICT, .fields = fields_of(first, spec), .first = {.seen_ms = 1000}};
+    const once_decision d = {
+        .answer = ONCE_ANSWER_CONFLICT, .fields = fields_of(first, spec), .first = {.seen_ms = 1000}};
     assert_true(once_conflict_reason(&d, spec, bytes_of(now), secret, &arena, &reason));
-    snprintf(whole, sizeof whole, "conflict: the key was used before with other content%s; the first one came at 1970-01-01T00:00:01.000Z", expected);
+    snprintf(whole, sizeof whole,
+             "conflict: the key was used before with other content%s; the first one came at 1970-01-01T00:00:01.000Z",
+             expected);
     char said[4200];
     snprintf(said, sizeof said, "%.*s", (int)reason.len, reason.data);
     assert_string_equal(said, whole);
@@ -50,12 +54,22 @@ static void assert_says(const char *first, const char *now, const once_fingerpri
 static void f26_fields_that_differ_are_named(void **state)
 {
     (void)state;
-    const char *first = "{\"id\":\"a\",\"amount\":10.0,\"currency\":\"EUR\",\"to\":{\"iban\":1,\"name\":\"x\"},\"tags\":[1,2]}";
-    assert_says(first, "{\"currency\":\"EUR\",\"id\":\"a\",\"amount\":11,\"to\":{\"name\":\"x\",\"iban\":1},\"tags\":[1,2]}", NULL, ": 'amount' differs");
-    assert_says(first, "{\"id\":\"a\",\"amount\":1e1,\"currency\":\"USD\",\"to\":{\"iban\":1,\"name\":\"y\"},\"tags\":[1,2]}", NULL, ": 'currency', 'to' differ");
-    assert_says(first, "{\"id\":\"a\",\"amount\":10,\"currency\":\"EUR\",\"to\":{\"iban\":1,\"name\":\"x\"},\"tags\":[2,1],\"more\":1}", NULL, ": 'tags', 'more' differ");
-    assert_says(first, "{\"id\":\"a\",\"amount\":10,\"currency\":\"EUR\",\"tags\":[1,2]}", NULL, ": 1 field of the first one is missing here");
-    assert_says(first, "{\"id\":\"a\",\"\\u0061mount\":9,\"currency\":\"EUR\"}", NULL, ": 'amount' differs, and 2 fields of the first one are missing here");
+    const char *first =
+        "{\"id\":\"a\",\"amount\":10.0,\"currency\":\"EUR\",\"to\":{\"iban\":1,\"name\":\"x\"},\"tags\":[1,2]}";
+    assert_says(first,
+                "{\"currency\":\"EUR\",\"id\":\"a\",\"amount\":11,\"to\":{\"name\":\"x\",\"iban\":1},\"tags\":[1,2]}",
+                NULL, ": 'amount' differs");
+    assert_says(first,
+                "{\"id\":\"a\",\"amount\":1e1,\"currency\":\"USD\",\"to\":{\"iban\":1,\"name\":\"y\"},\"tags\":[1,2]}",
+                NULL, ": 'currency', 'to' differ");
+    assert_says(first,
+                "{\"id\":\"a\",\"amount\":10,\"currency\":\"EUR\",\"to\":{\"iban\":1,\"name\":\"x\"},\"tags\":[2,1],"
+                "\"more\":1}",
+                NULL, ": 'tags', 'more' differ");
+    assert_says(first, "{\"id\":\"a\",\"amount\":10,\"currency\":\"EUR\",\"tags\":[1,2]}", NULL,
+                ": 1 field of the first one is missing here");
+    assert_says(first, "{\"id\":\"a\",\"\\u0061mount\":9,\"currency\":\"EUR\"}", NULL,
+                ": 'amount' differs, and 2 fields of the first one are missing here");
     assert_says(first, "{}", NULL, ": 5 fields of the first one are missing here");
     assert_says(first, "[1]", NULL, "");
     assert_says("[1]", first, NULL, "");
@@ -67,11 +81,15 @@ static void f26_names_are_limited_and_harmless(void **state)
 {
     (void)state;
     char many[400] = "{", name[300];
-    for (unsigned i = 0; i < 20; i++) snprintf(many + strlen(many), sizeof many - strlen(many), "%s\"m%u\":1", i ? "," : "", i);
+    for (unsigned i = 0; i < 20; i++)
+        snprintf(many + strlen(many), sizeof many - strlen(many), "%s\"m%u\":1", i ? "," : "", i);
     strcat(many, "}");
     assert_says(many, "{\"m0\":2}", NULL, ""); /* too many to be kept */
-    assert_int_equal(fields_of("{\"a\":1,\"b\":2,\"c\":3,\"d\":4,\"e\":5,\"f\":6,\"g\":7,\"h\":8,\"i\":9,\"j\":10,\"k\":11,\"l\":12,\"m\":13,\"n\":14,\"o\":15,\"p\":16}",
-                               NULL).n, ONCE_FIELDS_MAX);
+    assert_int_equal(fields_of("{\"a\":1,\"b\":2,\"c\":3,\"d\":4,\"e\":5,\"f\":6,\"g\":7,\"h\":8,\"i\":9,\"j\":10,"
+                               "\"k\":11,\"l\":12,\"m\":13,\"n\":14,\"o\":15,\"p\":16}",
+                               NULL)
+                         .n,
+                     ONCE_FIELDS_MAX);
     assert_says("{\"m3\":1,\"x\":1}", many, NULL, ": 'm0', 'm1', 'm2', 'm4', 'm5', 'm6', 'm7', 'm8' and others differ");
     assert_says("{\"x\":1}", "{\"a\\u001b\\n\\u007f'\":1}", NULL, ": 'a\?\?\?'' differs");
     snprintf(name, sizeof name, "{\"%063d\xc3\xa4\xc3\xa4\":1}", 0);
@@ -86,7 +104,8 @@ static void f26_chosen_fields_are_named_by_their_pointer(void **state)
     once_arena arena = {0};
     once_pointer pointers[3];
     const char *const texts[] = {"/amount", "/to/iban", "/note"};
-    for (size_t i = 0; i < 3; i++) assert_int_equal(once_pointer_parse(&arena, bytes_of(texts[i]), &pointers[i], NULL), ONCE_OK);
+    for (size_t i = 0; i < 3; i++)
+        assert_int_equal(once_pointer_parse(&arena, bytes_of(texts[i]), &pointers[i], NULL), ONCE_OK);
     const once_fingerprint_spec spec = {.kind = ONCE_FINGERPRINT_FIELDS, .fields = pointers, .n = 3};
     const char *first = "{\"amount\":1,\"to\":{\"iban\":5},\"other\":1}";
     assert_int_equal(fields_of(first, &spec).n, 3);

@@ -115,7 +115,13 @@ static void handlers_have_what_their_bits_say(void **state)
 static void bits_and_promise_are_known(void **state)
 {
     (void)state;
-    enum { RUNS = ONCE_EFFECT_RUNS, OUTSIDE = ONCE_EFFECT_OUTSIDE, APART = ONCE_EFFECT_APART, OUTLIVES = ONCE_EFFECT_OUTLIVES, FAULTS = ONCE_EFFECT_FAULTS };
+    enum {
+        RUNS = ONCE_EFFECT_RUNS,
+        OUTSIDE = ONCE_EFFECT_OUTSIDE,
+        APART = ONCE_EFFECT_APART,
+        OUTLIVES = ONCE_EFFECT_OUTLIVES,
+        FAULTS = ONCE_EFFECT_FAULTS
+    };
     static const struct {
         const char *yaml, *mode;
         unsigned bits;
@@ -185,7 +191,8 @@ static void secrets_are_told_and_only_they(void **state)
 static void fields_of_one_are_refused_with_another(void **state)
 {
     (void)state;
-    static const char *const values[] = {"already: [t.id]", "rejected: [t.id]", "mode: message", "window: 3", "processes: 2", "unsafe_arguments: true",
+    static const char *const values[] = {"already: [t.id]",  "rejected: [t.id]", "mode: message",
+                                         "window: 3",        "processes: 2",     "unsafe_arguments: true",
                                          "exit: {1: retry}", "env: {A: b}"};
     size_t n, found = 0;
     const once_effect_ops *const *effects = once_effect_list(&n);
@@ -197,13 +204,17 @@ static void fields_of_one_are_refused_with_another(void **state)
                 char text[1000];
                 const char *field = effects[i]->fields[k].name;
                 size_t v = 0;
-                while (v < sizeof values / sizeof *values && (strncmp(values[v], field, strlen(field)) != 0 || values[v][strlen(field)] != ':')) v++;
+                while (v < sizeof values / sizeof *values &&
+                       (strncmp(values[v], field, strlen(field)) != 0 || values[v][strlen(field)] != ':'))
+                    v++;
                 assert_true(v < sizeof values / sizeof *values); /* a new field needs a value here */
                 if (other == i) continue;
                 once_spec *spec = NULL;
                 once_error err = {0};
                 (void)snprintf(text, sizeof text, HEAD "handler:\n  %s\n  %s\n", examples[other].yaml, values[v]);
-                assert_int_equal(once_config_parse("p.yaml", (once_bytes){text, strlen(text)}, &arena, NULL, NULL, &spec, &err), ONCE_E_CONFIG);
+                assert_int_equal(
+                    once_config_parse("p.yaml", (once_bytes){text, strlen(text)}, &arena, NULL, NULL, &spec, &err),
+                    ONCE_E_CONFIG);
                 (void)snprintf(text, sizeof text, "p.yaml:7: '%s' ", field);
                 assert_int_equal(strncmp(err.text, text, strlen(text)), 0);
                 assert_non_null(strstr(err.text, "; remove it"));
@@ -238,7 +249,11 @@ static void each_is_documented(void **state)
     char wanted[300] = "exactly one effect (";
     for (size_t i = 0; i < n; i++) {
         const size_t len = strlen(wanted);
-        (void)snprintf(wanted + len, sizeof wanted - len, "%s`%s`", i == 0 ? "" : i + 1 < n ? ", " : " or ", effects[i]->name);
+        (void)snprintf(wanted + len, sizeof wanted - len, "%s`%s`",
+                       i == 0      ? ""
+                       : i + 1 < n ? ", "
+                                   : " or ",
+                       effects[i]->name);
     }
     assert_string_equal(sentence, wanted);
     *strchr(sentence, '\0') = ')';

@@ -130,37 +130,38 @@ typedef struct row {
     once_state state;
     int64_t due_ms; /* of an unfinished entry; of a finished one when it expires */
     bool hold;
-    once_answer claim, accept;        /* what a stranger hears */
+    once_answer claim, accept; /* what a stranger hears */
     once_state after_claim, after_accept;
-    bool runs;                         /* the claim begins a new attempt */
-    bool attaches;                     /* accept leaves the body with it */
+    bool runs;     /* the claim begins a new attempt */
+    bool attaches; /* accept leaves the body with it */
 } row;
 
 #define S(name) ONCE_STATE_##name
 #define A(name) ONCE_ANSWER_##name
 
 static const row rows[] = {
-    /* name                  state        due       hold   claim         accept        after claim  after accept runs  attaches */
-    {"absent",               S(ABSENT),   0,        false, A(RUN),       A(WAITING),   S(CLAIMED),  S(WAITING),  true,  true},
-    {"claimed",              S(CLAIMED),  NOW + 1,  false, A(BUSY),      A(BUSY),      S(CLAIMED),  S(CLAIMED),  false, true},
-    {"claimed, no end",      S(CLAIMED),  ONCE_NEVER, false, A(BUSY),    A(BUSY),      S(CLAIMED),  S(CLAIMED),  false, true},
-    {"claimed, held",        S(CLAIMED),  NOW + 1,  true,  A(BUSY),      A(BUSY),      S(CLAIMED),  S(CLAIMED),  false, true},
-    {"orphan",               S(CLAIMED),  NOW,      false, A(RUN),       A(BUSY),      S(CLAIMED),  S(CLAIMED),  true,  true},
-    {"orphan, held",         S(CLAIMED),  NOW,      true,  A(UNKNOWN),   A(UNKNOWN),   S(UNKNOWN),  S(UNKNOWN),  false, true},
-    {"waiting, due",         S(WAITING),  NOW,      false, A(RUN),       A(LATER),     S(CLAIMED),  S(WAITING),  true,  true},
-    {"waiting",              S(WAITING),  NOW + 1,  false, A(LATER),     A(LATER),     S(WAITING),  S(WAITING),  false, true},
-    {"parked",               S(WAITING),  ONCE_NEVER, false, A(LATER),   A(LATER),     S(WAITING),  S(WAITING),  false, true},
-    {"unknown",              S(UNKNOWN),  ONCE_NEVER, false, A(UNKNOWN), A(UNKNOWN),   S(UNKNOWN),  S(UNKNOWN),  false, true},
-    {"dead",                 S(DEAD),     ONCE_NEVER, false, A(DEAD),    A(DEAD),      S(DEAD),     S(DEAD),     false, false},
-    {"done",                 S(DONE),     NOW + 1,  false, A(DUPLICATE), A(DUPLICATE), S(DONE),     S(DONE),     false, false},
-    {"already",              S(ALREADY),  NOW + 1,  false, A(DUPLICATE), A(DUPLICATE), S(ALREADY),  S(ALREADY),  false, false},
-    {"rejected",             S(REJECTED), NOW + 1,  false, A(DUPLICATE), A(DUPLICATE), S(REJECTED), S(REJECTED), false, false},
-    {"stale",                S(STALE),    NOW + 1,  false, A(DUPLICATE), A(DUPLICATE), S(STALE),    S(STALE),    false, false},
-    {"done for ever",        S(DONE), ONCE_FOREVER, false, A(DUPLICATE), A(DUPLICATE), S(DONE),     S(DONE),     false, false},
-    {"done, expired",        S(DONE),     NOW,      false, A(RUN),       A(WAITING),   S(CLAIMED),  S(WAITING),  true,  true},
-    {"already, expired",     S(ALREADY),  NOW,      false, A(RUN),       A(WAITING),   S(CLAIMED),  S(WAITING),  true,  true},
-    {"rejected, expired",    S(REJECTED), NOW,      false, A(RUN),       A(WAITING),   S(CLAIMED),  S(WAITING),  true,  true},
-    {"stale, expired",       S(STALE),    NOW,      false, A(RUN),       A(WAITING),   S(CLAIMED),  S(WAITING),  true,  true},
+    /* name                  state        due       hold   claim         accept        after claim  after accept runs
+       attaches */
+    {"absent", S(ABSENT), 0, false, A(RUN), A(WAITING), S(CLAIMED), S(WAITING), true, true},
+    {"claimed", S(CLAIMED), NOW + 1, false, A(BUSY), A(BUSY), S(CLAIMED), S(CLAIMED), false, true},
+    {"claimed, no end", S(CLAIMED), ONCE_NEVER, false, A(BUSY), A(BUSY), S(CLAIMED), S(CLAIMED), false, true},
+    {"claimed, held", S(CLAIMED), NOW + 1, true, A(BUSY), A(BUSY), S(CLAIMED), S(CLAIMED), false, true},
+    {"orphan", S(CLAIMED), NOW, false, A(RUN), A(BUSY), S(CLAIMED), S(CLAIMED), true, true},
+    {"orphan, held", S(CLAIMED), NOW, true, A(UNKNOWN), A(UNKNOWN), S(UNKNOWN), S(UNKNOWN), false, true},
+    {"waiting, due", S(WAITING), NOW, false, A(RUN), A(LATER), S(CLAIMED), S(WAITING), true, true},
+    {"waiting", S(WAITING), NOW + 1, false, A(LATER), A(LATER), S(WAITING), S(WAITING), false, true},
+    {"parked", S(WAITING), ONCE_NEVER, false, A(LATER), A(LATER), S(WAITING), S(WAITING), false, true},
+    {"unknown", S(UNKNOWN), ONCE_NEVER, false, A(UNKNOWN), A(UNKNOWN), S(UNKNOWN), S(UNKNOWN), false, true},
+    {"dead", S(DEAD), ONCE_NEVER, false, A(DEAD), A(DEAD), S(DEAD), S(DEAD), false, false},
+    {"done", S(DONE), NOW + 1, false, A(DUPLICATE), A(DUPLICATE), S(DONE), S(DONE), false, false},
+    {"already", S(ALREADY), NOW + 1, false, A(DUPLICATE), A(DUPLICATE), S(ALREADY), S(ALREADY), false, false},
+    {"rejected", S(REJECTED), NOW + 1, false, A(DUPLICATE), A(DUPLICATE), S(REJECTED), S(REJECTED), false, false},
+    {"stale", S(STALE), NOW + 1, false, A(DUPLICATE), A(DUPLICATE), S(STALE), S(STALE), false, false},
+    {"done for ever", S(DONE), ONCE_FOREVER, false, A(DUPLICATE), A(DUPLICATE), S(DONE), S(DONE), false, false},
+    {"done, expired", S(DONE), NOW, false, A(RUN), A(WAITING), S(CLAIMED), S(WAITING), true, true},
+    {"already, expired", S(ALREADY), NOW, false, A(RUN), A(WAITING), S(CLAIMED), S(WAITING), true, true},
+    {"rejected, expired", S(REJECTED), NOW, false, A(RUN), A(WAITING), S(CLAIMED), S(WAITING), true, true},
+    {"stale, expired", S(STALE), NOW, false, A(RUN), A(WAITING), S(CLAIMED), S(WAITING), true, true},
 };
 #define ROWS (sizeof rows / sizeof *rows)
 
@@ -271,7 +272,8 @@ static void f14_settle_by_a_stranger_is_fenced_in_every_state(void **state)
             once_entry e = entry_of(&rows[i]), before = e;
             assert_false(settle(&e, NULL, request(yours), (once_outcome)outcome, NOW, ONCE_UNCHANGED));
             assert_memory_equal(&e, &before, sizeof e);
-            /* A natural one that has finished cannot be told from one that was never there; a body that nobody kept can. */
+            /* A natural one that has finished cannot be told from one that was never there; a body that nobody kept
+             * can. */
             const bool applied = settle(&e, NULL, natural(request(yours)), (once_outcome)outcome, NOW, ONCE_UNCHANGED);
             assert_int_equal(applied, is_new_life(&rows[i]) && outcome <= ONCE_STALE);
             assert_memory_equal(&e, &before, sizeof e);
@@ -293,9 +295,9 @@ static void settle_by_the_owner_in_every_state(void **state)
             const bool open = r->state == ONCE_STATE_CLAIMED || r->state == ONCE_STATE_UNKNOWN;
             once_entry e = entry_of(r), before = e;
             const bool applied = settle(&e, NULL, request(mine), (once_outcome)outcome, NOW,
-                                        !open                    ? ONCE_UNCHANGED
+                                        !open                  ? ONCE_UNCHANGED
                                         : outcome == ONCE_DEAD ? ONCE_ENTRY_CHANGED | ONCE_LETTER_NEEDED
-                                                                 : ONCE_ENTRY_CHANGED);
+                                                               : ONCE_ENTRY_CHANGED);
             if (!open) { /* a reply that was lost, or nothing of ours */
                 assert_int_equal(applied, r->state == to && !is_new_life(r));
                 assert_memory_equal(&e, &before, sizeof e);
@@ -332,7 +334,8 @@ static void natural_settle_in_every_state(void **state)
             once_entry e = entry_of(&rows[i]);
             e.natural = true;
             const int letter = outcome == ONCE_DEAD ? ONCE_LETTER_NEEDED : 0;
-            assert_true(settle(&e, NULL, natural(request(mine)), (once_outcome)outcome, NOW, ONCE_ENTRY_CHANGED | letter));
+            assert_true(
+                settle(&e, NULL, natural(request(mine)), (once_outcome)outcome, NOW, ONCE_ENTRY_CHANGED | letter));
             if (!once_state_finished(to)) {
                 assert_int_equal(e.state, to);
                 assert_true(e.natural);
@@ -345,7 +348,8 @@ static void natural_settle_in_every_state(void **state)
             const once_decision d = claim(&e, NULL, other, NOW, ONCE_ENTRY_CHANGED);
             assert_int_equal(d.answer, ONCE_ANSWER_RUN);
             assert_true(d.attempt == 1 && d.failures == 0 && !d.silent && !d.own);
-            assert_false(settle(&e, NULL, natural(request(mine)), (once_outcome)outcome, NOW, ONCE_UNCHANGED)); /* f14 */
+            assert_false(
+                settle(&e, NULL, natural(request(mine)), (once_outcome)outcome, NOW, ONCE_UNCHANGED)); /* f14 */
         }
 }
 
@@ -363,7 +367,8 @@ static void maybe_in_every_state(void **state)
                 settle_maybe(&e, request(mine), (once_outcome)outcome, maybe, NOW);
                 const bool says = open && (outcome == ONCE_RETRY || outcome == ONCE_DEAD);
                 assert_int_equal(e.silent, says ? maybe : before);
-                settle_maybe(&e, request(mine), (once_outcome)outcome, !maybe, NOW); /* once more: only the first one counts */
+                settle_maybe(&e, request(mine), (once_outcome)outcome, !maybe,
+                             NOW); /* once more: only the first one counts */
                 if (open && outcome != ONCE_UNKNOWN) assert_int_equal(e.silent, says ? maybe : before);
             }
 }
@@ -443,8 +448,10 @@ static void exhume_in_every_state(void **state)
         assert_int_equal(e.run, 0); /* no run counts it as waiting */
         assert_int_equal(e.attempt, 3);
         assert_true(e.has_message);
-        assert_false(settle(&e, NULL, request(mine), ONCE_DONE, NOW, ONCE_UNCHANGED)); /* whoever buried it is fenced off, */
-        assert_false(settle(&e, NULL, request(mine), ONCE_RETRY, NOW, ONCE_UNCHANGED)); /* also when it is waiting as that one says */
+        assert_false(
+            settle(&e, NULL, request(mine), ONCE_DONE, NOW, ONCE_UNCHANGED)); /* whoever buried it is fenced off, */
+        assert_false(settle(&e, NULL, request(mine), ONCE_RETRY, NOW,
+                            ONCE_UNCHANGED)); /* also when it is waiting as that one says */
         const once_decision d = take(&e, NULL, yours, NOW, ONCE_ENTRY_CHANGED);
         assert_int_equal(d.answer, ONCE_ANSWER_RUN);
         assert_int_equal(d.attempt, 4);
@@ -466,7 +473,8 @@ static void take_of_everything_that_can_be_due(void **state)
                 assert_int_equal(d.answer, ONCE_ANSWER_UNKNOWN);
                 assert_int_equal(e.state, ONCE_STATE_UNKNOWN);
                 assert_true(e.has_message);
-                assert_true(settle(&e, NULL, request(mine), ONCE_DONE, NOW, ONCE_ENTRY_CHANGED)); /* it lived after all */
+                assert_true(
+                    settle(&e, NULL, request(mine), ONCE_DONE, NOW, ONCE_ENTRY_CHANGED)); /* it lived after all */
                 continue;
             }
             assert_int_equal(d.answer, ONCE_ANSWER_RUN);
@@ -488,7 +496,8 @@ static void f76_a_claim_repeated_after_a_lost_reply_is_the_same_claim(void **sta
     once_decision first = claim(&e, NULL, request(mine), NOW, ONCE_ENTRY_CHANGED);
     assert_false(first.own);
     first.own = true; /* all that differs */
-    static const int64_t later[] = {0, 1, LEASE - 1, LEASE, 10 * LEASE}; /* also when the lease is over and nobody came */
+    static const int64_t later[] = {0, 1, LEASE - 1, LEASE,
+                                    10 * LEASE}; /* also when the lease is over and nobody came */
     for (size_t i = 0; i < sizeof later / sizeof *later; i++) {
         const once_decision again = claim(&e, NULL, request(mine), NOW + later[i], ONCE_ENTRY_CHANGED);
         assert_memory_equal(&again, &first, sizeof first);
@@ -518,7 +527,8 @@ static void attempts_and_failures_are_counted_apart(void **state)
     static const struct {
         once_outcome outcome;
         uint32_t failures; /* after it */
-    } steps[] = {{ONCE_RETRY, 1}, {ONCE_RELEASE, 1}, {ONCE_RETRY, 2}, {ONCE_RELEASE, 2}, {ONCE_RELEASE, 2}, {ONCE_RETRY, 3}};
+    } steps[] = {{ONCE_RETRY, 1},   {ONCE_RELEASE, 1}, {ONCE_RETRY, 2},
+                 {ONCE_RELEASE, 2}, {ONCE_RELEASE, 2}, {ONCE_RETRY, 3}};
     once_entry e = absent();
     int64_t now_ms = NOW;
     uint32_t failures = 0;
@@ -585,18 +595,19 @@ static void f77_budget_and_silence_after_every_sequence(void **state)
         for (int i = 0, rest = sequence; i < 5; i++, rest /= FATES) {
             const once_request r = request((once_token){100 + (uint64_t)i, 1});
             const bool taken = e.has_message && (sequence + i) % 2;
-            const once_decision d =
-                taken ? take(&e, NULL, r.token, now_ms, ONCE_ENTRY_CHANGED) : claim(&e, NULL, r, now_ms, ONCE_ENTRY_CHANGED);
-            if (d.answer != ONCE_ANSWER_RUN || d.attempt != (uint32_t)i + 1 || d.failures != failures || d.silent != silent ||
-                d.maybe != ever || d.orphan != orphaned)
-                fail_msg("sequence %d, attempt %d: failures %u, not %u; silent %d, not %d; maybe %d, not %d", sequence, i + 1, d.failures,
-                         failures, d.silent, silent, d.maybe, ever);
+            const once_decision d = taken ? take(&e, NULL, r.token, now_ms, ONCE_ENTRY_CHANGED)
+                                          : claim(&e, NULL, r, now_ms, ONCE_ENTRY_CHANGED);
+            if (d.answer != ONCE_ANSWER_RUN || d.attempt != (uint32_t)i + 1 || d.failures != failures ||
+                d.silent != silent || d.maybe != ever || d.orphan != orphaned)
+                fail_msg("sequence %d, attempt %d: failures %u, not %u; silent %d, not %d; maybe %d, not %d", sequence,
+                         i + 1, d.failures, failures, d.silent, silent, d.maybe, ever);
             if (orphaned && first_ms < 0) first_ms = now_ms; /* counted by this claim */
             assert_int_equal(d.failing_for_ms, first_ms < 0 ? -1 : now_ms - first_ms);
             const int fate = rest % FATES;
             meet(&e, fate, r, now_ms);
             now_ms += LEASE;
-            const bool anew = fate == DIES || fate == MAYBE_DIES || fate == UNKNOWN_DIES || fate == UNKNOWN_RETRIED; /* by a person */
+            const bool anew =
+                fate == DIES || fate == MAYBE_DIES || fate == UNKNOWN_DIES || fate == UNKNOWN_RETRIED; /* by a person */
             if (anew) failures = 0;
             else if (fate != RELEASED) failures++;
             if (fate != RELEASED) silent = fate != FAILS && fate != DIES;
@@ -647,7 +658,8 @@ static void f17_nothing_left_is_not_unset(void **state)
 
     once_lane lane = lane_at(7); /* a gap that is waited for 0 ms is over at once; -1 is none */
     e = absent();
-    assert_int_equal(accept(&e, &lane, lane_request(mine, 9, 0), NOW, ONCE_ENTRY_CHANGED | ONCE_LANE_CHANGED).wait_ms, 0);
+    assert_int_equal(accept(&e, &lane, lane_request(mine, 9, 0), NOW, ONCE_ENTRY_CHANGED | ONCE_LANE_CHANGED).wait_ms,
+                     0);
     const once_decision d = take(&e, &lane, yours, NOW, ONCE_ENTRY_CHANGED | ONCE_LANE_CHANGED);
     assert_true(d.answer == ONCE_ANSWER_RUN && d.gap_over);
 }
@@ -694,8 +706,15 @@ static void f71_older_than_remembered_is_too_old(void **state)
     static const struct {
         int64_t sent_ms;
         bool too_old;
-    } cases[] = {{ONCE_NO_TIME, false}, {NOW, false}, {NOW - REMEMBER + 1, false}, {NOW - REMEMBER, true},
-                 {NOW - REMEMBER - 1, true}, {0, true}, {-5, true}, {INT64_MIN + 1, true}, {INT64_MAX, false}};
+    } cases[] = {{ONCE_NO_TIME, false},
+                 {NOW, false},
+                 {NOW - REMEMBER + 1, false},
+                 {NOW - REMEMBER, true},
+                 {NOW - REMEMBER - 1, true},
+                 {0, true},
+                 {-5, true},
+                 {INT64_MIN + 1, true},
+                 {INT64_MAX, false}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         once_entry e = absent();
         once_request q = request(mine);
@@ -801,7 +820,8 @@ static void lane_frees_the_next_at_every_end(void **state)
         once_entry e = absent();
         claim(&e, &lane, lane_request(mine, -1, -1), NOW, ONCE_ENTRY_CHANGED);
         const int letter = outcome == ONCE_DEAD ? ONCE_LETTER_NEEDED : 0;
-        settle(&e, &lane, lane_request(mine, -1, -1), (once_outcome)outcome, NOW, ONCE_ENTRY_CHANGED | ONCE_LANE_FREED | letter);
+        settle(&e, &lane, lane_request(mine, -1, -1), (once_outcome)outcome, NOW,
+               ONCE_ENTRY_CHANGED | ONCE_LANE_FREED | letter);
         const int freed = once_state_unfinished(e.state) ? ONCE_LANE_FREED : 0;
         assert_int_equal(once_entry_forget(&e, NULL), ONCE_ENTRY_CHANGED | freed);
     }
@@ -811,7 +831,8 @@ static void lane_frees_the_next_at_every_end(void **state)
     q.hold = true;
     claim(&e, &lane, q, NOW, ONCE_ENTRY_CHANGED);
     q.token = yours;
-    assert_int_equal(claim(&e, &lane, q, NOW + LEASE, ONCE_ENTRY_CHANGED | ONCE_LANE_FREED).answer, ONCE_ANSWER_UNKNOWN);
+    assert_int_equal(claim(&e, &lane, q, NOW + LEASE, ONCE_ENTRY_CHANGED | ONCE_LANE_FREED).answer,
+                     ONCE_ANSWER_UNKNOWN);
 }
 
 static void f28_versions_against_the_lane(void **state)
@@ -822,17 +843,17 @@ static void f28_versions_against_the_lane(void **state)
         once_answer claim, accept;
         bool recorded; /* the claim leaves an entry */
     } cases[] = {
-        {-1, 0, 500, A(RUN), A(WAITING), true},         /* the first version seen is accepted */
+        {-1, 0, 500, A(RUN), A(WAITING), true}, /* the first version seen is accepted */
         {-1, 7, 500, A(RUN), A(WAITING), true},
         {-1, INT64_MAX, 500, A(RUN), A(WAITING), true}, /* not taken for "behind somebody" */
         {7, 8, 500, A(RUN), A(WAITING), true},          /* next */
         {7, 7, 500, A(CONFLICT), A(CONFLICT), false},   /* equal, and nothing is known of the one that settled */
         {7, 6, 500, A(STALE), A(STALE), true},          /* older */
         {7, 0, -1, A(STALE), A(STALE), true},
-        {7, 9, 500, A(GAP), A(WAITING), false},         /* further ahead */
+        {7, 9, 500, A(GAP), A(WAITING), false}, /* further ahead */
         {7, INT64_MAX, 500, A(GAP), A(WAITING), false},
         {0, 2, 0, A(GAP), A(WAITING), false},
-        {7, 9, -1, A(RUN), A(WAITING), true},           /* without `gap` a jump runs */
+        {7, 9, -1, A(RUN), A(WAITING), true}, /* without `gap` a jump runs */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         once_lane lane = lane_at(cases[i].lane);
@@ -860,7 +881,8 @@ static void f28_versions_against_the_lane(void **state)
         assert_int_equal(d.answer, cases[i].accept);
         if (kept) {
             assert_int_equal(e.gap, gap);
-            assert_int_equal(e.due_ms, gap ? NOW + (cases[i].gap_ms < 250 ? cases[i].gap_ms : 250) : NOW); /* looked at in steps */
+            assert_int_equal(e.due_ms, gap ? NOW + (cases[i].gap_ms < 250 ? cases[i].gap_ms : 250)
+                                           : NOW); /* looked at in steps */
         }
     }
 }
@@ -873,9 +895,15 @@ static void f28_versions_of_natural_ones_against_the_lane(void **state)
         int64_t lane, version, gap_ms;
         once_answer claim, accept;
     } cases[] = {
-        {-1, 7, 500, A(RUN), A(WAITING)}, {7, 8, 500, A(RUN), A(WAITING)},  {7, 7, 500, A(RUN), A(WAITING)},
-        {7, 7, -1, A(RUN), A(WAITING)},   {7, 6, 500, A(STALE), A(STALE)},  {7, 0, -1, A(STALE), A(STALE)},
-        {7, 9, 500, A(GAP), A(WAITING)},  {7, 9, -1, A(RUN), A(WAITING)},   {INT64_MAX, INT64_MAX, 500, A(RUN), A(WAITING)},
+        {-1, 7, 500, A(RUN), A(WAITING)},
+        {7, 8, 500, A(RUN), A(WAITING)},
+        {7, 7, 500, A(RUN), A(WAITING)},
+        {7, 7, -1, A(RUN), A(WAITING)},
+        {7, 6, 500, A(STALE), A(STALE)},
+        {7, 0, -1, A(STALE), A(STALE)},
+        {7, 9, 500, A(GAP), A(WAITING)},
+        {7, 9, -1, A(RUN), A(WAITING)},
+        {INT64_MAX, INT64_MAX, 500, A(RUN), A(WAITING)},
         {0, 0, 500, A(RUN), A(WAITING)},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -888,7 +916,8 @@ static void f28_versions_of_natural_ones_against_the_lane(void **state)
             assert_int_equal(d.answer, cases[i].claim);
             if (!changes) continue;
             const bool rises = cases[i].version > lane.version;
-            assert_true(settle(&e, &lane, q, ONCE_DONE, NOW, ONCE_ENTRY_CHANGED | ONCE_LANE_FREED | (rises ? ONCE_LANE_CHANGED : 0)));
+            assert_true(settle(&e, &lane, q, ONCE_DONE, NOW,
+                               ONCE_ENTRY_CHANGED | ONCE_LANE_FREED | (rises ? ONCE_LANE_CHANGED : 0)));
             assert_int_equal(e.state, ONCE_STATE_ABSENT);
             assert_int_equal(e.expires_ms, NOW + REMEMBER); /* of the lane's version */
             assert_int_equal(lane.version, cases[i].version);
@@ -896,7 +925,9 @@ static void f28_versions_of_natural_ones_against_the_lane(void **state)
         lane = lane_at(cases[i].lane);
         e = absent();
         const int waits = ONCE_ENTRY_CHANGED | (cases[i].claim == ONCE_ANSWER_GAP ? ONCE_LANE_CHANGED : 0);
-        assert_int_equal(accept(&e, &lane, q, NOW, cases[i].accept == ONCE_ANSWER_WAITING ? waits : ONCE_UNCHANGED).answer, cases[i].accept);
+        assert_int_equal(
+            accept(&e, &lane, q, NOW, cases[i].accept == ONCE_ANSWER_WAITING ? waits : ONCE_UNCHANGED).answer,
+            cases[i].accept);
     }
 }
 
@@ -990,11 +1021,13 @@ static void f28_a_gap_that_stays_is_over_after_its_time(void **state)
         once_entry e = behind_a_gap(&lane);
         const once_request again = lane_request(yours, 9, 500);
         assert_int_equal(claim(&e, &lane, again, NOW + 249, ONCE_UNCHANGED).answer, ONCE_ANSWER_LATER);
-        assert_int_equal(take(&e, &lane, yours, NOW + 250, ONCE_ENTRY_CHANGED | ONCE_LANE_CHANGED).answer, ONCE_ANSWER_LATER);
+        assert_int_equal(take(&e, &lane, yours, NOW + 250, ONCE_ENTRY_CHANGED | ONCE_LANE_CHANGED).answer,
+                         ONCE_ANSWER_LATER);
         assert_int_equal(e.due_ms, NOW + 500);
         assert_string_equal(once_lane_says(&lane, &e).data, "version 8 is missing; 250ms of 500ms have passed");
         const int changes = ONCE_ENTRY_CHANGED | ONCE_LANE_CHANGED;
-        const once_decision d = claimed ? claim(&e, &lane, again, NOW + 500, changes) : take(&e, &lane, yours, NOW + 500, changes);
+        const once_decision d =
+            claimed ? claim(&e, &lane, again, NOW + 500, changes) : take(&e, &lane, yours, NOW + 500, changes);
         assert_int_equal(d.answer, ONCE_ANSWER_RUN);
         assert_true(d.gap_over);
         assert_string_equal(d.reason.data, "version 8 did not come within 500ms");
@@ -1003,7 +1036,8 @@ static void f28_a_gap_that_stays_is_over_after_its_time(void **state)
     }
 }
 
-/* What takes the place of another one is remembered until it is too old by its own time, also when its sender's clock is ahead. */
+/* What takes the place of another one is remembered until it is too old by its own time, also when its sender's clock
+ * is ahead. */
 static void f71_what_replaces_is_remembered_by_its_own_time(void **state)
 {
     (void)state;
@@ -1018,7 +1052,8 @@ static void f71_what_replaces_is_remembered_by_its_own_time(void **state)
     assert_true(e.expires_ms == NOW + 5000 + REMEMBER);
 }
 
-/* Once for each time that versions are given up, as far as anybody settles: with the first settlement, or after a claim that got lost. */
+/* Once for each time that versions are given up, as far as anybody settles: with the first settlement, or after a claim
+ * that got lost. */
 static void f28_versions_that_are_given_up_are_counted(void **state)
 {
     (void)state;
@@ -1086,7 +1121,8 @@ static void f28_time_without_a_run_does_not_count(void **state)
     once_planted = 0;
 }
 
-/* The wait is the lane's: who comes in front shares it, and those behind a version that was given up do not begin anew. */
+/* The wait is the lane's: who comes in front shares it, and those behind a version that was given up do not begin anew.
+ */
 static void f28_one_wait_for_all_of_a_lane(void **state)
 {
     (void)state;
@@ -1114,10 +1150,12 @@ static void f28_one_wait_for_all_of_a_lane(void **state)
     assert_int_equal(take(&seven, &lane, yours, NOW + 850, changes).answer, ONCE_ANSWER_LATER);
     assert_true(take(&seven, &lane, yours, NOW + 1100, changes).gap_over);
     lane.claimed = true;
-    assert_int_equal(claim(&six, &lane, lane_request(mine, 6, 500), NOW + 1100, ONCE_UNCHANGED).answer, ONCE_ANSWER_LATER); /* nothing newer settled */
+    assert_int_equal(claim(&six, &lane, lane_request(mine, 6, 500), NOW + 1100, ONCE_UNCHANGED).answer,
+                     ONCE_ANSWER_LATER); /* nothing newer settled */
     lane.claimed = false;
     settle(&seven, &lane, lane_request(yours, 7, 500), ONCE_DONE, NOW + 1100, changes | ONCE_LANE_FREED);
-    d = claim(&six, &lane, lane_request(mine, 6, 500), NOW + 1100, ONCE_ENTRY_CHANGED | ONCE_LANE_FREED); /* too late, and told so */
+    d = claim(&six, &lane, lane_request(mine, 6, 500), NOW + 1100,
+              ONCE_ENTRY_CHANGED | ONCE_LANE_FREED); /* too late, and told so */
     assert_int_equal(d.answer, ONCE_ANSWER_STALE);
     assert_string_equal(d.reason.data, "version 6 was given up before it came");
 }
@@ -1140,8 +1178,8 @@ static void f28_a_replayed_one_does_not_wait_again(void **state)
     }
 }
 
-/* A version far too high waits, dies, and is discarded, or not: those that were given up for it run when they come, and wait for each
- * other again. */
+/* A version far too high waits, dies, and is discarded, or not: those that were given up for it run when they come, and
+ * wait for each other again. */
 static void f28_a_wrong_version_does_not_end_its_lane(void **state)
 {
     (void)state;
@@ -1152,27 +1190,34 @@ static void f28_a_wrong_version_does_not_end_its_lane(void **state)
         accept(&wrong, &lane, lane_request(mine, INT64_MAX, 500), NOW, ONCE_ENTRY_CHANGED | ONCE_LANE_CHANGED);
         assert_true(take(&wrong, &lane, yours, NOW + 500, ONCE_ENTRY_CHANGED | ONCE_LANE_CHANGED).gap_over);
         const once_request asked = lane_request(yours, INT64_MAX, 500);
-        const once_settlement death = {.request = &asked, .outcome = ONCE_DEAD, .reason = ONCE_BYTES("they did not come"), .message = &body};
+        const once_settlement death = {
+            .request = &asked, .outcome = ONCE_DEAD, .reason = ONCE_BYTES("they did not come"), .message = &body};
         bool applied;
         assert_true(once_entry_settle(&wrong, &lane, &death, NOW + 500, &applied) & ONCE_LETTER_NEEDED);
         assert_string_equal(wrong.reason.data, "they did not come; this one was not run, those behind it go on");
-        if (discarded) assert_int_equal(once_entry_discard(&wrong, &lane, ONCE_NO_TIME, NOW + 500), ONCE_ENTRY_CHANGED | ONCE_LANE_FREED);
+        if (discarded)
+            assert_int_equal(once_entry_discard(&wrong, &lane, ONCE_NO_TIME, NOW + 500),
+                             ONCE_ENTRY_CHANGED | ONCE_LANE_FREED);
         assert_int_equal(lane.version, 1);
-        assert_int_equal(claim(&two, &lane, lane_request(mine, 2, 500), NOW + 600, ONCE_ENTRY_CHANGED).answer, ONCE_ANSWER_RUN);
+        assert_int_equal(claim(&two, &lane, lane_request(mine, 2, 500), NOW + 600, ONCE_ENTRY_CHANGED).answer,
+                         ONCE_ANSWER_RUN);
         settle(&two, &lane, lane_request(mine, 2, 500), ONCE_DONE, NOW + 600, changes);
         assert_true(lane.version == 2 && lane.next == 3 && !lane.has_lost);
-        assert_int_equal(claim(&four, &lane, lane_request(mine, 4, 500), NOW + 600, ONCE_UNCHANGED).answer, ONCE_ANSWER_GAP);
-        assert_int_equal(claim(&three, &lane, lane_request(mine, 3, 500), NOW + 600, ONCE_ENTRY_CHANGED).answer, ONCE_ANSWER_RUN);
+        assert_int_equal(claim(&four, &lane, lane_request(mine, 4, 500), NOW + 600, ONCE_UNCHANGED).answer,
+                         ONCE_ANSWER_GAP);
+        assert_int_equal(claim(&three, &lane, lane_request(mine, 3, 500), NOW + 600, ONCE_ENTRY_CHANGED).answer,
+                         ONCE_ANSWER_RUN);
         settle(&three, &lane, lane_request(mine, 3, 500), ONCE_DONE, NOW + 600, changes);
         if (discarded) continue;
         wrong.has_message = false;
-        once_entry_exhume(&wrong, &lane, NOW + 700, &body); /* replayed it runs, although the versions before it are waited for again */
+        once_entry_exhume(&wrong, &lane, NOW + 700,
+                          &body); /* replayed it runs, although the versions before it are waited for again */
         assert_int_equal(take(&wrong, &lane, yours, NOW + 700, ONCE_ENTRY_CHANGED).answer, ONCE_ANSWER_RUN);
     }
 }
 
-/* Two gaps end together: the higher version is parked behind the lower one. When that settles, a version between them is
- * still missing: the wait begins again, and must not be taken for one that is already running. */
+/* Two gaps end together: the higher version is parked behind the lower one. When that settles, a version between them
+ * is still missing: the wait begins again, and must not be taken for one that is already running. */
 static void f28_parked_after_its_gap_was_over_waits_again_and_not_for_ever(void **state)
 {
     (void)state;
@@ -1220,16 +1265,26 @@ static void f86_an_equal_version_is_judged(void **state)
         const char *words;
     } cases[] = {
         {other_id, print_a, print_a, "op", A(DUPLICATE), "version 7 of this lane was settled by key 'the first'"},
-        {other_id, print_a, print_b, "op", A(CONFLICT), "version 7 of this lane was settled by key 'the first' with other content"},
-        {other_id, print_a, print_a, "other", A(CONFLICT), "version 7 of this lane was settled by key 'the first' of another operation"},
-        {other_id, none, print_a, "op", A(CONFLICT), "version 7 of this lane was settled by key 'the first', with which content is not known"},
-        {other_id, none, none, "op", A(DUPLICATE), "version 7 of this lane was settled by key 'the first'; contents are not compared"},
-        {other_id, print_a, none, "op", A(DUPLICATE), "version 7 of this lane was settled by key 'the first'; contents are not compared"},
-        {other_id, none, none, "other", A(CONFLICT), "version 7 of this lane was settled by key 'the first' of another operation"},
-        {none, none, print_a, "op", A(CONFLICT), "version 7 of this lane was settled before, by whom is not known and with which content"},
-        {none, none, none, "op", A(CONFLICT), "version 7 of this lane was settled before, by whom is not known and with which content"},
-        {id, print_a, print_a, "op", A(DUPLICATE), "version 7 of this lane was settled by key 'the first'"}, /* its own key, forgotten */
-        {id, print_a, print_b, "op", A(CONFLICT), "version 7 of this lane was settled by key 'the first' with other content"},
+        {other_id, print_a, print_b, "op", A(CONFLICT),
+         "version 7 of this lane was settled by key 'the first' with other content"},
+        {other_id, print_a, print_a, "other", A(CONFLICT),
+         "version 7 of this lane was settled by key 'the first' of another operation"},
+        {other_id, none, print_a, "op", A(CONFLICT),
+         "version 7 of this lane was settled by key 'the first', with which content is not known"},
+        {other_id, none, none, "op", A(DUPLICATE),
+         "version 7 of this lane was settled by key 'the first'; contents are not compared"},
+        {other_id, print_a, none, "op", A(DUPLICATE),
+         "version 7 of this lane was settled by key 'the first'; contents are not compared"},
+        {other_id, none, none, "other", A(CONFLICT),
+         "version 7 of this lane was settled by key 'the first' of another operation"},
+        {none, none, print_a, "op", A(CONFLICT),
+         "version 7 of this lane was settled before, by whom is not known and with which content"},
+        {none, none, none, "op", A(CONFLICT),
+         "version 7 of this lane was settled before, by whom is not known and with which content"},
+        {id, print_a, print_a, "op", A(DUPLICATE),
+         "version 7 of this lane was settled by key 'the first'"}, /* its own key, forgotten */
+        {id, print_a, print_b, "op", A(CONFLICT),
+         "version 7 of this lane was settled by key 'the first' with other content"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (int way = 0; way < 3; way++) {
@@ -1248,9 +1303,12 @@ static void f86_an_equal_version_is_judged(void **state)
                 assert_true(e.due_ms == ONCE_NEVER);
                 lane = lane_at(-1);
             }
-            settled_by(&lane, 7, cases[i].by, cases[i].content, (once_bytes){cases[i].operation, strlen(cases[i].operation)});
+            settled_by(&lane, 7, cases[i].by, cases[i].content,
+                       (once_bytes){cases[i].operation, strlen(cases[i].operation)});
             const bool duplicate = cases[i].answer == ONCE_ANSWER_DUPLICATE;
-            const int left = ONCE_ENTRY_CHANGED | ONCE_LANE_FREED, changes = duplicate ? left : taken ? left | ONCE_LETTER_NEEDED : ONCE_UNCHANGED;
+            const int left = ONCE_ENTRY_CHANGED | ONCE_LANE_FREED, changes = duplicate ? left
+                                                                             : taken   ? left | ONCE_LETTER_NEEDED
+                                                                                       : ONCE_UNCHANGED;
             if (taken) assert_int_equal(once_entry_wake(&e, &lane, NOW), ONCE_ENTRY_CHANGED);
             const once_decision d = taken      ? take(&e, &lane, yours, NOW, changes)
                                     : way == 0 ? claim(&e, &lane, q, NOW, changes)
@@ -1258,12 +1316,15 @@ static void f86_an_equal_version_is_judged(void **state)
             assert_int_equal(d.answer, cases[i].answer);
             assert_true(d.lane);
             assert_string_equal(d.reason.data, cases[i].words);
-            assert_int_equal(e.state, duplicate ? S(ALREADY) : taken ? S(DEAD) : S(ABSENT)); /* the trace; a letter is one, too */
+            assert_int_equal(e.state, duplicate ? S(ALREADY)
+                                      : taken   ? S(DEAD)
+                                                : S(ABSENT)); /* the trace; a letter is one, too */
             if (!duplicate) continue;
             assert_int_equal(d.outcome, ONCE_ALREADY);
             assert_int_equal(e.expires_ms, NOW + REMEMBER);
             assert_string_equal(e.reason.data, cases[i].words);
-            if (!taken) assert_false(claim(&e, &lane, q, NOW, ONCE_UNCHANGED).own); /* f76: asked again, and it did not run */
+            if (!taken)
+                assert_false(claim(&e, &lane, q, NOW, ONCE_UNCHANGED).own); /* f76: asked again, and it did not run */
         }
 }
 
@@ -1322,7 +1383,8 @@ static void f34_the_outlook_of_a_message_that_comes_back(void **state)
         once_entry_outlook(&e, &lane, &q, &d);
         assert_int_equal(d.answer, ONCE_ANSWER_RUN); /* it waits, and the older one goes first */
     }
-    assert_true(seen[ONCE_ANSWER_RUN] && seen[ONCE_ANSWER_STALE] && seen[ONCE_ANSWER_DUPLICATE] && seen[ONCE_ANSWER_CONFLICT]);
+    assert_true(seen[ONCE_ANSWER_RUN] && seen[ONCE_ANSWER_STALE] && seen[ONCE_ANSWER_DUPLICATE] &&
+                seen[ONCE_ANSWER_CONFLICT]);
 }
 
 /* A key is any bytes. */
@@ -1333,10 +1395,16 @@ static void a_reason_is_plain_text(void **state)
         const char *key, *shown;
     } cases[] = {
         {"a\x1b[2J\n\x7f", "a?[2J??"},
-        {"\xc2\x80" "b\xc2\x9f", "?b?"},                       /* U+0080 and U+009F move a terminal as well */
-        {"\xc2\xa0\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80", "\xc2\xa0\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80"}, /* what is text stays */
-        {"\xff" "a\xe2\x82" "b\xc3", "?a?b?"},                 /* not UTF-8 */
-        {"\xed\xa0\x80", "???"},                                /* a surrogate */
+        {"\xc2\x80"
+         "b\xc2\x9f",
+         "?b?"}, /* U+0080 and U+009F move a terminal as well */
+        {"\xc2\xa0\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80",
+         "\xc2\xa0\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80"}, /* what is text stays */
+        {"\xff"
+         "a\xe2\x82"
+         "b\xc3",
+         "?a?b?"},               /* not UTF-8 */
+        {"\xed\xa0\x80", "???"}, /* a surrogate */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         once_lane lane = lane_at(-1);
@@ -1345,7 +1413,8 @@ static void a_reason_is_plain_text(void **state)
         lane.key = (once_bytes){cases[i].key, strlen(cases[i].key)};
         const once_decision d = claim(&e, &lane, lane_request(mine, 7, -1), NOW, ONCE_UNCHANGED);
         char expected[200];
-        snprintf(expected, sizeof expected, "version 7 of this lane was settled by key '%s' with other content", cases[i].shown);
+        snprintf(expected, sizeof expected, "version 7 of this lane was settled by key '%s' with other content",
+                 cases[i].shown);
         assert_string_equal(d.reason.data, expected);
         assert_int_equal(d.reason.len, strlen(expected));
     }
@@ -1410,7 +1479,8 @@ static void f86_a_long_operation_is_the_same_one(void **state)
     assert_non_null(strstr(d.reason.data, "' with other content"));
 }
 
-/* It ran, failed and waited; then its version settled under another key. No claim settled it, whoever asks how often. */
+/* It ran, failed and waited; then its version settled under another key. No claim settled it, whoever asks how often.
+ */
 static void f76_what_its_lane_settled_is_nobodys_own(void **state)
 {
     (void)state;
@@ -1421,13 +1491,15 @@ static void f76_what_its_lane_settled_is_nobodys_own(void **state)
     settle(&e, &lane, first, ONCE_RETRY, NOW, ONCE_ENTRY_CHANGED | ONCE_LANE_FREED);
     settled_by(&lane, 7, other_id, print_a, scope.operation);
     for (int i = 0; i < 3; i++) {
-        const once_decision d = claim(&e, &lane, later, NOW + 10000, i ? ONCE_UNCHANGED : ONCE_ENTRY_CHANGED | ONCE_LANE_FREED);
+        const once_decision d =
+            claim(&e, &lane, later, NOW + 10000, i ? ONCE_UNCHANGED : ONCE_ENTRY_CHANGED | ONCE_LANE_FREED);
         assert_int_equal(d.answer, ONCE_ANSWER_DUPLICATE);
         assert_int_equal(d.outcome, ONCE_ALREADY);
         assert_false(d.own);
     }
     assert_int_equal(e.attempt, 1);
-    assert_false(settle(&e, &lane, later, ONCE_ALREADY, NOW + 10000, ONCE_UNCHANGED)); /* nor can it be settled as one's own */
+    assert_false(
+        settle(&e, &lane, later, ONCE_ALREADY, NOW + 10000, ONCE_UNCHANGED)); /* nor can it be settled as one's own */
 }
 
 /* v3 died and nobody waited for it; then v4 was given up. Each is told what happened to it. */
@@ -1462,7 +1534,8 @@ static void f33_a_blocked_lane_does_not_expire(void **state)
             q5.lane.block = q4.lane.block = true;
             four.id = q4.id = other_id;
             claim(&five, &lane, q5, NOW, ONCE_ENTRY_CHANGED);
-            settle(&five, &lane, q5, ONCE_DEAD, NOW, ONCE_ENTRY_CHANGED | ONCE_LANE_FREED | ONCE_LANE_CHANGED | ONCE_LETTER_NEEDED);
+            settle(&five, &lane, q5, ONCE_DEAD, NOW,
+                   ONCE_ENTRY_CHANGED | ONCE_LANE_FREED | ONCE_LANE_CHANGED | ONCE_LETTER_NEEDED);
             if (waits) lane.head = lane.tail = 6;
             claim(&four, &lane, q4, NOW, ONCE_ENTRY_CHANGED);
             settle(&four, &lane, q4, ONCE_DONE, NOW, ONCE_ENTRY_CHANGED | ONCE_LANE_FREED | ONCE_LANE_CHANGED);
@@ -1504,7 +1577,8 @@ static void f86_a_lane_waits_for_its_first_version(void **state)
             once_request q = lane_request(mine, first + ahead, 500);
             q.lane.has_first = true;
             q.lane.first = first;
-            assert_int_equal(claim(&e, &lane, q, NOW, ahead ? ONCE_UNCHANGED : ONCE_ENTRY_CHANGED).answer, ahead ? A(GAP) : A(RUN));
+            assert_int_equal(claim(&e, &lane, q, NOW, ahead ? ONCE_UNCHANGED : ONCE_ENTRY_CHANGED).answer,
+                             ahead ? A(GAP) : A(RUN));
             lane = lane_at(-1);
             e = absent();
             accept(&e, &lane, q, NOW, ONCE_ENTRY_CHANGED | ONCE_LANE_CHANGED);
@@ -1526,7 +1600,8 @@ static void f33_a_dead_one_that_blocks_holds_its_lane(void **state)
         for (int64_t version = -1; version < 5; version += 5) {
             once_lane lane = lane_at(-1);
             once_entry e = absent(), next = absent();
-            once_request q = lane_request(mine, version, -1), behind = lane_request(yours, version < 0 ? version : version + 1, -1);
+            once_request q = lane_request(mine, version, -1),
+                         behind = lane_request(yours, version < 0 ? version : version + 1, -1);
             q.lane.block = behind.lane.block = true;
             next.id = behind.id = other_id;
             claim(&e, &lane, q, NOW, ONCE_ENTRY_CHANGED);
@@ -1534,7 +1609,8 @@ static void f33_a_dead_one_that_blocks_holds_its_lane(void **state)
             const int died = ONCE_ENTRY_CHANGED | ONCE_LANE_FREED | ONCE_LANE_CHANGED | ONCE_LETTER_NEEDED;
             if (way == 3) assert_int_equal(once_entry_resolve(&e, &lane, ONCE_DEAD, ONCE_BYTES("no"), NOW), died);
             else settle(&e, &lane, q, ONCE_DEAD, NOW, died);
-            assert_true(lane.n_blockers == 1 && once_hash_equal(lane.blockers[0].id, id) && lane.expires_ms == ONCE_FOREVER);
+            assert_true(lane.n_blockers == 1 && once_hash_equal(lane.blockers[0].id, id) &&
+                        lane.expires_ms == ONCE_FOREVER);
             assert_int_equal(claim(&next, &lane, behind, NOW, ONCE_UNCHANGED).answer, ONCE_ANSWER_LATER);
             accept(&next, &lane, behind, NOW, ONCE_ENTRY_CHANGED);
             assert_int_equal(once_entry_wake(&next, &lane, NOW), ONCE_UNCHANGED);
@@ -1547,7 +1623,8 @@ static void f33_a_dead_one_that_blocks_holds_its_lane(void **state)
             assert_true(lane.n_blockers == 0);
             lane.head = way == 1 ? e.order : ONCE_NEVER;
             lane.tail = way == 1 ? e.order : -1;
-            assert_int_equal(once_entry_wake(&next, &lane, NOW), way == 1 ? ONCE_UNCHANGED : ONCE_ENTRY_CHANGED); /* the replayed one is first */
+            assert_int_equal(once_entry_wake(&next, &lane, NOW),
+                             way == 1 ? ONCE_UNCHANGED : ONCE_ENTRY_CHANGED); /* the replayed one is first */
         }
 }
 
@@ -1587,14 +1664,16 @@ static void f33_a_lane_waits_for_all_its_dead_that_block(void **state)
         assert_true(once_lane_says(&lane, first).len > 0 && once_lane_says(&lane, second).len > 0);
         for (int i = 0; i < 2; i++) {
             once_entry *const e = i ? second : first;
-            assert_int_equal(claim(&next, &lane, lane_request(yours, 5, -1), NOW, ONCE_UNCHANGED).answer, ONCE_ANSWER_LATER);
+            assert_int_equal(claim(&next, &lane, lane_request(yours, 5, -1), NOW, ONCE_UNCHANGED).answer,
+                             ONCE_ANSWER_LATER);
             assert_true(lane.expires_ms == ONCE_FOREVER && lane.n_blockers == (unsigned)(2 - i));
             if (way < 2) assert_true(once_entry_discard(e, &lane, ONCE_NO_TIME, NOW) & ONCE_LANE_FREED);
             else if (way < 4) assert_true(once_entry_forget(e, &lane) & ONCE_LANE_FREED);
             else assert_true(once_entry_exhume(e, &lane, NOW, &body) & ONCE_LANE_FREED);
         }
         assert_int_equal(lane.n_blockers, 0);
-        assert_int_equal(claim(&next, &lane, lane_request(yours, 5, -1), NOW, ONCE_ENTRY_CHANGED).answer, ONCE_ANSWER_RUN);
+        assert_int_equal(claim(&next, &lane, lane_request(yours, 5, -1), NOW, ONCE_ENTRY_CHANGED).answer,
+                         ONCE_ANSWER_RUN);
     }
 }
 
@@ -1648,7 +1727,8 @@ static void a_gap_that_was_waited_for_is_not_kept_by_what_has_ended(void **state
         assert_true(take(&e, &lane, yours, NOW + 500, ONCE_ENTRY_CHANGED | ONCE_LANE_CHANGED).gap_over);
         once_request q = lane_request(yours, 9, 500);
         e.maybe = i == 1;
-        assert_true(settle(&e, &lane, q, ends[i], NOW + 5000, ONCE_ENTRY_CHANGED | ONCE_LANE_FREED | (i ? ONCE_LETTER_NEEDED | ONCE_LANE_CHANGED : 0)));
+        assert_true(settle(&e, &lane, q, ends[i], NOW + 5000,
+                           ONCE_ENTRY_CHANGED | ONCE_LANE_FREED | (i ? ONCE_LETTER_NEEDED | ONCE_LANE_CHANGED : 0)));
         assert_int_equal(e.gap, i == 2);
     }
 }
@@ -1683,7 +1763,8 @@ static void discard_in_every_state(void **state)
         assert_int_equal(e.expires_ms, NOW + 7 + REMEMBER); /* until its message is too old */
         assert_int_equal(claim(&e, NULL, request(yours), NOW, ONCE_UNCHANGED).answer, ONCE_ANSWER_DUPLICATE);
         assert_false(settle(&e, NULL, request(mine), ONCE_DONE, NOW, ONCE_UNCHANGED));
-        assert_false(claim(&e, NULL, request(mine), NOW, ONCE_UNCHANGED).own); /* a person did it, and not the claim that had died */
+        assert_false(claim(&e, NULL, request(mine), NOW, ONCE_UNCHANGED)
+                         .own); /* a person did it, and not the claim that had died */
     }
 }
 
@@ -1715,7 +1796,9 @@ static void f99_what_every_state_is_at_a_time(void **state)
         e.worker = ONCE_BYTES("somebody");
         const once_entry before = e;
         const bool lost = strncmp(rows[i].name, "orphan", 6) == 0, expired = strstr(rows[i].name, "expired") != NULL;
-        const once_state is = !lost ? (expired ? ONCE_STATE_ABSENT : rows[i].state) : rows[i].hold ? ONCE_STATE_UNKNOWN : ONCE_STATE_WAITING;
+        const once_state is = !lost          ? (expired ? ONCE_STATE_ABSENT : rows[i].state)
+                              : rows[i].hold ? ONCE_STATE_UNKNOWN
+                                             : ONCE_STATE_WAITING;
         assert_string_equal(once_state_name(once_entry_state_at(&e, NOW)), once_state_name(is));
         once_entry_look(&e, NOW);
         assert_string_equal(once_state_name(e.state), once_state_name(is));
@@ -1755,7 +1838,8 @@ static void resolve_in_every_state(void **state)
             if (outcomes[o] == ONCE_RETRY) {
                 assert_int_equal(e.due_ms, NOW);
                 assert_int_equal(e.run, 0); /* no run counts it as waiting */
-                assert_false(settle(&e, NULL, request(mine), ONCE_RETRY, NOW, ONCE_UNCHANGED)); /* who left it unknown is fenced off */
+                assert_false(settle(&e, NULL, request(mine), ONCE_RETRY, NOW,
+                                    ONCE_UNCHANGED)); /* who left it unknown is fenced off */
                 const once_decision d = take(&e, NULL, yours, NOW, ONCE_ENTRY_CHANGED);
                 assert_true(d.attempt == 4 && d.failures == 0 && d.silent); /* it may have happened */
             }
@@ -1774,7 +1858,8 @@ static void resolve_without_a_body_is_done_or_nothing(void **state)
     e.lane = lane_id;
     e.versioned = true;
     e.order = 3;
-    assert_int_equal(once_entry_resolve(&e, &lane, ONCE_DONE, ONCE_BYTES(""), NOW), ONCE_ENTRY_CHANGED | ONCE_LANE_FREED | ONCE_LANE_CHANGED);
+    assert_int_equal(once_entry_resolve(&e, &lane, ONCE_DONE, ONCE_BYTES(""), NOW),
+                     ONCE_ENTRY_CHANGED | ONCE_LANE_FREED | ONCE_LANE_CHANGED);
     assert_int_equal(lane.version, 3);
 }
 
@@ -1797,7 +1882,8 @@ static void f34_revive_in_every_state(void **state)
         assert_int_equal(e.state, ONCE_STATE_WAITING);
         assert_true(e.has_message && once_hash_equal(e.fingerprint, print_b) && e.failures == 0);
         assert_int_equal(e.result.len, 0); /* of a life that does not count any more */
-        assert_false(settle(&e, NULL, request(mine), ONCE_DONE, NOW, ONCE_UNCHANGED)); /* who finished it before is fenced off */
+        assert_false(
+            settle(&e, NULL, request(mine), ONCE_DONE, NOW, ONCE_UNCHANGED)); /* who finished it before is fenced off */
         assert_true(e.natural == q.natural);
         const once_decision d = take(&e, NULL, yours, NOW, ONCE_ENTRY_CHANGED);
         assert_true(d.attempt == 4 && !d.silent);
@@ -1848,7 +1934,8 @@ static void equals_in_a_lane_do_not_wait_for_each_other(void **state)
 static void f86_an_equal_is_seen_after_those_that_came_before(void **state)
 {
     (void)state;
-    static const int64_t there_ms[] = {0, NOW - 1, NOW, NOW + 5, INT64_MAX}, seen_ms[] = {NOW, NOW, NOW + 1, NOW + 6, INT64_MAX};
+    static const int64_t there_ms[] = {0, NOW - 1, NOW, NOW + 5, INT64_MAX},
+                         seen_ms[] = {NOW, NOW, NOW + 1, NOW + 6, INT64_MAX};
     for (size_t i = 0; i < sizeof there_ms / sizeof *there_ms; i++) {
         once_lane lane = {.head = 9, .tail = 9, .equal_ms = there_ms[i]};
         once_entry e = absent();
@@ -1881,7 +1968,8 @@ static void a_lane_that_is_full_of_the_highest_version_still_counts(void **state
     (void)state;
     once_lane lane = {.head = INT64_MAX, .tail = INT64_MAX};
     once_entry e = absent(); /* without a version: behind all others, and no overflow */
-    assert_int_equal(accept(&e, &lane, lane_request(mine, -1, -1), NOW, ONCE_ENTRY_CHANGED).answer, ONCE_ANSWER_WAITING);
+    assert_int_equal(accept(&e, &lane, lane_request(mine, -1, -1), NOW, ONCE_ENTRY_CHANGED).answer,
+                     ONCE_ANSWER_WAITING);
     assert_true(e.order == INT64_MAX && e.due_ms == ONCE_NEVER);
 }
 
@@ -1911,8 +1999,10 @@ static void f63_a_long_key_is_not_the_text_that_it_is_shown_as(void **state)
     memset(large, 'a', sizeof large);
     assert_true(once_key_show(&arena, (once_bytes){large, sizeof large}, &shown));
     assert_memory_equal(shown.data, "sha256:", 7);
-    assert_false(once_hash_equal(once_key_id(secret, &s, (once_bytes){large, sizeof large}), once_key_id(secret, &s, shown)));
-    assert_true(once_key_show(&arena, (once_bytes){large, ONCE_KEY_MAX}, &shown)); /* the longest that is kept as it is */
+    assert_false(
+        once_hash_equal(once_key_id(secret, &s, (once_bytes){large, sizeof large}), once_key_id(secret, &s, shown)));
+    assert_true(
+        once_key_show(&arena, (once_bytes){large, ONCE_KEY_MAX}, &shown)); /* the longest that is kept as it is */
     assert_int_equal(shown.len, ONCE_KEY_MAX);
     once_arena_release(&arena);
 }
@@ -1930,7 +2020,8 @@ static void f27_scopes_and_parts_are_never_confused(void **state)
         for (int c = 0; c < 5; c++)
             for (int o = 0; o < 5; o++)
                 for (int k = 0; k < 5; k++) {
-                    const once_scope s = {{texts[t], strlen(texts[t])}, {texts[c], strlen(texts[c])}, {texts[o], strlen(texts[o])}};
+                    const once_scope s = {
+                        {texts[t], strlen(texts[t])}, {texts[c], strlen(texts[c])}, {texts[o], strlen(texts[o])}};
                     seen[n++] = once_key_id(secret, &s, (once_bytes){texts[k], strlen(texts[k])});
                 }
     for (size_t len = 1570; len < 1610; len++) seen[n++] = once_key_id(secret, &scope, (once_bytes){large, len});
@@ -1942,15 +2033,18 @@ static void f27_scopes_and_parts_are_never_confused(void **state)
 
     once_scope other = scope;
     other.operation = ONCE_BYTES("another");
-    assert_true(once_hash_equal(once_lane_id(secret, &scope, ONCE_BYTES("x")), once_lane_id(secret, &other, ONCE_BYTES("x"))));
+    assert_true(
+        once_hash_equal(once_lane_id(secret, &scope, ONCE_BYTES("x")), once_lane_id(secret, &other, ONCE_BYTES("x"))));
 }
 
 static void f63_keys_are_binary_safe(void **state)
 {
     (void)state;
     const once_secret secret = {3, 4};
-    const once_hash a = once_key_id(secret, &scope, ONCE_BYTES("a\0b")), b = once_key_id(secret, &scope, ONCE_BYTES("a\0c")),
-                    c = once_key_id(secret, &scope, ONCE_BYTES("a")), d = once_key_id(secret, &scope, ONCE_BYTES("a\0"));
+    const once_hash a = once_key_id(secret, &scope, ONCE_BYTES("a\0b")),
+                    b = once_key_id(secret, &scope, ONCE_BYTES("a\0c")),
+                    c = once_key_id(secret, &scope, ONCE_BYTES("a")),
+                    d = once_key_id(secret, &scope, ONCE_BYTES("a\0"));
     assert_false(once_hash_equal(a, b) || once_hash_equal(a, c) || once_hash_equal(c, d));
 }
 
@@ -1967,7 +2061,9 @@ static uint64_t draw(uint64_t below)
 /* Ordinary ones, and those at the edges. */
 static int64_t any_number(void)
 {
-    static const int64_t edges[] = {INT64_MIN, INT64_MIN + 1, -2, -1, 0, 1, NOW - 1, NOW, NOW + 1, INT64_MAX / 4, ONCE_FOREVER - 1, INT64_MAX - 1, INT64_MAX};
+    static const int64_t edges[] = {
+        INT64_MIN,        INT64_MIN + 1, -2,       -1, 0, 1, NOW - 1, NOW, NOW + 1, INT64_MAX / 4,
+        ONCE_FOREVER - 1, INT64_MAX - 1, INT64_MAX};
     return draw(3) ? edges[draw(sizeof edges / sizeof *edges)] : (int64_t)draw(UINT64_MAX);
 }
 
@@ -1978,7 +2074,8 @@ static once_entry any_entry(void)
     once_entry e = entry_in((once_state)draw(ONCE_STATES + 1), any_time());
     e.state = (once_state)draw(ONCE_STATES + 1);
     e.lane = draw(2) ? lane_id : (once_hash){0};
-    e.versioned = draw(2), e.gap = draw(2), e.hold = draw(2), e.natural = draw(2), e.silent = draw(2), e.maybe = draw(2), e.block = draw(2);
+    e.versioned = draw(2), e.gap = draw(2), e.hold = draw(2), e.natural = draw(2), e.silent = draw(2),
+    e.maybe = draw(2), e.block = draw(2);
     e.has_message = draw(2);
     if (e.has_message) e.message = body;
     e.attempt = (uint32_t)draw(UINT64_C(1) << 32);
@@ -1995,7 +2092,10 @@ static void any_rule(once_entry *e, once_lane *lane)
 {
     const once_outcome ends[] = {ONCE_DONE, ONCE_RETRY, ONCE_DEAD};
     once_request r = draw(2) ? request(mine) : lane_request(mine, (int64_t)draw(10), draw(2) ? -1 : 100);
-    const once_settlement s = {.request = &r, .outcome = (once_outcome)draw(ONCE_OUTCOMES), .message = draw(2) ? &body : NULL, .delay_ms = (int64_t)draw(10)};
+    const once_settlement s = {.request = &r,
+                               .outcome = (once_outcome)draw(ONCE_OUTCOMES),
+                               .message = draw(2) ? &body : NULL,
+                               .delay_ms = (int64_t)draw(10)};
     once_decision d;
     bool yes;
     switch (draw(13)) {
@@ -2120,7 +2220,8 @@ static void f26_f65_names_in_a_conflict_are_whole_characters_that_steer_nothing(
 {
     (void)state;
     char text[5000], object[200], wanted[200];
-    reason_of_conflict(ONCE_BYTES("{\"a\xc2\x9b\xe2\x80\xae\xe2\x81\xa6z\": 1}"), ONCE_BYTES("{\"\\u001b\": 1}"), text, sizeof text);
+    reason_of_conflict(ONCE_BYTES("{\"a\xc2\x9b\xe2\x80\xae\xe2\x81\xa6z\": 1}"), ONCE_BYTES("{\"\\u001b\": 1}"), text,
+                       sizeof text);
     assert_non_null(strstr(text, ": '?', 'a\?\?\?z' differ;"));
     for (size_t pad = 60; pad < 66; pad++) { /* the limit of 64 bytes falls on each byte of a character */
         char name[100];
@@ -2128,7 +2229,11 @@ static void f26_f65_names_in_a_conflict_are_whole_characters_that_steer_nothing(
         snprintf(name + pad, sizeof name - pad, "\xf0\x9f\x98\x80");
         snprintf(object, sizeof object, "{\"%s\": 1}", name);
         reason_of_conflict((once_bytes){object, strlen(object)}, ONCE_BYTES("{}"), text, sizeof text);
-        snprintf(wanted, sizeof wanted, ": '%.*s%s' differs;", (int)(pad == 60 ? 64 : pad < 64 ? pad : 64), name, pad == 60 ? "" : "...");
+        snprintf(wanted, sizeof wanted, ": '%.*s%s' differs;",
+                 (int)(pad == 60  ? 64
+                       : pad < 64 ? pad
+                                  : 64),
+                 name, pad == 60 ? "" : "...");
         assert_non_null(strstr(text, wanted));
     }
 }
@@ -2182,7 +2287,8 @@ int main(void)
         cmocka_unit_test(superseded_while_waiting_is_stale),
         cmocka_unit_test(a_gap_that_was_waited_for_is_not_kept_by_what_has_ended),
         cmocka_unit_test(whoever_claims_says_whether_it_is_held),
-        cmocka_unit_test(f28_versions_that_are_given_up_are_counted), cmocka_unit_test(f71_what_replaces_is_remembered_by_its_own_time),
+        cmocka_unit_test(f28_versions_that_are_given_up_are_counted),
+        cmocka_unit_test(f71_what_replaces_is_remembered_by_its_own_time),
         cmocka_unit_test(f28_time_without_a_run_does_not_count),
         cmocka_unit_test(f28_one_wait_for_all_of_a_lane),
         cmocka_unit_test(f28_a_replayed_one_does_not_wait_again),

@@ -13,9 +13,9 @@
 static void every_status_has_a_name_a_text_and_a_class(void **state)
 {
     (void)state;
-#define ROW(name, value, class_, text)                                                                                \
-    assert_string_equal(once_status_name(value), #name);                                                              \
-    assert_string_equal(once_status_text(value), text);                                                               \
+#define ROW(name, value, class_, text)                                                                                 \
+    assert_string_equal(once_status_name(value), #name);                                                               \
+    assert_string_equal(once_status_text(value), text);                                                                \
     assert_int_equal(once_status_class(value), ONCE_CLASS_##class_);
     ONCE_STATUS_MAP(ROW)
 #undef ROW
@@ -80,10 +80,18 @@ static void text_is_one_line(void **state)
     once_error err = {0};
     once_fail(&err, ONCE_E_SCHEMA, "ERROR:  no table\nLINE 1: select\t1\r\n");
     assert_string_equal(err.text, "ERROR:  no table LINE 1: select 1");
-    once_fail(&err, ONCE_E_CONFIG, "%s", "a\x1b[2J\x7f" "b\xc2\x9b" "31m\xc2\xa0\xc2z"); /* nothing that steers a terminal */
+    once_fail(&err, ONCE_E_CONFIG, "%s",
+              "a\x1b[2J\x7f"
+              "b\xc2\x9b"
+              "31m\xc2\xa0\xc2z"); /* nothing that steers a terminal */
     assert_string_equal(err.text, "a [2J b 31m\xc2\xa0 z");
-    once_fail(&err, ONCE_E_CONFIG, "%s", "pay \xe2\x80\xae" "001" "\xe2\x81\xa9 to \xe2\x80\x9c" "x\xe2\x80\x9d"); /* nor what turns a line around */
-    assert_string_equal(err.text, "pay  001  to \xe2\x80\x9c" "x\xe2\x80\x9d");
+    once_fail(&err, ONCE_E_CONFIG, "%s",
+              "pay \xe2\x80\xae"
+              "001"
+              "\xe2\x81\xa9 to \xe2\x80\x9c"
+              "x\xe2\x80\x9d"); /* nor what turns a line around */
+    assert_string_equal(err.text, "pay  001  to \xe2\x80\x9c"
+                                  "x\xe2\x80\x9d");
 }
 
 static void long_text_is_cut_between_characters(void **state)

@@ -1,5 +1,6 @@
 /* once_handle and the bare verbs, through the public headers. Threads share a store here, so this runs under
- * ThreadSanitizer too (pthread). Stores are opened inside where a test needs a clock in its hand or a store that fails. */
+ * ThreadSanitizer too (pthread). Stores are opened inside where a test needs a clock in its hand or a store that fails.
+ */
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -77,8 +78,12 @@ static once_bytes text(const char *s) { return (once_bytes){s, strlen(s)}; }
 
 static once_delivery delivery(fixture *f, const char *key, const char *body)
 {
-    return (once_delivery){.size = sizeof(once_delivery), .key = text(key), .body = text(body), .terms = &f->terms,
-                           .place = ONCE_BYTES("queue"), .point = text(key)};
+    return (once_delivery){.size = sizeof(once_delivery),
+                           .key = text(key),
+                           .body = text(body),
+                           .terms = &f->terms,
+                           .place = ONCE_BYTES("queue"),
+                           .point = text(key)};
 }
 
 /* ---- a gateway that counts ---- */
@@ -119,10 +124,10 @@ static once_verdict handle(fixture *f, const once_delivery *d, gateway *g)
     return verdict;
 }
 
-#define assert_result(verdict, expected)                                                                              \
-    do {                                                                                                              \
-        assert_int_equal((verdict).result.len, strlen(expected));                                                     \
-        assert_memory_equal((verdict).result.data, expected, strlen(expected));                                       \
+#define assert_result(verdict, expected)                                                                               \
+    do {                                                                                                               \
+        assert_int_equal((verdict).result.len, strlen(expected));                                                      \
+        assert_memory_equal((verdict).result.data, expected, strlen(expected));                                        \
     } while (0)
 
 /* ---- the same message again ---- */
@@ -154,7 +159,8 @@ static void f07_once_twice_and_ten_times_is_one_effect_with_the_same_result(void
     once_store_close(f->store); /* and after a restart */
     open_real(f);
     gateway g = {0};
-    const once_delivery d = delivery(f, "twice", "{\"to\": \"ann\", \"amount\": 12.0}"); /* the same, written otherwise */
+    const once_delivery d =
+        delivery(f, "twice", "{\"to\": \"ann\", \"amount\": 12.0}"); /* the same, written otherwise */
     once_verdict v = handle(f, &d, &g);
     assert_int_equal(v.answer, ONCE_ANSWER_DUPLICATE);
     assert_result(v, "receipt 1");
@@ -220,7 +226,8 @@ static void f26_same_key_with_other_content_is_a_conflict_with_a_letter(void **s
     once_verdict_release(&v);
 }
 
-/* Nothing was done, so what comes with other content is the message now; what was wrong is a conflict when its broker brings it again. */
+/* Nothing was done, so what comes with other content is the message now; what was wrong is a conflict when its broker
+ * brings it again. */
 static void f26_a_corrected_delivery_runs_where_nothing_was_done(void **state)
 {
     fixture *f = *state;
@@ -230,7 +237,8 @@ static void f26_a_corrected_delivery_runs_where_nothing_was_done(void **state)
     once_store *inner = ((once_guard *)f->store)->inner;
     for (int i = 0; i < 2; i++) {
         gateway g = {.fail_first = 1, .failure = outcomes[i]};
-        const once_delivery wrong = delivery(f, keys[i], "{\"cents\": 100}"), right = delivery(f, keys[i], "{\"cents\": 999}"),
+        const once_delivery wrong = delivery(f, keys[i], "{\"cents\": 100}"),
+                            right = delivery(f, keys[i], "{\"cents\": 999}"),
                             third = delivery(f, keys[i], "{\"cents\": 1}");
         once_verdict v = handle(f, &wrong, &g);
         assert_int_equal(v.outcome, outcomes[i]);
@@ -766,7 +774,8 @@ static void die_in_handler(fixture *f, const once_delivery *d)
     if (child == 0) {
         once_ticket ticket = {0};
         if (once_store_open(f->url, NULL, &f->store, &f->err) != ONCE_OK) _exit(1);
-        if (once_claim(f->store, &f->scope, d, 1, &ticket, &f->err) != ONCE_OK || ticket.answer != ONCE_ANSWER_RUN) _exit(2);
+        if (once_claim(f->store, &f->scope, d, 1, &ticket, &f->err) != ONCE_OK || ticket.answer != ONCE_ANSWER_RUN)
+            _exit(2);
         kill(getpid(), SIGKILL);
     }
     int status;
@@ -839,7 +848,8 @@ static void f02_f04_f05_killed_in_the_handler_is_repeated_when_told(void **state
     once_entry entry;
     once_store *inner = ((once_guard *)f->store)->inner;
     good(f, inner->ops->get(inner, once_key_id(inner->secret, &f->scope, poison.key), &entry, &arena, &f->err));
-    assert_true(entry.state == ONCE_STATE_DEAD && entry.silent && entry.maybe); /* so that a replay counts as a repeat */
+    assert_true(entry.state == ONCE_STATE_DEAD && entry.silent &&
+                entry.maybe); /* so that a replay counts as a repeat */
     once_arena_release(&arena);
     replay(f);
     f->terms.lease_ms = 30000;
@@ -916,7 +926,8 @@ static void f14_f76_bare_verbs(void **state)
     good(f, once_claim(f->store, &f->scope, three, 3, others, &f->err));
     assert_int_equal(others[0].answer, ONCE_ANSWER_BUSY);
     assert_int_equal(others[0].wait_ms, 30000);
-    assert_int_equal(once_settle(f->store, others, &(once_ending){.outcome = ONCE_DONE}, 1, flags, &f->err), ONCE_E_USAGE);
+    assert_int_equal(once_settle(f->store, others, &(once_ending){.outcome = ONCE_DONE}, 1, flags, &f->err),
+                     ONCE_E_USAGE);
     good(f, once_extend(f->store, others, 3, 1000, flags, &f->err));
     assert_false(flags[0]);
 
@@ -939,7 +950,8 @@ static void f14_f76_bare_verbs(void **state)
         assert_true(flags[0] && flags[1]);
         assert_false(flags[2]);
     }
-    good(f, once_settle(f->store, &others[2], &(once_ending){.outcome = ONCE_DONE, .result = ONCE_BYTES("C")}, 1, flags, &f->err));
+    good(f, once_settle(f->store, &others[2], &(once_ending){.outcome = ONCE_DONE, .result = ONCE_BYTES("C")}, 1, flags,
+                        &f->err));
     assert_true(flags[0]);
     once_ticket_release(others, 3);
     good(f, once_claim(f->store, &f->scope, three, 3, others, &f->err));
@@ -1154,16 +1166,16 @@ static int roll(bad_store *b, bool *after)
     return n < 30;
 }
 
-#define FAILING(call)                                                                                                 \
-    bad_store *b = (bad_store *)store;                                                                                \
-    bool after;                                                                                                       \
-    const int bad = roll(b, &after);                                                                                  \
-    if (bad && !after) return once_fail(err, ONCE_E_UNAVAILABLE, "not sent");                                         \
-    const int rc = call;                                                                                              \
+#define FAILING(call)                                                                                                  \
+    bad_store *b = (bad_store *)store;                                                                                 \
+    bool after;                                                                                                        \
+    const int bad = roll(b, &after);                                                                                   \
+    if (bad && !after) return once_fail(err, ONCE_E_UNAVAILABLE, "not sent");                                          \
+    const int rc = call;                                                                                               \
     return bad && rc == ONCE_OK ? once_fail(err, ONCE_E_UNAVAILABLE, "reply lost") : rc
 
-static int bad_claim(once_store *store, const once_request *const *requests, size_t n, once_decision *out, once_arena *arena,
-                     once_error *err)
+static int bad_claim(once_store *store, const once_request *const *requests, size_t n, once_decision *out,
+                     once_arena *arena, once_error *err)
 {
     FAILING(b->inner->ops->claim(b->inner, requests, n, out, arena, err));
 }
@@ -1258,7 +1270,8 @@ static void f82_the_idempotency_key_is_not_the_stores(void **state)
         assert_string_equal(ticket.idempotency_key, wanted);
         once_ticket_release(&ticket, 1);
         good(f, once_claim(f->store, &f->scope, &other, 1, &ticket, &f->err));
-        assert_string_equal(ticket.idempotency_key, i < 2 ? "8cb076449ceddb6b636e8e881f38a994" : "0b00722e44f40acb620fa57bbaaa180c");
+        assert_string_equal(ticket.idempotency_key,
+                            i < 2 ? "8cb076449ceddb6b636e8e881f38a994" : "0b00722e44f40acb620fa57bbaaa180c");
         once_ticket_release(&ticket, 1);
         f->terms.idempotency_salt = ONCE_BYTES("fifteen bytes..");
         assert_int_equal(once_handle(f->store, &f->scope, &other, charge, &g, &v, &f->err), ONCE_E_USAGE);
@@ -1298,7 +1311,8 @@ static void f21_wrong_use_is_refused(void **state)
     f->terms.result_max = SIZE_MAX;
     assert_int_equal(once_handle(f->store, &f->scope, &d, charge, &g, &v, &f->err), ONCE_E_USAGE);
     f->terms.result_max = 0;
-    once_bytes *const places[] = {&d.key, &d.body, &d.content, &d.type, &d.headers, &d.place, &d.point, &f->scope.tenant, &f->scope.operation};
+    once_bytes *const places[] = {&d.key,   &d.body,          &d.content,         &d.type, &d.headers, &d.place,
+                                  &d.point, &f->scope.tenant, &f->scope.operation};
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
         const once_bytes was = *places[i];
         *places[i] = (once_bytes){NULL, 5};
@@ -1328,7 +1342,9 @@ static void f21_no_items_at_no_address(void **state)
     assert_int_equal(once_claim(f->store, &f->scope, &d, 1, NULL, &f->err), ONCE_E_USAGE);
     assert_int_equal(once_claim(f->store, NULL, &d, 1, &ticket, &f->err), ONCE_E_USAGE);
     assert_int_equal(once_claim(f->store, &f->scope, &d, 1, &ticket, &f->err), ONCE_OK);
-    assert_int_equal(once_settle(f->store, &ticket, &(once_ending){.outcome = ONCE_DONE, .result = {NULL, 3}}, 1, &flag, &f->err), ONCE_E_USAGE);
+    assert_int_equal(
+        once_settle(f->store, &ticket, &(once_ending){.outcome = ONCE_DONE, .result = {NULL, 3}}, 1, &flag, &f->err),
+        ONCE_E_USAGE);
     assert_int_equal(once_settle(f->store, &ticket, &(once_ending){.outcome = ONCE_DONE}, 1, &flag, &f->err), ONCE_OK);
     assert_true(flag);
     once_ticket_release(&ticket, 1);

@@ -1,5 +1,5 @@
-/* External effects with real processes and threads: what a command gets, what its end means, and that nothing of it outlives its
- * message (f60, f61, f62, f80). Runs under tsan: callbacks have threads. */
+/* External effects with real processes and threads: what a command gets, what its end means, and that nothing of it
+ * outlives its message (f60, f61, f62, f80). Runs under tsan: callbacks have threads. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -67,8 +67,16 @@ static int set_up(void **state)
     assert_non_null(f);
     snprintf(f->folder, sizeof f->folder, "/tmp/once-hands-XXXXXX");
     assert_non_null(mkdtemp(f->folder));
-    f->handler = (once_handler_spec){.type = bytes("charge"), .operation = bytes("charge"), .timeout_ms = PATIENCE_MS, .slots = MAX_ITEMS, .line = 7};
-    f->spec = (once_spec){.file = bytes("p.yaml"), .consumer = bytes("payments"), .handlers = &f->handler, .n_handlers = 1, .result_max = 65536};
+    f->handler = (once_handler_spec){.type = bytes("charge"),
+                                     .operation = bytes("charge"),
+                                     .timeout_ms = PATIENCE_MS,
+                                     .slots = MAX_ITEMS,
+                                     .line = 7};
+    f->spec = (once_spec){.file = bytes("p.yaml"),
+                          .consumer = bytes("payments"),
+                          .handlers = &f->handler,
+                          .n_handlers = 1,
+                          .result_max = 65536};
     f->exec.argv = f->argv;
     once_json_init(&f->body);
     *state = f;
@@ -110,14 +118,16 @@ static char *file_with(fixture *f, const char *name, const char *text, mode_t mo
 static void command(fixture *f, const char *const *argv)
 {
     size_t n = 0;
-    for (; argv[n]; n++) assert_int_equal(once_template_parse(&f->arena, bytes(argv[n]), &f->argv[n], &f->err), ONCE_OK);
+    for (; argv[n]; n++)
+        assert_int_equal(once_template_parse(&f->arena, bytes(argv[n]), &f->argv[n], &f->err), ONCE_OK);
     effect_is(f, &once__effect_exec, &f->exec);
     f->exec.n = n;
 }
 
 static int try_open(fixture *f)
 {
-    const once_hands_options options = {.spec = &f->spec, .env = once_env_real(), .callbacks = &f->callback, .n_callbacks = f->callback.name ? 1 : 0};
+    const once_hands_options options = {
+        .spec = &f->spec, .env = once_env_real(), .callbacks = &f->callback, .n_callbacks = f->callback.name ? 1 : 0};
     return once_hands_open(&options, &f->hands, &f->err);
 }
 
@@ -128,10 +138,10 @@ static void opened(fixture *f)
     assert_int_equal(rc, ONCE_OK);
 }
 
-#define OPEN(f, ...)                                                                                                  \
-    do {                                                                                                              \
-        command(f, (const char *const[]){__VA_ARGS__, NULL});                                                         \
-        opened(f);                                                                                                    \
+#define OPEN(f, ...)                                                                                                   \
+    do {                                                                                                               \
+        command(f, (const char *const[]){__VA_ARGS__, NULL});                                                          \
+        opened(f);                                                                                                     \
     } while (0)
 
 #define SHELL(f, script) OPEN(f, "/bin/sh", "-c", script)
@@ -140,10 +150,14 @@ static int prepare(fixture *f, once_item *item, once_bytes body)
 {
     void *output = item->output;
     *item = (once_item){.handler = &f->handler, .output = output};
-    item->message = (once_message){.body = body, .type = bytes("charge"), .at = {bytes("in.ndjson"), bytes("17")}, .sent_ms = 1700000000000};
-    item->scope = (once_scope){.tenant = bytes("acme"), .consumer = f->spec.consumer, .operation = f->handler.operation};
-    item->request = (once_request){.scope = &item->scope, .key = bytes("p-1"), .id = {0x0123456789abcdef, 0xfedcba9876543210}};
-    item->decision = (once_decision){.answer = ONCE_ANSWER_RUN, .attempt = 3, .failures = 2, .silent = true, .maybe = true};
+    item->message = (once_message){
+        .body = body, .type = bytes("charge"), .at = {bytes("in.ndjson"), bytes("17")}, .sent_ms = 1700000000000};
+    item->scope =
+        (once_scope){.tenant = bytes("acme"), .consumer = f->spec.consumer, .operation = f->handler.operation};
+    item->request =
+        (once_request){.scope = &item->scope, .key = bytes("p-1"), .id = {0x0123456789abcdef, 0xfedcba9876543210}};
+    item->decision =
+        (once_decision){.answer = ONCE_ANSWER_RUN, .attempt = 3, .failures = 2, .silent = true, .maybe = true};
     item->outcome = ONCE_OUTCOMES;
     const bool json = once_json_parse(&f->body, body, NULL, NULL) == ONCE_OK;
     return once_effect_prepare(item->handler, json ? &f->body : NULL, &item->message, &f->arena, &item->input, &f->err);
@@ -175,11 +189,13 @@ static once_item *run(fixture *f, once_bytes body)
 
 static void expect(const once_item *item, once_outcome outcome, const char *result, const char *failure)
 {
-    if (item->outcome != outcome) print_error("outcome %d, failure %.*s\n", item->outcome, (int)item->failure.len, item->failure.data);
+    if (item->outcome != outcome)
+        print_error("outcome %d, failure %.*s\n", item->outcome, (int)item->failure.len, item->failure.data);
     assert_int_equal(item->outcome, outcome);
     assert_int_equal(item->result.len, strlen(result));
     if (result[0]) assert_memory_equal(item->result.data, result, item->result.len);
-    if (item->failure.len != strlen(failure)) print_error("failure: %.*s\n", (int)item->failure.len, item->failure.data);
+    if (item->failure.len != strlen(failure))
+        print_error("failure: %.*s\n", (int)item->failure.len, item->failure.data);
     assert_int_equal(item->failure.len, strlen(failure));
     if (failure[0]) assert_memory_equal(item->failure.data, failure, item->failure.len);
     assert_int_equal(item->maybe, outcome == ONCE_UNKNOWN);
@@ -266,10 +282,11 @@ static void ends_with(fixture *f, int status, once_outcome outcome)
 static void f81_an_exit_status_that_nobody_listed_is_unknown(void **state)
 {
     fixture *f = *state;
-    static const once_outcome listed[256] = {[64] = ONCE_REJECTED, [65] = ONCE_DEAD, [66] = ONCE_ALREADY, [67] = ONCE_STALE,
-                                             [69] = ONCE_RELEASE,  [75] = ONCE_RETRY};
+    static const once_outcome listed[256] = {[64] = ONCE_REJECTED, [65] = ONCE_DEAD,    [66] = ONCE_ALREADY,
+                                             [67] = ONCE_STALE,    [69] = ONCE_RELEASE, [75] = ONCE_RETRY};
     SHELL(f, ENDS_AS_TOLD);
-    for (int status = 1; status < 256; status++) ends_with(f, status, listed[status] == ONCE_DONE ? ONCE_UNKNOWN : listed[status]);
+    for (int status = 1; status < 256; status++)
+        ends_with(f, status, listed[status] == ONCE_DONE ? ONCE_UNKNOWN : listed[status]);
     expect(run(f, bytes("0\n")), ONCE_DONE, "result\n", "");
 }
 
@@ -312,7 +329,8 @@ static void many_run_at_a_time(void **state)
     fixture *f = *state;
     char *fifo = in_folder(f, "fifo"), script[300];
     assert_int_equal(mkfifo(fifo, 0600), 0);
-    snprintf(script, sizeof script, "cat >/dev/null; if [ $ONCE_KEY = p-0 ]; then echo go >%s; else cat %s >/dev/null; fi", fifo, fifo);
+    snprintf(script, sizeof script,
+             "cat >/dev/null; if [ $ONCE_KEY = p-0 ]; then echo go >%s; else cat %s >/dev/null; fi", fifo, fifo);
     SHELL(f, script);
     once_item *both[2] = {&f->items[0], &f->items[1]}; /* each can end only while the other runs */
     assert_int_equal(prepare(f, both[0], bytes("a")), ONCE_OK);
@@ -392,7 +410,9 @@ static void the_environment_is_what_was_promised(void **state)
     char reference[100];
     snprintf(reference, sizeof reference, "file:%s", file_with(f, "secret", "from a file\n", 0600));
     const once_written variables[] = {
-        {bytes("PLAIN"), bytes("a b=c"), 11}, {bytes("FROM_ENV"), bytes("env:ONCE_TEST_SECRET"), 12}, {bytes("FROM_FILE"), bytes(reference), 13},
+        {bytes("PLAIN"), bytes("a b=c"), 11},
+        {bytes("FROM_ENV"), bytes("env:ONCE_TEST_SECRET"), 12},
+        {bytes("FROM_FILE"), bytes(reference), 13},
         {bytes("LANG"), bytes("C"), 14},
     };
     setenv("ONCE_TEST_SECRET", "from the environment", 1);
@@ -448,20 +468,27 @@ static void what_is_missing_is_found_at_the_start(void **state)
     char expected[200];
     command(f, (const char *const[]){"true", NULL});
     unsetenv("ONCE_TEST_NONE");
-    refused_variable(f, "TOKEN", "env:ONCE_TEST_NONE", "p.yaml:12: variable 'ONCE_TEST_NONE' is not set; 'TOKEN' is to be taken from it");
-    refused_variable(f, "TOKEN", "file:/nowhere/token", "p.yaml:12: cannot read file '/nowhere/token' for 'TOKEN': No such file or directory");
-    refused_variable(f, "ONCE_KEY", "x", "p.yaml:12: variable 'ONCE_KEY': names that begin with ONCE_ are ours; choose another");
+    refused_variable(f, "TOKEN", "env:ONCE_TEST_NONE",
+                     "p.yaml:12: variable 'ONCE_TEST_NONE' is not set; 'TOKEN' is to be taken from it");
+    refused_variable(f, "TOKEN", "file:/nowhere/token",
+                     "p.yaml:12: cannot read file '/nowhere/token' for 'TOKEN': No such file or directory");
+    refused_variable(f, "ONCE_KEY", "x",
+                     "p.yaml:12: variable 'ONCE_KEY': names that begin with ONCE_ are ours; choose another");
     refused_variable(f, "A=B", "s3cret", "p.yaml:12: the name of a variable cannot be empty nor have '=' or NUL in it");
     const once_written nul = {bytes("TOKEN"), {"s3cret\0x", 8}, 12};
     f->exec.env = &nul;
     assert_int_equal(try_open(f), ONCE_E_CONFIG);
-    assert_string_equal(f->err.text, "p.yaml:12: the value of 'TOKEN' has a NUL byte or is longer than 128 KiB"); /* and not the value */
+    assert_string_equal(
+        f->err.text,
+        "p.yaml:12: the value of 'TOKEN' has a NUL byte or is longer than 128 KiB"); /* and not the value */
     f->exec.n_env = 0;
 
     command(f, (const char *const[]){"no-such-command", NULL});
     assert_int_equal(try_open(f), ONCE_E_CONFIG);
-    assert_string_equal(f->err.text, "p.yaml:7: command 'no-such-command' is not in /usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin; "
-                                     "install it, or write its path");
+    assert_string_equal(
+        f->err.text,
+        "p.yaml:7: command 'no-such-command' is not in /usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin; "
+        "install it, or write its path");
     const char *plain = file_with(f, "not-executable", "#!/bin/sh\n", 0644);
     command(f, (const char *const[]){plain, NULL});
     assert_int_equal(try_open(f), ONCE_E_CONFIG);
@@ -472,7 +499,9 @@ static void what_is_missing_is_found_at_the_start(void **state)
 
     effect_is(f, &once__effect_callback, &charge_card);
     assert_int_equal(try_open(f), ONCE_E_CONFIG);
-    assert_string_equal(f->err.text, "p.yaml:7: callback 'charge_card' is not registered; run it from a program that calls once_pipeline_callback");
+    assert_string_equal(
+        f->err.text,
+        "p.yaml:7: callback 'charge_card' is not registered; run it from a program that calls once_pipeline_callback");
     assert_true(once_hands_needed(&f->spec));
     effect_is(f, &once__effect_sql, &(once_sql_spec){0});
     assert_false(once_hands_needed(&f->spec));
@@ -494,7 +523,8 @@ static void headers_can_be_arguments(void **state)
     assert_int_equal(prepare(f, item, bytes("{}")), ONCE_E_MESSAGE);
     assert_string_equal(f->err.text, "missing header 'region'");
     item->message.headers = bytes("{\"region\":\"e\\u0075\"}");
-    assert_int_equal(once_effect_prepare(item->handler, &f->body, &item->message, &f->arena, &item->input, &f->err), ONCE_OK);
+    assert_int_equal(once_effect_prepare(item->handler, &f->body, &item->message, &f->arena, &item->input, &f->err),
+                     ONCE_OK);
     once_hands_start(f->hands, &item, 1);
     expect(ended(f), ONCE_DONE, "eu\n", "");
 }
@@ -509,8 +539,10 @@ static void no_value_becomes_an_option(void **state)
     } table[] = {
         {{"echo", "${/a}"}, "argument '${/a}' begins with '-' and would be taken for an option; put \"--\" before it"},
         {{"echo", "${/n}"}, "argument '${/n}' begins with '-' and would be taken for an option; put \"--\" before it"},
-        {{"echo", "${/e}-${/e}"}, "argument '${/e}-${/e}' begins with '-' and would be taken for an option; put \"--\" before it"},
-        {{"echo", "${/a}", "--"}, "argument '${/a}' begins with '-' and would be taken for an option; put \"--\" before it"},
+        {{"echo", "${/e}-${/e}"},
+         "argument '${/e}-${/e}' begins with '-' and would be taken for an option; put \"--\" before it"},
+        {{"echo", "${/a}", "--"},
+         "argument '${/a}' begins with '-' and would be taken for an option; put \"--\" before it"},
         {{"echo", "--", "${/a}"}, NULL},
         {{"echo", "-${/a}"}, NULL},
         {{"echo", "--id=${/a}"}, NULL},
@@ -565,16 +597,19 @@ static void a_nul_byte_never_gets_into_the_environment(void **state)
     once_item *item = &f->items[0];
     assert_int_equal(prepare(f, item, bytes("{}")), ONCE_OK);
     item->message.type = (once_bytes){"a\0b", 3};
-    assert_int_equal(once_effect_prepare(item->handler, &f->body, &item->message, &f->arena, &item->input, &f->err), ONCE_E_MESSAGE);
+    assert_int_equal(once_effect_prepare(item->handler, &f->body, &item->message, &f->arena, &item->input, &f->err),
+                     ONCE_E_MESSAGE);
     assert_string_equal(f->err.text, "the type has a NUL byte, which no variable of a command can carry");
     item->message.type = bytes("a");
     item->message.at.point = (once_bytes){"\0", 1};
-    assert_int_equal(once_effect_prepare(item->handler, &f->body, &item->message, &f->arena, &item->input, &f->err), ONCE_E_MESSAGE);
+    assert_int_equal(once_effect_prepare(item->handler, &f->body, &item->message, &f->arena, &item->input, &f->err),
+                     ONCE_E_MESSAGE);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(prepare(f, item, bytes("{}")), ONCE_OK);
         *(i ? &item->request.key : &item->scope.tenant) = (once_bytes){"k\0", 2};
         once_hands_start(f->hands, &item, 1);
-        expect(ended(f), ONCE_DEAD, "", "the key or the tenant has a NUL byte, which no variable of a command can carry");
+        expect(ended(f), ONCE_DEAD, "",
+               "the key or the tenant has a NUL byte, which no variable of a command can carry");
         assert_false(item->started);
     }
 }
@@ -672,7 +707,9 @@ static void f60_a_hanging_command_is_killed_with_its_children(void **state)
     fixture *f = *state;
     char script[300];
     const char *note = in_folder(f, "pid");
-    snprintf(script, sizeof script, "trap '' TERM INT; sleep 1000 & echo $! >%s.new; mv %s.new %s; echo waiting >&2; wait; sleep 1000", note, note, note);
+    snprintf(script, sizeof script,
+             "trap '' TERM INT; sleep 1000 & echo $! >%s.new; mv %s.new %s; echo waiting >&2; wait; sleep 1000", note,
+             note, note);
     f->handler.timeout_ms = 400;
     SHELL(f, script);
     const int64_t began_ms = now_ms();
@@ -716,7 +753,8 @@ static void f61_a_flood_is_thrown_away(void **state)
     close(ends[1]);
     assert_true(read(ends[0], text, sizeof text - 1) > 0);
     close(ends[0]);
-    assert_non_null(strstr(text, "level=warn event=result_too_long msg=\"p.yaml:7: result longer than 1000 bytes; not kept; result_max allows more\""));
+    assert_non_null(strstr(text, "level=warn event=result_too_long msg=\"p.yaml:7: result longer than 1000 bytes; not "
+                                 "kept; result_max allows more\""));
     once_hands_close(f->hands);
     SHELL(f, "yes | head -c 1000"); /* exactly as long as allowed */
     assert_int_equal(run(f, bytes(""))->result.len, 1000);
@@ -816,7 +854,8 @@ static void a_command_that_is_gone_blames_nobody(void **state)
         assert_false(item->started);
         assert_false(item->maybe);
         assert_int_equal(once_status_class(item->trouble), ONCE_CLASS_PAUSE);
-        snprintf(expected, sizeof expected, "cannot run '%s': %s", script, i == 0 ? "Permission denied" : "No such file or directory");
+        snprintf(expected, sizeof expected, "cannot run '%s': %s", script,
+                 i == 0 ? "Permission denied" : "No such file or directory");
         assert_int_equal(item->failure.len, strlen(expected));
         assert_memory_equal(item->failure.data, expected, item->failure.len);
     }
@@ -920,7 +959,7 @@ static void failpoints_stand_before_and_after(void **state)
 
 /* ---- callbacks ---- */
 
-typedef struct desk { /* what the callback does, and saw */
+typedef struct desk {                  /* what the callback does, and saw */
     atomic_int calls, inside, answers; /* answers: how many may go on */
     once_outcome outcome;
     bool until_fenced;
@@ -1063,7 +1102,8 @@ static void a_late_callback_is_logged_once_and_goes_on(void **state)
     close(ends[1]);
     assert_true(read(ends[0], text, sizeof text - 1) > 0);
     close(ends[0]);
-    const char *line = "callback 'charge_card' runs longer than its timeout of 20ms; a thread cannot be killed, it goes on";
+    const char *line =
+        "callback 'charge_card' runs longer than its timeout of 20ms; a thread cannot be killed, it goes on";
     const char *first = strstr(text, line);
     assert_non_null(first);
     assert_null(strstr(first + 1, line));

@@ -124,7 +124,8 @@ static void sha256_in_pieces_is_the_same(void **state)
     for (size_t step = 1; step <= sizeof data; step++) {
         once_sha256_state s;
         once_sha256_begin(&s);
-        for (size_t at = 0; at < sizeof data; at += step) once_sha256_add(&s, data + at, step < sizeof data - at ? step : sizeof data - at);
+        for (size_t at = 0; at < sizeof data; at += step)
+            once_sha256_add(&s, data + at, step < sizeof data - at ? step : sizeof data - at);
         once_sha256_add(&s, NULL, 0);
         once_sha256_end(&s, pieces);
         assert_memory_equal(whole, pieces, 32);
@@ -150,7 +151,8 @@ static void hmac_gives_the_published_vectors(void **state) /* RFC 4231 */
     unsigned char key[131];
     memset(key, 0x0b, 20);
     assert_hmac(key, 20, "Hi There", "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7");
-    assert_hmac("Jefe", 4, "what do ya want for nothing?", "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+    assert_hmac("Jefe", 4, "what do ya want for nothing?",
+                "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
     memset(key, 0xaa, 131);
     assert_hmac(key, 131, "Test Using Larger Than Block-Size Key - Hash Key First",
                 "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");

@@ -87,7 +87,8 @@ static void test_a_reason_is_cut_between_characters(void **state)
     static const struct {
         const char *character;
         size_t before, kept;
-    } cases[] = {{"\xc3\xa4", 149, 149}, {"\xc3\xa4", 148, 150}, {"\xe2\x82\xac", 148, 148}, {"\xf0\x9f\x99\x82", 147, 147}};
+    } cases[] = {
+        {"\xc3\xa4", 149, 149}, {"\xc3\xa4", 148, 150}, {"\xe2\x82\xac", 148, 148}, {"\xf0\x9f\x99\x82", 147, 147}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         memset(reason, 'x', sizeof reason);
         memcpy(reason + cases[i].before, cases[i].character, strlen(cases[i].character));
@@ -103,8 +104,19 @@ static void test_nonsense_is_left_out(void **state)
     (void)state;
     once_attempt read[ONCE_HISTORY_ATTEMPTS];
     static const char *const nonsense[] = {
-        "\n", " ", "1", "1 2", "1 2 retry", "1 2 retry ", "x 2 retry me r\n", "1 x retry me r\n", "1 2 nonsense me r\n",
-        "4294967296 2 retry me r\n", "1 9223372036854775808 retry me r\n", "-1 2 retry me r\n", "1  2 retry me r\n",
+        "\n",
+        " ",
+        "1",
+        "1 2",
+        "1 2 retry",
+        "1 2 retry ",
+        "x 2 retry me r\n",
+        "1 x retry me r\n",
+        "1 2 nonsense me r\n",
+        "4294967296 2 retry me r\n",
+        "1 9223372036854775808 retry me r\n",
+        "-1 2 retry me r\n",
+        "1  2 retry me r\n",
     };
     for (size_t i = 0; i < sizeof nonsense / sizeof *nonsense; i++)
         assert_int_equal(once__history_read((once_bytes){nonsense[i], strlen(nonsense[i])}, read), 0);
@@ -121,8 +133,11 @@ static void test_a_first_attempt_needs_no_line(void **state)
 {
     (void)state;
     once_attempt read[ONCE_HISTORY_ATTEMPTS];
-    once_entry entry = {
-        .state = ONCE_STATE_REJECTED, .attempt = 1, .changed_ms = 77, .who = ONCE_BYTES("me"), .reason = ONCE_BYTES("no")};
+    once_entry entry = {.state = ONCE_STATE_REJECTED,
+                        .attempt = 1,
+                        .changed_ms = 77,
+                        .who = ONCE_BYTES("me"),
+                        .reason = ONCE_BYTES("no")};
     assert_int_equal(once__history_of(&entry, read), 1);
     assert_true(read[0].attempt == 1 && read[0].ended_ms == 77);
     assert_string_equal(read[0].outcome, "rejected");
@@ -132,7 +147,8 @@ static void test_a_first_attempt_needs_no_line(void **state)
     assert_int_equal(once__history_of(&entry, read), 1);
     assert_string_equal(read[0].outcome, "unknown");
     entry.history = (once_bytes){0};
-    for (int attempts = 0; attempts < 3; attempts++) { /* superseded before it ran, or of an older store: nothing can be said */
+    for (int attempts = 0; attempts < 3;
+         attempts++) { /* superseded before it ran, or of an older store: nothing can be said */
         entry.attempt = (uint32_t)attempts;
         assert_int_equal(once__history_of(&entry, read), attempts == 1);
     }

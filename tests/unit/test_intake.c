@@ -23,8 +23,8 @@ static const char pipeline[] = "consumer: c\n"
                                "  natural: {callback: f, natural: true}\n"
                                "  \"*\": {dead: unknown type}\n";
 
-static int prepare(const once_handler_spec *handler, const once_json *body, const once_message *message, once_arena *arena, void **input,
-                   once_error *err)
+static int prepare(const once_handler_spec *handler, const once_json *body, const once_message *message,
+                   once_arena *arena, void **input, once_error *err)
 {
     (void)body, (void)message, (void)arena, (void)err;
     *input = (void *)(uintptr_t)handler;
@@ -98,10 +98,11 @@ static void nobody_for_a_type_is_said_apart_from_the_words(void **state)
 
 static once_item taken(fixture *f, const char *type, const char *operation)
 {
-    once_item item = {.batch = &f->batch,
-                      .message = {.body = ONCE_BYTES("{\"id\": 1}"), .type = {type, strlen(type)}, .sent_ms = ONCE_NO_TIME},
-                      .scope = {.consumer = f->spec->consumer, .operation = {operation, strlen(operation)}},
-                      .request = {.id = {1, 1}, .run = 3}};
+    once_item item = {
+        .batch = &f->batch,
+        .message = {.body = ONCE_BYTES("{\"id\": 1}"), .type = {type, strlen(type)}, .sent_ms = ONCE_NO_TIME},
+        .scope = {.consumer = f->spec->consumer, .operation = {operation, strlen(operation)}},
+        .request = {.id = {1, 1}, .run = 3}};
     assert_int_equal(once_intake_taken(&f->intake, &item, NULL), ONCE_OK);
     assert_int_equal(item.request.run, 3);
     return item;
@@ -136,7 +137,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_handler_says_what_follows_from_a_lost_claim, setup, teardown),
         cmocka_unit_test_setup_teardown(nobody_for_a_type_is_said_apart_from_the_words, setup, teardown),
         cmocka_unit_test_setup_teardown(a_taken_message_gets_the_handler_of_its_type, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_taken_message_whose_type_went_elsewhere_stays_with_its_operation, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_taken_message_whose_type_went_elsewhere_stays_with_its_operation, setup,
+                                        teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -100,7 +100,8 @@ static void accepts_every_kind_of_value(void **state)
         {"\"\"", ONCE_JSON_STRING, ""},
         {"\"a b\"", ONCE_JSON_STRING, "a b"},
         {"\"\x7f\"", ONCE_JSON_STRING, "\x7f"},
-        {"\"\xC3\xA9 \xE2\x82\xAC \xF0\x9F\x98\x80 \xEF\xBF\xBF\"", ONCE_JSON_STRING, "\xC3\xA9 \xE2\x82\xAC \xF0\x9F\x98\x80 \xEF\xBF\xBF"},
+        {"\"\xC3\xA9 \xE2\x82\xAC \xF0\x9F\x98\x80 \xEF\xBF\xBF\"", ONCE_JSON_STRING,
+         "\xC3\xA9 \xE2\x82\xAC \xF0\x9F\x98\x80 \xEF\xBF\xBF"},
         {"\"\xF4\x8F\xBF\xBF\xC2\x80\xE0\xA0\x80\xED\x9F\xBF\xEE\x80\x80\xF0\x90\x80\x80\"", ONCE_JSON_STRING,
          "\xF4\x8F\xBF\xBF\xC2\x80\xE0\xA0\x80\xED\x9F\xBF\xEE\x80\x80\xF0\x90\x80\x80"},
         {"[]", ONCE_JSON_ARRAY, "[]"},
@@ -108,7 +109,8 @@ static void accepts_every_kind_of_value(void **state)
         {"\t\r\n [ \t\r\n ] \t\r\n", ONCE_JSON_ARRAY, "[ \t\r\n ]"},
         {"{ \"\" : 1 , \"a\" : [ 1 , { } ] }", ONCE_JSON_OBJECT, "{ \"\" : 1 , \"a\" : [ 1 , { } ] }"},
         {"[[[[]]]]", ONCE_JSON_ARRAY, "[[[[]]]]"},
-        {"[\"\\u0000\\uD83D\\uDE00\\\"\\\\\\/\\b\\f\\n\\r\\t\"]", ONCE_JSON_ARRAY, "[\"\\u0000\\uD83D\\uDE00\\\"\\\\\\/\\b\\f\\n\\r\\t\"]"},
+        {"[\"\\u0000\\uD83D\\uDE00\\\"\\\\\\/\\b\\f\\n\\r\\t\"]", ONCE_JSON_ARRAY,
+         "[\"\\u0000\\uD83D\\uDE00\\\"\\\\\\/\\b\\f\\n\\r\\t\"]"},
         {"{\"a\":{\"a\":1},\"b\":{\"a\":1}}", ONCE_JSON_OBJECT, "{\"a\":{\"a\":1},\"b\":{\"a\":1}}"},
     };
     struct fixture *f = *state;
@@ -134,8 +136,8 @@ static void refuse(struct fixture *f, once_bytes text, once_json_fault fault, si
     const int rc = once_json_parse(&f->json, (once_bytes){copy, text.len}, NULL, &err);
     free(copy);
     if (rc != ONCE_E_MESSAGE || err.fault != fault || err.offset != offset) {
-        fail_msg("'%.*s': status %d, '%s' at %zu; wanted fault %d at %zu", (int)text.len, text.data, rc, err.reason, err.offset,
-                 (int)fault, offset);
+        fail_msg("'%.*s': status %d, '%s' at %zu; wanted fault %d at %zu", (int)text.len, text.data, rc, err.reason,
+                 err.offset, (int)fault, offset);
     }
     assert_true(strlen(err.reason) > 0);
     assert_int_equal(once_json_root(&f->json).type, ONCE_JSON_ABSENT);
@@ -308,7 +310,8 @@ static void f65_sees_a_bad_byte_at_every_position(void **state)
 
 static void f65_every_prefix_of_a_text_is_refused(void **state)
 {
-    static const char text[] = "{\"a\":[1,2.5e-3,\"x\\n\\ud83d\\ude00\xE2\x82\xAC\",true,false,null,{}],\"b\":{\"c\":-7}}";
+    static const char text[] =
+        "{\"a\":[1,2.5e-3,\"x\\n\\ud83d\\ude00\xE2\x82\xAC\",true,false,null,{}],\"b\":{\"c\":-7}}";
     struct fixture *f = *state;
     once_json_error err;
     for (size_t len = 0; len < sizeof(text) - 1; len++) {
@@ -460,7 +463,8 @@ static void f65_duplicates_however_they_are_spelled(void **state)
         {"{\"a_name_longer_than_sixteen\":1,\"a_name_longer_than_sixt\\u0065en\":2}", F(DUPLICATE), 32},
     };
     for (size_t i = 0; i < COUNT(cases); i++) refuse(*state, bytes_of(cases[i].text), cases[i].fault, cases[i].offset);
-    parse_text(*state, "{\"a\":1,\"A\":2,\"aa\":3,\"\\u0061a\\u0000\":4,\"\":5,\" \":6,\"\\u0000\":7,\"\\u0000\\u0000\":8}");
+    parse_text(*state,
+               "{\"a\":1,\"A\":2,\"aa\":3,\"\\u0061a\\u0000\":4,\"\":5,\" \":6,\"\\u0000\":7,\"\\u0000\\u0000\":8}");
 }
 
 /* A name that is repeated at every distance, in objects around the size where searching becomes sorting. */
@@ -468,11 +472,12 @@ static void f65_duplicates_in_objects_of_every_size(void **state)
 {
     struct fixture *f = *state;
     for (int count = 1; count <= 80; count++) {
-        for (int repeated = 0; repeated < count; repeated += count > 40 ? 7 : 1) {
+        for (int repeated = 0; repeated<count; repeated += count> 40 ? 7 : 1) {
             char text[4096];
             size_t len = 0, offset;
             text[len++] = '{';
-            for (int i = 0; i < count; i++) len += (size_t)snprintf(text + len, sizeof(text) - len, "\"name%d\":[%d],", i, i);
+            for (int i = 0; i < count; i++)
+                len += (size_t)snprintf(text + len, sizeof(text) - len, "\"name%d\":[%d],", i, i);
             offset = len;
             snprintf(text + len, sizeof(text) - len, "\"nam\\u0065%d\":{}}", repeated);
             refuse(f, bytes_of(text), F(DUPLICATE), offset);
@@ -602,13 +607,32 @@ static void pointers_of_rfc_6901(void **state)
         {"/0", "13"},
     };
     static const char *const missing[] = {
-        "/fo", "/fooo", "/foo/2", "/foo/-", "/foo/00", "/foo/01", "/foo/+1", "/foo/ 1", "/foo/1a", "/foo/", "/foo/0/0", "/foo/bar",
-        "/foo/18446744073709551616", "/foo/4294967296", "/foo/4294967295", "//", "/deep/x", "/a", "/a/b", "/m~1n",
+        "/fo",
+        "/fooo",
+        "/foo/2",
+        "/foo/-",
+        "/foo/00",
+        "/foo/01",
+        "/foo/+1",
+        "/foo/ 1",
+        "/foo/1a",
+        "/foo/",
+        "/foo/0/0",
+        "/foo/bar",
+        "/foo/18446744073709551616",
+        "/foo/4294967296",
+        "/foo/4294967295",
+        "//",
+        "/deep/x",
+        "/a",
+        "/a/b",
+        "/m~1n",
     };
     struct fixture *f = *state;
-    const once_json_value root = parse_text(
-        f, "{\"foo\": [\"bar\", \"baz\"], \"\": 0, \"a/b\": 1, \"c%d\": 2, \"e^f\": 3, \"g|h\": 4, \"i\\\\j\": 5, \"k\\\"l\": 6, "
-           "\" \": 7, \"m~n\": 8, \"deep\": [{\"y\": {\"x\": []}, \"x\": [9, 10], \"~1\": 11}], \"\\u00e9\": 12, \"0\": 13}");
+    const once_json_value root = parse_text(f, "{\"foo\": [\"bar\", \"baz\"], \"\": 0, \"a/b\": 1, \"c%d\": 2, "
+                                               "\"e^f\": 3, \"g|h\": 4, \"i\\\\j\": 5, \"k\\\"l\": 6, "
+                                               "\" \": 7, \"m~n\": 8, \"deep\": [{\"y\": {\"x\": []}, \"x\": [9, 10], "
+                                               "\"~1\": 11}], \"\\u00e9\": 12, \"0\": 13}");
     for (size_t i = 0; i < COUNT(cases); i++) assert_raw(find(f, cases[i].pointer), cases[i].raw);
     for (size_t i = 0; i < COUNT(missing); i++) {
         if (find(f, missing[i]).type != ONCE_JSON_ABSENT) fail_msg("'%s' found something", missing[i]);
@@ -781,14 +805,31 @@ static void integers_are_exact_to_64_bits(void **state)
         {"100000000000000000000000000e-26", 1},
     };
     static const char *const bad[] = {
-        "9223372036854775808", "-9223372036854775809", "9223372036854775807.1", "1.5", "1e-1", "0.1", "1e19", "1e20", "18446744073709551615",
-        "18446744073709551616", "99999999999999999999", "1e400", "1e99999999999999999999", "1e-99999999999999999999", "\"1\"", "null", "true", "[]",
+        "9223372036854775808",
+        "-9223372036854775809",
+        "9223372036854775807.1",
+        "1.5",
+        "1e-1",
+        "0.1",
+        "1e19",
+        "1e20",
+        "18446744073709551615",
+        "18446744073709551616",
+        "99999999999999999999",
+        "1e400",
+        "1e99999999999999999999",
+        "1e-99999999999999999999",
+        "\"1\"",
+        "null",
+        "true",
+        "[]",
     };
     struct fixture *f = *state;
     int64_t got;
     for (size_t i = 0; i < COUNT(good); i++) {
         got = 42;
-        if (!once_json_int64(parse_text(f, good[i].text), &got) || got != good[i].value) fail_msg("%s gave %lld", good[i].text, (long long)got);
+        if (!once_json_int64(parse_text(f, good[i].text), &got) || got != good[i].value)
+            fail_msg("%s gave %lld", good[i].text, (long long)got);
     }
     got = 42;
     for (size_t i = 0; i < COUNT(bad); i++) {
@@ -801,8 +842,21 @@ static void integers_are_exact_to_64_bits(void **state)
 static void doubles_are_rounded_correctly(void **state)
 {
     static const char *const good[] = {
-        "0", "1", "-1.5", "0.1", "3.141592653589793238462643383279", "1e308", "-1.7976931348623157e308", "5e-324", "2.2250738585072011e-308",
-        "9007199254740993", "123456789012345678901234567890", "1e23", "8.41e21", "1e-400", "179769313486231580793e288",
+        "0",
+        "1",
+        "-1.5",
+        "0.1",
+        "3.141592653589793238462643383279",
+        "1e308",
+        "-1.7976931348623157e308",
+        "5e-324",
+        "2.2250738585072011e-308",
+        "9007199254740993",
+        "123456789012345678901234567890",
+        "1e23",
+        "8.41e21",
+        "1e-400",
+        "179769313486231580793e288",
     };
     struct fixture *f = *state;
     for (size_t i = 0; i < COUNT(good); i++) {
@@ -811,7 +865,8 @@ static void doubles_are_rounded_correctly(void **state)
         assert_true(got == strtod(good[i], NULL));
     }
     double got = -42;
-    static const char *const bad[] = {"1e400", "-1e400", "1e309", "1.8e308", "1e99999999999999999999999", "\"1\"", "true", "{}"};
+    static const char *const bad[] = {"1e400", "-1e400", "1e309", "1.8e308", "1e99999999999999999999999",
+                                      "\"1\"", "true",   "{}"};
     for (size_t i = 0; i < COUNT(bad); i++) assert_false(once_json_double(parse_text(f, bad[i]), &got));
     assert_true(got == -42);
     assert_true(once_json_double(parse_text(f, "1e-99999999999999999999999"), &got) && got == 0);
@@ -839,16 +894,50 @@ static void f87_numbers_that_survive_a_double(void **state)
 {
     struct fixture *f = *state;
     static const char *const good[] = {
-        "0.0", "-0.0", "0e5", "0.1", "-0.1", "12.75", "1.10", "1e3", "1E+3", "100.00", "1e22", "1e23", "123456789012345.6", "0.30000000000000004",
-        "1.7976931348623157e308", "2.2250738585072014e-308", "5e-324", "1e-323", "9007199254740992.0", "4503599627370495.5", "1e300", "9.5367431640625e-7",
+        "0.0",
+        "-0.0",
+        "0e5",
+        "0.1",
+        "-0.1",
+        "12.75",
+        "1.10",
+        "1e3",
+        "1E+3",
+        "100.00",
+        "1e22",
+        "1e23",
+        "123456789012345.6",
+        "0.30000000000000004",
+        "1.7976931348623157e308",
+        "2.2250738585072014e-308",
+        "5e-324",
+        "1e-323",
+        "9007199254740992.0",
+        "4503599627370495.5",
+        "1e300",
+        "9.5367431640625e-7",
     };
     static const char *const bad[] = {
-        "12345678901234567.89", "0.1000000000000000055", "0.10000000000000001", "9007199254740993.0", "0.30000000000000003", "1e400", "-1e400", "1e-400",
-        "4.9e-324", "4e-324", "1.7976931348623159e308", "123456789012345678.0", "3.14159265358979323846", "1e99999999999999999999999", "1e-99999999999999999999999",
+        "12345678901234567.89",
+        "0.1000000000000000055",
+        "0.10000000000000001",
+        "9007199254740993.0",
+        "0.30000000000000003",
+        "1e400",
+        "-1e400",
+        "1e-400",
+        "4.9e-324",
+        "4e-324",
+        "1.7976931348623159e308",
+        "123456789012345678.0",
+        "3.14159265358979323846",
+        "1e99999999999999999999999",
+        "1e-99999999999999999999999",
     };
     double got;
     for (size_t i = 0; i < COUNT(good); i++)
-        if (!once_json_survives_double(parse_text(f, good[i]), &got) || got != strtod(good[i], NULL)) fail_msg("%s does not survive", good[i]);
+        if (!once_json_survives_double(parse_text(f, good[i]), &got) || got != strtod(good[i], NULL))
+            fail_msg("%s does not survive", good[i]);
     for (size_t i = 0; i < COUNT(bad); i++)
         if (once_json_survives_double(parse_text(f, bad[i]), &got)) fail_msg("%s survives", bad[i]);
 }
@@ -904,7 +993,8 @@ static void canonical_spellings(void **state)
         {"0.1e4611686018427387904", "1e4611686018427387903"},
         {"10e-4611686018427387904", "1e-4611686018427387903"},
     };
-    static const char *const beyond[] = {"1e4611686018427387904", "10e4611686018427387903", "1e-4611686018427387904", "1e9223372036854775807",
+    static const char *const beyond[] = {"1e4611686018427387904",   "10e4611686018427387903",
+                                         "1e-4611686018427387904",  "1e9223372036854775807",
                                          "-1e-9223372036854775808", "1e99999999999999999999999999999"};
     struct fixture *f = *state;
     once_decimal decimal;
@@ -926,9 +1016,47 @@ static void decimals_are_ordered_by_value(void **state)
 {
     /* ascending, equal ones separated by = */
     static const char *const order[] = {
-        "-1e100", "-12", "-1.5", "-1.49999999999999999999999", "-1", "=", "-1.0", "-1e-9999", "0", "=", "-0", "=", "0.000", "1e-9999", "0.1", "=",
-        "1e-1", "0.11", "1", "=", "10e-1", "1.5", "=", "150e-2", "9", "10", "=", "1e1", "11", "9007199254740992", "9007199254740993",
-        "=", "9007199254740993.000", "18446744073709551616", "=", "18446744073709551616e0", "99e98", "1e100", "=", "10e99", "1e4611686018427387903",
+        "-1e100",
+        "-12",
+        "-1.5",
+        "-1.49999999999999999999999",
+        "-1",
+        "=",
+        "-1.0",
+        "-1e-9999",
+        "0",
+        "=",
+        "-0",
+        "=",
+        "0.000",
+        "1e-9999",
+        "0.1",
+        "=",
+        "1e-1",
+        "0.11",
+        "1",
+        "=",
+        "10e-1",
+        "1.5",
+        "=",
+        "150e-2",
+        "9",
+        "10",
+        "=",
+        "1e1",
+        "11",
+        "9007199254740992",
+        "9007199254740993",
+        "=",
+        "9007199254740993.000",
+        "18446744073709551616",
+        "=",
+        "18446744073709551616e0",
+        "99e98",
+        "1e100",
+        "=",
+        "10e99",
+        "1e4611686018427387903",
     };
     struct fixture *f = *state;
     once_decimal decimals[COUNT(order)];
@@ -981,39 +1109,132 @@ static void fingerprints_of_equal_meanings_are_equal(void **state)
         {"123456789012345678000", "123456789012345678e3"},
         {"123456789012345678", "1234567890123456780e-1"},
         {"999999999999999999", "999999999999999999.0"},
-        {"{\"x\":{\"a\":1,\"b\":{\"c\":[],\"d\":{}}},\"y\":0}", "{\"y\":0.0,\"x\":{\"b\":{\"d\":{ },\"c\":[ ]},\"a\":1}}"},
+        {"{\"x\":{\"a\":1,\"b\":{\"c\":[],\"d\":{}}},\"y\":0}",
+         "{\"y\":0.0,\"x\":{\"b\":{\"d\":{ },\"c\":[ ]},\"a\":1}}"},
         {"[{\"a\":1,\"b\":2},{\"c\":3}]", "[{\"b\":2,\"a\":1},{\"c\":3}]"},
         {"1e99999999999999999999", "1e99999999999999999999"},
     };
     struct fixture *f = *state;
     for (size_t i = 0; i < COUNT(pairs); i++) {
-        if (!once_hash_equal(fingerprint(f, pairs[i][0]), fingerprint(f, pairs[i][1]))) fail_msg("%s and %s differ", pairs[i][0], pairs[i][1]);
+        if (!once_hash_equal(fingerprint(f, pairs[i][0]), fingerprint(f, pairs[i][1])))
+            fail_msg("%s and %s differ", pairs[i][0], pairs[i][1]);
     }
 }
 
 static void fingerprints_of_different_meanings_differ(void **state)
 {
     static const char *const texts[] = {
-        "null", "true", "false", "0", "1", "-1", "10", "100", "0.1", "1.5", "\"\"", "\"0\"", "\"1\"", "\"null\"", "\"true\"", "\" \"", "\"\\u0000\"",
-        "\"\\u0000\\u0000\"", "\"a\"", "\"A\"", "\"a\\u0000\"", "\"ab\"", "[]", "{}", "[[]]", "[{}]", "[null]", "[[],[]]", "[[[]]]", "[0]", "[1]",
-        "[1,2]", "[2,1]", "[12]", "[1,[2]]", "[[1],2]", "[[1,2]]", "[\"a\",\"b\"]", "[\"ab\"]", "[\"a\",\"b\",\"\"]", "[\"\",\"a\",\"b\"]", "[1,1]",
-        "[1,1,1]", "[null,null]", "{\"a\":1}", "{\"a\":\"1\"}", "{\"a\":null}", "{\"a\":{}}", "{\"a\":[]}", "{\"a\":\"\"}", "{\"\":\"a\"}", "{\"\":{}}",
-        "{\"a\":{\"b\":1}}", "{\"a\":1,\"b\":1}", "{\"a\":{},\"b\":1}", "{\"b\":{\"a\":1}}", "{\"a\":{\"b\":{\"c\":1}}}", "{\"a\":{\"c\":{\"b\":1}}}",
-        "{\"a\":\"b\",\"b\":\"a\"}", "{\"a\":\"a\",\"b\":\"b\"}", "{\"a\":\"b\"}", "{\"b\":\"a\"}", "{\"ab\":\"\"}", "{\"a\":{\"b\":1},\"c\":{\"d\":2}}",
-        "{\"a\":{\"d\":2},\"c\":{\"b\":1}}", "{\"a\":{\"b\":2},\"c\":{\"d\":1}}", "{\"a\":[1,2]}", "{\"a\":[2,1]}", "{\"a\":[{\"b\":1},{\"c\":2}]}",
-        "{\"a\":[{\"b\":1,\"c\":2}]}", "{\"a\":[{\"b\":2},{\"c\":1}]}", "[\"a\",1]", "[[\"a\",1]]", "9007199254740992", "9007199254740993",
-        "123456789012345678901", "123456789012345678902", "-123456789012345678901", "12345678901234567890.1", "1e18", "1e19", "1e400", "1e401", "1e-400",
-        "1e4611686018427387903", "1e-4611686018427387903", "1e4611686018427387904", "1e99999999999999999999", "-1e99999999999999999999",
-        "1e-99999999999999999999", "0.3", "0.30000000000000004", "0.1000000000000000055511151231257827", "\"aaaaaaaaaaaaaaa\"", "\"aaaaaaaaaaaaaaaa\"",
-        "\"aaaaaaaaaaaaaaaaa\"", "\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"", "{\"aaaaaaaaaaaaaaaa\":\"b\"}", "{\"aaaaaaaaaaaaaaaab\":\"\"}",
-        "{\"a\":\"aaaaaaaaaaaaaaaab\"}", "{\"0\":1}", "{\"a\":1,\"b\":2,\"c\":3}", "{\"a\":1,\"b\":3,\"c\":2}",
+        "null",
+        "true",
+        "false",
+        "0",
+        "1",
+        "-1",
+        "10",
+        "100",
+        "0.1",
+        "1.5",
+        "\"\"",
+        "\"0\"",
+        "\"1\"",
+        "\"null\"",
+        "\"true\"",
+        "\" \"",
+        "\"\\u0000\"",
+        "\"\\u0000\\u0000\"",
+        "\"a\"",
+        "\"A\"",
+        "\"a\\u0000\"",
+        "\"ab\"",
+        "[]",
+        "{}",
+        "[[]]",
+        "[{}]",
+        "[null]",
+        "[[],[]]",
+        "[[[]]]",
+        "[0]",
+        "[1]",
+        "[1,2]",
+        "[2,1]",
+        "[12]",
+        "[1,[2]]",
+        "[[1],2]",
+        "[[1,2]]",
+        "[\"a\",\"b\"]",
+        "[\"ab\"]",
+        "[\"a\",\"b\",\"\"]",
+        "[\"\",\"a\",\"b\"]",
+        "[1,1]",
+        "[1,1,1]",
+        "[null,null]",
+        "{\"a\":1}",
+        "{\"a\":\"1\"}",
+        "{\"a\":null}",
+        "{\"a\":{}}",
+        "{\"a\":[]}",
+        "{\"a\":\"\"}",
+        "{\"\":\"a\"}",
+        "{\"\":{}}",
+        "{\"a\":{\"b\":1}}",
+        "{\"a\":1,\"b\":1}",
+        "{\"a\":{},\"b\":1}",
+        "{\"b\":{\"a\":1}}",
+        "{\"a\":{\"b\":{\"c\":1}}}",
+        "{\"a\":{\"c\":{\"b\":1}}}",
+        "{\"a\":\"b\",\"b\":\"a\"}",
+        "{\"a\":\"a\",\"b\":\"b\"}",
+        "{\"a\":\"b\"}",
+        "{\"b\":\"a\"}",
+        "{\"ab\":\"\"}",
+        "{\"a\":{\"b\":1},\"c\":{\"d\":2}}",
+        "{\"a\":{\"d\":2},\"c\":{\"b\":1}}",
+        "{\"a\":{\"b\":2},\"c\":{\"d\":1}}",
+        "{\"a\":[1,2]}",
+        "{\"a\":[2,1]}",
+        "{\"a\":[{\"b\":1},{\"c\":2}]}",
+        "{\"a\":[{\"b\":1,\"c\":2}]}",
+        "{\"a\":[{\"b\":2},{\"c\":1}]}",
+        "[\"a\",1]",
+        "[[\"a\",1]]",
+        "9007199254740992",
+        "9007199254740993",
+        "123456789012345678901",
+        "123456789012345678902",
+        "-123456789012345678901",
+        "12345678901234567890.1",
+        "1e18",
+        "1e19",
+        "1e400",
+        "1e401",
+        "1e-400",
+        "1e4611686018427387903",
+        "1e-4611686018427387903",
+        "1e4611686018427387904",
+        "1e99999999999999999999",
+        "-1e99999999999999999999",
+        "1e-99999999999999999999",
+        "0.3",
+        "0.30000000000000004",
+        "0.1000000000000000055511151231257827",
+        "\"aaaaaaaaaaaaaaa\"",
+        "\"aaaaaaaaaaaaaaaa\"",
+        "\"aaaaaaaaaaaaaaaaa\"",
+        "\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"",
+        "{\"aaaaaaaaaaaaaaaa\":\"b\"}",
+        "{\"aaaaaaaaaaaaaaaab\":\"\"}",
+        "{\"a\":\"aaaaaaaaaaaaaaaab\"}",
+        "{\"0\":1}",
+        "{\"a\":1,\"b\":2,\"c\":3}",
+        "{\"a\":1,\"b\":3,\"c\":2}",
     };
     struct fixture *f = *state;
     once_hash hashes[COUNT(texts)];
     for (size_t i = 0; i < COUNT(texts); i++) {
         hashes[i] = fingerprint(f, texts[i]);
         for (size_t j = 0; j < i; j++) {
-            if (hashes[i].a == hashes[j].a || hashes[i].b == hashes[j].b) fail_msg("%s and %s are equal", texts[i], texts[j]);
+            if (hashes[i].a == hashes[j].a || hashes[i].b == hashes[j].b)
+                fail_msg("%s and %s are equal", texts[i], texts[j]);
         }
     }
 }
@@ -1021,7 +1242,16 @@ static void fingerprints_of_different_meanings_differ(void **state)
 static void fingerprints_depend_on_the_seed(void **state)
 {
     struct fixture *f = *state;
-    static const char *const texts[] = {"null", "1", "\"\"", "{}", "[]", "{\"a\":[1]}", "[[]]", "[0]", "[{}]", "12345678901234567890.5",
+    static const char *const texts[] = {"null",
+                                        "1",
+                                        "\"\"",
+                                        "{}",
+                                        "[]",
+                                        "{\"a\":[1]}",
+                                        "[[]]",
+                                        "[0]",
+                                        "[{}]",
+                                        "12345678901234567890.5",
                                         "1e99999999999999999999"};
     for (size_t i = 0; i < COUNT(texts); i++) {
         const once_json_value root = parse_text(f, texts[i]);
@@ -1048,16 +1278,19 @@ static void fingerprints_never_change(void **state)
         {"\"exactly sixteen.\"", {0x79fc0d9d662decfeu, 0xcb534dedd8992e7au}},
         {"\"more than sixteen bytes, in two blocks or more\"", {0x0f5db7c1791a11ebu, 0x930a2adf16b61f18u}},
         {"\"0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789"
-         "0123456789012345678901234567890123456789\\n\"", {0x3dde1bf41d7761cdu, 0x59d5130a6fe22597u}},
+         "0123456789012345678901234567890123456789\\n\"",
+         {0x3dde1bf41d7761cdu, 0x59d5130a6fe22597u}},
         {"{}", {0x4954676f00ecab55u, 0x923d94565e113e9fu}},
         {"[]", {0x51ed2dd0da261c5du, 0x2d281781abf25e20u}},
-        {"{\"payment_id\":\"pay-1\",\"amount\":12500,\"lines\":[{\"sku\":\"a\",\"n\":2},{}],\"\\u00e9\":null}", {0x5316e66f787ff599u, 0x939399384fa01780u}},
+        {"{\"payment_id\":\"pay-1\",\"amount\":12500,\"lines\":[{\"sku\":\"a\",\"n\":2},{}],\"\\u00e9\":null}",
+         {0x5316e66f787ff599u, 0x939399384fa01780u}},
     };
     struct fixture *f = *state;
     for (size_t i = 0; i < COUNT(golden); i++) {
         const once_hash got = fingerprint(f, golden[i].text);
         if (!once_hash_equal(got, golden[i].hash)) {
-            fail_msg("%s: {0x%016llx, 0x%016llx}", golden[i].text, (unsigned long long)got.a, (unsigned long long)got.b);
+            fail_msg("%s: {0x%016llx, 0x%016llx}", golden[i].text, (unsigned long long)got.a,
+                     (unsigned long long)got.b);
         }
     }
 }
@@ -1078,7 +1311,8 @@ static void fingerprints_do_not_see_what_follows(void **state)
     for (int len = 0; len < 40; len++) {
         snprintf(text, sizeof(text), "\"%.*s\"", len, "abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyz");
         const once_hash tight = fingerprint(f, text);
-        snprintf(text, sizeof(text), "\"%.*s\"                    ", len, "abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyz");
+        snprintf(text, sizeof(text), "\"%.*s\"                    ", len,
+                 "abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyz");
         assert_true(once_hash_equal(tight, fingerprint(f, text)));
         snprintf(text, sizeof(text), "[\"%.*s\"]", len, "abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyz");
         parse_text(f, text);
@@ -1101,7 +1335,8 @@ static void fingerprints_of_similar_messages_are_spread(void **state)
     for (int c = 0; c < CUTS; c++) assert_non_null(cuts[c] = malloc(MESSAGES * sizeof(uint32_t)));
     for (int i = 0; i < MESSAGES; i++) {
         char text[100];
-        const int len = snprintf(text, sizeof(text), "{\"id\":%d,\"to\":\"%d\",\"n\":[%d,%d]}", i % 10, i / 10 % 100, i / 1000 % 10, i / 10000);
+        const int len = snprintf(text, sizeof(text), "{\"id\":%d,\"to\":\"%d\",\"n\":[%d,%d]}", i % 10, i / 10 % 100,
+                                 i / 1000 % 10, i / 10000);
         assert_int_equal(once_json_parse(&f->json, (once_bytes){text, (size_t)len}, NULL, NULL), ONCE_OK);
         const once_hash hash = once_json_fingerprint(&f->json, once_json_root(&f->json), 7);
         cuts[0][i] = (uint32_t)hash.a;
@@ -1142,8 +1377,20 @@ static void fingerprints_avalanche(void **state)
 /* Values that differ in kind or length only, where nothing else is hashed that could help. */
 static void fingerprints_avalanche_in_each_lane(void **state)
 {
-    static const char *const texts[] = {"null", "true", "false", "\"\"", "0", "{}", "[]", "\"\\u0000\"", "\"\\u0000\\u0000\"",
-                                        "{\"\":null}", "{\"\":true}", "{\"\":\"\"}", "{\"\\u0000\":null}", "{\"\":{}}"};
+    static const char *const texts[] = {"null",
+                                        "true",
+                                        "false",
+                                        "\"\"",
+                                        "0",
+                                        "{}",
+                                        "[]",
+                                        "\"\\u0000\"",
+                                        "\"\\u0000\\u0000\"",
+                                        "{\"\":null}",
+                                        "{\"\":true}",
+                                        "{\"\":\"\"}",
+                                        "{\"\\u0000\":null}",
+                                        "{\"\":{}}"};
     struct fixture *f = *state;
     once_hash hashes[COUNT(texts)];
     for (size_t i = 0; i < COUNT(texts); i++) {
@@ -1159,7 +1406,8 @@ static once_hash chosen(struct fixture *f, const char *const *texts, size_t coun
 {
     once_pointer pointers[4];
     assert_true(count <= COUNT(pointers));
-    for (size_t i = 0; i < count; i++) assert_int_equal(once_pointer_parse(&f->arena, bytes_of(texts[i]), &pointers[i], NULL), ONCE_OK);
+    for (size_t i = 0; i < count; i++)
+        assert_int_equal(once_pointer_parse(&f->arena, bytes_of(texts[i]), &pointers[i], NULL), ONCE_OK);
     return once_json_fingerprint_of(&f->json, pointers, count, 42);
 }
 
@@ -1183,9 +1431,9 @@ static void fingerprints_of_chosen_values(void **state)
     parse_text(f, "{\"a\":null}");
     const once_hash null = chosen(f, a, 1), absent = chosen(f, b, 1);
     parse_text(f, "{\"b\":null}");
-    assert_false(once_hash_equal(null, chosen(f, a, 1)));   /* absent is not null */
+    assert_false(once_hash_equal(null, chosen(f, a, 1))); /* absent is not null */
     assert_false(once_hash_equal(absent, chosen(f, b, 1)));
-    assert_false(once_hash_equal(null, chosen(f, b, 1)));   /* and the pointer matters */
+    assert_false(once_hash_equal(null, chosen(f, b, 1))); /* and the pointer matters */
     parse_text(f, "{}");
     assert_true(once_hash_equal(absent, chosen(f, b, 1)));
 

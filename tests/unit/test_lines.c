@@ -46,7 +46,8 @@ static bool naive_next(naive *n, once_line *out)
 
 static void same_line(const once_line *got, const once_line *want, uint64_t seed)
 {
-    if (got->len != want->len || got->kept != want->kept || got->ended != want->ended || memcmp(got->data, want->data, got->kept) != 0)
+    if (got->len != want->len || got->kept != want->kept || got->ended != want->ended ||
+        memcmp(got->data, want->data, got->kept) != 0)
         fail_msg("seed %llu: a line of %llu bytes differs", (unsigned long long)seed, (unsigned long long)want->len);
 }
 
@@ -54,7 +55,8 @@ static void split_one(uint64_t seed)
 {
     static char text[TEXT];
     uint64_t random = seed * 2 + 1;
-    const size_t len = make_text(&random, text), keep = 1 + next_random(&random) % 300, chunk = 1 + next_random(&random) % 200;
+    const size_t len = make_text(&random, text), keep = 1 + next_random(&random) % 300,
+                 chunk = 1 + next_random(&random) % 200;
     naive reference = {text, text + len, keep};
     once_lines lines;
     once_line got, want;

@@ -209,10 +209,8 @@ static void count_lines(const once_buf *text, size_t *at, long *came, long *drop
     for (char *end; (end = memchr(text->data + *at, '\n', text->len - *at)); *at = (size_t)(end - text->data) + 1) {
         const char *line = text->data + *at;
         const char *report = memmem(line, (size_t)(end - line), mark, strlen(mark));
-        if (report)
-            *dropped += strtol(report + strlen(mark), NULL, 10);
-        else
-            (*came)++;
+        if (report) *dropped += strtol(report + strlen(mark), NULL, 10);
+        else (*came)++;
     }
 }
 

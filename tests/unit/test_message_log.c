@@ -56,7 +56,8 @@ static const char *close_log(unsigned lines)
 
 static once_item item_of(const char *key, const char *tenant, uint32_t attempt)
 {
-    once_item item = {.scope = {.tenant = {tenant, strlen(tenant)}, .consumer = ONCE_BYTES("the consumer")}, .decision.attempt = attempt};
+    once_item item = {.scope = {.tenant = {tenant, strlen(tenant)}, .consumer = ONCE_BYTES("the consumer")},
+                      .decision.attempt = attempt};
     item.message.at = (once_coordinates){ONCE_BYTES("in.ndjson"), ONCE_BYTES("7")};
     item.request.key = (once_bytes){key, strlen(key)};
     if (*key) item.request.id = (once_hash){1, 2};
@@ -86,7 +87,8 @@ static void f99_a_line_says_what_is_known_of_its_message(void **state)
     once_message_log_forget(&log);
     once_message_log_say(&log);
     const char *text = close_log(2), *first = strstr(text, "\"event\":"), *second = strchr(text, '\n') + 1;
-    static const char start[] = "\"event\":\"dead\",\"at\":\"in.ndjson:7\",\"tenant\":\"ann\",\"key\":\"k1\",\"attempt\":3,\"idempotency_key\":\"";
+    static const char start[] = "\"event\":\"dead\",\"at\":\"in.ndjson:7\",\"tenant\":\"ann\",\"key\":\"k1\","
+                                "\"attempt\":3,\"idempotency_key\":\"";
     assert_memory_equal(first, start, sizeof start - 1);
     assert_memory_equal(first + sizeof start - 1 + 32, "\",\"msg\":\"because\"}\n", 19);
     assert_non_null(strstr(second, "\"event\":\"dead\",\"at\":\"in.ndjson:7\",\"msg\":\"no JSON\"}\n"));
@@ -105,7 +107,8 @@ static void f99_long_text_is_cut(void **state)
     once_message_log_init(&log);
     open_log();
     const once_item item = item_of(key, "", 1);
-    for (int i = 0; i < (1 << 20) / (11 + 300 + 1000); i++) { /* as much as is kept at a time: it does not count any more */
+    for (int i = 0; i < (1 << 20) / (11 + 300 + 1000);
+         i++) { /* as much as is kept at a time: it does not count any more */
         add(&log, ONCE_LOG_WARN, &item, reason);
         once_message_log_forget(&log);
     }
@@ -163,8 +166,15 @@ static void claim(scene *s, uint64_t run, const char *key, const char *seen_by, 
     static const once_scope scope = {.consumer = ONCE_BYTES("c")};
     static const once_message message = {.body = ONCE_BYTES("{}"), .sent_ms = ONCE_NO_TIME};
     const once_bytes bytes = {key, strlen(key)};
-    const once_request request = {.scope = &scope, .key = bytes, .id = once_key_id(s->store->secret, &scope, bytes), .token = {1, run}, .lane.gap_ms = -1,
-                                  .lease_ms = lease_ms, .remember_ms = 1000000, .sent_ms = ONCE_NO_TIME, .run = run},
+    const once_request request = {.scope = &scope,
+                                  .key = bytes,
+                                  .id = once_key_id(s->store->secret, &scope, bytes),
+                                  .token = {1, run},
+                                  .lane.gap_ms = -1,
+                                  .lease_ms = lease_ms,
+                                  .remember_ms = 1000000,
+                                  .sent_ms = ONCE_NO_TIME,
+                                  .run = run},
                        *requests = &request;
     const once_message *messages = &message;
     once_decision d;
@@ -222,7 +232,8 @@ static void f100_the_log_says_for_whom_a_run_waits(void **state)
 {
     (void)state;
     enum { ALIVE, LATE, GONE, UNKNOWN, CASES };
-    static const char *const words[] = {", which is alive", ", which has not been heard of for a while", ", which is gone", ", which has ended or is gone"};
+    static const char *const words[] = {", which is alive", ", which has not been heard of for a while",
+                                        ", which is gone", ", which has ended or is gone"};
     for (int what = 0; what < CASES; what++) {
         scene s;
         char expected[200];
@@ -233,7 +244,10 @@ static void f100_the_log_says_for_whom_a_run_waits(void **state)
         claim(&s, RUN(3), "a", "ann@x:1", "ann@x:1", 9000);
         claim(&s, RUN(2), "b", "ann@x:1", "bob@x:2", 5000);
         claim(&s, RUN(3), "c", "ann@x:1", "ann@x:1", 7000);
-        snprintf(expected, sizeof expected, "waiting for 3 messages that other workers have claimed; the next is key 'b' of bob@x:2%s: its claim ends in 5s\"", words[what]);
+        snprintf(expected, sizeof expected,
+                 "waiting for 3 messages that other workers have claimed; the next is key 'b' of bob@x:2%s: its claim "
+                 "ends in 5s\"",
+                 words[what]);
         const char *text = what_was_said(&s);
         if (!strstr(text, expected)) fail_msg("%s", text);
         assert_int_equal(lines_with(text, "\"level\":\"info\""), what == ALIVE);
@@ -250,7 +264,8 @@ static void f100_the_log_is_not_filled_with_waiting(void **state)
     set_up(&s);
     claim(&s, RUN(3), "a", "ann@x:1", "ann@x:1", 100000);
     assert_int_equal(s.store->ops->stats(s.store, ONCE_BYTES("c"), &stats, NULL), ONCE_OK);
-    const once_stats soon = {.claimed = 1, .wait_ms = 999}, nobody = {.wait_ms = 5000}, never = {.claimed = 1, .wait_ms = ONCE_NEVER};
+    const once_stats soon = {.claimed = 1, .wait_ms = 999}, nobody = {.wait_ms = 5000},
+                     never = {.claimed = 1, .wait_ms = ONCE_NEVER};
     once__say_waiting(&s.executor, &soon);
     once__say_waiting(&s.executor, &nobody);
     once__say_waiting(&s.executor, &never);
@@ -259,7 +274,8 @@ static void f100_the_log_is_not_filled_with_waiting(void **state)
         once__say_waiting(&s.executor, &stats);
         test_env_pass(&s.world, 1000);
     }
-    assert_int_equal(lines_with(close_log(4), "waiting for 1 message that other workers have claimed"), 4); /* every ten seconds */
+    assert_int_equal(lines_with(close_log(4), "waiting for 1 message that other workers have claimed"),
+                     4); /* every ten seconds */
     tear_down(&s);
 }
 
@@ -269,20 +285,27 @@ static enum { ANSWERS, LOSES_REPLIES, IS_AWAY } store_does;
 static once_store_ops troubled;
 static const once_store_ops *real;
 
-static int reply(int rc, once_error *err) { return store_does == ANSWERS ? rc : once_fail(err, ONCE_E_UNAVAILABLE, "no answer"); }
-
-static int troubled_take(once_store *store, once_bytes consumer, once_token token, bool again, int64_t lease_ms, size_t max, once_taken *out, size_t *n,
-                         once_arena *arena, once_error *err)
+static int reply(int rc, once_error *err)
 {
-    return reply(store_does == IS_AWAY ? ONCE_OK : real->take(store, consumer, token, again, lease_ms, max, out, n, arena, err), err);
+    return store_does == ANSWERS ? rc : once_fail(err, ONCE_E_UNAVAILABLE, "no answer");
 }
 
-static int troubled_lapse(once_store *store, once_bytes consumer, uint64_t but, size_t max, once_taken *out, size_t *n, once_arena *arena, once_error *err)
+static int troubled_take(once_store *store, once_bytes consumer, once_token token, bool again, int64_t lease_ms,
+                         size_t max, once_taken *out, size_t *n, once_arena *arena, once_error *err)
+{
+    return reply(store_does == IS_AWAY ? ONCE_OK
+                                       : real->take(store, consumer, token, again, lease_ms, max, out, n, arena, err),
+                 err);
+}
+
+static int troubled_lapse(once_store *store, once_bytes consumer, uint64_t but, size_t max, once_taken *out, size_t *n,
+                          once_arena *arena, once_error *err)
 {
     return reply(store_does == IS_AWAY ? ONCE_OK : real->lapse(store, consumer, but, max, out, n, arena, err), err);
 }
 
-static int troubled_claim(once_store *store, const once_request *const *requests, size_t n, once_decision *out, once_arena *arena, once_error *err)
+static int troubled_claim(once_store *store, const once_request *const *requests, size_t n, once_decision *out,
+                          once_arena *arena, once_error *err)
 {
     return reply(store_does == IS_AWAY ? ONCE_OK : real->claim(store, requests, n, out, arena, err), err);
 }
@@ -319,8 +342,16 @@ static void orphan(scene *s, const char *key, bool with_body)
     static const once_scope scope = {.consumer = ONCE_BYTES("c")};
     static const once_message message = {.body = ONCE_BYTES("{}"), .sent_ms = ONCE_NO_TIME};
     const once_bytes bytes = {key, strlen(key)};
-    const once_request request = {.scope = &scope, .key = bytes, .id = once_key_id(s->store->secret, &scope, bytes), .token = {1, RUN(3)}, .lane.gap_ms = -1,
-                                  .lease_ms = 1000, .remember_ms = 1000000, .sent_ms = ONCE_NO_TIME, .run = RUN(3), .hold = true},
+    const once_request request = {.scope = &scope,
+                                  .key = bytes,
+                                  .id = once_key_id(s->store->secret, &scope, bytes),
+                                  .token = {1, RUN(3)},
+                                  .lane.gap_ms = -1,
+                                  .lease_ms = 1000,
+                                  .remember_ms = 1000000,
+                                  .sent_ms = ONCE_NO_TIME,
+                                  .run = RUN(3),
+                                  .hold = true},
                        *requests = &request;
     const once_message *messages = &message;
     once_decision d;
@@ -333,7 +364,14 @@ static void orphan(scene *s, const char *key, bool with_body)
 static int act(scene *s, once_action_kind kind, once_item *item)
 {
     once_batch batch = {0};
-    once_action action = {.kind = kind, .items = &item, .n = item ? 1 : 0, .batch = &batch, .max = 10, .token = {9, 9}, .lease_ms = 5000, .again = true};
+    once_action action = {.kind = kind,
+                          .items = &item,
+                          .n = item ? 1 : 0,
+                          .batch = &batch,
+                          .max = 10,
+                          .token = {9, 9},
+                          .lease_ms = 5000,
+                          .again = true};
     once_execute_store(&s->executor, &action);
     once_arena_release(&batch.arena);
     return action.status;
@@ -345,7 +383,8 @@ static void assert_told(scene *s, const char *event, const char *const *keys, un
     char expected[100];
     const char *text = close_log(n);
     for (unsigned i = 0; i < n; i++) {
-        snprintf(expected, sizeof expected, "\"event\":\"%s\",\"at\":\":\",\"key\":\"%s\",\"attempt\":1,\"idempotency_key\":\"", event, keys[i]);
+        snprintf(expected, sizeof expected,
+                 "\"event\":\"%s\",\"at\":\":\",\"key\":\"%s\",\"attempt\":1,\"idempotency_key\":\"", event, keys[i]);
         if (lines_with(text, expected) != 1) fail_msg("%s of %s: %s", event, keys[i], text);
     }
     assert_int_equal(lines_with(text, "\n"), n);
@@ -360,7 +399,8 @@ static void is_told_after_its_reply_was_lost(once_action_kind look, bool with_bo
     scene s;
     trouble(&s);
     orphan(&s, keys[0], with_body);
-    s.executor.lapsed_at_ns = look == ONCE_ACT_TAKE ? once_env_mono_ns(s.store->env) : 0; /* nobody has looked before take does */
+    s.executor.lapsed_at_ns =
+        look == ONCE_ACT_TAKE ? once_env_mono_ns(s.store->env) : 0; /* nobody has looked before take does */
     store_does = LOSES_REPLIES;
     (void)act(&s, look, NULL);
     store_does = IS_AWAY;
@@ -382,11 +422,15 @@ static void f99_f06_unknowns_are_told_although_the_reply_was_lost(void **state)
     is_told_after_its_reply_was_lost(ONCE_ACT_TAKE, true);
 }
 
-static int not_done_lapse(once_store *store, once_bytes consumer, uint64_t but, size_t max, once_taken *out, size_t *n, once_arena *arena, once_error *err)
+static int not_done_lapse(once_store *store, once_bytes consumer, uint64_t but, size_t max, once_taken *out, size_t *n,
+                          once_arena *arena, once_error *err)
 {
     static const once_scope scope = {.consumer = ONCE_BYTES("c")};
     (void)consumer, (void)but, (void)max, (void)arena;
-    out[0] = (once_taken){.scope = scope, .request = {.key = ONCE_BYTES("k"), .id = once_key_id(store->secret, &scope, ONCE_BYTES("k")), .token = {1, RUN(3)}},
+    out[0] = (once_taken){.scope = scope,
+                          .request = {.key = ONCE_BYTES("k"),
+                                      .id = once_key_id(store->secret, &scope, ONCE_BYTES("k")),
+                                      .token = {1, RUN(3)}},
                           .decision = {.answer = ONCE_ANSWER_UNKNOWN, .lapsed = true, .lapsed_ms = 1, .attempt = 1}};
     *n = 1;
     return once_fail(err, ONCE_E_UNAVAILABLE, "no answer");
@@ -437,8 +481,14 @@ static void f99_what_nobody_can_ask_for_any_more_is_told(void **state)
 static once_item delivered(scene *s, const char *key, once_batch *batch)
 {
     once_item item = {.batch = batch, .scope = {.consumer = ONCE_BYTES("c")}, .message.sent_ms = ONCE_NO_TIME};
-    item.request = (once_request){.key = {key, strlen(key)}, .token = {1, RUN(5)}, .lane.gap_ms = -1, .lease_ms = 1000, .remember_ms = 1000000, .sent_ms = ONCE_NO_TIME,
-                                  .run = RUN(5), .hold = true};
+    item.request = (once_request){.key = {key, strlen(key)},
+                                  .token = {1, RUN(5)},
+                                  .lane.gap_ms = -1,
+                                  .lease_ms = 1000,
+                                  .remember_ms = 1000000,
+                                  .sent_ms = ONCE_NO_TIME,
+                                  .run = RUN(5),
+                                  .hold = true};
     item.request.id = once_key_id(s->store->secret, &item.scope, item.request.key);
     return item;
 }
@@ -489,7 +539,8 @@ static void f99_an_unknown_is_one_line_whoever_settles_it(void **state)
     assert_told(&s, "unknown", NULL, 0);
 }
 
-/* What a run has settled in a commit of which no answer came, and which cannot be asked for because the run gives up. */
+/* What a run has settled in a commit of which no answer came, and which cannot be asked for because the run gives up.
+ */
 static void f99_f06_the_last_commit_of_a_run_is_told_of(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* f56: every nth allocation fails, one after another. A run then ends with an error or goes on, never with a crash, and what
- * was settled stays settled: at the end every message has had its effect once.
+/* f56: every nth allocation fails, one after another. A run then ends with an error or goes on, never with a crash, and
+ * what was settled stays settled: at the end every message has had its effect once.
  *
  * The allocator is replaced in this program only. Sanitizers bring their own, so there the test is a plain run. */
 #include <setjmp.h>
@@ -58,10 +58,12 @@ static int setup(void **state)
     snprintf(db_path, sizeof db_path, "%s/s.db", dir);
     FILE *out = fopen(yaml, "w");
     fprintf(out,
-            "consumer: test\nstore: sqlite:%s\nsource: {file: {path: %s}}\nkey: \"a:${/id}\"\nbatch: {max: 8}\nlease: 20ms\n"
+            "consumer: test\nstore: sqlite:%s\nsource: {file: {path: %s}}\nkey: \"a:${/id}\"\nbatch: {max: 8}\nlease: "
+            "20ms\n"
             "retry: {attempts: 1000, backoff: 1ms..2ms}\n"
             "init: CREATE TABLE IF NOT EXISTS seen(id TEXT, n INTEGER)\n"
-            "handler: {sql: [\"INSERT INTO seen(id, n) VALUES (:id, :n)\", {do: \"UPDATE seen SET n = n + 1 WHERE id = :{/of?}\", rows: 0}]}\n",
+            "handler: {sql: [\"INSERT INTO seen(id, n) VALUES (:id, :n)\", {do: \"UPDATE seen SET n = n + 1 WHERE id = "
+            ":{/of?}\", rows: 0}]}\n",
             db_path, data);
     fclose(out);
     out = fopen(data, "w");
@@ -129,7 +131,8 @@ static void f56_every_nth_allocation_fails(void **state)
 
 static once_outcome note(void *user, const once_call *call, once_reply *reply)
 {
-    if (call->db && sqlite3_exec(call->db, "INSERT INTO seen VALUES (1)", NULL, NULL, NULL) != SQLITE_OK) return ONCE_RELEASE;
+    if (call->db && sqlite3_exec(call->db, "INSERT INTO seen VALUES (1)", NULL, NULL, NULL) != SQLITE_OK)
+        return ONCE_RELEASE;
     ++*(int *)user;
     once_reply_result(reply, ONCE_BYTES("a result of a few bytes"));
     return ONCE_DONE;

@@ -13,7 +13,8 @@
 static const once_keying plain = {.secret = {1, 2}};
 static const once_keying salted = {.secret = {1, 2}, .salt = ONCE_BYTES("0123456789abcdef0123456789abcdef")};
 
-static const char *key_of(const once_keying *keying, const char *tenant, const char *consumer, const char *operation, once_bytes key)
+static const char *key_of(const once_keying *keying, const char *tenant, const char *consumer, const char *operation,
+                          once_bytes key)
 {
     static once_outward out;
     const once_scope scope = {{tenant, strlen(tenant)}, {consumer, strlen(consumer)}, {operation, strlen(operation)}};
@@ -29,10 +30,14 @@ static const char *key_of(const once_keying *keying, const char *tenant, const c
 static void f82_it_is_what_the_documentation_says(void **state)
 {
     (void)state;
-    assert_string_equal(key_of(&plain, "", "payments", "charge", ONCE_BYTES("p-1")), "70a7980f54efad9718e6246b1aaa93d8");
-    assert_string_equal(key_of(&plain, "acme", "payments", "charge", ONCE_BYTES("p-1")), "54d1735943fd61016dc15568d93ca037");
-    assert_string_equal(key_of(&plain, "", "payments", "charge", ONCE_BYTES("a\0b\xff")), "d09c9295e44e60d3be8f40990fe147f2");
-    assert_string_equal(key_of(&salted, "", "payments", "charge", ONCE_BYTES("p-1")), "ca94a134812597f4ac7b9c1086d71c6a");
+    assert_string_equal(key_of(&plain, "", "payments", "charge", ONCE_BYTES("p-1")),
+                        "70a7980f54efad9718e6246b1aaa93d8");
+    assert_string_equal(key_of(&plain, "acme", "payments", "charge", ONCE_BYTES("p-1")),
+                        "54d1735943fd61016dc15568d93ca037");
+    assert_string_equal(key_of(&plain, "", "payments", "charge", ONCE_BYTES("a\0b\xff")),
+                        "d09c9295e44e60d3be8f40990fe147f2");
+    assert_string_equal(key_of(&salted, "", "payments", "charge", ONCE_BYTES("p-1")),
+                        "ca94a134812597f4ac7b9c1086d71c6a");
 }
 
 static void f82_the_secret_of_the_store_does_not_matter(void **state)
@@ -40,7 +45,8 @@ static void f82_the_secret_of_the_store_does_not_matter(void **state)
     (void)state;
     for (uint64_t i = 0; i < 50; i++) {
         const once_keying other = {.secret = {i * 77, ~i}};
-        assert_string_equal(key_of(&other, "", "payments", "charge", ONCE_BYTES("p-1")), "70a7980f54efad9718e6246b1aaa93d8");
+        assert_string_equal(key_of(&other, "", "payments", "charge", ONCE_BYTES("p-1")),
+                            "70a7980f54efad9718e6246b1aaa93d8");
     }
 }
 

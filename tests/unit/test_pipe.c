@@ -26,23 +26,23 @@ typedef struct fixture {
     int64_t now_ms;
     uint64_t fetched, acked;
     int fetch_status, store_status;
-    unsigned refused; /* transactions, by store_status */
-    const char *lane; /* of all messages; NULL: none */
-    uint64_t slow;    /* the effect of this message does not end; 0: none */
+    unsigned refused;                 /* transactions, by store_status */
+    const char *lane;                 /* of all messages; NULL: none */
+    uint64_t slow;                    /* the effect of this message does not end; 0: none */
     bool all_slow, keyless, same_key; /* of all messages */
-    bool gives_once;  /* the source does not deliver again */
-    bool bounded;     /* the source has `left` messages for now */
+    bool gives_once;                  /* the source does not deliver again */
+    bool bounded;                     /* the source has `left` messages for now */
     size_t left;
-    unsigned failing; /* so many effects ask for another try */
-    int trouble;      /* not ONCE_OK: effects cannot be started, for this reason */
-    size_t lose;      /* the reply to the first take of so many is lost; 0: to none */
-    unsigned renewed; /* by themselves, not with a batch */
+    unsigned failing;           /* so many effects ask for another try */
+    int trouble;                /* not ONCE_OK: effects cannot be started, for this reason */
+    size_t lose;                /* the reply to the first take of so many is lost; 0: to none */
+    unsigned renewed;           /* by themselves, not with a batch */
     once_action_kind done_last; /* of the store's */
-    bool unclean;     /* the last run did not end cleanly */
-    once_action_kind fail_at; /* so many actions of this kind fail */
+    bool unclean;               /* the last run did not end cleanly */
+    once_action_kind fail_at;   /* so many actions of this kind fail */
     unsigned fails;
     int fail_status;
-    bool happens;     /* and were carried out nevertheless */
+    bool happens; /* and were carried out nevertheless */
     bool inbox, lanes_are_found;
     once_handler_spec both[2]; /* in the store's database, and outside */
     once_item *held[HELD_MAX];
@@ -50,29 +50,30 @@ typedef struct fixture {
 
     /* atomic effects */
     bool atomic;
-    uint64_t poison;  /* the server hangs up while the effect of this message runs, `hangs` times; 0: of none */
+    uint64_t poison; /* the server hangs up while the effect of this message runs, `hangs` times; 0: of none */
     unsigned hangs;
-    bool at_commit;   /* it does so at the COMMIT */
-    int hang_status;  /* or rolls back instead; ONCE_OK: it hangs up */
-    bool ends;        /* or a statement of the message is ended, and with it the transaction */
+    bool at_commit;  /* it does so at the COMMIT */
+    int hang_status; /* or rolls back instead; ONCE_OK: it hangs up */
+    bool ends;       /* or a statement of the message is ended, and with it the transaction */
     bool hangs_now;
-    unsigned blamed;  /* so often a rollback was made the failure of who was alone */
-    uint64_t wants_retry; /* the effect of this message asks for another try, once; 0: of none */
-    unsigned asking;       /* so many effects do, whichever */
+    unsigned blamed;                       /* so often a rollback was made the failure of who was alone */
+    uint64_t wants_retry;                  /* the effect of this message asks for another try, once; 0: of none */
+    unsigned asking;                       /* so many effects do, whichever */
     unsigned hung_alone, hung_with_others; /* so often it ran by itself, or beside others */
-    unsigned ran_alone;    /* runs of one effect since it hung up last */
-    size_t least_run;      /* effects of the smallest run */
+    unsigned ran_alone;                    /* runs of one effect since it hung up last */
+    size_t least_run;                      /* effects of the smallest run */
 } fixture;
 
-static int prepare(const once_handler_spec *handler, const once_json *body, const once_message *message, once_arena *arena, void **input,
-                   once_error *err)
+static int prepare(const once_handler_spec *handler, const once_json *body, const once_message *message,
+                   once_arena *arena, void **input, once_error *err)
 {
     (void)handler, (void)body, (void)message, (void)err;
     *input = arena; /* it can run */
     return ONCE_OK;
 }
 
-static int run_nothing(void *user, once_item *const *items, size_t n, bool careful, bool blame, once_arena *arena, bool *failed, once_error *err)
+static int run_nothing(void *user, once_item *const *items, size_t n, bool careful, bool blame, once_arena *arena,
+                       bool *failed, once_error *err)
 {
     (void)user, (void)items, (void)n, (void)careful, (void)blame, (void)arena, (void)failed, (void)err;
     return ONCE_OK;
@@ -93,7 +94,8 @@ static int hang_up(fixture *f, once_error *err)
     return once_fail(err, ONCE_E_UNAVAILABLE, "the server closed the connection");
 }
 
-static int run_atomic(void *user, once_item *const *items, size_t n, bool careful, bool blame, once_arena *arena, bool *failed, once_error *err)
+static int run_atomic(void *user, once_item *const *items, size_t n, bool careful, bool blame, once_arena *arena,
+                      bool *failed, once_error *err)
 {
     fixture *f = user;
     (void)arena;
@@ -126,14 +128,31 @@ static int run_atomic(void *user, once_item *const *items, size_t n, bool carefu
 static void open_pipe(fixture *f, bool finite)
 {
     const once_store_options options = {.size = sizeof options, .env = &f->world.env, .create = true};
-    const once_pipe_options pipe_options = {.spec = &f->spec, .env = &f->world.env, .run = 1, .prepare = prepare, .finite = finite,
-                                            .renew_ms = RENEW_MS, .gives_once = f->gives_once, .unclean = f->unclean, .finds = true};
+    const once_pipe_options pipe_options = {.spec = &f->spec,
+                                            .env = &f->world.env,
+                                            .run = 1,
+                                            .prepare = prepare,
+                                            .finite = finite,
+                                            .renew_ms = RENEW_MS,
+                                            .gives_once = f->gives_once,
+                                            .unclean = f->unclean,
+                                            .finds = true};
     once_error err;
     test_env_init(&f->world, 1);
-    f->handler = (once_handler_spec){.operation = ONCE_BYTES("op"), .bits = ONCE_EFFECT_RUNS | ONCE_EFFECT_OUTSIDE, .slots = SLOTS, .lease_ms = 1000000000,
-                                     .remember_ms = 1000000000, .retry = {.attempts = 3, .min_ms = 1, .max_ms = 2}};
-    f->spec = (once_spec){.consumer = ONCE_BYTES("c"), .handlers = &f->handler, .n_handlers = 1, .batch_max = BATCH, .gap_ms = -1,
-                          .drain_ms = 1000, .patience_ms = 1, .message_max = 100};
+    f->handler = (once_handler_spec){.operation = ONCE_BYTES("op"),
+                                     .bits = ONCE_EFFECT_RUNS | ONCE_EFFECT_OUTSIDE,
+                                     .slots = SLOTS,
+                                     .lease_ms = 1000000000,
+                                     .remember_ms = 1000000000,
+                                     .retry = {.attempts = 3, .min_ms = 1, .max_ms = 2}};
+    f->spec = (once_spec){.consumer = ONCE_BYTES("c"),
+                          .handlers = &f->handler,
+                          .n_handlers = 1,
+                          .batch_max = BATCH,
+                          .gap_ms = -1,
+                          .drain_ms = 1000,
+                          .patience_ms = 1,
+                          .message_max = 100};
     if (f->atomic) f->handler.bits = ONCE_EFFECT_RUNS;
     f->spec.inbox = f->inbox;
     if (f->lanes_are_found) f->spec.order = (const void *)f; /* nobody reads it here */
@@ -178,18 +197,27 @@ static void fill(fixture *f, once_batch *batch, size_t n)
         once_item *item = &batch->items[i];
         char *key = once_arena_alloc(&batch->arena, 24);
         f->fetched++;
-        const once_bytes bytes = {key, (size_t)snprintf(key, 24, "%llu", (unsigned long long)(f->same_key ? 1 : f->fetched))};
+        const once_bytes bytes = {
+            key, (size_t)snprintf(key, 24, "%llu", (unsigned long long)(f->same_key ? 1 : f->fetched))};
         item->batch = batch;
         item->handler = &f->handler;
         item->input = f; /* it can run */
         item->scope = (once_scope){.consumer = f->spec.consumer, .operation = f->handler.operation};
         item->message = (once_message){.body = ONCE_BYTES("{}"), .sent_ms = ONCE_NO_TIME};
-        item->request = (once_request){.scope = &item->scope, .key = bytes, .id = once_key_id(f->store->secret, &item->scope, bytes),
-                                       .lease_ms = f->handler.lease_ms, .remember_ms = f->handler.remember_ms, .sent_ms = ONCE_NO_TIME,
-                                       .lane.gap_ms = -1, .run = 1};
+        item->request = (once_request){.scope = &item->scope,
+                                       .key = bytes,
+                                       .id = once_key_id(f->store->secret, &item->scope, bytes),
+                                       .lease_ms = f->handler.lease_ms,
+                                       .remember_ms = f->handler.remember_ms,
+                                       .sent_ms = ONCE_NO_TIME,
+                                       .lane.gap_ms = -1,
+                                       .run = 1};
         if (f->keyless) item->request.id = (once_hash){0};
-        if (f->lane) item->request.lane.id = once_lane_id(f->store->secret, &item->scope, (once_bytes){f->lane, strlen(f->lane)});
-        if (f->lanes_are_found) item->request.lane.id = once_lane_id(f->store->secret, &item->scope, bytes); /* one for each */
+        if (f->lane)
+            item->request.lane.id =
+                once_lane_id(f->store->secret, &item->scope, (once_bytes){f->lane, strlen(f->lane)});
+        if (f->lanes_are_found)
+            item->request.lane.id = once_lane_id(f->store->secret, &item->scope, bytes); /* one for each */
     }
 }
 
@@ -394,7 +422,8 @@ static void f52_a_full_store_is_waited_for(void **state)
     assert_non_null(strstr(err.text, "gave up: run again when there is space, or raise 'patience' (1m)"));
 }
 
-/* What the store has claimed for us by then is ours, whatever came from the source meanwhile. The leases are much longer than this test. */
+/* What the store has claimed for us by then is ours, whatever came from the source meanwhile. The leases are much
+ * longer than this test. */
 static void f76_a_take_whose_reply_was_lost_is_asked_for_as_a_whole(void **state)
 {
     fixture *f = *state;
@@ -406,7 +435,8 @@ static void f76_a_take_whose_reply_was_lost_is_asked_for_as_a_whole(void **state
     while (step_store(f) || step_source(f)) continue;
     f->now_ms += 2 * RETRY_MS; /* by our clock only: a take that finds nothing */
     assert_true(step_store(f));
-    once_action *fetch = once_pipe_source_action(f->pipe, f->now_ms); /* it takes so long that the store has failed meanwhile */
+    once_action *fetch =
+        once_pipe_source_action(f->pipe, f->now_ms); /* it takes so long that the store has failed meanwhile */
     assert_true(fetch && fetch->kind == ONCE_ACT_FETCH);
     f->lose = SLOTS;
     test_env_pass(&f->world, RETRY_MS);
@@ -490,7 +520,8 @@ static void f89_a_worker_stops_when_its_store_has_forgotten_it(void **state)
     for (int i = 0; i < 1000 && !once_pipe_ended(f->pipe); i++) work(f, 1);
     assert_true(once_pipe_ended(f->pipe));
     assert_int_equal(once_pipe_status(f->pipe, &err), ONCE_E_FORGOTTEN);
-    assert_in_range(once_pipe_counts(f->pipe)->acked, acked, acked + BATCH); /* those of the last batch that was committed */
+    assert_in_range(once_pipe_counts(f->pipe)->acked, acked,
+                    acked + BATCH); /* those of the last batch that was committed */
 }
 
 /* --- the number of the worker's record is compared by every commit that writes --- */
@@ -547,8 +578,15 @@ static void f99_workers_that_are_gone_are_looked_for(void **state)
     keep_record(f, &other);
     for (int round = 0; round < 2; round++) {
         const once_bytes key = round ? ONCE_BYTES("second") : ONCE_BYTES("first");
-        const once_request r = {.scope = &scope, .key = key, .id = once_key_id(f->store->secret, &scope, key), .lane = {.gap_ms = -1},
-                                .token = once_token_of_run(run, 5, 0), .lease_ms = LEASE_MS, .remember_ms = 1000, .sent_ms = ONCE_NO_TIME, .hold = true};
+        const once_request r = {.scope = &scope,
+                                .key = key,
+                                .id = once_key_id(f->store->secret, &scope, key),
+                                .lane = {.gap_ms = -1},
+                                .token = once_token_of_run(run, 5, 0),
+                                .lease_ms = LEASE_MS,
+                                .remember_ms = 1000,
+                                .sent_ms = ONCE_NO_TIME,
+                                .hold = true};
         const once_request *requests = &r;
         assert_int_equal(f->store->ops->claim(f->store, &requests, 1, &decision, &f->executor.arena, &err), ONCE_OK);
         if (round == 0) { /* it lives */
@@ -711,7 +749,8 @@ static const once_counts *work_off(fixture *f, size_t n)
     return counts;
 }
 
-/* Twice with the others; each time alone costs it an attempt, but the last one: that is given twice. Nobody else pays for it. */
+/* Twice with the others; each time alone costs it an attempt, but the last one: that is given twice. Nobody else pays
+ * for it. */
 static void who_makes_the_server_hang_up_spends_its_attempts(fixture *f, uint32_t attempts, bool at_commit)
 {
     f->atomic = true;
@@ -728,9 +767,18 @@ static void who_makes_the_server_hang_up_spends_its_attempts(fixture *f, uint32_
     assert_int_equal(f->hung_alone, attempts + 1);
 }
 
-static void one_attempt_of_who_makes_the_server_hang_up(void **state) { who_makes_the_server_hang_up_spends_its_attempts(*state, 1, false); }
-static void two_attempts_of_who_makes_the_server_hang_up(void **state) { who_makes_the_server_hang_up_spends_its_attempts(*state, 2, false); }
-static void attempts_of_who_makes_the_server_hang_up_at_commit(void **state) { who_makes_the_server_hang_up_spends_its_attempts(*state, 2, true); }
+static void one_attempt_of_who_makes_the_server_hang_up(void **state)
+{
+    who_makes_the_server_hang_up_spends_its_attempts(*state, 1, false);
+}
+static void two_attempts_of_who_makes_the_server_hang_up(void **state)
+{
+    who_makes_the_server_hang_up_spends_its_attempts(*state, 2, false);
+}
+static void attempts_of_who_makes_the_server_hang_up_at_commit(void **state)
+{
+    who_makes_the_server_hang_up_spends_its_attempts(*state, 2, true);
+}
 
 static void a_server_that_is_stopped_costs_no_message_its_only_attempt(void **state)
 {
@@ -822,7 +870,8 @@ static void after_an_accusation_effects_run_one_by_one_and_one_hang_up_is_enough
     assert_int_equal(f->hung_alone, 2);
 }
 
-/* A rollback is the database's own decision: whoever is alone because of a suspicion is not the one that made it hang up. */
+/* A rollback is the database's own decision: whoever is alone because of a suspicion is not the one that made it hang
+ * up. */
 static void f92_a_rollback_at_commit_is_no_hang_up(void **state)
 {
     fixture *f = *state;
@@ -865,7 +914,8 @@ static void f92_a_server_that_hangs_up_before_effects_ran_makes_nobody_a_suspect
     }
 }
 
-/* A rollback is made the failure of who is alone when it has happened to its effect three times in a row, and not before. */
+/* A rollback is made the failure of who is alone when it has happened to its effect three times in a row, and not
+ * before. */
 static void f91_who_is_alone_is_blamed_for_the_fourth_rollback(void **state)
 {
     fixture *f = *state;
@@ -896,7 +946,8 @@ static void f92_who_was_found_in_a_lane_and_makes_the_server_hang_up_at_commit(v
 {
     fixture *f = *state;
     for (uint64_t poison = 1; poison <= BATCH; poison++) {
-        *f = (fixture){.atomic = true, .at_commit = true, .inbox = true, .lanes_are_found = true, .poison = poison, .hangs = 1000};
+        *f = (fixture){
+            .atomic = true, .at_commit = true, .inbox = true, .lanes_are_found = true, .poison = poison, .hangs = 1000};
         open_pipe(f, false);
         f->handler.retry.attempts = 2;
         const once_counts *counts = work_off(f, FEW);
@@ -911,8 +962,15 @@ static once_request request_for(fixture *f, const once_handler_spec *handler, co
 {
     const once_bytes bytes = {key, strlen(key)};
     *scope = (once_scope){.consumer = f->spec.consumer, .operation = handler->operation};
-    return (once_request){.scope = scope, .key = bytes, .id = once_key_id(f->store->secret, scope, bytes), .lease_ms = handler->lease_ms,
-                          .remember_ms = handler->remember_ms, .sent_ms = ONCE_NO_TIME, .lane.gap_ms = -1, .run = 1, .token = {5, 5}};
+    return (once_request){.scope = scope,
+                          .key = bytes,
+                          .id = once_key_id(f->store->secret, scope, bytes),
+                          .lease_ms = handler->lease_ms,
+                          .remember_ms = handler->remember_ms,
+                          .sent_ms = ONCE_NO_TIME,
+                          .lane.gap_ms = -1,
+                          .run = 1,
+                          .token = {5, 5}};
 }
 
 static void accept_in_store(fixture *f, const once_handler_spec *handler, const char *key)
@@ -927,7 +985,8 @@ static void accept_in_store(fixture *f, const once_handler_spec *handler, const 
     once_arena_release(&arena);
 }
 
-/* Of those that were taken together only effects in the database are put back: an effect outside has not begun, and was not there. */
+/* Of those that were taken together only effects in the database are put back: an effect outside has not begun, and was
+ * not there. */
 static void f92_an_effect_outside_is_not_put_back_for_a_hang_up(void **state)
 {
     fixture *f = *state;
@@ -939,10 +998,13 @@ static void f92_an_effect_outside_is_not_put_back_for_a_hang_up(void **state)
     f->both[1].slots = SLOTS;
     open_pipe(f, false);
     accept_in_store(f, &f->both[1], "9");
-    assert_int_equal(f->store->ops->take(f->store, f->spec.consumer, (once_token){7, 7}, false, 10, 1, taken, &n, &arena, &err), ONCE_OK);
+    assert_int_equal(
+        f->store->ops->take(f->store, f->spec.consumer, (once_token){7, 7}, false, 10, 1, taken, &n, &arena, &err),
+        ONCE_OK);
     assert_int_equal(n, 1);
     once_arena_release(&arena);
-    test_env_pass(&f->world, 20); /* it ended without a word: the next attempt is a repeat, which a transaction counts */
+    test_env_pass(&f->world,
+                  20); /* it ended without a word: the next attempt is a repeat, which a transaction counts */
     accept_in_store(f, &f->both[0], "1");
     f->poison = 1;
     f->hangs = 2;
@@ -1015,14 +1077,16 @@ static void f59_a_stop_gives_what_comes_once_to_the_store(void **state)
     }
 }
 
-/* What has begun is brought to an end as what it is: put back, found to be done, or failed. Only what has not is given to the store. */
+/* What has begun is brought to an end as what it is: put back, found to be done, or failed. Only what has not is given
+ * to the store. */
 static void f59_a_stop_does_not_accept_what_has_begun(void **state)
 {
     fixture *f = *state;
     enum { NEW, HELD, UNSURE, VERDICT, CASES };
     for (int what = 0; what < CASES; what++) {
         *f = (fixture){.gives_once = true, .bounded = true, .left = 1, .atomic = true, .unclean = what == HELD};
-        if (what == UNSURE) f->fail_at = ONCE_ACT_COMMIT, f->fails = 1, f->fail_status = ONCE_E_UNAVAILABLE, f->happens = true;
+        if (what == UNSURE)
+            f->fail_at = ONCE_ACT_COMMIT, f->fails = 1, f->fail_status = ONCE_E_UNAVAILABLE, f->happens = true;
         if (what == VERDICT) f->poison = f->hangs = 1, f->ends = true;
         open_pipe(f, false);
         static const once_action_kind lasts[] = {ONCE_ACT_NONE, ONCE_ACT_CLAIM, ONCE_ACT_COMMIT, ONCE_ACT_ROLLBACK};

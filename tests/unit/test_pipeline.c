@@ -1,4 +1,5 @@
-/* The machine step by step: the test is the executors, and there is no store. What each action must be is written down. */
+/* The machine step by step: the test is the executors, and there is no store. What each action must be is written down.
+ */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>

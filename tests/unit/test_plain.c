@@ -20,7 +20,8 @@ static int encode(uint32_t c, unsigned char out[4])
 
 static bool steers(uint32_t c)
 {
-    static const uint32_t ranges[][2] = {{0, 0x1f}, {0x7f, 0x9f}, {0x61c, 0x61c}, {0x200e, 0x200f}, {0x2028, 0x202e}, {0x2066, 0x2069}};
+    static const uint32_t ranges[][2] = {{0, 0x1f},        {0x7f, 0x9f},     {0x61c, 0x61c},
+                                         {0x200e, 0x200f}, {0x2028, 0x202e}, {0x2066, 0x2069}};
     for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
         if (c >= ranges[i][0] && c <= ranges[i][1]) return true;
     return false;
@@ -44,7 +45,8 @@ static void what_is_no_text_is_one_strange_character(void **state)
     static const struct {
         const char *text;
         size_t len;
-    } cases[] = {{"\xff", 1}, {"\x80x", 1}, {"\xe2\x82", 2}, {"\xe2\x82x", 2}, {"\xed\xa0\x80", 1}, {"\xc0\x80", 1}, {"\xf4\x90\x80\x80", 1}, {"\xf0\x9f\x98", 3}};
+    } cases[] = {{"\xff", 1},         {"\x80x", 1},    {"\xe2\x82", 2},         {"\xe2\x82x", 2},
+                 {"\xed\xa0\x80", 1}, {"\xc0\x80", 1}, {"\xf4\x90\x80\x80", 1}, {"\xf0\x9f\x98", 3}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const once_character c = once_character_first((once_bytes){cases[i].text, strlen(cases[i].text)});
         assert_false(c.fit);
@@ -59,8 +61,17 @@ static void what_steers_or_is_no_text_is_replaced(void **state)
     static const struct {
         const char *text, *plain;
     } cases[] = {
-        {"", ""},          {"plain", "plain"},       {"a\x1b[2Jb", "a?[2Jb"},   {"\xc2\x9b" "1m", "?1m"},     {"\xe2\x80\xae\xe2\x81\xa6", "??"},
-        {"\xff\xfe", "??"}, {"x\xe2\x82", "x?"},     {"\xe2\x82\xac", "\xe2\x82\xac"}, {"\xf0\x9f\x98\x80\x7f!", "\xf0\x9f\x98\x80?!"},
+        {"", ""},
+        {"plain", "plain"},
+        {"a\x1b[2Jb", "a?[2Jb"},
+        {"\xc2\x9b"
+         "1m",
+         "?1m"},
+        {"\xe2\x80\xae\xe2\x81\xa6", "??"},
+        {"\xff\xfe", "??"},
+        {"x\xe2\x82", "x?"},
+        {"\xe2\x82\xac", "\xe2\x82\xac"},
+        {"\xf0\x9f\x98\x80\x7f!", "\xf0\x9f\x98\x80?!"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char text[40];

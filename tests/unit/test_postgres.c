@@ -1,5 +1,5 @@
-/* The parts of the postgres store that need no server: words of the user's SQL, the detail of a finished entry, SQLSTATEs. And with
- * one: what only several connections show. */
+/* The parts of the postgres store that need no server: words of the user's SQL, the detail of a finished entry,
+ * SQLSTATEs. And with one: what only several connections show. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -43,18 +43,49 @@ static void f78_words_of_others_are_refused(void **state)
 {
     (void)state;
     static const char *const bad[] = {
-        "COMMIT", "  rollback", "/* a /* nested */ comment */ END", "-- x\nBEGIN", "Set x = 1", "reset all", "SAVEPOINT a", "release a", "abort",
-        "PREPARE TRANSACTION 'x'", "COPY t FROM STDIN", "vacuum t", "DELETE FROM once_entry", "SELECT * FROM a JOIN ONCE_meta ON true",
-        "DELETE FROM public.\"once_live\"", "UPDATE t SET a = 1; COMMIT", "", " ; ", "-- nothing", "SELECT 1; SELECT 2", "DISCARD ALL",
-        "DELETE FROM U&\"\\006fnce_entry\"", "SELECT set_config('role', 'x', false)", "SELECT pg_catalog.\"set_config\"('a.b', 'c', true)", "\xef\xbb\xbf\x43OMMIT",
-        "-- a\rCOMMIT /*\nSELECT 1 */", "-- a\rSAVEPOINT x", "--\r\rset role a", "SELECT 1 -- a\r FROM once_entry /*\n*/",
+        "COMMIT",
+        "  rollback",
+        "/* a /* nested */ comment */ END",
+        "-- x\nBEGIN",
+        "Set x = 1",
+        "reset all",
+        "SAVEPOINT a",
+        "release a",
+        "abort",
+        "PREPARE TRANSACTION 'x'",
+        "COPY t FROM STDIN",
+        "vacuum t",
+        "DELETE FROM once_entry",
+        "SELECT * FROM a JOIN ONCE_meta ON true",
+        "DELETE FROM public.\"once_live\"",
+        "UPDATE t SET a = 1; COMMIT",
+        "",
+        " ; ",
+        "-- nothing",
+        "SELECT 1; SELECT 2",
+        "DISCARD ALL",
+        "DELETE FROM U&\"\\006fnce_entry\"",
+        "SELECT set_config('role', 'x', false)",
+        "SELECT pg_catalog.\"set_config\"('a.b', 'c', true)",
+        "\xef\xbb\xbf\x43OMMIT",
+        "-- a\rCOMMIT /*\nSELECT 1 */",
+        "-- a\rSAVEPOINT x",
+        "--\r\rset role a",
+        "SELECT 1 -- a\r FROM once_entry /*\n*/",
         "SELECT E'a'\n'\\'', (SELECT max(id) FROM once_entry), ''",
     };
     static const char *const good[] = {
-        "INSERT INTO t VALUES (?1, 'COMMIT; once_entry')", "SELECT \"a;b\", 'it''s; ', E'\\'; COMMIT', $$; COMMIT $$, $x$ ; once_meta $x$ FROM t",
-        "UPDATE t SET begin = 1 /* once_entry; COMMIT */ -- COMMIT\n;", "WITH x AS (SELECT 1) INSERT INTO t SELECT * FROM x;", "SELECT nonce_x, a.once FROM t",
-        "SELECT 1e5, x'0f', ?1::bigint", "SELECT U&'\\0061', u, u & 1, 'set_config'",
-        "-- COMMIT\r\nSELECT 1", "-- COMMIT\rSELECT 1 -- once_entry", "SELECT E'a'\r\n'\\' once_entry ', 'b'\n'once_entry'", "SELECT E'a' 'once_entry\\'",
+        "INSERT INTO t VALUES (?1, 'COMMIT; once_entry')",
+        "SELECT \"a;b\", 'it''s; ', E'\\'; COMMIT', $$; COMMIT $$, $x$ ; once_meta $x$ FROM t",
+        "UPDATE t SET begin = 1 /* once_entry; COMMIT */ -- COMMIT\n;",
+        "WITH x AS (SELECT 1) INSERT INTO t SELECT * FROM x;",
+        "SELECT nonce_x, a.once FROM t",
+        "SELECT 1e5, x'0f', ?1::bigint",
+        "SELECT U&'\\0061', u, u & 1, 'set_config'",
+        "-- COMMIT\r\nSELECT 1",
+        "-- COMMIT\rSELECT 1 -- once_entry",
+        "SELECT E'a'\r\n'\\' once_entry ', 'b'\n'once_entry'",
+        "SELECT E'a' 'once_entry\\'",
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         if (look(bad[i], false) != ONCE_E_CONFIG) fail_msg("allowed: %s", bad[i]);
@@ -73,10 +104,12 @@ static void f48_classes_of_sqlstates(void **state)
         const char *state;
         once_class class;
     } table[] = {
-        {NULL, ONCE_CLASS_RETRY},      {"08006", ONCE_CLASS_RETRY}, {"57P01", ONCE_CLASS_RETRY}, {"57P03", ONCE_CLASS_RETRY}, {"40001", ONCE_CLASS_RETRY},
-        {"40P01", ONCE_CLASS_RETRY},   {"55P03", ONCE_CLASS_RETRY}, {"53300", ONCE_CLASS_RETRY}, {"53100", ONCE_CLASS_PAUSE}, {"42P01", ONCE_CLASS_PAUSE},
-        {"42501", ONCE_CLASS_PAUSE},   {"28P01", ONCE_CLASS_PAUSE}, {"25006", ONCE_CLASS_PAUSE}, {"23505", ONCE_CLASS_MESSAGE}, {"22P02", ONCE_CLASS_MESSAGE},
-        {"P0001", ONCE_CLASS_MESSAGE}, {"XX001", ONCE_CLASS_FATAL}, {"58030", ONCE_CLASS_FATAL},
+        {NULL, ONCE_CLASS_RETRY},      {"08006", ONCE_CLASS_RETRY},   {"57P01", ONCE_CLASS_RETRY},
+        {"57P03", ONCE_CLASS_RETRY},   {"40001", ONCE_CLASS_RETRY},   {"40P01", ONCE_CLASS_RETRY},
+        {"55P03", ONCE_CLASS_RETRY},   {"53300", ONCE_CLASS_RETRY},   {"53100", ONCE_CLASS_PAUSE},
+        {"42P01", ONCE_CLASS_PAUSE},   {"42501", ONCE_CLASS_PAUSE},   {"28P01", ONCE_CLASS_PAUSE},
+        {"25006", ONCE_CLASS_PAUSE},   {"23505", ONCE_CLASS_MESSAGE}, {"22P02", ONCE_CLASS_MESSAGE},
+        {"P0001", ONCE_CLASS_MESSAGE}, {"XX001", ONCE_CLASS_FATAL},   {"58030", ONCE_CLASS_FATAL},
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         if (once_status_class(once__pg_status(table[i].state)) != table[i].class) fail_msg("%s", table[i].state);
@@ -94,19 +127,25 @@ static void read_back(const once_entry *e, once_pg_names_of names, size_t at_mos
     once_entry back = {0};
     once_pg_names_of numbers;
     assert_true(once__pg_detail_read(once_buf_bytes(&buf), e->changed_ms + kept_ms, &back, &numbers));
-    assert_true(back.state == e->state && back.attempt == e->attempt && back.failures == e->failures && back.seen_ms == e->seen_ms);
+    assert_true(back.state == e->state && back.attempt == e->attempt && back.failures == e->failures &&
+                back.seen_ms == e->seen_ms);
     assert_true(back.changed_ms == e->changed_ms && back.expires_ms == e->expires_ms);
-    assert_true(numbers.scope == names.scope && numbers.place == names.place && numbers.run == names.run && numbers.who == names.who);
-    const once_bytes *const pairs[][2] = {{&e->at.point, &back.at.point}, {&e->result, &back.result}, {&e->reason, &back.reason},
-                                         {&e->history, &back.history}};
+    assert_true(numbers.scope == names.scope && numbers.place == names.place && numbers.run == names.run &&
+                numbers.who == names.who);
+    const once_bytes *const pairs[][2] = {{&e->at.point, &back.at.point},
+                                          {&e->result, &back.result},
+                                          {&e->reason, &back.reason},
+                                          {&e->history, &back.history}};
     for (size_t i = 0; i < 4; i++) {
         assert_int_equal(pairs[i][0]->len, pairs[i][1]->len);
         if (pairs[i][0]->len) assert_memory_equal(pairs[i][0]->data, pairs[i][1]->data, pairs[i][0]->len);
     }
     assert_memory_equal(&e->fields, &back.fields, sizeof back.fields);
-    for (size_t len = 0; len < buf.len && e->history.len; len++) { /* what is cut is not taken for whole, or is shorter */
+    for (size_t len = 0; len < buf.len && e->history.len;
+         len++) { /* what is cut is not taken for whole, or is shorter */
         once_entry cut;
-        if (once__pg_detail_read((once_bytes){buf.data, len}, e->expires_ms, &cut, &numbers)) assert_true(cut.history.len < e->history.len);
+        if (once__pg_detail_read((once_bytes){buf.data, len}, e->expires_ms, &cut, &numbers))
+            assert_true(cut.history.len < e->history.len);
     }
     once_buf_release(&buf);
 }
@@ -115,7 +154,12 @@ static void a_finished_entry_comes_back_from_its_detail(void **state)
 {
     (void)state;
     const int64_t now = TEST_EPOCH_MS, week = INT64_C(7) * 24 * 3600 * 1000;
-    once_entry e = {.state = ONCE_STATE_DONE, .attempt = 1, .seen_ms = now, .changed_ms = now, .expires_ms = now + week, .at.point = ONCE_BYTES("123456")};
+    once_entry e = {.state = ONCE_STATE_DONE,
+                    .attempt = 1,
+                    .seen_ms = now,
+                    .changed_ms = now,
+                    .expires_ms = now + week,
+                    .at.point = ONCE_BYTES("123456")};
     read_back(&e, (once_pg_names_of){1, 2, 3, 4}, 14);
     e.fields = (once_fields){.n = 5, .prints = {1, 1, 300, 40000, 65535}};
     read_back(&e, (once_pg_names_of){1, 2, 3, 4}, 25);
@@ -125,7 +169,13 @@ static void a_finished_entry_comes_back_from_its_detail(void **state)
     e.fields = (once_fields){0};
     e.expires_ms = ONCE_FOREVER;
     read_back(&e, (once_pg_names_of){1, 2, 3, 4}, 14);
-    e = (once_entry){.state = ONCE_STATE_STALE, .attempt = UINT32_MAX, .failures = 300, .seen_ms = now + 5, .changed_ms = now, .expires_ms = now + 1, .reason = ONCE_BYTES("why not")};
+    e = (once_entry){.state = ONCE_STATE_STALE,
+                     .attempt = UINT32_MAX,
+                     .failures = 300,
+                     .seen_ms = now + 5,
+                     .changed_ms = now,
+                     .expires_ms = now + 1,
+                     .reason = ONCE_BYTES("why not")};
     read_back(&e, (once_pg_names_of){INT32_MAX, 200, 70000, 4}, 60);
     e.result = ONCE_BYTES("a\0b");
     e.at.point = ONCE_BYTES("17");
@@ -140,10 +190,14 @@ static void a_finished_entry_comes_back_from_its_detail(void **state)
     once_entry out;
     once_pg_names_of numbers;
     assert_false(once__pg_detail_read((once_bytes){0}, 5, &out, &numbers));
-    assert_false(once__pg_detail_read((once_bytes){"\x10\x01\x01\x01\x01", 5}, 5, &out, &numbers)); /* fields, and nothing behind them */
-    assert_false(once__pg_detail_read((once_bytes){"\x10\x02\x01\x01\x01\x35\x01\x01\x01\x01\x01", 11}, 5, &out, &numbers)); /* in the wrong order */
-    assert_false(once__pg_detail_read((once_bytes){"\x01\x01\x01\x01\x01", 5}, 5, &out, &numbers)); /* claimed is not finished */
-    assert_false(once__pg_detail_read((once_bytes){"\x35\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", 13}, 5, &out, &numbers));
+    assert_false(once__pg_detail_read((once_bytes){"\x10\x01\x01\x01\x01", 5}, 5, &out,
+                                      &numbers)); /* fields, and nothing behind them */
+    assert_false(once__pg_detail_read((once_bytes){"\x10\x02\x01\x01\x01\x35\x01\x01\x01\x01\x01", 11}, 5, &out,
+                                      &numbers)); /* in the wrong order */
+    assert_false(
+        once__pg_detail_read((once_bytes){"\x01\x01\x01\x01\x01", 5}, 5, &out, &numbers)); /* claimed is not finished */
+    assert_false(once__pg_detail_read((once_bytes){"\x35\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", 13}, 5, &out,
+                                      &numbers));
 }
 
 /* ---- with a server ---- */
@@ -173,7 +227,8 @@ static int without_schema(void **state)
 
 static once_store *open_one(void)
 {
-    const once_store_options options = {.size = sizeof options, .env = &world.env, .create = true, .consumer = {schema, strlen(schema)}};
+    const once_store_options options = {
+        .size = sizeof options, .env = &world.env, .create = true, .consumer = {schema, strlen(schema)}};
     once_store *store = NULL;
     once_error err;
     if (once__store_open(url, &options, &store, &err) != ONCE_OK) fail_msg("%s", err.text);
@@ -185,8 +240,14 @@ static const once_scope scope = {{"", 0}, {"c", 1}, {"op", 2}};
 static once_request ask(const once_store *store, const char *key, uint64_t token)
 {
     const once_bytes bytes = {key, strlen(key)};
-    return (once_request){.scope = &scope, .key = bytes, .id = once_key_id(store->secret, &scope, bytes), .token = {token, 1}, .lane = {.gap_ms = -1},
-                          .lease_ms = 1000, .remember_ms = 5000, .sent_ms = ONCE_NO_TIME};
+    return (once_request){.scope = &scope,
+                          .key = bytes,
+                          .id = once_key_id(store->secret, &scope, bytes),
+                          .token = {token, 1},
+                          .lane = {.gap_ms = -1},
+                          .lease_ms = 1000,
+                          .remember_ms = 5000,
+                          .sent_ms = ONCE_NO_TIME};
 }
 
 static once_answer claim(once_store *store, const once_request *r)
@@ -256,7 +317,9 @@ static void run_in_schema(const char *sql)
 static void end_sessions(void)
 {
     char sql[200];
-    snprintf(sql, sizeof sql, "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = 'once:%s'", schema);
+    snprintf(sql, sizeof sql,
+             "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = 'once:%s'",
+             schema);
     test_postgres_run(sql);
 }
 
@@ -280,7 +343,8 @@ static int in_transaction(once_store *store, const char *key, uint64_t token)
 /* The backup is from before all names, or from a time when other ones had the numbers. */
 static const char *const restored[] = {
     "DELETE FROM once_name",
-    "TRUNCATE once_name RESTART IDENTITY; INSERT INTO once_name(name) SELECT ('\\x50'::bytea || n::text::bytea) FROM generate_series(1, 40) AS n",
+    "TRUNCATE once_name RESTART IDENTITY; INSERT INTO once_name(name) SELECT ('\\x50'::bytea || n::text::bytea) FROM "
+    "generate_series(1, 40) AS n",
     "UPDATE once_name SET name = name || random()::text::bytea WHERE get_byte(name, 0) = 87",
 };
 
@@ -301,15 +365,19 @@ static void write_behind_restores(bool between_verbs)
         run_in_schema(restored[i / 2]);
         if (i % 2) end_sessions();
         int rc = ONCE_E_ABORTED;
-        for (int tries = 0; tries < 4 && once_status_class(rc) == ONCE_CLASS_RETRY; tries++) rc = in_transaction(store, behind, 10 * i + 3);
+        for (int tries = 0; tries < 4 && once_status_class(rc) == ONCE_CLASS_RETRY; tries++)
+            rc = in_transaction(store, behind, 10 * i + 3);
         assert_int_equal(rc, ONCE_OK);
         if (between_verbs) settle(store, &r);
         once_store *other = open_one(); /* which knows no names */
-        if (other->ops->get(other, ask(store, behind, 1).id, &entry, &arena, &err) != ONCE_OK) fail_msg("%s: %s", restored[i / 2], err.text);
+        if (other->ops->get(other, ask(store, behind, 1).id, &entry, &arena, &err) != ONCE_OK)
+            fail_msg("%s: %s", restored[i / 2], err.text);
         assert_int_equal(entry.state, ONCE_STATE_DONE);
-        assert_true(entry.scope.consumer.len == 1 && entry.scope.consumer.data[0] == 'c' && entry.who.len == strlen(store->who));
+        assert_true(entry.scope.consumer.len == 1 && entry.scope.consumer.data[0] == 'c' &&
+                    entry.who.len == strlen(store->who));
         assert_memory_equal(entry.who.data, store->who, entry.who.len);
-        if (between_verbs && other->ops->get(other, r.id, &entry, &arena, &err) != ONCE_OK) fail_msg("%s: %s", restored[i / 2], err.text);
+        if (between_verbs && other->ops->get(other, r.id, &entry, &arena, &err) != ONCE_OK)
+            fail_msg("%s: %s", restored[i / 2], err.text);
         assert_int_equal(entry.state, ONCE_STATE_DONE);
         once__store_close(other);
     }
@@ -334,7 +402,8 @@ static void f82_a_store_that_is_restored_behind_a_pooler(void **state)
     write_behind_restores(true);
 }
 
-/* A name that a transaction made goes with it when it is rolled back, although the newest name that it has seen is somebody else's, and stays. */
+/* A name that a transaction made goes with it when it is rolled back, although the newest name that it has seen is
+ * somebody else's, and stays. */
 static void f03_names_of_a_transaction_that_is_rolled_back_are_not_used(void **state)
 {
     (void)state;
@@ -356,7 +425,8 @@ static void f03_names_of_a_transaction_that_is_rolled_back_are_not_used(void **s
     assert_int_equal(claim(other, &theirs), ONCE_ANSWER_RUN);
     settle(other, &theirs);
     assert_int_equal(other->ops->commit(other, &err), ONCE_OK);
-    assert_int_equal(claim(store, &theirs), ONCE_ANSWER_DUPLICATE); /* and here it learns that of others, which is newer */
+    assert_int_equal(claim(store, &theirs),
+                     ONCE_ANSWER_DUPLICATE); /* and here it learns that of others, which is newer */
     store->ops->rollback(store);
 
     second.token.a = 4;
@@ -399,7 +469,8 @@ static bool somebody_waits_for(const char *query)
 {
     char conninfo[420], sql[200];
     snprintf(conninfo, sizeof conninfo, "postgresql%s", url + strlen("postgres"));
-    snprintf(sql, sizeof sql, "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%s%%'", query);
+    snprintf(sql, sizeof sql, "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%s%%'",
+             query);
     PGconn *conn = PQconnectdb(conninfo);
     PGresult *result = PQexec(conn, sql);
     const bool waits = PQntuples(result) > 0;
@@ -441,8 +512,10 @@ static void f25_a_new_key_is_locked_before_its_effect_runs(void **state)
 
 enum { TRIO = 3 };
 
-/* A batch as the executor makes it: it says what it is about, claims, settles what it may run, and commits. `new_ones` counts keys. */
-static void run_trio_with(once_store *store, const char *known, const uint64_t *locks, size_t n_locks, unsigned *new_ones, once_answer answers[TRIO])
+/* A batch as the executor makes it: it says what it is about, claims, settles what it may run, and commits. `new_ones`
+ * counts keys. */
+static void run_trio_with(once_store *store, const char *known, const uint64_t *locks, size_t n_locks,
+                          unsigned *new_ones, once_answer answers[TRIO])
 {
     char names[TRIO][24];
     once_request requests[TRIO];
@@ -457,7 +530,8 @@ static void run_trio_with(once_store *store, const char *known, const uint64_t *
         list[i] = &requests[i];
         touched[i] = (once_touch){list[i], ONCE_TOUCH_CLAIM};
     }
-    if (store->ops->begin(store, &err) != ONCE_OK || store->ops->expect(store, touched, TRIO, false, locks, n_locks, &err) != ONCE_OK ||
+    if (store->ops->begin(store, &err) != ONCE_OK ||
+        store->ops->expect(store, touched, TRIO, false, locks, n_locks, &err) != ONCE_OK ||
         store->ops->claim(store, list, TRIO, decisions, &arena, &err) != ONCE_OK)
         fail_msg("%s", err.text);
     for (size_t i = 0; i < TRIO; i++) {
@@ -479,7 +553,8 @@ static const once_pg_news *news_of(const once_store *store) { return &((const on
 static void run_until_news_are_expected(once_store *store, unsigned *new_ones)
 {
     once_answer answers[TRIO];
-    for (int i = 0; i < 100 && !(news_of(store)->needed && news_of(store)->streak >= news_of(store)->needed); i++) run_trio(store, NULL, new_ones, answers);
+    for (int i = 0; i < 100 && !(news_of(store)->needed && news_of(store)->streak >= news_of(store)->needed); i++)
+        run_trio(store, NULL, new_ones, answers);
     run_trio(store, NULL, new_ones, answers);
     assert_true(news_of(store)->expected);
     for (size_t i = 0; i < TRIO; i++) assert_int_equal(answers[i], ONCE_ANSWER_RUN);
@@ -591,7 +666,8 @@ static void *run_named_trio(void *user)
     return NULL;
 }
 
-/* Who has waited for its turn, or for what it names, does not give it away for a guess: somebody else would have it then, and the run ended. */
+/* Who has waited for its turn, or for what it names, does not give it away for a guess: somebody else would have it
+ * then, and the run ended. */
 static void f91_who_has_waited_for_its_turn_expects_nothing(void **state)
 {
     (void)state;
@@ -649,7 +725,8 @@ static void exec_on(PGconn *conn, const char *sql)
     if (!fine) fail_msg("%s: %s", sql, PQerrorMessage(conn));
 }
 
-/* An entry has rows in two tables, which are read by two statements. One that is written between these is not damage. */
+/* An entry has rows in two tables, which are read by two statements. One that is written between these is not damage.
+ */
 static void who_looks_sees_one_moment(void **state)
 {
     (void)state;
@@ -685,8 +762,8 @@ static void who_looks_sees_one_moment(void **state)
     once__store_close(one.store);
 }
 
-/* Two workers get the same new keys and lanes in different orders. Both lock the lowest first, so neither waits for the other in a ring.
- * Without that the server would end one of them as a deadlock. */
+/* Two workers get the same new keys and lanes in different orders. Both lock the lowest first, so neither waits for the
+ * other in a ring. Without that the server would end one of them as a deadlock. */
 typedef struct pair {
     once_store *store;
     once_request requests[2];
@@ -716,7 +793,9 @@ static void claim_in_different_orders(bool lanes)
     once_error err;
     pthread_t thread;
     once_request low = ask(one, "a", 1), high = ask(one, "b", 1);
-    if (lanes) low.lane.id = once_lane_id(one->secret, &scope, ONCE_BYTES("a")), high.lane.id = once_lane_id(one->secret, &scope, ONCE_BYTES("b"));
+    if (lanes)
+        low.lane.id = once_lane_id(one->secret, &scope, ONCE_BYTES("a")),
+        high.lane.id = once_lane_id(one->secret, &scope, ONCE_BYTES("b"));
     if (lanes ? is_lower(high.lane.id, low.lane.id) : is_lower(high.id, low.id)) {
         const once_request swap = low;
         low = high;
@@ -839,7 +918,8 @@ static void f12_what_took_the_place_of_an_expired_row_stays(void **state)
     once__store_close(one);
 }
 
-/* From its first step to its last there is one sweeper, also in the pauses between them; a closed one leaves the field at once. */
+/* From its first step to its last there is one sweeper, also in the pauses between them; a closed one leaves the field
+ * at once. */
 static void f12_one_sweeps_and_the_others_know(void **state)
 {
     (void)state;
@@ -871,7 +951,8 @@ static void f12_one_sweeps_and_the_others_know(void **state)
     } while (swept.more);
     assert_int_equal(dropped, 94);
     one = open_one();
-    assert_int_equal(one->ops->sweep(one, 2, &swept, &err), ONCE_OK); /* two is through, and does not stand in the way */
+    assert_int_equal(one->ops->sweep(one, 2, &swept, &err),
+                     ONCE_OK); /* two is through, and does not stand in the way */
     assert_true(swept.dropped == 0 && !swept.more && !swept.busy);
     once__store_close(one);
     once__store_close(two);
@@ -897,10 +978,12 @@ static void f28_a_lane_is_held_by_one_transaction(void **state)
     assert_int_equal(claim(one, &first), ONCE_ANSWER_LATER); /* behind it; and the lane is locked now */
     once_taken taken[2];
     size_t n = 9;
-    assert_int_equal(two->ops->take(two, scope.consumer, (once_token){50, 1}, false, 1000, 2, taken, &n, &arena, &err), ONCE_OK);
+    assert_int_equal(two->ops->take(two, scope.consumer, (once_token){50, 1}, false, 1000, 2, taken, &n, &arena, &err),
+                     ONCE_OK);
     assert_int_equal(n, 0);
     one->ops->rollback(one);
-    assert_int_equal(two->ops->take(two, scope.consumer, (once_token){51, 1}, false, 1000, 2, taken, &n, &arena, &err), ONCE_OK);
+    assert_int_equal(two->ops->take(two, scope.consumer, (once_token){51, 1}, false, 1000, 2, taken, &n, &arena, &err),
+                     ONCE_OK);
     assert_int_equal(n, 1);
     once_arena_release(&arena);
     once__store_close(one);
@@ -919,7 +1002,8 @@ static void *take_again(void *user)
     taker *t = user;
     once_taken taken[2];
     once_arena arena = {0};
-    t->rc = t->store->ops->take(t->store, scope.consumer, (once_token){50, 1}, true, 1000, 2, taken, &t->n, &arena, NULL);
+    t->rc =
+        t->store->ops->take(t->store, scope.consumer, (once_token){50, 1}, true, 1000, 2, taken, &t->n, &arena, NULL);
     once_arena_release(&arena);
     atomic_store(&t->over, true);
     return NULL;
@@ -936,8 +1020,8 @@ static bool waits_for_a_lane(const taker *t)
     return false;
 }
 
-/* A message that has come to another lane while take waited for the one that it was seen in: should somebody have that one, it is left alone.
- * Whoever waited for it would have locked an entry before its lane. */
+/* A message that has come to another lane while take waited for the one that it was seen in: should somebody have that
+ * one, it is left alone. Whoever waited for it would have locked an entry before its lane. */
 static void f91_take_does_not_wait_for_a_second_lane(void **state)
 {
     (void)state;
@@ -948,11 +1032,14 @@ static void f91_take_does_not_wait_for_a_second_lane(void **state)
     once_error err;
     pthread_t thread;
     once_request requests[] = {ask(one, "a", 1), ask(one, "b", 2), ask(one, "behind a", 3), ask(one, "behind b", 4)};
-    for (int i = 0; i < 4; i++) requests[i].lane.id = once_lane_id(one->secret, &scope, i % 2 ? ONCE_BYTES("second") : ONCE_BYTES("first"));
+    for (int i = 0; i < 4; i++)
+        requests[i].lane.id = once_lane_id(one->secret, &scope, i % 2 ? ONCE_BYTES("second") : ONCE_BYTES("first"));
     accept_in(one, &requests[0]);
     once_taken taken[2];
     once_arena arena = {0};
-    assert_int_equal(t.store->ops->take(t.store, scope.consumer, (once_token){50, 1}, false, 1000, 2, taken, &t.n, &arena, &err), ONCE_OK);
+    assert_int_equal(
+        t.store->ops->take(t.store, scope.consumer, (once_token){50, 1}, false, 1000, 2, taken, &t.n, &arena, &err),
+        ONCE_OK);
     assert_int_equal(t.n, 1);
     accept_in(one, &requests[1]);
     assert_int_equal(one->ops->begin(one, &err), ONCE_OK);
@@ -1003,8 +1090,10 @@ static int with_many(void **state)
     many.store = open_one();
     many.pg = ((once_postgres *)many.store)->pg;
     once_error err;
-    assert_int_equal(once_db_script(&many.pg->db, ONCE_BYTES("CREATE TABLE t(n bigint CONSTRAINT t_n UNIQUE)"), &err), ONCE_OK);
-    assert_int_equal(once_db_prepare(&many.pg->db, ONCE_BYTES("INSERT INTO t VALUES (?1)"), &many.insert, &err), ONCE_OK);
+    assert_int_equal(once_db_script(&many.pg->db, ONCE_BYTES("CREATE TABLE t(n bigint CONSTRAINT t_n UNIQUE)"), &err),
+                     ONCE_OK);
+    assert_int_equal(once_db_prepare(&many.pg->db, ONCE_BYTES("INSERT INTO t VALUES (?1)"), &many.insert, &err),
+                     ONCE_OK);
     return 0;
 }
 
@@ -1059,7 +1148,8 @@ static void settle_batch(once_outcome outcome)
     bool applied[BATCH];
     once_error err;
     for (size_t i = 0; i < BATCH; i++)
-        settlements[i] = (once_settlement){.request = &many.requests[i], .outcome = outcome, .message = outcome == ONCE_DEAD ? &message : NULL};
+        settlements[i] = (once_settlement){
+            .request = &many.requests[i], .outcome = outcome, .message = outcome == ONCE_DEAD ? &message : NULL};
     if (many.store->ops->settle(many.store, settlements, BATCH, applied, &err) != ONCE_OK) fail_msg("%s", err.text);
     for (size_t i = 0; i < BATCH; i++) assert_true(applied[i]);
 }
@@ -1108,7 +1198,8 @@ static void a_batch_costs_two_round_trips(void **state)
     assert_true(value.len == 2 && memcmp(value.data, "17", 2) == 0);
 }
 
-/* Whoever asks next, or the commit, is told that a message is at fault; nothing is there; and the connection goes on. */
+/* Whoever asks next, or the commit, is told that a message is at fault; nothing is there; and the connection goes on.
+ */
 static void f10_what_was_presumed_and_failed_is_not_committed(void **state)
 {
     (void)state;
@@ -1143,7 +1234,8 @@ static void f10_what_was_presumed_and_failed_is_not_committed(void **state)
     }
 }
 
-/* What is only checked at commit is the message's fault, too; also when that was made after the statements were prepared. */
+/* What is only checked at commit is the message's fault, too; also when that was made after the statements were
+ * prepared. */
 static void f03_what_is_owed_to_the_commit_is_found_by_it(void **state)
 {
     (void)state;
@@ -1151,8 +1243,10 @@ static void f03_what_is_owed_to_the_commit_is_found_by_it(void **state)
     if (!test_postgres_url(&why)) skip();
     once_error err;
     char sql[200];
-    snprintf(sql, sizeof sql, "ALTER TABLE %s.t DROP CONSTRAINT t_n; ALTER TABLE %s.t ADD CONSTRAINT t_n UNIQUE (n) DEFERRABLE INITIALLY DEFERRED", schema,
-             schema);
+    snprintf(sql, sizeof sql,
+             "ALTER TABLE %s.t DROP CONSTRAINT t_n; ALTER TABLE %s.t ADD CONSTRAINT t_n UNIQUE (n) DEFERRABLE "
+             "INITIALLY DEFERRED",
+             schema, schema);
     test_postgres_run(sql);
     many.pg->deferrable = false; /* as it was when we looked, unless another test had one in this database */
     assert_int_equal(claim_batch("a"), ONCE_OK);
@@ -1165,7 +1259,8 @@ static void f03_what_is_owed_to_the_commit_is_found_by_it(void **state)
     assert_int_equal(rows_of("once_entry"), 0);
 }
 
-/* Somebody has ended the transaction in between, and begun another one: what was claimed in the first is not settled by the second. */
+/* Somebody has ended the transaction in between, and begun another one: what was claimed in the first is not settled by
+ * the second. */
 static void f78_effects_that_are_in_another_transaction_are_not_committed(void **state)
 {
     (void)state;
@@ -1192,7 +1287,8 @@ static void f93_shapes_are_what_the_server_says(void **state)
     static const struct {
         char letter;
         unsigned type;
-    } types[] = {{'q', PG_INT8}, {'i', PG_INT4}, {'h', PG_INT2}, {'b', PG_BOOL}, {'u', PG_UUID}, {'d', PG_TID}, {'y', PG_BYTEA}, {'t', PG_TEXT}};
+    } types[] = {{'q', PG_INT8}, {'i', PG_INT4}, {'h', PG_INT2},  {'b', PG_BOOL},
+                 {'u', PG_UUID}, {'d', PG_TID},  {'y', PG_BYTEA}, {'t', PG_TEXT}};
     const char *why;
     if (!test_postgres_url(&why)) skip();
     assert_true(PQexitPipelineMode(many.pg->conn));
@@ -1224,8 +1320,12 @@ static void letters_of_a_batch_share_a_round_trip(void **state)
     once_error err;
     for (size_t i = 0; i < BATCH; i++) {
         snprintf(points[i], sizeof points[i], "%zu", i % 900);
-        letters[i] = (once_letter){.scope = scope, .reason = ONCE_BYTES("no JSON"), .kind = ONCE_ANSWER_DEAD,
-                                   .message = {.body = ONCE_BYTES("{"), .sent_ms = ONCE_NO_TIME, .at = {ONCE_BYTES("in"), {points[i], strlen(points[i])}}}};
+        letters[i] = (once_letter){.scope = scope,
+                                   .reason = ONCE_BYTES("no JSON"),
+                                   .kind = ONCE_ANSWER_DEAD,
+                                   .message = {.body = ONCE_BYTES("{"),
+                                               .sent_ms = ONCE_NO_TIME,
+                                               .at = {ONCE_BYTES("in"), {points[i], strlen(points[i])}}}};
     }
     for (int again = 0; again < 2; again++) {
         assert_int_equal(many.store->ops->begin(many.store, &err), ONCE_OK);
@@ -1242,7 +1342,9 @@ static void letters_of_a_batch_share_a_round_trip(void **state)
     if (many.store->ops->bury(many.store, letters, 40, fresh, &err) != ONCE_OK) fail_msg("%s", err.text);
     for (size_t i = 0; i < 40; i++) assert_true(fresh[i]);
     assert_int_equal(rows_of("once_letter"), 940);
-    assert_int_equal(rows_of("(SELECT FROM once_letter WHERE id - (SELECT min(id) FROM once_letter) = encode(point, 'escape')::int AND length(body) = 1) AS ordered"), 900);
+    assert_int_equal(rows_of("(SELECT FROM once_letter WHERE id - (SELECT min(id) FROM once_letter) = encode(point, "
+                             "'escape')::int AND length(body) = 1) AS ordered"),
+                     900);
 }
 
 /* How the server would run a statement of the store, in a plan for any parameters. */
@@ -1251,17 +1353,21 @@ static void plan_of(once_postgres *q, unsigned statement, const char *parameters
     char sql[6000], explain[100];
     once_error err;
     PGresult *plan;
-    snprintf(sql, sizeof sql, "SET enable_seqscan = off; SET plan_cache_mode = force_generic_plan; PREPARE looked_at AS %s", q->pg->sql[statement].sql);
+    snprintf(sql, sizeof sql,
+             "SET enable_seqscan = off; SET plan_cache_mode = force_generic_plan; PREPARE looked_at AS %s",
+             q->pg->sql[statement].sql);
     snprintf(explain, sizeof explain, "EXPLAIN (COSTS OFF) EXECUTE looked_at(%s)", parameters);
     if (once__pg_exec(q->pg, sql, NULL, &err) != ONCE_OK || once__pg_exec(q->pg, explain, &plan, &err) != ONCE_OK)
         fail_msg("%s", err.text);
     size_t at = 0;
-    for (int i = 0; i < PQntuples(plan); i++) at += (size_t)snprintf(out + at, size - at, "%s\n", PQgetvalue(plan, i, 0));
+    for (int i = 0; i < PQntuples(plan); i++)
+        at += (size_t)snprintf(out + at, size - at, "%s\n", PQgetvalue(plan, i, 0));
     PQclear(plan);
     if (once__pg_exec(q->pg, "DEALLOCATE looked_at", NULL, &err) != ONCE_OK) fail_msg("%s", err.text);
 }
 
-/* Plans are kept: one that is made while a table is empty must not read all of it, once for each id, when it is full. */
+/* Plans are kept: one that is made while a table is empty must not read all of it, once for each id, when it is full.
+ */
 static void plans_of_empty_tables_find_rows_by_their_ids(void **state)
 {
     (void)state;
@@ -1269,8 +1375,8 @@ static void plans_of_empty_tables_find_rows_by_their_ids(void **state)
         unsigned statement;
         const char *table, *index;
     } table[] = {
-        {PG_LIVE_READ, "once_live", "once_live_pkey"},     {PG_LIVE_READ, "once_body", "once_body_pkey"},
-        {PG_LIVE_DELETE, "once_live", "once_live_pkey"},   {PG_LIVE_LANES, "once_live", "once_live_pkey"},
+        {PG_LIVE_READ, "once_live", "once_live_pkey"},    {PG_LIVE_READ, "once_body", "once_body_pkey"},
+        {PG_LIVE_DELETE, "once_live", "once_live_pkey"},  {PG_LIVE_LANES, "once_live", "once_live_pkey"},
         {PG_ENTRY_LOCK, "once_entry", "once_entry_pkey"}, {PG_LETTERS_GET, "once_letter", "once_letter_pkey"},
     };
     const char *why;
@@ -1279,12 +1385,14 @@ static void plans_of_empty_tables_find_rows_by_their_ids(void **state)
     if (!test_postgres_url(&why)) skip();
     once_store *store = open_one();
     once_postgres *q = (once_postgres *)store;
-    if (once__pg_exec(q->pg, "VACUUM (ANALYZE) once_live, once_body, once_entry, once_letter", NULL, &err) != ONCE_OK) fail_msg("%s", err.text);
+    if (once__pg_exec(q->pg, "VACUUM (ANALYZE) once_live, once_body, once_entry, once_letter", NULL, &err) != ONCE_OK)
+        fail_msg("%s", err.text);
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         plan_of(q, table[i].statement, "NULL", plan, sizeof plan);
         snprintf(scan, sizeof scan, "using %s on %s", table[i].index, table[i].table);
         const char *at = strstr(plan, scan);
-        if (!at || !strstr(at, "Index Cond: (id = ") || strstr(plan, "Filter: (id") || strstr(plan, "Join Filter")) fail_msg("%s\n%s", table[i].table, plan);
+        if (!at || !strstr(at, "Index Cond: (id = ") || strstr(plan, "Filter: (id") || strstr(plan, "Join Filter"))
+            fail_msg("%s\n%s", table[i].table, plan);
     }
     once__store_close(store);
 }
@@ -1302,7 +1410,9 @@ static void letters_of_a_key_are_found_without_reading_all(void **state)
         once_postgres *q = (once_postgres *)store;
         if (once__pg_exec(q->pg, "VACUUM (ANALYZE) once_letter", NULL, &err) != ONCE_OK) fail_msg("%s", err.text);
         plan_of(q, PG_LETTERS_OF_KEY, "NULL, NULL, NULL, NULL", plan, sizeof plan);
-        if (!strstr(plan, "once_letter_key") || strstr(plan, "once_letter_consumer") || strstr(plan, "once_letter_pkey")) fail_msg("%s", plan);
+        if (!strstr(plan, "once_letter_key") || strstr(plan, "once_letter_consumer") ||
+            strstr(plan, "once_letter_pkey"))
+            fail_msg("%s", plan);
         if (once__pg_exec(q->pg, "DROP INDEX once_letter_key", NULL, &err) != ONCE_OK) fail_msg("%s", err.text);
         once__store_close(store);
     }
@@ -1324,7 +1434,9 @@ static void f58_version_1_is_brought_up_to_date(void **state)
     bool applied;
     assert_int_equal(store->ops->settle(store, &release, 1, &applied, &err), ONCE_OK);
     if (once__pg_exec(((once_postgres *)store)->pg,
-                      "DROP INDEX once_live_expires; ALTER TABLE once_live RENAME COLUMN marks TO flags; ALTER TABLE once_live DROP COLUMN failing_ms, DROP COLUMN fields; ALTER TABLE once_lane DROP COLUMN record; ALTER TABLE once_audit DROP COLUMN body;"
+                      "DROP INDEX once_live_expires; ALTER TABLE once_live RENAME COLUMN marks TO flags; ALTER TABLE "
+                      "once_live DROP COLUMN failing_ms, DROP COLUMN fields; ALTER TABLE once_lane DROP COLUMN record; "
+                      "ALTER TABLE once_audit DROP COLUMN body;"
                       " ALTER TABLE once_letter DROP COLUMN count, DROP COLUMN last_ms;"
                       " UPDATE once_live SET expires_ms = 0; UPDATE once_meta SET value = '1' WHERE name = 'version'",
                       NULL, &err) != ONCE_OK)
@@ -1347,13 +1459,15 @@ int main(void)
         cmocka_unit_test(f78_words_of_others_are_refused),
         cmocka_unit_test(f48_classes_of_sqlstates),
         cmocka_unit_test(a_finished_entry_comes_back_from_its_detail),
-        cmocka_unit_test_setup_teardown(keys_that_are_inserted_ahead_go_with_the_transaction, with_schema, without_schema),
+        cmocka_unit_test_setup_teardown(keys_that_are_inserted_ahead_go_with_the_transaction, with_schema,
+                                        without_schema),
         cmocka_unit_test_setup_teardown(plans_of_empty_tables_find_rows_by_their_ids, with_schema, without_schema),
         cmocka_unit_test_setup_teardown(letters_of_a_key_are_found_without_reading_all, with_schema, without_schema),
         cmocka_unit_test_setup_teardown(f58_version_1_is_brought_up_to_date, with_schema, without_schema),
         cmocka_unit_test_setup_teardown(f25_a_new_key_is_locked_before_its_effect_runs, with_schema, without_schema),
         cmocka_unit_test_setup_teardown(f14_a_known_key_among_new_ones_is_found, with_schema, without_schema),
-        cmocka_unit_test_setup_teardown(f25_a_key_that_is_expected_to_be_new_is_waited_for, with_schema, without_schema),
+        cmocka_unit_test_setup_teardown(f25_a_key_that_is_expected_to_be_new_is_waited_for, with_schema,
+                                        without_schema),
         cmocka_unit_test_setup_teardown(f91_who_has_waited_for_its_turn_expects_nothing, with_schema, without_schema),
         cmocka_unit_test_setup_teardown(who_looks_sees_one_moment, with_schema, without_schema),
         cmocka_unit_test_setup_teardown(f91_new_keys_are_inserted_in_one_order, with_schema, without_schema),
@@ -1361,15 +1475,18 @@ int main(void)
         cmocka_unit_test_setup_teardown(f12_sweep_passes_over_what_is_locked, with_schema, without_schema),
         cmocka_unit_test_setup_teardown(f12_what_took_the_place_of_an_expired_row_stays, with_schema, without_schema),
         cmocka_unit_test_setup_teardown(f12_one_sweeps_and_the_others_know, with_schema, without_schema),
-        cmocka_unit_test_setup_teardown(f82_numbers_that_a_restored_store_does_not_have_are_not_written, with_schema, without_schema),
+        cmocka_unit_test_setup_teardown(f82_numbers_that_a_restored_store_does_not_have_are_not_written, with_schema,
+                                        without_schema),
         cmocka_unit_test_setup_teardown(f82_a_store_that_is_restored_behind_a_pooler, with_schema, without_schema),
-        cmocka_unit_test_setup_teardown(f03_names_of_a_transaction_that_is_rolled_back_are_not_used, with_schema, without_schema),
+        cmocka_unit_test_setup_teardown(f03_names_of_a_transaction_that_is_rolled_back_are_not_used, with_schema,
+                                        without_schema),
         cmocka_unit_test_setup_teardown(f28_a_lane_is_held_by_one_transaction, with_schema, without_schema),
         cmocka_unit_test_setup_teardown(f91_take_does_not_wait_for_a_second_lane, with_schema, without_schema),
         cmocka_unit_test_setup_teardown(a_batch_costs_two_round_trips, with_many, without_many),
         cmocka_unit_test_setup_teardown(f10_what_was_presumed_and_failed_is_not_committed, with_many, without_many),
         cmocka_unit_test_setup_teardown(f03_what_is_owed_to_the_commit_is_found_by_it, with_many, without_many),
-        cmocka_unit_test_setup_teardown(f78_effects_that_are_in_another_transaction_are_not_committed, with_many, without_many),
+        cmocka_unit_test_setup_teardown(f78_effects_that_are_in_another_transaction_are_not_committed, with_many,
+                                        without_many),
         cmocka_unit_test_setup_teardown(f93_shapes_are_what_the_server_says, with_many, without_many),
         cmocka_unit_test_setup_teardown(letters_of_a_batch_share_a_round_trip, with_many, without_many),
     };

@@ -1,4 +1,5 @@
-/* once_postgres_handle in the caller's transaction: what it commits, what it rolls back, and what a failing statement costs. */
+/* once_postgres_handle in the caller's transaction: what it commits, what it rolls back, and what a failing statement
+ * costs. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -100,7 +101,8 @@ static once_outcome record_payment(void *user, const once_call *call, once_reply
     char id[40];
     snprintf(id, sizeof id, "%.*s", (int)call->delivery->key.len, call->delivery->key.data);
     PGresult *result = a->instead ? PQexec(call->pg, a->instead)
-                                  : PQexecParams(call->pg, "INSERT INTO payment(id, cents) VALUES ($1, 5)", 1, NULL, (const char *const[]){id}, NULL, NULL, 0);
+                                  : PQexecParams(call->pg, "INSERT INTO payment(id, cents) VALUES ($1, 5)", 1, NULL,
+                                                 (const char *const[]){id}, NULL, NULL, 0);
     const bool fine = PQresultStatus(result) == PGRES_COMMAND_OK || PQresultStatus(result) == PGRES_TUPLES_OK;
     PQclear(result);
     once_reply_result(reply, call->delivery->key);
@@ -199,7 +201,8 @@ static void a_copy_that_the_handler_leaves_in_the_middle_ends(void **state)
     need_server();
     once_verdict v;
     sql(pg, "INSERT INTO payment(id, cents) VALUES ('there', 1)");
-    app in = {.outcome = ONCE_DONE, .on_error = ONCE_DONE, .instead = "COPY payment(id) FROM STDIN"}, out = {.outcome = ONCE_DONE, .on_error = ONCE_DONE, .instead = "COPY payment TO STDOUT"};
+    app in = {.outcome = ONCE_DONE, .on_error = ONCE_DONE, .instead = "COPY payment(id) FROM STDIN"},
+        out = {.outcome = ONCE_DONE, .on_error = ONCE_DONE, .instead = "COPY payment TO STDOUT"};
     assert_int_equal(try_handle(pg, "in", &in, &v), ONCE_E_MESSAGE);
     assert_int_equal(PQtransactionStatus(pg), PQTRANS_IDLE);
     v = handle(pg, "out", &out);
@@ -213,14 +216,18 @@ static void a_failing_statement_does_not_cost_the_callers_transaction(void **sta
     (void)state;
     need_server();
     sql(pg, "INSERT INTO payment(id, cents) VALUES ('there', 1)");
-    app already = {.outcome = ONCE_DONE, .on_error = ONCE_ALREADY}, liar = {.outcome = ONCE_DONE, .on_error = ONCE_DONE},
-        dead = {.outcome = ONCE_DONE, .on_error = ONCE_DEAD, .instead = "INSERT INTO payment(id, cents) VALUES ('x', -1)"};
+    app already = {.outcome = ONCE_DONE, .on_error = ONCE_ALREADY},
+        liar = {.outcome = ONCE_DONE, .on_error = ONCE_DONE},
+        dead = {
+            .outcome = ONCE_DONE, .on_error = ONCE_DEAD, .instead = "INSERT INTO payment(id, cents) VALUES ('x', -1)"};
     sql(pg, "BEGIN");
     sql(pg, "INSERT INTO payment(id, cents) VALUES ('callers own', 1)");
     once_verdict v = handle(pg, "there", &already);
     assert_true(v.answer == ONCE_ANSWER_RUN && v.outcome == ONCE_ALREADY && v.ack);
     once_verdict_release(&v);
-    assert_int_equal(try_handle(pg, "there too", &(app){.outcome = ONCE_DONE, .on_error = ONCE_DONE, .instead = "SELECT 1/0"}, &v), ONCE_E_MESSAGE);
+    assert_int_equal(
+        try_handle(pg, "there too", &(app){.outcome = ONCE_DONE, .on_error = ONCE_DONE, .instead = "SELECT 1/0"}, &v),
+        ONCE_E_MESSAGE);
     assert_int_equal(PQtransactionStatus(pg), PQTRANS_INTRANS);
     v = handle(pg, "bad", &dead);
     assert_int_equal(v.outcome, ONCE_DEAD);
@@ -357,7 +364,8 @@ static void a_connection_is_prepared_again_after_its_release(void **state)
 /* What is set in the session. */
 static void settings(char out[4000])
 {
-    PGresult *result = PQexec(pg, "SELECT coalesce(string_agg(name || '=' || setting, ' ' ORDER BY name), '') FROM pg_settings WHERE source = 'session'");
+    PGresult *result = PQexec(pg, "SELECT coalesce(string_agg(name || '=' || setting, ' ' ORDER BY name), '') FROM "
+                                  "pg_settings WHERE source = 'session'");
     assert_int_equal(PQresultStatus(result), PGRES_TUPLES_OK);
     snprintf(out, 4000, "%s", PQgetvalue(result, 0, 0));
     PQclear(result);

@@ -1,4 +1,5 @@
-/* What the stores keep, read without a store: records that nobody writes are refused. tests/fuzz/fuzz_record.c tries all others. */
+/* What the stores keep, read without a store: records that nobody writes are refused. tests/fuzz/fuzz_record.c tries
+ * all others. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,9 +20,9 @@ static void f93_a_record_that_outlives_itself_is_refused(void **state)
 {
     (void)state;
     unsigned char record[128] = {0}, *at = record + 1;
-    at[16] = 0x20 | 1; /* EARLY, and done */
-    at[17] = 1;        /* kept until 1 */
-    at[23] = 2;        /* expires at 2 */
+    at[16] = 0x20 | 1;                /* EARLY, and done */
+    at[17] = 1;                       /* kept until 1 */
+    at[23] = 2;                       /* expires at 2 */
     at[16 + 1 + 12 + 16 + 6 + 1] = 1; /* the first attempt */
     const size_t len = 16 + 1 + 12 + 16 + 6 + 8;
     record[0] = (unsigned char)len;
@@ -42,7 +43,9 @@ static void f93_a_detail_with_impossible_numbers_is_refused(void **state)
     (void)state;
     static const char fine[] = {0x05, 1, 2, 3, 1, 1, 1, 1, 1};
     static const char many[] = {0x05, 1, 2, (char)0xff, (char)0xff, (char)0xff, (char)0xff, 0x7f, 1, 1, 1, 1, 1};
-    static const char old[] = {0x05, 1, (char)0xff, (char)0xff, (char)0xff, (char)0xff, (char)0xff, (char)0xff, (char)0xff, (char)0xff, (char)0xff, 1, 3, 1, 1, 1, 1, 1};
+    static const char old[] = {0x05,       1,          (char)0xff, (char)0xff, (char)0xff, (char)0xff,
+                               (char)0xff, (char)0xff, (char)0xff, (char)0xff, (char)0xff, 1,
+                               3,          1,          1,          1,          1,          1};
     once_entry entry = {0};
     once_pg_names_of names;
     assert_true(once__pg_detail_read((once_bytes){fine, sizeof fine}, 5000, &entry, &names));
@@ -71,7 +74,10 @@ static int what_time(once_store *store, once_store_time *out, once_error *err)
     return ONCE_OK;
 }
 
-static bool count(void *user, const once_worker *worker, once_worker_state state) { return (void)worker, (void)state, ++*(int *)user, true; }
+static bool count(void *user, const once_worker *worker, once_worker_state state)
+{
+    return (void)worker, (void)state, ++*(int *)user, true;
+}
 
 static int workers_seen_at(int64_t seen_ms)
 {

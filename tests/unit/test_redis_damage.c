@@ -2,8 +2,8 @@
  *
  *     test_redis_damage [SEED [ROUNDS]]
  *
- * A store with entries of every state is damaged at random: bytes are flipped, values cut, swapped and dropped, members added to indexes that
- * name nothing. Then every verb is tried. A failure prints its seed. */
+ * A store with entries of every state is damaged at random: bytes are flipped, values cut, swapped and dropped, members
+ * added to indexes that name nothing. Then every verb is tried. A failure prints its seed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -62,8 +62,11 @@ static once_request ask(world *w, size_t key)
         .id = once_key_id(w->store->secret, &w->scope, bytes),
         .fingerprint = {7, key},
         .token = {w->tokens, ~w->tokens},
-        .lane = {.id = in_lane ? once_lane_id(w->store->secret, &w->scope, (once_bytes){lane, 2}) : (once_hash){0}, .gap_ms = versioned ? 50 : -1,
-                 .versioned = in_lane && versioned, .version = in_lane && versioned ? (int64_t)key + 1 : 0, .block = draw(2)},
+        .lane = {.id = in_lane ? once_lane_id(w->store->secret, &w->scope, (once_bytes){lane, 2}) : (once_hash){0},
+                 .gap_ms = versioned ? 50 : -1,
+                 .versioned = in_lane && versioned,
+                 .version = in_lane && versioned ? (int64_t)key + 1 : 0,
+                 .block = draw(2)},
         .lease_ms = draw(3) ? LEASE : 1,
         .remember_ms = REMEMBER,
         .sent_ms = ONCE_NO_TIME,
@@ -82,8 +85,12 @@ static void claim_and_settle(world *w, once_error *err)
     const once_request r = ask(w, draw(KEYS)), *requests = &r;
     once_decision d;
     bool applied;
-    if (w->store->ops->claim(w->store, &requests, 1, &d, &w->arena, err) != ONCE_OK || d.answer != ONCE_ANSWER_RUN) return;
-    const once_settlement s = {.request = &r, .outcome = (once_outcome)draw(ONCE_OUTCOMES), .reason = ONCE_BYTES("because"), .delay_ms = draw(2) ? 0 : 100,
+    if (w->store->ops->claim(w->store, &requests, 1, &d, &w->arena, err) != ONCE_OK || d.answer != ONCE_ANSWER_RUN)
+        return;
+    const once_settlement s = {.request = &r,
+                               .outcome = (once_outcome)draw(ONCE_OUTCOMES),
+                               .reason = ONCE_BYTES("because"),
+                               .delay_ms = draw(2) ? 0 : 100,
                                .message = draw(2) ? &message : NULL};
     if (draw(4)) (void)w->store->ops->settle(w->store, &s, 1, &applied, err);
     else (void)w->store->ops->extend(w->store, &requests, 1, &applied, err);
@@ -105,12 +112,15 @@ static void take_some(world *w, once_error *err)
     bool applied[MOST];
     size_t n = 0;
     const once_token token = {++w->tokens, 1};
-    if (w->store->ops->take(w->store, w->scope.consumer, token, draw(2), LEASE, MOST, taken, &n, &w->arena, err) != ONCE_OK) return;
+    if (w->store->ops->take(w->store, w->scope.consumer, token, draw(2), LEASE, MOST, taken, &n, &w->arena, err) !=
+        ONCE_OK)
+        return;
     size_t running = 0;
     for (size_t i = 0; i < n; i++) {
         if (taken[i].decision.answer != ONCE_ANSWER_RUN) continue;
         taken[i].request.lease_ms = LEASE;
-        settlements[running++] = (once_settlement){.request = &taken[i].request, .outcome = (once_outcome)draw(ONCE_OUTCOMES), .message = &taken[i].message};
+        settlements[running++] = (once_settlement){
+            .request = &taken[i].request, .outcome = (once_outcome)draw(ONCE_OUTCOMES), .message = &taken[i].message};
     }
     if (running) (void)w->store->ops->settle(w->store, settlements, running, applied, err);
 }
@@ -173,7 +183,8 @@ static void look(world *w, once_error *err)
 
 static void any_verb(world *w)
 {
-    static void (*const verbs[])(world *, once_error *) = {claim_and_settle, claim_and_settle, accept_one, take_some, take_some, operate, look};
+    static void (*const verbs[])(world *, once_error *) = {claim_and_settle, claim_and_settle, accept_one, take_some,
+                                                           take_some,        operate,          look};
     once_error err = {0};
     verbs[draw(sizeof verbs / sizeof *verbs)](w, &err);
     assert_true(err.status == ONCE_OK || err.text[0]);
@@ -190,7 +201,8 @@ static void on_finding(void *user, const char *text)
 {
     findings *found = user;
     const bool mendable = strstr(text, "mends that");
-    if (strstr(text, "is dead, and its letter is gone")) return; /* a verb drops letters without a look at their entries */
+    if (strstr(text, "is dead, and its letter is gone"))
+        return; /* a verb drops letters without a look at their entries */
     found->n++;
     found->mendable += mendable;
     if (mendable || found->mendable == 0) snprintf(found->last, sizeof found->last, "%s", text);
@@ -265,7 +277,8 @@ static void damage_value(world *w, const redisReply *key, const redisReply *othe
     if (value->type == REDIS_REPLY_STRING && value->len > 0) {
         switch (draw(4)) {
         case 0: { /* a few bytes */
-            for (uint64_t i = 1 + draw(4); i > 0; i--) value->str[draw(value->len)] = (char)(draw(2) ? draw(256) : draw(2) ? 0xff : 0x80);
+            for (uint64_t i = 1 + draw(4); i > 0; i--)
+                value->str[draw(value->len)] = (char)(draw(2) ? draw(256) : draw(2) ? 0xff : 0x80);
             run_free(run(w, "SET %b %b", key->str, key->len, value->str, value->len));
             break;
         }
@@ -286,8 +299,10 @@ static void damage_collection(world *w, const redisReply *key, const char *type)
         n = 16;
     }
     const size_t m = noise(member);
-    if (strcmp(type, "zset") == 0) run_free(run(w, "ZADD %b %lld %b", key->str, key->len, (long long)draw(3) - 1, bytes, n));
-    else if (strcmp(type, "hash") == 0 && draw(2)) run_free(run(w, "HSET %b %b %b", key->str, key->len, bytes, n, member, m));
+    if (strcmp(type, "zset") == 0)
+        run_free(run(w, "ZADD %b %lld %b", key->str, key->len, (long long)draw(3) - 1, bytes, n));
+    else if (strcmp(type, "hash") == 0 && draw(2))
+        run_free(run(w, "HSET %b %b %b", key->str, key->len, bytes, n, member, m));
     else if (strcmp(type, "hash") == 0) run_free(run(w, "HDEL %b letters", key->str, key->len));
     else if (strcmp(type, "list") == 0) run_free(run(w, "RPUSH %b %b", key->str, key->len, bytes, n));
     else if (strcmp(type, "set") == 0) run_free(run(w, "SADD %b %b", key->str, key->len, bytes, n));

@@ -1,5 +1,5 @@
-/* What a store does when a node of a cluster says that the keys are elsewhere, or on their way. One redis-server plays all of them: a proxy
- * answers in its place. That a real cluster answers so is shown by test_redis_cluster.py. */
+/* What a store does when a node of a cluster says that the keys are elsewhere, or on their way. One redis-server plays
+ * all of them: a proxy answers in its place. That a real cluster answers so is shown by test_redis_cluster.py. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -26,7 +26,8 @@ typedef struct fixture {
     atomic_uint spared;            /* so many replies before that one stay as they are */
     atomic_char next;              /* what the reply after that one begins with */
     bool greeted, replaced;        /* the reply before was that to PING; was such a one */
-    _Atomic(const char *const *) cluster; /* what it says when it is asked about a cluster, one after the other; NULL: that there is none */
+    _Atomic(const char *const *)
+        cluster; /* what it says when it is asked about a cluster, one after the other; NULL: that there is none */
     atomic_uint replies, refusals; /* so many since `listen`, and of these errors */
     reply_proxy proxy;
     once_store *store;
@@ -52,7 +53,8 @@ static bool answer(void *user, proxy_reply *reply)
     f->replaced = instead != NULL;
     if (!instead && f->greeted) instead = slots;
     const char *const *cluster = atomic_load(&f->cluster);
-    if (!instead && cluster && *cluster && reply->len > sizeof no_cluster && memcmp(reply->data, no_cluster, sizeof no_cluster - 1) == 0) {
+    if (!instead && cluster && *cluster && reply->len > sizeof no_cluster &&
+        memcmp(reply->data, no_cluster, sizeof no_cluster - 1) == 0) {
         instead = *cluster;
         atomic_store(&f->cluster, cluster + 1);
     }
@@ -69,9 +71,9 @@ static void listen_from_now(fixture *f)
     atomic_store(&f->refusals, 0);
 }
 
-#define assert_ok(call)                                                                                               \
-    do {                                                                                                              \
-        if ((call) != ONCE_OK) fail_msg("%s: %s", #call, f->err.text);                                                \
+#define assert_ok(call)                                                                                                \
+    do {                                                                                                               \
+        if ((call) != ONCE_OK) fail_msg("%s: %s", #call, f->err.text);                                                 \
     } while (0)
 
 static int set_up(void **state)
@@ -112,8 +114,14 @@ static fixture *begun(void **state)
 static once_answer claim_alone(fixture *f, const char *key)
 {
     const once_bytes bytes = {key, strlen(key)};
-    const once_request request = {.scope = &f->scope, .key = bytes, .id = once_key_id(f->store->secret, &f->scope, bytes), .token = {++f->tokens, 1},
-                                  .lane.gap_ms = -1, .lease_ms = 30000, .remember_ms = 3600000, .sent_ms = ONCE_NO_TIME},
+    const once_request request = {.scope = &f->scope,
+                                  .key = bytes,
+                                  .id = once_key_id(f->store->secret, &f->scope, bytes),
+                                  .token = {++f->tokens, 1},
+                                  .lane.gap_ms = -1,
+                                  .lease_ms = 30000,
+                                  .remember_ms = 3600000,
+                                  .sent_ms = ONCE_NO_TIME},
                        *requests = &request;
     once_decision d;
     assert_ok(f->store->ops->claim(f->store, &requests, 1, &d, &f->arena, &f->err));
@@ -149,7 +157,8 @@ static void f90_a_commit_does_not_follow_its_slot(void **state)
     const unsigned usual = atomic_load(&f->replies);
     claim(f, "b", NULL);
     assert_int_equal(commit(f, moved), ONCE_E_ABORTED);
-    assert_int_equal(atomic_load(&f->replies), usual); /* nobody else was asked to write what was decided by what the old node said */
+    assert_int_equal(atomic_load(&f->replies),
+                     usual); /* nobody else was asked to write what was decided by what the old node said */
     claim(f, "c", NULL);
     assert_ok(commit(f, NULL));
 }
@@ -165,7 +174,8 @@ static void f90_what_was_read_from_two_nodes_is_not_committed(void **state)
     assert_ok(commit(f, NULL));
 }
 
-/* It is tried again. The proxy has changed an answer and not the deed, so here the script finds that it was done before. */
+/* It is tried again. The proxy has changed an answer and not the deed, so here the script finds that it was done
+ * before. */
 static void f90_a_commit_waits_while_its_keys_move(void **state)
 {
     fixture *f = begun(state);
@@ -203,18 +213,22 @@ __attribute__((format(printf, 2, 3))) static void say(char out[SAID], const char
     snprintf(out, SAID, "$%d\r\n%s\r\n", len, text);
 }
 
-/* A move that goes on when a transaction begins may be given up before it reads: what is not there then may be on the other node. */
+/* A move that goes on when a transaction begins may be given up before it reads: what is not there then may be on the
+ * other node. */
 static void f90_a_move_that_is_given_up_meanwhile_is_noticed(void **state)
 {
     fixture *f = begun(state);
     static const char *const ends[] = {"1", "0"};
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
         char moving[SAID], over[SAID], other[SAID], there_too[8];
-        say(moving, "a %s:1@1 myself,master - 0 0 1 connected 0-16383 [0->-b]\nb %s:1@1 master - 0 0 2 connected\n", f->proxy.path, f->proxy.path);
-        say(over, "a %s:1@1 myself,master - 0 0 1 connected 0-16383\nb %s:1@1 master - 0 0 2 connected\n", f->proxy.path, f->proxy.path);
+        say(moving, "a %s:1@1 myself,master - 0 0 1 connected 0-16383 [0->-b]\nb %s:1@1 master - 0 0 2 connected\n",
+            f->proxy.path, f->proxy.path);
+        say(over, "a %s:1@1 myself,master - 0 0 1 connected 0-16383\nb %s:1@1 master - 0 0 2 connected\n",
+            f->proxy.path, f->proxy.path);
         say(other, "b %s:1@1 myself,master - 0 0 2 connected\n", f->proxy.path);
         snprintf(there_too, sizeof there_too, ":%s\r\n", ends[i]);
-        const char *const slot = ":0\r\n", *const told[] = {slot, moving, slot, over, there_too, other, slot, over, NULL};
+        const char *const slot = ":0\r\n", *const told[] = {slot,  moving, slot, over, there_too,
+                                                            other, slot,   over, NULL};
         claim(f, i ? "a" : "b", again);
         f->store->ops->rollback(f->store); /* it knows that keys move */
         atomic_store(&f->cluster, told);
@@ -253,7 +267,8 @@ static void f90_no_key_is_assumed_to_be_new_while_keys_move(void **state)
     const char *const slot = ":0\r\n", *const told[] = {slot, moving, slot, moving, NULL};
     atomic_store(&f->cluster, told);
     listen_from_now(f);
-    atomic_store(&f->instead, again); /* of the begin, which is sent again; then it looks, and looks again before the commit */
+    atomic_store(&f->instead,
+                 again); /* of the begin, which is sent again; then it looks, and looks again before the commit */
     assert_int_equal(claim_alone(f, "a"), ONCE_ANSWER_RUN);
     assert_ptr_equal(atomic_load(&f->cluster), told + 4);
     assert_true(atomic_load(&f->replies) > guessed + begin + 3 + 3); /* and it has read */
@@ -273,7 +288,8 @@ static void f90_a_commit_that_guessed_begins_anew_where_keys_move(void **state)
         atomic_store(&f->instead, moving[i]);
         assert_int_equal(claim_alone(f, key), ONCE_ANSWER_RUN);
         assert_null(atomic_load(&f->instead));
-        assert_int_equal(atomic_load(&f->next), '*'); /* the server's time: it was begun anew, and not committed again */
+        assert_int_equal(atomic_load(&f->next),
+                         '*'); /* the server's time: it was begun anew, and not committed again */
     }
 }
 

@@ -1,6 +1,8 @@
-/* What a server answers is looked at before it is read: a reply of another type is an error, for each command that a store sends.
+/* What a server answers is looked at before it is read: a reply of another type is an error, for each command that a
+ * store sends.
  *
- * A scene of every verb is played through a proxy once to count the replies, and then again and again, each time with one of them changed. */
+ * A scene of every verb is played through a proxy once to count the replies, and then again and again, each time with
+ * one of them changed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -76,7 +78,9 @@ static once_request ask(scene *s, const char *key, const char *lane)
         .key = bytes,
         .id = once_key_id(s->store->secret, &s->scope, bytes),
         .token = {s->tokens, ~s->tokens},
-        .lane = {.id = lane ? once_lane_id(s->store->secret, &s->scope, (once_bytes){lane, strlen(lane)}) : (once_hash){0}, .gap_ms = -1},
+        .lane = {.id = lane ? once_lane_id(s->store->secret, &s->scope, (once_bytes){lane, strlen(lane)})
+                            : (once_hash){0},
+                 .gap_ms = -1},
         .lease_ms = LEASE,
         .remember_ms = REMEMBER,
         .sent_ms = ONCE_NO_TIME,
@@ -97,7 +101,8 @@ static bool claim(scene *s, const once_request *r)
 
 static void settle(scene *s, const once_request *r, once_outcome outcome)
 {
-    const once_settlement settlement = {.request = r, .outcome = outcome, .reason = ONCE_BYTES("because"), .message = &message};
+    const once_settlement settlement = {
+        .request = r, .outcome = outcome, .reason = ONCE_BYTES("because"), .message = &message};
     once_error err = {0};
     bool applied;
     note(s, s->store->ops->settle(s->store, &settlement, 1, &applied, &err), &err);
@@ -106,7 +111,10 @@ static void settle(scene *s, const once_request *r, once_outcome outcome)
 static bool see_entry(void *user, const once_entry *entry) { return (void)user, entry->id.a | 1; }
 static bool see_letter(void *user, const once_letter *letter) { return *(uint64_t *)user = letter->id, true; }
 static bool see_audit(void *user, const once_audit *audit) { return (void)user, (void)audit, true; }
-static bool see_fact(void *user, once_bytes name, once_bytes value) { return (void)user, (void)name, (void)value, true; }
+static bool see_fact(void *user, once_bytes name, once_bytes value)
+{
+    return (void)user, (void)name, (void)value, true;
+}
 
 static void claim_and_settle(scene *s)
 {
@@ -132,10 +140,14 @@ static void take_and_look(scene *s)
     once_bytes why;
     once_error err = {0};
     size_t n = 0;
-    note(s, ops->take(s->store, s->scope.consumer, (once_token){++s->tokens, 1}, false, LEASE, 4, taken, &n, &s->arena, &err), &err);
+    note(s,
+         ops->take(s->store, s->scope.consumer, (once_token){++s->tokens, 1}, false, LEASE, 4, taken, &n, &s->arena,
+                   &err),
+         &err);
     if (n) taken[0].request.lease_ms = LEASE;
     note(s, ops->stats(s->store, s->scope.consumer, &stats, &err), &err);
-    for (int state = 1; state < ONCE_STATES; state++) note(s, ops->list(s->store, s->scope.consumer, (once_state)state, see_entry, NULL, &err), &err);
+    for (int state = 1; state < ONCE_STATES; state++)
+        note(s, ops->list(s->store, s->scope.consumer, (once_state)state, see_entry, NULL, &err), &err);
     note(s, ops->get(s->store, ask(s, "a", NULL).id, &entry, &s->arena, &err), &err);
     note(s, ops->why(s->store, ask(s, "d", NULL).id, &why, &s->arena, &err), &err);
 }
@@ -143,7 +155,8 @@ static void take_and_look(scene *s)
 static void operate(scene *s)
 {
     const once_store_ops *ops = s->store->ops;
-    const once_letter letter = {.scope = s->scope, .key = ONCE_BYTES("z"), .reason = ONCE_BYTES("odd"), .message = message};
+    const once_letter letter = {
+        .scope = s->scope, .key = ONCE_BYTES("z"), .reason = ONCE_BYTES("odd"), .message = message};
     once_sweep_result swept;
     once_bytes fact;
     once_error err = {0};
@@ -201,7 +214,8 @@ static void f93_a_reply_of_another_type_is_an_error(void **state)
         c = (change){.at = at};
         play(&s, proxy.url);
         if (s.failures == 0 || s.first.status != ONCE_E_CORRUPT || !strstr(s.first.text, "which is no answer to it"))
-            fail_msg("reply %ld of %ld, which was '%s': %s", at, all, c.was, s.failures ? s.first.text : "nobody was told");
+            fail_msg("reply %ld of %ld, which was '%s': %s", at, all, c.was,
+                     s.failures ? s.first.text : "nobody was told");
     }
     reply_proxy_stop(&proxy);
 }
@@ -211,7 +225,16 @@ static void f93_whatever_is_answered_nothing_is_read_beyond_it(void **state)
 {
     (void)state;
     need_server();
-    static const char *const answers[] = {"*-1\r\n", "$-1\r\n", "*0\r\n", "$0\r\n\r\n", "*1\r\n:1\r\n", "*2\r\n$-1\r\n:5\r\n", "*1\r\n-ERR no\r\n", "+OK\r\n", ":-1\r\n", "*2\r\n$1\r\nx\r\n*0\r\n"};
+    static const char *const answers[] = {"*-1\r\n",
+                                          "$-1\r\n",
+                                          "*0\r\n",
+                                          "$0\r\n\r\n",
+                                          "*1\r\n:1\r\n",
+                                          "*2\r\n$-1\r\n:5\r\n",
+                                          "*1\r\n-ERR no\r\n",
+                                          "+OK\r\n",
+                                          ":-1\r\n",
+                                          "*2\r\n$1\r\nx\r\n*0\r\n"};
     enum { ANSWERS = sizeof answers / sizeof *answers };
     change c = {.at = -1};
     reply_proxy proxy;
@@ -247,16 +270,19 @@ static void numbers_are_digits_alone(void **state)
     uint64_t got;
     assert_true(number_is("0", 0) && number_is("9223372036854775807", INT64_MAX));
     static const char *const others[] = {"", "-1", "+1", " 1", "1 ", "1x", "0x1", "1.5", "99999999999999999999"};
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++) assert_false(once__reply_read_number((once_bytes){others[i], strlen(others[i])}, &got));
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        assert_false(once__reply_read_number((once_bytes){others[i], strlen(others[i])}, &got));
 }
 
 static void f97_scores_are_numbers_or_nothing(void **state)
 {
     (void)state;
     double got;
-    assert_true(score_is("12", 12) && score_is("inf", INFINITY) && score_is("9.2233720368547758e+18", 9.2233720368547758e+18) && score_is("-3", -3));
+    assert_true(score_is("12", 12) && score_is("inf", INFINITY) &&
+                score_is("9.2233720368547758e+18", 9.2233720368547758e+18) && score_is("-3", -3));
     static const char *const others[] = {"", "nan", "infinity", "1,5", "1x", "true", "\"1\"", "1e999"};
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++) assert_false(once__reply_read_score((once_bytes){others[i], strlen(others[i])}, &got));
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        assert_false(once__reply_read_score((once_bytes){others[i], strlen(others[i])}, &got));
 }
 
 /* As it comes over the wire. */
@@ -279,36 +305,53 @@ static void f93_each_kind_of_reply_is_what_it_says(void **state)
         size_t n;
         bool is;
     } cases[] = {
-        {"+OK\r\n", ONCE_REPLY_DONE, 0, true},           {"$2\r\nOK\r\n", ONCE_REPLY_DONE, 0, false},
-        {"$-1\r\n", ONCE_REPLY_DONE, 0, false},          {"$-1\r\n", ONCE_REPLY_DONE_OR_NOT, 0, true},
-        {":0\r\n", ONCE_REPLY_COUNT, 0, true},           {":-1\r\n", ONCE_REPLY_COUNT, 0, false},
-        {"$0\r\n\r\n", ONCE_REPLY_TEXT, 0, true},       {"$-1\r\n", ONCE_REPLY_TEXT, 0, false},
-        {"$-1\r\n", ONCE_REPLY_VALUE, 0, true},          {"+OK\r\n", ONCE_REPLY_VALUE, 0, false},
-        {"*2\r\n$1\r\na\r\n$-1\r\n", ONCE_REPLY_VALUES, 2, true}, {"*2\r\n$1\r\na\r\n$-1\r\n", ONCE_REPLY_VALUES, 1, false},
-        {"*2\r\n$1\r\na\r\n$-1\r\n", ONCE_REPLY_VALUES, 3, false}, {"*1\r\n:1\r\n", ONCE_REPLY_VALUES, 1, false},
-        {"*0\r\n", ONCE_REPLY_TEXTS, 0, true},           {"*1\r\n$-1\r\n", ONCE_REPLY_TEXTS, 0, false},
-        {"*2\r\n$1\r\na\r\n$1\r\nb\r\n", ONCE_REPLY_PAIRS, 0, true}, {"*1\r\n$1\r\na\r\n", ONCE_REPLY_PAIRS, 0, false},
+        {"+OK\r\n", ONCE_REPLY_DONE, 0, true},
+        {"$2\r\nOK\r\n", ONCE_REPLY_DONE, 0, false},
+        {"$-1\r\n", ONCE_REPLY_DONE, 0, false},
+        {"$-1\r\n", ONCE_REPLY_DONE_OR_NOT, 0, true},
+        {":0\r\n", ONCE_REPLY_COUNT, 0, true},
+        {":-1\r\n", ONCE_REPLY_COUNT, 0, false},
+        {"$0\r\n\r\n", ONCE_REPLY_TEXT, 0, true},
+        {"$-1\r\n", ONCE_REPLY_TEXT, 0, false},
+        {"$-1\r\n", ONCE_REPLY_VALUE, 0, true},
+        {"+OK\r\n", ONCE_REPLY_VALUE, 0, false},
+        {"*2\r\n$1\r\na\r\n$-1\r\n", ONCE_REPLY_VALUES, 2, true},
+        {"*2\r\n$1\r\na\r\n$-1\r\n", ONCE_REPLY_VALUES, 1, false},
+        {"*2\r\n$1\r\na\r\n$-1\r\n", ONCE_REPLY_VALUES, 3, false},
+        {"*1\r\n:1\r\n", ONCE_REPLY_VALUES, 1, false},
+        {"*0\r\n", ONCE_REPLY_TEXTS, 0, true},
+        {"*1\r\n$-1\r\n", ONCE_REPLY_TEXTS, 0, false},
+        {"*2\r\n$1\r\na\r\n$1\r\nb\r\n", ONCE_REPLY_PAIRS, 0, true},
+        {"*1\r\n$1\r\na\r\n", ONCE_REPLY_PAIRS, 0, false},
         {"*2\r\n$12\r\n179476341343\r\n$6\r\n433999\r\n", ONCE_REPLY_TIME, 0, true},
         {"*2\r\n$13\r\n1794763413433\r\n$6\r\n433999\r\n", ONCE_REPLY_TIME, 0, false},
         {"*2\r\n$10\r\n1794763413\r\n$7\r\n4339999\r\n", ONCE_REPLY_TIME, 0, false},
-        {"*2\r\n$1\r\n1\r\n$1\r\nx\r\n", ONCE_REPLY_TIME, 0, false}, {"*1\r\n$1\r\n1\r\n", ONCE_REPLY_TIME, 0, false},
+        {"*2\r\n$1\r\n1\r\n$1\r\nx\r\n", ONCE_REPLY_TIME, 0, false},
+        {"*1\r\n$1\r\n1\r\n", ONCE_REPLY_TIME, 0, false},
         {"*2\r\n$20\r\n18446744073709551615\r\n*1\r\n$1\r\nk\r\n", ONCE_REPLY_PAGE, 0, true},
         {"*2\r\n$21\r\n184467440737095516150\r\n*0\r\n", ONCE_REPLY_PAGE, 0, false},
-        {"*2\r\n$0\r\n\r\n*0\r\n", ONCE_REPLY_PAGE, 0, false}, {"*2\r\n$2\r\n1x\r\n*0\r\n", ONCE_REPLY_PAGE, 0, false},
-        {"*2\r\n$1\r\n0\r\n*1\r\n$-1\r\n", ONCE_REPLY_PAGE, 0, false}, {"*3\r\n$1\r\n0\r\n*0\r\n:1\r\n", ONCE_REPLY_PAGE, 0, false},
+        {"*2\r\n$0\r\n\r\n*0\r\n", ONCE_REPLY_PAGE, 0, false},
+        {"*2\r\n$2\r\n1x\r\n*0\r\n", ONCE_REPLY_PAGE, 0, false},
+        {"*2\r\n$1\r\n0\r\n*1\r\n$-1\r\n", ONCE_REPLY_PAGE, 0, false},
+        {"*3\r\n$1\r\n0\r\n*0\r\n:1\r\n", ONCE_REPLY_PAGE, 0, false},
         {"*1\r\n*3\r\n:0\r\n:5\r\n*3\r\n$1\r\nh\r\n:6379\r\n$2\r\nid\r\n", ONCE_REPLY_SLOTS, 0, true},
         {"*1\r\n*3\r\n:0\r\n:5\r\n*2\r\n$-1\r\n:6379\r\n", ONCE_REPLY_SLOTS, 0, true},
-        {"*1\r\n*2\r\n:0\r\n:5\r\n", ONCE_REPLY_SLOTS, 0, true}, {"*1\r\n*1\r\n:0\r\n", ONCE_REPLY_SLOTS, 0, false},
-        {"*1\r\n*2\r\n:0\r\n:-1\r\n", ONCE_REPLY_SLOTS, 0, false}, {"*1\r\n*3\r\n:0\r\n:5\r\n*1\r\n$1\r\nh\r\n", ONCE_REPLY_SLOTS, 0, false},
+        {"*1\r\n*2\r\n:0\r\n:5\r\n", ONCE_REPLY_SLOTS, 0, true},
+        {"*1\r\n*1\r\n:0\r\n", ONCE_REPLY_SLOTS, 0, false},
+        {"*1\r\n*2\r\n:0\r\n:-1\r\n", ONCE_REPLY_SLOTS, 0, false},
+        {"*1\r\n*3\r\n:0\r\n:5\r\n*1\r\n$1\r\nh\r\n", ONCE_REPLY_SLOTS, 0, false},
         {"*1\r\n*3\r\n:0\r\n:5\r\n*2\r\n:1\r\n:6379\r\n", ONCE_REPLY_SLOTS, 0, false},
         {"*1\r\n*3\r\n:0\r\n:5\r\n*2\r\n$1\r\nh\r\n:-1\r\n", ONCE_REPLY_SLOTS, 0, false},
-        {":1\r\n", ONCE_REPLY_COMMIT, 0, true},          {":0\r\n", ONCE_REPLY_COMMIT, 0, false},
-        {"*1\r\n$1\r\nk\r\n", ONCE_REPLY_COMMIT, 0, true}, {"*1\r\n:1\r\n", ONCE_REPLY_COMMIT, 0, false},
+        {":1\r\n", ONCE_REPLY_COMMIT, 0, true},
+        {":0\r\n", ONCE_REPLY_COMMIT, 0, false},
+        {"*1\r\n$1\r\nk\r\n", ONCE_REPLY_COMMIT, 0, true},
+        {"*1\r\n:1\r\n", ONCE_REPLY_COMMIT, 0, false},
         {"*2\r\n$1\r\nk\r\n$1\r\nk\r\n", ONCE_REPLY_COMMIT, 0, false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         redisReply *reply = reply_of(cases[i].wire);
-        if (once__reply_is(reply, cases[i].kind, cases[i].n) != cases[i].is) fail_msg("kind %d: %s", (int)cases[i].kind, cases[i].wire);
+        if (once__reply_is(reply, cases[i].kind, cases[i].n) != cases[i].is)
+            fail_msg("kind %d: %s", (int)cases[i].kind, cases[i].wire);
         freeReplyObject(reply);
     }
 }
@@ -321,8 +364,13 @@ static void f93_an_empty_value_is_found_wherever_it_stands(void **state)
         once_reply_kind kind;
         int at; /* -1: there is none */
     } cases[] = {
-        {"$0\r\n\r\n", ONCE_REPLY_VALUE, 0},  {"$1\r\nx\r\n", ONCE_REPLY_VALUE, -1}, {"$-1\r\n", ONCE_REPLY_VALUE, -1}, {"$0\r\n\r\n", ONCE_REPLY_TEXT, -1},
-        {"*2\r\n$0\r\n\r\n$1\r\na\r\n", ONCE_REPLY_VALUES, 0}, {"*3\r\n$1\r\na\r\n$-1\r\n$0\r\n\r\n", ONCE_REPLY_VALUES, 2}, {"*2\r\n$1\r\na\r\n$-1\r\n", ONCE_REPLY_VALUES, -1},
+        {"$0\r\n\r\n", ONCE_REPLY_VALUE, 0},
+        {"$1\r\nx\r\n", ONCE_REPLY_VALUE, -1},
+        {"$-1\r\n", ONCE_REPLY_VALUE, -1},
+        {"$0\r\n\r\n", ONCE_REPLY_TEXT, -1},
+        {"*2\r\n$0\r\n\r\n$1\r\na\r\n", ONCE_REPLY_VALUES, 0},
+        {"*3\r\n$1\r\na\r\n$-1\r\n$0\r\n\r\n", ONCE_REPLY_VALUES, 2},
+        {"*2\r\n$1\r\na\r\n$-1\r\n", ONCE_REPLY_VALUES, -1},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         redisReply *reply = reply_of(cases[i].wire);
@@ -338,8 +386,14 @@ static void f93_replies_are_read_and_put_into_words(void **state)
     (void)state;
     static const struct {
         const char *wire, *words;
-    } cases[] = {{"$3\r\nabc\r\n", "a string of 3 bytes"}, {":-7\r\n", "the integer -7"}, {"$-1\r\n", "nil"}, {"-ERR x\r\n", "an error"}, {"+OK\r\n", "a status"},
-                 {"*0\r\n", "an array of 0"}, {"*2\r\n:1\r\n:2\r\n", "an array of 2 that begins with the integer 1"}, {"*1\r\n*1\r\n:1\r\n", "an array of 1"}};
+    } cases[] = {{"$3\r\nabc\r\n", "a string of 3 bytes"},
+                 {":-7\r\n", "the integer -7"},
+                 {"$-1\r\n", "nil"},
+                 {"-ERR x\r\n", "an error"},
+                 {"+OK\r\n", "a status"},
+                 {"*0\r\n", "an array of 0"},
+                 {"*2\r\n:1\r\n:2\r\n", "an array of 2 that begins with the integer 1"},
+                 {"*1\r\n*1\r\n:1\r\n", "an array of 1"}};
     char words[ONCE_REPLY_WORDS];
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         redisReply *reply = reply_of(cases[i].wire);

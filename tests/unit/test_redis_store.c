@@ -1,6 +1,6 @@
-/* What only a store has that decides on copies and compares when it commits: races between two handles, long lanes of which only
- * the ends are read, servers that restart. The server's own clock decides here; the conformance suite has one of its own.
- * Threads race on handles of their own: worth a run under tsan. */
+/* What only a store has that decides on copies and compares when it commits: races between two handles, long lanes of
+ * which only the ends are read, servers that restart. The server's own clock decides here; the conformance suite has
+ * one of its own. Threads race on handles of their own: worth a run under tsan. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -96,7 +96,8 @@ static once_request ask(fixture *f, const char *key, const char *lane)
         .key = bytes,
         .id = once_key_id(f->a->secret, &f->scope, bytes),
         .token = {f->tokens, ~f->tokens},
-        .lane = {.id = lane ? once_lane_id(f->a->secret, &f->scope, (once_bytes){lane, strlen(lane)}) : (once_hash){0}, .gap_ms = -1},
+        .lane = {.id = lane ? once_lane_id(f->a->secret, &f->scope, (once_bytes){lane, strlen(lane)}) : (once_hash){0},
+                 .gap_ms = -1},
         .lease_ms = LEASE,
         .remember_ms = REMEMBER,
         .sent_ms = ONCE_NO_TIME,
@@ -104,9 +105,9 @@ static once_request ask(fixture *f, const char *key, const char *lane)
     };
 }
 
-#define assert_ok(f, call)                                                                                            \
-    do {                                                                                                              \
-        if ((call) != ONCE_OK) fail_msg("%s: %s", #call, (f)->err.text);                                              \
+#define assert_ok(f, call)                                                                                             \
+    do {                                                                                                               \
+        if ((call) != ONCE_OK) fail_msg("%s: %s", #call, (f)->err.text);                                               \
     } while (0)
 
 static once_answer claim(fixture *f, once_store *store, const once_request *request)
@@ -244,7 +245,8 @@ static void *count_up(void *user)
             if (++tries > self->conflicts_in_a_row) self->conflicts_in_a_row = tries;
             rc = store->ops->begin(store, &err);
             if (rc == ONCE_OK) rc = store->ops->fact_get(store, "n", &was, &arena, &err);
-            const int len = snprintf(text, sizeof text, "%ld", rc == ONCE_OK && was.len ? strtol(was.data, NULL, 10) + 1 : 1);
+            const int len =
+                snprintf(text, sizeof text, "%ld", rc == ONCE_OK && was.len ? strtol(was.data, NULL, 10) + 1 : 1);
             if (self->slow_ms) nap(self->slow_ms);
             if (rc == ONCE_OK) rc = store->ops->fact_set(store, "n", (once_bytes){text, (size_t)len}, &err);
             if (rc == ONCE_OK) rc = store->ops->commit(store, &err);
@@ -297,7 +299,9 @@ static void *work(void *user)
         size_t n = 0;
         bool applied;
         self->token += 10;
-        if (store->ops->take(store, ONCE_BYTES("c"), (once_token){self->token, 1}, false, LEASE, 3, taken, &n, &arena, &err) != ONCE_OK) self->failed = true;
+        if (store->ops->take(store, ONCE_BYTES("c"), (once_token){self->token, 1}, false, LEASE, 3, taken, &n, &arena,
+                             &err) != ONCE_OK)
+            self->failed = true;
         if (n == 0) idle++, nap(2);
         for (size_t i = 0; i < n && !self->failed; i++) {
             const int lane = taken[i].request.key.data[0] - 'a', at = taken[i].request.key.data[1] - 'A';
@@ -312,7 +316,8 @@ static void *work(void *user)
             idle = 0;
         }
         once_stats stats;
-        if (store->ops->stats(store, ONCE_BYTES("c"), &stats, &err) == ONCE_OK && stats.waiting + stats.claimed == 0) break;
+        if (store->ops->stats(store, ONCE_BYTES("c"), &stats, &err) == ONCE_OK && stats.waiting + stats.claimed == 0)
+            break;
         once_arena_reset(&arena);
     }
     once_arena_release(&arena);
@@ -336,7 +341,8 @@ static void f25_f33_workers_on_the_same_lanes(void **state)
     pthread_t threads[THREADS];
     working workers[THREADS];
     for (int i = 0; i < THREADS; i++)
-        workers[i] = (working){.url = f->url, .token = (uint64_t)(i + 1) << 32, .seen = &seen, .next = next, .lock = &lock};
+        workers[i] =
+            (working){.url = f->url, .token = (uint64_t)(i + 1) << 32, .seen = &seen, .next = next, .lock = &lock};
     for (int i = 0; i < THREADS; i++) assert_int_equal(pthread_create(&threads[i], NULL, work, &workers[i]), 0);
     for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
     for (int i = 0; i < THREADS; i++) assert_false(workers[i].failed || workers[i].disorder);
@@ -454,7 +460,8 @@ static void make_old_member(fixture *f, const once_request *r)
     once__redis_id_write(r->id, id);
     const redisReply *reply = raw->pipe.replies[0];
     for (size_t i = 0; i < reply->elements; i++) {
-        if (reply->element[i]->len != sizeof member || memcmp(reply->element[i]->str + sizeof member - 16, id, 16) != 0) continue;
+        if (reply->element[i]->len != sizeof member || memcmp(reply->element[i]->str + sizeof member - 16, id, 16) != 0)
+            continue;
         memcpy(member, reply->element[i]->str, sizeof member);
         found = true;
     }
@@ -474,7 +481,8 @@ static void make_old_member(fixture *f, const once_request *r)
     assert_ok(f, once__redis_ask(raw, &f->err));
 }
 
-/* An older once parked some of them, as members that do not say when they came: they were first, and leave nothing behind. */
+/* An older once parked some of them, as members that do not say when they came: they were first, and leave nothing
+ * behind. */
 static void f58_f86_members_of_an_older_once_go_first(void **state)
 {
     enum { ROUNDS = 12 };
@@ -518,7 +526,8 @@ static void f58_f86_members_of_an_older_once_go_first(void **state)
 
 /* --- the server --- */
 
-/* The version of a lane is remembered for a time; who runs in it, until it ends. Only the server's own clock lets a key end. */
+/* The version of a lane is remembered for a time; who runs in it, until it ends. Only the server's own clock lets a key
+ * end. */
 static void f33_a_lane_outlives_its_version_while_somebody_runs_in_it(void **state)
 {
     fixture *f = begun(state);
@@ -583,7 +592,8 @@ static int renew(fixture *f, once_worker *worker)
     return rc;
 }
 
-/* Behind a new connection may be another server: the number is compared there, too, and not only by the first renewal of all. */
+/* Behind a new connection may be another server: the number is compared there, too, and not only by the first renewal
+ * of all. */
 static void f89_a_worker_is_looked_for_behind_each_new_connection(void **state)
 {
     fixture *f = begun(state);
@@ -596,7 +606,8 @@ static void f89_a_worker_is_looked_for_behind_each_new_connection(void **state)
     assert_ok(f, f->b->ops->fact_set(f->b, worker.name, (once_bytes){0}, &f->err));
     redis_server_crash(&server);
     int rc = renew(f, &worker);
-    for (int i = 0; i < 20 && once_status_class(rc) == ONCE_CLASS_RETRY; i++) rc = renew(f, &worker); /* the old connection is found to be gone */
+    for (int i = 0; i < 20 && once_status_class(rc) == ONCE_CLASS_RETRY; i++)
+        rc = renew(f, &worker); /* the old connection is found to be gone */
     assert_int_equal(rc, ONCE_E_FORGOTTEN);
 }
 
@@ -619,7 +630,8 @@ static void run_command(fixture *f, const char *words)
     once_redis_link *link;
     once_redis_pipe pipe;
     assert_ok(f, once__redis_url_read(f->url + strlen("redis:"), false, &url, &f->err));
-    assert_ok(f, once__redis_link_open(&url, once_env_real(), (once_redis_waiting){.timeout_ms = 1000}, &link, &f->err));
+    assert_ok(f,
+              once__redis_link_open(&url, once_env_real(), (once_redis_waiting){.timeout_ms = 1000}, &link, &f->err));
     once__redis_pipe_init(&pipe);
     once__redis_words(&pipe, ONCE_REPLY_ANY, words);
     assert_ok(f, once__redis_exchange(link, &pipe, NULL, &f->err));
@@ -714,7 +726,8 @@ static long field_of_head(fixture *f, const char *field, char *out, size_t size)
     return (long)value.len;
 }
 
-/* A program of format 1 that still runs does nothing any more from the moment on in which another one brings the store up to date. */
+/* A program of format 1 that still runs does nothing any more from the moment on in which another one brings the store
+ * up to date. */
 static void f58_a_running_program_of_format_1_is_shut_out(void **state)
 {
     fixture *f = begun(state);
@@ -728,7 +741,8 @@ static void f58_a_running_program_of_format_1_is_shut_out(void **state)
     once__store_close(f->b);
     f->b = open_store(f->url);
     assert_false(format_1_may_commit(f));
-    assert_int_equal(field_of_head(f, "secret", text, sizeof text), sizeof(once_secret)); /* one that starts reads on to the format */
+    assert_int_equal(field_of_head(f, "secret", text, sizeof text),
+                     sizeof(once_secret)); /* one that starts reads on to the format */
     field_of_head(f, "format", text, sizeof text);
     assert_string_equal(text, "2");
     assert_memory_equal(&f->a->secret, &f->b->secret, sizeof(once_secret));
@@ -789,7 +803,8 @@ static void f58_format_1_refuses_a_lane_with_a_record(void **state)
         r.lane.versioned = true;
         r.lane.version = 1;
         assert_int_equal(claim(f, f->a, &r), ONCE_ANSWER_RUN);
-        assert_true(format_1_reads_lane(stored_lane(f, r.lane.id), &n)); /* nothing in it that they would not understand */
+        assert_true(
+            format_1_reads_lane(stored_lane(f, r.lane.id), &n)); /* nothing in it that they would not understand */
         assert_int_equal(n, 1);
         assert_true(settle(f, f->a, &r, ONCE_DONE));
         assert_false(format_1_reads_lane(stored_lane(f, r.lane.id), &n));
@@ -889,8 +904,10 @@ static void f47_settings_that_change_are_noticed_by_the_next_commit(void **state
     fixture *f = begun(state);
     static const char *const changes[][3] = {
         {"CONFIG SET appendfsync everysec", "CONFIG SET appendfsync always", "appendfsync everysec"},
-        {"CONFIG SET no-appendfsync-on-rewrite yes", "CONFIG SET no-appendfsync-on-rewrite no", "no-appendfsync-on-rewrite yes"},
-        {"CONFIG SET maxmemory 1gb maxmemory-policy allkeys-lru", "CONFIG SET maxmemory 0 maxmemory-policy noeviction", "allkeys-lru"},
+        {"CONFIG SET no-appendfsync-on-rewrite yes", "CONFIG SET no-appendfsync-on-rewrite no",
+         "no-appendfsync-on-rewrite yes"},
+        {"CONFIG SET maxmemory 1gb maxmemory-policy allkeys-lru", "CONFIG SET maxmemory 0 maxmemory-policy noeviction",
+         "allkeys-lru"},
     };
     for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
         const once_request r = ask(f, changes[i][0], NULL), *requests = &r;
@@ -912,7 +929,8 @@ static void f47_forgotten_commits_are_noticed(void **state)
     once_decision d;
     assert_int_equal(claim(f, f->a, &r), ONCE_ANSWER_RUN);
     assert_true(settle(f, f->a, &r, ONCE_DONE));
-    snprintf(words, sizeof words, "HINCRBY {%s}head commits -1", strstr(f->url, "name=") + 5); /* as a replica that is behind has it */
+    snprintf(words, sizeof words, "HINCRBY {%s}head commits -1",
+             strstr(f->url, "name=") + 5); /* as a replica that is behind has it */
     run_command(f, words);
     const int rc = f->a->ops->claim(f->a, &requests, 1, &d, &f->arena, &f->err);
     assert_int_equal(once_status_class(rc), ONCE_CLASS_FATAL);
@@ -983,7 +1001,8 @@ static void f55_damaged_values_are_not_read_as_absent(void **state)
     once_redis_link *link;
     once_redis_pipe pipe;
     assert_ok(f, once__redis_url_read(f->url + strlen("redis:"), false, &url, &f->err));
-    assert_ok(f, once__redis_link_open(&url, once_env_real(), (once_redis_waiting){.timeout_ms = 1000}, &link, &f->err));
+    assert_ok(f,
+              once__redis_link_open(&url, once_env_real(), (once_redis_waiting){.timeout_ms = 1000}, &link, &f->err));
     once__redis_pipe_init(&pipe);
     char key[64];
     const uint64_t words[2] = {__builtin_bswap64(r.id.a), __builtin_bswap64(r.id.b)};
@@ -1051,13 +1070,15 @@ static unsigned long long number_in(fixture *f, const char *words, const char *w
     once_redis_link *link;
     once_redis_pipe pipe;
     assert_ok(f, once__redis_url_read(f->url + strlen("redis:"), false, &url, &f->err));
-    assert_ok(f, once__redis_link_open(&url, once_env_real(), (once_redis_waiting){.timeout_ms = 1000}, &link, &f->err));
+    assert_ok(f,
+              once__redis_link_open(&url, once_env_real(), (once_redis_waiting){.timeout_ms = 1000}, &link, &f->err));
     once__redis_pipe_init(&pipe);
     once__redis_words(&pipe, ONCE_REPLY_ANY, words);
     assert_ok(f, once__redis_exchange(link, &pipe, NULL, &f->err));
     const redisReply *reply = pipe.replies[0];
     const char *at = what && reply->str ? strstr(reply->str, what) : NULL;
-    const unsigned long long n = what ? at ? strtoull(at + strlen(what), NULL, 10) : 0 : reply->elements + (unsigned long long)reply->integer;
+    const unsigned long long n =
+        what ? at ? strtoull(at + strlen(what), NULL, 10) : 0 : reply->elements + (unsigned long long)reply->integer;
     once__redis_pipe_release(&pipe);
     once__redis_link_close(link);
     return n;
@@ -1086,7 +1107,8 @@ static void new_claims_and_their_settlements_are_not_read(void **state)
     settle_all(f, f->a, r + 3, MANY - 3, applied);
     assert_int_equal(claimed(f), 0);
     assert_int_equal(groups(f), 0);
-    assert_int_equal(number_in(f, "INFO commandstats", "cmdstat_mget:calls="), 2); /* the script's own, which compares */
+    assert_int_equal(number_in(f, "INFO commandstats", "cmdstat_mget:calls="),
+                     2); /* the script's own, which compares */
     for (size_t i = 0; i < MANY; i++) assert_int_equal(state_of(f, r[i].id), ONCE_STATE_DONE);
     assert_int_equal(number_in(f, "INFO commandstats", "cmdstat_evalsha:calls="), 3);
 }
@@ -1163,7 +1185,7 @@ static void f14_a_group_that_is_touched_while_it_is_settled(void **state)
     settle_all(f, f->a, r, 2, applied);
     assert_true(applied[0] && applied[1]);
     assert_int_equal(claim(f, f->b, &theirs), ONCE_ANSWER_RUN);
-    commit_is_refused(f, f->a); /* as a whole */
+    commit_is_refused(f, f->a);                                 /* as a whole */
     assert_int_equal(state_of(f, r[0].id), ONCE_STATE_WAITING); /* claimed, and the lease is over */
     settle_all(f, f->a, r, 2, applied);
     assert_true(applied[0] && !applied[1]);
@@ -1224,7 +1246,8 @@ static int touch_everything(fixture *f, const char *round)
         once_decision d;
         rc = store->ops->claim(store, &requests, 1, &d, &f->arena, &f->err);
         if (rc != ONCE_OK || i == FATES) break; /* the last one stays claimed */
-        const once_settlement s = {.request = &r, .outcome = fates[i], .message = i == 1 || i == 2 ? &message : NULL, .delay_ms = 60000};
+        const once_settlement s = {
+            .request = &r, .outcome = fates[i], .message = i == 1 || i == 2 ? &message : NULL, .delay_ms = 60000};
         bool applied;
         rc = store->ops->settle(store, &s, 1, &applied, &f->err);
         assert_true(rc != ONCE_OK || applied);
@@ -1271,7 +1294,8 @@ static void run_on_entry(fixture *f, once_hash id, const char *command, const ch
     const int len = snprintf(key, sizeof key, "{%s}e", strstr(f->url, "name=") + 5);
     once__redis_id_write(id, (unsigned char *)key + len);
     assert_ok(f, once__redis_url_read(f->url + strlen("redis:"), false, &url, &f->err));
-    assert_ok(f, once__redis_link_open(&url, once_env_real(), (once_redis_waiting){.timeout_ms = 1000}, &link, &f->err));
+    assert_ok(f,
+              once__redis_link_open(&url, once_env_real(), (once_redis_waiting){.timeout_ms = 1000}, &link, &f->err));
     once__redis_pipe_init(&pipe);
     once__redis_command(&pipe, ONCE_REPLY_ANY, more ? 4 : 2);
     once__redis_text(&pipe, command);
@@ -1291,7 +1315,9 @@ static void f93_an_index_that_names_nothing_is_told(void **state)
     size_t n;
     assert_int_equal(accept(f, f->a, &r), ONCE_ANSWER_WAITING);
     run_on_entry(f, r.id, "DEL", NULL);
-    assert_int_equal(f->a->ops->take(f->a, f->scope.consumer, (once_token){99, 1}, false, LEASE, 1, &taken, &n, &f->arena, &f->err), ONCE_E_CORRUPT);
+    assert_int_equal(
+        f->a->ops->take(f->a, f->scope.consumer, (once_token){99, 1}, false, LEASE, 1, &taken, &n, &f->arena, &f->err),
+        ONCE_E_CORRUPT);
     assert_non_null(strstr(f->err.text, "}iWc\" of the redis store"));
     assert_int_equal(accept(f, f->a, &r), ONCE_ANSWER_WAITING);
     assert_int_equal(take(f, f->a, 1, &taken), 1);
@@ -1432,8 +1458,11 @@ static void f14_a_result_is_compared_however_long_it_is(void **state)
 /* Without an entry: what came again is counted in the letter itself. */
 static once_letter letter_of(fixture *f, const char *reason, once_bytes body)
 {
-    return (once_letter){.scope = f->scope, .message = {.body = body, .sent_ms = ONCE_NO_TIME}, .reason = {reason, strlen(reason)},
-                         .kind = ONCE_ANSWER_DEAD, .attempt = 1};
+    return (once_letter){.scope = f->scope,
+                         .message = {.body = body, .sent_ms = ONCE_NO_TIME},
+                         .reason = {reason, strlen(reason)},
+                         .kind = ONCE_ANSWER_DEAD,
+                         .attempt = 1};
 }
 
 static void bury(fixture *f, once_store *store, const once_letter *letter, bool is_fresh)
@@ -1499,7 +1528,8 @@ static void f48_one_of_thousands_of_new_keys_is_somebody_elses(void **state)
     commit_writes_nothing(f);
     assert_int_equal(claimed(f), 1);
     assert_ok(f, f->a->ops->claim(f->a, list, NEW, decisions, &f->arena, &f->err));
-    for (size_t i = 0; i < NEW; i++) assert_int_equal(decisions[i].answer, i < NEW - 1 ? ONCE_ANSWER_RUN : ONCE_ANSWER_BUSY);
+    for (size_t i = 0; i < NEW; i++)
+        assert_int_equal(decisions[i].answer, i < NEW - 1 ? ONCE_ANSWER_RUN : ONCE_ANSWER_BUSY);
 }
 
 /* A letter and an entry in one transaction of a. */
@@ -1658,8 +1688,23 @@ static void urls(void **state)
     assert_int_equal(url.n_nodes, 3);
     assert_string_equal(url.nodes[1].host, "b");
     assert_true(url.nodes[1].port == 6379 && url.nodes[2].port == 3 && strcmp(url.nodes[2].host, "::2") == 0);
-    static const char *const wrong[] = {"h", "//1,2,3,4,5,6,7,8,9", "//h:0", "//h:99999", "//h:x", "//h/x", "//h?name=", "//h?name=a{b", "//h?wait=x", "//h?nam=x", "//h?cacert=x", "//h?timeout=0", "//h?timeout=1s",
-                                        "//h?password=secret", "//h?password=env:NO_SUCH_VARIABLE", "//h?password=file:/no/such/file", "//%zz"};
+    static const char *const wrong[] = {"h",
+                                        "//1,2,3,4,5,6,7,8,9",
+                                        "//h:0",
+                                        "//h:99999",
+                                        "//h:x",
+                                        "//h/x",
+                                        "//h?name=",
+                                        "//h?name=a{b",
+                                        "//h?wait=x",
+                                        "//h?nam=x",
+                                        "//h?cacert=x",
+                                        "//h?timeout=0",
+                                        "//h?timeout=1s",
+                                        "//h?password=secret",
+                                        "//h?password=env:NO_SUCH_VARIABLE",
+                                        "//h?password=file:/no/such/file",
+                                        "//%zz"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         assert_int_equal(once__redis_url_read(wrong[i], false, &url, &err), ONCE_E_CONFIG);
         assert_null(strstr(err.text, "secret"));
@@ -1670,9 +1715,12 @@ static void passwords_are_not_shown(void **state)
 {
     (void)state;
     static const char *const urls_shown[][2] = {
-        {"redis://u:secret@h:1/0?x=y@z", "redis://u:***@h:1/0?x=y@z"}, {"redis://:se@cret@h", "redis://:***@h"},
-        {"redis://u@h?password=secret&wait=1", "redis://u@h?password=***&wait=1"}, {"sqlite:a:b@c.db", "sqlite:a:b@c.db"},
-        {"postgres://u:se?cret@h/db", "postgres://u:***@h/db"}, {"redis://h:1/0?name=x", "redis://h:1/0?name=x"},
+        {"redis://u:secret@h:1/0?x=y@z", "redis://u:***@h:1/0?x=y@z"},
+        {"redis://:se@cret@h", "redis://:***@h"},
+        {"redis://u@h?password=secret&wait=1", "redis://u@h?password=***&wait=1"},
+        {"sqlite:a:b@c.db", "sqlite:a:b@c.db"},
+        {"postgres://u:se?cret@h/db", "postgres://u:***@h/db"},
+        {"redis://h:1/0?name=x", "redis://h:1/0?name=x"},
     };
     for (size_t i = 0; i < sizeof urls_shown / sizeof *urls_shown; i++) {
         once_buf shown;

@@ -42,9 +42,11 @@ static void bounds_at_their_ends(void **state)
     (void)state;
     test_env world;
     test_env_init(&world, 1);
-    const once_retry shortest = {.attempts = 2, .min_ms = 1, .max_ms = 1}, longest = {.attempts = 100, .min_ms = 1, .max_ms = INT64_MAX / 4};
+    const once_retry shortest = {.attempts = 2, .min_ms = 1, .max_ms = 1},
+                     longest = {.attempts = 100, .min_ms = 1, .max_ms = INT64_MAX / 4};
     for (int i = 0; i < 100; i++) assert_int_equal(once_retry_delay_ms(&shortest, 5, &world.env), 1);
-    for (uint32_t failures = 1; failures < 200; failures++) assert_in_range(once_retry_delay_ms(&longest, failures, &world.env), 1, INT64_MAX / 4);
+    for (uint32_t failures = 1; failures < 200; failures++)
+        assert_in_range(once_retry_delay_ms(&longest, failures, &world.env), 1, INT64_MAX / 4);
 }
 
 /* How long a message that always fails goes on, from its first failure to its last. */
@@ -56,7 +58,8 @@ static int64_t budget_ms(const once_retry *retry, const once_env *env)
     return elapsed_ms;
 }
 
-/* With the default settings. Full jitter alone would have one message in 25 spend its twelve attempts within a minute. */
+/* With the default settings. Full jitter alone would have one message in 25 spend its twelve attempts within a minute.
+ */
 static void f95_an_outage_of_a_minute_spends_no_budget(void **state)
 {
     (void)state;
@@ -79,8 +82,10 @@ static void f95_a_budget_lasts_a_third_of_what_it_can(void **state)
     (void)state;
     test_env world;
     test_env_init(&world, 1);
-    static const once_retry budgets[] = {{.attempts = 2, .min_ms = 300, .max_ms = 300},       {.attempts = 3, .min_ms = 300, .max_ms = 3000},
-                                         {.attempts = 100, .min_ms = 1, .max_ms = 5},         {.attempts = 1000, .min_ms = 100, .max_ms = 86400000},
+    static const once_retry budgets[] = {{.attempts = 2, .min_ms = 300, .max_ms = 300},
+                                         {.attempts = 3, .min_ms = 300, .max_ms = 3000},
+                                         {.attempts = 100, .min_ms = 1, .max_ms = 5},
+                                         {.attempts = 1000, .min_ms = 100, .max_ms = 86400000},
                                          {.attempts = 4, .min_ms = 1, .max_ms = INT64_MAX / 4}};
     static const int64_t least_ms[] = {100, 300, 160, INT64_C(28000000000), 2};
     for (size_t i = 0; i < sizeof budgets / sizeof *budgets; i++)

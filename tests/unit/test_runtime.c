@@ -25,7 +25,8 @@ static void write_external(fixture *f, const char *handler)
     FILE *out = fopen(f->yaml, "w");
     assert_non_null(out);
     fprintf(out,
-            "consumer: test\nstore: sqlite:%s\nsource: {file: {path: %s}}\nkey: \"${/id}\"\norder: \"${/n}\"\nbatch: {max: 100}\n"
+            "consumer: test\nstore: sqlite:%s\nsource: {file: {path: %s}}\nkey: \"${/id}\"\norder: \"${/n}\"\nbatch: "
+            "{max: 100}\n"
             "retry: {attempts: 3, backoff: 1ms..5ms}\nlease: 1s\nhandler: {%s}\n",
             f->db, f->data, handler);
     fclose(out);
@@ -53,7 +54,8 @@ static int setup(void **state)
     snprintf(f->db, sizeof f->db, "%s/s.db", f->dir);
     write_pipeline(f, "");
     FILE *out = fopen(f->data, "w");
-    for (int i = 0; i < MESSAGES; i++) fprintf(out, "{\"id\": %d, \"n\": %d}\n", i % (MESSAGES - 500), i % 50 == 49 ? -1 : 1);
+    for (int i = 0; i < MESSAGES; i++)
+        fprintf(out, "{\"id\": %d, \"n\": %d}\n", i % (MESSAGES - 500), i % 50 == 49 ? -1 : 1);
     fclose(out);
     *state = f;
     return 0;
@@ -123,14 +125,16 @@ static void secrets_are_known_wherever_they_stand(void **state)
     fixture *f = *state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         FILE *out = fopen(f->yaml, "w");
-        fprintf(out, "consumer: c\nstore: %s\nsource: {file: {path: x}}\nkey: \"${/id}\"\nhandler: {%s}\n", cases[i].store, cases[i].handler);
+        fprintf(out, "consumer: c\nstore: %s\nsource: {file: {path: x}}\nkey: \"${/id}\"\nhandler: {%s}\n",
+                cases[i].store, cases[i].handler);
         fclose(out);
         if (cases[i].password) setenv("PGPASSWORD", cases[i].password, 1);
         else unsetenv("PGPASSWORD");
         once_pipeline_free(f->pipeline);
         f->pipeline = NULL;
         load(f);
-        if (once_pipeline_has_secrets(f->pipeline) != cases[i].secret) fail_msg("%s, %s", cases[i].store, cases[i].handler);
+        if (once_pipeline_has_secrets(f->pipeline) != cases[i].secret)
+            fail_msg("%s, %s", cases[i].store, cases[i].handler);
     }
     unsetenv("PGPASSWORD");
 }
@@ -232,8 +236,10 @@ static once_outcome serve(void *user, const once_call *call, once_reply *reply)
     char key[12];
     snprintf(key, sizeof key, "%.*s", (int)call->delivery->key.len, call->delivery->key.data);
     const int id = atoi(key), busy = atomic_fetch_add(&s->busy, 1) + 1;
-    for (int most = atomic_load(&s->most); busy > most && !atomic_compare_exchange_weak(&s->most, &most, busy);) continue;
-    for (int i = 0; i < 600 && atomic_load(&s->most) < 2; i++) usleep(500); /* the first one waits for company, on a busy machine, too */
+    for (int most = atomic_load(&s->most); busy > most && !atomic_compare_exchange_weak(&s->most, &most, busy);)
+        continue;
+    for (int i = 0; i < 600 && atomic_load(&s->most) < 2; i++)
+        usleep(500); /* the first one waits for company, on a busy machine, too */
     if (id % 100 == 3) usleep(200);
     atomic_fetch_sub(&s->busy, 1);
     if (id % 10 == 7 && call->attempt == 1) {
@@ -274,7 +280,8 @@ static void f82_a_program_may_bring_the_salt(void **state)
     assert_int_equal(once_pipeline_run(f->pipeline, NULL, &summary, &err), ONCE_OK);
     assert_int_equal(summary.counts.done, 1);
     assert_string_equal(given, "d15d3e0d2d04a0ac0efb4087e8be6028");
-    assert_int_equal(once_pipeline_explain(f->pipeline, (once_bytes){0}, ONCE_BYTES("p-1"), note_listed, shown, &err), ONCE_OK);
+    assert_int_equal(once_pipeline_explain(f->pipeline, (once_bytes){0}, ONCE_BYTES("p-1"), note_listed, shown, &err),
+                     ONCE_OK);
     assert_string_equal(shown, given);
     load(f); /* without it every key would be another one */
     assert_int_equal(once_pipeline_callback(f->pipeline, "serve", note_key, given, &err), ONCE_OK);
@@ -315,13 +322,15 @@ static void a_kept_process_beside_the_threads(void **state)
     fixture *f = *state;
     once_summary summary;
     once_error err;
-    write_external(f, "exec: [sed, -u, 's/^{\"id\":\\(\"[0-9]*\"\\).*/{\"id\":\\1,\"outcome\":\"done\"}/'], mode: stream");
+    write_external(f,
+                   "exec: [sed, -u, 's/^{\"id\":\\(\"[0-9]*\"\\).*/{\"id\":\\1,\"outcome\":\"done\"}/'], mode: stream");
     load(f);
     if (once_pipeline_run(f->pipeline, NULL, &summary, &err) != ONCE_OK) fail_msg("%s", err.text);
     expect_sum(&summary.counts);
     assert_int_equal(summary.counts.received, MESSAGES);
     assert_int_equal(summary.counts.done, MESSAGES - 500);
-    assert_int_equal(summary.counts.duplicates + summary.counts.dead, 500); /* the same id with another n is a conflict */
+    assert_int_equal(summary.counts.duplicates + summary.counts.dead,
+                     500); /* the same id with another n is a conflict */
 }
 
 int main(void)

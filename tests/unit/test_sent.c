@@ -58,8 +58,10 @@ static void rfc_3339_has_no_unit(void **state)
 static void what_is_no_time_is_said(void **state)
 {
     (void)state;
-    static const char *const none[] = {"", "-", ".", "1.", ".5", "1e", "1e+", "+1", "1 ", " 1", "0x10", "1,5", "tomorrow", "2023-11-14", "nan", "inf", "--1"};
-    for (size_t i = 0; i < sizeof none / sizeof *none; i++) refuses(none[i], ONCE_UNIT_S, "is neither RFC 3339 nor a number of seconds since 1970");
+    static const char *const none[] = {"",   "-",    ".",   "1.",       ".5",         "1e",  "1e+", "+1", "1 ",
+                                       " 1", "0x10", "1,5", "tomorrow", "2023-11-14", "nan", "inf", "--1"};
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++)
+        refuses(none[i], ONCE_UNIT_S, "is neither RFC 3339 nor a number of seconds since 1970");
     refuses("\x1b[2J", ONCE_UNIT_MS, "'?[2J'");
     refuses("0000-12-31T23:59:59Z", ONCE_UNIT_MS, "is not in the years 1 to 9999");
 }
@@ -67,7 +69,9 @@ static void what_is_no_time_is_said(void **state)
 static void a_time_that_cannot_be_names_the_unit_that_was_meant(void **state)
 {
     (void)state;
-    refuses("1700000000000", ONCE_UNIT_S, "1700000000000 s, is not in the years 1 to 9999; as milliseconds it would be 2023-11-14T22:13:20.000Z: say 'unit: ms'");
+    refuses("1700000000000", ONCE_UNIT_S,
+            "1700000000000 s, is not in the years 1 to 9999; as milliseconds it would be 2023-11-14T22:13:20.000Z: say "
+            "'unit: ms'");
     refuses("1700000000000000", ONCE_UNIT_MS, "as microseconds it would be 2023-11-14T22:13:20.000Z: say 'unit: us'");
     refuses("1700000000000000000", ONCE_UNIT_MS, "as nanoseconds it would be 2023-11-14T22:13:20.000Z: say 'unit: ns'");
     refuses("1e400", ONCE_UNIT_S, "1e400 s, is not in the years 1 to 9999");
@@ -94,15 +98,18 @@ static void too_old(int64_t sent_ms, const char *raw, once_time_unit unit, const
 static void too_old_shows_the_time_that_was_read(void **state)
 {
     (void)state;
-    too_old(1700000000000, "1700000000000", ONCE_UNIT_MS, "too old: sent 2023-11-14T22:13:20.000Z, from 1700000000000 milliseconds, and 7d are remembered");
+    too_old(1700000000000, "1700000000000", ONCE_UNIT_MS,
+            "too old: sent 2023-11-14T22:13:20.000Z, from 1700000000000 milliseconds, and 7d are remembered");
     too_old(1700000000000, "2023-11-14T23:13:20+01:00", ONCE_UNIT_S,
             "too old: sent 2023-11-14T22:13:20.000Z, from '2023-11-14T23:13:20+01:00', and 7d are remembered");
     too_old(1700000000000, "", ONCE_UNIT_MS, "too old: sent 2023-11-14T22:13:20.000Z, and 7d are remembered");
     too_old(1700000000, "1700000000", ONCE_UNIT_MS,
-            "too old: sent 1970-01-20T16:13:20.000Z, from 1700000000 milliseconds, and 7d are remembered; as seconds it would be 2023-11-14T22:13:20.000Z: "
+            "too old: sent 1970-01-20T16:13:20.000Z, from 1700000000 milliseconds, and 7d are remembered; as seconds "
+            "it would be 2023-11-14T22:13:20.000Z: "
             "say 'unit: s' in 'time' if that is meant");
     too_old(0, "0", ONCE_UNIT_MS, "too old: sent 1970-01-01T00:00:00.000Z, from 0 milliseconds, and 7d are remembered");
-    too_old(-62135596800000, "-62135596800000", ONCE_UNIT_MS, "too old: sent 0001-01-01T00:00:00.000Z, from -62135596800000 milliseconds, and 7d are remembered");
+    too_old(-62135596800000, "-62135596800000", ONCE_UNIT_MS,
+            "too old: sent 0001-01-01T00:00:00.000Z, from -62135596800000 milliseconds, and 7d are remembered");
 }
 
 int main(void)

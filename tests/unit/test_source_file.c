@@ -19,8 +19,8 @@
 /* An environment whose reads are short, interrupted, or fail at call n. */
 typedef struct bad_files {
     const once_env *real;
-    size_t at_most;   /* bytes per read; 0: as asked */
-    int interrupt;    /* every second read answers EINTR */
+    size_t at_most; /* bytes per read; 0: as asked */
+    int interrupt;  /* every second read answers EINTR */
     int fail_at, fail_errno, calls;
 } bad_files;
 
@@ -55,10 +55,7 @@ static int real_close(void *self, int fd)
     return b->real->close(b->real->self, fd);
 }
 
-static void no_sleep(void *self, int64_t ms)
-{
-    (void)self, (void)ms;
-}
+static void no_sleep(void *self, int64_t ms) { (void)self, (void)ms; }
 
 typedef struct fixture {
     char dir[64], path[80];

@@ -1,5 +1,6 @@
-/* The file source under rotation, against a naive reader: a writer appends pieces of lines, renames, copies and truncates; a reader with
- * short and interrupted reads fetches, commits, is killed and starts again. What is committed must be each line once, at its place. */
+/* The file source under rotation, against a naive reader: a writer appends pieces of lines, renames, copies and
+ * truncates; a reader with short and interrupted reads fetches, commits, is killed and starts again. What is committed
+ * must be each line once, at its place. */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -38,8 +39,8 @@ typedef struct world {
     size_t n_eras;
     unsigned rotations, counter;
     size_t copied; /* the newest file whose place was made free by truncating */
-    int late; /* the file that was renamed last, whose writer has not noticed; -1: none */
-    bool gone; /* for a moment no file has the path */
+    int late;      /* the file that was renamed last, whose writer has not noticed; -1: none */
+    bool gone;     /* for a moment no file has the path */
 
     once_env env;
     size_t at_most;
@@ -113,18 +114,22 @@ static void write_some(world *w, const char *path, era *e)
     char text[LINE * 4];
     size_t len = 0;
     for (uint64_t n = 1 + roll(w, 3); n > 0; n--) {
-        if (!e->open || len > 0) len += (size_t)sprintf(text + len, "%s%u%.*s", roll(w, 8) ? "" : "\n", ++w->counter, (int)(roll(w, 6) ? roll(w, 9) : 70), "----------------------------------------------------------------------");
+        if (!e->open || len > 0)
+            len += (size_t)sprintf(text + len, "%s%u%.*s", roll(w, 8) ? "" : "\n", ++w->counter,
+                                   (int)(roll(w, 6) ? roll(w, 9) : 70),
+                                   "----------------------------------------------------------------------");
         if (n > 1 || roll(w, 3)) text[len++] = '\n';
         else break;
     }
     if (e->open && len && text[0] != '\n' && roll(w, 2)) memmove(text + 1, text, len++), text[0] = '\n';
-    if (e->n + 8 < LINES && (!e->open || e->lines[e->n - 1].len + len < LINE || text[0] == '\n')) append_bytes(w, path, e, text, len);
+    if (e->n + 8 < LINES && (!e->open || e->lines[e->n - 1].len + len < LINE || text[0] == '\n'))
+        append_bytes(w, path, e, text, len);
 }
 
 static era *now(world *w) { return &w->eras[w->n_eras - 1]; }
 
-/* Whether the reader finds all files if it is killed now, although it may not have seen the newest ones. What a file had that was truncated
- * is known by its first bytes; what was never seen, by its name and its times. */
+/* Whether the reader finds all files if it is killed now, although it may not have seen the newest ones. What a file
+ * had that was truncated is known by its first bytes; what was never seen, by its name and its times. */
 static bool may_rotate(const world *w, bool by_copy)
 {
     once_places places;
@@ -135,7 +140,8 @@ static bool may_rotate(const world *w, bool by_copy)
     return by_copy ? unseen == 0 && last->head_len > 0 : w->copied <= last->number;
 }
 
-/* Each file that is rotated away was written to later than the one before, also when all of it happens in one tick of the clock. */
+/* Each file that is rotated away was written to later than the one before, also when all of it happens in one tick of
+ * the clock. */
 static void set_time(const char *path, unsigned rotation)
 {
     const struct timespec at = {.tv_sec = 4000000000 + rotation}, times[2] = {at, at};
@@ -203,8 +209,10 @@ static void start(world *w)
     once_error err = {0};
     once_places places;
     assert_int_equal(once_source_file.open(&w->spec, &w->env, &w->source, &err), ONCE_OK);
-    const once_kept_places kept = {.files = {w->files, strlen(w->files)}, .cursor = {w->cursor, strlen(w->cursor)}, .lock = &lock};
-    if (w->source->ops->seek(w->source, &kept, &err) != ONCE_OK) fail_msg("seed %llu: %s", (unsigned long long)w->seed, err.text);
+    const once_kept_places kept = {
+        .files = {w->files, strlen(w->files)}, .cursor = {w->cursor, strlen(w->cursor)}, .lock = &lock};
+    if (w->source->ops->seek(w->source, &kept, &err) != ONCE_OK)
+        fail_msg("seed %llu: %s", (unsigned long long)w->seed, err.text);
     w->source->ops->places(w->source, &places);
     if (places.n) keep(&places, w->cursor);
 }
@@ -233,9 +241,10 @@ static void check_item(world *w, const once_item *item, bool commit)
         fail_msg("seed %llu: nothing was written at file %zu line %zu", (unsigned long long)w->seed, number, line);
     written *want = &w->eras[number - 1].lines[line - 1];
     const size_t kept = want->len < MESSAGE_MAX ? want->len : MESSAGE_MAX;
-    if (item->message.body.len != kept || memcmp(item->message.body.data, want->text, kept) != 0 || item->message.cut_from != (want->len > kept ? want->len : 0))
-        fail_msg("seed %llu: file %zu line %zu is '%.*s', not '%.*s'", (unsigned long long)w->seed, number, line, (int)item->message.body.len,
-                 item->message.body.data, (int)want->len, want->text);
+    if (item->message.body.len != kept || memcmp(item->message.body.data, want->text, kept) != 0 ||
+        item->message.cut_from != (want->len > kept ? want->len : 0))
+        fail_msg("seed %llu: file %zu line %zu is '%.*s', not '%.*s'", (unsigned long long)w->seed, number, line,
+                 (int)item->message.body.len, item->message.body.data, (int)want->len, want->text);
     want->committed += commit;
 }
 
@@ -299,14 +308,18 @@ static void check_all(world *w)
         for (size_t k = 0; k < w->eras[i].n; k++) {
             const written *line = &w->eras[i].lines[k];
             if (line->committed != (line->len > 0))
-                fail_msg("seed %llu: file %zu line %zu '%.*s' was committed %u times", (unsigned long long)w->seed, i + 1, k + 1, (int)line->len, line->text,
-                         line->committed);
+                fail_msg("seed %llu: file %zu line %zu '%.*s' was committed %u times", (unsigned long long)w->seed,
+                         i + 1, k + 1, (int)line->len, line->text, line->committed);
         }
 }
 
 static void run_seed(uint64_t seed)
 {
-    world w = {.seed = seed, .random = seed, .late = -1, .n_eras = 1, .spec = {.batch_wait_ms = 1, .message_max = MESSAGE_MAX}};
+    world w = {.seed = seed,
+               .random = seed,
+               .late = -1,
+               .n_eras = 1,
+               .spec = {.batch_wait_ms = 1, .message_max = MESSAGE_MAX}};
     char command[120];
     w.eras = calloc(FILES, sizeof *w.eras);
     memcpy(w.dir, "/tmp/once-rotate.XXXXXX", 24);

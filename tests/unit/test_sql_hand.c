@@ -1,5 +1,5 @@
-/* SQL in a database that is not the store's: what each end of a transaction means, and that nothing of a message stays but with its
- * COMMIT. Runs under tsan: each connection has a thread. */
+/* SQL in a database that is not the store's: what each end of a transaction means, and that nothing of a message stays
+ * but with its COMMIT. Runs under tsan: each connection has a thread. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -25,8 +25,8 @@
 #define PATIENCE_MS 30000 /* for what must happen at once; reached only when something is wrong */
 #define MAX_ITEMS 8
 #define LONG "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) INSERT INTO t(id) SELECT max(i) FROM n"
-#define TABLES                                                                                                        \
-    "CREATE TABLE t(id UNIQUE, k, key, attempt, CHECK (id <> 'bad'));"                                                \
+#define TABLES                                                                                                         \
+    "CREATE TABLE t(id UNIQUE, k, key, attempt, CHECK (id <> 'bad'));"                                                 \
     "CREATE TABLE head(id PRIMARY KEY); CREATE TABLE line(head REFERENCES head DEFERRABLE INITIALLY DEFERRED)"
 
 /* One pipeline with one handler, another database, and the messages that a test gives it. */
@@ -75,10 +75,20 @@ static int set_up(void **state)
     says(f, TABLES);
     char *url = once_arena_alloc(&f->arena, 120);
     snprintf(url, 120, "sqlite:%s", f->file);
-    f->handler = (once_handler_spec){.type = bytes("book"), .operation = bytes("book"), .timeout_ms = PATIENCE_MS, .slots = MAX_ITEMS, .line = 7,
-                                     .effect = &once__effect_sql, .bits = once__effect_sql.bits | ONCE_EFFECT_OUTSIDE, .own = &f->sql};
+    f->handler = (once_handler_spec){.type = bytes("book"),
+                                     .operation = bytes("book"),
+                                     .timeout_ms = PATIENCE_MS,
+                                     .slots = MAX_ITEMS,
+                                     .line = 7,
+                                     .effect = &once__effect_sql,
+                                     .bits = once__effect_sql.bits | ONCE_EFFECT_OUTSIDE,
+                                     .own = &f->sql};
     f->sql = (once_sql_spec){.url = bytes(url), .url_line = 9, .statements = f->statements};
-    f->spec = (once_spec){.file = bytes("p.yaml"), .consumer = bytes("books"), .handlers = &f->handler, .n_handlers = 1, .result_max = 65536};
+    f->spec = (once_spec){.file = bytes("p.yaml"),
+                          .consumer = bytes("books"),
+                          .handlers = &f->handler,
+                          .n_handlers = 1,
+                          .result_max = 65536};
     *state = f;
     return 0;
 }
@@ -125,11 +135,13 @@ static once_item *start(fixture *f, int i, const char *body)
     *item = (once_item){.handler = &f->handler, .output = item->output};
     item->message = (once_message){.body = bytes(body)};
     item->scope = (once_scope){.consumer = f->spec.consumer, .operation = f->handler.operation};
-    item->request = (once_request){.scope = &item->scope, .key = bytes("p-1"), .id = {0x0123456789abcdef, 0xfedcba9876543210}};
+    item->request =
+        (once_request){.scope = &item->scope, .key = bytes("p-1"), .id = {0x0123456789abcdef, 0xfedcba9876543210}};
     item->decision = (once_decision){.answer = ONCE_ANSWER_RUN, .attempt = 3};
     once_json_init(&json);
     assert_int_equal(once_json_parse(&json, item->message.body, NULL, NULL), ONCE_OK);
-    assert_int_equal(once_effect_prepare(item->handler, &json, &item->message, &f->arena, &item->input, &f->err), ONCE_OK);
+    assert_int_equal(once_effect_prepare(item->handler, &json, &item->message, &f->arena, &item->input, &f->err),
+                     ONCE_OK);
     once_json_release(&json);
     once_hands_start(f->hands, &item, 1);
     return item;
@@ -151,7 +163,8 @@ static once_item *run(fixture *f, const char *body)
 
 static void is(const once_item *item, once_outcome outcome, const char *why)
 {
-    if (item->outcome != outcome || item->trouble) print_error("outcome %d, trouble %d\n", item->outcome, item->trouble);
+    if (item->outcome != outcome || item->trouble)
+        print_error("outcome %d, trouble %d\n", item->outcome, item->trouble);
     if (item->failure.len != strlen(why)) print_error("%.*s\n", (int)item->failure.len, item->failure.data);
     assert_int_equal(item->outcome, outcome);
     assert_int_equal(item->failure.len, strlen(why));
@@ -162,7 +175,8 @@ static void is(const once_item *item, once_outcome outcome, const char *why)
 
 static void is_trouble(const once_item *item, once_class class, const char *why)
 {
-    if (!memmem(item->failure.data, item->failure.len, why, strlen(why))) print_error("%.*s\n", (int)item->failure.len, item->failure.data);
+    if (!memmem(item->failure.data, item->failure.len, why, strlen(why)))
+        print_error("%.*s\n", (int)item->failure.len, item->failure.data);
     assert_non_null(memmem(item->failure.data, item->failure.len, why, strlen(why)));
     assert_int_equal(item->outcome, ONCE_RELEASE); /* nobody is blamed, no attempt is used up */
     assert_false(item->started);
@@ -178,7 +192,9 @@ static void values_and_what_once_knows_are_bound(void **state)
     const once_item *item = run(f, "{\"id\": \"a\"}");
     is(item, ONCE_DONE, "");
     assert_true(item->started);
-    assert_int_equal(count(f, "SELECT count(*) FROM t WHERE id = 'a' AND k = '7f46acdc6b8881b5d61a48a071bd2330' AND key = 'p-1' AND attempt = 3"), 1);
+    assert_int_equal(count(f, "SELECT count(*) FROM t WHERE id = 'a' AND k = '7f46acdc6b8881b5d61a48a071bd2330' AND "
+                              "key = 'p-1' AND attempt = 3"),
+                     1);
 }
 
 static void f26_an_answer_of_the_business_is_the_outcome(void **state)
@@ -232,7 +248,8 @@ static void a_name_in_a_list_is_the_whole_name(void **state)
         once_sql_spec sql = {.already = &said, .n_already = 1};
         const once_handler_spec handler = {.own = &sql};
         assert_true(once_sql_judge(&handler, &fault, &outcome));
-        if (outcome != cases[i].outcome) fail_msg("already: %s took case %zu for %s", cases[i].said, i, once_outcome_name(outcome));
+        if (outcome != cases[i].outcome)
+            fail_msg("already: %s took case %zu for %s", cases[i].said, i, once_outcome_name(outcome));
         sql = (once_sql_spec){.rejected = &said, .n_rejected = 1};
         assert_true(once_sql_judge(&handler, &fault, &outcome));
         assert_int_equal(outcome, cases[i].outcome == ONCE_DEAD ? ONCE_DEAD : ONCE_REJECTED);
@@ -428,15 +445,21 @@ static void mistakes_are_found_when_it_is_opened(void **state)
     refused(f, good, ONCE_E_CONFIG, expected);
     snprintf(url, 200, "sqlite:%s/absent.db", f->folder);
     snprintf(expected, sizeof expected,
-             "p.yaml:9: file '%s/absent.db': does not exist; nothing is made in a database that is not the store's, make it first", f->folder);
+             "p.yaml:9: file '%s/absent.db': does not exist; nothing is made in a database that is not the store's, "
+             "make it first",
+             f->folder);
     refused(f, url, ONCE_E_CONFIG, expected);
     assert_int_not_equal(access(url + 7, F_OK), 0);
-    refused(f, "env:ONCE_TEST_NONE", ONCE_E_CONFIG, "p.yaml:9: variable 'ONCE_TEST_NONE' is not set; 'url' is to be taken from it");
-    refused(f, "file:/nowhere/url", ONCE_E_CONFIG, "p.yaml:9: cannot read file '/nowhere/url' for 'url': No such file or directory");
+    refused(f, "env:ONCE_TEST_NONE", ONCE_E_CONFIG,
+            "p.yaml:9: variable 'ONCE_TEST_NONE' is not set; 'url' is to be taken from it");
+    refused(f, "file:/nowhere/url", ONCE_E_CONFIG,
+            "p.yaml:9: cannot read file '/nowhere/url' for 'url': No such file or directory");
     setenv("ONCE_TEST_URL", "mysql://me:secret@host/db", 1);
-    refused(f, "env:ONCE_TEST_URL", ONCE_E_CONFIG, "p.yaml:9: no database 'mysql:' is known; write postgres://... or sqlite:PATH");
+    refused(f, "env:ONCE_TEST_URL", ONCE_E_CONFIG,
+            "p.yaml:9: no database 'mysql:' is known; write postgres://... or sqlite:PATH");
     setenv("ONCE_TEST_URL", "secret", 1);
-    refused(f, "env:ONCE_TEST_URL", ONCE_E_CONFIG, "p.yaml:9: not the URL of a database; write postgres://... or sqlite:PATH");
+    refused(f, "env:ONCE_TEST_URL", ONCE_E_CONFIG,
+            "p.yaml:9: not the URL of a database; write postgres://... or sqlite:PATH");
     f->sql.n_statements = 0;
     statement(f, "INSERT INTO t(id) VALUES (:id)");
     setenv("ONCE_TEST_URL", good, 1);
@@ -480,7 +503,8 @@ static void f51_a_disk_that_fails_under_a_commit(void **state)
     bool unknown = false, known = false;
     test_vfs_register();
     opened(f, "INSERT INTO t(id) VALUES (:id)");
-    once_hands_close(f->hands); /* only whether the file is there is asked of the real file system; all else of the other one */
+    once_hands_close(
+        f->hands); /* only whether the file is there is asked of the real file system; all else of the other one */
     f->hands = NULL;
     sqlite3_vfs_register(sqlite3_vfs_find(TEST_VFS_NAME), 1);
     sqlite3 *mine = f->db;
@@ -550,7 +574,8 @@ static void f52_no_space_for_a_transaction_is_nobodys_fault(void **state)
 
 /* --- PostgreSQL, whose statements another thread has to end --- */
 
-/* What waits for the server: a statement, or a COMMIT in which a trigger sleeps; and a COMMIT that a trigger answers with an error. */
+/* What waits for the server: a statement, or a COMMIT in which a trigger sleeps; and a COMMIT that a trigger answers
+ * with an error. */
 static void postgres(fixture *f, const char *sql, int64_t timeout_ms)
 {
     static char url[300], schema[60];
@@ -559,14 +584,18 @@ static void postgres(fixture *f, const char *sql, int64_t timeout_ms)
     snprintf(schema, sizeof schema, "sqlhand_%d", (int)getpid());
     test_postgres_make(schema, url, sizeof url);
     char tables[1200];
-    snprintf(tables, sizeof tables,
-             "SET search_path = %s; CREATE TABLE late(id text);"
-             "CREATE FUNCTION nap() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(1000); RETURN NULL; END';"
-             "CREATE CONSTRAINT TRIGGER nap AFTER INSERT ON late DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION nap();"
-             "CREATE TABLE odd(state text);"
-             "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''no'' USING ERRCODE = NEW.state; END';"
-             "CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON odd DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION refuse()",
-             schema);
+    snprintf(
+        tables, sizeof tables,
+        "SET search_path = %s; CREATE TABLE late(id text);"
+        "CREATE FUNCTION nap() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(1000); RETURN NULL; END';"
+        "CREATE CONSTRAINT TRIGGER nap AFTER INSERT ON late DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE "
+        "FUNCTION nap();"
+        "CREATE TABLE odd(state text);"
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''no'' USING ERRCODE = "
+        "NEW.state; END';"
+        "CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON odd DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE "
+        "FUNCTION refuse()",
+        schema);
     test_postgres_run(tables);
     f->sql.url = bytes(url);
     f->handler.timeout_ms = timeout_ms;
@@ -619,10 +648,11 @@ static void f81_an_answer_to_commit_that_nobody_listed_is_unknown(void **state)
     static const struct {
         const char *body;
         once_outcome outcome;
-    } answers[] = {{"{\"state\": \"23514\"}", ONCE_DEAD},    {"{\"state\": \"P0001\"}", ONCE_DEAD},    {"{\"state\": \"40001\"}", ONCE_RETRY},
-                   {"{\"state\": \"57014\"}", ONCE_RETRY},   {"{\"state\": \"40003\"}", ONCE_UNKNOWN}, {"{\"state\": \"08007\"}", ONCE_UNKNOWN},
-                   {"{\"state\": \"57P01\"}", ONCE_UNKNOWN}, {"{\"state\": \"XX000\"}", ONCE_UNKNOWN}, {"{\"state\": \"58030\"}", ONCE_UNKNOWN},
-                   {"{\"state\": \"ZZ042\"}", ONCE_UNKNOWN}};
+    } answers[] = {{"{\"state\": \"23514\"}", ONCE_DEAD},    {"{\"state\": \"P0001\"}", ONCE_DEAD},
+                   {"{\"state\": \"40001\"}", ONCE_RETRY},   {"{\"state\": \"57014\"}", ONCE_RETRY},
+                   {"{\"state\": \"40003\"}", ONCE_UNKNOWN}, {"{\"state\": \"08007\"}", ONCE_UNKNOWN},
+                   {"{\"state\": \"57P01\"}", ONCE_UNKNOWN}, {"{\"state\": \"XX000\"}", ONCE_UNKNOWN},
+                   {"{\"state\": \"58030\"}", ONCE_UNKNOWN}, {"{\"state\": \"ZZ042\"}", ONCE_UNKNOWN}};
     fixture *f = *state;
     postgres(f, "INSERT INTO odd VALUES (:state)", PATIENCE_MS);
     for (size_t i = 0; i < sizeof answers / sizeof *answers; i++) {

@@ -14,10 +14,13 @@ static once_arena arena;
 
 static once_bytes bytes(const char *text) { return (once_bytes){text, strlen(text)}; }
 
-static const char *const sources[] = {
-    [ONCE_SQL_FIELD] = "", [ONCE_SQL_KEY] = "key", [ONCE_SQL_IDEMPOTENCY_KEY] = "idempotency", [ONCE_SQL_ATTEMPT] = "attempt"};
+static const char *const sources[] = {[ONCE_SQL_FIELD] = "",
+                                      [ONCE_SQL_KEY] = "key",
+                                      [ONCE_SQL_IDEMPOTENCY_KEY] = "idempotency",
+                                      [ONCE_SQL_ATTEMPT] = "attempt"};
 
-/* `params` is the pointers, joined by spaces, with a '?' behind optional ones and a '"' behind those that are bound as text; those that are ours by the names above. */
+/* `params` is the pointers, joined by spaces, with a '?' behind optional ones and a '"' behind those that are bound as
+ * text; those that are ours by the names above. */
 static void becomes(const char *text, const char *sql, const char *params)
 {
     once_sql_statement out = {0};
@@ -32,8 +35,9 @@ static void becomes(const char *text, const char *sql, const char *params)
     assert_int_equal(out.unmet, ONCE_DEAD);
     char list[1000] = "";
     for (size_t i = 0; i < out.n; i++)
-        (void)snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s%.*s%s%s", i > 0 ? " " : "", sources[out.params[i].source],
-                       (int)out.params[i].pointer.text.len, out.params[i].pointer.text.data, out.params[i].optional ? "?" : "",
+        (void)snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s%.*s%s%s", i > 0 ? " " : "",
+                       sources[out.params[i].source], (int)out.params[i].pointer.text.len,
+                       out.params[i].pointer.text.data, out.params[i].optional ? "?" : "",
                        out.params[i].as_text ? "\"" : "");
     assert_string_equal(list, params);
 }
@@ -59,10 +63,13 @@ static void f87_a_field_is_bound_as_text(void **state)
     becomes("SELECT :{/a AS Text}, :{/a  as\ttext }", "SELECT ?1, ?1", "/a\"");
     becomes("SELECT :{/a}, :a, :{/a as text}, :{/a as text}::numeric", "SELECT ?1, ?1, ?2, ?2::numeric", "/a /a\"");
     becomes("SELECT :{/a? as text}, :{/a as text?}, :{/a as text}, :{/a?}", "SELECT ?1, ?1, ?2, ?3", "/a?\" /a\" /a?");
-    becomes("SELECT :{/a/as/text}, :{/as text}, :{/has text}, :{/a b}, :{/text}", "SELECT ?1, ?2, ?3, ?4, ?5", "/a/as/text /as text /has text /a b /text");
-    refused("SELECT :{/a as numeric}", "parameter ':{/a as numeric}': a field can be bound 'as text' only; write ':{/a as text}'");
+    becomes("SELECT :{/a/as/text}, :{/as text}, :{/has text}, :{/a b}, :{/text}", "SELECT ?1, ?2, ?3, ?4, ?5",
+            "/a/as/text /as text /has text /a b /text");
+    refused("SELECT :{/a as numeric}",
+            "parameter ':{/a as numeric}': a field can be bound 'as text' only; write ':{/a as text}'");
     refused("SELECT :{/a as}", "parameter ':{/a as}': a field can be bound 'as text' only; write ':{/a as text}'");
-    refused("SELECT :{/a as text as text}", "parameter ':{/a as text as text}' is bound as text twice; write ':{/a as text}'");
+    refused("SELECT :{/a as text as text}",
+            "parameter ':{/a as text as text}' is bound as text twice; write ':{/a as text}'");
     refused("SELECT :{ as text}", "parameter ':{}' names no field; write a JSON pointer, as in ':{/id}'");
     refused("SELECT :{a as text}", "parameter ':{a}' is not a JSON pointer; write ':{/a}'");
 }
@@ -88,9 +95,11 @@ static void names_that_begin_with_once_are_ours(void **state)
     becomes("INSERT INTO t VALUES (:once_key, :id, :once_idempotency_key, :once_attempt, :once_key)",
             "INSERT INTO t VALUES (?1, ?2, ?3, ?4, ?1)", "key /id idempotency attempt");
     becomes("SELECT :{/once_key}, :once_key, :oncekey", "SELECT ?1, ?2, ?3", "/once_key key /oncekey");
-    refused("SELECT :once_x", "parameter ':once_x': names that begin with once_ are ours, and are once_key, once_idempotency_key and once_attempt; "
+    refused("SELECT :once_x", "parameter ':once_x': names that begin with once_ are ours, and are once_key, "
+                              "once_idempotency_key and once_attempt; "
                               "write ':{/once_x}' for a field");
-    refused("SELECT :once_", "parameter ':once_': names that begin with once_ are ours, and are once_key, once_idempotency_key and once_attempt; "
+    refused("SELECT :once_", "parameter ':once_': names that begin with once_ are ours, and are once_key, "
+                             "once_idempotency_key and once_attempt; "
                              "write ':{/once_}' for a field");
 }
 
@@ -124,7 +133,9 @@ static void quotes_and_comments_stay(void **state)
     becomes("SELECT e, 'x\\', :a", "SELECT e, 'x\\', ?1", "/a");
     becomes("\xef\xbb\xbfSELECT :a", "SELECT ?1", "/a");
     refused("SELECT E'it\\'", "string that begins with E' has no end; close it with '");
-    refused("\xef\xbb\xbf" "COMMIT", "statement cannot be 'COMMIT': transaction and connection belong to once; remove it");
+    refused("\xef\xbb\xbf"
+            "COMMIT",
+            "statement cannot be 'COMMIT': transaction and connection belong to once; remove it");
     unchanged("SELECT a @ b");
     unchanged("SELECT a # b");
 }
@@ -139,8 +150,12 @@ static void foreign_parameters_are_refused(void **state)
     refused("SELECT @x", "parameter '@x' is not bound by once; write ':name' or ':{/pointer}'");
     refused("SELECT #x", "parameter '#x' is not bound by once; write ':name' or ':{/pointer}'");
     refused("SELECT :1", "parameter ':1' begins with a digit; write ':{/1}'");
-    refused("SELECT :gr\xc3\xb6\xc3\x9f" "e", "parameter ':gr\xc3\xb6\xc3\x9f" "e' has other characters than letters, digits and _; write "
-            "':{/gr\xc3\xb6\xc3\x9f" "e}'");
+    refused("SELECT :gr\xc3\xb6\xc3\x9f"
+            "e",
+            "parameter ':gr\xc3\xb6\xc3\x9f"
+            "e' has other characters than letters, digits and _; write "
+            "':{/gr\xc3\xb6\xc3\x9f"
+            "e}'");
     refused("SELECT :a$b", "parameter ':a$b' has other characters than letters, digits and _; write ':{/a$b}'");
 }
 
@@ -167,8 +182,12 @@ static void what_has_no_end_is_refused(void **state)
     refused("SELECT \"abc", "quoted name that begins with \"abc has no end; close it with \"");
     refused("SELECT `abc", "quoted name that begins with `abc has no end; close it with `");
     refused("SELECT [abc", "quoted name that begins with [abc has no end; close it with ]");
-    refused("-- a\rCOMMIT /*\nSELECT 1 */", "a comment (--) has a carriage return in it, where some databases end it and others do not; write a line feed");
-    refused("SELECT 1 -- a\r\r\n", "a comment (--) has a carriage return in it, where some databases end it and others do not; write a line feed");
+    refused(
+        "-- a\rCOMMIT /*\nSELECT 1 */",
+        "a comment (--) has a carriage return in it, where some databases end it and others do not; write a line feed");
+    refused(
+        "SELECT 1 -- a\r\r\n",
+        "a comment (--) has a carriage return in it, where some databases end it and others do not; write a line feed");
     refused("SELECT 1 /* abc", "comment has no end; close it with */");
     refused("SELECT 1 /*/", "comment has no end; close it with */");
     refused("SELECT '", "string that begins with ' has no end; close it with '");
@@ -189,12 +208,13 @@ static void empty_statements_are_refused(void **state)
 static void f78_transaction_control_and_administration_are_refused(void **state)
 {
     (void)state;
-    static const char *const words[] = {"BEGIN", "COMMIT", "END", "ROLLBACK", "SAVEPOINT", "RELEASE", "START", "ATTACH", "DETACH", "PRAGMA", "VACUUM",
-                                        "commit", "Rollback"};
+    static const char *const words[] = {"BEGIN",  "COMMIT", "END",    "ROLLBACK", "SAVEPOINT", "RELEASE", "START",
+                                        "ATTACH", "DETACH", "PRAGMA", "VACUUM",   "commit",    "Rollback"};
     char text[100], expected[200];
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         static const char *const before[] = {"", "  \n", "/* x */ ", "-- x\n", ";"};
-        (void)snprintf(expected, sizeof expected, "statement cannot be '%s': transaction and connection belong to once; remove it", words[i]);
+        (void)snprintf(expected, sizeof expected,
+                       "statement cannot be '%s': transaction and connection belong to once; remove it", words[i]);
         for (size_t k = 0; k < sizeof before / sizeof *before; k++) {
             (void)snprintf(text, sizeof text, "%s%s x", before[k], words[i]);
             refused(text, expected);

@@ -16,7 +16,8 @@
 enum { IDS = 700, BATCH = 16, ROUNDS = 14, REMEMBER_MS = 3600000 };
 
 /* So small that a few batches flush, and a few flushes merge. */
-static const once_settled_limits tiny = {.recent_records = 24, .recent_bytes = 1 << 20, .level0_bits = 6, .filter_bytes = 1 << 16};
+static const once_settled_limits tiny = {
+    .recent_records = 24, .recent_bytes = 1 << 20, .level0_bits = 6, .filter_bytes = 1 << 16};
 
 static const once_scope scope = {.consumer = {"c", 1}, .operation = {"op", 2}};
 
@@ -59,7 +60,8 @@ static once_request request_of(size_t i)
 
 static int open_store(run *r, once_error *err)
 {
-    const once_store_options options = {.size = sizeof options, .env = &r->world.env, .create = true, .sqlite_vfs = TEST_VFS_NAME};
+    const once_store_options options = {
+        .size = sizeof options, .env = &r->world.env, .create = true, .sqlite_vfs = TEST_VFS_NAME};
     const int rc = once__sqlite_store_open("crash.db", &options, &tiny, &r->store, err);
     if (rc != ONCE_OK) r->store = NULL;
     else sqlite3_wal_autocheckpoint(((once_sqlite *)r->store)->db->handle, 40); /* checkpoints happen in the workload */
@@ -115,7 +117,8 @@ static int step_claim(run *r, size_t first, bool act, once_error *err)
     return rc;
 }
 
-static const once_message body = {.body = {"{\"a\":1}", 7}, .type = {"t", 1}, .at = {{"file", 4}, {"12", 2}}, .sent_ms = 5};
+static const once_message body = {
+    .body = {"{\"a\":1}", 7}, .type = {"t", 1}, .at = {{"file", 4}, {"12", 2}}, .sent_ms = 5};
 
 /* One done, one waiting with its body. */
 static int step_settle(run *r, size_t first, bool act, once_error *err)
@@ -138,7 +141,8 @@ static int step_dead(run *r, size_t i, bool act, once_error *err)
     r->m.after[i] = ONCE_STATE_DEAD;
     if (!act) return ONCE_OK;
     const once_request request = request_of(i);
-    const once_settlement settlement = {.request = &request, .outcome = ONCE_DEAD, .message = &body, .reason = {"why", 3}};
+    const once_settlement settlement = {
+        .request = &request, .outcome = ONCE_DEAD, .message = &body, .reason = {"why", 3}};
     bool applied;
     const int rc = r->store->ops->settle(r->store, &settlement, 1, &applied, err);
     if (rc == ONCE_OK) assert_true(applied);
@@ -211,7 +215,8 @@ static void check(run *r, const char *what, uint64_t n)
         if (entry.state != r->m.after[i]) after = false;
     }
     once_arena_release(&arena);
-    if (!before && !after) fail_msg("%s at call %llu: entry %zu is neither as before nor as after", what, (unsigned long long)n, odd);
+    if (!before && !after)
+        fail_msg("%s at call %llu: entry %zu is neither as before nor as after", what, (unsigned long long)n, odd);
 }
 
 /* Runs the workload until a call fails, or to its end. */
@@ -285,7 +290,8 @@ static void fail_nth(test_vfs_fault fault, bool again, const char *what, long us
         if (again) assert_int_equal(open_store(&r, &err), ONCE_OK);
         test_vfs_fail(fault, n);
         over = workload(&r, &err) && !test_vfs_hit();
-        if (!again && test_vfs_hit() && err.status == ONCE_OK) over = false; /* a failed call that SQLite could do without */
+        if (!again && test_vfs_hit() && err.status == ONCE_OK)
+            over = false; /* a failed call that SQLite could do without */
         test_vfs_fail(TEST_VFS_NONE, 0);
         stop(&r);
         if (open_store(&r, &err) != ONCE_OK) fail_msg("%s at call %ld: reopen: %s", what, n, err.text);
@@ -296,12 +302,36 @@ static void fail_nth(test_vfs_fault fault, bool again, const char *what, long us
     test_vfs_reset();
 }
 
-static void f56_io_error_at_every_call(void **state) { (void)state; fail_nth(TEST_VFS_IOERR, false, "I/O error", 31); }
-static void f56_short_write_at_every_call(void **state) { (void)state; fail_nth(TEST_VFS_SHORT, false, "short write", 37); }
-static void f56_no_memory_at_every_call(void **state) { (void)state; fail_nth(TEST_VFS_NOMEM, false, "no memory", 41); }
-static void f52_disk_full_and_space_again(void **state) { (void)state; fail_nth(TEST_VFS_FULL, true, "disk full", 29); }
-static void f52_quota_used_up_and_raised(void **state) { (void)state; fail_nth(TEST_VFS_QUOTA, true, "quota", 29); }
-static void f56_io_error_and_go_on(void **state) { (void)state; fail_nth(TEST_VFS_IOERR, true, "I/O error, again", 43); }
+static void f56_io_error_at_every_call(void **state)
+{
+    (void)state;
+    fail_nth(TEST_VFS_IOERR, false, "I/O error", 31);
+}
+static void f56_short_write_at_every_call(void **state)
+{
+    (void)state;
+    fail_nth(TEST_VFS_SHORT, false, "short write", 37);
+}
+static void f56_no_memory_at_every_call(void **state)
+{
+    (void)state;
+    fail_nth(TEST_VFS_NOMEM, false, "no memory", 41);
+}
+static void f52_disk_full_and_space_again(void **state)
+{
+    (void)state;
+    fail_nth(TEST_VFS_FULL, true, "disk full", 29);
+}
+static void f52_quota_used_up_and_raised(void **state)
+{
+    (void)state;
+    fail_nth(TEST_VFS_QUOTA, true, "quota", 29);
+}
+static void f56_io_error_and_go_on(void **state)
+{
+    (void)state;
+    fail_nth(TEST_VFS_IOERR, true, "I/O error, again", 43);
+}
 
 /* Row 52: what the caller is told. */
 static void told(test_vfs_fault fault, const char *what)
@@ -361,7 +391,8 @@ static void f52_as_many_pages_as_it_may_have(void **state)
     start(&r, false);
     assert_int_equal(open_store(&r, &err), ONCE_OK);
     sqlite3 *handle = ((once_sqlite *)r.store)->db->handle;
-    assert_int_equal(sqlite3_exec(handle, "PRAGMA max_page_count = 1", NULL, NULL, NULL), SQLITE_OK); /* no less than there are */
+    assert_int_equal(sqlite3_exec(handle, "PRAGMA max_page_count = 1", NULL, NULL, NULL),
+                     SQLITE_OK); /* no less than there are */
     assert_false(workload(&r, &err));
     assert_int_equal(err.status, ONCE_E_FULL);
     assert_int_equal(sqlite3_exec(handle, "PRAGMA max_page_count = 1000000", NULL, NULL, NULL), SQLITE_OK);

@@ -1,5 +1,5 @@
-/* once_sqlite_handle in the caller's transaction, and the sqlite store on a borrowed connection whose owner commits and rolls
- * back as it likes while others write to the same file. */
+/* once_sqlite_handle in the caller's transaction, and the sqlite store on a borrowed connection whose owner commits and
+ * rolls back as it likes while others write to the same file. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -107,7 +107,8 @@ static once_outcome record_payment(void *user, const once_call *call, once_reply
     a->calls++;
     a->attempt = call->attempt;
     assert_non_null(call->db);
-    char *statement = sqlite3_mprintf("INSERT INTO payment(id, cents) VALUES (%.*Q, 5)", (int)call->delivery->key.len, call->delivery->key.data);
+    char *statement = sqlite3_mprintf("INSERT INTO payment(id, cents) VALUES (%.*Q, 5)", (int)call->delivery->key.len,
+                                      call->delivery->key.data);
     const int code = sqlite3_exec(call->db, a->instead ? a->instead : statement, NULL, NULL, NULL);
     sqlite3_free(statement);
     if (code != SQLITE_OK) return ONCE_DEAD;
@@ -118,7 +119,8 @@ static once_outcome record_payment(void *user, const once_call *call, once_reply
 
 static once_delivery delivery(fixture *f, const char *key)
 {
-    return (once_delivery){.size = sizeof(once_delivery), .key = {key, strlen(key)}, .body = ONCE_BYTES("{}"), .terms = &f->terms};
+    return (once_delivery){
+        .size = sizeof(once_delivery), .key = {key, strlen(key)}, .body = ONCE_BYTES("{}"), .terms = &f->terms};
 }
 
 static once_verdict handle(fixture *f, sqlite3 *db, const char *key, app *a)
@@ -369,12 +371,17 @@ static void f94_the_progress_handler_of_the_connection_stays(void **state)
 {
     fixture *f = *state;
     int steps = 0, ends = 0;
-    app a = {.outcome = ONCE_DONE, .instead = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000) INSERT INTO payment(cents) SELECT max(i) FROM n"};
+    app a = {.outcome = ONCE_DONE,
+             .instead = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000) INSERT INTO "
+                        "payment(cents) SELECT max(i) FROM n"};
     sqlite3_progress_handler(f->db, 100, count_steps, &steps);
     assert_int_equal(answer(f, f->db, "a", &a), ONCE_ANSWER_RUN);
     assert_true(steps > 10);
     const int before = steps;
-    assert_int_equal(ask(f->db, "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000) SELECT max(i) FROM n"), 1000);
+    assert_int_equal(
+        ask(f->db,
+            "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000) SELECT max(i) FROM n"),
+        1000);
     assert_true(steps > before);
     sqlite3_progress_handler(f->db, 100, end_it, &ends); /* one that says no is the caller's answer, too */
     assert_int_equal(sqlite3_exec(f->db, a.instead, NULL, NULL, NULL), SQLITE_INTERRUPT);
@@ -446,7 +453,8 @@ static void *consume(void *user)
         const once_delivery d = delivery(&mine, key);
         if (sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL) != SQLITE_OK) abort();
         if (once_sqlite_handle(db, &f->scope, &d, record_payment, &a, &v, &mine.err) != ONCE_OK) abort();
-        const bool roll_back = i % 7 == 3 && v.answer == ONCE_ANSWER_RUN && a.calls % 2; /* some change their mind, and come again */
+        const bool roll_back =
+            i % 7 == 3 && v.answer == ONCE_ANSWER_RUN && a.calls % 2; /* some change their mind, and come again */
         if (roll_back) i--;
         if (sqlite3_exec(db, roll_back ? "ROLLBACK" : "COMMIT", NULL, NULL, NULL) != SQLITE_OK) abort();
         once_verdict_release(&v);
@@ -497,12 +505,20 @@ static once_answer claim_and_settle(fixture *f, once_store *store, int key, bool
     once_arena arena = {0};
     once_decision decision;
     bool applied = false;
-    snprintf(name, sizeof name, "key %d of %llu", key, (unsigned long long)f->seed); /* each seed begins with keys that are new */
+    snprintf(name, sizeof name, "key %d of %llu", key,
+             (unsigned long long)f->seed); /* each seed begins with keys that are new */
     snprintf(result, sizeof result, "result %d", key);
-    const once_scope scope = {.consumer = ONCE_BYTES("c"), .operation = key % 3 ? ONCE_BYTES("x") : (once_bytes){name, strlen(name)}};
-    const once_request r = {.scope = &scope, .key = {name, strlen(name)}, .id = once_key_id(store->secret, &scope, (once_bytes){name, strlen(name)}),
-                            .token = once__token_new(&f->world.env), .lane.gap_ms = -1, .lease_ms = 1000, .remember_ms = ONCE_FOREVER,
-                            .sent_ms = ONCE_NO_TIME, .at = {.place = {name, strlen(name)}}};
+    const once_scope scope = {.consumer = ONCE_BYTES("c"),
+                              .operation = key % 3 ? ONCE_BYTES("x") : (once_bytes){name, strlen(name)}};
+    const once_request r = {.scope = &scope,
+                            .key = {name, strlen(name)},
+                            .id = once_key_id(store->secret, &scope, (once_bytes){name, strlen(name)}),
+                            .token = once__token_new(&f->world.env),
+                            .lane.gap_ms = -1,
+                            .lease_ms = 1000,
+                            .remember_ms = ONCE_FOREVER,
+                            .sent_ms = ONCE_NO_TIME,
+                            .at = {.place = {name, strlen(name)}}};
     const once_request *pointer = &r;
     const once_settlement s = {.request = &r, .outcome = ONCE_DONE, .result = {result, strlen(result)}};
     if (in_tx) good(f, store->ops->begin(store, &f->err));
@@ -534,7 +550,8 @@ static void play(fixture *f, once_store *store, uint64_t *random, bool *done, bo
 /* Two borrowed connections and one of our own take turns; the borrowed ones roll back as they like. */
 static void borrowed_against_a_model(fixture *f, uint64_t seed)
 {
-    static const once_settled_limits tiny = {.recent_records = 16, .recent_bytes = 1 << 20, .level0_bits = 6, .filter_bytes = 1 << 16};
+    static const once_settled_limits tiny = {
+        .recent_records = 16, .recent_bytes = 1 << 20, .level0_bits = 6, .filter_bytes = 1 << 16};
     const once_store_options options = {.size = sizeof options, .create = true, .env = &f->world.env};
     sqlite3 *db[2] = {connect_to(f), connect_to(f)};
     once_store *stores[3];

@@ -60,8 +60,15 @@ static int teardown(void **state)
 
 static once_request ask(fixture *f, uint64_t i)
 {
-    return (once_request){.scope = &scope, .key = {"k", 1}, .id = {i, i}, .token = {++f->tokens, 1}, .lease_ms = 1000,
-                          .remember_ms = 1000000, .sent_ms = ONCE_NO_TIME, .run = 1, .at = {{"p", 1}, {"q", 1}}};
+    return (once_request){.scope = &scope,
+                          .key = {"k", 1},
+                          .id = {i, i},
+                          .token = {++f->tokens, 1},
+                          .lease_ms = 1000,
+                          .remember_ms = 1000000,
+                          .sent_ms = ONCE_NO_TIME,
+                          .run = 1,
+                          .at = {{"p", 1}, {"q", 1}}};
 }
 
 /* Claims and settles key i in one transaction, and says how that ended. */
@@ -75,7 +82,8 @@ static int do_one(fixture *f, uint64_t i, once_answer *answer)
     rc = f->store->ops->claim(f->store, &one, 1, &decision, &f->arena, &f->err);
     *answer = decision.answer;
     const once_settlement settlement = {.request = one, .outcome = ONCE_DONE};
-    if (rc == ONCE_OK && *answer == ONCE_ANSWER_RUN) rc = f->store->ops->settle(f->store, &settlement, 1, &applied, &f->err);
+    if (rc == ONCE_OK && *answer == ONCE_ANSWER_RUN)
+        rc = f->store->ops->settle(f->store, &settlement, 1, &applied, &f->err);
     if (rc == ONCE_OK) return f->store->ops->commit(f->store, &f->err);
     f->store->ops->rollback(f->store);
     return rc;
@@ -107,7 +115,9 @@ static void f83_untouched_it_works_and_others_may_come_and_go(void **state)
         once_answer answer;
         sqlite3 *other;
         assert_int_equal(sqlite3_open(f->path, &other), SQLITE_OK);
-        assert_int_equal(sqlite3_exec(other, "SELECT count(*) FROM once_meta; PRAGMA wal_checkpoint(TRUNCATE)", NULL, NULL, NULL), SQLITE_OK);
+        assert_int_equal(
+            sqlite3_exec(other, "SELECT count(*) FROM once_meta; PRAGMA wal_checkpoint(TRUNCATE)", NULL, NULL, NULL),
+            SQLITE_OK);
         sqlite3_close(other);
         assert_int_equal(do_one(f, i, &answer), ONCE_OK);
     }
@@ -322,7 +332,8 @@ static void a_database_without_a_file_never_moves(void **state)
         int calls = 0;
         assert_int_equal(sqlite3_open(names[i], &db), SQLITE_OK);
         assert_int_equal(once_sqlite_prepare(db, &f->err), ONCE_OK);
-        if (handle(db, "a", &calls, &f->err) != ONCE_OK || handle(db, "b", &calls, &f->err) != ONCE_OK) fail_msg("%s", f->err.text);
+        if (handle(db, "a", &calls, &f->err) != ONCE_OK || handle(db, "b", &calls, &f->err) != ONCE_OK)
+            fail_msg("%s", f->err.text);
         assert_int_equal(calls, 2);
         once_sqlite_release(db);
         sqlite3_close(db);

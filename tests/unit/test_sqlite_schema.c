@@ -136,7 +136,8 @@ static void test_users_own_file_is_left_as_it_is(void **state)
     once_store *store;
     once_error err = {0};
     char text[100];
-    sql(path, "PRAGMA application_id = 77; CREATE TABLE payments(id TEXT PRIMARY KEY); INSERT INTO payments VALUES ('p1')");
+    sql(path,
+        "PRAGMA application_id = 77; CREATE TABLE payments(id TEXT PRIMARY KEY); INSERT INTO payments VALUES ('p1')");
     refused(path, false, false, ONCE_E_NO_STORE, "no once tables");
     assert_int_equal(open_at(path, true, false, &store, &err), ONCE_OK);
     assert_int_equal(once_db_describe(store->ops->db(store), text, sizeof text, &err), ONCE_OK);
@@ -161,12 +162,16 @@ static void test_schema_text_is_the_schema(void **state)
     assert_int_equal(open_at(made, true, false, &store, &err), ONCE_OK);
     once__store_close(store);
     char query[400];
-    snprintf(query, sizeof query, "ATTACH '%s' AS o; CREATE TABLE d(name, sql); INSERT INTO d SELECT name, sql FROM main.sqlite_schema WHERE name <> 'd' EXCEPT SELECT name, sql FROM o.sqlite_schema", other);
+    snprintf(query, sizeof query,
+             "ATTACH '%s' AS o; CREATE TABLE d(name, sql); INSERT INTO d SELECT name, sql FROM main.sqlite_schema "
+             "WHERE name <> 'd' EXCEPT SELECT name, sql FROM o.sqlite_schema",
+             other);
     sql(made, query);
     assert_int_equal(ask(made, "SELECT count(*) FROM d"), 0);
 }
 
-/* What is asked for with every claim, take or sweep is found by the index that is there for it, in a new file and in an old one. */
+/* What is asked for with every claim, take or sweep is found by the index that is there for it, in a new file and in an
+ * old one. */
 static void every_question_has_its_index(void **state)
 {
     (void)state;
@@ -174,8 +179,9 @@ static void every_question_has_its_index(void **state)
         int statement;
         const char *index;
     } cases[] = {
-        {SQL_LANE_RUNNING, "once_entry_running"}, {SQL_LANE_UP, "once_entry_lane"},   {SQL_LANE_DOWN, "once_entry_lane"},
-        {SQL_DUE, "once_entry_due"},              {SQL_BY_TOKEN, "once_entry_token"}, {SQL_EXPIRED, "once_entry_expires"},
+        {SQL_LANE_RUNNING, "once_entry_running"}, {SQL_LANE_UP, "once_entry_lane"},
+        {SQL_LANE_DOWN, "once_entry_lane"},       {SQL_DUE, "once_entry_due"},
+        {SQL_BY_TOKEN, "once_entry_token"},       {SQL_EXPIRED, "once_entry_expires"},
         {SQL_LANE_HEAD, "once_entry_lane"},
     };
     static const int versions[] = {0, 3, 4, ONCE_SQLITE_VERSION};
@@ -196,7 +202,8 @@ static void every_question_has_its_index(void **state)
             const char *how = (const char *)sqlite3_column_text(plan, 3);
             char words[100];
             snprintf(words, sizeof words, "INDEX %s (", cases[i].index); /* it is searched, not read from end to end */
-            if (strncmp(how, "SEARCH", 6) != 0 || !strstr(how, words)) fail_msg("version %d, %s: %s", version, sqlite3_sql(asked), how);
+            if (strncmp(how, "SEARCH", 6) != 0 || !strstr(how, words))
+                fail_msg("version %d, %s: %s", version, sqlite3_sql(asked), how);
             assert_int_equal(sqlite3_step(plan), SQLITE_DONE); /* and nothing is sorted */
             sqlite3_finalize(plan);
         }
@@ -204,7 +211,8 @@ static void every_question_has_its_index(void **state)
     }
 }
 
-/* Those that wait in a lane with one version are found by it: however many others wait, they are neither read nor sorted. */
+/* Those that wait in a lane with one version are found by it: however many others wait, they are neither read nor
+ * sorted. */
 static void equals_of_a_lane_are_found_by_their_index(void **state)
 {
     (void)state;
@@ -222,7 +230,8 @@ static void equals_of_a_lane_are_found_by_their_index(void **state)
             const char *how = (const char *)sqlite3_column_text(plan, 3);
             if (!strstr(how, "once_entry")) continue; /* of what was found */
             reads++;
-            if (!strstr(how, "SEARCH once_entry USING INDEX once_entry_lane (lane=? AND ord=?)")) fail_msg("%s: %s", sqlite3_sql(asked), how);
+            if (!strstr(how, "SEARCH once_entry USING INDEX once_entry_lane (lane=? AND ord=?)"))
+                fail_msg("%s: %s", sqlite3_sql(asked), how);
         }
         assert_int_equal(reads, 1);
         sqlite3_finalize(plan);
@@ -253,7 +262,8 @@ static void check_migrated(const char *path)
         assert_memory_equal(entry.scope.consumer.data, "pay", 3);
         assert_memory_equal(entry.at.point.data, point, entry.at.point.len);
     }
-    assert_int_equal(store->ops->get(store, (once_hash){UINT64_C(0xff00000000000001), 1}, &entry, &arena, &err), ONCE_OK);
+    assert_int_equal(store->ops->get(store, (once_hash){UINT64_C(0xff00000000000001), 1}, &entry, &arena, &err),
+                     ONCE_OK);
     assert_int_equal(entry.state, ONCE_STATE_WAITING);
     assert_true(entry.has_message && entry.hold);
     assert_memory_equal(entry.message.body.data, "{\"id\":\"waits\"}", 14);
@@ -304,7 +314,8 @@ static void f58_version_2_gets_its_audit(void **state)
     once_store *store;
     once_error err = {0};
     copy_fixture(3, path);
-    sql(path, "DROP TABLE once_audit; INSERT INTO once_fact VALUES ('kept', x'01'); UPDATE once_meta SET value = 2 WHERE name = 'version'");
+    sql(path, "DROP TABLE once_audit; INSERT INTO once_fact VALUES ('kept', x'01'); UPDATE once_meta SET value = 2 "
+              "WHERE name = 'version'");
     refused(path, false, true, ONCE_E_READONLY, "version 2");
     assert_int_equal(open_at(path, false, false, &store, &err), ONCE_OK);
     const once_audit act = {.consumer = ONCE_BYTES("c"), .who = ONCE_BYTES("me"), .what = ONCE_BYTES("forget")};
@@ -326,10 +337,16 @@ static void f58_f86_lanes_of_version_4_do_not_know_who_settled(void **state)
     const once_scope whose = {.consumer = ONCE_BYTES("pay"), .operation = ONCE_BYTES("run")};
     copy_fixture(4, path);
     assert_int_equal(open_at(path, false, false, &store, &err), ONCE_OK);
-    once_request q = {.scope = &whose, .key = ONCE_BYTES("second"), .fingerprint = {1, 2}, .token = {3, 4}, .lease_ms = 1000,
-                      .remember_ms = 60000, .sent_ms = ONCE_NO_TIME};
+    once_request q = {.scope = &whose,
+                      .key = ONCE_BYTES("second"),
+                      .fingerprint = {1, 2},
+                      .token = {3, 4},
+                      .lease_ms = 1000,
+                      .remember_ms = 60000,
+                      .sent_ms = ONCE_NO_TIME};
     q.id = once_key_id(store->secret, &whose, q.key);
-    q.lane = (once_lane_request){.id = once_lane_id(store->secret, &whose, ONCE_BYTES("lane")), .versioned = true, .version = 3, .gap_ms = -1};
+    q.lane = (once_lane_request){
+        .id = once_lane_id(store->secret, &whose, ONCE_BYTES("lane")), .versioned = true, .version = 3, .gap_ms = -1};
     once__store_close(store);
 
     copy_fixture(4, path); /* once more, and now with that lane in it */
@@ -358,7 +375,8 @@ static once_entry entry_of(once_store *store, const char *operation, const char 
     once_entry entry;
     once_error err = {0};
     const once_scope whose = {.consumer = ONCE_BYTES("pay"), .operation = {operation, strlen(operation)}};
-    const int rc = store->ops->get(store, once_key_id(store->secret, &whose, (once_bytes){key, strlen(key)}), &entry, arena, &err);
+    const int rc =
+        store->ops->get(store, once_key_id(store->secret, &whose, (once_bytes){key, strlen(key)}), &entry, arena, &err);
     if (rc != ONCE_OK) fail_msg("%s", err.text);
     return entry;
 }
@@ -393,7 +411,8 @@ static void check_known(const char *path, const known_entry *known, size_t n_kno
     once__store_close(store);
     once_arena_release(&arena);
     assert_int_equal(ask(path, "SELECT value FROM once_meta WHERE name = 'version'"), ONCE_SQLITE_VERSION);
-    assert_int_equal(ask(path, "SELECT count(*) FROM once_letter WHERE key = CAST('dead' AS BLOB) AND history = x''"), !who);
+    assert_int_equal(ask(path, "SELECT count(*) FROM once_letter WHERE key = CAST('dead' AS BLOB) AND history = x''"),
+                     !who);
 }
 
 static void check_version_3(const char *path)
@@ -426,12 +445,16 @@ static void check_version_4(const char *path)
 }
 
 /* What programs of version 4 execute in a transaction between its begin and its end, word for word. */
-#define HEAD_GET_4 "SELECT clock_tenths, boot_ms, boot_id, generation, flushed, last_recent, last_run FROM once_head WHERE id = 1"
-#define HEAD_SET_4                                                                                                    \
-    "UPDATE once_head SET clock_tenths = ?1, boot_ms = ?2, boot_id = ?3, generation = ?4, flushed = ?5, last_recent = ?6, last_run = ?7 WHERE id = 1"
+#define HEAD_GET_4                                                                                                     \
+    "SELECT clock_tenths, boot_ms, boot_id, generation, flushed, last_recent, last_run FROM once_head WHERE id = 1"
+#define HEAD_SET_4                                                                                                     \
+    "UPDATE once_head SET clock_tenths = ?1, boot_ms = ?2, boot_id = ?3, generation = ?4, flushed = ?5, last_recent "  \
+    "= ?6, last_run = ?7 WHERE id = 1"
 static const char *const writes_4[] = {
-    "INSERT INTO once_entry(n, id, state, owned, token, attempt, failures, fingerprint, lane, ord, gap_ms, remember_ms, flags, run, seen_ms,"
-    " changed_ms, due_ms, expires_ms, keep_ms, tenant, consumer, operation, key, place, point, result, reason, who, worker, history)"
+    "INSERT INTO once_entry(n, id, state, owned, token, attempt, failures, fingerprint, lane, ord, gap_ms, "
+    "remember_ms, flags, run, seen_ms,"
+    " changed_ms, due_ms, expires_ms, keep_ms, tenant, consumer, operation, key, place, point, result, reason, who, "
+    "worker, history)"
     " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12,"
     " ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30)",
     "UPDATE once_entry SET (state, owned, token, attempt, failures, fingerprint, lane, ord, gap_ms,"
@@ -439,7 +462,8 @@ static const char *const writes_4[] = {
     " key, place, point, result, reason, who, worker, history) = (?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11,"
     " ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30) WHERE n = ?1",
     "DELETE FROM once_entry WHERE n = ?1",
-    "INSERT OR REPLACE INTO once_body(n, type, headers, body, sent_ms, place, point) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+    "INSERT OR REPLACE INTO once_body(n, type, headers, body, sent_ms, place, point) VALUES (?1, ?2, ?3, ?4, ?5, ?6, "
+    "?7)",
     "DELETE FROM once_body WHERE n = ?1",
     "INSERT INTO once_lane(id, version, expires_ms) VALUES (?1, ?2, ?3) ON CONFLICT(id) DO UPDATE SET"
     " version = excluded.version, expires_ms = excluded.expires_ms",
@@ -503,7 +527,8 @@ static void old_open(old_program *old, const char *path)
     bind_all(old->head_set);
     assert_int_equal(step(old->head_get), SQLITE_ROW);
     for (int i = 0; i < WRITES_4; i++) {
-        if (sqlite3_prepare_v2(old->db, writes_4[i], -1, &old->writes[i], NULL) != SQLITE_OK) fail_msg("%s: %s", writes_4[i], sqlite3_errmsg(old->db));
+        if (sqlite3_prepare_v2(old->db, writes_4[i], -1, &old->writes[i], NULL) != SQLITE_OK)
+            fail_msg("%s: %s", writes_4[i], sqlite3_errmsg(old->db));
         bind_all(old->writes[i]);
         if (!old_transaction(old, old->writes[i])) fail_msg("%s: %s", writes_4[i], sqlite3_errmsg(old->db));
     }
@@ -517,8 +542,8 @@ static void old_close(old_program *old)
     assert_int_equal(sqlite3_close(old->db), SQLITE_OK);
 }
 
-/* A program of version 4 never looks at the version again. One that still runs while the tables are brought up to date must not write
- * another byte: it knows no sums. SQLite prepares its statements anew, and they fail. */
+/* A program of version 4 never looks at the version again. One that still runs while the tables are brought up to date
+ * must not write another byte: it knows no sums. SQLite prepares its statements anew, and they fail. */
 static void f58_a_program_of_version_4_that_still_runs_is_fenced_out(void **state)
 {
     (void)state;
@@ -568,8 +593,8 @@ static void f58_version_4_keeps_what_it_knew(void **state)
     check_version_4(path);
 }
 
-/* What version 4 wrote. Rows that wait without a body get the moment when they are forgotten; attempts that may have happened are seen in
- * the history. */
+/* What version 4 wrote. Rows that wait without a body get the moment when they are forgotten; attempts that may have
+ * happened are seen in the history. */
 static void f58_version_4_expires_what_waits_without_a_body(void **state)
 {
     (void)state;
@@ -579,7 +604,8 @@ static void f58_version_4_expires_what_waits_without_a_body(void **state)
     once_arena arena = {0};
     copy_fixture(4, path);
     refused(path, false, true, ONCE_E_READONLY, "version 4");
-    sql(path, "UPDATE once_entry SET owned = 0, lane = NULL, remember_ms = 1000, changed_ms = 5000 WHERE key = CAST('waits' AS BLOB);"
+    sql(path, "UPDATE once_entry SET owned = 0, lane = NULL, remember_ms = 1000, changed_ms = 5000 WHERE key = "
+              "CAST('waits' AS BLOB);"
               "DELETE FROM once_body WHERE n = (SELECT n FROM once_entry WHERE key = CAST('waits' AS BLOB))");
     assert_int_equal(open_at(path, false, false, &store, &err), ONCE_OK);
     once__store_close(store);
@@ -616,8 +642,11 @@ static void f58_version_3_gets_who_and_history(void **state)
     assert_int_equal(store->ops->resolve(store, unknown.id, ONCE_RETRY, ONCE_BYTES("again"), &done, &err), ONCE_OK);
     once_taken both[2];
     size_t n, i = 0;
-    assert_int_equal(store->ops->take(store, ONCE_BYTES("pay"), (once_token){1, 1}, false, 1000, 2, both, &n, &arena, &err), ONCE_OK);
-    while (i < n && !once_hash_equal(both[i].request.id, unknown.id)) i++; /* the other one that waits is due by now, or not */
+    assert_int_equal(
+        store->ops->take(store, ONCE_BYTES("pay"), (once_token){1, 1}, false, 1000, 2, both, &n, &arena, &err),
+        ONCE_OK);
+    while (i < n && !once_hash_equal(both[i].request.id, unknown.id))
+        i++; /* the other one that waits is due by now, or not */
     assert_true(i < n);
     both[i].request.remember_ms = ONCE_FOREVER;
     const once_settlement settlement = {.request = &both[i].request, .outcome = ONCE_DONE};
@@ -655,7 +684,8 @@ static void kill_during_migration(int version, int64_t rows, void (*check)(const
         assert_int_equal(waitpid(child, &status, 0), child);
         if (WIFSIGNALED(status)) {
             killed++;
-            assert_int_equal(ask(path, "SELECT value FROM once_meta WHERE name = 'version'"), version); /* the old one, whole */
+            assert_int_equal(ask(path, "SELECT value FROM once_meta WHERE name = 'version'"),
+                             version); /* the old one, whole */
             assert_int_equal(ask(path, "SELECT count(*) FROM once_entry"), rows);
         }
         check(path);
@@ -691,7 +721,8 @@ static void f52_not_ours(void **state)
     refused(path_of("text.txt"), true, false, ONCE_E_NOT_OURS, "not an SQLite database");
     sql(path_of("foreign.db"), "CREATE TABLE once_meta(id INTEGER PRIMARY KEY, thing TEXT)");
     refused(path_of("foreign.db"), true, false, ONCE_E_NOT_OURS, "not ours");
-    sql(path_of("foreign2.db"), "CREATE TABLE once_meta(name, value); INSERT INTO once_meta VALUES ('format', 'twice')");
+    sql(path_of("foreign2.db"),
+        "CREATE TABLE once_meta(name, value); INSERT INTO once_meta VALUES ('format', 'twice')");
     refused(path_of("foreign2.db"), true, false, ONCE_E_NOT_OURS, "not ours");
 }
 
@@ -816,13 +847,16 @@ enum { KEYS = 4000, PER_BATCH = 20 };
 /* Claims and settles all keys in batches; every key that it may run makes one row in `effects`. */
 static int worker(const char *path, uint64_t who)
 {
-    static const once_settled_limits tiny = {.recent_records = 200, .recent_bytes = 1 << 20, .level0_bits = 6, .filter_bytes = 1 << 14};
+    static const once_settled_limits tiny = {
+        .recent_records = 200, .recent_bytes = 1 << 20, .level0_bits = 6, .filter_bytes = 1 << 14};
     const once_store_options options = {.size = sizeof options};
     once_store *store;
     once_error err = {0};
     once_stmt *insert;
     if (once__sqlite_store_open(path, &options, &tiny, &store, &err) != ONCE_OK) goto failed;
-    if (once_db_prepare(store->ops->db(store), ONCE_BYTES("INSERT INTO effects VALUES (?1, ?2)"), &insert, &err) != ONCE_OK) goto failed;
+    if (once_db_prepare(store->ops->db(store), ONCE_BYTES("INSERT INTO effects VALUES (?1, ?2)"), &insert, &err) !=
+        ONCE_OK)
+        goto failed;
     once_arena arena = {0};
     for (uint64_t turn = 0; turn < KEYS; turn += PER_BATCH) {
         const uint64_t first = (turn + who * KEYS / 3) % KEYS / PER_BATCH * PER_BATCH; /* each begins elsewhere */
@@ -836,8 +870,14 @@ static int worker(const char *path, uint64_t who)
         for (uint64_t i = 0; i < PER_BATCH; i++) {
             uint64_t seed = first + i;
             const uint64_t a = test_random(&seed);
-            requests[i] = (once_request){.scope = &scope, .key = {"k", 1}, .id = {a, test_random(&seed)}, .token = {who, first + i + 1},
-                                         .lease_ms = 60000, .remember_ms = ONCE_FOREVER, .sent_ms = ONCE_NO_TIME, .run = who,
+            requests[i] = (once_request){.scope = &scope,
+                                         .key = {"k", 1},
+                                         .id = {a, test_random(&seed)},
+                                         .token = {who, first + i + 1},
+                                         .lease_ms = 60000,
+                                         .remember_ms = ONCE_FOREVER,
+                                         .sent_ms = ONCE_NO_TIME,
+                                         .run = who,
                                          .at = {{"p", 1}, {"q", 1}}};
             list[i] = &requests[i];
         }
@@ -872,7 +912,9 @@ static void f57_two_processes_one_effect_each(void **state)
     once_store *store;
     once_error err = {0};
     assert_int_equal(open_at(path, true, false, &store, &err), ONCE_OK);
-    assert_int_equal(once_db_script(store->ops->db(store), ONCE_BYTES("CREATE TABLE effects(n INTEGER, who INTEGER)"), &err), ONCE_OK);
+    assert_int_equal(
+        once_db_script(store->ops->db(store), ONCE_BYTES("CREATE TABLE effects(n INTEGER, who INTEGER)"), &err),
+        ONCE_OK);
     once__store_close(store);
     pid_t children[3];
     for (int i = 0; i < 3; i++) {

@@ -1,5 +1,5 @@
-/* Finished entries against a plain array: random records, tombstones, expiry, sweeps, crashes of the transaction, a second
- * connection, with limits so small that everything is flushed and merged all the time. */
+/* Finished entries against a plain array: random records, tombstones, expiry, sweeps, crashes of the transaction, a
+ * second connection, with limits so small that everything is flushed and merged all the time. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -39,7 +39,8 @@ typedef struct world {
     int64_t now_ms;
 } world;
 
-static const once_settled_limits tiny = {.recent_records = 40, .recent_bytes = 20000, .level0_bits = 6, .filter_bytes = 40000};
+static const once_settled_limits tiny = {
+    .recent_records = 40, .recent_bytes = 20000, .level0_bits = 6, .filter_bytes = 40000};
 
 static once_hash id_of(size_t i)
 {
@@ -57,7 +58,8 @@ static void view_open(world *w, view *v)
     assert_int_equal(once__sqlite_store_open(path, &options, &tiny, &v->store, &err), ONCE_OK);
     v->db = (once_sqlite_db *)v->store->ops->db(v->store);
     v->settled = ((once_sqlite *)v->store)->settled;
-    assert_int_equal(once__sqlite_exec(v->db, "PRAGMA synchronous = OFF", &err), ONCE_OK); /* power cuts are tested elsewhere */
+    assert_int_equal(once__sqlite_exec(v->db, "PRAGMA synchronous = OFF", &err),
+                     ONCE_OK); /* power cuts are tested elsewhere */
 }
 
 static void begin(view *v)
@@ -66,10 +68,14 @@ static void begin(view *v)
     sqlite3_stmt *stmt;
     once_settled_head head;
     assert_int_equal(once__sqlite_exec(v->db, "BEGIN IMMEDIATE", &err), ONCE_OK);
-    assert_int_equal(once__sqlite_prepare(v->db, "SELECT generation, flushed, last_recent, last_run, runs_sum FROM once_store", &stmt, &err), ONCE_OK);
+    assert_int_equal(once__sqlite_prepare(v->db,
+                                          "SELECT generation, flushed, last_recent, last_run, runs_sum FROM once_store",
+                                          &stmt, &err),
+                     ONCE_OK);
     assert_int_equal(sqlite3_step(stmt), SQLITE_ROW);
-    head = (once_settled_head){sqlite3_column_int64(stmt, 0), sqlite3_column_int64(stmt, 1), sqlite3_column_int64(stmt, 2),
-                               sqlite3_column_int64(stmt, 3), .runs_sum = (uint64_t)sqlite3_column_int64(stmt, 4)};
+    head =
+        (once_settled_head){sqlite3_column_int64(stmt, 0), sqlite3_column_int64(stmt, 1), sqlite3_column_int64(stmt, 2),
+                            sqlite3_column_int64(stmt, 3), .runs_sum = (uint64_t)sqlite3_column_int64(stmt, 4)};
     sqlite3_finalize(stmt);
     if (once__settled_refresh(v->settled, &head, &err) != ONCE_OK) fail_msg("%s", err.text);
 }
@@ -80,9 +86,11 @@ static void end(world *w, view *v, bool commit)
     if (commit) {
         char sql[300];
         const once_settled_head *head = once__settled_head(v->settled);
-        snprintf(sql, sizeof sql, "UPDATE once_store SET generation = %lld, flushed = %lld, last_recent = %lld, last_run = %lld, runs_sum = %lld",
-                 (long long)head->generation, (long long)head->flushed, (long long)head->last_recent, (long long)head->last_run,
-                 (long long)head->runs_sum);
+        snprintf(sql, sizeof sql,
+                 "UPDATE once_store SET generation = %lld, flushed = %lld, last_recent = %lld, last_run = %lld, "
+                 "runs_sum = %lld",
+                 (long long)head->generation, (long long)head->flushed, (long long)head->last_recent,
+                 (long long)head->last_run, (long long)head->runs_sum);
         assert_int_equal(once__sqlite_exec(v->db, sql, &err), ONCE_OK);
         memcpy(w->before, w->model, sizeof w->model);
     } else {
@@ -92,7 +100,8 @@ static void end(world *w, view *v, bool commit)
     assert_int_equal(once__sqlite_exec(v->db, commit ? "COMMIT" : "ROLLBACK", &err), ONCE_OK);
 }
 
-static const char text[] = "some result that is long enough to be kept apart from the record, because it has more than 64 bytes";
+static const char text[] =
+    "some result that is long enough to be kept apart from the record, because it has more than 64 bytes";
 
 /* 0 to 16 of them, some without a fingerprint. */
 static once_fields fields_of(uint64_t mark)
@@ -155,7 +164,8 @@ static void check(world *w, view *v, const size_t *which, size_t n)
             assert_true(r->keep_ms == 0 || r->keep_ms <= w->now_ms);
             continue;
         }
-        if (r->keep_ms != k->keep_ms) fail_msg("entry %zu: kept until %lld, not %lld", which[i], (long long)r->keep_ms, (long long)k->keep_ms);
+        if (r->keep_ms != k->keep_ms)
+            fail_msg("entry %zu: kept until %lld, not %lld", which[i], (long long)r->keep_ms, (long long)k->keep_ms);
         assert_int_equal(r->state, k->state);
         if (r->state == ONCE_STATE_ABSENT) continue;
         assert_int_equal(r->token.a, k->mark);
@@ -235,7 +245,8 @@ static void sweep_some(world *w, view *v)
 {
     once_error err = {0};
     once_sweep_result result = {0};
-    if (once__settled_sweep(v->settled, 1 + test_random(&w->random) % 200, w->now_ms, &result, &err) != ONCE_OK) fail_msg("%s", err.text);
+    if (once__settled_sweep(v->settled, 1 + test_random(&w->random) % 200, w->now_ms, &result, &err) != ONCE_OK)
+        fail_msg("%s", err.text);
 }
 
 /* Row 12: whatever is flushed, merged, swept or rolled back, no live record is lost and no forgotten one comes back. */
@@ -299,8 +310,13 @@ static void f23_expired_is_dropped_in_bounded_steps(void **state)
     for (int round = 0; round < 60; round++) {
         begin(v);
         for (int i = 0; i < 20; i++, added++) {
-            const once_record r = {.id = id_of(added), .state = ONCE_STATE_DONE, .token = {added + 1, 1}, .expires_ms = w.now_ms + 1000,
-                                   .keep_ms = w.now_ms + 1000, .changed_ms = w.now_ms, .seen_ms = w.now_ms};
+            const once_record r = {.id = id_of(added),
+                                   .state = ONCE_STATE_DONE,
+                                   .token = {added + 1, 1},
+                                   .expires_ms = w.now_ms + 1000,
+                                   .keep_ms = w.now_ms + 1000,
+                                   .changed_ms = w.now_ms,
+                                   .seen_ms = w.now_ms};
             assert_int_equal(once__settled_add(v->settled, &r, &err), ONCE_OK);
         }
         assert_int_equal(once__settled_commit(v->settled, w.now_ms, &err), ONCE_OK);
@@ -321,7 +337,8 @@ static void f23_expired_is_dropped_in_bounded_steps(void **state)
     once__settled_shape(v->settled, &shape);
     assert_true(steps > 5);
     int64_t rows;
-    assert_int_equal(once__sqlite_integer(v->db, "SELECT count(*) FROM once_run WHERE state = 0", 0, &rows, &err), ONCE_OK);
+    assert_int_equal(once__sqlite_integer(v->db, "SELECT count(*) FROM once_run WHERE state = 0", 0, &rows, &err),
+                     ONCE_OK);
     assert_int_equal(rows, 0);
     assert_true(dropped >= added - 400); /* inputs of a merge under way are dropped by the merge */
     assert_int_equal(shape.recent, 0);
@@ -344,8 +361,13 @@ static void f23_a_record_is_kept_until_its_last_millisecond(void **state)
     view *v = &w.views[0];
     for (size_t i = 0; i < N; i++) {
         if (i % EACH == 0) begin(v);
-        const once_record r = {.id = id_of(i), .state = ONCE_STATE_DONE, .token = {i + 1, 1}, .expires_ms = w.now_ms + 1, .keep_ms = w.now_ms + 1,
-                               .changed_ms = w.now_ms, .seen_ms = w.now_ms};
+        const once_record r = {.id = id_of(i),
+                               .state = ONCE_STATE_DONE,
+                               .token = {i + 1, 1},
+                               .expires_ms = w.now_ms + 1,
+                               .keep_ms = w.now_ms + 1,
+                               .changed_ms = w.now_ms,
+                               .seen_ms = w.now_ms};
         assert_int_equal(once__settled_add(v->settled, &r, &err), ONCE_OK);
         if (i % EACH < EACH - 1) continue;
         assert_int_equal(once__settled_commit(v->settled, w.now_ms, &err), ONCE_OK);
@@ -371,9 +393,20 @@ static void test_records_survive_writing_and_reading(void **state)
     once_buf records, tails;
     once_buf_init(&records, 1 << 20);
     once_buf_init(&tails, 1 << 20);
-    once_record r = {.id = {1, 2}, .state = ONCE_STATE_DONE, .token = {3, 4}, .fingerprint = {5, 6}, .attempt = 1, .seen_ms = TEST_EPOCH_MS - 3,
-                     .changed_ms = TEST_EPOCH_MS, .expires_ms = TEST_EPOCH_MS + 604800000, .keep_ms = TEST_EPOCH_MS + 604800000,
-                     .scope = 1, .place = 2, .run = 3, .who = 4, .point = ONCE_BYTES("1234567")};
+    once_record r = {.id = {1, 2},
+                     .state = ONCE_STATE_DONE,
+                     .token = {3, 4},
+                     .fingerprint = {5, 6},
+                     .attempt = 1,
+                     .seen_ms = TEST_EPOCH_MS - 3,
+                     .changed_ms = TEST_EPOCH_MS,
+                     .expires_ms = TEST_EPOCH_MS + 604800000,
+                     .keep_ms = TEST_EPOCH_MS + 604800000,
+                     .scope = 1,
+                     .place = 2,
+                     .run = 3,
+                     .who = 4,
+                     .point = ONCE_BYTES("1234567")};
     once_record_ref ref, seen;
     assert_true(once__record_write(&r, &records, &tails, &ref));
     assert_int_equal(records.len, 77);
@@ -430,7 +463,12 @@ static size_t size_with(unsigned fields, once_hash fingerprint, once_bytes resul
 {
     once_buf records, tails;
     once_record_ref ref, seen;
-    once_record read, r = {.id = {1, 2}, .state = ONCE_STATE_DONE, .token = {3, 4}, .fingerprint = fingerprint, .changed_ms = 5, .result = result,
+    once_record read, r = {.id = {1, 2},
+                           .state = ONCE_STATE_DONE,
+                           .token = {3, 4},
+                           .fingerprint = fingerprint,
+                           .changed_ms = 5,
+                           .result = result,
                            .fields = {.n = (uint16_t)fields}};
     for (unsigned i = 0; i < fields; i++) r.fields.prints[i] = (uint16_t)(0xff00 + i);
     once_buf_init(&records, 1 << 20);

@@ -1,4 +1,5 @@
-/* What is particular to the sqlite store: what it writes and what it does not, and what it forgets and must not remember. */
+/* What is particular to the sqlite store: what it writes and what it does not, and what it forgets and must not
+ * remember. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,7 +17,8 @@
 #include "store/sqlite_store.h"
 #include "testenv.h"
 
-static const once_settled_limits tiny = {.recent_records = 16, .recent_bytes = 1 << 20, .level0_bits = 6, .filter_bytes = 1 << 16};
+static const once_settled_limits tiny = {
+    .recent_records = 16, .recent_bytes = 1 << 20, .level0_bits = 6, .filter_bytes = 1 << 16};
 static const once_scope scope = {.consumer = {"c", 1}, .operation = {"op", 2}};
 
 typedef struct fixture {
@@ -65,8 +67,15 @@ static once_hash id_of(uint64_t i)
 
 static once_request ask(fixture *f, uint64_t i, int64_t remember_ms)
 {
-    return (once_request){.scope = &scope, .key = {"k", 1}, .id = id_of(i), .token = {++f->tokens, 1}, .lease_ms = 1000,
-                          .remember_ms = remember_ms, .sent_ms = ONCE_NO_TIME, .run = 1, .at = {{"p", 1}, {"q", 1}}};
+    return (once_request){.scope = &scope,
+                          .key = {"k", 1},
+                          .id = id_of(i),
+                          .token = {++f->tokens, 1},
+                          .lease_ms = 1000,
+                          .remember_ms = remember_ms,
+                          .sent_ms = ONCE_NO_TIME,
+                          .run = 1,
+                          .at = {{"p", 1}, {"q", 1}}};
 }
 
 static once_answer claim(fixture *f, const once_request *request)
@@ -133,7 +142,8 @@ static void test_an_entry_is_written_once(void **state)
 static int64_t count(fixture *f, const char *sql)
 {
     int64_t n;
-    if (once__sqlite_integer(((once_sqlite *)f->store)->db, sql, -1, &n, &f->err) != ONCE_OK) fail_msg("%s", f->err.text);
+    if (once__sqlite_integer(((once_sqlite *)f->store)->db, sql, -1, &n, &f->err) != ONCE_OK)
+        fail_msg("%s", f->err.text);
     return n;
 }
 
@@ -144,7 +154,9 @@ static void fill_natural(fixture *f, uint64_t n, int64_t version)
     for (uint64_t i = 0; i < 2 * n; i++) {
         once_request r = ask(f, i % n, 1000);
         r.natural = true;
-        if (version >= 0) r.lane = (once_lane_request){.id = id_of(5000 + i % n), .versioned = true, .version = version, .gap_ms = -1};
+        if (version >= 0)
+            r.lane =
+                (once_lane_request){.id = id_of(5000 + i % n), .versioned = true, .version = version, .gap_ms = -1};
         assert_int_equal(claim(f, &r), ONCE_ANSWER_RUN);
         settle(f, &r, ONCE_DONE);
     }
@@ -185,7 +197,8 @@ static void test_natural_ones_over_older_records(void **state)
     assert_int_equal(sqlite3_total_changes64(handle(f)), before);
 
     fill(f, 0, 10, 1000000);
-    for (uint64_t i = 0; i < 10; i++) assert_int_equal(f->store->ops->forget(f->store, id_of(i), &found, &f->err), ONCE_OK);
+    for (uint64_t i = 0; i < 10; i++)
+        assert_int_equal(f->store->ops->forget(f->store, id_of(i), &found, &f->err), ONCE_OK);
     fill_natural(f, 10, -1);
     once__store_close(f->store);
     open_store(f, NULL);
@@ -224,7 +237,8 @@ static void test_what_cannot_be_opened_leaves_no_file(void **state)
 {
     fixture *f = *state;
     once_store_options options = {.size = sizeof options, .env = &f->world.env};
-    assert_int_not_equal(once__sqlite_store_open(f->path, &options, NULL, &f->store, &f->err), ONCE_OK); /* not asked to make it */
+    assert_int_not_equal(once__sqlite_store_open(f->path, &options, NULL, &f->store, &f->err),
+                         ONCE_OK); /* not asked to make it */
     options.create = options.readonly = true;
     assert_int_not_equal(once__sqlite_store_open(f->path, &options, NULL, &f->store, &f->err), ONCE_OK);
     assert_int_equal(access(f->path, F_OK), -1);
@@ -294,21 +308,22 @@ static void test_rollback_leaves_nothing(void **state)
     for (uint64_t i = 0; i < 30; i++) assert_int_equal(state_of(f, i), ONCE_STATE_DONE);
 }
 
-/* Row 74 and 12: a forgotten entry does not come back when its successor, which is remembered for less time, has expired
- * and been dropped by a merge or a sweep before it. */
+/* Row 74 and 12: a forgotten entry does not come back when its successor, which is remembered for less time, has
+ * expired and been dropped by a merge or a sweep before it. */
 static void f12_forgotten_stays_forgotten(void **state)
 {
     fixture *f = *state;
     open_store(f, &tiny);
     fill(f, 0, 20, 1000000); /* these are to be forgotten ... */
-    for (uint64_t round = 0; round < 30; round++) fill(f, 100 + round * 20, 20, 1000000); /* ... when they are in an old run */
+    for (uint64_t round = 0; round < 30; round++)
+        fill(f, 100 + round * 20, 20, 1000000); /* ... when they are in an old run */
     for (uint64_t i = 0; i < 20; i++) {
         bool found;
         assert_int_equal(f->store->ops->forget(f->store, id_of(i), &found, &f->err), ONCE_OK);
         assert_true(found);
         assert_int_equal(state_of(f, i), ONCE_STATE_ABSENT);
     }
-    fill(f, 0, 10, 100); /* half of them begin anew, for a short time, in one transaction */
+    fill(f, 0, 10, 100);                 /* half of them begin anew, for a short time, in one transaction */
     for (uint64_t i = 10; i < 20; i++) { /* and half of them in two, as rows in between */
         const once_request r = ask(f, i, 100);
         assert_int_equal(claim(f, &r), ONCE_ANSWER_RUN);
@@ -338,12 +353,14 @@ static void fill_and_sweep(fixture *f, int acks)
         fill(f, 10000 + (uint64_t)round * 20, 20, round % 2 ? 1000000 : 50);
         test_env_pass(&f->world, 10);
         once_sweep_result swept = {.more = true};
-        while (round % 5 == 4 && swept.more) assert_int_equal(f->store->ops->sweep(f->store, 40, &swept, &f->err), ONCE_OK);
+        while (round % 5 == 4 && swept.more)
+            assert_int_equal(f->store->ops->sweep(f->store, 40, &swept, &f->err), ONCE_OK);
         if (write(acks, &round, 1) != 1) _exit(9); /* the parent knows that this round was acknowledged */
     }
 }
 
-/* Row 12: killed in the middle of a merge or a sweep, at different moments; what was acknowledged and lives is there. */
+/* Row 12: killed in the middle of a merge or a sweep, at different moments; what was acknowledged and lives is there.
+ */
 static void f12_killed_between_steps(void **state)
 {
     fixture *f = *state;
@@ -476,10 +493,14 @@ static void f85_set_back_leases_keep_their_length(void **state)
     assert_in_range(decision.wait_ms, 1, 1000);
     test_env_pass(&f->world, 1001);
     assert_int_equal(claim(f, one), ONCE_ANSWER_RUN);
-    assert_int_equal(f->store->ops->take(f->store, scope.consumer, (once_token){7, 7}, false, 1000, 2, taken, &n, &f->arena, &f->err), ONCE_OK);
+    assert_int_equal(f->store->ops->take(f->store, scope.consumer, (once_token){7, 7}, false, 1000, 2, taken, &n,
+                                         &f->arena, &f->err),
+                     ONCE_OK);
     assert_int_equal(n, 0);
     test_env_pass(&f->world, 60000);
-    assert_int_equal(f->store->ops->take(f->store, scope.consumer, (once_token){8, 8}, false, 1000, 2, taken, &n, &f->arena, &f->err), ONCE_OK);
+    assert_int_equal(f->store->ops->take(f->store, scope.consumer, (once_token){8, 8}, false, 1000, 2, taken, &n,
+                                         &f->arena, &f->err),
+                     ONCE_OK);
     assert_int_equal(n, 1);
 }
 
@@ -494,7 +515,8 @@ static void test_results_of_all_sizes(void **state)
     for (uint64_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         const once_request r = ask(f, i, 1000000);
         assert_int_equal(claim(f, &r), ONCE_ANSWER_RUN);
-        const once_settlement s = {.request = &r, .outcome = ONCE_REJECTED, .result = {big, sizes[i]}, .reason = {big, i}};
+        const once_settlement s = {
+            .request = &r, .outcome = ONCE_REJECTED, .result = {big, sizes[i]}, .reason = {big, i}};
         bool applied;
         assert_int_equal(f->store->ops->settle(f->store, &s, 1, &applied, &f->err), ONCE_OK);
     }
@@ -519,7 +541,10 @@ static void test_no_message_stays_behind_its_entry(void **state)
     open_store(f, NULL);
     for (uint64_t i = 0; i < 2; i++) {
         const once_request first = ask(f, i, 1000), again = ask(f, i, 1000), *r = &first;
-        const once_message message = {.headers = {"{\"h\":1}", 7}, .body = {bodies[i], strlen(bodies[i])}, .sent_ms = ONCE_NO_TIME}, *m = &message;
+        const once_message message = {.headers = {"{\"h\":1}", 7},
+                                      .body = {bodies[i], strlen(bodies[i])},
+                                      .sent_ms = ONCE_NO_TIME},
+                           *m = &message;
         once_decision d;
         assert_int_equal(f->store->ops->accept(f->store, &r, &m, 1, &d, &f->arena, &f->err), ONCE_OK);
         assert_int_equal(count(f, "SELECT count(*) FROM once_body"), 1);
@@ -542,7 +567,8 @@ static bool count_letter(void *user, const once_letter *letter)
 static size_t letters_of(fixture *f, once_bytes key)
 {
     size_t n = 0;
-    if (f->store->ops->letters_of_key(f->store, scope.consumer, key, count_letter, &n, &f->err) != ONCE_OK) fail_msg("%s", f->err.text);
+    if (f->store->ops->letters_of_key(f->store, scope.consumer, key, count_letter, &n, &f->err) != ONCE_OK)
+        fail_msg("%s", f->err.text);
     return n;
 }
 
@@ -564,13 +590,18 @@ static void test_letters_of_a_key_are_found_without_reading_all(void **state)
     open_store(f, NULL);
     for (size_t i = 0; i < LETTERS; i++) {
         snprintf(keys[i], sizeof keys[i], "k%03zu", i / 2);
-        letters[i] = (once_letter){.scope = scope, .key = {keys[i], 4}, .kind = ONCE_ANSWER_CONFLICT, .fingerprint = id_of(i), .message.sent_ms = ONCE_NO_TIME};
+        letters[i] = (once_letter){.scope = scope,
+                                   .key = {keys[i], 4},
+                                   .kind = ONCE_ANSWER_CONFLICT,
+                                   .fingerprint = id_of(i),
+                                   .message.sent_ms = ONCE_NO_TIME};
     }
     assert_int_equal(f->store->ops->bury(f->store, letters, LETTERS, fresh, &f->err), ONCE_OK);
     assert_int_equal(letters_of(f, (once_bytes){"k123", 4}), 2);
     assert_int_equal(letters_of(f, (once_bytes){"none", 4}), 0);
     assert_int_equal(rows_scanned(f), 0);
-    if (once__sqlite_store_edit(f->store, "DROP INDEX once_letter_key", &f->err) != ONCE_OK) fail_msg("%s", f->err.text);
+    if (once__sqlite_store_edit(f->store, "DROP INDEX once_letter_key", &f->err) != ONCE_OK)
+        fail_msg("%s", f->err.text);
     once__store_close(f->store);
     if (once__sqlite_store_open(f->path, &reading, NULL, &f->store, &f->err) != ONCE_OK) fail_msg("%s", f->err.text);
     assert_int_equal(letters_of(f, (once_bytes){"k123", 4}), 2);
@@ -586,11 +617,20 @@ static void test_letters_of_a_key_are_found_without_reading_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        EACH(test_an_entry_is_written_once), EACH(test_natural_ones_write_lane_versions_and_nothing_else),
-        EACH(test_natural_ones_over_older_records), EACH(test_a_new_file_is_private), EACH(test_what_cannot_be_opened_leaves_no_file),
-        EACH(test_asked_in_the_middle_it_is_still_one_record), EACH(test_reading_writes_nothing), EACH(test_rollback_leaves_nothing),
-        EACH(f12_forgotten_stays_forgotten), EACH(f12_killed_between_steps), EACH(f19_the_clock_is_kept), EACH(f85_a_reboot_years_ahead_expires_nothing_until_confirmed),
-        EACH(f85_set_back_leases_keep_their_length),       EACH(test_results_of_all_sizes),
+        EACH(test_an_entry_is_written_once),
+        EACH(test_natural_ones_write_lane_versions_and_nothing_else),
+        EACH(test_natural_ones_over_older_records),
+        EACH(test_a_new_file_is_private),
+        EACH(test_what_cannot_be_opened_leaves_no_file),
+        EACH(test_asked_in_the_middle_it_is_still_one_record),
+        EACH(test_reading_writes_nothing),
+        EACH(test_rollback_leaves_nothing),
+        EACH(f12_forgotten_stays_forgotten),
+        EACH(f12_killed_between_steps),
+        EACH(f19_the_clock_is_kept),
+        EACH(f85_a_reboot_years_ahead_expires_nothing_until_confirmed),
+        EACH(f85_set_back_leases_keep_their_length),
+        EACH(test_results_of_all_sizes),
         EACH(test_no_message_stays_behind_its_entry),
         EACH(test_letters_of_a_key_are_found_without_reading_all),
     };

@@ -1,5 +1,6 @@
-/* Kept handler processes (`mode: stream`), with real ones: this program itself (`test_stream handler ...`), the programs of
- * examples/stream, and Python for those that misbehave. Everything goes through once_hands_start and once_hands_wait. */
+/* Kept handler processes (`mode: stream`), with real ones: this program itself (`test_stream handler ...`), the
+ * programs of examples/stream, and Python for those that misbehave. Everything goes through once_hands_start and
+ * once_hands_wait. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -32,11 +33,11 @@ int example_main(void);
 #define PATIENCE_MS 20000 /* what must happen happens long before */
 
 /* What every handler in Python begins with. */
-#define PYTHON                                                                                                        \
-    "import json, os, signal, subprocess, sys, time\n"                                                                \
+#define PYTHON                                                                                                         \
+    "import json, os, signal, subprocess, sys, time\n"                                                                 \
     "def say(m, outcome='done', **more): print(json.dumps({'id': m['id'], 'outcome': outcome, **more}), flush=True)\n" \
-    "def hear(): return json.loads(sys.stdin.readline() or sys.exit(0))\n"                                            \
-    "def note(name, text): open(name + '.new', 'w').write(str(text)); os.rename(name + '.new', name)\n"               \
+    "def hear(): return json.loads(sys.stdin.readline() or sys.exit(0))\n"                                             \
+    "def note(name, text): open(name + '.new', 'w').write(str(text)); os.rename(name + '.new', name)\n"                \
     "def until(name):\n while not os.path.exists(name): time.sleep(0.005)\n"
 
 typedef struct fixture {
@@ -60,12 +61,25 @@ static int setup(void **state)
     assert_non_null(getcwd(f->old, sizeof f->old));
     assert_non_null(mkdtemp(f->dir));
     assert_int_equal(chdir(f->dir), 0); /* handlers leave their notes here */
-    f->handler = (once_handler_spec){.type = ONCE_BYTES("*"), .operation = ONCE_BYTES("charge"), .effect = &once__effect_exec, .bits = once__effect_exec.bits, .own = &f->exec,
-                                     .timeout_ms = PATIENCE_MS, .lease_ms = 2 * PATIENCE_MS, .slots = MANY, .hold = true,
+    f->handler = (once_handler_spec){.type = ONCE_BYTES("*"),
+                                     .operation = ONCE_BYTES("charge"),
+                                     .effect = &once__effect_exec,
+                                     .bits = once__effect_exec.bits,
+                                     .own = &f->exec,
+                                     .timeout_ms = PATIENCE_MS,
+                                     .lease_ms = 2 * PATIENCE_MS,
+                                     .slots = MANY,
+                                     .hold = true,
                                      .line = 7};
     f->exec = (once_exec_spec){.mode = ONCE_EXEC_STREAM, .window = 16, .processes = 1};
-    f->spec = (once_spec){.file = ONCE_BYTES("test.yaml"), .consumer = ONCE_BYTES("payments"), .handlers = &f->handler,
-                          .n_handlers = 1, .workers = 4, .result_max = 1000, .message_max = 64u << 20, .batch_max = MANY};
+    f->spec = (once_spec){.file = ONCE_BYTES("test.yaml"),
+                          .consumer = ONCE_BYTES("payments"),
+                          .handlers = &f->handler,
+                          .n_handlers = 1,
+                          .workers = 4,
+                          .result_max = 1000,
+                          .message_max = 64u << 20,
+                          .batch_max = MANY};
     f->log = -1;
     *state = f;
     return 0;
@@ -106,15 +120,20 @@ static void command(fixture *f, const char *const *argv, size_t n)
 static void python(fixture *f, const char *script) { command(f, (const char *const[]){"python3", "-c", script}, 3); }
 
 /* This program as a handler: see handler_main. */
-static void ourselves(fixture *f, const char *what) { command(f, (const char *const[]){"/proc/self/exe", "handler", what}, 3); }
+static void ourselves(fixture *f, const char *what)
+{
+    command(f, (const char *const[]){"/proc/self/exe", "handler", what}, 3);
+}
 
 static once_item *message(fixture *f, size_t i, const char *body)
 {
     once_item *item = &f->items[i];
     free(item->output);
     *item = (once_item){.handler = &f->handler,
-                        .message = {.body = {body, strlen(body)}, .type = ONCE_BYTES("payment.requested"),
-                                    .at = {ONCE_BYTES("in.ndjson"), ONCE_BYTES("12")}, .sent_ms = ONCE_NO_TIME},
+                        .message = {.body = {body, strlen(body)},
+                                    .type = ONCE_BYTES("payment.requested"),
+                                    .at = {ONCE_BYTES("in.ndjson"), ONCE_BYTES("12")},
+                                    .sent_ms = ONCE_NO_TIME},
                         .scope = {.consumer = ONCE_BYTES("payments"), .operation = ONCE_BYTES("charge")},
                         .request = {.key = ONCE_BYTES("k"), .id = {i, 0xabc}},
                         .input = f,
@@ -261,18 +280,20 @@ static void a_message_and_its_reply(void **state)
     fixture *f = *state;
     python(f, PYTHON "m = hear(); line = json.dumps(m, sort_keys=True); say(m, result=line); hear()");
     once_item *item = message(f, 0, "{\"a\": [1, \"x\\n\"],\r\n\"b\":\n2}");
-    item->decision = (once_decision){.answer = ONCE_ANSWER_RUN, .attempt = 3, .failures = 2, .silent = true, .maybe = true};
+    item->decision =
+        (once_decision){.answer = ONCE_ANSWER_RUN, .attempt = 3, .failures = 2, .silent = true, .maybe = true};
     item->request.key = ONCE_BYTES("order/1");
     item->request.id = (once_hash){UINT64_C(0x0123456789abcdef), 0xf};
     item->scope.tenant = ONCE_BYTES("acme");
     item->message.sent_ms = 1700000000000;
     once_hands_start(f->hands, &item, 1);
     wait_for(f, 1);
-    assert_result(item, "{\"at\": \"in.ndjson:12\", \"attempt\": 3, \"body\": {\"a\": [1, \"x\\n\"], \"b\": 2}, "
-                        "\"consumer\": \"payments\", \"failures\": 2, \"id\": \"1\", "
-                        "\"idempotency_key\": \"794cea050e7da185a825de29a7720969\", \"key\": \"order/1\", "
-                        "\"maybe_done\": true, \"operation\": \"charge\", \"sent_ms\": 1700000000000, \"tenant\": \"acme\", "
-                        "\"type\": \"payment.requested\"}");
+    assert_result(item,
+                  "{\"at\": \"in.ndjson:12\", \"attempt\": 3, \"body\": {\"a\": [1, \"x\\n\"], \"b\": 2}, "
+                  "\"consumer\": \"payments\", \"failures\": 2, \"id\": \"1\", "
+                  "\"idempotency_key\": \"794cea050e7da185a825de29a7720969\", \"key\": \"order/1\", "
+                  "\"maybe_done\": true, \"operation\": \"charge\", \"sent_ms\": 1700000000000, \"tenant\": \"acme\", "
+                  "\"type\": \"payment.requested\"}");
     assert_true(item->started);
     assert_false(item->maybe);
     assert_int_equal(item->trouble, ONCE_OK);
@@ -303,8 +324,9 @@ static void bytes_of_every_kind_in_a_key(void **state)
 static void every_outcome_can_be_said(void **state)
 {
     fixture *f = *state;
-    python(f, PYTHON "while True:\n m = hear()\n"
-                     " say(m, m['body']['say'], reason='because\\n' + 'x' * 500, result={'a': 1}, delay_ms=1500, more=[1])");
+    python(f, PYTHON
+           "while True:\n m = hear()\n"
+           " say(m, m['body']['say'], reason='because\\n' + 'x' * 500, result={'a': 1}, delay_ms=1500, more=[1])");
     for (int i = 0; i < ONCE_OUTCOMES; i++) {
         char body[60];
         snprintf(body, sizeof body, "{\"say\":\"%s\"}", once_outcome_name((once_outcome)i));
@@ -324,12 +346,12 @@ static void every_outcome_can_be_said(void **state)
 static void results_are_texts_or_json(void **state)
 {
     fixture *f = *state;
-    python(f, PYTHON "while True: m = hear(); sys.stdout.write('{\"id\": \"%s\", \"outcome\": \"done\", \"result\": %s}\\r\\n' % "
-                     "(m['id'], m['body'])); sys.stdout.flush()");
-    static const char *const cases[][2] = {{"\"\\\"a\\\\u00e9\\\\n\\\"\"", "a\xc3\xa9\n"},
-                                           {"\"\\\"\\\"\"", ""}, {"\"null\"", ""},
-                                           {"\"[1, {\\\"b\\\": 2.50}]\"", "[1, {\"b\": 2.50}]"},
-                                           {"\"true\"", "true"}, {"\"1e400\"", "1e400"}};
+    python(f, PYTHON
+           "while True: m = hear(); sys.stdout.write('{\"id\": \"%s\", \"outcome\": \"done\", \"result\": %s}\\r\\n' % "
+           "(m['id'], m['body'])); sys.stdout.flush()");
+    static const char *const cases[][2] = {
+        {"\"\\\"a\\\\u00e9\\\\n\\\"\"", "a\xc3\xa9\n"},       {"\"\\\"\\\"\"", ""}, {"\"null\"", ""},
+        {"\"[1, {\\\"b\\\": 2.50}]\"", "[1, {\"b\": 2.50}]"}, {"\"true\"", "true"}, {"\"1e400\"", "1e400"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         start(f, i, cases[i][0]);
         wait_for(f, 1);
@@ -355,7 +377,8 @@ static void a_huge_body_and_a_result_at_the_limit(void **state)
     memcpy(body, "{\n\"x\":\r\n\"", 9);
     memset(body + 9, 'y', size);
     memcpy(body + 9 + size, "\"}", 3);
-    python(f, PYTHON "while True:\n m = hear(); b = m['body']\n say(m, result='r' * b['n'] if 'n' in b else str(len(b['x'])))");
+    python(f, PYTHON
+           "while True:\n m = hear(); b = m['body']\n say(m, result='r' * b['n'] if 'n' in b else str(len(b['x'])))");
     start(f, 0, body);
     start(f, 1, "{\"n\":1000}");
     start(f, 2, "{\"n\":1001}");
@@ -378,17 +401,18 @@ static void replies_in_any_order(void **state)
 }
 
 /* Answers all that is there at once, and says how many that were. What is written in one turn arrives at once, too. */
-#define GATHER                                                                                                        \
-    PYTHON "import select\n"                                                                                          \
-           "while True:\n"                                                                                            \
-           " text = os.read(0, 65536) or sys.exit(0)\n"                                                               \
-           " while select.select([0], [], [], 0.05)[0]:\n"                                                            \
-           "  more = os.read(0, 65536)\n"                                                                             \
-           "  if not more: break\n"                                                                                   \
-           "  text += more\n"                                                                                         \
-           " all = [json.loads(x) for x in text.splitlines()]\n"                                                      \
-           " if any(m['body'] == 'die' for m in all): os.kill(os.getpid(), 9)\n"                                      \
-           " os.write(1, b''.join(b'{\"id\":%d,\"outcome\":\"done\",\"result\":%d}\\n' % (int(m['id']), len(all)) for m in all))\n"
+#define GATHER                                                                                                         \
+    PYTHON "import select\n"                                                                                           \
+           "while True:\n"                                                                                             \
+           " text = os.read(0, 65536) or sys.exit(0)\n"                                                                \
+           " while select.select([0], [], [], 0.05)[0]:\n"                                                             \
+           "  more = os.read(0, 65536)\n"                                                                              \
+           "  if not more: break\n"                                                                                    \
+           "  text += more\n"                                                                                          \
+           " all = [json.loads(x) for x in text.splitlines()]\n"                                                       \
+           " if any(m['body'] == 'die' for m in all): os.kill(os.getpid(), 9)\n"                                       \
+           " os.write(1, b''.join(b'{\"id\":%d,\"outcome\":\"done\",\"result\":%d}\\n' % (int(m['id']), len(all)) "    \
+           "for m in all))\n"
 
 static void no_more_than_the_window(void **state)
 {
@@ -438,9 +462,10 @@ static void the_process_is_kept_and_started_late(void **state)
 static void replies_in_the_pipe_count_before_the_end(void **state)
 {
     fixture *f = *state;
-    python(f, PYTHON "ms = [hear(), hear(), hear()]\n"
-                     "os.write(1, b'{\"id\":2,\"outcome\":\"done\"}\\n{\"id\":1,\"outcome\":\"done\"}\\n{\"id\":3,\"outc')\n"
-                     "os.kill(os.getpid(), 9)");
+    python(f, PYTHON
+           "ms = [hear(), hear(), hear()]\n"
+           "os.write(1, b'{\"id\":2,\"outcome\":\"done\"}\\n{\"id\":1,\"outcome\":\"done\"}\\n{\"id\":3,\"outc')\n"
+           "os.kill(os.getpid(), 9)");
     start_all(f, 0, 3);
     wait_for(f, 3);
     assert_result(&f->items[0], "");
@@ -454,7 +479,8 @@ static void all_replies_of_a_full_pipe_count_before_the_end(void **state)
     fixture *f = *state;
     f->exec.window = 32;
     python(f, PYTHON "import fcntl\nms = [hear() for _ in range(20)]\nfcntl.fcntl(1, 1031, 1 << 20)\n"
-                     "note('pid', os.getpid())\nuntil('go')\nfor m in ms[:19]: say(m, padding='p' * 30000)\nos.kill(os.getpid(), 9)"); /* 1031: F_SETPIPE_SZ */
+                     "note('pid', os.getpid())\nuntil('go')\nfor m in ms[:19]: say(m, padding='p' * "
+                     "30000)\nos.kill(os.getpid(), 9)"); /* 1031: F_SETPIPE_SZ */
     start_all(f, 0, 20);
     wait_for_note(f, "pid");
     leave_note("go");
@@ -503,7 +529,8 @@ static void what_was_not_written_goes_to_the_next_process(void **state)
 static void what_nobody_has_read_goes_to_the_next_process(void **state)
 {
     fixture *f = *state;
-    python(f, PYTHON "if os.path.exists('again'):\n while True: say(hear())\nnote('again', 1)\n" FIRST_LINE "os.read(0, 1); os._exit(1)");
+    python(f, PYTHON "if os.path.exists('again'):\n while True: say(hear())\nnote('again', 1)\n" FIRST_LINE
+                     "os.read(0, 1); os._exit(1)");
     start_all(f, 0, 6);
     wait_for(f, 6);
     assert_unknown(&f->items[0], "exit status 1");
@@ -515,7 +542,8 @@ static void what_somebody_could_still_read_is_unknown(void **state)
 {
     fixture *f = *state;
     python(f, PYTHON "if os.path.exists('heir'):\n while True: say(hear())\n"
-                     "note('heir', subprocess.Popen(['sleep', '1000'], start_new_session=True).pid)\n" FIRST_LINE "os._exit(1)");
+                     "note('heir', subprocess.Popen(['sleep', '1000'], start_new_session=True).pid)\n" FIRST_LINE
+                     "os._exit(1)");
     start_all(f, 0, 3);
     wait_for(f, 3);
     kill((pid_t)number_in("heir"), SIGKILL);
@@ -585,7 +613,8 @@ static void expect_log(fixture *f, const char *const *parts, size_t n)
         char *end = strchr(at, '\n');
         if (!end) fail_msg("too few lines in the log: %s", text);
         *end = '\0';
-        if (!strstr(at, "event=handler_ended") || !strstr(at, parts[i])) fail_msg("'%s' does not say '%s'", at, parts[i]);
+        if (!strstr(at, "event=handler_ended") || !strstr(at, parts[i]))
+            fail_msg("'%s' does not say '%s'", at, parts[i]);
         at = end + 1;
     }
     assert_string_equal(at, "");
@@ -603,10 +632,11 @@ static void a_process_that_ends_comes_back_later_and_later(void **state)
 {
     fixture *f = *state;
     open_log(f);
-    python(f, PYTHON "def number(name): return float(open(name).read())\n"
-                     "if os.path.exists('ended') and time.monotonic() - number('ended') < number('pause'): os._exit(9)\n"
-                     "while True:\n m = hear()\n if m['body'] == {}: say(m); continue\n"
-                     " note('pause', m['body'])\n note('ended', time.monotonic())\n os._exit(5)");
+    python(f,
+           PYTHON "def number(name): return float(open(name).read())\n"
+                  "if os.path.exists('ended') and time.monotonic() - number('ended') < number('pause'): os._exit(9)\n"
+                  "while True:\n m = hear()\n if m['body'] == {}: say(m); continue\n"
+                  " note('pause', m['body'])\n note('ended', time.monotonic())\n os._exit(5)");
     start(f, 0, "0.1");
     wait_for(f, 1);
     start(f, 1, "0.2");
@@ -620,12 +650,12 @@ static void a_process_that_ends_comes_back_later_and_later(void **state)
     start(f, 5, "{}");
     wait_for(f, 1);
     for (size_t i = 0; i < 6; i++) {
-        if (i == 3 || i == 5)
-            assert_result(&f->items[i], "");
-        else
-            assert_unknown(&f->items[i], "exit status 5");
+        if (i == 3 || i == 5) assert_result(&f->items[i], "");
+        else assert_unknown(&f->items[i], "exit status 5");
     }
-    expect_log(f, (const char *const[]){"not before 100 ms", "not before 200 ms", "not before 400 ms", "not before 100 ms"}, 4);
+    expect_log(
+        f, (const char *const[]){"not before 100 ms", "not before 200 ms", "not before 400 ms", "not before 100 ms"},
+        4);
 }
 
 /* --- processes that misbehave ------------------------------------------------------------------------------------- */
@@ -659,14 +689,16 @@ static const misdeed misdeeds[] = {
     {"sys.stdout.flush(); os.close(1)", "it closed its standard output"},
 };
 
-/* Two messages; what it says after the misdeed does not count, what it said before does. The process hangs and has a child. */
+/* Two messages; what it says after the misdeed does not count, what it said before does. The process hangs and has a
+ * child. */
 static void f61_a_handler_that_breaks_the_protocol_ends(void **state)
 {
     fixture *f = *state;
     for (size_t i = 0; i < sizeof misdeeds / sizeof *misdeeds; i++) {
         char script[2000];
         const bool second = strstr(misdeeds[i].reason, "second");
-        snprintf(script, sizeof script, "%sa, b = hear(), hear()\n"
+        snprintf(script, sizeof script,
+                 "%sa, b = hear(), hear()\n"
                  "note('child', subprocess.Popen(['sleep', '1000'], stdout=subprocess.DEVNULL).pid)\n%s\n%s\n"
                  "try: sys.stdout.flush(); say(a)\nexcept OSError: pass\ntime.sleep(1000)",
                  PYTHON, second ? "" : "say(b)", misdeeds[i].script);
@@ -734,7 +766,8 @@ static void no_reply_before_the_message_was_written(void **state)
 static void a_closed_standard_input_ends_it_too(void **state)
 {
     fixture *f = *state;
-    python(f, PYTHON "if os.path.exists('closed'):\n while True: say(hear())\nhear(); os.close(0); note('closed', 1); time.sleep(1000)");
+    python(f, PYTHON "if os.path.exists('closed'):\n while True: say(hear())\nhear(); os.close(0); note('closed', 1); "
+                     "time.sleep(1000)");
     start(f, 0, "{}");
     wait_for_note(f, "closed");
     start(f, 1, "{}");
@@ -1040,7 +1073,8 @@ static int shuffle_main(void)
         size_t len = 0;
         for (size_t last = used; last > 0;) { /* in[last - 1] ends a line */
             const char *stop = in + last - 1, *before = memrchr(in, '\n', last - 1), *line = before ? before + 1 : in;
-            const char *id = line + strlen("{\"id\":\""), *body = (const char *)memrchr(line, ':', (size_t)(stop - line)) + 1;
+            const char *id = line + strlen("{\"id\":\""),
+                       *body = (const char *)memrchr(line, ':', (size_t)(stop - line)) + 1;
             len += (size_t)snprintf(out + len, sizeof out - len, "{\"result\":%.*s,\"outcome\":\"done\",\"id\":%.*s}\n",
                                     (int)(stop - 1 - body), body, (int)strcspn(id, "\""), id);
             last = (size_t)(line - in);

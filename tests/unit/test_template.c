@@ -162,7 +162,8 @@ static void windows_of_time(void **state)
     renders("${time:/a/ts:1h}", "{\"a\":{\"ts\":\"3600000\"}}", "1970-01-01T01:00:00.000Z");
     renders("u:${/u}@${time:/ts:1h}", "{\"u\":\"x\",\"ts\":3600000}", "u:x@1970-01-01T01%3A00%3A00.000Z");
     fails("${time:/ts:5m}", "{}", "missing field '/ts'");
-    fails("${time:/ts:5m}", "{\"ts\":\"yesterday\"}", "field '/ts' is not a time (RFC 3339 or milliseconds since 1970)");
+    fails("${time:/ts:5m}", "{\"ts\":\"yesterday\"}",
+          "field '/ts' is not a time (RFC 3339 or milliseconds since 1970)");
     fails("${time:/ts:5m}", "{\"ts\":null}", "field '/ts' is not a time (RFC 3339 or milliseconds since 1970)");
     fails("${time:/ts:7m}", "{\"ts\":-9223372036854775808}", "field '/ts' is a time beyond all bounds");
 }
@@ -170,10 +171,16 @@ static void windows_of_time(void **state)
 static void the_hash_is_of_the_meaning(void **state)
 {
     (void)state;
-    static const char *const same[] = {"{\"a\":1,\"b\":[true,null,\"x\"]}", "{ \"b\" : [true, null, \"\\u0078\"], \"a\" : 1.0 }",
+    static const char *const same[] = {"{\"a\":1,\"b\":[true,null,\"x\"]}",
+                                       "{ \"b\" : [true, null, \"\\u0078\"], \"a\" : 1.0 }",
                                        "{\"\\u0061\":10e-1,\"b\":[true,null,\"x\"]}"};
-    static const char *const others[] = {"{\"a\":\"1\",\"b\":[true,null,\"x\"]}", "{\"a\":1,\"b\":[null,true,\"x\"]}", "{\"a\":1}", "{}",
-                                         "[]", "null", "{\"a\":1,\"b\":[true,null,\"x\"],\"c\":null}"};
+    static const char *const others[] = {"{\"a\":\"1\",\"b\":[true,null,\"x\"]}",
+                                         "{\"a\":1,\"b\":[null,true,\"x\"]}",
+                                         "{\"a\":1}",
+                                         "{}",
+                                         "[]",
+                                         "null",
+                                         "{\"a\":1,\"b\":[true,null,\"x\"],\"c\":null}"};
     once_bytes first, next;
     assert_int_equal(render("${hash}", same[0], NULL, &first, NULL), ONCE_OK);
     assert_int_equal(first.len, 32);
@@ -294,14 +301,17 @@ static void refusals_say_what_to_do(void **state)
     refused("", "a template cannot be empty; name a field, as in '${/id}'");
     refused("${}", "'${}' is empty; name a field, as in '${/id}'");
     refused("a${/id", "'${/id' has no closing '}'; a literal '${' is written '$${'");
-    refused("${id}", "'${id}' is not understood; a field of the body is '${/id}', else there are ${header:NAME}, ${coordinates}, "
-                     "${hash} and ${time:/field:5m}");
+    refused(
+        "${id}",
+        "'${id}' is not understood; a field of the body is '${/id}', else there are ${header:NAME}, ${coordinates}, "
+        "${hash} and ${time:/field:5m}");
     refused("${header:}", "'${header:}' names no header; write its name, as in '${header:tenant}'");
     refused("${time:/ts}", "'${time:/ts}' is incomplete; write a field and a window, as in '${time:/ts:5m}'");
     refused("${time:}", "'${time:}' is incomplete; write a field and a window, as in '${time:/ts:5m}'");
     refused("${time:ts:5m}", "'${time:ts:5m}' is incomplete; write a field and a window, as in '${time:/ts:5m}'");
     refused("${time:/ts:0s}", "window of '${time:/ts:0s}' is 0; write a length, as in '${time:/ts:5m}'");
-    refused("${time:/ts:forever}", "window of '${time:/ts:forever}' is forever; write a length, as in '${time:/ts:5m}'");
+    refused("${time:/ts:forever}",
+            "window of '${time:/ts:forever}' is forever; write a length, as in '${time:/ts:5m}'");
     once_error err = {0};
     const once_template *t = NULL;
     assert_int_equal(once_template_parse(&arena, bytes("${time:/ts:5}"), &t, &err), ONCE_E_USAGE);

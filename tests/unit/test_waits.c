@@ -82,7 +82,8 @@ static void as_a_list_would(void **unused)
             once_item *item = &m.items[random_u64() % ITEMS];
             if (!item->joined && random_u64() % 2) {
                 const uint64_t key = random_u64() % keys, lane = random_u64() % (2 * lanes);
-                /* Ids that start at few places around the end of the table, so that they crowd each other, on both sides of it. */
+                /* Ids that start at few places around the end of the table, so that they crowd each other, on both
+                 * sides of it. */
                 item->request.id = (once_hash){0 - key % 3, key + 1};
                 item->request.lane.id = lane < lanes ? (once_hash){0 - lane % 2, 1000 + lane} : (once_hash){0, 0};
                 assert_int_equal(once_waits_in_use(&waits, item), in_use(&m, item));

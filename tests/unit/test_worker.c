@@ -49,7 +49,8 @@ static int look_at_process_1(void)
     once_worker worker;
     bool died = false;
     int seen = BROKEN;
-    if (geteuid() == 0 && (setresgid(NOBODY, NOBODY, NOBODY) != 0 || setresuid(NOBODY, NOBODY, NOBODY) != 0)) return BROKEN;
+    if (geteuid() == 0 && (setresgid(NOBODY, NOBODY, NOBODY) != 0 || setresuid(NOBODY, NOBODY, NOBODY) != 0))
+        return BROKEN;
     prctl(PR_SET_DUMPABLE, 1); /* or what /proc has of us is not ours any more */
     if (kill(1, 0) == 0 || errno != EPERM) return NOT_FOREIGN;
     if (once__store_open("memory:", &options, &store, NULL) != ONCE_OK) return BROKEN;
@@ -58,7 +59,9 @@ static int look_at_process_1(void)
     worker.pid = 1;
     worker.started = start_of(1);
     if (!worker.started) return NOT_FOREIGN; /* hidden: then nothing is taken for gone anyway */
-    if (once_worker_begin(&worker, store, &died, NULL) != ONCE_OK || once_workers_each(store, consumer, note_state, &seen, NULL) != ONCE_OK) return BROKEN;
+    if (once_worker_begin(&worker, store, &died, NULL) != ONCE_OK ||
+        once_workers_each(store, consumer, note_state, &seen, NULL) != ONCE_OK)
+        return BROKEN;
     once__store_close(store);
     return seen;
 }
@@ -89,7 +92,8 @@ static char ending_record[100];
 static bool is_ended;
 
 /* Between the first reading and what comes next, that worker ends: its record first, then its process. */
-static int facts_then_it_ends(once_store *store, const char *prefix, once_fact_visit *visit, void *user, once_error *err)
+static int facts_then_it_ends(once_store *store, const char *prefix, once_fact_visit *visit, void *user,
+                              once_error *err)
 {
     const int rc = real_ops->facts(store, prefix, visit, user, err);
     if (is_ended) return rc;
@@ -251,7 +255,8 @@ static void f99_a_zombie_is_gone_when_all_of_it_is(void **state)
     once_process process;
     pid_t child = beget(end_at_once, &process);
     await_state(child, 'Z');
-    for (int i = 0; i < 20000 && !is_gone(&process); i++) usleep(1000); /* threads of a sanitizer end after the first one */
+    for (int i = 0; i < 20000 && !is_gone(&process); i++)
+        usleep(1000); /* threads of a sanitizer end after the first one */
     assert_true(is_gone(&process));
     end_child(child);
     child = beget(end_first_thread, &process);

@@ -9,31 +9,36 @@
 
 #include "base/banned.h"
 
-/* Every key that the script may touch is one of its KEYS. What that is for, as Redis 7.0 does it (tests/integration/test_redis_cluster.py):
+/* Every key that the script may touch is one of its KEYS. What that is for, as Redis 7.0 does it
+ * (tests/integration/test_redis_cluster.py):
  *
- *   - While a slot moves, a key is on one of two nodes, and one that does not exist counts as moved. A script whose declared keys are not all
- *     on one node is refused before it begins: TRYAGAIN, or ASK when none is there. Nothing has happened then.
- *   - A key that was not declared is found to be away when the script gets there: it ends with an error, and what it wrote stays.
- *     Declaring is the only help; flags such as allow-cross-slot-keys change nothing about it.
- *   - A declared key that the script itself removes counts as moved from then on: a command for it is such an error. So what may remove a
- *     key comes last, and what it meets that is not there any more is taken for removed.
+ *   - While a slot moves, a key is on one of two nodes, and one that does not exist counts as moved. A script whose
+ * declared keys are not all on one node is refused before it begins: TRYAGAIN, or ASK when none is there. Nothing has
+ * happened then.
+ *   - A key that was not declared is found to be away when the script gets there: it ends with an error, and what it
+ * wrote stays. Declaring is the only help; flags such as allow-cross-slot-keys change nothing about it.
+ *   - A declared key that the script itself removes counts as moved from then on: a command for it is such an error. So
+ * what may remove a key comes last, and what it meets that is not there any more is taken for removed.
  *   - The node that gets the slot (after ASKING) looks at the declared keys in the same way.
- *   - A key of another type, or a number that is none, would end the script in its middle just so, in a cluster or not. All are looked at
- *     before the first write. So are the places of new letters: one that is taken belongs to a letter that would be written over.
+ *   - A key of another type, or a number that is none, would end the script in its middle just so, in a cluster or not.
+ * All are looked at before the first write. So are the places of new letters: one that is taken belongs to a letter
+ * that would be written over.
  *
- * KEYS: the head; values that exist already, small ones first; hashes of fields that are compared; new values; keys of commands; of removals;
- * letters that are dropped; set and hash of each group that is left; index and hash of uniques of each letter; and the next letters, some more than there are to write,
- * because others may write some before us.
+ * KEYS: the head; values that exist already, small ones first; hashes of fields that are compared; new values; keys of
+ * commands; of removals; letters that are dropped; set and hash of each group that is left; index and hash of uniques
+ * of each letter; and the next letters, some more than there are to write, because others may write some before us.
  *
- * ARGV: the secret; how long the beginning of each key is; how many there are of each part: values, small ones among them, fields, new
- * values, commands, removals, dropped letters, groups, letters, next letters; and the number of the first of these. Then, of values, what each must begin with
- * now (empty: absent), all of them; what it becomes; and how: empty for good, a number until that time, "d" deleted, "-" only compared.
- * Of fields how many there are of each hash, their names, and their values (empty: absent). New values, which must be absent and stay for good. Commands, each behind the number of its
- * arguments, which are its name and all but the key. Of letters what makes each unique, and the value; they get their numbers here so that
- * they stand in the order of commits. Removals, as commands. Of groups which one, and how many leave it; the last one ends it.
+ * ARGV: the secret; how long the beginning of each key is; how many there are of each part: values, small ones among
+ * them, fields, new values, commands, removals, dropped letters, groups, letters, next letters; and the number of the
+ * first of these. Then, of values, what each must begin with now (empty: absent), all of them; what it becomes; and
+ * how: empty for good, a number until that time, "d" deleted, "-" only compared. Of fields how many there are of each
+ * hash, their names, and their values (empty: absent). New values, which must be absent and stay for good. Commands,
+ * each behind the number of its arguments, which are its name and all but the key. Of letters what makes each unique,
+ * and the value; they get their numbers here so that they stand in the order of commits. Removals, as commands. Of
+ * groups which one, and how many leave it; the last one ends it.
  *
- * Answers 1 something has changed, 2 this is not the store it was, a key that is not what it should be, or written: 2 and the number of the
- * commit.
+ * Answers 1 something has changed, 2 this is not the store it was, a key that is not what it should be, or written: 2
+ * and the number of the commit.
  *
  * MSETNX compares and writes in one; where there are too many for one call, an earlier one is taken back. */
 static const char script[] =
@@ -57,7 +62,8 @@ static const char script[] =
     "local nexts = letters + 2 * n_letters\n"
     "local was, becomes, how = i - 1, i + n - 1, i + 2 * n - 1\n"
     "i = i + 3 * n\n"
-    "local types = {n = 'hash', f = 'hash', U = 'hash', g = 'hash', i = 'zset', o = 'zset', c = 'zset', d = 'zset', w = 'set', a = 'list'}\n"
+    "local types = {n = 'hash', f = 'hash', U = 'hash', g = 'hash', i = 'zset', o = 'zset', c = 'zset', d = 'zset', w "
+    "= 'set', a = 'list'}\n"
     "local kind, seen = tonumber(a[2]) + 1, {}\n"
     "local function another_type(from, to)\n"
     "  for k = from + 1, to do\n"
@@ -201,7 +207,8 @@ static void declare(once_redis *r, once_redis_part *to, const char *kind, const 
     to->n_keys++;
 }
 
-static void begin_command(once_redis *r, once_redis_part *to, const char *command, const char *kind, once_bytes rest, size_t n)
+static void begin_command(once_redis *r, once_redis_part *to, const char *command, const char *kind, once_bytes rest,
+                          size_t n)
 {
     declare(r, to, kind, rest.data, rest.len);
     put_count(to, 1 + n);
@@ -286,7 +293,8 @@ static void put_value(once_redis *r, const char *kind, once_hash id, once_bytes 
     once_redis_values *to = &r->values[stored.len > SMALL];
     char key[ONCE_REDIS_KEY], time[24] = "";
     const size_t len = once__redis_id_key(r, kind, id, key);
-    const size_t head = once__redis_is_finished(stored) || stored.len < ONCE_REDIS_STAMPED ? stored.len : ONCE_REDIS_STAMPED;
+    const size_t head =
+        once__redis_is_finished(stored) || stored.len < ONCE_REDIS_STAMPED ? stored.len : ONCE_REDIS_STAMPED;
     const size_t time_len = what == WRITE && expires_by_itself(r, expires_ms) ? number_text(expires_ms, time) : 0;
     if (r->value.failed) to->keys.failed = true;
     if (stored.len == 0 && what == WRITE && time_len == 0) {
@@ -308,7 +316,8 @@ static void put_value(once_redis *r, const char *kind, once_hash id, once_bytes 
 
 static bool same_scope(const once_scope *x, const once_scope *y)
 {
-    return once_bytes_equal(x->tenant, y->tenant) && once_bytes_equal(x->consumer, y->consumer) && once_bytes_equal(x->operation, y->operation);
+    return once_bytes_equal(x->tenant, y->tenant) && once_bytes_equal(x->consumer, y->consumer) &&
+           once_bytes_equal(x->operation, y->operation);
 }
 
 /* Mostly the names are those of the entry before. */
@@ -319,7 +328,8 @@ static bool write_finished(once_redis *r, const once_entry *e, const once_entry 
         once__redis_write_scope(&r->value, &e->scope);
         names->scope = once__redis_name_of(r, once_buf_bytes(&r->value));
     }
-    if (!before || before->run != e->run || !once_bytes_equal(before->at.place, e->at.place) || !once_bytes_equal(before->who, e->who)) {
+    if (!before || before->run != e->run || !once_bytes_equal(before->at.place, e->at.place) ||
+        !once_bytes_equal(before->who, e->who)) {
         once_buf_clear(&r->value);
         once__redis_write_origin(&r->value, e->at.place, e->run, e->who);
         names->origin = once__redis_name_of(r, once_buf_bytes(&r->value));
@@ -358,7 +368,11 @@ static bool write_entries(once_redis *r)
         if (finished) before = e;
         if (!finished && !absent) once__redis_write_open(&r->value, e, r->stamp);
         once__redis_kept_note(r, e, once_buf_bytes(&r->value));
-        put_value(r, "e", e->id, slot->stored, !absent ? WRITE : slot->stored.len ? DELETE : KEEP, once_entry_expires(e) ? e->expires_ms : ONCE_NEVER);
+        put_value(r, "e", e->id, slot->stored,
+                  !absent            ? WRITE
+                  : slot->stored.len ? DELETE
+                                     : KEEP,
+                  once_entry_expires(e) ? e->expires_ms : ONCE_NEVER);
     }
     return true;
 }
@@ -383,17 +397,20 @@ static uint64_t stamp_of(once_bytes stored)
     return le64toh(stamp);
 }
 
-/* What a slot changes: up to two. A claim without a body changes its group whenever it is written, because it gets another stamp. */
+/* What a slot changes: up to two. A claim without a body changes its group whenever it is written, because it gets
+ * another stamp. */
 static size_t changes_of(const once_redis *r, const once_redis_slot *slot, change out[2])
 {
     size_t n = 0;
     if (!slot->dirty) return 0;
     const once_entry *e = &slot->entry;
     const char now = once__redis_index_of(e);
-    const bool stays = now == slot->index && now != ONCE_REDIS_CLAIMED_BARE && once_bytes_equal(slot->consumer, e->scope.consumer);
+    const bool stays =
+        now == slot->index && now != ONCE_REDIS_CLAIMED_BARE && once_bytes_equal(slot->consumer, e->scope.consumer);
     if (slot->index && !stays) {
         out[n++] = (change){slot->index, false, slot->consumer, 0, 0, e};
-        if (slot->index == ONCE_REDIS_CLAIMED_BARE) out[n - 1].due_ms = slot->due_ms, out[n - 1].stamp = stamp_of(slot->stored);
+        if (slot->index == ONCE_REDIS_CLAIMED_BARE)
+            out[n - 1].due_ms = slot->due_ms, out[n - 1].stamp = stamp_of(slot->stored);
     }
     if (now && (!stays || e->due_ms != slot->due_ms || now == ONCE_REDIS_WAITING_BARE)) {
         out[n++] = (change){now, true, e->scope.consumer, 0, 0, e};
@@ -410,13 +427,17 @@ static int by_group(const void *left, const void *right)
     if (x->due_ms != y->due_ms) return x->due_ms < y->due_ms ? -1 : 1;
     if (x->stamp != y->stamp) return x->stamp < y->stamp ? -1 : 1;
     if (x->consumer.len != y->consumer.len) return x->consumer.len < y->consumer.len ? -1 : 1;
-    return x->consumer.data == y->consumer.data || x->consumer.len == 0 ? 0 : memcmp(x->consumer.data, y->consumer.data, x->consumer.len);
+    return x->consumer.data == y->consumer.data || x->consumer.len == 0
+               ? 0
+               : memcmp(x->consumer.data, y->consumer.data, x->consumer.len);
 }
 
 static void put_score(once_redis *r, const change *c)
 {
     const once_entry *e = c->entry;
-    const int64_t when_ms = c->index != ONCE_REDIS_WAITING_BARE ? e->due_ms : once_entry_expires(e) ? e->expires_ms : ONCE_NEVER;
+    const int64_t when_ms = c->index != ONCE_REDIS_WAITING_BARE ? e->due_ms
+                            : once_entry_expires(e)             ? e->expires_ms
+                                                                : ONCE_NEVER;
     if (when_ms == ONCE_NEVER) put_text(r, "+inf");
     else put_number(r, when_ms);
 }
@@ -536,7 +557,8 @@ static bool write_lanes(once_redis *r)
 {
     for (size_t i = 0; i < r->lanes.n; i++) {
         const once_redis_lane *lane = r->lanes.at[i];
-        const bool kept = (lane->version != ONCE_LANE_NO_VERSION || lane->record.len) && lane->expires_ms > r->shelf.now_ms;
+        const bool kept =
+            (lane->version != ONCE_LANE_NO_VERSION || lane->record.len) && lane->expires_ms > r->shelf.now_ms;
         const bool members = lane->n_known + lane->hidden > 0;
         once_buf_clear(&r->value);
         if (!lane->dirty || (!kept && !members)) {
@@ -545,8 +567,10 @@ static bool write_lanes(once_redis *r)
             unsigned char *claimed = once_arena_alloc(&r->arena, 16 * lane->n_claimed);
             if (!claimed) return false;
             for (size_t k = 0; k < lane->n_claimed; k++) once__redis_id_write(lane->claimed[k], claimed + 16 * k);
-            const once_redis_lane_record record = {r->stamp, lane->version != ONCE_LANE_NO_VERSION, lane->version, lane->expires_ms, lane->record,
-                                                   claimed, lane->n_claimed};
+            const once_redis_lane_record record = {r->stamp,       lane->version != ONCE_LANE_NO_VERSION,
+                                                   lane->version,  lane->expires_ms,
+                                                   lane->record,   claimed,
+                                                   lane->n_claimed};
             once__redis_write_lane(&r->value, &record);
             put_value(r, "l", lane->id, lane->stored, WRITE, members ? ONCE_NEVER : lane->expires_ms);
         }
@@ -594,7 +618,8 @@ static void write_counted_letter(once_redis *r, const once_redis_letter *put)
     const size_t len = number_text((int64_t)put->letter.id, number);
     char key[ONCE_REDIS_KEY];
     once__redis_encode(&to->keys, key, once__redis_key(r, "L", number, len, key));
-    once__redis_encode(&to->was, put->stored.data, put->stored.len < ONCE_REDIS_LETTER_HEAD ? put->stored.len : ONCE_REDIS_LETTER_HEAD);
+    once__redis_encode(&to->was, put->stored.data,
+                       put->stored.len < ONCE_REDIS_LETTER_HEAD ? put->stored.len : ONCE_REDIS_LETTER_HEAD);
     once_buf_clear(&r->value);
     once__redis_write_letter(&r->value, &put->letter, put->unique);
     once__redis_encode(&to->now, r->value.data, r->value.len);
@@ -637,7 +662,9 @@ static void write_dropped_letters(once_redis *r)
     const once_redis_dropped *list = r->dropped.at;
     once_redis_part *gone = &r->parts[ONCE_REDIS_DROPPED];
     for (size_t at = 0, end; at < r->dropped.n; at = end) {
-        for (end = at + 1; end < r->dropped.n && end - at < ARGS_MAX && once_bytes_equal(list[end].consumer, list[at].consumer);) end++;
+        for (end = at + 1;
+             end < r->dropped.n && end - at < ARGS_MAX && once_bytes_equal(list[end].consumer, list[at].consumer);)
+            end++;
         once__redis_undo(r, "ZREM", "d", list[at].consumer, end - at);
         for (size_t i = at; i < end; i++) {
             char number[24];
@@ -656,7 +683,9 @@ static void write_audits(once_redis *r)
 {
     for (size_t at = 0, end; at < r->audits.n; at = end) {
         const once_bytes consumer = r->audits.at[at].consumer;
-        for (end = at + 1; end < r->audits.n && end - at < ARGS_MAX && once_bytes_equal(r->audits.at[end].consumer, consumer);) end++;
+        for (end = at + 1;
+             end < r->audits.n && end - at < ARGS_MAX && once_bytes_equal(r->audits.at[end].consumer, consumer);)
+            end++;
         once__redis_do(r, "RPUSH", "a", consumer, end - at);
         for (size_t i = at; i < end; i++) once__redis_put(r, r->audits.at[i].value.data, r->audits.at[i].value.len);
     }
@@ -690,11 +719,13 @@ static void ask_promises(once_redis *r)
 
 static int read_promises(once_redis *r, redisReply *const *replies, uint64_t commits, once_error *err)
 {
-    const once_bytes secret = {(const char *)&r->shelf.store.secret, sizeof r->shelf.store.secret}; /* the script compares it */
+    const once_bytes secret = {(const char *)&r->shelf.store.secret,
+                               sizeof r->shelf.store.secret}; /* the script compares it */
     const uint64_t have = r->url.wait ? once__reply_count(*replies++) : 0;
     int rc = once__redis_check_head(r, secret, commits, have >= r->url.wait, err);
     if (rc == ONCE_OK && have < r->url.wait)
-        rc = once_fail(err, ONCE_E_UNAVAILABLE, "only %llu of %u replicas of redis have the commit", (unsigned long long)have, r->url.wait);
+        rc = once_fail(err, ONCE_E_UNAVAILABLE, "only %llu of %u replicas of redis have the commit",
+                       (unsigned long long)have, r->url.wait);
     bool durable;
     return rc == ONCE_OK && r->durable ? once__redis_read_settings(r, replies, &durable, err) : rc;
 }
@@ -711,11 +742,22 @@ static void declare_next_letters(once_redis *r, size_t n)
 
 static void build(once_redis *r, bool whole)
 {
-    static const enum once_redis_part_kind args[] = {ONCE_REDIS_FIELDS, ONCE_REDIS_NEW, ONCE_REDIS_COMMANDS, ONCE_REDIS_LETTERS, ONCE_REDIS_REMOVALS, ONCE_REDIS_GROUPS};
+    static const enum once_redis_part_kind args[] = {ONCE_REDIS_FIELDS,  ONCE_REDIS_NEW,      ONCE_REDIS_COMMANDS,
+                                                     ONCE_REDIS_LETTERS, ONCE_REDIS_REMOVALS, ONCE_REDIS_GROUPS};
     const once_redis_part *parts = r->parts;
-    const size_t n = r->values[0].n + r->values[1].n, n_letters = parts[ONCE_REDIS_LETTERS].n, next = n_letters ? n_letters + LETTERS_AHEAD : 0;
-    const size_t counts[] = {n, r->values[0].n, parts[ONCE_REDIS_FIELDS].n, parts[ONCE_REDIS_NEW].n, parts[ONCE_REDIS_COMMANDS].n,
-                             parts[ONCE_REDIS_REMOVALS].n, parts[ONCE_REDIS_DROPPED].n, parts[ONCE_REDIS_GROUPS].n, n_letters, next, r->letters + 1};
+    const size_t n = r->values[0].n + r->values[1].n, n_letters = parts[ONCE_REDIS_LETTERS].n,
+                 next = n_letters ? n_letters + LETTERS_AHEAD : 0;
+    const size_t counts[] = {n,
+                             r->values[0].n,
+                             parts[ONCE_REDIS_FIELDS].n,
+                             parts[ONCE_REDIS_NEW].n,
+                             parts[ONCE_REDIS_COMMANDS].n,
+                             parts[ONCE_REDIS_REMOVALS].n,
+                             parts[ONCE_REDIS_DROPPED].n,
+                             parts[ONCE_REDIS_GROUPS].n,
+                             n_letters,
+                             next,
+                             r->letters + 1};
     enum { COUNTS = sizeof counts / sizeof *counts };
     size_t n_keys = 1 + n + next, n_args = 2 + COUNTS + 3 * n;
     for (size_t i = 0; i < ONCE_REDIS_PARTS; i++) {
@@ -742,17 +784,20 @@ static void build(once_redis *r, bool whole)
     ask_promises(r);
 }
 
-/* It was read from one connection, perhaps to another node than this one is; and if keys were moving, nobody gave that up before something was
- * read. */
+/* It was read from one connection, perhaps to another node than this one is; and if keys were moving, nobody gave that
+ * up before something was read. */
 static int is_all_here(once_redis *r, once_error *err)
 {
     const unsigned looked_at = r->looked_at;
-    const int rc = once__redis_same(r->link, looked_at) && once__redis_saw_move(r->link) ? once__redis_look_for_strays(r, err) : ONCE_OK;
+    const int rc = once__redis_same(r->link, looked_at) && once__redis_saw_move(r->link)
+                       ? once__redis_look_for_strays(r, err)
+                       : ONCE_OK;
     return rc == ONCE_OK && !once__redis_same(r->link, looked_at) ? once__redis_conflict(r, err) : rc;
 }
 
-/* What was decided by what one node said is not carried to another one. Nor is it sent again when keys have been on their way meanwhile: what was not
- * there when it was read may have come since, and been moved, and the move been given up. It is waited for, and then decided anew. */
+/* What was decided by what one node said is not carried to another one. Nor is it sent again when keys have been on
+ * their way meanwhile: what was not there when it was read may have come since, and been moved, and the move been given
+ * up. It is waited for, and then decided anew. */
 static int decide(once_redis *r, char refused[24], once_error *err)
 {
     r->pipe.stays = true;
@@ -761,7 +806,9 @@ static int decide(once_redis *r, char refused[24], once_error *err)
     if (rc == ONCE_OK) return rc;
     const bool moves = strcmp(refused, "TRYAGAIN") == 0;
     if (moves && !r->assumed && !once__redis_move_ends(r)) return rc;
-    return moves || strcmp(refused, "MOVED") == 0 || (r->assumed && strcmp(refused, "ASK") == 0) ? once__redis_conflict(r, err) : rc;
+    return moves || strcmp(refused, "MOVED") == 0 || (r->assumed && strcmp(refused, "ASK") == 0)
+               ? once__redis_conflict(r, err)
+               : rc;
 }
 
 static int send(once_redis *r, once_error *err)
@@ -771,10 +818,13 @@ static int send(once_redis *r, once_error *err)
     if (rc != ONCE_OK) return rc;
     build(r, false);
     if (r->pipe.bytes.len > SCRIPT_MAX)
-        return once_fail(err, ONCE_E_CONFIG, "a transaction of %zu MiB is more than redis takes at once; lower 'batch: {max: ...}' or 'message_max'",
-                         r->pipe.bytes.len >> 20);
+        return once_fail(
+            err, ONCE_E_CONFIG,
+            "a transaction of %zu MiB is more than redis takes at once; lower 'batch: {max: ...}' or 'message_max'",
+            r->pipe.bytes.len >> 20);
     rc = decide(r, refused, err);
-    if (rc != ONCE_OK && strcmp(refused, "NOSCRIPT") == 0) { /* a server that was started anew: EVAL makes it known again */
+    if (rc != ONCE_OK &&
+        strcmp(refused, "NOSCRIPT") == 0) { /* a server that was started anew: EVAL makes it known again */
         build(r, true);
         rc = decide(r, refused, err);
     }
@@ -870,18 +920,21 @@ int once__redis_load_script(once_redis *r, once_error *err)
 
 /* --- whether we may --- */
 
-/* A command that is refused in the middle of a script ends it there, and what it wrote before stays. So each is tried once before the first
- * commit, on a key that nothing else uses, and that is gone afterwards. */
+/* A command that is refused in the middle of a script ends it there, and what it wrote before stays. So each is tried
+ * once before the first commit, on a key that nothing else uses, and that is gone afterwards. */
 static const char trial[] =
     "local k = KEYS[1]\n"
-    "local commands = {'DEL k', 'HMGET k a', 'TYPE k', 'EXISTS k', 'MGET k', 'GETRANGE k 0 0', 'MSETNX k a', 'MSET k a', 'SET k a PXAT 99999999999999', 'DEL k',\n"
-    "  'HSET k a 1', 'HINCRBY k a 1', 'HDEL k a', 'ZADD k 1 a', 'ZSCORE k a', 'ZINCRBY k 1 a', 'ZREM k a', 'SADD k a', 'DEL k', 'RPUSH k a', 'DEL k'}\n"
+    "local commands = {'DEL k', 'HMGET k a', 'TYPE k', 'EXISTS k', 'MGET k', 'GETRANGE k 0 0', 'MSETNX k a', 'MSET k "
+    "a', 'SET k a PXAT 99999999999999', 'DEL k',\n"
+    "  'HSET k a 1', 'HINCRBY k a 1', 'HDEL k a', 'ZADD k 1 a', 'ZSCORE k a', 'ZINCRBY k 1 a', 'ZREM k a', 'SADD k a', "
+    "'DEL k', 'RPUSH k a', 'DEL k'}\n"
     "for _, command in ipairs(commands) do\n"
     "  local words = {}\n"
     "  for word in string.gmatch(command, '%S+') do words[#words + 1] = word == 'k' and k or word end\n"
     "  local got = redis.pcall(unpack(words))\n"
     "  if type(got) == 'table' and got.err then\n"
-    "    local denied = string.find(got.err, 'NOPERM') or string.find(got.err, 'permission') or string.find(got.err, 'user executing the script')\n"
+    "    local denied = string.find(got.err, 'NOPERM') or string.find(got.err, 'permission') or string.find(got.err, "
+    "'user executing the script')\n"
     "    redis.pcall('DEL', k)\n"
     "    return (denied or string.find(got.err, 'Unknown')) and words[1] or ''\n"
     "  end\n"
@@ -900,6 +953,8 @@ int once__redis_try_commands(once_redis *r, once_error *err)
     if (rc != ONCE_OK) return rc;
     const once_bytes refused = once__reply_bytes(r->pipe.replies[0]);
     if (refused.len == 0) return ONCE_OK;
-    return once_fail(err, ONCE_E_DENIED, "this user of redis may not use the command '%.*s' for keys that begin with '%s', and commits need it; say 'ACL SETUSER ... ~%s* +%.*s'",
+    return once_fail(err, ONCE_E_DENIED,
+                     "this user of redis may not use the command '%.*s' for keys that begin with '%s', and commits "
+                     "need it; say 'ACL SETUSER ... ~%s* +%.*s'",
                      (int)refused.len, refused.data, r->prefix, r->prefix, (int)refused.len, refused.data);
 }

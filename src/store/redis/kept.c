@@ -1,7 +1,7 @@
 /* What need not be read: claims that this handle wrote itself, and, for a while, that new keys are new.
  *
- * Neither is trusted. A slot that was filled from here is `assumed`: the commit compares it with what is there, written or not, and after
- * a difference everything is forgotten here and read there. */
+ * Neither is trusted. A slot that was filled from here is `assumed`: the commit compares it with what is there, written
+ * or not, and after a difference everything is forgotten here and read there. */
 #include "store/redis/redis.h"
 
 #include "base/banned.h"
@@ -11,7 +11,8 @@ enum { KEPT_MAX = 16384, VALUE_MAX = 1024, ASSUME_AFTER = 4 };
 static once_redis_kept *find(once_redis *r, once_hash id)
 {
     size_t at;
-    return r->kept_live && once_table_position(&r->kept_map, id, &at) && r->kept.at[at].value.len ? &r->kept.at[at] : NULL;
+    return r->kept_live && once_table_position(&r->kept_map, id, &at) && r->kept.at[at].value.len ? &r->kept.at[at]
+                                                                                                  : NULL;
 }
 
 void once__redis_kept_clear(once_redis *r)

@@ -1,9 +1,9 @@
-/* Lanes of a transaction. A lane has a record (version and more, who occupies it) and a sorted set of its unfinished entries, of which
- * only both ends are read: a thousand followers that wait in a lane cost nothing.
+/* Lanes of a transaction. A lane has a record (version and more, who occupies it) and a sorted set of its unfinished
+ * entries, of which only both ends are read: a thousand followers that wait in a lane cost nothing.
  *
- * Whoever saves an entry of a lane gives the lane a new stamp, and whoever looked at a lane has its stamp compared when it
- * commits. So two transactions in one lane never pass each other: the one that parks an entry behind a claimed one, and the
- * one that settles the claimed one and would have to wake it, cannot both commit. */
+ * Whoever saves an entry of a lane gives the lane a new stamp, and whoever looked at a lane has its stamp compared when
+ * it commits. So two transactions in one lane never pass each other: the one that parks an entry behind a claimed one,
+ * and the one that settles the claimed one and would have to wake it, cannot both commit. */
 #include <endian.h>
 #include <string.h>
 
@@ -73,7 +73,8 @@ static size_t find_member(const once_redis_lane *lane, once_redis_member member)
 static void remove_member(once_redis_lane *lane, once_redis_member member)
 {
     size_t at = find_member(lane, member);
-    if (at == lane->n_known) at = find_member(lane, (once_redis_member){member.order, ONCE_REDIS_SEEN_BEFORE, member.id});
+    if (at == lane->n_known)
+        at = find_member(lane, (once_redis_member){member.order, ONCE_REDIS_SEEN_BEFORE, member.id});
     if (at < lane->n_known) {
         memmove(lane->known + at, lane->known + at + 1, (lane->n_known - at - 1) * sizeof *lane->known);
         lane->n_known--;
@@ -108,7 +109,8 @@ void once__redis_lane_ask(once_redis *r, once_hash id, size_t window)
     once__redis_put_id_key(r, "l", id);
 }
 
-void once__redis_member_write(once_redis_member member, unsigned char out[ONCE_REDIS_MEMBER], unsigned char old[ONCE_REDIS_OLD_MEMBER])
+void once__redis_member_write(once_redis_member member, unsigned char out[ONCE_REDIS_MEMBER],
+                              unsigned char old[ONCE_REDIS_OLD_MEMBER])
 {
     const uint64_t order = htobe64((uint64_t)member.order), seen_ms = htobe64((uint64_t)member.seen_ms);
     memcpy(out, &order, 8);
@@ -179,19 +181,22 @@ int once__redis_lane_read(once_redis *r, once_hash id, size_t window, redisReply
         lane->record = record.kept;
     }
     for (size_t i = 0; i < record.n_claimed; i++) {
-        if (!room(r, &lane->claimed, lane->n_claimed, &lane->claimed_room, sizeof *lane->claimed)) return once__redis_nomem(err);
+        if (!room(r, &lane->claimed, lane->n_claimed, &lane->claimed_room, sizeof *lane->claimed))
+            return once__redis_nomem(err);
         lane->claimed[lane->n_claimed++] = once__redis_id_read(record.claimed + 16 * i);
     }
     const int rc = read_ends(r, lane, window, replies, err);
     const bool alone = once__reply_count(replies[1]) == 0 && value.len > 0;
-    if (rc != ONCE_OK || !alone || r->mends || once__redis_lane_is_empty(r, &record, once__reply_left(replies[4]))) return rc;
+    if (rc != ONCE_OK || !alone || r->mends || once__redis_lane_is_empty(r, &record, once__reply_left(replies[4])))
+        return rc;
     return once__redis_lane_lost(r, lane, err);
 }
 
 /* So many left at one end that we do not know who is first or last: a longer piece of both is read. */
 static int read_more(once_redis *r, once_redis_lane *lane, once_error *err)
 {
-    if (lane->window > UINT32_MAX) return once__redis_damaged_id(r, "o", lane->id, err); /* all were asked for, and some did not come */
+    if (lane->window > UINT32_MAX)
+        return once__redis_damaged_id(r, "o", lane->id, err); /* all were asked for, and some did not come */
     const size_t window = lane->window * 8;
     once__redis_pipe_clear(&r->pipe);
     once__redis_lane_ask(r, lane->id, window);
@@ -234,7 +239,8 @@ int once__redis_lane_view(once_redis *r, once_redis_lane *lane, once_hash except
         const int rc = read_more(r, lane, err);
         if (rc != ONCE_OK) return rc;
     }
-    if (!once__lane_read(lane->version, lane->expires_ms, lane->record, r->shelf.now_ms, out)) return once__redis_damaged_id(r, "l", lane->id, err);
+    if (!once__lane_read(lane->version, lane->expires_ms, lane->record, r->shelf.now_ms, out))
+        return once__redis_damaged_id(r, "l", lane->id, err);
     for (size_t i = 0; i < lane->n_claimed; i++) out->claimed |= !once_hash_equal(lane->claimed[i], except);
     for (size_t i = 0; i < lane->n_known; i++) {
         if (once_hash_equal(lane->known[i].id, except)) continue;
@@ -263,7 +269,8 @@ int once__redis_lane_first(once_redis *r, once_redis_lane *lane, once_hash *out,
 static bool may_hide(const once_redis_lane *lane, int64_t order)
 {
     const size_t hole = lane->hole;
-    return lane->hidden && (hole == 0 || lane->known[hole - 1].order <= order) && (hole == lane->n_known || order <= lane->known[hole].order);
+    return lane->hidden && (hole == 0 || lane->known[hole - 1].order <= order) &&
+           (hole == lane->n_known || order <= lane->known[hole].order);
 }
 
 /* The last one of this order as the server has it: who left in this transaction is not taken out. */
@@ -285,7 +292,8 @@ static int ask_last(once_redis *r, const once_redis_lane *lane, int64_t order, i
     const int rc = once__redis_ask(r, err);
     if (rc != ONCE_OK || once__reply_n(r->pipe.replies[0]) == 0) return rc;
     once_redis_member last;
-    if (!once__redis_member_read(once__reply_at(r->pipe.replies[0], 0), &last)) return once__redis_damaged_id(r, "o", lane->id, err);
+    if (!once__redis_member_read(once__reply_at(r->pipe.replies[0], 0), &last))
+        return once__redis_damaged_id(r, "o", lane->id, err);
     if (last.seen_ms > *seen_ms) *seen_ms = last.seen_ms;
     return ONCE_OK;
 }
@@ -296,12 +304,14 @@ int once__redis_lane_equals(once_redis *r, once_redis_lane *lane, int64_t order,
     for (size_t i = 0; i < lane->n_known; i++)
         if (lane->known[i].order == order && lane->known[i].seen_ms > *seen_ms) *seen_ms = lane->known[i].seen_ms;
     for (size_t i = 0; i < lane->n_steps; i++)
-        if (lane->steps[i].member.order == order && lane->steps[i].member.seen_ms > *seen_ms) *seen_ms = lane->steps[i].member.seen_ms;
+        if (lane->steps[i].member.order == order && lane->steps[i].member.seen_ms > *seen_ms)
+            *seen_ms = lane->steps[i].member.seen_ms;
     return may_hide(lane, order) ? ask_last(r, lane, order, seen_ms, err) : ONCE_OK;
 }
 
 /* Those of the server before this one, and who else occupies the lane. */
-int once__redis_lane_before(once_redis *r, once_redis_lane *lane, const once_entry *entry, size_t max, once_hash *out, size_t *n, uint64_t *count, once_error *err)
+int once__redis_lane_before(once_redis *r, once_redis_lane *lane, const once_entry *entry, size_t max, once_hash *out,
+                            size_t *n, uint64_t *count, once_error *err)
 {
     char below[1 + ONCE_REDIS_MEMBER] = {'('};
     const uint64_t order = htobe64((uint64_t)entry->order), seen_ms = htobe64((uint64_t)entry->seen_ms);
@@ -329,7 +339,8 @@ int once__redis_lane_before(once_redis *r, once_redis_lane *lane, const once_ent
     *count = once__reply_count(r->pipe.replies[0]);
     for (size_t i = 0; i < once__reply_n(r->pipe.replies[1]); i++) {
         once_redis_member member;
-        if (!once__redis_member_read(once__reply_at(r->pipe.replies[1], i), &member)) return once__redis_damaged_id(r, "o", lane->id, err);
+        if (!once__redis_member_read(once__reply_at(r->pipe.replies[1], i), &member))
+            return once__redis_damaged_id(r, "o", lane->id, err);
         if (once_hash_equal(member.id, entry->id)) --*count;
         else if (*n < max) out[(*n)++] = member.id;
     }
@@ -363,17 +374,20 @@ static int claimed_by(once_redis *r, once_redis_lane *lane, once_hash id, bool c
         lane->claimed[at] = lane->claimed[--lane->n_claimed];
         return ONCE_OK;
     }
-    if (!room(r, &lane->claimed, lane->n_claimed, &lane->claimed_room, sizeof *lane->claimed)) return once__redis_nomem(err);
+    if (!room(r, &lane->claimed, lane->n_claimed, &lane->claimed_room, sizeof *lane->claimed))
+        return once__redis_nomem(err);
     lane->claimed[lane->n_claimed++] = id;
     return ONCE_OK;
 }
 
-/* Who is not in the set of its lane has lost its place there: those behind it would pass, and nobody would wake them. */
+/* Who is not in the set of its lane has lost its place there: those behind it would pass, and nobody would wake them.
+ */
 static int must_have(once_redis *r, const once_redis_lane *lane, const once_redis_slot *slot, once_error *err)
 {
     const once_redis_member member = {slot->order, slot->seen_ms, slot->entry.id};
     const once_redis_member old = {member.order, ONCE_REDIS_SEEN_BEFORE, member.id};
-    if (r->mends || lane->hidden || find_member(lane, member) < lane->n_known || find_member(lane, old) < lane->n_known) return ONCE_OK;
+    if (r->mends || lane->hidden || find_member(lane, member) < lane->n_known || find_member(lane, old) < lane->n_known)
+        return ONCE_OK;
     return once__redis_lane_lacks(r, lane, slot, member, err);
 }
 
@@ -382,14 +396,17 @@ int once__redis_lane_follow(once_redis *r, once_redis_slot *slot, once_error *er
     const once_entry *e = &slot->entry;
     const bool in_lane = once_state_unfinished(e->state) && !once_hash_is_zero(e->lane);
     const bool claimed = once_state_occupies(e->state);
-    const bool moved = in_lane != slot->in_lane || (in_lane && (!once_hash_equal(e->lane, slot->lane) || e->order != slot->order || e->seen_ms != slot->seen_ms));
+    const bool moved =
+        in_lane != slot->in_lane ||
+        (in_lane && (!once_hash_equal(e->lane, slot->lane) || e->order != slot->order || e->seen_ms != slot->seen_ms));
     once_redis_lane *lane;
     int rc = ONCE_OK;
     if (slot->in_lane) {
         rc = once__redis_lane(r, slot->lane, &lane, err);
         if (rc == ONCE_OK) rc = must_have(r, lane, slot, err);
         if (rc == ONCE_OK) lane->dirty = true;
-        if (rc == ONCE_OK && moved) rc = step(r, lane, (once_redis_member){slot->order, slot->seen_ms, e->id}, false, err);
+        if (rc == ONCE_OK && moved)
+            rc = step(r, lane, (once_redis_member){slot->order, slot->seen_ms, e->id}, false, err);
         if (rc == ONCE_OK && (moved || !claimed)) rc = claimed_by(r, lane, e->id, false, err);
     }
     if (rc == ONCE_OK && in_lane) {
@@ -415,7 +432,9 @@ int once__redis_lane_mend(once_redis *r, const once_redis_slot *slot, bool lacks
     int rc = once__redis_lane(r, e->lane, &lane, err);
     if (rc != ONCE_OK) return rc;
     const bool there = !lacks && (find_member(lane, member) < lane->n_known || find_member(lane, old) < lane->n_known);
-    if (!there) rc = step(r, lane, member, true, err); /* in a long lane it may be there, and is added again, which changes nothing */
+    if (!there)
+        rc = step(r, lane, member, true,
+                  err); /* in a long lane it may be there, and is added again, which changes nothing */
     if (rc == ONCE_OK) rc = claimed_by(r, lane, e->id, once_state_occupies(e->state), err);
     lane->dirty = true;
     return rc;

@@ -9,12 +9,17 @@
 
 static once_hash number_key(uint64_t id) { return (once_hash){0, id}; }
 static bool was_dropped(once_redis *r, once_hash unique) { return once_table_get(&r->dropped_uniques, unique) != NULL; }
-static bool number_was_dropped(once_redis *r, uint64_t id) { return once_table_get(&r->dropped_map, number_key(id)) != NULL; }
+static bool number_was_dropped(once_redis *r, uint64_t id)
+{
+    return once_table_get(&r->dropped_map, number_key(id)) != NULL;
+}
 
 static bool note_dropped(once_redis *r, const once_redis_dropped *dropped)
 {
     const size_t at = r->dropped.n;
-    if (!ONCE_REDIS_ROOM(r->dropped) || !once_table_reserve(&r->dropped_map, at + 1) || !once_table_reserve(&r->dropped_uniques, at + 1)) return false;
+    if (!ONCE_REDIS_ROOM(r->dropped) || !once_table_reserve(&r->dropped_map, at + 1) ||
+        !once_table_reserve(&r->dropped_uniques, at + 1))
+        return false;
     r->dropped.at[r->dropped.n++] = *dropped;
     (void)once_table_put_position(&r->dropped_map, number_key(dropped->id), at);
     (void)once_table_put_position(&r->dropped_uniques, dropped->unique, at);
@@ -55,7 +60,8 @@ static int count_stored(once_redis *r, once_bytes number, const once_letter *aga
     if (rc != ONCE_OK) return rc;
     const once_bytes value = once__reply_bytes(r->pipe.replies[0]);
     if (!value.len) return once__redis_conflict(r, err); /* dropped meanwhile */
-    if (!once__redis_read_letter(value, strtoull(text, NULL, 10), &kept, &unique)) return once__redis_damaged_letter(r, strtoull(text, NULL, 10), err);
+    if (!once__redis_read_letter(value, strtoull(text, NULL, 10), &kept, &unique))
+        return once__redis_damaged_letter(r, strtoull(text, NULL, 10), err);
     once__letter_again(&kept, again);
     return put_pending(r, &kept, unique, value, err);
 }
@@ -119,10 +125,12 @@ static int find_letter(once_redis *r, uint64_t id, once_letter *out, once_hash *
         value = once__reply_bytes(r->pipe.replies[0]);
     }
     *found = value.len > 0;
-    return !*found || once__redis_read_letter(value, id, out, unique) ? ONCE_OK : once__redis_damaged_letter(r, id, err);
+    return !*found || once__redis_read_letter(value, id, out, unique) ? ONCE_OK
+                                                                      : once__redis_damaged_letter(r, id, err);
 }
 
-int once__redis_letter_get(once_shelf *shelf, uint64_t id, once_letter *out, bool *found, once_arena *arena, once_error *err)
+int once__redis_letter_get(once_shelf *shelf, uint64_t id, once_letter *out, bool *found, once_arena *arena,
+                           once_error *err)
 {
     once_redis *r = once__redis_of(shelf);
     once_letter letter;
@@ -146,7 +154,8 @@ int once__redis_letter_drop(once_shelf *shelf, uint64_t id, once_error *err)
     const int rc = find_letter(r, id, &letter, &unique, &found, err);
     if (rc != ONCE_OK || !found) return rc;
     once_redis_dropped dropped = {.id = id, .unique = unique};
-    if (!once_arena_copy(&r->arena, letter.scope.consumer, &dropped.consumer) || !note_dropped(r, &dropped)) return once__redis_nomem(err);
+    if (!once_arena_copy(&r->arena, letter.scope.consumer, &dropped.consumer) || !note_dropped(r, &dropped))
+        return once__redis_nomem(err);
     for (size_t i = 0; i < r->puts.n; i++) { /* one that was only counted is not written any more */
         if (r->puts.at[i].letter.id != id) continue;
         memmove(&r->puts.at[i], &r->puts.at[i + 1], (r->puts.n - i - 1) * sizeof *r->puts.at);
@@ -154,7 +163,8 @@ int once__redis_letter_drop(once_shelf *shelf, uint64_t id, once_error *err)
         break;
     }
     once__redis_id_write(unique, field);
-    once__redis_expect_field(r, 'U', field, sizeof field, (once_bytes){number, (size_t)len}); /* or somebody else dropped it */
+    once__redis_expect_field(r, 'U', field, sizeof field,
+                             (once_bytes){number, (size_t)len}); /* or somebody else dropped it */
     return ONCE_OK;
 }
 
@@ -195,9 +205,11 @@ int once__redis_letters_ahead(once_shelf *shelf, const uint64_t *ids, size_t n, 
         once_letter letter;
         once_hash unique;
         const once_bytes value = once__reply_at(r->pipe.replies[0], i);
-        if (!ONCE_REDIS_ROOM(r->ahead) || (value.len && !once_arena_copy(&r->arena, value, &ahead.value))) return once__redis_nomem(err);
+        if (!ONCE_REDIS_ROOM(r->ahead) || (value.len && !once_arena_copy(&r->arena, value, &ahead.value)))
+            return once__redis_nomem(err);
         r->ahead.at[r->ahead.n++] = ahead;
-        if (value.len && once__redis_read_letter(ahead.value, ids[i], &letter, &unique)) entries[n_entries++] = entry_of(r, &letter);
+        if (value.len && once__redis_read_letter(ahead.value, ids[i], &letter, &unique))
+            entries[n_entries++] = entry_of(r, &letter);
     }
     return once__redis_prefetch(r, entries, n_entries, NULL, 0, false, err);
 }

@@ -20,7 +20,15 @@
 
 #include "base/banned.h"
 
-enum { COMMAND_MAX = 1 << 30, REDIRECTS = 5, CONNECT_TRIES = 4, READ_STEP = 64 * 1024, NAP_MS = 50, MOVING_NAP_MS = 100, NODES_MAX = 32 };
+enum {
+    COMMAND_MAX = 1 << 30,
+    REDIRECTS = 5,
+    CONNECT_TRIES = 4,
+    READ_STEP = 64 * 1024,
+    NAP_MS = 50,
+    MOVING_NAP_MS = 100,
+    NODES_MAX = 32
+};
 
 struct once_redis_link {
     once_redis_url url;
@@ -34,7 +42,8 @@ struct once_redis_link {
     redisReader *reader;
     unsigned connections;
     once_redis_node at; /* the node that has our slot; at first one of the URL */
-    once_redis_node nodes[NODES_MAX]; /* those of the URL, then what the cluster told: any of them knows who has our slot */
+    once_redis_node
+        nodes[NODES_MAX]; /* those of the URL, then what the cluster told: any of them knows who has our slot */
     size_t n_nodes, next_node;
     char chunk[READ_STEP]; /* what was read last */
 };
@@ -118,7 +127,10 @@ void once__redis_encode(once_buf *to, const void *data, size_t len)
     to->len += head_len + len + 2;
 }
 
-void once__redis_arg(once_redis_pipe *pipe, const void *data, size_t len) { once__redis_encode(&pipe->bytes, data, len); }
+void once__redis_arg(once_redis_pipe *pipe, const void *data, size_t len)
+{
+    once__redis_encode(&pipe->bytes, data, len);
+}
 void once__redis_text(once_redis_pipe *pipe, const char *text) { once__redis_arg(pipe, text, strlen(text)); }
 void once__redis_raw(once_redis_pipe *pipe, const once_buf *encoded)
 {
@@ -158,7 +170,8 @@ static void hang_up(once_redis_link *link)
 static int lost(once_redis_link *link, once_error *err, const char *what, const char *why)
 {
     hang_up(link);
-    return once_fail(err, ONCE_E_UNAVAILABLE, "%s redis at '%s:%u' failed: %s", what, link->at.host, link->at.port, why);
+    return once_fail(err, ONCE_E_UNAVAILABLE, "%s redis at '%s:%u' failed: %s", what, link->at.host, link->at.port,
+                     why);
 }
 
 static int lost_by(once_redis_link *link, once_error *err, const char *what, int why)
@@ -234,7 +247,8 @@ static int dial(once_redis_link *link, once_error *err)
 static int send_all(once_redis_link *link, once_bytes bytes, once_error *err)
 {
     while (bytes.len > 0) {
-        const ssize_t n = link->tls ? once__redis_tls_send(link->tls, bytes.data, bytes.len) : send(link->fd, bytes.data, bytes.len, MSG_NOSIGNAL);
+        const ssize_t n = link->tls ? once__redis_tls_send(link->tls, bytes.data, bytes.len)
+                                    : send(link->fd, bytes.data, bytes.len, MSG_NOSIGNAL);
         if (n >= 0) {
             bytes.data += n;
             bytes.len -= (size_t)n;
@@ -252,14 +266,17 @@ static int receive(once_redis_link *link, redisReply **out, once_error *err)
 {
     for (;;) {
         void *reply = NULL;
-        if (redisReaderGetReply(link->reader, &reply) != REDIS_OK) return lost(link, err, "listening to", link->reader->errstr);
+        if (redisReaderGetReply(link->reader, &reply) != REDIS_OK)
+            return lost(link, err, "listening to", link->reader->errstr);
         if (reply) {
             *out = reply;
             return ONCE_OK;
         }
-        const ssize_t n = link->tls ? once__redis_tls_receive(link->tls, link->chunk, sizeof link->chunk) : recv(link->fd, link->chunk, sizeof link->chunk, 0);
+        const ssize_t n = link->tls ? once__redis_tls_receive(link->tls, link->chunk, sizeof link->chunk)
+                                    : recv(link->fd, link->chunk, sizeof link->chunk, 0);
         if (n > 0) {
-            if (redisReaderFeed(link->reader, link->chunk, (size_t)n) != REDIS_OK) return lost(link, err, "listening to", link->reader->errstr);
+            if (redisReaderFeed(link->reader, link->chunk, (size_t)n) != REDIS_OK)
+                return lost(link, err, "listening to", link->reader->errstr);
         } else if (n == 0) {
             return lost(link, err, "listening to", "it closed the connection");
         } else if (errno == EAGAIN) {
@@ -309,14 +326,20 @@ static once_bytes argument(const once_redis_pipe *pipe, size_t command, size_t n
 static int wrong_reply(once_redis_link *link, once_bytes command, const redisReply *reply, once_error *err)
 {
     char words[ONCE_REPLY_WORDS];
-    const int rc = once_fail(err, ONCE_E_CORRUPT, "redis at '%s:%u' answers '%.*s' with %s, which is no answer to it: something between here and there changes"
-                             " replies, or that is no redis", link->at.host, link->at.port, (int)(command.len < 20 ? command.len : 20), command.data,
-                             once__reply_words(reply, words));
+    const int rc = once_fail(
+        err, ONCE_E_CORRUPT,
+        "redis at '%s:%u' answers '%.*s' with %s, which is no answer to it: something between here and there changes"
+        " replies, or that is no redis",
+        link->at.host, link->at.port, (int)(command.len < 20 ? command.len : 20), command.data,
+        once__reply_words(reply, words));
     hang_up(link);
     return rc;
 }
 
-static bool is_command(once_bytes name, const char *text) { return name.len == strlen(text) && memcmp(name.data, text, name.len) == 0; }
+static bool is_command(once_bytes name, const char *text)
+{
+    return name.len == strlen(text) && memcmp(name.data, text, name.len) == 0;
+}
 
 /* The key of a command, or of the values that it asks for. */
 static once_bytes key_of(const once_redis_pipe *pipe, size_t command, size_t value)
@@ -328,8 +351,10 @@ static once_bytes key_of(const once_redis_pipe *pipe, size_t command, size_t val
 static int not_ours(const once_redis_link *link, once_bytes key, once_error *err)
 {
     char text[ONCE_REDIS_QUOTED];
-    return once_fail(err, ONCE_E_CORRUPT, "the key \"%s\" in redis at '%s:%u' is not what once writes there: somebody else wrote it, or it is damaged",
-                     once__redis_quote(key, text), link->at.host, link->at.port);
+    return once_fail(
+        err, ONCE_E_CORRUPT,
+        "the key \"%s\" in redis at '%s:%u' is not what once writes there: somebody else wrote it, or it is damaged",
+        once__redis_quote(key, text), link->at.host, link->at.port);
 }
 
 /* Each must be what its command said. An error is none here: one that matters was found before. */
@@ -340,7 +365,8 @@ static int look_at_replies(once_redis_link *link, const once_redis_pipe *pipe, o
         if (!once__reply_error(reply) && !once__reply_is(reply, pipe->asked[i].kind, pipe->asked[i].n))
             return wrong_reply(link, argument(pipe, i, 0), reply, err);
         size_t which;
-        if (once__reply_has_empty(reply, pipe->asked[i].kind, &which)) return not_ours(link, key_of(pipe, i, which), err);
+        if (once__reply_has_empty(reply, pipe->asked[i].kind, &which))
+            return not_ours(link, key_of(pipe, i, which), err);
     }
     return ONCE_OK;
 }
@@ -354,7 +380,8 @@ static bool is_about_the_node(const once_redis_pipe *pipe, size_t command)
     return is_command(name, "WAIT") || is_command(name, "CONFIG");
 }
 
-/* While a slot moves each key is here or there: those commands that were sent there, with what they promise, and no others. */
+/* While a slot moves each key is here or there: those commands that were sent there, with what they promise, and no
+ * others. */
 static int talk_asking(once_redis_link *link, once_redis_pipe *pipe, once_error *err)
 {
     static const char asking[] = "*1\r\n$6\r\nASKING\r\n";
@@ -370,7 +397,8 @@ static int talk_asking(once_redis_link *link, once_redis_pipe *pipe, once_error 
         if (rc == ONCE_OK) rc = send_all(link, (once_bytes){pipe->bytes.data + from, to - from}, err);
         if (rc == ONCE_OK) rc = receive(link, &fine, err);
         if (rc == ONCE_OK) rc = receive(link, &reply, err);
-        const bool strange = rc == ONCE_OK && !once__reply_error(fine) && !once__reply_is(fine, ONCE_REPLY_DONE, 0); /* refused: so is the command */
+        const bool strange = rc == ONCE_OK && !once__reply_error(fine) &&
+                             !once__reply_is(fine, ONCE_REPLY_DONE, 0); /* refused: so is the command */
         if (strange) rc = wrong_reply(link, (once_bytes){"ASKING", 6}, fine, err);
         if (fine) freeReplyObject(fine);
         if (rc != ONCE_OK && reply) freeReplyObject(reply);
@@ -388,15 +416,18 @@ static const struct {
     int status;
     bool elsewhere; /* another connection may have an answer */
 } refusals[] = {
-    {"NOAUTH", ONCE_E_DENIED, false},        {"WRONGPASS", ONCE_E_DENIED, false},     {"NOPERM", ONCE_E_DENIED, false},
-    {"OOM", ONCE_E_FULL, false},             {"MISCONF", ONCE_E_FULL, false},         {"READONLY", ONCE_E_UNAVAILABLE, true},
-    {"LOADING", ONCE_E_UNAVAILABLE, false},  {"BUSY", ONCE_E_BUSY, false},            {"MOVED", ONCE_E_UNAVAILABLE, false},
-    {"CLUSTERDOWN", ONCE_E_UNAVAILABLE, true}, {"MASTERDOWN", ONCE_E_UNAVAILABLE, true}, {"NOREPLICAS", ONCE_E_UNAVAILABLE, false},
-    {"NOSCRIPT", ONCE_E_ABORTED, false},     {"UNKILLABLE", ONCE_E_BUSY, false},
+    {"NOAUTH", ONCE_E_DENIED, false},         {"WRONGPASS", ONCE_E_DENIED, false},
+    {"NOPERM", ONCE_E_DENIED, false},         {"OOM", ONCE_E_FULL, false},
+    {"MISCONF", ONCE_E_FULL, false},          {"READONLY", ONCE_E_UNAVAILABLE, true},
+    {"LOADING", ONCE_E_UNAVAILABLE, false},   {"BUSY", ONCE_E_BUSY, false},
+    {"MOVED", ONCE_E_UNAVAILABLE, false},     {"CLUSTERDOWN", ONCE_E_UNAVAILABLE, true},
+    {"MASTERDOWN", ONCE_E_UNAVAILABLE, true}, {"NOREPLICAS", ONCE_E_UNAVAILABLE, false},
+    {"NOSCRIPT", ONCE_E_ABORTED, false},      {"UNKILLABLE", ONCE_E_BUSY, false},
     {"ASK", ONCE_E_UNAVAILABLE, false}, /* again, by the one we were sent to */
 };
 
-/* The node that we would talk to does not answer, or knows less than others: somebody else is asked where our slot is now. */
+/* The node that we would talk to does not answer, or knows less than others: somebody else is asked where our slot is
+ * now. */
 static void ask_another_node(once_redis_link *link)
 {
     for (size_t i = 0; i < link->n_nodes; i++) {
@@ -407,16 +438,21 @@ static void ask_another_node(once_redis_link *link)
     }
 }
 
-/* Nothing of it has happened: our slot moves, and some of the keys are here and some there, or are new; soon all are there. A script that
- * says so has only looked: whatever it may write is one of its keys, and was here when it began. */
-static bool is_moving(const redisReply *reply) { return says(reply, "TRYAGAIN") || strstr(once__reply_error(reply), "non local key"); }
+/* Nothing of it has happened: our slot moves, and some of the keys are here and some there, or are new; soon all are
+ * there. A script that says so has only looked: whatever it may write is one of its keys, and was here when it began.
+ */
+static bool is_moving(const redisReply *reply)
+{
+    return says(reply, "TRYAGAIN") || strstr(once__reply_error(reply), "non local key");
+}
 
 const char *once__redis_quote(once_bytes key, char out[ONCE_REDIS_QUOTED])
 {
     size_t n = 0;
     for (size_t i = 0; i < key.len && n + 5 < ONCE_REDIS_QUOTED; i++) {
         const unsigned char c = (unsigned char)key.data[i];
-        if (c < 0x20 || c > 0x7e || c == '"' || c == '\\') n += (size_t)snprintf(out + n, ONCE_REDIS_QUOTED - n, "\\x%02x", c);
+        if (c < 0x20 || c > 0x7e || c == '"' || c == '\\')
+            n += (size_t)snprintf(out + n, ONCE_REDIS_QUOTED - n, "\\x%02x", c);
         else out[n++] = (char)c;
     }
     out[n] = 0;
@@ -424,7 +460,8 @@ const char *once__redis_quote(once_bytes key, char out[ONCE_REDIS_QUOTED])
 }
 
 /* Somebody else's: the command's key has another type. */
-static int wrong_type(const once_redis_link *link, const once_redis_pipe *pipe, const redisReply *reply, once_error *err)
+static int wrong_type(const once_redis_link *link, const once_redis_pipe *pipe, const redisReply *reply,
+                      once_error *err)
 {
     once_bytes key = {0};
     for (size_t i = 0; pipe && i < pipe->n; i++)
@@ -432,7 +469,8 @@ static int wrong_type(const once_redis_link *link, const once_redis_pipe *pipe, 
     return not_ours(link, key, err);
 }
 
-static int refused_by(once_redis_link *link, const once_redis_pipe *pipe, const redisReply *reply, char refused[24], once_error *err)
+static int refused_by(once_redis_link *link, const once_redis_pipe *pipe, const redisReply *reply, char refused[24],
+                      once_error *err)
 {
     const char *text = once__reply_error(reply);
     const size_t len = strcspn(text, " ");
@@ -446,8 +484,11 @@ static int refused_by(once_redis_link *link, const once_redis_pipe *pipe, const 
     }
     if (is_moving(reply)) {
         link->silent = true;
-        return once_fail(err, ONCE_E_UNAVAILABLE, "redis at '%s:%u' moves the keys of the store to another node of its cluster; if nobody does that now,"
-                         " 'redis-cli --cluster fix %s:%u' ends it", link->at.host, link->at.port, link->at.host, link->at.port);
+        return once_fail(
+            err, ONCE_E_UNAVAILABLE,
+            "redis at '%s:%u' moves the keys of the store to another node of its cluster; if nobody does that now,"
+            " 'redis-cli --cluster fix %s:%u' ends it",
+            link->at.host, link->at.port, link->at.host, link->at.port);
     }
     return once_fail(err, status, "redis at '%s:%u' says: %.200s%s", link->at.host, link->at.port, text,
                      status == ONCE_E_FULL ? "; give it more memory or disk space, or free some" : "");
@@ -504,7 +545,8 @@ static int greet(once_redis_link *link, once_error *err)
         once__redis_number(&pipe, link->url.db);
     }
     once__redis_words(&pipe, ONCE_REPLY_DONE, "PING");
-    once__redis_words(&pipe, ONCE_REPLY_SLOTS, "CLUSTER SLOTS"); /* there need not be one, nor need we be allowed to ask */
+    once__redis_words(&pipe, ONCE_REPLY_SLOTS,
+                      "CLUSTER SLOTS"); /* there need not be one, nor need we be allowed to ask */
     int rc = talk(link, &pipe, err);
     const redisReply *error = rc == ONCE_OK ? first_error_of(&pipe, pipe.n - 1) : NULL;
     if (error) rc = refused_by(link, NULL, error, NULL, err);
@@ -536,7 +578,8 @@ static int connect_once(once_redis_link *link, once_error *err)
     return rc;
 }
 
-/* A few tries with growing, jittered pauses: a server that restarts is back in a moment. Then the other nodes, if there are any. */
+/* A few tries with growing, jittered pauses: a server that restarts is back in a moment. Then the other nodes, if there
+ * are any. */
 static int ensure(once_redis_link *link, once_error *err)
 {
     int rc = ONCE_OK;
@@ -544,7 +587,8 @@ static int ensure(once_redis_link *link, once_error *err)
     link->silent = false;
     for (int i = 0; link->fd < 0 && i < tries && !link->silent; i++) {
         const int64_t pause_ms = i && i < CONNECT_TRIES ? INT64_C(10) << (2 * i) : 0;
-        if (pause_ms) once_env_sleep_ms(link->env, pause_ms / 2 + (int64_t)(once_env_random_u64(link->env) % (uint64_t)pause_ms));
+        if (pause_ms)
+            once_env_sleep_ms(link->env, pause_ms / 2 + (int64_t)(once_env_random_u64(link->env) % (uint64_t)pause_ms));
         rc = connect_once(link, err);
         if (rc != ONCE_OK && once_status_class(rc) != ONCE_CLASS_RETRY) break;
         if (rc != ONCE_OK && (i > 0 || link->silent)) ask_another_node(link);
@@ -575,7 +619,8 @@ static void go(once_redis_link *link, const char host[ONCE_REDIS_HOST], unsigned
 }
 
 /* What the node that is about to have our slot says. Our connection to the one that still has it stays. */
-static int ask_there(once_redis_link *link, once_redis_pipe *pipe, const char host[ONCE_REDIS_HOST], unsigned port, once_error *err)
+static int ask_there(once_redis_link *link, once_redis_pipe *pipe, const char host[ONCE_REDIS_HOST], unsigned port,
+                     once_error *err)
 {
     const once_redis_node home = link->at;
     const unsigned connections = link->connections;
@@ -634,7 +679,8 @@ int once__redis_exchange(once_redis_link *link, once_redis_pipe *pipe, char refu
             error = rc == ONCE_OK ? first_error(pipe) : NULL;
             if (!error) break;
         }
-        if ((says(error, "CLUSTERDOWN") || says(error, "MASTERDOWN")) && (size_t)++down < link->n_nodes) { /* others may know more */
+        if ((says(error, "CLUSTERDOWN") || says(error, "MASTERDOWN")) &&
+            (size_t)++down < link->n_nodes) { /* others may know more */
             (void)lost(link, NULL, "using", once__reply_error(error));
             ask_another_node(link);
             rc = ensure(link, err);
@@ -660,7 +706,8 @@ int once__redis_exchange(once_redis_link *link, once_redis_pipe *pipe, char refu
     return rc == ONCE_OK ? look_at_replies(link, pipe, err) : rc;
 }
 
-int once__redis_link_open(const once_redis_url *url, const once_env *env, once_redis_waiting waiting, once_redis_link **out, once_error *err)
+int once__redis_link_open(const once_redis_url *url, const once_env *env, once_redis_waiting waiting,
+                          once_redis_link **out, once_error *err)
 {
     once_redis_link *link = calloc(1, sizeof *link);
     if (!link) return once_no_memory(err, "for a connection");
@@ -690,7 +737,10 @@ void once__redis_link_close(once_redis_link *link)
 bool once__redis_clustered(const once_redis_link *link) { return link->clustered; }
 const char *once__redis_host(const once_redis_link *link) { return link->at.host; }
 unsigned once__redis_port(const once_redis_link *link) { return link->at.port; }
-bool once__redis_same(const once_redis_link *link, unsigned connections) { return link->fd >= 0 && link->connections == connections; }
+bool once__redis_same(const once_redis_link *link, unsigned connections)
+{
+    return link->fd >= 0 && link->connections == connections;
+}
 bool once__redis_saw_move(const once_redis_link *link) { return link->saw_move; }
 void once__redis_move_is_over(once_redis_link *link) { link->saw_move = false; }
 bool once__redis_silent(const once_redis_link *link) { return link->silent; }

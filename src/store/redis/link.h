@@ -1,8 +1,8 @@
 /* A connection to a Redis server: commands go out together, replies come back together, one round trip.
  *
- * The socket is ours, hiredis reads the replies. A connection that was lost is made anew by the next exchange; what was on
- * its way then has an unknown fate, which the caller is told as ONCE_E_UNAVAILABLE. MOVED is followed and remembered (all
- * keys of a store live in one slot, so a store has one node), ASK is followed once.
+ * The socket is ours, hiredis reads the replies. A connection that was lost is made anew by the next exchange; what was
+ * on its way then has an unknown fate, which the caller is told as ONCE_E_UNAVAILABLE. MOVED is followed and remembered
+ * (all keys of a store live in one slot, so a store has one node), ASK is followed once.
  *
  * Thread rule: one thread at a time. */
 #ifndef ONCE_STORE_REDIS_LINK_H
@@ -27,7 +27,8 @@ typedef struct once_redis_pipe {
     size_t n, capacity;
     redisReply **replies; /* after an exchange: n of them, each as its command said */
     bool failed;
-    bool stays; /* it is not sent to another node that the first one names, nor again: MOVED or TRYAGAIN is the answer, and the next pipe goes there */
+    bool stays; /* it is not sent to another node that the first one names, nor again: MOVED or TRYAGAIN is the answer,
+                   and the next pipe goes there */
     bool guesses; /* it assumes what was not read: keys that are on their way are the answer, too (ASK, TRYAGAIN) */
 } once_redis_pipe;
 
@@ -41,19 +42,21 @@ void once__redis_command_for(once_redis_pipe *pipe, size_t values, size_t args);
 void once__redis_arg(once_redis_pipe *pipe, const void *data, size_t len);
 void once__redis_text(once_redis_pipe *pipe, const char *text);
 void once__redis_number(once_redis_pipe *pipe, int64_t number);
-void once__redis_words(once_redis_pipe *pipe, once_reply_kind reply, const char *words); /* a whole command without odd characters */
+void once__redis_words(once_redis_pipe *pipe, once_reply_kind reply,
+                       const char *words); /* a whole command without odd characters */
 /* One argument, or several that were encoded before, in the form they have on the wire. */
 void once__redis_encode(once_buf *to, const void *data, size_t len);
 void once__redis_raw(once_redis_pipe *pipe, const once_buf *encoded);
 
 typedef struct once_redis_link once_redis_link;
 
-int once__redis_link_open(const once_redis_url *url, const once_env *env, once_redis_waiting waiting, once_redis_link **out, once_error *err);
+int once__redis_link_open(const once_redis_url *url, const once_env *env, once_redis_waiting waiting,
+                          once_redis_link **out, once_error *err);
 void once__redis_link_close(once_redis_link *link); /* NULL is fine */
 
-/* Sends the pipe's commands and waits for all replies. An error reply makes the exchange fail with its meaning; `refused`
- * (may be NULL) then holds the server's first word, "NOSCRIPT". So does a reply that is not what the command said: nobody can tell what else is
- * wrong on that connection, so it ends. */
+/* Sends the pipe's commands and waits for all replies. An error reply makes the exchange fail with its meaning;
+ * `refused` (may be NULL) then holds the server's first word, "NOSCRIPT". So does a reply that is not what the command
+ * said: nobody can tell what else is wrong on that connection, so it ends. */
 int once__redis_exchange(once_redis_link *link, once_redis_pipe *pipe, char refused[24], once_error *err);
 
 /* A key as redis-cli writes and reads it between quotes; a long one in part. */

@@ -1,4 +1,5 @@
-/* What is asked about many entries: due ones, lists, counts. Outside of the verbs nothing here needs to be one moment. */
+/* What is asked about many entries: due ones, lists, counts. Outside of the verbs nothing here needs to be one moment.
+ */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,7 +71,8 @@ static void ask_due(once_redis *r, char index, once_bytes consumer, int64_t now_
     once__redis_number(&r->pipe, (int64_t)max);
 }
 
-int once__redis_due(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n, once_error *err)
+int once__redis_due(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n,
+                    once_error *err)
 {
     once_redis *r = once__redis_of(shelf);
     *n = 0;
@@ -87,7 +89,8 @@ int once__redis_due(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size
         for (size_t k = 0; k < once__reply_n(reply) && count < 2 * max; k += 2) {
             const once_bytes id = once__reply_at(reply, k);
             double when;
-            if (id.len != 16 || !once__reply_read_score(once__reply_at(reply, k + 1), &when)) return damaged_list(r, i ? "iC" : "iW", consumer, err);
+            if (id.len != 16 || !once__reply_read_score(once__reply_at(reply, k + 1), &when))
+                return damaged_list(r, i ? "iC" : "iW", consumer, err);
             all[count++] = (ranked){when, once__redis_id_read(id.data), i ? ONCE_REDIS_CLAIMED : ONCE_REDIS_WAITING};
         }
     }
@@ -98,14 +101,18 @@ int once__redis_due(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size
     for (size_t i = 0; i < *n && rc == ONCE_OK; i++) {
         once_redis_slot *slot;
         rc = once__redis_slot(r, all[i].id, &slot, err);
-        if (rc == ONCE_OK && !slot->dirty && slot->index != all[i].index) rc = once__redis_misplaced_in_index(r, all[i].index, consumer, all[i].id, err);
+        if (rc == ONCE_OK && !slot->dirty && slot->index != all[i].index)
+            rc = once__redis_misplaced_in_index(r, all[i].index, consumer, all[i].id, err);
     }
     return rc;
 }
 
 /* --- open entries --- */
 
-static int by_id(const void *x, const void *y) { return once_hash_compare(*(const once_hash *)x, *(const once_hash *)y); }
+static int by_id(const void *x, const void *y)
+{
+    return once_hash_compare(*(const once_hash *)x, *(const once_hash *)y);
+}
 
 static size_t sort_ids(once_hash *ids, size_t n)
 {
@@ -132,12 +139,14 @@ static int add_ids(once_redis *r, id_list *list, once_bytes some, once_error *er
 static int add_all(once_redis *r, id_list *list, const redisReply *reply, once_error *err)
 {
     int rc = ONCE_OK;
-    for (size_t i = 0; i < once__reply_n(reply) && rc == ONCE_OK; i++) rc = add_ids(r, list, once__reply_at(reply, i), err);
+    for (size_t i = 0; i < once__reply_n(reply) && rc == ONCE_OK; i++)
+        rc = add_ids(r, list, once__reply_at(reply, i), err);
     return rc;
 }
 
 /* Of groups and what was claimed in them: those whose leases end in [from, to]. */
-static int add_groups(once_redis *r, id_list *list, const redisReply *reply, int64_t from_ms, int64_t to_ms, once_error *err)
+static int add_groups(once_redis *r, id_list *list, const redisReply *reply, int64_t from_ms, int64_t to_ms,
+                      once_error *err)
 {
     int rc = ONCE_OK;
     for (size_t i = 0; i < once__reply_n(reply) && rc == ONCE_OK; i += 2) {
@@ -162,9 +171,10 @@ static void ask_claims(once_redis *r, once_bytes consumer, int64_t from_ms, int6
     once__redis_put_key(r, "g", consumer.data, consumer.len);
 }
 
-/* Entries that may be of the state at that time: they move while we look, and groups of claims also name those that have left. Each once;
- * free *out. A claim whose lease is over is unknown or waiting, which only its value tells. */
-static int open_ids(once_redis *r, once_bytes consumer, once_state state, int64_t now_ms, once_hash **out, size_t *n, once_error *err)
+/* Entries that may be of the state at that time: they move while we look, and groups of claims also name those that
+ * have left. Each once; free *out. A claim whose lease is over is unknown or waiting, which only its value tells. */
+static int open_ids(once_redis *r, once_bytes consumer, once_state state, int64_t now_ms, once_hash **out, size_t *n,
+                    once_error *err)
 {
     static const struct {
         once_state state;
@@ -172,12 +182,14 @@ static int open_ids(once_redis *r, once_bytes consumer, once_state state, int64_
     } where[] = {{ONCE_STATE_WAITING, {ONCE_REDIS_WAITING, ONCE_REDIS_WAITING_BARE}},
                  {ONCE_STATE_UNKNOWN, {ONCE_REDIS_UNKNOWN}},
                  {ONCE_STATE_DEAD, {ONCE_REDIS_DEAD}}};
-    const bool claimed = state == ONCE_STATE_CLAIMED, claims = claimed || state == ONCE_STATE_WAITING || state == ONCE_STATE_UNKNOWN;
+    const bool claimed = state == ONCE_STATE_CLAIMED,
+               claims = claimed || state == ONCE_STATE_WAITING || state == ONCE_STATE_UNKNOWN;
     const int64_t from_ms = claimed && now_ms ? now_ms + 1 : 0, to_ms = claimed ? ONCE_NEVER : now_ms;
     id_list list = {0};
     once__redis_pipe_clear(&r->pipe);
     for (size_t i = 0; i < sizeof where / sizeof *where; i++)
-        for (const char *index = where[i].indexes; where[i].state == state && *index; index++) ask_range(r, *index, consumer, 0, -1);
+        for (const char *index = where[i].indexes; where[i].state == state && *index; index++)
+            ask_range(r, *index, consumer, 0, -1);
     const size_t indexes = r->pipe.n;
     if (claims) ask_claims(r, consumer, from_ms, to_ms);
     assert(r->pipe.n > 0);
@@ -209,7 +221,8 @@ static int by_number(const void *x, const void *y)
 }
 
 /* A take whose reply was lost: rare, so all claims of the consumer are looked at. */
-int once__redis_by_token(once_shelf *shelf, once_bytes consumer, uint64_t token_a, size_t max, once_hash *out, size_t *n, once_error *err)
+int once__redis_by_token(once_shelf *shelf, once_bytes consumer, uint64_t token_a, size_t max, once_hash *out,
+                         size_t *n, once_error *err)
 {
     once_redis *r = once__redis_of(shelf);
     ONCE_REDIS_LIST(claim) found = {0};
@@ -224,7 +237,8 @@ int once__redis_by_token(once_shelf *shelf, once_bytes consumer, uint64_t token_
             once_entry entry;
             once_redis_finished names;
             const once_bytes value = once__reply_at(r->pipe.replies[0], k);
-            if (!value.len || !once__redis_read_entry(value, ids[at + k], &entry, &names)) continue; /* gone meanwhile */
+            if (!value.len || !once__redis_read_entry(value, ids[at + k], &entry, &names))
+                continue; /* gone meanwhile */
             if (entry.state != ONCE_STATE_CLAIMED || entry.token.a != token_a) continue;
             if (!ONCE_REDIS_ROOM(found)) rc = once__redis_nomem(err);
             else found.at[found.n++] = (claim){entry.token.b, ids[at + k]};
@@ -249,7 +263,8 @@ static int lapsed_ids(once_redis *r, once_bytes consumer, int64_t now_ms, id_lis
     return rc;
 }
 
-int once__redis_lapsed(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n, once_error *err)
+int once__redis_lapsed(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n,
+                       once_error *err)
 {
     once_redis *r = once__redis_of(shelf);
     id_list ids = {0};
@@ -322,7 +337,8 @@ static int list_open(listing *list, once_error *err)
     once_hash *ids = NULL;
     size_t n = 0;
     int rc = open_ids(list->r, list->consumer, list->state, list->now_ms, &ids, &n, err);
-    for (size_t at = 0; at < n && rc == ONCE_OK && !list->ended; at += PAGE) rc = show(list, ids + at, n - at < PAGE ? n - at : PAGE, err);
+    for (size_t at = 0; at < n && rc == ONCE_OK && !list->ended; at += PAGE)
+        rc = show(list, ids + at, n - at < PAGE ? n - at : PAGE, err);
     free(ids);
     return rc;
 }
@@ -395,12 +411,14 @@ static int list_finished(listing *list, once_error *err)
     } while (rc == ONCE_OK && strcmp(cursor, "0") != 0);
     free(page);
     const size_t n = sort_ids(all.at, all.n);
-    for (size_t at = 0; at < n && rc == ONCE_OK && !list->ended; at += PAGE) rc = show(list, all.at + at, n - at < PAGE ? n - at : PAGE, err);
+    for (size_t at = 0; at < n && rc == ONCE_OK && !list->ended; at += PAGE)
+        rc = show(list, all.at + at, n - at < PAGE ? n - at : PAGE, err);
     free(all.at);
     return rc;
 }
 
-int once__redis_list(once_store *store, once_bytes consumer, once_state state, once_entry_visit *visit, void *user, once_error *err)
+int once__redis_list(once_store *store, once_bytes consumer, once_state state, once_entry_visit *visit, void *user,
+                     once_error *err)
 {
     listing list = {(once_redis *)store, consumer, state, 0, visit, user, false};
     const int rc = now_of(list.r, &list.now_ms, err);
@@ -409,7 +427,8 @@ int once__redis_list(once_store *store, once_bytes consumer, once_state state, o
 }
 
 /* The numbers of the next letters, up to `max`. */
-static int next_letters(once_redis *r, once_bytes consumer, uint64_t after, size_t max, uint64_t *ids, size_t *n, once_error *err)
+static int next_letters(once_redis *r, once_bytes consumer, uint64_t after, size_t max, uint64_t *ids, size_t *n,
+                        once_error *err)
 {
     char from[32];
     (void)snprintf(from, sizeof from, "(%llu", (unsigned long long)after);
@@ -427,14 +446,17 @@ static int next_letters(once_redis *r, once_bytes consumer, uint64_t after, size
     const redisReply *reply = r->pipe.replies[0];
     *n = once__reply_n(reply) < max ? once__reply_n(reply) : max;
     for (size_t i = 0; i < *n; i++) {
-        if (!once__reply_read_number(once__reply_at(reply, i), &ids[i]) || ids[i] <= after) return damaged_list(r, "d", consumer, err); /* a member that is not its score: it would come again and again */
+        if (!once__reply_read_number(once__reply_at(reply, i), &ids[i]) || ids[i] <= after)
+            return damaged_list(r, "d", consumer,
+                                err); /* a member that is not its score: it would come again and again */
         after = ids[i];
     }
     return ONCE_OK;
 }
 
 /* Shows a page of letters; the visitor may use the store, so they are copied. Their size is in `bytes`. */
-static int show_letters(once_redis *r, const uint64_t *ids, size_t n, once_letter_visit *visit, void *user, bool *ended, size_t *bytes, once_error *err)
+static int show_letters(once_redis *r, const uint64_t *ids, size_t n, once_letter_visit *visit, void *user, bool *ended,
+                        size_t *bytes, once_error *err)
 {
     once_arena arena = {0};
     once_letter *letters = once_arena_new(&arena, once_letter, n);
@@ -456,7 +478,8 @@ static int show_letters(once_redis *r, const uint64_t *ids, size_t n, once_lette
 }
 
 /* Pages grow while letters are small. */
-int once__redis_letters(once_store *store, once_bytes consumer, uint64_t after, once_letter_visit *visit, void *user, once_error *err)
+int once__redis_letters(once_store *store, once_bytes consumer, uint64_t after, once_letter_visit *visit, void *user,
+                        once_error *err)
 {
     once_redis *r = (once_redis *)store;
     uint64_t ids[LETTER_PAGE_MAX];
@@ -475,7 +498,8 @@ int once__redis_letters(once_store *store, once_bytes consumer, uint64_t after, 
 }
 
 /* A letter is one value, so whoever wants more than its id gets all of it. */
-int once__redis_letter_heads(once_store *store, once_bytes consumer, uint64_t after, bool only_ids, once_letter_visit *visit, void *user, once_error *err)
+int once__redis_letter_heads(once_store *store, once_bytes consumer, uint64_t after, bool only_ids,
+                             once_letter_visit *visit, void *user, once_error *err)
 {
     if (!only_ids) return once__redis_letters(store, consumer, after, visit, user, err);
     uint64_t ids[LETTER_PAGE_MAX];
@@ -508,7 +532,8 @@ int once__redis_audits(once_store *store, once_bytes consumer, once_audit_visit 
         n = rc == ONCE_OK ? once__reply_n(r->pipe.replies[0]) : 0;
         for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
             once_audit audit;
-            if (!once__redis_read_audit(once__reply_at(r->pipe.replies[0], i), &audit)) rc = damaged_list(r, "a", consumer, err);
+            if (!once__redis_read_audit(once__reply_at(r->pipe.replies[0], i), &audit))
+                rc = damaged_list(r, "a", consumer, err);
             else if (!visit(user, &audit)) return ONCE_OK;
         }
     }
@@ -556,7 +581,8 @@ static int sooner(once_redis *r, const redisReply *reply, int64_t *due_ms, once_
 {
     double due;
     if (once__reply_n(reply) == 0) return ONCE_OK;
-    if (!once__reply_read_score(once__reply_at(reply, 1), &due) || due < 0) return once__redis_damaged(r, "an index", err);
+    if (!once__reply_read_score(once__reply_at(reply, 1), &due) || due < 0)
+        return once__redis_damaged(r, "an index", err);
     if (due < 9.2e18 && (int64_t)due < *due_ms) *due_ms = (int64_t)due;
     return ONCE_OK;
 }
@@ -579,7 +605,8 @@ static int add_lost(once_redis *r, lost_list *list, once_bytes ids, uint64_t sta
     return ONCE_OK;
 }
 
-/* Whether they wait or are unknown stands in the first bytes of their values. They are few: whoever works comes back in time. */
+/* Whether they wait or are unknown stands in the first bytes of their values. They are few: whoever works comes back in
+ * time. */
 static int count_lost(once_redis *r, const lost_list *list, once_stats *out, once_error *err)
 {
     int rc = ONCE_OK;
@@ -597,7 +624,9 @@ static int count_lost(once_redis *r, const lost_list *list, once_stats *out, onc
         for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
             once_redis_open_head head;
             const uint64_t stamp = list->at[from + i].stamp;
-            if (!once__redis_read_head(once__reply_bytes(r->pipe.replies[i]), &head) || head.state != ONCE_STATE_CLAIMED) continue;
+            if (!once__redis_read_head(once__reply_bytes(r->pipe.replies[i]), &head) ||
+                head.state != ONCE_STATE_CLAIMED)
+                continue;
             if (stamp && head.stamp != stamp) continue; /* claimed anew, and in another group */
             if (head.hold) out->unknown++;
             else out->waiting++;
@@ -608,14 +637,16 @@ static int count_lost(once_redis *r, const lost_list *list, once_stats *out, onc
 }
 
 /* Claims without a body: those whose lease is not over count as such. */
-static int count_groups(once_redis *r, once_bytes consumer, const redisReply *groups, int64_t now_ms, once_stats *out, int64_t *next_ms, lost_list *lost, once_error *err)
+static int count_groups(once_redis *r, once_bytes consumer, const redisReply *groups, int64_t now_ms, once_stats *out,
+                        int64_t *next_ms, lost_list *lost, once_error *err)
 {
     ONCE_REDIS_LIST(once_bytes) over = {0};
     int rc = ONCE_OK;
     for (size_t i = 0; i < once__reply_n(groups) && rc == ONCE_OK; i += 2) {
         once_bytes group = once__reply_at(groups, i);
         double left;
-        if (group.len != 16 || !once__reply_read_score(once__reply_at(groups, i + 1), &left) || left < 0 || left > UINT32_MAX) {
+        if (group.len != 16 || !once__reply_read_score(once__reply_at(groups, i + 1), &left) || left < 0 ||
+            left > UINT32_MAX) {
             rc = once__redis_damaged(r, "an index", err);
             break;
         }
@@ -678,7 +709,8 @@ int once__redis_stats(once_store *store, once_bytes consumer, once_stats *out, o
     int64_t next_ms = ONCE_NEVER;
     for (size_t i = 5; i < 7 && rc == ONCE_OK; i++) rc = sooner(r, reply[i], &next_ms, err);
     lost_list lost = {0};
-    for (size_t i = 0; rc == ONCE_OK && i < once__reply_n(reply[7]); i += 2) rc = add_lost(r, &lost, once__reply_at(reply[7], i), 0, err);
+    for (size_t i = 0; rc == ONCE_OK && i < once__reply_n(reply[7]); i += 2)
+        rc = add_lost(r, &lost, once__reply_at(reply[7], i), 0, err);
     if (rc == ONCE_OK) rc = count_groups(r, consumer, reply[8], now_ms, out, &next_ms, &lost, err);
     if (next_ms != ONCE_NEVER) out->wait_ms = next_ms > now_ms ? next_ms - now_ms : 0;
     if (rc == ONCE_OK) rc = count_lost(r, &lost, out, err);
@@ -723,12 +755,14 @@ static int sweep_by_hand(once_redis *r, size_t limit, once_sweep_result *out, on
 }
 #endif
 
-/* Of a sorted set by time: what is over, up to so many. One script, because somebody may bring such an entry back between two commands. */
+/* Of a sorted set by time: what is over, up to so many. One script, because somebody may bring such an entry back
+ * between two commands. */
 static void trim(once_redis *r, once_bytes consumer, int64_t now_ms, size_t max)
 {
-    static const char script[] = "local over = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', ARGV[1], 'LIMIT', 0, ARGV[2])\n"
-                                 "if #over > 0 then redis.call('ZREM', KEYS[1], unpack(over)) end\n"
-                                 "return #over\n";
+    static const char script[] =
+        "local over = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', ARGV[1], 'LIMIT', 0, ARGV[2])\n"
+        "if #over > 0 then redis.call('ZREM', KEYS[1], unpack(over)) end\n"
+        "return #over\n";
     once__redis_command(&r->pipe, ONCE_REPLY_COUNT, 6);
     once__redis_text(&r->pipe, "EVAL");
     once__redis_text(&r->pipe, script);
@@ -755,7 +789,8 @@ static int sweep_index(once_redis *r, size_t limit, once_sweep_result *out, once
     const size_t n = rc == ONCE_OK ? once__reply_n(r->pipe.replies[0]) : 0;
     once_bytes *consumers = once_arena_new(&arena, once_bytes, n + 1);
     for (size_t i = 0; i < n && rc == ONCE_OK; i++)
-        if (!consumers || !once_arena_copy(&arena, once__reply_at(r->pipe.replies[0], i), &consumers[i])) rc = once__redis_nomem(err);
+        if (!consumers || !once_arena_copy(&arena, once__reply_at(r->pipe.replies[0], i), &consumers[i]))
+            rc = once__redis_nomem(err);
     if (rc == ONCE_OK && n) {
         once__redis_pipe_clear(&r->pipe);
         for (size_t i = 0; i < n; i++) trim(r, consumers[i], now_ms, max);
@@ -789,7 +824,8 @@ static int rewrite(once_redis *r, const once_hash *ids, size_t n, once_error *er
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
         once_redis_slot *slot;
         rc = once__redis_slot(r, ids[i], &slot, err);
-        if (rc == ONCE_OK && slot->index == ONCE_REDIS_WAITING_BARE) rc = r->shelf.shelf->save(&r->shelf, &slot->entry, err);
+        if (rc == ONCE_OK && slot->index == ONCE_REDIS_WAITING_BARE)
+            rc = r->shelf.shelf->save(&r->shelf, &slot->entry, err);
     }
     if (rc == ONCE_OK) return r->shelf.shelf->commit(&r->shelf, err);
     r->shelf.shelf->rollback(&r->shelf);

@@ -26,13 +26,17 @@ int once__redis_nomem(once_error *err) { return once_no_memory(err, "in the redi
 
 int once__redis_damaged(const once_redis *r, const char *what, once_error *err)
 {
-    return once_fail(err, ONCE_E_CORRUPT, "%s in the redis store '%s' cannot be read: somebody else wrote there, or it is damaged", what, r->url.name);
+    return once_fail(err, ONCE_E_CORRUPT,
+                     "%s in the redis store '%s' cannot be read: somebody else wrote there, or it is damaged", what,
+                     r->url.name);
 }
 
 int once__redis_damaged_key(const once_redis *r, once_bytes key, once_error *err)
 {
     char text[ONCE_REDIS_QUOTED];
-    return once_fail(err, ONCE_E_CORRUPT, "the key \"%s\" of the redis store '%s' is not what once writes there: somebody else wrote it, or it is damaged",
+    return once_fail(err, ONCE_E_CORRUPT,
+                     "the key \"%s\" of the redis store '%s' is not what once writes there: somebody else wrote it, or "
+                     "it is damaged",
                      once__redis_quote(key, text), r->url.name);
 }
 
@@ -53,7 +57,8 @@ int once__redis_conflict(once_redis *r, once_error *err)
 {
     r->conflict = true;
     once__redis_kept_clear(r);
-    return once_fail(err, ONCE_E_ABORTED, "somebody else changed the same entries of the redis store at the same moment");
+    return once_fail(err, ONCE_E_ABORTED,
+                     "somebody else changed the same entries of the redis store at the same moment");
 }
 
 size_t once__redis_key(const once_redis *r, const char *kind, const void *rest, size_t len, char out[ONCE_REDIS_KEY])
@@ -92,8 +97,9 @@ void once__redis_put_key(once_redis *r, const char *kind, const void *rest, size
 int once__redis_ask(once_redis *r, once_error *err)
 {
     int rc = once__redis_exchange(r->link, &r->pipe, NULL, err);
-    if (rc == ONCE_E_UNAVAILABLE && !once__redis_silent(r->link)) rc = once__redis_exchange(r->link, &r->pipe, NULL, err); /* the server was started anew, perhaps */
-    if (once__redis_connections(r->link) != r->connections) { /* it may be another server */
+    if (rc == ONCE_E_UNAVAILABLE && !once__redis_silent(r->link))
+        rc = once__redis_exchange(r->link, &r->pipe, NULL, err); /* the server was started anew, perhaps */
+    if (once__redis_connections(r->link) != r->connections) {    /* it may be another server */
         once__redis_names_forget(r);
         once__redis_kept_clear(r);
     }
@@ -132,7 +138,8 @@ static int fill_slot(once_redis *r, once_hash id, once_bytes value, bool assumed
     r->assumed |= assumed;
     if (value.len == 0) return ONCE_OK;
     if (!once_arena_copy(&r->arena, value, &slot->stored)) return once__redis_nomem(err);
-    if (!once__redis_read_entry(slot->stored, id, &slot->entry, &slot->names)) return once__redis_damaged_id(r, "e", id, err);
+    if (!once__redis_read_entry(slot->stored, id, &slot->entry, &slot->names))
+        return once__redis_damaged_id(r, "e", id, err);
     const once_entry *e = &slot->entry;
     slot->index = once__redis_index_of(e);
     slot->consumer = e->scope.consumer;
@@ -153,9 +160,11 @@ int once__redis_assume(once_redis *r, once_hash id, once_bytes value, once_error
 
 static void apply_names(once_redis *r, once_entry *e, once_redis_finished names)
 {
-    const once_redis_name *scope = once__redis_name_find(r, names.scope), *origin = once__redis_name_find(r, names.origin);
+    const once_redis_name *scope = once__redis_name_find(r, names.scope),
+                          *origin = once__redis_name_find(r, names.origin);
     if (!scope || !once__redis_read_scope(scope->value, &e->scope)) e->scope = (once_scope){0};
-    if (!origin || !once__redis_read_origin(origin->value, &e->at.place, &e->run, &e->who)) e->at.place = e->who = (once_bytes){0};
+    if (!origin || !once__redis_read_origin(origin->value, &e->at.place, &e->run, &e->who))
+        e->at.place = e->who = (once_bytes){0};
 }
 
 static size_t want_names(once_redis *r, const once_redis_finished *names, uint64_t *wanted)
@@ -183,7 +192,8 @@ static int read_names(once_redis *r, const uint64_t *wanted, size_t n, const red
     return ONCE_OK;
 }
 
-int once__redis_read_value(once_redis *r, once_bytes value, once_hash id, once_entry *out, once_arena *arena, once_error *err)
+int once__redis_read_value(once_redis *r, once_bytes value, once_hash id, once_entry *out, once_arena *arena,
+                           once_error *err)
 {
     once_redis_finished names;
     uint64_t wanted[2];
@@ -212,7 +222,8 @@ static bool has_hash(const once_hash *list, size_t n, once_hash hash)
 }
 
 /* Each once, without those that are here already. */
-static bool distinct(const once_hash *ids, size_t n, bool (*known)(once_redis *r, once_hash id), once_redis *r, once_hash *out, size_t *count)
+static bool distinct(const once_hash *ids, size_t n, bool (*known)(once_redis *r, once_hash id), once_redis *r,
+                     once_hash *out, size_t *count)
 {
     once_table listed = {0};
     bool fine = true;
@@ -232,8 +243,8 @@ static bool slot_known(once_redis *r, once_hash id) { return known_slot(r, id) !
 
 enum { WINDOW = 16, LANE_COMMANDS = 5 };
 
-static int read_round(once_redis *r, const once_hash *ids, size_t n, const once_hash *lanes, size_t n_lanes, const uint64_t *names,
-                      size_t n_names, once_error *err)
+static int read_round(once_redis *r, const once_hash *ids, size_t n, const once_hash *lanes, size_t n_lanes,
+                      const uint64_t *names, size_t n_names, once_error *err)
 {
     if (n + n_lanes + n_names == 0) return ONCE_OK;
     once__redis_pipe_clear(&r->pipe);
@@ -248,30 +259,35 @@ static int read_round(once_redis *r, const once_hash *ids, size_t n, const once_
     if (rc != ONCE_OK) return rc;
     redisReply **reply = r->pipe.replies;
     if (n) {
-        for (size_t i = 0; i < n && rc == ONCE_OK; i++) rc = fill_slot(r, ids[i], once__reply_at(*reply, i), false, err);
+        for (size_t i = 0; i < n && rc == ONCE_OK; i++)
+            rc = fill_slot(r, ids[i], once__reply_at(*reply, i), false, err);
         reply++;
     }
     if (n_names) {
         if (rc == ONCE_OK) rc = read_names(r, names, n_names, *reply, err);
         reply++;
     }
-    for (size_t i = 0; i < n_lanes && rc == ONCE_OK; i++, reply += LANE_COMMANDS) rc = once__redis_lane_read(r, lanes[i], WINDOW, reply, err);
+    for (size_t i = 0; i < n_lanes && rc == ONCE_OK; i++, reply += LANE_COMMANDS)
+        rc = once__redis_lane_read(r, lanes[i], WINDOW, reply, err);
     return rc;
 }
 
-int once__redis_prefetch(once_redis *r, const once_hash *ids, size_t n, const once_hash *lanes, size_t n_lanes, bool heads, once_error *err)
+int once__redis_prefetch(once_redis *r, const once_hash *ids, size_t n, const once_hash *lanes, size_t n_lanes,
+                         bool heads, once_error *err)
 {
     const size_t slots_before = r->slots.n;
     size_t n_ids, n_new, n_names = 0;
     once_hash *some = once_arena_alloc(&r->arena, (n + n_lanes + 1) * sizeof *some), *more = some + n;
-    if (!some || !distinct(ids, n, slot_known, r, some, &n_ids) || !distinct(lanes, n_lanes, once__redis_lane_known, r, more, &n_new))
+    if (!some || !distinct(ids, n, slot_known, r, some, &n_ids) ||
+        !distinct(lanes, n_lanes, once__redis_lane_known, r, more, &n_new))
         return once__redis_nomem(err);
     int rc = read_round(r, some, n_ids, more, n_new, NULL, 0, err);
     if (rc != ONCE_OK) return rc;
 
     /* what those refer to: names of the finished, lanes of the open */
     const size_t found = r->slots.n - slots_before;
-    once_hash *wanted_lanes = once_arena_alloc(&r->arena, (2 * found + 1) * sizeof *wanted_lanes), *new_lanes = wanted_lanes + found;
+    once_hash *wanted_lanes = once_arena_alloc(&r->arena, (2 * found + 1) * sizeof *wanted_lanes),
+              *new_lanes = wanted_lanes + found;
     uint64_t *names = once_arena_alloc(&r->arena, (2 * found + 1) * sizeof *names);
     if (!wanted_lanes || !names) return once__redis_nomem(err);
     size_t n_wanted = 0;
@@ -282,16 +298,19 @@ int once__redis_prefetch(once_redis *r, const once_hash *ids, size_t n, const on
         if (!once_state_finished(slot->entry.state)) continue;
         const size_t count = want_names(r, &slot->names, wanted);
         for (size_t k = 0; k < count; k++)
-            if (n_names == 0 || (names[n_names - 1] != wanted[k] && (n_names < 2 || names[n_names - 2] != wanted[k]))) names[n_names++] = wanted[k];
+            if (n_names == 0 || (names[n_names - 1] != wanted[k] && (n_names < 2 || names[n_names - 2] != wanted[k])))
+                names[n_names++] = wanted[k];
     }
     if (!distinct(wanted_lanes, n_wanted, once__redis_lane_known, r, new_lanes, &n_new)) return once__redis_nomem(err);
     rc = read_round(r, NULL, 0, new_lanes, n_new, names, n_names, err);
     for (size_t i = slots_before; i < r->slots.n && rc == ONCE_OK; i++)
-        if (once_state_finished(r->slots.at[i]->entry.state)) apply_names(r, &r->slots.at[i]->entry, r->slots.at[i]->names);
+        if (once_state_finished(r->slots.at[i]->entry.state))
+            apply_names(r, &r->slots.at[i]->entry, r->slots.at[i]->names);
     if (rc != ONCE_OK || !heads || r->lanes.n == 0) return rc;
 
     /* whoever may be woken when these lanes go on */
-    once_hash *firsts = once_arena_alloc(&r->arena, 4 * r->lanes.n * sizeof *firsts), *new_firsts = firsts + 2 * r->lanes.n;
+    once_hash *firsts = once_arena_alloc(&r->arena, 4 * r->lanes.n * sizeof *firsts),
+              *new_firsts = firsts + 2 * r->lanes.n;
     if (!firsts) return once__redis_nomem(err);
     size_t n_firsts = 0;
     for (size_t i = 0; i < r->lanes.n; i++)

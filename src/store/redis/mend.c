@@ -1,7 +1,9 @@
-/* `once check --repair` of a Redis store: what a look at every key found (verify.c) and what entries, lanes and letters themselves tell of how it was.
+/* `once check --repair` of a Redis store: what a look at every key found (verify.c) and what entries, lanes and letters
+ * themselves tell of how it was.
  *
- * Everything is written by the commit of a transaction, which compares what it was derived from: workers go on meanwhile, and who changes such an
- * entry in between has made it right. Entries come first, so that a lane has its members again before anybody takes it for empty. */
+ * Everything is written by the commit of a transaction, which compares what it was derived from: workers go on
+ * meanwhile, and who changes such an entry in between has made it right. Entries come first, so that a lane has its
+ * members again before anybody takes it for empty. */
 #include "store/redis/verify.h"
 
 #include <stdio.h>
@@ -19,7 +21,10 @@ typedef struct mending {
     uint64_t bytes; /* of the values that will be read once more */
 } mending;
 
-static bool same(once_bytes x, once_bytes y) { return x.len == y.len && (x.len == 0 || memcmp(x.data, y.data, x.len) == 0); }
+static bool same(once_bytes x, once_bytes y)
+{
+    return x.len == y.len && (x.len == 0 || memcmp(x.data, y.data, x.len) == 0);
+}
 
 static bool keep_bytes(mending *m, once_bytes *bytes)
 {
@@ -28,17 +33,23 @@ static bool keep_bytes(mending *m, once_bytes *bytes)
     return were.len == 0 || once_arena_copy(&m->arena, were, bytes);
 }
 
-static bool is_of_letter(once_redis_flaw_kind kind) { return kind == FLAW_LETTER_NOT_LISTED || kind == FLAW_LETTER_NO_UNIQUE || kind == FLAW_LETTER_OF_OTHER; }
+static bool is_of_letter(once_redis_flaw_kind kind)
+{
+    return kind == FLAW_LETTER_NOT_LISTED || kind == FLAW_LETTER_NO_UNIQUE || kind == FLAW_LETTER_OF_OTHER;
+}
 
 static bool is_of_entry(once_redis_flaw_kind kind)
 {
-    return (kind >= FLAW_OTHER_KEY && kind <= FLAW_NO_NAME) || kind == FLAW_LISTED || kind == FLAW_STANDS || kind == FLAW_PLACE;
+    return (kind >= FLAW_OTHER_KEY && kind <= FLAW_NO_NAME) || kind == FLAW_LISTED || kind == FLAW_STANDS ||
+           kind == FLAW_PLACE;
 }
 
 /* Of what a value is compared by; the rest may be a large message. */
 static void cut_stored(once_redis_flaw *flaw)
 {
-    const size_t most = is_of_letter(flaw->kind) ? ONCE_REDIS_LETTER_HEAD : is_of_entry(flaw->kind) && !once__redis_is_finished(flaw->stored) ? ONCE_REDIS_STAMPED : SIZE_MAX;
+    const size_t most = is_of_letter(flaw->kind)                                            ? ONCE_REDIS_LETTER_HEAD
+                        : is_of_entry(flaw->kind) && !once__redis_is_finished(flaw->stored) ? ONCE_REDIS_STAMPED
+                                                                                            : SIZE_MAX;
     if (flaw->stored.len > most) flaw->stored.len = most;
 }
 
@@ -50,8 +61,9 @@ static int keep(once_redis_looking *l, const once_redis_flaw *flaw, once_error *
     if (!once__redis_is_mended(flaw->kind)) return ONCE_OK;
     m->bytes += kept.stored.len;
     cut_stored(&kept);
-    const bool fine = keep_bytes(m, &kept.key) && keep_bytes(m, &kept.in_words) && keep_bytes(m, &kept.stored) && keep_bytes(m, &kept.consumer) && keep_bytes(m, &kept.group) &&
-                      keep_bytes(m, &kept.bytes) && keep_bytes(m, &kept.place);
+    const bool fine = keep_bytes(m, &kept.key) && keep_bytes(m, &kept.in_words) && keep_bytes(m, &kept.stored) &&
+                      keep_bytes(m, &kept.consumer) && keep_bytes(m, &kept.group) && keep_bytes(m, &kept.bytes) &&
+                      keep_bytes(m, &kept.place);
     if (!fine || !ONCE_REDIS_ROOM(m->flaws)) return once__redis_nomem(err);
     m->flaws.at[m->flaws.n++] = kept;
     return ONCE_OK;
@@ -64,7 +76,9 @@ static int take(once_redis *r, once_hash id, once_bytes stored, once_redis_slot 
 {
     const int rc = once__redis_slot(r, id, out, err);
     if (rc != ONCE_OK) return rc;
-    const once_bytes now = {(*out)->stored.data, !once__redis_is_finished(stored) && (*out)->stored.len > stored.len ? stored.len : (*out)->stored.len};
+    const once_bytes now = {(*out)->stored.data, !once__redis_is_finished(stored) && (*out)->stored.len > stored.len
+                                                     ? stored.len
+                                                     : (*out)->stored.len};
     if (!same(now, stored) || !once__redis_is_own(r, &(*out)->entry)) *out = NULL;
     else (*out)->assumed = r->assumed = true;
     return ONCE_OK;
@@ -86,7 +100,9 @@ static void know_consumer(once_redis *r, once_bytes consumer)
 static void put_into_index(once_redis *r, const once_entry *e)
 {
     const char kind[] = {'i', once__redis_index_of(e), 0};
-    const int64_t when_ms = kind[1] != ONCE_REDIS_WAITING_BARE ? e->due_ms : once_entry_expires(e) ? e->expires_ms : ONCE_NEVER;
+    const int64_t when_ms = kind[1] != ONCE_REDIS_WAITING_BARE ? e->due_ms
+                            : once_entry_expires(e)            ? e->expires_ms
+                                                               : ONCE_NEVER;
     unsigned char id[16];
     once__redis_id_write(e->id, id);
     if (kind[1] == ONCE_REDIS_WAITING_BARE) know_consumer(r, e->scope.consumer);
@@ -100,7 +116,8 @@ static void put_into_index(once_redis *r, const once_entry *e)
 static int write_anew(once_redis *r, once_redis_slot *slot, once_error *err)
 {
     const once_entry *e = &slot->entry;
-    int rc = once_state_unfinished(e->state) && !once_hash_is_zero(e->lane) ? once__redis_lane_mend(r, slot, false, err) : ONCE_OK;
+    int rc = once_state_unfinished(e->state) && !once_hash_is_zero(e->lane) ? once__redis_lane_mend(r, slot, false, err)
+                                                                            : ONCE_OK;
     return rc == ONCE_OK ? r->shelf.shelf->save(&r->shelf, &slot->entry, err) : rc;
 }
 
@@ -126,9 +143,7 @@ static int mend_entry(once_redis *r, const once_redis_flaw *flaw, bool *done, on
     case FLAW_NO_LANE:
     case FLAW_NOT_OCCUPIED: rc = once__redis_lane_mend(r, slot, false, err); break;
     case FLAW_NO_PLACE: rc = once__redis_lane_mend(r, slot, true, err); break;
-    default:
-        fill_names(r, slot);
-        rc = write_anew(r, slot, err);
+    default: fill_names(r, slot); rc = write_anew(r, slot, err);
     }
     return rc;
 }
@@ -189,12 +204,14 @@ static int mend_lane(once_redis *r, const once_redis_flaw *flaw, bool *done, onc
     case FLAW_STANDS:
         rc = take(r, flaw->id, flaw->stored, &slot, err);
         *done = rc == ONCE_OK && slot;
-        if (*done && !once__redis_member_is(flaw->member, flaw->bytes)) put_lane_command(r, true, flaw->lane, flaw->bytes);
+        if (*done && !once__redis_member_is(flaw->member, flaw->bytes))
+            put_lane_command(r, true, flaw->lane, flaw->bytes);
         return *done ? once__redis_lane_drop(r, flaw->lane, flaw->member, err) : rc;
     case FLAW_OCCUPIED_TWICE: return once__redis_lane_vacate(r, flaw->lane, flaw->id, err); /* one of them */
     case FLAW_OCCUPIED:
         rc = once__redis_slot(r, flaw->id, &slot, err);
-        *done = rc == ONCE_OK && !(once_state_occupies(slot->entry.state) && once_hash_equal(slot->entry.lane, flaw->lane));
+        *done =
+            rc == ONCE_OK && !(once_state_occupies(slot->entry.state) && once_hash_equal(slot->entry.lane, flaw->lane));
         if (*done) slot->assumed = r->assumed = true;
         return *done ? once__redis_lane_vacate(r, flaw->lane, flaw->id, err) : rc;
     default: return once__redis_lane_renew(r, flaw->lane, err);
@@ -209,8 +226,11 @@ static int mend_group(once_redis *r, const once_redis_flaw *flaw, bool *done, on
         once_redis_slot *slot;
         once_redis_open_head head;
         rc = once__redis_slot(r, once__redis_id_read(flaw->stored.data + at), &slot, err);
-        if (rc != ONCE_OK || slot->dirty || !once__redis_is_own(r, &slot->entry) || !once__redis_read_head(slot->stored, &head)) continue;
-        if (head.stamp == once__redis_group_stamp(flaw->group.data) && slot->index == ONCE_REDIS_CLAIMED_BARE) rc = write_anew(r, slot, err);
+        if (rc != ONCE_OK || slot->dirty || !once__redis_is_own(r, &slot->entry) ||
+            !once__redis_read_head(slot->stored, &head))
+            continue;
+        if (head.stamp == once__redis_group_stamp(flaw->group.data) && slot->index == ONCE_REDIS_CLAIMED_BARE)
+            rc = write_anew(r, slot, err);
     }
     if (rc != ONCE_OK) return rc;
     once__redis_undo(r, "ZREM", "c", flaw->consumer, 1);
@@ -226,7 +246,8 @@ static void expect_letter(once_redis *r, once_bytes key, const once_redis_flaw *
 {
     once_redis_values *to = &r->values[1];
     once__redis_encode(&to->keys, key.data, key.len);
-    once__redis_encode(&to->was, flaw->stored.data, flaw->stored.len < ONCE_REDIS_LETTER_HEAD ? flaw->stored.len : ONCE_REDIS_LETTER_HEAD);
+    once__redis_encode(&to->was, flaw->stored.data,
+                       flaw->stored.len < ONCE_REDIS_LETTER_HEAD ? flaw->stored.len : ONCE_REDIS_LETTER_HEAD);
     once__redis_encode(&to->now, "", 0);
     once__redis_encode(&to->how, "-", 1);
     to->n++;
@@ -288,7 +309,9 @@ static int may_persist(once_redis *r, const mending *m, once_error *err)
     const int rc = once__redis_exchange(r->link, &r->pipe, refused, err);
     if (rc != ONCE_E_DENIED || strcmp(refused, "NOPERM") != 0) return rc;
     once_error why = *err;
-    return once_fail(err, rc, "to take away a time to live this user of redis needs the right to 'PERSIST', see docs/redis.md: %s", why.text);
+    return once_fail(
+        err, rc, "to take away a time to live this user of redis needs the right to 'PERSIST', see docs/redis.md: %s",
+        why.text);
 }
 
 /* A letter takes the place of what is gone: removals come last, and this one would take the letter's. */
@@ -297,7 +320,8 @@ static void note_replaced(mending *m)
     for (size_t i = 0; i < m->flaws.n; i++) {
         once_redis_flaw *gone = &m->flaws.at[i];
         for (size_t k = 0; k < m->flaws.n && gone->kind == FLAW_UNIQUE_GONE; k++)
-            gone->replaced |= m->flaws.at[k].kind == FLAW_LETTER_NO_UNIQUE && once_hash_equal(m->flaws.at[k].unique, gone->unique);
+            gone->replaced |=
+                m->flaws.at[k].kind == FLAW_LETTER_NO_UNIQUE && once_hash_equal(m->flaws.at[k].unique, gone->unique);
     }
 }
 
@@ -357,7 +381,8 @@ int once__redis_repair(once_store *store, once_hash *after, uint64_t *repaired, 
     once_redis *r = (once_redis *)store;
     mending m = {.r = r};
     once_redis_looking l = {.r = r, .found = keep, .user = &m};
-    if (!r->shelf.in_tx) return once_fail(err, ONCE_E_USAGE, "a repair is done in a transaction, together with its audit record");
+    if (!r->shelf.in_tx)
+        return once_fail(err, ONCE_E_USAGE, "a repair is done in a transaction, together with its audit record");
     int rc = once__redis_look_begin(&l, err);
     if (rc == ONCE_OK) rc = look(&l, &m, after, more, err);
     if (rc == ONCE_OK) rc = may_persist(r, &m, err);
@@ -367,7 +392,8 @@ int once__redis_repair(once_store *store, once_hash *after, uint64_t *repaired, 
         bool done = false;
         once_error why;
         rc = mend(r, &m.flaws.at[i], &done, &why);
-        if (rc == ONCE_E_CORRUPT) rc = ONCE_OK; /* what it belongs to cannot be read: that stays, and the others are mended */
+        if (rc == ONCE_E_CORRUPT)
+            rc = ONCE_OK; /* what it belongs to cannot be read: that stays, and the others are mended */
         else if (rc != ONCE_OK) (void)once_fail(err, rc, "%s", why.text);
         else *repaired += done;
     }

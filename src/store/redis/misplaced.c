@@ -1,7 +1,8 @@
 /* An index or a lane names an entry that is not there, or that is something else by now.
  *
- * Mostly somebody else was quicker: it is read in one round trip, and the entry in the next one. Both are looked at once more, in one
- * moment. If they still do not fit, the store is damaged, and it is said where: to go on would leave out what the entry was, for ever. */
+ * Mostly somebody else was quicker: it is read in one round trip, and the entry in the next one. Both are looked at
+ * once more, in one moment. If they still do not fit, the store is damaged, and it is said where: to go on would leave
+ * out what the entry was, for ever. */
 #include <string.h>
 
 #include "store/redis/redis.h"
@@ -12,12 +13,16 @@ static int damaged(const once_redis *r, once_bytes list, once_hash id, once_erro
 {
     char list_text[ONCE_REDIS_QUOTED], entry_text[ONCE_REDIS_QUOTED], key[ONCE_REDIS_KEY];
     const once_bytes entry = {key, once__redis_id_key(r, "e", id, key)};
-    return once_fail(err, ONCE_E_CORRUPT, "\"%s\" of the redis store '%s' names the entry \"%s\", which is not there or does not belong there: somebody else wrote"
-                     " there, or it is damaged", once__redis_quote(list, list_text), r->url.name, once__redis_quote(entry, entry_text));
+    return once_fail(err, ONCE_E_CORRUPT,
+                     "\"%s\" of the redis store '%s' names the entry \"%s\", which is not there or does not belong "
+                     "there: somebody else wrote"
+                     " there, or it is damaged",
+                     once__redis_quote(list, list_text), r->url.name, once__redis_quote(entry, entry_text));
 }
 
 /* What the command says of `list`, and the entry's value, at one moment. */
-static int ask_both(once_redis *r, once_bytes list, const char *command, once_bytes member, once_hash id, once_error *err)
+static int ask_both(once_redis *r, once_bytes list, const char *command, once_bytes member, once_hash id,
+                    once_error *err)
 {
     static const char script[] = "return {redis.call(ARGV[1], KEYS[1], unpack(ARGV, 2)), redis.call('GET', KEYS[2])}";
     once__redis_pipe_clear(&r->pipe);
@@ -70,7 +75,8 @@ int once__redis_misplaced_in_lane(once_redis *r, const once_redis_lane *lane, on
     const bool same = once_bytes_equal(now, lane->stored); /* its stamp, too */
     if (!same) return once__redis_conflict(r, err);
     list.len = once__redis_id_key(r, "o", lane->id, key);
-    if (!read_now(r, id, &entry) || !once_state_unfinished(entry.state) || !once_hash_equal(entry.lane, lane->id)) return damaged(r, list, id, err);
+    if (!read_now(r, id, &entry) || !once_state_unfinished(entry.state) || !once_hash_equal(entry.lane, lane->id))
+        return damaged(r, list, id, err);
     return once__redis_conflict(r, err);
 }
 
@@ -83,7 +89,8 @@ bool once__redis_lane_is_empty(const once_redis *r, const once_redis_lane_record
 }
 
 /* The lane's record, and more, at one moment: {record, text, text}. */
-static int ask_lane(once_redis *r, const once_redis_lane *lane, const char *script, once_redis_member member, once_error *err)
+static int ask_lane(once_redis *r, const once_redis_lane *lane, const char *script, once_redis_member member,
+                    once_error *err)
 {
     unsigned char bytes[ONCE_REDIS_MEMBER], old[ONCE_REDIS_OLD_MEMBER];
     once__redis_member_write(member, bytes, old);
@@ -114,28 +121,40 @@ static bool says(const once_redis *r, size_t i, const char *text)
 
 int once__redis_lane_lost(once_redis *r, const once_redis_lane *lane, once_error *err)
 {
-    static const char script[] = "return {redis.call('GET', KEYS[1]), tostring(redis.call('ZCARD', KEYS[2])), tostring(redis.call('PTTL', KEYS[1]))}";
+    static const char script[] = "return {redis.call('GET', KEYS[1]), tostring(redis.call('ZCARD', KEYS[2])), "
+                                 "tostring(redis.call('PTTL', KEYS[1]))}";
     char text[ONCE_REDIS_QUOTED], key[ONCE_REDIS_KEY];
     once_redis_lane_record record;
     const int rc = ask_lane(r, lane, script, (once_redis_member){0}, err);
     if (rc != ONCE_OK) return rc;
-    if (!is_as_read(r, 0, lane->stored) || !says(r, 1, "0") || !once__redis_read_lane(lane->stored, &record)) return once__redis_conflict(r, err);
+    if (!is_as_read(r, 0, lane->stored) || !says(r, 1, "0") || !once__redis_read_lane(lane->stored, &record))
+        return once__redis_conflict(r, err);
     if (once__redis_lane_is_empty(r, &record, says(r, 2, "-1") ? -1 : 0)) return once__redis_conflict(r, err);
     const once_bytes set = {key, once__redis_id_key(r, "o", lane->id, key)};
-    return once_fail(err, ONCE_E_CORRUPT, "\"%s\" of the redis store '%s' is gone, and somebody stands in that lane: its messages would run out of order, or never;"
-                     " 'once check --repair' makes it anew from the entries", once__redis_quote(set, text), r->url.name);
+    return once_fail(err, ONCE_E_CORRUPT,
+                     "\"%s\" of the redis store '%s' is gone, and somebody stands in that lane: its messages would run "
+                     "out of order, or never;"
+                     " 'once check --repair' makes it anew from the entries",
+                     once__redis_quote(set, text), r->url.name);
 }
 
 /* The entry may have been read before its lane was, and have left it in between: it must be as it was, too. */
-int once__redis_lane_lacks(once_redis *r, const once_redis_lane *lane, const once_redis_slot *slot, once_redis_member member, once_error *err)
+int once__redis_lane_lacks(once_redis *r, const once_redis_lane *lane, const once_redis_slot *slot,
+                           once_redis_member member, once_error *err)
 {
-    static const char script[] = "local at = redis.call('ZSCORE', KEYS[2], ARGV[1]) or redis.call('ZSCORE', KEYS[2], ARGV[2])\n"
-                                 "return {redis.call('GET', KEYS[1]), at, redis.call('GET', KEYS[3])}";
+    static const char script[] =
+        "local at = redis.call('ZSCORE', KEYS[2], ARGV[1]) or redis.call('ZSCORE', KEYS[2], ARGV[2])\n"
+        "return {redis.call('GET', KEYS[1]), at, redis.call('GET', KEYS[3])}";
     char set_text[ONCE_REDIS_QUOTED], entry_text[ONCE_REDIS_QUOTED], set[ONCE_REDIS_KEY], entry[ONCE_REDIS_KEY];
     const int rc = ask_lane(r, lane, script, member, err);
     if (rc != ONCE_OK) return rc;
-    if (!is_as_read(r, 0, lane->stored) || !is_as_read(r, 2, slot->stored) || once__reply_at(r->pipe.replies[0], 1).len) return once__redis_conflict(r, err);
-    const once_bytes names[] = {{set, once__redis_id_key(r, "o", lane->id, set)}, {entry, once__redis_id_key(r, "e", member.id, entry)}};
-    return once_fail(err, ONCE_E_CORRUPT, "\"%s\" of the redis store '%s' does not name the entry \"%s\", which stands in that lane: its messages would run out of order,"
-                     " or never; 'once check --repair' mends that", once__redis_quote(names[0], set_text), r->url.name, once__redis_quote(names[1], entry_text));
+    if (!is_as_read(r, 0, lane->stored) || !is_as_read(r, 2, slot->stored) || once__reply_at(r->pipe.replies[0], 1).len)
+        return once__redis_conflict(r, err);
+    const once_bytes names[] = {{set, once__redis_id_key(r, "o", lane->id, set)},
+                                {entry, once__redis_id_key(r, "e", member.id, entry)}};
+    return once_fail(err, ONCE_E_CORRUPT,
+                     "\"%s\" of the redis store '%s' does not name the entry \"%s\", which stands in that lane: its "
+                     "messages would run out of order,"
+                     " or never; 'once check --repair' mends that",
+                     once__redis_quote(names[0], set_text), r->url.name, once__redis_quote(names[1], entry_text));
 }

@@ -12,11 +12,11 @@
 enum { TIME_BYTES = 6 };
 enum { HAS_FINGERPRINT = 1, HAS_TEXT = 2, HAS_HISTORY = 4, FINISHED_NEW_KEY = 8 };
 enum { VERSIONED = 1, GAP = 2, HOLD = 4, NATURAL = 8, SILENT = 16, HAS_MESSAGE = 32, MAYBE = 64, FIXED = 128 };
-/* In the byte of the state of an open entry, so that programs which do not know it refuse the value: they would give its message an old
- * idempotency key. */
+/* In the byte of the state of an open entry, so that programs which do not know it refuse the value: they would give
+ * its message an old idempotency key. */
 enum { OPEN_NEW_KEY = 0x10 };
 enum { LANE = 'N', LANE_WITH_RECORD = 'M' }; /* two kinds: who does not know of records would take them for ids */
-enum { BLOCK = 0x80 }; /* in the byte of the state */
+enum { BLOCK = 0x80 };                       /* in the byte of the state */
 
 #define TIME_FOREVER ((INT64_C(1) << 48) - 1)
 
@@ -153,8 +153,9 @@ void once__redis_write_open(once_buf *to, const once_entry *e, uint64_t stamp)
     put_byte(to, 'O');
     put_word(to, stamp);
     put_byte(to, (unsigned)e->state | (e->block ? BLOCK : 0u) | (e->old_key ? 0u : OPEN_NEW_KEY));
-    put_byte(to, (e->versioned ? VERSIONED : 0u) | (e->gap ? GAP : 0u) | (e->hold ? HOLD : 0u) | (e->natural ? NATURAL : 0u) |
-                     (e->silent ? SILENT : 0u) | (e->has_message ? HAS_MESSAGE : 0u) | (e->maybe ? MAYBE : 0u) | (e->fixed ? FIXED : 0u));
+    put_byte(to, (e->versioned ? VERSIONED : 0u) | (e->gap ? GAP : 0u) | (e->hold ? HOLD : 0u) |
+                     (e->natural ? NATURAL : 0u) | (e->silent ? SILENT : 0u) | (e->has_message ? HAS_MESSAGE : 0u) |
+                     (e->maybe ? MAYBE : 0u) | (e->fixed ? FIXED : 0u));
     put_id(to, e->token);
     put_id(to, e->fingerprint);
     put_id(to, e->lane);
@@ -401,7 +402,8 @@ static bool read_open(once_bytes value, once_entry *e)
     e->attempt = (uint32_t)get_varint(&in);
     e->failures = (uint32_t)get_varint(&in);
     e->run = get_word(&in);
-    int64_t *const times[] = {&e->order, &e->gap_ms, &e->remember_ms, &e->seen_ms, &e->changed_ms, &e->due_ms, &e->expires_ms};
+    int64_t *const times[] = {&e->order,      &e->gap_ms, &e->remember_ms, &e->seen_ms,
+                              &e->changed_ms, &e->due_ms, &e->expires_ms};
     for (size_t i = 0; i < sizeof times / sizeof *times; i++) *times[i] = get_signed(&in);
     e->scope = get_scope(&in);
     e->key = get_bytes(&in);
@@ -414,7 +416,7 @@ static bool read_open(once_bytes value, once_entry *e)
     e->history = get_bytes(&in);
     if (e->has_message) e->message = get_message(&in);
     if (!at_end(&in)) e->failing_ms = get_signed(&in); /* values of format 1 end here */
-    if (once_entry_expires(e) && e->expires_ms == 0) /* format 1 did not say when */
+    if (once_entry_expires(e) && e->expires_ms == 0)   /* format 1 did not say when */
         e->expires_ms = e->remember_ms < INT64_MAX - e->changed_ms ? e->changed_ms + e->remember_ms : INT64_MAX;
     return get_fields(&in, &e->fields) && e->state > ONCE_STATE_ABSENT && e->state < ONCE_STATE_DONE;
 }

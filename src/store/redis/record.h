@@ -1,23 +1,22 @@
 /* What stands in the values of a Redis store. Readers trust nothing: every size is checked.
  *
- *   finished entry   F, state (1), expires (6), token (16), changed (6), flags (1), [fingerprint (16)], lived (zigzag varint),
- *                    attempt, failures (varints), scope name (8), origin name (8), point (varint + bytes),
- *                    [result (varint + bytes), reason (varint + bytes)], [history (varint + bytes)],
- *                    the rest, only with a fingerprint: two bytes for each field that it covers (core/fields.h)
- *   open entry       O, stamp (8), state (1; 128: block, 16: a new idempotency key), flags (1), then all fields of once_entry; claimed, waiting, unknown and dead.
- *                    The rest: two bytes for each field that the fingerprint covers
- *   lane             N, or M when it has a record; stamp (8), whether it has a version (1), version (8), expires (8), [record (varint +
- *                    bytes; lane_record.h)], ids of those that occupy it (16 each)
- *   letter           L, unique (16), then all fields of once_letter but its id
- *   audit            A, then all fields of once_audit
- *   name             a scope (tenant, consumer, operation), or an origin (run, place, who saw it first), each text varint + bytes
+ *   finished entry   F, state (1), expires (6), token (16), changed (6), flags (1), [fingerprint (16)], lived (zigzag
+ * varint), attempt, failures (varints), scope name (8), origin name (8), point (varint + bytes), [result (varint +
+ * bytes), reason (varint + bytes)], [history (varint + bytes)], the rest, only with a fingerprint: two bytes for each
+ * field that it covers (core/fields.h) open entry       O, stamp (8), state (1; 128: block, 16: a new idempotency key),
+ * flags (1), then all fields of once_entry; claimed, waiting, unknown and dead. The rest: two bytes for each field that
+ * the fingerprint covers lane             N, or M when it has a record; stamp (8), whether it has a version (1),
+ * version (8), expires (8), [record (varint + bytes; lane_record.h)], ids of those that occupy it (16 each) letter L,
+ * unique (16), then all fields of once_letter but its id audit            A, then all fields of once_audit name a scope
+ * (tenant, consumer, operation), or an origin (run, place, who saw it first), each text varint + bytes
  *
- * Numbers are little-endian, ids big-endian so that bytes sort as hashes do. A stamp is random and new with every commit that
- * writes the value: an equal stamp means that nobody was there. A finished entry has none, because there are millions of them;
- * the whole value stands for it.
+ * Numbers are little-endian, ids big-endian so that bytes sort as hashes do. A stamp is random and new with every
+ * commit that writes the value: an equal stamp means that nobody was there. A finished entry has none, because there
+ * are millions of them; the whole value stands for it.
  *
- * Names keep a finished entry small: what very many entries share is kept once, in a hash of the store, under 8 bytes of a keyed
- * hash of itself. So two processes that meet the same name write the same thing and need not agree on a number. */
+ * Names keep a finished entry small: what very many entries share is kept once, in a hash of the store, under 8 bytes
+ * of a keyed hash of itself. So two processes that meet the same name write the same thing and need not agree on a
+ * number. */
 #ifndef ONCE_STORE_REDIS_RECORD_H
 #define ONCE_STORE_REDIS_RECORD_H
 
@@ -37,9 +36,9 @@ typedef struct once_redis_lane_record {
     size_t n_claimed;
 } once_redis_lane_record;
 
-enum { ONCE_REDIS_STAMPED = 9 }; /* bytes that hold kind and stamp */
+enum { ONCE_REDIS_STAMPED = 9 };      /* bytes that hold kind and stamp */
 enum { ONCE_REDIS_LETTER_HEAD = 33 }; /* bytes of a letter that change whenever it does */
-enum { ONCE_REDIS_HEAD = 11 };   /* and state and flags of an open entry */
+enum { ONCE_REDIS_HEAD = 11 };        /* and state and flags of an open entry */
 
 /* The beginning of an open entry. */
 typedef struct once_redis_open_head {
@@ -64,13 +63,15 @@ void once__redis_write_audit(once_buf *to, const once_audit *audit);
 void once__redis_write_scope(once_buf *to, const once_scope *scope);
 void once__redis_write_origin(once_buf *to, once_bytes place, uint64_t run, once_bytes who);
 
-/* False: damaged. Bytes point into `value`. Of a finished entry scope, place, run and who are set by whoever knows the names. */
+/* False: damaged. Bytes point into `value`. Of a finished entry scope, place, run and who are set by whoever knows the
+ * names. */
 bool once__redis_is_finished(once_bytes value);
 bool once__redis_read_entry(once_bytes value, once_hash id, once_entry *out, once_redis_finished *names);
 bool once__redis_read_head(once_bytes value, once_redis_open_head *out); /* false: it is not that of an open entry */
 bool once__redis_read_lane(once_bytes value, once_redis_lane_record *out);
 bool once__redis_read_letter(once_bytes value, uint64_t id, once_letter *out, once_hash *unique);
-bool once__redis_read_letter_scope(once_bytes begin, once_scope *out); /* of its first bytes; false: there are too few, or it is damaged */
+bool once__redis_read_letter_scope(
+    once_bytes begin, once_scope *out); /* of its first bytes; false: there are too few, or it is damaged */
 bool once__redis_read_audit(once_bytes value, once_audit *out);
 bool once__redis_read_scope(once_bytes value, once_scope *out);
 bool once__redis_read_origin(once_bytes value, once_bytes *place, uint64_t *run, once_bytes *who);

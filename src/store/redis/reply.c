@@ -15,7 +15,8 @@
 bool once__reply_read_number(once_bytes text, uint64_t *out)
 {
     uint64_t number = 0;
-    if (text.len == 0 || text.len > 19) return false; /* of more digits some do not fit, and Redis counts in a signed integer */
+    if (text.len == 0 || text.len > 19)
+        return false; /* of more digits some do not fit, and Redis counts in a signed integer */
     for (size_t i = 0; i < text.len; i++) {
         if (text.data[i] < '0' || text.data[i] > '9') return false;
         number = number * 10 + (uint64_t)(text.data[i] - '0');
@@ -24,14 +25,16 @@ bool once__reply_read_number(once_bytes text, uint64_t *out)
     return true;
 }
 
-/* "1794763413433", "inf", or "9.2233720368547758e+18", which strtod would read as 9 in a locale with a decimal comma. */
+/* "1794763413433", "inf", or "9.2233720368547758e+18", which strtod would read as 9 in a locale with a decimal comma.
+ */
 bool once__reply_read_score(once_bytes text, double *out)
 {
     uint64_t number;
     if (text.len <= 15 && once__reply_read_number(text, &number)) return *out = (double)number, true;
     if (text.len == 3 && memcmp(text.data, "inf", 3) == 0) return *out = INFINITY, true;
     once_json json = {0};
-    const bool finite = once_json_parse(&json, text, NULL, NULL) == ONCE_OK && once_json_double(once_json_root(&json), out);
+    const bool finite =
+        once_json_parse(&json, text, NULL, NULL) == ONCE_OK && once_json_double(once_json_root(&json), out);
     once_json_release(&json);
     return finite;
 }
@@ -41,12 +44,16 @@ bool once__reply_read_score(once_bytes text, double *out)
 static bool is_text(const redisReply *reply) { return reply->type == REDIS_REPLY_STRING; }
 static bool is_value(const redisReply *reply) { return reply->type == REDIS_REPLY_NIL || is_text(reply); }
 static bool is_done(const redisReply *reply) { return reply->type == REDIS_REPLY_STATUS; }
-static bool is_integer(const redisReply *reply, long long least) { return reply->type == REDIS_REPLY_INTEGER && reply->integer >= least; }
+static bool is_integer(const redisReply *reply, long long least)
+{
+    return reply->type == REDIS_REPLY_INTEGER && reply->integer >= least;
+}
 
 static bool is_number(const redisReply *reply, size_t digits)
 {
     uint64_t number;
-    return is_text(reply) && reply->len <= digits && once__reply_read_number((once_bytes){reply->str, reply->len}, &number);
+    return is_text(reply) && reply->len <= digits &&
+           once__reply_read_number((once_bytes){reply->str, reply->len}, &number);
 }
 
 static bool all_are(const redisReply *reply, bool (*is)(const redisReply *reply))
@@ -57,14 +64,26 @@ static bool all_are(const redisReply *reply, bool (*is)(const redisReply *reply)
     return true;
 }
 
-static bool is_array_of(const redisReply *reply, size_t n) { return reply->type == REDIS_REPLY_ARRAY && reply->elements == n; }
+static bool is_array_of(const redisReply *reply, size_t n)
+{
+    return reply->type == REDIS_REPLY_ARRAY && reply->elements == n;
+}
 
 /* Seconds and microseconds, such that milliseconds do not overflow. */
-static bool is_time(const redisReply *reply) { return is_array_of(reply, 2) && is_number(reply->element[0], 12) && is_number(reply->element[1], 6); }
+static bool is_time(const redisReply *reply)
+{
+    return is_array_of(reply, 2) && is_number(reply->element[0], 12) && is_number(reply->element[1], 6);
+}
 
 /* A cursor is of 64 bits without a sign: twenty digits. */
-static bool is_cursor(const redisReply *reply) { return is_text(reply) && reply->len > 0 && reply->len <= 20 && strspn(reply->str, "0123456789") == reply->len; }
-static bool is_page(const redisReply *reply) { return is_array_of(reply, 2) && is_cursor(reply->element[0]) && all_are(reply->element[1], is_text); }
+static bool is_cursor(const redisReply *reply)
+{
+    return is_text(reply) && reply->len > 0 && reply->len <= 20 && strspn(reply->str, "0123456789") == reply->len;
+}
+static bool is_page(const redisReply *reply)
+{
+    return is_array_of(reply, 2) && is_cursor(reply->element[0]) && all_are(reply->element[1], is_text);
+}
 
 /* A node is a host, a port, and more that we do not read. */
 static bool is_node(const redisReply *reply)
@@ -76,13 +95,18 @@ static bool is_node(const redisReply *reply)
 
 static bool is_range(const redisReply *reply)
 {
-    if (reply->type != REDIS_REPLY_ARRAY || reply->elements < 2 || !is_integer(reply->element[0], 0) || !is_integer(reply->element[1], 0)) return false;
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements < 2 || !is_integer(reply->element[0], 0) ||
+        !is_integer(reply->element[1], 0))
+        return false;
     for (size_t i = 2; i < reply->elements; i++)
         if (!is_node(reply->element[i])) return false;
     return true;
 }
 
-static bool is_commit(const redisReply *reply) { return is_integer(reply, 1) || (is_array_of(reply, 1) && is_text(reply->element[0])); }
+static bool is_commit(const redisReply *reply)
+{
+    return is_integer(reply, 1) || (is_array_of(reply, 1) && is_text(reply->element[0]));
+}
 
 bool once__reply_is(const redisReply *reply, once_reply_kind kind, size_t n)
 {
@@ -128,7 +152,9 @@ const char *once__reply_words(const redisReply *reply, char out[ONCE_REPLY_WORDS
     case REDIS_REPLY_ARRAY: {
         char first[ONCE_REPLY_WORDS];
         const bool nested = reply->elements && reply->element[0]->type != REDIS_REPLY_ARRAY;
-        if (nested) (void)snprintf(out, ONCE_REPLY_WORDS, "an array of %zu that begins with %.40s", reply->elements, once__reply_words(reply->element[0], first));
+        if (nested)
+            (void)snprintf(out, ONCE_REPLY_WORDS, "an array of %zu that begins with %.40s", reply->elements,
+                           once__reply_words(reply->element[0], first));
         else (void)snprintf(out, ONCE_REPLY_WORDS, "an array of %zu", reply->elements);
         break;
     }

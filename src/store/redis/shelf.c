@@ -21,7 +21,8 @@ bool once__redis_test_clock(const once_redis *r)
 #endif
 }
 
-/* A pause of up to so long, by chance. Those whom it waits for are real, so it is real too when a test holds the clock. */
+/* A pause of up to so long, by chance. Those whom it waits for are real, so it is real too when a test holds the clock.
+ */
 void once__redis_pause(once_redis *r, int64_t max_ms)
 {
     const once_env *env = once__redis_test_clock(r) ? once_env_real() : r->shelf.store.env;
@@ -49,7 +50,8 @@ static void read_clock(once_redis *r, once_bytes stored)
     if (!r->test_clock || stored.len != sizeof clock) return;
     memcpy(&clock, stored.data, sizeof clock);
     const once_clock *known = &r->stored_clock;
-    if (clock.tenths != known->tenths || clock.boot_ms != known->boot_ms || clock.boot_id != known->boot_id) r->shelf.clock = clock;
+    if (clock.tenths != known->tenths || clock.boot_ms != known->boot_ms || clock.boot_id != known->boot_id)
+        r->shelf.clock = clock;
     r->stored_clock = clock;
 }
 #else
@@ -121,7 +123,8 @@ static int redis_begin(once_shelf *shelf, bool write, once_error *err)
         if (write) ask_turn(r);
         rc = once__redis_ask(r, err);
         if (rc == ONCE_OK && !once__redis_test_clock(r)) r->shelf.now_ms = once__reply_time_ms(r->pipe.replies[0]);
-        if (rc == ONCE_OK && once__redis_may_be_astray(r)) rc = once__redis_look_for_strays(r, err); /* before the head is missed, too */
+        if (rc == ONCE_OK && once__redis_may_be_astray(r))
+            rc = once__redis_look_for_strays(r, err); /* before the head is missed, too */
         once__redis_was_asked(r);
         if (rc == ONCE_OK) rc = read_head(r, r->pipe.replies[1], err);
         if (rc == ONCE_OK && once__redis_test_clock(r)) read_clock(r, once__reply_bytes(r->pipe.replies[2]));
@@ -141,7 +144,8 @@ static int redis_commit(once_shelf *shelf, once_error *err)
     if (!r->conflict) r->losses = 0;
     else if (!r->assumed) r->losses++; /* otherwise it was not a race but a guess */
 #ifdef ONCE_TEST_BUILD
-    if (rc == ONCE_OK && r->parts[ONCE_REDIS_COMMANDS].n) r->stored_clock = shelf->clock; /* which was one of the commands */
+    if (rc == ONCE_OK && r->parts[ONCE_REDIS_COMMANDS].n)
+        r->stored_clock = shelf->clock; /* which was one of the commands */
 #endif
     tx_over(r);
     return rc;
@@ -156,12 +160,14 @@ static void redis_rollback(once_shelf *shelf)
 
 /* --- entries --- */
 
-/* Our own claims, and keys that are new, as all were for a while. The latter not in the caller's transaction, which would have to begin
- * anew as a whole, nor while keys move: one that was left on the other node is not there, and the commit would take that for new. */
+/* Our own claims, and keys that are new, as all were for a while. The latter not in the caller's transaction, which
+ * would have to begin anew as a whole, nor while keys move: one that was left on the other node is not there, and the
+ * commit would take that for new. */
 static int assume(once_redis *r, const once_request *const *requests, size_t n, once_purpose purpose, once_error *err)
 {
     const bool own = purpose == ONCE_FOR_SETTLE || purpose == ONCE_FOR_EXTEND;
-    const bool fresh = purpose == ONCE_FOR_CLAIM && !r->shelf.in_tx && !once__redis_saw_move(r->link) && once__redis_kept_new(r);
+    const bool fresh =
+        purpose == ONCE_FOR_CLAIM && !r->shelf.in_tx && !once__redis_saw_move(r->link) && once__redis_kept_new(r);
     int rc = ONCE_OK;
     for (size_t i = 0; i < n && (own || fresh) && rc == ONCE_OK; i++) {
         const once_bytes value = own ? once__redis_kept_value(r, requests[i]->id, requests[i]->token) : (once_bytes){0};
@@ -170,7 +176,8 @@ static int assume(once_redis *r, const once_request *const *requests, size_t n, 
     return rc;
 }
 
-static int redis_prefetch(once_shelf *shelf, const once_request *const *requests, size_t n, once_purpose purpose, once_error *err)
+static int redis_prefetch(once_shelf *shelf, const once_request *const *requests, size_t n, once_purpose purpose,
+                          once_error *err)
 {
     once_redis *r = once__redis_of(shelf);
     if (n == 0) return ONCE_OK;
@@ -250,7 +257,8 @@ static int redis_lane_equals(once_shelf *shelf, once_hash id, int64_t order, int
     return rc == ONCE_OK ? once__redis_lane_equals(r, lane, order, seen_ms, err) : rc;
 }
 
-static int redis_lane_before(once_shelf *shelf, const once_entry *entry, size_t max, once_hash *out, size_t *n, uint64_t *count, once_error *err)
+static int redis_lane_before(once_shelf *shelf, const once_entry *entry, size_t max, once_hash *out, size_t *n,
+                             uint64_t *count, once_error *err)
 {
     once_redis *r = once__redis_of(shelf);
     once_redis_lane *lane;
@@ -267,7 +275,8 @@ static int redis_audit_put(once_shelf *shelf, const once_audit *audit, once_erro
     once_redis_audit to;
     once_buf_clear(&r->value);
     once__redis_write_audit(&r->value, audit);
-    if (r->value.failed || !ONCE_REDIS_ROOM(r->audits) || !once_arena_copy(&r->arena, once_buf_bytes(&r->value), &to.value) ||
+    if (r->value.failed || !ONCE_REDIS_ROOM(r->audits) ||
+        !once_arena_copy(&r->arena, once_buf_bytes(&r->value), &to.value) ||
         !once_arena_copy(&r->arena, audit->consumer, &to.consumer))
         return once__redis_nomem(err);
     r->audits.at[r->audits.n++] = to;

@@ -15,11 +15,13 @@ enum { FORMAT = 2, TIMEOUT_MS = 10000, RACES = 100 };
 
 _Static_assert(sizeof ONCE_REDIS_NO_SECRET == sizeof(once_secret) + 1, "as long as a secret");
 
-#define MAKE_DURABLE "say 'CONFIG SET appendonly yes', 'CONFIG SET appendfsync always' and 'CONFIG SET no-appendfsync-on-rewrite no'"
+#define MAKE_DURABLE                                                                                                   \
+    "say 'CONFIG SET appendonly yes', 'CONFIG SET appendfsync always' and 'CONFIG SET no-appendfsync-on-rewrite no'"
 
 /* On a server whose settings do not promise to keep what it acknowledges, the store grants less. */
 static const once_store_ops volatile_redis, volatile_rediss;
-static const once_store_ops *const tables[2][2] = {{&volatile_redis, &once__store_redis}, {&volatile_rediss, &once__store_rediss}};
+static const once_store_ops *const tables[2][2] = {{&volatile_redis, &once__store_redis},
+                                                   {&volatile_rediss, &once__store_rediss}};
 
 static once_redis *self(once_store *store) { return (once_redis *)store; }
 
@@ -34,21 +36,22 @@ static bool once_more(once_redis *r, int rc, int *races)
 }
 
 /* `call` is the engine's verb, which opens and ends a transaction when there is none. */
-#define RACING(store, call)                                                                                           \
-    do {                                                                                                              \
-        int races_ = 0, rc_;                                                                                          \
-        do rc_ = (call);                                                                                              \
-        while (once_more(self(store), rc_, &races_));                                                                 \
-        return rc_;                                                                                                   \
+#define RACING(store, call)                                                                                            \
+    do {                                                                                                               \
+        int races_ = 0, rc_;                                                                                           \
+        do rc_ = (call);                                                                                               \
+        while (once_more(self(store), rc_, &races_));                                                                  \
+        return rc_;                                                                                                    \
     } while (0)
 
-static int redis_claim(once_store *store, const once_request *const *requests, size_t n, once_decision *out, once_arena *arena, once_error *err)
+static int redis_claim(once_store *store, const once_request *const *requests, size_t n, once_decision *out,
+                       once_arena *arena, once_error *err)
 {
     RACING(store, once__engine_claim(store, requests, n, out, arena, err));
 }
 
-static int redis_accept(once_store *store, const once_request *const *requests, const once_message *const *messages, size_t n,
-                        once_decision *out, once_arena *arena, once_error *err)
+static int redis_accept(once_store *store, const once_request *const *requests, const once_message *const *messages,
+                        size_t n, once_decision *out, once_arena *arena, once_error *err)
 {
     RACING(store, once__engine_accept(store, requests, messages, n, out, arena, err));
 }
@@ -63,13 +66,14 @@ static int redis_extend(once_store *store, const once_request *const *requests, 
     RACING(store, once__engine_extend(store, requests, n, ours, err));
 }
 
-static int redis_take(once_store *store, once_bytes consumer, once_token token, bool again, int64_t lease_ms, size_t max, once_taken *out,
-                      size_t *n, once_arena *arena, once_error *err)
+static int redis_take(once_store *store, once_bytes consumer, once_token token, bool again, int64_t lease_ms,
+                      size_t max, once_taken *out, size_t *n, once_arena *arena, once_error *err)
 {
     RACING(store, once__engine_take(store, consumer, token, again, lease_ms, max, out, n, arena, err));
 }
 
-static int redis_lapse(once_store *store, once_bytes consumer, uint64_t but, size_t max, once_taken *out, size_t *n, once_arena *arena, once_error *err)
+static int redis_lapse(once_store *store, once_bytes consumer, uint64_t but, size_t max, once_taken *out, size_t *n,
+                       once_arena *arena, once_error *err)
 {
     RACING(store, once__engine_lapse(store, consumer, but, max, out, n, arena, err));
 }
@@ -99,12 +103,14 @@ static int redis_discard(once_store *store, uint64_t letter, int64_t remember_ms
     RACING(store, once__engine_discard(store, letter, remember_ms, found, err));
 }
 
-static int redis_resolve(once_store *store, once_hash id, once_outcome outcome, once_bytes reason, bool *done, once_error *err)
+static int redis_resolve(once_store *store, once_hash id, once_outcome outcome, once_bytes reason, bool *done,
+                         once_error *err)
 {
     RACING(store, once__engine_resolve(store, id, outcome, reason, done, err));
 }
 
-static int redis_revive(once_store *store, const once_request *request, const once_message *message, bool *done, once_error *err)
+static int redis_revive(once_store *store, const once_request *request, const once_message *message, bool *done,
+                        once_error *err)
 {
     RACING(store, once__engine_revive(store, request, message, done, err));
 }
@@ -173,11 +179,12 @@ static int redis_fact_set(once_store *store, const char *name, once_bytes value,
     const bool mine = !self(store)->shelf.in_tx;
     const int rc = set_fact(store, name, value, err);
     if (rc != ONCE_E_UNAVAILABLE || !mine || once__redis_silent(self(store)->link)) return rc;
-    return set_fact(store, name, value, err); /* it is the same the second time, and a run need not end because a reply was lost */
+    return set_fact(store, name, value,
+                    err); /* it is the same the second time, and a run need not end because a reply was lost */
 }
 
-/* The number of commits in the head is what tells that commits were forgotten, with each of them; this one is asked for once in a
- * connection. */
+/* The number of commits in the head is what tells that commits were forgotten, with each of them; this one is asked for
+ * once in a connection. */
 static int redis_fact_count(once_store *store, const char *name, uint64_t least, once_bytes value, once_error *err)
 {
     once_redis *r = self(store);
@@ -215,7 +222,10 @@ static int redis_facts(once_store *store, const char *prefix, once_fact_visit *v
 
 /* --- the server --- */
 
-static bool is(once_bytes value, const char *text) { return value.len == strlen(text) && memcmp(value.data, text, value.len) == 0; }
+static bool is(once_bytes value, const char *text)
+{
+    return value.len == strlen(text) && memcmp(value.data, text, value.len) == 0;
+}
 
 static once_bytes setting(const redisReply *reply, const char *name)
 {
@@ -224,7 +234,8 @@ static once_bytes setting(const redisReply *reply, const char *name)
     return (once_bytes){0};
 }
 
-static const char *const settings[ONCE_REDIS_SETTINGS] = {"appendonly", "appendfsync", "no-appendfsync-on-rewrite", "maxmemory", "maxmemory-policy"};
+static const char *const settings[ONCE_REDIS_SETTINGS] = {"appendonly", "appendfsync", "no-appendfsync-on-rewrite",
+                                                          "maxmemory", "maxmemory-policy"};
 
 void once__redis_ask_settings(once_redis_pipe *pipe)
 {
@@ -241,15 +252,19 @@ int once__redis_read_settings(once_redis *r, redisReply *const *replies, bool *d
     once_bytes values[ONCE_REDIS_SETTINGS];
     for (size_t i = 0; i < ONCE_REDIS_SETTINGS; i++) values[i] = setting(replies[i], settings[i]);
     if (!is(values[3], "0") && !is(values[4], "noeviction"))
-        return once_fail(err, ONCE_E_MISSING, "redis would throw entries away when its memory is full (maxmemory-policy %.*s);"
-                         " say 'CONFIG SET maxmemory-policy noeviction'", (int)values[4].len, values[4].data);
+        return once_fail(err, ONCE_E_MISSING,
+                         "redis would throw entries away when its memory is full (maxmemory-policy %.*s);"
+                         " say 'CONFIG SET maxmemory-policy noeviction'",
+                         (int)values[4].len, values[4].data);
     const bool on = is(values[0], "yes"), always = is(values[1], "always"), rests = is(values[2], "yes");
     if (!on) (void)snprintf(r->durability, sizeof r->durability, "appendonly no");
-    else (void)snprintf(r->durability, sizeof r->durability, "appendonly yes, appendfsync %.*s%s", (int)values[1].len, values[1].data,
-                        rests ? ", no-appendfsync-on-rewrite yes" : "");
+    else
+        (void)snprintf(r->durability, sizeof r->durability, "appendonly yes, appendfsync %.*s%s", (int)values[1].len,
+                       values[1].data, rests ? ", no-appendfsync-on-rewrite yes" : "");
     *durable = on && always && !rests;
     if (*durable || !r->durable) return ONCE_OK;
-    return once_fail(err, ONCE_E_MISSING, "redis does not keep what it acknowledges any more (%s); " MAKE_DURABLE, r->durability);
+    return once_fail(err, ONCE_E_MISSING, "redis does not keep what it acknowledges any more (%s); " MAKE_DURABLE,
+                     r->durability);
 }
 
 /* Whether it is durable decides what is granted; whether it throws entries away, whether it is used at all. */
@@ -260,8 +275,10 @@ static int look_at_server(once_redis *r, once_error *err)
     once__redis_pipe_init(&pipe);
     once__redis_ask_settings(&pipe);
     int rc = once__redis_exchange(r->link, &pipe, refused, err);
-    if (rc != ONCE_OK && (strcmp(refused, "NOPERM") == 0 || strcmp(refused, "ERR") == 0)) { /* not allowed, or renamed */
-        (void)snprintf(r->durability, sizeof r->durability, "whether it is durable is not known: this user may not use CONFIG GET");
+    if (rc != ONCE_OK &&
+        (strcmp(refused, "NOPERM") == 0 || strcmp(refused, "ERR") == 0)) { /* not allowed, or renamed */
+        (void)snprintf(r->durability, sizeof r->durability,
+                       "whether it is durable is not known: this user may not use CONFIG GET");
         rc = ONCE_OK;
     } else if (rc == ONCE_OK) {
         rc = once__redis_read_settings(r, pipe.replies, &r->durable, err);
@@ -301,7 +318,8 @@ static int read_head(once_redis *r, bool *there, once_error *err)
     r->format = number > FORMAT ? FORMAT + 1 : (int)number;
     r->upgrading = once__reply_at(reply, 4).len > 0;
     if (r->format > FORMAT)
-        return once_fail(err, ONCE_E_NEWER, "the redis store '%s' has format %.*s, newer than this program's %d", r->url.name, (int)format.len, format.data, FORMAT);
+        return once_fail(err, ONCE_E_NEWER, "the redis store '%s' has format %.*s, newer than this program's %d",
+                         r->url.name, (int)format.len, format.data, FORMAT);
     if (r->format >= 2) secret = new_secret;
     if (secret.len != sizeof r->shelf.store.secret) return once__redis_damaged(r, "the head", err);
     memcpy(&r->shelf.store.secret, secret.data, secret.len);
@@ -310,8 +328,11 @@ static int read_head(once_redis *r, bool *there, once_error *err)
 
 int once__redis_replaced(once_redis *r, once_error *err)
 {
-    return once_fail(err, ONCE_E_OTHER_STORE, "the redis store '%s' is not the one that was opened: it was emptied, made anew, or lost in a failover;"
-                     " bring it back: in another one every message is new", r->url.name);
+    return once_fail(
+        err, ONCE_E_OTHER_STORE,
+        "the redis store '%s' is not the one that was opened: it was emptied, made anew, or lost in a failover;"
+        " bring it back: in another one every message is new",
+        r->url.name);
 }
 
 int once__redis_check_head(once_redis *r, once_bytes secret, uint64_t commits, bool kept, once_error *err)
@@ -319,15 +340,17 @@ int once__redis_check_head(once_redis *r, once_bytes secret, uint64_t commits, b
     if (secret.len != sizeof r->shelf.store.secret || memcmp(secret.data, &r->shelf.store.secret, secret.len) != 0)
         return once__redis_replaced(r, err);
     if (commits < r->commits)
-        return once_fail(err, ONCE_E_CORRUPT, "redis has forgotten %llu commits of the store '%s' that it had acknowledged: a failover to a"
-                         " replica that was behind, or an old copy; messages of that time may be lost or run again; start again to go on",
+        return once_fail(err, ONCE_E_CORRUPT,
+                         "redis has forgotten %llu commits of the store '%s' that it had acknowledged: a failover to a"
+                         " replica that was behind, or an old copy; messages of that time may be lost or run again; "
+                         "start again to go on",
                          (unsigned long long)(r->commits - commits), r->url.name);
     if (kept) r->commits = commits;
     return ONCE_OK;
 }
 
-/* Runs a script on the head, all at once, with the format, the secret and what older programs find instead of it. KEYS: the head, the
- * facts, the names. */
+/* Runs a script on the head, all at once, with the format, the secret and what older programs find instead of it. KEYS:
+ * the head, the facts, the names. */
 static int change_head(once_redis *r, const char *script, once_secret secret, once_error *err)
 {
     once__redis_pipe_clear(&r->pipe);
@@ -344,31 +367,36 @@ static int change_head(once_redis *r, const char *script, once_secret secret, on
     return once__redis_ask(r, err);
 }
 
-/* Two who make it at once agree: the first secret stays. What has facts or names and no head is a store that has lost its secret: with
- * another one every message would be new in it. */
+/* Two who make it at once agree: the first secret stays. What has facts or names and no head is a store that has lost
+ * its secret: with another one every message would be new in it. */
 static int make_head(once_redis *r, once_error *err)
 {
-    static const char script[] = "if redis.call('HEXISTS', KEYS[1], 'secret') == 0 and redis.call('HEXISTS', KEYS[1], 'key_secret') == 0 then\n"
-                                 "  if redis.call('EXISTS', KEYS[2], KEYS[3]) > 0 then return 1 end\n"
-                                 "  redis.call('HSET', KEYS[1], 'format', ARGV[1], 'key_secret', ARGV[2], 'secret', ARGV[3])\n"
-                                 "end\n"
-                                 "return 0\n";
+    static const char script[] =
+        "if redis.call('HEXISTS', KEYS[1], 'secret') == 0 and redis.call('HEXISTS', KEYS[1], 'key_secret') == 0 then\n"
+        "  if redis.call('EXISTS', KEYS[2], KEYS[3]) > 0 then return 1 end\n"
+        "  redis.call('HSET', KEYS[1], 'format', ARGV[1], 'key_secret', ARGV[2], 'secret', ARGV[3])\n"
+        "end\n"
+        "return 0\n";
     once_secret secret;
     once_env_random(r->shelf.store.env, &secret, sizeof secret);
     const int rc = change_head(r, script, secret, err);
     if (rc != ONCE_OK || once__reply_count(r->pipe.replies[0]) == 0) return rc;
-    return once_fail(err, ONCE_E_CORRUPT, "the key '{%s}head' of the redis store '%s' is gone, and others of its keys are there: every message would be new; bring it back"
-                     " from a backup, or delete all keys that begin with '{%s}'", r->url.name, r->url.name, r->url.name);
+    return once_fail(err, ONCE_E_CORRUPT,
+                     "the key '{%s}head' of the redis store '%s' is gone, and others of its keys are there: every "
+                     "message would be new; bring it back"
+                     " from a backup, or delete all keys that begin with '{%s}'",
+                     r->url.name, r->url.name, r->url.name);
 }
 
-/* Values of format 1 are read as they are. Older programs would misread what is written from here on, and write what nobody finds: they
- * are shut out first, whether they start or are running, and with what they have begun. */
+/* Values of format 1 are read as they are. Older programs would misread what is written from here on, and write what
+ * nobody finds: they are shut out first, whether they start or are running, and with what they have begun. */
 static int raise_format(once_redis *r, once_error *err)
 {
-    static const char script[] = "if redis.call('HEXISTS', KEYS[1], 'key_secret') == 0 then\n"
-                                 "  redis.call('HSET', KEYS[1], 'format', ARGV[1], 'key_secret', ARGV[2], 'secret', ARGV[3], 'upgrading', '1')\n"
-                                 "end\n"
-                                 "return 0\n";
+    static const char script[] =
+        "if redis.call('HEXISTS', KEYS[1], 'key_secret') == 0 then\n"
+        "  redis.call('HSET', KEYS[1], 'format', ARGV[1], 'key_secret', ARGV[2], 'secret', ARGV[3], 'upgrading', '1')\n"
+        "end\n"
+        "return 0\n";
     const int rc = change_head(r, script, r->shelf.store.secret, err);
     if (rc != ONCE_OK) return rc;
     r->format = FORMAT;
@@ -401,8 +429,10 @@ static void redis_close(once_store *store)
     once__redis_commit_each(r, once_buf_release);
     once_buf_release(&r->value);
     once_buf_release(&r->key);
-    void *const lists[] = {r->slots.at, r->lanes.at, r->facts.at, r->puts.at, r->dropped.at, r->ahead.at, r->audits.at, r->names.at, r->kept.at};
-    once_table *const maps[] = {&r->slot_map, &r->lane_map, &r->dropped_map, &r->dropped_uniques, &r->name_map, &r->kept_map};
+    void *const lists[] = {r->slots.at, r->lanes.at,  r->facts.at, r->puts.at, r->dropped.at,
+                           r->ahead.at, r->audits.at, r->names.at, r->kept.at};
+    once_table *const maps[] = {&r->slot_map,        &r->lane_map, &r->dropped_map,
+                                &r->dropped_uniques, &r->name_map, &r->kept_map};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) free(lists[i]);
     for (size_t i = 0; i < sizeof maps / sizeof *maps; i++) once_table_release(maps[i]);
     explicit_bzero(&r->url, sizeof r->url);
@@ -416,10 +446,13 @@ static int open_store(once_redis *r, bool tls, const char *rest, const once_stor
     int rc = once__redis_url_read(rest, tls, &r->url, err);
     if (rc != ONCE_OK) return rc;
     (void)snprintf(r->prefix, sizeof r->prefix, "{%s}", r->url.name);
-    const int timeout_ms = r->url.timeout_ms ? (int)r->url.timeout_ms : options && options->busy_ms ? options->busy_ms : TIMEOUT_MS;
+    const int timeout_ms = r->url.timeout_ms             ? (int)r->url.timeout_ms
+                           : options && options->busy_ms ? options->busy_ms
+                                                         : TIMEOUT_MS;
     r->wait_ms = timeout_ms / 2;
     r->waiting = (once_redis_waiting){timeout_ms, options ? options->patience : (once_patience){0}};
-    rc = once__redis_link_open(&r->url, once__redis_test_clock(r) ? once_env_real() : r->shelf.store.env, r->waiting, &r->link, err);
+    rc = once__redis_link_open(&r->url, once__redis_test_clock(r) ? once_env_real() : r->shelf.store.env, r->waiting,
+                               &r->link, err);
     if (rc == ONCE_OK) rc = look_at_server(r, err);
     if (rc == ONCE_OK) rc = read_head(r, &there, err);
     if (rc == ONCE_OK && !there && once__redis_clustered(r->link)) rc = once__redis_look_for_strays(r, err);
@@ -478,30 +511,40 @@ static void redis_describe(once_store *store, char *out, size_t size)
 {
     const once_redis *r = (const once_redis *)store;
     if (!r->durable) (void)snprintf(out, size, "%s; " MAKE_DURABLE, r->durability);
-    else (void)snprintf(out, size, "%s; a failover to a replica that was behind forgets the last commits: messages that redis had been given"
-                        " are lost then, and effects may run again%s", r->durability,
-                        r->url.wait ? "; waiting for replicas makes that rare, not impossible" : "");
+    else
+        (void)snprintf(
+            out, size,
+            "%s; a failover to a replica that was behind forgets the last commits: messages that redis had been given"
+            " are lost then, and effects may run again%s",
+            r->durability, r->url.wait ? "; waiting for replicas makes that rare, not impossible" : "");
 }
 
-#define REDIS_OPS(name, open_it, text, granted)                                                                                            \
-    {                                                                                                                 \
-        .scheme = name, .batch_max = 8192, .bits = (granted) | ONCE_STORE_SHARED | ONCE_STORE_LANES | ONCE_STORE_LIST | ONCE_STORE_CLOCK,  \
-        .summary = text, .open = open_it, .close = redis_close, .claim = redis_claim, .settle = redis_settle, .extend = redis_extend,    \
-        .accept = redis_accept, .take = redis_take, .lapse = redis_lapse, .begin = once__engine_begin, .commit = once__engine_commit,       \
-        .rollback = once__engine_rollback, .describe = redis_describe, .doubt = once__redis_doubt, .bury = redis_bury, .exhume = redis_exhume,    \
-        .forget = redis_forget, .letters_ahead = once__engine_letters_ahead, .letter_get = once__engine_letter_get, .letter_drop = redis_letter_drop,              \
-        .discard = redis_discard, .correct = once__engine_correct, .resolve = redis_resolve, .revive = redis_revive, .audit = once__engine_audit,      \
-        .audits = once__redis_audits, .sweep = once__redis_sweep, .get = once__engine_get, .list = once__redis_list,  \
-        .verify = once__redis_verify, .verified = "every key was read and fits to the others; there are no checksums of ours, so a value that was changed into another possible one is not noticed", \
-        .repair = once__redis_repair, .look = once__engine_look, .outlook = once__engine_outlook, .why = once__engine_why, .in_lane = once__engine_in_lane, \
-        .letters = once__redis_letters, .letter_heads = once__redis_letter_heads, .stats = once__redis_stats, .time = once__engine_time, .fact_get = redis_fact_get,                       \
-        .fact_set = redis_fact_set, .fact_count = redis_fact_count, .facts = redis_facts,                                                                                   \
+#define REDIS_OPS(name, open_it, text, granted)                                                                        \
+    {                                                                                                                  \
+        .scheme = name, .batch_max = 8192,                                                                             \
+        .bits = (granted) | ONCE_STORE_SHARED | ONCE_STORE_LANES | ONCE_STORE_LIST | ONCE_STORE_CLOCK,                 \
+        .summary = text, .open = open_it, .close = redis_close, .claim = redis_claim, .settle = redis_settle,          \
+        .extend = redis_extend, .accept = redis_accept, .take = redis_take, .lapse = redis_lapse,                      \
+        .begin = once__engine_begin, .commit = once__engine_commit, .rollback = once__engine_rollback,                 \
+        .describe = redis_describe, .doubt = once__redis_doubt, .bury = redis_bury, .exhume = redis_exhume,            \
+        .forget = redis_forget, .letters_ahead = once__engine_letters_ahead, .letter_get = once__engine_letter_get,    \
+        .letter_drop = redis_letter_drop, .discard = redis_discard, .correct = once__engine_correct,                   \
+        .resolve = redis_resolve, .revive = redis_revive, .audit = once__engine_audit, .audits = once__redis_audits,   \
+        .sweep = once__redis_sweep, .get = once__engine_get, .list = once__redis_list, .verify = once__redis_verify,   \
+        .verified = "every key was read and fits to the others; there are no checksums of ours, so a value that was "  \
+                    "changed into another possible one is not noticed",                                                \
+        .repair = once__redis_repair, .look = once__engine_look, .outlook = once__engine_outlook,                      \
+        .why = once__engine_why, .in_lane = once__engine_in_lane, .letters = once__redis_letters,                      \
+        .letter_heads = once__redis_letter_heads, .stats = once__redis_stats, .time = once__engine_time,               \
+        .fact_get = redis_fact_get, .fact_set = redis_fact_set, .fact_count = redis_fact_count, .facts = redis_facts,  \
     }
 
 #define REDIS_TEXT "many workers, short horizons; durable with appendfsync always, never across a failover"
 #define REDISS_TEXT "the same over TLS"
 
-const once_store_ops once__store_redis = REDIS_OPS("redis", redis_open, REDIS_TEXT, ONCE_STORE_DURABLE | ONCE_STORE_OWNS);
-const once_store_ops once__store_rediss = REDIS_OPS("rediss", rediss_open, REDISS_TEXT, ONCE_STORE_DURABLE | ONCE_STORE_OWNS);
+const once_store_ops once__store_redis =
+    REDIS_OPS("redis", redis_open, REDIS_TEXT, ONCE_STORE_DURABLE | ONCE_STORE_OWNS);
+const once_store_ops once__store_rediss =
+    REDIS_OPS("rediss", rediss_open, REDISS_TEXT, ONCE_STORE_DURABLE | ONCE_STORE_OWNS);
 static const once_store_ops volatile_redis = REDIS_OPS("redis", redis_open, REDIS_TEXT, 0u);
 static const once_store_ops volatile_rediss = REDIS_OPS("rediss", rediss_open, REDISS_TEXT, 0u);

@@ -1,10 +1,11 @@
 /* Keys of the store on another node of the cluster, although nobody is moving them.
  *
- * A slot is moved key by key, and only the node that gives it away knows that this is going on. When that node fails, the replica that takes its
- * place does not know it: what had been moved is not asked for where it is, but answered as if it had never been (so Redis 7.0 does, and what
- * an operator who gives up a move in its middle leaves is the same). An entry that is not found runs again. So whoever is connected anew,
- * saw that keys were moving, or has not asked for a while, asks the other primaries whether they have any: when a transaction begins, and before its commit, because the move
- * may be given up between the two. */
+ * A slot is moved key by key, and only the node that gives it away knows that this is going on. When that node fails,
+ * the replica that takes its place does not know it: what had been moved is not asked for where it is, but answered as
+ * if it had never been (so Redis 7.0 does, and what an operator who gives up a move in its middle leaves is the same).
+ * An entry that is not found runs again. So whoever is connected anew, saw that keys were moving, or has not asked for
+ * a while, asks the other primaries whether they have any: when a transaction begins, and before its commit, because
+ * the move may be given up between the two. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,7 +49,8 @@ static bool has_flag(const line *l, const char *flag)
 {
     const size_t len = strlen(flag);
     for (size_t at = 0; at + len <= l->flags.len; at++) {
-        const bool begins = at == 0 || l->flags.data[at - 1] == ',', ends = at + len == l->flags.len || l->flags.data[at + len] == ',';
+        const bool begins = at == 0 || l->flags.data[at - 1] == ',',
+                   ends = at + len == l->flags.len || l->flags.data[at + len] == ',';
         if (begins && ends && memcmp(l->flags.data + at, flag, len) == 0) return true;
     }
     return false;
@@ -62,14 +64,15 @@ static bool read_address(once_bytes address, const char *own_host, once_redis_no
     const char *colon = memrchr(address.data, ':', address.len);
     if (!colon || (size_t)(colon - address.data) >= sizeof out->host) return false;
     const size_t len = (size_t)(colon - address.data);
-    (void)snprintf(out->host, sizeof out->host, "%.*s", len ? (int)len : (int)strlen(own_host), len ? address.data : own_host);
+    (void)snprintf(out->host, sizeof out->host, "%.*s", len ? (int)len : (int)strlen(own_host),
+                   len ? address.data : own_host);
     out->port = (unsigned)strtoul(colon + 1, NULL, 10);
     return out->port > 0 && out->port < 65536;
 }
 
 typedef struct looking {
     long long slot;
-    once_bytes nodes; /* what CLUSTER NODES says, in the transaction's arena */
+    once_bytes nodes;           /* what CLUSTER NODES says, in the transaction's arena */
     bool allowed, ours, moving; /* we may ask; the node has the slot; and gives it away */
 } looking;
 
@@ -122,8 +125,8 @@ static bool has_slot(const line *l, long long slot)
     }
 }
 
-/* By what it says itself: one that has copies (a replica), or that takes itself for the one that has the slot (a primary that comes back, for a
- * moment), has no strays. */
+/* By what it says itself: one that has copies (a replica), or that takes itself for the one that has the slot (a
+ * primary that comes back, for a moment), has no strays. */
 static bool belongs_elsewhere(once_bytes nodes, long long slot)
 {
     for (line l; next_line(&nodes, &l);)
@@ -139,7 +142,8 @@ static int count_there(once_redis *r, const once_redis_node *node, long long slo
     once_redis_pipe pipe;
     url.nodes[0] = *node;
     url.n_nodes = 1;
-    int rc = once__redis_link_open(&url, once__redis_test_clock(r) ? once_env_real() : r->shelf.store.env, r->waiting, &link, err);
+    int rc = once__redis_link_open(&url, once__redis_test_clock(r) ? once_env_real() : r->shelf.store.env, r->waiting,
+                                   &link, err);
     explicit_bzero(&url, sizeof url);
     if (rc != ONCE_OK) return rc;
     once__redis_pipe_init(&pipe);
@@ -149,7 +153,8 @@ static int count_there(once_redis *r, const once_redis_node *node, long long slo
     once__redis_number(&pipe, slot);
     once__redis_words(&pipe, ONCE_REPLY_TEXT, "CLUSTER NODES");
     rc = once__redis_exchange(link, &pipe, NULL, err);
-    if (rc == ONCE_OK) *out = belongs_elsewhere(once__reply_bytes(pipe.replies[1]), slot) ? once__reply_count(pipe.replies[0]) : 0;
+    if (rc == ONCE_OK)
+        *out = belongs_elsewhere(once__reply_bytes(pipe.replies[1]), slot) ? once__reply_count(pipe.replies[0]) : 0;
     once__redis_pipe_release(&pipe);
     once__redis_link_close(link);
     return rc;
@@ -164,7 +169,9 @@ static int find_stray(once_redis *r, const looking *about, once_redis_node *out,
     for (line l; rc == ONCE_OK && next_line(&rest, &l);) {
         once_redis_node node;
         uint64_t keys = 0;
-        if (has_flag(&l, "myself") || !has_flag(&l, "master") || has_flag(&l, "fail") || has_flag(&l, "handshake") || has_flag(&l, "noaddr")) continue;
+        if (has_flag(&l, "myself") || !has_flag(&l, "master") || has_flag(&l, "fail") || has_flag(&l, "handshake") ||
+            has_flag(&l, "noaddr"))
+            continue;
         if (!read_address(l.address, once__redis_host(r->link), &node)) continue;
         rc = count_there(r, &node, about->slot, &keys, err); /* not to know is not to know that there are none */
         if (rc != ONCE_OK || keys == 0) continue;
@@ -190,7 +197,8 @@ void once__redis_was_asked(once_redis *r)
 bool once__redis_may_be_astray(const once_redis *r)
 {
     if (!once__redis_clustered(r->link)) return false;
-    return mono_ms(r) - r->asked_ms >= UNSEEN_MS || !once__redis_same(r->link, r->looked_at) || once__redis_saw_move(r->link);
+    return mono_ms(r) - r->asked_ms >= UNSEEN_MS || !once__redis_same(r->link, r->looked_at) ||
+           once__redis_saw_move(r->link);
 }
 
 int once__redis_look_for_strays(once_redis *r, once_error *err)
@@ -211,9 +219,12 @@ int once__redis_look_for_strays(once_redis *r, once_error *err)
         if (rc == ONCE_OK && node.port) { /* unless a move has begun since, or ended */
             rc = look(r, &about, err);
             if (rc == ONCE_OK && about.ours && !about.moving && connections == once__redis_connections(r->link))
-                return once_fail(err, ONCE_E_UNAVAILABLE, "keys of the redis store '%s' are on two nodes of the cluster, '%s:%u' has some: a move of its slot was"
-                                 " interrupted, and what was moved would seem to be new; end it with 'redis-cli --cluster fix %s:%u'", r->url.name,
-                                 node.host, node.port, node.host, node.port);
+                return once_fail(err, ONCE_E_UNAVAILABLE,
+                                 "keys of the redis store '%s' are on two nodes of the cluster, '%s:%u' has some: a "
+                                 "move of its slot was"
+                                 " interrupted, and what was moved would seem to be new; end it with 'redis-cli "
+                                 "--cluster fix %s:%u'",
+                                 r->url.name, node.host, node.port, node.host, node.port);
         }
     }
     if (rc != ONCE_OK) return rc;
@@ -254,8 +265,10 @@ bool once__redis_move_ends(once_redis *r)
 
 /* ---- for `once check` ---- */
 
-#define STUCK "commits that need a new key are refused until that has ended, and a run waits; if nobody moves it now, the move was left unfinished, and" \
-              " 'redis-cli --cluster fix %s:%u' ends it"
+#define STUCK                                                                                                          \
+    "commits that need a new key are refused until that has ended, and a run waits; if nobody moves it now, the move " \
+    "was left unfinished, and"                                                                                         \
+    " 'redis-cli --cluster fix %s:%u' ends it"
 
 /* "[93->-ID]" in the line of the node that has the slot: who gets it. */
 static bool gets_slot(const looking *about, once_redis_node *out, const char *own_host)
@@ -271,7 +284,8 @@ static bool gets_slot(const looking *about, once_redis_node *out, const char *ow
     }
     rest = about->nodes;
     for (line l; id.len && next_line(&rest, &l);)
-        if (l.all.len > id.len && memcmp(l.all.data, id.data, id.len) == 0) return read_address(l.address, own_host, out);
+        if (l.all.len > id.len && memcmp(l.all.data, id.data, id.len) == 0)
+            return read_address(l.address, own_host, out);
     return false;
 }
 
@@ -289,11 +303,12 @@ bool once__redis_doubt(once_store *store, char *out, size_t size)
     const char *host = once__redis_host(r->link);
     if (about.allowed && about.moving) {
         const bool known = gets_slot(&about, &to, host);
-        (void)snprintf(out, size, "slot %lld of the cluster, which has the store, is being moved to '%s:%u'; " STUCK, about.slot, known ? to.host : "?", known ? to.port : 0,
-                       host, once__redis_port(r->link));
+        (void)snprintf(out, size, "slot %lld of the cluster, which has the store, is being moved to '%s:%u'; " STUCK,
+                       about.slot, known ? to.host : "?", known ? to.port : 0, host, once__redis_port(r->link));
         return true;
     }
     if (about.allowed || !is_refused(r)) return false;
-    (void)snprintf(out, size, "the slot of the cluster which has the store is being moved; " STUCK, host, once__redis_port(r->link));
+    (void)snprintf(out, size, "the slot of the cluster which has the store is being moved; " STUCK, host,
+                   once__redis_port(r->link));
     return true;
 }

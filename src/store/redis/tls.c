@@ -50,7 +50,10 @@ static int socket_write(BIO *bio, const char *data, int len)
     return outcome(bio, send(fd_of(bio), data, (size_t)len, MSG_NOSIGNAL), BIO_FLAGS_WRITE);
 }
 
-static int socket_read(BIO *bio, char *out, int len) { return outcome(bio, recv(fd_of(bio), out, (size_t)len, 0), BIO_FLAGS_READ); }
+static int socket_read(BIO *bio, char *out, int len)
+{
+    return outcome(bio, recv(fd_of(bio), out, (size_t)len, 0), BIO_FLAGS_READ);
+}
 
 static long socket_control(BIO *bio, int what, long number, void *pointer)
 {
@@ -62,8 +65,8 @@ static bool use_socket(once_redis_tls *tls)
 {
     tls->method = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "redis");
     BIO *bio = NULL;
-    if (tls->method && BIO_meth_set_write(tls->method, socket_write) == 1 && BIO_meth_set_read(tls->method, socket_read) == 1 &&
-        BIO_meth_set_ctrl(tls->method, socket_control) == 1)
+    if (tls->method && BIO_meth_set_write(tls->method, socket_write) == 1 &&
+        BIO_meth_set_read(tls->method, socket_read) == 1 && BIO_meth_set_ctrl(tls->method, socket_control) == 1)
         bio = BIO_new(tls->method);
     if (!bio) return false;
     BIO_set_data(bio, (void *)(intptr_t)tls->fd);
@@ -88,27 +91,33 @@ static bool wait_for_ssl(once_redis_tls *tls, int result)
 
 static bool trust(SSL_CTX *context, const once_redis_url *url)
 {
-    if (url->cacert[0] ? SSL_CTX_load_verify_locations(context, url->cacert, NULL) != 1 : SSL_CTX_set_default_verify_paths(context) != 1) return false;
-    return !url->cert[0] || (SSL_CTX_use_certificate_chain_file(context, url->cert) == 1 &&
-                             SSL_CTX_use_PrivateKey_file(context, url->key[0] ? url->key : url->cert, SSL_FILETYPE_PEM) == 1);
+    if (url->cacert[0] ? SSL_CTX_load_verify_locations(context, url->cacert, NULL) != 1
+                       : SSL_CTX_set_default_verify_paths(context) != 1)
+        return false;
+    return !url->cert[0] ||
+           (SSL_CTX_use_certificate_chain_file(context, url->cert) == 1 &&
+            SSL_CTX_use_PrivateKey_file(context, url->key[0] ? url->key : url->cert, SSL_FILETYPE_PEM) == 1);
 }
 
 static bool expect_host(SSL *ssl, const char *host)
 {
     unsigned char address[16];
     X509_VERIFY_PARAM *param = SSL_get0_param(ssl);
-    if (inet_pton(AF_INET, host, address) == 1 || inet_pton(AF_INET6, host, address) == 1) return X509_VERIFY_PARAM_set1_ip_asc(param, host) == 1;
+    if (inet_pton(AF_INET, host, address) == 1 || inet_pton(AF_INET6, host, address) == 1)
+        return X509_VERIFY_PARAM_set1_ip_asc(param, host) == 1;
     return SSL_set_tlsext_host_name(ssl, host) == 1 && SSL_set1_host(ssl, host) == 1;
 }
 
-once_redis_tls *once__redis_tls_start(int fd, const once_redis_url *url, const char *host, const once_redis_waiting *waiting, once_error *err)
+once_redis_tls *once__redis_tls_start(int fd, const once_redis_url *url, const char *host,
+                                      const once_redis_waiting *waiting, once_error *err)
 {
     once_redis_tls *tls = calloc(1, sizeof *tls);
     if (!tls) return (void)once_no_memory(err, "for a connection"), NULL;
     tls->fd = fd;
     tls->waiting = *waiting;
     tls->context = SSL_CTX_new(TLS_client_method());
-    bool fine = tls->context && SSL_CTX_set_min_proto_version(tls->context, TLS1_2_VERSION) == 1 && trust(tls->context, url);
+    bool fine =
+        tls->context && SSL_CTX_set_min_proto_version(tls->context, TLS1_2_VERSION) == 1 && trust(tls->context, url);
     if (fine) {
         SSL_CTX_set_verify(tls->context, SSL_VERIFY_PEER, NULL);
         SSL_CTX_set_mode(tls->context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);

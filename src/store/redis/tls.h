@@ -1,5 +1,5 @@
-/* TLS over a socket that does not block, for rediss://. The server's certificate is checked against its name and the system's
- * authorities, or those of `cacert`. */
+/* TLS over a socket that does not block, for rediss://. The server's certificate is checked against its name and the
+ * system's authorities, or those of `cacert`. */
 #ifndef ONCE_STORE_REDIS_TLS_H
 #define ONCE_STORE_REDIS_TLS_H
 
@@ -19,9 +19,10 @@ int once__redis_wait_for(const once_redis_waiting *waiting, int fd, short events
 
 typedef struct once_redis_tls once_redis_tls;
 
-/* `fd` is connected and stays the caller's. `host` is who it should be. NULL: `err` says what failed: E_DENIED when somebody must
- * act (certificates), E_UNAVAILABLE otherwise. */
-once_redis_tls *once__redis_tls_start(int fd, const once_redis_url *url, const char *host, const once_redis_waiting *waiting, once_error *err);
+/* `fd` is connected and stays the caller's. `host` is who it should be. NULL: `err` says what failed: E_DENIED when
+ * somebody must act (certificates), E_UNAVAILABLE otherwise. */
+once_redis_tls *once__redis_tls_start(int fd, const once_redis_url *url, const char *host,
+                                      const once_redis_waiting *waiting, once_error *err);
 void once__redis_tls_free(once_redis_tls *tls); /* NULL is fine */
 
 /* As send and recv: bytes, 0 at the end, or -1 with errno; they wait for as long as the timeout. */

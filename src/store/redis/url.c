@@ -51,7 +51,10 @@ static bool number(once_bytes from, unsigned max, unsigned *out)
     return value <= max;
 }
 
-static bool starts(once_bytes text, const char *with) { return text.len >= strlen(with) && memcmp(text.data, with, strlen(with)) == 0; }
+static bool starts(once_bytes text, const char *with)
+{
+    return text.len >= strlen(with) && memcmp(text.data, with, strlen(with)) == 0;
+}
 
 static once_bytes after(once_bytes text, size_t n) { return (once_bytes){text.data + n, text.len - n}; }
 
@@ -84,20 +87,28 @@ static int read_password(once_bytes reference, once_redis_url *out, once_error *
     char place[400];
     if (starts(reference, "env:") && part(after(reference, 4), place, sizeof place)) {
         const char *value = getenv(place);
-        if (!value || !*value) return once_fail(err, ONCE_E_CONFIG, "the variable '%s' that 'password=env:%s' names is not set", place, place);
+        if (!value || !*value)
+            return once_fail(err, ONCE_E_CONFIG, "the variable '%s' that 'password=env:%s' names is not set", place,
+                             place);
         const size_t len = strlen(value);
-        if (len >= sizeof out->password) return once_fail(err, ONCE_E_CONFIG, "the password in the variable '%s' is too long", place);
+        if (len >= sizeof out->password)
+            return once_fail(err, ONCE_E_CONFIG, "the password in the variable '%s' is too long", place);
         memcpy(out->password, value, len + 1);
         return ONCE_OK;
     }
     if (starts(reference, "file:") && part(after(reference, 5), place, sizeof place)) {
         const int fd = open(place, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-        if (fd < 0) return once_fail(err, ONCE_E_CONFIG, "cannot read the password from '%s': %s", place, once_errno_text(errno));
+        if (fd < 0)
+            return once_fail(err, ONCE_E_CONFIG, "cannot read the password from '%s': %s", place,
+                             once_errno_text(errno));
         const bool fine = read_line(fd, out->password, sizeof out->password);
         once_close_beside(NULL, fd);
-        return fine && out->password[0] ? ONCE_OK : once_fail(err, ONCE_E_CONFIG, "the file '%s' holds no password", place);
+        return fine && out->password[0] ? ONCE_OK
+                                        : once_fail(err, ONCE_E_CONFIG, "the file '%s' holds no password", place);
     }
-    return once_fail(err, ONCE_E_CONFIG, "'password=' of a redis URL must be a reference; write 'password=env:NAME' or 'password=file:PATH'");
+    return once_fail(
+        err, ONCE_E_CONFIG,
+        "'password=' of a redis URL must be a reference; write 'password=env:NAME' or 'password=file:PATH'");
 }
 
 static int read_option(once_bytes option, once_redis_url *out, once_error *err)
@@ -107,11 +118,13 @@ static int read_option(once_bytes option, once_redis_url *out, once_error *err)
     if (name.len == 8 && memcmp(name.data, "password", 8) == 0) return read_password(value, out, err);
     if (name.len == 4 && memcmp(name.data, "name", 4) == 0) {
         if (!part(value, out->name, sizeof out->name) || !out->name[0] || strpbrk(out->name, "{}"))
-            return once_fail(err, ONCE_E_CONFIG, "'name=' of a redis URL must be 1 to %d bytes without braces", ONCE_REDIS_NAME - 1);
+            return once_fail(err, ONCE_E_CONFIG, "'name=' of a redis URL must be 1 to %d bytes without braces",
+                             ONCE_REDIS_NAME - 1);
         return ONCE_OK;
     }
     if (name.len == 4 && memcmp(name.data, "wait", 4) == 0) {
-        if (!number(value, 100, &out->wait)) return once_fail(err, ONCE_E_CONFIG, "'wait=' of a redis URL is a number of replicas, up to 100");
+        if (!number(value, 100, &out->wait))
+            return once_fail(err, ONCE_E_CONFIG, "'wait=' of a redis URL is a number of replicas, up to 100");
         return ONCE_OK;
     }
     if (name.len == 7 && memcmp(name.data, "timeout", 7) == 0) {
@@ -125,10 +138,13 @@ static int read_option(once_bytes option, once_redis_url *out, once_error *err)
     for (size_t i = 0; i < 3; i++) {
         if (name.len != strlen(files[i]) || memcmp(name.data, files[i], name.len) != 0) continue;
         if (!out->tls) return once_fail(err, ONCE_E_CONFIG, "'%s=' is for TLS; write 'rediss://'", files[i]);
-        if (!part(value, places[i], ONCE_REDIS_PATH)) return once_fail(err, ONCE_E_CONFIG, "'%s=' of a redis URL is the path of a file", files[i]);
+        if (!part(value, places[i], ONCE_REDIS_PATH))
+            return once_fail(err, ONCE_E_CONFIG, "'%s=' of a redis URL is the path of a file", files[i]);
         return ONCE_OK;
     }
-    return once_fail(err, ONCE_E_CONFIG, "unknown option '%.*s' in a redis URL; there are 'name', 'password', 'wait', 'timeout', 'cacert', 'cert' and 'key'",
+    return once_fail(err, ONCE_E_CONFIG,
+                     "unknown option '%.*s' in a redis URL; there are 'name', 'password', 'wait', 'timeout', 'cacert', "
+                     "'cert' and 'key'",
                      name.len < 40 ? (int)name.len : 40, name.data);
 }
 
@@ -137,7 +153,8 @@ static int read_user(once_bytes user, once_redis_url *out, once_error *err)
     once_bytes password = user;
     const once_bytes name = cut(&password, ':');
     if (!part(name, out->user, sizeof out->user) || !part(password, out->password, sizeof out->password))
-        return once_fail(err, ONCE_E_CONFIG, "user or password of a redis URL cannot be read; write other characters than letters as %%XX");
+        return once_fail(err, ONCE_E_CONFIG,
+                         "user or password of a redis URL cannot be read; write other characters than letters as %%XX");
     return ONCE_OK;
 }
 
@@ -154,7 +171,8 @@ static int read_host(once_bytes host, once_redis_node *out, once_error *err)
     }
     out->port = USUAL_PORT;
     if (!part(name, out->host, sizeof out->host) || (port.len && (!number(port, 65535, &out->port) || out->port == 0)))
-        return once_fail(err, ONCE_E_CONFIG, "host or port of a redis URL cannot be read; write 'redis://HOST:PORT/DB'");
+        return once_fail(err, ONCE_E_CONFIG,
+                         "host or port of a redis URL cannot be read; write 'redis://HOST:PORT/DB'");
     if (!out->host[0]) memcpy(out->host, "127.0.0.1", 10);
     return ONCE_OK;
 }
@@ -163,7 +181,8 @@ static int read_hosts(once_bytes hosts, once_redis_url *out, once_error *err)
 {
     int rc = ONCE_OK;
     do {
-        if (out->n_nodes == ONCE_REDIS_HOSTS) return once_fail(err, ONCE_E_CONFIG, "a redis URL has %d hosts at most", ONCE_REDIS_HOSTS);
+        if (out->n_nodes == ONCE_REDIS_HOSTS)
+            return once_fail(err, ONCE_E_CONFIG, "a redis URL has %d hosts at most", ONCE_REDIS_HOSTS);
         rc = read_host(cut(&hosts, ','), &out->nodes[out->n_nodes++], err);
     } while (rc == ONCE_OK && hosts.len);
     return rc;
@@ -173,7 +192,8 @@ int once__redis_url_read(const char *rest, bool tls, once_redis_url *out, once_e
 {
     *out = (once_redis_url){.name = "once", .tls = tls};
     once_bytes text = {rest, strlen(rest)};
-    if (!starts(text, "//")) return once_fail(err, ONCE_E_CONFIG, "a redis URL begins with 'redis://'; write 'redis://HOST:PORT/DB'");
+    if (!starts(text, "//"))
+        return once_fail(err, ONCE_E_CONFIG, "a redis URL begins with 'redis://'; write 'redis://HOST:PORT/DB'");
     once_bytes options = after(text, 2);
     once_bytes db = cut(&options, '?');
     const char *at = memrchr(db.data, '@', db.len);

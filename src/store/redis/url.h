@@ -1,15 +1,23 @@
-/* redis://[USER[:PASSWORD]@]HOST[:PORT][,HOST[:PORT]...][/DB][?name=NAME&password=env:VARIABLE|file:PATH&wait=REPLICAS&timeout=SECONDS]
+/* redis://[USER[:PASSWORD]@]HOST[:PORT][,HOST[:PORT]...][/DB]
+ *     [?name=NAME&password=env:VARIABLE|file:PATH&wait=REPLICAS&timeout=SECONDS]
  * rediss://... the same with TLS, and &cacert=PATH, &cert=PATH, &key=PATH
  *
- * NAME (once) is what all keys of the store begin with, in braces: a store is one slot of a cluster. A password in the URL
- * works, but a reference keeps it out of files and process lists; nothing of ours prints it. Of several hosts, nodes of one cluster, any that
- * answers tells where the slot is. */
+ * NAME (once) is what all keys of the store begin with, in braces: a store is one slot of a cluster. A password in the
+ * URL works, but a reference keeps it out of files and process lists; nothing of ours prints it. Of several hosts,
+ * nodes of one cluster, any that answers tells where the slot is. */
 #ifndef ONCE_STORE_REDIS_URL_H
 #define ONCE_STORE_REDIS_URL_H
 
 #include "once/types.h"
 
-enum { ONCE_REDIS_HOST = 256, ONCE_REDIS_NAME = 100, ONCE_REDIS_USER = 128, ONCE_REDIS_PASSWORD = 512, ONCE_REDIS_PATH = 400, ONCE_REDIS_HOSTS = 8 };
+enum {
+    ONCE_REDIS_HOST = 256,
+    ONCE_REDIS_NAME = 100,
+    ONCE_REDIS_USER = 128,
+    ONCE_REDIS_PASSWORD = 512,
+    ONCE_REDIS_PATH = 400,
+    ONCE_REDIS_HOSTS = 8
+};
 
 typedef struct once_redis_node {
     char host[ONCE_REDIS_HOST]; /* a name, an address, or the path of a unix socket */
@@ -23,10 +31,10 @@ typedef struct once_redis_url {
     char user[ONCE_REDIS_USER];         /* empty: the default user */
     char password[ONCE_REDIS_PASSWORD]; /* empty: none is asked for */
     char name[ONCE_REDIS_NAME];
-    unsigned wait; /* replicas that must have a commit */
+    unsigned wait;       /* replicas that must have a commit */
     unsigned timeout_ms; /* a server that says nothing for so long is taken for gone; 0: the caller's */
     bool tls;
-    char cacert[ONCE_REDIS_PATH]; /* empty: the system's authorities */
+    char cacert[ONCE_REDIS_PATH];                     /* empty: the system's authorities */
     char cert[ONCE_REDIS_PATH], key[ONCE_REDIS_PATH]; /* of ours, for servers that ask for it */
 } once_redis_url;
 

@@ -1,9 +1,10 @@
-/* `once check --deep`: reads every key of a store and says which do not fit: a value that cannot be read, an entry that its index does not name, a
- * name of nothing.
+/* `once check --deep`: reads every key of a store and says which do not fit: a value that cannot be read, an entry that
+ * its index does not name, a name of nothing.
  *
- * Workers go on meanwhile. Nothing is locked, and no two round trips are one moment; but whatever changes the place of an unfinished entry
- * gives it a new stamp in the same commit, and so do lanes. So a value that is the same before and behind the look at what belongs to it was that all the time, and
- * what does not fit to it is damage. What has changed is looked at again. Groups, numbers of letters and stamps are never used twice.
+ * Workers go on meanwhile. Nothing is locked, and no two round trips are one moment; but whatever changes the place of
+ * an unfinished entry gives it a new stamp in the same commit, and so do lanes. So a value that is the same before and
+ * behind the look at what belongs to it was that all the time, and what does not fit to it is damage. What has changed
+ * is looked at again. Groups, numbers of letters and stamps are never used twice.
  *
  * Values have no checksums, so one that was changed into another possible one is not noticed. */
 #include "store/redis/verify.h"
@@ -18,7 +19,10 @@
 
 enum { PAGE = 128, FEW = 4, TRIES = 5, PART_BYTES = 4 << 20 };
 
-static bool same(once_bytes x, once_bytes y) { return x.len == y.len && (x.len == 0 || memcmp(x.data, y.data, x.len) == 0); }
+static bool same(once_bytes x, once_bytes y)
+{
+    return x.len == y.len && (x.len == 0 || memcmp(x.data, y.data, x.len) == 0);
+}
 
 static once_bytes copy(once_redis_looking *l, once_bytes bytes, bool *fine)
 {
@@ -37,7 +41,10 @@ typedef struct known_key {
     uint64_t number;
 } known_key;
 
-static bool is_word(once_bytes rest, const char *word) { return rest.len == strlen(word) && memcmp(rest.data, word, rest.len) == 0; }
+static bool is_word(once_bytes rest, const char *word)
+{
+    return rest.len == strlen(word) && memcmp(rest.data, word, rest.len) == 0;
+}
 
 /* strchr finds the end of a text, too. */
 static bool one_of(const char *kinds, char kind) { return kind && strchr(kinds, kind); }
@@ -77,7 +84,8 @@ static const char *type_of(char kind)
 
 static int found(once_redis_looking *l, once_redis_flaw flaw, once_error *err) { return l->found(l, &flaw, err); }
 
-static int found_at(once_redis_looking *l, once_redis_flaw_kind kind, once_bytes key, once_bytes in_words, once_error *err)
+static int found_at(once_redis_looking *l, once_redis_flaw_kind kind, once_bytes key, once_bytes in_words,
+                    once_error *err)
 {
     return found(l, (once_redis_flaw){.kind = kind, .key = key, .in_words = in_words}, err);
 }
@@ -88,15 +96,20 @@ static int ask(once_redis_looking *l, once_error *err)
     const int rc = once__redis_exchange(l->r->link, &l->r->pipe, refused, err);
     if (rc == ONCE_E_DENIED && strcmp(refused, "NOPERM") == 0) {
         once_error why = *err;
-        return once_fail(err, rc, "to read the whole store this user of redis needs rights that docs/redis.md names, 'SCAN' among them: %s", why.text);
+        return once_fail(
+            err, rc,
+            "to read the whole store this user of redis needs rights that docs/redis.md names, 'SCAN' among them: %s",
+            why.text);
     }
     return rc;
 }
 
-/* How many to read next where so many had so many bytes: few at first, twice as many while they are small, and no more than fit. */
+/* How many to read next where so many had so many bytes: few at first, twice as many while they are small, and no more
+ * than fit. */
 static size_t next_page(size_t page, size_t n, uint64_t bytes)
 {
-    const uint64_t fit = n && bytes ? (uint64_t)PART_BYTES * n / bytes : PAGE, twice = 2 * page, next = fit < twice ? fit : twice;
+    const uint64_t fit = n && bytes ? (uint64_t)PART_BYTES * n / bytes : PAGE, twice = 2 * page,
+                   next = fit < twice ? fit : twice;
     return next < 1 ? 1 : next > PAGE ? PAGE : (size_t)next;
 }
 
@@ -129,7 +142,8 @@ static void ask_key(once_redis_looking *l, once_reply_kind kind, const char *com
 }
 
 /* One value of a hash or a score of a sorted set; nil, where it is not there. */
-static void ask_in(once_redis_looking *l, const char *command, const char *kind, once_bytes rest, const void *member, size_t len)
+static void ask_in(once_redis_looking *l, const char *command, const char *kind, once_bytes rest, const void *member,
+                   size_t len)
 {
     once__redis_command(pipe_of(l), ONCE_REPLY_VALUE, 3);
     once__redis_text(pipe_of(l), command);
@@ -137,7 +151,8 @@ static void ask_in(once_redis_looking *l, const char *command, const char *kind,
     once__redis_arg(pipe_of(l), member, len);
 }
 
-static void ask_id_in(once_redis_looking *l, const char *command, const char *kind, once_hash key, const void *member, size_t len)
+static void ask_id_in(once_redis_looking *l, const char *command, const char *kind, once_hash key, const void *member,
+                      size_t len)
 {
     unsigned char bytes[16];
     once__redis_id_write(key, bytes);
@@ -170,7 +185,8 @@ static once_bytes reply(once_redis_looking *l, size_t i) { return once__reply_by
 static once_bytes first_of(once_redis_looking *l, size_t i) { return once__reply_at(pipe_of(l)->replies[i], 0); }
 
 /* Values of so many ids, copied; empty: it is not there, or is nothing that can be read. */
-static int read_ids(once_redis_looking *l, const char *kind, const once_hash *ids, size_t n, once_bytes *out, once_error *err)
+static int read_ids(once_redis_looking *l, const char *kind, const once_hash *ids, size_t n, once_bytes *out,
+                    once_error *err)
 {
     bool fine = true;
     if (n == 0) return ONCE_OK;
@@ -211,7 +227,8 @@ int once__redis_look_at_types(once_redis_looking *l, once_error *err)
             const once_bytes type = reply(l, i);
             if (is_word(type, "none")) continue; /* gone meanwhile */
             if (!key.kind) rc = found_at(l, FLAW_STRANGER, keys[i], (once_bytes){0}, err);
-            else if (!is_word(type, type_of(key.kind))) rc = found_at(l, FLAW_TYPE, keys[i], copy(l, type, &(bool){true}), err);
+            else if (!is_word(type, type_of(key.kind)))
+                rc = found_at(l, FLAW_TYPE, keys[i], copy(l, type, &(bool){true}), err);
         }
     } while (rc == ONCE_OK && strcmp(cursor, "0") != 0);
     return rc;
@@ -225,15 +242,18 @@ typedef struct seen {
     once_entry entry;
     once_redis_finished names;
     unsigned char group[16];
-    size_t at;  /* its first reply */
-    bool skip;  /* nothing to compare */
+    size_t at; /* its first reply */
+    bool skip; /* nothing to compare */
 } seen;
 
-/* Whoever knows its key stands under the id of that. What was copied or renamed is none of ours: mended, its message would run twice. */
+/* Whoever knows its key stands under the id of that. What was copied or renamed is none of ours: mended, its message
+ * would run twice. */
 bool once__redis_is_own(const once_redis *r, const once_entry *e)
 {
     const once_secret secret = r->shelf.store.secret;
-    if (e->state == ONCE_STATE_ABSENT || once_state_finished(e->state) || once_hash_equal(e->id, once_key_id(secret, &e->scope, e->key))) return true;
+    if (e->state == ONCE_STATE_ABSENT || once_state_finished(e->state) ||
+        once_hash_equal(e->id, once_key_id(secret, &e->scope, e->key)))
+        return true;
     return once_key_looks_long(e->key) && once_hash_equal(e->id, once_long_key_id(secret, &e->scope, e->key));
 }
 
@@ -248,8 +268,14 @@ static once_bytes shown(const seen *s) { return once_state_finished(s->entry.sta
 
 static once_redis_flaw flaw_of(once_redis_looking *l, const seen *s, once_redis_flaw_kind kind)
 {
-    return (once_redis_flaw){.kind = kind, .key = id_key(l, "e", s->id), .id = s->id, .in_words = shown(s), .stored = s->value, .lane = s->entry.lane,
-                             .index = once__redis_index_of(&s->entry), .consumer = s->entry.scope.consumer};
+    return (once_redis_flaw){.kind = kind,
+                             .key = id_key(l, "e", s->id),
+                             .id = s->id,
+                             .in_words = shown(s),
+                             .stored = s->value,
+                             .lane = s->entry.lane,
+                             .index = once__redis_index_of(&s->entry),
+                             .consumer = s->entry.scope.consumer};
 }
 
 static uint64_t stamp_of(once_bytes value)
@@ -260,7 +286,9 @@ static uint64_t stamp_of(once_bytes value)
 
 static int64_t listed_at(const once_entry *e)
 {
-    return once__redis_index_of(e) != ONCE_REDIS_WAITING_BARE ? e->due_ms : once_entry_expires(e) ? e->expires_ms : ONCE_NEVER;
+    return once__redis_index_of(e) != ONCE_REDIS_WAITING_BARE ? e->due_ms
+           : once_entry_expires(e)                            ? e->expires_ms
+                                                              : ONCE_NEVER;
 }
 
 /* Where it should be, in a fixed order of commands. */
@@ -326,7 +354,8 @@ static bool is_name(once_redis_looking *l, uint64_t id, once_bytes value, bool i
     once_scope scope;
     once_bytes place, who;
     uint64_t run;
-    if (!(is_scope ? once__redis_read_scope(value, &scope) : once__redis_read_origin(value, &place, &run, &who))) return false;
+    if (!(is_scope ? once__redis_read_scope(value, &scope) : once__redis_read_origin(value, &place, &run, &who)))
+        return false;
     if ((once_siphash128(l->r->shelf.store.secret, value.data, value.len).a | 1) == id) return true;
     once_buf_clear(&l->r->value);
     once__redis_lost_name(&l->r->value, is_scope);
@@ -359,11 +388,14 @@ static int judge_index(once_redis_looking *l, const seen *s, once_error *err)
     const once_bytes listed = reply(l, s->at + 1);
     double at;
     if (once__redis_index_of(&s->entry) == ONCE_REDIS_CLAIMED_BARE)
-        return listed.len && names_id(reply(l, s->at + 2), s->id) ? ONCE_OK : found(l, flaw_of(l, s, FLAW_NO_GROUP), err);
+        return listed.len && names_id(reply(l, s->at + 2), s->id) ? ONCE_OK
+                                                                  : found(l, flaw_of(l, s, FLAW_NO_GROUP), err);
     if (!listed.len) return found(l, flaw_of(l, s, FLAW_NO_INDEX), err);
     const int64_t when_ms = listed_at(&s->entry);
-    if (!once__reply_read_score(listed, &at) || at != (when_ms == ONCE_NEVER ? INFINITY : (double)when_ms)) return found(l, flaw_of(l, s, FLAW_OTHER_TIME), err);
-    const bool swept = once__redis_index_of(&s->entry) != ONCE_REDIS_WAITING_BARE || once__reply_count(pipe_of(l)->replies[s->at + 2]);
+    if (!once__reply_read_score(listed, &at) || at != (when_ms == ONCE_NEVER ? INFINITY : (double)when_ms))
+        return found(l, flaw_of(l, s, FLAW_OTHER_TIME), err);
+    const bool swept =
+        once__redis_index_of(&s->entry) != ONCE_REDIS_WAITING_BARE || once__reply_count(pipe_of(l)->replies[s->at + 2]);
     return swept ? ONCE_OK : found(l, flaw_of(l, s, FLAW_NO_CONSUMER), err);
 }
 
@@ -373,16 +405,21 @@ static int judge_lane(once_redis_looking *l, const seen *s, once_error *err)
     once_redis_lane_record lane = {0};
     if (value.len && !once__redis_read_lane(value, &lane)) return ONCE_OK; /* that is told of the lane */
     int rc = value.len ? ONCE_OK : found(l, flaw_of(l, s, FLAW_NO_LANE), err);
-    if (rc == ONCE_OK) rc = reply(l, s->at + 4).len || reply(l, s->at + 5).len ? ONCE_OK : found(l, flaw_of(l, s, FLAW_NO_PLACE), err);
+    if (rc == ONCE_OK)
+        rc = reply(l, s->at + 4).len || reply(l, s->at + 5).len ? ONCE_OK : found(l, flaw_of(l, s, FLAW_NO_PLACE), err);
     const bool occupies = names_id((once_bytes){(const char *)lane.claimed, 16 * lane.n_claimed}, s->id);
-    if (rc == ONCE_OK && value.len && once_state_occupies(s->entry.state) && !occupies) rc = found(l, flaw_of(l, s, FLAW_NOT_OCCUPIED), err);
+    if (rc == ONCE_OK && value.len && once_state_occupies(s->entry.state) && !occupies)
+        rc = found(l, flaw_of(l, s, FLAW_NOT_OCCUPIED), err);
     return rc;
 }
 
 static int judge(once_redis_looking *l, const seen *s, int64_t now_ms, once_error *err)
 {
     const once_entry *e = &s->entry;
-    int rc = ends_well(l, once_entry_expires(e) ? e->expires_ms : ONCE_NEVER, once__reply_left(pipe_of(l)->replies[s->at]), now_ms) ? ONCE_OK : found(l, flaw_of(l, s, FLAW_ENDS), err);
+    int rc = ends_well(l, once_entry_expires(e) ? e->expires_ms : ONCE_NEVER,
+                       once__reply_left(pipe_of(l)->replies[s->at]), now_ms)
+                 ? ONCE_OK
+                 : found(l, flaw_of(l, s, FLAW_ENDS), err);
     if (rc != ONCE_OK) return rc;
     if (once_state_finished(e->state)) return judge_finished(l, s, err);
     rc = judge_index(l, s, err);
@@ -400,7 +437,9 @@ static int found_elsewhere(once_redis_looking *l, const seen *s, once_error *err
 {
     once_redis_flaw flaw = flaw_of(l, s, FLAW_OTHER_KEY);
     const once_entry *e = &s->entry;
-    flaw.place = id_key(l, "e", (once_key_looks_long(e->key) ? once_long_key_id : once_key_id)(l->r->shelf.store.secret, &e->scope, e->key));
+    flaw.place = id_key(
+        l, "e",
+        (once_key_looks_long(e->key) ? once_long_key_id : once_key_id)(l->r->shelf.store.secret, &e->scope, e->key));
     return found(l, flaw, err);
 }
 
@@ -425,7 +464,8 @@ static int read_entries(once_redis_looking *l, const once_hash *ids, size_t n, s
 }
 
 /* It is there and has nothing in it. */
-static int look_for_empty(once_redis_looking *l, const char *kind, const once_hash *ids, const once_bytes *values, size_t n, once_error *err)
+static int look_for_empty(once_redis_looking *l, const char *kind, const once_hash *ids, const once_bytes *values,
+                          size_t n, once_error *err)
 {
     once__redis_pipe_clear(pipe_of(l));
     size_t asked = 0;
@@ -438,7 +478,8 @@ static int look_for_empty(once_redis_looking *l, const char *kind, const once_ha
     int rc = asked ? ask(l, err) : ONCE_OK;
     for (size_t i = 0, at = 0; i < n && asked && rc == ONCE_OK; i++) {
         if (values[i].len) continue;
-        const bool empty = once__reply_count(pipe_of(l)->replies[at]) == 0 && once__reply_count(pipe_of(l)->replies[at + 1]) == 1;
+        const bool empty =
+            once__reply_count(pipe_of(l)->replies[at]) == 0 && once__reply_count(pipe_of(l)->replies[at + 1]) == 1;
         at += 2;
         if (empty) rc = found_at(l, FLAW_EMPTY, id_key(l, kind, ids[i]), (once_bytes){0}, err);
     }
@@ -462,7 +503,9 @@ static int look_at_entries(once_redis_looking *l, once_hash *ids, size_t *n, boo
         if (!list[i].skip) ask_places(l, &list[i]);
     const size_t again = pipe_of(l)->n;
     for (size_t i = 0; i < *n; i++)
-        if (!list[i].skip) ask_range(l, id_key(l, "e", list[i].id), once__redis_is_finished(list[i].value) ? -1 : ONCE_REDIS_STAMPED - 1);
+        if (!list[i].skip)
+            ask_range(l, id_key(l, "e", list[i].id),
+                      once__redis_is_finished(list[i].value) ? -1 : ONCE_REDIS_STAMPED - 1);
     rc = ask(l, err);
     if (rc != ONCE_OK) return rc;
     const int64_t now_ms = once__reply_time_ms(pipe_of(l)->replies[0]);
@@ -470,7 +513,8 @@ static int look_at_entries(once_redis_looking *l, once_hash *ids, size_t *n, boo
         if (list[i].skip) continue;
         const once_bytes now = reply(l, at++);
         const size_t len = now.len < list[i].value.len ? now.len : list[i].value.len;
-        const bool stayed = now.len && memcmp(now.data, list[i].value.data, len) == 0 && (!once__redis_is_finished(list[i].value) || now.len == list[i].value.len);
+        const bool stayed = now.len && memcmp(now.data, list[i].value.data, len) == 0 &&
+                            (!once__redis_is_finished(list[i].value) || now.len == list[i].value.len);
         if (stayed) rc = judge(l, &list[i], now_ms, err);
         else ids[left++] = list[i].id;
     }
@@ -507,7 +551,8 @@ static int look_at_all_entries(once_redis_looking *l, once_hash *ids, size_t n, 
 /* --- what names entries --- */
 
 /* A page of a sorted set, a hash or a set: pairs; they are copied. */
-static int scan_pairs(once_redis_looking *l, const char *command, once_bytes key, char cursor[24], once_bytes **out, size_t *n, once_error *err)
+static int scan_pairs(once_redis_looking *l, const char *command, once_bytes key, char cursor[24], once_bytes **out,
+                      size_t *n, once_error *err)
 {
     bool fine = true;
     once__redis_pipe_clear(pipe_of(l));
@@ -550,7 +595,8 @@ static int each_pair(once_redis_looking *l, const known_key *at, const char *com
 }
 
 /* Those whose entries are read. */
-static int in_parts(once_redis_looking *l, const known_key *key, const once_bytes *pairs, size_t n, pair_look *look, once_error *err)
+static int in_parts(once_redis_looking *l, const known_key *key, const once_bytes *pairs, size_t n, pair_look *look,
+                    once_error *err)
 {
     const once_arena whole = l->arena;
     int rc = ONCE_OK;
@@ -567,7 +613,8 @@ static int in_parts(once_redis_looking *l, const known_key *key, const once_byte
     return rc;
 }
 
-static int ids_of(once_redis_looking *l, const known_key *key, const once_bytes *pairs, size_t n, once_hash *out, once_error *err)
+static int ids_of(once_redis_looking *l, const known_key *key, const once_bytes *pairs, size_t n, once_hash *out,
+                  once_error *err)
 {
     int rc = ONCE_OK;
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
@@ -578,11 +625,13 @@ static int ids_of(once_redis_looking *l, const known_key *key, const once_bytes 
 }
 
 /* What the index says of it is so: it is there; or has ended by itself, and its place waits for a sweep. */
-static bool belongs(const once_redis_looking *l, once_bytes value, once_hash id, char index, once_bytes consumer, double at, int64_t now_ms)
+static bool belongs(const once_redis_looking *l, once_bytes value, once_hash id, char index, once_bytes consumer,
+                    double at, int64_t now_ms)
 {
     once_entry entry;
     if (!value.len) return index == ONCE_REDIS_WAITING_BARE && at <= (double)now_ms;
-    return !read_own(l, value, id, &entry) || (once__redis_index_of(&entry) == index && same(entry.scope.consumer, consumer));
+    return !read_own(l, value, id, &entry) ||
+           (once__redis_index_of(&entry) == index && same(entry.scope.consumer, consumer));
 }
 
 /* The index still has it, and the entry is the same before and behind that. */
@@ -603,17 +652,27 @@ static int confirm_listed(once_redis_looking *l, const known_key *key, once_hash
         if (rc != ONCE_OK) return rc;
         const int64_t now_ms = once__reply_time_ms(pipe_of(l)->replies[0]);
         const once_bytes before = first_of(l, 1), score = reply(l, 2), behind = first_of(l, 3);
-        if (!score.len || (once__reply_read_score(score, &at) && belongs(l, behind, id, index, key->consumer, at, now_ms))) return ONCE_OK;
+        if (!score.len ||
+            (once__reply_read_score(score, &at) && belongs(l, behind, id, index, key->consumer, at, now_ms)))
+            return ONCE_OK;
         if (!same(before, behind) || (!before.len && i == 0)) continue;
         const once_bytes value = copy(l, behind, &fine);
         if (!fine) return once__redis_nomem(err);
-        return found(l, (once_redis_flaw){.kind = value.len ? FLAW_LISTED : FLAW_LISTED_GONE, .key = key->whole, .in_words = id_key(l, "e", id), .id = id, .stored = value, .index = index,
-                                          .consumer = key->consumer}, err);
+        return found(l,
+                     (once_redis_flaw){.kind = value.len ? FLAW_LISTED : FLAW_LISTED_GONE,
+                                       .key = key->whole,
+                                       .in_words = id_key(l, "e", id),
+                                       .id = id,
+                                       .stored = value,
+                                       .index = index,
+                                       .consumer = key->consumer},
+                     err);
     }
     return ONCE_OK;
 }
 
-static int look_at_part_of_index(once_redis_looking *l, const known_key *key, const once_bytes *pairs, size_t n, once_error *err)
+static int look_at_part_of_index(once_redis_looking *l, const known_key *key, const once_bytes *pairs, size_t n,
+                                 once_error *err)
 {
     const char index = key->whole.data[strlen(l->r->prefix) + 1];
     once_hash *ids = once_arena_new(&l->arena, once_hash, n + 1);
@@ -622,11 +681,13 @@ static int look_at_part_of_index(once_redis_looking *l, const known_key *key, co
     int rc = ids_of(l, key, pairs, n, ids, err);
     if (rc == ONCE_OK) rc = read_ids(l, "e", ids, n, values, err);
     for (size_t i = 0; i < n && rc == ONCE_OK; i++)
-        if (pairs[2 * i].len == 16 && !belongs(l, values[i], ids[i], index, key->consumer, INFINITY, 0)) rc = confirm_listed(l, key, ids[i], err);
+        if (pairs[2 * i].len == 16 && !belongs(l, values[i], ids[i], index, key->consumer, INFINITY, 0))
+            rc = confirm_listed(l, key, ids[i], err);
     return rc;
 }
 
-static int look_at_index(once_redis_looking *l, const known_key *key, const once_bytes *pairs, size_t n, once_error *err)
+static int look_at_index(once_redis_looking *l, const known_key *key, const once_bytes *pairs, size_t n,
+                         once_error *err)
 {
     return in_parts(l, key, pairs, n, look_at_part_of_index, err);
 }
@@ -638,12 +699,14 @@ static bool stands(const once_redis_looking *l, once_bytes value, const once_red
     once_entry entry;
     if (!value.len) return false;
     if (!read_own(l, value, member->id, &entry)) return true;
-    if (!once_state_unfinished(entry.state) || !once_hash_equal(entry.lane, lane) || entry.order != member->order) return false;
+    if (!once_state_unfinished(entry.state) || !once_hash_equal(entry.lane, lane) || entry.order != member->order)
+        return false;
     return member->seen_ms == ONCE_REDIS_SEEN_BEFORE || member->seen_ms == entry.seen_ms;
 }
 
 /* Whoever changes an entry of a lane gives the lane another stamp. */
-static int confirm_stands(once_redis_looking *l, const known_key *key, const once_redis_member *member, once_bytes bytes, once_error *err)
+static int confirm_stands(once_redis_looking *l, const known_key *key, const once_redis_member *member,
+                          once_bytes bytes, once_error *err)
 {
     bool fine = true;
     for (int i = 0; i < TRIES; i++) {
@@ -660,8 +723,16 @@ static int confirm_stands(once_redis_looking *l, const known_key *key, const onc
         if (!same(first_of(l, 0), first_of(l, 4)) || !same(first_of(l, 1), value)) continue;
         const once_bytes stored = copy(l, value, &fine);
         if (!fine) return once__redis_nomem(err);
-        return found(l, (once_redis_flaw){.kind = stored.len ? FLAW_STANDS : FLAW_STANDS_GONE, .key = key->whole, .in_words = id_key(l, "e", member->id), .id = member->id,
-                                          .stored = stored, .lane = key->id, .member = *member, .bytes = bytes}, err);
+        return found(l,
+                     (once_redis_flaw){.kind = stored.len ? FLAW_STANDS : FLAW_STANDS_GONE,
+                                       .key = key->whole,
+                                       .in_words = id_key(l, "e", member->id),
+                                       .id = member->id,
+                                       .stored = stored,
+                                       .lane = key->id,
+                                       .member = *member,
+                                       .bytes = bytes},
+                     err);
     }
     return ONCE_OK;
 }
@@ -670,19 +741,31 @@ bool once__redis_member_is(once_redis_member member, once_bytes bytes)
 {
     unsigned char now[ONCE_REDIS_MEMBER], old[ONCE_REDIS_OLD_MEMBER];
     once__redis_member_write(member, now, old);
-    return same(bytes, bytes.len == sizeof old ? (once_bytes){(const char *)old, sizeof old} : (once_bytes){(const char *)now, sizeof now});
+    return same(bytes, bytes.len == sizeof old ? (once_bytes){(const char *)old, sizeof old}
+                                               : (once_bytes){(const char *)now, sizeof now});
 }
 
 /* Of an entry that stands there: its place is written as once writes it, and by its bytes alone it is in order. */
-static int judge_place(once_redis_looking *l, const known_key *key, const once_redis_member *member, const once_bytes pair[2], once_bytes value, once_error *err)
+static int judge_place(once_redis_looking *l, const known_key *key, const once_redis_member *member,
+                       const once_bytes pair[2], once_bytes value, once_error *err)
 {
     once_entry entry;
-    if ((once__redis_member_is(*member, pair[0]) && is_word(pair[1], "0")) || !read_own(l, value, member->id, &entry)) return ONCE_OK;
-    return found(l, (once_redis_flaw){.kind = FLAW_PLACE, .key = key->whole, .in_words = id_key(l, "e", member->id), .id = member->id, .stored = value, .lane = key->id,
-                                      .member = *member, .bytes = pair[0]}, err);
+    if ((once__redis_member_is(*member, pair[0]) && is_word(pair[1], "0")) || !read_own(l, value, member->id, &entry))
+        return ONCE_OK;
+    return found(l,
+                 (once_redis_flaw){.kind = FLAW_PLACE,
+                                   .key = key->whole,
+                                   .in_words = id_key(l, "e", member->id),
+                                   .id = member->id,
+                                   .stored = value,
+                                   .lane = key->id,
+                                   .member = *member,
+                                   .bytes = pair[0]},
+                 err);
 }
 
-static int look_at_some_members(once_redis_looking *l, const known_key *key, const once_bytes *pairs, size_t n, once_error *err)
+static int look_at_some_members(once_redis_looking *l, const known_key *key, const once_bytes *pairs, size_t n,
+                                once_error *err)
 {
     once_redis_member *members = once_arena_new(&l->arena, once_redis_member, n + 1);
     once_hash *ids = once_arena_new(&l->arena, once_hash, n + 1);
@@ -697,29 +780,42 @@ static int look_at_some_members(once_redis_looking *l, const known_key *key, con
     }
     if (rc == ONCE_OK) rc = read_ids(l, "e", ids, n, values, err);
     for (size_t i = 0; i < n && rc == ONCE_OK; i++)
-        if (readable[i] && stands(l, values[i], &members[i], key->id)) rc = judge_place(l, key, &members[i], &pairs[2 * i], values[i], err);
+        if (readable[i] && stands(l, values[i], &members[i], key->id))
+            rc = judge_place(l, key, &members[i], &pairs[2 * i], values[i], err);
         else if (readable[i]) rc = confirm_stands(l, key, &members[i], pairs[2 * i], err);
     return rc;
 }
 
-static int look_at_members(once_redis_looking *l, const known_key *key, const once_bytes *pairs, size_t n, once_error *err)
+static int look_at_members(once_redis_looking *l, const known_key *key, const once_bytes *pairs, size_t n,
+                           once_error *err)
 {
     return in_parts(l, key, pairs, n, look_at_some_members, err);
 }
 
-static int judge_lane_record(once_redis_looking *l, once_hash id, once_bytes value, const once_redis_lane_record *lane, size_t at, once_error *err)
+static int judge_lane_record(once_redis_looking *l, once_hash id, once_bytes value, const once_redis_lane_record *lane,
+                             size_t at, once_error *err)
 {
     int rc = ONCE_OK;
     const bool members = once__reply_count(pipe_of(l)->replies[at]) > 0;
-    const int64_t left_ms = once__reply_left(pipe_of(l)->replies[at + 1]), now_ms = once__reply_time_ms(pipe_of(l)->replies[0]);
+    const int64_t left_ms = once__reply_left(pipe_of(l)->replies[at + 1]),
+                  now_ms = once__reply_time_ms(pipe_of(l)->replies[0]);
     if (!members && !lane->n_claimed && !once__redis_lane_is_empty(l->r, lane, left_ms))
-        rc = found(l, (once_redis_flaw){.kind = FLAW_LANE_STAYS, .key = id_key(l, "l", id), .lane = id, .stored = value}, err);
+        rc = found(
+            l, (once_redis_flaw){.kind = FLAW_LANE_STAYS, .key = id_key(l, "l", id), .lane = id, .stored = value}, err);
     else if (!ends_well(l, members ? ONCE_NEVER : lane->expires_ms, left_ms, now_ms))
-        rc = found(l, (once_redis_flaw){.kind = FLAW_LANE_ENDS, .key = id_key(l, "l", id), .lane = id, .stored = value}, err);
+        rc = found(l, (once_redis_flaw){.kind = FLAW_LANE_ENDS, .key = id_key(l, "l", id), .lane = id, .stored = value},
+                   err);
     for (size_t i = 1; i < lane->n_claimed && rc == ONCE_OK; i++) {
         const once_hash who = once__redis_id_read(lane->claimed + 16 * i);
         if (names_id((once_bytes){(const char *)lane->claimed, 16 * i}, who))
-            rc = found(l, (once_redis_flaw){.kind = FLAW_OCCUPIED_TWICE, .key = id_key(l, "l", id), .in_words = id_key(l, "e", who), .id = who, .lane = id, .stored = value}, err);
+            rc = found(l,
+                       (once_redis_flaw){.kind = FLAW_OCCUPIED_TWICE,
+                                         .key = id_key(l, "l", id),
+                                         .in_words = id_key(l, "e", who),
+                                         .id = who,
+                                         .lane = id,
+                                         .stored = value},
+                       err);
     }
     for (size_t i = 0; i < lane->n_claimed && rc == ONCE_OK; i++) {
         const once_hash who = once__redis_id_read(lane->claimed + 16 * i);
@@ -727,8 +823,14 @@ static int judge_lane_record(once_redis_looking *l, once_hash id, once_bytes val
         const once_bytes there = once__reply_at(pipe_of(l)->replies[at + 2], i);
         if (there.len && !read_own(l, there, who, &entry)) continue;
         if (once_state_occupies(entry.state) && once_hash_equal(entry.lane, id)) continue;
-        rc = found(l, (once_redis_flaw){.kind = there.len ? FLAW_OCCUPIED : FLAW_OCCUPIED_GONE, .key = id_key(l, "l", id), .in_words = id_key(l, "e", who), .id = who, .lane = id,
-                                        .stored = value}, err);
+        rc = found(l,
+                   (once_redis_flaw){.kind = there.len ? FLAW_OCCUPIED : FLAW_OCCUPIED_GONE,
+                                     .key = id_key(l, "l", id),
+                                     .in_words = id_key(l, "e", who),
+                                     .id = who,
+                                     .lane = id,
+                                     .stored = value},
+                   err);
     }
     return rc;
 }
@@ -738,14 +840,16 @@ static int look_at_lane(once_redis_looking *l, once_hash id, once_bytes value, b
     once_redis_lane_record lane;
     once_lane view;
     *changed = false;
-    if (!once__redis_read_lane(value, &lane) || !once__lane_read(lane.has_version ? lane.version : ONCE_LANE_NO_VERSION, lane.expires_ms, lane.kept, 0, &view))
+    if (!once__redis_read_lane(value, &lane) ||
+        !once__lane_read(lane.has_version ? lane.version : ONCE_LANE_NO_VERSION, lane.expires_ms, lane.kept, 0, &view))
         return found_at(l, FLAW_UNREADABLE, id_key(l, "l", id), (once_bytes){0}, err);
     once__redis_pipe_clear(pipe_of(l));
     once__redis_words(pipe_of(l), ONCE_REPLY_TIME, "TIME");
     ask_key(l, ONCE_REPLY_COUNT, "ZCARD", id_key(l, "o", id));
     ask_key(l, ONCE_REPLY_LEFT, "PTTL", id_key(l, "l", id));
     if (lane.n_claimed) begin_values(l, lane.n_claimed);
-    for (size_t i = 0; i < lane.n_claimed; i++) once__redis_put_id_key(l->r, "e", once__redis_id_read(lane.claimed + 16 * i));
+    for (size_t i = 0; i < lane.n_claimed; i++)
+        once__redis_put_id_key(l->r, "e", once__redis_id_read(lane.claimed + 16 * i));
     ask_value(l, "l", id);
     const int rc = ask(l, err);
     if (rc != ONCE_OK) return rc;
@@ -777,7 +881,9 @@ static uint64_t count_claims(const redisReply *heads, uint64_t stamp)
     uint64_t n = 0;
     for (size_t i = 0; i < once__reply_n(heads); i++) {
         once_redis_open_head head;
-        if (once__redis_read_head(once__reply_at(heads, i), &head) && head.stamp == stamp && head.state == ONCE_STATE_CLAIMED && !head.has_message) n++;
+        if (once__redis_read_head(once__reply_at(heads, i), &head) && head.stamp == stamp &&
+            head.state == ONCE_STATE_CLAIMED && !head.has_message)
+            n++;
     }
     return n;
 }
@@ -798,7 +904,8 @@ static int look_at_group(once_redis_looking *l, const known_key *key, once_bytes
         if (ids.len % 16) return found_at(l, FLAW_UNREADABLE, key->whole, (once_bytes){0}, err);
         once__redis_pipe_clear(pipe_of(l));
         if (ids.len) begin_values(l, ids.len / 16);
-        for (size_t at = 0; at < ids.len; at += 16) once__redis_put_id_key(l->r, "e", once__redis_id_read(ids.data + at));
+        for (size_t at = 0; at < ids.len; at += 16)
+            once__redis_put_id_key(l->r, "e", once__redis_id_read(ids.data + at));
         ask_in(l, "ZSCORE", "c", key->consumer, group.data, group.len);
         rc = ask(l, err);
         if (rc != ONCE_OK) return rc;
@@ -806,12 +913,17 @@ static int look_at_group(once_redis_looking *l, const known_key *key, once_bytes
         if (!same(reply(l, pipe_of(l)->n - 1), left)) continue;
         const uint64_t claims = ids.len ? count_claims(pipe_of(l)->replies[0], once__redis_group_stamp(group.data)) : 0;
         if (once__reply_read_score(left, &count) && count == (double)claims && ids.len) return ONCE_OK;
-        return found(l, (once_redis_flaw){.kind = FLAW_COUNT, .key = key->whole, .consumer = key->consumer, .group = group, .stored = ids}, err);
+        return found(
+            l,
+            (once_redis_flaw){
+                .kind = FLAW_COUNT, .key = key->whole, .consumer = key->consumer, .group = group, .stored = ids},
+            err);
     }
     return ONCE_OK;
 }
 
-static int look_at_groups(once_redis_looking *l, const known_key *key, const once_bytes *pairs, size_t n, once_error *err)
+static int look_at_groups(once_redis_looking *l, const known_key *key, const once_bytes *pairs, size_t n,
+                          once_error *err)
 {
     int rc = ONCE_OK;
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
@@ -821,7 +933,8 @@ static int look_at_groups(once_redis_looking *l, const known_key *key, const onc
     return rc;
 }
 
-static int look_at_claims(once_redis_looking *l, const known_key *key, const once_bytes *pairs, size_t n, once_error *err)
+static int look_at_claims(once_redis_looking *l, const known_key *key, const once_bytes *pairs, size_t n,
+                          once_error *err)
 {
     once__redis_pipe_clear(pipe_of(l));
     for (size_t i = 0; i < n; i++) {
@@ -835,7 +948,14 @@ static int look_at_claims(once_redis_looking *l, const known_key *key, const onc
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
         const bool whole = pairs[2 * i].len == 16 && pairs[2 * i + 1].len && pairs[2 * i + 1].len % 16 == 0;
         if (!whole) rc = found_at(l, FLAW_UNREADABLE, key->whole, (once_bytes){0}, err);
-        else if (alone[i]) rc = found(l, (once_redis_flaw){.kind = FLAW_GROUP_ALONE, .key = key->whole, .consumer = key->consumer, .group = pairs[2 * i], .stored = pairs[2 * i + 1]}, err);
+        else if (alone[i])
+            rc = found(l,
+                       (once_redis_flaw){.kind = FLAW_GROUP_ALONE,
+                                         .key = key->whole,
+                                         .consumer = key->consumer,
+                                         .group = pairs[2 * i],
+                                         .stored = pairs[2 * i + 1]},
+                       err);
     }
     return rc;
 }
@@ -851,9 +971,13 @@ static void ask_letter(once_redis_looking *l, once_bytes number, int64_t last)
     once__redis_number(pipe_of(l), last);
 }
 
-static bool has_unique(once_bytes head, const void *unique) { return head.len >= 17 && memcmp(head.data + 1, unique, 16) == 0; }
+static bool has_unique(once_bytes head, const void *unique)
+{
+    return head.len >= 17 && memcmp(head.data + 1, unique, 16) == 0;
+}
 
-/* What makes the letter the same one is under the number of another, or of none (`bytes`). Only a letter that is there, and is the same, is one too many. */
+/* What makes the letter the same one is under the number of another, or of none (`bytes`). Only a letter that is there,
+ * and is the same, is one too many. */
 static int judge_unique(once_redis_looking *l, once_redis_flaw *flaw, once_error *err)
 {
     unsigned char unique[16];
@@ -869,11 +993,17 @@ static int judge_unique(once_redis_looking *l, once_redis_flaw *flaw, once_error
     return found(l, *flaw, err);
 }
 
-static int judge_letter(once_redis_looking *l, const known_key *key, const once_letter *letter, once_hash unique, once_bytes value, size_t at, once_error *err)
+static int judge_letter(once_redis_looking *l, const known_key *key, const once_letter *letter, once_hash unique,
+                        once_bytes value, size_t at, once_error *err)
 {
     char number[24];
     const int len = snprintf(number, sizeof number, "%llu", (unsigned long long)key->number);
-    once_redis_flaw flaw = {.key = key->whole, .in_words = letter->key, .consumer = letter->scope.consumer, .number = key->number, .unique = unique, .stored = value};
+    once_redis_flaw flaw = {.key = key->whole,
+                            .in_words = letter->key,
+                            .consumer = letter->scope.consumer,
+                            .number = key->number,
+                            .unique = unique,
+                            .stored = value};
     const once_bytes listed = reply(l, at), points_to = reply(l, at + 1), now = reply(l, at + 2);
     double score;
     if (!now.len) return ONCE_OK; /* dropped meanwhile */
@@ -912,8 +1042,11 @@ static int look_at_copied_letter(once_redis_looking *l, const known_key *key, on
     if (rc != ONCE_OK) return rc;
     const once_bytes value = copy(l, reply(l, 0), &fine);
     if (!fine) return once__redis_nomem(err);
-    if (!value.len) return once__reply_count(pipe_of(l)->replies[1]) ? found_at(l, FLAW_EMPTY, key->whole, (once_bytes){0}, err) : ONCE_OK;
-    if (!once__redis_read_letter(value, key->number, &letter, &unique)) return found_at(l, FLAW_UNREADABLE, key->whole, (once_bytes){0}, err);
+    if (!value.len)
+        return once__reply_count(pipe_of(l)->replies[1]) ? found_at(l, FLAW_EMPTY, key->whole, (once_bytes){0}, err)
+                                                         : ONCE_OK;
+    if (!once__redis_read_letter(value, key->number, &letter, &unique))
+        return found_at(l, FLAW_UNREADABLE, key->whole, (once_bytes){0}, err);
     rc = note_letter(l, key, &letter, err);
     once__redis_id_write(unique, field);
     once__redis_pipe_clear(pipe_of(l));
@@ -943,7 +1076,8 @@ static once_bytes letter_key(once_redis_looking *l, once_bytes number)
 }
 
 /* A letter that is not there, and is still named behind that: it was not dropped in between. */
-static int look_at_listed_letters(once_redis_looking *l, const known_key *key, const once_bytes *pairs, size_t n, once_error *err)
+static int look_at_listed_letters(once_redis_looking *l, const known_key *key, const once_bytes *pairs, size_t n,
+                                  once_error *err)
 {
     enum { HEAD = 1024 }; /* its scope is in it, but for very long names */
     bool *gone = once_arena_new(&l->arena, bool, n + 1), fine = true;
@@ -960,20 +1094,35 @@ static int look_at_listed_letters(once_redis_looking *l, const known_key *key, c
         once_scope scope;
         if (!reply(l, 2 * i + 1).len) continue; /* dropped meanwhile */
         gone[i] = !head.len;
-        if (once__redis_read_letter_scope(head, &scope) && !same(scope.consumer, key->consumer)) of_others[i] = copy(l, head, &fine);
+        if (once__redis_read_letter_scope(head, &scope) && !same(scope.consumer, key->consumer))
+            of_others[i] = copy(l, head, &fine);
     }
     if (!fine) return once__redis_nomem(err);
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
         uint64_t number = 0;
-        if (!read_letter_number(pairs[2 * i], &number)) rc = found_at(l, FLAW_UNREADABLE, key->whole, (once_bytes){0}, err);
-        else if (of_others[i].len) rc = found(l, (once_redis_flaw){.kind = FLAW_LETTER_OF_OTHER, .key = key->whole, .in_words = pairs[2 * i], .number = number, .stored = of_others[i],
-                                                                   .consumer = key->consumer, .place = letter_key(l, pairs[2 * i])}, err);
-        else if (gone[i]) rc = found(l, (once_redis_flaw){.kind = FLAW_LETTER_GONE, .key = key->whole, .in_words = pairs[2 * i], .number = number}, err);
+        if (!read_letter_number(pairs[2 * i], &number))
+            rc = found_at(l, FLAW_UNREADABLE, key->whole, (once_bytes){0}, err);
+        else if (of_others[i].len)
+            rc = found(l,
+                       (once_redis_flaw){.kind = FLAW_LETTER_OF_OTHER,
+                                         .key = key->whole,
+                                         .in_words = pairs[2 * i],
+                                         .number = number,
+                                         .stored = of_others[i],
+                                         .consumer = key->consumer,
+                                         .place = letter_key(l, pairs[2 * i])},
+                       err);
+        else if (gone[i])
+            rc = found(l,
+                       (once_redis_flaw){
+                           .kind = FLAW_LETTER_GONE, .key = key->whole, .in_words = pairs[2 * i], .number = number},
+                       err);
     }
     return rc;
 }
 
-static int look_at_uniques(once_redis_looking *l, const known_key *key, const once_bytes *pairs, size_t n, once_error *err)
+static int look_at_uniques(once_redis_looking *l, const known_key *key, const once_bytes *pairs, size_t n,
+                           once_error *err)
 {
     bool *gone = once_arena_new(&l->arena, bool, n + 1);
     if (!gone) return once__redis_nomem(err);
@@ -990,8 +1139,14 @@ static int look_at_uniques(once_redis_looking *l, const known_key *key, const on
     }
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
         if (pairs[2 * i].len != 16) rc = found_at(l, FLAW_UNREADABLE, key->whole, (once_bytes){0}, err);
-        else if (gone[i]) rc = found(l, (once_redis_flaw){.kind = FLAW_UNIQUE_GONE, .key = key->whole, .in_words = pairs[2 * i + 1],
-                                                          .unique = once__redis_id_read(pairs[2 * i].data), .stored = pairs[2 * i + 1]}, err);
+        else if (gone[i])
+            rc = found(l,
+                       (once_redis_flaw){.kind = FLAW_UNIQUE_GONE,
+                                         .key = key->whole,
+                                         .in_words = pairs[2 * i + 1],
+                                         .unique = once__redis_id_read(pairs[2 * i].data),
+                                         .stored = pairs[2 * i + 1]},
+                       err);
     }
     return rc;
 }
@@ -1047,7 +1202,8 @@ static int look_at_ends(once_redis_looking *l, const once_bytes *keys, size_t n,
     int rc = pipe_of(l)->n ? ask(l, err) : ONCE_OK;
     for (size_t i = 0, at = 0; i < n && rc == ONCE_OK; i++) {
         if (!ends_never(read_key(l->r, keys[i]).kind)) continue;
-        if (once__reply_left(pipe_of(l)->replies[at++]) >= 0) rc = found_at(l, FLAW_LIMITED, keys[i], (once_bytes){0}, err);
+        if (once__reply_left(pipe_of(l)->replies[at++]) >= 0)
+            rc = found_at(l, FLAW_LIMITED, keys[i], (once_bytes){0}, err);
     }
     return rc;
 }
@@ -1058,7 +1214,8 @@ int once__redis_look_at_some(once_redis_looking *l, char cursor[24], once_error 
     size_t n, n_entries = 0, n_lanes = 0;
     int rc = scan(l, cursor, l->page ? l->page : FEW, &keys, &n, err);
     if (rc != ONCE_OK) return rc;
-    once_hash *entries = once_arena_new(&l->arena, once_hash, n + 1), *lanes = once_arena_new(&l->arena, once_hash, n + 1);
+    once_hash *entries = once_arena_new(&l->arena, once_hash, n + 1),
+              *lanes = once_arena_new(&l->arena, once_hash, n + 1);
     if (!entries || !lanes) return once__redis_nomem(err);
     if (l->what & ONCE_REDIS_LOOK_OTHERS) rc = look_at_ends(l, keys, n, err);
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
@@ -1073,7 +1230,10 @@ int once__redis_look_at_some(once_redis_looking *l, char cursor[24], once_error 
     return rc;
 }
 
-static int by_id(const void *x, const void *y) { return once_hash_compare(*(const once_hash *)x, *(const once_hash *)y); }
+static int by_id(const void *x, const void *y)
+{
+    return once_hash_compare(*(const once_hash *)x, *(const once_hash *)y);
+}
 
 /* Dead, and its letter is neither found by what makes it unique nor among those that were seen. */
 static int look_for_letter(once_redis_looking *l, once_hash id, once_error *err)
@@ -1081,14 +1241,17 @@ static int look_for_letter(once_redis_looking *l, once_hash id, once_error *err)
     seen s = {.id = id};
     if (l->buried.n && bsearch(&id, l->buried.at, l->buried.n, sizeof id, by_id)) return ONCE_OK;
     int rc = read_ids(l, "e", &id, 1, &s.value, err);
-    if (rc != ONCE_OK || !s.value.len || !once__redis_read_entry(s.value, id, &s.entry, &s.names) || s.entry.state != ONCE_STATE_DEAD) return rc;
+    if (rc != ONCE_OK || !s.value.len || !once__redis_read_entry(s.value, id, &s.entry, &s.names) ||
+        s.entry.state != ONCE_STATE_DEAD)
+        return rc;
     once__redis_pipe_clear(pipe_of(l));
     ask_places(l, &s);
     rc = ask(l, err);
     return rc != ONCE_OK || reply(l, s.at + 3).len ? rc : found(l, flaw_of(l, &s, FLAW_NO_LETTER), err);
 }
 
-/* Older programs would take the store for one of theirs; workers would take it for one that has forgotten commits; and letters would get no number. */
+/* Older programs would take the store for one of theirs; workers would take it for one that has forgotten commits; and
+ * letters would get no number. */
 static int look_at_head(once_redis_looking *l, once_error *err)
 {
     static const char *const fields[] = {"letters", "secret", "commits"};
@@ -1116,7 +1279,8 @@ static int look_at_head(once_redis_looking *l, once_error *err)
 static int not_while_it_moves(once_redis_looking *l, once_error *err)
 {
     char why[400];
-    if (once__redis_doubt(&l->r->shelf.store, why, sizeof why)) return once_fail(err, ONCE_E_UNAVAILABLE, "the store cannot be read as a whole now: %s", why);
+    if (once__redis_doubt(&l->r->shelf.store, why, sizeof why))
+        return once_fail(err, ONCE_E_UNAVAILABLE, "the store cannot be read as a whole now: %s", why);
     return once__redis_clustered(l->r->link) ? once__redis_look_for_strays(l->r, err) : ONCE_OK;
 }
 
@@ -1132,11 +1296,13 @@ int once__redis_look_end(once_redis_looking *l, once_error *err)
     once_arena_reset(&l->arena);
     if (l->buried.n) qsort(l->buried.at, l->buried.n, sizeof *l->buried.at, by_id);
     int rc = ONCE_OK;
-    for (size_t i = 0; i < l->dead.n && rc == ONCE_OK && l->what & ONCE_REDIS_LOOK_OTHERS; i++) rc = look_for_letter(l, l->dead.at[i], err);
+    for (size_t i = 0; i < l->dead.n && rc == ONCE_OK && l->what & ONCE_REDIS_LOOK_OTHERS; i++)
+        rc = look_for_letter(l, l->dead.at[i], err);
     if (rc == ONCE_OK && l->what & ONCE_REDIS_LOOK_OTHERS) rc = look_at_head(l, err);
     if (rc == ONCE_OK) rc = not_while_it_moves(l, err);
     if (rc == ONCE_OK && once__redis_connections(l->r->link) != l->connections)
-        rc = once_fail(err, ONCE_E_UNAVAILABLE, "redis was connected anew in the middle of it, so keys may have been left out; run it again");
+        rc = once_fail(err, ONCE_E_UNAVAILABLE,
+                       "redis was connected anew in the middle of it, so keys may have been left out; run it again");
     return rc;
 }
 
@@ -1159,14 +1325,18 @@ static const struct {
     [FLAW_LIMITED] = {"has a time to live, and once never gives it one: what is in it would be lost", true},
     [FLAW_UNREADABLE] = {"holds what cannot be read", false},
     [FLAW_UNUSABLE] = {"cannot be used: %s", false},
-    [FLAW_OTHER_KEY] = {"(key '%s') stands under another id than that of its key: somebody copied or renamed it. Stop all workers; if there is no \"%.290s\", rename"
-                        " it (RENAME) to that; delete it (DEL) only if that is there and is not told of in this way, too: those two were swapped. Then check again", false},
+    [FLAW_OTHER_KEY] = {"(key '%s') stands under another id than that of its key: somebody copied or renamed it. Stop "
+                        "all workers; if there is no \"%.290s\", rename"
+                        " it (RENAME) to that; delete it (DEL) only if that is there and is not told of in this way, "
+                        "too: those two were swapped. Then check again",
+                        false},
     [FLAW_NO_INDEX] = {"(key '%s') is not in the index of its state, so nobody finds it", true},
     [FLAW_OTHER_TIME] = {"(key '%s') is in the index of its state under another time", true},
     [FLAW_NO_GROUP] = {"(key '%s') is claimed, and in no group of claims, so nobody sees the end of its lease", true},
     [FLAW_NO_CONSUMER] = {"(key '%s') waits for its message, and its consumer is not known to a sweep", true},
     [FLAW_NO_LANE] = {"(key '%s') stands in a lane that has no record", true},
-    [FLAW_NO_PLACE] = {"(key '%s') has lost its place in its lane: those behind it would pass it, or wait for ever", true},
+    [FLAW_NO_PLACE] = {"(key '%s') has lost its place in its lane: those behind it would pass it, or wait for ever",
+                       true},
     [FLAW_NOT_OCCUPIED] = {"(key '%s') is at work or unknown, and its lane does not know that", true},
     [FLAW_NO_LETTER] = {"(key '%s') is dead, and its letter is gone", false},
     [FLAW_ENDS] = {"has another time to live than its value says: it would be forgotten too early, or never", true},
@@ -1175,7 +1345,9 @@ static const struct {
     [FLAW_LISTED_GONE] = {"names the entry \"%s\", which is gone", false},
     [FLAW_STANDS] = {"names the entry \"%s\", which does not stand there", true},
     [FLAW_STANDS_GONE] = {"names the entry \"%s\", which is gone", false},
-    [FLAW_PLACE] = {"has a place of the entry \"%s\" that is not as once writes it: the lane would stop, or go out of its order", true},
+    [FLAW_PLACE] =
+        {"has a place of the entry \"%s\" that is not as once writes it: the lane would stop, or go out of its order",
+         true},
     [FLAW_OCCUPIED] = {"is occupied by the entry \"%s\", which is not at work there", true},
     [FLAW_OCCUPIED_GONE] = {"is occupied by the entry \"%s\", which is gone", false},
     [FLAW_OCCUPIED_TWICE] = {"is occupied by the entry \"%s\" twice: it would never be free", true},
@@ -1183,16 +1355,23 @@ static const struct {
     [FLAW_LANE_STAYS] = {"is a lane in which somebody stands, and who that is is gone", true},
     [FLAW_COUNT] = {"has a group of claims with another number of claims than there are", true},
     [FLAW_GROUP_ALONE] = {"has a group of claims that nobody counts", true},
-    [FLAW_LETTER_NOT_LISTED] = {"(key '%s') is a letter that is not in the list of its consumer, or elsewhere in it", true},
+    [FLAW_LETTER_NOT_LISTED] = {"(key '%s') is a letter that is not in the list of its consumer, or elsewhere in it",
+                                true},
     [FLAW_LETTER_NO_UNIQUE] = {"(key '%s') is a letter that would not be known if it came again", true},
-    [FLAW_LETTER_OTHER_UNIQUE] = {"(key '%s') is a letter, and the letter %s counts as the same one: replay or discard that one ('once replay', 'once discard'), and then let"
-                                  " 'once check --repair' make this one known", false},
+    [FLAW_LETTER_OTHER_UNIQUE] = {"(key '%s') is a letter, and the letter %s counts as the same one: replay or discard "
+                                  "that one ('once replay', 'once discard'), and then let"
+                                  " 'once check --repair' make this one known",
+                                  false},
     [FLAW_LETTER_GONE] = {"names the letter %s, which is gone", false},
     [FLAW_LETTER_OF_OTHER] = {"names the letter %s, which is of another consumer", true},
     [FLAW_UNIQUE_GONE] = {"names the letter %s, which is gone or another: one like it could not be buried", true},
-    [FLAW_LAST_LETTER] = {"has a smaller number of the last letter than there is: the next one could not be written", true},
-    [FLAW_LETTERS_NUMBER] = {"has no number of the last letter in its field 'letters': stop all workers, and say 'HSET %s letters %s'", false},
-    [FLAW_HEAD_SECRET] = {"has lost its field 'secret', or it is another one: programs of an older format would write there", true},
+    [FLAW_LAST_LETTER] = {"has a smaller number of the last letter than there is: the next one could not be written",
+                          true},
+    [FLAW_LETTERS_NUMBER] =
+        {"has no number of the last letter in its field 'letters': stop all workers, and say 'HSET %s letters %s'",
+         false},
+    [FLAW_HEAD_SECRET] =
+        {"has lost its field 'secret', or it is another one: programs of an older format would write there", true},
     [FLAW_HEAD_COMMITS] = {"has lost its field 'commits', by which workers notice that commits were forgotten", true},
 };
 
@@ -1221,7 +1400,8 @@ static bool is_new(telling *t, const char *text, once_secret secret)
 static int tell(once_redis_looking *l, const once_redis_flaw *flaw, once_error *err)
 {
     telling *t = l->user;
-    char key[ONCE_REDIS_QUOTED], about[ONCE_REDIS_QUOTED], place[ONCE_REDIS_QUOTED], shown_key[ONCE_SHOWN_KEY], said[900], text[1400];
+    char key[ONCE_REDIS_QUOTED], about[ONCE_REDIS_QUOTED], place[ONCE_REDIS_QUOTED], shown_key[ONCE_SHOWN_KEY],
+        said[900], text[1400];
     const bool in_words = strncmp(words[flaw->kind].text, "(key", 4) == 0;
     (void)err;
     if (t->n[flaw->kind] >= SAID_MAX) return ONCE_OK;
@@ -1230,7 +1410,8 @@ static int tell(once_redis_looking *l, const once_redis_flaw *flaw, once_error *
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
     (void)snprintf(said, sizeof said, words[flaw->kind].text, what, once__redis_quote(flaw->place, place));
 #pragma GCC diagnostic pop
-    (void)snprintf(text, sizeof text, "\"%.290s\" %s%s", once__redis_quote(flaw->key, key), said, words[flaw->kind].mended ? "; 'once check --repair' mends that" : "");
+    (void)snprintf(text, sizeof text, "\"%.290s\" %s%s", once__redis_quote(flaw->key, key), said,
+                   words[flaw->kind].mended ? "; 'once check --repair' mends that" : "");
     if (!is_new(t, text, l->r->shelf.store.secret)) return ONCE_OK;
     t->n[flaw->kind]++;
     t->damage(t->user, text);
@@ -1240,7 +1421,10 @@ static int tell(once_redis_looking *l, const once_redis_flaw *flaw, once_error *
 int once__redis_verify(once_store *store, void (*damage)(void *user, const char *text), void *user, once_error *err)
 {
     telling told = {.damage = damage, .user = user};
-    once_redis_looking l = {.r = (once_redis *)store, .found = tell, .user = &told, .what = ONCE_REDIS_LOOK_ENTRIES | ONCE_REDIS_LOOK_OTHERS};
+    once_redis_looking l = {.r = (once_redis *)store,
+                            .found = tell,
+                            .user = &told,
+                            .what = ONCE_REDIS_LOOK_ENTRIES | ONCE_REDIS_LOOK_OTHERS};
     char cursor[24] = "0";
     int rc = once__redis_look_begin(&l, err);
     if (rc == ONCE_OK) rc = once__redis_look_at_types(&l, err);

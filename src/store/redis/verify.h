@@ -58,19 +58,20 @@ typedef struct once_redis_flaw {
     once_bytes key;      /* of the server */
     once_hash id;        /* the entry */
     once_bytes in_words; /* its key, or more about it; may be empty */
-    once_bytes stored;   /* the value of the entry, of the letter or of the field as it was then, or as much of it as changes whenever it does; empty: it is not there */
+    once_bytes stored;   /* the value of the entry, of the letter or of the field as it was then, or as much of it as
+                            changes whenever it does; empty: it is not there */
     char index;
     once_bytes consumer;
     once_hash lane;
     once_redis_member member;
-    once_bytes bytes;    /* the member as it is there; or the number where that of the letter belongs */
-    once_bytes place;    /* a key of the server, where it belongs; or a number that is told */
-    once_bytes group;    /* of claims */
-    uint64_t number;     /* of a letter */
+    once_bytes bytes; /* the member as it is there; or the number where that of the letter belongs */
+    once_bytes place; /* a key of the server, where it belongs; or a number that is told */
+    once_bytes group; /* of claims */
+    uint64_t number;  /* of a letter */
     once_hash unique;
-    bool replaced;       /* what makes a letter the same one gets another number in this repair */
-    uint64_t name;       /* that is not there */
-    bool scope;          /* it is one; otherwise an origin */
+    bool replaced; /* what makes a letter the same one gets another number in this repair */
+    uint64_t name; /* that is not there */
+    bool scope;    /* it is one; otherwise an origin */
 } once_redis_flaw;
 
 typedef struct once_redis_looking once_redis_looking;
@@ -82,20 +83,21 @@ struct once_redis_looking {
     once_redis *r;
     once_redis_flaw_visit *found;
     void *user;
-    unsigned what;          /* keys that are looked at */
-    unsigned connections;   /* on which it began */
-    uint64_t keys;          /* that were seen */
-    uint64_t last_letter;   /* that was seen */
-    size_t page, part;      /* how many keys, and how many entries of a list, are read next; 0: few */
-    uint64_t bytes;         /* of the values that were read */
-    once_arena arena;       /* of a page */
+    unsigned what;                     /* keys that are looked at */
+    unsigned connections;              /* on which it began */
+    uint64_t keys;                     /* that were seen */
+    uint64_t last_letter;              /* that was seen */
+    size_t page, part;                 /* how many keys, and how many entries of a list, are read next; 0: few */
+    uint64_t bytes;                    /* of the values that were read */
+    once_arena arena;                  /* of a page */
     ONCE_REDIS_LIST(once_hash) buried; /* entries that have a letter */
     ONCE_REDIS_LIST(once_hash) dead;   /* and those that are dead, of which it was not found at once */
 };
 
 /* Nothing about a store whose keys are on two nodes can be told from this one. Notes where it looks. */
 int once__redis_look_begin(once_redis_looking *l, once_error *err);
-/* Keys of another type, or none of ours: whoever finds one does not look further, because what refers to it cannot be asked. */
+/* Keys of another type, or none of ours: whoever finds one does not look further, because what refers to it cannot be
+ * asked. */
 int once__redis_look_at_types(once_redis_looking *l, once_error *err);
 /* Some keys behind the cursor, "0" at the beginning and at the end. */
 int once__redis_look_at_some(once_redis_looking *l, char cursor[24], once_error *err);
@@ -105,8 +107,10 @@ void once__redis_look_release(once_redis_looking *l);
 /* Whether a repair can derive what belongs there; whoever is told of it is told that. */
 bool once__redis_is_mended(once_redis_flaw_kind kind);
 
-bool once__redis_is_own(const once_redis *r, const once_entry *entry); /* it stands under the id of its key, or does not know that */
-bool once__redis_member_is(once_redis_member member, once_bytes bytes); /* they are what is written for it, now or by an older once */
+bool once__redis_is_own(const once_redis *r,
+                        const once_entry *entry); /* it stands under the id of its key, or does not know that */
+bool once__redis_member_is(once_redis_member member,
+                           once_bytes bytes); /* they are what is written for it, now or by an older once */
 
 /* What is shown instead of a name that is lost. */
 extern const once_bytes once__redis_lost;

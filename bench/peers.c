@@ -8,9 +8,9 @@
 #include <unistd.h>
 
 #include "base/json.h"
-#include "db/sqlite.h"
+#include "db/sqlite/sqlite.h"
 #include "process.h"
-#include "store/sqlite_schema.h"
+#include "store/sqlite/schema.h"
 
 #include "base/banned.h"
 

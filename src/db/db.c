@@ -5,9 +5,9 @@
 #include <string.h>
 
 #ifdef ONCE_WITH_POSTGRES
-#include "db/postgres.h"
+#include "db/postgres/postgres.h"
 #endif
-#include "db/sqlite.h"
+#include "db/sqlite/sqlite.h"
 
 #include "base/banned.h"
 

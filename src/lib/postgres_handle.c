@@ -8,7 +8,7 @@
 
 #include <libpq-fe.h>
 
-#include "store/postgres_store.h"
+#include "store/postgres/postgres.h"
 
 #include "base/banned.h"
 

@@ -5,7 +5,7 @@
 #include <sqlite3.h>
 
 #include "lib/borrowed.h"
-#include "store/sqlite_store.h"
+#include "store/sqlite/sqlite.h"
 
 #include "base/banned.h"
 

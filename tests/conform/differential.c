@@ -10,9 +10,9 @@
 
 #include "core/plant.h"
 #include "store/engine.h"
-#include "store/sqlite_store.h"
+#include "store/sqlite/sqlite.h"
 #ifdef ONCE_WITH_POSTGRES
-#include "store/postgres_store.h"
+#include "store/postgres/postgres.h"
 #endif
 #include "postgres.h"
 #include "testenv.h"

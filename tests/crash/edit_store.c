@@ -1,7 +1,7 @@
 /* edit_store FILE SQL: changes rows of a sqlite store as a test wants them, with the sums that belong to them. */
 #include <stdio.h>
 
-#include "store/sqlite_store.h"
+#include "store/sqlite/sqlite.h"
 
 int main(int argc, char **argv)
 {

@@ -8,11 +8,11 @@
 
 #include "store/history.h"
 #include "store/lane_record.h"
-#include "store/sqlite_record.h"
+#include "store/sqlite/record.h"
 #include "store/worker.h"
 
 #ifdef ONCE_WITH_POSTGRES
-#include "store/postgres_detail.h"
+#include "store/postgres/detail.h"
 #endif
 #ifdef ONCE_WITH_REDIS
 #include "store/redis/record.h"

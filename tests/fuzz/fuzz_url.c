@@ -9,7 +9,7 @@
 #include "store/store.h"
 
 #ifdef ONCE_WITH_POSTGRES
-#include "db/postgres.h"
+#include "db/postgres/postgres.h"
 #endif
 #ifdef ONCE_WITH_REDIS
 #include "store/redis/url.h"

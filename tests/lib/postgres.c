@@ -30,7 +30,7 @@ bool test_pooler_make(const char *name, char *url, size_t size) { return (void)n
 
 #include <libpq-fe.h>
 
-#include "store/postgres_store.h"
+#include "store/postgres/postgres.h"
 #include "testenv.h"
 
 /* A program that prints a URL, and ends when its standard input does. */

@@ -17,7 +17,7 @@
 #include <cmocka.h>
 
 #include "base/beside.h"
-#include "db/sqlite.h"
+#include "db/sqlite/sqlite.h"
 #include "effect/value.h"
 #include "runtime/config.h"
 #include "source/source.h"

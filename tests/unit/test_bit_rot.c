@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "store/sqlite_store.h"
+#include "store/sqlite/sqlite.h"
 #include "testenv.h"
 
 enum { KEYS = 5000, LIVE = 40, LANES = 40, LETTERS = 20, BATCH = 250, SAMPLES = 250 };

@@ -9,7 +9,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "store/sqlite_store.h"
+#include "store/sqlite/sqlite.h"
 
 static char folder[100];
 static once_store *store;

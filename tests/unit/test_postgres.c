@@ -27,9 +27,9 @@ int main(void)
 
 #else
 
-#include "db/postgres.h"
-#include "store/postgres_detail.h"
-#include "store/postgres_store.h"
+#include "db/postgres/postgres.h"
+#include "store/postgres/detail.h"
+#include "store/postgres/postgres.h"
 
 /* ---- words ---- */
 

@@ -27,7 +27,7 @@ int main(void)
 
 #include <libpq-fe.h>
 
-#include "store/postgres_store.h"
+#include "store/postgres/postgres.h"
 
 static char url[400], schema[40];
 static PGconn *pg;

@@ -8,11 +8,11 @@
 
 #include <cmocka.h>
 
-#include "store/sqlite_record.h"
+#include "store/sqlite/record.h"
 #include "store/worker.h"
 
 #ifdef ONCE_WITH_POSTGRES
-#include "store/postgres_detail.h"
+#include "store/postgres/detail.h"
 #endif
 
 /* Flag, then two times of six bytes: it expires after it may be gone, which the writer asserts never happens. */

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <cmocka.h>
 
-#include "store/sqlite_store.h"
+#include "store/sqlite/sqlite.h"
 #include "testenv.h"
 #include "vfs.h"
 

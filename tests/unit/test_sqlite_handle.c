@@ -15,8 +15,8 @@
 
 #include "lib/lib.h"
 #include "once/once.h"
-#include "store/sqlite_schema.h"
-#include "store/sqlite_store.h"
+#include "store/sqlite/schema.h"
+#include "store/sqlite/sqlite.h"
 #include "testenv.h"
 
 typedef struct fixture {

@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "once/once.h"
-#include "store/sqlite_store.h"
+#include "store/sqlite/sqlite.h"
 #include "testenv.h"
 
 static const once_scope scope = {.consumer = {"c", 1}, .operation = {"op", 2}};

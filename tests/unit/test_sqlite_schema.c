@@ -13,9 +13,9 @@
 #include <cmocka.h>
 
 #include "base/failpoint.h"
-#include "store/sqlite_record.h"
-#include "store/sqlite_schema.h"
-#include "store/sqlite_store.h"
+#include "store/sqlite/record.h"
+#include "store/sqlite/schema.h"
+#include "store/sqlite/sqlite.h"
 #include "testenv.h"
 
 static char folder[100];

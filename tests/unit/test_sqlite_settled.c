@@ -10,8 +10,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "store/sqlite_schema.h"
-#include "store/sqlite_store.h"
+#include "store/sqlite/schema.h"
+#include "store/sqlite/sqlite.h"
 #include "testenv.h"
 
 enum { IDS = 3000 };

@@ -14,7 +14,7 @@
 #include <cmocka.h>
 
 #include "base/failpoint.h"
-#include "store/sqlite_store.h"
+#include "store/sqlite/sqlite.h"
 #include "testenv.h"
 
 static const once_settled_limits tiny = {

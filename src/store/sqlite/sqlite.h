@@ -1,0 +1,195 @@
+/* Inside the sqlite store: its handle, and the entries of the open transaction. Shared by sqlite.c (transactions,
+ * letters, facts, lists) and live.c (entries and lanes).
+ *
+ * A transaction holds its entries as slots in an arena. `save` only marks a slot; rows and records are written when the
+ * transaction commits, or when a query has to see them. So an entry that is claimed and settled in one transaction is
+ * written once, as a record. */
+#ifndef ONCE_STORE_SQLITE_SQLITE_H
+#define ONCE_STORE_SQLITE_SQLITE_H
+
+#include "store/engine.h"
+#include "base/table.h"
+#include "store/sqlite/names.h"
+#include "store/sqlite/settled.h"
+#include "store/sqlite/sum.h"
+
+/* Where the bytes of a slot's entry have already been copied to: pointers that need no second copy. */
+enum { OWN_KEY, OWN_POINT, OWN_RESULT, OWN_REASON, OWN_HISTORY, OWN_TYPE, OWN_HEADERS, OWN_BODY, OWN_BODY_POINT, OWNS };
+
+typedef struct once_slot once_slot;
+typedef struct once_lane_slot once_lane_slot;
+struct once_slot {
+    once_entry entry; /* first: load gives this out and save gets it back */
+    const char *own[OWNS];
+    int64_t row;          /* its row in once_entry; 0: none */
+    int64_t keep_ms;      /* a record of this id may exist until then; 0: none does */
+    bool listed;          /* in the list of changed slots, once */
+    bool row_dirty;       /* once_entry must be brought up to date */
+    bool settle_dirty;    /* a record must be written */
+    bool body_stored;     /* there is a row in once_body ... */
+    bool body_same;       /* ... and it is this entry's message */
+    once_lane_slot *lane; /* whose list it is in; NULL: none */
+    once_slot *lane_next;
+};
+
+struct once_lane_slot {
+    once_hash id;
+    bool dirty;
+    bool stored;                 /* it has a row */
+    int64_t version, expires_ms; /* ONCE_LANE_NO_VERSION, 0: there is no row */
+    once_bytes record;           /* lane_record.h */
+    once_slot *first;            /* slots of this lane */
+};
+
+enum once_sqlite_statement {
+    SQL_BEGIN_READ,
+    SQL_BEGIN_WRITE,
+    SQL_COMMIT,
+    SQL_ROLLBACK,
+    SQL_DATA_VERSION,
+    SQL_HEAD_GET,
+    SQL_HEAD_SET,
+    SQL_ENTRY_GET,
+    SQL_ENTRY_INSERT,
+    SQL_ENTRY_UPDATE,
+    SQL_ENTRY_DELETE,
+    SQL_ENTRY_IDS,
+    SQL_BODY_GET,
+    SQL_BODY_PUT,
+    SQL_BODY_DELETE,
+    SQL_LANE_GET,
+    SQL_LANE_PUT,
+    SQL_LANE_UP,
+    SQL_LANE_DOWN,
+    SQL_LANE_HEAD,
+    SQL_LANE_FIRST,
+    SQL_LANE_EQUALS,
+    SQL_LANE_RUNNING,
+    SQL_LANE_BEFORE,
+    SQL_LANE_BEFORE_COUNT,
+    SQL_LANE_AFTER,
+    SQL_LANE_DELETE,
+    SQL_DUE,
+    SQL_BY_TOKEN,
+    SQL_LAPSED,
+    SQL_LETTER_PUT,
+    SQL_LETTER_SAME,
+    SQL_LETTER_AGAIN,
+    SQL_LETTER_GET,
+    SQL_LETTER_DROP,
+    SQL_LETTERS,
+    SQL_LETTERS_OF_KEY,
+    SQL_AUDIT_PUT,
+    SQL_AUDITS,
+    SQL_STATS,
+    SQL_STATS_LETTERS,
+    SQL_LIST,
+    SQL_EXPIRED,
+    SQL_FACT_GET,
+    SQL_FACT_SET,
+    SQL_FACT_ADD,
+    SQL_FACT_DELETE,
+    SQL_FACTS,
+    SQL_STATEMENTS
+};
+
+/* Which ids may have a row in once_entry, so that a batch of new keys asks the table for none of them. */
+typedef struct once_live_filter {
+    bool known;   /* false: to be built */
+    bool many;    /* too many rows to know: ask the table */
+    size_t rows;  /* in the table, unless many */
+    size_t added; /* since it was built */
+    unsigned char bits[8192];
+} once_live_filter;
+
+/* Which rows there are: a sum over the ids (or names) of a table, so that a row that cannot be found any more is
+ * noticed. */
+enum once_present { PRESENT_ENTRIES, PRESENT_LANES, PRESENT_FACTS, PRESENT_LETTERS, PRESENT_AUDITS, PRESENTS };
+enum { PRESENT_LIMIT = 200000 }; /* rows that are gone over when they are first asked for: a tenth of a second */
+
+typedef struct once_sqlite {
+    once_shelf shelf;
+    uint64_t present[PRESENTS];        /* as the tables are now ... */
+    uint64_t present_stored[PRESENTS]; /* ... and as once_store says */
+    bool present_checked[PRESENTS];    /* since the file was opened */
+    once_sqlite_db *db;
+    sqlite3_stmt *sql[SQL_STATEMENTS];
+    once_settled *settled;
+    once_names *names;
+    once_clock stored_clock; /* as in once_store */
+    int64_t data_version;    /* of the last transaction; another one: others have written */
+    bool unsummed;           /* the tables have no sums yet: they are being made, or brought up to date */
+    bool fresh;              /* nothing has been read yet, or what was read is not to be trusted */
+    char mark_name[16];      /* borrowed connection: the fact that tells whether the caller rolled back ... */
+    uint64_t mark;           /* ... and its value in the state that memory mirrors; 0: none yet */
+    once_live_filter live;
+    unsigned char lane_cursor[16]; /* where the sweep of lanes goes on */
+
+    /* the open transaction */
+    bool write;
+    int64_t changes_before;
+    bool rows_written; /* once_entry was changed */
+    bool wrote;        /* something of ours was changed */
+    bool settled_touched;
+    once_arena arena;
+    once_table slots, lanes;
+    once_slot **dirty; /* in the order of their first change */
+    size_t n_dirty, dirty_size;
+} once_sqlite;
+
+static inline once_sqlite *once__sqlite_of(once_shelf *shelf) { return (once_sqlite *)shelf; }
+
+/* Entries and lanes (live.c); all inside a transaction. */
+int once__live_prefetch(once_shelf *shelf, const once_request *const *requests, size_t n, once_purpose purpose,
+                        once_error *err);
+int once__live_load(once_shelf *shelf, once_hash id, once_entry **out, once_error *err);
+int once__live_save(once_shelf *shelf, once_entry *entry, once_error *err);
+int once__live_lane(once_shelf *shelf, once_hash lane, once_hash except, once_lane *out, once_error *err);
+int once__live_save_lane(once_shelf *shelf, once_hash lane, const once_lane *kept, once_error *err);
+int once__live_lane_head(once_shelf *shelf, once_hash lane, once_hash *out, once_error *err);
+int once__live_lane_equals(once_shelf *shelf, once_hash lane, int64_t order, int64_t *seen_ms, once_error *err);
+int once__live_lane_before(once_shelf *shelf, const once_entry *entry, size_t max, once_hash *out, size_t *n,
+                           uint64_t *count, once_error *err);
+
+/* Brings once_entry up to date with the slots, so that a query sees them. */
+int once__live_write_rows(once_sqlite *q, once_error *err);
+/* Everything that commit has to write. */
+int once__live_write_all(once_sqlite *q, once_error *err);
+/* Forgets the slots. */
+void once__live_clear(once_sqlite *q);
+/* Reads an entry from a row of SQL_ENTRY_GET or SQL_LIST; bytes in the arena. */
+int once__live_read_row(once_sqlite *q, sqlite3_stmt *stmt, once_arena *arena, once_entry *out, int64_t *row,
+                        int64_t *keep_ms, once_error *err);
+/* Whether this transaction or a row of once_entry knows better than a record of this id. */
+int once__live_is_newer(once_sqlite *q, once_hash id, bool *out, once_error *err);
+int once__live_from_record(once_sqlite *q, const once_record *record, once_entry *out, once_error *err);
+int once__live_to_record(once_sqlite *q, const once_entry *entry, int64_t keep_ms, once_record *out, once_error *err);
+
+/* A row came (or went). Compares all ids of the table with the sum, once per handle: at most `limit` rows, beyond that
+ * `check` does. */
+void once__present_change(once_sqlite *q, enum once_present which, once_bytes id, bool gone);
+void once__present_change_row(once_sqlite *q, enum once_present which, int64_t id, bool gone);
+int once__present_check(once_sqlite *q, enum once_present which, int64_t limit, once_error *err);
+int once__present_count(once_sqlite *q, enum once_present which, int64_t limit, uint64_t *out, bool *all,
+                        once_error *err);
+
+/* Small helpers for binding and reading. */
+void once__bind_bytes(sqlite3_stmt *stmt, int at, once_bytes bytes); /* an empty blob when there are none */
+void once__bind_id(sqlite3_stmt *stmt, int at, const unsigned char id[16]);
+bool once__column_copy(sqlite3_stmt *stmt, int at, once_arena *arena, once_bytes *out);
+bool once__column_id(sqlite3_stmt *stmt, int at, once_hash *out); /* false: not 16 bytes; NULL reads as zero */
+
+/* A store on a connection of the caller, outside of any transaction of it; makes the tables that are missing. Closing
+ * it leaves the connection open, and must come first. Between begin and commit the caller may run statements of its
+ * own. NULL limits: the defaults. */
+int once__sqlite_store_borrow(sqlite3 *handle, const once_store_options *options, const once_settled_limits *limits,
+                              once_store **out, once_error *err);
+
+/* For tests: runs statements on our own tables, and gives everything its sums anew. */
+int once__sqlite_store_edit(once_store *store, const char *sql, once_error *err);
+
+/* For tests: opens with other sizes. NULL: the defaults. */
+int once__sqlite_store_open(const char *path, const once_store_options *options, const once_settled_limits *limits,
+                            once_store **out, once_error *err);
+
+#endif

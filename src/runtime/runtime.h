@@ -44,6 +44,9 @@ typedef struct once_parts {
  * missing, and run the `init` script. */
 int once__parts_open(once_pipeline *pipeline, bool create, once_parts *out, once_error *err);
 void once__parts_close(once_parts *parts);
+once_db *once__store_db(once_store *store); /* NULL: it has no database that SQL effects could run in */
+/* `why`, behind the line of the file that it is about. */
+int once__at_line(const once_pipeline *pipeline, int line, int rc, const once_error *why, once_error *err);
 
 /* Repeats an attempt that failed because the store's server is away, with growing pauses: for ever, or when the source
  * has an end, for `patience`. A stop ends it. What will not pass by itself is not repeated. */

@@ -1,0 +1,318 @@
+/* `once check`: everything that can be tried without consuming, and what there is to say about it. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/duration.h"
+#include "runtime/known.h"
+#include "runtime/runtime.h"
+
+#include "base/banned.h"
+
+static const struct {
+    unsigned bit;
+    const char *name;
+} store_bits[] = {
+    {ONCE_STORE_DURABLE, "durable"},  {ONCE_STORE_SHARED, "shared"}, {ONCE_STORE_TX, "transactions"},
+    {ONCE_STORE_OWNS, "owns bodies"}, {ONCE_STORE_LANES, "lanes"},   {ONCE_STORE_CLOCK, "own clock"},
+};
+
+static void find_database(once_db *db, const char *topic, once_finding *report, void *user)
+{
+    char settings[200];
+    if (once_db_describe(db, settings, sizeof settings, NULL) != ONCE_OK) return;
+    report(user, topic, settings, false);
+    if (strstr(settings, "fsync=off"))
+        report(user, topic,
+               "the server runs with fsync = off: a power cut may take back what was acknowledged; switch it on", true);
+    if (strstr(settings, " standby="))
+        report(user, topic,
+               "this is a hot standby, where nothing can be written; connect to the primary; "
+               "target_session_attrs=read-write finds it",
+               true);
+    if (strstr(settings, " pooler="))
+        report(user, topic,
+               "a pooler is in between (PgBouncer in any mode looks so): statements are sent as text and not prepared, "
+               "and nothing depends"
+               " on the session; without one the same work costs less",
+               false);
+    if (strstr(settings, "journal_mode=") && !strstr(settings, "journal_mode=wal"))
+        report(user, topic,
+               "the file is not in WAL mode; 'PRAGMA journal_mode=WAL' on it would make commits about twice as cheap "
+               "and let readers go on",
+               true);
+}
+
+static void find_identity(const once_pipeline *pipeline, const once_parts *parts, once_finding *report, void *user)
+{
+    char id[ONCE_STORE_ID], why[500], text[700];
+    once_known known;
+    once__store_id(parts->store, id);
+    if (once__known_read(pipeline, &known, NULL) != ONCE_OK) return;
+    const bool kept = once__known_requires(&known);
+    (void)snprintf(text, sizeof text, "store_id %s%s%s%.300s%s", id,
+                   known.said[0] ? ", as the file says"
+                   : kept        ? ", remembered from its first run"
+                                 : "",
+                   !kept && known.folder[0] ? ", not known yet in '" : "", !kept ? known.folder : "",
+                   !kept && known.folder[0] ? "'" : "");
+    report(user, "store", text, false);
+    if (parts->made)
+        report(user, "store", "there was none here, and this one was made: every message is new in it", false);
+    if (kept || once__known_try(&known, why, sizeof why)) return;
+    (void)snprintf(text, sizeof text,
+                   "%s: a store that is lost would be made anew without a word, and every message would run again; put "
+                   "'store_id: \"%s\"'"
+                   " into the file",
+                   why, id);
+    report(user, "store", text, true);
+}
+
+static void find_store(const once_pipeline *pipeline, const once_parts *parts, once_finding *report, void *user)
+{
+    once_store *store = parts->store;
+    once_buf text;
+    char settings[400];
+    once_buf_init(&text, 1000);
+    once__store_show(pipeline->store_url, &text);
+    if (strcmp(pipeline->store_url, "memory:") != 0) once_buf_puts(&text, ":");
+    for (size_t i = 0; i < sizeof store_bits / sizeof *store_bits; i++)
+        if (store->ops->bits & store_bits[i].bit) once_buf_printf(&text, " %s,", store_bits[i].name);
+    if (text.len) text.data[text.len - 1] = 0;
+    report(user, "store", text.data ? text.data : "", false);
+    if (once__keeps(store)) find_identity(pipeline, parts, report, user);
+    if (!(store->ops->bits & ONCE_STORE_DURABLE))
+        report(user, "store",
+               "nothing is kept: after a restart every message is new again; use a store that lasts for real work",
+               true);
+    if (store->ops->describe) {
+        store->ops->describe(store, settings, sizeof settings);
+        report(user, "store", settings, false);
+    }
+    if (store->ops->doubt && store->ops->doubt(store, settings, sizeof settings)) report(user, "store", settings, true);
+    if (once__store_db(store)) find_database(once__store_db(store), "database", report, user);
+    once_buf_release(&text);
+}
+
+/* "fenced: never lost; ...": the mode of a handler, and what it means. */
+static void promise_of(const once_spec *spec, const once_handler_spec *h, bool durable, char *out, size_t size)
+{
+    const bool external = once_handler_external(h);
+    const char *kept = !durable   ? "everything is forgotten with the process"
+                       : external ? "never lost"
+                                  : "effect and outcome commit in one transaction";
+    const char *end = "";
+    if (h->natural)
+        kept = spec->version
+                   ? "only the version of its lane is remembered: an older one is stale, an equal one runs again"
+                   : "nothing is remembered: every delivery runs";
+    if (external)
+        end = h->hold      ? "; a try whose end is not known is held for 'once resolve'"
+              : h->natural ? "; a try whose end is not known runs again"
+                           : "; a try whose end is not known runs again with the same idempotency key";
+    snprintf(out, size, "%s: %s%s", once_effect_mode(h), kept, end);
+}
+
+/* A URL as it may be shown: without its password, or as the reference that the file has. */
+static bool show_url(once_bytes written, once_buf *out)
+{
+    char *url = strndup(written.data, written.len);
+    const bool fine = url && once__store_show(url, out);
+    free(url);
+    return fine;
+}
+
+/* "command './charge', up to 4 at a time, timeout 10s, ", or nothing for effects in the store. */
+static void describe_external(const once_handler_spec *h, char *out, size_t size)
+{
+    char timeout[ONCE_DURATION_TEXT];
+    once_buf url;
+    out[0] = 0;
+    if (!once_handler_external(h)) return;
+    once_buf_init(&url, 4096);
+    const once_effect_shown shown = h->effect->describe(h);
+    once_bytes name = shown.name;
+    if (shown.url) name = show_url(shown.name, &url) ? once_buf_bytes(&url) : ONCE_BYTES("another database");
+    snprintf(out, size, "%s '%.*s', up to %u at a time, timeout %s, ", shown.what, name.len < 120 ? (int)name.len : 120,
+             name.data, h->slots, once_duration_format(h->timeout_ms, timeout));
+    once_buf_release(&url);
+}
+
+/* What is to be known of the database of a handler with SQL elsewhere, if it is elsewhere. */
+static void find_other_database(const once_handler_spec *h, const char *topic, once_parts *parts, once_finding *report,
+                                void *user)
+{
+    once_db *other = parts->hands ? once_hands_db(parts->hands, h) : NULL, *own = once__store_db(parts->store);
+    char here[200], there[200];
+    if (!other) return;
+    find_database(other, topic, report, user);
+    if (own && once_db_identity(own, here, sizeof here, NULL) == ONCE_OK &&
+        once_db_identity(other, there, sizeof there, NULL) == ONCE_OK && strcmp(here, there) == 0)
+        report(user, topic,
+               "'url' names the database of the store; without 'url' the effect would be atomic, on the store's "
+               "connection",
+               true);
+}
+
+/* Of a natural handler there is something to remember only when its lane has versions. */
+static bool remembers(const once_spec *spec, const once_handler_spec *h)
+{
+    return once_handler_runs(h) && (!h->natural || spec->version);
+}
+
+/* "12 attempts", "attempts for 1h", or both. */
+static const char *budget_of(const once_retry *retry, char *out, size_t size)
+{
+    char time[ONCE_DURATION_TEXT];
+    if (retry->for_ms > 0) once_duration_format(retry->for_ms, time);
+    if (retry->attempts == ONCE_ANY_ATTEMPTS) snprintf(out, size, "attempts for %s", time);
+    else if (retry->for_ms > 0)
+        snprintf(out, size, "%u attempt%s, for %s at most", retry->attempts, retry->attempts == 1 ? "" : "s", time);
+    else snprintf(out, size, "%u attempt%s", retry->attempts, retry->attempts == 1 ? "" : "s");
+    return out;
+}
+
+/* How long all retries of a message may take: until the number of attempts or their time is over, whichever comes
+ * first. */
+static int64_t horizon_of(const once_retry *retry)
+{
+    int64_t horizon_ms = 0, bound_ms = retry->min_ms, until_ms = INT64_MAX;
+    if (retry->for_ms > 0 && __builtin_add_overflow(retry->for_ms, retry->max_ms, &until_ms)) until_ms = INT64_MAX;
+    for (uint32_t k = 1; k < retry->attempts && horizon_ms < until_ms; k++) {
+        if (__builtin_add_overflow(horizon_ms, bound_ms, &horizon_ms)) return INT64_MAX;
+        bound_ms = bound_ms > retry->max_ms / 2 ? retry->max_ms : bound_ms * 2;
+    }
+    return horizon_ms < until_ms ? horizon_ms : until_ms;
+}
+
+static void find_handlers(const once_spec *spec, once_parts *parts, once_finding *report, void *user)
+{
+    for (size_t i = 0; i < spec->n_handlers; i++) {
+        const once_handler_spec *h = &spec->handlers[i];
+        char topic[120], text[900], promise[300], external[300], budget[80], lease[ONCE_DURATION_TEXT],
+            remember[ONCE_DURATION_TEXT];
+        const once_bytes name = h->type.len ? h->type : ONCE_BYTES("(all)");
+        const once_bytes key = once_template_text(h->key);
+        const bool kept = remembers(spec, h);
+        snprintf(topic, sizeof topic, "handler %.*s", name.len < 80 ? (int)name.len : 80, name.data);
+        if (!once_handler_runs(h)) {
+            snprintf(text, sizeof text, "every message becomes a dead letter: %.*s", (int)h->dead_reason.len,
+                     h->dead_reason.data);
+        } else {
+            promise_of(spec, h, parts->store->ops->bits & ONCE_STORE_DURABLE, promise, sizeof promise);
+            describe_external(h, external, sizeof external);
+            snprintf(text, sizeof text, "%s; %soperation %.*s, key %.*s, %s%s%slease %s, %s", promise, external,
+                     (int)h->operation.len, h->operation.data, key.len < 120 ? (int)key.len : 120, key.data,
+                     kept ? "remember " : "", kept ? once_duration_format(h->remember_ms, remember) : "",
+                     kept ? ", " : "", once_duration_format(h->lease_ms, lease),
+                     budget_of(&h->retry, budget, sizeof budget));
+        }
+        report(user, topic, text, false);
+        find_other_database(h, topic, parts, report, user);
+    }
+}
+
+/* Where a lane begins is not said, so that its first versions may be taken for old ones. */
+static void find_lanes(const once_spec *spec, once_finding *report, void *user)
+{
+    if (spec->gap_ms >= 0 && !spec->has_first)
+        report(user, "lanes",
+               "'gap' does not know where a lane begins: the version that is seen first is accepted, and lower ones "
+               "that come"
+               " later are stale; say version: {from: ..., first: 1}",
+               true);
+    if (spec->block) report(user, "lanes", "a dead letter holds its lane until it is replayed or discarded", false);
+}
+
+/* A budget of retries that outlives what is remembered, or no time to enforce retention by. */
+static void find_retention(const once_spec *spec, once_finding *report, void *user)
+{
+    char text[300], a[ONCE_DURATION_TEXT], b[ONCE_DURATION_TEXT];
+    bool any = false;
+    for (size_t i = 0; i < spec->n_handlers; i++) {
+        const once_handler_spec *h = &spec->handlers[i];
+        if (!remembers(spec, h) || h->remember_ms == ONCE_FOREVER) continue;
+        any = true;
+        const int64_t horizon = horizon_of(&h->retry);
+        if (h->remember_ms < horizon) {
+            snprintf(text, sizeof text,
+                     "remember (%s) is shorter than all retries may take (%s); a redelivery after that would run again",
+                     once_duration_format(h->remember_ms, a), once_duration_format(horizon, b));
+            report(user, "retention", text, true);
+        }
+    }
+    if (any && spec->time)
+        report(user, "retention",
+               "enforced: a message older than remember becomes a dead letter instead of running again", false);
+    else if (any)
+        report(user, "retention",
+               "not enforced: no message time is known, so a message that comes back after remember would run again; "
+               "say time: \"${/...}\"",
+               true);
+}
+
+bool once__uses_coordinates(const once_spec *spec)
+{
+    const once_template *const common[] = {spec->tenant, spec->type, spec->order};
+    bool uses = false;
+    for (size_t i = 0; i < sizeof common / sizeof *common; i++)
+        uses |= common[i] && once_template_uses_coordinates(common[i]);
+    for (size_t i = 0; i < spec->n_handlers; i++)
+        uses |= spec->handlers[i].key && once_template_uses_coordinates(spec->handlers[i].key);
+    return uses;
+}
+
+static void find_source(const once_spec *spec, const once_parts *parts, once_finding *report, void *user)
+{
+    const unsigned bits = parts->store->ops->bits;
+    const bool redelivers = parts->source->ops->bits(parts->source) & ONCE_SOURCE_REDELIVERS;
+    if (!redelivers)
+        report(user, "source", "cannot deliver again: what is in flight when the process is killed is lost", true);
+    if (spec->source.follow && !spec->source.cursor)
+        report(user, "source",
+               "'follow' without 'cursor': a start reads only the file that has the path then, and not what was left "
+               "of one that was"
+               " rotated away; say 'cursor: true'",
+               true);
+    if (once__uses_coordinates(spec) && (bits & ONCE_STORE_SHARED) && strcmp(parts->store->ops->scheme, "sqlite") != 0)
+        report(user, "source",
+               "${coordinates} are the path as it is written and the line: if machines that share this store each have "
+               "a file of that path,"
+               " their lines are taken for the same; give each machine a consumer of its own, or a tenant or key with "
+               "the host in it",
+               true);
+}
+
+static int find_all(once_pipeline *pipeline, once_parts *parts, once_finding *report, void *user, once_error *err)
+{
+    find_store(pipeline, parts, report, user);
+    find_handlers(pipeline->spec, parts, report, user);
+    find_lanes(pipeline->spec, report, user);
+    find_retention(pipeline->spec, report, user);
+    find_source(pipeline->spec, parts, report, user);
+    once__find_exposure(pipeline, report, user);
+    if (!(parts->store->ops->bits & ONCE_STORE_LANES) && pipeline->spec->order)
+        return once_fail(err, ONCE_E_CONFIG, "%.*s: 'order' needs a store with lanes", (int)pipeline->spec->file.len,
+                         pipeline->spec->file.data);
+    return ONCE_OK;
+}
+
+int once_pipeline_check(once_pipeline *pipeline, once_finding *report, void *user, once_error *err)
+{
+    if (!pipeline || !report)
+        return once_fail(err, ONCE_E_USAGE, "once_pipeline_check needs a pipeline and a function for its findings");
+    once_parts parts;
+    int rc = once__parts_open(pipeline, true, &parts, err);
+    if (rc != ONCE_OK) return rc;
+    rc = find_all(pipeline, &parts, report, user, err);
+    if (rc == ONCE_OK && parts.store->ops->inspect) {
+        once_error why;
+        rc = parts.store->ops->inspect(parts.store, &why);
+        if (rc != ONCE_OK) once__at_line(pipeline, pipeline->spec->store_line, rc, &why, err);
+    }
+    if (rc == ONCE_OK) rc = once__clock_check(pipeline, parts.store, report, user, err);
+    if (rc == ONCE_OK) rc = once__memory_check_scope(pipeline, parts.store, ONCE_SCOPE_LOOK, err);
+    once__parts_close(&parts);
+    return rc;
+}

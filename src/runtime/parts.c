@@ -1,0 +1,177 @@
+/* The parts of a pipeline, opened in their order: its store, the effects in it, the hands for those outside, its
+ * source. */
+#include "base/no_memory.h"
+#include "runtime/known.h"
+#include "runtime/runtime.h"
+
+#include "base/banned.h"
+
+int once__at_line(const once_pipeline *pipeline, int line, int rc, const once_error *why, once_error *err)
+{
+    return once_fail(err, rc, "%.*s:%d: %s", (int)pipeline->spec->file.len, pipeline->spec->file.data, line, why->text);
+}
+
+once_db *once__store_db(once_store *store) { return store->ops->db ? store->ops->db(store) : NULL; }
+
+static bool has_sql(const once_spec *spec)
+{
+    for (size_t i = 0; i < spec->n_handlers; i++)
+        if (once_handler_inside(&spec->handlers[i])) return true;
+    return false;
+}
+
+static int run_init(const once_spec *spec, once_db *db, once_error *err)
+{
+    once_error why;
+    once_db_limit(db, spec->timeout_ms);
+    const int rc = once_db_script(db, spec->init, &why);
+    once_db_limit(db, 0);
+    return rc == ONCE_OK ? rc
+                         : once_fail(err, rc == ONCE_E_SCHEMA ? ONCE_E_CONFIG : rc, "%.*s: init: %s",
+                                     (int)spec->file.len, spec->file.data, why.text);
+}
+
+/* A run always runs `init`. Who only looks does so when something is missing: it would have to wait for whoever writes.
+ */
+static int needs_init(const once_pipeline *pipeline, once_db *db, bool *needed, once_error *err)
+{
+    const once_spec *spec = pipeline->spec;
+    once_error why;
+    *needed = db && spec->init.len;
+    if (!*needed || pipeline->running) return ONCE_OK;
+    const int rc = once_db_script_look(db, spec->init, needed, &why);
+    return rc == ONCE_OK ? rc : once_fail(err, rc, "%.*s: init: %s", (int)spec->file.len, spec->file.data, why.text);
+}
+
+static int open_effects(once_pipeline *pipeline, bool create, once_parts *parts, once_error *err)
+{
+    const once_spec *spec = pipeline->spec;
+    once_db *db = once__store_db(parts->store);
+    once_error why;
+    if (!db && has_sql(spec))
+        return once_fail(err, ONCE_E_CONFIG,
+                         "%.*s:%d: store '%s:' has no database that SQL effects could run in; use 'sqlite:PATH', or "
+                         "name a database in 'sql: {url: ...}'",
+                         (int)spec->file.len, spec->file.data, spec->store_line, parts->store->ops->scheme);
+    bool init = false;
+    int rc = create ? needs_init(pipeline, db, &init, err) : ONCE_OK;
+    if (rc == ONCE_OK && init) rc = run_init(spec, db, err);
+    if (rc != ONCE_OK) return rc;
+    rc = once_effects_open(spec, &parts->keying, db, &parts->effects, &why);
+    if (rc == ONCE_E_SCHEMA && create && !init && spec->init.len) {
+        rc = run_init(spec, db, err);
+        if (rc != ONCE_OK) return rc;
+        rc = once_effects_open(spec, &parts->keying, db, &parts->effects, &why);
+    }
+    /* Before the first message, a missing table is a mistake of the configuration. */
+    return rc == ONCE_OK ? rc : once_fail(err, rc == ONCE_E_SCHEMA ? ONCE_E_CONFIG : rc, "%s", why.text);
+}
+
+/* Retries, parked followers and dead letters live in the store; the source is told that it may forget them. */
+static int check_store(const once_pipeline *pipeline, once_store *store, once_error *err)
+{
+    char kept[400] = "";
+    if (store->ops->batch_max && pipeline->spec->batch_max > store->ops->batch_max)
+        return once_fail(err, ONCE_E_CONFIG,
+                         "%.*s:%d: store '%s:' takes up to %u messages at once; write 'batch: {max: %u}' or less",
+                         (int)pipeline->spec->file.len, pipeline->spec->file.data, pipeline->spec->store_line,
+                         store->ops->scheme, store->ops->batch_max, store->ops->batch_max);
+    if (store->ops->bits & ONCE_STORE_OWNS) return ONCE_OK;
+    if (store->ops->describe) store->ops->describe(store, kept, sizeof kept);
+    return once_fail(err, ONCE_E_CONFIG, "%.*s:%d: store '%s:' could lose messages that it was given (%s)",
+                     (int)pipeline->spec->file.len, pipeline->spec->file.data, pipeline->spec->store_line,
+                     store->ops->scheme, kept);
+}
+
+typedef struct opening {
+    once_pipeline *pipeline;
+    bool create;
+    once_parts *parts;
+} opening;
+
+/* `once check` says when it made one: where one was lost, that is a new one. */
+static int open_or_make(const opening *o, const once_known *known, once_error *err)
+{
+    once_pipeline *pipeline = o->pipeline;
+    const bool may_make = o->create && !once__known_requires(known);
+    once_store_options options = {.size = sizeof options,
+                                  .env = pipeline->env,
+                                  .create = may_make && pipeline->running,
+                                  .consumer = pipeline->spec->consumer};
+    if (pipeline->running) options.patience = (once_patience){once__patience_over, pipeline};
+    int rc = once__store_open(pipeline->store_url, &options, &o->parts->store, err);
+    if (rc != ONCE_E_NO_STORE || !may_make || pipeline->running) return rc;
+    options.create = true;
+    rc = once__store_open(pipeline->store_url, &options, &o->parts->store, err);
+    o->parts->made = rc == ONCE_OK;
+    return rc;
+}
+
+/* The store, and what is prepared in it. */
+static int open_store(void *user, once_error *err)
+{
+    const opening *o = user;
+    once_pipeline *pipeline = o->pipeline;
+    once_error why;
+    once_known known;
+    int rc = once__known_read(pipeline, &known, err);
+    if (rc != ONCE_OK) return rc;
+    if (pipeline->new_store) once__known_allow(&known);
+    rc = open_or_make(o, &known, &why);
+    if ((rc == ONCE_E_NO_STORE || rc == ONCE_E_NOT_OURS) && once__known_requires(&known))
+        return once__known_missing(pipeline, &known, &why, err);
+    if (rc != ONCE_OK) return once__at_line(pipeline, pipeline->spec->store_line, rc, &why, err);
+    o->parts->keying = once__keying_of(pipeline, o->parts->store);
+    rc = once__known_compare(pipeline, &known, o->parts->store, err);
+    if (rc == ONCE_OK) rc = check_store(pipeline, o->parts->store, err);
+    if (rc == ONCE_OK) rc = open_effects(pipeline, o->create, o->parts, err);
+    if (rc == ONCE_OK) return rc;
+    once__parts_close(o->parts);
+    *o->parts = (once_parts){0};
+    return rc;
+}
+
+/* What carries out effects elsewhere; a database there is waited for as that of the store. */
+static int open_hands(void *user, once_error *err)
+{
+    const opening *o = user;
+    once_pipeline *pipeline = o->pipeline;
+    once_hands_options hands = {.spec = pipeline->spec,
+                                .env = pipeline->env,
+                                .keying = o->parts->keying,
+                                .callbacks = pipeline->callbacks,
+                                .n_callbacks = pipeline->n_callbacks};
+    if (pipeline->running) hands.opening = (once_patience){once__patience_over, pipeline};
+    return once_hands_open(&hands, &o->parts->hands, err);
+}
+
+int once__parts_open(once_pipeline *pipeline, bool create, once_parts *out, once_error *err)
+{
+    once_parts parts = {0};
+    once_error why;
+    opening opened = {pipeline, create, &parts};
+    int rc = once__salt_read(pipeline, err);
+    if (rc != ONCE_OK) return rc;
+    rc = pipeline->running ? once__persist(pipeline, open_store, &opened, err) : open_store(&opened, err);
+    if (rc != ONCE_OK) return rc;
+    if (once_hands_needed(pipeline->spec))
+        rc = pipeline->running ? once__persist(pipeline, open_hands, &opened, err) : open_hands(&opened, err);
+    if (rc == ONCE_OK) {
+        rc = once_source_file.open(pipeline->spec, pipeline->env, &parts.source, &why);
+        if (rc != ONCE_OK) once__at_line(pipeline, pipeline->spec->source_line, rc, &why, err);
+    }
+    if (rc != ONCE_OK) {
+        once__parts_close(&parts);
+        return rc;
+    }
+    *out = parts;
+    return ONCE_OK;
+}
+
+void once__parts_close(once_parts *parts)
+{
+    if (parts->source) parts->source->ops->close(parts->source);
+    once_hands_close(parts->hands);
+    once_effects_close(parts->effects);
+    once__store_close(parts->store);
+}

@@ -1,23 +1,17 @@
-#include "runtime/executor.h"
-
+/* The actions of a transaction, and those on the source. executor_due.c has what waits in the store, executor_beside.c
+ * what is kept with a batch, executor_say.c what is said of it. */
 #include <assert.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/failpoint.h"
-#include "base/log.h"
 #include "base/no_memory.h"
 #include "core/conflict.h"
-#include "source/place.h"
+#include "runtime/executor_impl.h"
 
 #include "base/banned.h"
 
 #define SWEEP_STEP 1000
-#define LAPSED_NS (INT64_C(2) * 1000000000) /* how often claims are looked for whose lease is over */
-enum { LAPSED_STEP = 256 };
-#define NEWEST_STEP_MS (INT64_C(3600) * 1000)
 
 void once_executor_init(once_executor *executor, once_store *store, once_bytes consumer, once_run_effects *run,
                         void *user)
@@ -45,121 +39,11 @@ void once_executor_release(once_executor *executor)
     once_message_log_release(&executor->doubted);
 }
 
-#define CHECK_POINT(name, err)                                                                                         \
-    do {                                                                                                               \
-        if (ONCE_FAIL_AT(name)) return once_fail((err), ONCE_E_UNAVAILABLE, "failpoint '%s'", #name);                  \
-    } while (0)
-
-static const once_request **requests_of(once_executor *x, const once_action *a)
+const once_request **once__requests_of(once_executor *x, const once_action *a)
 {
     const once_request **requests = once_arena_alloc(&x->scratch, (a->n + 1) * sizeof *requests);
     for (size_t i = 0; requests && i < a->n; i++) requests[i] = &a->items[i]->request;
     return requests;
-}
-
-static void note_times(once_executor *x, const once_request *const *requests, size_t n)
-{
-    static const int64_t sane_ms = INT64_C(1) << 50; /* 35,000 years: whatever is compared with it does not overflow */
-    for (size_t i = 0; i < n; i++) {
-        const int64_t sent_ms = requests[i]->sent_ms;
-        if (sent_ms > -sane_ms && sent_ms < sane_ms && (x->newest_ms == ONCE_NO_TIME || sent_ms > x->newest_ms))
-            x->newest_ms = sent_ms;
-    }
-}
-
-static int keep_places(once_executor *x, const char *name, const once_places *places, once_error *err)
-{
-    once_buf text;
-    once_buf_init(&text, ONCE_PLACES_TEXT);
-    once_places_write(places, &text);
-    const int rc = text.failed ? once_no_memory(err, "for a batch")
-                               : x->store->ops->fact_set(x->store, name, once_buf_bytes(&text), err);
-    if (name == x->files) x->files_seen = once_xxh128(0, text.data, text.len);
-    once_buf_release(&text);
-    return rc;
-}
-
-/* The files of a source have numbers, which are part of coordinates. They are kept before, or with, the first message
- * that has them. Another process that follows the same path counts as we do, or one of us has missed a file. After the
- * verb: a store may have things to do before its transaction begins on the server. */
-static int keep_files(once_executor *x, once_item *const *items, size_t n, once_error *err)
-{
-    const once_origin *newest = NULL;
-    for (size_t i = 0; i < n && x->files; i++) {
-        const once_origin *origin = items[i]->batch->origin;
-        if (origin && origin->version > x->files_written && (!newest || origin->version > newest->version))
-            newest = origin;
-    }
-    if (!newest) return ONCE_OK;
-    once_bytes text;
-    once_places stored, all = newest->places;
-    int rc = x->store->ops->fact_get(x->store, x->files, &text, &x->scratch, err);
-    if (rc != ONCE_OK) return rc;
-    const bool others = !x->cursor && text.len && !once_hash_equal(once_xxh128(0, text.data, text.len), x->files_seen);
-    const bool readable = text.len && once_places_read(text, &stored);
-    const bool disagree = others && readable && !once_places_agree(&stored, &newest->places);
-    if (disagree && x->by_coordinates)
-        return once_fail(
-            err, ONCE_E_CORRUPT,
-            "another process reads the same source and numbers its files otherwise; start again, with one process, "
-            "or with another consumer for each machine that has a file of this path");
-    if (readable) once_places_add_known(&all, &stored);
-    if (disagree || (readable && once_places_same_files(&stored, &all))) { /* and others are not held up by it */
-        x->files_written = newest->version;
-        return ONCE_OK;
-    }
-    rc = keep_places(x, x->files, &all, err);
-    if (rc == ONCE_OK) x->files_written = newest->version;
-    return rc;
-}
-
-static void note(once_executor *x, once_log_level level, const char *event, const once_item *item, once_bytes reason)
-{
-    once_message_log_add(&x->said, level, event, item, reason, &x->keying);
-}
-
-/* How an attempt ended that needs another one, or a person. `known`: that it is unknown was written down before, by
- * somebody who said it; or by ourselves, in a commit of which no answer came, and then nobody has said it. */
-static void note_ending(once_executor *x, const once_item *item, bool known)
-{
-    if (item->outcome == ONCE_DEAD) note(x, ONCE_LOG_WARN, "dead", item, item->failure);
-    else if (item->outcome == ONCE_UNKNOWN && (!known || x->doubted.n))
-        note(x, ONCE_LOG_WARN, "unknown", item, item->failure);
-    else if (item->outcome == ONCE_RETRY) note(x, ONCE_LOG_INFO, "retry", item, item->failure);
-    else if (item->outcome == ONCE_RELEASE) note(x, ONCE_LOG_INFO, "release", item, item->failure);
-}
-
-/* Said at once: it is so, whatever becomes of the transaction. */
-static void say_fenced(once_executor *x, const once_item *item, const char *what)
-{
-    once_message_log now;
-    if (item->unsure) return; /* perhaps it was settled by ourselves, in a commit of which no answer came */
-    once_message_log_init(&now);
-    once_message_log_add(&now, ONCE_LOG_WARN, "fenced", item, (once_bytes){what, strlen(what)}, &x->keying);
-    once_message_log_say(&now);
-    once_message_log_release(&now);
-}
-
-/* Whoever wrote it down says it. Should its commit have happened and no answer come, the next pass says it; rather
- * twice than not at all. */
-static void note_lapsed(once_executor *x, once_item *item)
-{
-    const once_decision *d = &item->decision;
-    const bool before = item->lapsed && item->unsure && d->answer == ONCE_ANSWER_UNKNOWN;
-    if (d->lapsed || before)
-        note(x, ONCE_LOG_WARN, "unknown", item,
-             d->lapsed
-                 ? d->reason
-                 : ONCE_BYTES("its claim ran out, and nobody said how its attempt ended: it may have had its effect"));
-    item->lapsed = d->lapsed || before;
-}
-
-static void note_replaced(once_executor *x, const once_action *a)
-{
-    for (size_t i = 0; i < a->n; i++)
-        if (a->items[i]->decision.replaced)
-            note(x, ONCE_LOG_INFO, "replaced", a->items[i],
-                 ONCE_BYTES("it takes the place of other content under its key, which had had no effect"));
 }
 
 static once_touch_kind touch_of(const once_item *item)
@@ -226,40 +110,41 @@ static void doubt_claims(once_executor *x, const once_action *a, const once_deci
 
 static int do_claim(once_executor *x, once_action *a, once_error *err)
 {
-    const once_request **requests = requests_of(x, a);
+    const once_request **requests = once__requests_of(x, a);
     once_decision *decisions = once_arena_new(&x->scratch, once_decision, a->n);
     if (!requests || !decisions) return once_no_memory(err, "for a batch");
     CHECK_POINT(claim_before, err);
     int rc = x->store->ops->claim(x->store, requests, a->n, decisions, &x->arena, err);
     if (rc != ONCE_OK) doubt_claims(x, a, decisions);
-    if (rc == ONCE_OK) rc = keep_files(x, a->items, a->n, err);
+    if (rc == ONCE_OK) rc = once__keep_files(x, a->items, a->n, err);
     if (rc != ONCE_OK) return rc;
     CHECK_POINT(claim_after, err);
     for (size_t i = 0; i < a->n; i++) {
         a->items[i]->decision = decisions[i];
         x->wrote |= decisions[i].answer == ONCE_ANSWER_RUN;
         x->met_busy |= decisions[i].answer == ONCE_ANSWER_BUSY;
-        note_lapsed(x, a->items[i]);
+        once__note_lapsed(x, a->items[i]);
         if (decisions[i].own &&
             decisions[i].answer == ONCE_ANSWER_DEAD) /* what was to be said of it went with the reply to its commit */
-            note(x, ONCE_LOG_WARN, "dead", a->items[i], decisions[i].reason);
+            once__note(x, ONCE_LOG_WARN, "dead", a->items[i], decisions[i].reason);
     }
-    note_replaced(x, a);
-    note_times(x, requests, a->n);
+    once__note_replaced(x, a);
+    once__note_times(x, requests, a->n);
     if (!x->in_tx) once_message_log_say(&x->said); /* claimed one by one, durably */
     return ONCE_OK;
 }
 
 static int do_extend(once_executor *x, once_action *a, once_error *err)
 {
-    const once_request **requests = requests_of(x, a);
+    const once_request **requests = once__requests_of(x, a);
     bool *ours = once_arena_new(&x->scratch, bool, a->n);
     if (!requests || !ours) return once_no_memory(err, "for a batch");
     const int rc = x->store->ops->extend(x->store, requests, a->n, ours, err);
     for (size_t i = 0; rc == ONCE_OK && i < a->n; i++) {
         a->items[i]->yes = ours[i];
         if (!ours[i] && !a->kept)
-            say_fenced(x, a->items[i], "its claim ran out and somebody else may have it; its effect is not committed");
+            once__say_fenced(x, a->items[i],
+                             "its claim ran out and somebody else may have it; its effect is not committed");
     }
     return rc;
 }
@@ -299,28 +184,29 @@ static int do_settle(once_executor *x, once_action *a, once_error *err)
     for (size_t i = 0; i < a->n; i++) {
         a->items[i]->yes = applied[i];
         x->settled += applied[i] && is_decided(a->items[i]->outcome);
-        if (applied[i]) note_ending(x, a->items[i], known[i]);
+        if (applied[i]) once__note_ending(x, a->items[i], known[i]);
         else if (!a->items[i]->returned)
-            say_fenced(x, a->items[i],
-                       "its claim ran out before the outcome was recorded; its effect is not committed");
+            once__say_fenced(x, a->items[i],
+                             "its claim ran out before the outcome was recorded; its effect is not committed");
         else
-            note(x, ONCE_LOG_WARN, "fenced", a->items[i],
-                 ONCE_BYTES("its claim ran out before the outcome was recorded; its effect has run, or was ended, and "
-                            "whoever has it now decides"));
+            once__note(
+                x, ONCE_LOG_WARN, "fenced", a->items[i],
+                ONCE_BYTES("its claim ran out before the outcome was recorded; its effect has run, or was ended, and "
+                           "whoever has it now decides"));
     }
     return ONCE_OK;
 }
 
 static int do_accept(once_executor *x, once_action *a, once_error *err)
 {
-    const once_request **requests = requests_of(x, a);
+    const once_request **requests = once__requests_of(x, a);
     const once_message **messages = once_arena_alloc(&x->scratch, a->n * sizeof *messages);
     once_decision *decisions = once_arena_new(&x->scratch, once_decision, a->n);
     if (!requests || !messages || !decisions) return once_no_memory(err, "for a batch");
     for (size_t i = 0; i < a->n; i++) messages[i] = &a->items[i]->message;
     CHECK_POINT(accept_before, err);
     int rc = x->store->ops->accept(x->store, requests, messages, a->n, decisions, &x->arena, err);
-    if (rc == ONCE_OK) rc = keep_files(x, a->items, a->n, err);
+    if (rc == ONCE_OK) rc = once__keep_files(x, a->items, a->n, err);
     if (rc != ONCE_OK) return rc;
     CHECK_POINT(accept_after, err);
     x->wrote = true;
@@ -328,10 +214,10 @@ static int do_accept(once_executor *x, once_action *a, once_error *err)
         const bool told = a->items[i]->decision.answer == ONCE_ANSWER_UNKNOWN; /* by its claim, in this transaction */
         a->items[i]->decision = decisions[i];
         x->met_busy |= decisions[i].answer == ONCE_ANSWER_BUSY;
-        if (!told) note_lapsed(x, a->items[i]);
+        if (!told) once__note_lapsed(x, a->items[i]);
     }
-    note_replaced(x, a);
-    note_times(x, requests, a->n);
+    once__note_replaced(x, a);
+    once__note_times(x, requests, a->n);
     return ONCE_OK;
 }
 
@@ -371,126 +257,14 @@ static int do_bury(once_executor *x, once_action *a, once_error *err)
     }
     CHECK_POINT(bury_before, err);
     int rc = x->store->ops->bury(x->store, letters, a->n, fresh, err);
-    if (rc == ONCE_OK) rc = keep_files(x, a->items, a->n, err);
+    if (rc == ONCE_OK) rc = once__keep_files(x, a->items, a->n, err);
     if (rc != ONCE_OK) return rc;
     CHECK_POINT(bury_after, err);
     x->wrote = true;
     for (size_t i = 0; i < a->n; i++) {
         a->items[i]->yes = fresh[i];
-        if (fresh[i] || a->items[i]->unsure) note(x, ONCE_LOG_WARN, "dead", a->items[i], letters[i].reason);
+        if (fresh[i] || a->items[i]->unsure) once__note(x, ONCE_LOG_WARN, "dead", a->items[i], letters[i].reason);
     }
-    return ONCE_OK;
-}
-
-static once_item item_of(const once_taken *taken)
-{
-    once_item item = {
-        .message = taken->message, .scope = taken->scope, .request = taken->request, .decision = taken->decision};
-    item.request.scope = &taken->scope;
-    if (item.message.at.place.len == 0)
-        item.message.at = taken->request.at; /* it has no body, and is known by where it was first seen */
-    return item;
-}
-
-/* What a verb of the store has found and written by itself; so it is said at once. When no answer came, as soon as that
- * is known. */
-static void say_found(once_executor *x, const once_taken *taken, size_t n, int rc)
-{
-    once_message_log now;
-    once_message_log_init(&now);
-    for (size_t i = 0; i < n; i++) {
-        const once_item item = item_of(&taken[i]);
-        const char *event = once_untold_event(&item.decision);
-        if (rc != ONCE_OK) once_untold_add(&x->untold, &item, &x->keying);
-        else if (event) once_message_log_add(&now, ONCE_LOG_WARN, event, &item, item.decision.reason, &x->keying);
-    }
-    once_message_log_say(&now);
-    once_message_log_release(&now);
-}
-
-/* Claims whose lease is over are unknown for everybody who looks (once_entry_look); here somebody writes that down and
- * says it, whether or not the message comes again. What fails is found out by whatever comes next. */
-static void look_for_lapsed(once_executor *x, bool now)
-{
-    const int64_t now_ns = once_env_mono_ns(x->store->env);
-    size_t n = LAPSED_STEP;
-    if (once_untold_ask(&x->untold, x->store, &x->keying, NULL) != ONCE_OK) return;
-    if (!x->store->ops->lapse || (!now && x->lapsed_at_ns && now_ns - x->lapsed_at_ns < LAPSED_NS)) return;
-    x->lapsed_at_ns = now_ns;
-    while (n == LAPSED_STEP) {
-        once_arena arena = {0};
-        once_taken *lapsed = once_arena_new(&arena, once_taken, LAPSED_STEP);
-        n = 0;
-        const int rc = lapsed ? x->store->ops->lapse(x->store, x->consumer, x->worker ? x->worker->run : 0, LAPSED_STEP,
-                                                     lapsed, &n, &arena, NULL)
-                              : ONCE_E_NOMEM;
-        say_found(x, lapsed, n, rc);
-        if (rc != ONCE_OK) n = 0;
-        once_arena_release(&arena);
-    }
-}
-
-static int fill_batch(const once_action *a, const once_taken *taken, size_t n, once_error *err)
-{
-    once_batch *batch = a->batch;
-    batch->items = once_arena_new(&batch->arena, once_item, n);
-    if (!batch->items) return once_no_memory(err, "for a batch");
-    for (size_t i = 0; i < n; i++) {
-        once_item *item = &batch->items[i];
-        item->batch = batch;
-        item->message = taken[i].message;
-        item->scope = taken[i].scope;
-        item->request = taken[i].request;
-        item->request.lease_ms = a->lease_ms; /* of a handler that is gone nobody knows another one */
-        item->decision = taken[i].decision;
-    }
-    batch->n = n;
-    return ONCE_OK;
-}
-
-static int do_find(once_executor *x, once_action *a, once_error *err)
-{
-    const once_request **requests = requests_of(x, a);
-    once_taken *waiting = once_arena_new(&a->batch->arena, once_taken, a->max);
-    size_t n = 0;
-    if (!requests || !waiting) return once_no_memory(err, "for a batch");
-    if (a->due) CHECK_POINT(take_before, err);
-    const int rc = x->store->ops->find(x->store, x->consumer, requests, a->n, a->due, a->max, waiting, &n, &a->more,
-                                       &a->batch->arena, err);
-    if (rc != ONCE_OK) return rc;
-    if (a->due) CHECK_POINT(take_after, err);
-    return fill_batch(a, waiting, n, err);
-}
-
-static int do_take(once_executor *x, once_action *a, once_error *err)
-{
-    once_batch *batch = a->batch;
-    once_arena_reset(&batch->arena); /* a repeated take starts anew */
-    batch->n = 0;
-    once_taken *taken = once_arena_new(&batch->arena, once_taken, a->max);
-    if (!taken) return once_no_memory(err, "for a batch");
-    size_t n = 0;
-    CHECK_POINT(take_before, err);
-    const int rc = x->store->ops->take(x->store, x->consumer, a->token, a->again, a->lease_ms, a->max, taken, &n,
-                                       &batch->arena, err);
-    say_found(x, taken, n, rc);
-    if (rc != ONCE_OK) return rc;
-    CHECK_POINT(take_after, err);
-    return fill_batch(a, taken, n, err);
-}
-
-static int do_stats(once_executor *x, once_action *a, once_error *err)
-{
-    once_stats stats;
-    int rc = x->store->ops->stats(x->store, x->consumer, &stats, err);
-    if (rc == ONCE_OK && stats.claimed && once__look_for_gone(x, true))
-        rc = x->store->ops->stats(x->store, x->consumer, &stats, err);
-    if (rc != ONCE_OK) return rc;
-    if (stats.unknown) look_for_lapsed(x, true); /* it may be the last thing that is asked before the run ends */
-    a->waiting = stats.waiting;
-    a->claimed = stats.claimed;
-    a->wait_ms = stats.wait_ms;
-    once__say_waiting(x, &stats);
     return ONCE_OK;
 }
 
@@ -502,100 +276,6 @@ static int do_sweep(once_executor *x, once_action *a, once_error *err)
     a->more = swept.more;
     a->wait_ms = swept.pause_ms;
     return ONCE_OK;
-}
-
-/* In the transaction that settles the messages before it, so it is never ahead of them. */
-static int keep_place(once_executor *x, const once_item *last, once_error *err)
-{
-    once_places places;
-    once_places_behind(last, &places);
-    return keep_places(x, x->cursor, &places, err);
-}
-
-static const char *newest_name(once_bytes consumer, char out[ONCE_COUNTER_NAME])
-{
-    (void)snprintf(out, ONCE_COUNTER_NAME, "newest/%.*s", (int)consumer.len, consumer.data);
-    return out;
-}
-
-int once_newest_read(once_store *store, once_bytes consumer, int64_t *out, once_error *err)
-{
-    char name[ONCE_COUNTER_NAME], digits[24] = "";
-    once_arena arena = {0};
-    once_bytes text = {0};
-    const int rc = store->ops->fact_get(store, newest_name(consumer, name), &text, &arena, err);
-    if (rc == ONCE_OK && text.len < sizeof digits && text.len) memcpy(digits, text.data, text.len);
-    *out = digits[0] ? strtoll(digits, NULL, 10) : ONCE_NO_TIME;
-    once_arena_release(&arena);
-    return rc;
-}
-
-/* Seldom enough to cost nothing, often enough that a wrong clock shows. Never to an older time: old messages come after
- * new ones when a file from before is read, or another process is behind. */
-static int keep_newest(once_executor *x, once_error *err)
-{
-    const int64_t newest_ms = x->newest_ms;
-    if (newest_ms == ONCE_NO_TIME ||
-        (x->newest_kept_ms != ONCE_NO_TIME && newest_ms - x->newest_kept_ms < NEWEST_STEP_MS))
-        return ONCE_OK;
-    int64_t stored_ms;
-    int rc = once_newest_read(x->store, x->consumer, &stored_ms, err);
-    if (rc != ONCE_OK) return rc;
-    const bool possible = x->newest_kept_ms != ONCE_NO_TIME || stored_ms <= x->newest_most_ms;
-    if (stored_ms != ONCE_NO_TIME && possible && newest_ms <= stored_ms) {
-        x->newest_kept_ms = stored_ms;
-        return ONCE_OK;
-    }
-    char name[ONCE_COUNTER_NAME], text[24];
-    const int len = snprintf(text, sizeof text, "%" PRId64, newest_ms);
-    rc = x->store->ops->fact_set(x->store, newest_name(x->consumer, name), (once_bytes){text, (size_t)len}, err);
-    if (rc == ONCE_OK)
-        x->newest_kept_ms = newest_ms; /* should the commit fail, the next hour's message says it again */
-    return rc;
-}
-
-/* --- the worker's own record --- */
-
-static void take_rate(once_executor *x)
-{
-    const int64_t now_ns = once_env_mono_ns(x->store->env);
-    const double seconds = (double)(now_ns - x->rate_at_ns) / 1e9;
-    if (x->rate_at_ns && seconds < 1) return;
-    const uint64_t more = x->worker->done > x->rate_done ? x->worker->done - x->rate_done
-                                                         : 0; /* a commit that failed takes its part back */
-    if (x->rate_at_ns) x->worker->rate = (uint64_t)((double)more / seconds + 0.5);
-    x->rate_at_ns = now_ns;
-    x->rate_done = x->worker->done;
-}
-
-static int renew(once_executor *x, once_error *err)
-{
-    take_rate(x);
-    return once_worker_renew(x->worker, x->store, err);
-}
-
-static int do_renew(once_executor *x, once_error *err)
-{
-    if (!x->worker) return ONCE_OK;
-    int rc = x->store->ops->begin(x->store, err);
-    if (rc != ONCE_OK) return rc;
-    rc = renew(x, err);
-    if (rc == ONCE_OK) rc = x->store->ops->commit(x->store, err);
-    else x->store->ops->rollback(x->store);
-    if (rc == ONCE_OK) once_worker_kept(x->worker);
-    return rc;
-}
-
-/* What goes with the batch: the place in the source, what is counted for ever, and that we are alive. */
-static int keep_beside(once_executor *x, const once_action *a, bool renews, once_error *err)
-{
-    int rc = ONCE_OK;
-    if (x->cursor && a->last && a->last->batch->origin) rc = keep_place(x, a->last, err);
-    /* For ever, in the transaction of the claims that repeat: a run that is killed cannot hide them. */
-    if (rc == ONCE_OK && a->repeats) rc = once_repeats_add(x->store, x->consumer, a->repeats, &x->scratch, err);
-    if (rc == ONCE_OK && a->given_up) rc = once_given_up_add(x->store, x->consumer, a->given_up, &x->scratch, err);
-    if (rc == ONCE_OK) rc = keep_newest(x, err);
-    return rc == ONCE_OK && renews ? renew(x, err) : rc;
 }
 
 /* The next pass has the same messages. */
@@ -610,7 +290,7 @@ static void doubt_said(once_executor *x)
 static int commit_batch(once_executor *x, once_action *a, bool renews, once_error *err)
 {
     a->open = true;
-    int rc = keep_beside(x, a, renews, err);
+    int rc = once__keep_beside(x, a, renews, err);
     if (rc != ONCE_OK) return rc;
     CHECK_POINT(commit_before, err);
     a->open = false;
@@ -653,7 +333,7 @@ void once_execute_store(once_executor *x, once_action *a)
     once_arena_reset(&x->scratch);
     if (a->kind == ONCE_ACT_BEGIN || a->kind == ONCE_ACT_TAKE || a->kind == ONCE_ACT_RENEW) {
         (void)once__look_for_gone(x, x->met_busy);
-        look_for_lapsed(x, false);
+        once__look_for_lapsed(x, false);
     }
     switch (a->kind) {
     case ONCE_ACT_BEGIN:
@@ -667,7 +347,7 @@ void once_execute_store(once_executor *x, once_action *a)
         a->status = do_begin(x, a, err);
         x->in_tx = a->open;
         break;
-    case ONCE_ACT_FIND: a->status = do_find(x, a, err); break;
+    case ONCE_ACT_FIND: a->status = once__do_find(x, a, err); break;
     case ONCE_ACT_CLAIM: a->status = do_claim(x, a, err); break;
     case ONCE_ACT_EXTEND: a->status = do_extend(x, a, err); break;
     case ONCE_ACT_RUN:
@@ -685,9 +365,9 @@ void once_execute_store(once_executor *x, once_action *a)
         x->in_tx = false;
         a->status = ONCE_OK;
         break;
-    case ONCE_ACT_TAKE: a->status = do_take(x, a, err); break;
-    case ONCE_ACT_STATS: a->status = do_stats(x, a, err); break;
-    case ONCE_ACT_RENEW: a->status = do_renew(x, err); break;
+    case ONCE_ACT_TAKE: a->status = once__do_take(x, a, err); break;
+    case ONCE_ACT_STATS: a->status = once__do_stats(x, a, err); break;
+    case ONCE_ACT_RENEW: a->status = once__do_renew(x, err); break;
     case ONCE_ACT_SWEEP: a->status = do_sweep(x, a, err); break;
     default: assert(false);
     }

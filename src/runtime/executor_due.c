@@ -1,0 +1,121 @@
+/* What waits in the store, or was left there by a claim whose lease is over: taken, found, counted. */
+#include "base/failpoint.h"
+#include "base/no_memory.h"
+#include "runtime/executor_impl.h"
+
+#include "base/banned.h"
+
+#define LAPSED_NS (INT64_C(2) * 1000000000) /* how often claims are looked for whose lease is over */
+enum { LAPSED_STEP = 256 };
+
+static once_item item_of(const once_taken *taken)
+{
+    once_item item = {
+        .message = taken->message, .scope = taken->scope, .request = taken->request, .decision = taken->decision};
+    item.request.scope = &taken->scope;
+    if (item.message.at.place.len == 0)
+        item.message.at = taken->request.at; /* it has no body, and is known by where it was first seen */
+    return item;
+}
+
+/* What a verb of the store has found and written by itself; so it is said at once. When no answer came, as soon as that
+ * is known. */
+static void say_found(once_executor *x, const once_taken *taken, size_t n, int rc)
+{
+    once_message_log now;
+    once_message_log_init(&now);
+    for (size_t i = 0; i < n; i++) {
+        const once_item item = item_of(&taken[i]);
+        const char *event = once_untold_event(&item.decision);
+        if (rc != ONCE_OK) once_untold_add(&x->untold, &item, &x->keying);
+        else if (event) once_message_log_add(&now, ONCE_LOG_WARN, event, &item, item.decision.reason, &x->keying);
+    }
+    once_message_log_say(&now);
+    once_message_log_release(&now);
+}
+
+/* Claims whose lease is over are unknown for everybody who looks (once_entry_look); here somebody writes that down and
+ * says it, whether or not the message comes again. What fails is found out by whatever comes next. */
+void once__look_for_lapsed(once_executor *x, bool now)
+{
+    const int64_t now_ns = once_env_mono_ns(x->store->env);
+    size_t n = LAPSED_STEP;
+    if (once_untold_ask(&x->untold, x->store, &x->keying, NULL) != ONCE_OK) return;
+    if (!x->store->ops->lapse || (!now && x->lapsed_at_ns && now_ns - x->lapsed_at_ns < LAPSED_NS)) return;
+    x->lapsed_at_ns = now_ns;
+    while (n == LAPSED_STEP) {
+        once_arena arena = {0};
+        once_taken *lapsed = once_arena_new(&arena, once_taken, LAPSED_STEP);
+        n = 0;
+        const int rc = lapsed ? x->store->ops->lapse(x->store, x->consumer, x->worker ? x->worker->run : 0, LAPSED_STEP,
+                                                     lapsed, &n, &arena, NULL)
+                              : ONCE_E_NOMEM;
+        say_found(x, lapsed, n, rc);
+        if (rc != ONCE_OK) n = 0;
+        once_arena_release(&arena);
+    }
+}
+
+static int fill_batch(const once_action *a, const once_taken *taken, size_t n, once_error *err)
+{
+    once_batch *batch = a->batch;
+    batch->items = once_arena_new(&batch->arena, once_item, n);
+    if (!batch->items) return once_no_memory(err, "for a batch");
+    for (size_t i = 0; i < n; i++) {
+        once_item *item = &batch->items[i];
+        item->batch = batch;
+        item->message = taken[i].message;
+        item->scope = taken[i].scope;
+        item->request = taken[i].request;
+        item->request.lease_ms = a->lease_ms; /* of a handler that is gone nobody knows another one */
+        item->decision = taken[i].decision;
+    }
+    batch->n = n;
+    return ONCE_OK;
+}
+
+int once__do_find(once_executor *x, once_action *a, once_error *err)
+{
+    const once_request **requests = once__requests_of(x, a);
+    once_taken *waiting = once_arena_new(&a->batch->arena, once_taken, a->max);
+    size_t n = 0;
+    if (!requests || !waiting) return once_no_memory(err, "for a batch");
+    if (a->due) CHECK_POINT(take_before, err);
+    const int rc = x->store->ops->find(x->store, x->consumer, requests, a->n, a->due, a->max, waiting, &n, &a->more,
+                                       &a->batch->arena, err);
+    if (rc != ONCE_OK) return rc;
+    if (a->due) CHECK_POINT(take_after, err);
+    return fill_batch(a, waiting, n, err);
+}
+
+int once__do_take(once_executor *x, once_action *a, once_error *err)
+{
+    once_batch *batch = a->batch;
+    once_arena_reset(&batch->arena); /* a repeated take starts anew */
+    batch->n = 0;
+    once_taken *taken = once_arena_new(&batch->arena, once_taken, a->max);
+    if (!taken) return once_no_memory(err, "for a batch");
+    size_t n = 0;
+    CHECK_POINT(take_before, err);
+    const int rc = x->store->ops->take(x->store, x->consumer, a->token, a->again, a->lease_ms, a->max, taken, &n,
+                                       &batch->arena, err);
+    say_found(x, taken, n, rc);
+    if (rc != ONCE_OK) return rc;
+    CHECK_POINT(take_after, err);
+    return fill_batch(a, taken, n, err);
+}
+
+int once__do_stats(once_executor *x, once_action *a, once_error *err)
+{
+    once_stats stats;
+    int rc = x->store->ops->stats(x->store, x->consumer, &stats, err);
+    if (rc == ONCE_OK && stats.claimed && once__look_for_gone(x, true))
+        rc = x->store->ops->stats(x->store, x->consumer, &stats, err);
+    if (rc != ONCE_OK) return rc;
+    if (stats.unknown) once__look_for_lapsed(x, true); /* it may be the last thing that is asked before the run ends */
+    a->waiting = stats.waiting;
+    a->claimed = stats.claimed;
+    a->wait_ms = stats.wait_ms;
+    once__say_waiting(x, &stats);
+    return ONCE_OK;
+}

@@ -1,0 +1,36 @@
+/* What the files of the executor share; nobody else includes this. */
+#ifndef ONCE_RUNTIME_EXECUTOR_IMPL_H
+#define ONCE_RUNTIME_EXECUTOR_IMPL_H
+
+#include "base/log.h"
+#include "runtime/executor.h"
+
+/* A test may have an action fail here. */
+#define CHECK_POINT(name, err)                                                                                         \
+    do {                                                                                                               \
+        if (ONCE_FAIL_AT(name)) return once_fail((err), ONCE_E_UNAVAILABLE, "failpoint '%s'", #name);                  \
+    } while (0)
+
+/* Of the action's items; NULL: out of memory. */
+const once_request **once__requests_of(once_executor *x, const once_action *a);
+
+/* executor_beside.c */
+void once__note_times(once_executor *x, const once_request *const *requests, size_t n);
+int once__keep_files(once_executor *x, once_item *const *items, size_t n, once_error *err);
+int once__keep_beside(once_executor *x, const once_action *a, bool renews, once_error *err);
+int once__do_renew(once_executor *x, once_error *err);
+
+/* executor_say.c */
+void once__note(once_executor *x, once_log_level level, const char *event, const once_item *item, once_bytes reason);
+void once__note_ending(once_executor *x, const once_item *item, bool known);
+void once__note_lapsed(once_executor *x, once_item *item);
+void once__note_replaced(once_executor *x, const once_action *a);
+void once__say_fenced(once_executor *x, const once_item *item, const char *what);
+
+/* executor_due.c */
+void once__look_for_lapsed(once_executor *x, bool now);
+int once__do_find(once_executor *x, once_action *a, once_error *err);
+int once__do_take(once_executor *x, once_action *a, once_error *err);
+int once__do_stats(once_executor *x, once_action *a, once_error *err);
+
+#endif

@@ -1,0 +1,56 @@
+/* What is said of the messages of a transaction: gathered while it is open, said when it is committed. */
+#include <string.h>
+
+#include "runtime/executor_impl.h"
+
+#include "base/banned.h"
+
+void once__note(once_executor *x, once_log_level level, const char *event, const once_item *item, once_bytes reason)
+{
+    once_message_log_add(&x->said, level, event, item, reason, &x->keying);
+}
+
+/* How an attempt ended that needs another one, or a person. `known`: that it is unknown was written down before, by
+ * somebody who said it; or by ourselves, in a commit of which no answer came, and then nobody has said it. */
+void once__note_ending(once_executor *x, const once_item *item, bool known)
+{
+    if (item->outcome == ONCE_DEAD) once__note(x, ONCE_LOG_WARN, "dead", item, item->failure);
+    else if (item->outcome == ONCE_UNKNOWN && (!known || x->doubted.n))
+        once__note(x, ONCE_LOG_WARN, "unknown", item, item->failure);
+    else if (item->outcome == ONCE_RETRY) once__note(x, ONCE_LOG_INFO, "retry", item, item->failure);
+    else if (item->outcome == ONCE_RELEASE) once__note(x, ONCE_LOG_INFO, "release", item, item->failure);
+}
+
+/* Said at once: it is so, whatever becomes of the transaction. */
+void once__say_fenced(once_executor *x, const once_item *item, const char *what)
+{
+    once_message_log now;
+    if (item->unsure) return; /* perhaps it was settled by ourselves, in a commit of which no answer came */
+    once_message_log_init(&now);
+    once_message_log_add(&now, ONCE_LOG_WARN, "fenced", item, (once_bytes){what, strlen(what)}, &x->keying);
+    once_message_log_say(&now);
+    once_message_log_release(&now);
+}
+
+/* Whoever wrote it down says it. Should its commit have happened and no answer come, the next pass says it; rather
+ * twice than not at all. */
+void once__note_lapsed(once_executor *x, once_item *item)
+{
+    const once_decision *d = &item->decision;
+    const bool before = item->lapsed && item->unsure && d->answer == ONCE_ANSWER_UNKNOWN;
+    if (d->lapsed || before)
+        once__note(
+            x, ONCE_LOG_WARN, "unknown", item,
+            d->lapsed
+                ? d->reason
+                : ONCE_BYTES("its claim ran out, and nobody said how its attempt ended: it may have had its effect"));
+    item->lapsed = d->lapsed || before;
+}
+
+void once__note_replaced(once_executor *x, const once_action *a)
+{
+    for (size_t i = 0; i < a->n; i++)
+        if (a->items[i]->decision.replaced)
+            once__note(x, ONCE_LOG_INFO, "replaced", a->items[i],
+                       ONCE_BYTES("it takes the place of other content under its key, which had had no effect"));
+}

@@ -123,7 +123,7 @@ typedef struct batch {
 
 static const once_scope scope = {.consumer = {"payments", 8}, .operation = {"handler", 7}};
 
-static void fill(batch *b, const once_store *store, uint64_t from, size_t n)
+static void fill(batch *b, const once_backend *store, uint64_t from, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         write_key(from + i, b->keys[i]);
@@ -154,7 +154,7 @@ static void claim_and_settle(void *arg)
     store_job *j = arg;
     once_error err = {0};
     once_arena arena = {0};
-    once_store *store;
+    once_backend *store;
     batch *b = calloc(1, sizeof *b);
     const once_store_options options = {.size = sizeof options, .create = true};
     if (!b) bench_die("out of memory");

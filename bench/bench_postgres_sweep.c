@@ -191,7 +191,7 @@ static void fill(PGconn *conn)
     server_say(conn, "CHECKPOINT");
 }
 
-static void find_one(once_store *store, const char *hex, bool lives)
+static void find_one(once_backend *store, const char *hex, bool lives)
 {
     once_arena arena = {0};
     once_entry entry;
@@ -214,7 +214,7 @@ static void find_one(once_store *store, const char *hex, bool lives)
 static void check_sample(PGconn *conn)
 {
     char url[300], sql[300];
-    once_store *store;
+    once_backend *store;
     once_error err;
     const once_store_options options = {.size = sizeof options};
     if (once__store_open(server_url("postgres", DATABASE, url), &options, &store, &err) != ONCE_OK) bench_die(err.text);

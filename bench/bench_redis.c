@@ -79,7 +79,7 @@ static double run_bare(void)
 
 /* --- once --- */
 
-static void once_batch(once_store *store, uint64_t first)
+static void once_batch(once_backend *store, uint64_t first)
 {
     static const once_scope scope = {{0}, {"payments", 8}, {"charge", 6}};
     once_request *requests = calloc(batch, sizeof *requests);
@@ -121,7 +121,7 @@ static void once_batch(once_store *store, uint64_t first)
     free(requests), free(list), free(settlements), free(decisions), free(applied), free(keys), free(points);
 }
 
-static double run_once(once_store *store)
+static double run_once(once_backend *store)
 {
     const double begun = now_s();
     for (size_t i = 0; i < batches; i++, serial += batch) once_batch(store, serial);
@@ -145,7 +145,7 @@ static void flush(void) { freeReplyObject(redisCommand(bare, "FLUSHALL SYNC")); 
 static double bytes_per_key(bool ours)
 {
     flush();
-    once_store *store = NULL;
+    once_backend *store = NULL;
     once_error err;
     const once_store_options options = {.size = sizeof options, .create = true};
     if (ours && once__store_open(url, &options, &store, &err) != ONCE_OK) give_up(err.text);
@@ -189,7 +189,7 @@ int main(int argc, char **argv)
     }
     bare = redis_connect();
     url = redis_url();
-    once_store *store;
+    once_backend *store;
     once_error err;
     const once_store_options options = {.size = sizeof options, .create = true};
     if (once__store_open(url, &options, &store, &err) != ONCE_OK) give_up(err.text);

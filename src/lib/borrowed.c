@@ -16,7 +16,7 @@ once_borrowed *once__borrowed_find(once_borrowed_list *list, const void *connect
     return at;
 }
 
-int once__borrowed_add(once_borrowed_list *list, void *connection, int server, once_store *store, once_error *err)
+int once__borrowed_add(once_borrowed_list *list, void *connection, int server, once_backend *store, once_error *err)
 {
     assert(connection && store);
     once_borrowed *made = calloc(1, sizeof *made);

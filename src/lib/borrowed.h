@@ -13,7 +13,7 @@ struct once_borrowed {
     int server;    /* postgres: its process there; sqlite: 0 */
     int64_t rowid; /* sqlite: of the last row that the caller or its handler inserted: what they will ask for, whatever
                       we insert */
-    once_store *store;
+    once_backend *store;
     bool running; /* inside once_*_handle */
     once_borrowed *next;
 };
@@ -26,7 +26,7 @@ typedef struct once_borrowed_list {
 once_borrowed *once__borrowed_find(once_borrowed_list *list, const void *connection,
                                    int server); /* NULL: it is not ready */
 /* Takes over `store`, which is closed when this fails. */
-int once__borrowed_add(once_borrowed_list *list, void *connection, int server, once_store *store, once_error *err);
+int once__borrowed_add(once_borrowed_list *list, void *connection, int server, once_backend *store, once_error *err);
 void once__borrowed_release(once_borrowed_list *list,
                             const void *connection); /* whatever its server; nothing, if it is not there */
 

@@ -16,7 +16,7 @@
 
 /* ---- one delivery on its way ---- */
 
-int once__work_begin(once_work *work, const once_store *store, const once_scope *scope, const once_delivery *delivery,
+int once__work_begin(once_work *work, const once_backend *store, const once_scope *scope, const once_delivery *delivery,
                      once_error *err)
 {
     *work = (once_work){.store = store, .scope = scope, .delivery = delivery};
@@ -219,44 +219,45 @@ void once_verdict_release(once_verdict *verdict)
 
 /* A passing failure (busy, a lost reply) is tried again for a moment: verbs repeated with their token are harmless, and
  * a settlement that is not written makes an unknown. */
-typedef int once_verb(once_store *inner, once_work *work, void *out, once_error *err);
+typedef int once_verb(once_backend *inner, once_work *work, void *out, once_error *err);
 
 static int persist(once_store *store, once_verb *verb, once_work *work, void *out, once_error *err)
 {
     enum { TRIES = 8, PAUSE_MS = 2, PATIENCE_MS = 10000 };
-    const int64_t began_ns = once_env_mono_ns(store->env);
+    const once_env *env = store->inner->env;
+    const int64_t began_ns = once_env_mono_ns(env);
     for (int try = 1;; try++) {
-        once_store *inner;
+        once_backend *inner;
         int rc = once__guard_enter(store, &inner, err);
         if (rc != ONCE_OK) return rc;
         rc = verb(inner, work, out, err);
         once__guard_leave(store);
-        const int64_t took_ms = (once_env_mono_ns(store->env) - began_ns) / 1000000;
+        const int64_t took_ms = (once_env_mono_ns(env) - began_ns) / 1000000;
         if (once_status_class(rc) != ONCE_CLASS_RETRY || try == TRIES || took_ms > PATIENCE_MS) return rc;
-        once_env_sleep_ms(store->env, PAUSE_MS << (try - 1));
+        once_env_sleep_ms(env, PAUSE_MS << (try - 1));
     }
 }
 
-static int claim(once_store *inner, once_work *work, void *out, once_error *err)
+static int claim(once_backend *inner, once_work *work, void *out, once_error *err)
 {
     (void)out;
     const once_request *request = &work->plan.request;
     return inner->ops->claim(inner, &request, 1, &work->decision, &work->arena, err);
 }
 
-static int settle(once_store *inner, once_work *work, void *applied, once_error *err)
+static int settle(once_backend *inner, once_work *work, void *applied, once_error *err)
 {
     return inner->ops->settle(inner, &work->settlement, 1, applied, err);
 }
 
-static int bury(once_store *inner, once_work *work, void *letter, once_error *err)
+static int bury(once_backend *inner, once_work *work, void *letter, once_error *err)
 {
     bool fresh;
     (void)work;
     return inner->ops->bury(inner, letter, 1, &fresh, err);
 }
 
-int once__work_attach(once_store *store, once_work *work, once_error *err)
+int once__work_attach(once_backend *store, once_work *work, once_error *err)
 {
     const once_request *request = &work->plan.request;
     const once_message *message = &work->plan.message;
@@ -264,13 +265,13 @@ int once__work_attach(once_store *store, once_work *work, once_error *err)
     return store->ops->accept(store, &request, &message, 1, &ignored, &work->arena, err);
 }
 
-static int attach(once_store *inner, once_work *work, void *out, once_error *err)
+static int attach(once_backend *inner, once_work *work, void *out, once_error *err)
 {
     (void)out;
     return once__work_attach(inner, work, err);
 }
 
-static int extend(once_store *inner, once_work *work, void *out, once_error *err)
+static int extend(once_backend *inner, once_work *work, void *out, once_error *err)
 {
     once_request request = work->plan.request;
     bool *ours = out;
@@ -287,7 +288,7 @@ static bool is_repeat(const once_work *work)
 
 /* In `once status`, which knows consumers that a pipeline file can name. A reply that is lost may count it twice, and
  * never not at all. */
-static int count_repeat(once_store *inner, once_work *work, void *n, once_error *err)
+static int count_repeat(once_backend *inner, once_work *work, void *n, once_error *err)
 {
     const once_bytes consumer = work->plan.scope.consumer;
     if (consumer.len > ONCE_COUNTER_NAME / 2 || memchr(consumer.data, 0, consumer.len)) return ONCE_OK;
@@ -343,7 +344,7 @@ int once_handle(once_store *store, const once_scope *scope, const once_delivery 
     if (!store || !callback || !out)
         return once_fail(err, ONCE_E_USAGE, "once_handle needs a store, a callback and a place for the verdict");
     once_work work;
-    int rc = once__work_begin(&work, store, scope, delivery, err);
+    int rc = once__work_begin(&work, store->inner, scope, delivery, err);
     if (rc == ONCE_OK) rc = handle(store, &work, callback, user, err);
     if (rc == ONCE_OK) rc = once__work_tell(&work, out, err);
     once__work_release(&work);

@@ -1,8 +1,8 @@
 /* Behind the public store and handle functions: what they share.
  *
- * The public once_store is a guard: a driver's store, a lock around it, and the process that opened it. Drivers are
- * used by one thread at a time, so every verb of the public layer goes through once__guard_enter and once__guard_leave.
- */
+ * The public once_store is a guard around a backend, which knows one thread: every verb of the public layer goes
+ * through once__guard_enter and once__guard_leave. The secret and the environment of a backend never change, and may be
+ * read without the lock. */
 #ifndef ONCE_LIB_LIB_H
 #define ONCE_LIB_LIB_H
 
@@ -14,17 +14,16 @@
 #include "once/handle.h"
 #include "store/store.h"
 
-typedef struct once_guard {
-    once_store base; /* what the public pointer points to; its slots are not used, only secret and env */
-    once_store *inner;
+struct once_store {
+    once_backend *inner;
     pthread_mutex_t lock;
-    pid_t pid;
-} once_guard;
+    pid_t pid; /* that opened it */
+};
 
 /* Takes over `inner`, which is closed with it, or at once when this fails. Tests guard a store that fails. */
-int once__store_guard(once_store *inner, once_store **out, once_error *err);
+int once__store_guard(once_backend *inner, once_store **out, once_error *err);
 /* ONCE_E_USAGE in a process that has not opened it. */
-int once__guard_enter(once_store *store, once_store **inner, once_error *err);
+int once__guard_enter(once_store *store, once_backend **inner, once_error *err);
 void once__guard_leave(once_store *store);
 
 /* A delivery that was checked, with everything that the verbs of a store want to know. Bytes are the caller's, or in
@@ -37,17 +36,17 @@ typedef struct once_plan {
 } once_plan;
 
 int once__terms_read(const once_terms *from, once_terms *out, once_error *err);
-int once__plan_make(const once_store *store, const once_scope *scope, const once_delivery *delivery, once_arena *arena,
-                    once_plan *out, once_error *err);
-void once__plan_outward_key(const once_store *store, const once_plan *plan, bool old_key, once_outward out);
+int once__plan_make(const once_backend *store, const once_scope *scope, const once_delivery *delivery,
+                    once_arena *arena, once_plan *out, once_error *err);
+void once__plan_outward_key(const once_backend *store, const once_plan *plan, bool old_key, once_outward out);
 once_message once__message_of(const once_delivery *delivery);
 once_token once__token_new(const once_env *env);
 
 /* ---- one delivery on its way (handle.c) ---- */
 
 typedef struct once_work {
-    const once_store *store; /* secret and env */
-    const once_scope *scope; /* as the caller gave them */
+    const once_backend *store; /* secret and env */
+    const once_scope *scope;   /* as the caller gave them */
     const once_delivery *delivery;
     once_arena arena;
     once_plan plan;
@@ -58,7 +57,7 @@ typedef struct once_work {
 } once_work;
 
 /* Release `work` in any case. */
-int once__work_begin(once_work *work, const once_store *store, const once_scope *scope, const once_delivery *delivery,
+int once__work_begin(once_work *work, const once_backend *store, const once_scope *scope, const once_delivery *delivery,
                      once_error *err);
 void once__work_release(once_work *work);
 /* RUN: calls the handler, unless the budget is spent without it, and leaves in work->settlement what is to be written.
@@ -68,7 +67,7 @@ void once__work_call(once_work *work, once_callback *callback, void *user, struc
 /* CONFLICT and TOO_OLD: the letter that is to be written; false for other answers. */
 bool once__work_letter(once_work *work, once_letter *out);
 /* UNKNOWN: the person who decides about it may want the body, which a process that died has not left. */
-int once__work_attach(once_store *store, once_work *work, once_error *err);
+int once__work_attach(once_backend *store, once_work *work, once_error *err);
 /* Everything is written: tells the caller. E_NOMEM for the copy of a result. */
 int once__work_tell(once_work *work, once_verdict *out, once_error *err);
 

@@ -23,7 +23,7 @@ int once_postgres_prepare(PGconn *pg, once_error *err)
                          "a connection is made ready outside of transactions; commit or roll back first");
     once_postgres_release(pg); /* of one that was closed and is forgotten */
     const once_store_options options = {.size = sizeof options, .create = true};
-    once_store *store;
+    once_backend *store;
     const int rc = once__pg_store_borrow(pg, &options, &store, err);
     return rc == ONCE_OK ? once__borrowed_add(&connections, pg, PQbackendPID(pg), store, err) : rc;
 }

@@ -19,7 +19,7 @@ int once_sqlite_prepare(sqlite3 *db, once_error *err)
         return once_fail(err, ONCE_E_USAGE,
                          "a connection is made ready outside of transactions; commit or roll back first");
     const once_store_options options = {.size = sizeof options, .create = true};
-    once_store *store;
+    once_backend *store;
     const int rc = once__sqlite_store_borrow(db, &options, NULL, &store, err);
     return rc == ONCE_OK ? once__borrowed_add(&connections, db, 0, store, err) : rc;
 }

@@ -1,4 +1,4 @@
-/* The public store: a guard around a driver's store, and the bare verbs. */
+/* The public store: a guard around a backend, and the bare verbs. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -26,35 +26,33 @@ enum {
 
 /* ---- the guard ---- */
 
-int once__store_guard(once_store *inner, once_store **out, once_error *err)
+int once__store_guard(once_backend *inner, once_store **out, once_error *err)
 {
-    once_guard *guard = calloc(1, sizeof *guard);
-    if (!guard || pthread_mutex_init(&guard->lock, NULL) != 0) {
-        free(guard);
+    once_store *store = calloc(1, sizeof *store);
+    if (!store || pthread_mutex_init(&store->lock, NULL) != 0) {
+        free(store);
         once__store_close(inner);
         return once_no_memory(err, "for a store");
     }
-    guard->base = (once_store){.env = inner->env, .secret = inner->secret};
-    guard->inner = inner;
-    guard->pid = getpid();
-    *out = &guard->base;
+    store->inner = inner;
+    store->pid = getpid();
+    *out = store;
     return ONCE_OK;
 }
 
-int once__guard_enter(once_store *store, once_store **inner, once_error *err)
+int once__guard_enter(once_store *store, once_backend **inner, once_error *err)
 {
-    once_guard *guard = (once_guard *)store;
-    if (guard->pid != getpid())
+    if (store->pid != getpid())
         return once_fail(err, ONCE_E_USAGE, "the store was opened before fork; open another one in this process");
-    pthread_mutex_lock(&guard->lock);
-    *inner = guard->inner;
+    pthread_mutex_lock(&store->lock);
+    *inner = store->inner;
     return ONCE_OK;
 }
 
-void once__guard_leave(once_store *store) { pthread_mutex_unlock(&((once_guard *)store)->lock); }
+void once__guard_leave(once_store *store) { pthread_mutex_unlock(&store->lock); }
 
 /* A dead letter or an unknown is the only copy of its message once the caller was told to ack it. */
-static int check_owns(once_store *inner, once_error *err)
+static int check_owns(once_backend *inner, once_error *err)
 {
     char kept[400] = "";
     if (inner->ops->bits & ONCE_STORE_OWNS) return ONCE_OK;
@@ -71,7 +69,7 @@ int once_store_open(const char *url, const once_open_options *options, once_stor
     if (rc != ONCE_OK) return rc;
     if (how.busy_ms < 0) return once_fail(err, ONCE_E_USAGE, "busy_ms is negative");
     const once_store_options inside = {.size = sizeof inside, .create = !how.must_exist, .busy_ms = how.busy_ms};
-    once_store *inner;
+    once_backend *inner;
     rc = once__store_open(url, &inside, &inner, err);
     if (rc != ONCE_OK) return rc;
     rc = check_owns(inner, err);
@@ -82,11 +80,10 @@ int once_store_open(const char *url, const once_open_options *options, once_stor
 
 void once_store_close(once_store *store)
 {
-    once_guard *guard = (once_guard *)store;
-    if (!guard || guard->pid != getpid()) return; /* closing the parent's file here would drop its locks */
-    once__store_close(guard->inner);
-    pthread_mutex_destroy(&guard->lock);
-    free(guard);
+    if (!store || store->pid != getpid()) return; /* closing the parent's file here would drop its locks */
+    once__store_close(store->inner);
+    pthread_mutex_destroy(&store->lock);
+    free(store);
 }
 
 /* ---- from a delivery to a request ---- */
@@ -153,8 +150,8 @@ static int check_bytes(const once_scope *scope, const once_delivery *d, once_err
     return ONCE_OK;
 }
 
-int once__plan_make(const once_store *store, const once_scope *scope, const once_delivery *delivery, once_arena *arena,
-                    once_plan *out, once_error *err)
+int once__plan_make(const once_backend *store, const once_scope *scope, const once_delivery *delivery,
+                    once_arena *arena, once_plan *out, once_error *err)
 {
     once_delivery d;
     if (!scope || !delivery) return once_fail(err, ONCE_E_USAGE, "a scope and a delivery are needed");
@@ -184,7 +181,7 @@ int once__plan_make(const once_store *store, const once_scope *scope, const once
     return fingerprint(store->secret, content, r, err);
 }
 
-void once__plan_outward_key(const once_store *store, const once_plan *plan, bool old_key, once_outward out)
+void once__plan_outward_key(const once_backend *store, const once_plan *plan, bool old_key, once_outward out)
 {
     const once_keying keying = {.secret = store->secret, .salt = plan->terms.idempotency_salt};
     once_outward_key(&keying, &plan->scope, plan->request.key, plan->request.id, old_key, out);
@@ -212,7 +209,7 @@ static once_request request_of(const once_ticket *ticket)
                           .sent_ms = ticket->sent_ms};
 }
 
-static int fill_ticket(const once_store *store, once_ticket *ticket, const once_plan *plan,
+static int fill_ticket(const once_backend *store, once_ticket *ticket, const once_plan *plan,
                        const once_decision *decision, once_error *err)
 {
     char *copy = NULL;
@@ -245,11 +242,11 @@ static int claim_in(once_store *store, const once_scope *scope, const once_deliv
     once_decision *decisions = once_arena_new(arena, once_decision, n);
     if (!plans || !requests || !decisions) return once_no_memory(err, "for a delivery");
     for (size_t i = 0; i < n; i++) {
-        const int rc = once__plan_make(store, scope, &deliveries[i], arena, &plans[i], err);
+        const int rc = once__plan_make(store->inner, scope, &deliveries[i], arena, &plans[i], err);
         if (rc != ONCE_OK) return rc;
         once_ticket *t = &tickets[i];
         if (!(t->token[0] | t->token[1])) {
-            const once_token token = once__token_new(store->env);
+            const once_token token = once__token_new(store->inner->env);
             t->token[0] = token.a;
             t->token[1] = token.b;
         }
@@ -260,12 +257,13 @@ static int claim_in(once_store *store, const once_scope *scope, const once_deliv
         t->id[1] = r->id.b;
         requests[i] = r;
     }
-    once_store *inner;
+    once_backend *inner;
     int rc = once__guard_enter(store, &inner, err);
     if (rc != ONCE_OK) return rc;
     rc = inner->ops->claim(inner, requests, n, decisions, arena, err);
     once__guard_leave(store);
-    for (size_t i = 0; i < n && rc == ONCE_OK; i++) rc = fill_ticket(store, &tickets[i], &plans[i], &decisions[i], err);
+    for (size_t i = 0; i < n && rc == ONCE_OK; i++)
+        rc = fill_ticket(store->inner, &tickets[i], &plans[i], &decisions[i], err);
     return rc;
 }
 
@@ -300,7 +298,7 @@ int once_extend(once_store *store, const once_ticket *tickets, size_t n, int64_t
         pointers[count] = &requests[count];
         at[count++] = i;
     }
-    once_store *inner;
+    once_backend *inner;
     if (rc == ONCE_OK) rc = once__guard_enter(store, &inner, err);
     if (rc == ONCE_OK) {
         rc = inner->ops->extend(inner, pointers, count, answers, err);
@@ -357,7 +355,7 @@ int once_settle(once_store *store, const once_ticket *tickets, const once_ending
         requests[i] = request_of(&tickets[i]);
         settlements[i].request = &requests[i];
     }
-    once_store *inner;
+    once_backend *inner;
     if (rc == ONCE_OK) rc = once__guard_enter(store, &inner, err);
     if (rc == ONCE_OK) {
         rc = inner->ops->settle(inner, settlements, n, answers, err);

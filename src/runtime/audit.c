@@ -27,7 +27,7 @@ static void put(once_buf *note, const char *name, once_bytes text, bool *first)
     *first = false;
 }
 
-int once__audit(const once_pipeline *pipeline, once_store *store, const once_act *act, once_error *err)
+int once__audit(const once_pipeline *pipeline, once_backend *store, const once_act *act, once_error *err)
 {
     assert(act->what && act->note);
     once_buf note;
@@ -103,7 +103,7 @@ int once_pipeline_audits(once_pipeline *pipeline, once_audited_visit *visit, voi
 {
     if (!pipeline || !visit)
         return once_fail(err, ONCE_E_USAGE, "once_pipeline_audits needs a pipeline and a function for its records");
-    once_store *store;
+    once_backend *store;
     int rc = once__known_open_store(pipeline, &store, err);
     if (rc != ONCE_OK) return rc;
     auditing l = {.visit = visit, .user = user, .err = err};

@@ -17,7 +17,7 @@ typedef struct once_act {
 } once_act;
 
 /* In the transaction of the act. */
-int once__audit(const once_pipeline *pipeline, once_store *store, const once_act *act, once_error *err);
+int once__audit(const once_pipeline *pipeline, once_backend *store, const once_act *act, once_error *err);
 /* The record as it is shown; texts live in the record or in `arena`. */
 int once__audit_read(const once_audit *record, once_json *json, once_arena *arena, once_audited *out, once_error *err);
 

@@ -71,7 +71,7 @@ static void find_identity(const once_pipeline *pipeline, const once_parts *parts
 
 static void find_store(const once_pipeline *pipeline, const once_parts *parts, once_finding *report, void *user)
 {
-    once_store *store = parts->store;
+    once_backend *store = parts->store;
     once_buf text;
     char settings[400];
     once_buf_init(&text, 1000);

@@ -43,7 +43,7 @@ static int64_t shortest_memory(const once_spec *spec)
     return least_ms;
 }
 
-static void compare_wall(const once_store *store, const once_store_time *time, int64_t wall_ms, once_finding *report,
+static void compare_wall(const once_backend *store, const once_store_time *time, int64_t wall_ms, once_finding *report,
                          void *user)
 {
     char text[400], away[ONCE_DURATION_TEXT];
@@ -90,7 +90,7 @@ static void compare_messages(const once_spec *spec, int64_t newest_ms, int64_t n
     }
 }
 
-int once__clock_check(once_pipeline *pipeline, once_store *store, once_finding *report, void *user, once_error *err)
+int once__clock_check(once_pipeline *pipeline, once_backend *store, once_finding *report, void *user, once_error *err)
 {
     char text[300], now[ONCE_TIME_TEXT], wall[ONCE_TIME_TEXT], newest[ONCE_TIME_TEXT];
     once_store_time time;
@@ -110,7 +110,7 @@ int once__clock_check(once_pipeline *pipeline, once_store *store, once_finding *
 
 /* --- set right --- */
 
-static int confirm(once_pipeline *pipeline, once_store *store, int64_t *before_ms, int64_t *after_ms, once_error *err)
+static int confirm(once_pipeline *pipeline, once_backend *store, int64_t *before_ms, int64_t *after_ms, once_error *err)
 {
     once_store_time time;
     char note[200], before[ONCE_TIME_TEXT], after[ONCE_TIME_TEXT];
@@ -136,7 +136,7 @@ int once_pipeline_confirm_clock(once_pipeline *pipeline, int64_t *before_ms, int
 {
     if (!pipeline || !before_ms || !after_ms)
         return once_fail(err, ONCE_E_USAGE, "once_pipeline_confirm_clock needs a pipeline and places for two times");
-    once_store *store;
+    once_backend *store;
     int rc = once__known_open_store(pipeline, &store, err);
     if (rc != ONCE_OK) return rc;
     if (store->ops->confirm_time) rc = confirm(pipeline, store, before_ms, after_ms, err);

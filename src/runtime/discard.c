@@ -14,7 +14,7 @@ enum { DISCARDS = 500 }; /* letters in a transaction: whoever ends it in between
 
 typedef struct discarding {
     once_pipeline *pipeline;
-    once_store *store;
+    once_backend *store;
     once_keying keying;
     const once_discard_options *options;
     once_arena arena; /* of one transaction */
@@ -82,7 +82,7 @@ static int discard_one(discarding *d, uint64_t id, once_discarded *out, once_err
 /* In one transaction; a dry run does the same and takes it back. */
 static int discard_some(discarding *d, const uint64_t *ids, size_t n, uint64_t *discarded, once_error *err)
 {
-    once_store *store = d->store;
+    once_backend *store = d->store;
     once_arena_reset(&d->arena);
     d->letters.left = 0;
     int rc = store->ops->begin(store, err);

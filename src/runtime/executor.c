@@ -13,7 +13,7 @@
 
 #define SWEEP_STEP 1000
 
-void once_executor_init(once_executor *executor, once_store *store, once_bytes consumer, once_run_effects *run,
+void once_executor_init(once_executor *executor, once_backend *store, once_bytes consumer, once_run_effects *run,
                         void *user)
 {
     *executor = (once_executor){.store = store,

@@ -29,7 +29,7 @@ typedef struct once_waiting_for {
 } once_waiting_for;
 
 typedef struct once_executor {
-    once_store *store;
+    once_backend *store;
     once_bytes consumer;
     once_run_effects *run;
     void *user;
@@ -62,7 +62,7 @@ typedef struct once_executor {
     once_arena scratch; /* lives as long as one action */
 } once_executor;
 
-void once_executor_init(once_executor *executor, once_store *store, once_bytes consumer, once_run_effects *run,
+void once_executor_init(once_executor *executor, once_backend *store, once_bytes consumer, once_run_effects *run,
                         void *user);
 void once_executor_release(once_executor *executor);
 
@@ -72,14 +72,14 @@ void once_execute_source(once_source *source, once_action *action);
 
 /* The time of the newest message that a consumer has seen, to within an hour, for whoever compares clocks
  * (ONCE_NO_TIME: none had one): a fact of the store. */
-int once_newest_read(once_store *store, once_bytes consumer, int64_t *out, once_error *err);
+int once_newest_read(once_backend *store, once_bytes consumer, int64_t *out, once_error *err);
 
 /* waiting.c: nothing is left but what others have claimed; for whom the run waits, and how long. Once in a while. */
 void once__say_waiting(once_executor *executor, const once_stats *stats);
 /* The same for a line on a terminal; empty: it does not wait. */
 void once__waiting_text(const once_waiting_for *waiting, int64_t now_ns, char out[ONCE_WAITING_TEXT]);
 /* The same file: ends the claims of workers that are gone (store/takeover.h), and says so. *ended: how many. */
-int once__take_over(once_store *store, once_bytes consumer, const once_worker *self, once_gone *gone, size_t *ended,
+int once__take_over(once_backend *store, once_bytes consumer, const once_worker *self, once_gone *gone, size_t *ended,
                     once_error *err);
 /* Once in a while, and sooner when a claim is in the way; outside of a transaction. Whether there were some. */
 bool once__look_for_gone(once_executor *executor, bool in_the_way);

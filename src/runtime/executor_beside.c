@@ -83,7 +83,7 @@ static const char *newest_name(once_bytes consumer, char out[ONCE_COUNTER_NAME])
     return out;
 }
 
-int once_newest_read(once_store *store, once_bytes consumer, int64_t *out, once_error *err)
+int once_newest_read(once_backend *store, once_bytes consumer, int64_t *out, once_error *err)
 {
     char name[ONCE_COUNTER_NAME], digits[24] = "";
     once_arena arena = {0};

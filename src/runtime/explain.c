@@ -14,7 +14,7 @@
 
 #include "base/banned.h"
 
-int once__entry_by_key(once_store *store, const once_scope *scope, once_bytes key, once_entry *out, once_arena *arena,
+int once__entry_by_key(once_backend *store, const once_scope *scope, once_bytes key, once_entry *out, once_arena *arena,
                        once_error *err)
 {
     const int rc = store->ops->get(store, once_key_id(store->secret, scope, key), out, arena, err);
@@ -23,7 +23,7 @@ int once__entry_by_key(once_store *store, const once_scope *scope, once_bytes ke
 }
 
 /* The reason of an entry: its own, and what it waits for in its lane, or its lane for it. */
-static int explain_lane(once_store *store, once_entry *entry, once_arena *arena, once_error *err)
+static int explain_lane(once_backend *store, once_entry *entry, once_arena *arena, once_error *err)
 {
     once_bytes words;
     const int rc = store->ops->why(store, entry->id, &words, arena, err);
@@ -70,7 +70,7 @@ static bool note_letter(void *user, const once_letter *letter)
     return !s->failed;
 }
 
-static int find_letters(once_store *store, letters_of_key *s, once_error *err)
+static int find_letters(once_backend *store, letters_of_key *s, once_error *err)
 {
     const int rc = store->ops->letters_of_key
                        ? store->ops->letters_of_key(store, s->scope.consumer, s->key, note_letter, s, err)
@@ -81,7 +81,7 @@ static int find_letters(once_store *store, letters_of_key *s, once_error *err)
 /* A dead one's message is in its letter. */
 static int explain_place(once_lane_reader *reader, const once_entry *entry, once_lane_place *out, once_error *err)
 {
-    once_store *store = reader->store;
+    once_backend *store = reader->store;
     once_arena arena = {0};
     once_letter letter = {0};
     uint64_t id = 0;
@@ -132,7 +132,7 @@ static bool note_discard(void *user, const once_audit *record)
 
 /* A rejected entry whose last attempt did not say so: an operator has given it up. Where no attempt is kept, the audit
  * must say so. */
-static int find_discard(once_store *store, discard_search *s, once_error *err)
+static int find_discard(once_backend *store, discard_search *s, once_error *err)
 {
     once_attempt attempts[ONCE_HISTORY_ATTEMPTS];
     const size_t n = once__history_of(s->entry, attempts);
@@ -194,7 +194,7 @@ static void explain_entry(const once_spec *spec, const once_keying *keying, cons
 
 /* No entry knows the key. A letter may: of a message that was refused before it could have one (too old, below the
  * first version). */
-static int explain_letter_or_nothing(once_store *store, const once_keying *keying, once_scope scope, once_bytes key,
+static int explain_letter_or_nothing(once_backend *store, const once_keying *keying, once_scope scope, once_bytes key,
                                      once_arena *arena, once_explain_visit *visit, void *user, once_error *err)
 {
     char reason[400];
@@ -222,7 +222,7 @@ int once__want_tenant(const once_pipeline *pipeline, once_bytes tenant, once_err
 }
 
 /* What the next run makes of it. */
-static int explain_gone(once_store *store, once_entry *entry, once_error *err)
+static int explain_gone(once_backend *store, once_entry *entry, once_error *err)
 {
     once_gone gone;
     const int rc = once_gone_read(store, entry->scope.consumer, &gone, err);
@@ -238,7 +238,7 @@ int once_pipeline_explain(once_pipeline *pipeline, once_bytes tenant, once_bytes
         return once_fail(err, ONCE_E_USAGE,
                          "once_pipeline_explain needs a pipeline, a key and a function for what is known of it");
     const once_spec *spec = pipeline->spec;
-    once_store *store;
+    once_backend *store;
     int rc = once__want_tenant(pipeline, tenant, err);
     if (rc == ONCE_OK) rc = once__salt_read(pipeline, err);
     if (rc == ONCE_OK) rc = once__known_open_store(pipeline, &store, err);

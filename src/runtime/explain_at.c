@@ -67,8 +67,8 @@ static int read_until(once_source *source, once_bytes place, once_bytes point, o
     return rc;
 }
 
-static int read_again(once_pipeline *pipeline, once_store *store, once_bytes place, once_bytes point, once_batch *batch,
-                      once_item **out, once_error *err)
+static int read_again(once_pipeline *pipeline, once_backend *store, once_bytes place, once_bytes point,
+                      once_batch *batch, once_item **out, once_error *err)
 {
     once_source *source;
     once_arena arena = {0};
@@ -126,7 +126,7 @@ static void prepare_look(once_item *item)
 }
 
 /* What a message whose key is not known would get, also in words; empty: it would run. */
-static int would_get(once_store *store, once_item *item, once_arena *arena, once_answer *answer, once_bytes *out,
+static int would_get(once_backend *store, once_item *item, once_arena *arena, once_answer *answer, once_bytes *out,
                      once_error *err)
 {
     once_decision decision;
@@ -163,7 +163,7 @@ static bool has_other_content(const once_item *item, const once_entry *entry)
 }
 
 /* Whether a message with other content would take the place of the one that is known. */
-static int would_replace(once_store *store, once_item *item, once_arena *arena, bool *out, once_error *err)
+static int would_replace(once_backend *store, once_item *item, once_arena *arena, bool *out, once_error *err)
 {
     once_decision decision;
     prepare_look(item);
@@ -173,7 +173,7 @@ static int would_replace(once_store *store, once_item *item, once_arena *arena, 
 }
 
 /* Whether an operator has discarded the letter that it would become, and when. `answer`: what it would get. */
-static int was_discarded(once_store *store, const once_item *item, once_answer answer, once_arena *arena,
+static int was_discarded(once_backend *store, const once_item *item, once_answer answer, once_arena *arena,
                          once_bytes *reason, once_error *err)
 {
     if (answer != ONCE_ANSWER_DEAD && answer != ONCE_ANSWER_CONFLICT && answer != ONCE_ANSWER_TOO_OLD) return ONCE_OK;
@@ -221,7 +221,7 @@ int once_pipeline_explain_message(once_pipeline *pipeline, once_bytes place, onc
     once_batch batch = {0};
     once_item *item = NULL;
     once_entry entry = {0};
-    once_store *store = NULL;
+    once_backend *store = NULL;
     uint64_t column = 0;
     letter_search letter = {.place = place, .point = point, .arena = &batch.arena};
     const once_bytes path = pipeline->spec->source.path;

@@ -13,7 +13,7 @@ int once_pipeline_forget(once_pipeline *pipeline, once_bytes tenant, once_bytes 
 {
     if (!pipeline || !was || once_bytes_lie(tenant) || once_bytes_lie(operation) || once_bytes_lie(key))
         return once_fail(err, ONCE_E_USAGE, "once_pipeline_forget needs a pipeline, a key and a place for its state");
-    once_store *store;
+    once_backend *store;
     once_arena arena = {0};
     once_entry entry = {0};
     int rc = once__known_open_store(pipeline, &store, err);

@@ -191,7 +191,7 @@ void once__known_allow(once_known *known)
 
 /* What the store that is there replaces: its id, "one that is not known" when that was damaged, or NULL: it replaces
  * none. */
-static const char *replaced(const once_known *known, const once_store *store)
+static const char *replaced(const once_known *known, const once_backend *store)
 {
     char id[ONCE_STORE_ID];
     bool damaged = false;
@@ -299,7 +299,7 @@ int once__known_missing(const once_pipeline *pipeline, const once_known *known, 
     return refuse(pipeline, known, contradicts(known, NULL), what, err);
 }
 
-int once__known_compare(const once_pipeline *pipeline, const once_known *known, const once_store *store,
+int once__known_compare(const once_pipeline *pipeline, const once_known *known, const once_backend *store,
                         once_error *err)
 {
     char id[ONCE_STORE_ID], what[100];
@@ -312,11 +312,11 @@ int once__known_compare(const once_pipeline *pipeline, const once_known *known, 
 
 /* --- opening --- */
 
-static int open_there(const once_pipeline *pipeline, const once_known *known, once_store **out, once_error *err)
+static int open_there(const once_pipeline *pipeline, const once_known *known, once_backend **out, once_error *err)
 {
     const once_store_options options = {
         .size = sizeof options, .env = pipeline->env, .consumer = pipeline->spec->consumer};
-    once_store *store;
+    once_backend *store;
     once_error why;
     int rc = once__store_open(pipeline->store_url, &options, &store, &why);
     if ((rc == ONCE_E_NO_STORE || rc == ONCE_E_NOT_OURS) && once__known_requires(known))
@@ -330,7 +330,7 @@ static int open_there(const once_pipeline *pipeline, const once_known *known, on
     return rc;
 }
 
-int once__known_open_store(once_pipeline *pipeline, once_store **out, once_error *err)
+int once__known_open_store(once_pipeline *pipeline, once_backend **out, once_error *err)
 {
     once_known known;
     const int rc = once__known_read(pipeline, &known, err);
@@ -340,7 +340,7 @@ int once__known_open_store(once_pipeline *pipeline, once_store **out, once_error
 int once__known_lost(const once_pipeline *pipeline, int rc, once_error *err)
 {
     once_known known;
-    once_store *store;
+    once_backend *store;
     once_error why;
     if ((rc != ONCE_E_FORGOTTEN && rc != ONCE_E_OTHER_STORE) || !pipeline->met[0]) return rc;
     if (once__known_read(pipeline, &known, NULL) != ONCE_OK) return rc;
@@ -444,7 +444,7 @@ static bool write_by(const once_pipeline *pipeline, const once_known *known, con
     return kept;
 }
 
-bool once__known_keep(const once_pipeline *pipeline, const once_known *known, const once_store *store, char *why,
+bool once__known_keep(const once_pipeline *pipeline, const once_known *known, const once_backend *store, char *why,
                       size_t size)
 {
     char id[ONCE_STORE_ID];
@@ -489,7 +489,7 @@ static bool keep_open(const once_pipeline *pipeline, const once_known *known, ch
     return true;
 }
 
-int once__known_audit(const once_pipeline *pipeline, const once_known *known, once_store *store, once_error *err)
+int once__known_audit(const once_pipeline *pipeline, const once_known *known, once_backend *store, once_error *err)
 {
     const char *before = known->said[0] ? NULL : replaced(known, store);
     char id[ONCE_STORE_ID], note[80];
@@ -508,7 +508,7 @@ int once_pipeline_take_store(once_pipeline *pipeline, bool *ret_there, once_erro
     if (!pipeline || !ret_there)
         return once_fail(err, ONCE_E_USAGE, "once_pipeline_take_store needs a pipeline and a place for the answer");
     once_known known;
-    once_store *store = NULL;
+    once_backend *store = NULL;
     char why[500];
     int rc = once__known_read(pipeline, &known, err);
     if (rc != ONCE_OK) return rc;

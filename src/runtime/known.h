@@ -34,17 +34,17 @@ typedef struct once_known {
 } once_known;
 
 /* Whether there is anything to know: a store in memory is a new one every time. */
-static inline bool once__keeps(const once_store *store) { return strcmp(store->ops->scheme, "memory") != 0; }
+static inline bool once__keeps(const once_backend *store) { return strcmp(store->ops->scheme, "memory") != 0; }
 
 /* ONCE_E_NOMEM, or a path that is too long. Nothing is known of a store in memory. */
 int once__known_read(const once_pipeline *pipeline, once_known *out, once_error *err);
 bool once__known_requires(const once_known *known); /* a store that is known must be there */
 void once__known_allow(once_known *known);          /* --new-store; what `store_id` says counts all the same */
-int once__known_audit(const once_pipeline *pipeline, const once_known *known, once_store *store,
+int once__known_audit(const once_pipeline *pipeline, const once_known *known, once_backend *store,
                       once_error *err); /* where it replaces one */
 
 /* Whether this is the store that is known. ONCE_E_OTHER_STORE otherwise. */
-int once__known_compare(const once_pipeline *pipeline, const once_known *known, const once_store *store,
+int once__known_compare(const once_pipeline *pipeline, const once_known *known, const once_backend *store,
                         once_error *err);
 /* ONCE_E_OTHER_STORE: there is none. `why`: what opening it said. */
 int once__known_missing(const once_pipeline *pipeline, const once_known *known, const once_error *why, once_error *err);
@@ -53,10 +53,10 @@ int once__known_missing(const once_pipeline *pipeline, const once_known *known, 
 int once__known_lost(const once_pipeline *pipeline, int rc, once_error *err);
 
 /* The store for those who only look or operate: it is not made, and not another one than the one that is known. */
-int once__known_open_store(once_pipeline *pipeline, once_store **out, once_error *err);
+int once__known_open_store(once_pipeline *pipeline, once_backend **out, once_error *err);
 
 /* Remembers this one; false: that is not possible, `why` says it, with the folder. */
-bool once__known_keep(const once_pipeline *pipeline, const once_known *known, const once_store *store, char *why,
+bool once__known_keep(const once_pipeline *pipeline, const once_known *known, const once_backend *store, char *why,
                       size_t size);
 bool once__known_try(const once_known *known, char *why, size_t size); /* whether something could be kept */
 

@@ -8,7 +8,7 @@
 
 #include "base/banned.h"
 
-void once__lane_reader_init(once_lane_reader *reader, const once_pipeline *pipeline, once_store *store)
+void once__lane_reader_init(once_lane_reader *reader, const once_pipeline *pipeline, once_backend *store)
 {
     *reader = (once_lane_reader){.spec = pipeline->spec, .store = store};
     once_intake_init(&reader->intake, pipeline->spec, store->secret, 0, once_effect_prepare);
@@ -32,7 +32,7 @@ static bool note_letter(void *user, const once_letter *letter)
 /* Many may wait for one letter, so the last answer is kept. */
 int once__lane_dead_letter(once_lane_reader *reader, const once_entry *dead, uint64_t *out, once_error *err)
 {
-    once_store *store = reader->store;
+    once_backend *store = reader->store;
     int rc = ONCE_OK;
     if (!once_hash_equal(reader->dead, dead->id)) {
         reader->dead = dead->id;

@@ -9,7 +9,7 @@ enum { ONCE_BEFORE_SHOWN = 8 };
 
 typedef struct once_lane_reader {
     const once_spec *spec;
-    once_store *store; /* a handle that nobody lists with meanwhile */
+    once_backend *store; /* a handle that nobody lists with meanwhile */
     once_intake intake;
     once_batch batch; /* owns what was read last */
     once_before before[ONCE_BEFORE_SHOWN];
@@ -17,7 +17,7 @@ typedef struct once_lane_reader {
     uint64_t letter; /* ... and which that is */
 } once_lane_reader;
 
-void once__lane_reader_init(once_lane_reader *reader, const once_pipeline *pipeline, once_store *store);
+void once__lane_reader_init(once_lane_reader *reader, const once_pipeline *pipeline, once_backend *store);
 void once__lane_reader_release(once_lane_reader *reader);
 
 /* `entry`: zero for a letter without one; `message`: NULL when it is not known. What `out` points to is the reader's

@@ -26,7 +26,7 @@ void once__letter_outward_key(const once_keying *keying, const once_letter *lett
         once_outward_key(keying, &letter->scope, letter->key, letter->entry, letter->old_key, out);
 }
 
-int once__letters_ahead(once_reading *r, once_store *store, const uint64_t *ids, size_t n, once_error *err)
+int once__letters_ahead(once_reading *r, once_backend *store, const uint64_t *ids, size_t n, once_error *err)
 {
     assert(n > 0);
     if (!store->ops->letters_ahead || (r->left > 0 && --r->left > 0)) return ONCE_OK;

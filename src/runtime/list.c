@@ -20,7 +20,7 @@ typedef struct listing {
     const once_spec *spec;
     bool over;
     once_gone gone;
-    once_store *lanes; /* a handle of its own, to ask what lanes wait for; NULL: there are none */
+    once_backend *lanes; /* a handle of its own, to ask what lanes wait for; NULL: there are none */
     once_arena arena;
     once_json json;          /* for what is malformed */
     once_lane_reader reader; /* where there are lanes */
@@ -148,7 +148,7 @@ int once_pipeline_list(once_pipeline *pipeline, unsigned what, once_list_visit *
     } lists[] = {{ONCE_LIST_WAITING, ONCE_STATE_WAITING},
                  {ONCE_LIST_BUSY, ONCE_STATE_CLAIMED},
                  {ONCE_LIST_UNKNOWN, ONCE_STATE_UNKNOWN}};
-    once_store *store;
+    once_backend *store;
     int rc = once__open_keyed(pipeline, &store, err);
     if (rc != ONCE_OK) return rc;
     listing l = {

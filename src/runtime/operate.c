@@ -18,9 +18,9 @@ int once__check_choice(const once_choice *choice, const uint64_t *ids, size_t n_
     return ids || n_ids == 0 ? ONCE_OK : once_fail(err, ONCE_E_USAGE, "n_ids is %zu, and there are no ids", n_ids);
 }
 
-int once__open_keyed(once_pipeline *pipeline, once_store **out, once_error *err)
+int once__open_keyed(once_pipeline *pipeline, once_backend **out, once_error *err)
 {
-    once_store *store;
+    once_backend *store;
     int rc = once__salt_read(pipeline, err);
     if (rc == ONCE_OK) rc = once__known_open_store(pipeline, &store, err);
     if (rc != ONCE_OK) return rc;
@@ -30,14 +30,14 @@ int once__open_keyed(once_pipeline *pipeline, once_store **out, once_error *err)
     return rc;
 }
 
-int once__finish_tx(once_store *store, int rc, once_error *err)
+int once__finish_tx(once_backend *store, int rc, once_error *err)
 {
     if (rc == ONCE_OK) return store->ops->commit(store, err);
     store->ops->rollback(store);
     return rc;
 }
 
-int once__find_entry(once_pipeline *pipeline, once_store *store, once_bytes tenant, once_bytes operation,
+int once__find_entry(once_pipeline *pipeline, once_backend *store, once_bytes tenant, once_bytes operation,
                      once_bytes key, once_entry *out, once_arena *arena, once_error *err)
 {
     const once_spec *spec = pipeline->spec;

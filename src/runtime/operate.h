@@ -14,11 +14,11 @@ static inline int once__shown_len(once_bytes text) { return text.len < 120 ? (in
 /* Whom the caller means. No letters with a count would be all of them. */
 int once__check_choice(const once_choice *choice, const uint64_t *ids, size_t n_ids, once_error *err);
 /* For those who show or use idempotency keys. */
-int once__open_keyed(once_pipeline *pipeline, once_store **out, once_error *err);
+int once__open_keyed(once_pipeline *pipeline, once_backend **out, once_error *err);
 /* Commits, or rolls back when `rc` says so. */
-int once__finish_tx(once_store *store, int rc, once_error *err);
+int once__finish_tx(once_backend *store, int rc, once_error *err);
 /* The entry of a key in the operation that is meant. Inside a transaction. */
-int once__find_entry(once_pipeline *pipeline, once_store *store, once_bytes tenant, once_bytes operation,
+int once__find_entry(once_pipeline *pipeline, once_backend *store, once_bytes tenant, once_bytes operation,
                      once_bytes key, once_entry *out, once_arena *arena, once_error *err);
 /* Where a body is no JSON any more, from 1; 0: it is. */
 uint64_t once__json_column(once_json *json, once_bytes body);
@@ -33,7 +33,7 @@ typedef struct once_reading {
 
 /* Before each of ids[0 .. n-1]: the store reads the next ones in one go, as many as are likely to fit by the size of
  * those before. */
-int once__letters_ahead(once_reading *r, once_store *store, const uint64_t *ids, size_t n, once_error *err);
+int once__letters_ahead(once_reading *r, once_backend *store, const uint64_t *ids, size_t n, once_error *err);
 void once__letters_note(once_reading *r, const once_letter *letter); /* it was looked at */
 /* How long a letter that is given up is remembered: as its handler says, or, where it has none, as long as any message
  * is. */

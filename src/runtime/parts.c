@@ -11,7 +11,7 @@ int once__at_line(const once_pipeline *pipeline, int line, int rc, const once_er
     return once_fail(err, rc, "%.*s:%d: %s", (int)pipeline->spec->file.len, pipeline->spec->file.data, line, why->text);
 }
 
-once_db *once__store_db(once_store *store) { return store->ops->db ? store->ops->db(store) : NULL; }
+once_db *once__store_db(once_backend *store) { return store->ops->db ? store->ops->db(store) : NULL; }
 
 static bool has_sql(const once_spec *spec)
 {
@@ -68,7 +68,7 @@ static int open_effects(once_pipeline *pipeline, bool create, once_parts *parts,
 }
 
 /* Retries, parked followers and dead letters live in the store; the source is told that it may forget them. */
-static int check_store(const once_pipeline *pipeline, once_store *store, once_error *err)
+static int check_store(const once_pipeline *pipeline, once_backend *store, once_error *err)
 {
     char kept[400] = "";
     if (store->ops->batch_max && pipeline->spec->batch_max > store->ops->batch_max)

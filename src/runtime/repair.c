@@ -12,7 +12,7 @@
 
 enum { LOSSES_MAX = 50 };
 
-static int note_repair(once_pipeline *pipeline, once_store *store, uint64_t n, once_error *err)
+static int note_repair(once_pipeline *pipeline, once_backend *store, uint64_t n, once_error *err)
 {
     char note[120];
     snprintf(note, sizeof note, "%" PRIu64 " entries, lanes or letters: what belongs to them and was lost", n);
@@ -23,7 +23,7 @@ static int note_repair(once_pipeline *pipeline, once_store *store, uint64_t n, o
     return store->ops->audit(store, &record, err);
 }
 
-static int repair_step(once_pipeline *pipeline, once_store *store, once_hash *after, uint64_t *repaired, bool *more,
+static int repair_step(once_pipeline *pipeline, once_backend *store, once_hash *after, uint64_t *repaired, bool *more,
                        once_error *err)
 {
     uint64_t n = 0;
@@ -37,7 +37,7 @@ static int repair_step(once_pipeline *pipeline, once_store *store, once_hash *af
     return rc;
 }
 
-static int repair(once_pipeline *pipeline, once_store *store, uint64_t *repaired, once_error *err)
+static int repair(once_pipeline *pipeline, once_backend *store, uint64_t *repaired, once_error *err)
 {
     if (!store->ops->repair)
         return once_fail(err, ONCE_E_USAGE, "nothing of store '%s:' can be repaired so; restore it from a backup",
@@ -61,7 +61,7 @@ int once_pipeline_repair(once_pipeline *pipeline, uint64_t *repaired, once_error
 {
     if (!pipeline || !repaired)
         return once_fail(err, ONCE_E_USAGE, "once_pipeline_repair needs a pipeline and a place for the count");
-    once_store *store;
+    once_backend *store;
     *repaired = 0;
     int rc = once__known_open_store(pipeline, &store, err);
     if (rc != ONCE_OK) return rc;

@@ -49,7 +49,7 @@ bool once_replay_verdict_leaves(once_replay_verdict verdict)
 
 typedef struct replaying {
     once_pipeline *pipeline;
-    once_store *store;
+    once_backend *store;
     once_keying keying;
     const once_replay_options *options;
     once_replay_counts *counts;
@@ -295,7 +295,7 @@ static void tell(replaying *r)
 static int replay_some(replaying *r, size_t *at, once_error *err)
 {
     if (ONCE_FAIL_AT(replay_before)) return once_fail(err, ONCE_E_IO, "failpoint replay_before");
-    once_store *store = r->store;
+    once_backend *store = r->store;
     once_arena_reset(&r->batch.arena);
     r->n = r->bytes = r->letters.left = 0;
     int rc = store->ops->begin(store, err);

@@ -12,8 +12,8 @@
 #include "base/banned.h"
 
 /* `key` as the operator wrote it, or as it is kept. */
-static int resolve_entry(once_pipeline *pipeline, once_store *store, const once_entry *entry, const once_resolved *what,
-                         once_outcome outcome, once_error *err)
+static int resolve_entry(once_pipeline *pipeline, once_backend *store, const once_entry *entry,
+                         const once_resolved *what, once_outcome outcome, once_error *err)
 {
     const once_bytes key = what->key;
     if (entry->state != ONCE_STATE_UNKNOWN)
@@ -42,7 +42,7 @@ static int resolve_entry(once_pipeline *pipeline, once_store *store, const once_
 
 typedef struct resolving {
     once_pipeline *pipeline;
-    once_store *store;
+    once_backend *store;
     once_keying keying;
     const once_resolve_options *options;
     once_arena arena;

@@ -367,7 +367,7 @@ typedef struct around {
 } around;
 
 /* Not to know it later is no reason not to run now. */
-static void keep_known(const once_pipeline *pipeline, const once_known *before, const once_store *store)
+static void keep_known(const once_pipeline *pipeline, const once_known *before, const once_backend *store)
 {
     char why[500];
     if (once__known_keep(pipeline, before, store, why, sizeof why)) return;
@@ -409,7 +409,7 @@ static int begin(void *user, once_error *err)
 static int end(void *user, once_error *err)
 {
     around *b = user;
-    once_store *store = b->parts->store;
+    once_backend *store = b->parts->store;
     const int rc = store->ops->stats(store, b->pipeline->spec->consumer, &b->stats, err);
     if (rc != ONCE_OK) return rc;
     (void)ONCE_FAIL_AT(close_before);
@@ -517,7 +517,7 @@ static ending how_it_ended(const once_pipe *pipe, const once_source *source)
 }
 
 /* The same sentence as that of `once check`. */
-static int explain_denied(once_store *store, int rc, once_error *err)
+static int explain_denied(once_backend *store, int rc, once_error *err)
 {
     once_error why;
     if (rc != ONCE_E_DENIED || !store->ops->inspect || store->ops->inspect(store, &why) != ONCE_E_DENIED) return rc;

@@ -32,7 +32,7 @@ struct once_pipeline {
 
 /* The parts of a pipeline that is about to run or to be checked. */
 typedef struct once_parts {
-    once_store *store;
+    once_backend *store;
     bool made;          /* by `once check`: there was none */
     once_keying keying; /* of its idempotency keys */
     once_effects *effects;
@@ -44,7 +44,7 @@ typedef struct once_parts {
  * missing, and run the `init` script. */
 int once__parts_open(once_pipeline *pipeline, bool create, once_parts *out, once_error *err);
 void once__parts_close(once_parts *parts);
-once_db *once__store_db(once_store *store); /* NULL: it has no database that SQL effects could run in */
+once_db *once__store_db(once_backend *store); /* NULL: it has no database that SQL effects could run in */
 /* `why`, behind the line of the file that it is about. */
 int once__at_line(const once_pipeline *pipeline, int line, int rc, const once_error *why, once_error *err);
 
@@ -71,7 +71,7 @@ bool once__worth_saying(once_saying *saying, const char *reason, int64_t now_ms)
 /* Reads the salt that the file refers to, where it does and that was not done before. Before anything that shows or
  * gives away a key. */
 int once__salt_read(once_pipeline *pipeline, once_error *err);
-static inline once_keying once__keying_of(const once_pipeline *pipeline, const once_store *store)
+static inline once_keying once__keying_of(const once_pipeline *pipeline, const once_backend *store)
 {
     return (once_keying){.secret = store->secret, .salt = pipeline->salt};
 }
@@ -83,11 +83,11 @@ typedef enum once_scope_check {
     ONCE_SCOPE_CONFIRM /* a change is remembered */
 } once_scope_check;
 
-int once__memory_check_scope(once_pipeline *pipeline, once_store *store, once_scope_check how, once_error *err);
+int once__memory_check_scope(once_pipeline *pipeline, once_backend *store, once_scope_check how, once_error *err);
 /* Of that only the salt, for those who show keys: with another one they would show keys that nobody was given. */
-int once__memory_check_salt(once_pipeline *pipeline, once_store *store, once_error *err);
+int once__memory_check_salt(once_pipeline *pipeline, once_backend *store, once_error *err);
 /* *unclean is set when another run died and nobody has noticed; it is never cleared, so that this can be repeated. */
-int once__memory_run_begins(once_pipeline *pipeline, once_store *store, once_worker *worker, bool *unclean,
+int once__memory_run_begins(once_pipeline *pipeline, once_backend *store, once_worker *worker, bool *unclean,
                             once_error *err);
 /* Tells the source which files it has had, and takes its cursor, where the pipeline keeps one. The names are those of
  * the facts. */
@@ -96,7 +96,8 @@ typedef struct once_kept_names {
     once_hash files_seen; /* of what the first one was */
 } once_kept_names;
 int once__memory_take_places(once_pipeline *pipeline, const once_parts *parts, once_kept_names *names, once_error *err);
-int once__memory_files(once_pipeline *pipeline, once_store *store, once_bytes *out, once_arena *arena, once_error *err);
+int once__memory_files(once_pipeline *pipeline, once_backend *store, once_bytes *out, once_arena *arena,
+                       once_error *err);
 /* Whether a template that tells messages apart has ${coordinates}. */
 int once__want_tenant(const once_pipeline *pipeline, once_bytes tenant,
                       once_error *err); /* ONCE_E_USAGE: its keys have tenants, and none was said */
@@ -107,11 +108,11 @@ bool once__file_has_password(const once_pipeline *pipeline); /* written out, not
 void once__find_exposure(const once_pipeline *pipeline, once_finding *report, void *user);
 /* Compares the time of the store, the wall clock and the newest messages (clock.c): for `check`, and in one sentence
  * when the time of the store is in doubt. */
-int once__clock_check(once_pipeline *pipeline, once_store *store, once_finding *report, void *user, once_error *err);
+int once__clock_check(once_pipeline *pipeline, once_backend *store, once_finding *report, void *user, once_error *err);
 void once__clock_doubt(int64_t store_ms, int64_t wall_ms, char *out, size_t size);
 
 /* The entry of a key as an operator names it: whole, or, when it is a long one, as it is shown. */
-int once__entry_by_key(once_store *store, const once_scope *scope, once_bytes key, once_entry *out, once_arena *arena,
+int once__entry_by_key(once_backend *store, const once_scope *scope, once_bytes key, once_entry *out, once_arena *arena,
                        once_error *err);
 const char *once__letter_kind(const once_letter *letter); /* as once_listed says it */
 void once__letter_outward_key(const once_keying *keying, const once_letter *letter,

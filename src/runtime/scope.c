@@ -29,7 +29,8 @@
 #include "base/banned.h"
 
 /* Facts have short names; consumers and types may be long and binary. */
-static once_hash fact_name(const once_store *store, const char *kind, once_bytes consumer, once_bytes of, char out[64])
+static once_hash fact_name(const once_backend *store, const char *kind, once_bytes consumer, once_bytes of,
+                           char out[64])
 {
     const once_scope scope = {.consumer = consumer, .operation = {kind, strlen(kind)}};
     const once_hash hash = once_key_id(store->secret, &scope, of);
@@ -39,7 +40,7 @@ static once_hash fact_name(const once_store *store, const char *kind, once_bytes
 
 typedef struct checking {
     once_pipeline *pipeline;
-    once_store *store;
+    once_backend *store;
     once_scope_check how;
     once_arena arena;
     once_error *err;
@@ -163,7 +164,7 @@ static int check_salt(checking *c)
     return c->how == ONCE_SCOPE_LOOK ? ONCE_OK : c->store->ops->fact_set(c->store, name, is, c->err);
 }
 
-int once__memory_check_salt(once_pipeline *pipeline, once_store *store, once_error *err)
+int once__memory_check_salt(once_pipeline *pipeline, once_backend *store, once_error *err)
 {
     checking c = {.pipeline = pipeline, .store = store, .how = ONCE_SCOPE_LOOK, .err = err};
     const int rc = check_salt(&c);
@@ -227,7 +228,7 @@ static void facts_of_file(const checking *c, file_facts *out)
     once_buf_release(&path);
 }
 
-static int forget(once_store *store, const char *name, once_error *err)
+static int forget(once_backend *store, const char *name, once_error *err)
 {
     return store->ops->fact_set(store, name, (once_bytes){0}, err);
 }
@@ -317,7 +318,7 @@ static int check_consumer(checking *c)
     return rc == ONCE_OK && before.len && answered ? forget(c->store, old, c->err) : rc;
 }
 
-int once__memory_check_scope(once_pipeline *pipeline, once_store *store, once_scope_check how, once_error *err)
+int once__memory_check_scope(once_pipeline *pipeline, once_backend *store, once_scope_check how, once_error *err)
 {
     const once_spec *spec = pipeline->spec;
     checking c = {.pipeline = pipeline, .store = store, .how = how, .err = err};
@@ -339,13 +340,13 @@ int once__memory_check_scope(once_pipeline *pipeline, once_store *store, once_sc
 
 /* As the cursor is: by the path as it was written. Machines that share a store and have a file of that path each are
  * told apart by their consumers. */
-static void files_name(const once_store *store, const once_spec *spec, char out[64])
+static void files_name(const once_backend *store, const once_spec *spec, char out[64])
 {
     fact_name(store, "files", spec->consumer, spec->source.path, out);
 }
 
 /* The kept texts of a source that has files, and the names of their facts. */
-static int read_kept(once_pipeline *pipeline, once_store *store, once_kept_names *names, once_hash *lock,
+static int read_kept(once_pipeline *pipeline, once_backend *store, once_kept_names *names, once_hash *lock,
                      once_kept_places *kept, once_arena *arena, once_error *err)
 {
     const once_spec *spec = pipeline->spec;
@@ -357,7 +358,8 @@ static int read_kept(once_pipeline *pipeline, once_store *store, once_kept_names
     return rc == ONCE_OK && kept->lock ? store->ops->fact_get(store, names->cursor, &kept->cursor, arena, err) : rc;
 }
 
-int once__memory_files(once_pipeline *pipeline, once_store *store, once_bytes *out, once_arena *arena, once_error *err)
+int once__memory_files(once_pipeline *pipeline, once_backend *store, once_bytes *out, once_arena *arena,
+                       once_error *err)
 {
     char name[64];
     files_name(store, pipeline->spec, name);
@@ -366,7 +368,7 @@ int once__memory_files(once_pipeline *pipeline, once_store *store, once_bytes *o
 
 /* Before anything is read: a file that is rotated away before the first commit is looked for by the next run. Files of
  * the cursor that were not found stay in it until then. */
-static int keep_beginning(once_source *source, once_store *store, const once_kept_names *names, once_bytes cursor,
+static int keep_beginning(once_source *source, once_backend *store, const once_kept_names *names, once_bytes cursor,
                           once_error *err)
 {
     once_places places, before;
@@ -397,7 +399,7 @@ static bool has_ended(const char *name, const char *host)
 }
 
 /* Whoever holds the cursor wrote its name after it had taken it, so it may not be there yet. */
-static void fail_held(once_store *store, const char *owner_name, const char *host, const once_error *why,
+static void fail_held(once_backend *store, const char *owner_name, const char *host, const once_error *why,
                       once_arena *arena, once_error *err)
 {
     once_bytes owner;
@@ -415,7 +417,7 @@ static void fail_held(once_store *store, const char *owner_name, const char *hos
 int once__memory_take_places(once_pipeline *pipeline, const once_parts *parts, once_kept_names *names, once_error *err)
 {
     const once_spec *spec = pipeline->spec;
-    once_store *store = parts->store;
+    once_backend *store = parts->store;
     once_arena arena = {0};
     once_kept_places kept;
     once_hash lock;
@@ -440,7 +442,7 @@ int once__memory_take_places(once_pipeline *pipeline, const once_parts *parts, o
 /* --- whether the last run ended --- */
 
 /* Until workers had records (store/worker.h) a run left a mark, and removed it when it ended. */
-static int take_old_mark(once_pipeline *pipeline, once_store *store, bool *found, once_error *err)
+static int take_old_mark(once_pipeline *pipeline, once_backend *store, bool *found, once_error *err)
 {
     char name[64];
     once_arena arena = {0};
@@ -455,7 +457,7 @@ static int take_old_mark(once_pipeline *pipeline, once_store *store, bool *found
     return rc;
 }
 
-int once__memory_run_begins(once_pipeline *pipeline, once_store *store, once_worker *worker, bool *unclean,
+int once__memory_run_begins(once_pipeline *pipeline, once_backend *store, once_worker *worker, bool *unclean,
                             once_error *err)
 {
     const int rc = take_old_mark(pipeline, store, unclean, err);

@@ -47,7 +47,7 @@ static bool look_at_dead(void *user, const once_entry *entry)
 }
 
 /* Letters that their lanes wait for: those of which `list` says so. */
-static int count_blocking(once_store *store, once_bytes consumer, uint64_t *out, once_error *err)
+static int count_blocking(once_backend *store, once_bytes consumer, uint64_t *out, once_error *err)
 {
     suspects s = {0};
     once_arena arena = {0};
@@ -70,7 +70,7 @@ static bool look_at_first_letter(void *user, const once_letter *letter)
     return false;
 }
 
-static int count_finished(once_store *store, once_bytes consumer, once_standing *out, once_error *err)
+static int count_finished(once_backend *store, once_bytes consumer, once_standing *out, once_error *err)
 {
     const struct {
         once_state state;
@@ -88,7 +88,7 @@ static int count_finished(once_store *store, once_bytes consumer, once_standing 
     return rc;
 }
 
-static int read_counters(once_store *store, once_bytes consumer, once_standing *out, once_error *err)
+static int read_counters(once_backend *store, once_bytes consumer, once_standing *out, once_error *err)
 {
     once_arena arena = {0};
     int64_t repeats = 0, given_up = 0;
@@ -104,7 +104,7 @@ int once_pipeline_standing(once_pipeline *pipeline, bool finished, once_standing
 {
     if (!pipeline || !out)
         return once_fail(err, ONCE_E_USAGE, "once_pipeline_standing needs a pipeline and a place for the answer");
-    once_store *store;
+    once_backend *store;
     int rc = once__known_open_store(pipeline, &store, err);
     if (rc != ONCE_OK) return rc;
     const once_bytes consumer = pipeline->spec->consumer;

@@ -15,7 +15,7 @@ int once_pipeline_sweep(once_pipeline *pipeline, once_sweep_progress *progress, 
 {
     if (!pipeline || !dropped)
         return once_fail(err, ONCE_E_USAGE, "once_pipeline_sweep needs a pipeline and a place for the count");
-    once_store *store;
+    once_backend *store;
     once_sweep_result step = {.more = true};
     const int64_t begun_ns = once_env_mono_ns(pipeline->env);
     *dropped = 0;

@@ -104,7 +104,7 @@ static void forget(once_untold *untold)
     *untold = (once_untold){0};
 }
 
-int once_untold_ask(once_untold *untold, once_store *store, const once_keying *keying, once_error *err)
+int once_untold_ask(once_untold *untold, once_backend *store, const once_keying *keying, once_error *err)
 {
     once_message_log now;
     once_arena arena = {0};

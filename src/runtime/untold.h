@@ -21,7 +21,7 @@ const char *once_untold_event(const once_decision *decision);
 void once_untold_add(once_untold *untold, const once_item *item, const once_keying *keying);
 /* Outside of a transaction. Says what was written; what was not is found again by whoever looks next. On failure all of
  * it stays. */
-int once_untold_ask(once_untold *untold, once_store *store, const once_keying *keying, once_error *err);
+int once_untold_ask(once_untold *untold, once_backend *store, const once_keying *keying, once_error *err);
 /* Nobody asks any more: what is left is said. */
 void once_untold_end(once_untold *untold, const once_keying *keying);
 

@@ -48,7 +48,7 @@ int once_pipeline_verify(once_pipeline *pipeline, once_finding *report, void *us
     if (!pipeline || !report)
         return once_fail(err, ONCE_E_USAGE, "once_pipeline_verify needs a pipeline and a function for its findings");
     verifying v = {.report = report, .user = user, .env = pipeline->env, .told_ns = once_env_mono_ns(pipeline->env)};
-    once_store *store;
+    once_backend *store;
     int rc = once__known_open_store(pipeline, &store, err);
     if (rc != ONCE_OK) return rc;
     const once_store_ops *ops = store->ops;

@@ -33,7 +33,7 @@ static size_t say_taken_over(const once_gone *gone)
     return all;
 }
 
-int once__take_over(once_store *store, once_bytes consumer, const once_worker *self, once_gone *gone, size_t *ended,
+int once__take_over(once_backend *store, once_bytes consumer, const once_worker *self, once_gone *gone, size_t *ended,
                     once_error *err)
 {
     size_t from = 0;

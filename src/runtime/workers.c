@@ -54,7 +54,7 @@ static bool count_lapsed(void *user, const once_entry *entry)
 
 /* Claims may have a shorter lease than their worker: when one of them is over, so is the worker's word. All that waits
  * is read for that, so only where somebody was not seen for as long as that takes. */
-static int find_lapsed(once_pipeline *pipeline, once_store *store, holders *all, once_error *err)
+static int find_lapsed(once_pipeline *pipeline, once_backend *store, holders *all, once_error *err)
 {
     static const once_state states[] = {ONCE_STATE_WAITING, ONCE_STATE_UNKNOWN};
     once_store_time time;
@@ -95,7 +95,7 @@ int once_pipeline_workers(once_pipeline *pipeline, once_running_visit *visit, vo
 {
     if (!pipeline || !visit)
         return once_fail(err, ONCE_E_USAGE, "once_pipeline_workers needs a pipeline and a function for its workers");
-    once_store *store;
+    once_backend *store;
     holders all = {0};
     int rc = once__known_open_store(pipeline, &store, err);
     if (rc != ONCE_OK) return rc;

@@ -15,7 +15,7 @@
 
 #include "base/banned.h"
 
-static once_shelf *shelf_of(once_store *store) { return (once_shelf *)store; }
+static once_shelf *shelf_of(once_backend *store) { return (once_shelf *)store; }
 
 /* --- transactions: the caller's, or one around each verb --- */
 
@@ -57,7 +57,7 @@ static int verb_end(once_shelf *shelf, int rc, once_error *err)
     return rc;
 }
 
-int once__engine_begin(once_store *store, once_error *err)
+int once__engine_begin(once_backend *store, once_error *err)
 {
     once_shelf *shelf = shelf_of(store);
     assert(!shelf->in_tx);
@@ -67,7 +67,7 @@ int once__engine_begin(once_store *store, once_error *err)
     return rc;
 }
 
-int once__engine_commit(once_store *store, once_error *err)
+int once__engine_commit(once_backend *store, once_error *err)
 {
     once_shelf *shelf = shelf_of(store);
     assert(shelf->in_tx);
@@ -79,7 +79,7 @@ int once__engine_commit(once_store *store, once_error *err)
     return shelf->shelf->commit(shelf, err);
 }
 
-void once__engine_rollback(once_store *store)
+void once__engine_rollback(once_backend *store)
 {
     once_shelf *shelf = shelf_of(store);
     if (!shelf->in_tx) return;
@@ -227,7 +227,7 @@ static int write_letter(once_shelf *shelf, const once_entry *entry, once_answer 
 }
 
 /* Other content under a key is one letter, wherever and however often it comes. */
-static once_hash conflict_identity(const once_store *store, const once_letter *letter)
+static once_hash conflict_identity(const once_backend *store, const once_letter *letter)
 {
     const bool printed = !once_hash_is_zero(letter->fingerprint);
     const once_hash key =
@@ -242,7 +242,7 @@ static once_hash conflict_identity(const once_store *store, const once_letter *l
 /* Any other letter without an entry is the same one when it was at the same place with the same body, for the same
  * consumer. Of one that is cut the length stands for the rest of the body. What has no place is told apart by its key,
  * if it has one. */
-once_hash once__letter_identity(const once_store *store, const once_letter *letter)
+once_hash once__letter_identity(const once_backend *store, const once_letter *letter)
 {
     if (letter->kind == ONCE_ANSWER_CONFLICT && letter->key.len) return conflict_identity(store, letter);
     const uint64_t whole = letter->message.cut_from;
@@ -493,7 +493,7 @@ static int say_lapsed(const seat *at, once_decision *decision, once_arena *arena
 
 /* --- the verbs --- */
 
-int once__engine_claim(once_store *store, const once_request *const *requests, size_t n, once_decision *out,
+int once__engine_claim(once_backend *store, const once_request *const *requests, size_t n, once_decision *out,
                        once_arena *arena, once_error *err)
 {
     once_shelf *shelf = shelf_of(store);
@@ -517,7 +517,7 @@ int once__engine_claim(once_store *store, const once_request *const *requests, s
     return verb_end(shelf, rc, err);
 }
 
-int once__engine_accept(once_store *store, const once_request *const *requests, const once_message *const *messages,
+int once__engine_accept(once_backend *store, const once_request *const *requests, const once_message *const *messages,
                         size_t n, once_decision *out, once_arena *arena, once_error *err)
 {
     once_shelf *shelf = shelf_of(store);
@@ -551,7 +551,8 @@ static int settle_begin(once_shelf *shelf, const once_settlement *settlements, s
     return rc;
 }
 
-int once__engine_settle(once_store *store, const once_settlement *settlements, size_t n, bool *applied, once_error *err)
+int once__engine_settle(once_backend *store, const once_settlement *settlements, size_t n, bool *applied,
+                        once_error *err)
 {
     once_shelf *shelf = shelf_of(store);
     int rc = settle_begin(shelf, settlements, n, err);
@@ -569,7 +570,7 @@ int once__engine_settle(once_store *store, const once_settlement *settlements, s
     return verb_end(shelf, rc, err);
 }
 
-int once__engine_extend(once_store *store, const once_request *const *requests, size_t n, bool *ours, once_error *err)
+int once__engine_extend(once_backend *store, const once_request *const *requests, size_t n, bool *ours, once_error *err)
 {
     once_shelf *shelf = shelf_of(store);
     int rc = verb_begin_for(shelf, true, requests, n, ONCE_FOR_EXTEND, err);
@@ -618,7 +619,7 @@ static bool fill_taken(once_arena *arena, const once_entry *entry, const once_de
     return true;
 }
 
-int once__engine_take(once_store *store, once_bytes consumer, once_token token, bool again, int64_t lease_ms,
+int once__engine_take(once_backend *store, once_bytes consumer, once_token token, bool again, int64_t lease_ms,
                       size_t max, once_taken *out, size_t *n, once_arena *arena, once_error *err)
 {
     once_shelf *shelf = shelf_of(store);
@@ -690,7 +691,7 @@ int once__engine_take(once_store *store, once_bytes consumer, once_token token, 
     return verb_end(shelf, rc, err);
 }
 
-int once__engine_lapse(once_store *store, once_bytes consumer, uint64_t but, size_t max, once_taken *out, size_t *n,
+int once__engine_lapse(once_backend *store, once_bytes consumer, uint64_t but, size_t max, once_taken *out, size_t *n,
                        once_arena *arena, once_error *err)
 {
     once_shelf *shelf = shelf_of(store);
@@ -830,7 +831,7 @@ static int find_behind(once_shelf *shelf, const once_request *const *requests, s
     return rc;
 }
 
-int once__engine_find(once_store *store, once_bytes consumer, const once_request *const *requests, size_t n, bool due,
+int once__engine_find(once_backend *store, once_bytes consumer, const once_request *const *requests, size_t n, bool due,
                       size_t max, once_taken *out, size_t *n_out, bool *rest, once_arena *arena, once_error *err)
 {
     once_shelf *shelf = shelf_of(store);
@@ -852,7 +853,7 @@ int once__engine_find(once_store *store, once_bytes consumer, const once_request
 
 /* --- letters and single entries --- */
 
-int once__engine_bury(once_store *store, const once_letter *letters, size_t n, bool *fresh, once_error *err)
+int once__engine_bury(once_backend *store, const once_letter *letters, size_t n, bool *fresh, once_error *err)
 {
     once_shelf *shelf = shelf_of(store);
     once_arena arena = {0};
@@ -863,7 +864,7 @@ int once__engine_bury(once_store *store, const once_letter *letters, size_t n, b
     return verb_end(shelf, rc, err);
 }
 
-int once__engine_exhume(once_store *store, uint64_t id, bool *found, once_error *err)
+int once__engine_exhume(once_backend *store, uint64_t id, bool *found, once_error *err)
 {
     once_shelf *shelf = shelf_of(store);
     once_arena arena = {0};
@@ -893,7 +894,7 @@ int once__engine_exhume(once_store *store, uint64_t id, bool *found, once_error 
     return rc;
 }
 
-int once__engine_forget(once_store *store, once_hash id, bool *found, once_error *err)
+int once__engine_forget(once_backend *store, once_hash id, bool *found, once_error *err)
 {
     once_shelf *shelf = shelf_of(store);
     int rc = verb_begin(shelf, true, err);
@@ -907,7 +908,7 @@ int once__engine_forget(once_store *store, once_hash id, bool *found, once_error
     return verb_end(shelf, rc, err);
 }
 
-int once__engine_get(once_store *store, once_hash id, once_entry *out, once_arena *arena, once_error *err)
+int once__engine_get(once_backend *store, once_hash id, once_entry *out, once_arena *arena, once_error *err)
 {
     once_shelf *shelf = shelf_of(store);
     int rc = verb_begin(shelf, false, err);
@@ -924,7 +925,7 @@ int once__engine_get(once_store *store, once_hash id, once_entry *out, once_aren
 
 /* --- what people ask --- */
 
-int once__engine_look(once_store *store, const once_request *request, once_decision *out, once_arena *arena,
+int once__engine_look(once_backend *store, const once_request *request, once_decision *out, once_arena *arena,
                       once_error *err)
 {
     once_shelf *shelf = shelf_of(store);
@@ -949,7 +950,7 @@ static int take_lane(once_shelf *shelf, once_hash id, once_hash lane, seat *at, 
     return shelf->shelf->lane(shelf, lane, id, at->lane, err);
 }
 
-int once__engine_outlook(once_store *store, const once_request *request, once_decision *out, once_arena *arena,
+int once__engine_outlook(once_backend *store, const once_request *request, once_decision *out, once_arena *arena,
                          once_error *err)
 {
     once_shelf *shelf = shelf_of(store);
@@ -968,7 +969,7 @@ int once__engine_outlook(once_store *store, const once_request *request, once_de
     return verb_end(shelf, rc, err);
 }
 
-int once__engine_why(once_store *store, once_hash id, once_bytes *out, once_arena *arena, once_error *err)
+int once__engine_why(once_backend *store, once_hash id, once_bytes *out, once_arena *arena, once_error *err)
 {
     once_shelf *shelf = shelf_of(store);
     int rc = verb_begin(shelf, false, err);
@@ -1034,7 +1035,7 @@ static int find_before(once_shelf *shelf, const seat *at, size_t max, once_in_la
     return ONCE_OK;
 }
 
-int once__engine_in_lane(once_store *store, once_hash id, size_t max, once_in_lane *out, once_arena *arena,
+int once__engine_in_lane(once_backend *store, once_hash id, size_t max, once_in_lane *out, once_arena *arena,
                          once_error *err)
 {
     once_shelf *shelf = shelf_of(store);
@@ -1062,7 +1063,7 @@ bool once__letter_is_of(const once_letter *letter, const once_entry *entry)
            letter->seen_ms == entry->seen_ms && letter->attempt == entry->attempt;
 }
 
-int once__engine_letters_ahead(once_store *store, const uint64_t *ids, size_t n, once_error *err)
+int once__engine_letters_ahead(once_backend *store, const uint64_t *ids, size_t n, once_error *err)
 {
     once_shelf *shelf = shelf_of(store);
     assert(shelf->in_tx);
@@ -1070,7 +1071,7 @@ int once__engine_letters_ahead(once_store *store, const uint64_t *ids, size_t n,
     return rc == ONCE_OK ? verb_end(shelf, shelf->shelf->letters_ahead(shelf, ids, n, err), err) : rc;
 }
 
-int once__engine_letter_get(once_store *store, uint64_t id, once_letter *out, bool *found, once_arena *arena,
+int once__engine_letter_get(once_backend *store, uint64_t id, once_letter *out, bool *found, once_arena *arena,
                             once_error *err)
 {
     once_shelf *shelf = shelf_of(store);
@@ -1081,7 +1082,7 @@ int once__engine_letter_get(once_store *store, uint64_t id, once_letter *out, bo
     return verb_end(shelf, rc, err);
 }
 
-int once__engine_letter_drop(once_store *store, uint64_t id, bool *found, once_error *err)
+int once__engine_letter_drop(once_backend *store, uint64_t id, bool *found, once_error *err)
 {
     once_shelf *shelf = shelf_of(store);
     once_arena arena = {0};
@@ -1112,7 +1113,7 @@ static int remember_discarded(once_shelf *shelf, const once_letter *letter, int6
     return changed ? keep(shelf, &at, changed, err) : ONCE_OK;
 }
 
-int once__engine_discard(once_store *store, uint64_t id, int64_t remember_ms, bool *found, once_error *err)
+int once__engine_discard(once_backend *store, uint64_t id, int64_t remember_ms, bool *found, once_error *err)
 {
     once_shelf *shelf = shelf_of(store);
     once_arena arena = {0};
@@ -1135,7 +1136,7 @@ int once__engine_discard(once_store *store, uint64_t id, int64_t remember_ms, bo
     return rc;
 }
 
-int once__engine_correct(once_store *store, uint64_t id, const once_request *request, const once_message *message,
+int once__engine_correct(once_backend *store, uint64_t id, const once_request *request, const once_message *message,
                          bool *done, once_error *err)
 {
     once_shelf *shelf = shelf_of(store);
@@ -1161,7 +1162,7 @@ int once__engine_correct(once_store *store, uint64_t id, const once_request *req
     return rc;
 }
 
-int once__engine_resolve(once_store *store, once_hash id, once_outcome outcome, once_bytes reason, bool *done,
+int once__engine_resolve(once_backend *store, once_hash id, once_outcome outcome, once_bytes reason, bool *done,
                          once_error *err)
 {
     once_shelf *shelf = shelf_of(store);
@@ -1177,7 +1178,7 @@ int once__engine_resolve(once_store *store, once_hash id, once_outcome outcome, 
     return verb_end(shelf, rc, err);
 }
 
-int once__engine_revive(once_store *store, const once_request *request, const once_message *message, bool *done,
+int once__engine_revive(once_backend *store, const once_request *request, const once_message *message, bool *done,
                         once_error *err)
 {
     once_shelf *shelf = shelf_of(store);
@@ -1197,7 +1198,7 @@ int once__engine_revive(once_store *store, const once_request *request, const on
 }
 
 /* Whoever is asked how things stand asks for the time first. */
-int once__engine_time(once_store *store, once_store_time *out, once_error *err)
+int once__engine_time(once_backend *store, once_store_time *out, once_error *err)
 {
     once_shelf *shelf = shelf_of(store);
     once_stats stats;
@@ -1208,7 +1209,7 @@ int once__engine_time(once_store *store, once_store_time *out, once_error *err)
     return rc;
 }
 
-int once__engine_audit(once_store *store, const once_audit *audit, once_error *err)
+int once__engine_audit(once_backend *store, const once_audit *audit, once_error *err)
 {
     once_shelf *shelf = shelf_of(store);
     int rc = verb_begin(shelf, true, err);

@@ -102,7 +102,7 @@ typedef struct once_shelf_ops {
 
 /* Drivers embed this as the first member of their store. */
 struct once_shelf {
-    once_store store;
+    once_backend store;
     const once_shelf_ops *shelf;
     bool own_clock;   /* a server's clock decides: now_ms is set by prefetch, and `clock` is not used */
     once_clock clock; /* loaded by begin, kept by commit */
@@ -115,46 +115,47 @@ struct once_shelf {
 #define ONCE_SHOWN_KEY 81
 const char *once__shown_key(once_bytes key, char out[ONCE_SHOWN_KEY]);
 
-int once__engine_claim(once_store *store, const once_request *const *requests, size_t n, once_decision *out,
+int once__engine_claim(once_backend *store, const once_request *const *requests, size_t n, once_decision *out,
                        once_arena *arena, once_error *err);
-int once__engine_settle(once_store *store, const once_settlement *settlements, size_t n, bool *applied,
+int once__engine_settle(once_backend *store, const once_settlement *settlements, size_t n, bool *applied,
                         once_error *err);
-int once__engine_extend(once_store *store, const once_request *const *requests, size_t n, bool *ours, once_error *err);
-int once__engine_accept(once_store *store, const once_request *const *requests, const once_message *const *messages,
+int once__engine_extend(once_backend *store, const once_request *const *requests, size_t n, bool *ours,
+                        once_error *err);
+int once__engine_accept(once_backend *store, const once_request *const *requests, const once_message *const *messages,
                         size_t n, once_decision *out, once_arena *arena, once_error *err);
-int once__engine_take(once_store *store, once_bytes consumer, once_token token, bool again, int64_t lease_ms,
+int once__engine_take(once_backend *store, once_bytes consumer, once_token token, bool again, int64_t lease_ms,
                       size_t max, once_taken *out, size_t *n, once_arena *arena, once_error *err);
-int once__engine_lapse(once_store *store, once_bytes consumer, uint64_t but, size_t max, once_taken *out, size_t *n,
+int once__engine_lapse(once_backend *store, once_bytes consumer, uint64_t but, size_t max, once_taken *out, size_t *n,
                        once_arena *arena, once_error *err);
-int once__engine_find(once_store *store, once_bytes consumer, const once_request *const *requests, size_t n, bool due,
+int once__engine_find(once_backend *store, once_bytes consumer, const once_request *const *requests, size_t n, bool due,
                       size_t max, once_taken *out, size_t *n_out, bool *rest, once_arena *arena, once_error *err);
-int once__engine_begin(once_store *store, once_error *err);
-int once__engine_commit(once_store *store, once_error *err);
-void once__engine_rollback(once_store *store);
-int once__engine_bury(once_store *store, const once_letter *letters, size_t n, bool *fresh, once_error *err);
-int once__engine_exhume(once_store *store, uint64_t letter, bool *found, once_error *err);
-int once__engine_forget(once_store *store, once_hash id, bool *found, once_error *err);
-int once__engine_get(once_store *store, once_hash id, once_entry *out, once_arena *arena, once_error *err);
+int once__engine_begin(once_backend *store, once_error *err);
+int once__engine_commit(once_backend *store, once_error *err);
+void once__engine_rollback(once_backend *store);
+int once__engine_bury(once_backend *store, const once_letter *letters, size_t n, bool *fresh, once_error *err);
+int once__engine_exhume(once_backend *store, uint64_t letter, bool *found, once_error *err);
+int once__engine_forget(once_backend *store, once_hash id, bool *found, once_error *err);
+int once__engine_get(once_backend *store, once_hash id, once_entry *out, once_arena *arena, once_error *err);
 
-int once__engine_letters_ahead(once_store *store, const uint64_t *ids, size_t n, once_error *err);
-int once__engine_letter_get(once_store *store, uint64_t letter, once_letter *out, bool *found, once_arena *arena,
+int once__engine_letters_ahead(once_backend *store, const uint64_t *ids, size_t n, once_error *err);
+int once__engine_letter_get(once_backend *store, uint64_t letter, once_letter *out, bool *found, once_arena *arena,
                             once_error *err);
-int once__engine_letter_drop(once_store *store, uint64_t letter, bool *found, once_error *err);
-int once__engine_discard(once_store *store, uint64_t letter, int64_t remember_ms, bool *found, once_error *err);
-int once__engine_correct(once_store *store, uint64_t letter, const once_request *request, const once_message *message,
+int once__engine_letter_drop(once_backend *store, uint64_t letter, bool *found, once_error *err);
+int once__engine_discard(once_backend *store, uint64_t letter, int64_t remember_ms, bool *found, once_error *err);
+int once__engine_correct(once_backend *store, uint64_t letter, const once_request *request, const once_message *message,
                          bool *done, once_error *err);
-int once__engine_resolve(once_store *store, once_hash id, once_outcome outcome, once_bytes reason, bool *done,
+int once__engine_resolve(once_backend *store, once_hash id, once_outcome outcome, once_bytes reason, bool *done,
                          once_error *err);
-int once__engine_revive(once_store *store, const once_request *request, const once_message *message, bool *done,
+int once__engine_revive(once_backend *store, const once_request *request, const once_message *message, bool *done,
                         once_error *err);
-int once__engine_time(once_store *store, once_store_time *out, once_error *err);
-int once__engine_audit(once_store *store, const once_audit *audit, once_error *err);
-int once__engine_look(once_store *store, const once_request *request, once_decision *out, once_arena *arena,
+int once__engine_time(once_backend *store, once_store_time *out, once_error *err);
+int once__engine_audit(once_backend *store, const once_audit *audit, once_error *err);
+int once__engine_look(once_backend *store, const once_request *request, once_decision *out, once_arena *arena,
                       once_error *err);
-int once__engine_outlook(once_store *store, const once_request *request, once_decision *out, once_arena *arena,
+int once__engine_outlook(once_backend *store, const once_request *request, once_decision *out, once_arena *arena,
                          once_error *err);
-int once__engine_why(once_store *store, once_hash id, once_bytes *out, once_arena *arena, once_error *err);
-int once__engine_in_lane(once_store *store, once_hash id, size_t max, once_in_lane *out, once_arena *arena,
+int once__engine_why(once_backend *store, once_hash id, once_bytes *out, once_arena *arena, once_error *err);
+int once__engine_in_lane(once_backend *store, once_hash id, size_t max, once_in_lane *out, once_arena *arena,
                          once_error *err);
 
 /* Whether an entry of a lane goes before another one. */
@@ -169,7 +170,7 @@ static inline bool once__lane_before(int64_t order, int64_t seen_ms, once_hash i
 int once__engine_drop(once_shelf *shelf, const once_hash *ids, size_t n, uint64_t *dropped, once_error *err);
 
 /* What makes two letters without an entry one. */
-once_hash once__letter_identity(const once_store *store, const once_letter *letter);
+once_hash once__letter_identity(const once_backend *store, const once_letter *letter);
 
 /* Deep copy into an arena; false when memory is out. */
 bool once__entry_copy(once_arena *arena, const once_entry *from, once_entry *to);

@@ -48,7 +48,7 @@ const once_store_ops *once__store_find(const char *scheme, size_t len)
     return NULL;
 }
 
-int once__store_open(const char *url, const once_store_options *options, once_store **out, once_error *err)
+int once__store_open(const char *url, const once_store_options *options, once_backend **out, once_error *err)
 {
     const size_t len = strcspn(url, ":");
     if (url[len] != ':' && (strchr(url, '@') || strchr(url, '='))) /* a password may be in it */
@@ -64,7 +64,7 @@ int once__store_open(const char *url, const once_store_options *options, once_st
                      once__store_kinds());
 }
 
-void once__store_sign(once_store *store)
+void once__store_sign(once_backend *store)
 {
     once_env_who(store->env, store->who);
     for (char *at = store->who; *at; at++)
@@ -90,14 +90,14 @@ bool once__store_show(const char *url, once_buf *out)
     return once_buf_puts(out, url);
 }
 
-void once__store_close(once_store *store)
+void once__store_close(once_backend *store)
 {
     if (!store) return;
     if (store->ops->rollback) store->ops->rollback(store);
     store->ops->close(store);
 }
 
-void once__store_id(const once_store *store, char out[ONCE_STORE_ID])
+void once__store_id(const once_backend *store, char out[ONCE_STORE_ID])
 {
     static const char what[] = "once store id";
     unsigned char digest[32];
@@ -126,7 +126,7 @@ static const char *counter_name(const char *what, once_bytes consumer, char out[
     return out;
 }
 
-static int counter_read(once_store *store, const char *what, once_bytes consumer, once_arena *arena, int64_t *out,
+static int counter_read(once_backend *store, const char *what, once_bytes consumer, once_arena *arena, int64_t *out,
                         once_error *err)
 {
     char name[ONCE_COUNTER_NAME];
@@ -137,7 +137,7 @@ static int counter_read(once_store *store, const char *what, once_bytes consumer
     return rc;
 }
 
-static int counter_add(once_store *store, const char *what, once_bytes consumer, int64_t n, once_arena *scratch,
+static int counter_add(once_backend *store, const char *what, once_bytes consumer, int64_t n, once_arena *scratch,
                        once_error *err)
 {
     int64_t before;
@@ -148,22 +148,22 @@ static int counter_add(once_store *store, const char *what, once_bytes consumer,
     return store->ops->fact_set(store, counter_name(what, consumer, name), (once_bytes){text, (size_t)len}, err);
 }
 
-int once_repeats_read(once_store *store, once_bytes consumer, once_arena *arena, int64_t *out, once_error *err)
+int once_repeats_read(once_backend *store, once_bytes consumer, once_arena *arena, int64_t *out, once_error *err)
 {
     return counter_read(store, "repeats", consumer, arena, out, err);
 }
 
-int once_repeats_add(once_store *store, once_bytes consumer, int64_t n, once_arena *scratch, once_error *err)
+int once_repeats_add(once_backend *store, once_bytes consumer, int64_t n, once_arena *scratch, once_error *err)
 {
     return counter_add(store, "repeats", consumer, n, scratch, err);
 }
 
-int once_given_up_read(once_store *store, once_bytes consumer, once_arena *arena, int64_t *out, once_error *err)
+int once_given_up_read(once_backend *store, once_bytes consumer, once_arena *arena, int64_t *out, once_error *err)
 {
     return counter_read(store, "given_up", consumer, arena, out, err);
 }
 
-int once_given_up_add(once_store *store, once_bytes consumer, int64_t n, once_arena *scratch, once_error *err)
+int once_given_up_add(once_backend *store, once_bytes consumer, int64_t n, once_arena *scratch, once_error *err)
 {
     return counter_add(store, "given_up", consumer, n, scratch, err);
 }

@@ -19,8 +19,11 @@
  * written once, as settled. A transaction sees its own claims and settlements, so a key can be claimed again in a
  * second round.
  *
- * Thread rule: a store handle is used by one thread at a time; open another handle for another thread. No handle
- * survives fork. A transaction belongs to its handle; there is at most one. */
+ * A handle is a once_backend, which a driver makes. Programs never see one: the public once_store (src/lib/lib.h) has a
+ * backend and a lock around it.
+ *
+ * Thread rule: a backend is used by one thread at a time; open another one for another thread. None survives fork. A
+ * transaction belongs to its backend; there is at most one. */
 #ifndef ONCE_STORE_STORE_H
 #define ONCE_STORE_STORE_H
 
@@ -31,7 +34,7 @@
 #include "core/entry.h"
 #include "once/types.h"
 
-typedef struct once_store once_store;
+typedef struct once_backend once_backend;
 typedef struct once_db once_db;
 
 enum once_store_bits {
@@ -182,115 +185,117 @@ typedef struct once_store_ops {
     const char *summary; /* one line for `once version` and the docs */
 
     /* `rest` is the URL behind "scheme:". */
-    int (*open)(const char *rest, const once_store_options *options, once_store **out, once_error *err);
-    void (*close)(once_store *store);
+    int (*open)(const char *rest, const once_store_options *options, once_backend **out, once_error *err);
+    void (*close)(once_backend *store);
 
     /* The five verbs. Results that come back are in `arena`. */
-    int (*claim)(once_store *store, const once_request *const *requests, size_t n, once_decision *out,
+    int (*claim)(once_backend *store, const once_request *const *requests, size_t n, once_decision *out,
                  once_arena *arena, once_error *err);
-    int (*settle)(once_store *store, const once_settlement *settlements, size_t n, bool *applied, once_error *err);
-    int (*extend)(once_store *store, const once_request *const *requests, size_t n, bool *ours, once_error *err);
-    int (*accept)(once_store *store, const once_request *const *requests, const once_message *const *messages, size_t n,
-                  once_decision *out, once_arena *arena, once_error *err);
+    int (*settle)(once_backend *store, const once_settlement *settlements, size_t n, bool *applied, once_error *err);
+    int (*extend)(once_backend *store, const once_request *const *requests, size_t n, bool *ours, once_error *err);
+    int (*accept)(once_backend *store, const once_request *const *requests, const once_message *const *messages,
+                  size_t n, once_decision *out, once_arena *arena, once_error *err);
     /* Entries of one consumer. The i-th gets the token {token.a, token.b + i}; `again` repeats a take whose reply was
      * lost and returns first what that one had claimed; ask for as many as then. What that one ended (STALE, DUPLICATE,
      * CONFLICT, UNKNOWN) is not told again: it stays in the count of what waits. So on failure *n is what it may have
      * done nevertheless; 0: nothing. */
-    int (*take)(once_store *store, once_bytes consumer, once_token token, bool again, int64_t lease_ms, size_t max,
+    int (*take)(once_backend *store, once_bytes consumer, once_token token, bool again, int64_t lease_ms, size_t max,
                 once_taken *out, size_t *n, once_arena *arena, once_error *err);
 
     /* Claims of the consumer whose lease is over become unknown where that is to be held, with a body or without, up to
      * `max` of them, and are told (`lapsed`), each once; on failure *n is as for take. Not those of the run `but`,
      * which knows about them: it is at work. Outside of transactions. */
-    int (*lapse)(once_store *store, once_bytes consumer, uint64_t but, size_t max, once_taken *out, size_t *n,
+    int (*lapse)(once_backend *store, once_bytes consumer, uint64_t but, size_t max, once_taken *out, size_t *n,
                  once_arena *arena, once_error *err);
 
     /* In a transaction: what waits in the lanes of the requests and may run now, or behind what of them is claimed
      * already, the first of a lane first; with `due` also what else of the consumer is due, and waits behind that.
      * Nothing is claimed: whoever claims it inside the transaction, as if it had been delivered once more, gets it.
      * *rest: something is due that only `take` knows what to do with. NULL: not here. */
-    int (*find)(once_store *store, once_bytes consumer, const once_request *const *requests, size_t n, bool due,
+    int (*find)(once_backend *store, once_bytes consumer, const once_request *const *requests, size_t n, bool due,
                 size_t max, once_taken *out, size_t *n_out, bool *rest, once_arena *arena, once_error *err);
 
-    int (*begin)(once_store *store, once_error *err);
+    int (*begin)(once_backend *store, once_error *err);
     /* In a transaction, before all else: a batch of a consumer, and what it will touch. A store that others write to at
      * the same time locks it now, in one order for all (what it `finds` later without waiting for it): so batches do
      * not deadlock on it, and wait for each other at most once. `locks` are names that the user has for what its
      * effects will touch, sorted; they come before all else. After a deadlock of effects the batches of a consumer take
      * turns for a while. NULL: nobody else writes meanwhile. After a failure the caller rolls back. */
-    int (*expect)(once_store *store, const once_touch *touched, size_t n, bool finds, const uint64_t *locks,
+    int (*expect)(once_backend *store, const once_touch *touched, size_t n, bool finds, const uint64_t *locks,
                   size_t n_locks, once_error *err);
-    int (*commit)(once_store *store, once_error *err);
-    void (*rollback)(once_store *store);
-    once_db *(*db)(once_store *store); /* TX: the connection that atomic SQL effects use */
+    int (*commit)(once_backend *store, once_error *err);
+    void (*rollback)(once_backend *store);
+    once_db *(*db)(once_backend *store); /* TX: the connection that atomic SQL effects use */
     /* One plain sentence for `once check`: what this server keeps, and what can be lost nevertheless. May be NULL. */
-    void (*describe)(once_store *store, char *out, size_t size);
+    void (*describe)(once_backend *store, char *out, size_t size);
     /* The same for what may keep work from being done now, and what to do about it. False: nothing does. May be NULL.
      */
-    bool (*doubt)(once_store *store, char *out, size_t size);
+    bool (*doubt)(once_backend *store, char *out, size_t size);
     /* Outside of a transaction: why no work can be done here although it could be opened, and what to do. May be NULL.
      */
-    int (*inspect)(once_store *store, once_error *err);
+    int (*inspect)(once_backend *store, once_error *err);
 
     /* *fresh = false: it is there already, and counted, or it was discarded. */
-    int (*bury)(once_store *store, const once_letter *letters, size_t n, bool *fresh, once_error *err);
-    int (*exhume)(once_store *store, uint64_t letter, bool *found, once_error *err);
-    int (*forget)(once_store *store, once_hash id, bool *found, once_error *err);
+    int (*bury)(once_backend *store, const once_letter *letters, size_t n, bool *fresh, once_error *err);
+    int (*exhume)(once_backend *store, uint64_t letter, bool *found, once_error *err);
+    int (*forget)(once_backend *store, once_hash id, bool *found, once_error *err);
 
     /* In a transaction: these letters will be looked at, one after the other. A store that is a server reads them, and
      * the entries that died with them, in few round trips. NULL: there is nothing to gain. */
-    int (*letters_ahead)(once_store *store, const uint64_t *letters, size_t n, once_error *err);
+    int (*letters_ahead)(once_backend *store, const uint64_t *letters, size_t n, once_error *err);
     /* For operators; in a transaction together with `audit`. *found, *done: false: there is nothing to do that to. */
-    int (*letter_get)(once_store *store, uint64_t letter, once_letter *out, bool *found, once_arena *arena,
+    int (*letter_get)(once_backend *store, uint64_t letter, once_letter *out, bool *found, once_arena *arena,
                       once_error *err);
-    int (*letter_drop)(once_store *store, uint64_t letter, bool *found, once_error *err);
+    int (*letter_drop)(once_backend *store, uint64_t letter, bool *found, once_error *err);
     /* Drops it; the entry that died with it is rejected. One without an entry leaves a rejected one under its own
      * identity, which is remembered for so long: `bury` does not write it again. */
-    int (*discard)(once_store *store, uint64_t letter, int64_t remember_ms, bool *found, once_error *err);
+    int (*discard)(once_backend *store, uint64_t letter, int64_t remember_ms, bool *found, once_error *err);
     /* As exhume, but with another message of the same key; not when it would have another place in its lane. The letter
      * is dropped. */
-    int (*correct)(once_store *store, uint64_t letter, const once_request *request, const once_message *message,
+    int (*correct)(once_backend *store, uint64_t letter, const once_request *request, const once_message *message,
                    bool *done, once_error *err);
-    int (*resolve)(once_store *store, once_hash id, once_outcome outcome, once_bytes reason, bool *done,
+    int (*resolve)(once_backend *store, once_hash id, once_outcome outcome, once_bytes reason, bool *done,
                    once_error *err);
-    int (*revive)(once_store *store, const once_request *request, const once_message *message, bool *done,
+    int (*revive)(once_backend *store, const once_request *request, const once_message *message, bool *done,
                   once_error *err);
-    int (*audit)(once_store *store, const once_audit *audit, once_error *err);
-    int (*audits)(once_store *store, once_bytes consumer, once_audit_visit *visit, void *user, once_error *err);
+    int (*audit)(once_backend *store, const once_audit *audit, once_error *err);
+    int (*audits)(once_backend *store, once_bytes consumer, once_audit_visit *visit, void *user, once_error *err);
 
-    int (*sweep)(once_store *store, size_t limit, once_sweep_result *out, once_error *err);
+    int (*sweep)(once_backend *store, size_t limit, once_sweep_result *out, once_error *err);
 
     /* What is shown is what it is now (once_entry_look). */
-    int (*get)(once_store *store, once_hash id, once_entry *out, once_arena *arena,
+    int (*get)(once_backend *store, once_hash id, once_entry *out, once_arena *arena,
                once_error *err); /* ABSENT if none */
     /* What a delivery would get now; nothing is written. */
-    int (*look)(once_store *store, const once_request *request, once_decision *out, once_arena *arena, once_error *err);
+    int (*look)(once_backend *store, const once_request *request, once_decision *out, once_arena *arena,
+                once_error *err);
     /* What its lane would make of a message that comes back from its letter (once_entry_outlook); nothing is written.
      * In the transaction that brings it back. */
-    int (*outlook)(once_store *store, const once_request *request, once_decision *out, once_arena *arena,
+    int (*outlook)(once_backend *store, const once_request *request, once_decision *out, once_arena *arena,
                    once_error *err);
     /* In words, what of its lane an entry waits for, or that its lane waits for it; empty: nothing. */
-    int (*why)(once_store *store, once_hash id, once_bytes *out, once_arena *arena, once_error *err);
+    int (*why)(once_backend *store, once_hash id, once_bytes *out, once_arena *arena, once_error *err);
     /* The same as it is, with the first `max` of those before it. Outside of transactions. */
-    int (*in_lane)(once_store *store, once_hash id, size_t max, once_in_lane *out, once_arena *arena, once_error *err);
-    int (*list)(once_store *store, once_bytes consumer, once_state state, once_entry_visit *visit, void *user,
+    int (*in_lane)(once_backend *store, once_hash id, size_t max, once_in_lane *out, once_arena *arena,
+                   once_error *err);
+    int (*list)(once_backend *store, once_bytes consumer, once_state state, once_entry_visit *visit, void *user,
                 once_error *err);
     /* Letters with ids above `after`, in their order. */
-    int (*letters)(once_store *store, once_bytes consumer, uint64_t after, once_letter_visit *visit, void *user,
+    int (*letters)(once_backend *store, once_bytes consumer, uint64_t after, once_letter_visit *visit, void *user,
                    once_error *err);
     /* The same for whoever does not look at their messages yet: headers, body and history may be empty, and with
      * `only_ids` everything but the id. A server sends less then. NULL: there is nothing to gain. */
-    int (*letter_heads)(once_store *store, once_bytes consumer, uint64_t after, bool only_ids, once_letter_visit *visit,
-                        void *user, once_error *err);
+    int (*letter_heads)(once_backend *store, once_bytes consumer, uint64_t after, bool only_ids,
+                        once_letter_visit *visit, void *user, once_error *err);
     /* Those of the consumer with this key, in any tenant and operation, as `letter_heads` has them. NULL: nothing finds
      * them by it. */
-    int (*letters_of_key)(once_store *store, once_bytes consumer, once_bytes key, once_letter_visit *visit, void *user,
-                          once_error *err);
-    int (*stats)(once_store *store, once_bytes consumer, once_stats *out, once_error *err);
+    int (*letters_of_key)(once_backend *store, once_bytes consumer, once_bytes key, once_letter_visit *visit,
+                          void *user, once_error *err);
+    int (*stats)(once_backend *store, once_bytes consumer, once_stats *out, once_error *err);
 
     /* Reads everything and compares it with its sums; `damage` (in words) is told for each part that is not whole.
      * NULL: nothing of its own to compare. */
-    int (*verify)(once_store *store, void (*damage)(void *user, const char *text), void *user, once_error *err);
+    int (*verify)(once_backend *store, void (*damage)(void *user, const char *text), void *user, once_error *err);
     const char *verified; /* what may be said when it found nothing, and what it did not look at; NULL: all of it was
                              compared with sums */
 
@@ -298,30 +303,30 @@ typedef struct once_store_ops {
      * lost, where they themselves tell what it was. They suppress as before, and show what is not known any more. In a
      * transaction, together with `audit`; ONCE_E_ABORTED: somebody else was quicker, the same part again. NULL: nothing
      * can be mended there. */
-    int (*repair)(once_store *store, once_hash *after, uint64_t *repaired, bool *more, once_error *err);
+    int (*repair)(once_backend *store, once_hash *after, uint64_t *repaired, bool *more, once_error *err);
 
-    int (*time)(once_store *store, once_store_time *out,
+    int (*time)(once_backend *store, once_store_time *out,
                 once_error *err); /* that of the open transaction, if one is; writes nothing */
     /* An operator says that the wall clock of this machine is right: it is the time of the store from now on, ahead or
      * behind. Leases and due times of unfinished entries keep their distance when it goes back; what is finished is
      * remembered longer then. In a transaction, together with `audit`. NULL: a server's clock decides, or nothing is
      * kept. */
-    int (*confirm_time)(once_store *store, once_error *err);
+    int (*confirm_time)(once_backend *store, once_error *err);
 
     /* Small named facts: the key spec of a consumer, whether its last run ended cleanly. An empty value deletes. */
-    int (*fact_get)(once_store *store, const char *name, once_bytes *out, once_arena *arena, once_error *err);
-    int (*fact_set)(once_store *store, const char *name, once_bytes value, once_error *err);
+    int (*fact_get)(once_backend *store, const char *name, once_bytes *out, once_arena *arena, once_error *err);
+    int (*fact_set)(once_backend *store, const char *name, once_bytes value, once_error *err);
     /* A fact that counts, inside a transaction: `value` begins with a number (once__number_put). Commit fails with
      * ONCE_E_FORGOTTEN, and nothing of the transaction happens, when the number that is there is below `least`, or none
      * is and least > 0: the store had acknowledged more. */
-    int (*fact_count)(once_store *store, const char *name, uint64_t least, once_bytes value, once_error *err);
+    int (*fact_count)(once_backend *store, const char *name, uint64_t least, once_bytes value, once_error *err);
     /* Those whose names begin with `prefix`, in no order; outside of transactions. The visitor leaves the store alone.
      */
-    int (*facts)(once_store *store, const char *prefix, once_fact_visit *visit, void *user, once_error *err);
+    int (*facts)(once_backend *store, const char *prefix, once_fact_visit *visit, void *user, once_error *err);
 } once_store_ops;
 
-/* Drivers embed this as their first member. */
-struct once_store {
+/* A handle of a store. Drivers embed this as their first member. */
+struct once_backend {
     const once_store_ops *ops;
     const once_env *env;
     once_secret secret;         /* keys identities and seeds fingerprints; made with the store */
@@ -332,9 +337,9 @@ struct once_store {
 };
 
 /* "sqlite:payments.db". Unknown schemes and ones that are not in this build are refused by name. */
-int once__store_open(const char *url, const once_store_options *options, once_store **out, once_error *err);
+int once__store_open(const char *url, const once_store_options *options, once_backend **out, once_error *err);
 /* For drivers, when a handle is made: notes who we are, in characters that a line of text can carry. */
-void once__store_sign(once_store *store);
+void once__store_sign(once_backend *store);
 /* The URL as it may be shown: a password in it is not. */
 bool once__store_show(const char *url, once_buf *out);
 const char *once__store_kinds(void); /* how the stores of this build are written, for whoever wrote something else */
@@ -366,16 +371,16 @@ int once__store_forgot(once_error *err); /* ONCE_E_FORGOTTEN, in words */
 /* How often an effect outside of the store was started again after one that may have happened: a number for each
  * consumer, kept for ever. `n` is added in the transaction that is open; it may be below 0. */
 #define ONCE_COUNTER_NAME 240
-int once_repeats_read(once_store *store, once_bytes consumer, once_arena *arena, int64_t *out, once_error *err);
-int once_repeats_add(once_store *store, once_bytes consumer, int64_t n, once_arena *scratch, once_error *err);
+int once_repeats_read(once_backend *store, once_bytes consumer, once_arena *arena, int64_t *out, once_error *err);
+int once_repeats_add(once_backend *store, once_bytes consumer, int64_t n, once_arena *scratch, once_error *err);
 /* The same for versions that did not come within gap.wait. */
-int once_given_up_read(once_store *store, once_bytes consumer, once_arena *arena, int64_t *out, once_error *err);
-int once_given_up_add(once_store *store, once_bytes consumer, int64_t n, once_arena *scratch, once_error *err);
+int once_given_up_read(once_backend *store, once_bytes consumer, once_arena *arena, int64_t *out, once_error *err);
+int once_given_up_add(once_backend *store, once_bytes consumer, int64_t n, once_arena *scratch, once_error *err);
 /* What tells a store from another one that was made in its place: 16 hex digits, made with its secret, which they do
  * not give away. */
 #define ONCE_STORE_ID 17
-void once__store_id(const once_store *store, char out[ONCE_STORE_ID]);
-void once__store_close(once_store *store); /* NULL is fine; an open transaction is rolled back */
+void once__store_id(const once_backend *store, char out[ONCE_STORE_ID]);
+void once__store_close(once_backend *store); /* NULL is fine; an open transaction is rolled back */
 
 extern const once_store_ops once__store_memory;
 extern const once_store_ops once__store_sqlite;

@@ -44,7 +44,7 @@ static bool note_some(void *user, const once_worker *worker, once_worker_state s
     return !some->more;
 }
 
-int once_gone_read(once_store *store, once_bytes consumer, once_gone *out, once_error *err)
+int once_gone_read(once_backend *store, once_bytes consumer, once_gone *out, once_error *err)
 {
     once_worker nobody;
     *out = (once_gone){0};
@@ -93,7 +93,7 @@ static bool find_claim(void *user, const once_entry *entry)
 }
 
 /* *more: there are some left, and it is worth looking again. */
-static int end_claims(once_store *store, claims *c, bool *more, once_error *err)
+static int end_claims(once_backend *store, claims *c, bool *more, once_error *err)
 {
     const once_request *requests[AT_ONCE];
     bool ours[AT_ONCE];
@@ -114,7 +114,7 @@ static bool any_over(const once_gone *gone)
     return any;
 }
 
-int once_take_over(once_store *store, once_bytes consumer, const once_worker *self, once_gone *gone, size_t *from,
+int once_take_over(once_backend *store, once_bytes consumer, const once_worker *self, once_gone *gone, size_t *from,
                    once_error *err)
 {
     some_gone some = {.gone = gone, .from = *from};

@@ -36,14 +36,14 @@ static inline size_t once_gone_count(const once_gone *gone)
 const once_gone_worker *once_gone_holder(const once_gone *gone, const once_entry *entry);
 
 /* Reads who is gone, and changes nothing: for whoever looks. */
-int once_gone_read(once_store *store, once_bytes consumer, once_gone *out, once_error *err);
+int once_gone_read(once_backend *store, once_bytes consumer, once_gone *out, once_error *err);
 /* In words, what becomes of a claim whose worker is gone; empty where it is not known to be. */
 once_bytes once_gone_says(const once_gone *gone, const once_entry *entry);
 
 /* Outside of a transaction. Looks for workers that are gone, and ends the claims of those that are contained. When it
  * fails, some may have ended. It does as many workers at once as are remembered: begin with *from = 0, and call it
  * until it is 0 again. */
-int once_take_over(once_store *store, once_bytes consumer, const once_worker *self, once_gone *gone, size_t *from,
+int once_take_over(once_backend *store, once_bytes consumer, const once_worker *self, once_gone *gone, size_t *from,
                    once_error *err);
 
 #endif

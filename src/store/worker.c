@@ -12,13 +12,14 @@
 
 #define DROP_AFTER_MS INT64_C(86400000)
 
-static bool is_gone(const once_store *store, const once_worker *worker)
+static bool is_gone(const once_backend *store, const once_worker *worker)
 {
     const once_process process = {worker->machine, worker->pid, worker->started};
     return once_env_is_gone(store->env, &process);
 }
 
-void once_worker_init(once_worker *worker, const once_store *store, once_bytes consumer, uint64_t run, int64_t lease_ms)
+void once_worker_init(once_worker *worker, const once_backend *store, once_bytes consumer, uint64_t run,
+                      int64_t lease_ms)
 {
     const once_scope scope = {.consumer = consumer, .operation = ONCE_BYTES("worker")};
     const once_hash hash = once_key_id(store->secret, &scope, (once_bytes){0});
@@ -109,7 +110,7 @@ static int by_begin(const void *a, const void *b)
     return x->begun_ms != y->begun_ms ? (x->begun_ms < y->begun_ms ? -1 : 1) : (x->run > y->run) - (x->run < y->run);
 }
 
-static int read_records(once_store *store, const once_worker *self, workers *out, once_error *err)
+static int read_records(once_backend *store, const once_worker *self, workers *out, once_error *err)
 {
     char prefix[sizeof self->name];
     *out = (workers){0};
@@ -128,7 +129,7 @@ static bool has_record(const workers *all, const once_worker *worker)
 /* Whose processes are gone. One that ends well drops its record and then goes: between our reading of the record and
  * our look for the process, perhaps. So the records of those that are gone are read again, and whoever has none any
  * more is left out. */
-static int find_gone(once_store *store, const once_worker *self, workers *all, once_error *err)
+static int find_gone(once_backend *store, const once_worker *self, workers *all, once_error *err)
 {
     workers again;
     size_t n = 0;
@@ -143,7 +144,7 @@ static int find_gone(once_store *store, const once_worker *self, workers *all, o
     return rc;
 }
 
-static int read_all(once_store *store, const once_worker *self, workers *out, int64_t *now_ms, once_error *err)
+static int read_all(once_backend *store, const once_worker *self, workers *out, int64_t *now_ms, once_error *err)
 {
     once_store_time time;
     int rc = read_records(store, self, out, err);
@@ -161,7 +162,7 @@ static once_worker_state state_at(const once_worker *worker, int64_t now_ms)
     return worker->seen_ms + worker->lease_ms <= now_ms ? ONCE_WORKER_LATE : ONCE_WORKER_ALIVE;
 }
 
-int once_workers_each(once_store *store, once_bytes consumer, once_worker_visit *visit, void *user, once_error *err)
+int once_workers_each(once_backend *store, once_bytes consumer, once_worker_visit *visit, void *user, once_error *err)
 {
     workers all;
     once_worker self;
@@ -174,7 +175,8 @@ int once_workers_each(once_store *store, once_bytes consumer, once_worker_visit 
     return rc;
 }
 
-int once_workers_gone(once_store *store, const once_worker *self, once_worker_visit *visit, void *user, once_error *err)
+int once_workers_gone(once_backend *store, const once_worker *self, once_worker_visit *visit, void *user,
+                      once_error *err)
 {
     workers all;
     int rc = read_records(store, self, &all, err);
@@ -189,7 +191,7 @@ int once_workers_gone(once_store *store, const once_worker *self, once_worker_vi
 
 /* --- one --- */
 
-int once_worker_renew(once_worker *worker, once_store *store, once_error *err)
+int once_worker_renew(once_worker *worker, once_backend *store, once_error *err)
 {
     unsigned char record[RECORD_MAX];
     once_store_time time;
@@ -210,7 +212,7 @@ static void noticed_name(const once_worker *worker, char out[sizeof worker->name
                    worker->name + strlen("worker"));
 }
 
-static int read_noticed(const once_worker *worker, once_store *store, int64_t *out, once_error *err)
+static int read_noticed(const once_worker *worker, once_backend *store, int64_t *out, once_error *err)
 {
     char name[sizeof worker->name];
     once_arena arena = {0};
@@ -222,7 +224,7 @@ static int read_noticed(const once_worker *worker, once_store *store, int64_t *o
     return rc;
 }
 
-static int notice(const once_worker *worker, once_store *store, int64_t now_ms, once_error *err)
+static int notice(const once_worker *worker, once_backend *store, int64_t now_ms, once_error *err)
 {
     char name[sizeof worker->name];
     unsigned char value[ONCE_NUMBER_SIZE];
@@ -231,7 +233,8 @@ static int notice(const once_worker *worker, once_store *store, int64_t now_ms, 
     return store->ops->fact_set(store, name, (once_bytes){(const char *)value, sizeof value}, err);
 }
 
-static int begin(once_worker *worker, once_store *store, const workers *all, int64_t now_ms, bool died, once_error *err)
+static int begin(once_worker *worker, once_backend *store, const workers *all, int64_t now_ms, bool died,
+                 once_error *err)
 {
     int rc = store->ops->begin(store, err);
     if (rc != ONCE_OK) return rc;
@@ -249,7 +252,7 @@ static int begin(once_worker *worker, once_store *store, const workers *all, int
     return rc;
 }
 
-int once_worker_begin(once_worker *worker, once_store *store, bool *died, once_error *err)
+int once_worker_begin(once_worker *worker, once_backend *store, bool *died, once_error *err)
 {
     workers all;
     int64_t now_ms = 0, noticed_ms = 0;
@@ -268,7 +271,7 @@ int once_worker_begin(once_worker *worker, once_store *store, bool *died, once_e
     return rc;
 }
 
-int once_worker_end(const once_worker *worker, once_store *store, once_error *err)
+int once_worker_end(const once_worker *worker, once_backend *store, once_error *err)
 {
     return store->ops->fact_set(store, worker->name, (once_bytes){0}, err);
 }

@@ -44,22 +44,22 @@ typedef enum once_worker_state {
 } once_worker_state;
 
 /* Who we are; the rest is zero. `run` is random. */
-void once_worker_init(once_worker *worker, const once_store *store, once_bytes consumer, uint64_t run,
+void once_worker_init(once_worker *worker, const once_backend *store, once_bytes consumer, uint64_t run,
                       int64_t lease_ms);
 
 /* Makes its record. *died is set when another one died and nobody has noticed; it is never cleared, so that this can be
  * repeated. */
-int once_worker_begin(once_worker *worker, once_store *store, bool *died, once_error *err);
+int once_worker_begin(once_worker *worker, once_backend *store, bool *died, once_error *err);
 /* In the open transaction, or in one of its own. After a commit, once_worker_kept says that it was. */
-int once_worker_renew(once_worker *worker, once_store *store, once_error *err);
+int once_worker_renew(once_worker *worker, once_backend *store, once_error *err);
 static inline void once_worker_kept(once_worker *worker) { worker->number = worker->tried; }
-int once_worker_end(const once_worker *worker, once_store *store, once_error *err);
+int once_worker_end(const once_worker *worker, once_backend *store, once_error *err);
 
 /* Those that have records, by their begin. */
 typedef bool once_worker_visit(void *user, const once_worker *worker, once_worker_state state);
-int once_workers_each(once_store *store, once_bytes consumer, once_worker_visit *visit, void *user, once_error *err);
+int once_workers_each(once_backend *store, once_bytes consumer, once_worker_visit *visit, void *user, once_error *err);
 /* Those but `self` of which it is certain that their process is gone; the clock is not asked. */
-int once_workers_gone(once_store *store, const once_worker *self, once_worker_visit *visit, void *user,
+int once_workers_gone(once_backend *store, const once_worker *self, once_worker_visit *visit, void *user,
                       once_error *err);
 
 #endif

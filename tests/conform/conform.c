@@ -11,10 +11,10 @@
 
 /* --- the fixture --- */
 
-once_store *open_store(fixture *f, int handle)
+once_backend *open_store(fixture *f, int handle)
 {
     const once_store_options options = {.size = sizeof options, .env = &f->worlds[handle].env, .create = true};
-    once_store *store = NULL;
+    once_backend *store = NULL;
     assert_ok(f, once__store_open(f->url, &options, &store, &f->err));
     assert_non_null(store);
     return store;

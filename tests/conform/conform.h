@@ -51,10 +51,10 @@ typedef struct conform_test {
 struct fixture {
     const conform_driver *driver;
     const conform_test *test;
-    test_env worlds[2];     /* of the two handles; time passes in both */
-    once_store *handles[2]; /* the second one is opened by `second` */
-    once_store *store;      /* the handle in use */
-    once_arena arena;       /* for what comes back; freed with the fixture */
+    test_env worlds[2];       /* of the two handles; time passes in both */
+    once_backend *handles[2]; /* the second one is opened by `second` */
+    once_backend *store;      /* the handle in use */
+    once_arena arena;         /* for what comes back; freed with the fixture */
     once_error err;
     once_scope scope;
     uint64_t tokens;
@@ -68,7 +68,7 @@ int conform_run(const conform_driver *driver);
 
 /* --- the fixture --- */
 
-once_store *open_store(fixture *f, int handle);
+once_backend *open_store(fixture *f, int handle);
 void reopen(fixture *f);          /* closes the first handle and opens it again */
 void use(fixture *f, int handle); /* which handle the helpers talk to; the second one is opened when first used */
 void pass(fixture *f, int64_t ms);

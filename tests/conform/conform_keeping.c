@@ -1054,7 +1054,7 @@ static void a_missing_store_is_made_only_when_asked(fixture *f)
     const size_t len = strlen(f->url);
     memcpy(url, f->url, len);
     memcpy(url + len, ".missing", 9);
-    once_store *store = NULL;
+    once_backend *store = NULL;
     const once_store_options options = {.size = sizeof options, .env = &f->worlds[0].env, .create = false};
     assert_int_not_equal(once__store_open(url, &options, &store, &f->err), ONCE_OK);
     assert_null(store);
@@ -1124,7 +1124,7 @@ static void *race(void *user)
 {
     racer *self = user;
     fixture *f = self->f;
-    once_store *store = f->handles[self->handle];
+    once_backend *store = f->handles[self->handle];
     once_arena arena = {0};
     for (int i = 0; i < RACE_KEYS && !self->failed; i++) {
         const int number = self->handle ? RACE_KEYS - 1 - i : i; /* they meet in the middle */
@@ -1189,7 +1189,7 @@ static void count_taken(taker *self, const once_taken *taken)
 static void *race_to_take(void *user)
 {
     taker *self = user;
-    once_store *store = self->f->handles[self->handle];
+    once_backend *store = self->f->handles[self->handle];
     once_arena arena = {0};
     once_taken taken[RACE_TAKE];
     once_error err;

@@ -38,7 +38,7 @@ static const char *const points[] = {"0", "1", "2", "3", "4", "5"};
 
 typedef struct side {
     test_env world;
-    once_store *store;
+    once_backend *store;
     once_arena arena;
     uint64_t letters[LETTERS];
     size_t n_letters;
@@ -273,7 +273,7 @@ static void plant(const run *r, int which) { once_planted = which == 1 ? r->opti
     int rc[2] = {0};                                                                                                   \
     once_error err[2] = {{0}};                                                                                         \
     for (int s = 0; s < 2; s++) {                                                                                      \
-        once_store *store = r->sides[s].store;                                                                         \
+        once_backend *store = r->sides[s].store;                                                                       \
         plant(r, s);                                                                                                   \
         rc[s] = (statement);                                                                                           \
         plant(r, 0);                                                                                                   \
@@ -518,7 +518,7 @@ static void step_forget(run *r)
 /* A key in a state that fits, if chance finds one. */
 static void find_key(run *r, bool (*fits)(once_state), uint64_t *scope, uint64_t *key)
 {
-    once_store *memory = r->sides[0].store;
+    once_backend *memory = r->sides[0].store;
     for (int i = 0; i < 10; i++) {
         once_entry entry;
         *scope = below(r, SCOPES);
@@ -728,10 +728,10 @@ static void step_end(run *r)
     clocks_moved(r);
 }
 
-static once_store *open_other(run *r)
+static once_backend *open_other(run *r)
 {
     const once_store_options options = {.size = sizeof options, .env = &r->sides[1].world.env, .create = true};
-    once_store *store = NULL;
+    once_backend *store = NULL;
     once_error err;
     int rc;
     if (strncmp(r->url, "sqlite:", 7) == 0 && r->limits.level0_bits)
@@ -870,7 +870,7 @@ static size_t list_unfinished(run *r, open_list *list)
 {
     static const once_state states[] = {ONCE_STATE_CLAIMED, ONCE_STATE_WAITING, ONCE_STATE_UNKNOWN};
     *list = (open_list){.arena = &r->sides[0].arena};
-    once_store *store = r->sides[0].store;
+    once_backend *store = r->sides[0].store;
     for (int scope = 1; scope < SCOPES; scope++)
         for (int i = 0; i < 3; i++)
             if (list->n < SCOPES * KEYS &&
@@ -883,7 +883,7 @@ static size_t list_unfinished(run *r, open_list *list)
 static void forget_the_dead(run *r, open_list *list)
 {
     *list = (open_list){.arena = &r->sides[0].arena};
-    once_store *reference_store = r->sides[0].store;
+    once_backend *reference_store = r->sides[0].store;
     for (int scope = 1; scope < SCOPES; scope++)
         if (list->n < SCOPES * KEYS && reference_store->ops->list(reference_store, scopes[scope].consumer,
                                                                   ONCE_STATE_DEAD, list_open, list, NULL) != ONCE_OK)

@@ -6,7 +6,7 @@
 int main(int argc, char **argv)
 {
     const once_store_options options = {.size = sizeof options};
-    once_store *store = NULL;
+    once_backend *store = NULL;
     once_error err = {0};
     if (argc != 3) return 2;
     int rc = once__sqlite_store_open(argv[1], &options, NULL, &store, &err);

@@ -202,7 +202,7 @@ static void lane_record(once_bytes record, int64_t beside)
 
 static once_bytes worker_fact;
 
-static int one_fact(once_store *store, const char *prefix, once_fact_visit *visit, void *user, once_error *err)
+static int one_fact(once_backend *store, const char *prefix, once_fact_visit *visit, void *user, once_error *err)
 {
     (void)store, (void)prefix, (void)err;
     (void)visit(user, ONCE_BYTES("worker/1/2"), worker_fact);
@@ -211,7 +211,7 @@ static int one_fact(once_store *store, const char *prefix, once_fact_visit *visi
 
 static int64_t worker_now;
 
-static int what_time(once_store *store, once_store_time *out, once_error *err)
+static int what_time(once_backend *store, once_store_time *out, once_error *err)
 {
     (void)store, (void)err;
     *out = (once_store_time){.now_ms = worker_now};
@@ -229,7 +229,7 @@ static bool see_worker(void *user, const once_worker *worker, once_worker_state 
 static void worker(once_bytes value, int64_t beside)
 {
     static const once_store_ops ops = {.facts = one_fact, .time = what_time};
-    once_store store = {.ops = &ops, .env = once_env_real()};
+    once_backend store = {.ops = &ops, .env = once_env_real()};
     once_error err = {0};
     int seen = 0;
     worker_fact = value;

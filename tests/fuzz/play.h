@@ -17,7 +17,7 @@ enum { PLAY_KEYS = 3 };
 typedef struct play {
     const once_env *env;
     bool (*lied)(void); /* whether a wrong answer may have been taken for right */
-    once_store *store;
+    once_backend *store;
     once_arena arena;
     once_scope scope;
     char keys[PLAY_KEYS][24]; /* of this play alone */

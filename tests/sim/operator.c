@@ -9,7 +9,7 @@
 /* --- the store, by the clock of somebody who knows the time --- */
 
 typedef struct desk {
-    once_store *store;
+    once_backend *store;
     bool own;
 } desk;
 
@@ -68,7 +68,7 @@ static bool look_at_unknown(void *user, const once_entry *entry)
     return s->skip-- > 0;
 }
 
-static int audit(sim_world *world, once_store *store, once_bytes what, once_error *err)
+static int audit(sim_world *world, once_backend *store, once_bytes what, once_error *err)
 {
     const once_audit record = {.consumer = world->spec->consumer, .who = ONCE_BYTES("somebody"), .what = what};
     return store->ops->audit(store, &record, err);
@@ -76,7 +76,7 @@ static int audit(sim_world *world, once_store *store, once_bytes what, once_erro
 
 /* --- acts --- */
 
-static int do_resolve(sim_world *world, once_store *store, const search *s, once_outcome verdict, bool *done,
+static int do_resolve(sim_world *world, once_backend *store, const search *s, once_outcome verdict, bool *done,
                       once_error *err)
 {
     int rc = store->ops->begin(store, err);
@@ -117,7 +117,7 @@ static bool letter_act(sim_world *world, bool replay)
     search s = {.world = world, .skip = sim_random(world, 4), .key = -1};
     bool found = false;
     if (!is_reachable(world) || !desk_open(world, &d)) return false;
-    once_store *store = d.store;
+    once_backend *store = d.store;
     int rc = store->ops->letters(store, world->spec->consumer, 0, look_at_letter, &s, &err);
     if (rc == ONCE_OK && s.key >= 0) {
         rc = store->ops->begin(store, &err);
@@ -174,7 +174,7 @@ void sim_operator_look(sim_world *world)
     once_stats stats;
     uint64_t waiting = 0, unknown = 0;
     if (!is_reachable(world) || !desk_open(world, &d)) return;
-    once_store *store = d.store;
+    once_backend *store = d.store;
     views v = {world, (const once_shelf *)store, 0};
     const once_bytes consumer = world->spec->consumer;
     int rc = store->ops->stats(store, consumer, &stats, &err);

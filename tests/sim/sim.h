@@ -211,7 +211,7 @@ typedef struct sim_world sim_world;
 typedef struct sim_worker sim_worker;
 
 typedef struct sim_store {
-    once_store store;
+    once_backend store;
     sim_worker *worker;
 } sim_store;
 
@@ -272,7 +272,7 @@ struct sim_worker {
     bool killed;     /* its effects killed it */
     int64_t wall_off_ms;
     test_env env;
-    once_store *real;
+    once_backend *real;
     sim_store store;
     sim_source source;
     once_pipe *pipe;
@@ -376,7 +376,7 @@ struct sim_world {
     uint32_t clean_starts;
     sim_worker *tx_owner;
     int64_t store_down_until_ms;
-    once_store *memory;
+    once_backend *memory;
     test_env memory_env;
     char folder[64], url[96];
 

@@ -5,7 +5,7 @@
 
 #include "sim.h"
 
-static sim_worker *worker_of(once_store *store) { return ((sim_store *)store)->worker; }
+static sim_worker *worker_of(once_backend *store) { return ((sim_store *)store)->worker; }
 
 static int lost(sim_worker *w, once_error *err)
 {
@@ -117,7 +117,7 @@ static void check_claim(sim_worker *w, const once_request *request, const once_d
         sim_violation(world, "key %d: remembered, although its effect is natural", key);
 }
 
-static int sim_claim(once_store *store, const once_request *const *requests, size_t n, once_decision *out,
+static int sim_claim(once_backend *store, const once_request *const *requests, size_t n, once_decision *out,
                      once_arena *arena, once_error *err)
 {
     sim_worker *w = worker_of(store);
@@ -135,7 +135,7 @@ static int sim_claim(once_store *store, const once_request *const *requests, siz
     return leave(w, rc, reply_lost, err);
 }
 
-static int sim_settle(once_store *store, const once_settlement *settlements, size_t n, bool *applied, once_error *err)
+static int sim_settle(once_backend *store, const once_settlement *settlements, size_t n, bool *applied, once_error *err)
 {
     sim_worker *w = worker_of(store);
     int rc = arrive(w, SIM_store_fails, err);
@@ -161,7 +161,7 @@ static int sim_settle(once_store *store, const once_settlement *settlements, siz
     return leave(w, rc, rc == ONCE_OK && sim_fires(w->world, SIM_store_reply_lost), err);
 }
 
-static int sim_extend(once_store *store, const once_request *const *requests, size_t n, bool *ours, once_error *err)
+static int sim_extend(once_backend *store, const once_request *const *requests, size_t n, bool *ours, once_error *err)
 {
     sim_worker *w = worker_of(store);
     int rc = arrive(w, SIM_store_fails, err);
@@ -184,7 +184,7 @@ static int sim_extend(once_store *store, const once_request *const *requests, si
     return leave(w, rc, rc == ONCE_OK && sim_fires(w->world, SIM_store_reply_lost), err);
 }
 
-static int sim_accept(once_store *store, const once_request *const *requests, const once_message *const *messages,
+static int sim_accept(once_backend *store, const once_request *const *requests, const once_message *const *messages,
                       size_t n, once_decision *out, once_arena *arena, once_error *err)
 {
     sim_worker *w = worker_of(store);
@@ -209,8 +209,8 @@ static int sim_accept(once_store *store, const once_request *const *requests, co
     return leave(w, rc, rc == ONCE_OK && sim_fires(w->world, SIM_store_reply_lost), err);
 }
 
-static int sim_take(once_store *store, once_bytes consumer, once_token token, bool again, int64_t lease_ms, size_t max,
-                    once_taken *out, size_t *n, once_arena *arena, once_error *err)
+static int sim_take(once_backend *store, once_bytes consumer, once_token token, bool again, int64_t lease_ms,
+                    size_t max, once_taken *out, size_t *n, once_arena *arena, once_error *err)
 {
     sim_worker *w = worker_of(store);
     int rc = arrive(w, SIM_store_fails, err);
@@ -235,7 +235,7 @@ static int sim_take(once_store *store, once_bytes consumer, once_token token, bo
 }
 
 /* What is over is unknown for whoever looks; that somebody writes it down changes nothing. */
-static int sim_lapse(once_store *store, once_bytes consumer, uint64_t but, size_t max, once_taken *out, size_t *n,
+static int sim_lapse(once_backend *store, once_bytes consumer, uint64_t but, size_t max, once_taken *out, size_t *n,
                      once_arena *arena, once_error *err)
 {
     sim_worker *w = worker_of(store);
@@ -246,7 +246,7 @@ static int sim_lapse(once_store *store, once_bytes consumer, uint64_t but, size_
     return leave(w, rc, rc == ONCE_OK && sim_fires(w->world, SIM_store_reply_lost), err);
 }
 
-static int sim_find(once_store *store, once_bytes consumer, const once_request *const *requests, size_t n, bool due,
+static int sim_find(once_backend *store, once_bytes consumer, const once_request *const *requests, size_t n, bool due,
                     size_t max, once_taken *out, size_t *n_out, bool *rest, once_arena *arena, once_error *err)
 {
     sim_worker *w = worker_of(store);
@@ -258,7 +258,7 @@ static int sim_find(once_store *store, once_bytes consumer, const once_request *
     return found;
 }
 
-static int sim_bury(once_store *store, const once_letter *letters, size_t n, bool *fresh, once_error *err)
+static int sim_bury(once_backend *store, const once_letter *letters, size_t n, bool *fresh, once_error *err)
 {
     sim_worker *w = worker_of(store);
     int rc = arrive(w, SIM_store_fails, err);
@@ -274,21 +274,21 @@ static int sim_bury(once_store *store, const once_letter *letters, size_t n, boo
     return leave(w, rc, rc == ONCE_OK && sim_fires(w->world, SIM_store_reply_lost), err);
 }
 
-static int sim_stats(once_store *store, once_bytes consumer, once_stats *out, once_error *err)
+static int sim_stats(once_backend *store, once_bytes consumer, once_stats *out, once_error *err)
 {
     sim_worker *w = worker_of(store);
     const int rc = arrive(w, SIM_store_fails, err);
     return rc == ONCE_OK ? w->real->ops->stats(w->real, consumer, out, err) : rc;
 }
 
-static int sim_get(once_store *store, once_hash id, once_entry *out, once_arena *arena, once_error *err)
+static int sim_get(once_backend *store, once_hash id, once_entry *out, once_arena *arena, once_error *err)
 {
     sim_worker *w = worker_of(store);
     const int rc = arrive(w, SIM_store_fails, err);
     return rc == ONCE_OK ? w->real->ops->get(w->real, id, out, arena, err) : rc;
 }
 
-static int sim_sweep(once_store *store, size_t limit, once_sweep_result *out, once_error *err)
+static int sim_sweep(once_backend *store, size_t limit, once_sweep_result *out, once_error *err)
 {
     sim_worker *w = worker_of(store);
     int rc = arrive(w, SIM_store_fails, err);
@@ -308,7 +308,7 @@ static int sim_sweep(once_store *store, size_t limit, once_sweep_result *out, on
 }
 
 /* Facts are written on the way to a commit: when that fails, the commit has. */
-static int sim_fact_get(once_store *store, const char *name, once_bytes *out, once_arena *arena, once_error *err)
+static int sim_fact_get(once_backend *store, const char *name, once_bytes *out, once_arena *arena, once_error *err)
 {
     sim_worker *w = worker_of(store);
     const int rc = arrive(w, SIM_store_fails, err);
@@ -316,7 +316,7 @@ static int sim_fact_get(once_store *store, const char *name, once_bytes *out, on
     return rc == ONCE_OK ? w->real->ops->fact_get(w->real, name, out, arena, err) : rc;
 }
 
-static int sim_fact_set(once_store *store, const char *name, once_bytes value, once_error *err)
+static int sim_fact_set(once_backend *store, const char *name, once_bytes value, once_error *err)
 {
     sim_worker *w = worker_of(store);
     const int rc = arrive(w, SIM_store_fails, err);
@@ -324,7 +324,7 @@ static int sim_fact_set(once_store *store, const char *name, once_bytes value, o
     return rc == ONCE_OK ? w->real->ops->fact_set(w->real, name, value, err) : rc;
 }
 
-static int sim_fact_count(once_store *store, const char *name, uint64_t least, once_bytes value, once_error *err)
+static int sim_fact_count(once_backend *store, const char *name, uint64_t least, once_bytes value, once_error *err)
 {
     sim_worker *w = worker_of(store);
     const int rc = arrive(w, SIM_store_fails, err);
@@ -332,14 +332,14 @@ static int sim_fact_count(once_store *store, const char *name, uint64_t least, o
     return rc == ONCE_OK ? w->real->ops->fact_count(w->real, name, least, value, err) : rc;
 }
 
-static int sim_facts(once_store *store, const char *prefix, once_fact_visit *visit, void *user, once_error *err)
+static int sim_facts(once_backend *store, const char *prefix, once_fact_visit *visit, void *user, once_error *err)
 {
     sim_worker *w = worker_of(store);
     const int rc = arrive(w, SIM_store_fails, err);
     return rc == ONCE_OK ? w->real->ops->facts(w->real, prefix, visit, user, err) : rc;
 }
 
-static int sim_list(once_store *store, once_bytes consumer, once_state state, once_entry_visit *visit, void *user,
+static int sim_list(once_backend *store, once_bytes consumer, once_state state, once_entry_visit *visit, void *user,
                     once_error *err)
 {
     sim_worker *w = worker_of(store);
@@ -347,7 +347,7 @@ static int sim_list(once_store *store, once_bytes consumer, once_state state, on
     return rc == ONCE_OK ? w->real->ops->list(w->real, consumer, state, visit, user, err) : rc;
 }
 
-static int sim_time(once_store *store, once_store_time *out, once_error *err)
+static int sim_time(once_backend *store, once_store_time *out, once_error *err)
 {
     sim_worker *w = worker_of(store);
     return w->real->ops->time(w->real, out, err);
@@ -355,7 +355,7 @@ static int sim_time(once_store *store, once_store_time *out, once_error *err)
 
 /* --- transactions --- */
 
-static int sim_begin(once_store *store, once_error *err)
+static int sim_begin(once_backend *store, once_error *err)
 {
     sim_worker *w = worker_of(store);
     w->tx_lost = false;
@@ -377,7 +377,7 @@ static void tx_over(sim_worker *w)
     if (w->world->tx_owner == w) w->world->tx_owner = NULL;
 }
 
-static int sim_commit(once_store *store, once_error *err)
+static int sim_commit(once_backend *store, once_error *err)
 {
     sim_worker *w = worker_of(store);
     int rc = arrive(w, SIM_commit_fails, err);
@@ -400,7 +400,7 @@ static int sim_commit(once_store *store, once_error *err)
     return rc;
 }
 
-static void sim_rollback(once_store *store)
+static void sim_rollback(once_backend *store)
 {
     sim_worker *w = worker_of(store);
     if (w->in_tx && !w->tx_lost && w->real) w->real->ops->rollback(w->real);

@@ -419,7 +419,7 @@ static void choose(sim_world *world)
 }
 
 /* The store is made by somebody whose clock is not far off. */
-static bool open_first(sim_world *world, const char *url, once_store **out)
+static bool open_first(sim_world *world, const char *url, once_backend **out)
 {
     once_error err = {0};
     test_env_init(&world->memory_env, world->random);
@@ -446,7 +446,7 @@ static bool make_store(sim_world *world)
         return false;
     }
     (void)snprintf(world->url, sizeof world->url, "sqlite:%s/sim.db", world->folder);
-    once_store *first = NULL;
+    once_backend *first = NULL;
     const bool made = open_first(world, world->url, &first);
     once__store_close(first);
     return made;

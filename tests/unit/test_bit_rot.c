@@ -47,7 +47,7 @@ static int teardown(void **state)
     return system(command) == 0 ? 0 : -1;
 }
 
-static int open_at(const char *file, const once_settled_limits *limits, once_store **out, once_error *err)
+static int open_at(const char *file, const once_settled_limits *limits, once_backend **out, once_error *err)
 {
     const once_store_options options = {.size = sizeof options, .env = &world.env, .create = true};
     return once__sqlite_store_open(file, &options, limits, out, err);
@@ -88,7 +88,7 @@ static void good(int rc, const once_error *err)
     if (rc != ONCE_OK) fail_msg("%s", err->text);
 }
 
-static void settle_one(once_store *store, const once_request *r, once_arena *arena)
+static void settle_one(once_backend *store, const once_request *r, once_arena *arena)
 {
     static const char result[] =
         "a result that is long enough to be kept apart from its record, because it has more than 64 bytes";
@@ -102,7 +102,7 @@ static void settle_one(once_store *store, const once_request *r, once_arena *are
     assert_true(applied);
 }
 
-static void fill(once_store *store)
+static void fill(once_backend *store)
 {
     once_arena arena = {0};
     once_error err = {0};
@@ -156,7 +156,7 @@ typedef struct found {
 } found;
 
 /* Asks as a run would, without writing: how many keys would run. */
-static int ask_batch(once_store *store, uint64_t first, size_t n, bool lanes, size_t *runs, once_error *err)
+static int ask_batch(once_backend *store, uint64_t first, size_t n, bool lanes, size_t *runs, once_error *err)
 {
     once_request requests[BATCH];
     const once_request *pointers[BATCH];
@@ -183,7 +183,7 @@ static bool count_letter(void *user, const once_letter *letter)
     return true;
 }
 
-static int ask_all(once_store *store, size_t *runs, once_error *err)
+static int ask_all(once_backend *store, size_t *runs, once_error *err)
 {
     once_arena arena = {0};
     once_bytes fact;
@@ -208,7 +208,7 @@ static void write_file(const char *to, const unsigned char *bytes, size_t len)
 static void try_flip(const unsigned char *bytes, size_t len, size_t at, const once_settled_limits *limits, found *f)
 {
     char side[200];
-    once_store *store = NULL;
+    once_backend *store = NULL;
     once_error err = {0};
     size_t runs = 0;
     static const char *const ends[] = {"-wal", "-shm", "-journal"};
@@ -234,7 +234,7 @@ static void try_flip(const unsigned char *bytes, size_t len, size_t at, const on
 
 static unsigned char *make(size_t *len)
 {
-    once_store *store;
+    once_backend *store;
     once_error err = {0};
     good(open_at(path, &small, &store, &err), &err);
     fill(store);
@@ -289,7 +289,7 @@ static void count_damage(void *user, const char *text)
 static bool try_change(const unsigned char *bytes, size_t len, const char *sql, bool *noticed)
 {
     sqlite3 *db;
-    once_store *store = NULL;
+    once_backend *store = NULL;
     once_error err = {0};
     size_t n = 0;
     write_file(flipped, bytes, len);
@@ -362,7 +362,7 @@ static void f55_f100_a_damaged_record_of_a_worker_is_noticed(void **state)
 {
     (void)state;
     size_t n = 0;
-    once_store *store = NULL;
+    once_backend *store = NULL;
     once_error err = {0};
     sqlite3 *db;
     good(open_at(path, &small, &store, &err), &err);

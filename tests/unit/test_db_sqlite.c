@@ -12,7 +12,7 @@
 #include "store/sqlite/sqlite.h"
 
 static char folder[100];
-static once_store *store;
+static once_backend *store;
 static once_db *db;
 
 static int setup(void **state)

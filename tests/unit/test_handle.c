@@ -68,7 +68,7 @@ static void open_real(fixture *f) { good(f, once_store_open(f->url, NULL, &f->st
 /* With time that passes only when told. */
 static void open_timed(fixture *f)
 {
-    once_store *inner;
+    once_backend *inner;
     const once_store_options options = {.size = sizeof options, .create = true, .env = &f->world.env};
     good(f, once__store_open(f->url, &options, &inner, &f->err));
     good(f, once__store_guard(inner, &f->store, &f->err));
@@ -210,7 +210,7 @@ static void f26_same_key_with_other_content_is_a_conflict_with_a_letter(void **s
         assert_int_equal(v.result.len, 0);
     }
     assert_int_equal(g.calls, 1);
-    once_store *inner = ((once_guard *)f->store)->inner;
+    once_backend *inner = f->store->inner;
     once_stats stats;
     good(f, inner->ops->stats(inner, f->scope.consumer, &stats, &f->err));
     assert_int_equal(stats.dead, 1); /* the second delivery made no second letter */
@@ -234,7 +234,7 @@ static void f26_a_corrected_delivery_runs_where_nothing_was_done(void **state)
     static const once_outcome outcomes[] = {ONCE_RETRY, ONCE_RELEASE};
     static const char *const keys[] = {"retried", "released"};
     open_timed(f);
-    once_store *inner = ((once_guard *)f->store)->inner;
+    once_backend *inner = f->store->inner;
     for (int i = 0; i < 2; i++) {
         gateway g = {.fail_first = 1, .failure = outcomes[i]};
         const once_delivery wrong = delivery(f, keys[i], "{\"cents\": 100}"),
@@ -353,7 +353,7 @@ static void who_handled_it_and_how_each_attempt_ended(void **state)
     once_entry entry;
     once_attempt told[ONCE_HISTORY_ATTEMPTS];
     once_arena arena = {0};
-    once_store *inner;
+    once_backend *inner;
     gateway g = {.fail_first = 1, .failure = ONCE_RETRY};
     const once_delivery d = delivery(f, "k", "{}");
     f->terms.backoff_min_ms = f->terms.backoff_max_ms = 1;
@@ -398,7 +398,7 @@ static void what_was_released_is_forgotten_after_remember(void **state)
     fixture *f = *state;
     open_timed(f);
     f->terms.remember_ms = 1000;
-    once_guard *guard = (once_guard *)f->store;
+    once_store *guard = f->store;
     once_stats stats;
     for (int i = 0; i < N; i++) {
         char key[16];
@@ -434,7 +434,7 @@ static void f31_a_spent_budget_is_one_dead_letter(void **state)
         test_env_pass(&f->world, 10);
     }
     assert_int_equal(g.calls, 3);
-    once_store *inner = ((once_guard *)f->store)->inner;
+    once_backend *inner = f->store->inner;
     once_stats stats;
     good(f, inner->ops->stats(inner, f->scope.consumer, &stats, &f->err));
     assert_int_equal(stats.dead, 1);
@@ -578,7 +578,7 @@ static void an_unknown_is_held_unless_it_may_be_repeated(void **state)
         assert_int_equal(v.wait_ms, -1);
         test_env_pass(&f->world, 100000);
         int unknown = 0; /* a person may have it tried again from the first moment on */
-        once_store *inner = ((once_guard *)f->store)->inner;
+        once_backend *inner = f->store->inner;
         good(f, inner->ops->list(inner, f->scope.consumer, ONCE_STATE_UNKNOWN, has_its_body, &unknown, &f->err));
         assert_int_equal(unknown, 1);
     }
@@ -680,7 +680,7 @@ static void f95_twelve_attempts_without_a_word_about_it(void **state)
 static uint64_t the_letter(fixture *f)
 {
     uint64_t id = 0;
-    once_store *inner = ((once_guard *)f->store)->inner;
+    once_backend *inner = f->store->inner;
     good(f, inner->ops->letters(inner, f->scope.consumer, 0, keep_letter_id, &id, &f->err));
     assert_int_not_equal(id, 0);
     return id;
@@ -689,7 +689,7 @@ static uint64_t the_letter(fixture *f)
 static void replay(fixture *f)
 {
     bool found;
-    once_store *inner = ((once_guard *)f->store)->inner;
+    once_backend *inner = f->store->inner;
     good(f, inner->ops->exhume(inner, the_letter(f), &found, &f->err));
     assert_true(found);
 }
@@ -722,7 +722,7 @@ static void f05_what_may_have_happened_is_told_to_every_later_attempt(void **sta
 static int64_t repeats(fixture *f)
 {
     once_arena arena = {0};
-    once_store *inner;
+    once_backend *inner;
     int64_t n;
     good(f, once__guard_enter(f->store, &inner, &f->err));
     good(f, once_repeats_read(inner, f->scope.consumer, &arena, &n, &f->err));
@@ -800,7 +800,7 @@ static void f02_f04_f05_killed_in_the_handler_is_held(void **state)
     assert_int_equal(v.answer, ONCE_ANSWER_UNKNOWN);
     assert_int_equal(g.calls, 0);
 
-    once_store *inner = ((once_guard *)f->store)->inner; /* the person who decides has the body */
+    once_backend *inner = f->store->inner; /* the person who decides has the body */
     once_arena arena = {0};
     once_entry entry;
     good(f, inner->ops->get(inner, once_key_id(inner->secret, &f->scope, d.key), &entry, &arena, &f->err));
@@ -846,7 +846,7 @@ static void f02_f04_f05_killed_in_the_handler_is_repeated_when_told(void **state
 
     once_arena arena = {0};
     once_entry entry;
-    once_store *inner = ((once_guard *)f->store)->inner;
+    once_backend *inner = f->store->inner;
     good(f, inner->ops->get(inner, once_key_id(inner->secret, &f->scope, poison.key), &entry, &arena, &f->err));
     assert_true(entry.state == ONCE_STATE_DEAD && entry.silent &&
                 entry.maybe); /* so that a replay counts as a repeat */
@@ -1150,9 +1150,9 @@ static void f25_no_two_processes_of_a_family_claim_with_one_token(void **state)
 /* ---- chaos: a store that fails, an effect that fails ---- */
 
 typedef struct bad_store {
-    once_store store;
+    once_backend store;
     once_store_ops ops;
-    once_store *inner;
+    once_backend *inner;
     uint64_t random;
     int failures;
 } bad_store;
@@ -1174,18 +1174,18 @@ static int roll(bad_store *b, bool *after)
     const int rc = call;                                                                                               \
     return bad && rc == ONCE_OK ? once_fail(err, ONCE_E_UNAVAILABLE, "reply lost") : rc
 
-static int bad_claim(once_store *store, const once_request *const *requests, size_t n, once_decision *out,
+static int bad_claim(once_backend *store, const once_request *const *requests, size_t n, once_decision *out,
                      once_arena *arena, once_error *err)
 {
     FAILING(b->inner->ops->claim(b->inner, requests, n, out, arena, err));
 }
 
-static int bad_settle(once_store *store, const once_settlement *settlements, size_t n, bool *applied, once_error *err)
+static int bad_settle(once_backend *store, const once_settlement *settlements, size_t n, bool *applied, once_error *err)
 {
     FAILING(b->inner->ops->settle(b->inner, settlements, n, applied, err));
 }
 
-static void bad_close(once_store *store)
+static void bad_close(once_backend *store)
 {
     bad_store *b = (bad_store *)store;
     once__store_close(b->inner);

@@ -154,7 +154,7 @@ static void f99_of_too_much_text_the_lines_are_left(void **state)
 
 typedef struct scene {
     test_env world;
-    once_store *store;
+    once_backend *store;
     once_executor executor;
     once_arena arena;
 } scene;
@@ -290,7 +290,7 @@ static int reply(int rc, once_error *err)
     return store_does == ANSWERS ? rc : once_fail(err, ONCE_E_UNAVAILABLE, "no answer");
 }
 
-static int troubled_take(once_store *store, once_bytes consumer, once_token token, bool again, int64_t lease_ms,
+static int troubled_take(once_backend *store, once_bytes consumer, once_token token, bool again, int64_t lease_ms,
                          size_t max, once_taken *out, size_t *n, once_arena *arena, once_error *err)
 {
     return reply(store_does == IS_AWAY ? ONCE_OK
@@ -298,26 +298,26 @@ static int troubled_take(once_store *store, once_bytes consumer, once_token toke
                  err);
 }
 
-static int troubled_lapse(once_store *store, once_bytes consumer, uint64_t but, size_t max, once_taken *out, size_t *n,
-                          once_arena *arena, once_error *err)
+static int troubled_lapse(once_backend *store, once_bytes consumer, uint64_t but, size_t max, once_taken *out,
+                          size_t *n, once_arena *arena, once_error *err)
 {
     return reply(store_does == IS_AWAY ? ONCE_OK : real->lapse(store, consumer, but, max, out, n, arena, err), err);
 }
 
-static int troubled_claim(once_store *store, const once_request *const *requests, size_t n, once_decision *out,
+static int troubled_claim(once_backend *store, const once_request *const *requests, size_t n, once_decision *out,
                           once_arena *arena, once_error *err)
 {
     return reply(store_does == IS_AWAY ? ONCE_OK : real->claim(store, requests, n, out, arena, err), err);
 }
 
-static int troubled_commit(once_store *store, once_error *err)
+static int troubled_commit(once_backend *store, once_error *err)
 {
     if (store_does != IS_AWAY) return reply(real->commit(store, err), err);
     real->rollback(store);
     return reply(ONCE_OK, err);
 }
 
-static int troubled_get(once_store *store, once_hash id, once_entry *out, once_arena *arena, once_error *err)
+static int troubled_get(once_backend *store, once_hash id, once_entry *out, once_arena *arena, once_error *err)
 {
     return reply(store_does == IS_AWAY ? ONCE_OK : real->get(store, id, out, arena, err), err);
 }
@@ -422,8 +422,8 @@ static void f99_f06_unknowns_are_told_although_the_reply_was_lost(void **state)
     is_told_after_its_reply_was_lost(ONCE_ACT_TAKE, true);
 }
 
-static int not_done_lapse(once_store *store, once_bytes consumer, uint64_t but, size_t max, once_taken *out, size_t *n,
-                          once_arena *arena, once_error *err)
+static int not_done_lapse(once_backend *store, once_bytes consumer, uint64_t but, size_t max, once_taken *out,
+                          size_t *n, once_arena *arena, once_error *err)
 {
     static const once_scope scope = {.consumer = ONCE_BYTES("c")};
     (void)consumer, (void)but, (void)max, (void)arena;

@@ -20,7 +20,7 @@ typedef struct fixture {
     test_env world;
     once_handler_spec handler;
     once_spec spec;
-    once_store *store;
+    once_backend *store;
     once_executor executor;
     once_pipe *pipe;
     int64_t now_ms;

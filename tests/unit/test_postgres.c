@@ -225,11 +225,11 @@ static int without_schema(void **state)
     return 0;
 }
 
-static once_store *open_one(void)
+static once_backend *open_one(void)
 {
     const once_store_options options = {
         .size = sizeof options, .env = &world.env, .create = true, .consumer = {schema, strlen(schema)}};
-    once_store *store = NULL;
+    once_backend *store = NULL;
     once_error err;
     if (once__store_open(url, &options, &store, &err) != ONCE_OK) fail_msg("%s", err.text);
     return store;
@@ -237,7 +237,7 @@ static once_store *open_one(void)
 
 static const once_scope scope = {{"", 0}, {"c", 1}, {"op", 2}};
 
-static once_request ask(const once_store *store, const char *key, uint64_t token)
+static once_request ask(const once_backend *store, const char *key, uint64_t token)
 {
     const once_bytes bytes = {key, strlen(key)};
     return (once_request){.scope = &scope,
@@ -250,7 +250,7 @@ static once_request ask(const once_store *store, const char *key, uint64_t token
                           .sent_ms = ONCE_NO_TIME};
 }
 
-static once_answer claim(once_store *store, const once_request *r)
+static once_answer claim(once_backend *store, const once_request *r)
 {
     once_decision d;
     once_arena arena = {0};
@@ -260,7 +260,7 @@ static once_answer claim(once_store *store, const once_request *r)
     return d.answer;
 }
 
-static void settle(once_store *store, const once_request *r)
+static void settle(once_backend *store, const once_request *r)
 {
     const once_settlement done = {.request = r, .outcome = ONCE_DONE};
     bool applied;
@@ -275,7 +275,7 @@ static void keys_that_are_inserted_ahead_go_with_the_transaction(void **state)
     (void)state;
     const char *why;
     if (!test_postgres_url(&why)) skip();
-    once_store *store = open_one();
+    once_backend *store = open_one();
     once_error err;
     once_entry entry;
     once_arena arena = {0};
@@ -323,7 +323,7 @@ static void end_sessions(void)
     test_postgres_run(sql);
 }
 
-static int in_transaction(once_store *store, const char *key, uint64_t token)
+static int in_transaction(once_backend *store, const char *key, uint64_t token)
 {
     const once_request r = ask(store, key, token), *requests = &r;
     const once_settlement done = {.request = &r, .outcome = ONCE_DONE};
@@ -350,7 +350,7 @@ static const char *const restored[] = {
 
 static void write_behind_restores(bool between_verbs)
 {
-    once_store *store = open_one();
+    once_backend *store = open_one();
     once_arena arena = {0};
     once_error err;
     once_entry entry;
@@ -369,7 +369,7 @@ static void write_behind_restores(bool between_verbs)
             rc = in_transaction(store, behind, 10 * i + 3);
         assert_int_equal(rc, ONCE_OK);
         if (between_verbs) settle(store, &r);
-        once_store *other = open_one(); /* which knows no names */
+        once_backend *other = open_one(); /* which knows no names */
         if (other->ops->get(other, ask(store, behind, 1).id, &entry, &arena, &err) != ONCE_OK)
             fail_msg("%s: %s", restored[i / 2], err.text);
         assert_int_equal(entry.state, ONCE_STATE_DONE);
@@ -410,7 +410,7 @@ static void f03_names_of_a_transaction_that_is_rolled_back_are_not_used(void **s
     const char *why;
     if (!test_postgres_url(&why)) skip();
     const once_scope own = {{"", 0}, {"c", 1}, {"of its own", 10}}, others = {{"", 0}, {"c", 1}, {"of others", 9}};
-    once_store *store = open_one(), *other = open_one();
+    once_backend *store = open_one(), *other = open_one();
     once_arena arena = {0};
     once_error err;
     once_entry entry;
@@ -434,7 +434,7 @@ static void f03_names_of_a_transaction_that_is_rolled_back_are_not_used(void **s
     assert_int_equal(claim(store, &second), ONCE_ANSWER_RUN);
     settle(store, &second);
     assert_int_equal(store->ops->commit(store, &err), ONCE_OK);
-    once_store *reader = open_one(); /* which knows no names */
+    once_backend *reader = open_one(); /* which knows no names */
     if (reader->ops->get(reader, second.id, &entry, &arena, &err) != ONCE_OK) fail_msg("%s", err.text);
     assert_int_equal(entry.state, ONCE_STATE_DONE);
     assert_int_equal(entry.scope.operation.len, own.operation.len);
@@ -445,7 +445,7 @@ static void f03_names_of_a_transaction_that_is_rolled_back_are_not_used(void **s
 }
 
 typedef struct rival {
-    once_store *store;
+    once_backend *store;
     once_answer answer;
     once_state state;
     int rc;
@@ -485,7 +485,7 @@ static void f25_a_new_key_is_locked_before_its_effect_runs(void **state)
     (void)state;
     const char *why;
     if (!test_postgres_url(&why)) skip();
-    once_store *one = open_one();
+    once_backend *one = open_one();
     rival other = {.store = open_one()};
     once_error err;
     pthread_t thread;
@@ -514,7 +514,7 @@ enum { TRIO = 3 };
 
 /* A batch as the executor makes it: it says what it is about, claims, settles what it may run, and commits. `new_ones`
  * counts keys. */
-static void run_trio_with(once_store *store, const char *known, const uint64_t *locks, size_t n_locks,
+static void run_trio_with(once_backend *store, const char *known, const uint64_t *locks, size_t n_locks,
                           unsigned *new_ones, once_answer answers[TRIO])
 {
     char names[TRIO][24];
@@ -542,15 +542,15 @@ static void run_trio_with(once_store *store, const char *known, const uint64_t *
     once_arena_release(&arena);
 }
 
-static void run_trio(once_store *store, const char *known, unsigned *new_ones, once_answer answers[TRIO])
+static void run_trio(once_backend *store, const char *known, unsigned *new_ones, once_answer answers[TRIO])
 {
     run_trio_with(store, known, NULL, 0, new_ones, answers);
 }
 
-static const once_pg_news *news_of(const once_store *store) { return &((const once_postgres *)store)->news; }
+static const once_pg_news *news_of(const once_backend *store) { return &((const once_postgres *)store)->news; }
 
 /* Batches of new keys, until the next one is expected to be of new keys, too. */
-static void run_until_news_are_expected(once_store *store, unsigned *new_ones)
+static void run_until_news_are_expected(once_backend *store, unsigned *new_ones)
 {
     once_answer answers[TRIO];
     for (int i = 0; i < 100 && !(news_of(store)->needed && news_of(store)->streak >= news_of(store)->needed); i++)
@@ -579,7 +579,7 @@ static void f14_a_known_key_among_new_ones_is_found(void **state)
     (void)state;
     const char *why;
     if (!test_postgres_url(&why)) skip();
-    once_store *store = open_one(), *other = open_one();
+    once_backend *store = open_one(), *other = open_one();
     const once_request done = ask(other, "done", 1), claimed = ask(other, "claimed", 2);
     assert_int_equal(claim(other, &done), ONCE_ANSWER_RUN);
     settle(other, &done);
@@ -626,7 +626,7 @@ static void f25_a_key_that_is_expected_to_be_new_is_waited_for(void **state)
     const char *why;
     if (!test_postgres_url(&why)) skip();
     for (int commits = 0; commits < 2; commits++) {
-        once_store *one = open_one();
+        once_backend *one = open_one();
         rival other = {.store = open_one()};
         unsigned new_ones = commits ? 100 : 0;
         run_until_news_are_expected(other.store, &new_ones);
@@ -696,7 +696,7 @@ static void f91_who_has_waited_for_its_turn_expects_nothing(void **state)
     once__store_close(other.store);
 }
 
-static void accept_in(once_store *store, const once_request *r)
+static void accept_in(once_backend *store, const once_request *r)
 {
     const once_message message = {.body = ONCE_BYTES("x"), .sent_ms = ONCE_NO_TIME}, *messages = &message;
     once_decision d;
@@ -765,7 +765,7 @@ static void who_looks_sees_one_moment(void **state)
 /* Two workers get the same new keys and lanes in different orders. Both lock the lowest first, so neither waits for the
  * other in a ring. Without that the server would end one of them as a deadlock. */
 typedef struct pair {
-    once_store *store;
+    once_backend *store;
     once_request requests[2];
     once_decision decisions[2];
     int rc;
@@ -788,7 +788,7 @@ static bool is_lower(once_hash x, once_hash y) { return x.a != y.a ? x.a < y.a :
 
 static void claim_in_different_orders(bool lanes)
 {
-    once_store *one = open_one();
+    once_backend *one = open_one();
     pair other = {.store = open_one()};
     once_error err;
     pthread_t thread;
@@ -849,7 +849,7 @@ static void f12_sweep_passes_over_what_is_locked(void **state)
     (void)state;
     const char *why;
     if (!test_postgres_url(&why)) skip();
-    once_store *one = open_one(), *two = open_one();
+    once_backend *one = open_one(), *two = open_one();
     once_error err;
     char keys[20][8];
     for (int i = 0; i < 20; i++) {
@@ -885,7 +885,7 @@ static void f12_what_took_the_place_of_an_expired_row_stays(void **state)
     (void)state;
     const char *why;
     if (!test_postgres_url(&why)) skip();
-    once_store *one = open_one();
+    once_backend *one = open_one();
     once_error err;
     char key[8], sql[200];
     for (int i = 0; i < 20; i++) {
@@ -925,7 +925,7 @@ static void f12_one_sweeps_and_the_others_know(void **state)
     (void)state;
     const char *why;
     if (!test_postgres_url(&why)) skip();
-    once_store *one = open_one(), *two = open_one();
+    once_backend *one = open_one(), *two = open_one();
     once_error err;
     for (int i = 0; i < 100; i++) {
         char key[8];
@@ -964,7 +964,7 @@ static void f28_a_lane_is_held_by_one_transaction(void **state)
     (void)state;
     const char *why;
     if (!test_postgres_url(&why)) skip();
-    once_store *one = open_one(), *two = open_one();
+    once_backend *one = open_one(), *two = open_one();
     once_error err;
     once_arena arena = {0};
     once_request first = ask(one, "first", 1), second = ask(one, "second", 2);
@@ -991,7 +991,7 @@ static void f28_a_lane_is_held_by_one_transaction(void **state)
 }
 
 typedef struct taker {
-    once_store *store;
+    once_backend *store;
     size_t n;
     int rc;
     atomic_bool over;
@@ -1027,7 +1027,7 @@ static void f91_take_does_not_wait_for_a_second_lane(void **state)
     (void)state;
     const char *why;
     if (!test_postgres_url(&why)) skip();
-    once_store *one = open_one(), *two = open_one();
+    once_backend *one = open_one(), *two = open_one();
     taker t = {.store = open_one(), .n = 9};
     once_error err;
     pthread_t thread;
@@ -1067,7 +1067,7 @@ static void f91_take_does_not_wait_for_a_second_lane(void **state)
 enum { BATCH = 1000 };
 
 static struct {
-    once_store *store;
+    once_backend *store;
     once_pg *pg;
     once_stmt *insert;
     once_arena arena;
@@ -1383,7 +1383,7 @@ static void plans_of_empty_tables_find_rows_by_their_ids(void **state)
     char plan[4000], scan[100];
     once_error err;
     if (!test_postgres_url(&why)) skip();
-    once_store *store = open_one();
+    once_backend *store = open_one();
     once_postgres *q = (once_postgres *)store;
     if (once__pg_exec(q->pg, "VACUUM (ANALYZE) once_live, once_body, once_entry, once_letter", NULL, &err) != ONCE_OK)
         fail_msg("%s", err.text);
@@ -1406,7 +1406,7 @@ static void letters_of_a_key_are_found_without_reading_all(void **state)
     once_error err;
     if (!test_postgres_url(&why)) skip();
     for (int before = 0; before < 2; before++) {
-        once_store *store = open_one();
+        once_backend *store = open_one();
         once_postgres *q = (once_postgres *)store;
         if (once__pg_exec(q->pg, "VACUUM (ANALYZE) once_letter", NULL, &err) != ONCE_OK) fail_msg("%s", err.text);
         plan_of(q, PG_LETTERS_OF_KEY, "NULL, NULL, NULL, NULL", plan, sizeof plan);
@@ -1424,7 +1424,7 @@ static void f58_version_1_is_brought_up_to_date(void **state)
     (void)state;
     const char *why;
     if (!test_postgres_url(&why)) skip();
-    once_store *store = open_one();
+    once_backend *store = open_one();
     once_error err;
     once_arena arena = {0};
     once_entry entry;

@@ -60,14 +60,14 @@ static void f93_a_detail_with_impossible_numbers_is_refused(void **state)
 
 static unsigned char fact[10 * ONCE_NUMBER_SIZE + 1];
 
-static int one_fact(once_store *store, const char *prefix, once_fact_visit *visit, void *user, once_error *err)
+static int one_fact(once_backend *store, const char *prefix, once_fact_visit *visit, void *user, once_error *err)
 {
     (void)store, (void)prefix, (void)err;
     (void)visit(user, ONCE_BYTES("worker/1/2"), (once_bytes){(const char *)fact, sizeof fact});
     return ONCE_OK;
 }
 
-static int what_time(once_store *store, once_store_time *out, once_error *err)
+static int what_time(once_backend *store, once_store_time *out, once_error *err)
 {
     (void)store, (void)err;
     *out = (once_store_time){.now_ms = 1000};
@@ -82,7 +82,7 @@ static bool count(void *user, const once_worker *worker, once_worker_state state
 static int workers_seen_at(int64_t seen_ms)
 {
     static const once_store_ops ops = {.facts = one_fact, .time = what_time};
-    once_store store = {.ops = &ops, .env = once_env_real()};
+    once_backend store = {.ops = &ops, .env = once_env_real()};
     once_error err = {0};
     int seen = 0;
     once__number_put(fact + 2 * ONCE_NUMBER_SIZE, 30000); /* the lease */

@@ -42,7 +42,7 @@ static uint64_t draw(uint64_t below)
 
 typedef struct world {
     char name[24], url[256];
-    once_store *store;
+    once_backend *store;
     once_arena arena;
     once_scope scope;
     uint64_t tokens;

@@ -30,7 +30,7 @@ typedef struct fixture {
         cluster; /* what it says when it is asked about a cluster, one after the other; NULL: that there is none */
     atomic_uint replies, refusals; /* so many since `listen`, and of these errors */
     reply_proxy proxy;
-    once_store *store;
+    once_backend *store;
     once_arena arena;
     once_error err;
     once_scope scope;

@@ -52,7 +52,7 @@ static bool change_one(void *user, proxy_reply *reply)
 /* --- a scene --- */
 
 typedef struct scene {
-    once_store *store;
+    once_backend *store;
     once_arena arena;
     once_scope scope;
     uint64_t tokens;

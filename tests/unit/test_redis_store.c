@@ -34,17 +34,17 @@ static unsigned names;
 
 typedef struct fixture {
     char url[256];
-    once_store *a, *b;
+    once_backend *a, *b;
     once_arena arena;
     once_error err;
     once_scope scope;
     uint64_t tokens;
 } fixture;
 
-static once_store *open_store(const char *url)
+static once_backend *open_store(const char *url)
 {
     const once_store_options options = {.size = sizeof options, .create = true};
-    once_store *store = NULL;
+    once_backend *store = NULL;
     once_error err = {0};
     if (once__store_open(url, &options, &store, &err) != ONCE_OK) fail_msg("%s", err.text);
     return store;
@@ -110,14 +110,14 @@ static once_request ask(fixture *f, const char *key, const char *lane)
         if ((call) != ONCE_OK) fail_msg("%s: %s", #call, (f)->err.text);                                               \
     } while (0)
 
-static once_answer claim(fixture *f, once_store *store, const once_request *request)
+static once_answer claim(fixture *f, once_backend *store, const once_request *request)
 {
     once_decision d;
     assert_ok(f, store->ops->claim(store, &request, 1, &d, &f->arena, &f->err));
     return d.answer;
 }
 
-static once_answer accept(fixture *f, once_store *store, const once_request *request)
+static once_answer accept(fixture *f, once_backend *store, const once_request *request)
 {
     const once_message message = {.body = ONCE_BYTES("{}"), .sent_ms = ONCE_NO_TIME}, *messages = &message;
     once_decision d;
@@ -125,7 +125,7 @@ static once_answer accept(fixture *f, once_store *store, const once_request *req
     return d.answer;
 }
 
-static bool settle(fixture *f, once_store *store, const once_request *request, once_outcome outcome)
+static bool settle(fixture *f, once_backend *store, const once_request *request, once_outcome outcome)
 {
     const once_settlement settlement = {.request = request, .outcome = outcome};
     bool applied;
@@ -140,7 +140,7 @@ static once_state state_of(fixture *f, once_hash id)
     return entry.state;
 }
 
-static size_t take(fixture *f, once_store *store, size_t max, once_taken *out)
+static size_t take(fixture *f, once_backend *store, size_t max, once_taken *out)
 {
     size_t n;
     f->tokens += 1000;
@@ -150,9 +150,9 @@ static size_t take(fixture *f, once_store *store, size_t max, once_taken *out)
     return n;
 }
 
-static void begin(fixture *f, once_store *store) { assert_ok(f, store->ops->begin(store, &f->err)); }
+static void begin(fixture *f, once_backend *store) { assert_ok(f, store->ops->begin(store, &f->err)); }
 
-static void commit_is_refused(fixture *f, once_store *store)
+static void commit_is_refused(fixture *f, once_backend *store)
 {
     const int rc = store->ops->commit(store, &f->err);
     assert_int_equal(rc, ONCE_E_ABORTED);
@@ -200,7 +200,7 @@ static void f33_parked_while_the_lane_is_freed(void **state)
     for (int order = 0; order < 2; order++) {
         const char *lane = order ? "one" : "two";
         const once_request first = ask(f, order ? "1" : "2", lane), next = ask(f, order ? "3" : "4", lane);
-        once_store *slow = order ? f->a : f->b;
+        once_backend *slow = order ? f->a : f->b;
         assert_int_equal(claim(f, f->a, &first), ONCE_ANSWER_RUN);
         begin(f, slow);
         if (order == 0) { /* b parks behind the first one, which a settles meanwhile: nobody would wake it */
@@ -233,7 +233,7 @@ typedef struct counting {
 static void *count_up(void *user)
 {
     counting *self = user;
-    once_store *store = open_store(self->url);
+    once_backend *store = open_store(self->url);
     once_arena arena = {0};
     once_error err;
     for (int i = 0; i < INCREMENTS && !self->failed; i++) {
@@ -291,7 +291,7 @@ typedef struct working {
 static void *work(void *user)
 {
     working *self = user;
-    once_store *store = open_store(self->url);
+    once_backend *store = open_store(self->url);
     once_arena arena = {0};
     once_error err;
     for (int idle = 0; idle < 300 && !self->failed;) {
@@ -762,7 +762,7 @@ static void f58_an_upgrade_that_was_killed_is_done_by_the_next(void **state)
     /* A head of a newer format without its secret is not taken for an empty store. */
     snprintf(words, sizeof words, "HDEL {%s}head key_secret", strrchr(f->url, '=') + 1);
     run_command(f, words);
-    once_store *store = NULL;
+    once_backend *store = NULL;
     const once_store_options options = {.size = sizeof options, .create = true};
     assert_int_equal(once__store_open(f->url, &options, &store, &f->err), ONCE_E_CORRUPT);
     assert_non_null(strstr(f->err.text, "the head"));
@@ -935,7 +935,7 @@ static void f47_forgotten_commits_are_noticed(void **state)
     const int rc = f->a->ops->claim(f->a, &requests, 1, &d, &f->arena, &f->err);
     assert_int_equal(once_status_class(rc), ONCE_CLASS_FATAL);
     assert_non_null(strstr(f->err.text, "forgotten 1 commits"));
-    once_store *anew = open_store(f->url);
+    once_backend *anew = open_store(f->url);
     assert_int_equal(claim(f, anew, &r), ONCE_ANSWER_DUPLICATE);
     once__store_close(anew);
 }
@@ -947,7 +947,7 @@ static void f47_no_answer_before_the_replicas_have_it(void **state)
     const once_store_options options = {.size = sizeof options, .busy_ms = 800};
     char url[sizeof f->url + 8];
     snprintf(url, sizeof url, "%s&wait=1", f->url);
-    once_store *waits;
+    once_backend *waits;
     assert_ok(f, once__store_open(url, &options, &waits, &f->err));
     const once_request *both[] = {&r, &r, &other}; /* commit; repeat it, which writes nothing; be told of it */
     for (size_t i = 0; i < 3; i++) {
@@ -1022,7 +1022,7 @@ static void f55_damaged_values_are_not_read_as_absent(void **state)
 
 enum { MANY = 8 };
 
-static void claim_all(fixture *f, once_store *store, const once_request *requests, size_t n, once_answer expected)
+static void claim_all(fixture *f, once_backend *store, const once_request *requests, size_t n, once_answer expected)
 {
     const once_request *list[MANY];
     once_decision d[MANY];
@@ -1031,7 +1031,7 @@ static void claim_all(fixture *f, once_store *store, const once_request *request
     for (size_t i = 0; i < n; i++) assert_int_equal(d[i].answer, expected);
 }
 
-static void settle_all(fixture *f, once_store *store, const once_request *requests, size_t n, bool *applied)
+static void settle_all(fixture *f, once_backend *store, const once_request *requests, size_t n, bool *applied)
 {
     once_settlement settlements[MANY];
     for (size_t i = 0; i < n; i++) settlements[i] = (once_settlement){.request = &requests[i], .outcome = ONCE_DONE};
@@ -1039,7 +1039,7 @@ static void settle_all(fixture *f, once_store *store, const once_request *reques
 }
 
 /* After a few batches of nothing but new entries the next are thought to be new. */
-static void meet_new_ones(fixture *f, once_store *store)
+static void meet_new_ones(fixture *f, once_backend *store)
 {
     for (int i = 0; i < 5; i++) {
         char key[32];
@@ -1236,7 +1236,7 @@ static int touch_everything(fixture *f, const char *round)
     static const once_outcome fates[] = {ONCE_DONE, ONCE_DEAD, ONCE_RETRY, ONCE_RELEASE};
     enum { FATES = sizeof fates / sizeof *fates };
     char keys[FATES + 1][40];
-    once_store *store = f->a;
+    once_backend *store = f->a;
     const once_message message = {.body = ONCE_BYTES("{}"), .sent_ms = ONCE_NO_TIME};
     const once_audit audit = {.consumer = f->scope.consumer, .who = ONCE_BYTES("me"), .what = ONCE_BYTES("resolve")};
     int rc = store->ops->begin(store, &f->err);
@@ -1427,7 +1427,7 @@ static void f25_an_entry_is_claimed_once_however_long_its_body(void **state)
     }
 }
 
-static void settle_with_result(fixture *f, once_store *store, const char *key, once_bytes result)
+static void settle_with_result(fixture *f, once_backend *store, const char *key, once_bytes result)
 {
     const once_request r = ask(f, key, NULL);
     const once_settlement done = {.request = &r, .outcome = ONCE_DONE, .result = result};
@@ -1465,7 +1465,7 @@ static once_letter letter_of(fixture *f, const char *reason, once_bytes body)
                          .attempt = 1};
 }
 
-static void bury(fixture *f, once_store *store, const once_letter *letter, bool is_fresh)
+static void bury(fixture *f, once_backend *store, const once_letter *letter, bool is_fresh)
 {
     bool fresh;
     assert_ok(f, store->ops->bury(store, letter, 1, &fresh, &f->err));
@@ -1540,7 +1540,7 @@ static void begin_with_a_letter(fixture *f, const once_request *r, const once_le
     bury(f, f->a, letter, true);
 }
 
-static void bury_many(fixture *f, once_store *store, size_t from, size_t n)
+static void bury_many(fixture *f, once_backend *store, size_t from, size_t n)
 {
     begin(f, store);
     for (size_t i = from; i < from + n; i++) {

@@ -29,7 +29,7 @@ typedef struct model {
 
 typedef struct run {
     test_env world;
-    once_store *store;
+    once_backend *store;
     model m;
     uint64_t tokens;
     bool again; /* a failed call is repeated on the same handle after the fault was taken away */

@@ -499,7 +499,7 @@ static void f11_killed_anywhere_in_the_callers_transaction(void **state)
 
 enum { MODEL_KEYS = 400 };
 
-static once_answer claim_and_settle(fixture *f, once_store *store, int key, bool in_tx)
+static once_answer claim_and_settle(fixture *f, once_backend *store, int key, bool in_tx)
 {
     char name[50], result[20];
     once_arena arena = {0};
@@ -540,7 +540,7 @@ typedef struct model {
     bool now[MODEL_KEYS], before[MODEL_KEYS], mark[MODEL_KEYS];
 } model;
 
-static void play(fixture *f, once_store *store, uint64_t *random, bool *done, bool in_tx)
+static void play(fixture *f, once_backend *store, uint64_t *random, bool *done, bool in_tx)
 {
     const int key = (int)(test_random(random) % MODEL_KEYS);
     assert_int_equal(claim_and_settle(f, store, key, in_tx), done[key] ? ONCE_ANSWER_DUPLICATE : ONCE_ANSWER_RUN);
@@ -554,7 +554,7 @@ static void borrowed_against_a_model(fixture *f, uint64_t seed)
         .recent_records = 16, .recent_bytes = 1 << 20, .level0_bits = 6, .filter_bytes = 1 << 16};
     const once_store_options options = {.size = sizeof options, .create = true, .env = &f->world.env};
     sqlite3 *db[2] = {connect_to(f), connect_to(f)};
-    once_store *stores[3];
+    once_backend *stores[3];
     model m = {0};
     uint64_t random = seed;
     f->seed = seed;

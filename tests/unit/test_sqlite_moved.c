@@ -20,7 +20,7 @@ static const once_scope scope = {.consumer = {"c", 1}, .operation = {"op", 2}};
 typedef struct fixture {
     char top[100], folder[150], path[200], other[200];
     test_env world;
-    once_store *store;
+    once_backend *store;
     once_arena arena;
     once_error err;
     uint64_t tokens;
@@ -210,7 +210,7 @@ static void f83_renamed_says_where_it_is(void **state)
 static void f83_replaced_by_another_file(void **state)
 {
     fixture *f = *state;
-    once_store *first;
+    once_backend *first;
     open_at(f, f->other);
     fill(f, 1);
     once__store_close(f->store);

@@ -42,7 +42,7 @@ static const char *path_of(const char *name)
     return path;
 }
 
-static int open_at(const char *path, bool create, bool readonly, once_store **out, once_error *err)
+static int open_at(const char *path, bool create, bool readonly, once_backend **out, once_error *err)
 {
     const once_store_options options = {.size = sizeof options, .create = create, .readonly = readonly};
     return once__sqlite_store_open(path, &options, NULL, out, err);
@@ -51,7 +51,7 @@ static int open_at(const char *path, bool create, bool readonly, once_store **ou
 /* Opening fails with this status, and the error names the file. */
 static void refused(const char *path, bool create, bool readonly, int status, const char *word)
 {
-    once_store *store = NULL;
+    once_backend *store = NULL;
     once_error err = {0};
     const int rc = open_at(path, create, readonly, &store, &err);
     if (rc != status) fail_msg("%s: %s (%s), not %s", path, once_status_name(rc), err.text, once_status_name(status));
@@ -103,7 +103,7 @@ static void test_new_file(void **state)
 {
     (void)state;
     const char *path = path_of("new.db");
-    once_store *store;
+    once_backend *store;
     once_error err = {0};
     char text[100];
     refused(path, false, false, ONCE_E_NO_STORE, "does not exist");
@@ -133,7 +133,7 @@ static void test_users_own_file_is_left_as_it_is(void **state)
 {
     (void)state;
     const char *path = path_of("user.db");
-    once_store *store;
+    once_backend *store;
     once_error err = {0};
     char text[100];
     sql(path,
@@ -154,7 +154,7 @@ static void test_schema_text_is_the_schema(void **state)
     (void)state;
     const char *path = path_of("text.db"), *made;
     char other[200];
-    once_store *store;
+    once_backend *store;
     once_error err = {0};
     snprintf(other, sizeof other, "%s", path);
     sql(other, once__sqlite_schema());
@@ -190,7 +190,7 @@ static void every_question_has_its_index(void **state)
         char name[20], text[1000];
         snprintf(name, sizeof name, "plan-%d.db", version);
         const char *path = path_of(name);
-        once_store *store;
+        once_backend *store;
         once_error err = {0};
         if (version < ONCE_SQLITE_VERSION) copy_fixture(version, path);
         assert_int_equal(open_at(path, true, false, &store, &err), ONCE_OK);
@@ -217,7 +217,7 @@ static void equals_of_a_lane_are_found_by_their_index(void **state)
 {
     (void)state;
     static const int statements[] = {SQL_LANE_FIRST, SQL_LANE_EQUALS};
-    once_store *store;
+    once_backend *store;
     once_error err = {0};
     assert_int_equal(open_at(path_of("plan-equals.db"), true, false, &store, &err), ONCE_OK);
     for (size_t i = 0; i < sizeof statements / sizeof *statements; i++) {
@@ -243,7 +243,7 @@ static void equals_of_a_lane_are_found_by_their_index(void **state)
 
 static void check_migrated(const char *path)
 {
-    once_store *store;
+    once_backend *store;
     once_error err = {0};
     once_arena arena = {0};
     once_entry entry;
@@ -298,7 +298,7 @@ static void f58_newer_is_refused(void **state)
 {
     (void)state;
     const char *path = path_of("newer.db");
-    once_store *store;
+    once_backend *store;
     once_error err = {0};
     assert_int_equal(open_at(path, true, false, &store, &err), ONCE_OK);
     once__store_close(store);
@@ -311,7 +311,7 @@ static void f58_version_2_gets_its_audit(void **state)
 {
     (void)state;
     const char *path = path_of("two.db");
-    once_store *store;
+    once_backend *store;
     once_error err = {0};
     copy_fixture(3, path);
     sql(path, "DROP TABLE once_audit; INSERT INTO once_fact VALUES ('kept', x'01'); UPDATE once_meta SET value = 2 "
@@ -331,7 +331,7 @@ static void f58_f86_lanes_of_version_4_do_not_know_who_settled(void **state)
 {
     (void)state;
     const char *path = path_of("four.db");
-    once_store *store;
+    once_backend *store;
     once_error err = {0};
     once_arena arena = {0};
     const once_scope whose = {.consumer = ONCE_BYTES("pay"), .operation = ONCE_BYTES("run")};
@@ -370,7 +370,7 @@ static void f58_f86_lanes_of_version_4_do_not_know_who_settled(void **state)
     once_arena_release(&arena);
 }
 
-static once_entry entry_of(once_store *store, const char *operation, const char *key, once_arena *arena)
+static once_entry entry_of(once_backend *store, const char *operation, const char *key, once_arena *arena)
 {
     once_entry entry;
     once_error err = {0};
@@ -392,7 +392,7 @@ typedef struct known_entry {
 
 static void check_known(const char *path, const known_entry *known, size_t n_known, bool who)
 {
-    once_store *store;
+    once_backend *store;
     once_error err = {0};
     once_arena arena = {0};
     if (open_at(path, false, false, &store, &err) != ONCE_OK) fail_msg("%s", err.text);
@@ -548,7 +548,7 @@ static void f58_a_program_of_version_4_that_still_runs_is_fenced_out(void **stat
 {
     (void)state;
     const char *path = path_of("four.db");
-    once_store *store;
+    once_backend *store;
     once_error err = {0};
     old_program old;
     copy_fixture(4, path);
@@ -571,7 +571,7 @@ static void f58_a_program_that_still_runs_stops_when_the_tables_are_newer(void *
 {
     (void)state;
     const char *path = path_of("newer.db");
-    once_store *store;
+    once_backend *store;
     once_error err = {0};
     assert_int_equal(open_at(path, true, false, &store, &err), ONCE_OK);
     assert_int_equal(store->ops->fact_set(store, "name", ONCE_BYTES("before"), &err), ONCE_OK);
@@ -599,7 +599,7 @@ static void f58_version_4_expires_what_waits_without_a_body(void **state)
 {
     (void)state;
     const char *path = path_of("four.db");
-    once_store *store;
+    once_backend *store;
     once_error err = {0};
     once_arena arena = {0};
     copy_fixture(4, path);
@@ -633,7 +633,7 @@ static void f58_version_3_gets_who_and_history(void **state)
     check_version_3(path);
 
     /* From here on both are kept, in rows and in records, beside records of the old form. */
-    once_store *store;
+    once_backend *store;
     once_error err = {0};
     once_arena arena = {0};
     bool done = false;
@@ -675,7 +675,7 @@ static void kill_during_migration(int version, int64_t rows, void (*check)(const
         assert_true(child >= 0);
         if (child == 0) {
             char spec[50], why[100];
-            once_store *store;
+            once_backend *store;
             snprintf(spec, sizeof spec, "migrate_between:kill:%d", n);
             if (!once_failpoints_arm(spec, why, sizeof why)) _exit(9);
             _exit(open_at(path, false, false, &store, NULL) == ONCE_OK ? 0 : 8);
@@ -731,7 +731,7 @@ static void f52_paths(void **state)
     (void)state;
     refused(path_of("no/such/folder/x.db"), true, false, ONCE_E_CONFIG, "folder");
     refused(folder, true, false, ONCE_E_CONFIG, "folder");
-    once_store *store;
+    once_backend *store;
     once_error err = {0};
     assert_int_equal(open_at("", true, false, &store, &err), ONCE_E_CONFIG);
     assert_int_equal(open_at(":memory:", true, false, &store, &err), ONCE_E_CONFIG);
@@ -743,7 +743,7 @@ static void f52_permissions(void **state)
 {
     (void)state;
     const char *path = path_of("mine.db");
-    once_store *store;
+    once_backend *store;
     once_error err = {0};
     assert_int_equal(open_at(path, true, false, &store, &err), ONCE_OK);
     once__store_close(store);
@@ -773,7 +773,7 @@ static void f55_damage_is_noticed(void **state)
     struct stat info;
     assert_int_equal(stat(path, &info), 0);
     assert_int_equal(truncate(path, info.st_size / 2 / 4096 * 4096), 0);
-    once_store *store = NULL;
+    once_backend *store = NULL;
     once_error err = {0};
     int rc = open_at(path, false, false, &store, &err);
     for (unsigned n = 1; rc == ONCE_OK && n <= 100; n++) {
@@ -807,7 +807,7 @@ static void open_together(const char *path, bool create)
         assert_true(children[i] >= 0);
         if (children[i] == 0) {
             char byte;
-            once_store *store;
+            once_backend *store;
             once_error err = {0};
             close(gate[1]);
             if (read(gate[0], &byte, 1) != 0) _exit(3); /* ends when the parent closes its end */
@@ -850,7 +850,7 @@ static int worker(const char *path, uint64_t who)
     static const once_settled_limits tiny = {
         .recent_records = 200, .recent_bytes = 1 << 20, .level0_bits = 6, .filter_bytes = 1 << 14};
     const once_store_options options = {.size = sizeof options};
-    once_store *store;
+    once_backend *store;
     once_error err = {0};
     once_stmt *insert;
     if (once__sqlite_store_open(path, &options, &tiny, &store, &err) != ONCE_OK) goto failed;
@@ -909,7 +909,7 @@ static void f57_two_processes_one_effect_each(void **state)
 {
     (void)state;
     const char *path = path_of("shared.db");
-    once_store *store;
+    once_backend *store;
     once_error err = {0};
     assert_int_equal(open_at(path, true, false, &store, &err), ONCE_OK);
     assert_int_equal(

@@ -27,7 +27,7 @@ typedef struct known {
 typedef struct view {
     once_sqlite_db *db;
     once_settled *settled;
-    once_store *store; /* only to make the file and to own the connection */
+    once_backend *store; /* only to make the file and to own the connection */
 } view;
 
 typedef struct world {

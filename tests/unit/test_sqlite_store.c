@@ -24,7 +24,7 @@ static const once_scope scope = {.consumer = {"c", 1}, .operation = {"op", 2}};
 typedef struct fixture {
     char folder[100], path[200];
     test_env world;
-    once_store *store;
+    once_backend *store;
     once_arena arena;
     once_error err;
     uint64_t tokens;

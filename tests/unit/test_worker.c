@@ -45,7 +45,7 @@ static int look_at_process_1(void)
 {
     const once_store_options options = {.size = sizeof options, .create = true};
     const once_bytes consumer = ONCE_BYTES("c");
-    once_store *store;
+    once_backend *store;
     once_worker worker;
     bool died = false;
     int seen = BROKEN;
@@ -92,7 +92,7 @@ static char ending_record[100];
 static bool is_ended;
 
 /* Between the first reading and what comes next, that worker ends: its record first, then its process. */
-static int facts_then_it_ends(once_store *store, const char *prefix, once_fact_visit *visit, void *user,
+static int facts_then_it_ends(once_backend *store, const char *prefix, once_fact_visit *visit, void *user,
                               once_error *err)
 {
     const int rc = real_ops->facts(store, prefix, visit, user, err);
@@ -108,7 +108,7 @@ static void f100_one_that_ends_well_meanwhile_did_not_die(void **state)
 {
     const once_store_options options = {.size = sizeof options, .create = true};
     const once_bytes consumer = ONCE_BYTES("c");
-    once_store *store;
+    once_backend *store;
     once_worker other, self;
     bool died = false;
     int seen = BROKEN;

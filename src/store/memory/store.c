@@ -534,7 +534,7 @@ static int mem_audit_put(once_shelf *shelf, const once_audit *audit, once_error 
 
 /* --- what is asked outside of transactions --- */
 
-static int mem_audits(once_store *store, once_bytes consumer, once_audit_visit *visit, void *user, once_error *err)
+static int mem_audits(once_backend *store, once_bytes consumer, once_audit_visit *visit, void *user, once_error *err)
 {
     (void)err;
     const memory_store *m = (const memory_store *)store;
@@ -543,7 +543,7 @@ static int mem_audits(once_store *store, once_bytes consumer, once_audit_visit *
     return ONCE_OK;
 }
 
-static int mem_sweep(once_store *store, size_t limit, once_sweep_result *out, once_error *err)
+static int mem_sweep(once_backend *store, size_t limit, once_sweep_result *out, once_error *err)
 {
     (void)err;
     memory_store *m = (memory_store *)store;
@@ -563,7 +563,7 @@ static int mem_sweep(once_store *store, size_t limit, once_sweep_result *out, on
     return ONCE_OK;
 }
 
-static int mem_list(once_store *store, once_bytes consumer, once_state state, once_entry_visit *visit, void *user,
+static int mem_list(once_backend *store, once_bytes consumer, once_state state, once_entry_visit *visit, void *user,
                     once_error *err)
 {
     (void)err;
@@ -581,7 +581,7 @@ static int mem_list(once_store *store, once_bytes consumer, once_state state, on
     return ONCE_OK;
 }
 
-static int mem_letters(once_store *store, once_bytes consumer, uint64_t after, once_letter_visit *visit, void *user,
+static int mem_letters(once_backend *store, once_bytes consumer, uint64_t after, once_letter_visit *visit, void *user,
                        once_error *err)
 {
     (void)err;
@@ -594,7 +594,7 @@ static int mem_letters(once_store *store, once_bytes consumer, uint64_t after, o
     return ONCE_OK;
 }
 
-static int mem_stats(once_store *store, once_bytes consumer, once_stats *out, once_error *err)
+static int mem_stats(once_backend *store, once_bytes consumer, once_stats *out, once_error *err)
 {
     (void)err;
     memory_store *m = (memory_store *)store;
@@ -629,7 +629,7 @@ static size_t find_fact(const memory_store *m, const char *name)
     return i;
 }
 
-static int mem_fact_get(once_store *store, const char *name, once_bytes *out, once_arena *arena, once_error *err)
+static int mem_fact_get(once_backend *store, const char *name, once_bytes *out, once_arena *arena, once_error *err)
 {
     const memory_store *m = (const memory_store *)store;
     const size_t i = find_fact(m, name);
@@ -638,7 +638,7 @@ static int mem_fact_get(once_store *store, const char *name, once_bytes *out, on
     return once_arena_copy(arena, m->facts.at[i]->value, out) ? ONCE_OK : once_no_memory(err, "in the memory store");
 }
 
-static int mem_fact_set(once_store *store, const char *name, once_bytes value, once_error *err)
+static int mem_fact_set(once_backend *store, const char *name, once_bytes value, once_error *err)
 {
     memory_store *m = (memory_store *)store;
     const size_t i = find_fact(m, name);
@@ -658,7 +658,7 @@ static int mem_fact_set(once_store *store, const char *name, once_bytes value, o
     return ONCE_OK;
 }
 
-static int mem_fact_count(once_store *store, const char *name, uint64_t least, once_bytes value, once_error *err)
+static int mem_fact_count(once_backend *store, const char *name, uint64_t least, once_bytes value, once_error *err)
 {
     memory_store *m = (memory_store *)store;
     const size_t i = find_fact(m, name);
@@ -670,7 +670,7 @@ static int mem_fact_count(once_store *store, const char *name, uint64_t least, o
     return mem_fact_set(store, name, value, err);
 }
 
-static int mem_facts(once_store *store, const char *prefix, once_fact_visit *visit, void *user, once_error *err)
+static int mem_facts(once_backend *store, const char *prefix, once_fact_visit *visit, void *user, once_error *err)
 {
     const memory_store *m = (const memory_store *)store;
     (void)err;
@@ -705,7 +705,7 @@ static const once_shelf_ops memory_shelf = {
     .audit_put = mem_audit_put,
 };
 
-static int mem_open(const char *rest, const once_store_options *options, once_store **out, once_error *err)
+static int mem_open(const char *rest, const once_store_options *options, once_backend **out, once_error *err)
 {
     if (*rest) return once_fail(err, ONCE_E_USAGE, "store 'memory:%s' has a path; write 'memory:'", rest);
     memory_store *m = calloc(1, sizeof *m);
@@ -719,7 +719,7 @@ static int mem_open(const char *rest, const once_store_options *options, once_st
     return ONCE_OK;
 }
 
-static void mem_close(once_store *store)
+static void mem_close(once_backend *store)
 {
     memory_store *m = (memory_store *)store;
     for (size_t i = 0; i < m->slots.n; i++) record_free(m->slots.at[i].record);

@@ -707,7 +707,7 @@ static int wait_for_turn(once_postgres *q, once_error *err)
     return rc;
 }
 
-int once__pg_expect(once_store *store, const once_touch *touched, size_t n, bool finds, const uint64_t *locks,
+int once__pg_expect(once_backend *store, const once_touch *touched, size_t n, bool finds, const uint64_t *locks,
                     size_t n_locks, once_error *err)
 {
     once_postgres *q = once__pg_of((once_shelf *)store);

@@ -297,7 +297,7 @@ void once__pg_param_now(const once_postgres *q, once_pg_params *params); /* the 
 /* Entries and lanes (live.c); all inside a transaction. */
 int once__pg_prefetch(once_shelf *shelf, const once_request *const *requests, size_t n, once_purpose purpose,
                       once_error *err);
-int once__pg_expect(once_store *store, const once_touch *touched, size_t n, bool finds, const uint64_t *locks,
+int once__pg_expect(once_backend *store, const once_touch *touched, size_t n, bool finds, const uint64_t *locks,
                     size_t n_locks, once_error *err);
 int once__pg_load(once_shelf *shelf, once_hash id, once_entry **out, once_error *err);
 int once__pg_load_by_id(once_postgres *q, const once_hash *ids, size_t n,
@@ -365,16 +365,16 @@ void once__pg_names_clear(once_pg_names *names);
 bool once__pg_names_whole(const once_postgres *q, const once_pg_names_of *names);
 int once__pg_verify(once_postgres *q, void (*damage)(void *user, const char *text), void *user,
                     once_error *err); /* verify.c */
-int once__pg_repair(once_store *store, once_hash *after, uint64_t *repaired, bool *more, once_error *err);
+int once__pg_repair(once_backend *store, once_hash *after, uint64_t *repaired, bool *more, once_error *err);
 
 /* A store on a connection of the caller, outside of any transaction of it; makes the tables that are missing. Closing
  * it leaves the connection open, and comes before that is closed. A transaction is then a savepoint inside the
  * caller's, or one by itself. The connection is in pipeline mode from begin to commit; once__pg_pause gives it to the
  * caller meanwhile. */
-int once__pg_store_borrow(PGconn *conn, const once_store_options *options, once_store **out, once_error *err);
-void once__pg_pause(once_store *store);
-int once__pg_resume(once_store *store, once_error *err);
-void once__pg_abandon(once_store *store); /* while paused: the transaction is gone, and there is nothing to undo */
+int once__pg_store_borrow(PGconn *conn, const once_store_options *options, once_backend **out, once_error *err);
+void once__pg_pause(once_backend *store);
+int once__pg_resume(once_backend *store, once_error *err);
+void once__pg_abandon(once_backend *store); /* while paused: the transaction is gone, and there is nothing to undo */
 
 #ifdef ONCE_TEST_BUILD
 /* Tests move time: what this returns is what the server's clock says. NULL: the server's clock. */

@@ -177,7 +177,7 @@ static int step(once_postgres *q, once_hash *after, uint64_t *repaired, bool *mo
     return rc;
 }
 
-int once__pg_repair(once_store *store, once_hash *after, uint64_t *repaired, bool *more, once_error *err)
+int once__pg_repair(once_backend *store, once_hash *after, uint64_t *repaired, bool *more, once_error *err)
 {
     once_postgres *q = (once_postgres *)store;
     if (!q->shelf.in_tx)

@@ -737,7 +737,7 @@ static void pg_rollback(once_shelf *shelf) { tx_over(once__pg_of(shelf), false);
 
 /* ---- a verb outside of a transaction, until the database does not roll it back ---- */
 
-static bool once_more(once_store *store, int rc, int *tries)
+static bool once_more(once_backend *store, int rc, int *tries)
 {
     if (rc != ONCE_E_ABORTED || ((once_shelf *)store)->in_tx || ++*tries >= TRIES) return false;
     once_env_sleep_ms(store->env,
@@ -751,41 +751,41 @@ static bool once_more(once_store *store, int rc, int *tries)
     while (once_more(store, rc, &tries));                                                                              \
     return rc
 
-static int pg_claim(once_store *store, const once_request *const *requests, size_t n, once_decision *out,
+static int pg_claim(once_backend *store, const once_request *const *requests, size_t n, once_decision *out,
                     once_arena *arena, once_error *err)
 {
     REPEATED(once__engine_claim(store, requests, n, out, arena, err));
 }
 
-static int pg_settle(once_store *store, const once_settlement *settlements, size_t n, bool *applied, once_error *err)
+static int pg_settle(once_backend *store, const once_settlement *settlements, size_t n, bool *applied, once_error *err)
 {
     REPEATED(once__engine_settle(store, settlements, n, applied, err));
 }
 
-static int pg_extend(once_store *store, const once_request *const *requests, size_t n, bool *ours, once_error *err)
+static int pg_extend(once_backend *store, const once_request *const *requests, size_t n, bool *ours, once_error *err)
 {
     REPEATED(once__engine_extend(store, requests, n, ours, err));
 }
 
-static int pg_accept(once_store *store, const once_request *const *requests, const once_message *const *messages,
+static int pg_accept(once_backend *store, const once_request *const *requests, const once_message *const *messages,
                      size_t n, once_decision *out, once_arena *arena, once_error *err)
 {
     REPEATED(once__engine_accept(store, requests, messages, n, out, arena, err));
 }
 
-static int pg_take(once_store *store, once_bytes consumer, once_token token, bool again, int64_t lease_ms, size_t max,
+static int pg_take(once_backend *store, once_bytes consumer, once_token token, bool again, int64_t lease_ms, size_t max,
                    once_taken *out, size_t *n, once_arena *arena, once_error *err)
 {
     REPEATED(once__engine_take(store, consumer, token, again, lease_ms, max, out, n, arena, err));
 }
 
-static int pg_lapse(once_store *store, once_bytes consumer, uint64_t but, size_t max, once_taken *out, size_t *n,
+static int pg_lapse(once_backend *store, once_bytes consumer, uint64_t but, size_t max, once_taken *out, size_t *n,
                     once_arena *arena, once_error *err)
 {
     REPEATED(once__engine_lapse(store, consumer, but, max, out, n, arena, err));
 }
 
-static int pg_bury(once_store *store, const once_letter *letters, size_t n, bool *fresh, once_error *err)
+static int pg_bury(once_backend *store, const once_letter *letters, size_t n, bool *fresh, once_error *err)
 {
     REPEATED(once__engine_bury(store, letters, n, fresh, err));
 }
@@ -1148,14 +1148,14 @@ static int list_letters(once_postgres *q, unsigned statement, once_bytes consume
     return rc;
 }
 
-static int pg_letters(once_store *store, once_bytes consumer, uint64_t after, once_letter_visit *visit, void *user,
+static int pg_letters(once_backend *store, once_bytes consumer, uint64_t after, once_letter_visit *visit, void *user,
                       once_error *err)
 {
     letter_list list = {.visit = visit, .user = user, .last = after};
     return list_letters((once_postgres *)store, PG_LETTERS, consumer, &list, LIST_STEP, LIST_STEP, err);
 }
 
-static int pg_letter_heads(once_store *store, once_bytes consumer, uint64_t after, bool only_ids,
+static int pg_letter_heads(once_backend *store, once_bytes consumer, uint64_t after, bool only_ids,
                            once_letter_visit *visit, void *user, once_error *err)
 {
     (void)only_ids; /* the rest is small */
@@ -1163,7 +1163,7 @@ static int pg_letter_heads(once_store *store, once_bytes consumer, uint64_t afte
     return list_letters((once_postgres *)store, PG_LETTER_HEADS, consumer, &list, HEADS_STEP, HEADS_STEP_MAX, err);
 }
 
-static int pg_letters_of_key(once_store *store, once_bytes consumer, once_bytes key, once_letter_visit *visit,
+static int pg_letters_of_key(once_backend *store, once_bytes consumer, once_bytes key, once_letter_visit *visit,
                              void *user, once_error *err)
 {
     letter_list list = {.visit = visit, .user = user, .key = key};
@@ -1208,7 +1208,7 @@ static int show_audit(once_postgres *q, const PGresult *r, int row, once_arena *
     return ONCE_OK;
 }
 
-static int pg_audits(once_store *store, once_bytes consumer, once_audit_visit *visit, void *user, once_error *err)
+static int pg_audits(once_backend *store, once_bytes consumer, once_audit_visit *visit, void *user, once_error *err)
 {
     audit_list list = {visit, user, 0};
     bool go_on = true;
@@ -1264,7 +1264,7 @@ static int show_finished(once_postgres *q, const PGresult *result, int row, once
     return ONCE_OK;
 }
 
-static int pg_list(once_store *store, once_bytes consumer, once_state state, once_entry_visit *visit, void *user,
+static int pg_list(once_backend *store, once_bytes consumer, once_state state, once_entry_visit *visit, void *user,
                    once_error *err)
 {
     once_postgres *q = (once_postgres *)store;
@@ -1316,7 +1316,7 @@ static int count_rows(once_postgres *q, once_bytes consumer, once_stats *out, on
     return ONCE_OK;
 }
 
-static int pg_stats(once_store *store, once_bytes consumer, once_stats *out, once_error *err)
+static int pg_stats(once_backend *store, once_bytes consumer, once_stats *out, once_error *err)
 {
     once_postgres *q = (once_postgres *)store;
     int rc = ask_begin(q, false, err);
@@ -1489,7 +1489,7 @@ static int sweep_alone(once_postgres *q, size_t step, once_sweep_result *out, on
     return rc == ONCE_OK && alone ? sweep_some(q, step, out, err) : rc;
 }
 
-static int pg_sweep(once_store *store, size_t limit, once_sweep_result *out, once_error *err)
+static int pg_sweep(once_backend *store, size_t limit, once_sweep_result *out, once_error *err)
 {
     once_postgres *q = (once_postgres *)store;
     const size_t step = limit < SWEEP_STEP ? limit : SWEEP_STEP;
@@ -1533,7 +1533,7 @@ static int fact_read(once_postgres *q, once_bytes name, once_bytes *out, once_ar
     return rc;
 }
 
-static int pg_fact_get(once_store *store, const char *name, once_bytes *out, once_arena *arena, once_error *err)
+static int pg_fact_get(once_backend *store, const char *name, once_bytes *out, once_arena *arena, once_error *err)
 {
     once_postgres *q = (once_postgres *)store;
     const once_bytes bytes = {name, strlen(name)};
@@ -1565,7 +1565,7 @@ static int fact_keep(once_postgres *q, once_bytes name, uint64_t least, once_byt
                : once_no_memory(err, "in the postgres store");
 }
 
-static int pg_fact_set(once_store *store, const char *name, once_bytes value, once_error *err)
+static int pg_fact_set(once_backend *store, const char *name, once_bytes value, once_error *err)
 {
     once_postgres *q = (once_postgres *)store;
     int rc = ask_begin(q, true, err);
@@ -1574,7 +1574,7 @@ static int pg_fact_set(once_store *store, const char *name, once_bytes value, on
     return ask_end(q, rc, err);
 }
 
-static int pg_fact_count(once_store *store, const char *name, uint64_t least, once_bytes value, once_error *err)
+static int pg_fact_count(once_backend *store, const char *name, uint64_t least, once_bytes value, once_error *err)
 {
     once_postgres *q = (once_postgres *)store;
     assert(q->shelf.in_tx && value.len);
@@ -1584,7 +1584,7 @@ static int pg_fact_count(once_store *store, const char *name, uint64_t least, on
     return ask_end(q, rc, err);
 }
 
-static int pg_facts(once_store *store, const char *prefix, once_fact_visit *visit, void *user, once_error *err)
+static int pg_facts(once_backend *store, const char *prefix, once_fact_visit *visit, void *user, once_error *err)
 {
     once_postgres *q = (once_postgres *)store;
     once_pg_params params = {0};
@@ -1624,7 +1624,7 @@ static const once_shelf_ops postgres_shelf = {
     .audit_put = pg_audit_put,
 };
 
-static void pg_close(once_store *store)
+static void pg_close(once_backend *store)
 {
     once_postgres *q = (once_postgres *)store;
     sweep_unlock(q);
@@ -1685,7 +1685,7 @@ static int open_on(once_postgres *q, const once_store_options *options, once_err
     return rc == ONCE_OK ? make_ready(q, options, err) : rc;
 }
 
-static int pg_open(const char *rest, const once_store_options *options, once_store **out, once_error *err)
+static int pg_open(const char *rest, const once_store_options *options, once_backend **out, once_error *err)
 {
     const once_store_options none = {.size = sizeof none};
     if (!options) options = &none;
@@ -1703,7 +1703,7 @@ static int pg_open(const char *rest, const once_store_options *options, once_sto
     return ONCE_OK;
 }
 
-int once__pg_store_borrow(PGconn *conn, const once_store_options *options, once_store **out, once_error *err)
+int once__pg_store_borrow(PGconn *conn, const once_store_options *options, once_backend **out, once_error *err)
 {
     assert(PQtransactionStatus(conn) == PQTRANS_IDLE);
     once_postgres *q = new_store(options);
@@ -1721,9 +1721,9 @@ int once__pg_store_borrow(PGconn *conn, const once_store_options *options, once_
     return ONCE_OK;
 }
 
-void once__pg_pause(once_store *store) { once__pg_leave(((once_postgres *)store)->pg); }
+void once__pg_pause(once_backend *store) { once__pg_leave(((once_postgres *)store)->pg); }
 
-int once__pg_resume(once_store *store, once_error *err)
+int once__pg_resume(once_backend *store, once_error *err)
 {
     once_pg *pg = ((once_postgres *)store)->pg;
     if (once__pg_alive(pg) && PQenterPipelineMode(pg->conn)) return ONCE_OK;
@@ -1731,12 +1731,12 @@ int once__pg_resume(once_store *store, once_error *err)
                      pg->where);
 }
 
-void once__pg_abandon(once_store *store) { ((once_postgres *)store)->begun = false; }
+void once__pg_abandon(once_backend *store) { ((once_postgres *)store)->begun = false; }
 
-static once_db *pg_db(once_store *store) { return &((once_postgres *)store)->pg->db; }
+static once_db *pg_db(once_backend *store) { return &((once_postgres *)store)->pg->db; }
 
 /* Whether the replicas that may become the next primary have what was acknowledged is a setting of the server. */
-static void pg_describe(once_store *store, char *out, size_t size)
+static void pg_describe(once_backend *store, char *out, size_t size)
 {
     PGresult *result;
     const int rc = once__pg_ask(once__pg_of((once_shelf *)store)->pg,
@@ -1751,7 +1751,7 @@ static void pg_describe(once_store *store, char *out, size_t size)
                      " effects; synchronous_standby_names prevents that");
 }
 
-static int pg_verify(once_store *store, void (*damage)(void *user, const char *text), void *user, once_error *err)
+static int pg_verify(once_backend *store, void (*damage)(void *user, const char *text), void *user, once_error *err)
 {
     once_postgres *q = (once_postgres *)store;
     int rc = ask_begin(q, false, err);
@@ -1759,7 +1759,7 @@ static int pg_verify(once_store *store, void (*damage)(void *user, const char *t
     return ask_end(q, once__pg_verify(q, damage, user, err), err);
 }
 
-static int pg_inspect(once_store *store, once_error *err)
+static int pg_inspect(once_backend *store, once_error *err)
 {
     return once__pg_inspect(((once_postgres *)store)->pg, err);
 }

@@ -417,7 +417,7 @@ static int list_finished(listing *list, once_error *err)
     return rc;
 }
 
-int once__redis_list(once_store *store, once_bytes consumer, once_state state, once_entry_visit *visit, void *user,
+int once__redis_list(once_backend *store, once_bytes consumer, once_state state, once_entry_visit *visit, void *user,
                      once_error *err)
 {
     listing list = {(once_redis *)store, consumer, state, 0, visit, user, false};
@@ -478,7 +478,7 @@ static int show_letters(once_redis *r, const uint64_t *ids, size_t n, once_lette
 }
 
 /* Pages grow while letters are small. */
-int once__redis_letters(once_store *store, once_bytes consumer, uint64_t after, once_letter_visit *visit, void *user,
+int once__redis_letters(once_backend *store, once_bytes consumer, uint64_t after, once_letter_visit *visit, void *user,
                         once_error *err)
 {
     once_redis *r = (once_redis *)store;
@@ -498,7 +498,7 @@ int once__redis_letters(once_store *store, once_bytes consumer, uint64_t after, 
 }
 
 /* A letter is one value, so whoever wants more than its id gets all of it. */
-int once__redis_letter_heads(once_store *store, once_bytes consumer, uint64_t after, bool only_ids,
+int once__redis_letter_heads(once_backend *store, once_bytes consumer, uint64_t after, bool only_ids,
                              once_letter_visit *visit, void *user, once_error *err)
 {
     if (!only_ids) return once__redis_letters(store, consumer, after, visit, user, err);
@@ -516,7 +516,7 @@ int once__redis_letter_heads(once_store *store, once_bytes consumer, uint64_t af
     return ONCE_OK;
 }
 
-int once__redis_audits(once_store *store, once_bytes consumer, once_audit_visit *visit, void *user, once_error *err)
+int once__redis_audits(once_backend *store, once_bytes consumer, once_audit_visit *visit, void *user, once_error *err)
 {
     once_redis *r = (once_redis *)store;
     int rc = ONCE_OK;
@@ -675,7 +675,7 @@ static int count_groups(once_redis *r, once_bytes consumer, const redisReply *gr
     return rc;
 }
 
-int once__redis_stats(once_store *store, once_bytes consumer, once_stats *out, once_error *err)
+int once__redis_stats(once_backend *store, once_bytes consumer, once_stats *out, once_error *err)
 {
     once_redis *r = (once_redis *)store;
     int64_t now_ms;
@@ -804,7 +804,7 @@ static int sweep_index(once_redis *r, size_t limit, once_sweep_result *out, once
     return rc;
 }
 
-int once__redis_sweep(once_store *store, size_t limit, once_sweep_result *out, once_error *err)
+int once__redis_sweep(once_backend *store, size_t limit, once_sweep_result *out, once_error *err)
 {
     once_redis *r = (once_redis *)store;
     *out = (once_sweep_result){0};

@@ -376,7 +376,7 @@ static int look(once_redis_looking *l, mending *m, once_hash *after, bool *more,
     return rc;
 }
 
-int once__redis_repair(once_store *store, once_hash *after, uint64_t *repaired, bool *more, once_error *err)
+int once__redis_repair(once_backend *store, once_hash *after, uint64_t *repaired, bool *more, once_error *err)
 {
     once_redis *r = (once_redis *)store;
     mending m = {.r = r};

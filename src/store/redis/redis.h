@@ -335,7 +335,7 @@ int once__redis_look_for_strays(once_redis *r, once_error *err);
 void once__redis_ask_scan(once_redis *r, const char *kind, const char cursor[24], size_t count);
 bool once__redis_move_ends(
     once_redis *r); /* waits for that, as long as for an answer; false: it goes on, or is not known to end */
-bool once__redis_doubt(once_store *store, char *out,
+bool once__redis_doubt(once_backend *store, char *out,
                        size_t size); /* whether our slot moves now, or was left in the middle of it */
 
 /* --- what need not be read (kept.c) --- */
@@ -385,18 +385,18 @@ int once__redis_lapsed(once_shelf *shelf, once_bytes consumer, int64_t now_ms, s
                        once_error *err);
 int once__redis_by_token(once_shelf *shelf, once_bytes consumer, uint64_t token_a, size_t max, once_hash *out,
                          size_t *n, once_error *err);
-int once__redis_list(once_store *store, once_bytes consumer, once_state state, once_entry_visit *visit, void *user,
+int once__redis_list(once_backend *store, once_bytes consumer, once_state state, once_entry_visit *visit, void *user,
                      once_error *err);
 /* The values of letters, in the first reply of the pipe. */
 int once__redis_ask_letters(once_redis *r, const uint64_t *ids, size_t n, once_error *err);
-int once__redis_letters(once_store *store, once_bytes consumer, uint64_t after, once_letter_visit *visit, void *user,
+int once__redis_letters(once_backend *store, once_bytes consumer, uint64_t after, once_letter_visit *visit, void *user,
                         once_error *err);
-int once__redis_letter_heads(once_store *store, once_bytes consumer, uint64_t after, bool only_ids,
+int once__redis_letter_heads(once_backend *store, once_bytes consumer, uint64_t after, bool only_ids,
                              once_letter_visit *visit, void *user, once_error *err);
-int once__redis_audits(once_store *store, once_bytes consumer, once_audit_visit *visit, void *user, once_error *err);
-int once__redis_stats(once_store *store, once_bytes consumer, once_stats *out, once_error *err);
+int once__redis_audits(once_backend *store, once_bytes consumer, once_audit_visit *visit, void *user, once_error *err);
+int once__redis_stats(once_backend *store, once_bytes consumer, once_stats *out, once_error *err);
 /* From format 1, where what waits without a body was indexed by its due time and stayed for ever. */
 int once__redis_upgrade(once_redis *r, once_error *err);
-int once__redis_sweep(once_store *store, size_t limit, once_sweep_result *out, once_error *err);
+int once__redis_sweep(once_backend *store, size_t limit, once_sweep_result *out, once_error *err);
 
 #endif

@@ -23,7 +23,7 @@ static const once_store_ops volatile_redis, volatile_rediss;
 static const once_store_ops *const tables[2][2] = {{&volatile_redis, &once__store_redis},
                                                    {&volatile_rediss, &once__store_rediss}};
 
-static once_redis *self(once_store *store) { return (once_redis *)store; }
+static once_redis *self(once_backend *store) { return (once_redis *)store; }
 
 /* --- a verb, again and again while others win --- */
 
@@ -44,72 +44,73 @@ static bool once_more(once_redis *r, int rc, int *races)
         return rc_;                                                                                                    \
     } while (0)
 
-static int redis_claim(once_store *store, const once_request *const *requests, size_t n, once_decision *out,
+static int redis_claim(once_backend *store, const once_request *const *requests, size_t n, once_decision *out,
                        once_arena *arena, once_error *err)
 {
     RACING(store, once__engine_claim(store, requests, n, out, arena, err));
 }
 
-static int redis_accept(once_store *store, const once_request *const *requests, const once_message *const *messages,
+static int redis_accept(once_backend *store, const once_request *const *requests, const once_message *const *messages,
                         size_t n, once_decision *out, once_arena *arena, once_error *err)
 {
     RACING(store, once__engine_accept(store, requests, messages, n, out, arena, err));
 }
 
-static int redis_settle(once_store *store, const once_settlement *settlements, size_t n, bool *applied, once_error *err)
+static int redis_settle(once_backend *store, const once_settlement *settlements, size_t n, bool *applied,
+                        once_error *err)
 {
     RACING(store, once__engine_settle(store, settlements, n, applied, err));
 }
 
-static int redis_extend(once_store *store, const once_request *const *requests, size_t n, bool *ours, once_error *err)
+static int redis_extend(once_backend *store, const once_request *const *requests, size_t n, bool *ours, once_error *err)
 {
     RACING(store, once__engine_extend(store, requests, n, ours, err));
 }
 
-static int redis_take(once_store *store, once_bytes consumer, once_token token, bool again, int64_t lease_ms,
+static int redis_take(once_backend *store, once_bytes consumer, once_token token, bool again, int64_t lease_ms,
                       size_t max, once_taken *out, size_t *n, once_arena *arena, once_error *err)
 {
     RACING(store, once__engine_take(store, consumer, token, again, lease_ms, max, out, n, arena, err));
 }
 
-static int redis_lapse(once_store *store, once_bytes consumer, uint64_t but, size_t max, once_taken *out, size_t *n,
+static int redis_lapse(once_backend *store, once_bytes consumer, uint64_t but, size_t max, once_taken *out, size_t *n,
                        once_arena *arena, once_error *err)
 {
     RACING(store, once__engine_lapse(store, consumer, but, max, out, n, arena, err));
 }
 
-static int redis_bury(once_store *store, const once_letter *letters, size_t n, bool *fresh, once_error *err)
+static int redis_bury(once_backend *store, const once_letter *letters, size_t n, bool *fresh, once_error *err)
 {
     RACING(store, once__engine_bury(store, letters, n, fresh, err));
 }
 
-static int redis_exhume(once_store *store, uint64_t letter, bool *found, once_error *err)
+static int redis_exhume(once_backend *store, uint64_t letter, bool *found, once_error *err)
 {
     RACING(store, once__engine_exhume(store, letter, found, err));
 }
 
-static int redis_forget(once_store *store, once_hash id, bool *found, once_error *err)
+static int redis_forget(once_backend *store, once_hash id, bool *found, once_error *err)
 {
     RACING(store, once__engine_forget(store, id, found, err));
 }
 
-static int redis_letter_drop(once_store *store, uint64_t letter, bool *found, once_error *err)
+static int redis_letter_drop(once_backend *store, uint64_t letter, bool *found, once_error *err)
 {
     RACING(store, once__engine_letter_drop(store, letter, found, err));
 }
 
-static int redis_discard(once_store *store, uint64_t letter, int64_t remember_ms, bool *found, once_error *err)
+static int redis_discard(once_backend *store, uint64_t letter, int64_t remember_ms, bool *found, once_error *err)
 {
     RACING(store, once__engine_discard(store, letter, remember_ms, found, err));
 }
 
-static int redis_resolve(once_store *store, once_hash id, once_outcome outcome, once_bytes reason, bool *done,
+static int redis_resolve(once_backend *store, once_hash id, once_outcome outcome, once_bytes reason, bool *done,
                          once_error *err)
 {
     RACING(store, once__engine_resolve(store, id, outcome, reason, done, err));
 }
 
-static int redis_revive(once_store *store, const once_request *request, const once_message *message, bool *done,
+static int redis_revive(once_backend *store, const once_request *request, const once_message *message, bool *done,
                         once_error *err)
 {
     RACING(store, once__engine_revive(store, request, message, done, err));
@@ -141,7 +142,7 @@ static int read_fact(once_redis *r, const char *name, once_arena *arena, once_by
     return value.len == 0 || once_arena_copy(arena, value, out) ? ONCE_OK : once__redis_nomem(err);
 }
 
-static int redis_fact_get(once_store *store, const char *name, once_bytes *out, once_arena *arena, once_error *err)
+static int redis_fact_get(once_backend *store, const char *name, once_bytes *out, once_arena *arena, once_error *err)
 {
     once_redis *r = self(store);
     if (!r->shelf.in_tx) return read_fact(r, name, arena, out, err);
@@ -157,7 +158,7 @@ static int redis_fact_get(once_store *store, const char *name, once_bytes *out, 
     return value.len == 0 || once_arena_copy(arena, value, out) ? ONCE_OK : once__redis_nomem(err);
 }
 
-static int set_fact(once_store *store, const char *name, once_bytes value, once_error *err)
+static int set_fact(once_backend *store, const char *name, once_bytes value, once_error *err)
 {
     once_redis *r = self(store);
     const bool mine = !r->shelf.in_tx;
@@ -174,7 +175,7 @@ static int set_fact(once_store *store, const char *name, once_bytes value, once_
     return mine ? once__engine_commit(store, err) : ONCE_OK;
 }
 
-static int redis_fact_set(once_store *store, const char *name, once_bytes value, once_error *err)
+static int redis_fact_set(once_backend *store, const char *name, once_bytes value, once_error *err)
 {
     const bool mine = !self(store)->shelf.in_tx;
     const int rc = set_fact(store, name, value, err);
@@ -185,7 +186,7 @@ static int redis_fact_set(once_store *store, const char *name, once_bytes value,
 
 /* The number of commits in the head is what tells that commits were forgotten, with each of them; this one is asked for
  * once in a connection. */
-static int redis_fact_count(once_store *store, const char *name, uint64_t least, once_bytes value, once_error *err)
+static int redis_fact_count(once_backend *store, const char *name, uint64_t least, once_bytes value, once_error *err)
 {
     once_redis *r = self(store);
     once_bytes there = {0};
@@ -202,7 +203,7 @@ static int redis_fact_count(once_store *store, const char *name, uint64_t least,
     return redis_fact_set(store, name, value, err);
 }
 
-static int redis_facts(once_store *store, const char *prefix, once_fact_visit *visit, void *user, once_error *err)
+static int redis_facts(once_backend *store, const char *prefix, once_fact_visit *visit, void *user, once_error *err)
 {
     once_redis *r = self(store);
     once__redis_pipe_clear(&r->pipe);
@@ -418,7 +419,7 @@ static int upgrade(once_redis *r, once_error *err)
     return once__redis_ask(r, err);
 }
 
-static void redis_close(once_store *store)
+static void redis_close(once_backend *store)
 {
     once_redis *r = self(store);
     once__redis_link_close(r->link);
@@ -471,7 +472,7 @@ static int open_store(once_redis *r, bool tls, const char *rest, const once_stor
 
 static void make_buf(once_buf *buf) { once_buf_init(buf, 1 << 30); }
 
-static int open_any(bool tls, const char *rest, const once_store_options *options, once_store **out, once_error *err)
+static int open_any(bool tls, const char *rest, const once_store_options *options, once_backend **out, once_error *err)
 {
     if (ONCE_FAIL_AT(open_before)) return once_fail(err, ONCE_E_UNAVAILABLE, "failpoint 'open_before'");
     once_redis *r = calloc(1, sizeof *r);
@@ -497,17 +498,17 @@ static int open_any(bool tls, const char *rest, const once_store_options *option
     return ONCE_OK;
 }
 
-static int redis_open(const char *rest, const once_store_options *options, once_store **out, once_error *err)
+static int redis_open(const char *rest, const once_store_options *options, once_backend **out, once_error *err)
 {
     return open_any(false, rest, options, out, err);
 }
 
-static int rediss_open(const char *rest, const once_store_options *options, once_store **out, once_error *err)
+static int rediss_open(const char *rest, const once_store_options *options, once_backend **out, once_error *err)
 {
     return open_any(true, rest, options, out, err);
 }
 
-static void redis_describe(once_store *store, char *out, size_t size)
+static void redis_describe(once_backend *store, char *out, size_t size)
 {
     const once_redis *r = (const once_redis *)store;
     if (!r->durable) (void)snprintf(out, size, "%s; " MAKE_DURABLE, r->durability);

@@ -289,7 +289,7 @@ static bool gets_slot(const looking *about, once_redis_node *out, const char *ow
     return false;
 }
 
-bool once__redis_doubt(once_store *store, char *out, size_t size)
+bool once__redis_doubt(once_backend *store, char *out, size_t size)
 {
     once_redis *r = (once_redis *)store;
     looking about;

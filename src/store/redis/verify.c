@@ -1418,7 +1418,7 @@ static int tell(once_redis_looking *l, const once_redis_flaw *flaw, once_error *
     return ONCE_OK;
 }
 
-int once__redis_verify(once_store *store, void (*damage)(void *user, const char *text), void *user, once_error *err)
+int once__redis_verify(once_backend *store, void (*damage)(void *user, const char *text), void *user, once_error *err)
 {
     telling told = {.damage = damage, .user = user};
     once_redis_looking l = {.r = (once_redis *)store,

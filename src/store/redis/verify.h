@@ -117,7 +117,7 @@ extern const once_bytes once__redis_lost;
 extern const once_scope once__redis_lost_scope;
 void once__redis_lost_name(once_buf *to, bool scope);
 
-int once__redis_verify(once_store *store, void (*damage)(void *user, const char *text), void *user, once_error *err);
-int once__redis_repair(once_store *store, once_hash *after, uint64_t *repaired, bool *more, once_error *err);
+int once__redis_verify(once_backend *store, void (*damage)(void *user, const char *text), void *user, once_error *err);
+int once__redis_repair(once_backend *store, once_hash *after, uint64_t *repaired, bool *more, once_error *err);
 
 #endif

@@ -116,7 +116,7 @@ typedef struct once_sqlite {
     sqlite3_stmt *sql[SQL_STATEMENTS];
     once_settled *settled;
     once_names *names;
-    once_clock stored_clock; /* as in once_store */
+    once_clock stored_clock; /* as in once_backend */
     int64_t data_version;    /* of the last transaction; another one: others have written */
     bool unsummed;           /* the tables have no sums yet: they are being made, or brought up to date */
     bool fresh;              /* nothing has been read yet, or what was read is not to be trusted */
@@ -183,13 +183,13 @@ bool once__column_id(sqlite3_stmt *stmt, int at, once_hash *out); /* false: not 
  * it leaves the connection open, and must come first. Between begin and commit the caller may run statements of its
  * own. NULL limits: the defaults. */
 int once__sqlite_store_borrow(sqlite3 *handle, const once_store_options *options, const once_settled_limits *limits,
-                              once_store **out, once_error *err);
+                              once_backend **out, once_error *err);
 
 /* For tests: runs statements on our own tables, and gives everything its sums anew. */
-int once__sqlite_store_edit(once_store *store, const char *sql, once_error *err);
+int once__sqlite_store_edit(once_backend *store, const char *sql, once_error *err);
 
 /* For tests: opens with other sizes. NULL: the defaults. */
 int once__sqlite_store_open(const char *path, const once_store_options *options, const once_settled_limits *limits,
-                            once_store **out, once_error *err);
+                            once_backend **out, once_error *err);
 
 #endif

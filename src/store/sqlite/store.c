@@ -627,8 +627,8 @@ static int show_letters(once_sqlite *q, sqlite3_stmt *stmt, once_letter_visit *v
                                   : rc; /* those that are there were shown */
 }
 
-static int sqlite_letters(once_store *store, once_bytes consumer, uint64_t after, once_letter_visit *visit, void *user,
-                          once_error *err)
+static int sqlite_letters(once_backend *store, once_bytes consumer, uint64_t after, once_letter_visit *visit,
+                          void *user, once_error *err)
 {
     once_sqlite *q = (once_sqlite *)store;
     const int rc = ask_begin(q, false, err);
@@ -638,7 +638,7 @@ static int sqlite_letters(once_store *store, once_bytes consumer, uint64_t after
     return ask_end(q, show_letters(q, q->sql[SQL_LETTERS], visit, user, err), err);
 }
 
-static int sqlite_letters_of_key(once_store *store, once_bytes consumer, once_bytes key, once_letter_visit *visit,
+static int sqlite_letters_of_key(once_backend *store, once_bytes consumer, once_bytes key, once_letter_visit *visit,
                                  void *user, once_error *err)
 {
     once_sqlite *q = (once_sqlite *)store;
@@ -675,7 +675,7 @@ static int sqlite_audit_put(once_shelf *shelf, const once_audit *audit, once_err
     return rc;
 }
 
-static int sqlite_audits(once_store *store, once_bytes consumer, once_audit_visit *visit, void *user, once_error *err)
+static int sqlite_audits(once_backend *store, once_bytes consumer, once_audit_visit *visit, void *user, once_error *err)
 {
     once_sqlite *q = (once_sqlite *)store;
     int rc = ask_begin(q, false, err), code = SQLITE_DONE;
@@ -772,7 +772,7 @@ static int list_rows(once_sqlite *q, once_bytes consumer, once_state state, once
     return rc;
 }
 
-static int sqlite_list(once_store *store, once_bytes consumer, once_state state, once_entry_visit *visit, void *user,
+static int sqlite_list(once_backend *store, once_bytes consumer, once_state state, once_entry_visit *visit, void *user,
                        once_error *err)
 {
     once_sqlite *q = (once_sqlite *)store;
@@ -815,7 +815,7 @@ static int count_rows(once_sqlite *q, once_bytes consumer, once_stats *out, once
     return code == SQLITE_ROW ? ONCE_OK : once__sqlite_fail(q->db, code, err);
 }
 
-static int sqlite_stats(once_store *store, once_bytes consumer, once_stats *out, once_error *err)
+static int sqlite_stats(once_backend *store, once_bytes consumer, once_stats *out, once_error *err)
 {
     once_sqlite *q = (once_sqlite *)store;
     int rc = ask_begin(q, false, err);
@@ -879,7 +879,7 @@ static int sweep_waiting(once_sqlite *q, size_t limit, once_sweep_result *out, o
     return rc == ONCE_OK ? once__engine_drop(&q->shelf, ids, n, &out->dropped, err) : rc;
 }
 
-static int sqlite_sweep(once_store *store, size_t limit, once_sweep_result *out, once_error *err)
+static int sqlite_sweep(once_backend *store, size_t limit, once_sweep_result *out, once_error *err)
 {
     once_sqlite *q = (once_sqlite *)store;
     if (q->shelf.in_tx) return once_fail(err, ONCE_E_USAGE, "sweep runs in a transaction of its own");
@@ -898,7 +898,7 @@ static int sqlite_sweep(once_store *store, size_t limit, once_sweep_result *out,
 
 /* ---- facts ---- */
 
-static int sqlite_fact_get(once_store *store, const char *name, once_bytes *out, once_arena *arena, once_error *err)
+static int sqlite_fact_get(once_backend *store, const char *name, once_bytes *out, once_arena *arena, once_error *err)
 {
     once_sqlite *q = (once_sqlite *)store;
     int rc = ask_begin(q, false, err);
@@ -919,7 +919,7 @@ static int sqlite_fact_get(once_store *store, const char *name, once_bytes *out,
     return ask_end(q, rc, err);
 }
 
-static int sqlite_fact_set(once_store *store, const char *name, once_bytes value, once_error *err)
+static int sqlite_fact_set(once_backend *store, const char *name, once_bytes value, once_error *err)
 {
     once_sqlite *q = (once_sqlite *)store;
     int rc = ask_begin(q, true, err);
@@ -929,7 +929,7 @@ static int sqlite_fact_set(once_store *store, const char *name, once_bytes value
     return ask_end(q, rc, err);
 }
 
-static int sqlite_fact_count(once_store *store, const char *name, uint64_t least, once_bytes value, once_error *err)
+static int sqlite_fact_count(once_backend *store, const char *name, uint64_t least, once_bytes value, once_error *err)
 {
     once_sqlite *q = (once_sqlite *)store;
     once_bytes there = {0};
@@ -943,7 +943,7 @@ static int sqlite_fact_count(once_store *store, const char *name, uint64_t least
     return sqlite_fact_set(store, name, value, err);
 }
 
-static int sqlite_facts(once_store *store, const char *prefix, once_fact_visit *visit, void *user, once_error *err)
+static int sqlite_facts(once_backend *store, const char *prefix, once_fact_visit *visit, void *user, once_error *err)
 {
     once_sqlite *q = (once_sqlite *)store;
     int rc = ask_begin(q, false, err);
@@ -1010,7 +1010,7 @@ static int move_entries(once_sqlite *q, int64_t by_ms, once_error *err)
     return rc;
 }
 
-static int sqlite_confirm_time(once_store *store, once_error *err)
+static int sqlite_confirm_time(once_backend *store, once_error *err)
 {
     once_sqlite *q = (once_sqlite *)store;
     if (!q->shelf.in_tx || q->slots.n)
@@ -1084,7 +1084,7 @@ static bool has_its_names(void *user, const once_record *record)
     return seen->rc == ONCE_OK;
 }
 
-static int sqlite_verify(once_store *store, damage_told *damage, void *user, once_error *err)
+static int sqlite_verify(once_backend *store, damage_told *damage, void *user, once_error *err)
 {
     once_sqlite *q = (once_sqlite *)store;
     once_error why = {0};
@@ -1173,7 +1173,7 @@ static const once_shelf_ops sqlite_shelf = {
     .audit_put = sqlite_audit_put,
 };
 
-static void sqlite_close(once_store *store)
+static void sqlite_close(once_backend *store)
 {
     once_sqlite *q = (once_sqlite *)store;
     once__settled_close(q->settled);
@@ -1219,7 +1219,7 @@ static int sum_up(once_sqlite *q, once_error *err)
     return rc;
 }
 
-int once__sqlite_store_edit(once_store *store, const char *sql, once_error *err)
+int once__sqlite_store_edit(once_backend *store, const char *sql, once_error *err)
 {
     once_sqlite *q = (once_sqlite *)store;
     int rc = once__sqlite_exec(q->db, "BEGIN IMMEDIATE", err);
@@ -1275,7 +1275,7 @@ static once_sqlite *new_store(const once_store_options *options)
 }
 
 int once__sqlite_store_borrow(sqlite3 *handle, const once_store_options *options, const once_settled_limits *limits,
-                              once_store **out, once_error *err)
+                              once_backend **out, once_error *err)
 {
     assert(sqlite3_get_autocommit(handle));
     once_sqlite *q = new_store(options);
@@ -1312,7 +1312,7 @@ static int make_private(const once_env *env, const char *path, once_error *err)
 }
 
 int once__sqlite_store_open(const char *path, const once_store_options *options, const once_settled_limits *limits,
-                            once_store **out, once_error *err)
+                            once_backend **out, once_error *err)
 {
     const once_store_options none = {.size = sizeof none};
     if (!options) options = &none;
@@ -1340,12 +1340,12 @@ int once__sqlite_store_open(const char *path, const once_store_options *options,
     return ONCE_OK;
 }
 
-static int sqlite_open(const char *rest, const once_store_options *options, once_store **out, once_error *err)
+static int sqlite_open(const char *rest, const once_store_options *options, once_backend **out, once_error *err)
 {
     return once__sqlite_store_open(rest, options, NULL, out, err);
 }
 
-static once_db *sqlite_db(once_store *store) { return &((once_sqlite *)store)->db->db; }
+static once_db *sqlite_db(once_backend *store) { return &((once_sqlite *)store)->db->db; }
 
 const once_store_ops once__store_sqlite = {
     .scheme = "sqlite",

@@ -134,7 +134,7 @@ void once__pipe_ack_work(once_pipe *pipe)
 void once__pipe_remember_farthest(once_pipe *pipe, once_item *item)
 {
     once_item *before = pipe->source.farthest;
-    if (!pipe->spec->source.cursor || !item->ticket || (before && before->ticket > item->ticket)) return;
+    if (!once_spec_keeps_cursor(pipe->spec) || !item->ticket || (before && before->ticket > item->ticket)) return;
     item->batch->open++;
     pipe->source.farthest = item;
     if (before) once__pipe_batch_let_go(pipe, before->batch);
@@ -144,7 +144,7 @@ void once__pipe_remember_farthest(once_pipe *pipe, once_item *item)
  * asks. */
 const once_item *once__pipe_last_without_gap(once_pipe *pipe)
 {
-    if (!pipe->spec->source.cursor) return NULL;
+    if (!once_spec_keeps_cursor(pipe->spec)) return NULL;
     for (size_t i = 0; i < pipe->work.n; i++)
         if (pipe->work.items[i]->ticket && ends_here(pipe->work.items[i]))
             once_watermark_peek(&pipe->source.watermark, pipe->work.items[i]->ticket, true);

@@ -67,21 +67,31 @@ typedef struct once_handler_spec {
     int line;
 } once_handler_spec;
 
-typedef struct once_file_spec {
-    once_bytes path; /* "-": stdin */
-    bool follow;
-    bool cursor;          /* go on where the last run had got to */
-    once_pointer headers; /* text empty: none */
-} once_file_spec;
+/* What the rules and the runtime ask of a source. Which source it is they do not ask: source/source.h has the list. */
+enum {
+    ONCE_SOURCE_FINITE = 1u << 0,     /* it ends */
+    ONCE_SOURCE_CURSOR = 1u << 1,     /* the store keeps how far it was read, and it goes on from there */
+    ONCE_SOURCE_REDELIVERS = 1u << 2, /* what was not acked comes again; known when it is open */
+};
+
+typedef struct once_source_spec {
+    const struct once_source_ops *ops; /* who opens it; nothing in core looks into it */
+    const void *own;                   /* what its fields say, in a struct of its own */
+    unsigned bits;                     /* ONCE_SOURCE_ */
+    once_bytes name;      /* of the path, the topic, the queue: what the store keeps of it is kept under it */
+    once_pointer headers; /* where in a body headers are; text empty: a message has those that come with it */
+    const char *unstable; /* why a message may have other coordinates when it comes again; NULL: it has the same */
+    int line;
+} once_source_spec;
 
 typedef struct once_spec {
     once_bytes file; /* where it was read from, for messages */
     once_bytes consumer, store_url;
-    int store_line, source_line;
+    int store_line;
     once_bytes store_id; /* which store it must be; empty: not said */
     once_bytes salt;     /* of idempotency keys: where it is to be read from (once_is_reference); empty: none */
     int salt_line;
-    once_file_spec source;
+    once_source_spec source;
     const once_template *tenant, *type, *time, *order, *version; /* NULL: not said */
     once_time_unit time_unit;
     bool inbox;     /* ack: after_accept: the store takes the message, and the work is done from there */
@@ -114,6 +124,9 @@ typedef struct once_written {
 
 /* Of a value: where it is to be read from, instead of what it is. */
 bool once_is_reference(once_bytes value);
+
+/* The store keeps how far the source was read. */
+static inline bool once_spec_keeps_cursor(const once_spec *spec) { return spec->source.bits & ONCE_SOURCE_CURSOR; }
 
 static inline bool once_handler_runs(const once_handler_spec *handler) { return handler->bits & ONCE_EFFECT_RUNS; }
 /* The effect is outside of the store, so its promise is fenced: it runs between two transactions, not in one. */

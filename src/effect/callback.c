@@ -122,6 +122,7 @@ static const once_effect_misfit callback_misfits[] = {
 
 const once_effect_ops once__effect_callback = {
     .name = "callback",
+    .summary = "a C function of the program that runs the pipeline; fenced",
     .bits = ONCE_EFFECT_RUNS | ONCE_EFFECT_OUTSIDE,
     .fields = callback_fields,
     .n_fields = sizeof callback_fields / sizeof *callback_fields,

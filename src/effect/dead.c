@@ -26,6 +26,7 @@ static void conclude(once_handler_spec *handler) { handler->dead_reason = ((cons
 
 const once_effect_ops once__effect_dead = {
     .name = "dead",
+    .summary = "no effect: every message becomes a dead letter",
     .fields = fields,
     .n_fields = sizeof fields / sizeof *fields,
     .size = sizeof(dead),

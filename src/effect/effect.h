@@ -38,8 +38,9 @@ typedef void once_effect_warning(void *user, const char *text);
 
 /* Slots that may be NULL say so. What is called with a handler is called with one whose effect this is. */
 typedef struct once_effect_ops {
-    const char *name; /* "exec": the field of a handler that chooses it */
-    unsigned bits;    /* ONCE_EFFECT_ of every handler with it; `conclude` may add others */
+    const char *name;    /* "exec": the field of a handler that chooses it */
+    const char *summary; /* one line for `once version` */
+    unsigned bits;       /* ONCE_EFFECT_ of every handler with it; `conclude` may add others */
 
     /* --- its part of the pipeline file --- */
 

@@ -274,6 +274,7 @@ static void secrets(const once_handler_spec *handler, once_effect_secret *visit,
 
 const once_effect_ops once__effect_sql = {
     .name = "sql",
+    .summary = "statements in the store's own database; atomic",
     .bits = ONCE_EFFECT_RUNS | ONCE_EFFECT_FAULTS,
     .fields = fields,
     .n_fields = sizeof fields / sizeof *fields,

@@ -79,7 +79,7 @@ static int give_up(const once_pipeline *pipeline, int rc, const once_error *why,
 int once__persist(once_pipeline *pipeline, once_try *attempt, void *user, once_error *err)
 {
     static const once_retry pace = {.min_ms = 100, .max_ms = 10000};
-    const bool finite = !pipeline->spec->source.follow;
+    const bool finite = pipeline->spec->source.bits & ONCE_SOURCE_FINITE;
     const int64_t begun_ns = once_env_mono_ns(pipeline->env);
     once_saying saying = {0};
     for (unsigned tries = 1;; tries++) {

@@ -57,10 +57,8 @@ void once_features(once_feature_visit *visit, void *user)
     for (size_t i = 0; i < n; i++) visit(user, "store", stores[i]->scheme, stores[i]->summary);
     const once_source_ops *const *sources = once_source_list(&n);
     for (size_t i = 0; i < n; i++) visit(user, "source", sources[i]->name, sources[i]->summary);
-    visit(user, "effect", "sql", "statements in the store's own database; atomic");
-    visit(user, "effect", "exec", "a command, one process per message or a kept one; fenced");
-    visit(user, "effect", "callback", "a C function of the program that runs the pipeline; fenced");
-    visit(user, "effect", "dead", "no effect: every message becomes a dead letter");
+    const once_effect_ops *const *effects = once_effect_list(&n);
+    for (size_t i = 0; i < n; i++) visit(user, "effect", effects[i]->name, effects[i]->summary);
     for (int i = 0; i < ONCE_FAILPOINTS; i++)
         visit(user, "failpoint", once_failpoint_name((once_failpoint)i), once_failpoint_where((once_failpoint)i));
 }

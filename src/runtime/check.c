@@ -263,25 +263,25 @@ bool once__uses_coordinates(const once_spec *spec)
     return uses;
 }
 
+typedef struct finding {
+    once_finding *report;
+    void *user;
+} finding;
+
+static void warn_of_source(void *user, const char *text)
+{
+    const finding *f = user;
+    f->report(f->user, "source", text, true);
+}
+
 static void find_source(const once_spec *spec, const once_parts *parts, once_finding *report, void *user)
 {
     const unsigned bits = parts->store->ops->bits;
     const bool redelivers = parts->source->ops->bits(parts->source) & ONCE_SOURCE_REDELIVERS;
     if (!redelivers)
         report(user, "source", "cannot deliver again: what is in flight when the process is killed is lost", true);
-    if (spec->source.follow && !spec->source.cursor)
-        report(user, "source",
-               "'follow' without 'cursor': a start reads only the file that has the path then, and not what was left "
-               "of one that was"
-               " rotated away; say 'cursor: true'",
-               true);
-    if (once__uses_coordinates(spec) && (bits & ONCE_STORE_SHARED) && strcmp(parts->store->ops->scheme, "sqlite") != 0)
-        report(user, "source",
-               "${coordinates} are the path as it is written and the line: if machines that share this store each have "
-               "a file of that path,"
-               " their lines are taken for the same; give each machine a consumer of its own, or a tenant or key with "
-               "the host in it",
-               true);
+    const bool shared = (bits & ONCE_STORE_SHARED) && strcmp(parts->store->ops->scheme, "sqlite") != 0;
+    once_source_doubts(&spec->source, shared && once__uses_coordinates(spec), warn_of_source, &(finding){report, user});
 }
 
 static int find_all(once_pipeline *pipeline, once_parts *parts, once_finding *report, void *user, once_error *err)

@@ -26,45 +26,29 @@ static void check_needs(once_config *config, const once_node *root, const char *
                           needed, needed, example);
 }
 
-static void check_source(once_config *config, const once_node *root, const once_spec *spec)
-{
-    const once_node *source = once_node_member(root, "source");
-    if (!source || source->kind != ONCE_NODE_MAP) return;
-    if (source->count == 0)
-        once_config_wrong(config, ONCE_E_CONFIG, source->line,
-                          "'source' is empty; write 'file: {path: payments.ndjson}'");
-    const once_node *file = once_node_member(source, "file");
-    if (file && spec->source.follow && once__is_text(spec->source.path, "-"))
-        once_config_wrong(config, ONCE_E_CONFIG, once__line_of(file, "follow"),
-                          "'follow' is for files: standard input is read until it ends; remove it");
-    if (file && spec->source.cursor && once__is_text(spec->source.path, "-"))
-        once_config_wrong(config, ONCE_E_CONFIG, once__line_of(file, "cursor"),
-                          "'cursor' is for files: standard input has no place to go on from; remove it");
-}
-
-static void check_coordinates(once_config *config, const once_node *map, const char *name,
-                              const once_template *template)
+static void check_use(once_config *config, const once_node *map, const char *name, const once_template *template,
+                      const char *unstable)
 {
     if (template && once_node_member(map, name) && once_template_uses_coordinates(template))
-        once_config_wrong(
-            config, ONCE_E_CONFIG, once__line_of(map, name),
-            "'%s' uses ${coordinates}, but standard input has none that stay the same; use fields, or a file", name);
+        once_config_wrong(config, ONCE_E_CONFIG, once__line_of(map, name), "'%s' uses ${coordinates}, but %s", name,
+                          unstable);
 }
 
-static void check_stdin(once_config *config, const once_node *root, const once__pipeline *pipeline)
+static void check_coordinates(once_config *config, const once_node *root, const once__pipeline *pipeline)
 {
     const once_spec *spec = &pipeline->spec;
-    if (!once__is_text(spec->source.path, "-")) return;
-    check_coordinates(config, root, "tenant", spec->tenant);
-    check_coordinates(config, root, "key", pipeline->common.spec.key);
-    check_coordinates(config, root, "type", spec->type);
-    check_coordinates(config, root, "order", spec->order);
+    const char *unstable = spec->source.unstable;
+    if (!unstable) return;
+    check_use(config, root, "tenant", spec->tenant, unstable);
+    check_use(config, root, "key", pipeline->common.spec.key, unstable);
+    check_use(config, root, "type", spec->type, unstable);
+    check_use(config, root, "order", spec->order, unstable);
     size_t i = 0;
     if (pipeline->handler && spec->n_handlers == 1)
-        check_coordinates(config, pipeline->handler, "key", spec->handlers[0].key);
+        check_use(config, pipeline->handler, "key", spec->handlers[0].key, unstable);
     if (!pipeline->handlers || spec->n_handlers != pipeline->handlers->count) return;
     for (const once_node *node = pipeline->handlers->first; node; node = node->next, i++)
-        check_coordinates(config, node, "key", spec->handlers[i].key);
+        check_use(config, node, "key", spec->handlers[i].key, unstable);
 }
 
 static void check_locks(once_config *config, const once_node *root, const once_spec *spec)
@@ -83,8 +67,7 @@ static void check_rules(once_config *config, const once_node *root, const once__
     check_needs(config, root, "gap", "version", "\"${/version}\"");
     check_needs(config, root, "on_dead", "order", "\"${/order_id}\"");
     check_locks(config, root, &pipeline->spec);
-    check_source(config, root, &pipeline->spec);
-    check_stdin(config, root, pipeline);
+    check_coordinates(config, root, pipeline);
 }
 
 /* --- loading ------------------------------------------------------------------------------------------------------ */
@@ -95,7 +78,11 @@ static once_spec *load(once_config *config, once_bytes text)
     if (!root) return NULL;
     once__pipeline pipeline = {.spec = {.gap_ms = -1},
                                .common = {.spec = {.bits = ONCE_EFFECT_RUNS}}}; /* until the effect is known */
+    if (!once_source_fields_make(config, &pipeline.source)) return NULL;
     (void)once_config_read(config, &once__pipeline_scope, root, &pipeline);
+    const once_node *source = once_node_member(root, "source");
+    if (source && source->kind == ONCE_NODE_MAP)
+        once_source_choose(config, source, &pipeline.source, &pipeline.spec.source);
     once__config_handlers(config, root, &pipeline);
     check_rules(config, root, &pipeline);
 
@@ -105,7 +92,7 @@ static once_spec *load(once_config *config, once_bytes text)
     pipeline.spec.time_unit = (once_time_unit)pipeline.time_unit;
     pipeline.spec.gap_dead = pipeline.gap_then == ONCE__GAP_DEAD;
     pipeline.spec.store_line = once__line_of(root, "store");
-    pipeline.spec.source_line = once__line_of(root, "source");
+    pipeline.spec.source.line = once__line_of(root, "source");
     once_spec *spec = once_arena_new(config->arena, once_spec, 1);
     if (!spec ||
         !once_arena_copy(config->arena, (once_bytes){config->file, strlen(config->file)}, &pipeline.spec.file)) {
@@ -125,7 +112,7 @@ int once_config_parse(const char *name, once_bytes text, once_arena *arena, once
     once_spec *spec = load(&config, text);
     int rc = once_config_finish(&config, report, user, err);
     if (rc != ONCE_OK) return rc;
-    assert(spec && spec->n_handlers > 0);
+    assert(spec && spec->n_handlers > 0 && spec->source.ops);
     *out = spec;
     return ONCE_OK;
 }

@@ -5,6 +5,7 @@
 #define ONCE_RUNTIME_CONFIG_INTERNAL_H
 
 #include "core/config_values.h"
+#include "source/source.h"
 
 /* What a handler's map is read into. */
 typedef struct once__handler {
@@ -16,6 +17,7 @@ typedef struct once__handler {
 /* What the pipeline's map is read into. */
 typedef struct once__pipeline {
     once_spec spec;
+    once_source_fields source;
     once__handler common;                  /* what handlers inherit */
     int ack, gap_then, on_dead, time_unit; /* positions in their words */
     const once_node *handler, *handlers;

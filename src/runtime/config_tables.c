@@ -7,6 +7,7 @@
 #include "effect/effect.h"
 #include "runtime/config.h"
 #include "runtime/config_internal.h"
+#include "source/source.h"
 #include "store/store.h"
 
 #include "base/banned.h"
@@ -68,117 +69,10 @@ static bool read_node(once_config *config, const once_config_field *field, const
     {                                                                                                                  \
         .name = field, .type = ONCE_CONFIG_LATER, .instead = what                                                      \
     }
-#define LATER_SOURCE(field)                                                                                            \
-    {                                                                                                                  \
-        .name = field, .type = ONCE_CONFIG_LATER, .plural = "sources", .instead = "use 'file: {path: ...}'"            \
-    }
 #define LATER_EFFECT(field)                                                                                            \
     {                                                                                                                  \
         .name = field, .type = ONCE_CONFIG_LATER, .plural = "effects", .instead = "use 'exec' or 'sql'"                \
     }
-
-static const once_config_field file_fields[] = {
-    {.name = "path",
-     .type = ONCE_CONFIG_STRING,
-     .required = true,
-     ONCE_CONFIG_AT(once_file_spec, path),
-     .max = 4095,
-     .example = "payments.ndjson",
-     .text = "The file, relative to the current directory; `-` is standard input."},
-    {.name = "follow",
-     .type = ONCE_CONFIG_BOOL,
-     ONCE_CONFIG_AT(once_file_spec, follow),
-     .standard = "false",
-     .text = "Wait for more lines at the end of the file instead of ending, through rotation. With rotation, `cursor` "
-             "too: a start without it reads only "
-             "the file that has the path then."},
-    {.name = "cursor",
-     .type = ONCE_CONFIG_BOOL,
-     ONCE_CONFIG_AT(once_file_spec, cursor),
-     .standard = "false",
-     .text = "Keep the place in the file in the store, with every commit, and go on from there next time. One process "
-             "at a time holds it, for each consumer."},
-    {.name = "headers",
-     .type = ONCE_CONFIG_POINTER,
-     ONCE_CONFIG_AT(once_file_spec, headers),
-     .example = "/headers",
-     .standard_text = "none",
-     .text = "The object in each line whose members are the headers (`${header:NAME}`)."},
-};
-
-static const once_config_scope file_scope = {
-    .name = "a file source",
-    .title = "file",
-    .text = "One JSON object per line. Coordinates are the path and the number of the line, as in "
-            "`payments.ndjson:17`; standard input has none\n"
-            "that survive a restart, so `${coordinates}` is refused there.\n"
-            "\n"
-            "A path may name one file after the other. The lines of its second file are at `payments.ndjson/2:1` and "
-            "so on, so that coordinates\n"
-            "stay unique; the store keeps the numbers. A file is known by its inode, its first KiB and the bytes "
-            "before the place that was\n"
-            "reached. One that was written anew as a whole, with the same bytes up to there, is the same file. Without "
-            "`follow` and `cursor` every run\n"
-            "reads the whole file, and it is another one only when the one before was renamed in its folder: so a file "
-            "may be corrected and run again.\n"
-            "\n"
-            "A last line without a newline is a message of a run that ends at the end of the file. The cursor stays "
-            "before it: a line that is found\n"
-            "as it was is not handed out again, and one that has grown since is a message again, as a whole and at the "
-            "same coordinates. With\n"
-            "`follow` a line waits for its newline.\n"
-            "\n"
-            "`follow` goes through rotation as `tail -F` does, and loses nothing of it: a file that was renamed is "
-            "read to its end, and for half a\n"
-            "minute after its last growth, before it is left; when a file is truncated (copytruncate), its rest is "
-            "looked for in a copy whose name\n"
-            "begins with that of the file; a file that is missing is waited for. With `cursor` a start finds the rest "
-            "of the file before in the\n"
-            "same ways, in the same folder. The cursor is there before anything is read, so that this holds from the "
-            "first run on. Files that had the\n"
-            "path in between, however many, are found when their names are that of the file with a number or a date "
-            "(`payments.ndjson.1`,\n"
-            "`payments.ndjson-20260102`, `payments-2.ndjson`) or `.old`, and they were made and written to after the "
-            "file before. What is not\n"
-            "found, or is compressed, is said in the log. Not noticed are: files in between that were deleted or have "
-            "another name, an empty file that was\n"
-            "written and truncated before it was looked at again, and other content with the same first KiB and the "
-            "same bytes before the place.\n"
-            "\n"
-            "The cursor and the numbers of files are kept for the consumer and the path as it is written here, "
-            "whatever the host and the folder: the next\n"
-            "pod goes on. Machines that share a store on a server and have each a file of that path are not told apart "
-            "by it: a line of one has the\n"
-            "coordinates of a line of another, and with `${coordinates}` in the key one of them would not run. Give "
-            "each machine a `consumer` of its\n"
-            "own, or a field with the host in `tenant` or `key`.",
-    .fields = file_fields,
-    .n = COUNT(file_fields),
-};
-
-static const once_config_field source_fields[] = {
-    {.name = "file",
-     .type = ONCE_CONFIG_SCOPE,
-     .offset = 0,
-     .scope = &file_scope,
-     .example = "{path: payments.ndjson}",
-     .text = "Lines of a file, or of standard input."},
-    LATER_SOURCE("http"),
-    LATER_SOURCE("kafka"),
-    LATER_SOURCE("rabbitmq"),
-    LATER_SOURCE("sqs"),
-    LATER_SOURCE("servicebus"),
-    LATER_SOURCE("redis"),
-    LATER_SOURCE("nats"),
-};
-
-static const once_config_scope source_scope = {
-    .name = "'source'",
-    .title = "source",
-    .text = "Where messages come from: one of these.",
-    .fields = source_fields,
-    .n = COUNT(source_fields),
-};
 
 static const once_config_field retry_fields[] = {
     {.name = "attempts",
@@ -597,8 +491,8 @@ static const once_config_field pipeline_fields[] = {
     {.name = "source",
      .type = ONCE_CONFIG_SCOPE,
      .required = true,
-     ONCE_CONFIG_AT(once__pipeline, spec.source),
-     .scope = &source_scope,
+     ONCE_CONFIG_AT(once__pipeline, source),
+     .scope = &once_source_scope,
      .example = "{file: {path: payments.ndjson}}",
      .text = "Where messages come from."},
     {.name = "key",

@@ -8,43 +8,9 @@
 #include "base/usage.h"
 #include "core/intake.h"
 #include "runtime/operate.h"
-#include "source/place.h"
 #include "store/engine.h"
 
 #include "base/banned.h"
-
-/* Of coordinates: the number of the file under the path; 0: they are of another source. */
-static uint64_t number_of(once_bytes path, once_bytes place)
-{
-    uint64_t number = 0;
-    if (once_bytes_equal(path, ONCE_BYTES("-"))) return 0;
-    if (once_bytes_equal(place, path)) return 1;
-    if (place.len <= path.len + 1 || place.len > path.len + 16 || memcmp(place.data, path.data, path.len) != 0 ||
-        place.data[path.len] != '/')
-        return 0;
-    for (size_t i = path.len + 1; i < place.len; i++) {
-        if (place.data[i] < '0' || place.data[i] > '9') return 0;
-        number = number * 10 + (uint64_t)(place.data[i] - '0');
-    }
-    return number;
-}
-
-/* Has the source begin with that file, where it is still known. */
-static int go_to_file(once_source *source, uint64_t number, once_bytes files, once_error *err)
-{
-    once_places known, only = {0};
-    once_buf text;
-    once_buf_init(&text, ONCE_PLACES_TEXT);
-    if (files.len && once_places_read(files, &known))
-        for (size_t i = 0; i < known.n; i++)
-            if (known.at[i].number == number) only.at[only.n++] = known.at[i];
-    for (size_t i = 0; i < only.n; i++) once_place_rewind(&only.at[i]);
-    if (only.n) once_places_write(&only, &text);
-    const once_kept_places kept = {.files = files, .cursor = once_buf_bytes(&text)};
-    const int rc = text.failed ? once_no_memory(err, "for the source") : source->ops->seek(source, &kept, err);
-    once_buf_release(&text);
-    return rc;
-}
 
 /* Reads the source until the message is found; the batch then holds it. */
 static int read_until(once_source *source, once_bytes place, once_bytes point, once_batch *batch, once_item **out,
@@ -74,10 +40,10 @@ static int read_again(once_pipeline *pipeline, once_backend *store, once_bytes p
     once_arena arena = {0};
     once_bytes files;
     *out = NULL;
-    int rc = once_source_file.open(pipeline->spec, pipeline->env, &source, err);
+    int rc = pipeline->spec->source.ops->open(pipeline->spec, pipeline->env, &source, err);
     if (rc != ONCE_OK) return rc;
     rc = once__memory_files(pipeline, store, &files, &arena, err);
-    if (rc == ONCE_OK) rc = go_to_file(source, number_of(pipeline->spec->source.path, place), files, err);
+    if (rc == ONCE_OK) rc = source->ops->look(source, place, files, err);
     if (rc == ONCE_OK) rc = read_until(source, place, point, batch, out, err);
     source->ops->close(source);
     once_arena_release(&arena);
@@ -224,10 +190,10 @@ int once_pipeline_explain_message(once_pipeline *pipeline, once_bytes place, onc
     once_backend *store = NULL;
     uint64_t column = 0;
     letter_search letter = {.place = place, .point = point, .arena = &batch.arena};
-    const once_bytes path = pipeline->spec->source.path;
-    if (!number_of(path, place))
-        return once_fail(err, ONCE_E_USAGE, "'%.*s' is not the file that this pipeline reads ('%.*s')",
-                         once__shown_len(place), place.data, once__shown_len(path), path.data);
+    const once_source_spec *source = &pipeline->spec->source;
+    if (!source->ops->has || !source->ops->has(source, place))
+        return once_fail(err, ONCE_E_USAGE, "'%.*s' is not what this pipeline reads and can read again ('%.*s')",
+                         once__shown_len(place), place.data, once__shown_len(source->name), source->name.data);
     int rc = once__open_keyed(pipeline, &store, err);
     if (rc == ONCE_OK) rc = read_again(pipeline, store, place, point, &batch, &item, err);
     if (rc == ONCE_OK) {

@@ -157,8 +157,8 @@ int once__parts_open(once_pipeline *pipeline, bool create, once_parts *out, once
     if (once_hands_needed(pipeline->spec))
         rc = pipeline->running ? once__persist(pipeline, open_hands, &opened, err) : open_hands(&opened, err);
     if (rc == ONCE_OK) {
-        rc = once_source_file.open(pipeline->spec, pipeline->env, &parts.source, &why);
-        if (rc != ONCE_OK) once__at_line(pipeline, pipeline->spec->source_line, rc, &why, err);
+        rc = pipeline->spec->source.ops->open(pipeline->spec, pipeline->env, &parts.source, &why);
+        if (rc != ONCE_OK) once__at_line(pipeline, pipeline->spec->source.line, rc, &why, err);
     }
     if (rc != ONCE_OK) {
         once__parts_close(&parts);

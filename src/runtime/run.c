@@ -571,7 +571,7 @@ static int run_parts(once_pipeline *pipeline, once_parts *parts, const once_run_
     executor.gone_at_ns = once_env_mono_ns(pipeline->env);
     executor.shows_waiting = options->waiting != NULL;
     executor.newest_most_ms = b.time.now_ms + DAY_MS;
-    executor.cursor = pipeline->spec->source.cursor ? b.names.cursor : NULL;
+    executor.cursor = once_spec_keeps_cursor(pipeline->spec) ? b.names.cursor : NULL;
     executor.files = b.names.files;
     executor.by_coordinates = once__uses_coordinates(pipeline->spec);
     executor.files_seen = b.names.files_seen;

@@ -202,7 +202,7 @@ static void absolute(const once_spec *spec, once_buf *out)
 
 static void add_file_fact(const checking *c, once_bytes path, file_facts *facts)
 {
-    const once_bytes source = c->pipeline->spec->source.path;
+    const once_bytes source = c->pipeline->spec->source.name;
     once_buf text;
     once_buf_init(&text, 3 * PATH_MAX);
     once_buf_append(&text, source.data, source.len);
@@ -300,7 +300,7 @@ static int check_consumer(checking *c)
     once_bytes kept, before;
     facts_of_file(c, &facts);
     fact_name(c->store, "consumer", spec->consumer, (once_bytes){0}, own);
-    fact_name(c->store, "consumer", (once_bytes){0}, spec->source.path, old);
+    fact_name(c->store, "consumer", (once_bytes){0}, spec->source.name, old);
     int rc = ops->fact_get(c->store, own, &kept, &c->arena, c->err);
     if (rc == ONCE_OK) rc = ops->fact_get(c->store, old, &before, &c->arena, c->err);
     const bool asks = kept.len == 0 && c->how != ONCE_SCOPE_CONFIRM;
@@ -342,7 +342,7 @@ int once__memory_check_scope(once_pipeline *pipeline, once_backend *store, once_
  * told apart by their consumers. */
 static void files_name(const once_backend *store, const once_spec *spec, char out[64])
 {
-    fact_name(store, "files", spec->consumer, spec->source.path, out);
+    fact_name(store, "files", spec->consumer, spec->source.name, out);
 }
 
 /* The kept texts of a source that has files, and the names of their facts. */
@@ -350,9 +350,9 @@ static int read_kept(once_pipeline *pipeline, once_backend *store, once_kept_nam
                      once_kept_places *kept, once_arena *arena, once_error *err)
 {
     const once_spec *spec = pipeline->spec;
-    *lock = fact_name(store, "cursor", spec->consumer, spec->source.path, names->cursor);
+    *lock = fact_name(store, "cursor", spec->consumer, spec->source.name, names->cursor);
     files_name(store, spec, names->files);
-    *kept = (once_kept_places){.lock = spec->source.cursor ? lock : NULL};
+    *kept = (once_kept_places){.lock = once_spec_keeps_cursor(spec) ? lock : NULL};
     const int rc = store->ops->fact_get(store, names->files, &kept->files, arena, err);
     if (rc == ONCE_OK) names->files_seen = once_xxh128(0, kept->files.data, kept->files.len);
     return rc == ONCE_OK && kept->lock ? store->ops->fact_get(store, names->cursor, &kept->cursor, arena, err) : rc;
@@ -423,7 +423,7 @@ int once__memory_take_places(once_pipeline *pipeline, const once_parts *parts, o
     once_hash lock;
     once_error why;
     char owner_name[64], host[64] = "?", mine[100];
-    fact_name(store, "holder", spec->consumer, spec->source.path, owner_name);
+    fact_name(store, "holder", spec->consumer, spec->source.name, owner_name);
     gethostname(host, sizeof host - 1);
     const int n = snprintf(mine, sizeof mine, "process %ld on %s", (long)getpid(), host);
 

@@ -40,9 +40,9 @@
 #include "base/errno_text.h"
 #include "base/log.h"
 #include "base/no_memory.h"
+#include "source/file.h"
 #include "source/lines.h"
 #include "source/place.h"
-#include "source/source.h"
 
 #include "base/banned.h"
 
@@ -88,7 +88,7 @@ static int bad_file(const file_source *f, int status, const char *what, int erro
 }
 
 static int64_t now_ms(const file_source *f) { return once_env_mono_ns(f->base.env) / 1000000; }
-static bool follows(const file_source *f) { return f->base.spec->source.follow; }
+static bool follows(const file_source *f) { return once_file_of(&f->base.spec->source)->follow; }
 
 /* --- the files --- */
 
@@ -434,12 +434,13 @@ static int open_first(file_source *f, once_error *err)
 
 static int file_open(const once_spec *spec, const once_env *env, once_source **out, once_error *err)
 {
+    assert(spec->source.own && spec->source.name.len > 0);
     file_source *f = calloc(1, sizeof *f);
-    if (!f || !(f->path = strndup(spec->source.path.data, spec->source.path.len))) {
+    if (!f || !(f->path = strndup(spec->source.name.data, spec->source.name.len))) {
         free(f);
         return once_no_memory(err, "for the source");
     }
-    f->base = (once_source){.ops = &once_source_file, .spec = spec, .env = env};
+    f->base = (once_source){.ops = &once__source_file, .spec = spec, .env = env};
     f->is_stdin = strcmp(f->path, "-") == 0;
     const int rc = open_first(f, err);
     if (rc != ONCE_OK) {
@@ -453,7 +454,7 @@ static int file_open(const once_spec *spec, const once_env *env, once_source **o
 static unsigned file_bits(const once_source *source)
 {
     const file_source *f = (const file_source *)source;
-    return (source->spec->source.follow ? 0u : ONCE_SOURCE_FINITE) | (f->regular ? ONCE_SOURCE_REDELIVERS : 0u);
+    return source->spec->source.bits | (f->regular ? ONCE_SOURCE_REDELIVERS : 0u);
 }
 
 /* The file that has the path now, among those that had it before; NULL: it is new. */
@@ -1006,7 +1007,7 @@ static once_place place_now(const open_file *file)
 /* Where the messages of the batch are, in words and for the cursor. `name` has room for the path and a number. */
 static void set_origin(const file_source *f, once_batch *batch, size_t index, char *name, once_origin *origin)
 {
-    once_bytes place = f->base.spec->source.path;
+    once_bytes place = f->base.spec->source.name;
     const uint64_t number = f->files[index].place.number;
     if (number > 1) {
         memcpy(name, place.data, place.len);
@@ -1051,7 +1052,7 @@ static int file_fetch(once_source *source, size_t max, once_batch *batch, bool *
     }
     batch->items = once_arena_new(&batch->arena, once_item, max);
     once_origin *origin = once_arena_new(&batch->arena, once_origin, 1);
-    char *name = once_arena_alloc(&batch->arena, source->spec->source.path.len + 22);
+    char *name = once_arena_alloc(&batch->arena, source->spec->source.name.len + 22);
     if (!batch->items || !origin || !name) return once_no_memory(err, "for a batch of '%s'", f->path);
     filling to = {.batch = batch, .max = max};
     int rc = fill(f, &to, &index, &f->failure);
@@ -1091,24 +1092,28 @@ static uint64_t file_held(const once_source *source)
 
 static int64_t file_left(once_source *source) { return atomic_load(&((file_source *)source)->left); }
 
-const once_source_ops once_source_file = {
+const once_source_ops once__source_file = {
     .name = "file",
     .summary = "NDJSON, one message a line; '-' is standard input",
+    .field = {.name = "file",
+              .type = ONCE_CONFIG_SCOPE,
+              .scope = &once__file_scope,
+              .example = "{path: payments.ndjson}",
+              .text = "Lines of a file, or of standard input."},
+    .size = sizeof(once_file_spec),
+    .conclude = once__file_conclude,
+    .check = once__file_check,
+    .doubts = once__file_doubts,
     .open = file_open,
     .close = file_close,
     .bits = file_bits,
     .seek = file_seek,
     .places = file_places,
+    .has = once__file_has,
+    .look = once__file_look,
     .fetch = file_fetch,
     .ack = file_ack,
     .wake = file_wake,
     .held = file_held,
     .left = file_left,
 };
-
-const once_source_ops *const *once_source_list(size_t *n)
-{
-    static const once_source_ops *const sources[] = {&once_source_file};
-    *n = sizeof sources / sizeof *sources;
-    return sources;
-}

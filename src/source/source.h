@@ -9,17 +9,13 @@
 #ifndef ONCE_SOURCE_SOURCE_H
 #define ONCE_SOURCE_SOURCE_H
 
+#include "base/config.h"
 #include "base/env.h"
 #include "core/item.h"
 #include "core/spec.h"
 
 typedef struct once_source once_source;
 struct once_places; /* source/place.h */
-
-enum once_source_bits {
-    ONCE_SOURCE_FINITE = 1,    /* it ends */
-    ONCE_SOURCE_REDELIVERS = 2 /* what was not acked comes again; stdin cannot */
-};
 
 /* What the store keeps of a source that has files (source/place.h), as text; empty: nothing yet. */
 typedef struct once_kept_places {
@@ -32,13 +28,31 @@ typedef struct once_kept_places {
  * another has it. */
 int once_cursor_lock(const once_env *env, int fd, once_hash which, once_error *err);
 
+/* A sentence that warns, for `once check`. */
+typedef void once_source_warning(void *user, const char *text);
+
+/* Slots that may be NULL say so. */
 typedef struct once_source_ops {
-    const char *name;    /* "file" */
+    const char *name;    /* "file": the field of `source` that chooses it */
     const char *summary; /* one line for `once version` and the docs */
+
+    /* --- its part of the pipeline file --- */
+
+    once_config_field field; /* of that name: a map, whose scope has fields of the struct that is read, spec->own */
+    size_t size;             /* of that struct, which is zeros before anything is read */
+    /* What follows from its fields: `name`, `bits` and all else of the spec. Some may be wrong, and are left out. */
+    void (*conclude)(once_source_spec *source);
+    /* Rules between its fields; it tells each mistake. `map` is its own. Or NULL. */
+    void (*check)(once_config *config, const once_node *map, const once_source_spec *source);
+    /* What is allowed and most likely not meant. `shared`: machines share the store, and keys are made of coordinates.
+     * Or NULL. */
+    void (*doubts)(const once_source_spec *source, bool shared, once_source_warning *warn, void *user);
+
+    /* --- messages --- */
 
     int (*open)(const once_spec *spec, const once_env *env, once_source **out, once_error *err);
     void (*close)(once_source *source);
-    unsigned (*bits)(const once_source *source);
+    unsigned (*bits)(const once_source *source); /* those of the spec, and what is known when it is open */
 
     /* Before the first fetch: tells the source what the store keeps of it. With a lock, makes this process the one that
      * moves the cursor: ONCE_E_BUSY when another one does. May be repeated until it succeeds. NULL: the source has no
@@ -46,6 +60,12 @@ typedef struct once_source_ops {
     int (*seek)(once_source *source, const once_kept_places *kept, once_error *err);
     /* Where it begins after that, for the cursor. With seek. */
     void (*places)(once_source *source, struct once_places *out);
+
+    /* To read one message again: whether coordinates with this place are of this source; and, instead of seek, has
+     * fetch begin where the messages of that place are, or before them. `files` as seek has them. Both, or NULL: a
+     * message cannot be read again. */
+    bool (*has)(const once_source_spec *source, once_bytes place);
+    int (*look)(once_source *source, once_bytes place, once_bytes files, once_error *err);
 
     /* Blocks until there is a message (then at most spec->batch_wait_ms for more), the end, wake(), or about 100 ms.
      * Fills batch->items (message and batch set) and batch->n; bodies live in the batch's arena. */
@@ -60,6 +80,13 @@ typedef struct once_source_ops {
     int64_t (*left)(once_source *source);
 } once_source_ops;
 
+/* The list, in the order in which they are named to people. */
+#define ONCE_SOURCE_MAP(X) X(file)
+
+#define ONCE_SOURCE_DECLARE(name) extern const once_source_ops once__source_##name;
+ONCE_SOURCE_MAP(ONCE_SOURCE_DECLARE)
+#undef ONCE_SOURCE_DECLARE
+
 /* Drivers embed this as their first member. */
 struct once_source {
     const once_source_ops *ops;
@@ -68,6 +95,22 @@ struct once_source {
 };
 
 const once_source_ops *const *once_source_list(size_t *n);
-extern const once_source_ops once_source_file;
+
+/* --- the field `source` of the pipeline file --- */
+
+/* What it is read into: a struct for each of the list, since which of them counts is known when it was read. */
+typedef struct once_source_fields {
+    void **own;
+} once_source_fields;
+
+extern const once_config_scope once_source_scope; /* reads a once_source_fields */
+
+bool once_source_fields_make(once_config *config, once_source_fields *out);
+/* The one that `map` has, concluded and checked. Left as it was where the map has none; the mistake was told. */
+void once_source_choose(once_config *config, const once_node *map, const once_source_fields *fields,
+                        once_source_spec *out);
+
+/* For every source; what it does not doubt is nothing. */
+void once_source_doubts(const once_source_spec *source, bool shared, once_source_warning *warn, void *user);
 
 #endif

@@ -69,7 +69,7 @@ static bool visit(void *user, once_bytes operation, once_bytes text)
 static void check_spec(const once_spec *spec, once_arena *arena)
 {
     CHECK(spec->consumer.len >= 1 && spec->consumer.len <= 200);
-    CHECK(spec->store_url.len > 0 && spec->source.path.len > 0);
+    CHECK(spec->store_url.len > 0 && spec->source.name.len > 0);
     CHECK(spec->n_handlers > 0);
     CHECK(spec->gap_ms == -1 || (spec->gap_ms > 0 && spec->version));
     CHECK(!spec->version || spec->order);

@@ -30,7 +30,7 @@ static int attempt(void *user, once_error *err)
 static int persist(server *s, bool follow, int64_t *waited_ms, once_error *err)
 {
     test_env world;
-    once_spec spec = {.patience_ms = PATIENCE_MS, .source.follow = follow};
+    once_spec spec = {.patience_ms = PATIENCE_MS, .source.bits = follow ? 0 : ONCE_SOURCE_FINITE};
     once_pipeline pipeline = {.spec = &spec};
     test_env_init(&world, 1);
     pipeline.env = &world.env;

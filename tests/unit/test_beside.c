@@ -20,7 +20,7 @@
 #include "db/sqlite/sqlite.h"
 #include "effect/value.h"
 #include "runtime/config.h"
-#include "source/source.h"
+#include "source/file.h"
 #include "store/redis/url.h"
 
 static char folder[32], path[64];
@@ -302,11 +302,13 @@ static void read_password(void)
 
 static void follow_source(void)
 {
-    const once_spec spec = {.source = {.path = {path, strlen(path)}, .follow = true}, .message_max = 1000};
+    const once_file_spec file = {.path = {path, strlen(path)}, .follow = true};
+    once_spec spec = {.source.own = &file, .message_max = 1000};
+    once__file_conclude(&spec.source);
     once_source *source;
     once_error err;
-    assert_int_equal(once_source_file.open(&spec, once_env_real(), &source, &err), ONCE_OK);
-    once_source_file.close(source);
+    assert_int_equal(once__source_file.open(&spec, once_env_real(), &source, &err), ONCE_OK);
+    once__source_file.close(source);
 }
 
 static void f84_whatever_is_named_keeps_its_locks(void **state)

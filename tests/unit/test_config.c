@@ -16,6 +16,7 @@
 #include "effect/exec.h"
 #include "effect/sql.h"
 #include "runtime/config.h"
+#include "source/file.h"
 #include "store/store.h"
 
 #define TEXT(bytes) (int)(bytes).len, (bytes).data
@@ -157,9 +158,9 @@ static void a_full_pipeline_is_read(void **state)
     is(spec->consumer, "payments");
     is(spec->store_url, "sqlite:payments.db");
     assert_int_equal(spec->store_line, 3);
-    assert_int_equal(spec->source_line, 5);
-    is(spec->source.path, "payments.ndjson");
-    assert_true(spec->source.follow);
+    assert_int_equal(spec->source.line, 5);
+    is(once_file_of(&spec->source)->path, "payments.ndjson");
+    assert_true(once_file_of(&spec->source)->follow);
     is(spec->source.headers.text, "/headers");
     is(once_template_text(spec->tenant), "${header:tenant}");
     is(once_template_text(spec->time), "${/sent_at}");
@@ -255,7 +256,7 @@ static void defaults_are_the_documented_ones(void **state)
     assert_int_equal(spec->message_max, 1 << 20);
     assert_int_equal(spec->result_max, 64 << 10);
     assert_int_equal(spec->init.len, 0);
-    assert_false(spec->source.follow);
+    assert_false(once_file_of(&spec->source)->follow);
     assert_int_equal(spec->source.headers.text.len, 0);
     assert_null(spec->tenant);
     assert_null(spec->type);
@@ -308,7 +309,7 @@ static void byte_order_mark_crlf_and_document_start_are_fine(void **state)
     once_spec *spec = loaded(
         &arena, "consumer: p\r\nstore: \"memory:\"\r\nsource: {file: {path: \"-\"}}\r\nkey: \"${/id}\"\r\n" HANDLER);
     is(spec->store_url, "memory:");
-    is(spec->source.path, "-");
+    is(once_file_of(&spec->source)->path, "-");
     is(loaded(&arena, "consumer: p\nstore: memory\nsource: {file: {path: x}}\nkey: \"${/id}\"\n" HANDLER)->store_url,
        "memory:");
     once_arena_release(&arena);

@@ -70,7 +70,7 @@ static void each_has_what_its_bits_say(void **state)
     for (size_t i = 0; i < n; i++) {
         const once_effect_ops *effect = effects[i];
         const bool runs = effect->bits & ONCE_EFFECT_RUNS, outside = effect->bits & ONCE_EFFECT_OUTSIDE;
-        assert_true(effect->size > 0);
+        assert_true(effect->size > 0 && effect->summary);
         for (size_t k = 0; k < effect->n_fields; k++) check_field(effect, &effect->fields[k]);
         if (!runs) assert_true(effect->bits == 0 && effect->conclude && !effect->prepare && !effect->open);
         if (outside) assert_true(effect->open && effect->describe);

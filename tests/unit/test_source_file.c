@@ -13,8 +13,8 @@
 #include <cmocka.h>
 
 #include "base/log.h"
+#include "source/file.h"
 #include "source/place.h"
-#include "source/source.h"
 
 /* An environment whose reads are short, interrupted, or fail at call n. */
 typedef struct bad_files {
@@ -61,6 +61,7 @@ typedef struct fixture {
     char dir[64], path[80];
     bad_files files;
     once_env env;
+    once_file_spec file;
     once_spec spec;
     once_source *source;
     once_batch batch;
@@ -79,7 +80,8 @@ static int setup(void **state)
     f->env.read = bad_read;
     f->env.close = real_close;
     f->env.sleep_ms = no_sleep;
-    f->spec = (once_spec){.source = {.path = {f->path, strlen(f->path)}}, .batch_wait_ms = 5, .message_max = 1 << 20};
+    f->file = (once_file_spec){.path = {f->path, strlen(f->path)}};
+    f->spec = (once_spec){.source = {.own = &f->file}, .batch_wait_ms = 5, .message_max = 1 << 20};
     *state = f;
     return 0;
 }
@@ -103,10 +105,16 @@ static void write_file(fixture *f, const char *mode, const char *text, size_t le
     fclose(out);
 }
 
+static int open_file_source(fixture *f, once_error *err)
+{
+    once__file_conclude(&f->spec.source);
+    return once__source_file.open(&f->spec, &f->env, &f->source, err);
+}
+
 static int open_source(fixture *f)
 {
     once_error err;
-    return once_source_file.open(&f->spec, &f->env, &f->source, &err);
+    return open_file_source(f, &err);
 }
 
 static int fetch(fixture *f, size_t max, bool *at_end)
@@ -202,7 +210,7 @@ static void f56_no_descriptor_left_is_said(void **state)
     once_error err;
     write_file(f, "w", "a\n", 2);
     f->files.fail_errno = EMFILE;
-    assert_int_equal(once_source_file.open(&f->spec, &f->env, &f->source, &err), ONCE_E_CONFIG);
+    assert_int_equal(open_file_source(f, &err), ONCE_E_CONFIG);
     assert_non_null(strstr(err.text, "Too many open files"));
     assert_null(f->source);
 }
@@ -287,7 +295,7 @@ static void following_waits_for_the_end_of_a_line(void **state)
 {
     fixture *f = *state;
     bool at_end;
-    f->spec.source.follow = true;
+    f->file.follow = true;
     write_file(f, "w", "a\nhal", 5);
     assert_int_equal(open_source(f), ONCE_OK);
     assert_int_equal(f->source->ops->bits(f->source), ONCE_SOURCE_REDELIVERS);
@@ -376,7 +384,7 @@ static void f84_a_half_written_last_line_is_not_passed_by_the_cursor(void **stat
     fetch_all(f, 2);
     expect_item(f, 0, "{\"id\": 2}", "2"); /* whole, at the same coordinates */
     expect_item(f, 1, "three", "3");
-    f->spec.source.follow = true; /* a follower waits for its end */
+    f->file.follow = true; /* a follower waits for its end */
     cursor_behind(f, 0, cursor);
     assert_int_equal(start_at(f, "", cursor, &err), ONCE_OK);
     fetch_all(f, 0);
@@ -583,7 +591,7 @@ static void f84_what_a_replaced_file_had_and_was_not_read_comes_first(void **sta
 {
     fixture *f = *state;
     once_error err;
-    f->spec.source.follow = true;
+    f->file.follow = true;
     write_file(f, "w", "H\n", 2);
     assert_int_equal(start_at(f, "", "", &err), ONCE_OK);
     fetch_all(f, 1);
@@ -635,7 +643,7 @@ static void f84_a_store_beside_the_source_keeps_its_locks(void **state)
     once_error err;
     char cursor[ONCE_PLACES_TEXT + 1];
     int fds[4];
-    f->spec.source.follow = true;
+    f->file.follow = true;
     write_file(f, "w", "H\nA1\n", 5);
     assert_int_equal(start_at(f, "", "", &err), ONCE_OK);
     fetch_all(f, 2);
@@ -660,7 +668,7 @@ static void f84_a_database_is_no_source(void **state)
     fixture *f = *state;
     once_error err;
     write_file(f, "w", "SQLite format 3\0rest", 20);
-    assert_int_equal(once_source_file.open(&f->spec, &f->env, &f->source, &err), ONCE_E_CONFIG);
+    assert_int_equal(open_file_source(f, &err), ONCE_E_CONFIG);
     assert_non_null(strstr(err.text, "is an SQLite database"));
 }
 
@@ -668,7 +676,7 @@ static void f84_a_followed_file_is_waited_for(void **state)
 {
     fixture *f = *state;
     once_error err;
-    f->spec.source.follow = true;
+    f->file.follow = true;
     assert_int_equal(start_at(f, "", "", &err), ONCE_OK);
     fetch_all(f, 0);
     write_file(f, "w", "one\n", 4);
@@ -702,7 +710,7 @@ static void f84_a_path_that_cannot_be_read_is_said_once(void **state)
     FILE *log = tmpfile();
     assert_non_null(log);
     assert_true(once_log_open_fd(fileno(log), ONCE_LOG_LOGFMT, ONCE_LOG_WARN));
-    f->spec.source.follow = true;
+    f->file.follow = true;
     write_file(f, "w", "one\n", 4);
     assert_int_equal(start_at(f, "", "", &err), ONCE_OK);
     fetch_all(f, 1);
@@ -735,7 +743,7 @@ static void f84_a_path_that_cannot_be_read_is_said_once(void **state)
 static void f84_a_followed_pipe_without_a_writer_is_not_waited_for_in_open(void **state)
 {
     fixture *f = *state;
-    f->spec.source.follow = true;
+    f->file.follow = true;
     assert_int_equal(mkfifo(f->path, 0600), 0);
     alarm(60); /* it would wait for ever */
     assert_int_equal(open_source(f), ONCE_OK);
@@ -768,8 +776,8 @@ static void a_directory_is_refused(void **state)
 {
     fixture *f = *state;
     once_error err;
-    f->spec.source.path = (once_bytes){f->dir, strlen(f->dir)};
-    assert_int_equal(once_source_file.open(&f->spec, &f->env, &f->source, &err), ONCE_E_CONFIG);
+    f->file.path = (once_bytes){f->dir, strlen(f->dir)};
+    assert_int_equal(open_file_source(f, &err), ONCE_E_CONFIG);
     assert_non_null(strstr(err.text, "is a directory"));
 }
 

@@ -13,8 +13,8 @@
 
 #include <cmocka.h>
 
+#include "source/file.h"
 #include "source/place.h"
-#include "source/source.h"
 
 enum { SEEDS = 150, STEPS = 120, FILES = 40, LINES = 400, LINE = 96, MESSAGE_MAX = 64 };
 
@@ -208,7 +208,7 @@ static void start(world *w)
     static const once_hash lock = {1, 2};
     once_error err = {0};
     once_places places;
-    assert_int_equal(once_source_file.open(&w->spec, &w->env, &w->source, &err), ONCE_OK);
+    assert_int_equal(once__source_file.open(&w->spec, &w->env, &w->source, &err), ONCE_OK);
     const once_kept_places kept = {
         .files = {w->files, strlen(w->files)}, .cursor = {w->cursor, strlen(w->cursor)}, .lock = &lock};
     if (w->source->ops->seek(w->source, &kept, &err) != ONCE_OK)
@@ -328,7 +328,9 @@ static void run_seed(uint64_t seed)
     w.env = *once_env_real();
     w.env.self = &w, w.env.open = plain_open, w.env.read = short_read, w.env.close = plain_close;
     w.env.sleep_ms = pass_time, w.env.mono_ns = clock_ns;
-    w.spec.source = (once_file_spec){.path = {w.path, strlen(w.path)}, .follow = true, .cursor = true};
+    const once_file_spec file = {.path = {w.path, strlen(w.path)}, .follow = true, .cursor = true};
+    w.spec.source.own = &file;
+    once__file_conclude(&w.spec.source);
     append_bytes(&w, w.path, now(&w), "first\n", 6);
     start(&w);
     for (int i = 0; i < STEPS; i++) step(&w);

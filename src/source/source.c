@@ -1,0 +1,95 @@
+/* What is asked of all sources: the list, the field `source` of the pipeline file, and which of them it chooses. */
+#include "source/source.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/banned.h"
+
+#define ENTRY(name) &once__source_##name,
+static const once_source_ops *const sources[] = {ONCE_SOURCE_MAP(ENTRY)};
+enum { SOURCES = sizeof sources / sizeof *sources };
+
+const once_source_ops *const *once_source_list(size_t *n)
+{
+    *n = SOURCES;
+    return sources;
+}
+
+/* --- the field `source` ------------------------------------------------------------------------------------------- */
+
+#define LATER(field)                                                                                                   \
+    {                                                                                                                  \
+        .name = field, .type = ONCE_CONFIG_LATER, .plural = "sources", .instead = "use 'file: {path: ...}'"            \
+    }
+
+/* Known, but not here: a driver that comes takes its name out. */
+static const once_config_field later[] = {
+    LATER("http"), LATER("kafka"), LATER("rabbitmq"), LATER("sqs"), LATER("servicebus"), LATER("redis"), LATER("nats"),
+};
+
+static const once_config_field *field_of_source(size_t i, void *out, void **place)
+{
+    if (i >= SOURCES) return NULL;
+    if (out) *place = ((once_source_fields *)out)->own[i];
+    return &sources[i]->field;
+}
+
+const once_config_scope once_source_scope = {
+    .name = "'source'",
+    .title = "source",
+    .text = "Where messages come from: one of these.",
+    .fields = later,
+    .n = sizeof later / sizeof *later,
+    .brought = field_of_source,
+};
+
+bool once_source_fields_make(once_config *config, once_source_fields *out)
+{
+    void **own = once_arena_new(config->arena, void *, SOURCES);
+    for (size_t i = 0; own && i < SOURCES; i++) {
+        own[i] = once_arena_alloc(config->arena, sources[i]->size);
+        if (own[i]) memset(own[i], 0, sources[i]->size);
+        else own = NULL;
+    }
+    out->own = own;
+    if (!own) config->nomem = true;
+    return own;
+}
+
+static size_t index_of(once_bytes name)
+{
+    size_t i = 0;
+    while (i < SOURCES && (strlen(sources[i]->name) != name.len || memcmp(sources[i]->name, name.data, name.len) != 0))
+        i++;
+    return i;
+}
+
+void once_source_choose(once_config *config, const once_node *map, const once_source_fields *fields,
+                        once_source_spec *out)
+{
+    assert(map->kind == ONCE_NODE_MAP && fields->own);
+    const once_node *node = map->first;
+    if (!node) {
+        once_config_wrong(config, ONCE_E_CONFIG, map->line, "'source' is empty; write '%s: %s'", sources[0]->name,
+                          sources[0]->field.example);
+        return;
+    }
+    const size_t i = index_of(node->name), second = node->next ? index_of(node->next->name) : SOURCES;
+    if (i < SOURCES && second < SOURCES) {
+        once_config_wrong(config, ONCE_E_CONFIG, node->next->name_line,
+                          "'source' has two sources, '%s' and '%s'; keep one", sources[i]->name, sources[second]->name);
+        return;
+    }
+    if (i == SOURCES || node->kind != ONCE_NODE_MAP) return; /* and it was said */
+    out->ops = sources[i];
+    out->own = fields->own[i];
+    out->ops->conclude(out);
+    if (out->ops->check) out->ops->check(config, node, out);
+}
+
+void once_source_doubts(const once_source_spec *source, bool shared, once_source_warning *warn, void *user)
+{
+    if (source->ops->doubts) source->ops->doubts(source, shared, warn, user);
+}

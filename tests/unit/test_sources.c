@@ -1,0 +1,207 @@
+/* The list of sources: each is complete, has names of its own, is chosen by its field, and is documented. */
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "runtime/config.h"
+#include "source/source.h"
+
+static const struct {
+    const char *name, *yaml, *called; /* a source that is right, and what the store will know it by */
+    const char *place, *other;        /* of coordinates: one of its own, one of another source */
+} examples[] = {
+    {"file", "{path: m.ndjson}", "m.ndjson", "m.ndjson/2", "n.ndjson"},
+};
+
+static int parse(once_arena *arena, const char *source, const char *key, once_spec **out, once_error *err)
+{
+    char text[1000];
+    (void)snprintf(text, sizeof text, "consumer: c\nstore: memory\nkey: \"%s\"\nsource: %s\nhandler: {dead: no}\n", key,
+                   source);
+    return once_config_parse("p.yaml", (once_bytes){text, strlen(text)}, arena, NULL, NULL, out, err);
+}
+
+static const once_source_spec *source_of(once_arena *arena, const char *source)
+{
+    once_spec *spec = NULL;
+    once_error err = {0};
+    if (parse(arena, source, "${/id}", &spec, &err) != ONCE_OK) fail_msg("%s", err.text);
+    return &spec->source;
+}
+
+static void each_is_complete(void **state)
+{
+    (void)state;
+    size_t n;
+    const once_source_ops *const *sources = once_source_list(&n);
+    assert_true(n > 0);
+    for (size_t i = 0; i < n; i++) {
+        const once_source_ops *s = sources[i];
+        assert_string_equal(s->name, s->field.name);
+        for (size_t k = 0; k < i; k++) assert_string_not_equal(s->name, sources[k]->name);
+        assert_int_equal(s->field.type, ONCE_CONFIG_SCOPE);
+        assert_true(s->summary && s->field.text && s->field.example && s->field.scope && s->conclude && s->size > 0);
+        assert_false(s->field.required); /* of pipelines that have another source, too */
+        assert_int_equal(s->field.offset, 0);
+        assert_true(s->open && s->close && s->bits && s->fetch && s->ack && s->wake && s->left);
+        assert_int_equal(s->seek == NULL, s->places == NULL);
+        assert_int_equal(s->has == NULL, s->look == NULL);
+        for (size_t k = 0; k < s->field.scope->n; k++) {
+            const once_config_field *field = &s->field.scope->fields[k];
+            assert_non_null(field->text);
+            assert_true(field->offset + field->size <= s->size);
+            assert_true(field->count + (field->count ? sizeof(size_t) : 0) <= s->size);
+        }
+    }
+    size_t announced = once_source_scope.n;
+    for (size_t k = 0; k < announced; k++) /* what has come is not announced any more */
+        for (size_t i = 0; i < n; i++) assert_string_not_equal(once_source_scope.fields[k].name, sources[i]->name);
+}
+
+static void a_field_chooses_it(void **state)
+{
+    (void)state;
+    size_t n;
+    const once_source_ops *const *sources = once_source_list(&n);
+    once_arena arena;
+    once_arena_init(&arena);
+    assert_int_equal(n, sizeof examples / sizeof *examples); /* a new one needs an example */
+    for (size_t i = 0; i < n; i++) {
+        char text[200];
+        assert_string_equal(sources[i]->name, examples[i].name);
+        (void)snprintf(text, sizeof text, "{%s: %s}", examples[i].name, examples[i].yaml);
+        const once_source_spec *s = source_of(&arena, text);
+        assert_ptr_equal(s->ops, sources[i]);
+        assert_non_null(s->own);
+        assert_int_equal(s->line, 4);
+        assert_int_equal(s->name.len, strlen(examples[i].called));
+        assert_memory_equal(s->name.data, examples[i].called, s->name.len);
+        assert_int_equal(s->bits & ONCE_SOURCE_REDELIVERS, 0); /* known when it is open */
+        if (!s->ops->has) continue;
+        assert_true(s->ops->has(s, (once_bytes){examples[i].place, strlen(examples[i].place)}));
+        assert_false(s->ops->has(s, (once_bytes){examples[i].other, strlen(examples[i].other)}));
+    }
+    once_arena_release(&arena);
+}
+
+static void note_warning(void *user, const char *text)
+{
+    assert_true(strlen(text) > 0);
+    ++*(int *)user;
+}
+
+static void bits_and_doubts_are_known(void **state)
+{
+    (void)state;
+    enum { FINITE = ONCE_SOURCE_FINITE, CURSOR = ONCE_SOURCE_CURSOR };
+    static const struct {
+        const char *yaml;
+        unsigned bits;
+        bool stable;
+        int doubts; /* without a shared store */
+    } cases[] = {
+        {"{file: {path: a}}", FINITE, true, 0},
+        {"{file: {path: a, cursor: true}}", FINITE | CURSOR, true, 0},
+        {"{file: {path: a, follow: true}}", 0, true, 1},
+        {"{file: {path: a, follow: true, cursor: true}}", CURSOR, true, 0},
+        {"{file: {path: \"-\"}}", FINITE, false, 0},
+    };
+    once_arena arena;
+    once_arena_init(&arena);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const once_source_spec *s = source_of(&arena, cases[i].yaml);
+        int doubts = 0, shared = 0;
+        assert_int_equal(s->bits, cases[i].bits);
+        assert_int_equal(s->unstable == NULL, cases[i].stable);
+        once_source_doubts(s, false, note_warning, &doubts);
+        once_source_doubts(s, true, note_warning, &shared);
+        assert_int_equal(doubts, cases[i].doubts);
+        assert_int_equal(shared, cases[i].doubts + 1);
+    }
+    once_arena_release(&arena);
+}
+
+static void wrong_ones_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *yaml, *key, *text;
+        int status;
+    } cases[] = {
+        {"{}", "${/id}", "p.yaml:4: 'source' is empty; write 'file: {path: payments.ndjson}'", ONCE_E_CONFIG},
+        {"{kafka: {}}", "${/id}", "p.yaml:4: 'kafka' sources are not in this build; use 'file: {path: ...}'",
+         ONCE_E_UNSUPPORTED},
+        {"{fil: {path: a}}", "${/id}", "p.yaml:4: unknown field 'fil'; did you mean 'file'?", ONCE_E_CONFIG},
+        {"{file: a}", "${/id}", "p.yaml:4: 'file' must be a map, not a value; write 'file: {path: payments.ndjson}'",
+         ONCE_E_CONFIG},
+        {"{file: {path: \"-\", follow: true}}", "${/id}",
+         "p.yaml:4: 'follow' is for files: standard input is read until it ends; remove it", ONCE_E_CONFIG},
+        {"{file: {path: \"-\", cursor: true}}", "${/id}",
+         "p.yaml:4: 'cursor' is for files: standard input has no place to go on from; remove it", ONCE_E_CONFIG},
+        {"{file: {path: \"-\"}}", "${coordinates}",
+         "p.yaml:3: 'key' uses ${coordinates}, but standard input has none that stay the same; use fields, or a file",
+         ONCE_E_CONFIG},
+    };
+    once_arena arena;
+    once_arena_init(&arena);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        once_spec *spec = NULL;
+        once_error err = {0};
+        assert_int_equal(parse(&arena, cases[i].yaml, cases[i].key, &spec, &err), cases[i].status);
+        assert_string_equal(err.text, cases[i].text);
+        assert_null(spec);
+    }
+    once_arena_release(&arena);
+}
+
+static char *page(const char *path)
+{
+    char name[300];
+    char *text = calloc(1, 200000);
+    (void)snprintf(name, sizeof name, "%s/%s", ONCE_SOURCE_ROOT, path);
+    const int fd = open(name, O_RDONLY | O_CLOEXEC);
+    assert_true(fd >= 0 && text);
+    const ssize_t len = read(fd, text, 199999);
+    assert_true(len > 0 && len < 199999);
+    close(fd);
+    return text;
+}
+
+static void each_is_documented(void **state)
+{
+    (void)state;
+    size_t n;
+    const once_source_ops *const *sources = once_source_list(&n);
+    char *configuration = page("docs/configuration.md"), *architecture = page("docs/ARCHITECTURE.md");
+    for (size_t i = 0; i < n; i++) {
+        char text[100];
+        (void)snprintf(text, sizeof text, "\n| `%s` | map: [%s](#", sources[i]->name, sources[i]->field.scope->title);
+        assert_non_null(strstr(configuration, text));
+        for (size_t k = 0; k < sources[i]->field.scope->n; k++) {
+            (void)snprintf(text, sizeof text, "\n| `%s` | ", sources[i]->field.scope->fields[k].name);
+            assert_non_null(strstr(configuration, text));
+        }
+        (void)snprintf(text, sizeof text, "`%s`", sources[i]->name);
+        assert_non_null(strstr(architecture, text));
+    }
+    free(configuration);
+    free(architecture);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_is_complete),          cmocka_unit_test(a_field_chooses_it),
+        cmocka_unit_test(bits_and_doubts_are_known), cmocka_unit_test(wrong_ones_are_refused),
+        cmocka_unit_test(each_is_documented),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

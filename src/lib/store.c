@@ -55,7 +55,7 @@ void once__guard_leave(once_store *store) { pthread_mutex_unlock(&store->lock); 
 static int check_owns(once_backend *inner, once_error *err)
 {
     char kept[400] = "";
-    if (inner->ops->bits & ONCE_STORE_OWNS) return ONCE_OK;
+    if (inner->bits & ONCE_STORE_OWNS) return ONCE_OK;
     if (inner->ops->describe) inner->ops->describe(inner, kept, sizeof kept);
     return once_fail(err, ONCE_E_CONFIG, "store '%s:' could lose messages that it was given (%s)", inner->ops->scheme,
                      kept);

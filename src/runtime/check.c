@@ -78,11 +78,11 @@ static void find_store(const once_pipeline *pipeline, const once_parts *parts, o
     once__store_show(pipeline->store_url, &text);
     if (strcmp(pipeline->store_url, "memory:") != 0) once_buf_puts(&text, ":");
     for (size_t i = 0; i < sizeof store_bits / sizeof *store_bits; i++)
-        if (store->ops->bits & store_bits[i].bit) once_buf_printf(&text, " %s,", store_bits[i].name);
+        if (store->bits & store_bits[i].bit) once_buf_printf(&text, " %s,", store_bits[i].name);
     if (text.len) text.data[text.len - 1] = 0;
     report(user, "store", text.data ? text.data : "", false);
     if (once__keeps(store)) find_identity(pipeline, parts, report, user);
-    if (!(store->ops->bits & ONCE_STORE_DURABLE))
+    if (!(store->bits & ONCE_STORE_DURABLE))
         report(user, "store",
                "nothing is kept: after a restart every message is new again; use a store that lasts for real work",
                true);
@@ -200,7 +200,7 @@ static void find_handlers(const once_spec *spec, once_parts *parts, once_finding
             snprintf(text, sizeof text, "every message becomes a dead letter: %.*s", (int)h->dead_reason.len,
                      h->dead_reason.data);
         } else {
-            promise_of(spec, h, parts->store->ops->bits & ONCE_STORE_DURABLE, promise, sizeof promise);
+            promise_of(spec, h, parts->store->bits & ONCE_STORE_DURABLE, promise, sizeof promise);
             describe_external(h, external, sizeof external);
             snprintf(text, sizeof text, "%s; %soperation %.*s, key %.*s, %s%s%slease %s, %s", promise, external,
                      (int)h->operation.len, h->operation.data, key.len < 120 ? (int)key.len : 120, key.data,
@@ -276,7 +276,7 @@ static void warn_of_source(void *user, const char *text)
 
 static void find_source(const once_spec *spec, const once_parts *parts, once_finding *report, void *user)
 {
-    const unsigned bits = parts->store->ops->bits;
+    const unsigned bits = parts->store->bits;
     const bool redelivers = parts->source->ops->bits(parts->source) & ONCE_SOURCE_REDELIVERS;
     if (!redelivers)
         report(user, "source", "cannot deliver again: what is in flight when the process is killed is lost", true);
@@ -292,7 +292,7 @@ static int find_all(once_pipeline *pipeline, once_parts *parts, once_finding *re
     find_retention(pipeline->spec, report, user);
     find_source(pipeline->spec, parts, report, user);
     once__find_exposure(pipeline, report, user);
-    if (!(parts->store->ops->bits & ONCE_STORE_LANES) && pipeline->spec->order)
+    if (!(parts->store->bits & ONCE_STORE_LANES) && pipeline->spec->order)
         return once_fail(err, ONCE_E_CONFIG, "%.*s: 'order' needs a store with lanes", (int)pipeline->spec->file.len,
                          pipeline->spec->file.data);
     return ONCE_OK;

@@ -76,7 +76,7 @@ static int check_store(const once_pipeline *pipeline, once_backend *store, once_
                          "%.*s:%d: store '%s:' takes up to %u messages at once; write 'batch: {max: %u}' or less",
                          (int)pipeline->spec->file.len, pipeline->spec->file.data, pipeline->spec->store_line,
                          store->ops->scheme, store->ops->batch_max, store->ops->batch_max);
-    if (store->ops->bits & ONCE_STORE_OWNS) return ONCE_OK;
+    if (store->bits & ONCE_STORE_OWNS) return ONCE_OK;
     if (store->ops->describe) store->ops->describe(store, kept, sizeof kept);
     return once_fail(err, ONCE_E_CONFIG, "%.*s:%d: store '%s:' could lose messages that it was given (%s)",
                      (int)pipeline->spec->file.len, pipeline->spec->file.data, pipeline->spec->store_line,

@@ -37,6 +37,7 @@
 typedef struct once_backend once_backend;
 typedef struct once_db once_db;
 
+/* What a handle can do. It depends on more than its driver: on the settings of a server, for example. */
 enum once_store_bits {
     ONCE_STORE_DURABLE = 1, /* survives the process and a power cut */
     ONCE_STORE_SHARED = 2,  /* many processes */
@@ -179,8 +180,7 @@ typedef bool once_audit_visit(void *user, const once_audit *audit);
 typedef bool once_fact_visit(void *user, once_bytes name, once_bytes value);
 
 typedef struct once_store_ops {
-    const char *scheme; /* "sqlite" */
-    unsigned bits;
+    const char *scheme;  /* "sqlite" */
     uint32_t batch_max;  /* messages of a transaction, where the server does nothing else meanwhile; 0: no bound */
     const char *summary; /* one line for `once version` and the docs */
 
@@ -328,6 +328,7 @@ typedef struct once_store_ops {
 /* A handle of a store. Drivers embed this as their first member. */
 struct once_backend {
     const once_store_ops *ops;
+    unsigned bits; /* enum once_store_bits; set when it is opened */
     const once_env *env;
     once_secret secret;         /* keys identities and seeds fingerprints; made with the store */
     char who[ONCE_WHO_MAX + 1]; /* whose handle it is; once__store_sign */

@@ -320,6 +320,18 @@ static void run_row(void **state)
     f->test->run(f);
 }
 
+/* What a store of this driver can do, as an open one says it. */
+static unsigned bits_of(const conform_driver *driver)
+{
+    start from = {driver, NULL};
+    void *state = &from;
+    fixture_open(&state);
+    const once_backend *store = ((const fixture *)state)->store;
+    const unsigned bits = store->bits | driver->also | (store->ops->find ? CONFORM_FINDS : 0);
+    fixture_close(&state);
+    return bits;
+}
+
 int conform_run(const conform_driver *driver)
 {
     const conform_test *const tables[] = {conform_verbs,   conform_natural, conform_lanes, conform_keeping,
@@ -327,9 +339,7 @@ int conform_run(const conform_driver *driver)
     static struct CMUnitTest tests[TESTS_MAX];
     static start starts[TESTS_MAX];
     size_t n = 0;
-    const once_store_ops *ops = once__store_find(driver->url, strcspn(driver->url, ":"));
-    assert(ops);
-    const unsigned bits = ops->bits | driver->also | (ops->find ? CONFORM_FINDS : 0);
+    const unsigned bits = bits_of(driver);
     for (size_t t = 0; t < sizeof tables / sizeof *tables; t++)
         for (const conform_test *test = tables[t]; test->name; test++) {
             if ((bits & test->bits) != test->bits) continue; /* a promise that this driver does not make */

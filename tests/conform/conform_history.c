@@ -17,7 +17,7 @@ static void become(fixture *f, const char *who)
 /* Written by a handle of its own where that can be: so it is the store that remembers. */
 static once_entry entry_of(fixture *f, const once_request *r)
 {
-    if (f->store->ops->bits & ONCE_STORE_DURABLE) reopen(f);
+    if (f->store->bits & ONCE_STORE_DURABLE) reopen(f);
     return do_get(f, r->id);
 }
 

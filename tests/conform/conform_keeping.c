@@ -57,7 +57,7 @@ static void f07_committed_then_duplicate(fixture *f)
     assert_true(do_settle(f, &r, ONCE_DONE));
     assert_answer(do_claim(f, &again), DUPLICATE); /* a transaction sees its own */
     do_commit(f);
-    if (f->store->ops->bits & ONCE_STORE_DURABLE) reopen(f);
+    if (f->store->bits & ONCE_STORE_DURABLE) reopen(f);
     const once_decision d = do_claim(f, &again);
     assert_answer(d, DUPLICATE);
     assert_bytes(d.result, "result");
@@ -99,13 +99,13 @@ static void forgotten_and_begun_anew_in_one_transaction(fixture *f)
         assert_answer(do_claim(f, &second), RUN);
         assert_true(do_settle(f, &second, end == 0 ? ONCE_RETRY : end == 1 ? ONCE_UNKNOWN : ONCE_REJECTED));
         do_commit(f);
-        if (f->store->ops->bits & ONCE_STORE_LIST) assert_int_equal(count_listed(f, ONCE_STATE_ALREADY), 0);
+        if (f->store->bits & ONCE_STORE_LIST) assert_int_equal(count_listed(f, ONCE_STATE_ALREADY), 0);
         assert_string_equal(once_state_name(do_get(f, first.id).state), end == 0   ? "waiting"
                                                                         : end == 1 ? "unknown"
                                                                                    : "rejected");
         assert_true(do_forget(f, first.id));
         assert_state(f, first, ABSENT);
-        if (f->store->ops->bits & ONCE_STORE_LIST) assert_int_equal(count_listed(f, ONCE_STATE_ALREADY), 0);
+        if (f->store->bits & ONCE_STORE_LIST) assert_int_equal(count_listed(f, ONCE_STATE_ALREADY), 0);
     }
 }
 
@@ -176,7 +176,7 @@ static void facts_belong_to_the_transaction(fixture *f)
 
 static void reopen_if_kept(fixture *f)
 {
-    if ((f->store->ops->bits | f->driver->also) & ONCE_STORE_DURABLE) reopen(f);
+    if ((f->store->bits | f->driver->also) & ONCE_STORE_DURABLE) reopen(f);
 }
 
 static int count_to(fixture *f, uint64_t least, uint64_t number)
@@ -1253,7 +1253,7 @@ static void what_waits_without_a_body_is_forgotten(fixture *f)
     assert_int_equal(sweep_all(f, 10), 0);
     pass(f, 1);
     assert_int_equal(do_stats(f).waiting, 0);
-    if (f->store->ops->bits & ONCE_STORE_LIST) assert_int_equal(count_listed(f, ONCE_STATE_WAITING), 0);
+    if (f->store->bits & ONCE_STORE_LIST) assert_int_equal(count_listed(f, ONCE_STATE_WAITING), 0);
     assert_state(f, r[0], ABSENT);
     assert_false(do_forget(f, r[0].id));
     assert_false(do_settle(f, &r[0], ONCE_DONE));

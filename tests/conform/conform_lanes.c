@@ -120,7 +120,7 @@ static void f28_an_unknown_version_holds_back_older_ones(fixture *f)
     accept_lane(f, "6", 6, -1);
     assert_string_equal(work(f, ONCE_DONE), "");
 
-    if (!(f->store->ops->bits & ONCE_STORE_TX)) return;
+    if (!(f->store->bits & ONCE_STORE_TX)) return;
     const once_request other = ask_lane(f, "8", "other", 8, -1), older = ask_lane(f, "4", "other", 4, -1);
     do_begin(f);
     assert_answer(do_claim(f, &other), RUN);
@@ -312,7 +312,7 @@ static void f28_a_version_that_was_given_up_runs_while_nothing_newer_settled(fix
         assert_int_equal(list_letters(f, &letter, 1), 1);
         if (way == 1) assert_ok(f, f->store->ops->discard(f->store, letter.id, REMEMBER, &found, &f->err));
         assert_string_equal(work(f, ONCE_DONE), "2");
-        if (f->store->ops->bits & ONCE_STORE_DURABLE) reopen(f);
+        if (f->store->bits & ONCE_STORE_DURABLE) reopen(f);
         accept_lane(f, "4", 4, 500);
         assert_string_equal(work(f, ONCE_DONE), ""); /* the lane waits as before */
         accept_lane(f, "3", 3, 500);
@@ -378,7 +378,7 @@ static void f86_a_lane_waits_for_its_first_version(fixture *f)
 {
     accept_first(f, "3", 3);
     assert_string_equal(work(f, ONCE_DONE), "");
-    if (f->store->ops->bits & ONCE_STORE_DURABLE) reopen(f);
+    if (f->store->bits & ONCE_STORE_DURABLE) reopen(f);
     pass(f, 250);
     assert_string_equal(work(f, ONCE_DONE), "");
     accept_first(f, "1", 1);
@@ -403,7 +403,7 @@ static void f86_an_equal_version_under_another_key_is_recorded(fixture *f)
 {
     accept_lane(f, "first", 3, -1);
     work(f, ONCE_DONE);
-    if (f->store->ops->bits & ONCE_STORE_DURABLE) reopen(f);
+    if (f->store->bits & ONCE_STORE_DURABLE) reopen(f);
     const once_request same = ask_lane(f, "second", "lane", 3, -1), third = ask_lane(f, "third", "lane", 3, -1);
     once_request other = ask_lane(f, "other", "lane", 3, -1), fourth = ask_lane(f, "fourth", "lane", 3, -1);
     other.fingerprint = (once_hash){3, 4};
@@ -479,7 +479,7 @@ static void f34_a_lane_says_what_it_would_make_of_a_letter(fixture *f)
         d.reason,
         "a newer version of its lane is at work, or nobody knows how that ended; ask again when it has settled");
     do_settle(f, &t.request, ONCE_DONE);
-    if (f->store->ops->bits & ONCE_STORE_DURABLE) reopen(f);
+    if (f->store->bits & ONCE_STORE_DURABLE) reopen(f);
     once_request elsewhere = ask_lane(f, "1", "other", 9, -1);
     d = do_outlook(f, &elsewhere); /* a dead one keeps its place */
     assert_answer(d, STALE);
@@ -526,7 +526,7 @@ static void f33_a_dead_one_that_blocks_holds_its_lane(fixture *f)
         assert_string_equal(work(f, ONCE_DONE), "");
         assert_true(do_stats(f).wait_ms == ONCE_NEVER); /* nothing will be due by itself */
         const once_request c = accept_blocking(f, "c");
-        if (f->store->ops->bits & ONCE_STORE_DURABLE) reopen(f);
+        if (f->store->bits & ONCE_STORE_DURABLE) reopen(f);
         pass(f, REMEMBER * 3);
         sweep_all(f, 100);
         assert_string_equal(work(f, ONCE_DONE), "");
@@ -555,7 +555,7 @@ static void f33_a_blocked_lane_does_not_expire(fixture *f)
     assert_string_equal(work(f, ONCE_DEAD), "5");
     accept_lane(f, "4", 4, -1);
     assert_string_equal(work(f, ONCE_DONE), "4");
-    if (f->store->ops->bits & ONCE_STORE_DURABLE) reopen(f);
+    if (f->store->bits & ONCE_STORE_DURABLE) reopen(f);
     pass(f, REMEMBER * 3);
     sweep_all(f, 100);
     assert_answer(do_claim(f, &six), LATER);
@@ -582,7 +582,7 @@ static void f33_a_lane_waits_for_all_its_dead_that_block(fixture *f)
         assert_string_equal(work(f, ONCE_DEAD), "4");
         accept_blocking_version(f, "3", 3);
         assert_string_equal(work(f, ONCE_DONE), "3");
-        if (f->store->ops->bits & ONCE_STORE_DURABLE) reopen(f);
+        if (f->store->bits & ONCE_STORE_DURABLE) reopen(f);
         pass(f, REMEMBER * 3);
         sweep_all(f, 100);
         accept_blocking_version(f, "7", 7);
@@ -652,7 +652,7 @@ static void f86_of_equals_behind_a_gap_the_first_runs(fixture *f)
             requests[i].lane.first = 1;
             if (names[i] == 'C') requests[i].fingerprint = (once_hash){3, 4};
             if (round % 3) assert_answer(do_accept(f, &requests[i]), WAITING);
-            if (round % 3 == 1 && f->store->ops->bits & ONCE_STORE_DURABLE) reopen(f);
+            if (round % 3 == 1 && f->store->bits & ONCE_STORE_DURABLE) reopen(f);
             if (round % 3 == 2) pass(f, 1);
         }
         if (round % 3 == 0) accept_at_once(f, requests, 5);
@@ -676,7 +676,7 @@ static void f86_an_equal_version_waits_while_the_first_one_fails(fixture *f)
         assert_answer(do_accept(f, &b), WAITING);
         do_settle(f, &a, ONCE_RETRY);
         assert_string_equal(work(f, ONCE_DONE), "");
-        if (round % 2 && f->store->ops->bits & ONCE_STORE_DURABLE) reopen(f);
+        if (round % 2 && f->store->bits & ONCE_STORE_DURABLE) reopen(f);
         pass(f, DELAY);
         assert_string_equal(work(f, ONCE_DONE), "ab=");
     }
@@ -696,7 +696,7 @@ static void f86_the_first_of_many_equals_runs(fixture *f)
         snprintf(keys[i], sizeof keys[i], "%c%d", i ? 'x' : 'f', i);
         requests[i] = ask_lane(f, keys[i], "lane", 50, -1);
         assert_answer(do_accept(f, &requests[i]), WAITING);
-        if (i % 5 < 2 && f->store->ops->bits & ONCE_STORE_DURABLE) reopen(f);
+        if (i % 5 < 2 && f->store->bits & ONCE_STORE_DURABLE) reopen(f);
     }
     int64_t seen_ms = 0;
     for (int i = 0; i < MANY; i++) {
@@ -763,7 +763,7 @@ static void f86_the_first_of_a_thousand_equals_runs(fixture *f)
         }
         assert_ok(f, f->store->ops->accept(f->store, asked, bodies, BATCH, decisions, &f->arena, &f->err));
     }
-    if (f->store->ops->bits & ONCE_STORE_DURABLE) reopen(f);
+    if (f->store->bits & ONCE_STORE_DURABLE) reopen(f);
     const once_taken before = take_one(f);
     const once_settlement done = {.request = &before.request, .outcome = ONCE_DONE};
     bool applied;
@@ -814,7 +814,7 @@ static void f71_a_lane_remembers_its_version_until_older_ones_are_too_old(fixtur
     assert_answer(do_claim(f, &five), RUN);
     do_settle(f, &five, ONCE_DONE);
     const once_request seven = accept_lane(f, "7", 7, 500);
-    if (f->store->ops->bits & ONCE_STORE_DURABLE) reopen(f);
+    if (f->store->bits & ONCE_STORE_DURABLE) reopen(f);
     assert_true(do_forget(f, seven.id));
     pass(f, REMEMBER);
     sweep_all(f, 10);

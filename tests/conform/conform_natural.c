@@ -16,7 +16,7 @@ static once_request ask_version(fixture *f, const char *key, int64_t version)
 
 static void maybe_reopen(fixture *f)
 {
-    if (f->store->ops->bits & ONCE_STORE_DURABLE) reopen(f);
+    if (f->store->bits & ONCE_STORE_DURABLE) reopen(f);
 }
 
 static void nothing_is_kept_of_what_finished(fixture *f)
@@ -150,7 +150,7 @@ static void f71_natural_ones_are_never_too_old_but_in_a_lane_with_versions(fixtu
     r.sent_ms = TEST_EPOCH_MS - 100 * REMEMBER;
     assert_answer(do_claim(f, &r), RUN);
     do_settle(f, &r, ONCE_DONE);
-    if (!(f->store->ops->bits & ONCE_STORE_LANES)) return;
+    if (!(f->store->bits & ONCE_STORE_LANES)) return;
     once_request five = ask_version(f, "5", 5), four = ask_version(f, "4", 4);
     five.sent_ms = four.sent_ms = TEST_EPOCH_MS;
     assert_answer(do_claim(f, &five), RUN);

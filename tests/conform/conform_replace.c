@@ -174,7 +174,7 @@ static void f26_accepting_other_content_replaces_what_had_no_effect(fixture *f)
     assert_true(d.replaced && d.letter);
     assert_int_equal(d.left_by, first.run);
     assert_int_equal(d.wait_ms, 0); /* it need not wait until the first one would have been tried again */
-    if (f->store->ops->bits & ONCE_STORE_DURABLE) reopen(f);
+    if (f->store->bits & ONCE_STORE_DURABLE) reopen(f);
     assert_is_other(f, &other);
     once_letter letter;
     assert_int_equal(list_letters(f, &letter, 1), 1);
@@ -199,7 +199,7 @@ static void f26_once_replaced_other_content_is_a_conflict(fixture *f)
         const once_request again = ask_content(f, "k", 1);
         assert_conflict(f, &again);
         assert_conflict(f, &third);
-        if (f->store->ops->bits & ONCE_STORE_DURABLE) reopen(f);
+        if (f->store->bits & ONCE_STORE_DURABLE) reopen(f);
         const once_taken t = take_one(f);
         assert_bytes(t.message.body, OTHER);
         assert_true(do_settle(f, &t.request, ONCE_RETRY)); /* also when the corrected one had no effect either */
@@ -465,7 +465,7 @@ static void f26_f86_among_equal_versions_the_place_stays(fixture *f)
         once_taken taken[2];
         assert_int_equal(do_take(f, 2, taken), 0); /* both wait for the late one now */
         assert_answer(accept_content(f, &other), WAITING);
-        if (f->store->ops->bits & ONCE_STORE_DURABLE) reopen(f);
+        if (f->store->bits & ONCE_STORE_DURABLE) reopen(f);
         settle_content(f, &late, ONCE_DONE, false, false);
         const once_taken t = take_one(f);
         assert_true(once_hash_equal(t.request.id, first.id));
@@ -524,7 +524,7 @@ static void f26_the_settings_are_those_of_the_corrected_one(fixture *f)
         assert_settings_of(f, &first);
         const once_decision d = claims ? do_claim(f, &other) : accept_content(f, &other);
         assert_true(d.replaced);
-        if (f->store->ops->bits & ONCE_STORE_DURABLE) reopen(f);
+        if (f->store->bits & ONCE_STORE_DURABLE) reopen(f);
         assert_settings_of(f, &other);
         if (!claims) other = take_one(f).request;
         settle_content(f, &other, ONCE_DONE, false, false);
@@ -554,7 +554,7 @@ static void replace_without_body(fixture *f, const char *key, const char *from, 
     once_decision d;
     assert_ok(f, f->store->ops->accept(f->store, &request, &message, 1, &d, &f->arena, &f->err));
     assert_true(d.replaced && d.letter);
-    if (f->store->ops->bits & ONCE_STORE_DURABLE) reopen(f);
+    if (f->store->bits & ONCE_STORE_DURABLE) reopen(f);
     const once_taken t = take_one(f);
     assert_int_equal(t.message.body.len, 0);
     assert_bytes(t.message.headers, "{\"h\":2}");
@@ -597,7 +597,7 @@ static void f26_what_was_discarded_is_no_letter_again(fixture *f)
         assert_bytes(letter.message.body, FIRST);
         assert_ok(f, f->store->ops->discard(f->store, letter.id, REMEMBER, &found, &f->err));
         assert_true(found);
-        if (f->store->ops->bits & ONCE_STORE_DURABLE) reopen(f);
+        if (f->store->bits & ONCE_STORE_DURABLE) reopen(f);
         for (int i = 0; i < 2; i++) {
             assert_false(replaced_anew(f, key, claims).letter);
             assert_int_equal(list_letters(f, NULL, 0), 0);

@@ -177,7 +177,7 @@ static void claims_of_one_moment_are_settled_together(fixture *f)
     assert_ok(f, f->store->ops->settle(f->store, both, 2, applied, &f->err));
     assert_true(applied[0] && applied[1]);
     assert_int_equal(do_stats(f).claimed, 2);
-    if (f->store->ops->bits & ONCE_STORE_LIST) assert_int_equal(count_listed(f, ONCE_STATE_CLAIMED), 2);
+    if (f->store->bits & ONCE_STORE_LIST) assert_int_equal(count_listed(f, ONCE_STATE_CLAIMED), 2);
     assert_true(do_settle(f, &second, ONCE_DONE));
     assert_int_equal(do_stats(f).claimed, 1);
     assert_true(do_settle(f, &fourth, ONCE_DONE));
@@ -410,14 +410,14 @@ static void what_may_have_happened_is_told_to_the_next(fixture *f)
     assert_false(d.silent || d.maybe);
     assert_true(do_settle_maybe(f, &r, ONCE_RETRY));
     pass(f, DELAY);
-    if (f->store->ops->bits & ONCE_STORE_DURABLE) reopen(f);
+    if (f->store->bits & ONCE_STORE_DURABLE) reopen(f);
     d = do_claim(f, &claimed);
     assert_true(d.silent && d.maybe && d.failures == 1 && d.attempt == 2);
     for (int i = 0; i < 3; i++) { /* released, by whoever claimed or took it */
         assert_true(
             do_settle(f, i ? &(once_request){.scope = &f->scope, .id = r.id, .token = do_get(f, r.id).token} : &claimed,
                       ONCE_RELEASE));
-        if (f->store->ops->bits & ONCE_STORE_DURABLE) reopen(f);
+        if (f->store->bits & ONCE_STORE_DURABLE) reopen(f);
         pass(f, DELAY);
         d = take_one(f).decision;
         assert_true(d.silent && d.failures == 1);
@@ -432,7 +432,7 @@ static void what_may_have_happened_is_told_to_the_next(fixture *f)
                 t.decision.failures == 3); /* not the last one, but one before it */
     assert_true(do_settle_maybe(f, &t.request, ONCE_DEAD));
     assert_true(do_get(f, r.id).silent);
-    if (f->store->ops->bits & ONCE_STORE_DURABLE) reopen(f);
+    if (f->store->bits & ONCE_STORE_DURABLE) reopen(f);
     assert_int_equal(list_letters(f, &letter, 1), 1);
     assert_true(do_exhume(f, letter.id));
     t = take_one(f);
@@ -458,7 +458,7 @@ static void f95_the_time_since_the_first_failure_is_kept(fixture *f)
     do_settle(f, &r, ONCE_RETRY);
     for (int i = 1; i <= 3; i++) {
         pass(f, DELAY);
-        if (f->store->ops->bits & ONCE_STORE_DURABLE) reopen(f);
+        if (f->store->bits & ONCE_STORE_DURABLE) reopen(f);
         const once_taken t = take_one(f);
         assert_int_equal(t.decision.failing_for_ms, i * DELAY);
         assert_false(t.decision.orphan);
@@ -732,7 +732,7 @@ static void f81_a_letter_says_whether_its_effect_may_have_happened(fixture *f)
                                       .failed = true,
                                       .maybe = maybe};
         assert_ok(f, f->store->ops->settle(f->store, &dies, 1, &applied, &f->err));
-        if (f->store->ops->bits & ONCE_STORE_DURABLE) reopen(f);
+        if (f->store->bits & ONCE_STORE_DURABLE) reopen(f);
         assert_int_equal(list_letters(f, letters, 2), maybe + 1);
         assert_int_equal(letters[maybe].maybe, maybe);
         assert_int_equal(letters[maybe].kind, ONCE_ANSWER_DEAD);
@@ -757,7 +757,7 @@ static void f34_a_finished_key_runs_again_only_when_forced(fixture *f)
     assert_true(done);
     assert_state(f, r, WAITING);
     assert_int_equal(count_listed(f, ONCE_STATE_DONE), 0);
-    if (f->store->ops->bits & ONCE_STORE_DURABLE) reopen(f);
+    if (f->store->bits & ONCE_STORE_DURABLE) reopen(f);
     const once_taken t = take_one(f);
     assert_int_equal(t.decision.attempt, 2);
     assert_bytes(t.request.key, "k");
@@ -1263,7 +1263,7 @@ static void f19_wall_clock_jumps_neither_end_nor_lengthen_leases(fixture *f)
     const once_request r = ask(f, "a year ahead"); /* and what was settled is remembered */
     assert_answer(do_claim(f, &r), DUPLICATE);
     assert_int_equal(sweep_all(f, 10), 0);
-    if (!(f->store->ops->bits & ONCE_STORE_DURABLE)) return;
+    if (!(f->store->bits & ONCE_STORE_DURABLE)) return;
     const once_request before = ask(f, "over a restart"), after = ask(f, "over a restart");
     do_claim(f, &before);
     test_env_jump(&f->worlds[0], 3 * year);
@@ -1324,7 +1324,7 @@ static void f23_expired_but_not_yet_deleted_is_absent(fixture *f)
     pass(f, 1);
     assert_state(f, r, ABSENT);
     assert_int_equal(do_get(f, r.id).result.len, 0);
-    if (f->store->ops->bits & ONCE_STORE_LIST) assert_int_equal(count_listed(f, ONCE_STATE_DONE), 0);
+    if (f->store->bits & ONCE_STORE_LIST) assert_int_equal(count_listed(f, ONCE_STATE_DONE), 0);
     assert_false(do_forget(f, r.id));
     assert_false(do_settle(f, &r, ONCE_DONE));
     const once_decision d = do_claim(f, &other);
@@ -1485,7 +1485,7 @@ static void assert_counts(fixture *f, uint64_t claimed, uint64_t waiting, uint64
     assert_int_equal(stats.claimed, claimed);
     assert_int_equal(stats.waiting, waiting);
     assert_int_equal(stats.unknown, unknown);
-    if (!(f->store->ops->bits & ONCE_STORE_LIST)) return;
+    if (!(f->store->bits & ONCE_STORE_LIST)) return;
     assert_int_equal(count_listed(f, ONCE_STATE_CLAIMED), claimed);
     assert_int_equal(count_listed(f, ONCE_STATE_WAITING), waiting);
     assert_int_equal(count_listed(f, ONCE_STATE_UNKNOWN), unknown);
@@ -1706,7 +1706,7 @@ static void f26_a_conflict_brings_the_fields_of_the_first_one(fixture *f)
         "a result that is long enough to be kept apart from the record that it belongs to, if a store does that"};
     char key[40];
     for (int reopened = 0; reopened < 2; reopened++) {
-        if (reopened && f->store->ops->bits & ONCE_STORE_DURABLE) reopen(f);
+        if (reopened && f->store->bits & ONCE_STORE_DURABLE) reopen(f);
         for (unsigned i = 0; i < STATES * COUNTS; i++) {
             snprintf(key, sizeof key, "key %u", i);
             if (!reopened) {
@@ -1812,7 +1812,7 @@ static void facts_are_kept_replaced_and_deleted(fixture *f)
     assert_ok(f, f->store->ops->fact_set(f->store, "spec", ONCE_BYTES("first"), &f->err));
     assert_ok(f, f->store->ops->fact_set(f->store, "spec2", ONCE_BYTES("other"), &f->err));
     assert_ok(f, f->store->ops->fact_set(f->store, "spec", ONCE_BYTES("a\0\xff"), &f->err));
-    if (f->store->ops->bits & ONCE_STORE_DURABLE) reopen(f);
+    if (f->store->bits & ONCE_STORE_DURABLE) reopen(f);
     assert_ok(f, f->store->ops->fact_get(f->store, "spec", &value, &f->arena, &f->err));
     assert_int_equal(value.len, 3);
     assert_memory_equal(value.data, "a\0\xff", 3);

@@ -755,7 +755,7 @@ static void step_who(run *r)
 
 static void step_reopen(run *r)
 {
-    if (!(r->sides[1].store->ops->bits & ONCE_STORE_DURABLE)) return;
+    if (!(r->sides[1].store->bits & ONCE_STORE_DURABLE)) return;
     /* Time is written with what is written: so that both stores go on from the same moment, something is. */
     BOTH(store->ops->fact_set(store, "moment", ONCE_BYTES("x"), &err[s]))
     if (!compare_status(r, "fact_set", rc, err)) return;

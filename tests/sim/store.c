@@ -455,7 +455,10 @@ int sim_store_open(sim_worker *worker)
 
 void sim_store_init(sim_worker *worker)
 {
-    worker->store = (sim_store){.store = {.ops = &store_ops, .env = &worker->env.env, .secret = worker->real->secret},
+    worker->store = (sim_store){.store = {.ops = &store_ops,
+                                          .env = &worker->env.env,
+                                          .secret = worker->real->secret,
+                                          .bits = worker->real->bits},
                                 .worker = worker};
 }
 

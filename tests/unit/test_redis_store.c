@@ -990,6 +990,21 @@ static void f47_the_library_takes_it_only_when_it_is_durable(void **state)
     once_store_close(store);
 }
 
+/* One driver, two handles: what is granted is as the server was when each was opened. */
+static void f47_what_is_granted_belongs_to_the_handle(void **state)
+{
+    fixture *f = begun(state);
+    const unsigned kept = ONCE_STORE_DURABLE | ONCE_STORE_OWNS;
+    run_command(f, "CONFIG SET appendfsync everysec");
+    once_backend *loses = open_store(f->url);
+    run_command(f, "CONFIG SET appendfsync always");
+    assert_ptr_equal(loses->ops, f->a->ops);
+    assert_int_equal(f->a->bits & kept, kept);
+    assert_int_equal(loses->bits & kept, 0);
+    assert_int_equal(loses->bits | kept, f->a->bits);
+    once__store_close(loses);
+}
+
 static void f55_damaged_values_are_not_read_as_absent(void **state)
 {
     fixture *f = begun(state);
@@ -1784,6 +1799,7 @@ int main(void)
         WITH(f47_forgotten_commits_are_noticed),
         WITH(f47_no_answer_before_the_replicas_have_it),
         WITH(f47_the_library_takes_it_only_when_it_is_durable),
+        WITH(f47_what_is_granted_belongs_to_the_handle),
         WITH(f55_damaged_values_are_not_read_as_absent),
         WITH(new_claims_and_their_settlements_are_not_read),
         WITH(f25_what_was_thought_to_be_new_is_not),

@@ -711,6 +711,7 @@ static int mem_open(const char *rest, const once_store_options *options, once_ba
     memory_store *m = calloc(1, sizeof *m);
     if (!m) return once_no_memory(err, "in the memory store");
     m->shelf.store.ops = &once__store_memory;
+    m->shelf.store.bits = ONCE_STORE_TX | ONCE_STORE_OWNS | ONCE_STORE_LANES | ONCE_STORE_LIST | ONCE_STORE_CLOCK;
     m->shelf.store.env = options && options->env ? options->env : once_env_real();
     m->shelf.shelf = &memory_shelf;
     once__store_sign(&m->shelf.store);
@@ -739,7 +740,6 @@ static void mem_close(once_backend *store)
 
 const once_store_ops once__store_memory = {
     .scheme = "memory",
-    .bits = ONCE_STORE_TX | ONCE_STORE_OWNS | ONCE_STORE_LANES | ONCE_STORE_LIST | ONCE_STORE_CLOCK,
     .summary = "the reference; nothing is kept",
     .open = mem_open,
     .close = mem_close,

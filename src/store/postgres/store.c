@@ -1650,6 +1650,8 @@ static once_postgres *new_store(const once_store_options *options)
     once_postgres *q = calloc(1, sizeof *q);
     if (!q) return NULL;
     q->shelf.store.ops = &once__store_postgres;
+    q->shelf.store.bits = ONCE_STORE_DURABLE | ONCE_STORE_SHARED | ONCE_STORE_TX | ONCE_STORE_OWNS | ONCE_STORE_LANES |
+                          ONCE_STORE_LIST | ONCE_STORE_CLOCK;
     q->shelf.store.env = options->env ? options->env : once_env_real();
     q->shelf.shelf = &postgres_shelf;
     q->shelf.own_clock = true;
@@ -1766,8 +1768,6 @@ static int pg_inspect(once_backend *store, once_error *err)
 
 const once_store_ops once__store_postgres = {
     .scheme = "postgres",
-    .bits = ONCE_STORE_DURABLE | ONCE_STORE_SHARED | ONCE_STORE_TX | ONCE_STORE_OWNS | ONCE_STORE_LANES |
-            ONCE_STORE_LIST | ONCE_STORE_CLOCK,
     .summary = "a PostgreSQL schema; any number of workers; SQL effects in the same database are atomic",
     .open = pg_open,
     .close = pg_close,

@@ -18,10 +18,7 @@ _Static_assert(sizeof ONCE_REDIS_NO_SECRET == sizeof(once_secret) + 1, "as long 
 #define MAKE_DURABLE                                                                                                   \
     "say 'CONFIG SET appendonly yes', 'CONFIG SET appendfsync always' and 'CONFIG SET no-appendfsync-on-rewrite no'"
 
-/* On a server whose settings do not promise to keep what it acknowledges, the store grants less. */
-static const once_store_ops volatile_redis, volatile_rediss;
-static const once_store_ops *const tables[2][2] = {{&volatile_redis, &once__store_redis},
-                                                   {&volatile_rediss, &once__store_rediss}};
+enum { BITS = ONCE_STORE_SHARED | ONCE_STORE_LANES | ONCE_STORE_LIST | ONCE_STORE_CLOCK };
 
 static once_redis *self(once_backend *store) { return (once_redis *)store; }
 
@@ -489,7 +486,9 @@ static int open_any(bool tls, const char *rest, const once_store_options *option
     r->test_clock = r->shelf.store.env->wall_ms != once_env_real()->wall_ms;
 #endif
     const int rc = open_store(r, tls, rest, options, err);
-    r->shelf.store.ops = tables[tls][r->durable];
+    r->shelf.store.ops = tls ? &once__store_rediss : &once__store_redis;
+    /* A server whose settings do not promise to keep what it acknowledges is granted less. */
+    r->shelf.store.bits = BITS | (r->durable ? ONCE_STORE_DURABLE | ONCE_STORE_OWNS : 0);
     if (rc != ONCE_OK) {
         redis_close(&r->shelf.store);
         return rc;
@@ -520,18 +519,17 @@ static void redis_describe(once_backend *store, char *out, size_t size)
             r->durability, r->url.wait ? "; waiting for replicas makes that rare, not impossible" : "");
 }
 
-#define REDIS_OPS(name, open_it, text, granted)                                                                        \
+#define REDIS_OPS(name, open_it, text)                                                                                 \
     {                                                                                                                  \
-        .scheme = name, .batch_max = 8192,                                                                             \
-        .bits = (granted) | ONCE_STORE_SHARED | ONCE_STORE_LANES | ONCE_STORE_LIST | ONCE_STORE_CLOCK,                 \
-        .summary = text, .open = open_it, .close = redis_close, .claim = redis_claim, .settle = redis_settle,          \
-        .extend = redis_extend, .accept = redis_accept, .take = redis_take, .lapse = redis_lapse,                      \
-        .begin = once__engine_begin, .commit = once__engine_commit, .rollback = once__engine_rollback,                 \
-        .describe = redis_describe, .doubt = once__redis_doubt, .bury = redis_bury, .exhume = redis_exhume,            \
-        .forget = redis_forget, .letters_ahead = once__engine_letters_ahead, .letter_get = once__engine_letter_get,    \
-        .letter_drop = redis_letter_drop, .discard = redis_discard, .correct = once__engine_correct,                   \
-        .resolve = redis_resolve, .revive = redis_revive, .audit = once__engine_audit, .audits = once__redis_audits,   \
-        .sweep = once__redis_sweep, .get = once__engine_get, .list = once__redis_list, .verify = once__redis_verify,   \
+        .scheme = name, .batch_max = 8192, .summary = text, .open = open_it, .close = redis_close,                     \
+        .claim = redis_claim, .settle = redis_settle, .extend = redis_extend, .accept = redis_accept,                  \
+        .take = redis_take, .lapse = redis_lapse, .begin = once__engine_begin, .commit = once__engine_commit,          \
+        .rollback = once__engine_rollback, .describe = redis_describe, .doubt = once__redis_doubt, .bury = redis_bury, \
+        .exhume = redis_exhume, .forget = redis_forget, .letters_ahead = once__engine_letters_ahead,                   \
+        .letter_get = once__engine_letter_get, .letter_drop = redis_letter_drop, .discard = redis_discard,             \
+        .correct = once__engine_correct, .resolve = redis_resolve, .revive = redis_revive,                             \
+        .audit = once__engine_audit, .audits = once__redis_audits, .sweep = once__redis_sweep,                         \
+        .get = once__engine_get, .list = once__redis_list, .verify = once__redis_verify,                               \
         .verified = "every key was read and fits to the others; there are no checksums of ours, so a value that was "  \
                     "changed into another possible one is not noticed",                                                \
         .repair = once__redis_repair, .look = once__engine_look, .outlook = once__engine_outlook,                      \
@@ -543,9 +541,5 @@ static void redis_describe(once_backend *store, char *out, size_t size)
 #define REDIS_TEXT "many workers, short horizons; durable with appendfsync always, never across a failover"
 #define REDISS_TEXT "the same over TLS"
 
-const once_store_ops once__store_redis =
-    REDIS_OPS("redis", redis_open, REDIS_TEXT, ONCE_STORE_DURABLE | ONCE_STORE_OWNS);
-const once_store_ops once__store_rediss =
-    REDIS_OPS("rediss", rediss_open, REDISS_TEXT, ONCE_STORE_DURABLE | ONCE_STORE_OWNS);
-static const once_store_ops volatile_redis = REDIS_OPS("redis", redis_open, REDIS_TEXT, 0u);
-static const once_store_ops volatile_rediss = REDIS_OPS("rediss", rediss_open, REDISS_TEXT, 0u);
+const once_store_ops once__store_redis = REDIS_OPS("redis", redis_open, REDIS_TEXT);
+const once_store_ops once__store_rediss = REDIS_OPS("rediss", rediss_open, REDISS_TEXT);

@@ -1267,6 +1267,8 @@ static once_sqlite *new_store(const once_store_options *options)
     once_sqlite *q = calloc(1, sizeof *q);
     if (!q) return NULL;
     q->shelf.store.ops = &once__store_sqlite;
+    q->shelf.store.bits = ONCE_STORE_DURABLE | ONCE_STORE_SHARED | ONCE_STORE_TX | ONCE_STORE_OWNS | ONCE_STORE_LANES |
+                          ONCE_STORE_LIST | ONCE_STORE_CLOCK;
     q->shelf.store.env = options->env ? options->env : once_env_real();
     q->shelf.shelf = &sqlite_shelf;
     once__store_sign(&q->shelf.store);
@@ -1349,8 +1351,6 @@ static once_db *sqlite_db(once_backend *store) { return &((once_sqlite *)store)-
 
 const once_store_ops once__store_sqlite = {
     .scheme = "sqlite",
-    .bits = ONCE_STORE_DURABLE | ONCE_STORE_SHARED | ONCE_STORE_TX | ONCE_STORE_OWNS | ONCE_STORE_LANES |
-            ONCE_STORE_LIST | ONCE_STORE_CLOCK,
     .summary = "an SQLite file; the embedded default; SQL effects in the same file are atomic",
     .open = sqlite_open,
     .close = sqlite_close,

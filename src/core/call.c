@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/usage.h"
+#include "core/policy.h"
 
 #include "base/banned.h"
 
@@ -51,9 +52,7 @@ once_outcome once__reply_outcome(once_reply *reply, once_outcome returned)
 once_bytes once__reply_why(const once_reply *reply, once_outcome outcome)
 {
     if (reply->reason[0]) return (once_bytes){reply->reason, strlen(reply->reason)};
-    if (outcome == ONCE_RETRY || outcome == ONCE_DEAD) return ONCE_BYTES("the handler failed");
-    if (outcome == ONCE_UNKNOWN) return ONCE_BYTES("the effect may have happened");
-    return (once_bytes){0};
+    return once_policy_words(outcome);
 }
 
 int once_call_extend(const once_call *call, int64_t lease_ms, once_error *err)

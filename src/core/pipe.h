@@ -218,8 +218,7 @@ void once__pipe_next_round(once_pipe *pipe);
 once_action *once__pipe_begin(once_pipe *pipe);
 
 /* pipe_decide.c: what becomes of one message */
-void once__pipe_judge_failure(once_pipe *pipe, once_item *item, bool told_when);
-void once__pipe_pace_release(once_pipe *pipe, once_item *item, bool told_when);
+void once__pipe_judge(once_pipe *pipe, once_item *item);
 void once__item_refused_or_over(once_item *item);
 void once__pipe_note_replaced(const once_pipe *pipe, once_item *item);
 void once__pipe_decide(once_pipe *pipe, once_item *item);

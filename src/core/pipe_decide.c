@@ -5,7 +5,7 @@
 #include <assert.h>
 
 #include "core/plant.h"
-#include "core/retry.h"
+#include "core/policy.h"
 
 #include "base/banned.h"
 
@@ -26,63 +26,52 @@ static void lose(once_pipe *pipe, once_item *lost) /* its claim is somebody else
     }
 }
 
-static void die(once_item *item, once_bytes reason)
+/* Without an attempt. */
+static void die(once_item *item, once_settlement end)
 {
-    item->outcome = ONCE_DEAD;
-    item->failure = reason;
-    /* What is known of the attempt before stays known. */
-    item->maybe = once__item_is_external(item) && item->decision.silent;
+    item->outcome = end.outcome;
+    item->failure = end.reason;
+    item->maybe = end.maybe;
     item->stage = ONCE_STAGE_SETTLE;
 }
 
-/* What a failure means: another try after the backoff (or when the other side said), or the end of the budget. */
-void once__pipe_judge_failure(once_pipe *pipe, once_item *item, bool told_when)
+void once__pipe_judge(once_pipe *pipe, once_item *item)
 {
-    if (item->outcome != ONCE_RETRY) return;
-    const once_retry *retry = &item->handler->retry;
-    const uint32_t failures = item->decision.failures + 1;
-    if (once_retry_is_spent(retry, failures, item->decision.failing_for_ms) && !ONCE_PLANTED(no_budget))
-        item->outcome = ONCE_DEAD;
-    else if (!told_when)
-        item->delay_ms = once_retry_pause_ms(retry, failures, item->decision.failing_for_ms, pipe->o.env);
+    const once_policy policy = once_policy_of(item->handler, pipe->o.env);
+    once_settlement end = {.outcome = item->outcome, .delay_ms = item->delay_ms, .maybe = item->maybe};
+    once_policy_judge(&policy, &item->decision, &end);
+    item->outcome = end.outcome;
+    item->delay_ms = end.delay_ms;
+    item->maybe = end.maybe;
 }
 
-/* An effect that began and asks to be put back found the other side away. That is no failure, but it must not be asked
- * again at once: the pauses grow with the attempts. One that was told to end, or never began, has not found out
- * anything. */
-void once__pipe_pace_release(once_pipe *pipe, once_item *item, bool told_when)
-{
-    if (item->outcome != ONCE_RELEASE || !item->started || item->told_to_end || told_when ||
-        ONCE_PLANTED(release_at_once))
-        return;
-    item->delay_ms = once_retry_delay_ms(&item->handler->retry, item->decision.attempt, pipe->o.env);
-}
-
+/* In the store's database: what failed takes the backoff, what is put back comes again at once. */
 static void ran(once_pipe *pipe, once_item *item)
 {
     item->started = true;
     item->stage = ONCE_STAGE_SETTLE;
-    once__pipe_judge_failure(pipe, item, false);
+    item->delay_ms = item->outcome == ONCE_RELEASE ? 0 : -1;
+    once__pipe_judge(pipe, item);
 }
 
 /* The item is ours. Is there a reason not to run it? */
 static void decide_run(once_pipe *pipe, once_item *item)
 {
     const bool external = once__item_is_external(item);
+    const once_policy policy = once_policy_of(item->handler, pipe->o.env);
     if (pipe->end.stopping && (item->held || external) && !(item->verdict && item->outcome == ONCE_UNKNOWN)) {
         item->outcome = ONCE_RELEASE;
         item->failure = ONCE_BYTES("put back at shutdown");
         item->delay_ms = 0;
         item->stage = ONCE_STAGE_SETTLE;
     } else if (!item->handler || !item->input) {
-        die(item, item->reason);
-    } else if (once_retry_is_spent_in_silence(&item->handler->retry, &item->decision) && !ONCE_PLANTED(no_budget)) {
-        die(item, once_retry_silence(&item->decision, &item->batch->arena));
+        die(item, once_policy_refuse(&policy, &item->decision, item->reason));
+    } else if (once_policy_is_spent(&policy, &item->decision)) {
+        die(item, once_policy_spend(&policy, &item->decision, &item->batch->arena));
     } else if (item->decision.gap_over && pipe->spec->gap_dead) {
-        die(item, item->decision.reason);
+        die(item, once_policy_refuse(&policy, &item->decision, item->decision.reason));
     } else if (item->verdict) {
         item->failure = item->reason;
-        item->maybe |= item->outcome == ONCE_UNKNOWN;
         ran(pipe, item);
     } else if (external) {
         item->stage = ONCE_STAGE_FLY;
@@ -96,10 +85,7 @@ static void decide_run(once_pipe *pipe, once_item *item)
 void once__item_refused_or_over(once_item *item)
 {
     const once_answer answer = item->decision.answer;
-    item->stage = answer == ONCE_ANSWER_CONFLICT || answer == ONCE_ANSWER_TOO_OLD ? ONCE_STAGE_BURY : ONCE_STAGE_OVER;
-    if (answer == ONCE_ANSWER_CONFLICT)
-        item->reason = item->decision.lane ? item->decision.reason
-                                           : ONCE_BYTES("conflict: the key was used before with other content");
+    item->stage = once_answer_is_refusal(answer) ? ONCE_STAGE_BURY : ONCE_STAGE_OVER;
 }
 
 void once__pipe_note_replaced(const once_pipe *pipe, once_item *item)

@@ -81,14 +81,10 @@ void once__pipe_finished(once_pipe *pipe, once_item *const *items, size_t n, int
     const once_item *troubled = NULL;
     for (size_t i = 0; i < n; i++) {
         once_item *item = items[i];
-        const bool told_when = item->delay_ms >= 0 && (item->outcome == ONCE_RETRY || item->outcome == ONCE_RELEASE);
-        if (!told_when) item->delay_ms = 0;
-        item->maybe |= item->outcome == ONCE_UNKNOWN;
-        if (ONCE_PLANTED(unknown_done) && item->outcome == ONCE_UNKNOWN) item->outcome = ONCE_DONE;
-        if (ONCE_PLANTED(hold_ignored) && item->outcome == ONCE_UNKNOWN) item->outcome = ONCE_RETRY;
-        if (item->outcome == ONCE_UNKNOWN && !item->handler->hold) item->outcome = ONCE_RETRY;
-        once__pipe_judge_failure(pipe, item, told_when);
-        once__pipe_pace_release(pipe, item, told_when);
+        /* Told to end, or never begun, it has not found out that the other side is away: it need not wait. */
+        const bool found_out = item->started && !item->told_to_end;
+        if (item->outcome == ONCE_RELEASE && item->delay_ms < 0 && !found_out) item->delay_ms = 0;
+        once__pipe_judge(pipe, item);
         if (item->trouble != ONCE_OK) troubled = item;
         else pipe->outside.tries = 0;
         once__pipe_move(pipe, item, ONCE_AT_RETURNED);

@@ -4,7 +4,7 @@
 
 #include "base/duration.h"
 #include "core/plant.h"
-#include "core/retry.h"
+#include "core/policy.h"
 
 #include "base/banned.h"
 
@@ -114,8 +114,8 @@ static void give_verdict(once_item *item, once_outcome outcome, once_bytes reaso
 
 static bool last_chance(const once_item *item)
 {
-    return !item->hung_up &&
-           once_retry_is_spent(&item->handler->retry, item->first.failures + 1, item->first.failing_for_ms);
+    const once_policy policy = once_policy_of(item->handler, NULL);
+    return !item->hung_up && once_policy_is_last(&policy, &item->first);
 }
 
 /* The server has hung up on a transaction in which effects ran: perhaps one of them made it, and a crash takes those of

@@ -1,7 +1,6 @@
 #include "core/retry.h"
 
 #include <assert.h>
-#include <stdio.h>
 
 #include "base/banned.h"
 
@@ -49,28 +48,4 @@ int64_t once_retry_pause_ms(const once_retry *retry, uint32_t failures, int64_t 
 bool once_retry_is_spent(const once_retry *retry, uint32_t failures, int64_t failing_for_ms)
 {
     return failures >= retry->attempts || (retry->for_ms > 0 && failing_for_ms >= retry->for_ms);
-}
-
-bool once_retry_is_spent_in_silence(const once_retry *retry, const once_decision *d)
-{
-    return d->silent && (d->failures >= retry->attempts ||
-                         (d->orphan && once_retry_is_spent(retry, d->failures, d->failing_for_ms)));
-}
-
-/* Only what is known is said: of a claim whose reply was lost, and of one under a smaller budget than before, not how
- * the last attempt ended. */
-once_bytes once_retry_silence(const once_decision *d, once_arena *arena)
-{
-    enum { SHOWN = 600, ROOM = SHOWN + 160 };
-    const once_bytes spent = ONCE_BYTES("not run again: its attempts are spent");
-    if (d->before.len == 0)
-        return d->orphan ? ONCE_BYTES("every attempt ended without a word: the process or its handler was killed")
-                         : spent;
-    char *text = once_arena_alloc(arena, ROOM);
-    if (!text) return spent;
-    const int n = snprintf(text, ROOM, "not run again: %s; said before: %.*s",
-                           d->orphan ? "its last attempt ended without a word, the process or its handler was killed"
-                                     : "its attempts are spent",
-                           d->before.len < SHOWN ? (int)d->before.len : SHOWN, d->before.data);
-    return (once_bytes){text, n < 0 ? 0 : (size_t)n < ROOM ? (size_t)n : ROOM - 1};
 }

@@ -4,7 +4,6 @@
 #define ONCE_CORE_RETRY_H
 
 #include "base/env.h"
-#include "core/entry.h"
 #include "core/spec.h"
 
 /* The delay after the `failures`-th failure (1, 2...): uniform in [0, min(max, min * 2^(failures-1))], at least 1 ms.
@@ -20,12 +19,5 @@ int64_t once_retry_pause_ms(const once_retry *retry, uint32_t failures, int64_t 
 /* Whether the `failures`-th failure is the last one. `failing_for_ms`: as the claim's decision has it, measured by the
  * store. */
 bool once_retry_is_spent(const once_retry *retry, uint32_t failures, int64_t failing_for_ms);
-
-/* The same for a claim: whether the attempts before it that ended without a word were the last. Those that settle are
- * judged when they do; of those that never do, the claim that finds the last of them learns it: by their number, or,
- * where this very claim has counted one, by the time since the first. */
-bool once_retry_is_spent_in_silence(const once_retry *retry, const once_decision *decision);
-/* Why it is not run again then, with the last that was said of it. */
-once_bytes once_retry_silence(const once_decision *decision, once_arena *arena);
 
 #endif

@@ -32,6 +32,7 @@
 #include "base/buf.h"
 #include "base/log.h"
 #include "base/no_memory.h"
+#include "core/policy.h"
 #include "effect/exec.h"
 #include "effect/process.h"
 #include "effect/stream_line.h"
@@ -338,12 +339,10 @@ static void narrow(worker *w)
 static void trim(once_stream_reply *reply)
 {
     const once_outcome outcome = reply->outcome;
-    if (outcome != ONCE_RETRY && outcome != ONCE_RELEASE) reply->delay_ms = -1;
-    if (outcome > ONCE_STALE) reply->result = (once_bytes){0};
+    if (!once_outcome_is_final(outcome)) reply->result = (once_bytes){0};
     if (reply->odd) reply->reason = ONCE_BYTES("the handler replied with a word that is no outcome");
     if (reply->reason.len > 0) return;
-    if (outcome == ONCE_RETRY || outcome == ONCE_DEAD) reply->reason = ONCE_BYTES("the handler failed");
-    if (outcome == ONCE_UNKNOWN) reply->reason = ONCE_BYTES("the effect may have happened");
+    reply->reason = once_policy_words(outcome);
 }
 
 static void take_reply(worker *w, once_bytes line)

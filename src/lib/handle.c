@@ -7,9 +7,6 @@
 #include <string.h>
 
 #include "base/no_memory.h"
-#include "core/conflict.h"
-#include "core/retry.h"
-#include "core/sent.h"
 #include "lib/lib.h"
 
 #include "base/banned.h"
@@ -40,49 +37,26 @@ static once_retry retry_of(const once_terms *t)
         .attempts = t->attempts, .for_ms = t->retry_for_ms, .min_ms = t->backoff_min_ms, .max_ms = t->backoff_max_ms};
 }
 
-static int64_t delay_of(const once_work *work, once_outcome outcome)
+/* `retry` must live as long. A handler may have been outside also where this one is not: keys are shared. */
+static once_policy policy_of(const once_work *work, const once_retry *retry)
 {
-    if (work->reply.delay_ms >= 0) return work->reply.delay_ms;
-    const once_terms *t = &work->plan.terms;
-    const once_retry retry = retry_of(t);
-    const once_decision *d = &work->decision;
-    /* A release is no failure, and yet the pauses must grow while the other side is away. */
-    if (outcome == ONCE_RELEASE) return once_retry_delay_ms(&retry, d->attempt, work->store->env);
-    return once_retry_pause_ms(&retry, d->failures + 1, d->failing_for_ms, work->store->env);
+    return (once_policy){
+        .retry = retry, .hold = !work->plan.terms.retry_unknown, .outside = true, .env = work->store->env};
 }
 
-/* What the handler's answer means for the entry. */
-static void conclude(once_work *work, once_outcome outcome)
+/* What the handler's answer means for the entry. The broker keeps what comes again; the body of the others is for the
+ * person who looks at it. */
+static void conclude(once_work *work, const once_policy *policy, once_outcome outcome)
 {
     once_settlement *s = &work->settlement;
-    *s = (once_settlement){.request = &work->plan.request};
-    outcome = once__reply_outcome(&work->reply, outcome);
-    s->maybe = outcome == ONCE_UNKNOWN; /* also when it is tried again or dies: whoever runs it next is told */
-    if (outcome == ONCE_UNKNOWN && work->plan.terms.retry_unknown) outcome = ONCE_RETRY;
-    const once_retry retry = retry_of(&work->plan.terms);
-    if (outcome == ONCE_RETRY &&
-        once_retry_is_spent(&retry, work->decision.failures + 1, work->decision.failing_for_ms))
-        outcome = ONCE_DEAD;
-    s->outcome = outcome;
-    switch (outcome) {
-    case ONCE_DONE:
-    case ONCE_ALREADY:
-    case ONCE_REJECTED:
-    case ONCE_STALE:
-        s->result = once_buf_bytes(&work->reply.result);
-        if (outcome != ONCE_DONE) s->reason = once__reply_why(&work->reply, outcome);
-        break;
-    case ONCE_RETRY:
-    case ONCE_RELEASE:
-        s->reason = once__reply_why(&work->reply, outcome);
-        s->delay_ms = delay_of(work, outcome);
-        break;
-    default: /* dead, unknown: a person will look at it */
-        s->reason = once__reply_why(&work->reply, outcome);
-        s->message = &work->plan.message;
-        s->failed = outcome == ONCE_DEAD;
-        break;
-    }
+    *s = (once_settlement){.request = &work->plan.request,
+                           .outcome = once__reply_outcome(&work->reply, outcome),
+                           .delay_ms = work->reply.delay_ms};
+    once_policy_judge(policy, &work->decision, s);
+    if (once_outcome_is_final(s->outcome)) s->result = once_buf_bytes(&work->reply.result);
+    if (s->outcome != ONCE_DONE) s->reason = once__reply_why(&work->reply, s->outcome);
+    if (s->outcome == ONCE_DEAD || s->outcome == ONCE_UNKNOWN) s->message = &work->plan.message;
+    s->failed = s->outcome == ONCE_DEAD;
 }
 
 void once__work_call(once_work *work, once_callback *callback, void *user, struct sqlite3 *db, struct pg_conn *pg,
@@ -90,14 +64,11 @@ void once__work_call(once_work *work, once_callback *callback, void *user, struc
 {
     assert(work->decision.answer == ONCE_ANSWER_RUN);
     const once_retry retry = retry_of(&work->plan.terms);
-    if (once_retry_is_spent_in_silence(&retry, &work->decision)) {
-        work->settlement = (once_settlement){
-            .request = &work->plan.request,
-            .outcome = ONCE_DEAD,
-            .reason = once_retry_silence(&work->decision, &work->arena),
-            .message = &work->plan.message,
-            .maybe = true, /* a replay is told what this attempt was told */
-        };
+    const once_policy policy = policy_of(work, &retry);
+    if (once_policy_is_spent(&policy, &work->decision)) {
+        work->settlement = once_policy_spend(&policy, &work->decision, &work->arena);
+        work->settlement.request = &work->plan.request;
+        work->settlement.message = &work->plan.message;
         return;
     }
     once_outward idempotency_key;
@@ -112,33 +83,25 @@ void once__work_call(once_work *work, once_callback *callback, void *user, struc
                             .pg = pg,
                             .internal = keeper};
     work->called = true;
-    conclude(work, callback(user, &call, &work->reply));
+    conclude(work, &policy, callback(user, &call, &work->reply));
 }
 
 /* What is kept of the first one is its body; what was compared may be something else. */
-static once_bytes conflict_reason(once_work *work)
+static once_bytes reason_of(once_work *work)
 {
-    once_bytes reason = ONCE_BYTES("conflict: the key was used before with other content");
     once_decision met = work->decision;
     const once_bytes content = work->delivery->content;
     if (content.len) met.first.body = (once_bytes){0};
-    (void)once_conflict_reason(&met, NULL, content.len ? content : work->plan.message.body, work->store->secret,
-                               &work->arena, &reason);
-    return reason;
-}
-
-static once_bytes too_old_reason(once_work *work)
-{
-    const once_request *r = &work->plan.request;
-    once_bytes reason = ONCE_BYTES("too old: sent before the time that is remembered");
-    (void)once_sent_too_old(r->sent_ms, (once_bytes){0}, ONCE_UNIT_MS, r->remember_ms, &work->arena, &reason);
-    return reason;
+    const once_refused what = {.request = &work->plan.request,
+                               .content = content.len ? content : work->plan.message.body,
+                               .sent_unit = ONCE_UNIT_MS};
+    return once_policy_refusal(&met, &what, work->store->secret, &work->arena);
 }
 
 bool once__work_letter(once_work *work, once_letter *out)
 {
     const once_answer answer = work->decision.answer;
-    if (answer != ONCE_ANSWER_CONFLICT && answer != ONCE_ANSWER_TOO_OLD) return false;
+    if (!once_answer_is_refusal(answer)) return false;
     *out = (once_letter){
         .scope = work->plan.scope,
         .key = work->plan.request.key,
@@ -147,7 +110,7 @@ bool once__work_letter(once_work *work, once_letter *out)
         .old_key = work->decision.old_key,
         .key_id = work->plan.request.id,
         .fingerprint = work->plan.request.fingerprint,
-        .reason = answer == ONCE_ANSWER_CONFLICT ? conflict_reason(work) : too_old_reason(work),
+        .reason = reason_of(work),
     };
     return true;
 }
@@ -159,7 +122,7 @@ static void tell_run(const once_work *work, once_verdict *v)
     v->outcome = s->outcome;
     v->attempt = work->decision.attempt;
     v->failures = work->decision.failures;
-    v->ack = s->outcome != ONCE_RETRY && s->outcome != ONCE_RELEASE && s->outcome != ONCE_UNKNOWN;
+    v->ack = once_outcome_is_decided(s->outcome);
     if (s->outcome == ONCE_UNKNOWN) v->wait_ms = -1;
     else if (!v->ack) v->wait_ms = s->delay_ms;
     v->result = s->result;
@@ -283,7 +246,8 @@ static int extend(once_backend *inner, once_work *work, void *out, once_error *e
 static bool is_repeat(const once_work *work)
 {
     const once_retry retry = retry_of(&work->plan.terms);
-    return work->decision.silent && !once_retry_is_spent_in_silence(&retry, &work->decision);
+    const once_policy policy = policy_of(work, &retry);
+    return work->decision.silent && !once_policy_is_spent(&policy, &work->decision);
 }
 
 /* In `once status`, which knows consumers that a pipeline file can name. A reply that is lost may count it twice, and

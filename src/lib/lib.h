@@ -11,6 +11,7 @@
 
 #include "core/call.h"
 #include "core/outward.h"
+#include "core/policy.h"
 #include "once/handle.h"
 #include "store/store.h"
 
@@ -70,11 +71,5 @@ bool once__work_letter(once_work *work, once_letter *out);
 int once__work_attach(once_backend *store, once_work *work, once_error *err);
 /* Everything is written: tells the caller. E_NOMEM for the copy of a result. */
 int once__work_tell(once_work *work, once_verdict *out, once_error *err);
-
-/* In the caller's own transaction: whether what the handler did stays. */
-static inline bool once__keeps_effect(once_outcome outcome)
-{
-    return outcome == ONCE_DONE || outcome == ONCE_ALREADY || outcome == ONCE_REJECTED || outcome == ONCE_STALE;
-}
 
 #endif

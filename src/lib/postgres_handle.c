@@ -66,7 +66,8 @@ static int run(once_borrowed *c, once_work *work, once_callback *callback, void 
     if (rc != ONCE_OK) return rc;
     const once_outcome outcome = work->settlement.outcome;
     const bool broken = status == PQTRANS_INERROR;
-    rc = once__keeps_effect(outcome) && !broken ? once_db_savepoint_release(db, err) : once_db_savepoint_undo(db, err);
+    rc = once_outcome_is_final(outcome) && !broken ? once_db_savepoint_release(db, err)
+                                                   : once_db_savepoint_undo(db, err);
     if (rc != ONCE_OK) return rc;
     if (broken && outcome == ONCE_DONE)
         return once_fail(err, ONCE_E_MESSAGE,

@@ -36,8 +36,8 @@ static int run(once_borrowed *c, once_work *work, once_callback *callback, void 
     c->rowid = sqlite3_last_insert_rowid(c->connection);
     if (sqlite3_get_autocommit(c->connection))
         return once_fail(err, ONCE_E_ABORTED, "the transaction was ended inside the handler, by it or by the database");
-    rc = once__keeps_effect(work->settlement.outcome) ? once_db_savepoint_release(db, err)
-                                                      : once_db_savepoint_undo(db, err);
+    rc = once_outcome_is_final(work->settlement.outcome) ? once_db_savepoint_release(db, err)
+                                                         : once_db_savepoint_undo(db, err);
     return rc == ONCE_OK ? once__borrowed_settle(c, work, err) : rc;
 }
 

@@ -6,7 +6,7 @@
 
 #include "base/failpoint.h"
 #include "base/no_memory.h"
-#include "core/conflict.h"
+#include "core/policy.h"
 #include "runtime/executor_impl.h"
 
 #include "base/banned.h"
@@ -149,12 +149,6 @@ static int do_extend(once_executor *x, once_action *a, once_error *err)
     return rc;
 }
 
-/* What was put back comes again, and what may have happened is for somebody to decide. */
-static bool is_decided(once_outcome outcome)
-{
-    return outcome != ONCE_RETRY && outcome != ONCE_RELEASE && outcome != ONCE_UNKNOWN;
-}
-
 static int do_settle(once_executor *x, once_action *a, once_error *err)
 {
     once_settlement *settlements = once_arena_new(&x->scratch, once_settlement, a->n);
@@ -162,8 +156,6 @@ static int do_settle(once_executor *x, once_action *a, once_error *err)
     if (!settlements || !applied || !known) return once_no_memory(err, "for a batch");
     for (size_t i = 0; i < a->n; i++) {
         once_item *item = a->items[i];
-        const bool keeps_body = item->outcome == ONCE_RETRY || item->outcome == ONCE_RELEASE ||
-                                item->outcome == ONCE_UNKNOWN || item->outcome == ONCE_DEAD;
         settlements[i] = (once_settlement){
             .request = &item->request,
             .outcome = item->outcome,
@@ -172,7 +164,7 @@ static int do_settle(once_executor *x, once_action *a, once_error *err)
             .delay_ms = item->delay_ms,
             .failed = item->started,
             .maybe = item->maybe,
-            .message = keeps_body ? &item->message : NULL,
+            .message = once_outcome_is_final(item->outcome) ? NULL : &item->message,
             .was_unknown = &known[i],
         };
     }
@@ -183,7 +175,7 @@ static int do_settle(once_executor *x, once_action *a, once_error *err)
     x->wrote = true;
     for (size_t i = 0; i < a->n; i++) {
         a->items[i]->yes = applied[i];
-        x->settled += applied[i] && is_decided(a->items[i]->outcome);
+        x->settled += applied[i] && once_outcome_is_decided(a->items[i]->outcome);
         if (applied[i]) once__note_ending(x, a->items[i], known[i]);
         else if (!a->items[i]->returned)
             once__say_fenced(x, a->items[i],
@@ -222,17 +214,15 @@ static int do_accept(once_executor *x, once_action *a, once_error *err)
 }
 
 /* In words; what a conflict or an age is, is told here, because here somebody reads it. */
-static bool reason_of(once_executor *x, const once_item *item, once_bytes *out)
+static once_bytes reason_of(once_executor *x, const once_item *item)
 {
-    *out = item->reason;
-    if (item->message.cut_from) return true;
-    if (item->decision.answer == ONCE_ANSWER_CONFLICT && !item->decision.lane)
-        return once_conflict_reason(&item->decision, &item->handler->fingerprint, item->message.body, x->store->secret,
-                                    &x->scratch, out);
-    if (item->decision.answer == ONCE_ANSWER_TOO_OLD)
-        return once_sent_too_old(item->message.sent_ms, item->sent_text, item->sent_unit, item->request.remember_ms,
-                                 &x->scratch, out);
-    return true;
+    if (item->message.cut_from || !once_answer_is_refusal(item->decision.answer)) return item->reason;
+    const once_refused what = {.request = &item->request,
+                               .fingerprint = item->handler ? &item->handler->fingerprint : NULL,
+                               .content = item->message.body,
+                               .sent_text = item->sent_text,
+                               .sent_unit = item->sent_unit};
+    return once_policy_refusal(&item->decision, &what, x->store->secret, &x->scratch);
 }
 
 static int do_bury(once_executor *x, once_action *a, once_error *err)
@@ -242,13 +232,11 @@ static int do_bury(once_executor *x, once_action *a, once_error *err)
     if (!letters || !fresh) return once_no_memory(err, "for a batch");
     for (size_t i = 0; i < a->n; i++) {
         const once_item *item = a->items[i];
-        once_bytes reason;
-        if (!reason_of(x, item, &reason)) return once_no_memory(err, "for a batch");
         letters[i] = (once_letter){
             .scope = {item->scope.tenant, x->consumer, item->scope.operation},
             .key = item->request.key,
             .message = item->message,
-            .reason = reason,
+            .reason = reason_of(x, item),
             .kind = item->message.cut_from ? ONCE_ANSWER_CUT : item->decision.answer,
             .old_key = item->decision.old_key,
             .key_id = item->request.id,

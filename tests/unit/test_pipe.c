@@ -1016,6 +1016,37 @@ static void f92_an_effect_outside_is_not_put_back_for_a_hang_up(void **state)
     assert_int_equal(counts->repeats, 1);
 }
 
+/* Its handler was taken out of the file while its effect ran, and nobody knows where that was: the entry goes on
+ * saying that it may have happened, so that a replay counts as a repeat. */
+static void f04_what_ended_without_a_word_stays_so_when_its_handler_is_gone(void **state)
+{
+    fixture *f = *state;
+    once_taken taken[1];
+    once_arena arena = {0};
+    once_scope scope;
+    once_entry entry;
+    once_error err = {0};
+    size_t n = 0;
+    f->bounded = true;
+    open_pipe(f, false);
+    once_handler_spec gone = f->handler;
+    gone.operation = ONCE_BYTES("gone");
+    accept_in_store(f, &gone, "9");
+    assert_int_equal(
+        f->store->ops->take(f->store, f->spec.consumer, (once_token){7, 7}, false, 10, 1, taken, &n, &arena, &err),
+        ONCE_OK);
+    assert_int_equal(n, 1);
+    test_env_pass(&f->world, 20);
+    const once_counts *counts = once_pipe_counts(f->pipe);
+    for (int i = 0; i < 10000 && counts->dead < 1; i++) work(f, 1);
+    assert_int_equal(counts->dead, 1);
+    const once_request request = request_for(f, &gone, "9", &scope);
+    assert_int_equal(f->store->ops->get(f->store, request.id, &entry, &arena, &err), ONCE_OK);
+    assert_int_equal(entry.state, ONCE_STATE_DEAD);
+    assert_true(entry.silent && entry.maybe);
+    once_arena_release(&arena);
+}
+
 static int64_t troubled_for(fixture *f, int64_t most_ms)
 {
     const int64_t since_ms = f->now_ms;
@@ -1144,6 +1175,7 @@ int main(void)
         TEST(f92_a_server_that_hangs_up_before_effects_ran_makes_nobody_a_suspect),
         TEST(f92_who_was_found_in_a_lane_and_makes_the_server_hang_up_at_commit),
         TEST(f92_an_effect_outside_is_not_put_back_for_a_hang_up),
+        TEST(f04_what_ended_without_a_word_stays_so_when_its_handler_is_gone),
         TEST(f91_who_is_alone_is_blamed_for_the_fourth_rollback),
         TEST(a_server_that_is_stopped_costs_no_message_its_only_attempt),
         TEST(a_server_that_hangs_up_now_and_then_makes_nobody_a_suspect),

@@ -107,15 +107,6 @@ static void f95_a_budget_by_time_ends_when_the_first_failure_is_old_enough(void 
     test_env world;
     test_env_init(&world, 1);
     for (int i = 0; i < 1000; i++) assert_in_range(budget_ms(&hour, &world.env), 3600000, 3660000);
-
-    /* Of attempts that never settle, the claim that has counted one judges; another one leaves it a try. */
-    const once_decision orphan = {.silent = true, .orphan = true, .failures = 2, .failing_for_ms = 3600000};
-    once_decision waited = orphan, young = orphan;
-    waited.orphan = false;
-    young.failing_for_ms = 3599999;
-    assert_true(once_retry_is_spent_in_silence(&hour, &orphan));
-    assert_false(once_retry_is_spent_in_silence(&hour, &waited));
-    assert_false(once_retry_is_spent_in_silence(&hour, &young));
 }
 
 int main(void)

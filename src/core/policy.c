@@ -1,0 +1,107 @@
+#include "core/policy.h"
+
+#include <assert.h>
+#include <stdio.h>
+
+#include "core/conflict.h"
+#include "core/plant.h"
+#include "core/sent.h"
+
+#include "base/banned.h"
+
+/* ---- before an attempt ---- */
+
+bool once_policy_is_spent(const once_policy *policy, const once_decision *d)
+{
+    assert(d->answer == ONCE_ANSWER_RUN);
+    const once_retry *retry = policy->retry;
+    if (!d->silent || ONCE_PLANTED(no_budget)) return false;
+    return d->failures >= retry->attempts || (d->orphan && once_retry_is_spent(retry, d->failures, d->failing_for_ms));
+}
+
+bool once_policy_is_last(const once_policy *policy, const once_decision *d)
+{
+    return once_retry_is_spent(policy->retry, d->failures + 1, d->failing_for_ms);
+}
+
+/* Only what is known is said: of a claim whose reply was lost, and of one under a smaller budget than before, not how
+ * the last attempt ended. */
+static once_bytes silence(const once_decision *d, once_arena *arena)
+{
+    enum { SHOWN = 600, ROOM = SHOWN + 160 };
+    const once_bytes spent = ONCE_BYTES("not run again: its attempts are spent");
+    if (d->before.len == 0)
+        return d->orphan ? ONCE_BYTES("every attempt ended without a word: the process or its handler was killed")
+                         : spent;
+    char *text = once_arena_alloc(arena, ROOM);
+    if (!text) return spent;
+    const int n = snprintf(text, ROOM, "not run again: %s; said before: %.*s",
+                           d->orphan ? "its last attempt ended without a word, the process or its handler was killed"
+                                     : "its attempts are spent",
+                           d->before.len < SHOWN ? (int)d->before.len : SHOWN, d->before.data);
+    return (once_bytes){text, n < 0 ? 0 : (size_t)n < ROOM ? (size_t)n : ROOM - 1};
+}
+
+/* What is known of the attempt before stays known: whoever replays it is told. */
+once_settlement once_policy_refuse(const once_policy *policy, const once_decision *d, once_bytes reason)
+{
+    assert(d->answer == ONCE_ANSWER_RUN);
+    return (once_settlement){.outcome = ONCE_DEAD, .reason = reason, .maybe = policy->outside && d->silent};
+}
+
+once_settlement once_policy_spend(const once_policy *policy, const once_decision *d, once_arena *arena)
+{
+    assert(once_policy_is_spent(policy, d));
+    return once_policy_refuse(policy, d, silence(d, arena));
+}
+
+/* ---- behind it ---- */
+
+/* An effect that began and asks to be put back found the other side away. That is no failure, but it must not be asked
+ * again at once: the pauses grow with the attempts. */
+static int64_t pause_of(const once_policy *policy, const once_decision *d, once_outcome outcome)
+{
+    if (outcome == ONCE_RETRY)
+        return once_retry_pause_ms(policy->retry, d->failures + 1, d->failing_for_ms, policy->env);
+    return ONCE_PLANTED(release_at_once) ? 0 : once_retry_delay_ms(policy->retry, d->attempt, policy->env);
+}
+
+void once_policy_judge(const once_policy *policy, const once_decision *d, once_settlement *s)
+{
+    assert(policy->retry && d->answer == ONCE_ANSWER_RUN);
+    assert((unsigned)s->outcome < ONCE_OUTCOMES && s->delay_ms >= -1);
+    const bool says_when = s->outcome == ONCE_RETRY || s->outcome == ONCE_RELEASE;
+    int64_t delay_ms = says_when ? s->delay_ms : -1;
+    if (s->outcome == ONCE_UNKNOWN) {
+        s->maybe = true; /* also when it is tried again or dies: whoever runs it next is told */
+        if (!policy->hold || ONCE_PLANTED(hold_ignored)) s->outcome = ONCE_RETRY;
+        if (ONCE_PLANTED(unknown_done)) s->outcome = ONCE_DONE;
+    }
+    if (s->outcome == ONCE_RETRY && once_policy_is_last(policy, d) && !ONCE_PLANTED(no_budget)) s->outcome = ONCE_DEAD;
+    const bool waits = s->outcome == ONCE_RETRY || s->outcome == ONCE_RELEASE;
+    s->delay_ms = !waits ? 0 : delay_ms >= 0 ? delay_ms : pause_of(policy, d, s->outcome);
+}
+
+/* ---- in words ---- */
+
+once_bytes once_policy_words(once_outcome outcome)
+{
+    if (outcome == ONCE_RETRY || outcome == ONCE_DEAD) return ONCE_BYTES("the handler failed");
+    if (outcome == ONCE_UNKNOWN) return ONCE_BYTES("the effect may have happened");
+    return (once_bytes){0};
+}
+
+once_bytes once_policy_refusal(const once_decision *d, const once_refused *what, once_secret secret, once_arena *arena)
+{
+    assert(once_answer_is_refusal(d->answer));
+    const once_request *r = what->request;
+    once_bytes reason;
+    if (d->answer == ONCE_ANSWER_TOO_OLD)
+        return once_sent_too_old(r->sent_ms, what->sent_text, what->sent_unit, r->remember_ms, arena, &reason)
+                   ? reason
+                   : ONCE_BYTES("too old: sent before the time that is remembered");
+    if (d->lane) return d->reason;
+    return once_conflict_reason(d, what->fingerprint, what->content, secret, arena, &reason)
+               ? reason
+               : ONCE_BYTES("conflict: the key was used before with other content");
+}

@@ -55,6 +55,26 @@ typedef struct once_counts {
 #undef ONCE_COUNT_FIELD
 } once_counts;
 
+/* How long messages took from one stage to the next. */
+#define ONCE_TIMING_MAP(X)                                                                                             \
+    X(claim, "from its source or the store, until the store answered its claim")                                       \
+    X(start, "from there, until its effect was started")                                                               \
+    X(settle, "from there, until its outcome was durable")                                                             \
+    X(ack, "from there, until the source was told")
+
+/* Milliseconds by a clock that only moves forward. Messages that came to a stage together share the moment. */
+enum { ONCE_TIMING_BUCKETS = 28 };
+typedef struct once_timing {
+    uint64_t count, sum_ms, max_ms;
+    uint64_t bucket[ONCE_TIMING_BUCKETS]; /* [0]: less than 1 ms; [i]: from 2^(i-1) to less than 2^i; the last: more */
+} once_timing;
+
+typedef struct once_timings {
+#define ONCE_TIMING_FIELD(name, text) once_timing name;
+    ONCE_TIMING_MAP(ONCE_TIMING_FIELD)
+#undef ONCE_TIMING_FIELD
+} once_timings;
+
 /* What a run leaves behind. */
 typedef struct once_summary {
     once_counts counts;

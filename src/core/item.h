@@ -42,9 +42,20 @@ typedef struct once_resume {
     bool part;               /* it came without its newline: the offset is its beginning, since it may go on */
 } once_resume;
 
+/* When a message came to each of its stages, in milliseconds of the machine's clock (core/pipeline.h), which only moves
+ * forward; ONCE_NO_TIME: it was not there. Those that come to a stage together share the moment. Its ack is later than
+ * its memory: the watermark keeps `settled_ms` of its ticket until then. */
+typedef struct once_item_times {
+    int64_t received_ms; /* its source, or the store, handed it out */
+    int64_t claimed_ms;  /* the store answered its claim, the last one if there were several */
+    int64_t started_ms;  /* its effect was asked for */
+    int64_t settled_ms;  /* what became of it is durable */
+} once_item_times;
+
 struct once_item {
     once_batch *batch;
     once_item_place place;
+    once_item_times times;
     once_message message;
     const once_handler_spec *handler; /* NULL: none; then `reason` says why */
     once_scope scope;

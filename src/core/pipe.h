@@ -148,7 +148,9 @@ struct once_pipe {
     size_t batch_max;
     once_intake intake;       /* for what is taken from the store; used in steps */
     once_intake fetch_intake; /* for what is fetched; the source executor uses it while a FETCH is out */
+    int64_t now_ms;           /* of the call that is running, for the times of items */
     once_counts counts;
+    once_timings timings;
     once_id_set unknown; /* the keys that are counted as such */
 
     size_t at[ONCE_AT_PLACES]; /* how many items are in each place; those of NEW and OVER are not counted */
@@ -227,6 +229,14 @@ void once__pipe_extended(once_pipe *pipe, once_action *action);
 void once__pipe_have_run(once_pipe *pipe, once_action *action, int64_t now_ms);
 void once__pipe_settled(once_pipe *pipe, once_action *action);
 void once__pipe_buried(once_pipe *pipe, once_action *action);
+
+/* pipe_times.c: when items came to their stages */
+void once__pipe_note_received(const once_pipe *pipe, once_item *item);
+void once__pipe_note_claimed(const once_pipe *pipe, once_item *const *items, size_t n);
+void once__pipe_note_started(const once_pipe *pipe, once_item *const *items, size_t n);
+void once__item_forget_times(once_item *item);
+void once__pipe_note_settled(once_pipe *pipe, once_item *item);
+void once__pipe_note_acked(once_pipe *pipe, uint64_t from, uint64_t upto);
 
 /* pipe_count.c: after the commit */
 void once__pipe_count_settled_by_lane(once_pipe *pipe, const once_item *item);

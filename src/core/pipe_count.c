@@ -115,6 +115,7 @@ static void count_over(once_pipe *pipe, once_item *item, int64_t now_ms)
         counts->duplicates++;
     }
     ++*count_of(pipe, item, item->stage == ONCE_STAGE_BURY, settled);
+    once__pipe_note_settled(pipe, item);
     counts->given_up += (uint64_t)once__item_given_up(item);
     /* In a commit whose reply was lost. */
     const bool ran_before = item->decision.own && item->decision.answer != ONCE_ANSWER_RUN;

@@ -151,6 +151,7 @@ void once__pipe_took(once_pipe *pipe, once_action *action, int64_t now_ms)
         } else {
             once__pipe_move(pipe, item, ONCE_AT_WORK);
         }
+        once__pipe_note_claimed(pipe, &item, 1);
     }
     once__pipe_bound_locks(pipe);
     if (pipe->work.n) once__pipe_start_work(pipe);

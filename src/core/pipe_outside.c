@@ -60,6 +60,7 @@ once_action *once__pipe_effect_action(once_pipe *pipe, int64_t now_ms)
                                                      pipe->outside.flight.slots);
     }
     if (n == 0) return NULL;
+    if (kind == ONCE_ACT_START) once__pipe_note_started(pipe, pipe->outside.list, n);
     pipe->outside.action = (once_action){.kind = kind, .items = pipe->outside.list, .n = n};
     pipe->outside.out = true;
     return &pipe->outside.action;

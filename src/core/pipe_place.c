@@ -115,6 +115,7 @@ void once__pipe_move(once_pipe *pipe, once_item *item, once_item_place to)
     assert(may_follow[from] & (1u << to));
     if (is_counted(from) && !(ONCE_PLANTED(parked_kept) && from == ONCE_AT_PARKED)) pipe->at[from]--;
     if (is_counted(to)) pipe->at[to]++;
+    if (from == ONCE_AT_NEW) once__pipe_note_received(pipe, item);
     if (from == ONCE_AT_READY) once__pipe_ready_take(pipe, item);
     if (from == ONCE_AT_FLIGHT) once_flight_back(&pipe->outside.flight, item);
     if (from == ONCE_AT_RETURNED) back_take(pipe, item);

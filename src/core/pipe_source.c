@@ -109,6 +109,7 @@ void once__pipe_acked(once_pipe *pipe, once_action *action, int64_t now_ms)
         return;
     }
     pipe->source.tries = 0;
+    once__pipe_note_acked(pipe, pipe->source.acked + 1, action->upto);
     pipe->counts.acked += action->upto - pipe->source.acked;
     pipe->source.acked = action->upto;
 }
@@ -124,7 +125,7 @@ void once__pipe_ack_work(once_pipe *pipe)
     for (size_t i = 0; i < pipe->work.n; i++) {
         once_item *item = pipe->work.items[i];
         if (!item->ticket || item->acked || !ends_here(item)) continue;
-        once_watermark_end(&pipe->source.watermark, item->ticket);
+        once_watermark_end(&pipe->source.watermark, item->ticket, pipe->now_ms);
         item->acked = true;
         pipe->source.over++;
     }

@@ -118,6 +118,7 @@ static once_action *run(once_pipe *pipe)
     once_action *action = once__pipe_emit(pipe, ONCE_ACT_RUN, n);
     pipe->work.runs_alone = n == 1 && !pipe->work.ran ? pipe->work.list[0] : NULL;
     pipe->work.ran = true;
+    once__pipe_note_started(pipe, action->items, n);
     action->careful = pipe->caution.careful_left > 0;
     action->blame = action->careful && pipe->caution.rolled_back >= BLAME_AFTER &&
                     (pipe->work.runs_alone || ONCE_PLANTED(all_blamed));
@@ -233,6 +234,7 @@ void once__pipe_store_step(once_pipe *pipe, once_action *action, int64_t now_ms)
     case ONCE_ACT_BEGIN: pipe->work.next = NEXT_KEEP; break;
     case ONCE_ACT_FIND: once__pipe_found(pipe, action); break;
     case ONCE_ACT_CLAIM:
+        once__pipe_note_claimed(pipe, action->items, action->n);
         if (pipe->caution.preclaim) once__pipe_preclaimed(pipe, action->items[0]);
         else pipe->work.next = NEXT_EXTEND;
         break;

@@ -75,6 +75,7 @@ void once__pipe_arrange(once_pipe *pipe)
         if (ONCE_PLANTED(new_tokens) && item->unsure && !item->held) item->request.token.a += 2;
         item->result = item->failure = (once_bytes){0};
         item->started = false;
+        once__item_forget_times(item);
         /* Then perhaps it has, and the entry does not show it any more. */
         item->replaces = item->replaces && item->unsure;
         item->blockers = 0;

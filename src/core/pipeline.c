@@ -1,6 +1,6 @@
 /* The machine as others see it; core/pipeline.h tells the story, core/pipe.h has its state. One idea each:
- * pipe_place.c, pipe_source.c, pipe_work.c, pipe_decide.c, pipe_count.c, pipe_due.c, pipe_trouble.c, pipe_outside.c,
- * pipe_store.c, pipe_check.c. */
+ * pipe_place.c, pipe_times.c, pipe_source.c, pipe_work.c, pipe_decide.c, pipe_count.c, pipe_due.c, pipe_trouble.c,
+ * pipe_outside.c, pipe_store.c, pipe_check.c. */
 #include "core/pipeline.h"
 
 #include <assert.h>
@@ -23,6 +23,7 @@ const char *once_action_name(once_action_kind kind)
 
 void once_pipe_step(once_pipe *pipe, once_action *action, int64_t now_ms)
 {
+    pipe->now_ms = now_ms;
     if (action == &pipe->source.action) {
         assert(pipe->source.out);
         pipe->source.out = false;
@@ -41,6 +42,7 @@ void once_pipe_step(once_pipe *pipe, once_action *action, int64_t now_ms)
 
 once_action *once_pipe_store_action(once_pipe *pipe, int64_t now_ms)
 {
+    pipe->now_ms = now_ms;
     once_action *action = once__pipe_store_action(pipe, now_ms);
     once__pipe_checked(pipe);
     return action;
@@ -48,6 +50,7 @@ once_action *once_pipe_store_action(once_pipe *pipe, int64_t now_ms)
 
 once_action *once_pipe_source_action(once_pipe *pipe, int64_t now_ms)
 {
+    pipe->now_ms = now_ms;
     once_action *action = once__pipe_source_action(pipe, now_ms);
     once__pipe_checked(pipe);
     return action;
@@ -55,6 +58,7 @@ once_action *once_pipe_source_action(once_pipe *pipe, int64_t now_ms)
 
 once_action *once_pipe_effect_action(once_pipe *pipe, int64_t now_ms)
 {
+    pipe->now_ms = now_ms;
     once_action *action = once__pipe_effect_action(pipe, now_ms);
     once__pipe_checked(pipe);
     return action;
@@ -62,6 +66,7 @@ once_action *once_pipe_effect_action(once_pipe *pipe, int64_t now_ms)
 
 void once_pipe_finished(once_pipe *pipe, once_item *const *items, size_t n, int64_t now_ms)
 {
+    pipe->now_ms = now_ms;
     once__pipe_finished(pipe, items, n, now_ms);
     once__pipe_checked(pipe);
 }
@@ -88,6 +93,15 @@ int once_pipe_status(const once_pipe *pipe, once_error *err)
 }
 
 const once_counts *once_pipe_counts(const once_pipe *pipe) { return &pipe->counts; }
+
+const once_timings *once_pipe_timings(const once_pipe *pipe) { return &pipe->timings; }
+
+size_t once_pipe_open(const once_pipe *pipe)
+{
+    size_t n = 0;
+    for (int place = 0; place < ONCE_AT_PLACES; place++) n += pipe->at[place];
+    return n;
+}
 
 int64_t once_pipe_wait_ms(const once_pipe *pipe, int64_t now_ms)
 {

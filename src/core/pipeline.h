@@ -180,5 +180,7 @@ uint64_t once_pipe_dropped(const once_pipe *pipe);
 int64_t once_pipe_wait_ms(const once_pipe *pipe, int64_t now_ms);
 int64_t once_pipe_effect_wait_ms(const once_pipe *pipe, int64_t now_ms);
 const once_counts *once_pipe_counts(const once_pipe *pipe);
+const once_timings *once_pipe_timings(const once_pipe *pipe);
+size_t once_pipe_open(const once_pipe *pipe); /* messages that are here and not over */
 
 #endif

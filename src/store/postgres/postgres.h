@@ -1,5 +1,5 @@
-/* Inside the postgres store: its handle, and the entries of the open transaction. Shared by postgres.c (transactions,
- * letters, facts, lists), live.c (entries and lanes) and names.c.
+/* Inside the postgres store: its handle, and the entries of the open transaction. Each file of this folder has one
+ * idea; live.h is between those that hold and write what a transaction is about.
  *
  * BEGIN is not sent when a transaction begins but with the first thing that is asked in it: `prefetch` locks and loads
  * all entries and lanes of a batch in one round trip. A transaction holds its entries as slots in an arena; `save` only
@@ -186,6 +186,9 @@ enum once_pg_statement {
     PG_STATEMENTS
 };
 
+/* The text of each, and the shape of what it answers (statements.c). */
+extern const char *const once__pg_sql[PG_STATEMENTS], *const once__pg_shapes[PG_STATEMENTS];
+
 typedef struct once_pg_fact once_pg_fact;
 struct once_pg_fact {
     once_pg_fact *next;
@@ -201,7 +204,8 @@ typedef struct once_pg_ahead {
     uint64_t id;
 } once_pg_ahead;
 
-/* How far a sweep has come. */
+/* How far a sweep has come. A look for what has expired serves so many steps of so many rows. */
+enum { PG_SWEEP_STEP = 4000, PG_SWEEP_LOOKS = 10 };
 typedef struct once_pg_sweep {
     once_hash lane; /* where that of lanes goes on */
     int64_t from;   /* what expired before then (as the index counts time) is swept already, mostly */
@@ -211,7 +215,7 @@ typedef struct once_pg_sweep {
     bool useful;    /* some of these could be dropped */
 } once_pg_sweep;
 
-/* Batches in which every key was new (live.c). */
+/* Batches in which every key was new (expect.c). */
 typedef struct once_pg_news {
     unsigned streak; /* so many, one after the other */
     unsigned needed; /* from so many on that is expected of the next one; 0: none yet */
@@ -294,7 +298,7 @@ int once__pg_begin_read(once_postgres *q, PGresult *const *results, size_t n, on
 int64_t once__pg_test_now(const once_postgres *q, bool *set);            /* what tests say instead of the server */
 void once__pg_param_now(const once_postgres *q, once_pg_params *params); /* the same, or NULL: the server knows */
 
-/* Entries and lanes (live.c); all inside a transaction. */
+/* Entries and lanes (slots.c, expect.c, find.c, lanes.c, write.c); all inside a transaction. */
 int once__pg_prefetch(once_shelf *shelf, const once_request *const *requests, size_t n, once_purpose purpose,
                       once_error *err);
 int once__pg_expect(once_backend *store, const once_touch *touched, size_t n, bool finds, const uint64_t *locks,

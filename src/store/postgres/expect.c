@@ -1,0 +1,219 @@
+/* What a batch will touch: all of it is locked and loaded at once, and what is new is written ahead, in the form that
+ * it most likely ends in. */
+#include <assert.h>
+#include <string.h>
+
+#include "base/no_memory.h"
+#include "store/postgres/live.h"
+
+#include "base/banned.h"
+
+/* A remember that is longer cannot be added to the time by the server without care. */
+#define AHEAD_KEPT_MAX (INT64_C(1) << 62)
+
+static once_bytes self(const once_postgres *q) { return (once_bytes){q->shelf.store.who, strlen(q->shelf.store.who)}; }
+
+/* The entry as it will be if the effect succeeds in this very transaction. */
+static int guess_done(once_postgres *q, once_pg_slot *slot, const once_request *r, once_error *err)
+{
+    const once_pg_name *scope = once__pg_name_scope(&q->names, r->scope),
+                       *place = once__pg_name_place(&q->names, r->at.place),
+                       *run = once__pg_name_run(&q->names, r->run), *who = once__pg_name_who(&q->names, self(q));
+    if (!scope || !place || !run || !who) return once_no_memory(err, "for a batch");
+    const once_pg_names_of names = {scope->number, place->number, run->number, who->number};
+    const once_entry done = {.id = r->id,
+                             .state = ONCE_STATE_DONE,
+                             .attempt = 1,
+                             .expires_ms = r->remember_ms,
+                             .fields = r->fields,
+                             .old_key = r->old_key,
+                             .at = r->at};
+    once_buf_clear(&q->detail);
+    if (!once__pg_detail_write(&done, names, &q->detail, &slot->ahead_kept_ms) ||
+        !once_arena_copy(&q->arena, once_buf_bytes(&q->detail), &slot->ahead_detail))
+        return once_no_memory(err, "for a batch");
+    slot->ahead_token = r->token;
+    slot->ahead_fingerprint = r->fingerprint;
+    return ONCE_OK;
+}
+
+static int name_requests(once_postgres *q, const once_request *const *requests, size_t n, once_error *err)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!once__pg_name_scope(&q->names, requests[i]->scope) ||
+            !once__pg_name_place(&q->names, requests[i]->at.place) || !once__pg_name_run(&q->names, requests[i]->run) ||
+            !once__pg_name_who(&q->names, self(q)))
+            return once_no_memory(err, "for a batch");
+    return once__pg_names_resolve(q, err);
+}
+
+static bool goes_ahead(const once_postgres *q, const once_request *r, once_purpose purpose)
+{
+    if (purpose == ONCE_FOR_ACCEPT) return true;
+    return purpose == ONCE_FOR_CLAIM && !(q->shelf.in_tx && r->natural); /* of a natural one nothing will be left */
+}
+
+int once__pg_want_lane(once_postgres *q, once_pg_loading *round, const once_request *r, once_error *err)
+{
+    if (once_hash_is_zero(r->lane.id) || once_table_get(&q->lanes, r->lane.id)) return ONCE_OK;
+    once_pg_lane *lane = once__pg_lane_of(q, r->lane.id);
+    if (!lane) return once_no_memory(err, "for a batch");
+    round->lanes[round->n_lanes++] = lane;
+    return ONCE_OK;
+}
+
+/* The names of its scope and so on are known, where it is claimed and settled in one transaction. */
+int once__pg_want_entry(once_postgres *q, once_pg_loading *round, const once_request *r, once_purpose purpose,
+                        once_error *err)
+{
+    if (once_table_get(&q->slots, r->id)) return ONCE_OK;
+    once_pg_slot *slot = once__pg_slot_new(q, r->id);
+    if (!slot) return once_no_memory(err, "for a batch");
+    round->slots[round->n++] = slot;
+    slot->asked = true;
+    slot->ahead = goes_ahead(q, r, purpose);
+    round->n_ahead += slot->ahead;
+    const bool settles = slot->ahead && purpose == ONCE_FOR_CLAIM && q->shelf.in_tx;
+    return settles && (r->remember_ms < AHEAD_KEPT_MAX / 2 || r->remember_ms == ONCE_FOREVER)
+               ? guess_done(q, slot, r, err)
+               : ONCE_OK;
+}
+
+/* Whoever settles in a lane wakes the next one, which is read with all others here. */
+static int want_heads(once_postgres *q, once_pg_loading *round, const once_request *const *requests, size_t n,
+                      once_error *err)
+{
+    for (size_t i = 0; i < n; i++) {
+        once_pg_lane *lane =
+            once_hash_is_zero(requests[i]->lane.id) ? NULL : once_table_get(&q->lanes, requests[i]->lane.id);
+        if (!lane || !lane->known || !lane->others || lane->asked || once_table_get(&q->slots, lane->head_id)) continue;
+        once_pg_slot *slot = once__pg_slot_new(q, lane->head_id);
+        if (!slot) return once_no_memory(err, "for a batch");
+        slot->asked = lane->asked = true; /* and the lane is read again, without it */
+        round->slots[round->n++] = slot;
+        round->lanes[round->n_lanes++] = lane;
+    }
+    return ONCE_OK;
+}
+
+/* Mostly all were read when the batch began. */
+static bool all_known(once_postgres *q, const once_request *const *requests, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!once_table_get(&q->slots, requests[i]->id) ||
+            (!once_hash_is_zero(requests[i]->lane.id) && !once_table_get(&q->lanes, requests[i]->lane.id)))
+            return false;
+    return true;
+}
+
+int once__pg_prefetch(once_shelf *shelf, const once_request *const *requests, size_t n, once_purpose purpose,
+                      once_error *err)
+{
+    once_postgres *q = once__pg_of(shelf);
+    once_pg_loading round;
+    if (q->begun && purpose != ONCE_FOR_SETTLE && all_known(q, requests, n)) return ONCE_OK;
+    int rc = purpose == ONCE_FOR_CLAIM && shelf->in_tx ? name_requests(q, requests, n, err) : ONCE_OK;
+    if (rc == ONCE_OK) rc = once__pg_round_begin(q, 2 * n, &round, err);
+    for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
+        rc = once__pg_want_lane(q, &round, requests[i], err);
+        if (rc == ONCE_OK) rc = once__pg_want_entry(q, &round, requests[i], purpose, err);
+    }
+    if (rc == ONCE_OK && purpose == ONCE_FOR_SETTLE) rc = want_heads(q, &round, requests, n, err);
+    if (rc != ONCE_OK || (q->begun && round.n == 0 && round.n_lanes == 0)) return rc;
+    return once__pg_load_round(q, &round, err);
+}
+
+static int name_claims(once_postgres *q, const once_touch *touched, size_t n, once_error *err)
+{
+    const once_request **claims = once_arena_alloc(&q->arena, (n + 1) * sizeof *claims);
+    size_t n_claims = 0;
+    if (!claims) return once_no_memory(err, "for a batch");
+    for (size_t i = 0; i < n; i++)
+        if (touched[i].kind == ONCE_TOUCH_CLAIM) claims[n_claims++] = touched[i].request;
+    return n_claims ? name_requests(q, claims, n_claims, err) : ONCE_OK;
+}
+
+static void count_news(once_postgres *q, const once_pg_loading *round)
+{
+    bool all = true;
+    for (size_t i = 0; i < round->n && all; i++) all = round->slots[i]->ahead;
+    if (round->n) q->news.streak = all ? q->news.streak + 1 : 0;
+}
+
+static int expect_all(once_postgres *q, const once_touch *touched, size_t n, bool finds, once_error *err)
+{
+    static const once_purpose purposes[] = {[ONCE_TOUCH_CLAIM] = ONCE_FOR_CLAIM,
+                                            [ONCE_TOUCH_ACCEPT] = ONCE_FOR_ACCEPT,
+                                            [ONCE_TOUCH_KEEP] = ONCE_FOR_EXTEND};
+    once_pg_loading round = {0};
+    int rc = name_claims(q, touched, n, err);
+    if (rc == ONCE_OK) rc = once__pg_round_begin(q, n, &round, err);
+    for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
+        rc = once__pg_want_lane(q, &round, touched[i].request, err);
+        if (rc == ONCE_OK && touched[i].kind != ONCE_TOUCH_LANE)
+            rc = once__pg_want_entry(q, &round, touched[i].request, purposes[touched[i].kind], err);
+    }
+    q->batch =
+        round.n || round.n_lanes || finds; /* otherwise no effect runs in it, and BEGIN goes with what is asked first */
+    round.fresh = q->news.expected && round.n && round.n_ahead == round.n;
+    if (rc == ONCE_OK && q->batch) rc = once__pg_load_round(q, &round, err);
+    if (rc == ONCE_OK) count_news(q, &round);
+    return rc;
+}
+
+/* Not to look what is there, nor to insert with care, saves a fifth of what a batch costs the server. To be wrong costs
+ * the batch, and a line in the server's log: so that is tried the more rarely the more often it was. */
+static int expect_news(once_postgres *q, const once_touch *touched, size_t n, bool finds, once_error *err)
+{
+    enum { AFTER = 4, AFTER_MAX = 256, MUCH = 8 };
+    once_pg_news *news = &q->news;
+    if (news->needed == 0) news->needed = AFTER;
+    if (news->needed > AFTER && news->streak >= MUCH * news->needed) news->streak = news->needed /= 2;
+    news->expected = news->streak >= news->needed;
+    news->at = SIZE_MAX;
+    const int rc = expect_all(q, touched, n, finds, err);
+    if (rc == ONCE_OK || q->pg->failed_at != news->at || strcmp(q->pg->failed_state, "23505") != 0) return rc;
+    news->expected = false;
+    if (news->needed < AFTER_MAX) news->needed *= 2;
+    once__pg_begin_anew(q);
+    return expect_all(q, touched, n, finds, err);
+}
+
+/* Nothing but BEGIN, until it is our turn, and all names are locked. */
+static int wait_for_turn(once_postgres *q, once_error *err)
+{
+    int rc;
+    do {
+        once_pg_loading none = {0};
+        once__pg_begin_anew(q);
+        once__pg_turn_pause(q);
+        q->turns.tries++;
+        if (once_patience_over(&q->pg->patience))
+            return once_fail(err, ONCE_E_UNAVAILABLE, "%s: told to stop before it was our turn", q->pg->where);
+        rc = once__pg_load_round(q, &none, err);
+    } while (rc != ONCE_OK && once__pg_turn_missed(q));
+    return rc;
+}
+
+int once__pg_expect(once_backend *store, const once_touch *touched, size_t n, bool finds, const uint64_t *locks,
+                    size_t n_locks, once_error *err)
+{
+    once_postgres *q = once__pg_of((once_shelf *)store);
+    assert(q->shelf.in_tx && !q->begun && !q->nested);
+    int rc = once__pg_turns_tell(q, err);
+    q->turns.at = SIZE_MAX;
+    q->turns.tries = 0;
+    q->locks = locks;
+    q->n_locks = n_locks;
+    q->batch = n || finds;
+    if (rc == ONCE_OK && !q->turns.crowded) {
+        rc = expect_news(q, touched, n, finds, err);
+        if (rc == ONCE_OK || !once__pg_turn_missed(q)) return rc;
+        q->turns.tries = 1;
+        rc = ONCE_OK;
+    }
+    if (rc == ONCE_OK && q->batch) rc = wait_for_turn(q, err);
+    q->turns.crowded = q->turns.tries > 1; /* then what it is about need not be sent before it is our turn */
+    q->news.expected = false;              /* to be wrong would cost our turn */
+    return rc == ONCE_OK ? expect_all(q, touched, n, finds, err) : rc;
+}

@@ -1,0 +1,262 @@
+/* Entries that are looked for: by their id, by their time, by their token, in their lane. */
+#include <assert.h>
+
+#include "base/no_memory.h"
+#include "store/postgres/live.h"
+
+#include "base/banned.h"
+
+/* ---- by id ---- */
+
+/* A lane is locked before its entries. Whoever comes with nothing but ids has to look first where they are; should one
+ * be elsewhere when it is locked, its lane is locked late. */
+static int want_lanes_of(once_postgres *q, const once_hash *ids, size_t n, once_pg_loading *round, once_error *err)
+{
+    once_pg_params params = {0};
+    PGresult *results[PG_BEGIN_RESULTS + 1];
+    size_t sent = 0;
+    int rc = once__pg_begin_send(q, &sent, err);
+    const size_t begin = sent;
+    once__pg_array_begin(&q->columns[0], PG_UUID);
+    for (size_t i = 0; i < n; i++) once__pg_put_id(&q->columns[0], ids[i]);
+    once__pg_param_array(&params, &q->columns[0]);
+    SEND(once__pg_send(q->pg, PG_LIVE_LANES, &params, err));
+    if (rc == ONCE_OK) rc = once__pg_round(q->pg, results, sent, err);
+    if (rc != ONCE_OK) return rc;
+    rc = once__pg_begin_read(q, results, begin, err);
+    for (int i = 0; i < PQntuples(results[begin]) && rc == ONCE_OK; i++) {
+        once_pg_lane *lane = once__pg_lane_of(q, once__pg_id(results[begin], i, 0));
+        if (!lane) rc = once_no_memory(err, "for a batch");
+        else if (!lane->asked && !(lane->known && lane->locked)) {
+            lane->asked = true;
+            round->lanes[round->n_lanes++] = lane;
+        }
+    }
+    once__pg_clear(results, sent);
+    return rc;
+}
+
+int once__pg_load_by_id(once_postgres *q, const once_hash *ids, size_t n, once_error *err)
+{
+    once_pg_loading round;
+    int rc = once__pg_round_begin(q, n, &round, err);
+    if (rc == ONCE_OK && q->write && n) rc = want_lanes_of(q, ids, n, &round, err);
+    for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
+        const once_request at = {.id = ids[i]};
+        rc = once__pg_want_entry(q, &round, &at, ONCE_FOR_OTHERS, err);
+    }
+    return rc == ONCE_OK && (round.n || round.n_lanes) ? once__pg_load_round(q, &round, err) : rc;
+}
+
+/* The next one of a lane was found there. */
+static int load_head(once_postgres *q, once_hash id, once_error *err)
+{
+    once_pg_loading round;
+    const once_request at = {.id = id};
+    int rc = once__pg_round_begin(q, 1, &round, err);
+    if (rc == ONCE_OK) rc = once__pg_want_entry(q, &round, &at, ONCE_FOR_OTHERS, err);
+    return rc == ONCE_OK ? once__pg_load_round(q, &round, err) : rc;
+}
+
+int once__pg_load(once_shelf *shelf, once_hash id, once_entry **out, once_error *err)
+{
+    once_postgres *q = once__pg_of(shelf);
+    if (!once_table_get(&q->slots, id)) {
+        const int rc = once_hash_equal(id, q->head) ? load_head(q, id, err) : once__pg_load_by_id(q, &id, 1, err);
+        if (rc != ONCE_OK) return rc;
+    }
+    *out = &((once_pg_slot *)once_table_get(&q->slots, id))->entry;
+    return ONCE_OK;
+}
+
+/* ---- what was found by a statement ---- */
+
+static int lock_free_lanes(once_postgres *q, once_pg_loading *round, once_error *err)
+{
+    PGresult *result;
+    int rc = once__pg_send_lane_ids(q, PG_LANE_LOCK_FREE, round, err);
+    if (rc == ONCE_OK) rc = once__pg_round(q->pg, &result, 1, err);
+    if (rc != ONCE_OK) return rc;
+    once__pg_mark_locked(q, result);
+    PQclear(result);
+    size_t left = 0;
+    for (size_t i = 0; i < round->n_lanes; i++)
+        if (round->lanes[i]->locked) round->lanes[left++] = round->lanes[i];
+    round->n_lanes = left;
+    return ONCE_OK;
+}
+
+/* Lanes of the entries that were not where they had been seen. */
+static int load_other_lanes(once_postgres *q, size_t n, once_error *err)
+{
+    once_pg_loading lanes = {.lanes = once_arena_alloc(&q->arena, (n + 1) * sizeof *lanes.lanes)};
+    if (!lanes.lanes) return once_no_memory(err, "for a batch");
+    for (size_t i = 0; i < q->n_lanes && lanes.n_lanes < n; i++)
+        if (!q->lane_list[i]->locked) lanes.lanes[lanes.n_lanes++] = q->lane_list[i];
+    const int rc = lanes.n_lanes ? lock_free_lanes(q, &lanes, err) : ONCE_OK;
+    return rc == ONCE_OK && lanes.n_lanes ? once__pg_load_round(q, &lanes, err) : rc;
+}
+
+int once__pg_load_found(once_postgres *q, const PGresult *found, bool locked, once_hash *ids, size_t *n,
+                        once_error *err)
+{
+    const size_t rows = (size_t)PQntuples(found);
+    once_pg_loading round;
+    int rc = once__pg_round_begin(q, rows, &round, err);
+    round.locked = locked;
+    for (size_t i = 0; i < rows && rc == ONCE_OK; i++) {
+        const once_request at = {.id = once__pg_id(found, (int)i, 0), .lane.id = once__pg_id(found, (int)i, 1)};
+        const size_t lanes = round.n_lanes;
+        ids[i] = at.id;
+        rc = once__pg_want_lane(q, &round, &at, err);
+        if (rc == ONCE_OK && round.n_lanes > lanes) round.lanes[lanes]->locked = locked;
+        if (rc == ONCE_OK) rc = once__pg_want_entry(q, &round, &at, ONCE_FOR_OTHERS, err);
+    }
+    if (rc == ONCE_OK && round.n) rc = once__pg_load_round(q, &round, err);
+    if (rc == ONCE_OK) rc = load_other_lanes(q, rows, err);
+    size_t left = 0;
+    for (size_t i = 0; i < rows && rc == ONCE_OK; i++) {
+        const once_pg_slot *slot = once_table_get(&q->slots, ids[i]);
+        if (!slot->lane || slot->lane->locked) ids[left++] = ids[i];
+    }
+    *n = left;
+    return rc;
+}
+
+/* `locked`: the statement has locked what it found. */
+int once__pg_collect_ids(once_postgres *q, unsigned statement, const once_pg_params *params, bool locked, size_t max,
+                         once_hash *out, size_t *n, once_error *err)
+{
+    PGresult *results[3];
+    *n = 0;
+    int rc = once__pg_send(q->pg, PG_PLAN, NULL, err);
+    if (rc == ONCE_OK) rc = once__pg_send(q->pg, statement, params, err);
+    if (rc == ONCE_OK) once__pg_must(q->pg, q->pg->sql[statement].sql, q->pg->sql[statement].shape, max);
+    if (rc == ONCE_OK) rc = once__pg_send(q->pg, PG_UNPLAN, NULL, err);
+    if (rc == ONCE_OK) rc = once__pg_round(q->pg, results, 3, err);
+    if (rc != ONCE_OK) return rc;
+    for (int i = 0; statement == PG_DUE && i < PQntuples(results[1]) && rc == ONCE_OK; i++)
+        if (once__pg_int(results[1], i, 2)) rc = once__pg_lane_gone(q, once__pg_id(results[1], i, 1), err);
+    if (rc == ONCE_OK) rc = once__pg_load_found(q, results[1], locked, out, n, err);
+    once__pg_clear(results, 3);
+    return rc;
+}
+
+int once__pg_due(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n,
+                 once_error *err)
+{
+    once_pg_params params = {0};
+    once__pg_param_bytes(&params, consumer);
+    once__pg_param_int8(&params, now_ms);
+    once__pg_param_int8(&params, (int64_t)max);
+    return once__pg_collect_ids(once__pg_of(shelf), PG_DUE, &params, true, max, out, n, err);
+}
+
+int once__pg_by_token(once_shelf *shelf, once_bytes consumer, uint64_t token_a, size_t max, once_hash *out, size_t *n,
+                      once_error *err)
+{
+    once_pg_params params = {0};
+    once__pg_param_id(&params, (once_hash){token_a, 0});
+    once__pg_param_id(&params, (once_hash){token_a, UINT64_MAX});
+    once__pg_param_bytes(&params, consumer);
+    once__pg_param_int8(&params, (int64_t)max);
+    const int rc = once__pg_collect_ids(once__pg_of(shelf), PG_BY_TOKEN, &params, false, max, out, n, err);
+    size_t left = 0;
+    for (size_t i = 0; i < *n && rc == ONCE_OK; i++) { /* it was looked for without a lock */
+        const once_pg_slot *slot = once_table_get(&once__pg_of(shelf)->slots, out[i]);
+        if (slot->entry.state == ONCE_STATE_CLAIMED && slot->entry.token.a == token_a) out[left++] = out[i];
+    }
+    *n = left;
+    return rc;
+}
+
+int once__pg_lapsed(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n,
+                    once_error *err)
+{
+    once_pg_params params = {0};
+    once__pg_param_bytes(&params, consumer);
+    once__pg_param_int8(&params, now_ms);
+    once__pg_param_int8(&params, (int64_t)max);
+    return once__pg_collect_ids(once__pg_of(shelf), PG_LAPSED, &params, true, max, out, n, err);
+}
+
+/* ---- in lanes ---- */
+
+/* Lanes that have somebody, and are not occupied by another worker; each once. */
+static int waiting_lanes(once_postgres *q, const once_hash *lanes, size_t n, once_pg_loading *round, once_error *err)
+{
+    round->lanes = once_arena_alloc(&q->arena, (n + 1) * sizeof *round->lanes);
+    if (!round->lanes) return once_no_memory(err, "for a batch");
+    for (size_t i = 0; i < n; i++) {
+        once_pg_lane *lane = once_table_get(&q->lanes, lanes[i]);
+        if (!lane || !lane->locked || !lane->known || lane->asked || lane->claimed || (!lane->others && !lane->first))
+            continue;
+        lane->asked = true;
+        round->lanes[round->n_lanes++] = lane;
+    }
+    return ONCE_OK;
+}
+
+int once__pg_lanes_waiting(once_shelf *shelf, const once_hash *lanes, size_t n_lanes, size_t each, size_t max,
+                           once_hash *out, size_t *n, once_error *err)
+{
+    once_postgres *q = once__pg_of(shelf);
+    once_pg_params params = {0};
+    PGresult *results[3];
+    once_pg_loading round = {0};
+    *n = 0;
+    int rc = waiting_lanes(q, lanes, n_lanes, &round, err);
+    if (rc != ONCE_OK || round.n_lanes == 0) return rc;
+    once__pg_array_begin(&q->columns[0], PG_UUID);
+    for (size_t i = 0; i < round.n_lanes; i++) once__pg_put_id(&q->columns[0], round.lanes[i]->id);
+    once__pg_param_array(&params, &q->columns[0]);
+    once__pg_param_int8(&params, (int64_t)each);
+    once__pg_param_int8(&params, (int64_t)max);
+    once__pg_param_int8(&params, shelf->now_ms);
+    rc = once__pg_send(q->pg, PG_PLAN, NULL, err);
+    if (rc == ONCE_OK) rc = once__pg_send(q->pg, PG_LANE_WAITING, &params, err);
+    if (rc == ONCE_OK) once__pg_must(q->pg, q->pg->sql[PG_LANE_WAITING].sql, q->pg->sql[PG_LANE_WAITING].shape, max);
+    if (rc == ONCE_OK) rc = once__pg_send(q->pg, PG_UNPLAN, NULL, err);
+    if (rc == ONCE_OK) rc = once__pg_round(q->pg, results, 3, err);
+    if (rc != ONCE_OK) return rc;
+    *n = (size_t)PQntuples(results[1]);
+    round.slots = once_arena_alloc(&q->arena, (*n + 1) * sizeof *round.slots);
+    if (!round.slots) rc = once_no_memory(err, "for a batch");
+    for (size_t i = 0; i < *n && rc == ONCE_OK; i++) {
+        const once_request at = {.id = out[i] = once__pg_id(results[1], (int)i, 0)};
+        rc = once__pg_want_entry(q, &round, &at, ONCE_FOR_OTHERS, err);
+    }
+    once__pg_clear(results, 3);
+    return rc == ONCE_OK ? once__pg_load_round(q, &round, err) : rc;
+}
+
+int once__pg_lane_before(once_shelf *shelf, const once_entry *entry, size_t max, once_hash *out, size_t *n,
+                         uint64_t *count, once_error *err)
+{
+    once_postgres *q = once__pg_of(shelf);
+    once_pg_params params = {0};
+    PGresult *results[3];
+    once_pg_loading round;
+    once__pg_param_id(&params, entry->lane);
+    once__pg_param_int8(&params, entry->order);
+    once__pg_param_int8(&params, entry->seen_ms);
+    once__pg_param_id(&params, entry->id);
+    once__pg_param_int8(&params, (int64_t)max);
+    once__pg_param_int8(&params, ONCE_BEFORE_COUNTED);
+    int rc = once__pg_send(q->pg, PG_PLAN, NULL, err);
+    if (rc == ONCE_OK) rc = once__pg_send(q->pg, PG_LANE_BEFORE, &params, err);
+    if (rc == ONCE_OK) once__pg_must(q->pg, q->pg->sql[PG_LANE_BEFORE].sql, q->pg->sql[PG_LANE_BEFORE].shape, 2 * max);
+    if (rc == ONCE_OK) rc = once__pg_send(q->pg, PG_UNPLAN, NULL, err);
+    if (rc == ONCE_OK) rc = once__pg_round(q->pg, results, 3, err);
+    if (rc != ONCE_OK) return rc;
+    *n = (size_t)PQntuples(results[1]);
+    *count = *n ? (uint64_t)once__pg_int(results[1], 0, 1) : 0;
+    if (*n > 2 * max) *n = 2 * max; /* the room that there is */
+    rc = once__pg_round_begin(q, *n, &round, err);
+    for (size_t i = 0; i < *n && rc == ONCE_OK; i++) {
+        const once_request at = {.id = out[i] = once__pg_id(results[1], (int)i, 0)};
+        rc = once__pg_want_entry(q, &round, &at, ONCE_FOR_OTHERS, err);
+    }
+    once__pg_clear(results, 3);
+    return rc == ONCE_OK && round.n ? once__pg_load_round(q, &round, err) : rc;
+}

@@ -1,0 +1,132 @@
+/* Between the files of the postgres store that hold the entries and lanes of the open transaction, and write them. */
+#ifndef ONCE_STORE_POSTGRES_LIVE_H
+#define ONCE_STORE_POSTGRES_LIVE_H
+
+#include "store/postgres/postgres.h"
+
+/* What a round trip locks and loads. */
+typedef struct once_pg_loading {
+    once_pg_slot **slots;    /* that are asked for */
+    once_pg_names_of *names; /* of those that are finished */
+    size_t n;
+    once_pg_lane **lanes;
+    size_t n_lanes;
+    size_t n_ahead;
+    bool locked; /* the entries are */
+    bool fresh;  /* they are inserted, or the round fails */
+} once_pg_loading;
+
+/* Sends the next statement of a round; `sent` counts them. */
+#define SEND(call)                                                                                                     \
+    do {                                                                                                               \
+        if (rc == ONCE_OK && (rc = (call)) == ONCE_OK) sent++;                                                         \
+    } while (0)
+
+/* A list is asked for in steps, each a transaction of its own: so that memory is bounded and nothing is held open
+ * meanwhile. */
+typedef int once_pg_row_visit(once_postgres *q, const PGresult *result, int row, once_arena *arena, void *user,
+                              bool *go_on, once_error *err);
+
+/* ---- tx.c ---- */
+
+int once__pg_begin(once_shelf *shelf, bool write, once_error *err);
+int once__pg_commit(once_shelf *shelf, once_error *err);
+void once__pg_rollback(once_shelf *shelf);
+/* Around what is asked outside of the engine's verbs: joins the caller's transaction, or is one by itself. */
+int once__pg_ask_begin(once_postgres *q, bool write, once_error *err);
+int once__pg_ask_end(once_postgres *q, int rc, once_error *err);
+/* One statement and its result; one whose result nobody wants. */
+int once__pg_answer(once_postgres *q, unsigned statement, const once_pg_params *params, PGresult **out,
+                    once_error *err);
+int once__pg_tell(once_postgres *q, unsigned statement, const once_pg_params *params, once_error *err);
+
+/* ---- letters.c ---- */
+
+/* What commit writes of them; *sent counts the statements. */
+int once__pg_letters_send(once_postgres *q, unsigned statement, once_error *err);
+int once__pg_dropped_send(once_postgres *q, size_t *sent, once_error *err);
+int once__pg_letters_put(once_shelf *shelf, const once_letter *letters, const once_hash *uniques, size_t n, bool *fresh,
+                         once_error *err);
+int once__pg_letters_ahead(once_shelf *shelf, const uint64_t *ids, size_t n, once_error *err);
+int once__pg_letter_get(once_shelf *shelf, uint64_t id, once_letter *out, bool *found, once_arena *arena,
+                        once_error *err);
+int once__pg_letter_drop(once_shelf *shelf, uint64_t id, once_error *err);
+int once__pg_letters(once_backend *store, once_bytes consumer, uint64_t after, once_letter_visit *visit, void *user,
+                     once_error *err);
+int once__pg_letter_heads(once_backend *store, once_bytes consumer, uint64_t after, bool only_ids,
+                          once_letter_visit *visit, void *user, once_error *err);
+int once__pg_letters_of_key(once_backend *store, once_bytes consumer, once_bytes key, once_letter_visit *visit,
+                            void *user, once_error *err);
+
+/* ---- audit.c ---- */
+
+int once__pg_audits_send(once_postgres *q, size_t *sent, once_error *err);
+int once__pg_audit_put(once_shelf *shelf, const once_audit *audit, once_error *err);
+int once__pg_audits(once_backend *store, once_bytes consumer, once_audit_visit *visit, void *user, once_error *err);
+
+/* ---- lists.c ---- */
+
+int once__pg_list_step(once_postgres *q, unsigned statement, const once_pg_params *params, once_pg_row_visit *show,
+                       void *user, bool *go_on, int *rows, once_error *err);
+int once__pg_list(once_backend *store, once_bytes consumer, once_state state, once_entry_visit *visit, void *user,
+                  once_error *err);
+int once__pg_stats(once_backend *store, once_bytes consumer, once_stats *out, once_error *err);
+
+/* ---- facts.c ---- */
+
+int once__pg_facts_send(once_postgres *q, size_t *sent, once_error *err);
+int once__pg_fact_get(once_backend *store, const char *name, once_bytes *out, once_arena *arena, once_error *err);
+int once__pg_fact_set(once_backend *store, const char *name, once_bytes value, once_error *err);
+int once__pg_fact_count(once_backend *store, const char *name, uint64_t least, once_bytes value, once_error *err);
+int once__pg_facts(once_backend *store, const char *prefix, once_fact_visit *visit, void *user, once_error *err);
+
+/* ---- sweep.c ---- */
+
+void once__pg_sweep_unlock(once_postgres *q);
+int once__pg_sweep(once_backend *store, size_t limit, once_sweep_result *out, once_error *err);
+
+/* ---- slots.c ---- */
+
+/* ONCE_E_CORRUPT, in words. */
+int once__pg_damaged(const once_postgres *q, const char *table, once_error *err);
+int once__pg_bad_lane(once_postgres *q, once_hash lane, const char *flaw, once_error *err);
+/* NULL, false: out of memory. */
+once_pg_slot *once__pg_slot_new(once_postgres *q, once_hash id);
+once_pg_lane *once__pg_lane_of(once_postgres *q, once_hash id);
+bool once__pg_join_lane(once_postgres *q, once_pg_slot *slot);
+void once__pg_note_own(once_pg_slot *slot);
+bool once__pg_copy_column(const PGresult *result, int row, int column, once_arena *arena, once_bytes *out);
+
+/* ---- round.c ---- */
+
+void once__pg_put_id_or_null(once_pg_array *column, once_hash id);
+int once__pg_send_lane_ids(once_postgres *q, unsigned statement, const once_pg_loading *round, once_error *err);
+void once__pg_mark_locked(once_postgres *q, const PGresult *result);
+int once__pg_load_round(once_postgres *q, once_pg_loading *round, once_error *err);
+int once__pg_round_begin(once_postgres *q, size_t n, once_pg_loading *round, once_error *err); /* room for n of each */
+
+/* ---- expect.c ---- */
+
+/* Asked for with the round, unless they are known. */
+int once__pg_want_lane(once_postgres *q, once_pg_loading *round, const once_request *r, once_error *err);
+int once__pg_want_entry(once_postgres *q, once_pg_loading *round, const once_request *r, once_purpose purpose,
+                        once_error *err);
+
+/* ---- find.c ---- */
+
+/* What the statement finds (ids and lanes), loaded. `locked`: the statement has locked it. */
+int once__pg_collect_ids(once_postgres *q, unsigned statement, const once_pg_params *params, bool locked, size_t max,
+                         once_hash *out, size_t *n, once_error *err);
+int once__pg_due(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n,
+                 once_error *err);
+int once__pg_by_token(once_shelf *shelf, once_bytes consumer, uint64_t token_a, size_t max, once_hash *out, size_t *n,
+                      once_error *err);
+int once__pg_lapsed(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n,
+                    once_error *err);
+
+/* ---- lanes.c ---- */
+
+/* The lane, locked and read. */
+int once__pg_know_lane(once_postgres *q, once_hash id, once_pg_lane **out, once_error *err);
+
+#endif

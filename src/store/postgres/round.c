@@ -1,0 +1,289 @@
+/* A round trip that locks and loads entries and lanes. The head of postgres.h says in which order locks are taken, and
+ * why rows are inserted ahead. */
+#include <assert.h>
+
+#include "base/no_memory.h"
+#include "store/lane_record.h"
+#include "store/postgres/live.h"
+
+#include "base/banned.h"
+
+enum { VANISHED_TRIES = 8 };
+
+enum { ROUND_MAX = PG_BEGIN_RESULTS + 9 };
+
+void once__pg_put_id_or_null(once_pg_array *column, once_hash id)
+{
+    if (once_hash_is_zero(id)) once__pg_put_null(column);
+    else once__pg_put_id(column, id);
+}
+
+static int send_ids(once_postgres *q, unsigned statement, const once_pg_loading *round, once_error *err)
+{
+    once_pg_params params = {0};
+    once__pg_array_begin(&q->columns[0], PG_UUID);
+    for (size_t i = 0; i < round->n; i++) once__pg_put_id(&q->columns[0], round->slots[i]->entry.id);
+    once__pg_param_array(&params, &q->columns[0]);
+    return once__pg_send(q->pg, statement, &params, err);
+}
+
+static int send_ahead(once_postgres *q, const once_pg_loading *round, once_error *err)
+{
+    static const uint32_t types[] = {PG_UUID, PG_INT8, PG_UUID, PG_UUID, PG_BYTEA};
+    once_pg_params params = {0};
+    for (size_t i = 0; i < 5; i++) once__pg_array_begin(&q->columns[i], types[i]);
+    for (size_t i = 0; i < round->n; i++) {
+        const once_pg_slot *slot = round->slots[i];
+        if (!slot->ahead) continue;
+        once__pg_put_id(&q->columns[0], slot->entry.id);
+        if (slot->ahead_detail.len) {
+            once__pg_put_int8(&q->columns[1], slot->ahead_kept_ms);
+            once__pg_put_id(&q->columns[2], slot->ahead_token);
+            once__pg_put_id_or_null(&q->columns[3], slot->ahead_fingerprint);
+            once__pg_put_bytes(&q->columns[4], slot->ahead_detail);
+        } else {
+            for (size_t k = 1; k < 5; k++) once__pg_put_null(&q->columns[k]);
+        }
+    }
+    for (size_t i = 0; i < 5; i++) once__pg_param_array(&params, &q->columns[i]);
+    once__pg_param_now(q, &params);
+    return once__pg_send(q->pg, round->fresh ? PG_ENTRY_NEW : PG_ENTRY_AHEAD, &params, err);
+}
+
+int once__pg_send_lane_ids(once_postgres *q, unsigned statement, const once_pg_loading *round, once_error *err)
+{
+    once_pg_params params = {0};
+    once__pg_array_begin(&q->columns[0], PG_UUID);
+    for (size_t i = 0; i < round->n_lanes; i++) once__pg_put_id(&q->columns[0], round->lanes[i]->id);
+    once__pg_param_array(&params, &q->columns[0]);
+    if (statement == PG_LANE_AHEAD) once__pg_param_now(q, &params);
+    return once__pg_send(q->pg, statement, &params, err);
+}
+
+/* What the tables say of the lanes, but for the entries that have slots: those are looked at in memory. */
+static int send_lane_read(once_postgres *q, const once_pg_loading *round, once_error *err)
+{
+    once_pg_params params = {0};
+    once__pg_array_begin(&q->columns[0], PG_UUID);
+    once__pg_array_begin(&q->columns[1], PG_UUID);
+    for (size_t i = 0; i < round->n_lanes; i++) once__pg_put_id(&q->columns[0], round->lanes[i]->id);
+    for (size_t i = 0; i < q->n_all; i++)
+        if (q->all[i]->live || q->all[i]->asked) once__pg_put_id(&q->columns[1], q->all[i]->entry.id);
+    once__pg_param_array(&params, &q->columns[0]);
+    once__pg_param_array(&params, &q->columns[1]);
+    once__pg_param_now(q, &params);
+    once__pg_param_int8(&params, ONCE_LANE_EQUALS);
+    return once__pg_send(q->pg, PG_LANE_READ, &params, err);
+}
+
+static void read_ahead(once_postgres *q, const PGresult *result)
+{
+    for (int i = 0; i < PQntuples(result); i++) {
+        once_pg_slot *slot = once_table_get(&q->slots, once__pg_id(result, i, 0));
+        if (slot) slot->row = slot->ahead_detail.len ? PG_ROW_FINISHED : PG_ROW_LIVE;
+    }
+}
+
+/* The rows that were there. Nothing is known of those that are not finished before once_live has been read. */
+static int read_entries(once_postgres *q, const once_pg_loading *round, const PGresult *result, once_error *err)
+{
+    for (int i = 0; i < PQntuples(result); i++) {
+        once_pg_slot *slot = once_table_get(&q->slots, once__pg_id(result, i, 0));
+        if (!slot || !slot->asked) return once__pg_damaged(q, "once_entry", err);
+        if (slot->ahead && slot->row != PG_ROW_NONE) continue; /* our own; in a savepoint the statement cannot tell */
+        slot->row = PG_ROW_LIVE;
+        slot->ahead = false;
+        slot->ahead_detail = (once_bytes){0};
+        if (once__pg_null(result, i, 1)) continue;
+        const int rc = once__pg_read_finished(q, result, i, &q->arena, &slot->entry, &round->names[slot->at], err);
+        if (rc != ONCE_OK) return rc;
+        slot->row = PG_ROW_FINISHED;
+    }
+    return ONCE_OK;
+}
+
+static int read_live(once_postgres *q, const PGresult *result, once_error *err)
+{
+    for (int i = 0; i < PQntuples(result); i++) {
+        once_pg_slot *slot = once_table_get(&q->slots, once__pg_id(result, i, 0));
+        if (!slot || !slot->asked || slot->row != PG_ROW_LIVE) return once__pg_damaged(q, "once_live", err);
+        const int rc = once__pg_read_live(q, result, i, &q->arena, &slot->entry, err);
+        if (rc != ONCE_OK) return rc;
+        slot->live = true;
+        slot->body = slot->body_same = slot->entry.has_message;
+    }
+    return ONCE_OK;
+}
+
+static int read_lanes(once_postgres *q, const PGresult *result, once_error *err)
+{
+    for (int i = 0; i < PQntuples(result); i++) {
+        once_pg_lane *lane = once_table_get(&q->lanes, once__pg_id(result, i, 0));
+        if (!lane) return once__pg_damaged(q, "once_lane", err);
+        lane->known = true;
+        if (once__pg_int(result, i, 2) < 0) return once__pg_bad_lane(q, lane->id, "its time is before 1970", err);
+        if (!lane->dirty) {
+            const bool empty =
+                once__pg_null(result, i, 1) && once__pg_bytes(result, i, 7).len == 0; /* there for the lock alone */
+            lane->version = once__pg_null(result, i, 1) ? ONCE_LANE_NO_VERSION : once__pg_int(result, i, 1);
+            lane->expires_ms = empty ? 0 : once__pg_int(result, i, 2);
+            if (!once_arena_copy(&q->arena, once__pg_bytes(result, i, 7), &lane->record))
+                return once_no_memory(err, "for a batch");
+        }
+        lane->others = !once__pg_null(result, i, 3);
+        lane->head_id = once__pg_id(result, i, 3);
+        lane->head = once__pg_int(result, i, 4);
+        lane->tail = once__pg_int(result, i, 5);
+        lane->claimed = once__pg_int(result, i, 6) != 0;
+        lane->head_ms = once__pg_int(result, i, 8);
+    }
+    return ONCE_OK;
+}
+
+/* Who stands in a lane has locked its row before: rows that had to be made are of lanes in which nobody is. Behind that
+ * the flags say nothing, because there may be somebody soon. */
+static int look_at_made(once_postgres *q, const once_pg_loading *round, const PGresult *made, once_error *err)
+{
+    const once_pg_lane *gone = NULL;
+    for (int i = 0; i < PQntuples(made); i++) {
+        once_pg_lane *lane = once_table_get(&q->lanes, once__pg_id(made, i, 0));
+        if (lane) lane->made = true;
+        if (lane && (lane->others || lane->claimed)) gone = lane;
+    }
+    for (size_t i = 0; PQntuples(made) && i < round->n; i++) {
+        const once_pg_slot *slot = round->slots[i];
+        const once_pg_lane *lane =
+            slot->live && slot->entry.state < ONCE_STATE_DEAD ? once_table_get(&q->lanes, slot->entry.lane) : NULL;
+        if (lane && lane->made) gone = lane;
+    }
+    for (int i = 0; i < PQntuples(made); i++) {
+        once_pg_lane *lane = once_table_get(&q->lanes, once__pg_id(made, i, 0));
+        if (lane) lane->made = false;
+    }
+    return gone ? once__pg_lane_gone(q, gone->id, err) : ONCE_OK;
+}
+
+void once__pg_mark_locked(once_postgres *q, const PGresult *result)
+{
+    for (int i = 0; i < PQntuples(result); i++) {
+        once_pg_lane *lane = once_table_get(&q->lanes, once__pg_id(result, i, 0));
+        if (lane) lane->locked = true;
+    }
+}
+
+/* What was loaded takes its place: names, lanes. */
+static int settle_in(once_postgres *q, const once_pg_loading *round, once_error *err)
+{
+    int rc = once__pg_names_fetch(q, err);
+    for (size_t i = 0; i < round->n && rc == ONCE_OK; i++) {
+        once_pg_slot *slot = round->slots[i];
+        slot->asked = false;
+        if (slot->ahead) continue; /* what was written ahead is not what is known */
+        if (slot->row == PG_ROW_FINISHED) rc = once__pg_name_finished(q, &round->names[i], &slot->entry, err);
+        once__pg_note_own(slot);
+        if (!slot->live) continue;
+        once_pg_lane *lane = once_table_get(&q->lanes, slot->entry.lane);
+        if (lane && !lane->asked) lane->known = false; /* it counted this one as a row */
+        if (rc == ONCE_OK && !once__pg_join_lane(q, slot)) rc = once_no_memory(err, "for a batch");
+    }
+    return rc;
+}
+
+static int run_round(once_postgres *q, once_pg_loading *round, once_error *err)
+{
+    PGresult *results[ROUND_MAX];
+    size_t sent = 0;
+    int ahead = -1, entries = -1, live = -1, made = -1, locks = -1, lanes = -1, rc = once__pg_begin_send(q, &sent, err);
+    const size_t begin = sent;
+    const bool plan = round->n > 0 || round->n_lanes > 0;
+    bool lock_lanes = false;
+    for (size_t i = 0; i < round->n_lanes; i++) lock_lanes |= !round->lanes[i]->locked;
+    if (plan) SEND(once__pg_plan_send(q, err));
+    if (rc == ONCE_OK) rc = once__pg_names_check_send(q, &sent, err);
+    if (lock_lanes &&
+        q->write) { /* whoever only looks needs no lock, and a lane that nobody locked yet has nothing to show */
+        made = (int)sent;
+        SEND(once__pg_send_lane_ids(q, PG_LANE_AHEAD, round, err));
+        locks = (int)sent;
+        SEND(once__pg_send_lane_ids(q, PG_LANE_LOCK, round, err));
+    }
+    if (round->n_ahead) {
+        ahead = (int)sent;
+        if (round->fresh) q->news.at = sent;
+        SEND(send_ahead(q, round, err));
+    }
+    if (round->n) {
+        if (!round->fresh) {
+            entries = (int)sent;
+            SEND(send_ids(q, q->write && !round->locked ? PG_ENTRY_LOCK : PG_ENTRY_READ, round, err));
+        }
+        live = (int)sent;
+        SEND(send_ids(q, PG_LIVE_READ, round, err));
+    }
+    if (round->n_lanes) {
+        lanes = (int)sent;
+        SEND(send_lane_read(q, round, err));
+    }
+    if (plan) SEND(once__pg_send(q->pg, PG_UNPLAN, NULL, err));
+    assert(sent <= ROUND_MAX);
+    if (rc == ONCE_OK) rc = once__pg_round(q->pg, results, sent, err);
+    if (rc != ONCE_OK) return once__pg_names_failed(q, rc, err);
+    rc = once__pg_begin_read(q, results, begin, err);
+    if (locks >= 0) once__pg_mark_locked(q, results[locks]);
+    if (ahead >= 0) read_ahead(q, results[ahead]);
+    if (rc == ONCE_OK && entries >= 0) rc = read_entries(q, round, results[entries], err);
+    if (rc == ONCE_OK && live >= 0) rc = read_live(q, results[live], err);
+    if (rc == ONCE_OK && lanes >= 0) rc = read_lanes(q, results[lanes], err);
+    if (rc == ONCE_OK && made >= 0) rc = look_at_made(q, round, results[made], err);
+    once__pg_clear(results, sent);
+    return rc;
+}
+
+/* Whether an entry that should have been inserted ahead is neither ours nor there: somebody deleted it between the two
+ * statements. Those are asked for again. */
+static size_t keep_vanished(once_pg_loading *round)
+{
+    size_t left = 0;
+    round->n_ahead = 0;
+    for (size_t i = 0; i < round->n; i++) {
+        once_pg_slot *slot = round->slots[i];
+        if (!slot->ahead || slot->row != PG_ROW_NONE) continue;
+        round->slots[left++] = slot;
+        round->n_ahead++;
+    }
+    return left;
+}
+
+int once__pg_load_round(once_postgres *q, once_pg_loading *round, once_error *err)
+{
+    round->names = once_arena_new(&q->arena, once_pg_names_of, round->n + 1);
+    once_pg_slot **all = once_arena_alloc(&q->arena, (round->n + 1) * sizeof *all);
+    if (!round->names || !all) return once_no_memory(err, "for a batch");
+    for (size_t i = 0; i < round->n; i++) {
+        all[i] = round->slots[i];
+        all[i]->at = i;
+    }
+    for (size_t i = 0; i < round->n_lanes; i++) round->lanes[i]->asked = true;
+    once_pg_loading again = *round;
+    again.fresh = false;
+    int rc = run_round(q, round, err);
+    for (int tries = 0; rc == ONCE_OK && (again.n = keep_vanished(&again)) > 0; tries++) {
+        if (tries == VANISHED_TRIES)
+            rc = once_fail(err, ONCE_E_ABORTED, "%s: entries came and went too fast", q->pg->where);
+        else rc = run_round(q, &again, err);
+    }
+    round->slots = all; /* in the order of their names */
+    for (size_t i = 0; i < round->n_lanes && rc == ONCE_OK; i++)
+        if (!round->lanes[i]->locked && q->write)
+            rc = once_fail(err, ONCE_E_ABORTED, "%s: a lane came and went too fast", q->pg->where);
+    if (rc == ONCE_OK) rc = settle_in(q, round, err);
+    for (size_t i = 0; i < round->n_lanes; i++) round->lanes[i]->asked = false;
+    return rc;
+}
+
+int once__pg_round_begin(once_postgres *q, size_t n, once_pg_loading *round, once_error *err)
+{
+    *round = (once_pg_loading){.slots = once_arena_alloc(&q->arena, (n + 1) * sizeof *round->slots),
+                               .lanes = once_arena_alloc(&q->arena, (n + 1) * sizeof *round->lanes)};
+    return round->slots && round->lanes ? ONCE_OK : once_no_memory(err, "for a batch");
+}

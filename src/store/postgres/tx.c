@@ -1,0 +1,301 @@
+/* Transactions of the postgres store: begin, what is known at its beginning, commit and all that it writes, rollback.
+ *
+ * The server's clock is the clock: the time of a transaction is its beginning as the server saw it. BEGIN is sent with
+ * the first question, so that is a moment before the locks are taken. A transaction that had to wait for a lock is then
+ * a little in the past, where leases of others have not ended yet: it errs to the safe side. */
+#include <assert.h>
+#include <string.h>
+
+#include "store/postgres/live.h"
+#include "store/postgres/schema.h"
+
+#include "base/banned.h"
+
+enum { IDENTITY_ROWS = 3 }; /* of once_meta: format, version, secret */
+
+/* ---- time ---- */
+
+#ifdef ONCE_TEST_BUILD
+int64_t (*once__pg_test_clock)(const once_env *env);
+
+int64_t once__pg_test_now(const once_postgres *q, bool *set)
+{
+    *set = once__pg_test_clock != NULL;
+    return *set ? once__pg_test_clock(q->shelf.store.env) : 0;
+}
+#else
+int64_t once__pg_test_now(const once_postgres *q, bool *set)
+{
+    (void)q;
+    *set = false;
+    return 0;
+}
+#endif
+
+/* What tests say that the time is, or NULL: the server knows. */
+void once__pg_param_now(const once_postgres *q, once_pg_params *params)
+{
+    bool set;
+    const int64_t now_ms = once__pg_test_now(q, &set);
+    if (set) once__pg_param_int8(params, now_ms);
+    else once__pg_param_null(params);
+}
+
+/* ---- transactions ---- */
+
+static void undo(once_postgres *q)
+{
+    PGresult *results[2];
+    const size_t n = q->nested ? 2 : 1;
+    if (q->pg->pending || q->pg->synced) { /* half of a round was sent */
+        once__pg_drop(q->pg);
+        return;
+    }
+    (void)once__pg_confirm(q->pg, NULL);
+    int rc = once__pg_send_text(q->pg, q->nested ? "ROLLBACK TO once_store" : "ROLLBACK", NULL);
+    if (rc == ONCE_OK && q->nested) rc = once__pg_send_text(q->pg, "RELEASE once_store", NULL);
+    if (rc == ONCE_OK) rc = once__pg_round(q->pg, results, n, NULL);
+    if (rc == ONCE_OK) once__pg_clear(results, n);
+    else once__pg_drop(q->pg);
+}
+
+static void tx_over(once_postgres *q, bool committed)
+{
+    if (q->begun && !committed && once__pg_alive(q->pg)) undo(q);
+    if (q->open) once__pg_leave(q->pg);
+    once__pg_names_end(&q->names, committed);
+    once__pg_live_clear(q);
+    if (q->batch && !committed && q->pg->collided) q->turns.due = true;
+    q->pg->collided = q->batch = false;
+    q->n_locks = 0;
+    q->letters[0].n = q->dropped.n = q->audits[0].n = 0;
+    q->n_ahead = 0;
+    q->facts = NULL;
+    once__pg_forget_session(q->pg);
+    q->pg->savepoints = 0;
+    q->pg->presumed = q->pg->effects = false;
+    q->open = q->write = q->begun = q->nested = false;
+}
+
+void once__pg_begin_anew(once_postgres *q)
+{
+    const bool batch = q->batch, due = q->turns.due;
+    const size_t n_locks = q->n_locks;
+    assert(!q->nested && !q->pg->borrowed);
+    tx_over(q, false);
+    q->n_locks = n_locks;
+    q->open = q->write = true;
+    q->batch = batch;
+    q->turns.due = due;
+}
+
+/* Behind a new connection may be another server, or an older state of the store: what was known of it goes with the
+ * old one. */
+static int know_again(once_postgres *q, once_error *err)
+{
+    once_secret secret;
+    if (q->connection == q->pg->connections) return ONCE_OK;
+    once__pg_names_clear(&q->names);
+    const int rc = once__pg_ready(q->pg, false, &secret, err);
+    if (rc == ONCE_E_NO_STORE && q->pg->unused)
+        return once_fail(err, ONCE_E_OTHER_STORE,
+                         "%s: the tables of the store were emptied while it was in use; bring back what was in them: "
+                         "without it every message is new",
+                         q->pg->where);
+    if (rc == ONCE_E_NO_STORE)
+        return once_fail(err, ONCE_E_MISSING, "%s: the tables of the store are gone; restore them", q->pg->where);
+    if (rc != ONCE_OK) return rc;
+    if (memcmp(&secret, &q->shelf.store.secret, sizeof secret) != 0)
+        return once_fail(err, ONCE_E_OTHER_STORE,
+                         "%s: this is another store than before, with another secret; bring that one back: here every "
+                         "message is new",
+                         q->pg->where);
+    q->connection = q->pg->connections;
+    return ONCE_OK;
+}
+
+int once__pg_begin(once_shelf *shelf, bool write, once_error *err)
+{
+    once_postgres *q = once__pg_of(shelf);
+    assert(!q->open);
+    int connected = once__pg_connect(q->pg, q->wait_ms, err);
+    if (connected == ONCE_OK) connected = know_again(q, err);
+    if (connected != ONCE_OK) return connected;
+    if (q->pg->borrowed) {
+        q->nested = PQtransactionStatus(q->pg->conn) == PQTRANS_INTRANS;
+        once__pg_names_clear(&q->names); /* the caller may have rolled back the transaction that made them */
+        const int rc = once__pg_enter(q->pg, err);
+        if (rc != ONCE_OK) return rc;
+    }
+    q->open = true;
+    q->write = write;
+    return ONCE_OK;
+}
+
+int once__pg_begin_send(once_postgres *q, size_t *sent, once_error *err)
+{
+    if (q->begun) return ONCE_OK;
+    once_pg_params params = {0};
+    bool set;
+    const int64_t now_ms = once__pg_test_now(q, &set);
+    if (set) once__pg_param_int8(&params, now_ms);
+    else once__pg_param_null(&params);
+    if (q->names.newest) once__pg_param_int8(&params, q->names.newest->number);
+    else once__pg_param_null(&params);
+    q->names.asked = q->names.newest;
+    once__pg_param_bytes(&params, (once_bytes){(const char *)&q->shelf.store.secret, sizeof q->shelf.store.secret});
+    int rc;
+    if (q->nested) {
+        rc = once__pg_send_text(q->pg, "SAVEPOINT once_store", err);
+        *sent += rc == ONCE_OK;
+    } else {
+        rc = once__pg_begin_sql(q->pg, q->write ? PG_BEGIN_WRITE : PG_BEGIN_READ, sent, err);
+    }
+    q->now_at = *sent;
+    if (rc == ONCE_OK) rc = once__pg_send(q->pg, PG_NOW, &params, err);
+    *sent += rc == ONCE_OK;
+    if (rc == ONCE_OK && q->batch) rc = once__pg_turn_send(q, sent, err);
+    q->begun = true;
+    return rc;
+}
+
+/* Format, version or secret are not what they were: the next transaction looks at them as a new connection does, and
+ * says what it is. */
+static int doubt(once_postgres *q, once_error *err)
+{
+    if (q->pg->borrowed)
+        return once_fail(err, ONCE_E_MOVED,
+                         "%s: the identity of the store in once_meta (format, version, secret) is not what it was; "
+                         "start anew if that is meant",
+                         q->pg->where);
+    q->connection = q->pg->connections - 1;
+    return once_fail(err, ONCE_E_ABORTED, "%s: the identity of the store in once_meta is not what it was",
+                     q->pg->where);
+}
+
+int once__pg_begin_read(once_postgres *q, PGresult *const *results, size_t n, once_error *err)
+{
+    if (n == 0) return ONCE_OK;
+    const PGresult *said = results[q->now_at];
+    q->shelf.now_ms = once__pg_int(said, 0, 1);
+    int rc = once__pg_same_session(q->pg, once__pg_int(said, 0, 2), err);
+    if (rc == ONCE_OK && once__pg_int(said, 0, 4) != IDENTITY_ROWS) rc = doubt(q, err);
+    if (rc == ONCE_OK) rc = once__pg_guard_keep(q->pg, said, 5, err);
+    return rc == ONCE_OK ? once__pg_names_confirm(q, once__pg_bytes(said, 0, 3), err) : rc;
+}
+
+/* A constraint that is checked at the end is the fault of a message, and so is a trigger, when nobody has asked for
+ * it before. */
+static int commit_failed(once_postgres *q, int rc, size_t commit_at, const once_error *why, once_error *err)
+{
+    once_pg *pg = q->pg;
+    char said[400];
+    const int guarded = pg->failed_at == q->guard_at
+                            ? once__pg_guard_said(pg, pg->failed_state, why->text, said, sizeof said)
+                            : ONCE_OK;
+    if (guarded == ONCE_E_UNSURE) once__pg_drop(pg); /* nobody knows what the session is now */
+    if (guarded != ONCE_OK) return once_fail(err, guarded, "%s: %s", pg->where, said);
+    if (pg->failed_at == q->count_at && strcmp(pg->failed_state, "22012") == 0) return once__store_forgot(err);
+    const bool at_commit = pg->failed_state[0] && pg->failed_at == commit_at;
+    const bool of_message =
+        pg->presumed ? once__pg_status(pg->failed_state) == ONCE_E_MESSAGE : strncmp(pg->failed_state, "23", 2) == 0;
+    if (!at_commit || !of_message) return rc;
+    pg->deferrable = true; /* if it was not known: it was made after we looked */
+    if (err) err->status = ONCE_E_MESSAGE;
+    return ONCE_E_MESSAGE;
+}
+
+static int write_send(once_postgres *q, size_t *sent, once_error *err)
+{
+    int rc = once__pg_write_send(q, sent, err);
+    if (rc == ONCE_OK) rc = once__pg_dropped_send(q, sent, err);
+    if (rc == ONCE_OK) rc = once__pg_audits_send(q, sent, err);
+    if (rc == ONCE_OK && q->letters[0].n) {
+        rc = once__pg_letters_send(q, PG_LETTERS_PUT, err);
+        ++*sent;
+    }
+    return rc == ONCE_OK ? once__pg_facts_send(q, sent, err) : rc;
+}
+
+int once__pg_commit(once_shelf *shelf, once_error *err)
+{
+    enum { WRITES_MAX = 20 };
+    once_postgres *q = once__pg_of(shelf);
+    PGresult *results[WRITES_MAX + 1];
+    size_t sent = 0;
+    int rc = ONCE_OK;
+    once_error why = {0};
+    if (!q->begun) {
+        tx_over(q, true);
+        return ONCE_OK;
+    }
+    if (!once__pg_alive(q->pg)) rc = once_fail(err, ONCE_E_UNAVAILABLE, "%s: the connection was lost", q->pg->where);
+    else if (PQtransactionStatus(q->pg->conn) == PQTRANS_INERROR)
+        rc = once_fail(err, ONCE_E_ABORTED, "%s: a statement failed, and with it the transaction", q->pg->where);
+    if (rc == ONCE_OK) rc = write_send(q, &sent, err);
+    assert(sent <= WRITES_MAX);
+    if (rc == ONCE_OK) rc = once__pg_send_text(q->pg, q->nested ? "RELEASE once_store" : "COMMIT", err);
+    q->pg->unreplicated = false;
+    if (rc == ONCE_OK) {
+        rc = once__pg_round(q->pg, results, sent + 1, &why);
+        if (rc != ONCE_OK) {
+            once_fail(err, rc, "%s", why.text);
+            rc = once__pg_names_failed(q, commit_failed(q, rc, sent, &why, err), err);
+        }
+        const char *tag = rc == ONCE_OK ? PQcmdStatus(results[sent]) : "";
+        if (rc == ONCE_OK && strcmp(tag, "ROLLBACK") == 0)
+            rc = once_fail(err, ONCE_E_ABORTED, "%s: the transaction had failed before", q->pg->where);
+        else if (rc == ONCE_OK && strcmp(tag, q->nested ? "RELEASE" : "COMMIT") != 0)
+            rc = once__pg_misfit(q->pg, "COMMIT", err);
+        once__pg_clear(results, sent + 1);
+    }
+    tx_over(q, rc == ONCE_OK);
+    if (rc == ONCE_OK && q->pg->unreplicated) /* a later commit that waits as it should has this one in front of it */
+        rc = once_fail(err, ONCE_E_UNAVAILABLE,
+                       "%s: a commit may not have reached its standby, because somebody cancelled the wait for it",
+                       q->pg->where);
+    return rc;
+}
+
+void once__pg_rollback(once_shelf *shelf) { tx_over(once__pg_of(shelf), false); }
+
+/* ---- questions ---- */
+
+/* Around what is asked outside of the engine's verbs: joins the caller's transaction, or is one by itself. */
+int once__pg_ask_begin(once_postgres *q, bool write, once_error *err)
+{
+    int rc = q->shelf.in_tx ? ONCE_OK : once__pg_begin(&q->shelf, write, err);
+    if (rc != ONCE_OK) return rc;
+    rc = once__pg_prefetch(&q->shelf, NULL, 0, ONCE_FOR_OTHERS, err);
+    if (rc == ONCE_OK) return rc;
+    if (q->shelf.in_tx) q->shelf.broken = true;
+    else once__pg_rollback(&q->shelf);
+    return rc;
+}
+
+int once__pg_ask_end(once_postgres *q, int rc, once_error *err)
+{
+    if (q->shelf.in_tx) {
+        if (rc != ONCE_OK) q->shelf.broken = true;
+        return rc;
+    }
+    if (rc == ONCE_OK) return once__pg_commit(&q->shelf, err);
+    once__pg_rollback(&q->shelf);
+    return rc;
+}
+
+/* One statement and its result. */
+int once__pg_answer(once_postgres *q, unsigned statement, const once_pg_params *params, PGresult **out, once_error *err)
+{
+    *out = NULL;
+    const int rc = once__pg_send(q->pg, statement, params, err);
+    return rc == ONCE_OK ? once__pg_round(q->pg, out, 1, err) : rc;
+}
+
+int once__pg_tell(once_postgres *q, unsigned statement, const once_pg_params *params, once_error *err)
+{
+    PGresult *result;
+    const int rc = once__pg_answer(q, statement, params, &result, err);
+    PQclear(result);
+    return rc;
+}

@@ -28,4 +28,7 @@
 #define NAME_SUM SUM_OF("n", NAME_SUMMED)
 #define AUDIT_SUM SUM_OF("a", AUDIT_SUMMED)
 
+/* A row of once_entry as it is read. */
+#define ENTRY_COLUMNS "n, " ENTRY_SUMMED ", sum = " ENTRY_SUM
+
 #endif

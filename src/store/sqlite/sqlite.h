@@ -1,5 +1,5 @@
-/* Inside the sqlite store: its handle, and the entries of the open transaction. Shared by sqlite.c (transactions,
- * letters, facts, lists) and live.c (entries and lanes).
+/* Inside the sqlite store: its handle, and the entries of the open transaction. Each file of this folder has one idea;
+ * parts.h is between those that are the store itself.
  *
  * A transaction holds its entries as slots in an arena. `save` only marks a slot; rows and records are written when the
  * transaction commits, or when a query has to see them. So an entry that is claimed and settled in one transaction is
@@ -139,7 +139,7 @@ typedef struct once_sqlite {
 
 static inline once_sqlite *once__sqlite_of(once_shelf *shelf) { return (once_sqlite *)shelf; }
 
-/* Entries and lanes (live.c); all inside a transaction. */
+/* Entries and lanes (load.c, save.c, lanes.c); all inside a transaction. */
 int once__live_prefetch(once_shelf *shelf, const once_request *const *requests, size_t n, once_purpose purpose,
                         once_error *err);
 int once__live_load(once_shelf *shelf, once_hash id, once_entry **out, once_error *err);

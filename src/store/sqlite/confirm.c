@@ -1,0 +1,62 @@
+/* The time of the sqlite store, set by an operator. */
+#include <assert.h>
+
+#include "store/sqlite/parts.h"
+
+#include "base/banned.h"
+
+/* Entries that wait or are claimed keep their distance to a time that goes back: they would wait for years otherwise.
+ */
+static int move_entry(once_sqlite *q, once_hash id, int64_t by_ms, once_error *err)
+{
+    once_entry *entry;
+    const int rc = once__live_load(&q->shelf, id, &entry, err);
+    if (rc != ONCE_OK || entry->state == ONCE_STATE_ABSENT || once_state_finished(entry->state)) return rc;
+    if (entry->due_ms != ONCE_NEVER) entry->due_ms += by_ms;
+    entry->seen_ms += by_ms;
+    entry->changed_ms += by_ms;
+    return once__live_save(&q->shelf, entry, err);
+}
+
+static int move_entries(once_sqlite *q, int64_t by_ms, once_error *err)
+{
+    enum { STEP = 1024 };
+    once_hash ids[STEP];
+    int64_t after = 0;
+    size_t n = STEP;
+    sqlite3_stmt *stmt;
+    int rc = once__sqlite_prepare(q->db, "SELECT id, n FROM once_entry WHERE n > ?1 ORDER BY n LIMIT 1024", &stmt, err);
+    while (rc == ONCE_OK && n == STEP) {
+        int code;
+        n = 0;
+        sqlite3_bind_int64(stmt, 1, after);
+        while ((code = sqlite3_step(stmt)) == SQLITE_ROW && once__column_id(stmt, 0, &ids[n])) {
+            after = sqlite3_column_int64(stmt, 1);
+            n++;
+        }
+        if (code == SQLITE_ROW)
+            rc = once_fail(err, ONCE_E_CORRUPT, "file '%s': table once_entry is damaged; restore it from a backup",
+                           q->db->path);
+        else if (code != SQLITE_DONE) rc = once__sqlite_fail(q->db, code, err);
+        sqlite3_reset(stmt);
+        for (size_t i = 0; i < n && rc == ONCE_OK; i++) rc = move_entry(q, ids[i], by_ms, err);
+        if (rc == ONCE_OK) rc = once__live_write_rows(q, err);
+        once__live_clear(q);
+    }
+    sqlite3_finalize(stmt);
+    return rc;
+}
+
+int once__sqlite_store_confirm_time(once_backend *store, once_error *err)
+{
+    once_sqlite *q = (once_sqlite *)store;
+    if (!q->shelf.in_tx || q->slots.n)
+        return once_fail(err, ONCE_E_USAGE, "the time is set in a transaction of its own");
+    const int64_t before_ms = q->shelf.now_ms;
+    q->shelf.now_ms = once_clock_confirm(&q->shelf.clock, store->env);
+    q->wrote = true;
+    const int64_t by_ms = q->shelf.now_ms - before_ms;
+    const int rc = by_ms < 0 ? move_entries(q, by_ms, err) : ONCE_OK;
+    if (rc != ONCE_OK) q->shelf.broken = true;
+    return rc;
+}

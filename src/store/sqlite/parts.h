@@ -1,0 +1,108 @@
+/* Between the files of the sqlite store. */
+#ifndef ONCE_STORE_SQLITE_PARTS_H
+#define ONCE_STORE_SQLITE_PARTS_H
+
+#include "store/sqlite/sqlite.h"
+
+/* The text of each statement; on a borrowed connection another one, where there is one (statements.c). */
+extern const char *const once__sqlite_sql[SQL_STATEMENTS], *const once__sqlite_borrowed_sql[SQL_STATEMENTS];
+
+/* One byte longer in the row of an entry with a new idempotency key; behind it are the fields (core/fields.h). Programs
+ * before version 5 that still run then refuse the row: they would give its message an old one. */
+enum { PRINT = 16, NEW_PRINT = 17 };
+
+typedef void once_damage_told(void *user, const char *text);
+
+/* ---- tx.c ---- */
+
+/* The row of once_store. */
+int once__sqlite_store_read_head(once_sqlite *q, once_settled_head *head, once_error *err);
+int once__sqlite_store_write_head(once_sqlite *q, once_error *err);
+int once__sqlite_store_begin(once_shelf *shelf, bool write, once_error *err);
+int once__sqlite_store_commit(once_shelf *shelf, once_error *err);
+void once__sqlite_store_rollback(once_shelf *shelf);
+/* Around what is asked outside of the engine's verbs: joins the caller's transaction, or is one by itself. */
+int once__sqlite_store_ask_begin(once_sqlite *q, bool write, once_error *err);
+int once__sqlite_store_ask_end(once_sqlite *q, int rc, once_error *err);
+
+/* ---- find.c ---- */
+
+/* What the statement, which is bound, finds: ids. */
+int once__sqlite_store_collect_ids(once_sqlite *q, sqlite3_stmt *stmt, once_hash *out, size_t *n, once_error *err);
+int once__sqlite_store_due(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out,
+                           size_t *n, once_error *err);
+int once__sqlite_store_by_token(once_shelf *shelf, once_bytes consumer, uint64_t token_a, size_t max, once_hash *out,
+                                size_t *n, once_error *err);
+int once__sqlite_store_lapsed(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out,
+                              size_t *n, once_error *err);
+
+/* ---- letters.c ---- */
+
+int once__sqlite_store_letter_put(once_shelf *shelf, const once_letter *l, once_hash unique, bool *fresh,
+                                  once_error *err);
+int once__sqlite_store_letter_get(once_shelf *shelf, uint64_t id, once_letter *out, bool *found, once_arena *arena,
+                                  once_error *err);
+int once__sqlite_store_letter_drop(once_shelf *shelf, uint64_t id, once_error *err);
+int once__sqlite_store_letters(once_backend *store, once_bytes consumer, uint64_t after, once_letter_visit *visit,
+                               void *user, once_error *err);
+int once__sqlite_store_letters_of_key(once_backend *store, once_bytes consumer, once_bytes key,
+                                      once_letter_visit *visit, void *user, once_error *err);
+
+/* ---- audit.c ---- */
+
+int once__sqlite_store_audit_put(once_shelf *shelf, const once_audit *audit, once_error *err);
+int once__sqlite_store_audits(once_backend *store, once_bytes consumer, once_audit_visit *visit, void *user,
+                              once_error *err);
+
+/* ---- lists.c ---- */
+
+int once__sqlite_store_list(once_backend *store, once_bytes consumer, once_state state, once_entry_visit *visit,
+                            void *user, once_error *err);
+int once__sqlite_store_stats(once_backend *store, once_bytes consumer, once_stats *out, once_error *err);
+
+/* ---- sweep.c ---- */
+
+int once__sqlite_store_sweep(once_backend *store, size_t limit, once_sweep_result *out, once_error *err);
+
+/* ---- facts.c ---- */
+
+/* In a transaction; an empty value deletes. */
+int once__sqlite_store_put_fact(once_sqlite *q, const char *name, once_bytes value, once_error *err);
+int once__sqlite_store_fact_get(once_backend *store, const char *name, once_bytes *out, once_arena *arena,
+                                once_error *err);
+int once__sqlite_store_fact_set(once_backend *store, const char *name, once_bytes value, once_error *err);
+int once__sqlite_store_fact_count(once_backend *store, const char *name, uint64_t least, once_bytes value,
+                                  once_error *err);
+int once__sqlite_store_facts(once_backend *store, const char *prefix, once_fact_visit *visit, void *user,
+                             once_error *err);
+
+/* ---- confirm.c ---- */
+
+int once__sqlite_store_confirm_time(once_backend *store, once_error *err);
+
+/* ---- verify.c ---- */
+
+int once__sqlite_store_verify(once_backend *store, once_damage_told *damage, void *user, once_error *err);
+
+/* ---- upgrade.c ---- */
+
+int once__sqlite_store_migrate_1_to_2(once_sqlite *q, once_error *err);
+
+/* ---- bind.c ---- */
+
+/* ONCE_E_CORRUPT, in words. */
+int once__live_damaged(once_sqlite *q, const char *what, once_error *err);
+
+/* ---- filter.c ---- */
+
+int once__live_filter_build(once_sqlite *q, once_error *err);
+bool once__live_filter_may_have(const once_live_filter *live, once_hash id);
+void once__live_filter_add(once_live_filter *live, once_hash id);
+void once__live_filter_remove(once_live_filter *live);
+bool once__live_no_rows(const once_sqlite *q);
+
+/* ---- lanes.c ---- */
+
+int once__live_join_lane(once_sqlite *q, once_slot *slot, once_error *err);
+
+#endif

@@ -75,20 +75,23 @@ static int64_t longest_pause_ms(const once_pipe *pipe, int64_t now_ms)
     return once_lease_pause_ms(lease_ms, now_ms - pipe->store.failing_since_ms);
 }
 
+static bool would_run(const once_item *item)
+{
+    return item->stage == ONCE_STAGE_CLAIM && !item->held && item->decision.answer == ONCE_ANSWER_RUN &&
+           !once__item_is_external(item);
+}
+
 /* In a cautious pass nothing runs that was not claimed durably: what would run goes back to the queue with all behind
  * it, to be claimed durably and run alone. True: the pass must be left. */
 bool once__pipe_cautious_leaves(once_pipe *pipe)
 {
     if (!pipe->caution.look) return false;
     size_t keep = 0;
-    while (keep < pipe->work.n) {
-        const once_item *item = pipe->work.items[keep];
-        if (item->stage == ONCE_STAGE_CLAIM && !item->held && item->decision.answer == ONCE_ANSWER_RUN &&
-            !once__item_is_external(item))
-            break;
-        keep++;
-    }
+    while (keep < pipe->work.n && !would_run(pipe->work.items[keep])) keep++;
     if (keep == pipe->work.n) return false;
+    /* Told to stop, the pass was only to find out what became of a commit: of these, nothing. They are the source's. */
+    for (size_t i = keep; pipe->end.stopping && i < pipe->work.n; i++)
+        if (would_run(pipe->work.items[i])) pipe->work.items[i]->unsure = false;
     once__pipe_unreserve_work(pipe); /* before some of it leaves the work */
     pipe->caution.window = 1;
     /* It keeps its token: after a commit whose fate is not known that tells what is our own. */

@@ -69,8 +69,11 @@ struct once_item {
         sent_text; /* what message.sent_ms was read from, if the message says it; in its body or the batch's arena */
     once_time_unit sent_unit;
     once_resume resume; /* from a source that can go on in the middle */
-    uint64_t ticket; /* from a source: 1, 2, 3... in the order of delivery; 0: taken from the store, or found there */
-    bool held;       /* claimed durably before this transaction: by take, or one by one after a crash */
+    uint32_t stream;    /* of the source, and ... */
+    uint64_t delivery;  /* ... the delivery as the source knows it (core/receipt.h); set by fetch */
+    /* From a source: 1, 2, 3... in the order of delivery, in its stream; 0: taken from the store, or found there. */
+    uint64_t ticket;
+    bool held;           /* claimed durably before this transaction: by take, or one by one after a crash */
     once_decision first; /* the answer to that claim */
     bool resumed;        /* taken or found, and not one that this run had left waiting */
     bool found; /* it waits in the store, and was found there by the transaction that it is in: forgotten when that does

@@ -51,8 +51,8 @@ typedef struct pipe_queue {
 typedef struct pipe_source {
     once_action action;
     bool out, at_end;
-    bool rested; /* told to stop, it has handed out all that it had read */
-    uint64_t next_ticket, acked;
+    bool rested;            /* told to stop, it has handed out all that it had read */
+    uint64_t acked;         /* every ticket up to here */
     uint64_t over, dropped; /* tickets that are over, in any order; messages that got none */
     once_watermark watermark;
     once_item *farthest; /* with a cursor: of those that are over, the last one; its batch is kept for it */
@@ -60,6 +60,17 @@ typedef struct pipe_source {
     unsigned tries;
     int64_t failing_since_ms; /* the first of them */
 } pipe_source;
+
+/* The ack executor's action. */
+typedef struct pipe_acks {
+    once_action action;
+    bool out;
+    once_receipt list[1];
+    uint64_t ticket; /* of the delivery that is acked */
+    int64_t at_ms;
+    unsigned tries;
+    int64_t failing_since_ms; /* the first of them */
+} pipe_acks;
 
 /* Last item of the work with this key or lane. */
 typedef struct pipe_mark {
@@ -158,6 +169,7 @@ struct once_pipe {
     pipe_queue ready;
     once_waits waits; /* who is PARKED, and behind whom */
     pipe_source source;
+    pipe_acks acks;
     pipe_work work;
     pipe_caution caution;
     pipe_due due;
@@ -197,6 +209,7 @@ uint64_t once__pipe_may_ack(const once_pipe *pipe);
 bool once__pipe_rest_to_fetch(const once_pipe *pipe);
 once_action *once__pipe_source_action(once_pipe *pipe, int64_t now_ms);
 void once__pipe_fetched(once_pipe *pipe, once_action *action, int64_t now_ms);
+once_action *once__pipe_ack_action(once_pipe *pipe, int64_t now_ms);
 void once__pipe_acked(once_pipe *pipe, once_action *action, int64_t now_ms);
 void once__pipe_ack_work(once_pipe *pipe);
 void once__pipe_remember_farthest(once_pipe *pipe, once_item *item);

@@ -37,9 +37,9 @@ typedef struct tally {
 static const char *check_item(const once_pipe *pipe, const once_item *item)
 {
     const once_item_place place = item->place;
-    const once_watermark *source = &pipe->source.watermark;
-    const bool over = item->ticket && (item->ticket <= source->upto || source->over[item->ticket % source->size]);
-    if (item->ticket >= pipe->source.next_ticket) SAY(3, "an item has a ticket that was not given out");
+    const once_watermark *mark = &pipe->source.watermark;
+    if (item->ticket >= mark->next) SAY(3, "an item has a ticket that was not given out");
+    const bool over = item->ticket && (item->ticket <= mark->upto || once_watermark_at(mark, item->ticket)->over);
     if (over && place != ONCE_AT_OVER) SAY(3, "a ticket is over, and its item is not");
     if (item->joined && (place == ONCE_AT_NEW || place == ONCE_AT_OVER))
         SAY(5, "an item that is over or new stands in a queue");
@@ -121,10 +121,9 @@ static const char *check_transaction(const once_pipe *pipe)
 
 static const char *check_source(const once_pipe *pipe, const tally *all)
 {
-    if (pipe->source.acked > pipe->source.watermark.upto || pipe->source.watermark.upto >= pipe->source.next_ticket)
-        SAY(3, "acks have passed what is over");
-    if (pipe->source.next_ticket - 1 - pipe->source.watermark.upto > OUTSTANDING * pipe->batch_max)
-        SAY(9, "too much is on its way");
+    const once_watermark *mark = &pipe->source.watermark;
+    if (pipe->source.acked > mark->upto || mark->upto >= mark->next) SAY(3, "acks have passed what is over");
+    if (mark->next - 1 - mark->kept > OUTSTANDING * pipe->batch_max) SAY(9, "too much is on its way");
     if (pipe->ready.bytes != all->ready_bytes || pipe->batches.held_bytes != all->held_bytes)
         SAY(7, "the bytes that are held are counted wrong");
     return NULL;
@@ -135,7 +134,7 @@ static const char *check_end(const once_pipe *pipe)
     if (!pipe->end.ended) return NULL;
     if (pipe->at[ONCE_AT_WORK] || pipe->at[ONCE_AT_FLIGHT] || pipe->at[ONCE_AT_RETURNED])
         SAY(10, "it has ended, and something is not settled");
-    if (pipe->store.out || pipe->source.out) SAY(10, "it has ended, and an action is out");
+    if (pipe->store.out || pipe->source.out || pipe->acks.out) SAY(10, "it has ended, and an action is out");
     return NULL;
 }
 

@@ -4,6 +4,7 @@
 
 #include <assert.h>
 
+#include "base/no_memory.h"
 #include "core/plant.h"
 
 #include "base/banned.h"
@@ -13,7 +14,7 @@
 
 uint64_t once__pipe_may_ack(const once_pipe *pipe)
 {
-    if (ONCE_PLANTED(ack_past_gap)) return pipe->source.next_ticket - 1;
+    if (ONCE_PLANTED(ack_past_gap)) return pipe->source.watermark.next - 1;
     return pipe->source.watermark.upto;
 }
 
@@ -37,28 +38,34 @@ bool once__pipe_rest_to_fetch(const once_pipe *pipe)
 once_action *once__pipe_source_action(once_pipe *pipe, int64_t now_ms)
 {
     if (pipe->source.out || pipe->end.ended) return NULL;
-    pipe->source.action = (once_action){0};
-    if (once__pipe_may_ack(pipe) > pipe->source.acked) {
-        pipe->source.action.kind = ONCE_ACT_ACK;
-        pipe->source.action.upto = once__pipe_may_ack(pipe);
-    } else {
-        const bool store_away = pipe->store.tries > 0; /* then nothing is fetched */
-        if (pipe->end.stopping ? !once__pipe_rest_to_fetch(pipe)
-                               : pipe->source.at_end || store_away || now_ms < pipe->source.at_ms)
-            return NULL;
-        if (holds_enough(pipe)) return NULL;
-        /* One is very slow. */
-        if (pipe->source.next_ticket - pipe->source.watermark.upto > (OUTSTANDING - 1) * pipe->batch_max) return NULL;
-        once_batch *batch = once__pipe_batch_get(pipe);
-        if (!batch) return NULL;
-        pipe->source.action.kind = ONCE_ACT_FETCH;
-        pipe->source.action.max = pipe->batch_max;
-        pipe->source.action.batch = batch;
-        pipe->source.action.intake = &pipe->fetch_intake;
-        pipe->source.action.rest = pipe->end.stopping;
-    }
+    const bool store_away = pipe->store.tries > 0; /* then nothing is fetched */
+    if (pipe->end.stopping ? !once__pipe_rest_to_fetch(pipe)
+                           : pipe->source.at_end || store_away || now_ms < pipe->source.at_ms)
+        return NULL;
+    if (holds_enough(pipe)) return NULL;
+    /* One is very slow. */
+    if (pipe->source.watermark.next - pipe->source.watermark.kept > (OUTSTANDING - 1) * pipe->batch_max) return NULL;
+    once_batch *batch = once__pipe_batch_get(pipe);
+    if (!batch) return NULL;
+    pipe->source.action = (once_action){.kind = ONCE_ACT_FETCH,
+                                        .max = pipe->batch_max,
+                                        .batch = batch,
+                                        .intake = &pipe->fetch_intake,
+                                        .rest = pipe->end.stopping};
     pipe->source.out = true;
     return &pipe->source.action;
+}
+
+once_action *once__pipe_ack_action(once_pipe *pipe, int64_t now_ms)
+{
+    if (pipe->acks.out || pipe->end.ended || now_ms < pipe->acks.at_ms) return NULL;
+    const uint64_t upto = once__pipe_may_ack(pipe);
+    if (upto <= pipe->source.acked) return NULL;
+    pipe->acks.ticket = upto;
+    pipe->acks.list[0] = (once_receipt){.delivery = once_watermark_at(&pipe->source.watermark, upto)->delivery};
+    pipe->acks.action = (once_action){.kind = ONCE_ACT_ACK, .receipts = pipe->acks.list, .n = 1};
+    pipe->acks.out = true;
+    return &pipe->acks.action;
 }
 
 static void source_failed(once_pipe *pipe, const once_action *action, int64_t now_ms)
@@ -87,7 +94,9 @@ void once__pipe_fetched(once_pipe *pipe, once_action *action, int64_t now_ms)
         return;
     }
     once_error err;
-    const int rc = batch->taken_in ? ONCE_OK : once_intake_batch(&pipe->fetch_intake, batch, &err);
+    int rc = batch->taken_in ? ONCE_OK : once_intake_batch(&pipe->fetch_intake, batch, &err);
+    if (rc == ONCE_OK && !once_watermark_reserve(&pipe->source.watermark, batch->n))
+        rc = once_no_memory(&err, "for a batch");
     if (rc != ONCE_OK) { /* what was read cannot be read again by this run */
         pipe->source.dropped += batch->n;
         once__pipe_batch_put(pipe, batch);
@@ -96,7 +105,8 @@ void once__pipe_fetched(once_pipe *pipe, once_action *action, int64_t now_ms)
     }
     for (size_t i = 0; i < batch->n; i++) {
         batch->bytes += batch->items[i].message.body.len;
-        batch->items[i].ticket = pipe->source.next_ticket++;
+        batch->items[i].ticket =
+            once_watermark_begin(&pipe->source.watermark, batch->items[i].delivery, &batch->items[i]);
         once__pipe_move(pipe, &batch->items[i], ONCE_AT_READY);
     }
     pipe->batches.held_bytes += batch->bytes;
@@ -104,14 +114,18 @@ void once__pipe_fetched(once_pipe *pipe, once_action *action, int64_t now_ms)
 
 void once__pipe_acked(once_pipe *pipe, once_action *action, int64_t now_ms)
 {
-    if (action->status != ONCE_OK) {
-        source_failed(pipe, action, now_ms);
+    pipe_acks *acks = &pipe->acks;
+    if (action->status != ONCE_OK && action->receipts[0].answer == ONCE_RECEIPT_OPEN) {
+        if (acks->tries == 0) acks->failing_since_ms = now_ms;
+        once__pipe_worth_another_try(pipe, action->status, &action->error, &acks->tries, &acks->at_ms,
+                                     acks->failing_since_ms, now_ms, ONCE_NEVER);
         return;
     }
-    pipe->source.tries = 0;
-    once__pipe_note_acked(pipe, pipe->source.acked + 1, action->upto);
-    pipe->counts.acked += action->upto - pipe->source.acked;
-    pipe->source.acked = action->upto;
+    acks->tries = 0;
+    once__pipe_note_acked(pipe, pipe->source.acked + 1, acks->ticket);
+    pipe->counts.acked += acks->ticket - pipe->source.acked;
+    pipe->source.acked = acks->ticket;
+    if (!ONCE_PLANTED(ack_past_gap)) once_watermark_forget(&pipe->source.watermark, acks->ticket);
 }
 
 /* Whether the item ends with the transaction that it is in. */

@@ -14,7 +14,8 @@
 static void end_if_possible(once_pipe *pipe)
 {
     const bool acks_due = once__pipe_may_ack(pipe) > pipe->source.acked && pipe->end.status == ONCE_OK;
-    if (!pipe->source.out && !acks_due && !once__pipe_rest_to_fetch(pipe) && pipe->outside.flight.n == 0)
+    if (!pipe->source.out && !pipe->acks.out && !acks_due && !once__pipe_rest_to_fetch(pipe) &&
+        pipe->outside.flight.n == 0)
         pipe->end.ended = true;
 }
 

@@ -14,9 +14,9 @@
 
 const char *once_action_name(once_action_kind kind)
 {
-    static const char *const names[] = {"none",   "begin", "find",   "claim",    "extend", "run",   "settle",
-                                        "accept", "bury",  "commit", "rollback", "take",   "stats", "renew",
-                                        "sweep",  "fetch", "ack",    "start",    "kill"};
+    static const char *const names[] = {"none",   "begin", "find",   "claim",    "extend",  "run",   "settle",
+                                        "accept", "bury",  "commit", "rollback", "take",    "stats", "renew",
+                                        "sweep",  "fetch", "ack",    "prolong",  "release", "start", "kill"};
     assert((size_t)kind < sizeof names / sizeof *names);
     return names[kind];
 }
@@ -27,8 +27,11 @@ void once_pipe_step(once_pipe *pipe, once_action *action, int64_t now_ms)
     if (action == &pipe->source.action) {
         assert(pipe->source.out);
         pipe->source.out = false;
-        if (action->kind == ONCE_ACT_FETCH) once__pipe_fetched(pipe, action, now_ms);
-        else once__pipe_acked(pipe, action, now_ms);
+        once__pipe_fetched(pipe, action, now_ms);
+    } else if (action == &pipe->acks.action) {
+        assert(pipe->acks.out);
+        pipe->acks.out = false;
+        once__pipe_acked(pipe, action, now_ms);
     } else if (action == &pipe->outside.action) {
         assert(pipe->outside.out);
         pipe->outside.out = false;
@@ -52,6 +55,14 @@ once_action *once_pipe_source_action(once_pipe *pipe, int64_t now_ms)
 {
     pipe->now_ms = now_ms;
     once_action *action = once__pipe_source_action(pipe, now_ms);
+    once__pipe_checked(pipe);
+    return action;
+}
+
+once_action *once_pipe_ack_action(once_pipe *pipe, int64_t now_ms)
+{
+    pipe->now_ms = now_ms;
+    once_action *action = once__pipe_ack_action(pipe, now_ms);
     once__pipe_checked(pipe);
     return action;
 }
@@ -83,7 +94,7 @@ uint64_t once_pipe_unsettled(const once_pipe *pipe) { return pipe->end.unsettled
 
 uint64_t once_pipe_dropped(const once_pipe *pipe)
 {
-    return pipe->source.dropped + (pipe->source.next_ticket - 1 - pipe->source.over);
+    return pipe->source.dropped + (pipe->source.watermark.next - 1 - pipe->source.over);
 }
 
 int once_pipe_status(const once_pipe *pipe, once_error *err)
@@ -110,6 +121,7 @@ int64_t once_pipe_wait_ms(const once_pipe *pipe, int64_t now_ms)
     if (!pipe->end.stopping && pipe->source.at_end && pipe->outside.flight.n == 0 && pipe->store.stats_at_ms < at_ms)
         at_ms = pipe->store.stats_at_ms;
     if (pipe->source.at_ms > now_ms && pipe->source.at_ms < at_ms) at_ms = pipe->source.at_ms;
+    if (pipe->acks.at_ms > now_ms && pipe->acks.at_ms < at_ms) at_ms = pipe->acks.at_ms;
     if (pipe->outside.at_ms > now_ms && pipe->outside.at_ms < at_ms) at_ms = pipe->outside.at_ms;
     if (pipe->outside.flight.extend_at_ms < at_ms) at_ms = pipe->outside.flight.extend_at_ms;
     if (pipe->store.renew_at_ms < at_ms) at_ms = pipe->store.renew_at_ms;
@@ -142,7 +154,7 @@ int once_pipe_new(const once_pipe_options *options, once_pipe **out, once_error 
     pipe->o = *options;
     pipe->spec = options->spec;
     pipe->batch_max = options->spec->batch_max;
-    pipe->source.next_ticket = 1;
+    once_watermark_init(&pipe->source.watermark);
     pipe->end.stop_at_ms = ONCE_NEVER;
     if (!options->renew_ms) pipe->store.renew_at_ms = ONCE_NEVER;
     pipe->ready.size = 8 * pipe->batch_max;
@@ -168,7 +180,7 @@ int once_pipe_new(const once_pipe_options *options, once_pipe **out, once_error 
     const bool memory = pipe->ready.items && pipe->work.items && pipe->work.round && pipe->work.next_round &&
                         pipe->work.list && pipe->work.about && pipe->work.keeping && pipe->work.marks &&
                         pipe->work.admitted;
-    if (!memory || !once_watermark_init(&pipe->source.watermark, OUTSTANDING * pipe->batch_max) || !flight_new(pipe)) {
+    if (!memory || !flight_new(pipe)) {
         once_pipe_free(pipe);
         return once_no_memory(err, "for a pipeline");
     }

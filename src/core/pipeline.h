@@ -1,7 +1,8 @@
 /* The pipeline as a state machine: step(event) -> actions. Single-threaded, no I/O, no clock.
  *
- * The machine decides what happens to messages; executors carry it out and report back. There are three: the store
- * executor (claims, atomic effects, settlements, in one transaction), the source executor (fetch, ack) and, for effects
+ * The machine decides what happens to messages; executors carry it out and report back. There are four: the store
+ * executor (claims, atomic effects, settlements, in one transaction), the source executor (fetch), the ack executor
+ * (what the source is told: ack, prolong, release), so that neither waits for the other, and, for effects
  * outside of the store, the effect executor (start, kill). Each has at most one action at a time. The runtime drives
  * the machine with threads; the simulator drives the same code in a world of its own.
  *
@@ -63,6 +64,7 @@
 #define ONCE_CORE_PIPELINE_H
 
 #include "base/env.h"
+#include "core/receipt.h"
 #include "core/intake.h"
 #include "core/item.h"
 #include "once/pipeline.h"
@@ -90,10 +92,13 @@ typedef enum once_action_kind {
     ONCE_ACT_RENEW, /* the worker's own lease, when no commit has done so for a while */
     ONCE_ACT_SWEEP, /* a bounded step; -> more, wait_ms: not before then */
     /* source executor */
-    ONCE_ACT_FETCH, /* up to `max` into `batch` (items with message and batch set); -> at_end. With `rest` only such
-                     * as it has read already. The executor may also do the intake (once_intake_batch with `intake`), so
-                     * that the machine need not */
-    ONCE_ACT_ACK,   /* every ticket up to `upto` */
+    ONCE_ACT_FETCH, /* up to `max` into `batch` (items with message, batch, stream and delivery set), none of streams
+                     * that are `paused`; -> at_end, news. With `rest` only such as it has read already. The executor
+                     * may also do the intake (once_intake_batch with `intake`), so that the machine need not */
+    /* ack executor */
+    ONCE_ACT_ACK,     /* `receipts`: each for itself, or all up to it in its stream; -> their answers */
+    ONCE_ACT_PROLONG, /* `receipts`: they are ours for longer; -> their answers */
+    ONCE_ACT_RELEASE, /* `stream`: nothing of it is worked on or acked any more */
     /* effect executor */
     ONCE_ACT_START, /* items: their effects begin; each comes back by once_pipe_finished */
     ONCE_ACT_KILL /* items that were started: they must end now (the lease is about to, or the pipeline is); they still
@@ -117,7 +122,10 @@ typedef struct once_action {
     once_token token;
     bool again;
     int64_t lease_ms;
-    uint64_t upto;
+    once_receipt *receipts; /* `n` of them */
+    uint32_t stream;
+    const uint32_t *paused;
+    size_t n_paused;
     once_intake *intake;
     bool rest;
     const once_item *last; /* or NULL */
@@ -131,6 +139,8 @@ typedef struct once_action {
                   ends it */
     bool failed;
     bool at_end;
+    once_stream_news *news;
+    size_t n_news;
     bool more;
     bool renewed; /* COMMIT: the worker's lease with it */
     uint64_t waiting, claimed;
@@ -153,11 +163,12 @@ typedef struct once_pipe_options {
 int once_pipe_new(const once_pipe_options *options, once_pipe **out, once_error *err);
 void once_pipe_free(once_pipe *pipe);
 
-/* The next action for the store or the source executor; NULL: nothing to do at `now_ms` (any clock that only moves
+/* The next action for the executor; NULL: nothing to do at `now_ms` (any clock that only moves
  * forward; it paces the asking and decides nothing). The caller reports it back with once_pipe_step before asking
  * again. */
 once_action *once_pipe_store_action(once_pipe *pipe, int64_t now_ms);
 once_action *once_pipe_source_action(once_pipe *pipe, int64_t now_ms);
+once_action *once_pipe_ack_action(once_pipe *pipe, int64_t now_ms);
 once_action *once_pipe_effect_action(once_pipe *pipe, int64_t now_ms);
 void once_pipe_step(once_pipe *pipe, once_action *action, int64_t now_ms);
 

@@ -5,46 +5,80 @@
 
 #include "base/banned.h"
 
-bool once_watermark_init(once_watermark *mark, size_t outstanding)
-{
-    const size_t size = outstanding + 1;
-    *mark = (once_watermark){
-        .over = calloc(size, sizeof *mark->over), .ended_ms = calloc(size, sizeof *mark->ended_ms), .size = size};
-    return mark->over && mark->ended_ms;
-}
+enum { SMALLEST = 16 };
+
+void once_watermark_init(once_watermark *mark) { *mark = (once_watermark){.next = 1}; }
 
 void once_watermark_release(once_watermark *mark)
 {
-    free(mark->over);
-    free(mark->ended_ms);
-    *mark = (once_watermark){0};
+    free(mark->ring);
+    *mark = (once_watermark){.next = 1};
+}
+
+once_ticket_state *once_watermark_at(const once_watermark *mark, uint64_t ticket)
+{
+    assert(ticket > mark->kept && ticket < mark->next);
+    return &mark->ring[ticket & (mark->size - 1)];
+}
+
+bool once_watermark_reserve(once_watermark *mark, size_t n)
+{
+    const size_t used = (size_t)(mark->next - 1 - mark->kept);
+    size_t size = mark->size ? mark->size : SMALLEST;
+    while (size < used + n) size *= 2;
+    if (size == mark->size) return true;
+    once_ticket_state *ring = calloc(size, sizeof *ring);
+    if (!ring) return false;
+    for (uint64_t ticket = mark->kept + 1; ticket < mark->next; ticket++)
+        ring[ticket & (size - 1)] = *once_watermark_at(mark, ticket);
+    free(mark->ring);
+    mark->ring = ring;
+    mark->size = size;
+    return true;
+}
+
+uint64_t once_watermark_begin(once_watermark *mark, uint64_t delivery, once_item *item)
+{
+    assert(mark->next - mark->kept <= mark->size);
+    const uint64_t ticket = mark->next++;
+    *once_watermark_at(mark, ticket) = (once_ticket_state){.delivery = delivery, .item = item};
+    return ticket;
+}
+
+/* The last ticket, from `upto` on, before the first one that is not over. */
+static uint64_t before_gap(const once_watermark *mark, uint64_t upto)
+{
+    while (upto + 1 < mark->next && once_watermark_at(mark, upto + 1)->over) upto++;
+    return upto;
 }
 
 void once_watermark_end(once_watermark *mark, uint64_t ticket, int64_t now_ms)
 {
-    assert(ticket > mark->upto && ticket - mark->upto < mark->size);
-    assert(!mark->over[ticket % mark->size]);
-    mark->over[ticket % mark->size] = true;
-    mark->ended_ms[ticket % mark->size] = (uint32_t)now_ms;
-    while (mark->over[(mark->upto + 1) % mark->size]) mark->over[++mark->upto % mark->size] = false;
+    once_ticket_state *t = once_watermark_at(mark, ticket);
+    assert(!t->over);
+    t->over = true;
+    t->ended_ms = now_ms;
+    mark->upto = before_gap(mark, mark->upto);
 }
 
 int64_t once_watermark_age_ms(const once_watermark *mark, uint64_t ticket, int64_t now_ms)
 {
-    assert(ticket > 0 && ticket <= mark->upto && mark->upto - ticket < mark->size);
-    return (uint32_t)now_ms - mark->ended_ms[ticket % mark->size];
+    const once_ticket_state *t = once_watermark_at(mark, ticket);
+    assert(t->over);
+    return now_ms - t->ended_ms;
+}
+
+void once_watermark_forget(once_watermark *mark, uint64_t upto)
+{
+    assert(upto >= mark->kept && upto <= mark->upto);
+    mark->kept = upto;
 }
 
 void once_watermark_peek(once_watermark *mark, uint64_t ticket, bool over)
 {
-    assert(ticket > mark->upto && ticket - mark->upto < mark->size);
-    assert(mark->over[ticket % mark->size] != over);
-    mark->over[ticket % mark->size] = over;
+    once_ticket_state *t = once_watermark_at(mark, ticket);
+    assert(t->over != over);
+    t->over = over;
 }
 
-uint64_t once_watermark_peeked(const once_watermark *mark)
-{
-    uint64_t upto = mark->upto;
-    while (mark->over[(upto + 1) % mark->size]) upto++;
-    return upto;
-}
+uint64_t once_watermark_peeked(const once_watermark *mark) { return before_gap(mark, mark->upto); }

@@ -1,25 +1,41 @@
-/* Which deliveries are over. Messages end in any order; a source whose ack means "everything up to here" (a file, a
- * Kafka partition) may only be told of the part before the first gap.
+/* Which deliveries of a stream are over. Messages end in any order; a source whose ack means "everything up to here" (a
+ * file, a Kafka partition) may only be told of the part before the first gap. A gap is what was delivered and is not
+ * over: tickets count deliveries, so that holes between the numbers that the source gives them do not matter.
  *
  * Thread rule: one thread. */
 #ifndef ONCE_CORE_WATERMARK_H
 #define ONCE_CORE_WATERMARK_H
 
-#include "once/types.h"
+#include "core/item.h"
+
+typedef struct once_ticket_state {
+    uint64_t delivery;
+    bool over;
+    union {
+        once_item *item;  /* while it is not over */
+        int64_t ended_ms; /* when it is */
+    };
+} once_ticket_state;
 
 typedef struct once_watermark {
-    uint64_t upto;      /* every ticket up to here is over */
-    bool *over;         /* ring: ticket % size */
-    uint32_t *ended_ms; /* the same: when it ended, without what is above 49 days */
-    size_t size;
+    uint64_t next; /* tickets are 1, 2, 3...; this is that of the next delivery */
+    uint64_t upto; /* every ticket up to here is over */
+    uint64_t kept; /* of tickets up to here nothing is known any more */
+    once_ticket_state *ring;
+    size_t size; /* a power of two, or 0 */
 } once_watermark;
 
-bool once_watermark_init(once_watermark *mark, size_t outstanding); /* false: out of memory */
+void once_watermark_init(once_watermark *mark);
 void once_watermark_release(once_watermark *mark);
-/* Tickets are 1, 2, 3... and each ends once, at a time of a clock that only moves forward. */
+bool once_watermark_reserve(once_watermark *mark, size_t n); /* for n more; false: out of memory, nothing changed */
+/* The ticket of a delivery; there is room. */
+uint64_t once_watermark_begin(once_watermark *mark, uint64_t delivery, once_item *item);
+/* Each ends once, at a time of a clock that only moves forward. */
 void once_watermark_end(once_watermark *mark, uint64_t ticket, int64_t now_ms);
-/* How long ago one of those up to `upto` ended: not so many are looked back at as may be outstanding. */
+/* How long ago that was, of one that is not forgotten. */
 int64_t once_watermark_age_ms(const once_watermark *mark, uint64_t ticket, int64_t now_ms);
+void once_watermark_forget(once_watermark *mark, uint64_t upto);                   /* they are over, and acked */
+once_ticket_state *once_watermark_at(const once_watermark *mark, uint64_t ticket); /* one that is not forgotten */
 
 /* What would be if these had ended: peek at each, ask, and take each back. */
 void once_watermark_peek(once_watermark *mark, uint64_t ticket, bool over);

@@ -364,28 +364,45 @@ void once_execute_store(once_executor *x, once_action *a)
 
 static int do_fetch(once_source *source, once_action *a, once_error *err)
 {
-    if (a->rest) source->ops->wake(source);
-    const int rc = source->ops->fetch(source, a->max, a->batch, &a->at_end, err);
+    once_fetch fetch = {
+        .max = a->max, .paused = a->paused, .n_paused = a->n_paused, .rest = a->rest, .batch = a->batch};
+    const int rc = source->ops->fetch(source, &fetch, err);
     if (rc != ONCE_OK) {
         a->batch->n = 0;
         return rc;
     }
+    a->at_end = fetch.at_end;
+    a->news = fetch.news;
+    a->n_news = fetch.n_news;
     (void)ONCE_FAIL_AT(fetch_after); /* what was read cannot be given back, so this one cannot fail */
     if (a->intake)
         (void)once_intake_batch(a->intake, a->batch, err); /* when memory is out, the machine tries again and says so */
     return ONCE_OK;
 }
 
+void once_execute_source(once_source *source, once_action *a)
+{
+    assert(a->kind == ONCE_ACT_FETCH);
+    a->error.text[0] = 0;
+    a->status = do_fetch(source, a, &a->error);
+}
+
 static int do_ack(once_source *source, once_action *a, once_error *err)
 {
     CHECK_POINT(ack_before, err);
-    const int rc = source->ops->ack(source, a->upto, err);
+    const int rc = source->ops->ack(source, a->receipts, a->n, err);
     if (rc == ONCE_OK) CHECK_POINT(ack_after, err);
     return rc;
 }
 
-void once_execute_source(once_source *source, once_action *a)
+void once_execute_ack(once_source *source, once_action *a)
 {
-    a->error.text[0] = 0;
-    a->status = a->kind == ONCE_ACT_FETCH ? do_fetch(source, a, &a->error) : do_ack(source, a, &a->error);
+    once_error *err = &a->error;
+    err->text[0] = 0;
+    switch (a->kind) {
+    case ONCE_ACT_ACK: a->status = do_ack(source, a, err); break;
+    case ONCE_ACT_PROLONG: a->status = source->ops->extend(source, a->receipts, a->n, err); break;
+    case ONCE_ACT_RELEASE: a->status = source->ops->release(source, a->stream, err); break;
+    default: assert(false);
+    }
 }

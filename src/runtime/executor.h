@@ -1,7 +1,8 @@
 /* Carries out the actions of the pipeline machine (core/pipeline.h) on a real store and source. Threads of the runtime
  * call it, and so does the simulator, with a store and effects of its own world.
  *
- * Thread rule: once_execute_store belongs to the store's thread, once_execute_source to the source's. */
+ * Thread rule: once_execute_store belongs to the store's thread, once_execute_source to the one that fetches and
+ * once_execute_ack to the one that acks. */
 #ifndef ONCE_RUNTIME_EXECUTOR_H
 #define ONCE_RUNTIME_EXECUTOR_H
 
@@ -69,6 +70,7 @@ void once_executor_release(once_executor *executor);
 /* Fills what the action asks for, and action->status. */
 void once_execute_store(once_executor *executor, once_action *action);
 void once_execute_source(once_source *source, once_action *action);
+void once_execute_ack(once_source *source, once_action *action);
 
 /* The time of the newest message that a consumer has seen, to within an hour, for whoever compares clocks
  * (ONCE_NO_TIME: none had one): a fact of the store. */

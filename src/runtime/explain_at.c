@@ -20,7 +20,9 @@ static int read_until(once_source *source, once_bytes place, once_bytes point, o
     int rc = ONCE_OK;
     while (rc == ONCE_OK && !at_end && !*out) {
         once_arena_reset(&batch->arena);
-        rc = source->ops->fetch(source, 1024, batch, &at_end, err);
+        once_fetch fetch = {.max = 1024, .batch = batch};
+        rc = source->ops->fetch(source, &fetch, err);
+        at_end = fetch.at_end;
         for (size_t i = 0; rc == ONCE_OK && i < batch->n && !*out; i++)
             if (once_bytes_equal(batch->items[i].message.at.point, point) &&
                 once_bytes_equal(batch->items[i].message.at.place, place))

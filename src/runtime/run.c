@@ -1,7 +1,8 @@
-/* Runs the pipeline machine with threads. One worker carries out the actions on the store, one those on the source, and
- * where effects are outside of the store, a third one looks after them. The machine is behind a lock: a worker asks it
- * for an action, carries that out without the lock, and reports back, so nothing is handed from thread to thread inside
- * a transaction. The calling thread only looks around: stop, progress, the end. */
+/* Runs the pipeline machine with threads. One worker carries out the actions on the store, one fetches from the source,
+ * one tells the source what is over, and where effects are outside of the store, another one looks after them. The
+ * machine is behind a lock: a worker asks it for an action, carries that out without the lock, and reports back, so
+ * nothing is handed from thread to thread inside a transaction. The calling thread only looks around: stop, progress,
+ * the end. */
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -33,9 +34,15 @@
 
 typedef struct running running;
 
+enum {
+    STORE,
+    ACKS,
+    SOURCE,
+    WORKERS
+}; /* of a run, in the order in which they begin: nothing is fetched before all are there */
+
 typedef struct worker {
     running *r;
-    struct worker *other;
     pthread_t thread;
     pthread_cond_t news; /* there may be something to do for this one; with `lock` */
     once_action *(*next)(once_pipe *pipe, int64_t now_ms);
@@ -59,7 +66,7 @@ struct running {
     once_pipeline *pipeline;
     pthread_mutex_t lock; /* of the machine and everything below */
     once_pipe *pipe;
-    worker store, source;
+    worker workers[WORKERS];
     pthread_t effects;
     once_hands *hands;          /* NULL: no effect is outside of the store */
     once_saying effects_saying; /* of times in a row that they could not be started */
@@ -94,15 +101,14 @@ static void heed_stop(running *r) /* @locks: lock */
     once_log(ONCE_LOG_INFO, "drain", "told to stop; finishing what is in flight");
     once_pipe_stop(r->pipe);
     r->from->ops->wake(r->from);
-    pthread_cond_signal(&r->store.news);
-    pthread_cond_signal(&r->source.news);
+    for (int i = 0; i < WORKERS; i++) pthread_cond_signal(&r->workers[i].news);
     if (r->hands) once_hands_wake(r->hands);
 }
 
 /* --- workers --- */
 
-/* Whether an event can mean work for the other worker: inside a transaction it cannot. */
-static bool concerns_both(once_action_kind kind)
+/* Whether an event can mean work for another worker: inside a transaction it cannot. */
+static bool concerns_others(once_action_kind kind)
 {
     switch (kind) {
     case ONCE_ACT_CLAIM:
@@ -124,7 +130,7 @@ static void report(worker *w, const once_action *done) /* @locks: lock */
 {
     if (once_status_class(done->status) == ONCE_CLASS_MESSAGE && once_pipe_status(w->r->pipe, NULL) == ONCE_OK) return;
     if (done->status == ONCE_OK) {
-        if (!concerns_both(done->kind) || done->kind == ONCE_ACT_BEGIN || done->kind == ONCE_ACT_ROLLBACK) return;
+        if (!concerns_others(done->kind) || done->kind == ONCE_ACT_BEGIN || done->kind == ONCE_ACT_ROLLBACK) return;
         if (w->saying.times > 0) /* who was warned is told the end of it */
             once_log(w->warned ? ONCE_LOG_WARN : ONCE_LOG_DEBUG, w->works, "%s: works again, after %u failure%s",
                      once_action_name(done->kind), w->saying.times, w->saying.times == 1 ? "" : "s");
@@ -142,6 +148,13 @@ static void report(worker *w, const once_action *done) /* @locks: lock */
     }
 }
 
+static void tell_others(const worker *w) /* @locks: lock */
+{
+    running *r = w->r;
+    for (int i = 0; i < WORKERS; i++)
+        if (w != &r->workers[i]) pthread_cond_signal(&r->workers[i].news);
+}
+
 static void *work(void *arg) /* @locality: a worker's own thread */
 {
     worker *w = arg;
@@ -152,7 +165,7 @@ static void *work(void *arg) /* @locality: a worker's own thread */
         once_action *action = w->next(r->pipe, now_ms(r));
         if (!action) {
             if (once_pipe_ended(r->pipe)) break;
-            const int64_t wait_ms = w == &r->store ? once_pipe_wait_ms(r->pipe, now_ms(r)) : TICK_MS;
+            const int64_t wait_ms = w == &r->workers[STORE] ? once_pipe_wait_ms(r->pipe, now_ms(r)) : TICK_MS;
             wait_for(&w->news, r, wait_ms < 1 ? 1 : wait_ms < IDLE_MS ? wait_ms : IDLE_MS);
             continue;
         }
@@ -160,14 +173,14 @@ static void *work(void *arg) /* @locality: a worker's own thread */
         w->execute(w->on, action);
         pthread_mutex_lock(&r->lock);
         const once_action done = *action; /* the machine uses it again */
-        if (w == &r->store && r->options->waiting) r->waiting = ((const once_executor *)w->on)->waiting;
+        if (w == &r->workers[STORE] && r->options->waiting) r->waiting = ((const once_executor *)w->on)->waiting;
         once_pipe_step(r->pipe, action, now_ms(r));
         report(w, &done);
-        if (!concerns_both(done.kind)) continue;
-        pthread_cond_signal(&w->other->news);
-        if (r->hands && w == &r->store) once_hands_wake(r->hands);
+        if (!concerns_others(done.kind)) continue;
+        tell_others(w);
+        if (r->hands && w == &r->workers[STORE]) once_hands_wake(r->hands);
     }
-    pthread_cond_signal(&w->other->news);
+    tell_others(w);
     pthread_cond_signal(&r->over);
     if (r->hands) once_hands_wake(r->hands);
     pthread_mutex_unlock(&r->lock);
@@ -252,7 +265,7 @@ static void take_back(running *r, once_item *const *items, size_t n) /* @locks: 
     if (troubled) report_trouble(r, troubled);
     else if (started) report_no_trouble(r);
     once_pipe_finished(r->pipe, items, n, now_ms(r));
-    pthread_cond_signal(&r->store.news);
+    pthread_cond_signal(&r->workers[STORE].news);
 }
 
 static void *work_on_effects(void *arg) /* @locality: a thread of its own */
@@ -279,6 +292,7 @@ static void *work_on_effects(void *arg) /* @locality: a thread of its own */
 
 static void on_store(void *on, once_action *action) { once_execute_store(on, action); }
 static void on_source(void *on, once_action *action) { once_execute_source(on, action); }
+static void on_acks(void *on, once_action *action) { once_execute_ack(on, action); }
 
 /* --- the calling thread --- */
 
@@ -293,9 +307,21 @@ static void look_around(running *r) /* @locks: lock */
         r->progress_ns = now_ns;
         pthread_mutex_unlock(&r->lock); /* a slow terminal must not hold up the work */
         if (r->options->waiting) r->options->waiting(r->options->user, waiting);
-        r->options->progress(r->options->user, &counts, r->from->ops->left(r->from), seconds(r));
+        r->options->progress(r->options->user, &counts, r->from->ops->lag(r->from, 0), seconds(r));
         pthread_mutex_lock(&r->lock);
     }
+}
+
+/* Waits for the end; then nobody works any more. */
+static void watch(running *r, bool stop)
+{
+    pthread_mutex_lock(&r->lock);
+    if (stop) once_pipe_stop(r->pipe); /* the store's worker ends by itself */
+    while (!once_pipe_ended(r->pipe)) {
+        look_around(r);
+        if (!once_pipe_ended(r->pipe)) wait_for(&r->over, r, TICK_MS);
+    }
+    pthread_mutex_unlock(&r->lock);
 }
 
 static int run_loop(running *r, once_executor *executor, once_error *err)
@@ -304,43 +330,34 @@ static int run_loop(running *r, once_executor *executor, once_error *err)
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&r->lock, NULL);
-    r->store = (worker){.r = r,
-                        .other = &r->source,
-                        .next = once_pipe_store_action,
-                        .execute = on_store,
-                        .on = executor,
-                        .works = "store_works"};
-    r->source = (worker){.r = r,
-                         .other = &r->store,
-                         .next = once_pipe_source_action,
-                         .execute = on_source,
-                         .on = r->from,
-                         .trouble = "source_failed",
-                         .works = "source_works"};
+    r->workers[STORE] =
+        (worker){.next = once_pipe_store_action, .execute = on_store, .on = executor, .works = "store_works"};
+    r->workers[SOURCE] = (worker){.next = once_pipe_source_action,
+                                  .execute = on_source,
+                                  .on = r->from,
+                                  .trouble = "source_failed",
+                                  .works = "source_works"};
+    r->workers[ACKS] = r->workers[SOURCE];
+    r->workers[ACKS].next = once_pipe_ack_action;
+    r->workers[ACKS].execute = on_acks;
     pthread_cond_init(&r->over, &monotonic);
-    pthread_cond_init(&r->store.news, &monotonic);
-    pthread_cond_init(&r->source.news, &monotonic);
+    for (int i = 0; i < WORKERS; i++) {
+        r->workers[i].r = r;
+        pthread_cond_init(&r->workers[i].news, &monotonic);
+    }
     pthread_condattr_destroy(&monotonic);
 
-    int rc = pthread_create(&r->store.thread, NULL, work, &r->store);
-    if (rc == 0) {
+    int begun = 0, rc = 0;
+    while (begun < WORKERS && (rc = pthread_create(&r->workers[begun].thread, NULL, work, &r->workers[begun])) == 0)
+        begun++;
+    if (begun) {
         const int no_effects = r->hands ? pthread_create(&r->effects, NULL, work_on_effects, r) : 0;
-        rc = pthread_create(&r->source.thread, NULL, work, &r->source);
-        const bool join_source = rc == 0, join_effects = r->hands && no_effects == 0;
         if (rc == 0) rc = no_effects;
-        pthread_mutex_lock(&r->lock);
-        if (rc != 0) once_pipe_stop(r->pipe); /* the store's worker ends by itself */
-        while (!once_pipe_ended(r->pipe)) {
-            look_around(r);
-            if (!once_pipe_ended(r->pipe)) wait_for(&r->over, r, TICK_MS);
-        }
-        pthread_mutex_unlock(&r->lock);
-        if (join_source) pthread_join(r->source.thread, NULL);
-        if (join_effects) pthread_join(r->effects, NULL);
-        pthread_join(r->store.thread, NULL);
+        watch(r, rc != 0);
+        if (r->hands && no_effects == 0) pthread_join(r->effects, NULL);
+        while (begun > 0) pthread_join(r->workers[--begun].thread, NULL);
     }
-    pthread_cond_destroy(&r->store.news);
-    pthread_cond_destroy(&r->source.news);
+    for (int i = 0; i < WORKERS; i++) pthread_cond_destroy(&r->workers[i].news);
     pthread_cond_destroy(&r->over);
     pthread_mutex_destroy(&r->lock);
     return rc == 0 ? once_pipe_status(r->pipe, err)

@@ -74,8 +74,9 @@ typedef struct file_source {
     bool sought, locks;
     bool goes_on; /* it has a cursor */
     once_hash lock;
-    uint64_t version; /* of the set of files */
-    int path_error;   /* what was said of the path last */
+    uint64_t version;   /* of the set of files */
+    uint64_t delivered; /* messages */
+    int path_error;     /* what was said of the path last */
     atomic_bool woken;
     _Atomic int64_t left;
     int failed; /* not ONCE_OK: what the next fetch has to say, which is `failure` */
@@ -454,7 +455,7 @@ static int file_open(const once_spec *spec, const once_env *env, once_source **o
 static unsigned file_bits(const once_source *source)
 {
     const file_source *f = (const file_source *)source;
-    return source->spec->source.bits | (f->regular ? ONCE_SOURCE_REDELIVERS : 0u);
+    return source->spec->source.bits | (f->regular ? ONCE_SOURCE_REDELIVERS | ONCE_SOURCE_STABLE : 0u);
 }
 
 /* The file that has the path now, among those that had it before; NULL: it is new. */
@@ -1005,7 +1006,7 @@ static once_place place_now(const open_file *file)
 }
 
 /* Where the messages of the batch are, in words and for the cursor. `name` has room for the path and a number. */
-static void set_origin(const file_source *f, once_batch *batch, size_t index, char *name, once_origin *origin)
+static void set_origin(file_source *f, once_batch *batch, size_t index, char *name, once_origin *origin)
 {
     once_bytes place = f->base.spec->source.name;
     const uint64_t number = f->files[index].place.number;
@@ -1015,7 +1016,10 @@ static void set_origin(const file_source *f, once_batch *batch, size_t index, ch
         place = (once_bytes){name, place.len + 1 + write_number(number, name + place.len + 1)};
         name[place.len] = '\0';
     }
-    for (size_t i = 0; i < batch->n; i++) batch->items[i].message.at.place = place;
+    for (size_t i = 0; i < batch->n; i++) {
+        batch->items[i].message.at.place = place;
+        batch->items[i].delivery = ++f->delivered;
+    }
     if (!f->regular) return;
     *origin = (once_origin){.index = index, .version = f->version, .places.n = f->n};
     for (size_t i = 0; i < f->n; i++) origin->places.at[i] = place_now(&f->files[i]);
@@ -1037,11 +1041,12 @@ static bool all_over(const file_source *f)
     return !follows(f) && f->n == 1 && f->files[0].at_eof && once_lines_held(&f->files[0].lines) == 0;
 }
 
-static int file_fetch(once_source *source, size_t max, once_batch *batch, bool *at_end, once_error *err)
+static int file_fetch(once_source *source, once_fetch *fetch, once_error *err)
 {
     file_source *f = (file_source *)source;
+    once_batch *batch = fetch->batch;
     size_t index = 0;
-    *at_end = false;
+    fetch->at_end = false;
     batch->n = 0;
     batch->origin = NULL;
     if (f->failed != ONCE_OK) {
@@ -1050,11 +1055,13 @@ static int file_fetch(once_source *source, size_t max, once_batch *batch, bool *
         f->failed = ONCE_OK;
         return rc;
     }
-    batch->items = once_arena_new(&batch->arena, once_item, max);
+    if (fetch->max == 0 || fetch->n_paused) return ONCE_OK; /* it has one stream, and nobody to keep awake */
+    if (fetch->rest) atomic_store(&f->woken, true);
+    batch->items = once_arena_new(&batch->arena, once_item, fetch->max);
     once_origin *origin = once_arena_new(&batch->arena, once_origin, 1);
     char *name = once_arena_alloc(&batch->arena, source->spec->source.name.len + 22);
     if (!batch->items || !origin || !name) return once_no_memory(err, "for a batch of '%s'", f->path);
-    filling to = {.batch = batch, .max = max};
+    filling to = {.batch = batch, .max = fetch->max};
     int rc = fill(f, &to, &index, &f->failure);
     atomic_store(&f->woken, false);
     note_left(f);
@@ -1066,14 +1073,14 @@ static int file_fetch(once_source *source, size_t max, once_batch *batch, bool *
         once_env_sleep_ms(source->env, IDLE_MS);
     }
     if (rc != ONCE_OK && err) *err = f->failure;
-    *at_end = rc == ONCE_OK && all_over(f);
+    fetch->at_end = rc == ONCE_OK && all_over(f);
     return rc;
 }
 
 /* Nothing to tell a file. What was not settled is read again by the next run, and suppressed where it was settled. */
-static int file_ack(once_source *source, uint64_t upto, once_error *err)
+static int file_ack(once_source *source, once_receipt *list, size_t n, once_error *err)
 {
-    (void)source, (void)upto, (void)err;
+    (void)source, (void)list, (void)n, (void)err;
     return ONCE_OK;
 }
 
@@ -1090,7 +1097,11 @@ static uint64_t file_held(const once_source *source)
     return n;
 }
 
-static int64_t file_left(once_source *source) { return atomic_load(&((file_source *)source)->left); }
+static int64_t file_lag(once_source *source, uint32_t stream)
+{
+    (void)stream; /* it has one */
+    return atomic_load(&((file_source *)source)->left);
+}
 
 const once_source_ops once__source_file = {
     .name = "file",
@@ -1115,5 +1126,5 @@ const once_source_ops once__source_file = {
     .ack = file_ack,
     .wake = file_wake,
     .held = file_held,
-    .left = file_left,
+    .lag = file_lag,
 };

@@ -86,6 +86,7 @@ void once_source_choose(once_config *config, const once_node *map, const once_so
     out->ops = sources[i];
     out->own = fields->own[i];
     out->ops->conclude(out);
+    if (!out->unstable) out->bits |= ONCE_SOURCE_STABLE;
     if (out->ops->check) out->ops->check(config, node, out);
 }
 

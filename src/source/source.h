@@ -1,16 +1,22 @@
 /* The source interface: where messages come from.
  *
- *   fetch  up to n messages into a batch, in order; may return none; says when the source is at its end
- *   ack    everything up to a ticket (a file, a Kafka partition), after it is settled or the store owns it
+ *   fetch    messages of its streams (core/receipt.h) into a batch, in order within each; may return none; says when
+ *            streams come and go, and when the source is at its end
+ *   ack      single deliveries, or everything up to one in its stream, after it is settled or the store owns it
+ *   extend   deliveries that would run out
+ *   release  a stream that was revoked, or of a run that ends
  *
- * A source never loses what was not acked: it delivers it again, now or after a restart, at the same coordinates.
+ * A source never loses what was not acked: it delivers it again, now or after a restart, and when it has STABLE at the
+ * same coordinates.
  *
- * Thread rule: one thread at a time, the source executor; `wake` and `left` may be called from any thread. */
+ * Thread rule: fetch by one thread; ack, extend and release by another, at the same time as a fetch that blocks; wake,
+ * lag, stream_name and beat_ms by any thread; open, close, seek and what else comes before the first fetch alone. */
 #ifndef ONCE_SOURCE_SOURCE_H
 #define ONCE_SOURCE_SOURCE_H
 
 #include "base/config.h"
 #include "base/env.h"
+#include "core/receipt.h"
 #include "core/item.h"
 #include "core/spec.h"
 
@@ -30,6 +36,18 @@ int once_cursor_lock(const once_env *env, int fd, once_hash which, once_error *e
 
 /* A sentence that warns, for `once check`. */
 typedef void once_source_warning(void *user, const char *text);
+
+/* What fetch is asked for, and what it answers (->). */
+typedef struct once_fetch {
+    size_t max; /* messages at most; 0: none, only what keeps the source alive (heartbeats, polls), and news */
+    const uint32_t *paused; /* streams of which nothing may be handed out now, ascending */
+    size_t n_paused;
+    bool rest;              /* only what has been read already is handed out, without waiting */
+    once_batch *batch;      /* -> items (message, batch, stream and delivery set) and n; all of it in its arena */
+    bool at_end;            /* -> FINITE: nothing will ever come again */
+    once_stream_news *news; /* -> in the batch's arena; those of a stream count before its messages of this fetch */
+    size_t n_news;
+} once_fetch;
 
 /* Slots that may be NULL say so. */
 typedef struct once_source_ops {
@@ -67,17 +85,23 @@ typedef struct once_source_ops {
     bool (*has)(const once_source_spec *source, once_bytes place);
     int (*look)(once_source *source, once_bytes place, once_bytes files, once_error *err);
 
-    /* Blocks until there is a message (then at most spec->batch_wait_ms for more), the end, wake(), or about 100 ms.
-     * Fills batch->items (message and batch set) and batch->n; bodies live in the batch's arena. */
-    int (*fetch)(once_source *source, size_t max, once_batch *batch, bool *at_end, once_error *err);
-    int (*ack)(once_source *source, uint64_t upto, once_error *err);
+    /* Blocks until there is a message (then at most spec->batch_wait_ms for more), news, the end, wake(), or about
+     * 100 ms; with max 0 or `rest` it does not block. When it fails nothing was handed out. */
+    int (*fetch)(once_source *source, once_fetch *fetch, once_error *err);
+    /* `answer` of each is OPEN before. */
+    int (*ack)(once_source *source, once_receipt *list, size_t n, once_error *err);
+    int (*extend)(once_source *source, once_receipt *list, size_t n, once_error *err); /* with EXPIRES, or NULL */
+    int (*release)(once_source *source, uint32_t stream, once_error *err);             /* with ASSIGNS, or NULL */
     /* A fetch that waits returns, with what has been read; so does the next one if none does. */
     void (*wake)(once_source *source);
     /* Messages, or parts of one, that were read and not handed out. NULL: there are none, or they are delivered again.
      */
     uint64_t (*held)(const once_source *source);
-    /* How much is left: bytes of a file, messages of a queue; -1: not known. For the progress line only. */
-    int64_t (*left)(once_source *source);
+    /* How much is left of a stream: bytes of a file, messages of a queue; -1: not known. */
+    int64_t (*lag)(once_source *source, uint32_t stream);
+    const char *(*stream_name)(once_source *source, uint32_t stream); /* "payments-3", for people; or NULL */
+    /* Fetch is called at least that often, with max 0 where nothing may be fetched; 0 or NULL: it does not matter. */
+    int64_t (*beat_ms)(const once_source *source);
 } once_source_ops;
 
 /* The list, in the order in which they are named to people. */

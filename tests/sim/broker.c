@@ -1,5 +1,5 @@
 /* The broker: at least once, in some order, until it is acked. An ack means everything that was delivered to that
- * worker up to a ticket, as with a file or a Kafka partition. */
+ * worker up to one delivery, as with a file or a Kafka partition. */
 #include <assert.h>
 #include <stdlib.h>
 
@@ -112,7 +112,9 @@ static void hand_over(sim_worker *worker, size_t delivery, once_batch *batch, on
 
     char point[16];
     const int len = snprintf(point, sizeof point, "%d", d->message);
-    *item = (once_item){.batch = batch, .message = {.at.place = ONCE_BYTES("sim"), .sent_ms = ONCE_NO_TIME}};
+    *item = (once_item){.batch = batch,
+                        .delivery = worker->delivered_n,
+                        .message = {.at.place = ONCE_BYTES("sim"), .sent_ms = ONCE_NO_TIME}};
     if (!once_arena_copy(&batch->arena, m->body, &item->message.body) ||
         !once_arena_copy(&batch->arena, (once_bytes){point, (size_t)len}, &item->message.at.point))
         abort();
@@ -120,28 +122,31 @@ static void hand_over(sim_worker *worker, size_t delivery, once_batch *batch, on
     if (sim_fires(world, SIM_duplicate_now)) sim_broker_add(world, d->message, world->now_ms); /* moves d */
 }
 
-static int sim_fetch(once_source *source, size_t max, once_batch *batch, bool *end, once_error *err)
+static int sim_fetch(once_source *source, once_fetch *fetch, once_error *err)
 {
+    once_batch *batch = fetch->batch;
     sim_worker *worker = ((sim_source *)source)->worker;
     sim_world *world = worker->world;
     batch->n = 0;
     if (sim_fires(world, SIM_fetch_fails)) return once_fail(err, ONCE_E_UNAVAILABLE, "simulated");
-    const size_t want = 1 + sim_random(world, max);
+    const size_t want = 1 + sim_random(world, fetch->max);
     batch->items = once_arena_new(&batch->arena, once_item, want);
     if (!batch->items) abort();
     while (batch->n < want && sim_broker_has(world)) {
         hand_over(worker, pick(world), batch, &batch->items[batch->n]);
         batch->n++;
     }
-    *end = world->finite && at_end(world);
+    fetch->at_end = world->finite && at_end(world);
     return ONCE_OK;
 }
 
-static int sim_ack(once_source *source, uint64_t upto, once_error *err)
+static int sim_ack(once_source *source, once_receipt *list, size_t n, once_error *err)
 {
     sim_worker *worker = ((sim_source *)source)->worker;
     sim_world *world = worker->world;
     if (sim_fires(world, SIM_ack_fails)) return once_fail(err, ONCE_E_UNAVAILABLE, "simulated");
+    assert(n == 1);
+    const uint64_t upto = list[0].delivery;
     assert(upto <= worker->delivered_n);
     for (; worker->acked < upto; worker->acked++) {
         sim_delivery *d = &world->deliveries[worker->delivered[worker->acked]];

@@ -278,21 +278,21 @@ struct sim_worker {
     once_pipe *pipe;
     once_executor executor;
     once_worker record; /* its own, which it renews */
-    once_action *store_action, *source_action, *effect_action;
+    once_action *store_action, *source_action, *ack_action, *effect_action;
     int64_t fetch_until_ms;
-    bool store_done, source_done, effect_done; /* carried out, but the machine does not know */
-    int64_t tx_ms, tx_paused_ms;               /* the time in a transaction is that of its beginning */
-    int64_t paused_ms;                         /* all its pauses together */
-    int64_t paused_until_ms;                   /* the last one */
-    int64_t sweep_not_before_ms;               /* as the store said */
-    int64_t trouble_ms;                        /* when it last paused, or a call to the store failed */
+    bool store_done, source_done, ack_done, effect_done; /* carried out, but the machine does not know */
+    int64_t tx_ms, tx_paused_ms;                         /* the time in a transaction is that of its beginning */
+    int64_t paused_ms;                                   /* all its pauses together */
+    int64_t paused_until_ms;                             /* the last one */
+    int64_t sweep_not_before_ms;                         /* as the store said */
+    int64_t trouble_ms;                                  /* when it last paused, or a call to the store failed */
     int64_t no_start_until_ms;
     bool in_tx, tx_lost;
     bool disproved; /* something that was presumed in the transaction is not so */
     bool holds;     /* it was granted a claim and has not come to use it */
     sim_note *notes;
     size_t notes_n, notes_size;
-    uint32_t *delivered; /* by ticket - 1 */
+    uint32_t *delivered; /* by the number of the delivery, less one */
     size_t delivered_n, delivered_size;
     uint64_t acked;
 };
@@ -466,7 +466,7 @@ void sim_books_close(sim_world *world);
 void sim_worker_start(sim_worker *worker);
 void sim_worker_die(sim_worker *worker);
 void sim_worker_stop(sim_worker *worker); /* tells it to */
-enum sim_side { SIDE_STORE, SIDE_SOURCE, SIDE_EFFECTS, SIDES };
+enum sim_side { SIDE_STORE, SIDE_SOURCE, SIDE_ACKS, SIDE_EFFECTS, SIDES };
 bool sim_worker_act(sim_worker *worker, enum sim_side side); /* false: nothing to do now */
 bool sim_worker_misfortune(sim_worker *worker); /* what can happen at any moment. True: it cannot act now */
 void sim_worker_watch(sim_worker *worker);      /* whether it has given up or ended */

@@ -194,8 +194,8 @@ static void gone(sim_worker *w)
     once_pipe_free(w->pipe);
     once_executor_release(&w->executor);
     w->pipe = NULL;
-    w->store_action = w->source_action = w->effect_action = NULL;
-    w->store_done = w->source_done = w->effect_done = false;
+    w->store_action = w->source_action = w->ack_action = w->effect_action = NULL;
+    w->store_done = w->source_done = w->ack_done = w->effect_done = false;
     w->state = DOWN;
     w->until_ms = world->now_ms + (int64_t)sim_random(world, sim_chance(world, 50) ? 200 : 8000);
 }
@@ -347,9 +347,9 @@ static bool act_on_store(sim_worker *w)
     return true;
 }
 
-static bool nothing_to_fetch(sim_worker *w, const once_action *action)
+static bool nothing_to_fetch(const sim_worker *w)
 {
-    if (action->kind != ONCE_ACT_FETCH || w->stopping || sim_broker_has(w->world)) return false;
+    if (w->stopping || sim_broker_has(w->world)) return false;
     if (w->fetch_until_ms <= w->world->now_ms) return false; /* as a source that blocks for a while */
     if (!w->world->finite) return true;
     for (size_t i = 0; i < w->world->deliveries_n; i++)
@@ -362,11 +362,10 @@ static bool act_on_source(sim_worker *w)
     if (!w->source_action) {
         w->source_action = once_pipe_source_action(w->pipe, w->world->now_ms);
         if (!w->source_action) return false;
-        /* A fetch blocks for a while. It could be shorter, but matters only when there is something to ack after it. */
-        w->fetch_until_ms = w->world->now_ms + (w->delivered_n > w->acked ? 100 : 3000);
+        w->fetch_until_ms = w->world->now_ms + 3000; /* it blocks for a while */
     }
     once_action *action = w->source_action;
-    if (!w->source_done && nothing_to_fetch(w, action)) return false;
+    if (!w->source_done && nothing_to_fetch(w)) return false;
     if (sim_worker_misfortune(w)) return true;
     if (!w->source_done) {
         once_execute_source(&w->source.source, action);
@@ -379,6 +378,23 @@ static bool act_on_source(sim_worker *w)
     return true;
 }
 
+static bool act_on_acks(sim_worker *w)
+{
+    if (!w->ack_action) w->ack_action = once_pipe_ack_action(w->pipe, w->world->now_ms);
+    once_action *action = w->ack_action;
+    if (!action) return false;
+    if (sim_worker_misfortune(w)) return true;
+    if (!w->ack_done) {
+        once_execute_ack(&w->source.source, action);
+        w->ack_done = true;
+        if (sim_worker_carried_out(w, action) || sim_chance(w->world, 40)) return true;
+    }
+    w->ack_action = NULL;
+    w->ack_done = false;
+    sim_worker_step(w, action);
+    return true;
+}
+
 bool sim_worker_act(sim_worker *w, enum sim_side side)
 {
     if (w->state != UP) return false;
@@ -386,6 +402,7 @@ bool sim_worker_act(sim_worker *w, enum sim_side side)
     switch (side) {
     case SIDE_STORE: return act_on_store(w);
     case SIDE_SOURCE: return act_on_source(w);
+    case SIDE_ACKS: return act_on_acks(w);
     default: return sim_flights_act(w);
     }
 }

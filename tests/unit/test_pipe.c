@@ -200,6 +200,7 @@ static void fill(fixture *f, once_batch *batch, size_t n)
         const once_bytes bytes = {
             key, (size_t)snprintf(key, 24, "%llu", (unsigned long long)(f->same_key ? 1 : f->fetched))};
         item->batch = batch;
+        item->delivery = f->fetched;
         item->handler = &f->handler;
         item->input = f; /* it can run */
         item->scope = (once_scope){.consumer = f->spec.consumer, .operation = f->handler.operation};
@@ -227,17 +228,26 @@ static bool step_source(fixture *f)
     once_action *action = once_pipe_source_action(f->pipe, f->now_ms);
     if (!action) return false;
     action->status = ONCE_OK;
-    if (action->kind == ONCE_ACT_ACK) f->acked = action->upto;
-    else if (f->fetch_status) action->status = once_fail(&action->error, f->fetch_status, "not now");
+    if (f->fetch_status) action->status = once_fail(&action->error, f->fetch_status, "not now");
     else if (!f->bounded && !action->rest) fill(f, action->batch, action->max);
     else if (f->left) {
         const size_t n = f->left < action->max ? f->left : action->max;
         f->left -= n;
         fill(f, action->batch, n);
     }
-    const bool nothing = action->kind == ONCE_ACT_FETCH && action->batch->n == 0;
+    const bool nothing = action->batch->n == 0;
     once_pipe_step(f->pipe, action, f->now_ms);
     return !nothing || f->fetch_status;
+}
+
+static bool step_acks(fixture *f)
+{
+    once_action *action = once_pipe_ack_action(f->pipe, f->now_ms);
+    if (!action) return false;
+    action->status = ONCE_OK;
+    f->acked = action->receipts[0].delivery;
+    once_pipe_step(f->pipe, action, f->now_ms);
+    return true;
 }
 
 static void carry_out(fixture *f, once_action *action)
@@ -301,8 +311,8 @@ static bool step_effects(fixture *f)
 static void work(fixture *f, int steps)
 {
     for (int i = 0; i < steps; i++) {
-        const bool source = step_source(f), store = step_store(f), effects = step_effects(f);
-        if (!source && !store && !effects) f->now_ms += 10, test_env_pass(&f->world, 10);
+        const bool source = step_source(f), acks = step_acks(f), store = step_store(f), effects = step_effects(f);
+        if (!source && !acks && !store && !effects) f->now_ms += 10, test_env_pass(&f->world, 10);
     }
 }
 

@@ -121,7 +121,10 @@ static int fetch(fixture *f, size_t max, bool *at_end)
 {
     once_error err;
     once_arena_reset(&f->batch.arena);
-    return f->source->ops->fetch(f->source, max, &f->batch, at_end, &err);
+    once_fetch what = {.max = max, .batch = &f->batch};
+    const int rc = f->source->ops->fetch(f->source, &what, &err);
+    *at_end = what.at_end;
+    return rc;
 }
 
 static void expect_item(fixture *f, size_t i, const char *body, const char *line)
@@ -147,7 +150,7 @@ static void lines_have_their_numbers_and_blank_ones_count(void **state)
     expect_item(f, 0, "one", "1");
     expect_item(f, 1, "two\r", "4"); /* white space to JSON */
     expect_item(f, 2, "three", "5");
-    assert_true(f->source->ops->bits(f->source) == (ONCE_SOURCE_FINITE | ONCE_SOURCE_REDELIVERS));
+    assert_true(f->source->ops->bits(f->source) == (ONCE_SOURCE_FINITE | ONCE_SOURCE_REDELIVERS | ONCE_SOURCE_STABLE));
 }
 
 static void batches_of_one_give_the_same_lines(void **state)
@@ -298,7 +301,7 @@ static void following_waits_for_the_end_of_a_line(void **state)
     f->file.follow = true;
     write_file(f, "w", "a\nhal", 5);
     assert_int_equal(open_source(f), ONCE_OK);
-    assert_int_equal(f->source->ops->bits(f->source), ONCE_SOURCE_REDELIVERS);
+    assert_int_equal(f->source->ops->bits(f->source), ONCE_SOURCE_REDELIVERS | ONCE_SOURCE_STABLE);
     assert_int_equal(fetch(f, 10, &at_end), ONCE_OK);
     assert_int_equal(f->batch.n, 1);
     assert_false(at_end);
@@ -767,8 +770,9 @@ static void f84_a_file_that_shrinks_while_it_is_read_is_an_error(void **state)
     assert_int_equal(truncate(f->path, 2), 0);
     assert_int_equal(fetch(f, 1, &at_end), ONCE_OK);
     once_arena_reset(&f->batch.arena);
-    assert_int_equal(f->source->ops->fetch(f->source, 10, &f->batch, &at_end, &err), ONCE_E_CORRUPT);
-    assert_false(at_end);
+    once_fetch what = {.max = 10, .batch = &f->batch};
+    assert_int_equal(f->source->ops->fetch(f->source, &what, &err), ONCE_E_CORRUPT);
+    assert_false(what.at_end);
     assert_non_null(strstr(err.text, "truncated"));
 }
 

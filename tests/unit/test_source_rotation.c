@@ -252,9 +252,9 @@ static void check_item(world *w, const once_item *item, bool commit)
 static size_t fetch(world *w, bool all)
 {
     once_error err = {0};
-    bool at_end;
     once_arena_reset(&w->batch.arena);
-    if (w->source->ops->fetch(w->source, 1 + roll(w, 6), &w->batch, &at_end, &err) != ONCE_OK)
+    once_fetch what = {.max = 1 + roll(w, 6), .batch = &w->batch};
+    if (w->source->ops->fetch(w->source, &what, &err) != ONCE_OK)
         fail_msg("seed %llu: %s", (unsigned long long)w->seed, err.text);
     const size_t n = w->batch.n, commits = all ? n : roll(w, n + 1);
     for (size_t i = 0; i < n; i++) check_item(w, &w->batch.items[i], i < commits);

@@ -1,4 +1,4 @@
-/* The verbs, for stores that keep entries themselves.
+/* The verbs, for stores that keep entries themselves (src/store/engine/).
  *
  * A driver supplies a shelf: where entries, lanes, letters and facts are put and found inside one transaction. The
  * engine runs the rules of core/entry.h over it, so that memory, sqlite and later the ledger differ only in how they

@@ -1,0 +1,69 @@
+/* Between the files of the engine. */
+#ifndef ONCE_STORE_ENGINE_PARTS_H
+#define ONCE_STORE_ENGINE_PARTS_H
+
+#include "store/engine.h"
+
+static inline once_shelf *once__shelf_of(once_backend *store) { return (once_shelf *)store; }
+
+/* One entry with its lane. */
+typedef struct once_seat {
+    once_entry *entry;
+    once_lane lane_view, *lane; /* lane: NULL, or &lane_view */
+    once_hash lane_id;
+
+    /* For its history: what it was before the rule. */
+    once_state state; /* ABSENT also when it had expired */
+    uint32_t attempt;
+    int64_t changed_ms;
+    once_bytes worker;
+    const once_settlement *settlement; /* what the rule was told, if it was a settlement */
+    once_answer letter;                /* of which kind its letter is */
+    once_entry waited;                 /* what it was, when it waited: other content may take its place */
+} once_seat;
+
+/* What other content took the place of is a letter of that conflict, in the same transaction: nothing is lost without a
+ * word. */
+typedef struct once_replacements {
+    once_letter *letters; /* with bytes of their own: those of the entry are gone as soon as it is saved */
+    size_t *by;           /* by which of the requests */
+    size_t n;
+    once_arena arena;
+} once_replacements;
+
+/* --- tx.c --- */
+
+/* Around each verb: joins the caller's transaction, or is one by itself. What begins it says which requests it is
+ * about. */
+int once__verb_begin_for(once_shelf *shelf, bool write, const once_request *const *requests, size_t n,
+                         once_purpose purpose, once_error *err);
+int once__verb_begin(once_shelf *shelf, bool write, once_error *err);
+int once__verb_end(once_shelf *shelf, int rc, once_error *err);
+
+/* --- seat.c --- */
+
+/* The entry alone; one that no rule can work with is ONCE_E_CORRUPT. */
+int once__seat_entry(once_shelf *shelf, once_hash id, once_entry **out, once_error *err);
+/* The entry without its lane; with it; with a lane that its state does not ask for. */
+int once__seat_load(once_shelf *shelf, once_hash id, once_seat *out, once_error *err);
+int once__seat_take(once_shelf *shelf, once_hash id, once_hash lane_of_request, once_seat *out, once_error *err);
+int once__seat_lane(once_shelf *shelf, once_hash id, once_hash lane, once_seat *at, once_error *err);
+/* Keeps what a rule changed. */
+int once__seat_keep(once_shelf *shelf, once_seat *at, int changed, once_error *err);
+/* What a decision says, and what a conflict met, must outlive the transaction. */
+int once__own_words(const once_entry *entry, once_decision *decision, once_arena *arena, once_error *err);
+/* For whoever tells people: whose attempt it was. */
+int once__say_lapsed(const once_seat *at, once_decision *decision, once_arena *arena, once_error *err);
+
+/* --- letters.c --- */
+
+int once__write_letter(once_shelf *shelf, const once_entry *entry, once_answer kind, const once_message *message,
+                       once_error *err);
+/* What a request has replaced; all of a batch are buried at once. */
+int once__replaced_note(const once_shelf *shelf, const once_entry *entry, const once_request *const *requests, size_t n,
+                        size_t by, once_replacements *all, once_error *err);
+int once__replaced_bury(once_shelf *shelf, once_replacements *all, once_decision *out, int rc, once_error *err);
+int once__bury_all(once_shelf *shelf, const once_letter *letters, size_t n, bool *fresh, once_arena *arena,
+                   once_error *err);
+
+#endif

@@ -1,0 +1,184 @@
+/* One entry with its lane: loading both, keeping what a rule changed, waking who is next. */
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/no_memory.h"
+#include "store/engine/parts.h"
+#include "store/history.h"
+
+#include "base/banned.h"
+
+const char *once__shown_key(once_bytes key, char out[ONCE_SHOWN_KEY])
+{
+    const size_t len = key.len < ONCE_SHOWN_KEY ? key.len : ONCE_SHOWN_KEY - 1;
+    for (size_t i = 0; i < len; i++) out[i] = key.data[i] < 0x20 || key.data[i] > 0x7e ? '?' : key.data[i];
+    out[len] = '\0';
+    return out;
+}
+
+static int flawed(const once_entry *e, const char *flaw, once_error *err)
+{
+    char key[ONCE_SHOWN_KEY], whose[ONCE_SHOWN_KEY + 16] = "";
+    if (e->key.len) snprintf(whose, sizeof whose, "of key '%s' ", once__shown_key(e->key, key));
+    return once_fail(err, ONCE_E_CORRUPT,
+                     "the entry %s(id %016llx%016llx) cannot be used: %s; somebody else wrote it, or it is damaged",
+                     whose, (unsigned long long)e->id.a, (unsigned long long)e->id.b, flaw);
+}
+
+int once__seat_entry(once_shelf *shelf, once_hash id, once_entry **out, once_error *err)
+{
+    const int rc = shelf->shelf->load(shelf, id, out, err);
+    const char *flaw = rc == ONCE_OK ? once_entry_flaw(*out) : NULL;
+    return flaw ? flawed(*out, flaw, err) : rc;
+}
+
+int once__seat_load(once_shelf *shelf, once_hash id, once_seat *out, once_error *err)
+{
+    const int rc = once__seat_entry(shelf, id, &out->entry, err);
+    if (rc != ONCE_OK) return rc;
+    const once_entry *entry = out->entry;
+    out->state = once_entry_expired(entry, shelf->now_ms) ? ONCE_STATE_ABSENT : entry->state;
+    out->attempt = entry->attempt;
+    out->changed_ms = entry->changed_ms;
+    out->worker = entry->worker;
+    out->settlement = NULL;
+    out->letter = ONCE_ANSWER_DEAD;
+    if (entry->state == ONCE_STATE_WAITING) out->waited = *entry;
+    out->lane = NULL;
+    return ONCE_OK;
+}
+
+int once__seat_take(once_shelf *shelf, once_hash id, once_hash lane_of_request, once_seat *out, once_error *err)
+{
+    const int rc = once__seat_load(shelf, id, out, err);
+    if (rc != ONCE_OK) return rc;
+    const bool fresh = out->state == ONCE_STATE_ABSENT;
+    out->lane_id = fresh ? lane_of_request : out->entry->lane;
+    if (once_hash_is_zero(out->lane_id)) return ONCE_OK;
+    if (!fresh && once_state_finished(out->entry->state)) return ONCE_OK; /* a duplicate never looks at its lane */
+    out->lane = &out->lane_view;
+    return shelf->shelf->lane(shelf, out->lane_id, id, out->lane, err);
+}
+
+/* An entry with a lane that its state does not ask for. */
+int once__seat_lane(once_shelf *shelf, once_hash id, once_hash lane, once_seat *at, once_error *err)
+{
+    at->lane_id = lane;
+    if (once_hash_is_zero(lane)) return ONCE_OK;
+    at->lane = &at->lane_view;
+    return shelf->shelf->lane(shelf, lane, id, at->lane, err);
+}
+
+static int wake_next(once_shelf *shelf, once_hash lane_id, once_error *err)
+{
+    once_hash head;
+    once_seat next;
+    int rc = shelf->shelf->lane_head(shelf, lane_id, &head, err);
+    if (rc != ONCE_OK || once_hash_is_zero(head)) return rc;
+    rc = once__seat_take(shelf, head, lane_id, &next, err);
+    if (rc != ONCE_OK) return rc;
+    const int changed = once_entry_wake(next.entry, next.lane, shelf->now_ms);
+    if (changed & ONCE_ENTRY_CHANGED) rc = shelf->shelf->save(shelf, next.entry, err);
+    if (rc == ONCE_OK && (changed & ONCE_LANE_CHANGED)) rc = shelf->shelf->save_lane(shelf, lane_id, next.lane, err);
+    return rc;
+}
+
+/* Somebody left the lane, or lets others go first: the next one is woken, and the last one closes the door. */
+static int leave_lane(once_shelf *shelf, once_seat *at, once_error *err)
+{
+    if (at->lane->tail >= 0 || once_state_unfinished(at->entry->state)) return wake_next(shelf, at->lane_id, err);
+    return once_lane_rest(at->lane, at->entry, shelf->now_ms)
+               ? shelf->shelf->save_lane(shelf, at->lane_id, at->lane, err)
+               : ONCE_OK;
+}
+
+/* --- who, and how attempts ended --- */
+
+static once_bytes self(const once_shelf *shelf) { return (once_bytes){shelf->store.who, strlen(shelf->store.who)}; }
+
+/* Whether the rule ended an attempt that needs a line of its own. */
+static bool attempt_ended(const once_shelf *shelf, const once_seat *at, once_attempt *out)
+{
+    const once_entry *e = at->entry;
+    const once_settlement *s = at->settlement;
+    const bool first = at->attempt == 1 && e->history.len == 0;
+    if (s) {
+        if (first && once_state_finished(e->state) && once_bytes_equal(e->who, self(shelf)))
+            return false; /* history.h says why */
+        *out = (once_attempt){e->attempt, shelf->now_ms, once_outcome_name(s->outcome), self(shelf), s->reason};
+        return true;
+    }
+    if (at->state == ONCE_STATE_CLAIMED && (e->state != ONCE_STATE_CLAIMED || e->attempt != at->attempt)) {
+        *out = (once_attempt){at->attempt, shelf->now_ms, ONCE_SILENT, at->worker, {0}};
+        return true;
+    }
+    if (first && once_state_finished(at->state) && !once_state_finished(e->state)) { /* it goes on, and needs one now */
+        *out = (once_attempt){1, at->changed_ms, once_state_name(at->state), e->who, e->reason};
+        return true;
+    }
+    return false;
+}
+
+/* Writes beside what the rule decided by whose hand it was. Returns with the history in `text`, if it grew. */
+static void sign(const once_shelf *shelf, once_seat *at, bool replaced, char text[ONCE_HISTORY_MAX])
+{
+    once_entry *e = at->entry;
+    once_attempt ended;
+    if (e->state == ONCE_STATE_ABSENT) return;
+    if (at->state == ONCE_STATE_ABSENT || replaced) e->who = self(shelf);
+    if (replaced) {
+        ended = (once_attempt){at->attempt, shelf->now_ms, ONCE_REPLACED_LINE, self(shelf), e->reason};
+        e->history = once__history_add(e->history, &ended, text);
+    } else if (attempt_ended(shelf, at, &ended)) e->history = once__history_add(e->history, &ended, text);
+    if (e->state != ONCE_STATE_CLAIMED) e->worker = (once_bytes){0};
+    else if (at->state != ONCE_STATE_CLAIMED || e->attempt != at->attempt) e->worker = self(shelf);
+}
+
+/* Keeps what a rule changed. */
+int once__seat_keep(once_shelf *shelf, once_seat *at, int changed, once_error *err)
+{
+    char history[ONCE_HISTORY_MAX];
+    int rc = ONCE_OK;
+    sign(shelf, at, changed & ONCE_REPLACED, history);
+    if (changed & ONCE_LETTER_NEEDED) {
+        rc = once__write_letter(shelf, at->entry, at->letter, at->entry->has_message ? &at->entry->message : NULL, err);
+        at->entry->message = (once_message){0}; /* the letter has it now */
+        at->entry->has_message = false;
+    }
+    if (rc == ONCE_OK && (changed & ONCE_ENTRY_CHANGED)) rc = shelf->shelf->save(shelf, at->entry, err);
+    if (rc == ONCE_OK && (changed & ONCE_LANE_CHANGED)) rc = shelf->shelf->save_lane(shelf, at->lane_id, at->lane, err);
+    if (rc == ONCE_OK && (changed & ONCE_LANE_FREED)) rc = leave_lane(shelf, at, err);
+    return rc;
+}
+
+/* --- what is answered --- */
+
+/* What a decision says, and what a conflict met, must outlive the transaction. */
+int once__own_words(const once_entry *entry, once_decision *decision, once_arena *arena, once_error *err)
+{
+    once_first *first = &decision->first;
+    if (decision->answer == ONCE_ANSWER_CONFLICT && !decision->lane)
+        *first = (once_first){entry->at, entry->seen_ms, entry->who, entry->message.body};
+    once_bytes *const owned[] = {&decision->result, &decision->reason, &decision->before, &first->at.place,
+                                 &first->at.point,  &first->who,       &first->body};
+    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) {
+        if (owned[i]->len == 0) *owned[i] = (once_bytes){0};
+        else if (!once_arena_copy(arena, *owned[i], owned[i])) return once_no_memory(err, "for what is answered");
+    }
+    return ONCE_OK;
+}
+
+/* For whoever tells people: whose attempt it was. */
+int once__say_lapsed(const once_seat *at, once_decision *decision, once_arena *arena, once_error *err)
+{
+    static const char text[] = "its claim ran out, and nobody said how its attempt ended: it may have had its effect";
+    if (!decision->lapsed) return ONCE_OK;
+    const size_t room = sizeof text + at->worker.len + 20;
+    char *words = once_arena_alloc(arena, room);
+    if (!words) return once_no_memory(err, "for what is answered");
+    const int n = at->worker.len ? snprintf(words, room, "%s; worker %.*s", text, (int)at->worker.len, at->worker.data)
+                                 : snprintf(words, room, "%s", text);
+    decision->reason = (once_bytes){words, (size_t)n};
+    return ONCE_OK;
+}

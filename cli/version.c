@@ -1,4 +1,4 @@
-/* once version: what is built in. */
+/* once version: what is built in, and what is in modules. */
 #include <string.h>
 
 #include "cli.h"
@@ -6,7 +6,23 @@
 typedef struct listing {
     bool json, first;
     const char *kind;
+    const char *name; /* of the one whose module is looked for */
+    bool in_module;
 } listing;
+
+static void show_module(void *user, const char *kind, const char *name, const char *path, bool there)
+{
+    listing *l = user;
+    if (strcmp(kind, l->kind) != 0 || strcmp(name, l->name) != 0) return;
+    l->in_module = true;
+    if (l->json) {
+        printf(",\"module\":");
+        cli_json_cstring(stdout, path);
+        printf(",\"there\":%s", there ? "true" : "false");
+    } else {
+        printf("  %-10s module %s%s\n", "", path, there ? "" : ", which is not there");
+    }
+}
 
 static void on_feature(void *user, const char *kind, const char *name, const char *summary)
 {
@@ -17,10 +33,13 @@ static void on_feature(void *user, const char *kind, const char *name, const cha
         cli_json_cstring(stdout, name);
         printf(",\"summary\":");
         cli_json_cstring(stdout, summary);
-        printf("}");
     } else {
         printf("  %-10s %s\n", name, summary);
     }
+    l->name = name;
+    l->in_module = false;
+    once_modules(show_module, l);
+    if (l->json) printf(l->in_module ? "}" : ",\"module\":null}");
     l->first = false;
 }
 

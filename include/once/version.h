@@ -18,6 +18,11 @@ ONCE_API const char *once_version(void);
 typedef void once_feature_visit(void *user, const char *kind, const char *name, const char *summary);
 ONCE_API void once_features(once_feature_visit *visit, void *user);
 
+/* Calls `visit` for each of those that is in a module: a file that is loaded when a pipeline or a store names it, and
+ * whether it is there. What is not told is linked in. Strings live until `visit` returns. */
+typedef void once_module_visit(void *user, const char *kind, const char *name, const char *path, bool there);
+ONCE_API void once_modules(once_module_visit *visit, void *user);
+
 #ifdef __cplusplus
 }
 #endif

@@ -4,9 +4,7 @@
 #include <assert.h>
 #include <string.h>
 
-#ifdef ONCE_WITH_POSTGRES
-#include "db/postgres/postgres.h"
-#endif
+#include "base/module.h"
 #include "db/sqlite/sqlite.h"
 
 #include "base/banned.h"
@@ -129,8 +127,8 @@ int once_db_open(const char *url, const once_db_options *options, once_db **out,
     const int rc = once_db_check_url(bytes, err);
     if (rc != ONCE_OK) return rc;
     const char *rest = strchr(url, ':') + 1;
-#ifdef ONCE_WITH_POSTGRES
-    if (!has_scheme(bytes, "sqlite")) return once__pg_open(rest, options, out, err);
-#endif
-    return once__sqlite_open_other(rest, options, out, err);
+    if (has_scheme(bytes, "sqlite")) return once__sqlite_open_other(rest, options, out, err);
+    const void *part;
+    const int got = once_module_part_get("postgres", "db", "postgres", &part, err);
+    return got == ONCE_OK ? ((const once_db_driver *)part)->open(rest, options, out, err) : got;
 }

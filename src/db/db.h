@@ -193,6 +193,11 @@ typedef struct once_db_options {
  * more of it than its scheme, because there may be a password in it. */
 int once_db_check_url(once_bytes url, once_error *err);
 
+/* A part of a module, of kind "db". `rest` is the URL behind "scheme:". */
+typedef struct once_db_driver {
+    int (*open)(const char *rest, const once_db_options *options, once_db **out, once_error *err);
+} once_db_driver;
+
 /* Connects. Nothing is made in the database. */
 int once_db_open(const char *url, const once_db_options *options, once_db **out, once_error *err);
 void once_db_close(once_db *db); /* after its statements were freed; an open transaction is rolled back. NULL is fine */

@@ -1,21 +1,28 @@
 /* The list of store drivers, and the way from a URL to one of them. */
 #include "store/store.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/module.h"
 
 #include "base/banned.h"
 
-static const once_store_ops *const drivers[] = {
-    &once__store_memory,   &once__store_sqlite,
+static const once_store_driver drivers[] = {
+    {"memory", "the reference; nothing is kept", .ops = &once__store_memory},
+    {"sqlite", "an SQLite file; the embedded default; SQL effects in the same file are atomic",
+     .ops = &once__store_sqlite},
 #ifdef ONCE_WITH_POSTGRES
-    &once__store_postgres,
+    {"postgres", "a PostgreSQL schema; any number of workers; SQL effects in the same database are atomic",
+     .module = "postgres"},
 #endif
 #ifdef ONCE_WITH_REDIS
-    &once__store_redis,    &once__store_rediss,
+    {"redis", "many workers, short horizons; durable with appendfsync always, never across a failover",
+     .module = "redis"},
+    {"rediss", "the same over TLS", .module = "redis"},
 #endif
 };
 
@@ -34,18 +41,27 @@ const char *once__store_kinds(void)
 /* Known from the documentation, so the answer should not be "unknown". */
 static const char *const elsewhere[] = {"ledger", "postgres", "postgresql", "redis", "rediss", "dynamodb"};
 
-const once_store_ops *const *once__store_list(size_t *n)
+const once_store_driver *once__store_drivers(size_t *n)
 {
     *n = sizeof drivers / sizeof *drivers;
     return drivers;
 }
 
-const once_store_ops *once__store_find(const char *scheme, size_t len)
+const once_store_driver *once__store_find(const char *scheme, size_t len)
 {
     if (len == 10 && memcmp(scheme, "postgresql", len) == 0) len = 8; /* libpq knows both */
     for (size_t i = 0; i < sizeof drivers / sizeof *drivers; i++)
-        if (strlen(drivers[i]->scheme) == len && memcmp(drivers[i]->scheme, scheme, len) == 0) return drivers[i];
+        if (strlen(drivers[i].scheme) == len && memcmp(drivers[i].scheme, scheme, len) == 0) return &drivers[i];
     return NULL;
+}
+
+int once__store_load(const once_store_driver *driver, const once_store_ops **out, once_error *err)
+{
+    assert(driver && (driver->ops || driver->module));
+    const void *part = driver->ops;
+    const int rc = part ? ONCE_OK : once_module_part_get(driver->module, "store", driver->scheme, &part, err);
+    if (rc == ONCE_OK) *out = part;
+    return rc;
 }
 
 int once__store_open(const char *url, const once_store_options *options, once_backend **out, once_error *err)
@@ -54,8 +70,12 @@ int once__store_open(const char *url, const once_store_options *options, once_ba
     if (url[len] != ':' && (strchr(url, '@') || strchr(url, '='))) /* a password may be in it */
         return once_fail(err, ONCE_E_USAGE, "the store has no scheme; write %s", once__store_kinds());
     if (url[len] != ':') return once_fail(err, ONCE_E_USAGE, "store '%s' has no scheme; write 'sqlite:%s'", url, url);
-    const once_store_ops *ops = once__store_find(url, len);
-    if (ops) return ops->open(url + len + 1, options, out, err);
+    const once_store_driver *driver = once__store_find(url, len);
+    if (driver) {
+        const once_store_ops *ops;
+        const int rc = once__store_load(driver, &ops, err);
+        return rc == ONCE_OK ? ops->open(url + len + 1, options, out, err) : rc;
+    }
     for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++)
         if (strlen(elsewhere[i]) == len && memcmp(elsewhere[i], url, len) == 0)
             return once_fail(err, ONCE_E_UNSUPPORTED, "stores of kind '%s:' are not in this build; write %s",

@@ -180,9 +180,9 @@ typedef bool once_audit_visit(void *user, const once_audit *audit);
 typedef bool once_fact_visit(void *user, once_bytes name, once_bytes value);
 
 typedef struct once_store_ops {
-    const char *scheme;  /* "sqlite" */
-    uint32_t batch_max;  /* messages of a transaction, where the server does nothing else meanwhile; 0: no bound */
-    const char *summary; /* one line for `once version` and the docs */
+    const char *scheme; /* "sqlite" */
+    uint32_t batch_max; /* messages of a transaction, where the server does nothing else meanwhile; 0: no bound */
+    const char *(*schema)(void); /* the tables that it makes, as SQL; NULL: it needs none */
 
     /* `rest` is the URL behind "scheme:". */
     int (*open)(const char *rest, const once_store_options *options, once_backend **out, once_error *err);
@@ -344,8 +344,17 @@ void once__store_sign(once_backend *store);
 /* The URL as it may be shown: a password in it is not. */
 bool once__store_show(const char *url, once_buf *out);
 const char *once__store_kinds(void); /* how the stores of this build are written, for whoever wrote something else */
-const once_store_ops *once__store_find(const char *scheme, size_t len);
-const once_store_ops *const *once__store_list(size_t *n);
+/* A driver of this build: linked in, or a part of a module (base/module.h). */
+typedef struct once_store_driver {
+    const char *scheme;
+    const char *summary; /* one line for `once version` and the docs */
+    const char *module;  /* NULL: it has no library of its own, and is `ops` */
+    const once_store_ops *ops;
+} once_store_driver;
+
+const once_store_driver *once__store_drivers(size_t *n);
+const once_store_driver *once__store_find(const char *scheme, size_t len); /* NULL: it is not in this build */
+int once__store_load(const once_store_driver *driver, const once_store_ops **out, once_error *err);
 /* Whether the letter is of the death that the entry is in, and not of one before it was forgotten and made anew. */
 bool once__letter_is_of(const once_letter *letter, const once_entry *entry);
 
@@ -385,11 +394,8 @@ void once__store_close(once_backend *store); /* NULL is fine; an open transactio
 
 extern const once_store_ops once__store_memory;
 extern const once_store_ops once__store_sqlite;
-#ifdef ONCE_WITH_POSTGRES
+/* Of modules. */
 extern const once_store_ops once__store_postgres;
-#endif
-#ifdef ONCE_WITH_REDIS
 extern const once_store_ops once__store_redis, once__store_rediss;
-#endif
 
 #endif

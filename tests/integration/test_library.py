@@ -105,7 +105,8 @@ def test_postgres_transaction(installed, tmp_path):
     url = postgres.shared().database(f"library_{os.getpid()}").replace("postgres://", "postgresql://", 1)
     libpq = run(["pkg-config", "--cflags", "libpq"]).split()  # which is not under our root
     program = installed.build(example("postgres_transaction.c"), tmp_path / "program", "libpq", compiler=compilers()[0], extra=libpq)
-    first = run([program, url]).splitlines()
+    env = {**os.environ, "ONCE_MODULES": os.path.join(installed.lib, "once")}  # that of the installation is not under our root
+    first = run([program, url], env=env).splitlines()
     assert first == [
         "d1: run, done, acked",
         "d2: run, done, rolled back",
@@ -116,7 +117,7 @@ def test_postgres_transaction(installed, tmp_path):
         "ann has 100",
         "bob has 70",
     ]
-    again = run([program, url]).splitlines()
+    again = run([program, url], env=env).splitlines()
     assert again[-2:] == ["ann has 100", "bob has 70"]
     assert all("run" not in line for line in again)
 

@@ -72,6 +72,7 @@ static void failures(void)
 }
 
 static void features(void) { once_features(NULL, NULL); }
+static void modules(void) { once_modules(NULL, NULL); }
 
 static void reason_group(void)
 {
@@ -515,6 +516,7 @@ static const struct {
     {"once_extend", extend},
     {"once_fail", failures},
     {"once_features", features},
+    {"once_modules", modules},
     {"once_handle", handle},
     {"once_logging_start", logging},
     {"once_logging_stop", logging},

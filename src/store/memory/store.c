@@ -740,7 +740,6 @@ static void mem_close(once_backend *store)
 
 const once_store_ops once__store_memory = {
     .scheme = "memory",
-    .summary = "the reference; nothing is kept",
     .open = mem_open,
     .close = mem_close,
     .claim = once__engine_claim,

@@ -239,7 +239,7 @@ static int pg_inspect(once_backend *store, once_error *err)
 
 const once_store_ops once__store_postgres = {
     .scheme = "postgres",
-    .summary = "a PostgreSQL schema; any number of workers; SQL effects in the same database are atomic",
+    .schema = once__pg_schema,
     .open = pg_open,
     .close = pg_close,
     .claim = pg_claim,

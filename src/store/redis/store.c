@@ -519,11 +519,11 @@ static void redis_describe(once_backend *store, char *out, size_t size)
             r->durability, r->url.wait ? "; waiting for replicas makes that rare, not impossible" : "");
 }
 
-#define REDIS_OPS(name, open_it, text)                                                                                 \
+#define REDIS_OPS(name, open_it)                                                                                       \
     {                                                                                                                  \
-        .scheme = name, .batch_max = 8192, .summary = text, .open = open_it, .close = redis_close,                     \
-        .claim = redis_claim, .settle = redis_settle, .extend = redis_extend, .accept = redis_accept,                  \
-        .take = redis_take, .lapse = redis_lapse, .begin = once__engine_begin, .commit = once__engine_commit,          \
+        .scheme = name, .batch_max = 8192, .open = open_it, .close = redis_close, .claim = redis_claim,                \
+        .settle = redis_settle, .extend = redis_extend, .accept = redis_accept, .take = redis_take,                    \
+        .lapse = redis_lapse, .begin = once__engine_begin, .commit = once__engine_commit,                              \
         .rollback = once__engine_rollback, .describe = redis_describe, .doubt = once__redis_doubt, .bury = redis_bury, \
         .exhume = redis_exhume, .forget = redis_forget, .letters_ahead = once__engine_letters_ahead,                   \
         .letter_get = once__engine_letter_get, .letter_drop = redis_letter_drop, .discard = redis_discard,             \
@@ -538,8 +538,5 @@ static void redis_describe(once_backend *store, char *out, size_t size)
         .fact_get = redis_fact_get, .fact_set = redis_fact_set, .fact_count = redis_fact_count, .facts = redis_facts,  \
     }
 
-#define REDIS_TEXT "many workers, short horizons; durable with appendfsync always, never across a failover"
-#define REDISS_TEXT "the same over TLS"
-
-const once_store_ops once__store_redis = REDIS_OPS("redis", redis_open, REDIS_TEXT);
-const once_store_ops once__store_rediss = REDIS_OPS("rediss", rediss_open, REDISS_TEXT);
+const once_store_ops once__store_redis = REDIS_OPS("redis", redis_open);
+const once_store_ops once__store_rediss = REDIS_OPS("rediss", rediss_open);

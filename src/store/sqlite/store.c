@@ -216,7 +216,7 @@ static once_db *sqlite_db(once_backend *store) { return &((once_sqlite *)store)-
 
 const once_store_ops once__store_sqlite = {
     .scheme = "sqlite",
-    .summary = "an SQLite file; the embedded default; SQL effects in the same file are atomic",
+    .schema = once__sqlite_schema,
     .open = sqlite_open,
     .close = sqlite_close,
     .claim = once__engine_claim,

@@ -2,33 +2,32 @@
  *
  * A connection that was prepared has a store of ours on it. It is found again by its address and the process of its
  * server, so that one that was closed without a release is not taken for a new one at the same place. */
-#include "lib/borrowed.h"
-
-#ifdef ONCE_WITH_POSTGRES
+#include "lib/postgres/handle.h"
 
 #include <libpq-fe.h>
 
+#include "lib/borrowed.h"
 #include "store/postgres/postgres.h"
 
 #include "base/banned.h"
 
 static once_borrowed_list connections = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-int once_postgres_prepare(PGconn *pg, once_error *err)
+static void release(PGconn *pg) { once__borrowed_release(&connections, pg); }
+
+static int prepare(PGconn *pg, once_error *err)
 {
     if (!pg || PQstatus(pg) != CONNECTION_OK) return once_fail(err, ONCE_E_USAGE, "no connection");
     if (once__borrowed_find(&connections, pg, PQbackendPID(pg))) return ONCE_OK;
     if (PQtransactionStatus(pg) != PQTRANS_IDLE)
         return once_fail(err, ONCE_E_USAGE,
                          "a connection is made ready outside of transactions; commit or roll back first");
-    once_postgres_release(pg); /* of one that was closed and is forgotten */
+    release(pg); /* of one that was closed and is forgotten */
     const once_store_options options = {.size = sizeof options, .create = true};
     once_backend *store;
     const int rc = once__pg_store_borrow(pg, &options, &store, err);
     return rc == ONCE_OK ? once__borrowed_add(&connections, pg, PQbackendPID(pg), store, err) : rc;
 }
-
-void once_postgres_release(PGconn *pg) { once__borrowed_release(&connections, pg); }
 
 /* What the handler has not read. A COPY that it left in the middle ends here: of one into the database nothing stays.
  */
@@ -75,8 +74,8 @@ static int run(once_borrowed *c, once_work *work, once_callback *callback, void 
     return once__borrowed_settle(c, work, err);
 }
 
-int once_postgres_handle(PGconn *pg, const once_scope *scope, const once_delivery *delivery, once_callback *callback,
-                         void *user, once_verdict *out, once_error *err)
+static int handle(PGconn *pg, const once_scope *scope, const once_delivery *delivery, once_callback *callback,
+                  void *user, once_verdict *out, once_error *err)
 {
     if (!pg || !callback || !out)
         return once_fail(err, ONCE_E_USAGE,
@@ -89,25 +88,4 @@ int once_postgres_handle(PGconn *pg, const once_scope *scope, const once_deliver
     return once__borrowed_handle(c, run, scope, delivery, callback, user, out, err);
 }
 
-#else
-
-#include "base/banned.h"
-
-static int not_here(once_error *err) { return once_fail(err, ONCE_E_UNSUPPORTED, "PostgreSQL is not in this build"); }
-
-int once_postgres_prepare(struct pg_conn *pg, once_error *err)
-{
-    (void)pg;
-    return not_here(err);
-}
-
-void once_postgres_release(struct pg_conn *pg) { (void)pg; }
-
-int once_postgres_handle(struct pg_conn *pg, const once_scope *scope, const once_delivery *delivery,
-                         once_callback *callback, void *user, once_verdict *out, once_error *err)
-{
-    (void)pg, (void)scope, (void)delivery, (void)callback, (void)user, (void)out;
-    return not_here(err);
-}
-
-#endif
+const once_pg_handle once__pg_handle = {.prepare = prepare, .release = release, .handle = handle};

@@ -1,0 +1,198 @@
+/* Modules, linked in or loaded. */
+#include "base/module.h"
+
+#include <assert.h>
+#include <string.h>
+
+#ifdef ONCE_MODULES
+#include <dlfcn.h>
+#include <link.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/auxv.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "module_folders.h"
+#endif
+
+#include "base/banned.h"
+
+static int find_part(const once_module *module, const char *kind, const char *name, const void **out, once_error *err)
+{
+    for (const once_module_part *part = module->parts; part->kind; part++)
+        if (strcmp(part->kind, kind) == 0 && strcmp(part->name, name) == 0) {
+            *out = part->is;
+            return ONCE_OK;
+        }
+    return once_fail(err, ONCE_E_BUG, "a module has no %s '%s'", kind, name);
+}
+
+#ifndef ONCE_MODULES
+
+#ifdef ONCE_WITH_POSTGRES
+extern const once_module once__module_postgres;
+#endif
+#ifdef ONCE_WITH_REDIS
+extern const once_module once__module_redis;
+#endif
+
+static const struct {
+    const char *name;
+    const once_module *module;
+} linked[] = {
+#ifdef ONCE_WITH_POSTGRES
+    {"postgres", &once__module_postgres},
+#endif
+#ifdef ONCE_WITH_REDIS
+    {"redis", &once__module_redis},
+#endif
+    {NULL, NULL},
+};
+
+int once_module_part_get(const char *module, const char *kind, const char *name, const void **out, once_error *err)
+{
+    for (size_t i = 0; linked[i].name; i++)
+        if (strcmp(linked[i].name, module) == 0) return find_part(linked[i].module, kind, name, out, err);
+    return once_fail(err, ONCE_E_BUG, "there is no module '%s'", module);
+}
+
+bool once_module_where(const char *module, char path[PATH_MAX], bool *there)
+{
+    (void)module, (void)path, (void)there;
+    return false;
+}
+
+#else
+
+#define MODULES_MAX 16
+
+typedef struct loaded {
+    char name[32];
+    const once_module *module;
+} loaded;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static loaded modules[MODULES_MAX]; /* under the lock */
+static size_t n_modules;
+
+/* --- where they are --- */
+
+/* The object that this is a part of: "" is the program. */
+static const char *own_name(void)
+{
+    Dl_info info;
+    struct link_map *map = NULL;
+    static const char here; /* a function has no address for C */
+    return dladdr1(&here, &info, (void **)&map, RTLD_DL_LINKMAP) != 0 && map ? map->l_name : NULL;
+}
+
+/* Whether it lies in its build folder; not by what it was called as, which anybody may choose. */
+static bool is_in_build(void)
+{
+    char path[PATH_MAX];
+    const char *own = own_name();
+    if (!own || getauxval(AT_SECURE)) return false;
+    const ssize_t len = *own ? -1 : readlink("/proc/self/exe", path, sizeof path - 1);
+    if (len > 0) path[len] = '\0';
+    if (*own ? !realpath(own, path) : len <= 0) return false;
+    char *slash = strrchr(path, '/');
+    if (!slash) return false;
+    *slash = '\0';
+    return strcmp(path, ONCE_BUILD_FOLDER) == 0;
+}
+
+static const char *folder(void)
+{
+    const char *said = secure_getenv("ONCE_MODULES");
+    if (said && *said) return said;
+    return is_in_build() ? ONCE_BUILD_MODULES : ONCE_INSTALLED_MODULES;
+}
+
+bool once_module_where(const char *module, char path[PATH_MAX], bool *there)
+{
+    const int len = snprintf(path, PATH_MAX, "%s/%s.so", folder(), module);
+    *there = len > 0 && len < PATH_MAX && path[0] == '/' && access(path, F_OK) == 0;
+    return true;
+}
+
+/* --- loading --- */
+
+/* Modules find our functions among those that all may use. A library that was itself loaded for somebody alone (by
+ * another language) is not there yet. */
+static void show_own_functions(void)
+{
+    const char *own = own_name();
+    if (own && *own) (void)dlopen(own, RTLD_NOW | RTLD_NOLOAD | RTLD_GLOBAL); /* for ever */
+}
+
+static int check_fit(const char *path, const once_module *module, once_error *err)
+{
+    if (module->interface != ONCE_MODULE_INTERFACE)
+        return once_fail(err, ONCE_E_CONFIG,
+                         "module '%s' has interface %u, and this program has interface %u; install both from one build",
+                         path, (unsigned)module->interface, (unsigned)ONCE_MODULE_INTERFACE);
+    if (strcmp(module->version, ONCE_BUILD_VERSION) != 0)
+        return once_fail(err, ONCE_E_CONFIG,
+                         "module '%s' is of version %.40s, and this program of version %s; install both from one build",
+                         path, module->version, ONCE_BUILD_VERSION);
+    return ONCE_OK;
+}
+
+static int load(const char *name, const once_module **out, once_error *err)
+{
+    char path[PATH_MAX];
+    bool there;
+    (void)once_module_where(name, path, &there);
+    if (path[0] != '/')
+        return once_fail(err, ONCE_E_CONFIG, "ONCE_MODULES must be an absolute path, not '%.200s'", folder());
+    if (!there)
+        return once_fail(
+            err, ONCE_E_CONFIG,
+            "'%s' needs the module '%s', which is not there; install the package that has it, or say 'make "
+            "install' where once was built",
+            name, path);
+    show_own_functions();
+    void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL); /* it stays: libraries like OpenSSL cannot be taken out */
+    if (!object) {
+        const char *why = dlerror();
+        return once_fail(err, ONCE_E_CONFIG,
+                         "the module '%s' cannot be loaded: %.300s; install what it needs, and both from one build",
+                         path, why ? why : "no reason is known");
+    }
+    const once_module *module = dlsym(object, ONCE_MODULE_SYMBOL);
+    if (!module) return once_fail(err, ONCE_E_CONFIG, "'%s' is no module of once; install it again", path);
+    const int rc = check_fit(path, module, err);
+    if (rc != ONCE_OK) return rc;
+    once_log(ONCE_LOG_DEBUG, "module_loaded", "module '%s' is loaded", path);
+    *out = module;
+    return ONCE_OK;
+}
+
+static int get(const char *name, const once_module **out, once_error *err)
+{
+    for (size_t i = 0; i < n_modules; i++)
+        if (strcmp(modules[i].name, name) == 0) {
+            *out = modules[i].module;
+            return ONCE_OK;
+        }
+    const int rc = load(name, out, err);
+    if (rc != ONCE_OK) return rc;
+    assert(n_modules < MODULES_MAX && strlen(name) < sizeof modules[0].name);
+    loaded *made = &modules[n_modules++];
+    (void)snprintf(made->name, sizeof made->name, "%s", name);
+    made->module = *out;
+    return rc;
+}
+
+int once_module_part_get(const char *module, const char *kind, const char *name, const void **out, once_error *err)
+{
+    const once_module *found = NULL;
+    pthread_mutex_lock(&lock);
+    const int rc = get(module, &found, err);
+    pthread_mutex_unlock(&lock);
+    return rc == ONCE_OK ? find_part(found, kind, name, out, err) : rc;
+}
+
+#endif

@@ -1,0 +1,213 @@
+/* A pipeline with its threads over the source of tests (testsource.h): acks beside a fetch that blocks, and streams. */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+#include <sqlite3.h>
+
+#include "once/once.h"
+#include "runtime/runtime.h"
+#include "testsource.h"
+
+#define PATIENCE_MS 60000 /* for what must happen, on a machine that has much to do */
+
+typedef struct consumer {
+    once_pipeline *pipeline;
+    pthread_t thread;
+    bool runs;
+    int rc;
+    once_summary summary;
+    once_error err;
+} consumer;
+
+typedef struct fixture {
+    char dir[64], yaml[100], db[100];
+    test_broker *broker;
+    consumer consumers[2];
+    atomic_int calls; /* of the callback */
+    atomic_int stuck; /* calls that wait until they may go on */
+    atomic_bool go_on;
+} fixture;
+
+static int setup(void **state)
+{
+    fixture *f = calloc(1, sizeof *f);
+    memcpy(f->dir, "/tmp/once-streams.XXXXXX", 25);
+    assert_non_null(mkdtemp(f->dir));
+    snprintf(f->yaml, sizeof f->yaml, "%s/p.yaml", f->dir);
+    snprintf(f->db, sizeof f->db, "%s/s.db", f->dir);
+    *state = f;
+    return 0;
+}
+
+static void stop(consumer *c)
+{
+    if (!c->runs) return;
+    once_pipeline_stop(c->pipeline);
+    pthread_join(c->thread, NULL);
+    c->runs = false;
+}
+
+static int teardown(void **state)
+{
+    fixture *f = *state;
+    static const char *const names[] = {"p.yaml", "s.db", "s.db-wal", "s.db-shm", "go"};
+    atomic_store(&f->go_on, true);
+    for (int i = 0; i < 2; i++) {
+        stop(&f->consumers[i]);
+        once_pipeline_free(f->consumers[i].pipeline);
+    }
+    if (f->broker) test_broker_free(f->broker);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char path[120];
+        snprintf(path, sizeof path, "%s/%s", f->dir, names[i]);
+        unlink(path);
+    }
+    rmdir(f->dir);
+    free(f);
+    return 0;
+}
+
+/* --- running --- */
+
+/* A body that says so waits for the test. */
+static once_outcome call(void *user, const once_call *one, once_reply *reply)
+{
+    fixture *f = user;
+    (void)reply;
+    static const char word[] = "\"stuck\"";
+    const once_bytes body = one->delivery->body;
+    if (body.len >= sizeof word && memmem(body.data, body.len, word, sizeof word - 1)) {
+        atomic_fetch_add(&f->stuck, 1);
+        while (!atomic_load(&f->go_on)) usleep(2000);
+    }
+    atomic_fetch_add(&f->calls, 1);
+    return ONCE_DONE;
+}
+
+static void *run(void *arg)
+{
+    consumer *c = arg;
+    c->rc = once_pipeline_run(c->pipeline, NULL, &c->summary, &c->err);
+    return NULL;
+}
+
+static void start(fixture *f, int which, const char *rest)
+{
+    consumer *c = &f->consumers[which];
+    FILE *out = fopen(f->yaml, "w");
+    assert_non_null(out);
+    fprintf(out,
+            "consumer: test\nstore: sqlite:%s\nsource: {file: {path: x, follow: true}}\nkey: \"${/id}\"\n"
+            "batch: {max: 10}\nretry: {attempts: 3, backoff: 1ms..5ms}\nlease: 30s\n%s\n",
+            f->db, rest);
+    fclose(out);
+    once_error err;
+    if (once_pipeline_load(f->yaml, NULL, NULL, &c->pipeline, &err) != ONCE_OK) fail_msg("%s", err.text);
+    test_source_use(f->broker, &c->pipeline->spec->source);
+    if (strstr(rest, "callback: call"))
+        assert_int_equal(once_pipeline_callback(c->pipeline, "call", call, f, &err), ONCE_OK);
+    c->runs = true;
+    assert_int_equal(pthread_create(&c->thread, NULL, run, c), 0);
+}
+
+static void put(fixture *f, unsigned stream, int id, const char *lane)
+{
+    char body[80];
+    const int len = snprintf(body, sizeof body, "{\"id\":%d,\"lane\":\"%s\"}", id, lane);
+    test_broker_put(f->broker, stream, (once_bytes){body, (size_t)len}, (once_bytes){0});
+}
+
+static int64_t now_ms(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* Waits for a condition, and fails when it does not come. */
+#define UNTIL(condition)                                                                                               \
+    for (const int64_t until_ms = now_ms() + PATIENCE_MS; !(condition); usleep(2000))                                  \
+        if (now_ms() > until_ms) fail_msg("%s did not come", #condition)
+
+static void expect_no_harm(fixture *f)
+{
+    const test_broker_counts counts = test_broker_count(f->broker);
+    assert_int_equal(counts.late_acks, 0);
+    assert_int_equal(counts.wrong_acks, 0);
+    assert_int_equal(counts.overdue, 0);
+}
+
+#define CALL "workers: 4\nhandler: {callback: call}\n"
+
+/* --- tests --- */
+
+static void an_ack_does_not_wait_for_a_fetch_that_blocks(void **state)
+{
+    fixture *f = *state;
+    f->broker = test_broker_new(&(test_broker_options){
+        .bits = ONCE_SOURCE_REDELIVERS | ONCE_SOURCE_STABLE, .block_ms = 10 * PATIENCE_MS, .real_time = true});
+    for (int i = 0; i < 50; i++) put(f, 0, i, "a");
+    start(f, 0, CALL);
+    UNTIL(test_broker_count(f->broker).acked == 50); /* nothing more comes, so a fetch blocks */
+    put(f, 0, 50, "a");
+    UNTIL(test_broker_count(f->broker).acked == 51);
+    stop(&f->consumers[0]); /* wakes it */
+    assert_int_equal(f->consumers[0].rc, ONCE_OK);
+    assert_int_equal(f->consumers[0].summary.counts.done, 51);
+    assert_int_equal(test_broker_count(f->broker).handed_out, 51);
+    expect_no_harm(f);
+}
+
+static void a_fetch_does_not_wait_for_an_ack_that_blocks(void **state)
+{
+    fixture *f = *state;
+    f->broker = test_broker_new(&(test_broker_options){
+        .bits = ONCE_SOURCE_REDELIVERS | ONCE_SOURCE_STABLE, .block_ms = 100, .real_time = true});
+    test_broker_hold_acks(f->broker, true);
+    start(f, 0, CALL);
+    for (int i = 0; i < 50; i++) {
+        put(f, 0, i, "a");
+        UNTIL(atomic_load(&f->calls) == i + 1);
+    }
+    assert_int_equal(test_broker_count(f->broker).acked, 0);
+    test_broker_hold_acks(f->broker, false);
+    UNTIL(test_broker_count(f->broker).acked == 50);
+    stop(&f->consumers[0]);
+    assert_int_equal(f->consumers[0].rc, ONCE_OK);
+    expect_no_harm(f);
+}
+
+static void acks_and_fetches_that_fail_are_repeated(void **state)
+{
+    fixture *f = *state;
+    f->broker = test_broker_new(
+        &(test_broker_options){.bits = ONCE_SOURCE_REDELIVERS | ONCE_SOURCE_STABLE, .block_ms = 20, .real_time = true});
+    test_broker_fail_fetches(f->broker, 2);
+    test_broker_fail_acks(f->broker, 2, 0);
+    test_broker_lose_ack_replies(f->broker, 1);
+    for (int i = 0; i < 30; i++) put(f, 0, i, "a");
+    start(f, 0, CALL);
+    UNTIL(test_broker_count(f->broker).acked == 30);
+    stop(&f->consumers[0]);
+    assert_int_equal(f->consumers[0].rc, ONCE_OK);
+    assert_int_equal(f->consumers[0].summary.counts.done, 30);
+    expect_no_harm(f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(an_ack_does_not_wait_for_a_fetch_that_blocks, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_fetch_does_not_wait_for_an_ack_that_blocks, setup, teardown),
+        cmocka_unit_test_setup_teardown(acks_and_fetches_that_fail_are_repeated, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -612,6 +612,51 @@ static void test_letters_of_a_key_are_found_without_reading_all(void **state)
     assert_int_equal(rows_scanned(f), 0);
 }
 
+static bool count_id(void *user, const once_letter *letter)
+{
+    assert_true(letter->id > 0);
+    ++*(size_t *)user;
+    return true;
+}
+
+static int pages_read(fixture *f)
+{
+    int now = 0, most = 0;
+    assert_int_equal(
+        sqlite3_db_status(((once_sqlite *)f->store)->db->handle, SQLITE_DBSTATUS_CACHE_MISS, &now, &most, 1),
+        SQLITE_OK);
+    return now;
+}
+
+/* A replay and a discard of all read each letter when they move it. */
+static void test_the_ids_of_letters_are_found_without_reading_them(void **state)
+{
+    enum { LETTERS = 20, BYTES = 100000, PAGES = LETTERS * (BYTES / 4096) };
+    static char body[BYTES];
+    fixture *f = *state;
+    size_t ids = 0, whole = 0;
+    memset(body, 'x', sizeof body);
+    open_store(f, NULL);
+    for (uint64_t i = 0; i < LETTERS; i++) {
+        bool fresh;
+        const once_letter letter = {.scope = scope,
+                                    .key = {"k", 1},
+                                    .kind = ONCE_ANSWER_CONFLICT,
+                                    .fingerprint = id_of(i),
+                                    .message = {.body = {body, sizeof body}, .sent_ms = ONCE_NO_TIME}};
+        assert_int_equal(f->store->ops->bury(f->store, &letter, 1, &fresh, &f->err), ONCE_OK);
+    }
+    once__store_close(f->store);
+    open_store(f, NULL);
+    (void)pages_read(f);
+    assert_int_equal(f->store->ops->letter_heads(f->store, scope.consumer, 0, true, count_id, &ids, &f->err), ONCE_OK);
+    assert_int_equal(ids, LETTERS);
+    assert_in_range(pages_read(f), 0, PAGES / 5);
+    assert_int_equal(f->store->ops->letters(f->store, scope.consumer, 0, count_id, &whole, &f->err), ONCE_OK);
+    assert_int_equal(whole, LETTERS);
+    assert_true(pages_read(f) >= PAGES);
+}
+
 #define EACH(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -633,6 +678,7 @@ int main(void)
         EACH(test_results_of_all_sizes),
         EACH(test_no_message_stays_behind_its_entry),
         EACH(test_letters_of_a_key_are_found_without_reading_all),
+        EACH(test_the_ids_of_letters_are_found_without_reading_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -123,13 +123,14 @@ int once__sqlite_store_letter_drop(once_shelf *shelf, uint64_t id, once_error *e
 /* What the statement finds; inside a transaction. */
 static int show_letters(once_sqlite *q, sqlite3_stmt *stmt, once_letter_visit *visit, void *user, once_error *err)
 {
+    const bool only_ids = stmt == q->sql[SQL_LETTER_IDS];
     int rc = ONCE_OK, code = SQLITE_DONE;
     once_arena arena = {0};
     bool go_on = true;
     while (go_on && rc == ONCE_OK && (code = sqlite3_step(stmt)) == SQLITE_ROW) {
-        once_letter letter;
+        once_letter letter = {.id = (uint64_t)sqlite3_column_int64(stmt, 0)};
         once_arena_reset(&arena);
-        rc = read_letter(q, stmt, &arena, &letter, err);
+        if (!only_ids) rc = read_letter(q, stmt, &arena, &letter, err);
         if (rc == ONCE_OK) go_on = visit(user, &letter);
     }
     if (rc == ONCE_OK && go_on && code != SQLITE_DONE) rc = once__sqlite_fail(q->db, code, err);
@@ -139,15 +140,23 @@ static int show_letters(once_sqlite *q, sqlite3_stmt *stmt, once_letter_visit *v
                                   : rc; /* those that are there were shown */
 }
 
+/* Whoever chooses by what a letter says is shown whole ones: its sum covers the body, too. */
+int once__sqlite_store_letter_heads(once_backend *store, once_bytes consumer, uint64_t after, bool only_ids,
+                                    once_letter_visit *visit, void *user, once_error *err)
+{
+    once_sqlite *q = (once_sqlite *)store;
+    sqlite3_stmt *stmt = q->sql[only_ids ? SQL_LETTER_IDS : SQL_LETTERS];
+    const int rc = once__sqlite_store_ask_begin(q, false, err);
+    if (rc != ONCE_OK) return rc;
+    once__bind_bytes(stmt, 1, consumer);
+    sqlite3_bind_int64(stmt, 2, (int64_t)after);
+    return once__sqlite_store_ask_end(q, show_letters(q, stmt, visit, user, err), err);
+}
+
 int once__sqlite_store_letters(once_backend *store, once_bytes consumer, uint64_t after, once_letter_visit *visit,
                                void *user, once_error *err)
 {
-    once_sqlite *q = (once_sqlite *)store;
-    const int rc = once__sqlite_store_ask_begin(q, false, err);
-    if (rc != ONCE_OK) return rc;
-    once__bind_bytes(q->sql[SQL_LETTERS], 1, consumer);
-    sqlite3_bind_int64(q->sql[SQL_LETTERS], 2, (int64_t)after);
-    return once__sqlite_store_ask_end(q, show_letters(q, q->sql[SQL_LETTERS], visit, user, err), err);
+    return once__sqlite_store_letter_heads(store, consumer, after, false, visit, user, err);
 }
 
 int once__sqlite_store_letters_of_key(once_backend *store, once_bytes consumer, once_bytes key,

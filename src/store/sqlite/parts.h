@@ -45,6 +45,8 @@ int once__sqlite_store_letter_get(once_shelf *shelf, uint64_t id, once_letter *o
 int once__sqlite_store_letter_drop(once_shelf *shelf, uint64_t id, once_error *err);
 int once__sqlite_store_letters(once_backend *store, once_bytes consumer, uint64_t after, once_letter_visit *visit,
                                void *user, once_error *err);
+int once__sqlite_store_letter_heads(once_backend *store, once_bytes consumer, uint64_t after, bool only_ids,
+                                    once_letter_visit *visit, void *user, once_error *err);
 int once__sqlite_store_letters_of_key(once_backend *store, once_bytes consumer, once_bytes key,
                                       once_letter_visit *visit, void *user, once_error *err);
 

@@ -78,6 +78,7 @@ enum once_sqlite_statement {
     SQL_LETTER_GET,
     SQL_LETTER_DROP,
     SQL_LETTERS,
+    SQL_LETTER_IDS,
     SQL_LETTERS_OF_KEY,
     SQL_AUDIT_PUT,
     SQL_AUDITS,

@@ -248,6 +248,7 @@ const once_store_ops once__store_sqlite = {
     .in_lane = once__engine_in_lane,
     .list = once__sqlite_store_list,
     .letters = once__sqlite_store_letters,
+    .letter_heads = once__sqlite_store_letter_heads,
     .letters_of_key = once__sqlite_store_letters_of_key,
     .stats = once__sqlite_store_stats,
     .verify = once__sqlite_store_verify,

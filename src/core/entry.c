@@ -159,6 +159,7 @@ static void entry_begin(once_entry *entry, const once_lane *lane, const once_req
                  : r->lane.versioned ? r->lane.version
                                      : lane_end(lane),
         .hold = r->hold,
+        .lookup = r->lookup,
         .natural = r->natural,
         .old_key = r->old_key,
         .block = r->lane.block,
@@ -493,7 +494,7 @@ static int lane_freed(const once_entry *entry) { return once_hash_is_zero(entry-
 /* Its lease is over, and nobody has said how it ended. */
 static int become_unknown(once_entry *entry, int64_t now_ms, once_decision *out)
 {
-    entry_move(entry, ONCE_STATE_UNKNOWN, ONCE_NEVER, now_ms);
+    entry_move(entry, ONCE_STATE_UNKNOWN, entry->lookup ? now_ms : ONCE_NEVER, now_ms);
     out->lapsed = true;
     out->lapsed_ms = now_ms;
     out->attempt = entry->attempt;
@@ -796,7 +797,7 @@ void once_entry_look(once_entry *entry, int64_t now_ms)
         return;
     }
     entry->changed_ms = entry->due_ms;
-    if (state == ONCE_STATE_UNKNOWN) entry->due_ms = ONCE_NEVER;
+    if (state == ONCE_STATE_UNKNOWN && !entry->lookup) entry->due_ms = ONCE_NEVER;
     entry->state = state;
 }
 
@@ -828,6 +829,7 @@ static int replace(once_entry *entry, const once_lane *lane, const once_request 
     entry->gap_ms = r->lane.gap_ms;
     entry->block = r->lane.block;
     entry->hold = r->hold;
+    entry->lookup = r->lookup;
     entry->natural = r->natural;
     entry->reason = ONCE_BYTES("it took the place of other content, which had had no effect");
     return ONCE_ENTRY_CHANGED | ONCE_REPLACED;
@@ -918,6 +920,7 @@ int once_entry_claim(once_entry *entry, once_lane *lane, const once_request *r, 
         note_sent(entry, r, now_ms);
         out->orphan = claimed;
         entry->hold = r->hold;
+        entry->lookup = r->lookup;
         entry->natural = r->natural;
         changed |= ONCE_ENTRY_CHANGED;
         if (entry->gap) entry->reason = out->reason = say_gap_over(lane, entry);
@@ -1067,7 +1070,9 @@ int once_entry_settle(once_entry *entry, once_lane *lane, const once_settlement 
     if (to == ONCE_STATE_UNKNOWN || (to == ONCE_STATE_DEAD && may_have_run(entry, s))) entry->gap = false;
     if (to == ONCE_STATE_DEAD && entry->gap && lane && s->reason.len)
         entry->reason = say_gap_death(lane, entry, s->reason);
-    entry_move(entry, to, to == ONCE_STATE_WAITING ? later_than(now_ms, s->delay_ms) : ONCE_NEVER, now_ms);
+    const bool comes_again = to == ONCE_STATE_WAITING || (to == ONCE_STATE_UNKNOWN && r->lookup);
+    entry->lookup = r->lookup;
+    entry_move(entry, to, comes_again ? later_than(now_ms, s->delay_ms) : ONCE_NEVER, now_ms);
     if (once_entry_expires(entry)) entry->expires_ms = later_than(now_ms, r->remember_ms); /* ONCE_FOREVER: never */
     const int died = to == ONCE_STATE_DEAD ? ONCE_LETTER_NEEDED | lane_after_death(entry, lane, now_ms) : 0;
     return ONCE_ENTRY_CHANGED | lane_freed(entry) | died;
@@ -1076,7 +1081,8 @@ int once_entry_settle(once_entry *entry, once_lane *lane, const once_settlement 
 int once_entry_extend(once_entry *entry, const once_request *r, int64_t now_ms, bool *ours)
 {
     assert(r->lease_ms >= 0);
-    *ours = entry->state == ONCE_STATE_CLAIMED && same_claim(entry, r);
+    const bool asks = entry->state == ONCE_STATE_UNKNOWN && entry->due_ms != ONCE_NEVER;
+    *ours = (entry->state == ONCE_STATE_CLAIMED || asks) && same_claim(entry, r);
     if (!*ours) return ONCE_UNCHANGED;
     entry->due_ms = later_than(now_ms, r->lease_ms);
     return ONCE_ENTRY_CHANGED;
@@ -1084,8 +1090,20 @@ int once_entry_extend(once_entry *entry, const once_request *r, int64_t now_ms, 
 
 bool once_entry_may_be_taken(const once_entry *entry, int64_t now_ms)
 {
-    return (entry->state == ONCE_STATE_WAITING || entry->state == ONCE_STATE_CLAIMED) && entry->due_ms <= now_ms &&
-           entry->has_message;
+    return once_state_unfinished(entry->state) && entry->due_ms <= now_ms && entry->has_message;
+}
+
+/* It stays unknown, also when whoever asks does not come back. Those who had it before have no say any more. */
+static int hand_out_question(once_entry *entry, once_token token, int64_t lease_ms, int64_t now_ms, once_decision *out)
+{
+    assert(entry->state == ONCE_STATE_UNKNOWN && !once_hash_is_zero(token) && lease_ms > 0);
+    describe(entry, ONCE_ANSWER_UNKNOWN, now_ms, out);
+    out->asks = true;
+    out->attempt = entry->attempt;
+    out->failures = entry->failures;
+    entry->token = token;
+    entry->due_ms = later_than(now_ms, lease_ms);
+    return ONCE_ENTRY_CHANGED;
 }
 
 int once_entry_take(once_entry *entry, once_lane *lane, once_token token, int64_t lease_ms, int64_t now_ms,
@@ -1093,6 +1111,7 @@ int once_entry_take(once_entry *entry, once_lane *lane, once_token token, int64_
 {
     *out = (once_decision){0};
     assert(once_entry_may_be_taken(entry, now_ms));
+    if (entry->state == ONCE_STATE_UNKNOWN) return hand_out_question(entry, token, lease_ms, now_ms, out);
 
     const bool orphan = entry->state == ONCE_STATE_CLAIMED;
     if (orphan && entry->hold) {
@@ -1246,6 +1265,7 @@ int once_entry_revive(once_entry *entry, const once_lane *lane, const once_reque
     entry->order = !lane ? 0 : r->lane.versioned ? r->lane.version : lane_end(lane);
     entry->remember_ms = r->remember_ms;
     entry->hold = r->hold;
+    entry->lookup = r->lookup;
     entry->natural = r->natural;
     entry->block = r->lane.block;
     attach(entry, message);

@@ -9,7 +9,8 @@
  *     |                |  |  lease over: the next claim or take continues (attempt + 1, failures + 1), or, when the
  *     |                |  |  request says `hold`, the entry becomes unknown; for whoever looks it is so at once
  *     |                |  +--settle unknown--> unknown --resolve--> done | waiting | dead
- *     |                +--settle dead--> dead --exhume--> waiting | --discard--> rejected
+ *     |                |                       unknown, with `lookup`: --take (asks)--> unknown --settle--> all of
+ * these |                +--settle dead--> dead --exhume--> waiting | --discard--> rejected
  *     +--accept--> waiting --take--> claimed
  *                     ^--settle retry / release; revive (a finished one, forced by an operator)
  *                     ^--claim or accept with other content, where nothing has been done yet: see below
@@ -151,6 +152,7 @@ typedef struct once_request {
     int64_t remember_ms; /* > 0, or ONCE_FOREVER */
     int64_t sent_ms;     /* the message's time, or ONCE_NO_TIME */
     bool hold;           /* a lease that runs out means unknown, not "go on" */
+    bool lookup;         /* with `hold`: the other side can be asked, so an unknown has a due time (see `asks`) */
     bool natural;        /* nothing is kept after success; an equal version of the lane runs again */
     bool old_key; /* a new entry keeps the idempotency key of before (core/outward.h): a letter of then comes again */
     uint64_t run; /* the run that received the message */
@@ -177,6 +179,8 @@ typedef struct once_decision {
                    * (`maybe`), or an unknown is tried again */
     bool maybe;   /* RUN: any attempt before may have had its effect, not only the last one; what the effect is told */
     bool old_key; /* the entry keeps the idempotency key of before (core/outward.h) */
+    bool asks;    /* UNKNOWN, to a take: the token is ours to ask the other side about it, and to settle what that says.
+                   * Nothing may be run. When nobody answers in time, it is handed out again */
     bool gap_over;        /* RUN: it waited for a missing version that did not come in time */
     int64_t given_up;     /* RUN, gap_over: so many versions were given up for it, which its settlement counts; 0: an
                              earlier one has */
@@ -206,7 +210,7 @@ typedef struct once_settlement {
     once_outcome outcome;
     once_bytes result;           /* done, already, rejected, stale */
     once_bytes reason;           /* in words; for all but done */
-    int64_t delay_ms;            /* retry, release */
+    int64_t delay_ms;            /* retry, release; unknown with `lookup`: when to ask, ONCE_NEVER: a person decides */
     const once_message *message; /* retry, release, unknown, dead: the body to keep; NULL when the entry has it */
     bool failed;                 /* dead: the attempt itself failed, and counts */
     bool maybe;        /* retry, dead: the effect may have happened; the next attempt is told so (decision.silent).
@@ -229,6 +233,7 @@ typedef struct once_entry {
     bool versioned;
     bool gap;         /* waiting for a missing version; claimed: it did not come in time; dead: so it did not run */
     bool hold;        /* as in the request */
+    bool lookup;      /* as in the request; stores that do not keep it hold every unknown for a person */
     bool natural;     /* as in the request */
     bool old_key;     /* made before idempotency keys were independent of the store: it keeps its own for life */
     bool block;       /* as in the request */
@@ -240,7 +245,8 @@ typedef struct once_entry {
     int64_t
         seen_ms; /* first seen; in a lane always after its equals that were there, so that the first of them is known */
     int64_t changed_ms; /* last change of state */
-    int64_t due_ms;     /* claimed: when the lease ends; waiting: not before; otherwise ONCE_NEVER */
+    int64_t due_ms;     /* claimed: when the lease ends; waiting: not before; unknown: when to ask about it, or that of
+                         * who asks ends; otherwise ONCE_NEVER */
     int64_t expires_ms; /* if time ends it (once_entry_expires): forgotten then; before that, what a finish must not
                            fall short of */
     once_scope scope;
@@ -321,10 +327,11 @@ int once_entry_settle(once_entry *entry, once_lane *lane, const once_settlement 
 /* lease_ms 0 ends it: from now on it is as any other lease that is over. */
 int once_entry_extend(once_entry *entry, const once_request *request, int64_t now_ms, bool *ours);
 
-/* Whether there is something to hand out: waiting or claimed, due, and with a message. */
+/* Whether there is something to hand out: waiting, claimed or unknown, due, and with a message. */
 bool once_entry_may_be_taken(const once_entry *entry, int64_t now_ms);
-/* For such an entry. Sets out->answer to RUN (claimed with `token`), to STALE, DUPLICATE, CONFLICT or UNKNOWN (it is
- * settled, dead, or unknown now; hand it out for counting), or to LATER when it must not be handed out after all. */
+/* For such an entry. Sets out->answer to RUN (claimed with `token`), to UNKNOWN and `asks` (the same, to be asked
+ * about), to STALE, DUPLICATE, CONFLICT or UNKNOWN (it is settled, dead, or unknown now; hand it out for counting), or
+ * to LATER when it must not be handed out after all. */
 int once_entry_take(once_entry *entry, once_lane *lane, once_token token, int64_t lease_ms, int64_t now_ms,
                     once_decision *out);
 

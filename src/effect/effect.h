@@ -77,12 +77,12 @@ typedef struct once_effect_ops {
     once_db *(*db)(struct once_hand *hand);
 } once_effect_ops;
 
-/* How what is not here yet fits. `lookup` (asking the other side about an unknown) is a slot beside `open`'s hand: an
- * unknown is an entry of the store and may have a due time, so `take` hands it out like a retry, its item goes to the
- * hand as one that asks, and the answer is an outcome. `then` (what is written together with the outcome) is a slot
- * that runs in the transaction that settles: `settle` is fenced by the token, so what it wrote commits only where the
- * claim is still ours, and is undone with the savepoint of that message otherwise. Neither needs another kind of
- * handler: both are slots that may be NULL, and fields of the handler's own table. */
+/* How what is not here yet fits (tests/unit/test_fit.c). `lookup` (asking the other side about an unknown) is a slot
+ * beside `open`'s hand: a request that says `lookup` gives its unknown a due time, `take` hands it out then as one that
+ * `asks`, its item goes to the hand as a question, and the answer is settled like any outcome. `then` (what is written
+ * together with the outcome) is a slot that runs in the transaction that settles: `extend` in it is the fence, and
+ * holds until the commit; what is still ours runs in a savepoint, and `settle` follows with what came of it. Neither
+ * needs another kind of handler: both are slots that may be NULL, and fields of the handler's own table. */
 
 /* The list, in the order in which they are named to people. */
 #define ONCE_EFFECT_MAP(X)                                                                                             \

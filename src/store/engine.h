@@ -67,7 +67,8 @@ typedef struct once_shelf_ops {
     int (*lane_before)(once_shelf *shelf, const once_entry *entry, size_t max, once_hash *out, size_t *n,
                        uint64_t *count, once_error *err);
 
-    /* Ids of entries of the consumer, with a body, waiting or claimed, due at or before now, by due time then id. */
+    /* Ids of entries of the consumer, with a body, waiting or claimed (and unknown, in a store that keeps `lookup`),
+     * due at or before now, by due time then id. */
     int (*due)(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n,
                once_error *err);
     /* In a transaction that holds these lanes: ids of their unfinished entries, lane by lane, by order then id; `each`

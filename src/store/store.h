@@ -115,8 +115,9 @@ typedef struct once_audit {
 /* Of one consumer, by what its entries are now (once_entry_state_at). */
 typedef struct once_stats {
     uint64_t waiting, claimed, unknown, dead; /* dead: letters */
-    int64_t wait_ms; /* until the first of the waiting (with a body) and claimed is due; 0 now; ONCE_NEVER: nothing will
-                      * be due by itself: of what waits without a body only its source can bring the message again */
+    int64_t wait_ms; /* until the first of the waiting (with a body), the claimed, and the unknown that are asked about
+                      * is due; 0 now; ONCE_NEVER: nothing will be due by itself: of what waits without a body only its
+                      * source can bring the message again */
 } once_stats;
 
 typedef struct once_sweep_result {

@@ -33,6 +33,7 @@ static bool fill_taken(once_arena *arena, const once_entry *entry, const once_de
                 .remember_ms = copy.remember_ms,
                 .sent_ms = copy.message.sent_ms,
                 .hold = copy.hold,
+                .lookup = copy.lookup,
                 .natural = copy.natural,
                 .old_key = copy.old_key,
                 .run = copy.run,
@@ -101,7 +102,8 @@ int once__engine_take(once_backend *store, once_bytes consumer, once_token token
             once_entry_take(at.entry, at.lane, (once_token){token.a, next}, lease_ms, shelf->now_ms, &decision);
         if (decision.answer == ONCE_ANSWER_CONFLICT) at.letter = ONCE_ANSWER_CONFLICT;
         if (decision.answer == ONCE_ANSWER_RUN || decision.answer == ONCE_ANSWER_STALE ||
-            decision.answer == ONCE_ANSWER_DUPLICATE || decision.answer == ONCE_ANSWER_CONFLICT || decision.lapsed) {
+            decision.answer == ONCE_ANSWER_DUPLICATE || decision.answer == ONCE_ANSWER_CONFLICT || decision.lapsed ||
+            decision.asks) {
             once_entry shown = *at.entry;
             shown.message = message;
             if (!fill_taken(arena, &shown, &decision, &out[count])) rc = once_no_memory(err, "for a batch");

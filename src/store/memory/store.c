@@ -404,10 +404,9 @@ static int pick(memory_store *m, once_bytes consumer, int64_t now_ms, const uint
             if (e->state != ONCE_STATE_CLAIMED || e->token.a != *token_a) continue;
             mine.when = (int64_t)(e->token.b ^ (UINT64_C(1) << 63)); /* in the order of unsigned numbers */
         } else {
-            const bool asked =
-                lapsed ? e->state == ONCE_STATE_CLAIMED && e->hold
-                       : (e->state == ONCE_STATE_WAITING || e->state == ONCE_STATE_CLAIMED) && e->has_message;
-            if (!asked || e->due_ms > now_ms) continue;
+            const bool wanted = lapsed ? e->state == ONCE_STATE_CLAIMED && e->hold && e->due_ms <= now_ms
+                                       : once_entry_may_be_taken(e, now_ms);
+            if (!wanted) continue;
             mine.when = e->due_ms;
         }
         size_t at = count;
@@ -610,7 +609,10 @@ static int mem_stats(once_backend *store, once_bytes consumer, once_stats *out, 
             if (!r->entry.has_message) continue;
             break;
         case ONCE_STATE_CLAIMED: out->claimed++; break;
-        case ONCE_STATE_UNKNOWN: out->unknown++; continue;
+        case ONCE_STATE_UNKNOWN:
+            out->unknown++;
+            if (!r->entry.lookup || !r->entry.has_message) continue; /* nobody asks about it by itself */
+            break;
         default: continue;
         }
         if (r->entry.due_ms < next_ms) next_ms = r->entry.due_ms;

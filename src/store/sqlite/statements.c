@@ -96,7 +96,8 @@ const char *const once__sqlite_sql[SQL_STATEMENTS] = {
     [SQL_LETTER_GET] = "SELECT " LETTER_COLUMNS " FROM once_letter WHERE id = ?1",
     [SQL_LETTER_DROP] = "DELETE FROM once_letter WHERE id = ?1",
     [SQL_LETTERS] = "SELECT " LETTER_COLUMNS " FROM once_letter WHERE consumer = ?1 AND id > ?2 ORDER BY id",
-    [SQL_LETTER_IDS] = "SELECT id FROM once_letter WHERE consumer = ?1 AND id > ?2 ORDER BY id", /* by its index alone */
+    [SQL_LETTER_IDS] =
+        "SELECT id FROM once_letter WHERE consumer = ?1 AND id > ?2 ORDER BY id", /* by its index alone */
     [SQL_LETTERS_OF_KEY] = "SELECT " LETTER_COLUMNS " FROM once_letter WHERE key = ?2 AND +consumer = ?1 ORDER BY id",
     [SQL_AUDIT_PUT] =
         "INSERT INTO once_audit(" AUDIT_SUMMED ", sum) VALUES (" AUDIT_BOUND ", " SUM_OF("a", AUDIT_BOUND) ")",

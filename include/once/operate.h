@@ -3,8 +3,13 @@
  * Every change is one transaction together with its audit record (when, who, what, which key or letter), so an act is
  * in the audit exactly when it happened. Processes that run the pipeline may go on meanwhile.
  *
- * Strings and bytes that callbacks get are the library's until the callback returns. No callback may call the library
- * with the same pipeline, but for once_pipeline_stop. Thread rule: that of the pipeline (once/pipeline.h).
+ * Strings and bytes that callbacks get are the library's until the callback returns. No callback of these functions may
+ * call one of them with the same pipeline (ONCE_E_USAGE); once_pipeline_stop and once_pipeline_snapshot it may.
+ *
+ * Thread rule: any thread, at any time (once/pipeline.h); calls wait for each other. While the pipeline runs in the
+ * same process they use the store that it has open, between two of its transactions, and its transactions wait for
+ * them: a callback should be quick then. What changes many messages lets the run go on after each step. Otherwise a
+ * store is opened for the call.
  *
  * All functions: ONCE_E_OTHER_STORE when it is not the one that this pipeline has worked with; ONCE_CLASS_USAGE when
  * the store is missing or the call makes no sense; other classes from the store. */

@@ -11,8 +11,10 @@
  * effects outside (commands, callbacks): never lost, every try with the same idempotency key; a try whose end is not
  * known is held, or with `unknown: retry` repeated and counted (`repeats`).
  *
- * Thread rule: one thread at a time for a pipeline, but once_pipeline_stop may be called from any thread and from a
- * signal handler. Running starts threads of its own and ends them before it returns. No pipeline survives fork. */
+ * Thread rule: once_pipeline_load, what is registered before a run (callbacks, a salt) and once_pipeline_free belong to
+ * one thread. Everything else may be called from any thread at any time: looking and operating (once/operate.h) waits
+ * for its turn, which it shares with the transactions of the run; once_pipeline_stop is safe in a signal handler, too.
+ * A run has threads of its own, which are gone when it was joined. No pipeline survives fork. */
 #ifndef ONCE_PIPELINE_H
 #define ONCE_PIPELINE_H
 
@@ -113,7 +115,8 @@ typedef void once_mistake(void *user, const char *text);
  * `err`. */
 ONCE_API int once_pipeline_load(const char *file, once_mistake *report, void *user, once_pipeline **out,
                                 once_error *err);
-ONCE_API void once_pipeline_free(once_pipeline *pipeline); /* NULL is fine */
+/* NULL is fine. A run that was not joined is stopped and joined. No other thread may use the pipeline any more. */
+ONCE_API void once_pipeline_free(once_pipeline *pipeline);
 
 /* The function for handlers that say `callback: NAME`; before once_pipeline_run, and for each such name. It is called
  * from threads of the pipeline, `workers` at a time at most, with a message that is claimed for it; what it returns is
@@ -137,7 +140,62 @@ ONCE_API bool once_pipeline_has_secrets(const once_pipeline *pipeline);
  * where it has failed or a server was away, store_dead and store_unknown are of this run alone. */
 ONCE_API int once_pipeline_run(once_pipeline *pipeline, const once_run_options *options, once_summary *summary,
                                once_error *err);
-ONCE_API void once_pipeline_stop(once_pipeline *pipeline); /* drain; async-signal-safe */
+
+/* --- a run that goes on while the program does something else ---
+ *
+ *     int rc = once_pipeline_start(pipeline, NULL, &err);
+ *     once_snapshot now = {.size = sizeof now};
+ *     once_pipeline_snapshot(pipeline, &now, &err);          from any thread, whenever it wants to know
+ *     once_pipeline_stop(pipeline);                          from any thread, and from a signal handler
+ *     rc = once_pipeline_join(pipeline, &summary, &err);     exactly once
+ *
+ * once_pipeline_run is once_pipeline_start and once_pipeline_join. A pipeline has one run at a time; a process may have
+ * any number of pipelines. After a run was joined, the pipeline may be started again, unless it was told to stop. */
+
+/* Opens store, effects and source in the calling thread, which is waited for as once_pipeline_run does it; from then on
+ * threads of the pipeline do the work, and start returns. `options` may be NULL; its `progress` and `waiting` must be
+ * (ask for snapshots). Of callbacks each must be registered before.
+ * ONCE_E_USAGE: it runs already, or its last run was not joined. Any other status is that of a run which could not
+ * begin: nothing was consumed, and there is nothing to join. ONCE_OK, too, when it was told to stop meanwhile; then
+ * join says so. */
+ONCE_API int once_pipeline_start(once_pipeline *pipeline, const once_run_options *options, once_error *err);
+
+/* Drains: what is in a transaction is finished, effects outside have `drain` to end, the rest is put back. Returns at
+ * once; asked for again it changes nothing. Async-signal-safe. For good: a run that is started later ends at once.
+ * It also ends once_pipeline_replay and once_pipeline_sweep between two steps. NULL is fine. */
+ONCE_API void once_pipeline_stop(once_pipeline *pipeline);
+
+typedef enum once_run_state {
+    ONCE_RUN_NONE,    /* never started */
+    ONCE_RUN_OPENING, /* once_pipeline_start opens its parts, or waits for a server */
+    ONCE_RUN_WORKING,
+    ONCE_RUN_DRAINING, /* it was told to stop, and knows it */
+    ONCE_RUN_ENDED     /* also after it was joined, until it is started again */
+} once_run_state;
+
+/* How a run stands, or how the last one ended. */
+typedef struct once_snapshot {
+    size_t size; /* sizeof(once_snapshot); set by the caller */
+    once_run_state state;
+    int status;        /* ENDED: what once_pipeline_join says; otherwise ONCE_OK */
+    double seconds;    /* since its threads began; ENDED: until it ended */
+    int64_t left;      /* bytes of the source still to read; -1: not known */
+    uint64_t open;     /* messages that were received and are not over: they wait here, are worked on, or away */
+    char waiting[320]; /* for whom it waits, as once_waiting has it; otherwise empty. Known from the second snapshot on
+                        */
+    once_counts counts;
+    once_timings timings;
+} once_snapshot;
+
+/* At any time, from any thread, also from a callback. Counts and timings are of one moment; the sum of once_counts
+ * holds in each snapshot. What it costs is copying them. ONCE_E_USAGE: `out->size` is not set, or the pipeline was
+ * started before a fork; then `out` is as it was. */
+ONCE_API int once_pipeline_snapshot(once_pipeline *pipeline, once_snapshot *out, once_error *err);
+
+/* Waits for the end of the run, and gives its status and `summary` (may be NULL), as once_pipeline_run does. It does
+ * not stop it. From any thread but those of the pipeline (a callback would wait for itself), once for each run.
+ * ONCE_E_USAGE: it was not started, or was joined, or is being joined by another thread. */
+ONCE_API int once_pipeline_join(once_pipeline *pipeline, once_summary *summary, once_error *err);
 
 /* Tries everything that can be tried without consuming: store, schema, statements, source. Tells what it found, line by
  * line: topic ("store", "handler payment.received", "retention"...), text, and whether it is a warning. */

@@ -13,5 +13,7 @@ static inline bool once_bytes_lie(once_bytes bytes)
 /* A struct that begins with its size, of a caller that may have been built with an older header, as one of today.
  * `from` may be NULL: none of its fields is set. `to` has `full` bytes. */
 int once_sized_read(const char *name, const void *from, void *to, size_t full, once_error *err);
+/* The other way: `full` bytes into a struct of such a caller, as much as it knows of. */
+int once_sized_write(const char *name, const void *from, void *to, size_t full, once_error *err);
 
 #endif

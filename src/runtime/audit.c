@@ -12,6 +12,7 @@
 #include "base/no_memory.h"
 #include "runtime/audit.h"
 #include "runtime/known.h"
+#include "runtime/operate.h"
 
 #include "base/banned.h"
 
@@ -104,7 +105,7 @@ int once_pipeline_audits(once_pipeline *pipeline, once_audited_visit *visit, voi
     if (!pipeline || !visit)
         return once_fail(err, ONCE_E_USAGE, "once_pipeline_audits needs a pipeline and a function for its records");
     once_backend *store;
-    int rc = once__known_open_store(pipeline, &store, err);
+    int rc = once__operator_open(pipeline, &store, err);
     if (rc != ONCE_OK) return rc;
     auditing l = {.visit = visit, .user = user, .err = err};
     once_json_init(&l.json);
@@ -112,6 +113,6 @@ int once_pipeline_audits(once_pipeline *pipeline, once_audited_visit *visit, voi
     if (rc == ONCE_OK) rc = l.rc;
     once_json_release(&l.json);
     once_arena_release(&l.arena);
-    once__store_close(store);
+    once__operator_close(pipeline, store);
     return rc;
 }

@@ -303,7 +303,7 @@ int once_pipeline_check(once_pipeline *pipeline, once_finding *report, void *use
     if (!pipeline || !report)
         return once_fail(err, ONCE_E_USAGE, "once_pipeline_check needs a pipeline and a function for its findings");
     once_parts parts;
-    int rc = once__parts_open(pipeline, true, &parts, err);
+    int rc = once__parts_open(pipeline, NULL, &parts, err);
     if (rc != ONCE_OK) return rc;
     rc = find_all(pipeline, &parts, report, user, err);
     if (rc == ONCE_OK && parts.store->ops->inspect) {

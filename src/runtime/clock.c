@@ -6,6 +6,7 @@
 #include "once/operate.h"
 #include "runtime/executor.h"
 #include "runtime/known.h"
+#include "runtime/operate.h"
 #include "runtime/runtime.h"
 
 #include "base/banned.h"
@@ -137,10 +138,10 @@ int once_pipeline_confirm_clock(once_pipeline *pipeline, int64_t *before_ms, int
     if (!pipeline || !before_ms || !after_ms)
         return once_fail(err, ONCE_E_USAGE, "once_pipeline_confirm_clock needs a pipeline and places for two times");
     once_backend *store;
-    int rc = once__known_open_store(pipeline, &store, err);
+    int rc = once__operator_open(pipeline, &store, err);
     if (rc != ONCE_OK) return rc;
     if (store->ops->confirm_time) rc = confirm(pipeline, store, before_ms, after_ms, err);
     else rc = once_fail(err, ONCE_E_USAGE, "store '%s:' has no time of its own that could be set", store->ops->scheme);
-    once__store_close(store);
+    once__operator_close(pipeline, store);
     return rc;
 }

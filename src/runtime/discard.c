@@ -100,6 +100,13 @@ static int discard_some(discarding *d, const uint64_t *ids, size_t n, uint64_t *
     return rc;
 }
 
+/* A run that uses the same store goes on in between. */
+static int discard_next(discarding *d, const uint64_t *ids, size_t n, uint64_t *discarded, once_error *err)
+{
+    const int rc = discard_some(d, ids, n, discarded, err);
+    return rc == ONCE_OK ? once__operator_pause(d->pipeline, &d->store, 0, err) : rc;
+}
+
 int once_pipeline_discard(once_pipeline *pipeline, const once_discard_options *options, uint64_t *discarded,
                           once_error *err)
 {
@@ -122,8 +129,8 @@ int once_pipeline_discard(once_pipeline *pipeline, const once_discard_options *o
         const uint64_t *ids = asked.ids ? asked.ids : d->ids;
         const size_t n = asked.ids ? asked.n_ids : d->n;
         for (size_t at = 0; at < n && rc == ONCE_OK; at += DISCARDS)
-            rc = discard_some(d, ids + at, n - at < DISCARDS ? n - at : DISCARDS, discarded, err);
-        once__store_close(d->store);
+            rc = discard_next(d, ids + at, n - at < DISCARDS ? n - at : DISCARDS, discarded, err);
+        once__operator_close(pipeline, d->store);
     }
     once_arena_release(&d->arena);
     free(d->ids);

@@ -7,6 +7,7 @@
 #include "runtime/audit.h"
 #include "runtime/choice.h"
 #include "runtime/known.h"
+#include "runtime/operate.h"
 #include "runtime/lane_place.h"
 #include "runtime/runtime.h"
 #include "store/history.h"
@@ -241,7 +242,7 @@ int once_pipeline_explain(once_pipeline *pipeline, once_bytes tenant, once_bytes
     once_backend *store;
     int rc = once__want_tenant(pipeline, tenant, err);
     if (rc == ONCE_OK) rc = once__salt_read(pipeline, err);
-    if (rc == ONCE_OK) rc = once__known_open_store(pipeline, &store, err);
+    if (rc == ONCE_OK) rc = once__operator_open(pipeline, &store, err);
     if (rc != ONCE_OK) return rc;
 
     once_arena arena = {0};
@@ -278,6 +279,6 @@ int once_pipeline_explain(once_pipeline *pipeline, once_bytes tenant, once_bytes
                                        user, err);
     once__lane_reader_release(&reader);
     once_arena_release(&arena);
-    once__store_close(store);
+    once__operator_close(pipeline, store);
     return rc;
 }

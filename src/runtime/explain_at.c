@@ -224,7 +224,7 @@ int once_pipeline_explain_message(once_pipeline *pipeline, once_bytes place, onc
     if (rc == ONCE_OK && !letter.id && !item->scope.consumer.data)
         item->scope.consumer = pipeline->spec->consumer; /* it has no key */
     if (rc == ONCE_OK && !letter.id) rc = was_discarded(store, item, answer, &batch.arena, &discarded, err);
-    once__store_close(store);
+    once__operator_close(pipeline, store);
     if (rc == ONCE_OK) {
         const once_fate told = {
             .fate = fate_of(item, &entry, &letter, replaces, discarded.len > 0),

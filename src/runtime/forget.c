@@ -16,7 +16,7 @@ int once_pipeline_forget(once_pipeline *pipeline, once_bytes tenant, once_bytes 
     once_backend *store;
     once_arena arena = {0};
     once_entry entry = {0};
-    int rc = once__known_open_store(pipeline, &store, err);
+    int rc = once__operator_open(pipeline, &store, err);
     if (rc != ONCE_OK) return rc;
     rc = store->ops->begin(store, err);
     if (rc == ONCE_OK) {
@@ -33,6 +33,6 @@ int once_pipeline_forget(once_pipeline *pipeline, once_bytes tenant, once_bytes 
     }
     if (rc == ONCE_OK) *was = once_state_name(entry.state);
     once_arena_release(&arena);
-    once__store_close(store);
+    once__operator_close(pipeline, store);
     return rc;
 }

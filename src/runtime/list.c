@@ -154,7 +154,7 @@ int once_pipeline_list(once_pipeline *pipeline, unsigned what, once_list_visit *
     listing l = {
         .visit = visit, .user = user, .keying = once__keying_of(pipeline, store), .spec = pipeline->spec, .err = err};
     once_json_init(&l.json);
-    if (pipeline->spec->order) rc = once__known_open_store(pipeline, &l.lanes, err);
+    if (pipeline->spec->order) rc = once__operator_beside(pipeline, store, &l.lanes, err);
     if (l.lanes) once__lane_reader_init(&l.reader, pipeline, l.lanes);
     if (rc == ONCE_OK && (what & ONCE_LIST_BUSY)) rc = once_gone_read(store, pipeline->spec->consumer, &l.gone, err);
     for (size_t i = 0; i < sizeof lists / sizeof *lists && rc == ONCE_OK && !l.over; i++)
@@ -164,8 +164,8 @@ int once_pipeline_list(once_pipeline *pipeline, unsigned what, once_list_visit *
         rc = store->ops->letters(store, pipeline->spec->consumer, 0, list_letter, &l, err);
     if (rc == ONCE_OK) rc = l.rc;
     once__lane_reader_release(&l.reader);
-    once__store_close(l.lanes);
-    once__store_close(store);
+    if (l.lanes != store) once__store_close(l.lanes);
+    once__operator_close(pipeline, store);
     once_json_release(&l.json);
     once_arena_release(&l.arena);
     return rc;

@@ -3,11 +3,16 @@
  *
  * Nothing in any of them decides about an entry: core/entry.c does, through the store's verbs. The act, the end of a
  * letter and the audit record are one transaction. A dry run does all of it and rolls back. */
+#include <assert.h>
+#include <string.h>
+
 #include "base/usage.h"
 #include "runtime/known.h"
 #include "runtime/operate.h"
 
 #include "base/banned.h"
+
+#define PAUSE_STEP_MS 100 /* how soon a stop is noticed */
 
 int once__check_choice(const once_choice *choice, const uint64_t *ids, size_t n_ids, once_error *err)
 {
@@ -18,15 +23,76 @@ int once__check_choice(const once_choice *choice, const uint64_t *ids, size_t n_
     return ids || n_ids == 0 ? ONCE_OK : once_fail(err, ONCE_E_USAGE, "n_ids is %zu, and there are no ids", n_ids);
 }
 
+static int open_now(once_pipeline *pipeline, once_backend **out, once_error *err) /* @locks: turn */
+{
+    if (!pipeline->open_store) return once__known_open_store(pipeline, out, err);
+    *out = pipeline->open_store;
+    return ONCE_OK;
+}
+
+int once__operator_open(once_pipeline *pipeline, once_backend **out, once_error *err)
+{
+    if (!once_turn_enter(&pipeline->turn))
+        return once_fail(err, ONCE_E_USAGE,
+                         "a function of the pipeline was called from a callback of another one, which has its store");
+    const int rc = open_now(pipeline, out, err);
+    if (rc != ONCE_OK) once_turn_leave(&pipeline->turn);
+    return rc;
+}
+
+/* Of a store that is shared, nothing of ours is left open for whoever is next. */
+void once__operator_close(once_pipeline *pipeline, once_backend *store)
+{
+    if (!store) return; /* lost in a pause */
+    assert(pipeline->turn.held);
+    if (store == pipeline->open_store) store->ops->rollback(store);
+    else once__store_close(store);
+    once_turn_leave(&pipeline->turn);
+}
+
+static void sleep_for(const once_pipeline *pipeline, int64_t ms)
+{
+    for (; ms > 0 && !atomic_load(&pipeline->stop); ms -= PAUSE_STEP_MS)
+        once_env_sleep_ms(pipeline->env, ms < PAUSE_STEP_MS ? ms : PAUSE_STEP_MS);
+}
+
+int once__operator_pause(once_pipeline *pipeline, once_backend **store, int64_t ms, once_error *err)
+{
+    const bool shared = *store == pipeline->open_store;
+    const once_secret secret = (*store)->secret;
+    once_turn_leave(&pipeline->turn);
+    sleep_for(pipeline, ms);
+    const bool entered = once_turn_enter(&pipeline->turn);
+    assert(entered);
+    (void)entered;
+    if (!shared || *store == pipeline->open_store) return ONCE_OK;
+    *store = NULL;
+    int rc = open_now(pipeline, store, err);
+    if (rc == ONCE_OK && memcmp(&(*store)->secret, &secret, sizeof secret) != 0) {
+        once__operator_close(pipeline, *store);
+        *store = NULL;
+        return once_fail(err, ONCE_E_OTHER_STORE, "the run has ended, and the store that it had is not there any more");
+    }
+    if (rc != ONCE_OK) once_turn_leave(&pipeline->turn);
+    return rc;
+}
+
+int once__operator_beside(once_pipeline *pipeline, once_backend *store, once_backend **out, once_error *err)
+{
+    if (once__keeps(store)) return once__known_open_store(pipeline, out, err);
+    *out = store;
+    return ONCE_OK;
+}
+
 int once__open_keyed(once_pipeline *pipeline, once_backend **out, once_error *err)
 {
     once_backend *store;
     int rc = once__salt_read(pipeline, err);
-    if (rc == ONCE_OK) rc = once__known_open_store(pipeline, &store, err);
+    if (rc == ONCE_OK) rc = once__operator_open(pipeline, &store, err);
     if (rc != ONCE_OK) return rc;
     rc = once__memory_check_salt(pipeline, store, err);
     if (rc == ONCE_OK) *out = store;
-    else once__store_close(store);
+    else once__operator_close(pipeline, store);
     return rc;
 }
 

@@ -13,7 +13,18 @@ static inline int once__shown_len(once_bytes text) { return text.len < 120 ? (in
 
 /* Whom the caller means. No letters with a count would be all of them. */
 int once__check_choice(const once_choice *choice, const uint64_t *ids, size_t n_ids, once_error *err);
-/* For those who show or use idempotency keys. */
+/* The store for an operator, whose turn it is from here on: that of the run, between two transactions of it, or one
+ * that is opened for it, as it is known (once__known_open_store). ONCE_E_USAGE: this thread has its turn already, in a
+ * callback of another one. */
+int once__operator_open(once_pipeline *pipeline, once_backend **out, once_error *err);
+void once__operator_close(once_pipeline *pipeline, once_backend *store);
+/* Between two steps, outside of transactions: lets others have their turn, the transactions of the run above all, and
+ * sleeps that long, but not past a stop. The store may be another handle afterwards, because the run may have ended.
+ * When it fails, there is none. */
+int once__operator_pause(once_pipeline *pipeline, once_backend **store, int64_t ms, once_error *err);
+/* Another handle, for reading in the midst of a list; a store in memory is read by the same one. */
+int once__operator_beside(once_pipeline *pipeline, once_backend *store, once_backend **out, once_error *err);
+/* once__operator_open for those who show or use idempotency keys. */
 int once__open_keyed(once_pipeline *pipeline, once_backend **out, once_error *err);
 /* Commits, or rolls back when `rc` says so. */
 int once__finish_tx(once_backend *store, int rc, once_error *err);

@@ -33,17 +33,17 @@ static int run_init(const once_spec *spec, once_db *db, once_error *err)
 
 /* A run always runs `init`. Who only looks does so when something is missing: it would have to wait for whoever writes.
  */
-static int needs_init(const once_pipeline *pipeline, once_db *db, bool *needed, once_error *err)
+static int needs_init(const once_pipeline *pipeline, once_db *db, bool runs, bool *needed, once_error *err)
 {
     const once_spec *spec = pipeline->spec;
     once_error why;
     *needed = db && spec->init.len;
-    if (!*needed || pipeline->running) return ONCE_OK;
+    if (!*needed || runs) return ONCE_OK;
     const int rc = once_db_script_look(db, spec->init, needed, &why);
     return rc == ONCE_OK ? rc : once_fail(err, rc, "%.*s: init: %s", (int)spec->file.len, spec->file.data, why.text);
 }
 
-static int open_effects(once_pipeline *pipeline, bool create, once_parts *parts, once_error *err)
+static int open_effects(once_pipeline *pipeline, bool runs, once_parts *parts, once_error *err)
 {
     const once_spec *spec = pipeline->spec;
     once_db *db = once__store_db(parts->store);
@@ -54,11 +54,11 @@ static int open_effects(once_pipeline *pipeline, bool create, once_parts *parts,
                          "name a database in 'sql: {url: ...}'",
                          (int)spec->file.len, spec->file.data, spec->store_line, parts->store->ops->scheme);
     bool init = false;
-    int rc = create ? needs_init(pipeline, db, &init, err) : ONCE_OK;
+    int rc = needs_init(pipeline, db, runs, &init, err);
     if (rc == ONCE_OK && init) rc = run_init(spec, db, err);
     if (rc != ONCE_OK) return rc;
     rc = once_effects_open(spec, &parts->keying, db, &parts->effects, &why);
-    if (rc == ONCE_E_SCHEMA && create && !init && spec->init.len) {
+    if (rc == ONCE_E_SCHEMA && !init && spec->init.len) {
         rc = run_init(spec, db, err);
         if (rc != ONCE_OK) return rc;
         rc = once_effects_open(spec, &parts->keying, db, &parts->effects, &why);
@@ -85,7 +85,7 @@ static int check_store(const once_pipeline *pipeline, once_backend *store, once_
 
 typedef struct opening {
     once_pipeline *pipeline;
-    bool create;
+    const once_run_options *run; /* or NULL */
     once_parts *parts;
 } opening;
 
@@ -93,14 +93,14 @@ typedef struct opening {
 static int open_or_make(const opening *o, const once_known *known, once_error *err)
 {
     once_pipeline *pipeline = o->pipeline;
-    const bool may_make = o->create && !once__known_requires(known);
+    const bool may_make = !once__known_requires(known);
     once_store_options options = {.size = sizeof options,
                                   .env = pipeline->env,
-                                  .create = may_make && pipeline->running,
+                                  .create = may_make && o->run,
                                   .consumer = pipeline->spec->consumer};
-    if (pipeline->running) options.patience = (once_patience){once__patience_over, pipeline};
+    if (o->run) options.patience = (once_patience){once__patience_over, pipeline};
     int rc = once__store_open(pipeline->store_url, &options, &o->parts->store, err);
-    if (rc != ONCE_E_NO_STORE || !may_make || pipeline->running) return rc;
+    if (rc != ONCE_E_NO_STORE || !may_make || o->run) return rc;
     options.create = true;
     rc = once__store_open(pipeline->store_url, &options, &o->parts->store, err);
     o->parts->made = rc == ONCE_OK;
@@ -116,7 +116,7 @@ static int open_store(void *user, once_error *err)
     once_known known;
     int rc = once__known_read(pipeline, &known, err);
     if (rc != ONCE_OK) return rc;
-    if (pipeline->new_store) once__known_allow(&known);
+    if (o->run && o->run->new_store) once__known_allow(&known);
     rc = open_or_make(o, &known, &why);
     if ((rc == ONCE_E_NO_STORE || rc == ONCE_E_NOT_OURS) && once__known_requires(&known))
         return once__known_missing(pipeline, &known, &why, err);
@@ -124,7 +124,7 @@ static int open_store(void *user, once_error *err)
     o->parts->keying = once__keying_of(pipeline, o->parts->store);
     rc = once__known_compare(pipeline, &known, o->parts->store, err);
     if (rc == ONCE_OK) rc = check_store(pipeline, o->parts->store, err);
-    if (rc == ONCE_OK) rc = open_effects(pipeline, o->create, o->parts, err);
+    if (rc == ONCE_OK) rc = open_effects(pipeline, o->run != NULL, o->parts, err);
     if (rc == ONCE_OK) return rc;
     once__parts_close(o->parts);
     *o->parts = (once_parts){0};
@@ -141,21 +141,21 @@ static int open_hands(void *user, once_error *err)
                                 .keying = o->parts->keying,
                                 .callbacks = pipeline->callbacks,
                                 .n_callbacks = pipeline->n_callbacks};
-    if (pipeline->running) hands.opening = (once_patience){once__patience_over, pipeline};
+    if (o->run) hands.opening = (once_patience){once__patience_over, pipeline};
     return once_hands_open(&hands, &o->parts->hands, err);
 }
 
-int once__parts_open(once_pipeline *pipeline, bool create, once_parts *out, once_error *err)
+int once__parts_open(once_pipeline *pipeline, const once_run_options *run, once_parts *out, once_error *err)
 {
     once_parts parts = {0};
     once_error why;
-    opening opened = {pipeline, create, &parts};
+    opening opened = {pipeline, run, &parts};
     int rc = once__salt_read(pipeline, err);
     if (rc != ONCE_OK) return rc;
-    rc = pipeline->running ? once__persist(pipeline, open_store, &opened, err) : open_store(&opened, err);
+    rc = run ? once__persist(pipeline, open_store, &opened, err) : open_store(&opened, err);
     if (rc != ONCE_OK) return rc;
     if (once_hands_needed(pipeline->spec))
-        rc = pipeline->running ? once__persist(pipeline, open_hands, &opened, err) : open_hands(&opened, err);
+        rc = run ? once__persist(pipeline, open_hands, &opened, err) : open_hands(&opened, err);
     if (rc == ONCE_OK) {
         rc = pipeline->spec->source.ops->open(pipeline->spec, pipeline->env, &parts.source, &why);
         if (rc != ONCE_OK) once__at_line(pipeline, pipeline->spec->source.line, rc, &why, err);

@@ -7,9 +7,17 @@
 #include "base/usage.h"
 #include "effect/value.h"
 #include "runtime/config.h"
-#include "runtime/runtime.h"
+#include "runtime/run.h"
 
 #include "base/banned.h"
+
+static bool make_locks(once_pipeline *pipeline)
+{
+    if (!once_turn_init(&pipeline->turn)) return false;
+    if (pthread_mutex_init(&pipeline->salt_lock, NULL) == 0) return true;
+    once_turn_release(&pipeline->turn);
+    return false;
+}
 
 int once_pipeline_load(const char *file, once_mistake *report, void *user, once_pipeline **out, once_error *err)
 {
@@ -19,10 +27,15 @@ int once_pipeline_load(const char *file, once_mistake *report, void *user, once_
     if (!pipeline) return once_no_memory(err, "for a pipeline");
     pipeline->env = once_env_real();
     atomic_init(&pipeline->stop, false);
+    if (!make_locks(pipeline)) {
+        free(pipeline);
+        return once_no_memory(err, "for a pipeline");
+    }
     int rc = once_config_load_all(file, &pipeline->arena, report, user, &pipeline->spec, err);
     if (rc == ONCE_OK) {
         pipeline->store_url = strndup(pipeline->spec->store_url.data, pipeline->spec->store_url.len);
-        if (!pipeline->store_url) rc = once_no_memory(err, "for a pipeline");
+        pipeline->run = once__run_new(pipeline);
+        if (!pipeline->store_url || !pipeline->run) rc = once_no_memory(err, "for a pipeline");
     }
     if (rc != ONCE_OK) {
         once_pipeline_free(pipeline);
@@ -34,7 +47,9 @@ int once_pipeline_load(const char *file, once_mistake *report, void *user, once_
 
 void once_pipeline_free(once_pipeline *pipeline)
 {
-    if (!pipeline) return;
+    if (!pipeline || !once__run_release(pipeline->run)) return;
+    once_turn_release(&pipeline->turn);
+    pthread_mutex_destroy(&pipeline->salt_lock);
     once_arena_release(&pipeline->arena);
     for (size_t i = 0; i < pipeline->n_callbacks; i++) free((char *)pipeline->callbacks[i].name);
     free(pipeline->callbacks);
@@ -140,7 +155,7 @@ int once_pipeline_idempotency_salt(once_pipeline *pipeline, once_bytes salt, onc
     return once_arena_copy(&pipeline->arena, salt, &pipeline->salt) ? ONCE_OK : once_no_memory(err, "for a salt");
 }
 
-int once__salt_read(once_pipeline *pipeline, once_error *err)
+static int read_salt(once_pipeline *pipeline, once_error *err) /* @locks: salt_lock */
 {
     const once_spec *spec = pipeline->spec;
     const once_written said = {.name = ONCE_BYTES("idempotency_salt"), .value = spec->salt, .line = spec->salt_line};
@@ -153,4 +168,12 @@ int once__salt_read(once_pipeline *pipeline, once_error *err)
                          "%.*s:%d: 'idempotency_salt' has fewer than %u bytes, or only white space; take random ones",
                          (int)spec->file.len, spec->file.data, spec->salt_line, ONCE_SALT_MIN);
     return once_arena_copy(&pipeline->arena, salt, &pipeline->salt) ? ONCE_OK : once_no_memory(err, "for a salt");
+}
+
+int once__salt_read(once_pipeline *pipeline, once_error *err)
+{
+    pthread_mutex_lock(&pipeline->salt_lock);
+    const int rc = read_salt(pipeline, err);
+    pthread_mutex_unlock(&pipeline->salt_lock);
+    return rc;
 }

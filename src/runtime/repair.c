@@ -6,6 +6,7 @@
 
 #include "once/operate.h"
 #include "runtime/known.h"
+#include "runtime/operate.h"
 #include "runtime/runtime.h"
 
 #include "base/banned.h"
@@ -37,8 +38,9 @@ static int repair_step(once_pipeline *pipeline, once_backend *store, once_hash *
     return rc;
 }
 
-static int repair(once_pipeline *pipeline, once_backend *store, uint64_t *repaired, once_error *err)
+static int repair(once_pipeline *pipeline, once_backend **at, uint64_t *repaired, once_error *err)
 {
+    const once_backend *store = *at;
     if (!store->ops->repair)
         return once_fail(err, ONCE_E_USAGE, "nothing of store '%s:' can be repaired so; restore it from a backup",
                          store->ops->scheme);
@@ -47,12 +49,13 @@ static int repair(once_pipeline *pipeline, once_backend *store, uint64_t *repair
     int rc = ONCE_OK;
     for (int losses = 0; rc == ONCE_OK && more;) {
         const once_hash from = after;
-        rc = repair_step(pipeline, store, &after, repaired, &more, err);
+        rc = repair_step(pipeline, *at, &after, repaired, &more, err);
         if (rc != ONCE_E_ABORTED) losses = 0;
         else if (++losses < LOSSES_MAX) { /* a worker was quicker: the same part again */ after = from;
             more = true;
             rc = ONCE_OK;
         }
+        if (rc == ONCE_OK) rc = once__operator_pause(pipeline, at, 0, err);
     }
     return rc;
 }
@@ -63,9 +66,9 @@ int once_pipeline_repair(once_pipeline *pipeline, uint64_t *repaired, once_error
         return once_fail(err, ONCE_E_USAGE, "once_pipeline_repair needs a pipeline and a place for the count");
     once_backend *store;
     *repaired = 0;
-    int rc = once__known_open_store(pipeline, &store, err);
+    int rc = once__operator_open(pipeline, &store, err);
     if (rc != ONCE_OK) return rc;
-    rc = repair(pipeline, store, repaired, err);
-    once__store_close(store);
+    rc = repair(pipeline, &store, repaired, err);
+    once__operator_close(pipeline, store);
     return rc;
 }

@@ -322,13 +322,12 @@ static int replay_batch(replaying *r, once_error *err)
     return rc;
 }
 
-/* Not faster than the rate that was asked for. */
-static void keep_pace(replaying *r)
+/* Not faster than the rate that was asked for; and a run that uses the same store goes on in between. */
+static int keep_pace(replaying *r, once_error *err)
 {
-    if (!r->options->rate || r->options->dry_run) return;
-    const double ahead_s = (double)r->paced / (double)r->options->rate - seconds_since(r);
-    for (int64_t left_ms = (int64_t)(ahead_s * 1000); left_ms > 0 && !atomic_load(&r->pipeline->stop); left_ms -= 100)
-        once_env_sleep_ms(r->pipeline->env, left_ms < 100 ? left_ms : 100);
+    const bool paced = r->options->rate && !r->options->dry_run;
+    const double ahead_s = paced ? (double)r->paced / (double)r->options->rate - seconds_since(r) : 0;
+    return once__operator_pause(r->pipeline, &r->store, ahead_s > 0 ? (int64_t)(ahead_s * 1000) : 0, err);
 }
 
 static bool collect(void *user, const once_letter *letter)
@@ -359,7 +358,7 @@ static int replay_found(replaying *r, uint64_t last, once_error *err)
         while (r->n_ids && r->ids[r->n_ids - 1] > last) r->n_ids--; /* buried since: the next replay's */
         r->looked_at += r->scanned;
         if (rc == ONCE_OK) rc = replay_batch(r, err);
-        if (rc == ONCE_OK) keep_pace(r);
+        if (rc == ONCE_OK) rc = keep_pace(r, err);
     } while (rc == ONCE_OK && r->scanned && r->after < last && !atomic_load(&r->pipeline->stop));
     r->counts->stopped = r->scanned && r->after < last;
     return rc;
@@ -374,7 +373,7 @@ static int replay_named(replaying *r, once_error *err)
         while (at < o->n_ids && r->n_ids < r->max) r->ids[r->n_ids++] = o->ids[at++];
         r->looked_at = at;
         rc = replay_batch(r, err);
-        if (rc == ONCE_OK) keep_pace(r);
+        if (rc == ONCE_OK) rc = keep_pace(r, err);
     }
     r->counts->stopped = at < o->n_ids;
     return rc;
@@ -449,7 +448,7 @@ int once_pipeline_replay(once_pipeline *pipeline, const once_replay_options *opt
         if (rc == ONCE_OK) rc = replay_all(r, err);
         once_intake_release(&r->intake);
         once_arena_release(&r->batch.arena);
-        once__store_close(r->store);
+        once__operator_close(pipeline, r->store);
     }
     once__said_close(&r->said);
     free(r);

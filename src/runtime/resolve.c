@@ -117,7 +117,7 @@ static int resolve_fitting(resolving *r, uint64_t *resolved, once_error *err)
         else if (rc != ONCE_OK) return once_fail(err, rc, "%s", refused.text);
         *resolved += !told.refused;
         if (o->visit) o->visit(o->user, &told);
-        rc = ONCE_OK;
+        rc = once__operator_pause(r->pipeline, &r->store, 0, err);
     }
     return rc;
 }
@@ -151,6 +151,6 @@ int once_pipeline_resolve(once_pipeline *pipeline, const once_resolve_options *o
     }
     once_arena_release(&r.arena);
     free(r.ids);
-    once__store_close(r.store);
+    once__operator_close(pipeline, r.store);
     return rc;
 }

@@ -10,9 +10,12 @@
 #include "effect/effect.h"
 #include "effect/hands.h"
 #include "once/pipeline.h"
+#include "runtime/turn.h"
 #include "source/source.h"
 #include "store/store.h"
 #include "store/worker.h"
+
+typedef struct once_run once_run;
 
 struct once_pipeline {
     once_arena arena; /* the spec lives in it */
@@ -22,12 +25,14 @@ struct once_pipeline {
     const once_env *env;
     once_hands_callback *callbacks; /* registered by the program; names are malloc'd */
     size_t n_callbacks;
-    atomic_bool stop;
-    bool new_store;          /* another store than the one that is known is fine */
-    char met[ONCE_STORE_ID]; /* the store of this run; empty: none yet */
-    bool running;    /* once_pipeline_run: what a server does not answer is tried again by us, and not by the store */
-    bool working;    /* there may be work in flight: told to stop, the store's server has `drain` to answer */
-    int64_t told_ns; /* when whoever waits for the store has first seen the stop; 0: not yet */
+    pthread_mutex_t salt_lock; /* of what was read of it */
+    atomic_bool stop;          /* for good */
+    once_run *run;             /* runtime/run.h */
+    once_turn turn;            /* of transactions of the run and of operators, which use its store */
+    once_backend *open_store;  /* whose turn it is looks at it: the store of the run; NULL: there is none */
+    char met[ONCE_STORE_ID];   /* the store of this run; empty: none yet */
+    bool working;              /* there may be work in flight: told to stop, the store's server has `drain` to answer */
+    int64_t told_ns;           /* when whoever waits for the store has first seen the stop; 0: not yet */
 };
 
 /* The parts of a pipeline that is about to run or to be checked. */
@@ -40,9 +45,10 @@ typedef struct once_parts {
     once_source *source;
 } once_parts;
 
-/* Opens store, effects, hands and source in this order; on failure nothing is left open. `create`: make a store that is
- * missing, and run the `init` script. */
-int once__parts_open(once_pipeline *pipeline, bool create, once_parts *out, once_error *err);
+/* Opens store, effects, hands and source in this order; on failure nothing is left open. A store that is missing is
+ * made, and the `init` script run. `run`: for this run, which tries again by itself what a server does not answer;
+ * NULL: to be checked. */
+int once__parts_open(once_pipeline *pipeline, const once_run_options *run, once_parts *out, once_error *err);
 void once__parts_close(once_parts *parts);
 once_db *once__store_db(once_backend *store); /* NULL: it has no database that SQL effects could run in */
 /* `why`, behind the line of the file that it is about. */

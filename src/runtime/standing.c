@@ -105,7 +105,7 @@ int once_pipeline_standing(once_pipeline *pipeline, bool finished, once_standing
     if (!pipeline || !out)
         return once_fail(err, ONCE_E_USAGE, "once_pipeline_standing needs a pipeline and a place for the answer");
     once_backend *store;
-    int rc = once__known_open_store(pipeline, &store, err);
+    int rc = once__operator_open(pipeline, &store, err);
     if (rc != ONCE_OK) return rc;
     const once_bytes consumer = pipeline->spec->consumer;
     once_store_time time = {0};
@@ -131,6 +131,6 @@ int once_pipeline_standing(once_pipeline *pipeline, bool finished, once_standing
     out->oldest_waiting_ms = waiting.oldest_ms;
     out->oldest_unknown_ms = unknown.oldest_ms;
     out->wait_ms = stats.wait_ms == ONCE_NEVER ? -1 : stats.wait_ms;
-    once__store_close(store);
+    once__operator_close(pipeline, store);
     return rc;
 }

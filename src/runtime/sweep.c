@@ -19,7 +19,7 @@ int once_pipeline_sweep(once_pipeline *pipeline, once_sweep_progress *progress, 
     once_sweep_result step = {.more = true};
     const int64_t begun_ns = once_env_mono_ns(pipeline->env);
     *dropped = 0;
-    int rc = once__known_open_store(pipeline, &store, err);
+    int rc = once__operator_open(pipeline, &store, err);
     if (rc != ONCE_OK) return rc;
     while (rc == ONCE_OK && (step.more || step.busy) && !atomic_load(&pipeline->stop)) {
         rc = store->ops->sweep(store, SWEEP_STEP, &step, err);
@@ -27,8 +27,8 @@ int once_pipeline_sweep(once_pipeline *pipeline, once_sweep_progress *progress, 
         *dropped += step.dropped;
         if (progress) progress(user, *dropped, (double)(once_env_mono_ns(pipeline->env) - begun_ns) / 1e9);
         const int64_t pause_ms = step.busy ? SWEEP_BUSY_MS : step.more ? step.pause_ms : 0;
-        if (pause_ms) once_env_sleep_ms(pipeline->env, pause_ms);
+        rc = once__operator_pause(pipeline, &store, pause_ms, err);
     }
-    once__store_close(store);
+    once__operator_close(pipeline, store);
     return rc;
 }

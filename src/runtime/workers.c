@@ -97,14 +97,14 @@ int once_pipeline_workers(once_pipeline *pipeline, once_running_visit *visit, vo
         return once_fail(err, ONCE_E_USAGE, "once_pipeline_workers needs a pipeline and a function for its workers");
     once_backend *store;
     holders all = {0};
-    int rc = once__known_open_store(pipeline, &store, err);
+    int rc = once__operator_open(pipeline, &store, err);
     if (rc != ONCE_OK) return rc;
     rc = once_workers_each(store, pipeline->spec->consumer, add_holder, &all, err);
     if (rc == ONCE_OK && all.no_memory) rc = once_no_memory(err, "for a list of workers");
     if (rc == ONCE_OK && all.n)
         rc = store->ops->list(store, pipeline->spec->consumer, ONCE_STATE_CLAIMED, count_held, &all, err);
     if (rc == ONCE_OK && all.n) rc = find_lapsed(pipeline, store, &all, err);
-    once__store_close(store);
+    once__operator_close(pipeline, store);
     if (rc == ONCE_OK) tell_holders(&all, visit, user);
     free(all.at);
     return rc;

@@ -135,6 +135,26 @@ def test_pipeline_callback(installed, tmp_path):
     assert alone.returncode == 2 and "pipeline_callback.yaml:8: callback 'ship' is not registered" in alone.stderr, "the command has no functions"
 
 
+def test_run_beside(installed, tmp_path):
+    program = installed.build(example("run_beside.c"), tmp_path / "program", compiler=compilers()[0])
+    shutil.copy(example("run_beside.yaml"), tmp_path)
+    (tmp_path / "orders.ndjson").write_text("".join(f'{{"order_id": {i % 4}}}\n' for i in range(6)))
+    assert run([program, "run_beside.yaml", "6"], cwd=tmp_path) == "6 received, 4 done, 2 duplicates; the store remembers 4\n"
+    assert run([program, "run_beside.yaml", "6"], cwd=tmp_path) == "6 received, 0 done, 6 duplicates; the store remembers 4\n"
+
+
+def test_run_beside_ends_by_a_signal(installed, tmp_path):
+    program = installed.build(example("run_beside.c"), tmp_path / "program", compiler=compilers()[0])
+    shutil.copy(example("run_beside.yaml"), tmp_path)
+    (tmp_path / "orders.ndjson").write_text('{"order_id": 1}\n')
+    with subprocess.Popen([program, "run_beside.yaml", "1000"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        while b"effect" not in subprocess.run([ONCE, "explain", "run_beside.yaml", "1"], cwd=tmp_path, capture_output=True, check=False).stdout:
+            assert process.poll() is None
+        process.terminate()
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (0, "1 received, 1 done, 0 duplicates; the store remembers 1\n"), err
+
+
 def test_every_program_of_the_folder_is_tested_here():
     with open(__file__, encoding="utf-8") as text:
         tests = text.read()

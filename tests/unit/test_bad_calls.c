@@ -369,6 +369,28 @@ static void run(void)
     REFUSED(once_pipeline_run(pipeline, &options, &summary, &err));
 }
 
+static void progress(void *user, const once_counts *counts, int64_t left, double seconds)
+{
+    (void)user, (void)counts, (void)left, (void)seconds;
+}
+
+static void run_beside(void)
+{
+    once_snapshot now = {.size = 0};
+    once_run_options options = {.size = 0};
+    REFUSED(once_pipeline_start(NULL, NULL, &err));
+    REFUSED(once_pipeline_start(pipeline, &options, &err));
+    options = (once_run_options){.size = sizeof options, .progress = progress};
+    REFUSED(once_pipeline_start(pipeline, &options, &err));
+    REFUSED(once_pipeline_join(NULL, NULL, &err));
+    REFUSED(once_pipeline_join(pipeline, NULL, &err));
+    REFUSED(once_pipeline_snapshot(NULL, &now, &err));
+    REFUSED(once_pipeline_snapshot(pipeline, NULL, &err));
+    REFUSED(once_pipeline_snapshot(pipeline, &now, &err));
+    now.size = SIZE_MAX;
+    REFUSED(once_pipeline_snapshot(pipeline, &now, &err));
+}
+
 static void finding(void *user, const char *topic, const char *text, bool warning)
 {
     (void)user, (void)topic, (void)text, (void)warning;
@@ -533,13 +555,16 @@ static const struct {
     {"once_pipeline_free", forget_pipeline},
     {"once_pipeline_has_secrets", forget_pipeline},
     {"once_pipeline_idempotency_salt", salt},
+    {"once_pipeline_join", run_beside},
     {"once_pipeline_list", lists},
     {"once_pipeline_load", load},
     {"once_pipeline_repair", upkeep},
     {"once_pipeline_replay", replay},
     {"once_pipeline_resolve", resolve},
     {"once_pipeline_run", run},
+    {"once_pipeline_snapshot", run_beside},
     {"once_pipeline_standing", look},
+    {"once_pipeline_start", run_beside},
     {"once_pipeline_stop", forget_pipeline},
     {"once_pipeline_sweep", upkeep},
     {"once_pipeline_take_store", upkeep},

@@ -1,0 +1,109 @@
+/* What the store has to know before the first message of a run and after the last one. */
+#include "base/failpoint.h"
+#include "base/log.h"
+#include "runtime/known.h"
+#include "runtime/run.h"
+
+#include "base/banned.h"
+
+/* Not to know it later is no reason not to run now. */
+static void keep_known(const once_pipeline *pipeline, const once_known *before, const once_backend *store)
+{
+    char why[500];
+    if (once__known_keep(pipeline, before, store, why, sizeof why)) return;
+    once_log(ONCE_LOG_WARN, "store",
+             "%s: when it is lost, a new one would be made without a word, and every message would run again; make "
+             "that folder"
+             " writable, or put 'store_id: \"%s\"' into the pipeline file",
+             why, pipeline->met);
+}
+
+static int meet_store(once_run *r, once_error *err)
+{
+    once_known before;
+    int rc = once__known_read(r->pipeline, &before, err);
+    if (rc == ONCE_OK) rc = once__known_audit(r->pipeline, &before, r->parts.store, err);
+    if (rc != ONCE_OK) return rc;
+    if (r->options.new_store) once__known_allow(&before);
+    once__store_id(r->parts.store, r->pipeline->met);
+    keep_known(r->pipeline, &before, r->parts.store);
+    return ONCE_OK;
+}
+
+static int begin(void *user, once_error *err)
+{
+    once_run *r = user;
+    size_t ended;
+    const once_scope_check how = r->options.confirm_scope_change ? ONCE_SCOPE_CONFIRM : ONCE_SCOPE_KEEP;
+    int rc = once__memory_check_scope(r->pipeline, r->parts.store, how, err);
+    if (rc == ONCE_OK && r->parts.source->ops->seek)
+        rc = once__memory_take_places(r->pipeline, &r->parts, &r->around.names, err);
+    if (rc == ONCE_OK && once__keeps(r->parts.store)) rc = meet_store(r, err);
+    /* Before the records of those that are gone are dropped. */
+    if (rc == ONCE_OK)
+        rc = once__take_over(r->parts.store, r->pipeline->spec->consumer, &r->around.worker, &r->around.gone, &ended,
+                             err);
+    if (rc == ONCE_OK)
+        rc = once__memory_run_begins(r->pipeline, r->parts.store, &r->around.worker, &r->around.unclean, err);
+    return rc == ONCE_OK ? r->parts.store->ops->time(r->parts.store, &r->around.time, err) : rc;
+}
+
+static int end(void *user, once_error *err)
+{
+    once_run *r = user;
+    once_backend *store = r->parts.store;
+    const int rc = store->ops->stats(store, r->pipeline->spec->consumer, &r->around.stats, err);
+    if (rc != ONCE_OK) return rc;
+    (void)ONCE_FAIL_AT(close_before);
+    return once_worker_end(&r->around.worker, store, err);
+}
+
+static void warn_of_doubt(const once_run *r)
+{
+    char text[400];
+    if (!r->around.time.doubted) return;
+    once__clock_doubt(r->around.time.now_ms, once_env_wall_ms(r->pipeline->env), text, sizeof text);
+    once_log(ONCE_LOG_WARN, "clock", "%s", text);
+}
+
+static int64_t longest_lease_ms(const once_spec *spec)
+{
+    int64_t longest_ms = 0;
+    for (size_t i = 0; i < spec->n_handlers; i++)
+        if (spec->handlers[i].lease_ms > longest_ms) longest_ms = spec->handlers[i].lease_ms;
+    return longest_ms;
+}
+
+/* Whether what a worker has begun for its messages ends with its process. A command is made to die with it, but what
+ * that has started is not; a transaction in another database is over when its connection is, or has committed already,
+ * which is for its keys to tell. */
+static bool is_contained(const once_spec *spec)
+{
+    for (size_t i = 0; i < spec->n_handlers; i++)
+        if (spec->handlers[i].bits & ONCE_EFFECT_OUTLIVES) return false;
+    return true;
+}
+
+/* The same sentence as that of `once check`. */
+static int explain_denied(once_backend *store, int rc, once_error *err)
+{
+    once_error why;
+    if (rc != ONCE_E_DENIED || !store->ops->inspect || store->ops->inspect(store, &why) != ONCE_E_DENIED) return rc;
+    return once_fail(err, rc, "%s", why.text);
+}
+
+int once__run_begins(once_run *r, once_error *err)
+{
+    const once_spec *spec = r->pipeline->spec;
+    once_worker_init(&r->around.worker, r->parts.store, spec->consumer, once_env_random_u64(r->pipeline->env),
+                     longest_lease_ms(spec));
+    r->around.worker.contained = is_contained(spec);
+    const int rc = once__persist(r->pipeline, begin, r, err);
+    if (rc != ONCE_OK) return explain_denied(r->parts.store, rc, err);
+    warn_of_doubt(r);
+    if (r->around.unclean)
+        once_log(ONCE_LOG_WARN, "unclean", "the last run did not end cleanly; the first messages run one by one");
+    return ONCE_OK;
+}
+
+int once__run_ends(once_run *r, once_error *err) { return once__persist(r->pipeline, end, r, err); }

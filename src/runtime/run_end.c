@@ -1,0 +1,86 @@
+/* How a run ended, in words: what was lost, what comes again, of which effects nobody will know. */
+#include <inttypes.h>
+
+#include "base/log.h"
+#include "runtime/known.h"
+#include "runtime/run.h"
+
+#include "base/banned.h"
+
+/* Sent again they do no harm: what was settled after all is a duplicate then. */
+static int tell_lost(const once_run_ending *end, int rc, once_error *why)
+{
+    if (!end->lost) return rc;
+    const once_error before = *why;
+    once_fail(
+        why, rc == ONCE_OK ? ONCE_E_IO : rc,
+        "%" PRIu64
+        " message%s read from a source that cannot deliver again, and not known to be settled; send %s again%s%.300s",
+        end->lost, end->lost == 1 ? " was" : "s were", end->lost == 1 ? "it" : "them", rc == ONCE_OK ? "" : ": ",
+        rc == ONCE_OK ? "" : before.text);
+    once_log(ONCE_LOG_ERROR, "lost", "%s", why->text);
+    return why->status;
+}
+
+/* Whatever it is that does not work: nothing is damaged, and going on later is possible. */
+static bool can_wait(int rc)
+{
+    const once_class class = once_status_class(rc);
+    return class == ONCE_CLASS_RETRY || class == ONCE_CLASS_PAUSE;
+}
+
+/* Which messages are over when there was no space to go on, and which are not; and of which effects nobody will know,
+ * whatever it was that ended it. */
+static void tell_rest(const once_run_ending *end, int rc, const once_summary *summary, once_error *why)
+{
+    once_error before = *why;
+    const uint64_t acked = summary->counts.acked, open = end->open, unsettled = end->unsettled;
+    if (rc == ONCE_E_FULL && !end->lost)
+        once_fail(why, rc, "%.*s; %" PRIu64 " message%s acked, %" PRIu64 " that %s read %s not%s",
+                  unsettled ? 240 : 300, before.text, acked, acked == 1 ? " is" : "s are", open,
+                  open == 1 ? "was" : "were", open == 1 ? "is" : "are",
+                  open == 0   ? ""
+                  : open == 1 ? " and comes again"
+                              : " and come again");
+    if (!unsettled) return;
+    before = *why;
+    once_fail(why, rc, "%.400s; of %" PRIu64 " effect%s begun the outcome could not be kept", before.text, unsettled,
+              unsettled == 1 ? " that was" : "s that were");
+}
+
+/* Told to stop, and the server is away or refuses: what was not settled is the broker's or the store's, and comes
+ * again. */
+static int end_all_the_same(const once_pipeline *pipeline, const once_run_ending *end, int rc, once_summary *summary,
+                            const once_error *why)
+{
+    if (!can_wait(rc) || !atomic_load(&pipeline->stop) || end->lost) return rc;
+    if (end->unsettled)
+        once_log(ONCE_LOG_WARN, "stopped",
+                 "%s; what was not acked comes again, but of %" PRIu64 " effect%s begun the outcome could not be kept",
+                 why->text, end->unsettled, end->unsettled == 1 ? " that was" : "s that were");
+    else once_log(ONCE_LOG_WARN, "stopped", "%s; nothing was lost: what was not acked comes again", why->text);
+    summary->stopped = true;
+    return ONCE_OK;
+}
+
+/* What was read, and whether anybody delivers it again. */
+once_run_ending once__run_ending(const once_pipe *pipe, const once_source *source)
+{
+    const uint64_t open = once_pipe_dropped(pipe);
+    once_run_ending end = {.unsettled = once_pipe_unsettled(pipe)};
+    if (source->ops->bits(source) & ONCE_SOURCE_REDELIVERS) end.open = open;
+    else end.lost = open + (source->ops->held ? source->ops->held(source) : 0);
+    return end;
+}
+
+int once__run_conclude(const once_pipeline *pipeline, const once_run_ending *end, int rc, once_summary *summary,
+                       once_error *why)
+{
+    rc = once__known_lost(pipeline, rc, why);
+    rc = tell_lost(end, rc, why);
+    rc = end_all_the_same(pipeline, end, rc, summary, why);
+    if (rc == ONCE_OK) return rc;
+    summary->stopped |= atomic_load(&pipeline->stop);
+    tell_rest(end, rc, summary, why);
+    return rc;
+}

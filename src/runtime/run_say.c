@@ -1,0 +1,117 @@
+/* What a run logs of failures: of the store and the source, of effects that could not be started, of handlers that give
+ * back what they are given. */
+#include <stdio.h>
+
+#include "base/log.h"
+#include "runtime/run.h"
+
+#include "base/banned.h"
+
+bool once__run_concerns_others(once_action_kind kind)
+{
+    switch (kind) {
+    case ONCE_ACT_CLAIM:
+    case ONCE_ACT_EXTEND:
+    case ONCE_ACT_RUN:
+    case ONCE_ACT_SETTLE:
+    case ONCE_ACT_ACCEPT:
+    case ONCE_ACT_BURY: return false;
+    default: return true;
+    }
+}
+
+/* So many lost races in a row, less one, are what workers beside each other do to each other. */
+enum { ROUTINE_RACES = 8 };
+
+/* What failed, when it goes on; otherwise the caller is told. A server may be away for days. A message's fault is in
+ * its own outcome, not here: a commit may be where it shows first. */
+void once__run_report(once_run_worker *w, const once_action *done) /* @locks: lock */
+{
+    if (once_status_class(done->status) == ONCE_CLASS_MESSAGE && once_pipe_status(w->r->pipe, NULL) == ONCE_OK) return;
+    if (done->status == ONCE_OK) {
+        if (!once__run_concerns_others(done->kind) || done->kind == ONCE_ACT_BEGIN || done->kind == ONCE_ACT_ROLLBACK)
+            return;
+        if (w->saying.times > 0) /* who was warned is told the end of it */
+            once_log(w->warned ? ONCE_LOG_WARN : ONCE_LOG_DEBUG, w->works, "%s: works again, after %u failure%s",
+                     once_action_name(done->kind), w->saying.times, w->saying.times == 1 ? "" : "s");
+        w->saying = (once_saying){0};
+        w->warned = false;
+    } else if (once__worth_saying(&w->saying, done->error.text, once__run_now_ms(w->r)) &&
+               once_pipe_status(w->r->pipe, NULL) == ONCE_OK) {
+        const bool routine = (done->status == ONCE_E_ABORTED || done->status == ONCE_E_BUSY) &&
+                             w->saying.times < ROUTINE_RACES && !w->warned;
+        const char *event = w->trouble ? w->trouble : once__store_event(done->status);
+        w->warned |= !routine;
+        once_log(routine ? ONCE_LOG_DEBUG : ONCE_LOG_WARN, event, "%s: %s%s; trying again",
+                 once_action_name(done->kind), done->error.text,
+                 done->status == ONCE_E_FULL ? "; nothing is fetched or acked until there is space" : "");
+    }
+}
+
+static void report_trouble(once_run *r, const once_item *item) /* @locks: lock */
+{
+    char why[sizeof((once_error *)0)->text];
+    snprintf(why, sizeof why, "%.*s", (int)item->failure.len, item->failure.data ? item->failure.data : "");
+    if (once__worth_saying(&r->effects_saying, why, once__run_now_ms(r)))
+        once_log(ONCE_LOG_WARN, "effect_failed", "nothing external is started for a while: %s", why);
+}
+
+static void report_no_trouble(once_run *r) /* @locks: lock */
+{
+    if (r->effects_saying.times)
+        once_log(ONCE_LOG_WARN, "effect_works", "works again, after %u failure%s", r->effects_saying.times,
+                 r->effects_saying.times == 1 ? "" : "s");
+    r->effects_saying = (once_saying){0};
+}
+
+/* It has not had its effect, and no number of tries ends that: for long nobody else would say it. */
+static bool is_refused(const once_item *item)
+{
+    if (item->outcome == ONCE_RELEASE) return item->started && !item->told_to_end;
+    return item->outcome == ONCE_RETRY && item->handler->retry.attempts == ONCE_ANY_ATTEMPTS;
+}
+
+/* One refusal among many successes is the handler's business. */
+static bool is_down(const once_handler_state *h, int64_t now_ms)
+{
+    return h->refused >= 3 || h->worked_ms == 0 || now_ms - h->worked_ms >= 5000;
+}
+
+static void report_handler(once_run *r, const once_item *item) /* @locks: lock */
+{
+    once_handler_state *h = &r->handlers[item->handler - r->pipeline->spec->handlers];
+    const once_bytes name = item->handler->type.len ? item->handler->type : item->handler->operation;
+    const int64_t at_ms = once__run_now_ms(r);
+    char why[sizeof((once_error *)0)->text];
+    if (is_refused(item)) {
+        h->refused++;
+        snprintf(why, sizeof why, "%.*s", item->failure.len < 300 ? (int)item->failure.len : 300,
+                 item->failure.data ? item->failure.data : "");
+        if (!is_down(h, at_ms) || !once__worth_saying(&h->saying, why, at_ms)) return;
+        h->said = true;
+        once_log(ONCE_LOG_WARN, "handler_down",
+                 "handler '%.*s' gives back what it is given, %u in a row, and its messages wait: %s", (int)name.len,
+                 name.data, h->refused, why);
+    } else if (item->started && item->outcome != ONCE_RETRY && item->outcome != ONCE_UNKNOWN &&
+               item->outcome != ONCE_RELEASE) {
+        if (h->said)
+            once_log(ONCE_LOG_WARN, "handler_works", "handler '%.*s' works again, after %u in a row", (int)name.len,
+                     name.data, h->refused);
+        h->said = false;
+        h->refused = 0;
+        h->worked_ms = at_ms;
+    }
+}
+
+void once__run_report_effects(once_run *r, once_item *const *items, size_t n) /* @locks: lock */
+{
+    const once_item *troubled = NULL;
+    bool started = false;
+    for (size_t i = 0; i < n; i++) {
+        if (items[i]->trouble != ONCE_OK) troubled = items[i];
+        started |= items[i]->started;
+        if (items[i]->trouble == ONCE_OK && items[i]->handler) report_handler(r, items[i]);
+    }
+    if (troubled) report_trouble(r, troubled);
+    else if (started) report_no_trouble(r);
+}

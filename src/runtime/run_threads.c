@@ -1,0 +1,203 @@
+/* The threads of a run. One worker carries out the actions on the store, one fetches from the source, one tells the
+ * source what is over, and where effects are outside of the store, another one looks after them. The machine is behind
+ * a lock: a worker asks it for an action, carries that out without the lock, and reports back, so nothing is handed
+ * from thread to thread inside a transaction. The run's own thread only looks around: a stop, the end. */
+#include <assert.h>
+#include <pthread.h>
+#include <time.h>
+
+#include "base/errno_text.h"
+#include "base/failpoint.h"
+#include "base/log.h"
+#include "runtime/run.h"
+
+#include "base/banned.h"
+
+#define TICK_MS 50   /* how soon a stop is noticed */
+#define IDLE_MS 1000 /* how long a worker sleeps at most */
+#define RETURNS_MAX 1024
+
+static void wait_for(pthread_cond_t *news, once_run *r, int64_t ms) /* @locks: lock */
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += ms % 1000 * 1000000;
+    until.tv_sec += ms / 1000 + until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_cond_timedwait(news, &r->lock, &until);
+}
+
+/* Tells the machine once that it should stop. Whoever comes by first does it. */
+static void heed_stop(once_run *r) /* @locks: lock */
+{
+    if (r->stop_seen || !atomic_load(&r->pipeline->stop)) return;
+    r->stop_seen = true;
+    r->state = ONCE_RUN_DRAINING;
+    (void)ONCE_FAIL_AT(drain_before);
+    once_log(ONCE_LOG_INFO, "drain", "told to stop; finishing what is in flight");
+    once_pipe_stop(r->pipe);
+    r->from->ops->wake(r->from);
+    for (int i = 0; i < ONCE_RUN_WORKERS; i++) pthread_cond_signal(&r->workers[i].news);
+    if (r->parts.hands) once_hands_wake(r->parts.hands);
+}
+
+static void tell_others(const once_run_worker *w) /* @locks: lock */
+{
+    once_run *r = w->r;
+    for (int i = 0; i < ONCE_RUN_WORKERS; i++)
+        if (w != &r->workers[i]) pthread_cond_signal(&r->workers[i].news);
+}
+
+static void *work(void *arg) /* @locality: a worker's own thread */
+{
+    once_run_worker *w = arg;
+    once_run *r = w->r;
+    const bool on_store = w == &r->workers[ONCE_WORKS_ON_STORE];
+    pthread_mutex_lock(&r->lock);
+    while (!once_pipe_ended(r->pipe)) {
+        heed_stop(r);
+        once_action *action = w->next(r->pipe, once__run_now_ms(r));
+        if (!action) {
+            if (once_pipe_ended(r->pipe)) break;
+            const int64_t wait_ms = on_store ? once_pipe_wait_ms(r->pipe, once__run_now_ms(r)) : TICK_MS;
+            wait_for(&w->news, r, wait_ms < 1 ? 1 : wait_ms < IDLE_MS ? wait_ms : IDLE_MS);
+            continue;
+        }
+        if (on_store) r->executor.shows_waiting = r->asked;
+        pthread_mutex_unlock(&r->lock);
+        w->execute(r, action);
+        pthread_mutex_lock(&r->lock);
+        const once_action done = *action; /* the machine uses it again */
+        if (on_store && r->asked) r->waiting = r->executor.waiting;
+        once_pipe_step(r->pipe, action, once__run_now_ms(r));
+        once__run_report(w, &done);
+        if (!once__run_concerns_others(done.kind)) continue;
+        tell_others(w);
+        if (r->parts.hands && on_store) once_hands_wake(r->parts.hands);
+    }
+    tell_others(w);
+    pthread_cond_signal(&r->over);
+    if (r->parts.hands) once_hands_wake(r->parts.hands);
+    pthread_mutex_unlock(&r->lock);
+    return NULL;
+}
+
+/* @locks: lock, but not while the hands work */
+static void start_or_kill(once_run *r, once_action *action)
+{
+    pthread_mutex_unlock(&r->lock);
+    if (action->kind == ONCE_ACT_START) once_hands_start(r->parts.hands, action->items, action->n);
+    else once_hands_kill(r->parts.hands, action->items, action->n);
+    pthread_mutex_lock(&r->lock);
+    action->status = ONCE_OK;
+    once_pipe_step(r->pipe, action, once__run_now_ms(r));
+}
+
+static void take_back(once_run *r, once_item *const *items, size_t n) /* @locks: lock */
+{
+    once__run_report_effects(r, items, n);
+    once_pipe_finished(r->pipe, items, n, once__run_now_ms(r));
+    pthread_cond_signal(&r->workers[ONCE_WORKS_ON_STORE].news);
+}
+
+static void *work_on_effects(void *arg) /* @locality: a thread of its own */
+{
+    once_run *r = arg;
+    once_item *items[RETURNS_MAX];
+    pthread_mutex_lock(&r->lock);
+    while (!once_pipe_ended(r->pipe)) {
+        heed_stop(r);
+        once_action *action = once_pipe_effect_action(r->pipe, once__run_now_ms(r));
+        if (action) {
+            start_or_kill(r, action);
+            continue;
+        }
+        const int64_t wait_ms = once_pipe_effect_wait_ms(r->pipe, once__run_now_ms(r));
+        pthread_mutex_unlock(&r->lock);
+        const size_t n = once_hands_wait(r->parts.hands, wait_ms < IDLE_MS ? wait_ms : IDLE_MS, items, RETURNS_MAX);
+        pthread_mutex_lock(&r->lock);
+        if (n) take_back(r, items, n);
+    }
+    pthread_mutex_unlock(&r->lock);
+    return NULL;
+}
+
+/* A transaction has its turn as a whole, and everything else on the store one of its own. Operators that use the same
+ * store come in between. */
+static void work_on_store(once_run *r, once_action *action) /* @locality: the store's worker */
+{
+    if (!r->has_turn) {
+        const bool entered = once_turn_enter(&r->pipeline->turn);
+        assert(entered);
+        (void)entered;
+        r->has_turn = true;
+    }
+    once_execute_store(&r->executor, action);
+    if (r->executor.in_tx) return;
+    r->has_turn = false;
+    once_turn_leave(&r->pipeline->turn);
+}
+
+static void work_on_source(once_run *r, once_action *action) { once_execute_source(r->parts.source, action); }
+static void work_on_acks(once_run *r, once_action *action) { once_execute_ack(r->parts.source, action); }
+
+/* --- the run's own thread --- */
+
+/* Waits for the end; then nobody works any more. */
+static void watch(once_run *r, bool stop)
+{
+    pthread_mutex_lock(&r->lock);
+    if (stop) once_pipe_stop(r->pipe); /* the store's worker ends by itself */
+    while (!once_pipe_ended(r->pipe)) {
+        heed_stop(r);
+        if (!once_pipe_ended(r->pipe)) wait_for(&r->over, r, TICK_MS);
+    }
+    pthread_mutex_unlock(&r->lock);
+}
+
+static void make_workers(once_run *r)
+{
+    static const once_run_worker workers[ONCE_RUN_WORKERS] = {
+        [ONCE_WORKS_ON_STORE] = {.next = once_pipe_store_action, .execute = work_on_store, .works = "store_works"},
+        [ONCE_WORKS_ON_ACKS] = {.next = once_pipe_ack_action,
+                                .execute = work_on_acks,
+                                .trouble = "source_failed",
+                                .works = "source_works"},
+        [ONCE_WORKS_ON_SOURCE] = {.next = once_pipe_source_action,
+                                  .execute = work_on_source,
+                                  .trouble = "source_failed",
+                                  .works = "source_works"},
+    };
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&r->over, &monotonic);
+    for (int i = 0; i < ONCE_RUN_WORKERS; i++) {
+        r->workers[i] = workers[i];
+        r->workers[i].r = r;
+        pthread_cond_init(&r->workers[i].news, &monotonic);
+    }
+    pthread_condattr_destroy(&monotonic);
+}
+
+int once__run_threads(once_run *r, once_error *err)
+{
+    assert(r->pipe && r->parts.store && r->parts.source);
+    make_workers(r);
+    int begun = 0, rc = 0;
+    while (begun < ONCE_RUN_WORKERS &&
+           (rc = pthread_create(&r->workers[begun].thread, NULL, work, &r->workers[begun])) == 0)
+        begun++;
+    if (begun) {
+        const int no_effects = r->parts.hands ? pthread_create(&r->effects, NULL, work_on_effects, r) : 0;
+        if (rc == 0) rc = no_effects;
+        watch(r, rc != 0);
+        if (r->parts.hands && no_effects == 0) pthread_join(r->effects, NULL);
+        while (begun > 0) pthread_join(r->workers[--begun].thread, NULL);
+    }
+    for (int i = 0; i < ONCE_RUN_WORKERS; i++) pthread_cond_destroy(&r->workers[i].news);
+    pthread_cond_destroy(&r->over);
+    assert(!r->has_turn); /* the machine ends with no transaction open */
+    return rc == 0 ? once_pipe_status(r->pipe, err)
+                   : once_fail(err, ONCE_E_NOMEM, "cannot start a thread: %s", once_errno_text(rc));
+}

@@ -1,0 +1,632 @@
+/* A run as an object, through the public headers: started, looked at, stopped and joined from any thread, and operators
+ * on the store that it has open; runs under ThreadSanitizer too (pthread). */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "once/once.h"
+
+enum { MESSAGES = 3000, KEYS = 2500, DEAD = KEYS / 50 };
+
+typedef struct fixture {
+    char dir[64];
+    once_pipeline *pipeline, *other;
+} fixture;
+
+/* Where callbacks are held until the test lets them go. */
+typedef struct gate {
+    pthread_mutex_t lock;
+    pthread_cond_t news;
+    unsigned inside;
+    bool open;
+} gate;
+
+#define GATE                                                                                                           \
+    {                                                                                                                  \
+        PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, false                                                  \
+    }
+
+static once_outcome pass(void *user, const once_call *call, once_reply *reply)
+{
+    gate *g = user;
+    (void)call, (void)reply;
+    pthread_mutex_lock(&g->lock);
+    g->inside++;
+    pthread_cond_broadcast(&g->news);
+    while (!g->open) pthread_cond_wait(&g->news, &g->lock);
+    g->inside--;
+    pthread_mutex_unlock(&g->lock);
+    return ONCE_DONE;
+}
+
+static void wait_for_callbacks(gate *g, unsigned n)
+{
+    pthread_mutex_lock(&g->lock);
+    while (g->inside < n) pthread_cond_wait(&g->news, &g->lock);
+    pthread_mutex_unlock(&g->lock);
+}
+
+static void let_go(gate *g)
+{
+    pthread_mutex_lock(&g->lock);
+    g->open = true;
+    pthread_cond_broadcast(&g->news);
+    pthread_mutex_unlock(&g->lock);
+}
+
+static int setup(void **state)
+{
+    fixture *f = calloc(1, sizeof *f);
+    memcpy(f->dir, "/tmp/once-run.XXXXXX", 21);
+    assert_non_null(mkdtemp(f->dir));
+    *state = f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    fixture *f = *state;
+    char command[100];
+    once_pipeline_free(f->pipeline);
+    once_pipeline_free(f->other);
+    snprintf(command, sizeof command, "rm -r %s", f->dir);
+    const int removed = system(command);
+    free(f);
+    return removed;
+}
+
+static void write_messages(const fixture *f, int n)
+{
+    char path[100];
+    snprintf(path, sizeof path, "%s/in.ndjson", f->dir);
+    FILE *out = fopen(path, "w");
+    assert_non_null(out);
+    for (int i = 0; i < n; i++) fprintf(out, "{\"id\": %d, \"n\": %d}\n", i % KEYS, i % KEYS % 50 == 49 ? -1 : 1);
+    fclose(out);
+}
+
+/* A pipeline of the folder; `store` NULL: a file of that name. */
+static once_pipeline *load(const fixture *f, const char *name, const char *store, bool follow, const char *more)
+{
+    char path[100];
+    once_pipeline *pipeline = NULL;
+    once_error err;
+    snprintf(path, sizeof path, "%s/%s.yaml", f->dir, name);
+    FILE *out = fopen(path, "w");
+    assert_non_null(out);
+    fprintf(out, "consumer: %s\nkey: \"${/id}\"\nbatch: {max: 100}\n", name);
+    if (store) fprintf(out, "store: %s\n", store);
+    else fprintf(out, "store: sqlite:%s/%s.db\n", f->dir, name);
+    fprintf(out, "source: {file: {path: %s/in.ndjson, follow: %s}}\n%s", f->dir, follow ? "true" : "false", more);
+    fclose(out);
+    if (once_pipeline_load(path, NULL, NULL, &pipeline, &err) != ONCE_OK) fail_msg("%s", err.text);
+    return pipeline;
+}
+
+static const char sql[] = "init: CREATE TABLE IF NOT EXISTS seen(id INTEGER, n INTEGER CHECK (n >= 0))\n"
+                          "handler: {sql: \"INSERT INTO seen(id, n) VALUES (:id, :n)\"}\n";
+#define CALLBACK "handler: {callback: pass}\n"
+
+static once_snapshot look(once_pipeline *pipeline)
+{
+    once_snapshot now = {.size = sizeof now};
+    once_error err;
+    if (once_pipeline_snapshot(pipeline, &now, &err) != ONCE_OK) fail_msg("%s", err.text);
+    const once_counts *c = &now.counts;
+    assert_int_equal(c->received + c->resumed,
+                     c->done + c->already + c->rejected + c->stale + c->duplicates + c->waiting + c->unknown + c->dead);
+    return now;
+}
+
+static void start(once_pipeline *pipeline)
+{
+    once_error err;
+    if (once_pipeline_start(pipeline, NULL, &err) != ONCE_OK) fail_msg("%s", err.text);
+}
+
+static once_summary join(once_pipeline *pipeline)
+{
+    once_summary summary;
+    once_error err;
+    if (once_pipeline_join(pipeline, &summary, &err) != ONCE_OK) fail_msg("%s", err.text);
+    return summary;
+}
+
+static void wait_for_state(once_pipeline *pipeline, once_run_state state)
+{
+    while (look(pipeline).state != state) usleep(1000);
+}
+
+/* --- the object --- */
+
+static void a_run_is_started_looked_at_and_joined(void **state)
+{
+    fixture *f = *state;
+    write_messages(f, MESSAGES);
+    f->pipeline = load(f, "p", NULL, false, sql);
+    assert_int_equal(look(f->pipeline).state, ONCE_RUN_NONE);
+    start(f->pipeline);
+    once_snapshot now = look(f->pipeline), last = now;
+    while (now.state != ONCE_RUN_ENDED) {
+        assert_true(now.state == ONCE_RUN_WORKING);
+        assert_true(now.counts.received >= last.counts.received && now.counts.acked >= last.counts.acked);
+        assert_true(now.seconds >= last.seconds && now.counts.acked <= now.counts.received);
+        assert_int_equal(now.status, ONCE_OK);
+        last = now;
+        usleep(500);
+        now = look(f->pipeline);
+    }
+    const once_summary summary = join(f->pipeline); /* it had ended by itself */
+    assert_memory_equal(&summary.counts, &now.counts, sizeof now.counts);
+    assert_int_equal(summary.counts.received, MESSAGES);
+    assert_int_equal(summary.counts.dead, DEAD);
+    assert_int_equal(summary.store_dead, DEAD);
+    assert_false(summary.stopped);
+    now = look(f->pipeline); /* after that, too */
+    assert_int_equal(now.state, ONCE_RUN_ENDED);
+    assert_int_equal(now.counts.received, MESSAGES);
+    assert_int_equal(now.left, 0);
+    assert_int_equal(now.open, 0);
+}
+
+static void a_snapshot_has_the_times_of_stages(void **state)
+{
+    fixture *f = *state;
+    write_messages(f, MESSAGES);
+    f->pipeline = load(f, "p", NULL, false, sql);
+    start(f->pipeline);
+    (void)join(f->pipeline);
+    const once_snapshot now = look(f->pipeline);
+    const once_timing *all[] = {&now.timings.claim, &now.timings.start, &now.timings.settle, &now.timings.ack};
+    for (size_t i = 0; i < 4; i++) {
+        uint64_t sum = 0;
+        for (size_t b = 0; b < ONCE_TIMING_BUCKETS; b++) sum += all[i]->bucket[b];
+        assert_int_equal(sum, all[i]->count);
+        assert_true(all[i]->max_ms <= all[i]->sum_ms);
+        assert_true((double)all[i]->max_ms <= now.seconds * 1000 + 1);
+    }
+    assert_int_equal(now.timings.claim.count, now.counts.received);
+    assert_int_equal(now.timings.start.count, now.counts.done + now.counts.dead); /* duplicates are not started */
+    assert_int_equal(now.timings.settle.count, now.timings.start.count);
+    assert_int_equal(now.timings.ack.count, now.counts.acked);
+}
+
+static void a_snapshot_counts_what_is_not_over(void **state)
+{
+    fixture *f = *state;
+    gate g = GATE;
+    once_error err;
+    write_messages(f, 40);
+    f->pipeline = load(f, "p", "memory", false, CALLBACK);
+    assert_int_equal(once_pipeline_callback(f->pipeline, "pass", pass, &g, &err), ONCE_OK);
+    start(f->pipeline);
+    wait_for_callbacks(&g, 4);
+    assert_int_equal(look(f->pipeline).counts.received, 0);
+    assert_int_equal(look(f->pipeline).open, 40);
+    let_go(&g);
+    assert_int_equal(join(f->pipeline).counts.done, 40);
+    assert_int_equal(look(f->pipeline).open, 0);
+    assert_int_equal(look(f->pipeline).timings.settle.count, 40);
+}
+
+static void *stop_it(void *arg)
+{
+    once_pipeline_stop(arg);
+    once_pipeline_stop(arg); /* no more than once */
+    return NULL;
+}
+
+static void *join_it(void *arg)
+{
+    static atomic_int statuses[2]; /* joined, refused */
+    once_error err;
+    if (!arg) return (void *)statuses;
+    const int rc = once_pipeline_join(arg, NULL, &err);
+    assert_true(rc == ONCE_OK || rc == ONCE_E_USAGE);
+    atomic_fetch_add(&statuses[rc != ONCE_OK], 1);
+    return NULL;
+}
+
+/* One thread starts, one stops, two join, one looks. */
+static void every_thread_may_stop_and_one_may_join(void **state)
+{
+    fixture *f = *state;
+    pthread_t stopper, joiners[2];
+    atomic_int *statuses = join_it(NULL);
+    write_messages(f, MESSAGES);
+    f->pipeline = load(f, "p", NULL, true, sql);
+    start(f->pipeline);
+    for (int i = 0; i < 2; i++) assert_int_equal(pthread_create(&joiners[i], NULL, join_it, f->pipeline), 0);
+    while (look(f->pipeline).counts.received < MESSAGES) usleep(1000);
+    assert_int_equal(look(f->pipeline).state, ONCE_RUN_WORKING); /* a source that is followed has no end */
+    assert_int_equal(pthread_create(&stopper, NULL, stop_it, f->pipeline), 0);
+    pthread_join(stopper, NULL);
+    for (int i = 0; i < 2; i++) pthread_join(joiners[i], NULL);
+    assert_int_equal(atomic_load(&statuses[0]), 1);
+    assert_int_equal(atomic_load(&statuses[1]), 1);
+    const once_snapshot now = look(f->pipeline);
+    assert_int_equal(now.state, ONCE_RUN_ENDED);
+    assert_int_equal(now.counts.acked, MESSAGES);
+}
+
+static void a_stop_is_seen_as_draining_until_effects_are_back(void **state)
+{
+    fixture *f = *state;
+    gate g = GATE;
+    once_error err;
+    write_messages(f, 10);
+    f->pipeline = load(f, "p", NULL, false, CALLBACK);
+    assert_int_equal(once_pipeline_callback(f->pipeline, "pass", pass, &g, &err), ONCE_OK);
+    start(f->pipeline);
+    wait_for_callbacks(&g, 1);
+    once_pipeline_stop(f->pipeline);
+    wait_for_state(f->pipeline, ONCE_RUN_DRAINING);
+    assert_in_range(look(f->pipeline).open, 1, 10);
+    let_go(&g);
+    const once_summary summary = join(f->pipeline);
+    assert_true(summary.stopped);
+    assert_int_equal(summary.store_unknown, 0);
+}
+
+static void one_that_was_stopped_before_ends_at_once(void **state)
+{
+    fixture *f = *state;
+    write_messages(f, MESSAGES);
+    f->pipeline = load(f, "p", NULL, true, sql);
+    once_pipeline_stop(f->pipeline);
+    start(f->pipeline);
+    const once_summary summary = join(f->pipeline);
+    assert_true(summary.stopped);
+    assert_int_equal(summary.counts.acked, summary.counts.received);
+}
+
+#ifdef ONCE_WITH_POSTGRES
+static void *start_it(void *arg)
+{
+    start(arg);
+    return NULL;
+}
+
+/* Nobody listens there: start waits, and is told to stop by another thread. A third one had begun to join it. */
+static void a_stop_ends_a_start_that_waits_for_a_server(void **state)
+{
+    fixture *f = *state;
+    pthread_t starter;
+    once_error err;
+    write_messages(f, 1);
+    f->pipeline =
+        load(f, "p", "\"postgres://x@127.0.0.1:1/x\"", false, "handler: {sql: \"SELECT 1\"}\npatience: 10m\n");
+    assert_int_equal(pthread_create(&starter, NULL, start_it, f->pipeline), 0);
+    wait_for_state(f->pipeline, ONCE_RUN_OPENING);
+    assert_int_equal(once_pipeline_start(f->pipeline, NULL, &err), ONCE_E_USAGE);
+    assert_true(once_pipeline_standing(f->pipeline, false, &(once_standing){0}, &err) !=
+                ONCE_OK); /* and does not wait */
+    once_pipeline_stop(f->pipeline);
+    const once_summary summary = join(f->pipeline);
+    assert_true(summary.stopped);
+    assert_int_equal(summary.counts.received, 0);
+    pthread_join(starter, NULL);
+}
+#endif
+
+static void what_makes_no_sense_is_refused(void **state)
+{
+    fixture *f = *state;
+    once_error err;
+    once_summary summary;
+    once_snapshot now = {0};
+    gate g = GATE;
+    write_messages(f, 3);
+    f->pipeline = load(f, "p", NULL, false, CALLBACK);
+    assert_int_equal(once_pipeline_join(f->pipeline, NULL, &err), ONCE_E_USAGE);
+    assert_int_equal(once_pipeline_snapshot(f->pipeline, &now, &err), ONCE_E_USAGE); /* no size */
+    now.size = sizeof now + 8;
+    assert_int_equal(once_pipeline_snapshot(f->pipeline, &now, &err), ONCE_E_USAGE);
+    assert_int_equal(once_pipeline_start(f->pipeline, NULL, &err), ONCE_E_CONFIG); /* its callback is missing */
+    assert_int_equal(look(f->pipeline).state, ONCE_RUN_ENDED);
+    assert_int_equal(look(f->pipeline).status, ONCE_E_CONFIG);
+    assert_int_equal(once_pipeline_join(f->pipeline, NULL, &err), ONCE_E_USAGE);
+    assert_int_equal(once_pipeline_callback(f->pipeline, "pass", pass, &g, &err), ONCE_OK);
+    const once_run_options asks = {.size = sizeof asks, .waiting = (once_waiting *)abort};
+    assert_int_equal(once_pipeline_start(f->pipeline, &asks, &err), ONCE_E_USAGE);
+    start(f->pipeline);
+    assert_int_equal(once_pipeline_start(f->pipeline, NULL, &err), ONCE_E_USAGE);
+    assert_int_equal(once_pipeline_run(f->pipeline, NULL, &summary, &err), ONCE_E_USAGE);
+    let_go(&g);
+    wait_for_state(f->pipeline, ONCE_RUN_ENDED);
+    assert_int_equal(once_pipeline_start(f->pipeline, NULL, &err), ONCE_E_USAGE); /* not joined */
+    assert_int_equal(join(f->pipeline).counts.done, 3);
+    assert_int_equal(once_pipeline_join(f->pipeline, &summary, &err), ONCE_E_USAGE);
+    assert_int_equal(summary.counts.done, 0);
+    start(f->pipeline); /* once more */
+    assert_int_equal(join(f->pipeline).counts.duplicates, 3);
+}
+
+/* Of a program that was built with an older header: what it does not know of is not written. */
+static void a_snapshot_is_as_large_as_its_caller_says(void **state)
+{
+    fixture *f = *state;
+    once_snapshot now;
+    once_error err;
+    f->pipeline = load(f, "p", NULL, false, sql);
+    memset(&now, 0x55, sizeof now);
+    now.size = offsetof(once_snapshot, seconds);
+    assert_int_equal(once_pipeline_snapshot(f->pipeline, &now, &err), ONCE_OK);
+    assert_int_equal(now.size, offsetof(once_snapshot, seconds));
+    assert_int_equal(now.state, ONCE_RUN_NONE);
+    const unsigned char *rest = (const unsigned char *)&now.seconds;
+    for (size_t i = 0; i < sizeof now - now.size; i++) assert_int_equal(rest[i], 0x55);
+}
+
+static void one_that_is_freed_is_stopped_and_joined(void **state)
+{
+    fixture *f = *state;
+    write_messages(f, MESSAGES);
+    once_pipeline *pipeline = load(f, "p", NULL, true, sql);
+    start(pipeline);
+    while (look(pipeline).counts.received == 0) usleep(1000);
+    once_pipeline_free(pipeline);
+    f->pipeline = load(f, "p", NULL, false, sql);
+    start(f->pipeline);
+    assert_int_equal(join(f->pipeline).counts.received, MESSAGES);
+    once_error err;
+    once_standing standing;
+    assert_int_equal(once_pipeline_standing(f->pipeline, true, &standing, &err), ONCE_OK);
+    assert_int_equal(standing.done, KEYS - DEAD);
+}
+
+static void two_pipelines_run_beside_each_other(void **state)
+{
+    fixture *f = *state;
+    write_messages(f, MESSAGES);
+    f->pipeline = load(f, "one", NULL, true, sql);
+    f->other = load(f, "two", NULL, false, sql);
+    start(f->pipeline);
+    start(f->other);
+    assert_int_equal(join(f->other).counts.received, MESSAGES);
+    while (look(f->pipeline).counts.received < MESSAGES) usleep(1000);
+    assert_int_equal(look(f->pipeline).state, ONCE_RUN_WORKING); /* the end of the other one is not its own */
+    once_pipeline_stop(f->pipeline);
+    assert_int_equal(join(f->pipeline).counts.dead, DEAD);
+}
+
+/* The child has a copy of the object and none of its threads. */
+static void after_a_fork_it_is_refused(void **state)
+{
+    fixture *f = *state;
+    write_messages(f, 3);
+    f->pipeline = load(f, "p", NULL, true, sql);
+    start(f->pipeline);
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        once_error err;
+        once_snapshot now = {.size = sizeof now};
+        const bool refused = once_pipeline_snapshot(f->pipeline, &now, &err) == ONCE_E_USAGE &&
+                             once_pipeline_join(f->pipeline, NULL, &err) == ONCE_E_USAGE &&
+                             once_pipeline_start(f->pipeline, NULL, &err) == ONCE_E_USAGE;
+        once_pipeline_free(f->pipeline); /* leaves what is the parent's */
+        _exit(refused ? 0 : 1);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    while (look(f->pipeline).counts.acked < 3) usleep(1000);
+    once_pipeline_stop(f->pipeline);
+    assert_int_equal(join(f->pipeline).counts.done, 3);
+}
+
+/* --- operators on the open store --- */
+
+typedef struct listed {
+    once_pipeline *pipeline;
+    unsigned n;
+    int inside; /* what another function of the same pipeline said in between */
+} listed;
+
+static bool note_listed(void *user, const once_listed *item)
+{
+    listed *l = user;
+    once_error err;
+    once_standing standing;
+    assert_string_equal(item->state, "busy");
+    l->n++;
+    l->inside = once_pipeline_standing(l->pipeline, false, &standing, &err);
+    assert_int_equal(look(l->pipeline).state, ONCE_RUN_WORKING);
+    return true;
+}
+
+static void note_state(void *user, const once_explanation *e) { *(const char **)user = e->state; }
+
+/* A store in memory is nobody else's: only its own handle knows anything. */
+static void operators_see_the_store_of_the_run(void **state)
+{
+    fixture *f = *state;
+    gate g = GATE;
+    once_error err;
+    once_standing standing;
+    const char *key_state = NULL, *was;
+    write_messages(f, 20);
+    f->pipeline = load(f, "p", "memory", false, CALLBACK "order: \"${/id}\"\n");
+    assert_int_equal(once_pipeline_callback(f->pipeline, "pass", pass, &g, &err), ONCE_OK);
+    start(f->pipeline);
+    wait_for_callbacks(&g, 4);
+    assert_int_equal(once_pipeline_standing(f->pipeline, false, &standing, &err), ONCE_OK);
+    assert_int_equal(standing.busy, 4);
+    listed busy = {.pipeline = f->pipeline};
+    assert_int_equal(once_pipeline_list(f->pipeline, ONCE_LIST_BUSY, note_listed, &busy, &err), ONCE_OK);
+    assert_int_equal(busy.n, 4);
+    assert_int_equal(busy.inside, ONCE_E_USAGE);
+    assert_int_equal(once_pipeline_explain(f->pipeline, (once_bytes){0}, ONCE_BYTES("0"), note_state, &key_state, &err),
+                     ONCE_OK);
+    assert_string_equal(key_state, "claimed");
+    assert_int_equal(once_pipeline_forget(f->pipeline, (once_bytes){0}, (once_bytes){0}, ONCE_BYTES("17"), &was, &err),
+                     ONCE_OK);
+    assert_string_equal(was, "absent");
+    let_go(&g);
+    assert_int_equal(join(f->pipeline).counts.done, 20);
+}
+
+typedef struct operating {
+    once_pipeline *pipeline;
+    atomic_bool enough;
+    unsigned rounds;
+    uint64_t replayed, discarded;
+} operating;
+
+static bool no_more(void *user, const once_listed *item)
+{
+    (void)user, (void)item;
+    return true;
+}
+
+static bool note_worker(void *user, const once_running *running)
+{
+    *(unsigned *)user += strcmp(running->state, "alive") == 0;
+    return true;
+}
+
+static void *operate(void *arg)
+{
+    operating *o = arg;
+    while (!atomic_load(&o->enough)) {
+        once_error err = {0};
+        once_standing standing;
+        once_replay_counts counts;
+        uint64_t n = 0;
+        unsigned alive = 0;
+        const once_replay_options replay = {.size = sizeof replay,
+                                            .choice = {.since_ms = ONCE_NO_TIME, .until_ms = ONCE_NO_TIME}};
+        const once_discard_options discard = {.size = sizeof discard,
+                                              .choice = {.since_ms = ONCE_NO_TIME, .until_ms = ONCE_NO_TIME}};
+        int rc = once_pipeline_standing(o->pipeline, false, &standing, &err);
+        if (rc == ONCE_OK) rc = once_pipeline_workers(o->pipeline, note_worker, &alive, &err);
+        assert_int_equal(alive, 1);
+        if (rc == ONCE_OK)
+            rc = once_pipeline_list(o->pipeline, ONCE_LIST_DEAD | ONCE_LIST_WAITING, no_more, NULL, &err);
+        if (rc == ONCE_OK && o->rounds % 2) rc = once_pipeline_replay(o->pipeline, &replay, &counts, &err);
+        if (rc == ONCE_OK && o->rounds % 2) o->replayed += counts.verdicts[ONCE_REPLAY_run];
+        if (rc == ONCE_OK && o->rounds % 8 == 4) rc = once_pipeline_discard(o->pipeline, &discard, &n, &err);
+        o->discarded += n;
+        if (rc == ONCE_OK) rc = once_pipeline_sweep(o->pipeline, NULL, NULL, &n, &err);
+        if (rc != ONCE_OK) fail_msg("%s", err.text);
+        o->rounds++;
+    }
+    return NULL;
+}
+
+/* Dead letters are replayed, and die again, and are discarded, while the run goes on. Two threads do that. */
+static void operators_work_beside_the_run(void **state)
+{
+    fixture *f = *state;
+    write_messages(f, MESSAGES);
+    f->pipeline = load(f, "p", NULL, true, sql);
+    start(f->pipeline);
+    operating o[2] = {{.pipeline = f->pipeline}, {.pipeline = f->pipeline}};
+    pthread_t threads[2];
+    for (int i = 0; i < 2; i++) assert_int_equal(pthread_create(&threads[i], NULL, operate, &o[i]), 0);
+    while (look(f->pipeline).counts.received < MESSAGES) usleep(1000);
+    for (int i = 0; i < 2; i++) {
+        atomic_store(&o[i].enough, true);
+        pthread_join(threads[i], NULL);
+        assert_true(o[i].rounds > 0);
+    }
+    once_pipeline_stop(f->pipeline);
+    const once_summary summary = join(f->pipeline);
+    assert_int_equal(summary.counts.done, KEYS - DEAD);
+    once_standing standing;
+    once_error err;
+    assert_int_equal(once_pipeline_standing(f->pipeline, true, &standing, &err),
+                     ONCE_OK); /* on a store of its own now */
+    assert_int_equal(standing.done, KEYS - DEAD);
+    assert_int_equal(standing.dead + standing.rejected + standing.waiting, DEAD);
+    assert_int_equal(standing.rejected, o[0].discarded + o[1].discarded);
+}
+
+/* Lets the run come to its end while a replay goes on, which takes turns with it, and then ends that. */
+typedef struct outlasting {
+    once_pipeline *pipeline;
+    gate *gate;
+    bool ended;
+} outlasting;
+
+static void outlast(void *user, uint64_t looked_at, uint64_t total, double seconds)
+{
+    outlasting *o = user;
+    (void)looked_at, (void)total, (void)seconds;
+    let_go(o->gate);
+    if (o->ended) once_pipeline_stop(o->pipeline); /* there was a step after the end */
+    o->ended = look(o->pipeline).state == ONCE_RUN_ENDED;
+    usleep(500);
+}
+
+static int replay_beyond_the_end(fixture *f, const char *store, once_error *err)
+{
+    static uint64_t ids[20000]; /* of letters that are not there; more than it takes */
+    gate g = GATE;
+    once_replay_counts counts;
+    write_messages(f, 20);
+    f->pipeline = load(f, "p", store, false, CALLBACK);
+    outlasting o = {.pipeline = f->pipeline, .gate = &g};
+    assert_int_equal(once_pipeline_callback(f->pipeline, "pass", pass, &g, err), ONCE_OK);
+    start(f->pipeline);
+    wait_for_callbacks(&g, 1);
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) ids[i] = i + 1;
+    const once_replay_options options = {.size = sizeof options,
+                                         .ids = ids,
+                                         .n_ids = sizeof ids / sizeof *ids,
+                                         .rate = 1, /* so each is a step of its own */
+                                         .progress = outlast,
+                                         .user = &o};
+    const int rc = once_pipeline_replay(f->pipeline, &options, &counts, err);
+    assert_int_equal(join(f->pipeline).counts.done, 20);
+    assert_true(rc != ONCE_OK || o.ended);
+    return rc;
+}
+
+static void a_replay_goes_on_when_the_run_has_ended(void **state)
+{
+    once_error err = {0};
+    assert_int_equal(replay_beyond_the_end(*state, NULL, &err), ONCE_OK);
+}
+
+/* A store in memory is gone with its run; another one is not taken for it. */
+static void a_replay_notices_that_the_store_is_gone_with_the_run(void **state)
+{
+    once_error err = {0};
+    assert_int_equal(replay_beyond_the_end(*state, "memory", &err), ONCE_E_OTHER_STORE);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(a_run_is_started_looked_at_and_joined),
+        TEST(a_snapshot_has_the_times_of_stages),
+        TEST(a_snapshot_counts_what_is_not_over),
+        TEST(every_thread_may_stop_and_one_may_join),
+        TEST(a_stop_is_seen_as_draining_until_effects_are_back),
+        TEST(one_that_was_stopped_before_ends_at_once),
+#ifdef ONCE_WITH_POSTGRES
+        TEST(a_stop_ends_a_start_that_waits_for_a_server),
+#endif
+        TEST(what_makes_no_sense_is_refused),
+        TEST(a_snapshot_is_as_large_as_its_caller_says),
+        TEST(one_that_is_freed_is_stopped_and_joined),
+        TEST(two_pipelines_run_beside_each_other),
+        TEST(after_a_fork_it_is_refused),
+        TEST(operators_see_the_store_of_the_run),
+        TEST(operators_work_beside_the_run),
+        TEST(a_replay_goes_on_when_the_run_has_ended),
+        TEST(a_replay_notices_that_the_store_is_gone_with_the_run),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

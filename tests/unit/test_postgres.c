@@ -610,6 +610,80 @@ static void f14_a_known_key_among_new_ones_is_found(void **state)
     once__store_close(other);
 }
 
+/* It is looked for instead of inserted, and found in any state; new ones beside it go on being expected. */
+static void a_key_that_was_met_before_is_looked_for(void **state)
+{
+    (void)state;
+    const char *why;
+    if (!test_postgres_url(&why)) skip();
+    once_backend *store = open_one();
+    unsigned new_ones = 0;
+    once_answer answers[TRIO];
+    run_trio(store, "met", &new_ones, answers);
+    assert_int_equal(answers[1], ONCE_ANSWER_RUN);
+    run_until_news_are_expected(store, &new_ones);
+    const unsigned streak = news_of(store)->streak, needed = news_of(store)->needed, before = new_ones;
+    for (unsigned i = 1; i <= 3; i++) {
+        run_trio(store, "met", &new_ones, answers);
+        assert_int_equal(answers[0], ONCE_ANSWER_RUN);
+        assert_int_equal(answers[1], ONCE_ANSWER_DUPLICATE);
+        assert_int_equal(answers[2], ONCE_ANSWER_RUN);
+        assert_true(news_of(store)->expected);
+        assert_int_equal(news_of(store)->streak, streak + i);
+        assert_int_equal(news_of(store)->needed, needed);
+    }
+    assert_int_equal(rows_in("once_entry"), before + 3 * 2);
+    once__store_close(store);
+}
+
+/* Forgotten, or expired and swept: then it is new, and the batch begins anew. */
+static void a_key_that_was_met_and_is_gone_is_new(void **state)
+{
+    (void)state;
+    const char *why;
+    if (!test_postgres_url(&why)) skip();
+    once_backend *store = open_one();
+    unsigned new_ones = 0;
+    once_answer answers[TRIO];
+    run_trio(store, "met", &new_ones, answers);
+    run_until_news_are_expected(store, &new_ones);
+    const unsigned needed = news_of(store)->needed;
+    run_in_schema("DELETE FROM once_entry");
+    run_trio(store, "met", &new_ones, answers);
+    for (size_t i = 0; i < TRIO; i++) assert_int_equal(answers[i], ONCE_ANSWER_RUN);
+    assert_false(news_of(store)->expected);
+    assert_int_equal(news_of(store)->needed, 2 * needed);
+    assert_int_equal(rows_in("once_entry"), TRIO);
+    run_trio(store, "met", &new_ones, answers);
+    assert_int_equal(answers[1], ONCE_ANSWER_DUPLICATE);
+    once__store_close(store);
+}
+
+static once_hash nth_id(uint64_t n) { return once_xxh128(0, &n, sizeof n); }
+
+static void keys_that_were_met_are_known_in_bounded_memory(void **state)
+{
+    enum { MANY = 200000, TOO_MANY = 3000000, LATELY = 100000 };
+    (void)state;
+    once_pg_seen seen = {0};
+    size_t unknown = 0;
+    assert_false(once__pg_seen_has(&seen, nth_id(1)));
+    for (uint64_t i = 0; i < MANY; i++) once__pg_seen_add(&seen, nth_id(i));
+    for (uint64_t i = 0; i < MANY; i++) unknown += !once__pg_seen_has(&seen, nth_id(i));
+    assert_int_equal(unknown, 0);
+    for (uint64_t i = MANY; i < 2 * MANY; i++) unknown += !once__pg_seen_has(&seen, nth_id(i));
+    assert_int_equal(unknown, MANY);
+    const size_t n = seen.n;
+    once__pg_seen_add(&seen, nth_id(7));
+    assert_int_equal(seen.n, n);
+    for (uint64_t i = MANY; i < TOO_MANY; i++) once__pg_seen_add(&seen, nth_id(i));
+    assert_true(seen.n <= 1 << 20);
+    unknown = 0;
+    for (uint64_t i = TOO_MANY - LATELY; i < TOO_MANY; i++) unknown += !once__pg_seen_has(&seen, nth_id(i));
+    assert_true(unknown < LATELY / 100);
+    once__pg_seen_release(&seen);
+}
+
 static void *run_trio_with_a(void *user)
 {
     rival *s = user;
@@ -1466,6 +1540,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(f58_version_1_is_brought_up_to_date, with_schema, without_schema),
         cmocka_unit_test_setup_teardown(f25_a_new_key_is_locked_before_its_effect_runs, with_schema, without_schema),
         cmocka_unit_test_setup_teardown(f14_a_known_key_among_new_ones_is_found, with_schema, without_schema),
+        cmocka_unit_test_setup_teardown(a_key_that_was_met_before_is_looked_for, with_schema, without_schema),
+        cmocka_unit_test_setup_teardown(a_key_that_was_met_and_is_gone_is_new, with_schema, without_schema),
+        cmocka_unit_test(keys_that_were_met_are_known_in_bounded_memory),
         cmocka_unit_test_setup_teardown(f25_a_key_that_is_expected_to_be_new_is_waited_for, with_schema,
                                         without_schema),
         cmocka_unit_test_setup_teardown(f91_who_has_waited_for_its_turn_expects_nothing, with_schema, without_schema),

@@ -11,6 +11,16 @@
 /* A remember that is longer cannot be added to the time by the server without care. */
 #define AHEAD_KEPT_MAX (INT64_C(1) << 62)
 
+enum { SEEN_AHEAD = 16 };
+
+void once__pg_remember_seen(once_postgres *q)
+{
+    for (size_t i = 0; i < q->n_all; i++) {
+        if (i + SEEN_AHEAD < q->n_all) once__pg_seen_soon(&q->seen, q->all[i + SEEN_AHEAD]->entry.id);
+        if (q->all[i]->row != PG_ROW_NONE) once__pg_seen_add(&q->seen, q->all[i]->entry.id);
+    }
+}
+
 static once_bytes self(const once_postgres *q) { return (once_bytes){q->shelf.store.who, strlen(q->shelf.store.who)}; }
 
 /* The entry as it will be if the effect succeeds in this very transaction. */
@@ -136,8 +146,19 @@ static int name_claims(once_postgres *q, const once_touch *touched, size_t n, on
 static void count_news(once_postgres *q, const once_pg_loading *round)
 {
     bool all = true;
-    for (size_t i = 0; i < round->n && all; i++) all = round->slots[i]->ahead;
+    for (size_t i = 0; i < round->n && all; i++)
+        all = round->slots[i]->ahead || once__pg_seen_has(&q->seen, round->slots[i]->entry.id);
     if (round->n) q->news.streak = all ? q->news.streak + 1 : 0;
+}
+
+/* What was met before is there already, as far as can be guessed. */
+static void guess_seen(once_postgres *q, once_pg_loading *round)
+{
+    for (size_t i = 0; i < round->n; i++) {
+        if (i + SEEN_AHEAD < round->n) once__pg_seen_soon(&q->seen, round->slots[i + SEEN_AHEAD]->entry.id);
+        round->slots[i]->seen = once__pg_seen_has(&q->seen, round->slots[i]->entry.id);
+        round->n_ahead -= round->slots[i]->seen;
+    }
 }
 
 static int expect_all(once_postgres *q, const once_touch *touched, size_t n, bool finds, once_error *err)
@@ -156,6 +177,7 @@ static int expect_all(once_postgres *q, const once_touch *touched, size_t n, boo
     q->batch =
         round.n || round.n_lanes || finds; /* otherwise no effect runs in it, and BEGIN goes with what is asked first */
     round.fresh = q->news.expected && round.n && round.n_ahead == round.n;
+    if (round.fresh) guess_seen(q, &round);
     if (rc == ONCE_OK && q->batch) rc = once__pg_load_round(q, &round, err);
     if (rc == ONCE_OK) count_news(q, &round);
     return rc;
@@ -171,8 +193,10 @@ static int expect_news(once_postgres *q, const once_touch *touched, size_t n, bo
     if (news->needed > AFTER && news->streak >= MUCH * news->needed) news->streak = news->needed /= 2;
     news->expected = news->streak >= news->needed;
     news->at = SIZE_MAX;
+    news->missed = false;
     const int rc = expect_all(q, touched, n, finds, err);
-    if (rc == ONCE_OK || q->pg->failed_at != news->at || strcmp(q->pg->failed_state, "23505") != 0) return rc;
+    const bool known = q->pg->failed_at == news->at && strcmp(q->pg->failed_state, "23505") == 0;
+    if (rc == ONCE_OK || !(known || news->missed)) return rc;
     news->expected = false;
     if (news->needed < AFTER_MAX) news->needed *= 2;
     once__pg_begin_anew(q);

@@ -11,9 +11,9 @@ typedef struct once_pg_loading {
     size_t n;
     once_pg_lane **lanes;
     size_t n_lanes;
-    size_t n_ahead;
-    bool locked; /* the entries are */
-    bool fresh;  /* they are inserted, or the round fails */
+    size_t n_ahead; /* that are inserted */
+    bool locked;    /* the entries are */
+    bool fresh;     /* those that are inserted are new, or the round fails; only the others are looked for */
 } once_pg_loading;
 
 /* Sends the next statement of a round; `sent` counts them. */

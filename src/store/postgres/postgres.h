@@ -10,8 +10,9 @@
  * Locks. The row in once_entry is the lock of a key, the row in once_lane that of a lane. Keys that are not there yet
  * are inserted by `prefetch`: the unique index then makes a second worker wait. They are inserted in the form that they
  * most likely end in (settled, when the effect runs in this transaction), so that they need not be written twice;
- * commit changes or deletes those that ended otherwise. While every key of every batch is new, the insert is all that
- * is asked of once_entry: should one of them be known, it fails, and the batch begins anew and looks.
+ * commit changes or deletes those that ended otherwise. While every key of every batch is new, or one that this worker
+ * has met before (seen.c), new ones are inserted and the others looked for, and nothing else is asked of once_entry:
+ * should the guess be wrong, the insert fails, or a row is missing, and the batch begins anew and looks at all of them.
  *
  * There is one order, for everybody: the turn of a consumer, then what the user has named (both turns.c), then
  * lanes, then entries, lanes and entries sorted. A batch says at its beginning what it is about (`expect`), so that all
@@ -55,6 +56,7 @@ struct once_pg_slot {
     const char *own[PG_OWNS];
     once_pg_row row; /* what its row in once_entry is, as of now in this transaction */
     bool ahead;      /* that row was inserted by us, before it was known how the entry ends */
+    bool seen;       /* it is to be, but we have met the key before: it is looked for instead */
     bool live, body; /* there is a row in once_live, in once_body */
     bool body_same;  /* and the latter is this entry's body */
     bool dirty;
@@ -215,12 +217,19 @@ typedef struct once_pg_sweep {
     bool useful;    /* some of these could be dropped */
 } once_pg_sweep;
 
-/* Batches in which every key was new (expect.c). */
+/* Keys that this worker has met lately (seen.c). */
+typedef struct once_pg_seen {
+    uint64_t *marks;
+    size_t n, sets;
+} once_pg_seen;
+
+/* Batches in which every key was new, or one that we had met before (expect.c). */
 typedef struct once_pg_news {
     unsigned streak; /* so many, one after the other */
     unsigned needed; /* from so many on that is expected of the next one; 0: none yet */
     bool expected;   /* of this one ... */
     size_t at;       /* ... and by this statement of the round it fails if that is wrong; SIZE_MAX: by none */
+    bool missed;     /* it was wrong the other way: a key that we had met was not there */
 } once_pg_news;
 
 /* Batches of a consumer after a deadlock (turns.c). */
@@ -242,6 +251,7 @@ typedef struct once_postgres {
     once_pg_sweep sweep;
     once_pg_turns turns;
     once_pg_news news;
+    once_pg_seen seen;
 
     /* the open transaction */
     bool open, write;
@@ -331,6 +341,13 @@ int once__pg_read_live(once_postgres *q, const PGresult *result, int row, once_a
 int once__pg_read_finished(once_postgres *q, const PGresult *result, int row, once_arena *arena, once_entry *out,
                            once_pg_names_of *names, once_error *err);
 int once__pg_name_finished(once_postgres *q, const once_pg_names_of *names, once_entry *entry, once_error *err);
+
+/* Keys that were met (seen.c). What there is no memory for is not kept. */
+bool once__pg_seen_has(const once_pg_seen *seen, once_hash id);
+void once__pg_seen_soon(const once_pg_seen *seen, once_hash id); /* either will be asked of this one: memory is slow */
+void once__pg_seen_add(once_pg_seen *seen, once_hash id);
+void once__pg_seen_release(once_pg_seen *seen);
+void once__pg_remember_seen(once_postgres *q); /* of the slots, those that have rows */
 
 /* Turns (turns.c). */
 int once__pg_turns_init(once_postgres *q, once_bytes consumer, once_error *err);

@@ -1,6 +1,7 @@
 /* A round trip that locks and loads entries and lanes. The head of postgres.h says in which order locks are taken, and
  * why rows are inserted ahead. */
 #include <assert.h>
+#include <stdlib.h>
 
 #include "base/no_memory.h"
 #include "store/lane_record.h"
@@ -18,11 +19,15 @@ void once__pg_put_id_or_null(once_pg_array *column, once_hash id)
     else once__pg_put_id(column, id);
 }
 
-static int send_ids(once_postgres *q, unsigned statement, const once_pg_loading *round, once_error *err)
+static bool is_inserted(const once_pg_slot *slot) { return slot->ahead && !slot->seen; }
+
+/* Of all of them, or of those that are not `inserted`. */
+static int send_ids(once_postgres *q, unsigned statement, const once_pg_loading *round, bool inserted, once_error *err)
 {
     once_pg_params params = {0};
     once__pg_array_begin(&q->columns[0], PG_UUID);
-    for (size_t i = 0; i < round->n; i++) once__pg_put_id(&q->columns[0], round->slots[i]->entry.id);
+    for (size_t i = 0; i < round->n; i++)
+        if (inserted || !is_inserted(round->slots[i])) once__pg_put_id(&q->columns[0], round->slots[i]->entry.id);
     once__pg_param_array(&params, &q->columns[0]);
     return once__pg_send(q->pg, statement, &params, err);
 }
@@ -34,7 +39,7 @@ static int send_ahead(once_postgres *q, const once_pg_loading *round, once_error
     for (size_t i = 0; i < 5; i++) once__pg_array_begin(&q->columns[i], types[i]);
     for (size_t i = 0; i < round->n; i++) {
         const once_pg_slot *slot = round->slots[i];
-        if (!slot->ahead) continue;
+        if (!is_inserted(slot)) continue;
         once__pg_put_id(&q->columns[0], slot->entry.id);
         if (slot->ahead_detail.len) {
             once__pg_put_int8(&q->columns[1], slot->ahead_kept_ms);
@@ -76,11 +81,25 @@ static int send_lane_read(once_postgres *q, const once_pg_loading *round, once_e
     return once__pg_send(q->pg, PG_LANE_READ, &params, err);
 }
 
+static once_pg_row row_ahead(const once_pg_slot *slot)
+{
+    return slot->ahead_detail.len ? PG_ROW_FINISHED : PG_ROW_LIVE;
+}
+
+/* All of them are new, or the statement would have failed. */
+static int read_new(once_postgres *q, const once_pg_loading *round, PGresult *result, once_error *err)
+{
+    if (strtoull(PQcmdTuples(result), NULL, 10) != round->n_ahead) return once__pg_damaged(q, "once_entry", err);
+    for (size_t i = 0; i < round->n; i++)
+        if (is_inserted(round->slots[i])) round->slots[i]->row = row_ahead(round->slots[i]);
+    return ONCE_OK;
+}
+
 static void read_ahead(once_postgres *q, const PGresult *result)
 {
     for (int i = 0; i < PQntuples(result); i++) {
         once_pg_slot *slot = once_table_get(&q->slots, once__pg_id(result, i, 0));
-        if (slot) slot->row = slot->ahead_detail.len ? PG_ROW_FINISHED : PG_ROW_LIVE;
+        if (slot) slot->row = row_ahead(slot);
     }
 }
 
@@ -213,12 +232,12 @@ static int run_round(once_postgres *q, once_pg_loading *round, once_error *err)
         SEND(send_ahead(q, round, err));
     }
     if (round->n) {
-        if (!round->fresh) {
+        if (!round->fresh || round->n_ahead < round->n) {
             entries = (int)sent;
-            SEND(send_ids(q, q->write && !round->locked ? PG_ENTRY_LOCK : PG_ENTRY_READ, round, err));
+            SEND(send_ids(q, q->write && !round->locked ? PG_ENTRY_LOCK : PG_ENTRY_READ, round, !round->fresh, err));
         }
         live = (int)sent;
-        SEND(send_ids(q, PG_LIVE_READ, round, err));
+        SEND(send_ids(q, PG_LIVE_READ, round, true, err));
     }
     if (round->n_lanes) {
         lanes = (int)sent;
@@ -230,7 +249,8 @@ static int run_round(once_postgres *q, once_pg_loading *round, once_error *err)
     if (rc != ONCE_OK) return once__pg_names_failed(q, rc, err);
     rc = once__pg_begin_read(q, results, begin, err);
     if (locks >= 0) once__pg_mark_locked(q, results[locks]);
-    if (ahead >= 0) read_ahead(q, results[ahead]);
+    if (rc == ONCE_OK && ahead >= 0 && round->fresh) rc = read_new(q, round, results[ahead], err);
+    else if (ahead >= 0) read_ahead(q, results[ahead]);
     if (rc == ONCE_OK && entries >= 0) rc = read_entries(q, round, results[entries], err);
     if (rc == ONCE_OK && live >= 0) rc = read_live(q, results[live], err);
     if (rc == ONCE_OK && lanes >= 0) rc = read_lanes(q, results[lanes], err);
@@ -254,6 +274,15 @@ static size_t keep_vanished(once_pg_loading *round)
     return left;
 }
 
+/* Whether one that we have met before is not there any more: expired and swept, or forgotten. To insert it now, behind
+ * the locks of others, would not keep their order. */
+static bool misses_some(const once_pg_loading *round)
+{
+    for (size_t i = 0; i < round->n; i++)
+        if (round->slots[i]->seen && round->slots[i]->row == PG_ROW_NONE) return true;
+    return false;
+}
+
 int once__pg_load_round(once_postgres *q, once_pg_loading *round, once_error *err)
 {
     round->names = once_arena_new(&q->arena, once_pg_names_of, round->n + 1);
@@ -267,6 +296,10 @@ int once__pg_load_round(once_postgres *q, once_pg_loading *round, once_error *er
     once_pg_loading again = *round;
     again.fresh = false;
     int rc = run_round(q, round, err);
+    if (rc == ONCE_OK && misses_some(round)) {
+        q->news.missed = true;
+        return once_fail(err, ONCE_E_ABORTED, "%s: an entry is not there any more", q->pg->where);
+    }
     for (int tries = 0; rc == ONCE_OK && (again.n = keep_vanished(&again)) > 0; tries++) {
         if (tries == VANISHED_TRIES)
             rc = once_fail(err, ONCE_E_ABORTED, "%s: entries came and went too fast", q->pg->where);

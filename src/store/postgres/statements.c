@@ -90,7 +90,7 @@ const char *const once__pg_sql[PG_STATEMENTS] = {
                       UNTIL_MS("value") " > " NOW("$2") ") THEN set_config('lock_timeout', $3::bigint::text, true) END",
     [PG_UNPLAN] = "SELECT set_config('enable_seqscan', current_setting('once.seqscan'), true)",
     [PG_ENTRY_AHEAD] = ENTRIES_AHEAD " ON CONFLICT (id) DO NOTHING RETURNING id",
-    [PG_ENTRY_NEW] = ENTRIES_AHEAD " RETURNING id",
+    [PG_ENTRY_NEW] = ENTRIES_AHEAD,
     [PG_ENTRY_LOCK] = "SELECT id, expires_ms, token, fingerprint, detail FROM once_entry WHERE id = ANY($1::uuid[])"
                       " AND xmin <> pg_current_xact_id()::xid ORDER BY id FOR UPDATE",
     [PG_ENTRY_READ] = "SELECT id, expires_ms, token, fingerprint, detail FROM once_entry WHERE id = ANY($1::uuid[])",
@@ -309,7 +309,7 @@ const char *const once__pg_shapes[PG_STATEMENTS] = {
     [PG_PLAN_BATCH] = "1ttT",
     [PG_UNPLAN] = "1t",
     [PG_ENTRY_AHEAD] = "*u",
-    [PG_ENTRY_NEW] = "*u",
+    [PG_ENTRY_NEW] = "",
     [PG_ENTRY_LOCK] = SHAPE_ENTRY,
     [PG_ENTRY_READ] = SHAPE_ENTRY,
     [PG_ENTRY_INSERT] = "",

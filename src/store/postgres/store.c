@@ -104,6 +104,7 @@ static void pg_close(once_backend *store)
     once_buf_release(&q->sweep.found);
     once_table_release(&q->slots);
     once_table_release(&q->lanes);
+    once__pg_seen_release(&q->seen);
     once_arena_release(&q->arena);
     for (size_t i = 0; i < PG_COLUMNS; i++) once__pg_array_release(&q->columns[i]);
     for (size_t i = 0; i < PG_LETTER_COLUMNS; i++) once__pg_array_release(&q->letters[i]);

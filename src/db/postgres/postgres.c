@@ -18,7 +18,7 @@
 
 #include "base/banned.h"
 
-enum { ANSWER_MS_DEFAULT = 10000, UNSENT_MAX = 64 << 10 };
+enum { ANSWER_MS_DEFAULT = 10000, UNSENT_MAX = 64 << 10, SOME = 32 };
 
 /* ---- what a SQLSTATE means ---- */
 
@@ -590,13 +590,19 @@ int once__pg_lost(once_pg *pg, once_error *err)
     return once_status_class(rc) == ONCE_CLASS_RETRY ? rc : ONCE_E_UNAVAILABLE;
 }
 
+int once__pg_push(once_pg *pg, once_error *err)
+{
+    if (pg->borrowed) return ONCE_OK;
+    pg->unsent = 0;
+    return once__pg_wait(pg, false) && once__pg_alive(pg) ? ONCE_OK : once__pg_lost(pg, err);
+}
+
+/* The first ones of many are sent at once, so that the server works while the others come. */
 int once__pg_sent(once_pg *pg, size_t bytes, once_error *err)
 {
     pg->pending++;
     pg->unsent += bytes;
-    if (pg->unsent < UNSENT_MAX || pg->borrowed) return ONCE_OK;
-    pg->unsent = 0;
-    return once__pg_wait(pg, false) && once__pg_alive(pg) ? ONCE_OK : once__pg_lost(pg, err);
+    return pg->unsent < UNSENT_MAX && pg->pending != SOME ? ONCE_OK : once__pg_push(pg, err);
 }
 
 int once__pg_send(once_pg *pg, unsigned number, const once_pg_params *params, once_error *err)

@@ -282,7 +282,8 @@ int once__pg_fault(once_pg *pg, const PGresult *result,
 int once__pg_next(once_pg *pg, PGresult **out,
                   once_error *err); /* the next result; a failed one is one, too. Fails: the connection did */
 int once__pg_sent(once_pg *pg, size_t bytes,
-                  once_error *err); /* a statement was; libpq does not pile up more than some of them */
+                  once_error *err);              /* a statement was; libpq does not pile up more than some of them */
+int once__pg_push(once_pg *pg, once_error *err); /* what was sent so far goes out now; no answer is waited for */
 int once__pg_sync(once_pg *pg, once_error *err);
 int once__pg_synced(once_pg *pg, once_error *err); /* reads up to the end of the round */
 int once__pg_lost(once_pg *pg, once_error *err);   /* the connection cannot be used any more */

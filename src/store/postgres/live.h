@@ -14,6 +14,8 @@ typedef struct once_pg_loading {
     size_t n_ahead; /* that are inserted */
     bool locked;    /* the entries are */
     bool fresh;     /* those that are inserted are new, or the round fails; only the others are looked for */
+    size_t begun;   /* statements that were sent before the rest of the round was ready; 0: none */
+    size_t n_begin; /* so many of the round are BEGIN and what belongs to it */
 } once_pg_loading;
 
 /* Sends the next statement of a round; `sent` counts them. */
@@ -102,6 +104,8 @@ bool once__pg_copy_column(const PGresult *result, int row, int column, once_aren
 void once__pg_put_id_or_null(once_pg_array *column, once_hash id);
 int once__pg_send_lane_ids(once_postgres *q, unsigned statement, const once_pg_loading *round, once_error *err);
 void once__pg_mark_locked(once_postgres *q, const PGresult *result);
+/* BEGIN, and what else comes before anything is locked: the server has it while the rest is put together. */
+int once__pg_begin_round(once_postgres *q, once_pg_loading *round, once_error *err);
 int once__pg_load_round(once_postgres *q, once_pg_loading *round, once_error *err);
 int once__pg_round_begin(once_postgres *q, size_t n, once_pg_loading *round, once_error *err); /* room for n of each */
 

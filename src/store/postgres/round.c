@@ -208,16 +208,32 @@ static int settle_in(once_postgres *q, const once_pg_loading *round, once_error 
     return rc;
 }
 
+static int send_begin(once_postgres *q, once_pg_loading *round, bool plan, once_error *err)
+{
+    size_t sent = 0;
+    int rc = once__pg_begin_send(q, &sent, err);
+    round->n_begin = sent;
+    if (plan) SEND(once__pg_plan_send(q, err));
+    round->begun = sent;
+    return rc;
+}
+
+int once__pg_begin_round(once_postgres *q, once_pg_loading *round, once_error *err)
+{
+    const int rc = send_begin(q, round, true, err);
+    return rc == ONCE_OK ? once__pg_push(q->pg, err) : rc;
+}
+
 static int run_round(once_postgres *q, once_pg_loading *round, once_error *err)
 {
     PGresult *results[ROUND_MAX];
-    size_t sent = 0;
-    int ahead = -1, entries = -1, live = -1, made = -1, locks = -1, lanes = -1, rc = once__pg_begin_send(q, &sent, err);
-    const size_t begin = sent;
+    int ahead = -1, entries = -1, live = -1, made = -1, locks = -1, lanes = -1;
     const bool plan = round->n > 0 || round->n_lanes > 0;
     bool lock_lanes = false;
     for (size_t i = 0; i < round->n_lanes; i++) lock_lanes |= !round->lanes[i]->locked;
-    if (plan) SEND(once__pg_plan_send(q, err));
+    int rc = round->begun ? ONCE_OK : send_begin(q, round, plan, err);
+    size_t sent = round->begun;
+    round->begun = 0;
     if (rc == ONCE_OK) rc = once__pg_names_check_send(q, &sent, err);
     if (lock_lanes &&
         q->write) { /* whoever only looks needs no lock, and a lane that nobody locked yet has nothing to show */
@@ -247,7 +263,7 @@ static int run_round(once_postgres *q, once_pg_loading *round, once_error *err)
     assert(sent <= ROUND_MAX);
     if (rc == ONCE_OK) rc = once__pg_round(q->pg, results, sent, err);
     if (rc != ONCE_OK) return once__pg_names_failed(q, rc, err);
-    rc = once__pg_begin_read(q, results, begin, err);
+    rc = once__pg_begin_read(q, results, round->n_begin, err);
     if (locks >= 0) once__pg_mark_locked(q, results[locks]);
     if (rc == ONCE_OK && ahead >= 0 && round->fresh) rc = read_new(q, round, results[ahead], err);
     else if (ahead >= 0) read_ahead(q, results[ahead]);
@@ -295,6 +311,7 @@ int once__pg_load_round(once_postgres *q, once_pg_loading *round, once_error *er
     for (size_t i = 0; i < round->n_lanes; i++) round->lanes[i]->asked = true;
     once_pg_loading again = *round;
     again.fresh = false;
+    again.begun = 0;
     int rc = run_round(q, round, err);
     if (rc == ONCE_OK && misses_some(round)) {
         q->news.missed = true;

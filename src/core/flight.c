@@ -79,7 +79,7 @@ int64_t once_lease_pause_ms(int64_t lease_ms, int64_t failing_for_ms)
 int64_t once_flight_shortest_ms(const once_flight *flight)
 {
     int64_t shortest_ms = ONCE_NEVER;
-    for (const once_item *item = flight->first; item; item = item->next_flying)
+    for (const once_item *item = flight->first; item; item = item->next)
         if (item->request.lease_ms < shortest_ms) shortest_ms = item->request.lease_ms;
     return shortest_ms;
 }
@@ -102,9 +102,9 @@ void once_flight_depart(once_flight *flight, once_item *item, int64_t claimed_at
     item->trouble = ONCE_OK;
     item->delay_ms = -1;
     item->claimed_at_ms = claimed_at_ms;
-    item->prev_flying = flight->last;
-    item->next_flying = NULL;
-    if (flight->last) flight->last->next_flying = item;
+    item->prev = flight->last;
+    item->next = NULL;
+    if (flight->last) flight->last->next = item;
     else flight->first = item;
     flight->last = item;
     flight->n++;
@@ -126,12 +126,12 @@ void once_flight_lose(once_flight *flight, once_item *item)
 
 void once_flight_back(once_flight *flight, once_item *item)
 {
-    assert(item->prev_flying || flight->first == item);
-    if (item->prev_flying) item->prev_flying->next_flying = item->next_flying;
-    else flight->first = item->next_flying;
-    if (item->next_flying) item->next_flying->prev_flying = item->prev_flying;
-    else flight->last = item->prev_flying;
-    item->prev_flying = item->next_flying = NULL;
+    assert(item->prev || flight->first == item);
+    if (item->prev) item->prev->next = item->next;
+    else flight->first = item->next;
+    if (item->next) item->next->prev = item->prev;
+    else flight->last = item->prev;
+    item->prev = item->next = NULL;
     flight->n--;
     if (!item->given) flight->waiting--;
     if (flight->alone_left) flight->alone_left--;
@@ -141,7 +141,7 @@ void once_flight_back(once_flight *flight, once_item *item)
 size_t once_flight_starts(once_flight *flight, int64_t now_ms, once_item **out, size_t max)
 {
     size_t n = 0;
-    for (once_item *item = flight->waiting ? flight->last : NULL; item && n < max; item = item->prev_flying) {
+    for (once_item *item = flight->waiting ? flight->last : NULL; item && n < max; item = item->prev) {
         if (item->given || item->lost || !may_start(item, now_ms))
             continue; /* a lease that has run for long is extended first */
         item->given = true;
@@ -163,7 +163,7 @@ size_t once_flight_extends(once_flight *flight, int64_t now_ms, once_item **out,
     size_t n = 0;
     if (now_ms < flight->extend_at_ms) return 0;
     int64_t next_ms = ONCE_NEVER;
-    for (once_item *item = flight->first; item; item = item->next_flying) {
+    for (once_item *item = flight->first; item; item = item->next) {
         if (item->lost) continue;
         if (extend_at(item) <= now_ms && n < max) out[n++] = item;
         else sooner(&next_ms, extend_at(item));
@@ -177,7 +177,7 @@ size_t once_flight_ends(once_flight *flight, bool all, int64_t now_ms, once_item
     size_t n = 0;
     if (now_ms < flight->end_at_ms && !all) return 0;
     int64_t next_ms = ONCE_NEVER;
-    for (once_item *item = flight->first; item; item = item->next_flying) {
+    for (once_item *item = flight->first; item; item = item->next) {
         if (item->told_to_end || !item->given) continue;
         if ((all || end_at(item) <= now_ms) && n < max) {
             item->told_to_end = true;

@@ -9,6 +9,7 @@
 
 typedef struct once_item once_item;
 typedef struct once_batch once_batch;
+typedef struct once_stream once_stream; /* core/stream.h */
 
 /* Where an item is. It is in one place at a time, once__pipe_move (core/pipe_place.c) is the one function that changes
  * it, and says what may follow what. */
@@ -55,6 +56,7 @@ typedef struct once_item_times {
 struct once_item {
     once_batch *batch;
     once_item_place place;
+    once_item *next, *prev; /* in the list of its place */
     once_item_times times;
     once_message message;
     const once_handler_spec *handler; /* NULL: none; then `reason` says why */
@@ -73,6 +75,8 @@ struct once_item {
     uint64_t delivery;  /* ... the delivery as the source knows it (core/receipt.h); set by fetch */
     /* From a source: 1, 2, 3... in the order of delivery, in its stream; 0: taken from the store, or found there. */
     uint64_t ticket;
+    once_stream *from;   /* whom its end is told to; NULL: nobody, it is not the source's or not its any more */
+    bool to_store;       /* its delivery cannot be extended any more: the store must take it */
     bool held;           /* claimed durably before this transaction: by take, or one by one after a crash */
     once_decision first; /* the answer to that claim */
     bool resumed;        /* taken or found, and not one that this run had left waiting */
@@ -113,12 +117,11 @@ struct once_item {
                     */
     bool lost;     /* its claim is somebody else's: whatever its effect says cannot be settled */
     int64_t claimed_at_ms; /* before the claim or the last extension was asked for */
-    once_item *next_flying, *prev_flying;
 
     /* Equal keys and lanes across transactions (core/waits.h). */
     bool joined;
     unsigned waits_for;
-    once_item *behind_key, *behind_lane;
+    once_item *ahead[2], *behind[2]; /* in the queue of its key, and of its lane */
 
     /* Equal keys and lanes inside one transaction wait for each other, in order. */
     unsigned blockers;

@@ -5,8 +5,8 @@
 #include "core/flight.h"
 #include "core/id_set.h"
 #include "core/pipeline.h"
+#include "core/stream.h"
 #include "core/waits.h"
-#include "core/watermark.h"
 
 #define OUTSTANDING 64    /* batches that may be on their way behind one that takes long */
 #define PARKED 2          /* batches that may wait behind equal keys and lanes */
@@ -40,34 +40,51 @@ typedef struct pipe_batches {
     size_t held_bytes; /* of the bodies of all that were fetched */
 } pipe_batches;
 
-/* The queue: a ring of items that are READY. */
-typedef struct pipe_queue {
-    once_item **items;
-    size_t first, n, size;
-    size_t bytes; /* of their bodies */
-} pipe_queue;
+/* The items that are READY: each in the queue of its stream, or of what was taken from the store. */
+typedef struct pipe_ready {
+    once_queue taken;
+    size_t n, bytes; /* of all queues; bytes of their bodies */
+} pipe_ready;
 
-/* The source executor's action, and which tickets are over. */
+/* The streams of the source, by their numbers. */
+typedef struct pipe_streams {
+    once_stream **at;  /* NULL: that number is free */
+    uint32_t n;        /* numbers, used or not */
+    uint32_t *paused;  /* room for all of them */
+    once_stream *last; /* that was looked up, since messages of a stream come together; NULL: none */
+    size_t live;       /* streams that are not released */
+    size_t leaving;    /* of them, those that are not ASSIGNED any more */
+    uint32_t turn;     /* whose messages go first */
+} pipe_streams;
+
+/* The source executor's action. */
 typedef struct pipe_source {
     once_action action;
     bool out, at_end;
     bool rested;            /* told to stop, it has handed out all that it had read */
-    uint64_t acked;         /* every ticket up to here */
-    uint64_t over, dropped; /* tickets that are over, in any order; messages that got none */
-    once_watermark watermark;
-    once_item *farthest; /* with a cursor: of those that are over, the last one; its batch is kept for it */
+    uint64_t open, dropped; /* messages that have a ticket and are not over; messages that got none */
+    uint64_t gone;          /* deliveries that were not ours any more when they were to be acked or extended */
+    int64_t asked_ms;       /* when it was asked for something last */
     int64_t at_ms;
     unsigned tries;
     int64_t failing_since_ms; /* the first of them */
 } pipe_source;
 
+#define RECEIPTS_MAX 512 /* that an action is about */
+
 /* The ack executor's action. */
 typedef struct pipe_acks {
     once_action action;
     bool out;
-    once_receipt list[1];
-    uint64_t ticket; /* of the delivery that is acked */
-    int64_t at_ms;
+    bool release_all; /* nothing else is left to do */
+    once_receipt list[RECEIPTS_MAX];
+    struct {
+        once_stream *stream;
+        uint64_t ticket;
+    } asked[RECEIPTS_MAX]; /* whose receipts these are */
+    once_stream *releasing;
+    uint32_t turn;
+    int64_t at_ms, release_at_ms; /* after a failure */
     unsigned tries;
     int64_t failing_since_ms; /* the first of them */
 } pipe_acks;
@@ -89,9 +106,11 @@ typedef struct pipe_work {
     size_t marks_size;
     uint32_t *admitted; /* by handler, in the round that is being made */
     bool had_lanes;
-    bool ran;              /* effects */
-    once_item *runs_alone; /* the one of them; NULL: none, or more than one */
-    once_item **keeping;   /* whose leases it extends */
+    bool ran;               /* effects */
+    once_item *runs_alone;  /* the one of them; NULL: none, or more than one */
+    const once_item **last; /* for each stream of which something will be over: the message up to which all is */
+    size_t last_n;
+    once_item **keeping; /* whose leases it extends */
     size_t keeping_n;
     int64_t asked_at_ms; /* when the transaction began */
 } pipe_work;
@@ -166,7 +185,8 @@ struct once_pipe {
 
     size_t at[ONCE_AT_PLACES]; /* how many items are in each place; those of NEW and OVER are not counted */
     pipe_batches batches;
-    pipe_queue ready;
+    pipe_ready ready;
+    pipe_streams streams;
     once_waits waits; /* who is PARKED, and behind whom */
     pipe_source source;
     pipe_acks acks;
@@ -191,6 +211,15 @@ static inline bool once__item_is_left(const once_item *item)
     return item->stage == ONCE_STAGE_CLAIM || item->stage == ONCE_STAGE_ACCEPT;
 }
 
+/* The store may know of it: it was claimed durably, or was in a commit whose fate is not known. */
+static inline bool once__item_is_begun(const once_item *item) { return item->held || item->unsure || item->verdict; }
+
+/* From the source, and not its any more: its stream was revoked, or its delivery went to somebody else. */
+static inline bool once__item_is_unwanted(const once_item *item)
+{
+    return item->ticket && (!item->from || item->from->state != ONCE_STREAM_ASSIGNED);
+}
+
 static inline bool once__pipe_has_work(const once_pipe *pipe) { return pipe->work.n || pipe->work.keeping_n; }
 
 /* pipe_place.c: where items are */
@@ -199,21 +228,36 @@ void once__pipe_batch_put(once_pipe *pipe, once_batch *batch);
 void once__pipe_batch_let_go(once_pipe *pipe, once_batch *batch);
 void once__item_forget_output(once_item *item);
 void once__pipe_ready_put(once_pipe *pipe, once_item *item, bool last);
-void once__pipe_ready_take(once_pipe *pipe, const once_item *item);
+void once__pipe_ready_take(once_pipe *pipe, once_item *item);
 void once__pipe_move(once_pipe *pipe, once_item *item, once_item_place to);
 void once__pipe_leave_waits(once_pipe *pipe, once_item *item);
 void once__batch_free(once_batch *batch);
 
-/* pipe_source.c: what is fetched and acked */
-uint64_t once__pipe_may_ack(const once_pipe *pipe);
+/* pipe_source.c: what is fetched */
 bool once__pipe_rest_to_fetch(const once_pipe *pipe);
 once_action *once__pipe_source_action(once_pipe *pipe, int64_t now_ms);
+int64_t once__pipe_source_at_ms(const once_pipe *pipe, int64_t now_ms);
 void once__pipe_fetched(once_pipe *pipe, once_action *action, int64_t now_ms);
-once_action *once__pipe_ack_action(once_pipe *pipe, int64_t now_ms);
-void once__pipe_acked(once_pipe *pipe, once_action *action, int64_t now_ms);
 void once__pipe_ack_work(once_pipe *pipe);
 void once__pipe_remember_farthest(once_pipe *pipe, once_item *item);
-const once_item *once__pipe_last_without_gap(once_pipe *pipe);
+void once__pipe_find_last(once_pipe *pipe);
+
+/* pipe_stream.c: streams that come and go, and what becomes of their items */
+once_stream *once__pipe_stream(once_pipe *pipe, uint32_t number);
+once_stream *once__pipe_stream_add(once_pipe *pipe, uint32_t number);
+int once__pipe_heed(once_pipe *pipe, const once_stream_news *news, int64_t now_ms, once_error *err);
+void once__pipe_requeue(once_pipe *pipe, once_item *item);
+void once__pipe_drop_unwanted(once_pipe *pipe);
+void once__pipe_lose_delivery(once_pipe *pipe, once_item *item, int64_t now_ms);
+void once__pipe_give_to_store(once_pipe *pipe, once_item *item);
+void once__pipe_let_stream_go(once_pipe *pipe, once_stream *stream);
+void once__pipe_stream_released(once_pipe *pipe, once_stream *stream);
+
+/* pipe_ack.c: what the source is told */
+bool once__pipe_has_acks(const once_pipe *pipe);
+once_action *once__pipe_ack_action(once_pipe *pipe, int64_t now_ms);
+int64_t once__pipe_ack_at_ms(const once_pipe *pipe, int64_t now_ms);
+void once__pipe_acked(once_pipe *pipe, once_action *action, int64_t now_ms);
 
 /* pipe_work.c: the messages of one transaction */
 once_action *once__pipe_emit(once_pipe *pipe, once_action_kind kind, size_t n);
@@ -226,6 +270,7 @@ void once__pipe_unreserve_work(once_pipe *pipe);
 void once__pipe_leave_unsettled(once_pipe *pipe, once_item *item);
 void once__pipe_drop_work(once_pipe *pipe);
 void once__pipe_drop_found(once_pipe *pipe);
+bool once__pipe_can_go(const once_pipe *pipe, const once_queue *queue, int64_t now_ms);
 bool once__pipe_ready_can_go(const once_pipe *pipe, int64_t now_ms);
 void once__pipe_begin_work(once_pipe *pipe, int64_t now_ms);
 void once__pipe_put_back_held(once_pipe *pipe);
@@ -249,7 +294,7 @@ void once__pipe_note_claimed(const once_pipe *pipe, once_item *const *items, siz
 void once__pipe_note_started(const once_pipe *pipe, once_item *const *items, size_t n);
 void once__item_forget_times(once_item *item);
 void once__pipe_note_settled(once_pipe *pipe, once_item *item);
-void once__pipe_note_acked(once_pipe *pipe, uint64_t from, uint64_t upto);
+void once__pipe_note_acked(once_pipe *pipe, const once_stream *stream, uint64_t from, uint64_t upto);
 
 /* pipe_count.c: after the commit */
 void once__pipe_count_settled_by_lane(once_pipe *pipe, const once_item *item);

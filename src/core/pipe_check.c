@@ -24,23 +24,46 @@ static void crowd_add(crowd *to, const once_item *item)
     to->sum += x ^ (x >> 31);
 }
 
+static void crowd_add_queue(crowd *to, const once_queue *queue)
+{
+    for (const once_item *item = queue->first; item; item = item->next) crowd_add(to, item);
+}
+
 static bool crowd_equal(const crowd *a, const crowd *b) { return a->n == b->n && a->sum == b->sum; }
 
 /* What the items of all open batches say. */
 typedef struct tally {
     crowd by_place[ONCE_AT_PLACES];
+    size_t of_streams[ONCE_AT_PLACES];
     size_t not_given, ready_bytes, held_bytes;
 } tally;
 
 #define SAY(number, words) return #number ": " words
 
-static const char *check_item(const once_pipe *pipe, const once_item *item)
+static bool is_over(const once_watermark *mark, uint64_t ticket)
+{
+    return ticket <= mark->upto || once_watermark_at(mark, ticket)->over;
+}
+
+static const char *check_ticket(const once_item *item)
+{
+    const once_stream *stream = item->from;
+    const bool waits = item->place == ONCE_AT_READY || item->place == ONCE_AT_PARKED;
+    if (!stream) return NULL;
+    if (item->place == ONCE_AT_OVER) SAY(3, "an item that is over belongs to a stream");
+    if (item->ticket == 0 || item->ticket >= stream->mark.next) SAY(3, "an item has a ticket that was not given out");
+    if (is_over(&stream->mark, item->ticket)) SAY(3, "a ticket is over, and its item is not");
+    if (once_watermark_at(&stream->mark, item->ticket)->item != item) SAY(3, "a ticket is another item's");
+    if (stream->let_go) SAY(11, "an item belongs to a stream that was let go");
+    if (waits && stream->state != ONCE_STREAM_ASSIGNED) SAY(11, "an item of a stream that was revoked waits");
+    return NULL;
+}
+
+static const char *check_item(const once_item *item)
 {
     const once_item_place place = item->place;
-    const once_watermark *mark = &pipe->source.watermark;
-    if (item->ticket >= mark->next) SAY(3, "an item has a ticket that was not given out");
-    const bool over = item->ticket && (item->ticket <= mark->upto || once_watermark_at(mark, item->ticket)->over);
-    if (over && place != ONCE_AT_OVER) SAY(3, "a ticket is over, and its item is not");
+    const char *wrong = check_ticket(item);
+    if (wrong) return wrong;
     if (item->joined && (place == ONCE_AT_NEW || place == ONCE_AT_OVER))
         SAY(5, "an item that is over or new stands in a queue");
     if ((place == ONCE_AT_PARKED) != (item->joined && item->waits_for > 0))
@@ -53,12 +76,17 @@ static const char *check_item(const once_pipe *pipe, const once_item *item)
 
 static const char *check_batch(const once_pipe *pipe, const once_batch *batch, tally *all)
 {
-    size_t open = pipe->source.farthest && pipe->source.farthest->batch == batch;
+    size_t open = 0;
+    for (uint32_t i = 0; i < pipe->streams.n; i++) {
+        const once_stream *stream = pipe->streams.at[i];
+        open += stream && stream->farthest && stream->farthest->batch == batch;
+    }
     for (size_t i = 0; i < batch->n; i++) {
         const once_item *item = &batch->items[i];
-        const char *wrong = check_item(pipe, item);
+        const char *wrong = check_item(item);
         if (wrong) return wrong;
         crowd_add(&all->by_place[item->place], item);
+        all->of_streams[item->place] += item->from != NULL;
         open += item->place != ONCE_AT_OVER;
         all->not_given += item->place == ONCE_AT_FLIGHT && !item->given;
         if (item->place == ONCE_AT_READY) all->ready_bytes += item->message.body.len;
@@ -71,13 +99,13 @@ static const char *check_batch(const once_pipe *pipe, const once_batch *batch, t
 static const char *check_places(const once_pipe *pipe, const tally *all)
 {
     crowd lists[ONCE_AT_PLACES] = {0};
-    for (size_t i = 0; i < pipe->ready.n; i++)
-        crowd_add(&lists[ONCE_AT_READY], pipe->ready.items[(pipe->ready.first + i) % pipe->ready.size]);
+    crowd_add_queue(&lists[ONCE_AT_READY], &pipe->ready.taken);
+    for (uint32_t i = 0; i < pipe->streams.n; i++)
+        if (pipe->streams.at[i]) crowd_add_queue(&lists[ONCE_AT_READY], &pipe->streams.at[i]->ready);
     for (size_t i = 0; i < pipe->work.n; i++) crowd_add(&lists[ONCE_AT_WORK], pipe->work.items[i]);
-    for (const once_item *item = pipe->outside.flight.first; item; item = item->next_flying)
+    for (const once_item *item = pipe->outside.flight.first; item; item = item->next)
         crowd_add(&lists[ONCE_AT_FLIGHT], item);
-    for (const once_item *item = pipe->outside.back; item; item = item->next_flying)
-        crowd_add(&lists[ONCE_AT_RETURNED], item);
+    for (const once_item *item = pipe->outside.back; item; item = item->next) crowd_add(&lists[ONCE_AT_RETURNED], item);
     lists[ONCE_AT_PARKED] = all->by_place[ONCE_AT_PARKED]; /* has no list */
     if (all->by_place[ONCE_AT_NEW].n) SAY(1, "an item of an open batch is nowhere");
     for (once_item_place place = ONCE_AT_READY; place < ONCE_AT_OVER; place++) {
@@ -95,10 +123,9 @@ static const char *check_slots(const once_pipe *pipe)
     for (size_t h = 0; pipe->outside.flight.slots && h < pipe->spec->n_handlers; h++) {
         const once_handler_spec *handler = &pipe->spec->handlers[h];
         size_t used = 0;
-        for (const once_item *item = pipe->outside.flight.first; item; item = item->next_flying)
+        for (const once_item *item = pipe->outside.flight.first; item; item = item->next)
             used += item->handler == handler;
-        for (const once_item *item = pipe->outside.back; item; item = item->next_flying)
-            used += item->handler == handler;
+        for (const once_item *item = pipe->outside.back; item; item = item->next) used += item->handler == handler;
         for (size_t i = 0; i < pipe->work.n; i++)
             used += pipe->work.items[i]->handler == handler && pipe->work.items[i]->stage == ONCE_STAGE_FLY;
         if (used != pipe->outside.flight.used[h]) SAY(4, "slots are used that no item has, or the other way round");
@@ -119,11 +146,30 @@ static const char *check_transaction(const once_pipe *pipe)
     return NULL;
 }
 
-static const char *check_source(const once_pipe *pipe, const tally *all)
+static const char *check_stream(const once_pipe *pipe, const once_stream *stream)
 {
-    const once_watermark *mark = &pipe->source.watermark;
-    if (pipe->source.acked > mark->upto || mark->upto >= mark->next) SAY(3, "acks have passed what is over");
-    if (mark->next - 1 - mark->kept > OUTSTANDING * pipe->batch_max) SAY(9, "too much is on its way");
+    const once_watermark *mark = &stream->mark;
+    if (stream->acked > mark->upto || mark->kept > mark->upto || mark->upto >= mark->next)
+        SAY(3, "acks have passed what is over");
+    if (once_stream_outstanding(stream) > OUTSTANDING * pipe->batch_max) SAY(9, "too much is on its way");
+    if (stream->ready.n != stream->at[ONCE_AT_READY]) SAY(1, "the queue of a stream has another count than items");
+    return NULL;
+}
+
+static const char *check_streams(const once_pipe *pipe, const tally *all)
+{
+    size_t at[ONCE_AT_PLACES] = {0};
+    size_t ready = pipe->ready.taken.n;
+    for (uint32_t i = 0; i < pipe->streams.n; i++) {
+        const once_stream *stream = pipe->streams.at[i];
+        const char *wrong = stream ? check_stream(pipe, stream) : NULL;
+        if (wrong) return wrong;
+        for (int place = 0; stream && place < ONCE_AT_PLACES; place++) at[place] += stream->at[place];
+        ready += stream ? stream->ready.n : 0;
+    }
+    for (once_item_place place = ONCE_AT_READY; place < ONCE_AT_OVER; place++)
+        if (at[place] != all->of_streams[place]) SAY(1, "a place has another count than items of streams");
+    if (pipe->ready.n != ready) SAY(1, "the queues have another count than items");
     if (pipe->ready.bytes != all->ready_bytes || pipe->batches.held_bytes != all->held_bytes)
         SAY(7, "the bytes that are held are counted wrong");
     return NULL;
@@ -147,7 +193,7 @@ const char *once__pipe_check(const once_pipe *pipe)
     if (!wrong) wrong = check_places(pipe, &all);
     if (!wrong) wrong = check_slots(pipe);
     if (!wrong) wrong = check_transaction(pipe);
-    if (!wrong) wrong = check_source(pipe, &all);
+    if (!wrong) wrong = check_streams(pipe, &all);
     return wrong ? wrong : check_end(pipe);
 }
 

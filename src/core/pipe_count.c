@@ -141,11 +141,12 @@ static void give_away(once_pipe *pipe, once_item *item)
 {
     pipe->counts.fenced++;
     pipe->counts.attempts += item->started;
-    if (item->ticket) { /* still the source's: asked again as if it had just come */
+    if (!once__item_is_unwanted(item) && item->ticket) { /* still the source's: asked again as if it had just come */
         item->held = item->lost = item->returned = item->unsure = item->maybe = false;
         once__item_forget_output(item);
         once__pipe_move(pipe, item, ONCE_AT_READY);
     } else {
+        pipe->source.open -= item->ticket != 0;
         once__pipe_leave_waits(pipe, item);
         once__pipe_move(pipe, item, ONCE_AT_OVER);
     }
@@ -186,7 +187,7 @@ void once__pipe_conclude(once_pipe *pipe, int64_t now_ms)
         once_item *item = pipe->work.items[--pipe->work.n];
         if (item->stage == ONCE_STAGE_FLY) continue;
         if (once__item_is_left(item)) {
-            once__pipe_move(pipe, item, ONCE_AT_READY);
+            once__pipe_requeue(pipe, item);
             continue;
         }
         pipe->counts.repeats -= once__item_repeats(item) < 0;

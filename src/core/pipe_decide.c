@@ -19,7 +19,7 @@ static void lose(once_pipe *pipe, once_item *lost) /* its claim is somebody else
     pipe->counts.fenced++;
     if (lost->ticket) { /* still the source's: asked again as if it had just come */
         lost->held = false;
-        once__pipe_move(pipe, lost, ONCE_AT_READY);
+        once__pipe_requeue(pipe, lost);
     } else {
         once__pipe_leave_waits(pipe, lost);
         once__pipe_move(pipe, lost, ONCE_AT_OVER);

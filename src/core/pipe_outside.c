@@ -32,7 +32,7 @@ void once__pipe_recall(once_pipe *pipe)
 {
     once_item *next;
     for (once_item *item = pipe->outside.flight.first; item; item = next) {
-        next = item->next_flying;
+        next = item->next;
         if (!item->given) recall_one(pipe, item);
     }
 }

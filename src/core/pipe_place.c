@@ -50,29 +50,35 @@ void once__item_forget_output(once_item *item)
     item->result = item->failure = (once_bytes){0};
 }
 
-/* What comes from the source is the last of the queue; what goes back to it was before all that is there. */
-void once__pipe_ready_put(once_pipe *pipe, once_item *item, bool last)
+static once_queue *queue_of(once_pipe *pipe, const once_item *item)
 {
-    assert(pipe->ready.n < pipe->ready.size);
-    if (!last) pipe->ready.first = (pipe->ready.first + pipe->ready.size - 1) % pipe->ready.size;
-    pipe->ready.items[(pipe->ready.first + (last ? pipe->ready.n : 0)) % pipe->ready.size] = item;
-    pipe->ready.n++;
-    pipe->ready.bytes += item->message.body.len;
+    return item->from ? &item->from->ready : &pipe->ready.taken;
 }
 
-void once__pipe_ready_take(once_pipe *pipe, const once_item *item)
+/* What comes from the source is the last of its queue; what goes back to it was before all that is there. */
+void once__pipe_ready_put(once_pipe *pipe, once_item *item, bool last)
 {
-    assert(pipe->ready.n > 0 && pipe->ready.items[pipe->ready.first] == item);
-    pipe->ready.first = (pipe->ready.first + 1) % pipe->ready.size;
+    const size_t bytes = item->message.body.len;
+    once_queue_put(queue_of(pipe, item), item, last);
+    if (item->from) item->from->ready_bytes += bytes;
+    pipe->ready.n++;
+    pipe->ready.bytes += bytes;
+}
+
+void once__pipe_ready_take(once_pipe *pipe, once_item *item)
+{
+    const size_t bytes = item->message.body.len;
+    once_queue_remove(queue_of(pipe, item), item);
+    if (item->from) item->from->ready_bytes -= bytes;
     pipe->ready.n--;
-    pipe->ready.bytes -= item->message.body.len;
+    pipe->ready.bytes -= bytes;
 }
 
 static void back_put(once_pipe *pipe, once_item *item)
 {
     item->returned = true;
-    item->next_flying = NULL;
-    if (pipe->outside.back) pipe->outside.back_last->next_flying = item;
+    item->next = NULL;
+    if (pipe->outside.back) pipe->outside.back_last->next = item;
     else pipe->outside.back = item;
     pipe->outside.back_last = item;
 }
@@ -81,7 +87,7 @@ static void back_put(once_pipe *pipe, once_item *item)
 static void back_take(once_pipe *pipe, const once_item *item)
 {
     assert(pipe->outside.back == item);
-    pipe->outside.back = item->next_flying;
+    pipe->outside.back = item->next;
     once_flight_unreserve(&pipe->outside.flight, item);
 }
 
@@ -96,8 +102,8 @@ static void work_put(once_pipe *pipe, once_item *item)
 /* What may follow what. */
 static const unsigned may_follow[ONCE_AT_PLACES] = {
     [ONCE_AT_NEW] = TO(READY) | TO(WORK) | TO(FLIGHT) | TO(OVER),
-    [ONCE_AT_READY] = TO(PARKED) | TO(WORK),
-    [ONCE_AT_PARKED] = TO(READY),
+    [ONCE_AT_READY] = TO(PARKED) | TO(WORK) | TO(OVER),
+    [ONCE_AT_PARKED] = TO(READY) | TO(OVER),
     [ONCE_AT_WORK] = TO(READY) | TO(FLIGHT) | TO(OVER),
     [ONCE_AT_FLIGHT] = TO(RETURNED),
     [ONCE_AT_RETURNED] = TO(WORK) | TO(OVER),
@@ -115,6 +121,8 @@ void once__pipe_move(once_pipe *pipe, once_item *item, once_item_place to)
     assert(may_follow[from] & (1u << to));
     if (is_counted(from) && !(ONCE_PLANTED(parked_kept) && from == ONCE_AT_PARKED)) pipe->at[from]--;
     if (is_counted(to)) pipe->at[to]++;
+    if (item->from && is_counted(from)) item->from->at[from]--;
+    if (item->from && is_counted(to)) item->from->at[to]++;
     if (from == ONCE_AT_NEW) once__pipe_note_received(pipe, item);
     if (from == ONCE_AT_READY) once__pipe_ready_take(pipe, item);
     if (from == ONCE_AT_FLIGHT) once_flight_back(&pipe->outside.flight, item);
@@ -128,6 +136,8 @@ void once__pipe_move(once_pipe *pipe, once_item *item, once_item_place to)
     case ONCE_AT_RETURNED: back_put(pipe, item); break;
     default:
         assert(to == ONCE_AT_OVER && !item->joined);
+        if (item->from) once_stream_forget(item->from, item);
+        item->from = NULL;
         once__item_forget_output(item);
         once__pipe_batch_let_go(pipe, item->batch);
     }

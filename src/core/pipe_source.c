@@ -1,5 +1,7 @@
-/* The source side: how much is fetched, which tickets are over, and what may be acked. A ticket is over when the
- * transaction that ended its message is committed; acks go up to the first one that is not. */
+/* The source side: how much is fetched and of which streams, and which deliveries are over.
+ *
+ * A stream of which enough is here is paused, and others go on. What bounds all of them together is memory: where there
+ * is too little, whoever has messages here waits until they are over. */
 #include "core/pipe.h"
 
 #include <assert.h>
@@ -11,22 +13,43 @@
 
 #define READY_BYTES (16u << 20) /* of bodies that wait for their transaction; then nothing more is fetched */
 #define HELD_BYTES (64u << 20)  /* the same of all batches whose messages are not over */
+#define BEAT_MS 1000            /* how often a source that assigns streams is asked for news, when it does not say */
 
-uint64_t once__pipe_may_ack(const once_pipe *pipe)
+/* Of this stream there is enough in memory. When none of it is left to be worked on, it is held for another reason (the
+ * cursor's), and waiting would not help. */
+static bool has_enough(const once_pipe *pipe, const once_stream *stream)
 {
-    if (ONCE_PLANTED(ack_past_gap)) return pipe->source.watermark.next - 1;
-    return pipe->source.watermark.upto;
+    const size_t *at = stream->at;
+    if (at[ONCE_AT_READY] >= pipe->batch_max || at[ONCE_AT_PARKED] >= PARKED * pipe->batch_max) return true;
+    /* One is very slow. */
+    if (once_stream_outstanding(stream) + 1 > (OUTSTANDING - 1) * pipe->batch_max) return true;
+    if (pipe->ready.bytes >= READY_BYTES && at[ONCE_AT_READY]) return true;
+    return pipe->batches.held_bytes >= HELD_BYTES && at[ONCE_AT_READY] + at[ONCE_AT_PARKED] + at[ONCE_AT_FLIGHT] > 0;
 }
 
-/* Of what was fetched there is enough in memory. When none of it is left to be worked on, it is held for another reason
- * (the cursor's), and waiting would not help. */
-static bool holds_enough(const once_pipe *pipe)
+/* A batch waits that can go, or far too much that cannot. */
+static bool is_full(const once_pipe *pipe, int64_t now_ms)
 {
-    if (pipe->ready.n >= pipe->batch_max || pipe->ready.bytes >= READY_BYTES ||
-        pipe->at[ONCE_AT_PARKED] >= PARKED * pipe->batch_max)
-        return true;
-    return pipe->batches.held_bytes >= HELD_BYTES &&
-           pipe->ready.n + pipe->at[ONCE_AT_PARKED] + pipe->outside.flight.n > 0;
+    size_t n = pipe->ready.taken.n;
+    for (uint32_t i = 0; i < pipe->streams.n && n < pipe->batch_max; i++) {
+        const once_stream *stream = pipe->streams.at[i];
+        if (stream && stream->ready.n && once__pipe_can_go(pipe, &stream->ready, now_ms)) n += stream->ready.n;
+    }
+    return n >= pipe->batch_max || pipe->ready.n + pipe->at[ONCE_AT_PARKED] >= OUTSTANDING * pipe->batch_max;
+}
+
+/* Which streams nothing may come of now. False: there is none that it may come of. */
+static bool pause_streams(once_pipe *pipe, size_t *n_paused)
+{
+    size_t paused = 0, others = 0;
+    for (uint32_t i = 0; i < pipe->streams.n; i++) {
+        const once_stream *stream = pipe->streams.at[i];
+        if (!stream || stream->state != ONCE_STREAM_ASSIGNED) continue;
+        if (has_enough(pipe, stream)) pipe->streams.paused[paused++] = i;
+        else others++;
+    }
+    *n_paused = paused;
+    return others > 0 || paused == 0;
 }
 
 /* Told to stop, and the source may have read what it cannot give to anybody else. */
@@ -35,37 +58,52 @@ bool once__pipe_rest_to_fetch(const once_pipe *pipe)
     return pipe->o.gives_once && !pipe->source.rested && !pipe->source.at_end && !pipe->store.gone;
 }
 
+static bool may_fetch(once_pipe *pipe, int64_t now_ms, size_t *n_paused)
+{
+    const bool store_away = pipe->store.tries > 0; /* then nothing is fetched */
+    if (pipe->end.stopping ? !once__pipe_rest_to_fetch(pipe) : pipe->source.at_end || store_away) return false;
+    return !is_full(pipe, now_ms) && pause_streams(pipe, n_paused);
+}
+
+static int64_t beat_ms(const once_pipe *pipe)
+{
+    if (pipe->o.beat_ms > 0) return pipe->o.beat_ms;
+    return pipe->o.source & ONCE_SOURCE_ASSIGNS ? BEAT_MS : ONCE_NEVER;
+}
+
+/* When it is asked for a sign of life, should nothing be fetched until then. */
+static int64_t beat_at_ms(const once_pipe *pipe)
+{
+    const int64_t every_ms = beat_ms(pipe);
+    return every_ms == ONCE_NEVER || pipe->end.ended || ONCE_PLANTED(no_beat) ? ONCE_NEVER
+                                                                              : pipe->source.asked_ms + every_ms;
+}
+
+int64_t once__pipe_source_at_ms(const once_pipe *pipe, int64_t now_ms)
+{
+    const int64_t at_ms = beat_at_ms(pipe);
+    if (pipe->source.out) return ONCE_NEVER;
+    return pipe->source.at_ms > now_ms ? pipe->source.at_ms : at_ms;
+}
+
 once_action *once__pipe_source_action(once_pipe *pipe, int64_t now_ms)
 {
-    if (pipe->source.out || pipe->end.ended) return NULL;
-    const bool store_away = pipe->store.tries > 0; /* then nothing is fetched */
-    if (pipe->end.stopping ? !once__pipe_rest_to_fetch(pipe)
-                           : pipe->source.at_end || store_away || now_ms < pipe->source.at_ms)
-        return NULL;
-    if (holds_enough(pipe)) return NULL;
-    /* One is very slow. */
-    if (pipe->source.watermark.next - pipe->source.watermark.kept > (OUTSTANDING - 1) * pipe->batch_max) return NULL;
+    if (pipe->source.out || pipe->end.ended || (now_ms < pipe->source.at_ms && !pipe->end.stopping)) return NULL;
+    size_t n_paused = 0;
+    const bool fetch = may_fetch(pipe, now_ms, &n_paused);
+    if (!fetch && now_ms < beat_at_ms(pipe)) return NULL;
     once_batch *batch = once__pipe_batch_get(pipe);
     if (!batch) return NULL;
     pipe->source.action = (once_action){.kind = ONCE_ACT_FETCH,
-                                        .max = pipe->batch_max,
+                                        .max = fetch ? pipe->batch_max : 0,
+                                        .paused = pipe->streams.paused,
+                                        .n_paused = n_paused,
                                         .batch = batch,
                                         .intake = &pipe->fetch_intake,
-                                        .rest = pipe->end.stopping};
+                                        .rest = fetch && pipe->end.stopping};
+    pipe->source.asked_ms = now_ms;
     pipe->source.out = true;
     return &pipe->source.action;
-}
-
-once_action *once__pipe_ack_action(once_pipe *pipe, int64_t now_ms)
-{
-    if (pipe->acks.out || pipe->end.ended || now_ms < pipe->acks.at_ms) return NULL;
-    const uint64_t upto = once__pipe_may_ack(pipe);
-    if (upto <= pipe->source.acked) return NULL;
-    pipe->acks.ticket = upto;
-    pipe->acks.list[0] = (once_receipt){.delivery = once_watermark_at(&pipe->source.watermark, upto)->delivery};
-    pipe->acks.action = (once_action){.kind = ONCE_ACT_ACK, .receipts = pipe->acks.list, .n = 1};
-    pipe->acks.out = true;
-    return &pipe->acks.action;
 }
 
 static void source_failed(once_pipe *pipe, const once_action *action, int64_t now_ms)
@@ -75,10 +113,72 @@ static void source_failed(once_pipe *pipe, const once_action *action, int64_t no
                                  pipe->source.failing_since_ms, now_ms, ONCE_NEVER);
 }
 
+/* How many are there of each stream. */
+static int count_coming(once_pipe *pipe, const once_batch *batch, once_error *err)
+{
+    for (size_t i = 0; i < batch->n; i++) {
+        once_stream *stream = once__pipe_stream(pipe, batch->items[i].stream);
+        if (!stream || stream->state != ONCE_STREAM_ASSIGNED)
+            return once_fail(err, ONCE_E_BUG, "the source hands out a message of stream %u, which it has not assigned",
+                             (unsigned)batch->items[i].stream);
+        stream->coming++;
+    }
+    return ONCE_OK;
+}
+
+/* Room for the tickets of the batch, and for all that may wait for each other. */
+static int make_room(once_pipe *pipe, const once_batch *batch, once_error *err)
+{
+    size_t here = batch->n + pipe->outside.flight.slots;
+    for (int place = 0; place < ONCE_AT_PLACES; place++) here += pipe->at[place];
+    int rc = count_coming(pipe, batch, err);
+    for (size_t i = 0; i < batch->n; i++) {
+        once_stream *stream = once__pipe_stream(pipe, batch->items[i].stream);
+        if (!stream || !stream->coming) continue;
+        if (rc == ONCE_OK && !once_watermark_reserve(&stream->mark, stream->coming))
+            rc = once_no_memory(err, "for a batch");
+        stream->coming = 0;
+    }
+    if (rc == ONCE_OK && pipe->outside.flight.slots && !once_waits_reserve(&pipe->waits, here))
+        rc = once_no_memory(err, "for a batch");
+    return rc;
+}
+
+static int heed_news(once_pipe *pipe, const once_action *action, int64_t now_ms, once_error *err)
+{
+    int rc = ONCE_OK;
+    for (size_t i = 0; rc == ONCE_OK && i < action->n_news; i++)
+        rc = once__pipe_heed(pipe, &action->news[i], now_ms, err);
+    return rc;
+}
+
+static void queue_batch(once_pipe *pipe, once_batch *batch, int64_t now_ms)
+{
+    for (size_t i = 0; i < batch->n; i++) {
+        once_item *item = &batch->items[i];
+        once_stream *stream = item->from = once__pipe_stream(pipe, item->stream);
+        batch->bytes += item->message.body.len;
+        item->ticket = once_watermark_begin(&stream->mark, item->delivery, item);
+        if (stream->prolong_at_ms == ONCE_NEVER && stream->expires_ms > 0)
+            stream->prolong_at_ms = now_ms + stream->expires_ms / 3;
+        once__pipe_move(pipe, item, ONCE_AT_READY);
+    }
+    pipe->source.open += batch->n;
+    pipe->batches.held_bytes += batch->bytes;
+}
+
+static int take_in(once_pipe *pipe, once_batch *batch, int64_t now_ms, once_error *err)
+{
+    int rc = batch->taken_in ? ONCE_OK : once_intake_batch(&pipe->fetch_intake, batch, err);
+    if (rc == ONCE_OK) rc = make_room(pipe, batch, err);
+    if (rc == ONCE_OK) queue_batch(pipe, batch, now_ms);
+    return rc;
+}
+
 void once__pipe_fetched(once_pipe *pipe, once_action *action, int64_t now_ms)
 {
     once_batch *batch = action->batch;
-    batch->open = batch->n;
+    once_error err;
     pipe->source.rested = action->rest && (batch->n == 0 || action->status != ONCE_OK);
     if (action->status != ONCE_OK) {
         assert(batch->n == 0);
@@ -86,46 +186,20 @@ void once__pipe_fetched(once_pipe *pipe, once_action *action, int64_t now_ms)
         source_failed(pipe, action, now_ms);
         return;
     }
+    assert(batch->n <= action->max);
     pipe->source.tries = 0;
-    pipe->source.at_end = action->at_end;
-    if (batch->n == 0 || (pipe->end.stopping && (!pipe->o.gives_once || pipe->store.gone))) {
-        pipe->source.dropped += batch->n;
-        once__pipe_batch_put(pipe, batch);
-        return;
+    pipe->source.asked_ms = now_ms;
+    if (action->max) pipe->source.at_end = action->at_end;
+    int rc = heed_news(pipe, action, now_ms, &err);
+    const bool wanted = !pipe->end.stopping || (pipe->o.gives_once && !pipe->store.gone);
+    if (rc == ONCE_OK && batch->n && wanted) {
+        batch->open = batch->n;
+        rc = take_in(pipe, batch, now_ms, &err);
+        if (rc == ONCE_OK) return;
     }
-    once_error err;
-    int rc = batch->taken_in ? ONCE_OK : once_intake_batch(&pipe->fetch_intake, batch, &err);
-    if (rc == ONCE_OK && !once_watermark_reserve(&pipe->source.watermark, batch->n))
-        rc = once_no_memory(&err, "for a batch");
-    if (rc != ONCE_OK) { /* what was read cannot be read again by this run */
-        pipe->source.dropped += batch->n;
-        once__pipe_batch_put(pipe, batch);
-        once__pipe_give_up(pipe, rc, &err);
-        return;
-    }
-    for (size_t i = 0; i < batch->n; i++) {
-        batch->bytes += batch->items[i].message.body.len;
-        batch->items[i].ticket =
-            once_watermark_begin(&pipe->source.watermark, batch->items[i].delivery, &batch->items[i]);
-        once__pipe_move(pipe, &batch->items[i], ONCE_AT_READY);
-    }
-    pipe->batches.held_bytes += batch->bytes;
-}
-
-void once__pipe_acked(once_pipe *pipe, once_action *action, int64_t now_ms)
-{
-    pipe_acks *acks = &pipe->acks;
-    if (action->status != ONCE_OK && action->receipts[0].answer == ONCE_RECEIPT_OPEN) {
-        if (acks->tries == 0) acks->failing_since_ms = now_ms;
-        once__pipe_worth_another_try(pipe, action->status, &action->error, &acks->tries, &acks->at_ms,
-                                     acks->failing_since_ms, now_ms, ONCE_NEVER);
-        return;
-    }
-    acks->tries = 0;
-    once__pipe_note_acked(pipe, pipe->source.acked + 1, acks->ticket);
-    pipe->counts.acked += acks->ticket - pipe->source.acked;
-    pipe->source.acked = acks->ticket;
-    if (!ONCE_PLANTED(ack_past_gap)) once_watermark_forget(&pipe->source.watermark, acks->ticket);
+    pipe->source.dropped += batch->n; /* what was read cannot be read again by this run */
+    once__pipe_batch_put(pipe, batch);
+    if (rc != ONCE_OK) once__pipe_give_up(pipe, rc, &err);
 }
 
 /* Whether the item ends with the transaction that it is in. */
@@ -139,41 +213,59 @@ void once__pipe_ack_work(once_pipe *pipe)
     for (size_t i = 0; i < pipe->work.n; i++) {
         once_item *item = pipe->work.items[i];
         if (!item->ticket || item->acked || !ends_here(item)) continue;
-        once_watermark_end(&pipe->source.watermark, item->ticket, pipe->now_ms);
+        if (item->from) once_stream_end(item->from, item->ticket, false, pipe->now_ms);
         item->acked = true;
-        pipe->source.over++;
+        pipe->source.open--;
     }
 }
+
+/* --- cursors --- */
 
 /* A cursor is kept at the last one that is over, and that may be one whose transaction was long ago. */
 void once__pipe_remember_farthest(once_pipe *pipe, once_item *item)
 {
-    once_item *before = pipe->source.farthest;
-    if (!once_spec_keeps_cursor(pipe->spec) || !item->ticket || (before && before->ticket > item->ticket)) return;
+    if (!(pipe->spec->source.bits & ONCE_SOURCE_CURSOR) || !item->from) return;
+    once_item *before = item->from->farthest;
+    if (before && before->ticket > item->ticket) return;
     item->batch->open++;
-    pipe->source.farthest = item;
+    item->from->farthest = item;
     if (before) once__pipe_batch_let_go(pipe, before->batch);
 }
 
-/* The message up to which everything will be over when the work is committed; NULL: there is none. Only a cursor
- * asks. */
-const once_item *once__pipe_last_without_gap(once_pipe *pipe)
+static void peek(once_pipe *pipe, bool over)
 {
-    if (!once_spec_keeps_cursor(pipe->spec)) return NULL;
-    for (size_t i = 0; i < pipe->work.n; i++)
-        if (pipe->work.items[i]->ticket && ends_here(pipe->work.items[i]))
-            once_watermark_peek(&pipe->source.watermark, pipe->work.items[i]->ticket, true);
-    const uint64_t upto = once_watermark_peeked(&pipe->source.watermark);
-    for (size_t i = 0; i < pipe->work.n; i++)
-        if (pipe->work.items[i]->ticket && ends_here(pipe->work.items[i]))
-            once_watermark_peek(&pipe->source.watermark, pipe->work.items[i]->ticket, false);
-
-    const once_item *last =
-        pipe->source.farthest && pipe->source.farthest->ticket <= upto ? pipe->source.farthest : NULL;
     for (size_t i = 0; i < pipe->work.n; i++) {
         const once_item *item = pipe->work.items[i];
-        if (item->ticket && item->ticket <= upto && ends_here(item) && (!last || item->ticket > last->ticket))
-            last = item;
+        if (item->from && !item->acked && ends_here(item)) once_watermark_peek(&item->from->mark, item->ticket, over);
     }
-    return last;
+}
+
+static uint64_t peeked(once_stream *stream)
+{
+    if (!stream->peeked) stream->peeked = once_watermark_peeked(&stream->mark) + 1;
+    return stream->peeked - 1;
+}
+
+/* For each stream, the message up to which everything will be over when the work is committed. Only a cursor asks. */
+void once__pipe_find_last(once_pipe *pipe)
+{
+    pipe->work.last_n = 0;
+    if (!(pipe->spec->source.bits & ONCE_SOURCE_CURSOR)) return;
+    peek(pipe, true);
+    for (size_t i = 0; i < pipe->work.n; i++) {
+        const once_item *item = pipe->work.items[i];
+        once_stream *stream = item->from;
+        if (!stream || !ends_here(item)) continue;
+        const once_item *last = stream->next_farthest ? stream->next_farthest : stream->farthest;
+        if (item->ticket <= peeked(stream) && (!last || item->ticket > last->ticket)) last = item;
+        if (last && last->ticket <= peeked(stream)) stream->next_farthest = last;
+    }
+    peek(pipe, false);
+    for (size_t i = 0; i < pipe->work.n; i++) {
+        once_stream *stream = pipe->work.items[i]->from;
+        if (!stream) continue;
+        if (stream->next_farthest) pipe->work.last[pipe->work.last_n++] = stream->next_farthest;
+        stream->next_farthest = NULL;
+        stream->peeked = 0;
+    }
 }

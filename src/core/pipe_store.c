@@ -13,10 +13,11 @@
 
 static void end_if_possible(once_pipe *pipe)
 {
-    const bool acks_due = once__pipe_may_ack(pipe) > pipe->source.acked && pipe->end.status == ONCE_OK;
-    if (!pipe->source.out && !pipe->acks.out && !acks_due && !once__pipe_rest_to_fetch(pipe) &&
-        pipe->outside.flight.n == 0)
-        pipe->end.ended = true;
+    const bool acks_due = pipe->end.status == ONCE_OK && once__pipe_has_acks(pipe);
+    if (acks_due || once__pipe_rest_to_fetch(pipe) || pipe->outside.flight.n) return;
+    pipe->acks.release_all = pipe->o.source & ONCE_SOURCE_ASSIGNS; /* so that others have them soon */
+    const bool released = !pipe->acks.release_all || pipe->streams.live == 0;
+    if (released && !pipe->source.out && !pipe->acks.out) pipe->end.ended = true;
 }
 
 static once_action *choose_last(once_pipe *pipe, int64_t now_ms)
@@ -130,7 +131,9 @@ static once_action *commit(once_pipe *pipe)
 {
     if (ONCE_PLANTED(ack_first)) once__pipe_ack_work(pipe);
     once_action *action = once__pipe_emit(pipe, ONCE_ACT_COMMIT, 0);
-    action->last = once__pipe_last_without_gap(pipe);
+    once__pipe_find_last(pipe);
+    action->last = pipe->work.last;
+    action->n_last = pipe->work.last_n;
     for (size_t i = 0; i < pipe->work.n; i++) {
         action->repeats += once__item_new_repeats(pipe->work.items[i]);
         action->given_up += once__item_given_up(pipe->work.items[i]);
@@ -257,6 +260,7 @@ void once__pipe_store_step(once_pipe *pipe, once_action *action, int64_t now_ms)
     case ONCE_ACT_ROLLBACK:
         once__pipe_unreserve_work(pipe);
         once__pipe_drop_found(pipe);
+        once__pipe_drop_unwanted(pipe);
         if (pipe->store.gone) once__pipe_drop_work(pipe);
         else
             pipe->work.next = !once__pipe_has_work(pipe)  ? NEXT_CHOOSE

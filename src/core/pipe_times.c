@@ -44,9 +44,9 @@ void once__pipe_note_settled(once_pipe *pipe, once_item *item)
 }
 
 /* Whatever is acked has ended, but where a planted bug acks more. */
-void once__pipe_note_acked(once_pipe *pipe, uint64_t from, uint64_t upto)
+void once__pipe_note_acked(once_pipe *pipe, const once_stream *stream, uint64_t from, uint64_t upto)
 {
     assert(from <= upto);
-    for (uint64_t ticket = from; ticket <= upto && ticket <= pipe->source.watermark.upto; ticket++)
-        once_timing_add(&pipe->timings.ack, once_watermark_age_ms(&pipe->source.watermark, ticket, pipe->now_ms));
+    for (uint64_t ticket = from; ticket <= upto && (stream->single || ticket <= stream->mark.upto); ticket++)
+        once_timing_add(&pipe->timings.ack, once_watermark_age_ms(&stream->mark, ticket, pipe->now_ms));
 }

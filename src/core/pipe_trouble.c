@@ -49,8 +49,9 @@ bool once__pipe_worth_another_try(once_pipe *pipe, int status, const once_error 
 {
     const once_class class = once_status_class(status);
     const bool few = ++*tries < FINITE_TRIES;
-    const bool passing = may_pass(status) && (!pipe->o.finite || few || now_ms - since_ms < pipe->spec->patience_ms);
-    const bool somebody_acts = class == ONCE_CLASS_PAUSE && !pipe->o.finite;
+    const bool finite = pipe->o.source & ONCE_SOURCE_FINITE;
+    const bool passing = may_pass(status) && (!finite || few || now_ms - since_ms < pipe->spec->patience_ms);
+    const bool somebody_acts = class == ONCE_CLASS_PAUSE && !finite;
     /* The store is there: what is in flight can be settled. */
     const bool may_drain = !pipe->end.stopping || (status == ONCE_E_ABORTED && few);
     if (!may_drain || !(passing || somebody_acts)) {
@@ -229,6 +230,7 @@ void once__pipe_store_failed(once_pipe *pipe, once_action *action, int64_t now_m
             once__pipe_depart(pipe, pipe->work.items[i - 1], pipe->work.asked_at_ms),
                 pipe->work.items[i - 1] = pipe->work.items[--pipe->work.n];
     once__pipe_unreserve_work(pipe);
+    once__pipe_drop_unwanted(pipe);
     if (pipe->store.gone) once__pipe_drop_work(pipe);
     else pipe->work.next = !once__pipe_has_work(pipe) ? NEXT_CHOOSE : preclaim ? NEXT_PRECLAIM : NEXT_BEGIN;
 }

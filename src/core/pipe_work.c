@@ -43,13 +43,14 @@ static once_item *mark_last(once_pipe *pipe, once_hash id, once_item *item)
 /* What comes from the source and is only accepted: the store takes it, and the work is done from there. An inbox does
  * that with everything. A natural message of a lane, where its claim would be written, is too: nobody remembers it when
  * it is done, so the broker need not bring it again, and a claim of it without a body that nobody brings back would
- * hold its lane for ever. And told to stop, what was read from a source that does not give it again. */
+ * hold its lane for ever. And told to stop, what was read from a source that does not give it again; and whatever has a
+ * delivery that cannot be extended any more. */
 static bool through_store(const once_pipe *pipe, const once_item *item)
 {
     if (!item->ticket || once_hash_is_zero(item->request.id)) return false;
     const bool durable_claim = once__item_is_external(item) || pipe->caution.look;
-    const bool begun = item->held || item->unsure || item->verdict;
-    if (pipe->end.stopping && pipe->o.gives_once && !begun) return true;
+    const bool begun = once__item_is_begun(item);
+    if (((pipe->end.stopping && pipe->o.gives_once) || item->to_store) && !begun) return true;
     return pipe->spec->inbox || (item->request.natural && durable_claim && !once_hash_is_zero(item->request.lane.id));
 }
 
@@ -123,7 +124,7 @@ static bool locks_fit(uint64_t *set, size_t *n, const once_item *item)
 /* The last ones of the work go back to the queue, in front; `keep` stay. */
 void once__pipe_shorten_work(once_pipe *pipe, size_t keep)
 {
-    while (pipe->work.n > keep) once__pipe_move(pipe, pipe->work.items[--pipe->work.n], ONCE_AT_READY);
+    while (pipe->work.n > keep) once__pipe_requeue(pipe, pipe->work.items[--pipe->work.n]);
 }
 
 /* As many as one transaction can lock the names of. */
@@ -203,47 +204,92 @@ static bool has_slot(const once_pipe *pipe, const once_item *item, int64_t now_m
 
 static bool must_wait(const once_pipe *pipe, const once_item *item)
 {
-    if (once_hash_is_zero(item->request.id) || pipe->spec->inbox) return false;
+    if (once_hash_is_zero(item->request.id) || pipe->spec->inbox || item->to_store) return false;
     return !item->joined && once_waits_in_use(&pipe->waits, item) && !ONCE_PLANTED(flight_forgotten);
 }
 
 /* Whether the first message of the queue could do anything. */
+bool once__pipe_can_go(const once_pipe *pipe, const once_queue *queue, int64_t now_ms)
+{
+    const once_item *first = queue->first;
+    return first && (!needs_slot(pipe, first) || has_slot(pipe, first, now_ms) || must_wait(pipe, first));
+}
+
 bool once__pipe_ready_can_go(const once_pipe *pipe, int64_t now_ms)
 {
     if (pipe->ready.n == 0 || pipe->end.stopping) return false;
-    const once_item *first = pipe->ready.items[pipe->ready.first];
-    return !needs_slot(pipe, first) || has_slot(pipe, first, now_ms) || must_wait(pipe, first);
+    if (once__pipe_can_go(pipe, &pipe->ready.taken, now_ms)) return true;
+    for (uint32_t i = 0; i < pipe->streams.n; i++)
+        if (pipe->streams.at[i] && once__pipe_can_go(pipe, &pipe->streams.at[i]->ready, now_ms)) return true;
+    return false;
 }
 
-/* Messages from the queue into the work, behind those that are there. Who is behind one that flies is parked there. */
-static void work_from_ready(once_pipe *pipe, int64_t now_ms)
+/* The work while it is filled from the queues. */
+typedef struct filling {
+    size_t most;           /* items of the work */
+    size_t needing, slots; /* items that need a slot, and how many may */
+    bool closed;           /* nobody else comes into it */
+    int64_t now_ms;
+} filling;
+
+static bool is_filled(const once_pipe *pipe, const filling *f) { return f->closed || pipe->work.n >= f->most; }
+
+/* Up to `share` messages from a queue into the work, behind those that are there. Who is behind one that flies is
+ * parked there. Returns how many went. */
+static size_t fill_from(once_pipe *pipe, const once_queue *queue, size_t share, filling *f)
 {
-    bool alone = false;
-    size_t limit =
-        pipe->caution.look && pipe->caution.window < pipe->batch_max ? pipe->caution.window : pipe->batch_max;
-    const size_t from = pipe->work.n, outside = pipe->outside.flight.slots
-                                                    ? pipe->outside.flight.slots - pipe->outside.flight.n + LOOK_AHEAD
-                                                    : 0;
-    size_t needing = 0;
-    while (pipe->ready.n && pipe->work.n - from < limit && pipe->work.n < pipe->batch_max && !alone) {
-        once_item *first = pipe->ready.items[pipe->ready.first];
+    size_t n = 0;
+    for (once_item *first; n < share && !is_filled(pipe, f) && (first = queue->first);) {
         if (first->apart && pipe->work.n) break;
         if (must_wait(pipe, first)) {
             once__pipe_move(pipe, first, ONCE_AT_PARKED);
             continue;
         }
-        if (needs_slot(pipe, first) && (now_ms < pipe->outside.at_ms || ++needing > outside)) break;
-        alone = first->apart;
+        if (needs_slot(pipe, first) && (!has_slot(pipe, first, f->now_ms) || ++f->needing > f->slots)) break;
+        f->closed = first->apart;
         once__pipe_move(pipe, first, ONCE_AT_WORK);
+        n++;
     }
+    return n;
+}
+
+/* Each stream has its turn, and a share; who cannot go is passed over. Who must be alone in the work is not, when it is
+ * its turn: nobody goes before it until it is. */
+static void fill_from_streams(once_pipe *pipe, filling *f)
+{
+    const pipe_streams *streams = &pipe->streams;
+    size_t active = 0, went;
+    for (uint32_t i = 0; i < streams->n; i++) active += streams->at[i] && streams->at[i]->ready.n;
+    if (active == 0 || is_filled(pipe, f)) return;
+    const size_t share = (f->most - pipe->work.n + active - 1) / active;
+    const once_stream *next = streams->at[streams->turn % streams->n];
+    if (next && next->ready.first && next->ready.first->apart && pipe->work.n) return;
+    do {
+        went = 0;
+        for (uint32_t i = 0; i < streams->n && !is_filled(pipe, f); i++) {
+            const once_stream *stream = streams->at[(streams->turn + i) % streams->n];
+            if (stream && stream->ready.n) went += fill_from(pipe, &stream->ready, share, f);
+            if (ONCE_PLANTED(stream_waits) && stream && stream->ready.n) return;
+        }
+    } while (went);
+    pipe->streams.turn = (streams->turn + 1) % streams->n;
+}
+
+static void work_from_ready(once_pipe *pipe, int64_t now_ms)
+{
+    const once_flight *flight = &pipe->outside.flight;
+    const bool few = pipe->caution.look && pipe->caution.window < pipe->batch_max;
+    filling f = {.most = pipe->batch_max, .now_ms = now_ms};
+    if (few && pipe->work.n + pipe->caution.window < f.most) f.most = pipe->work.n + pipe->caution.window;
+    if (flight->slots) f.slots = flight->slots - flight->n + LOOK_AHEAD;
+    (void)fill_from(pipe, &pipe->ready.taken, SIZE_MAX, &f);
+    if (pipe->ready.taken.first && pipe->ready.taken.first->apart) return;
+    fill_from_streams(pipe, &f);
 }
 
 /* What only goes into the store kills nobody. In an inbox that is all but what had been found there, and waits here to
  * be run by itself. */
-static bool only_accepts(const once_pipe *pipe)
-{
-    return pipe->spec->inbox && (pipe->ready.n == 0 || pipe->ready.items[pipe->ready.first]->ticket);
-}
+static bool only_accepts(const once_pipe *pipe) { return pipe->spec->inbox && pipe->ready.taken.n == 0; }
 
 void once__pipe_begin_work(once_pipe *pipe, int64_t now_ms)
 {
@@ -268,19 +314,22 @@ void once__pipe_begin_work(once_pipe *pipe, int64_t now_ms)
         pipe->work.next = NEXT_PRECLAIM;
 }
 
+static void put_back_from(once_pipe *pipe, const once_queue *queue)
+{
+    once_item *next;
+    for (once_item *item = queue->first; item && pipe->work.n < pipe->batch_max; item = next) {
+        next = item->next;
+        if (item->held || (item->unsure && !once__item_is_external(item))) once__pipe_move(pipe, item, ONCE_AT_WORK);
+    }
+}
+
 /* What was taken from the store and waits here for a transaction without others goes back there. What was in a commit
  * of which no answer came is asked for, if its effect is the store's own: it may be done, and is counted then. */
 void once__pipe_put_back_held(once_pipe *pipe)
 {
-    for (size_t left = pipe->ready.n; left; left--) {
-        once_item *item = pipe->ready.items[pipe->ready.first];
-        if (item->held || (item->unsure && !once__item_is_external(item))) {
-            once__pipe_move(pipe, item, ONCE_AT_WORK);
-        } else { /* once around */
-            once__pipe_ready_take(pipe, item);
-            once__pipe_ready_put(pipe, item, true);
-        }
-    }
+    put_back_from(pipe, &pipe->ready.taken);
+    for (uint32_t i = 0; i < pipe->streams.n; i++)
+        if (pipe->streams.at[i]) put_back_from(pipe, &pipe->streams.at[i]->ready);
     if (pipe->work.n) once__pipe_start_work(pipe);
 }
 

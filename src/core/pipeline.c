@@ -92,10 +92,9 @@ bool once_pipe_ended(const once_pipe *pipe) { return pipe->end.ended; }
 
 uint64_t once_pipe_unsettled(const once_pipe *pipe) { return pipe->end.unsettled; }
 
-uint64_t once_pipe_dropped(const once_pipe *pipe)
-{
-    return pipe->source.dropped + (pipe->source.watermark.next - 1 - pipe->source.over);
-}
+uint64_t once_pipe_dropped(const once_pipe *pipe) { return pipe->source.dropped + pipe->source.open; }
+
+uint64_t once_pipe_gone(const once_pipe *pipe) { return pipe->source.gone; }
 
 int once_pipe_status(const once_pipe *pipe, once_error *err)
 {
@@ -120,12 +119,17 @@ int64_t once_pipe_wait_ms(const once_pipe *pipe, int64_t now_ms)
     if (!pipe->end.stopping && once__pipe_take_max(pipe, now_ms)) at_ms = pipe->due.at_ms;
     if (!pipe->end.stopping && pipe->source.at_end && pipe->outside.flight.n == 0 && pipe->store.stats_at_ms < at_ms)
         at_ms = pipe->store.stats_at_ms;
-    if (pipe->source.at_ms > now_ms && pipe->source.at_ms < at_ms) at_ms = pipe->source.at_ms;
-    if (pipe->acks.at_ms > now_ms && pipe->acks.at_ms < at_ms) at_ms = pipe->acks.at_ms;
     if (pipe->outside.at_ms > now_ms && pipe->outside.at_ms < at_ms) at_ms = pipe->outside.at_ms;
     if (pipe->outside.flight.extend_at_ms < at_ms) at_ms = pipe->outside.flight.extend_at_ms;
     if (pipe->store.renew_at_ms < at_ms) at_ms = pipe->store.renew_at_ms;
     if (pipe->store.at_ms > now_ms) at_ms = pipe->store.at_ms;
+    return at_ms == ONCE_NEVER ? ONCE_NEVER : at_ms > now_ms ? at_ms - now_ms : 0;
+}
+
+int64_t once_pipe_source_wait_ms(const once_pipe *pipe, int64_t now_ms)
+{
+    const int64_t source_ms = once__pipe_source_at_ms(pipe, now_ms), ack_ms = once__pipe_ack_at_ms(pipe, now_ms);
+    const int64_t at_ms = source_ms < ack_ms ? source_ms : ack_ms;
     return at_ms == ONCE_NEVER ? ONCE_NEVER : at_ms > now_ms ? at_ms - now_ms : 0;
 }
 
@@ -154,10 +158,8 @@ int once_pipe_new(const once_pipe_options *options, once_pipe **out, once_error 
     pipe->o = *options;
     pipe->spec = options->spec;
     pipe->batch_max = options->spec->batch_max;
-    once_watermark_init(&pipe->source.watermark);
     pipe->end.stop_at_ms = ONCE_NEVER;
     if (!options->renew_ms) pipe->store.renew_at_ms = ONCE_NEVER;
-    pipe->ready.size = 8 * pipe->batch_max;
     pipe->work.marks_size = 64;
     while (pipe->work.marks_size < 8 * pipe->batch_max) pipe->work.marks_size *= 2;
     pipe->due.finds = options->finds && options->spec->order && may_run_here(options->spec);
@@ -167,20 +169,21 @@ int once_pipe_new(const once_pipe_options *options, once_pipe **out, once_error 
     once_intake_init(&pipe->fetch_intake, options->spec, options->secret, options->run, options->prepare);
 
     const size_t pointer = sizeof(once_item *);
-    pipe->ready.items = calloc(pipe->ready.size, pointer);
     const size_t most = pipe->work.size = 2 * pipe->batch_max; /* as many as there are may be found behind them */
     pipe->work.items = calloc(most, pointer);
     pipe->work.round = calloc(most, pointer);
     pipe->work.next_round = calloc(most, pointer);
     pipe->work.list = calloc(most, pointer);
     pipe->work.about = calloc(most + pipe->batch_max, pointer);
+    pipe->work.last = calloc(most, pointer);
     pipe->work.keeping = calloc(pipe->batch_max, pointer);
     pipe->work.marks = calloc(pipe->work.marks_size, sizeof *pipe->work.marks);
     pipe->work.admitted = calloc(options->spec->n_handlers + 1, sizeof *pipe->work.admitted);
-    const bool memory = pipe->ready.items && pipe->work.items && pipe->work.round && pipe->work.next_round &&
+    const bool memory = pipe->work.items && pipe->work.last && pipe->work.round && pipe->work.next_round &&
                         pipe->work.list && pipe->work.about && pipe->work.keeping && pipe->work.marks &&
                         pipe->work.admitted;
-    if (!memory || !flight_new(pipe)) {
+    const bool assigns = options->source & ONCE_SOURCE_ASSIGNS;
+    if (!memory || !flight_new(pipe) || (!assigns && !once__pipe_stream_add(pipe, 0))) {
         once_pipe_free(pipe);
         return once_no_memory(err, "for a pipeline");
     }
@@ -198,16 +201,20 @@ void once_pipe_free(once_pipe *pipe)
     }
     once_intake_release(&pipe->intake);
     once_intake_release(&pipe->fetch_intake);
-    once_watermark_release(&pipe->source.watermark);
+    once_stream *releasing = pipe->acks.releasing; /* its number may be another one's by now */
+    if (releasing && pipe->streams.at[releasing->number] != releasing) once_stream_free(releasing);
+    for (uint32_t i = 0; i < pipe->streams.n; i++) once_stream_free(pipe->streams.at[i]);
+    free(pipe->streams.at);
+    free(pipe->streams.paused);
     once_flight_release(&pipe->outside.flight);
     once_waits_release(&pipe->waits);
     once_id_set_release(&pipe->unknown);
-    free(pipe->ready.items);
     free(pipe->work.items);
     free(pipe->work.round);
     free(pipe->work.next_round);
     free(pipe->work.list);
     free(pipe->work.about);
+    free(pipe->work.last);
     free(pipe->work.keeping);
     free(pipe->work.marks);
     free(pipe->work.admitted);

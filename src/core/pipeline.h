@@ -85,7 +85,7 @@ typedef enum once_action_kind {
     ONCE_ACT_SETTLE, /* item->outcome... -> item->yes: applied */
     ONCE_ACT_ACCEPT, /* -> item->decision */
     ONCE_ACT_BURY,
-    ONCE_ACT_COMMIT, /* with `last`: when it succeeds, everything up to this message is over */
+    ONCE_ACT_COMMIT, /* with `last`: when it succeeds, everything up to each of these is over, in its stream */
     ONCE_ACT_ROLLBACK,
     ONCE_ACT_TAKE,  /* up to `max` into `batch` (items and n set by the executor); token, again */
     ONCE_ACT_STATS, /* -> waiting, claimed, wait_ms */
@@ -128,10 +128,11 @@ typedef struct once_action {
     size_t n_paused;
     once_intake *intake;
     bool rest;
-    const once_item *last; /* or NULL */
-    int64_t given_up;      /* COMMIT: versions that did not come within gap.wait; counted for ever */
-    int64_t repeats; /* COMMIT: claims that repeat an external effect which may have happened, less those given back
-                        unbegun; counted for ever */
+    const once_item *const *last; /* of different streams */
+    size_t n_last;
+    int64_t given_up; /* COMMIT: versions that did not come within gap.wait; counted for ever */
+    int64_t repeats;  /* COMMIT: claims that repeat an external effect which may have happened, less those given back
+                         unbegun; counted for ever */
 
     int status;
     once_error error;
@@ -155,7 +156,8 @@ typedef struct once_pipe_options {
     once_prepare *prepare;
     bool unclean;     /* the last run of this consumer did not end cleanly */
     int64_t renew_ms; /* how often the worker's own lease is renewed at least; 0: it has none */
-    bool finite;      /* the source ends */
+    unsigned source;  /* bits of the source when it is open (ONCE_SOURCE_) */
+    int64_t beat_ms;  /* how often the source wants to be asked; 0: it does not matter */
     bool finds;       /* the store can look for what waits inside a transaction */
     bool gives_once;  /* the source does not deliver again what was not acked */
 } once_pipe_options;
@@ -187,8 +189,12 @@ int once_pipe_status(const once_pipe *pipe, once_error *err);
 uint64_t once_pipe_unsettled(const once_pipe *pipe);
 /* Messages that were fetched and are not over: those of a source that gives once are lost. */
 uint64_t once_pipe_dropped(const once_pipe *pipe);
-/* How long nothing needs to be asked when no action is out; ONCE_NEVER: until an event. The second one for effects. */
+/* Deliveries that were not ours any more when they were acked or extended: they came too late. */
+uint64_t once_pipe_gone(const once_pipe *pipe);
+/* How long nothing needs to be asked when no action is out; ONCE_NEVER: until an event. The second one for the source
+ * and its acks, the third one for effects. */
 int64_t once_pipe_wait_ms(const once_pipe *pipe, int64_t now_ms);
+int64_t once_pipe_source_wait_ms(const once_pipe *pipe, int64_t now_ms);
 int64_t once_pipe_effect_wait_ms(const once_pipe *pipe, int64_t now_ms);
 const once_counts *once_pipe_counts(const once_pipe *pipe);
 const once_timings *once_pipe_timings(const once_pipe *pipe);

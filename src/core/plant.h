@@ -60,9 +60,20 @@
     X(resolve_spent, "an unknown that a person has tried again dies of the failures it had")                           \
     X(parked_kept, "a message that stood behind an effect still counts as parked when it goes on")
 
+/* The same of streams. */
+#define ONCE_PLANT_STREAM_MAP(X)                                                                                       \
+    X(stream_waits, "a stream that cannot go on holds up the others")                                                  \
+    X(revoked_kept, "messages of a stream that was revoked are begun")                                                 \
+    X(lost_acked, "deliveries of a stream that somebody else has are acked")                                           \
+    X(deadline_ignored, "a stream that was revoked is not released when its time is over")                             \
+    X(not_prolonged, "deliveries that run out are not extended")                                                       \
+    X(gone_acked, "a delivery that somebody else has is acked")                                                        \
+    X(last_ignored, "a delivery that cannot be extended any more is not given to the store")                           \
+    X(no_beat, "the source is not asked while nothing may be fetched")
+
 enum once_plant {
 #define ONCE_PLANT_ENUM(name, text) ONCE_PLANT_##name,
-    ONCE_PLANT_MAP(ONCE_PLANT_ENUM)
+    ONCE_PLANT_MAP(ONCE_PLANT_ENUM) ONCE_PLANT_STREAM_MAP(ONCE_PLANT_ENUM)
 #undef ONCE_PLANT_ENUM
         ONCE_PLANTS
 };

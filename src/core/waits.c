@@ -7,8 +7,10 @@
 bool once_waits_init(once_waits *waits, size_t items)
 {
     *waits = (once_waits){0};
-    return once_table_reserve(&waits->last, 2 * items); /* each has a key and a lane */
+    return once_waits_reserve(waits, items); /* each has a key and a lane */
 }
+
+bool once_waits_reserve(once_waits *waits, size_t items) { return once_table_reserve(&waits->last, 2 * items); }
 
 void once_waits_release(once_waits *waits) { once_table_release(&waits->last); }
 
@@ -29,44 +31,49 @@ bool once_waits_in_use(const once_waits *waits, const once_item *item)
            (!once_hash_is_zero(lane) && once_table_get(&waits->last, lane));
 }
 
+enum { BY_KEY, BY_LANE }; /* the two queues of an item */
+
+static void join_queue(once_waits *waits, once_hash id, once_item *item, int queue)
+{
+    once_item *before = stand_behind(waits, id, item);
+    item->ahead[queue] = before;
+    if (!before) return;
+    before->behind[queue] = item;
+    item->waits_for++;
+}
+
 void once_waits_join(once_waits *waits, once_item *item)
 {
     assert(!item->joined);
     item->joined = true;
     item->waits_for = 0;
-    item->behind_key = item->behind_lane = NULL;
-    once_item *before = stand_behind(waits, item->request.id, item);
-    if (before) {
-        before->behind_key = item;
-        item->waits_for++;
-    }
-    if (once_hash_is_zero(item->request.lane.id)) return;
-    before = stand_behind(waits, item->request.lane.id, item);
-    if (before) {
-        before->behind_lane = item;
-        item->waits_for++;
-    }
+    item->ahead[BY_KEY] = item->ahead[BY_LANE] = item->behind[BY_KEY] = item->behind[BY_LANE] = NULL;
+    join_queue(waits, item->request.id, item, BY_KEY);
+    if (!once_hash_is_zero(item->request.lane.id)) join_queue(waits, item->request.lane.id, item, BY_LANE);
 }
 
-static void leave_queue(once_waits *waits, once_hash id, const once_item *item, once_item *behind, once_item *out[2],
-                        size_t *n)
+/* Whoever stood behind it stands behind the one before it now, or waits for nobody. */
+static void leave_queue(once_waits *waits, once_hash id, const once_item *item, int queue, once_item *out[2], size_t *n)
 {
+    once_item *ahead = item->ahead[queue], *behind = item->behind[queue];
+    if (ahead) ahead->behind[queue] = behind;
     if (behind) {
-        if (--behind->waits_for == 0) out[(*n)++] = behind;
+        behind->ahead[queue] = ahead;
+        if (!ahead && --behind->waits_for == 0) out[(*n)++] = behind;
         return;
     }
     assert(once_table_get(&waits->last, id) == item);
-    (void)item;
-    once_table_remove(&waits->last, id);
+    if (ahead) (void)once_table_put(&waits->last, id, ahead); /* in the place of the item */
+    else once_table_remove(&waits->last, id);
 }
 
 size_t once_waits_leave(once_waits *waits, once_item *item, once_item *out[2])
 {
     size_t n = 0;
-    assert(item->joined && item->waits_for == 0);
+    assert(item->joined);
     item->joined = false;
-    leave_queue(waits, item->request.id, item, item->behind_key, out, &n);
-    if (!once_hash_is_zero(item->request.lane.id))
-        leave_queue(waits, item->request.lane.id, item, item->behind_lane, out, &n);
+    item->waits_for = 0;
+    leave_queue(waits, item->request.id, item, BY_KEY, out, &n);
+    if (!once_hash_is_zero(item->request.lane.id)) leave_queue(waits, item->request.lane.id, item, BY_LANE, out, &n);
     return n;
 }

@@ -10,9 +10,12 @@
 
 typedef struct once_ticket_state {
     uint64_t delivery;
-    bool over;
+    bool over, acked;
+    bool last;     /* it was extended for the last time */
+    uint8_t round; /* of extending, in which it was */
+    uint64_t next; /* of those that wait to be acked, each for itself (core/stream.h) */
     union {
-        once_item *item;  /* while it is not over */
+        once_item *item;  /* while it is not over; NULL: it has left the stream */
         int64_t ended_ms; /* when it is */
     };
 } once_ticket_state;

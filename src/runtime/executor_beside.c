@@ -153,7 +153,8 @@ int once__do_renew(once_executor *x, once_error *err)
 int once__keep_beside(once_executor *x, const once_action *a, bool renews, once_error *err)
 {
     int rc = ONCE_OK;
-    if (x->cursor && a->last && a->last->batch->origin) rc = keep_place(x, a->last, err);
+    for (size_t i = 0; rc == ONCE_OK && x->cursor && i < a->n_last; i++)
+        if (a->last[i]->batch->origin) rc = keep_place(x, a->last[i], err);
     /* For ever, in the transaction of the claims that repeat: a run that is killed cannot hide them. */
     if (rc == ONCE_OK && a->repeats) rc = once_repeats_add(x->store, x->consumer, a->repeats, &x->scratch, err);
     if (rc == ONCE_OK && a->given_up) rc = once_given_up_add(x->store, x->consumer, a->given_up, &x->scratch, err);

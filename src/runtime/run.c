@@ -88,7 +88,8 @@ static int make_machine(once_run *r, once_pipe **out, once_error *err)
         .unclean = r->around.unclean,
         .renew_ms = RENEW_MS,
         .finds = r->parts.store->ops->find != NULL,
-        .finite = (bits & ONCE_SOURCE_FINITE) != 0,
+        .source = bits,
+        .beat_ms = r->parts.source->ops->beat_ms ? r->parts.source->ops->beat_ms(r->parts.source) : 0,
         .gives_once = !(bits & ONCE_SOURCE_REDELIVERS) && once__keeps(r->parts.store),
     };
     r->handlers = calloc(r->pipeline->spec->n_handlers + 1, sizeof *r->handlers);

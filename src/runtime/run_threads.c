@@ -48,6 +48,14 @@ static void tell_others(const once_run_worker *w) /* @locks: lock */
         if (w != &r->workers[i]) pthread_cond_signal(&r->workers[i].news);
 }
 
+/* How long there is nothing to do for it. Where the source may hear of a stop, it asks often. */
+static int64_t wait_ms_of(const once_run_worker *w) /* @locks: lock */
+{
+    const once_run *r = w->r;
+    if (w == &r->workers[ONCE_WORKS_ON_STORE]) return once_pipe_wait_ms(r->pipe, once__run_now_ms(r));
+    return w == &r->workers[ONCE_WORKS_ON_ACKS] ? once_pipe_source_wait_ms(r->pipe, once__run_now_ms(r)) : TICK_MS;
+}
+
 static void *work(void *arg) /* @locality: a worker's own thread */
 {
     once_run_worker *w = arg;
@@ -59,7 +67,7 @@ static void *work(void *arg) /* @locality: a worker's own thread */
         once_action *action = w->next(r->pipe, once__run_now_ms(r));
         if (!action) {
             if (once_pipe_ended(r->pipe)) break;
-            const int64_t wait_ms = on_store ? once_pipe_wait_ms(r->pipe, once__run_now_ms(r)) : TICK_MS;
+            const int64_t wait_ms = wait_ms_of(w);
             wait_for(&w->news, r, wait_ms < 1 ? 1 : wait_ms < IDLE_MS ? wait_ms : IDLE_MS);
             continue;
         }

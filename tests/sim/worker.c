@@ -169,7 +169,7 @@ void sim_worker_start(sim_worker *w)
         .run = run_of(w->incarnation),
         .prepare = prepare,
         .unclean = w->unclean,
-        .finite = world->finite,
+        .source = ONCE_SOURCE_REDELIVERS | (world->finite ? ONCE_SOURCE_FINITE : 0u),
         .finds = w->real->ops->find != NULL,
         .renew_ms = RENEW_MS,
     };

@@ -132,7 +132,7 @@ static void open_pipe(fixture *f, bool finite)
                                             .env = &f->world.env,
                                             .run = 1,
                                             .prepare = prepare,
-                                            .finite = finite,
+                                            .source = finite ? ONCE_SOURCE_FINITE : 0u,
                                             .renew_ms = RENEW_MS,
                                             .gives_once = f->gives_once,
                                             .unclean = f->unclean,

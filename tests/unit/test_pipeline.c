@@ -16,7 +16,7 @@
 #include "core/pipe.h"
 #include "testenv.h"
 
-enum { BATCH = 4, SLOTS = 2, LEASE_MS = 30000, DRAIN_MS = 1000, RUN = 7 };
+enum { BATCH = 4, SLOTS = 2, LEASE_MS = 30000, DRAIN_MS = 1000, BEAT_MS = 700, RUN = 7 };
 
 typedef struct fixture {
     test_env world;
@@ -92,18 +92,21 @@ static once_item *fill(fixture *f, once_batch *batch, uint64_t key, uint64_t lan
     return item;
 }
 
-/* The source has `n` messages with new keys. */
-static void fetch(fixture *f, size_t n, uint64_t lane, once_item **out)
+/* The source has `n` messages with new keys, all of one stream. */
+static void fetch_of(fixture *f, uint32_t stream, size_t n, uint64_t lane, once_item **out)
 {
     once_action *action = asks_source(f, ONCE_ACT_FETCH);
     once_batch *batch = action->batch;
     for (size_t i = 0; i < n; i++) {
         once_item *item = fill(f, batch, f->made + 1, lane);
+        item->stream = stream;
         if (out) out[i] = item;
     }
     batch->taken_in = true;
     answer(f, action, ONCE_OK);
 }
+
+static void fetch(fixture *f, size_t n, uint64_t lane, once_item **out) { fetch_of(f, 0, n, lane, out); }
 
 /* The store answers all claims with RUN. */
 static void claims(fixture *f, size_t n)
@@ -175,7 +178,7 @@ static void assert_places(const fixture *f, size_t ready, size_t parked, size_t 
 
 /* --- a pipeline --- */
 
-static fixture *open_pipe(void **state, bool outside)
+static fixture *open_source(void **state, bool outside, unsigned bits)
 {
     fixture *f = *state;
     once_error err;
@@ -194,13 +197,16 @@ static fixture *open_pipe(void **state, bool outside)
                           .drain_ms = DRAIN_MS,
                           .patience_ms = 1000,
                           .message_max = 100};
-    const once_pipe_options options = {.spec = &f->spec, .env = &f->world.env, .run = RUN, .prepare = prepare};
+    const once_pipe_options options = {
+        .spec = &f->spec, .env = &f->world.env, .run = RUN, .prepare = prepare, .source = bits, .beat_ms = BEAT_MS};
     assert_int_equal(once_pipe_new(&options, &f->pipe, &err), ONCE_OK);
     store_does(f, ONCE_ACT_TAKE); /* nothing waits */
     store_does(f, ONCE_ACT_SWEEP);
     asks_nothing(f);
     return f;
 }
+
+static fixture *open_pipe(void **state, bool outside) { return open_source(state, outside, 0); }
 
 static int set_up(void **state)
 {
@@ -403,7 +409,7 @@ static void acks_stop_at_the_first_effect_that_is_not_over(void **state)
     settles(f, 1, ONCE_DONE);
     store_does(f, ONCE_ACT_COMMIT);
     assert_null(once_pipe_ack_action(f->pipe, f->now_ms)); /* 1 is a gap */
-    assert_int_equal(f->pipe->source.watermark.upto, 0);
+    assert_int_equal(f->pipe->streams.at[0]->mark.upto, 0);
     finishes(f, items[0], ONCE_DONE);
     store_does(f, ONCE_ACT_BEGIN);
     settles(f, 1, ONCE_DONE);
@@ -501,6 +507,480 @@ static void a_stop_in_a_cautious_pass_leaves_to_the_source_what_was_not_committe
     assert_int_equal(once_pipe_dropped(f->pipe), 2);
 }
 
+/* --- streams --- */
+
+enum { ASSIGNS = ONCE_SOURCE_ASSIGNS, SINGLE = ONCE_SOURCE_SINGLE_ACKS, EXPIRES = ONCE_SOURCE_EXPIRES };
+enum { WITHIN_MS = 5000, EXPIRES_MS = 3000 };
+
+static void hears(fixture *f, once_stream_change change, uint32_t stream)
+{
+    once_action *action = once_pipe_source_action(f->pipe, f->now_ms);
+    while (!action) action = once_pipe_source_action(f->pipe, f->now_ms += BEAT_MS);
+    once_stream_news news = {.change = change, .stream = stream, .within_ms = WITHIN_MS, .expires_ms = EXPIRES_MS};
+    action->news = &news;
+    action->n_news = 1;
+    answer(f, action, ONCE_OK);
+}
+
+static fixture *open_streams(void **state, bool outside, unsigned bits, uint32_t streams)
+{
+    fixture *f = open_source(state, outside, bits | ASSIGNS);
+    for (uint32_t i = 0; i < streams; i++) hears(f, ONCE_STREAM_ASSIGNED, i);
+    return f;
+}
+
+static void asks_no_acks(fixture *f) { assert_null(once_pipe_ack_action(f->pipe, f->now_ms)); }
+
+static void acks_of(fixture *f, uint32_t stream, const once_item *item)
+{
+    const uint64_t delivery = item->delivery;
+    once_action *action = asks_acks(f, ONCE_ACT_ACK);
+    assert_int_equal(action->n, 1);
+    assert_int_equal(action->receipts[0].stream, stream);
+    assert_int_equal(action->receipts[0].delivery, delivery);
+    answer(f, action, ONCE_OK);
+}
+
+static void releases(fixture *f, uint32_t stream)
+{
+    once_action *action = asks_acks(f, ONCE_ACT_RELEASE);
+    assert_int_equal(action->stream, stream);
+    answer(f, action, ONCE_OK);
+}
+
+/* The work of the store's own effects, up to before its commit. */
+static void works_on(fixture *f, size_t n)
+{
+    store_does(f, ONCE_ACT_BEGIN);
+    claims(f, n);
+    runs(f, n, false, ONCE_DONE);
+    settles(f, n, ONCE_DONE);
+}
+
+static void settle_back(fixture *f, once_item *item)
+{
+    finishes(f, item, ONCE_DONE);
+    store_does(f, ONCE_ACT_BEGIN);
+    settles(f, 1, ONCE_DONE);
+    store_does(f, ONCE_ACT_COMMIT);
+}
+
+static void a_stuck_stream_holds_up_no_other(void **state)
+{
+    fixture *f = open_streams(state, true, 0, 2);
+    once_item *slow[1], *other[1];
+    fetch_of(f, 0, 1, 9, slow);
+    send_out(f, 1);
+    for (int i = 0; i < PARKED; i++) { /* all behind the slow one of their lane */
+        fetch_of(f, 0, BATCH, 9, NULL);
+        asks_nothing(f);
+    }
+    assert_places(f, 0, PARKED * BATCH, 0, 1, 0);
+    once_action *action = asks_source(f, ONCE_ACT_FETCH);
+    assert_int_equal(action->max, BATCH);
+    assert_int_equal(action->n_paused, 1);
+    assert_int_equal(action->paused[0], 0);
+    other[0] = fill(f, action->batch, f->made + 1, 0);
+    other[0]->stream = 1;
+    action->batch->taken_in = true;
+    answer(f, action, ONCE_OK);
+    send_out(f, 1);
+    once_item copy = *other[0];
+    settle_back(f, other[0]);
+    acks_of(f, 1, &copy); /* and nothing of the first one */
+    asks_no_acks(f);
+}
+
+/* Its handler has no slot left; a stream whose head needs none goes past it. */
+static void a_stream_that_waits_for_a_slot_is_passed_over(void **state)
+{
+    fixture *f = open_streams(state, true, 0, 2);
+    once_item *items[4];
+    fetch_of(f, 0, SLOTS + 1, 0, items);
+    store_does(f, ONCE_ACT_BEGIN);
+    claims(f, SLOTS);
+    store_does(f, ONCE_ACT_COMMIT);
+    starts(f, SLOTS);
+    asks_nothing(f);
+    assert_places(f, 1, 0, 0, SLOTS, 0);
+    once_action *action = asks_source(f, ONCE_ACT_FETCH);
+    once_item *keyless = fill(f, action->batch, 99, 0);
+    keyless->request.id = (once_hash){0}; /* a letter, which needs no slot */
+    keyless->stream = 1;
+    action->batch->taken_in = true;
+    answer(f, action, ONCE_OK);
+    assert_int_equal(asks_store(f, ONCE_ACT_BEGIN)->n, 1);
+    assert_int_equal(keyless->place, ONCE_AT_WORK);
+}
+
+static void streams_share_a_transaction(void **state)
+{
+    fixture *f = open_streams(state, false, 0, 2);
+    once_item *first[BATCH], *second[BATCH];
+    once_action *waits = asks_source(f, ONCE_ACT_FETCH);
+    for (size_t i = 0; i < BATCH; i++) {
+        once_batch *batch = waits->batch;
+        once_item *item = fill(f, batch, f->made + 1, 0);
+        item->stream = i >= BATCH / 2;
+        if (item->stream) second[i - BATCH / 2] = item;
+        else first[i] = item;
+    }
+    waits->batch->taken_in = true;
+    answer(f, waits, ONCE_OK);
+    once_action *begin = asks_store(f, ONCE_ACT_BEGIN);
+    assert_int_equal(begin->n, BATCH);
+    assert_ptr_equal(begin->items[0], first[0]);
+    assert_ptr_equal(begin->items[BATCH / 2], second[0]);
+}
+
+/* A stream with much to do, and another one with one message: that one is in the next transaction. */
+static void each_stream_has_its_turn(void **state)
+{
+    fixture *f = open_streams(state, false, 0, 2);
+    once_item *one;
+    fetch_of(f, 0, BATCH - 1, 0, NULL);
+    fetch_of(f, 0, BATCH, 0, NULL);
+    once_action *action = once_pipe_source_action(f->pipe, f->now_ms);
+    assert_null(action); /* enough is there that can go */
+    works_on(f, BATCH);
+    fetch_of(f, 1, 1, 0, &one);
+    store_does(f, ONCE_ACT_COMMIT);
+    (void)asks_store(f, ONCE_ACT_BEGIN);
+    assert_int_equal(one->place, ONCE_AT_WORK);
+}
+
+static void single_acks_pass_what_is_not_over(void **state)
+{
+    fixture *f = open_streams(state, true, SINGLE, 1);
+    once_item *items[2];
+    fetch_of(f, 0, 2, 0, items);
+    send_out(f, 2);
+    once_item second = *items[1];
+    settle_back(f, items[1]);
+    acks_of(f, 0, &second);
+    asks_no_acks(f);
+    assert_int_equal(once_pipe_counts(f->pipe)->acked, 1);
+    settle_back(f, items[0]);
+    once_action *action = asks_acks(f, ONCE_ACT_ACK);
+    assert_int_equal(action->receipts[0].delivery, 10);
+    answer(f, action, ONCE_OK);
+    assert_int_equal(once_stream_outstanding(f->pipe->streams.at[0]), 0);
+}
+
+static void of_an_ack_that_failed_in_part_the_rest_is_repeated(void **state)
+{
+    fixture *f = open_streams(state, false, SINGLE, 1);
+    fetch_of(f, 0, 3, 0, NULL);
+    works_on(f, 3);
+    store_does(f, ONCE_ACT_COMMIT);
+    once_action *action = asks_acks(f, ONCE_ACT_ACK);
+    assert_int_equal(action->n, 3);
+    action->receipts[0].answer = ONCE_RECEIPT_DONE;
+    action->receipts[2].answer = ONCE_RECEIPT_GONE;
+    answer(f, action, ONCE_E_UNAVAILABLE);
+    asks_no_acks(f);
+    f->now_ms += once_pipe_source_wait_ms(f->pipe, f->now_ms);
+    while (!(action = once_pipe_ack_action(f->pipe, f->now_ms))) f->now_ms += 10;
+    assert_int_equal(action->n, 1);
+    assert_int_equal(action->receipts[0].delivery, 20);
+    answer(f, action, ONCE_OK);
+    assert_int_equal(once_pipe_counts(f->pipe)->acked, 2);
+    assert_int_equal(once_pipe_gone(f->pipe), 1);
+}
+
+static void a_source_is_asked_for_news_while_nothing_may_be_fetched(void **state)
+{
+    fixture *f = open_streams(state, true, 0, 1);
+    fetch_of(f, 0, BATCH, 9, NULL);
+    send_out(f, 1);
+    for (int i = 0; i < PARKED; i++) {
+        asks_nothing(f);
+        fetch_of(f, 0, BATCH, 9, NULL);
+    }
+    asks_nothing(f);
+    assert_null(once_pipe_source_action(f->pipe, f->now_ms));
+    assert_in_range(once_pipe_source_wait_ms(f->pipe, f->now_ms), 1, BEAT_MS);
+    f->now_ms += BEAT_MS;
+    once_action *beat = asks_source(f, ONCE_ACT_FETCH);
+    assert_int_equal(beat->max, 0);
+    answer(f, beat, ONCE_OK);
+    assert_null(once_pipe_source_action(f->pipe, f->now_ms));
+}
+
+static void a_revoked_stream_leaves_queue_and_parking_at_once(void **state)
+{
+    fixture *f = open_streams(state, true, 0, 2);
+    once_item *flying, *behind, *other;
+    fetch_of(f, 0, 1, 9, &flying);
+    send_out(f, 1);
+    fetch_of(f, 0, 1, 9, &behind); /* parked behind the first ... */
+    fetch_of(f, 1, 1, 9, &other);  /* ... and one of another stream behind it */
+    asks_nothing(f);
+    assert_places(f, 0, 2, 0, 1, 0);
+    fetch_of(f, 0, 1, 0, NULL);
+    hears(f, ONCE_STREAM_REVOKED, 0);
+    assert_places(f, 0, 1, 0, 1, 0);
+    assert_int_equal(other->place, ONCE_AT_PARKED);
+    assert_int_equal(once_pipe_dropped(f->pipe), 2); /* what flies, and the other stream's */
+    releases(f, 0);
+    settle_back(f, flying); /* under its fence, and nobody is told */
+    asks_no_acks(f);
+    assert_int_equal(other->place, ONCE_AT_READY);
+    assert_int_equal(once_pipe_dropped(f->pipe), 1);
+}
+
+static void a_revoked_stream_is_acked_after_the_commit_and_released_then(void **state)
+{
+    fixture *f = open_streams(state, false, 0, 1);
+    once_item *item;
+    fetch_of(f, 0, 1, 0, &item);
+    const once_item copy = *item;
+    works_on(f, 1);
+    once_action *commit = asks_store(f, ONCE_ACT_COMMIT);
+    hears(f, ONCE_STREAM_REVOKED, 0);
+    asks_no_acks(f); /* nor is it released */
+    answer(f, commit, ONCE_OK);
+    acks_of(f, 0, &copy);
+    releases(f, 0);
+    asks_no_acks(f);
+    assert_int_equal(once_pipe_counts(f->pipe)->acked, 1);
+}
+
+static void what_is_rolled_back_of_a_revoked_stream_is_dropped(void **state)
+{
+    fixture *f = open_streams(state, false, 0, 2);
+    once_item *kept;
+    once_action *fetched = asks_source(f, ONCE_ACT_FETCH);
+    (void)fill(f, fetched->batch, 1, 0);
+    kept = fill(f, fetched->batch, 2, 0);
+    kept->stream = 1;
+    fetched->batch->taken_in = true;
+    answer(f, fetched, ONCE_OK);
+    store_does(f, ONCE_ACT_BEGIN);
+    claims(f, 2);
+    once_action *run = asks_store(f, ONCE_ACT_RUN);
+    hears(f, ONCE_STREAM_REVOKED, 0);
+    assert_places(f, 0, 0, 2, 0, 0);
+    asks_no_acks(f);
+    run->failed = true;
+    answer(f, run, ONCE_OK);
+    store_does(f, ONCE_ACT_ROLLBACK);
+    assert_places(f, 0, 0, 1, 0, 0);
+    releases(f, 0);
+    store_does(f, ONCE_ACT_BEGIN);
+    claims(f, 1);
+    assert_int_equal(kept->place, ONCE_AT_WORK);
+}
+
+static void at_the_deadline_a_stream_is_released_and_nothing_of_it_is_acked(void **state)
+{
+    fixture *f = open_streams(state, false, 0, 1);
+    fetch_of(f, 0, 1, 0, NULL);
+    works_on(f, 1);
+    once_action *commit = asks_store(f, ONCE_ACT_COMMIT);
+    hears(f, ONCE_STREAM_REVOKED, 0);
+    asks_no_acks(f);
+    assert_in_range(once_pipe_source_wait_ms(f->pipe, f->now_ms), 1, WITHIN_MS);
+    f->now_ms += WITHIN_MS;
+    releases(f, 0);
+    answer(f, commit, ONCE_OK);
+    asks_no_acks(f);
+    assert_places(f, 0, 0, 0, 0, 0);
+    assert_int_equal(once_pipe_counts(f->pipe)->done, 1);
+    assert_int_equal(once_pipe_counts(f->pipe)->acked, 0);
+    assert_int_equal(once_pipe_dropped(f->pipe), 0);
+}
+
+static void a_commit_in_doubt_of_a_revoked_stream_is_asked_for(void **state)
+{
+    fixture *f = open_streams(state, false, 0, 1);
+    once_item *item;
+    fetch_of(f, 0, 1, 0, &item);
+    const once_item copy = *item;
+    works_on(f, 1);
+    answer(f, asks_store(f, ONCE_ACT_COMMIT), ONCE_E_UNAVAILABLE);
+    hears(f, ONCE_STREAM_REVOKED, 0);
+    assert_places(f, 0, 0, 1, 0, 0);
+    f->now_ms += once_pipe_wait_ms(f->pipe, f->now_ms);
+    store_does(f, ONCE_ACT_BEGIN);
+    once_action *claim = asks_store(f, ONCE_ACT_CLAIM);
+    item->decision = (once_decision){.answer = ONCE_ANSWER_DUPLICATE, .outcome = ONCE_DONE, .own = true};
+    answer(f, claim, ONCE_OK);
+    store_does(f, ONCE_ACT_COMMIT);
+    acks_of(f, 0, &copy);
+    releases(f, 0);
+}
+
+static void nothing_of_a_lost_stream_is_acked(void **state)
+{
+    fixture *f = open_streams(state, true, 0, 1);
+    once_item *items[2];
+    fetch_of(f, 0, 2, 0, items);
+    send_out(f, 2);
+    settle_back(f, items[0]); /* it would be acked now */
+    hears(f, ONCE_STREAM_LOST, 0);
+    releases(f, 0);
+    settle_back(f, items[1]);
+    asks_no_acks(f);
+    assert_int_equal(once_pipe_counts(f->pipe)->done, 2);
+    assert_int_equal(once_pipe_counts(f->pipe)->acked, 0);
+}
+
+static void work_of_a_lost_stream_is_dropped_when_its_transaction_does_not_begin(void **state)
+{
+    fixture *f = open_streams(state, false, 0, 1);
+    fetch_of(f, 0, 2, 0, NULL);
+    answer(f, asks_store(f, ONCE_ACT_BEGIN), ONCE_E_UNAVAILABLE);
+    assert_places(f, 0, 0, 2, 0, 0);
+    hears(f, ONCE_STREAM_LOST, 0);
+    assert_places(f, 0, 0, 0, 0, 0);
+    releases(f, 0);
+    assert_int_equal(once_pipe_dropped(f->pipe), 0);
+}
+
+/* The source has released it, and gives its number away before the machine knows. */
+static void a_number_is_free_as_soon_as_its_stream_is_released(void **state)
+{
+    fixture *f = open_streams(state, true, 0, 1);
+    once_item *old, *young;
+    fetch_of(f, 0, 1, 0, &old);
+    send_out(f, 1);
+    hears(f, ONCE_STREAM_REVOKED, 0);
+    once_action *release = asks_acks(f, ONCE_ACT_RELEASE);
+    hears(f, ONCE_STREAM_ASSIGNED, 0);
+    fetch_of(f, 0, 1, 0, &young);
+    answer(f, release, ONCE_OK);
+    send_out(f, 1);
+    settle_back(f, old);
+    asks_no_acks(f);
+    const once_item copy = *young;
+    settle_back(f, young);
+    acks_of(f, 0, &copy);
+}
+
+static void news_that_cannot_be_end_the_run(void **state)
+{
+    fixture *f = open_streams(state, false, 0, 1);
+    hears(f, ONCE_STREAM_REVOKED, 7);
+    assert_int_equal(once_pipe_status(f->pipe, NULL), ONCE_E_BUG);
+}
+
+static void a_message_of_no_stream_ends_the_run(void **state)
+{
+    fixture *f = open_streams(state, false, 0, 1);
+    fetch_of(f, 3, 1, 0, NULL);
+    assert_int_equal(once_pipe_status(f->pipe, NULL), ONCE_E_BUG);
+    assert_int_equal(once_pipe_dropped(f->pipe), 1);
+}
+
+static void a_stop_releases_all_streams_after_the_last_acks(void **state)
+{
+    fixture *f = open_streams(state, true, 0, 2);
+    once_item *flying;
+    fetch_of(f, 1, 1, 0, &flying);
+    send_out(f, 1);
+    fetch_of(f, 0, 1, 0, NULL);
+    once_pipe_stop(f->pipe);
+    asks_nothing(f);
+    asks_no_acks(f);
+    const once_item copy = *flying;
+    settle_back(f, flying);
+    acks_of(f, 1, &copy);
+    asks_nothing(f);
+    assert_false(once_pipe_ended(f->pipe));
+    once_action *first = asks_acks(f, ONCE_ACT_RELEASE);
+    answer(f, first, ONCE_E_UNAVAILABLE); /* it finds out by itself */
+    answer(f, asks_acks(f, ONCE_ACT_RELEASE), ONCE_OK);
+    asks_nothing(f);
+    assert_true(once_pipe_ended(f->pipe));
+    assert_int_equal(once_pipe_status(f->pipe, NULL), ONCE_OK);
+    assert_int_equal(once_pipe_dropped(f->pipe), 1);
+}
+
+/* --- deliveries that run out --- */
+
+/* One that flies, one that is parked, one that is ready: the three of them, in this order. */
+static fixture *three_wait(void **state, once_item *items[3])
+{
+    fixture *f = open_streams(state, true, SINGLE | EXPIRES, 1);
+    fetch_of(f, 0, 2, 9, items);
+    send_out(f, 1);
+    asks_nothing(f);
+    fetch_of(f, 0, 1, 0, &items[2]);
+    assert_places(f, 1, 1, 0, 1, 0);
+    return f;
+}
+
+static once_action *prolongs(fixture *f)
+{
+    asks_no_acks(f);
+    assert_in_range(once_pipe_source_wait_ms(f->pipe, f->now_ms), 0, EXPIRES_MS / 3);
+    f->now_ms += EXPIRES_MS / 3;
+    return asks_acks(f, ONCE_ACT_PROLONG);
+}
+
+static void deliveries_are_extended_wherever_they_are(void **state)
+{
+    once_item *items[3];
+    fixture *f = three_wait(state, items);
+    for (int round = 0; round < 3; round++) {
+        once_action *action = prolongs(f);
+        assert_int_equal(action->n, 3);
+        for (size_t i = 0; i < 3; i++) assert_int_equal(action->receipts[i].delivery, items[i]->delivery);
+        answer(f, action, ONCE_OK);
+    }
+    once_action *action = prolongs(f);
+    action->receipts[0].answer = ONCE_RECEIPT_DONE;
+    answer(f, action, ONCE_E_UNAVAILABLE);
+    f->now_ms += EXPIRES_MS / 20 + 1;
+    action = asks_acks(f, ONCE_ACT_PROLONG); /* soon, and without the one that is done */
+    assert_int_equal(action->n, 2);
+    answer(f, action, ONCE_OK);
+}
+
+static void a_delivery_that_is_gone_is_dropped_or_goes_on_without_an_ack(void **state)
+{
+    once_item *items[3];
+    fixture *f = three_wait(state, items);
+    once_action *action = prolongs(f);
+    for (size_t i = 0; i < 3; i++) action->receipts[i].answer = ONCE_RECEIPT_GONE;
+    answer(f, action, ONCE_OK);
+    assert_places(f, 0, 0, 0, 1, 0);
+    store_does(f, ONCE_ACT_TAKE); /* it is time to look; nothing is there */
+    settle_back(f, items[0]);
+    asks_no_acks(f);
+    assert_int_equal(once_pipe_gone(f->pipe), 3);
+    assert_int_equal(once_pipe_dropped(f->pipe), 0);
+    assert_int_equal(once_stream_outstanding(f->pipe->streams.at[0]), 0);
+}
+
+static void a_delivery_that_is_extended_for_the_last_time_goes_to_the_store(void **state)
+{
+    once_item *items[3];
+    fixture *f = three_wait(state, items);
+    once_action *action = prolongs(f);
+    for (size_t i = 0; i < 3; i++) action->receipts[i].answer = ONCE_RECEIPT_LAST;
+    answer(f, action, ONCE_OK);
+    assert_places(f, 2, 0, 0, 1, 0);
+    store_does(f, ONCE_ACT_TAKE); /* it is time to look; nothing is there */
+    store_does(f, ONCE_ACT_BEGIN);
+    action = asks_store(f, ONCE_ACT_ACCEPT);
+    assert_int_equal(action->n, 2);
+    assert_ptr_equal(action->items[0], items[1]);
+    for (size_t i = 0; i < 2; i++) action->items[i]->decision = (once_decision){.answer = ONCE_ANSWER_WAITING};
+    answer(f, action, ONCE_OK);
+    store_does(f, ONCE_ACT_COMMIT);
+    action = asks_acks(f, ONCE_ACT_ACK);
+    assert_int_equal(action->n, 2);
+    answer(f, action, ONCE_OK);
+    f->now_ms += EXPIRES_MS / 3;
+    asks_no_acks(f); /* of the first one no more time is asked for */
+    store_does(f, ONCE_ACT_TAKE);
+    const once_item copy = *items[0];
+    settle_back(f, items[0]);
+    acks_of(f, 0, &copy);
+}
+
 /* --- places and invariants --- */
 
 /* The function ends the process before it changes anything. */
@@ -525,12 +1005,11 @@ static void no_item_moves_where_it_may_not(void **state)
 {
     (void)state;
     static const once_item_place not_after[][2] = {
-        {ONCE_AT_OVER, ONCE_AT_READY},     {ONCE_AT_OVER, ONCE_AT_WORK},       {ONCE_AT_OVER, ONCE_AT_OVER},
-        {ONCE_AT_READY, ONCE_AT_OVER},     {ONCE_AT_READY, ONCE_AT_FLIGHT},    {ONCE_AT_READY, ONCE_AT_READY},
-        {ONCE_AT_PARKED, ONCE_AT_WORK},    {ONCE_AT_PARKED, ONCE_AT_OVER},     {ONCE_AT_WORK, ONCE_AT_PARKED},
-        {ONCE_AT_WORK, ONCE_AT_RETURNED},  {ONCE_AT_FLIGHT, ONCE_AT_OVER},     {ONCE_AT_FLIGHT, ONCE_AT_WORK},
-        {ONCE_AT_RETURNED, ONCE_AT_READY}, {ONCE_AT_RETURNED, ONCE_AT_FLIGHT}, {ONCE_AT_WORK, ONCE_AT_NEW},
-        {ONCE_AT_NEW, ONCE_AT_PARKED},
+        {ONCE_AT_OVER, ONCE_AT_READY},   {ONCE_AT_OVER, ONCE_AT_WORK},      {ONCE_AT_OVER, ONCE_AT_OVER},
+        {ONCE_AT_READY, ONCE_AT_FLIGHT}, {ONCE_AT_READY, ONCE_AT_READY},    {ONCE_AT_PARKED, ONCE_AT_WORK},
+        {ONCE_AT_WORK, ONCE_AT_PARKED},  {ONCE_AT_WORK, ONCE_AT_RETURNED},  {ONCE_AT_FLIGHT, ONCE_AT_OVER},
+        {ONCE_AT_FLIGHT, ONCE_AT_WORK},  {ONCE_AT_RETURNED, ONCE_AT_READY}, {ONCE_AT_RETURNED, ONCE_AT_FLIGHT},
+        {ONCE_AT_WORK, ONCE_AT_NEW},     {ONCE_AT_NEW, ONCE_AT_PARKED},
     };
     for (size_t i = 0; i < sizeof not_after / sizeof *not_after; i++)
         assert_true(is_refused(not_after[i][0], not_after[i][1]));
@@ -568,8 +1047,8 @@ static void each_invariant_is_found_broken(void **state)
     BREAK("1", items[0]->place, ONCE_AT_WORK);
     BREAK("2", items[0]->batch->open, (size_t)3);
     BREAK("3", items[1]->ticket, UINT64_C(99));
-    BREAK("3", pipe->source.watermark.upto, UINT64_C(1));
-    BREAK("3", pipe->source.acked, UINT64_C(1));
+    BREAK("3", pipe->streams.at[0]->mark.upto, UINT64_C(1));
+    BREAK("3", pipe->streams.at[0]->acked, UINT64_C(1));
     BREAK("4", pipe->outside.flight.used[0], (uint32_t)0);
     BREAK("4", f->handler.slots, (uint32_t)0);
     BREAK("5", items[1]->waits_for, 0u);
@@ -578,7 +1057,7 @@ static void each_invariant_is_found_broken(void **state)
     BREAK("7", pipe->batches.held_bytes, (size_t)1);
     BREAK("8", items[0]->returned, true);
     BREAK("8", items[0]->given, false);
-    BREAK("9", pipe->source.watermark.next, (uint64_t)(OUTSTANDING * BATCH + 2));
+    BREAK("9", pipe->streams.at[0]->mark.next, (uint64_t)(OUTSTANDING * BATCH + 2));
     BREAK("10", pipe->end.ended, true);
     finishes(f, items[0], ONCE_DONE);
     BREAK("8", items[0]->returned, false);
@@ -713,6 +1192,27 @@ int main(void)
         TEST(what_was_claimed_and_has_not_begun_is_put_back_at_a_stop),
         TEST(a_store_that_is_gone_leaves_outcomes_unsettled),
         TEST(a_stop_in_a_cautious_pass_leaves_to_the_source_what_was_not_committed),
+        TEST(a_stuck_stream_holds_up_no_other),
+        TEST(a_stream_that_waits_for_a_slot_is_passed_over),
+        TEST(streams_share_a_transaction),
+        TEST(each_stream_has_its_turn),
+        TEST(single_acks_pass_what_is_not_over),
+        TEST(of_an_ack_that_failed_in_part_the_rest_is_repeated),
+        TEST(a_source_is_asked_for_news_while_nothing_may_be_fetched),
+        TEST(a_revoked_stream_leaves_queue_and_parking_at_once),
+        TEST(a_revoked_stream_is_acked_after_the_commit_and_released_then),
+        TEST(what_is_rolled_back_of_a_revoked_stream_is_dropped),
+        TEST(at_the_deadline_a_stream_is_released_and_nothing_of_it_is_acked),
+        TEST(a_commit_in_doubt_of_a_revoked_stream_is_asked_for),
+        TEST(nothing_of_a_lost_stream_is_acked),
+        TEST(work_of_a_lost_stream_is_dropped_when_its_transaction_does_not_begin),
+        TEST(a_number_is_free_as_soon_as_its_stream_is_released),
+        TEST(news_that_cannot_be_end_the_run),
+        TEST(a_message_of_no_stream_ends_the_run),
+        TEST(a_stop_releases_all_streams_after_the_last_acks),
+        TEST(deliveries_are_extended_wherever_they_are),
+        TEST(a_delivery_that_is_gone_is_dropped_or_goes_on_without_an_ack),
+        TEST(a_delivery_that_is_extended_for_the_last_time_goes_to_the_store),
         cmocka_unit_test(no_item_moves_where_it_may_not),
         TEST(each_invariant_is_found_broken),
         TEST(messages_of_a_batch_share_the_times_of_their_stages),

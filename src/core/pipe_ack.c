@@ -1,0 +1,221 @@
+/* What the source is told: which deliveries are over, which are still worked on, and which streams it may have back.
+ *
+ * A delivery is over when the transaction that ended its message is committed. Deliveries that run out are extended
+ * after a third of their time, all those of a stream together, wherever their messages are. A stream that was revoked
+ * is released when nothing of it is in a transaction and its acks are answered, or when its time is over. */
+#include "core/pipe.h"
+
+#include <assert.h>
+
+#include "core/plant.h"
+
+#include "base/banned.h"
+
+static once_stream *at_turn(const once_pipe *pipe, uint32_t i)
+{
+    once_stream *stream = pipe->streams.at[(pipe->acks.turn + i) % pipe->streams.n];
+    return stream && !stream->released ? stream : NULL;
+}
+
+bool once__pipe_has_acks(const once_pipe *pipe)
+{
+    for (uint32_t i = 0; i < pipe->streams.n; i++) {
+        const once_stream *stream = at_turn(pipe, i);
+        if (stream && !stream->let_go && once_stream_has_acks(stream)) return true;
+    }
+    return false;
+}
+
+static once_action *emit(once_pipe *pipe, once_action_kind kind, size_t n)
+{
+    pipe->acks.action = (once_action){.kind = kind, .receipts = pipe->acks.list, .n = n};
+    pipe->acks.out = true;
+    return &pipe->acks.action;
+}
+
+static void add_receipt(once_pipe *pipe, size_t n, once_stream *stream, uint64_t ticket)
+{
+    pipe->acks.list[n] =
+        (once_receipt){.stream = stream->number, .delivery = once_watermark_at(&stream->mark, ticket)->delivery};
+    pipe->acks.asked[n].stream = stream;
+    pipe->acks.asked[n].ticket = ticket;
+}
+
+/* --- acks --- */
+
+static once_action *ack(once_pipe *pipe)
+{
+    size_t n = 0;
+    for (uint32_t i = 0; i < pipe->streams.n && n < RECEIPTS_MAX; i++) {
+        once_stream *stream = at_turn(pipe, i);
+        if (!stream || stream->let_go) continue;
+        for (uint64_t ticket; n < RECEIPTS_MAX && (ticket = once_stream_next_ack(stream)) != 0;) {
+            add_receipt(pipe, n++, stream, ticket);
+            if (!stream->single) break;
+        }
+    }
+    if (n == 0) return NULL;
+    pipe->acks.turn++;
+    return emit(pipe, ONCE_ACT_ACK, n);
+}
+
+static void acked(once_pipe *pipe, const once_action *action)
+{
+    for (size_t i = 0; i < action->n; i++) {
+        once_stream *stream = pipe->acks.asked[i].stream;
+        const uint64_t ticket = pipe->acks.asked[i].ticket;
+        const once_receipt_answer answer = action->receipts[i].answer;
+        if (action->status != ONCE_OK && answer == ONCE_RECEIPT_OPEN) {
+            once_stream_not_acked(stream, ticket);
+            continue;
+        }
+        const uint64_t from = stream->single ? ticket : stream->acked + 1;
+        if (answer == ONCE_RECEIPT_GONE) {
+            pipe->source.gone += ticket + 1 - from;
+        } else {
+            once__pipe_note_acked(pipe, stream, from, ticket);
+            pipe->counts.acked += ticket + 1 - from;
+        }
+        once_stream_acked(stream, ticket);
+    }
+}
+
+/* --- deliveries that run out --- */
+
+static bool can_prolong(const once_stream *stream)
+{
+    return stream && !stream->let_go && stream->state != ONCE_STREAM_LOST && stream->expires_ms > 0;
+}
+
+/* Of the round of this stream, as many as there is room for. */
+static once_action *prolong_round(once_pipe *pipe, once_stream *stream)
+{
+    size_t n = 0;
+    uint64_t ticket = stream->prolong_from > stream->mark.kept ? stream->prolong_from : stream->mark.kept + 1;
+    for (; ticket < stream->mark.next && n < RECEIPTS_MAX; ticket++) {
+        const once_ticket_state *t = once_watermark_at(&stream->mark, ticket);
+        if (t->over || !t->item || t->last || t->round == stream->round) continue;
+        add_receipt(pipe, n++, stream, ticket);
+    }
+    stream->prolong_from = ticket;
+    if (n) return emit(pipe, ONCE_ACT_PROLONG, n);
+    stream->prolong_from = 0;
+    if (stream->mark.upto + 1 == stream->mark.next) stream->prolong_at_ms = ONCE_NEVER;
+    return NULL;
+}
+
+static once_action *prolong(once_pipe *pipe, int64_t now_ms)
+{
+    for (uint32_t i = 0; i < pipe->streams.n; i++) {
+        once_stream *stream = at_turn(pipe, i);
+        if (!can_prolong(stream) || ONCE_PLANTED(not_prolonged)) continue;
+        if (!stream->prolong_from && now_ms >= stream->prolong_at_ms) { /* a round begins */
+            stream->prolong_from = 1;
+            if (++stream->round == 0) stream->round = 1; /* 0: in none */
+            stream->prolong_at_ms = now_ms + stream->expires_ms / 3;
+        }
+        if (!stream->prolong_from) continue;
+        once_action *action = prolong_round(pipe, stream);
+        if (action) return action;
+    }
+    return NULL;
+}
+
+static void prolonged(once_pipe *pipe, const once_action *action, int64_t now_ms)
+{
+    for (size_t i = action->n; i > 0; i--) { /* from the last on: what goes to the front of the queue keeps its order */
+        once_stream *stream = pipe->acks.asked[i - 1].stream;
+        const uint64_t ticket = pipe->acks.asked[i - 1].ticket;
+        const once_receipt_answer answer = action->receipts[i - 1].answer;
+        if (action->status != ONCE_OK && answer == ONCE_RECEIPT_OPEN) {
+            if (stream->prolong_from > ticket) stream->prolong_from = ticket;
+            continue;
+        }
+        if (stream->let_go || ticket <= stream->mark.kept) continue;
+        once_ticket_state *t = once_watermark_at(&stream->mark, ticket);
+        t->round = stream->round;
+        t->last = answer == ONCE_RECEIPT_LAST;
+        if (answer == ONCE_RECEIPT_GONE) pipe->source.gone++;
+        if (t->over || !t->item) continue; /* meanwhile */
+        if (answer == ONCE_RECEIPT_GONE) once__pipe_lose_delivery(pipe, t->item, now_ms);
+        else if (answer == ONCE_RECEIPT_LAST && !ONCE_PLANTED(last_ignored)) once__pipe_give_to_store(pipe, t->item);
+    }
+}
+
+/* --- streams --- */
+
+static bool may_release(const once_pipe *pipe, const once_stream *stream, int64_t now_ms)
+{
+    if (pipe->acks.release_all || stream->let_go) return true;
+    if (stream->state == ONCE_STREAM_ASSIGNED) return false;
+    if (now_ms >= stream->release_by_ms && !ONCE_PLANTED(deadline_ignored)) return true;
+    return stream->at[ONCE_AT_WORK] == 0 && !once_stream_has_acks(stream);
+}
+
+static once_action *release(once_pipe *pipe, int64_t now_ms)
+{
+    for (uint32_t i = 0; (pipe->streams.leaving || pipe->acks.release_all) && i < pipe->streams.n; i++) {
+        once_stream *stream = at_turn(pipe, i);
+        if (!stream || !may_release(pipe, stream, now_ms)) continue;
+        if (stream->state != ONCE_STREAM_ASSIGNED && !stream->let_go) once__pipe_let_stream_go(pipe, stream);
+        pipe->acks.releasing = stream;
+        once_action *action = emit(pipe, ONCE_ACT_RELEASE, 0);
+        action->stream = stream->number;
+        return action;
+    }
+    return NULL;
+}
+
+once_action *once__pipe_ack_action(once_pipe *pipe, int64_t now_ms)
+{
+    if (pipe->acks.out || pipe->end.ended) return NULL;
+    once_action *action = now_ms >= pipe->acks.release_at_ms ? release(pipe, now_ms) : NULL;
+    if (action || now_ms < pipe->acks.at_ms) return action;
+    action = prolong(pipe, now_ms);
+    return action ? action : ack(pipe);
+}
+
+/* When there may be something to do without an event; ONCE_NEVER: never. */
+int64_t once__pipe_ack_at_ms(const once_pipe *pipe, int64_t now_ms)
+{
+    int64_t release_ms = ONCE_NEVER, at_ms = ONCE_NEVER;
+    for (uint32_t i = 0; !pipe->acks.out && i < pipe->streams.n; i++) {
+        const once_stream *stream = at_turn(pipe, i);
+        if (!stream) continue;
+        if (can_prolong(stream) && stream->prolong_at_ms < at_ms) at_ms = stream->prolong_at_ms;
+        if (stream->release_by_ms < release_ms) release_ms = stream->release_by_ms;
+    }
+    if (pipe->acks.at_ms > now_ms) at_ms = pipe->acks.at_ms; /* it failed */
+    if (pipe->acks.release_at_ms > now_ms) release_ms = pipe->acks.release_at_ms;
+    return release_ms < at_ms ? release_ms : at_ms;
+}
+
+static void failed(once_pipe *pipe, const once_action *action, int64_t now_ms)
+{
+    pipe_acks *acks = &pipe->acks;
+    const bool release = action->kind == ONCE_ACT_RELEASE;
+    /* It has happened when the number was given to another one; and at the end the source finds out by itself. */
+    if (release && (pipe->end.stopping || pipe->streams.at[action->stream] != acks->releasing)) {
+        once__pipe_stream_released(pipe, acks->releasing);
+        return;
+    }
+    int64_t longest_ms = ONCE_NEVER;
+    if (action->kind == ONCE_ACT_PROLONG) longest_ms = acks->asked[0].stream->expires_ms / ONCE_PAUSES_OF_LEASE + 1;
+    if (acks->tries == 0) acks->failing_since_ms = now_ms;
+    once__pipe_worth_another_try(pipe, action->status, &action->error, &acks->tries,
+                                 release ? &acks->release_at_ms : &acks->at_ms, acks->failing_since_ms, now_ms,
+                                 longest_ms);
+}
+
+void once__pipe_acked(once_pipe *pipe, once_action *action, int64_t now_ms)
+{
+    if (action->kind == ONCE_ACT_ACK) acked(pipe, action);
+    if (action->kind == ONCE_ACT_PROLONG) prolonged(pipe, action, now_ms);
+    if (action->status != ONCE_OK) {
+        failed(pipe, action, now_ms);
+    } else {
+        pipe->acks.tries = 0;
+        if (action->kind == ONCE_ACT_RELEASE) once__pipe_stream_released(pipe, pipe->acks.releasing);
+    }
+    if (action->kind == ONCE_ACT_RELEASE) pipe->acks.releasing = NULL;
+}

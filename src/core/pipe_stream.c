@@ -1,0 +1,236 @@
+/* Streams that come and go, and deliveries that go to somebody else: what becomes of the items.
+ *
+ * Where a stream is revoked, or a delivery is not ours any more, an item that was not begun is dropped: nobody has seen
+ * it, and it comes again, to whoever has it now. In a transaction it stays until that is committed or rolled back. One
+ * that was begun (claimed durably, or its effect is under way) goes on under its fence; its end is told to the source
+ * for as long as the stream was not let go. */
+#include "core/pipe.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#include "base/no_memory.h"
+#include "core/plant.h"
+
+#include "base/banned.h"
+
+#define STREAMS_MAX (1u << 20) /* their numbers are small, says the contract */
+
+once_stream *once__pipe_stream(once_pipe *pipe, uint32_t number)
+{
+    pipe_streams *streams = &pipe->streams;
+    if (streams->last && streams->last->number == number) return streams->last;
+    return streams->last = number < streams->n ? streams->at[number] : NULL;
+}
+
+static bool make_room(pipe_streams *streams, uint32_t number)
+{
+    if (number < streams->n) return true;
+    uint32_t n = streams->n ? streams->n : 1;
+    while (n <= number) n *= 2;
+    once_stream **at = realloc(streams->at, n * sizeof *at);
+    if (at) streams->at = at;
+    uint32_t *paused = at ? realloc(streams->paused, n * sizeof *paused) : NULL;
+    if (!paused) return false;
+    streams->paused = paused;
+    while (streams->n < n) streams->at[streams->n++] = NULL;
+    return true;
+}
+
+once_stream *once__pipe_stream_add(once_pipe *pipe, uint32_t number)
+{
+    pipe_streams *streams = &pipe->streams;
+    if (!make_room(streams, number)) return NULL;
+    once_stream *stream = once_stream_new(number, pipe->o.source & ONCE_SOURCE_SINGLE_ACKS);
+    if (!stream) return NULL;
+    streams->at[number] = streams->last = stream;
+    streams->live++;
+    return stream;
+}
+
+/* --- items --- */
+
+/* It comes again, to somebody. */
+static void drop(once_pipe *pipe, once_item *item)
+{
+    assert(item->ticket && pipe->source.open > 0);
+    once__pipe_leave_waits(pipe, item);
+    pipe->source.open--;
+    once__pipe_move(pipe, item, ONCE_AT_OVER);
+}
+
+/* Its end is told to nobody. */
+static void detach(once_pipe *pipe, once_item *item)
+{
+    const bool queued = item->place == ONCE_AT_READY;
+    if (queued) once__pipe_ready_take(pipe, item);
+    item->from->at[item->place]--;
+    once_stream_forget(item->from, item);
+    item->from = NULL;
+    if (queued) once__pipe_ready_put(pipe, item, true);
+}
+
+/* Of the transaction that it was in nothing is left for it. */
+void once__pipe_requeue(once_pipe *pipe, once_item *item)
+{
+    if (!once__item_is_unwanted(item)) {
+        once__pipe_move(pipe, item, ONCE_AT_READY);
+    } else if (once__item_is_begun(item)) {
+        if (item->from) detach(pipe, item);
+        once__pipe_move(pipe, item, ONCE_AT_READY);
+    } else {
+        drop(pipe, item);
+    }
+}
+
+/* From the work, when there is no transaction: what was not begun is not tried again. */
+void once__pipe_drop_unwanted(once_pipe *pipe)
+{
+    assert(!pipe->work.in_tx);
+    size_t kept = 0;
+    for (size_t i = 0; i < pipe->work.n; i++) {
+        once_item *item = pipe->work.items[i];
+        if (once__item_is_unwanted(item) && !once__item_is_begun(item) && !item->returned) drop(pipe, item);
+        else pipe->work.items[kept++] = item;
+    }
+    if (kept == pipe->work.n) return;
+    pipe->work.n = kept;
+    pipe->work.runs_alone = NULL;
+}
+
+static void drop_from_idle_work(once_pipe *pipe)
+{
+    if (pipe->work.in_tx || pipe->store.out || pipe->work.next == NEXT_CHOOSE) return;
+    once__pipe_drop_unwanted(pipe);
+    if (!once__pipe_has_work(pipe) && !pipe->due.finding) pipe->work.next = NEXT_CHOOSE;
+    else if (pipe->work.n == 0) pipe->work.next = NEXT_BEGIN; /* nothing is left to be claimed before it */
+}
+
+/* Its delivery is somebody else's now. */
+void once__pipe_lose_delivery(once_pipe *pipe, once_item *item, int64_t now_ms)
+{
+    once_stream_end(item->from, item->ticket, !ONCE_PLANTED(gone_acked), now_ms);
+    const bool waits = item->place == ONCE_AT_READY || item->place == ONCE_AT_PARKED;
+    if (waits && !once__item_is_begun(item)) {
+        drop(pipe, item);
+        return;
+    }
+    detach(pipe, item);
+    if (item->place == ONCE_AT_WORK) drop_from_idle_work(pipe);
+}
+
+/* Its delivery cannot be extended any more: what was not begun is accepted by the next transaction. */
+void once__pipe_give_to_store(once_pipe *pipe, once_item *item)
+{
+    item->to_store = true;
+    if (once__item_is_begun(item)) return;
+    if (item->place == ONCE_AT_READY) { /* before those that wait for a slot */
+        once__pipe_ready_take(pipe, item);
+        once__pipe_ready_put(pipe, item, false);
+    } else if (item->place == ONCE_AT_PARKED) {
+        once__pipe_leave_waits(pipe, item);
+        once__pipe_move(pipe, item, ONCE_AT_READY);
+    }
+}
+
+/* --- streams --- */
+
+/* Those that are parked have no list. This happens seldom. */
+static void drop_parked(once_pipe *pipe, const once_stream *stream)
+{
+    for (once_batch *batch = pipe->batches.all, *next; batch && stream->at[ONCE_AT_PARKED]; batch = next) {
+        next = batch->all;
+        if (!batch->open) continue; /* nobody's, or an executor's */
+        batch->open++;              /* it stays while we look at it */
+        for (size_t i = 0; i < batch->n; i++) {
+            once_item *item = &batch->items[i];
+            if (item->from != stream || item->place != ONCE_AT_PARKED) continue;
+            if (once__item_is_begun(item)) detach(pipe, item);
+            else drop(pipe, item);
+        }
+        once__pipe_batch_let_go(pipe, batch);
+    }
+}
+
+static void drop_waiting(once_pipe *pipe, once_stream *stream)
+{
+    if (ONCE_PLANTED(revoked_kept)) return;
+    drop_parked(pipe, stream); /* first: who is dropped from the queue frees them */
+    for (once_item *item; (item = stream->ready.first);) {
+        if (once__item_is_begun(item)) detach(pipe, item);
+        else drop(pipe, item);
+    }
+    drop_from_idle_work(pipe);
+}
+
+static void detach_list(once_pipe *pipe, const once_stream *stream, once_item *first)
+{
+    for (once_item *item = first; item; item = item->next)
+        if (item->from == stream) detach(pipe, item);
+}
+
+/* From now on nothing of it is acked; what is under way ends without it. */
+void once__pipe_let_stream_go(once_pipe *pipe, once_stream *stream)
+{
+    assert(!stream->let_go);
+    stream->let_go = true;
+    detach_list(pipe, stream, pipe->outside.flight.first);
+    detach_list(pipe, stream, pipe->outside.back);
+    for (size_t i = 0; i < pipe->work.n; i++)
+        if (pipe->work.items[i]->from == stream) detach(pipe, pipe->work.items[i]);
+    if (stream->farthest) once__pipe_batch_let_go(pipe, stream->farthest->batch);
+    stream->farthest = NULL;
+}
+
+void once__pipe_stream_released(once_pipe *pipe, once_stream *stream)
+{
+    pipe_streams *streams = &pipe->streams;
+    streams->live--;
+    if (stream->state != ONCE_STREAM_ASSIGNED) streams->leaving--;
+    stream->released = true;
+    if (!stream->let_go) return; /* at the end: those that wait are still there, for the books */
+    if (streams->last == stream) streams->last = NULL;
+    if (streams->at[stream->number] == stream) streams->at[stream->number] = NULL;
+    once_stream_free(stream);
+}
+
+static int broken(const once_stream_news *news, once_error *err)
+{
+    static const char *const names[] = {"assigned", "revoked", "lost"};
+    return once_fail(err, ONCE_E_BUG, "the source says of stream %u that it is %s, which it cannot be now",
+                     (unsigned)news->stream, names[news->change]);
+}
+
+static int assigned(once_pipe *pipe, const once_stream_news *news, once_error *err)
+{
+    once_stream *stream = once__pipe_stream(pipe, news->stream);
+    /* Its number is free as soon as the source has released it, which the machine may hear of later. */
+    if (stream && stream == pipe->acks.releasing) stream = NULL;
+    if (stream && stream->state != ONCE_STREAM_ASSIGNED) return broken(news, err);
+    if (!stream && (news->stream >= STREAMS_MAX || !(pipe->o.source & ONCE_SOURCE_ASSIGNS))) return broken(news, err);
+    if (!stream && !(stream = once__pipe_stream_add(pipe, news->stream))) return once_no_memory(err, "for a stream");
+    stream->expires_ms = news->expires_ms; /* of one that is there that is all that can change */
+    return ONCE_OK;
+}
+
+static int revoked(once_pipe *pipe, const once_stream_news *news, int64_t now_ms, once_error *err)
+{
+    once_stream *stream = once__pipe_stream(pipe, news->stream);
+    const bool lost = news->change == ONCE_STREAM_LOST && !ONCE_PLANTED(lost_acked);
+    if (!stream || (stream->state != ONCE_STREAM_ASSIGNED && !(lost && stream->state == ONCE_STREAM_REVOKED)))
+        return broken(news, err);
+    if (stream->state == ONCE_STREAM_ASSIGNED) pipe->streams.leaving++;
+    stream->state = lost ? ONCE_STREAM_LOST : ONCE_STREAM_REVOKED;
+    stream->release_by_ms = lost ? now_ms : now_ms + news->within_ms;
+    drop_waiting(pipe, stream);
+    if (!lost || stream->let_go) return ONCE_OK;
+    once__pipe_let_stream_go(pipe, stream);
+    drop_from_idle_work(pipe);
+    return ONCE_OK;
+}
+
+int once__pipe_heed(once_pipe *pipe, const once_stream_news *news, int64_t now_ms, once_error *err)
+{
+    if (pipe->acks.release_all) return ONCE_OK; /* nothing is left to do */
+    return news->change == ONCE_STREAM_ASSIGNED ? assigned(pipe, news, err) : revoked(pipe, news, now_ms, err);
+}

@@ -1,0 +1,64 @@
+/* A stream of the source as the machine has it: its own tickets and watermark, its own queue, and what is acked of it.
+ * So a slow or stuck stream holds up nobody else.
+ *
+ * Where acks are single, those that are over wait in a list of tickets, in the order in which they ended; otherwise the
+ * delivery of the watermark is acked. Thread rule: one thread. */
+#ifndef ONCE_CORE_STREAM_H
+#define ONCE_CORE_STREAM_H
+
+#include "core/item.h"
+#include "core/receipt.h"
+#include "core/watermark.h"
+
+/* A list of items, by item->next and item->prev. */
+typedef struct once_queue {
+    once_item *first, *last;
+    size_t n;
+} once_queue;
+
+void once_queue_put(once_queue *queue, once_item *item, bool last); /* as the last or the first */
+void once_queue_remove(once_queue *queue, once_item *item);
+
+struct once_stream {
+    uint32_t number;
+    once_stream_change state;
+    bool let_go;           /* nothing of it is acked any more, and no item belongs to it: it is to be released */
+    bool released;         /* at the end: it stays for those that wait */
+    int64_t release_by_ms; /* REVOKED */
+    bool single;           /* acks are */
+    once_watermark mark;
+    uint64_t acked;       /* every ticket up to here, where acks are not single */
+    uint64_t first, last; /* tickets that are over and wait to be acked, where they are; 0: none */
+    once_queue ready;
+    size_t ready_bytes;             /* of their bodies */
+    size_t at[ONCE_AT_PLACES];      /* items of it in each place; those of NEW and OVER are not counted */
+    size_t coming;                  /* messages of the batch that is taken in */
+    once_item *farthest;            /* with a cursor: of those that are over, the last one; its batch is kept for it */
+    const once_item *next_farthest; /* the same when the work is committed, and ... */
+    uint64_t peeked;                /* ... the watermark then, plus 1; 0: not known */
+    int64_t expires_ms;             /* for how long a delivery is ours; 0: it does not run out */
+    int64_t prolong_at_ms;          /* when deliveries that are not over are extended; ONCE_NEVER: there are none */
+    uint64_t prolong_from; /* of the round that is under way the first ticket that was not asked for; 0: none is */
+    uint8_t round;         /* its number */
+};
+
+once_stream *once_stream_new(uint32_t number, bool single); /* NULL: out of memory */
+void once_stream_free(once_stream *stream);
+
+/* A delivery is over: to be acked, or (`gone`) never. */
+void once_stream_end(once_stream *stream, uint64_t ticket, bool gone, int64_t now_ms);
+/* Of an item that leaves the stream: nobody finds it by its ticket. */
+void once_stream_forget(once_stream *stream, const once_item *item);
+/* Something of it is to be acked. */
+bool once_stream_has_acks(const once_stream *stream);
+/* The next ticket to be acked, which is taken out of the list; 0: none. */
+uint64_t once_stream_next_ack(once_stream *stream);
+void once_stream_acked(once_stream *stream, uint64_t ticket);     /* or it is gone */
+void once_stream_not_acked(once_stream *stream, uint64_t ticket); /* it is asked for again */
+/* Deliveries that are not acked, over or not. */
+static inline uint64_t once_stream_outstanding(const once_stream *stream)
+{
+    return stream->mark.next - 1 - stream->mark.kept;
+}
+
+#endif

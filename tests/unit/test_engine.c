@@ -1,0 +1,309 @@
+/* The engine over a shelf that counts what it is asked for, and fails where it is told to: what a verb writes, when,
+ * and what is left of one that could not be carried out. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "store/engine.h"
+#include "testenv.h"
+
+enum { LEASE_MS = 1000 };
+
+static const once_scope scope = {.consumer = {"c", 1}, .operation = {"op", 2}};
+static const once_message message = {.body = {"{}", 2}, .sent_ms = ONCE_NO_TIME};
+
+typedef struct fixture {
+    test_env world;
+    once_backend *store;
+    once_arena arena;
+    once_error err;
+} fixture;
+
+/* --- the shelf --- */
+
+static const once_shelf_ops *inner;
+static once_shelf_ops watched;
+static unsigned saves, begins, commits, rollbacks;
+static unsigned fail_save; /* the so-manieth from now on; 0: none */
+static bool fail_commit;
+
+static int save(once_shelf *shelf, once_entry *entry, once_error *err)
+{
+    saves++;
+    if (fail_save && --fail_save == 0) return once_fail(err, ONCE_E_IO, "not now");
+    return inner->save(shelf, entry, err);
+}
+
+static int begin(once_shelf *shelf, bool write, once_error *err)
+{
+    begins++;
+    return inner->begin(shelf, write, err);
+}
+
+static int commit(once_shelf *shelf, once_error *err)
+{
+    commits++;
+    if (!fail_commit) return inner->commit(shelf, err);
+    fail_commit = false;
+    inner->rollback(shelf);
+    return once_fail(err, ONCE_E_FULL, "no space is left");
+}
+
+static void rollback(once_shelf *shelf)
+{
+    rollbacks++;
+    inner->rollback(shelf);
+}
+
+static int setup(void **state)
+{
+    fixture *f = *state = calloc(1, sizeof *f);
+    const once_store_options options = {.size = sizeof options, .env = &f->world.env, .create = true};
+    test_env_init(&f->world, 1);
+    if (once__store_open("memory:", &options, &f->store, &f->err) != ONCE_OK) return -1;
+    once_shelf *shelf = (once_shelf *)f->store;
+    inner = shelf->shelf;
+    watched = *inner;
+    watched.save = save;
+    watched.begin = begin;
+    watched.commit = commit;
+    watched.rollback = rollback;
+    shelf->shelf = &watched;
+    saves = begins = commits = rollbacks = fail_save = 0;
+    fail_commit = false;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    fixture *f = *state;
+    once__store_close(f->store);
+    once_arena_release(&f->arena);
+    free(f);
+    return 0;
+}
+
+/* --- requests --- */
+
+static once_request request_for(uint64_t key, uint64_t token)
+{
+    return (once_request){.scope = &scope,
+                          .key = {"k", 1},
+                          .id = {key, key},
+                          .token = {token, token},
+                          .lane.gap_ms = -1,
+                          .lease_ms = LEASE_MS,
+                          .remember_ms = 1000000,
+                          .sent_ms = ONCE_NO_TIME};
+}
+
+static int claim(fixture *f, const once_request *requests, size_t n, once_decision *out)
+{
+    const once_request *pointers[4];
+    for (size_t i = 0; i < n; i++) pointers[i] = &requests[i];
+    return f->store->ops->claim(f->store, pointers, n, out, &f->arena, &f->err);
+}
+
+static int settle(fixture *f, const once_request *request, once_outcome outcome, bool *applied)
+{
+    const once_settlement s = {.request = request, .outcome = outcome, .message = &message};
+    return f->store->ops->settle(f->store, &s, 1, applied, &f->err);
+}
+
+static once_state state_of(fixture *f, uint64_t key)
+{
+    once_entry entry;
+    assert_int_equal(f->store->ops->get(f->store, (once_hash){key, key}, &entry, &f->arena, &f->err), ONCE_OK);
+    return entry.state;
+}
+
+/* --- tests --- */
+
+static void a_verb_outside_of_a_transaction_is_one(void **state)
+{
+    fixture *f = *state;
+    const once_request requests[2] = {request_for(1, 1), request_for(2, 2)};
+    once_decision decisions[2];
+    assert_int_equal(claim(f, requests, 2, decisions), ONCE_OK);
+    assert_int_equal(begins, 1);
+    assert_int_equal(commits, 1);
+    assert_int_equal(saves, 2);
+    assert_true(decisions[0].answer == ONCE_ANSWER_RUN && decisions[1].answer == ONCE_ANSWER_RUN);
+    assert_int_equal(state_of(f, 2), ONCE_STATE_CLAIMED);
+}
+
+static void inside_of_a_transaction_nothing_is_committed_by_a_verb(void **state)
+{
+    fixture *f = *state;
+    const once_request request = request_for(1, 1);
+    once_decision decision;
+    bool applied;
+    assert_int_equal(f->store->ops->begin(f->store, &f->err), ONCE_OK);
+    assert_int_equal(claim(f, &request, 1, &decision), ONCE_OK);
+    assert_int_equal(settle(f, &request, ONCE_DONE, &applied), ONCE_OK);
+    assert_true(applied);
+    assert_int_equal(begins, 1);
+    assert_int_equal(commits, 0);
+    f->store->ops->rollback(f->store);
+    assert_int_equal(state_of(f, 1), ONCE_STATE_ABSENT);
+}
+
+/* Equal keys of one batch, in the caller's order: the second one meets the first. */
+static void equal_keys_of_a_batch_see_each_other(void **state)
+{
+    fixture *f = *state;
+    const once_request requests[3] = {request_for(1, 1), request_for(1, 2), request_for(1, 1)};
+    once_decision decisions[3];
+    assert_int_equal(claim(f, requests, 3, decisions), ONCE_OK);
+    assert_int_equal(decisions[0].answer, ONCE_ANSWER_RUN);
+    assert_int_equal(decisions[1].answer, ONCE_ANSWER_BUSY);
+    assert_int_equal(decisions[2].answer, ONCE_ANSWER_RUN); /* the first one's token once more */
+    assert_true(decisions[2].own && decisions[2].attempt == 1);
+}
+
+static void a_verb_that_fails_in_the_middle_leaves_nothing(void **state)
+{
+    fixture *f = *state;
+    const once_request requests[3] = {request_for(1, 1), request_for(2, 2), request_for(3, 3)};
+    once_decision decisions[3];
+    fail_save = 2;
+    assert_int_equal(claim(f, requests, 3, decisions), ONCE_E_IO);
+    assert_int_equal(commits, 0);
+    assert_int_equal(rollbacks, 1);
+    for (uint64_t key = 1; key <= 3; key++) assert_int_equal(state_of(f, key), ONCE_STATE_ABSENT);
+    assert_int_equal(claim(f, requests, 3, decisions), ONCE_OK); /* and can be repeated */
+    assert_true(decisions[0].answer == ONCE_ANSWER_RUN && !decisions[0].own);
+}
+
+/* Half of a verb may be in the transaction: whoever did not heed the failure must not commit it. */
+static void a_transaction_with_a_verb_that_failed_cannot_be_committed(void **state)
+{
+    fixture *f = *state;
+    const once_request good = request_for(1, 1), bad = request_for(2, 2);
+    once_decision decision;
+    bool applied;
+    assert_int_equal(f->store->ops->begin(f->store, &f->err), ONCE_OK);
+    assert_int_equal(claim(f, &good, 1, &decision), ONCE_OK);
+    assert_int_equal(settle(f, &good, ONCE_DONE, &applied), ONCE_OK);
+    assert_int_equal(claim(f, &bad, 1, &decision), ONCE_OK);
+    fail_save = 1;
+    assert_int_equal(settle(f, &bad, ONCE_RETRY, &applied), ONCE_E_IO);
+    assert_int_not_equal(f->store->ops->commit(f->store, &f->err), ONCE_OK);
+    assert_int_equal(commits, 0);
+    assert_int_equal(state_of(f, 1), ONCE_STATE_ABSENT);
+    assert_int_equal(f->store->ops->begin(f->store, &f->err), ONCE_OK); /* the next one is not broken */
+    assert_int_equal(claim(f, &good, 1, &decision), ONCE_OK);
+    assert_int_equal(f->store->ops->commit(f->store, &f->err), ONCE_OK);
+    assert_int_equal(state_of(f, 1), ONCE_STATE_CLAIMED);
+}
+
+static void a_commit_that_fails_leaves_nothing(void **state)
+{
+    fixture *f = *state;
+    const once_request request = request_for(1, 1);
+    once_decision decision;
+    fail_commit = true;
+    assert_int_equal(claim(f, &request, 1, &decision), ONCE_E_FULL);
+    assert_int_equal(state_of(f, 1), ONCE_STATE_ABSENT);
+}
+
+/* What was not changed is not written: a duplicate, a busy key, a settlement that is fenced off. */
+static void what_changes_nothing_is_not_saved(void **state)
+{
+    fixture *f = *state;
+    const once_request first = request_for(1, 1), second = request_for(1, 2);
+    once_decision decision;
+    bool applied;
+    assert_int_equal(claim(f, &first, 1, &decision), ONCE_OK);
+    const unsigned before = saves;
+    assert_int_equal(claim(f, &second, 1, &decision), ONCE_OK);
+    assert_int_equal(decision.answer, ONCE_ANSWER_BUSY);
+    assert_int_equal(settle(f, &second, ONCE_DONE, &applied), ONCE_OK);
+    assert_false(applied);
+    assert_int_equal(saves, before);
+    assert_int_equal(settle(f, &first, ONCE_DONE, &applied), ONCE_OK);
+    assert_true(applied);
+    assert_int_equal(saves, before + 1);
+    assert_int_equal(claim(f, &second, 1, &decision), ONCE_OK);
+    assert_int_equal(decision.answer, ONCE_ANSWER_DUPLICATE);
+    assert_int_equal(settle(f, &first, ONCE_DONE, &applied), ONCE_OK); /* the reply was lost */
+    assert_true(applied);
+    assert_int_equal(saves, before + 1);
+}
+
+/* The same token base again gives what it had claimed, and then what else is due, without a token twice. */
+static void a_take_that_is_repeated_goes_on_behind_what_it_had(void **state)
+{
+    fixture *f = *state;
+    once_taken taken[4];
+    once_decision ignored;
+    const once_message *messages = &message;
+    size_t n = 0;
+    for (uint64_t key = 1; key <= 3; key++) {
+        const once_request request = request_for(key, 100 + key), *pointer = &request;
+        assert_int_equal(f->store->ops->accept(f->store, &pointer, &messages, 1, &ignored, &f->arena, &f->err),
+                         ONCE_OK);
+    }
+    const once_token token = {7, 0};
+    assert_int_equal(
+        f->store->ops->take(f->store, scope.consumer, token, false, LEASE_MS, 2, taken, &n, &f->arena, &f->err),
+        ONCE_OK);
+    assert_int_equal(n, 2);
+    assert_int_equal(
+        f->store->ops->take(f->store, scope.consumer, token, true, LEASE_MS, 4, taken, &n, &f->arena, &f->err),
+        ONCE_OK);
+    assert_int_equal(n, 3);
+    for (size_t i = 0; i < n; i++) {
+        assert_int_equal(taken[i].decision.answer, ONCE_ANSWER_RUN);
+        assert_int_equal(taken[i].decision.attempt, 1);
+        for (size_t k = 0; k < i; k++) assert_false(once_hash_equal(taken[i].request.token, taken[k].request.token));
+    }
+    assert_int_equal(
+        f->store->ops->take(f->store, scope.consumer, token, true, LEASE_MS, 4, taken, &n, &f->arena, &f->err),
+        ONCE_OK);
+    assert_int_equal(n, 3);
+}
+
+/* A dead entry and its letter are one: neither is there without the other. */
+static void a_letter_is_written_with_the_death_of_its_entry(void **state)
+{
+    fixture *f = *state;
+    const once_request request = request_for(1, 1);
+    once_decision decision;
+    once_stats stats;
+    bool applied;
+    assert_int_equal(claim(f, &request, 1, &decision), ONCE_OK);
+    fail_commit = true;
+    assert_int_equal(settle(f, &request, ONCE_DEAD, &applied), ONCE_E_FULL);
+    assert_int_equal(f->store->ops->stats(f->store, scope.consumer, &stats, &f->err), ONCE_OK);
+    assert_int_equal(stats.dead, 0);
+    assert_int_equal(state_of(f, 1), ONCE_STATE_CLAIMED);
+    assert_int_equal(settle(f, &request, ONCE_DEAD, &applied), ONCE_OK);
+    assert_int_equal(settle(f, &request, ONCE_DEAD, &applied), ONCE_OK);
+    assert_true(applied);
+    assert_int_equal(f->store->ops->stats(f->store, scope.consumer, &stats, &f->err), ONCE_OK);
+    assert_int_equal(stats.dead, 1);
+    assert_int_equal(state_of(f, 1), ONCE_STATE_DEAD);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_verb_outside_of_a_transaction_is_one),
+        TEST(inside_of_a_transaction_nothing_is_committed_by_a_verb),
+        TEST(equal_keys_of_a_batch_see_each_other),
+        TEST(a_verb_that_fails_in_the_middle_leaves_nothing),
+        TEST(a_transaction_with_a_verb_that_failed_cannot_be_committed),
+        TEST(a_commit_that_fails_leaves_nothing),
+        TEST(what_changes_nothing_is_not_saved),
+        TEST(a_take_that_is_repeated_goes_on_behind_what_it_had),
+        TEST(a_letter_is_written_with_the_death_of_its_entry),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,295 @@
+/* The executor by itself: each action of the machine on a store in memory, without the machine. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/failpoint.h"
+#include "runtime/executor.h"
+#include "store/engine.h"
+#include "testenv.h"
+
+enum { ITEMS = 3, LEASE_MS = 1000 };
+
+typedef struct fixture {
+    test_env world;
+    once_backend *store;
+    once_executor x;
+    once_batch batch;
+    once_handler_spec handler;
+    once_item items[ITEMS], *list[ITEMS];
+    once_action action;
+    unsigned runs;
+    bool ran_carefully;
+    int run_status;
+} fixture;
+
+static int run_effects(void *user, once_item *const *items, size_t n, bool careful, bool blame, once_arena *arena,
+                       bool *failed, once_error *err)
+{
+    fixture *f = user;
+    (void)blame, (void)arena;
+    f->runs++;
+    f->ran_carefully = careful;
+    for (size_t i = 0; i < n; i++) items[i]->outcome = ONCE_DONE;
+    *failed = false;
+    return f->run_status == ONCE_OK ? ONCE_OK : once_fail(err, f->run_status, "the server is away");
+}
+
+static int setup(void **state)
+{
+    fixture *f = *state = calloc(1, sizeof *f);
+    const once_store_options options = {.size = sizeof options, .env = &f->world.env, .create = true};
+    once_error err;
+    static const char *const keys[ITEMS] = {"a", "b", "c"};
+    test_env_init(&f->world, 1);
+    if (once__store_open("memory:", &options, &f->store, &err) != ONCE_OK) return -1;
+    once_executor_init(&f->x, f->store, ONCE_BYTES("c"), run_effects, f);
+    f->handler = (once_handler_spec){.operation = ONCE_BYTES("op"), .bits = ONCE_EFFECT_RUNS};
+    for (size_t i = 0; i < ITEMS; i++) {
+        once_item *item = f->list[i] = &f->items[i];
+        *item = (once_item){.batch = &f->batch,
+                            .handler = &f->handler,
+                            .scope = {.consumer = ONCE_BYTES("c"), .operation = ONCE_BYTES("op")},
+                            .message = {.body = ONCE_BYTES("{\"n\":1}"), .sent_ms = ONCE_NO_TIME}};
+        item->request = (once_request){.scope = &item->scope,
+                                       .key = {keys[i], 1},
+                                       .id = once_key_id(f->store->secret, &item->scope, (once_bytes){keys[i], 1}),
+                                       .token = {i + 1, i + 1},
+                                       .lane.gap_ms = -1,
+                                       .lease_ms = LEASE_MS,
+                                       .remember_ms = 1000000,
+                                       .sent_ms = ONCE_NO_TIME};
+    }
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    fixture *f = *state;
+    (void)once_failpoints_arm("", NULL, 0);
+    once_executor_release(&f->x);
+    once__store_close(f->store);
+    once_arena_release(&f->batch.arena);
+    free(f);
+    return 0;
+}
+
+static int act(fixture *f, once_action_kind kind, size_t n)
+{
+    f->action.kind = kind;
+    f->action.items = f->list;
+    f->action.n = n;
+    f->action.failed = false;
+    once_execute_store(&f->x, &f->action);
+    return f->action.status;
+}
+
+static once_entry entry_of(fixture *f, size_t i)
+{
+    once_entry entry;
+    once_error err;
+    assert_int_equal(f->store->ops->get(f->store, f->items[i].request.id, &entry, &f->batch.arena, &err), ONCE_OK);
+    return entry;
+}
+
+static void claimed(fixture *f, size_t n)
+{
+    assert_int_equal(act(f, ONCE_ACT_BEGIN, n), ONCE_OK);
+    assert_true(f->action.open && f->x.in_tx);
+    assert_int_equal(act(f, ONCE_ACT_CLAIM, n), ONCE_OK);
+    for (size_t i = 0; i < n; i++) assert_int_equal(f->items[i].decision.answer, ONCE_ANSWER_RUN);
+}
+
+static void a_transaction_step_by_step(void **state)
+{
+    fixture *f = *state;
+    claimed(f, ITEMS);
+    f->action.careful = true;
+    assert_int_equal(act(f, ONCE_ACT_RUN, ITEMS), ONCE_OK);
+    assert_true(f->runs == 1 && f->ran_carefully);
+    f->items[1].outcome = ONCE_RETRY;
+    f->items[1].failure = ONCE_BYTES("away");
+    f->items[1].delay_ms = 500;
+    f->items[1].started = true;
+    assert_int_equal(act(f, ONCE_ACT_SETTLE, ITEMS), ONCE_OK);
+    for (size_t i = 0; i < ITEMS; i++) assert_true(f->items[i].yes);
+    assert_int_equal(f->x.settled, 2); /* one comes again */
+    assert_int_equal(act(f, ONCE_ACT_COMMIT, 0), ONCE_OK);
+    assert_false(f->action.open || f->x.in_tx);
+    assert_int_equal(entry_of(f, 0).state, ONCE_STATE_DONE);
+    const once_entry waits = entry_of(f, 1);
+    assert_int_equal(waits.state, ONCE_STATE_WAITING);
+    assert_int_equal(waits.failures, 1);
+    assert_true(waits.has_message && waits.due_ms == f->world.wall_ms + 500);
+}
+
+static void a_rollback_leaves_nothing(void **state)
+{
+    fixture *f = *state;
+    claimed(f, 1);
+    f->items[0].outcome = ONCE_DONE;
+    assert_int_equal(act(f, ONCE_ACT_SETTLE, 1), ONCE_OK);
+    assert_int_equal(act(f, ONCE_ACT_ROLLBACK, 0), ONCE_OK);
+    assert_false(f->x.in_tx);
+    assert_int_equal(entry_of(f, 0).state, ONCE_STATE_ABSENT);
+}
+
+static void what_the_effects_say_is_the_status(void **state)
+{
+    fixture *f = *state;
+    claimed(f, 1);
+    f->run_status = ONCE_E_UNAVAILABLE;
+    assert_int_equal(act(f, ONCE_ACT_RUN, 1), ONCE_E_UNAVAILABLE);
+    assert_string_equal(f->action.error.text, "the server is away");
+    assert_int_equal(act(f, ONCE_ACT_ROLLBACK, 0), ONCE_OK);
+}
+
+/* A claim that somebody else has by now: extend and settle say no, and nothing of it changes. */
+static void a_claim_that_was_lost_is_told(void **state)
+{
+    fixture *f = *state;
+    assert_int_equal(act(f, ONCE_ACT_CLAIM, 1), ONCE_OK); /* durably, outside of a transaction */
+    const once_token late = f->items[0].request.token;
+    test_env_pass(&f->world, LEASE_MS);
+    f->items[0].request.token = (once_token){50, 50};
+    assert_int_equal(act(f, ONCE_ACT_CLAIM, 1), ONCE_OK);
+    assert_int_equal(f->items[0].decision.attempt, 2);
+    f->items[0].request.token = late;
+    assert_int_equal(act(f, ONCE_ACT_BEGIN, 1), ONCE_OK);
+    assert_int_equal(act(f, ONCE_ACT_EXTEND, 1), ONCE_OK);
+    assert_false(f->items[0].yes);
+    f->items[0].outcome = ONCE_DONE;
+    assert_int_equal(act(f, ONCE_ACT_SETTLE, 1), ONCE_OK);
+    assert_false(f->items[0].yes);
+    assert_int_equal(f->x.settled, 0);
+    assert_int_equal(act(f, ONCE_ACT_COMMIT, 0), ONCE_OK);
+    assert_int_equal(entry_of(f, 0).state, ONCE_STATE_CLAIMED);
+}
+
+static bool first_letter(void *user, const once_letter *letter)
+{
+    return once__letter_copy(&((fixture *)user)->batch.arena, letter, (once_letter *)((fixture *)user)->x.user);
+}
+
+static once_letter letter_of(fixture *f)
+{
+    once_letter letter = {0};
+    once_error err;
+    f->x.user = &letter;
+    assert_int_equal(f->store->ops->letters(f->store, f->x.consumer, 0, first_letter, f, &err), ONCE_OK);
+    f->x.user = f;
+    return letter;
+}
+
+/* Letters without an entry: the reason is the item's own, or is made of what the store says. */
+static void a_message_without_a_key_is_buried_with_its_reason(void **state)
+{
+    fixture *f = *state;
+    f->items[0].request.id = (once_hash){0};
+    f->items[0].request.key = (once_bytes){0};
+    f->items[0].reason = ONCE_BYTES("the key is empty");
+    f->items[0].decision.answer = ONCE_ANSWER_DEAD;
+    assert_int_equal(act(f, ONCE_ACT_BEGIN, 1), ONCE_OK);
+    assert_int_equal(act(f, ONCE_ACT_BURY, 1), ONCE_OK);
+    assert_true(f->items[0].yes);
+    assert_int_equal(act(f, ONCE_ACT_BURY, 1), ONCE_OK);
+    assert_false(f->items[0].yes); /* it is there */
+    assert_int_equal(act(f, ONCE_ACT_COMMIT, 0), ONCE_OK);
+    const once_letter letter = letter_of(f);
+    assert_int_equal(letter.kind, ONCE_ANSWER_DEAD);
+    assert_true(once_bytes_equal(letter.reason, ONCE_BYTES("the key is empty")));
+}
+
+static void a_conflict_is_buried_with_what_differs(void **state)
+{
+    fixture *f = *state;
+    f->items[0].request.fingerprint = (once_hash){1, 1};
+    f->items[1].request = f->items[0].request;
+    f->items[1].request.fingerprint = (once_hash){2, 2};
+    f->items[1].request.token = (once_token){9, 9};
+    claimed(f, 1);
+    f->items[0].outcome = ONCE_DONE;
+    assert_int_equal(act(f, ONCE_ACT_SETTLE, 1), ONCE_OK);
+    f->list[0] = &f->items[1];
+    assert_int_equal(act(f, ONCE_ACT_CLAIM, 1), ONCE_OK);
+    assert_int_equal(f->items[1].decision.answer, ONCE_ANSWER_CONFLICT);
+    assert_int_equal(act(f, ONCE_ACT_BURY, 1), ONCE_OK);
+    assert_int_equal(act(f, ONCE_ACT_COMMIT, 0), ONCE_OK);
+    const once_letter letter = letter_of(f);
+    assert_int_equal(letter.kind, ONCE_ANSWER_CONFLICT);
+    const char *begin = "conflict: the key was used before with other content";
+    assert_true(letter.reason.len > strlen(begin) && memcmp(letter.reason.data, begin, strlen(begin)) == 0);
+}
+
+/* What is taken becomes items of the batch, with the lease that was asked for. */
+static void what_is_taken_fills_the_batch(void **state)
+{
+    fixture *f = *state;
+    assert_int_equal(act(f, ONCE_ACT_BEGIN, 2), ONCE_OK);
+    assert_int_equal(act(f, ONCE_ACT_ACCEPT, 2), ONCE_OK);
+    assert_int_equal(f->items[0].decision.answer, ONCE_ANSWER_WAITING);
+    assert_int_equal(act(f, ONCE_ACT_COMMIT, 0), ONCE_OK);
+    once_batch batch = {0};
+    f->action.batch = &batch;
+    f->action.max = 8;
+    f->action.token = (once_token){70, 70};
+    f->action.lease_ms = 4321;
+    assert_int_equal(act(f, ONCE_ACT_TAKE, 0), ONCE_OK);
+    assert_int_equal(batch.n, 2);
+    for (size_t i = 0; i < batch.n; i++) {
+        assert_ptr_equal(batch.items[i].batch, &batch);
+        assert_int_equal(batch.items[i].request.lease_ms, 4321);
+        assert_int_equal(batch.items[i].decision.answer, ONCE_ANSWER_RUN);
+        assert_int_equal(batch.items[i].message.body.len, 7);
+    }
+    assert_int_equal(act(f, ONCE_ACT_STATS, 0), ONCE_OK);
+    assert_true(f->action.claimed == 2 && f->action.waiting == 0);
+    once_arena_release(&batch.arena);
+}
+
+static int64_t repeats_of(fixture *f)
+{
+    int64_t n = -1;
+    once_error err;
+    assert_int_equal(once_repeats_read(f->store, f->x.consumer, &f->batch.arena, &n, &err), ONCE_OK);
+    return n;
+}
+
+/* What is counted for ever goes with the transaction, or not at all. */
+static void counters_are_part_of_the_commit(void **state)
+{
+    fixture *f = *state;
+    claimed(f, 1);
+    f->action.repeats = 2;
+    assert_true(once_failpoints_arm("commit_before:error", NULL, 0));
+    assert_int_equal(act(f, ONCE_ACT_COMMIT, 0), ONCE_E_UNAVAILABLE);
+    assert_true(f->action.open && f->x.in_tx); /* nothing was tried: the machine ends it */
+    assert_int_equal(act(f, ONCE_ACT_ROLLBACK, 0), ONCE_OK);
+    assert_int_equal(repeats_of(f), 0);
+    assert_true(once_failpoints_arm("", NULL, 0));
+    claimed(f, 1);
+    assert_int_equal(act(f, ONCE_ACT_COMMIT, 0), ONCE_OK);
+    assert_int_equal(repeats_of(f), 2);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_transaction_step_by_step),
+        TEST(a_rollback_leaves_nothing),
+        TEST(what_the_effects_say_is_the_status),
+        TEST(a_claim_that_was_lost_is_told),
+        TEST(a_message_without_a_key_is_buried_with_its_reason),
+        TEST(a_conflict_is_buried_with_what_differs),
+        TEST(what_is_taken_fills_the_batch),
+        TEST(counters_are_part_of_the_commit),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

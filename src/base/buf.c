@@ -103,6 +103,7 @@ bool once_buf_printf(once_buf *buf, const char *format, ...)
 
 int once_utf8_sequence(const unsigned char *at, size_t left)
 {
+    assert(at && left > 0);
     unsigned char first = at[0];
     if (first < 0x80) return 1;
     if (first < 0xc2 || first > 0xf4) return -1;

@@ -73,6 +73,7 @@ static size_t follower(const once_table *t, size_t hole)
 
 bool once_table_remove(once_table *t, once_hash id)
 {
+    assert(t->n <= t->size / 2);
     if (t->n == 0) return false;
     size_t hole = find(t, id);
     if (!t->at[hole].value) return false;
@@ -100,6 +101,7 @@ void once_table_release(once_table *t)
 
 void *once_table_next(const once_table *t, size_t *at)
 {
+    assert(at && *at <= t->size);
     while (*at < t->size) {
         void *value = t->at[(*at)++].value;
         if (value) return value;

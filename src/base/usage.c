@@ -1,5 +1,6 @@
 #include "base/usage.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/banned.h"
@@ -14,6 +15,7 @@ static int check_size(const char *name, size_t size, size_t full, once_error *er
 
 int once_sized_read(const char *name, const void *from, void *to, size_t full, once_error *err)
 {
+    assert(name && to && full >= sizeof(size_t));
     size_t size = full;
     if (from) memcpy(&size, from, sizeof size);
     const int rc = check_size(name, size, full, err);

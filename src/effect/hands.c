@@ -38,6 +38,7 @@ struct once_hands {
 
 bool once_hands_needed(const once_spec *spec)
 {
+    assert(spec && (spec->handlers || spec->n_handlers == 0));
     for (size_t i = 0; i < spec->n_handlers; i++)
         if (once_handler_external(&spec->handlers[i])) return true;
     return false;
@@ -57,6 +58,7 @@ int once_hands_watch(once_hands *hands, once_watch *watch, uint32_t events, once
 
 void once_hands_unwatch(once_hands *hands, once_watch *watch)
 {
+    assert(!watch->on || watch->fd >= 0);
     if (watch->on) {
         epoll_ctl(hands->epoll, EPOLL_CTL_DEL, watch->fd, NULL);
         for (int i = hands->next_event; i < hands->n_events; i++)
@@ -76,6 +78,7 @@ static void woken(once_watch *watch, uint32_t events)
 
 void once_hands_wake(once_hands *hands)
 {
+    assert(hands->wake.fd >= 0);
     const uint64_t one = 1;
     while (write(hands->wake.fd, &one, sizeof one) < 0 && errno == EINTR) continue; /* full: it is awake enough */
 }
@@ -155,6 +158,9 @@ void once_hands_kill(once_hands *hands, once_item *const *items, size_t n)
 
 void once_hands_finished(once_hands *hands, once_item *item)
 {
+    assert(item->hand); /* it was started, and is reported once */
+    assert((unsigned)item->outcome < ONCE_OUTCOMES && item->delay_ms >= -1);
+    assert(item->started || item->outcome == ONCE_RELEASE || item->outcome == ONCE_RETRY || item->outcome == ONCE_DEAD);
     if (item->started && ONCE_FAIL_AT(effect_after)) {
         item->outcome = ONCE_UNKNOWN;
         item->maybe = true;
@@ -167,6 +173,7 @@ void once_hands_finished(once_hands *hands, once_item *item)
 
 size_t once_hands_wait(once_hands *hands, int64_t wait_ms, once_item **out, size_t max)
 {
+    assert(wait_ms >= 0 && out && max > 0);
     int64_t now_ms = once_hands_now_ms(hands);
     const int64_t until_ms = wait_ms > ONCE_NEVER - now_ms ? ONCE_NEVER : now_ms + wait_ms;
     for (;;) {
@@ -186,6 +193,8 @@ size_t once_hands_wait(once_hands *hands, int64_t wait_ms, once_item **out, size
 
 bool once_hands_output(once_hands *hands, once_item *item, once_bytes result, once_bytes reason)
 {
+    assert(result.data || result.len == 0);
+    assert(reason.data || reason.len == 0);
     const size_t result_max = hands->options.spec->result_max;
     char too_long[80];
     free(item->output);
@@ -215,6 +224,7 @@ bool once_hands_output(once_hands *hands, once_item *item, once_bytes result, on
 
 static int open_hand(once_hands *hands, const once_handler_spec *handler, once_hand **out, once_error *err)
 {
+    assert(handler->effect && ((handler->bits & ONCE_EFFECT_OUTSIDE) == 0 || handler->effect->open));
     if (!once_handler_external(handler)) return ONCE_OK;
     assert(handler->slots > 0);
     return handler->effect->open(hands, handler, out, err);
@@ -243,6 +253,8 @@ static int open_loop(once_hands *hands, once_error *err)
 
 int once_hands_open(const once_hands_options *options, once_hands **out, once_error *err)
 {
+    assert(options->spec && options->env && out);
+    assert(options->n_callbacks == 0 || options->callbacks);
     once_hands *hands = calloc(1, sizeof *hands);
     if (!hands) return once_no_memory(err, "for the handlers");
     hands->options = *options;

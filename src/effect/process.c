@@ -174,6 +174,7 @@ static pid_t clone_child(plan *p, int *pidfd)
 int once_process_start(const char *file, char *const *argv, char *const *envp, const once_bytes *input, once_child *out,
                        once_error *err)
 {
+    assert(file && argv && argv[0] && envp);
     int pipes[3][2];
     *out = (once_child){.pidfd = -1, .in = -1, .out = -1, .err = -1};
     if (!make_pipes(pipes, input))
@@ -240,6 +241,7 @@ void once_process_close(once_child *child)
 
 ssize_t once_process_write(int fd, const void *data, size_t len)
 {
+    assert(fd >= 0 && data && len > 0);
     sigset_t pipe_signal, before, pending;
     sigemptyset(&pipe_signal);
     sigaddset(&pipe_signal, SIGPIPE);
@@ -293,6 +295,7 @@ static int find_in(const char *command, const char *path, char **out)
 
 int once_process_find(const char *command, const char *path, char **out, once_error *err)
 {
+    assert(command && command[0] && path);
     int why;
     if (!strchr(command, '/')) {
         why = find_in(command, path, out);
@@ -316,6 +319,7 @@ int once_process_find(const char *command, const char *path, char **out, once_er
 
 void once_tail_keep(once_tail *tail, const char *data, size_t len)
 {
+    assert(tail->len <= sizeof tail->text && (data || len == 0));
     const size_t fresh = len < sizeof tail->text ? len : sizeof tail->text, room = sizeof tail->text - fresh;
     const size_t kept = tail->len < room ? tail->len : room;
     memmove(tail->text, tail->text + tail->len - kept, kept);
@@ -325,6 +329,7 @@ void once_tail_keep(once_tail *tail, const char *data, size_t len)
 
 once_bytes once_tail_last_line(const once_tail *tail)
 {
+    assert(tail->len <= sizeof tail->text);
     size_t end = tail->len;
     while (end > 0 && strchr(" \t\r\n", tail->text[end - 1]) && tail->text[end - 1]) end--;
     size_t begin = end;

@@ -34,6 +34,7 @@ struct once_effects {
 
 static void fail_item(once_item *item, once_outcome outcome, once_arena *arena, const char *text)
 {
+    assert(outcome != ONCE_DONE && outcome != ONCE_UNKNOWN); /* inside of a transaction nothing is half done */
     item->outcome = outcome;
     if (!once_arena_copy(arena, (once_bytes){text, strlen(text)}, &item->failure))
         item->failure = ONCE_BYTES("out of memory for the reason");
@@ -89,6 +90,7 @@ static int judge(const once_effects *effects, const sql_handler *handler, const 
 /* Whether the statement met as many rows as it was told to. */
 static bool met(const once_sql_statement *statement, size_t i, int64_t rows, once_item *item, once_arena *arena)
 {
+    assert(rows >= 0);
     char text[120];
     if (once_sql_met(statement, i, rows, text, sizeof text)) return true;
     fail_item(item, statement->unmet, arena, text);
@@ -200,6 +202,8 @@ static bool is_whole(const sent_item *sent) { return !sent->broken && sent->faul
 static int gather_one(once_effects *effects, once_item *item, bool careful, const sent_item *sent, once_arena *arena,
                       bool *failed, once_error *err)
 {
+    assert(sent->statements <= handler_of(effects, item)->sql->n_statements);
+    assert(!*failed);
     const sql_handler *handler = handler_of(effects, item);
     const once_value *values = item->input;
     begin_item(item);
@@ -229,6 +233,7 @@ static int gather_one(once_effects *effects, once_item *item, bool careful, cons
 static int run_together(once_effects *effects, once_item *const *items, size_t n, bool careful, once_arena *arena,
                         size_t *done, bool *failed, once_error *err)
 {
+    assert(n > 0 && !*failed);
     sent_item *sent = once_arena_new(arena, sent_item, n);
     size_t count = 0;
     *done = 0;
@@ -285,6 +290,7 @@ static bool all_unconditional(const once_effects *effects, once_item *const *ite
  * when one of them failed, or when it finds that one owes something. Either is then found out by a careful pass. */
 static int run_presumed(once_effects *effects, once_item *const *items, size_t n, bool *failed, once_error *err)
 {
+    assert(all_unconditional(effects, items, n)); /* rows that nobody has counted cannot be missing */
     for (size_t i = 0; i < n; i++) {
         sent_item sent;
         const int rc = send_one(effects, items[i], false, &sent, err);
@@ -323,6 +329,8 @@ static int run_plain(once_effects *effects, once_item *const *items, size_t n, o
 int once_effects_run(once_effects *effects, once_item *const *items, size_t n, bool careful, bool blame,
                      once_arena *arena, bool *failed, once_error *err)
 {
+    assert(items && failed);
+    assert(!blame || (careful && n == 1));
     *failed = false;
     effects->blame = blame;
     for (size_t i = 0; i < n; i++) once_sql_fill(items[i], &effects->keying);

@@ -1,5 +1,6 @@
 #include "effect/sql_statements.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +26,7 @@ static int compare_params(const once_sql_statement *statement, const once_stmt *
 int once_sql_open(const once_spec *spec, const once_handler_spec *handler, once_db *db, once_stmt ***out,
                   once_error *err)
 {
+    assert(once_sql_of(handler)->n_statements > 0 && db && out);
     const once_sql_spec *sql = once_sql_of(handler);
     once_stmt **statements = calloc(sql->n_statements, sizeof *statements);
     if (!statements) return once_no_memory(err, "for the handlers");
@@ -117,6 +119,7 @@ static int read_value(const once_json *body, const once_sql_param *param, once_a
 int once_sql_prepare(const once_handler_spec *handler, const once_json *body, const once_message *message,
                      once_arena *arena, void **input, once_error *err)
 {
+    assert(body && arena && input);
     const once_sql_spec *sql = once_sql_of(handler);
     (void)message;
     size_t n = 0;
@@ -150,6 +153,7 @@ static void fill_value(const once_item *item, const once_keying *keying, once_sq
 
 void once_sql_fill(once_item *item, const once_keying *keying)
 {
+    assert(item->input && item->decision.attempt > 0);
     const once_sql_spec *sql = once_sql_of(item->handler);
     once_value *value = item->input;
     for (size_t i = 0; i < sql->n_statements; i++) {
@@ -211,6 +215,7 @@ bool once_sql_lists(const once_handler_spec *handler, const once_fault *fault)
 
 bool once_sql_judge(const once_handler_spec *handler, const once_fault *fault, once_outcome *outcome)
 {
+    assert(fault->kind != ONCE_FAULT_NONE && outcome);
     const once_sql_spec *sql = once_sql_of(handler);
     if (!is_of_message(fault)) return false;
     if (listed(sql->already, sql->n_already, fault)) *outcome = ONCE_ALREADY;
@@ -223,6 +228,7 @@ bool once_sql_judge(const once_handler_spec *handler, const once_fault *fault, o
 
 bool once_sql_met(const once_sql_statement *statement, size_t i, int64_t rows, char *why, size_t size)
 {
+    assert(statement->rows >= -1 && rows >= 0);
     if (statement->rows < 0 || rows == statement->rows) return true;
     snprintf(why, size, "statement %zu met %lld rows, %lld were asked for", i + 1, (long long)rows,
              (long long)statement->rows);

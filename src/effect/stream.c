@@ -124,6 +124,7 @@ static void trips_insert(trips *list, trip *l, trip *before) /* NULL: at the end
 
 static void trips_remove(trips *list, trip *l)
 {
+    assert(list->n > 0);
     *(l->prev ? &l->prev->next : &list->first) = l->next;
     *(l->next ? &l->next->prev : &list->last) = l->prev;
     list->n--;
@@ -139,6 +140,8 @@ static trip **place_of(worker *w, uint64_t id)
 /* Into the flight of `w`, as the last. */
 static void launch(worker *w, trip *l)
 {
+    assert(!l->worker && !*place_of(w, l->id)); /* an id is used once */
+    assert(w->flight.n < w->stream->window);
     trips_remove(&w->stream->queue, l);
     trips_insert(&w->flight, l, NULL);
     l->worker = w;
@@ -149,6 +152,7 @@ static void launch(worker *w, trip *l)
 
 static void land(worker *w, trip *l)
 {
+    assert(l->worker == w && *place_of(w, l->id) == l);
     const bool oldest = w->flight.first == l;
     trips_remove(&w->flight, l);
     *place_of(w, l->id) = l->chain;
@@ -161,6 +165,7 @@ static void land(worker *w, trip *l)
 /* It is in no list any more. */
 static void finish(stream *s, trip *l, const once_stream_reply *reply, bool started, int trouble)
 {
+    assert(l->item && !l->worker);
     once_item *item = l->item;
     *l = (trip){.next = s->unused};
     s->unused = l;
@@ -207,6 +212,7 @@ static void unwatch(worker *w, once_watch *one) /* also one that is not watched 
 /* The last one in flight goes back to the head of the queue, as if it had never been here. */
 static void take_back_last(worker *w)
 {
+    assert(w->flight.last);
     stream *s = w->stream;
     trip *l = w->flight.last;
     land(w, l);
@@ -215,6 +221,7 @@ static void take_back_last(worker *w)
 
 static void take_back_unwritten(worker *w)
 {
+    assert(w->written <= w->lines.len);
     for (trip *l; (l = w->flight.last) && l->begin >= w->sent;) {
         take_back_last(w);
         w->next_id = l->id;
@@ -264,6 +271,7 @@ static bool has_room(const worker *w)
 /* The line of the first one of the queue. */
 static void hand_over(worker *w)
 {
+    assert(has_room(w) && w->stream->queue.first);
     stream *s = w->stream;
     trip *l = s->queue.first;
     l->id = w->next_id;
@@ -280,6 +288,7 @@ static void hand_over(worker *w)
 /* Moves what waits to the front, when that pays. */
 static void compact_lines(worker *w)
 {
+    assert(w->written <= w->lines.len);
     const size_t left = w->lines.len - w->written;
     if (left > w->written) return;
     if (left == 0 && w->lines.capacity > 4 * LINES_FULL) once_buf_release(&w->lines); /* there was a huge message */
@@ -323,6 +332,7 @@ static void on_in(once_watch *one, uint32_t events)
  * after as many as it once was wide, so that all its former neighbours have gone through alone. */
 static void widen(worker *w)
 {
+    assert(w->width >= 1 && w->width <= w->stream->window);
     const uint32_t window = w->stream->window;
     if (w->width == window || --w->calm > 0) return;
     w->width = w->width > window / 2 ? window : 2 * w->width;

@@ -1,5 +1,6 @@
 #include "effect/stream_line.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -46,6 +47,7 @@ static void put_body(once_buf *buf, once_bytes body)
 
 bool once_stream_write(once_buf *buf, uint64_t id, const once_item *item, const once_keying *keying)
 {
+    assert(id > 0 && item->input && !buf->failed);
     const size_t start = buf->len;
     once_outward idempotency_key;
     once_item_outward_key(keying, item, idempotency_key);
@@ -149,6 +151,7 @@ static bool read_member(once_json_value key, once_json_value value, once_arena *
 bool once_stream_read(once_json *json, once_arena *arena, once_bytes line, once_stream_reply *out, char *why,
                       size_t why_size)
 {
+    assert(out && why && why_size > 0);
     const once_json_options options = {.object = true};
     once_json_error err;
     *out = (once_stream_reply){.outcome = ONCE_OUTCOMES, .delay_ms = -1};

@@ -22,6 +22,7 @@ struct once_thread {
 
 static void push(once_job_queue *q, once_job *j)
 {
+    assert(j && (!q->first || q->last));
     j->next = NULL;
     *(q->first ? &q->last->next : &q->first) = j;
     q->last = j;
@@ -75,6 +76,7 @@ static void *thread_main(void *arg)
 
 static void give_back(once_threads *threads, once_job *j)
 {
+    assert(!j->running);
     once__reply_release(&j->reply);
     j->item = NULL;
     j->next = threads->spare;
@@ -151,6 +153,7 @@ static bool find_thread(once_threads *threads)
 
 static void threads_start(once_hand *base, once_item *item)
 {
+    assert(item->handler == base->handler);
     once_threads *threads = (once_threads *)base;
     once_job *j = new_job(threads, item);
     if (!j || !find_thread(threads)) {
@@ -171,6 +174,7 @@ static void threads_start(once_hand *base, once_item *item)
 
 static void threads_kill(once_hand *base, once_item *item)
 {
+    assert(((once_job *)item->hand)->item == item);
     once_threads *threads = (once_threads *)base;
     once_job *j = item->hand;
     atomic_store(&j->killed, true);
@@ -236,6 +240,8 @@ static const once_hand_ops threads_ops = {
 int once_threads_open(once_threads *threads, const once_threads_ops *ops, once_hands *hands,
                       const once_handler_spec *handler, once_error *err)
 {
+    assert(ops->what && ops->run && ops->end && ops->close);
+    assert(handler->slots > 0 && !threads->list);
     threads->hand = (once_hand){.ops = &threads_ops, .handler = handler, .hands = hands};
     threads->ops = ops;
     pthread_mutex_init(&threads->lock, NULL); /* neither can fail here */

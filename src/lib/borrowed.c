@@ -9,6 +9,7 @@
 
 once_borrowed *once__borrowed_find(once_borrowed_list *list, const void *connection, int server)
 {
+    assert(connection);
     pthread_mutex_lock(&list->lock);
     once_borrowed *at = list->first;
     while (at && (at->connection != connection || at->server != server)) at = at->next;
@@ -47,6 +48,7 @@ void once__borrowed_release(once_borrowed_list *list, const void *connection)
 
 int once__borrowed_settle(once_borrowed *b, const once_work *work, once_error *err)
 {
+    assert(b->running && work->settlement.request);
     bool applied;
     const int rc = b->store->ops->settle(b->store, &work->settlement, 1, &applied, err);
     return rc == ONCE_OK && !applied ? once_fail(err, ONCE_E_BUG, "a claim was lost inside its transaction") : rc;
@@ -55,6 +57,7 @@ int once__borrowed_settle(once_borrowed *b, const once_work *work, once_error *e
 static int decide(once_borrowed *b, once_borrowed_run *run, once_work *work, once_callback *callback, void *user,
                   once_error *err)
 {
+    assert(b->running && !work->plan.request.hold);
     const once_request *request = &work->plan.request;
     once_letter letter;
     bool fresh;

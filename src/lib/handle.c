@@ -16,6 +16,7 @@
 int once__work_begin(once_work *work, const once_backend *store, const once_scope *scope, const once_delivery *delivery,
                      once_error *err)
 {
+    assert(work && store);
     *work = (once_work){.store = store, .scope = scope, .delivery = delivery};
     const int rc = once__plan_make(store, scope, delivery, &work->arena, &work->plan, err);
     if (rc != ONCE_OK) return rc;
@@ -48,6 +49,7 @@ static once_policy policy_of(const once_work *work, const once_retry *retry)
  * person who looks at it. */
 static void conclude(once_work *work, const once_policy *policy, once_outcome outcome)
 {
+    assert(work->called && work->decision.answer == ONCE_ANSWER_RUN);
     once_settlement *s = &work->settlement;
     *s = (once_settlement){.request = &work->plan.request,
                            .outcome = once__reply_outcome(&work->reply, outcome),
@@ -117,6 +119,8 @@ bool once__work_letter(once_work *work, once_letter *out)
 
 static void tell_run(const once_work *work, once_verdict *v)
 {
+    assert(work->settlement.request == &work->plan.request);
+    assert((unsigned)work->settlement.outcome < ONCE_OUTCOMES && work->settlement.delay_ms >= 0);
     const once_settlement *s = &work->settlement;
     v->answer = work->called ? ONCE_ANSWER_RUN : ONCE_ANSWER_DEAD;
     v->outcome = s->outcome;
@@ -130,6 +134,7 @@ static void tell_run(const once_work *work, once_verdict *v)
 
 static void tell_other(const once_decision *decision, once_verdict *v)
 {
+    assert(decision->answer != ONCE_ANSWER_RUN && decision->answer != ONCE_ANSWER_WAITING);
     v->answer = decision->answer;
     switch (decision->answer) {
     case ONCE_ANSWER_DUPLICATE:
@@ -222,6 +227,7 @@ static int bury(once_backend *inner, once_work *work, void *letter, once_error *
 
 int once__work_attach(once_backend *store, once_work *work, once_error *err)
 {
+    assert(work->decision.answer == ONCE_ANSWER_UNKNOWN);
     const once_request *request = &work->plan.request;
     const once_message *message = &work->plan.message;
     once_decision ignored;
@@ -245,6 +251,7 @@ static int extend(once_backend *inner, once_work *work, void *out, once_error *e
 /* Whether an effect is about to begin after one that may have happened. */
 static bool is_repeat(const once_work *work)
 {
+    assert(work->decision.answer == ONCE_ANSWER_RUN);
     const once_retry retry = retry_of(&work->plan.terms);
     const once_policy policy = policy_of(work, &retry);
     return work->decision.silent && !once_policy_is_spent(&policy, &work->decision);
@@ -272,6 +279,7 @@ typedef struct store_keeper {
 
 static int keep(once_keeper *keeper, int64_t lease_ms, once_error *err)
 {
+    assert(lease_ms >= 0);
     const store_keeper *in = (const store_keeper *)keeper;
     bool ours = false;
     in->work->plan.request.lease_ms = lease_ms ? lease_ms : in->work->plan.terms.lease_ms;

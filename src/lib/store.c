@@ -28,6 +28,7 @@ enum {
 
 int once__store_guard(once_backend *inner, once_store **out, once_error *err)
 {
+    assert(inner && out);
     once_store *store = calloc(1, sizeof *store);
     if (!store || pthread_mutex_init(&store->lock, NULL) != 0) {
         free(store);
@@ -42,6 +43,7 @@ int once__store_guard(once_backend *inner, once_store **out, once_error *err)
 
 int once__guard_enter(once_store *store, once_backend **inner, once_error *err)
 {
+    assert(store->inner && inner);
     if (store->pid != getpid())
         return once_fail(err, ONCE_E_USAGE, "the store was opened before fork; open another one in this process");
     pthread_mutex_lock(&store->lock);
@@ -90,6 +92,7 @@ void once_store_close(once_store *store)
 
 int once__terms_read(const once_terms *from, once_terms *out, once_error *err)
 {
+    assert(out);
     once_terms t;
     const int rc = once_sized_read("once_terms", from, &t, sizeof t, err);
     if (rc != ONCE_OK) return rc;
@@ -212,6 +215,8 @@ static once_request request_of(const once_ticket *ticket)
 static int fill_ticket(const once_backend *store, once_ticket *ticket, const once_plan *plan,
                        const once_decision *decision, once_error *err)
 {
+    assert(ticket->token[0] | ticket->token[1]);
+    assert(decision->answer != ONCE_ANSWER_WAITING && (unsigned)decision->answer < ONCE_ANSWERS);
     char *copy = NULL;
     if (decision->result.len) {
         copy = malloc(decision->result.len);
@@ -315,6 +320,7 @@ int once_extend(once_store *store, const once_ticket *tickets, size_t n, int64_t
 static int read_ending(const once_ticket *ticket, const once_ending *ending, once_message *message,
                        once_settlement *out, once_error *err)
 {
+    assert(ticket && ending && out);
     if (ticket->answer != ONCE_ANSWER_RUN || !(ticket->token[0] | ticket->token[1]))
         return once_fail(err, ONCE_E_USAGE, "a ticket that did not answer RUN cannot be settled");
     if ((unsigned)ending->outcome >= ONCE_OUTCOMES || ending->delay_ms < 0)

@@ -110,6 +110,7 @@ static void remember_file(file_source *f, const once_place *place)
 
 static void remove_file(file_source *f, size_t i)
 {
+    assert(i < f->n);
     remember_file(f, &f->files[i].place);
     close_file(f, &f->files[i]);
     memmove(&f->files[i], &f->files[i + 1], (f->n - i - 1) * sizeof *f->files);
@@ -243,6 +244,7 @@ static int find_in_folder(const file_source *f, const once_place *place, look_fo
  * descriptor, or -1. */
 static int find_elsewhere(const file_source *f, const once_place *place, bool copies)
 {
+    assert(place->number > 0);
     const int found = find_in_folder(f, place, ITSELF);
     return found < 0 && copies ? find_in_folder(f, place, COPY) : found;
 }
@@ -656,6 +658,7 @@ static bool is_written_anew(const open_file *old, int fd)
 /* Another file has the path. */
 static int take_new_file(file_source *f, int fd, once_error *err)
 {
+    assert(fd >= 0 && f->regular);
     struct stat st;
     open_file *old = current(f);
     int rc = lock_file(f, fd, err);
@@ -731,6 +734,7 @@ static bool is_changed(const open_file *file)
 /* The file was truncated in place. Its descriptor is that of the new content; the old content may be in a copy. */
 static int was_truncated(file_source *f, size_t i, once_error *err)
 {
+    assert(i < f->n && f->regular);
     open_file *file = &f->files[i];
     once_place read = file->place;
     read.offset = (uint64_t)file->read;
@@ -786,6 +790,7 @@ static bool wait_readable(file_source *f, int64_t ms)
 
 static void remember_tail(open_file *file, const char *data, size_t n)
 {
+    assert(file->tail_len <= sizeof file->tail);
     const size_t room = sizeof file->tail;
     if (n >= room) {
         memcpy(file->tail, data + n - room, room);
@@ -862,6 +867,7 @@ static bool is_full(const filling *to) { return to->batch->n == to->max || to->b
 /* The end of a line that is cut is not in its body. */
 static void keep_tail(const once_line *line, once_resume *resume)
 {
+    assert(line->ended && line->len > line->kept);
     const size_t len = line->ending < ONCE_TAIL_BYTES - 1 ? line->ending : ONCE_TAIL_BYTES - 1;
     resume->tail_len = len + 1;
     resume->tail = once_place_hash(line->end - len, len + 1);
@@ -869,6 +875,8 @@ static void keep_tail(const once_line *line, once_resume *resume)
 
 static void add_item(const open_file *file, filling *to, const once_line *line, uint64_t number)
 {
+    assert(to->batch->n < to->max && number > 0);
+    assert(line->kept <= line->len);
     once_item *item = &to->batch->items[to->batch->n++];
     *item = (once_item){.batch = to->batch, .message = {.body = {line->data, line->kept}, .sent_ms = ONCE_NO_TIME}};
     item->message.cut_from = line->len > line->kept ? line->len : 0;
@@ -926,6 +934,7 @@ static bool copy_items(once_batch *batch, size_t from)
 /* Takes what lines there are, up to the bounds of the batch. All or nothing. */
 static int take_lines(file_source *f, open_file *file, bool last, filling *to, once_error *err)
 {
+    assert(!is_full(to));
     const once_lines lines = file->lines; /* to go back to: taking a line changes no bytes */
     const once_place place = file->place;
     const filling was = *to;
@@ -1008,6 +1017,7 @@ static once_place place_now(const open_file *file)
 /* Where the messages of the batch are, in words and for the cursor. `name` has room for the path and a number. */
 static void set_origin(file_source *f, once_batch *batch, size_t index, char *name, once_origin *origin)
 {
+    assert(index < f->n && batch->n > 0);
     once_bytes place = f->base.spec->source.name;
     const uint64_t number = f->files[index].place.number;
     if (number > 1) {

@@ -29,6 +29,7 @@ static void move_to_front(once_lines *lines)
 
 char *once_lines_room(once_lines *lines, size_t want)
 {
+    assert(want > 0 && lines->from <= lines->to && lines->to <= lines->capacity);
     if (lines->capacity - lines->to >= want && lines->data) return lines->data + lines->to;
     move_to_front(lines);
     if (lines->capacity - lines->to < want || !lines->data) {
@@ -52,6 +53,7 @@ void once_lines_fed(once_lines *lines, size_t n)
 /* The line has no end yet: what is beyond its bound needs not be kept. */
 static void drop_excess(once_lines *lines)
 {
+    assert(lines->from <= lines->to);
     if (lines->to - lines->from > lines->keep) {
         lines->dropped += lines->to - lines->from - lines->keep;
         lines->to = lines->from + lines->keep;

@@ -24,6 +24,7 @@ static void fields_of(once_place *p, uint64_t *out[FIELDS])
 
 void once_places_write(const once_places *places, once_buf *out)
 {
+    assert(places->n <= ONCE_FILES_MAX);
     once_buf_puts(out, "v2");
     for (size_t i = 0; i < places->n; i++) {
         once_place place = places->at[i];
@@ -93,6 +94,7 @@ static void behind_part(const once_message *m, once_place *out)
 /* The bytes before the offset are the end of the message, and its newline. */
 static void behind_line(const once_message *m, once_place *out)
 {
+    assert(m->body.len > 0 && !m->cut_from);
     char tail[ONCE_TAIL_BYTES];
     const size_t len = m->body.len < sizeof tail - 1 ? m->body.len : sizeof tail - 1;
     memcpy(tail, m->body.data + m->body.len - len, len);
@@ -133,6 +135,7 @@ bool once_places_same_files(const once_places *a, const once_places *b)
 
 void once_places_add_known(once_places *to, const once_places *known)
 {
+    assert(to->n <= ONCE_FILES_MAX && known->n <= ONCE_FILES_MAX);
     for (size_t i = known->n; i > 0 && to->n < ONCE_FILES_MAX; i--) {
         const once_place *p = &known->at[i - 1];
         bool there = false;
@@ -192,6 +195,7 @@ bool once_place_head_fits(int fd, const once_place *p) { return hash_fits(fd, 0,
 
 bool once_place_fits(int fd, const once_place *p)
 {
+    assert(fd >= 0 && p->tail_len <= p->offset && p->part_kept <= p->part_len);
     struct stat st;
     if (fstat(fd, &st) != 0 || (uint64_t)st.st_size < p->offset + p->part_len) return false;
     return once_place_head_fits(fd, p) && hash_fits(fd, p->offset - p->tail_len, p->tail_len, p->tail) &&
@@ -200,6 +204,7 @@ bool once_place_fits(int fd, const once_place *p)
 
 bool once_place_look(int fd, once_place *place)
 {
+    assert(fd >= 0 && place->head_len <= ONCE_HEAD_BYTES);
     struct stat st;
     char bytes[ONCE_HEAD_BYTES];
     if (fstat(fd, &st) != 0) return false;

@@ -147,6 +147,7 @@ ONCE_API int once_sqlite_handle(struct sqlite3 *db, const once_scope *scope, con
 /* As once_sqlite_prepare: our tables are made in the schema that search_path names first, and statements are prepared
  * (names beginning with once_, unless a pooler is in between). The connection must be outside of a transaction, and may
  * not be reset before once_postgres_release. DISCARD ALL costs one E_ABORTED. E_UNSUPPORTED: this build has no libpq.
+ * E_CONFIG: its module is missing.
  */
 ONCE_API int once_postgres_prepare(struct pg_conn *conn, once_error *err);
 ONCE_API void once_postgres_release(struct pg_conn *conn); /* before PQfinish */

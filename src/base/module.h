@@ -4,8 +4,9 @@
  *
  * A module is loaded from one folder by its whole path: that of the installation, which is compiled in; of a program or
  * a libonce.so that lies in its build folder, from there; or ONCE_MODULES, where a process has no more rights than who
- * started it. It uses the functions of the program that loads it, so it must be of the same version and the same
- * interface.
+ * started it. It uses the functions and structs of the program that loads it, so it must be of the same version and
+ * have the same interface: a number that is made of all our headers (tools/interface), which nobody has to remember to
+ * raise.
  *
  * Thread rule: every function from any thread. */
 #ifndef ONCE_BASE_MODULE_H
@@ -16,8 +17,11 @@
 
 #include "once/types.h"
 
-/* Raised with every change of a struct or a function that modules use, within a version. */
-#define ONCE_MODULE_INTERFACE 1
+#ifdef ONCE_MODULES
+#include "module_interface.h" /* ONCE_MODULE_INTERFACE */
+#else
+#define ONCE_MODULE_INTERFACE 0 /* nothing is loaded */
+#endif
 
 /* What a module has: a store, a database... Each kind says which struct it is. */
 typedef struct once_module_part {

@@ -1,6 +1,7 @@
 /* A store whose server is away or whose disk is full, before the first message and after the last one, when there is no
  * pipeline machine that could wait (in between it does; core/pipeline.h). And for how long anybody waits for a server
  * that does not answer. */
+#include <assert.h>
 #include <string.h>
 
 #include "base/duration.h"
@@ -99,6 +100,7 @@ int once__persist(once_pipeline *pipeline, once_try *attempt, void *user, once_e
             once_log(ONCE_LOG_WARN, event, "%s; trying again, nothing is fetched or acked meanwhile", why.text);
         }
         int64_t delay_ms = once_retry_delay_ms(&pace, tries, pipeline->env);
+        assert(delay_ms >= 0 && delay_ms <= pace.max_ms);
         if (finite && delay_ms > pipeline->spec->patience_ms - away_ms)
             delay_ms = pipeline->spec->patience_ms - away_ms;
         pause_for(pipeline, delay_ms);

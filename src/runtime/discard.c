@@ -1,4 +1,5 @@
 /* Dead letters that nobody wants back. */
+#include <assert.h>
 #include <stdlib.h>
 
 #include "base/no_memory.h"
@@ -82,6 +83,7 @@ static int discard_one(discarding *d, uint64_t id, once_discarded *out, once_err
 /* In one transaction; a dry run does the same and takes it back. */
 static int discard_some(discarding *d, const uint64_t *ids, size_t n, uint64_t *discarded, once_error *err)
 {
+    assert(n > 0 && n <= DISCARDS);
     once_backend *store = d->store;
     once_arena_reset(&d->arena);
     d->letters.left = 0;

@@ -16,6 +16,7 @@
 void once_executor_init(once_executor *executor, once_backend *store, once_bytes consumer, once_run_effects *run,
                         void *user)
 {
+    assert(store && consumer.len > 0);
     *executor = (once_executor){.store = store,
                                 .consumer = consumer,
                                 .run = run,
@@ -31,6 +32,7 @@ void once_executor_init(once_executor *executor, once_backend *store, once_bytes
  * than not at all. */
 void once_executor_release(once_executor *executor)
 {
+    assert(!executor->in_tx);
     once_message_log_say(&executor->doubted);
     once_untold_end(&executor->untold, &executor->keying);
     once_arena_release(&executor->arena);
@@ -41,6 +43,7 @@ void once_executor_release(once_executor *executor)
 
 const once_request **once__requests_of(once_executor *x, const once_action *a)
 {
+    assert(a->n == 0 || a->items);
     const once_request **requests = once_arena_alloc(&x->scratch, (a->n + 1) * sizeof *requests);
     for (size_t i = 0; requests && i < a->n; i++) requests[i] = &a->items[i]->request;
     return requests;
@@ -93,6 +96,7 @@ static int expect(once_executor *x, const once_action *a, once_error *err)
 
 static int do_begin(once_executor *x, once_action *a, once_error *err)
 {
+    assert(!x->in_tx && a->kept <= a->n);
     const int rc = x->store->ops->begin(x->store, err);
     a->open = rc == ONCE_OK;
     return rc == ONCE_OK && x->store->ops->expect ? expect(x, a, err) : rc;
@@ -110,6 +114,7 @@ static void doubt_claims(once_executor *x, const once_action *a, const once_deci
 
 static int do_claim(once_executor *x, once_action *a, once_error *err)
 {
+    assert(x->in_tx || a->n == 1); /* outside of a transaction one is claimed durably, after a crash */
     const once_request **requests = once__requests_of(x, a);
     once_decision *decisions = once_arena_new(&x->scratch, once_decision, a->n);
     if (!requests || !decisions) return once_no_memory(err, "for a batch");
@@ -136,6 +141,7 @@ static int do_claim(once_executor *x, once_action *a, once_error *err)
 
 static int do_extend(once_executor *x, once_action *a, once_error *err)
 {
+    assert(x->in_tx && (a->kept == 0 || a->kept == a->n));
     const once_request **requests = once__requests_of(x, a);
     bool *ours = once_arena_new(&x->scratch, bool, a->n);
     if (!requests || !ours) return once_no_memory(err, "for a batch");
@@ -151,6 +157,7 @@ static int do_extend(once_executor *x, once_action *a, once_error *err)
 
 static int do_settle(once_executor *x, once_action *a, once_error *err)
 {
+    assert(x->in_tx);
     once_settlement *settlements = once_arena_new(&x->scratch, once_settlement, a->n);
     bool *applied = once_arena_new(&x->scratch, bool, a->n), *known = once_arena_new(&x->scratch, bool, a->n);
     if (!settlements || !applied || !known) return once_no_memory(err, "for a batch");
@@ -191,6 +198,7 @@ static int do_settle(once_executor *x, once_action *a, once_error *err)
 
 static int do_accept(once_executor *x, once_action *a, once_error *err)
 {
+    assert(x->in_tx);
     const once_request **requests = once__requests_of(x, a);
     const once_message **messages = once_arena_alloc(&x->scratch, a->n * sizeof *messages);
     once_decision *decisions = once_arena_new(&x->scratch, once_decision, a->n);
@@ -227,6 +235,7 @@ static once_bytes reason_of(once_executor *x, const once_item *item)
 
 static int do_bury(once_executor *x, once_action *a, once_error *err)
 {
+    assert(x->in_tx);
     once_letter *letters = once_arena_new(&x->scratch, once_letter, a->n);
     bool *fresh = once_arena_new(&x->scratch, bool, a->n);
     if (!letters || !fresh) return once_no_memory(err, "for a batch");
@@ -277,6 +286,7 @@ static void doubt_said(once_executor *x)
 
 static int commit_batch(once_executor *x, once_action *a, bool renews, once_error *err)
 {
+    assert(x->in_tx && (!renews || x->worker));
     a->open = true;
     int rc = once__keep_beside(x, a, renews, err);
     if (rc != ONCE_OK) return rc;
@@ -293,6 +303,7 @@ static int do_commit(once_executor *x, once_action *a, once_error *err)
     if (renews) x->worker->done += x->settled;
     const int rc = commit_batch(x, a, renews, err);
     if (rc != ONCE_OK) {
+        assert(!renews || x->worker->done >= x->settled);
         if (renews) x->worker->done -= x->settled;
         return rc;
     }

@@ -1,5 +1,6 @@
 /* What goes with a batch, in its transaction: the files and the place of the source, the newest time that was seen,
  * what is counted for ever, and that this worker is alive. */
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +26,7 @@ void once__note_times(once_executor *x, const once_request *const *requests, siz
 
 static int keep_places(once_executor *x, const char *name, const once_places *places, once_error *err)
 {
+    assert(x->in_tx && name);
     once_buf text;
     once_buf_init(&text, ONCE_PLACES_TEXT);
     once_places_write(places, &text);
@@ -51,6 +53,7 @@ int once__keep_files(once_executor *x, once_item *const *items, size_t n, once_e
     once_places stored, all = newest->places;
     int rc = x->store->ops->fact_get(x->store, x->files, &text, &x->scratch, err);
     if (rc != ONCE_OK) return rc;
+    assert(newest->version > x->files_written);
     const bool others = !x->cursor && text.len && !once_hash_equal(once_xxh128(0, text.data, text.len), x->files_seen);
     const bool readable = text.len && once_places_read(text, &stored);
     const bool disagree = others && readable && !once_places_agree(&stored, &newest->places);
@@ -73,6 +76,7 @@ int once__keep_files(once_executor *x, once_item *const *items, size_t n, once_e
 static int keep_place(once_executor *x, const once_item *last, once_error *err)
 {
     once_places places;
+    assert(last->ticket > 0); /* what the store handed out has no place in the source */
     once_places_behind(last, &places);
     return keep_places(x, x->cursor, &places, err);
 }
@@ -113,6 +117,7 @@ static int keep_newest(once_executor *x, once_error *err)
     }
     char name[ONCE_COUNTER_NAME], text[24];
     const int len = snprintf(text, sizeof text, "%" PRId64, newest_ms);
+    assert(len > 0 && (size_t)len < sizeof text);
     rc = x->store->ops->fact_set(x->store, newest_name(x->consumer, name), (once_bytes){text, (size_t)len}, err);
     if (rc == ONCE_OK)
         x->newest_kept_ms = newest_ms; /* should the commit fail, the next hour's message says it again */
@@ -139,6 +144,7 @@ static int renew(once_executor *x, once_error *err)
 
 int once__do_renew(once_executor *x, once_error *err)
 {
+    assert(!x->in_tx);
     if (!x->worker) return ONCE_OK;
     int rc = x->store->ops->begin(x->store, err);
     if (rc != ONCE_OK) return rc;

@@ -1,4 +1,6 @@
 /* What waits in the store, or was left there by a claim whose lease is over: taken, found, counted. */
+#include <assert.h>
+
 #include "base/failpoint.h"
 #include "base/no_memory.h"
 #include "runtime/executor_impl.h"
@@ -50,6 +52,7 @@ void once__look_for_lapsed(once_executor *x, bool now)
         const int rc = lapsed ? x->store->ops->lapse(x->store, x->consumer, x->worker ? x->worker->run : 0, LAPSED_STEP,
                                                      lapsed, &n, &arena, NULL)
                               : ONCE_E_NOMEM;
+        assert(n <= LAPSED_STEP);
         say_found(x, lapsed, n, rc);
         if (rc != ONCE_OK) n = 0;
         once_arena_release(&arena);
@@ -58,6 +61,7 @@ void once__look_for_lapsed(once_executor *x, bool now)
 
 static int fill_batch(const once_action *a, const once_taken *taken, size_t n, once_error *err)
 {
+    assert(n <= a->max && a->batch->n == 0);
     once_batch *batch = a->batch;
     batch->items = once_arena_new(&batch->arena, once_item, n);
     if (!batch->items) return once_no_memory(err, "for a batch");
@@ -76,6 +80,7 @@ static int fill_batch(const once_action *a, const once_taken *taken, size_t n, o
 
 int once__do_find(once_executor *x, once_action *a, once_error *err)
 {
+    assert(x->in_tx && x->store->ops->find && a->max > 0);
     const once_request **requests = once__requests_of(x, a);
     once_taken *waiting = once_arena_new(&a->batch->arena, once_taken, a->max);
     size_t n = 0;
@@ -91,6 +96,7 @@ int once__do_find(once_executor *x, once_action *a, once_error *err)
 int once__do_take(once_executor *x, once_action *a, once_error *err)
 {
     once_batch *batch = a->batch;
+    assert(!x->in_tx && a->max > 0 && a->lease_ms > 0);
     once_arena_reset(&batch->arena); /* a repeated take starts anew */
     batch->n = 0;
     once_taken *taken = once_arena_new(&batch->arena, once_taken, a->max);
@@ -108,6 +114,7 @@ int once__do_take(once_executor *x, once_action *a, once_error *err)
 int once__do_stats(once_executor *x, once_action *a, once_error *err)
 {
     once_stats stats;
+    assert(!x->in_tx);
     int rc = x->store->ops->stats(x->store, x->consumer, &stats, err);
     if (rc == ONCE_OK && stats.claimed && once__look_for_gone(x, true))
         rc = x->store->ops->stats(x->store, x->consumer, &stats, err);

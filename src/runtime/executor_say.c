@@ -1,4 +1,5 @@
 /* What is said of the messages of a transaction: gathered while it is open, said when it is committed. */
+#include <assert.h>
 #include <string.h>
 
 #include "runtime/executor_impl.h"
@@ -7,6 +8,7 @@
 
 void once__note(once_executor *x, once_log_level level, const char *event, const once_item *item, once_bytes reason)
 {
+    assert(event && item);
     once_message_log_add(&x->said, level, event, item, reason, &x->keying);
 }
 

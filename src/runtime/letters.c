@@ -40,6 +40,7 @@ int once__letters_ahead(once_reading *r, once_backend *store, const uint64_t *id
 
 void once__letters_note(once_reading *r, const once_letter *letter)
 {
+    assert(letter->id > 0);
     r->n++;
     r->bytes += letter->message.body.len + letter->message.headers.len;
 }

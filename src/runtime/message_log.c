@@ -1,5 +1,6 @@
 #include "runtime/message_log.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,6 +64,7 @@ void once_message_log_add(once_message_log *log, once_log_level level, const cha
     if (!once_log_wants(level)) return;
     once_message_line *line = add_line(log);
     if (!line) return;
+    assert(log->n <= log->room);
     const once_coordinates *at = &item->message.at;
     *line = (once_message_line){.level = level, .event = event, .attempt = item->decision.attempt};
     line->place = keep(log, at->place, VALUE_MAX);
@@ -82,6 +84,7 @@ void once_message_log_add(once_message_log *log, once_log_level level, const cha
 
 static once_bytes text_of(const once_message_log *log, span s)
 {
+    assert(s.len == 0 || s.at + s.len <= log->text.len);
     return (once_bytes){s.len ? log->text.data + s.at : "", s.len};
 }
 

@@ -58,6 +58,7 @@ static void sleep_for(const once_pipeline *pipeline, int64_t ms)
 
 int once__operator_pause(once_pipeline *pipeline, once_backend **store, int64_t ms, once_error *err)
 {
+    assert(*store && ms >= 0);
     const bool shared = *store == pipeline->open_store;
     const once_secret secret = (*store)->secret;
     once_turn_leave(&pipeline->turn);

@@ -1,5 +1,7 @@
 /* The parts of a pipeline, opened in their order: its store, the effects in it, the hands for those outside, its
  * source. */
+#include <assert.h>
+
 #include "base/no_memory.h"
 #include "runtime/known.h"
 #include "runtime/runtime.h"
@@ -23,6 +25,7 @@ static bool has_sql(const once_spec *spec)
 static int run_init(const once_spec *spec, once_db *db, once_error *err)
 {
     once_error why;
+    assert(db && spec->init.len > 0);
     once_db_limit(db, spec->timeout_ms);
     const int rc = once_db_script(db, spec->init, &why);
     once_db_limit(db, 0);
@@ -164,6 +167,7 @@ int once__parts_open(once_pipeline *pipeline, const once_run_options *run, once_
         once__parts_close(&parts);
         return rc;
     }
+    assert(parts.store && parts.source && (parts.hands || !once_hands_needed(pipeline->spec)));
     *out = parts;
     return ONCE_OK;
 }

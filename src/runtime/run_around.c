@@ -1,4 +1,6 @@
 /* What the store has to know before the first message of a run and after the last one. */
+#include <assert.h>
+
 #include "base/failpoint.h"
 #include "base/log.h"
 #include "runtime/known.h"
@@ -95,6 +97,7 @@ static int explain_denied(once_backend *store, int rc, once_error *err)
 int once__run_begins(once_run *r, once_error *err)
 {
     const once_spec *spec = r->pipeline->spec;
+    assert(r->parts.store && r->parts.source && !r->around.unclean);
     once_worker_init(&r->around.worker, r->parts.store, spec->consumer, once_env_random_u64(r->pipeline->env),
                      longest_lease_ms(spec));
     r->around.worker.contained = is_contained(spec);

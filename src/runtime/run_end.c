@@ -1,4 +1,5 @@
 /* How a run ended, in words: what was lost, what comes again, of which effects nobody will know. */
+#include <assert.h>
 #include <inttypes.h>
 
 #include "base/log.h"
@@ -66,6 +67,7 @@ static int end_all_the_same(const once_pipeline *pipeline, const once_run_ending
 /* What was read, and whether anybody delivers it again. */
 once_run_ending once__run_ending(const once_pipe *pipe, const once_source *source)
 {
+    assert(once_pipe_ended(pipe) || once_pipe_status(pipe, NULL) == ONCE_OK); /* or no thread could be started */
     const uint64_t open = once_pipe_dropped(pipe);
     once_run_ending end = {.unsettled = once_pipe_unsettled(pipe)};
     if (source->ops->bits(source) & ONCE_SOURCE_REDELIVERS) end.open = open;
@@ -78,6 +80,7 @@ int once__run_conclude(const once_pipeline *pipeline, const once_run_ending *end
 {
     rc = once__known_lost(pipeline, rc, why);
     rc = tell_lost(end, rc, why);
+    assert(rc == ONCE_OK || why->text[0]); /* what failed is said */
     rc = end_all_the_same(pipeline, end, rc, summary, why);
     if (rc == ONCE_OK) return rc;
     summary->stopped |= atomic_load(&pipeline->stop);

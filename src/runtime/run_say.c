@@ -1,5 +1,6 @@
 /* What a run logs of failures: of the store and the source, of effects that could not be started, of handlers that give
  * back what they are given. */
+#include <assert.h>
 #include <stdio.h>
 
 #include "base/log.h"
@@ -27,6 +28,7 @@ enum { ROUTINE_RACES = 8 };
  * its own outcome, not here: a commit may be where it shows first. */
 void once__run_report(once_run_worker *w, const once_action *done) /* @locks: lock */
 {
+    assert(w->works && done->kind != ONCE_ACT_NONE);
     if (once_status_class(done->status) == ONCE_CLASS_MESSAGE && once_pipe_status(w->r->pipe, NULL) == ONCE_OK) return;
     if (done->status == ONCE_OK) {
         if (!once__run_concerns_others(done->kind) || done->kind == ONCE_ACT_BEGIN || done->kind == ONCE_ACT_ROLLBACK)
@@ -79,6 +81,7 @@ static bool is_down(const once_handler_state *h, int64_t now_ms)
 
 static void report_handler(once_run *r, const once_item *item) /* @locks: lock */
 {
+    assert(once_handler_external(item->handler));
     once_handler_state *h = &r->handlers[item->handler - r->pipeline->spec->handlers];
     const once_bytes name = item->handler->type.len ? item->handler->type : item->handler->operation;
     const int64_t at_ms = once__run_now_ms(r);

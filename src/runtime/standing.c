@@ -1,4 +1,5 @@
 /* How a pipeline stands: what is in its store, counted. */
+#include <assert.h>
 #include <stdlib.h>
 
 #include "base/duration.h"
@@ -123,6 +124,7 @@ int once_pipeline_standing(once_pipeline *pipeline, bool finished, once_standing
     if (rc == ONCE_OK) rc = store->ops->letters(store, consumer, 0, look_at_first_letter, &out->oldest_dead_ms, err);
     if (rc == ONCE_OK && finished) rc = count_finished(store, consumer, out, err);
     if (rc == ONCE_OK) rc = read_counters(store, consumer, out, err);
+    assert(rc != ONCE_OK || stats.wait_ms >= 0);
     out->waiting = stats.waiting;
     out->busy = stats.claimed;
     out->unknown = stats.unknown;

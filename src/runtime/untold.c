@@ -1,5 +1,6 @@
 #include "runtime/untold.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -78,6 +79,7 @@ static bool copy_item(once_arena *arena, const once_item *from, once_item *to)
 void once_untold_add(once_untold *untold, const once_item *item, const once_keying *keying)
 {
     if (!once_untold_event(&item->decision) || is_there(untold, item)) return;
+    assert(untold->n <= untold->room && untold->room <= UNTOLD_MOST);
     if (make_room(untold) && copy_item(&untold->arena, item, &untold->items[untold->n])) untold->n++;
     else say_now(item, keying);
 }

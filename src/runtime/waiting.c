@@ -1,5 +1,6 @@
 /* Claims of others that are in the way. Where their worker is gone they are ended; otherwise a run that has nothing
  * else to do waits for them, and says so: for whom, and how long. After a kill -9 it would look as if it hung. */
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -119,6 +120,7 @@ static bool find_next(once_executor *x, int64_t now_ns)
         return false;
     if (once_workers_each(x->store, x->consumer, look_at_worker, &next, NULL) != ONCE_OK) return false;
     if (x->store->ops->time(x->store, &time, NULL) != ONCE_OK) return false;
+    assert(w->who[0]); /* somebody, if only "a worker" */
     w->state = state_of(&next);
     w->routine = next.known && next.state == ONCE_WORKER_ALIVE; /* an ordinary second worker */
     w->until_ns = now_ns + (next.due_ms > time.now_ms ? next.due_ms - time.now_ms : 0) * 1000000;

@@ -18,7 +18,7 @@
 
 #include "base/banned.h"
 
-enum { ANSWER_MS_DEFAULT = 10000, UNSENT_MAX = 64 << 10, SOME = 32 };
+enum { ANSWER_MS_DEFAULT = 10000, UNSENT_MAX = 64 << 10, SOME = 128 };
 
 /* ---- what a SQLSTATE means ---- */
 

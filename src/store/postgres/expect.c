@@ -161,9 +161,12 @@ static void guess_seen(once_postgres *q, once_pg_loading *round)
     }
 }
 
-/* Then it is certain that something is locked. */
-static bool names_entries(const once_touch *touched, size_t n)
+/* Whether the server may begin before all is put together: it is certain that something is locked, and there is enough
+ * of it that this is worth a call. */
+static bool begins_early(const once_touch *touched, size_t n)
 {
+    enum { MANY = 64 };
+    if (n < MANY) return false;
     for (size_t i = 0; i < n; i++)
         if (touched[i].kind != ONCE_TOUCH_LANE) return true;
     return false;
@@ -177,7 +180,7 @@ static int expect_all(once_postgres *q, const once_touch *touched, size_t n, boo
     once_pg_loading round = {0};
     int rc = name_claims(q, touched, n, err);
     if (rc == ONCE_OK) rc = once__pg_round_begin(q, n, &round, err);
-    if (rc == ONCE_OK && !q->begun && names_entries(touched, n)) rc = once__pg_begin_round(q, &round, err);
+    if (rc == ONCE_OK && !q->begun && begins_early(touched, n)) rc = once__pg_begin_round(q, &round, err);
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
         rc = once__pg_want_lane(q, &round, touched[i].request, err);
         if (rc == ONCE_OK && touched[i].kind != ONCE_TOUCH_LANE)

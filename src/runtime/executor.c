@@ -32,7 +32,6 @@ void once_executor_init(once_executor *executor, once_backend *store, once_bytes
  * than not at all. */
 void once_executor_release(once_executor *executor)
 {
-    assert(!executor->in_tx);
     once_message_log_say(&executor->doubted);
     once_untold_end(&executor->untold, &executor->keying);
     once_arena_release(&executor->arena);

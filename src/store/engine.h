@@ -4,7 +4,7 @@
  * engine runs the rules of core/entry.h over it, so that memory, sqlite and later the ledger differ only in how they
  * keep things.
  *
- * Inside a transaction load, lane and lane_head see what was saved in it. take, sweep, list, letters and stats are
+ * Inside a transaction load, lane and lane_head see what was saved in it, and so do list and stats. take and sweep are
  * asked only outside of transactions, and find before anything was saved, so `due`, `lanes_waiting` and `by_token` need
  * not.
  *
@@ -31,6 +31,21 @@ typedef enum once_purpose {
     ONCE_FOR_EXTEND,
     ONCE_FOR_OTHERS
 } once_purpose;
+
+/* A part of a list. */
+typedef struct once_page {
+    size_t max;      /* show so many at most; a shelf that could not go on behind them shows all at once ... */
+    once_hash id;    /* ... behind this one, in an order of the shelf's own; zero: from the beginning ... */
+    uint64_t number; /* ... or, of what has numbers, behind this one; the shelf moves them on */
+    bool more;       /* set by the shelf: it stopped at `max` */
+} once_page;
+
+/* Which letters. */
+typedef struct once_letter_query {
+    once_bytes consumer;
+    once_bytes key;               /* with by_key: of this key only */
+    bool by_key, heads, only_ids; /* the latter as once_store_ops.letter_heads says */
+} once_letter_query;
 
 /* Slots without a store handle of their own get the shelf. All of them run inside a transaction, except begin. */
 typedef struct once_shelf_ops {
@@ -99,6 +114,26 @@ typedef struct once_shelf_ops {
                       once_error *err);
     int (*letter_drop)(once_shelf *shelf, uint64_t id, once_error *err);
     int (*audit_put)(once_shelf *shelf, const once_audit *audit, once_error *err);
+
+    /* The transaction of these may be one that only reads. What they visit is valid until the visitor returns; false
+     * ends the page. */
+    /* Entries of the consumer that are in this state now; others may be shown as well, and are left out. */
+    int (*list)(once_shelf *shelf, once_bytes consumer, once_state state, once_page *page, once_entry_visit *visit,
+                void *user, once_error *err);
+    int (*letters)(once_shelf *shelf, const once_letter_query *what, once_page *page, once_letter_visit *visit,
+                   void *user, once_error *err); /* by their id */
+    int (*audits)(once_shelf *shelf, once_bytes consumer, once_page *page, once_audit_visit *visit, void *user,
+                  once_error *err); /* in the order of their writing */
+    /* Adds to *out (once__stats_add); wait_ms is the time when the first of them is due, ONCE_NEVER at the beginning.
+     */
+    int (*stats)(once_shelf *shelf, once_bytes consumer, once_stats *out, once_error *err);
+
+    int (*fact_get)(once_shelf *shelf, const char *name, once_bytes *out, once_arena *arena,
+                    once_error *err); /* *out is empty when this begins */
+    int (*fact_set)(once_shelf *shelf, const char *name, once_bytes value, once_error *err);
+    /* As that of the store, for a shelf whose commit compares; NULL: the engine reads it, and compares. */
+    int (*fact_count)(once_shelf *shelf, const char *name, uint64_t least, once_bytes value, once_error *err);
+    int (*facts)(once_shelf *shelf, const char *prefix, once_fact_visit *visit, void *user, once_error *err);
 } once_shelf_ops;
 
 /* Drivers embed this as the first member of their store. */
@@ -115,6 +150,10 @@ struct once_shelf {
 /* A key in an error, whatever bytes it has. */
 #define ONCE_SHOWN_KEY 81
 const char *once__shown_key(once_bytes key, char out[ONCE_SHOWN_KEY]);
+
+/* Around whatever is asked or done: joins the caller's transaction, or is one by itself. */
+int once__verb_begin(once_shelf *shelf, bool write, once_error *err);
+int once__verb_end(once_shelf *shelf, int rc, once_error *err);
 
 int once__engine_claim(once_backend *store, const once_request *const *requests, size_t n, once_decision *out,
                        once_arena *arena, once_error *err);
@@ -159,6 +198,24 @@ int once__engine_why(once_backend *store, once_hash id, once_bytes *out, once_ar
 int once__engine_in_lane(once_backend *store, once_hash id, size_t max, once_in_lane *out, once_arena *arena,
                          once_error *err);
 
+int once__engine_list(once_backend *store, once_bytes consumer, once_state state, once_entry_visit *visit, void *user,
+                      once_error *err);
+int once__engine_letters(once_backend *store, once_bytes consumer, uint64_t after, once_letter_visit *visit, void *user,
+                         once_error *err);
+int once__engine_letter_heads(once_backend *store, once_bytes consumer, uint64_t after, bool only_ids,
+                              once_letter_visit *visit, void *user, once_error *err);
+int once__engine_letters_of_key(once_backend *store, once_bytes consumer, once_bytes key, once_letter_visit *visit,
+                                void *user, once_error *err);
+int once__engine_audits(once_backend *store, once_bytes consumer, once_audit_visit *visit, void *user, once_error *err);
+int once__engine_stats(once_backend *store, once_bytes consumer, once_stats *out, once_error *err);
+int once__engine_fact_get(once_backend *store, const char *name, once_bytes *out, once_arena *arena, once_error *err);
+int once__engine_fact_set(once_backend *store, const char *name, once_bytes value, once_error *err);
+int once__engine_fact_count(once_backend *store, const char *name, uint64_t least, once_bytes value, once_error *err);
+int once__engine_facts(once_backend *store, const char *prefix, once_fact_visit *visit, void *user, once_error *err);
+
+/* For `stats` of a shelf: so many that are in this state now, of which the first is due then (ONCE_NEVER: none is). */
+void once__stats_add(once_stats *stats, once_state state, uint64_t n, int64_t due_ms);
+
 /* Whether an entry of a lane goes before another one. */
 static inline bool once__lane_before(int64_t order, int64_t seen_ms, once_hash id, const once_entry *other)
 {
@@ -176,6 +233,7 @@ once_hash once__letter_identity(const once_backend *store, const once_letter *le
 /* Deep copy into an arena; false when memory is out. */
 bool once__entry_copy(once_arena *arena, const once_entry *from, once_entry *to);
 bool once__letter_copy(once_arena *arena, const once_letter *from, once_letter *to);
+bool once__audit_copy(once_arena *arena, const once_audit *from, once_audit *to);
 /* The same letter has come once more: how often, when last, and from where. */
 void once__letter_again(once_letter *kept, const once_letter *again);
 

@@ -807,6 +807,74 @@ static void heads_of_letters_are_those_of_the_letters(fixture *f)
     assert_memory_equal(few.ids, all.ids + 3, 20 * sizeof *all.ids);
 }
 
+/* What a visitor saw: numbers, each of which has to be the next one. */
+typedef struct seen_in_order {
+    size_t n, enough;
+} seen_in_order;
+
+static bool see_audit(void *user, const once_audit *audit)
+{
+    seen_in_order *seen = user;
+    assert_true(seen->n < seen->enough);
+    assert_int_equal(audit->letter, ++seen->n);
+    return seen->n < seen->enough;
+}
+
+typedef struct seen_entries {
+    bool seen[600];
+    size_t n, enough;
+} seen_entries;
+
+static bool see_entry(void *user, const once_entry *entry)
+{
+    seen_entries *all = user;
+    char key[16] = "";
+    assert_true(all->n < all->enough && entry->key.len < sizeof key);
+    memcpy(key, entry->key.data, entry->key.len);
+    const int number = atoi(key + 1);
+    assert_in_range(number, 0, 599);
+    assert_false(all->seen[number]);
+    assert_int_equal(entry->message.body.len, 4);
+    all->seen[number] = true;
+    return ++all->n < all->enough;
+}
+
+/* A list is as long as what is in it, whatever it is read by: everything once, in its order, until it is enough. */
+static void long_lists_are_whole(fixture *f)
+{
+    enum { MANY = 600 };
+    static once_request requests[MANY];
+    static once_message messages[MANY];
+    static const once_request *asked[MANY];
+    static const once_message *given[MANY];
+    static once_decision decisions[MANY];
+    static char keys[MANY][8];
+    static seen_entries whole, part;
+    seen_in_order audits = {.enough = MANY + 1}, few = {.enough = 20};
+    for (int i = 0; i < MANY; i++) {
+        snprintf(keys[i], sizeof keys[i], "k%d", i);
+        requests[i] = ask(f, keys[i]);
+        messages[i] = (once_message){.body = ONCE_BYTES("body"), .sent_ms = ONCE_NO_TIME};
+        asked[i] = &requests[i];
+        given[i] = &messages[i];
+    }
+    assert_ok(f, f->store->ops->accept(f->store, asked, given, MANY, decisions, &f->arena, &f->err));
+    do_begin(f);
+    for (uint64_t i = 1; i <= MANY; i++) {
+        const once_audit audit = {
+            .consumer = f->scope.consumer, .who = ONCE_BYTES("a"), .what = ONCE_BYTES("b"), .letter = i};
+        assert_ok(f, f->store->ops->audit(f->store, &audit, &f->err));
+    }
+    do_commit(f);
+    whole = (seen_entries){.enough = MANY + 1};
+    part = (seen_entries){.enough = 300};
+    assert_ok(f, f->store->ops->list(f->store, f->scope.consumer, ONCE_STATE_WAITING, see_entry, &whole, &f->err));
+    assert_ok(f, f->store->ops->list(f->store, f->scope.consumer, ONCE_STATE_WAITING, see_entry, &part, &f->err));
+    assert_ok(f, f->store->ops->audits(f->store, f->scope.consumer, see_audit, &audits, &f->err));
+    assert_ok(f, f->store->ops->audits(f->store, f->scope.consumer, see_audit, &few, &f->err));
+    assert_true(whole.n == MANY && part.n == 300 && audits.n == MANY && few.n == 20);
+}
+
 typedef struct of_key {
     const char *key;
     size_t n;
@@ -1373,6 +1441,7 @@ const conform_test conform_keeping[] = {
     CONFORM_WITH(f35_letters_that_are_read_ahead, ONCE_STORE_OWNS),
     CONFORM_WITH(heads_of_letters_are_those_of_the_letters, ONCE_STORE_OWNS),
     CONFORM_WITH(letters_of_a_key_are_found, ONCE_STORE_OWNS),
+    CONFORM_WITH(long_lists_are_whole, ONCE_STORE_OWNS | ONCE_STORE_LIST | ONCE_STORE_TX),
     CONFORM_WITH(f26_letters_of_other_keys_and_kinds_are_apart, ONCE_STORE_OWNS),
     CONFORM_WITH(f26_counts_belong_to_the_transaction, ONCE_STORE_TX | ONCE_STORE_LIST),
     CONFORM_WITH(f26_two_handles_count_one_letter, ONCE_STORE_SHARED | ONCE_STORE_LIST),

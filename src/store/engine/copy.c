@@ -1,4 +1,4 @@
-/* Deep copies of entries and letters. */
+/* Deep copies of entries, letters and audits. */
 #include "store/engine/parts.h"
 
 #include "base/banned.h"
@@ -32,6 +32,15 @@ bool once__letter_copy(once_arena *arena, const once_letter *from, once_letter *
         &copy.scope.tenant,     &copy.scope.consumer,   &copy.scope.operation, &copy.key,
         &copy.reason,           &copy.message.body,     &copy.message.headers, &copy.message.type,
         &copy.message.at.place, &copy.message.at.point, &copy.history};
+    if (!copy_all(arena, fields, sizeof fields / sizeof *fields)) return false;
+    *to = copy;
+    return true;
+}
+
+bool once__audit_copy(once_arena *arena, const once_audit *from, once_audit *to)
+{
+    once_audit copy = *from;
+    once_bytes *const fields[] = {&copy.consumer, &copy.who, &copy.what, &copy.key, &copy.note, &copy.body};
     if (!copy_all(arena, fields, sizeof fields / sizeof *fields)) return false;
     *to = copy;
     return true;

@@ -33,12 +33,9 @@ typedef struct once_replacements {
 
 /* --- tx.c --- */
 
-/* Around each verb: joins the caller's transaction, or is one by itself. What begins it says which requests it is
- * about. */
+/* As once__verb_begin, of a verb that says which requests it is about. */
 int once__verb_begin_for(once_shelf *shelf, bool write, const once_request *const *requests, size_t n,
                          once_purpose purpose, once_error *err);
-int once__verb_begin(once_shelf *shelf, bool write, once_error *err);
-int once__verb_end(once_shelf *shelf, int rc, once_error *err);
 
 /* --- seat.c --- */
 

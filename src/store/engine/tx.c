@@ -77,10 +77,8 @@ void once__engine_rollback(once_backend *store)
 int once__engine_time(once_backend *store, once_store_time *out, once_error *err)
 {
     once_shelf *shelf = once__shelf_of(store);
-    once_stats stats;
-    const int rc =
-        shelf->in_tx ? once__verb_begin(shelf, false, err) : store->ops->stats(store, (once_bytes){0}, &stats, err);
-    if (rc == ONCE_OK)
-        *out = (once_store_time){.now_ms = shelf->now_ms, .doubted = !shelf->own_clock && shelf->clock.doubted};
-    return rc;
+    const int rc = once__verb_begin(shelf, false, err);
+    if (rc != ONCE_OK) return rc;
+    *out = (once_store_time){.now_ms = shelf->now_ms, .doubted = !shelf->own_clock && shelf->clock.doubted};
+    return once__verb_end(shelf, rc, err);
 }

@@ -531,12 +531,13 @@ static int mem_audit_put(once_shelf *shelf, const once_audit *audit, once_error 
     return ONCE_OK;
 }
 
-/* --- what is asked outside of transactions --- */
+/* --- lists, counts, sweep --- */
 
-static int mem_audits(once_backend *store, once_bytes consumer, once_audit_visit *visit, void *user, once_error *err)
+static int mem_audits(once_shelf *shelf, once_bytes consumer, once_page *page, once_audit_visit *visit, void *user,
+                      once_error *err)
 {
-    (void)err;
-    const memory_store *m = (const memory_store *)store;
+    (void)page, (void)err;
+    const memory_store *m = self(shelf);
     for (size_t i = 0; i < m->audits.n; i++)
         if (once_bytes_equal(m->audits.at[i]->audit.consumer, consumer) && !visit(user, &m->audits.at[i]->audit)) break;
     return ONCE_OK;
@@ -562,64 +563,44 @@ static int mem_sweep(once_backend *store, size_t limit, once_sweep_result *out, 
     return ONCE_OK;
 }
 
-static int mem_list(once_backend *store, once_bytes consumer, once_state state, once_entry_visit *visit, void *user,
-                    once_error *err)
+static int mem_list(once_shelf *shelf, once_bytes consumer, once_state state, once_page *page, once_entry_visit *visit,
+                    void *user, once_error *err)
 {
-    (void)err;
-    memory_store *m = (memory_store *)store;
-    const int64_t now_ms = once_clock_step(&m->shelf.clock, store->env);
-    for (size_t i = 0; i < m->slots.n; i++) {
-        const record *r = m->slots.at[i].record;
-        if (!r || once_entry_state_at(&r->entry, now_ms) != state ||
-            !once_bytes_equal(r->entry.scope.consumer, consumer))
-            continue;
-        once_entry seen = r->entry;
-        once_entry_look(&seen, now_ms);
-        if (!visit(user, &seen)) break;
-    }
+    (void)consumer, (void)state, (void)page, (void)err; /* the engine leaves out what is not asked for */
+    const memory_store *m = self(shelf);
+    for (size_t i = 0; i < m->slots.n; i++)
+        if (m->slots.at[i].record && !visit(user, &m->slots.at[i].record->entry)) break;
     return ONCE_OK;
 }
 
-static int mem_letters(once_backend *store, once_bytes consumer, uint64_t after, once_letter_visit *visit, void *user,
-                       once_error *err)
+static int mem_letters(once_shelf *shelf, const once_letter_query *what, once_page *page, once_letter_visit *visit,
+                       void *user, once_error *err)
 {
     (void)err;
-    memory_store *m = (memory_store *)store;
+    const memory_store *m = self(shelf);
     for (size_t i = 0; i < m->letters.n; i++) {
         const letter_box *box = m->letters.at[i];
-        if (!box || box->letter.id <= after || !once_bytes_equal(box->letter.scope.consumer, consumer)) continue;
+        if (!box || box->letter.id <= page->number || !once_bytes_equal(box->letter.scope.consumer, what->consumer))
+            continue;
         if (!visit(user, &box->letter)) break;
     }
     return ONCE_OK;
 }
 
-static int mem_stats(once_backend *store, once_bytes consumer, once_stats *out, once_error *err)
+static int mem_stats(once_shelf *shelf, once_bytes consumer, once_stats *out, once_error *err)
 {
     (void)err;
-    memory_store *m = (memory_store *)store;
-    const int64_t now_ms = m->shelf.now_ms = once_clock_step(&m->shelf.clock, store->env);
-    *out = (once_stats){.wait_ms = ONCE_NEVER};
-    int64_t next_ms = ONCE_NEVER;
+    const memory_store *m = self(shelf);
     for (size_t i = 0; i < m->slots.n; i++) {
-        const record *r = m->slots.at[i].record;
-        if (!r || !once_bytes_equal(r->entry.scope.consumer, consumer)) continue;
-        switch (once_entry_state_at(&r->entry, now_ms)) {
-        case ONCE_STATE_WAITING:
-            out->waiting++;
-            if (!r->entry.has_message) continue;
-            break;
-        case ONCE_STATE_CLAIMED: out->claimed++; break;
-        case ONCE_STATE_UNKNOWN:
-            out->unknown++;
-            if (!r->entry.lookup || !r->entry.has_message) continue; /* nobody asks about it by itself */
-            break;
-        default: continue;
-        }
-        if (r->entry.due_ms < next_ms) next_ms = r->entry.due_ms;
+        const once_entry *e = m->slots.at[i].record ? &m->slots.at[i].record->entry : NULL;
+        if (!e || !once_bytes_equal(e->scope.consumer, consumer)) continue;
+        const once_state state = once_entry_state_at(e, shelf->now_ms);
+        const bool comes_by_itself =
+            state == ONCE_STATE_CLAIMED || (e->has_message && (state != ONCE_STATE_UNKNOWN || e->lookup));
+        once__stats_add(out, state, 1, comes_by_itself ? e->due_ms : ONCE_NEVER);
     }
     for (size_t i = 0; i < m->letters.n; i++)
         if (m->letters.at[i] && once_bytes_equal(m->letters.at[i]->letter.scope.consumer, consumer)) out->dead++;
-    if (next_ms != ONCE_NEVER) out->wait_ms = next_ms > now_ms ? next_ms - now_ms : 0;
     return ONCE_OK;
 }
 
@@ -631,18 +612,17 @@ static size_t find_fact(const memory_store *m, const char *name)
     return i;
 }
 
-static int mem_fact_get(once_backend *store, const char *name, once_bytes *out, once_arena *arena, once_error *err)
+static int mem_fact_get(once_shelf *shelf, const char *name, once_bytes *out, once_arena *arena, once_error *err)
 {
-    const memory_store *m = (const memory_store *)store;
+    const memory_store *m = self(shelf);
     const size_t i = find_fact(m, name);
-    *out = (once_bytes){0};
     if (i == m->facts.n || m->facts.at[i]->value.len == 0) return ONCE_OK;
     return once_arena_copy(arena, m->facts.at[i]->value, out) ? ONCE_OK : once_no_memory(err, "in the memory store");
 }
 
-static int mem_fact_set(once_backend *store, const char *name, once_bytes value, once_error *err)
+static int mem_fact_set(once_shelf *shelf, const char *name, once_bytes value, once_error *err)
 {
-    memory_store *m = (memory_store *)store;
+    memory_store *m = self(shelf);
     const size_t i = find_fact(m, name);
     if ((i == m->facts.n && !LIST_ROOM(m->facts)) || !LIST_ROOM(m->undos))
         return once_no_memory(err, "in the memory store");
@@ -654,27 +634,14 @@ static int mem_fact_set(once_backend *store, const char *name, once_bytes value,
     assert(strlen(name) < sizeof fresh->name);
     memcpy(fresh->name, name, strlen(name) + 1);
     if (i == m->facts.n) m->facts.at[m->facts.n++] = NULL;
-    if (m->shelf.in_tx) m->undos.at[m->undos.n++] = (undo){.what = UNDO_FACT, .index = i, .fact = m->facts.at[i]};
-    else fact_free(m->facts.at[i]);
+    m->undos.at[m->undos.n++] = (undo){.what = UNDO_FACT, .index = i, .fact = m->facts.at[i]};
     m->facts.at[i] = fresh;
     return ONCE_OK;
 }
 
-static int mem_fact_count(once_backend *store, const char *name, uint64_t least, once_bytes value, once_error *err)
+static int mem_facts(once_shelf *shelf, const char *prefix, once_fact_visit *visit, void *user, once_error *err)
 {
-    memory_store *m = (memory_store *)store;
-    const size_t i = find_fact(m, name);
-    assert(m->shelf.in_tx);
-    if (!once__fact_may_follow(i < m->facts.n ? m->facts.at[i]->value : (once_bytes){0}, least)) {
-        m->shelf.broken = true;
-        return once__store_forgot(err);
-    }
-    return mem_fact_set(store, name, value, err);
-}
-
-static int mem_facts(once_backend *store, const char *prefix, once_fact_visit *visit, void *user, once_error *err)
-{
-    const memory_store *m = (const memory_store *)store;
+    const memory_store *m = self(shelf);
     (void)err;
     for (size_t i = 0; i < m->facts.n; i++) {
         const fact *f = m->facts.at[i];
@@ -705,6 +672,13 @@ static const once_shelf_ops memory_shelf = {
     .letter_get = mem_letter_get,
     .letter_drop = mem_letter_drop,
     .audit_put = mem_audit_put,
+    .list = mem_list,
+    .letters = mem_letters,
+    .audits = mem_audits,
+    .stats = mem_stats,
+    .fact_get = mem_fact_get,
+    .fact_set = mem_fact_set,
+    .facts = mem_facts,
 };
 
 static int mem_open(const char *rest, const once_store_options *options, once_backend **out, once_error *err)
@@ -764,19 +738,19 @@ const once_store_ops once__store_memory = {
     .resolve = once__engine_resolve,
     .revive = once__engine_revive,
     .audit = once__engine_audit,
-    .audits = mem_audits,
+    .audits = once__engine_audits,
     .sweep = mem_sweep,
     .get = once__engine_get,
     .look = once__engine_look,
     .outlook = once__engine_outlook,
     .why = once__engine_why,
     .in_lane = once__engine_in_lane,
-    .list = mem_list,
-    .letters = mem_letters,
-    .stats = mem_stats,
+    .list = once__engine_list,
+    .letters = once__engine_letters,
+    .stats = once__engine_stats,
     .time = once__engine_time,
-    .fact_get = mem_fact_get,
-    .fact_set = mem_fact_set,
-    .fact_count = mem_fact_count,
-    .facts = mem_facts,
+    .fact_get = once__engine_fact_get,
+    .fact_set = once__engine_fact_set,
+    .fact_count = once__engine_fact_count,
+    .facts = once__engine_facts,
 };

@@ -1,10 +1,7 @@
 /* What operators did, in the postgres store. */
-#include "base/no_memory.h"
 #include "store/postgres/live.h"
 
 #include "base/banned.h"
-
-enum { LIST_STEP = 200 };
 
 /* Kept column by column until commit. */
 int once__pg_audit_put(once_shelf *shelf, const once_audit *audit, once_error *err)
@@ -31,37 +28,33 @@ int once__pg_audits_send(once_postgres *q, size_t *sent, once_error *err)
     return once__pg_send(q->pg, PG_AUDITS_PUT, &params, err);
 }
 
-typedef struct audit_list {
-    once_audit_visit *visit;
-    void *user;
-    int64_t last;
-} audit_list;
-
-static int show_audit(once_postgres *q, const PGresult *r, int row, once_arena *arena, void *user, bool *go_on,
-                      once_error *err)
+int once__pg_audits(once_shelf *shelf, once_bytes consumer, once_page *page, once_audit_visit *visit, void *user,
+                    once_error *err)
 {
-    (void)q;
-    audit_list *list = user;
-    once_audit audit = {.time_ms = once__pg_int(r, row, 1), .letter = (uint64_t)once__pg_int(r, row, 2)};
-    once_bytes *const texts[] = {&audit.consumer, &audit.who, &audit.what, &audit.key, &audit.note, &audit.body};
-    for (int i = 0; i < 6; i++)
-        if (!once__pg_copy_column(r, row, 3 + i, arena, texts[i])) return once_no_memory(err, "in the postgres store");
-    list->last = once__pg_int(r, row, 0);
-    *go_on = list->visit(list->user, &audit);
-    return ONCE_OK;
-}
-
-int once__pg_audits(once_backend *store, once_bytes consumer, once_audit_visit *visit, void *user, once_error *err)
-{
-    audit_list list = {visit, user, 0};
+    once_postgres *q = once__pg_of(shelf);
+    once_pg_params params = {0};
+    PGresult *r;
+    once__pg_param_bytes(&params, consumer);
+    once__pg_param_int8(&params, (int64_t)page->number);
+    once__pg_param_int8(&params, (int64_t)page->max);
+    const int rc = once__pg_answer(q, PG_AUDITS, &params, &r, err);
+    if (rc != ONCE_OK) return rc;
     bool go_on = true;
-    for (int rows = LIST_STEP, rc; rows == LIST_STEP && go_on;) {
-        once_pg_params params = {0};
-        once__pg_param_bytes(&params, consumer);
-        once__pg_param_int8(&params, list.last);
-        once__pg_param_int8(&params, LIST_STEP);
-        rc = once__pg_list_step((once_postgres *)store, PG_AUDITS, &params, show_audit, &list, &go_on, &rows, err);
-        if (rc != ONCE_OK) return rc;
+    for (int row = 0; row < PQntuples(r) && go_on; row++) {
+        const once_audit audit = {
+            .time_ms = once__pg_int(r, row, 1),
+            .letter = (uint64_t)once__pg_int(r, row, 2),
+            .consumer = once__pg_bytes(r, row, 3),
+            .who = once__pg_bytes(r, row, 4),
+            .what = once__pg_bytes(r, row, 5),
+            .key = once__pg_bytes(r, row, 6),
+            .note = once__pg_bytes(r, row, 7),
+            .body = once__pg_bytes(r, row, 8),
+        };
+        page->number = (uint64_t)once__pg_int(r, row, 0);
+        go_on = visit(user, &audit);
     }
+    page->more = (size_t)PQntuples(r) >= page->max;
+    PQclear(r);
     return ONCE_OK;
 }

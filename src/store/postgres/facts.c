@@ -64,18 +64,14 @@ static int fact_read(once_postgres *q, once_bytes name, once_bytes *out, once_ar
     return rc;
 }
 
-int once__pg_fact_get(once_backend *store, const char *name, once_bytes *out, once_arena *arena, once_error *err)
+int once__pg_fact_get(once_shelf *shelf, const char *name, once_bytes *out, once_arena *arena, once_error *err)
 {
-    once_postgres *q = (once_postgres *)store;
+    once_postgres *q = once__pg_of(shelf);
     const once_bytes bytes = {name, strlen(name)};
-    int rc = once__pg_ask_begin(q, false, err);
-    if (rc != ONCE_OK) return rc;
-    *out = (once_bytes){0};
     const once_pg_fact *fact = fact_of(q, bytes);
-    if (!fact) rc = fact_read(q, bytes, out, arena, err);
-    else if (fact->value.len && !once_arena_copy(arena, fact->value, out))
-        rc = once_no_memory(err, "in the postgres store");
-    return once__pg_ask_end(q, rc, err);
+    if (!fact) return fact_read(q, bytes, out, arena, err);
+    if (!fact->value.len || once_arena_copy(arena, fact->value, out)) return ONCE_OK;
+    return once_no_memory(err, "in the postgres store");
 }
 
 /* Kept for the commit. */
@@ -96,34 +92,22 @@ static int fact_keep(once_postgres *q, once_bytes name, uint64_t least, once_byt
                : once_no_memory(err, "in the postgres store");
 }
 
-int once__pg_fact_set(once_backend *store, const char *name, once_bytes value, once_error *err)
+int once__pg_fact_set(once_shelf *shelf, const char *name, once_bytes value, once_error *err)
 {
-    once_postgres *q = (once_postgres *)store;
-    int rc = once__pg_ask_begin(q, true, err);
-    if (rc != ONCE_OK) return rc;
-    rc = fact_keep(q, (once_bytes){name, strlen(name)}, 0, value, err);
-    return once__pg_ask_end(q, rc, err);
+    return fact_keep(once__pg_of(shelf), (once_bytes){name, strlen(name)}, 0, value, err);
 }
 
-int once__pg_fact_count(once_backend *store, const char *name, uint64_t least, once_bytes value, once_error *err)
+int once__pg_fact_count(once_shelf *shelf, const char *name, uint64_t least, once_bytes value, once_error *err)
 {
-    once_postgres *q = (once_postgres *)store;
-    assert(q->shelf.in_tx && value.len);
-    int rc = once__pg_ask_begin(q, true, err);
-    if (rc != ONCE_OK) return rc;
-    rc = fact_keep(q, (once_bytes){name, strlen(name)}, least, value, err);
-    return once__pg_ask_end(q, rc, err);
+    return fact_keep(once__pg_of(shelf), (once_bytes){name, strlen(name)}, least, value, err);
 }
 
-int once__pg_facts(once_backend *store, const char *prefix, once_fact_visit *visit, void *user, once_error *err)
+int once__pg_facts(once_shelf *shelf, const char *prefix, once_fact_visit *visit, void *user, once_error *err)
 {
-    once_postgres *q = (once_postgres *)store;
     once_pg_params params = {0};
     PGresult *result = NULL;
-    int rc = once__pg_ask_begin(q, false, err);
-    if (rc != ONCE_OK) return rc;
     once__pg_param_bytes(&params, (once_bytes){prefix, strlen(prefix)});
-    rc = once__pg_ask_end(q, once__pg_answer(q, PG_FACTS, &params, &result, err), err);
+    const int rc = once__pg_answer(once__pg_of(shelf), PG_FACTS, &params, &result, err);
     for (int i = 0; rc == ONCE_OK && i < PQntuples(result); i++)
         if (!visit(user, once__pg_bytes(result, i, 0), once__pg_bytes(result, i, 1))) break;
     PQclear(result);

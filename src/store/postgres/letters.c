@@ -8,7 +8,7 @@
 
 #include "base/banned.h"
 
-enum { LIST_STEP = 200, HEADS_STEP = 16, HEADS_STEP_MAX = 4096, LETTERS_KEPT = 16 << 20 };
+enum { LETTERS_KEPT = 16 << 20 };
 
 /* Letters are kept column by column until somebody asks whether they are new, or commit. */
 static void letter_keep(once_postgres *q, const once_letter *l, once_hash unique)
@@ -248,62 +248,28 @@ int once__pg_letter_drop(once_shelf *shelf, uint64_t id, once_error *err)
     return rc;
 }
 
-typedef struct letter_list {
-    once_letter_visit *visit;
-    void *user;
-    uint64_t last;
-    once_bytes key; /* of PG_LETTERS_OF_KEY */
-} letter_list;
-
-static int show_letter(once_postgres *q, const PGresult *result, int row, once_arena *arena, void *user, bool *go_on,
-                       once_error *err)
+int once__pg_letters(once_shelf *shelf, const once_letter_query *what, once_page *page, once_letter_visit *visit,
+                     void *user, once_error *err)
 {
-    (void)q;
-    letter_list *list = user;
-    once_letter letter;
-    const int rc = read_letter(result, row, arena, &letter, err);
+    once_postgres *q = once__pg_of(shelf);
+    once_pg_params params = {0};
+    PGresult *result;
+    once__pg_param_bytes(&params, what->consumer);
+    once__pg_param_int8(&params, (int64_t)page->number);
+    once__pg_param_int8(&params, (int64_t)page->max);
+    if (what->by_key) once__pg_param_bytes(&params, what->key);
+    const unsigned statement = what->by_key ? PG_LETTERS_OF_KEY : what->heads ? PG_LETTER_HEADS : PG_LETTERS;
+    int rc = once__pg_answer(q, statement, &params, &result, err);
     if (rc != ONCE_OK) return rc;
-    list->last = letter.id;
-    *go_on = list->visit(list->user, &letter);
-    return ONCE_OK;
-}
-
-/* Steps grow from `step` to `step_max`: who ends the list at once did not ask for many. */
-static int list_letters(once_postgres *q, unsigned statement, once_bytes consumer, letter_list *list, int step,
-                        int step_max, once_error *err)
-{
     bool go_on = true;
-    int rc = ONCE_OK, rows = step;
-    for (int asked = 0; rc == ONCE_OK && go_on && rows >= asked; step = 4 * step < step_max ? 4 * step : step_max) {
-        once_pg_params params = {0};
-        once__pg_param_bytes(&params, consumer);
-        once__pg_param_int8(&params, (int64_t)list->last);
-        once__pg_param_int8(&params, asked = step);
-        if (statement == PG_LETTERS_OF_KEY) once__pg_param_bytes(&params, list->key);
-        rc = once__pg_list_step(q, statement, &params, show_letter, list, &go_on, &rows, err);
+    for (int i = 0; i < PQntuples(result) && rc == ONCE_OK && go_on; i++) {
+        once_letter letter;
+        rc = read_letter(result, i, &q->arena, &letter, err);
+        if (rc != ONCE_OK) break;
+        page->number = letter.id;
+        go_on = visit(user, &letter);
     }
+    page->more = rc == ONCE_OK && (size_t)PQntuples(result) >= page->max;
+    PQclear(result);
     return rc;
-}
-
-int once__pg_letters(once_backend *store, once_bytes consumer, uint64_t after, once_letter_visit *visit, void *user,
-                     once_error *err)
-{
-    letter_list list = {.visit = visit, .user = user, .last = after};
-    return list_letters((once_postgres *)store, PG_LETTERS, consumer, &list, LIST_STEP, LIST_STEP, err);
-}
-
-int once__pg_letter_heads(once_backend *store, once_bytes consumer, uint64_t after, bool only_ids,
-                          once_letter_visit *visit, void *user, once_error *err)
-{
-    (void)only_ids; /* the rest is small */
-    letter_list list = {.visit = visit, .user = user, .last = after};
-    return list_letters((once_postgres *)store, PG_LETTER_HEADS, consumer, &list, HEADS_STEP, HEADS_STEP_MAX, err);
-}
-
-int once__pg_letters_of_key(once_backend *store, once_bytes consumer, once_bytes key, once_letter_visit *visit,
-                            void *user, once_error *err)
-{
-    letter_list list = {.visit = visit, .user = user, .key = key};
-    return list_letters((once_postgres *)store, PG_LETTERS_OF_KEY, consumer, &list, HEADS_STEP_MAX, HEADS_STEP_MAX,
-                        err);
 }

@@ -24,19 +24,11 @@ typedef struct once_pg_loading {
         if (rc == ONCE_OK && (rc = (call)) == ONCE_OK) sent++;                                                         \
     } while (0)
 
-/* A list is asked for in steps, each a transaction of its own: so that memory is bounded and nothing is held open
- * meanwhile. */
-typedef int once_pg_row_visit(once_postgres *q, const PGresult *result, int row, once_arena *arena, void *user,
-                              bool *go_on, once_error *err);
-
 /* ---- tx.c ---- */
 
 int once__pg_begin(once_shelf *shelf, bool write, once_error *err);
 int once__pg_commit(once_shelf *shelf, once_error *err);
 void once__pg_rollback(once_shelf *shelf);
-/* Around what is asked outside of the engine's verbs: joins the caller's transaction, or is one by itself. */
-int once__pg_ask_begin(once_postgres *q, bool write, once_error *err);
-int once__pg_ask_end(once_postgres *q, int rc, once_error *err);
 /* One statement and its result; one whose result nobody wants. */
 int once__pg_answer(once_postgres *q, unsigned statement, const once_pg_params *params, PGresult **out,
                     once_error *err);
@@ -53,34 +45,29 @@ int once__pg_letters_ahead(once_shelf *shelf, const uint64_t *ids, size_t n, onc
 int once__pg_letter_get(once_shelf *shelf, uint64_t id, once_letter *out, bool *found, once_arena *arena,
                         once_error *err);
 int once__pg_letter_drop(once_shelf *shelf, uint64_t id, once_error *err);
-int once__pg_letters(once_backend *store, once_bytes consumer, uint64_t after, once_letter_visit *visit, void *user,
-                     once_error *err);
-int once__pg_letter_heads(once_backend *store, once_bytes consumer, uint64_t after, bool only_ids,
-                          once_letter_visit *visit, void *user, once_error *err);
-int once__pg_letters_of_key(once_backend *store, once_bytes consumer, once_bytes key, once_letter_visit *visit,
-                            void *user, once_error *err);
+int once__pg_letters(once_shelf *shelf, const once_letter_query *what, once_page *page, once_letter_visit *visit,
+                     void *user, once_error *err);
 
 /* ---- audit.c ---- */
 
 int once__pg_audits_send(once_postgres *q, size_t *sent, once_error *err);
 int once__pg_audit_put(once_shelf *shelf, const once_audit *audit, once_error *err);
-int once__pg_audits(once_backend *store, once_bytes consumer, once_audit_visit *visit, void *user, once_error *err);
+int once__pg_audits(once_shelf *shelf, once_bytes consumer, once_page *page, once_audit_visit *visit, void *user,
+                    once_error *err);
 
 /* ---- lists.c ---- */
 
-int once__pg_list_step(once_postgres *q, unsigned statement, const once_pg_params *params, once_pg_row_visit *show,
-                       void *user, bool *go_on, int *rows, once_error *err);
-int once__pg_list(once_backend *store, once_bytes consumer, once_state state, once_entry_visit *visit, void *user,
-                  once_error *err);
-int once__pg_stats(once_backend *store, once_bytes consumer, once_stats *out, once_error *err);
+int once__pg_list(once_shelf *shelf, once_bytes consumer, once_state state, once_page *page, once_entry_visit *visit,
+                  void *user, once_error *err);
+int once__pg_stats(once_shelf *shelf, once_bytes consumer, once_stats *out, once_error *err);
 
 /* ---- facts.c ---- */
 
 int once__pg_facts_send(once_postgres *q, size_t *sent, once_error *err);
-int once__pg_fact_get(once_backend *store, const char *name, once_bytes *out, once_arena *arena, once_error *err);
-int once__pg_fact_set(once_backend *store, const char *name, once_bytes value, once_error *err);
-int once__pg_fact_count(once_backend *store, const char *name, uint64_t least, once_bytes value, once_error *err);
-int once__pg_facts(once_backend *store, const char *prefix, once_fact_visit *visit, void *user, once_error *err);
+int once__pg_fact_get(once_shelf *shelf, const char *name, once_bytes *out, once_arena *arena, once_error *err);
+int once__pg_fact_set(once_shelf *shelf, const char *name, once_bytes value, once_error *err);
+int once__pg_fact_count(once_shelf *shelf, const char *name, uint64_t least, once_bytes value, once_error *err);
+int once__pg_facts(once_shelf *shelf, const char *prefix, once_fact_visit *visit, void *user, once_error *err);
 
 /* ---- sweep.c ---- */
 

@@ -93,6 +93,14 @@ static const once_shelf_ops postgres_shelf = {
     .letter_get = once__pg_letter_get,
     .letter_drop = once__pg_letter_drop,
     .audit_put = once__pg_audit_put,
+    .list = once__pg_list,
+    .letters = once__pg_letters,
+    .audits = once__pg_audits,
+    .stats = once__pg_stats,
+    .fact_get = once__pg_fact_get,
+    .fact_set = once__pg_fact_set,
+    .fact_count = once__pg_fact_count,
+    .facts = once__pg_facts,
 };
 
 static void pg_close(once_backend *store)
@@ -228,9 +236,9 @@ static void pg_describe(once_backend *store, char *out, size_t size)
 static int pg_verify(once_backend *store, void (*damage)(void *user, const char *text), void *user, once_error *err)
 {
     once_postgres *q = (once_postgres *)store;
-    int rc = once__pg_ask_begin(q, false, err);
+    int rc = once__verb_begin(&q->shelf, false, err);
     if (rc != ONCE_OK) return rc;
-    return once__pg_ask_end(q, once__pg_verify(q, damage, user, err), err);
+    return once__verb_end(&q->shelf, once__pg_verify(q, damage, user, err), err);
 }
 
 static int pg_inspect(once_backend *store, once_error *err)
@@ -268,26 +276,26 @@ const once_store_ops once__store_postgres = {
     .resolve = once__engine_resolve,
     .revive = once__engine_revive,
     .audit = once__engine_audit,
-    .audits = once__pg_audits,
+    .audits = once__engine_audits,
     .sweep = once__pg_sweep,
     .get = once__engine_get,
     .look = once__engine_look,
     .outlook = once__engine_outlook,
     .why = once__engine_why,
     .in_lane = once__engine_in_lane,
-    .list = once__pg_list,
-    .letters = once__pg_letters,
-    .letter_heads = once__pg_letter_heads,
-    .letters_of_key = once__pg_letters_of_key,
-    .stats = once__pg_stats,
+    .list = once__engine_list,
+    .letters = once__engine_letters,
+    .letter_heads = once__engine_letter_heads,
+    .letters_of_key = once__engine_letters_of_key,
+    .stats = once__engine_stats,
     .verify = pg_verify,
     .verified = "every row was read and fits to the others; there are no checksums of ours, so a value that was "
                 "changed into another possible one is not noticed,"
                 " and its server checks its own pages",
     .repair = once__pg_repair,
     .time = once__engine_time,
-    .fact_get = once__pg_fact_get,
-    .fact_set = once__pg_fact_set,
-    .fact_count = once__pg_fact_count,
-    .facts = once__pg_facts,
+    .fact_get = once__engine_fact_get,
+    .fact_set = once__engine_fact_set,
+    .fact_count = once__engine_fact_count,
+    .facts = once__engine_facts,
 };

@@ -184,8 +184,8 @@ int once__pg_sweep(once_backend *store, size_t limit, once_sweep_result *out, on
     out->busy = rc == ONCE_OK && !alone;
     if (!alone) return rc;
     const int64_t begun_ns = once_env_mono_ns(store->env);
-    rc = once__pg_ask_begin(q, true, err);
-    if (rc == ONCE_OK) rc = once__pg_ask_end(q, sweep_alone(q, step, out, err), err);
+    rc = once__verb_begin(&q->shelf, true, err);
+    if (rc == ONCE_OK) rc = once__verb_end(&q->shelf, sweep_alone(q, step, out, err), err);
     if (rc == ONCE_OK && ONCE_FAIL_AT(sweep_between)) rc = once_fail(err, ONCE_E_IO, "failpoint sweep_between");
     if (out->more) out->pause_ms = 1 + SWEEP_PAUSE * (once_env_mono_ns(store->env) - begun_ns) / 1000000;
     if (rc != ONCE_OK || !out->more) {

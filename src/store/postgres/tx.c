@@ -262,29 +262,6 @@ void once__pg_rollback(once_shelf *shelf) { tx_over(once__pg_of(shelf), false); 
 
 /* ---- questions ---- */
 
-/* Around what is asked outside of the engine's verbs: joins the caller's transaction, or is one by itself. */
-int once__pg_ask_begin(once_postgres *q, bool write, once_error *err)
-{
-    int rc = q->shelf.in_tx ? ONCE_OK : once__pg_begin(&q->shelf, write, err);
-    if (rc != ONCE_OK) return rc;
-    rc = once__pg_prefetch(&q->shelf, NULL, 0, ONCE_FOR_OTHERS, err);
-    if (rc == ONCE_OK) return rc;
-    if (q->shelf.in_tx) q->shelf.broken = true;
-    else once__pg_rollback(&q->shelf);
-    return rc;
-}
-
-int once__pg_ask_end(once_postgres *q, int rc, once_error *err)
-{
-    if (q->shelf.in_tx) {
-        if (rc != ONCE_OK) q->shelf.broken = true;
-        return rc;
-    }
-    if (rc == ONCE_OK) return once__pg_commit(&q->shelf, err);
-    once__pg_rollback(&q->shelf);
-    return rc;
-}
-
 /* One statement and its result. */
 int once__pg_answer(once_postgres *q, unsigned statement, const once_pg_params *params, PGresult **out, once_error *err)
 {

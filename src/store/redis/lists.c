@@ -323,10 +323,7 @@ static int show(listing *list, const once_hash *ids, size_t n, once_error *err)
         once_entry entry;
         if (!values[i].len) continue;
         rc = once__redis_read_value(r, values[i], ids[i], &entry, &arena, err);
-        once_entry_look(&entry, list->now_ms);
-        if (rc != ONCE_OK || entry.state != list->state) continue;
-        if (!once_bytes_equal(entry.scope.consumer, list->consumer)) continue;
-        if (!list->visit(list->user, &entry)) list->ended = true;
+        if (rc == ONCE_OK && !list->visit(list->user, &entry)) list->ended = true;
     }
     once_arena_release(&arena);
     return rc;
@@ -417,12 +414,11 @@ static int list_finished(listing *list, once_error *err)
     return rc;
 }
 
-int once__redis_list(once_backend *store, once_bytes consumer, once_state state, once_entry_visit *visit, void *user,
-                     once_error *err)
+int once__redis_list(once_shelf *shelf, once_bytes consumer, once_state state, once_page *page, once_entry_visit *visit,
+                     void *user, once_error *err)
 {
-    listing list = {(once_redis *)store, consumer, state, 0, visit, user, false};
-    const int rc = now_of(list.r, &list.now_ms, err);
-    if (rc != ONCE_OK) return rc;
+    (void)page; /* an index, or all keys, are read at once: they move while we look */
+    listing list = {once__redis_of(shelf), consumer, state, shelf->now_ms, visit, user, false};
     return once_state_finished(state) ? list_finished(&list, err) : list_open(&list, err);
 }
 
@@ -477,67 +473,68 @@ static int show_letters(once_redis *r, const uint64_t *ids, size_t n, once_lette
     return rc;
 }
 
-/* Pages grow while letters are small. */
-int once__redis_letters(once_backend *store, once_bytes consumer, uint64_t after, once_letter_visit *visit, void *user,
+/* Only their numbers. */
+static int show_numbers(once_redis *r, once_bytes consumer, once_page *page, once_letter_visit *visit, void *user,
                         once_error *err)
 {
-    once_redis *r = (once_redis *)store;
     uint64_t ids[LETTER_PAGE_MAX];
-    size_t page = LETTER_PAGE, n = page, bytes = 0;
+    const size_t max = page->max < LETTER_PAGE_MAX ? page->max : LETTER_PAGE_MAX;
+    size_t n = 0;
+    const int rc = next_letters(r, consumer, page->number, max, ids, &n, err);
+    for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
+        page->number = ids[i];
+        if (!visit(user, &(once_letter){.id = ids[i]})) break;
+    }
+    page->more = rc == ONCE_OK && n == max;
+    return rc;
+}
+
+/* A letter is one value, so whoever wants more than its id gets all of it. So many are asked for at once as fit: more
+ * while they are small. */
+int once__redis_letters(once_shelf *shelf, const once_letter_query *what, once_page *page, once_letter_visit *visit,
+                        void *user, once_error *err)
+{
+    once_redis *r = once__redis_of(shelf);
+    if (what->only_ids) return show_numbers(r, what->consumer, page, visit, user, err);
+    uint64_t ids[LETTER_PAGE_MAX];
+    size_t step = LETTER_PAGE, n = step, bytes = 0, shown = 0;
     bool ended = false;
     int rc = ONCE_OK;
-    while (rc == ONCE_OK && n == page && !ended) {
-        if (bytes && bytes < LETTER_PAGE_BYTES && page < LETTER_PAGE_MAX) page *= 2;
-        else if (bytes > 4 * LETTER_PAGE_BYTES && page > LETTER_PAGE) page /= 2;
-        rc = next_letters(r, consumer, after, page, ids, &n, err);
+    while (rc == ONCE_OK && n == step && !ended && shown < page->max) {
+        if (bytes && bytes < LETTER_PAGE_BYTES && step < LETTER_PAGE_MAX) step *= 2;
+        else if (bytes > 4 * LETTER_PAGE_BYTES && step > LETTER_PAGE) step /= 2;
+        rc = next_letters(r, what->consumer, page->number, step, ids, &n, err);
         if (rc != ONCE_OK || n == 0) break;
         rc = show_letters(r, ids, n, visit, user, &ended, &bytes, err);
-        after = ids[n - 1];
+        page->number = ids[n - 1];
+        shown += n;
     }
+    page->more = rc == ONCE_OK && n == step && !ended;
     return rc;
 }
 
-/* A letter is one value, so whoever wants more than its id gets all of it. */
-int once__redis_letter_heads(once_backend *store, once_bytes consumer, uint64_t after, bool only_ids,
-                             once_letter_visit *visit, void *user, once_error *err)
+int once__redis_audits(once_shelf *shelf, once_bytes consumer, once_page *page, once_audit_visit *visit, void *user,
+                       once_error *err)
 {
-    if (!only_ids) return once__redis_letters(store, consumer, after, visit, user, err);
-    uint64_t ids[LETTER_PAGE_MAX];
-    size_t page = LETTER_PAGE, n = page;
-    for (int rc; n == page;) {
-        rc = next_letters((once_redis *)store, consumer, after, page, ids, &n, err);
-        if (rc != ONCE_OK) return rc;
-        for (size_t i = 0; i < n; i++)
-            if (!visit(user, &(once_letter){.id = ids[i]})) return ONCE_OK;
-        if (n < page) break;
-        after = ids[n - 1];
-        n = page = LETTER_PAGE_MAX;
+    once_redis *r = once__redis_of(shelf);
+    once__redis_pipe_clear(&r->pipe);
+    once__redis_command(&r->pipe, ONCE_REPLY_TEXTS, 4);
+    once__redis_text(&r->pipe, "LRANGE");
+    once__redis_put_key(r, "a", consumer.data, consumer.len);
+    once__redis_number(&r->pipe, (int64_t)page->number);
+    once__redis_number(&r->pipe, (int64_t)(page->number + page->max - 1));
+    const int rc = once__redis_ask(r, err);
+    if (rc != ONCE_OK) return rc;
+    const size_t n = once__reply_n(r->pipe.replies[0]);
+    for (size_t i = 0; i < n; i++) {
+        once_audit audit;
+        if (!once__redis_read_audit(once__reply_at(r->pipe.replies[0], i), &audit))
+            return damaged_list(r, "a", consumer, err);
+        page->number++;
+        if (!visit(user, &audit)) break;
     }
+    page->more = n == page->max;
     return ONCE_OK;
-}
-
-int once__redis_audits(once_backend *store, once_bytes consumer, once_audit_visit *visit, void *user, once_error *err)
-{
-    once_redis *r = (once_redis *)store;
-    int rc = ONCE_OK;
-    size_t n = PAGE;
-    for (int64_t at = 0; rc == ONCE_OK && n == PAGE; at += PAGE) {
-        once__redis_pipe_clear(&r->pipe);
-        once__redis_command(&r->pipe, ONCE_REPLY_TEXTS, 4);
-        once__redis_text(&r->pipe, "LRANGE");
-        once__redis_put_key(r, "a", consumer.data, consumer.len);
-        once__redis_number(&r->pipe, at);
-        once__redis_number(&r->pipe, at + PAGE - 1);
-        rc = once__redis_ask(r, err);
-        n = rc == ONCE_OK ? once__reply_n(r->pipe.replies[0]) : 0;
-        for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
-            once_audit audit;
-            if (!once__redis_read_audit(once__reply_at(r->pipe.replies[0], i), &audit))
-                rc = damaged_list(r, "a", consumer, err);
-            else if (!visit(user, &audit)) return ONCE_OK;
-        }
-    }
-    return rc;
 }
 
 /* --- counts --- */
@@ -630,7 +627,7 @@ static int count_lost(once_redis *r, const lost_list *list, once_stats *out, onc
             if (stamp && head.stamp != stamp) continue; /* claimed anew, and in another group */
             if (head.hold) out->unknown++;
             else out->waiting++;
-            if (!head.hold && head.has_message) out->wait_ms = 0;
+            if (!head.hold && head.has_message) out->wait_ms = 0; /* long since */
         }
     }
     return rc;
@@ -638,7 +635,7 @@ static int count_lost(once_redis *r, const lost_list *list, once_stats *out, onc
 
 /* Claims without a body: those whose lease is not over count as such. */
 static int count_groups(once_redis *r, once_bytes consumer, const redisReply *groups, int64_t now_ms, once_stats *out,
-                        int64_t *next_ms, lost_list *lost, once_error *err)
+                        lost_list *lost, once_error *err)
 {
     ONCE_REDIS_LIST(once_bytes) over = {0};
     int rc = ONCE_OK;
@@ -657,7 +654,7 @@ static int count_groups(once_redis *r, once_bytes consumer, const redisReply *gr
             continue;
         }
         out->claimed += (uint64_t)left;
-        if (due_ms < *next_ms) *next_ms = due_ms;
+        if (due_ms < out->wait_ms) out->wait_ms = due_ms;
     }
     if (rc == ONCE_OK && over.n) {
         once__redis_pipe_clear(&r->pipe);
@@ -675,12 +672,10 @@ static int count_groups(once_redis *r, once_bytes consumer, const redisReply *gr
     return rc;
 }
 
-int once__redis_stats(once_backend *store, once_bytes consumer, once_stats *out, once_error *err)
+int once__redis_stats(once_shelf *shelf, once_bytes consumer, once_stats *out, once_error *err)
 {
-    once_redis *r = (once_redis *)store;
-    int64_t now_ms;
-    int rc = now_of(r, &now_ms, err);
-    if (rc != ONCE_OK) return rc;
+    once_redis *r = once__redis_of(shelf);
+    const int64_t now_ms = shelf->now_ms;
     once__redis_pipe_clear(&r->pipe);
     ask_card(r, "iW", consumer);
     ask_count_above(r, "iw", consumer, now_ms);
@@ -696,7 +691,7 @@ int once__redis_stats(once_backend *store, once_bytes consumer, once_stats *out,
     once__redis_text(&r->pipe, "0");
     once__redis_text(&r->pipe, "-1");
     once__redis_text(&r->pipe, "WITHSCORES");
-    rc = once__redis_ask(r, err);
+    int rc = once__redis_ask(r, err);
     if (rc != ONCE_OK) return rc;
     redisReply *const *reply = r->pipe.replies;
     *out = (once_stats){
@@ -706,16 +701,13 @@ int once__redis_stats(once_backend *store, once_bytes consumer, once_stats *out,
         .dead = once__reply_count(reply[4]),
         .wait_ms = ONCE_NEVER,
     };
-    int64_t next_ms = ONCE_NEVER;
-    for (size_t i = 5; i < 7 && rc == ONCE_OK; i++) rc = sooner(r, reply[i], &next_ms, err);
+    for (size_t i = 5; i < 7 && rc == ONCE_OK; i++) rc = sooner(r, reply[i], &out->wait_ms, err);
     lost_list lost = {0};
     for (size_t i = 0; rc == ONCE_OK && i < once__reply_n(reply[7]); i += 2)
         rc = add_lost(r, &lost, once__reply_at(reply[7], i), 0, err);
-    if (rc == ONCE_OK) rc = count_groups(r, consumer, reply[8], now_ms, out, &next_ms, &lost, err);
-    if (next_ms != ONCE_NEVER) out->wait_ms = next_ms > now_ms ? next_ms - now_ms : 0;
+    if (rc == ONCE_OK) rc = count_groups(r, consumer, reply[8], now_ms, out, &lost, err);
     if (rc == ONCE_OK) rc = count_lost(r, &lost, out, err);
     free(lost.at);
-    if (!r->shelf.in_tx) once_arena_reset(&r->arena);
     return rc;
 }
 

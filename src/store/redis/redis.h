@@ -385,16 +385,19 @@ int once__redis_lapsed(once_shelf *shelf, once_bytes consumer, int64_t now_ms, s
                        once_error *err);
 int once__redis_by_token(once_shelf *shelf, once_bytes consumer, uint64_t token_a, size_t max, once_hash *out,
                          size_t *n, once_error *err);
-int once__redis_list(once_backend *store, once_bytes consumer, once_state state, once_entry_visit *visit, void *user,
-                     once_error *err);
+int once__redis_list(once_shelf *shelf, once_bytes consumer, once_state state, once_page *page, once_entry_visit *visit,
+                     void *user, once_error *err);
 /* The values of letters, in the first reply of the pipe. */
 int once__redis_ask_letters(once_redis *r, const uint64_t *ids, size_t n, once_error *err);
-int once__redis_letters(once_backend *store, once_bytes consumer, uint64_t after, once_letter_visit *visit, void *user,
-                        once_error *err);
-int once__redis_letter_heads(once_backend *store, once_bytes consumer, uint64_t after, bool only_ids,
-                             once_letter_visit *visit, void *user, once_error *err);
-int once__redis_audits(once_backend *store, once_bytes consumer, once_audit_visit *visit, void *user, once_error *err);
-int once__redis_stats(once_backend *store, once_bytes consumer, once_stats *out, once_error *err);
+int once__redis_letters(once_shelf *shelf, const once_letter_query *what, once_page *page, once_letter_visit *visit,
+                        void *user, once_error *err);
+int once__redis_audits(once_shelf *shelf, once_bytes consumer, once_page *page, once_audit_visit *visit, void *user,
+                       once_error *err);
+int once__redis_stats(once_shelf *shelf, once_bytes consumer, once_stats *out, once_error *err);
+int once__redis_fact_get(once_shelf *shelf, const char *name, once_bytes *out, once_arena *arena, once_error *err);
+int once__redis_fact_set(once_shelf *shelf, const char *name, once_bytes value, once_error *err);
+int once__redis_fact_count(once_shelf *shelf, const char *name, uint64_t least, once_bytes value, once_error *err);
+int once__redis_facts(once_shelf *shelf, const char *prefix, once_fact_visit *visit, void *user, once_error *err);
 /* From format 1, where what waits without a body was indexed by its due time and stayed for ever. */
 int once__redis_upgrade(once_redis *r, once_error *err);
 int once__redis_sweep(once_backend *store, size_t limit, once_sweep_result *out, once_error *err);

@@ -303,4 +303,12 @@ const once_shelf_ops once__redis_shelf = {
     .letter_get = once__redis_letter_get,
     .letter_drop = once__redis_letter_drop,
     .audit_put = redis_audit_put,
+    .list = once__redis_list,
+    .letters = once__redis_letters,
+    .audits = once__redis_audits,
+    .stats = once__redis_stats,
+    .fact_get = once__redis_fact_get,
+    .fact_set = once__redis_fact_set,
+    .fact_count = once__redis_fact_count,
+    .facts = once__redis_facts,
 };

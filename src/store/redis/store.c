@@ -139,10 +139,9 @@ static int read_fact(once_redis *r, const char *name, once_arena *arena, once_by
     return value.len == 0 || once_arena_copy(arena, value, out) ? ONCE_OK : once__redis_nomem(err);
 }
 
-static int redis_fact_get(once_backend *store, const char *name, once_bytes *out, once_arena *arena, once_error *err)
+int once__redis_fact_get(once_shelf *shelf, const char *name, once_bytes *out, once_arena *arena, once_error *err)
 {
-    once_redis *r = self(store);
-    if (!r->shelf.in_tx) return read_fact(r, name, arena, out, err);
+    once_redis *r = once__redis_of(shelf);
     once_redis_fact *fact = find_fact(r, name);
     if (!fact) return once__redis_nomem(err);
     if (!fact->read && !fact->written) { /* what is read and then written must not have changed between */
@@ -151,58 +150,47 @@ static int redis_fact_get(once_backend *store, const char *name, once_bytes *out
         fact->read = true;
     }
     const once_bytes value = fact->written ? fact->value : fact->was;
-    *out = (once_bytes){0};
     return value.len == 0 || once_arena_copy(arena, value, out) ? ONCE_OK : once__redis_nomem(err);
 }
 
-static int set_fact(once_backend *store, const char *name, once_bytes value, once_error *err)
+int once__redis_fact_set(once_shelf *shelf, const char *name, once_bytes value, once_error *err)
 {
-    once_redis *r = self(store);
-    const bool mine = !r->shelf.in_tx;
-    int rc = mine ? once__engine_begin(store, err) : ONCE_OK;
-    if (rc != ONCE_OK) return rc;
+    once_redis *r = once__redis_of(shelf);
     once_redis_fact *fact = find_fact(r, name);
     once_bytes copy = {0};
-    if (!fact || (value.len && !once_arena_copy(&r->arena, value, &copy))) {
-        if (mine) once__engine_rollback(store);
-        return once__redis_nomem(err);
-    }
+    if (!fact || (value.len && !once_arena_copy(&r->arena, value, &copy))) return once__redis_nomem(err);
     fact->value = copy;
     fact->written = true;
-    return mine ? once__engine_commit(store, err) : ONCE_OK;
+    return ONCE_OK;
 }
 
+/* By itself it is the same the second time, and a run need not end because a reply was lost. */
 static int redis_fact_set(once_backend *store, const char *name, once_bytes value, once_error *err)
 {
     const bool mine = !self(store)->shelf.in_tx;
-    const int rc = set_fact(store, name, value, err);
+    const int rc = once__engine_fact_set(store, name, value, err);
     if (rc != ONCE_E_UNAVAILABLE || !mine || once__redis_silent(self(store)->link)) return rc;
-    return set_fact(store, name, value,
-                    err); /* it is the same the second time, and a run need not end because a reply was lost */
+    return once__engine_fact_set(store, name, value, err);
 }
 
 /* The number of commits in the head is what tells that commits were forgotten, with each of them; this one is asked for
  * once in a connection. */
-static int redis_fact_count(once_backend *store, const char *name, uint64_t least, once_bytes value, once_error *err)
+int once__redis_fact_count(once_shelf *shelf, const char *name, uint64_t least, once_bytes value, once_error *err)
 {
-    once_redis *r = self(store);
+    once_redis *r = once__redis_of(shelf);
     once_bytes there = {0};
-    assert(r->shelf.in_tx);
     if (least && r->counted_on != once__redis_connections(r->link)) {
         const int rc = read_fact(r, name, &r->arena, &there, err);
         if (rc != ONCE_OK) return rc;
-        if (!once__fact_may_follow(there, least)) {
-            r->shelf.broken = true;
-            return once__store_forgot(err);
-        }
+        if (!once__fact_may_follow(there, least)) return once__store_forgot(err);
         r->counted_on = once__redis_connections(r->link);
     }
-    return redis_fact_set(store, name, value, err);
+    return once__redis_fact_set(shelf, name, value, err);
 }
 
-static int redis_facts(once_backend *store, const char *prefix, once_fact_visit *visit, void *user, once_error *err)
+int once__redis_facts(once_shelf *shelf, const char *prefix, once_fact_visit *visit, void *user, once_error *err)
 {
-    once_redis *r = self(store);
+    once_redis *r = once__redis_of(shelf);
     once__redis_pipe_clear(&r->pipe);
     once__redis_command(&r->pipe, ONCE_REPLY_PAIRS, 2);
     once__redis_text(&r->pipe, "HGETALL");
@@ -528,14 +516,15 @@ static void redis_describe(once_backend *store, char *out, size_t size)
         .exhume = redis_exhume, .forget = redis_forget, .letters_ahead = once__engine_letters_ahead,                   \
         .letter_get = once__engine_letter_get, .letter_drop = redis_letter_drop, .discard = redis_discard,             \
         .correct = once__engine_correct, .resolve = redis_resolve, .revive = redis_revive,                             \
-        .audit = once__engine_audit, .audits = once__redis_audits, .sweep = once__redis_sweep,                         \
-        .get = once__engine_get, .list = once__redis_list, .verify = once__redis_verify,                               \
+        .audit = once__engine_audit, .audits = once__engine_audits, .sweep = once__redis_sweep,                        \
+        .get = once__engine_get, .list = once__engine_list, .verify = once__redis_verify,                              \
         .verified = "every key was read and fits to the others; there are no checksums of ours, so a value that was "  \
                     "changed into another possible one is not noticed",                                                \
         .repair = once__redis_repair, .look = once__engine_look, .outlook = once__engine_outlook,                      \
-        .why = once__engine_why, .in_lane = once__engine_in_lane, .letters = once__redis_letters,                      \
-        .letter_heads = once__redis_letter_heads, .stats = once__redis_stats, .time = once__engine_time,               \
-        .fact_get = redis_fact_get, .fact_set = redis_fact_set, .fact_count = redis_fact_count, .facts = redis_facts,  \
+        .why = once__engine_why, .in_lane = once__engine_in_lane, .letters = once__engine_letters,                     \
+        .letter_heads = once__engine_letter_heads, .stats = once__engine_stats, .time = once__engine_time,             \
+        .fact_get = once__engine_fact_get, .fact_set = redis_fact_set, .fact_count = once__engine_fact_count,          \
+        .facts = once__engine_facts,                                                                                   \
     }
 
 const once_store_ops once__store_redis = REDIS_OPS("redis", redis_open);

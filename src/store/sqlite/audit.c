@@ -28,12 +28,12 @@ int once__sqlite_store_audit_put(once_shelf *shelf, const once_audit *audit, onc
     return rc;
 }
 
-int once__sqlite_store_audits(once_backend *store, once_bytes consumer, once_audit_visit *visit, void *user,
-                              once_error *err)
+int once__sqlite_store_audits(once_shelf *shelf, once_bytes consumer, once_page *page, once_audit_visit *visit,
+                              void *user, once_error *err)
 {
-    once_sqlite *q = (once_sqlite *)store;
-    int rc = once__sqlite_store_ask_begin(q, false, err), code = SQLITE_DONE;
-    if (rc != ONCE_OK) return rc;
+    (void)page;
+    once_sqlite *q = once__sqlite_of(shelf);
+    int rc = ONCE_OK, code = SQLITE_DONE;
     once_arena arena = {0};
     sqlite3_stmt *stmt = q->sql[SQL_AUDITS];
     bool go_on = true;
@@ -55,6 +55,5 @@ int once__sqlite_store_audits(once_backend *store, once_bytes consumer, once_aud
     if (rc == ONCE_OK && go_on && code != SQLITE_DONE) rc = once__sqlite_fail(q->db, code, err);
     sqlite3_reset(stmt);
     once_arena_release(&arena);
-    if (rc == ONCE_OK && go_on) rc = once__present_check(q, PRESENT_AUDITS, PRESENT_LIMIT, err);
-    return once__sqlite_store_ask_end(q, rc, err);
+    return rc == ONCE_OK && go_on ? once__present_check(q, PRESENT_AUDITS, PRESENT_LIMIT, err) : rc;
 }

@@ -27,16 +27,13 @@ int once__sqlite_store_put_fact(once_sqlite *q, const char *name, once_bytes val
     return rc;
 }
 
-int once__sqlite_store_fact_get(once_backend *store, const char *name, once_bytes *out, once_arena *arena,
+int once__sqlite_store_fact_get(once_shelf *shelf, const char *name, once_bytes *out, once_arena *arena,
                                 once_error *err)
 {
-    once_sqlite *q = (once_sqlite *)store;
-    int rc = once__sqlite_store_ask_begin(q, false, err);
-    if (rc != ONCE_OK) return rc;
+    once_sqlite *q = once__sqlite_of(shelf);
     sqlite3_stmt *stmt = q->sql[SQL_FACT_GET];
-    *out = (once_bytes){0};
-    rc = once__present_check(q, PRESENT_FACTS, INT64_MAX - 1, err);
-    if (rc != ONCE_OK) return once__sqlite_store_ask_end(q, rc, err);
+    int rc = once__present_check(q, PRESENT_FACTS, INT64_MAX - 1, err);
+    if (rc != ONCE_OK) return rc;
     sqlite3_bind_text(stmt, 1, name, -1, SQLITE_STATIC);
     const int code = sqlite3_step(stmt);
     if (code == SQLITE_ROW && !sqlite3_column_int(stmt, 1))
@@ -46,43 +43,22 @@ int once__sqlite_store_fact_get(once_backend *store, const char *name, once_byte
         rc = once__column_copy(stmt, 0, arena, out) ? ONCE_OK : once_no_memory(err, "in the sqlite store");
     else if (code != SQLITE_DONE) rc = once__sqlite_fail(q->db, code, err);
     sqlite3_reset(stmt);
-    return once__sqlite_store_ask_end(q, rc, err);
+    return rc;
 }
 
-int once__sqlite_store_fact_set(once_backend *store, const char *name, once_bytes value, once_error *err)
+int once__sqlite_store_fact_set(once_shelf *shelf, const char *name, once_bytes value, once_error *err)
 {
-    once_sqlite *q = (once_sqlite *)store;
-    int rc = once__sqlite_store_ask_begin(q, true, err);
-    if (rc != ONCE_OK) return rc;
+    once_sqlite *q = once__sqlite_of(shelf);
     q->wrote = true;
-    rc = once__sqlite_store_put_fact(q, name, value, err);
-    return once__sqlite_store_ask_end(q, rc, err);
+    return once__sqlite_store_put_fact(q, name, value, err);
 }
 
-int once__sqlite_store_fact_count(once_backend *store, const char *name, uint64_t least, once_bytes value,
-                                  once_error *err)
+int once__sqlite_store_facts(once_shelf *shelf, const char *prefix, once_fact_visit *visit, void *user, once_error *err)
 {
-    once_sqlite *q = (once_sqlite *)store;
-    once_bytes there = {0};
-    assert(q->shelf.in_tx);
-    const int rc = least ? once__sqlite_store_fact_get(store, name, &there, &q->arena, err) : ONCE_OK;
-    if (rc != ONCE_OK) return rc;
-    if (!once__fact_may_follow(there, least)) {
-        q->shelf.broken = true;
-        return once__store_forgot(err);
-    }
-    return once__sqlite_store_fact_set(store, name, value, err);
-}
-
-int once__sqlite_store_facts(once_backend *store, const char *prefix, once_fact_visit *visit, void *user,
-                             once_error *err)
-{
-    once_sqlite *q = (once_sqlite *)store;
-    int rc = once__sqlite_store_ask_begin(q, false, err);
-    if (rc != ONCE_OK) return rc;
+    once_sqlite *q = once__sqlite_of(shelf);
     sqlite3_stmt *stmt = q->sql[SQL_FACTS];
-    rc = once__present_check(q, PRESENT_FACTS, INT64_MAX - 1, err);
-    if (rc != ONCE_OK) return once__sqlite_store_ask_end(q, rc, err);
+    int rc = once__present_check(q, PRESENT_FACTS, INT64_MAX - 1, err);
+    if (rc != ONCE_OK) return rc;
     sqlite3_bind_text(stmt, 1, prefix, -1, SQLITE_STATIC);
     int code;
     while (rc == ONCE_OK && (code = sqlite3_step(stmt)) != SQLITE_DONE) {
@@ -95,5 +71,5 @@ int once__sqlite_store_facts(once_backend *store, const char *prefix, once_fact_
             break;
     }
     sqlite3_reset(stmt);
-    return once__sqlite_store_ask_end(q, rc, err);
+    return rc;
 }

@@ -140,32 +140,14 @@ static int show_letters(once_sqlite *q, sqlite3_stmt *stmt, once_letter_visit *v
                                   : rc; /* those that are there were shown */
 }
 
-/* Whoever chooses by what a letter says is shown whole ones: its sum covers the body, too. */
-int once__sqlite_store_letter_heads(once_backend *store, once_bytes consumer, uint64_t after, bool only_ids,
-                                    once_letter_visit *visit, void *user, once_error *err)
+int once__sqlite_store_letters(once_shelf *shelf, const once_letter_query *what, once_page *page,
+                               once_letter_visit *visit, void *user, once_error *err)
 {
-    once_sqlite *q = (once_sqlite *)store;
-    sqlite3_stmt *stmt = q->sql[only_ids ? SQL_LETTER_IDS : SQL_LETTERS];
-    const int rc = once__sqlite_store_ask_begin(q, false, err);
-    if (rc != ONCE_OK) return rc;
-    once__bind_bytes(stmt, 1, consumer);
-    sqlite3_bind_int64(stmt, 2, (int64_t)after);
-    return once__sqlite_store_ask_end(q, show_letters(q, stmt, visit, user, err), err);
-}
-
-int once__sqlite_store_letters(once_backend *store, once_bytes consumer, uint64_t after, once_letter_visit *visit,
-                               void *user, once_error *err)
-{
-    return once__sqlite_store_letter_heads(store, consumer, after, false, visit, user, err);
-}
-
-int once__sqlite_store_letters_of_key(once_backend *store, once_bytes consumer, once_bytes key,
-                                      once_letter_visit *visit, void *user, once_error *err)
-{
-    once_sqlite *q = (once_sqlite *)store;
-    const int rc = once__sqlite_store_ask_begin(q, false, err);
-    if (rc != ONCE_OK) return rc;
-    once__bind_bytes(q->sql[SQL_LETTERS_OF_KEY], 1, consumer);
-    once__bind_bytes(q->sql[SQL_LETTERS_OF_KEY], 2, key);
-    return once__sqlite_store_ask_end(q, show_letters(q, q->sql[SQL_LETTERS_OF_KEY], visit, user, err), err);
+    once_sqlite *q = once__sqlite_of(shelf);
+    /* Whoever chooses by what a letter says is shown whole ones: its sum covers the body, too. */
+    sqlite3_stmt *stmt = q->sql[what->by_key ? SQL_LETTERS_OF_KEY : what->only_ids ? SQL_LETTER_IDS : SQL_LETTERS];
+    once__bind_bytes(stmt, 1, what->consumer);
+    if (what->by_key) once__bind_bytes(stmt, 2, what->key);
+    else sqlite3_bind_int64(stmt, 2, (int64_t)page->number);
+    return show_letters(q, stmt, visit, user, err);
 }

@@ -3,9 +3,9 @@
 
 #include "base/banned.h"
 
+/* A walk over finished entries, which goes from front to back, and cannot begin in between. */
 typedef struct finished_list {
     once_sqlite *q;
-    once_bytes consumer;
     once_state state;
     once_entry_visit *visit;
     void *user;
@@ -13,12 +13,6 @@ typedef struct finished_list {
     once_error *err;
     bool over;
 } finished_list;
-
-static bool wanted(const finished_list *list, const once_entry *entry)
-{
-    return entry->state == list->state && !once_entry_expired(entry, list->q->shelf.now_ms) &&
-           once_bytes_equal(entry->scope.consumer, list->consumer);
-}
 
 static bool show_finished(void *user, const once_record *record)
 {
@@ -30,7 +24,6 @@ static bool show_finished(void *user, const once_record *record)
     if (list->rc == ONCE_OK && newer) return true;
     if (list->rc == ONCE_OK) list->rc = once__live_from_record(list->q, record, &entry, list->err);
     if (list->rc != ONCE_OK) return false;
-    if (!wanted(list, &entry)) return true;
     list->over = !list->visit(list->user, &entry);
     return !list->over;
 }
@@ -38,7 +31,7 @@ static bool show_finished(void *user, const once_record *record)
 static int list_finished(once_sqlite *q, finished_list *list)
 {
     for (size_t i = 0; i < q->n_dirty && !list->over; i++) /* settled in this very transaction */
-        if (wanted(list, &q->dirty[i]->entry)) list->over = !list->visit(list->user, &q->dirty[i]->entry);
+        list->over = !list->visit(list->user, &q->dirty[i]->entry);
     if (list->over) return ONCE_OK;
     const int rc = once__settled_each(q->settled, q->shelf.now_ms, show_finished, list, list->err);
     return rc == ONCE_OK ? list->rc : rc;
@@ -59,7 +52,6 @@ static int list_rows(once_sqlite *q, once_bytes consumer, once_state state, once
         int64_t row, keep_ms;
         once_arena_reset(&arena);
         rc = once__live_read_row(q, stmt, &arena, &entry, &row, &keep_ms, err);
-        once_entry_look(&entry, q->shelf.now_ms);
         if (rc == ONCE_OK) go_on = visit(user, &entry);
     }
     if (rc == ONCE_OK && go_on && code != SQLITE_DONE) rc = once__sqlite_fail(q->db, code, err);
@@ -68,40 +60,34 @@ static int list_rows(once_sqlite *q, once_bytes consumer, once_state state, once
     return rc;
 }
 
-int once__sqlite_store_list(once_backend *store, once_bytes consumer, once_state state, once_entry_visit *visit,
-                            void *user, once_error *err)
+int once__sqlite_store_list(once_shelf *shelf, once_bytes consumer, once_state state, once_page *page,
+                            once_entry_visit *visit, void *user, once_error *err)
 {
-    once_sqlite *q = (once_sqlite *)store;
-    int rc = once__sqlite_store_ask_begin(q, false, err);
+    (void)page;
+    once_sqlite *q = once__sqlite_of(shelf);
+    const int rc = once__live_write_rows(q, err); /* what is asked must see what was saved */
     if (rc != ONCE_OK) return rc;
-    if (once_state_finished(state)) {
-        finished_list list = {.q = q, .consumer = consumer, .state = state, .visit = visit, .user = user, .err = err};
-        rc = list_finished(q, &list);
-    } else {
-        rc = list_rows(q, consumer, state, visit, user, err);
-    }
-    return once__sqlite_store_ask_end(q, rc, err);
+    finished_list list = {.q = q, .state = state, .visit = visit, .user = user, .err = err};
+    return once_state_finished(state) ? list_finished(q, &list) : list_rows(q, consumer, state, visit, user, err);
 }
 
-static int count_rows(once_sqlite *q, once_bytes consumer, once_stats *out, once_error *err)
+int once__sqlite_store_stats(once_shelf *shelf, once_bytes consumer, once_stats *out, once_error *err)
 {
-    int64_t next_ms = ONCE_NEVER;
+    once_sqlite *q = once__sqlite_of(shelf);
+    const int rc = once__live_write_rows(q, err);
+    if (rc != ONCE_OK) return rc;
     sqlite3_stmt *stmt = q->sql[SQL_STATS];
     int code;
     once__bind_bytes(stmt, 1, consumer);
     sqlite3_bind_int64(stmt, 2, q->shelf.now_ms);
     while ((code = sqlite3_step(stmt)) == SQLITE_ROW) {
-        const uint64_t n = (uint64_t)sqlite3_column_int64(stmt, 1);
-        const int state = sqlite3_column_int(stmt, 0);
-        if (state == ONCE_STATE_UNKNOWN) out->unknown = n;
-        if (state == ONCE_STATE_WAITING) out->waiting = n;
-        if (state == ONCE_STATE_CLAIMED) out->claimed = n;
-        if (state == ONCE_STATE_UNKNOWN || sqlite3_column_type(stmt, 2) == SQLITE_NULL) continue;
-        if (sqlite3_column_int64(stmt, 2) < next_ms) next_ms = sqlite3_column_int64(stmt, 2);
+        const once_state state = (once_state)sqlite3_column_int(stmt, 0);
+        const bool due = state != ONCE_STATE_UNKNOWN && sqlite3_column_type(stmt, 2) != SQLITE_NULL;
+        once__stats_add(out, state, (uint64_t)sqlite3_column_int64(stmt, 1),
+                        due ? sqlite3_column_int64(stmt, 2) : ONCE_NEVER);
     }
     sqlite3_reset(stmt);
     if (code != SQLITE_DONE) return once__sqlite_fail(q->db, code, err);
-    if (next_ms != ONCE_NEVER) out->wait_ms = next_ms > q->shelf.now_ms ? next_ms - q->shelf.now_ms : 0;
 
     stmt = q->sql[SQL_STATS_LETTERS];
     once__bind_bytes(stmt, 1, consumer);
@@ -109,14 +95,4 @@ static int count_rows(once_sqlite *q, once_bytes consumer, once_stats *out, once
     if (code == SQLITE_ROW) out->dead = (uint64_t)sqlite3_column_int64(stmt, 0);
     sqlite3_reset(stmt);
     return code == SQLITE_ROW ? ONCE_OK : once__sqlite_fail(q->db, code, err);
-}
-
-int once__sqlite_store_stats(once_backend *store, once_bytes consumer, once_stats *out, once_error *err)
-{
-    once_sqlite *q = (once_sqlite *)store;
-    int rc = once__sqlite_store_ask_begin(q, false, err);
-    if (rc != ONCE_OK) return rc;
-    *out = (once_stats){.wait_ms = ONCE_NEVER};
-    rc = count_rows(q, consumer, out, err);
-    return once__sqlite_store_ask_end(q, rc, err);
 }

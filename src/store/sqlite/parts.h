@@ -21,9 +21,6 @@ int once__sqlite_store_write_head(once_sqlite *q, once_error *err);
 int once__sqlite_store_begin(once_shelf *shelf, bool write, once_error *err);
 int once__sqlite_store_commit(once_shelf *shelf, once_error *err);
 void once__sqlite_store_rollback(once_shelf *shelf);
-/* Around what is asked outside of the engine's verbs: joins the caller's transaction, or is one by itself. */
-int once__sqlite_store_ask_begin(once_sqlite *q, bool write, once_error *err);
-int once__sqlite_store_ask_end(once_sqlite *q, int rc, once_error *err);
 
 /* ---- find.c ---- */
 
@@ -43,24 +40,20 @@ int once__sqlite_store_letter_put(once_shelf *shelf, const once_letter *l, once_
 int once__sqlite_store_letter_get(once_shelf *shelf, uint64_t id, once_letter *out, bool *found, once_arena *arena,
                                   once_error *err);
 int once__sqlite_store_letter_drop(once_shelf *shelf, uint64_t id, once_error *err);
-int once__sqlite_store_letters(once_backend *store, once_bytes consumer, uint64_t after, once_letter_visit *visit,
-                               void *user, once_error *err);
-int once__sqlite_store_letter_heads(once_backend *store, once_bytes consumer, uint64_t after, bool only_ids,
-                                    once_letter_visit *visit, void *user, once_error *err);
-int once__sqlite_store_letters_of_key(once_backend *store, once_bytes consumer, once_bytes key,
-                                      once_letter_visit *visit, void *user, once_error *err);
+int once__sqlite_store_letters(once_shelf *shelf, const once_letter_query *what, once_page *page,
+                               once_letter_visit *visit, void *user, once_error *err);
 
 /* ---- audit.c ---- */
 
 int once__sqlite_store_audit_put(once_shelf *shelf, const once_audit *audit, once_error *err);
-int once__sqlite_store_audits(once_backend *store, once_bytes consumer, once_audit_visit *visit, void *user,
-                              once_error *err);
+int once__sqlite_store_audits(once_shelf *shelf, once_bytes consumer, once_page *page, once_audit_visit *visit,
+                              void *user, once_error *err);
 
 /* ---- lists.c ---- */
 
-int once__sqlite_store_list(once_backend *store, once_bytes consumer, once_state state, once_entry_visit *visit,
-                            void *user, once_error *err);
-int once__sqlite_store_stats(once_backend *store, once_bytes consumer, once_stats *out, once_error *err);
+int once__sqlite_store_list(once_shelf *shelf, once_bytes consumer, once_state state, once_page *page,
+                            once_entry_visit *visit, void *user, once_error *err);
+int once__sqlite_store_stats(once_shelf *shelf, once_bytes consumer, once_stats *out, once_error *err);
 
 /* ---- sweep.c ---- */
 
@@ -70,12 +63,10 @@ int once__sqlite_store_sweep(once_backend *store, size_t limit, once_sweep_resul
 
 /* In a transaction; an empty value deletes. */
 int once__sqlite_store_put_fact(once_sqlite *q, const char *name, once_bytes value, once_error *err);
-int once__sqlite_store_fact_get(once_backend *store, const char *name, once_bytes *out, once_arena *arena,
+int once__sqlite_store_fact_get(once_shelf *shelf, const char *name, once_bytes *out, once_arena *arena,
                                 once_error *err);
-int once__sqlite_store_fact_set(once_backend *store, const char *name, once_bytes value, once_error *err);
-int once__sqlite_store_fact_count(once_backend *store, const char *name, uint64_t least, once_bytes value,
-                                  once_error *err);
-int once__sqlite_store_facts(once_backend *store, const char *prefix, once_fact_visit *visit, void *user,
+int once__sqlite_store_fact_set(once_shelf *shelf, const char *name, once_bytes value, once_error *err);
+int once__sqlite_store_facts(once_shelf *shelf, const char *prefix, once_fact_visit *visit, void *user,
                              once_error *err);
 
 /* ---- confirm.c ---- */

@@ -63,7 +63,7 @@ int once__sqlite_store_sweep(once_backend *store, size_t limit, once_sweep_resul
 {
     once_sqlite *q = (once_sqlite *)store;
     if (q->shelf.in_tx) return once_fail(err, ONCE_E_USAGE, "sweep runs in a transaction of its own");
-    int rc = once__sqlite_store_ask_begin(q, true, err);
+    int rc = once__verb_begin(&q->shelf, true, err);
     if (rc != ONCE_OK) return rc;
     *out = (once_sweep_result){0};
     q->settled_touched = true;
@@ -73,5 +73,5 @@ int once__sqlite_store_sweep(once_backend *store, size_t limit, once_sweep_resul
     /* Nothing dropped: nothing to write, not even the time. */
     if (rc == ONCE_OK && q->n_dirty == 0 && sqlite3_total_changes64(q->db->handle) == q->changes_before)
         q->settled_touched = false;
-    return once__sqlite_store_ask_end(q, rc, err);
+    return once__verb_end(&q->shelf, rc, err);
 }

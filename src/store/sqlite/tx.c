@@ -263,23 +263,3 @@ int once__sqlite_store_commit(once_shelf *shelf, once_error *err)
 }
 
 void once__sqlite_store_rollback(once_shelf *shelf) { tx_over(once__sqlite_of(shelf), false); }
-
-/* Around what is asked outside of the engine's verbs: joins the caller's transaction, or is one by itself. */
-int once__sqlite_store_ask_begin(once_sqlite *q, bool write, once_error *err)
-{
-    if (q->shelf.in_tx) return once__live_write_rows(q, err); /* what is asked must see what was saved */
-    const int rc = once__sqlite_store_begin(&q->shelf, write, err);
-    if (rc == ONCE_OK) q->shelf.now_ms = once_clock_step(&q->shelf.clock, q->shelf.store.env);
-    return rc;
-}
-
-int once__sqlite_store_ask_end(once_sqlite *q, int rc, once_error *err)
-{
-    if (q->shelf.in_tx) {
-        if (rc != ONCE_OK) q->shelf.broken = true;
-        return rc;
-    }
-    if (rc == ONCE_OK) return once__sqlite_store_commit(&q->shelf, err);
-    once__sqlite_store_rollback(&q->shelf);
-    return rc;
-}

@@ -1,0 +1,184 @@
+/* Lists of entries, letters and audits, and counts.
+ *
+ * A list is asked for in pages, each in a transaction of its own, and what a page has is kept until that is over: so
+ * memory is bounded, and nothing is held open while the visitor takes its time. A shelf that can only show all at once
+ * is stopped by nobody: whenever a page is full, its visitor sees it, inside of the transaction then. */
+#include <assert.h>
+#include <stdlib.h>
+
+#include "base/no_memory.h"
+#include "store/engine/parts.h"
+
+#include "base/banned.h"
+
+/* Pages grow: who ends the list at once did not ask for many. */
+enum { PAGE = 16, PAGE_MAX = 256, HEADS_MAX = 4096, PAGE_BYTES = 1 << 20 };
+
+/* What was shown by the shelf, and not yet by the visitor: of one of three kinds. */
+typedef struct pages {
+    once_entry_visit *entry;
+    once_letter_visit *letter;
+    once_audit_visit *audit;
+    void *user; /* of the visitor */
+    once_bytes consumer;
+    once_state state;
+    int64_t now_ms;
+    union {
+        once_entry *entries;
+        once_letter *letters;
+        once_audit *audits;
+    } kept;
+    size_t n, room, bytes;
+    once_arena arena;
+    bool ended;     /* by the visitor */
+    bool no_memory; /* for what came next */
+} pages;
+
+static void show_kept(pages *p)
+{
+    for (size_t i = 0; i < p->n && !p->ended; i++)
+        p->ended = !(p->entry    ? p->entry(p->user, &p->kept.entries[i])
+                     : p->letter ? p->letter(p->user, &p->kept.letters[i])
+                                 : p->audit(p->user, &p->kept.audits[i]));
+    p->n = p->bytes = 0;
+    once_arena_reset(&p->arena);
+}
+
+/* Room for one more, of so many bytes beside itself. */
+static bool make_room(pages *p, size_t bytes)
+{
+    assert(p->n <= p->room);
+    if (p->n == p->room || p->bytes + bytes > PAGE_BYTES) show_kept(p);
+    p->bytes += bytes;
+    return !p->ended;
+}
+
+static bool keep_entry(void *user, const once_entry *entry)
+{
+    pages *p = user;
+    once_entry seen = *entry;
+    once_entry_look(&seen, p->now_ms);
+    if (seen.state != p->state || !once_bytes_equal(seen.scope.consumer, p->consumer)) return true;
+    if (!make_room(p, seen.message.body.len + seen.message.headers.len + seen.result.len)) return false;
+    p->no_memory = !once__entry_copy(&p->arena, &seen, &p->kept.entries[p->n]);
+    p->n += !p->no_memory;
+    return !p->no_memory;
+}
+
+static bool keep_letter(void *user, const once_letter *letter)
+{
+    pages *p = user;
+    if (!make_room(p, letter->message.body.len + letter->message.headers.len)) return false;
+    p->no_memory = !once__letter_copy(&p->arena, letter, &p->kept.letters[p->n]);
+    p->n += !p->no_memory;
+    return !p->no_memory;
+}
+
+static bool keep_audit(void *user, const once_audit *audit)
+{
+    pages *p = user;
+    if (!make_room(p, audit->body.len)) return false;
+    p->no_memory = !once__audit_copy(&p->arena, audit, &p->kept.audits[p->n]);
+    p->n += !p->no_memory;
+    return !p->no_memory;
+}
+
+static int ask_page(once_shelf *shelf, const once_letter_query *letters, pages *p, once_page *page, once_error *err)
+{
+    const once_shelf_ops *ops = shelf->shelf;
+    p->now_ms = shelf->now_ms;
+    if (p->entry) return ops->list(shelf, p->consumer, p->state, page, keep_entry, p, err);
+    if (p->letter) return ops->letters(shelf, letters, page, keep_letter, p, err);
+    return ops->audits(shelf, p->consumer, page, keep_audit, p, err);
+}
+
+static int show_all(once_shelf *shelf, const once_letter_query *letters, pages *p, once_page page, once_error *err)
+{
+    const size_t most = letters && (letters->heads || letters->by_key) ? HEADS_MAX : PAGE_MAX;
+    const size_t each = p->entry ? sizeof *p->kept.entries : p->letter ? sizeof *p->kept.letters : sizeof(once_audit);
+    int rc = ONCE_OK;
+    p->room = PAGE_MAX;
+    p->kept.entries = calloc(p->room, each);
+    if (!p->kept.entries) return once_no_memory(err, "for a list");
+    for (page.more = true; page.more && !p->ended && rc == ONCE_OK;) {
+        page.more = false;
+        rc = once__verb_begin(shelf, false, err);
+        if (rc != ONCE_OK) break;
+        rc = ask_page(shelf, letters, p, &page, err);
+        if (rc == ONCE_OK && p->no_memory) rc = once_no_memory(err, "for a list");
+        rc = once__verb_end(shelf, rc, err);
+        show_kept(p); /* also what came before a failure */
+        page.max = 4 * page.max < most ? 4 * page.max : most;
+    }
+    free(p->kept.entries);
+    once_arena_release(&p->arena);
+    return rc;
+}
+
+int once__engine_list(once_backend *store, once_bytes consumer, once_state state, once_entry_visit *visit, void *user,
+                      once_error *err)
+{
+    pages p = {.entry = visit, .user = user, .consumer = consumer, .state = state};
+    assert(visit && state != ONCE_STATE_ABSENT);
+    return show_all(once__shelf_of(store), NULL, &p, (once_page){.max = PAGE}, err);
+}
+
+static int show_letters(once_backend *store, const once_letter_query *what, uint64_t after, once_letter_visit *visit,
+                        void *user, once_error *err)
+{
+    pages p = {.letter = visit, .user = user};
+    assert(visit);
+    return show_all(once__shelf_of(store), what, &p, (once_page){.max = PAGE, .number = after}, err);
+}
+
+int once__engine_letters(once_backend *store, once_bytes consumer, uint64_t after, once_letter_visit *visit, void *user,
+                         once_error *err)
+{
+    return show_letters(store, &(once_letter_query){.consumer = consumer}, after, visit, user, err);
+}
+
+int once__engine_letter_heads(once_backend *store, once_bytes consumer, uint64_t after, bool only_ids,
+                              once_letter_visit *visit, void *user, once_error *err)
+{
+    const once_letter_query what = {.consumer = consumer, .heads = true, .only_ids = only_ids};
+    return show_letters(store, &what, after, visit, user, err);
+}
+
+int once__engine_letters_of_key(once_backend *store, once_bytes consumer, once_bytes key, once_letter_visit *visit,
+                                void *user, once_error *err)
+{
+    const once_letter_query what = {.consumer = consumer, .by_key = true, .key = key};
+    return show_letters(store, &what, 0, visit, user, err);
+}
+
+int once__engine_audits(once_backend *store, once_bytes consumer, once_audit_visit *visit, void *user, once_error *err)
+{
+    pages p = {.audit = visit, .user = user, .consumer = consumer};
+    assert(visit);
+    return show_all(once__shelf_of(store), NULL, &p, (once_page){.max = PAGE}, err);
+}
+
+/* --- counts --- */
+
+void once__stats_add(once_stats *stats, once_state state, uint64_t n, int64_t due_ms)
+{
+    switch (state) {
+    case ONCE_STATE_WAITING: stats->waiting += n; break;
+    case ONCE_STATE_CLAIMED: stats->claimed += n; break;
+    case ONCE_STATE_UNKNOWN: stats->unknown += n; break;
+    default: return;
+    }
+    if (due_ms < stats->wait_ms) stats->wait_ms = due_ms;
+}
+
+int once__engine_stats(once_backend *store, once_bytes consumer, once_stats *out, once_error *err)
+{
+    once_shelf *shelf = once__shelf_of(store);
+    int rc = once__verb_begin(shelf, false, err);
+    if (rc != ONCE_OK) return rc;
+    *out = (once_stats){.wait_ms = ONCE_NEVER};
+    rc = shelf->shelf->stats(shelf, consumer, out, err);
+    const int64_t next_ms = out->wait_ms;
+    if (next_ms != ONCE_NEVER) out->wait_ms = next_ms > shelf->now_ms ? next_ms - shelf->now_ms : 0;
+    return once__verb_end(shelf, rc, err);
+}

@@ -27,21 +27,21 @@ static int get(const once_pg_handle **out, once_error *err)
 
 int once_postgres_prepare(struct pg_conn *pg, once_error *err)
 {
-    const once_pg_handle *to;
+    const once_pg_handle *to = NULL;
     const int rc = get(&to, err);
     return rc == ONCE_OK ? to->prepare(pg, err) : rc;
 }
 
 void once_postgres_release(struct pg_conn *pg)
 {
-    const once_pg_handle *to;
+    const once_pg_handle *to = NULL;
     if (get(&to, NULL) == ONCE_OK) to->release(pg);
 }
 
 int once_postgres_handle(struct pg_conn *pg, const once_scope *scope, const once_delivery *delivery,
                          once_callback *callback, void *user, once_verdict *out, once_error *err)
 {
-    const once_pg_handle *to;
+    const once_pg_handle *to = NULL;
     const int rc = get(&to, err);
     return rc == ONCE_OK ? to->handle(pg, scope, delivery, callback, user, out, err) : rc;
 }

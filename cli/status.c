@@ -1,5 +1,6 @@
 /* once status: where the messages of a consumer stand. */
 #include <inttypes.h>
+#include <stdio.h>
 
 #include "cli.h"
 
@@ -9,11 +10,21 @@ static void json_time(const char *name, int64_t ms)
     else printf(",\"%s\":%" PRId64, name, ms);
 }
 
-static void as_json(const once_standing *s, bool finished)
+static void json_bound(const char *name, uint64_t most)
+{
+    if (most == 0) printf(",\"%s\":null", name);
+    else printf(",\"%s\":%" PRIu64, name, most);
+}
+
+static void as_json(const once_standing *s, const once_stored *stored, bool finished)
 {
     printf("\"waiting\":%" PRIu64 ",\"busy\":%" PRIu64 ",\"unknown\":%" PRIu64 ",\"dead\":%" PRIu64
            ",\"backlog\":%" PRIu64 ",\"repeats\":%" PRIu64 ",\"given_up\":%" PRIu64 ",\"blocking\":%" PRIu64,
            s->waiting, s->busy, s->unknown, s->dead, s->backlog, s->repeats, s->given_up, s->blocking);
+    printf(",\"stored\":{\"messages\":%" PRIu64 ",\"bytes\":%" PRIu64, stored->messages, stored->bytes);
+    json_bound("messages_max", stored->messages_max);
+    json_bound("bytes_max", stored->bytes_max);
+    printf("}");
     if (finished)
         printf(",\"done\":%" PRIu64 ",\"already\":%" PRIu64 ",\"rejected\":%" PRIu64 ",\"stale\":%" PRIu64, s->done,
                s->already, s->rejected, s->stale);
@@ -34,9 +45,14 @@ static void line(const char *name, uint64_t n, const char *text, const char *sin
     putchar('\n');
 }
 
-static void as_text(const once_standing *s, bool finished)
+static bool is_full(const once_stored *s)
 {
-    char store[40], wall[40];
+    return (s->messages_max && s->messages >= s->messages_max) || (s->bytes_max && s->bytes >= s->bytes_max);
+}
+
+static void as_text(const once_standing *s, const once_stored *stored, bool finished)
+{
+    char store[40], wall[40], kept[120];
     if (s->clock_doubted)
         printf("  the wall clock (%s) is far ahead of the store's time (%s) after a reboot, and not believed; see "
                "'once check'\n",
@@ -44,6 +60,9 @@ static void as_text(const once_standing *s, bool finished)
     line("waiting", s->waiting, "to be handed out again, or brought again by their source", "the oldest is from",
          s->oldest_waiting_ms);
     line("backlog", s->backlog, "of the waiting: due now", "", ONCE_NO_TIME);
+    snprintf(kept, sizeof kept, "of the waiting and busy: kept in the store, with bodies of %" PRIu64 " bytes%s",
+             stored->bytes, is_full(stored) ? "; waiting_max is reached, so nothing is fetched" : "");
+    line("stored", stored->messages, kept, "", ONCE_NO_TIME);
     line("busy", s->busy, "in the hands of a worker", "", ONCE_NO_TIME);
     line("unknown", s->unknown, "keys whose effect may have happened; 'once list --unknown' shows them",
          "the oldest is so since", s->oldest_unknown_ms);
@@ -91,15 +110,16 @@ static bool show_worker(void *user, const once_running *w)
     return true;
 }
 
-static int show(once_pipeline *pipeline, const once_standing *standing, bool json, bool finished, once_error *err)
+static int show(once_pipeline *pipeline, const once_standing *standing, const once_stored *stored, bool json,
+                bool finished, once_error *err)
 {
     shown_workers shown = {.json = json, .store_ms = standing->store_ms};
     if (!json) {
-        as_text(standing, finished);
+        as_text(standing, stored, finished);
         return once_pipeline_workers(pipeline, show_worker, &shown, err);
     }
     printf("{");
-    as_json(standing, finished);
+    as_json(standing, stored, finished);
     printf(",\"workers\":[");
     const int rc = once_pipeline_workers(pipeline, show_worker, &shown, err);
     printf("]");
@@ -124,10 +144,12 @@ int cli_status(int argc, char **argv)
     if (status != CLI_OK) return status;
     once_error err = {0};
     once_standing standing = {0};
+    once_stored stored = {.size = sizeof stored};
     int rc = once_pipeline_standing(pipeline, finished, &standing, &err);
+    if (rc == ONCE_OK) rc = once_pipeline_stored(pipeline, &stored, &err);
     if (rc == ONCE_OK) {
         status = standing.dead || standing.unknown ? CLI_DEAD : CLI_OK;
-        rc = show(pipeline, &standing, json, finished, &err);
+        rc = show(pipeline, &standing, &stored, json, finished, &err);
     } else if (json) {
         cli_json_failure(&err);
     }

@@ -51,6 +51,18 @@ typedef struct once_standing {
 /* `finished`: count the finished entries too, which reads all of them. */
 ONCE_API int once_pipeline_standing(once_pipeline *pipeline, bool finished, once_standing *out, once_error *err);
 
+/* What the store keeps for the consumer to be worked on: messages with their bodies that wait or are in the hands of a
+ * worker. It is what `waiting_max` bounds. */
+typedef struct once_stored {
+    size_t size; /* sizeof(once_stored) */
+    uint64_t messages;
+    uint64_t bytes;                   /* of their bodies; in Redis of all that is kept of them */
+    uint64_t messages_max, bytes_max; /* as the file says; 0: no bound */
+} once_stored;
+
+/* Counts them: of a million that takes about a second. */
+ONCE_API int once_pipeline_stored(once_pipeline *pipeline, once_stored *out, once_error *err);
+
 /* A run of the consumer, as its store knows it. Times are the store's. */
 typedef struct once_running {
     const char *who;   /* "user@host:pid" */

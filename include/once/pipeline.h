@@ -95,7 +95,8 @@ typedef struct once_summary {
 typedef void once_progress(void *user, const once_counts *counts, int64_t left, double seconds);
 
 /* Called before `progress` each time. `text`: for whom the run waits and how long, in one short line ("waits 23s for
- * ann@host:4711, which is alive"), when nothing is left to do but what other workers have claimed; otherwise empty. */
+ * ann@host:4711, which is alive"), when nothing is left to do but what other workers have claimed; or that nothing is
+ * fetched, because too much waits in the store (waiting_max); otherwise empty. */
 typedef void once_waiting(void *user, const char *text);
 
 typedef struct once_run_options {
@@ -181,7 +182,8 @@ typedef struct once_snapshot {
     double seconds;    /* since its threads began; ENDED: until it ended */
     int64_t left;      /* bytes of the source still to read; -1: not known */
     uint64_t open;     /* messages that were received and are not over: they wait here, are worked on, or away */
-    char waiting[320]; /* for whom it waits, as once_waiting has it; otherwise empty. Known from the second snapshot on
+    char waiting[320]; /* for whom or what it waits, as once_waiting has it; otherwise empty. Known from the second
+                        * snapshot on
                         */
     once_counts counts;
     once_timings timings;

@@ -164,6 +164,18 @@ typedef struct pipe_store {
     int64_t failing_since_ms; /* the first of them */
 } pipe_store;
 
+/* How much waits in the store (pipe_room.c). */
+typedef struct pipe_room {
+    bool known;              /* the store has told */
+    bool full;               /* fetching has stopped */
+    once_waiting_size there; /* as it told, with what we have added and taken away since */
+    once_waiting_size added; /* since then, by us */
+    bool only_source;        /* it is full, and only the source can bring what is waited for */
+    bool stuck;              /* it is full, and somebody must act ... */
+    int64_t stuck_ms;        /* ... since then */
+    int64_t asked_ms, at_ms; /* when it was asked, and when it is to be asked again because of others */
+} pipe_room;
+
 typedef struct pipe_end {
     bool stopping, ended;
     int64_t stop_at_ms; /* when the stop was seen; ONCE_NEVER: it was not */
@@ -193,6 +205,7 @@ struct once_pipe {
     pipe_work work;
     pipe_caution caution;
     pipe_due due;
+    pipe_room room;
     pipe_outside outside;
     pipe_store store;
     pipe_end end;
@@ -317,6 +330,14 @@ once_action *once__pipe_begin_take(once_pipe *pipe, size_t max, int64_t now_ms);
 void once__pipe_took(once_pipe *pipe, once_action *action, int64_t now_ms);
 void once__pipe_found(once_pipe *pipe, once_action *action);
 void once__pipe_told_stats(once_pipe *pipe, const once_action *action, int64_t now_ms);
+
+/* pipe_room.c: how much may wait there */
+bool once__pipe_must_count(const once_pipe *pipe, int64_t now_ms);
+int64_t once__pipe_count_at_ms(const once_pipe *pipe);
+once_action *once__pipe_begin_count(once_pipe *pipe, int64_t now_ms);
+void once__pipe_counted(once_pipe *pipe, const once_action *action, int64_t now_ms);
+size_t once__pipe_room_to_fetch(const once_pipe *pipe);
+void once__pipe_note_waiting(once_pipe *pipe, const once_item *item, bool waits);
 
 /* pipe_outside.c: effects outside of the store */
 void once__pipe_depart(once_pipe *pipe, once_item *item, int64_t asked_at_ms);

@@ -114,7 +114,9 @@ static void count_over(once_pipe *pipe, once_item *item, int64_t now_ms)
         counts->waiting--;
         counts->duplicates++;
     }
-    ++*count_of(pipe, item, item->stage == ONCE_STAGE_BURY, settled);
+    uint64_t *where = count_of(pipe, item, item->stage == ONCE_STAGE_BURY, settled);
+    ++*where;
+    once__pipe_note_waiting(pipe, item, where == &counts->waiting);
     once__pipe_note_settled(pipe, item);
     counts->given_up += (uint64_t)once__item_given_up(item);
     /* In a commit whose reply was lost. */

@@ -90,12 +90,14 @@ once_action *once__pipe_source_action(once_pipe *pipe, int64_t now_ms)
 {
     if (pipe->source.out || pipe->end.ended || (now_ms < pipe->source.at_ms && !pipe->end.stopping)) return NULL;
     size_t n_paused = 0;
-    const bool fetch = may_fetch(pipe, now_ms, &n_paused);
+    const size_t max =
+        pipe->end.stopping ? pipe->batch_max : once__pipe_room_to_fetch(pipe); /* what was read is not lost */
+    const bool fetch = max && may_fetch(pipe, now_ms, &n_paused);
     if (!fetch && now_ms < beat_at_ms(pipe)) return NULL;
     once_batch *batch = once__pipe_batch_get(pipe);
     if (!batch) return NULL;
     pipe->source.action = (once_action){.kind = ONCE_ACT_FETCH,
-                                        .max = fetch ? pipe->batch_max : 0,
+                                        .max = fetch ? max : 0,
                                         .paused = pipe->streams.paused,
                                         .n_paused = n_paused,
                                         .batch = batch,

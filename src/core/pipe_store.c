@@ -57,6 +57,8 @@ static once_action *choose(once_pipe *pipe, int64_t now_ms)
                     (once__pipe_ready_can_go(pipe, now_ms) && !pipe->due.again);
     const bool take_due = now_ms >= pipe->due.at_ms && !(pipe->due.took_last && go && !pipe->due.takes_left) &&
                           !must_keep_first(pipe, now_ms);
+    if (once__pipe_must_count(pipe, now_ms) && !must_keep_first(pipe, now_ms))
+        return once__pipe_begin_count(pipe, now_ms);
     const size_t max = take_due ? once__pipe_take_max(pipe, now_ms) : 0;
     if (max && once__pipe_may_find(pipe) && !pipe->due.again && !pipe->due.take_next) {
         once__pipe_begin_find_due(pipe);
@@ -269,6 +271,7 @@ void once__pipe_store_step(once_pipe *pipe, once_action *action, int64_t now_ms)
         break;
     case ONCE_ACT_TAKE: once__pipe_took(pipe, action, now_ms); break;
     case ONCE_ACT_STATS: once__pipe_told_stats(pipe, action, now_ms); break;
+    case ONCE_ACT_COUNT: once__pipe_counted(pipe, action, now_ms); break;
     case ONCE_ACT_RENEW: renewed(pipe, now_ms); break;
     case ONCE_ACT_SWEEP: swept(pipe, action, now_ms); break;
     default: assert(false);

@@ -1,6 +1,6 @@
 /* The machine as others see it; core/pipeline.h tells the story, core/pipe.h has its state. One idea each:
- * pipe_place.c, pipe_times.c, pipe_source.c, pipe_work.c, pipe_decide.c, pipe_count.c, pipe_due.c, pipe_trouble.c,
- * pipe_outside.c, pipe_store.c, pipe_check.c. */
+ * pipe_place.c, pipe_times.c, pipe_source.c, pipe_work.c, pipe_decide.c, pipe_count.c, pipe_due.c, pipe_room.c,
+ * pipe_trouble.c, pipe_outside.c, pipe_store.c, pipe_check.c. */
 #include "core/pipeline.h"
 
 #include <assert.h>
@@ -14,9 +14,9 @@
 
 const char *once_action_name(once_action_kind kind)
 {
-    static const char *const names[] = {"none",   "begin", "find",   "claim",    "extend",  "run",   "settle",
-                                        "accept", "bury",  "commit", "rollback", "take",    "stats", "renew",
-                                        "sweep",  "fetch", "ack",    "prolong",  "release", "start", "kill"};
+    static const char *const names[] = {"none",  "begin",  "find",     "claim",   "extend", "run",   "settle", "accept",
+                                        "bury",  "commit", "rollback", "take",    "stats",  "count", "renew",  "sweep",
+                                        "fetch", "ack",    "prolong",  "release", "start",  "kill"};
     assert((size_t)kind < sizeof names / sizeof *names);
     return names[kind];
 }
@@ -119,6 +119,7 @@ int64_t once_pipe_wait_ms(const once_pipe *pipe, int64_t now_ms)
     if (!pipe->end.stopping && once__pipe_take_max(pipe, now_ms)) at_ms = pipe->due.at_ms;
     if (!pipe->end.stopping && pipe->source.at_end && pipe->outside.flight.n == 0 && pipe->store.stats_at_ms < at_ms)
         at_ms = pipe->store.stats_at_ms;
+    if (!pipe->end.stopping && once__pipe_count_at_ms(pipe) < at_ms) at_ms = once__pipe_count_at_ms(pipe);
     if (pipe->outside.at_ms > now_ms && pipe->outside.at_ms < at_ms) at_ms = pipe->outside.at_ms;
     if (pipe->outside.flight.extend_at_ms < at_ms) at_ms = pipe->outside.flight.extend_at_ms;
     if (pipe->store.renew_at_ms < at_ms) at_ms = pipe->store.renew_at_ms;

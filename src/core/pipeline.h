@@ -89,6 +89,7 @@ typedef enum once_action_kind {
     ONCE_ACT_ROLLBACK,
     ONCE_ACT_TAKE,  /* up to `max` into `batch` (items and n set by the executor); token, again */
     ONCE_ACT_STATS, /* -> waiting, claimed, wait_ms */
+    ONCE_ACT_COUNT, /* what the store keeps to be worked on; -> size; with `due` also waiting, claimed, wait_ms */
     ONCE_ACT_RENEW, /* the worker's own lease, when no commit has done so for a while */
     ONCE_ACT_SWEEP, /* a bounded step; -> more, wait_ms: not before then */
     /* source executor */
@@ -145,6 +146,7 @@ typedef struct once_action {
     bool more;
     bool renewed; /* COMMIT: the worker's lease with it */
     uint64_t waiting, claimed;
+    once_waiting_size size;
     int64_t wait_ms;
 } once_action;
 
@@ -199,5 +201,7 @@ int64_t once_pipe_effect_wait_ms(const once_pipe *pipe, int64_t now_ms);
 const once_counts *once_pipe_counts(const once_pipe *pipe);
 const once_timings *once_pipe_timings(const once_pipe *pipe);
 size_t once_pipe_open(const once_pipe *pipe); /* messages that are here and not over */
+/* Whether nothing is fetched because too much waits in the store, and how much that is as far as it is known. */
+bool once_pipe_full(const once_pipe *pipe, once_waiting_size *out);
 
 #endif

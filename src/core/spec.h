@@ -89,6 +89,12 @@ typedef struct once_source_spec {
     int line;
 } once_source_spec;
 
+/* Of messages that wait in the store with their bodies: how many, and the bytes of the bodies. As a bound: 0 is none.
+ */
+typedef struct once_waiting_size {
+    uint64_t messages, bytes;
+} once_waiting_size;
+
 typedef struct once_spec {
     once_bytes file; /* where it was read from, for messages */
     once_bytes consumer, store_url;
@@ -115,7 +121,8 @@ typedef struct once_spec {
     int64_t drain_ms;    /* told to stop: how long effects in flight may go on before they are killed */
     int64_t patience_ms; /* for how long a finite source tries again when the store is away or full, or effects cannot
                             be started */
-    size_t message_max;  /* bytes */
+    once_waiting_size waiting_max; /* in the store; then nothing is fetched */
+    size_t message_max;            /* bytes */
     size_t result_max;
 } once_spec;
 

@@ -1,4 +1,5 @@
 /* `once check`: everything that can be tried without consuming, and what there is to say about it. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -225,6 +226,28 @@ static void find_lanes(const once_spec *spec, once_finding *report, void *user)
     if (spec->block) report(user, "lanes", "a dead letter holds its lane until it is replayed or discarded", false);
 }
 
+/* A bound on what waits that the pipeline's own sizes contradict. */
+static void find_room(const once_spec *spec, once_finding *report, void *user)
+{
+    const once_waiting_size most = spec->waiting_max;
+    char text[300];
+    if (most.bytes && most.bytes < spec->message_max) {
+        (void)snprintf(text, sizeof text,
+                       "waiting_max.bytes (%" PRIu64
+                       " B) is less than one message may have (message_max, %zu B): such a "
+                       "one alone stops fetching; raise one, or lower the other",
+                       most.bytes, spec->message_max);
+        report(user, "waiting_max", text, true);
+    }
+    if (spec->gap_ms >= 0 && most.messages && most.messages < spec->batch_max) {
+        (void)snprintf(text, sizeof text,
+                       "lanes wait for a missing version (gap), and it may be behind waiting_max (%" PRIu64
+                       " messages), which is less than a batch (%u): then they wait as long as gap.wait says; raise it",
+                       most.messages, spec->batch_max);
+        report(user, "waiting_max", text, true);
+    }
+}
+
 /* A budget of retries that outlives what is remembered, or no time to enforce retention by. */
 static void find_retention(const once_spec *spec, once_finding *report, void *user)
 {
@@ -289,6 +312,7 @@ static int find_all(once_pipeline *pipeline, once_parts *parts, once_finding *re
     find_store(pipeline, parts, report, user);
     find_handlers(pipeline->spec, parts, report, user);
     find_lanes(pipeline->spec, report, user);
+    find_room(pipeline->spec, report, user);
     find_retention(pipeline->spec, report, user);
     find_source(pipeline->spec, parts, report, user);
     once__find_exposure(pipeline, report, user);

@@ -305,6 +305,62 @@ static const once_config_scope batch_scope = {
     .n = COUNT(batch_fields),
 };
 
+static const once_config_field waiting_max_fields[] = {
+    {.name = "messages",
+     .type = ONCE_CONFIG_INTEGER,
+     ONCE_CONFIG_AT(once_waiting_size, messages),
+     .min = 1,
+     .max = INT64_C(1000000000000),
+     .standard = "1000000",
+     .text = "How many."},
+    {.name = "bytes",
+     .type = ONCE_CONFIG_SIZE,
+     ONCE_CONFIG_AT(once_waiting_size, bytes),
+     .min = 1,
+     .max = INT64_C(1) << 50,
+     .standard = "4GiB",
+     .text = "Of their bodies; in a `redis:` store of all that is kept of a message, because that is its memory."},
+};
+
+static const once_config_scope waiting_max_scope = {
+    .name = "'waiting_max'",
+    .title = "waiting_max",
+    .text = "How much may wait in the store for this consumer: messages that it keeps with their bodies, because they "
+            "are in the inbox, behind\n"
+            "others in their lane, or to be tried again. Above it nothing more is fetched, and the source keeps the "
+            "rest, until a tenth of it is\n"
+            "free again; what waits is worked on meanwhile. The log says so (`fetch_paused`, `fetch_resumed`), and so "
+            "does the line of a run. What was\n"
+            "fetched before is still accepted: up to three batches of each worker may come on top.\n"
+            "\n"
+            "A number alone is that of messages. The defaults are meant never to be met by who has not set them. "
+            "`none`: no bound; a handler that is down for days, or a lane that is "
+            "blocked, then fills the\n"
+            "disk of the store, which stops everybody who uses it. Where lanes wait for a missing version (`gap`), the "
+            "missing one may be\n"
+            "behind the bound; then the lanes go on when `gap.wait` is over, and a bound should be larger than what "
+            "comes in that time.",
+    .example = "waiting_max: {messages: 100000, bytes: 1GiB}\n",
+    .fields = waiting_max_fields,
+    .n = COUNT(waiting_max_fields),
+};
+
+static bool read_waiting_max(once_config *config, const once_config_field *field, const once_node *node, void *out)
+{
+    once_waiting_size *most = &((once__pipeline *)out)->spec.waiting_max;
+    if (node->kind == ONCE_NODE_MAP) return once_config_read(config, &waiting_max_scope, node, most);
+    if (node->kind == ONCE_NODE_SCALAR && once__is_text(node->text, "none")) {
+        *most = (once_waiting_size){0};
+        return true;
+    }
+    const once_node nothing = {.kind = ONCE_NODE_MAP, .line = node->line};
+    once_config_field messages = waiting_max_fields[0];
+    messages.name = field->name;
+    messages.example = field->example;
+    return once_config_read(config, &waiting_max_scope, &nothing, most) &&
+           once_config_read_field(config, &messages, node, most);
+}
+
 /* --- handler ------------------------------------------------------------------------------------------------------ */
 
 static const char as_pipeline[] = "as the pipeline's";
@@ -716,6 +772,14 @@ static const once_config_field pipeline_fields[] = {
      .standard = "4",
      .text = "Processes of `exec`, threads of `callback`, or connections of `sql` with `url` that one handler may have "
              "at a time."},
+    {.name = "waiting_max",
+     .type = ONCE_CONFIG_CUSTOM,
+     .read = read_waiting_max,
+     .shape = "integer, map or `none`",
+     .example = "100000",
+     .standard = "1000000",
+     .scope = &waiting_max_scope,
+     .text = "How much may wait in the store; above it nothing is fetched."},
     {.name = "message_max",
      .type = ONCE_CONFIG_SIZE,
      ONCE_CONFIG_AT(once__pipeline, spec.message_max),

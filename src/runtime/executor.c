@@ -264,6 +264,12 @@ static int do_bury(once_executor *x, once_action *a, once_error *err)
     return ONCE_OK;
 }
 
+static int do_count(once_executor *x, once_action *a, once_error *err)
+{
+    const int rc = x->store->ops->waiting_size(x->store, x->consumer, &a->size, err);
+    return rc == ONCE_OK && a->due ? once__do_stats(x, a, err) : rc;
+}
+
 static int do_sweep(once_executor *x, once_action *a, once_error *err)
 {
     once_sweep_result swept;
@@ -364,6 +370,7 @@ void once_execute_store(once_executor *x, once_action *a)
         a->status = ONCE_OK;
         break;
     case ONCE_ACT_TAKE: a->status = once__do_take(x, a, err); break;
+    case ONCE_ACT_COUNT: a->status = do_count(x, a, err); break;
     case ONCE_ACT_STATS: a->status = once__do_stats(x, a, err); break;
     case ONCE_ACT_RENEW: a->status = once__do_renew(x, err); break;
     case ONCE_ACT_SWEEP: a->status = do_sweep(x, a, err); break;

@@ -80,7 +80,10 @@ int once_newest_read(once_backend *store, once_bytes consumer, int64_t *out, onc
 void once__say_waiting(once_executor *executor, const once_stats *stats);
 /* The same for a line on a terminal; empty: it does not wait. */
 void once__waiting_text(const once_waiting_for *waiting, int64_t now_ns, char out[ONCE_WAITING_TEXT]);
-/* The same file: ends the claims of workers that are gone (store/takeover.h), and says so. *ended: how many. */
+/* room.c: says once that nothing is fetched because of waiting_max, and once that it goes on. */
+void once__say_room(bool *said, const once_pipe *pipe, const once_spec *spec);
+void once__room_text(const once_pipe *pipe, char out[ONCE_WAITING_TEXT]); /* empty: there is room */
+/* waiting.c: ends the claims of workers that are gone (store/takeover.h), and says so. *ended: how many. */
 int once__take_over(once_backend *store, once_bytes consumer, const once_worker *self, once_gone *gone, size_t *ended,
                     once_error *err);
 /* Once in a while, and sooner when a claim is in the way; outside of a transaction. Whether there were some. */

@@ -220,6 +220,7 @@ static int reserve(once_run *r, const once_run_options *options, bool joined, on
         r->around = (once_run_around){0};
         r->effects_saying = (once_saying){0};
         r->waiting = (once_waiting_for){0};
+        r->room_said = false;
         r->left = -1;
         r->begun_ns = 0;
         r->status = ONCE_OK;
@@ -332,6 +333,7 @@ static void fill(once_run *r, once_snapshot *out) /* @locks: lock */
         out->timings = r->timings;
         return;
     }
+    if (!out->waiting[0]) once__room_text(r->pipe, out->waiting);
     out->counts = *once_pipe_counts(r->pipe);
     out->timings = *once_pipe_timings(r->pipe);
     out->open = once_pipe_open(r->pipe);

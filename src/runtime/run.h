@@ -69,6 +69,7 @@ struct once_run {
     bool stop_seen;
     bool asked;               /* for a snapshot, so that it is worth knowing for whom the run waits */
     once_waiting_for waiting; /* as the store's worker found it last */
+    bool room_said;           /* that nothing is fetched, because too much waits in the store */
     int64_t begun_ns;         /* when the threads began; 0: not yet */
     once_timings timings;     /* at the end */
     int64_t left;             /* the same */

@@ -79,6 +79,7 @@ static void *work(void *arg) /* @locality: a worker's own thread */
         if (on_store && r->asked) r->waiting = r->executor.waiting;
         once_pipe_step(r->pipe, action, once__run_now_ms(r));
         once__run_report(w, &done);
+        once__say_room(&r->room_said, r->pipe, r->pipeline->spec);
         if (!once__run_concerns_others(done.kind)) continue;
         tell_others(w);
         if (r->parts.hands && on_store) once_hands_wake(r->parts.hands);

@@ -101,6 +101,22 @@ static int read_counters(once_backend *store, once_bytes consumer, once_standing
     return rc;
 }
 
+int once_pipeline_stored(once_pipeline *pipeline, once_stored *out, once_error *err)
+{
+    if (!pipeline || !out || out->size < sizeof *out)
+        return once_fail(err, ONCE_E_USAGE, "once_pipeline_stored needs a pipeline, and a once_stored with its size");
+    once_backend *store;
+    once_waiting_size size = {0};
+    int rc = once__operator_open(pipeline, &store, err);
+    if (rc != ONCE_OK) return rc;
+    rc = store->ops->waiting_size(store, pipeline->spec->consumer, &size, err);
+    once__operator_close(pipeline, store);
+    if (rc != ONCE_OK) return rc;
+    const once_waiting_size most = pipeline->spec->waiting_max;
+    *out = (once_stored){out->size, size.messages, size.bytes, most.messages, most.bytes};
+    return ONCE_OK;
+}
+
 int once_pipeline_standing(once_pipeline *pipeline, bool finished, once_standing *out, once_error *err)
 {
     if (!pipeline || !out)

@@ -127,6 +127,8 @@ typedef struct once_shelf_ops {
     /* Adds to *out (once__stats_add); wait_ms is the time when the first of them is due, ONCE_NEVER at the beginning.
      */
     int (*stats)(once_shelf *shelf, once_bytes consumer, once_stats *out, once_error *err);
+    int (*waiting_size)(once_shelf *shelf, once_bytes consumer, once_waiting_size *out,
+                        once_error *err); /* adds to *out */
 
     int (*fact_get)(once_shelf *shelf, const char *name, once_bytes *out, once_arena *arena,
                     once_error *err); /* *out is empty when this begins */
@@ -208,6 +210,7 @@ int once__engine_letters_of_key(once_backend *store, once_bytes consumer, once_b
                                 void *user, once_error *err);
 int once__engine_audits(once_backend *store, once_bytes consumer, once_audit_visit *visit, void *user, once_error *err);
 int once__engine_stats(once_backend *store, once_bytes consumer, once_stats *out, once_error *err);
+int once__engine_waiting_size(once_backend *store, once_bytes consumer, once_waiting_size *out, once_error *err);
 int once__engine_fact_get(once_backend *store, const char *name, once_bytes *out, once_arena *arena, once_error *err);
 int once__engine_fact_set(once_backend *store, const char *name, once_bytes value, once_error *err);
 int once__engine_fact_count(once_backend *store, const char *name, uint64_t least, once_bytes value, once_error *err);

@@ -32,6 +32,7 @@
 #include "base/env.h"
 #include "base/patience.h"
 #include "core/entry.h"
+#include "core/spec.h"
 #include "once/types.h"
 
 typedef struct once_backend once_backend;
@@ -293,6 +294,10 @@ typedef struct once_store_ops {
     int (*letters_of_key)(once_backend *store, once_bytes consumer, once_bytes key, once_letter_visit *visit,
                           void *user, once_error *err);
     int (*stats)(once_backend *store, once_bytes consumer, once_stats *out, once_error *err);
+    /* What the store keeps to be worked on: messages with their bodies that wait or are claimed. Nothing is loaded for
+     * it, but it is counted: of a million it takes about a second. A driver may count what it stores of a message
+     * beside its body, too. Outside of transactions. */
+    int (*waiting_size)(once_backend *store, once_bytes consumer, once_waiting_size *out, once_error *err);
 
     /* Reads everything and compares it with its sums; `damage` (in words) is told for each part that is not whole.
      * NULL: nothing of its own to compare. */

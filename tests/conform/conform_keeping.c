@@ -1405,7 +1405,53 @@ static void what_waits_without_a_body_is_swept_in_bounded_steps(fixture *f)
     assert_int_equal(dropped, N);
 }
 
+static once_waiting_size do_waiting_size(fixture *f, const char *consumer)
+{
+    once_waiting_size size;
+    assert_ok(f, f->store->ops->waiting_size(f->store, text(consumer), &size, &f->err));
+    return size;
+}
+
+/* What has a body and is not finished: it waits, or somebody has it. Some stores count more than the bodies. */
+static void what_the_store_keeps_to_be_worked_on_is_counted(fixture *f)
+{
+    char consumer[64];
+    (void)snprintf(consumer, sizeof consumer, "%.*s", (int)f->scope.consumer.len, f->scope.consumer.data);
+    const once_request bare = ask(f, "bare"), done = ask(f, "done");
+    assert_int_equal(do_waiting_size(f, consumer).messages, 0);
+    do_claim(f, &bare);
+    do_claim(f, &done);
+    do_settle(f, &done, ONCE_DONE);
+    assert_int_equal(do_waiting_size(f, consumer).messages, 0);
+    once_waiting_size before = do_waiting_size(f, consumer), first = {0};
+    for (int i = 0; i < 5; i++) {
+        char key[16];
+        (void)snprintf(key, sizeof key, "w%d", i);
+        const once_request r = ask(f, key);
+        assert_answer(do_accept(f, &r), WAITING);
+        const once_waiting_size size = do_waiting_size(f, consumer);
+        assert_int_equal(size.messages, before.messages + 1);
+        assert_in_range(size.bytes - before.bytes, strlen("{'a':'..'}"), 1000);
+        if (i == 0) first.bytes = size.bytes - before.bytes;
+        assert_int_equal(size.bytes - before.bytes, first.bytes);
+        before = size;
+    }
+    assert_int_equal(do_waiting_size(f, "another").messages, 0);
+    assert_int_equal(do_waiting_size(f, "another").bytes, 0);
+    once_taken taken[16];
+    const size_t n = do_take(f, 16, taken);
+    assert_int_equal(n, before.messages);
+    assert_int_equal(do_waiting_size(f, consumer).messages, before.messages);
+    for (size_t i = 0; i < n; i++) {
+        taken[i].request.scope = &f->scope;
+        assert_true(do_settle(f, &taken[i].request, i == 0 ? ONCE_DEAD : i == 1 ? ONCE_UNKNOWN : ONCE_DONE));
+        assert_int_equal(do_waiting_size(f, consumer).messages, before.messages - i - 1);
+    }
+    assert_int_equal(do_waiting_size(f, consumer).bytes, 0);
+}
+
 const conform_test conform_keeping[] = {
+    CONFORM_WITH(what_the_store_keeps_to_be_worked_on_is_counted, ONCE_STORE_OWNS),
     CONFORM_WITH(what_waits_without_a_body_is_forgotten, ONCE_STORE_OWNS),
     CONFORM_WITH(what_waits_without_a_body_goes_on_when_it_comes_in_time, ONCE_STORE_OWNS),
     CONFORM_WITH(what_may_have_happened_or_has_a_body_is_never_forgotten_by_time, ONCE_STORE_OWNS),

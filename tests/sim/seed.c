@@ -65,7 +65,8 @@ static bool next_phase(sim_world *world)
         if (world->now_ms >= world->faults_until_ms || world->faults_left == 0) phase_begin(world, PHASE_CALM);
         return false;
     case PHASE_CALM:
-        if (world->ordered && !world->finite) person_looks(world); /* others wait behind it */
+        /* Others wait behind it, and with a bound of what may wait perhaps so many that the rest is not fetched. */
+        if (world->ordered && (!world->finite || world->spec->waiting_max.messages)) person_looks(world);
         if (!sim_books_over(world, NULL, 0)) return false;
         if (person_looks(world)) return false;
         if (world->over_ms == 0) world->over_ms = world->now_ms;

@@ -281,6 +281,13 @@ static int sim_stats(once_backend *store, once_bytes consumer, once_stats *out, 
     return rc == ONCE_OK ? w->real->ops->stats(w->real, consumer, out, err) : rc;
 }
 
+static int sim_waiting_size(once_backend *store, once_bytes consumer, once_waiting_size *out, once_error *err)
+{
+    sim_worker *w = worker_of(store);
+    const int rc = arrive(w, SIM_store_fails, err);
+    return rc == ONCE_OK ? w->real->ops->waiting_size(w->real, consumer, out, err) : rc;
+}
+
 static int sim_get(once_backend *store, once_hash id, once_entry *out, once_arena *arena, once_error *err)
 {
     sim_worker *w = worker_of(store);
@@ -423,6 +430,7 @@ static const once_store_ops store_ops = {
     .bury = sim_bury,
     .get = sim_get,
     .stats = sim_stats,
+    .waiting_size = sim_waiting_size,
     .sweep = sim_sweep,
     .fact_get = sim_fact_get,
     .fact_set = sim_fact_set,

@@ -266,6 +266,8 @@ static void make_handlers(sim_world *world)
     }
     world->spec->handlers = handlers;
     world->spec->drain_ms = (int64_t)sim_random(world, 4000);
+    /* In every fourth world little may wait in the store; the draws are left as they are. */
+    world->spec->waiting_max = (once_waiting_size){world->result->seed % 4 ? 0 : 1 + world->result->seed / 4 % 8, 0};
 }
 
 static bool make_spec(sim_world *world)

@@ -405,6 +405,10 @@ static void look(void)
     REFUSED(once_pipeline_verify(pipeline, NULL, NULL, &err));
     REFUSED(once_pipeline_standing(NULL, false, &standing, &err));
     REFUSED(once_pipeline_standing(pipeline, false, NULL, &err));
+    once_stored stored = {.size = sizeof stored}, sizeless = {0};
+    REFUSED(once_pipeline_stored(NULL, &stored, &err));
+    REFUSED(once_pipeline_stored(pipeline, NULL, &err));
+    REFUSED(once_pipeline_stored(pipeline, &sizeless, &err));
 }
 
 static bool on_running(void *user, const once_running *item) { return !user && item; }
@@ -566,6 +570,7 @@ static const struct {
     {"once_pipeline_standing", look},
     {"once_pipeline_start", run_beside},
     {"once_pipeline_stop", forget_pipeline},
+    {"once_pipeline_stored", look},
     {"once_pipeline_sweep", upkeep},
     {"once_pipeline_take_store", upkeep},
     {"once_pipeline_verify", look},

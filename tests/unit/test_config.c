@@ -253,6 +253,8 @@ static void defaults_are_the_documented_ones(void **state)
     assert_int_equal(handler->slots, 0);
     assert_false(handler->hold);
     assert_false(handler->natural);
+    assert_int_equal(spec->waiting_max.messages, 1000000);
+    assert_int_equal(spec->waiting_max.bytes, INT64_C(4) << 30);
     assert_int_equal(spec->message_max, 1 << 20);
     assert_int_equal(spec->result_max, 64 << 10);
     assert_int_equal(spec->init.len, 0);
@@ -446,6 +448,34 @@ static void f81_exit_codes_are_read(void **state)
     refused_once(HEAD "handler:\n  callback: charge\n  exit: {1: retry}\n",
                  "p.yaml:7: 'exit' is for 'exec'; remove it");
 #undef EXEC
+}
+
+static void a_bound_on_what_waits(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        uint64_t messages, bytes;
+    } cases[] = {{"waiting_max: 100000\n", 100000, UINT64_C(4) << 30},
+                 {"waiting_max: {messages: 5, bytes: 1GB}\n", 5, 1000000000},
+                 {"waiting_max: {bytes: 2GiB}\n", 1000000, UINT64_C(2) << 30},
+                 {"waiting_max: none\n", 0, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        once_arena arena = {0};
+        char text[2000];
+        (void)snprintf(text, sizeof text, "%s%s", HEAD HANDLER, cases[i].text);
+        const once_spec *spec = loaded(&arena, text);
+        assert_int_equal(spec->waiting_max.messages, cases[i].messages);
+        assert_int_equal(spec->waiting_max.bytes, cases[i].bytes);
+        once_arena_release(&arena);
+    }
+    refused(HEAD HANDLER "waiting_max: 0\n", "p.yaml:6: 'waiting_max' is 0; write a number from 1 to 1000000000000");
+    refused(HEAD HANDLER "waiting_max: lots\n",
+            "p.yaml:6: 'waiting_max' must be a whole number, not 'lots'; write 'waiting_max: 100000'");
+    refused(HEAD HANDLER "waiting_max: {bytes: 5}\n",
+            "p.yaml:6: 'bytes' is '5' without a unit; write 5B for bytes (B, KiB, MiB, GiB)");
+    refused(HEAD HANDLER "waiting_max: [1]\n",
+            "p.yaml:6: 'waiting_max' must be a whole number, not a list; write 'waiting_max: 100000'");
 }
 
 static void f67_exec_is_a_list_and_not_a_command_line(void **state)
@@ -1019,7 +1049,7 @@ static void f67_field_that_is_like_no_other(void **state)
             "p.yaml:6: unknown field 'a b' in a pipeline; it knows: consumer, tenant, store, store_id, source, key, "
             "fingerprint, idempotency_salt, remember, ack, "
             "time, type, handlers, handler, operation, lease, timeout, natural, unknown, drain, patience, retry, "
-            "order, locks, on_dead, version, gap, init, batch, workers, "
+            "order, locks, on_dead, version, gap, init, batch, workers, waiting_max, "
             "message_max, result_max");
 }
 
@@ -1688,6 +1718,7 @@ int main(void)
         cmocka_unit_test(commands_and_callbacks_are_read),
         cmocka_unit_test(hold_and_natural_are_inherited_where_they_mean_something),
         cmocka_unit_test(f81_exit_codes_are_read),
+        cmocka_unit_test(a_bound_on_what_waits),
         cmocka_unit_test(f67_exec_is_a_list_and_not_a_command_line),
         cmocka_unit_test(f78_a_field_of_the_message_is_no_program),
         cmocka_unit_test(f78_whatever_runs_its_arguments_is_known),

@@ -44,6 +44,8 @@ typedef struct fixture {
     int fail_status;
     bool happens; /* and were carried out nevertheless */
     bool inbox, lanes_are_found;
+    once_waiting_size most;    /* that may wait in the store */
+    unsigned counted;          /* so often the store was asked for it */
     once_handler_spec both[2]; /* in the store's database, and outside */
     once_item *held[HELD_MAX];
     size_t held_n;
@@ -155,6 +157,7 @@ static void open_pipe(fixture *f, bool finite)
                           .message_max = 100};
     if (f->atomic) f->handler.bits = ONCE_EFFECT_RUNS;
     f->spec.inbox = f->inbox;
+    f->spec.waiting_max = f->most;
     if (f->lanes_are_found) f->spec.order = (const void *)f; /* nobody reads it here */
     if (f->both[1].slots) {
         f->both[0] = f->both[1] = f->handler;
@@ -266,6 +269,7 @@ static bool step_store(fixture *f)
     once_action *action = once_pipe_store_action(f->pipe, f->now_ms);
     if (!action) return false;
     f->renewed += action->kind == ONCE_ACT_RENEW;
+    f->counted += action->kind == ONCE_ACT_COUNT;
     const bool refuse = f->store_status && action->kind == ONCE_ACT_BEGIN;
     f->refused += refuse;
     if (action->kind == ONCE_ACT_BEGIN) f->hangs_now = false;
@@ -1162,6 +1166,214 @@ static void f59_a_stop_counts_what_comes_once_and_could_not_be_kept(void **state
     assert_in_range(once_pipe_unsettled(f->pipe), 1, SLOTS);
 }
 
+static once_waiting_size stored(fixture *f)
+{
+    once_waiting_size size;
+    assert_int_equal(f->store->ops->waiting_size(f->store, f->spec.consumer, &size, NULL), ONCE_OK);
+    return size;
+}
+
+static bool is_full(const fixture *f)
+{
+    once_waiting_size size;
+    return once_pipe_full(f->pipe, &size);
+}
+
+/* With an inbox everything waits; the effects of what is taken do not end. */
+static void no_more_is_fetched_than_may_wait_in_the_store(void **state)
+{
+    fixture *f = *state;
+    enum { MOST = 20 };
+    f->inbox = f->all_slow = true;
+    f->most.messages = MOST;
+    open_pipe(f, false);
+    work(f, 3000);
+    assert_int_equal(f->fetched, MOST);
+    assert_int_equal(stored(f).messages, MOST);
+    assert_int_equal(f->acked, MOST);   /* what was fetched is accepted all the same */
+    assert_int_equal(f->held_n, SLOTS); /* and what waits is worked on */
+    assert_true(is_full(f));
+    /* It goes on when a tenth is free, not before. */
+    once_pipe_finished(f->pipe, &f->held[--f->held_n], 1, f->now_ms);
+    work(f, 3000);
+    assert_int_equal(stored(f).messages, MOST - 1);
+    assert_int_equal(f->fetched, MOST);
+    f->all_slow = false;
+    once_pipe_finished(f->pipe, f->held, f->held_n, f->now_ms);
+    for (int i = 0; i < 20000; i++) {
+        work(f, 1);
+        assert_in_range(stored(f).messages, 0, MOST);
+    }
+    assert_true(f->fetched > 10 * MOST);
+    assert_true(f->acked > 9 * MOST);
+}
+
+static void no_more_is_fetched_than_bytes_may_wait_in_the_store(void **state)
+{
+    fixture *f = *state;
+    enum { MOST = 10 * BATCH };
+    f->inbox = f->all_slow = true;
+    f->most.bytes = MOST * strlen("{}");
+    open_pipe(f, false);
+    work(f, 3000);
+    assert_in_range(stored(f).messages, MOST, MOST + 2 * BATCH); /* nobody knows the size of what comes */
+    assert_true(is_full(f));
+    const uint64_t before = f->fetched;
+    work(f, 3000);
+    assert_int_equal(f->fetched, before);
+    f->all_slow = false;
+    once_pipe_finished(f->pipe, f->held, f->held_n, f->now_ms);
+    work(f, 5000);
+    assert_true(f->fetched > 3 * before);
+}
+
+/* Without an inbox only what fails comes to wait. */
+static void a_handler_that_is_down_does_not_fill_the_store(void **state)
+{
+    fixture *f = *state;
+    enum { MOST = 20 };
+    f->most.messages = MOST;
+    f->handler.retry.attempts = 1000;
+    f->failing = 1000000;
+    open_pipe(f, false);
+    f->handler.retry.attempts = ONCE_ANY_ATTEMPTS;
+    for (int i = 0; i < 5000; i++) {
+        work(f, 1);
+        assert_in_range(stored(f).messages, 0, MOST + 3 * BATCH);
+    }
+    assert_in_range(f->fetched, MOST, MOST + 3 * BATCH);
+    assert_true(is_full(f));
+    f->failing = 0;
+    work(f, 5000);
+    assert_true(f->fetched > 10 * MOST);
+    assert_false(is_full(f));
+}
+
+/* Of what others leave there we hear in time, and it is theirs to work on, too. */
+static void what_others_leave_in_the_store_counts(void **state)
+{
+    fixture *f = *state;
+    enum { MOST = 8 };
+    f->inbox = f->bounded = f->all_slow = true;
+    f->left = 2;
+    f->most.messages = MOST;
+    open_pipe(f, false);
+    work(f, 200);
+    assert_false(is_full(f));
+    once_batch others = {0};
+    fill(f, &others, MOST);
+    for (size_t i = 0; i < others.n; i++) {
+        others.items[i].request.token = once_token_of_run(2, 7, i);
+        const once_request *request = &others.items[i].request;
+        const once_message *message = &others.items[i].message;
+        once_decision decision;
+        assert_int_equal(f->store->ops->accept(f->store, &request, &message, 1, &decision, &others.arena, NULL),
+                         ONCE_OK);
+    }
+    once_arena_release(&others.arena);
+    const uint64_t before = f->fetched;
+    f->left = 100;
+    work(f, 2000);
+    assert_true(is_full(f));
+    assert_in_range(f->fetched, before, before + MOST);
+}
+
+static void who_leaves_nothing_in_the_store_does_not_ask_how_much_is_there(void **state)
+{
+    fixture *f = *state;
+    f->most.messages = 1;
+    open_pipe(f, false);
+    work(f, 5000);
+    assert_true(f->acked > 100 * BATCH);
+    assert_int_equal(f->counted, 0);
+    assert_false(is_full(f));
+}
+
+/* The longer the answer takes, the more seldom it is asked for. */
+static void what_waits_is_not_counted_all_the_time(void **state)
+{
+    fixture *f = *state;
+    enum { MOST = 10000 };
+    f->inbox = f->all_slow = true;
+    f->most.messages = MOST;
+    open_pipe(f, false);
+    while (!is_full(f)) work(f, 1);
+    assert_in_range(f->counted, 2, 60);
+    const unsigned before = f->counted;
+    const int64_t since_ms = f->now_ms;
+    while (f->now_ms - since_ms < 60000) work(f, 1);
+    assert_in_range(f->counted - before, 1, 61);
+}
+
+static void a_stop_gives_what_comes_once_to_the_store_although_it_is_full(void **state)
+{
+    fixture *f = *state;
+    f->inbox = f->all_slow = f->gives_once = f->bounded = true;
+    f->left = 5 * BATCH;
+    f->most.messages = BATCH;
+    open_pipe(f, false);
+    work(f, 500);
+    assert_true(is_full(f));
+    assert_true(f->left > 0);
+    once_pipe_finished(f->pipe, f->held, f->held_n, f->now_ms);
+    f->held_n = 0;
+    f->all_slow = false;
+    stop(f);
+    assert_int_equal(f->left, 0);
+    assert_int_equal(once_pipe_dropped(f->pipe), 0);
+    assert_int_equal(once_pipe_counts(f->pipe)->received, 5 * BATCH);
+}
+
+static void a_finite_source_ends_although_little_may_wait(void **state)
+{
+    fixture *f = *state;
+    f->inbox = f->bounded = true;
+    f->left = 20 * BATCH;
+    f->most.messages = 2;
+    open_pipe(f, true);
+    while (f->left) {
+        work(f, 1);
+        assert_in_range(stored(f).messages, 0, 2);
+    }
+    work(f, 500);
+    assert_int_equal(once_pipe_counts(f->pipe)->done, 20 * BATCH);
+}
+
+/* What waits will not be worked on: it stands behind one that nobody settles. */
+static void a_finite_source_gives_up_when_nothing_makes_room(void **state)
+{
+    fixture *f = *state;
+    once_error err = {0};
+    f->most.messages = 2 * BATCH;
+    f->lane = "one";
+    f->lanes_are_found = f->bounded = true;
+    f->left = 20 * BATCH;
+    open_pipe(f, true);
+    f->lanes_are_found = false;
+    f->spec.patience_ms = 5000;
+    once_batch first = {0}; /* an unknown at the head of the lane, which a person must look at */
+    fill(f, &first, 1);
+    once_request *request = &first.items[0].request;
+    const once_request *requests = request;
+    request->token = once_token_of_run(2, 7, 1);
+    request->hold = true;
+    once_decision decision;
+    const once_settlement settlement = {
+        .request = request, .outcome = ONCE_UNKNOWN, .message = &first.items[0].message};
+    bool applied;
+    assert_int_equal(f->store->ops->claim(f->store, &requests, 1, &decision, &first.arena, NULL), ONCE_OK);
+    assert_int_equal(f->store->ops->settle(f->store, &settlement, 1, &applied, NULL), ONCE_OK);
+    once_arena_release(&first.arena);
+    work(f, 1000);
+    assert_true(is_full(f));
+    const int64_t since_ms = f->now_ms;
+    while (!once_pipe_ended(f->pipe) && f->now_ms - since_ms < 100000) work(f, 1);
+    assert_true(once_pipe_ended(f->pipe));
+    assert_int_equal(once_pipe_status(f->pipe, &err), ONCE_E_FULL);
+    assert_non_null(strstr(err.text, "waiting_max"));
+    assert_true(f->left > 0);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -1200,6 +1412,15 @@ int main(void)
         TEST(f76_a_take_whose_reply_was_lost_is_asked_for_as_a_whole),
         TEST(a_commit_that_was_not_tried_is_rolled_back_by_the_machine),
         TEST(f52_a_full_store_is_waited_for),
+        TEST(no_more_is_fetched_than_may_wait_in_the_store),
+        TEST(no_more_is_fetched_than_bytes_may_wait_in_the_store),
+        TEST(a_handler_that_is_down_does_not_fill_the_store),
+        TEST(what_others_leave_in_the_store_counts),
+        TEST(who_leaves_nothing_in_the_store_does_not_ask_how_much_is_there),
+        TEST(what_waits_is_not_counted_all_the_time),
+        TEST(a_stop_gives_what_comes_once_to_the_store_although_it_is_full),
+        TEST(a_finite_source_ends_although_little_may_wait),
+        TEST(a_finite_source_gives_up_when_nothing_makes_room),
         TEST(effects_that_cannot_be_started_end_a_finite_run_when_its_patience_is_over),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -182,3 +182,13 @@ int once__engine_stats(once_backend *store, once_bytes consumer, once_stats *out
     if (next_ms != ONCE_NEVER) out->wait_ms = next_ms > shelf->now_ms ? next_ms - shelf->now_ms : 0;
     return once__verb_end(shelf, rc, err);
 }
+
+int once__engine_waiting_size(once_backend *store, once_bytes consumer, once_waiting_size *out, once_error *err)
+{
+    once_shelf *shelf = once__shelf_of(store);
+    int rc = once__verb_begin(shelf, false, err);
+    if (rc != ONCE_OK) return rc;
+    *out = (once_waiting_size){0};
+    rc = shelf->shelf->waiting_size(shelf, consumer, out, err);
+    return once__verb_end(shelf, rc, err);
+}

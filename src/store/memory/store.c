@@ -604,6 +604,20 @@ static int mem_stats(once_shelf *shelf, once_bytes consumer, once_stats *out, on
     return ONCE_OK;
 }
 
+static int mem_waiting_size(once_shelf *shelf, once_bytes consumer, once_waiting_size *out, once_error *err)
+{
+    (void)err;
+    const memory_store *m = self(shelf);
+    for (size_t i = 0; i < m->slots.n; i++) {
+        const record *r = m->slots.at[i].record;
+        if (!r || !r->entry.has_message || !once_bytes_equal(r->entry.scope.consumer, consumer)) continue;
+        if (r->entry.state != ONCE_STATE_WAITING && r->entry.state != ONCE_STATE_CLAIMED) continue;
+        out->messages++;
+        out->bytes += r->entry.message.body.len;
+    }
+    return ONCE_OK;
+}
+
 /* Where the fact is, or would be put. */
 static size_t find_fact(const memory_store *m, const char *name)
 {
@@ -676,6 +690,7 @@ static const once_shelf_ops memory_shelf = {
     .letters = mem_letters,
     .audits = mem_audits,
     .stats = mem_stats,
+    .waiting_size = mem_waiting_size,
     .fact_get = mem_fact_get,
     .fact_set = mem_fact_set,
     .facts = mem_facts,
@@ -748,6 +763,7 @@ const once_store_ops once__store_memory = {
     .list = once__engine_list,
     .letters = once__engine_letters,
     .stats = once__engine_stats,
+    .waiting_size = once__engine_waiting_size,
     .time = once__engine_time,
     .fact_get = once__engine_fact_get,
     .fact_set = once__engine_fact_set,

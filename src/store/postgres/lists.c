@@ -72,3 +72,16 @@ int once__pg_stats(once_shelf *shelf, once_bytes consumer, once_stats *out, once
     once__pg_clear(results, 2);
     return ONCE_OK;
 }
+
+int once__pg_waiting_size(once_shelf *shelf, once_bytes consumer, once_waiting_size *out, once_error *err)
+{
+    once_postgres *q = (once_postgres *)shelf;
+    once_pg_params params = {0};
+    PGresult *result;
+    once__pg_param_bytes(&params, consumer);
+    const int rc = once__pg_answer(q, PG_WAITING_SIZE, &params, &result, err);
+    if (rc != ONCE_OK) return rc;
+    *out = (once_waiting_size){(uint64_t)once__pg_int(result, 0, 0), (uint64_t)once__pg_int(result, 0, 1)};
+    PQclear(result);
+    return ONCE_OK;
+}

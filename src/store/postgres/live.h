@@ -60,6 +60,7 @@ int once__pg_audits(once_shelf *shelf, once_bytes consumer, once_page *page, onc
 int once__pg_list(once_shelf *shelf, once_bytes consumer, once_state state, once_page *page, once_entry_visit *visit,
                   void *user, once_error *err);
 int once__pg_stats(once_shelf *shelf, once_bytes consumer, once_stats *out, once_error *err);
+int once__pg_waiting_size(once_shelf *shelf, once_bytes consumer, once_waiting_size *out, once_error *err);
 
 /* ---- facts.c ---- */
 

@@ -167,6 +167,7 @@ enum once_pg_statement {
     PG_AUDITS,
     PG_STATS,
     PG_STATS_LETTERS,
+    PG_WAITING_SIZE,
     PG_LIST_LIVE,
     PG_LIST_FINISHED,
     PG_FACT_GET,

@@ -237,6 +237,9 @@ const char *const once__pg_sql[PG_STATEMENTS] = {
                  " FROM once_live WHERE consumer = $1::bytea"
                  " AND state < 4 AND NOT (" EXPIRES " AND expires_ms <= $2::bigint) GROUP BY is_now",
     [PG_STATS_LETTERS] = "SELECT count(*) FROM once_letter WHERE consumer = $1::bytea",
+    /* Of a body only its length is read. */
+    [PG_WAITING_SIZE] = "SELECT count(*), coalesce(sum(octet_length(b.body)), 0)::bigint FROM once_live l"
+                        " JOIN once_body b ON b.id = l.id WHERE l.consumer = $1::bytea AND l.owned AND l.state < 3",
     [PG_LIST_LIVE] = "(SELECT " ONCE_PG_LIVE_FULL " WHERE l.consumer = $1::bytea AND l.state = $2::bigint AND NOT"
                      " (l.state = 1 AND l.due_ms <= $5::bigint)"
                      " AND NOT (" EXPIRES " AND expires_ms <= $5::bigint) AND l.id > $3::uuid ORDER BY l.id LIMIT"
@@ -348,6 +351,7 @@ const char *const once__pg_shapes[PG_STATEMENTS] = {
     [PG_AUDITS] = "*qqQyyyyyy",
     [PG_STATS] = "*iqQ",
     [PG_STATS_LETTERS] = "1q",
+    [PG_WAITING_SIZE] = "1qq",
     [PG_LIST_LIVE] = SHAPE_LIVE,
     [PG_LIST_FINISHED] = SHAPE_ENTRY,
     [PG_FACT_GET] = "?y",

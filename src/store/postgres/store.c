@@ -97,6 +97,7 @@ static const once_shelf_ops postgres_shelf = {
     .letters = once__pg_letters,
     .audits = once__pg_audits,
     .stats = once__pg_stats,
+    .waiting_size = once__pg_waiting_size,
     .fact_get = once__pg_fact_get,
     .fact_set = once__pg_fact_set,
     .fact_count = once__pg_fact_count,
@@ -288,6 +289,7 @@ const once_store_ops once__store_postgres = {
     .letter_heads = once__engine_letter_heads,
     .letters_of_key = once__engine_letters_of_key,
     .stats = once__engine_stats,
+    .waiting_size = once__engine_waiting_size,
     .verify = pg_verify,
     .verified = "every row was read and fits to the others; there are no checksums of ours, so a value that was "
                 "changed into another possible one is not noticed,"

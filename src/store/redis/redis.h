@@ -394,6 +394,7 @@ int once__redis_letters(once_shelf *shelf, const once_letter_query *what, once_p
 int once__redis_audits(once_shelf *shelf, once_bytes consumer, once_page *page, once_audit_visit *visit, void *user,
                        once_error *err);
 int once__redis_stats(once_shelf *shelf, once_bytes consumer, once_stats *out, once_error *err);
+int once__redis_waiting_size(once_shelf *shelf, once_bytes consumer, once_waiting_size *out, once_error *err);
 int once__redis_fact_get(once_shelf *shelf, const char *name, once_bytes *out, once_arena *arena, once_error *err);
 int once__redis_fact_set(once_shelf *shelf, const char *name, once_bytes value, once_error *err);
 int once__redis_fact_count(once_shelf *shelf, const char *name, uint64_t least, once_bytes value, once_error *err);

@@ -307,6 +307,7 @@ const once_shelf_ops once__redis_shelf = {
     .letters = once__redis_letters,
     .audits = once__redis_audits,
     .stats = once__redis_stats,
+    .waiting_size = once__redis_waiting_size,
     .fact_get = once__redis_fact_get,
     .fact_set = once__redis_fact_set,
     .fact_count = once__redis_fact_count,

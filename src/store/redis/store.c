@@ -522,9 +522,9 @@ static void redis_describe(once_backend *store, char *out, size_t size)
                     "changed into another possible one is not noticed",                                                \
         .repair = once__redis_repair, .look = once__engine_look, .outlook = once__engine_outlook,                      \
         .why = once__engine_why, .in_lane = once__engine_in_lane, .letters = once__engine_letters,                     \
-        .letter_heads = once__engine_letter_heads, .stats = once__engine_stats, .time = once__engine_time,             \
-        .fact_get = once__engine_fact_get, .fact_set = redis_fact_set, .fact_count = once__engine_fact_count,          \
-        .facts = once__engine_facts,                                                                                   \
+        .letter_heads = once__engine_letter_heads, .stats = once__engine_stats,                                        \
+        .waiting_size = once__engine_waiting_size, .time = once__engine_time, .fact_get = once__engine_fact_get,       \
+        .fact_set = redis_fact_set, .fact_count = once__engine_fact_count, .facts = once__engine_facts,                \
     }
 
 const once_store_ops once__store_redis = REDIS_OPS("redis", redis_open);

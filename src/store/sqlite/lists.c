@@ -96,3 +96,15 @@ int once__sqlite_store_stats(once_shelf *shelf, once_bytes consumer, once_stats 
     sqlite3_reset(stmt);
     return code == SQLITE_ROW ? ONCE_OK : once__sqlite_fail(q->db, code, err);
 }
+
+int once__sqlite_store_waiting_size(once_shelf *shelf, once_bytes consumer, once_waiting_size *out, once_error *err)
+{
+    once_sqlite *q = (once_sqlite *)shelf;
+    sqlite3_stmt *stmt = q->sql[SQL_WAITING_SIZE];
+    once__bind_bytes(stmt, 1, consumer);
+    const int code = sqlite3_step(stmt);
+    if (code == SQLITE_ROW)
+        *out = (once_waiting_size){(uint64_t)sqlite3_column_int64(stmt, 0), (uint64_t)sqlite3_column_int64(stmt, 1)};
+    sqlite3_reset(stmt);
+    return code == SQLITE_ROW ? ONCE_OK : once__sqlite_fail(q->db, code, err);
+}

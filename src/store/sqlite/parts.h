@@ -54,6 +54,7 @@ int once__sqlite_store_audits(once_shelf *shelf, once_bytes consumer, once_page 
 int once__sqlite_store_list(once_shelf *shelf, once_bytes consumer, once_state state, once_page *page,
                             once_entry_visit *visit, void *user, once_error *err);
 int once__sqlite_store_stats(once_shelf *shelf, once_bytes consumer, once_stats *out, once_error *err);
+int once__sqlite_store_waiting_size(once_shelf *shelf, once_bytes consumer, once_waiting_size *out, once_error *err);
 
 /* ---- sweep.c ---- */
 

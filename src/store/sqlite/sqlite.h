@@ -84,6 +84,7 @@ enum once_sqlite_statement {
     SQL_AUDITS,
     SQL_STATS,
     SQL_STATS_LETTERS,
+    SQL_WAITING_SIZE,
     SQL_LIST,
     SQL_EXPIRED,
     SQL_FACT_GET,

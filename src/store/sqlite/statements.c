@@ -106,6 +106,10 @@ const char *const once__sqlite_sql[SQL_STATEMENTS] = {
         "?2") " AS is_now, count(*), min(CASE WHEN owned = 1 OR (state = 1 AND due_ms > ?2) THEN due_ms END)"
               " FROM once_entry WHERE consumer = ?1 AND state < 4 AND " LIVE_AT("?2") " GROUP BY is_now",
     [SQL_STATS_LETTERS] = "SELECT count(*) FROM once_letter WHERE consumer = ?1",
+    /* By the index of what is due; of a body only its length is read. */
+    [SQL_WAITING_SIZE] =
+        "SELECT count(*), coalesce(sum(length(b.body)), 0) FROM once_entry AS e INDEXED BY once_entry_due"
+        " CROSS JOIN once_body AS b ON b.n = e.n WHERE e.consumer = ?1 AND e.owned = 1 AND e.state < 3",
     [SQL_LIST] = "SELECT " ENTRY_COLUMNS
                  " FROM once_entry WHERE consumer = ?1 AND " STATE_AT("?3") " = ?2 AND " LIVE_AT("?3") " ORDER BY n",
     [SQL_EXPIRED] = "SELECT id FROM once_entry WHERE " EXPIRES " AND expires_ms <= ?1 ORDER BY expires_ms LIMIT ?2",

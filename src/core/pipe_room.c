@@ -1,0 +1,152 @@
+/* Room in the store: how much may wait there (spec->waiting_max). Above it nothing is fetched, until a tenth of it is
+ * free again; what waits is worked on meanwhile.
+ *
+ * Only the store knows how much waits there, since others may work for the same consumer, and to ask it costs time: it
+ * counts. So it is asked when we have added a part of what there was room for, when our own sums say that a bound is
+ * reached or that there is room again, and now and then because of others; the longer an answer takes, the more seldom.
+ * Whoever adds nothing does not ask. */
+#include "core/pipe.h"
+
+#include "base/banned.h"
+
+#define ASK_MS 5000      /* how often because of others ... */
+#define ASK_FULL_MS 1000 /* ... the same when there is no room ... */
+#define ASK_SHARE 50     /* ... and not more than such a part of the time */
+#define ROOM_PARTS 4     /* asked when this part of the room is used: so a few workers do not use it twice */
+
+static bool bounded(const once_pipe *pipe) { return pipe->spec->waiting_max.messages || pipe->spec->waiting_max.bytes; }
+
+/* Messages come to wait in the ordinary course of things, and not only when something fails. */
+static bool fills_store(const once_pipe *pipe) { return pipe->spec->inbox || pipe->spec->order; }
+
+static bool reaches(once_waiting_size size, once_waiting_size most)
+{
+    return (most.messages && size.messages >= most.messages) || (most.bytes && size.bytes >= most.bytes);
+}
+
+static uint64_t low(uint64_t most) { return most - most / 10 - (most < 10); }
+
+/* Where fetching goes on. */
+static bool has_room_again(once_waiting_size size, once_waiting_size most)
+{
+    return (!most.messages || size.messages <= low(most.messages)) && (!most.bytes || size.bytes <= low(most.bytes));
+}
+
+/* Of the room that there was, we have used a part. */
+static bool used_a_part(uint64_t added, uint64_t now, uint64_t most)
+{
+    const uint64_t before = now > added ? now - added : 0;
+    return most && added >= (most > before ? most - before : 0) / ROOM_PARTS;
+}
+
+bool once__pipe_must_count(const once_pipe *pipe, int64_t now_ms)
+{
+    const pipe_room *room = &pipe->room;
+    const once_waiting_size most = pipe->spec->waiting_max;
+    if (!bounded(pipe) || pipe->source.at_end) return false;
+    if (!room->known) return fills_store(pipe) || room->added.messages;
+    if (room->full)
+        return now_ms >= room->at_ms || has_room_again(room->there, most) || room->added.messages >= pipe->batch_max;
+    if (room->added.messages == 0) return false;
+    return reaches(room->there, most) || now_ms >= room->at_ms ||
+           (room->added.messages >= pipe->batch_max &&
+            (used_a_part(room->added.messages, room->there.messages, most.messages) ||
+             used_a_part(room->added.bytes, room->there.bytes, most.bytes)));
+}
+
+/* When the store is to be asked if nothing happens before. */
+int64_t once__pipe_count_at_ms(const once_pipe *pipe)
+{
+    const bool asks = bounded(pipe) && pipe->room.known && !pipe->source.at_end;
+    return asks && (pipe->room.full || pipe->room.added.messages) ? pipe->room.at_ms : ONCE_NEVER;
+}
+
+/* Nobody is at work on what waits, as far as we know. */
+static bool is_idle(const once_pipe *pipe)
+{
+    return pipe->ready.n == 0 && pipe->at[ONCE_AT_PARKED] == 0 && pipe->outside.flight.n == 0;
+}
+
+once_action *once__pipe_begin_count(once_pipe *pipe, int64_t now_ms)
+{
+    pipe->room.asked_ms = now_ms;
+    once_action *count = once__pipe_emit(pipe, ONCE_ACT_COUNT, 0);
+    count->due = pipe->room.full && is_idle(pipe);
+    return count;
+}
+
+/* Nothing of what waits will be worked on by itself: it stands behind a message of its lane that is not there, or that
+ * a person must decide about. A message that waits without its body was somebody's who died, and only the source has
+ * it: then fetching goes on, or nobody would ever bring it. Otherwise somebody must act. A finite source gives up when
+ * its patience is over, as it does when the disk is full; others wait. */
+static void stuck(once_pipe *pipe, const once_action *action, int64_t now_ms)
+{
+    pipe_room *room = &pipe->room;
+    once_error err;
+    room->only_source = action->waiting > action->size.messages;
+    if (room->only_source) return;
+    if (!room->stuck) room->stuck_ms = now_ms;
+    room->stuck = true;
+    if (!(pipe->o.source & ONCE_SOURCE_FINITE) || now_ms - room->stuck_ms < pipe->spec->patience_ms) return;
+    const int rc = once_fail(&err, ONCE_E_FULL,
+                             "as much waits in the store as waiting_max allows (%llu messages), and nobody works on it "
+                             "until somebody acts; 'once list --waiting' shows what it waits for",
+                             (unsigned long long)room->there.messages);
+    once__pipe_give_up(pipe, rc, &err);
+}
+
+void once__pipe_counted(once_pipe *pipe, const once_action *action, int64_t now_ms)
+{
+    pipe_room *room = &pipe->room;
+    const int64_t took_ms = now_ms - room->asked_ms;
+    const once_waiting_size most = pipe->spec->waiting_max;
+    room->known = true;
+    room->there = action->size;
+    room->added = (once_waiting_size){0};
+    room->full = room->full ? !has_room_again(room->there, most) : reaches(room->there, most);
+    room->only_source = false;
+    if (room->full && action->due && action->wait_ms == ONCE_NEVER && is_idle(pipe)) stuck(pipe, action, now_ms);
+    else room->stuck = false;
+    const int64_t pause_ms = room->full ? ASK_FULL_MS : ASK_MS;
+    room->at_ms = now_ms + (took_ms * ASK_SHARE > pause_ms ? took_ms * ASK_SHARE : pause_ms);
+}
+
+/* How many may be fetched. With an inbox all of it comes to wait, and so does what is in memory. */
+size_t once__pipe_room_to_fetch(const once_pipe *pipe)
+{
+    const once_waiting_size there = pipe->room.there, most = pipe->spec->waiting_max;
+    if (!bounded(pipe) || pipe->room.only_source) return pipe->batch_max;
+    if (pipe->room.full || (!pipe->room.known && fills_store(pipe)) || reaches(there, most)) return 0;
+    if (!pipe->spec->inbox || !most.messages) return pipe->batch_max;
+    const uint64_t room = most.messages - there.messages,
+                   coming = pipe->at[ONCE_AT_READY] + pipe->at[ONCE_AT_PARKED] + pipe->at[ONCE_AT_WORK];
+    if (coming >= room) return 0;
+    return room - coming < pipe->batch_max ? (size_t)(room - coming) : pipe->batch_max;
+}
+
+static void add(once_waiting_size *to, const once_item *item)
+{
+    to->messages++;
+    to->bytes += item->message.body.len;
+}
+
+/* Its transaction is committed, and it waits in the store, or does not. */
+void once__pipe_note_waiting(once_pipe *pipe, const once_item *item, bool waits)
+{
+    pipe_room *room = &pipe->room;
+    if (!bounded(pipe)) return;
+    if (item->ticket && waits) {
+        add(&room->there, item);
+        add(&room->added, item);
+    } else if (!item->ticket && !waits) {
+        const uint64_t bytes = item->message.body.len;
+        room->there.messages -= room->there.messages > 0;
+        room->there.bytes -= bytes < room->there.bytes ? bytes : room->there.bytes;
+    }
+}
+
+bool once_pipe_full(const once_pipe *pipe, once_waiting_size *out)
+{
+    *out = pipe->room.there;
+    return pipe->room.full;
+}

@@ -1,0 +1,63 @@
+/* What is said about waiting_max: that nothing is fetched because too much waits in the store, and that it goes on. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "base/log.h"
+#include "runtime/executor.h"
+
+#include "base/banned.h"
+
+enum { SIZE_TEXT = 32 };
+
+static const char *format_bytes(uint64_t bytes, char out[SIZE_TEXT])
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+    double n = (double)bytes;
+    size_t unit = 0;
+    while (n >= 1024 && unit + 1 < sizeof units / sizeof *units) n /= 1024, unit++;
+    (void)snprintf(out, SIZE_TEXT, unit ? "%.1f %s" : "%.0f %s", n, units[unit]);
+    return out;
+}
+
+static bool reached(const once_spec *spec, const once_waiting_size *size)
+{
+    return spec->waiting_max.messages && size->messages >= spec->waiting_max.messages;
+}
+
+/* Which of the two bounds it is. */
+static void format_bound(const once_spec *spec, const once_waiting_size *size, char out[SIZE_TEXT + 16])
+{
+    char bytes[SIZE_TEXT];
+    if (reached(spec, size) || !spec->waiting_max.bytes)
+        (void)snprintf(out, SIZE_TEXT + 16, "%" PRIu64 " messages", spec->waiting_max.messages);
+    else (void)snprintf(out, SIZE_TEXT + 16, "%s", format_bytes(spec->waiting_max.bytes, bytes));
+}
+
+void once__say_room(bool *said, const once_pipe *pipe, const once_spec *spec)
+{
+    once_waiting_size size;
+    char bytes[SIZE_TEXT], bound[SIZE_TEXT + 16];
+    const bool full = once_pipe_full(pipe, &size);
+    if (full == *said) return;
+    *said = full;
+    format_bound(spec, &size, bound);
+    if (full)
+        once_log(ONCE_LOG_WARN, "fetch_paused",
+                 "nothing is fetched: %" PRIu64
+                 " messages (%s) wait in the store, and waiting_max is %s; they are worked on, and fetching goes on "
+                 "when a tenth of it is free. If that does not come, 'once list --waiting' shows what they wait for; "
+                 "otherwise make the handlers faster, or raise waiting_max",
+                 size.messages, format_bytes(size.bytes, bytes), bound);
+    else
+        once_log(ONCE_LOG_WARN, "fetch_resumed", "fetching goes on: %" PRIu64 " messages (%s) wait in the store",
+                 size.messages, format_bytes(size.bytes, bytes));
+}
+
+void once__room_text(const once_pipe *pipe, char out[ONCE_WAITING_TEXT])
+{
+    once_waiting_size size;
+    if (once_pipe_full(pipe, &size))
+        (void)snprintf(out, ONCE_WAITING_TEXT, "fetches nothing: %" PRIu64 " wait in the store, as waiting_max allows",
+                       size.messages);
+    else out[0] = 0;
+}

@@ -257,7 +257,10 @@ static void carry_out(fixture *f, once_action *action)
 {
     const bool fails = f->fails && action->kind == f->fail_at, hangs = action->kind == ONCE_ACT_COMMIT && f->hangs_now;
     if (!hangs && (!fails || f->happens)) once_execute_store(&f->executor, action);
-    else if (action->kind == ONCE_ACT_COMMIT) f->store->ops->rollback(f->store);
+    else if (action->kind == ONCE_ACT_COMMIT) {
+        f->store->ops->rollback(f->store);
+        f->executor.in_tx = false; /* as after a commit that it carried out itself */
+    }
     if (hangs) action->status = hang_up(f, &action->error);
     if (!fails) return;
     f->fails--;

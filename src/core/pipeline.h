@@ -43,20 +43,30 @@
  * back); so it does when external effects cannot be started. After a commit whose fate is not known, the batch is
  * claimed again with the same tokens: what had been committed answers so.
  *
+ * The source has streams (core/stream.h), each with its own tickets, watermark and queue. Work is filled from them in
+ * turn, and one that cannot go on holds up no other one. Streams come and go by news of a FETCH (pipe_stream.c);
+ * deliveries that run out are extended (pipe_ack.c).
+ *
  * Invariants. They hold whenever none of the functions below is running; test builds check them after each one
  * (once__pipe_check), and name them by number.
  *
  *   1  An item is in exactly one place (once_item_place). READY, WORK, FLIGHT and RETURNED are lists, and each has the
- * items whose place it is, each once. No item of an open batch is NEW: an executor that fills a batch has it alone. 2
- * A batch is open for as many items as are not over, and for the one that a cursor would be kept at. 3  Tickets: acked
- * <= watermark < next. No ticket is over before its item is. 4  Each item that is in FLIGHT or RETURNED, or about to be
- * claimed for FLIGHT, has a slot of its handler, nobody else has one, and no handler has more than there are. 5  An
- * item is PARKED if and only if somebody stands before it in the queue of its key or lane. Who is over stands in none.
+ *      items whose place it is, each once; READY is a list for each stream, and one for what was taken from the store.
+ *      No item of an open batch is NEW: an executor that fills a batch has it alone.
+ *   2  A batch is open for as many items as are not over, and for those that cursors would be kept at.
+ *   3  Tickets of a stream: acked <= watermark < next. No ticket is over before its item is, and each that is not is
+ *      known by its item.
+ *   4  Each item that is in FLIGHT or RETURNED, or about to be claimed for FLIGHT, has a slot of its handler, nobody
+ *      else has one, and no handler has more than there are.
+ *   5  An item is PARKED if and only if somebody stands before it in the queue of its key or lane. Who is over
+ *      stands in none.
  *   6  With nothing begun there is no work and no transaction. Leases are only kept of items that are away, or just
- * came back. 7  The bytes that bound the fetching are those of the bodies that are there. 8  An outcome from outside is
- * at RETURNED, or in the WORK that settles it. An effect that is under way is in FLIGHT. 9  No more than 64 batches are
- * on their way behind the oldest one that is not over. 10  At the end nothing is in work, away or back, and neither the
- * store nor the source has an action.
+ *      came back.
+ *   7  The bytes that bound the fetching are those of the bodies that are there.
+ *   8  An outcome from outside is at RETURNED, or in the WORK that settles it. An effect under way is in FLIGHT.
+ *   9  No more than 64 batches of a stream are delivered and not acked.
+ *   10 At the end nothing is in work, away or back, and nobody has an action.
+ *   11 No item waits whose stream is not assigned, and none belongs to a stream that was let go.
  *
  * Thread rule: one thread at a time (the runtime's executors step it themselves, under a lock). Between an action and
  * its event the executor owns the items of that action. */

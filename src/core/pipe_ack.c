@@ -112,7 +112,7 @@ static once_action *prolong(once_pipe *pipe, int64_t now_ms)
         if (!stream->prolong_from && now_ms >= stream->prolong_at_ms) { /* a round begins */
             stream->prolong_from = 1;
             if (++stream->round == 0) stream->round = 1; /* 0: in none */
-            stream->prolong_at_ms = now_ms + stream->expires_ms / 3;
+            stream->prolong_at_ms = now_ms + once_stream_extends_after_ms(stream);
         }
         if (!stream->prolong_from) continue;
         once_action *action = prolong_round(pipe, stream);
@@ -190,6 +190,19 @@ int64_t once__pipe_ack_at_ms(const once_pipe *pipe, int64_t now_ms)
     return release_ms < at_ms ? release_ms : at_ms;
 }
 
+/* The longest pause after a failure: one that is long against the time of a delivery would lose it. */
+static int64_t longest_pause_ms(const once_pipe *pipe)
+{
+    int64_t longest_ms = ONCE_NEVER;
+    for (uint32_t i = 0; i < pipe->streams.n; i++) {
+        const once_stream *stream = at_turn(pipe, i);
+        if (!can_prolong(stream)) continue;
+        const int64_t pause_ms = stream->expires_ms / ONCE_PAUSES_OF_LEASE + 1;
+        if (pause_ms < longest_ms) longest_ms = pause_ms;
+    }
+    return longest_ms;
+}
+
 static void failed(once_pipe *pipe, const once_action *action, int64_t now_ms)
 {
     pipe_acks *acks = &pipe->acks;
@@ -199,12 +212,10 @@ static void failed(once_pipe *pipe, const once_action *action, int64_t now_ms)
         once__pipe_stream_released(pipe, acks->releasing);
         return;
     }
-    int64_t longest_ms = ONCE_NEVER;
-    if (action->kind == ONCE_ACT_PROLONG) longest_ms = acks->asked[0].stream->expires_ms / ONCE_PAUSES_OF_LEASE + 1;
     if (acks->tries == 0) acks->failing_since_ms = now_ms;
     once__pipe_worth_another_try(pipe, action->status, &action->error, &acks->tries,
                                  release ? &acks->release_at_ms : &acks->at_ms, acks->failing_since_ms, now_ms,
-                                 longest_ms);
+                                 longest_pause_ms(pipe));
 }
 
 void once__pipe_acked(once_pipe *pipe, once_action *action, int64_t now_ms)

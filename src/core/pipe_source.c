@@ -162,7 +162,7 @@ static void queue_batch(once_pipe *pipe, once_batch *batch, int64_t now_ms)
         batch->bytes += item->message.body.len;
         item->ticket = once_watermark_begin(&stream->mark, item->delivery, item);
         if (stream->prolong_at_ms == ONCE_NEVER && stream->expires_ms > 0)
-            stream->prolong_at_ms = now_ms + stream->expires_ms / 3;
+            stream->prolong_at_ms = now_ms + once_stream_extends_after_ms(stream);
         once__pipe_move(pipe, item, ONCE_AT_READY);
     }
     pipe->source.open += batch->n;

@@ -209,7 +209,8 @@ static int assigned(once_pipe *pipe, const once_stream_news *news, once_error *e
     if (stream && stream->state != ONCE_STREAM_ASSIGNED) return broken(news, err);
     if (!stream && (news->stream >= STREAMS_MAX || !(pipe->o.source & ONCE_SOURCE_ASSIGNS))) return broken(news, err);
     if (!stream && !(stream = once__pipe_stream_add(pipe, news->stream))) return once_no_memory(err, "for a stream");
-    stream->expires_ms = news->expires_ms; /* of one that is there that is all that can change */
+    const bool expires = pipe->o.source & ONCE_SOURCE_EXPIRES;
+    stream->expires_ms = expires ? news->expires_ms : 0; /* of one that is there that is all that can change */
     return ONCE_OK;
 }
 
@@ -217,7 +218,8 @@ static int revoked(once_pipe *pipe, const once_stream_news *news, int64_t now_ms
 {
     once_stream *stream = once__pipe_stream(pipe, news->stream);
     const bool lost = news->change == ONCE_STREAM_LOST && !ONCE_PLANTED(lost_acked);
-    if (!stream || (stream->state != ONCE_STREAM_ASSIGNED && !(lost && stream->state == ONCE_STREAM_REVOKED)))
+    if (!(pipe->o.source & ONCE_SOURCE_ASSIGNS) || !stream ||
+        (stream->state != ONCE_STREAM_ASSIGNED && !(lost && stream->state == ONCE_STREAM_REVOKED)))
         return broken(news, err);
     if (stream->state == ONCE_STREAM_ASSIGNED) pipe->streams.leaving++;
     stream->state = lost ? ONCE_STREAM_LOST : ONCE_STREAM_REVOKED;

@@ -55,6 +55,12 @@ bool once_stream_has_acks(const once_stream *stream);
 uint64_t once_stream_next_ack(once_stream *stream);
 void once_stream_acked(once_stream *stream, uint64_t ticket);     /* or it is gone */
 void once_stream_not_acked(once_stream *stream, uint64_t ticket); /* it is asked for again */
+/* How long after it was delivered or extended a delivery that runs out is extended. */
+static inline int64_t once_stream_extends_after_ms(const once_stream *stream)
+{
+    return stream->expires_ms < 3 ? 1 : stream->expires_ms / 3;
+}
+
 /* Deliveries that are not acked, over or not. */
 static inline uint64_t once_stream_outstanding(const once_stream *stream)
 {

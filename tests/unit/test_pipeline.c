@@ -865,6 +865,17 @@ static void news_that_cannot_be_end_the_run(void **state)
     assert_int_equal(once_pipe_status(f->pipe, NULL), ONCE_E_BUG);
 }
 
+/* Its one stream is there from the start, and stays. */
+static void a_source_without_assignments_cannot_revoke(void **state)
+{
+    fixture *f = open_pipe(state, false);
+    hears(f, ONCE_STREAM_ASSIGNED, 0); /* for how long deliveries are ours; here they do not run out */
+    assert_int_equal(once_pipe_status(f->pipe, NULL), ONCE_OK);
+    assert_int_equal(f->pipe->streams.at[0]->expires_ms, 0);
+    hears(f, ONCE_STREAM_REVOKED, 0);
+    assert_int_equal(once_pipe_status(f->pipe, NULL), ONCE_E_BUG);
+}
+
 static void a_message_of_no_stream_ends_the_run(void **state)
 {
     fixture *f = open_streams(state, false, 0, 1);
@@ -936,6 +947,21 @@ static void deliveries_are_extended_wherever_they_are(void **state)
     action = asks_acks(f, ONCE_ACT_PROLONG); /* soon, and without the one that is done */
     assert_int_equal(action->n, 2);
     answer(f, action, ONCE_OK);
+}
+
+static void an_ack_that_fails_does_not_delay_extending_for_long(void **state)
+{
+    fixture *f = open_streams(state, true, SINGLE | EXPIRES, 1);
+    once_item *items[2];
+    fetch_of(f, 0, 2, 0, items);
+    send_out(f, 2);
+    settle_back(f, items[1]);
+    for (int i = 0; i < 10; i++) { /* the pauses would grow to seconds */
+        once_action *action = once_pipe_ack_action(f->pipe, f->now_ms);
+        for (; !action; f->now_ms++) action = once_pipe_ack_action(f->pipe, f->now_ms);
+        answer(f, action, action->kind == ONCE_ACT_ACK ? ONCE_E_UNAVAILABLE : ONCE_OK);
+    }
+    assert_in_range(f->pipe->acks.at_ms - f->now_ms, 0, EXPIRES_MS / 20 + 1);
 }
 
 static void a_delivery_that_is_gone_is_dropped_or_goes_on_without_an_ack(void **state)
@@ -1208,9 +1234,11 @@ int main(void)
         TEST(work_of_a_lost_stream_is_dropped_when_its_transaction_does_not_begin),
         TEST(a_number_is_free_as_soon_as_its_stream_is_released),
         TEST(news_that_cannot_be_end_the_run),
+        TEST(a_source_without_assignments_cannot_revoke),
         TEST(a_message_of_no_stream_ends_the_run),
         TEST(a_stop_releases_all_streams_after_the_last_acks),
         TEST(deliveries_are_extended_wherever_they_are),
+        TEST(an_ack_that_fails_does_not_delay_extending_for_long),
         TEST(a_delivery_that_is_gone_is_dropped_or_goes_on_without_an_ack),
         TEST(a_delivery_that_is_extended_for_the_last_time_goes_to_the_store),
         cmocka_unit_test(no_item_moves_where_it_may_not),

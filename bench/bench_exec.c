@@ -7,11 +7,11 @@
  *   b  `mode: stream`, the same logic in one Python process that is kept
  *   c  `mode: stream`, a handler in C that only says "done" (handlers/echo.c)
  *   d  the store alone: claim a batch, settle it, each in a durable transaction of its own, without source, JSON and
- * handler
+ *      handler
  *
  * Windows and batches are of 1024 messages, there is one handler process, and the store is sqlite with
- * synchronous=FULL. Entrants take turns; figures are medians over the rounds, and ratios medians of the ratios of each
- * round. */
+ * synchronous=FULL. Entrants take
+ * turns; figures are medians over the rounds, and ratios medians of the ratios of each round. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>

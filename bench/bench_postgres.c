@@ -5,15 +5,18 @@
  * workers: several of them beside each other (postgres/workers.h).
  * classic: against the consumer that people write by hand, for messages whose effect is one INSERT and one UPDATE:
  *   a  the classic consumer on one connection: BEGIN; INSERT INTO processed_messages ON CONFLICT DO NOTHING; effect;
- * COMMIT for each message, prepared statements (on the first CLASSIC_MESSAGES only, for its rate) b  the same on 16
- * connections at once c  once run d  only duplicates: once run a second time e  c with one message in a hundred that
- * fails in its second statement
+ *      COMMIT for each message, prepared statements (on the first CLASSIC_MESSAGES only, for its rate)
+ *   b  the same on 16 connections at once
+ *   c  once run
+ *   d  only duplicates: once run a second time
+ *   e  c with one message in a hundred that fails in its second statement
  *
  * All on one server, which is started for this with its usual settings (fsync on), each in a database of its own. They
- * take turns; figures are medians over the rounds, ratios the medians of each round's ratios.
+ * take
+ * turns; figures are medians over the rounds, ratios the medians of each round's ratios.
  *
  * Ends with 0 whatever the figures are, and when there is no server to be had; 3 when something could not be measured.
- */
+ * */
 #include <libpq-fe.h>
 #include <pthread.h>
 #include <stdatomic.h>

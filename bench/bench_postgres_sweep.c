@@ -2,7 +2,7 @@
  * beside them.
  *
  *     bench_postgres_sweep [--entries N] [--expired N] [--seconds N] [--full] [--scattered] [--inside] [--json] [--once
- * PATH]
+ *     PATH]
  *                          [--folder DIR] [--keep]
  *
  * A server of its own (fsync on), a store with N finished entries of which some have expired, and windows of equal
@@ -12,15 +12,18 @@
  *   b  `once sweep` runs the whole time; with --inside one of the eight does it, as it does in every `once run`
  *
  * a comes first and last, and each b is compared with the mean of the a before and behind it: tables grow meanwhile. A
- * window begins with a checkpoint, so that all have the same part of its cost, and its first seconds do not count. It
- * ends when nothing expired is left, or after four of each; then the rest is swept with nobody else there. Messages
- * have time-ordered ids, so the user's own index is cheap, and what the store does is what is seen.
+ * window begins
+ * with a checkpoint, so that all have the same part of its cost, and its first seconds do not count. It ends when
+ * nothing expired is
+ * left, or after four of each; then the rest is swept with nobody else there. Messages have time-ordered ids, so the
+ * user's own index
+ * is cheap, and what the store does is what is seen.
  *
  * Expired entries lie together, as in a store with one `remember`; --scattered: every n-th row, as with several of
  * them.
  *
  * Ends with 0 whatever the figures are, and when there is no server to be had; 3 when something could not be measured.
- */
+ * */
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>

@@ -6,8 +6,10 @@
  *   once   batches of claim, then batches of settle (done), each of them a commit
  *
  * One server for both, in a folder of its own, every reply synced (appendonly yes, appendfsync always). They take
- * turns; figures are medians over the rounds, and the ratio is the median of the ratios of each round. Then bytes of
- * memory per finished key, by what the server says before and after.
+ * turns; figures
+ * are medians over the rounds, and the ratio is the median of the ratios of each round. Then bytes of memory per
+ * finished key, by
+ * what the server says before and after.
  *
  * Ends with 0 whatever the figures are; 3 when something could not be measured. */
 #include <stdio.h>

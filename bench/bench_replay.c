@@ -8,10 +8,13 @@
  *   w  once run, which takes what was replayed from the store and does it
  *
  * --messages is the larger size, the smaller one is a third of it; both should fill the page cache of SQLite (48 MiB),
- * or its peak grows with that. Letters are made by `once run` with an effect that fails for good, which is not
- * measured; random keys of 32 bytes, bodies of about 300. The effect is an INSERT in the store's own database, on Redis
- * an answer of a kept process. Stores take turns, so that SQLite is the yardstick of the same minutes; figures are
- * medians over the rounds, ratios the medians of each round's ratios. */
+ * or its peak
+ * grows with that. Letters are made by `once run` with an effect that fails for good, which is not measured; random
+ * keys of 32 bytes,
+ * bodies of about 300. The effect is an INSERT in the store's own database, on Redis an answer of a kept process.
+ * Stores take turns, so
+ * that SQLite is the yardstick of the same minutes; figures are medians over the rounds, ratios the medians of each
+ * round's ratios. */
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>

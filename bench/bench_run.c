@@ -11,8 +11,9 @@
  *   g  d with one message in a hundred that fails in its first statement; h, in its second
  *
  * They take turns, so that a noisy moment hits everybody; every figure is a median over the rounds, and every ratio is
- * the median of the ratios of each round. Times are whole: opening, schema, the last checkpoint and closing included.
- * Each database is checked afterwards. --full adds ten times as many messages, to see memory and cost grow.
+ * the
+ * median of the ratios of each round. Times are whole: opening, schema, the last checkpoint and closing included. Each
+ * database is checked afterwards. --full adds ten times as many messages, to see memory and cost grow.
  *
  * Ends with 0 whatever the figures are; 3 when something could not be measured. */
 #include <getopt.h>

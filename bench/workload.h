@@ -2,7 +2,7 @@
  *
  * A message is one JSON object of WORKLOAD_BYTES bytes and a newline. One in five is a duplicate, byte for byte: three
  * quarters of those repeat any earlier message, the others the message just before. Everything follows from the seed.
- */
+ * */
 #ifndef BENCH_WORKLOAD_H
 #define BENCH_WORKLOAD_H
 

@@ -4,8 +4,9 @@
  *     ./payment_handler sqlite:payments.db
  *
  * The broker here is an array that delivers as brokers do: some messages twice, one under a key that was used for
- * another payment, and whatever was not acked once more. Run it a second time: every payment is a duplicate, nobody is
- * charged. */
+ * another
+ * payment, and whatever was not acked once more. Run it a second time: every payment is a duplicate, nobody is charged.
+ * */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

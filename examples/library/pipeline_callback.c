@@ -1,6 +1,7 @@
 /* A whole pipeline whose effect is a C function: the YAML file says where messages come from, what makes two of them
- * the same, when to retry; the function does the work. The library claims, calls from several threads, keeps the lease,
- * settles, acks.
+ * the same,
+ * when to retry; the function does the work. The library claims, calls from several threads, keeps the lease, settles,
+ * acks.
  *
  *     cc pipeline_callback.c $(pkg-config --cflags --libs libonce) -o pipeline_callback
  *     ./pipeline_callback pipeline_callback.yaml

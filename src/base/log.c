@@ -34,9 +34,8 @@
 #define RING_SIZE (256 * 1024)
 #define MESSAGE_MAX 2048
 #define CHUNK_SIZE 16384
-#define LINE_MAX_BYTES                                                                                                 \
-    (CHUNK_SIZE - 512) /* an escaped byte takes at most six; a report and a line fit into a chunk                      \
-                        */
+/* An escaped byte takes at most six; a report and a line fit into a chunk. */
+#define LINE_MAX_BYTES (CHUNK_SIZE - 512)
 #define CLOSE_WAIT_MS 200
 #define POLL_MS 50
 #define RETRY_MS 5

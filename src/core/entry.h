@@ -9,8 +9,8 @@
  *     |                |  |  lease over: the next claim or take continues (attempt + 1, failures + 1), or, when the
  *     |                |  |  request says `hold`, the entry becomes unknown; for whoever looks it is so at once
  *     |                |  +--settle unknown--> unknown --resolve--> done | waiting | dead
- *     |                |                       unknown, with `lookup`: --take (asks)--> unknown --settle--> all of
- * these |                +--settle dead--> dead --exhume--> waiting | --discard--> rejected
+ *     |                |                       with `lookup`: --take (asks)--> unknown --settle--> all of these
+ *     |                +--settle dead--> dead --exhume--> waiting | --discard--> rejected
  *     +--accept--> waiting --take--> claimed
  *                     ^--settle retry / release; revive (a finished one, forced by an operator)
  *                     ^--claim or accept with other content, where nothing has been done yet: see below
@@ -37,22 +37,25 @@
  * Versions of a lane. The lane keeps the highest version that settled, and who settled it with which content.
  *   older                        stale, recorded
  *   equal, under another key     waits while the one that came first is unfinished. Then: the same operation and
- * content is a duplicate of that version, recorded as `already` under its own key, with a reason that names the key
- * that settled it. Anything else is a conflict: a letter that names the version and that key. `fingerprint: none` asks
- *                                for no comparison, so there the operation alone decides; where the content of the
- * first one is not known (its handler has no fingerprint, or an older once wrote the lane), it is a conflict, too
+ *                                content is a duplicate of that version, recorded as `already` under its own key, with
+ *                                a reason that names the key that settled it. Anything else is a conflict: a letter
+ *                                that names the version and that key. `fingerprint: none` asks for no comparison, so
+ *                                there the operation alone decides; where the content of the first one is not known
+ *                                (its handler has no fingerprint, or an older once wrote the lane), it is a conflict,
+ *                                too
  *   equal, under the same key    that key was forgotten: a duplicate, or a conflict where the content is another one
  *   next                         runs
  *   further ahead                runs, or with `gap` waits for the missing ones. A lane that has no version yet begins
- * with `first`; where that is not said, with the version that is seen first The wait for missing versions is kept once
- * for each lane, with its lowest message, which is looked at in steps. What passed since the last look counts, but
- * never more than two steps of it: a run that is alive looks after each step, so the rest is time in which there was
- * none. When the wait is over, the missing versions are given up: that message runs, or dies without running (the
- * caller is told `gap_over`, and decides), those that follow it follow it, and a further hole is waited for anew. Given
- * up means that nobody waits, no more: a version that was given up and comes now is stale when a newer one has settled;
- * until then it runs, and the lane goes on from there. So a message with a wrong, high version that waits and dies
- * costs the lane nothing; when its letter is discarded, its version does not count either. A message that died has
- * come: nobody waits for its version, but the lane's version is still the one before.
+ *                                with `first`; where that is not said, with the version that is seen first
+ * The wait for missing versions is kept once for each lane, with its lowest message, which is looked at in steps. What
+ * passed since the last look counts, but never more than two steps of it: a run that is alive looks after each step, so
+ * the rest is time in which there was none. When the wait is over, the missing versions are given up: that message
+ * runs, or dies without running (the caller is told `gap_over`, and decides), those that follow it follow it, and a
+ * further hole is waited for anew. Given up means that nobody waits, no more: a version that was given up and comes now
+ * is stale when a newer one has settled; until then it runs, and the lane goes on from there. So a message with a
+ * wrong, high version that waits and dies costs the lane nothing; when its letter is discarded, its version does not
+ * count either. A message that died has come: nobody waits for its version, but the lane's version is still the one
+ * before.
  *
  * A message that dies leaves its lane, unless its request says `block`: then nothing behind it runs before its letter
  * is replayed or discarded, or its key forgotten. Older versions that come late are in front of it, so they run, and

@@ -1,8 +1,9 @@
 /* Templates: "${/payment_id}", "order:${/order_id}:${header:region}", "${time:/ts:5m}". Used for key, tenant, type,
- * time, order and version, and for the arguments of commands.
+ * time,
+ * order and version, and for the arguments of commands.
  *
- *   ${/a/b}        JSON pointer into the body: a string as it is (unescaped), a number in canonical decimal form,
- *                  true or false; a missing value, null, an object or an array is the message's fault
+ *   ${/a/b}        JSON pointer into the body: a string as it is (unescaped), a number in canonical decimal form, true
+ *                  or false; a missing value, null, an object or an array is the message's fault
  *   ${header:NAME} a header of the message
  *   ${coordinates} place ':' point
  *   ${hash}        hash of the whole body in canonical form (SHA-256 cut to 128 bits), 32 hex digits
@@ -11,9 +12,12 @@
  *
  * A template with one placeholder and nothing else renders the value as it is. In every other template the rendering is
  * unambiguous: in each value, '%' and every byte that occurs in the template's literals is written %XX, a '%' of a
- * literal is written %%, and a ',' (which then counts as a literal) stands between two placeholders that touch. So
- * "a:${/x}:${/y}" gives readable keys and never the same key for two different pairs of values. Values count as their
- * text: the number 1 and the string "1" are the same. */
+ * literal
+ * is written %%, and a ',' (which then counts as a literal) stands between two placeholders that touch. So
+ * "a:${/x}:${/y}"
+ * gives readable keys and never the same key for two different pairs of values. Values count as their text: the number
+ * 1
+ * and the string "1" are the same. */
 #ifndef ONCE_CORE_TEMPLATE_H
 #define ONCE_CORE_TEMPLATE_H
 

@@ -95,7 +95,7 @@ static int expect(once_executor *x, const once_action *a, once_error *err)
 
 static int do_begin(once_executor *x, once_action *a, once_error *err)
 {
-    assert(!x->in_tx && a->kept <= a->n);
+    assert(a->kept <= a->n);
     const int rc = x->store->ops->begin(x->store, err);
     a->open = rc == ONCE_OK;
     return rc == ONCE_OK && x->store->ops->expect ? expect(x, a, err) : rc;

@@ -1,29 +1,39 @@
 /* The file source: NDJSON, one message a line. "-" is standard input; `follow` waits at the end for more.
  *
  * Everything is bounded in bytes: a batch, and a line, of which no more than message_max is kept. A longer one is
- * handed out cut, and says so (once_message.cut_from).
+ * handed out cut,
+ * and says so (once_message.cut_from).
  *
  * Coordinates are the path as it was written and the line number, blank lines included in the count, so they are the
- * same on every reading. When the path names another file than before (rotation), its second file is "PATH/2", and so
- * on: no file is below a file, so that cannot be a path. The numbers are kept in the store (source/place.h).
+ * same on every
+ * reading. When the path names another file than before (rotation), its second file is "PATH/2", and so on: no file is
+ * below a file, so
+ * that cannot be a path. The numbers are kept in the store (source/place.h).
  *
  * A last line without a newline is perhaps not complete. While a file is followed, it waits for its newline. A finite
- * run hands it out, and the place that is kept stays before it: when the line is found again as it was, it is not
- * handed out again; when it has grown, the whole line is a message at the same coordinates.
+ * run hands it
+ * out, and the place that is kept stays before it: when the line is found again as it was, it is not handed out again;
+ * when it has
+ * grown, the whole line is a message at the same coordinates.
  *
  * Rotation, while a file is followed:
  *   - Another file has the path (rename and create): the old one stays open and is read to its end, then the new one.
- * Files are opened when they are seen, so none is missed while there is much to read. The old one is looked at for
- * ROTATED_MS more, since its writer may not know yet; then its last line counts as complete and it is closed.
+ *   Files are
+ *     opened when they are seen, so none is missed while there is much to read. The old one is looked at for ROTATED_MS
+ *     more, since
+ *     its writer may not know yet; then its last line counts as complete and it is closed.
  *   - The file was truncated, or what was before the place has changed (copytruncate): the rest of what was there is
- * looked for in the folder, in a copy whose name begins with that of the file. The truncated one is a new file, read
- * from its beginning.
+ *   looked for in
+ *     the folder, in a copy whose name begins with that of the file. The truncated one is a new file, read from its
+ *     beginning.
  *   - The old file is gone and the new one goes on with the same bytes, all that the old one had: it was written anew
- * as a whole, and is the same file.
+ *   as a whole, and is
+ *     the same file.
  *   - Files had the path and lost it before they were seen: they are found in the folder, by their names and times.
  *   - There is no file for a while: it is waited for.
  * At the start the kept places are found again in the same ways. What cannot be noticed: other content of which the
- * first ONCE_HEAD_BYTES and the bytes before the place are the same. */
+ * first
+ * ONCE_HEAD_BYTES and the bytes before the place are the same. */
 #include <assert.h>
 #include <dirent.h>
 #include <errno.h>

@@ -9,9 +9,10 @@
  * Promises every driver keeps
  *   - A verb is all or nothing: when it returns a status other than ONCE_OK, either nothing of it happened or it is not
  *     known whether it happened, and repeating it with the same tokens is harmless and gives the answer of the first
- * time.
+ *     time.
  *   - What a verb outside a transaction reported is durable (stores with DURABLE). Inside a transaction it is durable
- * when commit returned ONCE_OK.
+ *   when
+ *     commit returned ONCE_OK.
  *   - settle is fenced by the token, in the store.
  *   - Time is the store's: no decision uses a clock of the caller.
  *

@@ -12,9 +12,9 @@
  *   main.c    the command line and the tests
  *
  * Everything follows from the seed: one thread, one random generator for the world and one for each worker, no real
- * clock. The record is made of what goes over the wire (deliveries, acks, effects, requests and answers of the store)
- * at the moment when a real commit succeeded. The judgement reads the record and the script, never an entry or the
- * machine.
+ * clock.
+ * The record is made of what goes over the wire (deliveries, acks, effects, requests and answers of the store) at the
+ * moment when a real commit succeeded. The judgement reads the record and the script, never an entry or the machine.
  *
  * Of external effects the record knows when each really happened, which nobody else in the world does. */
 #ifndef ONCE_SIM_H

@@ -5,7 +5,7 @@
  *   - `pending` counts what was sent in this round and not read; between rounds it is 0.
  *   - What is presumed (`rides`) was sent before that, and is read before that.
  *   - A round that failed has been read to its Sync, so the connection can be used again (for ROLLBACK), or it was
- * dropped. */
+ *   dropped. */
 #include "db/postgres/postgres.h"
 
 #include <assert.h>

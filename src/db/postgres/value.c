@@ -1,21 +1,24 @@
 /* Whose fault an error is that reads like that of a faulty statement: the statement's, so that nothing will work until
- * somebody acts, or that of the message which gave it a value.
+ * somebody acts, or that of the
+ * message which gave it a value.
  *
  * Some types and functions have a grammar of their own or name things, and what they cannot read has the states of a
- * statement that cannot be read: nextval(:x) says "relation ... does not exist" as a table does that was dropped. Texts
- * are translated, so they are not compared with words. It is the message's fault where the server could not read a
- * parameter, or where what it complains about is just what the message has given:
+ * statement that cannot be
+ * read: nextval(:x) says "relation ... does not exist" as a table does that was dropped. Texts are translated, so they
+ * are not compared with words. It is
+ * the message's fault where the server could not read a parameter, or where what it complains about is just what the
+ * message has given:
  *
  *   - A statement of the user's that no longer fits its tables says at which of its own characters; what its values
- * name has no such place.
+ *   name has no such place.
  *   - The name is in the error, between quotes, as a value of the message has it, and no literal of the statement has
- * the same.
+ *   the same.
  *   - In a statement that a function builds (EXECUTE), the word that is complained about is the value, or is in it. A
- * function's own statements are its own.
+ *   function's own statements are its own.
  *
  * That a value occurs somewhere in a word is chance: a function with a typo would bury all messages that have an "a".
- * Everything else is in doubt, and is not blamed on a message; what the server says then may be made of values, and is
- * not shown. */
+ * Everything else is in doubt, and
+ * is not blamed on a message; what the server says then may be made of values, and is not shown. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -3,16 +3,23 @@
  *   expires_ms  when it is forgotten; for ever: changed_ms + 2^62
  *   token, fingerprint   NULL when there is none
  *   detail      fields    only when there are some: 1 byte, the number of fields that the fingerprint covers less 1 in
- * the upper four bits, 0 in the lower ones, where a head has none; two bytes for each (core/fields.h) head      1 byte:
- * the state in four bits, 4 more unless it keeps an old idempotency key; then FIRST (attempt 1, no failures), AT_ONCE
- * (seen when changed), TEXT (there is a result, a reason or a history), MS kept      varint: expires - changed in
- * seconds, with MS in milliseconds; 0: for ever lived     varint, without AT_ONCE: zigzag(changed - seen) attempt,
- * failures   varints, without FIRST scope, place, run, who   varints: numbers of once_name point     with TEXT a varint
- * before it, else up to the end result    with TEXT: varint and bytes reason    with TEXT: varint and bytes history
- * with TEXT: up to the end
+ *               the upper four bits, 0 in
+ *                         the lower ones, where a head has none; two bytes for each (core/fields.h)
+ *               head      1 byte: the state in four bits, 4 more unless it keeps an old idempotency key; then FIRST
+ *                         (attempt 1, no failures), AT_ONCE (seen when changed), TEXT (there is a result, a reason or a
+ *                         history), MS
+ *               kept      varint: expires - changed in seconds, with MS in milliseconds; 0: for ever
+ *               lived     varint, without AT_ONCE: zigzag(changed - seen)
+ *               attempt, failures   varints, without FIRST
+ *               scope, place, run, who   varints: numbers of once_name
+ *               point     with TEXT a varint before it, else up to the end
+ *               result    with TEXT: varint and bytes
+ *               reason    with TEXT: varint and bytes
+ *               history   with TEXT: up to the end
  *
  * So the detail does not depend on the time at which it is written, and a row can be sent before the server has said
- * what time it is. A typical one takes 13 bytes, and 11 more for the fields of a message that has five. */
+ * what
+ * time it is. A typical one takes 13 bytes, and 11 more for the fields of a message that has five. */
 #ifndef ONCE_STORE_POSTGRES_DETAIL_H
 #define ONCE_STORE_POSTGRES_DETAIL_H
 

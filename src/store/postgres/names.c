@@ -1,11 +1,16 @@
 /* Scopes, places, runs and people in few bytes: a finished entry has their numbers. Two hash tables (by text, by
- * number) over the same names.
+ * number) over the
+ * same names.
  *
  * Text: 'S', the lengths of tenant, consumer and operation (4 bytes each), and these; 'P' and the place; 'R' and the
- * run; 'W' and who it was. Numbers are never taken back. One that was made in a transaction that is rolled back was
- * never there, so then everything is forgotten and asked for again. So it is with a new connection. Under one that
- * lives on a store may be restored, too: its tables are loaded anew, or a pooler goes on to another server. So what is
- * known from earlier transactions is compared with the server by each one that uses it. */
+ * run; 'W'
+ * and who it was.
+ * Numbers are never taken back. One that was made in a transaction that is rolled back was never there, so then
+ * everything is forgotten and asked for again. So it is with a new connection. Under one that lives on a store may be
+ * restored,
+ * too: its tables are loaded anew, or a pooler goes on to another server. So what is known from earlier transactions is
+ * compared with
+ * the server by each one that uses it. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,8 +2,9 @@
  *
  *   version 1   the first one
  *   version 2   lanes say more than their version (lane_record.h); marks instead of flags; since when an entry fails;
- * what waits without a body expires; audits keep a body that was replaced; what is needed to name the fields in which a
- * conflict differs
+ *   what waits without a
+ *               body expires; audits keep a body that was replaced; what is needed to name the fields in which a
+ *               conflict differs
  *
  * A schema is ours when it has a table once_meta(name, value) that says format = 'once'. Making the tables is one
  * transaction under an advisory lock, and so is bringing them up to date, so of several processes that start at once

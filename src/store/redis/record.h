@@ -1,22 +1,29 @@
 /* What stands in the values of a Redis store. Readers trust nothing: every size is checked.
  *
  *   finished entry   F, state (1), expires (6), token (16), changed (6), flags (1), [fingerprint (16)], lived (zigzag
- * varint), attempt, failures (varints), scope name (8), origin name (8), point (varint + bytes), [result (varint +
- * bytes), reason (varint + bytes)], [history (varint + bytes)], the rest, only with a fingerprint: two bytes for each
- * field that it covers (core/fields.h) open entry       O, stamp (8), state (1; 128: block, 16: a new idempotency key),
- * flags (1), then all fields of once_entry; claimed, waiting, unknown and dead. The rest: two bytes for each field that
- * the fingerprint covers lane             N, or M when it has a record; stamp (8), whether it has a version (1),
- * version (8), expires (8), [record (varint + bytes; lane_record.h)], ids of those that occupy it (16 each) letter L,
- * unique (16), then all fields of once_letter but its id audit            A, then all fields of once_audit name a scope
- * (tenant, consumer, operation), or an origin (run, place, who saw it first), each text varint + bytes
+ *   varint),
+ *                    attempt, failures (varints), scope name (8), origin name (8), point (varint + bytes),
+ *                    [result (varint + bytes), reason (varint + bytes)], [history (varint + bytes)],
+ *                    the rest, only with a fingerprint: two bytes for each field that it covers (core/fields.h)
+ *   open entry       O, stamp (8), state (1; 128: block, 16: a new idempotency key), flags (1), then all fields of
+ *   once_entry; claimed, waiting, unknown and dead.
+ *                    The rest: two bytes for each field that the fingerprint covers
+ *   lane             N, or M when it has a record; stamp (8), whether it has a version (1), version (8), expires (8),
+ *                    [record (varint + bytes; lane_record.h)], ids of those that occupy it (16 each)
+ *   letter           L, unique (16), then all fields of once_letter but its id
+ *   audit            A, then all fields of once_audit
+ *   name             a scope (tenant, consumer, operation), or an origin (run, place, who saw it first), each text
+ *                    varint + bytes
  *
  * Numbers are little-endian, ids big-endian so that bytes sort as hashes do. A stamp is random and new with every
- * commit that writes the value: an equal stamp means that nobody was there. A finished entry has none, because there
- * are millions of them; the whole value stands for it.
+ * commit that
+ * writes the value: an equal stamp means that nobody was there. A finished entry has none, because there are millions
+ * of them;
+ * the whole value stands for it.
  *
  * Names keep a finished entry small: what very many entries share is kept once, in a hash of the store, under 8 bytes
- * of a keyed hash of itself. So two processes that meet the same name write the same thing and need not agree on a
- * number. */
+ * of a keyed
+ * hash of itself. So two processes that meet the same name write the same thing and need not agree on a number. */
 #ifndef ONCE_STORE_REDIS_RECORD_H
 #define ONCE_STORE_REDIS_RECORD_H
 

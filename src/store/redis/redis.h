@@ -1,21 +1,27 @@
 /* The Redis store from the inside. docs/redis.md says why it is built this way.
  *
  * A transaction reads what it needs (few round trips, everything pipelined), lets the rules of core/entry.c decide on
- * working copies, and applies all changes with one script, which first compares what was read with what is there:
- * everything is written, or nothing. What is written together is in one slot of a cluster, because all keys begin with
- * {NAME}:
+ * working
+ * copies, and applies all changes with one script, which first compares what was read with what is there: everything is
+ * written, or nothing. What is written together is in one slot of a cluster, because all keys begin with {NAME}:
  *
  *   {NAME}head           hash: key_secret, format, letters (the last letter's number), commits (how many there were, or
- * more), upgrading; `secret`, which programs of format 1 compare with every transaction, is another one {NAME}e ID an
- * entry                      {NAME}n      hash: names {NAME}l ID           a lane                        {NAME}f hash:
- * facts {NAME}o ID           sorted set of a lane's unfinished entries: order (8, big-endian) and id, all with score 0
+ *   more), upgrading;
+ *                        `secret`, which programs of format 1 compare with every transaction, is another one
+ *   {NAME}e ID           an entry                      {NAME}n      hash: names
+ *   {NAME}l ID           a lane                        {NAME}f      hash: facts
+ *   {NAME}o ID           sorted set of a lane's unfinished entries: order (8, big-endian) and id, all with score 0
  *   {NAME}L NUMBER       a letter                      {NAME}U      hash: what makes a letter the same one -> its
- * number {NAME}i KIND CONSUMER sorted set of open entries by due time; the kinds are below {NAME}w              set of
- * consumers that have, or had, entries waiting without a body {NAME}c CONSUMER     sorted set of groups of claims
- * without a body, with how many are left of each; a group is what one commit claimed with one due time: due (8,
- * big-endian) and stamp (8) {NAME}g CONSUMER     hash: group -> ids of those that were claimed in it, of which some may
- * have left it {NAME}d CONSUMER     sorted set of letters by number {NAME}a CONSUMER     list of audits {NAME}turn
- * somebody lost a race and goes first now
+ *   number
+ *   {NAME}i KIND CONSUMER sorted set of open entries by due time; the kinds are below
+ *   {NAME}w              set of consumers that have, or had, entries waiting without a body
+ *   {NAME}c CONSUMER     sorted set of groups of claims without a body, with how many are left of each; a group is what
+ *   one
+ *                        commit claimed with one due time: due (8, big-endian) and stamp (8)
+ *   {NAME}g CONSUMER     hash: group -> ids of those that were claimed in it, of which some may have left it
+ *   {NAME}d CONSUMER     sorted set of letters by number
+ *   {NAME}a CONSUMER     list of audits
+ *   {NAME}turn           somebody lost a race and goes first now
  *
  * ID is 16 bytes. Values are described in record.h. */
 #ifndef ONCE_STORE_REDIS_REDIS_H
@@ -59,7 +65,7 @@ typedef struct once_redis_slot {
  *
  *   order (8), 8 bytes 0xff, seen_ms (8), id (16)
  *   order (8), id (16)                             written by an older once; it stands before the others of its order,
- * which came later */
+ *   which came later */
 typedef struct once_redis_member {
     int64_t order;
     int64_t seen_ms; /* ONCE_REDIS_SEEN_BEFORE: written by an older once */

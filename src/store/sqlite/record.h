@@ -3,21 +3,29 @@
  *   size     varint    bytes that follow
  *   id       16        big-endian, so that bytes sort as hashes do
  *   head     1         low four bits: 0 for a tombstone, else the state - 4, or, when it keeps an old idempotency key,
- * the state + 4; then HAS_FINGERPRINT, EARLY, HAS_TEXT, TEXT_APART keep     6         until when the record must be
- * kept, in ms; all ones: for ever. A tombstone ends here. expires  6         only with EARLY: the entry expires before
- * the record may go token    16 print    16        only with HAS_FINGERPRINT changed  6 lived    varint zigzag(changed
- * - seen) attempt, failures, scope, place, run, who     varints; the last four are numbers of once_name point    varint
- * + bytes text     varint + bytes, only with HAS_TEXT: size of the result (varint), result, size of the reason
- * (varint), reason, history. With TEXT_APART only the size stands here and the bytes are in the blob of tails, in the
- * order of the records. fields   the rest, only with HAS_FINGERPRINT: two bytes for each field that it covers
- * (core/fields.h)
+ *            the
+ *                      state + 4; then HAS_FINGERPRINT, EARLY, HAS_TEXT, TEXT_APART
+ *   keep     6         until when the record must be kept, in ms; all ones: for ever. A tombstone ends here.
+ *   expires  6         only with EARLY: the entry expires before the record may go
+ *   token    16
+ *   print    16        only with HAS_FINGERPRINT
+ *   changed  6
+ *   lived    varint    zigzag(changed - seen)
+ *   attempt, failures, scope, place, run, who     varints; the last four are numbers of once_name
+ *   point    varint + bytes
+ *   text     varint + bytes, only with HAS_TEXT: size of the result (varint), result, size of the reason (varint),
+ *            reason, history. With TEXT_APART only the size stands here and the bytes are in the blob of tails, in the
+ *            order of the records.
+ *   fields   the rest, only with HAS_FINGERPRINT: two bytes for each field that it covers (core/fields.h)
  *
  * Records of version 4 of the tables say the state + 4. Those of versions 2 and 3 say the state alone, and have no who,
- * no size of the reason and no history. None of these has fields. All of them keep old idempotency keys. They are read,
- * and disappear by merging with time.
+ * no size of
+ * the reason and no history. None of these has fields. All of them keep old idempotency keys. They are read, and
+ * disappear by merging with time.
  *
  * A typical record of a file source takes 77 bytes, and two for each field of its content. Why tails: a lookup reads
- * the records of its bucket, and must not read sixteen results of 64 KiB with them. */
+ * the records of its bucket, and must not
+ * read sixteen results of 64 KiB with them. */
 #ifndef ONCE_STORE_SQLITE_RECORD_H
 #define ONCE_STORE_SQLITE_RECORD_H
 

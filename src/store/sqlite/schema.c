@@ -6,9 +6,10 @@
  *   version 3   once_audit
  *   version 4   who, worker and history; records have who and history (record.h)
  *   version 5   once_head is once_store, which stops older programs that still run; it says whether its time is in
- * doubt; lanes say more than their version (lane_record.h); sums (sum.h); since when an entry fails. What was
- * there before them is taken as it is: rows of once_recent and runs up to the ids in once_store have no seals, and
- * disappear by merging with time; what waits without a body expires; audits keep a body that was replaced
+ *               doubt; lanes say more than their version (lane_record.h); sums (sum.h); since when an entry fails. What
+ *               was there before them is taken as it is: rows of once_recent and runs up to the ids in once_store have
+ *               no seals, and disappear by merging with time; what waits without a body expires; audits keep a body
+ *               that was replaced
  *
  * A program looks at the version again whenever another connection has written (sqlite.c), so from version 5 on it
  * stops and says why when a newer one has brought the tables up to date.

@@ -88,12 +88,15 @@ static bool may_die(const sim_world *world, const sim_key *k)
 }
 
 /* An earlier version is missing. */
-static bool has_gap(const sim_world *world, const sim_key *k)
+static bool has_hole(const sim_world *world, const sim_key *k)
 {
-    if (!world->gap || k->let_in || !world->lanes[k->lane].has_reach) return false;
+    if (!world->gap || !world->lanes[k->lane].has_reach) return false;
     const sim_lane *lane = &world->lanes[k->lane];
     return (lane->reach > lane->lost ? lane->reach : lane->lost) + 1 < k->version;
 }
+
+/* The same for one that waits for it. */
+static bool has_gap(const sim_world *world, const sim_key *k) { return !k->let_in && has_hole(world, k); }
 
 static void reach(sim_world *world, const sim_key *k)
 {
@@ -140,7 +143,7 @@ static void own(sim_world *world, sim_key *k)
 /* It died: it has come, unless versions before it are still waited for. */
 static void reach_dead(sim_world *world, const sim_key *k)
 {
-    if (!has_gap(world, k) || k->behind_gap) reach(world, k);
+    if (!has_hole(world, k) || k->behind_gap) reach(world, k);
 }
 
 /* --- what became fact --- */

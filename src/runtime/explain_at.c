@@ -193,9 +193,14 @@ int once_pipeline_explain_message(once_pipeline *pipeline, once_bytes place, onc
     uint64_t column = 0;
     letter_search letter = {.place = place, .point = point, .arena = &batch.arena};
     const once_source_spec *source = &pipeline->spec->source;
-    if (!source->ops->has || !source->ops->has(source, place))
-        return once_fail(err, ONCE_E_USAGE, "'%.*s' is not what this pipeline reads and can read again ('%.*s')",
-                         once__shown_len(place), place.data, once__shown_len(source->name), source->name.data);
+    if (!source->ops->has)
+        return once_fail(err, ONCE_E_UNSUPPORTED,
+                         "this pipeline reads from '%s', of which no message can be read again; ask for its key",
+                         source->ops->name);
+    if (!source->ops->has(source, place))
+        return once_fail(err, ONCE_E_USAGE, "'%.*s' is not the %s that this pipeline reads ('%.*s')",
+                         once__shown_len(place), place.data, source->ops->name, once__shown_len(source->name),
+                         source->name.data);
     int rc = once__open_keyed(pipeline, &store, err);
     if (rc == ONCE_OK) rc = read_again(pipeline, store, place, point, &batch, &item, err);
     if (rc == ONCE_OK) {

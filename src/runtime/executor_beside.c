@@ -76,7 +76,7 @@ int once__keep_files(once_executor *x, once_item *const *items, size_t n, once_e
 static int keep_place(once_executor *x, const once_item *last, once_error *err)
 {
     once_places places;
-    assert(last->ticket > 0); /* what the store handed out has no place in the source */
+    assert(x->in_tx && last->ticket > 0); /* what the store handed out has no place in the source */
     once_places_behind(last, &places);
     return keep_places(x, x->cursor, &places, err);
 }

@@ -66,6 +66,8 @@ static void launch(redis_server *server)
     if (server->pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (getppid() != parent) _exit(1);
+        /* Whoever waits for the end of a pipe of ours must not wait for this server, too. */
+        for (int fd = 3; fd < 64; fd++) close(fd);
         execlp("redis-server", "redis-server", "--port", "0", "--unixsocket", path, "--dir", server->folder,
                "--appendonly", "yes", "--appendfsync", "always", "--save", "", "--logfile", "log", (char *)NULL);
         _exit(127);

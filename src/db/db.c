@@ -34,12 +34,14 @@ bool once_db_sends(const once_db *db) { return db->ops->stmt_send != NULL; }
 
 int once_stmt_send(once_stmt *stmt, const once_value *values, size_t n, once_fault *fault)
 {
+    assert(stmt->db->ops->stmt_send); /* once_db_sends */
     assert(n == (size_t)stmt->params);
     return stmt->db->ops->stmt_send(stmt, values, n, fault);
 }
 
 int once_stmt_gather(once_stmt *stmt, const once_value *values, size_t n, int64_t *rows, once_fault *fault)
 {
+    assert(n == (size_t)stmt->params && stmt->db->ops->stmt_gather);
     return stmt->db->ops->stmt_gather(stmt, values, n, rows, fault);
 }
 
@@ -60,11 +62,13 @@ int once_db_savepoint_undo(once_db *db, once_error *err) { return db->ops->savep
 
 void once_db_limit(once_db *db, int64_t ms)
 {
+    assert(ms >= 0);
     if (db->ops->limit) db->ops->limit(db, ms);
 }
 
 int once_db_script_look(once_db *db, once_bytes sql, bool *needed, once_error *err)
 {
+    assert(needed);
     *needed = true;
     return db->ops->script_look ? db->ops->script_look(db, sql, needed, err) : ONCE_OK;
 }
@@ -72,10 +76,12 @@ int once_db_script_look(once_db *db, once_bytes sql, bool *needed, once_error *e
 int once_db_script(once_db *db, once_bytes sql, once_error *err) { return db->ops->script(db, sql, err); }
 int once_db_describe(once_db *db, char *out, size_t len, once_error *err)
 {
+    assert(out && len > 0);
     return db->ops->describe(db, out, len, err);
 }
 int once_db_identity(once_db *db, char *out, size_t len, once_error *err)
 {
+    assert(out && len > 0);
     return db->ops->identity(db, out, len, err);
 }
 
@@ -123,6 +129,7 @@ int once_db_check_url(once_bytes url, once_error *err)
 
 int once_db_open(const char *url, const once_db_options *options, once_db **out, once_error *err)
 {
+    assert(options && options->stop && out);
     const once_bytes bytes = {url, strlen(url)};
     const int rc = once_db_check_url(bytes, err);
     if (rc != ONCE_OK) return rc;

@@ -105,6 +105,7 @@ static void get_blockers(reader *in, once_lane *out)
 
 bool once__lane_read(int64_t version, int64_t expires_ms, once_bytes record, int64_t now_ms, once_lane *out)
 {
+    assert(record.len == 0 || record.data);
     *out = (once_lane){.head = ONCE_NEVER, .tail = -1};
     if (expires_ms <= now_ms) return true;
     out->expires_ms = out->until_ms = expires_ms;

@@ -66,6 +66,7 @@ int once__store_load(const once_store_driver *driver, const once_store_ops **out
 
 int once__store_open(const char *url, const once_store_options *options, once_backend **out, once_error *err)
 {
+    assert(url && out);
     const size_t len = strcspn(url, ":");
     if (url[len] != ':' && (strchr(url, '@') || strchr(url, '='))) /* a password may be in it */
         return once_fail(err, ONCE_E_USAGE, "the store has no scheme; write %s", once__store_kinds());
@@ -86,6 +87,7 @@ int once__store_open(const char *url, const once_store_options *options, once_ba
 
 void once__store_sign(once_backend *store)
 {
+    assert(store->env);
     once_env_who(store->env, store->who);
     for (char *at = store->who; *at; at++)
         if ((unsigned char)*at <= ' ' || *at == 0x7f) *at = '_';
@@ -149,6 +151,7 @@ static const char *counter_name(const char *what, once_bytes consumer, char out[
 static int counter_read(once_backend *store, const char *what, once_bytes consumer, once_arena *arena, int64_t *out,
                         once_error *err)
 {
+    assert(consumer.len > 0);
     char name[ONCE_COUNTER_NAME];
     once_bytes text;
     *out = 0;
@@ -160,6 +163,7 @@ static int counter_read(once_backend *store, const char *what, once_bytes consum
 static int counter_add(once_backend *store, const char *what, once_bytes consumer, int64_t n, once_arena *scratch,
                        once_error *err)
 {
+    assert(n != 0); /* a fact that does not change need not be written */
     int64_t before;
     char name[ONCE_COUNTER_NAME], text[24];
     const int rc = counter_read(store, what, consumer, scratch, &before, err);

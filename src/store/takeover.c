@@ -1,5 +1,6 @@
 #include "store/takeover.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -20,6 +21,7 @@ const once_gone_worker *once_gone_holder(const once_gone *gone, const once_entry
 
 static void note_gone(once_gone *gone, const once_worker *worker)
 {
+    assert(worker->gone || ONCE_PLANTED(living_robbed));
     for (size_t i = 0; i < once_gone_count(gone); i++)
         if (gone->at[i].run == worker->run) return;
     once_gone_worker *at = &gone->at[gone->n++ % ONCE_GONE_MAX];
@@ -95,6 +97,7 @@ static bool find_claim(void *user, const once_entry *entry)
 /* *more: there are some left, and it is worth looking again. */
 static int end_claims(once_backend *store, claims *c, bool *more, once_error *err)
 {
+    assert(c->n <= AT_ONCE);
     const once_request *requests[AT_ONCE];
     bool ours[AT_ONCE];
     for (size_t i = 0; i < c->n; i++) requests[i] = &c->requests[i];
@@ -117,6 +120,7 @@ static bool any_over(const once_gone *gone)
 int once_take_over(once_backend *store, once_bytes consumer, const once_worker *self, once_gone *gone, size_t *from,
                    once_error *err)
 {
+    assert(self->run != 0 && from);
     some_gone some = {.gone = gone, .from = *from};
     for (size_t i = 0; i < once_gone_count(gone); i++) gone->at[i].ended = 0;
     int rc = once_workers_gone(store, self, note_some, &some, err);

@@ -112,6 +112,7 @@ static int by_begin(const void *a, const void *b)
 
 static int read_records(once_backend *store, const once_worker *self, workers *out, once_error *err)
 {
+    assert(strncmp(self->name, "worker/", 7) == 0); /* behind once_worker_init */
     char prefix[sizeof self->name];
     *out = (workers){0};
     (void)snprintf(prefix, sizeof prefix, "%.*s", (int)(strrchr(self->name, '/') + 1 - self->name), self->name);
@@ -193,6 +194,7 @@ int once_workers_gone(once_backend *store, const once_worker *self, once_worker_
 
 int once_worker_renew(once_worker *worker, once_backend *store, once_error *err)
 {
+    assert(worker->run != 0 && worker->number <= worker->tried);
     unsigned char record[RECORD_MAX];
     once_store_time time;
     int rc = store->ops->time(store, &time, err);
@@ -254,6 +256,7 @@ static int begin(once_worker *worker, once_backend *store, const workers *all, i
 
 int once_worker_begin(once_worker *worker, once_backend *store, bool *died, once_error *err)
 {
+    assert(worker->run != 0 && died);
     workers all;
     int64_t now_ms = 0, noticed_ms = 0;
     int rc = read_all(store, worker, &all, &now_ms, err);
@@ -273,5 +276,6 @@ int once_worker_begin(once_worker *worker, once_backend *store, bool *died, once
 
 int once_worker_end(const once_worker *worker, once_backend *store, once_error *err)
 {
+    assert(worker->run != 0);
     return store->ops->fact_set(store, worker->name, (once_bytes){0}, err);
 }

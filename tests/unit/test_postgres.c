@@ -343,8 +343,8 @@ static int in_transaction(once_backend *store, const char *key, uint64_t token)
 /* The backup is from before all names, or from a time when other ones had the numbers. */
 static const char *const restored[] = {
     "DELETE FROM once_name",
-    "TRUNCATE once_name RESTART IDENTITY; INSERT INTO once_name(name) SELECT ('\\x50'::bytea || n::text::bytea) FROM "
-    "generate_series(1, 40) AS n",
+    ("TRUNCATE once_name RESTART IDENTITY; INSERT INTO once_name(name)"
+     " SELECT ('\\x50'::bytea || n::text::bytea) FROM generate_series(1, 40) AS n"),
     "UPDATE once_name SET name = name || random()::text::bytea WHERE get_byte(name, 0) = 87",
 };
 

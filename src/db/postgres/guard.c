@@ -12,6 +12,7 @@
 #include "base/no_memory.h"
 #include "db/postgres/postgres.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -21,6 +22,7 @@ enum { GUARDED = 5 };
 
 int once__pg_guard_keep(once_pg *pg, const PGresult *result, int column, once_error *err)
 {
+    assert(PQntuples(result) == 1 && column + GUARDED <= PQnfields(result));
     once_buf_clear(&pg->begun);
     for (int i = 0; i < GUARDED; i++) {
         const once_bytes text = once__pg_bytes(result, 0, column + i);
@@ -32,6 +34,7 @@ int once__pg_guard_keep(once_pg *pg, const PGresult *result, int column, once_er
 
 void once__pg_guard_params(const once_pg *pg, once_pg_params *params)
 {
+    assert(pg->begun.len > 0); /* behind once__pg_guard_keep */
     const char *at = pg->begun.data;
     for (int i = 0; i < GUARDED; i++) {
         once__pg_param_bytes(params, (once_bytes){at, strlen(at)});

@@ -347,6 +347,7 @@ static char *qualified(const char *sql, const char *schema)
 
 int once__pg_statements(once_pg *pg, const char *const *sql, const char *const *shapes, size_t n, once_error *err)
 {
+    assert(n > 0);
     assert(pg->schema && !pg->sql);
     pg->sql = calloc(n, sizeof *pg->sql);
     if (!pg->sql) return once_no_memory(err, "for PostgreSQL");
@@ -394,6 +395,7 @@ static int send_prepares(once_pg *pg, const PGresult *there, once_error *err)
 
 int once__pg_prepare(once_pg *pg, once_error *err)
 {
+    assert(!pg->pending && !pg->synced);
     PGresult *there;
     if (pg->shared) return ONCE_OK;
     int rc = look_for_ours(pg, &there, err);
@@ -436,6 +438,7 @@ static int connect_once(once_pg *pg, once_error *err)
 
 int once__pg_connect(once_pg *pg, int64_t wait_ms, once_error *err)
 {
+    assert(wait_ms >= 0);
     if (once__pg_alive(pg) && (!pg->stale || pg->borrowed)) return ONCE_OK;
     if (pg->borrowed) return once_fail(err, ONCE_E_UNAVAILABLE, "%s: the connection was lost", pg->where);
     int64_t pause_ms = 20, waited_ms = 0;
@@ -483,6 +486,7 @@ void once__pg_array_begin(once_pg_array *array, uint32_t type)
 
 static void put_value(once_pg_array *array, const void *data, size_t len)
 {
+    assert(array->buf.failed || array->buf.len >= ARRAY_HEAD); /* behind once__pg_array_begin */
     put_be32(&array->buf, (uint32_t)len);
     once_buf_append(&array->buf, data, len);
     array->n++;
@@ -548,6 +552,7 @@ static int param(once_pg_params *params, const void *value, size_t len)
 
 void once__pg_param_int8(once_pg_params *params, int64_t value)
 {
+    assert(params->n < PG_PARAMS_MAX);
     unsigned char *room = params->numbers[params->n];
     const uint64_t wire = htobe64((uint64_t)value);
     memcpy(room, &wire, 8);
@@ -556,6 +561,7 @@ void once__pg_param_int8(once_pg_params *params, int64_t value)
 
 void once__pg_param_id(once_pg_params *params, once_hash id)
 {
+    assert(params->n < PG_PARAMS_MAX);
     unsigned char *room = params->numbers[params->n];
     id_bytes(id, room);
     param(params, room, 16);
@@ -739,6 +745,7 @@ int once__pg_round(once_pg *pg, PGresult **results, size_t n, once_error *err)
 
 int once__pg_exec(once_pg *pg, const char *sql, PGresult **out, once_error *err)
 {
+    assert(!pg->pending && !pg->synced && !pg->rides);
     if (out) *out = NULL;
     if (!once__pg_alive(pg) || !PQexitPipelineMode(pg->conn)) return once__pg_lost(pg, err);
     PGresult *result = once__pg_simple(pg, sql);

@@ -95,6 +95,7 @@ int once__pg_ask(once_pg *pg, const char *sql, const char *shape, PGresult **out
 
 const char *once__pg_text(const PGresult *result, int row, int column)
 {
+    assert(row < PQntuples(result) && column < PQnfields(result)); /* once__pg_fits has looked */
     const char *text = PQgetvalue(result, row, column);
     return text ? text : "";
 }
@@ -103,6 +104,7 @@ bool once__pg_null(const PGresult *result, int row, int column) { return PQgetis
 
 int64_t once__pg_int(const PGresult *result, int row, int column)
 {
+    assert(row < PQntuples(result) && column < PQnfields(result)); /* once__pg_fits has looked */
     const void *data = PQgetvalue(result, row, column);
     uint64_t eight;
     uint32_t four;
@@ -118,6 +120,7 @@ int64_t once__pg_int(const PGresult *result, int row, int column)
 
 once_hash once__pg_id(const PGresult *result, int row, int column)
 {
+    assert(row < PQntuples(result) && column < PQnfields(result)); /* once__pg_fits has looked */
     uint64_t words[2];
     if (PQgetlength(result, row, column) != 16) return (once_hash){0};
     memcpy(words, PQgetvalue(result, row, column), 16);
@@ -126,5 +129,6 @@ once_hash once__pg_id(const PGresult *result, int row, int column)
 
 once_bytes once__pg_bytes(const PGresult *result, int row, int column)
 {
+    assert(row < PQntuples(result) && column < PQnfields(result)); /* once__pg_fits has looked */
     return (once_bytes){PQgetvalue(result, row, column), (size_t)PQgetlength(result, row, column)};
 }

@@ -2,6 +2,7 @@
  *
  * Whoever waits for the server (wait.c) looks at `stop` meanwhile, and cancels what the server still does when
  * it gives up. */
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,6 +99,7 @@ static int begin(once_pg *pg, once_error *err)
 int once__pg_tx_begin(once_db *db, once_error *err)
 {
     once_pg *pg = of(db);
+    assert(pg->own && !pg->pending && !pg->savepoints);
     for (;;) {
         const bool was_there = once__pg_alive(pg) && !pg->stale;
         int rc = was_there ? ONCE_OK : once__pg_connect(pg, 0, err);
@@ -190,6 +192,7 @@ static int guard_gather(once_pg *pg, int *changed, once_fault *fault)
 int once__pg_tx_commit(once_db *db, bool *maybe, once_fault *fault)
 {
     once_pg *pg = of(db);
+    assert(pg->own && !pg->pending && !pg->savepoints);
     PGresult *result = NULL;
     const bool guarded = pg->effects;
     int changed = ONCE_OK;
@@ -216,7 +219,9 @@ int once__pg_tx_commit(once_db *db, bool *maybe, once_fault *fault)
 void once__pg_tx_rollback(once_db *db)
 {
     once_pg *pg = of(db);
+    assert(pg->own);
     PGresult *result;
+    pg->savepoints = 0; /* they end with it */
     if (atomic_load(pg->own->stop)) once__pg_drop(pg);
     if (!once__pg_alive(pg) || PQtransactionStatus(pg->conn) == PQTRANS_IDLE) return;
     if (once__pg_send_text(pg, "ROLLBACK", NULL) != ONCE_OK || once__pg_round(pg, &result, 1, NULL) != ONCE_OK)

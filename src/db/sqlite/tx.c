@@ -1,4 +1,5 @@
 /* An SQLite file that is not the store's: transactions of their own on a connection of their own. */
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -47,6 +48,7 @@ void once__sqlite_close_other(once_db *db) { once__sqlite_close(of(db)); }
 
 int once__sqlite_tx_begin(once_db *db, once_error *err)
 {
+    assert(of(db)->stop && !of(db)->savepoints);
     of(db)->refused[0] = '\0';
     const int rc = once__sqlite_exec(of(db), "BEGIN IMMEDIATE", err);
     if (rc != ONCE_OK || !once__sqlite_moved(of(db))) return rc;
@@ -69,6 +71,7 @@ static int committed_elsewhere(once_sqlite_db *db, bool *maybe, once_fault *faul
 int once__sqlite_tx_commit(once_db *base, bool *maybe, once_fault *fault)
 {
     once_sqlite_db *db = of(base);
+    assert(db->stop && !db->savepoints);
     heed_stop(db, false); /* it would be too late */
     const int code = sqlite3_exec(db->handle, "COMMIT", NULL, NULL, NULL);
     heed_stop(db, true);
@@ -86,6 +89,7 @@ int once__sqlite_tx_commit(once_db *base, bool *maybe, once_fault *fault)
 void once__sqlite_tx_rollback(once_db *base)
 {
     sqlite3 *handle = of(base)->handle;
+    of(base)->savepoints = 0; /* they end with it */
     if (!sqlite3_get_autocommit(handle)) sqlite3_exec(handle, "ROLLBACK", NULL, NULL, NULL);
 }
 

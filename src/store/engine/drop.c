@@ -1,10 +1,13 @@
 /* For the sweeps of drivers: entries that have expired, one by one. */
+#include <assert.h>
+
 #include "store/engine/parts.h"
 
 #include "base/banned.h"
 
 int once__engine_drop(once_shelf *shelf, const once_hash *ids, size_t n, uint64_t *dropped, once_error *err)
 {
+    assert(n == 0 || ids);
     int rc = ONCE_OK;
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
         once_entry *entry;

@@ -14,6 +14,7 @@
 static int put_letters(once_shelf *shelf, const once_letter *letters, const once_hash *uniques, size_t n, bool *fresh,
                        once_error *err)
 {
+    assert(n > 0);
     if (shelf->shelf->letters_put) return shelf->shelf->letters_put(shelf, letters, uniques, n, fresh, err);
     int rc = ONCE_OK;
     bool ignored;
@@ -25,6 +26,7 @@ static int put_letters(once_shelf *shelf, const once_letter *letters, const once
 int once__write_letter(once_shelf *shelf, const once_entry *entry, once_answer kind, const once_message *message,
                        once_error *err)
 {
+    assert(kind == ONCE_ANSWER_DEAD || kind == ONCE_ANSWER_CONFLICT);
     const once_letter letter = {
         .entry = entry->id,
         .scope = entry->scope,
@@ -84,6 +86,7 @@ bool once__letter_is_of(const once_letter *letter, const once_entry *entry)
 
 void once__letter_again(once_letter *kept, const once_letter *again)
 {
+    assert(once_hash_is_zero(again->entry) && again->count > 0);
     kept->count += again->count;
     kept->last_ms = again->last_ms;
     kept->message.at = again->message.at;
@@ -104,6 +107,7 @@ typedef struct burial {
 static bool gather(const once_shelf *shelf, const once_letter *letters, size_t n, once_table *known, burial *out)
 {
     for (size_t i = 0; i < n; i++) {
+        assert(once_hash_is_zero(letters[i].entry)); /* that of an entry is written with it */
         once_letter letter = letters[i];
         letter.buried_ms = letter.last_ms = shelf->now_ms;
         if (letter.seen_ms == 0) letter.seen_ms = shelf->now_ms;
@@ -196,6 +200,7 @@ int once__engine_bury(once_backend *store, const once_letter *letters, size_t n,
 int once__replaced_note(const once_shelf *shelf, const once_entry *entry, const once_request *const *requests, size_t n,
                         size_t by, once_replacements *all, once_error *err)
 {
+    assert(by < n && all->n < n);
     once_entry was;
     once_bytes reason;
     if (!entry->has_message || ONCE_PLANTED(replaced_lost)) return ONCE_OK; /* its source has it, and brings it again */
@@ -244,6 +249,7 @@ int once__replaced_bury(once_shelf *shelf, once_replacements *all, once_decision
 int once__engine_letters_ahead(once_backend *store, const uint64_t *ids, size_t n, once_error *err)
 {
     once_shelf *shelf = once__shelf_of(store);
+    assert(n == 0 || ids);
     assert(shelf->in_tx);
     const int rc = once__verb_begin(shelf, false, err);
     return rc == ONCE_OK ? once__verb_end(shelf, shelf->shelf->letters_ahead(shelf, ids, n, err), err) : rc;

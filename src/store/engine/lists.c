@@ -60,6 +60,7 @@ static bool keep_entry(void *user, const once_entry *entry)
     once_entry_look(&seen, p->now_ms);
     if (seen.state != p->state || !once_bytes_equal(seen.scope.consumer, p->consumer)) return true;
     if (!make_room(p, seen.message.body.len + seen.message.headers.len + seen.result.len)) return false;
+    assert(p->n < p->room);
     p->no_memory = !once__entry_copy(&p->arena, &seen, &p->kept.entries[p->n]);
     p->n += !p->no_memory;
     return !p->no_memory;
@@ -69,6 +70,7 @@ static bool keep_letter(void *user, const once_letter *letter)
 {
     pages *p = user;
     if (!make_room(p, letter->message.body.len + letter->message.headers.len)) return false;
+    assert(p->n < p->room);
     p->no_memory = !once__letter_copy(&p->arena, letter, &p->kept.letters[p->n]);
     p->n += !p->no_memory;
     return !p->no_memory;
@@ -78,6 +80,7 @@ static bool keep_audit(void *user, const once_audit *audit)
 {
     pages *p = user;
     if (!make_room(p, audit->body.len)) return false;
+    assert(p->n < p->room);
     p->no_memory = !once__audit_copy(&p->arena, audit, &p->kept.audits[p->n]);
     p->n += !p->no_memory;
     return !p->no_memory;
@@ -94,6 +97,8 @@ static int ask_page(once_shelf *shelf, const once_letter_query *letters, pages *
 
 static int show_all(once_shelf *shelf, const once_letter_query *letters, pages *p, once_page page, once_error *err)
 {
+    assert((p->entry != NULL) + (p->letter != NULL) + (p->audit != NULL) == 1 && page.max > 0);
+    assert(!p->letter == !letters);
     const size_t most = letters && (letters->heads || letters->by_key) ? HEADS_MAX : PAGE_MAX;
     const size_t each = p->entry ? sizeof *p->kept.entries : p->letter ? sizeof *p->kept.letters : sizeof(once_audit);
     int rc = ONCE_OK;

@@ -26,6 +26,7 @@ int once__engine_look(once_backend *store, const once_request *request, once_dec
                       once_error *err)
 {
     once_shelf *shelf = once__shelf_of(store);
+    assert(!once_hash_is_zero(request->id));
     int rc = once__verb_begin(shelf, false, err);
     if (rc != ONCE_OK) return rc;
     once_seat at;
@@ -42,6 +43,7 @@ int once__engine_outlook(once_backend *store, const once_request *request, once_
                          once_error *err)
 {
     once_shelf *shelf = once__shelf_of(store);
+    assert(!once_hash_is_zero(request->id));
     int rc = once__verb_begin(shelf, false, err);
     if (rc != ONCE_OK) return rc;
     once_seat at;
@@ -107,12 +109,14 @@ static int compare_places(const void *x, const void *y)
 static int find_before(once_shelf *shelf, const once_seat *at, size_t max, once_in_lane *out, once_arena *arena,
                        once_error *err)
 {
+    assert(max > 0 && at->lane);
     const size_t most = 2 * max + ONCE_LANE_BLOCKERS;
     once_hash *ids = once_arena_new(arena, once_hash, most);
     befores all = {.at = once_arena_new(arena, once_entry, most)};
     size_t n = 0;
     if (!ids || !all.at) return once_no_memory(err, "for entries");
     int rc = shelf->shelf->lane_before(shelf, at->entry, max, ids, &n, &out->count, err);
+    assert(n <= 2 * max); /* blockers come behind them */
     for (unsigned i = 0; i < at->lane->n_blockers; i++)
         if (at->lane->blockers[i].order < at->entry->order) ids[n++] = at->lane->blockers[i].id;
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) rc = add_before(shelf, at->entry, ids[i], &all, arena, err);

@@ -38,6 +38,7 @@ int once__engine_exhume(once_backend *store, uint64_t id, bool *found, once_erro
 int once__engine_forget(once_backend *store, once_hash id, bool *found, once_error *err)
 {
     once_shelf *shelf = once__shelf_of(store);
+    assert(!once_hash_is_zero(id));
     int rc = once__verb_begin(shelf, true, err);
     if (rc != ONCE_OK) return rc;
     once_seat at;
@@ -94,6 +95,7 @@ int once__engine_correct(once_backend *store, uint64_t id, const once_request *r
                          bool *done, once_error *err)
 {
     once_shelf *shelf = once__shelf_of(store);
+    assert(!once_hash_is_zero(request->id) && message);
     once_arena arena = {0};
     once_letter letter;
     once_seat at;
@@ -120,6 +122,7 @@ int once__engine_resolve(once_backend *store, once_hash id, once_outcome outcome
                          once_error *err)
 {
     once_shelf *shelf = once__shelf_of(store);
+    assert(!once_hash_is_zero(id) && outcome < ONCE_OUTCOMES);
     int rc = once__verb_begin(shelf, true, err);
     if (rc != ONCE_OK) return rc;
     once_seat at;
@@ -136,6 +139,7 @@ int once__engine_revive(once_backend *store, const once_request *request, const 
                         once_error *err)
 {
     once_shelf *shelf = once__shelf_of(store);
+    assert(!once_hash_is_zero(request->id) && message);
     int rc = once__verb_begin(shelf, true, err);
     if (rc != ONCE_OK) return rc;
     once_seat at;
@@ -154,6 +158,7 @@ int once__engine_revive(once_backend *store, const once_request *request, const 
 int once__engine_audit(once_backend *store, const once_audit *audit, once_error *err)
 {
     once_shelf *shelf = once__shelf_of(store);
+    assert(audit->what.len > 0 && audit->consumer.len > 0);
     int rc = once__verb_begin(shelf, true, err);
     if (rc != ONCE_OK) return rc;
     once_audit stamped = *audit;

@@ -64,6 +64,7 @@ int once__seat_take(once_shelf *shelf, once_hash id, once_hash lane_of_request, 
 /* An entry with a lane that its state does not ask for. */
 int once__seat_lane(once_shelf *shelf, once_hash id, once_hash lane, once_seat *at, once_error *err)
 {
+    assert(at->entry && !at->lane); /* behind once__seat_load */
     at->lane_id = lane;
     if (once_hash_is_zero(lane)) return ONCE_OK;
     at->lane = &at->lane_view;
@@ -72,6 +73,7 @@ int once__seat_lane(once_shelf *shelf, once_hash id, once_hash lane, once_seat *
 
 static int wake_next(once_shelf *shelf, once_hash lane_id, once_error *err)
 {
+    assert(!once_hash_is_zero(lane_id));
     once_hash head;
     once_seat next;
     int rc = shelf->shelf->lane_head(shelf, lane_id, &head, err);
@@ -87,6 +89,7 @@ static int wake_next(once_shelf *shelf, once_hash lane_id, once_error *err)
 /* Somebody left the lane, or lets others go first: the next one is woken, and the last one closes the door. */
 static int leave_lane(once_shelf *shelf, once_seat *at, once_error *err)
 {
+    assert(at->lane && !once_hash_is_zero(at->lane_id));
     if (at->lane->tail >= 0 || once_state_unfinished(at->entry->state)) return wake_next(shelf, at->lane_id, err);
     return once_lane_rest(at->lane, at->entry, shelf->now_ms)
                ? shelf->shelf->save_lane(shelf, at->lane_id, at->lane, err)
@@ -138,6 +141,8 @@ static void sign(const once_shelf *shelf, once_seat *at, bool replaced, char tex
 /* Keeps what a rule changed. */
 int once__seat_keep(once_shelf *shelf, once_seat *at, int changed, once_error *err)
 {
+    assert(changed && at->entry);
+    assert(at->lane || !(changed & (ONCE_LANE_CHANGED | ONCE_LANE_FREED))); /* a rule that got no lane changed none */
     char history[ONCE_HISTORY_MAX];
     int rc = ONCE_OK;
     sign(shelf, at, changed & ONCE_REPLACED, history);

@@ -48,6 +48,7 @@ int once__engine_take(once_backend *store, once_bytes consumer, once_token token
                       size_t max, once_taken *out, size_t *n, once_arena *arena, once_error *err)
 {
     once_shelf *shelf = once__shelf_of(store);
+    assert(token.a != 0);
     assert(!shelf->in_tx && lease_ms > 0);
     *n = 0;
     if (max == 0) return ONCE_OK;
@@ -129,6 +130,7 @@ int once__engine_lapse(once_backend *store, once_bytes consumer, uint64_t but, s
     int rc = once__verb_begin(shelf, true, err);
     if (rc != ONCE_OK) return rc;
     rc = shelf->shelf->lapsed(shelf, consumer, shelf->now_ms, max, ids, &found, err);
+    assert(found <= max);
     once_seat at; /* for all of them: it is large */
     for (size_t i = 0; i < found && rc == ONCE_OK; i++) {
         once_decision decision;
@@ -160,6 +162,7 @@ typedef struct findings {
 
 static int find_one(findings *f, const once_entry *entry, once_error *err)
 {
+    assert(f->n < f->max);
     const once_decision waits = {.answer = ONCE_ANSWER_WAITING};
     once_taken *at = &f->out[f->n];
     if (!fill_taken(f->arena, entry, &waits, at)) return once_no_memory(err, "for a batch");
@@ -176,6 +179,7 @@ static int find_due(once_shelf *shelf, once_bytes consumer, findings *f, bool *r
     once_hash *ids = once_arena_new(f->arena, once_hash, f->max);
     if (!ids) return once_no_memory(err, "for a batch");
     int rc = shelf->shelf->due(shelf, consumer, shelf->now_ms, f->max, ids, &found, err);
+    assert(found <= f->max);
     for (size_t i = 0; i < found && rc == ONCE_OK; i++) {
         once_seat at;
         once_decision decision;
@@ -248,6 +252,7 @@ static int find_behind(once_shelf *shelf, const once_request *const *requests, s
     size_t found = 0;
     if (!ids || !entries) return once_no_memory(err, "for a batch");
     int rc = shelf->shelf->lanes_waiting(shelf, f->lanes, f->n_lanes, FOUND_IN_LANE, most, ids, &found, err);
+    assert(found <= most);
     for (size_t i = 0; i < found && rc == ONCE_OK; i++) rc = once__seat_entry(shelf, ids[i], &entries[i], err);
     for (size_t from = 0, to; from < found && rc == ONCE_OK; from = to) {
         for (to = from + 1; to < found && once_hash_equal(entries[to]->lane, entries[from]->lane);) to++;
@@ -261,6 +266,7 @@ int once__engine_find(once_backend *store, once_bytes consumer, const once_reque
                       size_t max, once_taken *out, size_t *n_out, bool *rest, once_arena *arena, once_error *err)
 {
     once_shelf *shelf = once__shelf_of(store);
+    assert(n == 0 || requests);
     assert(shelf->in_tx);
     findings f = {.out = out, .max = max, .arena = arena, .lanes = once_arena_new(arena, once_hash, n + max + 1)};
     *n_out = 0;

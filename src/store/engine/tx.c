@@ -7,6 +7,7 @@
 
 static int open_tx(once_shelf *shelf, bool write, once_error *err)
 {
+    assert(!shelf->in_tx);
     const int rc = shelf->shelf->begin(shelf, write, err);
     if (rc == ONCE_OK && !shelf->own_clock) shelf->now_ms = once_clock_step(&shelf->clock, shelf->store.env);
     return rc;
@@ -15,6 +16,7 @@ static int open_tx(once_shelf *shelf, bool write, once_error *err)
 int once__verb_begin_for(once_shelf *shelf, bool write, const once_request *const *requests, size_t n,
                          once_purpose purpose, once_error *err)
 {
+    assert(n == 0 || requests);
     int rc = ONCE_OK;
     if (!shelf->in_tx) rc = open_tx(shelf, write, err);
     else if (shelf->broken)

@@ -35,6 +35,7 @@ int once__engine_claim(once_backend *store, const once_request *const *requests,
 static int stand_behind(once_shelf *shelf, once_seat *at, const once_request *r, once_error *err)
 {
     once_lane *lane = at->lane;
+    assert(!lane || !once_hash_is_zero(at->lane_id));
     if (!lane || at->state != ONCE_STATE_ABSENT || !r->lane.versioned || r->lane.version < lane->head ||
         r->lane.version > lane->tail)
         return ONCE_OK;
@@ -100,6 +101,7 @@ int once__engine_extend(once_backend *store, const once_request *const *requests
     int rc = once__verb_begin_for(shelf, true, requests, n, ONCE_FOR_EXTEND, err);
     if (rc != ONCE_OK) return rc;
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
+        assert(!once_hash_is_zero(requests[i]->id));
         once_entry *entry;
         rc = once__seat_entry(shelf, requests[i]->id, &entry, err);
         if (rc == ONCE_OK && once_entry_extend(entry, requests[i], shelf->now_ms, &ours[i]))

@@ -79,7 +79,8 @@ typedef struct memory_store {
     LIST(fact *) facts;
     LIST(undo) undos;
     once_arena tx_arena;
-    uint64_t tx; /* number of the transaction */
+    uint64_t tx;      /* number of the transaction ... */
+    bool open, write; /* ... which there is, and may write */
     uint64_t next_letter;
 } memory_store;
 
@@ -141,14 +142,18 @@ static void fact_free(fact *f)
 
 static int mem_begin(once_shelf *shelf, bool write, once_error *err)
 {
-    (void)shelf, (void)write, (void)err;
-    assert(self(shelf)->undos.n == 0);
+    (void)err;
+    memory_store *m = self(shelf);
+    assert(!m->open && m->undos.n == 0);
+    m->open = true;
+    m->write = write;
     return ONCE_OK;
 }
 
 static void tx_over(memory_store *m)
 {
     m->tx++;
+    m->open = m->write = false;
     m->undos.n = 0;
     once_arena_reset(&m->tx_arena);
 }
@@ -157,6 +162,7 @@ static int mem_commit(once_shelf *shelf, once_error *err)
 {
     (void)err;
     memory_store *m = self(shelf);
+    assert(m->open && (m->write || m->undos.n == 0));
     for (size_t i = 0; i < m->undos.n; i++) {
         record_free(m->undos.at[i].record);
         letter_free(m->undos.at[i].letter);
@@ -200,6 +206,7 @@ static void mem_rollback(once_shelf *shelf)
 static int mem_load(once_shelf *shelf, once_hash id, once_entry **out, once_error *err)
 {
     memory_store *m = self(shelf);
+    assert(m->open);
     slot *s = slot_of(m, id);
     if (!s) return once_no_memory(err, "in the memory store");
     if (!s->working || s->tx != m->tx) {
@@ -216,6 +223,7 @@ static int mem_load(once_shelf *shelf, once_hash id, once_entry **out, once_erro
 static int mem_save(once_shelf *shelf, once_entry *entry, once_error *err)
 {
     memory_store *m = self(shelf);
+    assert(m->write);
     slot *s = slot_of(m, entry->id);
     if (!s || !LIST_ROOM(m->undos)) return once_no_memory(err, "in the memory store");
 
@@ -245,6 +253,7 @@ static kept_lane *find_lane(memory_store *m, once_hash id)
 static int mem_lane(once_shelf *shelf, once_hash id, once_hash except, once_lane *out, once_error *err)
 {
     memory_store *m = self(shelf);
+    assert(m->open && !once_hash_is_zero(id));
     const kept_lane *known = find_lane(m, id);
     const kept_lane lane = known ? *known : (kept_lane){0};
     if (!once__lane_read(lane.version, lane.expires_ms, (once_bytes){(const char *)lane.record, lane.len},
@@ -267,6 +276,7 @@ static int mem_lane(once_shelf *shelf, once_hash id, once_hash except, once_lane
 static int mem_save_lane(once_shelf *shelf, once_hash id, const once_lane *kept, once_error *err)
 {
     memory_store *m = self(shelf);
+    assert(m->write && !once_hash_is_zero(id));
     kept_lane *known = find_lane(m, id);
     if (!known) {
         if (!LIST_ROOM(m->lanes)) return once_no_memory(err, "in the memory store");
@@ -285,6 +295,7 @@ static int mem_lane_head(once_shelf *shelf, once_hash id, once_hash *out, once_e
 {
     (void)err;
     memory_store *m = self(shelf);
+    assert(m->open && !once_hash_is_zero(id));
     const once_entry *head = NULL;
     for (size_t i = 0; i < m->slots.n; i++) {
         if (!m->slots.at[i].record) continue;
@@ -331,6 +342,7 @@ static int mem_lane_before(once_shelf *shelf, const once_entry *entry, size_t ma
                            uint64_t *count, once_error *err)
 {
     const memory_store *m = self(shelf);
+    assert(self(shelf)->open && max > 0 && !once_hash_is_zero(entry->lane));
     const once_entry **found = calloc(m->slots.n + 1, sizeof *found);
     size_t before = 0;
     if (!found) return once_no_memory(err, "in the memory store");
@@ -361,6 +373,7 @@ static int mem_lanes_waiting(once_shelf *shelf, const once_hash *lanes, size_t n
                              once_hash *out, size_t *n, once_error *err)
 {
     const memory_store *m = self(shelf);
+    assert(self(shelf)->open && each > 0 && max > 0);
     const once_entry **found = calloc(m->slots.n + 1, sizeof *found);
     if (!found) return once_no_memory(err, "in the memory store");
     *n = 0;
@@ -426,18 +439,21 @@ static int pick(memory_store *m, once_bytes consumer, int64_t now_ms, const uint
 static int mem_due(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n,
                    once_error *err)
 {
+    assert(self(shelf)->open && max > 0);
     return pick(self(shelf), consumer, now_ms, NULL, false, max, out, n, err);
 }
 
 static int mem_by_token(once_shelf *shelf, once_bytes consumer, uint64_t token_a, size_t max, once_hash *out, size_t *n,
                         once_error *err)
 {
+    assert(self(shelf)->open && max > 0);
     return pick(self(shelf), consumer, 0, &token_a, false, max, out, n, err);
 }
 
 static int mem_lapsed(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n,
                       once_error *err)
 {
+    assert(self(shelf)->open && max > 0);
     return pick(self(shelf), consumer, now_ms, NULL, true, max, out, n, err);
 }
 
@@ -461,6 +477,7 @@ static int letter_again(memory_store *m, size_t at, const once_letter *again, on
 static int mem_letter_put(once_shelf *shelf, const once_letter *letter, once_hash unique, bool *fresh, once_error *err)
 {
     memory_store *m = self(shelf);
+    assert(self(shelf)->write);
     for (size_t i = 0; i < m->letters.n; i++) {
         if (!m->letters.at[i] || !once_hash_equal(m->letters.at[i]->unique, unique)) continue;
         *fresh = false;
@@ -502,6 +519,7 @@ static int mem_letter_get(once_shelf *shelf, uint64_t id, once_letter *out, bool
 static int mem_letter_drop(once_shelf *shelf, uint64_t id, once_error *err)
 {
     memory_store *m = self(shelf);
+    assert(self(shelf)->write);
     const size_t i = find_letter(m, id);
     if (i == m->letters.n) return ONCE_OK;
     if (!LIST_ROOM(m->undos)) return once_no_memory(err, "in the memory store");
@@ -515,6 +533,7 @@ static int mem_letter_drop(once_shelf *shelf, uint64_t id, once_error *err)
 static int mem_audit_put(once_shelf *shelf, const once_audit *audit, once_error *err)
 {
     memory_store *m = self(shelf);
+    assert(self(shelf)->write);
     if (!LIST_ROOM(m->audits) || !LIST_ROOM(m->undos)) return once_no_memory(err, "in the memory store");
     audit_box *box = calloc(1, sizeof *box);
     if (!box) return once_no_memory(err, "in the memory store");
@@ -536,6 +555,7 @@ static int mem_audit_put(once_shelf *shelf, const once_audit *audit, once_error 
 static int mem_audits(once_shelf *shelf, once_bytes consumer, once_page *page, once_audit_visit *visit, void *user,
                       once_error *err)
 {
+    assert(self(shelf)->open && page->max > 0);
     (void)page, (void)err;
     const memory_store *m = self(shelf);
     for (size_t i = 0; i < m->audits.n; i++)
@@ -545,6 +565,7 @@ static int mem_audits(once_shelf *shelf, once_bytes consumer, once_page *page, o
 
 static int mem_sweep(once_backend *store, size_t limit, once_sweep_result *out, once_error *err)
 {
+    assert(limit > 0);
     (void)err;
     memory_store *m = (memory_store *)store;
     const int64_t now_ms = once_clock_step(&m->shelf.clock, store->env);
@@ -566,6 +587,7 @@ static int mem_sweep(once_backend *store, size_t limit, once_sweep_result *out, 
 static int mem_list(once_shelf *shelf, once_bytes consumer, once_state state, once_page *page, once_entry_visit *visit,
                     void *user, once_error *err)
 {
+    assert(self(shelf)->open && page->max > 0);
     (void)consumer, (void)state, (void)page, (void)err; /* the engine leaves out what is not asked for */
     const memory_store *m = self(shelf);
     for (size_t i = 0; i < m->slots.n; i++)
@@ -576,6 +598,7 @@ static int mem_list(once_shelf *shelf, once_bytes consumer, once_state state, on
 static int mem_letters(once_shelf *shelf, const once_letter_query *what, once_page *page, once_letter_visit *visit,
                        void *user, once_error *err)
 {
+    assert(self(shelf)->open && page->max > 0);
     (void)err;
     const memory_store *m = self(shelf);
     for (size_t i = 0; i < m->letters.n; i++) {
@@ -637,6 +660,7 @@ static int mem_fact_get(once_shelf *shelf, const char *name, once_bytes *out, on
 static int mem_fact_set(once_shelf *shelf, const char *name, once_bytes value, once_error *err)
 {
     memory_store *m = self(shelf);
+    assert(self(shelf)->write);
     const size_t i = find_fact(m, name);
     if ((i == m->facts.n && !LIST_ROOM(m->facts)) || !LIST_ROOM(m->undos))
         return once_no_memory(err, "in the memory store");

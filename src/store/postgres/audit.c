@@ -1,4 +1,6 @@
 /* What operators did, in the postgres store. */
+#include <assert.h>
+
 #include "store/postgres/live.h"
 
 #include "base/banned.h"
@@ -7,6 +9,7 @@
 int once__pg_audit_put(once_shelf *shelf, const once_audit *audit, once_error *err)
 {
     (void)err;
+    assert(once__pg_of(shelf)->write);
     once_pg_array *c = once__pg_of(shelf)->audits;
     for (size_t i = 0; i < PG_AUDIT_COLUMNS && c[0].n == 0; i++)
         once__pg_array_begin(&c[i], i < 2 ? PG_INT8 : PG_BYTEA);
@@ -32,6 +35,7 @@ int once__pg_audits(once_shelf *shelf, once_bytes consumer, once_page *page, onc
                     once_error *err)
 {
     once_postgres *q = once__pg_of(shelf);
+    assert(q->begun && page->max > 0);
     once_pg_params params = {0};
     PGresult *r;
     once__pg_param_bytes(&params, consumer);

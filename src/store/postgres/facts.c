@@ -54,6 +54,7 @@ static once_pg_fact *fact_of(once_postgres *q, once_bytes name)
 
 static int fact_read(once_postgres *q, once_bytes name, once_bytes *out, once_arena *arena, once_error *err)
 {
+    assert(q->begun && name.len > 0);
     once_pg_params params = {0};
     PGresult *result;
     once__pg_param_bytes(&params, name);
@@ -77,6 +78,7 @@ int once__pg_fact_get(once_shelf *shelf, const char *name, once_bytes *out, once
 /* Kept for the commit. */
 static int fact_keep(once_postgres *q, once_bytes name, uint64_t least, once_bytes value, once_error *err)
 {
+    assert(q->write && name.len > 0 && (!least || value.len >= ONCE_NUMBER_SIZE));
     once_pg_fact *fact = fact_of(q, name);
     if (!fact) {
         fact = once_arena_new(&q->arena, once_pg_fact, 1);

@@ -38,6 +38,7 @@ static int want_lanes_of(once_postgres *q, const once_hash *ids, size_t n, once_
 
 int once__pg_load_by_id(once_postgres *q, const once_hash *ids, size_t n, once_error *err)
 {
+    assert(q->open);
     once_pg_loading round;
     int rc = once__pg_round_begin(q, n, &round, err);
     if (rc == ONCE_OK && q->write && n) rc = want_lanes_of(q, ids, n, &round, err);
@@ -51,6 +52,7 @@ int once__pg_load_by_id(once_postgres *q, const once_hash *ids, size_t n, once_e
 /* The next one of a lane was found there. */
 static int load_head(once_postgres *q, once_hash id, once_error *err)
 {
+    assert(q->begun); /* the lane was asked */
     once_pg_loading round;
     const once_request at = {.id = id};
     int rc = once__pg_round_begin(q, 1, &round, err);
@@ -61,6 +63,7 @@ static int load_head(once_postgres *q, once_hash id, once_error *err)
 int once__pg_load(once_shelf *shelf, once_hash id, once_entry **out, once_error *err)
 {
     once_postgres *q = once__pg_of(shelf);
+    assert(q->open);
     if (!once_table_get(&q->slots, id)) {
         const int rc = once_hash_equal(id, q->head) ? load_head(q, id, err) : once__pg_load_by_id(q, &id, 1, err);
         if (rc != ONCE_OK) return rc;
@@ -73,6 +76,7 @@ int once__pg_load(once_shelf *shelf, once_hash id, once_entry **out, once_error 
 
 static int lock_free_lanes(once_postgres *q, once_pg_loading *round, once_error *err)
 {
+    assert(q->write && round->n_lanes > 0);
     PGresult *result;
     int rc = once__pg_send_lane_ids(q, PG_LANE_LOCK_FREE, round, err);
     if (rc == ONCE_OK) rc = once__pg_round(q->pg, &result, 1, err);
@@ -100,6 +104,7 @@ static int load_other_lanes(once_postgres *q, size_t n, once_error *err)
 int once__pg_load_found(once_postgres *q, const PGresult *found, bool locked, once_hash *ids, size_t *n,
                         once_error *err)
 {
+    assert(q->begun);
     const size_t rows = (size_t)PQntuples(found);
     once_pg_loading round;
     int rc = once__pg_round_begin(q, rows, &round, err);
@@ -127,6 +132,7 @@ int once__pg_load_found(once_postgres *q, const PGresult *found, bool locked, on
 int once__pg_collect_ids(once_postgres *q, unsigned statement, const once_pg_params *params, bool locked, size_t max,
                          once_hash *out, size_t *n, once_error *err)
 {
+    assert(q->begun && q->write && max > 0);
     PGresult *results[3];
     *n = 0;
     int rc = once__pg_send(q->pg, PG_PLAN, NULL, err);
@@ -201,6 +207,7 @@ int once__pg_lanes_waiting(once_shelf *shelf, const once_hash *lanes, size_t n_l
                            once_hash *out, size_t *n, once_error *err)
 {
     once_postgres *q = once__pg_of(shelf);
+    assert(q->write && each > 0 && max > 0);
     once_pg_params params = {0};
     PGresult *results[3];
     once_pg_loading round = {0};
@@ -234,6 +241,7 @@ int once__pg_lane_before(once_shelf *shelf, const once_entry *entry, size_t max,
                          uint64_t *count, once_error *err)
 {
     once_postgres *q = once__pg_of(shelf);
+    assert(q->begun && max > 0 && !once_hash_is_zero(entry->lane));
     once_pg_params params = {0};
     PGresult *results[3];
     once_pg_loading round;

@@ -9,6 +9,7 @@
 
 int once__pg_know_lane(once_postgres *q, once_hash id, once_pg_lane **out, once_error *err)
 {
+    assert(q->open && !once_hash_is_zero(id));
     once_pg_lane *lane = once__pg_lane_of(q, id);
     if (!lane) return once_no_memory(err, "for a batch");
     *out = lane;
@@ -46,6 +47,7 @@ int once__pg_lane(once_shelf *shelf, once_hash id, once_hash except, once_lane *
 int once__pg_save_lane(once_shelf *shelf, once_hash id, const once_lane *kept, once_error *err)
 {
     once_postgres *q = once__pg_of(shelf);
+    assert(q->write);
     unsigned char record[ONCE_LANE_RECORD];
     once_pg_lane *lane;
     const int rc = once__pg_know_lane(q, id, &lane, err);

@@ -43,6 +43,7 @@ static size_t letters_size(const once_postgres *q)
 
 int once__pg_letters_send(once_postgres *q, unsigned statement, once_error *err)
 {
+    assert(q->letters[0].n > 0);
     once_pg_params params = {0};
     for (size_t i = 0; i < PG_LETTER_COLUMNS; i++) once__pg_param_array(&params, &q->letters[i]);
     q->letters[0].n = 0;
@@ -106,6 +107,7 @@ int once__pg_letters_put(once_shelf *shelf, const once_letter *letters, const on
                          once_error *err)
 {
     once_postgres *q = once__pg_of(shelf);
+    assert(q->write && n > 0);
     if (q->pg->savepoints) return once_fail(err, ONCE_E_BUG, "a store verb between a savepoint and its end");
     once_table asked = {0};
     int rc = ONCE_OK;
@@ -231,6 +233,7 @@ int once__pg_letter_get(once_shelf *shelf, uint64_t id, once_letter *out, bool *
 int once__pg_letter_drop(once_shelf *shelf, uint64_t id, once_error *err)
 {
     once_postgres *q = once__pg_of(shelf);
+    assert(q->write);
     once_pg_ahead *ahead = find_ahead(q, id);
     once_pg_array alone = {0};
     once_pg_array *list = ahead ? &q->dropped : &alone;
@@ -252,6 +255,7 @@ int once__pg_letters(once_shelf *shelf, const once_letter_query *what, once_page
                      void *user, once_error *err)
 {
     once_postgres *q = once__pg_of(shelf);
+    assert(q->begun && page->max > 0);
     once_pg_params params = {0};
     PGresult *result;
     once__pg_param_bytes(&params, what->consumer);

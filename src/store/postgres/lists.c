@@ -1,4 +1,6 @@
 /* Lists and counts of the postgres store. */
+#include <assert.h>
+
 #include "store/postgres/live.h"
 
 #include "base/banned.h"
@@ -34,6 +36,7 @@ int once__pg_list(once_shelf *shelf, once_bytes consumer, once_state state, once
                   void *user, once_error *err)
 {
     once_postgres *q = once__pg_of(shelf);
+    assert(q->begun && page->max > 0);
     PGresult *result;
     int rc = ask_entries(q, consumer, state, page, &result, err);
     if (rc != ONCE_OK) return rc;
@@ -54,6 +57,7 @@ int once__pg_list(once_shelf *shelf, once_bytes consumer, once_state state, once
 int once__pg_stats(once_shelf *shelf, once_bytes consumer, once_stats *out, once_error *err)
 {
     once_postgres *q = once__pg_of(shelf);
+    assert(q->begun);
     once_pg_params params = {0};
     PGresult *results[2];
     once__pg_param_bytes(&params, consumer);

@@ -34,6 +34,7 @@ static int send_ids(once_postgres *q, unsigned statement, const once_pg_loading 
 
 static int send_ahead(once_postgres *q, const once_pg_loading *round, once_error *err)
 {
+    assert(q->write && round->n_ahead > 0);
     static const uint32_t types[] = {PG_UUID, PG_INT8, PG_UUID, PG_UUID, PG_BYTEA};
     once_pg_params params = {0};
     for (size_t i = 0; i < 5; i++) once__pg_array_begin(&q->columns[i], types[i]);
@@ -57,6 +58,7 @@ static int send_ahead(once_postgres *q, const once_pg_loading *round, once_error
 
 int once__pg_send_lane_ids(once_postgres *q, unsigned statement, const once_pg_loading *round, once_error *err)
 {
+    assert(round->n_lanes > 0);
     once_pg_params params = {0};
     once__pg_array_begin(&q->columns[0], PG_UUID);
     for (size_t i = 0; i < round->n_lanes; i++) once__pg_put_id(&q->columns[0], round->lanes[i]->id);
@@ -220,12 +222,14 @@ static int send_begin(once_postgres *q, once_pg_loading *round, bool plan, once_
 
 int once__pg_begin_round(once_postgres *q, once_pg_loading *round, once_error *err)
 {
+    assert(!q->begun && !round->begun);
     const int rc = send_begin(q, round, true, err);
     return rc == ONCE_OK ? once__pg_push(q->pg, err) : rc;
 }
 
 static int run_round(once_postgres *q, once_pg_loading *round, once_error *err)
 {
+    assert(q->open && round->n_ahead <= round->n);
     PGresult *results[ROUND_MAX];
     int ahead = -1, entries = -1, live = -1, made = -1, locks = -1, lanes = -1;
     const bool plan = round->n > 0 || round->n_lanes > 0;

@@ -68,6 +68,7 @@ void once__pg_live_clear(once_postgres *q)
 
 once_pg_slot *once__pg_slot_new(once_postgres *q, once_hash id)
 {
+    assert(!once_table_get(&q->slots, id));
     if (!list_room(&q->all, q->n_all, &q->all_size, sizeof *q->all)) return NULL;
     once_pg_slot *slot = once_arena_new(&q->arena, once_pg_slot, 1);
     if (!slot) return NULL;
@@ -94,6 +95,7 @@ once_pg_lane *once__pg_lane_of(once_postgres *q, once_hash id)
  * id began a new life in this transaction. */
 bool once__pg_join_lane(once_postgres *q, once_pg_slot *slot)
 {
+    assert(once_table_get(&q->slots, slot->entry.id) == slot);
     once_pg_lane *lane = slot->lane;
     if (once_hash_is_zero(slot->entry.lane) || (lane && once_hash_equal(lane->id, slot->entry.lane))) return true;
     if (lane) {

@@ -150,6 +150,7 @@ static once_postgres *new_store(const once_store_options *options)
 /* On a connection that is there. */
 static int make_ready(once_postgres *q, const once_store_options *options, once_error *err)
 {
+    assert(q->pg && !q->open);
     int rc = once__pg_ready(q->pg, options->create && !options->readonly, &q->shelf.store.secret, err);
     if (rc == ONCE_OK && !q->pg->sql)
         rc = once__pg_statements(q->pg, once__pg_sql, once__pg_shapes, PG_STATEMENTS, err);
@@ -209,6 +210,7 @@ void once__pg_pause(once_backend *store) { once__pg_leave(((once_postgres *)stor
 int once__pg_resume(once_backend *store, once_error *err)
 {
     once_pg *pg = ((once_postgres *)store)->pg;
+    assert(pg->borrowed && !pg->pending);
     if (once__pg_alive(pg) && PQenterPipelineMode(pg->conn)) return ONCE_OK;
     return once_fail(err, ONCE_E_UNAVAILABLE, "%s: the connection was lost, or has results that were not read",
                      pg->where);

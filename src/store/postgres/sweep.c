@@ -66,6 +66,7 @@ static int sweep_lanes(once_postgres *q, size_t step, const PGresult *seen, once
 static int sweep_step(once_postgres *q, size_t step, uint64_t *dropped, once_error *err)
 {
     once_pg_sweep *sweep = &q->sweep;
+    assert(step > 0 && sweep->at <= sweep->found.len && sweep->found.len % PG_TID_SIZE == 0);
     once_pg_params lanes = {0}, rows = {0};
     PGresult *results[3];
     once__pg_param_id(&lanes, sweep->lane);
@@ -175,6 +176,7 @@ static int sweep_alone(once_postgres *q, size_t step, once_sweep_result *out, on
 int once__pg_sweep(once_backend *store, size_t limit, once_sweep_result *out, once_error *err)
 {
     once_postgres *q = (once_postgres *)store;
+    assert(limit > 0);
     const size_t step = limit < PG_SWEEP_STEP ? limit : PG_SWEEP_STEP;
     bool alone;
     assert(!q->pg->borrowed);

@@ -36,6 +36,7 @@ enum { IMPATIENT_MS = 100, TURN_PAUSE_MS = 40, TURN_TRIES = 32, TURN_WAIT_MS = 2
 
 int once__pg_turns_init(once_postgres *q, once_bytes consumer, once_error *err)
 {
+    assert(!q->turns.name && consumer.len > 0);
     static const char prefix[] = "turns/";
     const once_scope scope = {.consumer = consumer, .operation = ONCE_BYTES("turns")};
     q->turns.key = (int64_t)once_key_id(q->shelf.store.secret, &scope, ONCE_BYTES("turns")).a;
@@ -83,6 +84,7 @@ static int64_t wait_ms(const once_postgres *q)
 
 static int locks_send(once_postgres *q, size_t *sent, once_error *err)
 {
+    assert(q->n_locks > 0 && q->locks);
     once_pg_params params = {0};
     once__pg_array_begin(&q->columns[0], PG_INT8);
     for (size_t i = 0; i < q->n_locks; i++) once__pg_put_int8(&q->columns[0], (int64_t)q->locks[i]);
@@ -95,6 +97,7 @@ static int locks_send(once_postgres *q, size_t *sent, once_error *err)
 
 int once__pg_turn_send(once_postgres *q, size_t *sent, once_error *err)
 {
+    assert(q->batch && !q->begun); /* with BEGIN, before anything is locked */
     once_pg_params params = {0};
     if (!q->turns.name) return ONCE_OK;
     param_name(q, &params);

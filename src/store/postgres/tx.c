@@ -61,6 +61,7 @@ static void undo(once_postgres *q)
 
 static void tx_over(once_postgres *q, bool committed)
 {
+    assert(q->open || !q->begun);
     if (q->begun && !committed && once__pg_alive(q->pg)) undo(q);
     if (q->open) once__pg_leave(q->pg);
     once__pg_names_end(&q->names, committed);
@@ -80,6 +81,7 @@ static void tx_over(once_postgres *q, bool committed)
 
 void once__pg_begin_anew(once_postgres *q)
 {
+    assert(q->open && q->write);
     const bool batch = q->batch, due = q->turns.due;
     const size_t n_locks = q->n_locks;
     assert(!q->nested && !q->pg->borrowed);
@@ -135,6 +137,7 @@ int once__pg_begin(once_shelf *shelf, bool write, once_error *err)
 
 int once__pg_begin_send(once_postgres *q, size_t *sent, once_error *err)
 {
+    assert(q->open);
     if (q->begun) return ONCE_OK;
     once_pg_params params = {0};
     bool set;
@@ -176,6 +179,7 @@ static int doubt(once_postgres *q, once_error *err)
 
 int once__pg_begin_read(once_postgres *q, PGresult *const *results, size_t n, once_error *err)
 {
+    assert(n == 0 || (q->begun && q->now_at < n));
     if (n == 0) return ONCE_OK;
     const PGresult *said = results[q->now_at];
     q->shelf.now_ms = once__pg_int(said, 0, 1);
@@ -208,6 +212,7 @@ static int commit_failed(once_postgres *q, int rc, size_t commit_at, const once_
 
 static int write_send(once_postgres *q, size_t *sent, once_error *err)
 {
+    assert(q->write || (!q->letters[0].n && !q->dropped.n && !q->audits[0].n && !q->facts));
     int rc = once__pg_write_send(q, sent, err);
     if (rc == ONCE_OK) rc = once__pg_dropped_send(q, sent, err);
     if (rc == ONCE_OK) rc = once__pg_audits_send(q, sent, err);
@@ -222,6 +227,7 @@ int once__pg_commit(once_shelf *shelf, once_error *err)
 {
     enum { WRITES_MAX = 20 };
     once_postgres *q = once__pg_of(shelf);
+    assert(q->open);
     PGresult *results[WRITES_MAX + 1];
     size_t sent = 0;
     int rc = ONCE_OK;
@@ -265,6 +271,7 @@ void once__pg_rollback(once_shelf *shelf) { tx_over(once__pg_of(shelf), false); 
 /* One statement and its result. */
 int once__pg_answer(once_postgres *q, unsigned statement, const once_pg_params *params, PGresult **out, once_error *err)
 {
+    assert(!q->pg->pending); /* a round of its own */
     *out = NULL;
     const int rc = once__pg_send(q->pg, statement, params, err);
     return rc == ONCE_OK ? once__pg_round(q->pg, out, 1, err) : rc;

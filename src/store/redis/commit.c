@@ -220,11 +220,13 @@ static void declare(once_redis *r, once_redis_part *to, const char *kind, const 
 static void begin_command(once_redis *r, once_redis_part *to, const char *command, const char *kind, once_bytes rest,
                           size_t n)
 {
+    assert(r->owed == 0); /* the one before has all of its arguments */
     declare(r, to, kind, rest.data, rest.len);
     put_count(to, 1 + n);
     put_arg(to, command, strlen(command));
     to->n++;
     r->command = to;
+    r->owed = n;
 }
 
 void once__redis_do(once_redis *r, const char *command, const char *kind, once_bytes rest, size_t n)
@@ -237,7 +239,12 @@ void once__redis_undo(once_redis *r, const char *command, const char *kind, once
     begin_command(r, &r->parts[ONCE_REDIS_REMOVALS], command, kind, rest, n);
 }
 
-void once__redis_put(once_redis *r, const void *data, size_t len) { put_arg(r->command, data, len); }
+void once__redis_put(once_redis *r, const void *data, size_t len)
+{
+    assert(r->owed > 0);
+    r->owed--;
+    put_arg(r->command, data, len);
+}
 
 static void put_text(once_redis *r, const char *text) { once__redis_put(r, text, strlen(text)); }
 
@@ -280,6 +287,7 @@ static void expect_now(once_redis *r)
 
 void once__redis_expect_field(once_redis *r, char hash_kind, const void *field, size_t field_len, once_bytes value)
 {
+    assert(hash_kind == 'f' || hash_kind == 'U');
     once_redis_expected *to = &r->expected[hash_kind == 'U'];
     once__redis_encode(&to->names, field, field_len);
     once__redis_encode(&to->values, value.data, value.len);
@@ -466,7 +474,7 @@ static void write_claims(once_redis *r, const change *list, size_t n)
         return;
     }
     once__redis_do(r, "ZADD", "c", list->consumer, 2);
-    put_count(r->command, n);
+    put_number(r, (int64_t)n);
     once__redis_put(r, group, sizeof group);
     once__redis_do(r, "HSET", "g", list->consumer, 2);
     once__redis_put(r, group, sizeof group);
@@ -477,7 +485,7 @@ static void write_claims(once_redis *r, const change *list, size_t n)
         once_buf_append(&r->value, id, sizeof id);
     }
     if (r->value.failed) r->command->args.failed = true;
-    else once__redis_put(r, r->value.data, r->value.len);
+    once__redis_put(r, r->value.data, r->value.len);
 }
 
 static void write_group(once_redis *r, const change *list, size_t n)
@@ -873,6 +881,7 @@ static bool anything_to_write(const once_redis *r)
 
 int once__redis_apply(once_redis *r, once_error *err)
 {
+    assert(r->open);
     if (!write_entries(r) || !write_indexes(r) || !write_letters(r)) return once__redis_nomem(err);
     write_dropped_letters(r);
     write_audits(r);
@@ -883,6 +892,7 @@ int once__redis_apply(once_redis *r, once_error *err)
     write_new_names(r);
     write_clock(r);
     if (r->has_turn) once__redis_undo(r, "DEL", "turn", (once_bytes){0}, 0);
+    assert(r->writes && r->owed == 0);
     const int rc = send(r, err);
     if (rc == ONCE_OK) r->has_turn = false;
     return rc;
@@ -909,6 +919,7 @@ void once__redis_commit_each(once_redis *r, void (*visit)(once_buf *buf))
 void once__redis_commit_clear(once_redis *r)
 {
     once__redis_commit_each(r, once_buf_clear);
+    r->owed = 0;
     r->values[0].n = r->values[1].n = r->expected[0].n = r->expected[1].n = 0;
     for (size_t i = 0; i < ONCE_REDIS_PARTS; i++) r->parts[i].n = r->parts[i].n_keys = r->parts[i].n_args = 0;
 }

@@ -3,10 +3,9 @@
  * only both ends are read: a thousand followers that wait in a lane cost nothing.
  *
  * Whoever saves an entry of a lane gives the lane a new stamp, and whoever looked at a lane has its stamp compared when
- * it
- * commits. So two transactions in one lane never pass each other: the one that parks an entry behind a claimed one, and
- * the
- * one that settles the claimed one and would have to wake it, cannot both commit. */
+ * it commits. So two transactions in one lane never pass each other: the one that parks an entry behind a claimed one,
+ * and the one that settles the claimed one and would have to wake it, cannot both commit. */
+#include <assert.h>
 #include <endian.h>
 #include <string.h>
 
@@ -91,6 +90,7 @@ static void remove_member(once_redis_lane *lane, once_redis_member member)
 
 void once__redis_lane_ask(once_redis *r, once_hash id, size_t window)
 {
+    assert(window > 0);
     once__redis_command(&r->pipe, ONCE_REPLY_VALUE, 2);
     once__redis_text(&r->pipe, "GET");
     once__redis_put_id_key(r, "l", id);
@@ -316,6 +316,7 @@ int once__redis_lane_equals(once_redis *r, once_redis_lane *lane, int64_t order,
 int once__redis_lane_before(once_redis *r, once_redis_lane *lane, const once_entry *entry, size_t max, once_hash *out,
                             size_t *n, uint64_t *count, once_error *err)
 {
+    assert(max > 0);
     char below[1 + ONCE_REDIS_MEMBER] = {'('};
     const uint64_t order = htobe64((uint64_t)entry->order), seen_ms = htobe64((uint64_t)entry->seen_ms);
     memcpy(below + 1, &order, 8);
@@ -396,6 +397,7 @@ static int must_have(once_redis *r, const once_redis_lane *lane, const once_redi
 
 int once__redis_lane_follow(once_redis *r, once_redis_slot *slot, once_error *err)
 {
+    assert(slot->dirty);
     const once_entry *e = &slot->entry;
     const bool in_lane = once_state_unfinished(e->state) && !once_hash_is_zero(e->lane);
     const bool claimed = once_state_occupies(e->state);

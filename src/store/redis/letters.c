@@ -1,4 +1,5 @@
 /* Dead letters in a transaction. */
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,7 @@ static bool number_was_dropped(once_redis *r, uint64_t id)
 
 static bool note_dropped(once_redis *r, const once_redis_dropped *dropped)
 {
+    assert(!number_was_dropped(r, dropped->id));
     const size_t at = r->dropped.n;
     if (!ONCE_REDIS_ROOM(r->dropped) || !once_table_reserve(&r->dropped_map, at + 1) ||
         !once_table_reserve(&r->dropped_uniques, at + 1))
@@ -69,6 +71,7 @@ static int count_stored(once_redis *r, once_bytes number, const once_letter *aga
 int once__redis_letter_put(once_shelf *shelf, const once_letter *letter, once_hash unique, bool *fresh, once_error *err)
 {
     once_redis *r = once__redis_of(shelf);
+    assert(r->writes);
     unsigned char field[16];
     once__redis_id_write(unique, field);
     *fresh = false;
@@ -145,6 +148,7 @@ int once__redis_letter_get(once_shelf *shelf, uint64_t id, once_letter *out, boo
 int once__redis_letter_drop(once_shelf *shelf, uint64_t id, once_error *err)
 {
     once_redis *r = once__redis_of(shelf);
+    assert(r->writes);
     once_letter letter;
     once_hash unique;
     bool found;
@@ -179,6 +183,7 @@ static once_hash entry_of(const once_redis *r, const once_letter *letter)
 
 int once__redis_ask_letters(once_redis *r, const uint64_t *ids, size_t n, once_error *err)
 {
+    assert(n > 0);
     once__redis_pipe_clear(&r->pipe);
     once__redis_command_for(&r->pipe, n, n + 1);
     once__redis_text(&r->pipe, "MGET");
@@ -193,6 +198,7 @@ int once__redis_ask_letters(once_redis *r, const uint64_t *ids, size_t n, once_e
 int once__redis_letters_ahead(once_shelf *shelf, const uint64_t *ids, size_t n, once_error *err)
 {
     once_redis *r = once__redis_of(shelf);
+    assert(r->open);
     once_hash *entries = once_arena_alloc(&r->arena, (n + 1) * sizeof *entries);
     size_t n_entries = 0;
     r->ahead.n = r->ahead_at = 0;

@@ -75,6 +75,7 @@ int once__redis_due(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size
                     once_error *err)
 {
     once_redis *r = once__redis_of(shelf);
+    assert(r->open && max > 0);
     *n = 0;
     once__redis_pipe_clear(&r->pipe);
     ask_due(r, ONCE_REDIS_WAITING, consumer, now_ms, max);
@@ -225,6 +226,7 @@ int once__redis_by_token(once_shelf *shelf, once_bytes consumer, uint64_t token_
                          size_t *n, once_error *err)
 {
     once_redis *r = once__redis_of(shelf);
+    assert(r->open && max > 0);
     ONCE_REDIS_LIST(claim) found = {0};
     once_hash *ids = NULL;
     size_t n_ids = 0;
@@ -267,6 +269,7 @@ int once__redis_lapsed(once_shelf *shelf, once_bytes consumer, int64_t now_ms, s
                        once_error *err)
 {
     once_redis *r = once__redis_of(shelf);
+    assert(r->open && max > 0);
     id_list ids = {0};
     int rc = lapsed_ids(r, consumer, now_ms, &ids, err);
     *n = 0;
@@ -417,6 +420,7 @@ static int list_finished(listing *list, once_error *err)
 int once__redis_list(once_shelf *shelf, once_bytes consumer, once_state state, once_page *page, once_entry_visit *visit,
                      void *user, once_error *err)
 {
+    assert(once__redis_of(shelf)->open && page->max > 0);
     (void)page; /* an index, or all keys, are read at once: they move while we look */
     listing list = {once__redis_of(shelf), consumer, state, shelf->now_ms, visit, user, false};
     return once_state_finished(state) ? list_finished(&list, err) : list_open(&list, err);
@@ -495,6 +499,7 @@ int once__redis_letters(once_shelf *shelf, const once_letter_query *what, once_p
                         void *user, once_error *err)
 {
     once_redis *r = once__redis_of(shelf);
+    assert(r->open && page->max > 0);
     if (what->only_ids) return show_numbers(r, what->consumer, page, visit, user, err);
     uint64_t ids[LETTER_PAGE_MAX];
     size_t step = LETTER_PAGE, n = step, bytes = 0, shown = 0;
@@ -517,6 +522,7 @@ int once__redis_audits(once_shelf *shelf, once_bytes consumer, once_page *page, 
                        once_error *err)
 {
     once_redis *r = once__redis_of(shelf);
+    assert(r->open && page->max > 0);
     once__redis_pipe_clear(&r->pipe);
     once__redis_command(&r->pipe, ONCE_REPLY_TEXTS, 4);
     once__redis_text(&r->pipe, "LRANGE");
@@ -675,6 +681,7 @@ static int count_groups(once_redis *r, once_bytes consumer, const redisReply *gr
 int once__redis_stats(once_shelf *shelf, once_bytes consumer, once_stats *out, once_error *err)
 {
     once_redis *r = once__redis_of(shelf);
+    assert(r->open);
     const int64_t now_ms = shelf->now_ms;
     once__redis_pipe_clear(&r->pipe);
     ask_card(r, "iW", consumer);

@@ -123,6 +123,7 @@ static once_redis_slot *known_slot(once_redis *r, once_hash id) { return once_ta
 
 static once_redis_slot *new_slot(once_redis *r, once_hash id)
 {
+    assert(!known_slot(r, id));
     once_redis_slot *slot = once_arena_new(&r->arena, once_redis_slot, 1);
     if (!slot || !ONCE_REDIS_ROOM(r->slots) || !once_table_put(&r->slot_map, id, slot)) return NULL;
     slot->entry.id = id;
@@ -177,6 +178,7 @@ static size_t want_names(once_redis *r, const once_redis_finished *names, uint64
 
 static void ask_names(once_redis *r, const uint64_t *wanted, size_t n)
 {
+    assert(n > 0);
     once__redis_command_for(&r->pipe, n, n + 2);
     once__redis_text(&r->pipe, "HMGET");
     once__redis_put_key(r, "n", NULL, 0);
@@ -275,6 +277,7 @@ static int read_round(once_redis *r, const once_hash *ids, size_t n, const once_
 int once__redis_prefetch(once_redis *r, const once_hash *ids, size_t n, const once_hash *lanes, size_t n_lanes,
                          bool heads, once_error *err)
 {
+    assert(r->open);
     const size_t slots_before = r->slots.n;
     size_t n_ids, n_new, n_names = 0;
     once_hash *some = once_arena_alloc(&r->arena, (n + n_lanes + 1) * sizeof *some), *more = some + n;

@@ -1,4 +1,5 @@
 /* Names: what very many finished entries share, known by 8 bytes of a keyed hash of itself (record.h). */
+#include <assert.h>
 #include <stdlib.h>
 
 #include "store/redis/redis.h"
@@ -17,6 +18,7 @@ const once_redis_name *once__redis_name_find(once_redis *r, uint64_t id)
 
 bool once__redis_name_add(once_redis *r, uint64_t id, once_bytes value, bool written)
 {
+    assert(value.len > 0);
     size_t at;
     if (once_table_position(&r->name_map, key_of(id), &at)) {
         r->names.at[at].written |= written;

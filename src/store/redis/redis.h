@@ -192,7 +192,7 @@ typedef struct once_redis {
     bool upgrading;       /* from an older format, and not to its end */
     uint64_t commits;     /* the number of the last one that we have seen: it never gets smaller */
     uint64_t letters;     /* the number of the last one when the transaction began */
-    bool writes;          /* the transaction may */
+    bool open, writes;    /* there is a transaction, and it may write */
     bool conflict;        /* the last commit met something that had changed */
     unsigned losses;      /* conflicts in a row */
     bool has_turn;
@@ -223,7 +223,8 @@ typedef struct once_redis {
     once_redis_values values[2]; /* that were there; the second ones are large */
     once_redis_part parts[ONCE_REDIS_PARTS];
     once_redis_expected expected[2]; /* of "f" and "U" */
-    once_redis_part *command;        /* where the last command was begun */
+    once_redis_part *command;        /* where the last command was begun ... */
+    size_t owed;                     /* ... and how many of its arguments are still to come */
     once_buf value, key;             /* whatever is being written */
 
     ONCE_REDIS_LIST(once_redis_kept) kept;

@@ -34,7 +34,7 @@ void once__redis_pause(once_redis *r, int64_t max_ms)
 static void tx_over(once_redis *r)
 {
     r->slots.n = r->lanes.n = r->facts.n = r->puts.n = r->dropped.n = r->ahead.n = r->audits.n = 0;
-    r->assumed = false;
+    r->assumed = r->open = false;
     once__redis_was_asked(r);
     once_table *const maps[] = {&r->slot_map, &r->lane_map, &r->dropped_map, &r->dropped_uniques};
     for (size_t i = 0; i < sizeof maps / sizeof *maps; i++) once_table_clear(maps[i], ONCE_TABLE_KEPT);
@@ -105,8 +105,10 @@ static int read_head(once_redis *r, const redisReply *reply, once_error *err)
 static int redis_begin(once_shelf *shelf, bool write, once_error *err)
 {
     once_redis *r = once__redis_of(shelf);
+    assert(!r->open);
     assert(r->slots.n == 0 && r->parts[ONCE_REDIS_COMMANDS].n == 0);
     r->conflict = false;
+    r->open = true;
     r->writes = write;
     if (r->names.n > NAMES_MAX) once__redis_names_forget(r);
     int rc = ONCE_OK;
@@ -139,6 +141,7 @@ static int redis_begin(once_shelf *shelf, bool write, once_error *err)
 static int redis_commit(once_shelf *shelf, once_error *err)
 {
     once_redis *r = once__redis_of(shelf);
+    assert(r->open);
     const int rc = once__redis_apply(r, err);
     if (rc != ONCE_OK) once__redis_kept_clear(r);
     if (!r->conflict) r->losses = 0;
@@ -180,6 +183,7 @@ static int redis_prefetch(once_shelf *shelf, const once_request *const *requests
                           once_error *err)
 {
     once_redis *r = once__redis_of(shelf);
+    assert(r->open);
     if (n == 0) return ONCE_OK;
     once_hash *ids = once_arena_alloc(&r->arena, 2 * n * sizeof *ids), *lanes = ids + n;
     if (!ids) return once__redis_nomem(err);
@@ -204,6 +208,7 @@ static int redis_load(once_shelf *shelf, once_hash id, once_entry **out, once_er
 static int redis_save(once_shelf *shelf, once_entry *entry, once_error *err)
 {
     once_redis *r = once__redis_of(shelf);
+    assert(r->writes);
     once_redis_slot *slot;
     int rc = once__redis_slot(r, entry->id, &slot, err);
     if (rc != ONCE_OK) return rc;
@@ -218,6 +223,7 @@ static int redis_save(once_shelf *shelf, once_entry *entry, once_error *err)
 static int redis_lane(once_shelf *shelf, once_hash id, once_hash except, once_lane *out, once_error *err)
 {
     once_redis *r = once__redis_of(shelf);
+    assert(r->open && !once_hash_is_zero(id));
     once_redis_lane *lane;
     const int rc = once__redis_lane(r, id, &lane, err);
     return rc == ONCE_OK ? once__redis_lane_view(r, lane, except, out, err) : rc;
@@ -226,6 +232,7 @@ static int redis_lane(once_shelf *shelf, once_hash id, once_hash except, once_la
 static int redis_save_lane(once_shelf *shelf, once_hash id, const once_lane *kept, once_error *err)
 {
     once_redis *r = once__redis_of(shelf);
+    assert(r->writes && !once_hash_is_zero(id));
     unsigned char record[ONCE_LANE_RECORD];
     once_redis_lane *lane;
     const int rc = once__redis_lane(r, id, &lane, err);
@@ -239,6 +246,7 @@ static int redis_save_lane(once_shelf *shelf, once_hash id, const once_lane *kep
 static int redis_lane_head(once_shelf *shelf, once_hash id, once_hash *out, once_error *err)
 {
     once_redis *r = once__redis_of(shelf);
+    assert(r->open);
     once_redis_lane *lane;
     int rc = once__redis_lane(r, id, &lane, err);
     if (rc == ONCE_OK) rc = once__redis_lane_first(r, lane, out, err);
@@ -261,6 +269,7 @@ static int redis_lane_before(once_shelf *shelf, const once_entry *entry, size_t 
                              uint64_t *count, once_error *err)
 {
     once_redis *r = once__redis_of(shelf);
+    assert(r->open && max > 0 && !once_hash_is_zero(entry->lane));
     once_redis_lane *lane;
     int rc = once__redis_lane(r, entry->lane, &lane, err);
     if (rc == ONCE_OK) rc = once__redis_lane_before(r, lane, entry, max, out, n, count, err);
@@ -272,6 +281,7 @@ static int redis_lane_before(once_shelf *shelf, const once_entry *entry, size_t 
 static int redis_audit_put(once_shelf *shelf, const once_audit *audit, once_error *err)
 {
     once_redis *r = once__redis_of(shelf);
+    assert(r->writes);
     once_redis_audit to;
     once_buf_clear(&r->value);
     once__redis_write_audit(&r->value, audit);

@@ -142,6 +142,7 @@ static int read_fact(once_redis *r, const char *name, once_arena *arena, once_by
 int once__redis_fact_get(once_shelf *shelf, const char *name, once_bytes *out, once_arena *arena, once_error *err)
 {
     once_redis *r = once__redis_of(shelf);
+    assert(r->open);
     once_redis_fact *fact = find_fact(r, name);
     if (!fact) return once__redis_nomem(err);
     if (!fact->read && !fact->written) { /* what is read and then written must not have changed between */
@@ -156,6 +157,7 @@ int once__redis_fact_get(once_shelf *shelf, const char *name, once_bytes *out, o
 int once__redis_fact_set(once_shelf *shelf, const char *name, once_bytes value, once_error *err)
 {
     once_redis *r = once__redis_of(shelf);
+    assert(r->writes && name[0]);
     once_redis_fact *fact = find_fact(r, name);
     once_bytes copy = {0};
     if (!fact || (value.len && !once_arena_copy(&r->arena, value, &copy))) return once__redis_nomem(err);

@@ -1,4 +1,6 @@
 /* What operators did, in the sqlite store. */
+#include <assert.h>
+
 #include "base/no_memory.h"
 #include "store/sqlite/parts.h"
 
@@ -12,6 +14,7 @@ static void bind_text(sqlite3_stmt *stmt, int at, once_bytes text)
 int once__sqlite_store_audit_put(once_shelf *shelf, const once_audit *audit, once_error *err)
 {
     once_sqlite *q = once__sqlite_of(shelf);
+    assert(q->open && q->write);
     sqlite3_stmt *stmt = q->sql[SQL_AUDIT_PUT];
     sqlite3_bind_int64(stmt, 1, audit->time_ms);
     once__bind_bytes(stmt, 2, audit->consumer);
@@ -33,6 +36,7 @@ int once__sqlite_store_audits(once_shelf *shelf, once_bytes consumer, once_page 
 {
     (void)page;
     once_sqlite *q = once__sqlite_of(shelf);
+    assert(q->open && page->max > 0);
     int rc = ONCE_OK, code = SQLITE_DONE;
     once_arena arena = {0};
     sqlite3_stmt *stmt = q->sql[SQL_AUDITS];

@@ -10,6 +10,7 @@
 /* An empty value deletes. */
 int once__sqlite_store_put_fact(once_sqlite *q, const char *name, once_bytes value, once_error *err)
 {
+    assert(q->open && q->write && name[0]);
     int rc = once__present_check(q, PRESENT_FACTS, INT64_MAX - 1, err);
     sqlite3_stmt *stmt = q->sql[value.len ? SQL_FACT_SET : SQL_FACT_DELETE];
     sqlite3_bind_text(stmt, 1, name, -1, SQLITE_STATIC);

@@ -10,6 +10,7 @@ enum { LIVE_KNOWN_MAX = 4096 };
 
 int once__live_filter_build(once_sqlite *q, once_error *err)
 {
+    assert(!q->live.known);
     once_live_filter *live = &q->live;
     const int checked = once__present_check(q, PRESENT_ENTRIES, PRESENT_LIMIT, err);
     if (checked != ONCE_OK) return checked;
@@ -36,6 +37,7 @@ int once__live_filter_build(once_sqlite *q, once_error *err)
 
 bool once__live_filter_may_have(const once_live_filter *live, once_hash id)
 {
+    assert(live->known);
     const unsigned bit = id.b & (8 * sizeof live->bits - 1);
     return live->many || (live->bits[bit / 8] >> bit % 8 & 1);
 }

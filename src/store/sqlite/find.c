@@ -25,6 +25,7 @@ int once__sqlite_store_due(once_shelf *shelf, once_bytes consumer, int64_t now_m
                            size_t *n, once_error *err)
 {
     once_sqlite *q = once__sqlite_of(shelf);
+    assert(q->open && max > 0);
     const int rc = once__live_write_rows(q, err);
     if (rc != ONCE_OK) return rc;
     sqlite3_stmt *stmt = q->sql[SQL_DUE];
@@ -38,6 +39,7 @@ int once__sqlite_store_by_token(once_shelf *shelf, once_bytes consumer, uint64_t
                                 size_t *n, once_error *err)
 {
     once_sqlite *q = once__sqlite_of(shelf);
+    assert(q->open && max > 0);
     const int rc = once__live_write_rows(q, err);
     if (rc != ONCE_OK) return rc;
     unsigned char low[16], high[16];
@@ -55,6 +57,7 @@ int once__sqlite_store_lapsed(once_shelf *shelf, once_bytes consumer, int64_t no
                               size_t *n, once_error *err)
 {
     once_sqlite *q = once__sqlite_of(shelf);
+    assert(q->open && max > 0);
     sqlite3_stmt *stmt = q->sql[SQL_LAPSED];
     once__bind_bytes(stmt, 1, consumer);
     sqlite3_bind_int64(stmt, 2, now_ms);

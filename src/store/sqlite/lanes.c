@@ -45,6 +45,7 @@ static int lane_slot(once_sqlite *q, once_hash id, once_lane_slot **out, once_er
  * id began a new life in this transaction. */
 int once__live_join_lane(once_sqlite *q, once_slot *slot, once_error *err)
 {
+    assert(once_table_get(&q->slots, slot->entry.id) == slot);
     once_lane_slot *lane = slot->lane;
     if (once_hash_is_zero(slot->entry.lane) || (lane && once_hash_equal(lane->id, slot->entry.lane))) return ONCE_OK;
     if (lane) {
@@ -97,6 +98,7 @@ static int rows_known(once_sqlite *q, once_error *err)
 int once__live_lane(once_shelf *shelf, once_hash id, once_hash except, once_lane *out, once_error *err)
 {
     once_sqlite *q = once__sqlite_of(shelf);
+    assert(q->open && !once_hash_is_zero(id));
     once_lane_slot *lane;
     int rc = rows_known(q, err);
     if (rc == ONCE_OK) rc = lane_slot(q, id, &lane, err);
@@ -130,6 +132,7 @@ int once__live_lane(once_shelf *shelf, once_hash id, once_hash except, once_lane
 int once__live_save_lane(once_shelf *shelf, once_hash id, const once_lane *kept, once_error *err)
 {
     once_sqlite *q = once__sqlite_of(shelf);
+    assert(q->open && q->write && !once_hash_is_zero(id));
     unsigned char record[ONCE_LANE_RECORD];
     once_lane_slot *lane;
     const int rc = lane_slot(q, id, &lane, err);
@@ -158,6 +161,7 @@ static int first_of_equals(once_sqlite *q, const once_lane_slot *lane, lane_row 
 int once__live_lane_head(once_shelf *shelf, once_hash id, once_hash *out, once_error *err)
 {
     once_sqlite *q = once__sqlite_of(shelf);
+    assert(q->open && !once_hash_is_zero(id));
     once_lane_slot *lane;
     int rc = rows_known(q, err);
     if (rc == ONCE_OK) rc = lane_slot(q, id, &lane, err);
@@ -181,6 +185,7 @@ int once__live_lane_head(once_shelf *shelf, once_hash id, once_hash *out, once_e
 int once__live_lane_equals(once_shelf *shelf, once_hash id, int64_t order, int64_t *seen_ms, once_error *err)
 {
     once_sqlite *q = once__sqlite_of(shelf);
+    assert(q->open && !once_hash_is_zero(id));
     once_lane_slot *lane;
     unsigned char key[16];
     int rc = rows_known(q, err);
@@ -223,6 +228,7 @@ int once__live_lane_before(once_shelf *shelf, const once_entry *entry, size_t ma
                            uint64_t *count, once_error *err)
 {
     once_sqlite *q = once__sqlite_of(shelf);
+    assert(q->open && max > 0 && !once_hash_is_zero(entry->lane));
     unsigned char ids[32];
     int rc = ONCE_OK;
     sqlite3_stmt *stmt = ask_before(q, SQL_LANE_BEFORE_COUNT, entry, ONCE_BEFORE_COUNTED, ids);

@@ -58,6 +58,7 @@ int once__sqlite_store_letter_put(once_shelf *shelf, const once_letter *l, once_
                                   once_error *err)
 {
     once_sqlite *q = once__sqlite_of(shelf);
+    assert(q->open && q->write);
     if (q->db->savepoints) return once_fail(err, ONCE_E_BUG, "a store verb between a savepoint and its end");
     sqlite3_stmt *stmt = q->sql[SQL_LETTER_PUT];
     unsigned char entry[16], same[16];
@@ -112,6 +113,7 @@ int once__sqlite_store_letter_get(once_shelf *shelf, uint64_t id, once_letter *o
 int once__sqlite_store_letter_drop(once_shelf *shelf, uint64_t id, once_error *err)
 {
     once_sqlite *q = once__sqlite_of(shelf);
+    assert(q->open && q->write);
     sqlite3_bind_int64(q->sql[SQL_LETTER_DROP], 1, (int64_t)id);
     q->wrote = true;
     const int rc = once__sqlite_step(q->db, q->sql[SQL_LETTER_DROP], err);
@@ -144,6 +146,7 @@ int once__sqlite_store_letters(once_shelf *shelf, const once_letter_query *what,
                                once_letter_visit *visit, void *user, once_error *err)
 {
     once_sqlite *q = once__sqlite_of(shelf);
+    assert(q->open && page->max > 0);
     /* Whoever chooses by what a letter says is shown whole ones: its sum covers the body, too. */
     sqlite3_stmt *stmt = q->sql[what->by_key ? SQL_LETTERS_OF_KEY : what->only_ids ? SQL_LETTER_IDS : SQL_LETTERS];
     once__bind_bytes(stmt, 1, what->consumer);

@@ -1,4 +1,6 @@
 /* Lists and counts of the sqlite store: of rows, and of records of finished entries. */
+#include <assert.h>
+
 #include "store/sqlite/parts.h"
 
 #include "base/banned.h"
@@ -65,6 +67,7 @@ int once__sqlite_store_list(once_shelf *shelf, once_bytes consumer, once_state s
 {
     (void)page;
     once_sqlite *q = once__sqlite_of(shelf);
+    assert(q->open && page->max > 0);
     const int rc = once__live_write_rows(q, err); /* what is asked must see what was saved */
     if (rc != ONCE_OK) return rc;
     finished_list list = {.q = q, .state = state, .visit = visit, .user = user, .err = err};
@@ -74,6 +77,7 @@ int once__sqlite_store_list(once_shelf *shelf, once_bytes consumer, once_state s
 int once__sqlite_store_stats(once_shelf *shelf, once_bytes consumer, once_stats *out, once_error *err)
 {
     once_sqlite *q = once__sqlite_of(shelf);
+    assert(q->open);
     const int rc = once__live_write_rows(q, err);
     if (rc != ONCE_OK) return rc;
     sqlite3_stmt *stmt = q->sql[SQL_STATS];

@@ -245,6 +245,7 @@ int once__live_prefetch(once_shelf *shelf, const once_request *const *requests, 
 int once__live_load(once_shelf *shelf, once_hash id, once_entry **out, once_error *err)
 {
     once_sqlite *q = once__sqlite_of(shelf);
+    assert(q->open);
     once_slot *slot = once_table_get(&q->slots, id);
     if (!slot) {
         slot = slot_new(q, id);

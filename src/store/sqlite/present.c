@@ -12,6 +12,7 @@ static uint64_t present_sum(enum once_present which, once_bytes id) { return onc
 
 void once__present_change(once_sqlite *q, enum once_present which, once_bytes id, bool gone)
 {
+    assert(which < PRESENTS && id.len > 0);
     const uint64_t sum = present_sum(which, id);
     q->present[which] += gone ? -sum : sum;
 }
@@ -56,6 +57,7 @@ int once__present_count(once_sqlite *q, enum once_present which, int64_t limit, 
 
 int once__present_check(once_sqlite *q, enum once_present which, int64_t limit, once_error *err)
 {
+    assert(which < PRESENTS && limit > 0);
     uint64_t sum;
     bool all;
     if (q->present_checked[which]) return ONCE_OK;

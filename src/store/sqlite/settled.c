@@ -320,6 +320,7 @@ static int find_recent(once_settled *s, once_hash id, once_record *out, once_are
 int once__settled_find(once_settled *s, const once_hash *ids, size_t n, int64_t now_ms, once_record *out,
                        once_arena *arena, once_error *err)
 {
+    assert(n > 0);
     assert(!s->distrusted);
     if (n == 0) return ONCE_OK;
     uint32_t few[256], *open = few; /* those not found yet */

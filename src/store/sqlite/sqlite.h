@@ -128,7 +128,7 @@ typedef struct once_sqlite {
     unsigned char lane_cursor[16]; /* where the sweep of lanes goes on */
 
     /* the open transaction */
-    bool write;
+    bool open, write;
     int64_t changes_before;
     bool rows_written; /* once_entry was changed */
     bool wrote;        /* something of ours was changed */

@@ -1,4 +1,5 @@
 /* The sweep of the sqlite store: what has expired goes, a bounded step at a time. */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -62,6 +63,7 @@ static int sweep_waiting(once_sqlite *q, size_t limit, once_sweep_result *out, o
 int once__sqlite_store_sweep(once_backend *store, size_t limit, once_sweep_result *out, once_error *err)
 {
     once_sqlite *q = (once_sqlite *)store;
+    assert(limit > 0);
     if (q->shelf.in_tx) return once_fail(err, ONCE_E_USAGE, "sweep runs in a transaction of its own");
     int rc = once__verb_begin(&q->shelf, true, err);
     if (rc != ONCE_OK) return rc;

@@ -208,15 +208,17 @@ static void tx_over(once_sqlite *q, bool committed)
     once__names_end(q->names, committed);
     once__live_clear(q);
     q->db->savepoints = 0;
-    q->write = q->wrote = q->rows_written = q->settled_touched = false;
+    q->open = q->write = q->wrote = q->rows_written = q->settled_touched = false;
 }
 
 int once__sqlite_store_begin(once_shelf *shelf, bool write, once_error *err)
 {
     once_sqlite *q = once__sqlite_of(shelf);
+    assert(!q->open);
     once__names_trim(q->names);
     int rc = once__sqlite_step(q->db, q->sql[write ? SQL_BEGIN_WRITE : SQL_BEGIN_READ], err);
     if (rc != ONCE_OK) return rc;
+    q->open = true;
     q->write = write;
     if (q->db->borrowed && write) rc = lock_borrowed(q, err);
     if (q->db->borrowed && rc == ONCE_OK) rc = check_mark(q, err);
@@ -244,6 +246,8 @@ static int commit_writes(once_sqlite *q, once_error *err)
 int once__sqlite_store_commit(once_shelf *shelf, once_error *err)
 {
     once_sqlite *q = once__sqlite_of(shelf);
+    assert(q->write || q->n_dirty == 0);
+    assert(q->open);
     if (sqlite3_get_autocommit(q->db->handle)) {
         tx_over(q, false);
         return once_fail(err, ONCE_E_ABORTED, "file '%s': the database has rolled the transaction back", q->db->path);

@@ -26,11 +26,12 @@ static once_bytes self(const once_postgres *q) { return (once_bytes){q->shelf.st
 /* The entry as it will be if the effect succeeds in this very transaction. */
 static int guess_done(once_postgres *q, once_pg_slot *slot, const once_request *r, once_error *err)
 {
-    const once_pg_name *scope = once__pg_name_scope(&q->names, r->scope),
-                       *place = once__pg_name_place(&q->names, r->at.place),
-                       *run = once__pg_name_run(&q->names, r->run), *who = once__pg_name_who(&q->names, self(q));
+    const once_name *scope = once__pg_name_scope(&q->names, r->scope),
+                    *place = once__pg_name_place(&q->names, r->at.place), *run = once__pg_name_run(&q->names, r->run),
+                    *who = once__pg_name_who(&q->names, self(q));
     if (!scope || !place || !run || !who) return once_no_memory(err, "for a batch");
-    const once_pg_names_of names = {scope->number, place->number, run->number, who->number};
+    const once_pg_names_of names = {(int32_t)scope->number, (int32_t)place->number, (int32_t)run->number,
+                                    (int32_t)who->number};
     const once_entry done = {.id = r->id,
                              .state = ONCE_STATE_DONE,
                              .attempt = 1,

@@ -31,6 +31,7 @@
 #include "db/postgres/postgres.h"
 #include "store/engine.h"
 #include "base/table.h"
+#include "store/name_table.h"
 #include "store/postgres/detail.h"
 
 /* Where the bytes of a slot's entry have already been copied to: pointers that need no second copy. */
@@ -83,34 +84,21 @@ struct once_pg_lane {
     once_pg_slot *first; /* slots of this lane */
 };
 
-/* A scope, place, run or person, and its number in once_name. */
-typedef struct once_pg_name {
-    struct once_pg_name *same_hash; /* the next one of a chain */
-    int32_t number;                 /* 0: not known yet */
-    once_scope scope;
-    once_bytes bytes; /* the place, or who it was */
-    uint64_t run;
-    bool used; /* in the open transaction */
-    size_t len;
-    char text[];
-} once_pg_name;
-
+/* Names as this process knows them (name_table.h), and what the server is to be asked about them. */
 typedef struct once_pg_names {
-    once_table by_text, by_number; /* by the hash of the text: the first of a chain */
-    size_t n;
-    once_pg_name *last_scope, *last_place, *last_run, *last_who; /* mostly the same again */
-    once_pg_name **unknown;                                      /* whose number is to be asked for */
+    once_name_table known;
+    once_name **unknown; /* whose number is to be asked for */
     size_t n_unknown, unknown_size;
     int32_t *missing; /* numbers whose text is to be asked for */
     size_t n_missing, missing_size;
-    once_pg_name **used; /* in the open transaction, in the order of their use ... */
+    once_name **used; /* in the open transaction, in the order of their use ... */
     size_t n_used, used_size;
-    size_t n_checked;     /* ... so many of which the server was asked about ... */
-    size_t check_at;      /* ... by this statement of the round; SIZE_MAX: by none */
-    once_pg_name *newest; /* with the highest number that is known; NULL: none is */
-    once_pg_name *asked;  /* what `newest` was when the transaction asked about it */
-    bool fresh;           /* rows were inserted in the open transaction */
-    bool doubted;         /* they are not as the server has them */
+    size_t n_checked;  /* ... so many of which the server was asked about ... */
+    size_t check_at;   /* ... by this statement of the round; SIZE_MAX: by none */
+    once_name *newest; /* with the highest number that is known; NULL: none is */
+    once_name *asked;  /* what `newest` was when the transaction asked about it */
+    bool fresh;        /* rows were inserted in the open transaction */
+    bool doubted;      /* they are not as the server has them */
 } once_pg_names;
 
 enum { PG_COLUMNS = 30 }; /* as many as the widest statement has; and one for names */
@@ -363,15 +351,15 @@ void once__pg_turn_pause(const once_postgres *q);
 
 /* Names. The first four: NULL when memory is out; number 0 until once__pg_names_resolve, which asks for all that are
  * unknown. Texts stay until the transaction ends. */
-once_pg_name *once__pg_name_scope(once_pg_names *names, const once_scope *scope);
-once_pg_name *once__pg_name_place(once_pg_names *names, once_bytes place);
-once_pg_name *once__pg_name_run(once_pg_names *names, uint64_t run);
-once_pg_name *once__pg_name_who(once_pg_names *names, once_bytes who);
+once_name *once__pg_name_scope(once_pg_names *names, const once_scope *scope);
+once_name *once__pg_name_place(once_pg_names *names, once_bytes place);
+once_name *once__pg_name_run(once_pg_names *names, uint64_t run);
+once_name *once__pg_name_who(once_pg_names *names, once_bytes who);
 int once__pg_names_resolve(once_postgres *q, once_error *err);
 /* The texts of numbers: `want` first all that will be needed, then fetch, then get. NULL: there is none. */
 bool once__pg_names_want(once_pg_names *names, int32_t number);
 int once__pg_names_fetch(once_postgres *q, once_error *err);
-const once_pg_name *once__pg_names_get(const once_pg_names *names, int32_t number);
+const once_name *once__pg_names_get(const once_pg_names *names, int32_t number);
 /* Numbers of an earlier transaction may not be what they were: the store was restored, or a failover has lost some.
  * Every transaction asks about the newest, together with the time: `confirm` gets the answer. Behind a pooler a
  * failover need not cost a connection, so there all that are used are compared by the server, in a round that is sent

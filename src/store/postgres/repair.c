@@ -37,7 +37,7 @@ typedef struct mending {
 
 static bool stands_for(const once_postgres *q, int32_t number, char kind)
 {
-    const once_pg_name *name = once__pg_names_get(&q->names, number);
+    const once_name *name = once__pg_names_get(&q->names, number);
     return name && name->text[0] == kind;
 }
 
@@ -62,18 +62,17 @@ static int read_rows(once_postgres *q, const PGresult *rows, mending *list, once
     return once__pg_names_fetch(q, err);
 }
 
-static int32_t whole_or(const once_postgres *q, int32_t number, char kind, const once_pg_name *lost)
+static int32_t whole_or(const once_postgres *q, int32_t number, char kind, const once_name *lost)
 {
-    return stands_for(q, number, kind) ? number : lost->number;
+    return stands_for(q, number, kind) ? number : (int32_t)lost->number;
 }
 
 /* Fills the columns of PG_REPAIR. */
 static int put_mended(once_postgres *q, const mending *list, size_t n, once_error *err)
 {
-    const once_pg_name *scope = once__pg_name_scope(&q->names, &lost_scope),
-                       *place = once__pg_name_place(&q->names, ONCE_BYTES("(lost)")),
-                       *run = once__pg_name_run(&q->names, 0),
-                       *who = once__pg_name_who(&q->names, ONCE_BYTES("(lost)"));
+    const once_name *scope = once__pg_name_scope(&q->names, &lost_scope),
+                    *place = once__pg_name_place(&q->names, ONCE_BYTES("(lost)")),
+                    *run = once__pg_name_run(&q->names, 0), *who = once__pg_name_who(&q->names, ONCE_BYTES("(lost)"));
     if (!scope || !place || !run || !who) return once_no_memory(err, "for a repair");
     const int rc = once__pg_names_resolve(q, err);
     if (rc != ONCE_OK) return rc;

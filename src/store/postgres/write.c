@@ -24,10 +24,10 @@ static bool own(once_postgres *q, once_pg_slot *slot, int which, once_bytes *byt
 static bool own_all(once_postgres *q, once_pg_slot *slot)
 {
     once_entry *e = &slot->entry;
-    const once_pg_name *scope = once__pg_name_scope(&q->names, &e->scope),
-                       *place = once__pg_name_place(&q->names, e->at.place);
-    const once_pg_name *who = once__pg_name_who(&q->names, e->who);
-    const once_pg_name *worker = e->worker.len ? once__pg_name_who(&q->names, e->worker) : who;
+    const once_name *scope = once__pg_name_scope(&q->names, &e->scope),
+                    *place = once__pg_name_place(&q->names, e->at.place);
+    const once_name *who = once__pg_name_who(&q->names, e->who);
+    const once_name *worker = e->worker.len ? once__pg_name_who(&q->names, e->worker) : who;
     if (!scope || !place || !who || !worker) return false;
     e->scope = scope->scope;
     e->at.place = place->bytes;
@@ -38,7 +38,7 @@ static bool own_all(once_postgres *q, once_pg_slot *slot)
         !own(q, slot, PG_OWN_HISTORY, &e->history))
         return false;
     if (!e->has_message) return true;
-    const once_pg_name *body_place = once__pg_name_place(&q->names, e->message.at.place);
+    const once_name *body_place = once__pg_name_place(&q->names, e->message.at.place);
     if (!body_place) return false;
     e->message.at.place = body_place->bytes;
     return own(q, slot, PG_OWN_TYPE, &e->message.type) && own(q, slot, PG_OWN_HEADERS, &e->message.headers) &&
@@ -48,6 +48,7 @@ static bool own_all(once_postgres *q, once_pg_slot *slot)
 int once__pg_save(once_shelf *shelf, once_entry *entry, once_error *err)
 {
     once_postgres *q = once__pg_of(shelf);
+    assert(q->begun);
     once_pg_slot *slot = (once_pg_slot *)entry;
     assert(once_table_get(&q->slots, entry->id) == slot);
     if (!q->write) return once_fail(err, ONCE_E_BUG, "a change inside a transaction that only reads");
@@ -75,11 +76,13 @@ typedef struct written {
 static int encode(once_postgres *q, written *w, int64_t *kept_ms, once_error *err)
 {
     const once_entry *e = &w->slot->entry;
-    const once_pg_name *scope = once__pg_name_scope(&q->names, &e->scope),
-                       *place = once__pg_name_place(&q->names, e->at.place),
-                       *run = once__pg_name_run(&q->names, e->run), *who = once__pg_name_who(&q->names, e->who);
+    const once_name *scope = once__pg_name_scope(&q->names, &e->scope),
+                    *place = once__pg_name_place(&q->names, e->at.place), *run = once__pg_name_run(&q->names, e->run),
+                    *who = once__pg_name_who(&q->names, e->who);
     if (!scope || !place || !run || !who) return once_no_memory(err, "for a batch");
-    const once_pg_names_of names = {scope->number, place->number, run->number, who->number};
+    assert(scope->number && place->number && run->number && who->number); /* behind name_slots */
+    const once_pg_names_of names = {(int32_t)scope->number, (int32_t)place->number, (int32_t)run->number,
+                                    (int32_t)who->number};
     once_buf_clear(&q->detail);
     if (!once__pg_detail_write(e, names, &q->detail, kept_ms) ||
         !once_arena_copy(&q->arena, once_buf_bytes(&q->detail), &w->detail))
@@ -270,6 +273,7 @@ static int guard_send(once_postgres *q, size_t *sent, once_error *err)
 
 int once__pg_write_send(once_postgres *q, size_t *sent_out, once_error *err)
 {
+    assert(q->begun);
     written *list = once_arena_new(&q->arena, written, q->n_all + 1);
     if (!list) return once_no_memory(err, "for a batch");
     size_t n = 0, counts[4] = {0}, sent = 0;
@@ -287,6 +291,7 @@ int once__pg_write_send(once_postgres *q, size_t *sent_out, once_error *err)
         body_delete |= w->body_delete;
     }
     for (size_t i = 0; i < q->n_lanes; i++) lanes |= q->lane_list[i]->dirty;
+    assert(q->write || (n == 0 && !lanes));
     const bool rows = counts[ENTRY_INSERT] + counts[ENTRY_UPDATE] + counts[ENTRY_DELETE] || live_put || live_delete,
                plans = rows || lanes;
     if (rc == ONCE_OK) rc = guard_send(q, &sent, err);

@@ -22,10 +22,11 @@ static bool own(once_sqlite *q, once_slot *slot, int which, once_bytes *bytes)
 static bool own_all(once_sqlite *q, once_slot *slot)
 {
     once_entry *e = &slot->entry;
-    const once_name *scope = once__names_scope(q->names, &e->scope);
-    const once_name *place = once__names_place(q->names, e->at.place);
-    const once_name *who = once__names_who(q->names, e->who);
-    const once_name *worker = e->worker.len ? once__names_who(q->names, e->worker) : who;
+    once_name_table *names = once__names_known(q->names);
+    const once_name *scope = once__name_scope(names, &e->scope);
+    const once_name *place = once__name_place(names, e->at.place);
+    const once_name *who = once__name_who(names, e->who);
+    const once_name *worker = e->worker.len ? once__name_who(names, e->worker) : who;
     if (!scope || !place || !who || !worker) return false;
     e->scope = scope->scope;
     e->at.place = place->bytes;
@@ -39,7 +40,7 @@ static bool own_all(once_sqlite *q, once_slot *slot)
         slot->body_same = false;
         return true;
     }
-    const once_name *body_place = once__names_place(q->names, e->message.at.place);
+    const once_name *body_place = once__name_place(names, e->message.at.place);
     if (!body_place) return false;
     e->message.at.place = body_place->bytes;
     const bool bare =
@@ -68,6 +69,7 @@ static bool mark_dirty(once_sqlite *q, once_slot *slot)
 int once__live_save(once_shelf *shelf, once_entry *entry, once_error *err)
 {
     once_sqlite *q = once__sqlite_of(shelf);
+    assert(q->open);
     once_slot *slot = (once_slot *)entry;
     assert(once_table_get(&q->slots, entry->id) == slot);
     if (!q->write) return once_fail(err, ONCE_E_BUG, "a change inside a transaction that only reads");
@@ -196,8 +198,9 @@ int once__live_to_record(once_sqlite *q, const once_entry *e, int64_t keep_ms, o
 {
     *out = (once_record){.id = e->id, .state = e->state, .expires_ms = keep_ms, .keep_ms = keep_ms};
     if (e->state == ONCE_STATE_ABSENT) return ONCE_OK;
-    once_name *scope = once__names_scope(q->names, &e->scope), *place = once__names_place(q->names, e->at.place);
-    once_name *run = once__names_run(q->names, e->run), *who = once__names_who(q->names, e->who);
+    once_name_table *names = once__names_known(q->names);
+    once_name *scope = once__name_scope(names, &e->scope), *place = once__name_place(names, e->at.place);
+    once_name *run = once__name_run(names, e->run), *who = once__name_who(names, e->who);
     if (!scope || !place || !run || !who) return once_no_memory(err, "for a batch");
     int rc = once__names_number(q->names, scope, &out->scope, err);
     if (rc == ONCE_OK) rc = once__names_number(q->names, place, &out->place, err);
@@ -244,6 +247,7 @@ static int write_lanes(once_sqlite *q, once_error *err)
 
 int once__live_write_all(once_sqlite *q, once_error *err)
 {
+    assert(q->open && q->write);
     int rc = once__live_write_rows(q, err);
     if (rc == ONCE_OK) rc = write_lanes(q, err);
     for (size_t i = 0; i < q->n_dirty && rc == ONCE_OK; i++) {

@@ -5,8 +5,6 @@
 
 #include "base/banned.h"
 
-#define MAX_NAME 200
-
 void once__config_put(const once_config_field *field, void *out, const void *value, size_t size)
 {
     assert(field->size == size);
@@ -19,8 +17,8 @@ bool once__config_name(once_config *config, const char *what, int line, once_byt
         once_config_wrong(config, ONCE_E_CONFIG, line, "%s is empty; write a name", what);
         return false;
     }
-    if (text.len > MAX_NAME) {
-        once_config_wrong(config, ONCE_E_CONFIG, line, "%s is longer than %d bytes; shorten it", what, MAX_NAME);
+    if (text.len > ONCE_NAME_MAX) {
+        once_config_wrong(config, ONCE_E_CONFIG, line, "%s is longer than %d bytes; shorten it", what, ONCE_NAME_MAX);
         return false;
     }
     for (size_t i = 0; i < text.len; i++) {

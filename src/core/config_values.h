@@ -7,7 +7,7 @@
 #include "base/config.h"
 #include "core/spec.h"
 
-/* A printable name of 1..200 bytes; a mistake and false otherwise. */
+/* A printable name of 1..ONCE_NAME_MAX bytes; a mistake and false otherwise. */
 bool once__config_name(once_config *config, const char *what, int line, once_bytes text);
 
 /* The same, as the reader of a field: into a once_bytes. */

@@ -8,6 +8,8 @@
 #include "core/template.h"
 #include "once/types.h"
 
+#define ONCE_NAME_MAX 200 /* bytes of a consumer, a handler, a type in a pipeline file */
+
 #define ONCE_ANY_ATTEMPTS UINT32_MAX
 
 typedef struct once_retry {

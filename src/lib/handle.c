@@ -258,12 +258,12 @@ static bool is_repeat(const once_work *work)
     return work->decision.silent && !once_policy_is_spent(&policy, &work->decision);
 }
 
-/* In `once status`, which knows consumers that a pipeline file can name. A reply that is lost may count it twice, and
- * never not at all. */
+/* In `once status`, which knows consumers that a pipeline file can name: others are not counted. A reply that is lost
+ * may count it twice, and never not at all. */
 static int count_repeat(once_backend *inner, once_work *work, void *n, once_error *err)
 {
     const once_bytes consumer = work->plan.scope.consumer;
-    if (consumer.len > ONCE_COUNTER_NAME / 2 || memchr(consumer.data, 0, consumer.len)) return ONCE_OK;
+    if (consumer.len > ONCE_NAME_MAX || memchr(consumer.data, 0, consumer.len)) return ONCE_OK;
     int rc = inner->ops->begin(inner, err);
     if (rc != ONCE_OK) return rc;
     rc = once_repeats_add(inner, consumer, *(const int64_t *)n, &work->arena, err);

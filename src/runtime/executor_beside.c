@@ -81,15 +81,15 @@ static int keep_place(once_executor *x, const once_item *last, once_error *err)
     return keep_places(x, x->cursor, &places, err);
 }
 
-static const char *newest_name(once_bytes consumer, char out[ONCE_COUNTER_NAME])
+static const char *newest_name(once_bytes consumer, char out[ONCE_FACT_NAME])
 {
-    (void)snprintf(out, ONCE_COUNTER_NAME, "newest/%.*s", (int)consumer.len, consumer.data);
+    (void)snprintf(out, ONCE_FACT_NAME, "newest/%.*s", (int)consumer.len, consumer.data);
     return out;
 }
 
 int once_newest_read(once_backend *store, once_bytes consumer, int64_t *out, once_error *err)
 {
-    char name[ONCE_COUNTER_NAME], digits[24] = "";
+    char name[ONCE_FACT_NAME], digits[24] = "";
     once_arena arena = {0};
     once_bytes text = {0};
     const int rc = store->ops->fact_get(store, newest_name(consumer, name), &text, &arena, err);
@@ -115,7 +115,7 @@ static int keep_newest(once_executor *x, once_error *err)
         x->newest_kept_ms = stored_ms;
         return ONCE_OK;
     }
-    char name[ONCE_COUNTER_NAME], text[24];
+    char name[ONCE_FACT_NAME], text[24];
     const int len = snprintf(text, sizeof text, "%" PRId64, newest_ms);
     assert(len > 0 && (size_t)len < sizeof text);
     rc = x->store->ops->fact_set(x->store, newest_name(x->consumer, name), (once_bytes){text, (size_t)len}, err);

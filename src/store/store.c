@@ -142,9 +142,9 @@ int once__store_forgot(once_error *err)
 
 /* ---- what is counted for ever ---- */
 
-static const char *counter_name(const char *what, once_bytes consumer, char out[ONCE_COUNTER_NAME])
+static const char *counter_name(const char *what, once_bytes consumer, char out[ONCE_FACT_NAME])
 {
-    (void)snprintf(out, ONCE_COUNTER_NAME, "%s/%.*s", what, (int)consumer.len, consumer.data);
+    (void)snprintf(out, ONCE_FACT_NAME, "%s/%.*s", what, (int)consumer.len, consumer.data);
     return out;
 }
 
@@ -152,7 +152,7 @@ static int counter_read(once_backend *store, const char *what, once_bytes consum
                         once_error *err)
 {
     assert(consumer.len > 0);
-    char name[ONCE_COUNTER_NAME];
+    char name[ONCE_FACT_NAME];
     once_bytes text;
     *out = 0;
     const int rc = store->ops->fact_get(store, counter_name(what, consumer, name), &text, arena, err);
@@ -165,7 +165,7 @@ static int counter_add(once_backend *store, const char *what, once_bytes consume
 {
     assert(n != 0); /* a fact that does not change need not be written */
     int64_t before;
-    char name[ONCE_COUNTER_NAME], text[24];
+    char name[ONCE_FACT_NAME], text[24];
     const int rc = counter_read(store, what, consumer, scratch, &before, err);
     if (rc != ONCE_OK) return rc;
     const int len = snprintf(text, sizeof text, "%" PRId64, before + n < 0 ? 0 : before + n);

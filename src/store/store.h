@@ -182,6 +182,8 @@ typedef bool once_letter_visit(void *user, const once_letter *letter);
 typedef bool once_audit_visit(void *user, const once_audit *audit);
 typedef bool once_fact_visit(void *user, once_bytes name, once_bytes value);
 
+#define ONCE_FACT_NAME (ONCE_NAME_MAX + 40) /* with its end: that of a consumer, and a word before it */
+
 typedef struct once_store_ops {
     const char *scheme; /* "sqlite" */
     uint32_t batch_max; /* messages of a transaction, where the server does nothing else meanwhile; 0: no bound */
@@ -320,7 +322,8 @@ typedef struct once_store_ops {
      * kept. */
     int (*confirm_time)(once_backend *store, once_error *err);
 
-    /* Small named facts: the key spec of a consumer, whether its last run ended cleanly. An empty value deletes. */
+    /* Small named facts: the key spec of a consumer, whether its last run ended cleanly. An empty value deletes. A name
+     * is shorter than ONCE_FACT_NAME. */
     int (*fact_get)(once_backend *store, const char *name, once_bytes *out, once_arena *arena, once_error *err);
     int (*fact_set)(once_backend *store, const char *name, once_bytes value, once_error *err);
     /* A fact that counts, inside a transaction: `value` begins with a number (once__number_put). Commit fails with
@@ -387,7 +390,6 @@ int once__store_forgot(once_error *err); /* ONCE_E_FORGOTTEN, in words */
 
 /* How often an effect outside of the store was started again after one that may have happened: a number for each
  * consumer, kept for ever. `n` is added in the transaction that is open; it may be below 0. */
-#define ONCE_COUNTER_NAME 240
 int once_repeats_read(once_backend *store, once_bytes consumer, once_arena *arena, int64_t *out, once_error *err);
 int once_repeats_add(once_backend *store, once_bytes consumer, int64_t n, once_arena *scratch, once_error *err);
 /* The same for versions that did not come within gap.wait. */

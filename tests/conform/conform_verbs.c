@@ -1823,6 +1823,18 @@ static void facts_are_kept_replaced_and_deleted(fixture *f)
     assert_bytes(value, "other");
 }
 
+/* A consumer may have 200 bytes, and its counters have a word before that. */
+static void facts_may_have_long_names(fixture *f)
+{
+    char name[ONCE_FACT_NAME];
+    once_bytes value = {0};
+    memset(name, 'n', sizeof name - 1);
+    name[sizeof name - 1] = 0;
+    assert_ok(f, f->store->ops->fact_set(f->store, name, ONCE_BYTES("kept"), &f->err));
+    assert_ok(f, f->store->ops->fact_get(f->store, name, &value, &f->arena, &f->err));
+    assert_bytes(value, "kept");
+}
+
 const conform_test conform_verbs[] = {
     CONFORM(a_claim_is_recorded_in_full),
     CONFORM(f07_every_final_outcome_suppresses_with_its_result),
@@ -1897,5 +1909,6 @@ const conform_test conform_verbs[] = {
     CONFORM_WITH(a_dead_one_goes_back_to_work_with_another_message, ONCE_STORE_OWNS),
     CONFORM(get_of_nothing_is_absent),
     CONFORM(facts_are_kept_replaced_and_deleted),
+    CONFORM(facts_may_have_long_names),
     {0},
 };

@@ -48,7 +48,7 @@ typedef struct audit_box {
 } audit_box;
 
 typedef struct fact {
-    char name[200];
+    char name[ONCE_FACT_NAME];
     once_arena arena;
     once_bytes value;
 } fact;

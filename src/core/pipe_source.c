@@ -72,11 +72,12 @@ static int64_t beat_ms(const once_pipe *pipe)
 }
 
 /* When it is asked for a sign of life, should nothing be fetched until then. */
+/* After half of the time: a thread that is woken is late, and the call must come before the time is over. */
 static int64_t beat_at_ms(const once_pipe *pipe)
 {
     const int64_t every_ms = beat_ms(pipe);
-    return every_ms == ONCE_NEVER || pipe->end.ended || ONCE_PLANTED(no_beat) ? ONCE_NEVER
-                                                                              : pipe->source.asked_ms + every_ms;
+    if (every_ms == ONCE_NEVER || pipe->end.ended || ONCE_PLANTED(no_beat)) return ONCE_NEVER;
+    return pipe->source.asked_ms + (every_ms + 1) / 2;
 }
 
 int64_t once__pipe_source_at_ms(const once_pipe *pipe, int64_t now_ms)

@@ -699,8 +699,8 @@ static void a_source_is_asked_for_news_while_nothing_may_be_fetched(void **state
     }
     asks_nothing(f);
     assert_null(once_pipe_source_action(f->pipe, f->now_ms));
-    assert_in_range(once_pipe_source_wait_ms(f->pipe, f->now_ms), 1, BEAT_MS);
-    f->now_ms += BEAT_MS;
+    assert_in_range(once_pipe_source_wait_ms(f->pipe, f->now_ms), 1, BEAT_MS / 2);
+    f->now_ms += BEAT_MS / 2; /* whoever carries it out may be late */
     once_action *beat = asks_source(f, ONCE_ACT_FETCH);
     assert_int_equal(beat->max, 0);
     answer(f, beat, ONCE_OK);

@@ -27,14 +27,12 @@
  * Ack rule: `verdict.ack` is true when the outcome is durable (once_sqlite_handle: when the caller's transaction has
  * committed) and nothing is left to do. Otherwise leave the message with the broker: the library keeps failures and due
  * times, but does not deliver. What a person decides about an unknown shows at the next delivery. Never ack when a
- * function
- * failed.
+ * function failed.
  *
  * Thread rule: once_handle may be called by many threads on one store; no lock is held while a handler runs, and a
- * handler
- * may call once_handle for other keys. once_sqlite_handle: one thread at a time for a connection, as for SQLite itself,
- * and
- * not from inside a handler on the same connection. Fork rule: as for stores and SQLite connections, none survives. */
+ * handler may call once_handle for other keys. once_sqlite_handle: one thread at a time for a connection, as for SQLite
+ * itself, and not from inside a handler on the same connection. Fork rule: as for stores and SQLite connections, none
+ * survives. */
 #ifndef ONCE_HANDLE_H
 #define ONCE_HANDLE_H
 
@@ -103,8 +101,7 @@ typedef struct once_verdict {
 ONCE_API void once_verdict_release(once_verdict *verdict); /* frees the result, zeroes the verdict */
 
 /* Claims, calls `callback` with `user` when the claim answers RUN, and settles. ONCE_OK: `out` says what became of it,
- * and is
- * the caller's to release. A passing failure of the store is tried again for a moment before it is reported.
+ * and is the caller's to release. A passing failure of the store is tried again for a moment before it is reported.
  *
  * When it fails, `out` is untouched and the delivery is the broker's:
  *   E_FENCED   the lease ran out during the call and somebody else has the key; the effect may have happened
@@ -136,18 +133,16 @@ ONCE_API void once_sqlite_release(struct sqlite3 *db);
  * keys).
  *
  * Callback: uses call->db. What it wrote is kept for done, already, rejected and stale, and undone for all others; it
- * must
- * not end the transaction. A retry or a dead letter is part of the transaction too: commit it, or the failure is not
- * counted.
+ * must not end the transaction. A retry or a dead letter is part of the transaction too: commit it, or the failure is
+ * not counted.
  * Nobody else gets the key meanwhile, because the transaction holds SQLite's write lock from here on; begin it with
- * BEGIN
- * IMMEDIATE, so that it cannot fail here with E_BUSY because it has already read something that is no longer true.
+ * BEGIN IMMEDIATE, so that it cannot fail here with E_BUSY because it has already read something that is no longer
+ * true.
  *
  * On failure everything since the call began is undone, and the caller's transaction is as before, unless:
  *   E_ABORTED   the handler or the database ended the whole transaction
  * Others: E_USAGE (not prepared, called from inside a handler on this connection), E_BUSY (roll back and try again),
- * and
- * those of the store. */
+ * and those of the store. */
 ONCE_API int once_sqlite_handle(struct sqlite3 *db, const once_scope *scope, const once_delivery *delivery,
                                 once_callback *callback, void *user, once_verdict *out, once_error *err);
 
@@ -166,13 +161,10 @@ ONCE_API void once_postgres_release(struct pg_conn *conn); /* before PQfinish */
  * ONCE_OK: claim, effect and outcome stand and fall with that transaction. Commit it, then obey `out`.
  *
  * Callback: uses call->pg with PQexec and its kin, reads all results, and must not end the transaction. What it wrote
- * is kept for
- * done, already, rejected and stale, and undone for all others. A statement that fails inside the handler (a unique
- * constraint,
- * say) does not cost the caller's transaction: there is a savepoint around the handler. It may then still answer
- * already,
- * rejected, stale, retry or dead, and what it wrote is undone; done would be a lie, and is answered with E_MESSAGE.
- * Nobody else gets the key before the transaction ends: another worker waits for it.
+ * is kept for done, already, rejected and stale, and undone for all others. A statement that fails inside the handler
+ * (a unique constraint, say) does not cost the caller's transaction: there is a savepoint around the handler. It may
+ * then still answer already, rejected, stale, retry or dead, and what it wrote is undone; done would be a lie, and is
+ * answered with E_MESSAGE. Nobody else gets the key before the transaction ends: another worker waits for it.
  *
  * On failure everything since the call began is undone, and the caller's transaction is as before, unless:
  *   E_ABORTED       the handler ended the whole transaction, or it had failed before; or a deadlock: roll back, and try

@@ -1,6 +1,5 @@
 /* A store: what is known about keys, and the bare verbs on it, for those who run a loop of their own. Most programs
- * want
- * once_handle (once/handle.h), which is claim, call and settle in one.
+ * want once_handle (once/handle.h), which is claim, call and settle in one.
  *
  *     once_store *store;
  *     once_error err;
@@ -32,8 +31,7 @@
  *
  * Thread rule: a store may be shared by threads; its verbs take turns. A ticket belongs to one thread at a time.
  * Fork rule: no handle survives fork. In the child every function refuses it with ONCE_E_USAGE, and once_store_close
- * does
- * nothing, so that it cannot harm the parent; open another one there. */
+ * does nothing, so that it cannot harm the parent; open another one there. */
 #ifndef ONCE_STORE_H
 #define ONCE_STORE_H
 
@@ -137,8 +135,7 @@ typedef struct once_ending {
 /* ---- the verbs; `n` of each, in the caller's order, as one transaction ---- */
 
 /* Asks for the right to run the effects of deliveries[n], all of one scope (`consumer` must not be empty; an empty
- * operation
- * means "handler"). tickets[n] are filled when ONCE_OK comes back.
+ * operation means "handler"). tickets[n] are filled when ONCE_OK comes back.
  *
  *   RUN        run the effect within lease_ms, then settle           BUSY     somebody else does; ask again after
  *              wait_ms
@@ -151,8 +148,7 @@ typedef struct once_ending {
  * its place.
  *
  * Errors: E_USAGE (sizes, scope, negative times, fork), E_MESSAGE (an empty key), and those of the store: class RETRY
- * (call
- * again with the same tickets), PAUSE or FATAL. */
+ * (call again with the same tickets), PAUSE or FATAL. */
 ONCE_API int once_claim(once_store *store, const once_scope *scope, const once_delivery *deliveries, size_t n,
                         once_ticket *tickets, once_error *err);
 

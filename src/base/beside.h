@@ -1,16 +1,12 @@
 /* Files that are opened and closed in passing, while this process may have a database open.
  *
  * Closing any descriptor of a file drops all POSIX locks that the process has on it, and SQLite works with such locks.
- * Whoever names a
- * file (of a source, a secret, a configuration) may name one that a store or an effect has open, and a database may lie
- * in the folder of
- * a source: opened and closed in passing it would go on without its locks, and be damaged by the next process that uses
- * it. A
- * descriptor of the kind O_PATH is harmless.
+ * Whoever names a file (of a source, a secret, a configuration) may name one that a store or an effect has open, and a
+ * database may lie in the folder of a source: opened and closed in passing it would go on without its locks, and be
+ * damaged by the next process that uses it. A descriptor of the kind O_PATH is harmless.
  *
  * Another thread may open a database at any moment. So what counts is the moment of the close: once_close_beside looks
- * then, and no
- * database is opened meanwhile (once_database_opening). What would drop locks is closed later.
+ * then, and no database is opened meanwhile (once_database_opening). What would drop locks is closed later.
  *
  * Thread rule: any thread. */
 #ifndef ONCE_BASE_BESIDE_H

@@ -1,10 +1,8 @@
 /* Configuration files from tables.
  *
  * A scope is a map in the file (the pipeline, a handler, `retry`) and a const table that says everything about it:
- * field,
- * type, place in a struct, range, default, description. Reading, checking, help text and the reference page come from
- * the
- * tables, so they cannot disagree.
+ * field, type, place in a struct, range, default, description. Reading, checking, help text and the reference page come
+ * from the tables, so they cannot disagree.
  *
  *     once_config config;
  *     once_config_init(&config, arena, "payments.yaml");

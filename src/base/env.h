@@ -1,6 +1,5 @@
 /* The world as the rest of the code sees it: clocks, randomness, sleep, files, and who we are in it. Tests and the
- * simulator
- * replace it.
+ * simulator replace it.
  *
  * Nothing below src/runtime and cli/ reads a clock, a random device or a file except through an environment.
  *

@@ -5,8 +5,7 @@
  * Change detection (fingerprints): XXH3-128 with the store's seed.
  * Long keys: SHA-256, no secret, because the replaced key is what users see.
  * Idempotency keys that go outward: SHA-256, or HMAC-SHA-256 under a salt of the user's; never a secret of the store,
- * which can be
- * lost or moved. */
+ * which can be lost or moved. */
 #ifndef ONCE_BASE_HASH_H
 #define ONCE_BASE_HASH_H
 

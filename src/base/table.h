@@ -1,6 +1,6 @@
 /* The hash table: finds what has an id. Open addressing over (id, value), where the ids are hashes already, so that
- * whatever half of their
- * bits may serve as the place; small numbers serve, too. A zeroed one is empty. Never more than half full.
+ * whatever half of their bits may serve as the place; small numbers serve, too. A zeroed one is empty. Never more than
+ * half full.
  *
  * A value is a pointer that is not NULL, or a position in a list of the caller's; one table has one kind.
  * Thread rule: one thread. */

@@ -1,17 +1,13 @@
 /* The time of a store, for stores that have no server whose clock decides (memory, sqlite, ledger).
  *
  * Wall clocks jump: an hour back when NTP corrects them, a year forward when somebody mistypes a date. Leases and
- * expiry
- * must neither end early nor never. So store time is carried by the machine's boot clock, which does not jump and is
- * the
- * same for all processes, and only leans towards the wall clock: it runs at 0.9 to 1.1 of real speed until both agree.
- * It never goes back by itself. The anchor is kept in the store with every write; after a reboot the boot clock starts
- * anew and
- * the wall clock is believed once, unless it lies before the anchor, or more than 30 days ahead of it: a battery that
- * is
- * empty or a mistyped date would make everything expire at once. Then store time goes on from where it was, at the pace
- * of the
- * boot clock, and is in doubt until the wall clock comes to within 30 days of it, or an operator says that it is right.
+ * expiry must neither end early nor never. So store time is carried by the machine's boot clock, which does not jump
+ * and is the same for all processes, and only leans towards the wall clock: it runs at 0.9 to 1.1 of real speed until
+ * both agree. It never goes back by itself. The anchor is kept in the store with every write; after a reboot the boot
+ * clock starts anew and the wall clock is believed once, unless it lies before the anchor, or more than 30 days ahead
+ * of it: a battery that is empty or a mistyped date would make everything expire at once. Then store time goes on from
+ * where it was, at the pace of the boot clock, and is in doubt until the wall clock comes to within 30 days of it, or
+ * an operator says that it is right.
  */
 #ifndef ONCE_CORE_CLOCK_H
 #define ONCE_CORE_CLOCK_H

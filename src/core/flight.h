@@ -10,16 +10,13 @@
  *           |------------------ must end after four fifths -------------------|          lease over
  *
  * Between a third and four fifths there is time for three tries to extend it, each with its reply and the pause before
- * the next one,
- * which is at most a twentieth of the lease (ONCE_PAUSES_OF_LEASE): 3 (reply + lease / 20) <= lease (4/5 - 1/3), so
- * that a lease must
- * last 9.5 replies. A store in our process answers within 20 ms, a sync of its disk included; a server within 100 ms, a
- * wait for its disk,
- * its replicas or its other clients included. Shorter leases than these are refused.
+ * the next one, which is at most a twentieth of the lease (ONCE_PAUSES_OF_LEASE): 3 (reply + lease / 20) <= lease (4/5
+ * - 1/3), so that a lease must last 9.5 replies. A store in our process answers within 20 ms, a sync of its disk
+ * included; a server within 100 ms, a wait for its disk, its replicas or its other clients included. Shorter leases
+ * than these are refused.
  *
  * All measured from the moment before the claim was asked for, on the clock of the machine: the store cannot have
- * counted from
- * an earlier one. This only decides when to be careful; who owns the message is decided by the store. */
+ * counted from an earlier one. This only decides when to be careful; who owns the message is decided by the store. */
 #ifndef ONCE_CORE_FLIGHT_H
 #define ONCE_CORE_FLIGHT_H
 

@@ -1,19 +1,17 @@
 /* The idempotency key that an effect gives to the other side.
  *
  * It is made of tenant, consumer, operation and key alone, so that a store which is lost, flushed or moved does not
- * change it: the
- * first 128 bits, as 32 hexadecimal digits, of
+ * change it: the first 128 bits, as 32 hexadecimal digits, of
  *
  *     SHA-256 ( part(tenant) part(consumer) part(operation) part(key) )           or, with a salt,
  *     HMAC-SHA-256 ( salt, the same )
  *
  * where part(x) is the length of x in bytes as four bytes, big-endian, and x itself. A key of more than 1024 bytes, of
- * which stores
- * keep the SHA-256 only, stands there as ff ff ff ff and the 32 bytes of its SHA-256.
+ * which stores keep the SHA-256 only, stands there as ff ff ff ff and the 32 bytes of its SHA-256.
  *
  * Entries and letters of stores from before this rule (`old_key`) keep for life the key that they had: the hexadecimal
- * digits of
- * their id, which depends on the secret of the store. once_outward_key is the one function that decides which it is. */
+ * digits of their id, which depends on the secret of the store. once_outward_key is the one function that decides which
+ * it is. */
 #ifndef ONCE_CORE_OUTWARD_H
 #define ONCE_CORE_OUTWARD_H
 

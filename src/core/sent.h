@@ -1,8 +1,7 @@
 /* When a message says that it was sent: reading that, and the words about a time that cannot be right or is too old.
  *
  * A number counts a unit since 1970, with a fraction or an exponent if it likes; what is below a millisecond is cut.
- * Anything else is
- * RFC 3339, whatever the unit is. */
+ * Anything else is RFC 3339, whatever the unit is. */
 #ifndef ONCE_CORE_SENT_H
 #define ONCE_CORE_SENT_H
 

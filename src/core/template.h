@@ -1,6 +1,5 @@
 /* Templates: "${/payment_id}", "order:${/order_id}:${header:region}", "${time:/ts:5m}". Used for key, tenant, type,
- * time,
- * order and version, and for the arguments of commands.
+ * time, order and version, and for the arguments of commands.
  *
  *   ${/a/b}        JSON pointer into the body: a string as it is (unescaped), a number in canonical decimal form, true
  *                  or false; a missing value, null, an object or an array is the message's fault
@@ -12,12 +11,9 @@
  *
  * A template with one placeholder and nothing else renders the value as it is. In every other template the rendering is
  * unambiguous: in each value, '%' and every byte that occurs in the template's literals is written %XX, a '%' of a
- * literal
- * is written %%, and a ',' (which then counts as a literal) stands between two placeholders that touch. So
- * "a:${/x}:${/y}"
- * gives readable keys and never the same key for two different pairs of values. Values count as their text: the number
- * 1
- * and the string "1" are the same. */
+ * literal is written %%, and a ',' (which then counts as a literal) stands between two placeholders that touch. So
+ * "a:${/x}:${/y}" gives readable keys and never the same key for two different pairs of values. Values count as their
+ * text: the number 1 and the string "1" are the same. */
 #ifndef ONCE_CORE_TEMPLATE_H
 #define ONCE_CORE_TEMPLATE_H
 

@@ -1,11 +1,9 @@
 /* Effects: what a message does. Each kind is one table, once_effect_ops, in a file of its own, and one line of the list
- * below. Nobody else
- * asks which kind a handler has: they ask for its bits (core/spec.h) or call its slots.
+ * below. Nobody else asks which kind a handler has: they ask for its bits (core/spec.h) or call its slots.
  *
  * Two halves: `prepare` makes the input out of a body (any thread, no state); then it is carried out. SQL in the
- * store's database runs on the
- * store executor's thread and inside its transaction (once_effects, below); effects outside of it are carried out by
- * hands (effect/hands.h). */
+ * store's database runs on the store executor's thread and inside its transaction (once_effects, below); effects
+ * outside of it are carried out by hands (effect/hands.h). */
 #ifndef ONCE_EFFECT_EFFECT_H
 #define ONCE_EFFECT_EFFECT_H
 

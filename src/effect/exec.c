@@ -1,10 +1,8 @@
 /* Commands, one process for each message: the body on stdin, what is known about the message in the environment, the
- * answer in the exit
- * status, the result on stdout, the reason on stderr.
+ * answer in the exit status, the result on stdout, the reason on stderr.
  *
  * The end of the process that we started decides; then its whole group is killed, and what it had left in the pipes is
- * read without
- * waiting. Children of it that hold the pipes open therefore delay nothing. */
+ * read without waiting. Children of it that hold the pipes open therefore delay nothing. */
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>

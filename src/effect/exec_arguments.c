@@ -1,8 +1,7 @@
 /* Arguments of a command that may run text of a message as a program.
  *
  * Without a shell between, a value is bytes of one argument and nothing else, until the command is one that runs its
- * arguments: an
- * interpreter, or something that starts another command. Two rules:
+ * arguments: an interpreter, or something that starts another command. Two rules:
  *
  * - Of the commands in the table below everything up to their program is written without placeholders. When it is not
  * sure which

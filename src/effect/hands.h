@@ -5,12 +5,10 @@
  *   once_hands_wait    items that ended, in any order
  *
  * What comes back has its outcome, and `started`. Unknown is an outcome here: whether that means hold or retry is the
- * machine's
- * to decide. Results and reasons are in item->output (malloc; once_hands_output).
+ * machine's to decide. Results and reasons are in item->output (malloc; once_hands_output).
  *
  * One thread owns the hands and calls everything but once_hands_wake: an event loop over the pipes of all children,
- * without a
- * thread per process. Callbacks and SQL run in threads of their own. */
+ * without a thread per process. Callbacks and SQL run in threads of their own. */
 #ifndef ONCE_EFFECT_HANDS_H
 #define ONCE_EFFECT_HANDS_H
 

@@ -1,10 +1,8 @@
 /* Processes: started like posix_spawn does it, with a child that shares our memory until it execs, so that the cost
- * does not grow
- * with our size. posix_spawn itself cannot make the child die with us.
+ * does not grow with our size. posix_spawn itself cannot make the child die with us.
  *
  * Until exec the child runs on our memory while our thread stands still. So it makes bare system calls only, and no
- * signal may be
- * delivered to it before our handlers are gone from its table: all are blocked around the start. */
+ * signal may be delivered to it before our handlers are gone from its table: all are blocked around the start. */
 #include "effect/process.h"
 
 #include "base/errno_text.h"

@@ -1,10 +1,8 @@
 /* The SQL effect: a handler's statements, run inside the transaction of the store, so that effect and outcome are one.
  *
  * Whatever goes wrong with one message's statements is one of three things: an answer of the business (already,
- * rejected,
- * stale, retry, dead: the message's outcome), a condition that no message will get past (a table is missing, the disk
- * is
- * full: a status for the whole pipeline), or the loss of the transaction (also a status). */
+ * rejected, stale, retry, dead: the message's outcome), a condition that no message will get past (a table is missing,
+ * the disk is full: a status for the whole pipeline), or the loss of the transaction (also a status). */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,5 @@
 /* SQL in a database that is not the store's. Each thread has a connection of its own, and the statements of a message
- * are one
- * transaction on it:
+ * are one transaction on it:
  *
  *   the claim is durable -> BEGIN, statements, COMMIT -> the outcome is settled
  *

@@ -1,9 +1,8 @@
 /* Kept handler processes (`mode: stream`): one JSON line for each message, replies in any order, a window in flight.
  *
  * A message is queued (nobody has it), in flight in one process, or back. `begin` and `end` are where its line lies in
- * all that
- * the process was ever sent; `sent` is how far the pipe took it. So there is never a doubt about what a process may
- * have seen:
+ * all that the process was ever sent; `sent` is how far the pipe took it. So there is never a doubt about what a
+ * process may have seen:
  *
  *   begin >= sent    not a byte was written: it goes back to the queue when the process ends, as if nothing had been
  *   end   <= sent    the process may have it, and may reply
@@ -13,14 +12,11 @@
  * unknown then.
  *
  * Lines are made for what the window lets through and as long as less than LINES_FULL bytes wait, and are written once
- * in each
- * turn of the loop (`stream_tick`), so a turn costs one write for a process whatever the number of messages.
+ * in each turn of the loop (`stream_tick`), so a turn costs one write for a process whatever the number of messages.
  *
  * A process that must end is killed with its group at once, or, when it seems to be ending by itself, after a grace.
- * What it had
- * written before is read first, and only then is the rest of its window unknown. Then, if there was such a rest, the
- * window is
- * narrowed to one message: the one that kills its handler does so alone the next time. */
+ * What it had written before is read first, and only then is the rest of its window unknown. Then, if there was such a
+ * rest, the window is narrowed to one message: the one that kills its handler does so alone the next time. */
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>

@@ -1,6 +1,5 @@
 /* Connections of callers that were made ready for us: a store of ours is on each. Shared by once_sqlite_handle and
- * once_postgres_handle,
- * which differ in how a handler is run on one.
+ * once_postgres_handle, which differ in how a handler is run on one.
  *
  * Thread rule: a list may be used by any thread; what is in it belongs to the thread that uses the connection. */
 #ifndef ONCE_LIB_BORROWED_H

@@ -1,8 +1,7 @@
 /* once_handle: claim, call, settle. What it shares with once_sqlite_handle is `once_work`, one delivery on its way.
  *
  * Claims are made durable before the handler is called, with `hold` unless the caller says retry_unknown: so a process
- * that
- * dies in the handler leaves a claim, which becomes unknown when its lease is over, and never a second effect. */
+ * that dies in the handler leaves a claim, which becomes unknown when its lease is over, and never a second effect. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>

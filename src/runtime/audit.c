@@ -1,6 +1,5 @@
 /* An audit record has a key, but no tenant, operation or idempotency key: stores kept none when their tables were made.
- * So these stand in the
- * note, as an object behind its words:
+ * So these stand in the note, as an object behind its words:
  *
  *   goes back to work {"tenant":"berlin","operation":"charge","idempotency_key":"4f0c..."}
  *

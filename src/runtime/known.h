@@ -1,15 +1,11 @@
 /* Which store a pipeline has met, remembered outside of that store: otherwise one that was lost, emptied or moved would
- * be made anew without a
- * word, and every message would be new.
+ * be made anew without a word, and every message would be new.
  *
  * Small files in $STATE_DIRECTORY (systemd sets it), else $XDG_STATE_HOME/once, else ~/.local/state/once, two for a
- * pipeline: one is named by
- * the consumer and the pipeline file as it was said, one by the consumer and where the store is. So a release that
- * moves the file is still
- * known by its store, a URL that changes is still known by its file, and another store is refused when either of them
- * says so. Before, there was
- * one, by the file without links: it counts, too. Where no such folder is kept (containers), `store_id` in the pipeline
- * file says it. */
+ * pipeline: one is named by the consumer and the pipeline file as it was said, one by the consumer and where the store
+ * is. So a release that moves the file is still known by its store, a URL that changes is still known by its file, and
+ * another store is refused when either of them says so. Before, there was one, by the file without links: it counts,
+ * too. Where no such folder is kept (containers), `store_id` in the pipeline file says it. */
 #ifndef ONCE_RUNTIME_KNOWN_H
 #define ONCE_RUNTIME_KNOWN_H
 

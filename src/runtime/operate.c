@@ -2,8 +2,7 @@
  * share.
  *
  * Nothing in any of them decides about an entry: core/entry.c does, through the store's verbs. The act, the end of a
- * letter and the audit
- * record are one transaction. A dry run does all of it and rolls back. */
+ * letter and the audit record are one transaction. A dry run does all of it and rolls back. */
 #include <assert.h>
 #include <string.h>
 

@@ -2,16 +2,12 @@
  * other's.
  *
  * How its keys are made: when the key template, the fingerprint or the operation of a type changes, every old message
- * looks new
- * and would run again; with another salt the other side takes it for new. So each is kept as a fact, and a change is
- * refused until
- * it is confirmed.
+ * looks new and would run again; with another salt the other side takes it for new. So each is kept as a fact, and a
+ * change is refused until it is confirmed.
  *
  * That it was here, and from which pipeline file: a file that names a consumer which was never here, and named another
- * one before,
- * has renamed it, and the new name would start from nothing. A second consumer has a file of its own. A file that is
- * moved while its
- * consumer is renamed cannot be told from a second one.
+ * one before, has renamed it, and the new name would start from nothing. A second consumer has a file of its own. A
+ * file that is moved while its consumer is renamed cannot be told from a second one.
  *
  * Whether its last run ended (store/worker.h): one that did not was killed, perhaps by a message. */
 #include <assert.h>

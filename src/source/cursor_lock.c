@@ -1,12 +1,10 @@
 /* Who holds a cursor of a file.
  *
  * Each consumer of a file has a cursor, and each cursor one holder. A source is often not ours to write, and a lock
- * that excludes
- * others needs a descriptor that may write; so the holder has a shared lock on one byte that stands for its cursor, and
- * whoever
- * wants it asks whether somebody else has that lock. Asking and taking are made one step by a lock on the whole file,
- * held for that
- * moment. The byte lies anywhere in 2^62, mostly far behind the end of the file, where locks are as good as elsewhere.
+ * that excludes others needs a descriptor that may write; so the holder has a shared lock on one byte that stands for
+ * its cursor, and whoever wants it asks whether somebody else has that lock. Asking and taking are made one step by a
+ * lock on the whole file, held for that moment. The byte lies anywhere in 2^62, mostly far behind the end of the file,
+ * where locks are as good as elsewhere.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,20 +1,15 @@
 /* The file source: NDJSON, one message a line. "-" is standard input; `follow` waits at the end for more.
  *
  * Everything is bounded in bytes: a batch, and a line, of which no more than message_max is kept. A longer one is
- * handed out cut,
- * and says so (once_message.cut_from).
+ * handed out cut, and says so (once_message.cut_from).
  *
  * Coordinates are the path as it was written and the line number, blank lines included in the count, so they are the
- * same on every
- * reading. When the path names another file than before (rotation), its second file is "PATH/2", and so on: no file is
- * below a file, so
- * that cannot be a path. The numbers are kept in the store (source/place.h).
+ * same on every reading. When the path names another file than before (rotation), its second file is "PATH/2", and so
+ * on: no file is below a file, so that cannot be a path. The numbers are kept in the store (source/place.h).
  *
  * A last line without a newline is perhaps not complete. While a file is followed, it waits for its newline. A finite
- * run hands it
- * out, and the place that is kept stays before it: when the line is found again as it was, it is not handed out again;
- * when it has
- * grown, the whole line is a message at the same coordinates.
+ * run hands it out, and the place that is kept stays before it: when the line is found again as it was, it is not
+ * handed out again; when it has grown, the whole line is a message at the same coordinates.
  *
  * Rotation, while a file is followed:
  *   - Another file has the path (rename and create): the old one stays open and is read to its end, then the new one.
@@ -32,8 +27,7 @@
  *   - Files had the path and lost it before they were seen: they are found in the folder, by their names and times.
  *   - There is no file for a while: it is waited for.
  * At the start the kept places are found again in the same ways. What cannot be noticed: other content of which the
- * first
- * ONCE_HEAD_BYTES and the bytes before the place are the same. */
+ * first ONCE_HEAD_BYTES and the bytes before the place are the same. */
 #include <assert.h>
 #include <dirent.h>
 #include <errno.h>

@@ -1,6 +1,5 @@
 /* Bytes as they are read, cut into lines. Memory is bounded by the longest line that is kept whole, whatever comes: of
- * a longer
- * one the beginning is kept, and the rest is only counted.
+ * a longer one the beginning is kept, and the rest is only counted.
  *
  * Thread rule: one thread at a time. */
 #ifndef ONCE_SOURCE_LINES_H

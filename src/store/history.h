@@ -3,8 +3,7 @@
  *   attempt SP ended_ms SP outcome SP who SP reason LF         who is "-" when nobody knows; the reason may be empty
  *
  * It is bounded: the oldest lines go first, and the number of the first one left tells how many are gone. An entry that
- * its
- * first attempt finished, by the hand that first saw it, has no line: what it would say is in the entry. */
+ * its first attempt finished, by the hand that first saw it, has no line: what it would say is in the entry. */
 #ifndef ONCE_STORE_HISTORY_H
 #define ONCE_STORE_HISTORY_H
 

@@ -1,18 +1,15 @@
 /* Taking over from workers that are gone.
  *
  * A worker that was killed leaves claims, and whoever comes next would wait for their leases. Where it is certain that
- * its process is
- * gone (store/worker.h), and that everything it had begun for its messages has ended with it (`contained`), these
- * claims are ended: from then on they
- * are leases that are over, and all that follows from that is decided where it always is (core/entry.h): the attempt
- * counts, it is unknown where that
- * is to be held, dead when its budget is spent, and the next claim fences the old one off.
+ * its process is gone (store/worker.h), and that everything it had begun for its messages has ended with it
+ * (`contained`), these claims are ended: from then on they are leases that are over, and all that follows from that is
+ * decided where it always is (core/entry.h): the attempt counts, it is unknown where that is to be held, dead when its
+ * budget is spent, and the next claim fences the old one off.
  *
  * Which claims are whose is in their tokens. A claim that is somebody else's by the time it is to be ended has another
  * token, and stays.
  * A commit of the dead one may still be on its way to a server and come after its claims were looked for; so whoever
- * was found to be
- * gone is remembered, also when its record is dropped, and looked for again. */
+ * was found to be gone is remembered, also when its record is dropped, and looked for again. */
 #ifndef ONCE_STORE_TAKEOVER_H
 #define ONCE_STORE_TAKEOVER_H
 

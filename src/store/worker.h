@@ -1,14 +1,11 @@
 /* Workers: the runs of a consumer that are going on, as their store knows them.
  *
  * A worker has a record, a fact of the store, from its begin to its end. It is renewed with each commit that writes,
- * and when
- * nothing is to be done, every third of its lease: the store's clock and this record say whether somebody is alive. A
- * record
- * that is not renewed until its lease is over is that of a worker that died, or that hangs: it stays, so that one that
- * was
- * only late goes on as if nothing had been; others take notice of a death once (`noticed`). A process of this machine
- * that is not
- * there any more is dead at once, and its record is dropped. So is any other dead one after a day.
+ * and when nothing is to be done, every third of its lease: the store's clock and this record say whether somebody is
+ * alive. A record that is not renewed until its lease is over is that of a worker that died, or that hangs: it stays,
+ * so that one that was only late goes on as if nothing had been; others take notice of a death once (`noticed`). A
+ * process of this machine that is not there any more is dead at once, and its record is dropped. So is any other dead
+ * one after a day.
  *
  * Each renewal has a number. A number that went back, or a record that is gone, means that the store forgot what it had
  * acknowledged: a failover, a backup, other tables. That is found in the transaction of the batch, which then does not

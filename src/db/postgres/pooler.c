@@ -1,10 +1,8 @@
 /* Whether the session behind a connection is ours alone.
  *
  * A pooler (PgBouncer) in transaction mode gives each transaction whichever session is free, and a session keeps what
- * its last user
- * left there: prepared statements, settings, locks. So where there is a pooler, nothing of ours is kept in a session,
- * and nothing
- * there is relied upon:
+ * its last user left there: prepared statements, settings, locks. So where there is a pooler, nothing of ours is kept
+ * in a session, and nothing there is relied upon:
  *   - statements have no names; they are sent as text each time;
  *   - settings are those of a transaction (`local`), and the search path is one of them: with pg_temp at its end,
  *   because temporary tables
@@ -13,15 +11,11 @@
  *   - locks are those of a transaction.
  *
  * How it is recognised. The server says at the start of a connection which process serves it, and a pooler says
- * something of its own,
- * as it has none yet: so that is compared with pg_backend_pid(). One that passes on the number of its first session, or
- * hits it
- * by chance, is found out by the first transaction that another process answers (once__pg_same_session): nothing was
- * done in it
- * yet, it is given up, and the connection is made anew. So is one whose session does not know our statements, or knows
- * them
- * before we prepared them. Their names are made of their texts, so what a stranger prepared under our name is what we
- * meant.
+ * something of its own, as it has none yet: so that is compared with pg_backend_pid(). One that passes on the number of
+ * its first session, or hits it by chance, is found out by the first transaction that another process answers
+ * (once__pg_same_session): nothing was done in it yet, it is given up, and the connection is made anew. So is one whose
+ * session does not know our statements, or knows them before we prepared them. Their names are made of their texts, so
+ * what a stranger prepared under our name is what we meant.
  *
  * A pooler in session mode looks the same from here, and is treated the same. */
 #include <assert.h>

@@ -2,11 +2,9 @@
  * and how long they are.
  *
  * libpq hands out what came over the wire. A value of a row that is not there reads as NULL, one that is too short
- * reads past its end, and more rows
- * than a LIMIT allows do not fit where they are wanted. So an answer is looked at once, as a whole, before anybody
- * reads of it; then
- * the accessors (once__pg_int and its kin) may rely on it. Who answers otherwise is no server that we know, and is not
- * talked to any longer. */
+ * reads past its end, and more rows than a LIMIT allows do not fit where they are wanted. So an answer is looked at
+ * once, as a whole, before anybody reads of it; then the accessors (once__pg_int and its kin) may rely on it. Who
+ * answers otherwise is no server that we know, and is not talked to any longer. */
 #include <assert.h>
 #include <endian.h>
 #include <string.h>

@@ -1,13 +1,10 @@
 /* Whose fault an error is that reads like that of a faulty statement: the statement's, so that nothing will work until
- * somebody acts, or that of the
- * message which gave it a value.
+ * somebody acts, or that of the message which gave it a value.
  *
  * Some types and functions have a grammar of their own or name things, and what they cannot read has the states of a
- * statement that cannot be
- * read: nextval(:x) says "relation ... does not exist" as a table does that was dropped. Texts are translated, so they
- * are not compared with words. It is
- * the message's fault where the server could not read a parameter, or where what it complains about is just what the
- * message has given:
+ * statement that cannot be read: nextval(:x) says "relation ... does not exist" as a table does that was dropped. Texts
+ * are translated, so they are not compared with words. It is the message's fault where the server could not read a
+ * parameter, or where what it complains about is just what the message has given:
  *
  *   - A statement of the user's that no longer fits its tables says at which of its own characters; what its values
  *   name has no such place.
@@ -17,8 +14,8 @@
  *   function's own statements are its own.
  *
  * That a value occurs somewhere in a word is chance: a function with a typo would bury all messages that have an "a".
- * Everything else is in doubt, and
- * is not blamed on a message; what the server says then may be made of values, and is not shown. */
+ * Everything else is in doubt, and is not blamed on a message; what the server says then may be made of values, and is
+ * not shown. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,24 +1,20 @@
 /* Waiting for a PostgreSQL server: until it has accepted us, until it has read what we send, until it answers.
  *
  * libpq waits for ever when its peer says nothing: the machine is gone, its processes are stopped, something in between
- * has
- * forgotten the connection. So all waiting is here, in short naps, and ends in one of three ways: there is something to
- * read, the
- * caller's patience is over, or nobody is there any more.
+ * has forgotten the connection. So all waiting is here, in short naps, and ends in one of three ways: there is
+ * something to read, the caller's patience is over, or nobody is there any more.
  *
  * Silence alone proves nothing: a statement of the user's may take an hour, and a claim waits for the transaction of
- * another
- * worker. After `answer_ms` without a byte we ask the server, over a second connection, what the first one is doing:
+ * another worker. After `answer_ms` without a byte we ask the server, over a second connection, what the first one is
+ * doing:
  *   - it works, or waits for a lock: then so do we;
  *   - it waits for us: its answer or our question was lost. Asked twice, as an answer may be on its way; then it is
  *   ended, so that
  *     it does not keep what it has locked;
  *   - the server does not know it, or does not answer the second one either: it is gone.
  * A server that answers but takes nobody in (too many connections, say) is there, and is waited for. Before it has
- * answered for the first time (and
- * behind a pooler, in each transaction), it is not known which session works for us. Then nothing was asked that takes
- * long: when it answers the second
- * one, the first answer was lost.
+ * answered for the first time (and behind a pooler, in each transaction), it is not known which session works for us.
+ * Then nothing was asked that takes long: when it answers the second one, the first answer was lost.
  *
  * Whoever is told to stop waiting leaves nothing behind that goes on: the server is asked to cancel what it does for
  * us.

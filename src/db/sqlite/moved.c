@@ -1,15 +1,13 @@
 /* Whether the files of a connection are still those at their paths.
  *
  * A file that was deleted, renamed or replaced stays open, and SQLite goes on writing to it: whatever is committed from
- * then on
- * is found by nobody who opens the path. So is what was committed before, and the next run would repeat all of it.
+ * then on is found by nobody who opens the path. So is what was committed before, and the next run would repeat all of
+ * it.
  *
  * SQLite compares the inode at its path with that of the open file (SQLITE_FCNTL_HAS_MOVED). Its path has symbolic
- * links
- * resolved and it does not look at the device, so the path as it was given is looked at, too. The -wal and -shm files
- * keep
- * their inodes for as long as a connection is open: only the last one to leave removes them. Nothing is ever opened
- * here:
+ * links resolved and it does not look at the device, so the path as it was given is looked at, too. The -wal and -shm
+ * files keep their inodes for as long as a connection is open: only the last one to leave removes them. Nothing is ever
+ * opened here:
  * closing any descriptor of a file drops the process's POSIX locks on it. */
 #include <dirent.h>
 #include <errno.h>

@@ -1,8 +1,7 @@
 /* once_postgres_handle: claim, effect and outcome inside the caller's transaction, on the caller's connection.
  *
  * A connection that was prepared has a store of ours on it. It is found again by its address and the process of its
- * server,
- * so that one that was closed without a release is not taken for a new one at the same place. */
+ * server, so that one that was closed without a release is not taken for a new one at the same place. */
 #include "lib/postgres/handle.h"
 
 #include <libpq-fe.h>

@@ -2,8 +2,8 @@
  * back.
  *
  * Entries are immutable records; saving one puts a new record in its slot and remembers the old one until the
- * transaction
- * ends: commit frees the old records, rollback puts them back. Lanes, letters and facts work the same way. */
+ * transaction ends: commit frees the old records, rollback puts them back. Lanes, letters and facts work the same
+ * way. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>

@@ -18,8 +18,7 @@
  *               history   with TEXT: up to the end
  *
  * So the detail does not depend on the time at which it is written, and a row can be sent before the server has said
- * what
- * time it is. A typical one takes 13 bytes, and 11 more for the fields of a message that has five. */
+ * what time it is. A typical one takes 13 bytes, and 11 more for the fields of a message that has five. */
 #ifndef ONCE_STORE_POSTGRES_DETAIL_H
 #define ONCE_STORE_POSTGRES_DETAIL_H
 

@@ -1,19 +1,14 @@
 /* Repairs a store whose entries refer to names that it does not have.
  *
  * A worker of a version that kept numbers of names across a reconnect wrote them into a store that had been restored
- * meanwhile, or had
- * lost its last commits to a failover: once_name then has no such number, or has given it to something else. What is
- * lost is what
- * an entry shows: tenant, consumer and operation, its place, run, and who saw it first. Its key, outcome, token and
- * times are its own,
- * so it suppresses as before. Here it gets names that say that they were lost. A number that now stands for another
- * name of the same
- * kind cannot be told from a right one.
+ * meanwhile, or had lost its last commits to a failover: once_name then has no such number, or has given it to
+ * something else. What is lost is what an entry shows: tenant, consumer and operation, its place, run, and who saw it
+ * first. Its key, outcome, token and times are its own, so it suppresses as before. Here it gets names that say that
+ * they were lost. A number that now stands for another name of the same kind cannot be told from a right one.
  *
  * And lanes in which somebody waits, and whose row is gone: they get one, as if nothing had settled there yet. Which
- * version was the last
- * is lost; what had settled is known by its key. Times before 1970 become times from now on: longer than they were is
- * never wrong. */
+ * version was the last is lost; what had settled is known by its key. Times before 1970 become times from now on:
+ * longer than they were is never wrong. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,23 +1,18 @@
 /* Batches of a consumer take turns after a deadlock.
  *
  * What a batch writes for its user is locked in the order of its messages, so two workers that update the same rows
- * deadlock. The server
- * notices after a second (deadlock_timeout), rolls one of them back, and they meet again: far slower than one worker
- * alone. So whoever
- * was rolled back, or has waited for a lock for a while and gives up, says in the store that the batches of this
- * consumer take turns from now on, until a moment of the server's clock, and for
+ * deadlock. The server notices after a second (deadlock_timeout), rolls one of them back, and they meet again: far
+ * slower than one worker alone. So whoever was rolled back, or has waited for a lock for a while and gives up, says in
+ * the store that the batches of this consumer take turns from now on, until a moment of the server's clock, and for
  * twice as long when that did not help for long. Meanwhile each batch begins by waiting for a lock of the consumer,
- * which ends with its
- * transaction; a pooler in between does not matter. At all other times a batch reads one row more, and waits for
- * nobody.
+ * which ends with its transaction; a pooler in between does not matter. At all other times a batch reads one row more,
+ * and waits for nobody.
  *
  * Whoever waits for a lock holds a snapshot, and the server keeps all versions of a row that it might see: hot rows
- * become long chains, and
- * everybody slow. So nobody waits in the server: who does not get its turn at once pauses outside of a transaction and
- * tries again. Whoever is at work
- * mostly goes on with its next batch then, as one worker alone would, until another one comes between two of them. Only
- * who has tried
- * often waits in the server, and is next. */
+ * become long chains, and everybody slow. So nobody waits in the server: who does not get its turn at once pauses
+ * outside of a transaction and tries again. Whoever is at work mostly goes on with its next batch then, as one worker
+ * alone would, until another one comes between two of them. Only who has tried often waits in the server, and is
+ * next. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>

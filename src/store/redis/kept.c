@@ -1,8 +1,7 @@
 /* What need not be read: claims that this handle wrote itself, and, for a while, that new keys are new.
  *
  * Neither is trusted. A slot that was filled from here is `assumed`: the commit compares it with what is there, written
- * or not, and after
- * a difference everything is forgotten here and read there. */
+ * or not, and after a difference everything is forgotten here and read there. */
 #include "store/redis/redis.h"
 
 #include "base/banned.h"

@@ -1,6 +1,5 @@
 /* Lanes of a transaction. A lane has a record (version and more, who occupies it) and a sorted set of its unfinished
- * entries, of which
- * only both ends are read: a thousand followers that wait in a lane cost nothing.
+ * entries, of which only both ends are read: a thousand followers that wait in a lane cost nothing.
  *
  * Whoever saves an entry of a lane gives the lane a new stamp, and whoever looked at a lane has its stamp compared when
  * it commits. So two transactions in one lane never pass each other: the one that parks an entry behind a claimed one,

@@ -1,10 +1,8 @@
 /* A connection to a Redis server: commands go out together, replies come back together, one round trip.
  *
  * The socket is ours, hiredis reads the replies. A connection that was lost is made anew by the next exchange; what was
- * on
- * its way then has an unknown fate, which the caller is told as ONCE_E_UNAVAILABLE. MOVED is followed and remembered
- * (all
- * keys of a store live in one slot, so a store has one node), ASK is followed once.
+ * on its way then has an unknown fate, which the caller is told as ONCE_E_UNAVAILABLE. MOVED is followed and remembered
+ * (all keys of a store live in one slot, so a store has one node), ASK is followed once.
  *
  * Thread rule: one thread at a time. */
 #ifndef ONCE_STORE_REDIS_LINK_H

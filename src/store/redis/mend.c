@@ -2,9 +2,8 @@
  * themselves tell of how it was.
  *
  * Everything is written by the commit of a transaction, which compares what it was derived from: workers go on
- * meanwhile, and who changes such an
- * entry in between has made it right. Entries come first, so that a lane has its members again before anybody takes it
- * for empty. */
+ * meanwhile, and who changes such an entry in between has made it right. Entries come first, so that a lane has its
+ * members again before anybody takes it for empty. */
 #include "store/redis/verify.h"
 
 #include <stdio.h>

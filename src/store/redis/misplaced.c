@@ -1,9 +1,8 @@
 /* An index or a lane names an entry that is not there, or that is something else by now.
  *
  * Mostly somebody else was quicker: it is read in one round trip, and the entry in the next one. Both are looked at
- * once more, in one
- * moment. If they still do not fit, the store is damaged, and it is said where: to go on would leave out what the entry
- * was, for ever. */
+ * once more, in one moment. If they still do not fit, the store is damaged, and it is said where: to go on would leave
+ * out what the entry was, for ever. */
 #include <string.h>
 
 #include "store/redis/redis.h"

@@ -1,9 +1,9 @@
 /* The Redis store from the inside. docs/redis.md says why it is built this way.
  *
  * A transaction reads what it needs (few round trips, everything pipelined), lets the rules of core/entry.c decide on
- * working
- * copies, and applies all changes with one script, which first compares what was read with what is there: everything is
- * written, or nothing. What is written together is in one slot of a cluster, because all keys begin with {NAME}:
+ * working copies, and applies all changes with one script, which first compares what was read with what is there:
+ * everything is written, or nothing. What is written together is in one slot of a cluster, because all keys begin with
+ * {NAME}:
  *
  *   {NAME}head           hash: key_secret, format, letters (the last letter's number), commits (how many there were, or
  *   more), upgrading;

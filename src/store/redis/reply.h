@@ -1,8 +1,6 @@
 /* What a server answers. A command says what its reply must be, and the link looks at every reply before anybody reads
- * it: a reply of another
- * type, an error inside of it, a string where a number should be is an error that names the command. It is never taken
- * for "not there" or 0,
- * because what is not there is new, and runs.
+ * it: a reply of another type, an error inside of it, a string where a number should be is an error that names the
+ * command. It is never taken for "not there" or 0, because what is not there is new, and runs.
  *
  * Nobody else looks into a reply of hiredis: the accessors here are for replies that are as they were asked for. */
 #ifndef ONCE_STORE_REDIS_REPLY_H

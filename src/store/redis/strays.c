@@ -1,14 +1,11 @@
 /* Keys of the store on another node of the cluster, although nobody is moving them.
  *
  * A slot is moved key by key, and only the node that gives it away knows that this is going on. When that node fails,
- * the replica that takes its
- * place does not know it: what had been moved is not asked for where it is, but answered as if it had never been (so
- * Redis 7.0 does, and what
- * an operator who gives up a move in its middle leaves is the same). An entry that is not found runs again. So whoever
- * is connected anew,
- * saw that keys were moving, or has not asked for a while, asks the other primaries whether they have any: when a
- * transaction begins, and before its commit, because the move
- * may be given up between the two. */
+ * the replica that takes its place does not know it: what had been moved is not asked for where it is, but answered as
+ * if it had never been (so Redis 7.0 does, and what an operator who gives up a move in its middle leaves is the same).
+ * An entry that is not found runs again. So whoever is connected anew, saw that keys were moving, or has not asked for
+ * a while, asks the other primaries whether they have any: when a transaction begins, and before its commit, because
+ * the move may be given up between the two. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

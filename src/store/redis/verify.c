@@ -1,13 +1,10 @@
 /* `once check --deep`: reads every key of a store and says which do not fit: a value that cannot be read, an entry that
- * its index does not name, a
- * name of nothing.
+ * its index does not name, a name of nothing.
  *
  * Workers go on meanwhile. Nothing is locked, and no two round trips are one moment; but whatever changes the place of
- * an unfinished entry
- * gives it a new stamp in the same commit, and so do lanes. So a value that is the same before and behind the look at
- * what belongs to it was that all the time, and
- * what does not fit to it is damage. What has changed is looked at again. Groups, numbers of letters and stamps are
- * never used twice.
+ * an unfinished entry gives it a new stamp in the same commit, and so do lanes. So a value that is the same before and
+ * behind the look at what belongs to it was that all the time, and what does not fit to it is damage. What has changed
+ * is looked at again. Groups, numbers of letters and stamps are never used twice.
  *
  * Values have no checksums, so one that was changed into another possible one is not noticed. */
 #include "store/redis/verify.h"

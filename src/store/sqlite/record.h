@@ -19,13 +19,11 @@
  *   fields   the rest, only with HAS_FINGERPRINT: two bytes for each field that it covers (core/fields.h)
  *
  * Records of version 4 of the tables say the state + 4. Those of versions 2 and 3 say the state alone, and have no who,
- * no size of
- * the reason and no history. None of these has fields. All of them keep old idempotency keys. They are read, and
- * disappear by merging with time.
+ * no size of the reason and no history. None of these has fields. All of them keep old idempotency keys. They are read,
+ * and disappear by merging with time.
  *
  * A typical record of a file source takes 77 bytes, and two for each field of its content. Why tails: a lookup reads
- * the records of its bucket, and must not
- * read sixteen results of 64 KiB with them. */
+ * the records of its bucket, and must not read sixteen results of 64 KiB with them. */
 #ifndef ONCE_STORE_SQLITE_RECORD_H
 #define ONCE_STORE_SQLITE_RECORD_H
 

@@ -2,16 +2,12 @@
  * "not seen".
  *
  * A blob of records, tails or filters is sealed: eight bytes behind it are the sum of the bytes before them, of the
- * table, the row's id
- * and one more number. A blob under another id is therefore damaged, too.
+ * table, the row's id and one more number. A blob under another id is therefore damaged, too.
  *
  * A row of single columns has a column `sum`: once_sum(letter, column, ...), an SQL function of our connections. It is
- * written as
- * once_sum('e', ?2, ?3 ...) and read as sum = once_sum('e', id, state ...), from the same list of columns: whoever adds
- * a column
- * there has it covered. The id is in that list where it is known before the row is written; where it is not, there is a
- * sum over which
- * ids there are (once_store). */
+ * written as once_sum('e', ?2, ?3 ...) and read as sum = once_sum('e', id, state ...), from the same list of columns:
+ * whoever adds a column there has it covered. The id is in that list where it is known before the row is written; where
+ * it is not, there is a sum over which ids there are (once_store). */
 #ifndef ONCE_STORE_SQLITE_SUM_H
 #define ONCE_STORE_SQLITE_SUM_H
 

@@ -60,7 +60,7 @@ typedef struct once_stored {
     uint64_t messages_max, bytes_max; /* as the file says; 0: no bound */
 } once_stored;
 
-/* Counts them: of a million that takes about a second. */
+/* Counts them, which takes time where there are many. */
 ONCE_API int once_pipeline_stored(once_pipeline *pipeline, once_stored *out, once_error *err);
 
 /* A run of the consumer, as its store knows it. Times are the store's. */
@@ -153,8 +153,8 @@ typedef struct once_fate {
  * "malformed"  it has no key, and no letter either
  * "unseen"     nothing is known of its key: it was not delivered, or it is forgotten */
 
-/* Reads the message again from a file source (not standard input). `fate` is told first, then, when there is a key,
- * what is known of it as by once_pipeline_explain. ONCE_E_USAGE: no such place, or nothing is there. */
+/* Reads the message again from its source, where that can (files, not standard input). `fate` is told first, then, when
+ * there is a key, what is known of it as by once_pipeline_explain. ONCE_E_USAGE: no such place, or nothing is there. */
 typedef void once_fate_visit(void *user, const once_fate *fate);
 ONCE_API int once_pipeline_explain_message(once_pipeline *pipeline, once_bytes place, once_bytes point,
                                            once_fate_visit *fate, once_explain_visit *visit, void *user,

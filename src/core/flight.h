@@ -1,19 +1,21 @@
 /* External effects that are on their way: claimed, and not yet back with an outcome.
  *
  * Each handler has a number of slots; a claim is only asked for when one is free, so that no lease runs while a message
- * queues.
- * A lease is kept by extending it well before its end. Where that does not succeed, the effect must end before the
- * lease does:
+ * queues. A lease is kept by extending it well before its end. Where that does not succeed, the effect must end before
+ * the lease does:
  *
  *   claimed |--- may start ---|
  *           |- extend after a third -|
  *           |------------------ must end after four fifths -------------------|          lease over
  *
  * Between a third and four fifths there is time for three tries to extend it, each with its reply and the pause before
- * the next one, which is at most a twentieth of the lease (ONCE_PAUSES_OF_LEASE): 3 (reply + lease / 20) <= lease (4/5
- * - 1/3), so that a lease must last 9.5 replies. A store in our process answers within 20 ms, a sync of its disk
- * included; a server within 100 ms, a wait for its disk, its replicas or its other clients included. Shorter leases
- * than these are refused.
+ * the next one, which is at most a twentieth of the lease (ONCE_PAUSES_OF_LEASE):
+ *
+ *   3 (reply + lease / 20) <= lease (4/5 - 1/3)
+ *
+ * so that a lease must last 9.5 replies. A store in our process answers within 20 ms, a sync of its disk included; a
+ * server within 100 ms, a wait for its disk, its replicas or its other clients included. Shorter leases than these are
+ * refused.
  *
  * All measured from the moment before the claim was asked for, on the clock of the machine: the store cannot have
  * counted from an earlier one. This only decides when to be careful; who owns the message is decided by the store. */

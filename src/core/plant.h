@@ -1,5 +1,5 @@
-/* Planted bugs: protections that a test build can switch off one by one, so that a test proves that each absence is
- * found. In the product they are constants and cost nothing. */
+/* Planted bugs: protections that a test build can switch off one by one. The simulator proves of each in the first list
+ * that its absence is found. In the product they are constants and cost nothing. */
 #ifndef ONCE_CORE_PLANT_H
 #define ONCE_CORE_PLANT_H
 
@@ -60,7 +60,7 @@
     X(resolve_spent, "an unknown that a person has tried again dies of the failures it had")                           \
     X(parked_kept, "a message that stood behind an effect still counts as parked when it goes on")
 
-/* The same of streams. */
+/* The same of streams. No test switches these off yet: the simulator's source has one stream. */
 #define ONCE_PLANT_STREAM_MAP(X)                                                                                       \
     X(stream_waits, "a stream that cannot go on holds up the others")                                                  \
     X(revoked_kept, "messages of a stream that was revoked are begun")                                                 \

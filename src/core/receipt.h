@@ -19,9 +19,11 @@ typedef enum once_stream_change {
 
 typedef struct once_stream_news {
     once_stream_change change;
-    uint32_t stream;    /* a small number, the source's choice; free for another stream once it was released */
-    int64_t within_ms;  /* REVOKED */
-    int64_t expires_ms; /* ASSIGNED: for how long a delivery is ours (ONCE_SOURCE_EXPIRES); 0: it does not run out */
+    uint32_t stream;   /* a small number, the source's choice; free for another stream once it was released */
+    int64_t within_ms; /* REVOKED */
+    /* ASSIGNED: for how long a delivery is ours (ONCE_SOURCE_EXPIRES); 0: it does not run out. A source without
+     * ONCE_SOURCE_ASSIGNS says it by ASSIGNED news of stream 0, which is there already. */
+    int64_t expires_ms;
 } once_stream_news;
 
 /* What the source says of a delivery that is acked or extended. */

@@ -39,7 +39,7 @@ typedef struct once_executor {
     int64_t newest_ms;                  /* time of the newest message of this transaction, or ONCE_NO_TIME ... */
     int64_t newest_kept_ms;             /* ... and what the store was told last */
     int64_t newest_most_ms;             /* what an earlier run kept beyond this was a wrong clock, and does not count */
-    const char *files;                  /* the fact that keeps which files the source has had; NULL: it has none */
+    const char *files;                  /* the fact for the files that the source has had, if any; NULL: not kept */
     uint64_t files_kept, files_written; /* versions of them: committed, and in the open transaction */
     once_hash files_seen;               /* of the text of that fact, when we wrote or read it last */
     once_worker *worker;                /* whose record is renewed; NULL: none */

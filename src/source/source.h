@@ -6,6 +6,9 @@
  *   extend   deliveries that would run out
  *   release  a stream that was revoked, or of a run that ends
  *
+ * Deliveries that run out (EXPIRES): for how long one is ours is said by the ASSIGNED news of its stream. A source
+ * without ASSIGNS says it in its first fetch, as ASSIGNED news of stream 0; until then they count as if they did not.
+ *
  * A source never loses what was not acked: it delivers it again, now or after a restart, and when it has STABLE at the
  * same coordinates.
  *

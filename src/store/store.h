@@ -298,7 +298,7 @@ typedef struct once_store_ops {
                           void *user, once_error *err);
     int (*stats)(once_backend *store, once_bytes consumer, once_stats *out, once_error *err);
     /* What the store keeps to be worked on: messages with their bodies that wait or are claimed. Nothing is loaded for
-     * it, but it is counted: of a million it takes about a second. A driver may count what it stores of a message
+     * it, but it is counted, which takes time where there are many. A driver may count what it stores of a message
      * beside its body, too. Outside of transactions. */
     int (*waiting_size)(once_backend *store, once_bytes consumer, once_waiting_size *out, once_error *err);
 

@@ -1,8 +1,9 @@
 /* Lists of entries, letters and audits, and counts.
  *
- * A list is asked for in pages, each in a transaction of its own, and what a page has is kept until that is over: so
- * memory is bounded, and nothing is held open while the visitor takes its time. A shelf that can only show all at once
- * is stopped by nobody: whenever a page is full, its visitor sees it, inside of the transaction then. */
+ * A list is asked for in pages, each in a transaction of its own where a server has the store, and what a page has is
+ * kept until that is over: so memory is bounded, and nothing is held open while the visitor takes its time. Shelves of
+ * sqlite and memory show all in one transaction: there the visitor sees a page whenever it is full, and the last one
+ * behind the transaction. */
 #include <assert.h>
 #include <stdlib.h>
 

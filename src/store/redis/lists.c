@@ -454,7 +454,8 @@ static int next_letters(once_redis *r, once_bytes consumer, uint64_t after, size
     return ONCE_OK;
 }
 
-/* Shows a page of letters; the visitor may use the store, so they are copied. Their size is in `bytes`. */
+/* Shows a page of letters. The engine keeps copies of them; these here are for when its page is full in the middle, and
+ * whoever sees it then uses the store, which takes the replies away. Their size is in `bytes`. */
 static int show_letters(once_redis *r, const uint64_t *ids, size_t n, once_letter_visit *visit, void *user, bool *ended,
                         size_t *bytes, once_error *err)
 {

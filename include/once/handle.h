@@ -134,10 +134,9 @@ ONCE_API void once_sqlite_release(struct sqlite3 *db);
  *
  * Callback: uses call->db. What it wrote is kept for done, already, rejected and stale, and undone for all others; it
  * must not end the transaction. A retry or a dead letter is part of the transaction too: commit it, or the failure is
- * not counted.
- * Nobody else gets the key meanwhile, because the transaction holds SQLite's write lock from here on; begin it with
- * BEGIN IMMEDIATE, so that it cannot fail here with E_BUSY because it has already read something that is no longer
- * true.
+ * not counted. Nobody else gets the key meanwhile, because the transaction holds SQLite's write lock from here on;
+ * begin it with BEGIN IMMEDIATE, so that it cannot fail here with E_BUSY because it has already read something that is
+ * no longer true.
  *
  * On failure everything since the call began is undone, and the caller's transaction is as before, unless:
  *   E_ABORTED   the handler or the database ended the whole transaction

@@ -1,10 +1,9 @@
 /* Places in files: which file, and how far.
  *
  * A path may name one file after the other: logs are rotated. The first file of a path has the number 1, the next one
- * 2, and so on;
- * numbers are kept in the store, so that a file has the same one on every reading. What a file is known by is its
- * device and inode, and the hash of its first bytes; how far it was read, by the offset and the hash of the bytes
- * before it.
+ * 2, and so on; numbers are kept in the store, so that a file has the same one on every reading. What a file is known
+ * by is its device and inode, and the hash of its first bytes; how far it was read, by the offset and the hash of the
+ * bytes before it.
  *
  * As text, which is what the store keeps: "v2", then for each file the fields of once_place as hexadecimal numbers,
  * oldest file first. Until version 5 of the tables a cursor was "OFFSET LINE LENGTH HASH", of the message before it. */

@@ -1,8 +1,8 @@
 /* The verbs, for stores that keep entries themselves (src/store/engine/).
  *
  * A driver supplies a shelf: where entries, lanes, letters and facts are put and found inside one transaction. The
- * engine runs the rules of core/entry.h over it, so that memory, sqlite, postgres and redis differ only in how
- * they keep things.
+ * engine runs the rules of core/entry.h over it, so that memory, sqlite, postgres and redis differ only in how they
+ * keep things.
  *
  * Inside a transaction load, lane and lane_head see what was saved in it, and so do list and stats. take and sweep are
  * asked only outside of transactions, and find before anything was saved, so `due`, `lanes_waiting` and `by_token` need

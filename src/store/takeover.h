@@ -7,9 +7,8 @@
  * budget is spent, and the next claim fences the old one off.
  *
  * Which claims are whose is in their tokens. A claim that is somebody else's by the time it is to be ended has another
- * token, and stays.
- * A commit of the dead one may still be on its way to a server and come after its claims were looked for; so whoever
- * was found to be gone is remembered, also when its record is dropped, and looked for again. */
+ * token, and stays. A commit of the dead one may still be on its way to a server and come after its claims were looked
+ * for; so whoever was found to be gone is remembered, also when its record is dropped, and looked for again. */
 #ifndef ONCE_STORE_TAKEOVER_H
 #define ONCE_STORE_TAKEOVER_H
 

@@ -1,10 +1,8 @@
 /* Random sequences of verbs, played on the memory store and on another one: equal answers, or a report.
  *
  * Both stores get the same secret and live in equal worlds, so that tokens, times and identities are the same. Keys,
- * lanes
- * and versions are few, so that everything meets everything. At the end all work is driven to its end: what can never
- * be
- * taken again is a failure too. */
+ * lanes and versions are few, so that everything meets everything. At the end all work is driven to its end: what can
+ * never be taken again is a failure too. */
 #ifndef ONCE_TESTS_DIFFERENTIAL_H
 #define ONCE_TESTS_DIFFERENTIAL_H
 

@@ -1,10 +1,9 @@
 /* Fault 93: a PostgreSQL server that answers with anything. A real one is asked, and a proxy changes some of its
- * messages as the input says; a store is
- * opened, used and closed (play.h), or statements of a user are prepared and run on a connection of their own.
+ * messages as the input says; a store is opened, used and closed (play.h), or statements of a user are prepared and run
+ * on a connection of their own.
  *
  * The input begins with which of the two (one byte). Then it is a list of changes: how many messages are right before
- * it (one byte), what is done
- * (one byte), and what that needs. Behind the last change all messages are right. */
+ * it (one byte), what is done (one byte), and what that needs. Behind the last change all messages are right. */
 #include <dlfcn.h>
 #include <endian.h>
 #include <pthread.h>

@@ -1,12 +1,10 @@
 /* Fault 93: a Redis server that answers with anything. A real one is asked, and a proxy changes some of its replies as
- * the input says; a store is opened,
- * and used, and closed. Nothing crashes, leaks or hangs; an error has words; and no key runs twice while its lease
- * lasts, unless a changed reply was
- * of the right type: who lies in the right form cannot be found out.
+ * the input says; a store is opened, and used, and closed. Nothing crashes, leaks or hangs; an error has words; and no
+ * key runs twice while its lease lasts, unless a changed reply was of the right type: who lies in the right form cannot
+ * be found out.
  *
  * The input is a list of changes: how many replies are right before it (one byte), what is done (one byte), and for
- * bytes of the input's own
- * how many (one byte) and these. Behind the last change all replies are right. */
+ * bytes of the input's own how many (one byte) and these. Behind the last change all replies are right. */
 #include <netdb.h>
 #include <pthread.h>
 #include <stdint.h>

@@ -4,8 +4,7 @@
  * Name it in once_store_options.sqlite_vfs. One process, one thread; several connections may be open.
  *
  * A power cut: test_vfs_fail(TEST_VFS_CUT, n) freezes the world at the n-th call (everything fails from then on); the
- * test
- * closes its handles; test_vfs_power_cut(seed) then decides what is on the disk. */
+ * test closes its handles; test_vfs_power_cut(seed) then decides what is on the disk. */
 #ifndef ONCE_TESTS_VFS_H
 #define ONCE_TESTS_VFS_H
 

@@ -1,6 +1,5 @@
 /* f56: every nth allocation fails, one after another. A run then ends with an error or goes on, never with a crash, and
- * what
- * was settled stays settled: at the end every message has had its effect once.
+ * what was settled stays settled: at the end every message has had its effect once.
  *
  * The allocator is replaced in this program only. Sanitizers bring their own, so there the test is a plain run. */
 #include <setjmp.h>

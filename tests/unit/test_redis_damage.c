@@ -3,8 +3,7 @@
  *     test_redis_damage [SEED [ROUNDS]]
  *
  * A store with entries of every state is damaged at random: bytes are flipped, values cut, swapped and dropped, members
- * added to indexes that
- * name nothing. Then every verb is tried. A failure prints its seed. */
+ * added to indexes that name nothing. Then every verb is tried. A failure prints its seed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

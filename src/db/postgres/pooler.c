@@ -234,8 +234,7 @@ static bool add_option(void *user, const char *name, const char *value)
 /* Not in transactions of a caller who lends us the connection: what his own statements mean there is his to say.
  *
  * What was set in a session by whoever had it before us must not be ours: the search path above all, which says whose
- * tables are meant.
- * So a transaction begins with what a new session of this role would have. */
+ * tables are meant. So a transaction begins with what a new session of this role would have. */
 static const char defaults[] =
     "SELECT p.name, CASE WHEN p.reset_val IS NOT DISTINCT FROM p.boot_val THEN coalesce(s.value, p.reset_val) ELSE "
     "p.reset_val END"

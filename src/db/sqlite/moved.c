@@ -7,8 +7,7 @@
  * SQLite compares the inode at its path with that of the open file (SQLITE_FCNTL_HAS_MOVED). Its path has symbolic
  * links resolved and it does not look at the device, so the path as it was given is looked at, too. The -wal and -shm
  * files keep their inodes for as long as a connection is open: only the last one to leave removes them. Nothing is ever
- * opened here:
- * closing any descriptor of a file drops the process's POSIX locks on it. */
+ * opened here: closing any descriptor of a file drops the process's POSIX locks on it. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -28,18 +28,17 @@
  *     written over.
  *
  * KEYS: the head; values that exist already, small ones first; hashes of fields that are compared; new values; keys of
- * commands; of removals;
- * letters that are dropped; set and hash of each group that is left; index and hash of uniques of each letter; and the
- * next letters, some more than there are to write, because others may write some before us.
+ * commands; of removals; letters that are dropped; set and hash of each group that is left; index and hash of uniques
+ * of each letter; and the next letters, some more than there are to write, because others may write some before us.
  *
  * ARGV: the secret; how long the beginning of each key is; how many there are of each part: values, small ones among
  * them, fields, new values, commands, removals, dropped letters, groups, letters, next letters; and the number of the
  * first of these. Then, of values, what each must begin with now (empty: absent), all of them; what it becomes; and
- * how: empty for good, a number until that time, "d" deleted, "-" only compared.
- * Of fields how many there are of each hash, their names, and their values (empty: absent). New values, which must be
- * absent and stay for good. Commands, each behind the number of its arguments, which are its name and all but the key.
- * Of letters what makes each unique, and the value; they get their numbers here so that they stand in the order of
- * commits. Removals, as commands. Of groups which one, and how many leave it; the last one ends it.
+ * how: empty for good, a number until that time, "d" deleted, "-" only compared. Of fields how many there are of each
+ * hash, their names, and their values (empty: absent). New values, which must be absent and stay for good. Commands,
+ * each behind the number of its arguments, which are its name and all but the key. Of letters what makes each unique,
+ * and the value; they get their numbers here so that they stand in the order of commits. Removals, as commands. Of
+ * groups which one, and how many leave it; the last one ends it.
  *
  * Answers 1 something has changed, 2 this is not the store it was, a key that is not what it should be, or written: 2
  * and the number of the commit.

@@ -17,8 +17,7 @@
  *
  * Numbers are little-endian, ids big-endian so that bytes sort as hashes do. A stamp is random and new with every
  * commit that writes the value: an equal stamp means that nobody was there. A finished entry has none, because there
- * are millions of them;
- * the whole value stands for it.
+ * are millions of them; the whole value stands for it.
  *
  * Names keep a finished entry small: what very many entries share is kept once, in a hash of the store, under 8 bytes
  * of a keyed hash of itself. So two processes that meet the same name write the same thing and need not agree on a

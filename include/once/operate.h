@@ -4,7 +4,8 @@
  * in the audit exactly when it happened. Processes that run the pipeline may go on meanwhile.
  *
  * Strings and bytes that callbacks get are the library's until the callback returns. No callback of these functions may
- * call one of them with the same pipeline (ONCE_E_USAGE); once_pipeline_stop and once_pipeline_snapshot it may.
+ * call one of them with the same pipeline, nor start, run or join it (ONCE_E_USAGE); once_pipeline_stop and
+ * once_pipeline_snapshot it may.
  *
  * Thread rule: any thread, at any time (once/pipeline.h); calls wait for each other. While the pipeline runs in the
  * same process they use the store that it has open, between two of its transactions, and its transactions wait for
@@ -12,7 +13,8 @@
  * store is opened for the call.
  *
  * All functions: ONCE_E_OTHER_STORE when it is not the one that this pipeline has worked with; ONCE_CLASS_USAGE when
- * the store is missing or the call makes no sense; other classes from the store. */
+ * the store is missing or the call makes no sense, also in the child of a fork when the pipeline was started before;
+ * other classes from the store. */
 #ifndef ONCE_OPERATE_H
 #define ONCE_OPERATE_H
 

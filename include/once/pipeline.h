@@ -14,7 +14,11 @@
  * Thread rule: once_pipeline_load, what is registered before a run (callbacks, a salt) and once_pipeline_free belong to
  * one thread. Everything else may be called from any thread at any time: looking and operating (once/operate.h) waits
  * for its turn, which it shares with the transactions of the run; once_pipeline_stop is safe in a signal handler, too.
- * A run has threads of its own, which are gone when it was joined. No pipeline survives fork. */
+ * A callback of a function that operates or explains has the turn, without which a run can neither begin nor end: it
+ * may not start, run, join, operate or explain with the same pipeline (ONCE_E_USAGE). A callback of a handler may
+ * look and operate, and must not join.
+ * A run has threads of its own, which are gone when it was joined. No pipeline survives fork: when it was started
+ * before, all that uses its store is ONCE_E_USAGE in the child. */
 #ifndef ONCE_PIPELINE_H
 #define ONCE_PIPELINE_H
 
@@ -156,9 +160,10 @@ ONCE_API int once_pipeline_run(once_pipeline *pipeline, const once_run_options *
 /* Opens store, effects and source in the calling thread, which is waited for as once_pipeline_run does it; from then on
  * threads of the pipeline do the work, and start returns. `options` may be NULL; its `progress` and `waiting` must be
  * (ask for snapshots). Of callbacks each must be registered before.
- * ONCE_E_USAGE: it runs already, or its last run was not joined. Any other status is that of a run which could not
- * begin: nothing was consumed, and there is nothing to join. ONCE_OK, too, when it was told to stop meanwhile; then
- * join says so. */
+ * ONCE_E_USAGE: it runs already, or its last run was not joined, or is being joined by another thread, whose join has
+ * not returned; or this is a callback of once/operate.h, or the child of a fork. Any other status is that of a run
+ * which could not begin: nothing was consumed, and there is nothing to join. ONCE_OK, too, when it was told to stop
+ * meanwhile; then join says so. */
 ONCE_API int once_pipeline_start(once_pipeline *pipeline, const once_run_options *options, once_error *err);
 
 /* Drains: what is in a transaction is finished, effects outside have `drain` to end, the rest is put back. Returns at
@@ -196,7 +201,8 @@ ONCE_API int once_pipeline_snapshot(once_pipeline *pipeline, once_snapshot *out,
 
 /* Waits for the end of the run, and gives its status and `summary` (may be NULL), as once_pipeline_run does. It does
  * not stop it. From any thread but those of the pipeline (a callback would wait for itself), once for each run.
- * ONCE_E_USAGE: it was not started, or was joined, or is being joined by another thread. */
+ * ONCE_E_USAGE: it was not started, or was joined, or is being joined by another thread; or this is a callback of
+ * once/operate.h, or the child of a fork. */
 ONCE_API int once_pipeline_join(once_pipeline *pipeline, once_summary *summary, once_error *err);
 
 /* Tries everything that can be tried without consuming: store, schema, statements, source. Tells what it found, line by

@@ -510,7 +510,8 @@ int once_pipeline_take_store(once_pipeline *pipeline, bool *ret_there, once_erro
     once_known known;
     once_backend *store = NULL;
     char why[500];
-    int rc = once__known_read(pipeline, &known, err);
+    int rc = once__run_refuse_forked(pipeline->run, err);
+    if (rc == ONCE_OK) rc = once__known_read(pipeline, &known, err);
     if (rc != ONCE_OK) return rc;
     if (known.said[0])
         return once_fail(err, ONCE_E_USAGE, "'%.*s' says 'store_id' itself; change it there",

@@ -32,6 +32,8 @@ static int open_now(once_pipeline *pipeline, once_backend **out, once_error *err
 
 int once__operator_open(once_pipeline *pipeline, once_backend **out, once_error *err)
 {
+    const int forked = once__run_refuse_forked(pipeline->run, err);
+    if (forked != ONCE_OK) return forked;
     if (!once_turn_enter(&pipeline->turn))
         return once_fail(err, ONCE_E_USAGE,
                          "a function of the pipeline was called from a callback of another one, which has its store");
@@ -60,13 +62,12 @@ int once__operator_pause(once_pipeline *pipeline, once_backend **store, int64_t 
 {
     assert(*store && ms >= 0);
     const bool shared = *store == pipeline->open_store;
+    const uint64_t opened = pipeline->n_opened; /* the store of the next run may be at the same address */
     const once_secret secret = (*store)->secret;
     once_turn_leave(&pipeline->turn);
     sleep_for(pipeline, ms);
-    const bool entered = once_turn_enter(&pipeline->turn);
-    assert(entered);
-    (void)entered;
-    if (!shared || *store == pipeline->open_store) return ONCE_OK;
+    once_turn_take(&pipeline->turn);
+    if (!shared || (pipeline->open_store && pipeline->n_opened == opened)) return ONCE_OK;
     *store = NULL;
     int rc = open_now(pipeline, store, err);
     if (rc == ONCE_OK && memcmp(&(*store)->secret, &secret, sizeof secret) != 0) {

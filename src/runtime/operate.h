@@ -15,7 +15,7 @@ static inline int once__shown_len(once_bytes text) { return text.len < 120 ? (in
 int once__check_choice(const once_choice *choice, const uint64_t *ids, size_t n_ids, once_error *err);
 /* The store for an operator, whose turn it is from here on: that of the run, between two transactions of it, or one
  * that is opened for it, as it is known (once__known_open_store). ONCE_E_USAGE: this thread has its turn already, in a
- * callback of another one. */
+ * callback of another one; or the pipeline was started before a fork, and the store of the run is the parent's. */
 int once__operator_open(once_pipeline *pipeline, once_backend **out, once_error *err);
 void once__operator_close(once_pipeline *pipeline, once_backend *store);
 /* Between two steps, outside of transactions: lets others have their turn, the transactions of the run above all, and

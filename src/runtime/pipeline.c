@@ -172,8 +172,10 @@ static int read_salt(once_pipeline *pipeline, once_error *err) /* @locks: salt_l
 
 int once__salt_read(once_pipeline *pipeline, once_error *err)
 {
+    int rc = once__run_refuse_forked(pipeline->run, err); /* a thread of before may have its lock */
+    if (rc != ONCE_OK) return rc;
     pthread_mutex_lock(&pipeline->salt_lock);
-    const int rc = read_salt(pipeline, err);
+    rc = read_salt(pipeline, err);
     pthread_mutex_unlock(&pipeline->salt_lock);
     return rc;
 }

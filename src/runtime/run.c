@@ -40,15 +40,15 @@ once_run *once__run_new(once_pipeline *pipeline)
     return NULL;
 }
 
-/* Whether its threads are somewhere else: what they hold cannot be waited for here, nor given back. */
 static bool is_forked(const once_run *r)
 {
     const pid_t pid = atomic_load(&r->pid);
     return pid && pid != getpid();
 }
 
-static int refuse_forked(once_error *err)
+int once__run_refuse_forked(const once_run *r, once_error *err)
 {
+    if (!is_forked(r)) return ONCE_OK;
     return once_fail(err, ONCE_E_USAGE, "the pipeline was started before fork; load another one in this process");
 }
 
@@ -103,8 +103,10 @@ static int make_machine(once_run *r, once_pipe **out, once_error *err)
 /* From here on others see it: snapshots its counts, operators its store. */
 static void show(once_run *r, once_pipe *pipe)
 {
-    once_turn_enter(&r->pipeline->turn);
+    once_turn_take(&r->pipeline->turn);
+    assert(!r->pipeline->open_store);
     r->pipeline->open_store = r->parts.store;
+    r->pipeline->n_opened++;
     once_turn_leave(&r->pipeline->turn);
     pthread_mutex_lock(&r->lock);
     r->pipe = pipe;
@@ -136,7 +138,7 @@ static int open_parts(once_run *r, once_error *err)
 /* Nobody else sees its machine, its source and its store any more. */
 static once_pipe *hide(once_run *r)
 {
-    once_turn_enter(&r->pipeline->turn);
+    once_turn_take(&r->pipeline->turn);
     assert(r->pipeline->open_store == r->parts.store);
     r->pipeline->open_store = NULL;
     once_turn_leave(&r->pipeline->turn);
@@ -165,6 +167,8 @@ static int conclude(once_run *r, const once_run_ending *how, int rc, once_error 
     r->summary = summary;
     r->status = rc;
     if (rc != ONCE_OK) r->error = *why;
+    /* Whoever starts it is told, unless somebody has begun to join it. */
+    if (rc != ONCE_OK && !r->has_thread && r->join == ONCE_JOIN_OPEN) r->join = ONCE_JOIN_OVER;
     r->state = ONCE_RUN_ENDED;
     pthread_cond_broadcast(&r->ended);
     pthread_mutex_unlock(&r->lock);
@@ -203,16 +207,26 @@ static void *look_after(void *arg) /* @locality: the run's own thread */
 
 /* --- start, join --- */
 
-/* Whether it may be started now; then nobody else may. `joined`: by whoever starts it, and by nobody else. */
-static int reserve(once_run *r, const once_run_options *options, bool joined, once_error *err)
+/* Whoever has the turn may not wait for a run, which needs it to begin and to end. */
+static int refuse(once_run *r, once_error *err)
 {
-    if (is_forked(r)) return refuse_forked(err);
+    const int rc = once__run_refuse_forked(r, err);
+    if (rc != ONCE_OK || !once_turn_is_mine(&r->pipeline->turn)) return rc;
+    return once_fail(err, ONCE_E_USAGE,
+                     "a run is neither started nor joined from a callback of a function that has its store");
+}
+
+/* Whether it may be started now; then nobody else may. `join`: BEGUN when whoever starts it joins it. */
+static int reserve(once_run *r, const once_run_options *options, once_run_join join, once_error *err)
+{
+    const int rc = refuse(r, err);
+    if (rc != ONCE_OK) return rc;
     pthread_mutex_lock(&r->lock);
     const bool runs = r->state != ONCE_RUN_NONE && r->state != ONCE_RUN_ENDED;
-    const bool open = r->state == ONCE_RUN_ENDED && !r->joined;
-    if (!runs && !open) {
+    const once_run_join last = r->state == ONCE_RUN_NONE ? ONCE_JOIN_OVER : r->join;
+    if (!runs && last == ONCE_JOIN_OVER) {
         r->state = ONCE_RUN_OPENING;
-        r->joined = joined;
+        r->join = join;
         r->stop_seen = r->asked = r->has_thread = false;
         r->options = *options;
         r->summary = (once_summary){0};
@@ -228,7 +242,9 @@ static int reserve(once_run *r, const once_run_options *options, bool joined, on
     }
     pthread_mutex_unlock(&r->lock);
     if (runs) return once_fail(err, ONCE_E_USAGE, "the pipeline runs already");
-    if (open) return once_fail(err, ONCE_E_USAGE, "the last run of the pipeline was not joined");
+    if (last == ONCE_JOIN_OPEN) return once_fail(err, ONCE_E_USAGE, "the last run of the pipeline was not joined");
+    if (last == ONCE_JOIN_BEGUN)
+        return once_fail(err, ONCE_E_USAGE, "the last run of the pipeline is being joined by another thread");
     return ONCE_OK;
 }
 
@@ -265,19 +281,23 @@ static int begin(once_run *r, once_error *err)
     return rc;
 }
 
-/* @locality: the one that has set `joined` */
+/* @locality: the one that has set ONCE_JOIN_BEGUN */
 static int join(once_run *r, once_summary *summary, once_error *err)
 {
     pthread_mutex_lock(&r->lock);
-    assert(r->joined && r->state != ONCE_RUN_NONE);
+    assert(r->join == ONCE_JOIN_BEGUN && r->state != ONCE_RUN_NONE);
     while (r->state != ONCE_RUN_ENDED) pthread_cond_wait(&r->ended, &r->lock);
     const bool has_thread = r->has_thread;
+    const pthread_t thread = r->thread;
     r->has_thread = false;
     if (summary) *summary = r->summary;
     if (r->status != ONCE_OK && err) *err = r->error;
     const int rc = r->status;
     pthread_mutex_unlock(&r->lock);
-    if (has_thread) pthread_join(r->thread, NULL);
+    if (has_thread) pthread_join(thread, NULL);
+    pthread_mutex_lock(&r->lock);
+    r->join = ONCE_JOIN_OVER;
+    pthread_mutex_unlock(&r->lock);
     return rc;
 }
 
@@ -286,8 +306,8 @@ bool once__run_release(once_run *r)
     if (!r) return true;
     if (is_forked(r)) return false; /* a thread of before may have its lock, and the store is the parent's */
     pthread_mutex_lock(&r->lock);
-    const bool mine = r->state != ONCE_RUN_NONE && !r->joined;
-    if (mine) r->joined = true;
+    const bool mine = r->state != ONCE_RUN_NONE && r->join == ONCE_JOIN_OPEN;
+    if (mine) r->join = ONCE_JOIN_BEGUN;
     pthread_mutex_unlock(&r->lock);
     if (mine) {
         once_pipeline_stop(r->pipeline);
@@ -312,14 +332,8 @@ int once_pipeline_start(once_pipeline *pipeline, const once_run_options *options
         return once_fail(err, ONCE_E_USAGE,
                          "'progress' and 'waiting' are called by once_pipeline_run; ask once_pipeline_snapshot");
     once_run *r = pipeline->run;
-    rc = reserve(r, &asked, false, err);
-    if (rc == ONCE_OK) rc = begin(r, err);
-    else return rc;
-    if (rc == ONCE_OK) return rc;
-    pthread_mutex_lock(&r->lock);
-    r->joined = true; /* there is nothing to wait for, and the caller knows how it ended */
-    pthread_mutex_unlock(&r->lock);
-    return rc;
+    rc = reserve(r, &asked, ONCE_JOIN_OPEN, err);
+    return rc == ONCE_OK ? begin(r, err) : rc;
 }
 
 static void fill(once_run *r, once_snapshot *out) /* @locks: lock */
@@ -347,7 +361,8 @@ int once_pipeline_snapshot(once_pipeline *pipeline, once_snapshot *out, once_err
     if (!pipeline || !out)
         return once_fail(err, ONCE_E_USAGE, "once_pipeline_snapshot needs a pipeline and a place for the snapshot");
     once_run *r = pipeline->run;
-    if (is_forked(r)) return refuse_forked(err);
+    const int rc = once__run_refuse_forked(r, err);
+    if (rc != ONCE_OK) return rc;
     pthread_mutex_lock(&r->lock);
     fill(r, &now);
     pthread_mutex_unlock(&r->lock);
@@ -364,13 +379,18 @@ int once_pipeline_join(once_pipeline *pipeline, once_summary *summary, once_erro
     if (summary) *summary = (once_summary){0};
     if (!pipeline) return once_fail(err, ONCE_E_USAGE, "once_pipeline_join needs a pipeline");
     once_run *r = pipeline->run;
-    if (is_forked(r)) return refuse_forked(err);
+    const int rc = refuse(r, err);
+    if (rc != ONCE_OK) return rc;
     pthread_mutex_lock(&r->lock);
-    const bool none = r->state == ONCE_RUN_NONE, joined = r->joined;
-    if (!none) r->joined = true;
+    const bool none = r->state == ONCE_RUN_NONE;
+    const once_run_join join_was = r->join;
+    if (!none && join_was == ONCE_JOIN_OPEN) r->join = ONCE_JOIN_BEGUN;
     pthread_mutex_unlock(&r->lock);
     if (none) return once_fail(err, ONCE_E_USAGE, "the pipeline was not started");
-    if (joined) return once_fail(err, ONCE_E_USAGE, "the run of the pipeline was joined before, or could not start");
+    if (join_was == ONCE_JOIN_BEGUN)
+        return once_fail(err, ONCE_E_USAGE, "the run of the pipeline is being joined by another thread");
+    if (join_was == ONCE_JOIN_OVER)
+        return once_fail(err, ONCE_E_USAGE, "the run of the pipeline was joined before, or could not start");
     return join(r, summary, err);
 }
 
@@ -414,7 +434,7 @@ int once_pipeline_run(once_pipeline *pipeline, const once_run_options *options, 
     int rc = once_sized_read("once_run_options", options, &asked, sizeof asked, err);
     if (rc != ONCE_OK) return rc;
     once_run *r = pipeline->run;
-    rc = reserve(r, &asked, true, err);
+    rc = reserve(r, &asked, ONCE_JOIN_BEGUN, err);
     if (rc != ONCE_OK) return rc;
     if (begin(r, NULL) == ONCE_OK && asked.progress) show_progress(r, &asked);
     return join(r, summary, err);

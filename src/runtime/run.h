@@ -57,13 +57,19 @@ typedef struct once_run_ending {
     uint64_t open;      /* messages that were read, are not settled, and that the source delivers again */
 } once_run_ending;
 
+typedef enum once_run_join {
+    ONCE_JOIN_OPEN,  /* nobody has begun to join it */
+    ONCE_JOIN_BEGUN, /* somebody waits for its end, and then for its thread: until that is gone, it is not started */
+    ONCE_JOIN_OVER   /* or there was nothing to join, because it could not begin */
+} once_run_join;
+
 struct once_run {
     once_pipeline *pipeline;
     _Atomic pid_t pid;    /* of the process that started it: threads are not where a fork leads; 0: nobody did */
     pthread_mutex_t lock; /* of the machine, and of everything down to the next line */
     pthread_cond_t ended; /* the state is ENDED */
     once_run_state state;
-    bool joined;     /* or somebody is about to */
+    once_run_join join;
     once_pipe *pipe; /* NULL: not yet, or not any more */
     once_source *from;
     bool stop_seen;

@@ -30,6 +30,7 @@ struct once_pipeline {
     once_run *run;             /* runtime/run.h */
     once_turn turn;            /* of transactions of the run and of operators, which use its store */
     once_backend *open_store;  /* whose turn it is looks at it: the store of the run; NULL: there is none */
+    uint64_t n_opened;         /* how many runs had one, this one included; likewise */
     char met[ONCE_STORE_ID];   /* the store of this run; empty: none yet */
     bool working;              /* there may be work in flight: told to stop, the store's server has `drain` to answer */
     int64_t told_ns;           /* when whoever waits for the store has first seen the stop; 0: not yet */
@@ -73,6 +74,10 @@ typedef struct once_saying {
 /* Whether to say this one: a reason that was not said before, at once; otherwise the first ones, and then one a minute.
  */
 bool once__worth_saying(once_saying *saying, const char *reason, int64_t now_ms);
+
+/* ONCE_E_USAGE: the run was started before a fork. Its threads are somewhere else, and what they hold can neither be
+ * waited for here nor used. */
+int once__run_refuse_forked(const once_run *run, once_error *err);
 
 /* Reads the salt that the file refers to, where it does and that was not done before. Before anything that shows or
  * gives away a key. */

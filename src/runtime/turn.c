@@ -35,6 +35,21 @@ bool once_turn_enter(once_turn *turn)
     return !again;
 }
 
+void once_turn_take(once_turn *turn)
+{
+    const bool entered = once_turn_enter(turn);
+    assert(entered);
+    (void)entered;
+}
+
+bool once_turn_is_mine(once_turn *turn)
+{
+    pthread_mutex_lock(&turn->lock);
+    const bool mine = turn->held && pthread_equal(turn->by, pthread_self());
+    pthread_mutex_unlock(&turn->lock);
+    return mine;
+}
+
 void once_turn_leave(once_turn *turn)
 {
     pthread_mutex_lock(&turn->lock);

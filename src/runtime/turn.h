@@ -18,6 +18,8 @@ typedef struct once_turn {
 bool once_turn_init(once_turn *turn); /* false: out of memory */
 void once_turn_release(once_turn *turn);
 bool once_turn_enter(once_turn *turn); /* false: this thread has it already, and would wait for itself */
+void once_turn_take(once_turn *turn);  /* for a thread that cannot have it */
 void once_turn_leave(once_turn *turn);
+bool once_turn_is_mine(once_turn *turn); /* this thread has it */
 
 #endif

@@ -49,7 +49,8 @@ int once_pipeline_verify(once_pipeline *pipeline, once_finding *report, void *us
         return once_fail(err, ONCE_E_USAGE, "once_pipeline_verify needs a pipeline and a function for its findings");
     verifying v = {.report = report, .user = user, .env = pipeline->env, .told_ns = once_env_mono_ns(pipeline->env)};
     once_backend *store;
-    int rc = once__known_open_store(pipeline, &store, err);
+    int rc = once__run_refuse_forked(pipeline->run, err);
+    if (rc == ONCE_OK) rc = once__known_open_store(pipeline, &store, err);
     if (rc != ONCE_OK) return rc;
     const once_store_ops *ops = store->ops;
     store->progress = on_read;

@@ -1,5 +1,6 @@
 /* A run as an object, through the public headers: started, looked at, stopped and joined from any thread, and operators
  * on the store that it has open; runs under ThreadSanitizer too (pthread). */
+#include <dirent.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -288,6 +289,128 @@ static void one_that_was_stopped_before_ends_at_once(void **state)
     assert_int_equal(summary.counts.acked, summary.counts.received);
 }
 
+/* Each run hears of the stop, not only the first one. */
+static void one_that_was_stopped_and_joined_ends_at_once_when_it_is_started_again(void **state)
+{
+    fixture *f = *state;
+    write_messages(f, MESSAGES);
+    f->pipeline = load(f, "p", NULL, true, sql);
+    start(f->pipeline);
+    once_pipeline_stop(f->pipeline);
+    for (int i = 0; i < 3; i++) {
+        assert_true(join(f->pipeline).stopped);
+        start(f->pipeline);
+    }
+    assert_true(join(f->pipeline).stopped);
+}
+
+static void one_that_cannot_begin_has_nothing_of_the_run_before(void **state)
+{
+    fixture *f = *state;
+    char path[100], away[100];
+    once_error err;
+    const once_counts none = {0};
+    const once_timings no_time = {0};
+    snprintf(path, sizeof path, "%s/in.ndjson", f->dir);
+    snprintf(away, sizeof away, "%s/away", f->dir);
+    write_messages(f, 20);
+    f->pipeline = load(f, "p", NULL, false, sql);
+    start(f->pipeline);
+    assert_int_equal(join(f->pipeline).counts.done, 20);
+    assert_int_equal(rename(path, away), 0);
+    const int rc = once_pipeline_start(f->pipeline, NULL, &err);
+    assert_true(rc != ONCE_OK && rc != ONCE_E_USAGE);
+    const once_snapshot now = look(f->pipeline);
+    assert_int_equal(now.state, ONCE_RUN_ENDED);
+    assert_int_equal(now.status, rc);
+    assert_int_equal(now.left, -1);
+    assert_true(now.seconds == 0);
+    assert_memory_equal(&now.counts, &none, sizeof none);
+    assert_memory_equal(&now.timings, &no_time, sizeof no_time);
+    assert_int_equal(once_pipeline_join(f->pipeline, NULL, &err), ONCE_E_USAGE);
+    assert_int_equal(rename(away, path), 0);
+    start(f->pipeline);
+    assert_int_equal(join(f->pipeline).counts.duplicates, 20);
+    assert_int_equal(look(f->pipeline).status, ONCE_OK);
+}
+
+/* Looks until it is over, and then at once has no part in it: whoever starts it was told. */
+static void *join_what_could_not_begin(void *arg)
+{
+    once_error err;
+    while (look(arg).state != ONCE_RUN_ENDED) {
+    }
+    assert_int_equal(once_pipeline_join(arg, NULL, &err), ONCE_E_USAGE);
+    return NULL;
+}
+
+static void one_that_could_not_begin_is_never_joined(void **state)
+{
+    fixture *f = *state;
+    for (int i = 0; i < 50; i++) {
+        once_error err;
+        pthread_t joiner;
+        once_pipeline_free(f->pipeline);
+        f->pipeline = load(f, "p", "memory", false, CALLBACK); /* which is missing */
+        assert_int_equal(pthread_create(&joiner, NULL, join_what_could_not_begin, f->pipeline), 0);
+        usleep(500);
+        assert_int_equal(once_pipeline_start(f->pipeline, NULL, &err), ONCE_E_CONFIG);
+        pthread_join(joiner, NULL);
+    }
+}
+
+typedef struct joining {
+    once_pipeline *pipeline;
+    once_summary summary;
+} joining;
+
+static void *join_for(void *arg)
+{
+    joining *j = arg;
+    j->summary = join(j->pipeline);
+    return NULL;
+}
+
+/* The messages of one run are done, and those of the next one dead. */
+static once_outcome alternate(void *user, const once_call *call, once_reply *reply)
+{
+    (void)call;
+    if (atomic_load((atomic_int *)user) % 2 == 0) return ONCE_DONE;
+    once_reply_reason(reply, "no");
+    return ONCE_DEAD;
+}
+
+/* Started again as soon as it has ended, while another thread joins it: that one gets its own run, not the next. */
+static void it_is_not_started_while_it_is_being_joined(void **state)
+{
+    enum { ROUNDS = 100 };
+    static joining joined[ROUNDS];
+    pthread_t joiners[ROUNDS];
+    fixture *f = *state;
+    atomic_int round = 0;
+    once_error err;
+    write_messages(f, 3);
+    f->pipeline = load(f, "p", "memory", false, "handler: {callback: alternate}\n");
+    assert_int_equal(once_pipeline_callback(f->pipeline, "alternate", alternate, &round, &err), ONCE_OK);
+    for (int i = 0; i < ROUNDS; i++) {
+        int rc;
+        atomic_store(&round, i);
+        while ((rc = once_pipeline_start(f->pipeline, NULL, &err)) == ONCE_E_USAGE) {
+        }
+        assert_int_equal(rc, ONCE_OK);
+        joined[i] = (joining){.pipeline = f->pipeline};
+        assert_int_equal(pthread_create(&joiners[i], NULL, join_for, &joined[i]), 0);
+        usleep(200); /* so it likely waits already */
+        while (look(f->pipeline).state != ONCE_RUN_ENDED) {
+        }
+    }
+    for (int i = 0; i < ROUNDS; i++) {
+        pthread_join(joiners[i], NULL);
+        assert_int_equal(joined[i].summary.counts.done, i % 2 ? 0 : 3);
+        assert_int_equal(joined[i].summary.counts.dead, i % 2 ? 3 : 0);
+    }
+}
+
 #ifdef ONCE_WITH_POSTGRES
 static void *start_it(void *arg)
 {
@@ -398,6 +521,26 @@ static void two_pipelines_run_beside_each_other(void **state)
     assert_int_equal(join(f->pipeline).counts.dead, DEAD);
 }
 
+static void no_finding(void *user, const char *topic, const char *text, bool warning)
+{
+    (void)user, (void)topic, (void)text, (void)warning;
+}
+
+/* The first status that is not ONCE_E_USAGE, of functions that use the store; ONCE_E_USAGE: they all say so. */
+static int use_store(once_pipeline *pipeline)
+{
+    once_error err;
+    once_standing standing;
+    bool there;
+    uint64_t n;
+    int rc = once_pipeline_standing(pipeline, true, &standing, &err);
+    if (rc == ONCE_E_USAGE) rc = once_pipeline_sweep(pipeline, NULL, NULL, &n, &err);
+    if (rc == ONCE_E_USAGE) rc = once_pipeline_check(pipeline, no_finding, NULL, &err);
+    if (rc == ONCE_E_USAGE) rc = once_pipeline_verify(pipeline, no_finding, NULL, &err);
+    if (rc == ONCE_E_USAGE) rc = once_pipeline_take_store(pipeline, &there, &err);
+    return rc;
+}
+
 /* The child has a copy of the object and none of its threads. */
 static void after_a_fork_it_is_refused(void **state)
 {
@@ -413,8 +556,9 @@ static void after_a_fork_it_is_refused(void **state)
         const bool refused = once_pipeline_snapshot(f->pipeline, &now, &err) == ONCE_E_USAGE &&
                              once_pipeline_join(f->pipeline, NULL, &err) == ONCE_E_USAGE &&
                              once_pipeline_start(f->pipeline, NULL, &err) == ONCE_E_USAGE;
+        const bool unused = use_store(f->pipeline) == ONCE_E_USAGE;
         once_pipeline_free(f->pipeline); /* leaves what is the parent's */
-        _exit(refused ? 0 : 1);
+        _exit(refused && unused ? 0 : 1);
     }
     int status;
     assert_int_equal(waitpid(child, &status, 0), child);
@@ -605,6 +749,215 @@ static void a_replay_notices_that_the_store_is_gone_with_the_run(void **state)
     assert_int_equal(replay_beyond_the_end(*state, "memory", &err), ONCE_E_OTHER_STORE);
 }
 
+/* --- callbacks of operators, and the run --- */
+
+typedef struct inside {
+    once_pipeline *pipeline;
+    const char *path;
+    int start, run, join; /* what these said */
+    unsigned n, handles;
+} inside;
+
+static bool call_inside(void *user, const once_listed *item)
+{
+    inside *in = user;
+    once_error err;
+    once_summary summary;
+    (void)item;
+    in->n++;
+    in->start = once_pipeline_start(in->pipeline, NULL, &err);
+    in->run = once_pipeline_run(in->pipeline, NULL, &summary, &err);
+    once_pipeline_stop(in->pipeline);
+    in->join = once_pipeline_join(in->pipeline, NULL, &err);
+    return false;
+}
+
+static void list_and_call(once_pipeline *pipeline)
+{
+    once_error err;
+    inside in = {.pipeline = pipeline};
+    assert_int_equal(once_pipeline_list(pipeline, ONCE_LIST_DEAD, call_inside, &in, &err), ONCE_OK);
+    assert_int_equal(in.n, 1);
+    assert_int_equal(in.start, ONCE_E_USAGE);
+    assert_int_equal(in.run, ONCE_E_USAGE);
+    assert_int_equal(in.join, ONCE_E_USAGE);
+}
+
+static void a_callback_of_an_operator_neither_starts_nor_joins(void **state)
+{
+    fixture *f = *state;
+    write_messages(f, 50);
+    f->pipeline = load(f, "p", NULL, true, sql);
+    start(f->pipeline);
+    while (look(f->pipeline).counts.acked < 50) usleep(1000);
+    list_and_call(f->pipeline); /* on the store of the run, which it stops */
+    assert_true(join(f->pipeline).stopped);
+    list_and_call(f->pipeline); /* on one of its own */
+    start(f->pipeline);
+    assert_true(join(f->pipeline).stopped);
+}
+
+static unsigned count_handles(const char *path)
+{
+    unsigned n = 0;
+    DIR *dir = opendir("/proc/self/fd");
+    assert_non_null(dir);
+    for (const struct dirent *d; (d = readdir(dir));) {
+        char target[200];
+        const ssize_t len = readlinkat(dirfd(dir), d->d_name, target, sizeof target - 1);
+        if (len < 0) continue;
+        target[len] = 0;
+        n += strcmp(target, path) == 0;
+    }
+    closedir(dir);
+    return n;
+}
+
+static bool count_inside(void *user, const once_listed *item)
+{
+    inside *in = user;
+    (void)item;
+    in->handles = count_handles(in->path);
+    return false;
+}
+
+static void operators_open_no_second_store_beside_the_run(void **state)
+{
+    fixture *f = *state;
+    once_error err;
+    char path[100];
+    snprintf(path, sizeof path, "%s/p.db", f->dir);
+    write_messages(f, 50);
+    f->pipeline = load(f, "p", NULL, true, sql);
+    start(f->pipeline);
+    while (look(f->pipeline).counts.acked < 50) usleep(1000);
+    const unsigned before = count_handles(path);
+    assert_true(before > 0);
+    inside in = {.path = path};
+    assert_int_equal(once_pipeline_list(f->pipeline, ONCE_LIST_DEAD, count_inside, &in, &err), ONCE_OK);
+    assert_int_equal(in.handles, before);
+    once_pipeline_stop(f->pipeline);
+    (void)join(f->pipeline);
+    assert_int_equal(count_handles(path), 0);
+}
+
+/* It fails between begin and commit, on the connection of the run. */
+static void the_run_goes_on_when_an_operator_has_failed(void **state)
+{
+    fixture *f = *state;
+    once_error err;
+    uint64_t n;
+    const once_bytes key = ONCE_BYTES("0");
+    const once_resolve_options resolve = {.size = sizeof resolve,
+                                          .choice = {.since_ms = ONCE_NO_TIME, .until_ms = ONCE_NO_TIME},
+                                          .key = &key,
+                                          .outcome = ONCE_DONE};
+    write_messages(f, 20);
+    f->pipeline = load(f, "p", NULL, true, sql);
+    start(f->pipeline);
+    while (look(f->pipeline).counts.acked < 20) usleep(1000);
+    assert_int_equal(once_pipeline_resolve(f->pipeline, &resolve, &n, &err),
+                     ONCE_E_USAGE); /* it is done, not unknown */
+    char path[100];
+    snprintf(path, sizeof path, "%s/in.ndjson", f->dir);
+    FILE *more = fopen(path, "a");
+    assert_non_null(more);
+    for (int i = 100; i < 120; i++) fprintf(more, "{\"id\": %d, \"n\": 1}\n", i);
+    fclose(more);
+    while (look(f->pipeline).counts.acked < 40) usleep(1000);
+    once_pipeline_stop(f->pipeline);
+    assert_int_equal(join(f->pipeline).counts.done, 40);
+}
+
+static void one_that_has_ended_waits_for_nobody(void **state)
+{
+    fixture *f = *state;
+    gate g = GATE;
+    once_error err;
+    write_messages(f, 1);
+    f->pipeline = load(f, "p", NULL, false, CALLBACK);
+    f->other = load(f, "p", NULL, false, CALLBACK); /* the same consumer and store */
+    assert_int_equal(once_pipeline_callback(f->pipeline, "pass", pass, &g, &err), ONCE_OK);
+    assert_int_equal(once_pipeline_callback(f->other, "pass", pass, &g, &err), ONCE_OK);
+    start(f->pipeline);
+    wait_for_callbacks(&g, 1);
+    start(f->other);
+    while (!look(f->other).waiting[0]) usleep(1000);
+    once_pipeline_stop(f->other);
+    wait_for_state(f->other, ONCE_RUN_ENDED);
+    const once_snapshot ended = look(f->other);
+    let_go(&g);
+    assert_string_equal(ended.waiting, "");
+    assert_true(join(f->other).stopped);
+    assert_int_equal(join(f->pipeline).counts.done, 1);
+}
+
+/* --- a replay that pauses, and the next run --- */
+
+typedef struct replaying {
+    once_pipeline *pipeline;
+    atomic_bool begun, open;
+    int status;
+    once_replay_counts counts;
+} replaying;
+
+/* All but one die; that one keeps the run going. */
+static once_outcome die(void *user, const once_call *call, once_reply *reply)
+{
+    replaying *r = user;
+    once_reply_reason(reply, "no");
+    if (call->delivery->key.data[0] != '4') return ONCE_DEAD;
+    while (!atomic_load(&r->open)) usleep(1000);
+    return ONCE_DONE;
+}
+
+static void note_replayed(void *user, const once_replayed *replayed)
+{
+    replaying *r = user;
+    (void)replayed;
+    atomic_store(&r->begun, true);
+}
+
+static void *replay_slowly(void *arg)
+{
+    replaying *r = arg;
+    once_error err;
+    const once_replay_options options = {.size = sizeof options,
+                                         .rate = 1,
+                                         .visit = note_replayed,
+                                         .user = r,
+                                         .choice = {.since_ms = ONCE_NO_TIME, .until_ms = ONCE_NO_TIME}};
+    r->status = once_pipeline_replay(r->pipeline, &options, &r->counts, &err);
+    return NULL;
+}
+
+/* In memory the next run has another store with letters of the same numbers, often at the same address. */
+static void a_replay_does_not_go_on_in_the_store_of_the_next_run(void **state)
+{
+    fixture *f = *state;
+    once_error err;
+    pthread_t thread;
+    replaying r = {0};
+    write_messages(f, 40);
+    f->pipeline = r.pipeline = load(f, "p", "memory", false, "handler: {callback: die}\n");
+    assert_int_equal(once_pipeline_callback(f->pipeline, "die", die, &r, &err), ONCE_OK);
+    start(f->pipeline);
+    while (look(f->pipeline).counts.dead < 39) usleep(1000);
+    assert_int_equal(pthread_create(&thread, NULL, replay_slowly, &r), 0);
+    while (!atomic_load(&r.begun)) usleep(1000);
+    atomic_store(&r.open, true);
+    (void)join(f->pipeline);
+    atomic_store(&r.open, false);
+    start(f->pipeline);
+    while (look(f->pipeline).counts.dead < 39) usleep(1000);
+    pthread_join(thread, NULL);
+    assert_int_equal(r.status, ONCE_E_OTHER_STORE);
+    atomic_store(&r.open, true);
+    const once_summary summary = join(f->pipeline);
+    assert_int_equal(summary.counts.resumed, 0); /* nothing of it was run again */
+    assert_int_equal(summary.store_dead, 39);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -615,6 +968,10 @@ int main(void)
         TEST(every_thread_may_stop_and_one_may_join),
         TEST(a_stop_is_seen_as_draining_until_effects_are_back),
         TEST(one_that_was_stopped_before_ends_at_once),
+        TEST(one_that_was_stopped_and_joined_ends_at_once_when_it_is_started_again),
+        TEST(one_that_cannot_begin_has_nothing_of_the_run_before),
+        TEST(one_that_could_not_begin_is_never_joined),
+        TEST(it_is_not_started_while_it_is_being_joined),
 #ifdef ONCE_WITH_POSTGRES
         TEST(a_stop_ends_a_start_that_waits_for_a_server),
 #endif
@@ -627,6 +984,11 @@ int main(void)
         TEST(operators_work_beside_the_run),
         TEST(a_replay_goes_on_when_the_run_has_ended),
         TEST(a_replay_notices_that_the_store_is_gone_with_the_run),
+        TEST(a_callback_of_an_operator_neither_starts_nor_joins),
+        TEST(operators_open_no_second_store_beside_the_run),
+        TEST(the_run_goes_on_when_an_operator_has_failed),
+        TEST(one_that_has_ended_waits_for_nobody),
+        TEST(a_replay_does_not_go_on_in_the_store_of_the_next_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -71,9 +71,12 @@ static void who_has_it_does_not_wait_for_itself(void **state)
     (void)state;
     once_turn turn;
     assert_true(once_turn_init(&turn));
+    assert_false(once_turn_is_mine(&turn));
     assert_true(once_turn_enter(&turn));
+    assert_true(once_turn_is_mine(&turn));
     assert_false(once_turn_enter(&turn));
     once_turn_leave(&turn);
+    assert_false(once_turn_is_mine(&turn));
     assert_true(once_turn_enter(&turn));
     once_turn_leave(&turn);
     once_turn_release(&turn);

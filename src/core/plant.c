@@ -3,5 +3,5 @@
 #include "base/banned.h"
 
 #ifdef ONCE_TEST_BUILD
-uint64_t once_planted;
+once_plant once_planted;
 #endif

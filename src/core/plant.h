@@ -3,8 +3,6 @@
 #ifndef ONCE_CORE_PLANT_H
 #define ONCE_CORE_PLANT_H
 
-#include <stdint.h>
-
 #define ONCE_PLANT_MAP(X)                                                                                              \
     X(no_fence, "settle ignores the token")                                                                            \
     X(release_blames, "release counts as a failure")                                                                   \
@@ -71,16 +69,18 @@
     X(last_ignored, "a delivery that cannot be extended any more is not given to the store")                           \
     X(no_beat, "the source is not asked while nothing may be fetched")
 
-enum once_plant {
+/* Zero, ONCE_PLANT_none: everything is as it should be. */
+typedef enum once_plant {
+    ONCE_PLANT_none,
 #define ONCE_PLANT_ENUM(name, text) ONCE_PLANT_##name,
     ONCE_PLANT_MAP(ONCE_PLANT_ENUM) ONCE_PLANT_STREAM_MAP(ONCE_PLANT_ENUM)
 #undef ONCE_PLANT_ENUM
         ONCE_PLANTS
-};
+} once_plant;
 
 #ifdef ONCE_TEST_BUILD
-extern uint64_t once_planted; /* bits; set by a test before any thread starts */
-#define ONCE_PLANTED(name) (__builtin_expect((once_planted >> ONCE_PLANT_##name) & 1u, 0))
+extern once_plant once_planted; /* one at a time; set by a test before any thread starts */
+#define ONCE_PLANTED(name) (__builtin_expect(once_planted == ONCE_PLANT_##name, 0))
 #else
 #define ONCE_PLANTED(name) 0
 #endif

@@ -266,7 +266,7 @@ static const char *entry_difference(const once_entry *x, const once_entry *y)
 
 /* --- calling both --- */
 
-static void plant(const run *r, int which) { once_planted = which == 1 ? r->options.plant : 0; }
+static void plant(const run *r, int which) { once_planted = which == 1 ? r->options.plant : ONCE_PLANT_none; }
 
 /* Runs the statement once for each side, as `s` and `store`, with its status in rc[] and its detail in err[]. */
 #define BOTH(statement)                                                                                                \

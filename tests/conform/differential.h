@@ -7,13 +7,14 @@
 #define ONCE_TESTS_DIFFERENTIAL_H
 
 #include "core/entry.h"
+#include "core/plant.h"
 
 typedef struct differential_options {
     const char *url; /* "memory:", "sqlite:" (a file in a folder of its own), "postgres:" (a schema of its own) or
                         "redis://...?name=" */
     uint64_t seed;
     unsigned steps;
-    uint64_t plant; /* bits of once_planted, set while the other store is called; test builds only */
+    once_plant plant; /* set while the other store is called; test builds only */
 } differential_options;
 
 /* How often each answer was heard. */

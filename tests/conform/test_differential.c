@@ -68,8 +68,7 @@ static void finds(enum once_plant bug)
 {
     for (uint64_t seed = 1; seed <= 20; seed++) {
         differential_counts counts = {0};
-        const differential_options options = {
-            .url = "memory:", .seed = seed, .steps = 2000, .plant = UINT64_C(1) << bug};
+        const differential_options options = {.url = "memory:", .seed = seed, .steps = 2000, .plant = bug};
         if (!differential_run(&options, &counts, report, sizeof report)) return;
     }
     fail_msg("the planted bug was not found");

@@ -40,9 +40,10 @@ typedef struct job {
 } job;
 
 static const struct {
+    once_plant plant;
     const char *name, *text;
 } plants[] = {
-#define PLANT(name, text) {#name, text},
+#define PLANT(name, text) {ONCE_PLANT_##name, #name, text},
     ONCE_PLANT_MAP(PLANT)
 #undef PLANT
 };
@@ -218,7 +219,7 @@ static double seconds(void)
 
 static void plant(size_t which)
 {
-    once_planted = which < PLANTS ? UINT64_C(1) << which : 0;
+    once_planted = which < PLANTS ? plants[which].plant : ONCE_PLANT_none;
     plant_now = which < PLANTS ? plants[which].name : NULL;
 }
 

@@ -1116,9 +1116,9 @@ static void f28_time_without_a_run_does_not_count(void **state)
     assert_int_equal(take(&e, &lane, yours, now_ms, changes).answer, ONCE_ANSWER_LATER);
     assert_int_equal(lane.waited_ms, 10 * step_ms);
     assert_int_equal(e.due_ms, now_ms + step_ms);
-    once_planted = UINT64_C(1) << ONCE_PLANT_gap_while_down;
+    once_planted = ONCE_PLANT_gap_while_down;
     assert_int_equal(take(&e, &lane, yours, now_ms + 3600000, changes).answer, ONCE_ANSWER_RUN);
-    once_planted = 0;
+    once_planted = ONCE_PLANT_none;
 }
 
 /* The wait is the lane's: who comes in front shares it, and those behind a version that was given up do not begin anew.

@@ -171,13 +171,13 @@ int cli_list(int argc, char **argv)
     bool waiting = false, unknown = false, dead = false, busy = false, audit = false;
     const cli_option options[] = {
         {"--json", NULL, "one object on standard output", &l.json, NULL},
-        {"--waiting", NULL, "retries and parked ones", &waiting, NULL},
+        {"--waiting", NULL, "waiting: to be retried, or behind another message", &waiting, NULL},
         {"--unknown", NULL, "held: the effect may have happened", &unknown, NULL},
         {"--dead", NULL, "dead letters", &dead, NULL},
-        {"--busy", NULL, "in the hands of a worker", &busy, NULL},
-        {"--by", "WHAT", "instead of each: how many, by reason, type, handler or hour, with an example", NULL, &by},
-        {"--body", NULL, "with the bodies, which may be secret; a malformed line is always shown", &l.body, NULL},
-        {"--audit", NULL, "instead: what operators did, and who it was", &audit, NULL},
+        {"--busy", NULL, "claimed by a worker", &busy, NULL},
+        {"--by", "WHAT", "print counts by reason, type, handler or hour, with an example of each", NULL, &by},
+        {"--body", NULL, "include bodies, which may be secret; a malformed line is always shown", &l.body, NULL},
+        {"--audit", NULL, "list what operators did, and who, instead", &audit, NULL},
         {0},
     };
     char *args[1];
@@ -186,7 +186,7 @@ int cli_list(int argc, char **argv)
     unsigned what = (waiting ? ONCE_LIST_WAITING : 0u) | (unknown ? ONCE_LIST_UNKNOWN : 0u) |
                     (dead ? ONCE_LIST_DEAD : 0u) | (busy ? ONCE_LIST_BUSY : 0u);
     if (audit && (what || by)) {
-        cli_say("once list: --audit goes alone");
+        cli_say("once list: --audit cannot be combined with other options");
         return CLI_USAGE;
     }
     if (by && !cli_groups_know(by)) {

@@ -8,44 +8,43 @@
 #include "cli.h"
 
 const cli_verb cli_verbs[] = {
-    {"run", "FILE", "consume and settle; ends when a finite source is drained, else at SIGTERM, draining",
+    {"run", "FILE", "process messages; ends when a finite source is drained, otherwise at SIGTERM",
+     "SIGTERM and SIGINT stop it cleanly: what has begun is finished, nothing new is fetched.\n"
      "Exit status: 0 all settled, 1 something is dead or unknown, 2 usage or configuration, 3 store or source failed,\n"
-     "4 an empty or another store where one was known.",
+     "4 the store is empty or not the one that this pipeline used before.",
      cli_run},
-    {"check", "FILE", "try everything that can be tried without consuming, and say what it promises",
-     "A store that is missing and was never known is made, and `init` is run, as `once run` would do; no message is "
-     "read.\n"
-     "Exit status: 0, 2 usage or configuration, 3 the store failed, 4 an empty or another store where one was known.",
+    {"check", "FILE", "test the pipeline file, store and source without reading a message; print what is guaranteed",
+     "If the store does not exist and was never used, it is created and `init` is run, as `once run` would do.\n"
+     "Exit status: 0, 2 usage or configuration, 3 the store failed, 4 the store is empty or not the one that this\n"
+     "pipeline used before.",
      cli_check},
-    {"explain", "FILE [KEY]", "everything known about a key, or about the message at --message COORDINATES",
+    {"explain", "FILE [KEY]", "show everything known about a key, or about the message at --message COORDINATES",
      "COORDINATES are the place and the point of a message: payments.ndjson:17 is line 17 of that file.", cli_explain},
-    {"status", "FILE", "how many messages wait, are in work, unknown or dead, and since when; and who works on them",
-     "A worker is alive, late (its lease is over: it died, or hangs) or gone (a process of this machine that is not "
-     "there any more).\n"
-     "What one holds that is gone goes on with the next run, at once unless its pipeline runs commands.\n"
-     "Exit status: 0, 1 when something is dead or unknown, or 4 when this is not the store that was known.",
+    {"status", "FILE", "count messages by state, with the oldest of each, and list the workers",
+     "A worker is alive, late (its lease has expired: it died or hangs) or gone (a process of this machine that no "
+     "longer exists).\n"
+     "The next run takes over what a gone worker held: at once, or after the lease if the pipeline runs commands.\n"
+     "Exit status: 0, 1 when something is dead or unknown, 4 when this is not the store that the pipeline used before.",
      cli_status},
-    {"list", "FILE", "the messages that are not finished, and dead letters; without options all of them", NULL,
-     cli_list},
-    {"replay", "FILE [ID...]", "dead letters back to work: those named, or all that fit the options",
-     "The next run, or one that is running, works on them. It may be ended anywhere and started again. Every letter "
-     "that moves is\n"
-     "recorded with time and user. TIME is RFC 3339, as 'once list' prints it, epoch milliseconds, or a duration: that "
-     "long ago.\n"
-     "Exit status: 0, or 1 when a letter stayed.",
+    {"list", "FILE", "list unfinished messages and dead letters; options choose which", NULL, cli_list},
+    {"replay", "FILE [ID...]", "put dead letters back to work: by id, or all that match the options",
+     "The current run, or the next one, processes them. A replay may be interrupted and started again. Each letter "
+     "that is\n"
+     "moved is recorded with time and user. TIME is RFC 3339 (as 'once list' prints it), epoch milliseconds, or a "
+     "duration\n"
+     "(that long ago). Exit status: 0, or 1 when a letter was not moved.",
      cli_replay},
-    {"discard", "FILE [ID...]", "give dead letters up: they are dropped, and their keys count as rejected", NULL,
-     cli_discard},
-    {"resolve", "FILE [KEY] done|retry|dead", "decide about an unknown message, or all that fit the options",
-     "done: its effect happened. dead: it becomes a dead letter. retry: it runs again, at least once, with failures 0 "
-     "as after a replay,\n"
-     "and with the same idempotency key; it is told that an attempt before may have had its effect.",
+    {"discard", "FILE [ID...]", "drop dead letters; their keys then count as rejected", NULL, cli_discard},
+    {"resolve", "FILE [KEY] done|retry|dead", "decide about one unknown message, or all that match the options",
+     "done: its effect happened. dead: it becomes a dead letter. retry: it runs again, with failures set to 0 and the\n"
+     "same idempotency key; the handler is told that an earlier attempt may have had its effect.",
      cli_resolve},
-    {"forget", "FILE KEY", "know nothing about a key any more: its next message runs", NULL, cli_forget},
-    {"sweep", "FILE", "drop what has expired now", NULL, cli_sweep},
-    {"schema", "URL", "the SQL that a store needs", NULL, cli_schema},
-    {"version", "", "what is built in", NULL, cli_version},
-    {"help", "[VERB|config]", "this text, one verb, or the reference of the pipeline file", NULL, cli_help},
+    {"forget", "FILE KEY", "remove a key; its next message runs again", NULL, cli_forget},
+    {"sweep", "FILE", "remove what has expired, now", NULL, cli_sweep},
+    {"schema", "URL", "print the SQL that creates a store", NULL, cli_schema},
+    {"version", "", "print the version and what is built in", NULL, cli_version},
+    {"help", "[VERB|config]", "print this text, the help of a verb, or the reference of the pipeline file", NULL,
+     cli_help},
     {0},
 };
 
@@ -62,8 +61,8 @@ static void usage(FILE *out)
 {
     fputs("once makes every message take effect once.\n\n", out);
     for (const cli_verb *verb = cli_verbs; verb->name; verb++)
-        fprintf(out, "  once %-8s %-24s %s\n", verb->name, verb->arguments, verb->summary);
-    fputs("\n--json gives every verb a machine's answer. 'once help VERB' tells more.\n", out);
+        fprintf(out, "  once %-8s %-27s %s\n", verb->name, verb->arguments, verb->summary);
+    fputs("\n--json prints machine-readable output. 'once help VERB' tells more.\n", out);
 }
 
 static void verbs_json(void)

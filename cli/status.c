@@ -63,7 +63,7 @@ static void as_text(const once_standing *s, const once_stored *stored, bool fini
     snprintf(kept, sizeof kept, "of the waiting and busy: kept in the store, with bodies of %" PRIu64 " bytes%s",
              stored->bytes, is_full(stored) ? "; waiting_max is reached, so nothing is fetched" : "");
     line("stored", stored->messages, kept, "", ONCE_NO_TIME);
-    line("busy", s->busy, "in the hands of a worker", "", ONCE_NO_TIME);
+    line("busy", s->busy, "claimed by a worker", "", ONCE_NO_TIME);
     line("unknown", s->unknown, "keys whose effect may have happened; 'once list --unknown' shows them",
          "the oldest is so since", s->oldest_unknown_ms);
     line("repeats", s->repeats, "ever: effects started again after one that may have happened", "", ONCE_NO_TIME);

@@ -53,7 +53,7 @@ typedef enum once_class {
     X(E_CORRUPT, -51, FATAL, "damaged data")                                                                           \
     X(E_NOT_OURS, -52, FATAL, "the file belongs to another program")                                                   \
     X(E_NEWER, -53, FATAL, "written by a newer version")                                                               \
-    X(E_BUG, -54, FATAL, "a contract inside was broken")                                                               \
+    X(E_BUG, -54, FATAL, "internal error")                                                                             \
     X(E_MOVED, -55, FATAL, "the file is not where it was")                                                             \
     X(E_FORGOTTEN, -56, FATAL, "the store forgot what it had acknowledged")                                            \
     X(E_OTHER_STORE, -57, FATAL, "not the store that was known")                                                       \

@@ -53,7 +53,7 @@ typedef struct once_standing {
 /* `finished`: count the finished entries too, which reads all of them. */
 ONCE_API int once_pipeline_standing(once_pipeline *pipeline, bool finished, once_standing *out, once_error *err);
 
-/* What the store keeps for the consumer to be worked on: messages with their bodies that wait or are in the hands of a
+/* What the store keeps for the consumer to be worked on: messages with their bodies that wait or are claimed by a
  * worker. It is what `waiting_max` bounds. */
 typedef struct once_stored {
     size_t size; /* sizeof(once_stored) */

@@ -42,7 +42,7 @@ typedef struct once_pipeline once_pipeline;
     X(already, "the business itself said that it had happened")                                                        \
     X(rejected, "the business said no")                                                                                \
     X(stale, "superseded, or an update that met nothing")                                                              \
-    X(duplicates, "suppressed: decided before, or in the hands of somebody else")                                      \
+    X(duplicates, "suppressed: settled before, or another worker is processing it")                                    \
     X(waiting, "given to the store and not finished by this run")                                                      \
     X(unknown, "keys that this run met, and whose effect may have happened")                                           \
     X(dead, "dead letters")                                                                                            \

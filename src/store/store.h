@@ -125,7 +125,7 @@ typedef struct once_stats {
 typedef struct once_sweep_result {
     uint64_t dropped;
     bool more;        /* call again: the step was bounded */
-    bool busy;        /* nothing was done, because somebody else sweeps; he also does the rest */
+    bool busy;        /* nothing was done, because another process is sweeping and will finish */
     int64_t pause_ms; /* with more: after leaving the store to others for so long; 0: it does not matter */
 } once_sweep_result;
 

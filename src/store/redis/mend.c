@@ -295,7 +295,7 @@ static void mend_end(once_redis *r, const once_redis_flaw *flaw)
     once__redis_do(r, "PERSIST", "", (once_bytes){flaw->key.data + prefix, flaw->key.len - prefix}, 0);
 }
 
-/* In the middle of a commit it is too late to be refused (commit.c), and no other commit needs this command. */
+/* In the middle of a commit it is too late to be refused (script.c), and no other commit needs this command. */
 static int may_persist(once_redis *r, const mending *m, once_error *err)
 {
     char refused[24];

@@ -134,7 +134,7 @@ typedef struct once_redis_values {
 } once_redis_values;
 
 /* The other parts of the script's arguments, in the order of their keys. Every key that is touched is one of the
- * script's keys (commit.c). */
+ * script's keys (script.c). */
 enum once_redis_part_kind {
     ONCE_REDIS_FIELDS, /* of hashes, that are compared */
     ONCE_REDIS_NEW,    /* values where none was */
@@ -354,7 +354,7 @@ void once__redis_kept_clear(once_redis *r);                                     
 bool once__redis_kept_new(const once_redis *r); /* keys that are claimed are mostly new */
 void once__redis_kept_count(once_redis *r);     /* how it was in this batch of claims */
 
-/* --- commit (commit.c) --- */
+/* --- commit (commit.c; commit.h has what its parts say to each other) --- */
 
 /* Appends a command for the key of that kind to what the script does: begin it, then put exactly n arguments. Commands
  * that may leave nothing of their key are undone things: they come behind the others. */
@@ -369,7 +369,7 @@ int once__redis_try_commands(once_redis *r, once_error *err); /* refused: one th
 void once__redis_commit_each(once_redis *r, void (*visit)(once_buf *buf));
 void once__redis_commit_clear(once_redis *r);
 
-/* --- the rest (store.c, lists.c) --- */
+/* --- the rest (store.c, due.c, lists.c, stats.c, sweep.c...) --- */
 
 extern const once_shelf_ops once__redis_shelf;
 bool once__redis_test_clock(const once_redis *r);

@@ -1,4 +1,5 @@
-/* What a look at every key of a Redis store finds (verify.c), and what of it is mended (mend.c). */
+/* What a look at every key of a Redis store finds (look.h), how it is told (verify.c), and what of it is mended
+ * (mend.c). */
 #ifndef ONCE_STORE_REDIS_VERIFY_H
 #define ONCE_STORE_REDIS_VERIFY_H
 

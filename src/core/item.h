@@ -35,14 +35,6 @@ typedef enum once_stage {
     ONCE_STAGE_OVER    /* decided; counted and acked when the transaction is committed */
 } once_stage;
 
-/* Where a source goes on behind a message. */
-typedef struct once_resume {
-    int64_t offset;
-    uint64_t line;           /* lines before that */
-    uint64_t tail_len, tail; /* of a message that is cut: the bytes before the offset, by their hash */
-    bool part;               /* it came without its newline: the offset is its beginning, since it may go on */
-} once_resume;
-
 /* When a message came to each of its stages, in milliseconds of the machine's clock (core/pipeline.h), which only moves
  * forward; ONCE_NO_TIME: it was not there. Those that come to a stage together share the moment. Its ack is later than
  * its memory: the watermark keeps `settled_ms` of its ticket until then. */
@@ -70,7 +62,7 @@ struct once_item {
     once_bytes
         sent_text; /* what message.sent_ms was read from, if the message says it; in its body or the batch's arena */
     once_time_unit sent_unit;
-    once_resume resume; /* from a source that can go on in the middle */
+    const void *resume; /* the source's own, in the batch's arena: where it goes on behind this; or NULL */
     uint32_t stream;    /* of the source, and ... */
     uint64_t delivery;  /* ... the delivery as the source knows it (core/receipt.h); set by fetch */
     /* From a source: 1, 2, 3... in the order of delivery, in its stream; 0: taken from the store, or found there. */
@@ -132,11 +124,10 @@ struct once_item {
 struct once_batch {
     once_arena arena;
     once_item *items;
-    size_t n, open;                   /* open: not yet over */
-    size_t bytes;                     /* of the bodies, when it was fetched */
-    bool taken_in;                    /* intake is done for all items */
-    const struct once_origin *origin; /* in the arena: the files of a source that has files; NULL: none */
-    once_batch *next, *all;           /* spare ones; all there are */
+    size_t n, open;         /* open: not yet over */
+    size_t bytes;           /* of the bodies, when it was fetched */
+    bool taken_in;          /* intake is done for all items */
+    once_batch *next, *all; /* spare ones; all there are */
 };
 
 #endif

@@ -48,13 +48,15 @@ typedef struct pipe_ready {
 
 /* The streams of the source, by their numbers. */
 typedef struct pipe_streams {
-    once_stream **at;  /* NULL: that number is free */
-    uint32_t n;        /* numbers, used or not */
-    uint32_t *paused;  /* room for all of them */
-    once_stream *last; /* that was looked up, since messages of a stream come together; NULL: none */
-    size_t live;       /* streams that are not released */
-    size_t leaving;    /* of them, those that are not ASSIGNED any more */
-    uint32_t turn;     /* whose messages go first */
+    once_stream **at;     /* NULL: that number is free */
+    uint32_t n;           /* numbers, used or not */
+    uint32_t *paused;     /* room for all of them */
+    once_stream *last;    /* that was looked up, since messages of a stream come together; NULL: none */
+    size_t live;          /* streams that are not released */
+    size_t leaving;       /* of them, those that are not ASSIGNED any more */
+    size_t to_seek;       /* of them, those that wait for a SEEK */
+    once_stream *seeking; /* the one that it is about; NULL: none, or it was let go since */
+    uint32_t turn;        /* whose messages go first */
 } pipe_streams;
 
 /* The source executor's action. */
@@ -254,6 +256,7 @@ void once__pipe_fetched(once_pipe *pipe, once_action *action, int64_t now_ms);
 void once__pipe_ack_work(once_pipe *pipe);
 void once__pipe_remember_farthest(once_pipe *pipe, once_item *item);
 void once__pipe_find_last(once_pipe *pipe);
+void once__pipe_let_last_go(once_pipe *pipe);
 
 /* pipe_stream.c: streams that come and go, and what becomes of their items */
 once_stream *once__pipe_stream(once_pipe *pipe, uint32_t number);
@@ -265,6 +268,8 @@ void once__pipe_lose_delivery(once_pipe *pipe, once_item *item, int64_t now_ms);
 void once__pipe_give_to_store(once_pipe *pipe, once_item *item);
 void once__pipe_let_stream_go(once_pipe *pipe, once_stream *stream);
 void once__pipe_stream_released(once_pipe *pipe, once_stream *stream);
+once_action *once__pipe_begin_seek(once_pipe *pipe);
+void once__pipe_sought(once_pipe *pipe, bool done);
 
 /* pipe_ack.c: what the source is told */
 bool once__pipe_has_acks(const once_pipe *pipe);

@@ -81,6 +81,7 @@ static const char *check_batch(const once_pipe *pipe, const once_batch *batch, t
         const once_stream *stream = pipe->streams.at[i];
         open += stream && stream->farthest && stream->farthest->batch == batch;
     }
+    for (size_t i = 0; i < pipe->work.last_n; i++) open += pipe->work.last[i]->batch == batch;
     for (size_t i = 0; i < batch->n; i++) {
         const once_item *item = &batch->items[i];
         const char *wrong = check_item(item);

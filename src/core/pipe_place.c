@@ -32,7 +32,6 @@ void once__pipe_batch_put(once_pipe *pipe, once_batch *batch)
     batch->items = NULL;
     batch->n = batch->open = batch->bytes = 0;
     batch->taken_in = false;
-    batch->origin = NULL;
     batch->next = pipe->batches.spare;
     pipe->batches.spare = batch;
 }

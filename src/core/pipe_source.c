@@ -227,7 +227,7 @@ void once__pipe_ack_work(once_pipe *pipe)
 /* A cursor is kept at the last one that is over, and that may be one whose transaction was long ago. */
 void once__pipe_remember_farthest(once_pipe *pipe, once_item *item)
 {
-    if (!(pipe->spec->source.bits & ONCE_SOURCE_CURSOR) || !item->from) return;
+    if (!once_spec_keeps_cursor(pipe->spec) || !item->from) return;
     once_item *before = item->from->farthest;
     if (before && before->ticket > item->ticket) return;
     item->batch->open++;
@@ -253,7 +253,7 @@ static uint64_t peeked(once_stream *stream)
 void once__pipe_find_last(once_pipe *pipe)
 {
     pipe->work.last_n = 0;
-    if (!(pipe->spec->source.bits & ONCE_SOURCE_CURSOR)) return;
+    if (!once_spec_keeps_cursor(pipe->spec)) return;
     peek(pipe, true);
     for (size_t i = 0; i < pipe->work.n; i++) {
         const once_item *item = pipe->work.items[i];
@@ -267,8 +267,17 @@ void once__pipe_find_last(once_pipe *pipe)
     for (size_t i = 0; i < pipe->work.n; i++) {
         once_stream *stream = pipe->work.items[i]->from;
         if (!stream) continue;
-        if (stream->next_farthest) pipe->work.last[pipe->work.last_n++] = stream->next_farthest;
+        if (stream->next_farthest) {
+            stream->next_farthest->batch->open++; /* its stream may be lost before the commit is answered */
+            pipe->work.last[pipe->work.last_n++] = stream->next_farthest;
+        }
         stream->next_farthest = NULL;
         stream->peeked = 0;
     }
+}
+
+/* The commit was answered. */
+void once__pipe_let_last_go(once_pipe *pipe)
+{
+    while (pipe->work.last_n) once__pipe_batch_let_go(pipe, pipe->work.last[--pipe->work.last_n]->batch);
 }

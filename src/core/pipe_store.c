@@ -59,6 +59,7 @@ static once_action *choose(once_pipe *pipe, int64_t now_ms)
                           !must_keep_first(pipe, now_ms);
     if (once__pipe_must_count(pipe, now_ms) && !must_keep_first(pipe, now_ms))
         return once__pipe_begin_count(pipe, now_ms);
+    if (pipe->streams.to_seek && !must_keep_first(pipe, now_ms)) return once__pipe_begin_seek(pipe);
     const size_t max = take_due ? once__pipe_take_max(pipe, now_ms) : 0;
     if (max && once__pipe_may_find(pipe) && !pipe->due.again && !pipe->due.take_next) {
         once__pipe_begin_find_due(pipe);
@@ -132,7 +133,8 @@ static once_action *run(once_pipe *pipe)
 static once_action *commit(once_pipe *pipe)
 {
     if (ONCE_PLANTED(ack_first)) once__pipe_ack_work(pipe);
-    once_action *action = once__pipe_emit(pipe, ONCE_ACT_COMMIT, 0);
+    if (pipe->work.n) memcpy(pipe->work.list, pipe->work.items, pipe->work.n * sizeof *pipe->work.list);
+    once_action *action = once__pipe_emit(pipe, ONCE_ACT_COMMIT, pipe->work.n);
     once__pipe_find_last(pipe);
     action->last = pipe->work.last;
     action->n_last = pipe->work.last_n;
@@ -221,6 +223,8 @@ void once__pipe_store_step(once_pipe *pipe, once_action *action, int64_t now_ms)
     if (action->kind == ONCE_ACT_BEGIN) pipe->work.in_tx = action->status == ONCE_OK || action->open;
     if (action->kind == ONCE_ACT_COMMIT) pipe->work.in_tx = action->status != ONCE_OK && action->open;
     if (action->kind == ONCE_ACT_ROLLBACK) pipe->work.in_tx = false;
+    if (action->kind == ONCE_ACT_COMMIT) once__pipe_let_last_go(pipe);
+    if (action->kind == ONCE_ACT_SEEK) once__pipe_sought(pipe, action->status == ONCE_OK);
     const bool tried = action->kind == ONCE_ACT_COMMIT && !action->open;
     if (ONCE_PLANTED(commit_assumed) && tried) action->status = ONCE_OK;
     if (ONCE_PLANTED(presumption_kept) && tried && once__pipe_disproved(pipe, action)) action->status = ONCE_OK;
@@ -274,6 +278,7 @@ void once__pipe_store_step(once_pipe *pipe, once_action *action, int64_t now_ms)
     case ONCE_ACT_COUNT: once__pipe_counted(pipe, action, now_ms); break;
     case ONCE_ACT_RENEW: renewed(pipe, now_ms); break;
     case ONCE_ACT_SWEEP: swept(pipe, action, now_ms); break;
+    case ONCE_ACT_SEEK: break;
     default: assert(false);
     }
 }

@@ -169,6 +169,37 @@ static void detach_list(once_pipe *pipe, const once_stream *stream, once_item *f
         if (item->from == stream) detach(pipe, item);
 }
 
+/* --- where a stream goes on --- */
+
+once_action *once__pipe_begin_seek(once_pipe *pipe)
+{
+    pipe_streams *streams = &pipe->streams;
+    assert(streams->to_seek > 0 && !streams->seeking);
+    for (uint32_t i = 0; i < streams->n && !streams->seeking; i++)
+        if (streams->at[i] && streams->at[i]->to_seek) streams->seeking = streams->at[i];
+    assert(streams->seeking);
+    once_action *action = once__pipe_emit(pipe, ONCE_ACT_SEEK, 0);
+    action->stream = streams->seeking->number;
+    return action;
+}
+
+/* It need not be told any more. */
+static void no_seek(once_pipe *pipe, once_stream *stream)
+{
+    if (pipe->streams.seeking == stream) pipe->streams.seeking = NULL;
+    pipe->streams.to_seek -= stream->to_seek;
+    stream->to_seek = false;
+}
+
+/* Of one that was released meanwhile, and whose number another one has, nothing was said. */
+void once__pipe_sought(once_pipe *pipe, bool done)
+{
+    if (done && pipe->streams.seeking) no_seek(pipe, pipe->streams.seeking);
+    pipe->streams.seeking = NULL;
+}
+
+/* --- the end of a stream --- */
+
 /* From now on nothing of it is acked; what is under way ends without it. */
 void once__pipe_let_stream_go(once_pipe *pipe, once_stream *stream)
 {
@@ -186,6 +217,7 @@ void once__pipe_stream_released(once_pipe *pipe, once_stream *stream)
 {
     pipe_streams *streams = &pipe->streams;
     streams->live--;
+    no_seek(pipe, stream);
     if (stream->state != ONCE_STREAM_ASSIGNED) streams->leaving--;
     stream->released = true;
     if (!stream->let_go) return; /* at the end: those that wait are still there, for the books */
@@ -208,7 +240,12 @@ static int assigned(once_pipe *pipe, const once_stream_news *news, once_error *e
     if (stream && stream == pipe->acks.releasing) stream = NULL;
     if (stream && stream->state != ONCE_STREAM_ASSIGNED) return broken(news, err);
     if (!stream && (news->stream >= STREAMS_MAX || !(pipe->o.source & ONCE_SOURCE_ASSIGNS))) return broken(news, err);
-    if (!stream && !(stream = once__pipe_stream_add(pipe, news->stream))) return once_no_memory(err, "for a stream");
+    if (!stream) {
+        stream = once__pipe_stream_add(pipe, news->stream);
+        if (!stream) return once_no_memory(err, "for a stream");
+        stream->to_seek = once_spec_keeps_cursor(pipe->spec);
+        pipe->streams.to_seek += stream->to_seek;
+    }
     const bool expires = pipe->o.source & ONCE_SOURCE_EXPIRES;
     stream->expires_ms = expires ? news->expires_ms : 0; /* of one that is there that is all that can change */
     return ONCE_OK;
@@ -223,6 +260,7 @@ static int revoked(once_pipe *pipe, const once_stream_news *news, int64_t now_ms
         return broken(news, err);
     if (stream->state == ONCE_STREAM_ASSIGNED) pipe->streams.leaving++;
     stream->state = lost ? ONCE_STREAM_LOST : ONCE_STREAM_REVOKED;
+    no_seek(pipe, stream);
     stream->release_by_ms = lost ? now_ms : now_ms + news->within_ms;
     drop_waiting(pipe, stream);
     if (!lost || stream->let_go) return ONCE_OK;

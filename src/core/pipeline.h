@@ -95,13 +95,15 @@ typedef enum once_action_kind {
     ONCE_ACT_SETTLE, /* item->outcome... -> item->yes: applied */
     ONCE_ACT_ACCEPT, /* -> item->decision */
     ONCE_ACT_BURY,
-    ONCE_ACT_COMMIT, /* with `last`: when it succeeds, everything up to each of these is over, in its stream */
+    ONCE_ACT_COMMIT, /* items: all of the transaction; with `last`: when it succeeds, everything up to each of these is
+                      * over, in its stream */
     ONCE_ACT_ROLLBACK,
     ONCE_ACT_TAKE,  /* up to `max` into `batch` (items and n set by the executor); token, again */
     ONCE_ACT_STATS, /* -> waiting, claimed, wait_ms */
     ONCE_ACT_COUNT, /* what the store keeps to be worked on; -> size; with `due` also waiting, claimed, wait_ms */
     ONCE_ACT_RENEW, /* the worker's own lease, when no commit has done so for a while */
     ONCE_ACT_SWEEP, /* a bounded step; -> more, wait_ms: not before then */
+    ONCE_ACT_SEEK,  /* `stream`, which was assigned: the source goes on where the store says it had got to */
     /* source executor */
     ONCE_ACT_FETCH, /* up to `max` into `batch` (items with message, batch, stream and delivery set), none of streams
                      * that are `paused`; -> at_end, news. With `rest` only such as it has read already. The executor

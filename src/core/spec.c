@@ -32,3 +32,14 @@ bool once_is_reference(once_bytes value)
     return (value.len >= 4 && memcmp(value.data, "env:", 4) == 0) ||
            (value.len >= 5 && memcmp(value.data, "file:", 5) == 0);
 }
+
+bool once_spec_uses_coordinates(const once_spec *spec)
+{
+    const once_template *const common[] = {spec->tenant, spec->type, spec->order};
+    bool uses = false;
+    for (size_t i = 0; i < sizeof common / sizeof *common; i++)
+        uses |= common[i] && once_template_uses_coordinates(common[i]);
+    for (size_t i = 0; i < spec->n_handlers; i++)
+        uses |= spec->handlers[i].key && once_template_uses_coordinates(spec->handlers[i].key);
+    return uses;
+}

@@ -139,6 +139,9 @@ typedef struct once_written {
 /* Of a value: where it is to be read from, instead of what it is. */
 bool once_is_reference(once_bytes value);
 
+/* Whether a template that tells messages apart has ${coordinates}. */
+bool once_spec_uses_coordinates(const once_spec *spec);
+
 /* The store keeps how far the source was read. */
 static inline bool once_spec_keeps_cursor(const once_spec *spec) { return spec->source.bits & ONCE_SOURCE_CURSOR; }
 

@@ -275,17 +275,6 @@ static void find_retention(const once_spec *spec, once_finding *report, void *us
                true);
 }
 
-bool once__uses_coordinates(const once_spec *spec)
-{
-    const once_template *const common[] = {spec->tenant, spec->type, spec->order};
-    bool uses = false;
-    for (size_t i = 0; i < sizeof common / sizeof *common; i++)
-        uses |= common[i] && once_template_uses_coordinates(common[i]);
-    for (size_t i = 0; i < spec->n_handlers; i++)
-        uses |= spec->handlers[i].key && once_template_uses_coordinates(spec->handlers[i].key);
-    return uses;
-}
-
 typedef struct finding {
     once_finding *report;
     void *user;
@@ -304,7 +293,8 @@ static void find_source(const once_spec *spec, const once_parts *parts, once_fin
     if (!redelivers)
         report(user, "source", "cannot deliver again: what is in flight when the process is killed is lost", true);
     const bool shared = (bits & ONCE_STORE_SHARED) && strcmp(parts->store->ops->scheme, "sqlite") != 0;
-    once_source_doubts(&spec->source, shared && once__uses_coordinates(spec), warn_of_source, &(finding){report, user});
+    once_source_doubts(&spec->source, shared && once_spec_uses_coordinates(spec), warn_of_source,
+                       &(finding){report, user});
 }
 
 static int find_all(once_pipeline *pipeline, once_parts *parts, once_finding *report, void *user, once_error *err)

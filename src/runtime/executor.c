@@ -120,7 +120,7 @@ static int do_claim(once_executor *x, once_action *a, once_error *err)
     CHECK_POINT(claim_before, err);
     int rc = x->store->ops->claim(x->store, requests, a->n, decisions, &x->arena, err);
     if (rc != ONCE_OK) doubt_claims(x, a, decisions);
-    if (rc == ONCE_OK) rc = once__keep_files(x, a->items, a->n, err);
+    if (rc == ONCE_OK && !x->in_tx) rc = once__keep_source(x, a, err);
     if (rc != ONCE_OK) return rc;
     CHECK_POINT(claim_after, err);
     for (size_t i = 0; i < a->n; i++) {
@@ -205,7 +205,6 @@ static int do_accept(once_executor *x, once_action *a, once_error *err)
     for (size_t i = 0; i < a->n; i++) messages[i] = &a->items[i]->message;
     CHECK_POINT(accept_before, err);
     int rc = x->store->ops->accept(x->store, requests, messages, a->n, decisions, &x->arena, err);
-    if (rc == ONCE_OK) rc = once__keep_files(x, a->items, a->n, err);
     if (rc != ONCE_OK) return rc;
     CHECK_POINT(accept_after, err);
     x->wrote = true;
@@ -253,7 +252,6 @@ static int do_bury(once_executor *x, once_action *a, once_error *err)
     }
     CHECK_POINT(bury_before, err);
     int rc = x->store->ops->bury(x->store, letters, a->n, fresh, err);
-    if (rc == ONCE_OK) rc = once__keep_files(x, a->items, a->n, err);
     if (rc != ONCE_OK) return rc;
     CHECK_POINT(bury_after, err);
     x->wrote = true;
@@ -316,7 +314,6 @@ static int do_commit(once_executor *x, once_action *a, once_error *err)
     once_message_log_say(&x->said);
     once_message_log_forget(&x->doubted);
     a->renewed = renews;
-    x->files_kept = x->files_written;
     CHECK_POINT(commit_after, err);
     return ONCE_OK;
 }
@@ -345,7 +342,6 @@ void once_execute_store(once_executor *x, once_action *a)
         once_arena_reset(&x->arena);
         once_message_log_forget(&x->said);
         x->newest_ms = ONCE_NO_TIME;
-        x->files_written = x->files_kept;
         x->wrote = false;
         x->settled = 0;
         a->status = do_begin(x, a, err);
@@ -374,6 +370,7 @@ void once_execute_store(once_executor *x, once_action *a)
     case ONCE_ACT_STATS: a->status = once__do_stats(x, a, err); break;
     case ONCE_ACT_RENEW: a->status = once__do_renew(x, err); break;
     case ONCE_ACT_SWEEP: a->status = do_sweep(x, a, err); break;
+    case ONCE_ACT_SEEK: a->status = x->source->ops->seek(x->source, a->stream, x->facts, err); break;
     default: assert(false);
     }
     explain_denied(x, a);

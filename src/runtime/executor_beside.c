@@ -1,14 +1,12 @@
-/* What goes with a batch, in its transaction: the files and the place of the source, the newest time that was seen,
- * what is counted for ever, and that this worker is alive. */
+/* What goes with a batch, in its transaction: what the source keeps, the newest time that was seen, what is counted for
+ * ever, and that this worker is alive. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/no_memory.h"
 #include "runtime/executor_impl.h"
-#include "source/place.h"
 
 #include "base/banned.h"
 
@@ -24,61 +22,10 @@ void once__note_times(once_executor *x, const once_request *const *requests, siz
     }
 }
 
-static int keep_places(once_executor *x, const char *name, const once_places *places, once_error *err)
+int once__keep_source(once_executor *x, const once_action *a, once_error *err)
 {
-    assert(name);
-    once_buf text;
-    once_buf_init(&text, ONCE_PLACES_TEXT);
-    once_places_write(places, &text);
-    const int rc = text.failed ? once_no_memory(err, "for a batch")
-                               : x->store->ops->fact_set(x->store, name, once_buf_bytes(&text), err);
-    if (name == x->files) x->files_seen = once_xxh128(0, text.data, text.len);
-    once_buf_release(&text);
-    return rc;
-}
-
-/* The files of a source have numbers, which are part of coordinates. They are kept before, or with, the first message
- * that has them. Another process that follows the same path counts as we do, or one of us has missed a file. After the
- * verb: a store may have things to do before its transaction begins on the server. */
-int once__keep_files(once_executor *x, once_item *const *items, size_t n, once_error *err)
-{
-    const once_origin *newest = NULL;
-    for (size_t i = 0; i < n && x->files; i++) {
-        const once_origin *origin = items[i]->batch->origin;
-        if (origin && origin->version > x->files_written && (!newest || origin->version > newest->version))
-            newest = origin;
-    }
-    if (!newest) return ONCE_OK;
-    once_bytes text;
-    once_places stored, all = newest->places;
-    int rc = x->store->ops->fact_get(x->store, x->files, &text, &x->scratch, err);
-    if (rc != ONCE_OK) return rc;
-    assert(newest->version > x->files_written);
-    const bool others = !x->cursor && text.len && !once_hash_equal(once_xxh128(0, text.data, text.len), x->files_seen);
-    const bool readable = text.len && once_places_read(text, &stored);
-    const bool disagree = others && readable && !once_places_agree(&stored, &newest->places);
-    if (disagree && x->by_coordinates)
-        return once_fail(
-            err, ONCE_E_CORRUPT,
-            "another process reads the same source and numbers its files otherwise; start again, with one process, "
-            "or with another consumer for each machine that has a file of this path");
-    if (readable) once_places_add_known(&all, &stored);
-    if (disagree || (readable && once_places_same_files(&stored, &all))) { /* and others are not held up by it */
-        x->files_written = newest->version;
-        return ONCE_OK;
-    }
-    rc = keep_places(x, x->files, &all, err);
-    if (rc == ONCE_OK) x->files_written = newest->version;
-    return rc;
-}
-
-/* In the transaction that settles the messages before it, so it is never ahead of them. */
-static int keep_place(once_executor *x, const once_item *last, once_error *err)
-{
-    once_places places;
-    assert(x->in_tx && last->ticket > 0); /* what the store handed out has no place in the source */
-    once_places_behind(last, &places);
-    return keep_places(x, x->cursor, &places, err);
+    if (!x->source || !x->source->ops->keep || a->n == 0) return ONCE_OK;
+    return x->source->ops->keep(x->source, x->facts, a->items, a->n, a->last, a->n_last, err);
 }
 
 static const char *newest_name(once_bytes consumer, char out[ONCE_FACT_NAME])
@@ -155,12 +102,11 @@ int once__do_renew(once_executor *x, once_error *err)
     return rc;
 }
 
-/* What goes with the batch: the place in the source, what is counted for ever, and that we are alive. */
+/* What goes with the batch: what the source keeps, what is counted for ever, and that we are alive. */
 int once__keep_beside(once_executor *x, const once_action *a, bool renews, once_error *err)
 {
-    int rc = ONCE_OK;
-    for (size_t i = 0; rc == ONCE_OK && x->cursor && i < a->n_last; i++)
-        if (a->last[i]->batch->origin) rc = keep_place(x, a->last[i], err);
+    assert(x->in_tx);
+    int rc = once__keep_source(x, a, err);
     /* For ever, in the transaction of the claims that repeat: a run that is killed cannot hide them. */
     if (rc == ONCE_OK && a->repeats) rc = once_repeats_add(x->store, x->consumer, a->repeats, &x->scratch, err);
     if (rc == ONCE_OK && a->given_up) rc = once_given_up_add(x->store, x->consumer, a->given_up, &x->scratch, err);

@@ -12,13 +12,16 @@
 
 #include "base/banned.h"
 
+#define LOOK_MS 10000 /* for a server that does not answer */
+
 /* Reads the source until the message is found; the batch then holds it. */
 static int read_until(once_source *source, once_bytes place, once_bytes point, once_batch *batch, once_item **out,
                       once_error *err)
 {
-    bool at_end = false;
+    const int64_t until_ns = once_env_mono_ns(source->env) + LOOK_MS * INT64_C(1000000);
+    bool at_end = false, late = false;
     int rc = ONCE_OK;
-    while (rc == ONCE_OK && !at_end && !*out) {
+    while (rc == ONCE_OK && !at_end && !late && !*out) {
         once_arena_reset(&batch->arena);
         once_fetch fetch = {.max = 1024, .batch = batch};
         rc = source->ops->fetch(source, &fetch, err);
@@ -27,8 +30,11 @@ static int read_until(once_source *source, once_bytes place, once_bytes point, o
             if (once_bytes_equal(batch->items[i].message.at.point, point) &&
                 once_bytes_equal(batch->items[i].message.at.place, place))
                 *out = &batch->items[i];
-        if (batch->n == 0) break; /* a followed file has no end */
+        late = batch->n == 0 && once_env_mono_ns(source->env) > until_ns;
     }
+    if (rc == ONCE_OK && !*out && late)
+        return once_fail(err, ONCE_E_UNAVAILABLE, "nothing of '%.*s' came within %d s", once__shown_len(place),
+                         place.data, LOOK_MS / 1000);
     if (rc == ONCE_OK && !*out)
         rc = once_fail(err, ONCE_E_USAGE, "'%.*s' has no message at '%.*s'", once__shown_len(place), place.data,
                        once__shown_len(point), point.data);
@@ -39,16 +45,14 @@ static int read_again(once_pipeline *pipeline, once_backend *store, once_bytes p
                       once_batch *batch, once_item **out, once_error *err)
 {
     once_source *source;
-    once_arena arena = {0};
-    once_bytes files;
+    once_store_facts facts;
+    once__store_facts_init(&facts, store, pipeline->spec->consumer);
     *out = NULL;
     int rc = pipeline->spec->source.ops->open(pipeline->spec, pipeline->env, &source, err);
     if (rc != ONCE_OK) return rc;
-    rc = once__memory_files(pipeline, store, &files, &arena, err);
-    if (rc == ONCE_OK) rc = source->ops->look(source, place, files, err);
+    rc = source->ops->look(source, (once_coordinates){.place = place, .point = point}, &facts.base, err);
     if (rc == ONCE_OK) rc = read_until(source, place, point, batch, out, err);
     source->ops->close(source);
-    once_arena_release(&arena);
     return rc;
 }
 

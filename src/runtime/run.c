@@ -70,10 +70,8 @@ static void make_executor(once_run *r)
     x->gone = r->around.gone;
     x->gone_at_ns = once_env_mono_ns(r->pipeline->env);
     x->newest_most_ms = r->around.time.now_ms + DAY_MS;
-    x->cursor = once_spec_keeps_cursor(spec) ? r->around.names.cursor : NULL;
-    x->files = r->around.names.files;
-    x->by_coordinates = once__uses_coordinates(spec);
-    x->files_seen = r->around.names.files_seen;
+    x->source = r->parts.source;
+    x->facts = &r->around.facts.base;
 }
 
 static int make_machine(once_run *r, once_pipe **out, once_error *err)

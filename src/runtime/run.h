@@ -43,8 +43,8 @@ typedef struct once_handler_state {
 typedef struct once_run_around {
     once_worker worker;
     once_gone gone;
-    bool unclean; /* the last run did not end cleanly */
-    once_kept_names names;
+    bool unclean;           /* the last run did not end cleanly */
+    once_store_facts facts; /* where the source keeps what it needs */
     once_stats stats;
     once_store_time time;
 } once_run_around;

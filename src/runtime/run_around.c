@@ -32,14 +32,21 @@ static int meet_store(once_run *r, once_error *err)
     return ONCE_OK;
 }
 
+/* Streams that are assigned later are told where they go on when they are. */
+static int seek(once_run *r, once_error *err)
+{
+    once_source *source = r->parts.source;
+    if (!source->ops->seek || (source->ops->bits(source) & ONCE_SOURCE_ASSIGNS)) return ONCE_OK;
+    return source->ops->seek(source, 0, &r->around.facts.base, err);
+}
+
 static int begin(void *user, once_error *err)
 {
     once_run *r = user;
     size_t ended;
     const once_scope_check how = r->options.confirm_scope_change ? ONCE_SCOPE_CONFIRM : ONCE_SCOPE_KEEP;
     int rc = once__memory_check_scope(r->pipeline, r->parts.store, how, err);
-    if (rc == ONCE_OK && r->parts.source->ops->seek)
-        rc = once__memory_take_places(r->pipeline, &r->parts, &r->around.names, err);
+    if (rc == ONCE_OK) rc = seek(r, err);
     if (rc == ONCE_OK && once__keeps(r->parts.store)) rc = meet_store(r, err);
     /* Before the records of those that are gone are dropped. */
     if (rc == ONCE_OK)
@@ -100,6 +107,7 @@ int once__run_begins(once_run *r, once_error *err)
     assert(r->parts.store && r->parts.source && !r->around.unclean);
     once_worker_init(&r->around.worker, r->parts.store, spec->consumer, once_env_random_u64(r->pipeline->env),
                      longest_lease_ms(spec));
+    once__store_facts_init(&r->around.facts, r->parts.store, spec->consumer);
     r->around.worker.contained = is_contained(spec);
     const int rc = once__persist(r->pipeline, begin, r, err);
     if (rc != ONCE_OK) return explain_denied(r->parts.store, rc, err);

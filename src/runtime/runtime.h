@@ -100,19 +100,18 @@ int once__memory_check_salt(once_pipeline *pipeline, once_backend *store, once_e
 /* *unclean is set when another run died and nobody has noticed; it is never cleared, so that this can be repeated. */
 int once__memory_run_begins(once_pipeline *pipeline, once_backend *store, once_worker *worker, bool *unclean,
                             once_error *err);
-/* Tells the source which files it has had, and takes its cursor, where the pipeline keeps one. The names are those of
- * the facts. */
-typedef struct once_kept_names {
-    char files[64], cursor[64];
-    once_hash files_seen; /* of what the first one was */
-} once_kept_names;
-int once__memory_take_places(once_pipeline *pipeline, const once_parts *parts, once_kept_names *names, once_error *err);
-int once__memory_files(once_pipeline *pipeline, once_backend *store, once_bytes *out, once_arena *arena,
-                       once_error *err);
-/* Whether a template that tells messages apart has ${coordinates}. */
+/* facts.c: what the store keeps for the source. Facts have short names; consumers, paths and types may be long and
+ * binary: a name is made of the kind and a hash, which is returned. */
+typedef struct once_store_facts {
+    once_facts base;
+    once_backend *store;
+    once_bytes consumer;
+} once_store_facts;
+void once__store_facts_init(once_store_facts *facts, once_backend *store, once_bytes consumer);
+once_hash once__fact_name(const once_backend *store, const char *kind, once_bytes consumer, once_bytes of,
+                          char out[64]);
 int once__want_tenant(const once_pipeline *pipeline, once_bytes tenant,
                       once_error *err); /* ONCE_E_USAGE: its keys have tenants, and none was said */
-bool once__uses_coordinates(const once_spec *spec);
 bool once__file_has_password(const once_pipeline *pipeline); /* written out, not as a reference */
 
 /* exposure.c: for `once check`, what others may change, read or put among the arguments of commands. */

@@ -11,9 +11,7 @@
  *
  * Whether its last run ended (store/worker.h): one that did not was killed, perhaps by a message. */
 #include <assert.h>
-#include <errno.h>
 #include <limits.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,22 +19,10 @@
 
 #include "base/buf.h"
 #include "base/log.h"
-#include "base/no_memory.h"
 #include "runtime/config.h"
 #include "runtime/runtime.h"
-#include "source/place.h"
 
 #include "base/banned.h"
-
-/* Facts have short names; consumers and types may be long and binary. */
-static once_hash fact_name(const once_backend *store, const char *kind, once_bytes consumer, once_bytes of,
-                           char out[64])
-{
-    const once_scope scope = {.consumer = consumer, .operation = {kind, strlen(kind)}};
-    const once_hash hash = once_key_id(store->secret, &scope, of);
-    snprintf(out, 64, "%s/%016llx%016llx", kind, (unsigned long long)hash.a, (unsigned long long)hash.b);
-    return hash;
-}
 
 typedef struct checking {
     once_pipeline *pipeline;
@@ -55,7 +41,7 @@ static int check_fact(checking *c, const char *kind, once_bytes consumer, once_b
 {
     char name[64];
     once_bytes was;
-    fact_name(c->store, kind, consumer, of, name);
+    once__fact_name(c->store, kind, consumer, of, name);
     int rc = c->store->ops->fact_get(c->store, name, &was, &c->arena, c->err);
     if (rc != ONCE_OK) return rc;
     if (once_bytes_equal(was, now)) return ONCE_OK;
@@ -141,7 +127,7 @@ static int check_salt(checking *c)
     given_keys given;
     const once_spec *spec = c->pipeline->spec;
     const once_keying keying = once__keying_of(c->pipeline, c->store);
-    fact_name(c->store, "salt", spec->consumer, (once_bytes){0}, name);
+    once__fact_name(c->store, "salt", spec->consumer, (once_bytes){0}, name);
     once_salt_digest(&keying, now);
     const once_bytes is = {now, strlen(now)};
     int rc = c->store->ops->fact_get(c->store, name, &was, &c->arena, c->err);
@@ -209,7 +195,7 @@ static void add_file_fact(const checking *c, once_bytes path, file_facts *facts)
     once_buf_append(&text, "", 1);
     once_buf_append(&text, path.data, path.len);
     char *name = facts->names[facts->n];
-    fact_name(c->store, "file", (once_bytes){0}, once_buf_bytes(&text), name);
+    once__fact_name(c->store, "file", (once_bytes){0}, once_buf_bytes(&text), name);
     if (facts->n == 0 || strcmp(name, facts->names[0]) != 0) facts->n++;
     once_buf_release(&text);
 }
@@ -299,8 +285,8 @@ static int check_consumer(checking *c)
     file_facts facts;
     once_bytes kept, before;
     facts_of_file(c, &facts);
-    fact_name(c->store, "consumer", spec->consumer, (once_bytes){0}, own);
-    fact_name(c->store, "consumer", (once_bytes){0}, spec->source.name, old);
+    once__fact_name(c->store, "consumer", spec->consumer, (once_bytes){0}, own);
+    once__fact_name(c->store, "consumer", (once_bytes){0}, spec->source.name, old);
     int rc = ops->fact_get(c->store, own, &kept, &c->arena, c->err);
     if (rc == ONCE_OK) rc = ops->fact_get(c->store, old, &before, &c->arena, c->err);
     const bool asks = kept.len == 0 && c->how != ONCE_SCOPE_CONFIRM;
@@ -336,109 +322,6 @@ int once__memory_check_scope(once_pipeline *pipeline, once_backend *store, once_
     return rc;
 }
 
-/* --- the files of a source, and the cursor --- */
-
-/* As the cursor is: by the path as it was written. Machines that share a store and have a file of that path each are
- * told apart by their consumers. */
-static void files_name(const once_backend *store, const once_spec *spec, char out[64])
-{
-    fact_name(store, "files", spec->consumer, spec->source.name, out);
-}
-
-/* The kept texts of a source that has files, and the names of their facts. */
-static int read_kept(once_pipeline *pipeline, once_backend *store, once_kept_names *names, once_hash *lock,
-                     once_kept_places *kept, once_arena *arena, once_error *err)
-{
-    const once_spec *spec = pipeline->spec;
-    *lock = fact_name(store, "cursor", spec->consumer, spec->source.name, names->cursor);
-    files_name(store, spec, names->files);
-    *kept = (once_kept_places){.lock = once_spec_keeps_cursor(spec) ? lock : NULL};
-    const int rc = store->ops->fact_get(store, names->files, &kept->files, arena, err);
-    if (rc == ONCE_OK) names->files_seen = once_xxh128(0, kept->files.data, kept->files.len);
-    return rc == ONCE_OK && kept->lock ? store->ops->fact_get(store, names->cursor, &kept->cursor, arena, err) : rc;
-}
-
-int once__memory_files(once_pipeline *pipeline, once_backend *store, once_bytes *out, once_arena *arena,
-                       once_error *err)
-{
-    char name[64];
-    files_name(store, pipeline->spec, name);
-    return store->ops->fact_get(store, name, out, arena, err);
-}
-
-/* Before anything is read: a file that is rotated away before the first commit is looked for by the next run. Files of
- * the cursor that were not found stay in it until then. */
-static int keep_beginning(once_source *source, once_backend *store, const once_kept_names *names, once_bytes cursor,
-                          once_error *err)
-{
-    once_places places, before;
-    once_buf text;
-    source->ops->places(source, &places);
-    if (places.n == 0) return ONCE_OK;
-    if (!once_places_read(cursor, &before)) before.n = 0;
-    for (size_t i = 0; i < before.n; i++) {
-        bool found = false;
-        for (size_t k = 0; k < places.n; k++) found |= places.at[k].number == before.at[i].number;
-        if (!found) return ONCE_OK;
-    }
-    once_buf_init(&text, ONCE_PLACES_TEXT);
-    once_places_write(&places, &text);
-    const int rc = text.failed ? once_no_memory(err, "for a cursor")
-                               : store->ops->fact_set(store, names->cursor, once_buf_bytes(&text), err);
-    once_buf_release(&text);
-    return rc;
-}
-
-/* A name that an earlier holder left; the present one has not written its own yet. */
-static bool has_ended(const char *name, const char *host)
-{
-    long pid = 0;
-    int at = 0;
-    return sscanf(name, "process %ld on %n", &pid, &at) == 1 && at && strcmp(name + at, host) == 0 && pid > 0 &&
-           kill((pid_t)pid, 0) != 0 && errno == ESRCH;
-}
-
-/* Whoever holds the cursor wrote its name after it had taken it, so it may not be there yet. */
-static void fail_held(once_backend *store, const char *owner_name, const char *host, const once_error *why,
-                      once_arena *arena, once_error *err)
-{
-    once_bytes owner;
-    once_error ignored;
-    char name[100] = "";
-    if (store->ops->fact_get(store, owner_name, &owner, arena, &ignored) == ONCE_OK && owner.len < sizeof name) {
-        if (owner.len) memcpy(name, owner.data, owner.len);
-        name[owner.len] = '\0';
-    }
-    const bool known = *name && !has_ended(name, host);
-    once_fail(err, ONCE_E_BUSY, "%s%s%s%s; stop that one, or take 'cursor' out", why->text, known ? " (" : "",
-              known ? name : "", known ? ")" : "");
-}
-
-int once__memory_take_places(once_pipeline *pipeline, const once_parts *parts, once_kept_names *names, once_error *err)
-{
-    const once_spec *spec = pipeline->spec;
-    once_backend *store = parts->store;
-    once_arena arena = {0};
-    once_kept_places kept;
-    once_hash lock;
-    once_error why;
-    char owner_name[64], host[64] = "?", mine[100];
-    fact_name(store, "holder", spec->consumer, spec->source.name, owner_name);
-    gethostname(host, sizeof host - 1);
-    const int n = snprintf(mine, sizeof mine, "process %ld on %s", (long)getpid(), host);
-
-    int rc = read_kept(pipeline, store, names, &lock, &kept, &arena, err);
-    if (rc == ONCE_OK) {
-        rc = parts->source->ops->seek(parts->source, &kept, &why);
-        if (rc == ONCE_E_BUSY) fail_held(store, owner_name, host, &why, &arena, err);
-        else if (rc != ONCE_OK) once_fail(err, rc, "%s", why.text);
-    }
-    if (rc == ONCE_OK && kept.lock) rc = store->ops->fact_set(store, owner_name, (once_bytes){mine, (size_t)n}, err);
-    if (rc == ONCE_OK && kept.lock) rc = keep_beginning(parts->source, store, names, kept.cursor, err);
-    once_arena_release(&arena);
-    return rc;
-}
-
 /* --- whether the last run ended --- */
 
 /* Until workers had records (store/worker.h) a run left a mark, and removed it when it ended. */
@@ -447,7 +330,7 @@ static int take_old_mark(once_pipeline *pipeline, once_backend *store, bool *fou
     char name[64];
     once_arena arena = {0};
     once_bytes mark;
-    fact_name(store, "run", pipeline->spec->consumer, (once_bytes){0}, name);
+    once__fact_name(store, "run", pipeline->spec->consumer, (once_bytes){0}, name);
     int rc = store->ops->fact_get(store, name, &mark, &arena, err);
     if (rc == ONCE_OK && mark.len) {
         *found = true;

@@ -76,6 +76,8 @@ typedef struct file_source {
     size_t n;
     once_places known; /* files of this path from before, by their numbers */
     bool sought, locks;
+    bool looks; /* for one message */
+    once_file_keeping keeping;
     bool goes_on; /* it has a cursor */
     once_hash lock;
     uint64_t version;   /* of the set of files */
@@ -589,7 +591,7 @@ static int place_current(file_source *f, int fd, const once_places *cursor, bool
     return go_to(f, add_file(f, fd, &place), err);
 }
 
-static int file_seek(once_source *source, const once_kept_places *kept, once_error *err)
+int once__file_start(once_source *source, const once_kept_places *kept, once_error *err)
 {
     file_source *f = (file_source *)source;
     if (!f->regular) return ONCE_OK;
@@ -617,8 +619,10 @@ static int file_seek(once_source *source, const once_kept_places *kept, once_err
     return rc;
 }
 
+bool once__file_has_places(const once_source *source) { return ((const file_source *)source)->regular; }
+
 /* As they are before anything is read. */
-static void file_places(once_source *source, once_places *out)
+void once__file_places(const once_source *source, once_places *out)
 {
     const file_source *f = (const file_source *)source;
     *out = (once_places){.n = f->regular ? f->n : 0};
@@ -777,6 +781,9 @@ static int was_truncated(file_source *f, size_t i, once_error *err)
     return go_to(f, add_file(f, fd, &place), err);
 }
 
+once_file_keeping *once__file_keeping(once_source *source) { return &((file_source *)source)->keeping; }
+void once__file_looks(once_source *source) { ((file_source *)source)->looks = true; }
+
 /* --- reading --- */
 
 /* Waits until the descriptor has something, at most `ms`. Files always have. */
@@ -862,8 +869,9 @@ static size_t write_number(uint64_t number, char out[20])
 /* A batch while it is filled. */
 typedef struct filling {
     once_batch *batch;
-    size_t max;   /* items */
-    size_t bytes; /* of bodies so far */
+    once_resume *resumes; /* of its items; NULL: of a pipe, which cannot go on */
+    size_t max;           /* items */
+    size_t bytes;         /* of bodies so far */
 } filling;
 
 static bool is_full(const filling *to) { return to->batch->n == to->max || to->bytes >= BATCH_BYTES; }
@@ -881,13 +889,17 @@ static void add_item(const open_file *file, filling *to, const once_line *line, 
 {
     assert(to->batch->n < to->max && number > 0);
     assert(line->kept <= line->len);
-    once_item *item = &to->batch->items[to->batch->n++];
+    const size_t i = to->batch->n++;
+    once_item *item = &to->batch->items[i];
     *item = (once_item){.batch = to->batch, .message = {.body = {line->data, line->kept}, .sent_ms = ONCE_NO_TIME}};
     item->message.cut_from = line->len > line->kept ? line->len : 0;
     item->message.at.point.len = (size_t)number; /* until it is written */
-    item->resume = (once_resume){.offset = (int64_t)file->place.offset, .line = file->place.line, .part = !line->ended};
-    if (item->message.cut_from && line->ended) keep_tail(line, &item->resume);
     to->bytes += line->kept;
+    if (!to->resumes) return;
+    once_resume *resume = &to->resumes[i];
+    *resume = (once_resume){.offset = (int64_t)file->place.offset, .line = file->place.line, .part = !line->ended};
+    if (item->message.cut_from && line->ended) keep_tail(line, resume);
+    item->resume = resume;
 }
 
 /* It was handed out without its newline, and has not grown. */
@@ -1019,8 +1031,9 @@ static once_place place_now(const open_file *file)
 }
 
 /* Where the messages of the batch are, in words and for the cursor. `name` has room for the path and a number. */
-static void set_origin(file_source *f, once_batch *batch, size_t index, char *name, once_origin *origin)
+static void set_origin(file_source *f, const filling *of, size_t index, char *name, once_origin *origin)
 {
+    once_batch *batch = of->batch;
     assert(index < f->n && batch->n > 0);
     once_bytes place = f->base.spec->source.name;
     const uint64_t number = f->files[index].place.number;
@@ -1034,10 +1047,10 @@ static void set_origin(file_source *f, once_batch *batch, size_t index, char *na
         batch->items[i].message.at.place = place;
         batch->items[i].delivery = ++f->delivered;
     }
-    if (!f->regular) return;
+    if (!of->resumes) return;
     *origin = (once_origin){.index = index, .version = f->version, .places.n = f->n};
     for (size_t i = 0; i < f->n; i++) origin->places.at[i] = place_now(&f->files[i]);
-    batch->origin = origin;
+    for (size_t i = 0; i < batch->n; i++) of->resumes[i].origin = origin;
 }
 
 static void note_left(file_source *f)
@@ -1062,7 +1075,6 @@ static int file_fetch(once_source *source, once_fetch *fetch, once_error *err)
     size_t index = 0;
     fetch->at_end = false;
     batch->n = 0;
-    batch->origin = NULL;
     if (f->failed != ONCE_OK) {
         if (err) *err = f->failure;
         const int rc = f->failed;
@@ -1074,20 +1086,22 @@ static int file_fetch(once_source *source, once_fetch *fetch, once_error *err)
     batch->items = once_arena_new(&batch->arena, once_item, fetch->max);
     once_origin *origin = once_arena_new(&batch->arena, once_origin, 1);
     char *name = once_arena_alloc(&batch->arena, source->spec->source.name.len + 22);
-    if (!batch->items || !origin || !name) return once_no_memory(err, "for a batch of '%s'", f->path);
-    filling to = {.batch = batch, .max = fetch->max};
+    once_resume *resumes = f->regular ? once_arena_new(&batch->arena, once_resume, fetch->max) : NULL;
+    if (!batch->items || !origin || !name || (f->regular && !resumes))
+        return once_no_memory(err, "for a batch of '%s'", f->path);
+    filling to = {.batch = batch, .max = fetch->max, .resumes = resumes};
     int rc = fill(f, &to, &index, &f->failure);
     atomic_store(&f->woken, false);
     note_left(f);
     if (batch->n) { /* what was read comes first; what failed behind it is said next time */
         f->failed = rc;
         rc = ONCE_OK;
-        set_origin(f, batch, index, name, origin);
+        set_origin(f, &to, index, name, origin);
     } else if (rc == ONCE_OK && follows(f)) {
         once_env_sleep_ms(source->env, IDLE_MS);
     }
     if (rc != ONCE_OK && err) *err = f->failure;
-    fetch->at_end = rc == ONCE_OK && all_over(f);
+    fetch->at_end = rc == ONCE_OK && (all_over(f) || (f->looks && batch->n == 0));
     return rc;
 }
 
@@ -1132,8 +1146,8 @@ const once_source_ops once__source_file = {
     .open = file_open,
     .close = file_close,
     .bits = file_bits,
-    .seek = file_seek,
-    .places = file_places,
+    .seek = once__file_seek,
+    .keep = once__file_keep,
     .has = once__file_has,
     .look = once__file_look,
     .fetch = file_fetch,

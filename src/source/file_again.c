@@ -27,9 +27,8 @@ static uint64_t number_of(once_bytes path, once_bytes place)
 bool once__file_has(const once_source_spec *source, once_bytes place) { return number_of(source->name, place) > 0; }
 
 /* With that file, where it is still known. */
-int once__file_look(once_source *source, once_bytes place, once_bytes files, once_error *err)
+static int start_at(once_source *source, uint64_t number, once_bytes files, once_error *err)
 {
-    const uint64_t number = number_of(source->spec->source.name, place);
     once_places known, only = {0};
     once_buf text;
     once_buf_init(&text, ONCE_PLACES_TEXT);
@@ -39,7 +38,19 @@ int once__file_look(once_source *source, once_bytes place, once_bytes files, onc
     for (size_t i = 0; i < only.n; i++) once_place_rewind(&only.at[i]);
     if (only.n) once_places_write(&only, &text);
     const once_kept_places kept = {.files = files, .cursor = once_buf_bytes(&text)};
-    const int rc = text.failed ? once_no_memory(err, "for the source") : source->ops->seek(source, &kept, err);
+    const int rc = text.failed ? once_no_memory(err, "for the source") : once__file_start(source, &kept, err);
     once_buf_release(&text);
+    return rc;
+}
+
+int once__file_look(once_source *source, once_coordinates at, const once_facts *facts, once_error *err)
+{
+    const once_bytes path = source->spec->source.name;
+    once_arena arena = {0};
+    once_bytes files;
+    int rc = facts->get(facts, "files", path, &files, &arena, err);
+    if (rc == ONCE_OK) rc = start_at(source, number_of(path, at.place), files, err);
+    once_arena_release(&arena);
+    once__file_looks(source);
     return rc;
 }

@@ -105,18 +105,19 @@ static void behind_line(const once_message *m, once_place *out)
 
 void once_places_behind(const once_item *item, once_places *out)
 {
-    const once_origin *origin = item->batch->origin;
-    assert(origin && origin->index < origin->places.n);
+    const once_resume *resume = item->resume;
+    assert(resume && resume->origin->index < resume->origin->places.n);
+    const once_origin *origin = resume->origin;
     *out = origin->places;
     once_place *place = &out->at[origin->index];
-    place->offset = (uint64_t)item->resume.offset;
-    place->line = item->resume.line;
+    place->offset = (uint64_t)resume->offset;
+    place->line = resume->line;
     place->part_len = place->part_kept = place->part = 0;
-    if (item->resume.part) {
+    if (resume->part) {
         behind_part(&item->message, place);
     } else if (item->message.cut_from) {
-        place->tail_len = item->resume.tail_len;
-        place->tail = item->resume.tail;
+        place->tail_len = resume->tail_len;
+        place->tail = resume->tail;
     } else {
         behind_line(&item->message, place);
     }

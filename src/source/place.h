@@ -36,12 +36,21 @@ typedef struct once_places {
     size_t n;
 } once_places;
 
-/* Of a batch, in its arena: where its messages come from. */
+/* Of a batch of messages, in its arena: where they come from. */
 typedef struct once_origin {
     once_places places; /* when it was fetched */
     size_t index;       /* its file */
     uint64_t version;   /* changes with the files, not with the places in them */
 } once_origin;
+
+/* Of a message, in the arena of its batch (item->resume): where the source goes on behind it. */
+typedef struct once_resume {
+    const once_origin *origin;
+    int64_t offset;
+    uint64_t line;           /* lines before that */
+    uint64_t tail_len, tail; /* of a message that is cut: the bytes before the offset, by their hash */
+    bool part;               /* it came without its newline: the offset is its beginning, since it may go on */
+} once_resume;
 
 bool once_places_read(once_bytes text, once_places *out); /* false: that is none */
 void once_places_write(const once_places *places, once_buf *out);

@@ -12,8 +12,13 @@
  * A source never loses what was not acked: it delivers it again, now or after a restart, and when it has STABLE at the
  * same coordinates.
  *
- * Thread rule: fetch by one thread; ack, extend and release by another, at the same time as a fetch that blocks; wake,
- * lag, stream_name and beat_ms by any thread; open, close, seek and what else comes before the first fetch alone. */
+ * Where a source goes on is its own business: it keeps what it needs as facts of the store (once_facts), in the
+ * transaction that the messages are settled in, and reads them before the first message of a stream. What it needs to
+ * know of a message for that it leaves at item->resume, which nobody else looks into.
+ *
+ * Thread rule: fetch by one thread; ack, extend and release by another, at the same time as a fetch that blocks; keep,
+ * and seek of a source with ASSIGNS, by a third one, that of the store; wake, lag, stream_name and beat_ms by any
+ * thread; open, close, look and any other seek alone. */
 #ifndef ONCE_SOURCE_SOURCE_H
 #define ONCE_SOURCE_SOURCE_H
 
@@ -24,14 +29,18 @@
 #include "core/spec.h"
 
 typedef struct once_source once_source;
-struct once_places; /* source/place.h */
 
-/* What the store keeps of a source that has files (source/place.h), as text; empty: nothing yet. */
-typedef struct once_kept_places {
-    once_bytes files;      /* which files it has had */
-    once_bytes cursor;     /* where to go on; empty: at the beginning */
-    const once_hash *lock; /* with a cursor: what stands for it, since each consumer has its own; NULL: without */
-} once_kept_places;
+/* What the store keeps for a source from run to run: short texts, of this consumer alone, each under a kind ("cursor")
+ * and a name (of a path, of a partition), which may be long. In a transaction they are set when it commits. */
+typedef struct once_facts once_facts;
+struct once_facts {
+    /* Empty: there is none. */
+    int (*get)(const once_facts *facts, const char *kind, once_bytes name, once_bytes *out, once_arena *arena,
+               once_error *err);
+    int (*set)(const once_facts *facts, const char *kind, once_bytes name, once_bytes value, once_error *err);
+    /* What stands for it: another one for each store, consumer, kind and name. */
+    once_hash (*id)(const once_facts *facts, const char *kind, once_bytes name);
+};
 
 /* Holds the cursor `which` of an open file for as long as the descriptor lives (source/cursor_lock.c). ONCE_E_BUSY:
  * another has it. */
@@ -45,9 +54,9 @@ typedef struct once_fetch {
     size_t max; /* messages at most; 0: none, only what keeps the source alive (heartbeats, polls), and news */
     const uint32_t *paused; /* streams of which nothing may be handed out now, ascending */
     size_t n_paused;
-    bool rest;              /* only what has been read already is handed out, without waiting */
-    once_batch *batch;      /* -> items (message, batch, stream and delivery set) and n; all of it in its arena */
-    bool at_end;            /* -> FINITE: nothing will ever come again */
+    bool rest;         /* only what has been read already is handed out, without waiting */
+    once_batch *batch; /* -> items (message, batch, stream, delivery and resume set) and n; all of it in its arena */
+    bool at_end;       /* -> FINITE: nothing will ever come again */
     once_stream_news *news; /* -> in the batch's arena; those of a stream count before its messages of this fetch */
     size_t n_news;
 } once_fetch;
@@ -75,18 +84,24 @@ typedef struct once_source_ops {
     void (*close)(once_source *source);
     unsigned (*bits)(const once_source *source); /* those of the spec, and what is known when it is open */
 
-    /* Before the first fetch: tells the source what the store keeps of it. With a lock, makes this process the one that
-     * moves the cursor: ONCE_E_BUSY when another one does. May be repeated until it succeeds. NULL: the source has no
-     * files. */
-    int (*seek)(once_source *source, const once_kept_places *kept, once_error *err);
-    /* Where it begins after that, for the cursor. With seek. */
-    void (*places)(once_source *source, struct once_places *out);
+    /* Before the first message of a stream: the source reads what it has kept, and goes on there; outside of a
+     * transaction. Without ASSIGNS before the first fetch, of stream 0; with it and CURSOR for each stream that was
+     * assigned, beside fetches, which hand out nothing of that stream before. It may be released meanwhile, and its
+     * number be another one's, who is asked for, too. ONCE_E_BUSY: another process has it. May be repeated until it
+     * succeeds. NULL: it keeps nothing. */
+    int (*seek)(once_source *source, uint32_t stream, const once_facts *facts, once_error *err);
+    /* In a transaction that is about to commit: `items` are its messages, also such as the source did not bring; `last`
+     * is, with CURSOR, for each stream of which something is over then the message up to which all is. Whether it was
+     * committed the source is not told: what it has set it finds in the facts of a later one. After a crash, messages
+     * that are claimed one by one are told outside of a transaction. NULL: it keeps nothing. */
+    int (*keep)(once_source *source, const once_facts *facts, once_item *const *items, size_t n,
+                const once_item *const *last, size_t n_last, once_error *err);
 
     /* To read one message again: whether coordinates with this place are of this source; and, instead of seek, has
-     * fetch begin where the messages of that place are, or before them. `files` as seek has them. Both, or NULL: a
-     * message cannot be read again. */
+     * fetch begin at the message of these coordinates or before it, and say at_end when it cannot come any more. Both,
+     * or NULL: a message cannot be read again. */
     bool (*has)(const once_source_spec *source, once_bytes place);
-    int (*look)(once_source *source, once_bytes place, once_bytes files, once_error *err);
+    int (*look)(once_source *source, once_coordinates at, const once_facts *facts, once_error *err);
 
     /* Blocks until there is a message (then at most spec->batch_wait_ms for more), news, the end, wake(), or about
      * 100 ms; with max 0 or `rest` it does not block. When it fails nothing was handed out. */

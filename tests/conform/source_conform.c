@@ -8,7 +8,7 @@
 
 #define TESTS_MAX 80
 #define ALL_BITS                                                                                                       \
-    (ONCE_SOURCE_FINITE | ONCE_SOURCE_REDELIVERS | ONCE_SOURCE_STABLE | ONCE_SOURCE_SINGLE_ACKS |                      \
+    (ONCE_SOURCE_FINITE | ONCE_SOURCE_CURSOR | ONCE_SOURCE_REDELIVERS | ONCE_SOURCE_STABLE | ONCE_SOURCE_SINGLE_ACKS | \
      ONCE_SOURCE_EXPIRES | ONCE_SOURCE_ASSIGNS)
 
 int64_t src_real_ms(void)
@@ -50,7 +50,9 @@ void src_open(source_fixture *f, int consumer)
     assert_non_null(s);
     assert_int_equal(s->ops->bits(s) & ALL_BITS, f->driver->bits & ALL_BITS);
     memset(f->seats[consumer], 0, sizeof f->seats[consumer]);
-    if (!src_has(f, ONCE_SOURCE_ASSIGNS)) f->seats[consumer][0].state = SRC_OURS;
+    if (src_has(f, ONCE_SOURCE_ASSIGNS)) return;
+    f->seats[consumer][0].state = SRC_OURS;
+    if (s->ops->seek) src_ok(f, s->ops->seek(s, 0, &f->facts.base, &f->err));
 }
 
 void src_close(source_fixture *f, int consumer)
@@ -138,6 +140,7 @@ static void write_down(source_fixture *f, int consumer, const once_batch *batch,
                                .number = item->stream,
                                .delivery = item->delivery,
                                .n = number_of(m, seat->stream),
+                               .item = (once_item *)item,
                                .message = *m,
                                .body = join(m->body, "", (once_bytes){0}),
                                .at = join(m->at.place, ":", m->at.point)};
@@ -184,6 +187,8 @@ static void hear(source_fixture *f, int consumer, const once_stream_news *news)
         *seat = (src_seat){.state = SRC_OURS,
                            .stream = stream_by_name(f, s->ops->stream_name(s, news->stream)),
                            .expires_ms = news->expires_ms};
+        if (src_has(f, ONCE_SOURCE_CURSOR) && !f->no_seek)
+            src_ok(f, s->ops->seek(s, news->stream, &f->facts.base, &f->err));
         break;
     case ONCE_STREAM_REVOKED:
         assert_int_equal(seat->state, SRC_OURS);
@@ -344,6 +349,7 @@ static int fixture_open(void **state)
     assert_non_null(f);
     f->driver = from->driver;
     f->test = from->test;
+    src_facts_init(&f->facts);
     *state = f;
     f->world = f->driver->make(f->driver);
     assert_non_null(f->world);
@@ -368,6 +374,7 @@ static int fixture_close(void **state)
     }
     free(f->got);
     free(f->batches);
+    free(f->before);
     f->driver->unmake(f->world);
     free(f);
     if (!intact) print_error("a message was changed after it had been handed out\n");
@@ -382,7 +389,7 @@ static void run_row(void **state)
 
 int source_conform_run(const source_driver *driver)
 {
-    const source_test *const tables[] = {source_delivery, source_acks, source_expiry, source_streams};
+    const source_test *const tables[] = {source_delivery, source_acks, source_expiry, source_streams, source_cursor};
     static struct CMUnitTest tests[TESTS_MAX];
     static start starts[TESTS_MAX];
     size_t n = 0;

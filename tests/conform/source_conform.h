@@ -16,6 +16,7 @@
 
 #include <cmocka.h>
 
+#include "base/hash.h"
 #include "source/source.h"
 
 #define SRC_CONSUMERS 2
@@ -83,6 +84,7 @@ typedef struct src_got {
     uint32_t number; /* the source's */
     uint64_t delivery;
     int n; /* the number of an ordinary message (src_put); -1: it is another */
+    once_item *item;
     once_message message;
     char *body, *at; /* copies, of what must not change while the batch lives */
 } src_got;
@@ -93,6 +95,23 @@ typedef struct src_seat {
     unsigned stream;
     int64_t within_ms, expires_ms;
 } src_seat;
+
+#define SRC_FACTS 32
+
+typedef struct src_fact {
+    char kind[16], name[128], value[4200];
+    size_t name_len, len;
+} src_fact;
+
+/* What sources keep (source_facts.c). */
+typedef struct src_facts {
+    once_facts base;
+    src_fact list[SRC_FACTS];
+    size_t n;
+    bool fails;
+} src_facts;
+
+void src_facts_init(src_facts *facts);
 
 struct source_fixture {
     const source_driver *driver;
@@ -108,12 +127,14 @@ struct source_fixture {
     size_t batches_n, batches_size;
     uint32_t paused[SRC_STREAMS];
     size_t n_paused;
-    bool rest;   /* of the next fetches */
-    bool at_end; /* the last fetch said so */
+    src_facts facts, *before; /* before the transaction that is open; NULL: none is */
+    bool no_seek;             /* streams that are assigned are not told where to go on */
+    bool rest;                /* of the next fetches */
+    bool at_end;              /* the last fetch said so */
 };
 
 /* Each ends with an empty row. */
-extern const source_test source_delivery[], source_acks[], source_expiry[], source_streams[];
+extern const source_test source_delivery[], source_acks[], source_expiry[], source_streams[], source_cursor[];
 int source_conform_run(const source_driver *driver);
 
 /* --- the fixture --- */
@@ -127,6 +148,9 @@ void src_put_body(source_fixture *f, unsigned stream, once_bytes body);
 unsigned src_streams(const source_fixture *f);
 bool src_has(const source_fixture *f, unsigned bits);
 int64_t src_expires_ms(const source_fixture *f); /* as it was told */
+
+void src_begin(source_fixture *f); /* a transaction of the store */
+void src_end(source_fixture *f, bool commits);
 
 once_batch *src_batch(source_fixture *f); /* one more, which lives as long as the test */
 /* One fetch, which must succeed: how many messages came. They are the last ones of f->got. */

@@ -30,7 +30,7 @@ static ssize_t read_or_fail(void *self, int fd, void *out, size_t len)
 }
 
 typedef struct how {
-    bool follow, is_stdin;
+    bool follow, is_stdin, cursor;
 } how;
 
 static void *make(const source_driver *driver)
@@ -51,6 +51,7 @@ static void *make(const source_driver *driver)
     w->is_stdin = own->is_stdin;
     w->old_stdin = -1;
     w->file.follow = own->follow;
+    w->file.cursor = own->cursor;
     w->file.path = w->is_stdin ? ONCE_BYTES("-") : (once_bytes){w->path, strlen(w->path)};
     w->spec = (once_spec){.batch_wait_ms = 5, .message_max = SRC_MESSAGE_MAX};
     w->spec.source = (once_source_spec){.ops = &once__source_file, .own = &w->file};
@@ -106,8 +107,7 @@ static int open_file(void *world, once_source **out, once_error *err)
 {
     file_world *w = world;
     if (w->is_stdin) make_stdin(w);
-    const int rc = once__source_file.open(&w->spec, &w->env, out, err);
-    return rc == ONCE_OK && !w->is_stdin ? (*out)->ops->seek(*out, &(once_kept_places){0}, err) : rc;
+    return once__source_file.open(&w->spec, &w->env, out, err);
 }
 
 /* A file that is followed may come later; a folder never is one. */
@@ -131,6 +131,11 @@ int main(void)
     const source_driver drivers[] = {
         FILE_DRIVER("file", ONCE_SOURCE_FINITE | ONCE_SOURCE_REDELIVERS | ONCE_SOURCE_STABLE, open_missing, 0),
         FILE_DRIVER("file, followed", ONCE_SOURCE_REDELIVERS | ONCE_SOURCE_STABLE, open_missing, .follow = true),
+        FILE_DRIVER("file with a cursor",
+                    ONCE_SOURCE_FINITE | ONCE_SOURCE_CURSOR | ONCE_SOURCE_REDELIVERS | ONCE_SOURCE_STABLE, open_missing,
+                    .cursor = true),
+        FILE_DRIVER("file with a cursor, followed", ONCE_SOURCE_CURSOR | ONCE_SOURCE_REDELIVERS | ONCE_SOURCE_STABLE,
+                    open_missing, .cursor = true, .follow = true),
         FILE_DRIVER("standard input", ONCE_SOURCE_FINITE, NULL, .is_stdin = true),
     };
     int failed = 0;

@@ -22,7 +22,7 @@ static void give(test_broker *b, unsigned stream, test_source *s)
     size_t i = 0;
     while (i < TEST_STREAMS && s->seats[i].state != FREE) i++;
     if (i == TEST_STREAMS) return; /* when it has released one */
-    s->seats[i] = (seat){NEW, stream};
+    s->seats[i] = (seat){.state = NEW, .stream = stream, .times = s->seats[i].times + 1};
     s->used[i] = true;
     b->streams[stream].owner = s;
     b->streams[stream].leaves = b->streams[stream].alone = false;
@@ -189,6 +189,19 @@ void test_broker_put(test_broker *b, unsigned stream, once_bytes body, once_byte
 
 void test_broker_hole(test_broker *b, unsigned stream) { WITH_LOCK(b, b->streams[stream].next_offset++); }
 void test_broker_pass(test_broker *b, int64_t ms) { WITH_LOCK(b, b->now_ms += ms, test__tick(b)); }
+void test__rewind(test_stream *st, uint64_t from)
+{
+    for (size_t i = 0; i < st->n; i++)
+        if (st->messages[i].state == ACKED && st->messages[i].offset >= from) st->messages[i].state = WAITING;
+}
+
+void test_broker_forget_acks(test_broker *b)
+{
+    lock(b);
+    for (unsigned i = 0; i < b->o.streams; i++) test__rewind(&b->streams[i], 0);
+    unlock(b);
+}
+
 void test_broker_block(test_broker *b, int64_t ms) { WITH_LOCK(b, b->o.block_ms = ms); }
 void test_broker_down(test_broker *b, bool down) { WITH_LOCK(b, b->down = down); }
 void test_broker_fail_fetches(test_broker *b, unsigned calls) { WITH_LOCK(b, b->fail_fetches = calls); }

@@ -35,6 +35,9 @@ typedef struct test_stream {
 typedef struct seat {
     enum { FREE, NEW, OURS, ASKED, LEAVING, TAKEN, GONE } state; /* ASKED, TAKEN: to leave, lost, and does not know */
     unsigned stream;
+    bool sought; /* CURSOR: it has heard where it goes on, which is */
+    uint64_t from;
+    uint64_t times; /* that somebody had this seat */
 } seat;
 
 struct test_source {
@@ -91,7 +94,8 @@ static inline bool single(const test_broker *b) { return b->o.bits & ONCE_SOURCE
 void test__put_back(test_stream *st, const test_source *holder); /* NULL: whoever has it */
 /* The stream is nobody's. Its owner hears of it, unless it knows that it must leave. */
 void test__take_away(test_broker *b, unsigned stream);
-void test__spread(test_broker *b); /* streams among the consumers */
-void test__tick(test_broker *b);   /* what follows from the time */
+void test__rewind(test_stream *st, uint64_t from); /* a log hands out again what was acked */
+void test__spread(test_broker *b);                 /* streams among the consumers */
+void test__tick(test_broker *b);                   /* what follows from the time */
 
 #endif

@@ -15,12 +15,18 @@ static bool is_paused(const once_fetch *f, uint32_t number)
     return false;
 }
 
-static held *next_of(test_stream *st)
+static held *next_of(test_stream *st, uint64_t from)
 {
     for (size_t i = 0; i < st->n; i++)
-        if (st->messages[i].state == WAITING) return &st->messages[i];
+        if (st->messages[i].state == WAITING && st->messages[i].offset >= from) return &st->messages[i];
     return NULL;
 }
+
+/* Of a message: behind it the stream goes on there. */
+typedef struct test_resume {
+    once_bytes name;
+    uint64_t next;
+} test_resume;
 
 static void add_item(test_source *s, once_batch *batch, uint32_t number, const test_stream *st, held *m)
 {
@@ -43,6 +49,10 @@ static void add_item(test_source *s, once_batch *batch, uint32_t number, const t
     const int len = snprintf(point, sizeof point, "%llu",
                              (unsigned long long)(b->o.bits & ONCE_SOURCE_STABLE ? m->offset : m->tag));
     const once_bytes place = {st->name, strlen(st->name)};
+    test_resume *resume = once_arena_new(&batch->arena, test_resume, 1);
+    if (!resume) abort();
+    *resume = (test_resume){.name = place, .next = m->offset + 1};
+    item->resume = resume;
     if (!once_arena_copy(&batch->arena, (once_bytes){m->body.data, cut ? max : m->body.len}, &item->message.body) ||
         !once_arena_copy(&batch->arena, m->headers, &item->message.headers) ||
         !once_arena_copy(&batch->arena, place, &item->message.at.place) ||
@@ -86,8 +96,9 @@ static void hand_out(test_source *s, once_fetch *f)
         const uint32_t number = (uint32_t)(s->turn % TEST_STREAMS);
         const seat *at = &s->seats[number];
         held *m = NULL;
-        if (!is_paused(f, number) && (assigns(b) ? at->state == OURS : number == 0))
-            m = next_of(&b->streams[assigns(b) ? at->stream : 0]);
+        const bool told = at->sought || !(b->o.bits & ONCE_SOURCE_CURSOR);
+        if (!is_paused(f, number) && told && (assigns(b) ? at->state == OURS : number == 0))
+            m = next_of(&b->streams[assigns(b) ? at->stream : 0], at->from);
         idle = m ? 0 : idle + 1;
         if (m) add_item(s, f->batch, number, &b->streams[assigns(b) ? at->stream : 0], m);
     }
@@ -278,10 +289,51 @@ static int test_release(once_source *source, uint32_t number, once_error *err)
     if (rc == ONCE_OK && at->state != FREE) {
         b->counts.released++;
         if (at->state != GONE && at->state != TAKEN) test__take_away(b, at->stream);
-        *at = (seat){0};
+        *at = (seat){.times = at->times};
         test__spread(b);
     }
     unlock(b);
+    return rc;
+}
+
+/* --- a consumer: its cursors --- */
+
+static int test_seek(once_source *source, uint32_t number, const once_facts *facts, once_error *err)
+{
+    test_source *s = (test_source *)source;
+    test_broker *b = s->broker;
+    once_arena arena = {0};
+    once_bytes text = {0};
+    lock(b);
+    seat *at = &s->seats[number];
+    test_stream *st = stream_of(s, number);
+    const once_bytes name = st ? (once_bytes){st->name, strlen(st->name)} : (once_bytes){0};
+    const uint64_t times = at->times;
+    unlock(b);
+    int rc = st && (b->o.bits & ONCE_SOURCE_CURSOR) ? facts->get(facts, "cursor", name, &text, &arena, err) : ONCE_OK;
+    lock(b);
+    if (rc == ONCE_OK && st && at->times == times && stream_of(s, number) == st) {
+        at->from = 0;
+        for (size_t i = 0; i < text.len; i++) at->from = at->from * 10 + (uint64_t)(text.data[i] - '0');
+        at->sought = true;
+        if (text.len) test__rewind(st, at->from);
+    }
+    unlock(b);
+    once_arena_release(&arena);
+    return rc;
+}
+
+static int test_keep(once_source *source, const once_facts *facts, once_item *const *items, size_t n,
+                     const once_item *const *last, size_t n_last, once_error *err)
+{
+    (void)source, (void)items, (void)n; /* its coordinates mean the same without anything that is kept */
+    int rc = ONCE_OK;
+    for (size_t i = 0; rc == ONCE_OK && i < n_last; i++) {
+        const test_resume *resume = last[i]->resume;
+        char text[24];
+        const int len = snprintf(text, sizeof text, "%llu", (unsigned long long)resume->next);
+        rc = facts->set(facts, "cursor", resume->name, (once_bytes){text, (size_t)len}, err);
+    }
     return rc;
 }
 
@@ -360,6 +412,8 @@ const once_source_ops test_source_ops = {
     .open = test_open,
     .close = test_close,
     .bits = test_bits,
+    .seek = test_seek,
+    .keep = test_keep,
     .fetch = test_fetch,
     .ack = test_ack,
     .extend = test_extend,

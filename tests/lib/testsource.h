@@ -32,6 +32,7 @@ void test_broker_free(test_broker *broker); /* all of its sources are closed */
 void test_broker_put(test_broker *broker, unsigned stream, once_bytes body, once_bytes headers);
 void test_broker_hole(test_broker *broker, unsigned stream); /* an offset that no message has */
 void test_broker_pass(test_broker *broker, int64_t ms);
+void test_broker_forget_acks(test_broker *broker);       /* it has lost them, and would hand out all again */
 void test_broker_block(test_broker *broker, int64_t ms); /* how long fetches wait from now on */
 
 /* A consumer is opened by the spec of a pipeline whose source is made this broker. */

@@ -197,6 +197,7 @@ static fixture *open_source(void **state, bool outside, unsigned bits)
                           .drain_ms = DRAIN_MS,
                           .patience_ms = 1000,
                           .message_max = 100};
+    f->spec.source.bits = bits;
     const once_pipe_options options = {
         .spec = &f->spec, .env = &f->world.env, .run = RUN, .prepare = prepare, .source = bits, .beat_ms = BEAT_MS};
     assert_int_equal(once_pipe_new(&options, &f->pipe, &err), ONCE_OK);
@@ -858,6 +859,75 @@ static void a_number_is_free_as_soon_as_its_stream_is_released(void **state)
     acks_of(f, 0, &copy);
 }
 
+/* --- cursors --- */
+
+static void seeks(fixture *f, uint32_t stream)
+{
+    once_action *action = asks_store(f, ONCE_ACT_SEEK);
+    assert_int_equal(action->stream, stream);
+    answer(f, action, ONCE_OK);
+}
+
+static void a_stream_that_is_assigned_is_told_where_it_goes_on(void **state)
+{
+    fixture *f = open_streams(state, false, ONCE_SOURCE_CURSOR, 2);
+    seeks(f, 0);
+    seeks(f, 1);
+    asks_nothing(f);
+    hears(f, ONCE_STREAM_ASSIGNED, 1); /* it has not changed */
+    asks_nothing(f);
+    hears(f, ONCE_STREAM_ASSIGNED, 2);
+    answer(f, asks_store(f, ONCE_ACT_SEEK), ONCE_E_UNAVAILABLE);
+    asks_nothing(f);
+    f->now_ms += 1000;
+    seeks(f, 2); /* it is asked for until it is done */
+    assert_int_equal(f->pipe->streams.to_seek, 0);
+}
+
+static void a_stream_that_left_is_told_nothing(void **state)
+{
+    fixture *f = open_streams(state, false, ONCE_SOURCE_CURSOR, 1);
+    hears(f, ONCE_STREAM_REVOKED, 0);
+    asks_nothing(f);
+    releases(f, 0);
+    hears(f, ONCE_STREAM_ASSIGNED, 0);
+    once_action *action = asks_store(f, ONCE_ACT_SEEK);
+    hears(f, ONCE_STREAM_LOST, 0);
+    releases(f, 0);
+    hears(f, ONCE_STREAM_ASSIGNED, 0); /* another one under its number: the answer is not about it */
+    answer(f, action, ONCE_OK);
+    seeks(f, 0);
+    asks_nothing(f);
+}
+
+/* Of the batch nothing else is left, and its stream is lost while the commit is out: what the source keeps with it is
+ * still there to be read. */
+static void what_a_cursor_is_kept_at_stays_until_the_commit_is_answered(void **state)
+{
+    fixture *f = open_streams(state, true, ONCE_SOURCE_CURSOR, 1);
+    once_item *first[1], *others[2];
+    seeks(f, 0);
+    fetch_of(f, 0, 1, 0, first);
+    send_out(f, 1);
+    settle_back(f, first[0]);
+    assert_int_equal(first[0]->batch->open, 1); /* for the cursor */
+    fetch_of(f, 0, 2, 0, others);
+    send_out(f, 2);
+    finishes(f, others[1], ONCE_DONE); /* the one before it is still away */
+    store_does(f, ONCE_ACT_BEGIN);
+    settles(f, 1, ONCE_DONE);
+    once_action *commit = asks_store(f, ONCE_ACT_COMMIT);
+    assert_int_equal(commit->n, 1);
+    assert_int_equal(commit->n_last, 1);
+    assert_ptr_equal(commit->last[0], first[0]);
+    hears(f, ONCE_STREAM_LOST, 0);
+    assert_int_equal(first[0]->batch->open, 1);
+    assert_null(once__pipe_check(f->pipe));
+    once_batch *batch = first[0]->batch;
+    answer(f, commit, ONCE_OK);
+    assert_int_equal(batch->open, 0);
+}
+
 static void news_that_cannot_be_end_the_run(void **state)
 {
     fixture *f = open_streams(state, false, 0, 1);
@@ -1233,6 +1303,9 @@ int main(void)
         TEST(nothing_of_a_lost_stream_is_acked),
         TEST(work_of_a_lost_stream_is_dropped_when_its_transaction_does_not_begin),
         TEST(a_number_is_free_as_soon_as_its_stream_is_released),
+        TEST(a_stream_that_is_assigned_is_told_where_it_goes_on),
+        TEST(a_stream_that_left_is_told_nothing),
+        TEST(what_a_cursor_is_kept_at_stays_until_the_commit_is_answered),
         TEST(news_that_cannot_be_end_the_run),
         TEST(a_source_without_assignments_cannot_revoke),
         TEST(a_message_of_no_stream_ends_the_run),

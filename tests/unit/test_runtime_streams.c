@@ -202,12 +202,41 @@ static void acks_and_fetches_that_fail_are_repeated(void **state)
     expect_no_harm(f);
 }
 
+/* The cursor of each stream is in the store: a broker that has lost all acks hands out nothing twice. */
+static void a_stream_goes_on_where_the_store_says(void **state)
+{
+    fixture *f = *state;
+    f->broker = test_broker_new(&(test_broker_options){.bits = ONCE_SOURCE_REDELIVERS | ONCE_SOURCE_STABLE |
+                                                               ONCE_SOURCE_ASSIGNS | ONCE_SOURCE_CURSOR,
+                                                       .streams = 3,
+                                                       .within_ms = PATIENCE_MS,
+                                                       .block_ms = 20,
+                                                       .real_time = true});
+    for (int i = 0; i < 60; i++) put(f, (unsigned)i % 3, i, "a");
+    start(f, 0, CALL);
+    UNTIL(test_broker_count(f->broker).acked == 60);
+    stop(&f->consumers[0]);
+    assert_int_equal(f->consumers[0].rc, ONCE_OK);
+    once_pipeline_free(f->consumers[0].pipeline);
+    f->consumers[0].pipeline = NULL;
+    test_broker_forget_acks(f->broker);
+    for (int i = 60; i < 63; i++) put(f, (unsigned)i % 3, i, "a");
+    start(f, 0, CALL);
+    UNTIL(atomic_load(&f->calls) == 63);
+    stop(&f->consumers[0]);
+    assert_int_equal(f->consumers[0].rc, ONCE_OK);
+    assert_int_equal(f->consumers[0].summary.counts.received, 3);
+    assert_int_equal(test_broker_count(f->broker).handed_out, 63);
+    expect_no_harm(f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(an_ack_does_not_wait_for_a_fetch_that_blocks, setup, teardown),
         cmocka_unit_test_setup_teardown(a_fetch_does_not_wait_for_an_ack_that_blocks, setup, teardown),
         cmocka_unit_test_setup_teardown(acks_and_fetches_that_fail_are_repeated, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_stream_goes_on_where_the_store_says, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -344,7 +344,42 @@ static int start_at(fixture *f, const char *files, const char *cursor, once_erro
     const int rc = open_source(f);
     if (rc != ONCE_OK) return rc;
     const once_kept_places kept = {.files = {files, strlen(files)}, .cursor = {cursor, strlen(cursor)}};
-    return f->source->ops->seek(f->source, &kept, err);
+    return once__file_start(f->source, &kept, err);
+}
+
+/* A store with one fact of each of these kinds. */
+typedef struct fake_facts {
+    once_facts base;
+    char files[ONCE_PLACES_TEXT + 1], cursor[ONCE_PLACES_TEXT + 1];
+    unsigned gets, sets;
+} fake_facts;
+
+static char *fake_value(const once_facts *base, const char *kind)
+{
+    fake_facts *facts = (fake_facts *)base;
+    assert_true(strcmp(kind, "files") == 0 || strcmp(kind, "cursor") == 0);
+    return kind[0] == 'f' ? facts->files : facts->cursor;
+}
+
+static int fake_get(const once_facts *base, const char *kind, once_bytes name, once_bytes *out, once_arena *arena,
+                    once_error *err)
+{
+    (void)name, (void)arena, (void)err;
+    ((fake_facts *)base)->gets++;
+    const char *value = fake_value(base, kind);
+    *out = (once_bytes){value, strlen(value)};
+    return ONCE_OK;
+}
+
+static int fake_set(const once_facts *base, const char *kind, once_bytes name, once_bytes value, once_error *err)
+{
+    (void)name, (void)err;
+    assert_true(value.len > 0 && value.len <= ONCE_PLACES_TEXT);
+    ((fake_facts *)base)->sets++;
+    char *to = fake_value(base, kind);
+    memcpy(to, value.data, value.len);
+    to[value.len] = '\0';
+    return ONCE_OK;
 }
 
 static void fetch_all(fixture *f, size_t want)
@@ -352,6 +387,29 @@ static void fetch_all(fixture *f, size_t want)
     bool at_end;
     assert_int_equal(fetch(f, 10, &at_end), ONCE_OK);
     assert_int_equal(f->batch.n, want);
+}
+
+/* Whether a transaction was committed the source finds in the next one; then it does not even ask. */
+static void numbers_of_files_are_kept_again_until_they_are_in_the_store(void **state)
+{
+    fixture *f = *state;
+    once_error err;
+    fake_facts facts = {.base = {.get = fake_get, .set = fake_set}};
+    write_file(f, "w", "one\ntwo\n", 8);
+    assert_int_equal(start_at(f, "", "", &err), ONCE_OK);
+    fetch_all(f, 2);
+    once_item *items[] = {&f->batch.items[0], &f->batch.items[1], &(once_item){0}}; /* one from the store */
+    for (unsigned i = 1; i <= 3; i++) {
+        facts.files[0] = '\0'; /* rolled back */
+        assert_int_equal(once__file_keep(f->source, &facts.base, items, 3, NULL, 0, &err), ONCE_OK);
+        assert_int_equal(facts.sets, i);
+        assert_true(facts.files[0] != '\0');
+    }
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(once__file_keep(f->source, &facts.base, items, 3, NULL, 0, &err), ONCE_OK);
+    assert_int_equal(facts.sets, 3);
+    assert_int_equal(facts.gets, 4);
+    assert_int_equal(facts.cursor[0], '\0');
 }
 
 static void f84_a_last_line_without_newline_shifts_nothing(void **state)
@@ -798,6 +856,7 @@ int main(void)
         TEST(f84_a_line_longer_than_message_max_is_cut_and_says_so),
         TEST(f84_a_batch_is_bounded_in_bytes),
         TEST(following_waits_for_the_end_of_a_line),
+        TEST(numbers_of_files_are_kept_again_until_they_are_in_the_store),
         TEST(f84_a_last_line_without_newline_shifts_nothing),
         TEST(f84_a_half_written_last_line_is_not_passed_by_the_cursor),
         TEST(f84_a_long_last_line_that_was_rewritten_comes_again),

@@ -211,9 +211,9 @@ static void start(world *w)
     assert_int_equal(once__source_file.open(&w->spec, &w->env, &w->source, &err), ONCE_OK);
     const once_kept_places kept = {
         .files = {w->files, strlen(w->files)}, .cursor = {w->cursor, strlen(w->cursor)}, .lock = &lock};
-    if (w->source->ops->seek(w->source, &kept, &err) != ONCE_OK)
+    if (once__file_start(w->source, &kept, &err) != ONCE_OK)
         fail_msg("seed %llu: %s", (unsigned long long)w->seed, err.text);
-    w->source->ops->places(w->source, &places);
+    once__file_places(w->source, &places);
     if (places.n) keep(&places, w->cursor);
 }
 
@@ -262,7 +262,7 @@ static size_t fetch(world *w, bool all)
         once_places places;
         once_places_behind(&w->batch.items[commits - 1], &places);
         keep(&places, w->cursor);
-        keep_files(w, w->batch.origin->places);
+        keep_files(w, ((const once_resume *)w->batch.items[0].resume)->origin->places);
     }
     if (commits < n) { /* what was not committed comes again */
         kill_reader(w);

@@ -52,7 +52,7 @@ static void each_is_complete(void **state)
         assert_false(s->field.required); /* of pipelines that have another source, too */
         assert_int_equal(s->field.offset, 0);
         assert_true(s->open && s->close && s->bits && s->fetch && s->ack && s->wake && s->lag);
-        assert_int_equal(s->seek == NULL, s->places == NULL);
+        assert_int_equal(s->seek == NULL, s->keep == NULL);
         assert_int_equal(s->has == NULL, s->look == NULL);
         for (size_t k = 0; k < s->field.scope->n; k++) {
             const once_config_field *field = &s->field.scope->fields[k];

@@ -2,7 +2,7 @@
  * where its names lead to, whether its commit waits for the disk, what its texts, times and numbers mean, whether its
  * constraints hold, that no temporary table stands before one of the database, and that it is the same transaction.
  *
- * The words of effects are looked at (user.c), but a function may say SET ROLE or SET synchronous_commit, and
+ * The words of effects are looked at (words.c), but a function may say SET ROLE or SET synchronous_commit, and
  * a change that is committed stays in the session for whoever comes next. So a statement in front of COMMIT compares,
  * in the same round trip, and fails when something differs: nothing is committed then. It names the schema of all that
  * it uses, because the search path is what may have changed.

@@ -15,6 +15,7 @@
 #define ONCE_DB_POSTGRES_POSTGRES_H
 
 #include <libpq-fe.h>
+#include <string.h>
 
 #include "base/buf.h"
 #include "base/env.h"
@@ -229,9 +230,13 @@ const char *once__pg_pooler_refuses(const char *text);
 int once__pg_fail(once_pg *pg, const PGresult *result, once_error *err);
 /* Outside of a transaction: ONCE_E_DENIED with the GRANTs that the user's statements lack. */
 int once__pg_user_rights(once_pg *pg, once_error *err);
+static inline bool once__pg_begins(const char *text, const char *with)
+{
+    return strncmp(text, with, strlen(with)) == 0;
+}
 int once__pg_status(const char *sqlstate); /* "" or NULL: the connection is gone */
 
-/* ---- shared by postgres.c and user.c ---- */
+/* ---- shared by the files here ---- */
 
 struct once_pg_stmt {
     once_stmt stmt;

@@ -94,8 +94,8 @@ typedef struct once_summary {
                       has failed */
 } once_summary;
 
-/* Called about five times a second from the thread that runs the pipeline. `left`: bytes of the source still to read,
- * -1 when that is not known. */
+/* Called about five times a second from the thread that runs the pipeline. `left`: what is still to read, as in
+ * once_snapshot; -1 when that is not known. */
 typedef void once_progress(void *user, const once_counts *counts, int64_t left, double seconds);
 
 /* Called before `progress` each time. `text`: for whom the run waits and how long, in one short line ("waits 23s for
@@ -185,19 +185,36 @@ typedef struct once_snapshot {
     once_run_state state;
     int status;        /* ENDED: what once_pipeline_join says; otherwise ONCE_OK */
     double seconds;    /* since its threads began; ENDED: until it ended */
-    int64_t left;      /* bytes of the source still to read; -1: not known */
+    int64_t left;      /* still to read: bytes of a file, messages of a broker, of all streams together of which it is
+                        * known; -1: of none */
     uint64_t open;     /* messages that were received and are not over: they wait here, are worked on, or away */
     char waiting[320]; /* for whom or what it waits, as once_waiting has it; otherwise empty. Known from the second
                         * snapshot on
                         */
     once_counts counts;
     once_timings timings;
+    uint64_t streams;        /* that the source has given to this run (once_pipeline_streams) */
+    uint64_t streams_paused; /* of them, those of which enough is here: nothing more is fetched for now */
 } once_snapshot;
 
 /* At any time, from any thread, also from a callback. Counts and timings are of one moment; the sum of once_counts
  * holds in each snapshot. What it costs is copying them. ONCE_E_USAGE: `out->size` is not set, or the pipeline was
  * started before a fork; then `out` is as it was. */
 ONCE_API int once_pipeline_snapshot(once_pipeline *pipeline, once_snapshot *out, once_error *err);
+
+/* A stream of the source: a file, a partition, a queue. Its messages come in order, and it holds up no other one. */
+typedef struct once_stream_shown {
+    const char *name;  /* as the source calls it, "payments-3" */
+    const char *state; /* "assigned"; "revoked": another worker gets it; "lost": another worker has it already */
+    int64_t left;      /* still to read of it, as in once_snapshot; -1: not known */
+    uint64_t open;     /* messages of it that were received and are not acked */
+    int64_t paused_ms; /* for how long nothing more is fetched, because enough of it is here; 0: it is fetched */
+} once_stream_shown;
+
+/* Those that a run has, at any time, from any thread; of one that does not work there are none. False ends the list.
+ * ONCE_E_USAGE: the pipeline was started before a fork. */
+typedef bool once_stream_visit(void *user, const once_stream_shown *stream);
+ONCE_API int once_pipeline_streams(once_pipeline *pipeline, once_stream_visit *visit, void *user, once_error *err);
 
 /* Waits for the end of the run, and gives its status and `summary` (may be NULL), as once_pipeline_run does. It does
  * not stop it. From any thread but those of the pipeline (a callback would wait for itself), once for each run.

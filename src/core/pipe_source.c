@@ -39,17 +39,34 @@ static bool is_full(const once_pipe *pipe, int64_t now_ms)
 }
 
 /* Which streams nothing may come of now. False: there is none that it may come of. */
-static bool pause_streams(once_pipe *pipe, size_t *n_paused)
+static bool pause_streams(once_pipe *pipe, int64_t now_ms, size_t *n_paused)
 {
     size_t paused = 0, others = 0;
     for (uint32_t i = 0; i < pipe->streams.n; i++) {
-        const once_stream *stream = pipe->streams.at[i];
+        once_stream *stream = pipe->streams.at[i];
         if (!stream || stream->state != ONCE_STREAM_ASSIGNED) continue;
-        if (has_enough(pipe, stream)) pipe->streams.paused[paused++] = i;
+        const bool enough = has_enough(pipe, stream);
+        if (enough) pipe->streams.paused[paused++] = i;
         else others++;
+        if (!enough) stream->paused_at_ms = ONCE_NO_TIME;
+        else if (stream->paused_at_ms == ONCE_NO_TIME) stream->paused_at_ms = now_ms;
     }
     *n_paused = paused;
     return others > 0 || paused == 0;
+}
+
+bool once_pipe_next_stream(const once_pipe *pipe, uint32_t *at, int64_t now_ms, once_stream_view *out)
+{
+    const once_stream *stream = NULL;
+    while (*at < pipe->streams.n && (!stream || stream->released)) stream = pipe->streams.at[(*at)++];
+    if (!stream || stream->released) return false;
+    const bool paused =
+        stream->state == ONCE_STREAM_ASSIGNED && stream->paused_at_ms != ONCE_NO_TIME && has_enough(pipe, stream);
+    *out = (once_stream_view){.number = stream->number,
+                              .state = stream->state,
+                              .open = once_stream_outstanding(stream),
+                              .paused_ms = paused ? now_ms - stream->paused_at_ms : 0};
+    return true;
 }
 
 /* Told to stop, and the source may have read what it cannot give to anybody else. */
@@ -62,7 +79,7 @@ static bool may_fetch(once_pipe *pipe, int64_t now_ms, size_t *n_paused)
 {
     const bool store_away = pipe->store.tries > 0; /* then nothing is fetched */
     if (pipe->end.stopping ? !once__pipe_rest_to_fetch(pipe) : pipe->source.at_end || store_away) return false;
-    return !is_full(pipe, now_ms) && pause_streams(pipe, n_paused);
+    return !is_full(pipe, now_ms) && pause_streams(pipe, now_ms, n_paused);
 }
 
 static int64_t beat_ms(const once_pipe *pipe)

@@ -213,6 +213,15 @@ int64_t once_pipe_effect_wait_ms(const once_pipe *pipe, int64_t now_ms);
 const once_counts *once_pipe_counts(const once_pipe *pipe);
 const once_timings *once_pipe_timings(const once_pipe *pipe);
 size_t once_pipe_open(const once_pipe *pipe); /* messages that are here and not over */
+/* A stream that the source has not got back. */
+typedef struct once_stream_view {
+    uint32_t number;
+    once_stream_change state;
+    uint64_t open;     /* deliveries that are not acked */
+    int64_t paused_ms; /* for how long nothing more of it is fetched, because enough is here; 0: it is fetched */
+} once_stream_view;
+/* The one at *at or behind it, and *at is behind that; false: there is none. From 0 on. */
+bool once_pipe_next_stream(const once_pipe *pipe, uint32_t *at, int64_t now_ms, once_stream_view *out);
 /* Whether nothing is fetched because too much waits in the store, and how much that is as far as it is known. */
 bool once_pipe_full(const once_pipe *pipe, once_waiting_size *out);
 

@@ -37,6 +37,7 @@ once_stream *once_stream_new(uint32_t number, bool single)
     stream->number = number;
     stream->single = single;
     stream->release_by_ms = stream->prolong_at_ms = ONCE_NEVER;
+    stream->paused_at_ms = ONCE_NO_TIME;
     once_watermark_init(&stream->mark);
     return stream;
 }

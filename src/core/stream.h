@@ -26,6 +26,7 @@ struct once_stream {
     bool let_go;           /* nothing of it is acked any more, and no item belongs to it: it is to be released */
     bool released;         /* at the end: it stays for those that wait */
     int64_t release_by_ms; /* REVOKED */
+    int64_t paused_at_ms;  /* since then enough of it is here; ONCE_NO_TIME: it is fetched */
     bool single;           /* acks are */
     once_watermark mark;
     uint64_t acked;       /* every ticket up to here, where acks are not single */

@@ -136,6 +136,7 @@ static int open_parts(once_run *r, once_error *err)
 /* Nobody else sees its machine, its source and its store any more. */
 static once_pipe *hide(once_run *r)
 {
+    uint64_t streams, paused;
     once_turn_take(&r->pipeline->turn);
     assert(r->pipeline->open_store == r->parts.store);
     r->pipeline->open_store = NULL;
@@ -146,7 +147,7 @@ static once_pipe *hide(once_run *r)
     r->summary.seconds = (double)(once_env_mono_ns(r->pipeline->env) - r->begun_ns) / 1e9;
     r->summary.stopped = r->stop_seen;
     r->timings = *once_pipe_timings(pipe);
-    r->left = r->from->ops->lag(r->from, 0);
+    r->left = once__run_left(r, &streams, &paused);
     r->waiting.n = 0;
     r->pipe = NULL;
     r->from = NULL;
@@ -233,6 +234,8 @@ static int reserve(once_run *r, const once_run_options *options, once_run_join j
         r->effects_saying = (once_saying){0};
         r->waiting = (once_waiting_for){0};
         r->room_said = false;
+        r->stuck_said = 0;
+        r->stuck_look_ms = 0;
         r->left = -1;
         r->begun_ns = 0;
         r->status = ONCE_OK;
@@ -349,7 +352,7 @@ static void fill(once_run *r, once_snapshot *out) /* @locks: lock */
     out->counts = *once_pipe_counts(r->pipe);
     out->timings = *once_pipe_timings(r->pipe);
     out->open = once_pipe_open(r->pipe);
-    out->left = r->from->ops->lag(r->from, 0);
+    out->left = once__run_left(r, &out->streams, &out->streams_paused);
     out->seconds = (double)(now_ns - r->begun_ns) / 1e9;
 }
 

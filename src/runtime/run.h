@@ -75,6 +75,8 @@ struct once_run {
     bool stop_seen;
     bool asked;               /* for a snapshot, so that it is worth knowing for whom the run waits */
     once_waiting_for waiting; /* as the store's worker found it last */
+    size_t stuck_said;        /* streams that stand still */
+    int64_t stuck_look_ms;    /* when they are looked for again */
     bool room_said;           /* that nothing is fetched, because too much waits in the store */
     int64_t begun_ns;         /* when the threads began; 0: not yet */
     once_timings timings;     /* at the end */
@@ -113,6 +115,14 @@ void once__run_report(once_run_worker *w, const once_action *done);
 void once__run_report_effects(once_run *run, once_item *const *items, size_t n);
 /* Whether an event can mean work for another worker: inside a transaction it cannot. */
 bool once__run_concerns_others(once_action_kind kind);
+
+/* run_streams.c: the streams by their names. @locks: lock, but for names and releases */
+#define ONCE_STREAM_NAME 200
+void once__stream_name(once_source *source, uint32_t stream, char out[ONCE_STREAM_NAME]);
+int64_t once__run_left(once_run *run, uint64_t *n, uint64_t *paused);
+void once__run_report_news(once_run *run, const once_action *done);
+void once__run_report_release(const char *name, int status);
+void once__run_report_stuck(once_run *run);
 
 /* run_around.c */
 int once__run_begins(once_run *run, once_error *err);

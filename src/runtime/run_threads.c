@@ -77,6 +77,7 @@ static void *work(void *arg) /* @locality: a worker's own thread */
         pthread_mutex_lock(&r->lock);
         const once_action done = *action; /* the machine uses it again */
         if (on_store && r->asked) r->waiting = r->executor.waiting;
+        once__run_report_news(r, &done);
         once_pipe_step(r->pipe, action, once__run_now_ms(r));
         once__run_report(w, &done);
         once__say_room(&r->room_said, r->pipe, r->pipeline->spec);
@@ -146,7 +147,15 @@ static void work_on_store(once_run *r, once_action *action) /* @locality: the st
 }
 
 static void work_on_source(once_run *r, once_action *action) { once_execute_source(r->parts.source, action); }
-static void work_on_acks(once_run *r, once_action *action) { once_execute_ack(r->parts.source, action); }
+
+static void work_on_acks(once_run *r, once_action *action)
+{
+    const bool release = action->kind == ONCE_ACT_RELEASE;
+    char name[ONCE_STREAM_NAME];
+    if (release) once__stream_name(r->parts.source, action->stream, name); /* then it is another's, perhaps */
+    once_execute_ack(r->parts.source, action);
+    if (release) once__run_report_release(name, action->status);
+}
 
 /* --- the run's own thread --- */
 
@@ -158,6 +167,7 @@ static void watch(once_run *r, bool stop)
     while (!once_pipe_ended(r->pipe)) {
         heed_stop(r);
         if (!once_pipe_ended(r->pipe)) wait_for(&r->over, r, TICK_MS);
+        once__run_report_stuck(r);
     }
     pthread_mutex_unlock(&r->lock);
 }

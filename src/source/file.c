@@ -1125,6 +1125,13 @@ static uint64_t file_held(const once_source *source)
     return n;
 }
 
+static const char *file_stream_name(once_source *source, uint32_t stream)
+{
+    const file_source *f = (const file_source *)source;
+    (void)stream; /* it has one */
+    return f->is_stdin ? "standard input" : f->path;
+}
+
 static int64_t file_lag(once_source *source, uint32_t stream)
 {
     (void)stream; /* it has one */
@@ -1155,4 +1162,5 @@ const once_source_ops once__source_file = {
     .wake = file_wake,
     .held = file_held,
     .lag = file_lag,
+    .stream_name = file_stream_name,
 };

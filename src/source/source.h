@@ -115,9 +115,12 @@ typedef struct once_source_ops {
     /* Messages, or parts of one, that were read and not handed out. NULL: there are none, or they are delivered again.
      */
     uint64_t (*held)(const once_source *source);
-    /* How much is left of a stream: bytes of a file, messages of a queue; -1: not known. */
+    /* How much is left of a stream: bytes of a file, messages of a queue, as far as it is known without asking anybody;
+     * -1: it is not. */
     int64_t (*lag)(once_source *source, uint32_t stream);
-    const char *(*stream_name)(once_source *source, uint32_t stream); /* "payments-3", for people; or NULL */
+    /* "payments-3", for people, and lives as long as the source. Of a number that was released it is any name, or NULL.
+     */
+    const char *(*stream_name)(once_source *source, uint32_t stream);
     /* Fetch is called at least that often, with max 0 where nothing may be fetched; 0 or NULL: it does not matter. */
     int64_t (*beat_ms)(const once_source *source);
 } once_source_ops;

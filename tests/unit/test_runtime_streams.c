@@ -12,6 +12,7 @@
 #include <cmocka.h>
 #include <sqlite3.h>
 
+#include "base/log.h"
 #include "once/once.h"
 #include "runtime/runtime.h"
 #include "testsource.h"
@@ -34,7 +35,17 @@ typedef struct fixture {
     atomic_int calls; /* of the callback */
     atomic_int stuck; /* calls that wait until they may go on */
     atomic_bool go_on;
+    once_env env; /* the real one, whose clock the test can move */
+    _Atomic int64_t later_ns;
+    FILE *log;
+    char said[20000];
 } fixture;
+
+static int64_t mono_ns(void *self)
+{
+    fixture *f = self;
+    return once_env_real()->mono_ns(NULL) + atomic_load(&f->later_ns);
+}
 
 static int setup(void **state)
 {
@@ -43,8 +54,27 @@ static int setup(void **state)
     assert_non_null(mkdtemp(f->dir));
     snprintf(f->yaml, sizeof f->yaml, "%s/p.yaml", f->dir);
     snprintf(f->db, sizeof f->db, "%s/s.db", f->dir);
+    assert_null(once_env_real()->self); /* the other functions do without it */
+    f->env = *once_env_real();
+    f->env.self = f;
+    f->env.mono_ns = mono_ns;
+    f->log = tmpfile();
+    assert_non_null(f->log);
+    assert_true(once_log_open_fd(fileno(f->log), ONCE_LOG_LOGFMT, ONCE_LOG_INFO));
     *state = f;
     return 0;
+}
+
+/* Whether a line of this event says this. */
+static bool has_said(fixture *f, const char *event, const char *text)
+{
+    const ssize_t n = pread(fileno(f->log), f->said, sizeof f->said - 1, 0);
+    f->said[n > 0 ? n : 0] = '\0';
+    for (const char *at = f->said; (at = strstr(at, event)); at++) {
+        const char *end = strchr(at, '\n'), *found = strstr(at, text);
+        if (found && (!end || found < end)) return true;
+    }
+    return false;
 }
 
 static void stop(consumer *c)
@@ -71,6 +101,8 @@ static int teardown(void **state)
         unlink(path);
     }
     rmdir(f->dir);
+    once_log_close();
+    fclose(f->log);
     free(f);
     return 0;
 }
@@ -112,6 +144,7 @@ static void start(fixture *f, int which, const char *rest)
     once_error err;
     if (once_pipeline_load(f->yaml, NULL, NULL, &c->pipeline, &err) != ONCE_OK) fail_msg("%s", err.text);
     test_source_use(f->broker, &c->pipeline->spec->source);
+    c->pipeline->env = &f->env;
     if (strstr(rest, "callback: call"))
         assert_int_equal(once_pipeline_callback(c->pipeline, "call", call, f, &err), ONCE_OK);
     c->runs = true;
@@ -135,7 +168,7 @@ static int64_t now_ms(void)
 /* Waits for a condition, and fails when it does not come. */
 #define UNTIL(condition)                                                                                               \
     for (const int64_t until_ms = now_ms() + PATIENCE_MS; !(condition); usleep(2000))                                  \
-        if (now_ms() > until_ms) fail_msg("%s did not come", #condition)
+        if (now_ms() > until_ms) fail_msg("%s did not come; %s", #condition, f->said)
 
 static void expect_no_harm(fixture *f)
 {
@@ -230,6 +263,95 @@ static void a_stream_goes_on_where_the_store_says(void **state)
     expect_no_harm(f);
 }
 
+typedef struct seen {
+    size_t n;
+    int64_t left[2], paused_ms[2];
+    uint64_t open[2];
+    char state[2][12];
+} seen;
+
+static bool see(void *user, const once_stream_shown *stream)
+{
+    seen *all = user;
+    assert_memory_equal(stream->name, "t-", 2);
+    const int i = stream->name[2] - '0';
+    assert_in_range(i, 0, 1);
+    all->n++;
+    all->left[i] = stream->left;
+    all->open[i] = stream->open;
+    all->paused_ms[i] = stream->paused_ms;
+    snprintf(all->state[i], sizeof all->state[i], "%s", stream->state);
+    return true;
+}
+
+static seen look(fixture *f)
+{
+    seen all = {0};
+    once_error err;
+    assert_int_equal(once_pipeline_streams(f->consumers[0].pipeline, see, &all, &err), ONCE_OK);
+    return all;
+}
+
+#define ASSIGNS_TWO                                                                                                    \
+    {                                                                                                                  \
+        .bits = ONCE_SOURCE_REDELIVERS | ONCE_SOURCE_STABLE | ONCE_SOURCE_ASSIGNS, .streams = 2,                       \
+        .within_ms = PATIENCE_MS, .block_ms = 20, .real_time = true                                                    \
+    }
+#define CALL_LONG "workers: 4\nhandler: {callback: call, timeout: 1h, lease: 3h}\n"
+
+/* One message holds up a stream; what is left is known of each, and together; and the log says which it is. */
+static void streams_are_shown_and_logged_by_name(void **state)
+{
+    enum { MANY = 900, FEW = 5 };
+    fixture *f = *state;
+    once_snapshot now = {.size = sizeof now};
+    once_error err;
+    f->broker = test_broker_new(&(test_broker_options)ASSIGNS_TWO);
+    put(f, 0, 0, "stuck");
+    for (int i = 1; i < MANY; i++) put(f, 0, i, "a");
+    for (int i = 0; i < FEW; i++) put(f, 1, MANY + i, "b");
+    start(f, 0, CALL_LONG);
+    UNTIL(look(f).paused_ms[0] > 0 && look(f).open[1] == 0 && /* and all but that one were called */
+          atomic_load(&f->calls) == (int)look(f).open[0] - 1 + FEW && look(f).open[0] > 600);
+    const seen all = look(f);
+    assert_int_equal(all.n, 2);
+    assert_int_equal(all.left[1], 0);
+    assert_int_equal(all.paused_ms[1], 0);
+    assert_true(all.left[0] > 0 && all.left[0] + (int64_t)all.open[0] == MANY);
+    assert_string_equal(all.state[0], "assigned");
+    assert_int_equal(once_pipeline_snapshot(f->consumers[0].pipeline, &now, &err), ONCE_OK);
+    assert_int_equal(now.left, all.left[0]);
+    assert_int_equal(now.streams, 2);
+    assert_int_equal(now.streams_paused, 1);
+    UNTIL(has_said(f, "stream_assigned", "'t-0'") && has_said(f, "stream_assigned", "'t-1'"));
+    assert_false(has_said(f, "stream_stuck", ""));
+    atomic_store(&f->later_ns, INT64_C(61000000000));
+    UNTIL(has_said(f, "stream_stuck", "'t-0' is paused for"));
+    atomic_store(&f->go_on, true);
+    UNTIL(has_said(f, "stream_goes_on", "") && atomic_load(&f->calls) == MANY + FEW);
+    test_broker_lose(f->broker, 1);
+    UNTIL(has_said(f, "stream_lost", "'t-1'"));
+    stop(&f->consumers[0]);
+    assert_int_equal(f->consumers[0].rc, ONCE_OK);
+    UNTIL(has_said(f, "stream_released", "'t-0'"));
+    assert_int_equal(look(f).n, 0);
+    expect_no_harm(f);
+}
+
+static void a_stream_that_is_revoked_is_logged_and_released(void **state)
+{
+    fixture *f = *state;
+    f->broker = test_broker_new(&(test_broker_options)ASSIGNS_TWO);
+    start(f, 0, CALL);
+    UNTIL(look(f).n == 2);
+    test_broker_revoke(f->broker, 0);
+    UNTIL(has_said(f, "stream_revoked", "'t-0'") && has_said(f, "stream_released", "'t-0'"));
+    UNTIL(look(f).n == 1);
+    stop(&f->consumers[0]);
+    assert_int_equal(f->consumers[0].rc, ONCE_OK);
+    expect_no_harm(f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -237,6 +359,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_fetch_does_not_wait_for_an_ack_that_blocks, setup, teardown),
         cmocka_unit_test_setup_teardown(acks_and_fetches_that_fail_are_repeated, setup, teardown),
         cmocka_unit_test_setup_teardown(a_stream_goes_on_where_the_store_says, setup, teardown),
+        cmocka_unit_test_setup_teardown(streams_are_shown_and_logged_by_name, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_stream_that_is_revoked_is_logged_and_released, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,7 +13,6 @@
 #define ONCE_STORE_ENGINE_H
 
 #include "core/clock.h"
-#include "core/plant.h"
 #include "store/store.h"
 
 typedef struct once_shelf once_shelf;
@@ -220,12 +219,7 @@ int once__engine_facts(once_backend *store, const char *prefix, once_fact_visit 
 void once__stats_add(once_stats *stats, once_state state, uint64_t n, int64_t due_ms);
 
 /* Whether an entry of a lane goes before another one. */
-static inline bool once__lane_before(int64_t order, int64_t seen_ms, once_hash id, const once_entry *other)
-{
-    if (order != other->order) return order < other->order;
-    return seen_ms != other->seen_ms && !ONCE_PLANTED(equals_by_hash) ? seen_ms < other->seen_ms
-                                                                      : once_hash_compare(id, other->id) < 0;
-}
+bool once__lane_before(int64_t order, int64_t seen_ms, once_hash id, const once_entry *other);
 
 /* For `sweep`, inside a transaction: drops those of the ids that are expired and not finished (once_entry_expires). */
 int once__engine_drop(once_shelf *shelf, const once_hash *ids, size_t n, uint64_t *dropped, once_error *err);

@@ -212,6 +212,13 @@ static bool is_held(const once_entry *entry, const once_request *const *requests
     return false;
 }
 
+bool once__lane_before(int64_t order, int64_t seen_ms, once_hash id, const once_entry *other)
+{
+    if (order != other->order) return order < other->order;
+    return seen_ms != other->seen_ms && !ONCE_PLANTED(equals_by_hash) ? seen_ms < other->seen_ms
+                                                                      : once_hash_compare(id, other->id) < 0;
+}
+
 /* Equal versions are in the order of their ids; the first one goes first. */
 static void sort_equals(once_entry **entries, size_t n)
 {

@@ -386,9 +386,7 @@ void once__pg_pause(once_backend *store);
 int once__pg_resume(once_backend *store, once_error *err);
 void once__pg_abandon(once_backend *store); /* while paused: the transaction is gone, and there is nothing to undo */
 
-#ifdef ONCE_TEST_BUILD
-/* Tests move time: what this returns is what the server's clock says. NULL: the server's clock. */
+/* Of test builds, which move time: what this returns is what the clock of the server says. NULL: its own clock. */
 extern int64_t (*once__pg_test_clock)(const once_env *env);
-#endif
 
 #endif

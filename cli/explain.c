@@ -238,7 +238,10 @@ static void as_text(const once_explanation *e)
     tell_result(e->result);
     tell_letters(e);
     if (e->due_ms != ONCE_NO_TIME)
-        printf("  %s %s.\n", strcmp(e->state, "claimed") == 0 ? "The claim ends" : "Not before",
+        printf("  %s %s.\n",
+               strcmp(e->state, "claimed") == 0   ? "The claim ends"
+               : strcmp(e->state, "unknown") == 0 ? "The other side is asked about it, not before"
+                                                  : "Not before",
                cli_when(e->due_ms, time));
     if (e->expires_ms == ONCE_FOREVER) printf("  It is never forgotten.\n");
     else if (e->expires_ms != ONCE_NO_TIME)

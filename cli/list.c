@@ -91,7 +91,11 @@ static void as_text(const listing *l, const once_listed *e)
     printf("%s", cli_when(e->changed_ms, time));
     if (e->letter && e->count > 1) printf("  %" PRIu64 " times, the last %s", e->count, cli_when(e->last_ms, time));
     if (e->due_ms != ONCE_NO_TIME)
-        printf("  %s %s", e->state[0] == 'b' ? "until" : "not before", cli_when(e->due_ms, time));
+        printf("  %s %s",
+               e->state[0] == 'b'   ? "until"
+               : e->state[0] == 'u' ? "asked about, not before"
+                                    : "not before",
+               cli_when(e->due_ms, time));
     if (e->worker.len && e->state[0] == 'b') {
         printf("  by ");
         cli_print_safe(e->worker);

@@ -102,7 +102,9 @@ typedef struct once_listed {
     int64_t last_ms; /* dead: the last of these; place and point are those of that one */
     once_bytes
         worker; /* busy: whose claim it is; otherwise, if not empty: whose lease ran out, and who has not reported */
-    int64_t due_ms; /* waiting: not before; busy: the claim ends; otherwise ONCE_NO_TIME, also when parked */
+    int64_t
+        due_ms; /* waiting: not before; busy: the claim ends; unknown: when the other side is asked about it; otherwise
+                       ONCE_NO_TIME, also when parked */
     once_bytes reason;
     bool has_body;
     once_bytes body, headers;

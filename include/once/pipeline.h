@@ -248,7 +248,9 @@ typedef struct once_before {
     bool versioned;
     int64_t version;
     int64_t changed_ms; /* since when it is that */
-    int64_t due_ms; /* waiting: not before; busy: the claim ends; otherwise ONCE_NO_TIME, also when it waits for another
+    int64_t
+        due_ms; /* waiting: not before; busy: the claim ends; unknown: when the other side is asked about it; otherwise
+                       ONCE_NO_TIME, also when it waits for another
                        one */
     once_bytes worker; /* busy: whose claim it is */
     uint64_t letter;   /* dead: its letter */
@@ -278,9 +280,9 @@ typedef struct once_explanation {
     uint32_t attempt, failures;
     once_bytes place, point; /* where it was first seen */
     int64_t seen_ms, changed_ms;
-    int64_t due_ms;            /* claimed: end of the lease; waiting: not before */
-    int64_t expires_ms;        /* forgotten then; ONCE_FOREVER: never; ONCE_NO_TIME: not by time */
-    bool has_body;             /* the store has its message: it can hand it out again, or keeps it for a person */
+    int64_t due_ms;     /* claimed: end of the lease; waiting: not before; unknown: the other side is asked then */
+    int64_t expires_ms; /* forgotten then; ONCE_FOREVER: never; ONCE_NO_TIME: not by time */
+    bool has_body;      /* the store has its message: it can hand it out again, or keeps it for a person */
     once_bytes reason, result; /* reason of an absent one, if not empty: which dead letter has the key */
     once_bytes who;            /* first saw it: "user@host:pid"; empty when that is not known */
     once_bytes

@@ -69,9 +69,10 @@ static const unsigned may_become[ONCE_STATES] = {
 static void entry_move(once_entry *entry, once_state to, int64_t due_ms, int64_t now_ms)
 {
     assert(may_become[entry->state] & (1u << to));
+    /* What is still unknown has been so since then: how long it may be asked about is measured from there. */
+    if (to != entry->state || to != ONCE_STATE_UNKNOWN) entry->changed_ms = now_ms;
     entry->state = to;
     entry->due_ms = due_ms;
-    entry->changed_ms = now_ms;
 }
 
 /* --- helpers --- */
@@ -123,6 +124,12 @@ static bool is_absent(const once_entry *entry, int64_t now_ms)
 static bool same_claim(const once_entry *entry, const once_request *r)
 {
     return ONCE_PLANTED(no_fence) || once_hash_equal(entry->token, r->token);
+}
+
+/* Some attempt failed, and somebody noted when the first one did. */
+static int64_t failing_for(const once_entry *entry, int64_t now_ms)
+{
+    return entry->failures && entry->failing_ms ? now_ms - entry->failing_ms : -1;
 }
 
 static int64_t one_more(int64_t n) { return n < INT64_MAX ? n + 1 : INT64_MAX; }
@@ -471,7 +478,7 @@ static void describe(const once_entry *entry, once_answer answer, int64_t now_ms
     case ONCE_ANSWER_RUN:
         out->attempt = entry->attempt;
         out->failures = entry->failures;
-        out->failing_for_ms = entry->failures && entry->failing_ms ? now_ms - entry->failing_ms : -1;
+        out->failing_for_ms = failing_for(entry, now_ms);
         out->silent = entry->silent;
         out->maybe = entry->maybe;
         out->gap_over = entry->gap;
@@ -491,10 +498,13 @@ static void describe(const once_entry *entry, once_answer answer, int64_t now_ms
 
 static int lane_freed(const once_entry *entry) { return once_hash_is_zero(entry->lane) ? 0 : ONCE_LANE_FREED; }
 
+/* Who asks must have the message. Without one it waits for its source to bring that. */
+static bool may_be_asked(const once_entry *entry) { return entry->lookup && entry->has_message; }
+
 /* Its lease is over, and nobody has said how it ended. */
 static int become_unknown(once_entry *entry, int64_t now_ms, once_decision *out)
 {
-    entry_move(entry, ONCE_STATE_UNKNOWN, entry->lookup ? now_ms : ONCE_NEVER, now_ms);
+    entry_move(entry, ONCE_STATE_UNKNOWN, may_be_asked(entry) ? now_ms : ONCE_NEVER, now_ms);
     out->lapsed = true;
     out->lapsed_ms = now_ms;
     out->attempt = entry->attempt;
@@ -797,7 +807,7 @@ void once_entry_look(once_entry *entry, int64_t now_ms)
         return;
     }
     entry->changed_ms = entry->due_ms;
-    if (state == ONCE_STATE_UNKNOWN && !entry->lookup) entry->due_ms = ONCE_NEVER;
+    if (state == ONCE_STATE_UNKNOWN && !may_be_asked(entry)) entry->due_ms = ONCE_NEVER;
     entry->state = state;
 }
 
@@ -1006,6 +1016,7 @@ int once_entry_accept(once_entry *entry, once_lane *lane, const once_request *r,
         if (answer != ONCE_ANSWER_CONFLICT && !entry->has_message) {
             unexpire(entry);
             attach(entry, message);
+            if (entry->state == ONCE_STATE_UNKNOWN && may_be_asked(entry)) entry->due_ms = now_ms;
             changed |= ONCE_ENTRY_CHANGED;
         }
     }
@@ -1070,8 +1081,8 @@ int once_entry_settle(once_entry *entry, once_lane *lane, const once_settlement 
     if (to == ONCE_STATE_UNKNOWN || (to == ONCE_STATE_DEAD && may_have_run(entry, s))) entry->gap = false;
     if (to == ONCE_STATE_DEAD && entry->gap && lane && s->reason.len)
         entry->reason = say_gap_death(lane, entry, s->reason);
-    const bool comes_again = to == ONCE_STATE_WAITING || (to == ONCE_STATE_UNKNOWN && r->lookup);
     entry->lookup = r->lookup;
+    const bool comes_again = to == ONCE_STATE_WAITING || (to == ONCE_STATE_UNKNOWN && may_be_asked(entry));
     entry_move(entry, to, comes_again ? later_than(now_ms, s->delay_ms) : ONCE_NEVER, now_ms);
     if (once_entry_expires(entry)) entry->expires_ms = later_than(now_ms, r->remember_ms); /* ONCE_FOREVER: never */
     const int died = to == ONCE_STATE_DEAD ? ONCE_LETTER_NEEDED | lane_after_death(entry, lane, now_ms) : 0;
@@ -1101,9 +1112,21 @@ static int hand_out_question(once_entry *entry, once_token token, int64_t lease_
     out->asks = true;
     out->attempt = entry->attempt;
     out->failures = entry->failures;
+    out->failing_for_ms = failing_for(entry, now_ms);
+    out->unknown_for_ms = now_ms > entry->changed_ms ? now_ms - entry->changed_ms : 0; /* clocks of servers go back */
+    out->before = entry->reason;
     entry->token = token;
     entry->due_ms = later_than(now_ms, lease_ms);
     return ONCE_ENTRY_CHANGED;
+}
+
+bool once_entry_question(const once_entry *entry, int64_t now_ms, once_decision *out)
+{
+    if (entry->state != ONCE_STATE_UNKNOWN || entry->due_ms == ONCE_NEVER) return false;
+    once_entry copy = *entry; /* its claim stays as it is */
+    *out = (once_decision){0};
+    (void)hand_out_question(&copy, entry->token, 1, now_ms, out);
+    return true;
 }
 
 int once_entry_take(once_entry *entry, once_lane *lane, once_token token, int64_t lease_ms, int64_t now_ms,

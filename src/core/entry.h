@@ -172,9 +172,10 @@ typedef struct once_first {
 
 typedef struct once_decision {
     once_answer answer;
-    uint32_t attempt;       /* RUN: which one this is; lapsed */
-    uint32_t failures;      /* RUN: how many failed before */
-    int64_t failing_for_ms; /* RUN: how long ago the first of them did, on the store's clock; -1: none has, or nobody
+    uint32_t attempt;  /* RUN: which one this is; lapsed; asks: whose end nobody knows */
+    uint32_t failures; /* RUN, asks: how many failed before */
+    int64_t
+        failing_for_ms; /* RUN, asks: how long ago the first of them did, on the store's clock; -1: none has, or nobody
                                noted it */
     bool orphan;  /* RUN: this claim took over from one that ended without a word, and counted that. Not said once more
                    * when  the reply was lost */
@@ -184,11 +185,12 @@ typedef struct once_decision {
     bool old_key; /* the entry keeps the idempotency key of before (core/outward.h) */
     bool asks;    /* UNKNOWN, to a take: the token is ours to ask the other side about it, and to settle what that says.
                    * Nothing may be run. When nobody answers in time, it is handed out again */
-    bool gap_over;        /* RUN: it waited for a missing version that did not come in time */
-    int64_t given_up;     /* RUN, gap_over: so many versions were given up for it, which its settlement counts; 0: an
+    int64_t unknown_for_ms; /* asks: how long it has been unknown, on the store's clock */
+    bool gap_over;          /* RUN: it waited for a missing version that did not come in time */
+    int64_t given_up;       /* RUN, gap_over: so many versions were given up for it, which its settlement counts; 0: an
                              earlier one has */
-    bool lane;            /* DUPLICATE, CONFLICT: with the version of its lane, not with its key */
-    once_outcome outcome; /* DUPLICATE: how it ended */
+    bool lane;              /* DUPLICATE, CONFLICT: with the version of its lane, not with its key */
+    once_outcome outcome;   /* DUPLICATE: how it ended */
     bool lapsed; /* UNKNOWN: this very call found its lease over and wrote it down; `attempt` is whose it was. Not said
                   * once more when the reply was lost */
     int64_t lapsed_ms; /* lapsed: when that was, on the store's clock; its history has it, too */
@@ -196,9 +198,8 @@ typedef struct once_decision {
                * lost. A natural one that has finished left no trace and is simply RUN */
     once_bytes result; /* DUPLICATE: what it left */
     once_bytes reason; /* STALE, gap_over, what `lane` says, and, from a store, `lapsed`: in words; otherwise empty */
-    once_bytes
-        before; /* RUN and silent: the last that was said of it, of an earlier attempt perhaps; empty: nothing was */
-    once_first first;   /* CONFLICT: the message with the other content; set by the store */
+    once_bytes before; /* RUN and silent, asks: the last that was said of it, of an earlier attempt perhaps; or empty */
+    once_first first;  /* CONFLICT: the message with the other content; set by the store */
     once_fields fields; /* CONFLICT with its key: of that message */
     bool replaced;    /* RUN, WAITING: other content waited here, had had no effect, and gave way to this. Not said once
                        * more when the    reply was lost */
@@ -236,7 +237,7 @@ typedef struct once_entry {
     bool versioned;
     bool gap;         /* waiting for a missing version; claimed: it did not come in time; dead: so it did not run */
     bool hold;        /* as in the request */
-    bool lookup;      /* as in the request; stores that do not keep it hold every unknown for a person */
+    bool lookup;      /* as in the request */
     bool natural;     /* as in the request */
     bool old_key;     /* made before idempotency keys were independent of the store: it keeps its own for life */
     bool block;       /* as in the request */
@@ -247,7 +248,7 @@ typedef struct once_entry {
     uint64_t run;
     int64_t
         seen_ms; /* first seen; in a lane always after its equals that were there, so that the first of them is known */
-    int64_t changed_ms; /* last change of state */
+    int64_t changed_ms; /* last change of state; being asked about in vain is none */
     int64_t due_ms;     /* claimed: when the lease ends; waiting: not before; unknown: when to ask about it, or that of
                          * who asks ends; otherwise ONCE_NEVER */
     int64_t expires_ms; /* if time ends it (once_entry_expires): forgotten then; before that, what a finish must not
@@ -337,6 +338,10 @@ bool once_entry_may_be_taken(const once_entry *entry, int64_t now_ms);
  * to LATER when it must not be handed out after all. */
 int once_entry_take(once_entry *entry, once_lane *lane, once_token token, int64_t lease_ms, int64_t now_ms,
                     once_decision *out);
+
+/* For an unknown that may be asked about, or is: what `take` has said to whoever has its claim, to say it once more.
+ * False: it is none. */
+bool once_entry_question(const once_entry *entry, int64_t now_ms, once_decision *out);
 
 /* What a claim is whose lease is over, written down: UNKNOWN, and `lapsed`, where that is to be held. Nothing changes
  * otherwise. */

@@ -220,6 +220,9 @@ static inline bool once__item_is_external(const once_item *item)
     return item->handler && once_handler_external(item->handler);
 }
 
+/* Its effect has begun. Who asks about one that nobody knows the end of tries nothing. */
+static inline bool once__item_has_tried(const once_item *item) { return item->started && !item->decision.asks; }
+
 /* The transaction did not come to it: no slot was free, or it stands behind one that flies now. */
 static inline bool once__item_is_left(const once_item *item)
 {
@@ -297,6 +300,7 @@ once_action *once__pipe_begin(once_pipe *pipe);
 
 /* pipe_decide.c: what becomes of one message */
 void once__pipe_judge(once_pipe *pipe, once_item *item);
+int64_t once__pipe_question_ms(const once_pipe *pipe, const once_item *item);
 void once__item_refused_or_over(once_item *item);
 void once__pipe_note_replaced(const once_pipe *pipe, once_item *item);
 void once__pipe_decide(once_pipe *pipe, once_item *item);

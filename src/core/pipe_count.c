@@ -121,8 +121,9 @@ static void count_over(once_pipe *pipe, once_item *item, int64_t now_ms)
     counts->given_up += (uint64_t)once__item_given_up(item);
     /* In a commit whose reply was lost. */
     const bool ran_before = item->decision.own && item->decision.answer != ONCE_ANSWER_RUN;
-    counts->attempts += item->started || ran_before;
-    if (settled && (item->outcome == ONCE_RETRY || item->outcome == ONCE_RELEASE))
+    counts->attempts += once__item_has_tried(item) || ran_before;
+    const bool asked_later = item->outcome == ONCE_UNKNOWN && item->request.lookup;
+    if (settled && (item->outcome == ONCE_RETRY || item->outcome == ONCE_RELEASE || asked_later))
         sooner(&pipe->due.at_ms, now_ms, item->delay_ms);
     if (!settled && item->decision.answer == ONCE_ANSWER_WAITING)
         sooner(&pipe->due.at_ms, now_ms, item->decision.wait_ms);
@@ -142,7 +143,7 @@ static bool is_untouched(const once_item *item)
 static void give_away(once_pipe *pipe, once_item *item)
 {
     pipe->counts.fenced++;
-    pipe->counts.attempts += item->started;
+    pipe->counts.attempts += once__item_has_tried(item);
     if (!once__item_is_unwanted(item) && item->ticket) { /* still the source's: asked again as if it had just come */
         item->held = item->lost = item->returned = item->unsure = item->maybe = false;
         once__item_forget_output(item);

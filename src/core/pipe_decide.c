@@ -35,11 +35,19 @@ static void die(once_item *item, once_settlement end)
     item->stage = ONCE_STAGE_SETTLE;
 }
 
+/* An unknown: how long until its other side may be asked; ONCE_NEVER: a person decides. */
+int64_t once__pipe_question_ms(const once_pipe *pipe, const once_item *item)
+{
+    const once_policy policy = once_policy_of(item->handler, pipe->o.env);
+    return item->input ? once_policy_question_ms(&policy, &item->decision) : ONCE_NEVER;
+}
+
 void once__pipe_judge(once_pipe *pipe, once_item *item)
 {
     const once_policy policy = once_policy_of(item->handler, pipe->o.env);
     once_settlement end = {.outcome = item->outcome, .delay_ms = item->delay_ms, .maybe = item->maybe};
-    once_policy_judge(&policy, &item->decision, &end);
+    if (item->decision.asks) end = once_policy_answered(&policy, &item->decision, item->started, item->lookup_answer);
+    else once_policy_judge(&policy, &item->decision, &end);
     item->outcome = end.outcome;
     item->delay_ms = end.delay_ms;
     item->maybe = end.maybe;
@@ -81,6 +89,16 @@ static void decide_run(once_pipe *pipe, once_item *item)
     }
 }
 
+/* An unknown that was taken and is not asked about now: it stays one, and what was said of it stays said. */
+static void put_back_question(once_pipe *pipe, once_item *item)
+{
+    item->outcome = ONCE_UNKNOWN;
+    item->maybe = true;
+    item->failure = item->decision.before;
+    item->delay_ms = pipe->end.stopping ? 0 : once__pipe_question_ms(pipe, item);
+    item->stage = ONCE_STAGE_SETTLE;
+}
+
 /* Nothing is left to do, but for a letter where the message was refused. */
 void once__item_refused_or_over(once_item *item)
 {
@@ -97,6 +115,10 @@ void once__pipe_note_replaced(const once_pipe *pipe, once_item *item)
 
 void once__pipe_decide(once_pipe *pipe, once_item *item)
 {
+    if (item->decision.asks) {
+        put_back_question(pipe, item);
+        return;
+    }
     /* Then perhaps it has, and the entry does not show it any more. */
     const bool before = item->overtakes && item->unsure;
     item->overtakes = item->ticket && (item->decision.left_by == pipe->o.run || before) && !item->decision.letter;

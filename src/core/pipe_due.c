@@ -104,9 +104,11 @@ once_action *once__pipe_begin_take(once_pipe *pipe, size_t max, int64_t now_ms)
     return take;
 }
 
-/* Taking was claiming it durably. Only a repeat goes through a transaction, which counts it. */
+/* Taking was claiming it durably. Only a repeat goes through a transaction, which counts it; and an unknown that must
+ * not be asked about, which is put back. */
 static bool may_depart_at_once(once_pipe *pipe, const once_item *item)
 {
+    if (item->decision.asks && once__pipe_question_ms(pipe, item) > 0) return false;
     return once__item_is_external(item) && item->input && !item->decision.silent && !item->decision.gap_over &&
            !pipe->end.stopping;
 }
@@ -132,11 +134,12 @@ void once__pipe_took(once_pipe *pipe, once_action *action, int64_t now_ms)
         item->first = item->decision;
         item->resumed = item->request.run != pipe->o.run;
         /* Nobody said how its last attempt ended: it stays where it is, and a delivery counts it. */
-        if (item->decision.answer == ONCE_ANSWER_UNKNOWN) {
+        if (item->decision.answer == ONCE_ANSWER_UNKNOWN && !item->decision.asks) {
             once__pipe_move(pipe, item, ONCE_AT_OVER);
             continue;
         }
-        if (item->decision.answer != ONCE_ANSWER_RUN) { /* its lane settled it, and the store has recorded that */
+        if (item->decision.answer != ONCE_ANSWER_RUN &&
+            !item->decision.asks) { /* its lane settled it, and the store has recorded that */
             once__pipe_count_origin(pipe, item, once__pipe_is_known_now(pipe, item));
             once__pipe_count_settled_by_lane(pipe, item);
             once__pipe_move(pipe, item, ONCE_AT_OVER);
@@ -200,7 +203,7 @@ void once__pipe_found(once_pipe *pipe, once_action *action)
 
 void once__pipe_told_stats(once_pipe *pipe, const once_action *action, int64_t now_ms)
 {
-    const bool nothing = action->waiting == 0 && action->claimed == 0;
+    const bool nothing = action->waiting == 0 && action->claimed == 0 && action->unknown == 0;
     if (nothing || action->wait_ms == ONCE_NEVER) {
         pipe->end.stopping = true; /* a finite source at its end, and all that can be settled is */
         return;

@@ -22,8 +22,10 @@ void once__pipe_depart(once_pipe *pipe, once_item *item, int64_t asked_at_ms)
 static void recall_one(once_pipe *pipe, once_item *item)
 {
     assert(!item->given);
-    item->outcome = ONCE_RELEASE;
-    item->failure = ONCE_BYTES("put back at shutdown");
+    const bool asks = item->decision.asks; /* it was unknown before, and still is */
+    item->outcome = asks ? ONCE_UNKNOWN : ONCE_RELEASE;
+    item->maybe = asks;
+    item->failure = asks ? item->decision.before : ONCE_BYTES("put back at shutdown");
     item->delay_ms = 0;
     once__pipe_move(pipe, item, ONCE_AT_RETURNED);
 }

@@ -135,10 +135,11 @@ void once__pipe_note_waiting(once_pipe *pipe, const once_item *item, bool waits)
 {
     pipe_room *room = &pipe->room;
     if (!bounded(pipe)) return;
-    if (item->ticket && waits) {
+    const bool waited = !item->ticket && !item->decision.asks; /* what is unknown is not counted as waiting */
+    if (!waited && waits) {
         add(&room->there, item);
         add(&room->added, item);
-    } else if (!item->ticket && !waits) {
+    } else if (waited && !waits) {
         const uint64_t bytes = item->message.body.len;
         room->there.messages -= room->there.messages > 0;
         room->there.bytes -= bytes < room->there.bytes ? bytes : room->there.bytes;

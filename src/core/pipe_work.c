@@ -160,8 +160,9 @@ void once__pipe_unreserve_work(once_pipe *pipe)
 /* The store is gone: its outcome cannot be kept. */
 void once__pipe_leave_unsettled(once_pipe *pipe, once_item *item)
 {
-    pipe->end.unsettled += once__item_is_external(item) && item->given;
-    pipe->counts.attempts += item->returned && item->started;
+    const bool tried = item->given && !item->decision.asks;
+    pipe->end.unsettled += once__item_is_external(item) && tried;
+    pipe->counts.attempts += item->returned && once__item_has_tried(item);
     once__pipe_leave_waits(pipe, item);
     once__pipe_move(pipe, item, ONCE_AT_OVER);
 }
@@ -309,7 +310,8 @@ void once__pipe_begin_work(once_pipe *pipe, int64_t now_ms)
     const bool single = pipe->work.n == 1;
     once__pipe_bound_locks(pipe);
     once__pipe_start_work(pipe);
-    const bool one = pipe->caution.look && !alone && single && !once_hash_is_zero(pipe->work.items[0]->request.id);
+    const bool one = pipe->caution.look && !alone && single && !once_hash_is_zero(pipe->work.items[0]->request.id) &&
+                     !pipe->work.items[0]->first.asks;
     if (one && !once__item_is_external(pipe->work.items[0]) && !through_store(pipe, pipe->work.items[0]))
         pipe->work.next = NEXT_PRECLAIM;
 }

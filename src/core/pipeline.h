@@ -21,6 +21,11 @@
  * and when that fails, the effect is told to end before its lease does. What it says when its claim is somebody else's
  * by then is not settled.
  *
+ * An unknown whose handler can ask the other side about it (`lookup`) comes back by TAKE when it is due, under a claim
+ * like any other, and flies as a question: it takes a slot, its lease is extended, and the answer is settled. Done is
+ * done; absent has failed and may be tried again, under the same key; anything else stays unknown, and is asked about
+ * again or left to a person (core/policy.h). Whoever dies while asking leaves what was there: an unknown that is due.
+ *
  * With an inbox (ack: after_accept) what comes from the source is only accepted in it, and the work is done from the
  * store.
  *
@@ -99,8 +104,8 @@ typedef enum once_action_kind {
                       * over, in its stream */
     ONCE_ACT_ROLLBACK,
     ONCE_ACT_TAKE,  /* up to `max` into `batch` (items and n set by the executor); token, again */
-    ONCE_ACT_STATS, /* -> waiting, claimed, wait_ms */
-    ONCE_ACT_COUNT, /* what the store keeps to be worked on; -> size; with `due` also waiting, claimed, wait_ms */
+    ONCE_ACT_STATS, /* -> waiting, claimed, unknown, wait_ms */
+    ONCE_ACT_COUNT, /* what the store keeps to be worked on; -> size; with `due` also what STATS has */
     ONCE_ACT_RENEW, /* the worker's own lease, when no commit has done so for a while */
     ONCE_ACT_SWEEP, /* a bounded step; -> more, wait_ms: not before then */
     ONCE_ACT_SEEK,  /* `stream`, which was assigned: the source goes on where the store says it had got to */
@@ -113,7 +118,8 @@ typedef enum once_action_kind {
     ONCE_ACT_PROLONG, /* `receipts`: they are ours for longer; -> their answers */
     ONCE_ACT_RELEASE, /* `stream`: nothing of it is worked on or acked any more */
     /* effect executor */
-    ONCE_ACT_START, /* items: their effects begin; each comes back by once_pipe_finished */
+    ONCE_ACT_START, /* items: their effects begin, or (decision.asks) the other side is asked what became of them; each
+                     * comes back by once_pipe_finished */
     ONCE_ACT_KILL /* items that were started: they must end now (the lease is about to, or the pipeline is); they still
                      come back */
 } once_action_kind;
@@ -157,7 +163,7 @@ typedef struct once_action {
     size_t n_news;
     bool more;
     bool renewed; /* COMMIT: the worker's lease with it */
-    uint64_t waiting, claimed;
+    uint64_t waiting, claimed, unknown;
     once_waiting_size size;
     int64_t wait_ms;
 } once_action;
@@ -189,7 +195,8 @@ once_action *once_pipe_effect_action(once_pipe *pipe, int64_t now_ms);
 void once_pipe_step(once_pipe *pipe, once_action *action, int64_t now_ms);
 
 /* External effects ended, in any order. Of each item outcome, result, failure, delay_ms (-1: the backoff decides),
- * maybe, started and trouble are set. Never started (killed before, or trouble): outcome RELEASE. */
+ * maybe, started and trouble are set. Never started (killed before, or trouble): outcome RELEASE. Of one that asks
+ * lookup_answer, result, failure, started and trouble. */
 void once_pipe_finished(once_pipe *pipe, once_item *const *items, size_t n, int64_t now_ms);
 
 /* Drain: finish what is in a transaction, put back the rest, end. What a source that gives once has been read of goes

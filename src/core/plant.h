@@ -58,6 +58,12 @@
     X(resolve_spent, "an unknown that a person has tried again dies of the failures it had")                           \
     X(parked_kept, "a message that stood behind an effect still counts as parked when it goes on")
 
+/* The same of unknowns that the other side is asked about. */
+#define ONCE_PLANT_LOOKUP_MAP(X)                                                                                       \
+    X(lookup_early, "the other side is asked about an effect that may still happen")                                   \
+    X(lookup_guesses, "the other side does not know what became of an effect, and that is taken for absent")           \
+    X(absent_done, "an effect that the other side knows nothing of counts as done")
+
 /* The same of streams. No test switches these off yet: the simulator's source has one stream. */
 #define ONCE_PLANT_STREAM_MAP(X)                                                                                       \
     X(stream_waits, "a stream that cannot go on holds up the others")                                                  \
@@ -73,7 +79,7 @@
 typedef enum once_plant {
     ONCE_PLANT_none,
 #define ONCE_PLANT_ENUM(name, text) ONCE_PLANT_##name,
-    ONCE_PLANT_MAP(ONCE_PLANT_ENUM) ONCE_PLANT_STREAM_MAP(ONCE_PLANT_ENUM)
+    ONCE_PLANT_MAP(ONCE_PLANT_ENUM) ONCE_PLANT_LOOKUP_MAP(ONCE_PLANT_ENUM) ONCE_PLANT_STREAM_MAP(ONCE_PLANT_ENUM)
 #undef ONCE_PLANT_ENUM
         ONCE_PLANTS
 } once_plant;

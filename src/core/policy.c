@@ -80,6 +80,47 @@ void once_policy_judge(const once_policy *policy, const once_decision *d, once_s
     if (s->outcome == ONCE_RETRY && once_policy_is_last(policy, d) && !ONCE_PLANTED(no_budget)) s->outcome = ONCE_DEAD;
     const bool waits = s->outcome == ONCE_RETRY || s->outcome == ONCE_RELEASE;
     s->delay_ms = !waits ? 0 : delay_ms >= 0 ? delay_ms : pause_of(policy, d, s->outcome);
+    if (s->outcome == ONCE_UNKNOWN && policy->lookup) s->delay_ms = policy->lookup->after_ms;
+}
+
+/* ---- an unknown that the other side can be asked about ---- */
+
+int64_t once_policy_question_ms(const once_policy *policy, const once_decision *d)
+{
+    assert(d->asks && d->unknown_for_ms >= 0);
+    if (!policy->lookup) return ONCE_NEVER;
+    const int64_t left_ms = policy->lookup->after_ms - d->unknown_for_ms;
+    return left_ms > 0 && !ONCE_PLANTED(lookup_early) ? left_ms : 0;
+}
+
+/* Nobody counts questions, so that no store has to keep their number. Each pause is about as long as everything before
+ * it, up to the longest one of the backoff, and they are bounded by the time since it became unknown; the last one is
+ * at the end of that. */
+static int64_t ask_again_ms(const once_policy *policy, const once_decision *d, bool asked)
+{
+    const once_retry *retry = policy->retry;
+    const int64_t so_far_ms = d->unknown_for_ms, left_ms = policy->lookup->for_ms - so_far_ms;
+    if (asked && left_ms <= 0) return ONCE_NEVER;
+    int64_t bound_ms = so_far_ms > retry->min_ms ? so_far_ms : retry->min_ms;
+    if (bound_ms > retry->max_ms) bound_ms = retry->max_ms;
+    const int64_t drawn_ms = bound_ms / 2 + 1 + (int64_t)(once_env_random_u64(policy->env) % (uint64_t)bound_ms) / 2;
+    return left_ms > 0 && drawn_ms > left_ms ? left_ms : drawn_ms;
+}
+
+once_settlement once_policy_answered(const once_policy *policy, const once_decision *d, bool asked,
+                                     once_lookup_answer answer)
+{
+    assert(d->asks && policy->retry && policy->lookup);
+    if (!asked) answer = ONCE_LOOKUP_NOT_KNOWN;
+    if (ONCE_PLANTED(lookup_guesses) && answer == ONCE_LOOKUP_NOT_KNOWN) answer = ONCE_LOOKUP_ABSENT;
+    if (ONCE_PLANTED(absent_done) && answer == ONCE_LOOKUP_ABSENT) answer = ONCE_LOOKUP_DONE;
+    if (answer == ONCE_LOOKUP_DONE) return (once_settlement){.outcome = ONCE_DONE};
+    if (answer != ONCE_LOOKUP_ABSENT)
+        return (once_settlement){.outcome = ONCE_UNKNOWN, .maybe = true, .delay_ms = ask_again_ms(policy, d, asked)};
+    if (once_policy_is_last(policy, d)) return (once_settlement){.outcome = ONCE_DEAD, .failed = true};
+    return (once_settlement){.outcome = ONCE_RETRY,
+                             .delay_ms =
+                                 once_retry_pause_ms(policy->retry, d->failures + 1, d->failing_for_ms, policy->env)};
 }
 
 /* ---- in words ---- */

@@ -9,9 +9,10 @@
 
 typedef struct once_policy {
     const once_retry *retry;
-    bool hold;           /* an unknown is kept for a person; otherwise tried again */
-    bool outside;        /* of the store: an attempt that ended without a word may have had its effect */
-    const once_env *env; /* randomness only */
+    bool hold;                 /* an unknown is kept for a person; otherwise tried again */
+    const once_lookup *lookup; /* an unknown is asked about before; NULL: nobody can be asked */
+    bool outside;              /* of the store: an attempt that ended without a word may have had its effect */
+    const once_env *env;       /* randomness only */
 } once_policy;
 
 /* Inside of the store an unknown means that something ended the transaction: another try would meet it again, so it is
@@ -20,7 +21,11 @@ static inline once_policy once_policy_of(const once_handler_spec *handler, const
 {
     if (!handler) return (once_policy){.hold = true, .outside = true, .env = env};
     const bool outside = once_handler_external(handler);
-    return (once_policy){.retry = &handler->retry, .hold = handler->hold || !outside, .outside = outside, .env = env};
+    return (once_policy){.retry = &handler->retry,
+                         .hold = handler->hold || !outside,
+                         .lookup = once_handler_asks(handler) ? &handler->lookup : NULL,
+                         .outside = outside,
+                         .env = env};
 }
 
 /* Nothing more happens to the message by itself: the outcome is final, or a dead letter. */
@@ -56,6 +61,16 @@ bool once_policy_is_last(const once_policy *policy, const once_decision *decisio
 /* From what an attempt said to what is settled. In `settlement`: its outcome; `maybe`: its effect may have happened;
  * delay_ms: a retry or a release said when, otherwise -1 and the backoff decides. Other outcomes have no delay. */
 void once_policy_judge(const once_policy *policy, const once_decision *decision, once_settlement *settlement);
+
+/* ---- an unknown that the other side can be asked about (decision.asks) ---- */
+
+/* How long to wait before it is asked; 0: not at all; ONCE_NEVER: nobody can be asked any more, a person decides. */
+int64_t once_policy_question_ms(const once_policy *policy, const once_decision *decision);
+/* What is settled after that; without request, reason and message. A question is no attempt: only `absent` ends the
+ * one that it was about, which has failed then. `asked`: it was;
+ * otherwise nothing was found out, and it comes again. */
+once_settlement once_policy_answered(const once_policy *policy, const once_decision *decision, bool asked,
+                                     once_lookup_answer answer);
 
 /* ---- in words ---- */
 

@@ -40,6 +40,7 @@ enum {
     ONCE_EFFECT_APART = 1u << 2,   /* in processes of its own: a message that crashes one does not end ours */
     ONCE_EFFECT_OUTLIVES = 1u << 3, /* what it has started may go on when our process is gone */
     ONCE_EFFECT_FAULTS = 1u << 4,   /* it fails with faults of a database, which `retry.on` names */
+    ONCE_EFFECT_ASKS = 1u << 5,     /* OUTSIDE: the other side can be asked whether it has happened (`lookup`) */
 };
 
 #define ONCE_LOCKS_MAX 16 /* names that a message may lock */
@@ -49,6 +50,20 @@ typedef struct once_locks_spec {
     const once_template *const *names;
     size_t n;
 } once_locks_spec;
+
+/* When the other side is asked what became of an effect whose end nobody knows. On the store's clock, from when that
+ * was written down. */
+typedef struct once_lookup {
+    int64_t after_ms; /* not before: what was sent may still act */
+    int64_t for_ms;   /* in vain, it is asked again for so long; then a person decides */
+} once_lookup;
+
+/* What the other side says. Whatever is neither of the last two is the first one. */
+typedef enum once_lookup_answer {
+    ONCE_LOOKUP_NOT_KNOWN,
+    ONCE_LOOKUP_DONE,  /* it has happened */
+    ONCE_LOOKUP_ABSENT /* it has not, and will not by itself */
+} once_lookup_answer;
 
 typedef struct once_handler_spec {
     once_bytes type; /* what chooses it: a type, "*", or empty for `handler:` */
@@ -65,6 +80,7 @@ typedef struct once_handler_spec {
     once_bytes dead_reason;               /* of an effect that does not run */
     uint32_t slots;                       /* external effects: how many may be in flight at a time; 0 for all others */
     bool hold;                            /* external effects: an unknown is kept for a person; otherwise tried again */
+    once_lookup lookup;                   /* with ONCE_EFFECT_ASKS, and then `hold` */
     bool natural;                         /* idempotent by nature: nothing is remembered after success */
     int line;
 } once_handler_spec;
@@ -151,6 +167,7 @@ static inline bool once_handler_external(const once_handler_spec *handler)
 {
     return handler->bits & ONCE_EFFECT_OUTSIDE;
 }
+static inline bool once_handler_asks(const once_handler_spec *handler) { return handler->bits & ONCE_EFFECT_ASKS; }
 /* It runs in the transaction of the store, so effect and outcome are one. */
 static inline bool once_handler_inside(const once_handler_spec *handler)
 {

@@ -77,12 +77,14 @@ typedef struct once_effect_ops {
     once_db *(*db)(struct once_hand *hand);
 } once_effect_ops;
 
-/* How what is not here yet fits (tests/unit/test_fit.c). `lookup` (asking the other side about an unknown) is a slot
- * beside `open`'s hand: a request that says `lookup` gives its unknown a due time, `take` hands it out then as one that
- * `asks`, its item goes to the hand as a question, and the answer is settled like any outcome. `then` (what is written
- * together with the outcome) is a slot that runs in the transaction that settles: `extend` in it is the fence, and
- * holds until the commit; what is still ours runs in a savepoint, and `settle` follows with what came of it. Neither
- * needs another kind of handler: both are slots that may be NULL, and fields of the handler's own table. */
+/* `lookup`: an effect that can ask the other side what became of an unknown gives its handlers ONCE_EFFECT_ASKS, `hold`
+ * and handler->lookup (in `conclude`), and its hand has `ask`. The rest is done elsewhere: the unknown has a due time,
+ * `take` hands it out as one that `asks`, the hand gets it as a question, and the answer is settled (core/policy.h).
+ *
+ * How what is not here yet fits (tests/unit/test_fit.c): `then` (what is written together with the outcome) is a slot
+ * that runs in the transaction that settles: `extend` in it is the fence, and holds until the commit; what is still
+ * ours runs in a savepoint, and `settle` follows with what came of it. It needs no other kind of handler: it is a slot
+ * that may be NULL, and a field of the handler's own table. */
 
 /* The list, in the order in which they are named to people. */
 #define ONCE_EFFECT_MAP(X)                                                                                             \

@@ -127,6 +127,7 @@ static void reset(once_item *item)
     item->delay_ms = -1;
     item->maybe = item->started = false;
     item->trouble = ONCE_OK;
+    item->lookup_answer = ONCE_LOOKUP_NOT_KNOWN;
 }
 
 void once_hands_start(once_hands *hands, once_item *const *items, size_t n)
@@ -141,6 +142,9 @@ void once_hands_start(once_hands *hands, once_item *const *items, size_t n)
             item->trouble = ONCE_E_UNAVAILABLE;
             once_hands_output(hands, item, (once_bytes){0}, ONCE_BYTES("failpoint 'effect_before'"));
             once_hands_finished(hands, item);
+        } else if (item->decision.asks) {
+            assert(once_handler_asks(item->handler) && hand->ops->ask);
+            hand->ops->ask(hand, item);
         } else {
             hand->ops->start(hand, item);
         }
@@ -161,8 +165,10 @@ void once_hands_finished(once_hands *hands, once_item *item)
     assert(item->hand); /* it was started, and is reported once */
     assert((unsigned)item->outcome < ONCE_OUTCOMES && item->delay_ms >= -1);
     assert(item->started || item->outcome == ONCE_RELEASE || item->outcome == ONCE_RETRY || item->outcome == ONCE_DEAD);
+    assert(item->decision.asks || item->lookup_answer == ONCE_LOOKUP_NOT_KNOWN);
     if (item->started && ONCE_FAIL_AT(effect_after)) {
         item->outcome = ONCE_UNKNOWN;
+        item->lookup_answer = ONCE_LOOKUP_NOT_KNOWN;
         item->maybe = true;
         once_hands_output(hands, item, (once_bytes){0}, ONCE_BYTES("failpoint 'effect_after'"));
     }

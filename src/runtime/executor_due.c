@@ -122,6 +122,7 @@ int once__do_stats(once_executor *x, once_action *a, once_error *err)
     if (stats.unknown) once__look_for_lapsed(x, true); /* it may be the last thing that is asked before the run ends */
     a->waiting = stats.waiting;
     a->claimed = stats.claimed;
+    a->unknown = stats.unknown;
     a->wait_ms = stats.wait_ms;
     once__say_waiting(x, &stats);
     return ONCE_OK;

@@ -12,12 +12,15 @@ void once__note(once_executor *x, once_log_level level, const char *event, const
     once_message_log_add(&x->said, level, event, item, reason, &x->keying);
 }
 
+/* The other side was asked, nobody is asked any more, and a person has to look. */
+static bool is_given_up(const once_item *item) { return item->decision.asks && item->delay_ms == ONCE_NEVER; }
+
 /* How an attempt ended that needs another one, or a person. `known`: that it is unknown was written down before, by
  * somebody who said it; or by ourselves, in a commit of which no answer came, and then nobody has said it. */
 void once__note_ending(once_executor *x, const once_item *item, bool known)
 {
     if (item->outcome == ONCE_DEAD) once__note(x, ONCE_LOG_WARN, "dead", item, item->failure);
-    else if (item->outcome == ONCE_UNKNOWN && (!known || x->doubted.n))
+    else if (item->outcome == ONCE_UNKNOWN && (!known || x->doubted.n || is_given_up(item)))
         once__note(x, ONCE_LOG_WARN, "unknown", item, item->failure);
     else if (item->outcome == ONCE_RETRY) once__note(x, ONCE_LOG_INFO, "retry", item, item->failure);
     else if (item->outcome == ONCE_RELEASE) once__note(x, ONCE_LOG_INFO, "release", item, item->failure);

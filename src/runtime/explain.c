@@ -157,7 +157,7 @@ static void explain_entry(const once_spec *spec, const once_keying *keying, cons
 {
     once_attempt attempts[ONCE_HISTORY_ATTEMPTS];
     const size_t n = once__history_of(entry, attempts);
-    const bool due = entry->state == ONCE_STATE_CLAIMED || entry->state == ONCE_STATE_WAITING;
+    const bool due = once_state_unfinished(entry->state);
     once_explanation explanation = {
         .scope = entry->scope,
         .key = entry->key,

@@ -52,7 +52,7 @@ static int show_before(once_lane_reader *reader, const once_in_lane *at, once_la
     int rc = ONCE_OK;
     for (size_t i = 0; i < at->n && rc == ONCE_OK; i++) {
         const once_entry *e = &at->before[i];
-        const bool due = (e->state == ONCE_STATE_WAITING || e->state == ONCE_STATE_CLAIMED) && e->due_ms != ONCE_NEVER;
+        const bool due = once_state_unfinished(e->state) && e->due_ms != ONCE_NEVER;
         reader->before[i] = (once_before){
             .operation = e->scope.operation,
             .key = e->key,

@@ -69,7 +69,7 @@ static bool list_entry(void *user, const once_entry *e)
     listing *l = user;
     once_attempt attempts[ONCE_HISTORY_ATTEMPTS];
     const size_t n = once__history_of(e, attempts);
-    const bool due = e->state != ONCE_STATE_UNKNOWN && e->due_ms != ONCE_NEVER;
+    const bool due = e->due_ms != ONCE_NEVER;
     once_listed item = {
         .state = e->state == ONCE_STATE_CLAIMED ? "busy" : once_state_name(e->state),
         .scope = e->scope,

@@ -113,7 +113,7 @@ void once__run_report_effects(once_run *r, once_item *const *items, size_t n) /*
     for (size_t i = 0; i < n; i++) {
         if (items[i]->trouble != ONCE_OK) troubled = items[i];
         started |= items[i]->started;
-        if (items[i]->trouble == ONCE_OK && items[i]->handler) report_handler(r, items[i]);
+        if (items[i]->trouble == ONCE_OK && items[i]->handler && !items[i]->decision.asks) report_handler(r, items[i]);
     }
     if (troubled) report_trouble(r, troubled);
     else if (started) report_no_trouble(r);

@@ -81,8 +81,8 @@ typedef struct once_shelf_ops {
     int (*lane_before)(once_shelf *shelf, const once_entry *entry, size_t max, once_hash *out, size_t *n,
                        uint64_t *count, once_error *err);
 
-    /* Ids of entries of the consumer, with a body, waiting or claimed (and unknown, in a store that keeps `lookup`),
-     * due at or before now, by due time then id. */
+    /* Ids of entries of the consumer, with a body, waiting, claimed or unknown, due at or before now, by due time then
+     * id. */
     int (*due)(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n,
                once_error *err);
     /* In a transaction that holds these lanes: ids of their unfinished entries, lane by lane, by order then id; `each`
@@ -90,7 +90,8 @@ typedef struct once_shelf_ops {
      * out. NULL: there is no `find`. */
     int (*lanes_waiting)(once_shelf *shelf, const once_hash *lanes, size_t n_lanes, size_t each, size_t max,
                          once_hash *out, size_t *n, once_error *err);
-    /* Ids of claimed entries of the consumer whose token has this .a, by token. */
+    /* Ids of entries of the consumer whose token has this .a, by token: claimed ones, and unknown ones that have a due
+     * time. */
     int (*by_token)(once_shelf *shelf, once_bytes consumer, uint64_t token_a, size_t max, once_hash *out, size_t *n,
                     once_error *err);
     /* Ids of claimed entries of the consumer that say `hold`, with a body or without, due at or before now. Some may be

@@ -23,9 +23,52 @@ enum {
     ONCE_FLAG_MAYBE = 32,
     ONCE_FLAG_NEW_KEY = 64,
     ONCE_FLAG_BLOCK = 128,
-    ONCE_FLAG_FIXED = 256
+    ONCE_FLAG_FIXED = 256,
+    ONCE_FLAG_LOOKUP = 512,
+    ONCE_FLAG_ASKED = 1024 /* it is stored as claimed, and is unknown; see below */
 };
-_Static_assert(ONCE_FLAG_HOLD == 4 && (ONCE_FLAG_SILENT | ONCE_FLAG_MAYBE) == 40, "as in the texts of statements");
+_Static_assert(ONCE_FLAG_HOLD == 4 && (ONCE_FLAG_SILENT | ONCE_FLAG_MAYBE) == 40 && ONCE_FLAG_LOOKUP == 512 &&
+                   ONCE_FLAG_ASKED == 1024,
+               "as in the texts of statements");
+
+/* An unknown with a due time, when the other side will be asked about it, is stored as what it is to everybody who does
+ * not know of that: as a claim with `hold` whose lease ends then. So indexes of what is due, of claims by their tokens
+ * and of what occupies a lane have it, and programs from before `lookup`, which pass over the two flags, neither run it
+ * nor forget it: until it is due they find somebody busy with it, and then they hold it for a person. */
+static inline bool once__is_asked(const once_entry *e)
+{
+    return e->state == ONCE_STATE_UNKNOWN && e->due_ms != ONCE_NEVER;
+}
+
+static inline int once__state_write(const once_entry *e)
+{
+    return once__is_asked(e) ? (int)ONCE_STATE_CLAIMED : (int)e->state;
+}
+
+static inline int once__flags_write(const once_entry *e)
+{
+    const bool asked = once__is_asked(e);
+    return (e->versioned ? ONCE_FLAG_VERSIONED : 0) | (e->gap ? ONCE_FLAG_GAP : 0) |
+           (e->hold || asked ? ONCE_FLAG_HOLD : 0) | (e->silent ? ONCE_FLAG_SILENT : 0) |
+           (e->natural ? ONCE_FLAG_NATURAL : 0) | (e->maybe ? ONCE_FLAG_MAYBE : 0) |
+           (e->old_key ? 0 : ONCE_FLAG_NEW_KEY) | (e->block ? ONCE_FLAG_BLOCK : 0) | (e->fixed ? ONCE_FLAG_FIXED : 0) |
+           (e->lookup ? ONCE_FLAG_LOOKUP : 0) | (asked ? ONCE_FLAG_ASKED : 0);
+}
+
+static inline void once__state_read(once_entry *e, int state, int flags)
+{
+    e->state = state == ONCE_STATE_CLAIMED && flags & ONCE_FLAG_ASKED ? ONCE_STATE_UNKNOWN : (once_state)state;
+    e->versioned = flags & ONCE_FLAG_VERSIONED;
+    e->gap = flags & ONCE_FLAG_GAP;
+    e->hold = flags & ONCE_FLAG_HOLD;
+    e->silent = flags & ONCE_FLAG_SILENT;
+    e->maybe = flags & (ONCE_FLAG_MAYBE | ONCE_FLAG_SILENT); /* older tables have only the last attempt's */
+    e->natural = flags & ONCE_FLAG_NATURAL;
+    e->old_key = !(flags & ONCE_FLAG_NEW_KEY);
+    e->block = flags & ONCE_FLAG_BLOCK;
+    e->fixed = flags & ONCE_FLAG_FIXED;
+    e->lookup = flags & ONCE_FLAG_LOOKUP;
+}
 
 _Static_assert(ONCE_ANSWER_DEAD == 3 && ONCE_ANSWER_CONFLICT == 8 && ONCE_ANSWER_TOO_OLD == 9 && ONCE_ANSWER_CUT == 11,
                "kinds of letters, as they are stored");

@@ -63,7 +63,7 @@ struct fixture {
 
 /* Each ends with an empty row. */
 extern const conform_test conform_verbs[], conform_natural[], conform_lanes[], conform_keeping[], conform_history[],
-    conform_replace[], conform_find[];
+    conform_replace[], conform_find[], conform_lookup[];
 int conform_run(const conform_driver *driver);
 
 /* --- the fixture --- */

@@ -146,6 +146,7 @@ static once_request request_for(run *r, uint64_t scope, uint64_t key)
     q.remember_ms = chance(r, 1) ? ONCE_FOREVER : remembers[below(r, 6)];
     if (chance(r, 30)) q.sent_ms = now_of(r) - (int64_t)below(r, 4000);
     q.hold = chance(r, 15);
+    q.lookup = q.hold && chance(r, 60);
     q.natural = chance(r, 25);
     q.old_key = chance(r, 20);
     q.run = below(r, 3);
@@ -197,7 +198,8 @@ static void compare_decisions(run *r, const char *what, size_t i, const once_dec
         x->gap_over == y->gap_over && x->outcome == y->outcome && x->wait_ms == y->wait_ms &&
         equal_bytes(x->result, y->result) && x->own == y->own && x->left_by == y->left_by &&
         x->replaced == y->replaced && x->letter == y->letter && x->old_key == y->old_key && x->lane == y->lane &&
-        equal_bytes(x->reason, y->reason) && equal_fields(&x->fields, &y->fields))
+        equal_bytes(x->reason, y->reason) && equal_fields(&x->fields, &y->fields) && x->asks == y->asks &&
+        x->unknown_for_ms == y->unknown_for_ms)
         return;
     differ(r,
            "%s[%zu] differs: memory %s attempt %u failures %u silent %d gap_over %d outcome %d wait %" PRId64
@@ -253,6 +255,7 @@ static const char *entry_difference(const once_entry *x, const once_entry *y)
     if (x->remember_ms != y->remember_ms) return "remember_ms";
     if (open && x->due_ms != y->due_ms) return "due_ms";
     if (open && x->hold != y->hold) return "hold";
+    if (open && x->lookup != y->lookup) return "lookup";
     if (x->silent != y->silent) return "silent";
     if (x->maybe != y->maybe) return "maybe";
     if (x->fixed != y->fixed) return "fixed";
@@ -369,8 +372,9 @@ static void play(run *r, bool again)
                 x->request.lane.gap_ms != y->request.lane.gap_ms ||
                 x->request.lane.versioned != y->request.lane.versioned || x->request.sent_ms != y->request.sent_ms ||
                 !once_hash_equal(x->request.lane.id, y->request.lane.id) || x->request.run != y->request.run ||
-                x->request.hold != y->request.hold || x->request.natural != y->request.natural ||
-                x->request.lane.block != y->request.lane.block || !equal_bytes(x->scope.tenant, y->scope.tenant) ||
+                x->request.hold != y->request.hold || x->request.lookup != y->request.lookup ||
+                x->request.natural != y->request.natural || x->request.lane.block != y->request.lane.block ||
+                !equal_bytes(x->scope.tenant, y->scope.tenant) ||
                 !equal_bytes(x->request.at.point, y->request.at.point) ||
                 !once_hash_equal(x->request.fingerprint, y->request.fingerprint) ||
                 !equal_fields(&x->request.fields, &y->request.fields))
@@ -385,9 +389,11 @@ static void play(run *r, bool again)
                                              x->request.key.len - 1);
             claim.token = x->request.token;
             claim.hold = x->request.hold;
+            claim.lookup = x->request.lookup && chance(r, 90);
             if (chance(r, 90)) claim.natural = x->request.natural; /* else: the handler has changed meanwhile */
             r->counts->natural_taken += x->request.natural;
-            if (x->decision.answer == ONCE_ANSWER_RUN) hold(r, &claim);
+            r->counts->asks += x->decision.asks;
+            if (x->decision.answer == ONCE_ANSWER_RUN || x->decision.asks) hold(r, &claim);
         }
         }
     }
@@ -430,6 +436,7 @@ static void step_settle(run *r)
         }
         if (chance(r, 50)) settlement.reason = ONCE_BYTES("because");
         if (outcome == ONCE_RETRY || outcome == ONCE_RELEASE) settlement.delay_ms = delays[below(r, 4)];
+        if (outcome == ONCE_UNKNOWN) settlement.delay_ms = chance(r, 20) ? ONCE_NEVER : delays[below(r, 4)];
         if (open && chance(r, 80)) settlement.message = &r->messages[i];
         if (outcome == ONCE_RETRY || outcome == ONCE_DEAD) settlement.maybe = chance(r, 40);
         r->settlements[i] = settlement;
@@ -1115,6 +1122,7 @@ int differential_print(const differential_counts *c, bool table)
         never += show("natural", once_answer_name((once_answer)i), c->natural[i],
                       i != ONCE_ANSWER_WAITING && i != ONCE_ANSWER_CUT, table);
     never += show("natural", "taken", c->natural_taken, true, table);
+    never += show("take", "asks", c->asks, true, table);
     never += show_settled("natural", c->natural_settle, table);
     never += show("maybe", "retry applied", c->maybe[0], true, table) +
              show("maybe", "dead applied", c->maybe[1], true, table);

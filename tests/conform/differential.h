@@ -23,7 +23,7 @@ typedef struct differential_counts {
     uint64_t silent, gap_over, why, result, own, left_by;
     uint64_t replaced[2];              /* by claim, by accept; with a new letter */
     uint64_t settle[ONCE_OUTCOMES][2]; /* fenced, applied */
-    uint64_t natural[ONCE_ANSWERS], natural_settle[ONCE_OUTCOMES][2], natural_taken,
+    uint64_t natural[ONCE_ANSWERS], natural_settle[ONCE_OUTCOMES][2], natural_taken, asks,
         maybe[2]; /* maybe: retry, dead; applied */
     uint64_t extend[2], bury[2], forget[2];
     uint64_t exhume[3]; /* not found, found, refused */

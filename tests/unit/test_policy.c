@@ -203,6 +203,88 @@ static void a_refused_message_is_told_in_one_voice(void **state)
     assert_int_equal(once_policy_words(ONCE_RELEASE).len, 0);
 }
 
+/* --- an unknown that the other side can be asked about --- */
+
+static const once_lookup asks = {.after_ms = 1000, .for_ms = 60000};
+
+static once_policy asking(void)
+{
+    once_policy policy = outside(true);
+    policy.lookup = &asks;
+    return policy;
+}
+
+static once_decision question(int64_t unknown_for_ms)
+{
+    return (once_decision){.answer = ONCE_ANSWER_UNKNOWN,
+                           .asks = true,
+                           .attempt = 1,
+                           .failing_for_ms = -1,
+                           .unknown_for_ms = unknown_for_ms};
+}
+
+static void an_unknown_is_asked_about_after_a_while(void **state)
+{
+    (void)state;
+    const once_settlement s = judged(asking(), first, ONCE_UNKNOWN, -1);
+    assert_int_equal(s.outcome, ONCE_UNKNOWN);
+    assert_true(s.maybe);
+    assert_int_equal(s.delay_ms, asks.after_ms);
+    const once_policy policy = asking(), none = outside(true);
+    once_decision d = question(0);
+    assert_int_equal(once_policy_question_ms(&policy, &d), 1000);
+    d = question(999);
+    assert_int_equal(once_policy_question_ms(&policy, &d), 1);
+    d = question(1000);
+    assert_int_equal(once_policy_question_ms(&policy, &d), 0);
+    d = question(1000000); /* nobody was there; it is asked, once at least */
+    assert_int_equal(once_policy_question_ms(&policy, &d), 0);
+    assert_int_equal(once_policy_question_ms(&none, &d), ONCE_NEVER);
+}
+
+static void an_answer_is_what_it_says_and_no_more(void **state)
+{
+    (void)state;
+    const once_policy policy = asking();
+    once_decision d = question(2000);
+    once_settlement s = once_policy_answered(&policy, &d, true, ONCE_LOOKUP_DONE);
+    assert_int_equal(s.outcome, ONCE_DONE);
+    s = once_policy_answered(&policy, &d, true, ONCE_LOOKUP_ABSENT);
+    assert_int_equal(s.outcome, ONCE_RETRY);
+    assert_false(s.maybe);
+    assert_in_range(s.delay_ms, 1, 100);
+    d.failures = 1;
+    s = once_policy_answered(&policy, &d, true, ONCE_LOOKUP_ABSENT); /* the second failure is the last one */
+    assert_int_equal(s.outcome, ONCE_DEAD);
+    assert_true(s.failed && !s.maybe);
+    for (once_lookup_answer answer = ONCE_LOOKUP_NOT_KNOWN; answer <= ONCE_LOOKUP_ABSENT; answer++) {
+        s = once_policy_answered(&policy, &d, false, answer); /* nobody was asked */
+        assert_int_equal(s.outcome, ONCE_UNKNOWN);
+        assert_true(s.maybe);
+    }
+}
+
+static void no_answer_is_asked_for_again_for_a_bounded_time(void **state)
+{
+    (void)state;
+    const once_policy policy = asking();
+    once_decision d = question(1000);
+    unsigned questions = 0;
+    for (; questions < 1000; questions++) {
+        const once_settlement s = once_policy_answered(&policy, &d, true, ONCE_LOOKUP_NOT_KNOWN);
+        assert_int_equal(s.outcome, ONCE_UNKNOWN);
+        if (s.delay_ms == ONCE_NEVER) break;
+        assert_in_range(s.delay_ms, 1, twice.max_ms + 1);
+        d.unknown_for_ms += s.delay_ms;
+        assert_in_range(d.unknown_for_ms, 0, asks.for_ms);
+    }
+    assert_int_equal(d.unknown_for_ms, asks.for_ms); /* the last one is at the end */
+    assert_in_range(questions, 100, 400);
+    d = question(asks.for_ms + 5);
+    assert_int_not_equal(once_policy_answered(&policy, &d, false, ONCE_LOOKUP_NOT_KNOWN).delay_ms, ONCE_NEVER);
+    assert_int_equal(once_policy_answered(&policy, &d, true, ONCE_LOOKUP_NOT_KNOWN).delay_ms, ONCE_NEVER);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -214,6 +296,9 @@ int main(void)
         cmocka_unit_test(what_is_not_run_again_says_why),
         cmocka_unit_test(a_handler_that_is_gone_may_have_had_its_effect),
         cmocka_unit_test(a_refused_message_is_told_in_one_voice),
+        cmocka_unit_test(an_unknown_is_asked_about_after_a_while),
+        cmocka_unit_test(an_answer_is_what_it_says_and_no_more),
+        cmocka_unit_test(no_answer_is_asked_for_again_for_a_bounded_time),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }

@@ -44,6 +44,26 @@ static bool fill_taken(once_arena *arena, const once_entry *entry, const once_de
     return true;
 }
 
+/* What a take whose reply was lost has said of an entry that it handed out. */
+static once_decision told_again(const once_shelf *shelf, const once_seat *at)
+{
+    const once_entry *entry = at->entry;
+    once_decision asks;
+    if (once_entry_question(entry, shelf->now_ms, &asks)) return asks;
+    return (once_decision){.answer = ONCE_ANSWER_RUN,
+                           .attempt = entry->attempt,
+                           .failures = entry->failures,
+                           .failing_for_ms =
+                               entry->failures && entry->failing_ms ? shelf->now_ms - entry->failing_ms : -1,
+                           .silent = entry->silent,
+                           .maybe = entry->maybe,
+                           .old_key = entry->old_key,
+                           .gap_over = entry->gap,
+                           .reason = entry->gap ? entry->reason : (once_bytes){0},
+                           .before = entry->silent && !entry->gap ? entry->reason : (once_bytes){0},
+                           .given_up = entry->gap ? once_lane_given_up_again(at->lane, entry) : 0};
+}
+
 int once__engine_take(once_backend *store, once_bytes consumer, once_token token, bool again, int64_t lease_ms,
                       size_t max, once_taken *out, size_t *n, once_arena *arena, once_error *err)
 {
@@ -70,18 +90,7 @@ int once__engine_take(once_backend *store, once_bytes consumer, once_token token
             const once_request renewal = {.token = entry->token, .lease_ms = lease_ms};
             if (once_entry_extend(entry, &renewal, shelf->now_ms, &ours)) rc = shelf->shelf->save(shelf, entry, err);
             if (rc != ONCE_OK) break;
-            const once_decision decision = {
-                .answer = ONCE_ANSWER_RUN,
-                .attempt = entry->attempt,
-                .failures = entry->failures,
-                .failing_for_ms = entry->failures && entry->failing_ms ? shelf->now_ms - entry->failing_ms : -1,
-                .silent = entry->silent,
-                .maybe = entry->maybe,
-                .old_key = entry->old_key,
-                .gap_over = entry->gap,
-                .reason = entry->gap ? entry->reason : (once_bytes){0},
-                .before = entry->silent && !entry->gap ? entry->reason : (once_bytes){0},
-                .given_up = entry->gap ? once_lane_given_up_again(at.lane, entry) : 0};
+            const once_decision decision = told_again(shelf, &at);
             if (entry->token.b >= next) next = entry->token.b + 1;
             if (!fill_taken(arena, entry, &decision, &out[count])) rc = once_no_memory(err, "for a batch");
             count++;

@@ -414,7 +414,8 @@ static int pick(memory_store *m, once_bytes consumer, int64_t now_ms, const uint
         if (!once_bytes_equal(e->scope.consumer, consumer)) continue;
         ranked mine = {.id = e->id};
         if (token_a) {
-            if (e->state != ONCE_STATE_CLAIMED || e->token.a != *token_a) continue;
+            const bool asked = e->state == ONCE_STATE_UNKNOWN && e->due_ms != ONCE_NEVER;
+            if ((e->state != ONCE_STATE_CLAIMED && !asked) || e->token.a != *token_a) continue;
             mine.when = (int64_t)(e->token.b ^ (UINT64_C(1) << 63)); /* in the order of unsigned numbers */
         } else {
             const bool wanted = lapsed ? e->state == ONCE_STATE_CLAIMED && e->hold && e->due_ms <= now_ms

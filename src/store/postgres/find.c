@@ -4,6 +4,8 @@
 #include "base/no_memory.h"
 #include "store/postgres/live.h"
 
+#include "store/states.h"
+
 #include "base/banned.h"
 
 /* ---- by id ---- */
@@ -170,7 +172,8 @@ int once__pg_by_token(once_shelf *shelf, once_bytes consumer, uint64_t token_a, 
     size_t left = 0;
     for (size_t i = 0; i < *n && rc == ONCE_OK; i++) { /* it was looked for without a lock */
         const once_pg_slot *slot = once_table_get(&once__pg_of(shelf)->slots, out[i]);
-        if (slot->entry.state == ONCE_STATE_CLAIMED && slot->entry.token.a == token_a) out[left++] = out[i];
+        const bool claimed = slot->entry.state == ONCE_STATE_CLAIMED || once__is_asked(&slot->entry);
+        if (claimed && slot->entry.token.a == token_a) out[left++] = out[i];
     }
     *n = left;
     return rc;

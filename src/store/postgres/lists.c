@@ -69,7 +69,7 @@ int once__pg_stats(once_shelf *shelf, once_bytes consumer, once_stats *out, once
     out->dead = (uint64_t)once__pg_int(results[0], 0, 0);
     for (int i = 0; i < PQntuples(results[1]); i++) {
         const once_state state = (once_state)once__pg_int(results[1], i, 0);
-        const bool due = state != ONCE_STATE_UNKNOWN && !once__pg_null(results[1], i, 2);
+        const bool due = !once__pg_null(results[1], i, 2);
         once__stats_add(out, state, (uint64_t)once__pg_int(results[1], i, 1),
                         due ? once__pg_int(results[1], i, 2) : ONCE_NEVER);
     }

@@ -41,7 +41,7 @@
     "  SELECT encode(consumer, 'escape') AS consumer, is_now AS state, count(*), to_timestamp(min(since_ms) / "        \
     "1000.0) AS oldest FROM (\n"                                                                                       \
     "    SELECT consumer, seen_ms AS since_ms, (ARRAY['claimed', 'waiting', 'unknown'])[CASE WHEN state = 1 AND "      \
-    "due_ms <= now_ms\n"                                                                                               \
+    "(due_ms <= now_ms OR marks & 1024 <> 0)\n"                                                                        \
     "      THEN CASE WHEN marks & 4 <> 0 THEN 3 ELSE 2 END ELSE state END] AS is_now\n"                                \
     "      FROM once_live, (SELECT (extract(epoch FROM now()) * 1000)::bigint AS now_ms) AS clock WHERE state < 4\n"   \
     "        AND NOT (state = 2 AND NOT owned AND lane IS NULL AND marks & 40 = 0 AND expires_ms <= now_ms)\n"         \
@@ -73,7 +73,7 @@ static const char tables[] =
     "  attempt bigint NOT NULL, failures bigint NOT NULL,\n"
     "  state smallint NOT NULL,      -- 1 claimed 2 waiting 3 unknown 4 dead\n"
     "  marks smallint NOT NULL,      -- 1 versioned 2 gap 4 hold 8 silent 16 natural 32 maybe 64 new key 128 block 256 "
-    "fixed\n"
+    "fixed 512 lookup 1024 unknown, asked about when due\n"
     "  owned boolean NOT NULL,       -- its body is in once_body\n"
     "  tenant bytea NOT NULL, consumer bytea NOT NULL, operation bytea NOT NULL, key bytea NOT NULL,\n"
     "  place bytea NOT NULL, point bytea NOT NULL, reason bytea NOT NULL,\n"

@@ -142,7 +142,6 @@ int once__pg_read_live(once_postgres *q, const PGresult *r, int row, once_arena 
     if (state <= ONCE_STATE_ABSENT || state > ONCE_STATE_DEAD) return once__pg_damaged(q, "once_live", err);
     *e = (once_entry){
         .id = once__pg_id(r, row, 0),
-        .state = (once_state)state,
         .token = once__pg_id(r, row, 1),
         .fingerprint = once__pg_id(r, row, 2),
         .lane = once__pg_id(r, row, 3),
@@ -156,17 +155,9 @@ int once__pg_read_live(once_postgres *q, const PGresult *r, int row, once_arena 
         .expires_ms = once__pg_int(r, row, 11),
         .attempt = (uint32_t)once__pg_int(r, row, 12),
         .failures = (uint32_t)once__pg_int(r, row, 13),
-        .versioned = flags & ONCE_FLAG_VERSIONED,
-        .gap = flags & ONCE_FLAG_GAP,
-        .hold = flags & ONCE_FLAG_HOLD,
-        .silent = flags & ONCE_FLAG_SILENT,
-        .maybe = flags & (ONCE_FLAG_MAYBE | ONCE_FLAG_SILENT), /* older tables have only the last attempt's */
-        .natural = flags & ONCE_FLAG_NATURAL,
-        .old_key = !(flags & ONCE_FLAG_NEW_KEY),
-        .block = flags & ONCE_FLAG_BLOCK,
-        .fixed = flags & ONCE_FLAG_FIXED,
         .has_message = once__pg_int(r, row, 16) != 0,
     };
+    once__state_read(e, (int)state, (int)flags);
     once_bytes *const texts[] = {&e->scope.tenant, &e->scope.consumer, &e->scope.operation, &e->key,
                                  &e->at.place,     &e->at.point,       &e->reason,          &e->who,
                                  &e->worker,       &e->history};

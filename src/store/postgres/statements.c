@@ -43,6 +43,13 @@
 #define EXPIRES "state = 2 AND NOT owned AND lane IS NULL AND marks & 40 = 0"                                          \
     /* once_entry_expires; marks silent and maybe */
 #define LOST_STATE "(CASE WHEN marks & 4 <> 0 THEN 3 ELSE 2 END)" /* what a claim is when its lease is over */
+/* It is none any more, or (mark 1024) has been an unknown from the start: store/states.h. */
+#define IS_LOST(now) "(state = 1 AND (due_ms <= " now " OR marks & 1024 <> 0))"
+#define STATE_AT(now) "(CASE WHEN " IS_LOST(now) " THEN " LOST_STATE " ELSE state END)"
+/* When it comes by itself; NULL: never. An unknown does when it is asked about, which needs its body. */
+#define ASKED_AT "CASE WHEN owned AND marks & 512 <> 0 THEN due_ms END"
+#define OTHERS_AT(now) "CASE WHEN owned OR (state = 1 AND due_ms > " now ") THEN due_ms END"
+#define COMES_AT(now) "(CASE WHEN " STATE_AT(now) " = 3 THEN " ASKED_AT " ELSE " OTHERS_AT(now) " END)"
 
 const char *const once__pg_sql[PG_STATEMENTS] = {
     /* What the server has as its default may be off or local; stronger than on is left alone. */
@@ -202,7 +209,7 @@ const char *const once__pg_sql[PG_STATEMENTS] = {
                     " AND l.state = 1 AND l.consumer = $3::bytea ORDER BY l.token LIMIT $4::bigint",
     [PG_LAPSED] = "SELECT w.id, w.lane FROM (SELECT l.id, l.lane FROM once_live l WHERE l.consumer = $1::bytea AND"
                   " l.state = 1"
-                  " AND l.due_ms <= $2::bigint AND l.marks & 4 <> 0 LIMIT 8 * $3::bigint) w"
+                  " AND l.due_ms <= $2::bigint AND l.marks & 1028 = 4 LIMIT 8 * $3::bigint) w"
                   " LEFT JOIN LATERAL (SELECT a.id FROM once_lane a WHERE a.id = w.lane FOR UPDATE SKIP LOCKED)"
                   " a ON true"
                   " CROSS JOIN LATERAL (SELECT e.id FROM once_entry e WHERE e.id = w.id AND (w.lane IS NULL OR a.id IS"
@@ -231,21 +238,20 @@ const char *const once__pg_sql[PG_STATEMENTS] = {
                   " AND id > $2::bigint ORDER BY id LIMIT $3::bigint",
     /* By what they are now, as once_entry_state_at says it: claimed until the lease is over, then unknown (mark 4,
      * `hold`) or waiting. */
-    [PG_STATS] = "SELECT CASE WHEN state = 1 AND due_ms <= $2::bigint THEN " LOST_STATE " ELSE state END AS is_now,"
-                 " count(*),"
-                 " min(CASE WHEN owned OR (state = 1 AND due_ms > $2::bigint) THEN due_ms END)"
+    [PG_STATS] = "SELECT " STATE_AT("$2::bigint") " AS is_now, count(*), min(" COMES_AT("$2::bigint") ")"
                  " FROM once_live WHERE consumer = $1::bytea"
                  " AND state < 4 AND NOT (" EXPIRES " AND expires_ms <= $2::bigint) GROUP BY is_now",
     [PG_STATS_LETTERS] = "SELECT count(*) FROM once_letter WHERE consumer = $1::bytea",
     /* Of a body only its length is read. */
     [PG_WAITING_SIZE] = "SELECT count(*), coalesce(sum(octet_length(b.body)), 0)::bigint FROM once_live l"
-                        " JOIN once_body b ON b.id = l.id WHERE l.consumer = $1::bytea AND l.owned AND l.state < 3",
+                        " JOIN once_body b ON b.id = l.id WHERE l.consumer = $1::bytea AND l.owned AND l.state < 3"
+                        " AND l.marks & 1024 = 0",
     [PG_LIST_LIVE] = "(SELECT " ONCE_PG_LIVE_FULL " WHERE l.consumer = $1::bytea AND l.state = $2::bigint AND NOT"
-                     " (l.state = 1 AND l.due_ms <= $5::bigint)"
+                     " " IS_LOST("$5::bigint")
                      " AND NOT (" EXPIRES " AND expires_ms <= $5::bigint) AND l.id > $3::uuid ORDER BY l.id LIMIT"
                      " $4::bigint) UNION ALL (SELECT " ONCE_PG_LIVE_FULL " WHERE l.consumer = $1::bytea"
-                     " AND l.state = 1 AND l.due_ms <= $5::bigint AND " LOST_STATE " = $2::bigint AND l.id > $3::uuid"
-                     " ORDER BY l.id"
+                     " AND l.state = 1 AND " IS_LOST("$5::bigint") " AND " LOST_STATE " = $2::bigint AND l.id"
+                     " > $3::uuid ORDER BY l.id"
                      " LIMIT $4::bigint) ORDER BY 1 LIMIT $4::bigint",
     [PG_LIST_FINISHED] = "SELECT id, expires_ms, token, fingerprint, detail FROM once_entry WHERE id > $1::uuid AND"
                          " expires_ms > $2::bigint"

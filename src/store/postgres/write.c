@@ -163,12 +163,8 @@ static void put_live(once_postgres *q, const once_entry *e)
     const int64_t numbers[] = {e->order,      e->gap_ms, e->remember_ms, (int64_t)e->run, e->seen_ms,
                                e->changed_ms, e->due_ms, e->expires_ms,  e->attempt,      e->failures};
     for (size_t i = 0; i < 10; i++) once__pg_put_int8(&c[4 + i], numbers[i]);
-    once__pg_put_int2(&c[14], (int16_t)e->state);
-    once__pg_put_int2(&c[15], (int16_t)((e->versioned ? ONCE_FLAG_VERSIONED : 0) | (e->gap ? ONCE_FLAG_GAP : 0) |
-                                        (e->hold ? ONCE_FLAG_HOLD : 0) | (e->silent ? ONCE_FLAG_SILENT : 0) |
-                                        (e->natural ? ONCE_FLAG_NATURAL : 0) | (e->maybe ? ONCE_FLAG_MAYBE : 0) |
-                                        (e->old_key ? 0 : ONCE_FLAG_NEW_KEY) | (e->block ? ONCE_FLAG_BLOCK : 0) |
-                                        (e->fixed ? ONCE_FLAG_FIXED : 0)));
+    once__pg_put_int2(&c[14], (int16_t)once__state_write(e));
+    once__pg_put_int2(&c[15], (int16_t)once__flags_write(e));
     once__pg_put_bool(&c[16], e->has_message);
     const once_bytes texts[] = {e->scope.tenant, e->scope.consumer, e->scope.operation, e->key,
                                 e->at.place,     e->at.point,       e->reason,          e->who,

@@ -19,6 +19,9 @@ static int by_rank(const void *x, const void *y)
     return once_hash_compare(a->id, b->id);
 }
 
+enum { DUE_INDEXES = 3 };
+static const char due_indexes[DUE_INDEXES] = {ONCE_REDIS_WAITING, ONCE_REDIS_CLAIMED, ONCE_REDIS_UNKNOWN};
+
 int once__redis_due(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n,
                     once_error *err)
 {
@@ -26,21 +29,21 @@ int once__redis_due(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size
     assert(r->open && max > 0);
     *n = 0;
     once__redis_pipe_clear(&r->pipe);
-    once__redis_ask_due(r, ONCE_REDIS_WAITING, consumer, now_ms, max);
-    once__redis_ask_due(r, ONCE_REDIS_CLAIMED, consumer, now_ms, max);
+    for (size_t i = 0; i < DUE_INDEXES; i++) once__redis_ask_due(r, due_indexes[i], consumer, now_ms, max);
     int rc = once__redis_ask(r, err);
     if (rc != ONCE_OK) return rc;
-    ranked *all = once_arena_alloc(&r->arena, (2 * max + 1) * sizeof *all);
+    const size_t room = DUE_INDEXES * max;
+    ranked *all = once_arena_alloc(&r->arena, (room + 1) * sizeof *all);
     if (!all) return once__redis_nomem(err);
     size_t count = 0;
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < DUE_INDEXES; i++) {
         const redisReply *reply = r->pipe.replies[i];
-        for (size_t k = 0; k < once__reply_n(reply) && count < 2 * max; k += 2) {
+        for (size_t k = 0; k < once__reply_n(reply) && count < room; k += 2) {
             const once_bytes id = once__reply_at(reply, k);
             double when;
             if (id.len != 16 || !once__reply_read_score(once__reply_at(reply, k + 1), &when))
-                return once__redis_damaged_list(r, i ? "iC" : "iW", consumer, err);
-            all[count++] = (ranked){when, once__redis_id_read(id.data), i ? ONCE_REDIS_CLAIMED : ONCE_REDIS_WAITING};
+                return once__redis_damaged_list(r, (const char[]){'i', due_indexes[i], 0}, consumer, err);
+            all[count++] = (ranked){when, once__redis_id_read(id.data), due_indexes[i]};
         }
     }
     if (count) qsort(all, count, sizeof *all, by_rank);
@@ -67,6 +70,26 @@ static int by_number(const void *x, const void *y)
     return a->token_b < b->token_b ? -1 : a->token_b > b->token_b;
 }
 
+/* Claims, whether or not their leases are over, and unknown ones that somebody asks about or will. Free *out. */
+static int claimed_ids(once_redis *r, once_bytes consumer, once_hash **out, size_t *n, once_error *err)
+{
+    once_redis_ids list = {0};
+    int rc = once__redis_open_ids(r, consumer, ONCE_STATE_CLAIMED, 0, &list.at, &list.n, err);
+    if (rc != ONCE_OK) return rc;
+    list.room = list.n;
+    once__redis_pipe_clear(&r->pipe);
+    once__redis_command(&r->pipe, ONCE_REPLY_TEXTS, 4);
+    once__redis_text(&r->pipe, "ZRANGEBYSCORE");
+    once__redis_put_key(r, "iu", consumer.data, consumer.len);
+    once__redis_text(&r->pipe, "-inf");
+    once__redis_text(&r->pipe, "(+inf");
+    rc = once__redis_ask(r, err);
+    if (rc == ONCE_OK) rc = once__redis_add_ids(r, &list, r->pipe.replies[0], err);
+    *out = list.at;
+    *n = once__redis_sort_ids(list.at, list.n);
+    return rc;
+}
+
 /* A take whose reply was lost: rare, so all claims of the consumer are looked at. */
 int once__redis_by_token(once_shelf *shelf, once_bytes consumer, uint64_t token_a, size_t max, once_hash *out,
                          size_t *n, once_error *err)
@@ -76,8 +99,7 @@ int once__redis_by_token(once_shelf *shelf, once_bytes consumer, uint64_t token_
     ONCE_REDIS_LIST(claim) found = {0};
     once_hash *ids = NULL;
     size_t n_ids = 0;
-    int rc = once__redis_open_ids(r, consumer, ONCE_STATE_CLAIMED, 0, &ids, &n_ids,
-                                  err); /* whether or not its lease is over */
+    int rc = claimed_ids(r, consumer, &ids, &n_ids, err);
     *n = 0;
     for (size_t at = 0; at < n_ids && rc == ONCE_OK; at += ONCE_REDIS_PAGE) {
         const size_t count = n_ids - at < ONCE_REDIS_PAGE ? n_ids - at : ONCE_REDIS_PAGE;
@@ -88,7 +110,8 @@ int once__redis_by_token(once_shelf *shelf, once_bytes consumer, uint64_t token_
             const once_bytes value = once__reply_at(r->pipe.replies[0], k);
             if (!value.len || !once__redis_read_entry(value, ids[at + k], &entry, &names))
                 continue; /* gone meanwhile */
-            if (entry.state != ONCE_STATE_CLAIMED || entry.token.a != token_a) continue;
+            const bool asked = entry.state == ONCE_STATE_UNKNOWN && entry.due_ms != ONCE_NEVER;
+            if ((entry.state != ONCE_STATE_CLAIMED && !asked) || entry.token.a != token_a) continue;
             if (!ONCE_REDIS_ROOM(found)) rc = once__redis_nomem(err);
             else found.at[found.n++] = (claim){entry.token.b, ids[at + k]};
         }

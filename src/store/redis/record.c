@@ -15,6 +15,9 @@ enum { VERSIONED = 1, GAP = 2, HOLD = 4, NATURAL = 8, SILENT = 16, HAS_MESSAGE =
 /* In the byte of the state of an open entry, so that programs which do not know it refuse the value: they would give
  * its message an old idempotency key. */
 enum { OPEN_NEW_KEY = 0x10 };
+/* Beside the failures, of which there are no more than 32 bits: programs from before pass over it, and write the entry
+ * without it. An unknown is then held for a person, whatever its due time. */
+#define LOOKUP (UINT64_C(1) << 32)
 enum { LANE = 'N', LANE_WITH_RECORD = 'M' }; /* two kinds: who does not know of records would take them for ids */
 enum { BLOCK = 0x80 };                       /* in the byte of the state */
 
@@ -160,7 +163,7 @@ void once__redis_write_open(once_buf *to, const once_entry *e, uint64_t stamp)
     put_id(to, e->fingerprint);
     put_id(to, e->lane);
     put_varint(to, e->attempt);
-    put_varint(to, e->failures);
+    put_varint(to, e->failures | (e->lookup ? LOOKUP : 0));
     put_word(to, e->run);
     const int64_t times[] = {e->order, e->gap_ms, e->remember_ms, e->seen_ms, e->changed_ms, e->due_ms, e->expires_ms};
     for (size_t i = 0; i < sizeof times / sizeof *times; i++) put_signed(to, times[i]);
@@ -400,7 +403,9 @@ static bool read_open(once_bytes value, once_entry *e)
     e->fingerprint = get_id(&in);
     e->lane = get_id(&in);
     e->attempt = (uint32_t)get_varint(&in);
-    e->failures = (uint32_t)get_varint(&in);
+    const uint64_t failures = get_varint(&in);
+    e->failures = (uint32_t)failures;
+    e->lookup = failures & LOOKUP;
     e->run = get_word(&in);
     int64_t *const times[] = {&e->order,      &e->gap_ms, &e->remember_ms, &e->seen_ms,
                               &e->changed_ms, &e->due_ms, &e->expires_ms};
@@ -436,6 +441,9 @@ bool once__redis_read_head(once_bytes value, once_redis_open_head *out)
     const unsigned flags = get_byte(&in);
     out->hold = flags & HOLD;
     out->has_message = flags & HAS_MESSAGE;
+    for (int i = 0; i < 3; i++) (void)get_id(&in);
+    (void)get_varint(&in);
+    out->lookup = get_varint(&in) & LOOKUP;
     return in.ok;
 }
 

@@ -6,7 +6,7 @@
  *                    [result (varint + bytes), reason (varint + bytes)], [history (varint + bytes)],
  *                    the rest, only with a fingerprint: two bytes for each field that it covers (core/fields.h)
  *   open entry       O, stamp (8), state (1; 128: block, 16: a new idempotency key), flags (1), then all fields of
- *   once_entry; claimed, waiting, unknown and dead.
+ *   once_entry; claimed, waiting, unknown and dead. Bit 32 of its failures: lookup.
  *                    The rest: two bytes for each field that the fingerprint covers
  *   lane             N, or M when it has a record; stamp (8), whether it has a version (1), version (8), expires (8),
  *                    [record (varint + bytes; lane_record.h)], ids of those that occupy it (16 each)
@@ -43,13 +43,14 @@ typedef struct once_redis_lane_record {
 
 enum { ONCE_REDIS_STAMPED = 9 };      /* bytes that hold kind and stamp */
 enum { ONCE_REDIS_LETTER_HEAD = 33 }; /* bytes of a letter that change whenever it does */
-enum { ONCE_REDIS_HEAD = 11 };        /* and state and flags of an open entry */
+/* And of an open entry state and flags (2), three ids, attempt and failures. Every open entry is longer. */
+enum { ONCE_REDIS_HEAD = ONCE_REDIS_STAMPED + 2 + 3 * 16 + 2 * 10 };
 
 /* The beginning of an open entry. */
 typedef struct once_redis_open_head {
     uint64_t stamp;
     once_state state;
-    bool hold, has_message;
+    bool hold, has_message, lookup;
 } once_redis_open_head;
 
 void once__redis_id_write(once_hash id, unsigned char out[16]);

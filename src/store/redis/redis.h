@@ -40,7 +40,7 @@ enum once_redis_index {
     ONCE_REDIS_WAITING_BARE = 'w', /* without one; not by due time but by when it expires */
     ONCE_REDIS_CLAIMED = 'C',
     ONCE_REDIS_CLAIMED_BARE = 'c', /* in groups: many come and go together, and nobody takes them by time */
-    ONCE_REDIS_UNKNOWN = 'u',
+    ONCE_REDIS_UNKNOWN = 'u', /* by when the other side is asked about it, or who asks has to come back; or never */
     ONCE_REDIS_DEAD = 'x'
 };
 

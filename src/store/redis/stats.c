@@ -96,7 +96,7 @@ static int count_lost(once_redis *r, const lost_list *list, once_stats *out, onc
             if (stamp && head.stamp != stamp) continue; /* claimed anew, and in another group */
             if (head.hold) out->unknown++;
             else out->waiting++;
-            if (!head.hold && head.has_message) out->wait_ms = 0; /* long since */
+            if ((!head.hold || head.lookup) && head.has_message) out->wait_ms = 0; /* long since */
         }
     }
     return rc;
@@ -154,6 +154,7 @@ int once__redis_stats(once_shelf *shelf, once_bytes consumer, once_stats *out, o
     ask_card(r, "d", consumer);
     ask_first(r, "iW", consumer, ONCE_NO_TIME);
     ask_first(r, "iC", consumer, now_ms);
+    ask_first(r, "iu", consumer, ONCE_NO_TIME);
     once__redis_ask_due(r, ONCE_REDIS_CLAIMED, consumer, now_ms, INT32_MAX);
     once__redis_command(&r->pipe, ONCE_REPLY_PAIRS, 5);
     once__redis_text(&r->pipe, "ZRANGE");
@@ -171,11 +172,11 @@ int once__redis_stats(once_shelf *shelf, once_bytes consumer, once_stats *out, o
         .dead = once__reply_count(reply[4]),
         .wait_ms = ONCE_NEVER,
     };
-    for (size_t i = 5; i < 7 && rc == ONCE_OK; i++) rc = sooner(r, reply[i], &out->wait_ms, err);
+    for (size_t i = 5; i < 8 && rc == ONCE_OK; i++) rc = sooner(r, reply[i], &out->wait_ms, err);
     lost_list lost = {0};
-    for (size_t i = 0; rc == ONCE_OK && i < once__reply_n(reply[7]); i += 2)
-        rc = add_lost(r, &lost, once__reply_at(reply[7], i), 0, err);
-    if (rc == ONCE_OK) rc = count_groups(r, consumer, reply[8], now_ms, out, &lost, err);
+    for (size_t i = 0; rc == ONCE_OK && i < once__reply_n(reply[8]); i += 2)
+        rc = add_lost(r, &lost, once__reply_at(reply[8], i), 0, err);
+    if (rc == ONCE_OK) rc = count_groups(r, consumer, reply[9], now_ms, out, &lost, err);
     if (rc == ONCE_OK) rc = count_lost(r, &lost, out, err);
     free(lost.at);
     return rc;

@@ -86,7 +86,7 @@ int once__sqlite_store_stats(once_shelf *shelf, once_bytes consumer, once_stats 
     sqlite3_bind_int64(stmt, 2, q->shelf.now_ms);
     while ((code = sqlite3_step(stmt)) == SQLITE_ROW) {
         const once_state state = (once_state)sqlite3_column_int(stmt, 0);
-        const bool due = state != ONCE_STATE_UNKNOWN && sqlite3_column_type(stmt, 2) != SQLITE_NULL;
+        const bool due = sqlite3_column_type(stmt, 2) != SQLITE_NULL;
         once__stats_add(out, state, (uint64_t)sqlite3_column_int64(stmt, 1),
                         due ? sqlite3_column_int64(stmt, 2) : ONCE_NEVER);
     }

@@ -47,22 +47,13 @@ int once__live_read_row(once_sqlite *q, sqlite3_stmt *stmt, once_arena *arena, o
         !column_print(stmt, 7, !(flags & ONCE_FLAG_NEW_KEY), e) || !once__column_id(stmt, 8, &e->lane) ||
         state <= ONCE_STATE_ABSENT || state >= ONCE_STATES)
         return once__live_damaged(q, "table once_entry", err);
-    e->state = (once_state)state;
+    once__state_read(e, state, flags);
     e->has_message = sqlite3_column_int(stmt, 3) != 0;
     e->attempt = (uint32_t)sqlite3_column_int64(stmt, 5);
     e->failures = (uint32_t)sqlite3_column_int64(stmt, 6);
     e->order = sqlite3_column_int64(stmt, 9);
     e->gap_ms = sqlite3_column_int64(stmt, 10);
     e->remember_ms = sqlite3_column_int64(stmt, 11);
-    e->versioned = flags & ONCE_FLAG_VERSIONED;
-    e->gap = flags & ONCE_FLAG_GAP;
-    e->hold = flags & ONCE_FLAG_HOLD;
-    e->silent = flags & ONCE_FLAG_SILENT;
-    e->maybe = flags & (ONCE_FLAG_MAYBE | ONCE_FLAG_SILENT); /* older tables have only the last attempt's */
-    e->natural = flags & ONCE_FLAG_NATURAL;
-    e->old_key = !(flags & ONCE_FLAG_NEW_KEY);
-    e->block = flags & ONCE_FLAG_BLOCK;
-    e->fixed = flags & ONCE_FLAG_FIXED;
     e->run = (uint64_t)sqlite3_column_int64(stmt, 13);
     e->seen_ms = sqlite3_column_int64(stmt, 14);
     e->changed_ms = sqlite3_column_int64(stmt, 15);

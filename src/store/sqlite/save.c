@@ -121,7 +121,7 @@ static int write_row(once_sqlite *q, once_slot *slot, once_error *err)
     if (slot->row) sqlite3_bind_int64(stmt, 1, slot->row);
     else sqlite3_bind_null(stmt, 1);
     once__bind_id(stmt, 2, id);
-    sqlite3_bind_int(stmt, 3, (int)e->state);
+    sqlite3_bind_int(stmt, 3, once__state_write(e));
     sqlite3_bind_int(stmt, 4, e->has_message);
     once__bind_id(stmt, 5, token);
     sqlite3_bind_int64(stmt, 6, e->attempt);
@@ -132,12 +132,7 @@ static int write_row(once_sqlite *q, once_slot *slot, once_error *err)
     sqlite3_bind_int64(stmt, 10, e->order);
     sqlite3_bind_int64(stmt, 11, e->gap_ms);
     sqlite3_bind_int64(stmt, 12, e->remember_ms);
-    sqlite3_bind_int(stmt, 13,
-                     (e->versioned ? ONCE_FLAG_VERSIONED : 0) | (e->gap ? ONCE_FLAG_GAP : 0) |
-                         (e->hold ? ONCE_FLAG_HOLD : 0) | (e->silent ? ONCE_FLAG_SILENT : 0) |
-                         (e->natural ? ONCE_FLAG_NATURAL : 0) | (e->maybe ? ONCE_FLAG_MAYBE : 0) |
-                         (e->old_key ? 0 : ONCE_FLAG_NEW_KEY) | (e->block ? ONCE_FLAG_BLOCK : 0) |
-                         (e->fixed ? ONCE_FLAG_FIXED : 0));
+    sqlite3_bind_int(stmt, 13, once__flags_write(e));
     sqlite3_bind_int64(stmt, 14, (int64_t)e->run);
     sqlite3_bind_int64(stmt, 15, e->seen_ms);
     sqlite3_bind_int64(stmt, 16, e->changed_ms);

@@ -68,7 +68,7 @@
     "  token BLOB NOT NULL, attempt INTEGER NOT NULL, failures INTEGER NOT NULL, fingerprint BLOB NOT NULL,\n"         \
     "  lane BLOB, ord INTEGER NOT NULL, gap_ms INTEGER NOT NULL, remember_ms INTEGER NOT NULL,\n"                      \
     "  flags INTEGER NOT NULL,       -- 1 versioned 2 gap 4 hold 8 silent 16 natural 32 maybe 64 new key 128 block "   \
-    "256 fixed\n"                                                                                                      \
+    "256 fixed 512 lookup 1024 unknown, asked about when due\n"                                                        \
     "  run INTEGER NOT NULL,\n"                                                                                        \
     "  seen_ms INTEGER NOT NULL, changed_ms INTEGER NOT NULL, due_ms INTEGER NOT NULL, expires_ms INTEGER NOT NULL,\n" \
     "  keep_ms INTEGER NOT NULL,     -- a finished record of this id may exist until then\n"                           \

@@ -19,12 +19,18 @@
 #define AUDIT_BOUND "?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8"
 
 /* What a row is at a time, as once_entry_state_at says it: claimed until its lease is over, then unknown (flag 4,
- * `hold`) or waiting. */
+ * `hold`) or waiting. Flag 1024: it is unknown already (store/states.h). */
 #define EXPIRES                                                                                                        \
     "state = 2 AND owned = 0 AND lane IS NULL AND flags & 40 = 0" /* once_entry_expires; flags silent and maybe */
 #define LIVE_AT(now) "NOT (" EXPIRES " AND expires_ms <= " now ")"
 #define STATE_AT(now)                                                                                                  \
-    "CASE WHEN state = 1 AND due_ms <= " now " THEN CASE WHEN flags & 4 THEN 3 ELSE 2 END ELSE state END"
+    "CASE WHEN state = 1 AND (due_ms <= " now                                                                          \
+    " OR flags & 1024) THEN CASE WHEN flags & 4 THEN 3 ELSE 2 END ELSE state "                                         \
+    "END"
+/* When it comes by itself; NULL: never. An unknown does when it is asked about, which needs its body. */
+#define COMES_AT(now)                                                                                                  \
+    "CASE WHEN " STATE_AT(now) " = 3 THEN CASE WHEN owned = 1 AND flags & 512 THEN due_ms END"                         \
+                               " WHEN owned = 1 OR (state = 1 AND due_ms > " now ") THEN due_ms END"
 
 const char *const once__sqlite_sql[SQL_STATEMENTS] = {
     [SQL_BEGIN_READ] = "BEGIN",
@@ -87,7 +93,7 @@ const char *const once__sqlite_sql[SQL_STATEMENTS] = {
                      " ORDER BY token LIMIT ?4",
     /* By the index of what is claimed, which is little. */
     [SQL_LAPSED] = "SELECT id FROM once_entry INDEXED BY once_entry_token WHERE state = 1 AND +consumer = ?1 AND "
-                   "due_ms <= ?2 AND flags & 4 LIMIT ?3",
+                   "due_ms <= ?2 AND flags & 4 AND flags & 1024 = 0 LIMIT ?3",
     [SQL_LETTER_PUT] = "INSERT OR IGNORE INTO once_letter(" LETTER_SUMMED ", sum) VALUES (" LETTER_BOUND
                        ", " SUM_OF("d", LETTER_BOUND) ")",
     [SQL_LETTER_SAME] = "SELECT " LETTER_COLUMNS " FROM once_letter WHERE same = ?1",
@@ -102,14 +108,14 @@ const char *const once__sqlite_sql[SQL_STATEMENTS] = {
     [SQL_AUDIT_PUT] =
         "INSERT INTO once_audit(" AUDIT_SUMMED ", sum) VALUES (" AUDIT_BOUND ", " SUM_OF("a", AUDIT_BOUND) ")",
     [SQL_AUDITS] = "SELECT " AUDIT_SUMMED ", sum = " AUDIT_SUM " FROM once_audit WHERE consumer = ?1 ORDER BY id",
-    [SQL_STATS] = "SELECT " STATE_AT(
-        "?2") " AS is_now, count(*), min(CASE WHEN owned = 1 OR (state = 1 AND due_ms > ?2) THEN due_ms END)"
-              " FROM once_entry WHERE consumer = ?1 AND state < 4 AND " LIVE_AT("?2") " GROUP BY is_now",
+    [SQL_STATS] = "SELECT " STATE_AT("?2") " AS is_now, count(*), min(" COMES_AT(
+        "?2") ") FROM once_entry WHERE consumer = ?1 AND state < 4 AND " LIVE_AT("?2") " GROUP BY is_now",
     [SQL_STATS_LETTERS] = "SELECT count(*) FROM once_letter WHERE consumer = ?1",
     /* By the index of what is due; of a body only its length is read. */
     [SQL_WAITING_SIZE] =
         "SELECT count(*), coalesce(sum(length(b.body)), 0) FROM once_entry AS e INDEXED BY once_entry_due"
-        " CROSS JOIN once_body AS b ON b.n = e.n WHERE e.consumer = ?1 AND e.owned = 1 AND e.state < 3",
+        " CROSS JOIN once_body AS b ON b.n = e.n WHERE e.consumer = ?1 AND e.owned = 1 AND e.state < 3"
+        " AND e.flags & 1024 = 0",
     [SQL_LIST] = "SELECT " ENTRY_COLUMNS
                  " FROM once_entry WHERE consumer = ?1 AND " STATE_AT("?3") " = ?2 AND " LIVE_AT("?3") " ORDER BY n",
     [SQL_EXPIRED] = "SELECT id FROM once_entry WHERE " EXPIRES " AND expires_ms <= ?1 ORDER BY expires_ms LIMIT ?2",

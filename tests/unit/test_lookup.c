@@ -1,0 +1,534 @@
+/* An effect outside whose end nobody knows, and whose other side can be asked about it: the machine, its executor and a
+ * store in memory. The other side is the test. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/pipeline.h"
+#include "runtime/executor.h"
+#include "testenv.h"
+
+enum {
+    SLOTS = 2,
+    LEASE_MS = 900,
+    AFTER_MS = 200,
+    FOR_MS = 20000,
+    WORKERS = 2,
+    STEP_MS = 5,
+    POLL_MS = 1100
+}; /* so often a worker looks for what is due */
+
+/* What the other side does with what it is given. */
+typedef enum conduct {
+    DOES,      /* it, and says so */
+    LOSES,     /* the reply: nobody knows whether it has */
+    KEEPS,     /* it, and nothing comes back until the test wants it */
+    IS_TROUBLE /* nothing can be started */
+} conduct;
+
+typedef struct worker {
+    once_executor executor;
+    once_pipe *pipe;
+    bool dead;
+    once_item *out; /* KEEPS */
+} worker;
+
+typedef struct fixture {
+    test_env world;
+    once_handler_spec handler;
+    once_spec spec;
+    once_backend *store;
+    worker workers[WORKERS];
+    once_arena arena;
+    once_error err;
+    int64_t now_ms;
+
+    conduct runs, asked;
+    once_lookup_answer says;
+    bool at_end; /* the source is */
+    unsigned attempts, questions;
+    int64_t asked_at_ms[200];
+} fixture;
+
+static const once_scope scope = {.consumer = {"c", 1}, .operation = {"op", 2}};
+
+static int prepare(const once_handler_spec *handler, const once_json *body, const once_message *message,
+                   once_arena *arena, void **input, once_error *err)
+{
+    (void)handler, (void)body, (void)message, (void)err;
+    *input = arena; /* it can run */
+    return ONCE_OK;
+}
+
+static int run_nothing(void *user, once_item *const *items, size_t n, bool careful, bool blame, once_arena *arena,
+                       bool *failed, once_error *err)
+{
+    (void)user, (void)items, (void)n, (void)careful, (void)blame, (void)arena, (void)failed, (void)err;
+    return ONCE_OK;
+}
+
+static void start_worker(fixture *f, size_t i)
+{
+    worker *w = &f->workers[i];
+    const once_pipe_options options = {.spec = &f->spec,
+                                       .env = &f->world.env,
+                                       .run = (i + 1) << 32,
+                                       .prepare = prepare,
+                                       .source = ONCE_SOURCE_FINITE,
+                                       .finds = i == 0};
+    once_executor_init(&w->executor, f->store, f->spec.consumer, run_nothing, f);
+    assert_int_equal(once_pipe_new(&options, &w->pipe, &f->err), ONCE_OK);
+}
+
+static int set_up(void **state)
+{
+    fixture *f = *state = calloc(1, sizeof *f);
+    if (!f) return -1;
+    test_env_init(&f->world, 1);
+    f->handler = (once_handler_spec){.operation = scope.operation,
+                                     .bits = ONCE_EFFECT_RUNS | ONCE_EFFECT_OUTSIDE | ONCE_EFFECT_ASKS,
+                                     .slots = SLOTS,
+                                     .lease_ms = LEASE_MS,
+                                     .remember_ms = 1000000000,
+                                     .hold = true,
+                                     .lookup = {.after_ms = AFTER_MS, .for_ms = FOR_MS},
+                                     .retry = {.attempts = 3, .min_ms = 40, .max_ms = 3000}};
+    f->spec = (once_spec){.consumer = scope.consumer,
+                          .handlers = &f->handler,
+                          .n_handlers = 1,
+                          .batch_max = 4,
+                          .gap_ms = -1,
+                          .drain_ms = 1000,
+                          .patience_ms = 1000000,
+                          .message_max = 100};
+    const once_store_options options = {.size = sizeof options, .env = &f->world.env, .create = true};
+    assert_int_equal(once__store_open("memory:", &options, &f->store, &f->err), ONCE_OK);
+    start_worker(f, 0);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    fixture *f = *state;
+    for (size_t i = 0; i < WORKERS; i++) {
+        if (!f->workers[i].pipe) continue;
+        once_pipe_free(f->workers[i].pipe);
+        once_executor_release(&f->workers[i].executor);
+    }
+    once__store_close(f->store);
+    once_arena_release(&f->arena);
+    free(f);
+    return 0;
+}
+
+static once_request request_of(fixture *f, const char *key)
+{
+    const once_bytes bytes = {key, strlen(key)};
+    return (once_request){.scope = &scope,
+                          .key = bytes,
+                          .id = once_key_id(f->store->secret, &scope, bytes),
+                          .token = {5, 5},
+                          .lane.gap_ms = -1,
+                          .lease_ms = LEASE_MS,
+                          .remember_ms = 1000000000,
+                          .sent_ms = ONCE_NO_TIME,
+                          .hold = true,
+                          .lookup = once_handler_asks(&f->handler)};
+}
+
+static void accept(fixture *f, const char *key)
+{
+    const once_message message = {.body = ONCE_BYTES("{}"), .sent_ms = ONCE_NO_TIME}, *messages = &message;
+    const once_request request = request_of(f, key), *requests = &request;
+    once_decision decision;
+    assert_int_equal(f->store->ops->accept(f->store, &requests, &messages, 1, &decision, &f->arena, &f->err), ONCE_OK);
+}
+
+static once_entry entry_of(fixture *f, const char *key)
+{
+    once_entry entry;
+    assert_int_equal(f->store->ops->get(f->store, request_of(f, key).id, &entry, &f->arena, &f->err), ONCE_OK);
+    return entry;
+}
+
+static void is(fixture *f, once_state state)
+{
+    assert_string_equal(once_state_name(entry_of(f, "k").state), once_state_name(state));
+}
+
+/* --- the other side --- */
+
+static void give_back(fixture *f, worker *w, once_item *item)
+{
+    const bool asks = item->decision.asks;
+    const conduct how = asks ? f->asked : f->runs;
+    item->started = how != IS_TROUBLE;
+    item->trouble = how == IS_TROUBLE ? ONCE_E_UNAVAILABLE : ONCE_OK;
+    item->outcome = how == IS_TROUBLE ? ONCE_RELEASE : how == DOES ? ONCE_DONE : ONCE_UNKNOWN;
+    item->lookup_answer = !asks || how != DOES ? ONCE_LOOKUP_NOT_KNOWN : f->says;
+    item->failure = asks ? ONCE_BYTES("asked") : ONCE_BYTES("the reply was lost");
+    once_pipe_finished(w->pipe, &item, 1, f->now_ms);
+}
+
+static void begin(fixture *f, worker *w, once_item *item)
+{
+    const bool asks = item->decision.asks;
+    const conduct how = asks ? f->asked : f->runs;
+    if (asks) {
+        assert_int_equal(item->decision.answer, ONCE_ANSWER_UNKNOWN);
+        assert_in_range(f->questions, 0, sizeof f->asked_at_ms / sizeof *f->asked_at_ms - 1);
+        f->asked_at_ms[f->questions] = f->now_ms;
+    } else {
+        assert_int_equal(item->decision.answer, ONCE_ANSWER_RUN);
+    }
+    f->attempts += !asks && how != IS_TROUBLE;
+    f->questions += asks && how != IS_TROUBLE;
+    if (how == KEEPS) w->out = item;
+    else give_back(f, w, item);
+}
+
+/* --- the worker --- */
+
+static bool step_effects(fixture *f, worker *w)
+{
+    once_action *action = once_pipe_effect_action(w->pipe, f->now_ms);
+    if (!action) return false;
+    once_item *items[SLOTS];
+    const size_t n = action->n;
+    const once_action_kind kind = action->kind;
+    assert_in_range(n, 1, SLOTS);
+    memcpy(items, action->items, n * sizeof *items);
+    action->status = ONCE_OK;
+    once_pipe_step(w->pipe, action, f->now_ms);
+    for (size_t i = 0; i < n && kind == ONCE_ACT_START; i++) begin(f, w, items[i]);
+    for (size_t i = 0; i < n && kind == ONCE_ACT_KILL; i++) {
+        assert_ptr_equal(items[i], w->out);
+        w->out = NULL;
+        items[i]->started = true;
+        items[i]->outcome = ONCE_UNKNOWN;
+        once_pipe_finished(w->pipe, &items[i], 1, f->now_ms);
+    }
+    return true;
+}
+
+static bool step_worker(fixture *f, worker *w)
+{
+    if (!w->pipe || w->dead) return false;
+    once_action *fetch = once_pipe_source_action(w->pipe, f->now_ms);
+    if (fetch) {
+        fetch->status = ONCE_OK;
+        fetch->at_end = f->at_end;
+        once_pipe_step(w->pipe, fetch, f->now_ms);
+    }
+    bool any = false;
+    do { /* they share a handle: a transaction is one worker's */
+        once_action *action = once_pipe_store_action(w->pipe, f->now_ms);
+        if (!action) break;
+        any = true;
+        once_execute_store(&w->executor, action);
+        once_pipe_step(w->pipe, action, f->now_ms);
+    } while (w->executor.in_tx);
+    return step_effects(f, w) || any;
+}
+
+static void pass(fixture *f, int64_t ms)
+{
+    for (int64_t end_ms = f->now_ms + ms; f->now_ms < end_ms;) {
+        bool any = true;
+        for (int i = 0; any && i < 50; i++) {
+            any = false;
+            for (size_t k = 0; k < WORKERS; k++) any |= step_worker(f, &f->workers[k]);
+        }
+        f->now_ms += STEP_MS;
+        test_env_pass(&f->world, STEP_MS);
+    }
+}
+
+/* One that is unknown. */
+static void leave_unknown(fixture *f)
+{
+    accept(f, "k");
+    f->runs = LOSES;
+    pass(f, AFTER_MS / 2);
+    assert_int_equal(f->attempts, 1);
+    is(f, ONCE_STATE_UNKNOWN);
+}
+
+/* --- tests --- */
+
+static void an_unknown_that_is_done_is_settled_so(void **state)
+{
+    fixture *f = *state;
+    f->says = ONCE_LOOKUP_DONE;
+    leave_unknown(f);
+    const once_counts *counts = once_pipe_counts(f->workers[0].pipe);
+    assert_int_equal(counts->unknown, 1);
+    assert_int_equal(f->questions, 0); /* what was sent may still act */
+    pass(f, AFTER_MS + POLL_MS);
+    assert_int_equal(f->questions, 1);
+    assert_in_range(f->asked_at_ms[0], AFTER_MS, AFTER_MS + POLL_MS);
+    is(f, ONCE_STATE_DONE);
+    pass(f, 10 * LEASE_MS);
+    assert_int_equal(f->attempts, 1);
+    assert_int_equal(f->questions, 1);
+    assert_int_equal(entry_of(f, "k").attempt, 1);
+    assert_int_equal(counts->done, 1);
+    assert_int_equal(counts->unknown, 0);
+    assert_int_equal(counts->attempts, 1); /* a question is none */
+    assert_int_equal(counts->waiting + counts->dead + counts->repeats, 0);
+    assert_int_equal(counts->resumed, 1);
+}
+
+static void an_unknown_that_is_absent_runs_again(void **state)
+{
+    fixture *f = *state;
+    f->says = ONCE_LOOKUP_ABSENT;
+    leave_unknown(f);
+    f->runs = DOES;
+    pass(f, AFTER_MS + 2 * POLL_MS);
+    is(f, ONCE_STATE_DONE);
+    assert_int_equal(f->attempts, 2);
+    assert_int_equal(f->questions, 1);
+    const once_counts *counts = once_pipe_counts(f->workers[0].pipe);
+    assert_int_equal(counts->attempts, 2);
+    assert_int_equal(counts->done, 1);
+    assert_int_equal(counts->unknown + counts->waiting, 0);
+    assert_int_equal(counts->repeats, 0); /* it repeats nothing: the other side has said so */
+}
+
+/* Each attempt that it was asked about has failed: there are no more of them than the budget has. */
+static void what_is_absent_again_and_again_dies(void **state)
+{
+    fixture *f = *state;
+    f->says = ONCE_LOOKUP_ABSENT;
+    leave_unknown(f);
+    pass(f, 20 * POLL_MS);
+    is(f, ONCE_STATE_DEAD);
+    assert_int_equal(f->attempts, 3);
+    assert_int_equal(f->questions, 3);
+    assert_int_equal(entry_of(f, "k").failures, 3);
+    assert_false(entry_of(f, "k").silent);
+}
+
+static void no_answer_is_asked_for_again_with_pauses_and_then_held(void **state)
+{
+    fixture *f = *state;
+    f->says = ONCE_LOOKUP_NOT_KNOWN;
+    leave_unknown(f);
+    pass(f, FOR_MS * 2);
+    is(f, ONCE_STATE_UNKNOWN);
+    assert_int_equal(entry_of(f, "k").due_ms, ONCE_NEVER);
+    assert_int_equal(f->attempts, 1);
+    assert_in_range(f->questions, 5, 30); /* pauses of up to 3 s within 20 s, and shorter ones before */
+    assert_in_range(f->asked_at_ms[f->questions - 1], FOR_MS, FOR_MS + POLL_MS);
+    for (unsigned i = 1; i < f->questions; i++)
+        assert_in_range(f->asked_at_ms[i] - f->asked_at_ms[i - 1], 20, 3000 + POLL_MS);
+    assert_int_equal(entry_of(f, "k").failures, 0);
+    assert_int_equal(entry_of(f, "k").attempt, 1);
+    const once_counts *counts = once_pipe_counts(f->workers[0].pipe);
+    assert_int_equal(counts->unknown, 1);
+    assert_int_equal(counts->attempts, 1);
+    bool done; /* and a person decides */
+    assert_int_equal(
+        f->store->ops->resolve(f->store, request_of(f, "k").id, ONCE_RETRY, ONCE_BYTES("seen"), &done, &f->err),
+        ONCE_OK);
+    assert_true(done);
+    f->runs = DOES;
+    pass(f, 2000);
+    is(f, ONCE_STATE_DONE);
+}
+
+/* A worker that dies while it asks: nothing has become worse, and another one asks. */
+static void who_dies_while_asking_loses_nothing(void **state)
+{
+    fixture *f = *state;
+    f->asked = KEEPS;
+    f->says = ONCE_LOOKUP_DONE;
+    leave_unknown(f);
+    pass(f, AFTER_MS + POLL_MS);
+    assert_int_equal(f->questions, 1);
+    assert_non_null(f->workers[0].out);
+    pass(f, 3 * LEASE_MS); /* it takes its time, and its lease is extended */
+    start_worker(f, 1);
+    f->asked = DOES;
+    pass(f, 3 * LEASE_MS);
+    assert_int_equal(f->questions, 1); /* one asks at a time */
+    f->workers[0].dead = true;
+    pass(f, LEASE_MS / 2);
+    assert_int_equal(f->questions, 1);
+    pass(f, LEASE_MS + 1200);
+    assert_int_equal(f->questions, 2);
+    is(f, ONCE_STATE_DONE);
+    assert_int_equal(f->attempts, 1);
+    f->workers[0].dead = false; /* it was only stopped: what it says is not settled any more */
+    f->says = ONCE_LOOKUP_ABSENT;
+    once_item *late = f->workers[0].out;
+    f->workers[0].out = NULL;
+    if (late) give_back(f, &f->workers[0], late);
+    pass(f, 2 * LEASE_MS);
+    is(f, ONCE_STATE_DONE);
+    assert_int_equal(f->attempts, 1);
+}
+
+/* A worker that dies in its effect: its lease ends, and only `after` that the other side is asked. */
+static void who_dies_in_its_effect_is_asked_about(void **state)
+{
+    fixture *f = *state;
+    f->runs = KEEPS;
+    f->says = ONCE_LOOKUP_DONE;
+    f->handler.lookup.after_ms = 3000;
+    accept(f, "k");
+    pass(f, 100);
+    assert_int_equal(f->attempts, 1);
+    f->workers[0].dead = true;
+    start_worker(f, 1);
+    pass(f, LEASE_MS + 2800);
+    assert_int_equal(f->questions, 0);
+    is(f, ONCE_STATE_UNKNOWN);
+    pass(f, 1500);
+    assert_int_equal(f->questions, 1);
+    is(f, ONCE_STATE_DONE);
+    assert_int_equal(f->attempts, 1);
+    const once_counts *counts = once_pipe_counts(f->workers[1].pipe);
+    assert_int_equal(counts->done, 1);
+    assert_int_equal(counts->attempts, 0);
+    f->workers[0].out = NULL;
+}
+
+/* The file does not say how to ask any more, or has no such handler: a person decides. */
+static void without_lookup_in_the_file_it_is_held(void **state)
+{
+    fixture *f = *state;
+    leave_unknown(f);
+    f->handler.bits &= ~(unsigned)ONCE_EFFECT_ASKS;
+    pass(f, AFTER_MS + 2 * POLL_MS);
+    is(f, ONCE_STATE_UNKNOWN);
+    assert_int_equal(f->questions, 0);
+    assert_int_equal(f->attempts, 1);
+    assert_int_equal(entry_of(f, "k").due_ms, ONCE_NEVER);
+    assert_false(entry_of(f, "k").lookup);
+    assert_memory_equal(entry_of(f, "k").reason.data, "the reply was lost", 18);
+}
+
+static void a_handler_that_is_gone_leaves_it_held(void **state)
+{
+    fixture *f = *state;
+    leave_unknown(f);
+    f->handler.operation = ONCE_BYTES("another");
+    pass(f, AFTER_MS + 2 * POLL_MS);
+    is(f, ONCE_STATE_UNKNOWN);
+    assert_int_equal(f->questions + f->attempts, 1);
+    assert_int_equal(entry_of(f, "k").due_ms, ONCE_NEVER);
+}
+
+/* Nothing is found out while nobody can be asked, so nothing is given up by it either. */
+static void questions_that_cannot_be_asked_are_not_given_up(void **state)
+{
+    fixture *f = *state;
+    leave_unknown(f);
+    f->asked = IS_TROUBLE;
+    pass(f, 2 * FOR_MS);
+    is(f, ONCE_STATE_UNKNOWN);
+    assert_int_not_equal(entry_of(f, "k").due_ms, ONCE_NEVER);
+    f->asked = DOES;
+    f->says = ONCE_LOOKUP_DONE;
+    pass(f, 20000);
+    is(f, ONCE_STATE_DONE);
+}
+
+/* A finite run does not end before it knows, and a stop leaves the rest to the next one. */
+static void a_finite_run_waits_for_its_answers(void **state)
+{
+    fixture *f = *state;
+    f->says = ONCE_LOOKUP_NOT_KNOWN;
+    f->at_end = true;
+    leave_unknown(f);
+    pass(f, 10 * AFTER_MS);
+    assert_false(once_pipe_ended(f->workers[0].pipe));
+    f->says = ONCE_LOOKUP_DONE;
+    pass(f, 4000);
+    assert_true(once_pipe_ended(f->workers[0].pipe));
+    is(f, ONCE_STATE_DONE);
+}
+
+static void a_finite_run_ends_when_a_person_must_decide(void **state)
+{
+    fixture *f = *state;
+    f->says = ONCE_LOOKUP_NOT_KNOWN;
+    f->at_end = true;
+    leave_unknown(f);
+    pass(f, 2 * FOR_MS);
+    assert_true(once_pipe_ended(f->workers[0].pipe));
+    is(f, ONCE_STATE_UNKNOWN);
+}
+
+static void a_stop_puts_a_question_back(void **state)
+{
+    fixture *f = *state;
+    f->asked = KEEPS;
+    leave_unknown(f);
+    pass(f, AFTER_MS + POLL_MS);
+    assert_int_equal(f->questions, 1);
+    once_pipe_stop(f->workers[0].pipe);
+    pass(f, 3000); /* it is ended when the drain is over */
+    assert_true(once_pipe_ended(f->workers[0].pipe));
+    assert_int_equal(once_pipe_unsettled(f->workers[0].pipe), 0);
+    is(f, ONCE_STATE_UNKNOWN);
+    assert_int_not_equal(entry_of(f, "k").due_ms, ONCE_NEVER);
+    f->asked = DOES;
+    f->says = ONCE_LOOKUP_DONE;
+    start_worker(f, 1);
+    pass(f, 8000);
+    is(f, ONCE_STATE_DONE);
+    assert_int_equal(f->attempts, 1);
+}
+
+/* While one is asked about, a delivery of its key does not run it, and others go on. */
+static void others_go_on_while_one_is_asked_about(void **state)
+{
+    fixture *f = *state;
+    f->asked = KEEPS;
+    leave_unknown(f);
+    pass(f, AFTER_MS + POLL_MS);
+    accept(f, "k");
+    accept(f, "other");
+    f->runs = DOES;
+    pass(f, LEASE_MS);
+    assert_int_equal(entry_of(f, "other").state, ONCE_STATE_DONE);
+    is(f, ONCE_STATE_UNKNOWN);
+    assert_int_equal(f->attempts, 2);
+    f->says = ONCE_LOOKUP_DONE;
+    f->asked = DOES;
+    once_item *item = f->workers[0].out;
+    f->workers[0].out = NULL;
+    give_back(f, &f->workers[0], item);
+    pass(f, 100);
+    is(f, ONCE_STATE_DONE);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(an_unknown_that_is_done_is_settled_so),
+        TEST(an_unknown_that_is_absent_runs_again),
+        TEST(what_is_absent_again_and_again_dies),
+        TEST(no_answer_is_asked_for_again_with_pauses_and_then_held),
+        TEST(who_dies_while_asking_loses_nothing),
+        TEST(who_dies_in_its_effect_is_asked_about),
+        TEST(without_lookup_in_the_file_it_is_held),
+        TEST(a_handler_that_is_gone_leaves_it_held),
+        TEST(questions_that_cannot_be_asked_are_not_given_up),
+        TEST(a_finite_run_waits_for_its_answers),
+        TEST(a_finite_run_ends_when_a_person_must_decide),
+        TEST(a_stop_puts_a_question_back),
+        TEST(others_go_on_while_one_is_asked_about),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

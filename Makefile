@@ -12,7 +12,7 @@ all: ## build once, libonce.a and libonce.so into build/ (the default)
 demo: all ## show what it does, in under a minute
 	@tools/demo
 
-check: ## every test, with both compilers and the sanitizers
+check: ## every test, with the sanitizers or in the product's own build
 	@tools/setup check
 	@/usr/bin/python3 tools/check
 

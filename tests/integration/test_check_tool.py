@@ -38,7 +38,7 @@ def check(monkeypatch):
     loader.exec_module(module)
     module.options = types.SimpleNamespace(coverage=False, fast=True, all=False, only=None, list=False, fuzz_seconds=1)
     module.signal = types.SimpleNamespace(**{**vars(module.signal), "signal": lambda *_: None})  # ours stay
-    module.run_build = lambda name: module.Report(f"build/{name}", [module.Test("build", "passed")], "", 0.0)
+    module.run_build = lambda name, stages: module.Report(f"build/{name}", [module.Test("build", "passed")], "", 0.0)
     module.start_servers = lambda stages: None
     return module
 

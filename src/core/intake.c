@@ -46,6 +46,7 @@ static int parse_body(once_intake *intake, once_item *item, once_error *why)
     if (item->message.body.len > spec->message_max)
         return once_fail(why, ONCE_E_MESSAGE, "message of %zu bytes is longer than message_max (%zu)",
                          item->message.body.len, spec->message_max);
+    if (item->message.no_body) return at_fault(why, "the message has no body");
     const once_json_options options = {.seed = intake->secret.k1};
     int rc = once_json_parse(&intake->body, item->message.body, &options, &bad);
     if (rc == ONCE_E_MESSAGE) return once_fail(why, rc, "malformed JSON at byte %zu: %s", bad.offset + 1, bad.reason);

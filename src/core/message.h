@@ -15,6 +15,7 @@ typedef struct once_coordinates {
 
 typedef struct once_message {
     once_bytes body;
+    bool no_body;      /* a broker can have messages without one, which means something else than an empty one */
     uint64_t cut_from; /* 0: `body` is whole. Otherwise it is the beginning of so many bytes, longer than message_max: a
                           dead letter */
     once_bytes headers; /* a JSON object as text, or empty */

@@ -27,12 +27,6 @@ const once_handler_spec *once_spec_handler_by_operation(const once_spec *spec, o
     return NULL;
 }
 
-bool once_is_reference(once_bytes value)
-{
-    return (value.len >= 4 && memcmp(value.data, "env:", 4) == 0) ||
-           (value.len >= 5 && memcmp(value.data, "file:", 5) == 0);
-}
-
 bool once_spec_uses_coordinates(const once_spec *spec)
 {
     const once_template *const common[] = {spec->tenant, spec->type, spec->order};

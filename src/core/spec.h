@@ -4,6 +4,7 @@
 #define ONCE_CORE_SPEC_H
 
 #include "base/json.h"
+#include "base/value.h"
 #include "core/sent.h"
 #include "core/template.h"
 #include "once/types.h"
@@ -98,9 +99,9 @@ enum {
 };
 
 typedef struct once_source_spec {
-    const struct once_source_ops *ops; /* who opens it; nothing in core looks into it */
-    const void *own;                   /* what its fields say, in a struct of its own */
-    unsigned bits;                     /* ONCE_SOURCE_ */
+    const struct once_source_kind *kind; /* which it is; nothing in core looks into it */
+    const void *own;                     /* what its fields say, in a struct of its own */
+    unsigned bits;                       /* ONCE_SOURCE_ */
     once_bytes name;      /* of the path, the topic, the queue: what the store keeps of it is kept under it */
     once_pointer headers; /* where in a body headers are; text empty: a message has those that come with it */
     const char *unstable; /* why a message may have other coordinates when it comes again; NULL: it has the same */
@@ -143,17 +144,6 @@ typedef struct once_spec {
     size_t message_max;            /* bytes */
     size_t result_max;
 } once_spec;
-
-/* A value as it was written: a text, or a reference (env:NAME, file:PATH) to where it is read from when the pipeline
- * starts, which is never shown. */
-typedef struct once_written {
-    once_bytes name; /* of what it is for, for messages */
-    once_bytes value;
-    int line;
-} once_written;
-
-/* Of a value: where it is to be read from, instead of what it is. */
-bool once_is_reference(once_bytes value);
 
 /* Whether a template that tells messages apart has ${coordinates}. */
 bool once_spec_uses_coordinates(const once_spec *spec);

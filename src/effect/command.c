@@ -4,7 +4,6 @@
 #include "base/no_memory.h"
 #include "effect/exec.h"
 #include "effect/process.h"
-#include "effect/value.h"
 
 #include "base/banned.h"
 
@@ -48,7 +47,7 @@ static int put_variable(environment *env, const once_written *v, once_error *err
         return once_fail(err, ONCE_E_CONFIG,
                          "%.*s:%d: variable '%.*s': names that begin with ONCE_ are ours; choose another",
                          AT(env, v->line), (int)name.len, name.data);
-    const int rc = once_value_read(env->options->spec, env->options->env, v, env->arena, &value, err);
+    const int rc = once_value_read(env->options->spec->file, env->options->env, v, env->arena, &value, err);
     if (rc != ONCE_OK) return rc;
     if ((value.len && memchr(value.data, '\0', value.len)) || name.len + value.len + 2 > ONCE_VALUE_MAX)
         return once_fail(err, ONCE_E_CONFIG, "%.*s:%d: the value of '%.*s' has a NUL byte or is longer than 128 KiB",

@@ -31,7 +31,7 @@ const char *once_effect_mode(const once_handler_spec *handler)
     return once_handler_external(handler) ? "fenced" : "atomic";
 }
 
-void once_effect_secrets(const once_handler_spec *handler, once_effect_secret *visit, void *user)
+void once_effect_secrets(const once_handler_spec *handler, once_secret_visit *visit, void *user)
 {
     if (handler->effect->secrets) handler->effect->secrets(handler, visit, user);
 }

@@ -8,6 +8,7 @@
 #define ONCE_EFFECT_EFFECT_H
 
 #include "base/config.h"
+#include "base/value.h"
 #include "core/intake.h"
 #include "core/item.h"
 #include "core/outward.h"
@@ -28,10 +29,6 @@ typedef struct once_effect_shown {
     once_bytes name;
     bool url; /* `name` is one; its password is not shown */
 } once_effect_shown;
-
-/* A text of the file that is a secret, or leads to one. `url`: one that may have a password in it; otherwise only a
- * reference is a secret. */
-typedef void once_effect_secret(void *user, once_bytes text, bool url);
 
 /* A sentence that warns, for `once check`. */
 typedef void once_effect_warning(void *user, const char *text);
@@ -67,8 +64,8 @@ typedef struct once_effect_ops {
 
     /* --- for people --- */
 
-    once_effect_shown (*describe)(const once_handler_spec *handler);                          /* OUTSIDE */
-    void (*secrets)(const once_handler_spec *handler, once_effect_secret *visit, void *user); /* or NULL: it has none */
+    once_effect_shown (*describe)(const once_handler_spec *handler);                         /* OUTSIDE */
+    void (*secrets)(const once_handler_spec *handler, once_secret_visit *visit, void *user); /* or NULL: it has none */
     /* What others of this machine may see, or put into what is run. Or NULL. */
     void (*exposed)(const once_handler_spec *handler, once_effect_warning *warn, void *user);
     /* The name of the function that the program must register. Or NULL: it calls none. */
@@ -107,7 +104,7 @@ int once_effect_prepare(const once_handler_spec *handler, const once_json *body,
 const char *once_effect_mode(const once_handler_spec *handler);
 
 /* Each of these may be called for every handler; what the effect does not have is nothing. */
-void once_effect_secrets(const once_handler_spec *handler, once_effect_secret *visit, void *user);
+void once_effect_secrets(const once_handler_spec *handler, once_secret_visit *visit, void *user);
 void once_effect_exposed(const once_handler_spec *handler, once_effect_warning *warn, void *user);
 once_bytes once_effect_function(const once_handler_spec *handler);
 

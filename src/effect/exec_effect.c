@@ -439,7 +439,7 @@ static once_effect_shown describe(const once_handler_spec *handler)
                                .name = once_template_text(exec->argv[0])};
 }
 
-static void secrets(const once_handler_spec *handler, once_effect_secret *visit, void *user)
+static void secrets(const once_handler_spec *handler, once_secret_visit *visit, void *user)
 {
     const once_exec_spec *exec = once_exec_of(handler);
     for (size_t i = 0; i < exec->n_env; i++) visit(user, exec->env[i].value, false);

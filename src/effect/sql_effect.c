@@ -266,7 +266,7 @@ static once_effect_shown describe(const once_handler_spec *handler)
     return (once_effect_shown){.what = "SQL in", .name = once_sql_of(handler)->url, .url = true};
 }
 
-static void secrets(const once_handler_spec *handler, once_effect_secret *visit, void *user)
+static void secrets(const once_handler_spec *handler, once_secret_visit *visit, void *user)
 {
     const once_bytes url = once_sql_of(handler)->url;
     if (url.len) visit(user, url, true);

@@ -15,7 +15,6 @@
 #include "base/no_memory.h"
 #include "effect/sql_statements.h"
 #include "effect/threads.h"
-#include "effect/value.h"
 
 #include "base/banned.h"
 
@@ -290,7 +289,7 @@ static int read_url(sql_hand *hand, once_error *err)
     const once_hands_options *options = once_hands_options_of(hand->threads.hand.hands);
     once_bytes url, copy;
     once_error why;
-    int rc = once_value_read(options->spec, options->env, &said, &hand->arena, &url, err);
+    int rc = once_value_read(options->spec->file, options->env, &said, &hand->arena, &url, err);
     if (rc != ONCE_OK) return rc;
     rc = once_db_check_url(url, &why);
     if (rc != ONCE_OK) return at_url(hand, rc, why.text, err);

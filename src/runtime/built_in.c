@@ -42,7 +42,7 @@ void once_features(once_feature_visit *visit, void *user)
     size_t n;
     const once_store_driver *stores = once__store_drivers(&n);
     for (size_t i = 0; i < n; i++) visit(user, "store", stores[i].scheme, stores[i].summary);
-    const once_source_ops *const *sources = once_source_list(&n);
+    const once_source_kind *const *sources = once_source_list(&n);
     for (size_t i = 0; i < n; i++) visit(user, "source", sources[i]->name, sources[i]->summary);
     const once_effect_ops *const *effects = once_effect_list(&n);
     for (size_t i = 0; i < n; i++) visit(user, "effect", effects[i]->name, effects[i]->summary);

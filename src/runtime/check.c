@@ -157,7 +157,7 @@ static void find_other_database(const once_handler_spec *h, const char *topic, o
 }
 
 /* Of a natural handler there is something to remember only when its lane has versions. */
-static bool remembers(const once_spec *spec, const once_handler_spec *h)
+bool once__remembers(const once_spec *spec, const once_handler_spec *h)
 {
     return once_handler_runs(h) && (!h->natural || spec->version);
 }
@@ -176,7 +176,7 @@ static const char *budget_of(const once_retry *retry, char *out, size_t size)
 
 /* How long all retries of a message may take: until the number of attempts or their time is over, whichever comes
  * first. */
-static int64_t horizon_of(const once_retry *retry)
+int64_t once__retry_horizon_ms(const once_retry *retry)
 {
     int64_t horizon_ms = 0, bound_ms = retry->min_ms, until_ms = INT64_MAX;
     if (retry->for_ms > 0 && __builtin_add_overflow(retry->for_ms, retry->max_ms, &until_ms)) until_ms = INT64_MAX;
@@ -195,7 +195,7 @@ static void find_handlers(const once_spec *spec, once_parts *parts, once_finding
             remember[ONCE_DURATION_TEXT];
         const once_bytes name = h->type.len ? h->type : ONCE_BYTES("(all)");
         const once_bytes key = once_template_text(h->key);
-        const bool kept = remembers(spec, h);
+        const bool kept = once__remembers(spec, h);
         snprintf(topic, sizeof topic, "handler %.*s", name.len < 80 ? (int)name.len : 80, name.data);
         if (!once_handler_runs(h)) {
             snprintf(text, sizeof text, "every message becomes a dead letter: %.*s", (int)h->dead_reason.len,
@@ -255,9 +255,9 @@ static void find_retention(const once_spec *spec, once_finding *report, void *us
     bool any = false;
     for (size_t i = 0; i < spec->n_handlers; i++) {
         const once_handler_spec *h = &spec->handlers[i];
-        if (!remembers(spec, h) || h->remember_ms == ONCE_FOREVER) continue;
+        if (!once__remembers(spec, h) || h->remember_ms == ONCE_FOREVER) continue;
         any = true;
-        const int64_t horizon = horizon_of(&h->retry);
+        const int64_t horizon = once__retry_horizon_ms(&h->retry);
         if (h->remember_ms < horizon) {
             snprintf(text, sizeof text,
                      "remember (%s) is shorter than all retries may take (%s); a redelivery after that would run again",
@@ -275,28 +275,6 @@ static void find_retention(const once_spec *spec, once_finding *report, void *us
                true);
 }
 
-typedef struct finding {
-    once_finding *report;
-    void *user;
-} finding;
-
-static void warn_of_source(void *user, const char *text)
-{
-    const finding *f = user;
-    f->report(f->user, "source", text, true);
-}
-
-static void find_source(const once_spec *spec, const once_parts *parts, once_finding *report, void *user)
-{
-    const unsigned bits = parts->store->bits;
-    const bool redelivers = parts->source->ops->bits(parts->source) & ONCE_SOURCE_REDELIVERS;
-    if (!redelivers)
-        report(user, "source", "cannot deliver again: what is in flight when the process is killed is lost", true);
-    const bool shared = (bits & ONCE_STORE_SHARED) && strcmp(parts->store->ops->scheme, "sqlite") != 0;
-    once_source_doubts(&spec->source, shared && once_spec_uses_coordinates(spec), warn_of_source,
-                       &(finding){report, user});
-}
-
 static int find_all(once_pipeline *pipeline, once_parts *parts, once_finding *report, void *user, once_error *err)
 {
     find_store(pipeline, parts, report, user);
@@ -304,7 +282,7 @@ static int find_all(once_pipeline *pipeline, once_parts *parts, once_finding *re
     find_lanes(pipeline->spec, report, user);
     find_room(pipeline->spec, report, user);
     find_retention(pipeline->spec, report, user);
-    find_source(pipeline->spec, parts, report, user);
+    once__find_source(pipeline, parts, report, user);
     once__find_exposure(pipeline, report, user);
     if (!(parts->store->bits & ONCE_STORE_LANES) && pipeline->spec->order)
         return once_fail(err, ONCE_E_CONFIG, "%.*s: 'order' needs a store with lanes", (int)pipeline->spec->file.len,

@@ -112,7 +112,7 @@ int once_config_parse(const char *name, once_bytes text, once_arena *arena, once
     once_spec *spec = load(&config, text);
     int rc = once_config_finish(&config, report, user, err);
     if (rc != ONCE_OK) return rc;
-    assert(spec && spec->n_handlers > 0 && spec->source.ops);
+    assert(spec && spec->n_handlers > 0 && spec->source.kind);
     *out = spec;
     return ONCE_OK;
 }

@@ -48,7 +48,7 @@ static int read_again(once_pipeline *pipeline, once_backend *store, once_bytes p
     once_store_facts facts;
     once__store_facts_init(&facts, store, pipeline->spec->consumer);
     *out = NULL;
-    int rc = pipeline->spec->source.ops->open(pipeline->spec, pipeline->env, &source, err);
+    int rc = once_source_open(pipeline->spec, pipeline->env, ONCE_OPEN_LOOK, &source, err);
     if (rc != ONCE_OK) return rc;
     rc = source->ops->look(source, (once_coordinates){.place = place, .point = point}, &facts.base, err);
     if (rc == ONCE_OK) rc = read_until(source, place, point, batch, out, err);
@@ -197,13 +197,13 @@ int once_pipeline_explain_message(once_pipeline *pipeline, once_bytes place, onc
     uint64_t column = 0;
     letter_search letter = {.place = place, .point = point, .arena = &batch.arena};
     const once_source_spec *source = &pipeline->spec->source;
-    if (!source->ops->has)
+    if (!source->kind->has)
         return once_fail(err, ONCE_E_UNSUPPORTED,
                          "this pipeline reads from '%s', of which no message can be read again; ask for its key",
-                         source->ops->name);
-    if (!source->ops->has(source, place))
+                         source->kind->name);
+    if (!source->kind->has(source, place))
         return once_fail(err, ONCE_E_USAGE, "'%.*s' is not the %s that this pipeline reads ('%.*s')",
-                         once__shown_len(place), place.data, source->ops->name, once__shown_len(source->name),
+                         once__shown_len(place), place.data, source->kind->name, once__shown_len(source->name),
                          source->name.data);
     int rc = once__open_keyed(pipeline, &store, err);
     if (rc == ONCE_OK) rc = read_again(pipeline, store, place, point, &batch, &item, err);

@@ -117,5 +117,7 @@ void once__find_exposure(const once_pipeline *pipeline, once_finding *report, vo
     look_at_secret(&x, spec->salt);
     look_at_url(&x, pipeline->store_url);
     look_at_store(&x, pipeline->store_url);
+    once_source_secrets(&spec->source, look_at_text, &x);
+    once_source_exposed(&spec->source, warn_of, &(warning){&x, "source"});
     for (size_t i = 0; i < spec->n_handlers; i++) look_at_handler(&x, &spec->handlers[i]);
 }

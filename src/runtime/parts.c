@@ -160,7 +160,8 @@ int once__parts_open(once_pipeline *pipeline, const once_run_options *run, once_
     if (once_hands_needed(pipeline->spec))
         rc = run ? once__persist(pipeline, open_hands, &opened, err) : open_hands(&opened, err);
     if (rc == ONCE_OK) {
-        rc = pipeline->spec->source.ops->open(pipeline->spec, pipeline->env, &parts.source, &why);
+        rc =
+            once_source_open(pipeline->spec, pipeline->env, run ? ONCE_OPEN_RUN : ONCE_OPEN_CHECK, &parts.source, &why);
         if (rc != ONCE_OK) once__at_line(pipeline, pipeline->spec->source.line, rc, &why, err);
     }
     if (rc != ONCE_OK) {

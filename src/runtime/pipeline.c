@@ -5,7 +5,6 @@
 #include "base/buf.h"
 #include "base/no_memory.h"
 #include "base/usage.h"
-#include "effect/value.h"
 #include "runtime/config.h"
 #include "runtime/run.h"
 
@@ -73,7 +72,7 @@ static bool url_has_secret(const char *url)
     return url_has_password(url) || (strncmp(url, "postgres", 8) == 0 && getenv("PGPASSWORD"));
 }
 
-/* What was found in the texts of a handler that are secrets or lead to one. */
+/* What was found in the texts of the source and the handlers that are secrets or lead to one. */
 typedef struct found_secrets {
     bool password; /* written out */
     bool secret;
@@ -96,6 +95,7 @@ static void look_for_secret(void *user, once_bytes text, bool url)
 static found_secrets secrets_of(const once_spec *spec)
 {
     found_secrets found = {0};
+    once_source_secrets(&spec->source, look_for_secret, &found);
     for (size_t i = 0; i < spec->n_handlers; i++) once_effect_secrets(&spec->handlers[i], look_for_secret, &found);
     return found;
 }
@@ -161,7 +161,7 @@ static int read_salt(once_pipeline *pipeline, once_error *err) /* @locks: salt_l
     const once_written said = {.name = ONCE_BYTES("idempotency_salt"), .value = spec->salt, .line = spec->salt_line};
     once_bytes salt;
     if (spec->salt.len == 0 || pipeline->salt.len) return ONCE_OK;
-    int rc = once_value_read(spec, pipeline->env, &said, &pipeline->arena, &salt, err);
+    int rc = once_value_read(spec->file, pipeline->env, &said, &pipeline->arena, &salt, err);
     if (rc != ONCE_OK) return rc;
     if (!once_salt_fits(salt))
         return once_fail(err, ONCE_E_CONFIG,

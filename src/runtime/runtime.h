@@ -114,6 +114,11 @@ int once__want_tenant(const once_pipeline *pipeline, once_bytes tenant,
                       once_error *err); /* ONCE_E_USAGE: its keys have tenants, and none was said */
 bool once__file_has_password(const once_pipeline *pipeline); /* written out, not as a reference */
 
+/* check.c */
+bool once__remembers(const once_spec *spec, const once_handler_spec *handler); /* what has ended */
+int64_t once__retry_horizon_ms(const once_retry *retry); /* how long all retries of a message may take */
+/* check_source.c: for `once check`, what there is to say about the source, and what it says itself. */
+void once__find_source(const once_pipeline *pipeline, const once_parts *parts, once_finding *report, void *user);
 /* exposure.c: for `once check`, what others may change, read or put among the arguments of commands. */
 void once__find_exposure(const once_pipeline *pipeline, once_finding *report, void *user);
 /* Compares the time of the store, the wall clock and the newest messages (clock.c): for `check`, and in one sentence

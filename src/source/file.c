@@ -441,15 +441,18 @@ static int open_first(file_source *f, once_error *err)
     return rc;
 }
 
-static int file_open(const once_spec *spec, const once_env *env, once_source **out, once_error *err)
+/* Whatever it is for: to read a file takes nothing from anybody, and the cursor is taken later. */
+static int file_open(const once_spec *spec, const once_env *env, once_source_purpose purpose, once_source **out,
+                     once_error *err)
 {
+    (void)purpose;
     assert(spec->source.own && spec->source.name.len > 0);
     file_source *f = calloc(1, sizeof *f);
     if (!f || !(f->path = strndup(spec->source.name.data, spec->source.name.len))) {
         free(f);
         return once_no_memory(err, "for the source");
     }
-    f->base = (once_source){.ops = &once__source_file, .spec = spec, .env = env};
+    f->base = (once_source){.ops = &once__file_ops, .spec = spec, .env = env};
     f->is_stdin = strcmp(f->path, "-") == 0;
     const int rc = open_first(f, err);
     if (rc != ONCE_OK) {
@@ -1138,24 +1141,12 @@ static int64_t file_lag(once_source *source, uint32_t stream)
     return atomic_load(&((file_source *)source)->left);
 }
 
-const once_source_ops once__source_file = {
-    .name = "file",
-    .summary = "NDJSON, one message a line; '-' is standard input",
-    .field = {.name = "file",
-              .type = ONCE_CONFIG_SCOPE,
-              .scope = &once__file_scope,
-              .example = "{path: payments.ndjson}",
-              .text = "Lines of a file, or of standard input."},
-    .size = sizeof(once_file_spec),
-    .conclude = once__file_conclude,
-    .check = once__file_check,
-    .doubts = once__file_doubts,
+const once_source_ops once__file_ops = {
     .open = file_open,
     .close = file_close,
     .bits = file_bits,
     .seek = once__file_seek,
     .keep = once__file_keep,
-    .has = once__file_has,
     .look = once__file_look,
     .fetch = file_fetch,
     .ack = file_ack,

@@ -35,6 +35,7 @@ bool once__file_has_places(const once_source *source);               /* it is no
 void once__file_places(const once_source *source, once_places *out); /* where it begins after that */
 once_file_keeping *once__file_keeping(once_source *source);
 
+extern const once_source_ops once__file_ops;
 extern const once_config_scope once__file_scope;
 
 void once__file_conclude(once_source_spec *source);

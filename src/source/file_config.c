@@ -121,3 +121,19 @@ void once__file_doubts(const once_source_spec *source, bool shared, once_source_
              "a file of that path, their lines are taken for the same; give each machine a consumer of its own, or a "
              "tenant or key with the host in it");
 }
+
+const once_source_kind once__source_file = {
+    .name = "file",
+    .summary = "NDJSON, one message a line; '-' is standard input",
+    .ops = &once__file_ops,
+    .field = {.name = "file",
+              .type = ONCE_CONFIG_SCOPE,
+              .scope = &once__file_scope,
+              .example = "{path: payments.ndjson}",
+              .text = "Lines of a file, or of standard input."},
+    .size = sizeof(once_file_spec),
+    .conclude = once__file_conclude,
+    .check = once__file_check,
+    .doubts = once__file_doubts,
+    .has = once__file_has,
+};

@@ -5,16 +5,28 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/module.h"
+
 #include "base/banned.h"
 
 #define ENTRY(name) &once__source_##name,
-static const once_source_ops *const sources[] = {ONCE_SOURCE_MAP(ENTRY)};
+static const once_source_kind *const sources[] = {ONCE_SOURCE_MAP(ENTRY)};
 enum { SOURCES = sizeof sources / sizeof *sources };
 
-const once_source_ops *const *once_source_list(size_t *n)
+const once_source_kind *const *once_source_list(size_t *n)
 {
     *n = SOURCES;
     return sources;
+}
+
+int once_source_open(const once_spec *spec, const once_env *env, once_source_purpose purpose, once_source **out,
+                     once_error *err)
+{
+    const once_source_kind *kind = spec->source.kind;
+    assert(kind && !kind->ops == (kind->module != NULL));
+    const void *part = kind->ops;
+    const int rc = part ? ONCE_OK : once_module_part_get(kind->module, "source", kind->name, &part, err);
+    return rc == ONCE_OK ? ((const once_source_ops *)part)->open(spec, env, purpose, out, err) : rc;
 }
 
 /* --- the field `source` ------------------------------------------------------------------------------------------- */
@@ -83,14 +95,24 @@ void once_source_choose(once_config *config, const once_node *map, const once_so
         return;
     }
     if (i == SOURCES || node->kind != ONCE_NODE_MAP) return; /* and it was said */
-    out->ops = sources[i];
+    out->kind = sources[i];
     out->own = fields->own[i];
-    out->ops->conclude(out);
+    out->kind->conclude(out);
     if (!out->unstable) out->bits |= ONCE_SOURCE_STABLE;
-    if (out->ops->check) out->ops->check(config, node, out);
+    if (out->kind->check) out->kind->check(config, node, out);
 }
 
 void once_source_doubts(const once_source_spec *source, bool shared, once_source_warning *warn, void *user)
 {
-    if (source->ops->doubts) source->ops->doubts(source, shared, warn, user);
+    if (source->kind->doubts) source->kind->doubts(source, shared, warn, user);
+}
+
+void once_source_secrets(const once_source_spec *source, once_secret_visit *visit, void *user)
+{
+    if (source->kind->secrets) source->kind->secrets(source, visit, user);
+}
+
+void once_source_exposed(const once_source_spec *source, once_source_warning *warn, void *user)
+{
+    if (source->kind->exposed) source->kind->exposed(source, warn, user);
 }

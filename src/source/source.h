@@ -24,6 +24,7 @@
 
 #include "base/config.h"
 #include "base/env.h"
+#include "base/value.h"
 #include "core/receipt.h"
 #include "core/item.h"
 #include "core/spec.h"
@@ -61,26 +62,70 @@ typedef struct once_fetch {
     size_t n_news;
 } once_fetch;
 
-/* Slots that may be NULL say so. */
-typedef struct once_source_ops {
-    const char *name;    /* "file": the field of `source` that chooses it */
-    const char *summary; /* one line for `once version` and the docs */
+/* What it is opened for. */
+typedef enum once_source_purpose {
+    ONCE_OPEN_RUN,
+    /* To be asked, or to read one message again: joins no group, takes no message from anybody, and tells the broker of
+     * none. */
+    ONCE_OPEN_CHECK,
+    ONCE_OPEN_LOOK
+} once_source_purpose;
 
-    /* --- its part of the pipeline file --- */
+/* What a broker says that a pipeline depends on. `once check` compares it with the pipeline file. */
+typedef enum once_source_limit {
+    ONCE_LIMIT_NONE,       /* `text` says all there is to say */
+    ONCE_LIMIT_RETENTION,  /* ms for which it keeps a message, and could deliver it again; or ONCE_FOREVER */
+    ONCE_LIMIT_DELIVERIES, /* how often it delivers a message before it gives it up */
+    ONCE_LIMIT_HOLD        /* ms for which a delivery can be ours, however often it is extended */
+} once_source_limit;
+
+typedef struct once_source_finding {
+    once_source_limit limit;
+    int64_t value;       /* of the limit */
+    const char *of;      /* "topic 'payments'" */
+    const char *setting; /* "retention.ms": what to change there */
+    const char *text;    /* without a limit: a sentence ("group 'g' has 2 other members"). With one: it could not be
+                          * asked for, and this is why; NULL: it was */
+    bool warning;        /* of a text without a limit */
+} once_source_finding;
+typedef void once_source_report(void *user, const once_source_finding *finding);
+
+/* How what is not here yet fits. `body: json | bytes` is a field of the source's map; a body that is not JSON is that
+ * of an item like any other, in which templates find no fields (core/template.h): check refuses templates with pointers
+ * then, and effects get the bytes. No body (a tombstone) is not an empty one: message.no_body, which fetch sets. Until
+ * a field of the source's map says what becomes of it, it is a dead letter. It must be decided at the intake, because
+ * what the store keeps has a body, which may be empty. */
+
+/* Which source it is, and its part of the pipeline file. It is always linked in, so that a file can be read without the
+ * library of its source. Slots that may be NULL say so. */
+typedef struct once_source_kind {
+    const char *name;                  /* "file": the field of `source` that chooses it */
+    const char *summary;               /* one line for `once version` and the docs */
+    const struct once_source_ops *ops; /* NULL: its module has them ... */
+    const char *module;                /* ... which is this one, as the part "source" of this name */
 
     once_config_field field; /* of that name: a map, whose scope has fields of the struct that is read, spec->own */
     size_t size;             /* of that struct, which is zeros before anything is read */
     /* What follows from its fields: `name`, `bits` and all else of the spec. Some may be wrong, and are left out. */
     void (*conclude)(once_source_spec *source);
-    /* Rules between its fields; it tells each mistake. `map` is its own. Or NULL. */
+    /* Rules between its fields; it tells each mistake. `map` is its own. A password that is written out is one: it must
+     * be a reference (base/value.h). Or NULL. */
     void (*check)(once_config *config, const once_node *map, const once_source_spec *source);
     /* What is allowed and most likely not meant. `shared`: machines share the store, and keys are made of coordinates.
      * Or NULL. */
     void (*doubts)(const once_source_spec *source, bool shared, once_source_warning *warn, void *user);
+    /* Texts of its fields that lead to secrets, or URLs. Or NULL: it has none. */
+    void (*secrets)(const once_source_spec *source, once_secret_visit *visit, void *user);
+    /* What others of this machine or of the network may see or change. Or NULL. */
+    void (*exposed)(const once_source_spec *source, once_source_warning *warn, void *user);
+    /* Whether coordinates with this place are of this source. With `look`, or NULL. */
+    bool (*has)(const once_source_spec *source, once_bytes place);
+} once_source_kind;
 
-    /* --- messages --- */
-
-    int (*open)(const once_spec *spec, const once_env *env, once_source **out, once_error *err);
+/* What an open source does. Slots that may be NULL say so. */
+typedef struct once_source_ops {
+    int (*open)(const once_spec *spec, const once_env *env, once_source_purpose purpose, once_source **out,
+                once_error *err);
     void (*close)(once_source *source);
     unsigned (*bits)(const once_source *source); /* those of the spec, and what is known when it is open */
 
@@ -97,11 +142,12 @@ typedef struct once_source_ops {
     int (*keep)(once_source *source, const once_facts *facts, once_item *const *items, size_t n,
                 const once_item *const *last, size_t n_last, once_error *err);
 
-    /* To read one message again: whether coordinates with this place are of this source; and, instead of seek, has
-     * fetch begin at the message of these coordinates or before it, and say at_end when it cannot come any more. Both,
-     * or NULL: a message cannot be read again. */
-    bool (*has)(const once_source_spec *source, once_bytes place);
+    /* To read one message again, opened for that: instead of seek, has fetch begin at the message of these coordinates
+     * or before it, and say at_end when it cannot come any more. NULL: a message cannot be read again. */
     int (*look)(once_source *source, once_coordinates at, const once_facts *facts, once_error *err);
+    /* Opened to be asked: reports what the broker says of its limits and of others who read with us. What cannot be
+     * asked for is reported as such. Or NULL: there is nobody to ask. */
+    int (*ask)(once_source *source, once_source_report *report, void *user, once_error *err);
 
     /* Blocks until there is a message (then at most spec->batch_wait_ms for more), news, the end, wake(), or about
      * 100 ms; with max 0 or `rest` it does not block. When it fails nothing was handed out. */
@@ -128,7 +174,7 @@ typedef struct once_source_ops {
 /* The list, in the order in which they are named to people. */
 #define ONCE_SOURCE_MAP(X) X(file)
 
-#define ONCE_SOURCE_DECLARE(name) extern const once_source_ops once__source_##name;
+#define ONCE_SOURCE_DECLARE(name) extern const once_source_kind once__source_##name;
 ONCE_SOURCE_MAP(ONCE_SOURCE_DECLARE)
 #undef ONCE_SOURCE_DECLARE
 
@@ -139,7 +185,11 @@ struct once_source {
     const once_env *env;
 };
 
-const once_source_ops *const *once_source_list(size_t *n);
+const once_source_kind *const *once_source_list(size_t *n);
+
+/* Loads its module where it has one. */
+int once_source_open(const once_spec *spec, const once_env *env, once_source_purpose purpose, once_source **out,
+                     once_error *err);
 
 /* --- the field `source` of the pipeline file --- */
 
@@ -155,7 +205,9 @@ bool once_source_fields_make(once_config *config, once_source_fields *out);
 void once_source_choose(once_config *config, const once_node *map, const once_source_fields *fields,
                         once_source_spec *out);
 
-/* For every source; what it does not doubt is nothing. */
+/* For every source; what it does not have is nothing. */
 void once_source_doubts(const once_source_spec *source, bool shared, once_source_warning *warn, void *user);
+void once_source_secrets(const once_source_spec *source, once_secret_visit *visit, void *user);
+void once_source_exposed(const once_source_spec *source, once_source_warning *warn, void *user);
 
 #endif

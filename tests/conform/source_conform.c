@@ -45,7 +45,7 @@ bool src_has(const source_fixture *f, unsigned bits) { return (bits_of(f->driver
 void src_open(source_fixture *f, int consumer)
 {
     assert_null(f->consumers[consumer]);
-    src_ok(f, f->driver->open(f->world, &f->consumers[consumer], &f->err));
+    src_ok(f, f->driver->open(f->world, ONCE_OPEN_RUN, &f->consumers[consumer], &f->err));
     once_source *s = f->consumers[consumer];
     assert_non_null(s);
     assert_int_equal(s->ops->bits(s) & ALL_BITS, f->driver->bits & ALL_BITS);
@@ -389,7 +389,8 @@ static void run_row(void **state)
 
 int source_conform_run(const source_driver *driver)
 {
-    const source_test *const tables[] = {source_delivery, source_acks, source_expiry, source_streams, source_cursor};
+    const source_test *const tables[] = {source_delivery, source_acks,   source_expiry,
+                                         source_streams,  source_cursor, source_looks};
     static struct CMUnitTest tests[TESTS_MAX];
     static start starts[TESTS_MAX];
     size_t n = 0;

@@ -29,6 +29,7 @@ enum {
     SRC_HEADERS = 1u << 21,   /* a message can have headers */
     SRC_BINARY = 1u << 22,    /* and any bytes as its body */
     SRC_EMPTY = 1u << 23,     /* or none */
+    SRC_NO_BODY = 1u << 18,   /* or not even that: put gets NULL */
     SRC_MISSING = 1u << 19,
     SRC_ENDLESS = 1u << 24,
     SRC_HOLES = 1u << 25,
@@ -51,9 +52,10 @@ typedef struct source_driver {
     void (*unmake)(void *world);
     /* Durable when it returns. A body without SRC_BINARY is one line of JSON. */
     void (*put)(void *world, unsigned stream, once_bytes body, once_bytes headers);
-    int (*open)(void *world, once_source **out, once_error *err); /* one more consumer of the same group */
-    const char *(*name_of)(void *world, unsigned stream);         /* as stream_name says it; with ASSIGNS */
-    void (*pass)(void *world, int64_t ms);                        /* with EXPIRES, ASSIGNS, beat_ms */
+    /* One more consumer of the same group, or one who only looks. */
+    int (*open)(void *world, once_source_purpose purpose, once_source **out, once_error *err);
+    const char *(*name_of)(void *world, unsigned stream); /* as stream_name says it; with ASSIGNS */
+    void (*pass)(void *world, int64_t ms);                /* with EXPIRES, ASSIGNS, beat_ms */
     /* Or NULL: */
     int (*open_missing)(void *world, once_source **out, once_error *err); /* of what is not there */
     void (*block)(void *world, int64_t ms);      /* how long fetches wait for something to come, from now on */
@@ -134,7 +136,8 @@ struct source_fixture {
 };
 
 /* Each ends with an empty row. */
-extern const source_test source_delivery[], source_acks[], source_expiry[], source_streams[], source_cursor[];
+extern const source_test source_delivery[], source_acks[], source_expiry[], source_streams[], source_cursor[],
+    source_looks[];
 int source_conform_run(const source_driver *driver);
 
 /* --- the fixture --- */

@@ -134,6 +134,16 @@ static void a_body_may_be_empty(source_fixture *f)
     expect_body(f, 1, ONCE_BYTES("2"));
 }
 
+static void no_body_is_not_an_empty_one(source_fixture *f)
+{
+    src_put_body(f, 0, ONCE_BYTES(""));
+    src_put_body(f, 0, (once_bytes){0});
+    src_open(f, 0);
+    src_fetch_until(f, 0, 2);
+    assert_true(f->got[0].message.body.len == 0 && !f->got[0].message.no_body);
+    assert_true(f->got[1].message.body.len == 0 && f->got[1].message.no_body);
+}
+
 static void headers_come_with_their_message(source_fixture *f)
 {
     static const once_bytes headers = ONCE_BYTES("{\"id\":\"7\",\"tenant\":\"\xc3\xa9t\xc3\xa9\"}");
@@ -355,6 +365,7 @@ const source_test source_delivery[] = {
     SRC_TEST(a_body_that_is_too_long_is_cut_and_says_so, 0),
     SRC_TEST(any_bytes_are_a_body, SRC_BINARY),
     SRC_TEST(a_body_may_be_empty, SRC_EMPTY),
+    SRC_TEST(no_body_is_not_an_empty_one, SRC_NO_BODY),
     SRC_TEST(headers_come_with_their_message, SRC_HEADERS),
     SRC_TEST(a_paused_stream_waits_and_others_do_not, 0),
     SRC_TEST(a_stream_that_is_paused_on_its_way_goes_on_in_order, 0),

@@ -31,16 +31,16 @@ static void put(void *world, unsigned stream, once_bytes body, once_bytes header
     test_broker_put(((broker_world *)world)->broker, stream, body, headers);
 }
 
-static int open_consumer(void *world, once_source **out, once_error *err)
+static int open_consumer(void *world, once_source_purpose purpose, once_source **out, once_error *err)
 {
     broker_world *w = world;
-    return test_source_ops.open(&w->spec, once_env_real(), out, err);
+    return once_source_open(&w->spec, once_env_real(), purpose, out, err);
 }
 
 static int open_missing(void *world, once_source **out, once_error *err)
 {
     test_broker_down(((broker_world *)world)->broker, true);
-    return open_consumer(world, out, err);
+    return open_consumer(world, ONCE_OPEN_RUN, out, err);
 }
 
 static const char *name_of(void *world, unsigned stream)
@@ -58,7 +58,7 @@ static void fail_ack(void *world, size_t done) { test_broker_fail_acks(((broker_
 static void hold_acks(void *world, bool hold) { test_broker_hold_acks(((broker_world *)world)->broker, hold); }
 static void lose(void *world, unsigned stream) { test_broker_lose(((broker_world *)world)->broker, stream); }
 
-#define ANY (SRC_HEADERS | SRC_BINARY | SRC_EMPTY)
+#define ANY (SRC_HEADERS | SRC_BINARY | SRC_EMPTY | SRC_NO_BODY)
 #define KEPT (ANY | SRC_REMEMBERS | ONCE_SOURCE_REDELIVERS)
 
 /* NAME, the bits, what else there is. */

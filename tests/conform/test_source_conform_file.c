@@ -54,7 +54,7 @@ static void *make(const source_driver *driver)
     w->file.cursor = own->cursor;
     w->file.path = w->is_stdin ? ONCE_BYTES("-") : (once_bytes){w->path, strlen(w->path)};
     w->spec = (once_spec){.batch_wait_ms = 5, .message_max = SRC_MESSAGE_MAX};
-    w->spec.source = (once_source_spec){.ops = &once__source_file, .own = &w->file};
+    w->spec.source = (once_source_spec){.kind = &once__source_file, .own = &w->file};
     once__file_conclude(&w->spec.source);
     return w;
 }
@@ -103,11 +103,11 @@ static void make_stdin(file_world *w)
     (void)close(ends[1]);
 }
 
-static int open_file(void *world, once_source **out, once_error *err)
+static int open_file(void *world, once_source_purpose purpose, once_source **out, once_error *err)
 {
     file_world *w = world;
     if (w->is_stdin) make_stdin(w);
-    return once__source_file.open(&w->spec, &w->env, out, err);
+    return once_source_open(&w->spec, &w->env, purpose, out, err);
 }
 
 /* A file that is followed may come later; a folder never is one. */
@@ -115,7 +115,7 @@ static int open_missing(void *world, once_source **out, once_error *err)
 {
     file_world *w = world;
     w->spec.source.name = w->file.follow ? (once_bytes){w->folder, strlen(w->folder)} : ONCE_BYTES("/nowhere/in");
-    return once__source_file.open(&w->spec, &w->env, out, err);
+    return once__file_ops.open(&w->spec, &w->env, ONCE_OPEN_RUN, out, err);
 }
 
 static void fail_reads(void *world, bool fails) { ((file_world *)world)->fails = fails; }

@@ -11,6 +11,7 @@ typedef struct test_source test_source;
 
 typedef struct held {
     once_bytes body, headers;
+    bool no_body;
     uint64_t offset;
     enum { WAITING, OUT, ACKED } state;
     const test_source *holder; /* OUT, or ACKED by */
@@ -46,6 +47,9 @@ struct test_source {
     seat seats[TEST_STREAMS];
     bool used[TEST_STREAMS]; /* a number that once was a stream */
     bool woken, member;
+    once_source_purpose purpose;
+    const test_stream *looks; /* LOOK: of which, from there on */
+    size_t look_at;
     int64_t fetched_ms;
     size_t turn;
     test_source *next;

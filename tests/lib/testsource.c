@@ -45,7 +45,7 @@ static void add_item(test_source *s, once_batch *batch, uint32_t number, const t
     *item = (once_item){.batch = batch,
                         .stream = number,
                         .delivery = single(b) ? m->tag : m->offset,
-                        .message = {.sent_ms = ONCE_NO_TIME, .cut_from = cut ? m->body.len : 0}};
+                        .message = {.sent_ms = ONCE_NO_TIME, .no_body = m->no_body, .cut_from = cut ? m->body.len : 0}};
     const int len = snprintf(point, sizeof point, "%llu",
                              (unsigned long long)(b->o.bits & ONCE_SOURCE_STABLE ? m->offset : m->tag));
     const once_bytes place = {st->name, strlen(st->name)};
@@ -148,6 +148,17 @@ static int fetch_some(test_source *s, once_fetch *f, once_error *err)
     }
 }
 
+/* Copies, of which the broker knows nothing. */
+static void read_again(test_source *s, once_fetch *f)
+{
+    while (s->looks && f->batch->n < f->max && s->look_at < s->looks->n) {
+        held copy = s->looks->messages[s->look_at++];
+        add_item(s, f->batch, 0, s->looks, &copy);
+        s->broker->counts.handed_out--;
+    }
+    f->at_end = f->batch->n == 0;
+}
+
 static int test_fetch(once_source *source, once_fetch *f, once_error *err)
 {
     test_source *s = (test_source *)source;
@@ -158,7 +169,9 @@ static int test_fetch(once_source *source, once_fetch *f, once_error *err)
     assert(f->batch->items && f->news);
     lock(s->broker);
     s->broker->counts.fetches++;
-    const int rc = fetch_some(s, f, err);
+    int rc = ONCE_OK;
+    if (s->purpose == ONCE_OPEN_RUN) rc = fetch_some(s, f, err);
+    else read_again(s, f);
     s->woken = false;
     unlock(s->broker);
     return rc;
@@ -385,7 +398,61 @@ static void test_close(once_source *source)
     free(s);
 }
 
-static int test_open(const once_spec *spec, const once_env *env, once_source **out, once_error *err)
+static bool test_has(const once_source_spec *source, once_bytes place)
+{
+    const test_broker *b = source->own;
+    for (unsigned i = 0; i < b->o.streams; i++)
+        if (once_bytes_equal(place, (once_bytes){b->streams[i].name, strlen(b->streams[i].name)})) return true;
+    return false;
+}
+
+static int test_look(once_source *source, once_coordinates at, const once_facts *facts, once_error *err)
+{
+    test_source *s = (test_source *)source;
+    test_broker *b = s->broker;
+    uint64_t offset = 0;
+    (void)facts, (void)err;
+    assert(s->purpose == ONCE_OPEN_LOOK);
+    for (size_t i = 0; i < at.point.len; i++) offset = offset * 10 + (uint64_t)(at.point.data[i] - '0');
+    lock(b);
+    for (unsigned i = 0; i < b->o.streams; i++)
+        if (once_bytes_equal(at.place, (once_bytes){b->streams[i].name, strlen(b->streams[i].name)}))
+            s->looks = &b->streams[i];
+    for (s->look_at = 0; s->looks && s->look_at < s->looks->n && s->looks->messages[s->look_at].offset < offset;)
+        s->look_at++;
+    unlock(b);
+    return ONCE_OK;
+}
+
+static int test_ask(once_source *source, once_source_report *report, void *user, once_error *err)
+{
+    test_source *s = (test_source *)source;
+    const test_broker_options *o = &s->broker->o;
+    const char *why = o->asks_fail ? "not authorized" : NULL;
+    assert(s->purpose == ONCE_OPEN_CHECK);
+    if (s->broker->down) return down(err);
+    if (o->retention_ms)
+        report(user, &(once_source_finding){.limit = ONCE_LIMIT_RETENTION,
+                                            .value = o->retention_ms,
+                                            .of = "topic 't'",
+                                            .setting = "retention.ms",
+                                            .text = why});
+    if (o->deliveries_max)
+        report(user, &(once_source_finding){.limit = ONCE_LIMIT_DELIVERIES,
+                                            .value = o->deliveries_max,
+                                            .of = "queue 't'",
+                                            .setting = "maxReceiveCount",
+                                            .text = why});
+    unsigned members = 0;
+    for (const test_source *each = s->broker->consumers; each; each = each->next) members += each->member;
+    char text[60];
+    (void)snprintf(text, sizeof text, "the group has %u member%s", members, members == 1 ? "" : "s");
+    if (assigns(s->broker)) report(user, &(once_source_finding){.text = text});
+    return ONCE_OK;
+}
+
+static int test_open(const once_spec *spec, const once_env *env, once_source_purpose purpose, once_source **out,
+                     once_error *err)
 {
     test_broker *b = (test_broker *)spec->source.own;
     lock(b);
@@ -395,7 +462,8 @@ static int test_open(const once_spec *spec, const once_env *env, once_source **o
         assert(s);
         s->base = (once_source){.ops = &test_source_ops, .spec = spec, .env = env};
         s->broker = b;
-        s->member = true;
+        s->purpose = purpose;
+        s->member = purpose == ONCE_OPEN_RUN;
         s->fetched_ms = now_ms(b);
         s->next = b->consumers;
         b->consumers = s;
@@ -406,14 +474,32 @@ static int test_open(const once_spec *spec, const once_env *env, once_source **o
     return rc;
 }
 
+static void test_secrets(const once_source_spec *source, once_secret_visit *visit, void *user)
+{
+    const char *secret = ((const test_broker *)source->own)->o.secret;
+    if (secret) visit(user, (once_bytes){secret, strlen(secret)}, false);
+}
+
+static void test_exposed(const once_source_spec *source, once_source_warning *warn, void *user)
+{
+    if (((const test_broker *)source->own)->o.secret) warn(user, "the broker of the test is not encrypted");
+}
+
+const once_source_kind test_source_kind = {.name = "test",
+                                           .summary = "a broker in memory",
+                                           .ops = &test_source_ops,
+                                           .has = test_has,
+                                           .secrets = test_secrets,
+                                           .exposed = test_exposed};
+
 const once_source_ops test_source_ops = {
-    .name = "test",
-    .summary = "a broker in memory",
     .open = test_open,
     .close = test_close,
     .bits = test_bits,
     .seek = test_seek,
     .keep = test_keep,
+    .look = test_look,
+    .ask = test_ask,
     .fetch = test_fetch,
     .ack = test_ack,
     .extend = test_extend,
@@ -427,5 +513,5 @@ const once_source_ops test_source_ops = {
 void test_source_use(test_broker *b, once_source_spec *source)
 {
     *source = (once_source_spec){
-        .ops = &test_source_ops, .own = b, .bits = b->o.bits, .name = ONCE_BYTES("test"), .line = source->line};
+        .kind = &test_source_kind, .own = b, .bits = b->o.bits, .name = ONCE_BYTES("test"), .line = source->line};
 }

@@ -23,7 +23,11 @@ typedef struct test_broker_options {
     int64_t within_ms;   /* ASSIGNS: how long a stream that is revoked is waited for */
     int64_t beat_ms;     /* a consumer that does not fetch for longer loses its streams; 0: that does not matter */
     int64_t block_ms;    /* how long a fetch waits for something to come, in real time */
-    bool real_time;      /* otherwise time passes by test_broker_pass */
+    /* What it says when it is asked; 0: nothing. */
+    int64_t retention_ms, deliveries_max;
+    const char *secret; /* a value of its configuration, as it is written; NULL: none */
+    bool asks_fail;     /* and that it may not say it */
+    bool real_time;     /* otherwise time passes by test_broker_pass */
 } test_broker_options;
 
 test_broker *test_broker_new(const test_broker_options *options);
@@ -37,6 +41,7 @@ void test_broker_block(test_broker *broker, int64_t ms); /* how long fetches wai
 
 /* A consumer is opened by the spec of a pipeline whose source is made this broker. */
 void test_source_use(test_broker *broker, once_source_spec *source);
+extern const once_source_kind test_source_kind;
 extern const once_source_ops test_source_ops;
 
 /* --- what goes wrong --- */

@@ -160,7 +160,7 @@ static int sim_ack(once_source *source, once_receipt *list, size_t n, once_error
     return ONCE_OK;
 }
 
-static const once_source_ops source_ops = {.name = "sim", .fetch = sim_fetch, .ack = sim_ack};
+static const once_source_ops source_ops = {.fetch = sim_fetch, .ack = sim_ack};
 
 void sim_source_init(sim_worker *worker)
 {

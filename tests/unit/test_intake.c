@@ -131,10 +131,21 @@ static void a_taken_message_whose_type_went_elsewhere_stays_with_its_operation(v
     assert_int_equal(item.reason.len, strlen("no handler for operation 'gone' any more"));
 }
 
+/* Also where an empty body is one. */
+static void a_message_without_a_body_is_said_to_have_none(void **state)
+{
+    fixture *f = *state;
+    once_item item = {.batch = &f->batch, .message = {.no_body = true, .sent_ms = ONCE_NO_TIME}};
+    assert_int_equal(once_intake_fetched(&f->intake, &item, NULL), ONCE_OK);
+    assert_true(once_bytes_equal(item.reason, ONCE_BYTES("the message has no body")));
+    assert_false(once_bytes_equal(fetched(f, "").reason, item.reason));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(the_handler_says_what_follows_from_a_lost_claim, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_message_without_a_body_is_said_to_have_none, setup, teardown),
         cmocka_unit_test_setup_teardown(nobody_for_a_type_is_said_apart_from_the_words, setup, teardown),
         cmocka_unit_test_setup_teardown(a_taken_message_gets_the_handler_of_its_type, setup, teardown),
         cmocka_unit_test_setup_teardown(a_taken_message_whose_type_went_elsewhere_stays_with_its_operation, setup,

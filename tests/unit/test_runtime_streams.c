@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -131,15 +132,15 @@ static void *run(void *arg)
     return NULL;
 }
 
-static void start(fixture *f, int which, const char *rest)
+static void load(fixture *f, int which, const char *rest)
 {
     consumer *c = &f->consumers[which];
     FILE *out = fopen(f->yaml, "w");
     assert_non_null(out);
     fprintf(out,
             "consumer: test\nstore: sqlite:%s\nsource: {file: {path: x, follow: true}}\nkey: \"${/id}\"\n"
-            "batch: {max: 10}\nretry: {attempts: 3, backoff: 1ms..5ms}\nlease: 30s\n%s\n",
-            f->db, rest);
+            "batch: {max: 10}\nlease: 30s\n%s%s\n",
+            f->db, strstr(rest, "retry:") ? "" : "retry: {attempts: 3, backoff: 1ms..5ms}\n", rest);
     fclose(out);
     once_error err;
     if (once_pipeline_load(f->yaml, NULL, NULL, &c->pipeline, &err) != ONCE_OK) fail_msg("%s", err.text);
@@ -147,6 +148,12 @@ static void start(fixture *f, int which, const char *rest)
     c->pipeline->env = &f->env;
     if (strstr(rest, "callback: call"))
         assert_int_equal(once_pipeline_callback(c->pipeline, "call", call, f, &err), ONCE_OK);
+}
+
+static void start(fixture *f, int which, const char *rest)
+{
+    consumer *c = &f->consumers[which];
+    load(f, which, rest);
     c->runs = true;
     assert_int_equal(pthread_create(&c->thread, NULL, run, c), 0);
 }
@@ -352,6 +359,100 @@ static void a_stream_that_is_revoked_is_logged_and_released(void **state)
     expect_no_harm(f);
 }
 
+typedef struct findings {
+    char text[4000];
+    size_t len;
+    unsigned warnings;
+} findings;
+
+static void note(void *user, const char *topic, const char *text, bool warning)
+{
+    findings *all = user;
+    if (strcmp(topic, "source") != 0 && strcmp(topic, "secret") != 0) return;
+    all->warnings += warning;
+    all->len +=
+        (size_t)snprintf(all->text + all->len, sizeof all->text - all->len, "%s%s\n", warning ? "! " : "", text);
+}
+
+static findings check(fixture *f, const char *rest)
+{
+    findings all = {0};
+    once_error err;
+    load(f, 0, rest);
+    if (once_pipeline_check(f->consumers[0].pipeline, note, &all, &err) != ONCE_OK) fail_msg("%s", err.text);
+    once_pipeline_free(f->consumers[0].pipeline);
+    f->consumers[0].pipeline = NULL;
+    return all;
+}
+
+static void expect_text(const findings *all, const char *text)
+{
+    if (!strstr(all->text, text)) fail_msg("'%s' is not in: %s", text, all->text);
+}
+
+/* What the broker says is compared with the file, with both numbers and what to change; what it does not say is no
+ * good news. It is asked by somebody who joins no group. */
+static void check_compares_what_the_broker_says(void **state)
+{
+    fixture *f = *state;
+    test_broker_options o = ASSIGNS_TWO;
+    o.retention_ms = INT64_C(14) * 86400000;
+    o.deliveries_max = 2;
+    f->broker = test_broker_new(&o);
+    findings all = check(f, "remember: 7d\n" CALL);
+    expect_text(&all, "topic 't': retention.ms 14d\n");
+    expect_text(&all, "! topic 't' keeps messages for 14d (retention.ms), longer than 'remember' (7d, ");
+    expect_text(&all, "p.yaml:10): one that is delivered again after that runs again; raise 'remember'");
+    expect_text(&all, "! queue 't' gives a message up after 2 deliveries (maxReceiveCount), fewer than "
+                      "'retry.attempts' (3, ");
+    expect_text(&all, "the group has 0 members\n");
+    assert_int_equal(all.warnings, 2);
+    all = check(f, "remember: 30d\nretry: {attempts: 2}\n" CALL);
+    assert_int_equal(all.warnings, 0);
+    assert_int_equal(test_broker_count(f->broker).handed_out, 0);
+}
+
+/* As those of effects: the process is not looked into, and what others may read is said. */
+static void a_source_has_secrets_too(void **state)
+{
+    fixture *f = *state;
+    char path[120], reference[130];
+    test_broker_options o = ASSIGNS_TWO;
+    snprintf(path, sizeof path, "%s/go", f->dir);
+    snprintf(reference, sizeof reference, "file:%s", path);
+    FILE *secret = fopen(path, "w");
+    assert_non_null(secret);
+    fputs("hush", secret);
+    fclose(secret);
+    assert_int_equal(chmod(path, 0644), 0);
+    f->broker = test_broker_new(&o);
+    load(f, 0, CALL);
+    assert_false(once_pipeline_has_secrets(f->consumers[0].pipeline));
+    once_pipeline_free(f->consumers[0].pipeline);
+    test_broker_free(f->broker);
+    o.secret = reference;
+    f->broker = test_broker_new(&o);
+    const findings all = check(f, CALL);
+    expect_text(&all, "may be read by others; say chmod go-r");
+    expect_text(&all, "! the broker of the test is not encrypted");
+    assert_null(strstr(all.text, "hush"));
+    load(f, 0, CALL);
+    assert_true(once_pipeline_has_secrets(f->consumers[0].pipeline));
+}
+
+static void check_says_what_the_broker_does_not_say(void **state)
+{
+    fixture *f = *state;
+    test_broker_options o = ASSIGNS_TWO;
+    o.retention_ms = 1;
+    o.asks_fail = true;
+    f->broker = test_broker_new(&o);
+    const findings all = check(f, CALL);
+    expect_text(&all, "! could not ask for retention.ms of topic 't': not authorized; it is not compared with "
+                      "'remember'\n");
+    assert_int_equal(all.warnings, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -360,6 +461,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(acks_and_fetches_that_fail_are_repeated, setup, teardown),
         cmocka_unit_test_setup_teardown(a_stream_goes_on_where_the_store_says, setup, teardown),
         cmocka_unit_test_setup_teardown(streams_are_shown_and_logged_by_name, setup, teardown),
+        cmocka_unit_test_setup_teardown(check_compares_what_the_broker_says, setup, teardown),
+        cmocka_unit_test_setup_teardown(check_says_what_the_broker_does_not_say, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_source_has_secrets_too, setup, teardown),
         cmocka_unit_test_setup_teardown(a_stream_that_is_revoked_is_logged_and_released, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-#include "effect/value.h"
+#include "base/value.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,12 +13,12 @@
 #include "base/banned.h"
 
 typedef struct reading {
-    const once_spec *spec;
+    once_bytes file;
     const once_env *env;
     once_arena *arena;
 } reading;
 
-#define AT(r, line) (int)(r)->spec->file.len, (r)->spec->file.data, (line)
+#define AT(r, line) (int)(r)->file.len, (r)->file.data, (line)
 
 /* What is no regular file may never end, or never begin. NULL, or why it is not read. */
 static const char *read_whole(const once_env *world, int fd, char *to, size_t max, size_t *len)
@@ -41,7 +41,7 @@ static int read_secret(const reading *r, const once_written *v, const char *path
 {
     const once_env *world = r->env;
     char *text = once_arena_alloc(r->arena, ONCE_VALUE_MAX);
-    if (!text) return once_no_memory(err, "for the handlers");
+    if (!text) return once_no_memory(err, "for a value");
     size_t len = 0;
     const int fd =
         world->open(world->self, path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0); /* a FIFO would wait for its other end */
@@ -61,7 +61,7 @@ static int read_secret(const reading *r, const once_written *v, const char *path
 static int read_value(const reading *r, const once_written *v, once_bytes *out, once_error *err)
 {
     once_bytes text;
-    if (!once_arena_copy(r->arena, v->value, &text)) return once_no_memory(err, "for the handlers");
+    if (!once_arena_copy(r->arena, v->value, &text)) return once_no_memory(err, "for a value");
     if (text.len >= 5 && memcmp(text.data, "file:", 5) == 0) return read_secret(r, v, text.data + 5, out, err);
     *out = text;
     if (text.len < 4 || memcmp(text.data, "env:", 4) != 0) return ONCE_OK;
@@ -73,8 +73,14 @@ static int read_value(const reading *r, const once_written *v, once_bytes *out, 
     return ONCE_OK;
 }
 
-int once_value_read(const once_spec *spec, const once_env *env, const once_written *written, once_arena *arena,
+int once_value_read(once_bytes file, const once_env *env, const once_written *written, once_arena *arena,
                     once_bytes *out, once_error *err)
 {
-    return read_value(&(reading){spec, env, arena}, written, out, err);
+    return read_value(&(reading){file, env, arena}, written, out, err);
+}
+
+bool once_is_reference(once_bytes value)
+{
+    return (value.len >= 4 && memcmp(value.data, "env:", 4) == 0) ||
+           (value.len >= 5 && memcmp(value.data, "file:", 5) == 0);
 }

@@ -86,7 +86,7 @@ typedef struct pipe_acks {
     } asked[RECEIPTS_MAX]; /* whose receipts these are */
     once_stream *releasing;
     uint32_t turn;
-    int64_t at_ms, release_at_ms; /* after a failure */
+    int64_t at_ms; /* after a failure */
     unsigned tries;
     int64_t failing_since_ms; /* the first of them */
 } pipe_acks;

@@ -135,8 +135,8 @@ static void prolonged(once_pipe *pipe, const once_action *action, int64_t now_ms
         once_ticket_state *t = once_watermark_at(&stream->mark, ticket);
         t->round = stream->round;
         t->last = answer == ONCE_RECEIPT_LAST;
-        if (answer == ONCE_RECEIPT_GONE) pipe->source.gone++;
-        if (t->over || !t->item) continue; /* meanwhile */
+        if (t->over || !t->item) continue; /* meanwhile; what is over is acked, and counted then */
+        pipe->source.gone += answer == ONCE_RECEIPT_GONE;
         if (answer == ONCE_RECEIPT_GONE) once__pipe_lose_delivery(pipe, t->item, now_ms);
         else if (answer == ONCE_RECEIPT_LAST && !ONCE_PLANTED(last_ignored)) once__pipe_give_to_store(pipe, t->item);
     }
@@ -156,7 +156,7 @@ static once_action *release(once_pipe *pipe, int64_t now_ms)
 {
     for (uint32_t i = 0; (pipe->streams.leaving || pipe->acks.release_all) && i < pipe->streams.n; i++) {
         once_stream *stream = at_turn(pipe, i);
-        if (!stream || !may_release(pipe, stream, now_ms)) continue;
+        if (!stream || now_ms < stream->release_at_ms || !may_release(pipe, stream, now_ms)) continue;
         if (stream->state != ONCE_STREAM_ASSIGNED && !stream->let_go) once__pipe_let_stream_go(pipe, stream);
         pipe->acks.releasing = stream;
         once_action *action = emit(pipe, ONCE_ACT_RELEASE, 0);
@@ -169,7 +169,7 @@ static once_action *release(once_pipe *pipe, int64_t now_ms)
 once_action *once__pipe_ack_action(once_pipe *pipe, int64_t now_ms)
 {
     if (pipe->acks.out || pipe->end.ended) return NULL;
-    once_action *action = now_ms >= pipe->acks.release_at_ms ? release(pipe, now_ms) : NULL;
+    once_action *action = release(pipe, now_ms);
     if (action || now_ms < pipe->acks.at_ms) return action;
     action = prolong(pipe, now_ms);
     return action ? action : ack(pipe);
@@ -183,10 +183,10 @@ int64_t once__pipe_ack_at_ms(const once_pipe *pipe, int64_t now_ms)
         const once_stream *stream = at_turn(pipe, i);
         if (!stream) continue;
         if (can_prolong(stream) && stream->prolong_at_ms < at_ms) at_ms = stream->prolong_at_ms;
-        if (stream->release_by_ms < release_ms) release_ms = stream->release_by_ms;
+        const int64_t leave_ms = stream->let_go ? stream->release_at_ms : stream->release_by_ms;
+        if (leave_ms < release_ms) release_ms = leave_ms;
     }
     if (pipe->acks.at_ms > now_ms) at_ms = pipe->acks.at_ms; /* it failed */
-    if (pipe->acks.release_at_ms > now_ms) release_ms = pipe->acks.release_at_ms;
     return release_ms < at_ms ? release_ms : at_ms;
 }
 
@@ -214,8 +214,8 @@ static void failed(once_pipe *pipe, const once_action *action, int64_t now_ms)
     }
     if (acks->tries == 0) acks->failing_since_ms = now_ms;
     once__pipe_worth_another_try(pipe, action->status, &action->error, &acks->tries,
-                                 release ? &acks->release_at_ms : &acks->at_ms, acks->failing_since_ms, now_ms,
-                                 longest_pause_ms(pipe));
+                                 release ? &acks->releasing->release_at_ms : &acks->at_ms, acks->failing_since_ms,
+                                 now_ms, longest_pause_ms(pipe));
 }
 
 void once__pipe_acked(once_pipe *pipe, once_action *action, int64_t now_ms)

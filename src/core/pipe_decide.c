@@ -162,7 +162,8 @@ void once__pipe_preclaimed(once_pipe *pipe, once_item *item)
     /* What the executor owns ends with the next transaction. */
     if (!own(item, &item->first.reason) || !own(item, &item->first.before))
         item->first.reason = item->first.before = (once_bytes){0};
-    pipe->work.next = NEXT_BEGIN;
+    once__pipe_drop_unwanted(pipe); /* its stream was revoked meanwhile, and it was not claimed */
+    pipe->work.next = once__pipe_has_work(pipe) ? NEXT_BEGIN : NEXT_CHOOSE;
 }
 
 /* The claims of held items are checked inside the transaction that their effects will run in. */

@@ -9,10 +9,11 @@
 
 #include "base/banned.h"
 
-#define ASK_MS 5000      /* how often because of others ... */
-#define ASK_FULL_MS 1000 /* ... the same when there is no room ... */
-#define ASK_SHARE 50     /* ... and not more than such a part of the time */
-#define ROOM_PARTS 4     /* asked when this part of the room is used: so a few workers do not use it twice */
+#define ASK_MS 5000       /* how often because of others ... */
+#define ASK_FULL_MS 1000  /* ... the same when there is no room ... */
+#define ASK_SHARE 50      /* ... and not more than such a part of the time, but ... */
+#define ASK_MOST_MS 30000 /* ... not after longer than this: we may have been stopped while it was asked */
+#define ROOM_PARTS 4      /* asked when this part of the room is used: so a few workers do not use it twice */
 
 static bool bounded(const once_pipe *pipe) { return pipe->spec->waiting_max.messages || pipe->spec->waiting_max.bytes; }
 
@@ -107,8 +108,8 @@ void once__pipe_counted(once_pipe *pipe, const once_action *action, int64_t now_
     room->only_source = false;
     if (room->full && action->due && action->wait_ms == ONCE_NEVER && is_idle(pipe)) stuck(pipe, action, now_ms);
     else room->stuck = false;
-    const int64_t pause_ms = room->full ? ASK_FULL_MS : ASK_MS;
-    room->at_ms = now_ms + (took_ms * ASK_SHARE > pause_ms ? took_ms * ASK_SHARE : pause_ms);
+    const int64_t least_ms = room->full ? ASK_FULL_MS : ASK_MS, share_ms = took_ms * ASK_SHARE;
+    room->at_ms = now_ms + (share_ms < least_ms ? least_ms : share_ms > ASK_MOST_MS ? ASK_MOST_MS : share_ms);
 }
 
 /* How many may be fetched. With an inbox all of it comes to wait, and so does what is in memory. */

@@ -255,13 +255,15 @@ static int revoked(once_pipe *pipe, const once_stream_news *news, int64_t now_ms
 {
     once_stream *stream = once__pipe_stream(pipe, news->stream);
     const bool lost = news->change == ONCE_STREAM_LOST && !ONCE_PLANTED(lost_acked);
+    /* It was to be left, and was released while the fetch that says so was under way. */
+    if (!stream && news->change == ONCE_STREAM_LOST && (pipe->o.source & ONCE_SOURCE_ASSIGNS)) return ONCE_OK;
     if (!(pipe->o.source & ONCE_SOURCE_ASSIGNS) || !stream ||
         (stream->state != ONCE_STREAM_ASSIGNED && !(lost && stream->state == ONCE_STREAM_REVOKED)))
         return broken(news, err);
     if (stream->state == ONCE_STREAM_ASSIGNED) pipe->streams.leaving++;
     stream->state = lost ? ONCE_STREAM_LOST : ONCE_STREAM_REVOKED;
     no_seek(pipe, stream);
-    stream->release_by_ms = lost ? now_ms : now_ms + news->within_ms;
+    stream->release_by_ms = lost ? now_ms : ONCE_PLANTED(lost_acked) ? ONCE_NEVER : now_ms + news->within_ms;
     drop_waiting(pipe, stream);
     if (!lost || stream->let_go) return ONCE_OK;
     once__pipe_let_stream_go(pipe, stream);
@@ -269,8 +271,16 @@ static int revoked(once_pipe *pipe, const once_stream_news *news, int64_t now_ms
     return ONCE_OK;
 }
 
+/* At the end a stream that was released keeps its number, for those that wait. What is said of that number then is
+ * about a stream of which nothing was handed out, and that goes with the source, which is closed. */
+static bool is_over(once_pipe *pipe, uint32_t number)
+{
+    const once_stream *stream = once__pipe_stream(pipe, number);
+    return pipe->acks.release_all && stream && !stream->let_go && (stream->released || stream == pipe->acks.releasing);
+}
+
 int once__pipe_heed(once_pipe *pipe, const once_stream_news *news, int64_t now_ms, once_error *err)
 {
-    if (pipe->acks.release_all) return ONCE_OK; /* nothing is left to do */
+    if (is_over(pipe, news->stream)) return ONCE_OK;
     return news->change == ONCE_STREAM_ASSIGNED ? assigned(pipe, news, err) : revoked(pipe, news, now_ms, err);
 }

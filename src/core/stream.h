@@ -27,6 +27,7 @@ struct once_stream {
     bool released;         /* at the end: it stays for those that wait */
     int64_t release_by_ms; /* REVOKED */
     int64_t paused_at_ms;  /* since then enough of it is here; ONCE_NO_TIME: it is fetched */
+    int64_t release_at_ms; /* not before, after a release that failed */
     bool single;           /* acks are */
     once_watermark mark;
     uint64_t acked;       /* every ticket up to here, where acks are not single */

@@ -513,14 +513,19 @@ static void a_stop_in_a_cautious_pass_leaves_to_the_source_what_was_not_committe
 enum { ASSIGNS = ONCE_SOURCE_ASSIGNS, SINGLE = ONCE_SOURCE_SINGLE_ACKS, EXPIRES = ONCE_SOURCE_EXPIRES };
 enum { WITHIN_MS = 5000, EXPIRES_MS = 3000 };
 
+static void tells(fixture *f, once_action *fetch, once_stream_change change, uint32_t stream)
+{
+    once_stream_news news = {.change = change, .stream = stream, .within_ms = WITHIN_MS, .expires_ms = EXPIRES_MS};
+    fetch->news = &news;
+    fetch->n_news = 1;
+    answer(f, fetch, ONCE_OK);
+}
+
 static void hears(fixture *f, once_stream_change change, uint32_t stream)
 {
     once_action *action = once_pipe_source_action(f->pipe, f->now_ms);
     while (!action) action = once_pipe_source_action(f->pipe, f->now_ms += BEAT_MS);
-    once_stream_news news = {.change = change, .stream = stream, .within_ms = WITHIN_MS, .expires_ms = EXPIRES_MS};
-    action->news = &news;
-    action->n_news = 1;
-    answer(f, action, ONCE_OK);
+    tells(f, action, change, stream);
 }
 
 static fixture *open_streams(void **state, bool outside, unsigned bits, uint32_t streams)
@@ -928,6 +933,35 @@ static void what_a_cursor_is_kept_at_stays_until_the_commit_is_answered(void **s
     assert_int_equal(batch->open, 0);
 }
 
+static void a_release_that_fails_delays_no_other(void **state)
+{
+    fixture *f = open_streams(state, false, 0, 2);
+    hears(f, ONCE_STREAM_LOST, 0);
+    answer(f, asks_acks(f, ONCE_ACT_RELEASE), ONCE_E_UNAVAILABLE);
+    hears(f, ONCE_STREAM_REVOKED, 1);
+    releases(f, 1);
+    const int64_t wait_ms = once_pipe_source_wait_ms(f->pipe, f->now_ms);
+    asks_no_acks(f);
+    f->now_ms += wait_ms;
+    releases(f, 0);
+    asks_no_acks(f);
+}
+
+/* The source says that it is lost before it is asked to release it, and the machine hears of both the other way round.
+ */
+static void a_stream_may_be_lost_while_it_is_released(void **state)
+{
+    fixture *f = open_streams(state, false, 0, 2);
+    hears(f, ONCE_STREAM_REVOKED, 0);
+    once_action *fetched = asks_source(f, ONCE_ACT_FETCH);
+    releases(f, 0);
+    tells(f, fetched, ONCE_STREAM_LOST, 0);
+    assert_int_equal(once_pipe_status(f->pipe, NULL), ONCE_OK);
+    asks_no_acks(f);
+    fetch_of(f, 1, 1, 0, NULL);
+    store_does(f, ONCE_ACT_BEGIN);
+}
+
 static void news_that_cannot_be_end_the_run(void **state)
 {
     fixture *f = open_streams(state, false, 0, 1);
@@ -978,7 +1012,57 @@ static void a_stop_releases_all_streams_after_the_last_acks(void **state)
     assert_int_equal(once_pipe_dropped(f->pipe), 1);
 }
 
+static void a_stream_that_comes_while_the_run_ends_is_released(void **state)
+{
+    fixture *f = open_streams(state, false, 0, 1);
+    once_action *fetched = asks_source(f, ONCE_ACT_FETCH);
+    once_pipe_stop(f->pipe);
+    asks_nothing(f);
+    once_action *first = asks_acks(f, ONCE_ACT_RELEASE);
+    tells(f, fetched, ONCE_STREAM_ASSIGNED, 1);
+    answer(f, first, ONCE_OK);
+    asks_nothing(f);
+    assert_false(once_pipe_ended(f->pipe));
+    releases(f, 1);
+    asks_nothing(f);
+    assert_true(once_pipe_ended(f->pipe));
+}
+
+/* Its number was another one's, which was released: it goes with the source, which is closed then. */
+static void a_stream_that_comes_with_the_number_of_one_that_was_released_at_the_end_is_not_asked_for(void **state)
+{
+    fixture *f = open_streams(state, false, 0, 1);
+    once_action *fetched = asks_source(f, ONCE_ACT_FETCH);
+    once_pipe_stop(f->pipe);
+    asks_nothing(f);
+    releases(f, 0);
+    tells(f, fetched, ONCE_STREAM_ASSIGNED, 0);
+    asks_no_acks(f);
+    asks_nothing(f);
+    assert_true(once_pipe_ended(f->pipe));
+    assert_int_equal(once_pipe_status(f->pipe, NULL), ONCE_OK);
+}
+
 /* --- deliveries that run out --- */
+
+/* What is over while its extension is under way is acked, and counted then. */
+static void what_is_gone_and_over_is_counted_once(void **state)
+{
+    fixture *f = open_streams(state, true, SINGLE | EXPIRES, 1);
+    once_item *item;
+    fetch_of(f, 0, 1, 0, &item);
+    send_out(f, 1);
+    f->now_ms += EXPIRES_MS / 3;
+    once_action *extend = asks_acks(f, ONCE_ACT_PROLONG);
+    store_does(f, ONCE_ACT_TAKE);
+    settle_back(f, item);
+    extend->receipts[0].answer = ONCE_RECEIPT_GONE;
+    answer(f, extend, ONCE_OK);
+    once_action *ack = asks_acks(f, ONCE_ACT_ACK);
+    ack->receipts[0].answer = ONCE_RECEIPT_GONE;
+    answer(f, ack, ONCE_OK);
+    assert_int_equal(once_pipe_gone(f->pipe), 1);
+}
 
 /* One that flies, one that is parked, one that is ready: the three of them, in this order. */
 static fixture *three_wait(void **state, once_item *items[3])
@@ -1310,6 +1394,11 @@ int main(void)
         TEST(a_source_without_assignments_cannot_revoke),
         TEST(a_message_of_no_stream_ends_the_run),
         TEST(a_stop_releases_all_streams_after_the_last_acks),
+        TEST(a_release_that_fails_delays_no_other),
+        TEST(a_stream_may_be_lost_while_it_is_released),
+        TEST(a_stream_that_comes_while_the_run_ends_is_released),
+        TEST(a_stream_that_comes_with_the_number_of_one_that_was_released_at_the_end_is_not_asked_for),
+        TEST(what_is_gone_and_over_is_counted_once),
         TEST(deliveries_are_extended_wherever_they_are),
         TEST(an_ack_that_fails_does_not_delay_extending_for_long),
         TEST(a_delivery_that_is_gone_is_dropped_or_goes_on_without_an_ack),

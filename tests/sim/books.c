@@ -18,6 +18,8 @@ static bool is_safe(const sim_world *world, const sim_message *m)
     return k->final || k->owned || sim_record_superseded(world, k);
 }
 
+bool sim_books_safe(const sim_world *world, int message) { return is_safe(world, &world->messages[message]); }
+
 void sim_books_ack(sim_world *world, sim_worker *worker, int message)
 {
     sim_message *m = &world->messages[message];

@@ -583,7 +583,9 @@ static void letter(sim_world *world, sim_worker *w, const sim_note *note)
     for (int i = 0; conflict && i < world->messages_n; i++)
         if (sim_record_same_conflict(m, &world->messages[i]))
             sim_violation(world, "messages %d and %d: two letters of one conflict", i, note->message);
-    if (!conflict && m->other_letter) sim_violation(world, "message %d: a second dead letter", note->message);
+    /* Without a key it is known by its coordinates alone. */
+    if (!conflict && m->other_letter && world->kind != BROKER_CHANNEL)
+        sim_violation(world, "message %d: a second dead letter", note->message);
     *(conflict ? &m->conflict : &m->other_letter) = true;
     if (m->key < 0) return;
     const bool expired = world->timed && world->phase >= PHASE_LATE;
@@ -739,6 +741,8 @@ void sim_record_resolve(sim_world *world, int key, once_outcome verdict)
     k->final = verdict != ONCE_RETRY;
     k->outcome = verdict;
     k->settled = verdict;
+    /* Whoever tries it again is told of them once more, and so is whoever comes behind it when it dies. */
+    if (verdict == ONCE_RETRY) world->given_up_twice += k->missing;
     k->missing = 0;             /* a person has settled it, and does not count */
     if (verdict == ONCE_DEAD) { /* the token stays: whoever had the claim and says the same is right */
         k->letters++;

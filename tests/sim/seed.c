@@ -21,6 +21,7 @@ static void late_duplicates(sim_world *world)
     const bool expired = world->timed && sim_chance(world, 50);
     if (expired)
         world->now_ms += SIM_REMEMBER_MS + ((int64_t)sim_random(world, 25) - 5) * 60 * 1000; /* around that moment */
+    for (int i = 0; i < world->workers_n; i++) world->workers[i].fetched_ms = world->now_ms;
     phase_begin(world, PHASE_LATE);
     for (int i = 0; i < world->messages_n; i++) {
         if (!sim_chance(world, expired ? 50 : 25)) continue;
@@ -80,6 +81,7 @@ static bool next_phase(sim_world *world)
         late_duplicates(world);
         return false;
     case PHASE_LATE:
+        if (world->ordered) person_looks(world); /* as before */
         if (!sim_books_over(world, NULL, 0)) return false;
         phase_begin(world, PHASE_STOP);
         for (int i = 0; i < world->workers_n; i++) sim_worker_stop(&world->workers[i]);
@@ -118,6 +120,8 @@ static void pass_time(sim_world *world)
     int64_t next_ms = world->phase == PHASE_FAULTS ? world->faults_until_ms : ONCE_NEVER;
     const int64_t flights_ms = sim_flights_next_ms(world);
     if (flights_ms < next_ms) next_ms = flights_ms;
+    const int64_t seats_ms = sim_seats_next_ms(world);
+    if (seats_ms < next_ms) next_ms = seats_ms;
     const int64_t broker_ms = sim_broker_next_ms(world);
     if (broker_ms > world->now_ms && broker_ms < next_ms) next_ms = broker_ms;
     for (int i = 0; i < world->workers_n; i++) {

@@ -2,6 +2,11 @@
  *
  *   world.c   what one seed looks like: messages and their fates, the pipeline, which faults there are; the trace
  *   broker.c  delivers, duplicates, reorders, delivers again, remembers acks
+ *   group.c   a broker with partitions that are shared out among the workers, as Kafka
+ *   queue.c   a broker whose deliveries are acked one by one and run out, as SQS
+ *   channel.c a broker with queues, channels that break, and tags that mean nothing after that, as RabbitMQ
+ *   seat.c    which streams a worker has: the news of them, their release, and the judgement on both
+ *   handout.c what was handed out to whom: whether it may still be acked, extended, begun
  *   store.c   stands between an executor and a real store: failures, lost replies, crashes; notes what really happened
  *   worker.c  one process: machine, executors, atomic effects; its births, deaths and pauses
  *   flight.c  external effects: they take time, end in every way, and may outlive the worker that started them
@@ -49,6 +54,22 @@
     X(fetch_fails, "fetching fails")                                                                                   \
     X(ack_fails, "an ack fails, nothing happened")                                                                     \
     X(ack_reply_lost, "an ack happens, its reply is lost")                                                             \
+    X(acked_in_part, "an ack fails for some of its deliveries")                                                        \
+    X(rebalanced, "a stream is revoked")                                                                               \
+    X(stream_lost, "a worker loses a stream without being asked")                                                      \
+    X(overdue, "a stream is not released in time, because its worker paused")                                          \
+    X(beat_missed, "a worker that paused did not fetch often enough, and loses its streams")                           \
+    X(release_fails, "a release fails, nothing happened")                                                              \
+    X(hole, "an offset that no message has")                                                                           \
+    X(stuck, "a stream stands still for a while, and others do not")                                                   \
+    X(extend_fails, "an extension of deliveries fails, for some or all of them")                                       \
+    X(ran_out, "a delivery runs out, because its worker paused, died, or could not extend it")                         \
+    X(last, "a delivery is extended for the last time")                                                                \
+    X(cancelled, "a consumer is cancelled")                                                                            \
+    X(reconnected, "a connection breaks: all that is not acked comes again, and the tags of before mean nothing")      \
+    X(lost_late, "a stream is lost that was to be left")                                                               \
+    X(group_waits, "a message is not delivered, because one before it in its group is out")                            \
+    X(gone, "a delivery is gone when it is to be acked or extended")                                                   \
     X(invisible, "a message is delivered to another worker because the first one took too long")                       \
     X(redelivered, "a message is delivered again after its worker died")                                               \
     X(duplicate_now, "the broker delivers a message twice at once")                                                    \
@@ -184,6 +205,7 @@ typedef struct sim_message {
     uint32_t letters, acks;
     bool conflict, other_letter; /* which letters: that of a conflict is of all messages with this key and content,
                                     others are its own */
+    bool stale;                  /* it was found to be so although it has the letter of a conflict */
 } sim_message;
 
 typedef struct sim_lane {
@@ -203,7 +225,63 @@ typedef struct sim_delivery {
     int message;
     int64_t at_ms;   /* pending: not before; in flight: when it becomes visible again */
     uint64_t holder; /* incarnation */
+    int stream;      /* LOG, CHANNEL: which one; QUEUE: its group */
+    uint64_t offset; /* LOG: where in it */
+    size_t handout;  /* the last one of it, but PLAIN */
 } sim_delivery;
+
+/* One handing out of a delivery, as the worker knows it. */
+typedef struct sim_handout {
+    size_t delivery;
+    uint64_t holder;     /* incarnation */
+    uint32_t stream;     /* its number there, and ... */
+    uint64_t assignment; /* ... what that was then; QUEUE: 0 */
+    uint64_t number;     /* what acks and extensions name */
+    int64_t out_ms, extended_ms;
+    bool heard;         /* its machine has it ... */
+    bool dropped;       /* ... or would not have it, because it had been told to stop meanwhile */
+    bool last;          /* it was extended for the last time */
+    bool told_gone;     /* its worker was told that it is somebody else's ... */
+    bool heard_gone;    /* ... and its machine knows ... */
+    bool safe;          /* ... and then the message was finished, or the store had it */
+    uint64_t gone_turn; /* ... when that was */
+} sim_handout;
+
+/* How the broker delivers. */
+typedef enum sim_kind {
+    BROKER_PLAIN,  /* one stream; an ack is of everything that a worker was given, up to one */
+    BROKER_LOG,    /* streams that are shared out among the workers; an ack is of everything up to one, in its stream */
+    BROKER_QUEUE,  /* one stream for all workers; each delivery is acked for itself, and runs out */
+    BROKER_CHANNEL /* streams that all workers have; each delivery is acked for itself; channels break, consumers are
+                      cancelled; a message has other coordinates each time */
+} sim_kind;
+
+#define SIM_STREAMS 4
+#define SIM_PAUSES_MS 10000 /* so long a worker may wait for a store that was away */
+
+/* A stream of the broker. */
+typedef struct sim_stream {
+    struct sim_worker *owner; /* LOG; or NULL */
+    uint64_t next_offset;     /* LOG */
+    size_t first;             /* LOG: the first handout of it that is not acked, plus 1, and ... */
+    int64_t first_ms;         /* ... since when it is that */
+    int64_t waits_since_ms;   /* LOG: something is there for its owner, which has nothing of it; 0: that is not so */
+} sim_stream;
+
+/* What a worker has behind a number. */
+typedef struct sim_seat {
+    enum { FREE, NEW, OURS, ASKED, LEAVING, TAKEN, GONE } state; /* ASKED, TAKEN: to leave, lost, and was not told */
+    int stream;
+    uint64_t assignment; /* counts on, over all */
+    int64_t until_ms;    /* ASKED, LEAVING: it must be released until then */
+    int64_t within_ms;   /* the same, as it was told */
+    bool tried;          /* a release was asked for, whether it worked or not */
+    struct {
+        bool told;     /* in an answer to a fetch, which may have been lost ... */
+        uint64_t turn; /* ... its machine knows since then; 0: it does not */
+        int64_t ms;
+    } news[3]; /* by once_stream_change */
+} sim_seat;
 
 /* --- a worker --- */
 
@@ -292,9 +370,17 @@ struct sim_worker {
     bool holds;     /* it was granted a claim and has not come to use it */
     sim_note *notes;
     size_t notes_n, notes_size;
-    uint32_t *delivered; /* by the number of the delivery, less one */
+    uint32_t *delivered; /* PLAIN: by the number of the delivery, less one */
     size_t delivered_n, delivered_size;
     uint64_t acked;
+    sim_seat seats[SIM_STREAMS]; /* LOG, CHANNEL */
+    bool member;                 /* LOG: it takes part */
+    int64_t fetched_ms;          /* LOG: when it last fetched */
+    bool left[SIM_STREAMS];      /* told to stop, it has asked for a release of that number */
+    bool told;                   /* QUEUE: how long a delivery is its own */
+    uint64_t tags;               /* CHANNEL: deliveries of this connection */
+    uint64_t asked_turn;         /* when the action of its ack side was asked for */
+    int64_t source_trouble_ms;   /* when the broker last failed it */
 };
 
 /* --- the world --- */
@@ -345,6 +431,18 @@ struct sim_world {
     uint32_t attempts;
     int64_t retry_for_ms; /* 0: attempts alone are the budget */
     int64_t lease_ms, gap_ms, visible_ms;
+    sim_kind kind;
+    sim_stream streams[SIM_STREAMS]; /* LOG, CHANNEL */
+    int streams_n;
+    uint64_t assignments, turns;
+    sim_handout *handouts;
+    size_t handouts_n, handouts_size;
+    bool groups;                   /* QUEUE: while some of a group is out, nothing else of it is delivered */
+    size_t fetch_from;             /* QUEUE: the first handout of the fetch that is answered */
+    bool expires;                  /* QUEUE, some CHANNEL: deliveries run out */
+    uint64_t prefetch;             /* CHANNEL: so many may be out to one consumer */
+    int64_t within_ms, beat_ms;    /* LOG, CHANNEL; beat_ms 0: it does not matter */
+    int64_t held_max_ms;           /* a delivery cannot be held for longer; 0: it can */
     int64_t alive_ms, alive_at_ms; /* how long anybody was up, as of then */
     bool was_alive;
     uint32_t downs;            /* how often nobody was */
@@ -405,12 +503,72 @@ int sim_message_of(const sim_world *world, const once_message *message);
 
 /* broker.c */
 void sim_broker_add(sim_world *world, int message, int64_t at_ms);
-bool sim_broker_has(sim_world *world);         /* something can be delivered now */
-bool sim_broker_empty(const sim_world *world); /* everything is acked */
+bool sim_broker_has(const sim_worker *worker, const once_action *fetch); /* this fetch would bring something, now */
+bool sim_broker_empty(const sim_world *world);                           /* everything is acked */
 int64_t sim_broker_next_ms(const sim_world *world);
 void sim_broker_tick(sim_world *world);   /* what took too long becomes visible again */
 void sim_broker_died(sim_worker *worker); /* its messages go to others */
 void sim_source_init(sim_worker *worker);
+unsigned sim_source_bits(const sim_world *world);
+void sim_source_asked(sim_worker *worker);                        /* an action for the ack side was handed out */
+void sim_source_stepped(sim_worker *worker);                      /* the machine knows what the last fetch brought */
+void sim_source_answered(sim_worker *worker);                     /* the same of the ack side */
+bool sim_source_calm(const sim_worker *worker, int64_t since_ms); /* nothing kept it from talking to the broker */
+bool sim_delivery_can_go(const sim_world *world, const sim_delivery *d);
+void sim_delivery_acked(sim_worker *worker, sim_delivery *d);
+void sim_delivery_back(sim_world *world, sim_delivery *d);
+
+/* handout.c */
+void sim_handout_add(sim_worker *worker, sim_delivery *d, const once_item *item, uint64_t assignment);
+/* The last one that the worker knows by these; NULL: it never got it. */
+sim_handout *sim_handout_find(const sim_worker *worker, uint32_t stream, uint64_t number);
+sim_delivery *sim_handout_delivery(const sim_world *world, const sim_handout *h); /* NULL: it is out no more */
+void sim_handout_gone(sim_worker *worker, sim_handout *h, once_receipt *receipt);
+void sim_handouts_ack(sim_worker *worker, once_receipt *receipt); /* a single one */
+void sim_handouts_extend(sim_worker *worker, once_receipt *receipt);
+void sim_handouts_tick(sim_world *world);                            /* some run out */
+void sim_handouts_come(sim_worker *worker);                          /* the machine has them */
+void sim_handouts_heard(sim_worker *worker);                         /* the machine knows which are gone */
+void sim_handouts_unheard(sim_worker *worker);                       /* the answer that said so was lost */
+void sim_handouts_begin(sim_worker *worker, const once_action *act); /* a transaction: what may be in it? */
+
+/* seat.c */
+sim_seat *sim_seat_of(sim_worker *worker, int stream);    /* as the broker sees it; NULL: it does not have it */
+bool sim_seat_is_ours(const sim_seat *seat);              /* what is over may be acked */
+bool sim_seat_is_left(const sim_seat *seat);              /* the machine knows that it is to leave it, or has lost it */
+sim_seat *sim_seats_give(sim_worker *worker, int stream); /* NULL: no number is free */
+void sim_seat_ask(sim_worker *worker, sim_seat *seat);
+void sim_seat_take(sim_worker *worker, sim_seat *seat); /* what was not acked comes again */
+bool sim_seats_have_news(const sim_worker *worker);
+void sim_seats_tell(sim_worker *worker, once_fetch *fetch);
+void sim_seats_heard(sim_worker *worker);
+void sim_seats_release(sim_worker *worker, uint32_t number);
+sim_seat *sim_seats_ack(sim_worker *worker, once_receipt *receipt); /* NULL: it may not, and is told so */
+void sim_seats_tick(sim_world *world);
+void sim_seats_ended(sim_worker *worker); /* it has ended well */
+int64_t sim_seats_next_ms(const sim_world *world);
+
+/* group.c */
+bool sim_group_has(const sim_worker *worker, const once_action *fetch);
+void sim_group_tell(sim_worker *worker, once_fetch *fetch);
+sim_delivery *sim_group_next(const sim_worker *worker, const uint32_t *paused, size_t n_paused, uint32_t *number);
+void sim_group_ack(sim_worker *worker, once_receipt *receipt);
+void sim_group_released(sim_worker *worker);
+void sim_group_tick(sim_world *world);
+void sim_group_left(sim_worker *worker); /* it is gone */
+void sim_group_shaken(sim_world *world);
+
+/* queue.c */
+void sim_queue_tell(sim_worker *worker, once_fetch *fetch);
+bool sim_queue_has(const sim_world *world);
+sim_delivery *sim_queue_next(sim_world *world);
+
+/* channel.c */
+bool sim_channel_has(const sim_worker *worker, const once_action *fetch);
+void sim_channel_tell(sim_worker *worker, once_fetch *fetch);
+sim_delivery *sim_channel_next(const sim_worker *worker, const uint32_t *paused, size_t n_paused, uint32_t *number);
+void sim_channel_tick(sim_world *world);
+void sim_channel_left(sim_worker *worker);
 
 /* store.c */
 void sim_store_init(sim_worker *worker);
@@ -457,6 +615,7 @@ bool sim_record_same_conflict(const sim_message *m,
                               const sim_message *other); /* its letter is of a conflict, and stands for m too */
 
 /* books.c */
+bool sim_books_safe(const sim_world *world, int message); /* the broker may forget it */
 void sim_books_ack(sim_world *world, sim_worker *worker, int message);
 void sim_books_end(sim_worker *worker, const once_counts *counts);
 bool sim_books_over(sim_world *world, char *why, size_t size); /* every message is through */

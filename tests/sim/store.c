@@ -102,6 +102,16 @@ static void note_replaced(sim_worker *w, const once_request *request, const once
     if (reply_lost && !w->in_tx && d->letter) w->world->unheard++;
 }
 
+/* It had become the letter of a conflict, in a commit whose reply was lost, and a newer version has ended since: asked
+ * again, it is stale, and nobody counts that letter. */
+static void note_stale(sim_worker *w, const once_coordinates *at, const once_decision *d)
+{
+    sim_message *m = &w->world->messages[sim_message_of(w->world, &(once_message){.at = *at})];
+    if (d->answer != ONCE_ANSWER_STALE || !m->conflict || m->stale) return;
+    m->stale = true;
+    w->world->unheard++;
+}
+
 static void check_claim(sim_worker *w, const once_request *request, const once_decision *d)
 {
     sim_world *world = w->world;
@@ -129,6 +139,7 @@ static int sim_claim(once_backend *store, const once_request *const *requests, s
         sim_trace(w->world, w->index, "  claim of key answers", once_answer_name(out[i].answer),
                   sim_key_of(w->world, requests[i]), -1, ONCE_OK);
         check_claim(w, requests[i], &out[i]);
+        note_stale(w, &requests[i]->at, &out[i]);
         note_replaced(w, requests[i], &out[i], reply_lost);
         note_answer(w, requests[i], &out[i], false, !reply_lost);
     }
@@ -194,6 +205,7 @@ static int sim_accept(once_backend *store, const once_request *const *requests, 
     for (size_t i = 0; rc == ONCE_OK && i < n; i++) {
         const int key = sim_key_of(w->world, requests[i]);
         sim_trace(w->world, w->index, "  accept of key answers", once_answer_name(out[i].answer), key, -1, ONCE_OK);
+        note_stale(w, &requests[i]->at, &out[i]);
         note_replaced(w, requests[i], &out[i], false);
         switch (out[i].answer) {
         case ONCE_ANSWER_WAITING:
@@ -481,6 +493,7 @@ void sim_store_crash(sim_world *world)
 {
     world->store_down_until_ms = world->now_ms + (int64_t)sim_random(world, 4000);
     sim_trace(world, -1, "the store crashes", NULL, -1, -1, ONCE_OK);
+    if (world->kind == BROKER_LOG) sim_group_shaken(world);
     for (int i = 0; i < world->workers_n; i++) {
         sim_worker *w = &world->workers[i];
         if (!w->real) continue;

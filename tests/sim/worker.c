@@ -158,6 +158,11 @@ void sim_worker_start(sim_worker *w)
     w->stopping = w->killed = w->failing = false;
     w->delivered_n = 0;
     w->acked = 0;
+    w->told = w->member = false;
+    w->source_trouble_ms = INT32_MIN;
+    w->tags = 0;
+    memset(w->seats, 0, sizeof w->seats);
+    memset(w->left, 0, sizeof w->left);
     w->trouble_ms = w->no_start_until_ms = w->sweep_not_before_ms = 0;
     w->paused_until_ms = INT32_MIN;
     if (w->unclean) sim_fired(world, SIM_unclean);
@@ -169,7 +174,8 @@ void sim_worker_start(sim_worker *w)
         .run = run_of(w->incarnation),
         .prepare = prepare,
         .unclean = w->unclean,
-        .source = ONCE_SOURCE_REDELIVERS | (world->finite ? ONCE_SOURCE_FINITE : 0u),
+        .source = sim_source_bits(world),
+        .beat_ms = world->beat_ms,
         .finds = w->real->ops->find != NULL,
         .renew_ms = RENEW_MS,
     };
@@ -228,6 +234,7 @@ static void ended(sim_worker *w)
     if (status == ONCE_OK) {
         if (sim_flights_air(w, -1))
             sim_violation(world, "worker %d: ended well while effects were under way", w->index);
+        sim_seats_ended(w);
         sim_books_end(w, once_pipe_counts(w->pipe));
         char why[200];
         if (world->finite && !w->stopping && !sim_books_over(world, why, sizeof why))
@@ -328,7 +335,10 @@ void sim_worker_step(sim_worker *w, once_action *action)
 
 static bool act_on_store(sim_worker *w)
 {
-    if (!w->store_action) w->store_action = once_pipe_store_action(w->pipe, w->world->now_ms);
+    if (!w->store_action) {
+        w->store_action = once_pipe_store_action(w->pipe, w->world->now_ms);
+        if (w->store_action) sim_handouts_begin(w, w->store_action);
+    }
     if (!w->store_action) {
         if (!once_pipe_ended(w->pipe)) return false;
         ended(w);
@@ -349,7 +359,7 @@ static bool act_on_store(sim_worker *w)
 
 static bool nothing_to_fetch(const sim_worker *w)
 {
-    if (w->stopping || sim_broker_has(w->world)) return false;
+    if (w->stopping || sim_broker_has(w, w->source_action)) return false;
     if (w->fetch_until_ms <= w->world->now_ms) return false; /* as a source that blocks for a while */
     if (!w->world->finite) return true;
     for (size_t i = 0; i < w->world->deliveries_n; i++)
@@ -374,15 +384,19 @@ static bool act_on_source(sim_worker *w)
     }
     w->source_action = NULL;
     w->source_done = false;
+    sim_source_stepped(w);
     sim_worker_step(w, action);
     return true;
 }
 
 static bool act_on_acks(sim_worker *w)
 {
-    if (!w->ack_action) w->ack_action = once_pipe_ack_action(w->pipe, w->world->now_ms);
+    if (!w->ack_action) {
+        w->ack_action = once_pipe_ack_action(w->pipe, w->world->now_ms);
+        if (!w->ack_action) return false;
+        sim_source_asked(w);
+    }
     once_action *action = w->ack_action;
-    if (!action) return false;
     if (sim_worker_misfortune(w)) return true;
     if (!w->ack_done) {
         once_execute_ack(&w->source.source, action);
@@ -391,6 +405,7 @@ static bool act_on_acks(sim_worker *w)
     }
     w->ack_action = NULL;
     w->ack_done = false;
+    sim_source_answered(w);
     sim_worker_step(w, action);
     return true;
 }

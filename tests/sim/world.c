@@ -111,7 +111,10 @@ int sim_key_of(const sim_world *world, const once_request *request)
 
 int sim_message_of(const sim_world *world, const once_message *message)
 {
-    const int n = number(message->at.point, 0);
+    once_bytes point = message->at.point; /* what is behind the slash changes with each delivery */
+    const char *slash = memchr(point.data, '/', point.len);
+    if (slash) point.len = (size_t)(slash - point.data);
+    const int n = number(point, 0);
     assert(n >= 0 && n < world->messages_n);
     return n;
 }
@@ -334,6 +337,13 @@ static const struct {
     {SIM_fetch_fails, 300, true},
     {SIM_ack_fails, 500, true},
     {SIM_ack_reply_lost, 500, true},
+    {SIM_acked_in_part, 1000, true},
+    {SIM_rebalanced, 60, true},
+    {SIM_stream_lost, 60, true},
+    {SIM_cancelled, 60, true},
+    {SIM_reconnected, 60, true},
+    {SIM_release_fails, 2000, true},
+    {SIM_extend_fails, 300, true},
     {SIM_invisible, 10000, true},
     {SIM_duplicate_now, 800, true},
     {SIM_duplicate_late, 500, true},
@@ -369,6 +379,16 @@ static sim_handler choose_handler(sim_world *world)
 static void choose_handlers(sim_world *world)
 {
     world->handlers_n = 1;
+    /* In a stream may stand still what needs a slot, and in another one may be what does not. */
+    if (world->kind == BROKER_LOG && world->streams_n > 1 && sim_chance(world, 50)) {
+        world->handlers_n = 2;
+        world->streams_n = SIM_STREAMS;
+        while (!world->handlers[0].external) world->handlers[0] = choose_handler(world);
+        if (!world->handlers[0].processes) world->handlers[0].slots = 1;
+        world->result->external = true;
+        if (world->handlers[0].natural) world->counts_known = false;
+        return;
+    }
     if (sim_chance(world, 40)) return; /* one that is atomic */
     if (sim_chance(world, 40)) world->handlers_n += (int)sim_random(world, SIM_HANDLERS);
     for (int i = 0; i < world->handlers_n; i++) {
@@ -383,6 +403,26 @@ static bool is_contained(const sim_world *world)
     for (int i = 0; i < world->handlers_n; i++)
         if (world->handlers[i].external && world->handlers[i].killable) return false; /* a command */
     return true;
+}
+
+static void choose_broker(sim_world *world)
+{
+    static const sim_kind kinds[] = {BROKER_PLAIN, BROKER_PLAIN, BROKER_PLAIN, BROKER_LOG,
+                                     BROKER_LOG,   BROKER_QUEUE, BROKER_QUEUE, BROKER_CHANNEL};
+    const sim_kind kind = kinds[sim_random(world, sizeof kinds / sizeof *kinds)];
+    world->kind = world->finite ? BROKER_PLAIN : kind;
+    const bool shared = world->kind == BROKER_LOG || world->kind == BROKER_CHANNEL;
+    world->groups = world->kind == BROKER_QUEUE && sim_chance(world, 40);
+    world->expires = world->kind == BROKER_QUEUE || (world->kind == BROKER_CHANNEL && sim_chance(world, 40));
+    /* What comes again comes behind others. */
+    if (world->kind == BROKER_CHANNEL || (world->kind == BROKER_QUEUE && !world->groups)) world->fifo = false;
+    world->streams_n = world->groups ? 16 : 1 + (int)sim_random(world, SIM_STREAMS);
+    world->prefetch = 1 + sim_random(world, 20);
+    world->within_ms = 20 + (int64_t)sim_random(world, sim_chance(world, 50) ? 400 : 4000);
+    world->beat_ms = world->kind == BROKER_LOG && sim_chance(world, 50) ? 2000 + (int64_t)sim_random(world, 8000) : 0;
+    world->held_max_ms =
+        world->expires && sim_chance(world, 50) ? world->visible_ms * (2 + (int64_t)sim_random(world, 4)) : 0;
+    for (int i = 0; shared && i < SIM_STREAMS; i++) world->streams[i].next_offset = 1000 * (uint64_t)i;
 }
 
 static void choose(sim_world *world)
@@ -411,12 +451,13 @@ static void choose(sim_world *world)
     world->lease_ms = (world->mild ? 30000 : 2000) + (int64_t)sim_random(world, 4000); /* mild: it never runs out */
     world->gap_ms = 200 + (int64_t)sim_random(world, 8000);
     world->visible_ms = 1000 + (int64_t)sim_random(world, 10000);
+    choose_broker(world);
     choose_handlers(world);
     world->resolves = world->ordered || sim_chance(world, 70);
     world->presumes = sim_chance(world, 50);
     world->gone_known = sim_chance(world, 60);
     world->contained = is_contained(world);
-    world->keys_n = 2 + (int)sim_random(world, 24);
+    world->keys_n = 2 + (int)sim_random(world, world->kind == BROKER_PLAIN ? 24 : 14);
     if (world->tenants) world->keys_n += world->keys_n % 2;
 }
 
@@ -465,6 +506,11 @@ static void print_script(const sim_world *world)
         {!world->mild, "rough"},
         {world->fifo, "in order"},
         {world->finite, "finite"},
+        {world->kind == BROKER_LOG, "a log with streams"},
+        {world->kind == BROKER_QUEUE, "a queue"},
+        {world->kind == BROKER_CHANNEL, "queues with tags"},
+        {world->groups, "groups"},
+        {world->expires, "deliveries run out"},
         {world->tenants, "tenants"},
         {world->ordered, "lanes"},
         {world->versioned, "versions"},
@@ -544,6 +590,7 @@ void sim_world_end(sim_world *world)
         if (rmdir(world->folder) != 0) sim_violation(world, "the store left files behind in %s", world->folder);
     }
     free(world->deliveries);
+    free(world->handouts);
     free(world->flights);
     once_arena_release(&world->arena);
 }

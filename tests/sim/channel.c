@@ -1,0 +1,97 @@
+/* The broker as queues that all workers consume, as RabbitMQ: each delivery is acked for itself, by a tag that counts on
+ * within a connection. When a connection breaks, all that is not acked comes again, to anybody, and the next connection
+ * begins with tag 1; a consumer may be cancelled, too. A message has other coordinates at each delivery. Of a consumer
+ * only so much is out. In some worlds deliveries run out besides. */
+#include <stdlib.h>
+
+#include "sim.h"
+
+/* --- fetching --- */
+
+static uint64_t out_to(const sim_world *world, const sim_seat *seat)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < world->deliveries_n; i++) {
+        const sim_delivery *d = &world->deliveries[i];
+        n += d->state == IN_FLIGHT && world->handouts[d->handout].assignment == seat->assignment;
+    }
+    return n;
+}
+
+static bool is_paused(const uint32_t *paused, size_t n, uint32_t number)
+{
+    for (size_t i = 0; i < n; i++)
+        if (paused[i] == number) return true;
+    return false;
+}
+
+sim_delivery *sim_channel_next(const sim_worker *w, const uint32_t *paused, size_t n_paused, uint32_t *number)
+{
+    const sim_world *world = w->world;
+    for (size_t i = 0; i < world->deliveries_n; i++) {
+        sim_delivery *d = &world->deliveries[i];
+        if (!sim_delivery_can_go(world, d)) continue;
+        const sim_seat *seat = sim_seat_of((sim_worker *)w, d->stream);
+        *number = seat ? (uint32_t)(seat - w->seats) : 0;
+        if (seat && seat->state == OURS && !is_paused(paused, n_paused, *number) &&
+            out_to(world, seat) < world->prefetch)
+            return d;
+    }
+    return NULL;
+}
+
+static bool may_consume(const sim_worker *w)
+{
+    bool free = false, missing = false;
+    for (int i = 0; i < SIM_STREAMS; i++) free |= w->seats[i].state == FREE;
+    for (int i = 0; i < w->world->streams_n; i++) missing |= !sim_seat_of((sim_worker *)w, i);
+    return free && missing && !w->stopping;
+}
+
+bool sim_channel_has(const sim_worker *w, const once_action *fetch)
+{
+    uint32_t number;
+    return may_consume(w) || sim_seats_have_news(w) || sim_channel_next(w, fetch->paused, fetch->n_paused, &number);
+}
+
+void sim_channel_tell(sim_worker *w, once_fetch *fetch)
+{
+    for (int i = 0; i < w->world->streams_n && may_consume(w); i++)
+        if (!sim_seat_of(w, i)) (void)sim_seats_give(w, i);
+    sim_seats_tell(w, fetch);
+}
+
+/* --- what goes wrong --- */
+
+static void disconnect(sim_worker *w)
+{
+    sim_trace(w->world, w->index, "loses its connection", NULL, -1, -1, ONCE_OK);
+    w->tags = 0;
+    for (int i = 0; i < SIM_STREAMS; i++)
+        if (w->seats[i].state == NEW || sim_seat_is_ours(&w->seats[i])) sim_seat_take(w, &w->seats[i]);
+}
+
+/* More likely while there is a transaction. */
+static void misfortune(sim_world *world, sim_worker *w)
+{
+    sim_seat *seat = &w->seats[sim_random(world, SIM_STREAMS)];
+    if (w->state == DOWN || seat->state != OURS || world->phase != PHASE_FAULTS || world->faults_left == 0) return;
+    const uint32_t times = w->in_tx ? 10 : 1;
+    if (sim_random(world, 10000) < times * world->rate[SIM_cancelled]) {
+        world->faults_left--;
+        sim_seat_ask(w, seat);
+    } else if (sim_random(world, 10000) < times * world->rate[SIM_reconnected]) {
+        world->faults_left--;
+        sim_fired(world, SIM_reconnected);
+        disconnect(w);
+    }
+}
+
+void sim_channel_tick(sim_world *world)
+{
+    sim_seats_tick(world);
+    if (world->expires) sim_handouts_tick(world);
+    misfortune(world, &world->workers[sim_random(world, (uint64_t)world->workers_n)]);
+}
+
+void sim_channel_left(sim_worker *w) { disconnect(w); }

@@ -263,7 +263,7 @@ static int revoked(once_pipe *pipe, const once_stream_news *news, int64_t now_ms
     if (stream->state == ONCE_STREAM_ASSIGNED) pipe->streams.leaving++;
     stream->state = lost ? ONCE_STREAM_LOST : ONCE_STREAM_REVOKED;
     no_seek(pipe, stream);
-    stream->release_by_ms = lost ? now_ms : ONCE_PLANTED(lost_acked) ? ONCE_NEVER : now_ms + news->within_ms;
+    stream->release_by_ms = news->change == ONCE_STREAM_REVOKED ? now_ms + news->within_ms : lost ? now_ms : ONCE_NEVER;
     drop_waiting(pipe, stream);
     if (!lost || stream->let_go) return ONCE_OK;
     once__pipe_let_stream_go(pipe, stream);

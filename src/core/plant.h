@@ -1,5 +1,5 @@
-/* Planted bugs: protections that a test build can switch off one by one. The simulator proves of each that
- * its absence is found. In the product they are constants and cost nothing. */
+/* Planted bugs: protections that a test build can switch off one by one. The simulator proves of each
+ * in the first list that its absence is found. In the product they are constants and cost nothing. */
 #ifndef ONCE_CORE_PLANT_H
 #define ONCE_CORE_PLANT_H
 

@@ -9,8 +9,8 @@
  * Deliveries that run out (EXPIRES): for how long one is ours is said by the ASSIGNED news of its stream. A source
  * without ASSIGNS says it in its first fetch, as ASSIGNED news of stream 0; until then they count as if they did not.
  *
- * A stream that was revoked may be lost before it was released; that news may cross the release. A release that fails has
- * not happened, and is repeated. Whatever was not released goes with close.
+ * A stream that was revoked may be lost before it was released; that news may cross the release. A release that fails
+ * has not happened, and is repeated. Whatever was not released goes with close.
  *
  * A source never loses what was not acked: it delivers it again, now or after a restart, and when it has STABLE at the
  * same coordinates.

@@ -43,6 +43,7 @@ void test__take_away(test_broker *b, unsigned stream)
     assert(at);
     if (at->state == NEW) at->state = FREE;
     else at->state = at->state == LEAVING ? GONE : TAKEN;
+    b->counts.lost += at->state == TAKEN;
     test__put_back(&b->streams[stream], s);
     b->streams[stream].owner = NULL;
     b->streams[stream].leaves = false;

@@ -1,5 +1,5 @@
-/* The broker as queues that all workers consume, as RabbitMQ: each delivery is acked for itself, by a tag that counts on
- * within a connection. When a connection breaks, all that is not acked comes again, to anybody, and the next connection
+/* The broker as queues that all workers consume, as RabbitMQ: each delivery is acked for itself, by a tag that counts
+ * on within a connection. When a connection breaks, all that is not acked comes again, to anybody, and the next one
  * begins with tag 1; a consumer may be cancelled, too. A message has other coordinates at each delivery. Of a consumer
  * only so much is out. In some worlds deliveries run out besides. */
 #include <stdlib.h>

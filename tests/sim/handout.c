@@ -1,5 +1,5 @@
-/* What was handed out to whom. A delivery that runs out, or that its worker has lost, is handed out again, under another
- * number; the one of before may not be acked any more, and nothing begins because of it. */
+/* What was handed out to whom. A delivery that runs out, or that its worker has lost, is handed out again, under
+ * another number; the one of before may not be acked any more, and nothing begins because of it. */
 #include <stdlib.h>
 
 #include "core/pipe.h"

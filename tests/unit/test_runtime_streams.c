@@ -89,7 +89,7 @@ static void stop(consumer *c)
 static int teardown(void **state)
 {
     fixture *f = *state;
-    static const char *const names[] = {"p.yaml", "s.db", "s.db-wal", "s.db-shm", "go"};
+    static const char *const names[] = {"p.yaml", "s.db", "s.db-wal", "s.db-shm", "go", "begun"};
     atomic_store(&f->go_on, true);
     for (int i = 0; i < 2; i++) {
         stop(&f->consumers[i]);
@@ -174,8 +174,8 @@ static int64_t now_ms(void)
 
 /* Waits for a condition, and fails when it does not come. */
 #define UNTIL(condition)                                                                                               \
-    for (const int64_t until_ms = now_ms() + PATIENCE_MS; !(condition); usleep(2000))                                  \
-        if (now_ms() > until_ms) fail_msg("%s did not come; %s", #condition, f->said)
+    for (const int64_t give_up_ms = now_ms() + PATIENCE_MS; !(condition); usleep(2000))                                \
+        if (now_ms() > give_up_ms) fail_msg("%s did not come; %s", #condition, f->said)
 
 static void expect_no_harm(fixture *f)
 {
@@ -453,6 +453,217 @@ static void check_says_what_the_broker_does_not_say(void **state)
     assert_int_equal(all.warnings, 1);
 }
 
+/* --- streams --- */
+
+#define LOG (ONCE_SOURCE_REDELIVERS | ONCE_SOURCE_STABLE | ONCE_SOURCE_ASSIGNS)
+#define QUEUE (ONCE_SOURCE_REDELIVERS | ONCE_SOURCE_STABLE | ONCE_SOURCE_SINGLE_ACKS | ONCE_SOURCE_EXPIRES)
+#define LANES "order: \"${/lane}\"\n"
+
+static test_broker *log_of(unsigned streams, int64_t beat_ms)
+{
+    return test_broker_new(&(test_broker_options){.bits = LOG,
+                                                  .streams = streams,
+                                                  .within_ms = PATIENCE_MS / 2,
+                                                  .beat_ms = beat_ms,
+                                                  .block_ms = 20,
+                                                  .real_time = true});
+}
+
+static void a_stuck_stream_holds_up_no_other(void **state)
+{
+    fixture *f = *state;
+    f->broker = log_of(2, 0);
+    for (int i = 0; i < 3000; i++) put(f, 0, i, "stuck");
+    for (int i = 0; i < 1000; i++) put(f, 1, 10000 + i, i % 2 ? "a" : "b");
+    start(f, 0, LANES CALL);
+    UNTIL(test_broker_unacked(f->broker, 1) == 0);
+    assert_int_equal(atomic_load(&f->stuck), 1); /* the others wait behind it */
+    assert_int_equal(test_broker_unacked(f->broker, 0), 3000);
+    put(f, 1, 20000, "c");
+    UNTIL(test_broker_unacked(f->broker, 1) == 0);
+    atomic_store(&f->go_on, true);
+    UNTIL(test_broker_unacked(f->broker, 0) == 0);
+    stop(&f->consumers[0]);
+    assert_int_equal(f->consumers[0].rc, ONCE_OK);
+    assert_int_equal(f->consumers[0].summary.counts.done, 4001);
+    assert_int_equal(test_broker_count(f->broker).handed_out, 4001);
+    expect_no_harm(f);
+}
+
+static void a_source_is_kept_awake_while_all_streams_are_stuck(void **state)
+{
+    fixture *f = *state;
+    f->broker = log_of(2, 3000);
+    for (int i = 0; i < 3000; i++) put(f, (unsigned)i % 2, i, "stuck");
+    start(f, 0, LANES CALL);
+    UNTIL(atomic_load(&f->stuck) == 1);
+    const int64_t until_ms = now_ms() + 2 * 3000;
+    UNTIL(now_ms() > until_ms && test_broker_count(f->broker).fetches); /* time passes in the broker, too */
+    assert_int_equal(test_broker_count(f->broker).lost, 0);
+    assert_true(test_broker_is_assigned(f->broker, 0) && test_broker_is_assigned(f->broker, 1));
+    atomic_store(&f->go_on, true);
+    UNTIL(test_broker_count(f->broker).acked == 3000);
+    expect_no_harm(f);
+}
+
+/* --- streams that leave while commands run --- */
+
+static void touch(const fixture *f, const char *name)
+{
+    char path[120];
+    snprintf(path, sizeof path, "%s/%s", f->dir, name);
+    FILE *out = fopen(path, "w");
+    assert_non_null(out);
+    fclose(out);
+}
+
+/* Each command adds a byte when it begins. */
+static long begun(const fixture *f)
+{
+    char path[120];
+    snprintf(path, sizeof path, "%s/begun", f->dir);
+    FILE *in = fopen(path, "r");
+    if (!in) return 0;
+    (void)fseek(in, 0, SEEK_END);
+    const long n = ftell(in);
+    fclose(in);
+    return n;
+}
+
+static void start_commands(fixture *f)
+{
+    char rest[400];
+    snprintf(
+        rest, sizeof rest,
+        "workers: 2\nhandler: {exec: [sh, -c, \"printf x >>%s/begun; while [ ! -e %s/go ]; do sleep 0.02; done\"], "
+        "timeout: 120s}\n",
+        f->dir, f->dir);
+    start(f, 0, rest);
+}
+
+static void leaves_while_commands_run(fixture *f, bool asked)
+{
+    f->broker = log_of(2, 0);
+    for (int i = 0; i < 5; i++) put(f, 0, i, "a");
+    start_commands(f);
+    UNTIL(begun(f) == 2);
+    if (asked) test_broker_revoke(f->broker, 0);
+    else test_broker_lose(f->broker, 0);
+    UNTIL(test_broker_count(f->broker).released == 1); /* nobody waits for the commands */
+    assert_int_equal(test_broker_unacked(f->broker, 0), 5);
+    put(f, 1, 100, "a"); /* the other stream goes on */
+    touch(f, "go");
+    UNTIL(test_broker_unacked(f->broker, 1) == 0);
+    assert_int_equal(begun(f), 3); /* what had not begun did not begin */
+    assert_int_equal(test_broker_count(f->broker).acked, 1);
+    test_broker_rebalance(f->broker); /* the stream comes back */
+    UNTIL(test_broker_unacked(f->broker, 0) == 0);
+    stop(&f->consumers[0]);
+    assert_int_equal(f->consumers[0].rc, ONCE_OK);
+    assert_int_equal(begun(f), 6); /* each once */
+    assert_int_equal(f->consumers[0].summary.counts.done, 6);
+    expect_no_harm(f);
+}
+
+static void a_stream_is_revoked_while_commands_run(void **state) { leaves_while_commands_run(*state, true); }
+static void a_stream_is_lost_while_commands_run(void **state) { leaves_while_commands_run(*state, false); }
+
+static void who_stops_releases_its_streams(void **state)
+{
+    fixture *f = *state;
+    f->broker = log_of(3, 0);
+    for (int i = 0; i < 30; i++) put(f, (unsigned)i % 3, i, "a");
+    start(f, 0, CALL);
+    UNTIL(test_broker_count(f->broker).acked == 30);
+    stop(&f->consumers[0]);
+    assert_int_equal(f->consumers[0].rc, ONCE_OK);
+    assert_int_equal(test_broker_count(f->broker).released, 3);
+    expect_no_harm(f);
+}
+
+/* --- deliveries that run out --- */
+
+static void what_takes_long_or_waits_is_prolonged(void **state)
+{
+    fixture *f = *state;
+    f->broker =
+        test_broker_new(&(test_broker_options){.bits = QUEUE, .expires_ms = 3000, .block_ms = 20, .real_time = true});
+    for (int i = 0; i < 4; i++) put(f, 0, i, "stuck"); /* one is called, the others are parked */
+    start(f, 0, LANES CALL);
+    UNTIL(test_broker_count(f->broker).extended >= 4 * 5);
+    assert_int_equal(atomic_load(&f->stuck), 1);
+    atomic_store(&f->go_on, true);
+    UNTIL(test_broker_count(f->broker).acked == 4);
+    const test_broker_counts counts = test_broker_count(f->broker);
+    assert_int_equal(counts.ran_out, 0);
+    assert_int_equal(counts.handed_out, 4);
+    expect_no_harm(f);
+}
+
+static void what_cannot_be_held_longer_goes_to_the_store(void **state)
+{
+    fixture *f = *state;
+    f->broker = test_broker_new(&(test_broker_options){
+        .bits = QUEUE, .expires_ms = 3000, .held_max_ms = 6000, .block_ms = 20, .real_time = true});
+    for (int i = 0; i < 4; i++) put(f, 0, i, "stuck");
+    start(f, 0, LANES CALL);
+    UNTIL(atomic_load(&f->stuck) == 1);
+    /* Those that are parked are acked, and the one that runs is not. */
+    UNTIL(test_broker_acked(f->broker, 0, 1) && test_broker_acked(f->broker, 0, 2) &&
+          test_broker_acked(f->broker, 0, 3));
+    assert_false(test_broker_acked(f->broker, 0, 0));
+    assert_int_equal(atomic_load(&f->calls), 0);
+    atomic_store(&f->go_on, true);
+    UNTIL(atomic_load(&f->calls) == 4 && test_broker_count(f->broker).acked == 4);
+    stop(&f->consumers[0]);
+    assert_int_equal(f->consumers[0].rc, ONCE_OK);
+    assert_int_equal(atomic_load(&f->calls), 4);
+    assert_int_equal(f->consumers[0].summary.counts.done, 4);
+    expect_no_harm(f);
+}
+
+/* --- several consumers --- */
+
+static int64_t ask(const fixture *f, const char *sql)
+{
+    sqlite3 *db;
+    sqlite3_stmt *stmt;
+    assert_int_equal(sqlite3_open(f->db, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_prepare_v2(db, sql, -1, &stmt, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_step(stmt), SQLITE_ROW);
+    const int64_t answer = sqlite3_column_int64(stmt, 0);
+    sqlite3_finalize(stmt);
+    sqlite3_close(db);
+    return answer;
+}
+
+static void streams_move_between_two_pipelines_and_each_message_has_one_effect(void **state)
+{
+    fixture *f = *state;
+    static const char insert[] = "init: CREATE TABLE IF NOT EXISTS seen(id INTEGER)\n"
+                                 "handler: {sql: \"INSERT INTO seen(id) VALUES (:id)\"}\n";
+    f->broker = log_of(4, 0);
+    int made = 0;
+    start(f, 0, insert);
+    start(f, 1, insert);
+    for (unsigned round = 0; round < 30; round++) {
+        for (int i = 0; i < 20; i++, made++) put(f, (unsigned)made % 4, made, "a");
+        if (round % 3 == 0) UNTIL(test_broker_unacked(f->broker, round % 4) == 0);
+        UNTIL(test_broker_is_assigned(f->broker, round % 4));
+        if (round % 5 == 4) test_broker_lose(f->broker, round % 4);
+        else test_broker_revoke(f->broker, round % 4);
+        test_broker_rebalance(f->broker);
+    }
+    UNTIL(test_broker_count(f->broker).acked == (uint64_t)made);
+    for (int i = 0; i < 2; i++) {
+        stop(&f->consumers[i]);
+        assert_int_equal(f->consumers[i].rc, ONCE_OK);
+    }
+    assert_int_equal(ask(f, "SELECT count(*) FROM seen"), made);
+    assert_int_equal(ask(f, "SELECT count(DISTINCT id) FROM seen"), made);
+    expect_no_harm(f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -465,6 +676,15 @@ int main(void)
         cmocka_unit_test_setup_teardown(check_says_what_the_broker_does_not_say, setup, teardown),
         cmocka_unit_test_setup_teardown(a_source_has_secrets_too, setup, teardown),
         cmocka_unit_test_setup_teardown(a_stream_that_is_revoked_is_logged_and_released, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_stuck_stream_holds_up_no_other, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_source_is_kept_awake_while_all_streams_are_stuck, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_stream_is_revoked_while_commands_run, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_stream_is_lost_while_commands_run, setup, teardown),
+        cmocka_unit_test_setup_teardown(who_stops_releases_its_streams, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_takes_long_or_waits_is_prolonged, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_cannot_be_held_longer_goes_to_the_store, setup, teardown),
+        cmocka_unit_test_setup_teardown(streams_move_between_two_pipelines_and_each_message_has_one_effect, setup,
+                                        teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -298,6 +298,22 @@ static void compare_stats(run *r)
     }
 }
 
+/* What `waiting_max` bounds. Some stores count more than the bodies. */
+static void compare_waiting_size(run *r)
+{
+    for (int scope = 0; scope < SCOPES && !r->failed; scope++) {
+        once_waiting_size size[2];
+        BOTH(store->ops->waiting_size(store, scopes[scope].consumer, &size[s], &err[s]))
+        if (!compare_status(r, "waiting_size", rc, err)) return;
+        if (size[0].messages != size[1].messages || size[0].bytes > size[1].bytes ||
+            !size[1].messages != !size[1].bytes)
+            differ(r,
+                   "what waits differs: memory %" PRIu64 " messages of %" PRIu64 " bytes, other %" PRIu64
+                   " of %" PRIu64,
+                   size[0].messages, size[0].bytes, size[1].messages, size[1].bytes);
+    }
+}
+
 /* Every movement of the clocks is seen by both stores at the same moment: they lean the same way. */
 static void clocks_moved(run *r)
 {
@@ -854,6 +870,7 @@ static void checkpoint(run *r)
     compare_entries(r);
     if (r->in_tx) return; /* lists and counts are asked outside */
     compare_stats(r);
+    compare_waiting_size(r);
     compare_lists(r);
     compare_letters(r);
     compare_audits(r);

@@ -290,6 +290,109 @@ static void a_letter_is_written_with_the_death_of_its_entry(void **state)
     assert_int_equal(state_of(f, 1), ONCE_STATE_DEAD);
 }
 
+/* What a shelf reads first may fail: outside of a transaction nothing is left open, inside of one it is broken. */
+static int fail_prefetch(once_shelf *shelf, const once_request *const *requests, size_t n, once_purpose purpose,
+                         once_error *err)
+{
+    (void)shelf, (void)requests, (void)n, (void)purpose;
+    return once_fail(err, ONCE_E_IO, "not now");
+}
+
+static void a_prefetch_that_fails_is_rolled_back(void **state)
+{
+    fixture *f = *state;
+    const once_request request = request_for(1, 1);
+    once_decision decision;
+    watched.prefetch = fail_prefetch;
+    assert_int_equal(claim(f, &request, 1, &decision), ONCE_E_IO);
+    assert_int_equal(rollbacks, 1);
+    assert_int_equal(f->store->ops->begin(f->store, &f->err), ONCE_OK);
+    assert_int_equal(claim(f, &request, 1, &decision), ONCE_E_IO);
+    watched.prefetch = NULL;
+    assert_int_equal(claim(f, &request, 1, &decision), ONCE_E_ABORTED);
+    assert_int_not_equal(f->store->ops->commit(f->store, &f->err), ONCE_OK);
+    assert_int_equal(claim(f, &request, 1, &decision), ONCE_OK);
+}
+
+/* --- lists in pages --- */
+
+typedef struct listing {
+    unsigned pages, fail_page; /* so many with two entries each; this one fails behind its first */
+    size_t body_len;
+    unsigned shown, shown_within; /* to the visitor; before the page was over */
+} listing;
+
+static listing list;
+static char body[400 << 10];
+
+static int list_pages(once_shelf *shelf, once_bytes consumer, once_state wanted, once_page *page,
+                      once_entry_visit *visit, void *user, once_error *err)
+{
+    once_entry entry = {.state = wanted,
+                        .scope = {.consumer = consumer, .operation = scope.operation},
+                        .message = {.body = {body, list.body_len}, .sent_ms = ONCE_NO_TIME},
+                        .has_message = true,
+                        .due_ms = shelf->now_ms};
+    page->number++;
+    for (int i = 0; i < 2; i++) {
+        if (!visit(user, &entry)) return ONCE_OK;
+        if (page->number == list.fail_page) return once_fail(err, ONCE_E_IO, "not now");
+    }
+    list.shown_within = list.shown;
+    page->more = page->number < list.pages;
+    return ONCE_OK;
+}
+
+static bool count_shown(void *user, const once_entry *entry)
+{
+    (void)user;
+    assert_int_equal(entry->message.body.len, list.body_len);
+    list.shown++;
+    return true;
+}
+
+static int shown_by(fixture *f, listing what)
+{
+    list = what;
+    watched.list = list_pages;
+    begins = rollbacks = 0;
+    return f->store->ops->list(f->store, scope.consumer, ONCE_STATE_WAITING, count_shown, NULL, &f->err);
+}
+
+static void a_list_whose_second_page_fails_says_so(void **state)
+{
+    fixture *f = *state;
+    assert_int_equal(shown_by(f, (listing){.pages = 3}), ONCE_OK);
+    assert_true(list.shown == 6 && begins == 3 && rollbacks == 0);
+    assert_int_equal(shown_by(f, (listing){.pages = 3, .fail_page = 2}), ONCE_E_IO);
+    assert_int_equal(list.shown, 3); /* what came before the failure is shown */
+    assert_true(begins == 2 && rollbacks == 1);
+}
+
+/* A megabyte is kept at most: the rest is shown before more is read. */
+static int list_large(once_shelf *shelf, once_bytes consumer, once_state wanted, once_page *page,
+                      once_entry_visit *visit, void *user, once_error *err)
+{
+    for (int i = 0; i < 4; i++) {
+        page->number = 0;
+        const int rc = list_pages(shelf, consumer, wanted, page, visit, user, err);
+        if (rc != ONCE_OK) return rc;
+    }
+    page->more = false;
+    return ONCE_OK;
+}
+
+static void a_list_of_large_messages_keeps_few_of_them(void **state)
+{
+    fixture *f = *state;
+    list = (listing){.pages = 1, .body_len = sizeof body};
+    watched.list = list_large;
+    assert_int_equal(f->store->ops->list(f->store, scope.consumer, ONCE_STATE_WAITING, count_shown, NULL, &f->err),
+                     ONCE_OK);
+    assert_int_equal(list.shown, 8);
+    assert_in_range(list.shown_within, 6, 8); /* two of them are a megabyte */
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -304,6 +407,9 @@ int main(void)
         TEST(what_changes_nothing_is_not_saved),
         TEST(a_take_that_is_repeated_goes_on_behind_what_it_had),
         TEST(a_letter_is_written_with_the_death_of_its_entry),
+        TEST(a_prefetch_that_fails_is_rolled_back),
+        TEST(a_list_whose_second_page_fails_says_so),
+        TEST(a_list_of_large_messages_keeps_few_of_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,12 +3,14 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
 #include "base/failpoint.h"
+#include "base/log.h"
 #include "runtime/executor.h"
 #include "store/engine.h"
 #include "testenv.h"
@@ -277,6 +279,182 @@ static void counters_are_part_of_the_commit(void **state)
     assert_int_equal(repeats_of(f), 2);
 }
 
+/* --- what is said --- */
+
+static FILE *log_file;
+
+static void open_log(void)
+{
+    log_file = tmpfile();
+    assert_non_null(log_file);
+    assert_true(once_log_open_fd(fileno(log_file), ONCE_LOG_LOGFMT, ONCE_LOG_INFO));
+}
+
+/* How many lines have these words. */
+static unsigned close_log(const char *words)
+{
+    char line[4096];
+    unsigned n = 0;
+    once_log_close();
+    rewind(log_file);
+    while (fgets(line, sizeof line, log_file)) n += strstr(line, words) != NULL;
+    fclose(log_file);
+    return n;
+}
+
+static once_store_ops watched;
+static const once_store_ops *inner;
+static int commit_status;
+static unsigned rollbacks;
+
+/* It is committed, and the reply is another one. */
+static int commit_and_say(once_backend *store, once_error *err)
+{
+    const int rc = inner->commit(store, err);
+    return rc == ONCE_OK && commit_status != ONCE_OK ? once_fail(err, commit_status, "no reply") : rc;
+}
+
+static void rollback_counted(once_backend *store)
+{
+    rollbacks++;
+    inner->rollback(store);
+}
+
+static void watch(fixture *f)
+{
+    inner = f->store->ops;
+    watched = *inner;
+    watched.commit = commit_and_say;
+    watched.rollback = rollback_counted;
+    f->store->ops = &watched;
+    commit_status = ONCE_OK;
+    rollbacks = 0;
+}
+
+static void settle_as_failed(fixture *f)
+{
+    claimed(f, 1);
+    f->items[0].outcome = ONCE_RETRY;
+    f->items[0].failure = ONCE_BYTES("away");
+    assert_int_equal(act(f, ONCE_ACT_SETTLE, 1), ONCE_OK);
+}
+
+static void what_was_rolled_back_is_not_said(void **state)
+{
+    fixture *f = *state;
+    open_log();
+    settle_as_failed(f);
+    assert_int_equal(act(f, ONCE_ACT_ROLLBACK, 0), ONCE_OK);
+    claimed(f, 1);
+    f->items[0].outcome = ONCE_DONE;
+    assert_int_equal(act(f, ONCE_ACT_SETTLE, 1), ONCE_OK);
+    assert_int_equal(act(f, ONCE_ACT_COMMIT, 0), ONCE_OK);
+    assert_int_equal(close_log("event=retry"), 0);
+}
+
+static void what_was_committed_is_said_once(void **state)
+{
+    fixture *f = *state;
+    open_log();
+    settle_as_failed(f);
+    assert_int_equal(f->x.said.n, 1);
+    assert_int_equal(act(f, ONCE_ACT_COMMIT, 0), ONCE_OK);
+    once_executor_release(&f->x);
+    once_executor_init(&f->x, f->store, ONCE_BYTES("c"), run_effects, f);
+    assert_int_equal(close_log("event=retry"), 1);
+}
+
+/* Nobody asks again: it may have been committed, so it is said at the end. */
+static void what_was_perhaps_committed_is_said_in_the_end(void **state)
+{
+    fixture *f = *state;
+    watch(f);
+    commit_status = ONCE_E_UNSURE;
+    open_log();
+    settle_as_failed(f);
+    assert_int_equal(act(f, ONCE_ACT_COMMIT, 0), ONCE_E_UNSURE);
+    assert_true(f->x.said.n == 0 && f->x.doubted.n == 1);
+    once_executor_release(&f->x);
+    once_executor_init(&f->x, f->store, ONCE_BYTES("c"), run_effects, f);
+    assert_int_equal(close_log("event=retry"), 1);
+}
+
+/* --- the source --- */
+
+static int fetch_half(once_source *source, once_fetch *fetch, once_error *err)
+{
+    (void)source;
+    fetch->batch->items = once_arena_new(&fetch->batch->arena, once_item, 2);
+    fetch->batch->n = 2;
+    fetch->at_end = true;
+    return once_fail(err, ONCE_E_UNAVAILABLE, "the broker is away");
+}
+
+static void a_fetch_that_fails_brings_nothing(void **state)
+{
+    fixture *f = *state;
+    static const once_source_ops ops = {.fetch = fetch_half};
+    once_source source = {.ops = &ops};
+    f->action = (once_action){.kind = ONCE_ACT_FETCH, .batch = &f->batch, .max = 8};
+    once_execute_source(&source, &f->action);
+    assert_int_equal(f->action.status, ONCE_E_UNAVAILABLE);
+    assert_string_equal(f->action.error.text, "the broker is away");
+    assert_int_equal(f->batch.n, 0);
+    assert_false(f->action.at_end);
+    assert_int_equal(f->action.n_news, 0);
+}
+
+/* --- that we are alive --- */
+
+static void a_record_is_renewed_by_itself(void **state)
+{
+    fixture *f = *state;
+    once_worker worker;
+    once_error err;
+    bool died = false;
+    assert_int_equal(act(f, ONCE_ACT_RENEW, 0), ONCE_OK); /* who has none has nothing to renew */
+    once_worker_init(&worker, f->store, f->x.consumer, 7, ONCE_WORKER_LEASE_MS);
+    assert_int_equal(once_worker_begin(&worker, f->store, &died, &err), ONCE_OK);
+    f->x.worker = &worker;
+    watch(f);
+    const uint64_t before = worker.number;
+    test_env_pass(&f->world, 5000);
+    assert_int_equal(act(f, ONCE_ACT_RENEW, 0), ONCE_OK);
+    assert_int_equal(worker.number, before + 1);
+    assert_int_equal(worker.seen_ms, f->world.wall_ms);
+    commit_status = ONCE_E_UNSURE;
+    assert_int_equal(act(f, ONCE_ACT_RENEW, 0), ONCE_E_UNSURE);
+    assert_true(worker.number == before + 1 && worker.tried > worker.number); /* it is not known to be kept */
+    commit_status = ONCE_OK;
+    assert_int_equal(act(f, ONCE_ACT_RENEW, 0), ONCE_OK); /* either one may be there */
+    /* A store that has lost the record: nothing of the renewal is left open. */
+    assert_int_equal(once_worker_end(&worker, f->store, &err), ONCE_OK);
+    rollbacks = 0;
+    assert_int_not_equal(act(f, ONCE_ACT_RENEW, 0), ONCE_OK);
+    assert_int_equal(rollbacks, 1);
+    f->x.worker = NULL;
+    assert_int_equal(act(f, ONCE_ACT_BEGIN, 0), ONCE_OK);
+    assert_int_equal(act(f, ONCE_ACT_ROLLBACK, 0), ONCE_OK);
+}
+
+/* Whose claim is in the way may be dead: that is looked for soon. */
+static void a_busy_key_is_noticed_by_a_claim_and_by_an_accept(void **state)
+{
+    fixture *f = *state;
+    claimed(f, 1);
+    assert_int_equal(act(f, ONCE_ACT_COMMIT, 0), ONCE_OK);
+    assert_false(f->x.met_busy);
+    f->items[0].request.token = (once_token){50, 50};
+    assert_int_equal(act(f, ONCE_ACT_BEGIN, 1), ONCE_OK);
+    assert_int_equal(act(f, ONCE_ACT_ACCEPT, 1), ONCE_OK);
+    assert_int_equal(f->items[0].decision.answer, ONCE_ANSWER_BUSY);
+    assert_true(f->x.met_busy);
+    f->x.met_busy = false;
+    assert_int_equal(act(f, ONCE_ACT_CLAIM, 1), ONCE_OK);
+    assert_true(f->x.met_busy);
+    assert_int_equal(act(f, ONCE_ACT_ROLLBACK, 0), ONCE_OK);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -290,6 +468,12 @@ int main(void)
         TEST(a_conflict_is_buried_with_what_differs),
         TEST(what_is_taken_fills_the_batch),
         TEST(counters_are_part_of_the_commit),
+        TEST(what_was_rolled_back_is_not_said),
+        TEST(what_was_committed_is_said_once),
+        TEST(what_was_perhaps_committed_is_said_in_the_end),
+        TEST(a_fetch_that_fails_brings_nothing),
+        TEST(a_record_is_renewed_by_itself),
+        TEST(a_busy_key_is_noticed_by_a_claim_and_by_an_accept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

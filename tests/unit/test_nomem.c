@@ -14,6 +14,7 @@
 #include <sqlite3.h>
 
 #include "once/once.h"
+#include "store/store.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define REPLACED 0
@@ -201,12 +202,68 @@ static void f56_every_nth_allocation_fails_around_a_handler(void **state)
     assert_true(beyond);
 }
 
+/* ---- a list ---- */
+
+enum { LISTED = 40 };
+
+static bool count_shown(void *user, const once_entry *entry)
+{
+    (void)entry;
+    ++*(unsigned *)user;
+    return true;
+}
+
+static void accept_some(once_backend *store)
+{
+    static const char body[100000] = "{}"; /* more than an arena has left */
+    const once_message message = {.body = {body, sizeof body}, .sent_ms = ONCE_NO_TIME}, *messages = &message;
+    once_arena arena = {0};
+    for (uint64_t i = 1; i <= LISTED; i++) {
+        const once_request request = {.scope = &scope,
+                                      .key = {"k", 1},
+                                      .id = {i, i},
+                                      .token = {i, i},
+                                      .lane.gap_ms = -1,
+                                      .lease_ms = 1000,
+                                      .remember_ms = 1000000,
+                                      .sent_ms = ONCE_NO_TIME},
+                           *pointer = &request;
+        once_decision decision;
+        assert_int_equal(store->ops->accept(store, &pointer, &messages, 1, &decision, &arena, NULL), ONCE_OK);
+    }
+    once_arena_release(&arena);
+}
+
+/* It is whole, or says that it is not. */
+static void f56_every_nth_allocation_fails_in_a_list(void **state)
+{
+    (void)state;
+    const once_store_options options = {.size = sizeof options, .env = once_env_real(), .create = true};
+    once_backend *store;
+    bool beyond = !REPLACED;
+    unsigned failures = 0;
+    assert_int_equal(once__store_open("memory:", &options, &store, NULL), ONCE_OK);
+    accept_some(store);
+    for (long nth = 0; !beyond && nth < 40000; nth++) {
+        unsigned shown = 0;
+        atomic_store(&countdown, nth);
+        const int rc = store->ops->list(store, scope.consumer, ONCE_STATE_WAITING, count_shown, &shown, NULL);
+        beyond = atomic_exchange(&countdown, -1) >= 0;
+        if (rc == ONCE_OK) assert_int_equal(shown, LISTED);
+        else assert_int_equal(rc, ONCE_E_NOMEM);
+        failures += rc != ONCE_OK;
+    }
+    assert_true(beyond && (failures > 1 || !REPLACED));
+    once__store_close(store);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(f56_every_nth_allocation_fails, setup, teardown),
         cmocka_unit_test(f56_every_nth_allocation_fails_in_the_callers_transaction),
         cmocka_unit_test(f56_every_nth_allocation_fails_around_a_handler),
+        cmocka_unit_test(f56_every_nth_allocation_fails_in_a_list),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* What operators decide, through the public headers: resolve, replay, discard, forget. A run leaves two unknown ones,
+/* What operators decide: resolve, replay, discard, forget. A run leaves two unknown ones,
  * two letters and one that is done; each test begins there. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -7,11 +7,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #include "once/once.h"
+#include "runtime/known.h"
+#include "runtime/operate.h"
 
 typedef struct fixture {
     char dir[40];
@@ -241,6 +244,78 @@ static void options_say_their_size(void **state)
     assert_int_equal(counts.verdicts[ONCE_REPLAY_gone], 1);
 }
 
+/* --- whose turn it is --- */
+
+static void a_salt_that_is_not_the_stores_is_refused_each_time(void **state)
+{
+    fixture *f = *state;
+    unsigned n = 0;
+    once_error first;
+    assert_int_equal(once_pipeline_idempotency_salt(f->pipeline, ONCE_BYTES("another salt of 25 bytes."), &f->err),
+                     ONCE_OK);
+    const int rc = once_pipeline_list(f->pipeline, ONCE_LIST_DEAD, count_listed, &n, &first);
+    assert_int_not_equal(rc, ONCE_OK);
+    assert_false(f->pipeline->turn.held);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(once_pipeline_list(f->pipeline, ONCE_LIST_DEAD, count_listed, &n, &f->err), rc);
+        assert_string_equal(f->err.text, first.text);
+    }
+    load(f);
+    assert_int_equal(listed(f, ONCE_LIST_DEAD), 2);
+}
+
+/* An operator shares the store of a run, which ends while the operator pauses. */
+static once_pipeline *runs;
+
+static void end_run(void *self, int64_t ms)
+{
+    (void)self, (void)ms;
+    once__store_close(runs->open_store);
+    runs->open_store = NULL;
+}
+
+static once_backend *operate_beside_a_run(fixture *f)
+{
+    static once_env env;
+    once_backend *at;
+    runs = f->pipeline;
+    assert_int_equal(once__known_open_store(runs, &runs->open_store, &f->err), ONCE_OK);
+    runs->n_opened++;
+    assert_int_equal(once__operator_open(runs, &at, &f->err), ONCE_OK);
+    assert_ptr_equal(at, runs->open_store);
+    env = *runs->env;
+    env.sleep_ms = end_run;
+    runs->env = &env;
+    return at;
+}
+
+static void a_store_that_is_opened_again_in_a_pause_is_gone_on_with(void **state)
+{
+    fixture *f = *state;
+    once_backend *at = operate_beside_a_run(f);
+    assert_int_equal(once__operator_pause(f->pipeline, &at, 1, &f->err), ONCE_OK);
+    assert_true(at && f->pipeline->turn.held);
+    once__operator_close(f->pipeline, at);
+    assert_false(f->pipeline->turn.held);
+}
+
+static void a_store_that_is_lost_in_a_pause_gives_the_turn_back(void **state)
+{
+    fixture *f = *state;
+    char path[80], aside[80];
+    snprintf(path, sizeof path, "%s/s.db", f->dir);
+    snprintf(aside, sizeof aside, "%s/aside", f->dir);
+    once_backend *at = operate_beside_a_run(f);
+    assert_int_equal(rename(path, aside), 0);
+    assert_int_equal(mkdir(path, 0700), 0);
+    assert_int_not_equal(once__operator_pause(f->pipeline, &at, 1, &f->err), ONCE_OK);
+    assert_null(at);
+    assert_false(f->pipeline->turn.held);
+    once__operator_close(f->pipeline, at);
+    assert_true(rmdir(path) == 0 && rename(aside, path) == 0);
+    assert_int_equal(listed(f, ONCE_LIST_DEAD), 2);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -252,6 +327,9 @@ int main(void)
         TEST(a_letter_that_is_discarded_does_not_come_back),
         TEST(a_key_that_is_forgotten_runs_again),
         TEST(options_say_their_size),
+        TEST(a_salt_that_is_not_the_stores_is_refused_each_time),
+        TEST(a_store_that_is_opened_again_in_a_pause_is_gone_on_with),
+        TEST(a_store_that_is_lost_in_a_pause_gives_the_turn_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -385,6 +385,8 @@ static void a_message_is_parked_behind_an_effect_of_its_lane(void **state)
     send_out(f, 1);
     assert_places(f, 0, 0, 0, 1, 0);
     fetch(f, 1, 9, &items[1]);
+    const int64_t received_ms = f->now_ms;
+    f->now_ms += 5; /* the time that it waits is part of what its claim takes */
     assert_places(f, 1, 0, 0, 1, 0);
     asks_nothing(f);
     assert_places(f, 0, 1, 0, 1, 0); /* a slot is free, but its lane is not */
@@ -397,6 +399,8 @@ static void a_message_is_parked_behind_an_effect_of_its_lane(void **state)
     assert_places(f, 1, 0, 0, 0, 0);
     send_out(f, 1);
     assert_int_equal(items[1]->place, ONCE_AT_FLIGHT);
+    assert_int_equal(items[1]->times.received_ms, received_ms);
+    assert_int_equal(items[1]->times.claimed_ms, f->now_ms);
 }
 
 static void acks_stop_at_the_first_effect_that_is_not_over(void **state)

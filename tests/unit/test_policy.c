@@ -97,6 +97,26 @@ static void a_failure_spends_the_budget(void **state)
     assert_int_equal(s.delay_ms, 0);
 }
 
+/* The bound of the pause doubles with each failure that the claim knows of; the first one has none. */
+static void pauses_grow_with_the_failures(void **state)
+{
+    (void)state;
+    static const once_retry often = {.attempts = 20, .min_ms = 100, .max_ms = 400};
+    static const int64_t bounds[] = {100, 200, 400, 400};
+    const once_policy policy = {.retry = &often, .outside = true, .env = &world.env};
+    for (uint32_t failures = 0; failures < sizeof bounds / sizeof *bounds; failures++) {
+        once_decision decision = first;
+        int64_t longest_ms = 0;
+        decision.failures = failures;
+        decision.attempt = 1; /* the number of the attempt has nothing to do with it */
+        for (int i = 0; i < 300; i++) {
+            const int64_t delay_ms = judged(policy, decision, ONCE_RETRY, -1).delay_ms;
+            if (delay_ms > longest_ms) longest_ms = delay_ms;
+        }
+        assert_in_range(longest_ms, bounds[failures] * 9 / 10, bounds[failures]);
+    }
+}
+
 static void a_release_costs_nothing_and_waits_longer_each_time(void **state)
 {
     (void)state;
@@ -291,6 +311,7 @@ int main(void)
         cmocka_unit_test(final_outcomes_stay_as_they_are),
         cmocka_unit_test(an_unknown_is_held_or_tried_again_and_never_forgotten),
         cmocka_unit_test(a_failure_spends_the_budget),
+        cmocka_unit_test(pauses_grow_with_the_failures),
         cmocka_unit_test(a_release_costs_nothing_and_waits_longer_each_time),
         cmocka_unit_test(f95_attempts_that_end_without_a_word_spend_the_budget_too),
         cmocka_unit_test(what_is_not_run_again_says_why),

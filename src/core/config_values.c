@@ -3,6 +3,8 @@
 #include <assert.h>
 #include <stdio.h>
 
+#include "base/buf.h"
+
 #include "base/banned.h"
 
 void once__config_put(const once_config_field *field, void *out, const void *value, size_t size)
@@ -42,6 +44,42 @@ bool once__config_read_name(once_config *config, const once_config_field *field,
     return true;
 }
 
+static void list_names(const once_config *config, once_buf *out)
+{
+    for (const char *const *name = config->source_names; *name; name++)
+        once_buf_printf(out, "%s%s", name == config->source_names ? "" : ", ", *name);
+}
+
+/* Whether the source has what the template wants of it. */
+static bool check_source_names(once_config *config, const once_config_field *field, const once_node *node,
+                               const once_template *template)
+{
+    once_bytes name;
+    for (size_t at = 0; once_template_source_name(template, &at, &name);) {
+        const char *const *known = config->source_names;
+        while (known && *known && !once__is_text(name, *known)) known++;
+        config->names_source = true;
+        if (known && *known) continue;
+        once_buf names;
+        once_buf_init(&names, 1000);
+        if (known) list_names(config, &names);
+        if (known)
+            once_config_wrong(config, ONCE_E_CONFIG, node->line,
+                              "'%s': the source has no '%.*s' for ${source:...}; it "
+                              "has %s",
+                              field->name, name.len < 60 ? (int)name.len : 60, name.data,
+                              names.data ? names.data : "nothing");
+        else
+            once_config_wrong(config, ONCE_E_CONFIG, node->line,
+                              "'%s': ${source:%.*s} is not known of this source; use ${/field}, ${header:NAME} or "
+                              "${coordinates}",
+                              field->name, name.len < 60 ? (int)name.len : 60, name.data);
+        once_buf_release(&names);
+        return false;
+    }
+    return true;
+}
+
 const once_template *once__config_template(once_config *config, const once_config_field *field, const once_node *node)
 {
     once_bytes text;
@@ -49,7 +87,7 @@ const once_template *once__config_template(once_config *config, const once_confi
     const once_template *template;
     if (!once_config_scalar(config, field, node, &text)) return NULL;
     int rc = once_template_parse(config->arena, text, &template, &why);
-    if (rc == ONCE_OK) return template;
+    if (rc == ONCE_OK) return check_source_names(config, field, node, template) ? template : NULL;
     if (rc == ONCE_E_NOMEM) config->nomem = true;
     once_config_wrong(config, ONCE_E_CONFIG, node->line, "'%s': %s", field->name, why.text);
     return NULL;

@@ -13,12 +13,17 @@ typedef struct once_coordinates {
     once_bytes point;
 } once_coordinates;
 
+/* The member of the headers that has what the source knows of a message beside its body: an object, for ${source:NAME}.
+ * It is kept with the message wherever that is kept, in the store while it waits and in a dead letter, so that a retry
+ * finds the same. Who fetches leaves out a header of this name that a message brings itself. */
+#define ONCE_SOURCE_MEMBER "once:source"
+
 typedef struct once_message {
     once_bytes body;
     bool no_body;      /* a broker can have messages without one, which means something else than an empty one */
     uint64_t cut_from; /* 0: `body` is whole. Otherwise it is the beginning of so many bytes, longer than message_max: a
                           dead letter */
-    once_bytes headers; /* a JSON object as text, or empty */
+    once_bytes headers; /* a JSON object as text, or empty; what the source knows is in it, too (below) */
     once_bytes type;    /* what chose the handler, or empty */
     once_coordinates at;
     int64_t sent_ms; /* when it was sent, by the broker or the message itself; ONCE_NO_TIME when neither says */

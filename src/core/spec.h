@@ -96,6 +96,7 @@ enum {
     ONCE_SOURCE_SINGLE_ACKS = 1u << 4,
     ONCE_SOURCE_EXPIRES = 1u << 5, /* a delivery that is neither acked nor extended in time goes to somebody else */
     ONCE_SOURCE_ASSIGNS = 1u << 6, /* streams come and go, by news; otherwise there is one, number 0, from the start */
+    ONCE_SOURCE_TIMED = 1u << 7,   /* a message comes with the time when it was sent, the same at each delivery */
 };
 
 typedef struct once_source_spec {
@@ -104,6 +105,7 @@ typedef struct once_source_spec {
     unsigned bits;                       /* ONCE_SOURCE_ */
     once_bytes name;      /* of the path, the topic, the queue: what the store keeps of it is kept under it */
     once_pointer headers; /* where in a body headers are; text empty: a message has those that come with it */
+    bool named;           /* a template has ${source:NAME}: fetch puts what is known of a message into its headers */
     const char *unstable; /* why a message may have other coordinates when it comes again; NULL: it has the same */
     int line;
 } once_source_spec;
@@ -147,6 +149,12 @@ typedef struct once_spec {
 
 /* Whether a template that tells messages apart has ${coordinates}. */
 bool once_spec_uses_coordinates(const once_spec *spec);
+
+/* It is known when a message was sent: it says so, or its broker does. */
+static inline bool once_spec_knows_times(const once_spec *spec)
+{
+    return spec->time || (spec->source.bits & ONCE_SOURCE_TIMED);
+}
 
 /* The store keeps how far the source was read. */
 static inline bool once_spec_keeps_cursor(const once_spec *spec) { return spec->source.bits & ONCE_SOURCE_CURSOR; }

@@ -22,11 +22,19 @@
 #define MAX_CANONICAL_DEPTH 1000
 #define SHOWN(bytes) ((bytes).len > 100 ? 100 : (int)(bytes).len), ((bytes).data ? (bytes).data : "")
 
-typedef enum part_kind { PART_LITERAL, PART_POINTER, PART_HEADER, PART_COORDINATES, PART_HASH, PART_TIME } part_kind;
+typedef enum part_kind {
+    PART_LITERAL,
+    PART_POINTER,
+    PART_HEADER,
+    PART_SOURCE,
+    PART_COORDINATES,
+    PART_HASH,
+    PART_TIME
+} part_kind;
 
 typedef struct part {
     part_kind kind;
-    once_bytes text;      /* LITERAL: as it is rendered; HEADER: the name */
+    once_bytes text;      /* LITERAL: as it is rendered; HEADER, SOURCE: the name */
     once_bytes plain;     /* LITERAL: as it was written */
     once_pointer pointer; /* POINTER, TIME */
     int64_t window_ms;    /* TIME */
@@ -93,6 +101,13 @@ static int parse_placeholder(once_arena *arena, once_bytes inside, part *out, on
         if (out->text.len == 0)
             return once_fail(err, ONCE_E_USAGE,
                              "'${header:}' names no header; write its name, as in '${header:tenant}'");
+        return ONCE_OK;
+    }
+    if (starts_with(inside, "source:")) {
+        out->kind = PART_SOURCE;
+        out->text = slice(inside, strlen("source:"), inside.len);
+        if (out->text.len == 0)
+            return once_fail(err, ONCE_E_USAGE, "'${source:}' names nothing; write a name, as in '${source:key}'");
         return ONCE_OK;
     }
     if (is_word(inside, "coordinates")) {
@@ -232,7 +247,18 @@ bool once_template_uses_coordinates(const once_template *t) { return t->coordina
 bool once_template_uses_headers(const once_template *t)
 {
     for (size_t i = 0; i < t->n; i++)
-        if (t->parts[i].kind == PART_HEADER) return true;
+        if (t->parts[i].kind == PART_HEADER || t->parts[i].kind == PART_SOURCE) return true;
+    return false;
+}
+
+bool once_template_source_name(const once_template *t, size_t *at, once_bytes *out)
+{
+    while (*at < t->n) {
+        const part *p = &t->parts[(*at)++];
+        if (p->kind != PART_SOURCE) continue;
+        *out = p->text;
+        return true;
+    }
     return false;
 }
 
@@ -443,6 +469,14 @@ static int window_text(const part *p, once_json_value value, once_arena *arena, 
     return ONCE_OK;
 }
 
+static once_json_value source_value(const once_template_input *input, once_bytes name)
+{
+    if (!input->headers) return (once_json_value){0};
+    const once_json_value known =
+        once_json_member(input->headers, once_json_root(input->headers), ONCE_BYTES(ONCE_SOURCE_MEMBER));
+    return once_json_member(input->headers, known, name);
+}
+
 static int part_text(const part *p, const once_template_input *input, once_arena *arena, once_bytes *out,
                      once_error *err)
 {
@@ -456,6 +490,7 @@ static int part_text(const part *p, const once_template_input *input, once_arena
         return value_text(input->headers ? once_json_member(input->headers, once_json_root(input->headers), p->text)
                                          : none,
                           "header", p->text, arena, out, err);
+    case PART_SOURCE: return value_text(source_value(input, p->text), "source", p->text, arena, out, err);
     case PART_COORDINATES: return coordinates_text(input->message, arena, out, err);
     case PART_HASH: return body_hash(input->body, arena, out, err);
     case PART_TIME:

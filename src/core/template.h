@@ -4,6 +4,7 @@
  *   ${/a/b}        JSON pointer into the body: a string as it is (unescaped), a number in canonical decimal form, true
  *                  or false; a missing value, null, an object or an array is the message's fault
  *   ${header:NAME} a header of the message
+ *   ${source:NAME} what the source knows of it (ONCE_SOURCE_MEMBER); which names there are, each source says
  *   ${coordinates} place ':' point
  *   ${hash}        hash of the whole body in canonical form (SHA-256 cut to 128 bits), 32 hex digits
  *   ${time:/p:5m}  the time at /p (RFC 3339 or epoch milliseconds), cut down to windows of 5m, as RFC 3339
@@ -32,7 +33,9 @@ typedef struct once_template_input {
 /* ONCE_E_USAGE with words for the user, or ONCE_E_NOMEM; `out` is then untouched. */
 int once_template_parse(once_arena *arena, once_bytes text, const once_template **out, once_error *err);
 bool once_template_uses_coordinates(const once_template *t);
-bool once_template_uses_headers(const once_template *t);
+bool once_template_uses_headers(const once_template *t); /* or ${source:NAME}, which is among them */
+/* The next NAME of a ${source:NAME} from *at on, which is moved behind it; false: there is none. From 0 on. */
+bool once_template_source_name(const once_template *t, size_t *at, once_bytes *out);
 bool once_template_begins_literal(const once_template *t);
 bool once_template_is_literal(const once_template *t); /* no placeholder */
 bool once_template_is_single(const once_template *t);  /* one placeholder and nothing else */

@@ -61,4 +61,11 @@ void once_modules(once_module_visit *visit, void *user)
         if (stores[i].module && once_module_where(stores[i].module, path, &there))
             visit(user, "store", stores[i].scheme, path, there);
     }
+    const once_source_kind *const *sources = once_source_list(&n);
+    for (size_t i = 0; i < n; i++) {
+        char path[PATH_MAX];
+        bool there;
+        if (sources[i]->module && once_module_where(sources[i]->module, path, &there))
+            visit(user, "source", sources[i]->name, path, there);
+    }
 }

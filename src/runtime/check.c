@@ -265,7 +265,7 @@ static void find_retention(const once_spec *spec, once_finding *report, void *us
             report(user, "retention", text, true);
         }
     }
-    if (any && spec->time)
+    if (any && once_spec_knows_times(spec))
         report(user, "retention",
                "enforced: a message older than remember becomes a dead letter instead of running again", false);
     else if (any)

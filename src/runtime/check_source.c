@@ -44,7 +44,7 @@ static void compare_retention(const checked *c, const once_source_finding *f, co
                    "after that %s; raise 'remember', or lower %.80s",
                    f->of, once_duration_format(f->value, kept), f->setting,
                    once_duration_format(h->remember_ms, remember), at(c, h, &where),
-                   c->spec->time ? "becomes a dead letter" : "runs again", f->setting);
+                   once_spec_knows_times(c->spec) ? "becomes a dead letter" : "runs again", f->setting);
     warn((void *)c, text);
 }
 

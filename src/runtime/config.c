@@ -79,8 +79,9 @@ static once_spec *load(once_config *config, once_bytes text)
     once__pipeline pipeline = {.spec = {.gap_ms = -1},
                                .common = {.spec = {.bits = ONCE_EFFECT_RUNS}}}; /* until the effect is known */
     if (!once_source_fields_make(config, &pipeline.source)) return NULL;
-    (void)once_config_read(config, &once__pipeline_scope, root, &pipeline);
     const once_node *source = once_node_member(root, "source");
+    config->source_names = once_source_names(source); /* before the first template is read */
+    (void)once_config_read(config, &once__pipeline_scope, root, &pipeline);
     if (source && source->kind == ONCE_NODE_MAP)
         once_source_choose(config, source, &pipeline.source, &pipeline.spec.source);
     once__config_handlers(config, root, &pipeline);
@@ -93,6 +94,7 @@ static once_spec *load(once_config *config, once_bytes text)
     pipeline.spec.gap_dead = pipeline.gap_then == ONCE__GAP_DEAD;
     pipeline.spec.store_line = once__line_of(root, "store");
     pipeline.spec.source.line = once__line_of(root, "source");
+    pipeline.spec.source.named = config->names_source;
     once_spec *spec = once_arena_new(config->arena, once_spec, 1);
     if (!spec ||
         !once_arena_copy(config->arena, (once_bytes){config->file, strlen(config->file)}, &pipeline.spec.file)) {

@@ -78,6 +78,13 @@ static size_t index_of(once_bytes name)
     return i;
 }
 
+const char *const *once_source_names(const once_node *map)
+{
+    const bool any = map && map->kind == ONCE_NODE_MAP && map->first;
+    const size_t i = any ? index_of(map->first->name) : SOURCES;
+    return i < SOURCES ? sources[i]->names : NULL;
+}
+
 void once_source_choose(once_config *config, const once_node *map, const once_source_fields *fields,
                         once_source_spec *out)
 {

@@ -109,6 +109,10 @@ typedef struct once_source_kind {
 
     once_config_field field; /* of that name: a map, whose scope has fields of the struct that is read, spec->own */
     size_t size;             /* of that struct, which is zeros before anything is read */
+    /* Of ${source:NAME}, ends with NULL: what it knows of a message beside its body and headers (the key of a record,
+     * its partition, its timestamp), the same at each delivery. With spec->source.named, fetch puts them into the
+     * headers (core/message.h). NULL: none. */
+    const char *const *names;
     /* What follows from its fields: `name`, `bits` and all else of the spec. Some may be wrong, and are left out. */
     void (*conclude)(once_source_spec *source);
     /* Rules between its fields; it tells each mistake. `map` is its own. A password that is written out is one: it must
@@ -174,7 +178,8 @@ typedef struct once_source_ops {
     int64_t (*beat_ms)(const once_source *source);
 } once_source_ops;
 
-/* The list, in the order in which they are named to people. */
+/* The list, in the order in which they are named to people. One whose module is not in every build has its line in an
+ * #ifdef of that. */
 #define ONCE_SOURCE_MAP(X) X(file)
 
 #define ONCE_SOURCE_DECLARE(name) extern const once_source_kind once__source_##name;
@@ -207,6 +212,9 @@ bool once_source_fields_make(once_config *config, once_source_fields *out);
 /* The one that `map` has, concluded and checked. Left as it was where the map has none; the mistake was told. */
 void once_source_choose(once_config *config, const once_node *map, const once_source_fields *fields,
                         once_source_spec *out);
+
+/* What ${source:NAME} may name in a file with this map; NULL: nothing, or the map is wrong. */
+const char *const *once_source_names(const once_node *map);
 
 /* For every source; what it does not have is nothing. */
 void once_source_doubts(const once_source_spec *source, bool shared, once_source_warning *warn, void *user);

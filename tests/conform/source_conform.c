@@ -9,7 +9,7 @@
 #define TESTS_MAX 80
 #define ALL_BITS                                                                                                       \
     (ONCE_SOURCE_FINITE | ONCE_SOURCE_CURSOR | ONCE_SOURCE_REDELIVERS | ONCE_SOURCE_STABLE | ONCE_SOURCE_SINGLE_ACKS | \
-     ONCE_SOURCE_EXPIRES | ONCE_SOURCE_ASSIGNS)
+     ONCE_SOURCE_EXPIRES | ONCE_SOURCE_ASSIGNS | ONCE_SOURCE_TIMED)
 
 int64_t src_real_ms(void)
 {

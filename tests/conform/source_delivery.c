@@ -134,6 +134,19 @@ static void a_body_may_be_empty(source_fixture *f)
     expect_body(f, 1, ONCE_BYTES("2"));
 }
 
+static void a_message_has_the_time_when_it_was_sent(source_fixture *f)
+{
+    src_put(f, 0, 2);
+    src_open(f, 0);
+    src_fetch_until(f, 0, 2);
+    const int64_t first_ms = f->got[0].message.sent_ms;
+    assert_true(first_ms != ONCE_NO_TIME && first_ms <= f->got[1].message.sent_ms);
+    src_forget(f);
+    src_reopen(f);
+    src_fetch_until(f, 0, 2);
+    assert_int_equal(f->got[0].message.sent_ms, first_ms);
+}
+
 static void no_body_is_not_an_empty_one(source_fixture *f)
 {
     src_put_body(f, 0, ONCE_BYTES(""));
@@ -365,6 +378,7 @@ const source_test source_delivery[] = {
     SRC_TEST(a_body_that_is_too_long_is_cut_and_says_so, 0),
     SRC_TEST(any_bytes_are_a_body, SRC_BINARY),
     SRC_TEST(a_body_may_be_empty, SRC_EMPTY),
+    SRC_TEST(a_message_has_the_time_when_it_was_sent, ONCE_SOURCE_TIMED | ONCE_SOURCE_REDELIVERS),
     SRC_TEST(no_body_is_not_an_empty_one, SRC_NO_BODY),
     SRC_TEST(headers_come_with_their_message, SRC_HEADERS),
     SRC_TEST(a_paused_stream_waits_and_others_do_not, 0),

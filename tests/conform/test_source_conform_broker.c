@@ -63,7 +63,7 @@ static void lose(void *world, unsigned stream) { test_broker_lose(((broker_world
 
 /* NAME, the bits, what else there is. */
 #define BROKERS(X)                                                                                                     \
-    X("a log with partitions", KEPT | ONCE_SOURCE_STABLE | ONCE_SOURCE_ASSIGNS, .beat_ms = 300000)                     \
+    X("a log with partitions", KEPT | ONCE_SOURCE_STABLE | ONCE_SOURCE_ASSIGNS | ONCE_SOURCE_TIMED, .beat_ms = 300000) \
     X("a log with partitions, whose cursors the store keeps",                                                          \
       KEPT | ONCE_SOURCE_STABLE | ONCE_SOURCE_ASSIGNS | ONCE_SOURCE_CURSOR, .beat_ms = 300000)                         \
     X("a log whose cursor the store keeps", KEPT | ONCE_SOURCE_STABLE | ONCE_SOURCE_CURSOR, 0)                         \

@@ -183,8 +183,11 @@ void test_broker_put(test_broker *b, unsigned stream, once_bytes body, once_byte
         st->messages = realloc(st->messages, st->size * sizeof *st->messages);
         assert(st->messages);
     }
-    st->messages[st->n++] =
-        (held){.body = copy(body), .no_body = !body.data, .headers = copy(headers), .offset = st->next_offset++};
+    st->messages[st->n++] = (held){.body = copy(body),
+                                   .no_body = !body.data,
+                                   .sent_ms = now_ms(b),
+                                   .headers = copy(headers),
+                                   .offset = st->next_offset++};
     b->counts.put++;
     unlock(b);
 }

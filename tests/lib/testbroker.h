@@ -12,6 +12,7 @@ typedef struct test_source test_source;
 typedef struct held {
     once_bytes body, headers;
     bool no_body;
+    int64_t sent_ms;
     uint64_t offset;
     enum { WAITING, OUT, ACKED } state;
     const test_source *holder; /* OUT, or ACKED by */

@@ -28,6 +28,19 @@ typedef struct test_resume {
     uint64_t next;
 } test_resume;
 
+/* {"once:source": {...}, and the headers of the message. */
+static once_bytes headers_of(const test_source *s, const test_stream *st, const held *m, once_arena *arena)
+{
+    if (!s->base.spec->source.named) return m->headers;
+    char *text = once_arena_alloc(arena, m->headers.len + 120);
+    if (!text) abort();
+    const int len =
+        snprintf(text, m->headers.len + 120, "{\"%s\":{\"stream\":\"%s\",\"offset\":%llu}%s%.*s", ONCE_SOURCE_MEMBER,
+                 st->name, (unsigned long long)m->offset, m->headers.len > 2 ? "," : "}",
+                 m->headers.len > 2 ? (int)m->headers.len - 1 : 0, m->headers.data + 1);
+    return (once_bytes){text, (size_t)len};
+}
+
 static void add_item(test_source *s, once_batch *batch, uint32_t number, const test_stream *st, held *m)
 {
     test_broker *b = s->broker;
@@ -45,7 +58,9 @@ static void add_item(test_source *s, once_batch *batch, uint32_t number, const t
     *item = (once_item){.batch = batch,
                         .stream = number,
                         .delivery = single(b) ? m->tag : m->offset,
-                        .message = {.sent_ms = ONCE_NO_TIME, .no_body = m->no_body, .cut_from = cut ? m->body.len : 0}};
+                        .message = {.sent_ms = b->o.bits & ONCE_SOURCE_TIMED ? m->sent_ms : ONCE_NO_TIME,
+                                    .no_body = m->no_body,
+                                    .cut_from = cut ? m->body.len : 0}};
     const int len = snprintf(point, sizeof point, "%llu",
                              (unsigned long long)(b->o.bits & ONCE_SOURCE_STABLE ? m->offset : m->tag));
     const once_bytes place = {st->name, strlen(st->name)};
@@ -54,7 +69,7 @@ static void add_item(test_source *s, once_batch *batch, uint32_t number, const t
     *resume = (test_resume){.name = place, .next = m->offset + 1};
     item->resume = resume;
     if (!once_arena_copy(&batch->arena, (once_bytes){m->body.data, cut ? max : m->body.len}, &item->message.body) ||
-        !once_arena_copy(&batch->arena, m->headers, &item->message.headers) ||
+        !once_arena_copy(&batch->arena, headers_of(s, st, m, &batch->arena), &item->message.headers) ||
         !once_arena_copy(&batch->arena, place, &item->message.at.place) ||
         !once_arena_copy(&batch->arena, (once_bytes){point, (size_t)len}, &item->message.at.point))
         abort();
@@ -485,7 +500,10 @@ static void test_exposed(const once_source_spec *source, once_source_warning *wa
     if (((const test_broker *)source->own)->o.secret) warn(user, "the broker of the test is not encrypted");
 }
 
+static const char *const test_names[] = {"stream", "offset", NULL};
+
 const once_source_kind test_source_kind = {.name = "test",
+                                           .names = test_names,
                                            .summary = "a broker in memory",
                                            .ops = &test_source_ops,
                                            .has = test_has,

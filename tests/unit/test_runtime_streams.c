@@ -14,6 +14,7 @@
 #include <sqlite3.h>
 
 #include "base/log.h"
+#include "effect/exec.h"
 #include "once/once.h"
 #include "runtime/runtime.h"
 #include "testsource.h"
@@ -409,6 +410,11 @@ static void check_compares_what_the_broker_says(void **state)
     assert_int_equal(all.warnings, 2);
     all = check(f, "remember: 30d\nretry: {attempts: 2}\n" CALL);
     assert_int_equal(all.warnings, 0);
+    test_broker_free(f->broker);
+    o.bits |= ONCE_SOURCE_TIMED;
+    f->broker = test_broker_new(&o);
+    all = check(f, "remember: 7d\nretry: {attempts: 2}\n" CALL);
+    expect_text(&all, "one that is delivered again after that becomes a dead letter; raise 'remember'");
     assert_int_equal(test_broker_count(f->broker).handed_out, 0);
 }
 
@@ -438,6 +444,49 @@ static void a_source_has_secrets_too(void **state)
     assert_null(strstr(all.text, "hush"));
     load(f, 0, CALL);
     assert_true(once_pipeline_has_secrets(f->consumers[0].pipeline));
+}
+
+/* Puts ${source:offset} of ${source:stream} into an argument: which names there are was asked of the file's source. */
+static void use_names(consumer *c)
+{
+    const once_template *template;
+    once_error err;
+    c->pipeline->spec->source.named = true;
+    const once_exec_spec *exec = c->pipeline->spec->handlers[0].own;
+    assert_int_equal(exec->n, 6);
+    assert_int_equal(
+        once_template_parse(&c->pipeline->arena, ONCE_BYTES("${source:offset} of ${source:stream}"), &template, &err),
+        ONCE_OK);
+    ((const once_template **)exec->argv)[5] = template;
+}
+
+/* What the source knows of a message is kept with it: a retry from the store has the same in its arguments. */
+static void names_of_the_source_are_the_same_on_a_retry(void **state)
+{
+    fixture *f = *state;
+    char rest[700], out[100], text[100] = "";
+    const test_broker_options o = ASSIGNS_TWO;
+    snprintf(out, sizeof out, "%s/out", f->dir);
+    snprintf(
+        rest, sizeof rest,
+        "ack: after_accept\nhandler: {exec: [sh, -c, 'echo \"$2\" >> %s; test -e $1 || { touch $1; exit 75; }', sh, "
+        "%s/go, \"${/id}\"]}\n",
+        out, f->dir);
+    f->broker = test_broker_new(&o);
+    put(f, 1, 7, "a");
+    load(f, 0, rest);
+    use_names(&f->consumers[0]);
+    f->consumers[0].runs = true;
+    assert_int_equal(pthread_create(&f->consumers[0].thread, NULL, run, &f->consumers[0]), 0);
+    once_snapshot now = {.size = sizeof now};
+    UNTIL(once_pipeline_snapshot(f->consumers[0].pipeline, &now, NULL) == ONCE_OK && now.counts.done == 1);
+    stop(&f->consumers[0]);
+    FILE *in = fopen(out, "r");
+    assert_non_null(in);
+    assert_true(fread(text, 1, sizeof text - 1, in) > 0);
+    fclose(in);
+    unlink(out);
+    assert_string_equal(text, "1000 of t-1\n1000 of t-1\n");
 }
 
 static void check_says_what_the_broker_does_not_say(void **state)
@@ -675,6 +724,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(check_compares_what_the_broker_says, setup, teardown),
         cmocka_unit_test_setup_teardown(check_says_what_the_broker_does_not_say, setup, teardown),
         cmocka_unit_test_setup_teardown(a_source_has_secrets_too, setup, teardown),
+        cmocka_unit_test_setup_teardown(names_of_the_source_are_the_same_on_a_retry, setup, teardown),
         cmocka_unit_test_setup_teardown(a_stream_that_is_revoked_is_logged_and_released, setup, teardown),
         cmocka_unit_test_setup_teardown(a_stuck_stream_holds_up_no_other, setup, teardown),
         cmocka_unit_test_setup_teardown(a_source_is_kept_awake_while_all_streams_are_stuck, setup, teardown),

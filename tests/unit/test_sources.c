@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "core/config_values.h"
 #include "runtime/config.h"
 #include "source/source.h"
 
@@ -150,6 +151,9 @@ static void wrong_ones_are_refused(void **state)
          "p.yaml:4: 'follow' is for files: standard input is read until it ends; remove it", ONCE_E_CONFIG},
         {"{file: {path: \"-\", cursor: true}}", "${/id}",
          "p.yaml:4: 'cursor' is for files: standard input has no place to go on from; remove it", ONCE_E_CONFIG},
+        {"{file: {path: a}}", "${source:key}",
+         "p.yaml:3: 'key': ${source:key} is not known of this source; use ${/field}, ${header:NAME} or ${coordinates}",
+         ONCE_E_CONFIG},
         {"{file: {path: \"-\"}}", "${coordinates}",
          "p.yaml:3: 'key' uses ${coordinates}, but standard input has none that stay the same; use fields, or a file",
          ONCE_E_CONFIG},
@@ -163,6 +167,32 @@ static void wrong_ones_are_refused(void **state)
         assert_string_equal(err.text, cases[i].text);
         assert_null(spec);
     }
+    once_arena_release(&arena);
+}
+
+/* Where the file has it, which may be before the source. */
+static void names_of_a_source_are_known_by_it(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"key", "partition", NULL};
+    const once_config_field field = {.name = "key"};
+    once_arena arena;
+    once_config config;
+    once_error err = {0};
+    once_arena_init(&arena);
+    once_config_init(&config, &arena, "p.yaml");
+    config.source_names = names;
+    const once_node *root = once_config_yaml(&config, ONCE_BYTES("a: x\nkey: \"${source:partition}/${source:key}\"\n"
+                                                                 "b: \"${source:offset}\"\nc: \"${/id}\"\n"));
+    assert_non_null(root);
+    assert_non_null(once__config_template(&config, &field, once_node_member(root, "c")));
+    assert_false(config.names_source);
+    assert_non_null(once__config_template(&config, &field, once_node_member(root, "key")));
+    assert_true(config.names_source);
+    assert_null(once__config_template(&config, &field, once_node_member(root, "b")));
+    assert_int_equal(once_config_finish(&config, NULL, NULL, &err), ONCE_E_CONFIG);
+    assert_string_equal(err.text,
+                        "p.yaml:3: 'key': the source has no 'offset' for ${source:...}; it has key, partition");
     once_arena_release(&arena);
 }
 
@@ -203,8 +233,11 @@ static void each_is_documented(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_is_complete),          cmocka_unit_test(a_field_chooses_it),
-        cmocka_unit_test(bits_and_doubts_are_known), cmocka_unit_test(wrong_ones_are_refused),
+        cmocka_unit_test(each_is_complete),
+        cmocka_unit_test(a_field_chooses_it),
+        cmocka_unit_test(bits_and_doubts_are_known),
+        cmocka_unit_test(wrong_ones_are_refused),
+        cmocka_unit_test(names_of_a_source_are_known_by_it),
         cmocka_unit_test(each_is_documented),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

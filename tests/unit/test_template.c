@@ -47,7 +47,7 @@ static void renders(const char *template, const char *json, const char *expected
 {
     once_bytes out = {0};
     once_error err = {0};
-    int rc = render(template, json, "{\"tenant\":\"acme\",\"n\":7}", &out, &err);
+    int rc = render(template, json, "{\"tenant\":\"acme\",\"n\":7,\"once:source\":{\"key\":\"k9\"}}", &out, &err);
     if (rc != ONCE_OK) print_error("%s: %s\n", template, err.text);
     assert_int_equal(rc, ONCE_OK);
     if (out.len != strlen(expected) || memcmp(out.data, expected, out.len) != 0)
@@ -123,6 +123,7 @@ static void headers_coordinates_and_literals(void **state)
     (void)state;
     renders("${header:tenant}", "{}", "acme");
     renders("${header:n}", "{}", "7");
+    renders("${source:key}:${/a}", "{\"a\":1}", "k9:1");
     renders("${coordinates}", "{}", "orders/3:88");
     renders("order:${/id}", "{\"id\":7}", "order:7");
     renders("${/a}-${header:tenant}", "{\"a\":1}", "1-acme");
@@ -208,6 +209,7 @@ static void missing_values_are_the_messages_fault(void **state)
     fails("${/p}", "{\"p\":{}}", "field '/p' is an object");
     fails("${/p}", "{\"p\":[1]}", "field '/p' is an array");
     fails("${header:x}", "{}", "missing header 'x'");
+    fails("${source:x}", "{}", "missing source 'x'");
     fails("${header:o}", "{}", "header 'o' is an object");
     once_bytes out;
     once_error err = {0};
@@ -292,6 +294,13 @@ static void plain_is_what_was_written(void **state)
     assert_false(once_template_begins_literal(parsed("${/x}-")));
     assert_true(once_template_uses_headers(parsed("a${/x}${header:n}")));
     assert_false(once_template_uses_headers(parsed("a${/x}")));
+    assert_true(once_template_uses_headers(parsed("a${source:n}")));
+    size_t at = 0;
+    once_bytes name;
+    const once_template *both = parsed("${source:a}-${header:b}${source:c}");
+    assert_true(once_template_source_name(both, &at, &name) && once_bytes_equal(name, ONCE_BYTES("a")));
+    assert_true(once_template_source_name(both, &at, &name) && once_bytes_equal(name, ONCE_BYTES("c")));
+    assert_false(once_template_source_name(both, &at, &name));
 }
 
 static void refusals_say_what_to_do(void **state)
@@ -305,6 +314,7 @@ static void refusals_say_what_to_do(void **state)
         "${id}",
         "'${id}' is not understood; a field of the body is '${/id}', else there are ${header:NAME}, ${coordinates}, "
         "${hash} and ${time:/field:5m}");
+    refused("${source:}", "'${source:}' names nothing; write a name, as in '${source:key}'");
     refused("${header:}", "'${header:}' names no header; write its name, as in '${header:tenant}'");
     refused("${time:/ts}", "'${time:/ts}' is incomplete; write a field and a window, as in '${time:/ts:5m}'");
     refused("${time:}", "'${time:}' is incomplete; write a field and a window, as in '${time:/ts:5m}'");

@@ -68,6 +68,7 @@ struct once_item {
     /* From a source: 1, 2, 3... in the order of delivery, in its stream; 0: taken from the store, or found there. */
     uint64_t ticket;
     once_stream *from;   /* whom its end is told to; NULL: nobody, it is not the source's or not its any more */
+    bool full;           /* READY, and in the list of its stream for its handler, which has no slot free */
     bool to_store;       /* its delivery cannot be extended any more: the store must take it */
     bool held;           /* claimed durably before this transaction: by take, or one by one after a crash */
     once_decision first; /* the answer to that claim */

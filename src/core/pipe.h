@@ -291,7 +291,7 @@ void once__pipe_unreserve_work(once_pipe *pipe);
 void once__pipe_leave_unsettled(once_pipe *pipe, once_item *item);
 void once__pipe_drop_work(once_pipe *pipe);
 void once__pipe_drop_found(once_pipe *pipe);
-bool once__pipe_can_go(const once_pipe *pipe, const once_queue *queue, int64_t now_ms);
+size_t once__pipe_can_go(const once_pipe *pipe, const once_stream *stream, int64_t now_ms);
 bool once__pipe_ready_can_go(const once_pipe *pipe, int64_t now_ms);
 void once__pipe_begin_work(once_pipe *pipe, int64_t now_ms);
 void once__pipe_put_back_held(once_pipe *pipe);

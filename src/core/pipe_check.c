@@ -29,6 +29,12 @@ static void crowd_add_queue(crowd *to, const once_queue *queue)
     for (const once_item *item = queue->first; item; item = item->next) crowd_add(to, item);
 }
 
+static void crowd_add_stream(crowd *to, const once_pipe *pipe, const once_stream *stream)
+{
+    crowd_add_queue(to, &stream->ready);
+    for (size_t h = 0; h < pipe->spec->n_handlers; h++) crowd_add_queue(to, &stream->full[h]);
+}
+
 static bool crowd_equal(const crowd *a, const crowd *b) { return a->n == b->n && a->sum == b->sum; }
 
 /* What the items of all open batches say. */
@@ -102,7 +108,7 @@ static const char *check_places(const once_pipe *pipe, const tally *all)
     crowd lists[ONCE_AT_PLACES] = {0};
     crowd_add_queue(&lists[ONCE_AT_READY], &pipe->ready.taken);
     for (uint32_t i = 0; i < pipe->streams.n; i++)
-        if (pipe->streams.at[i]) crowd_add_queue(&lists[ONCE_AT_READY], &pipe->streams.at[i]->ready);
+        if (pipe->streams.at[i]) crowd_add_stream(&lists[ONCE_AT_READY], pipe, pipe->streams.at[i]);
     for (size_t i = 0; i < pipe->work.n; i++) crowd_add(&lists[ONCE_AT_WORK], pipe->work.items[i]);
     for (const once_item *item = pipe->outside.flight.first; item; item = item->next)
         crowd_add(&lists[ONCE_AT_FLIGHT], item);
@@ -153,7 +159,12 @@ static const char *check_stream(const once_pipe *pipe, const once_stream *stream
     if (stream->acked > mark->upto || mark->kept > mark->upto || mark->upto >= mark->next)
         SAY(3, "acks have passed what is over");
     if (once_stream_outstanding(stream) > OUTSTANDING * pipe->batch_max) SAY(9, "too much is on its way");
-    if (stream->ready.n != stream->at[ONCE_AT_READY]) SAY(1, "the queue of a stream has another count than items");
+    if (stream->ready.n + stream->full_n != stream->at[ONCE_AT_READY])
+        SAY(1, "the queues of a stream have another count than items");
+    for (size_t h = 0; h < pipe->spec->n_handlers; h++)
+        for (const once_item *item = stream->full[h].first; item; item = item->next)
+            if (!item->full || !item->joined || item->handler != &pipe->spec->handlers[h])
+                SAY(12, "an item waits for a slot that is another handler's, or for nobody to see");
     return NULL;
 }
 
@@ -166,7 +177,7 @@ static const char *check_streams(const once_pipe *pipe, const tally *all)
         const char *wrong = stream ? check_stream(pipe, stream) : NULL;
         if (wrong) return wrong;
         for (int place = 0; stream && place < ONCE_AT_PLACES; place++) at[place] += stream->at[place];
-        ready += stream ? stream->ready.n : 0;
+        ready += stream ? stream->ready.n + stream->full_n : 0;
     }
     for (once_item_place place = ONCE_AT_READY; place < ONCE_AT_OVER; place++)
         if (at[place] != all->of_streams[place]) SAY(1, "a place has another count than items of streams");

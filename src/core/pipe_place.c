@@ -51,14 +51,17 @@ void once__item_forget_output(once_item *item)
 
 static once_queue *queue_of(once_pipe *pipe, const once_item *item)
 {
-    return item->from ? &item->from->ready : &pipe->ready.taken;
+    if (!item->from) return &pipe->ready.taken;
+    return item->full ? &item->from->full[item->handler - pipe->spec->handlers] : &item->from->ready;
 }
 
 /* What comes from the source is the last of its queue; what goes back to it was before all that is there. */
 void once__pipe_ready_put(once_pipe *pipe, once_item *item, bool last)
 {
     const size_t bytes = item->message.body.len;
+    assert(!item->full || item->from);
     once_queue_put(queue_of(pipe, item), item, last);
+    if (item->full) item->from->full_n++;
     if (item->from) item->from->ready_bytes += bytes;
     pipe->ready.n++;
     pipe->ready.bytes += bytes;
@@ -68,6 +71,8 @@ void once__pipe_ready_take(once_pipe *pipe, once_item *item)
 {
     const size_t bytes = item->message.body.len;
     once_queue_remove(queue_of(pipe, item), item);
+    if (item->full) item->from->full_n--;
+    item->full = false;
     if (item->from) item->from->ready_bytes -= bytes;
     pipe->ready.n--;
     pipe->ready.bytes -= bytes;
@@ -94,6 +99,12 @@ static void work_put(once_pipe *pipe, once_item *item)
 {
     assert(pipe->work.n < pipe->work.size);
     pipe->work.items[pipe->work.n++] = item;
+}
+
+/* For a slot of its handler; where there is none for it again, it is before those that came later. */
+static bool has_waited(const once_item *item)
+{
+    return item->from && item->joined && once__item_is_external(item) && !item->held;
 }
 
 #define TO(place) (1u << ONCE_AT_##place)
@@ -128,7 +139,10 @@ void once__pipe_move(once_pipe *pipe, once_item *item, once_item_place to)
     if (from == ONCE_AT_RETURNED) back_take(pipe, item);
     item->place = to;
     switch (to) {
-    case ONCE_AT_READY: once__pipe_ready_put(pipe, item, from == ONCE_AT_NEW); break;
+    case ONCE_AT_READY:
+        item->full = from == ONCE_AT_WORK && has_waited(item);
+        once__pipe_ready_put(pipe, item, from == ONCE_AT_NEW);
+        break;
     case ONCE_AT_PARKED: once_waits_join(&pipe->waits, item); break;
     case ONCE_AT_WORK: work_put(pipe, item); break;
     case ONCE_AT_FLIGHT: once_flight_depart(&pipe->outside.flight, item, item->claimed_at_ms); break;

@@ -13,6 +13,7 @@
 
 #define READY_BYTES (16u << 20) /* of bodies that wait for their transaction; then nothing more is fetched */
 #define HELD_BYTES (64u << 20)  /* the same of all batches whose messages are not over */
+#define FULL 8                  /* batches of a stream that may wait for handlers that have no slot free */
 #define BEAT_MS 1000            /* how often a source that assigns streams is asked for news, when it does not say */
 
 /* Of this stream there is enough in memory. When none of it is left to be worked on, it is held for another reason (the
@@ -20,7 +21,8 @@
 static bool has_enough(const once_pipe *pipe, const once_stream *stream)
 {
     const size_t *at = stream->at;
-    if (at[ONCE_AT_READY] >= pipe->batch_max || at[ONCE_AT_PARKED] >= PARKED * pipe->batch_max) return true;
+    if (stream->ready.n >= pipe->batch_max || at[ONCE_AT_PARKED] >= PARKED * pipe->batch_max) return true;
+    if (stream->full_n >= FULL * pipe->batch_max) return true;
     /* One is very slow. */
     if (once_stream_outstanding(stream) + 1 > (OUTSTANDING - 1) * pipe->batch_max) return true;
     if (pipe->ready.bytes >= READY_BYTES && at[ONCE_AT_READY]) return true;
@@ -32,8 +34,7 @@ static bool is_full(const once_pipe *pipe, int64_t now_ms)
 {
     size_t n = pipe->ready.taken.n;
     for (uint32_t i = 0; i < pipe->streams.n && n < pipe->batch_max; i++) {
-        const once_stream *stream = pipe->streams.at[i];
-        if (stream && stream->ready.n && once__pipe_can_go(pipe, &stream->ready, now_ms)) n += stream->ready.n;
+        if (pipe->streams.at[i]) n += once__pipe_can_go(pipe, pipe->streams.at[i], now_ms);
     }
     return n >= pipe->batch_max || pipe->ready.n + pipe->at[ONCE_AT_PARKED] >= OUTSTANDING * pipe->batch_max;
 }

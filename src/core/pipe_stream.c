@@ -43,6 +43,11 @@ once_stream *once__pipe_stream_add(once_pipe *pipe, uint32_t number)
     if (!make_room(streams, number)) return NULL;
     once_stream *stream = once_stream_new(number, pipe->o.source & ONCE_SOURCE_SINGLE_ACKS);
     if (!stream) return NULL;
+    stream->full = calloc(pipe->spec->n_handlers + 1, sizeof *stream->full);
+    if (!stream->full) {
+        once_stream_free(stream);
+        return NULL;
+    }
     streams->at[number] = streams->last = stream;
     streams->live++;
     return stream;
@@ -152,14 +157,20 @@ static void drop_parked(once_pipe *pipe, const once_stream *stream)
     }
 }
 
+static void drop_queue(once_pipe *pipe, const once_queue *queue)
+{
+    for (once_item *item; (item = queue->first);) {
+        if (once__item_is_begun(item)) detach(pipe, item);
+        else drop(pipe, item);
+    }
+}
+
 static void drop_waiting(once_pipe *pipe, once_stream *stream)
 {
     if (ONCE_PLANTED(revoked_kept)) return;
     drop_parked(pipe, stream); /* first: who is dropped from the queue frees them */
-    for (once_item *item; (item = stream->ready.first);) {
-        if (once__item_is_begun(item)) detach(pipe, item);
-        else drop(pipe, item);
-    }
+    drop_queue(pipe, &stream->ready);
+    for (size_t h = 0; h < pipe->spec->n_handlers; h++) drop_queue(pipe, &stream->full[h]);
     drop_from_idle_work(pipe);
 }
 

@@ -209,31 +209,85 @@ static bool must_wait(const once_pipe *pipe, const once_item *item)
     return !item->joined && once_waits_in_use(&pipe->waits, item) && !ONCE_PLANTED(flight_forgotten);
 }
 
-/* Whether the first message of the queue could do anything. */
-bool once__pipe_can_go(const once_pipe *pipe, const once_queue *queue, int64_t now_ms)
+static bool may_go(const once_pipe *pipe, const once_item *item, int64_t now_ms)
 {
-    const once_item *first = queue->first;
-    return first && (!needs_slot(pipe, first) || has_slot(pipe, first, now_ms) || must_wait(pipe, first));
+    return !needs_slot(pipe, item) || has_slot(pipe, item, now_ms) || must_wait(pipe, item);
+}
+
+/* How many of the stream could do something. Who is not known to need a slot that is not free can. */
+size_t once__pipe_can_go(const once_pipe *pipe, const once_stream *stream, int64_t now_ms)
+{
+    size_t n = stream->ready.n;
+    for (size_t h = 0; stream->full_n && h < pipe->spec->n_handlers; h++)
+        if (stream->full[h].first && may_go(pipe, stream->full[h].first, now_ms)) n += stream->full[h].n;
+    return n;
 }
 
 bool once__pipe_ready_can_go(const once_pipe *pipe, int64_t now_ms)
 {
     if (pipe->ready.n == 0 || pipe->end.stopping) return false;
-    if (once__pipe_can_go(pipe, &pipe->ready.taken, now_ms)) return true;
+    if (pipe->ready.taken.first && may_go(pipe, pipe->ready.taken.first, now_ms)) return true;
     for (uint32_t i = 0; i < pipe->streams.n; i++)
-        if (pipe->streams.at[i] && once__pipe_can_go(pipe, &pipe->streams.at[i]->ready, now_ms)) return true;
+        if (pipe->streams.at[i] && once__pipe_can_go(pipe, pipe->streams.at[i], now_ms)) return true;
     return false;
 }
 
-/* The work while it is filled from the queues. */
+/* The work while it is filled from the queues. `admitted` of the work counts who needs a slot, by handler, and its marks
+ * have the keys and lanes that are in it. */
 typedef struct filling {
-    size_t most;           /* items of the work */
-    size_t needing, slots; /* items that need a slot, and how many may */
-    bool closed;           /* nobody else comes into it */
+    size_t most; /* items of the work */
+    bool closed; /* nobody else comes into it */
     int64_t now_ms;
 } filling;
 
 static bool is_filled(const once_pipe *pipe, const filling *f) { return f->closed || pipe->work.n >= f->most; }
+
+/* Whether it may be looked at: not all that are will keep their slot. */
+static bool admit_to_work(once_pipe *pipe, const once_item *item, const filling *f)
+{
+    if (!needs_slot(pipe, item)) return true;
+    uint32_t *admitted = &pipe->work.admitted[item->handler - pipe->spec->handlers];
+    const uint32_t free = once_flight_free(&pipe->outside.flight, item->handler);
+    if (!has_slot(pipe, item, f->now_ms) || *admitted >= free + LOOK_AHEAD) return false;
+    ++*admitted;
+    return true;
+}
+
+static void mark_in_work(once_pipe *pipe, once_item *item)
+{
+    if (!pipe->outside.flight.slots || once_hash_is_zero(item->request.id)) return;
+    (void)mark_last(pipe, item->request.id, item);
+    if (!once_hash_is_zero(item->request.lane.id)) (void)mark_last(pipe, item->request.lane.id, item);
+}
+
+static bool is_in_work(const once_pipe *pipe, once_hash id)
+{
+    size_t at = id.a & (pipe->work.marks_size - 1);
+    while (pipe->work.marks[at].last && !once_hash_equal(pipe->work.marks[at].id, id))
+        at = (at + 1) & (pipe->work.marks_size - 1);
+    return pipe->work.marks[at].last != NULL;
+}
+
+/* Its handler has no slot free: it lets others of its stream go first, but nobody of its key or lane, which stand behind
+ * it from now on. False: it cannot, because one of them is in the work, and is before it. */
+static bool wait_for_slot(once_pipe *pipe, once_item *item)
+{
+    const once_hash lane = item->request.lane.id;
+    if (!item->from) return false;
+    if (is_in_work(pipe, item->request.id) || (!once_hash_is_zero(lane) && is_in_work(pipe, lane))) return false;
+    if (!item->joined) once_waits_join(&pipe->waits, item);
+    assert(item->waits_for == 0);
+    once__pipe_ready_take(pipe, item);
+    item->full = true;
+    once__pipe_ready_put(pipe, item, true);
+    return true;
+}
+
+static void move_to_work(once_pipe *pipe, once_item *item)
+{
+    once__pipe_move(pipe, item, ONCE_AT_WORK);
+    mark_in_work(pipe, item);
+}
 
 /* Up to `share` messages from a queue into the work, behind those that are there. Who is behind one that flies is
  * parked there. Returns how many went. */
@@ -246,12 +300,24 @@ static size_t fill_from(once_pipe *pipe, const once_queue *queue, size_t share, 
             once__pipe_move(pipe, first, ONCE_AT_PARKED);
             continue;
         }
-        if (needs_slot(pipe, first) && (!has_slot(pipe, first, f->now_ms) || ++f->needing > f->slots)) break;
+        if (!admit_to_work(pipe, first, f)) {
+            if (!first->full && wait_for_slot(pipe, first)) continue;
+            break;
+        }
         f->closed = first->apart;
-        once__pipe_move(pipe, first, ONCE_AT_WORK);
+        move_to_work(pipe, first);
         n++;
     }
     return n;
+}
+
+/* Those that have waited for a slot came before the others of their handler. */
+static size_t fill_from_stream(once_pipe *pipe, const once_stream *stream, size_t share, filling *f)
+{
+    size_t n = 0;
+    for (size_t h = 0; stream->full_n && h < pipe->spec->n_handlers; h++)
+        n += fill_from(pipe, &stream->full[h], share - n, f);
+    return n + fill_from(pipe, &stream->ready, share - n, f);
 }
 
 /* Each stream has its turn, and a share; who cannot go is passed over. Who must be alone in the work is not, when it is
@@ -260,7 +326,7 @@ static void fill_from_streams(once_pipe *pipe, filling *f)
 {
     const pipe_streams *streams = &pipe->streams;
     size_t active = 0, went;
-    for (uint32_t i = 0; i < streams->n; i++) active += streams->at[i] && streams->at[i]->ready.n;
+    for (uint32_t i = 0; i < streams->n; i++) active += streams->at[i] && streams->at[i]->at[ONCE_AT_READY];
     if (active == 0 || is_filled(pipe, f)) return;
     const size_t share = (f->most - pipe->work.n + active - 1) / active;
     const once_stream *next = streams->at[streams->turn % streams->n];
@@ -269,8 +335,8 @@ static void fill_from_streams(once_pipe *pipe, filling *f)
         went = 0;
         for (uint32_t i = 0; i < streams->n && !is_filled(pipe, f); i++) {
             const once_stream *stream = streams->at[(streams->turn + i) % streams->n];
-            if (stream && stream->ready.n) went += fill_from(pipe, &stream->ready, share, f);
-            if (ONCE_PLANTED(stream_waits) && stream && stream->ready.n) return;
+            if (stream && stream->at[ONCE_AT_READY]) went += fill_from_stream(pipe, stream, share, f);
+            if (ONCE_PLANTED(stream_waits) && stream && stream->at[ONCE_AT_READY]) return;
         }
     } while (went);
     pipe->streams.turn = (streams->turn + 1) % streams->n;
@@ -278,11 +344,12 @@ static void fill_from_streams(once_pipe *pipe, filling *f)
 
 static void work_from_ready(once_pipe *pipe, int64_t now_ms)
 {
-    const once_flight *flight = &pipe->outside.flight;
     const bool few = pipe->caution.look && pipe->caution.window < pipe->batch_max;
     filling f = {.most = pipe->batch_max, .now_ms = now_ms};
     if (few && pipe->work.n + pipe->caution.window < f.most) f.most = pipe->work.n + pipe->caution.window;
-    if (flight->slots) f.slots = flight->slots - flight->n + LOOK_AHEAD;
+    memset(pipe->work.admitted, 0, pipe->spec->n_handlers * sizeof *pipe->work.admitted);
+    if (pipe->outside.flight.slots) memset(pipe->work.marks, 0, pipe->work.marks_size * sizeof *pipe->work.marks);
+    for (size_t i = 0; i < pipe->work.n; i++) mark_in_work(pipe, pipe->work.items[i]);
     (void)fill_from(pipe, &pipe->ready.taken, SIZE_MAX, &f);
     if (pipe->ready.taken.first && pipe->ready.taken.first->apart) return;
     fill_from_streams(pipe, &f);
@@ -330,8 +397,12 @@ static void put_back_from(once_pipe *pipe, const once_queue *queue)
 void once__pipe_put_back_held(once_pipe *pipe)
 {
     put_back_from(pipe, &pipe->ready.taken);
-    for (uint32_t i = 0; i < pipe->streams.n; i++)
-        if (pipe->streams.at[i]) put_back_from(pipe, &pipe->streams.at[i]->ready);
+    for (uint32_t i = 0; i < pipe->streams.n; i++) {
+        const once_stream *stream = pipe->streams.at[i];
+        if (!stream) continue;
+        for (size_t h = 0; h < pipe->spec->n_handlers; h++) put_back_from(pipe, &stream->full[h]);
+        put_back_from(pipe, &stream->ready);
+    }
     if (pipe->work.n) once__pipe_start_work(pipe);
 }
 

@@ -56,7 +56,8 @@
  * (once__pipe_check), and name them by number.
  *
  *   1  An item is in exactly one place (once_item_place). READY, WORK, FLIGHT and RETURNED are lists, and each has the
- *      items whose place it is, each once; READY is a list for each stream, and one for what was taken from the store.
+ *      items whose place it is, each once; READY is for each stream a list, and one for each handler that has no slot free, and one for what was
+ *      taken from the store.
  *      No item of an open batch is NEW: an executor that fills a batch has it alone.
  *   2  A batch is open for as many items as are not over, and for those that cursors would be kept at.
  *   3  Tickets of a stream: acked <= watermark < next. No ticket is over before its item is, and each that is not is
@@ -72,6 +73,7 @@
  *   9  No more than 64 batches of a stream are delivered and not acked.
  *   10 At the end nothing is in work, away or back, and nobody has an action.
  *   11 No item waits whose stream is not assigned, and none belongs to a stream that was let go.
+ *   12 Who waits for a slot of its handler stands in the queues of its key and lane, so that nobody of these passes it.
  *
  * Thread rule: one thread at a time (the runtime's executors step it themselves, under a lock). Between an action and
  * its event the executor owns the items of that action. */

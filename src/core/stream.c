@@ -46,6 +46,7 @@ void once_stream_free(once_stream *stream)
 {
     if (!stream) return;
     once_watermark_release(&stream->mark);
+    free(stream->full);
     free(stream);
 }
 

@@ -33,6 +33,8 @@ struct once_stream {
     uint64_t acked;       /* every ticket up to here, where acks are not single */
     uint64_t first, last; /* tickets that are over and wait to be acked, where they are; 0: none */
     once_queue ready;
+    once_queue *full; /* by handler: READY, too, but the handler had no slot free; others of the stream go meanwhile */
+    size_t full_n;    /* of all of them */
     size_t ready_bytes;             /* of their bodies */
     size_t at[ONCE_AT_PLACES];      /* items of it in each place; those of NEW and OVER are not counted */
     size_t coming;                  /* messages of the batch that is taken in */

@@ -14,7 +14,7 @@
 #include "runtime/executor.h"
 #include "testenv.h"
 
-enum { BATCH = 4, SLOTS = 2, HELD_MAX = 8, RETRY_MS = 300, RENEW_MS = 1000 };
+enum { BATCH = 4, SLOTS = 2, HELD_MAX = 8, ENDED_MAX = 1000, RETRY_MS = 300, RENEW_MS = 1000 };
 
 typedef struct fixture {
     test_env world;
@@ -30,6 +30,9 @@ typedef struct fixture {
     const char *lane;                 /* of all messages; NULL: none */
     uint64_t slow;                    /* the effect of this message does not end; 0: none */
     bool all_slow, keyless, same_key; /* of all messages */
+    bool turns;                       /* messages are of `both` handlers in turn, the second of which is slow */
+    bool in_pairs;                    /* and two and two of them have a lane: one of the slow, then one of the other */
+    bool ended[ENDED_MAX];            /* effects of so many numbers: they have */
     bool gives_once;                  /* the source does not deliver again */
     bool bounded;                     /* the source has `left` messages for now */
     size_t left;
@@ -216,6 +219,14 @@ static void fill(fixture *f, once_batch *batch, size_t n)
                                        .sent_ms = ONCE_NO_TIME,
                                        .lane.gap_ms = -1,
                                        .run = 1};
+        if (f->turns) {
+            item->handler = &f->both[f->fetched % 2];
+            item->scope.operation = item->handler->operation;
+        }
+        if (f->in_pairs) {
+            const uint64_t lane = (f->fetched + 1) / 2;
+            item->request.lane.id = once_lane_id(f->store->secret, &item->scope, (once_bytes){(const char *)&lane, 8});
+        }
         if (f->keyless) item->request.id = (once_hash){0};
         if (f->lane)
             item->request.lane.id =
@@ -309,7 +320,11 @@ static bool step_effects(fixture *f)
         items[i]->trouble = f->trouble;
         items[i]->failure = ONCE_BYTES("no process is left");
         if (items[i]->outcome == ONCE_RETRY) items[i]->delay_ms = RETRY_MS, f->failing--;
-        if (f->all_slow || (f->slow && items[i]->ticket == f->slow)) f->held[f->held_n++] = items[i];
+        const bool slow_handler = f->turns && items[i]->handler == &f->both[1];
+        const uint64_t number = number_of(items[i]);
+        if (f->in_pairs && !slow_handler && number > 1)
+            assert_true(f->ended[number - 1]); /* in its lane it is behind */
+        if (f->all_slow || slow_handler || (f->slow && items[i]->ticket == f->slow)) f->held[f->held_n++] = items[i];
         else once_pipe_finished(f->pipe, &items[i], 1, f->now_ms);
     }
     return true;
@@ -338,6 +353,54 @@ static void no_more_is_on_its_way_behind_a_slow_one_than_can_be_kept_track_of(vo
     once_pipe_finished(f->pipe, f->held, 1, f->now_ms);
     work(f, 2000);
     assert_true(f->fetched > before + 10 * BATCH && f->acked > before);
+}
+
+/* Effects that are slow end now. */
+static void end_held(fixture *f)
+{
+    for (size_t i = 0; i < f->held_n; i++) f->ended[number_of(f->held[i])] = true;
+    once_pipe_finished(f->pipe, f->held, f->held_n, f->now_ms);
+    f->held_n = 0;
+}
+
+static void a_handler_without_a_free_slot_holds_up_no_other(void **state)
+{
+    fixture *f = *state;
+    f->turns = true;
+    f->both[1].slots = SLOTS;
+    open_pipe(f, false);
+    const once_counts *counts = once_pipe_counts(f->pipe);
+    work(f, 5000);
+    assert_int_equal(f->held_n, SLOTS);
+    assert_in_range(counts->done, 8 * BATCH - 2, 10 * BATCH);
+    assert_in_range(f->acked, 0, 2); /* not beyond the first that is not over */
+    const uint64_t fetched = f->fetched, done = counts->done;
+    work(f, 1000);
+    assert_int_equal(f->fetched, fetched); /* what waits is bounded */
+    for (int i = 0; i < 20; i++) {
+        end_held(f);
+        work(f, 100);
+    }
+    assert_true(counts->done >= done + 20 * 2 * SLOTS - 2 * SLOTS); /* of both, as many */
+    assert_true(f->acked > 2 && f->fetched > fetched);
+}
+
+/* Nobody of a lane passes who waits for a slot: step_effects looks. */
+static void who_waits_for_a_slot_is_not_passed_in_its_lane(void **state)
+{
+    fixture *f = *state;
+    f->turns = f->in_pairs = true;
+    f->both[1].slots = SLOTS;
+    open_pipe(f, false);
+    const once_counts *counts = once_pipe_counts(f->pipe);
+    work(f, 2000);
+    assert_int_equal(counts->done, 0);
+    for (int i = 0; i < 100; i++) {
+        end_held(f);
+        work(f, 50);
+    }
+    assert_true(counts->done > 300);
+    assert_int_equal(counts->waiting, 0); /* and none was parked in the store because of another */
 }
 
 static void no_more_waits_behind_a_lane_than_two_batches(void **state)
@@ -1127,6 +1190,27 @@ static void f59_a_stop_gives_what_comes_once_to_the_store(void **state)
 
 /* What has begun is brought to an end as what it is: put back, found to be done, or failed. Only what has not is given
  * to the store. */
+static void f59_a_stop_gives_who_waits_for_a_slot_to_the_store(void **state)
+{
+    fixture *f = *state;
+    f->turns = f->gives_once = f->bounded = true;
+    f->both[1].slots = SLOTS;
+    f->left = 5 * BATCH;
+    open_pipe(f, false);
+    const once_counts *counts = once_pipe_counts(f->pipe);
+    work(f, 1000);
+    assert_int_equal(counts->done, 5 * BATCH / 2);
+    assert_int_equal(f->held_n, SLOTS);
+    once_pipe_stop(f->pipe);
+    work(f, 100);
+    end_held(f);
+    for (int i = 0; i < 1000 && !once_pipe_ended(f->pipe); i++) work(f, 1);
+    assert_true(once_pipe_ended(f->pipe));
+    assert_int_equal(counts->done, 5 * BATCH / 2 + SLOTS);
+    assert_int_equal(counts->waiting, 5 * BATCH / 2 - SLOTS);
+    assert_int_equal(once_pipe_dropped(f->pipe), 0);
+}
+
 static void f59_a_stop_does_not_accept_what_has_begun(void **state)
 {
     fixture *f = *state;
@@ -1382,6 +1466,9 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         TEST(no_more_is_on_its_way_behind_a_slow_one_than_can_be_kept_track_of),
+        TEST(a_handler_without_a_free_slot_holds_up_no_other),
+        TEST(who_waits_for_a_slot_is_not_passed_in_its_lane),
+        TEST(f59_a_stop_gives_who_waits_for_a_slot_to_the_store),
         TEST(no_more_waits_behind_a_lane_than_two_batches),
         TEST(f100_a_worker_says_that_it_is_alive_with_its_batches_or_by_itself),
         TEST(f100_a_worker_counts_what_it_decided),

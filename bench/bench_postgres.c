@@ -12,8 +12,10 @@
  *   e  c with one message in a hundred that fails in its second statement
  *
  * All on one server, which is started for this with its usual settings (fsync on), each in a database of its own. They
- * take
- * turns; figures are medians over the rounds, ratios the medians of each round's ratios.
+ * take turns. What is compared runs next to what it is compared with: a, c and b, c in pairs, a and c PAIRS times in a
+ * round, and in turns the one or the other first, because a machine is faster at one time than at another. Figures are
+ * medians over all runs, ratios the medians of the ratios of pairs. The time of c is that of the whole command: it
+ * makes its tables in it, which a has before.
  *
  * Ends with 0 whatever the figures are, and when there is no server to be had; 3 when something could not be measured.
  * */
@@ -35,6 +37,7 @@
 #include "base/banned.h"
 
 enum { A_CLASSIC, B_CLASSIC_16, C_ONCE, D_ONCE_AGAIN, E_FAILING, ENTRANTS };
+enum { PAIRS = 2 }; /* of a and c in a round */
 enum { CLASSIC_MESSAGES = 10000, CLASSIC_16_MESSAGES = 40000, CONNECTIONS = 16, FAILING_PERMILLE = 10 };
 
 static scene_asked asked = {.messages = 200000, .full_messages = 2000000, .rounds = 3, .parts = "classic, workers"};
@@ -162,58 +165,91 @@ static double bytes_per_key(const char *database, const char *relation)
     return server_ask(database, sql);
 }
 
-static void add_rate(table *t, double rates[ENTRANTS][SCENE_ROUNDS_MAX], int entrant, const char *name,
-                     const char *label)
+typedef struct rates {
+    double of[SCENE_ROUNDS_MAX];
+    unsigned n;
+} rates;
+
+static void add_rate(table *t, const rates *r, const char *name, const char *label)
 {
-    table_add(t, name, label, 0)->value[0] = scene_median(rates[entrant], asked.rounds);
+    table_add(t, name, label, 0)->value[0] = scene_median(r->of, r->n);
 }
 
-static void add_ratio(table *t, double rates[ENTRANTS][SCENE_ROUNDS_MAX], int over, int under, char relation,
-                      double required, const char *name, const char *label)
+/* Of what ran next to each other. */
+static void add_ratio(table *t, const rates *over, const rates *under, char relation, double required, const char *name,
+                      const char *label)
 {
     row *r = table_add(t, name, label, 2);
     r->relation = relation;
     r->required = required;
-    r->value[0] = scene_median_ratio(rates[over], rates[under], asked.rounds);
+    r->value[0] = scene_median_ratio(over->of, under->of, under->n);
+}
+
+/* What all entrants have, and how fast they were. `beside`: c in the pairs with a. */
+typedef struct contest {
+    const char *messages, *failing;
+    const payment *payments;
+    uint64_t few, some;
+    workload_sums sums, failing_sums;
+    rates entrants[ENTRANTS], beside;
+} contest;
+
+static void note(rates *to, double rate) { to->of[to->n++] = rate; }
+
+static double run_c(const contest *c)
+{
+    make_database("once");
+    return run_once("c: once run", "once", c->messages, &c->sums, false);
+}
+
+/* a and c, or c and a. */
+static void run_pair(contest *c, bool turned)
+{
+    const double first = turned ? run_c(c) : run_classic("classic", c->payments, c->few, 1);
+    const double second = turned ? run_classic("classic", c->payments, c->few, 1) : run_c(c);
+    note(&c->entrants[A_CLASSIC], turned ? second : first);
+    note(&c->beside, turned ? first : second);
+}
+
+static void run_round(contest *c, unsigned round)
+{
+    for (unsigned i = 0; i < PAIRS; i++) run_pair(c, (round * PAIRS + i) % 2);
+    note(&c->entrants[B_CLASSIC_16], run_classic("classic16", c->payments, c->some, CONNECTIONS));
+    note(&c->entrants[C_ONCE], run_c(c));
+    note(&c->entrants[D_ONCE_AGAIN], run_once("d: once run again", "once", c->messages, &c->sums, true));
+    make_database("failing");
+    note(&c->entrants[E_FAILING], run_once("e: once run, failures", "failing", c->failing, &c->failing_sums, false));
 }
 
 static void measure_classic(table *out)
 {
-    workload_sums sums, failing_sums;
-    const char *messages = scene_path("messages"), *payments_path = scene_path("payments"),
-               *failing = scene_path("failing");
-    workload_write(&(workload){.messages = asked.messages, .seed = 1}, messages, payments_path, &sums);
-    workload_write(&(workload){.messages = asked.messages, .seed = 1, .failing_permille = FAILING_PERMILLE}, failing,
-                   scene_path("failing.payments"), &failing_sums);
+    static contest c;
+    const char *payments_path = scene_path("payments");
+    c.messages = scene_path("messages");
+    c.failing = scene_path("failing");
+    workload_write(&(workload){.messages = asked.messages, .seed = 1}, c.messages, payments_path, &c.sums);
+    workload_write(&(workload){.messages = asked.messages, .seed = 1, .failing_permille = FAILING_PERMILLE}, c.failing,
+                   scene_path("failing.payments"), &c.failing_sums);
     uint64_t n;
-    const payment *payments = workload_map(payments_path, &n);
-    const uint64_t few = n < CLASSIC_MESSAGES ? n : CLASSIC_MESSAGES,
-                   some = n < CLASSIC_16_MESSAGES ? n : CLASSIC_16_MESSAGES;
-
-    static double rates[ENTRANTS][SCENE_ROUNDS_MAX];
-    for (unsigned round = 0; round < asked.rounds; round++) {
-        rates[A_CLASSIC][round] = run_classic("classic", payments, few, 1);
-        rates[B_CLASSIC_16][round] = run_classic("classic16", payments, some, CONNECTIONS);
-        make_database("once");
-        rates[C_ONCE][round] = run_once("c: once run", "once", messages, &sums, false);
-        rates[D_ONCE_AGAIN][round] = run_once("d: once run again", "once", messages, &sums, true);
-        make_database("failing");
-        rates[E_FAILING][round] = run_once("e: once run, failures", "failing", failing, &failing_sums, false);
-    }
+    c.payments = workload_map(payments_path, &n);
+    c.few = n < CLASSIC_MESSAGES ? n : CLASSIC_MESSAGES;
+    c.some = n < CLASSIC_16_MESSAGES ? n : CLASSIC_16_MESSAGES;
+    const unsigned most = SCENE_ROUNDS_MAX / PAIRS;
+    for (unsigned round = 0; round < asked.rounds && round < most; round++) run_round(&c, round);
     /* The same keys in both tables, so that the sizes can be compared. */
     PGconn *conn = server_connect("once");
     server_say(conn, "INSERT INTO processed_messages(key) SELECT id FROM payments ORDER BY random()");
     PQfinish(conn);
 
     table t = {.columns = {"PostgreSQL"}, .names = {"postgres"}};
-    add_rate(&t, rates, A_CLASSIC, "classic", "a  a transaction per message, one connection");
-    add_rate(&t, rates, B_CLASSIC_16, "classic_16", "b  the same, 16 connections");
-    add_rate(&t, rates, C_ONCE, "once", "c  once run");
-    add_rate(&t, rates, D_ONCE_AGAIN, "once_again", "d  only duplicates: once run");
-    add_rate(&t, rates, E_FAILING, "once_failing", "e  once run, 1 % fail in their second statement");
-    add_ratio(&t, rates, C_ONCE, A_CLASSIC, 'g', 20, "once_vs_classic", "c / a");
-    add_ratio(&t, rates, C_ONCE, B_CLASSIC_16, 'g', 2, "once_vs_classic_16", "c / b");
-    add_ratio(&t, rates, C_ONCE, E_FAILING, 'l', 2, "slower_failing", "c / e");
+    add_rate(&t, &c.entrants[A_CLASSIC], "classic", "a  a transaction per message, one connection");
+    add_rate(&t, &c.entrants[B_CLASSIC_16], "classic_16", "b  the same, 16 connections");
+    add_rate(&t, &c.beside, "once", "c  once run");
+    add_rate(&t, &c.entrants[D_ONCE_AGAIN], "once_again", "d  only duplicates: once run");
+    add_rate(&t, &c.entrants[E_FAILING], "once_failing", "e  once run, 1 % fail in their second statement");
+    add_ratio(&t, &c.beside, &c.entrants[A_CLASSIC], 'g', 20, "once_vs_classic", "c / a");
+    add_ratio(&t, &c.entrants[C_ONCE], &c.entrants[B_CLASSIC_16], 'g', 2, "once_vs_classic_16", "c / b");
+    add_ratio(&t, &c.entrants[C_ONCE], &c.entrants[E_FAILING], 'l', 2, "slower_failing", "c / e");
     row *ours = table_add(&t, "once_stored", "c  bytes per finished key, indexes included", 0);
     row *theirs = table_add(&t, "classic_stored", "a  the same (text key, timestamptz)", 0);
     row *ratio = table_add(&t, "stored_vs_classic", "   ours / theirs", 2);

@@ -337,6 +337,8 @@ int once_effects_run(once_effects *effects, once_item *const *items, size_t n, b
     if (!careful && once_db_sends(effects->db))
         return all_unconditional(effects, items, n) ? run_presumed(effects, items, n, failed, err)
                                                     : run_sent(effects, items, n, arena, failed, err);
+    const int known = once_db_sends(effects->db) ? once_db_confirm(effects->db, err) : ONCE_OK;
+    if (known != ONCE_OK) return known;
     for (size_t i = 0; i < n; i++) {
         bool dirty;
         if (once_db_sends(effects->db)) {

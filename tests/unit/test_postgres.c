@@ -512,34 +512,68 @@ static void f25_a_new_key_is_locked_before_its_effect_runs(void **state)
 
 enum { TRIO = 3 };
 
-/* A batch as the executor makes it: it says what it is about, claims, settles what it may run, and commits. `new_ones`
- * counts keys. */
-static void run_trio_with(once_backend *store, const char *known, const uint64_t *locks, size_t n_locks,
-                          unsigned *new_ones, once_answer answers[TRIO])
-{
+typedef struct trio {
     char names[TRIO][24];
     once_request requests[TRIO];
+} trio;
+
+/* `new_ones` counts keys. */
+static void make_trio(const once_backend *store, const char *known, unsigned *new_ones, trio *out)
+{
+    for (size_t i = 0; i < TRIO; i++) {
+        snprintf(out->names[i], sizeof out->names[i], "new %u", ++*new_ones);
+        out->requests[i] = ask(store, known && i == 1 ? known : out->names[i], 1000 + *new_ones);
+    }
+}
+
+static int claim_trio(once_backend *store, const trio *t, const uint64_t *locks, size_t n_locks,
+                      once_answer answers[TRIO], once_error *err)
+{
     const once_request *list[TRIO];
     once_touch touched[TRIO];
     once_decision decisions[TRIO];
     once_arena arena = {0};
-    once_error err;
     for (size_t i = 0; i < TRIO; i++) {
-        snprintf(names[i], sizeof names[i], "new %u", ++*new_ones);
-        requests[i] = ask(store, known && i == 1 ? known : names[i], 1000 + *new_ones);
-        list[i] = &requests[i];
+        list[i] = &t->requests[i];
         touched[i] = (once_touch){list[i], ONCE_TOUCH_CLAIM};
     }
-    if (store->ops->begin(store, &err) != ONCE_OK ||
-        store->ops->expect(store, touched, TRIO, false, locks, n_locks, &err) != ONCE_OK ||
-        store->ops->claim(store, list, TRIO, decisions, &arena, &err) != ONCE_OK)
-        fail_msg("%s", err.text);
-    for (size_t i = 0; i < TRIO; i++) {
-        answers[i] = decisions[i].answer;
-        if (answers[i] == ONCE_ANSWER_RUN) settle(store, list[i]);
-    }
-    if (store->ops->commit(store, &err) != ONCE_OK) fail_msg("%s", err.text);
+    int rc = store->ops->begin(store, err);
+    if (rc == ONCE_OK) rc = store->ops->expect(store, touched, TRIO, false, locks, n_locks, err);
+    if (rc == ONCE_OK) rc = store->ops->claim(store, list, TRIO, decisions, &arena, err);
+    for (size_t i = 0; rc == ONCE_OK && i < TRIO; i++) answers[i] = decisions[i].answer;
     once_arena_release(&arena);
+    return rc;
+}
+
+static int settle_trio(once_backend *store, const trio *t, const once_answer answers[TRIO], once_error *err)
+{
+    once_settlement done[TRIO];
+    bool applied[TRIO];
+    size_t n = 0;
+    for (size_t i = 0; i < TRIO; i++)
+        if (answers[i] == ONCE_ANSWER_RUN)
+            done[n++] = (once_settlement){.request = &t->requests[i], .outcome = ONCE_DONE};
+    const int rc = n ? store->ops->settle(store, done, n, applied, err) : ONCE_OK;
+    for (size_t i = 0; rc == ONCE_OK && i < n; i++) assert_true(applied[i]);
+    return rc;
+}
+
+/* A batch as the executor makes it: it says what it is about, claims, settles what it may run, and commits; and does so
+ * again when the store has guessed wrong. */
+static void run_trio_with(once_backend *store, const char *known, const uint64_t *locks, size_t n_locks,
+                          unsigned *new_ones, once_answer answers[TRIO])
+{
+    trio t;
+    once_error err;
+    int rc = ONCE_E_ABORTED;
+    make_trio(store, known, new_ones, &t);
+    for (int pass = 0; pass < 2 && rc == ONCE_E_ABORTED; pass++) {
+        rc = claim_trio(store, &t, locks, n_locks, answers, &err);
+        if (rc == ONCE_OK) rc = settle_trio(store, &t, answers, &err);
+        if (rc == ONCE_OK) rc = store->ops->commit(store, &err);
+        else store->ops->rollback(store);
+    }
+    if (rc != ONCE_OK) fail_msg("%s", err.text);
 }
 
 static void run_trio(once_backend *store, const char *known, unsigned *new_ones, once_answer answers[TRIO])
@@ -606,6 +640,104 @@ static void f14_a_known_key_among_new_ones_is_found(void **state)
         assert_int_equal(news_of(store)->needed, 2 * needed);
     }
     assert_int_equal(rows_in("once_entry"), runs + 2);
+    once__store_close(store);
+    once__store_close(other);
+}
+
+static void exec_on(PGconn *conn, const char *sql)
+{
+    PGresult *result = PQexec(conn, sql);
+    const bool fine = PQresultStatus(result) == PGRES_COMMAND_OK;
+    PQclear(result);
+    if (!fine) fail_msg("%s: %s", sql, PQerrorMessage(conn));
+}
+
+/* What was presumed of new keys is known before anything is committed: by the settlements, by effects that are waited
+ * for, or by the commit itself. */
+static void f25_what_is_presumed_of_keys_is_known_before_the_commit(void **state)
+{
+    (void)state;
+    const char *why;
+    if (!test_postgres_url(&why)) skip();
+    static const char *const keys[] = {"x", "y", "z"};
+    unsigned new_ones = 0;
+    for (int step = 0; step < 3; step++) {
+        once_backend *store = open_one(), *other = open_one();
+        const once_request done = ask(other, keys[step], 1);
+        once_answer answers[TRIO];
+        once_error err;
+        trio t;
+        assert_int_equal(claim(other, &done), ONCE_ANSWER_RUN);
+        settle(other, &done);
+        run_until_news_are_expected(store, &new_ones);
+        const int64_t rows = rows_in("once_entry");
+        make_trio(store, keys[step], &new_ones, &t);
+        assert_int_equal(claim_trio(store, &t, NULL, 0, answers, &err), ONCE_OK);
+        assert_true(news_of(store)->expected);
+        const int rc = step == 0   ? store->ops->commit(store, &err)
+                       : step == 1 ? settle_trio(store, &t, answers, &err)
+                                   : once_db_confirm(&((once_postgres *)store)->pg->db, &err);
+        assert_int_equal(rc, ONCE_E_ABORTED);
+        assert_non_null(strstr(err.text, "seemed new"));
+        store->ops->rollback(store);
+        assert_int_equal(rows_in("once_entry"), rows);
+        assert_int_equal(news_of(store)->streak, 0);
+        once__store_close(store);
+        once__store_close(other);
+    }
+}
+
+/* Somebody's trigger swallows what is inserted: then nothing is committed. */
+static void f25_a_key_that_was_not_inserted_is_not_presumed(void **state)
+{
+    (void)state;
+    const char *why;
+    if (!test_postgres_url(&why)) skip();
+    once_backend *store = open_one();
+    once_answer answers[TRIO];
+    unsigned new_ones = 0;
+    once_error err;
+    trio t;
+    run_until_news_are_expected(store, &new_ones);
+    run_in_schema("CREATE FUNCTION swallow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';"
+                  " CREATE TRIGGER swallow BEFORE INSERT ON once_entry FOR EACH ROW EXECUTE FUNCTION swallow()");
+    make_trio(store, NULL, &new_ones, &t);
+    assert_int_equal(claim_trio(store, &t, NULL, 0, answers, &err), ONCE_OK);
+    assert_true(news_of(store)->expected);
+    const int64_t facts = rows_in("once_fact");
+    assert_int_equal(store->ops->fact_set(store, "beside", ONCE_BYTES("1"), &err), ONCE_OK);
+    assert_int_equal(store->ops->commit(store, &err), ONCE_E_CORRUPT);
+    assert_int_equal(rows_in("once_fact"), facts);
+    once__store_close(store);
+}
+
+/* A duplicate of what is finished waits for nobody who has a lock on it; what is not finished is locked and read. */
+static void f25_a_key_that_was_met_is_locked_unless_it_is_finished(void **state)
+{
+    (void)state;
+    const char *why;
+    if (!test_postgres_url(&why)) skip();
+    once_backend *store = open_one(), *other = open_one();
+    const once_request claimed = ask(other, "claimed", 2);
+    char conninfo[420], sql[200];
+    once_answer answers[TRIO];
+    unsigned new_ones = 0;
+    assert_int_equal(claim(other, &claimed), ONCE_ANSWER_RUN);
+    run_trio(store, "done", &new_ones, answers);
+    run_trio(store, "claimed", &new_ones, answers);
+    assert_int_equal(answers[1], ONCE_ANSWER_BUSY);
+    run_until_news_are_expected(store, &new_ones);
+    snprintf(conninfo, sizeof conninfo, "postgresql%s", url + strlen("postgres"));
+    snprintf(sql, sizeof sql, "SET search_path = %s; BEGIN; UPDATE once_entry SET detail = detail", schema);
+    PGconn *conn = PQconnectdb(conninfo);
+    exec_on(conn, sql);
+    run_trio(store, "done", &new_ones, answers);
+    assert_int_equal(answers[1], ONCE_ANSWER_DUPLICATE);
+    assert_true(news_of(store)->expected);
+    PQfinish(conn); /* and with it its locks */
+    run_trio(store, "claimed", &new_ones, answers);
+    assert_int_equal(answers[1], ONCE_ANSWER_BUSY);
+    assert_true(news_of(store)->expected);
     once__store_close(store);
     once__store_close(other);
 }
@@ -789,14 +921,6 @@ static void *get_it(void *user)
     s->state = entry.state;
     once_arena_release(&arena);
     return NULL;
-}
-
-static void exec_on(PGconn *conn, const char *sql)
-{
-    PGresult *result = PQexec(conn, sql);
-    const bool fine = PQresultStatus(result) == PGRES_COMMAND_OK;
-    PQclear(result);
-    if (!fine) fail_msg("%s: %s", sql, PQerrorMessage(conn));
 }
 
 /* An entry has rows in two tables, which are read by two statements. One that is written between these is not damage.
@@ -1542,6 +1666,11 @@ int main(void)
         cmocka_unit_test_setup_teardown(f14_a_known_key_among_new_ones_is_found, with_schema, without_schema),
         cmocka_unit_test_setup_teardown(a_key_that_was_met_before_is_looked_for, with_schema, without_schema),
         cmocka_unit_test_setup_teardown(a_key_that_was_met_and_is_gone_is_new, with_schema, without_schema),
+        cmocka_unit_test_setup_teardown(f25_what_is_presumed_of_keys_is_known_before_the_commit, with_schema,
+                                        without_schema),
+        cmocka_unit_test_setup_teardown(f25_a_key_that_was_not_inserted_is_not_presumed, with_schema, without_schema),
+        cmocka_unit_test_setup_teardown(f25_a_key_that_was_met_is_locked_unless_it_is_finished, with_schema,
+                                        without_schema),
         cmocka_unit_test(keys_that_were_met_are_known_in_bounded_memory),
         cmocka_unit_test_setup_teardown(f25_a_key_that_is_expected_to_be_new_is_waited_for, with_schema,
                                         without_schema),

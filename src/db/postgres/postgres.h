@@ -42,6 +42,15 @@ typedef struct once_pg_expected {
     size_t most;             /* rows; 0: as the shape says */
 } once_pg_expected;
 
+/* Statements with a Sync behind them, and what must be answered to each. */
+typedef struct once_pg_part {
+    size_t n; /* 0: there is none */
+    once_pg_expected expected[PG_ROUND_MAX];
+} once_pg_part;
+
+/* Reads the later part of a round, by once__pg_later. */
+typedef int once_pg_later(void *user, once_error *err);
+
 typedef struct once_pg {
     once_db db;
     const once_env *env;
@@ -76,6 +85,9 @@ typedef struct once_pg {
     size_t pending;                          /* statements sent whose results have not been read */
     once_pg_expected expected[PG_ROUND_MAX]; /* of these */
     bool synced;                             /* a Sync was sent behind them */
+    once_pg_part head, later;                /* of a round in two parts */
+    once_pg_later *read_later;               /* who reads the later one ... */
+    void *later_user;                        /* ... and for whom */
     size_t
         rides; /* groups of the user's statements before them, each with a Sync, that are presumed to have succeeded */
     bool presumed;     /* there was such a group in the open transaction */
@@ -195,6 +207,14 @@ int once__pg_send_text(once_pg *pg, const char *sql, once_error *err);
 /* Ends the round and reads the results of all statements that were sent: exactly n. On failure all are freed, and
  * the status is that of the first one that failed. */
 int once__pg_round(once_pg *pg, PGresult **results, size_t n, once_error *err);
+/* A round in two parts, of which only the first one is waited for, while the server goes on with the second. `split`
+ * ends the first part; what is sent behind it is the second, and `head` reads the n results of the first. Whoever reads
+ * anything else after that has `read` called before, or once__pg_confirm does. A statement that fails in the second
+ * part fails all that come after it in the transaction, and its COMMIT. */
+int once__pg_split(once_pg *pg, once_error *err);
+int once__pg_head(once_pg *pg, PGresult **results, size_t n, once_pg_later *read, void *user, once_error *err);
+/* The n results of the second part, once. As once__pg_round. */
+int once__pg_later(once_pg *pg, PGresult **results, size_t n, once_error *err);
 void once__pg_clear(PGresult **results, size_t n);
 /* One statement, or several without results (`;` between), not in pipeline mode and not in a transaction of the
  * store. */

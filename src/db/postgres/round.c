@@ -3,6 +3,7 @@
  * Invariants
  *   - `pending` counts what was sent in this round and not read; between rounds it is 0.
  *   - What is presumed (`rides`) was sent before that, and is read before that.
+ *   - The later part of a round in two parts was sent before both, and is read before both.
  *   - A round that failed has been read to its Sync, so the connection can be used again (for ROLLBACK), or it was
  *     dropped. */
 #include <assert.h>
@@ -88,7 +89,7 @@ PGresult *once__pg_read(once_pg *pg)
 
 int once__pg_next(once_pg *pg, PGresult **out, once_error *err)
 {
-    assert(pg->pending && pg->synced && !pg->rides);
+    assert(pg->pending && pg->synced && !pg->rides && !pg->later.n); /* they come first */
     PGresult *result = once__pg_read(pg);
     if (!result || !once__pg_alive(pg)) {
         if (result && PQstatus(pg->conn) != CONNECTION_OK) PQclear(result);
@@ -132,16 +133,9 @@ void once__pg_clear(PGresult **results, size_t n)
 
 static bool is_answer(ExecStatusType status) { return status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK; }
 
-int once__pg_round(once_pg *pg, PGresult **results, size_t n, once_error *err)
+/* The results of the statements under way, behind which a Sync was sent. `rc`: what failed before them. */
+static int read_results(once_pg *pg, PGresult **results, size_t n, int rc, once_error *err)
 {
-    for (size_t i = 0; i < n; i++) results[i] = NULL;
-    pg->failed_state[0] = '\0';
-    if (n == 0) return ONCE_OK;
-    assert(pg->pending == n || !once__pg_alive(pg));
-    int rc = once__pg_sync(pg, err);
-    if (rc != ONCE_OK) return rc;
-    rc = once__pg_confirm(pg, err);
-    if (!pg->conn) return rc;
     for (size_t i = 0; i < n; i++) {
         const int read = once__pg_next(pg, &results[i], rc == ONCE_OK ? err : NULL);
         if (read != ONCE_OK) { /* that is worse than what failed before */
@@ -171,9 +165,90 @@ int once__pg_round(once_pg *pg, PGresult **results, size_t n, once_error *err)
     return rc;
 }
 
+static void no_results(once_pg *pg, PGresult **results, size_t n)
+{
+    for (size_t i = 0; i < n; i++) results[i] = NULL;
+    pg->failed_state[0] = '\0';
+}
+
+int once__pg_round(once_pg *pg, PGresult **results, size_t n, once_error *err)
+{
+    no_results(pg, results, n);
+    if (n == 0) return ONCE_OK;
+    assert(pg->pending == n || !once__pg_alive(pg));
+    int rc = once__pg_sync(pg, err);
+    if (rc != ONCE_OK) return rc;
+    rc = once__pg_confirm(pg, err);
+    return pg->conn ? read_results(pg, results, n, rc, err) : rc;
+}
+
+static void set_aside(once_pg *pg, once_pg_part *part)
+{
+    assert(pg->synced && pg->pending <= PG_ROUND_MAX);
+    part->n = pg->pending;
+    memcpy(part->expected, pg->expected, sizeof part->expected);
+    pg->pending = 0;
+    pg->synced = false;
+}
+
+static void take_up(once_pg *pg, once_pg_part *part)
+{
+    pg->pending = part->n;
+    pg->synced = true;
+    memcpy(pg->expected, part->expected, sizeof pg->expected);
+    part->n = 0;
+}
+
+int once__pg_split(once_pg *pg, once_error *err)
+{
+    assert(pg->pending && !pg->rides && !pg->head.n && !pg->later.n);
+    const int rc = once__pg_sync(pg, err);
+    if (rc == ONCE_OK) set_aside(pg, &pg->head);
+    return rc;
+}
+
+int once__pg_head(once_pg *pg, PGresult **results, size_t n, once_pg_later *read, void *user, once_error *err)
+{
+    no_results(pg, results, n);
+    assert((pg->pending && pg->head.n == n) || !once__pg_alive(pg));
+    int rc = once__pg_sync(pg, err);
+    if (rc != ONCE_OK) return rc;
+    set_aside(pg, &pg->later);
+    pg->read_later = read;
+    pg->later_user = user;
+    take_up(pg, &pg->head);
+    const size_t later = pg->later.n;
+    pg->later.n = 0; /* it comes behind these */
+    rc = read_results(pg, results, n, ONCE_OK, err);
+    if (pg->conn) pg->later.n = later;
+    return rc;
+}
+
+/* Others may be on their way behind it, and are as they were. It costs no round trip: the server has those to do. */
+int once__pg_later(once_pg *pg, PGresult **results, size_t n, once_error *err)
+{
+    assert(pg->later.n == n && !pg->head.n);
+    const size_t rides = pg->rides, pending = pg->pending;
+    const bool synced = pg->synced, asked = pg->asked;
+    once_pg_expected expected[PG_ROUND_MAX];
+    memcpy(expected, pg->expected, sizeof expected);
+    no_results(pg, results, n);
+    take_up(pg, &pg->later);
+    pg->rides = 0;
+    pg->asked = false;
+    const int rc = read_results(pg, results, n, ONCE_OK, err);
+    if (!pg->conn) return rc;
+    pg->rides = rides;
+    pg->pending = pending;
+    pg->synced = synced;
+    pg->asked = asked;
+    memcpy(pg->expected, expected, sizeof expected);
+    return rc;
+}
+
 int once__pg_exec(once_pg *pg, const char *sql, PGresult **out, once_error *err)
 {
-    assert(!pg->pending && !pg->synced && !pg->rides);
+    assert(!pg->pending && !pg->synced && !pg->rides && !pg->later.n);
     if (out) *out = NULL;
     if (!once__pg_alive(pg) || !PQexitPipelineMode(pg->conn)) return once__pg_lost(pg, err);
     PGresult *result = once__pg_simple(pg, sql);

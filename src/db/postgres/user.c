@@ -217,8 +217,11 @@ static int read_rides(once_pg *pg, once_error *err)
 
 int once__pg_confirm(once_pg *pg, once_error *err)
 {
-    if (!pg->rides) return ONCE_OK;
-    const int rc = read_rides(pg, err);
+    int rc = pg->later.n ? pg->read_later(pg->later_user, err) : ONCE_OK;
+    assert(!pg->later.n);
+    if (!pg->rides) return rc;
+    const int rides = read_rides(pg, rc == ONCE_OK ? err : NULL);
+    if (rc == ONCE_OK) rc = rides;
     end_ride(pg, rc == ONCE_OK);
     return rc;
 }

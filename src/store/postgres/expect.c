@@ -121,9 +121,11 @@ int once__pg_prefetch(once_shelf *shelf, const once_request *const *requests, si
                       once_error *err)
 {
     once_postgres *q = once__pg_of(shelf);
+    int rc;
     once_pg_loading round;
     if (q->begun && purpose != ONCE_FOR_SETTLE && all_known(q, requests, n)) return ONCE_OK;
-    int rc = purpose == ONCE_FOR_CLAIM && shelf->in_tx ? name_requests(q, requests, n, err) : ONCE_OK;
+    if (purpose == ONCE_FOR_SETTLE && (rc = once__pg_presumed(q, err)) != ONCE_OK) return rc;
+    rc = purpose == ONCE_FOR_CLAIM && shelf->in_tx ? name_requests(q, requests, n, err) : ONCE_OK;
     if (rc == ONCE_OK) rc = once__pg_round_begin(q, 2 * n, &round, err);
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
         rc = once__pg_want_lane(q, &round, requests[i], err);
@@ -196,11 +198,19 @@ static int expect_all(once_postgres *q, const once_touch *touched, size_t n, boo
     return rc;
 }
 
+void once__pg_news_wrong(once_postgres *q)
+{
+    enum { AFTER_MAX = 256 };
+    q->news.expected = false;
+    q->news.streak = 0;
+    if (q->news.needed < AFTER_MAX) q->news.needed *= 2;
+}
+
 /* Not to look what is there, nor to insert with care, saves a fifth of what a batch costs the server. To be wrong costs
  * the batch, and a line in the server's log: so that is tried the more rarely the more often it was. */
 static int expect_news(once_postgres *q, const once_touch *touched, size_t n, bool finds, once_error *err)
 {
-    enum { AFTER = 4, AFTER_MAX = 256, MUCH = 8 };
+    enum { AFTER = 4, MUCH = 8 };
     once_pg_news *news = &q->news;
     if (news->needed == 0) news->needed = AFTER;
     if (news->needed > AFTER && news->streak >= MUCH * news->needed) news->streak = news->needed /= 2;
@@ -210,8 +220,7 @@ static int expect_news(once_postgres *q, const once_touch *touched, size_t n, bo
     const int rc = expect_all(q, touched, n, finds, err);
     const bool known = q->pg->failed_at == news->at && strcmp(q->pg->failed_state, "23505") == 0;
     if (rc == ONCE_OK || !(known || news->missed)) return rc;
-    news->expected = false;
-    if (news->needed < AFTER_MAX) news->needed *= 2;
+    once__pg_news_wrong(q);
     once__pg_begin_anew(q);
     return expect_all(q, touched, n, finds, err);
 }

@@ -97,7 +97,12 @@ int once__pg_begin_round(once_postgres *q, once_pg_loading *round, once_error *e
 int once__pg_load_round(once_postgres *q, once_pg_loading *round, once_error *err);
 int once__pg_round_begin(once_postgres *q, size_t n, once_pg_loading *round, once_error *err); /* room for n of each */
 
+/* What was presumed of the entries of a batch is known after this, and must be before anything of it is committed. */
+int once__pg_presumed(once_postgres *q, once_error *err);
+
 /* ---- expect.c ---- */
+
+void once__pg_news_wrong(once_postgres *q); /* not all keys were new, or those that we have met */
 
 /* Asked for with the round, unless they are known. */
 int once__pg_want_lane(once_postgres *q, once_pg_loading *round, const once_request *r, once_error *err);

@@ -11,8 +11,9 @@
  * are inserted by `prefetch`: the unique index then makes a second worker wait. They are inserted in the form that they
  * most likely end in (settled, when the effect runs in this transaction), so that they need not be written twice;
  * commit changes or deletes those that ended otherwise. While every key of every batch is new, or one that this worker
- * has met before (seen.c), new ones are inserted and the others looked for, and nothing else is asked of once_entry:
- * should the guess be wrong, the insert fails, or a row is missing, and the batch begins anew and looks at all of them.
+ * has met before (seen.c), the others are looked for and new ones inserted, and nothing else is asked of once_entry.
+ * The insert is not even waited for before effects are sent behind it, only before the COMMIT is. Should the guess be
+ * wrong, a row is missing, or the insert fails and all behind it with it, and the batch begins anew and looks at all.
  *
  * There is one order, for everybody: the turn of a consumer, then what the user has named (both turns.c), then
  * lanes, then entries, lanes and entries sorted. A batch says at its beginning what it is about (`expect`), so that all
@@ -58,6 +59,7 @@ struct once_pg_slot {
     once_pg_row row; /* what its row in once_entry is, as of now in this transaction */
     bool ahead;      /* that row was inserted by us, before it was known how the entry ends */
     bool seen;       /* it is to be, but we have met the key before: it is looked for instead */
+    bool unlocked;   /* it was read without a lock: it is finished, and nothing of it is changed */
     bool live, body; /* there is a row in once_live, in once_body */
     bool body_same;  /* and the latter is this entry's body */
     bool dirty;
@@ -218,6 +220,7 @@ typedef struct once_pg_news {
     unsigned needed; /* from so many on that is expected of the next one; 0: none yet */
     bool expected;   /* of this one ... */
     size_t at;       /* ... and by this statement of the round it fails if that is wrong; SIZE_MAX: by none */
+    unsigned waits;  /* so many more are waited for: one had met keys that are not finished, which costs a round trip */
     bool missed;     /* it was wrong the other way: a key that we had met was not there */
 } once_pg_news;
 
@@ -264,7 +267,8 @@ typedef struct once_postgres {
     once_pg_fact *facts;                      /* the same */
     once_pg_ahead *ahead;
     size_t n_ahead, ahead_at;
-    size_t guard_at; /* which of the statements of a commit compares what the transaction is; SIZE_MAX: none */
+    size_t n_presumed; /* entries that are presumed to have been inserted (round.c) */
+    size_t guard_at;   /* which of the statements of a commit compares what the transaction is; SIZE_MAX: none */
     size_t count_at; /* which of the statements of a commit is the one that may find a number too low; SIZE_MAX: none */
     once_buf detail;
 } once_postgres;

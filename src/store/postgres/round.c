@@ -2,6 +2,7 @@
  * why rows are inserted ahead. */
 #include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/no_memory.h"
 #include "store/lane_record.h"
@@ -9,9 +10,11 @@
 
 #include "base/banned.h"
 
-enum { VANISHED_TRIES = 8 };
+enum { VANISHED_TRIES = 8, WAITS = 16 };
 
 enum { ROUND_MAX = PG_BEGIN_RESULTS + 9 };
+
+static int run_round(once_postgres *q, once_pg_loading *round, once_error *err);
 
 void once__pg_put_id_or_null(once_pg_array *column, once_hash id)
 {
@@ -32,16 +35,53 @@ static int send_ids(once_postgres *q, unsigned statement, const once_pg_loading 
     return once__pg_send(q->pg, statement, &params, err);
 }
 
+/* An entry that is inserted, with its id beside it: slots are large. */
+typedef struct inserted {
+    once_hash id;
+    const once_pg_slot *slot;
+} inserted;
+
+/* As the server compares what once__pg_put_id has made of them. */
+static int compare_inserted(const void *a, const void *b)
+{
+    const once_hash x = ((const inserted *)a)->id, y = ((const inserted *)b)->id;
+    if (x.a != y.a) return x.a < y.a ? -1 : 1;
+    return x.b < y.b ? -1 : x.b > y.b;
+}
+
+/* Those that are inserted, in the order in which locks are taken. NULL: out of memory. */
+static const inserted *sort_inserted(once_postgres *q, const once_pg_loading *round)
+{
+    inserted *list = once_arena_alloc(&q->arena, round->n_ahead * sizeof *list);
+    size_t n = 0;
+    for (size_t i = 0; list && i < round->n; i++)
+        if (is_inserted(round->slots[i])) list[n++] = (inserted){round->slots[i]->entry.id, round->slots[i]};
+    assert(!list || n == round->n_ahead);
+    if (list) qsort(list, n, sizeof *list, compare_inserted);
+    return list;
+}
+
+static int send_inserted_ids(once_postgres *q, unsigned statement, const once_pg_loading *round, once_error *err)
+{
+    once_pg_params params = {0};
+    once__pg_array_begin(&q->columns[0], PG_UUID);
+    for (size_t i = 0; i < round->n; i++)
+        if (is_inserted(round->slots[i])) once__pg_put_id(&q->columns[0], round->slots[i]->entry.id);
+    once__pg_param_array(&params, &q->columns[0]);
+    return once__pg_send(q->pg, statement, &params, err);
+}
+
 static int send_ahead(once_postgres *q, const once_pg_loading *round, once_error *err)
 {
     assert(q->write && round->n_ahead > 0);
     static const uint32_t types[] = {PG_UUID, PG_INT8, PG_UUID, PG_UUID, PG_BYTEA};
     once_pg_params params = {0};
+    const inserted *list = sort_inserted(q, round);
+    if (!list) return once_no_memory(err, "for a batch");
     for (size_t i = 0; i < 5; i++) once__pg_array_begin(&q->columns[i], types[i]);
-    for (size_t i = 0; i < round->n; i++) {
-        const once_pg_slot *slot = round->slots[i];
-        if (!is_inserted(slot)) continue;
-        once__pg_put_id(&q->columns[0], slot->entry.id);
+    for (size_t i = 0; i < round->n_ahead; i++) {
+        const once_pg_slot *slot = list[i].slot;
+        once__pg_put_id(&q->columns[0], list[i].id);
         if (slot->ahead_detail.len) {
             once__pg_put_int8(&q->columns[1], slot->ahead_kept_ms);
             once__pg_put_id(&q->columns[2], slot->ahead_token);
@@ -88,13 +128,16 @@ static once_pg_row row_ahead(const once_pg_slot *slot)
     return slot->ahead_detail.len ? PG_ROW_FINISHED : PG_ROW_LIVE;
 }
 
-/* All of them are new, or the statement would have failed. */
-static int read_new(once_postgres *q, const once_pg_loading *round, PGresult *result, once_error *err)
+/* All of them are new, or the statement fails. */
+static void presume_new(const once_pg_loading *round)
 {
-    if (strtoull(PQcmdTuples(result), NULL, 10) != round->n_ahead) return once__pg_damaged(q, "once_entry", err);
     for (size_t i = 0; i < round->n; i++)
         if (is_inserted(round->slots[i])) round->slots[i]->row = row_ahead(round->slots[i]);
-    return ONCE_OK;
+}
+
+static int read_new(once_postgres *q, size_t n_ahead, PGresult *result, once_error *err)
+{
+    return strtoull(PQcmdTuples(result), NULL, 10) == n_ahead ? ONCE_OK : once__pg_damaged(q, "once_entry", err);
 }
 
 static void read_ahead(once_postgres *q, const PGresult *result)
@@ -227,6 +270,84 @@ int once__pg_begin_round(once_postgres *q, once_pg_loading *round, once_error *e
     return rc == ONCE_OK ? once__pg_push(q->pg, err) : rc;
 }
 
+/* ---- a round of which only a part is waited for ---- */
+
+enum { LATER_INSERT, LATER_LIVE, LATER_UNPLAN, LATER_MAX };
+
+/* What was presumed of the entries that are inserted. Nothing may be committed before this is known. */
+static int read_presumed(void *user, once_error *err)
+{
+    once_postgres *q = user;
+    PGresult *results[LATER_MAX];
+    int rc = once__pg_later(q->pg, results, LATER_MAX, err);
+    const bool known = rc != ONCE_OK && q->pg->failed_at == LATER_INSERT && strcmp(q->pg->failed_state, "23505") == 0;
+    q->pg->failed_state[0] = '\0'; /* it is no failure of what is read next */
+    if (known) {
+        once__pg_news_wrong(q);
+        return once_fail(err, ONCE_E_ABORTED, "%s: an entry that seemed new was there", q->pg->where);
+    }
+    if (rc != ONCE_OK) return once__pg_names_failed(q, rc, err);
+    rc = read_new(q, q->n_presumed, results[LATER_INSERT], err);
+    if (rc == ONCE_OK && PQntuples(results[LATER_LIVE])) rc = once__pg_damaged(q, "once_live", err);
+    once__pg_clear(results, LATER_MAX);
+    return rc;
+}
+
+int once__pg_presumed(once_postgres *q, once_error *err) { return q->pg->later.n ? read_presumed(q, err) : ONCE_OK; }
+
+/* Only keys that are new, or that we have met: those are read first, and while the server inserts the others, it is
+ * decided what becomes of all of them, and effects are sent behind. Whoever was met and is finished is read without a
+ * lock: nobody changes such an entry but an operator, or who finds it expired. */
+static int run_presuming(once_postgres *q, once_pg_loading *round, once_error *err)
+{
+    PGresult *results[ROUND_MAX];
+    int rc = round->begun ? ONCE_OK : send_begin(q, round, true, err), entries = -1;
+    size_t sent = round->begun;
+    round->begun = 0;
+    if (rc == ONCE_OK) rc = once__pg_names_check_send(q, &sent, err);
+    if (round->n_ahead < round->n) {
+        entries = (int)sent;
+        SEND(send_ids(q, PG_ENTRY_READ, round, false, err));
+    }
+    if (rc == ONCE_OK) rc = once__pg_split(q->pg, err);
+    if (rc == ONCE_OK) rc = send_ahead(q, round, err);
+    if (rc == ONCE_OK) rc = send_inserted_ids(q, PG_LIVE_READ, round, err);
+    if (rc == ONCE_OK) rc = once__pg_send(q->pg, PG_UNPLAN, NULL, err);
+    assert(sent <= ROUND_MAX);
+    q->n_presumed = round->n_ahead;
+    if (rc == ONCE_OK) rc = once__pg_head(q->pg, results, sent, read_presumed, q, err);
+    if (rc != ONCE_OK) return once__pg_names_failed(q, rc, err);
+    rc = once__pg_begin_read(q, results, round->n_begin, err);
+    if (rc == ONCE_OK && entries >= 0) rc = read_entries(q, round, results[entries], err);
+    presume_new(round);
+    once__pg_clear(results, sent);
+    return rc;
+}
+
+/* Of those that were met, who is not finished, or has expired, is locked and read once more. */
+static int lock_open(once_postgres *q, const once_pg_loading *round, once_error *err)
+{
+    once_pg_loading open = *round;
+    open.slots = once_arena_alloc(&q->arena, (round->n + 1) * sizeof *open.slots);
+    if (!open.slots) return once_no_memory(err, "for a batch");
+    open.n = open.n_ahead = 0;
+    open.fresh = false;
+    for (size_t i = 0; i < round->n; i++) {
+        once_pg_slot *slot = round->slots[i];
+        if (!slot->seen || slot->row == PG_ROW_NONE) continue;
+        slot->unlocked = slot->row == PG_ROW_FINISHED && !once_entry_expired(&slot->entry, q->shelf.now_ms);
+        if (slot->unlocked) continue;
+        slot->row = PG_ROW_NONE;
+        slot->entry = (once_entry){.id = slot->entry.id};
+        open.slots[open.n++] = slot;
+    }
+    if (open.n == 0) return ONCE_OK;
+    q->news.waits = WAITS;
+    return run_round(q, &open, err);
+}
+
+/* ---- a round ---- */
+
 static int run_round(once_postgres *q, once_pg_loading *round, once_error *err)
 {
     assert(q->open && round->n_ahead <= round->n);
@@ -269,8 +390,12 @@ static int run_round(once_postgres *q, once_pg_loading *round, once_error *err)
     if (rc != ONCE_OK) return once__pg_names_failed(q, rc, err);
     rc = once__pg_begin_read(q, results, round->n_begin, err);
     if (locks >= 0) once__pg_mark_locked(q, results[locks]);
-    if (rc == ONCE_OK && ahead >= 0 && round->fresh) rc = read_new(q, round, results[ahead], err);
-    else if (ahead >= 0) read_ahead(q, results[ahead]);
+    if (rc == ONCE_OK && ahead >= 0 && round->fresh) {
+        presume_new(round);
+        rc = read_new(q, round->n_ahead, results[ahead], err);
+    } else if (ahead >= 0) {
+        read_ahead(q, results[ahead]);
+    }
     if (rc == ONCE_OK && entries >= 0) rc = read_entries(q, round, results[entries], err);
     if (rc == ONCE_OK && live >= 0) rc = read_live(q, results[live], err);
     if (rc == ONCE_OK && lanes >= 0) rc = read_lanes(q, results[lanes], err);
@@ -316,7 +441,10 @@ int once__pg_load_round(once_postgres *q, once_pg_loading *round, once_error *er
     once_pg_loading again = *round;
     again.fresh = false;
     again.begun = 0;
-    int rc = run_round(q, round, err);
+    const bool presumes = round->fresh && round->n_ahead && !round->n_lanes && !q->pg->borrowed && !q->news.waits;
+    if (round->fresh && q->news.waits) q->news.waits--;
+    int rc = presumes ? run_presuming(q, round, err) : run_round(q, round, err);
+    if (rc == ONCE_OK && presumes) rc = lock_open(q, round, err);
     if (rc == ONCE_OK && misses_some(round)) {
         q->news.missed = true;
         return once_fail(err, ONCE_E_ABORTED, "%s: an entry is not there any more", q->pg->where);

@@ -35,10 +35,12 @@
     " $11::bytea[], $12::bytea[], $13::bytea[], $14::bytea[], $15::bytea[], $16::bytea[], $17::bytea[], $18::bytea[]," \
     " $19::bytea[], $20::bytea[], $21::bytea[]) ON CONFLICT (same) "
 
+/* In the order of the arrays, which are sorted by id (round.c). So nothing is sorted by the server, and nothing kept in
+ * between, as it would be for unnest in FROM: a tenth of the cost. */
 #define ENTRIES_AHEAD                                                                                                 \
     "INSERT INTO once_entry(expires_ms, id, token, fingerprint, detail)"                                               \
-    " SELECT " NOW("$6") " + k, i, t, f, d FROM unnest($1::uuid[], $2::bigint[], $3::uuid[], $4::uuid[], $5::bytea[])" \
-    " AS u(i, k, t, f, d) ORDER BY i"
+    " SELECT " NOW("$6") " + k, i, t, f, d FROM (SELECT unnest($1::uuid[]) AS i, unnest($2::bigint[]) AS k,"          \
+    " unnest($3::uuid[]) AS t, unnest($4::uuid[]) AS f, unnest($5::bytea[]) AS d) u"
 
 #define EXPIRES "state = 2 AND NOT owned AND lane IS NULL AND marks & 40 = 0"                                          \
     /* once_entry_expires; marks silent and maybe */

@@ -47,7 +47,7 @@ static void undo(once_postgres *q)
 {
     PGresult *results[2];
     const size_t n = q->nested ? 2 : 1;
-    if (q->pg->pending || q->pg->synced) { /* half of a round was sent */
+    if (q->pg->pending || q->pg->synced || q->pg->head.n) { /* half of a round was sent */
         once__pg_drop(q->pg);
         return;
     }
@@ -65,7 +65,7 @@ static void tx_over(once_postgres *q, bool committed)
     if (q->begun && !committed && once__pg_alive(q->pg)) undo(q);
     if (q->open) once__pg_leave(q->pg);
     once__pg_names_end(&q->names, committed);
-    if (committed && q->batch) once__pg_remember_seen(q);
+    if (!committed && q->batch) q->news.streak = 0;
     once__pg_live_clear(q);
     if (q->batch && !committed && q->pg->collided) q->turns.due = true;
     q->pg->collided = q->batch = false;
@@ -239,8 +239,11 @@ int once__pg_commit(once_shelf *shelf, once_error *err)
     if (!once__pg_alive(q->pg)) rc = once_fail(err, ONCE_E_UNAVAILABLE, "%s: the connection was lost", q->pg->where);
     else if (PQtransactionStatus(q->pg->conn) == PQTRANS_INERROR)
         rc = once_fail(err, ONCE_E_ABORTED, "%s: a statement failed, and with it the transaction", q->pg->where);
+    if (rc == ONCE_OK) rc = once__pg_presumed(q, err);
     if (rc == ONCE_OK) rc = write_send(q, &sent, err);
     assert(sent <= WRITES_MAX);
+    if (rc == ONCE_OK && q->batch)
+        once__pg_remember_seen(q); /* while the server works; should it fail, nothing is guessed */
     if (rc == ONCE_OK) rc = once__pg_send_text(q->pg, q->nested ? "RELEASE once_store" : "COMMIT", err);
     q->pg->unreplicated = false;
     if (rc == ONCE_OK) {

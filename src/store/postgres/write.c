@@ -53,6 +53,10 @@ int once__pg_save(once_shelf *shelf, once_entry *entry, once_error *err)
     assert(once_table_get(&q->slots, entry->id) == slot);
     if (!q->write) return once_fail(err, ONCE_E_BUG, "a change inside a transaction that only reads");
     if (q->pg->savepoints) return once_fail(err, ONCE_E_BUG, "a store verb between a savepoint and its end");
+    if (slot->unlocked) { /* no rule does that to a finished entry; one that will is asked again behind a lock */
+        once__pg_news_wrong(q);
+        return once_fail(err, ONCE_E_ABORTED, "%s: an entry was read without a lock, and changes", q->pg->where);
+    }
     const char *body = slot->own[PG_OWN_BODY], *point = slot->own[PG_OWN_BODY_POINT];
     if (!own_all(q, slot)) return once_no_memory(err, "for a batch");
     const bool bare = entry->message.body.len == 0 &&

@@ -232,8 +232,8 @@ bool once__pipe_ready_can_go(const once_pipe *pipe, int64_t now_ms)
     return false;
 }
 
-/* The work while it is filled from the queues. `admitted` of the work counts who needs a slot, by handler, and its marks
- * have the keys and lanes that are in it. */
+/* The work while it is filled from the queues. `admitted` of the work counts who needs a slot, by handler, and its
+ * marks have the keys and lanes that are in it. */
 typedef struct filling {
     size_t most; /* items of the work */
     bool closed; /* nobody else comes into it */
@@ -268,8 +268,8 @@ static bool is_in_work(const once_pipe *pipe, once_hash id)
     return pipe->work.marks[at].last != NULL;
 }
 
-/* Its handler has no slot free: it lets others of its stream go first, but nobody of its key or lane, which stand behind
- * it from now on. False: it cannot, because one of them is in the work, and is before it. */
+/* Its handler has no slot free: it lets others of its stream go first, but nobody of its key or lane, which stand
+ * behind it from now on. False: it cannot, because one of them is in the work, and is before it. */
 static bool wait_for_slot(once_pipe *pipe, once_item *item)
 {
     const once_hash lane = item->request.lane.id;

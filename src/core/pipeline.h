@@ -56,9 +56,9 @@
  * (once__pipe_check), and name them by number.
  *
  *   1  An item is in exactly one place (once_item_place). READY, WORK, FLIGHT and RETURNED are lists, and each has the
- *      items whose place it is, each once; READY is for each stream a list, and one for each handler that has no slot free, and one for what was
- *      taken from the store.
- *      No item of an open batch is NEW: an executor that fills a batch has it alone.
+ *      items whose place it is, each once; READY is for each stream a list, and one for each handler that has no slot
+ *      free, and one for what was taken from the store. No item of an open batch is NEW: an executor that fills a batch
+ *      has it alone.
  *   2  A batch is open for as many items as are not over, and for those that cursors would be kept at.
  *   3  Tickets of a stream: acked <= watermark < next. No ticket is over before its item is, and each that is not is
  *      known by its item.

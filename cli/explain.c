@@ -129,7 +129,7 @@ static void tell_attempt(const once_explanation *e, const once_attempt *a)
     printf("  Attempt %u", a->attempt);
     if (a->who.len && !once_bytes_equal(a->who, e->who)) say(", by ", a->who, ",");
     if (strcmp(a->outcome, "silent") == 0)
-        printf(" ended without a word; %s %s", is_lost(e, a) ? "its lease was over" : "that was noticed",
+        printf(" ended without reporting an outcome; %s %s", is_lost(e, a) ? "its lease was over" : "that was noticed",
                cli_when(a->ended_ms, time));
     else printf(" ended %s as %s", cli_when(a->ended_ms, time), a->outcome);
     if (a->reason.len) say(": ", a->reason, "");

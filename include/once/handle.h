@@ -16,8 +16,8 @@
  *
  * Kinds, with different promises
  *   once_handle         The effect is outside of the store (a gateway, a mail server): never lost, and every try
- *                       carries the same idempotency key. An attempt that ended without a word (crash, lost lease) is
- *                       not repeated but held as unknown; with once_terms.retry_unknown it is repeated, says so
+ *                       carries the same idempotency key. An attempt that ended without an outcome (crash, lost lease)
+ *                       is not repeated but held as unknown; with once_terms.retry_unknown it is repeated, says so
  *                       (call->maybe_done), and is counted (`repeats` in `once status`).
  *   once_sqlite_handle  The effect is SQL on the caller's own SQLite connection: claim, effect and outcome are one part
  *                       of the caller's transaction. One effect for each key, whatever crashes, for as long as the
@@ -52,7 +52,7 @@ typedef struct once_call {
     const char *idempotency_key; /* 32 hexadecimal digits, the same for every attempt at this key */
     uint32_t attempt;            /* 1, 2, 3... */
     uint32_t failures;           /* attempts that failed before */
-    bool maybe_done;    /* an earlier attempt may have had its effect: it ended without a word, or as unknown */
+    bool maybe_done;    /* an earlier attempt may have had its effect: it ended without an outcome, or as unknown */
     struct sqlite3 *db; /* once_sqlite_handle: the caller's connection, inside its transaction; otherwise NULL */
     struct pg_conn *pg; /* once_postgres_handle: the same */
     void *internal;

@@ -72,10 +72,10 @@ typedef struct once_terms {
     int64_t backoff_min_ms,
         backoff_max_ms; /* before the next try: full jitter below a bound that doubles; 0: 200 ms, 1 min */
     size_t result_max;  /* bytes of a result; 0: 64 KiB */
-    /* What an attempt means that ended without a word (its process died, its lease ran out) or as `unknown`. false: the
-     * effect may have happened, so the key is held as unknown until a person decides (`once resolve`); nothing happens
-     * twice. true: run it again under the same idempotency key, one failure more; right where the other side honours
-     * that key or a repeat does no harm. once_sqlite_handle needs neither: there such an attempt was rolled back. */
+    /* What an attempt means that ended without an outcome (its process died, its lease ran out) or as `unknown`. false:
+     * the effect may have happened, so the key is held as unknown until a person decides (`once resolve`); nothing
+     * happens twice. true: run it again under the same idempotency key, one failure more; right where the other side
+     * honours that key or a repeat does no harm. once_sqlite_handle needs neither: such an attempt was rolled back. */
     bool retry_unknown;
     /* Where idempotency keys must not be guessable by those who know scope and key: at least 16 bytes that nobody else
      * knows, the same in every process and for ever, because another salt makes other keys. The caller's until the call
@@ -113,7 +113,7 @@ typedef struct once_ticket {
     uint32_t attempt;       /* RUN: 1, 2, 3... a fence that can be shown to the outside */
     uint32_t failures;      /* RUN: attempts that failed before; compare it with your budget */
     int64_t failing_for_ms; /* RUN: how long ago the first of them failed, by the store's clock; -1: none has */
-    bool maybe_done;   /* RUN: an earlier attempt may have had its effect: it ended without a word, or as unknown */
+    bool maybe_done;   /* RUN: an earlier attempt may have had its effect: it ended without an outcome, or as unknown */
     int64_t wait_ms;   /* BUSY, LATER: asking again may help after so long; -1: not known */
     once_bytes result; /* DUPLICATE: the stored result; the ticket's, until once_ticket_release */
     char idempotency_key[33]; /* 32 hexadecimal digits, the same for every attempt at this key and whatever becomes of

@@ -90,12 +90,13 @@ ONCE_API const char *once_answer_name(once_answer answer); /* "duplicate" */
 
 /* An attempt that ended, or what happened after it. */
 typedef struct once_attempt {
-    uint32_t attempt;    /* which one, from 1 */
-    int64_t ended_ms;    /* UTC; silent: when that was noticed, or when its lease was over */
-    const char *outcome; /* a name of once_outcome; "silent": it ended without a word; "replaced": after it, and before
+    uint32_t attempt; /* which one, from 1 */
+    int64_t ended_ms; /* UTC; silent: when that was noticed, or when its lease was over */
+    const char
+        *outcome;   /* a name of once_outcome; "silent": it ended without an outcome; "replaced": after it, and before
                           * it had any effect, other content under the same key took its place */
-    once_bytes who;      /* "user@host:pid", or empty */
-    once_bytes reason;   /* may be cut, or empty */
+    once_bytes who; /* "user@host:pid", or empty */
+    once_bytes reason; /* may be cut, or empty */
 } once_attempt;
 
 #define ONCE_FOREVER INT64_MAX /* a `remember` without end */

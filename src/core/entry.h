@@ -177,10 +177,12 @@ typedef struct once_decision {
     int64_t
         failing_for_ms; /* RUN, asks: how long ago the first of them did, on the store's clock; -1: none has, or nobody
                                noted it */
-    bool orphan;  /* RUN: this claim took over from one that ended without a word, and counted that. Not said once more
-                   * when  the reply was lost */
-    bool silent;  /* RUN: the attempt before may have had its effect: it ended without a word, or its settlement said so
-                   * (`maybe`), or an unknown is tried again */
+    /* RUN: this claim took over from one that ended without an outcome, and counted that. Not said once more when the
+     * reply was lost. */
+    bool orphan;
+    /* RUN: the attempt before may have had its effect: it ended without an outcome, or its settlement said so
+     * (`maybe`), or an unknown is tried again. */
+    bool silent;
     bool maybe;   /* RUN: any attempt before may have had its effect, not only the last one; what the effect is told */
     bool old_key; /* the entry keeps the idempotency key of before (core/outward.h) */
     bool asks;    /* UNKNOWN, to a take: the token is ours to ask the other side about it, and to settle what that says.

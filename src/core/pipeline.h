@@ -36,7 +36,7 @@
  * with a status that blames a message. Nothing is committed then, and it is as if RUN had failed.
  *
  * After an unclean end the first messages are claimed durably and run one by one, so a message that kills the process
- * is counted (claims that end without a word add a failure) and becomes a dead letter in the end.
+ * is counted (claims that end without an outcome add a failure) and becomes a dead letter in the end.
  *
  * A transaction that the database rolls back again and again (a deadlock, a timeout of a statement) is perhaps a
  * message's fault, and perhaps that of other transactions. So a careful pass finds out at whose statement it happens,

@@ -31,14 +31,17 @@ static once_bytes silence(const once_decision *d, once_arena *arena)
     enum { SHOWN = 600, ROOM = SHOWN + 160 };
     const once_bytes spent = ONCE_BYTES("not run again: its attempts are spent");
     if (d->before.len == 0)
-        return d->orphan ? ONCE_BYTES("every attempt ended without a word: the process or its handler was killed")
-                         : spent;
+        return d->orphan
+                   ? ONCE_BYTES(
+                         "every attempt ended without reporting an outcome: the process or its handler was killed")
+                   : spent;
     char *text = once_arena_alloc(arena, ROOM);
     if (!text) return spent;
-    const int n = snprintf(text, ROOM, "not run again: %s; said before: %.*s",
-                           d->orphan ? "its last attempt ended without a word, the process or its handler was killed"
-                                     : "its attempts are spent",
-                           d->before.len < SHOWN ? (int)d->before.len : SHOWN, d->before.data);
+    const int n = snprintf(
+        text, ROOM, "not run again: %s; said before: %.*s",
+        d->orphan ? "its last attempt ended without reporting an outcome, the process or its handler was killed"
+                  : "its attempts are spent",
+        d->before.len < SHOWN ? (int)d->before.len : SHOWN, d->before.data);
     return (once_bytes){text, n < 0 ? 0 : (size_t)n < ROOM ? (size_t)n : ROOM - 1};
 }
 

@@ -11,7 +11,7 @@ typedef struct once_policy {
     const once_retry *retry;
     bool hold;                 /* an unknown is kept for a person; otherwise tried again */
     const once_lookup *lookup; /* an unknown is asked about before; NULL: nobody can be asked */
-    bool outside;              /* of the store: an attempt that ended without a word may have had its effect */
+    bool outside;              /* of the store: an attempt that ended without an outcome may have had its effect */
     const once_env *env;       /* randomness only */
 } once_policy;
 
@@ -45,7 +45,7 @@ static inline bool once_answer_is_refusal(once_answer answer)
 
 /* ---- before an attempt ---- */
 
-/* Whether the attempts before this claim that ended without a word were the last. Those that settle are judged when
+/* Whether the attempts before this claim that ended without an outcome were the last. Those that settle are judged when
  * they do; of those that never do, the claim that finds the last of them learns it: by their number, or, where this
  * very claim has counted one, by the time since the first. */
 bool once_policy_is_spent(const once_policy *policy, const once_decision *decision);

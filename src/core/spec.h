@@ -175,8 +175,8 @@ static inline bool once_handler_inside(const once_handler_spec *handler)
 /* The handler for a type: exact match, else "*", else NULL. With `handler:` there is one, for every type. */
 const once_handler_spec *once_spec_handler(const once_spec *spec, once_bytes type);
 const once_handler_spec *once_spec_handler_by_operation(const once_spec *spec, once_bytes operation);
-/* An attempt that ended without a word may have had its effect only where that is outside of the store's database; of a
- * handler that is gone nobody knows. */
+/* An attempt that ended without an outcome may have had its effect only where that is outside of the store's database;
+ * of a handler that is gone nobody knows. */
 static inline bool once_spec_maybe_done(const once_spec *spec, once_bytes operation, bool maybe)
 {
     const once_handler_spec *handler = maybe ? once_spec_handler_by_operation(spec, operation) : NULL;

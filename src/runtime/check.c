@@ -62,11 +62,12 @@ static void find_identity(const once_pipeline *pipeline, const once_parts *parts
     if (parts->made)
         report(user, "store", "there was none here, and this one was made: every message is new in it", false);
     if (kept || once__known_try(&known, why, sizeof why)) return;
-    (void)snprintf(text, sizeof text,
-                   "%s: a store that is lost would be made anew without a word, and every message would run again; put "
-                   "'store_id: \"%s\"'"
-                   " into the file",
-                   why, id);
+    (void)snprintf(
+        text, sizeof text,
+        "%s: a store that is lost would silently be replaced by a new one, and every message would run again; put "
+        "'store_id: \"%s\"'"
+        " into the file",
+        why, id);
     report(user, "store", text, true);
 }
 

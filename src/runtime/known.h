@@ -1,5 +1,5 @@
 /* Which store a pipeline has met, remembered outside of that store: otherwise one that was lost, emptied or moved would
- * be made anew without a word, and every message would be new.
+ * silently be replaced by a new one, and every message would be new.
  *
  * Small files in $STATE_DIRECTORY (systemd sets it), else $XDG_STATE_HOME/once, else ~/.local/state/once, two for a
  * pipeline: one is named by the consumer and the pipeline file as it was said, one by the consumer and where the store

@@ -14,7 +14,7 @@ static void keep_known(const once_pipeline *pipeline, const once_known *before, 
     char why[500];
     if (once__known_keep(pipeline, before, store, why, sizeof why)) return;
     once_log(ONCE_LOG_WARN, "store",
-             "%s: when it is lost, a new one would be made without a word, and every message would run again; make "
+             "%s: when it is lost, a new one would silently be created, and every message would run again; make "
              "that folder"
              " writable, or put 'store_id: \"%s\"' into the pipeline file",
              why, pipeline->met);

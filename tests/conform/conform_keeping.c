@@ -996,7 +996,7 @@ static void f32_attempts_and_failures_survive_restarts(fixture *f)
             assert_true(do_settle(f, &t.request, ONCE_RETRY)); /* the token outlives the process */
             pass(f, DELAY);
         } else {
-            pass(f, LEASE); /* died without a word */
+            pass(f, LEASE); /* died without reporting an outcome */
         }
     }
 }

@@ -1636,7 +1636,7 @@ static void f99_an_attempt_that_died_is_resolved(fixture *f)
         const once_entry e = do_get(f, r.id);
         assert_int_equal(e.state, rows[i].state);
         assert_int_equal(e.worker.len, 0);
-        assert_true(e.history.len > 0); /* attempt 1 ended without a word */
+        assert_true(e.history.len > 0); /* attempt 1 ended without reporting an outcome */
         assert_non_null(memmem(e.history.data, e.history.len, "silent", 6));
         if (rows[i].outcome != ONCE_DEAD) assert_false(do_settle(f, &r, ONCE_REJECTED));
     }

@@ -1,6 +1,6 @@
 """Effects outside of the store, and kills: what really happened (a file that the commands write) against what is reported.
 
-Of a kill -9 with w effects in flight, w attempts end without a word. With `unknown: hold` none of them is repeated; with
+Of a kill -9 with w effects in flight, w attempts end without reporting an outcome. With `unknown: hold` none of them is repeated; with
 `unknown: retry` each may be, and each is counted."""
 
 import os
@@ -162,7 +162,7 @@ def test_f80_a_command_that_kills_our_process_every_time(tmp_path):
     assert kills == 3
     assert work.per_key()["k1"] == 3 and work.real_repeats() == 2
     ((line, reason),) = work.p.letters()
-    assert line == 2 and "without a word" in reason
+    assert line == 2 and "without reporting an outcome" in reason
 
 
 # ---- told to stop ----

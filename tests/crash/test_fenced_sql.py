@@ -55,7 +55,7 @@ class Work:
         return {m["key"] for m in self.p.once("list", "--unknown", "--json", self.p.name).json["messages"]}
 
     def check_end(self, lost):
-        """Nothing lost, and no more repeats than `lost`, the attempts that ended without a word."""
+        """Nothing lost, and no more repeats than `lost`, the attempts that ended without reporting an outcome."""
         everything = {f"k{i}" for i in range(self.n)}
         effects = self.ids("log")
         real = sum(effects.values()) - len(effects)

@@ -205,7 +205,7 @@ def test_f80_a_message_that_kills_us_every_time(tmp_path, attempts):
     assert ended.status == 1, ended
     assert [i for (i,) in p.rows("SELECT id FROM t ORDER BY id")] == [i for i in range(12) if i != 6], "all others are done, once"
     ((line, reason),) = p.letters()
-    assert line == 7 and "without a word" in reason
+    assert line == 7 and "without reporting an outcome" in reason
     counts(p.run(status=1), received=12, duplicates=12, attempts=0)
 
 

@@ -455,7 +455,7 @@ def test_f77_resolved_as_retry_runs_whatever_the_budget(tmp_path, budget):
 
 
 def test_f80_a_death_in_silence_says_what_was_said_before(tmp_path):
-    """The first attempt gave a reason, the second was killed with us: the letter does not say that every one ended without a word."""
+    """The first attempt gave a reason, the second was killed with us: the letter does not say that every one ended without reporting an outcome."""
     script(tmp_path, "effect", '#!/bin/sh\nread -r body\n[ "$ONCE_ATTEMPT" = 1 ] && { echo "gateway is busy" >&2; exit 75; }\ntouch begun; sleep 60\n')
     p = Pipeline(tmp_path, 'key: "${/id}"\nlease: 300ms\nunknown: retry\nretry: {attempts: 2, backoff: 1ms..5ms}\nhandler: {exec: [./effect]}\n')
     p.write({"id": "a"})
@@ -466,4 +466,4 @@ def test_f80_a_death_in_silence_says_what_was_said_before(tmp_path):
     p.write()
     counts(p.run(status=1), resumed=1, dead=1, attempts=0)
     ((_, reason),) = p.letters()
-    assert reason.startswith("not run again: its last attempt ended without a word") and reason.endswith("gateway is busy"), reason
+    assert reason.startswith("not run again: its last attempt ended without reporting an outcome") and reason.endswith("gateway is busy"), reason

@@ -202,7 +202,7 @@ def test_killed_without_a_word(tmp_path):
     world(p, "good")
     second = run(p, 0)
     lines, entry = explain(p, "a")
-    assert lines[3:5] == ["  Attempt 1 ended without a word; that was noticed TIME.", f"  Attempt 2, by {second}, ended TIME as done."]
+    assert lines[3:5] == ["  Attempt 1 ended without reporting an outcome; that was noticed TIME.", f"  Attempt 2, by {second}, ended TIME as done."]
     assert [(a["outcome"], a["who"]) for a in entry["attempts"]] == [("silent", first), ("done", second)]
 
 

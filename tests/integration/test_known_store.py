@@ -120,7 +120,7 @@ def test_f82_nowhere_to_remember_it(tmp_path, how):
     else:
         assert "level=warn event=store" in ended.err and f"cannot be remembered in folder '{folder}/once': " in ended.err, ended
     warned = [f["text"] for f in p.once("check", "--json", p.name, env=env).json["findings"] if f["warning"]]
-    assert any("put 'store_id: \"" in text and "made anew without a word" in text for text in warned), warned
+    assert any("put 'store_id: \"" in text and "silently be replaced by a new one" in text for text in warned), warned
 
 
 def test_f82_check_leaves_nothing_where_it_tried_to_write(tmp_path):

@@ -733,7 +733,7 @@ def test_f99_an_attempt_that_died_is_shown_and_can_be_resolved(tmp_path):
     assert entry["state"] == "unknown" and entry["worker"] and not listed(p, "--busy")
     assert [(a["outcome"], a["who"], a["ended_ms"]) for a in entry["attempts"]] == [("silent", entry["worker"], entry["changed_ms"])]
     told = p.once("explain", p.name, "k0").out
-    assert "unknown\n" in told and "Attempt 1 ended without a word; its lease was over" in told, told
+    assert "unknown\n" in told and "Attempt 1 ended without reporting an outcome; its lease was over" in told, told
     assert p.explain("k0")[0]["worker"] == entry["worker"]
     assert f"its attempt never reported  (attempt 1, by {entry['worker']})" in p.once("list", p.name).out
     assert entry["reason"] == p.explain("k0")[0]["reason"] == "its attempt never reported"

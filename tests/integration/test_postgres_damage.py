@@ -59,7 +59,7 @@ BRINGS = {"nothing": [], "the same": MESSAGES, "a new one": [{"id": "d", "lane":
 
 @pytest.mark.parametrize("brings", BRINGS)
 def test_f55_a_lane_that_is_gone_is_noticed(tmp_path, brings):
-    """Nobody could lock its row, so what is in it was waited for without end and without a word."""
+    """Nobody could lock its row, so what is in it was waited for without end, and nothing said so."""
     p = parked(tmp_path)
     p.execute("DELETE FROM once_lane")
     p.write(*BRINGS[brings])

@@ -292,7 +292,7 @@ def test_a_dba_can_select_what_is_not_finished(tmp_path):
     rows = pq.once(p.url.replace("postgres@", f"{watcher}@"), "SELECT state, now() - oldest BETWEEN interval '0' AND interval '5 minutes' FROM once_status")
     assert sorted(rows) == [("claimed", "t"), ("dead", "t"), ("unknown", "t"), ("waiting", "t")]
     p.execute("UPDATE once_live SET due_ms = 0 WHERE state = 1")
-    assert p.rows("SELECT state, count FROM once_status WHERE state = 'unknown'") == [("unknown", 2)], "the claim has ended without a word"
+    assert p.rows("SELECT state, count FROM once_status WHERE state = 'unknown'") == [("unknown", 2)], "the claim has ended without reporting an outcome"
 
 
 def test_f58_a_store_of_before_gets_the_view(tmp_path):

@@ -284,7 +284,7 @@ def test_f46_f59_a_stop_while_the_server_stands_still(tmp_path, store):
 
 @pytest.mark.parametrize("round_trip", ["begin", "effects", "commit"])
 def test_f06_f46_f76_one_reply_does_not_come(tmp_path, store, round_trip):
-    """The connection stays, the server is there for others, and one answer is lost without a word."""
+    """The connection stays, the server is there for others, and one answer is lost silently."""
     with Proxy(store.address) as proxy:
         p = store.pipeline(tmp_path, proxy)
         p.write(*some(500))

@@ -86,13 +86,13 @@ class Fenced:
     # ---- what must be true ----
 
     def check_end(self, lost, unknown_allowed=True):
-        """At the end: nothing lost; repeats bounded by `lost`, the attempts that ended without a word."""
+        """At the end: nothing lost; repeats bounded by `lost`, the attempts that ended without reporting an outcome."""
         per_key = self.per_key()
         real = self.real_repeats()
         if self.unknown == "retry":
             assert set(per_key) == {f"k{i}" for i in range(self.n)}, "an effect is missing"
             reported = self.reported_repeats()
-            assert real <= reported <= lost, f"{real} real repeats, {reported} reported, {lost} attempts ended without a word"
+            assert real <= reported <= lost, f"{real} real repeats, {reported} reported, {lost} attempts ended without reporting an outcome"
             return
         assert real == 0, f"held, and repeated: {per_key}"
         unknown = self.unknown_keys()

@@ -65,7 +65,7 @@ static void count_failure(sim_key *k, int64_t at_ms)
     if (!k->failing_ms) k->failing_ms = at_ms;
 }
 
-/* Its message may have died: by its own fault, or because claims on it ended without a word too often. */
+/* Its message may have died: by its own fault, or because claims on it ended without an outcome too often. */
 static bool may_die(const sim_world *world, const sim_key *k)
 {
     const uint32_t spent = k->failures + k->silent;

@@ -188,13 +188,13 @@ typedef struct sim_key {
                                        who did was told so */
     bool behind_gap; /* an earlier version was missing when it was granted; whoever stopped waiting does not wait again
                       */
-    bool orphaned;   /* a claim on it ended without a word */
+    bool orphaned;   /* a claim on it ended without an outcome */
     bool starved;    /* dead, because an earlier version was missing; it never ran */
     bool granted,
         let_in; /* ever; and so before this claim, without a gap: it does not wait for missing versions any more */
     uint32_t persons; /* of its lane, when it was granted */
     int flight;       /* of this claim; -1: it has not started */
-    uint32_t silent;  /* claims that ended without a word, and rightly so */
+    uint32_t silent;  /* claims that ended without an outcome, and rightly so */
 } sim_key;
 
 typedef struct sim_message {
@@ -592,8 +592,8 @@ void sim_notes_commit(sim_worker *worker);
 void sim_record_replay(sim_world *world, int key);
 void sim_record_discard(sim_world *world, int key);
 void sim_record_resolve(sim_world *world, int key, once_outcome outcome);
-void sim_record_excuse(sim_worker *worker);                              /* its open claims may end without a word */
-void sim_record_ended(sim_worker *worker, const once_request *request);  /* somebody else's claim was */
+void sim_record_excuse(sim_worker *worker);                             /* its open claims may end without an outcome */
+void sim_record_ended(sim_worker *worker, const once_request *request); /* somebody else's claim was */
 void sim_record_lapsed(sim_worker *worker, const once_request *request); /* a claim that is held was found to be over */
 void sim_record_dropped(sim_worker *worker, const once_request *request); /* it was told that its claim is gone */
 void sim_record_start(sim_world *world, sim_flight *flight);

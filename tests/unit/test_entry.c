@@ -197,7 +197,9 @@ static void check_claim_of_a_stranger(bool silent, bool is_natural)
             assert_true(once_hash_equal(e.token, yours));
             assert_int_equal(e.due_ms, NOW + LEASE);
             assert_int_equal(e.attempt, is_new_life(r) ? 1 : 4);
-            assert_int_equal(e.failures, is_new_life(r) ? 0 : orphan ? 3 : 2); /* ending without a word is a failure */
+            assert_int_equal(e.failures, is_new_life(r) ? 0
+                                         : orphan       ? 3
+                                                        : 2); /* ending without an outcome is a failure */
             assert_int_equal(d.attempt, e.attempt);
             assert_int_equal(d.failures, e.failures);
             assert_int_equal(d.silent, !is_new_life(r) && (orphan || silent));

@@ -840,7 +840,7 @@ static void f02_f04_f05_killed_in_the_handler_is_repeated_when_told(void **state
     open_real(f);
     g.idempotency_key[0] = 0;
     v = handle(f, &poison, &g);
-    assert_int_equal(v.answer, ONCE_ANSWER_DEAD); /* three attempts ended without a word */
+    assert_int_equal(v.answer, ONCE_ANSWER_DEAD); /* three attempts ended without reporting an outcome */
     assert_true(v.ack);
     assert_int_equal(g.calls, 1);
 

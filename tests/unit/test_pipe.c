@@ -1083,8 +1083,9 @@ static void f92_an_effect_outside_is_not_put_back_for_a_hang_up(void **state)
         ONCE_OK);
     assert_int_equal(n, 1);
     once_arena_release(&arena);
-    test_env_pass(&f->world,
-                  20); /* it ended without a word: the next attempt is a repeat, which a transaction counts */
+    test_env_pass(
+        &f->world,
+        20); /* it ended without reporting an outcome: the next attempt is a repeat, which a transaction counts */
     accept_in_store(f, &f->both[0], "1");
     f->poison = 1;
     f->hangs = 2;

@@ -163,10 +163,11 @@ static void what_is_not_run_again_says_why(void **state)
     assert_int_equal(s.outcome, ONCE_DEAD);
     assert_true(s.maybe);
     assert_false(s.failed);
-    text_is(s.reason, "every attempt ended without a word: the process or its handler was killed");
+    text_is(s.reason, "every attempt ended without reporting an outcome: the process or its handler was killed");
     d.before = ONCE_BYTES("gateway away");
     text_is(once_policy_spend(&policy, &d, &arena).reason,
-            "not run again: its last attempt ended without a word, the process or its handler was killed; said before: "
+            "not run again: its last attempt ended without reporting an outcome, the process or its handler was "
+            "killed; said before: "
             "gateway away");
     d.orphan = false;
     text_is(once_policy_spend(&policy, &d, &arena).reason,

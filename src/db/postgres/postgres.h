@@ -219,7 +219,7 @@ void once__pg_clear(PGresult **results, size_t n);
 /* One statement, or several without results (`;` between), not in pipeline mode and not in a transaction of the
  * store. */
 int once__pg_exec(once_pg *pg, const char *sql, PGresult **out, once_error *err);
-/* A transaction around such statements. A failed one is ended without a word. */
+/* A transaction around such statements. A failed one is ended without reporting an outcome. */
 int once__pg_exec_begin(once_pg *pg, bool write, once_error *err);
 int once__pg_exec_end(once_pg *pg, int rc,
                       once_error *err); /* COMMIT when rc is ONCE_OK, else ROLLBACK; the status of it all */

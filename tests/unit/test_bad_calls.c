@@ -374,6 +374,12 @@ static void progress(void *user, const once_counts *counts, int64_t left, double
     (void)user, (void)counts, (void)left, (void)seconds;
 }
 
+static bool stream(void *user, const once_stream_shown *shown)
+{
+    (void)user, (void)shown;
+    return true;
+}
+
 static void run_beside(void)
 {
     once_snapshot now = {.size = 0};
@@ -389,6 +395,8 @@ static void run_beside(void)
     REFUSED(once_pipeline_snapshot(pipeline, &now, &err));
     now.size = SIZE_MAX;
     REFUSED(once_pipeline_snapshot(pipeline, &now, &err));
+    REFUSED(once_pipeline_streams(NULL, stream, NULL, &err));
+    REFUSED(once_pipeline_streams(pipeline, NULL, NULL, &err));
 }
 
 static void finding(void *user, const char *topic, const char *text, bool warning)
@@ -571,6 +579,7 @@ static const struct {
     {"once_pipeline_start", run_beside},
     {"once_pipeline_stop", forget_pipeline},
     {"once_pipeline_stored", look},
+    {"once_pipeline_streams", run_beside},
     {"once_pipeline_sweep", upkeep},
     {"once_pipeline_take_store", upkeep},
     {"once_pipeline_verify", look},

@@ -1092,8 +1092,10 @@ int once_entry_settle(once_entry *entry, once_lane *lane, const once_settlement 
 int once_entry_extend(once_entry *entry, const once_request *r, int64_t now_ms, bool *ours)
 {
     assert(r->lease_ms >= 0);
-    const bool asks = entry->state == ONCE_STATE_UNKNOWN && entry->due_ms != ONCE_NEVER;
-    *ours = (entry->state == ONCE_STATE_CLAIMED || asks) && same_claim(entry, r);
+    /* An attempt whose lease ran out has lost its claim, although its token is there until somebody asks. */
+    const bool asked = entry->state == ONCE_STATE_UNKNOWN && entry->due_ms != ONCE_NEVER;
+    const bool attempted = entry->state == ONCE_STATE_CLAIMED || (asked && ONCE_PLANTED(lapsed_begins));
+    *ours = (r->asks ? asked : attempted) && same_claim(entry, r);
     if (!*ours) return ONCE_UNCHANGED;
     entry->due_ms = later_than(now_ms, r->lease_ms);
     return ONCE_ENTRY_CHANGED;

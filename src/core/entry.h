@@ -156,6 +156,7 @@ typedef struct once_request {
     int64_t sent_ms;     /* the message's time, or ONCE_NO_TIME */
     bool hold;           /* a lease that runs out means unknown, not "go on" */
     bool lookup;         /* with `hold`: the other side can be asked, so an unknown has a due time (see `asks`) */
+    bool asks;           /* extend: the claim is one to ask about an unknown (decision.asks), not one of an attempt */
     bool natural;        /* nothing is kept after success; an equal version of the lane runs again */
     bool old_key; /* a new entry keeps the idempotency key of before (core/outward.h): a letter of then comes again */
     uint64_t run; /* the run that received the message */
@@ -221,6 +222,7 @@ typedef struct once_settlement {
     bool failed;                 /* dead: the attempt itself failed, and counts */
     bool maybe;        /* retry, dead: the effect may have happened; the next attempt is told so (decision.silent).
                         * A release leaves what was known before its claim */
+    bool asked;        /* of a question, not of an attempt: its history has no line of one that was in vain */
     bool *was_unknown; /* not NULL: set to whether it had been written down as unknown before */
 } once_settlement;
 

@@ -57,6 +57,10 @@
     X(children_ignored, "claims of a worker that is gone end, although commands that it started may live on")          \
     X(resolve_spent, "an unknown that a person has tried again dies of the failures it had")                           \
     X(parked_kept, "a message that stood behind an effect still counts as parked when it goes on")                     \
+    X(lookup_early, "the other side is asked about an effect that may still happen")                                   \
+    X(lookup_guesses, "the other side does not know what became of an effect, and that is taken for absent")           \
+    X(absent_done, "an effect that the other side knows nothing of counts as done")                                    \
+    X(lapsed_begins, "an attempt whose lease ran out begins after all, while somebody asks what became of it")         \
     X(stream_waits, "a stream that cannot go on holds up the others")                                                  \
     X(revoked_kept, "messages of a stream that was revoked are begun")                                                 \
     X(lost_acked, "deliveries of a stream that somebody else has are acked")                                           \
@@ -66,17 +70,11 @@
     X(last_ignored, "a delivery that cannot be extended any more is not given to the store")                           \
     X(no_beat, "the source is not asked while nothing may be fetched")
 
-/* The same of unknowns that the other side is asked about. */
-#define ONCE_PLANT_LOOKUP_MAP(X)                                                                                       \
-    X(lookup_early, "the other side is asked about an effect that may still happen")                                   \
-    X(lookup_guesses, "the other side does not know what became of an effect, and that is taken for absent")           \
-    X(absent_done, "an effect that the other side knows nothing of counts as done")
-
 /* Zero, ONCE_PLANT_none: everything is as it should be. */
 typedef enum once_plant {
     ONCE_PLANT_none,
 #define ONCE_PLANT_ENUM(name, text) ONCE_PLANT_##name,
-    ONCE_PLANT_MAP(ONCE_PLANT_ENUM) ONCE_PLANT_LOOKUP_MAP(ONCE_PLANT_ENUM)
+    ONCE_PLANT_MAP(ONCE_PLANT_ENUM)
 #undef ONCE_PLANT_ENUM
         ONCE_PLANTS
 } once_plant;

@@ -120,8 +120,11 @@ once_settlement once_policy_answered(const once_policy *policy, const once_decis
     if (answer == ONCE_LOOKUP_DONE) return (once_settlement){.outcome = ONCE_DONE};
     if (answer != ONCE_LOOKUP_ABSENT)
         return (once_settlement){.outcome = ONCE_UNKNOWN, .maybe = true, .delay_ms = ask_again_ms(policy, d, asked)};
-    if (once_policy_is_last(policy, d)) return (once_settlement){.outcome = ONCE_DEAD, .failed = true};
+    /* That is the other side's word. A worker that was only stopped acts when it goes on, so whoever runs it next is
+     * told, and it counts as a repeat that may be one. */
+    if (once_policy_is_last(policy, d)) return (once_settlement){.outcome = ONCE_DEAD, .failed = true, .maybe = true};
     return (once_settlement){.outcome = ONCE_RETRY,
+                             .maybe = true,
                              .delay_ms =
                                  once_retry_pause_ms(policy->retry, d->failures + 1, d->failing_for_ms, policy->env)};
 }

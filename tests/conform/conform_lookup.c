@@ -20,6 +20,7 @@ static bool settle_unknown(fixture *f, const once_request *request, int64_t dela
                                .reason = ONCE_BYTES("the reply was lost"),
                                .delay_ms = delay_ms,
                                .message = body ? &message : NULL,
+                               .asked = !body,
                                .maybe = true};
     bool applied;
     assert_ok(f, f->store->ops->settle(f->store, &s, 1, &applied, &f->err));
@@ -181,6 +182,7 @@ static void a_lease_that_ran_out_is_asked_about(fixture *f)
     assert_int_equal(do_stats(f).wait_ms, 0);
     assert_int_equal(do_take(f, 2, t), 1);
     assert_true(t[0].decision.lapsed && !t[0].decision.asks);
+    assert_false(do_extend(f, &r)); /* it was stopped, and must not begin now */
     const once_taken asks = take_question(f);
     assert_int_equal(asks.decision.unknown_for_ms, 0); /* from when it was written down */
     assert_true(do_settle(f, &asks.request, ONCE_ALREADY));

@@ -53,7 +53,7 @@ void sim_books_end(sim_worker *worker, const once_counts *c)
         if (!k->open || k->holder != worker->incarnation || k->dropped) continue;
         if (k->known) sim_violation(world, "key %d: its worker ended well and did not put it back", i);
         k->excused = true; /* it never knew that it had it */
-        k->silent++;
+        k->silent += !k->asking;
     }
 }
 
@@ -62,11 +62,11 @@ void sim_books_end(sim_worker *worker, const once_counts *c)
 static bool through(const sim_world *world, int key)
 {
     const sim_key *k = &world->keys[key];
-    if (k->final || sim_record_superseded(world, k) || sim_record_is_held(world, k)) return true;
+    if (k->final || sim_record_superseded(world, k) || sim_record_is_left(world, k)) return true;
     /* A finite run does not wait for what stands behind an unknown, or a dead one that blocks. */
     for (int i = 0; world->finite && k->lane >= 0 && i < world->keys_n; i++)
         if (world->keys[i].lane == k->lane &&
-            (sim_record_is_held(world, &world->keys[i]) || sim_record_blocks(world, &world->keys[i])))
+            (sim_record_is_left(world, &world->keys[i]) || sim_record_blocks(world, &world->keys[i])))
             return true;
     if (sim_record_differs(world, k)) return true; /* is_safe knows whether it has its letter */
     for (int i = 0; i < world->messages_n; i++)

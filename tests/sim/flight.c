@@ -117,6 +117,41 @@ static void plan(sim_worker *w, sim_flight *f)
     }
 }
 
+/* It asks, and nothing else. */
+static void plan_question(sim_worker *w, sim_flight *f)
+{
+    const int64_t now_ms = w->world->now_ms;
+    f->began_ms = now_ms;
+    f->happens_ms = ONCE_NEVER;
+    f->ends_ms = now_ms + choose_length(w->world);
+    f->said = ONCE_UNKNOWN;
+    if (w->no_start_until_ms <= now_ms) return;
+    f->began_ms = ONCE_NEVER;
+    f->ends_ms = now_ms;
+    f->said = ONCE_RELEASE;
+}
+
+/* What the other side knows of the key. It does not know of what has not reached it, but of what it is at it says so.
+ */
+static once_lookup_answer know(sim_world *world, const sim_flight *f)
+{
+    if (f->said == ONCE_RELEASE || f->kill || f->told || sim_chance(world, 25)) return ONCE_LOOKUP_NOT_KNOWN;
+    if (world->keys[f->key].effects) return ONCE_LOOKUP_DONE;
+    for (size_t i = world->flights_from; i < world->flights_n; i++)
+        if (world->flights[i].key == f->key && world->flights[i].happens_ms != ONCE_NEVER) return ONCE_LOOKUP_NOT_KNOWN;
+    return ONCE_LOOKUP_ABSENT;
+}
+
+static void report_answer(sim_worker *w, sim_flight *f)
+{
+    static const sim_fault faults[] = {SIM_asked_in_vain, SIM_asked_done, SIM_asked_absent};
+    static const char *const texts[] = {"nothing", "done", "absent"};
+    f->answer = know(w->world, f);
+    f->item->lookup_answer = f->answer;
+    sim_fired(w->world, faults[f->answer]);
+    sim_trace(w->world, w->index, "  asked about key, it says", texts[f->answer], f->key, f->message, ONCE_OK);
+}
+
 static void start(sim_worker *w, once_item *item)
 {
     sim_world *world = w->world;
@@ -144,11 +179,14 @@ static void start(sim_worker *w, once_item *item)
                       .incarnation = w->incarnation,
                       .item = item,
                       .token = item->request.token,
+                      .question = item->decision.asks,
                       .air = true};
     if (handler->processes) f->process = (uint32_t)sim_random(world, handler->processes);
-    plan(w, f);
-    sim_trace(world, w->index, "  starts key", NULL, key, message, ONCE_OK);
-    sim_record_start(world, f);
+    if (f->question) plan_question(w, f);
+    else plan(w, f);
+    sim_trace(world, w->index, f->question ? "  asks about key" : "  starts key", NULL, key, message, ONCE_OK);
+    if (f->question) sim_record_ask(world, f);
+    else sim_record_start(world, f);
     if (once_hash_equal(world->keys[key].token, f->token)) world->keys[key].flight = (int)(f - world->flights);
 }
 
@@ -170,6 +208,7 @@ static void report(sim_worker *w, sim_flight *f)
     item->delay_ms = f->said == ONCE_RETRY && sim_chance(world, 20) ? (int64_t)sim_random(world, 3000) : -1;
     item->maybe = f->said == ONCE_UNKNOWN;
     item->started = f->said != ONCE_RELEASE || f->away;
+    if (f->question) report_answer(w, f);
     item->trouble = trouble ? troubles[sim_random(world, world->finite ? 2 : 3)] : ONCE_OK;
     f->item = NULL;
     f->air = false;

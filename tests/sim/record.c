@@ -217,6 +217,8 @@ static void grant(sim_world *world, sim_worker *w, const sim_note *note)
             sim_violation(world, "key %d: its lease ran out, and it was claimed again instead of held", note->key);
     }
     if (k->unknown) sim_violation(world, "key %d: claimed while it is held for a person", note->key);
+    k->unknown_ms = 0;
+    k->asking = false;
     if (k->final && !h->natural)
         sim_violation(world, "key %d: claimed again after it was %s", note->key, once_outcome_name(k->outcome));
     if (h->external && !again) told(world, k, in_hand, note->silent, note->key);
@@ -246,13 +248,47 @@ static void grant(sim_world *world, sim_worker *w, const sim_note *note)
     k->paused_ms = note->paused_ms;
 }
 
+/* Its lease is over, so it is unknown, whether or not somebody has written that down. */
+static void ran_out(sim_key *k)
+{
+    if (!k->excused) k->silent++;
+    k->unknown = k->maybe = k->ever_maybe = k->orphaned = true;
+    if (!k->unknown_ms) k->unknown_ms = k->granted_ms;
+    k->missing = 0; /* nobody counts it */
+    k->pardons++;   /* whoever had it may have been stopped, and act when it goes on */
+}
+
+/* It stays what it is while somebody asks. */
+static void asked(sim_world *world, sim_worker *w, const sim_note *note)
+{
+    sim_key *k = &world->keys[note->key];
+    const bool again = k->open && same_claim(k, note);
+    const bool over = k->open && !again && may_be_over(world, k, note->at_ms);
+    if (!handler_of(world, k)->asks) sim_violation(world, "key %d: asked about, and nobody can be", note->key);
+    if (k->open && !again && !over) sim_violation(world, "key %d: asked about while it is somebody else's", note->key);
+    if (over && !k->asking) ran_out(k);
+    if (!k->unknown || k->final) sim_violation(world, "key %d: asked about, and it is known", note->key);
+    if (!again) k->flight = -1;
+    w->holds = true;
+    k->open = k->asking = k->taken = true;
+    k->excused = k->dropped = k->lapsed = k->told_now = k->given_up = false;
+    k->known = note->known || (again && k->known);
+    k->holder = w->incarnation;
+    k->token = note->token;
+    k->asked_ms = k->granted_ms = note->at_ms;
+    k->paused_ms = note->paused_ms;
+}
+
 static void extended(sim_world *world, const sim_note *note)
 {
     sim_key *k = &world->keys[note->key];
+    if (!k->open && k->unknown && same_claim(k, note)) return; /* it was put back, and nobody had heard of that */
     if (!k->open || !same_claim(k, note)) {
         sim_violation(world, "key %d: a claim was extended that is somebody else's", note->key);
         return;
     }
+    if (k->unknown_ms && !k->asking)
+        sim_violation(world, "key %d: its claim was extended after it had become unknown", note->key);
     k->excused = k->lapsed = false;
     k->granted_ms = note->at_ms;
     k->paused_ms = note->paused_ms;
@@ -364,6 +400,24 @@ void sim_record_start(sim_world *world, sim_flight *f)
     if (k->lane >= 0) check_lane(world, f->key);
 }
 
+void sim_record_ask(sim_world *world, sim_flight *f)
+{
+    const sim_key *k = &world->keys[f->key];
+    const sim_worker *w = &world->workers[f->worker];
+    const int64_t after_ms = world->spec->handlers[k->handler].lookup.after_ms;
+    if (!k->open || k->dropped || !once_hash_equal(k->token, f->token)) {
+        if (w->paused_until_ms + world->lease_ms < world->now_ms)
+            sim_violation(world, "key %d: asked about by a worker that has lost its claim", f->key);
+        f->excused = true;
+        return;
+    }
+    if (!k->asking) sim_violation(world, "key %d: asked about, and it was to be run", f->key);
+    if (k->flight >= 0) sim_violation(world, "key %d: asked about twice with one claim", f->key);
+    if ((world->now_ms - k->unknown_ms + 2) * 11 < after_ms * 10)
+        sim_violation(world, "key %d: asked about after %lld ms, and it may still act for %lld ms", f->key,
+                      (long long)(world->now_ms - k->unknown_ms), (long long)after_ms);
+}
+
 void sim_record_effect(sim_world *world, sim_flight *f)
 {
     sim_key *k = &world->keys[f->key];
@@ -407,9 +461,37 @@ static bool follows(const sim_world *world, const sim_key *k, const sim_note *no
     }
 }
 
+static bool answers(const sim_flight *f, const sim_note *note)
+{
+    if (!f) return note->outcome == ONCE_UNKNOWN; /* nobody was asked */
+    if (f->air) return false;
+    switch (f->answer) {
+    case ONCE_LOOKUP_DONE: return note->outcome == ONCE_DONE;
+    case ONCE_LOOKUP_ABSENT: return note->outcome == ONCE_RETRY || note->outcome == ONCE_DEAD;
+    default: return note->outcome == ONCE_UNKNOWN;
+    }
+}
+
+/* Absent is the other side's word, and whoever runs it again is told that it may repeat something. */
+static void question_outcome(sim_world *world, sim_key *k, const sim_note *note)
+{
+    static const char *const texts[] = {"nothing", "done", "absent"};
+    const sim_flight *f = flight_of(world, k);
+    if (!answers(f, note))
+        sim_violation(world, "key %d: settled %s, and the other side said %s", note->key,
+                      once_outcome_name(note->outcome), f ? texts[f->answer] : "nothing");
+    k->asking = false;
+    k->unknown = note->outcome == ONCE_UNKNOWN;
+    k->given_up = k->unknown && note->delay_ms == ONCE_NEVER;
+}
+
 static void external_outcome(sim_world *world, sim_key *k, const sim_note *note)
 {
     const sim_flight *f = flight_of(world, k);
+    if (k->asking) {
+        question_outcome(world, k, note);
+        return;
+    }
     const char *said = !f ? "was not started" : f->air ? "is under way" : once_outcome_name(f->said);
     if (!follows(world, k, note))
         sim_violation(world, "key %d: settled %s%s, but its effect: %s", note->key, once_outcome_name(note->outcome),
@@ -548,6 +630,7 @@ static void outcome(sim_world *world, sim_worker *w, const sim_note *note)
     case ONCE_UNKNOWN:
         if (!h->hold) sim_violation(world, "key %d: held, and nobody asked for that", note->key);
         sim_fired(world, SIM_held);
+        if (!k->unknown_ms) k->unknown_ms = note->at_ms;
         k->unknown = k->owned = true;
         break;
     default: finished(world, k, note);
@@ -678,6 +761,7 @@ void sim_notes_commit(sim_worker *worker)
         const sim_note *note = &worker->notes[i];
         switch (note->what) {
         case NOTE_GRANT: grant(world, worker, note); break;
+        case NOTE_ASKED: asked(world, worker, note); break;
         case NOTE_EXTENDED: extended(world, note); break;
         case NOTE_EFFECT: effect(world, worker, note); break;
         case NOTE_OUTCOME: outcome(world, worker, note); break;
@@ -726,6 +810,11 @@ bool sim_record_is_held(const sim_world *world, const sim_key *k)
     return handler_of(world, k)->hold && k->open && may_be_over(world, k, world->now_ms);
 }
 
+bool sim_record_is_left(const sim_world *world, const sim_key *k)
+{
+    return sim_record_is_held(world, k) && (!handler_of(world, k)->asks || (k->unknown && k->given_up && !k->asking));
+}
+
 void sim_record_resolve(sim_world *world, int key, once_outcome verdict)
 {
     sim_key *k = &world->keys[key];
@@ -736,7 +825,7 @@ void sim_record_resolve(sim_world *world, int key, once_outcome verdict)
     for (size_t i = world->flights_from; i < world->flights_n;
          i++) /* whoever was late with it cannot know that a person has decided */
         if (world->flights[i].key == key && world->flights[i].air) world->flights[i].excused = true;
-    k->unknown = k->open = false;
+    k->unknown = k->open = k->asking = false;
     k->maybe = k->ever_maybe = true;
     k->final = verdict != ONCE_RETRY;
     k->outcome = verdict;
@@ -842,6 +931,7 @@ void sim_record_lapsed(sim_worker *w, const once_request *request)
     if (!handler_of(world, k)->hold) sim_violation(world, "key %d: became unknown, and is not to be held", key);
     if (!may_be_over(world, k, world->now_ms))
         sim_violation(world, "key %d: became unknown before its lease was over", key);
+    world->keys[key].unknown_ms = world->now_ms;
 }
 
 void sim_record_excuse(sim_worker *worker)
@@ -851,6 +941,6 @@ void sim_record_excuse(sim_worker *worker)
         sim_key *k = &world->keys[i];
         if (!k->open || k->excused || k->holder != worker->incarnation) continue;
         k->excused = true;
-        k->silent++;
+        k->silent += !k->asking;
     }
 }

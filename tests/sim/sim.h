@@ -95,6 +95,9 @@
     X(killed, "an external effect is told to end")                                                                     \
     X(held, "an unknown is held for a person")                                                                         \
     X(unknown_retried, "an unknown is tried again")                                                                    \
+    X(asked_done, "the other side is asked about an unknown, and has done it")                                         \
+    X(asked_absent, "the other side is asked about an unknown, and knows nothing of it")                               \
+    X(asked_in_vain, "the other side is asked about an unknown, and does not say")                                     \
     X(repeated, "an external effect really happens twice")                                                             \
     X(rerun, "a natural effect runs again")                                                                            \
     X(malformed, "a message is no JSON or lacks its key")                                                              \
@@ -136,6 +139,7 @@ typedef enum sim_fate {
 /* As the pipeline has them, and what else there is to know about their effects. */
 typedef struct sim_handler {
     bool external, hold, natural;
+    bool asks;     /* with hold: the other side can be asked what became of an unknown, and is honest */
     bool killable; /* a command; otherwise a function that returns when it likes */
     uint32_t slots;
     uint32_t processes; /* 0: each effect has its own */
@@ -163,16 +167,19 @@ typedef struct sim_key {
     bool judged;   /* its lane ended it: its twin was first */
     int winner;    /* the variant of the content that was let in; -1: none yet. Another one may take its place, once */
     bool replaced; /* one has */
-    bool ever_maybe;  /* some attempt may have had its effect, whatever came of later ones */
-    uint64_t first;   /* serial of its first delivery */
-    bool replayed;    /* came back from the dead */
-    bool unknown;     /* settled so, and nobody has resolved it */
-    bool maybe;       /* external: the last attempt may have had its effect */
-    uint32_t told;    /* external: claims that were told so, but for those that were put back before they began */
-    bool told_now;    /* the last claim was */
-    uint32_t pardons; /* hold: how often a person had it run again after it may have had its effect */
+    bool ever_maybe;    /* some attempt may have had its effect, whatever came of later ones */
+    uint64_t first;     /* serial of its first delivery */
+    bool replayed;      /* came back from the dead */
+    bool unknown;       /* settled so, and nobody has resolved it */
+    int64_t unknown_ms; /* since then, or later */
+    bool given_up;      /* nobody asks about it any more */
+    bool maybe;         /* external: the last attempt may have had its effect */
+    uint32_t told;      /* external: claims that were told so, but for those that were put back before they began */
+    bool told_now;      /* the last claim was */
+    uint32_t pardons;   /* hold: how often a person had it run again after it may have had its effect */
     /* the last claim that the store granted */
     bool open, known; /* open: not settled; known: the worker got the answer */
+    bool asking;      /* that of whoever asks about it, while it is unknown */
     uint64_t holder;  /* incarnation */
     once_token token;
     once_outcome settled;           /* when not open: how that claim was settled */
@@ -302,6 +309,7 @@ typedef struct sim_source {
 typedef struct sim_note {
     enum {
         NOTE_GRANT,
+        NOTE_ASKED,
         NOTE_EXTENDED,
         NOTE_EFFECT,
         NOTE_OUTCOME,
@@ -329,10 +337,12 @@ typedef struct sim_flight {
     int64_t began_ms, happens_ms, ends_ms; /* happens: ONCE_NEVER: it does not, or it has */
     once_outcome said;                     /* what it says when it ends */
     bool air;                              /* its worker has not heard of its end */
-    bool excused; /* its worker died or paused past the lease, or its effect comes late: it may overlap with others */
-    bool told;    /* to end, whether it can be or not */
-    bool kill;    /* told so, and it ends */
-    bool away;    /* it began, found the other side away, and says release */
+    bool excused;  /* its worker died or paused past the lease, or its effect comes late: it may overlap with others */
+    bool told;     /* to end, whether it can be or not */
+    bool kill;     /* told so, and it ends */
+    bool away;     /* it began, found the other side away, and says release */
+    bool question; /* it only asks about another one, and `said` tells whether it began */
+    once_lookup_answer answer;
 } sim_flight;
 
 typedef enum sim_state { DOWN, UP, PAUSED } sim_state;
@@ -597,7 +607,9 @@ void sim_record_ended(sim_worker *worker, const once_request *request); /* someb
 void sim_record_lapsed(sim_worker *worker, const once_request *request); /* a claim that is held was found to be over */
 void sim_record_dropped(sim_worker *worker, const once_request *request); /* it was told that its claim is gone */
 void sim_record_start(sim_world *world, sim_flight *flight);
-void sim_record_effect(sim_world *world, sim_flight *flight); /* it happens, really */
+void sim_record_ask(sim_world *world, sim_flight *flight);
+bool sim_record_is_left(const sim_world *world, const sim_key *key); /* an unknown, and only a person can decide */
+void sim_record_effect(sim_world *world, sim_flight *flight);        /* it happens, really */
 size_t sim_record_claimed(const sim_worker *worker, int handler,
                           int but);                     /* claims not yet started, but for one key's */
 void sim_record_commit_failed(sim_worker *worker);      /* its worker does not know whether it happened */

@@ -90,6 +90,17 @@ static void note_answer(sim_worker *w, const once_request *request, const once_d
                                .silent = d->silent});
 }
 
+/* Somebody asks about it. */
+static void note_question(sim_worker *w, const once_request *request, bool known)
+{
+    sim_note_add(w, (sim_note){.what = NOTE_ASKED,
+                               .key = sim_key_of(w->world, request),
+                               .message = -1,
+                               .token = request->token,
+                               .known = known,
+                               .taken = true});
+}
+
 /* Other content gave way. Outside of a transaction a worker that does not hear of it counts it as waiting for ever. */
 static void note_replaced(sim_worker *w, const once_request *request, const once_decision *d, bool reply_lost)
 {
@@ -234,6 +245,7 @@ static int sim_take(once_backend *store, once_bytes consumer, once_token token, 
                   sim_key_of(w->world, &out[i].request), out[i].decision.failures, ONCE_OK);
         const bool fresh = out[i].decision.answer == ONCE_ANSWER_RUN && !again;
         if (fresh) check_slot(w, sim_key_of(w->world, &out[i].request), "taken");
+        if (out[i].decision.asks) note_question(w, &out[i].request, !reply_lost);
         note_answer(w, &out[i].request, &out[i].decision, true, !reply_lost);
         if (out[i].decision.answer == ONCE_ANSWER_DUPLICATE || out[i].decision.answer == ONCE_ANSWER_CONFLICT)
             sim_note_add(w, (sim_note){.what = NOTE_JUDGED,

@@ -265,6 +265,9 @@ static void make_handlers(sim_world *world)
         if (h->external) handlers[i].bits |= ONCE_EFFECT_OUTSIDE;
         handlers[i].slots = h->slots;
         handlers[i].hold = h->hold;
+        if (h->asks) handlers[i].bits |= ONCE_EFFECT_ASKS;
+        /* What is under way when nobody waits for it any more has happened by then, or never will. */
+        handlers[i].lookup = (once_lookup){.after_ms = 5000 + 4 * world->lease_ms, .for_ms = 60000};
         handlers[i].natural = h->natural;
     }
     world->spec->handlers = handlers;
@@ -370,6 +373,7 @@ static sim_handler choose_handler(sim_world *world)
     sim_handler h = {.natural = sim_chance(world, 20), .external = sim_chance(world, 75)};
     if (!h.external) return h;
     h.hold = !h.natural && sim_chance(world, 50);
+    h.asks = h.hold && world->result->seed % 2; /* the draws are left as they are */
     h.killable = sim_chance(world, 75);
     h.processes = h.killable && sim_chance(world, 40) ? 1 + (uint32_t)sim_random(world, 2) : 0;
     h.slots = h.processes ? h.processes * (1 + (uint32_t)sim_random(world, 3)) : 1 + (uint32_t)sim_random(world, 4);
@@ -530,7 +534,9 @@ static void print_script(const sim_world *world)
            (long long)world->gap_ms);
     for (int i = 0; i < world->handlers_n; i++) {
         const sim_handler *h = &world->handlers[i];
-        const char *mode = h->hold ? "fenced, unknowns are held" : "fenced, unknowns are tried again";
+        const char *mode = h->asks   ? "fenced, the other side is asked about unknowns"
+                           : h->hold ? "fenced, unknowns are held"
+                                     : "fenced, unknowns are tried again";
         printf("handler %d: %s%s", i, h->natural ? "natural, " : "", h->external ? mode : "atomic");
         if (h->external) printf(", %u slots%s", h->slots, h->killable ? "" : ", cannot be killed");
         if (h->processes) printf(", %u processes", h->processes);

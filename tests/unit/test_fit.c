@@ -92,6 +92,7 @@ static bool extend(fixture *f, once_token token, int64_t lease_ms)
     bool ours;
     request.token = token;
     request.lease_ms = lease_ms;
+    request.asks = !once_hash_equal(token, f->request.token) && f->request.lookup;
     assert_int_equal(f->store->ops->extend(f->store, &pointer, 1, &ours, &f->err), ONCE_OK);
     return ours;
 }

@@ -107,7 +107,7 @@ static bool attempt_ended(const once_shelf *shelf, const once_seat *at, once_att
     const once_settlement *s = at->settlement;
     const bool first = at->attempt == 1 && e->history.len == 0;
     if (s) {
-        if (at->state == ONCE_STATE_UNKNOWN && e->state == ONCE_STATE_UNKNOWN)
+        if (s->asked && e->state == ONCE_STATE_UNKNOWN)
             return false; /* asked in vain: attempts must not be pushed out by that */
         if (first && once_state_finished(e->state) && once_bytes_equal(e->who, self(shelf)))
             return false; /* history.h says why */

@@ -34,6 +34,7 @@ static bool fill_taken(once_arena *arena, const once_entry *entry, const once_de
                 .sent_ms = copy.message.sent_ms,
                 .hold = copy.hold,
                 .lookup = copy.lookup,
+                .asks = said.asks,
                 .natural = copy.natural,
                 .old_key = copy.old_key,
                 .run = copy.run,
@@ -87,7 +88,8 @@ int once__engine_take(once_backend *store, once_bytes consumer, once_token token
             if (rc != ONCE_OK) break;
             once_entry *entry = at.entry;
             bool ours; /* the lease begins now, as for a claim whose reply was lost */
-            const once_request renewal = {.token = entry->token, .lease_ms = lease_ms};
+            const once_request renewal = {
+                .token = entry->token, .lease_ms = lease_ms, .asks = entry->state == ONCE_STATE_UNKNOWN};
             if (once_entry_extend(entry, &renewal, shelf->now_ms, &ours)) rc = shelf->shelf->save(shelf, entry, err);
             if (rc != ONCE_OK) break;
             const once_decision decision = told_again(shelf, &at);

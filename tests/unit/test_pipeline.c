@@ -19,6 +19,7 @@
 enum { BATCH = 4, SLOTS = 2, LEASE_MS = 30000, DRAIN_MS = 1000, BEAT_MS = 700, RUN = 7 };
 
 typedef struct fixture {
+    bool unclean; /* the last run did not end cleanly */
     test_env world;
     once_handler_spec handler;
     once_spec spec;
@@ -198,8 +199,13 @@ static fixture *open_source(void **state, bool outside, unsigned bits)
                           .patience_ms = 1000,
                           .message_max = 100};
     f->spec.source.bits = bits;
-    const once_pipe_options options = {
-        .spec = &f->spec, .env = &f->world.env, .run = RUN, .prepare = prepare, .source = bits, .beat_ms = BEAT_MS};
+    const once_pipe_options options = {.spec = &f->spec,
+                                       .env = &f->world.env,
+                                       .run = RUN,
+                                       .prepare = prepare,
+                                       .source = bits,
+                                       .beat_ms = BEAT_MS,
+                                       .unclean = f->unclean};
     assert_int_equal(once_pipe_new(&options, &f->pipe, &err), ONCE_OK);
     store_does(f, ONCE_ACT_TAKE); /* nothing waits */
     store_does(f, ONCE_ACT_SWEEP);
@@ -821,6 +827,23 @@ static void a_commit_in_doubt_of_a_revoked_stream_is_asked_for(void **state)
     releases(f, 0);
 }
 
+/* After an unclean end it is claimed before its transaction, and its stream is revoked meanwhile. */
+static void what_could_not_be_claimed_of_a_revoked_stream_does_not_begin(void **state)
+{
+    fixture *f = *state;
+    f->unclean = true;
+    open_streams(state, false, 0, 1);
+    once_item *item;
+    fetch_of(f, 0, 1, 0, &item);
+    once_action *claim = asks_store(f, ONCE_ACT_CLAIM);
+    hears(f, ONCE_STREAM_REVOKED, 0);
+    item->decision = (once_decision){.answer = ONCE_ANSWER_BUSY, .wait_ms = 1000};
+    answer(f, claim, ONCE_OK);
+    assert_places(f, 0, 0, 0, 0, 0);
+    assert_int_equal(once_pipe_dropped(f->pipe), 0);
+    releases(f, 0);
+}
+
 static void nothing_of_a_lost_stream_is_acked(void **state)
 {
     fixture *f = open_streams(state, true, 0, 1);
@@ -1388,6 +1411,7 @@ int main(void)
         TEST(what_is_rolled_back_of_a_revoked_stream_is_dropped),
         TEST(at_the_deadline_a_stream_is_released_and_nothing_of_it_is_acked),
         TEST(a_commit_in_doubt_of_a_revoked_stream_is_asked_for),
+        TEST(what_could_not_be_claimed_of_a_revoked_stream_does_not_begin),
         TEST(nothing_of_a_lost_stream_is_acked),
         TEST(work_of_a_lost_stream_is_dropped_when_its_transaction_does_not_begin),
         TEST(a_number_is_free_as_soon_as_its_stream_is_released),

@@ -48,7 +48,8 @@ typedef struct fixture {
     bool happens; /* and were carried out nevertheless */
     bool inbox, lanes_are_found;
     once_waiting_size most;    /* that may wait in the store */
-    unsigned counted;          /* so often the store was asked for it */
+    unsigned counted;          /* so often the store was asked for it ... */
+    int64_t counting_ms;       /* ... and so long that takes */
     once_handler_spec both[2]; /* in the store's database, and outside */
     once_item *held[HELD_MAX];
     size_t held_n;
@@ -284,6 +285,7 @@ static bool step_store(fixture *f)
     if (!action) return false;
     f->renewed += action->kind == ONCE_ACT_RENEW;
     f->counted += action->kind == ONCE_ACT_COUNT;
+    if (action->kind == ONCE_ACT_COUNT) f->now_ms += f->counting_ms;
     const bool refuse = f->store_status && action->kind == ONCE_ACT_BEGIN;
     f->refused += refuse;
     if (action->kind == ONCE_ACT_BEGIN) f->hangs_now = false;
@@ -1393,6 +1395,24 @@ static void what_waits_is_not_counted_all_the_time(void **state)
     assert_in_range(f->counted - before, 1, 61);
 }
 
+/* We were stopped while it was asked: that says little about how long it takes. */
+static void who_was_stopped_soon_asks_again_how_much_waits(void **state)
+{
+    fixture *f = *state;
+    f->inbox = f->all_slow = true;
+    f->most.messages = 20;
+    open_pipe(f, false);
+    while (!is_full(f)) work(f, 1);
+    unsigned before = f->counted;
+    f->counting_ms = 3600 * 1000;
+    while (f->counted == before) work(f, 1);
+    f->counting_ms = 0;
+    before = f->counted;
+    const int64_t since_ms = f->now_ms;
+    while (f->counted == before && f->now_ms - since_ms < 60000) work(f, 1);
+    assert_in_range(f->now_ms - since_ms, 1000, 31000);
+}
+
 static void a_stop_gives_what_comes_once_to_the_store_although_it_is_full(void **state)
 {
     fixture *f = *state;
@@ -1509,6 +1529,7 @@ int main(void)
         TEST(what_others_leave_in_the_store_counts),
         TEST(who_leaves_nothing_in_the_store_does_not_ask_how_much_is_there),
         TEST(what_waits_is_not_counted_all_the_time),
+        TEST(who_was_stopped_soon_asks_again_how_much_waits),
         TEST(a_stop_gives_what_comes_once_to_the_store_although_it_is_full),
         TEST(a_finite_source_ends_although_little_may_wait),
         TEST(a_finite_source_gives_up_when_nothing_makes_room),

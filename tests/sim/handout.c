@@ -108,6 +108,16 @@ void sim_handouts_extend(sim_worker *w, once_receipt *receipt)
     sim_fired(world, SIM_last);
 }
 
+bool sim_handouts_last(const sim_worker *w, int key)
+{
+    const sim_world *world = w->world;
+    for (size_t i = 0; i < world->handouts_n; i++) {
+        const sim_handout *h = &world->handouts[i];
+        if (h->last && h->holder == w->incarnation && world->messages[message_of(world, h)].key == key) return true;
+    }
+    return false;
+}
+
 static sim_worker *holder_of(sim_world *world, const sim_delivery *d)
 {
     for (int i = 0; i < world->workers_n; i++)

@@ -536,10 +536,11 @@ sim_delivery *sim_handout_delivery(const sim_world *world, const sim_handout *h)
 void sim_handout_gone(sim_worker *worker, sim_handout *h, once_receipt *receipt);
 void sim_handouts_ack(sim_worker *worker, once_receipt *receipt); /* a single one */
 void sim_handouts_extend(sim_worker *worker, once_receipt *receipt);
-void sim_handouts_tick(sim_world *world);                            /* some run out */
-void sim_handouts_come(sim_worker *worker);                          /* the machine has them */
-void sim_handouts_heard(sim_worker *worker);                         /* the machine knows which are gone */
-void sim_handouts_unheard(sim_worker *worker);                       /* the answer that said so was lost */
+bool sim_handouts_last(const sim_worker *worker, int key); /* one of this key was extended for the last time */
+void sim_handouts_tick(sim_world *world);                  /* some run out */
+void sim_handouts_come(sim_worker *worker);                /* the machine has them */
+void sim_handouts_heard(sim_worker *worker);               /* the machine knows which are gone */
+void sim_handouts_unheard(sim_worker *worker);             /* the answer that said so was lost */
 void sim_handouts_begin(sim_worker *worker, const once_action *act); /* a transaction: what may be in it? */
 
 /* seat.c */

@@ -129,8 +129,11 @@ static void check_claim(sim_worker *w, const once_request *request, const once_d
     const int key = sim_key_of(world, request);
     const sim_handler *h = &world->handlers[world->keys[key].handler];
     if (d->answer == ONCE_ANSWER_RUN && !d->own) check_slot(w, key, "claimed");
-    /* What is taken from the store may find an equal one in the queue that was there before. */
-    if (d->answer == ONCE_ANSWER_BUSY && h->external && sim_record_own(w, key) && !world->keys[key].taken)
+    /* What is taken from the store may find an equal one in the queue that was there before. What must go to the store,
+     * because it cannot be extended any more, goes past an equal one; after a commit in doubt that is found out by a
+     * claim. */
+    if (d->answer == ONCE_ANSWER_BUSY && h->external && sim_record_own(w, key) && !world->keys[key].taken &&
+        !sim_handouts_last(w, key))
         sim_violation(world, "key %d: asked for by the worker whose own effect of it is not over", key);
     if (d->lane && d->answer == ONCE_ANSWER_CONFLICT && world->keys[key].twin < 0)
         sim_violation(world, "key %d: a conflict with a version that nobody else has", key);

@@ -409,6 +409,22 @@ static void a_message_is_parked_behind_an_effect_of_its_lane(void **state)
     assert_int_equal(items[1]->times.claimed_ms, f->now_ms);
 }
 
+/* A deadlock now and then is nobody's fault: until it has happened three times in a row, it is tried as it was. */
+static void f91_nobody_is_looked_for_before_the_third_rollback(void **state)
+{
+    fixture *f = open_pipe(state, false);
+    fetch(f, 2, 0, NULL);
+    for (int i = 0; i < 4; i++) {
+        store_does(f, ONCE_ACT_BEGIN);
+        claims(f, 2);
+        runs(f, 2, i == 3, ONCE_DONE);
+        settles(f, 2, ONCE_DONE);
+        answer(f, asks_store(f, ONCE_ACT_COMMIT), i < 3 ? ONCE_E_ABORTED : ONCE_OK);
+        f->now_ms += 1000;
+    }
+    acks(f, 2);
+}
+
 static void acks_stop_at_the_first_effect_that_is_not_over(void **state)
 {
     fixture *f = open_pipe(state, true);
@@ -1394,6 +1410,7 @@ int main(void)
         TEST(what_is_repeated_after_a_commit_without_an_answer_has_its_token),
         TEST(a_commit_that_was_not_tried_is_rolled_back_and_leaves_no_doubt),
         TEST(a_message_is_parked_behind_an_effect_of_its_lane),
+        TEST(f91_nobody_is_looked_for_before_the_third_rollback),
         TEST(acks_stop_at_the_first_effect_that_is_not_over),
         TEST(a_stop_settles_what_is_under_way_and_leaves_the_rest_to_the_source),
         TEST(what_was_claimed_and_has_not_begun_is_put_back_at_a_stop),

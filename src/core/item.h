@@ -110,6 +110,9 @@ struct once_item {
     bool returned; /* its effect is over, its outcome is not in the store yet: it waits for a transaction, or is in one
                     */
     bool lost;     /* its claim is somebody else's: whatever its effect says cannot be settled */
+    /* Returned: how it ended, and its result, whatever comes of what is written with it (ONCE_EFFECT_THEN). */
+    once_outcome came_to;
+    once_bytes came_with;
     int64_t claimed_at_ms; /* before the claim or the last extension was asked for */
 
     /* Equal keys and lanes across transactions (core/waits.h). */

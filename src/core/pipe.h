@@ -223,6 +223,12 @@ static inline bool once__item_is_external(const once_item *item)
 /* Its effect has begun. Who asks about one that nobody knows the end of tries nothing. */
 static inline bool once__item_has_tried(const once_item *item) { return item->started && !item->decision.asks; }
 
+/* It is done outside, and something is written in the store's database together with that: only under its claim. */
+static inline bool once__item_has_then(const once_item *item)
+{
+    return item->returned && !item->lost && item->came_to == ONCE_DONE && (item->handler->bits & ONCE_EFFECT_THEN);
+}
+
 /* The transaction did not come to it: no slot was free, or it stands behind one that flies now. */
 static inline bool once__item_is_left(const once_item *item)
 {

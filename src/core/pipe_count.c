@@ -145,7 +145,9 @@ static void give_away(once_pipe *pipe, once_item *item)
     pipe->counts.fenced++;
     pipe->counts.attempts += once__item_has_tried(item);
     if (!once__item_is_unwanted(item) && item->ticket) { /* still the source's: asked again as if it had just come */
-        item->held = item->lost = item->returned = item->unsure = item->maybe = false;
+        item->unsure &=
+            item->came_to == ONCE_DONE && (item->handler->bits & ONCE_EFFECT_THEN); /* done by us, perhaps */
+        item->held = item->lost = item->returned = item->maybe = false;
         once__item_forget_output(item);
         once__pipe_move(pipe, item, ONCE_AT_READY);
     } else {

@@ -53,9 +53,39 @@ void once__pipe_judge(once_pipe *pipe, once_item *item)
     item->maybe = end.maybe;
 }
 
+/* What was to be written with an effect outside. The effect has had its turn, and is not repeated because of that:
+ * where it failed, nobody but a person, or the other side, knows what to do. */
+static void ran_then(once_pipe *pipe, once_item *item)
+{
+    item->stage = ONCE_STAGE_SETTLE;
+    item->result = item->came_with;
+    item->delay_ms = 0;
+    if (item->outcome == ONCE_DONE) return;
+    const once_policy policy = once_policy_of(item->handler, pipe->o.env);
+    once_settlement end = {.outcome = ONCE_UNKNOWN, .delay_ms = -1, .maybe = true};
+    if (item->decision.asks) end.delay_ms = policy.lookup->after_ms;
+    else once_policy_judge(&policy, &item->decision, &end);
+    item->outcome = end.outcome;
+    item->delay_ms = end.delay_ms;
+    item->maybe = true;
+}
+
+/* Its claim is not ours any more, or, after a commit whose fate is not known, it is settled. Whichever it is, it is not
+ * done by us now: where nobody else has it, it is unknown. */
+static void leave_unwritten(once_pipe *pipe, once_item *item)
+{
+    item->outcome = ONCE_UNKNOWN;
+    item->failure = ONCE_BYTES("its effect is done, and its claim was lost before what belongs to it was written");
+    ran_then(pipe, item);
+}
+
 /* In the store's database: what failed takes the backoff, what is put back comes again at once. */
 static void ran(once_pipe *pipe, once_item *item)
 {
+    if (item->returned) {
+        ran_then(pipe, item);
+        return;
+    }
     item->started = true;
     item->stage = ONCE_STAGE_SETTLE;
     item->delay_ms = item->outcome == ONCE_RELEASE ? 0 : -1;
@@ -178,6 +208,11 @@ void once__pipe_extended(once_pipe *pipe, once_action *action)
     pipe->work.next = NEXT_RUN;
     for (size_t i = 0; i < action->n; i++) {
         once_item *item = action->items[i];
+        if (item->returned) { /* its claim is the fence of what is written with its outcome */
+            if (item->yes) item->stage = ONCE_STAGE_RUN;
+            else leave_unwritten(pipe, item);
+            continue;
+        }
         if (item->yes) {
             item->decision = item->first;
             continue;

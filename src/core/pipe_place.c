@@ -81,6 +81,8 @@ void once__pipe_ready_take(once_pipe *pipe, once_item *item)
 static void back_put(once_pipe *pipe, once_item *item)
 {
     item->returned = true;
+    item->came_to = item->outcome;
+    item->came_with = item->result;
     item->next = NULL;
     if (pipe->outside.back) pipe->outside.back_last->next = item;
     else pipe->outside.back = item;

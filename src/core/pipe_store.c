@@ -121,7 +121,7 @@ static once_action *run(once_pipe *pipe)
     n = once__pipe_gather(pipe, ONCE_STAGE_RUN, -1);
     if (n == 0) return NULL;
     once_action *action = once__pipe_emit(pipe, ONCE_ACT_RUN, n);
-    pipe->work.runs_alone = n == 1 && !pipe->work.ran ? pipe->work.list[0] : NULL;
+    pipe->work.runs_alone = n == 1 && !pipe->work.ran && !pipe->work.list[0]->returned ? pipe->work.list[0] : NULL;
     pipe->work.ran = true;
     once__pipe_note_started(pipe, action->items, n);
     action->careful = pipe->caution.careful_left > 0;

@@ -159,7 +159,7 @@ static void set_apart(once_pipe *pipe)
 {
     size_t at = 0;
     while (at < pipe->work.n && !pipe->work.items[at]->suspect) at++;
-    if (at == pipe->work.n || pipe->work.n == 1) return;
+    if (at == pipe->work.n || pipe->work.n == 1 || pipe->work.items[at]->returned) return;
     pipe->work.items[at]->suspect = false;
     pipe->work.items[at]->apart = true;
     once__pipe_unreserve_work(pipe); /* before some of it leaves the work */

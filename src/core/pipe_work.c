@@ -19,13 +19,14 @@ once_action *once__pipe_emit(once_pipe *pipe, once_action_kind kind, size_t n)
     return &pipe->store.action;
 }
 
-/* Items of the round at a stage; `held` -1: whichever. */
+/* Items of the round at a stage; `held` -1: whichever. What is back was claimed durably, too. */
 size_t once__pipe_gather(once_pipe *pipe, once_stage stage, int held)
 {
     size_t n = 0;
-    for (size_t i = 0; i < pipe->work.round_n; i++)
-        if (pipe->work.round[i]->stage == stage && (held < 0 || pipe->work.round[i]->held == held))
-            pipe->work.list[n++] = pipe->work.round[i];
+    for (size_t i = 0; i < pipe->work.round_n; i++) {
+        once_item *item = pipe->work.round[i];
+        if (item->stage == stage && (held < 0 || (item->held || item->returned) == held)) pipe->work.list[n++] = item;
+    }
     return n;
 }
 
@@ -65,7 +66,8 @@ void once__pipe_arrange(once_pipe *pipe)
         once_item *item = pipe->work.items[i];
         const bool keyed = !once_hash_is_zero(item->request.id);
         if (item->returned) { /* nobody in the work waits for it: those that do wait outside, until it is over */
-            item->stage = ONCE_STAGE_SETTLE;
+            if (once__item_has_then(item)) item->outcome = item->came_to, item->result = item->came_with;
+            item->stage = once__item_has_then(item) ? ONCE_STAGE_CLAIM : ONCE_STAGE_SETTLE;
             item->next_of_key = item->next_of_lane = NULL;
             pipe->work.had_lanes |= !once_hash_is_zero(item->request.lane.id);
             pipe->work.next_round[pipe->work.next_round_n++] = item;

@@ -41,7 +41,8 @@ enum {
     ONCE_EFFECT_APART = 1u << 2,   /* in processes of its own: a message that crashes one does not end ours */
     ONCE_EFFECT_OUTLIVES = 1u << 3, /* what it has started may go on when our process is gone */
     ONCE_EFFECT_FAULTS = 1u << 4,   /* it fails with faults of a database, which `retry.on` names */
-    ONCE_EFFECT_ASKS = 1u << 5,     /* OUTSIDE: the other side can be asked whether it has happened (`lookup`) */
+    ONCE_EFFECT_THEN = 1u << 6, /* OUTSIDE: when it is done, something is written in the transaction that settles it */
+    ONCE_EFFECT_ASKS = 1u << 5, /* OUTSIDE: the other side can be asked whether it has happened (`lookup`) */
 };
 
 #define ONCE_LOCKS_MAX 16 /* names that a message may lock */

@@ -78,10 +78,10 @@ typedef struct once_effect_ops {
  * and handler->lookup (in `conclude`), and its hand has `ask`. The rest is done elsewhere: the unknown has a due time,
  * `take` hands it out as one that `asks`, the hand gets it as a question, and the answer is settled (core/policy.h).
  *
- * How what is not here yet fits (tests/unit/test_fit.c): `then` (what is written together with the outcome) is a slot
- * that runs in the transaction that settles: `extend` in it is the fence, and holds until the commit; what is still
- * ours runs in a savepoint, and `settle` follows with what came of it. It needs no other kind of handler: it is a slot
- * that may be NULL, and a field of the handler's own table. */
+ * `then` (what is written in the store's database together with the outcome; no effect has it yet): a handler with
+ * ONCE_EFFECT_THEN whose effect is done comes back to the transaction that settles it as EXTEND, RUN, SETTLE. `extend`
+ * is the fence and holds until the commit; only what is still ours gets to RUN; what fails there makes the outcome
+ * unknown, because the effect has happened. It fits the same table: fields of its own, and statements that RUN gets. */
 
 /* The list, in the order in which they are named to people. */
 #define ONCE_EFFECT_MAP(X)                                                                                             \

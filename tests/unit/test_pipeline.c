@@ -1399,6 +1399,161 @@ static void effects_outside_have_times_of_their_own(void **state)
     assert_timing(&timings->ack, 2, 42 + 2, 42);
 }
 
+/* --- what is written with the outcome of an effect outside (ONCE_EFFECT_THEN) --- */
+
+/* Its effect is done, and the transaction that settles it has begun. */
+static once_item *is_back(fixture *f)
+{
+    once_item *item;
+    f->handler.bits |= ONCE_EFFECT_THEN;
+    f->handler.hold = true;
+    fetch(f, 1, 0, &item);
+    store_does(f, ONCE_ACT_BEGIN);
+    claims(f, 1);
+    store_does(f, ONCE_ACT_COMMIT);
+    starts(f, 1);
+    item->result = ONCE_BYTES("charged");
+    finishes(f, item, ONCE_DONE);
+    store_does(f, ONCE_ACT_BEGIN);
+    return item;
+}
+
+static void extends(fixture *f, bool ours)
+{
+    once_action *action = asks_store(f, ONCE_ACT_EXTEND);
+    assert_int_equal(action->n, 1);
+    action->items[0]->yes = ours;
+    answer(f, action, ONCE_OK);
+}
+
+static void what_is_written_with_an_effect_runs_under_its_claim(void **state)
+{
+    fixture *f = open_pipe(state, true);
+    once_item *item = is_back(f);
+    extends(f, true);
+    once_action *run = asks_store(f, ONCE_ACT_RUN);
+    assert_int_equal(run->n, 1);
+    run->items[0]->outcome = ONCE_DONE;
+    run->items[0]->result = ONCE_BYTES("1 row");
+    answer(f, run, ONCE_OK);
+    assert_int_equal(item->result.len, 7); /* the effect's own */
+    settles(f, 1, ONCE_DONE);
+    store_does(f, ONCE_ACT_COMMIT);
+    acks(f, 1);
+    assert_int_equal(once_pipe_counts(f->pipe)->done, 1);
+    assert_int_equal(once_pipe_counts(f->pipe)->attempts, 1);
+}
+
+static void settles_in_vain(fixture *f)
+{
+    once_action *settle = asks_store(f, ONCE_ACT_SETTLE); /* nothing has run */
+    assert_int_equal(settle->n, 1);
+    assert_int_equal(settle->items[0]->outcome, ONCE_UNKNOWN); /* should it be nobody's, it is not done either */
+    settle->items[0]->yes = false;
+    answer(f, settle, ONCE_OK);
+}
+
+static void what_is_written_with_an_effect_needs_its_claim(void **state)
+{
+    fixture *f = open_pipe(state, true);
+    (void)is_back(f);
+    extends(f, false);
+    settles_in_vain(f);
+    store_does(f, ONCE_ACT_COMMIT);
+    assert_int_equal(once_pipe_counts(f->pipe)->fenced, 1);
+    assert_int_equal(once_pipe_counts(f->pipe)->done, 0);
+}
+
+/* A claim that ran out, and nobody has taken it: it is unknown, and stays so. */
+static void an_effect_whose_claim_ran_out_is_not_done_without_what_is_written_with_it(void **state)
+{
+    fixture *f = open_pipe(state, true);
+    (void)is_back(f);
+    extends(f, false);
+    settles(f, 1, ONCE_UNKNOWN);
+    store_does(f, ONCE_ACT_COMMIT);
+    assert_int_equal(once_pipe_counts(f->pipe)->unknown, 1);
+    assert_int_equal(once_pipe_counts(f->pipe)->done, 0);
+}
+
+/* After a commit whose fate is not known its claim is asked for again, and with it the right to write. */
+static void what_is_written_with_an_effect_is_written_once(void **state)
+{
+    fixture *f = open_pipe(state, true);
+    const once_item *item = is_back(f);
+    extends(f, true);
+    runs(f, 1, false, ONCE_DONE);
+    settles(f, 1, ONCE_DONE);
+    const once_token token = item->request.token;
+    answer(f, asks_store(f, ONCE_ACT_COMMIT), ONCE_E_UNAVAILABLE);
+    f->now_ms += 200;
+    store_does(f, ONCE_ACT_BEGIN);
+    extends(f, false); /* it has happened */
+    settles_in_vain(f);
+    store_does(f, ONCE_ACT_COMMIT);
+    store_does(f, ONCE_ACT_BEGIN); /* it is asked about with the same token, which tells */
+    once_action *claim = asks_store(f, ONCE_ACT_CLAIM);
+    assert_true(once_hash_equal(claim->items[0]->request.token, token));
+    claim->items[0]->decision =
+        (once_decision){.answer = ONCE_ANSWER_DUPLICATE, .outcome = ONCE_DONE, .own = true, .failing_for_ms = -1};
+    answer(f, claim, ONCE_OK);
+    store_does(f, ONCE_ACT_COMMIT);
+    acks(f, 1);
+    assert_int_equal(once_pipe_counts(f->pipe)->done, 1);
+}
+
+static void what_is_written_with_an_effect_is_written_anew_when_nothing_was_committed(void **state)
+{
+    fixture *f = open_pipe(state, true);
+    (void)is_back(f);
+    for (int i = 0; i < 2; i++) {
+        extends(f, true);
+        runs(f, 1, false, ONCE_DONE);
+        settles(f, 1, ONCE_DONE);
+        if (i) break;
+        answer(f, asks_store(f, ONCE_ACT_COMMIT), ONCE_E_ABORTED);
+        f->now_ms += 200;
+        store_does(f, ONCE_ACT_BEGIN);
+    }
+    store_does(f, ONCE_ACT_COMMIT);
+    acks(f, 1);
+    assert_int_equal(once_pipe_counts(f->pipe)->done, 1);
+}
+
+/* The effect has happened, and what belongs to it has not: that is no success, and no reason to do it again. */
+static void what_is_written_with_an_effect_and_fails_leaves_an_unknown(void **state)
+{
+    fixture *f = open_pipe(state, true);
+    (void)is_back(f);
+    extends(f, true);
+    runs(f, 1, false, ONCE_RETRY);
+    store_does(f, ONCE_ACT_ROLLBACK);
+    store_does(f, ONCE_ACT_BEGIN);
+    extends(f, true);
+    runs(f, 1, true, ONCE_RETRY);
+    settles(f, 1, ONCE_UNKNOWN);
+    store_does(f, ONCE_ACT_COMMIT);
+    assert_int_equal(once_pipe_counts(f->pipe)->unknown, 1);
+    assert_int_equal(once_pipe_counts(f->pipe)->attempts, 1);
+}
+
+/* What did not succeed has nothing to write. */
+static void an_effect_that_failed_writes_nothing(void **state)
+{
+    fixture *f = open_pipe(state, true);
+    once_item *item;
+    f->handler.bits |= ONCE_EFFECT_THEN;
+    fetch(f, 1, 0, &item);
+    store_does(f, ONCE_ACT_BEGIN);
+    claims(f, 1);
+    store_does(f, ONCE_ACT_COMMIT);
+    starts(f, 1);
+    finishes(f, item, ONCE_REJECTED);
+    store_does(f, ONCE_ACT_BEGIN);
+    settles(f, 1, ONCE_REJECTED);
+    store_does(f, ONCE_ACT_COMMIT);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -1453,6 +1608,13 @@ int main(void)
         TEST(messages_of_a_batch_share_the_times_of_their_stages),
         TEST(a_pass_that_was_rolled_back_leaves_no_times),
         TEST(effects_outside_have_times_of_their_own),
+        TEST(what_is_written_with_an_effect_runs_under_its_claim),
+        TEST(what_is_written_with_an_effect_needs_its_claim),
+        TEST(an_effect_whose_claim_ran_out_is_not_done_without_what_is_written_with_it),
+        TEST(what_is_written_with_an_effect_is_written_once),
+        TEST(what_is_written_with_an_effect_is_written_anew_when_nothing_was_committed),
+        TEST(what_is_written_with_an_effect_and_fails_leaves_an_unknown),
+        TEST(an_effect_that_failed_writes_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

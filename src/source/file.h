@@ -1,5 +1,5 @@
-/* Between the file source (file.c), its part of the pipeline file (file_config.c), what the store keeps of it
- * (file_keep.c) and reading again (file_again.c). */
+/* Between the file source (file.c, with file_impl.h behind it), its part of the pipeline file (file_config.c), what the
+ * store keeps of it (file_keep.c) and reading again (file_again.c). */
 #ifndef ONCE_SOURCE_FILE_H
 #define ONCE_SOURCE_FILE_H
 

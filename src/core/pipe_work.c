@@ -275,7 +275,7 @@ static bool is_in_work(const once_pipe *pipe, once_hash id)
 static bool wait_for_slot(once_pipe *pipe, once_item *item)
 {
     const once_hash lane = item->request.lane.id;
-    if (!item->from) return false;
+    if (!item->from || ONCE_PLANTED(flight_forgotten)) return false; /* then it might stand behind one that flies */
     if (is_in_work(pipe, item->request.id) || (!once_hash_is_zero(lane) && is_in_work(pipe, lane))) return false;
     if (!item->joined) once_waits_join(&pipe->waits, item);
     assert(item->waits_for == 0);

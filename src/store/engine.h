@@ -57,6 +57,9 @@ typedef struct once_shelf_ops {
      * has set now_ms when this returns. May be NULL. */
     int (*prefetch)(once_shelf *shelf, const once_request *const *requests, size_t n, once_purpose purpose,
                     once_error *err);
+    /* A verb that was a transaction by itself has failed, for the `tries`-th time: whether nothing of it has happened,
+     * and it is done again, after a pause. NULL: never. */
+    bool (*again)(once_shelf *shelf, int rc, unsigned tries);
     /* The entry, or a blank one with state ABSENT. Stays valid and may be changed until the transaction ends; the same
      * id gives the same pointer. Bytes in it belong to the shelf. */
     int (*load)(once_shelf *shelf, once_hash id, once_entry **out, once_error *err);
@@ -215,6 +218,20 @@ int once__engine_fact_get(once_backend *store, const char *name, once_bytes *out
 int once__engine_fact_set(once_backend *store, const char *name, once_bytes value, once_error *err);
 int once__engine_fact_count(once_backend *store, const char *name, uint64_t least, once_bytes value, once_error *err);
 int once__engine_facts(once_backend *store, const char *prefix, once_fact_visit *visit, void *user, once_error *err);
+
+/* What is the same in the table of each store that has a shelf. */
+#define ONCE_ENGINE_OPS                                                                                                \
+    .claim = once__engine_claim, .settle = once__engine_settle, .extend = once__engine_extend,                         \
+    .accept = once__engine_accept, .take = once__engine_take, .lapse = once__engine_lapse,                             \
+    .begin = once__engine_begin, .commit = once__engine_commit, .rollback = once__engine_rollback,                     \
+    .bury = once__engine_bury, .exhume = once__engine_exhume, .forget = once__engine_forget,                           \
+    .letter_get = once__engine_letter_get, .letter_drop = once__engine_letter_drop, .discard = once__engine_discard,   \
+    .correct = once__engine_correct, .resolve = once__engine_resolve, .revive = once__engine_revive,                   \
+    .audit = once__engine_audit, .audits = once__engine_audits, .get = once__engine_get, .look = once__engine_look,    \
+    .outlook = once__engine_outlook, .why = once__engine_why, .in_lane = once__engine_in_lane,                         \
+    .list = once__engine_list, .letters = once__engine_letters, .stats = once__engine_stats,                           \
+    .waiting_size = once__engine_waiting_size, .time = once__engine_time, .fact_get = once__engine_fact_get,           \
+    .fact_count = once__engine_fact_count, .facts = once__engine_facts
 
 /* For `stats` of a shelf: so many that are in this state now, of which the first is due then (ONCE_NEVER: none is). */
 void once__stats_add(once_stats *stats, once_state state, uint64_t n, int64_t due_ms);

@@ -186,7 +186,7 @@ int once__bury_all(once_shelf *shelf, const once_letter *letters, size_t n, bool
     return rc;
 }
 
-int once__engine_bury(once_backend *store, const once_letter *letters, size_t n, bool *fresh, once_error *err)
+int once__verb_bury(once_backend *store, const once_letter *letters, size_t n, bool *fresh, once_error *err)
 {
     once_shelf *shelf = once__shelf_of(store);
     once_arena arena = {0};
@@ -266,7 +266,7 @@ int once__engine_letter_get(once_backend *store, uint64_t id, once_letter *out, 
     return once__verb_end(shelf, rc, err);
 }
 
-int once__engine_letter_drop(once_backend *store, uint64_t id, bool *found, once_error *err)
+int once__verb_letter_drop(once_backend *store, uint64_t id, bool *found, once_error *err)
 {
     once_shelf *shelf = once__shelf_of(store);
     once_arena arena = {0};

@@ -5,7 +5,7 @@
 
 #include "base/banned.h"
 
-int once__engine_exhume(once_backend *store, uint64_t id, bool *found, once_error *err)
+int once__verb_exhume(once_backend *store, uint64_t id, bool *found, once_error *err)
 {
     once_shelf *shelf = once__shelf_of(store);
     once_arena arena = {0};
@@ -35,7 +35,7 @@ int once__engine_exhume(once_backend *store, uint64_t id, bool *found, once_erro
     return rc;
 }
 
-int once__engine_forget(once_backend *store, once_hash id, bool *found, once_error *err)
+int once__verb_forget(once_backend *store, once_hash id, bool *found, once_error *err)
 {
     once_shelf *shelf = once__shelf_of(store);
     assert(!once_hash_is_zero(id));
@@ -67,7 +67,7 @@ static int remember_discarded(once_shelf *shelf, const once_letter *letter, int6
     return changed ? once__seat_keep(shelf, &at, changed, err) : ONCE_OK;
 }
 
-int once__engine_discard(once_backend *store, uint64_t id, int64_t remember_ms, bool *found, once_error *err)
+int once__verb_discard(once_backend *store, uint64_t id, int64_t remember_ms, bool *found, once_error *err)
 {
     once_shelf *shelf = once__shelf_of(store);
     once_arena arena = {0};
@@ -118,8 +118,8 @@ int once__engine_correct(once_backend *store, uint64_t id, const once_request *r
     return rc;
 }
 
-int once__engine_resolve(once_backend *store, once_hash id, once_outcome outcome, once_bytes reason, bool *done,
-                         once_error *err)
+int once__verb_resolve(once_backend *store, once_hash id, once_outcome outcome, once_bytes reason, bool *done,
+                       once_error *err)
 {
     once_shelf *shelf = once__shelf_of(store);
     assert(!once_hash_is_zero(id) && outcome < ONCE_OUTCOMES);
@@ -135,8 +135,8 @@ int once__engine_resolve(once_backend *store, once_hash id, once_outcome outcome
     return once__verb_end(shelf, rc, err);
 }
 
-int once__engine_revive(once_backend *store, const once_request *request, const once_message *message, bool *done,
-                        once_error *err)
+int once__verb_revive(once_backend *store, const once_request *request, const once_message *message, bool *done,
+                      once_error *err)
 {
     once_shelf *shelf = once__shelf_of(store);
     assert(!once_hash_is_zero(request->id) && message);

@@ -37,6 +37,29 @@ typedef struct once_replacements {
 int once__verb_begin_for(once_shelf *shelf, bool write, const once_request *const *requests, size_t n,
                          once_purpose purpose, once_error *err);
 
+/* --- the verbs, done once (verbs.c, take.c, letters.c, operate.c); those of engine.h do them again (again.c) --- */
+
+int once__verb_claim(once_backend *store, const once_request *const *requests, size_t n, once_decision *out,
+                     once_arena *arena, once_error *err);
+int once__verb_settle(once_backend *store, const once_settlement *settlements, size_t n, bool *applied,
+                      once_error *err);
+int once__verb_extend(once_backend *store, const once_request *const *requests, size_t n, bool *ours, once_error *err);
+int once__verb_accept(once_backend *store, const once_request *const *requests, const once_message *const *messages,
+                      size_t n, once_decision *out, once_arena *arena, once_error *err);
+int once__verb_take(once_backend *store, once_bytes consumer, once_token token, bool again, int64_t lease_ms,
+                    size_t max, once_taken *out, size_t *n, once_arena *arena, once_error *err);
+int once__verb_lapse(once_backend *store, once_bytes consumer, uint64_t but, size_t max, once_taken *out, size_t *n,
+                     once_arena *arena, once_error *err);
+int once__verb_bury(once_backend *store, const once_letter *letters, size_t n, bool *fresh, once_error *err);
+int once__verb_exhume(once_backend *store, uint64_t letter, bool *found, once_error *err);
+int once__verb_forget(once_backend *store, once_hash id, bool *found, once_error *err);
+int once__verb_letter_drop(once_backend *store, uint64_t letter, bool *found, once_error *err);
+int once__verb_discard(once_backend *store, uint64_t letter, int64_t remember_ms, bool *found, once_error *err);
+int once__verb_resolve(once_backend *store, once_hash id, once_outcome outcome, once_bytes reason, bool *done,
+                       once_error *err);
+int once__verb_revive(once_backend *store, const once_request *request, const once_message *message, bool *done,
+                      once_error *err);
+
 /* --- seat.c --- */
 
 /* The entry alone; one that no rule can work with is ONCE_E_CORRUPT. */

@@ -65,8 +65,8 @@ static once_decision told_again(const once_shelf *shelf, const once_seat *at)
                            .given_up = entry->gap ? once_lane_given_up_again(at->lane, entry) : 0};
 }
 
-int once__engine_take(once_backend *store, once_bytes consumer, once_token token, bool again, int64_t lease_ms,
-                      size_t max, once_taken *out, size_t *n, once_arena *arena, once_error *err)
+int once__verb_take(once_backend *store, once_bytes consumer, once_token token, bool again, int64_t lease_ms,
+                    size_t max, once_taken *out, size_t *n, once_arena *arena, once_error *err)
 {
     once_shelf *shelf = once__shelf_of(store);
     assert(token.a != 0);
@@ -129,8 +129,8 @@ int once__engine_take(once_backend *store, once_bytes consumer, once_token token
     return once__verb_end(shelf, rc, err);
 }
 
-int once__engine_lapse(once_backend *store, once_bytes consumer, uint64_t but, size_t max, once_taken *out, size_t *n,
-                       once_arena *arena, once_error *err)
+int once__verb_lapse(once_backend *store, once_bytes consumer, uint64_t but, size_t max, once_taken *out, size_t *n,
+                     once_arena *arena, once_error *err)
 {
     once_shelf *shelf = once__shelf_of(store);
     assert(!shelf->in_tx && max > 0);

@@ -7,8 +7,8 @@
 
 #include "base/banned.h"
 
-int once__engine_claim(once_backend *store, const once_request *const *requests, size_t n, once_decision *out,
-                       once_arena *arena, once_error *err)
+int once__verb_claim(once_backend *store, const once_request *const *requests, size_t n, once_decision *out,
+                     once_arena *arena, once_error *err)
 {
     once_shelf *shelf = once__shelf_of(store);
     int rc = once__verb_begin_for(shelf, true, requests, n, ONCE_FOR_CLAIM, err);
@@ -42,8 +42,8 @@ static int stand_behind(once_shelf *shelf, once_seat *at, const once_request *r,
     return shelf->shelf->lane_equals(shelf, at->lane_id, r->lane.version, &lane->equal_ms, err);
 }
 
-int once__engine_accept(once_backend *store, const once_request *const *requests, const once_message *const *messages,
-                        size_t n, once_decision *out, once_arena *arena, once_error *err)
+int once__verb_accept(once_backend *store, const once_request *const *requests, const once_message *const *messages,
+                      size_t n, once_decision *out, once_arena *arena, once_error *err)
 {
     once_shelf *shelf = once__shelf_of(store);
     int rc = once__verb_begin_for(shelf, true, requests, n, ONCE_FOR_ACCEPT, err);
@@ -76,8 +76,7 @@ static int settle_begin(once_shelf *shelf, const once_settlement *settlements, s
     return rc;
 }
 
-int once__engine_settle(once_backend *store, const once_settlement *settlements, size_t n, bool *applied,
-                        once_error *err)
+int once__verb_settle(once_backend *store, const once_settlement *settlements, size_t n, bool *applied, once_error *err)
 {
     once_shelf *shelf = once__shelf_of(store);
     int rc = settle_begin(shelf, settlements, n, err);
@@ -95,7 +94,7 @@ int once__engine_settle(once_backend *store, const once_settlement *settlements,
     return once__verb_end(shelf, rc, err);
 }
 
-int once__engine_extend(once_backend *store, const once_request *const *requests, size_t n, bool *ours, once_error *err)
+int once__verb_extend(once_backend *store, const once_request *const *requests, size_t n, bool *ours, once_error *err)
 {
     once_shelf *shelf = once__shelf_of(store);
     int rc = once__verb_begin_for(shelf, true, requests, n, ONCE_FOR_EXTEND, err);

@@ -1,7 +1,4 @@
-/* The postgres store: a shelf for the engine in tables of a PostgreSQL schema. Opening and closing it, and its verbs.
- *
- * A verb outside of a transaction is one by itself, and is repeated here when the database rolled it back (deadlock, or
- * two made the same row): it has the same tokens, so that is harmless. */
+/* The postgres store: a shelf for the engine in tables of a PostgreSQL schema: opening and closing it. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,59 +12,13 @@
 
 enum { WAIT_MS_DEFAULT = 10000, TRIES = 10 };
 
-/* ---- a verb outside of a transaction, until the database does not roll it back ---- */
-
-static bool once_more(once_backend *store, int rc, int *tries)
+/* The database rolled it back: a deadlock, or two made the same row. */
+static bool pg_again(once_shelf *shelf, int rc, unsigned tries)
 {
-    if (rc != ONCE_E_ABORTED || ((once_shelf *)store)->in_tx || ++*tries >= TRIES) return false;
-    once_env_sleep_ms(store->env,
-                      (int64_t)(once_env_random_u64(store->env) % (uint64_t)(1 << (*tries < 6 ? *tries : 6))));
+    const once_env *env = shelf->store.env;
+    if (rc != ONCE_E_ABORTED || tries >= TRIES) return false;
+    once_env_sleep_ms(env, (int64_t)(once_env_random_u64(env) % (UINT64_C(1) << (tries < 6 ? tries : 6))));
     return true;
-}
-
-#define REPEATED(call)                                                                                                 \
-    int rc, tries = 0;                                                                                                 \
-    do rc = (call);                                                                                                    \
-    while (once_more(store, rc, &tries));                                                                              \
-    return rc
-
-static int pg_claim(once_backend *store, const once_request *const *requests, size_t n, once_decision *out,
-                    once_arena *arena, once_error *err)
-{
-    REPEATED(once__engine_claim(store, requests, n, out, arena, err));
-}
-
-static int pg_settle(once_backend *store, const once_settlement *settlements, size_t n, bool *applied, once_error *err)
-{
-    REPEATED(once__engine_settle(store, settlements, n, applied, err));
-}
-
-static int pg_extend(once_backend *store, const once_request *const *requests, size_t n, bool *ours, once_error *err)
-{
-    REPEATED(once__engine_extend(store, requests, n, ours, err));
-}
-
-static int pg_accept(once_backend *store, const once_request *const *requests, const once_message *const *messages,
-                     size_t n, once_decision *out, once_arena *arena, once_error *err)
-{
-    REPEATED(once__engine_accept(store, requests, messages, n, out, arena, err));
-}
-
-static int pg_take(once_backend *store, once_bytes consumer, once_token token, bool again, int64_t lease_ms, size_t max,
-                   once_taken *out, size_t *n, once_arena *arena, once_error *err)
-{
-    REPEATED(once__engine_take(store, consumer, token, again, lease_ms, max, out, n, arena, err));
-}
-
-static int pg_lapse(once_backend *store, once_bytes consumer, uint64_t but, size_t max, once_taken *out, size_t *n,
-                    once_arena *arena, once_error *err)
-{
-    REPEATED(once__engine_lapse(store, consumer, but, max, out, n, arena, err));
-}
-
-static int pg_bury(once_backend *store, const once_letter *letters, size_t n, bool *fresh, once_error *err)
-{
-    REPEATED(once__engine_bury(store, letters, n, fresh, err));
 }
 
 /* ---- open, close ---- */
@@ -76,6 +27,7 @@ static const once_shelf_ops postgres_shelf = {
     .begin = once__pg_begin,
     .commit = once__pg_commit,
     .rollback = once__pg_rollback,
+    .again = pg_again,
     .prefetch = once__pg_prefetch,
     .load = once__pg_load,
     .save = once__pg_save,
@@ -254,52 +206,20 @@ const once_store_ops once__store_postgres = {
     .schema = once__pg_schema,
     .open = pg_open,
     .close = pg_close,
-    .claim = pg_claim,
-    .settle = pg_settle,
-    .extend = pg_extend,
-    .accept = pg_accept,
-    .take = pg_take,
-    .lapse = pg_lapse,
     .find = once__engine_find,
-    .begin = once__engine_begin,
     .expect = once__pg_expect,
-    .commit = once__engine_commit,
-    .rollback = once__engine_rollback,
     .db = pg_db,
     .describe = pg_describe,
     .inspect = pg_inspect,
-    .bury = pg_bury,
-    .exhume = once__engine_exhume,
-    .forget = once__engine_forget,
     .letters_ahead = once__engine_letters_ahead,
-    .letter_get = once__engine_letter_get,
-    .letter_drop = once__engine_letter_drop,
-    .discard = once__engine_discard,
-    .correct = once__engine_correct,
-    .resolve = once__engine_resolve,
-    .revive = once__engine_revive,
-    .audit = once__engine_audit,
-    .audits = once__engine_audits,
     .sweep = once__pg_sweep,
-    .get = once__engine_get,
-    .look = once__engine_look,
-    .outlook = once__engine_outlook,
-    .why = once__engine_why,
-    .in_lane = once__engine_in_lane,
-    .list = once__engine_list,
-    .letters = once__engine_letters,
     .letter_heads = once__engine_letter_heads,
     .letters_of_key = once__engine_letters_of_key,
-    .stats = once__engine_stats,
-    .waiting_size = once__engine_waiting_size,
     .verify = pg_verify,
     .verified = "every row was read and fits to the others; there are no checksums of ours, so a value that was "
                 "changed into another possible one is not noticed,"
                 " and its server checks its own pages",
     .repair = once__pg_repair,
-    .time = once__engine_time,
-    .fact_get = once__engine_fact_get,
     .fact_set = once__engine_fact_set,
-    .fact_count = once__engine_fact_count,
-    .facts = once__engine_facts,
+    ONCE_ENGINE_OPS,
 };

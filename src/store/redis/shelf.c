@@ -9,7 +9,7 @@
 
 #include "base/banned.h"
 
-enum { TURN_MS = 2000, TURN_WAITS = 200, NAMES_MAX = 65536 };
+enum { TURN_MS = 2000, TURN_WAITS = 200, NAMES_MAX = 65536, RACES = 100 };
 
 bool once__redis_test_clock(const once_redis *r)
 {
@@ -293,10 +293,21 @@ static int redis_audit_put(once_shelf *shelf, const once_audit *audit, once_erro
     return ONCE_OK;
 }
 
+/* Others have changed what was read. */
+static bool redis_again(once_shelf *shelf, int rc, unsigned tries)
+{
+    once_redis *r = once__redis_of(shelf);
+    assert(rc != ONCE_OK && !r->open);
+    if (!r->conflict || tries >= RACES) return false;
+    if (r->losses) once__redis_pause(r, INT64_C(1) << (tries < 6 ? tries : 6)); /* otherwise a guess was wrong */
+    return true;
+}
+
 const once_shelf_ops once__redis_shelf = {
     .begin = redis_begin,
     .commit = redis_commit,
     .rollback = redis_rollback,
+    .again = redis_again,
     .prefetch = redis_prefetch,
     .load = redis_load,
     .save = redis_save,

@@ -1,4 +1,4 @@
-/* The Redis store: opening it, looking at the server, and the verbs, repeated when somebody was faster. */
+/* The Redis store: opening it, looking at the server, facts. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 
 #include "base/banned.h"
 
-enum { FORMAT = 2, TIMEOUT_MS = 10000, RACES = 100 };
+enum { FORMAT = 2, TIMEOUT_MS = 10000 };
 
 _Static_assert(sizeof ONCE_REDIS_NO_SECRET == sizeof(once_secret) + 1, "as long as a secret");
 
@@ -21,97 +21,6 @@ _Static_assert(sizeof ONCE_REDIS_NO_SECRET == sizeof(once_secret) + 1, "as long 
 enum { BITS = ONCE_STORE_SHARED | ONCE_STORE_LANES | ONCE_STORE_LIST | ONCE_STORE_CLOCK };
 
 static once_redis *self(once_backend *store) { return (once_redis *)store; }
-
-/* --- a verb, again and again while others win --- */
-
-/* Whether to go on after a conflict; only outside of the caller's transaction, which must begin anew as a whole. */
-static bool once_more(once_redis *r, int rc, int *races)
-{
-    if (rc == ONCE_OK || !r->conflict || r->shelf.in_tx || ++*races >= RACES) return false;
-    if (r->losses) once__redis_pause(r, INT64_C(1) << (*races < 6 ? *races : 6)); /* otherwise a guess was wrong */
-    return true;
-}
-
-/* `call` is the engine's verb, which opens and ends a transaction when there is none. */
-#define RACING(store, call)                                                                                            \
-    do {                                                                                                               \
-        int races_ = 0, rc_;                                                                                           \
-        do rc_ = (call);                                                                                               \
-        while (once_more(self(store), rc_, &races_));                                                                  \
-        return rc_;                                                                                                    \
-    } while (0)
-
-static int redis_claim(once_backend *store, const once_request *const *requests, size_t n, once_decision *out,
-                       once_arena *arena, once_error *err)
-{
-    RACING(store, once__engine_claim(store, requests, n, out, arena, err));
-}
-
-static int redis_accept(once_backend *store, const once_request *const *requests, const once_message *const *messages,
-                        size_t n, once_decision *out, once_arena *arena, once_error *err)
-{
-    RACING(store, once__engine_accept(store, requests, messages, n, out, arena, err));
-}
-
-static int redis_settle(once_backend *store, const once_settlement *settlements, size_t n, bool *applied,
-                        once_error *err)
-{
-    RACING(store, once__engine_settle(store, settlements, n, applied, err));
-}
-
-static int redis_extend(once_backend *store, const once_request *const *requests, size_t n, bool *ours, once_error *err)
-{
-    RACING(store, once__engine_extend(store, requests, n, ours, err));
-}
-
-static int redis_take(once_backend *store, once_bytes consumer, once_token token, bool again, int64_t lease_ms,
-                      size_t max, once_taken *out, size_t *n, once_arena *arena, once_error *err)
-{
-    RACING(store, once__engine_take(store, consumer, token, again, lease_ms, max, out, n, arena, err));
-}
-
-static int redis_lapse(once_backend *store, once_bytes consumer, uint64_t but, size_t max, once_taken *out, size_t *n,
-                       once_arena *arena, once_error *err)
-{
-    RACING(store, once__engine_lapse(store, consumer, but, max, out, n, arena, err));
-}
-
-static int redis_bury(once_backend *store, const once_letter *letters, size_t n, bool *fresh, once_error *err)
-{
-    RACING(store, once__engine_bury(store, letters, n, fresh, err));
-}
-
-static int redis_exhume(once_backend *store, uint64_t letter, bool *found, once_error *err)
-{
-    RACING(store, once__engine_exhume(store, letter, found, err));
-}
-
-static int redis_forget(once_backend *store, once_hash id, bool *found, once_error *err)
-{
-    RACING(store, once__engine_forget(store, id, found, err));
-}
-
-static int redis_letter_drop(once_backend *store, uint64_t letter, bool *found, once_error *err)
-{
-    RACING(store, once__engine_letter_drop(store, letter, found, err));
-}
-
-static int redis_discard(once_backend *store, uint64_t letter, int64_t remember_ms, bool *found, once_error *err)
-{
-    RACING(store, once__engine_discard(store, letter, remember_ms, found, err));
-}
-
-static int redis_resolve(once_backend *store, once_hash id, once_outcome outcome, once_bytes reason, bool *done,
-                         once_error *err)
-{
-    RACING(store, once__engine_resolve(store, id, outcome, reason, done, err));
-}
-
-static int redis_revive(once_backend *store, const once_request *request, const once_message *message, bool *done,
-                        once_error *err)
-{
-    RACING(store, once__engine_revive(store, request, message, done, err));
-}
 
 /* --- facts --- */
 
@@ -511,22 +420,13 @@ static void redis_describe(once_backend *store, char *out, size_t size)
 
 #define REDIS_OPS(name, open_it)                                                                                       \
     {                                                                                                                  \
-        .scheme = name, .batch_max = 8192, .open = open_it, .close = redis_close, .claim = redis_claim,                \
-        .settle = redis_settle, .extend = redis_extend, .accept = redis_accept, .take = redis_take,                    \
-        .lapse = redis_lapse, .begin = once__engine_begin, .commit = once__engine_commit,                              \
-        .rollback = once__engine_rollback, .describe = redis_describe, .doubt = once__redis_doubt, .bury = redis_bury, \
-        .exhume = redis_exhume, .forget = redis_forget, .letters_ahead = once__engine_letters_ahead,                   \
-        .letter_get = once__engine_letter_get, .letter_drop = redis_letter_drop, .discard = redis_discard,             \
-        .correct = once__engine_correct, .resolve = redis_resolve, .revive = redis_revive,                             \
-        .audit = once__engine_audit, .audits = once__engine_audits, .sweep = once__redis_sweep,                        \
-        .get = once__engine_get, .list = once__engine_list, .verify = once__redis_verify,                              \
+        .scheme = name, .batch_max = 8192, .open = open_it, .close = redis_close, .describe = redis_describe,          \
+        .doubt = once__redis_doubt, .letters_ahead = once__engine_letters_ahead, .sweep = once__redis_sweep,           \
+        .verify = once__redis_verify,                                                                                  \
         .verified = "every key was read and fits to the others; there are no checksums of ours, so a value that was "  \
                     "changed into another possible one is not noticed",                                                \
-        .repair = once__redis_repair, .look = once__engine_look, .outlook = once__engine_outlook,                      \
-        .why = once__engine_why, .in_lane = once__engine_in_lane, .letters = once__engine_letters,                     \
-        .letter_heads = once__engine_letter_heads, .stats = once__engine_stats,                                        \
-        .waiting_size = once__engine_waiting_size, .time = once__engine_time, .fact_get = once__engine_fact_get,       \
-        .fact_set = redis_fact_set, .fact_count = once__engine_fact_count, .facts = once__engine_facts,                \
+        .repair = once__redis_repair, .letter_heads = once__engine_letter_heads, .fact_set = redis_fact_set,           \
+        ONCE_ENGINE_OPS,                                                                                               \
     }
 
 const once_store_ops once__store_redis = REDIS_OPS("redis", redis_open);

@@ -6,6 +6,7 @@
 #define ONCE_BASE_BUF_H
 
 #include <stdint.h>
+#include <string.h>
 
 #include "once/types.h"
 
@@ -31,6 +32,7 @@ int once_utf8_sequence(const unsigned char *at, size_t left);
 /* Appends a JSON string with its quotes. Bytes that are not UTF-8 become U+FFFD. */
 bool once_buf_json(once_buf *buf, once_bytes text);
 
+static inline once_bytes once_bytes_of(const char *text) { return (once_bytes){text, strlen(text)}; }
 static inline once_bytes once_buf_bytes(const once_buf *buf) { return (once_bytes){buf->data, buf->len}; }
 
 #endif

@@ -78,7 +78,7 @@ static void find_store(const once_pipeline *pipeline, const once_parts *parts, o
     char settings[400];
     once_buf_init(&text, 1000);
     once__store_show(pipeline->store_url, &text);
-    if (strcmp(pipeline->store_url, "memory:") != 0) once_buf_puts(&text, ":");
+    if (pipeline->store_url[strlen(pipeline->store_url) - 1] != ':') once_buf_puts(&text, ":");
     for (size_t i = 0; i < sizeof store_bits / sizeof *store_bits; i++)
         if (store->bits & store_bits[i].bit) once_buf_printf(&text, " %s,", store_bits[i].name);
     if (text.len) text.data[text.len - 1] = 0;

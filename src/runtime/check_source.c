@@ -134,7 +134,8 @@ void once__find_source(const once_pipeline *pipeline, const once_parts *parts, o
     once_error why;
     if (!(source->ops->bits(source) & ONCE_SOURCE_REDELIVERS))
         report(user, "source", "cannot deliver again: what is in flight when the process is killed is lost", true);
-    const bool shared = (parts->store->bits & ONCE_STORE_SHARED) && strcmp(parts->store->ops->scheme, "sqlite") != 0;
+    const bool here = once__store_driver_bits(once_bytes_of(parts->store->ops->scheme)) & ONCE_DRIVER_HERE,
+               shared = (parts->store->bits & ONCE_STORE_SHARED) && !here;
     once_source_doubts(&spec->source, shared && once_spec_uses_coordinates(spec), warn, &c);
     if (!source->ops->ask || source->ops->ask(source, heard, &c, &why) == ONCE_OK) return;
     char text[700];

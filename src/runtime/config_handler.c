@@ -5,6 +5,7 @@
 #include "core/flight.h"
 #include "effect/effect.h"
 #include "runtime/config_internal.h"
+#include "store/store.h"
 
 #include "base/banned.h"
 
@@ -147,21 +148,14 @@ static void check_fit(once_config *config, const once_node *node, const once_han
                           "'on' names faults of statements, and is for 'sql'; remove it");
 }
 
-static bool is_here(once_bytes url) /* the store is in our own process */
-{
-    static const char *const here[] = {"memory", "sqlite:"};
-    for (size_t i = 0; i < sizeof here / sizeof *here; i++)
-        if (url.len >= strlen(here[i]) && memcmp(url.data, here[i], strlen(here[i])) == 0) return true;
-    return false;
-}
-
 /* It must be extended in time while the effect runs; core/flight.h says how the limits follow. */
 static void check_lease(once_config *config, const once_node *root, const once_node *node, once_bytes store_url,
                         const once_handler_spec *handler)
 {
     char lease[ONCE_DURATION_TEXT], shortest[ONCE_DURATION_TEXT];
     const once_node *said = once_node_member(node, "lease") ? node : root;
-    const int64_t least_ms = is_here(store_url) ? ONCE_LEASE_LEAST_HERE_MS : ONCE_LEASE_LEAST_SERVER_MS;
+    const bool here = once__store_driver_bits(store_url) & ONCE_DRIVER_HERE;
+    const int64_t least_ms = here ? ONCE_LEASE_LEAST_HERE_MS : ONCE_LEASE_LEAST_SERVER_MS;
     if (handler->lease_ms <= 0 || handler->lease_ms >= least_ms) return; /* 0: wrong, and said so */
     once_config_wrong(config, ONCE_E_CONFIG, once__line_of(said, "lease"),
                       "'lease' is %s, too short to be extended while the effect of %s runs%s; write %s or more",

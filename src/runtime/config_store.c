@@ -6,47 +6,47 @@
 
 #include "base/banned.h"
 
-#define COUNT(array) (sizeof(array) / sizeof(array)[0])
-
-/* All that are documented; which of them are here, the list of stores knows. */
-static const char *const schemes[] = {"memory",     "sqlite", "ledger", "postgres",
-                                      "postgresql", "redis",  "rediss", "dynamodb"};
-
 static const char *scheme_name(void *user, size_t i)
 {
     (void)user;
-    return i < COUNT(schemes) ? schemes[i] : NULL;
+    return once__store_scheme(i);
+}
+
+static bool is_documented(once_bytes name)
+{
+    for (size_t i = 0; once__store_scheme(i); i++)
+        if (once__is_text(name, once__store_scheme(i))) return true;
+    return false;
 }
 
 static bool check_store(once_config *config, int line, once_bytes url, size_t colon)
 {
     once_bytes name = {url.data, colon}, rest = {url.data + colon + 1, url.len - colon - 1};
-    size_t i = 0;
-    while (i < COUNT(schemes) && !once__is_text(name, schemes[i])) i++;
-    if (i == COUNT(schemes)) {
+    char kinds[ONCE_STORE_KINDS];
+    if (!is_documented(name)) {
         const char *near = once_config_nearest(name, scheme_name, NULL);
         if (near)
             once_config_wrong(config, ONCE_E_CONFIG, line, "unknown store '%s:'; did you mean '%s:'?",
                               once_config_show(name).text, near);
         else
             once_config_wrong(config, ONCE_E_CONFIG, line, "unknown store '%s:'; write %s", once_config_show(name).text,
-                              once__store_kinds());
+                              once__store_kinds(kinds));
         return false;
     }
-    if (!once__store_find(name.data, name.len)) {
-        once_config_wrong(config, ONCE_E_UNSUPPORTED, line, "'%s:' stores are not in this build; write %s", schemes[i],
-                          once__store_kinds());
+    const once_store_driver *driver = once__store_find(name.data, name.len);
+    if (!driver) {
+        once_config_wrong(config, ONCE_E_UNSUPPORTED, line, "'%s:' stores are not in this build; write %s",
+                          once_config_show(name).text, once__store_kinds(kinds));
         return false;
     }
-    if (once__is_text(name, "memory") && rest.len > 0) {
-        once_config_wrong(config, ONCE_E_CONFIG, line,
-                          "'memory:' takes nothing behind the colon; write 'store: memory'");
+    if (driver->url && rest.len > 0) {
+        once_config_wrong(config, ONCE_E_CONFIG, line, "'%s:' takes nothing behind the colon; write 'store: %s'",
+                          driver->scheme, driver->scheme);
         return false;
     }
-    if (once__is_text(name, "sqlite") && (rest.len == 0 || rest.data[0] == ':')) {
-        once_config_wrong(config, ONCE_E_CONFIG, line,
-                          "'%s' names no file; write 'store: sqlite:payments.db', or memory",
-                          once_config_show(url).text);
+    if (driver->bits & ONCE_DRIVER_FILE && (rest.len == 0 || rest.data[0] == ':')) {
+        once_config_wrong(config, ONCE_E_CONFIG, line, "'%s' names no file; write 'store: %s:payments.db', or memory",
+                          once_config_show(url).text, driver->scheme);
         return false;
     }
     return true;
@@ -56,7 +56,8 @@ bool once__read_store(once_config *config, const once_config_field *field, const
 {
     once_bytes url;
     if (!once_config_scalar(config, field, node, &url)) return false;
-    if (once__is_text(url, "memory")) url = ONCE_BYTES("memory:"); /* whose colon YAML takes only in quotes */
+    const once_store_driver *named = url.len > 0 ? once__store_find(url.data, url.len) : NULL;
+    if (named && named->url) url = (once_bytes){named->url, strlen(named->url)}; /* YAML takes a colon in quotes only */
     const char *colon = url.len > 0 ? memchr(url.data, ':', url.len) : NULL;
     if (!colon && (memchr(url.data, '@', url.len) || memchr(url.data, '=', url.len))) { /* a password may be in it */
         once_config_wrong(config, ONCE_E_CONFIG, node->line,
@@ -67,7 +68,7 @@ bool once__read_store(once_config *config, const once_config_field *field, const
         once_config_shown shown = once_config_show(url);
         once_config_wrong(config, ONCE_E_CONFIG, node->line,
                           "'store' must be a URL, not '%s'; write 'store: sqlite:%s'", shown.text,
-                          url.len > 0 && !once__is_text(url, "sqlite") ? shown.text : "payments.db");
+                          url.len > 0 && !named ? shown.text : "payments.db");
         return false;
     }
     if (!check_store(config, node->line, url, (size_t)(colon - url.data))) return false;

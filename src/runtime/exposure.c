@@ -68,9 +68,10 @@ static void look_at_secret(const exposure *x, once_bytes reference)
 static void look_at_store(const exposure *x, const char *url)
 {
     struct stat st;
-    if (strncmp(url, "sqlite:", 7) != 0 || stat(url + 7, &st) != 0) return;
+    const char *path = strchr(url, ':') + 1;
+    if (!(once__store_driver_bits(once_bytes_of(url)) & ONCE_DRIVER_FILE) || stat(path, &st) != 0) return;
     if (st.st_mode & (S_IRGRP | S_IROTH | S_IWGRP | S_IWOTH))
-        warn(x, "store", url + 7, st.st_mode,
+        warn(x, "store", path, st.st_mode,
              "may be read or changed by others, and has bodies of messages in it; say chmod go-rw");
 }
 

@@ -1,5 +1,6 @@
 #include "runtime/known.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -66,21 +67,24 @@ static void add_places(const char *query, once_buf *out)
  * the schema ("$user"). */
 static bool place_of(const char *url, once_buf *out)
 {
-    const bool redis = strncmp(url, "redis", 5) == 0, postgres = strncmp(url, "postgres", 8) == 0;
+    const once_store_driver *driver = once__store_find(url, strcspn(url, ":"));
+    assert(driver); /* the URL was read */
     char path[PATH_MAX];
-    if (strncmp(url, "sqlite:", 7) == 0) {
-        if (!absolute((once_bytes){url + 7, strlen(url + 7)}, path, sizeof path)) return false;
-        once_buf_puts(out, "sqlite:");
-        return once_buf_puts(out, path);
+    if (driver->bits & ONCE_DRIVER_FILE) {
+        const char *rest = url + strcspn(url, ":") + 1;
+        if (!absolute((once_bytes){rest, strlen(rest)}, path, sizeof path)) return false;
+        return once_buf_printf(out, "%s:%s", driver->scheme, path);
     }
     const char *host = strstr(url, "://");
-    if (!host || !(redis || postgres)) return once_buf_puts(out, url);
+    if (!host) return once_buf_puts(out, url);
     host += 3;
     const size_t len = strcspn(host, "?");
     const char *at = memrchr(host, '@', len), *query = host + len;
-    once_buf_puts(out, redis ? "redis://" : "postgres://");
-    if (at && postgres) once_buf_append(out, host, strcspn(host, ":@"));
-    if (at && postgres) once_buf_puts(out, "@");
+    once_buf_printf(out, "%s://", driver->place ? driver->place : driver->scheme);
+    if (at && driver->bits & ONCE_DRIVER_ROLE) {
+        once_buf_append(out, host, strcspn(host, ":@"));
+        once_buf_puts(out, "@");
+    }
     if (at) host = at + 1;
     once_buf_append(out, host, (size_t)(query - host));
     add_places(query, out);
@@ -89,6 +93,7 @@ static bool place_of(const char *url, once_buf *out)
 
 static void name_by(once_known_by *by, once_bytes what, once_bytes consumer, once_buf *text)
 {
+    assert(consumer.len > 0);
     size_t n = 0;
     once_buf_clear(text);
     once_buf_append(text, what.data, what.len);
@@ -103,8 +108,6 @@ static void name_by(once_known_by *by, once_bytes what, once_bytes consumer, onc
                    (unsigned long long)once_xxh128(0, text->data, text->len).a);
 }
 
-static once_bytes text_of(const char *text) { return (once_bytes){text, strlen(text)}; }
-
 static bool find_names(const once_pipeline *pipeline, once_known *out)
 {
     const once_bytes consumer = pipeline->spec->consumer;
@@ -113,11 +116,11 @@ static bool find_names(const once_pipeline *pipeline, once_known *out)
     if (!absolute(pipeline->spec->file, file, sizeof file)) return false;
     once_buf_init(&text, (size_t)1 << 20);
     once_buf_init(&place, (size_t)1 << 20);
-    name_by(&out->by[ONCE_KNOWN_BY_FILE], text_of(file), consumer, &text);
+    name_by(&out->by[ONCE_KNOWN_BY_FILE], once_bytes_of(file), consumer, &text);
     bool fine = place_of(pipeline->store_url, &place);
     if (fine) name_by(&out->by[ONCE_KNOWN_BY_URL], once_buf_bytes(&place), consumer, &text);
     if (realpath(file, real) && strcmp(real, file) != 0)
-        name_by(&out->by[ONCE_KNOWN_BY_LINK], text_of(real), consumer, &text);
+        name_by(&out->by[ONCE_KNOWN_BY_LINK], once_bytes_of(real), consumer, &text);
     fine = fine && !text.failed;
     once_buf_release(&text);
     once_buf_release(&place);
@@ -139,6 +142,7 @@ static void path_of(const once_known *known, const once_known_by *by, char out[P
 
 static void read_by(const once_known *known, once_known_by *by)
 {
+    assert(by->name[0] && known->folder[0]);
     char path[PATH_MAX], text[2000];
     path_of(known, by, path);
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
@@ -161,7 +165,7 @@ int once__known_read(const once_pipeline *pipeline, once_known *out, once_error 
 {
     const once_bytes said = pipeline->spec->store_id;
     *out = (once_known){0};
-    if (strncmp(pipeline->store_url, "memory", 6) == 0) return ONCE_OK;
+    if (once__store_driver_bits(once_bytes_of(pipeline->store_url)) & ONCE_DRIVER_NEW) return ONCE_OK;
     if (said.len) memcpy(out->said, said.data, ONCE_STORE_ID - 1); /* its form was checked when the file was read */
     if (said.len || !folder(out->folder, sizeof out->folder)) return ONCE_OK;
     if (!find_names(pipeline, out))
@@ -229,8 +233,9 @@ static void put_command(const once_pipeline *pipeline, const once_known *known, 
     const char *state = getenv("STATE_DIRECTORY");
     char file[PATH_MAX], here[PATH_MAX];
     const bool unit = state && *state && absolute(pipeline->spec->file, file, sizeof file);
-    if (unit && strncmp(pipeline->store_url, "sqlite:", 7) == 0 && pipeline->store_url[7] != '/' &&
-        absolute(ONCE_BYTES("."), here, sizeof here)) {
+    const bool relative = once__store_driver_bits(once_bytes_of(pipeline->store_url)) & ONCE_DRIVER_FILE &&
+                          pipeline->store_url[strcspn(pipeline->store_url, ":") + 1] != '/';
+    if (unit && relative && absolute(ONCE_BYTES("."), here, sizeof here)) {
         const size_t len = strlen(here);
         if (len > 2 && strcmp(here + len - 2, "/.") == 0) here[len - 2] = 0;
         once_buf_puts(out, "cd ");
@@ -427,6 +432,7 @@ static bool say_why(const once_known *known, char *why, size_t size)
 static bool write_by(const once_pipeline *pipeline, const once_known *known, const once_known_by *by, const char *id,
                      const char *mark)
 {
+    assert(known->folder[0]);
     char path[PATH_MAX];
     once_buf text;
     path_of(known, by, path);
@@ -447,6 +453,7 @@ static bool write_by(const once_pipeline *pipeline, const once_known *known, con
 bool once__known_keep(const once_pipeline *pipeline, const once_known *known, const once_backend *store, char *why,
                       size_t size)
 {
+    assert(once__keeps(store));
     char id[ONCE_STORE_ID];
     once__store_id(store, id);
     if (known->said[0]) return true;

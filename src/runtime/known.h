@@ -34,7 +34,10 @@ typedef struct once_known {
 } once_known;
 
 /* Whether there is anything to know: a store in memory is a new one every time. */
-static inline bool once__keeps(const once_backend *store) { return strcmp(store->ops->scheme, "memory") != 0; }
+static inline bool once__keeps(const once_backend *store)
+{
+    return !(once__store_driver_bits(once_bytes_of(store->ops->scheme)) & ONCE_DRIVER_NEW);
+}
 
 /* ONCE_E_NOMEM, or a path that is too long. Nothing is known of a store in memory. */
 int once__known_read(const once_pipeline *pipeline, once_known *out, once_error *err);

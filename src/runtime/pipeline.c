@@ -66,10 +66,11 @@ static bool url_has_password(const char *url)
     return hidden;
 }
 
-/* A password in it, or in the variable that libpq reads. A password file is libpq's own. */
+/* A password in it, or in the variable that its library reads. A password file is that library's own. */
 static bool url_has_secret(const char *url)
 {
-    return url_has_password(url) || (strncmp(url, "postgres", 8) == 0 && getenv("PGPASSWORD"));
+    const once_store_driver *driver = once__store_find(url, strcspn(url, ":"));
+    return url_has_password(url) || (driver && driver->password && getenv(driver->password));
 }
 
 /* What was found in the texts of the source and the handlers that are secrets or lead to one. */

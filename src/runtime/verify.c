@@ -38,8 +38,8 @@ static void on_damage(void *user, const char *text)
 /* What may be said when nothing was found. */
 static const char *verified(const once_store_ops *ops)
 {
-    if (ops->verify) return ops->verified ? ops->verified : "all of it was read and is whole";
-    if (strcmp(ops->scheme, "memory") == 0) return "is in memory; there is nothing to read";
+    if (ops->verified) return ops->verified;
+    if (ops->verify) return "all of it was read and is whole";
     return "was not read: it has no checksums of ours, its server checks its own pages";
 }
 

@@ -12,47 +12,85 @@
 #include "base/banned.h"
 
 static const once_store_driver drivers[] = {
-    {"memory", "the reference; nothing is kept", .ops = &once__store_memory},
+    {"memory", "the reference; nothing is kept", .ops = &once__store_memory, .bits = ONCE_DRIVER_HERE | ONCE_DRIVER_NEW,
+     .url = "memory:", .write = "memory for a try"},
     {"sqlite", "an SQLite file; the embedded default; SQL effects in the same file are atomic",
-     .ops = &once__store_sqlite},
+     .ops = &once__store_sqlite, .bits = ONCE_DRIVER_HERE | ONCE_DRIVER_FILE, .write = "sqlite:PATH"},
 #ifdef ONCE_WITH_POSTGRES
     {"postgres", "a PostgreSQL schema; any number of workers; SQL effects in the same database are atomic",
-     .module = "postgres"},
+     .module = "postgres", .bits = ONCE_DRIVER_ROLE, .write = "postgres://HOST/DATABASE", .alias = "postgresql",
+     .password = "PGPASSWORD"},
 #endif
 #ifdef ONCE_WITH_REDIS
     {"redis", "many workers, short horizons; durable with appendfsync always, never across a failover",
-     .module = "redis"},
-    {"rediss", "the same over TLS", .module = "redis"},
+     .module = "redis", .write = "redis://HOST"},
+    {"rediss", "the same over TLS", .module = "redis", .place = "redis"},
 #endif
 };
 
-const char *once__store_kinds(void)
-{
-    return "sqlite:PATH, "
-#ifdef ONCE_WITH_POSTGRES
-           "postgres://HOST/DATABASE, "
-#endif
-#ifdef ONCE_WITH_REDIS
-           "redis://HOST, "
-#endif
-           "or memory for a try";
-}
-
 /* Known from the documentation, so the answer should not be "unknown". */
-static const char *const elsewhere[] = {"ledger", "postgres", "postgresql", "redis", "rediss", "dynamodb"};
+static const char *const elsewhere[] = {
+    "ledger",   "dynamodb",
+#ifndef ONCE_WITH_POSTGRES
+    "postgres", "postgresql",
+#endif
+#ifndef ONCE_WITH_REDIS
+    "redis",    "rediss",
+#endif
+};
+
+enum { DRIVERS = sizeof drivers / sizeof *drivers, ELSEWHERE = sizeof elsewhere / sizeof *elsewhere };
+
+/* Those that are meant for work, and then those that keep nothing. */
+const char *once__store_kinds(char out[ONCE_STORE_KINDS])
+{
+    size_t n = 0;
+    for (unsigned new = 0; new <= ONCE_DRIVER_NEW; new += ONCE_DRIVER_NEW)
+        for (size_t i = 0; i < DRIVERS; i++) {
+            if (!drivers[i].write || (drivers[i].bits & ONCE_DRIVER_NEW) != new) continue;
+            n += (size_t)snprintf(out + n, ONCE_STORE_KINDS - n, "%s%s",
+                                  n == 0 ? ""
+                                  : new  ? ", or "
+                                         : ", ",
+                                  drivers[i].write);
+            assert(n < ONCE_STORE_KINDS);
+        }
+    return out;
+}
 
 const once_store_driver *once__store_drivers(size_t *n)
 {
-    *n = sizeof drivers / sizeof *drivers;
+    *n = DRIVERS;
     return drivers;
+}
+
+static bool is_scheme(const char *name, const char *scheme, size_t len)
+{
+    return name && len > 0 && strlen(name) == len && memcmp(name, scheme, len) == 0;
 }
 
 const once_store_driver *once__store_find(const char *scheme, size_t len)
 {
-    if (len == 10 && memcmp(scheme, "postgresql", len) == 0) len = 8; /* libpq knows both */
-    for (size_t i = 0; i < sizeof drivers / sizeof *drivers; i++)
-        if (strlen(drivers[i].scheme) == len && memcmp(drivers[i].scheme, scheme, len) == 0) return &drivers[i];
+    for (size_t i = 0; i < DRIVERS; i++)
+        if (is_scheme(drivers[i].scheme, scheme, len) || is_scheme(drivers[i].alias, scheme, len)) return &drivers[i];
     return NULL;
+}
+
+unsigned once__store_driver_bits(once_bytes url)
+{
+    size_t len = 0;
+    while (len < url.len && url.data[len] != ':') len++;
+    const once_store_driver *driver = once__store_find(url.data, len);
+    return driver ? driver->bits : 0;
+}
+
+const char *once__store_scheme(size_t i)
+{
+    for (size_t k = 0; k < DRIVERS; k++) {
+        if (i-- == 0) return drivers[k].scheme;
+        if (drivers[k].alias && i-- == 0) return drivers[k].alias;
+    }
+    return i < ELSEWHERE ? elsewhere[i] : NULL;
 }
 
 int once__store_load(const once_store_driver *driver, const once_store_ops **out, once_error *err)
@@ -67,9 +105,10 @@ int once__store_load(const once_store_driver *driver, const once_store_ops **out
 int once__store_open(const char *url, const once_store_options *options, once_backend **out, once_error *err)
 {
     assert(url && out);
+    char kinds[ONCE_STORE_KINDS];
     const size_t len = strcspn(url, ":");
     if (url[len] != ':' && (strchr(url, '@') || strchr(url, '='))) /* a password may be in it */
-        return once_fail(err, ONCE_E_USAGE, "the store has no scheme; write %s", once__store_kinds());
+        return once_fail(err, ONCE_E_USAGE, "the store has no scheme; write %s", once__store_kinds(kinds));
     if (url[len] != ':') return once_fail(err, ONCE_E_USAGE, "store '%s' has no scheme; write 'sqlite:%s'", url, url);
     const once_store_driver *driver = once__store_find(url, len);
     if (driver) {
@@ -77,12 +116,12 @@ int once__store_open(const char *url, const once_store_options *options, once_ba
         const int rc = once__store_load(driver, &ops, err);
         return rc == ONCE_OK ? ops->open(url + len + 1, options, out, err) : rc;
     }
-    for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++)
-        if (strlen(elsewhere[i]) == len && memcmp(elsewhere[i], url, len) == 0)
+    for (size_t i = 0; i < ELSEWHERE; i++)
+        if (is_scheme(elsewhere[i], url, len))
             return once_fail(err, ONCE_E_UNSUPPORTED, "stores of kind '%s:' are not in this build; write %s",
-                             elsewhere[i], once__store_kinds());
+                             elsewhere[i], once__store_kinds(kinds));
     return once_fail(err, ONCE_E_USAGE, "unknown store '%.*s:'; write %s", len < 40 ? (int)len : 40, url,
-                     once__store_kinds());
+                     once__store_kinds(kinds));
 }
 
 void once__store_sign(once_backend *store)

@@ -305,8 +305,8 @@ typedef struct once_store_ops {
     /* Reads everything and compares it with its sums; `damage` (in words) is told for each part that is not whole.
      * NULL: nothing of its own to compare. */
     int (*verify)(once_backend *store, void (*damage)(void *user, const char *text), void *user, once_error *err);
-    const char *verified; /* what may be said when it found nothing, and what it did not look at; NULL: all of it was
-                             compared with sums */
+    const char *verified; /* what may be said when nothing was found, and what was not looked at; NULL: all of it was
+                             compared with sums, or there is no `verify` and its server checks its own pages */
 
     /* Mends a bounded part of the store behind *after, which is the driver's: what belongs to entries and lanes and is
      * lost, where they themselves tell what it was. They suppress as before, and show what is not known any more. In a
@@ -353,17 +353,37 @@ int once__store_open(const char *url, const once_store_options *options, once_ba
 void once__store_sign(once_backend *store);
 /* The URL as it may be shown: a password in it is not. */
 bool once__store_show(const char *url, once_buf *out);
-const char *once__store_kinds(void); /* how the stores of this build are written, for whoever wrote something else */
+/* How the stores of this build are written, for whoever wrote something else. */
+enum { ONCE_STORE_KINDS = 160 };
+const char *once__store_kinds(char out[ONCE_STORE_KINDS]);
+
+/* What a URL of the store says, known before its library is loaded. */
+enum {
+    ONCE_DRIVER_HERE = 1, /* the store is in our own process, or a file of this machine: no server is asked */
+    ONCE_DRIVER_FILE = 2, /* behind the colon is a path */
+    ONCE_DRIVER_NEW = 4,  /* it is a new store every time, so there is nothing to remember of it */
+    ONCE_DRIVER_ROLE = 8  /* who connects may decide where the store is */
+};
+
 /* A driver of this build: linked in, or a part of a module (base/module.h). */
 typedef struct once_store_driver {
     const char *scheme;
     const char *summary; /* one line for `once version` and the docs */
     const char *module;  /* NULL: it has no library of its own, and is `ops` */
     const once_store_ops *ops;
+    unsigned bits;
+    const char *url;      /* all that may be written, and its colon may be left out; NULL: something is behind that */
+    const char *write;    /* how to write it, for whoever wrote something else; NULL: it is not proposed */
+    const char *alias;    /* another name of the scheme; may be NULL */
+    const char *place;    /* the scheme of the same store, reached otherwise; NULL: this one */
+    const char *password; /* the variable that its library reads one from; may be NULL */
 } once_store_driver;
 
 const once_store_driver *once__store_drivers(size_t *n);
 const once_store_driver *once__store_find(const char *scheme, size_t len); /* NULL: it is not in this build */
+unsigned once__store_driver_bits(once_bytes url); /* or of a scheme; 0: it is not in this build */
+/* All schemes that are documented, whether or not this build has them; NULL behind the last. */
+const char *once__store_scheme(size_t i);
 int once__store_load(const once_store_driver *driver, const once_store_ops **out, once_error *err);
 /* Whether the letter is of the death that the entry is in, and not of one before it was forgotten and made anew. */
 bool once__letter_is_of(const once_letter *letter, const once_entry *entry);

@@ -74,6 +74,7 @@ int once__mem_lane_head(once_shelf *shelf, once_hash id, once_hash *out, once_er
 
 int once__mem_lane_equals(once_shelf *shelf, once_hash id, int64_t order, int64_t *seen_ms, once_error *err)
 {
+    assert(once__mem_of(shelf)->open && !once_hash_is_zero(id));
     (void)err;
     const once_mem *m = once__mem_of(shelf);
     *seen_ms = 0;

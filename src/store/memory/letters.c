@@ -31,6 +31,7 @@ void once__mem_fact_free(once_mem_fact *f)
 
 static int letter_again(once_mem *m, size_t at, const once_letter *again, once_error *err)
 {
+    assert(at < m->letters.n && m->letters.at[at]);
     once_mem_letter *old = m->letters.at[at], *box = calloc(1, sizeof *box);
     once_letter raised = old->letter;
     once__letter_again(&raised, again);
@@ -77,6 +78,7 @@ static size_t find_letter(const once_mem *m, uint64_t id)
 int once__mem_letter_get(once_shelf *shelf, uint64_t id, once_letter *out, bool *found, once_arena *arena,
                          once_error *err)
 {
+    assert(once__mem_of(shelf)->open);
     once_mem *m = once__mem_of(shelf);
     const size_t i = find_letter(m, id);
     *found = i < m->letters.n;
@@ -154,6 +156,7 @@ static size_t find_fact(const once_mem *m, const char *name)
 
 int once__mem_fact_get(once_shelf *shelf, const char *name, once_bytes *out, once_arena *arena, once_error *err)
 {
+    assert(once__mem_of(shelf)->open);
     const once_mem *m = once__mem_of(shelf);
     const size_t i = find_fact(m, name);
     if (i == m->facts.n || m->facts.at[i]->value.len == 0) return ONCE_OK;
@@ -182,6 +185,7 @@ int once__mem_fact_set(once_shelf *shelf, const char *name, once_bytes value, on
 
 int once__mem_facts(once_shelf *shelf, const char *prefix, once_fact_visit *visit, void *user, once_error *err)
 {
+    assert(once__mem_of(shelf)->open);
     const once_mem *m = once__mem_of(shelf);
     (void)err;
     for (size_t i = 0; i < m->facts.n; i++) {

@@ -22,6 +22,7 @@ static bool before(ranked x, ranked y)
 static int pick(once_mem *m, once_bytes consumer, int64_t now_ms, const uint64_t *token_a, bool lapsed, size_t max,
                 once_hash *out, size_t *n, once_error *err)
 {
+    assert(max > 0 && !(token_a && lapsed));
     ranked *best = calloc(max, sizeof *best);
     if (!best) return once_no_memory(err, "in the memory store");
     size_t count = 0;
@@ -77,6 +78,7 @@ int once__mem_lapsed(once_shelf *shelf, once_bytes consumer, int64_t now_ms, siz
 
 int once__mem_sweep(once_backend *store, size_t limit, once_sweep_result *out, once_error *err)
 {
+    assert(!((once_mem *)store)->open);
     assert(limit > 0);
     (void)err;
     once_mem *m = (once_mem *)store;
@@ -109,6 +111,7 @@ int once__mem_list(once_shelf *shelf, once_bytes consumer, once_state state, onc
 
 int once__mem_stats(once_shelf *shelf, once_bytes consumer, once_stats *out, once_error *err)
 {
+    assert(once__mem_of(shelf)->open && out->wait_ms >= 0);
     (void)err;
     const once_mem *m = once__mem_of(shelf);
     for (size_t i = 0; i < m->slots.n; i++) {
@@ -126,6 +129,7 @@ int once__mem_stats(once_shelf *shelf, once_bytes consumer, once_stats *out, onc
 
 int once__mem_waiting_size(once_shelf *shelf, once_bytes consumer, once_waiting_size *out, once_error *err)
 {
+    assert(once__mem_of(shelf)->open);
     (void)err;
     const once_mem *m = once__mem_of(shelf);
     for (size_t i = 0; i < m->slots.n; i++) {

@@ -10,6 +10,7 @@
 
 bool once__mem_grow(void *list_at, size_t n, size_t *capacity, size_t size)
 {
+    assert(n <= *capacity && size > 0);
     if (n < *capacity) return true;
     const size_t more = *capacity ? *capacity * 2 : 16;
     void **at = list_at, *grown = realloc(*at, more * size);
@@ -50,6 +51,7 @@ static int mem_begin(once_shelf *shelf, bool write, once_error *err)
 
 static void tx_over(once_mem *m)
 {
+    assert(m->open || m->undos.n == 0);
     m->tx++;
     m->open = m->write = false;
     m->undos.n = 0;
@@ -189,6 +191,7 @@ static int mem_open(const char *rest, const once_store_options *options, once_ba
 static void mem_close(once_backend *store)
 {
     once_mem *m = (once_mem *)store;
+    assert(!m->open && m->undos.n == 0); /* whoever closes has ended its transaction */
     for (size_t i = 0; i < m->slots.n; i++) once__mem_record_free(m->slots.at[i].record);
     for (size_t i = 0; i < m->letters.n; i++) once__mem_letter_free(m->letters.at[i]);
     for (size_t i = 0; i < m->audits.n; i++) once__mem_audit_free(m->audits.at[i]);
@@ -210,6 +213,7 @@ const once_store_ops once__store_memory = {
     .close = mem_close,
     .find = once__engine_find,
     .sweep = once__mem_sweep,
+    .verified = "is in memory; there is nothing to read",
     .fact_set = once__engine_fact_set,
     ONCE_ENGINE_OPS,
 };

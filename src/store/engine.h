@@ -150,6 +150,7 @@ struct once_shelf {
     int64_t now_ms;   /* the time of this transaction */
     bool in_tx;       /* opened by the caller through once__engine_begin */
     bool broken;      /* an engine verb failed inside the caller's transaction: commit is refused */
+    bool listing;     /* the open transaction is that of a list: what its visitor reads joins it */
 };
 
 /* A key in an error, whatever bytes it has. */

@@ -823,7 +823,19 @@ static bool see_audit(void *user, const once_audit *audit)
 typedef struct seen_entries {
     bool seen[600];
     size_t n, enough;
+    fixture *reads; /* with the same handle, in the midst of the list; NULL: it does not */
 } seen_entries;
+
+static void read_it(fixture *f, const once_entry *entry)
+{
+    once_in_lane in_lane;
+    once_entry same;
+    once_bytes why;
+    assert_ok(f, f->store->ops->get(f->store, entry->id, &same, &f->arena, &f->err));
+    assert_int_equal(same.state, ONCE_STATE_WAITING);
+    assert_ok(f, f->store->ops->why(f->store, entry->id, &why, &f->arena, &f->err));
+    assert_ok(f, f->store->ops->in_lane(f->store, entry->id, 3, &in_lane, &f->arena, &f->err));
+}
 
 static bool see_entry(void *user, const once_entry *entry)
 {
@@ -836,21 +848,20 @@ static bool see_entry(void *user, const once_entry *entry)
     assert_false(all->seen[number]);
     assert_int_equal(entry->message.body.len, 4);
     all->seen[number] = true;
+    if (all->reads) read_it(all->reads, entry);
     return ++all->n < all->enough;
 }
 
-/* A list is as long as what is in it, whatever it is read by: everything once, in its order, until it is enough. */
-static void long_lists_are_whole(fixture *f)
+enum { MANY = 600 };
+
+static void accept_many(fixture *f)
 {
-    enum { MANY = 600 };
     static once_request requests[MANY];
     static once_message messages[MANY];
     static const once_request *asked[MANY];
     static const once_message *given[MANY];
     static once_decision decisions[MANY];
     static char keys[MANY][8];
-    static seen_entries whole, part;
-    seen_in_order audits = {.enough = MANY + 1}, few = {.enough = 20};
     for (int i = 0; i < MANY; i++) {
         snprintf(keys[i], sizeof keys[i], "k%d", i);
         requests[i] = ask(f, keys[i]);
@@ -859,6 +870,14 @@ static void long_lists_are_whole(fixture *f)
         given[i] = &messages[i];
     }
     assert_ok(f, f->store->ops->accept(f->store, asked, given, MANY, decisions, &f->arena, &f->err));
+}
+
+/* A list is as long as what is in it, whatever it is read by: everything once, in its order, until it is enough. */
+static void long_lists_are_whole(fixture *f)
+{
+    static seen_entries whole, part;
+    seen_in_order audits = {.enough = MANY + 1}, few = {.enough = 20};
+    accept_many(f);
     do_begin(f);
     for (uint64_t i = 1; i <= MANY; i++) {
         const once_audit audit = {
@@ -873,6 +892,18 @@ static void long_lists_are_whole(fixture *f)
     assert_ok(f, f->store->ops->audits(f->store, f->scope.consumer, see_audit, &audits, &f->err));
     assert_ok(f, f->store->ops->audits(f->store, f->scope.consumer, see_audit, &few, &f->err));
     assert_true(whole.n == MANY && part.n == 300 && audits.n == MANY && few.n == 20);
+}
+
+/* Whoever is shown a list may ask about what it sees with the same handle: of a store in memory there is no other. */
+static void a_visitor_may_read_what_it_is_shown(fixture *f)
+{
+    static seen_entries all;
+    accept_many(f);
+    all = (seen_entries){.enough = MANY + 1, .reads = f};
+    assert_ok(f, f->store->ops->list(f->store, f->scope.consumer, ONCE_STATE_WAITING, see_entry, &all, &f->err));
+    assert_int_equal(all.n, MANY);
+    once_request more = ask(f, "more"); /* and the store can be written to as before */
+    assert_int_equal(do_claim(f, &more).answer, ONCE_ANSWER_RUN);
 }
 
 typedef struct of_key {
@@ -1488,6 +1519,7 @@ const conform_test conform_keeping[] = {
     CONFORM_WITH(heads_of_letters_are_those_of_the_letters, ONCE_STORE_OWNS),
     CONFORM_WITH(letters_of_a_key_are_found, ONCE_STORE_OWNS),
     CONFORM_WITH(long_lists_are_whole, ONCE_STORE_OWNS | ONCE_STORE_LIST | ONCE_STORE_TX),
+    CONFORM_WITH(a_visitor_may_read_what_it_is_shown, ONCE_STORE_OWNS | ONCE_STORE_LIST | ONCE_STORE_TX),
     CONFORM_WITH(f26_letters_of_other_keys_and_kinds_are_apart, ONCE_STORE_OWNS),
     CONFORM_WITH(f26_counts_belong_to_the_transaction, ONCE_STORE_TX | ONCE_STORE_LIST),
     CONFORM_WITH(f26_two_handles_count_one_letter, ONCE_STORE_SHARED | ONCE_STORE_LIST),

@@ -4,14 +4,16 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
 
 from fenced import CONFIG as COMMANDS, Fenced
-from harness import ROOT, Pipeline, check_sum, counts, until
+from harness import ONCE, ROOT, Pipeline, check_sum, counts, until
 from redisserver import RedisServer, free_port, needs_redis
 from tcpproxy import Proxy
+from test_hardening import product
 
 pytestmark = needs_redis
 
@@ -239,6 +241,27 @@ def test_f27_two_consumers_and_two_names(tmp_path, redis):
         p.write(*[{"id": i} for i in range(20)])
     for p in pipelines:
         counts(p.run(status=0), received=20, done=20)
+
+
+PEAK = """
+import resource, subprocess, sys
+subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, check=True)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+"""
+
+
+@product  # sanitizers keep memory that was freed
+def test_a_list_of_large_messages_is_read_in_parts(tmp_path, redis):
+    """An entry is one value with its message in it, so a page of them is as many as fit."""
+    config = 'key: "${/id}"\nack: after_accept\nworkers: 2\nretry: {attempts: 2, backoff: 1h..1h}\nhandler: {exec: [./effect]}\n'
+    work = fenced(tmp_path, redis, config=config, script="#!/bin/sh\ncat > /dev/null\nexit 75\n")
+    work.p.write(*[{"id": i, "text": "x" * 900_000} for i in range(120)])
+    with work.p.start() as running:
+        until(lambda: work.p.once("status", "--json", work.p.name).json["waiting"] == 120, what="all of them failed, and wait")
+        running.process.send_signal(signal.SIGTERM)
+        running.end()
+    ended = subprocess.run([sys.executable, "-c", PEAK, ONCE, "list", "--waiting", work.p.name], cwd=tmp_path, capture_output=True, text=True)
+    assert ended.returncode == 0 and int(ended.stdout) < 100 * 1024, ended
 
 
 def test_inbox_retries_letters_and_operators(tmp_path, redis):

@@ -52,6 +52,7 @@ int once__write_letter(once_shelf *shelf, const once_entry *entry, once_answer k
 /* Other content under a key is one letter, wherever and however often it comes. */
 static once_hash conflict_identity(const once_backend *store, const once_letter *letter)
 {
+    assert(letter->kind == ONCE_ANSWER_CONFLICT && letter->key.len > 0);
     const bool printed = !once_hash_is_zero(letter->fingerprint);
     const once_hash key =
         once_hash_is_zero(letter->key_id) ? once_key_id(store->secret, &letter->scope, letter->key) : letter->key_id;
@@ -150,6 +151,7 @@ static int find_discarded(once_shelf *shelf, const burial *all, bool *discarded,
 /* Takes those out that nobody wants to see again. */
 static int leave_out_discarded(once_shelf *shelf, burial *all, size_t n, once_arena *arena, once_error *err)
 {
+    assert(all->n <= n);
     bool *discarded = once_arena_new(arena, bool, all->n + 1);
     size_t *moved = once_arena_new(arena, size_t, all->n + 1), left = 0;
     if (!discarded || !moved) return once_no_memory(err, "for letters");
@@ -235,6 +237,7 @@ int once__replaced_note(const once_shelf *shelf, const once_entry *entry, const 
 /* All of a batch at once: whether they were discarded before is one question. */
 int once__replaced_bury(once_shelf *shelf, once_replacements *all, once_decision *out, int rc, once_error *err)
 {
+    assert(all->n == 0 || (all->letters && all->by));
     bool *fresh = rc == ONCE_OK && all->n ? once_arena_new(&all->arena, bool, all->n) : NULL;
     if (rc == ONCE_OK && all->n)
         rc = fresh ? once__bury_all(shelf, all->letters, all->n, fresh, &all->arena, err)

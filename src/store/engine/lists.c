@@ -3,7 +3,7 @@
  * A list is asked for in pages, each in a transaction of its own where a server has the store, and what a page has is
  * kept until that is over: so memory is bounded, and nothing is held open while the visitor takes its time. Shelves of
  * sqlite and memory show all in one transaction: there the visitor sees a page whenever it is full, and the last one
- * behind the transaction. */
+ * behind the transaction. It may read with the same handle meanwhile, of which a store in memory has no second one. */
 #include <assert.h>
 #include <stdlib.h>
 
@@ -37,6 +37,7 @@ typedef struct pages {
 
 static void show_kept(pages *p)
 {
+    assert(p->n <= p->room);
     for (size_t i = 0; i < p->n && !p->ended; i++)
         p->ended = !(p->entry    ? p->entry(p->user, &p->kept.entries[i])
                      : p->letter ? p->letter(p->user, &p->kept.letters[i])
@@ -110,7 +111,9 @@ static int show_all(once_shelf *shelf, const once_letter_query *letters, pages *
         page.more = false;
         rc = once__verb_begin(shelf, false, err);
         if (rc != ONCE_OK) break;
+        shelf->listing = true;
         rc = ask_page(shelf, letters, p, &page, err);
+        shelf->listing = false;
         if (rc == ONCE_OK && p->no_memory) rc = once_no_memory(err, "for a list");
         rc = once__verb_end(shelf, rc, err);
         show_kept(p); /* also what came before a failure */
@@ -168,6 +171,7 @@ int once__engine_audits(once_backend *store, once_bytes consumer, once_audit_vis
 
 void once__stats_add(once_stats *stats, once_state state, uint64_t n, int64_t due_ms)
 {
+    assert(state < ONCE_STATES);
     switch (state) {
     case ONCE_STATE_WAITING: stats->waiting += n; break;
     case ONCE_STATE_CLAIMED: stats->claimed += n; break;

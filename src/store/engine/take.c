@@ -82,6 +82,7 @@ int once__verb_take(once_backend *store, once_bytes consumer, once_token token, 
     uint64_t next = token.b;
     if (again) {
         rc = shelf->shelf->by_token(shelf, consumer, token.a, max, ids, &found, err);
+        assert(found <= max);
         for (size_t i = 0; i < found && rc == ONCE_OK; i++) {
             once_seat at;
             rc = once__seat_take(shelf, ids[i], (once_hash){0}, &at, err);
@@ -101,6 +102,7 @@ int once__verb_take(once_backend *store, once_bytes consumer, once_token token, 
     if (rc == ONCE_OK && count < max)
         rc = shelf->shelf->due(shelf, consumer, shelf->now_ms, max - count, ids, &found, err);
     else found = 0;
+    assert(found <= max - count);
     for (size_t i = 0; i < found && rc == ONCE_OK; i++) {
         once_seat at;
         once_decision decision;

@@ -17,7 +17,9 @@ int once__verb_begin_for(once_shelf *shelf, bool write, const once_request *cons
                          once_purpose purpose, once_error *err)
 {
     assert(n == 0 || requests);
+    assert(!shelf->listing || !write); /* whoever is shown a list changes nothing */
     int rc = ONCE_OK;
+    if (shelf->listing) return rc;
     if (!shelf->in_tx) rc = open_tx(shelf, write, err);
     else if (shelf->broken)
         rc = once_fail(err, ONCE_E_ABORTED, "an earlier step of the transaction failed; roll it back");
@@ -36,6 +38,8 @@ int once__verb_begin(once_shelf *shelf, bool write, once_error *err)
 
 int once__verb_end(once_shelf *shelf, int rc, once_error *err)
 {
+    assert(!shelf->broken || shelf->in_tx);
+    if (shelf->listing) return rc;
     if (shelf->in_tx) {
         if (rc != ONCE_OK) shelf->broken = true;
         return rc;
@@ -71,7 +75,7 @@ void once__engine_rollback(once_backend *store)
 {
     once_shelf *shelf = once__shelf_of(store);
     if (!shelf->in_tx) return;
-    shelf->in_tx = false;
+    shelf->in_tx = shelf->broken = false;
     shelf->shelf->rollback(shelf);
 }
 

@@ -7,8 +7,18 @@
 
 #include "base/banned.h"
 
+size_t once__redis_next_page(size_t page, size_t n, uint64_t bytes, size_t most)
+{
+    enum { FIT = 4 << 20 };
+    assert(page > 0 && most > 0);
+    const uint64_t fit = n && bytes ? (uint64_t)FIT * n / bytes : most, twice = 2 * page,
+                   next = fit < twice ? fit : twice;
+    return next < 1 ? 1 : next > most ? most : (size_t)next;
+}
+
 int once__redis_damaged_list(once_redis *r, const char *kind, once_bytes consumer, once_error *err)
 {
+    assert(kind[0]);
     once_buf_clear(&r->key);
     once_buf_puts(&r->key, r->prefix);
     once_buf_puts(&r->key, kind);
@@ -18,6 +28,7 @@ int once__redis_damaged_list(once_redis *r, const char *kind, once_bytes consume
 
 void once__redis_ask_index(once_redis *r, char index, once_bytes consumer, int64_t first, int64_t last)
 {
+    assert(index != ONCE_REDIS_NOWHERE && index != ONCE_REDIS_CLAIMED_BARE);
     const char kind[] = {'i', index, 0};
     once__redis_command(&r->pipe, ONCE_REPLY_TEXTS, 4);
     once__redis_text(&r->pipe, "ZRANGE");
@@ -28,6 +39,7 @@ void once__redis_ask_index(once_redis *r, char index, once_bytes consumer, int64
 
 int once__redis_ask_entries(once_redis *r, const once_hash *ids, size_t n, once_error *err)
 {
+    assert(n > 0);
     once__redis_pipe_clear(&r->pipe);
     once__redis_command_for(&r->pipe, n, n + 1);
     once__redis_text(&r->pipe, "MGET");
@@ -37,6 +49,7 @@ int once__redis_ask_entries(once_redis *r, const once_hash *ids, size_t n, once_
 
 void once__redis_ask_due(once_redis *r, char index, once_bytes consumer, int64_t now_ms, size_t max)
 {
+    assert(max > 0 && index != ONCE_REDIS_WAITING_BARE); /* that one is not by due time */
     const char kind[] = {'i', index, 0};
     once__redis_command(&r->pipe, ONCE_REPLY_PAIRS, 8);
     once__redis_text(&r->pipe, "ZRANGEBYSCORE");
@@ -86,6 +99,7 @@ int once__redis_add_ids(once_redis *r, once_redis_ids *list, const redisReply *r
 static int add_groups(once_redis *r, once_redis_ids *list, const redisReply *reply, int64_t from_ms, int64_t to_ms,
                       once_error *err)
 {
+    assert(from_ms <= to_ms);
     int rc = ONCE_OK;
     for (size_t i = 0; i < once__reply_n(reply) && rc == ONCE_OK; i += 2) {
         const once_bytes group = once__reply_at(reply, i);
@@ -112,6 +126,7 @@ static void ask_claims(once_redis *r, once_bytes consumer, int64_t from_ms, int6
 int once__redis_open_ids(once_redis *r, once_bytes consumer, once_state state, int64_t now_ms, once_hash **out,
                          size_t *n, once_error *err)
 {
+    assert(!once_state_finished(state) && state != ONCE_STATE_ABSENT);
     static const struct {
         once_state state;
         const char indexes[3];

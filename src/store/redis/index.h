@@ -6,6 +6,10 @@
 
 enum { ONCE_REDIS_PAGE = 256 }; /* entries that are asked for at once */
 
+/* How many values to read next where so many had so many bytes: twice as many while they are small, and no more than
+ * fit into some mebibytes, nor than `most`. */
+size_t once__redis_next_page(size_t page, size_t n, uint64_t bytes, size_t most);
+
 typedef ONCE_REDIS_LIST(once_hash) once_redis_ids;
 
 /* The list of that kind cannot be read. */

@@ -8,7 +8,7 @@
 
 #include "base/banned.h"
 
-enum { LETTER_PAGE = 16, LETTER_PAGE_MAX = 512, LETTER_PAGE_BYTES = 1 << 20 };
+enum { FEW = 16, LETTERS_MAX = 512 }; /* that are read at once, at first and at most */
 
 typedef struct listing {
     once_redis *r;
@@ -20,41 +20,59 @@ typedef struct listing {
     bool ended;
 } listing;
 
-/* Shows those of the ids that are (still) of the state. */
-static int show(listing *list, const once_hash *ids, size_t n, once_error *err)
+/* Shows those of the ids that are (still) of the state. Their size is in `bytes`. */
+static int show(listing *list, const once_hash *ids, size_t n, size_t *bytes, once_error *err)
 {
     once_redis *r = list->r;
-    once_arena arena = {0};
-    int rc = n ? once__redis_ask_entries(r, ids, n, err) : ONCE_OK;
+    once_arena arena = {0}, one = {0};
+    int rc = once__redis_ask_entries(r, ids, n, err);
     once_bytes *values = once_arena_new(&arena, once_bytes, n);
     if (!values) rc = once__redis_nomem(err);
+    *bytes = 0;
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
         const once_bytes value = once__reply_at(r->pipe.replies[0], i);
+        *bytes += value.len;
         if (value.len && !once_arena_copy(&arena, value, &values[i])) rc = once__redis_nomem(err);
     }
     for (size_t i = 0; i < n && rc == ONCE_OK && !list->ended; i++) {
         once_entry entry;
         if (!values[i].len) continue;
-        rc = once__redis_read_value(r, values[i], ids[i], &entry, &arena, err);
+        once_arena_reset(&one);
+        rc = once__redis_read_value(r, values[i], ids[i], &entry, &one, err);
         if (rc == ONCE_OK && !list->visit(list->user, &entry)) list->ended = true;
     }
+    once_arena_release(&one);
     once_arena_release(&arena);
+    return rc;
+}
+
+/* An entry is one value, with its message, so few are read at first, and no more than fit. */
+static int show_all(listing *list, const once_hash *ids, size_t n, once_error *err)
+{
+    int rc = ONCE_OK;
+    for (size_t at = 0, step = FEW, count; at < n && rc == ONCE_OK && !list->ended; at += count) {
+        size_t bytes;
+        count = n - at < step ? n - at : step;
+        rc = show(list, ids + at, count, &bytes, err);
+        step = once__redis_next_page(step, count, bytes, ONCE_REDIS_PAGE);
+    }
     return rc;
 }
 
 static int list_open(listing *list, once_error *err)
 {
+    assert(!once_state_finished(list->state));
     once_hash *ids = NULL;
     size_t n = 0;
     int rc = once__redis_open_ids(list->r, list->consumer, list->state, list->now_ms, &ids, &n, err);
-    for (size_t at = 0; at < n && rc == ONCE_OK && !list->ended; at += ONCE_REDIS_PAGE)
-        rc = show(list, ids + at, n - at < ONCE_REDIS_PAGE ? n - at : ONCE_REDIS_PAGE, err);
+    if (rc == ONCE_OK) rc = show_all(list, ids, n, err);
     free(ids);
     return rc;
 }
 
 static int list_finished(listing *list, once_error *err)
 {
+    assert(once_state_finished(list->state));
     enum { SCAN_MAX = ONCE_REDIS_PAGE * 16 };
     ONCE_REDIS_LIST(once_hash) all = {0};
     once_hash *page = calloc(SCAN_MAX, sizeof *page);
@@ -70,8 +88,7 @@ static int list_finished(listing *list, once_error *err)
     } while (rc == ONCE_OK && strcmp(cursor, "0") != 0);
     free(page);
     const size_t n = once__redis_sort_ids(all.at, all.n);
-    for (size_t at = 0; at < n && rc == ONCE_OK && !list->ended; at += ONCE_REDIS_PAGE)
-        rc = show(list, all.at + at, n - at < ONCE_REDIS_PAGE ? n - at : ONCE_REDIS_PAGE, err);
+    if (rc == ONCE_OK) rc = show_all(list, all.at, n, err);
     free(all.at);
     return rc;
 }
@@ -89,6 +106,7 @@ int once__redis_list(once_shelf *shelf, once_bytes consumer, once_state state, o
 static int next_letters(once_redis *r, once_bytes consumer, uint64_t after, size_t max, uint64_t *ids, size_t *n,
                         once_error *err)
 {
+    assert(max > 0);
     char from[32];
     (void)snprintf(from, sizeof from, "(%llu", (unsigned long long)after);
     once__redis_pipe_clear(&r->pipe);
@@ -118,6 +136,7 @@ static int next_letters(once_redis *r, once_bytes consumer, uint64_t after, size
 static int show_letters(once_redis *r, const uint64_t *ids, size_t n, once_letter_visit *visit, void *user, bool *ended,
                         size_t *bytes, once_error *err)
 {
+    assert(n > 0 && n <= LETTERS_MAX);
     once_arena arena = {0};
     once_letter *letters = once_arena_new(&arena, once_letter, n);
     int rc = letters ? once__redis_ask_letters(r, ids, n, err) : once__redis_nomem(err);
@@ -141,8 +160,8 @@ static int show_letters(once_redis *r, const uint64_t *ids, size_t n, once_lette
 static int show_numbers(once_redis *r, once_bytes consumer, once_page *page, once_letter_visit *visit, void *user,
                         once_error *err)
 {
-    uint64_t ids[LETTER_PAGE_MAX];
-    const size_t max = page->max < LETTER_PAGE_MAX ? page->max : LETTER_PAGE_MAX;
+    uint64_t ids[LETTERS_MAX];
+    const size_t max = page->max < LETTERS_MAX ? page->max : LETTERS_MAX;
     size_t n = 0;
     const int rc = next_letters(r, consumer, page->number, max, ids, &n, err);
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
@@ -161,13 +180,12 @@ int once__redis_letters(once_shelf *shelf, const once_letter_query *what, once_p
     once_redis *r = once__redis_of(shelf);
     assert(r->open && page->max > 0);
     if (what->only_ids) return show_numbers(r, what->consumer, page, visit, user, err);
-    uint64_t ids[LETTER_PAGE_MAX];
-    size_t step = LETTER_PAGE, n = step, bytes = 0, shown = 0;
+    uint64_t ids[LETTERS_MAX];
+    size_t step = FEW, n = step, bytes = 0, shown = 0;
     bool ended = false;
     int rc = ONCE_OK;
     while (rc == ONCE_OK && n == step && !ended && shown < page->max) {
-        if (bytes && bytes < LETTER_PAGE_BYTES && step < LETTER_PAGE_MAX) step *= 2;
-        else if (bytes > 4 * LETTER_PAGE_BYTES && step > LETTER_PAGE) step /= 2;
+        if (shown) step = once__redis_next_page(step, n, bytes, LETTERS_MAX);
         rc = next_letters(r, what->consumer, page->number, step, ids, &n, err);
         if (rc != ONCE_OK || n == 0) break;
         rc = show_letters(r, ids, n, visit, user, &ended, &bytes, err);

@@ -10,6 +10,7 @@
 #ifndef ONCE_STORE_REDIS_LOOK_H
 #define ONCE_STORE_REDIS_LOOK_H
 
+#include "store/redis/index.h"
 #include "store/redis/verify.h"
 
 enum {
@@ -77,9 +78,6 @@ int once__look_for_empty(once_redis_looking *l, const char *kind, const once_has
 /* A page of all keys of the store, of about so many; they are copied. */
 int once__look_scan(once_redis_looking *l, char cursor[24], size_t count, once_bytes **keys, size_t *n,
                     once_error *err);
-/* How many to read next where so many had so many bytes: few at first, twice as many while they are small, and no more
- * than fit. */
-size_t once__look_next_page(size_t page, size_t n, uint64_t bytes);
 
 /* All pairs of a sorted set or a hash, page by page; and those of a page in parts, whose entries are read. */
 typedef int once_look_pairs(once_redis_looking *l, const once_look_key *key, const once_bytes *pairs, size_t n,

@@ -31,6 +31,7 @@ once_look_key once__look_key(const once_redis *r, once_bytes whole)
 {
     const size_t prefix = strlen(r->prefix);
     once_look_key key = {.whole = whole};
+    if (whole.len < prefix) return key; /* not what was asked for */
     once_bytes rest = {whole.data + prefix, whole.len - prefix};
     if (rest.len == 0) return key;
     const char kind = rest.data[0];
@@ -64,7 +65,11 @@ bool once__look_is_type(char kind, once_bytes type)
     return once__look_is_word(type, type_of(kind));
 }
 
-int once__look_found(once_redis_looking *l, once_redis_flaw flaw, once_error *err) { return l->found(l, &flaw, err); }
+int once__look_found(once_redis_looking *l, once_redis_flaw flaw, once_error *err)
+{
+    assert(flaw.kind < FLAW_KINDS);
+    return l->found(l, &flaw, err);
+}
 
 int once__look_found_at(once_redis_looking *l, once_redis_flaw_kind kind, once_bytes key, once_bytes in_words,
                         once_error *err)
@@ -74,6 +79,7 @@ int once__look_found_at(once_redis_looking *l, once_redis_flaw_kind kind, once_b
 
 int once__look_ask(once_redis_looking *l, once_error *err)
 {
+    assert(once__look_pipe(l)->n > 0);
     char refused[24];
     const int rc = once__redis_exchange(l->r->link, &l->r->pipe, refused, err);
     if (rc == ONCE_E_DENIED && strcmp(refused, "NOPERM") == 0) {
@@ -86,15 +92,9 @@ int once__look_ask(once_redis_looking *l, once_error *err)
     return rc;
 }
 
-size_t once__look_next_page(size_t page, size_t n, uint64_t bytes)
-{
-    const uint64_t fit = n && bytes ? (uint64_t)ONCE_LOOK_PART_BYTES * n / bytes : ONCE_LOOK_PAGE, twice = 2 * page,
-                   next = fit < twice ? fit : twice;
-    return next < 1 ? 1 : next > ONCE_LOOK_PAGE ? ONCE_LOOK_PAGE : (size_t)next;
-}
-
 int once__look_scan(once_redis_looking *l, char cursor[24], size_t count, once_bytes **keys, size_t *n, once_error *err)
 {
+    assert(count > 0);
     once_redis *r = l->r;
     once_arena_reset(&l->arena);
     once__redis_ask_scan(r, "", cursor, count);
@@ -119,6 +119,7 @@ void once__look_ask_key(once_redis_looking *l, once_reply_kind kind, const char 
 void once__look_ask_in(once_redis_looking *l, const char *command, const char *kind, once_bytes rest,
                        const void *member, size_t len)
 {
+    assert(kind[0]);
     once__redis_command(once__look_pipe(l), ONCE_REPLY_VALUE, 3);
     once__redis_text(once__look_pipe(l), command);
     once__redis_put_key(l->r, kind, rest.data, rest.len);
@@ -135,6 +136,7 @@ void once__look_ask_id_in(once_redis_looking *l, const char *command, const char
 
 void once__look_begin_values(once_redis_looking *l, size_t n)
 {
+    assert(n > 0);
     once__redis_command(once__look_pipe(l), ONCE_REPLY_STRINGS, n + 1);
     once__look_pipe(l)->asked[once__look_pipe(l)->n - 1].n = n;
     once__redis_text(once__look_pipe(l), "MGET");
@@ -262,6 +264,7 @@ int once__look_each_pair(once_redis_looking *l, const once_look_key *at, const c
 int once__look_in_parts(once_redis_looking *l, const once_look_key *key, const once_bytes *pairs, size_t n,
                         once_look_pairs *look, once_error *err)
 {
+    assert(n > 0);
     const once_arena whole = l->arena;
     int rc = ONCE_OK;
     for (size_t at = 0, part; at < n && rc == ONCE_OK; at += part) {
@@ -271,7 +274,7 @@ int once__look_in_parts(once_redis_looking *l, const once_look_key *key, const o
         l->bytes = 0;
         rc = look(l, key, pairs + 2 * at, part, err);
         once_arena_release(&l->arena);
-        l->part = once__look_next_page(most, part, l->bytes);
+        l->part = once__redis_next_page(most, part, l->bytes, ONCE_LOOK_PAGE);
     }
     l->arena = whole;
     return rc;

@@ -66,6 +66,7 @@ static int64_t listed_at(const once_entry *e)
 /* Where it should be, in a fixed order of commands. */
 static void ask_places(once_redis_looking *l, seen *s)
 {
+    assert(!s->skip && s->entry.state != ONCE_STATE_ABSENT);
     const once_entry *e = &s->entry;
     const char index = once__redis_index_of(e), kind[] = {'i', index, 0};
     unsigned char id[16];
@@ -126,6 +127,7 @@ static bool is_name(once_redis_looking *l, uint64_t id, once_bytes value, bool i
 
 static int judge_finished(once_redis_looking *l, const seen *s, once_error *err)
 {
+    assert(once_state_finished(s->entry.state));
     const uint64_t names[] = {s->names.scope, s->names.origin};
     int rc = ONCE_OK;
     for (size_t i = 0; i < 2 && rc == ONCE_OK; i++) {
@@ -140,6 +142,7 @@ static int judge_finished(once_redis_looking *l, const seen *s, once_error *err)
 
 static int judge_index(once_redis_looking *l, const seen *s, once_error *err)
 {
+    assert(once__redis_index_of(&s->entry) != ONCE_REDIS_NOWHERE);
     const once_bytes listed = once__look_reply(l, s->at + 1);
     double at;
     if (once__redis_index_of(&s->entry) == ONCE_REDIS_CLAIMED_BARE)
@@ -157,6 +160,7 @@ static int judge_index(once_redis_looking *l, const seen *s, once_error *err)
 
 static int judge_lane(once_redis_looking *l, const seen *s, once_error *err)
 {
+    assert(!once_hash_is_zero(s->entry.lane));
     const once_bytes value = once__look_first(l, s->at + 3);
     once_redis_lane_record lane = {0};
     if (value.len && !once__redis_read_lane(value, &lane)) return ONCE_OK; /* that is told of the lane */
@@ -173,6 +177,7 @@ static int judge_lane(once_redis_looking *l, const seen *s, once_error *err)
 
 static int judge(once_redis_looking *l, const seen *s, int64_t now_ms, once_error *err)
 {
+    assert(!s->skip);
     const once_entry *e = &s->entry;
     int rc = once__look_ends_well(l, once_entry_expires(e) ? e->expires_ms : ONCE_NEVER,
                                   once__reply_left(once__look_pipe(l)->replies[s->at]), now_ms)
@@ -282,7 +287,7 @@ int once__look_at_entries(once_redis_looking *l, once_hash *ids, size_t n, once_
         }
     }
     l->arena = whole;
-    l->page = once__look_next_page(l->page ? l->page : ONCE_LOOK_FEW, n, all);
+    l->page = once__redis_next_page(l->page ? l->page : ONCE_LOOK_FEW, n, all, ONCE_LOOK_PAGE);
     return rc;
 }
 

@@ -73,6 +73,7 @@ static int keep_newest(once_executor *x, once_error *err)
 
 static void take_rate(once_executor *x)
 {
+    assert(x->worker);
     const int64_t now_ns = once_env_mono_ns(x->store->env);
     const double seconds = (double)(now_ns - x->rate_at_ns) / 1e9;
     if (x->rate_at_ns && seconds < 1) return;

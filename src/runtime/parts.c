@@ -48,6 +48,7 @@ static int needs_init(const once_pipeline *pipeline, once_db *db, bool runs, boo
 
 static int open_effects(once_pipeline *pipeline, bool runs, once_parts *parts, once_error *err)
 {
+    assert(parts->store);
     const once_spec *spec = pipeline->spec;
     once_db *db = once__store_db(parts->store);
     once_error why;

@@ -97,6 +97,7 @@ static once_replay_verdict verdict_of(once_answer answer)
 /* As a delivery from the source, but into the store. */
 static int come_again(replaying *r, once_item *item, once_replayed *out, once_error *err)
 {
+    assert(item->reason.len == 0 && !once_hash_is_zero(item->request.id));
     const once_request *request = &item->request;
     const once_message *message = &item->message;
     once_decision decision;
@@ -125,6 +126,7 @@ static once_said said_of(const once_request *r)
 static int look_behind_another(const replaying *r, const once_said *mine, once_replayed *out, bool *behind,
                                once_error *err)
 {
+    assert(mine->id != 0);
     once_said other = {0};
     const int rc = r->said.n ? once__said_find(&r->said, mine->id, &other, err) : ONCE_OK;
     *behind = rc == ONCE_OK && other.id;
@@ -146,6 +148,7 @@ static bool has_the_key(const once_letter *letter, const once_item *item)
 static int back_to_work(replaying *r, const once_letter *letter, const once_item *item, once_replayed *out, bool *ended,
                         once_error *err)
 {
+    assert(!once_hash_is_zero(letter->entry));
     if (!r->options->body) return r->store->ops->exhume(r->store, letter->id, ended, err);
     const int rc = r->store->ops->correct(r->store, letter->id, &item->request, &item->message, ended, err);
     if (rc == ONCE_OK && !*ended) out->verdict = ONCE_REPLAY_other_key;
@@ -157,6 +160,7 @@ static int back_to_work(replaying *r, const once_letter *letter, const once_item
 static int look_at_lane(replaying *r, const once_item *item, const once_entry *entry, bool back, bool again,
                         once_replayed *out, once_error *err)
 {
+    assert(!back || entry->state == ONCE_STATE_DEAD);
     once_decision lane;
     const bool versioned = back ? entry->versioned : item->request.lane.versioned;
     out->verdict = back ? ONCE_REPLAY_run : ONCE_REPLAY_forced;
@@ -273,6 +277,7 @@ static double seconds_since(const replaying *r)
 /* Keeps what the letters of this transaction would have left. */
 static int remember_said(replaying *r, once_error *err)
 {
+    assert(r->options->dry_run);
     int rc = r->said.size ? ONCE_OK : once__said_open(&r->said, r->total, err);
     for (size_t i = 0; i < r->n && rc == ONCE_OK; i++) {
         if (r->would[i].id) rc = once__said_put(&r->said, &r->would[i], err);
@@ -282,6 +287,7 @@ static int remember_said(replaying *r, once_error *err)
 
 static void tell(replaying *r)
 {
+    assert(r->n <= BATCH);
     for (size_t i = 0; i < r->n; i++) {
         r->counts->verdicts[r->results[i].verdict]++;
         r->paced += verdicts[r->results[i].verdict].leaves;
@@ -294,6 +300,7 @@ static void tell(replaying *r)
 /* Letters of ids[] from *at on, in one transaction. */
 static int replay_some(replaying *r, size_t *at, once_error *err)
 {
+    assert(*at < r->n_ids && r->n_ids <= BATCH);
     if (ONCE_FAIL_AT(replay_before)) return once_fail(err, ONCE_E_IO, "failpoint replay_before");
     once_backend *store = r->store;
     once_arena_reset(&r->batch.arena);
@@ -333,6 +340,7 @@ static int keep_pace(replaying *r, once_error *err)
 static bool collect(void *user, const once_letter *letter)
 {
     replaying *r = user;
+    assert(r->n_ids < BATCH);
     r->after = letter->id;
     r->scanned++;
     if (once__choice_has_letter(&r->options->choice, letter)) r->ids[r->n_ids++] = letter->id;
@@ -351,6 +359,7 @@ static int look_through(const replaying *r, uint64_t after, bool only_ids, once_
 
 static int replay_found(replaying *r, uint64_t last, once_error *err)
 {
+    assert(r->n_ids == 0 && r->max > 0 && r->max <= BATCH);
     int rc = ONCE_OK;
     do {
         r->scanned = 0;
@@ -366,6 +375,7 @@ static int replay_found(replaying *r, uint64_t last, once_error *err)
 
 static int replay_named(replaying *r, once_error *err)
 {
+    assert(r->n_ids == 0 && r->max > 0 && r->max <= BATCH);
     const once_replay_options *o = r->options;
     int rc = ONCE_OK;
     size_t at = 0;

@@ -76,6 +76,7 @@ static void make_executor(once_run *r)
 
 static int make_machine(once_run *r, once_pipe **out, once_error *err)
 {
+    assert(!r->handlers);
     const unsigned bits = r->parts.source->ops->bits(r->parts.source);
     const once_pipe_options options = {
         .spec = r->pipeline->spec,
@@ -115,6 +116,7 @@ static void show(once_run *r, once_pipe *pipe)
 
 static int open_parts(once_run *r, once_error *err)
 {
+    assert(r->state == ONCE_RUN_OPENING);
     once_pipe *pipe = NULL;
     int rc = once__parts_open(r->pipeline, &r->options, &r->parts, err);
     if (rc != ONCE_OK) return rc;
@@ -398,6 +400,7 @@ int once_pipeline_join(once_pipeline *pipeline, once_summary *summary, once_erro
 /* Whether it has ended, after so long at most. */
 static bool wait_for_end(once_run *r, int64_t ms)
 {
+    assert(ms > 0);
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_nsec += ms % 1000 * 1000000;
@@ -414,6 +417,7 @@ static bool wait_for_end(once_run *r, int64_t ms)
 /* By snapshots, in the thread that waits anyway. */
 static void show_progress(once_run *r, const once_run_options *options)
 {
+    assert(options->progress);
     once_log_clears_line();
     do {
         once_snapshot now = {.size = sizeof now};

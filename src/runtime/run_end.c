@@ -54,6 +54,7 @@ static void tell_rest(const once_run_ending *end, int rc, const once_summary *su
 static int end_all_the_same(const once_pipeline *pipeline, const once_run_ending *end, int rc, once_summary *summary,
                             const once_error *why)
 {
+    assert(rc == ONCE_OK || why->text[0]);
     if (!can_wait(rc) || !atomic_load(&pipeline->stop) || end->lost) return rc;
     if (end->unsettled)
         once_log(ONCE_LOG_WARN, "stopped",

@@ -188,6 +188,7 @@ static void absolute(const once_spec *spec, once_buf *out)
 
 static void add_file_fact(const checking *c, once_bytes path, file_facts *facts)
 {
+    assert(facts->n < 2);
     const once_bytes source = c->pipeline->spec->source.name;
     once_buf text;
     once_buf_init(&text, 3 * PATH_MAX);
@@ -249,6 +250,7 @@ static int forget_other_file(checking *c, once_bytes kept, const file_facts *now
 /* It was here: the names of the facts of its file. */
 static int keep_consumer(checking *c, const char *own, once_bytes kept, const file_facts *facts)
 {
+    assert(facts->n > 0 && c->how != ONCE_SCOPE_LOOK);
     const once_spec *spec = c->pipeline->spec;
     char text[2 * 64];
     int rc = ONCE_OK;
@@ -267,6 +269,7 @@ static int keep_consumer(checking *c, const char *own, once_bytes kept, const fi
 
 static int refuse_consumer(const checking *c, const char *what, once_bytes was)
 {
+    assert(was.len > 0);
     const once_spec *spec = c->pipeline->spec;
     return once_fail(
         c->err, ONCE_E_SCOPE,

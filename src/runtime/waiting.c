@@ -80,6 +80,7 @@ static void copy(char out[ONCE_WAITING_NAME], once_bytes text)
 
 static bool look_at_claim(void *user, const once_entry *entry)
 {
+    assert(entry->state == ONCE_STATE_CLAIMED);
     claim *next = user;
     if (next->found && entry->due_ms >= next->due_ms) return true;
     next->found = true;

@@ -79,6 +79,7 @@ typedef struct claims {
 
 static bool find_claim(void *user, const once_entry *entry)
 {
+    assert(entry->state == ONCE_STATE_CLAIMED);
     claims *c = user;
     once_gone_worker *holder = (once_gone_worker *)once_gone_holder(c->gone, entry);
     if (!holder || !is_over(holder)) return true;

@@ -228,6 +228,7 @@ static int read_noticed(const once_worker *worker, once_backend *store, int64_t 
 
 static int notice(const once_worker *worker, once_backend *store, int64_t now_ms, once_error *err)
 {
+    assert(now_ms > 0);
     char name[sizeof worker->name];
     unsigned char value[ONCE_NUMBER_SIZE];
     noticed_name(worker, name);

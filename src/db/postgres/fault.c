@@ -26,6 +26,7 @@ static once_fault_kind fault_kind(const char *state, int status)
  * the state is said. */
 static void without_values(const char *state, const char *text, char *out, size_t size)
 {
+    assert(size > 0);
     const char *first = strchr(text, '"'), *last = strrchr(text, '"');
     if (!first) first = last = text + strlen(text);
     const char *behind = last > first ? last : "";

@@ -89,6 +89,7 @@ void once__pg_put_bytes(once_pg_array *array, once_bytes bytes)
 
 void once__pg_put_null(once_pg_array *array)
 {
+    assert(array->buf.failed || array->buf.len >= ARRAY_HEAD);
     put_be32(&array->buf, UINT32_MAX);
     array->n++;
     array->has_null = true;

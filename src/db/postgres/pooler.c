@@ -297,6 +297,7 @@ void once__pg_forget_session(once_pg *pg)
 /* In one message, so that one process answers all of it. Only a session of our own is told anything. */
 int once__pg_greet(once_pg *pg, once_error *err)
 {
+    assert(!pg->pending && !pg->synced && !pg->rides);
     char sql[1000];
     PGresult *result;
     const int said = PQbackendPID(pg->conn);
@@ -325,6 +326,7 @@ int once__pg_greet(once_pg *pg, once_error *err)
 
 int once__pg_begin_sql(once_pg *pg, const char *sql, size_t *sent, once_error *err)
 {
+    assert(pg->pending == 0 && !pg->synced);
     int rc = once__pg_send_text(pg, sql, err);
     *sent += rc == ONCE_OK;
     if (rc != ONCE_OK || !pg->local || pg->borrowed) return rc;

@@ -57,6 +57,7 @@ static int keep_types(once_pg_stmt *stmt, const PGresult *described, once_error 
 
 static int prepare_as(once_pg *pg, const char *name, once_pg_stmt *stmt, once_error *err)
 {
+    assert(!pg->pending && !pg->synced && stmt->sql);
     PGresult *results[2] = {0};
     if (!once__pg_alive(pg) || !PQsendPrepare(pg->conn, name, stmt->sql, 0, NULL) ||
         !PQsendDescribePrepared(pg->conn, name))
@@ -143,6 +144,7 @@ static int explain(once_pg *pg, const once_pg_stmt *stmt, PGresult **out, once_e
 /* The GRANTs that the statement lacks. */
 static int look_for_rights(once_pg *pg, const once_pg_stmt *stmt, once_error *err)
 {
+    assert(!pg->pending && !pg->synced);
     char grants[300], text[200];
     PGresult *result = NULL;
     int rc = once__pg_exec_begin(pg, false, err);

@@ -84,6 +84,7 @@ int once__pg_misfit(once_pg *pg, const char *sql, once_error *err)
 
 int once__pg_ask(once_pg *pg, const char *sql, const char *shape, PGresult **out, once_error *err)
 {
+    assert(sql[0] && shape);
     int rc = once__pg_exec(pg, sql, out, err);
     if (rc != ONCE_OK || once__pg_fits(*out, shape, 0)) return rc;
     PQclear(*out);

@@ -269,6 +269,7 @@ int once__pg_exec(once_pg *pg, const char *sql, PGresult **out, once_error *err)
 
 int once__pg_exec_begin(once_pg *pg, bool write, once_error *err)
 {
+    assert(!pg->pending && !pg->synced);
     once_buf sql;
     PGresult *result = NULL;
     once_buf_init(&sql, 1 << 20);

@@ -70,6 +70,7 @@ void once__pg_close_own(once_db *db)
 
 static int begin(once_pg *pg, once_error *err)
 {
+    assert(pg->own);
     PGresult *results[3];
     size_t sent = 0;
     int rc = once__pg_begin_sql(pg, "BEGIN READ WRITE", &sent, err);

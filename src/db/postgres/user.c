@@ -45,6 +45,7 @@ static bool reads_any_number(unsigned type)
 /* Where the server may want an integer, one is written without point and exponent. */
 static void put_number(once_buf *to, once_bytes text, unsigned type)
 {
+    assert(text.len > 0);
     once_decimal d;
     const bool whole = !reads_any_number(type) &&
                        once_json_decimal((once_json_value){.type = ONCE_JSON_REAL, .raw = text}, &d) &&
@@ -139,6 +140,7 @@ static void end_ride(once_pg *pg, bool succeeded)
 
 static int user_gather(once_stmt *base, const once_value *values, size_t n, int64_t *rows, once_fault *fault)
 {
+    assert(n == 0 || values);
     once_pg_stmt *stmt = (once_pg_stmt *)base;
     once_pg *pg = once__pg_of(base->db);
     PGresult *result = NULL;
@@ -185,6 +187,7 @@ static int user_presume(once_db *db, once_error *err)
  * with savepoints will find again, and say whose it is. */
 static int disproved(once_pg *pg, const PGresult *result, once_error *err)
 {
+    assert(pg->presumed);
     once_fault fault;
     const int rc = once__pg_fault(pg, result, &fault);
     const bool found_again = fault.kind == ONCE_FAULT_CONSTRAINT || fault.kind == ONCE_FAULT_DATA ||
@@ -194,6 +197,7 @@ static int disproved(once_pg *pg, const PGresult *result, once_error *err)
 
 static int read_rides(once_pg *pg, once_error *err)
 {
+    assert(pg->rides > 0);
     int rc = ONCE_OK;
     while (pg->rides) {
         PGresult *result = once__pg_read(pg);
@@ -242,6 +246,7 @@ static int user_run(once_stmt *stmt, const once_value *values, size_t n, int64_t
 /* Statements without results, in one round. */
 static int say(once_pg *pg, const char *const *sql, size_t n, once_error *err)
 {
+    assert(n > 0);
     PGresult *results[4];
     int rc = ONCE_OK;
     assert(n <= 4);

@@ -179,6 +179,7 @@ static int connect_to(once_pg *pg, PGconn **out, once_error *err)
 /* libpq translates its messages into the language of the host program, and we look for words in them. */
 int once__pg_dial(once_pg *pg, PGconn **out, once_error *err)
 {
+    assert(pg->conninfo && !pg->borrowed);
     const locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
     if (plain == (locale_t)0) return once_no_memory(err, "for PostgreSQL");
     const locale_t before = uselocale(plain);
@@ -204,6 +205,7 @@ static bool answers_others(int rc, const once_error *why)
 static int ask_second(const once_pg *pg, once_patience patience, int64_t answer_ms, const char *sql, PGresult **out,
                       once_error *why)
 {
+    assert(!pg->asking && sql[0]);
     once_pg second = {
         .env = pg->env, .conninfo = pg->conninfo, .patience = patience, .answer_ms = answer_ms, .asking = true};
     snprintf(second.where, sizeof second.where, "%s", pg->where);
@@ -289,6 +291,7 @@ static bool still_there(once_pg *pg, bool *suspected)
 
 bool once__pg_wait(once_pg *pg, bool to_read)
 {
+    assert(pg->conn);
     int64_t silent_ms = 0;
     bool suspected = false;
     if (pg->borrowed) return true;
@@ -331,6 +334,7 @@ PGresult *once__pg_result(once_pg *pg)
 
 PGresult *once__pg_simple(once_pg *pg, const char *sql)
 {
+    assert(pg->conn);
     PGresult *last = NULL, *next;
     if (!PQsendQuery(pg->conn, sql)) return NULL;
     for (;;) {

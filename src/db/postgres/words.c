@@ -22,6 +22,7 @@ static bool is_word(char c) { return is_word_start(c) || (c >= '0' && c <= '9') 
 
 static void copy(scanner *s, const char *to)
 {
+    assert(to >= s->at && to <= s->end);
     if (s->out) once_buf_append(s->out, s->at, (size_t)(to - s->at));
     s->at = to;
 }
@@ -29,6 +30,7 @@ static void copy(scanner *s, const char *to)
 /* Behind the closing quote; quotes inside are doubled, and with `escapes` a backslash takes the next one with it. */
 static const char *quoted_end(const scanner *s, bool escapes)
 {
+    assert(*s->at == '\'' || *s->at == '"');
     const char quote = *s->at;
     for (const char *at = s->at + 1; at < s->end; at++) {
         if (escapes && *at == '\\' && at + 1 < s->end) at++;
@@ -50,6 +52,7 @@ static const char *continued(const scanner *s)
 /* Behind $tag$ ... $tag$, or NULL when it is none. */
 static const char *dollar_end(const scanner *s)
 {
+    assert(*s->at == '$');
     const char *tag_end = s->at + 1;
     while (tag_end < s->end && is_word(*tag_end) && *tag_end != '$') tag_end++;
     if (tag_end == s->end || *tag_end != '$' || (tag_end > s->at + 1 && s->at[1] >= '0' && s->at[1] <= '9'))
@@ -62,6 +65,7 @@ static const char *dollar_end(const scanner *s)
 /* Behind a comment that a line ends; to PostgreSQL a carriage return is such an end, too. */
 static const char *line_end(const scanner *s)
 {
+    assert(s->at[0] == '-' && s->at[1] == '-');
     const char *at = s->at;
     while (at < s->end && *at != '\n' && *at != '\r') at++;
     return at < s->end ? at + 1 : at;
@@ -70,6 +74,7 @@ static const char *line_end(const scanner *s)
 /* Behind a comment; PostgreSQL's nest. */
 static const char *comment_end(const scanner *s)
 {
+    assert(s->at[0] == '/' && s->at[1] == '*');
     int depth = 0;
     for (const char *at = s->at; at + 1 < s->end; at++) {
         if (at[0] == '/' && at[1] == '*') depth++, at++;
@@ -143,6 +148,7 @@ static int refuse_ours(const char *word, size_t len, once_error *err)
 /* Walks over all of it. *statements counts those that are not empty. */
 static int scan(scanner *s, size_t *statements, once_error *err)
 {
+    assert(s->at <= s->end);
     bool begun = false, creates = false;
     *statements = 0;
     while (s->at < s->end) {

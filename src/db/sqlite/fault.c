@@ -195,6 +195,7 @@ const char *once__sqlite_code_name(int code)
 /* A statement of the user that we ended ourselves. */
 static int ended_fault(const once_sqlite_db *db, int code, once_fault *fault)
 {
+    assert(db->ended == ONCE_FAULT_TIMEOUT || db->ended == ONCE_FAULT_STOPPED);
     if (fault) {
         *fault = (once_fault){.kind = db->ended, .code = code};
         snprintf(fault->text, sizeof fault->text, "%s",
@@ -205,6 +206,7 @@ static int ended_fault(const once_sqlite_db *db, int code, once_fault *fault)
 
 int once__sqlite_fault(once_sqlite_db *db, int code, once_fault *fault)
 {
+    assert(code != SQLITE_OK);
     if ((code & 0xff) == SQLITE_INTERRUPT && db->ended != ONCE_FAULT_NONE) return ended_fault(db, code, fault);
     const char *message = db->refused[0] ? db->refused : sqlite3_errmsg(db->handle);
     const int status = status_of(db->handle, code);

@@ -24,6 +24,7 @@ static void heed_stop(once_sqlite_db *db, bool on)
 
 int once__sqlite_open_other(const char *path, const once_db_options *options, once_db **out, once_error *err)
 {
+    assert(options->stop);
     const once_sqlite_options how = {.busy_ms = options->busy_ms};
     once_sqlite_db *db;
     struct stat file;
@@ -59,6 +60,7 @@ int once__sqlite_tx_begin(once_db *db, once_error *err)
 /* What was committed to a file that nobody will find is no effect, and may be found again: nobody knows. */
 static int committed_elsewhere(once_sqlite_db *db, bool *maybe, once_fault *fault)
 {
+    assert(sqlite3_get_autocommit(db->handle));
     once_error why;
     const int rc = once__sqlite_unmoved(db, &why);
     if (rc == ONCE_OK) return rc;

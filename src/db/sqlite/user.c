@@ -35,6 +35,7 @@ static int stmt_failed(sqlite_stmt *stmt, int code, once_fault *fault)
 
 static void sqlite_limit(once_db *base, int64_t ms)
 {
+    assert(ms >= 0);
     of(base)->limit_ns = ms ? once__sqlite_mono_ns() + ms * 1000000 : 0;
 }
 
@@ -99,6 +100,7 @@ static bool names_ours(const char *from, const char *to)
 static int prepare_user(once_sqlite_db *db, const char *sql, const char *end, unsigned flags, sqlite3_stmt **out,
                         const char **tail, once_error *err)
 {
+    assert(sql <= end && !db->user);
     const char *word = skip_blank(sql, end);
     *out = NULL;
     *tail = end;
@@ -159,6 +161,7 @@ static void sqlite_stmt_free(once_stmt *stmt)
 
 static int bind_value(sqlite3_stmt *stmt, int index, const once_value *value)
 {
+    assert(index >= 1);
     switch (value->type) {
     case ONCE_VALUE_INTEGER: return sqlite3_bind_int64(stmt, index, value->integer);
     case ONCE_VALUE_NUMBER:
@@ -173,6 +176,7 @@ static int bind_value(sqlite3_stmt *stmt, int index, const once_value *value)
 
 static int sqlite_run(once_stmt *base, const once_value *values, size_t n, int64_t *rows, once_fault *fault)
 {
+    assert(!of(base->db)->user);
     sqlite_stmt *stmt = (sqlite_stmt *)base;
     once_sqlite_db *db = of(base->db);
     db->refused[0] = '\0';
@@ -239,6 +243,7 @@ static int sqlite_savepoint_undo(once_db *base, once_error *err)
 /* Only `look`: nothing is run, so that a statement may be about what one before it would have made. */
 static int run_script(once_sqlite_db *db, once_bytes sql, bool look, once_error *err)
 {
+    assert(!db->user);
     const char *at = sql.data, *end = sql.data + sql.len;
     for (;;) {
         sqlite3_stmt *stmt;

@@ -15,6 +15,7 @@ enum { SEEN_AHEAD = 16 };
 
 void once__pg_remember_seen(once_postgres *q)
 {
+    assert(q->batch);
     for (size_t i = 0; i < q->n_all; i++) {
         if (i + SEEN_AHEAD < q->n_all) once__pg_seen_soon(&q->seen, q->all[i + SEEN_AHEAD]->entry.id);
         if (q->all[i]->row != PG_ROW_NONE) once__pg_seen_add(&q->seen, q->all[i]->entry.id);
@@ -66,6 +67,7 @@ static bool goes_ahead(const once_postgres *q, const once_request *r, once_purpo
 
 int once__pg_want_lane(once_postgres *q, once_pg_loading *round, const once_request *r, once_error *err)
 {
+    assert(q->open);
     if (once_hash_is_zero(r->lane.id) || once_table_get(&q->lanes, r->lane.id)) return ONCE_OK;
     once_pg_lane *lane = once__pg_lane_of(q, r->lane.id);
     if (!lane) return once_no_memory(err, "for a batch");
@@ -77,6 +79,7 @@ int once__pg_want_lane(once_postgres *q, once_pg_loading *round, const once_requ
 int once__pg_want_entry(once_postgres *q, once_pg_loading *round, const once_request *r, once_purpose purpose,
                         once_error *err)
 {
+    assert(q->open && !once_hash_is_zero(r->id));
     if (once_table_get(&q->slots, r->id)) return ONCE_OK;
     once_pg_slot *slot = once__pg_slot_new(q, r->id);
     if (!slot) return once_no_memory(err, "for a batch");
@@ -120,6 +123,7 @@ static bool all_known(once_postgres *q, const once_request *const *requests, siz
 int once__pg_prefetch(once_shelf *shelf, const once_request *const *requests, size_t n, once_purpose purpose,
                       once_error *err)
 {
+    assert(once__pg_of(shelf)->open);
     once_postgres *q = once__pg_of(shelf);
     int rc;
     once_pg_loading round;
@@ -177,6 +181,7 @@ static bool begins_early(const once_touch *touched, size_t n)
 
 static int expect_all(once_postgres *q, const once_touch *touched, size_t n, bool finds, once_error *err)
 {
+    assert(q->open && q->write);
     static const once_purpose purposes[] = {[ONCE_TOUCH_CLAIM] = ONCE_FOR_CLAIM,
                                             [ONCE_TOUCH_ACCEPT] = ONCE_FOR_ACCEPT,
                                             [ONCE_TOUCH_KEEP] = ONCE_FOR_EXTEND};
@@ -210,6 +215,7 @@ void once__pg_news_wrong(once_postgres *q)
  * the batch, and a line in the server's log: so that is tried the more rarely the more often it was. */
 static int expect_news(once_postgres *q, const once_touch *touched, size_t n, bool finds, once_error *err)
 {
+    assert(q->open && q->write);
     enum { AFTER = 4, MUCH = 8 };
     once_pg_news *news = &q->news;
     if (news->needed == 0) news->needed = AFTER;

@@ -9,6 +9,7 @@
 
 static int facts_send_some(once_postgres *q, bool set, size_t *sent, once_error *err)
 {
+    assert(q->write);
     once_pg_params params = {0};
     once__pg_array_begin(&q->columns[0], PG_BYTEA);
     once__pg_array_begin(&q->columns[1], PG_BYTEA);
@@ -67,6 +68,7 @@ static int fact_read(once_postgres *q, once_bytes name, once_bytes *out, once_ar
 
 int once__pg_fact_get(once_shelf *shelf, const char *name, once_bytes *out, once_arena *arena, once_error *err)
 {
+    assert(once__pg_of(shelf)->open && name[0]);
     once_postgres *q = once__pg_of(shelf);
     const once_bytes bytes = {name, strlen(name)};
     const once_pg_fact *fact = fact_of(q, bytes);
@@ -106,6 +108,7 @@ int once__pg_fact_count(once_shelf *shelf, const char *name, uint64_t least, onc
 
 int once__pg_facts(once_shelf *shelf, const char *prefix, once_fact_visit *visit, void *user, once_error *err)
 {
+    assert(once__pg_of(shelf)->open);
     once_pg_params params = {0};
     PGresult *result = NULL;
     once__pg_param_bytes(&params, (once_bytes){prefix, strlen(prefix)});

@@ -153,6 +153,7 @@ int once__pg_collect_ids(once_postgres *q, unsigned statement, const once_pg_par
 int once__pg_due(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n,
                  once_error *err)
 {
+    assert(once__pg_of(shelf)->open && max > 0);
     once_pg_params params = {0};
     once__pg_param_bytes(&params, consumer);
     once__pg_param_int8(&params, now_ms);
@@ -163,6 +164,7 @@ int once__pg_due(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t 
 int once__pg_by_token(once_shelf *shelf, once_bytes consumer, uint64_t token_a, size_t max, once_hash *out, size_t *n,
                       once_error *err)
 {
+    assert(once__pg_of(shelf)->open && max > 0);
     once_pg_params params = {0};
     once__pg_param_id(&params, (once_hash){token_a, 0});
     once__pg_param_id(&params, (once_hash){token_a, UINT64_MAX});
@@ -182,6 +184,7 @@ int once__pg_by_token(once_shelf *shelf, once_bytes consumer, uint64_t token_a, 
 int once__pg_lapsed(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n,
                     once_error *err)
 {
+    assert(once__pg_of(shelf)->open && max > 0);
     once_pg_params params = {0};
     once__pg_param_bytes(&params, consumer);
     once__pg_param_int8(&params, now_ms);

@@ -62,6 +62,7 @@ int once__pg_save_lane(once_shelf *shelf, once_hash id, const once_lane *kept, o
 
 int once__pg_lane_head(once_shelf *shelf, once_hash id, once_hash *out, once_error *err)
 {
+    assert(once__pg_of(shelf)->open && !once_hash_is_zero(id));
     once_pg_lane *lane;
     const int rc = once__pg_know_lane(once__pg_of(shelf), id, &lane, err);
     if (rc != ONCE_OK) return rc;
@@ -99,6 +100,7 @@ static int ask_equals(once_postgres *q, once_hash id, int64_t order, int64_t *se
 
 int once__pg_lane_equals(once_shelf *shelf, once_hash id, int64_t order, int64_t *seen_ms, once_error *err)
 {
+    assert(once__pg_of(shelf)->open && !once_hash_is_zero(id));
     once_postgres *q = once__pg_of(shelf);
     once_pg_lane *lane;
     const int rc = once__pg_know_lane(q, id, &lane, err);

@@ -13,6 +13,7 @@ enum { LETTERS_KEPT = 16 << 20 };
 /* Letters are kept column by column until somebody asks whether they are new, or commit. */
 static void letter_keep(once_postgres *q, const once_letter *l, once_hash unique)
 {
+    assert(q->write && l->count >= 1);
     once_pg_array *c = q->letters;
     for (size_t i = 0; i < PG_LETTER_COLUMNS && c[0].n == 0; i++)
         once__pg_array_begin(&c[i], i < 2 ? PG_UUID : i < 10 ? PG_INT8 : PG_BYTEA);
@@ -70,6 +71,7 @@ typedef struct asked_letter {
  * given. */
 static int letters_write(once_postgres *q, unsigned statement, const once_table *asked, once_error *err)
 {
+    assert(q->write);
     PGresult *results[2], *result;
     size_t sent = 0;
     if (q->letters[0].n == 0) return ONCE_OK;
@@ -181,6 +183,7 @@ static int load_ahead(once_postgres *q, once_error *err)
 
 int once__pg_letters_ahead(once_shelf *shelf, const uint64_t *ids, size_t n, once_error *err)
 {
+    assert(once__pg_of(shelf)->open);
     once_postgres *q = once__pg_of(shelf);
     once_pg_params params = {0};
     PGresult *result;
@@ -211,6 +214,7 @@ int once__pg_letters_ahead(once_shelf *shelf, const uint64_t *ids, size_t n, onc
 int once__pg_letter_get(once_shelf *shelf, uint64_t id, once_letter *out, bool *found, once_arena *arena,
                         once_error *err)
 {
+    assert(once__pg_of(shelf)->open);
     once_postgres *q = once__pg_of(shelf);
     const once_pg_ahead *ahead = find_ahead(q, id);
     if (ahead) {

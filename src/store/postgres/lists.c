@@ -17,6 +17,7 @@ static int read_finished(once_postgres *q, const PGresult *result, int row, once
 static int ask_entries(once_postgres *q, once_bytes consumer, once_state state, const once_page *page,
                        PGresult **result, once_error *err)
 {
+    assert(page->max > 0);
     once_pg_params params = {0};
     if (once_state_finished(state)) {
         once__pg_param_id(&params, page->id);
@@ -79,6 +80,7 @@ int once__pg_stats(once_shelf *shelf, once_bytes consumer, once_stats *out, once
 
 int once__pg_waiting_size(once_shelf *shelf, once_bytes consumer, once_waiting_size *out, once_error *err)
 {
+    assert(once__pg_of(shelf)->open);
     once_postgres *q = (once_postgres *)shelf;
     once_pg_params params = {0};
     PGresult *result;

@@ -15,6 +15,7 @@
 
 static bool list_room(void *list_at, size_t n, size_t *size, size_t each)
 {
+    assert(n <= *size && each > 0);
     if (n < *size) return true;
     const size_t more = *size ? *size * 2 : 16;
     void **at = list_at, *grown = realloc(*at, more * each);

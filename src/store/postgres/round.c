@@ -430,6 +430,7 @@ static bool misses_some(const once_pg_loading *round)
 
 int once__pg_load_round(once_postgres *q, once_pg_loading *round, once_error *err)
 {
+    assert(q->open);
     round->names = once_arena_new(&q->arena, once_pg_names_of, round->n + 1);
     once_pg_slot **all = once_arena_alloc(&q->arena, (round->n + 1) * sizeof *all);
     if (!round->names || !all) return once_no_memory(err, "for a batch");

@@ -45,6 +45,7 @@ int once__pg_lane_gone(once_postgres *q, once_hash lane, once_error *err)
 
 static bool list_room(void *list_at, size_t n, size_t *size, size_t each)
 {
+    assert(n <= *size && each > 0);
     if (n < *size) return true;
     const size_t more = *size ? *size * 2 : 1024;
     void **at = list_at, *grown = realloc(*at, more * each);
@@ -80,6 +81,7 @@ once_pg_slot *once__pg_slot_new(once_postgres *q, once_hash id)
 
 once_pg_lane *once__pg_lane_of(once_postgres *q, once_hash id)
 {
+    assert(q->open && !once_hash_is_zero(id));
     once_pg_lane *lane = once_table_get(&q->lanes, id);
     if (lane) return lane;
     if (!list_room(&q->lane_list, q->n_lanes, &q->lanes_size, sizeof *q->lane_list)) return NULL;

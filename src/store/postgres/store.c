@@ -15,6 +15,7 @@ enum { WAIT_MS_DEFAULT = 10000, TRIES = 10 };
 /* The database rolled it back: a deadlock, or two made the same row. */
 static bool pg_again(once_shelf *shelf, int rc, unsigned tries)
 {
+    assert(rc != ONCE_OK && !once__pg_of(shelf)->open);
     const once_env *env = shelf->store.env;
     if (rc != ONCE_E_ABORTED || tries >= TRIES) return false;
     once_env_sleep_ms(env, (int64_t)(once_env_random_u64(env) % (UINT64_C(1) << (tries < 6 ? tries : 6))));

@@ -17,6 +17,7 @@ enum { SWEEP_LOCK_KEY = 1869505382, SWEEP_PAUSE = 4 }; /* pause after a step, in
  * have been locked, or come late. */
 static int sweep_look(once_postgres *q, size_t step, once_error *err)
 {
+    assert(step > 0);
     once_pg_sweep *sweep = &q->sweep;
     once_pg_params params = {0};
     PGresult *result;
@@ -92,6 +93,7 @@ static int sweep_step(once_postgres *q, size_t step, uint64_t *dropped, once_err
 /* What waits without a body and has expired: few, and each of them is locked and looked at as by a verb. */
 static int sweep_waiting(once_postgres *q, size_t step, once_sweep_result *out, once_error *err)
 {
+    assert(step > 0);
     once_pg_params params = {0};
     once_hash *ids = once_arena_alloc(&q->arena, step * sizeof *ids);
     size_t n;
@@ -107,6 +109,7 @@ static int sweep_waiting(once_postgres *q, size_t step, once_sweep_result *out, 
 
 static int sweep_some(once_postgres *q, size_t step, once_sweep_result *out, once_error *err)
 {
+    assert(step > 0);
     once_pg_sweep *sweep = &q->sweep;
     int rc = ONCE_OK;
     if (sweep->at == sweep->found.len) {

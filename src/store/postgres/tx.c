@@ -45,6 +45,7 @@ void once__pg_param_now(const once_postgres *q, once_pg_params *params)
 
 static void undo(once_postgres *q)
 {
+    assert(q->begun);
     PGresult *results[2];
     const size_t n = q->nested ? 2 : 1;
     if (q->pg->pending || q->pg->synced || q->pg->head.n) { /* half of a round was sent */
@@ -96,6 +97,7 @@ void once__pg_begin_anew(once_postgres *q)
  * old one. */
 static int know_again(once_postgres *q, once_error *err)
 {
+    assert(!q->open);
     once_secret secret;
     if (q->connection == q->pg->connections) return ONCE_OK;
     once__pg_names_clear(&q->names);
@@ -193,6 +195,7 @@ int once__pg_begin_read(once_postgres *q, PGresult *const *results, size_t n, on
  * it before. */
 static int commit_failed(once_postgres *q, int rc, size_t commit_at, const once_error *why, once_error *err)
 {
+    assert(rc != ONCE_OK);
     once_pg *pg = q->pg;
     char said[400];
     const int guarded = pg->failed_at == q->guard_at

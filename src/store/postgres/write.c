@@ -135,6 +135,7 @@ static void param_columns(once_postgres *q, size_t n, once_pg_params *params)
 
 static int send_entries(once_postgres *q, unsigned statement, const written *list, size_t n, int which, once_error *err)
 {
+    assert(n > 0);
     static const uint32_t types[] = {PG_UUID, PG_INT8, PG_UUID, PG_UUID, PG_BYTEA};
     once_pg_params params = {0};
     const size_t columns = statement == PG_ENTRY_DELETE ? 1 : 5;
@@ -159,6 +160,7 @@ static int send_entries(once_postgres *q, unsigned statement, const written *lis
 
 static void put_live(once_postgres *q, const once_entry *e)
 {
+    assert(!once_state_finished(e->state) && e->state != ONCE_STATE_ABSENT);
     once_pg_array *c = q->columns;
     once__pg_put_id(&c[0], e->id);
     once__pg_put_id(&c[1], e->token);
@@ -181,6 +183,7 @@ static void put_live(once_postgres *q, const once_entry *e)
 
 static int send_live(once_postgres *q, const written *list, size_t n, once_error *err)
 {
+    assert(n > 0);
     once_pg_params params = {0};
     for (size_t i = 0; i < 29; i++)
         once__pg_array_begin(&q->columns[i], i < 4               ? PG_UUID
@@ -196,6 +199,7 @@ static int send_live(once_postgres *q, const written *list, size_t n, once_error
 
 static int send_bodies(once_postgres *q, const written *list, size_t n, once_error *err)
 {
+    assert(n > 0);
     once_pg_params params = {0};
     for (size_t i = 0; i < 7; i++) once__pg_array_begin(&q->columns[i], i == 0 ? PG_UUID : i == 1 ? PG_INT8 : PG_BYTEA);
     for (size_t i = 0; i < n; i++) {
@@ -213,6 +217,7 @@ static int send_bodies(once_postgres *q, const written *list, size_t n, once_err
 
 static int send_deleted(once_postgres *q, unsigned statement, const written *list, size_t n, once_error *err)
 {
+    assert(n > 0 && (statement == PG_LIVE_DELETE || statement == PG_BODY_DELETE));
     once_pg_params params = {0};
     once__pg_array_begin(&q->columns[0], PG_UUID);
     for (size_t i = 0; i < n; i++)
@@ -224,6 +229,7 @@ static int send_deleted(once_postgres *q, unsigned statement, const written *lis
 
 static int send_lanes(once_postgres *q, once_error *err)
 {
+    assert(q->n_lanes > 0);
     once_pg_params params = {0};
     for (size_t i = 0; i < 4; i++) once__pg_array_begin(&q->columns[i], i == 0 ? PG_UUID : i == 3 ? PG_BYTEA : PG_INT8);
     for (size_t i = 0; i < q->n_lanes; i++) {

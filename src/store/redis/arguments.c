@@ -24,12 +24,14 @@ static void append(once_buf *to, const once_buf *encoded)
 
 void once__redis_part_arg(once_redis_part *to, const void *data, size_t len)
 {
+    assert(len == 0 || data);
     once__redis_encode(&to->args, data, len);
     to->n_args++;
 }
 
 void once__redis_declare(once_redis *r, once_redis_part *to, const char *kind, const void *rest, size_t len)
 {
+    assert(len == 0 || rest);
     once_buf_clear(&r->key);
     once_buf_puts(&r->key, r->prefix);
     once_buf_puts(&r->key, kind);
@@ -109,6 +111,7 @@ void once__redis_expect_now(once_redis *r)
 
 void once__redis_expect_field(once_redis *r, char hash_kind, const void *field, size_t field_len, once_bytes value)
 {
+    assert(field_len > 0);
     assert(hash_kind == 'f' || hash_kind == 'U');
     once_redis_expected *to = &r->expected[hash_kind == 'U'];
     once__redis_encode(&to->names, field, field_len);
@@ -126,6 +129,7 @@ static bool expires_by_itself(const once_redis *r, int64_t expires_ms)
 void once__redis_put_value(once_redis *r, const char *kind, once_hash id, once_bytes stored, once_redis_fate what,
                            int64_t expires_ms)
 {
+    assert(what != ONCE_REDIS_DELETE || stored.len > 0);
     once_redis_values *to = &r->values[stored.len > ONCE_REDIS_SMALL];
     char key[ONCE_REDIS_KEY], time[24] = "";
     const size_t len = once__redis_id_key(r, kind, id, key);

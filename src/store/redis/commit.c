@@ -38,6 +38,7 @@ static int read_promises(once_redis *r, redisReply *const *replies, uint64_t com
  * up before something was read. */
 static int is_all_here(once_redis *r, once_error *err)
 {
+    assert(once__redis_clustered(r->link));
     const unsigned looked_at = r->looked_at;
     const int rc = once__redis_same(r->link, looked_at) && once__redis_saw_move(r->link)
                        ? once__redis_look_for_strays(r, err)
@@ -50,6 +51,7 @@ static int is_all_here(once_redis *r, once_error *err)
  * up. It is waited for, and then decided anew. */
 static int decide(once_redis *r, char refused[24], once_error *err)
 {
+    assert(r->pipe.n > 0 && !r->pipe.replies);
     r->pipe.stays = true;
     r->pipe.guesses = r->assumed;
     const int rc = once__redis_exchange(r->link, &r->pipe, refused, err);
@@ -95,6 +97,7 @@ static int send(once_redis *r, once_error *err)
 /* Who answers "duplicate" relies on what somebody else wrote: with replicas to wait for, they must have that, too. */
 static int wait_for_what_was_read(once_redis *r, once_error *err)
 {
+    assert(r->url.wait > 0 && r->slots.n > 0);
     once__redis_pipe_clear(&r->pipe);
     once__redis_command(&r->pipe, ONCE_REPLY_COUNT, 4);
     once__redis_text(&r->pipe, "HINCRBY"); /* a write behind what was read, so that there is something to wait for */

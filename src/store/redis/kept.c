@@ -2,6 +2,8 @@
  *
  * Neither is trusted. A slot that was filled from here is `assumed`: the commit compares it with what is there, written
  * or not, and after a difference everything is forgotten here and read there. */
+#include <assert.h>
+
 #include "store/redis/redis.h"
 
 #include "base/banned.h"
@@ -27,6 +29,7 @@ static void unkeep(once_redis *r, once_hash id)
 {
     once_redis_kept *kept = find(r, id);
     if (!kept) return;
+    assert(r->kept_live > 0);
     kept->value = (once_bytes){0};
     if (--r->kept_live > 0) return;
     r->kept.n = 0;
@@ -65,6 +68,7 @@ bool once__redis_kept_new(const once_redis *r) { return r->new_batches >= ASSUME
 
 void once__redis_kept_count(once_redis *r)
 {
+    assert(r->new_batches <= ASSUME_AFTER);
     bool all_new = true;
     for (size_t i = 0; i < r->slots.n && all_new; i++) all_new = r->slots.at[i]->stored.len == 0;
     r->new_batches = !all_new ? 0 : r->new_batches < ASSUME_AFTER ? r->new_batches + 1 : r->new_batches;

@@ -17,6 +17,7 @@ static bool number_was_dropped(once_redis *r, uint64_t id)
 
 static bool note_dropped(once_redis *r, const once_redis_dropped *dropped)
 {
+    assert(r->writes);
     assert(!number_was_dropped(r, dropped->id));
     const size_t at = r->dropped.n;
     if (!ONCE_REDIS_ROOM(r->dropped) || !once_table_reserve(&r->dropped_map, at + 1) ||
@@ -30,6 +31,7 @@ static bool note_dropped(once_redis *r, const once_redis_dropped *dropped)
 
 static int put_pending(once_redis *r, const once_letter *letter, once_hash unique, once_bytes stored, once_error *err)
 {
+    assert(r->writes);
     if (!ONCE_REDIS_ROOM(r->puts)) return once__redis_nomem(err);
     once_redis_letter *to = &r->puts.at[r->puts.n];
     *to = (once_redis_letter){.unique = unique};
@@ -49,6 +51,7 @@ static int count_pending(once_redis *r, once_redis_letter *kept, const once_lett
 /* One that the server has, and that has come again. */
 static int count_stored(once_redis *r, once_bytes number, const once_letter *again, once_hash unique, once_error *err)
 {
+    assert(number.len > 0 && once_hash_is_zero(again->entry));
     once_letter kept;
     char text[24];
     if (number.len >= sizeof text) return once__redis_damaged(r, "a letter", err);
@@ -105,6 +108,7 @@ static const once_redis_ahead *find_ahead(once_redis *r, uint64_t id)
 
 static int find_letter(once_redis *r, uint64_t id, once_letter *out, once_hash *unique, bool *found, once_error *err)
 {
+    assert(r->open);
     char number[24];
     const int len = snprintf(number, sizeof number, "%llu", (unsigned long long)id);
     *found = false;

@@ -82,6 +82,7 @@ void once__redis_pipe_release(once_redis_pipe *pipe)
 
 static void begin_command(once_redis_pipe *pipe, once_redis_asked asked, size_t args)
 {
+    assert(args > 0);
     assert(!pipe->replies);
     if (pipe->n == pipe->capacity) {
         const size_t more = pipe->capacity ? pipe->capacity * 2 : 16;
@@ -106,11 +107,13 @@ void once__redis_command(once_redis_pipe *pipe, once_reply_kind reply, size_t ar
 
 void once__redis_command_for(once_redis_pipe *pipe, size_t values, size_t args)
 {
+    assert(values > 0 && args > values);
     begin_command(pipe, (once_redis_asked){.kind = ONCE_REPLY_VALUES, .n = values}, args);
 }
 
 void once__redis_encode(once_buf *to, const void *data, size_t len)
 {
+    assert(len == 0 || data);
     char head[24];
     size_t at = sizeof head, rest = len;
     head[--at] = '\n';
@@ -182,6 +185,7 @@ static int lost_by(once_redis_link *link, once_error *err, const char *what, int
 
 int once__redis_wait_for(const once_redis_waiting *waiting, int fd, short events)
 {
+    assert(fd >= 0);
     struct pollfd poller = {.fd = fd, .events = events};
     for (int waited_ms = 0; waited_ms < waiting->timeout_ms; waited_ms += NAP_MS) {
         const int left_ms = waiting->timeout_ms - waited_ms;
@@ -195,6 +199,7 @@ int once__redis_wait_for(const once_redis_waiting *waiting, int fd, short events
 
 static int connect_socket(const once_redis_link *link, int fd, const struct sockaddr *to, socklen_t len)
 {
+    assert(fd >= 0);
     if (connect(fd, to, len) == 0) return 0;
     if (errno != EINPROGRESS) return errno;
     int why = once__redis_wait_for(&link->waiting, fd, POLLOUT);
@@ -218,6 +223,7 @@ static int dial_path(once_redis_link *link, int *why)
 
 static int dial(once_redis_link *link, once_error *err)
 {
+    assert(link->fd < 0 && !link->tls);
     if (link->at.host[0] == '/') {
         int why;
         link->fd = dial_path(link, &why);
@@ -246,6 +252,7 @@ static int dial(once_redis_link *link, once_error *err)
 
 static int send_all(once_redis_link *link, once_bytes bytes, once_error *err)
 {
+    assert(link->fd >= 0);
     while (bytes.len > 0) {
         const ssize_t n = link->tls ? once__redis_tls_send(link->tls, bytes.data, bytes.len)
                                     : send(link->fd, bytes.data, bytes.len, MSG_NOSIGNAL);
@@ -264,6 +271,7 @@ static int send_all(once_redis_link *link, once_bytes bytes, once_error *err)
 
 static int receive(once_redis_link *link, redisReply **out, once_error *err)
 {
+    assert(link->fd >= 0 && link->reader);
     for (;;) {
         void *reply = NULL;
         if (redisReaderGetReply(link->reader, &reply) != REDIS_OK)
@@ -290,6 +298,7 @@ static int receive(once_redis_link *link, redisReply **out, once_error *err)
 
 static int talk(once_redis_link *link, once_redis_pipe *pipe, once_error *err)
 {
+    assert(pipe->n > 0 && link->fd >= 0);
     free_replies(pipe);
     pipe->replies = calloc(pipe->n, sizeof(redisReply *));
     if (!pipe->replies) return once_no_memory(err, "for replies");
@@ -308,6 +317,7 @@ static bool says(const redisReply *reply, const char *word)
 /* The argument of a command that stands in the pipe; empty: there is none. */
 static once_bytes argument(const once_redis_pipe *pipe, size_t command, size_t number)
 {
+    assert(command < pipe->n);
     const char *at = pipe->bytes.data + pipe->asked[command].start, *end = pipe->bytes.data + pipe->bytes.len;
     at = memchr(at, '\n', (size_t)(end - at));
     for (size_t i = 0; at && ++at < end && *at == '$'; i++) {
@@ -360,6 +370,7 @@ static int not_ours(const once_redis_link *link, once_bytes key, once_error *err
 /* Each must be what its command said. An error is none here: one that matters was found before. */
 static int look_at_replies(once_redis_link *link, const once_redis_pipe *pipe, once_error *err)
 {
+    assert(pipe->replies);
     for (size_t i = 0; i < pipe->n; i++) {
         const redisReply *reply = pipe->replies[i];
         if (!once__reply_error(reply) && !once__reply_is(reply, pipe->asked[i].kind, pipe->asked[i].n))
@@ -384,6 +395,7 @@ static bool is_about_the_node(const once_redis_pipe *pipe, size_t command)
  * others. */
 static int talk_asking(once_redis_link *link, once_redis_pipe *pipe, once_error *err)
 {
+    assert(pipe->replies);
     static const char asking[] = "*1\r\n$6\r\nASKING\r\n";
     int rc = ONCE_OK;
     bool there = false;
@@ -547,7 +559,7 @@ static int greet(once_redis_link *link, once_error *err)
     once__redis_words(&pipe, ONCE_REPLY_DONE, "PING");
     once__redis_words(&pipe, ONCE_REPLY_SLOTS,
                       "CLUSTER SLOTS"); /* there need not be one, nor need we be allowed to ask */
-    int rc = talk(link, &pipe, err);
+    int rc = pipe.failed || pipe.bytes.failed ? once_no_memory(err, "for a connection") : talk(link, &pipe, err);
     const redisReply *error = rc == ONCE_OK ? first_error_of(&pipe, pipe.n - 1) : NULL;
     if (error) rc = refused_by(link, NULL, error, NULL, err);
     if (rc == ONCE_OK) rc = look_at_replies(link, &pipe, err);
@@ -599,6 +611,7 @@ static int ensure(once_redis_link *link, once_error *err)
 /* "MOVED 3999 127.0.0.1:6381": where to go. */
 static bool read_node(const redisReply *reply, const char *before, char host[ONCE_REDIS_HOST], unsigned *port)
 {
+    assert(once__reply_error(reply));
     const char *text = strchr(once__reply_error(reply), ' ');
     text = text ? strchr(text + 1, ' ') : NULL;
     const char *colon = text ? strrchr(++text, ':') : NULL;
@@ -645,6 +658,7 @@ static int ask_there(once_redis_link *link, once_redis_pipe *pipe, const char ho
 
 bool once__redis_wait_while_it_moves(once_redis_link *link, int64_t *waited_ms)
 {
+    assert(*waited_ms >= 0);
     const int64_t nap_ms = *waited_ms < MOVING_NAP_MS ? *waited_ms + 1 : MOVING_NAP_MS;
     if (*waited_ms >= link->waiting.timeout_ms || once_patience_over(&link->waiting.patience)) return false;
     once_env_sleep_ms(link->env, nap_ms / 2 + (int64_t)(once_env_random_u64(link->env) % (uint64_t)nap_ms));
@@ -709,6 +723,7 @@ int once__redis_exchange(once_redis_link *link, once_redis_pipe *pipe, char refu
 int once__redis_link_open(const once_redis_url *url, const once_env *env, once_redis_waiting waiting,
                           once_redis_link **out, once_error *err)
 {
+    assert(url->n_nodes > 0 && url->n_nodes <= NODES_MAX);
     once_redis_link *link = calloc(1, sizeof *link);
     if (!link) return once_no_memory(err, "for a connection");
     link->url = *url;

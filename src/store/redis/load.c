@@ -13,6 +13,7 @@
 
 bool once__redis_grow(void *list_at, size_t n, size_t *room, size_t size)
 {
+    assert(n <= *room && size > 0);
     if (n < *room) return true;
     const size_t more = *room ? *room * 2 : 16;
     void **at = list_at, *grown = reallocarray(*at, more, size);
@@ -63,6 +64,7 @@ int once__redis_conflict(once_redis *r, once_error *err)
 
 size_t once__redis_key(const once_redis *r, const char *kind, const void *rest, size_t len, char out[ONCE_REDIS_KEY])
 {
+    assert(kind[0]);
     assert(len <= 32);
     const size_t prefix = strlen(r->prefix), n = strlen(kind);
     memcpy(out, r->prefix, prefix);
@@ -96,6 +98,7 @@ void once__redis_put_key(once_redis *r, const char *kind, const void *rest, size
 
 int once__redis_ask(once_redis *r, once_error *err)
 {
+    assert(!r->pipe.stays); /* what decides is not sent twice */
     int rc = once__redis_exchange(r->link, &r->pipe, NULL, err);
     if (rc == ONCE_E_UNAVAILABLE && !once__redis_silent(r->link))
         rc = once__redis_exchange(r->link, &r->pipe, NULL, err); /* the server was started anew, perhaps */
@@ -133,6 +136,7 @@ static once_redis_slot *new_slot(once_redis *r, once_hash id)
 
 static int fill_slot(once_redis *r, once_hash id, once_bytes value, bool assumed, once_error *err)
 {
+    assert(r->open);
     once_redis_slot *slot = new_slot(r, id);
     if (!slot) return once__redis_nomem(err);
     slot->assumed = assumed;
@@ -154,6 +158,7 @@ static int fill_slot(once_redis *r, once_hash id, once_bytes value, bool assumed
 
 int once__redis_assume(once_redis *r, once_hash id, once_bytes value, once_error *err)
 {
+    assert(r->open && !once_hash_is_zero(id));
     return known_slot(r, id) ? ONCE_OK : fill_slot(r, id, value, true, err);
 }
 
@@ -161,6 +166,7 @@ int once__redis_assume(once_redis *r, once_hash id, once_bytes value, once_error
 
 static void apply_names(once_redis *r, once_entry *e, once_redis_finished names)
 {
+    assert(once_state_finished(e->state));
     const once_redis_name *scope = once__redis_name_find(r, names.scope),
                           *origin = once__redis_name_find(r, names.origin);
     if (!scope || !once__redis_read_scope(scope->value, &e->scope)) e->scope = (once_scope){0};
@@ -248,6 +254,7 @@ enum { WINDOW = 16, LANE_COMMANDS = 5 };
 static int read_round(once_redis *r, const once_hash *ids, size_t n, const once_hash *lanes, size_t n_lanes,
                       const uint64_t *names, size_t n_names, once_error *err)
 {
+    assert(r->open);
     if (n + n_lanes + n_names == 0) return ONCE_OK;
     once__redis_pipe_clear(&r->pipe);
     if (n) {
@@ -324,6 +331,7 @@ int once__redis_prefetch(once_redis *r, const once_hash *ids, size_t n, const on
 
 int once__redis_slot(once_redis *r, once_hash id, once_redis_slot **out, once_error *err)
 {
+    assert(r->open);
     *out = known_slot(r, id);
     if (*out) return ONCE_OK;
     const int rc = once__redis_prefetch(r, &id, 1, NULL, 0, false, err);

@@ -67,6 +67,7 @@ static int look_at_ends(once_redis_looking *l, const once_bytes *keys, size_t n,
 
 int once__redis_look_at_some(once_redis_looking *l, char cursor[24], once_error *err)
 {
+    assert(l->what != 0 && l->found);
     once_bytes *keys;
     size_t n, n_entries = 0, n_lanes = 0;
     int rc = once__look_scan(l, cursor, l->page ? l->page : ONCE_LOOK_FEW, &keys, &n, err);
@@ -124,6 +125,7 @@ static int not_while_it_moves(once_redis_looking *l, once_error *err)
 
 int once__redis_look_begin(once_redis_looking *l, once_error *err)
 {
+    assert(l->r && l->found);
     const int rc = not_while_it_moves(l, err);
     l->connections = once__redis_connections(l->r->link);
     return rc;

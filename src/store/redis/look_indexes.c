@@ -31,6 +31,7 @@ static bool belongs(const once_redis_looking *l, once_bytes value, once_hash id,
 /* The index still has it, and the entry is the same before and behind that. */
 static int confirm_listed(once_redis_looking *l, const once_look_key *key, once_hash id, once_error *err)
 {
+    assert(key->kind == 'i');
     const char index = key->whole.data[strlen(l->r->prefix) + 1], kind[] = {'i', index, 0};
     unsigned char bytes[16];
     double at = 0;
@@ -105,6 +106,7 @@ static uint64_t count_claims(const redisReply *heads, uint64_t stamp)
 /* Nobody enters a group behind its first commit; who leaves it changes its count. */
 static int look_at_group(once_redis_looking *l, const once_look_key *key, once_bytes group, once_error *err)
 {
+    assert(key->kind == 'c' && group.len == 16);
     bool fine = true;
     for (int i = 0; i < ONCE_LOOK_TRIES; i++) {
         once__redis_pipe_clear(once__look_pipe(l));
@@ -152,6 +154,7 @@ int once__look_at_groups(once_redis_looking *l, const once_look_key *key, const 
 int once__look_at_claims(once_redis_looking *l, const once_look_key *key, const once_bytes *pairs, size_t n,
                          once_error *err)
 {
+    assert(key->kind == 'g' && n > 0);
     once__redis_pipe_clear(once__look_pipe(l));
     for (size_t i = 0; i < n; i++) {
         once__look_ask_in(l, "ZSCORE", "c", key->consumer, pairs[2 * i].data, pairs[2 * i].len);

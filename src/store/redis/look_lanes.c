@@ -19,6 +19,7 @@ static bool stands(const once_redis_looking *l, once_bytes value, const once_red
 static int confirm_stands(once_redis_looking *l, const once_look_key *key, const once_redis_member *member,
                           once_bytes bytes, once_error *err)
 {
+    assert(key->kind == 'o');
     bool fine = true;
     for (int i = 0; i < ONCE_LOOK_TRIES; i++) {
         once__redis_pipe_clear(once__look_pipe(l));
@@ -109,6 +110,7 @@ int once__look_at_members(once_redis_looking *l, const once_look_key *key, const
 static int judge_lane_record(once_redis_looking *l, once_hash id, once_bytes value, const once_redis_lane_record *lane,
                              size_t at, once_error *err)
 {
+    assert(value.len > 0);
     int rc = ONCE_OK;
     const bool members = once__reply_count(once__look_pipe(l)->replies[at]) > 0;
     const int64_t left_ms = once__reply_left(once__look_pipe(l)->replies[at + 1]),
@@ -157,6 +159,7 @@ static int judge_lane_record(once_redis_looking *l, once_hash id, once_bytes val
 
 static int look_at_lane(once_redis_looking *l, once_hash id, once_bytes value, bool *changed, once_error *err)
 {
+    assert(value.len > 0);
     once_redis_lane_record lane;
     once_lane view;
     *changed = false;

@@ -66,6 +66,7 @@ static int judge_letter(once_redis_looking *l, const once_look_key *key, const o
 
 static int note_letter(once_redis_looking *l, const once_look_key *key, const once_letter *letter, once_error *err)
 {
+    assert(key->number > 0);
     if (key->number > l->last_letter) l->last_letter = key->number;
     if (once_hash_is_zero(letter->entry)) return ONCE_OK;
     if (!ONCE_REDIS_ROOM(l->buried)) return once__redis_nomem(err);
@@ -75,6 +76,7 @@ static int note_letter(once_redis_looking *l, const once_look_key *key, const on
 
 static int look_at_copied_letter(once_redis_looking *l, const once_look_key *key, once_error *err)
 {
+    assert(key->kind == 'L' && key->number > 0);
     once_letter letter;
     once_hash unique;
     bool fine = true;
@@ -126,6 +128,7 @@ static once_bytes letter_key(once_redis_looking *l, once_bytes number)
 int once__look_at_listed_letters(once_redis_looking *l, const once_look_key *key, const once_bytes *pairs, size_t n,
                                  once_error *err)
 {
+    assert(key->kind == 'd' && n > 0);
     enum { HEAD = 1024 }; /* its scope is in it, but for very long names */
     bool *gone = once_arena_new(&l->arena, bool, n + 1), fine = true;
     once_bytes *of_others = once_arena_new(&l->arena, once_bytes, n + 1);
@@ -172,6 +175,7 @@ int once__look_at_listed_letters(once_redis_looking *l, const once_look_key *key
 int once__look_at_uniques(once_redis_looking *l, const once_look_key *key, const once_bytes *pairs, size_t n,
                           once_error *err)
 {
+    assert(key->kind == 'U' && n > 0);
     bool *gone = once_arena_new(&l->arena, bool, n + 1);
     if (!gone) return once__redis_nomem(err);
     once__redis_pipe_clear(once__look_pipe(l));
@@ -201,6 +205,7 @@ int once__look_at_uniques(once_redis_looking *l, const once_look_key *key, const
 
 int once__look_at_audits(once_redis_looking *l, const once_look_key *key, once_error *err)
 {
+    assert(key->kind == 'a');
     int rc = ONCE_OK;
     size_t n = ONCE_LOOK_PAGE;
     for (int64_t at = 0; rc == ONCE_OK && n == ONCE_LOOK_PAGE; at += ONCE_LOOK_PAGE) {

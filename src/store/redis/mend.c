@@ -6,6 +6,7 @@
  * members again before anybody takes it for empty. */
 #include "store/redis/verify.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -99,6 +100,7 @@ static void know_consumer(once_redis *r, once_bytes consumer)
 
 static void put_into_index(once_redis *r, const once_entry *e)
 {
+    assert(once__redis_index_of(e) != ONCE_REDIS_NOWHERE && once__redis_index_of(e) != ONCE_REDIS_CLAIMED_BARE);
     const char kind[] = {'i', once__redis_index_of(e), 0};
     const int64_t when_ms = kind[1] != ONCE_REDIS_WAITING_BARE ? e->due_ms
                             : once_entry_expires(e)            ? e->expires_ms
@@ -132,6 +134,7 @@ static void fill_names(once_redis *r, once_redis_slot *slot)
 
 static int mend_entry(once_redis *r, const once_redis_flaw *flaw, bool *done, once_error *err)
 {
+    assert(is_of_entry(flaw->kind));
     once_redis_slot *slot;
     int rc = take(r, flaw->id, flaw->stored, &slot, err);
     if (rc != ONCE_OK || !slot) return rc;
@@ -221,6 +224,7 @@ static int mend_lane(once_redis *r, const once_redis_flaw *flaw, bool *done, onc
 /* Whoever was claimed in it, and still is, gets another group. */
 static int mend_group(once_redis *r, const once_redis_flaw *flaw, bool *done, once_error *err)
 {
+    assert(flaw->kind == FLAW_COUNT || flaw->kind == FLAW_GROUP_ALONE);
     int rc = ONCE_OK;
     for (size_t at = 0; at + 16 <= flaw->stored.len && rc == ONCE_OK; at += 16) {
         once_redis_slot *slot;
@@ -244,6 +248,7 @@ static int mend_group(once_redis *r, const once_redis_flaw *flaw, bool *done, on
 /* The letter must be there as it was. */
 static void expect_letter(once_redis *r, once_bytes key, const once_redis_flaw *flaw)
 {
+    assert(flaw->stored.len > 0);
     once_redis_values *to = &r->values[1];
     once__redis_encode(&to->keys, key.data, key.len);
     once__redis_encode(&to->was, flaw->stored.data,
@@ -291,6 +296,7 @@ static void mend_letter(once_redis *r, const once_redis_flaw *flaw)
 
 static void mend_end(once_redis *r, const once_redis_flaw *flaw)
 {
+    assert(flaw->key.len > strlen(r->prefix));
     const size_t prefix = strlen(r->prefix);
     once__redis_do(r, "PERSIST", "", (once_bytes){flaw->key.data + prefix, flaw->key.len - prefix}, 0);
 }
@@ -327,6 +333,7 @@ static void note_replaced(mending *m)
 
 static int mend(once_redis *r, const once_redis_flaw *flaw, bool *done, once_error *err)
 {
+    assert(r->mends && once__redis_is_mended(flaw->kind));
     switch (flaw->kind) {
     case FLAW_LIMITED: mend_end(r, flaw); break;
     case FLAW_HEAD_SECRET:

@@ -3,6 +3,7 @@
  * Mostly somebody else was quicker: it is read in one round trip, and the entry in the next one. Both are looked at
  * once more, in one moment. If they still do not fit, the store is damaged, and it is said where: to go on would leave
  * out what the entry was, for ever. */
+#include <assert.h>
 #include <string.h>
 
 #include "store/redis/redis.h"
@@ -47,6 +48,7 @@ static bool read_now(const once_redis *r, once_hash id, once_entry *out)
 
 int once__redis_misplaced_in_index(once_redis *r, char index, once_bytes consumer, once_hash id, once_error *err)
 {
+    assert(r->open && index != ONCE_REDIS_NOWHERE);
     unsigned char member[16];
     const char kind[] = {'i', index, 0};
     once_bytes list;
@@ -66,6 +68,7 @@ int once__redis_misplaced_in_index(once_redis *r, char index, once_bytes consume
 
 int once__redis_misplaced_in_lane(once_redis *r, const once_redis_lane *lane, once_hash id, once_error *err)
 {
+    assert(r->open);
     char key[ONCE_REDIS_KEY];
     once_entry entry;
     once_bytes list = {key, once__redis_id_key(r, "l", lane->id, key)};
@@ -121,6 +124,7 @@ static bool says(const once_redis *r, size_t i, const char *text)
 
 int once__redis_lane_lost(once_redis *r, const once_redis_lane *lane, once_error *err)
 {
+    assert(r->open && !r->mends);
     static const char script[] = "return {redis.call('GET', KEYS[1]), tostring(redis.call('ZCARD', KEYS[2])), "
                                  "tostring(redis.call('PTTL', KEYS[1]))}";
     char text[ONCE_REDIS_QUOTED], key[ONCE_REDIS_KEY];
@@ -142,6 +146,7 @@ int once__redis_lane_lost(once_redis *r, const once_redis_lane *lane, once_error
 int once__redis_lane_lacks(once_redis *r, const once_redis_lane *lane, const once_redis_slot *slot,
                            once_redis_member member, once_error *err)
 {
+    assert(!r->mends && slot->in_lane);
     static const char script[] =
         "local at = redis.call('ZSCORE', KEYS[2], ARGV[1]) or redis.call('ZSCORE', KEYS[2], ARGV[2])\n"
         "return {redis.call('GET', KEYS[1]), at, redis.call('GET', KEYS[3])}";

@@ -183,6 +183,7 @@ void once__redis_write_open(once_buf *to, const once_entry *e, uint64_t stamp)
 
 void once__redis_write_lane(once_buf *to, const once_redis_lane_record *lane)
 {
+    assert(lane->n_claimed == 0 || lane->claimed);
     put_byte(to, lane->kept.len ? LANE_WITH_RECORD : LANE);
     put_word(to, lane->stamp);
     put_byte(to, lane->has_version);

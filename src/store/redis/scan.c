@@ -1,5 +1,6 @@
 /* A walk over the key space of a store. Finished entries are in no index, and the server
  * may name a key twice. */
+#include <assert.h>
 #include <string.h>
 
 #include "store/redis/index.h"
@@ -19,6 +20,7 @@ static void pattern_of(const once_redis *r, const char *kind, char out[2 * ONCE_
 
 void once__redis_ask_scan(once_redis *r, const char *kind, const char cursor[24], size_t count)
 {
+    assert(count > 0);
     char pattern[2 * ONCE_REDIS_NAME + 40];
     pattern_of(r, kind, pattern);
     once__redis_pipe_clear(&r->pipe);
@@ -43,6 +45,7 @@ int once__redis_scan_keys(once_redis *r, const char *kind, char cursor[24], cons
 
 int once__redis_scan_entries(once_redis *r, char cursor[24], once_hash *ids, size_t max, size_t *n, once_error *err)
 {
+    assert(max > 0);
     const redisReply *keys;
     const int rc = once__redis_scan_keys(r, "e", cursor, &keys, err);
     if (rc != ONCE_OK) return rc;

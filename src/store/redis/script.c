@@ -175,6 +175,7 @@ enum { LETTERS_AHEAD = 64 }; /* so many may be written by others after we have r
 /* The next letters; more than are written. */
 static void declare_next_letters(once_redis *r, size_t n)
 {
+    assert(n == 0 || n > LETTERS_AHEAD);
     for (size_t i = 1; i <= n; i++) {
         char number[24], key[ONCE_REDIS_KEY];
         const size_t len = once__redis_number_text((int64_t)(r->letters + i), number);
@@ -184,11 +185,21 @@ static void declare_next_letters(once_redis *r, size_t n)
 
 void once__redis_build(once_redis *r, bool whole)
 {
+    assert(r->writes && r->owed == 0);
     static const enum once_redis_part_kind args[] = {ONCE_REDIS_FIELDS,  ONCE_REDIS_NEW,      ONCE_REDIS_COMMANDS,
                                                      ONCE_REDIS_LETTERS, ONCE_REDIS_REMOVALS, ONCE_REDIS_GROUPS};
     const once_redis_part *parts = r->parts;
     const size_t n = r->values[0].n + r->values[1].n, n_letters = parts[ONCE_REDIS_LETTERS].n,
                  next = n_letters ? n_letters + LETTERS_AHEAD : 0;
+    /* As the script counts them. */
+    assert(parts[ONCE_REDIS_NEW].n_keys == parts[ONCE_REDIS_NEW].n &&
+           parts[ONCE_REDIS_NEW].n_args == parts[ONCE_REDIS_NEW].n);
+    assert(parts[ONCE_REDIS_COMMANDS].n_keys == parts[ONCE_REDIS_COMMANDS].n);
+    assert(parts[ONCE_REDIS_REMOVALS].n_keys == parts[ONCE_REDIS_REMOVALS].n);
+    assert(parts[ONCE_REDIS_DROPPED].n_keys == parts[ONCE_REDIS_DROPPED].n && parts[ONCE_REDIS_DROPPED].n_args == 0);
+    assert(parts[ONCE_REDIS_GROUPS].n_keys == 2 * parts[ONCE_REDIS_GROUPS].n &&
+           parts[ONCE_REDIS_GROUPS].n_args == 2 * parts[ONCE_REDIS_GROUPS].n);
+    assert(parts[ONCE_REDIS_LETTERS].n_keys == 2 * n_letters && parts[ONCE_REDIS_LETTERS].n_args == 2 * n_letters);
     const size_t counts[] = {n,
                              r->values[0].n,
                              parts[ONCE_REDIS_FIELDS].n,
@@ -227,6 +238,7 @@ void once__redis_build(once_redis *r, bool whole)
 
 int once__redis_load_script(once_redis *r, once_error *err)
 {
+    assert(!r->open);
     once__redis_pipe_clear(&r->pipe);
     once__redis_command(&r->pipe, ONCE_REPLY_TEXT, 3);
     once__redis_text(&r->pipe, "SCRIPT");
@@ -265,6 +277,7 @@ static const char trial[] =
 
 int once__redis_try_commands(once_redis *r, once_error *err)
 {
+    assert(!r->open);
     once__redis_pipe_clear(&r->pipe);
     once__redis_command(&r->pipe, ONCE_REPLY_TEXT, 4);
     once__redis_text(&r->pipe, "EVAL");

@@ -17,6 +17,7 @@ static void ask_card(once_redis *r, const char *kind, once_bytes consumer)
 
 static void ask_count_above(once_redis *r, const char *kind, once_bytes consumer, int64_t score)
 {
+    assert(score >= 0);
     char above[32];
     (void)snprintf(above, sizeof above, "(%lld", (long long)score);
     once__redis_command(&r->pipe, ONCE_REPLY_COUNT, 4);
@@ -75,6 +76,7 @@ static int add_lost(once_redis *r, lost_list *list, once_bytes ids, uint64_t sta
  * time. */
 static int count_lost(once_redis *r, const lost_list *list, once_stats *out, once_error *err)
 {
+    assert(r->open);
     int rc = ONCE_OK;
     for (size_t from = 0; from < list->n && rc == ONCE_OK; from += ONCE_REDIS_PAGE) {
         const size_t n = list->n - from < ONCE_REDIS_PAGE ? list->n - from : ONCE_REDIS_PAGE;

@@ -1,4 +1,5 @@
 /* The sweep. The server drops by itself what has expired; what is left is its place in an index. */
+#include <assert.h>
 #include <string.h>
 
 #include "store/redis/index.h"
@@ -55,6 +56,7 @@ static int sweep_by_hand(once_redis *r, size_t limit, once_sweep_result *out, on
  * between two commands. */
 static void trim(once_redis *r, once_bytes consumer, int64_t now_ms, size_t max)
 {
+    assert(max > 0);
     static const char script[] =
         "local over = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', ARGV[1], 'LIMIT', 0, ARGV[2])\n"
         "if #over > 0 then redis.call('ZREM', KEYS[1], unpack(over)) end\n"
@@ -102,6 +104,7 @@ static int sweep_index(once_redis *r, size_t limit, once_sweep_result *out, once
 
 int once__redis_sweep(once_backend *store, size_t limit, once_sweep_result *out, once_error *err)
 {
+    assert(limit > 0);
     once_redis *r = (once_redis *)store;
     *out = (once_sweep_result){0};
 #ifdef ONCE_TEST_BUILD

@@ -1,4 +1,5 @@
 /* From format 1: what waits without a body is indexed by when it expires. Each is written anew. */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,6 +10,7 @@
 /* Writes them anew, as they are written today. */
 static int rewrite(once_redis *r, const once_hash *ids, size_t n, once_error *err)
 {
+    assert(n > 0 && !r->open);
     int rc = r->shelf.shelf->begin(&r->shelf, true, err);
     if (rc != ONCE_OK) return rc;
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
@@ -41,6 +43,7 @@ static int rewrite_waiting(once_redis *r, once_bytes consumer, once_error *err)
 
 int once__redis_upgrade(once_redis *r, once_error *err)
 {
+    assert(!r->open);
     once_arena arena = {0};
     ONCE_REDIS_LIST(once_bytes) consumers = {0};
     const size_t prefix = strlen(r->prefix) + 2;

@@ -68,7 +68,11 @@ static const struct {
     [FLAW_HEAD_COMMITS] = {"has lost its field 'commits', by which workers notice that commits were forgotten", true},
 };
 
-bool once__redis_is_mended(once_redis_flaw_kind kind) { return words[kind].mended; }
+bool once__redis_is_mended(once_redis_flaw_kind kind)
+{
+    assert(kind < FLAW_KINDS);
+    return words[kind].mended;
+}
 
 enum { SAID_MAX = 20, TEXTS_MAX = 2 * FLAW_KINDS * SAID_MAX };
 
@@ -92,6 +96,7 @@ static bool is_new(telling *t, const char *text, once_secret secret)
 
 static int tell(once_redis_looking *l, const once_redis_flaw *flaw, once_error *err)
 {
+    assert(flaw->kind < FLAW_KINDS && words[flaw->kind].text);
     telling *t = l->user;
     char key[ONCE_REDIS_QUOTED], about[ONCE_REDIS_QUOTED], place[ONCE_REDIS_QUOTED], shown_key[ONCE_SHOWN_KEY],
         said[900], text[1400];

@@ -20,6 +20,7 @@ static bool same_scope(const once_scope *x, const once_scope *y)
 /* Mostly the names are those of the entry before. */
 static bool write_finished(once_redis *r, const once_entry *e, const once_entry *before, once_redis_finished *names)
 {
+    assert(once_state_finished(e->state));
     if (!before || !same_scope(&before->scope, &e->scope)) {
         once_buf_clear(&r->value);
         once__redis_write_scope(&r->value, &e->scope);
@@ -131,6 +132,7 @@ static int by_group(const void *left, const void *right)
 
 static void put_score(once_redis *r, const change *c)
 {
+    assert(c->enters && c->index == once__redis_index_of(c->entry));
     const once_entry *e = c->entry;
     const int64_t when_ms = c->index != ONCE_REDIS_WAITING_BARE ? e->due_ms
                             : once_entry_expires(e)             ? e->expires_ms
@@ -141,6 +143,7 @@ static void put_score(once_redis *r, const change *c)
 
 static void write_claims(once_redis *r, const change *list, size_t n)
 {
+    assert(n > 0 && list->index == ONCE_REDIS_CLAIMED_BARE);
     unsigned char group[16];
     once__redis_group_write(list->due_ms, list->stamp, group);
     if (!list->enters) {
@@ -169,6 +172,7 @@ static void write_claims(once_redis *r, const change *list, size_t n)
 
 static void write_group(once_redis *r, const change *list, size_t n)
 {
+    assert(n > 0 && list->index != ONCE_REDIS_NOWHERE && list->index != ONCE_REDIS_CLAIMED_BARE);
     const char kind[] = {'i', list->index, 0};
     const size_t each = list->enters ? 2 : 1;
     if (list->enters && list->index == ONCE_REDIS_WAITING_BARE) { /* so that a sweep finds it */
@@ -232,6 +236,7 @@ static bool is_same_member(once_redis_member x, once_redis_member y)
 /* What came and went within the transaction is not written. */
 static void write_steps(once_redis *r, const once_redis_lane *lane)
 {
+    assert(lane->dirty);
     for (size_t i = 0; i < lane->n_steps; i++) {
         const struct once_redis_step *last = &lane->steps[i];
         bool is_last = true, was_there = !last->added;
@@ -297,6 +302,7 @@ static void write_facts(once_redis *r)
 
 static void write_new_letter(once_redis *r, const once_redis_letter *put)
 {
+    assert(put->stored.len == 0);
     once_redis_part *to = &r->parts[ONCE_REDIS_LETTERS];
     unsigned char field[16];
     once__redis_id_write(put->unique, field);
@@ -312,6 +318,7 @@ static void write_new_letter(once_redis *r, const once_redis_letter *put)
 /* It must be as it was read: its count is in its head. */
 static void write_counted_letter(once_redis *r, const once_redis_letter *put)
 {
+    assert(put->stored.len > 0);
     once_redis_values *to = &r->values[put->stored.len > ONCE_REDIS_SMALL];
     char number[24];
     const size_t len = once__redis_number_text((int64_t)put->letter.id, number);
@@ -345,6 +352,7 @@ static bool is_written(const once_redis *r, once_hash unique)
 /* What makes them the same ones stays where another letter takes its place. */
 static void write_dropped_uniques(once_redis *r, const once_redis_dropped *list, size_t n)
 {
+    assert(n > 0);
     size_t gone = 0;
     for (size_t i = 0; i < n; i++) gone += !is_written(r, list[i].unique);
     if (gone) once__redis_undo(r, "HDEL", "U", (once_bytes){0}, gone);
@@ -404,6 +412,7 @@ static void write_clock(once_redis *r) { (void)r; }
 /* Everything that the transaction decided. */
 bool once__redis_write_changes(once_redis *r)
 {
+    assert(r->open && r->owed == 0);
     if (!write_entries(r) || !write_indexes(r) || !write_letters(r)) return false;
     write_dropped_letters(r);
     write_audits(r);
@@ -415,6 +424,7 @@ bool once__redis_write_changes(once_redis *r)
 /* What is only written with something else: lanes are compared even where they stay as they are. */
 bool once__redis_write_around(once_redis *r)
 {
+    assert(r->writes);
     if (!write_lanes(r)) return false;
     write_new_names(r);
     write_clock(r);

@@ -31,6 +31,7 @@ int once__sqlite_store_put_fact(once_sqlite *q, const char *name, once_bytes val
 int once__sqlite_store_fact_get(once_shelf *shelf, const char *name, once_bytes *out, once_arena *arena,
                                 once_error *err)
 {
+    assert(once__sqlite_of(shelf)->open && name[0]);
     once_sqlite *q = once__sqlite_of(shelf);
     sqlite3_stmt *stmt = q->sql[SQL_FACT_GET];
     int rc = once__present_check(q, PRESENT_FACTS, INT64_MAX - 1, err);
@@ -56,6 +57,7 @@ int once__sqlite_store_fact_set(once_shelf *shelf, const char *name, once_bytes 
 
 int once__sqlite_store_facts(once_shelf *shelf, const char *prefix, once_fact_visit *visit, void *user, once_error *err)
 {
+    assert(once__sqlite_of(shelf)->open);
     once_sqlite *q = once__sqlite_of(shelf);
     sqlite3_stmt *stmt = q->sql[SQL_FACTS];
     int rc = once__present_check(q, PRESENT_FACTS, INT64_MAX - 1, err);

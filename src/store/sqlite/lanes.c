@@ -10,6 +10,7 @@
 
 static int lane_slot(once_sqlite *q, once_hash id, once_lane_slot **out, once_error *err)
 {
+    assert(!once_hash_is_zero(id));
     *out = once_table_get(&q->lanes, id);
     if (*out) return ONCE_OK;
     once_lane_slot *lane = once_arena_new(&q->arena, once_lane_slot, 1);
@@ -72,6 +73,7 @@ typedef struct lane_row {
 /* The first row that `stmt` finds whose entry is not held as a slot: slots are looked at by themselves. */
 static int first_row(once_sqlite *q, sqlite3_stmt *stmt, once_hash lane, lane_row *out, once_error *err)
 {
+    assert(!once_hash_is_zero(lane));
     unsigned char key[16];
     int code = SQLITE_DONE, rc = ONCE_OK;
     once__id_write(lane, key);
@@ -149,6 +151,7 @@ int once__live_save_lane(once_shelf *shelf, once_hash id, const once_lane *kept,
  * will do. */
 static int first_of_equals(once_sqlite *q, const once_lane_slot *lane, lane_row *row, once_error *err)
 {
+    assert(row->found);
     const bool settled = row->order <= lane->version && lane->expires_ms > q->shelf.now_ms;
     lane_row first;
     sqlite3_bind_int64(q->sql[SQL_LANE_FIRST], 2, row->order);
@@ -213,6 +216,7 @@ int once__live_lane_equals(once_shelf *shelf, once_hash id, int64_t order, int64
 
 static sqlite3_stmt *ask_before(once_sqlite *q, int which, const once_entry *entry, size_t most, unsigned char ids[32])
 {
+    assert(most > 0 && !once_hash_is_zero(entry->lane));
     sqlite3_stmt *stmt = q->sql[which];
     once__id_write(entry->lane, ids);
     once__id_write(entry->id, ids + 16);

@@ -32,6 +32,7 @@ static int read_letter(once_sqlite *q, sqlite3_stmt *stmt, once_arena *arena, on
 /* Reads it first: a row that is damaged must not get a sum that fits. */
 static int letter_again(once_sqlite *q, const unsigned char same[16], const once_letter *again, once_error *err)
 {
+    assert(q->write && once_hash_is_zero(again->entry));
     once_arena arena = {0};
     once_letter kept;
     sqlite3_stmt *stmt = q->sql[SQL_LETTER_SAME];
@@ -98,6 +99,7 @@ int once__sqlite_store_letter_put(once_shelf *shelf, const once_letter *l, once_
 int once__sqlite_store_letter_get(once_shelf *shelf, uint64_t id, once_letter *out, bool *found, once_arena *arena,
                                   once_error *err)
 {
+    assert(once__sqlite_of(shelf)->open);
     once_sqlite *q = once__sqlite_of(shelf);
     sqlite3_stmt *stmt = q->sql[SQL_LETTER_GET];
     sqlite3_bind_int64(stmt, 1, (int64_t)id);
@@ -125,6 +127,7 @@ int once__sqlite_store_letter_drop(once_shelf *shelf, uint64_t id, once_error *e
 /* What the statement finds; inside a transaction. */
 static int show_letters(once_sqlite *q, sqlite3_stmt *stmt, once_letter_visit *visit, void *user, once_error *err)
 {
+    assert(q->open);
     const bool only_ids = stmt == q->sql[SQL_LETTER_IDS];
     int rc = ONCE_OK, code = SQLITE_DONE;
     once_arena arena = {0};

@@ -32,6 +32,7 @@ static bool show_finished(void *user, const once_record *record)
 
 static int list_finished(once_sqlite *q, finished_list *list)
 {
+    assert(once_state_finished(list->state));
     for (size_t i = 0; i < q->n_dirty && !list->over; i++) /* settled in this very transaction */
         list->over = !list->visit(list->user, &q->dirty[i]->entry);
     if (list->over) return ONCE_OK;
@@ -42,6 +43,7 @@ static int list_finished(once_sqlite *q, finished_list *list)
 static int list_rows(once_sqlite *q, once_bytes consumer, once_state state, once_entry_visit *visit, void *user,
                      once_error *err)
 {
+    assert(!once_state_finished(state));
     once_arena arena = {0};
     sqlite3_stmt *stmt = q->sql[SQL_LIST];
     int rc = ONCE_OK, code = SQLITE_DONE;
@@ -103,6 +105,7 @@ int once__sqlite_store_stats(once_shelf *shelf, once_bytes consumer, once_stats 
 
 int once__sqlite_store_waiting_size(once_shelf *shelf, once_bytes consumer, once_waiting_size *out, once_error *err)
 {
+    assert(once__sqlite_of(shelf)->open);
     once_sqlite *q = (once_sqlite *)shelf;
     sqlite3_stmt *stmt = q->sql[SQL_WAITING_SIZE];
     once__bind_bytes(stmt, 1, consumer);

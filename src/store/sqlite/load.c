@@ -211,6 +211,7 @@ static int load_slots(once_sqlite *q, once_slot **slots, size_t n, once_error *e
 
 static once_slot *slot_new(once_sqlite *q, once_hash id)
 {
+    assert(!once_table_get(&q->slots, id));
     once_slot *slot = once_arena_new(&q->arena, once_slot, 1);
     if (!slot) return NULL;
     slot->entry.id = id;
@@ -220,6 +221,7 @@ static once_slot *slot_new(once_sqlite *q, once_hash id)
 int once__live_prefetch(once_shelf *shelf, const once_request *const *requests, size_t n, once_purpose purpose,
                         once_error *err)
 {
+    assert(once__sqlite_of(shelf)->open);
     once_sqlite *q = once__sqlite_of(shelf);
     if (n < 2 || (purpose != ONCE_FOR_CLAIM && purpose != ONCE_FOR_ACCEPT))
         return ONCE_OK; /* the others have loaded theirs */

@@ -32,6 +32,7 @@ once_name_table *once__names_known(once_names *names) { return &names->known; }
 /* The number that its row has; 0: there is no row. */
 static int find_row(once_names *names, const once_name *name, int64_t *number, once_error *err)
 {
+    assert(name->len > 0);
     int rc = ONCE_OK;
     *number = 0;
     sqlite3_bind_blob64(names->find, 1, name->text, name->len, SQLITE_STATIC);
@@ -46,6 +47,7 @@ static int find_row(once_names *names, const once_name *name, int64_t *number, o
 
 static int insert_row(once_names *names, const once_name *name, int64_t *number, once_error *err)
 {
+    assert(name->len > 0 && !name->number);
     sqlite3_bind_blob64(names->insert, 1, name->text, name->len, SQLITE_STATIC);
     const int rc = once__sqlite_step(names->db, names->insert, err);
     if (rc != ONCE_OK) return rc;

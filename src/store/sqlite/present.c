@@ -36,6 +36,7 @@ static once_bytes column_name(sqlite3_stmt *stmt, int64_t *row)
 int once__present_count(once_sqlite *q, enum once_present which, int64_t limit, uint64_t *out, bool *all,
                         once_error *err)
 {
+    assert(which < PRESENTS && limit > 0);
     static const char *const sql[PRESENTS] = {
         "SELECT id FROM once_entry ORDER BY id LIMIT ?1", "SELECT id FROM once_lane LIMIT ?1",
         "SELECT name FROM once_fact LIMIT ?1", "SELECT id FROM once_letter ORDER BY consumer, id LIMIT ?1",

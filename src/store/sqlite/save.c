@@ -109,6 +109,7 @@ static int delete_body(once_sqlite *q, int64_t row, once_error *err)
 
 static int write_row(once_sqlite *q, once_slot *slot, once_error *err)
 {
+    assert(!once_state_finished(slot->entry.state) && slot->entry.state != ONCE_STATE_ABSENT);
     const once_entry *e = &slot->entry;
     sqlite3_stmt *stmt = q->sql[slot->row ? SQL_ENTRY_UPDATE : SQL_ENTRY_INSERT];
     unsigned char id[16], token[16], fingerprint[NEW_PRINT + ONCE_FIELDS_BYTES] = {0}, lane[16];

@@ -89,6 +89,7 @@ int once__settled_damaged(once_settled *s, const char *what, once_error *err)
 
 bool once__pile_push(pile *p, const once_record_ref *ref)
 {
+    assert(p->n <= p->capacity);
     if (p->n == p->capacity) {
         const size_t more = p->capacity ? p->capacity * 2 : 1024;
         void *grown = realloc(p->refs, more * sizeof *p->refs);
@@ -202,6 +203,7 @@ static bool seal(once_settled *s, char table, int64_t id, once_bytes *records, o
 int once__settled_write(once_settled *s, enum statement which, int64_t id, once_bytes records, once_bytes tails,
                         once_error *err)
 {
+    assert(which == RECENT_INSERT || which == BUCKET_INSERT || which == BUCKET_UPDATE);
     sqlite3_stmt *stmt = once__settled_bound(s, which, id);
     if (!seal(s, which == RECENT_INSERT ? RECENT : BUCKET, id, &records, &tails))
         return once_no_memory(err, "for settled entries");
@@ -430,6 +432,7 @@ static int show_pile(once_settled *s, const pile *p, size_t newer, visitor *v, o
 
 int once__settled_each(once_settled *s, int64_t now_ms, once_record_visit *visit, void *user, once_error *err)
 {
+    assert(!s->distrusted && visit);
     visitor v = {.now_ms = now_ms, .visit = visit, .user = user};
     int rc = show_pile(s, &s->recent, 0, &v, err);
     for (size_t i = 0; i < s->n_runs && rc == ONCE_OK && !v.over; i++) {

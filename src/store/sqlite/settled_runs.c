@@ -348,6 +348,7 @@ int once__runs_load(once_settled *s, once_error *err)
 
 int once__run_read(once_settled *s, const run *r, uint32_t from, uint32_t to, once_error *err)
 {
+    assert(from <= to);
     sqlite3_stmt *stmt = once__settled_bound_range(s, BUCKET_RANGE, r, from, to);
     int code = SQLITE_DONE, rc = ONCE_OK;
     while (rc == ONCE_OK && (code = sqlite3_step(stmt)) == SQLITE_ROW) {

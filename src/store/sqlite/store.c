@@ -76,6 +76,7 @@ static int prepare_all(once_sqlite *q, const once_settled_limits *limits, once_e
 /* Sums of what is there, for the tables that were just made or come from version 4. */
 static int sum_up(once_sqlite *q, once_error *err)
 {
+    assert(q->settled && !q->open);
     once_settled_head head;
     q->unsummed = true;
     int rc = once__sqlite_store_read_head(q, &head, err);
@@ -108,6 +109,7 @@ int once__sqlite_store_edit(once_backend *store, const char *sql, once_error *er
 static int make_ready(once_sqlite *q, const once_store_options *options, const once_settled_limits *limits,
                       once_error *err)
 {
+    assert(q->db && !q->settled);
     int64_t version;
     bool ready;
     int rc = once__sqlite_is_ready(q->db, &ready, &q->shelf.store.secret, err);

@@ -83,6 +83,7 @@ int once__sqlite_store_read_head(once_sqlite *q, once_settled_head *head, once_e
 
 int once__sqlite_store_write_head(once_sqlite *q, once_error *err)
 {
+    assert(q->settled);
     const once_settled_head *head = once__settled_head(q->settled);
     sqlite3_stmt *stmt = q->sql[SQL_HEAD_SET];
     const int64_t columns[HEAD_COLUMNS] = {q->shelf.clock.tenths,
@@ -234,6 +235,7 @@ int once__sqlite_store_begin(once_shelf *shelf, bool write, once_error *err)
 
 static int commit_writes(once_sqlite *q, once_error *err)
 {
+    assert(q->open);
     if (!q->write) return ONCE_OK;
     int rc = once__live_write_all(q, err);
     if (rc != ONCE_OK) return rc;

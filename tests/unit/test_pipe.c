@@ -405,6 +405,36 @@ static void who_waits_for_a_slot_is_not_passed_in_its_lane(void **state)
     assert_int_equal(counts->waiting, 0); /* and none was parked in the store because of another */
 }
 
+/* One of its lane came with it and has a slot: it is behind that one, and not before it. */
+static void who_has_no_slot_stands_behind_its_lane(void **state)
+{
+    fixture *f = *state;
+    f->turns = f->bounded = true;
+    f->both[1].slots = SLOTS;
+    open_pipe(f, false);
+    const once_counts *counts = once_pipe_counts(f->pipe);
+    f->left = 3;
+    work(f, 100);
+    assert_int_equal(f->held_n, SLOTS); /* 1 and 3 */
+    f->lane = "one";
+    f->slow = 4;
+    f->left = 2;
+    work(f, 100);
+    assert_int_equal(f->held_n, SLOTS + 1); /* and 4, but not 5 */
+    once_pipe_finished(f->pipe, f->held, 1, f->now_ms);
+    work(f, 100);
+    assert_int_equal(f->held_n, SLOTS + 1);
+    assert_int_equal(counts->waiting, 0); /* nor is it put into the store */
+    once_pipe_finished(f->pipe, &f->held[SLOTS], 1, f->now_ms);
+    work(f, 100);
+    assert_int_equal(f->held_n, SLOTS + 2);
+    once_pipe_finished(f->pipe, &f->held[SLOTS + 1], 1, f->now_ms);
+    once_pipe_finished(f->pipe, &f->held[1], 1, f->now_ms);
+    work(f, 100);
+    assert_int_equal(counts->done, 5);
+    assert_int_equal(f->acked, 5);
+}
+
 static void no_more_waits_behind_a_lane_than_two_batches(void **state)
 {
     fixture *f = *state;
@@ -1489,6 +1519,7 @@ int main(void)
         TEST(no_more_is_on_its_way_behind_a_slow_one_than_can_be_kept_track_of),
         TEST(a_handler_without_a_free_slot_holds_up_no_other),
         TEST(who_waits_for_a_slot_is_not_passed_in_its_lane),
+        TEST(who_has_no_slot_stands_behind_its_lane),
         TEST(f59_a_stop_gives_who_waits_for_a_slot_to_the_store),
         TEST(no_more_waits_behind_a_lane_than_two_batches),
         TEST(f100_a_worker_says_that_it_is_alive_with_its_batches_or_by_itself),

@@ -198,13 +198,15 @@ static void judge_beat(sim_world *world, sim_worker *w)
         if (world->streams[i].owner == w) sim_seat_take(w, sim_seat_of(w, i));
 }
 
-/* More likely where it matters: while there is a transaction with messages of the stream. */
+/* More likely where it matters: while there is a transaction with messages of the stream, or one that failed waits for
+ * its next try. */
 static void misfortune(sim_world *world)
 {
     const int stream = (int)sim_random(world, (uint64_t)world->streams_n);
     sim_worker *w = world->streams[stream].owner;
     if (!w || leaves(world, stream) || world->phase != PHASE_FAULTS || world->faults_left == 0) return;
-    const uint32_t times = w->in_tx ? 10 : 1;
+    const bool tries = w->trouble_ms && world->now_ms - w->trouble_ms < 100;
+    const uint32_t times = tries ? 50 : w->in_tx ? 10 : 1;
     if (sim_random(world, 10000) < times * world->rate[SIM_rebalanced]) {
         world->faults_left--;
         sim_seat_ask(w, sim_seat_of(w, stream));
@@ -233,7 +235,7 @@ void sim_group_shaken(sim_world *world)
 {
     for (int i = 0; i < world->streams_n; i++) {
         sim_worker *w = world->streams[i].owner;
-        if (w && !leaves(world, i) && sim_chance(world, 50)) sim_seat_ask(w, sim_seat_of(w, i));
+        if (w && !leaves(world, i) && (w->in_tx || sim_chance(world, 50))) sim_seat_ask(w, sim_seat_of(w, i));
     }
 }
 

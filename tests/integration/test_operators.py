@@ -665,7 +665,7 @@ def test_a_reader_that_goes_away_is_no_failure_and_a_full_disk_is(tmp_path):
 
 @pytest.mark.parametrize("arguments, text", [
     (["status"], "argument is missing"),
-    (["list", "FILE", "--audit", "--dead"], "alone"),
+    (["list", "FILE", "--audit", "--dead"], "cannot be combined"),
     (["replay", "FILE"], "which letters"),
     (["replay", "FILE", "1", "--all"], "--all does not go with ids"),
     (["replay", "FILE", "one"], "'one' is not the id"),

@@ -120,7 +120,7 @@ static int do_claim(once_executor *x, once_action *a, once_error *err)
     CHECK_POINT(claim_before, err);
     int rc = x->store->ops->claim(x->store, requests, a->n, decisions, &x->arena, err);
     if (rc != ONCE_OK) doubt_claims(x, a, decisions);
-    if (rc == ONCE_OK && !x->in_tx) rc = once__keep_source(x, a, err);
+    if (rc == ONCE_OK) rc = once__keep_items(x, a, err);
     if (rc != ONCE_OK) return rc;
     CHECK_POINT(claim_after, err);
     for (size_t i = 0; i < a->n; i++) {
@@ -206,6 +206,7 @@ static int do_accept(once_executor *x, once_action *a, once_error *err)
     for (size_t i = 0; i < a->n; i++) messages[i] = &a->items[i]->message;
     CHECK_POINT(accept_before, err);
     int rc = x->store->ops->accept(x->store, requests, messages, a->n, decisions, &x->arena, err);
+    if (rc == ONCE_OK) rc = once__keep_items(x, a, err);
     if (rc != ONCE_OK) return rc;
     CHECK_POINT(accept_after, err);
     x->wrote = true;
@@ -253,6 +254,7 @@ static int do_bury(once_executor *x, once_action *a, once_error *err)
     }
     CHECK_POINT(bury_before, err);
     int rc = x->store->ops->bury(x->store, letters, a->n, fresh, err);
+    if (rc == ONCE_OK) rc = once__keep_items(x, a, err);
     if (rc != ONCE_OK) return rc;
     CHECK_POINT(bury_after, err);
     x->wrote = true;
@@ -343,6 +345,7 @@ void once_execute_store(once_executor *x, once_action *a)
         once_arena_reset(&x->arena);
         once_message_log_forget(&x->said);
         x->newest_ms = ONCE_NO_TIME;
+        if (x->facts) x->facts->transaction++;
         x->wrote = false;
         x->settled = 0;
         a->status = do_begin(x, a, err);

@@ -34,16 +34,16 @@ typedef struct once_executor {
     once_bytes consumer;
     once_run_effects *run;
     void *user;
-    once_keying keying;      /* for what is logged */
-    once_source *source;     /* that keeps something with each transaction; NULL: none does */
-    const once_facts *facts; /* where; with a source */
-    int64_t newest_ms;       /* time of the newest message of this transaction, or ONCE_NO_TIME ... */
-    int64_t newest_kept_ms;  /* ... and what the store was told last */
-    int64_t newest_most_ms;  /* what an earlier run kept beyond this was a wrong clock, and does not count */
-    once_worker *worker;     /* whose record is renewed; NULL: none */
-    bool wrote;              /* in the open transaction, so that it must be */
-    uint64_t settled;        /* messages, in the open transaction */
-    int64_t rate_at_ns;      /* when the rate was taken last, and how many were done then */
+    once_keying keying;     /* for what is logged */
+    once_source *source;    /* that keeps something with each transaction; NULL: none does */
+    once_facts *facts;      /* where; with a source */
+    int64_t newest_ms;      /* time of the newest message of this transaction, or ONCE_NO_TIME ... */
+    int64_t newest_kept_ms; /* ... and what the store was told last */
+    int64_t newest_most_ms; /* what an earlier run kept beyond this was a wrong clock, and does not count */
+    once_worker *worker;    /* whose record is renewed; NULL: none */
+    bool wrote;             /* in the open transaction, so that it must be */
+    uint64_t settled;       /* messages, in the open transaction */
+    int64_t rate_at_ns;     /* when the rate was taken last, and how many were done then */
     uint64_t rate_done;
     once_gone gone;       /* workers that were found to be gone */
     int64_t gone_at_ns;   /* when they were looked for; 0: never */

@@ -22,10 +22,21 @@ void once__note_times(once_executor *x, const once_request *const *requests, siz
     }
 }
 
-int once__keep_source(once_executor *x, const once_action *a, once_error *err)
+static bool source_keeps(const once_executor *x) { return x->source && x->source->ops->keep; }
+
+/* After the verb: a store may have things to do before its transaction begins on the server. */
+int once__keep_items(once_executor *x, const once_action *a, once_error *err)
 {
-    if (!x->source || !x->source->ops->keep || a->n == 0) return ONCE_OK;
-    return x->source->ops->keep(x->source, x->facts, a->items, a->n, a->last, a->n_last, err);
+    assert(a->n > 0 && a->n_last == 0);
+    if (!source_keeps(x)) return ONCE_OK;
+    if (!x->in_tx) x->facts->transaction++; /* it is one by itself */
+    return x->source->ops->keep(x->source, x->facts, a->items, a->n, NULL, 0, err);
+}
+
+static int keep_last(once_executor *x, const once_action *a, once_error *err)
+{
+    if (!source_keeps(x) || a->n_last == 0) return ONCE_OK;
+    return x->source->ops->keep(x->source, x->facts, NULL, 0, a->last, a->n_last, err);
 }
 
 static const char *newest_name(once_bytes consumer, char out[ONCE_FACT_NAME])
@@ -107,7 +118,7 @@ int once__do_renew(once_executor *x, once_error *err)
 int once__keep_beside(once_executor *x, const once_action *a, bool renews, once_error *err)
 {
     assert(x->in_tx);
-    int rc = once__keep_source(x, a, err);
+    int rc = keep_last(x, a, err);
     /* For ever, in the transaction of the claims that repeat: a run that is killed cannot hide them. */
     if (rc == ONCE_OK && a->repeats) rc = once_repeats_add(x->store, x->consumer, a->repeats, &x->scratch, err);
     if (rc == ONCE_OK && a->given_up) rc = once_given_up_add(x->store, x->consumer, a->given_up, &x->scratch, err);

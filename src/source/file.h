@@ -25,7 +25,9 @@ typedef struct once_kept_places {
 /* What was kept in this run. @locality: the store's thread, after the start */
 typedef struct once_file_keeping {
     uint64_t version; /* of the set of files that the store has */
-    once_hash seen;   /* of the text of them when we wrote or read it last */
+    uint64_t set;     /* of the one that we set last, which counts in this transaction alone: */
+    uint64_t set_in;
+    once_hash seen; /* of the text of them when we wrote or read it last */
 } once_file_keeping;
 
 /* Takes in what is kept, and begins there; with a lock, it is the one who moves the cursor: ONCE_E_BUSY when another

@@ -142,17 +142,22 @@ static int merge_files(once_source *source, const once_facts *facts, const once_
             "another process reads the same source and numbers its files otherwise; start again, with one process, "
             "or with another consumer for each machine that has a file of this path");
     if (readable) once_places_add_known(&all, &stored);
+    const bool own = keeping->set && keeping->set_in == facts->transaction;
     if (disagree || (readable && once_places_same_files(&stored, &all))) { /* and others are not held up by it */
-        keeping->version = newest->version;
+        *(own ? &keeping->set : &keeping->version) = newest->version;
         return ONCE_OK;
     }
+    keeping->set = newest->version;
+    keeping->set_in = facts->transaction;
     return set_places(source, facts, "files", &all, &keeping->seen, err);
 }
 
 /* Before, or with, the first message of a file its number is kept. */
 static int keep_files(once_source *source, const once_facts *facts, once_item *const *items, size_t n, once_error *err)
 {
-    const uint64_t known = once__file_keeping(source)->version;
+    const once_file_keeping *keeping = once__file_keeping(source);
+    const uint64_t known =
+        keeping->set_in == facts->transaction && keeping->set > keeping->version ? keeping->set : keeping->version;
     const once_origin *newest = NULL;
     for (size_t i = 0; i < n; i++) {
         const once_resume *resume = items[i]->resume;

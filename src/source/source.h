@@ -38,6 +38,8 @@ typedef struct once_source once_source;
  * and a name (of a path, of a partition), which may be long. In a transaction they are set when it commits. */
 typedef struct once_facts once_facts;
 struct once_facts {
+    uint64_t
+        transaction; /* another number in each: what is found in the same one may be our own, and not be committed */
     /* Empty: there is none. */
     int (*get)(const once_facts *facts, const char *kind, once_bytes name, once_bytes *out, once_arena *arena,
                once_error *err);
@@ -142,10 +144,12 @@ typedef struct once_source_ops {
      * number be another one's, who is asked for, too. ONCE_E_BUSY: another process has it. May be repeated until it
      * succeeds. NULL: it keeps nothing. */
     int (*seek)(once_source *source, uint32_t stream, const once_facts *facts, once_error *err);
-    /* In a transaction that is about to commit: `items` are its messages, also such as the source did not bring; `last`
-     * is, with CURSOR, for each stream of which something is over then the message up to which all is. Whether it was
-     * committed the source is not told: what it has set it finds in the facts of a later one. After a crash, messages
-     * that are claimed one by one are told outside of a transaction. NULL: it keeps nothing. */
+    /* In a transaction, more than once. First come `items`, messages that it is about, also such as the source did not
+     * bring: before their effects run, since an answer that is waited for behind those costs each batch a round trip.
+     * `last` comes when it is about to commit: with CURSOR, for each stream of which something is over then the message
+     * up to which all is; nothing should be read for it. Whether it was committed the source is not told: what it has
+     * set it finds in the facts of a later one. After a crash, messages that are claimed one by one are told outside
+     * of a transaction. NULL: it keeps nothing. */
     int (*keep)(once_source *source, const once_facts *facts, once_item *const *items, size_t n,
                 const once_item *const *last, size_t n_last, once_error *err);
 

@@ -14,7 +14,8 @@ static void keep(source_fixture *f, const src_got *const *last, size_t n, bool c
     for (size_t i = 0; i < f->n; i++) items[i] = f->got[i].item;
     for (size_t i = 0; i < n; i++) over[i] = last[i]->item;
     src_begin(f);
-    src_ok(f, s->ops->keep(s, &f->facts.base, items, f->n, over, n, &f->err));
+    src_ok(f, s->ops->keep(s, &f->facts.base, items, f->n, NULL, 0, &f->err));
+    src_ok(f, s->ops->keep(s, &f->facts.base, NULL, 0, over, n, &f->err));
     src_end(f, commits);
 }
 

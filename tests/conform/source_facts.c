@@ -54,6 +54,7 @@ void src_begin(source_fixture *f)
     assert_null(f->before);
     f->before = malloc(sizeof *f->before);
     assert_non_null(f->before);
+    f->facts.base.transaction++;
     *f->before = f->facts;
 }
 

@@ -451,7 +451,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("where", ["store", "pooler", "elsewhere", "careful"])
+@pytest.mark.parametrize("where", ["store", "cursor", "pooler", "elsewhere", "careful"])
 def test_f78_a_function_that_changes_what_its_transaction_is(tmp_path, change, where):
     """It says so behind the back of whoever looks at the words of statements. Nothing of its batch is committed."""
     direct = postgres.shared().database(new_name())
@@ -471,7 +471,8 @@ def test_f78_a_function_that_changes_what_its_transaction_is(tmp_path, change, w
         if where == "elsewhere":
             p = Pipeline(tmp_path, f'key: "${{/id}}"\npatience: 1s\nhandler:\n  sql: {{url: "{url}", do: ["{do}"]}}\n', consumer="payer")
         else:
-            p = PostgresPipeline(tmp_path, f'key: "${{/id}}"\npatience: 1s\nhandler:\n  sql: ["{do}"]\n {more}', url=url, consumer="payer")
+            source = "{path: in.ndjson, cursor: true}" if where == "cursor" else "{path: in.ndjson}"
+            p = PostgresPipeline(tmp_path, f'key: "${{/id}}"\npatience: 1s\nhandler:\n  sql: ["{do}"]\n {more}', url=url, consumer="payer", source=source)
         if where == "careful":
             psql(direct, "INSERT INTO t VALUES ('m1')")
         p.write(*some(6))

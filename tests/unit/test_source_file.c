@@ -401,12 +401,18 @@ static void numbers_of_files_are_kept_again_until_they_are_in_the_store(void **s
     once_item *items[] = {&f->batch.items[0], &f->batch.items[1], &(once_item){0}}; /* one from the store */
     for (unsigned i = 1; i <= 3; i++) {
         facts.files[0] = '\0'; /* rolled back */
-        assert_int_equal(once__file_keep(f->source, &facts.base, items, 3, NULL, 0, &err), ONCE_OK);
-        assert_int_equal(facts.sets, i);
+        facts.base.transaction++;
+        for (int k = 0; k < 3; k++) { /* what is found in the same one is our own */
+            assert_int_equal(once__file_keep(f->source, &facts.base, items, 3, NULL, 0, &err), ONCE_OK);
+            assert_int_equal(facts.sets, i);
+            assert_int_equal(facts.gets, i);
+        }
         assert_true(facts.files[0] != '\0');
     }
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3; i++) {
+        facts.base.transaction++;
         assert_int_equal(once__file_keep(f->source, &facts.base, items, 3, NULL, 0, &err), ONCE_OK);
+    }
     assert_int_equal(facts.sets, 3);
     assert_int_equal(facts.gets, 4);
     assert_int_equal(facts.cursor[0], '\0');

@@ -112,12 +112,22 @@ void once__pipe_counted(once_pipe *pipe, const once_action *action, int64_t now_
     room->at_ms = now_ms + (share_ms < least_ms ? least_ms : share_ms > ASK_MOST_MS ? ASK_MOST_MS : share_ms);
 }
 
+/* Those whose handler has no slot free: when the other side is down, all of them come to wait in the store. */
+static uint64_t without_slot(const once_pipe *pipe)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < pipe->streams.n; i++)
+        if (pipe->streams.at[i]) n += pipe->streams.at[i]->full_n;
+    return n;
+}
+
 /* How many may be fetched. With an inbox all of it comes to wait, and so does what is in memory. */
 size_t once__pipe_room_to_fetch(const once_pipe *pipe)
 {
     const once_waiting_size there = pipe->room.there, most = pipe->spec->waiting_max;
     if (!bounded(pipe) || pipe->room.only_source) return pipe->batch_max;
     if (pipe->room.full || (!pipe->room.known && fills_store(pipe)) || reaches(there, most)) return 0;
+    if (most.messages && there.messages + without_slot(pipe) >= most.messages) return 0;
     if (!pipe->spec->inbox || !most.messages) return pipe->batch_max;
     const uint64_t room = most.messages - there.messages,
                    coming = pipe->at[ONCE_AT_READY] + pipe->at[ONCE_AT_PARKED] + pipe->at[ONCE_AT_WORK];

@@ -387,6 +387,25 @@ static void a_handler_without_a_free_slot_holds_up_no_other(void **state)
     assert_true(f->acked > 2 && f->fetched > fetched);
 }
 
+/* They come to wait in the store when the other side is down, so they need room there. */
+static void who_waits_for_a_slot_counts_against_what_may_wait(void **state)
+{
+    fixture *f = *state;
+    f->turns = true;
+    f->both[1].slots = SLOTS;
+    f->most.messages = BATCH;
+    open_pipe(f, false);
+    work(f, 2000);
+    assert_int_equal(f->held_n, SLOTS);
+    assert_in_range(f->fetched, 2 * BATCH, 6 * BATCH);
+    const uint64_t fetched = f->fetched;
+    for (int i = 0; i < 20; i++) {
+        end_held(f);
+        work(f, 100);
+    }
+    assert_true(f->fetched > fetched);
+}
+
 /* Nobody of a lane passes who waits for a slot: step_effects looks. */
 static void who_waits_for_a_slot_is_not_passed_in_its_lane(void **state)
 {
@@ -1518,6 +1537,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(no_more_is_on_its_way_behind_a_slow_one_than_can_be_kept_track_of),
         TEST(a_handler_without_a_free_slot_holds_up_no_other),
+        TEST(who_waits_for_a_slot_counts_against_what_may_wait),
         TEST(who_waits_for_a_slot_is_not_passed_in_its_lane),
         TEST(who_has_no_slot_stands_behind_its_lane),
         TEST(f59_a_stop_gives_who_waits_for_a_slot_to_the_store),

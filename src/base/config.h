@@ -133,7 +133,7 @@ struct once_config {
     once_config_mistake mistakes[ONCE_CONFIG_MISTAKES];
     size_t n, total; /* kept, and found */
     bool nomem;
-    /* Set by the caller: what ${source:NAME} may name, ends with NULL; NULL: nothing. And whether a template does. */
+    /* Set by the caller: what ${source:NAME} may name, ends with NULL; NULL: unknown. And whether a template does. */
     const char *const *source_names;
     bool names_source;
     bool inherit; /* set by the caller: leave what is not in the file as it is, defaults or not */

@@ -44,10 +44,28 @@ bool once__config_read_name(once_config *config, const once_config_field *field,
     return true;
 }
 
-static void list_names(const once_config *config, once_buf *out)
+/* What it may name instead. A map that names no source we know is told by whoever reads it. */
+static void tell_names(once_config *config, const once_config_field *field, int line, once_bytes wanted)
 {
-    for (const char *const *name = config->source_names; *name; name++)
-        once_buf_printf(out, "%s%s", name == config->source_names ? "" : ", ", *name);
+    const char *const *names = config->source_names;
+    const int len = wanted.len < 60 ? (int)wanted.len : 60;
+    once_buf list;
+    once_buf_init(&list, 1000);
+    for (size_t i = 0; names && names[i]; i++) once_buf_printf(&list, "%s%s", i ? ", " : "", names[i]);
+    if (!names)
+        once_config_wrong(config, ONCE_E_CONFIG, line,
+                          "'%s': ${source:%.*s} is not known of this source; use ${/field}, ${header:NAME} or "
+                          "${coordinates}",
+                          field->name, len, wanted.data);
+    else if (!*names)
+        once_config_wrong(config, ONCE_E_CONFIG, line,
+                          "'%s': ${source:%.*s} is not known of this source, which has no names at all; use ${/field}, "
+                          "${header:NAME} or ${coordinates}",
+                          field->name, len, wanted.data);
+    else
+        once_config_wrong(config, ONCE_E_CONFIG, line, "'%s': the source has no '%.*s' for ${source:...}; it has %s",
+                          field->name, len, wanted.data, list.data ? list.data : "others");
+    once_buf_release(&list);
 }
 
 /* Whether the source has what the template wants of it. */
@@ -60,21 +78,7 @@ static bool check_source_names(once_config *config, const once_config_field *fie
         while (known && *known && !once__is_text(name, *known)) known++;
         config->names_source = true;
         if (known && *known) continue;
-        once_buf names;
-        once_buf_init(&names, 1000);
-        if (known) list_names(config, &names);
-        if (known)
-            once_config_wrong(config, ONCE_E_CONFIG, node->line,
-                              "'%s': the source has no '%.*s' for ${source:...}; it "
-                              "has %s",
-                              field->name, name.len < 60 ? (int)name.len : 60, name.data,
-                              names.data ? names.data : "nothing");
-        else
-            once_config_wrong(config, ONCE_E_CONFIG, node->line,
-                              "'%s': ${source:%.*s} is not known of this source; use ${/field}, ${header:NAME} or "
-                              "${coordinates}",
-                              field->name, name.len < 60 ? (int)name.len : 60, name.data);
-        once_buf_release(&names);
+        tell_names(config, field, node->line, name);
         return false;
     }
     return true;

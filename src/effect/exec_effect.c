@@ -102,6 +102,13 @@ static bool read_exec(once_config *config, const once_config_field *field, const
 
 /* --- environment -------------------------------------------------------------------------------------------------- */
 
+static bool has_template(once_bytes text)
+{
+    for (size_t i = 0; i + 1 < text.len; i++)
+        if (text.data[i] == '$' && text.data[i + 1] == '{') return true;
+    return false;
+}
+
 static bool check_variable(once_config *config, const once_node *node)
 {
     const once_config_shown name = once_config_show(node->name);
@@ -117,6 +124,11 @@ static bool check_variable(once_config *config, const once_node *node)
         once_config_wrong(config, ONCE_E_CONFIG, node->line,
                           "'env': '%s' must be text, not %s; write a text, env:NAME or file:PATH", name.text,
                           once_node_kind_text(node));
+    } else if (has_template(node->text)) {
+        once_config_wrong(config, ONCE_E_CONFIG, node->line,
+                          "'env': '%s' has ${, but env values are not templates; use an argument, or read the message "
+                          "from standard input (a text that has it can stand in a file: file:PATH)",
+                          name.text);
     } else {
         char what[sizeof name.text + 10];
         (void)snprintf(what, sizeof what, "'env': '%s'", name.text);
@@ -283,7 +295,8 @@ static const once_config_field fields[] = {
              "read at the start and"
              " never shown: `env:NAME` is a variable of once's own environment, `file:PATH` what stands in a regular "
              "file, without"
-             " one line end at its end."},
+             " one line end at its end. It is no template: what differs between messages goes into an argument, or "
+             "comes on standard input."},
 };
 
 static const once_exec_spec standard = {.mode = ONCE_EXEC_MESSAGE, .window = 64, .processes = 1};

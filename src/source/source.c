@@ -80,9 +80,11 @@ static size_t index_of(once_bytes name)
 
 const char *const *once_source_names(const once_node *map)
 {
+    static const char *const none[] = {NULL};
     const bool any = map && map->kind == ONCE_NODE_MAP && map->first;
     const size_t i = any ? index_of(map->first->name) : SOURCES;
-    return i < SOURCES ? sources[i]->names : NULL;
+    if (i == SOURCES) return NULL;
+    return sources[i]->names ? sources[i]->names : none;
 }
 
 void once_source_choose(once_config *config, const once_node *map, const once_source_fields *fields,

@@ -217,7 +217,7 @@ bool once_source_fields_make(once_config *config, once_source_fields *out);
 void once_source_choose(once_config *config, const once_node *map, const once_source_fields *fields,
                         once_source_spec *out);
 
-/* What ${source:NAME} may name in a file with this map; NULL: nothing, or the map is wrong. */
+/* What ${source:NAME} may name in a file with this map, ends with NULL; NULL: the map names no source. */
 const char *const *once_source_names(const once_node *map);
 
 /* For every source; what it does not have is nothing. */

@@ -864,10 +864,17 @@ static void f67_environment(void **state)
                  "p.yaml:7: 'env': 'A' must be text, not a list; write a text, env:NAME or file:PATH");
     refused_once(HEAD "handler:\n  exec: [a]\n  env:\n    A:\n",
                  "p.yaml:8: 'env': 'A' must be text, not nothing; write a text, env:NAME or file:PATH");
+    static const char *const templates[] = {"${/id}", "a ${source:key}", "file:/run/${/id}", "${"};
+    for (size_t i = 0; i < sizeof templates / sizeof *templates; i++) {
+        (void)snprintf(text, sizeof text, HEAD "handler:\n  exec: [a]\n  env:\n    A: \"%s\"\n", templates[i]);
+        refused_once(text,
+                     "p.yaml:8: 'env': 'A' has ${, but env values are not templates; use an argument, or read the "
+                     "message from standard input (a text that has it can stand in a file: file:PATH)");
+    }
     refused_once(HEAD "handler:\n  exec: [a]\n  env: {A: x, A: y}\n",
                  "p.yaml:7: field 'A' is doubled: it stands on line 7 already; remove one");
     once_arena arena = {0};
-    (void)loaded(&arena, HEAD "handler: {exec: [a], env: {ONCER: x, once_key: y}}\n");
+    (void)loaded(&arena, HEAD "handler: {exec: [a], env: {ONCER: \"$x $\", once_key: \"$ {y}\"}}\n");
     once_arena_release(&arena);
 }
 
@@ -881,6 +888,7 @@ static void no_mistake_shows_a_value_of_the_environment(void **state)
         "handler:\n  exec: [a]\n  env: {A: {s3cret: b}}\n",
         "handler:\n  exec: [a]\n  env: {A-: s3cret}\n",
         "handler:\n  exec: [a]\n  env: {A: \"env:s3cret x\"}\n",
+        "handler:\n  exec: [a]\n  env: {A: \"s3cret${\"}\n",
         "handler:\n  exec: [a]\n  env: {ONCE_A: s3cret}\n",
         "handler:\n  sql: [DELETE FROM t]\n  env: {A: s3cret}\n",
         "handler:\n  exec: [a]\n  env: {A: s3cret, A: s3cret}\n",

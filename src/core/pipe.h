@@ -79,6 +79,7 @@ typedef struct pipe_acks {
     once_action action;
     bool out;
     bool release_all; /* nothing else is left to do */
+    bool acks_next;   /* the last one was a PROLONG: what is to be acked has its turn */
     once_receipt list[RECEIPTS_MAX];
     struct {
         once_stream *stream;

@@ -1,8 +1,10 @@
 /* What the source is told: which deliveries are over, which are still worked on, and which streams it may have back.
  *
  * A delivery is over when the transaction that ended its message is committed. Deliveries that run out are extended
- * after a third of their time, all those of a stream together, wherever their messages are. A stream that was revoked
- * is released when nothing of it is in a transaction and its acks are answered, or when its time is over. */
+ * after a third of their time, all those of a stream together, wherever their messages are; between two such calls what
+ * is over is acked, unless deliveries would run out meanwhile. A stream that was revoked is released when nothing of it
+ * is in a transaction and its acks are answered, or when its time is over; but one call is out at a time, so an ack or
+ * extension that blocks delays the release, and must return in time (source/source.h). */
 #include "core/pipe.h"
 
 #include <assert.h>
@@ -35,8 +37,7 @@ static once_action *emit(once_pipe *pipe, once_action_kind kind, size_t n)
 
 static void add_receipt(once_pipe *pipe, size_t n, once_stream *stream, uint64_t ticket)
 {
-    pipe->acks.list[n] =
-        (once_receipt){.stream = stream->number, .delivery = once_watermark_at(&stream->mark, ticket)->delivery};
+    pipe->acks.list[n] = (once_receipt){.stream = stream->number, .delivery = once_stream_at(stream, ticket)->delivery};
     pipe->acks.asked[n].stream = stream;
     pipe->acks.asked[n].ticket = ticket;
 }
@@ -56,6 +57,7 @@ static once_action *ack(once_pipe *pipe)
     }
     if (n == 0) return NULL;
     pipe->acks.turn++;
+    pipe->acks.acks_next = false;
     return emit(pipe, ONCE_ACT_ACK, n);
 }
 
@@ -91,16 +93,16 @@ static bool can_prolong(const once_stream *stream)
 static once_action *prolong_round(once_pipe *pipe, once_stream *stream)
 {
     size_t n = 0;
-    uint64_t ticket = stream->prolong_from > stream->mark.kept ? stream->prolong_from : stream->mark.kept + 1;
-    for (; ticket < stream->mark.next && n < RECEIPTS_MAX; ticket++) {
-        const once_ticket_state *t = once_watermark_at(&stream->mark, ticket);
+    uint64_t ticket = stream->prolong_from;
+    for (; ticket != ONCE_ROUND_END && n < RECEIPTS_MAX; ticket = once_stream_after(stream, ticket)) {
+        const once_ticket_state *t = once_stream_at(stream, ticket);
         if (t->over || !t->item || t->last || t->round == stream->round) continue;
         add_receipt(pipe, n++, stream, ticket);
     }
     stream->prolong_from = ticket;
     if (n) return emit(pipe, ONCE_ACT_PROLONG, n);
     stream->prolong_from = 0;
-    if (stream->mark.upto + 1 == stream->mark.next) stream->prolong_at_ms = ONCE_NEVER;
+    if (once_stream_all_over(stream)) stream->prolong_at_ms = ONCE_NEVER;
     return NULL;
 }
 
@@ -110,15 +112,36 @@ static once_action *prolong(once_pipe *pipe, int64_t now_ms)
         once_stream *stream = at_turn(pipe, i);
         if (!can_prolong(stream) || ONCE_PLANTED(not_prolonged)) continue;
         if (!stream->prolong_from && now_ms >= stream->prolong_at_ms) { /* a round begins */
-            stream->prolong_from = 1;
+            stream->prolong_from = once_stream_first(stream);
             if (++stream->round == 0) stream->round = 1; /* 0: in none */
             stream->prolong_at_ms = now_ms + once_stream_extends_after_ms(stream);
         }
         if (!stream->prolong_from) continue;
         once_action *action = prolong_round(pipe, stream);
-        if (action) return action;
+        if (!action) continue;
+        pipe->acks.turn++;
+        pipe->acks.acks_next = true;
+        return action;
     }
     return NULL;
+}
+
+/* A round that should have begun a third of the time ago, or began so long ago and is not through: deliveries that were
+ * not asked for yet come near their end. */
+static bool is_late(const once_stream *stream, int64_t now_ms)
+{
+    if (stream->prolong_at_ms == ONCE_NEVER || stream->prolong_from == ONCE_ROUND_END) return false;
+    const int64_t more_ms = stream->prolong_from ? 0 : once_stream_extends_after_ms(stream);
+    return now_ms >= stream->prolong_at_ms + more_ms;
+}
+
+static bool deliveries_run_out(const once_pipe *pipe, int64_t now_ms)
+{
+    for (uint32_t i = 0; i < pipe->streams.n; i++) {
+        const once_stream *stream = at_turn(pipe, i);
+        if (can_prolong(stream) && is_late(stream, now_ms)) return true;
+    }
+    return false;
 }
 
 static void prolonged(once_pipe *pipe, const once_action *action, int64_t now_ms)
@@ -128,11 +151,11 @@ static void prolonged(once_pipe *pipe, const once_action *action, int64_t now_ms
         const uint64_t ticket = pipe->acks.asked[i - 1].ticket;
         const once_receipt_answer answer = action->receipts[i - 1].answer;
         if (action->status != ONCE_OK && answer == ONCE_RECEIPT_OPEN) {
-            if (stream->prolong_from > ticket) stream->prolong_from = ticket;
+            stream->prolong_from = ticket;
             continue;
         }
-        if (stream->let_go || ticket <= stream->mark.kept) continue;
-        once_ticket_state *t = once_watermark_at(&stream->mark, ticket);
+        if (stream->let_go) continue;
+        once_ticket_state *t = once_stream_at(stream, ticket); /* nothing was acked meanwhile */
         t->round = stream->round;
         t->last = answer == ONCE_RECEIPT_LAST;
         if (t->over || !t->item) continue; /* meanwhile; what is over is acked, and counted then */
@@ -171,7 +194,9 @@ once_action *once__pipe_ack_action(once_pipe *pipe, int64_t now_ms)
     if (pipe->acks.out || pipe->end.ended) return NULL;
     once_action *action = release(pipe, now_ms);
     if (action || now_ms < pipe->acks.at_ms) return action;
-    action = prolong(pipe, now_ms);
+    /* In turn: a round of many extensions must not keep what is over waiting until that runs out. */
+    if (pipe->acks.acks_next && !deliveries_run_out(pipe, now_ms)) action = ack(pipe);
+    if (!action) action = prolong(pipe, now_ms);
     return action ? action : ack(pipe);
 }
 

@@ -46,9 +46,14 @@ typedef struct tally {
 
 #define SAY(number, words) return #number ": " words
 
-static bool is_over(const once_watermark *mark, uint64_t ticket)
+static bool was_given_out(const once_stream *stream, uint64_t ticket)
 {
-    return ticket <= mark->upto || once_watermark_at(mark, ticket)->over;
+    return ticket > 0 && (stream->single ? ticket <= stream->open.used : ticket < stream->mark.next);
+}
+
+static bool is_over(const once_stream *stream, uint64_t ticket)
+{
+    return (!stream->single && ticket <= stream->mark.upto) || once_stream_at(stream, ticket)->over;
 }
 
 static const char *check_ticket(const once_item *item)
@@ -57,9 +62,9 @@ static const char *check_ticket(const once_item *item)
     const bool waits = item->place == ONCE_AT_READY || item->place == ONCE_AT_PARKED;
     if (!stream) return NULL;
     if (item->place == ONCE_AT_OVER) SAY(3, "an item that is over belongs to a stream");
-    if (item->ticket == 0 || item->ticket >= stream->mark.next) SAY(3, "an item has a ticket that was not given out");
-    if (is_over(&stream->mark, item->ticket)) SAY(3, "a ticket is over, and its item is not");
-    if (once_watermark_at(&stream->mark, item->ticket)->item != item) SAY(3, "a ticket is another item's");
+    if (!was_given_out(stream, item->ticket)) SAY(3, "an item has a ticket that was not given out");
+    if (is_over(stream, item->ticket)) SAY(3, "a ticket is over, and its item is not");
+    if (once_stream_at(stream, item->ticket)->item != item) SAY(3, "a ticket is another item's");
     if (stream->let_go) SAY(11, "an item belongs to a stream that was let go");
     if (waits && stream->state != ONCE_STREAM_ASSIGNED) SAY(11, "an item of a stream that was revoked waits");
     return NULL;

@@ -23,7 +23,7 @@ static bool has_enough(const once_pipe *pipe, const once_stream *stream)
     const size_t *at = stream->at;
     if (stream->ready.n >= pipe->batch_max || at[ONCE_AT_PARKED] >= PARKED * pipe->batch_max) return true;
     if (stream->full_n >= FULL * pipe->batch_max) return true;
-    /* One is very slow. */
+    /* One is very slow, and holds up acks; or acks fail. */
     if (once_stream_outstanding(stream) + 1 > (OUTSTANDING - 1) * pipe->batch_max) return true;
     if (pipe->ready.bytes >= READY_BYTES && at[ONCE_AT_READY]) return true;
     return pipe->batches.held_bytes >= HELD_BYTES && at[ONCE_AT_READY] + at[ONCE_AT_PARKED] + at[ONCE_AT_FLIGHT] > 0;
@@ -156,8 +156,7 @@ static int make_room(once_pipe *pipe, const once_batch *batch, once_error *err)
     for (size_t i = 0; i < batch->n; i++) {
         once_stream *stream = once__pipe_stream(pipe, batch->items[i].stream);
         if (!stream || !stream->coming) continue;
-        if (rc == ONCE_OK && !once_watermark_reserve(&stream->mark, stream->coming))
-            rc = once_no_memory(err, "for a batch");
+        if (rc == ONCE_OK && !once_stream_reserve(stream, stream->coming)) rc = once_no_memory(err, "for a batch");
         stream->coming = 0;
     }
     if (rc == ONCE_OK && pipe->outside.flight.slots && !once_waits_reserve(&pipe->waits, here))
@@ -179,7 +178,7 @@ static void queue_batch(once_pipe *pipe, once_batch *batch, int64_t now_ms)
         once_item *item = &batch->items[i];
         once_stream *stream = item->from = once__pipe_stream(pipe, item->stream);
         batch->bytes += item->message.body.len;
-        item->ticket = once_watermark_begin(&stream->mark, item->delivery, item);
+        item->ticket = once_stream_begin(stream, item->delivery, item);
         if (stream->prolong_at_ms == ONCE_NEVER && stream->expires_ms > 0)
             stream->prolong_at_ms = now_ms + once_stream_extends_after_ms(stream);
         once__pipe_move(pipe, item, ONCE_AT_READY);

@@ -48,5 +48,5 @@ void once__pipe_note_acked(once_pipe *pipe, const once_stream *stream, uint64_t 
 {
     assert(from <= upto);
     for (uint64_t ticket = from; ticket <= upto && (stream->single || ticket <= stream->mark.upto); ticket++)
-        once_timing_add(&pipe->timings.ack, once_watermark_age_ms(&stream->mark, ticket, pipe->now_ms));
+        once_timing_add(&pipe->timings.ack, once_ticket_age_ms(once_stream_at(stream, ticket), pipe->now_ms));
 }

@@ -154,6 +154,8 @@ static bool may_run_here(const once_spec *spec)
 
 int once_pipe_new(const once_pipe_options *options, once_pipe **out, once_error *err)
 {
+    /* A cursor is of all before it, and where acks are single there is no such place. */
+    assert(!(options->source & ONCE_SOURCE_SINGLE_ACKS && once_spec_keeps_cursor(options->spec)));
     once_pipe *pipe = calloc(1, sizeof *pipe);
     if (!pipe) return once_no_memory(err, "for a pipeline");
     pipe->o = *options;

@@ -48,7 +48,7 @@
  * back); so it does when external effects cannot be started. After a commit whose fate is not known, the batch is
  * claimed again with the same tokens: what had been committed answers so.
  *
- * The source has streams (core/stream.h), each with its own tickets, watermark and queue. Work is filled from them in
+ * The source has streams (core/stream.h), each with its own tickets, acks and queue. Work is filled from them in
  * turn, and one that cannot go on holds up no other one. Streams come and go by news of a FETCH (pipe_stream.c);
  * deliveries that run out are extended (pipe_ack.c).
  *
@@ -60,8 +60,8 @@
  *      free, and one for what was taken from the store. No item of an open batch is NEW: an executor that fills a batch
  *      has it alone.
  *   2  A batch is open for as many items as are not over, and for those that cursors would be kept at.
- *   3  Tickets of a stream: acked <= watermark < next. No ticket is over before its item is, and each that is not is
- *      known by its item.
+ *   3  Tickets of a stream: acked <= watermark < next, where acks are not single. No ticket is over before its item is,
+ *      and each that is not is known by its item.
  *   4  Each item that is in FLIGHT or RETURNED, or about to be claimed for FLIGHT, has a slot of its handler, nobody
  *      else has one, and no handler has more than there are.
  *   5  An item is PARKED if and only if somebody stands before it in the queue of its key or lane. Who is over
@@ -70,7 +70,8 @@
  *      came back.
  *   7  The bytes that bound the fetching are those of the bodies that are there.
  *   8  An outcome from outside is at RETURNED, or in the WORK that settles it. An effect under way is in FLIGHT.
- *   9  No more than 64 batches of a stream are delivered and not acked.
+ *   9  No more than 64 batches of a stream are delivered and not acked. Where acks are not single, all behind the
+ *      first that is not over count.
  *   10 At the end nothing is in work, away or back, and nobody has an action.
  *   11 No item waits whose stream is not assigned, and none belongs to a stream that was let go.
  *   12 Who waits for a slot of its handler stands in the queues of its key and lane, so that nobody of these passes it.
@@ -226,7 +227,7 @@ size_t once_pipe_open(const once_pipe *pipe); /* messages that are here and not 
 typedef struct once_stream_view {
     uint32_t number;
     once_stream_change state;
-    uint64_t open;     /* deliveries that are not acked */
+    uint64_t open;     /* deliveries that are not acked (once_stream_outstanding) */
     int64_t paused_ms; /* for how long nothing more of it is fetched, because enough is here; 0: it is fetched */
 } once_stream_view;
 /* The one at *at or behind it, and *at is behind that; false: there is none. From 0 on. */

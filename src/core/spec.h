@@ -93,7 +93,7 @@ enum {
     ONCE_SOURCE_CURSOR = 1u << 1,     /* the store keeps how far it was read, and it goes on from there */
     ONCE_SOURCE_REDELIVERS = 1u << 2, /* what was not acked comes again; known when it is open */
     ONCE_SOURCE_STABLE = 1u << 3,     /* a message has the same coordinates at each delivery */
-    /* Each delivery is acked for itself; otherwise an ack is of everything up to it, in its stream. */
+    /* Each delivery is acked for itself; otherwise an ack is of everything up to it, in its stream. Not with CURSOR. */
     ONCE_SOURCE_SINGLE_ACKS = 1u << 4,
     ONCE_SOURCE_EXPIRES = 1u << 5, /* a delivery that is neither acked nor extended in time goes to somebody else */
     ONCE_SOURCE_ASSIGNS = 1u << 6, /* streams come and go, by news; otherwise there is one, number 0, from the start */

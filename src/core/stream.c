@@ -45,46 +45,74 @@ once_stream *once_stream_new(uint32_t number, bool single)
 void once_stream_free(once_stream *stream)
 {
     if (!stream) return;
+    once_deliveries_release(&stream->open);
     once_watermark_release(&stream->mark);
     free(stream->full);
     free(stream);
 }
 
-/* --- acks --- */
+/* --- tickets --- */
 
-static void list_ack(once_stream *stream, uint64_t ticket)
+bool once_stream_reserve(once_stream *stream, size_t n)
 {
-    once_watermark_at(&stream->mark, ticket)->next = 0;
-    if (stream->last) once_watermark_at(&stream->mark, stream->last)->next = ticket;
-    else stream->first = ticket;
-    stream->last = ticket;
+    return stream->single ? once_deliveries_reserve(&stream->open, n) : once_watermark_reserve(&stream->mark, n);
 }
 
-/* Where acks are single, tickets are forgotten behind the first one that was not. */
-static void forget_acked(once_stream *stream)
+uint64_t once_stream_begin(once_stream *stream, uint64_t delivery, once_item *item)
 {
-    uint64_t upto = stream->mark.kept;
-    while (upto < stream->mark.upto && once_watermark_at(&stream->mark, upto + 1)->acked) upto++;
-    once_watermark_forget(&stream->mark, upto);
+    return stream->single ? once_deliveries_begin(&stream->open, delivery, item)
+                          : once_watermark_begin(&stream->mark, delivery, item);
+}
+
+once_ticket_state *once_stream_at(const once_stream *stream, uint64_t ticket)
+{
+    return stream->single ? &once_deliveries_at(&stream->open, ticket)->state
+                          : once_watermark_at(&stream->mark, ticket);
+}
+
+uint64_t once_stream_first(const once_stream *stream)
+{
+    if (!stream->single) return once_stream_after(stream, stream->mark.kept);
+    return stream->open.first ? stream->open.first : ONCE_ROUND_END;
+}
+
+uint64_t once_stream_after(const once_stream *stream, uint64_t ticket)
+{
+    if (!stream->single) return ticket + 1 < stream->mark.next ? ticket + 1 : ONCE_ROUND_END;
+    const uint64_t after = once_deliveries_at(&stream->open, ticket)->after;
+    return after ? after : ONCE_ROUND_END;
+}
+
+bool once_stream_all_over(const once_stream *stream)
+{
+    return stream->single ? stream->open.over == stream->open.n : stream->mark.upto + 1 == stream->mark.next;
+}
+
+/* --- acks --- */
+
+/* Its ticket may be another delivery's from now on. */
+static void forget_single(once_stream *stream, uint64_t ticket)
+{
+    if (stream->prolong_from == ticket) stream->prolong_from = once_stream_after(stream, ticket);
+    once_deliveries_forget(&stream->open, ticket);
 }
 
 void once_stream_end(once_stream *stream, uint64_t ticket, bool gone, int64_t now_ms)
 {
-    once_watermark_end(&stream->mark, ticket, now_ms);
-    if (!stream->single) return;
-    if (!gone) {
-        list_ack(stream, ticket);
+    if (!stream->single) {
+        once_watermark_end(&stream->mark, ticket, now_ms);
         return;
     }
-    once_watermark_at(&stream->mark, ticket)->acked = true;
-    forget_acked(stream);
+    once_deliveries_end(&stream->open, ticket, now_ms);
+    if (gone) forget_single(stream, ticket);
+    else once_deliveries_list(&stream->open, ticket);
 }
 
 void once_stream_forget(once_stream *stream, const once_item *item)
 {
-    if (item->ticket <= stream->mark.kept) return;
-    once_ticket_state *t = once_watermark_at(&stream->mark, item->ticket);
-    if (!t->over) t->item = NULL;
+    if (!stream->single && item->ticket <= stream->mark.kept) return;
+    once_ticket_state *t = once_stream_at(stream, item->ticket);
+    if (!t->over && t->item == item) t->item = NULL;
 }
 
 static uint64_t may_ack(const once_stream *stream)
@@ -94,32 +122,29 @@ static uint64_t may_ack(const once_stream *stream)
 
 bool once_stream_has_acks(const once_stream *stream)
 {
-    return stream->single ? stream->first != 0 : may_ack(stream) > stream->acked;
+    return stream->single ? stream->open.first_over != 0 : may_ack(stream) > stream->acked;
 }
 
 uint64_t once_stream_next_ack(once_stream *stream)
 {
-    if (!stream->single) return may_ack(stream) > stream->acked ? may_ack(stream) : 0;
-    const uint64_t ticket = stream->first;
-    if (!ticket) return 0;
-    stream->first = once_watermark_at(&stream->mark, ticket)->next;
-    if (!stream->first) stream->last = 0;
-    return ticket;
+    if (stream->single) return once_deliveries_unlist(&stream->open);
+    return may_ack(stream) > stream->acked ? may_ack(stream) : 0;
 }
 
 void once_stream_acked(once_stream *stream, uint64_t ticket)
 {
     if (stream->single) {
-        once_watermark_at(&stream->mark, ticket)->acked = true;
-        forget_acked(stream);
+        forget_single(stream, ticket);
         return;
     }
     assert(ticket > stream->acked);
     stream->acked = ticket;
     once_watermark_forget(&stream->mark, ticket < stream->mark.upto ? ticket : stream->mark.upto);
+    if (stream->prolong_from && stream->prolong_from <= stream->mark.kept)
+        stream->prolong_from = once_stream_first(stream);
 }
 
 void once_stream_not_acked(once_stream *stream, uint64_t ticket)
 {
-    if (stream->single) list_ack(stream, ticket);
+    if (stream->single) once_deliveries_list(&stream->open, ticket);
 }

@@ -1,11 +1,12 @@
 /* A stream of the source as the machine has it: its own tickets and watermark, its own queue, and what is acked of it.
  * So a slow or stuck stream holds up nobody else.
  *
- * Where acks are single, those that are over wait in a list of tickets, in the order in which they ended; otherwise the
- * delivery of the watermark is acked. Thread rule: one thread. */
+ * Where acks are single, tickets are those of core/deliveries.h, and each is acked when it is over; otherwise they are
+ * those of the watermark, whose delivery is acked. Thread rule: one thread. */
 #ifndef ONCE_CORE_STREAM_H
 #define ONCE_CORE_STREAM_H
 
+#include "core/deliveries.h"
 #include "core/item.h"
 #include "core/receipt.h"
 #include "core/watermark.h"
@@ -29,9 +30,9 @@ struct once_stream {
     int64_t paused_at_ms;  /* since then enough of it is here; ONCE_NO_TIME: it is fetched */
     int64_t release_at_ms; /* not before, after a release that failed */
     bool single;           /* acks are */
-    once_watermark mark;
-    uint64_t acked;       /* every ticket up to here, where acks are not single */
-    uint64_t first, last; /* tickets that are over and wait to be acked, where they are; 0: none */
+    once_deliveries open;  /* where they are */
+    once_watermark mark;   /* where they are not, and ... */
+    uint64_t acked;        /* ... every ticket up to here */
     once_queue ready;
     once_queue *full; /* by handler: READY, too, but the handler had no slot free; others of the stream go meanwhile */
     size_t full_n;    /* of all of them */
@@ -43,13 +44,26 @@ struct once_stream {
     uint64_t peeked;                /* ... the watermark then, plus 1; 0: not known */
     int64_t expires_ms;             /* for how long a delivery is ours; 0: it does not run out */
     int64_t prolong_at_ms;          /* when deliveries that are not over are extended; ONCE_NEVER: there are none */
-    uint64_t prolong_from; /* of the round that is under way the first ticket that was not asked for; 0: none is */
-    uint8_t round;         /* its number */
+    uint64_t prolong_from;          /* of the round that is under way the first ticket that was not asked for, or
+                            * ONCE_ROUND_END; 0: none is */
+    uint8_t round;                  /* its number */
 };
+
+#define ONCE_ROUND_END UINT64_MAX
 
 once_stream *once_stream_new(uint32_t number, bool single); /* NULL: out of memory */
 void once_stream_free(once_stream *stream);
 
+bool once_stream_reserve(once_stream *stream, size_t n); /* for n deliveries more; false: out of memory */
+/* The ticket of a delivery; there is room. */
+uint64_t once_stream_begin(once_stream *stream, uint64_t delivery, once_item *item);
+/* Of a ticket whose delivery is not acked. */
+once_ticket_state *once_stream_at(const once_stream *stream, uint64_t ticket);
+/* The ticket of the delivery that came first of those that are not acked, or after that one; ONCE_ROUND_END: none did.
+ */
+uint64_t once_stream_first(const once_stream *stream);
+uint64_t once_stream_after(const once_stream *stream, uint64_t ticket);
+bool once_stream_all_over(const once_stream *stream);
 /* A delivery is over: to be acked, or (`gone`) never. */
 void once_stream_end(once_stream *stream, uint64_t ticket, bool gone, int64_t now_ms);
 /* Of an item that leaves the stream: nobody finds it by its ticket. */
@@ -66,10 +80,10 @@ static inline int64_t once_stream_extends_after_ms(const once_stream *stream)
     return stream->expires_ms < 3 ? 1 : stream->expires_ms / 3;
 }
 
-/* Deliveries that are not acked, over or not. */
+/* Deliveries that are not acked, over or not. Where acks are not single, all behind the first that is not over are. */
 static inline uint64_t once_stream_outstanding(const once_stream *stream)
 {
-    return stream->mark.next - 1 - stream->mark.kept;
+    return stream->single ? stream->open.n : stream->mark.next - 1 - stream->mark.kept;
 }
 
 #endif

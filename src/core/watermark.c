@@ -61,11 +61,10 @@ void once_watermark_end(once_watermark *mark, uint64_t ticket, int64_t now_ms)
     mark->upto = before_gap(mark, mark->upto);
 }
 
-int64_t once_watermark_age_ms(const once_watermark *mark, uint64_t ticket, int64_t now_ms)
+int64_t once_ticket_age_ms(const once_ticket_state *ticket, int64_t now_ms)
 {
-    const once_ticket_state *t = once_watermark_at(mark, ticket);
-    assert(t->over);
-    return now_ms - t->ended_ms;
+    assert(ticket->over);
+    return now_ms - ticket->ended_ms;
 }
 
 void once_watermark_forget(once_watermark *mark, uint64_t upto)

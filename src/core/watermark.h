@@ -10,15 +10,17 @@
 
 typedef struct once_ticket_state {
     uint64_t delivery;
-    bool over, acked;
+    bool over;
     bool last;     /* it was extended for the last time */
     uint8_t round; /* of extending, in which it was */
-    uint64_t next; /* of those that wait to be acked, each for itself (core/stream.h) */
     union {
         once_item *item;  /* while it is not over; NULL: it has left the stream */
         int64_t ended_ms; /* when it is */
     };
 } once_ticket_state;
+
+/* How long ago it ended. */
+int64_t once_ticket_age_ms(const once_ticket_state *ticket, int64_t now_ms);
 
 typedef struct once_watermark {
     uint64_t next; /* tickets are 1, 2, 3...; this is that of the next delivery */
@@ -35,8 +37,6 @@ bool once_watermark_reserve(once_watermark *mark, size_t n); /* for n more; fals
 uint64_t once_watermark_begin(once_watermark *mark, uint64_t delivery, once_item *item);
 /* Each ends once, at a time of a clock that only moves forward. */
 void once_watermark_end(once_watermark *mark, uint64_t ticket, int64_t now_ms);
-/* How long ago that was, of one that is not forgotten. */
-int64_t once_watermark_age_ms(const once_watermark *mark, uint64_t ticket, int64_t now_ms);
 void once_watermark_forget(once_watermark *mark, uint64_t upto);                   /* they are over, and acked */
 once_ticket_state *once_watermark_at(const once_watermark *mark, uint64_t ticket); /* one that is not forgotten */
 

@@ -145,13 +145,15 @@ void once__run_report_stuck(once_run *r) /* @locks: lock */
     if (stuck > r->stuck_said) {
         char name[ONCE_STREAM_NAME], paused[ONCE_DURATION_TEXT];
         once__stream_name(r->from, worst.number, name);
-        once_log(
-            ONCE_LOG_WARN, "stream_stuck",
-            "stream '%s' is paused for %s: %" PRIu64
-            " of its messages are here and not over, and the first of them holds up its acks; %zu stream%s stand%s "
-            "still. Others go on; 'once list' shows what it waits for",
-            name, once_duration_format(worst.paused_ms / 1000 * 1000, paused), worst.open, stuck, stuck == 1 ? "" : "s",
-            stuck == 1 ? "s" : "");
+        once_log(ONCE_LOG_WARN, "stream_stuck",
+                 "stream '%s' is paused for %s: %" PRIu64
+                 " of its messages are here and not acked%s; %zu stream%s stand%s "
+                 "still. Others go on; 'once list' shows what it waits for",
+                 name, once_duration_format(worst.paused_ms / 1000 * 1000, paused), worst.open,
+                 r->from->ops->bits(r->from) & ONCE_SOURCE_SINGLE_ACKS
+                     ? ""
+                     : ", and the first that is not over holds up its acks",
+                 stuck, stuck == 1 ? "" : "s", stuck == 1 ? "s" : "");
     } else if (stuck == 0 && r->stuck_said) {
         once_log(ONCE_LOG_WARN, "stream_goes_on", "no stream stands still any more");
     }

@@ -163,7 +163,10 @@ typedef struct once_source_ops {
     /* Blocks until there is a message (then at most spec->batch_wait_ms for more), news, the end, wake(), or about
      * 100 ms; with max 0 or `rest` it does not block. When it fails nothing was handed out. */
     int (*fetch)(once_source *source, once_fetch *fetch, once_error *err);
-    /* `answer` of each is OPEN before. */
+    /* `answer` of each is OPEN before. There are up to 512, of any streams; those of an extension are of one stream. A
+     * call should not take longer than a tenth of expires_ms, nor of the time within which a revoked stream must be
+     * released: one is out at a time, and the next extensions, acks and releases wait for it. When the broker does not
+     * answer by then the call fails, with `answer` set for those that are done; the rest is asked for again. */
     int (*ack)(once_source *source, once_receipt *list, size_t n, once_error *err);
     int (*extend)(once_source *source, once_receipt *list, size_t n, once_error *err); /* with EXPIRES, or NULL */
     int (*release)(once_source *source, uint32_t stream, once_error *err);             /* with ASSIGNS, or NULL */

@@ -19,7 +19,8 @@
 enum { BATCH = 4, SLOTS = 2, LEASE_MS = 30000, DRAIN_MS = 1000, BEAT_MS = 700, RUN = 7 };
 
 typedef struct fixture {
-    bool unclean; /* the last run did not end cleanly */
+    bool unclean;   /* the last run did not end cleanly */
+    unsigned batch; /* messages of a batch; 0: BATCH */
     test_env world;
     once_handler_spec handler;
     once_spec spec;
@@ -75,7 +76,7 @@ static void asks_nothing(fixture *f) { assert_null(once_pipe_store_action(f->pip
 /* One more item of a batch; `lane` 0: none. */
 static once_item *fill(fixture *f, once_batch *batch, uint64_t key, uint64_t lane)
 {
-    if (!batch->items) batch->items = once_arena_new(&batch->arena, once_item, BATCH);
+    if (!batch->items) batch->items = once_arena_new(&batch->arena, once_item, f->spec.batch_max);
     once_item *item = &batch->items[batch->n++];
     item->batch = batch;
     item->handler = &f->handler;
@@ -193,7 +194,7 @@ static fixture *open_source(void **state, bool outside, unsigned bits)
     f->spec = (once_spec){.consumer = ONCE_BYTES("c"),
                           .handlers = &f->handler,
                           .n_handlers = 1,
-                          .batch_max = BATCH,
+                          .batch_max = f->batch ? f->batch : BATCH,
                           .gap_ms = -1,
                           .drain_ms = DRAIN_MS,
                           .patience_ms = 1000,
@@ -699,6 +700,51 @@ static void single_acks_pass_what_is_not_over(void **state)
     assert_int_equal(once_stream_outstanding(f->pipe->streams.at[0]), 0);
 }
 
+/* Only what is not acked counts: neither for the pause, nor for memory, nor for who looks. */
+static void of_single_acks_a_slow_one_holds_up_nobody(void **state)
+{
+    fixture *f = open_streams(state, true, SINGLE, 1);
+    const once_stream *stream = f->pipe->streams.at[0];
+    once_item *slow, *item;
+    fetch_of(f, 0, 1, 0, &slow);
+    send_out(f, 1);
+    for (size_t i = 0; i < 2 * OUTSTANDING * BATCH; i++) {
+        fetch_of(f, 0, 1, 0, &item);
+        assert_false(f->pipe->source.action.n_paused);
+        send_out(f, 1);
+        once_item copy = *item;
+        settle_back(f, item);
+        acks_of(f, 0, &copy);
+        assert_int_equal(once_stream_outstanding(stream), 1);
+    }
+    once_stream_view view;
+    uint32_t at = 0;
+    assert_true(once_pipe_next_stream(f->pipe, &at, f->now_ms, &view));
+    assert_int_equal(view.open, 1);
+    assert_int_equal(view.paused_ms, 0);
+    assert_in_range(stream->open.size, 2, 16);
+    once_item copy = *slow;
+    settle_back(f, slow);
+    acks_of(f, 0, &copy);
+    assert_int_equal(once_stream_outstanding(stream), 0);
+}
+
+/* Without an ack it goes on for as long as there is room. */
+static void of_single_acks_too_many_that_wait_pause_the_stream(void **state)
+{
+    fixture *f = open_streams(state, false, SINGLE, 1);
+    for (size_t i = 0; i < OUTSTANDING - 1; i++) {
+        fetch_of(f, 0, BATCH, 0, NULL);
+        works_on(f, BATCH);
+        store_does(f, ONCE_ACT_COMMIT);
+    }
+    assert_null(once_pipe_source_action(f->pipe, f->now_ms));
+    once_action *action = asks_acks(f, ONCE_ACT_ACK);
+    assert_int_equal(action->n, (OUTSTANDING - 1) * BATCH);
+    answer(f, action, ONCE_OK);
+    (void)asks_source(f, ONCE_ACT_FETCH);
+}
+
 static void of_an_ack_that_failed_in_part_the_rest_is_repeated(void **state)
 {
     fixture *f = open_streams(state, false, SINGLE, 1);
@@ -1146,6 +1192,82 @@ static void deliveries_are_extended_wherever_they_are(void **state)
     answer(f, action, ONCE_OK);
 }
 
+static void commits(fixture *f, size_t n)
+{
+    works_on(f, n);
+    store_does(f, ONCE_ACT_COMMIT);
+}
+
+/* More than one call is about, in the order in which they came. */
+static void extends_in_turn_with_acks(fixture *f, uint64_t first, uint64_t acked)
+{
+    once_action *action = asks_acks(f, ONCE_ACT_PROLONG);
+    assert_int_equal(action->n, RECEIPTS_MAX);
+    for (size_t i = 0; i < RECEIPTS_MAX; i++) assert_int_equal(action->receipts[i].delivery, 10 * (first + i));
+    answer(f, action, ONCE_OK);
+    action = asks_acks(f, ONCE_ACT_ACK);
+    assert_int_equal(action->receipts[0].delivery, 10 * acked);
+    answer(f, action, ONCE_OK);
+    action = asks_acks(f, ONCE_ACT_PROLONG);
+    assert_int_equal(action->n, 600 - RECEIPTS_MAX);
+    for (size_t i = 0; i < action->n; i++)
+        assert_int_equal(action->receipts[i].delivery, 10 * (first + RECEIPTS_MAX + i));
+    answer(f, action, ONCE_OK);
+}
+
+static void an_ack_goes_between_extensions(void **state)
+{
+    fixture *f = *state;
+    f->batch = 600;
+    (void)open_streams(state, false, EXPIRES, 1);
+    fetch_of(f, 0, 600, 0, NULL);
+    commits(f, 600);
+    fetch_of(f, 0, 600, 0, NULL);
+    f->now_ms += EXPIRES_MS / 3;
+    extends_in_turn_with_acks(f, 601, 600);
+    asks_no_acks(f);
+}
+
+static void a_single_ack_goes_between_extensions(void **state)
+{
+    fixture *f = *state;
+    f->batch = 600;
+    (void)open_streams(state, false, EXPIRES | SINGLE, 1);
+    fetch_of(f, 0, 600, 0, NULL);
+    for (uint64_t before = 0; before < 1800; before += 600) { /* also where tickets are given out again */
+        if (before) store_does(f, ONCE_ACT_TAKE);
+        commits(f, 600);
+        fetch_of(f, 0, 600, 0, NULL);
+        f->now_ms += EXPIRES_MS / 3;
+        extends_in_turn_with_acks(f, before + 601, before + 1);
+        once_action *rest = asks_acks(f, ONCE_ACT_ACK);
+        assert_int_equal(rest->n, 600 - RECEIPTS_MAX);
+        answer(f, rest, ONCE_OK);
+        asks_no_acks(f);
+    }
+}
+
+/* A stream whose extensions take long does not keep those of another one waiting, nor do acks. */
+static void what_would_run_out_goes_before_acks(void **state)
+{
+    fixture *f = *state;
+    f->batch = 600;
+    (void)open_streams(state, false, EXPIRES | SINGLE, 2);
+    fetch_of(f, 0, 10, 0, NULL);
+    commits(f, 10);
+    fetch_of(f, 0, 590, 0, NULL);
+    fetch_of(f, 1, 9, 0, NULL);
+    f->now_ms += EXPIRES_MS / 3;
+    uint32_t streams = 0;
+    for (int i = 0; i < 3; i++) { /* each call takes all the time there is until the next round */
+        once_action *action = asks_acks(f, ONCE_ACT_PROLONG);
+        streams |= 1u << action->receipts[0].stream;
+        f->now_ms += EXPIRES_MS / 3;
+        answer(f, action, ONCE_OK);
+    }
+    assert_int_equal(streams, 3);
+}
+
 static void an_ack_that_fails_does_not_delay_extending_for_long(void **state)
 {
     fixture *f = open_streams(state, true, SINGLE | EXPIRES, 1);
@@ -1576,6 +1698,8 @@ int main(void)
         TEST(streams_share_a_transaction),
         TEST(each_stream_has_its_turn),
         TEST(single_acks_pass_what_is_not_over),
+        TEST(of_single_acks_a_slow_one_holds_up_nobody),
+        TEST(of_single_acks_too_many_that_wait_pause_the_stream),
         TEST(of_an_ack_that_failed_in_part_the_rest_is_repeated),
         TEST(a_source_is_asked_for_news_while_nothing_may_be_fetched),
         TEST(a_revoked_stream_leaves_queue_and_parking_at_once),
@@ -1600,6 +1724,9 @@ int main(void)
         TEST(a_stream_that_comes_with_the_number_of_one_that_was_released_at_the_end_is_not_asked_for),
         TEST(what_is_gone_and_over_is_counted_once),
         TEST(deliveries_are_extended_wherever_they_are),
+        TEST(an_ack_goes_between_extensions),
+        TEST(a_single_ack_goes_between_extensions),
+        TEST(what_would_run_out_goes_before_acks),
         TEST(an_ack_that_fails_does_not_delay_extending_for_long),
         TEST(a_delivery_that_is_gone_is_dropped_or_goes_on_without_an_ack),
         TEST(a_delivery_that_is_extended_for_the_last_time_goes_to_the_store),

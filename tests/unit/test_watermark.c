@@ -88,8 +88,8 @@ static void how_long_ago_one_ended_is_known_until_it_is_forgotten(void **state)
     once_watermark_end(&mark, 2, 100);
     once_watermark_end(&mark, 1, 130);
     assert_int_equal(mark.upto, 2);
-    assert_int_equal(once_watermark_age_ms(&mark, 1, 135), 5);
-    assert_int_equal(once_watermark_age_ms(&mark, 2, 135), 35);
+    assert_int_equal(once_ticket_age_ms(once_watermark_at(&mark, 1), 135), 5);
+    assert_int_equal(once_ticket_age_ms(once_watermark_at(&mark, 2), 135), 35);
     once_watermark_release(&mark);
 }
 

@@ -1,6 +1,7 @@
 """What whoever looks after a PostgreSQL database meets: roles with few rights, standbys, read-only defaults, whose session it is, and a view."""
 
 import contextlib
+import datetime
 import os
 import re
 import signal
@@ -486,6 +487,22 @@ def test_f78_a_function_that_changes_what_its_transaction_is(tmp_path, change, w
                      " SET TimeZone = 'Asia/Tokyo' AS 'SELECT n'")
         assert p.run(status=0)["store_dead"] == 0
         assert psql(direct, "SELECT count(*), count(DISTINCT id) FROM t") == "6|6\n"
+
+
+@pytest.mark.parametrize("asks", ["newest time", "letter"])
+def test_f78_who_changed_the_role_is_told_by_whatever_is_asked_next(tmp_path, asks):
+    """What the store asks in the same transaction behind the effects has none of its rights any more, and is not what is wrong."""
+    direct = postgres.shared().database(new_name())
+    role = new_name()
+    psql(direct, f"CREATE TABLE t(id text); CREATE ROLE {role}; GRANT ALL ON SCHEMA public TO {role}; GRANT ALL ON t TO {role};"
+                 f"CREATE FUNCTION pay(n text) RETURNS text LANGUAGE plpgsql AS $$ BEGIN IF n = 'm3' THEN SET ROLE {role}; END IF; RETURN n; END $$")
+    more = 'remember: 7d\ntime: "${/at}"\n' if asks == "newest time" else ""
+    p = PostgresPipeline(tmp_path, f'key: "${{/id}}"\npatience: 1s\n{more}handler: {{sql: ["INSERT INTO t VALUES (pay(:id))"]}}\n', url=direct, consumer="payer")
+    now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    p.write(*[{"id": f"m{i}", "at": now} for i in range(6)], *([{"no": "key"}] if asks == "letter" else []))
+    ended = p.try_run()
+    assert ended.status == 3 and f"role was postgres and is {role}" in ended.err and "permission denied" not in ended.err, ended
+    assert psql(direct, "SELECT count(*), (SELECT count(*) FROM once_entry) FROM t") == "0|0\n"
 
 
 HIDES = {

@@ -29,6 +29,11 @@ typedef struct once_pg_loading {
 int once__pg_begin(once_shelf *shelf, bool write, once_error *err);
 int once__pg_commit(once_shelf *shelf, once_error *err);
 void once__pg_rollback(once_shelf *shelf);
+/* First of what is sent behind effects, for an answer or to commit: after SET ROLE the rest fails for another reason
+ * than what they have changed. *sent counts it. Sends nothing when no effect has run. */
+int once__pg_guard_send(once_postgres *q, size_t *sent, once_error *err);
+/* What a round with it has failed with; `why` is what the server said. */
+int once__pg_guard_failed(once_postgres *q, int rc, const once_error *why, once_error *err);
 /* One statement and its result; one whose result nobody wants. */
 int once__pg_answer(once_postgres *q, unsigned statement, const once_pg_params *params, PGresult **out,
                     once_error *err);

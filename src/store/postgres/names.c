@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/no_memory.h"
-#include "store/postgres/postgres.h"
+#include "store/postgres/live.h"
 
 #include "base/banned.h"
 
@@ -102,8 +102,7 @@ static void drop_known(once_pg_names *names)
 static int find_unknown(once_postgres *q, const once_pg_params *params, once_error *err)
 {
     PGresult *result;
-    int rc = once__pg_send(q->pg, PG_NAME_FIND, params, err);
-    if (rc == ONCE_OK) rc = once__pg_round(q->pg, &result, 1, err);
+    int rc = once__pg_answer(q, PG_NAME_FIND, params, &result, err);
     if (rc != ONCE_OK) return rc;
     rc = learn_all(&q->names, result, err);
     PQclear(result);
@@ -223,8 +222,7 @@ int once__pg_names_fetch(once_postgres *q, once_error *err)
     for (size_t i = 0; i < names->n_missing; i++) once__pg_put_int4(numbers, names->missing[i]);
     names->n_missing = 0;
     once__pg_param_array(&params, numbers);
-    int rc = once__pg_send(q->pg, PG_NAME_GET, &params, err);
-    if (rc == ONCE_OK) rc = once__pg_round(q->pg, &result, 1, err);
+    int rc = once__pg_answer(q, PG_NAME_GET, &params, &result, err);
     if (rc != ONCE_OK) return rc;
     rc = learn_all(names, result, err);
     PQclear(result);

@@ -258,6 +258,7 @@ static int send_begin(once_postgres *q, once_pg_loading *round, bool plan, once_
     size_t sent = 0;
     int rc = once__pg_begin_send(q, &sent, err);
     round->n_begin = sent;
+    if (rc == ONCE_OK) rc = once__pg_guard_send(q, &sent, err);
     if (plan) SEND(once__pg_plan_send(q, err));
     round->begun = sent;
     return rc;
@@ -359,6 +360,7 @@ static int run_round(once_postgres *q, once_pg_loading *round, once_error *err)
     int rc = round->begun ? ONCE_OK : send_begin(q, round, plan, err);
     size_t sent = round->begun;
     round->begun = 0;
+    once_error why = {0};
     if (rc == ONCE_OK) rc = once__pg_names_check_send(q, &sent, err);
     if (lock_lanes &&
         q->write) { /* whoever only looks needs no lock, and a lane that nobody locked yet has nothing to show */
@@ -386,8 +388,9 @@ static int run_round(once_postgres *q, once_pg_loading *round, once_error *err)
     }
     if (plan) SEND(once__pg_send(q->pg, PG_UNPLAN, NULL, err));
     assert(sent <= ROUND_MAX);
-    if (rc == ONCE_OK) rc = once__pg_round(q->pg, results, sent, err);
-    if (rc != ONCE_OK) return once__pg_names_failed(q, rc, err);
+    if (rc != ONCE_OK) return rc;
+    rc = once__pg_round(q->pg, results, sent, &why);
+    if (rc != ONCE_OK) return once__pg_names_failed(q, once__pg_guard_failed(q, rc, &why, err), err);
     rc = once__pg_begin_read(q, results, round->n_begin, err);
     if (locks >= 0) once__pg_mark_locked(q, results[locks]);
     if (rc == ONCE_OK && ahead >= 0 && round->fresh) {

@@ -191,18 +191,39 @@ int once__pg_begin_read(once_postgres *q, PGresult *const *results, size_t n, on
     return rc == ONCE_OK ? once__pg_names_confirm(q, once__pg_bytes(said, 0, 3), err) : rc;
 }
 
+int once__pg_guard_send(once_postgres *q, size_t *sent, once_error *err)
+{
+    once_pg_params params = {0};
+    q->guard_at = SIZE_MAX;
+    if (!q->pg->effects || q->pg->borrowed) return ONCE_OK;
+    once__pg_guard_params(q->pg, &params);
+    q->guard_at = *sent;
+    const int rc = once__pg_send(q->pg, q->pg->temps ? PG_GUARD_TEMP : PG_GUARD, &params, err);
+    *sent += rc == ONCE_OK;
+    return rc;
+}
+
+int once__pg_guard_failed(once_postgres *q, int rc, const once_error *why, once_error *err)
+{
+    assert(rc != ONCE_OK);
+    once_pg *pg = q->pg;
+    char said[400];
+    const int changed = pg->failed_at == q->guard_at
+                            ? once__pg_guard_said(pg, pg->failed_state, why->text, said, sizeof said)
+                            : ONCE_OK;
+    if (changed == ONCE_E_UNSURE) once__pg_drop(pg); /* nobody knows what the session is now */
+    return changed != ONCE_OK ? once_fail(err, changed, "%s: %s", pg->where, said)
+                              : once_fail(err, rc, "%s", why->text);
+}
+
 /* A constraint that is checked at the end is the fault of a message, and so is a trigger, when nobody has asked for
  * it before. */
 static int commit_failed(once_postgres *q, int rc, size_t commit_at, const once_error *why, once_error *err)
 {
     assert(rc != ONCE_OK);
     once_pg *pg = q->pg;
-    char said[400];
-    const int guarded = pg->failed_at == q->guard_at
-                            ? once__pg_guard_said(pg, pg->failed_state, why->text, said, sizeof said)
-                            : ONCE_OK;
-    if (guarded == ONCE_E_UNSURE) once__pg_drop(pg); /* nobody knows what the session is now */
-    if (guarded != ONCE_OK) return once_fail(err, guarded, "%s: %s", pg->where, said);
+    if (pg->failed_at == q->guard_at) return once__pg_guard_failed(q, rc, why, err);
+    once_fail(err, rc, "%s", why->text);
     if (pg->failed_at == q->count_at && strcmp(pg->failed_state, "22012") == 0) return once__store_forgot(err);
     const bool at_commit = pg->failed_state[0] && pg->failed_at == commit_at;
     const bool of_message =
@@ -251,10 +272,7 @@ int once__pg_commit(once_shelf *shelf, once_error *err)
     q->pg->unreplicated = false;
     if (rc == ONCE_OK) {
         rc = once__pg_round(q->pg, results, sent + 1, &why);
-        if (rc != ONCE_OK) {
-            once_fail(err, rc, "%s", why.text);
-            rc = once__pg_names_failed(q, commit_failed(q, rc, sent, &why, err), err);
-        }
+        if (rc != ONCE_OK) rc = once__pg_names_failed(q, commit_failed(q, rc, sent, &why, err), err);
         const char *tag = rc == ONCE_OK ? PQcmdStatus(results[sent]) : "";
         if (rc == ONCE_OK && strcmp(tag, "ROLLBACK") == 0)
             rc = once_fail(err, ONCE_E_ABORTED, "%s: the transaction had failed before", q->pg->where);
@@ -278,9 +296,18 @@ void once__pg_rollback(once_shelf *shelf) { tx_over(once__pg_of(shelf), false); 
 int once__pg_answer(once_postgres *q, unsigned statement, const once_pg_params *params, PGresult **out, once_error *err)
 {
     assert(!q->pg->pending); /* a round of its own */
+    PGresult *results[2];
+    size_t sent = 0;
+    once_error why = {0};
     *out = NULL;
-    const int rc = once__pg_send(q->pg, statement, params, err);
-    return rc == ONCE_OK ? once__pg_round(q->pg, out, 1, err) : rc;
+    int rc = once__pg_guard_send(q, &sent, err);
+    SEND(once__pg_send(q->pg, statement, params, err));
+    if (rc != ONCE_OK) return rc;
+    rc = once__pg_round(q->pg, results, sent, &why);
+    if (rc != ONCE_OK) return once__pg_guard_failed(q, rc, &why, err);
+    *out = results[sent - 1];
+    once__pg_clear(results, sent - 1);
+    return ONCE_OK;
 }
 
 int once__pg_tell(once_postgres *q, unsigned statement, const once_pg_params *params, once_error *err)

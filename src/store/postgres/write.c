@@ -264,19 +264,6 @@ static int by_entry_id(const void *x, const void *y)
     return once_hash_compare(((const written *)x)->slot->entry.id, ((const written *)y)->slot->entry.id);
 }
 
-/* First of all that is written: after SET ROLE the rest might fail for another reason. */
-static int guard_send(once_postgres *q, size_t *sent, once_error *err)
-{
-    once_pg_params params = {0};
-    q->guard_at = SIZE_MAX;
-    if (!q->pg->effects || q->pg->borrowed) return ONCE_OK;
-    once__pg_guard_params(q->pg, &params);
-    q->guard_at = *sent;
-    const int rc = once__pg_send(q->pg, q->pg->temps ? PG_GUARD_TEMP : PG_GUARD, &params, err);
-    *sent += rc == ONCE_OK;
-    return rc;
-}
-
 int once__pg_write_send(once_postgres *q, size_t *sent_out, once_error *err)
 {
     assert(q->begun);
@@ -300,7 +287,7 @@ int once__pg_write_send(once_postgres *q, size_t *sent_out, once_error *err)
     assert(q->write || (n == 0 && !lanes));
     const bool rows = counts[ENTRY_INSERT] + counts[ENTRY_UPDATE] + counts[ENTRY_DELETE] || live_put || live_delete,
                plans = rows || lanes;
-    if (rc == ONCE_OK) rc = guard_send(q, &sent, err);
+    if (rc == ONCE_OK) rc = once__pg_guard_send(q, &sent, err);
     if (rows) qsort(list, n, sizeof *list, by_entry_id); /* mostly all are as they were written ahead */
     if (plans) SEND(once__pg_send(q->pg, PG_PLAN, NULL, err));
     if (rc == ONCE_OK) rc = once__pg_names_check_send(q, &sent, err);

@@ -174,6 +174,7 @@ typedef struct pipe_room {
     once_waiting_size there; /* as it told, with what we have added and taken away since */
     once_waiting_size added; /* since then, by us */
     bool only_source;        /* it is full, and only the source can bring what is waited for */
+    bool gave_up;            /* because of that the run ends, with nothing begun */
     bool stuck;              /* it is full, and somebody must act ... */
     int64_t stuck_ms;        /* ... since then */
     int64_t asked_ms, at_ms; /* when it was asked, and when it is to be asked again because of others */

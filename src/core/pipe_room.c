@@ -93,6 +93,7 @@ static void stuck(once_pipe *pipe, const once_action *action, int64_t now_ms)
                              "as much waits in the store as waiting_max allows (%llu messages), and nobody works on it "
                              "until somebody acts; 'once list --waiting' shows what it waits for",
                              (unsigned long long)room->there.messages);
+    room->gave_up = pipe->end.status == ONCE_OK;
     once__pipe_give_up(pipe, rc, &err);
 }
 
@@ -161,4 +162,9 @@ bool once_pipe_full(const once_pipe *pipe, once_waiting_size *out)
 {
     *out = pipe->room.there;
     return pipe->room.full;
+}
+
+bool once_pipe_ended_at_bound(const once_pipe *pipe)
+{
+    return pipe->room.gave_up && !pipe->store.gone && pipe->end.unsettled == 0;
 }

@@ -234,5 +234,7 @@ typedef struct once_stream_view {
 bool once_pipe_next_stream(const once_pipe *pipe, uint32_t *at, int64_t now_ms, once_stream_view *out);
 /* Whether nothing is fetched because too much waits in the store, and how much that is as far as it is known. */
 bool once_pipe_full(const once_pipe *pipe, once_waiting_size *out);
+/* It has a status, but only because of that, by its own decision: the store works, and nothing is begun and left. */
+bool once_pipe_ended_at_bound(const once_pipe *pipe);
 
 #endif

@@ -227,11 +227,20 @@ static void find_lanes(const once_spec *spec, once_finding *report, void *user)
     if (spec->block) report(user, "lanes", "a dead letter holds its lane until it is replayed or discarded", false);
 }
 
+enum { FEW_BATCHES = 4 };
+
 /* A bound on what waits that the pipeline's own sizes contradict. */
 static void find_room(const once_spec *spec, once_finding *report, void *user)
 {
     const once_waiting_size most = spec->waiting_max;
     char text[300];
+    if (most.messages && most.messages / FEW_BATCHES < spec->batch_max) {
+        (void)snprintf(text, sizeof text,
+                       "waiting_max (%" PRIu64 " messages) is less than %d batches (batch.max, %u): fetching stops and "
+                       "goes on again all the time; raise it, or lower batch.max",
+                       most.messages, FEW_BATCHES, spec->batch_max);
+        report(user, "waiting_max", text, true);
+    }
     if (most.bytes && most.bytes < spec->message_max) {
         (void)snprintf(text, sizeof text,
                        "waiting_max.bytes (%" PRIu64

@@ -33,24 +33,54 @@ static void format_bound(const once_spec *spec, const once_waiting_size *size, c
     else (void)snprintf(out, SIZE_TEXT + 16, "%s", format_bytes(spec->waiting_max.bytes, bytes));
 }
 
-void once__say_room(bool *said, const once_pipe *pipe, const once_spec *spec)
+enum { LONG_MS = 10 * 1000, LONGEST_MS = 5 * 60 * 1000 };
+
+static bool begins(once_room_said *said, int64_t now_ms)
+{
+    if (!said->long_ms || now_ms - said->since_ms >= said->long_ms) said->long_ms = LONG_MS;
+    said->paused = true;
+    said->since_ms = now_ms;
+    return true;
+}
+
+static bool ends(once_room_said *said, int64_t now_ms, bool *warn)
+{
+    *warn = said->warned;
+    said->paused = said->warned = false;
+    said->since_ms = now_ms;
+    return true;
+}
+
+bool once__room_news(once_room_said *said, bool full, int64_t now_ms, bool *warn)
+{
+    *warn = false;
+    if (full && !said->paused) return begins(said, now_ms);
+    if (!full) return said->paused && ends(said, now_ms, warn);
+    if (said->warned || now_ms - said->since_ms < said->long_ms) return false;
+    *warn = said->warned = true;
+    said->long_ms = said->long_ms < LONGEST_MS / 2 ? said->long_ms * 2 : LONGEST_MS;
+    return true;
+}
+
+void once__say_room(once_room_said *said, const once_pipe *pipe, const once_spec *spec, int64_t now_ms)
 {
     once_waiting_size size;
+    bool warn;
     char bytes[SIZE_TEXT], bound[SIZE_TEXT + 16];
     const bool full = once_pipe_full(pipe, &size);
-    if (full == *said) return;
-    *said = full;
+    if (!once__room_news(said, full, now_ms, &warn)) return;
     format_bound(spec, &size, bound);
     if (full)
-        once_log(ONCE_LOG_WARN, "fetch_paused",
+        once_log(warn ? ONCE_LOG_WARN : ONCE_LOG_DEBUG, "fetch_paused",
                  "nothing is fetched: %" PRIu64
                  " messages (%s) wait in the store, and waiting_max is %s; they are worked on, and fetching goes on "
                  "when a tenth of it is free. If that does not come, 'once list --waiting' shows what they wait for; "
                  "otherwise make the handlers faster, or raise waiting_max",
                  size.messages, format_bytes(size.bytes, bytes), bound);
     else
-        once_log(ONCE_LOG_WARN, "fetch_resumed", "fetching goes on: %" PRIu64 " messages (%s) wait in the store",
-                 size.messages, format_bytes(size.bytes, bytes));
+        once_log(warn ? ONCE_LOG_WARN : ONCE_LOG_DEBUG, "fetch_resumed",
+                 "fetching goes on: %" PRIu64 " messages (%s) wait in the store", size.messages,
+                 format_bytes(size.bytes, bytes));
 }
 
 void once__room_text(const once_pipe *pipe, char out[ONCE_WAITING_TEXT])

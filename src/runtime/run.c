@@ -188,10 +188,12 @@ static int close_parts(once_run *r, int rc, once_error *why)
     once_pipe_free(pipe);
     free(r->handlers);
     r->handlers = NULL;
-    if (rc == ONCE_OK) {
-        rc = once__run_ends(r, why);
-        if (rc == ONCE_OK) r->summary.store_dead = r->around.stats.dead;
-        if (rc == ONCE_OK) r->summary.store_unknown = r->around.stats.unknown;
+    if (rc == ONCE_OK || how.clean) {
+        once_error other; /* why it ends was said */
+        const int ended = once__run_ends(r, rc == ONCE_OK ? why : &other);
+        if (ended == ONCE_OK) r->summary.store_dead = r->around.stats.dead;
+        if (ended == ONCE_OK) r->summary.store_unknown = r->around.stats.unknown;
+        if (rc == ONCE_OK) rc = ended;
     }
     once__parts_close(&r->parts);
     return conclude(r, &how, rc, why);
@@ -235,7 +237,7 @@ static int reserve(once_run *r, const once_run_options *options, once_run_join j
         r->around = (once_run_around){0};
         r->effects_saying = (once_saying){0};
         r->waiting = (once_waiting_for){0};
-        r->room_said = false;
+        r->room_said = (once_room_said){0};
         r->stuck_said = 0;
         r->stuck_look_ms = 0;
         r->left = -1;

@@ -55,6 +55,7 @@ typedef struct once_run_ending {
                            again */
     uint64_t unsettled; /* once_pipe_unsettled */
     uint64_t open;      /* messages that were read, are not settled, and that the source delivers again */
+    bool clean;         /* by its own decision: the next run has nothing to be careful about */
 } once_run_ending;
 
 typedef enum once_run_join {
@@ -77,13 +78,13 @@ struct once_run {
     once_waiting_for waiting; /* as the store's worker found it last */
     size_t stuck_said;        /* streams that stand still */
     int64_t stuck_look_ms;    /* when they are looked for again */
-    bool room_said;           /* that nothing is fetched, because too much waits in the store */
-    int64_t begun_ns;         /* when the threads began; 0: not yet */
-    once_timings timings;     /* at the end */
-    int64_t left;             /* the same */
-    once_summary summary;     /* the same */
-    int status;               /* the same */
-    once_error error;         /* the same */
+    once_room_said room_said;
+    int64_t begun_ns;     /* when the threads began; 0: not yet */
+    once_timings timings; /* at the end */
+    int64_t left;         /* the same */
+    once_summary summary; /* the same */
+    int status;           /* the same */
+    once_error error;     /* the same */
     /* --- of the threads, under the same lock --- */
     pthread_cond_t over; /* the machine has ended */
     once_run_worker workers[ONCE_RUN_WORKERS];

@@ -70,7 +70,7 @@ once_run_ending once__run_ending(const once_pipe *pipe, const once_source *sourc
 {
     assert(once_pipe_ended(pipe) || once_pipe_status(pipe, NULL) == ONCE_OK); /* or no thread could be started */
     const uint64_t open = once_pipe_dropped(pipe);
-    once_run_ending end = {.unsettled = once_pipe_unsettled(pipe)};
+    once_run_ending end = {.unsettled = once_pipe_unsettled(pipe), .clean = once_pipe_ended_at_bound(pipe)};
     if (source->ops->bits(source) & ONCE_SOURCE_REDELIVERS) end.open = open;
     else end.lost = open + (source->ops->held ? source->ops->held(source) : 0);
     return end;

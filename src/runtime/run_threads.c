@@ -80,7 +80,7 @@ static void *work(void *arg) /* @locality: a worker's own thread */
         once__run_report_news(r, &done);
         once_pipe_step(r->pipe, action, once__run_now_ms(r));
         once__run_report(w, &done);
-        once__say_room(&r->room_said, r->pipe, r->pipeline->spec);
+        once__say_room(&r->room_said, r->pipe, r->pipeline->spec, once__run_now_ms(r));
         if (!once__run_concerns_others(done.kind)) continue;
         tell_others(w);
         if (r->parts.hands && on_store) once_hands_wake(r->parts.hands);

@@ -45,8 +45,8 @@ class Bounded(Any):
 
     def watch(self, most):
         """Runs it: the handler is down until fetching has stopped."""
-        with self.start("--log-level", "info") as running:
-            running.hear("fetch_paused")
+        with self.start("--log-level", "debug") as running:
+            assert "level=debug event=fetch_paused" in running.hear("fetch_paused")
             held = self.stored()
             self.go()
             until(lambda: len(self.done()) >= N // 2 or running.process.poll() is not None, what="effects")
@@ -86,7 +86,7 @@ def test_what_waits_in_lanes_is_bounded(tmp_path, store):
 def test_a_store_that_is_full_at_the_start(tmp_path, store):
     p = Bounded(tmp_path, store, f"ack: after_accept\nwaiting_max: {MOST}\n")
     for _ in range(3):
-        with p.start("--log-level", "info") as running:
+        with p.start("--log-level", "debug") as running:
             running.hear("fetch_paused")
             running.send(15)
             running.end()
@@ -96,9 +96,31 @@ def test_a_store_that_is_full_at_the_start(tmp_path, store):
     assert sorted(p.done()) == sorted(f"m{i}" for i in range(N)) and ended["waiting"] == 0
 
 
+def test_a_pause_that_lasts_is_a_warning(tmp_path):
+    p = Bounded(tmp_path, "sqlite:store.db", f"ack: after_accept\nwaiting_max: {MOST}\n")
+    with p.start() as running:  # says warnings
+        assert "level=warn event=fetch_paused" in running.hear("fetch_paused")
+        p.go()
+        ended = running.end()
+    assert ended.status == 0 and "level=warn event=fetch_resumed" in ended.err, ended
+    assert "waiting_max" not in p.once("check", p.name).out, "four batches are enough"
+
+
+def test_giving_up_at_the_bound_is_a_clean_end(tmp_path, store):
+    """Its lane is held by an unknown: nobody works on what waits. Nothing was begun and left, so the next run has no doubts."""
+    p = Any(tmp_path, store, 'key: "${/id}"\norder: one\nack: after_accept\npatience: 100ms\nbatch: {max: 10}\nwaiting_max: 40\n'
+            "handler: {exec: [sh, -c, 'exit 70']}\n")
+    p.write(*[{"id": f"m{i}"} for i in range(N)])
+    first = p.try_run()
+    assert first.status == 3 and "and nobody works on it until somebody acts" in first.err, first
+    again = p.try_run()
+    assert again.status == 3 and "until somebody acts" in again.err, again
+    assert "event=unclean" not in again.err and "event=taken_over" not in again.err, again
+
+
 def test_two_workers_share_a_bound(tmp_path, store):
     p = Bounded(tmp_path, store, f"ack: after_accept\nwaiting_max: {MOST}\n")
-    with p.start("--log-level", "info") as one, p.start("--log-level", "info") as two:
+    with p.start("--log-level", "debug") as one, p.start("--log-level", "debug") as two:
         one.hear("fetch_paused")
         two.hear("fetch_paused")
         held = p.stored()
@@ -122,5 +144,6 @@ def test_without_a_bound_all_of_it_waits(tmp_path, store):
 def test_check_says_what_contradicts_it(tmp_path, store):
     p = Bounded(tmp_path, store, "waiting_max: {bytes: 100KiB, messages: 5}\norder: one\nversion: \"${/v}\"\ngap: {wait: 1s}\n")
     said = p.once("check", p.name).out
+    assert "waiting_max (5 messages) is less than 4 batches (batch.max, 10)" in said, said
     assert "waiting_max.bytes (102400 B) is less than one message may have" in said, said
     assert "it may be behind waiting_max (5 messages)" in said, said

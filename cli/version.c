@@ -15,12 +15,20 @@ static void show_module(void *user, const char *kind, const char *name, const ch
     listing *l = user;
     if (strcmp(kind, l->kind) != 0 || strcmp(name, l->name) != 0) return;
     l->in_module = true;
+    once_error why;
+    const bool works = once_module_check(kind, name, &why) == ONCE_OK;
     if (l->json) {
         printf(",\"module\":");
         cli_json_cstring(stdout, path);
-        printf(",\"there\":%s", there ? "true" : "false");
+        printf(",\"there\":%s,\"error\":", there ? "true" : "false");
+        if (works) printf("null");
+        else cli_json_cstring(stdout, why.text);
+    } else if (works) {
+        printf("  %-10s module %s\n", "", path);
+    } else if (!there && path[0] == '/') {
+        printf("  %-10s module %s, which is not there\n", "", path);
     } else {
-        printf("  %-10s module %s%s\n", "", path, there ? "" : ", which is not there");
+        printf("  %-10s module %s, which cannot be used: %s\n", "", path, why.text);
     }
 }
 

@@ -23,6 +23,10 @@ ONCE_API void once_features(once_feature_visit *visit, void *user);
 typedef void once_module_visit(void *user, const char *kind, const char *name, const char *path, bool there);
 ONCE_API void once_modules(once_module_visit *visit, void *user);
 
+/* Whether the module of one of those can be used: it is loaded, as by a pipeline that names it. ONCE_OK also for what
+ * is linked in. ONCE_E_CONFIG: it is missing, damaged, or not of this build; `err` says which file, and what to do. */
+ONCE_API int once_module_check(const char *kind, const char *name, once_error *err);
+
 #ifdef __cplusplus
 }
 #endif

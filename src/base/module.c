@@ -6,27 +6,31 @@
 
 #ifdef ONCE_MODULES
 #include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <link.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/auxv.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/errno_text.h"
 #include "base/log.h"
 #include "module_folders.h"
 #endif
 
 #include "base/banned.h"
 
-static int find_part(const once_module *module, const char *kind, const char *name, const void **out, once_error *err)
+static bool find_part(const once_module *module, const char *kind, const char *name, const void **out)
 {
-    for (const once_module_part *part = module->parts; part->kind; part++)
+    for (const once_module_part *part = module->parts; part && part->kind; part++)
         if (strcmp(part->kind, kind) == 0 && strcmp(part->name, name) == 0) {
             *out = part->is;
-            return ONCE_OK;
+            return true;
         }
-    return once_fail(err, ONCE_E_BUG, "a module has no %s '%s'", kind, name);
+    return false;
 }
 
 #ifndef ONCE_MODULES
@@ -54,8 +58,8 @@ static const struct {
 int once_module_part_get(const char *module, const char *kind, const char *name, const void **out, once_error *err)
 {
     for (size_t i = 0; linked[i].name; i++)
-        if (strcmp(linked[i].name, module) == 0) return find_part(linked[i].module, kind, name, out, err);
-    return once_fail(err, ONCE_E_BUG, "there is no module '%s'", module);
+        if (strcmp(linked[i].name, module) == 0 && find_part(linked[i].module, kind, name, out)) return ONCE_OK;
+    return once_fail(err, ONCE_E_BUG, "there is no module '%s' with a %s '%s'", module, kind, name);
 }
 
 bool once_module_where(const char *module, char path[PATH_MAX], bool *there)
@@ -127,6 +131,51 @@ static void show_own_functions(void)
     if (own && *own) (void)dlopen(own, RTLD_NOW | RTLD_NOLOAD | RTLD_GLOBAL); /* for ever */
 }
 
+static bool lies_inside(uint64_t at, uint64_t n, uint64_t each, uint64_t size)
+{
+    return at <= size && n * each <= size - at; /* n and each have 16 bits, or n is 1 */
+}
+
+static bool has_its_segments(int fd, const ElfW(Ehdr) * head, uint64_t size)
+{
+    for (uint64_t i = 0; i < head->e_phnum; i++) {
+        ElfW(Phdr) part;
+        const uint64_t at = head->e_phoff + i * sizeof part;
+        if (pread(fd, &part, sizeof part, (off_t)at) != (ssize_t)sizeof part) return false;
+        if (part.p_type == PT_LOAD && !lies_inside(part.p_offset, 1, part.p_filesz, size)) return false;
+    }
+    return true;
+}
+
+static bool is_whole(int fd)
+{
+    ElfW(Ehdr) head;
+    struct stat is;
+    if (fstat(fd, &is) != 0 || !S_ISREG(is.st_mode)) return false;
+    if (pread(fd, &head, sizeof head, 0) != (ssize_t)sizeof head || memcmp(head.e_ident, ELFMAG, SELFMAG) != 0)
+        return false;
+    if (head.e_ident[EI_CLASS] != (sizeof(void *) == 8 ? ELFCLASS64 : ELFCLASS32) || head.e_type != ET_DYN)
+        return false;
+    const uint64_t size = (uint64_t)is.st_size;
+    return head.e_phnum && head.e_phentsize == sizeof(ElfW(Phdr)) &&
+           lies_inside(head.e_phoff, head.e_phnum, head.e_phentsize, size) &&
+           lies_inside(head.e_shoff, head.e_shnum, head.e_shentsize, size) && has_its_segments(fd, &head, size);
+}
+
+/* dlopen maps what the file says that it has, and who reads behind the end of one that was cut off dies of SIGBUS. */
+static int check_whole(const char *path, once_error *err)
+{
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return once_fail(err, ONCE_E_CONFIG, "the module '%s' cannot be loaded: %s", path, once_errno_text(errno));
+    const bool whole = is_whole(fd);
+    close(fd);
+    if (whole) return ONCE_OK;
+    return once_fail(err, ONCE_E_CONFIG,
+                     "the module '%s' cannot be loaded: it is cut off, or no shared object at all; install it again",
+                     path);
+}
+
 static int check_fit(const char *path, const once_module *module, once_error *err)
 {
     if (module->interface != ONCE_MODULE_INTERFACE)
@@ -153,6 +202,8 @@ static int load(const char *name, const once_module **out, once_error *err)
             "'%s' needs the module '%s', which is not there; install the package that has it, or say 'make "
             "install' where once was built",
             name, path);
+    const int whole = check_whole(path, err);
+    if (whole != ONCE_OK) return whole;
     show_own_functions();
     void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL); /* it stays: libraries like OpenSSL cannot be taken out */
     if (!object) {
@@ -192,7 +243,14 @@ int once_module_part_get(const char *module, const char *kind, const char *name,
     pthread_mutex_lock(&lock);
     const int rc = get(module, &found, err);
     pthread_mutex_unlock(&lock);
-    return rc == ONCE_OK ? find_part(found, kind, name, out, err) : rc;
+    if (rc != ONCE_OK || find_part(found, kind, name, out)) return rc;
+    char path[PATH_MAX];
+    bool there;
+    (void)once_module_where(module, path, &there);
+    return once_fail(err, ONCE_E_CONFIG,
+                     "'%s' is not the module '%s', since it has no %s '%s'; it may be another one under this name: "
+                     "install it again",
+                     path, module, kind, name);
 }
 
 #endif

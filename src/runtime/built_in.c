@@ -69,3 +69,19 @@ void once_modules(once_module_visit *visit, void *user)
             visit(user, "source", sources[i]->name, path, there);
     }
 }
+
+int once_module_check(const char *kind, const char *name, once_error *err)
+{
+    size_t n;
+    const void *part;
+    if (!kind || !name) return once_fail(err, ONCE_E_USAGE, "once_module_check needs a kind and a name");
+    const once_store_driver *stores = once__store_drivers(&n);
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(kind, "store") == 0 && strcmp(name, stores[i].scheme) == 0)
+            return stores[i].module ? once_module_part_get(stores[i].module, kind, name, &part, err) : ONCE_OK;
+    const once_source_kind *const *sources = once_source_list(&n);
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(kind, "source") == 0 && strcmp(name, sources[i]->name) == 0)
+            return sources[i]->module ? once_module_part_get(sources[i]->module, kind, name, &part, err) : ONCE_OK;
+    return once_fail(err, ONCE_E_USAGE, "there is no %s '%s' in this build", kind, name);
+}

@@ -132,6 +132,44 @@ def test_a_module_that_does_not_fit_is_refused(tmp_path, text, words):
     ended = once("schema", "postgres:x", env={"ONCE_MODULES": str(tmp_path / "modules")})
     assert ended.status == 2 and re.search(words, ended.err), ended
     assert f"{tmp_path}/modules/postgres.so" in ended.err
+    told = once("version", env={"ONCE_MODULES": str(tmp_path / "modules")}).out
+    assert re.search(f"module {tmp_path}/modules/postgres.so, which cannot be used: .*" + words, told), told
+    told = once("version", "--json", env={"ONCE_MODULES": str(tmp_path / "modules")}).json
+    store = {one["name"]: one for one in told["stores"]}["postgres"]
+    assert store["there"] is True and re.search(words, store["error"]), store
+
+
+@loaded
+def test_a_module_that_was_cut_off_is_refused(tmp_path):
+    needs("postgres")
+    with open(STORES["postgres"]["module"], "rb") as file:
+        whole = file.read()
+    for part in (0, 10, 64, 1000, 5000, len(whole) // 4, len(whole) // 2, len(whole) - 1):
+        (tmp_path / "postgres.so").write_bytes(whole[:part])
+        ended = once("schema", "postgres:x", env={"ONCE_MODULES": str(tmp_path)})
+        assert ended.status == 2 and f"'{tmp_path}/postgres.so' cannot be loaded: it is cut off" in ended.err, (part, ended)
+        assert "install it again" in ended.err
+    bare = tmp_path / "bare.so"  # without section headers the segments tell
+    subprocess.run(["objcopy", "--strip-all", STORES["postgres"]["module"], bare], check=True)
+    short = bytearray(bare.read_bytes())
+    short[0x28:0x30], short[0x3c:0x3e] = bytes(8), bytes(2)
+    (tmp_path / "postgres.so").write_bytes(short[:len(short) // 2])
+    ended = once("schema", "postgres:x", env={"ONCE_MODULES": str(tmp_path)})
+    assert ended.status == 2 and "it is cut off" in ended.err, ended
+    (tmp_path / "postgres.so").write_bytes(whole)
+    assert "CREATE TABLE" in once("schema", "postgres:x", env={"ONCE_MODULES": str(tmp_path)}).out
+
+
+@loaded
+def test_a_module_under_the_name_of_another_is_refused(tmp_path):
+    needs("postgres")
+    needs("redis")
+    shutil.copy(STORES["redis"]["module"], tmp_path / "postgres.so")
+    ended = once("schema", "postgres:x", env={"ONCE_MODULES": str(tmp_path)})
+    assert ended.status == 2 and f"'{tmp_path}/postgres.so' is not the module 'postgres'" in ended.err, ended
+    assert "install it again" in ended.err
+    told = once("version", env={"ONCE_MODULES": str(tmp_path)}).out
+    assert f"{tmp_path}/postgres.so, which cannot be used: " in told, told
 
 
 @loaded
@@ -161,6 +199,8 @@ def test_nothing_is_loaded_from_the_current_folder_or_from_beside_a_copy(tmp_pat
     assert not mark.exists()
     relative = once("schema", "postgres:x", cwd=tmp_path, env={"ONCE_MODULES": "modules"})
     assert relative.status == 2 and "ONCE_MODULES must be an absolute path, not 'modules'" in relative.err, relative
+    told = once("version", cwd=tmp_path, env={"ONCE_MODULES": "modules"}).out
+    assert "which cannot be used: ONCE_MODULES must be an absolute path, not 'modules'" in told, told
     assert not mark.exists()
     once("schema", "postgres:x", env={"ONCE_MODULES": str(tmp_path / "modules")})
     assert mark.exists()  # and it would have been noticed
@@ -212,4 +252,4 @@ def test_what_is_built_in_has_no_module():
     assert all(one["module"] is None for kind in ("sources", "effects") for one in told[kind])
     for store in STORES.values():
         if store["module"]:
-            assert store["there"] is True and os.path.isabs(store["module"])
+            assert store["there"] is True and store["error"] is None and os.path.isabs(store["module"])

@@ -73,6 +73,13 @@ static void failures(void)
 
 static void features(void) { once_features(NULL, NULL); }
 static void modules(void) { once_modules(NULL, NULL); }
+static void module_check(void)
+{
+    assert_int_equal(once_module_check(NULL, "memory", &err), ONCE_E_USAGE);
+    assert_int_equal(once_module_check("store", NULL, &err), ONCE_E_USAGE);
+    assert_int_equal(once_module_check("store", "nobody", NULL), ONCE_E_USAGE);
+    assert_int_equal(once_module_check("store", "memory", NULL), ONCE_OK);
+}
 
 static void reason_group(void)
 {
@@ -551,6 +558,7 @@ static const struct {
     {"once_fail", failures},
     {"once_features", features},
     {"once_modules", modules},
+    {"once_module_check", module_check},
     {"once_handle", handle},
     {"once_logging_start", logging},
     {"once_logging_stop", logging},

@@ -155,7 +155,8 @@ typedef struct once_request {
     int64_t remember_ms; /* > 0, or ONCE_FOREVER */
     int64_t sent_ms;     /* the message's time, or ONCE_NO_TIME */
     bool hold;           /* a lease that runs out means unknown, not "go on" */
-    bool lookup;         /* with `hold`: the other side can be asked, so an unknown has a due time (see `asks`) */
+    bool lookup;         /* with `hold`: the other side can be asked, so an unknown has a due time (see `asks`), and
+                          * whoever asks decides in the end whether it is held */
     bool asks;           /* extend: the claim is one to ask about an unknown (decision.asks), not one of an attempt */
     bool natural;        /* nothing is kept after success; an equal version of the lane runs again */
     bool old_key; /* a new entry keeps the idempotency key of before (core/outward.h): a letter of then comes again */

@@ -31,7 +31,7 @@ static uint32_t *used_by(const once_flight *flight, const once_handler_spec *han
 uint32_t once_flight_free(const once_flight *flight, const once_handler_spec *handler)
 {
     const uint32_t used = *used_by(flight, handler);
-    const bool alone = flight->alone_left && !(handler->bits & ONCE_EFFECT_APART); /* it runs inside this process */
+    const bool alone = flight->alone_left && !(handler->bits & ONCE_EFFECT_ISOLATED); /* it runs inside this process */
     const uint32_t slots = alone ? 1 : handler->slots;
     return used < slots ? slots - used : 0;
 }

@@ -192,9 +192,8 @@ static void set_terms(once_intake *intake, once_item *item)
     r->sent_ms = item->message.sent_ms;
     r->at = item->message.at;
     r->run = intake->run;
-    assert(item->handler->hold || !once_handler_asks(item->handler));
-    r->hold = item->handler->hold;
     r->lookup = once_handler_asks(item->handler);
+    r->hold = item->handler->hold || r->lookup; /* until it was asked about; then the handler decides */
     r->natural = item->handler->natural;
 }
 

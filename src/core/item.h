@@ -102,7 +102,6 @@ struct once_item {
     void *hand;   /* what the executor needs to find it again */
     bool maybe;   /* the effect may have happened */
     int trouble;  /* not ONCE_OK: it could not be started, and that is not the message's fault; `failure` says why */
-    once_lookup_answer lookup_answer; /* of one that asks; then `outcome`, `delay_ms` and `maybe` say nothing */
 
     /* The machine's own, about external effects (core/flight.h). */
     bool given;       /* to the executor; stays true when it is back */

@@ -46,7 +46,10 @@ void once__pipe_judge(once_pipe *pipe, once_item *item)
 {
     const once_policy policy = once_policy_of(item->handler, pipe->o.env);
     once_settlement end = {.outcome = item->outcome, .delay_ms = item->delay_ms, .maybe = item->maybe};
-    if (item->decision.asks) end = once_policy_answered(&policy, &item->decision, item->started, item->lookup_answer);
+    if (item->decision.asks)
+        end = once_policy_answered(
+            &policy, &item->decision,
+            (once_found){.asked = item->started, .outcome = item->outcome, .delay_ms = item->delay_ms});
     else once_policy_judge(&policy, &item->decision, &end);
     item->outcome = end.outcome;
     item->delay_ms = end.delay_ms;
@@ -61,9 +64,12 @@ static void ran_then(once_pipe *pipe, once_item *item)
     item->result = item->came_with;
     item->delay_ms = 0;
     if (item->outcome == ONCE_DONE) return;
-    const once_policy policy = once_policy_of(item->handler, pipe->o.env);
+    once_policy policy = once_policy_of(item->handler, pipe->o.env);
     once_settlement end = {.outcome = ONCE_UNKNOWN, .delay_ms = -1, .maybe = true};
-    if (item->decision.asks) end.delay_ms = policy.lookup->after_ms;
+    policy.hold |= item->decision.asks; /* the other side has said that it is done */
+    if (item->decision.asks)
+        end = once_policy_answered(&policy, &item->decision,
+                                   (once_found){.asked = true, .outcome = ONCE_UNKNOWN, .delay_ms = -1});
     else once_policy_judge(&policy, &item->decision, &end);
     item->outcome = end.outcome;
     item->delay_ms = end.delay_ms;

@@ -199,7 +199,7 @@ void once_pipe_step(once_pipe *pipe, once_action *action, int64_t now_ms);
 
 /* External effects ended, in any order. Of each item outcome, result, failure, delay_ms (-1: the backoff decides),
  * maybe, started and trouble are set. Never started (killed before, or trouble): outcome RELEASE. Of one that asks
- * lookup_answer, result, failure, started and trouble. */
+ * the outcome is what was found out (core/policy.h). */
 void once_pipe_finished(once_pipe *pipe, once_item *const *items, size_t n, int64_t now_ms);
 
 /* Drain: finish what is in a transaction, put back the rest, end. What a source that gives once has been read of goes

@@ -77,7 +77,7 @@ void once_policy_judge(const once_policy *policy, const once_decision *d, once_s
     int64_t delay_ms = says_when ? s->delay_ms : -1;
     if (s->outcome == ONCE_UNKNOWN) {
         s->maybe = true; /* also when it is tried again or dies: whoever runs it next is told */
-        if (!policy->hold || ONCE_PLANTED(hold_ignored)) s->outcome = ONCE_RETRY;
+        if ((!policy->hold && !policy->lookup) || ONCE_PLANTED(hold_ignored)) s->outcome = ONCE_RETRY;
         if (ONCE_PLANTED(unknown_done)) s->outcome = ONCE_DONE;
     }
     if (s->outcome == ONCE_RETRY && once_policy_is_last(policy, d) && !ONCE_PLANTED(no_budget)) s->outcome = ONCE_DEAD;
@@ -97,36 +97,49 @@ int64_t once_policy_question_ms(const once_policy *policy, const once_decision *
 }
 
 /* Nobody counts questions, so that no store has to keep their number. Each pause is about as long as everything before
- * it, up to the longest one of the backoff, and they are bounded by the time since it became unknown; the last one is
- * at the end of that. */
-static int64_t ask_again_ms(const once_policy *policy, const once_decision *d, bool asked)
+ * it, up to the longest one of the backoff, or as long as the other side wants; and they are bounded by the time since
+ * it became unknown: the last one is at the end of that. */
+static int64_t ask_again_ms(const once_policy *policy, const once_decision *d, int64_t earliest_ms)
 {
     const once_retry *retry = policy->retry;
     const int64_t so_far_ms = d->unknown_for_ms, left_ms = policy->lookup->for_ms - so_far_ms;
-    if (asked && left_ms <= 0) return ONCE_NEVER;
     int64_t bound_ms = so_far_ms > retry->min_ms ? so_far_ms : retry->min_ms;
     if (bound_ms > retry->max_ms) bound_ms = retry->max_ms;
-    const int64_t drawn_ms = bound_ms / 2 + 1 + (int64_t)(once_env_random_u64(policy->env) % (uint64_t)bound_ms) / 2;
-    return left_ms > 0 && drawn_ms > left_ms ? left_ms : drawn_ms;
+    int64_t pause_ms = bound_ms / 2 + 1 + (int64_t)(once_env_random_u64(policy->env) % (uint64_t)bound_ms) / 2;
+    if (pause_ms < earliest_ms) pause_ms = earliest_ms;
+    return left_ms > 0 && pause_ms > left_ms ? left_ms : pause_ms;
 }
 
-once_settlement once_policy_answered(const once_policy *policy, const once_decision *d, bool asked,
-                                     once_lookup_answer answer)
+static once_settlement nothing_found(const once_policy *policy, const once_decision *d, once_found found)
+{
+    const bool over = found.asked && d->unknown_for_ms >= policy->lookup->for_ms;
+    return (once_settlement){.outcome = ONCE_UNKNOWN,
+                             .maybe = true,
+                             .delay_ms = over ? ONCE_NEVER : ask_again_ms(policy, d, found.asked ? found.delay_ms : 0)};
+}
+
+/* The attempt that was asked about has failed. That it had no effect is the other side's word, if it is anybody's. A
+ * worker that was only stopped acts when it goes on, so whoever runs it next is told, and it counts as a repeat that
+ * may be one. */
+static once_settlement try_again(const once_policy *policy, const once_decision *d, int64_t delay_ms)
+{
+    if (once_policy_is_last(policy, d)) return (once_settlement){.outcome = ONCE_DEAD, .maybe = true};
+    return (once_settlement){
+        .outcome = ONCE_RETRY, .maybe = true, .delay_ms = delay_ms >= 0 ? delay_ms : pause_of(policy, d, ONCE_RETRY)};
+}
+
+once_settlement once_policy_answered(const once_policy *policy, const once_decision *d, once_found found)
 {
     assert(d->asks && policy->retry && policy->lookup);
-    if (!asked) answer = ONCE_LOOKUP_NOT_KNOWN;
-    if (ONCE_PLANTED(lookup_guesses) && answer == ONCE_LOOKUP_NOT_KNOWN) answer = ONCE_LOOKUP_ABSENT;
-    if (ONCE_PLANTED(absent_done) && answer == ONCE_LOOKUP_ABSENT) answer = ONCE_LOOKUP_DONE;
-    if (answer == ONCE_LOOKUP_DONE) return (once_settlement){.outcome = ONCE_DONE};
-    if (answer != ONCE_LOOKUP_ABSENT)
-        return (once_settlement){.outcome = ONCE_UNKNOWN, .maybe = true, .delay_ms = ask_again_ms(policy, d, asked)};
-    /* That is the other side's word. A worker that was only stopped acts when it goes on, so whoever runs it next is
-     * told, and it counts as a repeat that may be one. */
-    if (once_policy_is_last(policy, d)) return (once_settlement){.outcome = ONCE_DEAD, .failed = true, .maybe = true};
-    return (once_settlement){.outcome = ONCE_RETRY,
-                             .maybe = true,
-                             .delay_ms =
-                                 once_retry_pause_ms(policy->retry, d->failures + 1, d->failing_for_ms, policy->env)};
+    assert((unsigned)found.outcome < ONCE_OUTCOMES && found.delay_ms >= -1);
+    if (!found.asked || found.outcome == ONCE_RELEASE) found.outcome = ONCE_UNKNOWN;
+    if (ONCE_PLANTED(lookup_guesses) && found.outcome == ONCE_UNKNOWN) found.outcome = ONCE_RETRY;
+    if (ONCE_PLANTED(absent_done) && found.outcome == ONCE_RETRY) found.outcome = ONCE_DONE;
+    if (found.outcome == ONCE_RETRY) return try_again(policy, d, found.delay_ms);
+    if (found.outcome != ONCE_UNKNOWN)
+        return (once_settlement){.outcome = found.outcome, .maybe = found.outcome == ONCE_DEAD};
+    const once_settlement end = nothing_found(policy, d, found);
+    return end.delay_ms == ONCE_NEVER && !policy->hold ? try_again(policy, d, -1) : end;
 }
 
 /* ---- in words ---- */

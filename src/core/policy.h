@@ -10,7 +10,7 @@
 typedef struct once_policy {
     const once_retry *retry;
     bool hold;                 /* an unknown is kept for a person; otherwise tried again */
-    const once_lookup *lookup; /* an unknown is asked about before; NULL: nobody can be asked */
+    const once_lookup *lookup; /* an unknown is asked about before either; NULL: nobody can be asked */
     bool outside;              /* of the store: an attempt that ended without an outcome may have had its effect */
     const once_env *env;       /* randomness only */
 } once_policy;
@@ -64,13 +64,21 @@ void once_policy_judge(const once_policy *policy, const once_decision *decision,
 
 /* ---- an unknown that the other side can be asked about (decision.asks) ---- */
 
-/* How long to wait before it is asked; 0: not at all; ONCE_NEVER: nobody can be asked any more, a person decides. */
+/* How long to wait before it is asked; 0: it may be asked now; ONCE_NEVER: nobody can be asked any more, a person
+ * decides. */
 int64_t once_policy_question_ms(const once_policy *policy, const once_decision *decision);
-/* What is settled after that; without request, reason and message. A question is no attempt: only `absent` ends the
- * one that it was about, which has failed then. `asked`: it was;
- * otherwise nothing was found out, and it comes again. */
-once_settlement once_policy_answered(const once_policy *policy, const once_decision *decision, bool asked,
-                                     once_lookup_answer answer);
+/* What the other side says, as the outcome that the attempt in question has had. DONE, ALREADY, REJECTED, STALE, DEAD:
+ * that is how it ended, for good. RETRY: it knows nothing of it, and it will not happen by itself. UNKNOWN, RELEASE:
+ * this time nothing was found out. */
+typedef struct once_found {
+    bool asked; /* it was; otherwise nothing was found out, whatever `outcome` says, and it comes again */
+    once_outcome outcome;
+    int64_t delay_ms; /* RETRY: when to try again. Nothing found out: when to ask again at the earliest, within the time
+                       * of the lookup. -1: not said */
+} once_found;
+/* What is settled after that; without request, reason and message. A question is no attempt: RETRY and DEAD end the one
+ * that it was about, which has failed then; so does the end of the lookup's time where an unknown is not held. */
+once_settlement once_policy_answered(const once_policy *policy, const once_decision *decision, once_found found);
 
 /* ---- in words ---- */
 

@@ -38,11 +38,12 @@ typedef struct once_fingerprint_spec {
 enum {
     ONCE_EFFECT_RUNS = 1u << 0,    /* something is done for a message. Without it every message becomes a dead letter */
     ONCE_EFFECT_OUTSIDE = 1u << 1, /* outside of the store, between two transactions; otherwise inside of one */
-    ONCE_EFFECT_APART = 1u << 2,   /* in processes of its own: a message that crashes one does not end ours */
+    /* No message can end our process with it: it happens in another one, of this machine or of the other side. */
+    ONCE_EFFECT_ISOLATED = 1u << 2,
     ONCE_EFFECT_OUTLIVES = 1u << 3, /* what it has started may go on when our process is gone */
     ONCE_EFFECT_FAULTS = 1u << 4,   /* it fails with faults of a database, which `retry.on` names */
+    ONCE_EFFECT_ASKS = 1u << 5,     /* OUTSIDE: the other side can be asked whether it has happened (`lookup`) */
     ONCE_EFFECT_THEN = 1u << 6, /* OUTSIDE: when it is done, something is written in the transaction that settles it */
-    ONCE_EFFECT_ASKS = 1u << 5, /* OUTSIDE: the other side can be asked whether it has happened (`lookup`) */
 };
 
 #define ONCE_LOCKS_MAX 16 /* names that a message may lock */
@@ -57,15 +58,8 @@ typedef struct once_locks_spec {
  * was written down. */
 typedef struct once_lookup {
     int64_t after_ms; /* not before: what was sent may still act */
-    int64_t for_ms;   /* in vain, it is asked again for so long; then a person decides */
+    int64_t for_ms;   /* in vain, it is asked again for so long; then it is held or tried again, as `unknown` says */
 } once_lookup;
-
-/* What the other side says. Whatever is neither of the last two is the first one. */
-typedef enum once_lookup_answer {
-    ONCE_LOOKUP_NOT_KNOWN,
-    ONCE_LOOKUP_DONE,  /* it has happened */
-    ONCE_LOOKUP_ABSENT /* it has not, and will not by itself */
-} once_lookup_answer;
 
 typedef struct once_handler_spec {
     once_bytes type; /* what chooses it: a type, "*", or empty for `handler:` */
@@ -82,7 +76,7 @@ typedef struct once_handler_spec {
     once_bytes dead_reason;               /* of an effect that does not run */
     uint32_t slots;                       /* external effects: how many may be in flight at a time; 0 for all others */
     bool hold;                            /* external effects: an unknown is kept for a person; otherwise tried again */
-    once_lookup lookup;                   /* with ONCE_EFFECT_ASKS, and then `hold` */
+    once_lookup lookup;                   /* with ONCE_EFFECT_ASKS: it is asked about before either */
     bool natural;                         /* idempotent by nature: nothing is remembered after success */
     int line;
 } once_handler_spec;

@@ -477,7 +477,7 @@ static void exposed(const once_handler_spec *handler, once_effect_warning *warn,
 const once_effect_ops once__effect_exec = {
     .name = "exec",
     .summary = "a command, one process per message or a kept one; fenced",
-    .bits = ONCE_EFFECT_RUNS | ONCE_EFFECT_OUTSIDE | ONCE_EFFECT_APART | ONCE_EFFECT_OUTLIVES,
+    .bits = ONCE_EFFECT_RUNS | ONCE_EFFECT_OUTSIDE | ONCE_EFFECT_ISOLATED | ONCE_EFFECT_OUTLIVES,
     .fields = fields,
     .n_fields = sizeof fields / sizeof *fields,
     .size = sizeof(once_exec_spec),

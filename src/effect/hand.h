@@ -16,8 +16,9 @@ typedef struct once_hand_ops {
      * for one that was not begun. */
     void (*start)(once_hand *hand, once_item *item);
     /* Instead of `start`, of an item that asks (decision.asks): nothing is done but asking the other side what became
-     * of this key, and item->lookup_answer says what it answered. It is NOT_KNOWN until it is known for certain. `kill`
-     * ends it like an effect. NULL: no handler of this kind has ONCE_EFFECT_ASKS. */
+     * of this key; outcome, delay_ms, result and reason say what it answered (once_found, core/policy.h), and `started`
+     * that it was asked. What is not known for certain is UNKNOWN. `kill` ends it like an effect. NULL: no handler of
+     * this kind has ONCE_EFFECT_ASKS. */
     void (*ask)(once_hand *hand, once_item *item);
     void (*kill)(once_hand *hand, once_item *item); /* of one that was started and is not finished */
     /* What is due: deadlines, restarts. Returns when to call again (loop's clock), ONCE_NEVER: not by itself. Also

@@ -127,7 +127,6 @@ static void reset(once_item *item)
     item->delay_ms = -1;
     item->maybe = item->started = false;
     item->trouble = ONCE_OK;
-    item->lookup_answer = ONCE_LOOKUP_NOT_KNOWN;
 }
 
 void once_hands_start(once_hands *hands, once_item *const *items, size_t n)
@@ -165,10 +164,8 @@ void once_hands_finished(once_hands *hands, once_item *item)
     assert(item->hand); /* it was started, and is reported once */
     assert((unsigned)item->outcome < ONCE_OUTCOMES && item->delay_ms >= -1);
     assert(item->started || item->outcome == ONCE_RELEASE || item->outcome == ONCE_RETRY || item->outcome == ONCE_DEAD);
-    assert(item->decision.asks || item->lookup_answer == ONCE_LOOKUP_NOT_KNOWN);
     if (item->started && ONCE_FAIL_AT(effect_after)) {
         item->outcome = ONCE_UNKNOWN;
-        item->lookup_answer = ONCE_LOOKUP_NOT_KNOWN;
         item->maybe = true;
         once_hands_output(hands, item, (once_bytes){0}, ONCE_BYTES("failpoint 'effect_after'"));
     }

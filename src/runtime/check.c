@@ -104,7 +104,7 @@ static void promise_of(const once_spec *spec, const once_handler_spec *h, bool d
     const char *kept = !durable   ? "everything is forgotten with the process"
                        : external ? "never lost"
                                   : "effect and outcome commit in one transaction";
-    const char *end = "";
+    const char *end = "", *asks = "";
     if (h->natural)
         kept = spec->version
                    ? "only the version of its lane is remembered: an older one is stale, an equal one runs again"
@@ -113,7 +113,8 @@ static void promise_of(const once_spec *spec, const once_handler_spec *h, bool d
         end = h->hold      ? "; a try whose end is not known is held for 'once resolve'"
               : h->natural ? "; a try whose end is not known runs again"
                            : "; a try whose end is not known runs again with the same idempotency key";
-    snprintf(out, size, "%s: %s%s", once_effect_mode(h), kept, end);
+    if (once_handler_asks(h)) asks = ", unless the other side knows it";
+    snprintf(out, size, "%s: %s%s%s", once_effect_mode(h), kept, end, asks);
 }
 
 /* A URL as it may be shown: without its password, or as the reference that the file has. */

@@ -133,23 +133,25 @@ static void plan_question(sim_worker *w, sim_flight *f)
 
 /* What the other side knows of the key. It does not know of what has not reached it, but of what it is at it says so.
  */
-static once_lookup_answer know(sim_world *world, const sim_flight *f)
+static once_outcome know(sim_world *world, const sim_flight *f)
 {
-    if (f->said == ONCE_RELEASE || f->kill || f->told || sim_chance(world, 25)) return ONCE_LOOKUP_NOT_KNOWN;
-    if (world->keys[f->key].effects) return ONCE_LOOKUP_DONE;
+    if (f->said == ONCE_RELEASE || f->kill || f->told || sim_chance(world, 25)) return ONCE_UNKNOWN;
+    if (world->keys[f->key].effects) return f->key % 5 ? ONCE_DONE : ONCE_ALREADY;
     for (size_t i = world->flights_from; i < world->flights_n; i++)
-        if (world->flights[i].key == f->key && world->flights[i].happens_ms != ONCE_NEVER) return ONCE_LOOKUP_NOT_KNOWN;
-    return ONCE_LOOKUP_ABSENT;
+        if (world->flights[i].key == f->key && world->flights[i].happens_ms != ONCE_NEVER) return ONCE_UNKNOWN;
+    return ONCE_RETRY;
 }
 
 static void report_answer(sim_worker *w, sim_flight *f)
 {
-    static const sim_fault faults[] = {SIM_asked_in_vain, SIM_asked_done, SIM_asked_absent};
-    static const char *const texts[] = {"nothing", "done", "absent"};
     f->answer = know(w->world, f);
-    f->item->lookup_answer = f->answer;
-    sim_fired(w->world, faults[f->answer]);
-    sim_trace(w->world, w->index, "  asked about key, it says", texts[f->answer], f->key, f->message, ONCE_OK);
+    if (f->item->started) f->item->outcome = f->answer;
+    if (f->key % 3 == 0) f->item->delay_ms = 3000; /* it says when to come again; the draws are left as they are */
+    sim_fired(w->world, f->answer == ONCE_UNKNOWN ? SIM_asked_in_vain
+                        : f->answer == ONCE_RETRY ? SIM_asked_absent
+                                                  : SIM_asked_done);
+    sim_trace(w->world, w->index, "  asked about key, it says", once_outcome_name(f->answer), f->key, f->message,
+              ONCE_OK);
 }
 
 static void start(sim_worker *w, once_item *item)

@@ -29,6 +29,9 @@ static const sim_flight *flight_of(const sim_world *world, const sim_key *k)
     return k->flight < 0 ? NULL : &world->flights[k->flight];
 }
 
+/* What may have happened stays unknown until a person, or the other side, says more. */
+static bool keeps_unknowns(const sim_handler *h) { return h->hold || h->asks; }
+
 bool sim_record_differs(const sim_world *world, const sim_key *k)
 {
     if (k->twin < 0 || world->keys[k->twin].shift == k->shift) return false;
@@ -213,7 +216,7 @@ static void grant(sim_world *world, sim_worker *w, const sim_note *note)
         if (!k->excused && world->mild)
             sim_violation(world, "key %d: its claim was forgotten by a worker that lived, and ran out", note->key);
         if (!k->excused) k->silent++;
-        if (h->hold)
+        if (keeps_unknowns(h))
             sim_violation(world, "key %d: its lease ran out, and it was claimed again instead of held", note->key);
     }
     if (k->unknown) sim_violation(world, "key %d: claimed while it is held for a person", note->key);
@@ -406,7 +409,8 @@ void sim_record_ask(sim_world *world, sim_flight *f)
     const sim_worker *w = &world->workers[f->worker];
     const int64_t after_ms = world->spec->handlers[k->handler].lookup.after_ms;
     if (!k->open || k->dropped || !once_hash_equal(k->token, f->token)) {
-        if (w->paused_until_ms + world->lease_ms < world->now_ms)
+        const bool decided = k->resolved_ms && k->resolved_ms + world->lease_ms >= world->now_ms; /* by a person */
+        if (!decided && w->paused_until_ms + world->lease_ms < world->now_ms)
             sim_violation(world, "key %d: asked about by a worker that has lost its claim", f->key);
         f->excused = true;
         return;
@@ -454,35 +458,45 @@ static bool follows(const sim_world *world, const sim_key *k, const sim_note *no
     if (f->air) return false; /* it has not said anything */
     switch (f->said) {
     case ONCE_UNKNOWN:
-        if (handler_of(world, k)->hold) return note->outcome == ONCE_UNKNOWN;
+        if (keeps_unknowns(handler_of(world, k))) return note->outcome == ONCE_UNKNOWN;
         return note->maybe && (note->outcome == ONCE_RETRY || note->outcome == ONCE_DEAD);
     case ONCE_RETRY: return note->outcome == ONCE_RETRY || note->outcome == ONCE_DEAD;
     default: return note->outcome == f->said;
     }
 }
 
-static bool answers(const sim_flight *f, const sim_note *note)
+/* It was asked about in vain for as long as it may be, and is not for a person. */
+static bool is_tried_again(const sim_world *world, const sim_key *k, const sim_note *note)
 {
+    const int64_t for_ms = world->spec->handlers[k->handler].lookup.for_ms;
+    return !handler_of(world, k)->hold && note->maybe && (world->now_ms - k->unknown_ms + 2) * 11 >= for_ms * 10;
+}
+
+static bool answers(const sim_world *world, const sim_key *k, const sim_flight *f, const sim_note *note)
+{
+    const bool again = note->outcome == ONCE_RETRY || note->outcome == ONCE_DEAD;
     if (!f) return note->outcome == ONCE_UNKNOWN; /* nobody was asked */
     if (f->air) return false;
     switch (f->answer) {
-    case ONCE_LOOKUP_DONE: return note->outcome == ONCE_DONE;
-    case ONCE_LOOKUP_ABSENT: return note->outcome == ONCE_RETRY || note->outcome == ONCE_DEAD;
-    default: return note->outcome == ONCE_UNKNOWN;
+    case ONCE_RETRY: return again;
+    case ONCE_UNKNOWN: return note->outcome == ONCE_UNKNOWN || (again && is_tried_again(world, k, note));
+    default: return note->outcome == f->answer;
     }
 }
 
 /* Absent is the other side's word, and whoever runs it again is told that it may repeat something. */
 static void question_outcome(sim_world *world, sim_key *k, const sim_note *note)
 {
-    static const char *const texts[] = {"nothing", "done", "absent"};
     const sim_flight *f = flight_of(world, k);
-    if (!answers(f, note))
+    if (!answers(world, k, f, note))
         sim_violation(world, "key %d: settled %s, and the other side said %s", note->key,
-                      once_outcome_name(note->outcome), f ? texts[f->answer] : "nothing");
+                      once_outcome_name(note->outcome), f ? once_outcome_name(f->answer) : "nothing");
     k->asking = false;
     k->unknown = note->outcome == ONCE_UNKNOWN;
     k->given_up = k->unknown && note->delay_ms == ONCE_NEVER;
+    if (k->given_up && !handler_of(world, k)->hold)
+        sim_violation(world, "key %d: held, and nobody asked for that", note->key);
+    if (f && f->answer == ONCE_UNKNOWN && note->outcome == ONCE_RETRY) sim_fired(world, SIM_unknown_retried);
 }
 
 static void external_outcome(sim_world *world, sim_key *k, const sim_note *note)
@@ -628,7 +642,7 @@ static void outcome(sim_world *world, sim_worker *w, const sim_note *note)
     case ONCE_RETRY: failed(world, k, note); break;
     case ONCE_RELEASE: own(world, k); break;
     case ONCE_UNKNOWN:
-        if (!h->hold) sim_violation(world, "key %d: held, and nobody asked for that", note->key);
+        if (!keeps_unknowns(h)) sim_violation(world, "key %d: held, and nobody asked for that", note->key);
         sim_fired(world, SIM_held);
         if (!k->unknown_ms) k->unknown_ms = note->at_ms;
         k->unknown = k->owned = true;
@@ -807,7 +821,7 @@ void sim_record_discard(sim_world *world, int key)
 bool sim_record_is_held(const sim_world *world, const sim_key *k)
 {
     if (k->unknown) return true;
-    return handler_of(world, k)->hold && k->open && may_be_over(world, k, world->now_ms);
+    return keeps_unknowns(handler_of(world, k)) && k->open && may_be_over(world, k, world->now_ms);
 }
 
 bool sim_record_is_left(const sim_world *world, const sim_key *k)
@@ -826,6 +840,7 @@ void sim_record_resolve(sim_world *world, int key, once_outcome verdict)
          i++) /* whoever was late with it cannot know that a person has decided */
         if (world->flights[i].key == key && world->flights[i].air) world->flights[i].excused = true;
     k->unknown = k->open = k->asking = false;
+    k->resolved_ms = world->now_ms;
     k->maybe = k->ever_maybe = true;
     k->final = verdict != ONCE_RETRY;
     k->outcome = verdict;
@@ -928,7 +943,8 @@ void sim_record_lapsed(sim_worker *w, const once_request *request)
     const sim_key *k = &world->keys[key];
     if (!k->open || !once_hash_equal(k->token, request->token))
         sim_violation(world, "key %d: a claim ran out that is not there", key);
-    if (!handler_of(world, k)->hold) sim_violation(world, "key %d: became unknown, and is not to be held", key);
+    if (!keeps_unknowns(handler_of(world, k)))
+        sim_violation(world, "key %d: became unknown, and is not to be held", key);
     if (!may_be_over(world, k, world->now_ms))
         sim_violation(world, "key %d: became unknown before its lease was over", key);
     world->keys[key].unknown_ms = world->now_ms;

@@ -139,7 +139,7 @@ typedef enum sim_fate {
 /* As the pipeline has them, and what else there is to know about their effects. */
 typedef struct sim_handler {
     bool external, hold, natural;
-    bool asks;     /* with hold: the other side can be asked what became of an unknown, and is honest */
+    bool asks;     /* the other side can be asked what became of an unknown, and is honest */
     bool killable; /* a command; otherwise a function that returns when it likes */
     uint32_t slots;
     uint32_t processes; /* 0: each effect has its own */
@@ -167,16 +167,17 @@ typedef struct sim_key {
     bool judged;   /* its lane ended it: its twin was first */
     int winner;    /* the variant of the content that was let in; -1: none yet. Another one may take its place, once */
     bool replaced; /* one has */
-    bool ever_maybe;    /* some attempt may have had its effect, whatever came of later ones */
-    uint64_t first;     /* serial of its first delivery */
-    bool replayed;      /* came back from the dead */
-    bool unknown;       /* settled so, and nobody has resolved it */
-    int64_t unknown_ms; /* since then, or later */
-    bool given_up;      /* nobody asks about it any more */
-    bool maybe;         /* external: the last attempt may have had its effect */
-    uint32_t told;      /* external: claims that were told so, but for those that were put back before they began */
-    bool told_now;      /* the last claim was */
-    uint32_t pardons;   /* hold: how often a person had it run again after it may have had its effect */
+    bool ever_maybe;     /* some attempt may have had its effect, whatever came of later ones */
+    uint64_t first;      /* serial of its first delivery */
+    bool replayed;       /* came back from the dead */
+    bool unknown;        /* settled so, and nobody has resolved it */
+    int64_t unknown_ms;  /* since then, or later */
+    bool given_up;       /* nobody asks about it any more */
+    int64_t resolved_ms; /* when a person decided; whoever was about to ask cannot know that; 0: nobody has */
+    bool maybe;          /* external: the last attempt may have had its effect */
+    uint32_t told;       /* external: claims that were told so, but for those that were put back before they began */
+    bool told_now;       /* the last claim was */
+    uint32_t pardons;    /* hold: how often a person had it run again after it may have had its effect */
     /* the last claim that the store granted */
     bool open, known; /* open: not settled; known: the worker got the answer */
     bool asking;      /* that of whoever asks about it, while it is unknown */
@@ -342,7 +343,7 @@ typedef struct sim_flight {
     bool kill;     /* told so, and it ends */
     bool away;     /* it began, found the other side away, and says release */
     bool question; /* it only asks about another one, and `said` tells whether it began */
-    once_lookup_answer answer;
+    once_outcome answer; /* of the other side: RETRY, it knows nothing of it */
 } sim_flight;
 
 typedef enum sim_state { DOWN, UP, PAUSED } sim_state;

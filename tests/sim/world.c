@@ -373,7 +373,7 @@ static sim_handler choose_handler(sim_world *world)
     sim_handler h = {.natural = sim_chance(world, 20), .external = sim_chance(world, 75)};
     if (!h.external) return h;
     h.hold = !h.natural && sim_chance(world, 50);
-    h.asks = h.hold && world->result->seed % 2; /* the draws are left as they are */
+    h.asks = !h.natural && world->result->seed % 2; /* the draws are left as they are */
     h.killable = sim_chance(world, 75);
     h.processes = h.killable && sim_chance(world, 40) ? 1 + (uint32_t)sim_random(world, 2) : 0;
     h.slots = h.processes ? h.processes * (1 + (uint32_t)sim_random(world, 3)) : 1 + (uint32_t)sim_random(world, 4);

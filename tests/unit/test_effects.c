@@ -75,7 +75,7 @@ static void each_has_what_its_bits_say(void **state)
         if (!runs) assert_true(effect->bits == 0 && effect->conclude && !effect->prepare && !effect->open);
         if (outside) assert_true(effect->open && effect->describe);
         if (runs && !outside) assert_non_null(effect->prepare);
-        if (effect->bits & (ONCE_EFFECT_APART | ONCE_EFFECT_OUTLIVES)) assert_true(outside);
+        if (effect->bits & (ONCE_EFFECT_ISOLATED | ONCE_EFFECT_OUTLIVES)) assert_true(outside);
         for (const once_effect_misfit *m = effect->misfits; m && m->field; m++) {
             assert_non_null(m->why);
             for (size_t k = 0; k < effect->n_fields; k++) assert_string_not_equal(m->field, effect->fields[k].name);
@@ -118,7 +118,7 @@ static void bits_and_promise_are_known(void **state)
     enum {
         RUNS = ONCE_EFFECT_RUNS,
         OUTSIDE = ONCE_EFFECT_OUTSIDE,
-        APART = ONCE_EFFECT_APART,
+        ISOLATED = ONCE_EFFECT_ISOLATED,
         OUTLIVES = ONCE_EFFECT_OUTLIVES,
         FAULTS = ONCE_EFFECT_FAULTS
     };
@@ -128,8 +128,8 @@ static void bits_and_promise_are_known(void **state)
     } cases[] = {
         {"sql: [SELECT 1]", "atomic", RUNS | FAULTS},
         {"sql: {do: [SELECT 1], url: \"sqlite:other.db\"}", "fenced", RUNS | FAULTS | OUTSIDE},
-        {"exec: [./charge]", "fenced", RUNS | OUTSIDE | APART | OUTLIVES},
-        {"exec: [./charge]\n  mode: stream", "fenced", RUNS | OUTSIDE | APART | OUTLIVES},
+        {"exec: [./charge]", "fenced", RUNS | OUTSIDE | ISOLATED | OUTLIVES},
+        {"exec: [./charge]\n  mode: stream", "fenced", RUNS | OUTSIDE | ISOLATED | OUTLIVES},
         {"callback: charge", "fenced", RUNS | OUTSIDE},
         {"callback: charge\n  natural: true", "natural", RUNS | OUTSIDE},
         {"dead: no", "none", 0},

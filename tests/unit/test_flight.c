@@ -22,7 +22,7 @@ static void begin(fixture *f)
 {
     *f = (fixture){0};
     f->handlers[0] =
-        (once_handler_spec){.bits = ONCE_EFFECT_RUNS | ONCE_EFFECT_OUTSIDE | ONCE_EFFECT_APART, .slots = 4};
+        (once_handler_spec){.bits = ONCE_EFFECT_RUNS | ONCE_EFFECT_OUTSIDE | ONCE_EFFECT_ISOLATED, .slots = 4};
     f->handlers[1] = (once_handler_spec){.bits = ONCE_EFFECT_RUNS};
     f->handlers[2] = (once_handler_spec){.bits = ONCE_EFFECT_RUNS | ONCE_EFFECT_OUTSIDE, .slots = 2};
     f->spec = (once_spec){.handlers = f->handlers, .n_handlers = 3};

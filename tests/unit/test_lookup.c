@@ -49,8 +49,9 @@ typedef struct fixture {
     int64_t now_ms;
 
     conduct runs, asked;
-    once_lookup_answer says;
-    bool at_end; /* the source is */
+    once_outcome says;    /* of what is asked about: RETRY is absent */
+    int64_t says_wait_ms; /* when to ask or try again; 0: not said */
+    bool at_end;          /* the source is */
     unsigned attempts, questions;
     int64_t asked_at_ms[200];
 } fixture;
@@ -170,7 +171,8 @@ static void give_back(fixture *f, worker *w, once_item *item)
     item->started = how != IS_TROUBLE;
     item->trouble = how == IS_TROUBLE ? ONCE_E_UNAVAILABLE : ONCE_OK;
     item->outcome = how == IS_TROUBLE ? ONCE_RELEASE : how == DOES ? ONCE_DONE : ONCE_UNKNOWN;
-    item->lookup_answer = !asks || how != DOES ? ONCE_LOOKUP_NOT_KNOWN : f->says;
+    item->delay_ms = asks && f->says_wait_ms ? f->says_wait_ms : -1;
+    if (asks && how == DOES) item->outcome = f->says;
     item->failure = asks ? ONCE_BYTES("asked") : ONCE_BYTES("the reply was lost");
     once_pipe_finished(w->pipe, &item, 1, f->now_ms);
 }
@@ -211,6 +213,7 @@ static bool step_effects(fixture *f, worker *w)
         w->out = NULL;
         items[i]->started = true;
         items[i]->outcome = ONCE_UNKNOWN;
+        items[i]->delay_ms = -1;
         once_pipe_finished(w->pipe, &items[i], 1, f->now_ms);
     }
     return true;
@@ -264,7 +267,7 @@ static void leave_unknown(fixture *f)
 static void an_unknown_that_is_done_is_settled_so(void **state)
 {
     fixture *f = *state;
-    f->says = ONCE_LOOKUP_DONE;
+    f->says = ONCE_DONE;
     leave_unknown(f);
     const once_counts *counts = once_pipe_counts(f->workers[0].pipe);
     assert_int_equal(counts->unknown, 1);
@@ -287,7 +290,7 @@ static void an_unknown_that_is_done_is_settled_so(void **state)
 static void an_unknown_that_is_absent_runs_again(void **state)
 {
     fixture *f = *state;
-    f->says = ONCE_LOOKUP_ABSENT;
+    f->says = ONCE_RETRY;
     leave_unknown(f);
     f->runs = DOES;
     pass(f, AFTER_MS + 2 * POLL_MS);
@@ -305,7 +308,7 @@ static void an_unknown_that_is_absent_runs_again(void **state)
 static void what_is_absent_again_and_again_dies(void **state)
 {
     fixture *f = *state;
-    f->says = ONCE_LOOKUP_ABSENT;
+    f->says = ONCE_RETRY;
     leave_unknown(f);
     pass(f, 20 * POLL_MS);
     is(f, ONCE_STATE_DEAD);
@@ -318,7 +321,7 @@ static void what_is_absent_again_and_again_dies(void **state)
 static void no_answer_is_asked_for_again_with_pauses_and_then_held(void **state)
 {
     fixture *f = *state;
-    f->says = ONCE_LOOKUP_NOT_KNOWN;
+    f->says = ONCE_UNKNOWN;
     leave_unknown(f);
     pass(f, FOR_MS * 2);
     is(f, ONCE_STATE_UNKNOWN);
@@ -343,12 +346,126 @@ static void no_answer_is_asked_for_again_with_pauses_and_then_held(void **state)
     is(f, ONCE_STATE_DONE);
 }
 
+/* `unknown: retry`: what cannot be found out in its time runs again, with one failure more, and in the end dies. */
+static void no_answer_is_tried_again_where_unknowns_are(void **state)
+{
+    fixture *f = *state;
+    f->handler.hold = false;
+    f->says = ONCE_UNKNOWN;
+    leave_unknown(f);
+    pass(f, FOR_MS - AFTER_MS);
+    is(f, ONCE_STATE_UNKNOWN);
+    assert_int_equal(f->attempts, 1);
+    const unsigned questions = f->questions;
+    assert_in_range(questions, 5, 30);
+    pass(f, 4 * POLL_MS);
+    assert_int_equal(f->attempts, 2);
+    assert_int_equal(entry_of(f, "k").failures, 1);
+    assert_true(entry_of(f, "k").maybe);
+    pass(f, 3 * FOR_MS);
+    is(f, ONCE_STATE_DEAD);
+    assert_int_equal(f->attempts, 3);
+    assert_int_equal(entry_of(f, "k").failures, 3);
+    assert_int_equal(once_pipe_counts(f->workers[0].pipe)->repeats, 2);
+}
+
+/* A worker that dies in its effect leaves an unknown there, too. */
+static void a_lost_claim_is_asked_about_before_it_is_tried_again(void **state)
+{
+    fixture *f = *state;
+    f->handler.hold = false;
+    f->runs = KEEPS;
+    f->says = ONCE_DONE;
+    accept(f, "k");
+    pass(f, 100);
+    f->workers[0].dead = true;
+    f->workers[0].out = NULL;
+    start_worker(f, 1);
+    pass(f, LEASE_MS + AFTER_MS + 3 * POLL_MS);
+    is(f, ONCE_STATE_DONE);
+    assert_int_equal(f->attempts, 1);
+    assert_int_equal(f->questions, 1);
+}
+
+/* Idempotent by nature: nobody said `unknown`, so it may run again, after it was asked about. */
+static void what_is_natural_is_asked_about_first(void **state)
+{
+    fixture *f = *state;
+    f->handler.hold = false;
+    f->handler.natural = true;
+    f->says = ONCE_RETRY;
+    leave_unknown(f);
+    f->runs = DOES;
+    pass(f, AFTER_MS + 2 * POLL_MS);
+    assert_int_equal(f->questions, 1);
+    assert_int_equal(f->attempts, 2);
+    assert_int_equal(once_pipe_counts(f->workers[0].pipe)->done, 1);
+}
+
+/* A charge that was declined is found to be so. */
+static void the_other_side_may_say_any_final_outcome(void **state)
+{
+    static const struct {
+        once_outcome says;
+        once_state becomes;
+    } cases[] = {{ONCE_DONE, ONCE_STATE_DONE},
+                 {ONCE_ALREADY, ONCE_STATE_ALREADY},
+                 {ONCE_REJECTED, ONCE_STATE_REJECTED},
+                 {ONCE_STALE, ONCE_STATE_STALE},
+                 {ONCE_DEAD, ONCE_STATE_DEAD}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        if (i > 0) {
+            assert_int_equal(tear_down(state), 0);
+            assert_int_equal(set_up(state), 0);
+        }
+        fixture *f = *state;
+        f->says = cases[i].says;
+        leave_unknown(f);
+        pass(f, AFTER_MS + 5 * POLL_MS);
+        is(f, cases[i].becomes);
+        assert_int_equal(f->attempts, 1);
+        assert_int_equal(f->questions, 1);
+        const once_entry entry = entry_of(f, "k");
+        assert_memory_equal(entry.reason.data, "asked", 5);
+        const once_counts *counts = once_pipe_counts(f->workers[0].pipe);
+        assert_int_equal(counts->unknown + counts->waiting, 0);
+        assert_int_equal(counts->attempts, 1);
+    }
+}
+
+/* The other side says when it may be asked again, or tried again; but not for ever. */
+static void the_other_side_says_when_to_ask_again(void **state)
+{
+    fixture *f = *state;
+    f->says = ONCE_UNKNOWN;
+    f->says_wait_ms = 9000;
+    leave_unknown(f);
+    pass(f, 2 * FOR_MS);
+    assert_int_equal(f->questions, 4);
+    for (unsigned i = 1; i < 3; i++) assert_in_range(f->asked_at_ms[i] - f->asked_at_ms[i - 1], 9000, 9000 + POLL_MS);
+    assert_in_range(f->asked_at_ms[3], FOR_MS, FOR_MS + POLL_MS);
+    assert_int_equal(entry_of(f, "k").due_ms, ONCE_NEVER);
+}
+
+static void the_other_side_says_when_to_try_again(void **state)
+{
+    fixture *f = *state;
+    f->says = ONCE_RETRY;
+    f->says_wait_ms = 9000;
+    leave_unknown(f);
+    f->runs = DOES;
+    pass(f, AFTER_MS + 8000);
+    is(f, ONCE_STATE_WAITING);
+    pass(f, 2 * POLL_MS);
+    is(f, ONCE_STATE_DONE);
+}
+
 /* A worker that dies while it asks: nothing has become worse, and another one asks. */
 static void who_dies_while_asking_loses_nothing(void **state)
 {
     fixture *f = *state;
     f->asked = KEEPS;
-    f->says = ONCE_LOOKUP_DONE;
+    f->says = ONCE_DONE;
     leave_unknown(f);
     pass(f, AFTER_MS + POLL_MS);
     assert_int_equal(f->questions, 1);
@@ -366,7 +483,7 @@ static void who_dies_while_asking_loses_nothing(void **state)
     is(f, ONCE_STATE_DONE);
     assert_int_equal(f->attempts, 1);
     f->workers[0].dead = false; /* it was only stopped: what it says is not settled any more */
-    f->says = ONCE_LOOKUP_ABSENT;
+    f->says = ONCE_RETRY;
     once_item *late = f->workers[0].out;
     f->workers[0].out = NULL;
     if (late) give_back(f, &f->workers[0], late);
@@ -380,7 +497,7 @@ static void who_dies_in_its_effect_is_asked_about(void **state)
 {
     fixture *f = *state;
     f->runs = KEEPS;
-    f->says = ONCE_LOOKUP_DONE;
+    f->says = ONCE_DONE;
     f->handler.lookup.after_ms = 3000;
     accept(f, "k");
     pass(f, 100);
@@ -436,7 +553,7 @@ static void questions_that_cannot_be_asked_are_not_given_up(void **state)
     is(f, ONCE_STATE_UNKNOWN);
     assert_int_not_equal(entry_of(f, "k").due_ms, ONCE_NEVER);
     f->asked = DOES;
-    f->says = ONCE_LOOKUP_DONE;
+    f->says = ONCE_DONE;
     pass(f, 20000);
     is(f, ONCE_STATE_DONE);
 }
@@ -445,12 +562,12 @@ static void questions_that_cannot_be_asked_are_not_given_up(void **state)
 static void a_finite_run_waits_for_its_answers(void **state)
 {
     fixture *f = *state;
-    f->says = ONCE_LOOKUP_NOT_KNOWN;
+    f->says = ONCE_UNKNOWN;
     f->at_end = true;
     leave_unknown(f);
     pass(f, 10 * AFTER_MS);
     assert_false(once_pipe_ended(f->workers[0].pipe));
-    f->says = ONCE_LOOKUP_DONE;
+    f->says = ONCE_DONE;
     pass(f, 4000);
     assert_true(once_pipe_ended(f->workers[0].pipe));
     is(f, ONCE_STATE_DONE);
@@ -459,7 +576,7 @@ static void a_finite_run_waits_for_its_answers(void **state)
 static void a_finite_run_ends_when_a_person_must_decide(void **state)
 {
     fixture *f = *state;
-    f->says = ONCE_LOOKUP_NOT_KNOWN;
+    f->says = ONCE_UNKNOWN;
     f->at_end = true;
     leave_unknown(f);
     pass(f, 2 * FOR_MS);
@@ -481,7 +598,7 @@ static void a_stop_puts_a_question_back(void **state)
     is(f, ONCE_STATE_UNKNOWN);
     assert_int_not_equal(entry_of(f, "k").due_ms, ONCE_NEVER);
     f->asked = DOES;
-    f->says = ONCE_LOOKUP_DONE;
+    f->says = ONCE_DONE;
     start_worker(f, 1);
     pass(f, 8000);
     is(f, ONCE_STATE_DONE);
@@ -502,7 +619,7 @@ static void others_go_on_while_one_is_asked_about(void **state)
     assert_int_equal(entry_of(f, "other").state, ONCE_STATE_DONE);
     is(f, ONCE_STATE_UNKNOWN);
     assert_int_equal(f->attempts, 2);
-    f->says = ONCE_LOOKUP_DONE;
+    f->says = ONCE_DONE;
     f->asked = DOES;
     once_item *item = f->workers[0].out;
     f->workers[0].out = NULL;
@@ -520,6 +637,12 @@ int main(void)
         TEST(an_unknown_that_is_absent_runs_again),
         TEST(what_is_absent_again_and_again_dies),
         TEST(no_answer_is_asked_for_again_with_pauses_and_then_held),
+        TEST(no_answer_is_tried_again_where_unknowns_are),
+        TEST(a_lost_claim_is_asked_about_before_it_is_tried_again),
+        TEST(what_is_natural_is_asked_about_first),
+        TEST(the_other_side_may_say_any_final_outcome),
+        TEST(the_other_side_says_when_to_ask_again),
+        TEST(the_other_side_says_when_to_try_again),
         TEST(who_dies_while_asking_loses_nothing),
         TEST(who_dies_in_its_effect_is_asked_about),
         TEST(without_lookup_in_the_file_it_is_held),

@@ -263,26 +263,77 @@ static void an_unknown_is_asked_about_after_a_while(void **state)
     assert_int_equal(once_policy_question_ms(&none, &d), ONCE_NEVER);
 }
 
+static once_settlement answered(const once_policy *policy, const once_decision *d, bool asked, once_outcome outcome)
+{
+    return once_policy_answered(policy, d, (once_found){.asked = asked, .outcome = outcome, .delay_ms = -1});
+}
+
 static void an_answer_is_what_it_says_and_no_more(void **state)
 {
     (void)state;
     const once_policy policy = asking();
     once_decision d = question(2000);
-    once_settlement s = once_policy_answered(&policy, &d, true, ONCE_LOOKUP_DONE);
-    assert_int_equal(s.outcome, ONCE_DONE);
-    s = once_policy_answered(&policy, &d, true, ONCE_LOOKUP_ABSENT);
+    static const once_outcome final[] = {ONCE_DONE, ONCE_ALREADY, ONCE_REJECTED, ONCE_STALE, ONCE_DEAD};
+    once_settlement s;
+    for (size_t i = 0; i < sizeof final / sizeof *final; i++) {
+        s = answered(&policy, &d, true, final[i]);
+        assert_int_equal(s.outcome, final[i]);
+        assert_int_equal(s.maybe, final[i] == ONCE_DEAD);
+    }
+    s = answered(&policy, &d, true, ONCE_RETRY);
     assert_int_equal(s.outcome, ONCE_RETRY);
     assert_true(s.maybe);
     assert_in_range(s.delay_ms, 1, 100);
     d.failures = 1;
-    s = once_policy_answered(&policy, &d, true, ONCE_LOOKUP_ABSENT); /* the second failure is the last one */
+    s = answered(&policy, &d, true, ONCE_RETRY); /* the second failure is the last one */
     assert_int_equal(s.outcome, ONCE_DEAD);
-    assert_true(s.failed && s.maybe);
-    for (once_lookup_answer answer = ONCE_LOOKUP_NOT_KNOWN; answer <= ONCE_LOOKUP_ABSENT; answer++) {
-        s = once_policy_answered(&policy, &d, false, answer); /* nobody was asked */
+    assert_true(s.maybe);
+    s = answered(&policy, &d, true, ONCE_RELEASE); /* the other side is away */
+    assert_int_equal(s.outcome, ONCE_UNKNOWN);
+    for (once_outcome outcome = 0; outcome < ONCE_OUTCOMES; outcome++) {
+        s = answered(&policy, &d, false, outcome); /* nobody was asked */
         assert_int_equal(s.outcome, ONCE_UNKNOWN);
         assert_true(s.maybe);
     }
+}
+
+static void an_unknown_is_asked_about_before_it_is_tried_again(void **state)
+{
+    (void)state;
+    once_policy policy = asking();
+    policy.hold = false;
+    assert_int_equal(judged(policy, first, ONCE_UNKNOWN, -1).outcome, ONCE_UNKNOWN);
+    assert_int_equal(judged(policy, first, ONCE_UNKNOWN, -1).delay_ms, asks.after_ms);
+    once_decision d = question(asks.for_ms - 1);
+    assert_int_equal(answered(&policy, &d, true, ONCE_UNKNOWN).outcome, ONCE_UNKNOWN);
+    d = question(asks.for_ms);
+    assert_int_equal(answered(&policy, &d, false, ONCE_UNKNOWN).outcome, ONCE_UNKNOWN); /* not in vain */
+    once_settlement s = answered(&policy, &d, true, ONCE_UNKNOWN);
+    assert_int_equal(s.outcome, ONCE_RETRY);
+    assert_true(s.maybe);
+    assert_in_range(s.delay_ms, 1, 100);
+    d.failures = 1;
+    s = answered(&policy, &d, true, ONCE_UNKNOWN);
+    assert_int_equal(s.outcome, ONCE_DEAD);
+    assert_true(s.maybe);
+}
+
+static void the_other_side_says_when_within_bounds(void **state)
+{
+    (void)state;
+    const once_policy policy = asking();
+    const once_found busy = {.asked = true, .outcome = ONCE_UNKNOWN, .delay_ms = 20000};
+    once_decision d = question(1000);
+    assert_int_equal(once_policy_answered(&policy, &d, busy).delay_ms, 20000);
+    d = question(asks.for_ms - 300);
+    assert_int_equal(once_policy_answered(&policy, &d, busy).delay_ms, 300);
+    d = question(asks.for_ms);
+    assert_int_equal(once_policy_answered(&policy, &d, busy).delay_ms, ONCE_NEVER);
+    d = question(1000);
+    const once_found absent = {.asked = true, .outcome = ONCE_RETRY, .delay_ms = 20000};
+    assert_int_equal(once_policy_answered(&policy, &d, absent).delay_ms, 20000);
+    const once_found hasty = {.asked = true, .outcome = ONCE_UNKNOWN, .delay_ms = 0};
+    assert_in_range(once_policy_answered(&policy, &d, hasty).delay_ms, 1, 20000);
 }
 
 static void no_answer_is_asked_for_again_for_a_bounded_time(void **state)
@@ -292,7 +343,7 @@ static void no_answer_is_asked_for_again_for_a_bounded_time(void **state)
     once_decision d = question(1000);
     unsigned questions = 0;
     for (; questions < 1000; questions++) {
-        const once_settlement s = once_policy_answered(&policy, &d, true, ONCE_LOOKUP_NOT_KNOWN);
+        const once_settlement s = answered(&policy, &d, true, ONCE_UNKNOWN);
         assert_int_equal(s.outcome, ONCE_UNKNOWN);
         if (s.delay_ms == ONCE_NEVER) break;
         assert_in_range(s.delay_ms, 1, twice.max_ms + 1);
@@ -302,8 +353,8 @@ static void no_answer_is_asked_for_again_for_a_bounded_time(void **state)
     assert_int_equal(d.unknown_for_ms, asks.for_ms); /* the last one is at the end */
     assert_in_range(questions, 100, 400);
     d = question(asks.for_ms + 5);
-    assert_int_not_equal(once_policy_answered(&policy, &d, false, ONCE_LOOKUP_NOT_KNOWN).delay_ms, ONCE_NEVER);
-    assert_int_equal(once_policy_answered(&policy, &d, true, ONCE_LOOKUP_NOT_KNOWN).delay_ms, ONCE_NEVER);
+    assert_int_not_equal(answered(&policy, &d, false, ONCE_UNKNOWN).delay_ms, ONCE_NEVER);
+    assert_int_equal(answered(&policy, &d, true, ONCE_UNKNOWN).delay_ms, ONCE_NEVER);
 }
 
 int main(void)
@@ -320,6 +371,8 @@ int main(void)
         cmocka_unit_test(a_refused_message_is_told_in_one_voice),
         cmocka_unit_test(an_unknown_is_asked_about_after_a_while),
         cmocka_unit_test(an_answer_is_what_it_says_and_no_more),
+        cmocka_unit_test(an_unknown_is_asked_about_before_it_is_tried_again),
+        cmocka_unit_test(the_other_side_says_when_within_bounds),
         cmocka_unit_test(no_answer_is_asked_for_again_for_a_bounded_time),
     };
     return cmocka_run_group_tests(tests, setup, NULL);

@@ -56,6 +56,7 @@ typedef struct pipe_streams {
     size_t leaving;       /* of them, those that are not ASSIGNED any more */
     size_t to_seek;       /* of them, those that wait for a SEEK */
     once_stream *seeking; /* the one that it is about; NULL: none, or it was let go since */
+    bool seek_failed;     /* the last one did: what else there is to do comes first */
     uint32_t turn;        /* whose messages go first */
 } pipe_streams;
 
@@ -279,8 +280,9 @@ void once__pipe_lose_delivery(once_pipe *pipe, once_item *item, int64_t now_ms);
 void once__pipe_give_to_store(once_pipe *pipe, once_item *item);
 void once__pipe_let_stream_go(once_pipe *pipe, once_stream *stream);
 void once__pipe_stream_released(once_pipe *pipe, once_stream *stream);
-once_action *once__pipe_begin_seek(once_pipe *pipe);
-void once__pipe_sought(once_pipe *pipe, bool done);
+once_action *once__pipe_begin_seek(once_pipe *pipe, int64_t now_ms);
+int64_t once__pipe_seek_at_ms(const once_pipe *pipe);
+void once__pipe_sought(once_pipe *pipe, const once_action *action, int64_t now_ms);
 
 /* pipe_ack.c: what the source is told */
 bool once__pipe_has_acks(const once_pipe *pipe);

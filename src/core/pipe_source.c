@@ -49,11 +49,20 @@ static bool pause_streams(once_pipe *pipe, int64_t now_ms, size_t *n_paused)
         const bool enough = has_enough(pipe, stream);
         if (enough) pipe->streams.paused[paused++] = i;
         else others++;
-        if (!enough) stream->paused_at_ms = ONCE_NO_TIME;
-        else if (stream->paused_at_ms == ONCE_NO_TIME) stream->paused_at_ms = now_ms;
+        if (enough && stream->paused_at_ms == ONCE_NO_TIME) stream->paused_at_ms = now_ms;
     }
     *n_paused = paused;
     return others > 0 || paused == 0;
+}
+
+/* Also while nothing is fetched for another reason: one that goes on meanwhile does not stand still. */
+static void note_not_paused(once_pipe *pipe)
+{
+    for (uint32_t i = 0; i < pipe->streams.n; i++) {
+        once_stream *stream = pipe->streams.at[i];
+        if (stream && stream->paused_at_ms != ONCE_NO_TIME && !has_enough(pipe, stream))
+            stream->paused_at_ms = ONCE_NO_TIME;
+    }
 }
 
 bool once_pipe_next_stream(const once_pipe *pipe, uint32_t *at, int64_t now_ms, once_stream_view *out)
@@ -89,8 +98,8 @@ static int64_t beat_ms(const once_pipe *pipe)
     return pipe->o.source & ONCE_SOURCE_ASSIGNS ? BEAT_MS : ONCE_NEVER;
 }
 
-/* When it is asked for a sign of life, should nothing be fetched until then. */
-/* After half of the time: a thread that is woken is late, and the call must come before the time is over. */
+/* When it is asked for a sign of life, should nothing be fetched until then. After half of the time: a thread that is
+ * woken is late, and the call must come before the time is over. */
 static int64_t beat_at_ms(const once_pipe *pipe)
 {
     const int64_t every_ms = beat_ms(pipe);
@@ -107,6 +116,7 @@ int64_t once__pipe_source_at_ms(const once_pipe *pipe, int64_t now_ms)
 
 once_action *once__pipe_source_action(once_pipe *pipe, int64_t now_ms)
 {
+    note_not_paused(pipe);
     if (pipe->source.out || pipe->end.ended || (now_ms < pipe->source.at_ms && !pipe->end.stopping)) return NULL;
     size_t n_paused = 0;
     const size_t max =
@@ -127,11 +137,17 @@ once_action *once__pipe_source_action(once_pipe *pipe, int64_t now_ms)
     return &pipe->source.action;
 }
 
+/* The longest pause after a failure: one that wants to be asked that often is. */
+static int64_t longest_pause_ms(const once_pipe *pipe)
+{
+    return pipe->o.beat_ms > 0 ? (pipe->o.beat_ms + 1) / 2 : ONCE_NEVER;
+}
+
 static void source_failed(once_pipe *pipe, const once_action *action, int64_t now_ms)
 {
     if (pipe->source.tries == 0) pipe->source.failing_since_ms = now_ms;
     once__pipe_worth_another_try(pipe, action->status, &action->error, &pipe->source.tries, &pipe->source.at_ms,
-                                 pipe->source.failing_since_ms, now_ms, ONCE_NEVER);
+                                 pipe->source.failing_since_ms, now_ms, longest_pause_ms(pipe));
 }
 
 /* How many are there of each stream. */

@@ -48,18 +48,13 @@ static bool must_keep_first(const once_pipe *pipe, int64_t now_ms)
     return now_ms >= pipe->outside.flight.extend_at_ms || is_over(pipe->outside.back, now_ms);
 }
 
-/* No work: take some. NULL and next != CHOOSE: there is work now. NULL and next == CHOOSE: nothing to do. */
-static once_action *choose(once_pipe *pipe, int64_t now_ms)
+/* Not because of a stream that was assigned. */
+static once_action *choose_work(once_pipe *pipe, int64_t now_ms)
 {
-    pipe->due.finding = false;
-    if (pipe->end.stopping) return choose_last(pipe, now_ms);
     const bool go = pipe->outside.back || now_ms >= pipe->outside.flight.extend_at_ms ||
                     (once__pipe_ready_can_go(pipe, now_ms) && !pipe->due.again);
     const bool take_due = now_ms >= pipe->due.at_ms && !(pipe->due.took_last && go && !pipe->due.takes_left) &&
                           !must_keep_first(pipe, now_ms);
-    if (once__pipe_must_count(pipe, now_ms) && !must_keep_first(pipe, now_ms))
-        return once__pipe_begin_count(pipe, now_ms);
-    if (pipe->streams.to_seek && !must_keep_first(pipe, now_ms)) return once__pipe_begin_seek(pipe);
     const size_t max = take_due ? once__pipe_take_max(pipe, now_ms) : 0;
     if (max && once__pipe_may_find(pipe) && !pipe->due.again && !pipe->due.take_next) {
         once__pipe_begin_find_due(pipe);
@@ -75,6 +70,20 @@ static once_action *choose(once_pipe *pipe, int64_t now_ms)
     const bool idle = pipe->source.at_end && !pipe->source.out && pipe->ready.n == 0 && pipe->outside.flight.n == 0;
     if (idle && now_ms >= pipe->store.stats_at_ms) return once__pipe_emit(pipe, ONCE_ACT_STATS, 0);
     return NULL;
+}
+
+/* No work: take some. NULL and next != CHOOSE: there is work now. NULL and next == CHOOSE: nothing to do. */
+static once_action *choose(once_pipe *pipe, int64_t now_ms)
+{
+    pipe->due.finding = false;
+    if (pipe->end.stopping) return choose_last(pipe, now_ms);
+    const bool keep_first = must_keep_first(pipe, now_ms);
+    if (once__pipe_must_count(pipe, now_ms) && !keep_first) return once__pipe_begin_count(pipe, now_ms);
+    once_action *seek = pipe->streams.seek_failed || keep_first ? NULL : once__pipe_begin_seek(pipe, now_ms);
+    if (seek) return seek;
+    pipe->streams.seek_failed = false;
+    once_action *action = choose_work(pipe, now_ms);
+    return action || pipe->work.next != NEXT_CHOOSE ? action : once__pipe_begin_seek(pipe, now_ms);
 }
 
 static void renewed(once_pipe *pipe, int64_t now_ms) { pipe->store.renew_at_ms = now_ms + pipe->o.renew_ms; }
@@ -224,7 +233,10 @@ void once__pipe_store_step(once_pipe *pipe, once_action *action, int64_t now_ms)
     if (action->kind == ONCE_ACT_COMMIT) pipe->work.in_tx = action->status != ONCE_OK && action->open;
     if (action->kind == ONCE_ACT_ROLLBACK) pipe->work.in_tx = false;
     if (action->kind == ONCE_ACT_COMMIT) once__pipe_let_last_go(pipe);
-    if (action->kind == ONCE_ACT_SEEK) once__pipe_sought(pipe, action->status == ONCE_OK);
+    if (action->kind == ONCE_ACT_SEEK) {
+        once__pipe_sought(pipe, action, now_ms);
+        return;
+    }
     const bool tried = action->kind == ONCE_ACT_COMMIT && !action->open;
     if (ONCE_PLANTED(commit_assumed) && tried) action->status = ONCE_OK;
     if (ONCE_PLANTED(presumption_kept) && tried && once__pipe_disproved(pipe, action)) action->status = ONCE_OK;
@@ -278,7 +290,6 @@ void once__pipe_store_step(once_pipe *pipe, once_action *action, int64_t now_ms)
     case ONCE_ACT_COUNT: once__pipe_counted(pipe, action, now_ms); break;
     case ONCE_ACT_RENEW: renewed(pipe, now_ms); break;
     case ONCE_ACT_SWEEP: swept(pipe, action, now_ms); break;
-    case ONCE_ACT_SEEK: break;
     default: assert(false);
     }
 }

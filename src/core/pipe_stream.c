@@ -182,15 +182,33 @@ static void detach_list(once_pipe *pipe, const once_stream *stream, once_item *f
 
 /* --- where a stream goes on --- */
 
-once_action *once__pipe_begin_seek(once_pipe *pipe)
+/* The next one of which that is asked; NULL: none. */
+static once_stream *next_to_seek(const once_pipe *pipe)
 {
-    pipe_streams *streams = &pipe->streams;
-    assert(streams->to_seek > 0 && !streams->seeking);
-    for (uint32_t i = 0; i < streams->n && !streams->seeking; i++)
-        if (streams->at[i] && streams->at[i]->to_seek) streams->seeking = streams->at[i];
-    assert(streams->seeking);
+    const pipe_streams *streams = &pipe->streams;
+    once_stream *next = NULL;
+    for (uint32_t i = 0; streams->to_seek && i < streams->n; i++) {
+        once_stream *stream = streams->at[i];
+        if (stream && stream->to_seek && (!next || stream->seek_at_ms < next->seek_at_ms)) next = stream;
+    }
+    assert(next || !streams->to_seek);
+    return next;
+}
+
+int64_t once__pipe_seek_at_ms(const once_pipe *pipe)
+{
+    const once_stream *stream = next_to_seek(pipe);
+    return stream ? stream->seek_at_ms : ONCE_NEVER;
+}
+
+once_action *once__pipe_begin_seek(once_pipe *pipe, int64_t now_ms)
+{
+    once_stream *stream = next_to_seek(pipe);
+    assert(!pipe->streams.seeking);
+    if (!stream || now_ms < stream->seek_at_ms) return NULL;
+    pipe->streams.seeking = stream;
     once_action *action = once__pipe_emit(pipe, ONCE_ACT_SEEK, 0);
-    action->stream = streams->seeking->number;
+    action->stream = stream->number;
     return action;
 }
 
@@ -202,11 +220,29 @@ static void no_seek(once_pipe *pipe, once_stream *stream)
     stream->to_seek = false;
 }
 
-/* Of one that was released meanwhile, and whose number another one has, nothing was said. */
-void once__pipe_sought(once_pipe *pipe, bool done)
+/* That is the source's answer, and says nothing of the store: only this stream waits. If the store is away, it finds
+ * that out with its own next action. */
+static void seek_failed(once_pipe *pipe, once_stream *stream, const once_action *action, int64_t now_ms)
 {
-    if (done && pipe->streams.seeking) no_seek(pipe, pipe->streams.seeking);
+    const once_class class = once_status_class(action->status);
+    pipe->streams.seek_failed = true;
+    if (class != ONCE_CLASS_RETRY && class != ONCE_CLASS_PAUSE) {
+        once__pipe_give_up(pipe, action->status, &action->error);
+        return;
+    }
+    if (!stream || pipe->end.stopping) return; /* it is released without it */
+    if (stream->seek_tries == 0) stream->seek_failing_since_ms = now_ms;
+    once__pipe_worth_another_try(pipe, action->status, &action->error, &stream->seek_tries, &stream->seek_at_ms,
+                                 stream->seek_failing_since_ms, now_ms, ONCE_NEVER);
+}
+
+/* Of one that was released meanwhile, and whose number another one has, nothing was said. */
+void once__pipe_sought(once_pipe *pipe, const once_action *action, int64_t now_ms)
+{
+    once_stream *stream = pipe->streams.seeking;
     pipe->streams.seeking = NULL;
+    if (action->status != ONCE_OK) seek_failed(pipe, stream, action, now_ms);
+    else if (stream) no_seek(pipe, stream);
 }
 
 /* --- the end of a stream --- */
@@ -244,7 +280,15 @@ static int broken(const once_stream_news *news, once_error *err)
                      (unsigned)news->stream, names[news->change]);
 }
 
-static int assigned(once_pipe *pipe, const once_stream_news *news, once_error *err)
+/* Those that are here may have less time left than it seemed: they are extended at once. */
+static void set_expires_ms(once_stream *stream, int64_t expires_ms, int64_t now_ms)
+{
+    const bool sooner = expires_ms > 0 && (stream->expires_ms == 0 || expires_ms < stream->expires_ms);
+    stream->expires_ms = expires_ms;
+    if (sooner && !once_stream_all_over(stream)) stream->prolong_at_ms = now_ms;
+}
+
+static int assigned(once_pipe *pipe, const once_stream_news *news, int64_t now_ms, once_error *err)
 {
     once_stream *stream = once__pipe_stream(pipe, news->stream);
     /* Its number is free as soon as the source has released it, which the machine may hear of later. */
@@ -258,7 +302,8 @@ static int assigned(once_pipe *pipe, const once_stream_news *news, once_error *e
         pipe->streams.to_seek += stream->to_seek;
     }
     const bool expires = pipe->o.source & ONCE_SOURCE_EXPIRES;
-    stream->expires_ms = expires ? news->expires_ms : 0; /* of one that is there that is all that can change */
+    /* Of one that is there that is all that can change. */
+    set_expires_ms(stream, expires ? news->expires_ms : 0, now_ms);
     return ONCE_OK;
 }
 
@@ -293,5 +338,5 @@ static bool is_over(once_pipe *pipe, uint32_t number)
 int once__pipe_heed(once_pipe *pipe, const once_stream_news *news, int64_t now_ms, once_error *err)
 {
     if (is_over(pipe, news->stream)) return ONCE_OK;
-    return news->change == ONCE_STREAM_ASSIGNED ? assigned(pipe, news, err) : revoked(pipe, news, now_ms, err);
+    return news->change == ONCE_STREAM_ASSIGNED ? assigned(pipe, news, now_ms, err) : revoked(pipe, news, now_ms, err);
 }

@@ -120,6 +120,7 @@ int64_t once_pipe_wait_ms(const once_pipe *pipe, int64_t now_ms)
     if (!pipe->end.stopping && pipe->source.at_end && pipe->outside.flight.n == 0 && pipe->store.stats_at_ms < at_ms)
         at_ms = pipe->store.stats_at_ms;
     if (!pipe->end.stopping && once__pipe_count_at_ms(pipe) < at_ms) at_ms = once__pipe_count_at_ms(pipe);
+    if (!pipe->end.stopping && once__pipe_seek_at_ms(pipe) < at_ms) at_ms = once__pipe_seek_at_ms(pipe);
     if (pipe->outside.at_ms > now_ms && pipe->outside.at_ms < at_ms) at_ms = pipe->outside.at_ms;
     if (pipe->outside.flight.extend_at_ms < at_ms) at_ms = pipe->outside.flight.extend_at_ms;
     if (pipe->store.renew_at_ms < at_ms) at_ms = pipe->store.renew_at_ms;

@@ -23,7 +23,9 @@ void once_queue_remove(once_queue *queue, once_item *item);
 struct once_stream {
     uint32_t number;
     once_stream_change state;
-    bool to_seek;          /* with a cursor: nothing of it comes before the source has heard where it goes on */
+    bool to_seek;        /* with a cursor: nothing of it comes before the source has heard where it goes on */
+    unsigned seek_tries; /* failed in a row, ... */
+    int64_t seek_at_ms, seek_failing_since_ms; /* ... the next one not before, and the first of them */
     bool let_go;           /* nothing of it is acked any more, and no item belongs to it: it is to be released */
     bool released;         /* at the end: it stays for those that wait */
     int64_t release_by_ms; /* REVOKED */

@@ -18,6 +18,14 @@
 /* The workers of a run, in the order in which they begin: nothing is fetched before all are there. */
 enum { ONCE_WORKS_ON_STORE, ONCE_WORKS_ON_ACKS, ONCE_WORKS_ON_SOURCE, ONCE_RUN_WORKERS };
 
+/* What is logged of actions that fail. */
+typedef struct once_run_trouble {
+    const char *event;  /* when one does; NULL: once__store_event says it ... */
+    const char *works;  /* ... and when that is over */
+    once_saying saying; /* of failures in a row */
+    bool warned;        /* of these */
+} once_run_trouble;
+
 /* A thread that carries out actions of the machine. */
 typedef struct once_run_worker {
     once_run *r;
@@ -25,10 +33,7 @@ typedef struct once_run_worker {
     pthread_cond_t news; /* there may be something to do for this one; with `lock` */
     once_action *(*next)(once_pipe *pipe, int64_t now_ms);
     void (*execute)(once_run *r, once_action *action);
-    const char *trouble; /* the event that is logged when an action fails; NULL: once__store_event says it ... */
-    const char *works;   /* ... and when that is over */
-    once_saying saying;  /* of its failures in a row */
-    bool warned;         /* of these */
+    once_run_trouble trouble;
 } once_run_worker;
 
 /* What comes of a handler's effects. */
@@ -88,6 +93,7 @@ struct once_run {
     /* --- of the threads, under the same lock --- */
     pthread_cond_t over; /* the machine has ended */
     once_run_worker workers[ONCE_RUN_WORKERS];
+    once_run_trouble seeks;       /* the store's worker does them, and the source fails */
     once_handler_state *handlers; /* as spec->handlers */
     once_saying effects_saying;   /* of times in a row that effects could not be started */
     /* --- of whoever starts it, then of its own thread --- */

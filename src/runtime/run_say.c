@@ -24,29 +24,37 @@ bool once__run_concerns_others(once_action_kind kind)
 /* So many lost races in a row, less one, are what workers beside each other do to each other. */
 enum { ROUTINE_RACES = 8 };
 
+/* At the end streams are let go as they are. */
+static bool is_last_try(const once_run *r, once_action_kind kind) /* @locks: lock */
+{
+    return r->stop_seen && (kind == ONCE_ACT_SEEK || kind == ONCE_ACT_RELEASE);
+}
+
 /* What failed, when it goes on; otherwise the caller is told. A server may be away for days. A message's fault is in
  * its own outcome, not here: a commit may be where it shows first. */
 void once__run_report(once_run_worker *w, const once_action *done) /* @locks: lock */
 {
-    assert(w->works && done->kind != ONCE_ACT_NONE);
+    once_run_trouble *t = done->kind == ONCE_ACT_SEEK ? &w->r->seeks : &w->trouble;
+    assert(t->works && done->kind != ONCE_ACT_NONE);
     if (once_status_class(done->status) == ONCE_CLASS_MESSAGE && once_pipe_status(w->r->pipe, NULL) == ONCE_OK) return;
     if (done->status == ONCE_OK) {
         if (!once__run_concerns_others(done->kind) || done->kind == ONCE_ACT_BEGIN || done->kind == ONCE_ACT_ROLLBACK)
             return;
-        if (w->saying.times > 0) /* who was warned is told the end of it */
-            once_log(w->warned ? ONCE_LOG_WARN : ONCE_LOG_DEBUG, w->works, "%s: works again, after %u failure%s",
-                     once_action_name(done->kind), w->saying.times, w->saying.times == 1 ? "" : "s");
-        w->saying = (once_saying){0};
-        w->warned = false;
-    } else if (once__worth_saying(&w->saying, done->error.text, once__run_now_ms(w->r)) &&
+        if (t->saying.times > 0) /* who was warned is told the end of it */
+            once_log(t->warned ? ONCE_LOG_WARN : ONCE_LOG_DEBUG, t->works, "%s: works again, after %u failure%s",
+                     once_action_name(done->kind), t->saying.times, t->saying.times == 1 ? "" : "s");
+        t->saying = (once_saying){0};
+        t->warned = false;
+    } else if (once__worth_saying(&t->saying, done->error.text, once__run_now_ms(w->r)) &&
                once_pipe_status(w->r->pipe, NULL) == ONCE_OK) {
         const bool routine = (done->status == ONCE_E_ABORTED || done->status == ONCE_E_BUSY) &&
-                             w->saying.times < ROUTINE_RACES && !w->warned;
-        const char *event = w->trouble ? w->trouble : once__store_event(done->status);
-        w->warned |= !routine;
-        once_log(routine ? ONCE_LOG_DEBUG : ONCE_LOG_WARN, event, "%s: %s%s; trying again",
-                 once_action_name(done->kind), done->error.text,
-                 done->status == ONCE_E_FULL ? "; nothing is fetched or acked until there is space" : "");
+                             t->saying.times < ROUTINE_RACES && !t->warned;
+        const char *event = t->event ? t->event : once__store_event(done->status);
+        t->warned |= !routine;
+        once_log(routine ? ONCE_LOG_DEBUG : ONCE_LOG_WARN, event, "%s: %s%s%s", once_action_name(done->kind),
+                 done->error.text,
+                 done->status == ONCE_E_FULL ? "; nothing is fetched or acked until there is space" : "",
+                 is_last_try(w->r, done->kind) ? "" : "; trying again");
     }
 }
 

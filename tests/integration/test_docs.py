@@ -58,13 +58,13 @@ def test_every_event_of_the_log_is_on_its_page():
                 source = text.read()
             for levels, event in re.findall(r'((?:ONCE_LOG_(?:ERROR|WARN|INFO|DEBUG)[ :]*)+),\s*"(\w+)"', source):
                 found.setdefault(event, set()).update(level.lower() for level in re.findall(r"ONCE_LOG_(\w+)", levels))
-            for event in re.findall(r'\.(?:trouble|works) = "(\w+)"', source):
+            for event in re.findall(r'\.(?:event|works) = "(\w+)"', source):
                 found.setdefault(event, set()).update({"warn", "debug"})
             for events in re.findall(r"\bevent = ([^;]*);", source) + re.findall(r"_event\(int status\)\n{([^}]*)}", source):
                 for event in re.findall(r'"(\w+)"', events):
                     found.setdefault(event, set()).add("warn")
             for call in re.findall(r"once_log(?:_fields)?\((?:[^,;]*ONCE_LOG[^,;]*), *([^\",]+),", source):
-                assert call in ("event", "w->trouble", "w->works"), f"{name}: where does '{call}' get its name from?"
+                assert call in ("event", "t->works"), f"{name}: where does '{call}' get its name from?"
     with open(os.path.join(ROOT, "docs/logs.md"), encoding="utf-8") as text:
         rows = re.findall(r"^\| `(\w+)` \| ([a-z, ]+) \| ([^|]+) \| ([^|]+) \|$", text.read(), re.M)
     listed = {event: set(levels.split(", ")) for event, levels, *_ in rows}

@@ -210,6 +210,10 @@ void test_broker_forget_acks(test_broker *b)
 void test_broker_block(test_broker *b, int64_t ms) { WITH_LOCK(b, b->o.block_ms = ms); }
 void test_broker_down(test_broker *b, bool down) { WITH_LOCK(b, b->down = down); }
 void test_broker_fail_fetches(test_broker *b, unsigned calls) { WITH_LOCK(b, b->fail_fetches = calls); }
+void test_broker_refuse_seeks(test_broker *b, unsigned stream, bool refuse)
+{
+    WITH_LOCK(b, b->streams[stream].refuses_seeks = refuse);
+}
 void test_broker_lose_ack_replies(test_broker *b, unsigned calls) { WITH_LOCK(b, b->lose_replies = calls); }
 void test_broker_hold_acks(test_broker *b, bool hold) { WITH_LOCK(b, b->hold_acks = hold); }
 

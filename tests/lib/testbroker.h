@@ -31,6 +31,7 @@ typedef struct test_stream {
     bool leaves;               /* its owner must release it until */
     int64_t until_ms;
     bool alone; /* by hand, and there was nobody else */
+    bool refuses_seeks;
 } test_stream;
 
 /* What a consumer has behind a number. */

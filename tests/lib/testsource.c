@@ -337,7 +337,9 @@ static int test_seek(once_source *source, uint32_t number, const once_facts *fac
     test_stream *st = stream_of(s, number);
     const once_bytes name = st ? (once_bytes){st->name, strlen(st->name)} : (once_bytes){0};
     const uint64_t times = at->times;
+    const bool refuses = st && st->refuses_seeks;
     unlock(b);
+    if (refuses) return down(err);
     int rc = st && (b->o.bits & ONCE_SOURCE_CURSOR) ? facts->get(facts, "cursor", name, &text, &arena, err) : ONCE_OK;
     lock(b);
     if (rc == ONCE_OK && st && at->times == times && stream_of(s, number) == st) {

@@ -48,6 +48,7 @@ extern const once_source_ops test_source_ops;
 
 void test_broker_down(test_broker *broker, bool down); /* nothing can be opened, fetched, acked, extended, released */
 void test_broker_fail_fetches(test_broker *broker, unsigned calls);
+void test_broker_refuse_seeks(test_broker *broker, unsigned stream, bool refuse); /* its place is not known */
 /* Of each list that many are done, and their answers say so. */
 void test_broker_fail_acks(test_broker *broker, unsigned calls, size_t done);
 void test_broker_lose_ack_replies(test_broker *broker, unsigned calls); /* all is done, and the call fails */

@@ -785,6 +785,42 @@ static void a_source_is_asked_for_news_while_nothing_may_be_fetched(void **state
     assert_null(once_pipe_source_action(f->pipe, f->now_ms));
 }
 
+static void a_source_that_fails_is_asked_as_often_as_it_wants(void **state)
+{
+    fixture *f = open_streams(state, false, 0, 1);
+    for (int i = 0; i < 30; i++) { /* the pauses would grow to seconds */
+        answer(f, asks_source(f, ONCE_ACT_FETCH), ONCE_E_UNAVAILABLE);
+        const int64_t failed_ms = f->now_ms;
+        while (f->now_ms < f->pipe->source.at_ms) f->now_ms++;
+        assert_in_range(f->now_ms - failed_ms, 1, BEAT_MS / 2);
+    }
+}
+
+/* It has had too much, went on, and nothing is fetched because the store is away: it does not stand still since then.
+ */
+static void a_stream_that_went_on_is_not_paused_since_before(void **state)
+{
+    fixture *f = open_streams(state, true, 0, 1);
+    once_item *items[BATCH];
+    fetch_of(f, 0, BATCH, 9, items);
+    send_out(f, 1);
+    for (int i = 0; i < PARKED; i++) {
+        asks_nothing(f);
+        fetch_of(f, 0, BATCH, 9, NULL);
+    }
+    asks_nothing(f);
+    assert_null(once_pipe_source_action(f->pipe, f->now_ms));
+    const once_stream *stream = f->pipe->streams.at[0];
+    assert_int_equal(stream->paused_at_ms, f->now_ms);
+    for (int i = 0; i < BATCH; i++) {
+        settle_back(f, items[i]);
+        if (i + 1 < BATCH) send_out(f, 1);
+    }
+    answer(f, asks_store(f, ONCE_ACT_BEGIN), ONCE_E_UNAVAILABLE);
+    assert_null(once_pipe_source_action(f->pipe, f->now_ms));
+    assert_int_equal(stream->paused_at_ms, ONCE_NO_TIME);
+}
+
 static void a_revoked_stream_leaves_queue_and_parking_at_once(void **state)
 {
     fixture *f = open_streams(state, true, 0, 2);
@@ -976,6 +1012,83 @@ static void a_stream_that_is_assigned_is_told_where_it_goes_on(void **state)
     f->now_ms += 1000;
     seeks(f, 2); /* it is asked for until it is done */
     assert_int_equal(f->pipe->streams.to_seek, 0);
+}
+
+/* Told to stop, what is under way is settled: the answer was the source's, and the store is there. */
+static void a_seek_that_fails_at_a_stop_costs_nothing(void **state)
+{
+    fixture *f = open_streams(state, true, ONCE_SOURCE_CURSOR, 1);
+    once_item *flying;
+    seeks(f, 0);
+    fetch_of(f, 0, 1, 0, &flying);
+    send_out(f, 1);
+    hears(f, ONCE_STREAM_ASSIGNED, 1);
+    once_action *seek = asks_store(f, ONCE_ACT_SEEK);
+    once_pipe_stop(f->pipe);
+    answer(f, seek, ONCE_E_BUSY);
+    asks_nothing(f); /* it is not repeated */
+    assert_null(once_pipe_effect_action(f->pipe, f->now_ms));
+    const once_item copy = *flying;
+    settle_back(f, flying);
+    acks_of(f, 0, &copy);
+    asks_nothing(f);
+    answer(f, asks_acks(f, ONCE_ACT_RELEASE), ONCE_OK);
+    answer(f, asks_acks(f, ONCE_ACT_RELEASE), ONCE_OK);
+    asks_nothing(f);
+    assert_true(once_pipe_ended(f->pipe));
+    assert_int_equal(once_pipe_status(f->pipe, NULL), ONCE_OK);
+    assert_int_equal(once_pipe_unsettled(f->pipe), 0);
+}
+
+/* Neither the other streams nor what the store has to do besides. */
+static void a_stream_that_cannot_be_gone_on_with_holds_up_nobody(void **state)
+{
+    fixture *f = open_streams(state, false, ONCE_SOURCE_CURSOR, 3);
+    once_item *item;
+    answer(f, asks_store(f, ONCE_ACT_SEEK), ONCE_E_BUSY);
+    seeks(f, 1);
+    seeks(f, 2);
+    for (int i = 0; i < 30; i++) {
+        fetch_of(f, 1, 1, 0, &item);
+        const once_item copy = *item;
+        works_on(f, 1);
+        store_does(f, ONCE_ACT_COMMIT);
+        acks_of(f, 1, &copy);
+        f->pipe->due.at_ms = f->pipe->store.sweep_at_ms = f->now_ms + 1000000; /* they are not what is tested */
+        assert_in_range(once_pipe_wait_ms(f->pipe, f->now_ms), 0, 10000);
+        f->now_ms += once_pipe_wait_ms(f->pipe, f->now_ms);
+        answer(f, asks_store(f, ONCE_ACT_SEEK), ONCE_E_UNAVAILABLE);
+        f->now_ms += 10000; /* it is due again, and waits for one transaction */
+    }
+    assert_int_equal(f->pipe->streams.at[0]->seek_tries, 31);
+    assert_int_equal(f->pipe->store.tries, 0);
+    seeks(f, 0);
+    asks_nothing(f);
+    assert_int_equal(once_pipe_status(f->pipe, NULL), ONCE_OK);
+}
+
+static void a_seek_that_cannot_succeed_ends_the_run(void **state)
+{
+    static const int why[] = {ONCE_E_CORRUPT, ONCE_E_CONFIG, ONCE_E_MESSAGE};
+    for (size_t i = 0; i < sizeof why / sizeof *why; i++) {
+        fixture *f = open_streams(state, true, ONCE_SOURCE_CURSOR, 1);
+        once_item *flying;
+        seeks(f, 0);
+        fetch_of(f, 0, 1, 0, &flying);
+        send_out(f, 1);
+        hears(f, ONCE_STREAM_ASSIGNED, 1);
+        answer(f, asks_store(f, ONCE_ACT_SEEK), why[i]);
+        assert_int_equal(once_pipe_status(f->pipe, NULL), why[i]);
+        settle_back(f, flying); /* the store is there */
+        asks_nothing(f);
+        releases(f, 0);
+        releases(f, 1);
+        asks_nothing(f);
+        assert_true(once_pipe_ended(f->pipe));
+        assert_int_equal(once_pipe_unsettled(f->pipe), 0);
+        once_pipe_free(f->pipe);
+        *f = (fixture){0};
+    }
 }
 
 static void a_stream_that_left_is_told_nothing(void **state)
@@ -1266,6 +1379,28 @@ static void what_would_run_out_goes_before_acks(void **state)
         answer(f, action, ONCE_OK);
     }
     assert_int_equal(streams, 3);
+}
+
+/* The source says that deliveries run out sooner than it did: it is not too late for those that are here. */
+static void deliveries_that_run_out_sooner_are_extended_at_once(void **state)
+{
+    enum { SOON_MS = 300 };
+    once_item *items[3];
+    fixture *f = three_wait(state, items);
+    once_stream_news news = {.change = ONCE_STREAM_ASSIGNED, .stream = 0, .expires_ms = SOON_MS};
+    f->now_ms++;
+    asks_no_acks(f);
+    once_action *action = asks_source(f, ONCE_ACT_FETCH);
+    action->news = &news;
+    action->n_news = 1;
+    answer(f, action, ONCE_OK);
+    assert_int_equal(once_pipe_source_wait_ms(f->pipe, f->now_ms), 0);
+    action = asks_acks(f, ONCE_ACT_PROLONG);
+    assert_int_equal(action->n, 3);
+    answer(f, action, ONCE_OK);
+    asks_no_acks(f);
+    f->now_ms += SOON_MS / 3;
+    answer(f, asks_acks(f, ONCE_ACT_PROLONG), ONCE_OK);
 }
 
 static void an_ack_that_fails_does_not_delay_extending_for_long(void **state)
@@ -1702,6 +1837,8 @@ int main(void)
         TEST(of_single_acks_too_many_that_wait_pause_the_stream),
         TEST(of_an_ack_that_failed_in_part_the_rest_is_repeated),
         TEST(a_source_is_asked_for_news_while_nothing_may_be_fetched),
+        TEST(a_source_that_fails_is_asked_as_often_as_it_wants),
+        TEST(a_stream_that_went_on_is_not_paused_since_before),
         TEST(a_revoked_stream_leaves_queue_and_parking_at_once),
         TEST(a_revoked_stream_is_acked_after_the_commit_and_released_then),
         TEST(what_is_rolled_back_of_a_revoked_stream_is_dropped),
@@ -1712,6 +1849,9 @@ int main(void)
         TEST(work_of_a_lost_stream_is_dropped_when_its_transaction_does_not_begin),
         TEST(a_number_is_free_as_soon_as_its_stream_is_released),
         TEST(a_stream_that_is_assigned_is_told_where_it_goes_on),
+        TEST(a_seek_that_fails_at_a_stop_costs_nothing),
+        TEST(a_stream_that_cannot_be_gone_on_with_holds_up_nobody),
+        TEST(a_seek_that_cannot_succeed_ends_the_run),
         TEST(a_stream_that_left_is_told_nothing),
         TEST(what_a_cursor_is_kept_at_stays_until_the_commit_is_answered),
         TEST(news_that_cannot_be_end_the_run),
@@ -1727,6 +1867,7 @@ int main(void)
         TEST(an_ack_goes_between_extensions),
         TEST(a_single_ack_goes_between_extensions),
         TEST(what_would_run_out_goes_before_acks),
+        TEST(deliveries_that_run_out_sooner_are_extended_at_once),
         TEST(an_ack_that_fails_does_not_delay_extending_for_long),
         TEST(a_delivery_that_is_gone_is_dropped_or_goes_on_without_an_ack),
         TEST(a_delivery_that_is_extended_for_the_last_time_goes_to_the_store),

@@ -271,6 +271,28 @@ static void a_stream_goes_on_where_the_store_says(void **state)
     expect_no_harm(f);
 }
 
+/* Its answer is the source's: the others go on, the log names the source, and the store is not suspected. */
+static void a_stream_that_cannot_be_sought_is_a_failure_of_the_source(void **state)
+{
+    fixture *f = *state;
+    f->broker = test_broker_new(&(test_broker_options){.bits = ONCE_SOURCE_REDELIVERS | ONCE_SOURCE_STABLE |
+                                                               ONCE_SOURCE_ASSIGNS | ONCE_SOURCE_CURSOR,
+                                                       .streams = 2,
+                                                       .within_ms = PATIENCE_MS,
+                                                       .block_ms = 20,
+                                                       .real_time = true});
+    test_broker_refuse_seeks(f->broker, 0, true);
+    for (int i = 0; i < 60; i++) put(f, (unsigned)i % 2, i, "a");
+    start(f, 0, CALL);
+    UNTIL(atomic_load(&f->calls) == 30 && has_said(f, "source_failed", "seek: the broker of the test is away"));
+    test_broker_refuse_seeks(f->broker, 0, false);
+    UNTIL(atomic_load(&f->calls) == 60 && has_said(f, "source_works", "seek: works again"));
+    stop(&f->consumers[0]);
+    assert_int_equal(f->consumers[0].rc, ONCE_OK);
+    assert_false(has_said(f, "store_away", "") || has_said(f, "store_works", ""));
+    expect_no_harm(f);
+}
+
 typedef struct seen {
     size_t n;
     int64_t left[2], paused_ms[2];
@@ -720,6 +742,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_fetch_does_not_wait_for_an_ack_that_blocks, setup, teardown),
         cmocka_unit_test_setup_teardown(acks_and_fetches_that_fail_are_repeated, setup, teardown),
         cmocka_unit_test_setup_teardown(a_stream_goes_on_where_the_store_says, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_stream_that_cannot_be_sought_is_a_failure_of_the_source, setup, teardown),
         cmocka_unit_test_setup_teardown(streams_are_shown_and_logged_by_name, setup, teardown),
         cmocka_unit_test_setup_teardown(check_compares_what_the_broker_says, setup, teardown),
         cmocka_unit_test_setup_teardown(check_says_what_the_broker_does_not_say, setup, teardown),

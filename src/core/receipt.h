@@ -2,7 +2,8 @@
  *
  * A source has streams: a file, a partition, a queue, a group of a queue. Messages of one stream come in order, and a
  * stream that is slow or stuck holds up no other one. A delivery is one handing out of a message; what number it has is
- * the source's business (an offset, a delivery tag, the index of a receipt handle), and there may be holes. */
+ * the source's business (an offset, a delivery tag, the index of a receipt handle), and there may be holes. When it may
+ * be used again source/source.h says. */
 #ifndef ONCE_CORE_RECEIPT_H
 #define ONCE_CORE_RECEIPT_H
 

@@ -19,6 +19,16 @@ const once_source_kind *const *once_source_list(size_t *n)
     return sources;
 }
 
+/* What would be called is there. */
+static bool is_complete(const once_source *source)
+{
+    const once_source_ops *ops = source->ops;
+    const unsigned bits = ops->bits(source);
+    const bool cursor = once_spec_keeps_cursor(source->spec);
+    return !ops->seek == !ops->keep && (ops->seek || !cursor) && cursor == ((bits & ONCE_SOURCE_CURSOR) != 0) &&
+           (ops->extend || !(bits & ONCE_SOURCE_EXPIRES)) && (ops->release || !(bits & ONCE_SOURCE_ASSIGNS));
+}
+
 int once_source_open(const once_spec *spec, const once_env *env, once_source_purpose purpose, once_source **out,
                      once_error *err)
 {
@@ -26,7 +36,10 @@ int once_source_open(const once_spec *spec, const once_env *env, once_source_pur
     assert(kind && !kind->ops == (kind->module != NULL));
     const void *part = kind->ops;
     const int rc = part ? ONCE_OK : once_module_part_get(kind->module, "source", kind->name, &part, err);
-    return rc == ONCE_OK ? ((const once_source_ops *)part)->open(spec, env, purpose, out, err) : rc;
+    if (rc != ONCE_OK) return rc;
+    const int opened = ((const once_source_ops *)part)->open(spec, env, purpose, out, err);
+    assert(opened != ONCE_OK || is_complete(*out));
+    return opened;
 }
 
 /* --- the field `source` ------------------------------------------------------------------------------------------- */

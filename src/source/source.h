@@ -10,7 +10,14 @@
  * without ASSIGNS says it in its first fetch, as ASSIGNED news of stream 0; until then they count as if they did not.
  *
  * A stream that was revoked may be lost before it was released; that news may cross the release. A release that fails
- * has not happened, and is repeated. Whatever was not released goes with close.
+ * has not happened, and is repeated, but not when the run ends. Whatever was not released goes with close; and a source
+ * without ASSIGNS gives back in close what was not acked, unless it runs out by itself.
+ *
+ * The number of a delivery is not used again in its stream before its ack was answered or the stream was released. That
+ * `extend` said GONE is no such answer: the delivery may still be acked. Who counts upwards is safe.
+ *
+ * A source whose connection may break while deliveries are not acked, so that these are somebody else's then, needs
+ * ASSIGNS: LOST says so of the stream, and it is assigned anew when the connection is back.
  *
  * A source never loses what was not acked: it delivers it again, now or after a restart, and when it has STABLE at the
  * same coordinates.
@@ -20,8 +27,9 @@
  * know of a message for that it leaves at item->resume, which nobody else looks into.
  *
  * Thread rule: fetch by one thread; ack, extend and release by another, at the same time as a fetch that blocks; keep,
- * and seek of a source with ASSIGNS, by a third one, that of the store; wake, lag, stream_name and beat_ms by any
- * thread; open, close, look and any other seek alone. */
+ * and seek of a source with ASSIGNS, by a third one, that of the store; wake, lag, stream_name, beat_ms and bits by any
+ * thread, perhaps under the lock of the machine, so that they must not wait for anybody (not for a fetch that blocks,
+ * not for the network); open, close, look, ask, held and any other seek alone. */
 #ifndef ONCE_SOURCE_SOURCE_H
 #define ONCE_SOURCE_SOURCE_H
 
@@ -136,20 +144,23 @@ typedef struct once_source_ops {
     int (*open)(const once_spec *spec, const once_env *env, once_source_purpose purpose, once_source **out,
                 once_error *err);
     void (*close)(once_source *source);
-    unsigned (*bits)(const once_source *source); /* those of the spec, and what is known when it is open */
+    /* Those of the spec, and what is known when it is open. CURSOR is known before, and read from the spec: it is in
+     * both or in none. */
+    unsigned (*bits)(const once_source *source);
 
     /* Before the first message of a stream: the source reads what it has kept, and goes on there; outside of a
      * transaction. Without ASSIGNS before the first fetch, of stream 0; with it and CURSOR for each stream that was
      * assigned, beside fetches, which hand out nothing of that stream before. It may be released meanwhile, and its
-     * number be another one's, who is asked for, too. ONCE_E_BUSY: another process has it. May be repeated until it
-     * succeeds. NULL: it keeps nothing. */
+     * number be another one's, who is asked for, too. ONCE_E_BUSY: another process has it. With ASSIGNS, what
+     * may pass is repeated after a pause, and other streams go on meanwhile; without it, it ends the run. seek and keep
+     * are both there, or both NULL: it keeps nothing, and has no CURSOR. */
     int (*seek)(once_source *source, uint32_t stream, const once_facts *facts, once_error *err);
     /* In a transaction, more than once. First come `items`, messages that it is about, also such as the source did not
      * bring: before their effects run, since an answer that is waited for behind those costs each batch a round trip.
      * `last` comes when it is about to commit: with CURSOR, for each stream of which something is over then the message
      * up to which all is; nothing should be read for it. Whether it was committed the source is not told: what it has
      * set it finds in the facts of a later one. After a crash, messages that are claimed one by one are told outside
-     * of a transaction. NULL: it keeps nothing. */
+     * of a transaction. Or NULL, as seek. */
     int (*keep)(once_source *source, const once_facts *facts, once_item *const *items, size_t n,
                 const once_item *const *last, size_t n_last, once_error *err);
 
@@ -168,8 +179,8 @@ typedef struct once_source_ops {
      * released: one is out at a time, and the next extensions, acks and releases wait for it. When the broker does not
      * answer by then the call fails, with `answer` set for those that are done; the rest is asked for again. */
     int (*ack)(once_source *source, once_receipt *list, size_t n, once_error *err);
-    int (*extend)(once_source *source, once_receipt *list, size_t n, once_error *err); /* with EXPIRES, or NULL */
-    int (*release)(once_source *source, uint32_t stream, once_error *err);             /* with ASSIGNS, or NULL */
+    int (*extend)(once_source *source, once_receipt *list, size_t n, once_error *err); /* NULL: it has no EXPIRES */
+    int (*release)(once_source *source, uint32_t stream, once_error *err);             /* NULL: it has no ASSIGNS */
     /* A fetch that waits returns, with what has been read; so does the next one if none does. */
     void (*wake)(once_source *source);
     /* Messages, or parts of one, that were read and not handed out. NULL: there are none, or they are delivered again.
@@ -181,12 +192,12 @@ typedef struct once_source_ops {
     /* "payments-3", for people, and lives as long as the source. Of a number that was released it is any name, or NULL.
      */
     const char *(*stream_name)(once_source *source, uint32_t stream);
-    /* Fetch is called at least that often, with max 0 where nothing may be fetched; 0 or NULL: it does not matter. */
+    /* Fetch is called at least that often, also after one that failed, and with max 0 where nothing may be fetched; 0
+     * or NULL: it does not matter. */
     int64_t (*beat_ms)(const once_source *source);
 } once_source_ops;
 
-/* The list, in the order in which they are named to people. One whose module is not in every build has its line in an
- * #ifdef of that. */
+/* The list, in the order in which they are named to people. All are in every build; the module of one need not be. */
 #define ONCE_SOURCE_MAP(X) X(file)
 
 #define ONCE_SOURCE_DECLARE(name) extern const once_source_kind once__source_##name;

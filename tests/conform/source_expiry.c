@@ -78,6 +78,22 @@ static void what_ran_out_cannot_be_extended(source_fixture *f)
     assert_int_equal(src_extend(f, &f->got[1]), ONCE_RECEIPT_DONE);
 }
 
+/* It was settled while it was to be extended. Its number is nobody else's. */
+static void what_is_gone_may_still_be_acked(source_fixture *f)
+{
+    begin(f, 1);
+    const src_got late = f->got[0];
+    src_pass(f, src_expires_ms(f) + 1);
+    src_fetch_until(f, 0, 2);
+    assert_int_equal(src_extend(f, &late), ONCE_RECEIPT_GONE);
+    src_put(f, 0, 1);
+    src_fetch_until(f, 0, 3);
+    assert_int_equal(src_try_ack(f, 0, &late), ONCE_RECEIPT_GONE);
+    src_forget(f);
+    src_pass(f, src_expires_ms(f) + 1);
+    src_fetch_until(f, 0, 2); /* neither of the others was acked by it */
+}
+
 static void the_last_extension_says_so(source_fixture *f)
 {
     begin(f, 1);
@@ -123,6 +139,7 @@ const source_test source_expiry[] = {
     SRC_TEST(one_that_came_too_late_does_not_spoil_the_others, EACH),
     SRC_TEST(what_is_extended_stays_with_its_consumer, EACH),
     SRC_TEST(what_ran_out_cannot_be_extended, EACH),
+    SRC_TEST(what_is_gone_may_still_be_acked, EACH),
     SRC_TEST(the_last_extension_says_so, EACH | SRC_LAST),
     SRC_TEST(after_the_last_extension_it_goes_to_others, EACH | SRC_LAST),
     {0},

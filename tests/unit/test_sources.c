@@ -1,12 +1,14 @@
 /* The list of sources: each is complete, has names of its own, is chosen by its field, and is documented. */
 #include <fcntl.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -69,6 +71,79 @@ static void each_is_complete(void **state)
     size_t announced = once_source_scope.n;
     for (size_t k = 0; k < announced; k++) /* what has come is not announced any more */
         for (size_t i = 0; i < n; i++) assert_string_not_equal(once_source_scope.fields[k].name, sources[i]->name);
+}
+
+/* --- one that is not --- */
+
+static once_source_ops partial;
+static once_source partial_source = {.ops = &partial};
+static unsigned partial_has; /* bits of the open one */
+
+static unsigned partial_bits(const once_source *source) { return source ? partial_has : 0; }
+
+static int partial_open(const once_spec *spec, const once_env *env, once_source_purpose purpose, once_source **out,
+                        once_error *err)
+{
+    (void)env, (void)purpose, (void)err;
+    partial_source.spec = spec;
+    *out = &partial_source;
+    return ONCE_OK;
+}
+
+static int partial_seek(once_source *source, uint32_t stream, const once_facts *facts, once_error *err)
+{
+    (void)source, (void)stream, (void)facts, (void)err;
+    return ONCE_OK;
+}
+
+static int partial_keep(once_source *source, const once_facts *facts, once_item *const *items, size_t n,
+                        const once_item *const *last, size_t n_last, once_error *err)
+{
+    (void)source, (void)facts, (void)items, (void)n, (void)last, (void)n_last, (void)err;
+    return ONCE_OK;
+}
+
+/* Whether one with these slots and bits is opened; otherwise the process ends. */
+static bool opens(bool seek, bool keep, unsigned said, unsigned has)
+{
+    (void)fflush(stdout);
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        const once_source_kind kind = {.name = "partial", .ops = &partial};
+        const once_spec spec = {.source = {.kind = &kind, .bits = said}};
+        once_source *source;
+        once_error err;
+        partial = (once_source_ops){.open = partial_open,
+                                    .bits = partial_bits,
+                                    .seek = seek ? partial_seek : NULL,
+                                    .keep = keep ? partial_keep : NULL};
+        partial_has = has;
+        (void)close(STDERR_FILENO);
+        (void)signal(SIGABRT, SIG_DFL);
+        _exit(once_source_open(&spec, once_env_real(), ONCE_OPEN_RUN, &source, &err) == ONCE_OK ? 0 : 1);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    const bool refused = WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
+    assert_true(refused || (WIFEXITED(status) && WEXITSTATUS(status) == 0));
+    return !refused;
+}
+
+static void one_that_lacks_a_slot_is_not_opened(void **state)
+{
+    (void)state;
+    enum { CURSOR = ONCE_SOURCE_CURSOR };
+    assert_true(opens(false, false, 0, 0));
+    assert_true(opens(true, true, 0, 0));
+    assert_true(opens(true, true, CURSOR, CURSOR));
+    assert_false(opens(true, false, 0, 0));
+    assert_false(opens(false, true, 0, 0));
+    assert_false(opens(false, false, CURSOR, CURSOR));
+    assert_false(opens(true, true, 0, CURSOR)); /* the spec says it, too */
+    assert_false(opens(true, true, CURSOR, 0));
+    assert_false(opens(false, false, 0, ONCE_SOURCE_EXPIRES));
+    assert_false(opens(false, false, 0, ONCE_SOURCE_ASSIGNS));
 }
 
 static void a_field_chooses_it(void **state)
@@ -234,11 +309,9 @@ static void each_is_documented(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_is_complete),
-        cmocka_unit_test(a_field_chooses_it),
-        cmocka_unit_test(bits_and_doubts_are_known),
-        cmocka_unit_test(wrong_ones_are_refused),
-        cmocka_unit_test(names_of_a_source_are_known_by_it),
+        cmocka_unit_test(each_is_complete),       cmocka_unit_test(one_that_lacks_a_slot_is_not_opened),
+        cmocka_unit_test(a_field_chooses_it),     cmocka_unit_test(bits_and_doubts_are_known),
+        cmocka_unit_test(wrong_ones_are_refused), cmocka_unit_test(names_of_a_source_are_known_by_it),
         cmocka_unit_test(each_is_documented),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,6 +2,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/beside.h"
@@ -9,12 +10,6 @@
 #include "source/file_impl.h"
 
 #include "base/banned.h"
-
-/* A regular file of the folder that was rotated away. */
-typedef struct rotated {
-    int fd;
-    struct stat st;
-} rotated;
 
 static bool is_before(struct timespec a, struct timespec b)
 {
@@ -30,45 +25,6 @@ static struct timespec born(int fd)
     return (struct timespec){.tv_sec = st.stx_btime.tv_sec, .tv_nsec = (long)st.stx_btime.tv_nsec};
 }
 
-/* A number or a date: digits and what divides them. */
-static bool is_number(const char *text, size_t len)
-{
-    size_t digits = 0, others = 0;
-    for (size_t i = 0; i < len; i++) {
-        if (text[i] >= '0' && text[i] <= '9') digits++;
-        else if (!strchr(".-_:TZ", text[i])) others++;
-    }
-    return digits > 0 && others == 0;
-}
-
-typedef enum rotation { ROTATION_NONE, ROTATION_READABLE, ROTATION_PACKED } rotation;
-
-/* Whether a name is what rotation makes of that of the file: "in.ndjson.1", "in.ndjson-20260102", "in-2.ndjson",
- * "in.ndjson.old"; or of such a one that was compressed. */
-static rotation kind_of_name(const char *name, const char *entry)
-{
-    static const char *const packed[] = {".gz", ".bz2", ".xz", ".zst", ".lz4", ".Z"};
-    rotation kind = ROTATION_READABLE;
-    size_t len = strlen(entry);
-    const size_t size = strlen(name);
-    for (size_t i = 0; i < sizeof packed / sizeof *packed && kind == ROTATION_READABLE; i++) {
-        const size_t end = strlen(packed[i]);
-        if (len <= end || memcmp(entry + len - end, packed[i], end) != 0) continue;
-        kind = ROTATION_PACKED;
-        len -= end;
-    }
-    if (len > size && memcmp(entry, name, size) == 0)
-        return is_number(entry + size, len - size) || (len - size == 4 && memcmp(entry + size, ".old", 4) == 0)
-                   ? kind
-                   : ROTATION_NONE;
-    const char *dot = strrchr(name, '.');
-    const size_t stem = dot ? (size_t)(dot - name) : size, end = size - stem;
-    if (stem == 0 || end == 0 || len <= size || memcmp(entry, name, stem) != 0 ||
-        memcmp(entry + len - end, dot, end) != 0)
-        return ROTATION_NONE;
-    return is_number(entry + stem, len - size) ? kind : ROTATION_NONE;
-}
-
 static bool is_known_file(const file_source *f, const rotated *r)
 {
     bool known = false;
@@ -81,67 +37,113 @@ static bool is_known_file(const file_source *f, const rotated *r)
 }
 
 /* In the order in which they were written to for the last time; the newest of too many are found again later. */
-static size_t insert_rotated(rotated list[ONCE_FILES_MAX], size_t n, const rotated *r)
+static void insert_rotated(between *list, const rotated *r)
 {
-    size_t at = n;
-    while (at > 0 && is_before(r->st.st_mtim, list[at - 1].st.st_mtim)) at--;
+    size_t at = list->n;
+    while (at > 0 && is_before(r->st.st_mtim, list->at[at - 1].st.st_mtim)) at--;
     if (at == ONCE_FILES_MAX) {
         once_close_beside(NULL, r->fd);
-        return n;
+        return;
     }
-    if (n == ONCE_FILES_MAX) once_close_beside(NULL, list[--n].fd);
-    memmove(&list[at + 1], &list[at], (n - at) * sizeof *list);
-    list[at] = *r;
-    return n + 1;
+    if (list->n == ONCE_FILES_MAX) once_close_beside(NULL, list->at[--list->n].fd);
+    memmove(&list->at[at + 1], &list->at[at], (list->n - at) * sizeof *list->at);
+    list->at[at] = *r;
+    list->n++;
 }
 
-/* Files of the folder that had the path after the file `old` and before the one that has it now: made, and written to,
- * after that, and never seen. */
-static size_t find_between(const file_source *f, int old, const struct stat *now, rotated list[ONCE_FILES_MAX])
+void once__file_drop_between(between *list)
 {
-    struct stat st;
-    size_t n = 0;
-    DIR *dir = fstat(old, &st) == 0 ? once__file_folder(f) : NULL;
-    if (!dir) return 0;
-    const struct timespec old_born = born(old);
-    for (struct dirent *entry; (entry = readdir(dir));) {
-        const rotation kind = kind_of_name(once__file_name_in(f->path), entry->d_name);
-        rotated r;
-        if (kind == ROTATION_NONE || (r.fd = once__file_open_other(f, dir, entry->d_name, &r.st)) < 0) continue;
-        const bool later = !is_before(r.st.st_mtim, st.st_mtim) && !is_before(born(r.fd), old_born);
-        const bool other = (r.st.st_ino != st.st_ino || r.st.st_dev != st.st_dev) &&
-                           (r.st.st_ino != now->st_ino || r.st.st_dev != now->st_dev);
-        /* A compressed one keeps the time of what it was made of: with the same time it is `old`. */
-        if (kind == ROTATION_PACKED && later && is_before(st.st_mtim, r.st.st_mtim))
-            once_log(ONCE_LOG_WARN, "source_lost",
-                     "source '%s': '%s' may have had the path in between, and is compressed; what it has is not read",
-                     f->path, entry->d_name);
-        if (kind == ROTATION_READABLE && later && other && !is_known_file(f, &r)) n = insert_rotated(list, n, &r);
-        else once_close_beside(NULL, r.fd);
-    }
-    closedir(dir);
-    return n;
+    while (list->n) once_close_beside(NULL, list->at[--list->n].fd);
 }
 
-/* Takes them in, up to the last one that there is room for. */
-int once__file_take_between(file_source *f, int old, int now_fd, once_error *err)
+typedef struct bounds {
+    struct stat old, now;
+    struct timespec old_born;
+    between *found;
+    char packed[300]; /* names of compressed ones, which are not read; empty: there are none */
+} bounds;
+
+static bool is_file(const struct stat *a, const struct stat *b)
 {
-    rotated list[ONCE_FILES_MAX];
-    struct stat now;
+    return a->st_ino == b->st_ino && a->st_dev == b->st_dev;
+}
+
+static void add_packed(bounds *b, const char *name)
+{
+    const size_t len = strlen(b->packed);
+    if (len + strlen(name) + 5 <= sizeof b->packed)
+        (void)snprintf(b->packed + len, sizeof b->packed - len, "%s'%s'", len ? ", " : "", name);
+}
+
+static void take_or_leave(const file_source *f, const rotated *r, rotation kind, const char *name, bounds *b)
+{
+    const bool later = !is_before(r->st.st_mtim, b->old.st_mtim) && !is_before(born(r->fd), b->old_born);
+    /* A compressed one keeps the time of what it was made of: with the same time it is `old`. */
+    if (kind == ROTATION_PACKED && later && is_before(b->old.st_mtim, r->st.st_mtim)) add_packed(b, name);
+    if (kind == ROTATION_READABLE && later && !is_file(&r->st, &b->old) && !is_file(&r->st, &b->now) &&
+        !is_known_file(f, r))
+        insert_rotated(b->found, r);
+    else once_close_beside(NULL, r->fd);
+}
+
+static int look_between(const file_source *f, const folder *list, void *user, once_error *err)
+{
+    bounds *b = user;
     int rc = ONCE_OK;
-    if (fstat(now_fd, &now) != 0) return once__file_bad(f, ONCE_E_IO, "cannot stat", errno, err);
-    const size_t n = find_between(f, old, &now, list);
-    for (size_t i = 0; i < n; i++) {
-        if (rc == ONCE_OK && once__file_has_room(f)) rc = once__file_lock(f, list[i].fd, err);
+    once__file_drop_between(b->found); /* of a look before, in which something was renamed */
+    *b->packed = '\0';
+    for (size_t i = 0; rc == ONCE_OK && i < list->n; i++) {
+        const char *name = list->names[i].name;
+        const rotation kind = once__file_kind_of_name(once__file_name_in(f->path), name);
+        rotated r;
+        if (kind == ROTATION_NONE) continue;
+        rc = once__file_open_other(f, list, i, &r.fd, &r.st, err);
+        if (rc == ONCE_OK && r.fd >= 0) take_or_leave(f, &r, kind, name, b);
+    }
+    return rc;
+}
+
+int once__file_find_between(const file_source *f, int old, int now, between *found, once_error *err)
+{
+    bounds b = {.found = found, .old_born = born(old)};
+    found->n = 0;
+    if (fstat(old, &b.old) != 0 || fstat(now, &b.now) != 0)
+        return once__file_bad(f, ONCE_E_IO, "cannot stat", errno, err);
+    const int rc = once__file_look_through(f, 0, look_between, &b, err);
+    if (rc != ONCE_OK) once__file_drop_between(found);
+    else if (*b.packed)
+        once_log(ONCE_LOG_WARN, "source_lost",
+                 "source '%s': %s may have had the path in between, compressed; what is in there is not read", f->path,
+                 b.packed);
+    return rc;
+}
+
+int once__file_take_between(file_source *f, between *list, once_error *err)
+{
+    int rc = ONCE_OK;
+    for (size_t i = 0; i < list->n; i++) {
+        const int fd = list->at[i].fd;
+        if (rc == ONCE_OK && once__file_has_room(f)) rc = once__file_lock(f, fd, err);
         if (rc != ONCE_OK || !once__file_has_room(f)) {
-            once_close_beside(NULL, list[i].fd);
+            once_close_beside(NULL, fd);
             continue;
         }
         once_place place = {.number = once__file_next_number(f)};
-        (void)once_place_look(list[i].fd, &place);
+        (void)once_place_look(fd, &place);
         once_log(ONCE_LOG_INFO, "source_rotated", "source '%s' had a file in between, which is read as '%s/%llu'",
                  f->path, f->path, (unsigned long long)place.number);
-        once__file_add(f, list[i].fd, &place);
+        once__file_add(f, fd, &place);
     }
+    list->n = 0;
     return rc;
+}
+
+/* A file that has lost the path meanwhile may have others after it in the folder, which must not come before it. In a
+ * run that ends at the end of the file it is enough that no other has the path. */
+bool once__file_has_path(const file_source *f, int fd)
+{
+    struct stat path, st;
+    if (f->is_stdin) return true;
+    if (stat(f->path, &path) != 0) return !once__file_follows(f);
+    return fstat(fd, &st) == 0 && is_file(&path, &st);
 }

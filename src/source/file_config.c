@@ -71,6 +71,7 @@ const once_config_scope once__file_scope = {
             "another name, an empty file that was\n"
             "written and truncated before it was looked at again, and other content with the same first KiB and the "
             "same bytes before the place.\n"
+            "Files may be renamed while they are looked for: the folder is read until it stays the same for a moment.\n"
             "\n"
             "The cursor and the numbers of files are kept for the consumer and the path as it is written here, "
             "whatever the host and the folder: the next\n"

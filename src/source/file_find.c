@@ -1,42 +1,11 @@
 /* Looking for a file that has lost its path: in its folder, by its inode, or as a copy by what is in it. */
 #include <assert.h>
-#include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/beside.h"
 #include "source/file_impl.h"
 
 #include "base/banned.h"
-
-const char *once__file_name_in(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
-DIR *once__file_folder(const file_source *f)
-{
-    const char *name = once__file_name_in(f->path);
-    char *folder = name == f->path ? strdup(".") : strndup(f->path, (size_t)(name - f->path));
-    DIR *dir = folder ? opendir(folder) : NULL;
-    free(folder);
-    return dir;
-}
-
-/* A regular file of the folder, which is not the one that the path names; -1: it is none, cannot be read, or is to be
- * left alone: a store may lie in the folder, too. */
-int once__file_open_other(const file_source *f, DIR *dir, const char *name, struct stat *st)
-{
-    if (strcmp(name, once__file_name_in(f->path)) == 0) return -1;
-    const int at = openat(dirfd(dir), name, O_PATH | O_CLOEXEC | O_NOFOLLOW);
-    if (at < 0) return -1;
-    const bool fine = fstat(at, st) == 0 && S_ISREG(st->st_mode) && !once_may_be_locked(name, st);
-    const int fd = fine ? once_reopen(at) : -1;
-    close(at);
-    return fd;
-}
 
 /* A device may have another number after a mount, or on another machine; then the first bytes have to say it. */
 bool once__file_is(const once_place *place, uint64_t device, uint64_t inode, int fd)
@@ -68,36 +37,57 @@ static bool is_copy(const file_source *f, const once_place *place, const struct 
 
 typedef enum look_for { ITSELF, COPY } look_for;
 
-static int find_in_folder(const file_source *f, const once_place *place, look_for what)
+typedef struct sought {
+    const once_place *place;
+    look_for what;
+    int fd; /* -1: not found */
+} sought;
+
+static bool is_sought(const file_source *f, const sought *s, const struct stat *st, int fd)
 {
-    DIR *dir = once__file_folder(f);
+    return s->what == ITSELF ? once__file_is(s->place, st->st_dev, st->st_ino, fd) : is_copy(f, s->place, st, fd);
+}
+
+static int look_for_file(const file_source *f, const folder *list, void *user, once_error *err)
+{
+    sought *s = user;
     const char *name = once__file_name_in(f->path);
-    int found = -1;
-    if (!dir) return -1;
-    for (struct dirent *entry; found < 0 && (entry = readdir(dir));) {
+    int rc = ONCE_OK;
+    for (size_t i = 0; rc == ONCE_OK && s->fd < 0 && i < list->n; i++) {
+        const folder_name *n = &list->names[i];
         struct stat st;
-        if (what == ITSELF ? entry->d_ino != place->inode : strncmp(entry->d_name, name, strlen(name)) != 0) continue;
-        const int fd = once__file_open_other(f, dir, entry->d_name, &st);
-        if (fd < 0) continue;
-        if (what == ITSELF ? once__file_is(place, st.st_dev, st.st_ino, fd) : is_copy(f, place, &st, fd)) found = fd;
+        int fd;
+        if (s->what == ITSELF ? n->inode != s->place->inode : strncmp(n->name, name, strlen(name)) != 0) continue;
+        rc = once__file_open_other(f, list, i, &fd, &st, err);
+        if (rc != ONCE_OK || fd < 0) continue;
+        if (is_sought(f, s, &st, fd)) s->fd = fd;
         else once_close_beside(NULL, fd);
     }
-    closedir(dir);
-    return found;
+    return rc;
 }
 
-/* By its inode; only when no file has that, by what is in it, when the name begins as the path's does. Returns a
- * descriptor, or -1. */
-int once__file_find(const file_source *f, const once_place *place, bool copies)
+static int find_in_folder(const file_source *f, const once_place *place, look_for what, int *fd, once_error *err)
+{
+    sought s = {.place = place, .what = what, .fd = -1};
+    const int rc = once__file_look_through(f, place->inode, look_for_file, &s, err);
+    *fd = s.fd;
+    return rc;
+}
+
+/* By its inode; only when no file has that, by what is in it, when the name begins as the path's does. A descriptor, or
+ * -1: it is not there. */
+int once__file_find(const file_source *f, const once_place *place, bool copies, int *fd, once_error *err)
 {
     assert(place->number > 0);
-    const int found = find_in_folder(f, place, ITSELF);
-    return found < 0 && copies ? find_in_folder(f, place, COPY) : found;
+    const int rc = find_in_folder(f, place, ITSELF, fd, err);
+    return rc == ONCE_OK && *fd < 0 && copies ? find_in_folder(f, place, COPY, fd, err) : rc;
 }
 
-bool once__file_is_elsewhere(const file_source *f, const once_place *place)
+int once__file_is_elsewhere(const file_source *f, const once_place *place, bool *is, once_error *err)
 {
-    const int fd = once__file_find(f, place, false);
+    int fd;
+    const int rc = once__file_find(f, place, false, &fd, err);
     if (fd >= 0) once_close_beside(NULL, fd);
-    return fd >= 0;
+    *is = fd >= 0;
+    return rc;
 }

@@ -65,20 +65,65 @@ bool once__file_has_room(file_source *f);
 uint64_t once__file_next_number(const file_source *f);
 int once__file_lock(file_source *f, int fd, once_error *err);
 
-/* file_find.c: files in the folder that may be one of ours */
+/* file_folder.c: the folder, as it was at one moment */
+enum { FOLDER_TRIES = 100, FOLDER_PAUSE_MS = 10 };
+
+typedef struct folder_name {
+    char *name;
+    bool counts; /* the folder is another one when this is another file */
+    dev_t device;
+    ino_t inode;
+} folder_name;
+
+typedef struct folder {
+    DIR *dir;
+    folder_name *names;
+    size_t n, room;
+} folder;
+
+/* What rotation makes of the name of the file: "in.ndjson.1", "in.ndjson-20260102", "in-2.ndjson", "in.ndjson.old"; or
+ * of such a one that was compressed. */
+typedef enum rotation { ROTATION_NONE, ROTATION_READABLE, ROTATION_PACKED } rotation;
+
+/* ONCE_E_ABORTED: a file was renamed meanwhile; then it is called again, with the names that there are by then. */
+typedef int folder_look(const file_source *f, const folder *list, void *user, once_error *err);
+
 const char *once__file_name_in(const char *path);
-DIR *once__file_folder(const file_source *f);
-int once__file_open_other(const file_source *f, DIR *dir, const char *name, struct stat *st);
+rotation once__file_kind_of_name(const char *name, const char *entry);
+/* With the names that may belong to the source, and of the file `inode`. ONCE_E_UNAVAILABLE: it cannot be known. */
+int once__file_look_through(const file_source *f, uint64_t inode, folder_look *look, void *user, once_error *err);
+int once__file_restless(const file_source *f, once_error *err); /* renamed all the time: says so */
+/* A regular file of the list, which is not the one that the path names. `fd` -1: it is none, may not be read, or is to
+ * be left alone: a store may lie in the folder, too. ONCE_E_ABORTED: it has another name now. */
+int once__file_open_other(const file_source *f, const folder *list, size_t i, int *fd, struct stat *st,
+                          once_error *err);
+
+/* file_find.c: files in the folder that may be one of ours */
 bool once__file_is(const once_place *place, uint64_t device, uint64_t inode, int fd);
-int once__file_find(const file_source *f, const once_place *place, bool copies);
-bool once__file_is_elsewhere(const file_source *f, const once_place *place);
+int once__file_find(const file_source *f, const once_place *place, bool copies, int *fd, once_error *err);
+int once__file_is_elsewhere(const file_source *f, const once_place *place, bool *is, once_error *err);
 
 /* file_between.c: files that had the path and were never seen there */
-int once__file_take_between(file_source *f, int old, int now_fd, once_error *err);
+typedef struct rotated {
+    int fd;
+    struct stat st;
+} rotated;
+
+typedef struct between {
+    rotated at[ONCE_FILES_MAX];
+    size_t n;
+} between;
+
+/* Files of the folder that had the path after the file `old` and before `now`: made, and written to, after that, and
+ * never seen. */
+int once__file_find_between(const file_source *f, int old, int now, between *found, once_error *err);
+int once__file_take_between(file_source *f, between *list, once_error *err); /* as far as there is room */
+void once__file_drop_between(between *list);
+bool once__file_has_path(const file_source *f, int fd);
 
 /* file_start.c: where it begins */
 int once__file_open_first(file_source *f, once_error *err);
-once_place once__file_place_of_new(const file_source *f, int fd);
+int once__file_place_of_new(const file_source *f, int fd, once_place *place, once_error *err);
 int once__file_go_to(file_source *f, open_file *file, once_error *err);
 
 /* file_rotate.c: what happens to the path and the files meanwhile */

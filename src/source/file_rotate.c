@@ -61,9 +61,12 @@ static int take_new_file(file_source *f, int fd, once_error *err)
         once_close_beside(NULL, fd);
         return rc;
     }
+    once_place place;
     if (!old) {
-        const once_place place = once__file_place_of_new(f, fd);
-        return once__file_go_to(f, once__file_add(f, fd, &place), err);
+        rc = once__file_place_of_new(f, fd, &place, err);
+        if (rc == ONCE_OK) return once__file_go_to(f, once__file_add(f, fd, &place), err);
+        once_close_beside(NULL, fd);
+        return rc;
     }
     if (is_written_anew(old, fd)) {
         once_close_beside(f->base.env, old->fd);
@@ -72,13 +75,17 @@ static int take_new_file(file_source *f, int fd, once_error *err)
         f->version++;
         return lseek(fd, old->read, SEEK_SET) < 0 ? once__file_bad(f, ONCE_E_IO, "cannot seek", errno, err) : ONCE_OK;
     }
+    between list;
     old->grown_ms = once__file_now_ms(f);
-    rc = once__file_take_between(f, old->fd, fd, err);
-    if (rc != ONCE_OK || !once__file_has_room(f)) {
+    rc = once__file_find_between(f, old->fd, fd, &list, err);
+    const bool stays = rc == ONCE_OK && once__file_has_path(f, fd);
+    if (stays) rc = once__file_take_between(f, &list, err);
+    else once__file_drop_between(&list);
+    if (!stays || rc != ONCE_OK || !once__file_has_room(f)) {
         once_close_beside(NULL, fd); /* it is found again by the path */
         return rc;
     }
-    once_place place = {.number = once__file_next_number(f)};
+    place = (once_place){.number = once__file_next_number(f)};
     (void)once_place_look(fd, &place);
     once_log(ONCE_LOG_INFO, "source_rotated",
              "source '%s' has another file now: '%s/%llu', after line %llu of the one before and what is left of it",
@@ -136,9 +143,16 @@ int once__file_was_truncated(file_source *f, size_t i, once_error *err)
     read.tail_len = file->tail_len;
     read.tail = once_place_hash(file->tail, file->tail_len);
     read.part_len = read.part_kept = 0;
-    const int copy = once__file_find(f, &read, true);
     const bool has_path = i == f->n - 1;
     const int fd = file->fd;
+    between list = {.n = 0};
+    int copy;
+    int rc = once__file_find(f, &read, true, &copy, err);
+    if (rc == ONCE_OK && copy >= 0 && has_path) rc = once__file_find_between(f, copy, fd, &list, err);
+    if (rc != ONCE_OK) { /* nothing is changed: it is found to be truncated again */
+        if (copy >= 0) once_close_beside(NULL, copy);
+        return rc;
+    }
     if (copy < 0)
         once_log(ONCE_LOG_WARN, "source_truncated",
                  "source '%s' was truncated, and no copy of it is found; what it had behind line %llu and was not "
@@ -147,14 +161,14 @@ int once__file_was_truncated(file_source *f, size_t i, once_error *err)
     else
         once_log(ONCE_LOG_INFO, "source_truncated", "source '%s' was truncated; the rest of it is read from a copy",
                  f->path);
-    int rc = ONCE_OK;
     if (copy >= 0) {
         (void)once_place_look(copy, &file->place);
         file->fd = copy;
         file->at_eof = false;
         file->grown_ms = once__file_now_ms(f);
         if (lseek(copy, file->read, SEEK_SET) < 0) rc = once__file_bad(f, ONCE_E_IO, "cannot seek", errno, err);
-        if (rc == ONCE_OK && has_path) rc = once__file_take_between(f, copy, fd, err);
+        if (rc == ONCE_OK) rc = once__file_take_between(f, &list, err);
+        else once__file_drop_between(&list);
     } else {
         file->fd = -1;
         once__file_remove(f, i);

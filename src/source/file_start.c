@@ -43,34 +43,48 @@ int once__file_open_first(file_source *f, once_error *err)
     return rc;
 }
 
-/* The file that has the path now, among those that had it before; NULL: it is new. */
-static const once_place *find_known(const file_source *f, int fd)
+static const once_place *find_by_itself(const file_source *f, const once_place *here, int fd)
 {
-    once_place here = {0};
-    if (!once_place_look(fd, &here)) return NULL;
     for (size_t i = f->known.n; i > 0; i--) {
         const once_place *p = &f->known.at[i - 1];
-        if (once__file_is(p, here.device, here.inode, fd) && once_place_fits(fd, p)) return p;
+        if (once__file_is(p, here->device, here->inode, fd) && once_place_fits(fd, p)) return p;
     }
+    return NULL;
+}
+
+/* The file that has the path now, among those that had it before; NULL: it is new. */
+static int find_known(const file_source *f, int fd, const once_place **known, once_error *err)
+{
+    once_place here = {0};
+    bool elsewhere;
+    *known = NULL;
+    if (!once_place_look(fd, &here) || (*known = find_by_itself(f, &here, fd))) return ONCE_OK;
     const once_place *last = f->known.n ? &f->known.at[f->known.n - 1] : NULL;
+    if (!last) return ONCE_OK;
     /* Whoever reads the whole file each time may have edited it: then a line that was changed is a conflict, and the
      * others are known. */
     const bool whole = !once__file_follows(f) && !f->goes_on;
-    if (whole && last &&
-        ((last->device == here.device && last->inode == here.inode) || !once__file_is_elsewhere(f, last)))
-        return last;
+    if (whole && last->device == here.device && last->inode == here.inode) {
+        *known = last;
+        return ONCE_OK;
+    }
     /* Written anew as a whole, with what it had: then the old one is gone, and not under another name. */
-    return last && last->head_len > 0 && once_place_fits(fd, last) && !once__file_is_elsewhere(f, last) ? last : NULL;
+    if (!whole && (last->head_len == 0 || !once_place_fits(fd, last))) return ONCE_OK;
+    const int rc = once__file_is_elsewhere(f, last, &elsewhere, err);
+    if (rc == ONCE_OK && !elsewhere) *known = last;
+    return rc;
 }
 
 /* The number of a file that has just got the path, or is found there at the start; and the place in it. */
-once_place once__file_place_of_new(const file_source *f, int fd)
+int once__file_place_of_new(const file_source *f, int fd, once_place *place, once_error *err)
 {
-    const once_place *known = find_known(f, fd);
-    once_place place = known ? *known : (once_place){.number = once__file_next_number(f)};
-    if (!once_place_head_fits(fd, &place)) place.head_len = 0; /* it was edited */
-    (void)once_place_look(fd, &place);
-    return place;
+    const once_place *known;
+    const int rc = find_known(f, fd, &known, err);
+    if (rc != ONCE_OK) return rc;
+    *place = known ? *known : (once_place){.number = once__file_next_number(f)};
+    if (!once_place_head_fits(fd, place)) place->head_len = 0; /* it was edited */
+    (void)once_place_look(fd, place);
+    return ONCE_OK;
 }
 
 /* Takes in what the store has: numbers, and with a cursor, places. */
@@ -114,7 +128,9 @@ int once__file_go_to(file_source *f, open_file *file, once_error *err)
 /* The rest of a file that had the path when the cursor was kept, or was seen after that. */
 static int find_the_rest(file_source *f, const once_place *p, once_error *err)
 {
-    const int fd = f->n < ONCE_FILES_MAX ? once__file_find(f, p, true) : -1;
+    int fd = -1;
+    int rc = f->n < ONCE_FILES_MAX ? once__file_find(f, p, true, &fd, err) : ONCE_OK;
+    if (rc != ONCE_OK) return rc;
     if (fd < 0) {
         once_log(ONCE_LOG_WARN, "source_lost",
                  "source '%s' has another file now, and the one before it is not found; what it had behind line %llu, "
@@ -125,8 +141,19 @@ static int find_the_rest(file_source *f, const once_place *p, once_error *err)
     }
     once_place place = *p;
     (void)once_place_look(fd, &place);
-    const int rc = once__file_go_to(f, once__file_add(f, fd, &place), err);
+    rc = once__file_go_to(f, once__file_add(f, fd, &place), err);
     return rc == ONCE_OK ? once__file_lock(f, fd, err) : rc;
+}
+
+/* ONCE_E_ABORTED: the file has lost the path meanwhile. */
+static int find_unseen(file_source *f, int fd, once_error *err)
+{
+    between list;
+    int rc = once__file_find_between(f, f->files[f->n - 1].fd, fd, &list, err);
+    if (rc == ONCE_OK && !once__file_has_path(f, fd)) rc = ONCE_E_ABORTED;
+    if (rc == ONCE_OK) return once__file_take_between(f, &list, err);
+    once__file_drop_between(&list);
+    return rc;
 }
 
 /* All that comes before the file that has the path: what the cursor names, what has a higher number, and files that
@@ -143,17 +170,17 @@ static int find_files_before(file_source *f, const once_places *cursor, int fd, 
         for (size_t k = 0; k < cursor->n; k++) wanted |= cursor->at[k].number == p->number;
         if (wanted && !(current && current->number == p->number)) rc = find_the_rest(f, p, err);
     }
-    if (rc == ONCE_OK && f->locks && fd >= 0 && !current && f->n)
-        rc = once__file_take_between(f, f->files[f->n - 1].fd, fd, err);
+    if (rc == ONCE_OK && f->locks && fd >= 0 && !current && f->n) rc = find_unseen(f, fd, err);
     return rc;
 }
 
 /* The file that has the path, behind those before it. */
 static int place_current(file_source *f, int fd, const once_places *cursor, bool has_cursor, once_error *err)
 {
-    const once_place *known = fd >= 0 ? find_known(f, fd) : NULL;
+    const once_place *known = NULL;
+    int rc = fd >= 0 ? find_known(f, fd, &known, err) : ONCE_OK;
     const once_place found = known ? *known : (once_place){0};
-    int rc = has_cursor ? find_files_before(f, cursor, fd, known ? &found : NULL, err) : ONCE_OK;
+    if (rc == ONCE_OK && has_cursor) rc = find_files_before(f, cursor, fd, known ? &found : NULL, err);
     if (fd < 0) return rc;
     if (rc != ONCE_OK || f->n == ONCE_FILES_MAX) {
         if (rc == ONCE_OK)
@@ -163,7 +190,12 @@ static int place_current(file_source *f, int fd, const once_places *cursor, bool
         once_close_beside(f->base.env, fd);
         return rc;
     }
-    once_place place = once__file_place_of_new(f, fd);
+    once_place place;
+    rc = once__file_place_of_new(f, fd, &place, err);
+    if (rc != ONCE_OK) {
+        once_close_beside(f->base.env, fd);
+        return rc;
+    }
     if (place.number > 1 || f->known.n)
         once_log(ONCE_LOG_DEBUG, "source_file", "source '%s' is its file %llu, from line %llu on", f->path,
                  (unsigned long long)place.number, (unsigned long long)place.line + 1);
@@ -171,11 +203,9 @@ static int place_current(file_source *f, int fd, const once_places *cursor, bool
     return once__file_go_to(f, once__file_add(f, fd, &place), err);
 }
 
-int once__file_start(once_source *source, const once_kept_places *kept, once_error *err)
+static int start_once(file_source *f, const once_kept_places *kept, once_error *err)
 {
-    file_source *f = (file_source *)source;
-    if (!f->regular) return ONCE_OK;
-    if (f->sought) { /* the store was away, and this is repeated */
+    if (f->sought) { /* the store was away, or files were renamed, and this is repeated */
         while (f->n) once__file_remove(f, 0);
         const int again = once__file_open_first(f, err);
         if (again != ONCE_OK) return again;
@@ -197,6 +227,17 @@ int once__file_start(once_source *source, const once_kept_places *kept, once_err
     rc = place_current(f, fd, &cursor, kept->cursor.len > 0, err);
     f->version++;
     return rc;
+}
+
+int once__file_start(once_source *source, const once_kept_places *kept, once_error *err)
+{
+    file_source *f = (file_source *)source;
+    int rc = f->regular ? ONCE_E_ABORTED : ONCE_OK;
+    for (int i = 0; i < FOLDER_TRIES && rc == ONCE_E_ABORTED; i++) {
+        if (i) once_env_sleep_ms(f->base.env, FOLDER_PAUSE_MS);
+        rc = start_once(f, kept, err);
+    }
+    return rc == ONCE_E_ABORTED ? once__file_restless(f, err) : rc;
 }
 
 /* As they are before anything is read. */

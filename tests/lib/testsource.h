@@ -63,7 +63,7 @@ void test_broker_rebalance(test_broker *broker);             /* streams that wer
 typedef struct test_broker_counts {
     uint64_t put, handed_out, acked, extended, ran_out, fetches;
     uint64_t released, lost; /* streams */
-    uint64_t late_acks;      /* acks of a stream that its consumer had released, or knew to be lost */
+    uint64_t late_acks;      /* acks of a stream that its consumer had released */
     uint64_t wrong_acks;     /* acks of what its consumer was never given */
     uint64_t overdue;        /* streams that were not released in time by a consumer that knew */
 } test_broker_counts;

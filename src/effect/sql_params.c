@@ -307,8 +307,15 @@ static int read_escaped(lexer *lex, once_error *err)
     return once_fail(err, ONCE_E_USAGE, "string that begins with E' has no end; close it with '");
 }
 
+static bool at_bom(const lexer *lex)
+{
+    return lex->text.len - lex->at >= 3 && memcmp(lex->text.data + lex->at, ONCE_BOM, 3) == 0;
+}
+
 static int read_word(lexer *lex, bool first, once_error *err)
 {
+    if (at_bom(lex)) /* white space to SQLite, the beginning of a name to PostgreSQL */
+        return once_fail(err, ONCE_E_USAGE, "byte order mark (U+FEFF) inside a statement; remove it");
     size_t end = lex->at;
     while (end < lex->text.len && is_word(lex->text.data[end])) end++;
     const once_bytes word = slice(lex, lex->at, end);
@@ -335,7 +342,8 @@ static int read_token(lexer *lex, once_error *err)
     case '$': return refuse_foreign(lex, err);
     case '@':
     case '#':
-        if (is_word(peek(lex, 1))) return refuse_foreign(lex, err);
+        /* SQLite reads #::x as a parameter, too. No database has a cast behind these. */
+        if (is_word(peek(lex, 1)) || (peek(lex, 1) == ':' && peek(lex, 2) == ':')) return refuse_foreign(lex, err);
         break;
     default:
         if (is_word(c)) return read_word(lex, first, err);
@@ -348,7 +356,7 @@ static int read_token(lexer *lex, once_error *err)
 static int read_next(lexer *lex, once_error *err)
 {
     char c = peek(lex, 0);
-    if (!lex->begun && lex->text.len - lex->at >= 3 && memcmp(lex->text.data + lex->at, ONCE_BOM, 3) == 0) {
+    if (!lex->begun && at_bom(lex)) {
         lex->at += 3;
     } else if (c == '-' && peek(lex, 1) == '-') {
         return skip_line(lex, err);

@@ -136,8 +136,11 @@ static void quotes_and_comments_stay(void **state)
     refused("\xef\xbb\xbf"
             "COMMIT",
             "statement cannot be 'COMMIT': transaction and connection belong to once; remove it");
+    refused("SELECT \xef\xbb\xbf$1", "byte order mark (U+FEFF) inside a statement; remove it");
+    unchanged("SELECT '\xef\xbb\xbf', a\xef\xbb\xbf");
     unchanged("SELECT a @ b");
     unchanged("SELECT a # b");
+    becomes("SELECT @:a", "SELECT @?1", "/a");
 }
 
 static void foreign_parameters_are_refused(void **state)
@@ -148,6 +151,8 @@ static void foreign_parameters_are_refused(void **state)
     refused("SELECT $1", "parameter '$1' is not bound by once; write ':name' or ':{/pointer}'");
     refused("SELECT $name", "parameter '$name' is not bound by once; write ':name' or ':{/pointer}'");
     refused("SELECT @x", "parameter '@x' is not bound by once; write ':name' or ':{/pointer}'");
+    refused("SELECT #::int", "parameter '#' is not bound by once; write ':name' or ':{/pointer}'");
+    refused("SELECT @::int", "parameter '@' is not bound by once; write ':name' or ':{/pointer}'");
     refused("SELECT #x", "parameter '#x' is not bound by once; write ':name' or ':{/pointer}'");
     refused("SELECT :1", "parameter ':1' begins with a digit; write ':{/1}'");
     refused("SELECT :gr\xc3\xb6\xc3\x9f"

@@ -1,6 +1,6 @@
 /* The verbs, for stores that keep entries themselves (src/store/engine/).
  *
- * A driver supplies a shelf: where entries, lanes, letters and facts are put and found inside one transaction. The
+ * A driver supplies a storage: where entries, lanes, letters and facts are put and found inside one transaction. The
  * engine runs the rules of core/entry.h over it, so that memory, sqlite, postgres and redis differ only in how they
  * keep things.
  *
@@ -15,14 +15,14 @@
 #include "core/clock.h"
 #include "store/store.h"
 
-typedef struct once_shelf once_shelf;
+typedef struct once_storage once_storage;
 
 /* So many of the unfinished entries with one order are looked at, where more would take long and say little: for the
  * time of the last one, because the clock tells as well; and for the first one when their version is settled, because
  * they are only judged then. */
 #define ONCE_LANE_EQUALS 1000
 
-/* What a batch of requests is for; a shelf may then lock, and write ahead, what the verb will most likely need. */
+/* What a batch of requests is for; a storage may then lock, and write ahead, what the verb will most likely need. */
 typedef enum once_purpose {
     ONCE_FOR_CLAIM,
     ONCE_FOR_ACCEPT,
@@ -33,10 +33,10 @@ typedef enum once_purpose {
 
 /* A part of a list. */
 typedef struct once_page {
-    size_t max;      /* show so many at most; a shelf that could not go on behind them shows all at once ... */
-    once_hash id;    /* ... behind this one, in an order of the shelf's own; zero: from the beginning ... */
-    uint64_t number; /* ... or, of what has numbers, behind this one; the shelf moves them on */
-    bool more;       /* set by the shelf: it stopped at `max` */
+    size_t max;      /* show so many at most; a storage that could not go on behind them shows all at once ... */
+    once_hash id;    /* ... behind this one, in an order of the storage's own; zero: from the beginning ... */
+    uint64_t number; /* ... or, of what has numbers, behind this one; the storage moves them on */
+    bool more;       /* set by the storage: it stopped at `max` */
 } once_page;
 
 /* Which letters. */
@@ -46,105 +46,106 @@ typedef struct once_letter_query {
     bool by_key, heads, only_ids; /* the latter as once_store_ops.letter_heads says */
 } once_letter_query;
 
-/* Slots without a store handle of their own get the shelf. All of them run inside a transaction, except begin. */
-typedef struct once_shelf_ops {
+/* Slots without a store handle of their own get the storage. All of them run inside a transaction, except begin. */
+typedef struct once_storage_ops {
     /* What is loaded from here on is ours: nobody else changes it until commit. Loads the clock anchor. */
-    int (*begin)(once_shelf *shelf, bool write, once_error *err);
-    int (*commit)(once_shelf *shelf, once_error *err); /* durable on ONCE_OK; on failure everything is rolled back */
-    void (*rollback)(once_shelf *shelf);
+    int (*begin)(once_storage *storage, bool write, once_error *err);
+    int (*commit)(once_storage *storage,
+                  once_error *err); /* durable on ONCE_OK; on failure everything is rolled back */
+    void (*rollback)(once_storage *storage);
 
-    /* Every verb says first which requests it is about; n may be 0. A hint, but for a shelf with a clock of its own: it
+    /* Every verb says first which requests it is about; n may be 0. A hint, but for a storage with a clock of its own: it
      * has set now_ms when this returns. May be NULL. */
-    int (*prefetch)(once_shelf *shelf, const once_request *const *requests, size_t n, once_purpose purpose,
+    int (*prefetch)(once_storage *storage, const once_request *const *requests, size_t n, once_purpose purpose,
                     once_error *err);
     /* A verb that was a transaction by itself has failed, for the `tries`-th time: whether nothing of it has happened,
      * and it is done again, after a pause. NULL: never. */
-    bool (*again)(once_shelf *shelf, int rc, unsigned tries);
+    bool (*again)(once_storage *storage, int rc, unsigned tries);
     /* The entry, or a blank one with state ABSENT. Stays valid and may be changed until the transaction ends; the same
-     * id gives the same pointer. Bytes in it belong to the shelf. */
-    int (*load)(once_shelf *shelf, once_hash id, once_entry **out, once_error *err);
+     * id gives the same pointer. Bytes in it belong to the storage. */
+    int (*load)(once_storage *storage, once_hash id, once_entry **out, once_error *err);
     /* The entry (from load) was changed; keep it. Bytes it points to are copied before the call returns. State ABSENT
      * deletes. */
-    int (*save)(once_shelf *shelf, once_entry *entry, once_error *err);
+    int (*save)(once_storage *storage, once_entry *entry, once_error *err);
 
     /* The lane as entry `except`, which is loaded, sees it. What has expired is not there any more. Bytes in it belong
-     * to the shelf. */
-    int (*lane)(once_shelf *shelf, once_hash lane, once_hash except, once_lane *out, once_error *err);
+     * to the storage. */
+    int (*lane)(once_storage *storage, once_hash lane, once_hash except, once_lane *out, once_error *err);
     /* Keeps what is kept of a lane. Bytes it points to are copied before the call returns. */
-    int (*save_lane)(once_shelf *shelf, once_hash lane, const once_lane *kept, once_error *err);
+    int (*save_lane)(once_storage *storage, once_hash lane, const once_lane *kept, once_error *err);
     /* Id of the unfinished entry with the lowest order, zero if none. Among equals the one that was seen first; where
      * their version is settled and there are very many of them, any one. */
-    int (*lane_head)(once_shelf *shelf, once_hash lane, once_hash *out, once_error *err);
+    int (*lane_head)(once_storage *storage, once_hash lane, once_hash *out, once_error *err);
     /* When the last of the unfinished entries of this order was seen, 0 if there is none. May leave out some where
      * there are many, and may count one that left in this transaction. */
-    int (*lane_equals)(once_shelf *shelf, once_hash lane, int64_t order, int64_t *seen_ms, once_error *err);
+    int (*lane_equals)(once_storage *storage, once_hash lane, int64_t order, int64_t *seen_ms, once_error *err);
     /* Where nothing was saved: ids of unfinished entries that are before this one in its lane, the first `max` of them,
      * and of others that occupy it, `max` at most; in any order. *count: how many are before it, up to
      * ONCE_BEFORE_COUNTED. */
-    int (*lane_before)(once_shelf *shelf, const once_entry *entry, size_t max, once_hash *out, size_t *n,
+    int (*lane_before)(once_storage *storage, const once_entry *entry, size_t max, once_hash *out, size_t *n,
                        uint64_t *count, once_error *err);
 
     /* Ids of entries of the consumer, with a body, waiting, claimed or unknown, due at or before now, by due time then
      * id. */
-    int (*due)(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n,
+    int (*due)(once_storage *storage, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n,
                once_error *err);
     /* In a transaction that holds these lanes: ids of their unfinished entries, lane by lane, by order then id; `each`
      * of a lane at most. Those of lanes that somebody else occupies, and of which the first one is not due, may be left
      * out. NULL: there is no `find`. */
-    int (*lanes_waiting)(once_shelf *shelf, const once_hash *lanes, size_t n_lanes, size_t each, size_t max,
+    int (*lanes_waiting)(once_storage *storage, const once_hash *lanes, size_t n_lanes, size_t each, size_t max,
                          once_hash *out, size_t *n, once_error *err);
     /* Ids of entries of the consumer whose token has this .a, by token: claimed ones, and unknown ones that have a due
      * time. */
-    int (*by_token)(once_shelf *shelf, once_bytes consumer, uint64_t token_a, size_t max, once_hash *out, size_t *n,
+    int (*by_token)(once_storage *storage, once_bytes consumer, uint64_t token_a, size_t max, once_hash *out, size_t *n,
                     once_error *err);
     /* Ids of claimed entries of the consumer that say `hold`, with a body or without, due at or before now. Some may be
      * left out that others are at, and some may not be so any more. */
-    int (*lapsed)(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n,
+    int (*lapsed)(once_storage *storage, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n,
                   once_error *err);
     /* `unique` is what makes two letters the same one; then *fresh = false, and the one that is there is counted
      * (once__letter_again) unless it has an entry: nothing else is written. */
-    int (*letter_put)(once_shelf *shelf, const once_letter *letter, once_hash unique, bool *fresh, once_error *err);
-    /* The same for many different ones, for a shelf that can do that at once; otherwise NULL. `fresh` NULL: nobody
+    int (*letter_put)(once_storage *storage, const once_letter *letter, once_hash unique, bool *fresh, once_error *err);
+    /* The same for many different ones, for a storage that can do that at once; otherwise NULL. `fresh` NULL: nobody
      * asks, they have entries, and they may be written as late as commit, so bytes are copied before the call returns.
      */
-    int (*letters_put)(once_shelf *shelf, const once_letter *letters, const once_hash *uniques, size_t n, bool *fresh,
-                       once_error *err);
-    /* These letters, and the entries that died with them, will be looked at. For a shelf that can read many at once;
+    int (*letters_put)(once_storage *storage, const once_letter *letters, const once_hash *uniques, size_t n,
+                       bool *fresh, once_error *err);
+    /* These letters, and the entries that died with them, will be looked at. For a storage that can read many at once;
      * otherwise NULL. */
-    int (*letters_ahead)(once_shelf *shelf, const uint64_t *ids, size_t n, once_error *err);
+    int (*letters_ahead)(once_storage *storage, const uint64_t *ids, size_t n, once_error *err);
     /* `out` (bytes in `arena`, and `same`), or *found = false. Dropping is a call of its own. */
-    int (*letter_get)(once_shelf *shelf, uint64_t id, once_letter *out, bool *found, once_arena *arena,
+    int (*letter_get)(once_storage *storage, uint64_t id, once_letter *out, bool *found, once_arena *arena,
                       once_error *err);
-    int (*letter_drop)(once_shelf *shelf, uint64_t id, once_error *err);
-    int (*audit_put)(once_shelf *shelf, const once_audit *audit, once_error *err);
+    int (*letter_drop)(once_storage *storage, uint64_t id, once_error *err);
+    int (*audit_put)(once_storage *storage, const once_audit *audit, once_error *err);
 
     /* The transaction of these may be one that only reads. What they visit is valid until the visitor returns; false
      * ends the page. */
     /* Entries of the consumer that are in this state now; others may be shown as well, and are left out. */
-    int (*list)(once_shelf *shelf, once_bytes consumer, once_state state, once_page *page, once_entry_visit *visit,
+    int (*list)(once_storage *storage, once_bytes consumer, once_state state, once_page *page, once_entry_visit *visit,
                 void *user, once_error *err);
-    int (*letters)(once_shelf *shelf, const once_letter_query *what, once_page *page, once_letter_visit *visit,
+    int (*letters)(once_storage *storage, const once_letter_query *what, once_page *page, once_letter_visit *visit,
                    void *user, once_error *err); /* by their id */
-    int (*audits)(once_shelf *shelf, once_bytes consumer, once_page *page, once_audit_visit *visit, void *user,
+    int (*audits)(once_storage *storage, once_bytes consumer, once_page *page, once_audit_visit *visit, void *user,
                   once_error *err); /* in the order of their writing */
     /* Adds to *out (once__stats_add); wait_ms is the time when the first of them is due, ONCE_NEVER at the beginning.
      */
-    int (*stats)(once_shelf *shelf, once_bytes consumer, once_stats *out, once_error *err);
-    int (*waiting_size)(once_shelf *shelf, once_bytes consumer, once_waiting_size *out,
+    int (*stats)(once_storage *storage, once_bytes consumer, once_stats *out, once_error *err);
+    int (*waiting_size)(once_storage *storage, once_bytes consumer, once_waiting_size *out,
                         once_error *err); /* adds to *out */
 
-    int (*fact_get)(once_shelf *shelf, const char *name, once_bytes *out, once_arena *arena,
+    int (*fact_get)(once_storage *storage, const char *name, once_bytes *out, once_arena *arena,
                     once_error *err); /* *out is empty when this begins */
-    int (*fact_set)(once_shelf *shelf, const char *name, once_bytes value, once_error *err);
-    /* As that of the store, for a shelf whose commit compares; NULL: the engine reads it, and compares. */
-    int (*fact_count)(once_shelf *shelf, const char *name, uint64_t least, once_bytes value, once_error *err);
-    int (*facts)(once_shelf *shelf, const char *prefix, once_fact_visit *visit, void *user, once_error *err);
-} once_shelf_ops;
+    int (*fact_set)(once_storage *storage, const char *name, once_bytes value, once_error *err);
+    /* As that of the store, for a storage whose commit compares; NULL: the engine reads it, and compares. */
+    int (*fact_count)(once_storage *storage, const char *name, uint64_t least, once_bytes value, once_error *err);
+    int (*facts)(once_storage *storage, const char *prefix, once_fact_visit *visit, void *user, once_error *err);
+} once_storage_ops;
 
 /* Drivers embed this as the first member of their store. */
-struct once_shelf {
+struct once_storage {
     once_backend store;
-    const once_shelf_ops *shelf;
+    const once_storage_ops *storage;
     bool own_clock;   /* a server's clock decides: now_ms is set by prefetch, and `clock` is not used */
     once_clock clock; /* loaded by begin, kept by commit */
     int64_t now_ms;   /* the time of this transaction */
@@ -158,8 +159,8 @@ struct once_shelf {
 const char *once__shown_key(once_bytes key, char out[ONCE_SHOWN_KEY]);
 
 /* Around whatever is asked or done: joins the caller's transaction, or is one by itself. */
-int once__verb_begin(once_shelf *shelf, bool write, once_error *err);
-int once__verb_end(once_shelf *shelf, int rc, once_error *err);
+int once__verb_begin(once_storage *storage, bool write, once_error *err);
+int once__verb_end(once_storage *storage, int rc, once_error *err);
 
 int once__engine_claim(once_backend *store, const once_request *const *requests, size_t n, once_decision *out,
                        once_arena *arena, once_error *err);
@@ -220,7 +221,7 @@ int once__engine_fact_set(once_backend *store, const char *name, once_bytes valu
 int once__engine_fact_count(once_backend *store, const char *name, uint64_t least, once_bytes value, once_error *err);
 int once__engine_facts(once_backend *store, const char *prefix, once_fact_visit *visit, void *user, once_error *err);
 
-/* What is the same in the table of each store that has a shelf. */
+/* What is the same in the table of each store that has a storage. */
 #define ONCE_ENGINE_OPS                                                                                                \
     .claim = once__engine_claim, .settle = once__engine_settle, .extend = once__engine_extend,                         \
     .accept = once__engine_accept, .take = once__engine_take, .lapse = once__engine_lapse,                             \
@@ -234,14 +235,14 @@ int once__engine_facts(once_backend *store, const char *prefix, once_fact_visit 
     .waiting_size = once__engine_waiting_size, .time = once__engine_time, .fact_get = once__engine_fact_get,           \
     .fact_count = once__engine_fact_count, .facts = once__engine_facts
 
-/* For `stats` of a shelf: so many that are in this state now, of which the first is due then (ONCE_NEVER: none is). */
+/* For `stats` of a storage: so many that are in this state now, of which the first is due then (ONCE_NEVER: none is). */
 void once__stats_add(once_stats *stats, once_state state, uint64_t n, int64_t due_ms);
 
 /* Whether an entry of a lane goes before another one. */
 bool once__lane_before(int64_t order, int64_t seen_ms, once_hash id, const once_entry *other);
 
 /* For `sweep`, inside a transaction: drops those of the ids that are expired and not finished (once_entry_expires). */
-int once__engine_drop(once_shelf *shelf, const once_hash *ids, size_t n, uint64_t *dropped, once_error *err);
+int once__engine_drop(once_storage *storage, const once_hash *ids, size_t n, uint64_t *dropped, once_error *err);
 
 /* What makes two letters without an entry one. */
 once_hash once__letter_identity(const once_backend *store, const once_letter *letter);

@@ -110,7 +110,7 @@ static once_hash id_of(const run *r, uint64_t scope, uint64_t key)
 {
     return once_key_id(r->sides[0].store->secret, &scopes[scope], key_of(key));
 }
-static int64_t now_of(const run *r) { return ((const once_shelf *)r->sides[0].store)->clock.tenths / 10; }
+static int64_t now_of(const run *r) { return ((const once_storage *)r->sides[0].store)->clock.tenths / 10; }
 
 static once_request request_for(run *r, uint64_t scope, uint64_t key)
 {
@@ -1017,7 +1017,7 @@ static int remove_one(const char *path, const struct stat *info, int kind, struc
 
 #ifdef ONCE_WITH_POSTGRES
 /* A server's clock does not lean as the memory store's does: so here it says what that one said last. */
-static const once_shelf *reference;
+static const once_storage *reference;
 static int64_t as_reference(const once_env *env)
 {
     (void)env;
@@ -1026,7 +1026,7 @@ static int64_t as_reference(const once_env *env)
 
 static void follow_reference(run *r, bool follow)
 {
-    reference = (const once_shelf *)r->sides[0].store;
+    reference = (const once_storage *)r->sides[0].store;
     once__pg_test_clock = follow ? as_reference : NULL;
 }
 #else

@@ -144,7 +144,7 @@ bool sim_operator_discard(sim_world *world) { return letter_act(world, false); }
 
 typedef struct views {
     sim_world *world;
-    const once_shelf *shelf;
+    const once_storage *storage;
     uint64_t n;
 } views;
 
@@ -153,7 +153,7 @@ static bool look_at_claimed(void *user, const once_entry *entry)
 {
     views *v = user;
     v->n++;
-    if (entry->due_ms <= v->shelf->clock.tenths / 10)
+    if (entry->due_ms <= v->storage->clock.tenths / 10)
         sim_violation(v->world, "key %d: shown as under way, and its lease is over",
                       sim_key_of(v->world, &(once_request){.scope = &entry->scope, .key = entry->key}));
     return true;
@@ -175,7 +175,7 @@ void sim_operator_look(sim_world *world)
     uint64_t waiting = 0, unknown = 0;
     if (!is_reachable(world) || !desk_open(world, &d)) return;
     once_backend *store = d.store;
-    views v = {world, (const once_shelf *)store, 0};
+    views v = {world, (const once_storage *)store, 0};
     const once_bytes consumer = world->spec->consumer;
     int rc = store->ops->stats(store, consumer, &stats, &err);
     if (rc == ONCE_OK) rc = store->ops->list(store, consumer, ONCE_STATE_CLAIMED, look_at_claimed, &v, &err);

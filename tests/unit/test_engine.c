@@ -1,4 +1,4 @@
-/* The engine over a shelf that counts what it is asked for, and fails where it is told to: what a verb writes, when,
+/* The engine over a storage that counts what it is asked for, and fails where it is told to: what a verb writes, when,
  * and what is left of one that could not be carried out. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,40 +23,40 @@ typedef struct fixture {
     once_error err;
 } fixture;
 
-/* --- the shelf --- */
+/* --- the storage --- */
 
-static const once_shelf_ops *inner;
-static once_shelf_ops watched;
+static const once_storage_ops *inner;
+static once_storage_ops watched;
 static unsigned saves, begins, commits, rollbacks;
 static unsigned fail_save; /* the so-manieth from now on; 0: none */
 static bool fail_commit;
 
-static int save(once_shelf *shelf, once_entry *entry, once_error *err)
+static int save(once_storage *storage, once_entry *entry, once_error *err)
 {
     saves++;
     if (fail_save && --fail_save == 0) return once_fail(err, ONCE_E_IO, "not now");
-    return inner->save(shelf, entry, err);
+    return inner->save(storage, entry, err);
 }
 
-static int begin(once_shelf *shelf, bool write, once_error *err)
+static int begin(once_storage *storage, bool write, once_error *err)
 {
     begins++;
-    return inner->begin(shelf, write, err);
+    return inner->begin(storage, write, err);
 }
 
-static int commit(once_shelf *shelf, once_error *err)
+static int commit(once_storage *storage, once_error *err)
 {
     commits++;
-    if (!fail_commit) return inner->commit(shelf, err);
+    if (!fail_commit) return inner->commit(storage, err);
     fail_commit = false;
-    inner->rollback(shelf);
+    inner->rollback(storage);
     return once_fail(err, ONCE_E_FULL, "no space is left");
 }
 
-static void rollback(once_shelf *shelf)
+static void rollback(once_storage *storage)
 {
     rollbacks++;
-    inner->rollback(shelf);
+    inner->rollback(storage);
 }
 
 static int setup(void **state)
@@ -65,14 +65,14 @@ static int setup(void **state)
     const once_store_options options = {.size = sizeof options, .env = &f->world.env, .create = true};
     test_env_init(&f->world, 1);
     if (once__store_open("memory:", &options, &f->store, &f->err) != ONCE_OK) return -1;
-    once_shelf *shelf = (once_shelf *)f->store;
-    inner = shelf->shelf;
+    once_storage *storage = (once_storage *)f->store;
+    inner = storage->storage;
     watched = *inner;
     watched.save = save;
     watched.begin = begin;
     watched.commit = commit;
     watched.rollback = rollback;
-    shelf->shelf = &watched;
+    storage->storage = &watched;
     saves = begins = commits = rollbacks = fail_save = 0;
     fail_commit = false;
     return 0;
@@ -290,11 +290,11 @@ static void a_letter_is_written_with_the_death_of_its_entry(void **state)
     assert_int_equal(state_of(f, 1), ONCE_STATE_DEAD);
 }
 
-/* What a shelf reads first may fail: outside of a transaction nothing is left open, inside of one it is broken. */
-static int fail_prefetch(once_shelf *shelf, const once_request *const *requests, size_t n, once_purpose purpose,
+/* What a storage reads first may fail: outside of a transaction nothing is left open, inside of one it is broken. */
+static int fail_prefetch(once_storage *storage, const once_request *const *requests, size_t n, once_purpose purpose,
                          once_error *err)
 {
-    (void)shelf, (void)requests, (void)n, (void)purpose;
+    (void)storage, (void)requests, (void)n, (void)purpose;
     return once_fail(err, ONCE_E_IO, "not now");
 }
 
@@ -325,14 +325,14 @@ typedef struct listing {
 static listing list;
 static char body[400 << 10];
 
-static int list_pages(once_shelf *shelf, once_bytes consumer, once_state wanted, once_page *page,
+static int list_pages(once_storage *storage, once_bytes consumer, once_state wanted, once_page *page,
                       once_entry_visit *visit, void *user, once_error *err)
 {
     once_entry entry = {.state = wanted,
                         .scope = {.consumer = consumer, .operation = scope.operation},
                         .message = {.body = {body, list.body_len}, .sent_ms = ONCE_NO_TIME},
                         .has_message = true,
-                        .due_ms = shelf->now_ms};
+                        .due_ms = storage->now_ms};
     page->number++;
     for (int i = 0; i < 2; i++) {
         if (!visit(user, &entry)) return ONCE_OK;
@@ -370,12 +370,12 @@ static void a_list_whose_second_page_fails_says_so(void **state)
 }
 
 /* A megabyte is kept at most: the rest is shown before more is read. */
-static int list_large(once_shelf *shelf, once_bytes consumer, once_state wanted, once_page *page,
+static int list_large(once_storage *storage, once_bytes consumer, once_state wanted, once_page *page,
                       once_entry_visit *visit, void *user, once_error *err)
 {
     for (int i = 0; i < 4; i++) {
         page->number = 0;
-        const int rc = list_pages(shelf, consumer, wanted, page, visit, user, err);
+        const int rc = list_pages(storage, consumer, wanted, page, visit, user, err);
         if (rc != ONCE_OK) return rc;
     }
     page->more = false;

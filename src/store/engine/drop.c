@@ -5,16 +5,16 @@
 
 #include "base/banned.h"
 
-int once__engine_drop(once_shelf *shelf, const once_hash *ids, size_t n, uint64_t *dropped, once_error *err)
+int once__engine_drop(once_storage *storage, const once_hash *ids, size_t n, uint64_t *dropped, once_error *err)
 {
     assert(n == 0 || ids);
     int rc = ONCE_OK;
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
         once_entry *entry;
-        rc = once__seat_entry(shelf, ids[i], &entry, err);
-        if (rc != ONCE_OK || once_state_finished(entry->state) || !once_entry_expired(entry, shelf->now_ms)) continue;
+        rc = once__seat_entry(storage, ids[i], &entry, err);
+        if (rc != ONCE_OK || once_state_finished(entry->state) || !once_entry_expired(entry, storage->now_ms)) continue;
         (void)once_entry_forget(entry, NULL); /* it stands in no lane */
-        rc = shelf->shelf->save(shelf, entry, err);
+        rc = storage->storage->save(storage, entry, err);
         ++*dropped;
     }
     return rc;

@@ -11,19 +11,19 @@
 #include "base/banned.h"
 
 /* `fresh` NULL: nobody asks. */
-static int put_letters(once_shelf *shelf, const once_letter *letters, const once_hash *uniques, size_t n, bool *fresh,
-                       once_error *err)
+static int put_letters(once_storage *storage, const once_letter *letters, const once_hash *uniques, size_t n,
+                       bool *fresh, once_error *err)
 {
     assert(n > 0);
-    if (shelf->shelf->letters_put) return shelf->shelf->letters_put(shelf, letters, uniques, n, fresh, err);
+    if (storage->storage->letters_put) return storage->storage->letters_put(storage, letters, uniques, n, fresh, err);
     int rc = ONCE_OK;
     bool ignored;
     for (size_t i = 0; i < n && rc == ONCE_OK; i++)
-        rc = shelf->shelf->letter_put(shelf, &letters[i], uniques[i], fresh ? &fresh[i] : &ignored, err);
+        rc = storage->storage->letter_put(storage, &letters[i], uniques[i], fresh ? &fresh[i] : &ignored, err);
     return rc;
 }
 
-int once__write_letter(once_shelf *shelf, const once_entry *entry, once_answer kind, const once_message *message,
+int once__write_letter(once_storage *storage, const once_entry *entry, once_answer kind, const once_message *message,
                        once_error *err)
 {
     assert(kind == ONCE_ANSWER_DEAD || kind == ONCE_ANSWER_CONFLICT);
@@ -37,16 +37,16 @@ int once__write_letter(once_shelf *shelf, const once_entry *entry, once_answer k
         .attempt = entry->attempt,
         .failures = entry->failures,
         .seen_ms = entry->seen_ms,
-        .buried_ms = shelf->now_ms,
+        .buried_ms = storage->now_ms,
         .count = 1,
-        .last_ms = shelf->now_ms,
+        .last_ms = storage->now_ms,
         .history = entry->history,
         .old_key = entry->old_key,
         .maybe = entry->maybe,
     };
     /* One letter for each death: an entry that was forgotten and died anew must not lose its second body. */
     const once_hash unique = {entry->id.a ^ entry->token.a, entry->id.b ^ entry->token.b};
-    return put_letters(shelf, &letter, &unique, 1, NULL, err);
+    return put_letters(storage, &letter, &unique, 1, NULL, err);
 }
 
 /* Other content under a key is one letter, wherever and however often it comes. */
@@ -105,15 +105,15 @@ typedef struct burial {
     size_t n;
 } burial;
 
-static bool gather(const once_shelf *shelf, const once_letter *letters, size_t n, once_table *known, burial *out)
+static bool gather(const once_storage *storage, const once_letter *letters, size_t n, once_table *known, burial *out)
 {
     for (size_t i = 0; i < n; i++) {
         assert(once_hash_is_zero(letters[i].entry)); /* that of an entry is written with it */
         once_letter letter = letters[i];
-        letter.buried_ms = letter.last_ms = shelf->now_ms;
-        if (letter.seen_ms == 0) letter.seen_ms = shelf->now_ms;
+        letter.buried_ms = letter.last_ms = storage->now_ms;
+        if (letter.seen_ms == 0) letter.seen_ms = storage->now_ms;
         if (letter.count == 0) letter.count = 1;
-        const once_hash unique = once__letter_identity(&shelf->store, &letter);
+        const once_hash unique = once__letter_identity(&storage->store, &letter);
         size_t first;
         const bool again = once_table_position(known, unique, &first);
         out->of[i] = again ? n : out->n;
@@ -129,7 +129,7 @@ static bool gather(const once_shelf *shelf, const once_letter *letters, size_t n
 }
 
 /* Those that were discarded, and are remembered to have been. */
-static int find_discarded(once_shelf *shelf, const burial *all, bool *discarded, once_arena *arena, once_error *err)
+static int find_discarded(once_storage *storage, const burial *all, bool *discarded, once_arena *arena, once_error *err)
 {
     once_request *requests = once_arena_new(arena, once_request, all->n + 1);
     const once_request **asked = once_arena_alloc(arena, (all->n + 1) * sizeof *asked);
@@ -138,24 +138,25 @@ static int find_discarded(once_shelf *shelf, const burial *all, bool *discarded,
         requests[i].id = all->uniques[i];
         asked[i] = &requests[i];
     }
-    int rc = shelf->shelf->prefetch ? shelf->shelf->prefetch(shelf, asked, all->n, ONCE_FOR_EXTEND, err) : ONCE_OK;
+    int rc =
+        storage->storage->prefetch ? storage->storage->prefetch(storage, asked, all->n, ONCE_FOR_EXTEND, err) : ONCE_OK;
     for (size_t i = 0; i < all->n && rc == ONCE_OK; i++) {
         once_entry *entry;
-        rc = once__seat_entry(shelf, all->uniques[i], &entry, err);
+        rc = once__seat_entry(storage, all->uniques[i], &entry, err);
         discarded[i] =
-            rc == ONCE_OK && entry->state == ONCE_STATE_REJECTED && !once_entry_expired(entry, shelf->now_ms);
+            rc == ONCE_OK && entry->state == ONCE_STATE_REJECTED && !once_entry_expired(entry, storage->now_ms);
     }
     return rc;
 }
 
 /* Takes those out that nobody wants to see again. */
-static int leave_out_discarded(once_shelf *shelf, burial *all, size_t n, once_arena *arena, once_error *err)
+static int leave_out_discarded(once_storage *storage, burial *all, size_t n, once_arena *arena, once_error *err)
 {
     assert(all->n <= n);
     bool *discarded = once_arena_new(arena, bool, all->n + 1);
     size_t *moved = once_arena_new(arena, size_t, all->n + 1), left = 0;
     if (!discarded || !moved) return once_no_memory(err, "for letters");
-    const int rc = find_discarded(shelf, all, discarded, arena, err);
+    const int rc = find_discarded(storage, all, discarded, arena, err);
     if (rc != ONCE_OK) return rc;
     for (size_t i = 0; i < all->n; i++) {
         moved[i] = discarded[i] ? n : left;
@@ -169,7 +170,7 @@ static int leave_out_discarded(once_shelf *shelf, burial *all, size_t n, once_ar
     return ONCE_OK;
 }
 
-int once__bury_all(once_shelf *shelf, const once_letter *letters, size_t n, bool *fresh, once_arena *arena,
+int once__bury_all(once_storage *storage, const once_letter *letters, size_t n, bool *fresh, once_arena *arena,
                    once_error *err)
 {
     once_table known = {0};
@@ -179,28 +180,28 @@ int once__bury_all(once_shelf *shelf, const once_letter *letters, size_t n, bool
         .of = once_arena_new(arena, size_t, n + 1),
         .fresh = once_arena_new(arena, bool, n + 1),
     };
-    const bool room = all.uniques && all.letters && all.of && all.fresh && gather(shelf, letters, n, &known, &all);
+    const bool room = all.uniques && all.letters && all.of && all.fresh && gather(storage, letters, n, &known, &all);
     once_table_release(&known);
     if (!room) return once_no_memory(err, "for letters");
-    int rc = leave_out_discarded(shelf, &all, n, arena, err);
-    if (rc == ONCE_OK && all.n) rc = put_letters(shelf, all.letters, all.uniques, all.n, all.fresh, err);
+    int rc = leave_out_discarded(storage, &all, n, arena, err);
+    if (rc == ONCE_OK && all.n) rc = put_letters(storage, all.letters, all.uniques, all.n, all.fresh, err);
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) fresh[i] = all.of[i] < n && all.fresh[all.of[i]];
     return rc;
 }
 
 int once__verb_bury(once_backend *store, const once_letter *letters, size_t n, bool *fresh, once_error *err)
 {
-    once_shelf *shelf = once__shelf_of(store);
+    once_storage *storage = once__storage_of(store);
     once_arena arena = {0};
-    int rc = once__verb_begin(shelf, true, err);
+    int rc = once__verb_begin(storage, true, err);
     if (rc != ONCE_OK) return rc;
-    rc = once__bury_all(shelf, letters, n, fresh, &arena, err);
+    rc = once__bury_all(storage, letters, n, fresh, &arena, err);
     once_arena_release(&arena);
-    return once__verb_end(shelf, rc, err);
+    return once__verb_end(storage, rc, err);
 }
 
-int once__replaced_note(const once_shelf *shelf, const once_entry *entry, const once_request *const *requests, size_t n,
-                        size_t by, once_replacements *all, once_error *err)
+int once__replaced_note(const once_storage *storage, const once_entry *entry, const once_request *const *requests,
+                        size_t n, size_t by, once_replacements *all, once_error *err)
 {
     assert(by < n && all->n < n);
     once_entry was;
@@ -223,9 +224,9 @@ int once__replaced_note(const once_shelf *shelf, const once_entry *entry, const 
         .attempt = was.attempt,
         .failures = was.failures,
         .seen_ms = was.seen_ms,
-        .buried_ms = shelf->now_ms,
+        .buried_ms = storage->now_ms,
         .count = 1,
-        .last_ms = shelf->now_ms,
+        .last_ms = storage->now_ms,
         .history = was.history,
         .old_key = was.old_key,
         .key_id = was.id,
@@ -235,12 +236,12 @@ int once__replaced_note(const once_shelf *shelf, const once_entry *entry, const 
 }
 
 /* All of a batch at once: whether they were discarded before is one question. */
-int once__replaced_bury(once_shelf *shelf, once_replacements *all, once_decision *out, int rc, once_error *err)
+int once__replaced_bury(once_storage *storage, once_replacements *all, once_decision *out, int rc, once_error *err)
 {
     assert(all->n == 0 || (all->letters && all->by));
     bool *fresh = rc == ONCE_OK && all->n ? once_arena_new(&all->arena, bool, all->n) : NULL;
     if (rc == ONCE_OK && all->n)
-        rc = fresh ? once__bury_all(shelf, all->letters, all->n, fresh, &all->arena, err)
+        rc = fresh ? once__bury_all(storage, all->letters, all->n, fresh, &all->arena, err)
                    : once_no_memory(err, "for letters");
     for (size_t i = 0; i < all->n && rc == ONCE_OK; i++) out[all->by[i]].letter = fresh[i];
     once_arena_release(&all->arena);
@@ -251,34 +252,34 @@ int once__replaced_bury(once_shelf *shelf, once_replacements *all, once_decision
 
 int once__engine_letters_ahead(once_backend *store, const uint64_t *ids, size_t n, once_error *err)
 {
-    once_shelf *shelf = once__shelf_of(store);
+    once_storage *storage = once__storage_of(store);
     assert(n == 0 || ids);
-    assert(shelf->in_tx);
-    const int rc = once__verb_begin(shelf, false, err);
-    return rc == ONCE_OK ? once__verb_end(shelf, shelf->shelf->letters_ahead(shelf, ids, n, err), err) : rc;
+    assert(storage->in_tx);
+    const int rc = once__verb_begin(storage, false, err);
+    return rc == ONCE_OK ? once__verb_end(storage, storage->storage->letters_ahead(storage, ids, n, err), err) : rc;
 }
 
 int once__engine_letter_get(once_backend *store, uint64_t id, once_letter *out, bool *found, once_arena *arena,
                             once_error *err)
 {
-    once_shelf *shelf = once__shelf_of(store);
-    int rc = once__verb_begin(shelf, false, err);
+    once_storage *storage = once__storage_of(store);
+    int rc = once__verb_begin(storage, false, err);
     if (rc != ONCE_OK) return rc;
     *found = false;
-    rc = shelf->shelf->letter_get(shelf, id, out, found, arena, err);
-    return once__verb_end(shelf, rc, err);
+    rc = storage->storage->letter_get(storage, id, out, found, arena, err);
+    return once__verb_end(storage, rc, err);
 }
 
 int once__verb_letter_drop(once_backend *store, uint64_t id, bool *found, once_error *err)
 {
-    once_shelf *shelf = once__shelf_of(store);
+    once_storage *storage = once__storage_of(store);
     once_arena arena = {0};
     once_letter letter;
-    int rc = once__verb_begin(shelf, true, err);
+    int rc = once__verb_begin(storage, true, err);
     if (rc != ONCE_OK) return rc;
     *found = false;
-    rc = shelf->shelf->letter_get(shelf, id, &letter, found, &arena, err);
-    if (rc == ONCE_OK && *found) rc = shelf->shelf->letter_drop(shelf, id, err);
+    rc = storage->storage->letter_get(storage, id, &letter, found, &arena, err);
+    if (rc == ONCE_OK && *found) rc = storage->storage->letter_drop(storage, id, err);
     once_arena_release(&arena);
-    return once__verb_end(shelf, rc, err);
+    return once__verb_end(storage, rc, err);
 }

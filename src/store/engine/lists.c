@@ -1,7 +1,7 @@
 /* Lists of entries, letters and audits, and counts.
  *
  * A list is asked for in pages, each in a transaction of its own where a server has the store, and what a page has is
- * kept until that is over: so memory is bounded, and nothing is held open while the visitor takes its time. Shelves of
+ * kept until that is over: so memory is bounded, and nothing is held open while the visitor takes its time. Storages of
  * sqlite and memory show all in one transaction: there the visitor sees a page whenever it is full, and the last one
  * behind the transaction. It may read with the same handle meanwhile, of which a store in memory has no second one. */
 #include <assert.h>
@@ -15,7 +15,7 @@
 /* Pages grow: who ends the list at once did not ask for many. */
 enum { PAGE = 16, PAGE_MAX = 256, HEADS_MAX = 4096, PAGE_BYTES = 1 << 20 };
 
-/* What was shown by the shelf, and not yet by the visitor: of one of three kinds. */
+/* What was shown by the storage, and not yet by the visitor: of one of three kinds. */
 typedef struct pages {
     once_entry_visit *entry;
     once_letter_visit *letter;
@@ -88,16 +88,16 @@ static bool keep_audit(void *user, const once_audit *audit)
     return !p->no_memory;
 }
 
-static int ask_page(once_shelf *shelf, const once_letter_query *letters, pages *p, once_page *page, once_error *err)
+static int ask_page(once_storage *storage, const once_letter_query *letters, pages *p, once_page *page, once_error *err)
 {
-    const once_shelf_ops *ops = shelf->shelf;
-    p->now_ms = shelf->now_ms;
-    if (p->entry) return ops->list(shelf, p->consumer, p->state, page, keep_entry, p, err);
-    if (p->letter) return ops->letters(shelf, letters, page, keep_letter, p, err);
-    return ops->audits(shelf, p->consumer, page, keep_audit, p, err);
+    const once_storage_ops *ops = storage->storage;
+    p->now_ms = storage->now_ms;
+    if (p->entry) return ops->list(storage, p->consumer, p->state, page, keep_entry, p, err);
+    if (p->letter) return ops->letters(storage, letters, page, keep_letter, p, err);
+    return ops->audits(storage, p->consumer, page, keep_audit, p, err);
 }
 
-static int show_all(once_shelf *shelf, const once_letter_query *letters, pages *p, once_page page, once_error *err)
+static int show_all(once_storage *storage, const once_letter_query *letters, pages *p, once_page page, once_error *err)
 {
     assert((p->entry != NULL) + (p->letter != NULL) + (p->audit != NULL) == 1 && page.max > 0);
     assert(!p->letter == !letters);
@@ -109,13 +109,13 @@ static int show_all(once_shelf *shelf, const once_letter_query *letters, pages *
     if (!p->kept.entries) return once_no_memory(err, "for a list");
     for (page.more = true; page.more && !p->ended && rc == ONCE_OK;) {
         page.more = false;
-        rc = once__verb_begin(shelf, false, err);
+        rc = once__verb_begin(storage, false, err);
         if (rc != ONCE_OK) break;
-        shelf->listing = true;
-        rc = ask_page(shelf, letters, p, &page, err);
-        shelf->listing = false;
+        storage->listing = true;
+        rc = ask_page(storage, letters, p, &page, err);
+        storage->listing = false;
         if (rc == ONCE_OK && p->no_memory) rc = once_no_memory(err, "for a list");
-        rc = once__verb_end(shelf, rc, err);
+        rc = once__verb_end(storage, rc, err);
         show_kept(p); /* also what came before a failure */
         page.max = 4 * page.max < most ? 4 * page.max : most;
     }
@@ -129,7 +129,7 @@ int once__engine_list(once_backend *store, once_bytes consumer, once_state state
 {
     pages p = {.entry = visit, .user = user, .consumer = consumer, .state = state};
     assert(visit && state != ONCE_STATE_ABSENT);
-    return show_all(once__shelf_of(store), NULL, &p, (once_page){.max = PAGE}, err);
+    return show_all(once__storage_of(store), NULL, &p, (once_page){.max = PAGE}, err);
 }
 
 static int show_letters(once_backend *store, const once_letter_query *what, uint64_t after, once_letter_visit *visit,
@@ -137,7 +137,7 @@ static int show_letters(once_backend *store, const once_letter_query *what, uint
 {
     pages p = {.letter = visit, .user = user};
     assert(visit);
-    return show_all(once__shelf_of(store), what, &p, (once_page){.max = PAGE, .number = after}, err);
+    return show_all(once__storage_of(store), what, &p, (once_page){.max = PAGE, .number = after}, err);
 }
 
 int once__engine_letters(once_backend *store, once_bytes consumer, uint64_t after, once_letter_visit *visit, void *user,
@@ -164,7 +164,7 @@ int once__engine_audits(once_backend *store, once_bytes consumer, once_audit_vis
 {
     pages p = {.audit = visit, .user = user, .consumer = consumer};
     assert(visit);
-    return show_all(once__shelf_of(store), NULL, &p, (once_page){.max = PAGE}, err);
+    return show_all(once__storage_of(store), NULL, &p, (once_page){.max = PAGE}, err);
 }
 
 /* --- counts --- */
@@ -183,22 +183,22 @@ void once__stats_add(once_stats *stats, once_state state, uint64_t n, int64_t du
 
 int once__engine_stats(once_backend *store, once_bytes consumer, once_stats *out, once_error *err)
 {
-    once_shelf *shelf = once__shelf_of(store);
-    int rc = once__verb_begin(shelf, false, err);
+    once_storage *storage = once__storage_of(store);
+    int rc = once__verb_begin(storage, false, err);
     if (rc != ONCE_OK) return rc;
     *out = (once_stats){.wait_ms = ONCE_NEVER};
-    rc = shelf->shelf->stats(shelf, consumer, out, err);
+    rc = storage->storage->stats(storage, consumer, out, err);
     const int64_t next_ms = out->wait_ms;
-    if (next_ms != ONCE_NEVER) out->wait_ms = next_ms > shelf->now_ms ? next_ms - shelf->now_ms : 0;
-    return once__verb_end(shelf, rc, err);
+    if (next_ms != ONCE_NEVER) out->wait_ms = next_ms > storage->now_ms ? next_ms - storage->now_ms : 0;
+    return once__verb_end(storage, rc, err);
 }
 
 int once__engine_waiting_size(once_backend *store, once_bytes consumer, once_waiting_size *out, once_error *err)
 {
-    once_shelf *shelf = once__shelf_of(store);
-    int rc = once__verb_begin(shelf, false, err);
+    once_storage *storage = once__storage_of(store);
+    int rc = once__verb_begin(storage, false, err);
     if (rc != ONCE_OK) return rc;
     *out = (once_waiting_size){0};
-    rc = shelf->shelf->waiting_size(shelf, consumer, out, err);
-    return once__verb_end(shelf, rc, err);
+    rc = storage->storage->waiting_size(storage, consumer, out, err);
+    return once__verb_end(storage, rc, err);
 }

@@ -9,47 +9,47 @@
 
 int once__engine_get(once_backend *store, once_hash id, once_entry *out, once_arena *arena, once_error *err)
 {
-    once_shelf *shelf = once__shelf_of(store);
-    int rc = once__verb_begin(shelf, false, err);
+    once_storage *storage = once__storage_of(store);
+    int rc = once__verb_begin(storage, false, err);
     if (rc != ONCE_OK) return rc;
     once_entry *entry;
-    rc = once__seat_entry(shelf, id, &entry, err);
+    rc = once__seat_entry(storage, id, &entry, err);
     if (rc == ONCE_OK) {
         once_entry seen = *entry;
-        once_entry_look(&seen, shelf->now_ms);
+        once_entry_look(&seen, storage->now_ms);
         if (!once__entry_copy(arena, &seen, out)) rc = once_no_memory(err, "for an entry");
     }
-    return once__verb_end(shelf, rc, err);
+    return once__verb_end(storage, rc, err);
 }
 
 int once__engine_look(once_backend *store, const once_request *request, once_decision *out, once_arena *arena,
                       once_error *err)
 {
-    once_shelf *shelf = once__shelf_of(store);
+    once_storage *storage = once__storage_of(store);
     assert(!once_hash_is_zero(request->id));
-    int rc = once__verb_begin(shelf, false, err);
+    int rc = once__verb_begin(storage, false, err);
     if (rc != ONCE_OK) return rc;
     once_seat at;
-    rc = once__seat_take(shelf, request->id, request->lane.id, &at, err);
+    rc = once__seat_take(storage, request->id, request->lane.id, &at, err);
     if (rc == ONCE_OK) {
         once_entry copy = *at.entry;
-        once_entry_claim(&copy, at.lane, request, shelf->now_ms, out);
+        once_entry_claim(&copy, at.lane, request, storage->now_ms, out);
         rc = once__own_words(at.entry, out, arena, err);
     }
-    return once__verb_end(shelf, rc, err);
+    return once__verb_end(storage, rc, err);
 }
 
 int once__engine_outlook(once_backend *store, const once_request *request, once_decision *out, once_arena *arena,
                          once_error *err)
 {
-    once_shelf *shelf = once__shelf_of(store);
+    once_storage *storage = once__storage_of(store);
     assert(!once_hash_is_zero(request->id));
-    int rc = once__verb_begin(shelf, false, err);
+    int rc = once__verb_begin(storage, false, err);
     if (rc != ONCE_OK) return rc;
     once_seat at;
-    rc = once__seat_load(shelf, request->id, &at, err);
+    rc = once__seat_load(storage, request->id, &at, err);
     if (rc == ONCE_OK)
-        rc = once__seat_lane(shelf, request->id, at.state == ONCE_STATE_DEAD ? at.entry->lane : request->lane.id, &at,
+        rc = once__seat_lane(storage, request->id, at.state == ONCE_STATE_DEAD ? at.entry->lane : request->lane.id, &at,
                              err);
     if (rc == ONCE_OK) {
         once_entry seen = *at.entry;
@@ -57,22 +57,22 @@ int once__engine_outlook(once_backend *store, const once_request *request, once_
         once_entry_outlook(&seen, at.lane, request, out);
         rc = once__own_words(&seen, out, arena, err);
     }
-    return once__verb_end(shelf, rc, err);
+    return once__verb_end(storage, rc, err);
 }
 
 int once__engine_why(once_backend *store, once_hash id, once_bytes *out, once_arena *arena, once_error *err)
 {
-    once_shelf *shelf = once__shelf_of(store);
-    int rc = once__verb_begin(shelf, false, err);
+    once_storage *storage = once__storage_of(store);
+    int rc = once__verb_begin(storage, false, err);
     if (rc != ONCE_OK) return rc;
     once_seat at;
     *out = (once_bytes){0};
-    rc = once__seat_take(shelf, id, (once_hash){0}, &at, err);
+    rc = once__seat_take(storage, id, (once_hash){0}, &at, err);
     if (rc == ONCE_OK && at.lane) {
         const once_bytes words = once_lane_says(at.lane, at.entry);
         if (words.len && !once_arena_copy(arena, words, out)) rc = once_no_memory(err, "for words");
     }
-    return once__verb_end(shelf, rc, err);
+    return once__verb_end(storage, rc, err);
 }
 
 /* --- what stands before an entry --- */
@@ -83,14 +83,14 @@ typedef struct befores {
     uint64_t others; /* of them: not before it by their place */
 } befores;
 
-static int add_before(once_shelf *shelf, const once_entry *entry, once_hash id, befores *all, once_arena *arena,
+static int add_before(once_storage *storage, const once_entry *entry, once_hash id, befores *all, once_arena *arena,
                       once_error *err)
 {
     once_entry *loaded;
-    const int rc = once__seat_entry(shelf, id, &loaded, err);
+    const int rc = once__seat_entry(storage, id, &loaded, err);
     if (rc != ONCE_OK) return rc;
     once_entry other = *loaded;
-    once_entry_look(&other, shelf->now_ms);
+    once_entry_look(&other, storage->now_ms);
     if (other.state == ONCE_STATE_ABSENT || once_state_finished(other.state)) return ONCE_OK;
     other.message = (once_message){0};
     other.history = (once_bytes){0};
@@ -106,7 +106,7 @@ static int compare_places(const void *x, const void *y)
     return once__lane_before(a->order, a->seen_ms, a->id, b) ? -1 : 1;
 }
 
-static int find_before(once_shelf *shelf, const once_seat *at, size_t max, once_in_lane *out, once_arena *arena,
+static int find_before(once_storage *storage, const once_seat *at, size_t max, once_in_lane *out, once_arena *arena,
                        once_error *err)
 {
     assert(max > 0 && at->lane);
@@ -115,11 +115,11 @@ static int find_before(once_shelf *shelf, const once_seat *at, size_t max, once_
     befores all = {.at = once_arena_new(arena, once_entry, most)};
     size_t n = 0;
     if (!ids || !all.at) return once_no_memory(err, "for entries");
-    int rc = shelf->shelf->lane_before(shelf, at->entry, max, ids, &n, &out->count, err);
+    int rc = storage->storage->lane_before(storage, at->entry, max, ids, &n, &out->count, err);
     assert(n <= 2 * max); /* blockers come behind them */
     for (unsigned i = 0; i < at->lane->n_blockers; i++)
         if (at->lane->blockers[i].order < at->entry->order) ids[n++] = at->lane->blockers[i].id;
-    for (size_t i = 0; i < n && rc == ONCE_OK; i++) rc = add_before(shelf, at->entry, ids[i], &all, arena, err);
+    for (size_t i = 0; i < n && rc == ONCE_OK; i++) rc = add_before(storage, at->entry, ids[i], &all, arena, err);
     if (rc != ONCE_OK) return rc;
     qsort(all.at, all.n, sizeof *all.at, compare_places);
     out->before = all.at;
@@ -131,19 +131,19 @@ static int find_before(once_shelf *shelf, const once_seat *at, size_t max, once_
 int once__engine_in_lane(once_backend *store, once_hash id, size_t max, once_in_lane *out, once_arena *arena,
                          once_error *err)
 {
-    once_shelf *shelf = once__shelf_of(store);
-    assert(!shelf->in_tx);
-    int rc = once__verb_begin(shelf, false, err);
+    once_storage *storage = once__storage_of(store);
+    assert(!storage->in_tx);
+    int rc = once__verb_begin(storage, false, err);
     if (rc != ONCE_OK) return rc;
     once_seat at;
     *out = (once_in_lane){0};
-    rc = once__seat_take(shelf, id, (once_hash){0}, &at, err);
+    rc = once__seat_take(storage, id, (once_hash){0}, &at, err);
     if (rc == ONCE_OK && at.lane) {
         out->lane = at.lane_id;
         out->versioned = at.entry->versioned;
         out->version = at.entry->order;
         out->gap = once_lane_missing(at.lane, at.entry, &out->missing_from, &out->missing_to);
-        if (at.entry->state == ONCE_STATE_WAITING) rc = find_before(shelf, &at, max, out, arena, err);
+        if (at.entry->state == ONCE_STATE_WAITING) rc = find_before(storage, &at, max, out, arena, err);
     }
-    return once__verb_end(shelf, rc, err);
+    return once__verb_end(storage, rc, err);
 }

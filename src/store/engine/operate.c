@@ -7,51 +7,51 @@
 
 int once__verb_exhume(once_backend *store, uint64_t id, bool *found, once_error *err)
 {
-    once_shelf *shelf = once__shelf_of(store);
+    once_storage *storage = once__storage_of(store);
     once_arena arena = {0};
     once_letter letter;
-    int rc = once__verb_begin(shelf, true, err);
+    int rc = once__verb_begin(storage, true, err);
     if (rc != ONCE_OK) return rc;
     *found = false;
-    rc = shelf->shelf->letter_get(shelf, id, &letter, found, &arena, err);
+    rc = storage->storage->letter_get(storage, id, &letter, found, &arena, err);
     if (rc == ONCE_OK && *found && once_hash_is_zero(letter.entry))
         rc = once_fail(err, ONCE_E_USAGE, "letter %llu has no key and cannot go back to work by itself",
                        (unsigned long long)id);
     if (rc == ONCE_OK && *found) {
         once_seat at;
-        rc = once__seat_take(shelf, letter.entry, (once_hash){0}, &at, err);
-        if (rc == ONCE_OK && (at.entry->state == ONCE_STATE_ABSENT || once_entry_expired(at.entry, shelf->now_ms)))
+        rc = once__seat_take(storage, letter.entry, (once_hash){0}, &at, err);
+        if (rc == ONCE_OK && (at.entry->state == ONCE_STATE_ABSENT || once_entry_expired(at.entry, storage->now_ms)))
             rc = once_fail(err, ONCE_E_USAGE,
                            "letter %llu stays: its key was forgotten, so there is nothing to go on with",
                            (unsigned long long)id);
         if (rc == ONCE_OK) {
-            const int changed = once_entry_exhume(at.entry, at.lane, shelf->now_ms, &letter.message);
-            if (changed) rc = once__seat_keep(shelf, &at, changed, err);
+            const int changed = once_entry_exhume(at.entry, at.lane, storage->now_ms, &letter.message);
+            if (changed) rc = once__seat_keep(storage, &at, changed, err);
         }
-        if (rc == ONCE_OK) rc = shelf->shelf->letter_drop(shelf, id, err);
+        if (rc == ONCE_OK) rc = storage->storage->letter_drop(storage, id, err);
     }
-    rc = once__verb_end(shelf, rc, err);
+    rc = once__verb_end(storage, rc, err);
     once_arena_release(&arena);
     return rc;
 }
 
 int once__verb_forget(once_backend *store, once_hash id, bool *found, once_error *err)
 {
-    once_shelf *shelf = once__shelf_of(store);
+    once_storage *storage = once__storage_of(store);
     assert(!once_hash_is_zero(id));
-    int rc = once__verb_begin(shelf, true, err);
+    int rc = once__verb_begin(storage, true, err);
     if (rc != ONCE_OK) return rc;
     once_seat at;
-    rc = once__seat_take(shelf, id, (once_hash){0}, &at, err);
+    rc = once__seat_take(storage, id, (once_hash){0}, &at, err);
     if (rc == ONCE_OK) {
-        *found = at.entry->state != ONCE_STATE_ABSENT && !once_entry_expired(at.entry, shelf->now_ms);
-        if (*found) rc = once__seat_keep(shelf, &at, once_entry_forget(at.entry, at.lane), err);
+        *found = at.entry->state != ONCE_STATE_ABSENT && !once_entry_expired(at.entry, storage->now_ms);
+        if (*found) rc = once__seat_keep(storage, &at, once_entry_forget(at.entry, at.lane), err);
     }
-    return once__verb_end(shelf, rc, err);
+    return once__verb_end(storage, rc, err);
 }
 
 /* The same message at the same place is not to become this letter again. */
-static int remember_discarded(once_shelf *shelf, const once_letter *letter, int64_t remember_ms, once_error *err)
+static int remember_discarded(once_storage *storage, const once_letter *letter, int64_t remember_ms, once_error *err)
 {
     const once_request what = {.scope = &letter->scope,
                                .key = letter->key,
@@ -61,32 +61,32 @@ static int remember_discarded(once_shelf *shelf, const once_letter *letter, int6
                                .sent_ms = ONCE_NO_TIME,
                                .at = letter->message.at};
     once_seat at;
-    const int rc = once__seat_load(shelf, letter->same, &at, err);
+    const int rc = once__seat_load(storage, letter->same, &at, err);
     if (rc != ONCE_OK) return rc;
-    const int changed = once_entry_give_up(at.entry, &what, shelf->now_ms);
-    return changed ? once__seat_keep(shelf, &at, changed, err) : ONCE_OK;
+    const int changed = once_entry_give_up(at.entry, &what, storage->now_ms);
+    return changed ? once__seat_keep(storage, &at, changed, err) : ONCE_OK;
 }
 
 int once__verb_discard(once_backend *store, uint64_t id, int64_t remember_ms, bool *found, once_error *err)
 {
-    once_shelf *shelf = once__shelf_of(store);
+    once_storage *storage = once__storage_of(store);
     once_arena arena = {0};
     once_letter letter;
-    int rc = once__verb_begin(shelf, true, err);
+    int rc = once__verb_begin(storage, true, err);
     if (rc != ONCE_OK) return rc;
     *found = false;
-    rc = shelf->shelf->letter_get(shelf, id, &letter, found, &arena, err);
+    rc = storage->storage->letter_get(storage, id, &letter, found, &arena, err);
     if (rc == ONCE_OK && *found && !once_hash_is_zero(letter.entry)) {
         once_seat at;
-        rc = once__seat_take(shelf, letter.entry, (once_hash){0}, &at, err);
+        rc = once__seat_take(storage, letter.entry, (once_hash){0}, &at, err);
         if (rc == ONCE_OK && once__letter_is_of(&letter, at.entry))
-            rc = once__seat_keep(shelf, &at,
-                                 once_entry_discard(at.entry, at.lane, letter.message.sent_ms, shelf->now_ms), err);
+            rc = once__seat_keep(storage, &at,
+                                 once_entry_discard(at.entry, at.lane, letter.message.sent_ms, storage->now_ms), err);
     } else if (rc == ONCE_OK && *found) {
-        rc = remember_discarded(shelf, &letter, remember_ms, err);
+        rc = remember_discarded(storage, &letter, remember_ms, err);
     }
-    if (rc == ONCE_OK && *found) rc = shelf->shelf->letter_drop(shelf, id, err);
-    rc = once__verb_end(shelf, rc, err);
+    if (rc == ONCE_OK && *found) rc = storage->storage->letter_drop(storage, id, err);
+    rc = once__verb_end(storage, rc, err);
     once_arena_release(&arena);
     return rc;
 }
@@ -94,26 +94,26 @@ int once__verb_discard(once_backend *store, uint64_t id, int64_t remember_ms, bo
 int once__engine_correct(once_backend *store, uint64_t id, const once_request *request, const once_message *message,
                          bool *done, once_error *err)
 {
-    once_shelf *shelf = once__shelf_of(store);
+    once_storage *storage = once__storage_of(store);
     assert(!once_hash_is_zero(request->id) && message);
     once_arena arena = {0};
     once_letter letter;
     once_seat at;
     bool found = false;
-    int rc = once__verb_begin(shelf, true, err);
+    int rc = once__verb_begin(storage, true, err);
     if (rc != ONCE_OK) return rc;
     *done = false;
-    rc = shelf->shelf->letter_get(shelf, id, &letter, &found, &arena, err);
+    rc = storage->storage->letter_get(storage, id, &letter, &found, &arena, err);
     if (rc == ONCE_OK && found && once_hash_equal(letter.entry, request->id)) {
-        rc = once__seat_take(shelf, letter.entry, (once_hash){0}, &at, err);
+        rc = once__seat_take(storage, letter.entry, (once_hash){0}, &at, err);
         if (rc == ONCE_OK && once__letter_is_of(&letter, at.entry)) {
-            const int changed = once_entry_correct(at.entry, at.lane, request, message, shelf->now_ms);
+            const int changed = once_entry_correct(at.entry, at.lane, request, message, storage->now_ms);
             *done = changed != ONCE_UNCHANGED;
-            if (changed) rc = once__seat_keep(shelf, &at, changed, err);
+            if (changed) rc = once__seat_keep(storage, &at, changed, err);
         }
-        if (rc == ONCE_OK && *done) rc = shelf->shelf->letter_drop(shelf, id, err);
+        if (rc == ONCE_OK && *done) rc = storage->storage->letter_drop(storage, id, err);
     }
-    rc = once__verb_end(shelf, rc, err);
+    rc = once__verb_end(storage, rc, err);
     once_arena_release(&arena);
     return rc;
 }
@@ -121,48 +121,48 @@ int once__engine_correct(once_backend *store, uint64_t id, const once_request *r
 int once__verb_resolve(once_backend *store, once_hash id, once_outcome outcome, once_bytes reason, bool *done,
                        once_error *err)
 {
-    once_shelf *shelf = once__shelf_of(store);
+    once_storage *storage = once__storage_of(store);
     assert(!once_hash_is_zero(id) && outcome < ONCE_OUTCOMES);
-    int rc = once__verb_begin(shelf, true, err);
+    int rc = once__verb_begin(storage, true, err);
     if (rc != ONCE_OK) return rc;
     once_seat at;
-    rc = once__seat_take(shelf, id, (once_hash){0}, &at, err);
+    rc = once__seat_take(storage, id, (once_hash){0}, &at, err);
     if (rc == ONCE_OK) {
-        const int changed = once_entry_resolve(at.entry, at.lane, outcome, reason, shelf->now_ms);
+        const int changed = once_entry_resolve(at.entry, at.lane, outcome, reason, storage->now_ms);
         *done = changed != ONCE_UNCHANGED;
-        if (changed) rc = once__seat_keep(shelf, &at, changed, err);
+        if (changed) rc = once__seat_keep(storage, &at, changed, err);
     }
-    return once__verb_end(shelf, rc, err);
+    return once__verb_end(storage, rc, err);
 }
 
 int once__verb_revive(once_backend *store, const once_request *request, const once_message *message, bool *done,
                       once_error *err)
 {
-    once_shelf *shelf = once__shelf_of(store);
+    once_storage *storage = once__storage_of(store);
     assert(!once_hash_is_zero(request->id) && message);
-    int rc = once__verb_begin(shelf, true, err);
+    int rc = once__verb_begin(storage, true, err);
     if (rc != ONCE_OK) return rc;
     once_seat at;
-    rc = once__seat_load(shelf, request->id, &at, err);
+    rc = once__seat_load(storage, request->id, &at, err);
     if (rc == ONCE_OK)
-        rc = once__seat_lane(shelf, request->id, request->lane.id, &at,
+        rc = once__seat_lane(storage, request->id, request->lane.id, &at,
                              err); /* a finished entry need not know its own any more */
     if (rc == ONCE_OK) {
-        const int changed = once_entry_revive(at.entry, at.lane, request, message, shelf->now_ms);
+        const int changed = once_entry_revive(at.entry, at.lane, request, message, storage->now_ms);
         *done = changed != ONCE_UNCHANGED;
-        if (changed) rc = once__seat_keep(shelf, &at, changed, err);
+        if (changed) rc = once__seat_keep(storage, &at, changed, err);
     }
-    return once__verb_end(shelf, rc, err);
+    return once__verb_end(storage, rc, err);
 }
 
 int once__engine_audit(once_backend *store, const once_audit *audit, once_error *err)
 {
-    once_shelf *shelf = once__shelf_of(store);
+    once_storage *storage = once__storage_of(store);
     assert(audit->what.len > 0 && audit->consumer.len > 0);
-    int rc = once__verb_begin(shelf, true, err);
+    int rc = once__verb_begin(storage, true, err);
     if (rc != ONCE_OK) return rc;
     once_audit stamped = *audit;
-    stamped.time_ms = shelf->now_ms;
-    rc = shelf->shelf->audit_put(shelf, &stamped, err);
-    return once__verb_end(shelf, rc, err);
+    stamped.time_ms = storage->now_ms;
+    rc = storage->storage->audit_put(storage, &stamped, err);
+    return once__verb_end(storage, rc, err);
 }

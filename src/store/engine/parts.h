@@ -4,7 +4,7 @@
 
 #include "store/engine.h"
 
-static inline once_shelf *once__shelf_of(once_backend *store) { return (once_shelf *)store; }
+static inline once_storage *once__storage_of(once_backend *store) { return (once_storage *)store; }
 
 /* One entry with its lane. */
 typedef struct once_seat {
@@ -34,7 +34,7 @@ typedef struct once_replacements {
 /* --- tx.c --- */
 
 /* As once__verb_begin, of a verb that says which requests it is about. */
-int once__verb_begin_for(once_shelf *shelf, bool write, const once_request *const *requests, size_t n,
+int once__verb_begin_for(once_storage *storage, bool write, const once_request *const *requests, size_t n,
                          once_purpose purpose, once_error *err);
 
 /* --- the verbs, done once (verbs.c, take.c, letters.c, operate.c); those of engine.h do them again (again.c) --- */
@@ -63,13 +63,13 @@ int once__verb_revive(once_backend *store, const once_request *request, const on
 /* --- seat.c --- */
 
 /* The entry alone; one that no rule can work with is ONCE_E_CORRUPT. */
-int once__seat_entry(once_shelf *shelf, once_hash id, once_entry **out, once_error *err);
+int once__seat_entry(once_storage *storage, once_hash id, once_entry **out, once_error *err);
 /* The entry without its lane; with it; with a lane that its state does not ask for. */
-int once__seat_load(once_shelf *shelf, once_hash id, once_seat *out, once_error *err);
-int once__seat_take(once_shelf *shelf, once_hash id, once_hash lane_of_request, once_seat *out, once_error *err);
-int once__seat_lane(once_shelf *shelf, once_hash id, once_hash lane, once_seat *at, once_error *err);
+int once__seat_load(once_storage *storage, once_hash id, once_seat *out, once_error *err);
+int once__seat_take(once_storage *storage, once_hash id, once_hash lane_of_request, once_seat *out, once_error *err);
+int once__seat_lane(once_storage *storage, once_hash id, once_hash lane, once_seat *at, once_error *err);
 /* Keeps what a rule changed. */
-int once__seat_keep(once_shelf *shelf, once_seat *at, int changed, once_error *err);
+int once__seat_keep(once_storage *storage, once_seat *at, int changed, once_error *err);
 /* What a decision says, and what a conflict met, must outlive the transaction. */
 int once__own_words(const once_entry *entry, once_decision *decision, once_arena *arena, once_error *err);
 /* For whoever tells people: whose attempt it was. */
@@ -77,13 +77,13 @@ int once__say_lapsed(const once_seat *at, once_decision *decision, once_arena *a
 
 /* --- letters.c --- */
 
-int once__write_letter(once_shelf *shelf, const once_entry *entry, once_answer kind, const once_message *message,
+int once__write_letter(once_storage *storage, const once_entry *entry, once_answer kind, const once_message *message,
                        once_error *err);
 /* What a request has replaced; all of a batch are buried at once. */
-int once__replaced_note(const once_shelf *shelf, const once_entry *entry, const once_request *const *requests, size_t n,
-                        size_t by, once_replacements *all, once_error *err);
-int once__replaced_bury(once_shelf *shelf, once_replacements *all, once_decision *out, int rc, once_error *err);
-int once__bury_all(once_shelf *shelf, const once_letter *letters, size_t n, bool *fresh, once_arena *arena,
+int once__replaced_note(const once_storage *storage, const once_entry *entry, const once_request *const *requests,
+                        size_t n, size_t by, once_replacements *all, once_error *err);
+int once__replaced_bury(once_storage *storage, once_replacements *all, once_decision *out, int rc, once_error *err);
+int once__bury_all(once_storage *storage, const once_letter *letters, size_t n, bool *fresh, once_arena *arena,
                    once_error *err);
 
 #endif

@@ -26,19 +26,19 @@ static int flawed(const once_entry *e, const char *flaw, once_error *err)
                      whose, (unsigned long long)e->id.a, (unsigned long long)e->id.b, flaw);
 }
 
-int once__seat_entry(once_shelf *shelf, once_hash id, once_entry **out, once_error *err)
+int once__seat_entry(once_storage *storage, once_hash id, once_entry **out, once_error *err)
 {
-    const int rc = shelf->shelf->load(shelf, id, out, err);
+    const int rc = storage->storage->load(storage, id, out, err);
     const char *flaw = rc == ONCE_OK ? once_entry_flaw(*out) : NULL;
     return flaw ? flawed(*out, flaw, err) : rc;
 }
 
-int once__seat_load(once_shelf *shelf, once_hash id, once_seat *out, once_error *err)
+int once__seat_load(once_storage *storage, once_hash id, once_seat *out, once_error *err)
 {
-    const int rc = once__seat_entry(shelf, id, &out->entry, err);
+    const int rc = once__seat_entry(storage, id, &out->entry, err);
     if (rc != ONCE_OK) return rc;
     const once_entry *entry = out->entry;
-    out->state = once_entry_expired(entry, shelf->now_ms) ? ONCE_STATE_ABSENT : entry->state;
+    out->state = once_entry_expired(entry, storage->now_ms) ? ONCE_STATE_ABSENT : entry->state;
     out->attempt = entry->attempt;
     out->changed_ms = entry->changed_ms;
     out->worker = entry->worker;
@@ -49,59 +49,63 @@ int once__seat_load(once_shelf *shelf, once_hash id, once_seat *out, once_error 
     return ONCE_OK;
 }
 
-int once__seat_take(once_shelf *shelf, once_hash id, once_hash lane_of_request, once_seat *out, once_error *err)
+int once__seat_take(once_storage *storage, once_hash id, once_hash lane_of_request, once_seat *out, once_error *err)
 {
-    const int rc = once__seat_load(shelf, id, out, err);
+    const int rc = once__seat_load(storage, id, out, err);
     if (rc != ONCE_OK) return rc;
     const bool fresh = out->state == ONCE_STATE_ABSENT;
     out->lane_id = fresh ? lane_of_request : out->entry->lane;
     if (once_hash_is_zero(out->lane_id)) return ONCE_OK;
     if (!fresh && once_state_finished(out->entry->state)) return ONCE_OK; /* a duplicate never looks at its lane */
     out->lane = &out->lane_view;
-    return shelf->shelf->lane(shelf, out->lane_id, id, out->lane, err);
+    return storage->storage->lane(storage, out->lane_id, id, out->lane, err);
 }
 
 /* An entry with a lane that its state does not ask for. */
-int once__seat_lane(once_shelf *shelf, once_hash id, once_hash lane, once_seat *at, once_error *err)
+int once__seat_lane(once_storage *storage, once_hash id, once_hash lane, once_seat *at, once_error *err)
 {
     assert(at->entry && !at->lane); /* behind once__seat_load */
     at->lane_id = lane;
     if (once_hash_is_zero(lane)) return ONCE_OK;
     at->lane = &at->lane_view;
-    return shelf->shelf->lane(shelf, lane, id, at->lane, err);
+    return storage->storage->lane(storage, lane, id, at->lane, err);
 }
 
-static int wake_next(once_shelf *shelf, once_hash lane_id, once_error *err)
+static int wake_next(once_storage *storage, once_hash lane_id, once_error *err)
 {
     assert(!once_hash_is_zero(lane_id));
     once_hash head;
     once_seat next;
-    int rc = shelf->shelf->lane_head(shelf, lane_id, &head, err);
+    int rc = storage->storage->lane_head(storage, lane_id, &head, err);
     if (rc != ONCE_OK || once_hash_is_zero(head)) return rc;
-    rc = once__seat_take(shelf, head, lane_id, &next, err);
+    rc = once__seat_take(storage, head, lane_id, &next, err);
     if (rc != ONCE_OK) return rc;
-    const int changed = once_entry_wake(next.entry, next.lane, shelf->now_ms);
-    if (changed & ONCE_ENTRY_CHANGED) rc = shelf->shelf->save(shelf, next.entry, err);
-    if (rc == ONCE_OK && (changed & ONCE_LANE_CHANGED)) rc = shelf->shelf->save_lane(shelf, lane_id, next.lane, err);
+    const int changed = once_entry_wake(next.entry, next.lane, storage->now_ms);
+    if (changed & ONCE_ENTRY_CHANGED) rc = storage->storage->save(storage, next.entry, err);
+    if (rc == ONCE_OK && (changed & ONCE_LANE_CHANGED))
+        rc = storage->storage->save_lane(storage, lane_id, next.lane, err);
     return rc;
 }
 
 /* Somebody left the lane, or lets others go first: the next one is woken, and the last one closes the door. */
-static int leave_lane(once_shelf *shelf, once_seat *at, once_error *err)
+static int leave_lane(once_storage *storage, once_seat *at, once_error *err)
 {
     assert(at->lane && !once_hash_is_zero(at->lane_id));
-    if (at->lane->tail >= 0 || once_state_unfinished(at->entry->state)) return wake_next(shelf, at->lane_id, err);
-    return once_lane_rest(at->lane, at->entry, shelf->now_ms)
-               ? shelf->shelf->save_lane(shelf, at->lane_id, at->lane, err)
+    if (at->lane->tail >= 0 || once_state_unfinished(at->entry->state)) return wake_next(storage, at->lane_id, err);
+    return once_lane_rest(at->lane, at->entry, storage->now_ms)
+               ? storage->storage->save_lane(storage, at->lane_id, at->lane, err)
                : ONCE_OK;
 }
 
 /* --- who, and how attempts ended --- */
 
-static once_bytes self(const once_shelf *shelf) { return (once_bytes){shelf->store.who, strlen(shelf->store.who)}; }
+static once_bytes self(const once_storage *storage)
+{
+    return (once_bytes){storage->store.who, strlen(storage->store.who)};
+}
 
 /* Whether the rule ended an attempt that needs a line of its own. */
-static bool attempt_ended(const once_shelf *shelf, const once_seat *at, once_attempt *out)
+static bool attempt_ended(const once_storage *storage, const once_seat *at, once_attempt *out)
 {
     const once_entry *e = at->entry;
     const once_settlement *s = at->settlement;
@@ -109,13 +113,13 @@ static bool attempt_ended(const once_shelf *shelf, const once_seat *at, once_att
     if (s) {
         if (s->asked && e->state == ONCE_STATE_UNKNOWN)
             return false; /* asked in vain: attempts must not be pushed out by that */
-        if (first && once_state_finished(e->state) && once_bytes_equal(e->who, self(shelf)))
+        if (first && once_state_finished(e->state) && once_bytes_equal(e->who, self(storage)))
             return false; /* history.h says why */
-        *out = (once_attempt){e->attempt, shelf->now_ms, once_outcome_name(s->outcome), self(shelf), s->reason};
+        *out = (once_attempt){e->attempt, storage->now_ms, once_outcome_name(s->outcome), self(storage), s->reason};
         return true;
     }
     if (at->state == ONCE_STATE_CLAIMED && (e->state != ONCE_STATE_CLAIMED || e->attempt != at->attempt)) {
-        *out = (once_attempt){at->attempt, shelf->now_ms, ONCE_SILENT, at->worker, {0}};
+        *out = (once_attempt){at->attempt, storage->now_ms, ONCE_SILENT, at->worker, {0}};
         return true;
     }
     if (first && once_state_finished(at->state) && !once_state_finished(e->state)) { /* it goes on, and needs one now */
@@ -126,36 +130,38 @@ static bool attempt_ended(const once_shelf *shelf, const once_seat *at, once_att
 }
 
 /* Writes beside what the rule decided by whose hand it was. Returns with the history in `text`, if it grew. */
-static void sign(const once_shelf *shelf, once_seat *at, bool replaced, char text[ONCE_HISTORY_MAX])
+static void sign(const once_storage *storage, once_seat *at, bool replaced, char text[ONCE_HISTORY_MAX])
 {
     once_entry *e = at->entry;
     once_attempt ended;
     if (e->state == ONCE_STATE_ABSENT) return;
-    if (at->state == ONCE_STATE_ABSENT || replaced) e->who = self(shelf);
+    if (at->state == ONCE_STATE_ABSENT || replaced) e->who = self(storage);
     if (replaced) {
-        ended = (once_attempt){at->attempt, shelf->now_ms, ONCE_REPLACED_LINE, self(shelf), e->reason};
+        ended = (once_attempt){at->attempt, storage->now_ms, ONCE_REPLACED_LINE, self(storage), e->reason};
         e->history = once__history_add(e->history, &ended, text);
-    } else if (attempt_ended(shelf, at, &ended)) e->history = once__history_add(e->history, &ended, text);
+    } else if (attempt_ended(storage, at, &ended)) e->history = once__history_add(e->history, &ended, text);
     if (e->state != ONCE_STATE_CLAIMED) e->worker = (once_bytes){0};
-    else if (at->state != ONCE_STATE_CLAIMED || e->attempt != at->attempt) e->worker = self(shelf);
+    else if (at->state != ONCE_STATE_CLAIMED || e->attempt != at->attempt) e->worker = self(storage);
 }
 
 /* Keeps what a rule changed. */
-int once__seat_keep(once_shelf *shelf, once_seat *at, int changed, once_error *err)
+int once__seat_keep(once_storage *storage, once_seat *at, int changed, once_error *err)
 {
     assert(changed && at->entry);
     assert(at->lane || !(changed & (ONCE_LANE_CHANGED | ONCE_LANE_FREED))); /* a rule that got no lane changed none */
     char history[ONCE_HISTORY_MAX];
     int rc = ONCE_OK;
-    sign(shelf, at, changed & ONCE_REPLACED, history);
+    sign(storage, at, changed & ONCE_REPLACED, history);
     if (changed & ONCE_LETTER_NEEDED) {
-        rc = once__write_letter(shelf, at->entry, at->letter, at->entry->has_message ? &at->entry->message : NULL, err);
+        rc = once__write_letter(storage, at->entry, at->letter, at->entry->has_message ? &at->entry->message : NULL,
+                                err);
         at->entry->message = (once_message){0}; /* the letter has it now */
         at->entry->has_message = false;
     }
-    if (rc == ONCE_OK && (changed & ONCE_ENTRY_CHANGED)) rc = shelf->shelf->save(shelf, at->entry, err);
-    if (rc == ONCE_OK && (changed & ONCE_LANE_CHANGED)) rc = shelf->shelf->save_lane(shelf, at->lane_id, at->lane, err);
-    if (rc == ONCE_OK && (changed & ONCE_LANE_FREED)) rc = leave_lane(shelf, at, err);
+    if (rc == ONCE_OK && (changed & ONCE_ENTRY_CHANGED)) rc = storage->storage->save(storage, at->entry, err);
+    if (rc == ONCE_OK && (changed & ONCE_LANE_CHANGED))
+        rc = storage->storage->save_lane(storage, at->lane_id, at->lane, err);
+    if (rc == ONCE_OK && (changed & ONCE_LANE_FREED)) rc = leave_lane(storage, at, err);
     return rc;
 }
 

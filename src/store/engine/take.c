@@ -46,16 +46,16 @@ static bool fill_taken(once_arena *arena, const once_entry *entry, const once_de
 }
 
 /* What a take whose reply was lost has said of an entry that it handed out. */
-static once_decision told_again(const once_shelf *shelf, const once_seat *at)
+static once_decision told_again(const once_storage *storage, const once_seat *at)
 {
     const once_entry *entry = at->entry;
     once_decision asks;
-    if (once_entry_question(entry, shelf->now_ms, &asks)) return asks;
+    if (once_entry_question(entry, storage->now_ms, &asks)) return asks;
     return (once_decision){.answer = ONCE_ANSWER_RUN,
                            .attempt = entry->attempt,
                            .failures = entry->failures,
                            .failing_for_ms =
-                               entry->failures && entry->failing_ms ? shelf->now_ms - entry->failing_ms : -1,
+                               entry->failures && entry->failing_ms ? storage->now_ms - entry->failing_ms : -1,
                            .silent = entry->silent,
                            .maybe = entry->maybe,
                            .old_key = entry->old_key,
@@ -68,52 +68,53 @@ static once_decision told_again(const once_shelf *shelf, const once_seat *at)
 int once__verb_take(once_backend *store, once_bytes consumer, once_token token, bool again, int64_t lease_ms,
                     size_t max, once_taken *out, size_t *n, once_arena *arena, once_error *err)
 {
-    once_shelf *shelf = once__shelf_of(store);
+    once_storage *storage = once__storage_of(store);
     assert(token.a != 0);
-    assert(!shelf->in_tx && lease_ms > 0);
+    assert(!storage->in_tx && lease_ms > 0);
     *n = 0;
     if (max == 0) return ONCE_OK;
     once_hash *ids = once_arena_alloc(arena, max * sizeof *ids);
     if (!ids) return once_no_memory(err, "for a batch");
 
-    int rc = once__verb_begin(shelf, true, err);
+    int rc = once__verb_begin(storage, true, err);
     if (rc != ONCE_OK) return rc;
     size_t found = 0, count = 0;
     uint64_t next = token.b;
     if (again) {
-        rc = shelf->shelf->by_token(shelf, consumer, token.a, max, ids, &found, err);
+        rc = storage->storage->by_token(storage, consumer, token.a, max, ids, &found, err);
         assert(found <= max);
         for (size_t i = 0; i < found && rc == ONCE_OK; i++) {
             once_seat at;
-            rc = once__seat_take(shelf, ids[i], (once_hash){0}, &at, err);
+            rc = once__seat_take(storage, ids[i], (once_hash){0}, &at, err);
             if (rc != ONCE_OK) break;
             once_entry *entry = at.entry;
             bool ours; /* the lease begins now, as for a claim whose reply was lost */
             const once_request renewal = {
                 .token = entry->token, .lease_ms = lease_ms, .asks = entry->state == ONCE_STATE_UNKNOWN};
-            if (once_entry_extend(entry, &renewal, shelf->now_ms, &ours)) rc = shelf->shelf->save(shelf, entry, err);
+            if (once_entry_extend(entry, &renewal, storage->now_ms, &ours))
+                rc = storage->storage->save(storage, entry, err);
             if (rc != ONCE_OK) break;
-            const once_decision decision = told_again(shelf, &at);
+            const once_decision decision = told_again(storage, &at);
             if (entry->token.b >= next) next = entry->token.b + 1;
             if (!fill_taken(arena, entry, &decision, &out[count])) rc = once_no_memory(err, "for a batch");
             count++;
         }
     }
     if (rc == ONCE_OK && count < max)
-        rc = shelf->shelf->due(shelf, consumer, shelf->now_ms, max - count, ids, &found, err);
+        rc = storage->storage->due(storage, consumer, storage->now_ms, max - count, ids, &found, err);
     else found = 0;
     assert(found <= max - count);
     for (size_t i = 0; i < found && rc == ONCE_OK; i++) {
         once_seat at;
         once_decision decision;
-        rc = once__seat_take(shelf, ids[i], (once_hash){0}, &at, err);
+        rc = once__seat_take(storage, ids[i], (once_hash){0}, &at, err);
         if (rc != ONCE_OK) break;
-        if (!once_entry_may_be_taken(at.entry, shelf->now_ms))
+        if (!once_entry_may_be_taken(at.entry, storage->now_ms))
             continue; /* found by its token just now, or somebody was quicker */
         if (ONCE_PLANTED(orphan_lost) && at.entry->state == ONCE_STATE_CLAIMED) continue;
         const once_message message = at.entry->message; /* becoming stale drops it; the caller still counts it */
         const int changed =
-            once_entry_take(at.entry, at.lane, (once_token){token.a, next}, lease_ms, shelf->now_ms, &decision);
+            once_entry_take(at.entry, at.lane, (once_token){token.a, next}, lease_ms, storage->now_ms, &decision);
         if (decision.answer == ONCE_ANSWER_CONFLICT) at.letter = ONCE_ANSWER_CONFLICT;
         if (decision.answer == ONCE_ANSWER_RUN || decision.answer == ONCE_ANSWER_STALE ||
             decision.answer == ONCE_ANSWER_DUPLICATE || decision.answer == ONCE_ANSWER_CONFLICT || decision.lapsed ||
@@ -125,39 +126,39 @@ int once__verb_take(once_backend *store, once_bytes consumer, once_token token, 
             count++;
             next++;
         }
-        if (rc == ONCE_OK && changed) rc = once__seat_keep(shelf, &at, changed, err);
+        if (rc == ONCE_OK && changed) rc = once__seat_keep(storage, &at, changed, err);
     }
     if (rc == ONCE_OK) *n = count; /* also when the commit fails: it may have happened */
-    return once__verb_end(shelf, rc, err);
+    return once__verb_end(storage, rc, err);
 }
 
 int once__verb_lapse(once_backend *store, once_bytes consumer, uint64_t but, size_t max, once_taken *out, size_t *n,
                      once_arena *arena, once_error *err)
 {
-    once_shelf *shelf = once__shelf_of(store);
-    assert(!shelf->in_tx && max > 0);
+    once_storage *storage = once__storage_of(store);
+    assert(!storage->in_tx && max > 0);
     size_t found = 0, count = 0;
     once_hash *ids = once_arena_alloc(arena, max * sizeof *ids);
     *n = 0;
     if (!ids) return once_no_memory(err, "for a batch");
-    int rc = once__verb_begin(shelf, true, err);
+    int rc = once__verb_begin(storage, true, err);
     if (rc != ONCE_OK) return rc;
-    rc = shelf->shelf->lapsed(shelf, consumer, shelf->now_ms, max, ids, &found, err);
+    rc = storage->storage->lapsed(storage, consumer, storage->now_ms, max, ids, &found, err);
     assert(found <= max);
     once_seat at; /* for all of them: it is large */
     for (size_t i = 0; i < found && rc == ONCE_OK; i++) {
         once_decision decision;
-        rc = once__seat_take(shelf, ids[i], (once_hash){0}, &at, err);
+        rc = once__seat_take(storage, ids[i], (once_hash){0}, &at, err);
         if (rc != ONCE_OK) break;
         if (once_token_is_of_run(at.entry->token, but)) continue;
-        const int changed = once_entry_lapse(at.entry, shelf->now_ms, &decision);
+        const int changed = once_entry_lapse(at.entry, storage->now_ms, &decision);
         if (!changed) continue;
         if (!fill_taken(arena, at.entry, &decision, &out[count])) rc = once_no_memory(err, "for a batch");
         else rc = once__say_lapsed(&at, &out[count++].decision, arena, err);
-        if (rc == ONCE_OK) rc = once__seat_keep(shelf, &at, changed, err);
+        if (rc == ONCE_OK) rc = once__seat_keep(storage, &at, changed, err);
     }
     if (rc == ONCE_OK) *n = count; /* also when the commit fails: it may have happened */
-    return once__verb_end(shelf, rc, err);
+    return once__verb_end(storage, rc, err);
 }
 
 /* --- what waits, for whoever runs it in the same transaction --- */
@@ -186,21 +187,21 @@ static int find_one(findings *f, const once_entry *entry, once_error *err)
 
 /* What take would hand out, and not more: to an orphan, or to what its lane has to judge, things happen that are not
  * undone with an effect. */
-static int find_due(once_shelf *shelf, once_bytes consumer, findings *f, bool *rest, once_error *err)
+static int find_due(once_storage *storage, once_bytes consumer, findings *f, bool *rest, once_error *err)
 {
     size_t found = 0;
     once_hash *ids = once_arena_new(f->arena, once_hash, f->max);
     if (!ids) return once_no_memory(err, "for a batch");
-    int rc = shelf->shelf->due(shelf, consumer, shelf->now_ms, f->max, ids, &found, err);
+    int rc = storage->storage->due(storage, consumer, storage->now_ms, f->max, ids, &found, err);
     assert(found <= f->max);
     for (size_t i = 0; i < found && rc == ONCE_OK; i++) {
         once_seat at;
         once_decision decision;
-        rc = once__seat_take(shelf, ids[i], (once_hash){0}, &at, err);
-        if (rc != ONCE_OK || !once_entry_may_be_taken(at.entry, shelf->now_ms)) continue;
+        rc = once__seat_take(storage, ids[i], (once_hash){0}, &at, err);
+        if (rc != ONCE_OK || !once_entry_may_be_taken(at.entry, storage->now_ms)) continue;
         once_entry tried = *at.entry;
         once_lane lane = at.lane_view;
-        (void)once_entry_take(&tried, at.lane ? &lane : NULL, (once_token){1, 1}, 1, shelf->now_ms, &decision);
+        (void)once_entry_take(&tried, at.lane ? &lane : NULL, (once_token){1, 1}, 1, storage->now_ms, &decision);
         if (at.entry->state != ONCE_STATE_WAITING || decision.answer != ONCE_ANSWER_RUN || decision.gap_over) {
             *rest = true;
             continue;
@@ -212,10 +213,10 @@ static int find_due(once_shelf *shelf, once_bytes consumer, findings *f, bool *r
 }
 
 /* Whether the lane may go on with it. `first`: it is at the head, or behind one that the caller has claimed. */
-static bool may_follow(const once_shelf *shelf, const once_entry *entry, bool first)
+static bool may_follow(const once_storage *storage, const once_entry *entry, bool first)
 {
     if (entry->state != ONCE_STATE_WAITING || !entry->has_message || entry->gap) return false;
-    return entry->due_ms <= shelf->now_ms || (!first && entry->due_ms == ONCE_NEVER);
+    return entry->due_ms <= storage->now_ms || (!first && entry->due_ms == ONCE_NEVER);
 }
 
 static bool is_held(const once_entry *entry, const once_request *const *requests, size_t n)
@@ -245,7 +246,7 @@ static void sort_equals(once_entry **entries, size_t n)
 }
 
 /* One lane: of equals that were not all read any one might be the first. */
-static int find_in_lane(once_shelf *shelf, once_entry **entries, size_t n, bool whole,
+static int find_in_lane(once_storage *storage, once_entry **entries, size_t n, bool whole,
                         const once_request *const *requests, size_t n_requests, findings *f, once_error *err)
 {
     bool first = true;
@@ -256,7 +257,7 @@ static int find_in_lane(once_shelf *shelf, once_entry **entries, size_t n, bool 
         const bool claimed = entry->state == ONCE_STATE_CLAIMED && is_held(entry, requests, n_requests);
         if (!whole && entry->versioned && entry->order == entries[n - 1]->order) break;
         if (!claimed && !once_table_get(&f->known, entry->id)) {
-            if (!may_follow(shelf, entry, first)) break;
+            if (!may_follow(storage, entry, first)) break;
             rc = find_one(f, entry, err);
         }
         first = false;
@@ -264,20 +265,21 @@ static int find_in_lane(once_shelf *shelf, once_entry **entries, size_t n, bool 
     return rc;
 }
 
-static int find_behind(once_shelf *shelf, const once_request *const *requests, size_t n, findings *f, once_error *err)
+static int find_behind(once_storage *storage, const once_request *const *requests, size_t n, findings *f,
+                       once_error *err)
 {
     const size_t most = f->max + FOUND_IN_LANE;
     once_hash *ids = once_arena_new(f->arena, once_hash, most);
     once_entry **entries = once_arena_new(f->arena, once_entry *, most);
     size_t found = 0;
     if (!ids || !entries) return once_no_memory(err, "for a batch");
-    int rc = shelf->shelf->lanes_waiting(shelf, f->lanes, f->n_lanes, FOUND_IN_LANE, most, ids, &found, err);
+    int rc = storage->storage->lanes_waiting(storage, f->lanes, f->n_lanes, FOUND_IN_LANE, most, ids, &found, err);
     assert(found <= most);
-    for (size_t i = 0; i < found && rc == ONCE_OK; i++) rc = once__seat_entry(shelf, ids[i], &entries[i], err);
+    for (size_t i = 0; i < found && rc == ONCE_OK; i++) rc = once__seat_entry(storage, ids[i], &entries[i], err);
     for (size_t from = 0, to; from < found && rc == ONCE_OK; from = to) {
         for (to = from + 1; to < found && once_hash_equal(entries[to]->lane, entries[from]->lane);) to++;
         const bool whole = to - from < FOUND_IN_LANE && (to < found || found < most);
-        rc = find_in_lane(shelf, entries + from, to - from, whole, requests, n, f, err);
+        rc = find_in_lane(storage, entries + from, to - from, whole, requests, n, f, err);
     }
     return rc;
 }
@@ -285,20 +287,20 @@ static int find_behind(once_shelf *shelf, const once_request *const *requests, s
 int once__engine_find(once_backend *store, once_bytes consumer, const once_request *const *requests, size_t n, bool due,
                       size_t max, once_taken *out, size_t *n_out, bool *rest, once_arena *arena, once_error *err)
 {
-    once_shelf *shelf = once__shelf_of(store);
+    once_storage *storage = once__storage_of(store);
     assert(n == 0 || requests);
-    assert(shelf->in_tx);
+    assert(storage->in_tx);
     findings f = {.out = out, .max = max, .arena = arena, .lanes = once_arena_new(arena, once_hash, n + max + 1)};
     *n_out = 0;
     *rest = false;
     if (!f.lanes) return once_no_memory(err, "for a batch");
-    int rc = once__verb_begin(shelf, true, err);
+    int rc = once__verb_begin(storage, true, err);
     if (rc != ONCE_OK) return rc;
-    if (due) rc = find_due(shelf, consumer, &f, rest, err);
+    if (due) rc = find_due(storage, consumer, &f, rest, err);
     for (size_t i = 0; i < n; i++)
         if (!once_hash_is_zero(requests[i]->lane.id)) f.lanes[f.n_lanes++] = requests[i]->lane.id;
-    if (rc == ONCE_OK && f.n_lanes && f.n < max) rc = find_behind(shelf, requests, n, &f, err);
+    if (rc == ONCE_OK && f.n_lanes && f.n < max) rc = find_behind(storage, requests, n, &f, err);
     once_table_release(&f.known);
     *n_out = f.n;
-    return once__verb_end(shelf, rc, err);
+    return once__verb_end(storage, rc, err);
 }

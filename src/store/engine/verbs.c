@@ -1,4 +1,4 @@
-/* claim, accept, settle and extend. Decisions are made in core/entry.c, kept by the shelf. */
+/* claim, accept, settle and extend. Decisions are made in core/entry.c, kept by the storage. */
 #include <assert.h>
 #include <stdlib.h>
 
@@ -10,101 +10,101 @@
 int once__verb_claim(once_backend *store, const once_request *const *requests, size_t n, once_decision *out,
                      once_arena *arena, once_error *err)
 {
-    once_shelf *shelf = once__shelf_of(store);
-    int rc = once__verb_begin_for(shelf, true, requests, n, ONCE_FOR_CLAIM, err);
+    once_storage *storage = once__storage_of(store);
+    int rc = once__verb_begin_for(storage, true, requests, n, ONCE_FOR_CLAIM, err);
     if (rc != ONCE_OK) return rc;
     once_seat at; /* for all of them: it is large */
     once_replacements gone = {0};
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
         assert(!once_hash_is_zero(requests[i]->id) &&
                !once_hash_is_zero(requests[i]->token)); /* a message without a key is buried, not claimed */
-        rc = once__seat_take(shelf, requests[i]->id, requests[i]->lane.id, &at, err);
+        rc = once__seat_take(storage, requests[i]->id, requests[i]->lane.id, &at, err);
         if (rc != ONCE_OK) break;
-        const int changed = once_entry_claim(at.entry, at.lane, requests[i], shelf->now_ms, &out[i]);
+        const int changed = once_entry_claim(at.entry, at.lane, requests[i], storage->now_ms, &out[i]);
         rc = once__own_words(at.entry, &out[i], arena, err);
         if (rc == ONCE_OK) rc = once__say_lapsed(&at, &out[i], arena, err);
         if (rc == ONCE_OK && (changed & ONCE_REPLACED))
-            rc = once__replaced_note(shelf, &at.waited, requests, n, i, &gone, err);
-        if (rc == ONCE_OK && changed) rc = once__seat_keep(shelf, &at, changed, err);
+            rc = once__replaced_note(storage, &at.waited, requests, n, i, &gone, err);
+        if (rc == ONCE_OK && changed) rc = once__seat_keep(storage, &at, changed, err);
     }
-    rc = once__replaced_bury(shelf, &gone, out, rc, err);
-    return once__verb_end(shelf, rc, err);
+    rc = once__replaced_bury(storage, &gone, out, rc, err);
+    return once__verb_end(storage, rc, err);
 }
 
 /* A new one with a version that others of the lane may have: it comes behind them. */
-static int stand_behind(once_shelf *shelf, once_seat *at, const once_request *r, once_error *err)
+static int stand_behind(once_storage *storage, once_seat *at, const once_request *r, once_error *err)
 {
     once_lane *lane = at->lane;
     assert(!lane || !once_hash_is_zero(at->lane_id));
     if (!lane || at->state != ONCE_STATE_ABSENT || !r->lane.versioned || r->lane.version < lane->head ||
         r->lane.version > lane->tail)
         return ONCE_OK;
-    return shelf->shelf->lane_equals(shelf, at->lane_id, r->lane.version, &lane->equal_ms, err);
+    return storage->storage->lane_equals(storage, at->lane_id, r->lane.version, &lane->equal_ms, err);
 }
 
 int once__verb_accept(once_backend *store, const once_request *const *requests, const once_message *const *messages,
                       size_t n, once_decision *out, once_arena *arena, once_error *err)
 {
-    once_shelf *shelf = once__shelf_of(store);
-    int rc = once__verb_begin_for(shelf, true, requests, n, ONCE_FOR_ACCEPT, err);
+    once_storage *storage = once__storage_of(store);
+    int rc = once__verb_begin_for(storage, true, requests, n, ONCE_FOR_ACCEPT, err);
     if (rc != ONCE_OK) return rc;
     once_seat at; /* for all of them: it is large */
     once_replacements gone = {0};
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
         assert(!once_hash_is_zero(requests[i]->id) && messages[i]);
-        rc = once__seat_take(shelf, requests[i]->id, requests[i]->lane.id, &at, err);
-        if (rc == ONCE_OK) rc = stand_behind(shelf, &at, requests[i], err);
+        rc = once__seat_take(storage, requests[i]->id, requests[i]->lane.id, &at, err);
+        if (rc == ONCE_OK) rc = stand_behind(storage, &at, requests[i], err);
         if (rc != ONCE_OK) break;
-        const int changed = once_entry_accept(at.entry, at.lane, requests[i], messages[i], shelf->now_ms, &out[i]);
+        const int changed = once_entry_accept(at.entry, at.lane, requests[i], messages[i], storage->now_ms, &out[i]);
         rc = once__own_words(at.entry, &out[i], arena, err);
         if (rc == ONCE_OK) rc = once__say_lapsed(&at, &out[i], arena, err);
         if (rc == ONCE_OK && (changed & ONCE_REPLACED))
-            rc = once__replaced_note(shelf, &at.waited, requests, n, i, &gone, err);
-        if (rc == ONCE_OK && changed) rc = once__seat_keep(shelf, &at, changed, err);
+            rc = once__replaced_note(storage, &at.waited, requests, n, i, &gone, err);
+        if (rc == ONCE_OK && changed) rc = once__seat_keep(storage, &at, changed, err);
     }
-    rc = once__replaced_bury(shelf, &gone, out, rc, err);
-    return once__verb_end(shelf, rc, err);
+    rc = once__replaced_bury(storage, &gone, out, rc, err);
+    return once__verb_end(storage, rc, err);
 }
 
-static int settle_begin(once_shelf *shelf, const once_settlement *settlements, size_t n, once_error *err)
+static int settle_begin(once_storage *storage, const once_settlement *settlements, size_t n, once_error *err)
 {
     const once_request **requests = malloc((n + 1) * sizeof *requests);
     if (!requests) return once_no_memory(err, "for a batch");
     for (size_t i = 0; i < n; i++) requests[i] = settlements[i].request;
-    const int rc = once__verb_begin_for(shelf, true, requests, n, ONCE_FOR_SETTLE, err);
+    const int rc = once__verb_begin_for(storage, true, requests, n, ONCE_FOR_SETTLE, err);
     free(requests);
     return rc;
 }
 
 int once__verb_settle(once_backend *store, const once_settlement *settlements, size_t n, bool *applied, once_error *err)
 {
-    once_shelf *shelf = once__shelf_of(store);
-    int rc = settle_begin(shelf, settlements, n, err);
+    once_storage *storage = once__storage_of(store);
+    int rc = settle_begin(storage, settlements, n, err);
     if (rc != ONCE_OK) return rc;
     once_seat at; /* for all of them: it is large */
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
         assert(!once_hash_is_zero(settlements[i].request->token) && settlements[i].outcome < ONCE_OUTCOMES);
-        rc = once__seat_take(shelf, settlements[i].request->id, settlements[i].request->lane.id, &at, err);
+        rc = once__seat_take(storage, settlements[i].request->id, settlements[i].request->lane.id, &at, err);
         if (rc != ONCE_OK) break;
-        const int changed = once_entry_settle(at.entry, at.lane, &settlements[i], shelf->now_ms, &applied[i]);
+        const int changed = once_entry_settle(at.entry, at.lane, &settlements[i], storage->now_ms, &applied[i]);
         if (settlements[i].was_unknown) *settlements[i].was_unknown = at.state == ONCE_STATE_UNKNOWN;
         at.settlement = &settlements[i];
-        if (changed) rc = once__seat_keep(shelf, &at, changed, err);
+        if (changed) rc = once__seat_keep(storage, &at, changed, err);
     }
-    return once__verb_end(shelf, rc, err);
+    return once__verb_end(storage, rc, err);
 }
 
 int once__verb_extend(once_backend *store, const once_request *const *requests, size_t n, bool *ours, once_error *err)
 {
-    once_shelf *shelf = once__shelf_of(store);
-    int rc = once__verb_begin_for(shelf, true, requests, n, ONCE_FOR_EXTEND, err);
+    once_storage *storage = once__storage_of(store);
+    int rc = once__verb_begin_for(storage, true, requests, n, ONCE_FOR_EXTEND, err);
     if (rc != ONCE_OK) return rc;
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
         assert(!once_hash_is_zero(requests[i]->id));
         once_entry *entry;
-        rc = once__seat_entry(shelf, requests[i]->id, &entry, err);
-        if (rc == ONCE_OK && once_entry_extend(entry, requests[i], shelf->now_ms, &ours[i]))
-            rc = shelf->shelf->save(shelf, entry, err);
+        rc = once__seat_entry(storage, requests[i]->id, &entry, err);
+        if (rc == ONCE_OK && once_entry_extend(entry, requests[i], storage->now_ms, &ours[i]))
+            rc = storage->storage->save(storage, entry, err);
     }
-    return once__verb_end(shelf, rc, err);
+    return once__verb_end(storage, rc, err);
 }

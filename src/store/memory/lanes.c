@@ -14,14 +14,14 @@ static once_mem_lane *find_lane(once_mem *m, once_hash id)
     return NULL;
 }
 
-int once__mem_lane(once_shelf *shelf, once_hash id, once_hash except, once_lane *out, once_error *err)
+int once__mem_lane(once_storage *storage, once_hash id, once_hash except, once_lane *out, once_error *err)
 {
-    once_mem *m = once__mem_of(shelf);
+    once_mem *m = once__mem_of(storage);
     assert(m->open && !once_hash_is_zero(id));
     const once_mem_lane *known = find_lane(m, id);
     const once_mem_lane lane = known ? *known : (once_mem_lane){0};
     if (!once__lane_read(lane.version, lane.expires_ms, (once_bytes){(const char *)lane.record, lane.len},
-                         shelf->now_ms, out) ||
+                         storage->now_ms, out) ||
         !once_arena_copy(&m->tx_arena, out->operation, &out->operation) ||
         !once_arena_copy(&m->tx_arena, out->key, &out->key))
         return once_no_memory(err, "in the memory store");
@@ -37,9 +37,9 @@ int once__mem_lane(once_shelf *shelf, once_hash id, once_hash except, once_lane 
     return ONCE_OK;
 }
 
-int once__mem_save_lane(once_shelf *shelf, once_hash id, const once_lane *kept, once_error *err)
+int once__mem_save_lane(once_storage *storage, once_hash id, const once_lane *kept, once_error *err)
 {
-    once_mem *m = once__mem_of(shelf);
+    once_mem *m = once__mem_of(storage);
     assert(m->write && !once_hash_is_zero(id));
     once_mem_lane *known = find_lane(m, id);
     if (!known) {
@@ -56,10 +56,10 @@ int once__mem_save_lane(once_shelf *shelf, once_hash id, const once_lane *kept, 
     return ONCE_OK;
 }
 
-int once__mem_lane_head(once_shelf *shelf, once_hash id, once_hash *out, once_error *err)
+int once__mem_lane_head(once_storage *storage, once_hash id, once_hash *out, once_error *err)
 {
     (void)err;
-    once_mem *m = once__mem_of(shelf);
+    once_mem *m = once__mem_of(storage);
     assert(m->open && !once_hash_is_zero(id));
     const once_entry *head = NULL;
     for (size_t i = 0; i < m->slots.n; i++) {
@@ -72,11 +72,11 @@ int once__mem_lane_head(once_shelf *shelf, once_hash id, once_hash *out, once_er
     return ONCE_OK;
 }
 
-int once__mem_lane_equals(once_shelf *shelf, once_hash id, int64_t order, int64_t *seen_ms, once_error *err)
+int once__mem_lane_equals(once_storage *storage, once_hash id, int64_t order, int64_t *seen_ms, once_error *err)
 {
-    assert(once__mem_of(shelf)->open && !once_hash_is_zero(id));
+    assert(once__mem_of(storage)->open && !once_hash_is_zero(id));
     (void)err;
-    const once_mem *m = once__mem_of(shelf);
+    const once_mem *m = once__mem_of(storage);
     *seen_ms = 0;
     for (size_t i = 0; i < m->slots.n; i++) {
         if (!m->slots.at[i].record) continue;
@@ -102,11 +102,11 @@ static int compare_turns(const void *a, const void *b)
     return once__lane_before((*x)->order, (*x)->seen_ms, (*x)->id, *y) ? -1 : 1;
 }
 
-int once__mem_lane_before(once_shelf *shelf, const once_entry *entry, size_t max, once_hash *out, size_t *n,
+int once__mem_lane_before(once_storage *storage, const once_entry *entry, size_t max, once_hash *out, size_t *n,
                           uint64_t *count, once_error *err)
 {
-    const once_mem *m = once__mem_of(shelf);
-    assert(once__mem_of(shelf)->open && max > 0 && !once_hash_is_zero(entry->lane));
+    const once_mem *m = once__mem_of(storage);
+    assert(once__mem_of(storage)->open && max > 0 && !once_hash_is_zero(entry->lane));
     const once_entry **found = calloc(m->slots.n + 1, sizeof *found);
     size_t before = 0;
     if (!found) return once_no_memory(err, "in the memory store");
@@ -133,11 +133,11 @@ static bool is_new(const once_hash *lanes, size_t at)
     return true;
 }
 
-int once__mem_lanes_waiting(once_shelf *shelf, const once_hash *lanes, size_t n_lanes, size_t each, size_t max,
+int once__mem_lanes_waiting(once_storage *storage, const once_hash *lanes, size_t n_lanes, size_t each, size_t max,
                             once_hash *out, size_t *n, once_error *err)
 {
-    const once_mem *m = once__mem_of(shelf);
-    assert(once__mem_of(shelf)->open && each > 0 && max > 0);
+    const once_mem *m = once__mem_of(storage);
+    assert(once__mem_of(storage)->open && each > 0 && max > 0);
     const once_entry **found = calloc(m->slots.n + 1, sizeof *found);
     if (!found) return once_no_memory(err, "in the memory store");
     *n = 0;

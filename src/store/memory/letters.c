@@ -45,10 +45,11 @@ static int letter_again(once_mem *m, size_t at, const once_letter *again, once_e
     return ONCE_OK;
 }
 
-int once__mem_letter_put(once_shelf *shelf, const once_letter *letter, once_hash unique, bool *fresh, once_error *err)
+int once__mem_letter_put(once_storage *storage, const once_letter *letter, once_hash unique, bool *fresh,
+                         once_error *err)
 {
-    once_mem *m = once__mem_of(shelf);
-    assert(once__mem_of(shelf)->write);
+    once_mem *m = once__mem_of(storage);
+    assert(once__mem_of(storage)->write);
     for (size_t i = 0; i < m->letters.n; i++) {
         if (!m->letters.at[i] || !once_hash_equal(m->letters.at[i]->unique, unique)) continue;
         *fresh = false;
@@ -75,11 +76,11 @@ static size_t find_letter(const once_mem *m, uint64_t id)
     return i;
 }
 
-int once__mem_letter_get(once_shelf *shelf, uint64_t id, once_letter *out, bool *found, once_arena *arena,
+int once__mem_letter_get(once_storage *storage, uint64_t id, once_letter *out, bool *found, once_arena *arena,
                          once_error *err)
 {
-    assert(once__mem_of(shelf)->open);
-    once_mem *m = once__mem_of(shelf);
+    assert(once__mem_of(storage)->open);
+    once_mem *m = once__mem_of(storage);
     const size_t i = find_letter(m, id);
     *found = i < m->letters.n;
     if (!*found) return ONCE_OK;
@@ -88,10 +89,10 @@ int once__mem_letter_get(once_shelf *shelf, uint64_t id, once_letter *out, bool 
     return ONCE_OK;
 }
 
-int once__mem_letter_drop(once_shelf *shelf, uint64_t id, once_error *err)
+int once__mem_letter_drop(once_storage *storage, uint64_t id, once_error *err)
 {
-    once_mem *m = once__mem_of(shelf);
-    assert(once__mem_of(shelf)->write);
+    once_mem *m = once__mem_of(storage);
+    assert(once__mem_of(storage)->write);
     const size_t i = find_letter(m, id);
     if (i == m->letters.n) return ONCE_OK;
     if (!ONCE_MEM_ROOM(m->undos)) return once_no_memory(err, "in the memory store");
@@ -100,10 +101,10 @@ int once__mem_letter_drop(once_shelf *shelf, uint64_t id, once_error *err)
     return ONCE_OK;
 }
 
-int once__mem_audit_put(once_shelf *shelf, const once_audit *audit, once_error *err)
+int once__mem_audit_put(once_storage *storage, const once_audit *audit, once_error *err)
 {
-    once_mem *m = once__mem_of(shelf);
-    assert(once__mem_of(shelf)->write);
+    once_mem *m = once__mem_of(storage);
+    assert(once__mem_of(storage)->write);
     if (!ONCE_MEM_ROOM(m->audits) || !ONCE_MEM_ROOM(m->undos)) return once_no_memory(err, "in the memory store");
     once_mem_audit *box = calloc(1, sizeof *box);
     if (!box) return once_no_memory(err, "in the memory store");
@@ -120,23 +121,23 @@ int once__mem_audit_put(once_shelf *shelf, const once_audit *audit, once_error *
     return ONCE_OK;
 }
 
-int once__mem_audits(once_shelf *shelf, once_bytes consumer, once_page *page, once_audit_visit *visit, void *user,
+int once__mem_audits(once_storage *storage, once_bytes consumer, once_page *page, once_audit_visit *visit, void *user,
                      once_error *err)
 {
-    assert(once__mem_of(shelf)->open && page->max > 0);
+    assert(once__mem_of(storage)->open && page->max > 0);
     (void)page, (void)err;
-    const once_mem *m = once__mem_of(shelf);
+    const once_mem *m = once__mem_of(storage);
     for (size_t i = 0; i < m->audits.n; i++)
         if (once_bytes_equal(m->audits.at[i]->audit.consumer, consumer) && !visit(user, &m->audits.at[i]->audit)) break;
     return ONCE_OK;
 }
 
-int once__mem_letters(once_shelf *shelf, const once_letter_query *what, once_page *page, once_letter_visit *visit,
+int once__mem_letters(once_storage *storage, const once_letter_query *what, once_page *page, once_letter_visit *visit,
                       void *user, once_error *err)
 {
-    assert(once__mem_of(shelf)->open && page->max > 0);
+    assert(once__mem_of(storage)->open && page->max > 0);
     (void)err;
-    const once_mem *m = once__mem_of(shelf);
+    const once_mem *m = once__mem_of(storage);
     for (size_t i = 0; i < m->letters.n; i++) {
         const once_mem_letter *box = m->letters.at[i];
         if (!box || box->letter.id <= page->number || !once_bytes_equal(box->letter.scope.consumer, what->consumer))
@@ -154,19 +155,19 @@ static size_t find_fact(const once_mem *m, const char *name)
     return i;
 }
 
-int once__mem_fact_get(once_shelf *shelf, const char *name, once_bytes *out, once_arena *arena, once_error *err)
+int once__mem_fact_get(once_storage *storage, const char *name, once_bytes *out, once_arena *arena, once_error *err)
 {
-    assert(once__mem_of(shelf)->open);
-    const once_mem *m = once__mem_of(shelf);
+    assert(once__mem_of(storage)->open);
+    const once_mem *m = once__mem_of(storage);
     const size_t i = find_fact(m, name);
     if (i == m->facts.n || m->facts.at[i]->value.len == 0) return ONCE_OK;
     return once_arena_copy(arena, m->facts.at[i]->value, out) ? ONCE_OK : once_no_memory(err, "in the memory store");
 }
 
-int once__mem_fact_set(once_shelf *shelf, const char *name, once_bytes value, once_error *err)
+int once__mem_fact_set(once_storage *storage, const char *name, once_bytes value, once_error *err)
 {
-    once_mem *m = once__mem_of(shelf);
-    assert(once__mem_of(shelf)->write);
+    once_mem *m = once__mem_of(storage);
+    assert(once__mem_of(storage)->write);
     const size_t i = find_fact(m, name);
     if ((i == m->facts.n && !ONCE_MEM_ROOM(m->facts)) || !ONCE_MEM_ROOM(m->undos))
         return once_no_memory(err, "in the memory store");
@@ -183,10 +184,10 @@ int once__mem_fact_set(once_shelf *shelf, const char *name, once_bytes value, on
     return ONCE_OK;
 }
 
-int once__mem_facts(once_shelf *shelf, const char *prefix, once_fact_visit *visit, void *user, once_error *err)
+int once__mem_facts(once_storage *storage, const char *prefix, once_fact_visit *visit, void *user, once_error *err)
 {
-    assert(once__mem_of(shelf)->open);
-    const once_mem *m = once__mem_of(shelf);
+    assert(once__mem_of(storage)->open);
+    const once_mem *m = once__mem_of(storage);
     (void)err;
     for (size_t i = 0; i < m->facts.n; i++) {
         const once_mem_fact *f = m->facts.at[i];

@@ -65,7 +65,7 @@ typedef struct once_mem_undo {
     }
 
 typedef struct once_mem {
-    once_shelf shelf;
+    once_storage storage;
     ONCE_MEM_LIST(once_mem_slot) slots;
     once_table by_id; /* positions in slots */
     ONCE_MEM_LIST(once_mem_lane) lanes;
@@ -79,7 +79,7 @@ typedef struct once_mem {
     uint64_t next_letter;
 } once_mem;
 
-static inline once_mem *once__mem_of(once_shelf *shelf) { return (once_mem *)shelf; }
+static inline once_mem *once__mem_of(once_storage *storage) { return (once_mem *)storage; }
 
 /* Room for one more. */
 #define ONCE_MEM_ROOM(list) once__mem_grow(&(list).at, (list).n, &(list).capacity, sizeof *(list).at)
@@ -90,41 +90,42 @@ void once__mem_letter_free(once_mem_letter *box);
 void once__mem_audit_free(once_mem_audit *box);
 void once__mem_fact_free(once_mem_fact *fact);
 
-/* Slots of the shelf (store/engine.h): lanes.c */
-int once__mem_lane(once_shelf *shelf, once_hash id, once_hash except, once_lane *out, once_error *err);
-int once__mem_save_lane(once_shelf *shelf, once_hash id, const once_lane *kept, once_error *err);
-int once__mem_lane_head(once_shelf *shelf, once_hash id, once_hash *out, once_error *err);
-int once__mem_lane_equals(once_shelf *shelf, once_hash id, int64_t order, int64_t *seen_ms, once_error *err);
-int once__mem_lane_before(once_shelf *shelf, const once_entry *entry, size_t max, once_hash *out, size_t *n,
+/* Slots of the storage (store/engine.h): lanes.c */
+int once__mem_lane(once_storage *storage, once_hash id, once_hash except, once_lane *out, once_error *err);
+int once__mem_save_lane(once_storage *storage, once_hash id, const once_lane *kept, once_error *err);
+int once__mem_lane_head(once_storage *storage, once_hash id, once_hash *out, once_error *err);
+int once__mem_lane_equals(once_storage *storage, once_hash id, int64_t order, int64_t *seen_ms, once_error *err);
+int once__mem_lane_before(once_storage *storage, const once_entry *entry, size_t max, once_hash *out, size_t *n,
                           uint64_t *count, once_error *err);
-int once__mem_lanes_waiting(once_shelf *shelf, const once_hash *lanes, size_t n_lanes, size_t each, size_t max,
+int once__mem_lanes_waiting(once_storage *storage, const once_hash *lanes, size_t n_lanes, size_t each, size_t max,
                             once_hash *out, size_t *n, once_error *err);
 
 /* search.c */
-int once__mem_due(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n,
+int once__mem_due(once_storage *storage, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n,
                   once_error *err);
-int once__mem_by_token(once_shelf *shelf, once_bytes consumer, uint64_t token_a, size_t max, once_hash *out, size_t *n,
-                       once_error *err);
-int once__mem_lapsed(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n,
+int once__mem_by_token(once_storage *storage, once_bytes consumer, uint64_t token_a, size_t max, once_hash *out,
+                       size_t *n, once_error *err);
+int once__mem_lapsed(once_storage *storage, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n,
                      once_error *err);
 int once__mem_sweep(once_backend *store, size_t limit, once_sweep_result *out, once_error *err);
-int once__mem_list(once_shelf *shelf, once_bytes consumer, once_state state, once_page *page, once_entry_visit *visit,
-                   void *user, once_error *err);
-int once__mem_stats(once_shelf *shelf, once_bytes consumer, once_stats *out, once_error *err);
-int once__mem_waiting_size(once_shelf *shelf, once_bytes consumer, once_waiting_size *out, once_error *err);
+int once__mem_list(once_storage *storage, once_bytes consumer, once_state state, once_page *page,
+                   once_entry_visit *visit, void *user, once_error *err);
+int once__mem_stats(once_storage *storage, once_bytes consumer, once_stats *out, once_error *err);
+int once__mem_waiting_size(once_storage *storage, once_bytes consumer, once_waiting_size *out, once_error *err);
 
 /* letters.c */
-int once__mem_letter_put(once_shelf *shelf, const once_letter *letter, once_hash unique, bool *fresh, once_error *err);
-int once__mem_letter_get(once_shelf *shelf, uint64_t id, once_letter *out, bool *found, once_arena *arena,
+int once__mem_letter_put(once_storage *storage, const once_letter *letter, once_hash unique, bool *fresh,
                          once_error *err);
-int once__mem_letter_drop(once_shelf *shelf, uint64_t id, once_error *err);
-int once__mem_audit_put(once_shelf *shelf, const once_audit *audit, once_error *err);
-int once__mem_audits(once_shelf *shelf, once_bytes consumer, once_page *page, once_audit_visit *visit, void *user,
+int once__mem_letter_get(once_storage *storage, uint64_t id, once_letter *out, bool *found, once_arena *arena,
+                         once_error *err);
+int once__mem_letter_drop(once_storage *storage, uint64_t id, once_error *err);
+int once__mem_audit_put(once_storage *storage, const once_audit *audit, once_error *err);
+int once__mem_audits(once_storage *storage, once_bytes consumer, once_page *page, once_audit_visit *visit, void *user,
                      once_error *err);
-int once__mem_letters(once_shelf *shelf, const once_letter_query *what, once_page *page, once_letter_visit *visit,
+int once__mem_letters(once_storage *storage, const once_letter_query *what, once_page *page, once_letter_visit *visit,
                       void *user, once_error *err);
-int once__mem_fact_get(once_shelf *shelf, const char *name, once_bytes *out, once_arena *arena, once_error *err);
-int once__mem_fact_set(once_shelf *shelf, const char *name, once_bytes value, once_error *err);
-int once__mem_facts(once_shelf *shelf, const char *prefix, once_fact_visit *visit, void *user, once_error *err);
+int once__mem_fact_get(once_storage *storage, const char *name, once_bytes *out, once_arena *arena, once_error *err);
+int once__mem_fact_set(once_storage *storage, const char *name, once_bytes value, once_error *err);
+int once__mem_facts(once_storage *storage, const char *prefix, once_fact_visit *visit, void *user, once_error *err);
 
 #endif

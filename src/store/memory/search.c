@@ -55,25 +55,25 @@ static int pick(once_mem *m, once_bytes consumer, int64_t now_ms, const uint64_t
     return ONCE_OK;
 }
 
-int once__mem_due(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n,
+int once__mem_due(once_storage *storage, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n,
                   once_error *err)
 {
-    assert(once__mem_of(shelf)->open && max > 0);
-    return pick(once__mem_of(shelf), consumer, now_ms, NULL, false, max, out, n, err);
+    assert(once__mem_of(storage)->open && max > 0);
+    return pick(once__mem_of(storage), consumer, now_ms, NULL, false, max, out, n, err);
 }
 
-int once__mem_by_token(once_shelf *shelf, once_bytes consumer, uint64_t token_a, size_t max, once_hash *out, size_t *n,
-                       once_error *err)
+int once__mem_by_token(once_storage *storage, once_bytes consumer, uint64_t token_a, size_t max, once_hash *out,
+                       size_t *n, once_error *err)
 {
-    assert(once__mem_of(shelf)->open && max > 0);
-    return pick(once__mem_of(shelf), consumer, 0, &token_a, false, max, out, n, err);
+    assert(once__mem_of(storage)->open && max > 0);
+    return pick(once__mem_of(storage), consumer, 0, &token_a, false, max, out, n, err);
 }
 
-int once__mem_lapsed(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n,
+int once__mem_lapsed(once_storage *storage, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n,
                      once_error *err)
 {
-    assert(once__mem_of(shelf)->open && max > 0);
-    return pick(once__mem_of(shelf), consumer, now_ms, NULL, true, max, out, n, err);
+    assert(once__mem_of(storage)->open && max > 0);
+    return pick(once__mem_of(storage), consumer, now_ms, NULL, true, max, out, n, err);
 }
 
 int once__mem_sweep(once_backend *store, size_t limit, once_sweep_result *out, once_error *err)
@@ -82,7 +82,7 @@ int once__mem_sweep(once_backend *store, size_t limit, once_sweep_result *out, o
     assert(limit > 0);
     (void)err;
     once_mem *m = (once_mem *)store;
-    const int64_t now_ms = once_clock_step(&m->shelf.clock, store->env);
+    const int64_t now_ms = once_clock_step(&m->storage.clock, store->env);
     *out = (once_sweep_result){0};
     for (size_t i = 0; i < m->slots.n; i++) {
         once_mem_slot *s = &m->slots.at[i];
@@ -98,26 +98,26 @@ int once__mem_sweep(once_backend *store, size_t limit, once_sweep_result *out, o
     return ONCE_OK;
 }
 
-int once__mem_list(once_shelf *shelf, once_bytes consumer, once_state state, once_page *page, once_entry_visit *visit,
-                   void *user, once_error *err)
+int once__mem_list(once_storage *storage, once_bytes consumer, once_state state, once_page *page,
+                   once_entry_visit *visit, void *user, once_error *err)
 {
-    assert(once__mem_of(shelf)->open && page->max > 0);
+    assert(once__mem_of(storage)->open && page->max > 0);
     (void)consumer, (void)state, (void)page, (void)err; /* the engine leaves out what is not asked for */
-    const once_mem *m = once__mem_of(shelf);
+    const once_mem *m = once__mem_of(storage);
     for (size_t i = 0; i < m->slots.n; i++)
         if (m->slots.at[i].record && !visit(user, &m->slots.at[i].record->entry)) break;
     return ONCE_OK;
 }
 
-int once__mem_stats(once_shelf *shelf, once_bytes consumer, once_stats *out, once_error *err)
+int once__mem_stats(once_storage *storage, once_bytes consumer, once_stats *out, once_error *err)
 {
-    assert(once__mem_of(shelf)->open && out->wait_ms >= 0);
+    assert(once__mem_of(storage)->open && out->wait_ms >= 0);
     (void)err;
-    const once_mem *m = once__mem_of(shelf);
+    const once_mem *m = once__mem_of(storage);
     for (size_t i = 0; i < m->slots.n; i++) {
         const once_entry *e = m->slots.at[i].record ? &m->slots.at[i].record->entry : NULL;
         if (!e || !once_bytes_equal(e->scope.consumer, consumer)) continue;
-        const once_state state = once_entry_state_at(e, shelf->now_ms);
+        const once_state state = once_entry_state_at(e, storage->now_ms);
         const bool comes_by_itself =
             state == ONCE_STATE_CLAIMED || (e->has_message && (state != ONCE_STATE_UNKNOWN || e->lookup));
         once__stats_add(out, state, 1, comes_by_itself ? e->due_ms : ONCE_NEVER);
@@ -127,11 +127,11 @@ int once__mem_stats(once_shelf *shelf, once_bytes consumer, once_stats *out, onc
     return ONCE_OK;
 }
 
-int once__mem_waiting_size(once_shelf *shelf, once_bytes consumer, once_waiting_size *out, once_error *err)
+int once__mem_waiting_size(once_storage *storage, once_bytes consumer, once_waiting_size *out, once_error *err)
 {
-    assert(once__mem_of(shelf)->open);
+    assert(once__mem_of(storage)->open);
     (void)err;
-    const once_mem *m = once__mem_of(shelf);
+    const once_mem *m = once__mem_of(storage);
     for (size_t i = 0; i < m->slots.n; i++) {
         const once_mem_record *r = m->slots.at[i].record;
         if (!r || !r->entry.has_message || !once_bytes_equal(r->entry.scope.consumer, consumer)) continue;

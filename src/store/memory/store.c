@@ -39,10 +39,10 @@ void once__mem_record_free(once_mem_record *r)
 
 /* --- transactions --- */
 
-static int mem_begin(once_shelf *shelf, bool write, once_error *err)
+static int mem_begin(once_storage *storage, bool write, once_error *err)
 {
     (void)err;
-    once_mem *m = once__mem_of(shelf);
+    once_mem *m = once__mem_of(storage);
     assert(!m->open && m->undos.n == 0);
     m->open = true;
     m->write = write;
@@ -58,10 +58,10 @@ static void tx_over(once_mem *m)
     once_arena_reset(&m->tx_arena);
 }
 
-static int mem_commit(once_shelf *shelf, once_error *err)
+static int mem_commit(once_storage *storage, once_error *err)
 {
     (void)err;
-    once_mem *m = once__mem_of(shelf);
+    once_mem *m = once__mem_of(storage);
     assert(m->open && (m->write || m->undos.n == 0));
     for (size_t i = 0; i < m->undos.n; i++) {
         once__mem_record_free(m->undos.at[i].record);
@@ -72,9 +72,9 @@ static int mem_commit(once_shelf *shelf, once_error *err)
     return ONCE_OK;
 }
 
-static void mem_rollback(once_shelf *shelf)
+static void mem_rollback(once_storage *storage)
 {
-    once_mem *m = once__mem_of(shelf);
+    once_mem *m = once__mem_of(storage);
     while (m->undos.n) {
         once_mem_undo *u = &m->undos.at[--m->undos.n];
         switch (u->what) {
@@ -103,9 +103,9 @@ static void mem_rollback(once_shelf *shelf)
 
 /* --- entries --- */
 
-static int mem_load(once_shelf *shelf, once_hash id, once_entry **out, once_error *err)
+static int mem_load(once_storage *storage, once_hash id, once_entry **out, once_error *err)
 {
-    once_mem *m = once__mem_of(shelf);
+    once_mem *m = once__mem_of(storage);
     assert(m->open);
     once_mem_slot *s = slot_of(m, id);
     if (!s) return once_no_memory(err, "in the memory store");
@@ -120,9 +120,9 @@ static int mem_load(once_shelf *shelf, once_hash id, once_entry **out, once_erro
     return ONCE_OK;
 }
 
-static int mem_save(once_shelf *shelf, once_entry *entry, once_error *err)
+static int mem_save(once_storage *storage, once_entry *entry, once_error *err)
 {
-    once_mem *m = once__mem_of(shelf);
+    once_mem *m = once__mem_of(storage);
     assert(m->write);
     once_mem_slot *s = slot_of(m, entry->id);
     if (!s || !ONCE_MEM_ROOM(m->undos)) return once_no_memory(err, "in the memory store");
@@ -144,7 +144,7 @@ static int mem_save(once_shelf *shelf, once_entry *entry, once_error *err)
 
 /* --- open, close --- */
 
-static const once_shelf_ops memory_shelf = {
+static const once_storage_ops memory_storage = {
     .begin = mem_begin,
     .commit = mem_commit,
     .rollback = mem_rollback,
@@ -178,13 +178,13 @@ static int mem_open(const char *rest, const once_store_options *options, once_ba
     if (*rest) return once_fail(err, ONCE_E_USAGE, "store 'memory:%s' has a path; write 'memory:'", rest);
     once_mem *m = calloc(1, sizeof *m);
     if (!m) return once_no_memory(err, "in the memory store");
-    m->shelf.store.ops = &once__store_memory;
-    m->shelf.store.bits = ONCE_STORE_TX | ONCE_STORE_OWNS | ONCE_STORE_LANES | ONCE_STORE_LIST | ONCE_STORE_CLOCK;
-    m->shelf.store.env = options && options->env ? options->env : once_env_real();
-    m->shelf.shelf = &memory_shelf;
-    once__store_sign(&m->shelf.store);
-    once_env_random(m->shelf.store.env, &m->shelf.store.secret, sizeof m->shelf.store.secret);
-    *out = &m->shelf.store;
+    m->storage.store.ops = &once__store_memory;
+    m->storage.store.bits = ONCE_STORE_TX | ONCE_STORE_OWNS | ONCE_STORE_LANES | ONCE_STORE_LIST | ONCE_STORE_CLOCK;
+    m->storage.store.env = options && options->env ? options->env : once_env_real();
+    m->storage.storage = &memory_storage;
+    once__store_sign(&m->storage.store);
+    once_env_random(m->storage.store.env, &m->storage.store.secret, sizeof m->storage.store.secret);
+    *out = &m->storage.store;
     return ONCE_OK;
 }
 

@@ -6,11 +6,11 @@
 #include "base/banned.h"
 
 /* Kept column by column until commit. */
-int once__pg_audit_put(once_shelf *shelf, const once_audit *audit, once_error *err)
+int once__pg_audit_put(once_storage *storage, const once_audit *audit, once_error *err)
 {
     (void)err;
-    assert(once__pg_of(shelf)->write);
-    once_pg_array *c = once__pg_of(shelf)->audits;
+    assert(once__pg_of(storage)->write);
+    once_pg_array *c = once__pg_of(storage)->audits;
     for (size_t i = 0; i < PG_AUDIT_COLUMNS && c[0].n == 0; i++)
         once__pg_array_begin(&c[i], i < 2 ? PG_INT8 : PG_BYTEA);
     once__pg_put_int8(&c[0], audit->time_ms);
@@ -31,10 +31,10 @@ int once__pg_audits_send(once_postgres *q, size_t *sent, once_error *err)
     return once__pg_send(q->pg, PG_AUDITS_PUT, &params, err);
 }
 
-int once__pg_audits(once_shelf *shelf, once_bytes consumer, once_page *page, once_audit_visit *visit, void *user,
+int once__pg_audits(once_storage *storage, once_bytes consumer, once_page *page, once_audit_visit *visit, void *user,
                     once_error *err)
 {
-    once_postgres *q = once__pg_of(shelf);
+    once_postgres *q = once__pg_of(storage);
     assert(q->begun && page->max > 0);
     once_pg_params params = {0};
     PGresult *r;

@@ -22,7 +22,10 @@ void once__pg_remember_seen(once_postgres *q)
     }
 }
 
-static once_bytes self(const once_postgres *q) { return (once_bytes){q->shelf.store.who, strlen(q->shelf.store.who)}; }
+static once_bytes self(const once_postgres *q)
+{
+    return (once_bytes){q->storage.store.who, strlen(q->storage.store.who)};
+}
 
 /* The entry as it will be if the effect succeeds in this very transaction. */
 static int guess_done(once_postgres *q, once_pg_slot *slot, const once_request *r, once_error *err)
@@ -62,7 +65,7 @@ static int name_requests(once_postgres *q, const once_request *const *requests, 
 static bool goes_ahead(const once_postgres *q, const once_request *r, once_purpose purpose)
 {
     if (purpose == ONCE_FOR_ACCEPT) return true;
-    return purpose == ONCE_FOR_CLAIM && !(q->shelf.in_tx && r->natural); /* of a natural one nothing will be left */
+    return purpose == ONCE_FOR_CLAIM && !(q->storage.in_tx && r->natural); /* of a natural one nothing will be left */
 }
 
 int once__pg_want_lane(once_postgres *q, once_pg_loading *round, const once_request *r, once_error *err)
@@ -87,7 +90,7 @@ int once__pg_want_entry(once_postgres *q, once_pg_loading *round, const once_req
     slot->asked = true;
     slot->ahead = goes_ahead(q, r, purpose);
     round->n_ahead += slot->ahead;
-    const bool settles = slot->ahead && purpose == ONCE_FOR_CLAIM && q->shelf.in_tx;
+    const bool settles = slot->ahead && purpose == ONCE_FOR_CLAIM && q->storage.in_tx;
     return settles && (r->remember_ms < AHEAD_KEPT_MAX / 2 || r->remember_ms == ONCE_FOREVER)
                ? guess_done(q, slot, r, err)
                : ONCE_OK;
@@ -120,16 +123,16 @@ static bool all_known(once_postgres *q, const once_request *const *requests, siz
     return true;
 }
 
-int once__pg_prefetch(once_shelf *shelf, const once_request *const *requests, size_t n, once_purpose purpose,
+int once__pg_prefetch(once_storage *storage, const once_request *const *requests, size_t n, once_purpose purpose,
                       once_error *err)
 {
-    assert(once__pg_of(shelf)->open);
-    once_postgres *q = once__pg_of(shelf);
+    assert(once__pg_of(storage)->open);
+    once_postgres *q = once__pg_of(storage);
     int rc;
     once_pg_loading round;
     if (q->begun && purpose != ONCE_FOR_SETTLE && all_known(q, requests, n)) return ONCE_OK;
     if (purpose == ONCE_FOR_SETTLE && (rc = once__pg_presumed(q, err)) != ONCE_OK) return rc;
-    rc = purpose == ONCE_FOR_CLAIM && shelf->in_tx ? name_requests(q, requests, n, err) : ONCE_OK;
+    rc = purpose == ONCE_FOR_CLAIM && storage->in_tx ? name_requests(q, requests, n, err) : ONCE_OK;
     if (rc == ONCE_OK) rc = once__pg_round_begin(q, 2 * n, &round, err);
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
         rc = once__pg_want_lane(q, &round, requests[i], err);
@@ -250,8 +253,8 @@ static int wait_for_turn(once_postgres *q, once_error *err)
 int once__pg_expect(once_backend *store, const once_touch *touched, size_t n, bool finds, const uint64_t *locks,
                     size_t n_locks, once_error *err)
 {
-    once_postgres *q = once__pg_of((once_shelf *)store);
-    assert(q->shelf.in_tx && !q->begun && !q->nested);
+    once_postgres *q = once__pg_of((once_storage *)store);
+    assert(q->storage.in_tx && !q->begun && !q->nested);
     int rc = once__pg_turns_tell(q, err);
     q->turns.at = SIZE_MAX;
     q->turns.tries = 0;

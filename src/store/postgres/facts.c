@@ -66,10 +66,10 @@ static int fact_read(once_postgres *q, once_bytes name, once_bytes *out, once_ar
     return rc;
 }
 
-int once__pg_fact_get(once_shelf *shelf, const char *name, once_bytes *out, once_arena *arena, once_error *err)
+int once__pg_fact_get(once_storage *storage, const char *name, once_bytes *out, once_arena *arena, once_error *err)
 {
-    assert(once__pg_of(shelf)->open && name[0]);
-    once_postgres *q = once__pg_of(shelf);
+    assert(once__pg_of(storage)->open && name[0]);
+    once_postgres *q = once__pg_of(storage);
     const once_bytes bytes = {name, strlen(name)};
     const once_pg_fact *fact = fact_of(q, bytes);
     if (!fact) return fact_read(q, bytes, out, arena, err);
@@ -96,23 +96,23 @@ static int fact_keep(once_postgres *q, once_bytes name, uint64_t least, once_byt
                : once_no_memory(err, "in the postgres store");
 }
 
-int once__pg_fact_set(once_shelf *shelf, const char *name, once_bytes value, once_error *err)
+int once__pg_fact_set(once_storage *storage, const char *name, once_bytes value, once_error *err)
 {
-    return fact_keep(once__pg_of(shelf), (once_bytes){name, strlen(name)}, 0, value, err);
+    return fact_keep(once__pg_of(storage), (once_bytes){name, strlen(name)}, 0, value, err);
 }
 
-int once__pg_fact_count(once_shelf *shelf, const char *name, uint64_t least, once_bytes value, once_error *err)
+int once__pg_fact_count(once_storage *storage, const char *name, uint64_t least, once_bytes value, once_error *err)
 {
-    return fact_keep(once__pg_of(shelf), (once_bytes){name, strlen(name)}, least, value, err);
+    return fact_keep(once__pg_of(storage), (once_bytes){name, strlen(name)}, least, value, err);
 }
 
-int once__pg_facts(once_shelf *shelf, const char *prefix, once_fact_visit *visit, void *user, once_error *err)
+int once__pg_facts(once_storage *storage, const char *prefix, once_fact_visit *visit, void *user, once_error *err)
 {
-    assert(once__pg_of(shelf)->open);
+    assert(once__pg_of(storage)->open);
     once_pg_params params = {0};
     PGresult *result = NULL;
     once__pg_param_bytes(&params, (once_bytes){prefix, strlen(prefix)});
-    const int rc = once__pg_answer(once__pg_of(shelf), PG_FACTS, &params, &result, err);
+    const int rc = once__pg_answer(once__pg_of(storage), PG_FACTS, &params, &result, err);
     for (int i = 0; rc == ONCE_OK && i < PQntuples(result); i++)
         if (!visit(user, once__pg_bytes(result, i, 0), once__pg_bytes(result, i, 1))) break;
     PQclear(result);

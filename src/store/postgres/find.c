@@ -62,9 +62,9 @@ static int load_head(once_postgres *q, once_hash id, once_error *err)
     return rc == ONCE_OK ? once__pg_load_round(q, &round, err) : rc;
 }
 
-int once__pg_load(once_shelf *shelf, once_hash id, once_entry **out, once_error *err)
+int once__pg_load(once_storage *storage, once_hash id, once_entry **out, once_error *err)
 {
-    once_postgres *q = once__pg_of(shelf);
+    once_postgres *q = once__pg_of(storage);
     assert(q->open);
     if (!once_table_get(&q->slots, id)) {
         const int rc = once_hash_equal(id, q->head) ? load_head(q, id, err) : once__pg_load_by_id(q, &id, 1, err);
@@ -150,30 +150,30 @@ int once__pg_collect_ids(once_postgres *q, unsigned statement, const once_pg_par
     return rc;
 }
 
-int once__pg_due(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n,
+int once__pg_due(once_storage *storage, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n,
                  once_error *err)
 {
-    assert(once__pg_of(shelf)->open && max > 0);
+    assert(once__pg_of(storage)->open && max > 0);
     once_pg_params params = {0};
     once__pg_param_bytes(&params, consumer);
     once__pg_param_int8(&params, now_ms);
     once__pg_param_int8(&params, (int64_t)max);
-    return once__pg_collect_ids(once__pg_of(shelf), PG_DUE, &params, true, max, out, n, err);
+    return once__pg_collect_ids(once__pg_of(storage), PG_DUE, &params, true, max, out, n, err);
 }
 
-int once__pg_by_token(once_shelf *shelf, once_bytes consumer, uint64_t token_a, size_t max, once_hash *out, size_t *n,
-                      once_error *err)
+int once__pg_by_token(once_storage *storage, once_bytes consumer, uint64_t token_a, size_t max, once_hash *out,
+                      size_t *n, once_error *err)
 {
-    assert(once__pg_of(shelf)->open && max > 0);
+    assert(once__pg_of(storage)->open && max > 0);
     once_pg_params params = {0};
     once__pg_param_id(&params, (once_hash){token_a, 0});
     once__pg_param_id(&params, (once_hash){token_a, UINT64_MAX});
     once__pg_param_bytes(&params, consumer);
     once__pg_param_int8(&params, (int64_t)max);
-    const int rc = once__pg_collect_ids(once__pg_of(shelf), PG_BY_TOKEN, &params, false, max, out, n, err);
+    const int rc = once__pg_collect_ids(once__pg_of(storage), PG_BY_TOKEN, &params, false, max, out, n, err);
     size_t left = 0;
     for (size_t i = 0; i < *n && rc == ONCE_OK; i++) { /* it was looked for without a lock */
-        const once_pg_slot *slot = once_table_get(&once__pg_of(shelf)->slots, out[i]);
+        const once_pg_slot *slot = once_table_get(&once__pg_of(storage)->slots, out[i]);
         const bool claimed = slot->entry.state == ONCE_STATE_CLAIMED || once__is_asked(&slot->entry);
         if (claimed && slot->entry.token.a == token_a) out[left++] = out[i];
     }
@@ -181,15 +181,15 @@ int once__pg_by_token(once_shelf *shelf, once_bytes consumer, uint64_t token_a, 
     return rc;
 }
 
-int once__pg_lapsed(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n,
+int once__pg_lapsed(once_storage *storage, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n,
                     once_error *err)
 {
-    assert(once__pg_of(shelf)->open && max > 0);
+    assert(once__pg_of(storage)->open && max > 0);
     once_pg_params params = {0};
     once__pg_param_bytes(&params, consumer);
     once__pg_param_int8(&params, now_ms);
     once__pg_param_int8(&params, (int64_t)max);
-    return once__pg_collect_ids(once__pg_of(shelf), PG_LAPSED, &params, true, max, out, n, err);
+    return once__pg_collect_ids(once__pg_of(storage), PG_LAPSED, &params, true, max, out, n, err);
 }
 
 /* ---- in lanes ---- */
@@ -209,10 +209,10 @@ static int waiting_lanes(once_postgres *q, const once_hash *lanes, size_t n, onc
     return ONCE_OK;
 }
 
-int once__pg_lanes_waiting(once_shelf *shelf, const once_hash *lanes, size_t n_lanes, size_t each, size_t max,
+int once__pg_lanes_waiting(once_storage *storage, const once_hash *lanes, size_t n_lanes, size_t each, size_t max,
                            once_hash *out, size_t *n, once_error *err)
 {
-    once_postgres *q = once__pg_of(shelf);
+    once_postgres *q = once__pg_of(storage);
     assert(q->write && each > 0 && max > 0);
     once_pg_params params = {0};
     PGresult *results[3];
@@ -225,7 +225,7 @@ int once__pg_lanes_waiting(once_shelf *shelf, const once_hash *lanes, size_t n_l
     once__pg_param_array(&params, &q->columns[0]);
     once__pg_param_int8(&params, (int64_t)each);
     once__pg_param_int8(&params, (int64_t)max);
-    once__pg_param_int8(&params, shelf->now_ms);
+    once__pg_param_int8(&params, storage->now_ms);
     rc = once__pg_send(q->pg, PG_PLAN, NULL, err);
     if (rc == ONCE_OK) rc = once__pg_send(q->pg, PG_LANE_WAITING, &params, err);
     if (rc == ONCE_OK) once__pg_must(q->pg, q->pg->sql[PG_LANE_WAITING].sql, q->pg->sql[PG_LANE_WAITING].shape, max);
@@ -243,10 +243,10 @@ int once__pg_lanes_waiting(once_shelf *shelf, const once_hash *lanes, size_t n_l
     return rc == ONCE_OK ? once__pg_load_round(q, &round, err) : rc;
 }
 
-int once__pg_lane_before(once_shelf *shelf, const once_entry *entry, size_t max, once_hash *out, size_t *n,
+int once__pg_lane_before(once_storage *storage, const once_entry *entry, size_t max, once_hash *out, size_t *n,
                          uint64_t *count, once_error *err)
 {
-    once_postgres *q = once__pg_of(shelf);
+    once_postgres *q = once__pg_of(storage);
     assert(q->begun && max > 0 && !once_hash_is_zero(entry->lane));
     once_pg_params params = {0};
     PGresult *results[3];

@@ -18,14 +18,14 @@ int once__pg_know_lane(once_postgres *q, once_hash id, once_pg_lane **out, once_
     return once__pg_load_round(q, &round, err);
 }
 
-int once__pg_lane(once_shelf *shelf, once_hash id, once_hash except, once_lane *out, once_error *err)
+int once__pg_lane(once_storage *storage, once_hash id, once_hash except, once_lane *out, once_error *err)
 {
-    once_postgres *q = once__pg_of(shelf);
+    once_postgres *q = once__pg_of(storage);
     once_pg_lane *lane;
     const int rc = once__pg_know_lane(q, id, &lane, err);
     if (rc != ONCE_OK) return rc;
     assert(once_table_get(&q->slots, except)); /* so that no row is its own */
-    if (!once__lane_read(lane->version, lane->expires_ms, lane->record, shelf->now_ms, out))
+    if (!once__lane_read(lane->version, lane->expires_ms, lane->record, storage->now_ms, out))
         return once__pg_damaged(q, "once_lane", err);
     if (lane->others) {
         out->head = lane->head;
@@ -44,9 +44,9 @@ int once__pg_lane(once_shelf *shelf, once_hash id, once_hash except, once_lane *
     return ONCE_OK;
 }
 
-int once__pg_save_lane(once_shelf *shelf, once_hash id, const once_lane *kept, once_error *err)
+int once__pg_save_lane(once_storage *storage, once_hash id, const once_lane *kept, once_error *err)
 {
-    once_postgres *q = once__pg_of(shelf);
+    once_postgres *q = once__pg_of(storage);
     assert(q->write);
     unsigned char record[ONCE_LANE_RECORD];
     once_pg_lane *lane;
@@ -60,11 +60,11 @@ int once__pg_save_lane(once_shelf *shelf, once_hash id, const once_lane *kept, o
                : once_no_memory(err, "for a batch");
 }
 
-int once__pg_lane_head(once_shelf *shelf, once_hash id, once_hash *out, once_error *err)
+int once__pg_lane_head(once_storage *storage, once_hash id, once_hash *out, once_error *err)
 {
-    assert(once__pg_of(shelf)->open && !once_hash_is_zero(id));
+    assert(once__pg_of(storage)->open && !once_hash_is_zero(id));
     once_pg_lane *lane;
-    const int rc = once__pg_know_lane(once__pg_of(shelf), id, &lane, err);
+    const int rc = once__pg_know_lane(once__pg_of(storage), id, &lane, err);
     if (rc != ONCE_OK) return rc;
     once_hash best = lane->others ? lane->head_id : (once_hash){0};
     int64_t order = lane->head, seen_ms = lane->head_ms;
@@ -76,7 +76,7 @@ int once__pg_lane_head(once_shelf *shelf, once_hash id, once_hash *out, once_err
         order = other->order;
         seen_ms = other->seen_ms;
     }
-    *out = once__pg_of(shelf)->head = best;
+    *out = once__pg_of(storage)->head = best;
     return ONCE_OK;
 }
 
@@ -98,10 +98,10 @@ static int ask_equals(once_postgres *q, once_hash id, int64_t order, int64_t *se
     return ONCE_OK;
 }
 
-int once__pg_lane_equals(once_shelf *shelf, once_hash id, int64_t order, int64_t *seen_ms, once_error *err)
+int once__pg_lane_equals(once_storage *storage, once_hash id, int64_t order, int64_t *seen_ms, once_error *err)
 {
-    assert(once__pg_of(shelf)->open && !once_hash_is_zero(id));
-    once_postgres *q = once__pg_of(shelf);
+    assert(once__pg_of(storage)->open && !once_hash_is_zero(id));
+    once_postgres *q = once__pg_of(storage);
     once_pg_lane *lane;
     const int rc = once__pg_know_lane(q, id, &lane, err);
     if (rc != ONCE_OK) return rc;

@@ -108,10 +108,10 @@ static int letters_count(once_postgres *q, const once_letter *letters, const onc
     return rc == ONCE_OK ? letters_write(q, PG_LETTERS_COUNT, asked, err) : rc;
 }
 
-int once__pg_letters_put(once_shelf *shelf, const once_letter *letters, const once_hash *uniques, size_t n, bool *fresh,
-                         once_error *err)
+int once__pg_letters_put(once_storage *storage, const once_letter *letters, const once_hash *uniques, size_t n,
+                         bool *fresh, once_error *err)
 {
-    once_postgres *q = once__pg_of(shelf);
+    once_postgres *q = once__pg_of(storage);
     assert(q->write && n > 0);
     if (q->pg->savepoints) return once_fail(err, ONCE_E_BUG, "a store verb between a savepoint and its end");
     once_table asked = {0};
@@ -164,7 +164,7 @@ static once_pg_ahead *find_ahead(once_postgres *q, uint64_t id)
 static once_hash entry_of(const once_postgres *q, const once_letter *letter)
 {
     if (!once_hash_is_zero(letter->entry) || letter->key.len == 0) return letter->entry;
-    return once_key_id(q->shelf.store.secret, &letter->scope, letter->key);
+    return once_key_id(q->storage.store.secret, &letter->scope, letter->key);
 }
 
 static int load_ahead(once_postgres *q, once_error *err)
@@ -184,10 +184,10 @@ static int load_ahead(once_postgres *q, once_error *err)
     return once__pg_load_by_id(q, ids, n, err);
 }
 
-int once__pg_letters_ahead(once_shelf *shelf, const uint64_t *ids, size_t n, once_error *err)
+int once__pg_letters_ahead(once_storage *storage, const uint64_t *ids, size_t n, once_error *err)
 {
-    assert(once__pg_of(shelf)->open);
-    once_postgres *q = once__pg_of(shelf);
+    assert(once__pg_of(storage)->open);
+    once_postgres *q = once__pg_of(storage);
     once_pg_params params = {0};
     PGresult *result;
     q->n_ahead = q->ahead_at = 0;
@@ -214,11 +214,11 @@ int once__pg_letters_ahead(once_shelf *shelf, const uint64_t *ids, size_t n, onc
     return rc == ONCE_OK ? load_ahead(q, err) : rc;
 }
 
-int once__pg_letter_get(once_shelf *shelf, uint64_t id, once_letter *out, bool *found, once_arena *arena,
+int once__pg_letter_get(once_storage *storage, uint64_t id, once_letter *out, bool *found, once_arena *arena,
                         once_error *err)
 {
-    assert(once__pg_of(shelf)->open);
-    once_postgres *q = once__pg_of(shelf);
+    assert(once__pg_of(storage)->open);
+    once_postgres *q = once__pg_of(storage);
     const once_pg_ahead *ahead = find_ahead(q, id);
     if (ahead) {
         *found = ahead->letter.id != 0;
@@ -237,9 +237,9 @@ int once__pg_letter_get(once_shelf *shelf, uint64_t id, once_letter *out, bool *
 }
 
 /* One that was read ahead goes with the others when the transaction ends. */
-int once__pg_letter_drop(once_shelf *shelf, uint64_t id, once_error *err)
+int once__pg_letter_drop(once_storage *storage, uint64_t id, once_error *err)
 {
-    once_postgres *q = once__pg_of(shelf);
+    once_postgres *q = once__pg_of(storage);
     assert(q->write);
     once_pg_ahead *ahead = find_ahead(q, id);
     once_pg_array alone = {0};
@@ -258,10 +258,10 @@ int once__pg_letter_drop(once_shelf *shelf, uint64_t id, once_error *err)
     return rc;
 }
 
-int once__pg_letters(once_shelf *shelf, const once_letter_query *what, once_page *page, once_letter_visit *visit,
+int once__pg_letters(once_storage *storage, const once_letter_query *what, once_page *page, once_letter_visit *visit,
                      void *user, once_error *err)
 {
-    once_postgres *q = once__pg_of(shelf);
+    once_postgres *q = once__pg_of(storage);
     assert(q->begun && page->max > 0);
     once_pg_params params = {0};
     PGresult *result;

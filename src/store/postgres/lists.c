@@ -21,7 +21,7 @@ static int ask_entries(once_postgres *q, once_bytes consumer, once_state state, 
     once_pg_params params = {0};
     if (once_state_finished(state)) {
         once__pg_param_id(&params, page->id);
-        once__pg_param_int8(&params, q->shelf.now_ms);
+        once__pg_param_int8(&params, q->storage.now_ms);
         once__pg_param_int8(&params, (int64_t)page->max);
         return once__pg_answer(q, PG_LIST_FINISHED, &params, result, err);
     }
@@ -29,14 +29,14 @@ static int ask_entries(once_postgres *q, once_bytes consumer, once_state state, 
     once__pg_param_int8(&params, (int64_t)state);
     once__pg_param_id(&params, page->id);
     once__pg_param_int8(&params, (int64_t)page->max);
-    once__pg_param_int8(&params, q->shelf.now_ms);
+    once__pg_param_int8(&params, q->storage.now_ms);
     return once__pg_answer(q, PG_LIST_LIVE, &params, result, err);
 }
 
-int once__pg_list(once_shelf *shelf, once_bytes consumer, once_state state, once_page *page, once_entry_visit *visit,
-                  void *user, once_error *err)
+int once__pg_list(once_storage *storage, once_bytes consumer, once_state state, once_page *page,
+                  once_entry_visit *visit, void *user, once_error *err)
 {
-    once_postgres *q = once__pg_of(shelf);
+    once_postgres *q = once__pg_of(storage);
     assert(q->begun && page->max > 0);
     PGresult *result;
     int rc = ask_entries(q, consumer, state, page, &result, err);
@@ -55,15 +55,15 @@ int once__pg_list(once_shelf *shelf, once_bytes consumer, once_state state, once
     return rc;
 }
 
-int once__pg_stats(once_shelf *shelf, once_bytes consumer, once_stats *out, once_error *err)
+int once__pg_stats(once_storage *storage, once_bytes consumer, once_stats *out, once_error *err)
 {
-    once_postgres *q = once__pg_of(shelf);
+    once_postgres *q = once__pg_of(storage);
     assert(q->begun);
     once_pg_params params = {0};
     PGresult *results[2];
     once__pg_param_bytes(&params, consumer);
     int rc = once__pg_send(q->pg, PG_STATS_LETTERS, &params, err);
-    once__pg_param_int8(&params, q->shelf.now_ms);
+    once__pg_param_int8(&params, q->storage.now_ms);
     if (rc == ONCE_OK) rc = once__pg_send(q->pg, PG_STATS, &params, err);
     if (rc == ONCE_OK) rc = once__pg_round(q->pg, results, 2, err);
     if (rc != ONCE_OK) return rc;
@@ -78,10 +78,10 @@ int once__pg_stats(once_shelf *shelf, once_bytes consumer, once_stats *out, once
     return ONCE_OK;
 }
 
-int once__pg_waiting_size(once_shelf *shelf, once_bytes consumer, once_waiting_size *out, once_error *err)
+int once__pg_waiting_size(once_storage *storage, once_bytes consumer, once_waiting_size *out, once_error *err)
 {
-    assert(once__pg_of(shelf)->open);
-    once_postgres *q = (once_postgres *)shelf;
+    assert(once__pg_of(storage)->open);
+    once_postgres *q = (once_postgres *)storage;
     once_pg_params params = {0};
     PGresult *result;
     once__pg_param_bytes(&params, consumer);

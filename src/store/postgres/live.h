@@ -26,9 +26,9 @@ typedef struct once_pg_loading {
 
 /* ---- tx.c ---- */
 
-int once__pg_begin(once_shelf *shelf, bool write, once_error *err);
-int once__pg_commit(once_shelf *shelf, once_error *err);
-void once__pg_rollback(once_shelf *shelf);
+int once__pg_begin(once_storage *storage, bool write, once_error *err);
+int once__pg_commit(once_storage *storage, once_error *err);
+void once__pg_rollback(once_storage *storage);
 /* First of what is sent behind effects, for an answer or to commit: after SET ROLE the rest fails for another reason
  * than what they have changed. *sent counts it. Sends nothing when no effect has run. */
 int once__pg_guard_send(once_postgres *q, size_t *sent, once_error *err);
@@ -44,36 +44,36 @@ int once__pg_tell(once_postgres *q, unsigned statement, const once_pg_params *pa
 /* What commit writes of them; *sent counts the statements. */
 int once__pg_letters_send(once_postgres *q, unsigned statement, once_error *err);
 int once__pg_dropped_send(once_postgres *q, size_t *sent, once_error *err);
-int once__pg_letters_put(once_shelf *shelf, const once_letter *letters, const once_hash *uniques, size_t n, bool *fresh,
-                         once_error *err);
-int once__pg_letters_ahead(once_shelf *shelf, const uint64_t *ids, size_t n, once_error *err);
-int once__pg_letter_get(once_shelf *shelf, uint64_t id, once_letter *out, bool *found, once_arena *arena,
+int once__pg_letters_put(once_storage *storage, const once_letter *letters, const once_hash *uniques, size_t n,
+                         bool *fresh, once_error *err);
+int once__pg_letters_ahead(once_storage *storage, const uint64_t *ids, size_t n, once_error *err);
+int once__pg_letter_get(once_storage *storage, uint64_t id, once_letter *out, bool *found, once_arena *arena,
                         once_error *err);
-int once__pg_letter_drop(once_shelf *shelf, uint64_t id, once_error *err);
-int once__pg_letters(once_shelf *shelf, const once_letter_query *what, once_page *page, once_letter_visit *visit,
+int once__pg_letter_drop(once_storage *storage, uint64_t id, once_error *err);
+int once__pg_letters(once_storage *storage, const once_letter_query *what, once_page *page, once_letter_visit *visit,
                      void *user, once_error *err);
 
 /* ---- audit.c ---- */
 
 int once__pg_audits_send(once_postgres *q, size_t *sent, once_error *err);
-int once__pg_audit_put(once_shelf *shelf, const once_audit *audit, once_error *err);
-int once__pg_audits(once_shelf *shelf, once_bytes consumer, once_page *page, once_audit_visit *visit, void *user,
+int once__pg_audit_put(once_storage *storage, const once_audit *audit, once_error *err);
+int once__pg_audits(once_storage *storage, once_bytes consumer, once_page *page, once_audit_visit *visit, void *user,
                     once_error *err);
 
 /* ---- lists.c ---- */
 
-int once__pg_list(once_shelf *shelf, once_bytes consumer, once_state state, once_page *page, once_entry_visit *visit,
-                  void *user, once_error *err);
-int once__pg_stats(once_shelf *shelf, once_bytes consumer, once_stats *out, once_error *err);
-int once__pg_waiting_size(once_shelf *shelf, once_bytes consumer, once_waiting_size *out, once_error *err);
+int once__pg_list(once_storage *storage, once_bytes consumer, once_state state, once_page *page,
+                  once_entry_visit *visit, void *user, once_error *err);
+int once__pg_stats(once_storage *storage, once_bytes consumer, once_stats *out, once_error *err);
+int once__pg_waiting_size(once_storage *storage, once_bytes consumer, once_waiting_size *out, once_error *err);
 
 /* ---- facts.c ---- */
 
 int once__pg_facts_send(once_postgres *q, size_t *sent, once_error *err);
-int once__pg_fact_get(once_shelf *shelf, const char *name, once_bytes *out, once_arena *arena, once_error *err);
-int once__pg_fact_set(once_shelf *shelf, const char *name, once_bytes value, once_error *err);
-int once__pg_fact_count(once_shelf *shelf, const char *name, uint64_t least, once_bytes value, once_error *err);
-int once__pg_facts(once_shelf *shelf, const char *prefix, once_fact_visit *visit, void *user, once_error *err);
+int once__pg_fact_get(once_storage *storage, const char *name, once_bytes *out, once_arena *arena, once_error *err);
+int once__pg_fact_set(once_storage *storage, const char *name, once_bytes value, once_error *err);
+int once__pg_fact_count(once_storage *storage, const char *name, uint64_t least, once_bytes value, once_error *err);
+int once__pg_facts(once_storage *storage, const char *prefix, once_fact_visit *visit, void *user, once_error *err);
 
 /* ---- sweep.c ---- */
 
@@ -119,11 +119,11 @@ int once__pg_want_entry(once_postgres *q, once_pg_loading *round, const once_req
 /* What the statement finds (ids and lanes), loaded. `locked`: the statement has locked it. */
 int once__pg_collect_ids(once_postgres *q, unsigned statement, const once_pg_params *params, bool locked, size_t max,
                          once_hash *out, size_t *n, once_error *err);
-int once__pg_due(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n,
+int once__pg_due(once_storage *storage, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n,
                  once_error *err);
-int once__pg_by_token(once_shelf *shelf, once_bytes consumer, uint64_t token_a, size_t max, once_hash *out, size_t *n,
-                      once_error *err);
-int once__pg_lapsed(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n,
+int once__pg_by_token(once_storage *storage, once_bytes consumer, uint64_t token_a, size_t max, once_hash *out,
+                      size_t *n, once_error *err);
+int once__pg_lapsed(once_storage *storage, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n,
                     once_error *err);
 
 /* ---- lanes.c ---- */

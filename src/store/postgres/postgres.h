@@ -235,7 +235,7 @@ typedef struct once_pg_turns {
 } once_pg_turns;
 
 typedef struct once_postgres {
-    once_shelf shelf;
+    once_storage storage;
     once_pg *pg;
     int64_t wait_ms;     /* how long to try to reconnect */
     uint64_t connection; /* that names and all else we know is from */
@@ -286,7 +286,7 @@ typedef struct once_postgres {
     " FROM once_live l LEFT JOIN LATERAL (SELECT * FROM once_body WHERE once_body.id = l.id AND l.owned OFFSET 0) b "  \
     "ON true"
 
-static inline once_postgres *once__pg_of(once_shelf *shelf) { return (once_postgres *)shelf; }
+static inline once_postgres *once__pg_of(once_storage *storage) { return (once_postgres *)storage; }
 
 /* BEGIN and what belongs to it, as the first statements of a round; *sent counts them, and `once__pg_begun` reads their
  * results. Nothing when it was sent before. */
@@ -302,22 +302,22 @@ int64_t once__pg_test_now(const once_postgres *q, bool *set);            /* what
 void once__pg_param_now(const once_postgres *q, once_pg_params *params); /* the same, or NULL: the server knows */
 
 /* Entries and lanes (slots.c, expect.c, find.c, lanes.c, write.c); all inside a transaction. */
-int once__pg_prefetch(once_shelf *shelf, const once_request *const *requests, size_t n, once_purpose purpose,
+int once__pg_prefetch(once_storage *storage, const once_request *const *requests, size_t n, once_purpose purpose,
                       once_error *err);
 int once__pg_expect(once_backend *store, const once_touch *touched, size_t n, bool finds, const uint64_t *locks,
                     size_t n_locks, once_error *err);
-int once__pg_load(once_shelf *shelf, once_hash id, once_entry **out, once_error *err);
+int once__pg_load(once_storage *storage, once_hash id, once_entry **out, once_error *err);
 int once__pg_load_by_id(once_postgres *q, const once_hash *ids, size_t n,
                         once_error *err); /* entries that are not loaded yet, behind their lanes */
-int once__pg_save(once_shelf *shelf, once_entry *entry, once_error *err);
-int once__pg_lane(once_shelf *shelf, once_hash lane, once_hash except, once_lane *out, once_error *err);
-int once__pg_save_lane(once_shelf *shelf, once_hash lane, const once_lane *kept, once_error *err);
-int once__pg_lane_head(once_shelf *shelf, once_hash lane, once_hash *out, once_error *err);
-int once__pg_lane_before(once_shelf *shelf, const once_entry *entry, size_t max, once_hash *out, size_t *n,
+int once__pg_save(once_storage *storage, once_entry *entry, once_error *err);
+int once__pg_lane(once_storage *storage, once_hash lane, once_hash except, once_lane *out, once_error *err);
+int once__pg_save_lane(once_storage *storage, once_hash lane, const once_lane *kept, once_error *err);
+int once__pg_lane_head(once_storage *storage, once_hash lane, once_hash *out, once_error *err);
+int once__pg_lane_before(once_storage *storage, const once_entry *entry, size_t max, once_hash *out, size_t *n,
                          uint64_t *count, once_error *err);
-int once__pg_lanes_waiting(once_shelf *shelf, const once_hash *lanes, size_t n_lanes, size_t each, size_t max,
+int once__pg_lanes_waiting(once_storage *storage, const once_hash *lanes, size_t n_lanes, size_t each, size_t max,
                            once_hash *out, size_t *n, once_error *err);
-int once__pg_lane_equals(once_shelf *shelf, once_hash lane, int64_t order, int64_t *seen_ms, once_error *err);
+int once__pg_lane_equals(once_storage *storage, once_hash lane, int64_t order, int64_t *seen_ms, once_error *err);
 /* Loads what was found (rows of an id and its lane, NULL: none), whose rows in once_entry and once_lane are `locked`
  * already or are locked now. What is in another lane by then, and that cannot be locked at once, is left out of ids. */
 int once__pg_load_found(once_postgres *q, const PGresult *found, bool locked, once_hash *ids, size_t *n,

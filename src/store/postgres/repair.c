@@ -124,11 +124,11 @@ static int mend_lanes(once_postgres *q, uint64_t *repaired, once_error *err)
              "INSERT INTO once_lane(id, expires_ms) SELECT DISTINCT l.lane, %" PRId64
              " FROM once_live l WHERE l.lane IS NOT NULL AND l.state < 4"
              " AND NOT EXISTS (SELECT FROM once_lane a WHERE a.id = l.lane) ORDER BY 1 ON CONFLICT (id) DO NOTHING",
-             q->shelf.now_ms + hour_ms);
+             q->storage.now_ms + hour_ms);
     const int rc = change(q, sql, repaired, err);
     if (rc != ONCE_OK) return rc;
     snprintf(sql, sizeof sql, "UPDATE once_lane SET expires_ms = %" PRId64 " WHERE expires_ms < 0",
-             q->shelf.now_ms + year_ms);
+             q->storage.now_ms + year_ms);
     return change(q, sql, repaired, err);
 }
 
@@ -143,7 +143,7 @@ static int mend_times(once_postgres *q, const PGresult *rows, const mending *lis
         char sql[300];
         if (expires_ms >= 0 || !list[i].readable) continue;
         if (__builtin_sub_overflow(expires_ms, e->changed_ms, &kept_ms) ||
-            __builtin_add_overflow(q->shelf.now_ms, kept_ms, &until_ms))
+            __builtin_add_overflow(q->storage.now_ms, kept_ms, &until_ms))
             continue;
         snprintf(sql, sizeof sql,
                  "UPDATE once_entry SET expires_ms = %" PRId64
@@ -179,11 +179,11 @@ static int step(once_postgres *q, once_hash *after, uint64_t *repaired, bool *mo
 int once__pg_repair(once_backend *store, once_hash *after, uint64_t *repaired, bool *more, once_error *err)
 {
     once_postgres *q = (once_postgres *)store;
-    if (!q->shelf.in_tx)
+    if (!q->storage.in_tx)
         return once_fail(err, ONCE_E_USAGE, "a repair is done in a transaction, together with its audit record");
-    int rc = once__pg_prefetch(&q->shelf, NULL, 0, ONCE_FOR_OTHERS, err); /* BEGIN */
+    int rc = once__pg_prefetch(&q->storage, NULL, 0, ONCE_FOR_OTHERS, err); /* BEGIN */
     if (rc == ONCE_OK && once_hash_is_zero(*after)) rc = mend_lanes(q, repaired, err);
     if (rc == ONCE_OK) rc = step(q, after, repaired, more, err);
-    if (rc != ONCE_OK) q->shelf.broken = true;
+    if (rc != ONCE_OK) q->storage.broken = true;
     return rc;
 }

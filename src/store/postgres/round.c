@@ -336,7 +336,7 @@ static int lock_open(once_postgres *q, const once_pg_loading *round, once_error 
     for (size_t i = 0; i < round->n; i++) {
         once_pg_slot *slot = round->slots[i];
         if (!slot->seen || slot->row == PG_ROW_NONE) continue;
-        slot->unlocked = slot->row == PG_ROW_FINISHED && !once_entry_expired(&slot->entry, q->shelf.now_ms);
+        slot->unlocked = slot->row == PG_ROW_FINISHED && !once_entry_expired(&slot->entry, q->storage.now_ms);
         if (slot->unlocked) continue;
         slot->row = PG_ROW_NONE;
         slot->entry = (once_entry){.id = slot->entry.id};

@@ -1,4 +1,4 @@
-/* The postgres store: a shelf for the engine in tables of a PostgreSQL schema: opening and closing it. */
+/* The postgres store: a storage for the engine in tables of a PostgreSQL schema: opening and closing it. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,10 +13,10 @@
 enum { WAIT_MS_DEFAULT = 10000, TRIES = 10 };
 
 /* The database rolled it back: a deadlock, or two made the same row. */
-static bool pg_again(once_shelf *shelf, int rc, unsigned tries)
+static bool pg_again(once_storage *storage, int rc, unsigned tries)
 {
-    assert(rc != ONCE_OK && !once__pg_of(shelf)->open);
-    const once_env *env = shelf->store.env;
+    assert(rc != ONCE_OK && !once__pg_of(storage)->open);
+    const once_env *env = storage->store.env;
     if (rc != ONCE_E_ABORTED || tries >= TRIES) return false;
     once_env_sleep_ms(env, (int64_t)(once_env_random_u64(env) % (UINT64_C(1) << (tries < 6 ? tries : 6))));
     return true;
@@ -24,7 +24,7 @@ static bool pg_again(once_shelf *shelf, int rc, unsigned tries)
 
 /* ---- open, close ---- */
 
-static const once_shelf_ops postgres_shelf = {
+static const once_storage_ops postgres_storage = {
     .begin = once__pg_begin,
     .commit = once__pg_commit,
     .rollback = once__pg_rollback,
@@ -83,13 +83,13 @@ static once_postgres *new_store(const once_store_options *options)
 {
     once_postgres *q = calloc(1, sizeof *q);
     if (!q) return NULL;
-    q->shelf.store.ops = &once__store_postgres;
-    q->shelf.store.bits = ONCE_STORE_DURABLE | ONCE_STORE_SHARED | ONCE_STORE_TX | ONCE_STORE_OWNS | ONCE_STORE_LANES |
-                          ONCE_STORE_LIST | ONCE_STORE_CLOCK;
-    q->shelf.store.env = options->env ? options->env : once_env_real();
-    q->shelf.shelf = &postgres_shelf;
-    q->shelf.own_clock = true;
-    once__store_sign(&q->shelf.store);
+    q->storage.store.ops = &once__store_postgres;
+    q->storage.store.bits = ONCE_STORE_DURABLE | ONCE_STORE_SHARED | ONCE_STORE_TX | ONCE_STORE_OWNS |
+                            ONCE_STORE_LANES | ONCE_STORE_LIST | ONCE_STORE_CLOCK;
+    q->storage.store.env = options->env ? options->env : once_env_real();
+    q->storage.storage = &postgres_storage;
+    q->storage.own_clock = true;
+    once__store_sign(&q->storage.store);
     once_buf_init(&q->sweep.found, PG_SWEEP_STEP * PG_SWEEP_LOOKS * PG_TID_SIZE);
     q->wait_ms = options->patience.over ? 0 : options->busy_ms ? options->busy_ms : WAIT_MS_DEFAULT;
     for (size_t i = 0; i < PG_COLUMNS; i++) once__pg_array_init(&q->columns[i]);
@@ -104,7 +104,7 @@ static once_postgres *new_store(const once_store_options *options)
 static int make_ready(once_postgres *q, const once_store_options *options, once_error *err)
 {
     assert(q->pg && !q->open);
-    int rc = once__pg_ready(q->pg, options->create && !options->readonly, &q->shelf.store.secret, err);
+    int rc = once__pg_ready(q->pg, options->create && !options->readonly, &q->storage.store.secret, err);
     if (rc == ONCE_OK && !q->pg->sql)
         rc = once__pg_statements(q->pg, once__pg_sql, once__pg_shapes, PG_STATEMENTS, err);
     if (rc == ONCE_OK) rc = once__pg_prepare(q->pg, err);
@@ -128,15 +128,15 @@ static int pg_open(const char *rest, const once_store_options *options, once_bac
     if (!options) options = &none;
     once_postgres *q = new_store(options);
     if (!q) return once_no_memory(err, "in the postgres store");
-    int rc = once__pg_new(rest, q->shelf.store.env, options->consumer, options->patience, &q->pg, err);
+    int rc = once__pg_new(rest, q->storage.store.env, options->consumer, options->patience, &q->pg, err);
     if (rc == ONCE_OK) rc = once__pg_connect(q->pg, 0, err);
     if (rc == ONCE_OK) rc = open_on(q, options, err);
     if (rc == ONCE_OK && options->consumer.len) rc = once__pg_turns_init(q, options->consumer, err);
     if (rc != ONCE_OK) {
-        pg_close(&q->shelf.store);
+        pg_close(&q->storage.store);
         return rc;
     }
-    *out = &q->shelf.store;
+    *out = &q->storage.store;
     return ONCE_OK;
 }
 
@@ -145,16 +145,16 @@ int once__pg_store_borrow(PGconn *conn, const once_store_options *options, once_
     assert(PQtransactionStatus(conn) == PQTRANS_IDLE);
     once_postgres *q = new_store(options);
     if (!q) return once_no_memory(err, "in the postgres store");
-    int rc = once__pg_borrow(conn, q->shelf.store.env, &q->pg, err);
+    int rc = once__pg_borrow(conn, q->storage.store.env, &q->pg, err);
     if (rc == ONCE_OK) rc = once__pg_enter(q->pg, err);
     if (rc == ONCE_OK) rc = once__pg_greet(q->pg, err);
     if (rc == ONCE_OK) rc = open_on(q, options, err);
     if (q->pg) once__pg_leave(q->pg);
     if (rc != ONCE_OK) {
-        pg_close(&q->shelf.store);
+        pg_close(&q->storage.store);
         return rc;
     }
-    *out = &q->shelf.store;
+    *out = &q->storage.store;
     return ONCE_OK;
 }
 
@@ -177,7 +177,7 @@ static once_db *pg_db(once_backend *store) { return &((once_postgres *)store)->p
 static void pg_describe(once_backend *store, char *out, size_t size)
 {
     PGresult *result;
-    const int rc = once__pg_ask(once__pg_of((once_shelf *)store)->pg,
+    const int rc = once__pg_ask(once__pg_of((once_storage *)store)->pg,
                                 "SELECT current_setting('synchronous_standby_names') <> ''", "1t", &result, NULL);
     const bool waits = rc == ONCE_OK && strcmp(once__pg_text(result, 0, 0), "t") == 0;
     if (rc == ONCE_OK) PQclear(result);
@@ -192,9 +192,9 @@ static void pg_describe(once_backend *store, char *out, size_t size)
 static int pg_verify(once_backend *store, void (*damage)(void *user, const char *text), void *user, once_error *err)
 {
     once_postgres *q = (once_postgres *)store;
-    int rc = once__verb_begin(&q->shelf, false, err);
+    int rc = once__verb_begin(&q->storage, false, err);
     if (rc != ONCE_OK) return rc;
-    return once__verb_end(&q->shelf, once__pg_verify(q, damage, user, err), err);
+    return once__verb_end(&q->storage, once__pg_verify(q, damage, user, err), err);
 }
 
 static int pg_inspect(once_backend *store, once_error *err)

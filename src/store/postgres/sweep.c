@@ -22,7 +22,7 @@ static int sweep_look(once_postgres *q, size_t step, once_error *err)
     once_pg_params params = {0};
     PGresult *result;
     once__pg_param_int8(&params, sweep->from);
-    once__pg_param_int8(&params, q->shelf.now_ms);
+    once__pg_param_int8(&params, q->storage.now_ms);
     once__pg_param_int8(&params, (int64_t)(step * PG_SWEEP_LOOKS));
     int rc = once__pg_tell(q, PG_PLAN, NULL, err);
     if (rc == ONCE_OK) rc = once__pg_answer(q, PG_SWEEP_LOOK, &params, &result, err);
@@ -52,7 +52,7 @@ static int sweep_lanes(once_postgres *q, size_t step, const PGresult *seen, once
     q->sweep.lane = (size_t)rows < step ? (once_hash){0} : once__pg_id(seen, rows - 1, 0);
     if (q->columns[0].n == 0) return ONCE_OK;
     once__pg_param_array(&params, &q->columns[0]);
-    once__pg_param_int8(&params, q->shelf.now_ms);
+    once__pg_param_int8(&params, q->storage.now_ms);
     const int rc = once__pg_answer(q, PG_SWEEP_LANES_LOCK, &params, &result, err);
     if (rc != ONCE_OK) return rc;
     once__pg_array_begin(&q->columns[0], PG_UUID);
@@ -72,12 +72,12 @@ static int sweep_step(once_postgres *q, size_t step, uint64_t *dropped, once_err
     PGresult *results[3];
     once__pg_param_id(&lanes, sweep->lane);
     once__pg_param_int8(&lanes, (int64_t)step);
-    once__pg_param_int8(&lanes, q->shelf.now_ms);
+    once__pg_param_int8(&lanes, q->storage.now_ms);
     once__pg_array_begin(&q->columns[0], PG_TID);
     for (size_t i = 0; i < step && sweep->at < sweep->found.len; i++, sweep->at += PG_TID_SIZE)
         once__pg_put_tid(&q->columns[0], (const unsigned char *)sweep->found.data + sweep->at);
     once__pg_param_array(&rows, &q->columns[0]);
-    once__pg_param_int8(&rows, q->shelf.now_ms);
+    once__pg_param_int8(&rows, q->storage.now_ms);
     int rc = once__pg_send(q->pg, PG_PLAN, NULL, err);
     if (rc == ONCE_OK) rc = once__pg_send(q->pg, PG_SWEEP, &rows, err);
     if (rc == ONCE_OK) rc = once__pg_send(q->pg, PG_SWEEP_LANES_LOOK, &lanes, err);
@@ -98,11 +98,11 @@ static int sweep_waiting(once_postgres *q, size_t step, once_sweep_result *out, 
     once_hash *ids = once_arena_alloc(&q->arena, step * sizeof *ids);
     size_t n;
     if (!ids) return once_no_memory(err, "in the postgres store");
-    once__pg_param_int8(&params, q->shelf.now_ms);
+    once__pg_param_int8(&params, q->storage.now_ms);
     once__pg_param_int8(&params, (int64_t)step);
     const uint64_t before = out->dropped;
     int rc = once__pg_collect_ids(q, PG_SWEEP_WAITING, &params, true, step, ids, &n, err);
-    if (rc == ONCE_OK) rc = once__engine_drop(&q->shelf, ids, n, &out->dropped, err);
+    if (rc == ONCE_OK) rc = once__engine_drop(&q->storage, ids, n, &out->dropped, err);
     if (n == step && out->dropped > before) out->more = true;
     return rc;
 }
@@ -183,14 +183,14 @@ int once__pg_sweep(once_backend *store, size_t limit, once_sweep_result *out, on
     const size_t step = limit < PG_SWEEP_STEP ? limit : PG_SWEEP_STEP;
     bool alone;
     assert(!q->pg->borrowed);
-    if (q->shelf.in_tx) return once_fail(err, ONCE_E_USAGE, "sweep runs in a transaction of its own");
+    if (q->storage.in_tx) return once_fail(err, ONCE_E_USAGE, "sweep runs in a transaction of its own");
     *out = (once_sweep_result){0};
     int rc = sweep_lock(q, &alone, err);
     out->busy = rc == ONCE_OK && !alone;
     if (!alone) return rc;
     const int64_t begun_ns = once_env_mono_ns(store->env);
-    rc = once__verb_begin(&q->shelf, true, err);
-    if (rc == ONCE_OK) rc = once__verb_end(&q->shelf, sweep_alone(q, step, out, err), err);
+    rc = once__verb_begin(&q->storage, true, err);
+    if (rc == ONCE_OK) rc = once__verb_end(&q->storage, sweep_alone(q, step, out, err), err);
     if (rc == ONCE_OK && ONCE_FAIL_AT(sweep_between)) rc = once_fail(err, ONCE_E_IO, "failpoint sweep_between");
     if (out->more) out->pause_ms = 1 + SWEEP_PAUSE * (once_env_mono_ns(store->env) - begun_ns) / 1000000;
     if (rc != ONCE_OK || !out->more) {

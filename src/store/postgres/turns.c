@@ -34,7 +34,7 @@ int once__pg_turns_init(once_postgres *q, once_bytes consumer, once_error *err)
     assert(!q->turns.name && consumer.len > 0);
     static const char prefix[] = "turns/";
     const once_scope scope = {.consumer = consumer, .operation = ONCE_BYTES("turns")};
-    q->turns.key = (int64_t)once_key_id(q->shelf.store.secret, &scope, ONCE_BYTES("turns")).a;
+    q->turns.key = (int64_t)once_key_id(q->storage.store.secret, &scope, ONCE_BYTES("turns")).a;
     const size_t size = sizeof prefix + consumer.len;
     q->turns.name = malloc(size);
     if (!q->turns.name) return once_no_memory(err, "for the postgres store");
@@ -116,7 +116,7 @@ bool once__pg_turn_missed(const once_postgres *q)
 void once__pg_turn_pause(const once_postgres *q)
 {
     enum { EAGER = 8, LONGER = 2 };
-    const once_env *env = q->shelf.store.env;
+    const once_env *env = q->storage.store.env;
     const unsigned longer = q->turns.tries / EAGER;
     if (q->turns.tries == 0 || wait_ms(q)) return;
     once_env_sleep_ms(env, 1 + (int64_t)(once_env_random_u64(env) %

@@ -21,7 +21,7 @@ int64_t (*once__pg_test_clock)(const once_env *env);
 int64_t once__pg_test_now(const once_postgres *q, bool *set)
 {
     *set = once__pg_test_clock != NULL;
-    return *set ? once__pg_test_clock(q->shelf.store.env) : 0;
+    return *set ? once__pg_test_clock(q->storage.store.env) : 0;
 }
 #else
 int64_t once__pg_test_now(const once_postgres *q, bool *set)
@@ -110,7 +110,7 @@ static int know_again(once_postgres *q, once_error *err)
     if (rc == ONCE_E_NO_STORE)
         return once_fail(err, ONCE_E_MISSING, "%s: the tables of the store are gone; restore them", q->pg->where);
     if (rc != ONCE_OK) return rc;
-    if (memcmp(&secret, &q->shelf.store.secret, sizeof secret) != 0)
+    if (memcmp(&secret, &q->storage.store.secret, sizeof secret) != 0)
         return once_fail(err, ONCE_E_OTHER_STORE,
                          "%s: this is another store than before, with another secret; bring that one back: here every "
                          "message is new",
@@ -119,9 +119,9 @@ static int know_again(once_postgres *q, once_error *err)
     return ONCE_OK;
 }
 
-int once__pg_begin(once_shelf *shelf, bool write, once_error *err)
+int once__pg_begin(once_storage *storage, bool write, once_error *err)
 {
-    once_postgres *q = once__pg_of(shelf);
+    once_postgres *q = once__pg_of(storage);
     assert(!q->open);
     int connected = once__pg_connect(q->pg, q->wait_ms, err);
     if (connected == ONCE_OK) connected = know_again(q, err);
@@ -149,7 +149,7 @@ int once__pg_begin_send(once_postgres *q, size_t *sent, once_error *err)
     if (q->names.newest) once__pg_param_int8(&params, q->names.newest->number);
     else once__pg_param_null(&params);
     q->names.asked = q->names.newest;
-    once__pg_param_bytes(&params, (once_bytes){(const char *)&q->shelf.store.secret, sizeof q->shelf.store.secret});
+    once__pg_param_bytes(&params, (once_bytes){(const char *)&q->storage.store.secret, sizeof q->storage.store.secret});
     int rc;
     if (q->nested) {
         rc = once__pg_send_text(q->pg, "SAVEPOINT once_store", err);
@@ -184,7 +184,7 @@ int once__pg_begin_read(once_postgres *q, PGresult *const *results, size_t n, on
     assert(n == 0 || (q->begun && q->now_at < n));
     if (n == 0) return ONCE_OK;
     const PGresult *said = results[q->now_at];
-    q->shelf.now_ms = once__pg_int(said, 0, 1);
+    q->storage.now_ms = once__pg_int(said, 0, 1);
     int rc = once__pg_same_session(q->pg, once__pg_int(said, 0, 2), err);
     if (rc == ONCE_OK && once__pg_int(said, 0, 4) != IDENTITY_ROWS) rc = doubt(q, err);
     if (rc == ONCE_OK) rc = once__pg_guard_keep(q->pg, said, 5, err);
@@ -247,10 +247,10 @@ static int write_send(once_postgres *q, size_t *sent, once_error *err)
     return rc == ONCE_OK ? once__pg_facts_send(q, sent, err) : rc;
 }
 
-int once__pg_commit(once_shelf *shelf, once_error *err)
+int once__pg_commit(once_storage *storage, once_error *err)
 {
     enum { WRITES_MAX = 20 };
-    once_postgres *q = once__pg_of(shelf);
+    once_postgres *q = once__pg_of(storage);
     assert(q->open);
     PGresult *results[WRITES_MAX + 1];
     size_t sent = 0;
@@ -288,7 +288,7 @@ int once__pg_commit(once_shelf *shelf, once_error *err)
     return rc;
 }
 
-void once__pg_rollback(once_shelf *shelf) { tx_over(once__pg_of(shelf), false); }
+void once__pg_rollback(once_storage *storage) { tx_over(once__pg_of(storage), false); }
 
 /* ---- questions ---- */
 

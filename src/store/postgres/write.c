@@ -45,9 +45,9 @@ static bool own_all(once_postgres *q, once_pg_slot *slot)
            own(q, slot, PG_OWN_BODY, &e->message.body) && own(q, slot, PG_OWN_BODY_POINT, &e->message.at.point);
 }
 
-int once__pg_save(once_shelf *shelf, once_entry *entry, once_error *err)
+int once__pg_save(once_storage *storage, once_entry *entry, once_error *err)
 {
-    once_postgres *q = once__pg_of(shelf);
+    once_postgres *q = once__pg_of(storage);
     assert(q->begun);
     once_pg_slot *slot = (once_pg_slot *)entry;
     assert(once_table_get(&q->slots, entry->id) == slot);
@@ -117,9 +117,9 @@ static int plan(once_postgres *q, written *w, once_error *err)
     w->body_delete = slot->body && !(live && e->has_message);
     if (finished) {
         rc = encode(q, w, &kept_ms, err);
-        w->entry = slot->row == PG_ROW_NONE                  ? ENTRY_INSERT
-                   : as_guessed(w, kept_ms, q->shelf.now_ms) ? ENTRY_KEEP
-                                                             : ENTRY_UPDATE;
+        w->entry = slot->row == PG_ROW_NONE                    ? ENTRY_INSERT
+                   : as_guessed(w, kept_ms, q->storage.now_ms) ? ENTRY_KEEP
+                                                               : ENTRY_UPDATE;
     } else if (live) {
         w->entry = slot->row == PG_ROW_NONE ? ENTRY_INSERT : slot->row == PG_ROW_LIVE ? ENTRY_KEEP : ENTRY_UPDATE;
     } else {

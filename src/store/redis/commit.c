@@ -23,8 +23,8 @@ static void ask_promises(once_redis *r)
 
 static int read_promises(once_redis *r, redisReply *const *replies, uint64_t commits, once_error *err)
 {
-    const once_bytes secret = {(const char *)&r->shelf.store.secret,
-                               sizeof r->shelf.store.secret}; /* the script compares it */
+    const once_bytes secret = {(const char *)&r->storage.store.secret,
+                               sizeof r->storage.store.secret}; /* the script compares it */
     const uint64_t have = r->url.wait ? once__reply_count(*replies++) : 0;
     int rc = once__redis_check_head(r, secret, commits, have >= r->url.wait, err);
     if (rc == ONCE_OK && have < r->url.wait)

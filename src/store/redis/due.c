@@ -22,10 +22,10 @@ static int by_rank(const void *x, const void *y)
 enum { DUE_INDEXES = 3 };
 static const char due_indexes[DUE_INDEXES] = {ONCE_REDIS_WAITING, ONCE_REDIS_CLAIMED, ONCE_REDIS_UNKNOWN};
 
-int once__redis_due(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n,
+int once__redis_due(once_storage *storage, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n,
                     once_error *err)
 {
-    once_redis *r = once__redis_of(shelf);
+    once_redis *r = once__redis_of(storage);
     assert(r->open && max > 0);
     *n = 0;
     once__redis_pipe_clear(&r->pipe);
@@ -91,10 +91,10 @@ static int claimed_ids(once_redis *r, once_bytes consumer, once_hash **out, size
 }
 
 /* A take whose reply was lost: rare, so all claims of the consumer are looked at. */
-int once__redis_by_token(once_shelf *shelf, once_bytes consumer, uint64_t token_a, size_t max, once_hash *out,
+int once__redis_by_token(once_storage *storage, once_bytes consumer, uint64_t token_a, size_t max, once_hash *out,
                          size_t *n, once_error *err)
 {
-    once_redis *r = once__redis_of(shelf);
+    once_redis *r = once__redis_of(storage);
     assert(r->open && max > 0);
     ONCE_REDIS_LIST(claim) found = {0};
     once_hash *ids = NULL;
@@ -123,10 +123,10 @@ int once__redis_by_token(once_shelf *shelf, once_bytes consumer, uint64_t token_
     return rc == ONCE_OK ? once__redis_prefetch(r, out, *n, NULL, 0, false, err) : rc;
 }
 
-int once__redis_lapsed(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n,
-                       once_error *err)
+int once__redis_lapsed(once_storage *storage, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out,
+                       size_t *n, once_error *err)
 {
-    once_redis *r = once__redis_of(shelf);
+    once_redis *r = once__redis_of(storage);
     assert(r->open && max > 0);
     once_redis_ids ids = {0};
     int rc = once__redis_lapsed_ids(r, consumer, now_ms, &ids, err);

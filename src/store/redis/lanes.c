@@ -241,7 +241,7 @@ int once__redis_lane_view(once_redis *r, once_redis_lane *lane, once_hash except
         const int rc = read_more(r, lane, err);
         if (rc != ONCE_OK) return rc;
     }
-    if (!once__lane_read(lane->version, lane->expires_ms, lane->record, r->shelf.now_ms, out))
+    if (!once__lane_read(lane->version, lane->expires_ms, lane->record, r->storage.now_ms, out))
         return once__redis_damaged_id(r, "l", lane->id, err);
     for (size_t i = 0; i < lane->n_claimed; i++) out->claimed |= !once_hash_equal(lane->claimed[i], except);
     for (size_t i = 0; i < lane->n_known; i++) {

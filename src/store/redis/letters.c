@@ -71,9 +71,10 @@ static int count_stored(once_redis *r, once_bytes number, const once_letter *aga
     return put_pending(r, &kept, unique, value, err);
 }
 
-int once__redis_letter_put(once_shelf *shelf, const once_letter *letter, once_hash unique, bool *fresh, once_error *err)
+int once__redis_letter_put(once_storage *storage, const once_letter *letter, once_hash unique, bool *fresh,
+                           once_error *err)
 {
-    once_redis *r = once__redis_of(shelf);
+    once_redis *r = once__redis_of(storage);
     assert(r->writes);
     unsigned char field[16];
     once__redis_id_write(unique, field);
@@ -136,10 +137,10 @@ static int find_letter(once_redis *r, uint64_t id, once_letter *out, once_hash *
                                                                       : once__redis_damaged_letter(r, id, err);
 }
 
-int once__redis_letter_get(once_shelf *shelf, uint64_t id, once_letter *out, bool *found, once_arena *arena,
+int once__redis_letter_get(once_storage *storage, uint64_t id, once_letter *out, bool *found, once_arena *arena,
                            once_error *err)
 {
-    once_redis *r = once__redis_of(shelf);
+    once_redis *r = once__redis_of(storage);
     once_letter letter;
     once_hash unique;
     const int rc = find_letter(r, id, &letter, &unique, found, err);
@@ -149,9 +150,9 @@ int once__redis_letter_get(once_shelf *shelf, uint64_t id, once_letter *out, boo
     return ONCE_OK;
 }
 
-int once__redis_letter_drop(once_shelf *shelf, uint64_t id, once_error *err)
+int once__redis_letter_drop(once_storage *storage, uint64_t id, once_error *err)
 {
-    once_redis *r = once__redis_of(shelf);
+    once_redis *r = once__redis_of(storage);
     assert(r->writes);
     once_letter letter;
     once_hash unique;
@@ -182,7 +183,7 @@ int once__redis_letter_drop(once_shelf *shelf, uint64_t id, once_error *err)
 static once_hash entry_of(const once_redis *r, const once_letter *letter)
 {
     if (!once_hash_is_zero(letter->entry) || letter->key.len == 0) return letter->entry;
-    return once_key_id(r->shelf.store.secret, &letter->scope, letter->key);
+    return once_key_id(r->storage.store.secret, &letter->scope, letter->key);
 }
 
 int once__redis_ask_letters(once_redis *r, const uint64_t *ids, size_t n, once_error *err)
@@ -199,9 +200,9 @@ int once__redis_ask_letters(once_redis *r, const uint64_t *ids, size_t n, once_e
     return once__redis_ask(r, err);
 }
 
-int once__redis_letters_ahead(once_shelf *shelf, const uint64_t *ids, size_t n, once_error *err)
+int once__redis_letters_ahead(once_storage *storage, const uint64_t *ids, size_t n, once_error *err)
 {
-    once_redis *r = once__redis_of(shelf);
+    once_redis *r = once__redis_of(storage);
     assert(r->open);
     once_hash *entries = once_arena_alloc(&r->arena, (n + 1) * sizeof *entries);
     size_t n_entries = 0;

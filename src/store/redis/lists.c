@@ -93,12 +93,12 @@ static int list_finished(listing *list, once_error *err)
     return rc;
 }
 
-int once__redis_list(once_shelf *shelf, once_bytes consumer, once_state state, once_page *page, once_entry_visit *visit,
-                     void *user, once_error *err)
+int once__redis_list(once_storage *storage, once_bytes consumer, once_state state, once_page *page,
+                     once_entry_visit *visit, void *user, once_error *err)
 {
-    assert(once__redis_of(shelf)->open && page->max > 0);
+    assert(once__redis_of(storage)->open && page->max > 0);
     (void)page; /* an index, or all keys, are read at once: they move while we look */
-    listing list = {once__redis_of(shelf), consumer, state, shelf->now_ms, visit, user, false};
+    listing list = {once__redis_of(storage), consumer, state, storage->now_ms, visit, user, false};
     return once_state_finished(state) ? list_finished(&list, err) : list_open(&list, err);
 }
 
@@ -174,10 +174,10 @@ static int show_numbers(once_redis *r, once_bytes consumer, once_page *page, onc
 
 /* A letter is one value, so whoever wants more than its id gets all of it. So many are asked for at once as fit: more
  * while they are small. */
-int once__redis_letters(once_shelf *shelf, const once_letter_query *what, once_page *page, once_letter_visit *visit,
+int once__redis_letters(once_storage *storage, const once_letter_query *what, once_page *page, once_letter_visit *visit,
                         void *user, once_error *err)
 {
-    once_redis *r = once__redis_of(shelf);
+    once_redis *r = once__redis_of(storage);
     assert(r->open && page->max > 0);
     if (what->only_ids) return show_numbers(r, what->consumer, page, visit, user, err);
     uint64_t ids[LETTERS_MAX];
@@ -196,10 +196,10 @@ int once__redis_letters(once_shelf *shelf, const once_letter_query *what, once_p
     return rc;
 }
 
-int once__redis_audits(once_shelf *shelf, once_bytes consumer, once_page *page, once_audit_visit *visit, void *user,
+int once__redis_audits(once_storage *storage, once_bytes consumer, once_page *page, once_audit_visit *visit, void *user,
                        once_error *err)
 {
-    once_redis *r = once__redis_of(shelf);
+    once_redis *r = once__redis_of(storage);
     assert(r->open && page->max > 0);
     once__redis_pipe_clear(&r->pipe);
     once__redis_command(&r->pipe, ONCE_REPLY_TEXTS, 4);

@@ -23,7 +23,7 @@ typedef struct seen {
  * would run twice. */
 bool once__redis_is_own(const once_redis *r, const once_entry *e)
 {
-    const once_secret secret = r->shelf.store.secret;
+    const once_secret secret = r->storage.store.secret;
     if (e->state == ONCE_STATE_ABSENT || once_state_finished(e->state) ||
         once_hash_equal(e->id, once_key_id(secret, &e->scope, e->key)))
         return true;
@@ -119,7 +119,7 @@ static bool is_name(once_redis_looking *l, uint64_t id, once_bytes value, bool i
     uint64_t run;
     if (!(is_scope ? once__redis_read_scope(value, &scope) : once__redis_read_origin(value, &place, &run, &who)))
         return false;
-    if ((once_siphash128(l->r->shelf.store.secret, value.data, value.len).a | 1) == id) return true;
+    if ((once_siphash128(l->r->storage.store.secret, value.data, value.len).a | 1) == id) return true;
     once_buf_clear(&l->r->value);
     once__redis_lost_name(&l->r->value, is_scope);
     return once_bytes_equal(once_buf_bytes(&l->r->value), value);
@@ -202,7 +202,7 @@ static int found_elsewhere(once_redis_looking *l, const seen *s, once_error *err
     const once_entry *e = &s->entry;
     flaw.place = once__look_id_key(
         l, "e",
-        (once_key_looks_long(e->key) ? once_long_key_id : once_key_id)(l->r->shelf.store.secret, &e->scope, e->key));
+        (once_key_looks_long(e->key) ? once_long_key_id : once_key_id)(l->r->storage.store.secret, &e->scope, e->key));
     return once__look_found(l, flaw, err);
 }
 

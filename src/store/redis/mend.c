@@ -120,7 +120,7 @@ static int write_anew(once_redis *r, once_redis_slot *slot, once_error *err)
     const once_entry *e = &slot->entry;
     int rc = once_state_unfinished(e->state) && !once_hash_is_zero(e->lane) ? once__redis_lane_mend(r, slot, false, err)
                                                                             : ONCE_OK;
-    return rc == ONCE_OK ? r->shelf.shelf->save(&r->shelf, &slot->entry, err) : rc;
+    return rc == ONCE_OK ? r->storage.storage->save(&r->storage, &slot->entry, err) : rc;
 }
 
 /* What is written anew is written with its names. */
@@ -388,7 +388,7 @@ int once__redis_repair(once_backend *store, once_hash *after, uint64_t *repaired
     once_redis *r = (once_redis *)store;
     mending m = {.r = r};
     once_redis_looking l = {.r = r, .found = keep, .user = &m};
-    if (!r->shelf.in_tx)
+    if (!r->storage.in_tx)
         return once_fail(err, ONCE_E_USAGE, "a repair is done in a transaction, together with its audit record");
     int rc = once__redis_look_begin(&l, err);
     if (rc == ONCE_OK) rc = look(&l, &m, after, more, err);

@@ -34,7 +34,7 @@ bool once__redis_name_add(once_redis *r, uint64_t id, once_bytes value, bool wri
 uint64_t once__redis_name_of(once_redis *r, once_bytes value)
 {
     assert(value.len > 0);
-    const uint64_t id = once_siphash128(r->shelf.store.secret, value.data, value.len).a | 1;
+    const uint64_t id = once_siphash128(r->storage.store.secret, value.data, value.len).a | 1;
     return once__redis_name_add(r, id, value, false) ? id : 0;
 }
 

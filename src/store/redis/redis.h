@@ -174,7 +174,7 @@ typedef struct once_redis_ahead {
 } once_redis_ahead;
 
 typedef struct once_redis {
-    once_shelf shelf;
+    once_storage storage;
     once_redis_url url;
     once_redis_link *link;
     once_redis_pipe pipe;
@@ -241,7 +241,7 @@ typedef struct once_redis {
 #define ONCE_REDIS_ROOM(list) once__redis_grow(&(list).at, (list).n, &(list).room, sizeof *(list).at)
 bool once__redis_grow(void *list_at, size_t n, size_t *room, size_t size);
 
-static inline once_redis *once__redis_of(once_shelf *shelf) { return (once_redis *)shelf; }
+static inline once_redis *once__redis_of(once_storage *storage) { return (once_redis *)storage; }
 int once__redis_nomem(once_error *err);
 int once__redis_damaged(const once_redis *r, const char *what, once_error *err);
 int once__redis_damaged_key(const once_redis *r, once_bytes key,
@@ -306,12 +306,12 @@ int once__redis_lane_follow(once_redis *r, once_redis_slot *slot, once_error *er
 
 /* --- letters (letters.c) --- */
 
-int once__redis_letter_put(once_shelf *shelf, const once_letter *letter, once_hash unique, bool *fresh,
+int once__redis_letter_put(once_storage *storage, const once_letter *letter, once_hash unique, bool *fresh,
                            once_error *err);
-int once__redis_letters_ahead(once_shelf *shelf, const uint64_t *ids, size_t n, once_error *err);
-int once__redis_letter_get(once_shelf *shelf, uint64_t id, once_letter *out, bool *found, once_arena *arena,
+int once__redis_letters_ahead(once_storage *storage, const uint64_t *ids, size_t n, once_error *err);
+int once__redis_letter_get(once_storage *storage, uint64_t id, once_letter *out, bool *found, once_arena *arena,
                            once_error *err);
-int once__redis_letter_drop(once_shelf *shelf, uint64_t id, once_error *err);
+int once__redis_letter_drop(once_storage *storage, uint64_t id, once_error *err);
 
 /* --- what does not fit (misplaced.c) --- */
 
@@ -371,7 +371,7 @@ void once__redis_commit_clear(once_redis *r);
 
 /* --- the rest (store.c, due.c, lists.c, stats.c, sweep.c...) --- */
 
-extern const once_shelf_ops once__redis_shelf;
+extern const once_storage_ops once__redis_storage;
 bool once__redis_test_clock(const once_redis *r);
 void once__redis_pause(once_redis *r, int64_t max_ms);
 /* What the server keeps, by its own settings: so many commands, and their replies. Refused: one that throws entries
@@ -386,26 +386,26 @@ int once__redis_replaced(once_redis *r, once_error *err);
 int once__redis_head_number(const once_redis *r, once_bytes text, uint64_t *out,
                             once_error *err); /* a field of it; 0: it is not there */
 
-int once__redis_due(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n,
+int once__redis_due(once_storage *storage, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n,
                     once_error *err);
-int once__redis_lapsed(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n,
-                       once_error *err);
-int once__redis_by_token(once_shelf *shelf, once_bytes consumer, uint64_t token_a, size_t max, once_hash *out,
+int once__redis_lapsed(once_storage *storage, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out,
+                       size_t *n, once_error *err);
+int once__redis_by_token(once_storage *storage, once_bytes consumer, uint64_t token_a, size_t max, once_hash *out,
                          size_t *n, once_error *err);
-int once__redis_list(once_shelf *shelf, once_bytes consumer, once_state state, once_page *page, once_entry_visit *visit,
-                     void *user, once_error *err);
+int once__redis_list(once_storage *storage, once_bytes consumer, once_state state, once_page *page,
+                     once_entry_visit *visit, void *user, once_error *err);
 /* The values of letters, in the first reply of the pipe. */
 int once__redis_ask_letters(once_redis *r, const uint64_t *ids, size_t n, once_error *err);
-int once__redis_letters(once_shelf *shelf, const once_letter_query *what, once_page *page, once_letter_visit *visit,
+int once__redis_letters(once_storage *storage, const once_letter_query *what, once_page *page, once_letter_visit *visit,
                         void *user, once_error *err);
-int once__redis_audits(once_shelf *shelf, once_bytes consumer, once_page *page, once_audit_visit *visit, void *user,
+int once__redis_audits(once_storage *storage, once_bytes consumer, once_page *page, once_audit_visit *visit, void *user,
                        once_error *err);
-int once__redis_stats(once_shelf *shelf, once_bytes consumer, once_stats *out, once_error *err);
-int once__redis_waiting_size(once_shelf *shelf, once_bytes consumer, once_waiting_size *out, once_error *err);
-int once__redis_fact_get(once_shelf *shelf, const char *name, once_bytes *out, once_arena *arena, once_error *err);
-int once__redis_fact_set(once_shelf *shelf, const char *name, once_bytes value, once_error *err);
-int once__redis_fact_count(once_shelf *shelf, const char *name, uint64_t least, once_bytes value, once_error *err);
-int once__redis_facts(once_shelf *shelf, const char *prefix, once_fact_visit *visit, void *user, once_error *err);
+int once__redis_stats(once_storage *storage, once_bytes consumer, once_stats *out, once_error *err);
+int once__redis_waiting_size(once_storage *storage, once_bytes consumer, once_waiting_size *out, once_error *err);
+int once__redis_fact_get(once_storage *storage, const char *name, once_bytes *out, once_arena *arena, once_error *err);
+int once__redis_fact_set(once_storage *storage, const char *name, once_bytes value, once_error *err);
+int once__redis_fact_count(once_storage *storage, const char *name, uint64_t least, once_bytes value, once_error *err);
+int once__redis_facts(once_storage *storage, const char *prefix, once_fact_visit *visit, void *user, once_error *err);
 /* From format 1, where what waits without a body was indexed by its due time and stayed for ever. */
 int once__redis_upgrade(once_redis *r, once_error *err);
 int once__redis_sweep(once_backend *store, size_t limit, once_sweep_result *out, once_error *err);

@@ -227,7 +227,7 @@ void once__redis_build(once_redis *r, bool whole)
     for (int i = 0; i < 2; i++) once__redis_raw(pipe, &r->values[i].keys);
     for (size_t i = 0; i < ONCE_REDIS_PARTS; i++) once__redis_raw(pipe, &parts[i].keys);
     declare_next_letters(r, next);
-    once__redis_arg(pipe, &r->shelf.store.secret, sizeof r->shelf.store.secret);
+    once__redis_arg(pipe, &r->storage.store.secret, sizeof r->storage.store.secret);
     once__redis_number(pipe, (int64_t)strlen(r->prefix));
     for (size_t i = 0; i < COUNTS; i++) once__redis_number(pipe, (int64_t)counts[i]);
     for (int i = 0; i < 2; i++) once__redis_raw(pipe, &r->values[i].was);

@@ -63,9 +63,9 @@ static int add_bytes_of(once_redis *r, const char *kind, once_bytes consumer, on
     return rc;
 }
 
-int once__redis_waiting_size(once_shelf *shelf, once_bytes consumer, once_waiting_size *out, once_error *err)
+int once__redis_waiting_size(once_storage *storage, once_bytes consumer, once_waiting_size *out, once_error *err)
 {
-    once_redis *r = once__redis_of(shelf);
+    once_redis *r = once__redis_of(storage);
     once__redis_pipe_clear(&r->pipe);
     ask_card(r, "iW", consumer);
     ask_card(r, "iC", consumer);

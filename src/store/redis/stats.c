@@ -143,11 +143,11 @@ static int count_groups(once_redis *r, once_bytes consumer, const redisReply *gr
     return rc;
 }
 
-int once__redis_stats(once_shelf *shelf, once_bytes consumer, once_stats *out, once_error *err)
+int once__redis_stats(once_storage *storage, once_bytes consumer, once_stats *out, once_error *err)
 {
-    once_redis *r = once__redis_of(shelf);
+    once_redis *r = once__redis_of(storage);
     assert(r->open);
-    const int64_t now_ms = shelf->now_ms;
+    const int64_t now_ms = storage->now_ms;
     once__redis_pipe_clear(&r->pipe);
     ask_card(r, "iW", consumer);
     ask_count_above(r, "iw", consumer, now_ms);

@@ -48,9 +48,9 @@ static int read_fact(once_redis *r, const char *name, once_arena *arena, once_by
     return value.len == 0 || once_arena_copy(arena, value, out) ? ONCE_OK : once__redis_nomem(err);
 }
 
-int once__redis_fact_get(once_shelf *shelf, const char *name, once_bytes *out, once_arena *arena, once_error *err)
+int once__redis_fact_get(once_storage *storage, const char *name, once_bytes *out, once_arena *arena, once_error *err)
 {
-    once_redis *r = once__redis_of(shelf);
+    once_redis *r = once__redis_of(storage);
     assert(r->open);
     once_redis_fact *fact = find_fact(r, name);
     if (!fact) return once__redis_nomem(err);
@@ -63,9 +63,9 @@ int once__redis_fact_get(once_shelf *shelf, const char *name, once_bytes *out, o
     return value.len == 0 || once_arena_copy(arena, value, out) ? ONCE_OK : once__redis_nomem(err);
 }
 
-int once__redis_fact_set(once_shelf *shelf, const char *name, once_bytes value, once_error *err)
+int once__redis_fact_set(once_storage *storage, const char *name, once_bytes value, once_error *err)
 {
-    once_redis *r = once__redis_of(shelf);
+    once_redis *r = once__redis_of(storage);
     assert(r->writes && name[0]);
     once_redis_fact *fact = find_fact(r, name);
     once_bytes copy = {0};
@@ -78,7 +78,7 @@ int once__redis_fact_set(once_shelf *shelf, const char *name, once_bytes value, 
 /* By itself it is the same the second time, and a run need not end because a reply was lost. */
 static int redis_fact_set(once_backend *store, const char *name, once_bytes value, once_error *err)
 {
-    const bool mine = !self(store)->shelf.in_tx;
+    const bool mine = !self(store)->storage.in_tx;
     const int rc = once__engine_fact_set(store, name, value, err);
     if (rc != ONCE_E_UNAVAILABLE || !mine || once__redis_silent(self(store)->link)) return rc;
     return once__engine_fact_set(store, name, value, err);
@@ -86,9 +86,9 @@ static int redis_fact_set(once_backend *store, const char *name, once_bytes valu
 
 /* The number of commits in the head is what tells that commits were forgotten, with each of them; this one is asked for
  * once in a connection. */
-int once__redis_fact_count(once_shelf *shelf, const char *name, uint64_t least, once_bytes value, once_error *err)
+int once__redis_fact_count(once_storage *storage, const char *name, uint64_t least, once_bytes value, once_error *err)
 {
-    once_redis *r = once__redis_of(shelf);
+    once_redis *r = once__redis_of(storage);
     once_bytes there = {0};
     if (least && r->counted_on != once__redis_connections(r->link)) {
         const int rc = read_fact(r, name, &r->arena, &there, err);
@@ -96,12 +96,12 @@ int once__redis_fact_count(once_shelf *shelf, const char *name, uint64_t least, 
         if (!once__fact_may_follow(there, least)) return once__store_forgot(err);
         r->counted_on = once__redis_connections(r->link);
     }
-    return once__redis_fact_set(shelf, name, value, err);
+    return once__redis_fact_set(storage, name, value, err);
 }
 
-int once__redis_facts(once_shelf *shelf, const char *prefix, once_fact_visit *visit, void *user, once_error *err)
+int once__redis_facts(once_storage *storage, const char *prefix, once_fact_visit *visit, void *user, once_error *err)
 {
-    once_redis *r = once__redis_of(shelf);
+    once_redis *r = once__redis_of(storage);
     once__redis_pipe_clear(&r->pipe);
     once__redis_command(&r->pipe, ONCE_REPLY_PAIRS, 2);
     once__redis_text(&r->pipe, "HGETALL");
@@ -218,8 +218,8 @@ static int read_head(once_redis *r, bool *there, once_error *err)
         return once_fail(err, ONCE_E_NEWER, "the redis store '%s' has format %.*s, newer than this program's %d",
                          r->url.name, (int)format.len, format.data, FORMAT);
     if (r->format >= 2) secret = new_secret;
-    if (secret.len != sizeof r->shelf.store.secret) return once__redis_damaged(r, "the head", err);
-    memcpy(&r->shelf.store.secret, secret.data, secret.len);
+    if (secret.len != sizeof r->storage.store.secret) return once__redis_damaged(r, "the head", err);
+    memcpy(&r->storage.store.secret, secret.data, secret.len);
     return once__redis_head_number(r, once__reply_at(reply, 2), &r->commits, err);
 }
 
@@ -234,7 +234,7 @@ int once__redis_replaced(once_redis *r, once_error *err)
 
 int once__redis_check_head(once_redis *r, once_bytes secret, uint64_t commits, bool kept, once_error *err)
 {
-    if (secret.len != sizeof r->shelf.store.secret || memcmp(secret.data, &r->shelf.store.secret, secret.len) != 0)
+    if (secret.len != sizeof r->storage.store.secret || memcmp(secret.data, &r->storage.store.secret, secret.len) != 0)
         return once__redis_replaced(r, err);
     if (commits < r->commits)
         return once_fail(err, ONCE_E_CORRUPT,
@@ -275,7 +275,7 @@ static int make_head(once_redis *r, once_error *err)
         "end\n"
         "return 0\n";
     once_secret secret;
-    once_env_random(r->shelf.store.env, &secret, sizeof secret);
+    once_env_random(r->storage.store.env, &secret, sizeof secret);
     const int rc = change_head(r, script, secret, err);
     if (rc != ONCE_OK || once__reply_count(r->pipe.replies[0]) == 0) return rc;
     return once_fail(err, ONCE_E_CORRUPT,
@@ -294,7 +294,7 @@ static int raise_format(once_redis *r, once_error *err)
         "  redis.call('HSET', KEYS[1], 'format', ARGV[1], 'key_secret', ARGV[2], 'secret', ARGV[3], 'upgrading', '1')\n"
         "end\n"
         "return 0\n";
-    const int rc = change_head(r, script, r->shelf.store.secret, err);
+    const int rc = change_head(r, script, r->storage.store.secret, err);
     if (rc != ONCE_OK) return rc;
     r->format = FORMAT;
     r->upgrading = true;
@@ -348,7 +348,7 @@ static int open_store(once_redis *r, bool tls, const char *rest, const once_stor
                                                          : TIMEOUT_MS;
     r->wait_ms = timeout_ms / 2;
     r->waiting = (once_redis_waiting){timeout_ms, options ? options->patience : (once_patience){0}};
-    rc = once__redis_link_open(&r->url, once__redis_test_clock(r) ? once_env_real() : r->shelf.store.env, r->waiting,
+    rc = once__redis_link_open(&r->url, once__redis_test_clock(r) ? once_env_real() : r->storage.store.env, r->waiting,
                                &r->link, err);
     if (rc == ONCE_OK) rc = look_at_server(r, err);
     if (rc == ONCE_OK) rc = read_head(r, &there, err);
@@ -377,22 +377,22 @@ static int open_any(bool tls, const char *rest, const once_store_options *option
     make_buf(&r->value);
     make_buf(&r->key);
     once__redis_pipe_init(&r->pipe);
-    r->shelf.store.env = options && options->env ? options->env : once_env_real();
-    r->shelf.shelf = &once__redis_shelf;
-    r->shelf.own_clock = true;
-    once__store_sign(&r->shelf.store);
+    r->storage.store.env = options && options->env ? options->env : once_env_real();
+    r->storage.storage = &once__redis_storage;
+    r->storage.own_clock = true;
+    once__store_sign(&r->storage.store);
 #ifdef ONCE_TEST_BUILD
-    r->test_clock = r->shelf.store.env->wall_ms != once_env_real()->wall_ms;
+    r->test_clock = r->storage.store.env->wall_ms != once_env_real()->wall_ms;
 #endif
     const int rc = open_store(r, tls, rest, options, err);
-    r->shelf.store.ops = tls ? &once__store_rediss : &once__store_redis;
+    r->storage.store.ops = tls ? &once__store_rediss : &once__store_redis;
     /* A server whose settings do not promise to keep what it acknowledges is granted less. */
-    r->shelf.store.bits = BITS | (r->durable ? ONCE_STORE_DURABLE | ONCE_STORE_OWNS : 0);
+    r->storage.store.bits = BITS | (r->durable ? ONCE_STORE_DURABLE | ONCE_STORE_OWNS : 0);
     if (rc != ONCE_OK) {
-        redis_close(&r->shelf.store);
+        redis_close(&r->storage.store);
         return rc;
     }
-    *out = &r->shelf.store;
+    *out = &r->storage.store;
     return ONCE_OK;
 }
 

@@ -142,7 +142,7 @@ static int count_there(once_redis *r, const once_redis_node *node, long long slo
     once_redis_pipe pipe;
     url.nodes[0] = *node;
     url.n_nodes = 1;
-    int rc = once__redis_link_open(&url, once__redis_test_clock(r) ? once_env_real() : r->shelf.store.env, r->waiting,
+    int rc = once__redis_link_open(&url, once__redis_test_clock(r) ? once_env_real() : r->storage.store.env, r->waiting,
                                    &link, err);
     explicit_bzero(&url, sizeof url);
     if (rc != ONCE_OK) return rc;
@@ -186,7 +186,7 @@ enum { UNSEEN_MS = 50 };
 
 static int64_t mono_ms(const once_redis *r)
 {
-    return once_env_mono_ns(once__redis_test_clock(r) ? once_env_real() : r->shelf.store.env) / 1000000;
+    return once_env_mono_ns(once__redis_test_clock(r) ? once_env_real() : r->storage.store.env) / 1000000;
 }
 
 void once__redis_was_asked(once_redis *r)

@@ -8,13 +8,13 @@
 
 static int now_of(once_redis *r, int64_t *out, once_error *err)
 {
-    const bool inside = r->shelf.in_tx;
+    const bool inside = r->storage.in_tx;
     if (!inside) {
-        const int rc = r->shelf.shelf->begin(&r->shelf, false, err);
+        const int rc = r->storage.storage->begin(&r->storage, false, err);
         if (rc != ONCE_OK) return rc;
-        r->shelf.shelf->rollback(&r->shelf);
+        r->storage.storage->rollback(&r->storage);
     }
-    *out = r->shelf.now_ms;
+    *out = r->storage.now_ms;
     return ONCE_OK;
 }
 
@@ -35,16 +35,16 @@ static int sweep_by_hand(once_redis *r, size_t limit, once_sweep_result *out, on
                 return ONCE_OK;
             }
             once_redis_slot *slot;
-            rc = r->shelf.shelf->begin(&r->shelf, true, err);
+            rc = r->storage.storage->begin(&r->storage, true, err);
             if (rc != ONCE_OK) break;
             rc = once__redis_slot(r, ids[i], &slot, err);
-            const bool over = rc == ONCE_OK && once_entry_expired(&slot->entry, r->shelf.now_ms);
+            const bool over = rc == ONCE_OK && once_entry_expired(&slot->entry, r->storage.now_ms);
             if (over) {
                 slot->entry.state = ONCE_STATE_ABSENT;
-                rc = r->shelf.shelf->save(&r->shelf, &slot->entry, err);
+                rc = r->storage.storage->save(&r->storage, &slot->entry, err);
             }
-            if (rc == ONCE_OK) rc = r->shelf.shelf->commit(&r->shelf, err);
-            else r->shelf.shelf->rollback(&r->shelf);
+            if (rc == ONCE_OK) rc = r->storage.storage->commit(&r->storage, err);
+            else r->storage.storage->rollback(&r->storage);
             if (rc == ONCE_OK && over) out->dropped++;
         }
     } while (rc == ONCE_OK && strcmp(cursor, "0") != 0);

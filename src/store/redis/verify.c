@@ -110,7 +110,7 @@ static int tell(once_redis_looking *l, const once_redis_flaw *flaw, once_error *
 #pragma GCC diagnostic pop
     (void)snprintf(text, sizeof text, "\"%.290s\" %s%s", once__redis_quote(flaw->key, key), said,
                    words[flaw->kind].mended ? "; 'once check --repair' mends that" : "");
-    if (!is_new(t, text, l->r->shelf.store.secret)) return ONCE_OK;
+    if (!is_new(t, text, l->r->storage.store.secret)) return ONCE_OK;
     t->n[flaw->kind]++;
     t->damage(t->user, text);
     return ONCE_OK;

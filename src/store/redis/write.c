@@ -260,7 +260,7 @@ static bool write_lanes(once_redis *r)
     for (size_t i = 0; i < r->lanes.n; i++) {
         const once_redis_lane *lane = r->lanes.at[i];
         const bool kept =
-            (lane->version != ONCE_LANE_NO_VERSION || lane->record.len) && lane->expires_ms > r->shelf.now_ms;
+            (lane->version != ONCE_LANE_NO_VERSION || lane->record.len) && lane->expires_ms > r->storage.now_ms;
         const bool members = lane->n_known + lane->hidden > 0;
         once_buf_clear(&r->value);
         if (!lane->dirty || (!kept && !members)) {
@@ -403,7 +403,7 @@ static void write_clock(once_redis *r)
 {
     if (!r->test_clock) return;
     once__redis_do(r, "SET", "testclock", (once_bytes){0}, 1);
-    once__redis_put(r, &r->shelf.clock, sizeof r->shelf.clock);
+    once__redis_put(r, &r->storage.clock, sizeof r->storage.clock);
 }
 #else
 static void write_clock(once_redis *r) { (void)r; }

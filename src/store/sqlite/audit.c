@@ -11,9 +11,9 @@ static void bind_text(sqlite3_stmt *stmt, int at, once_bytes text)
     sqlite3_bind_text(stmt, at, text.len ? text.data : "", (int)text.len, SQLITE_STATIC);
 }
 
-int once__sqlite_store_audit_put(once_shelf *shelf, const once_audit *audit, once_error *err)
+int once__sqlite_store_audit_put(once_storage *storage, const once_audit *audit, once_error *err)
 {
-    once_sqlite *q = once__sqlite_of(shelf);
+    once_sqlite *q = once__sqlite_of(storage);
     assert(q->open && q->write);
     sqlite3_stmt *stmt = q->sql[SQL_AUDIT_PUT];
     sqlite3_bind_int64(stmt, 1, audit->time_ms);
@@ -31,11 +31,11 @@ int once__sqlite_store_audit_put(once_shelf *shelf, const once_audit *audit, onc
     return rc;
 }
 
-int once__sqlite_store_audits(once_shelf *shelf, once_bytes consumer, once_page *page, once_audit_visit *visit,
+int once__sqlite_store_audits(once_storage *storage, once_bytes consumer, once_page *page, once_audit_visit *visit,
                               void *user, once_error *err)
 {
     (void)page;
-    once_sqlite *q = once__sqlite_of(shelf);
+    once_sqlite *q = once__sqlite_of(storage);
     assert(q->open && page->max > 0);
     int rc = ONCE_OK, code = SQLITE_DONE;
     once_arena arena = {0};

@@ -10,12 +10,12 @@
 static int move_entry(once_sqlite *q, once_hash id, int64_t by_ms, once_error *err)
 {
     once_entry *entry;
-    const int rc = once__live_load(&q->shelf, id, &entry, err);
+    const int rc = once__live_load(&q->storage, id, &entry, err);
     if (rc != ONCE_OK || entry->state == ONCE_STATE_ABSENT || once_state_finished(entry->state)) return rc;
     if (entry->due_ms != ONCE_NEVER) entry->due_ms += by_ms;
     entry->seen_ms += by_ms;
     entry->changed_ms += by_ms;
-    return once__live_save(&q->shelf, entry, err);
+    return once__live_save(&q->storage, entry, err);
 }
 
 static int move_entries(once_sqlite *q, int64_t by_ms, once_error *err)
@@ -50,13 +50,13 @@ static int move_entries(once_sqlite *q, int64_t by_ms, once_error *err)
 int once__sqlite_store_confirm_time(once_backend *store, once_error *err)
 {
     once_sqlite *q = (once_sqlite *)store;
-    if (!q->shelf.in_tx || q->slots.n)
+    if (!q->storage.in_tx || q->slots.n)
         return once_fail(err, ONCE_E_USAGE, "the time is set in a transaction of its own");
-    const int64_t before_ms = q->shelf.now_ms;
-    q->shelf.now_ms = once_clock_confirm(&q->shelf.clock, store->env);
+    const int64_t before_ms = q->storage.now_ms;
+    q->storage.now_ms = once_clock_confirm(&q->storage.clock, store->env);
     q->wrote = true;
-    const int64_t by_ms = q->shelf.now_ms - before_ms;
+    const int64_t by_ms = q->storage.now_ms - before_ms;
     const int rc = by_ms < 0 ? move_entries(q, by_ms, err) : ONCE_OK;
-    if (rc != ONCE_OK) q->shelf.broken = true;
+    if (rc != ONCE_OK) q->storage.broken = true;
     return rc;
 }

@@ -28,11 +28,11 @@ int once__sqlite_store_put_fact(once_sqlite *q, const char *name, once_bytes val
     return rc;
 }
 
-int once__sqlite_store_fact_get(once_shelf *shelf, const char *name, once_bytes *out, once_arena *arena,
+int once__sqlite_store_fact_get(once_storage *storage, const char *name, once_bytes *out, once_arena *arena,
                                 once_error *err)
 {
-    assert(once__sqlite_of(shelf)->open && name[0]);
-    once_sqlite *q = once__sqlite_of(shelf);
+    assert(once__sqlite_of(storage)->open && name[0]);
+    once_sqlite *q = once__sqlite_of(storage);
     sqlite3_stmt *stmt = q->sql[SQL_FACT_GET];
     int rc = once__present_check(q, PRESENT_FACTS, INT64_MAX - 1, err);
     if (rc != ONCE_OK) return rc;
@@ -48,17 +48,18 @@ int once__sqlite_store_fact_get(once_shelf *shelf, const char *name, once_bytes 
     return rc;
 }
 
-int once__sqlite_store_fact_set(once_shelf *shelf, const char *name, once_bytes value, once_error *err)
+int once__sqlite_store_fact_set(once_storage *storage, const char *name, once_bytes value, once_error *err)
 {
-    once_sqlite *q = once__sqlite_of(shelf);
+    once_sqlite *q = once__sqlite_of(storage);
     q->wrote = true;
     return once__sqlite_store_put_fact(q, name, value, err);
 }
 
-int once__sqlite_store_facts(once_shelf *shelf, const char *prefix, once_fact_visit *visit, void *user, once_error *err)
+int once__sqlite_store_facts(once_storage *storage, const char *prefix, once_fact_visit *visit, void *user,
+                             once_error *err)
 {
-    assert(once__sqlite_of(shelf)->open);
-    once_sqlite *q = once__sqlite_of(shelf);
+    assert(once__sqlite_of(storage)->open);
+    once_sqlite *q = once__sqlite_of(storage);
     sqlite3_stmt *stmt = q->sql[SQL_FACTS];
     int rc = once__present_check(q, PRESENT_FACTS, INT64_MAX - 1, err);
     if (rc != ONCE_OK) return rc;

@@ -21,10 +21,10 @@ int once__sqlite_store_collect_ids(once_sqlite *q, sqlite3_stmt *stmt, once_hash
     return rc;
 }
 
-int once__sqlite_store_due(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out,
+int once__sqlite_store_due(once_storage *storage, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out,
                            size_t *n, once_error *err)
 {
-    once_sqlite *q = once__sqlite_of(shelf);
+    once_sqlite *q = once__sqlite_of(storage);
     assert(q->open && max > 0);
     const int rc = once__live_write_rows(q, err);
     if (rc != ONCE_OK) return rc;
@@ -35,10 +35,10 @@ int once__sqlite_store_due(once_shelf *shelf, once_bytes consumer, int64_t now_m
     return once__sqlite_store_collect_ids(q, stmt, out, n, err);
 }
 
-int once__sqlite_store_by_token(once_shelf *shelf, once_bytes consumer, uint64_t token_a, size_t max, once_hash *out,
-                                size_t *n, once_error *err)
+int once__sqlite_store_by_token(once_storage *storage, once_bytes consumer, uint64_t token_a, size_t max,
+                                once_hash *out, size_t *n, once_error *err)
 {
-    once_sqlite *q = once__sqlite_of(shelf);
+    once_sqlite *q = once__sqlite_of(storage);
     assert(q->open && max > 0);
     const int rc = once__live_write_rows(q, err);
     if (rc != ONCE_OK) return rc;
@@ -53,10 +53,10 @@ int once__sqlite_store_by_token(once_shelf *shelf, once_bytes consumer, uint64_t
     return once__sqlite_store_collect_ids(q, stmt, out, n, err);
 }
 
-int once__sqlite_store_lapsed(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out,
+int once__sqlite_store_lapsed(once_storage *storage, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out,
                               size_t *n, once_error *err)
 {
-    once_sqlite *q = once__sqlite_of(shelf);
+    once_sqlite *q = once__sqlite_of(storage);
     assert(q->open && max > 0);
     sqlite3_stmt *stmt = q->sql[SQL_LAPSED];
     once__bind_bytes(stmt, 1, consumer);

@@ -97,16 +97,16 @@ static int rows_known(once_sqlite *q, once_error *err)
     return q->live.known ? ONCE_OK : once__live_filter_build(q, err);
 }
 
-int once__live_lane(once_shelf *shelf, once_hash id, once_hash except, once_lane *out, once_error *err)
+int once__live_lane(once_storage *storage, once_hash id, once_hash except, once_lane *out, once_error *err)
 {
-    once_sqlite *q = once__sqlite_of(shelf);
+    once_sqlite *q = once__sqlite_of(storage);
     assert(q->open && !once_hash_is_zero(id));
     once_lane_slot *lane;
     int rc = rows_known(q, err);
     if (rc == ONCE_OK) rc = lane_slot(q, id, &lane, err);
     if (rc != ONCE_OK) return rc;
     assert(once_table_get(&q->slots, except)); /* so that no row below is its own */
-    if (!once__lane_read(lane->version, lane->expires_ms, lane->record, shelf->now_ms, out))
+    if (!once__lane_read(lane->version, lane->expires_ms, lane->record, storage->now_ms, out))
         return once__live_damaged(q, "table once_lane", err);
     for (const once_slot *slot = lane->first; slot; slot = slot->lane_next) {
         const once_entry *other = &slot->entry;
@@ -131,9 +131,9 @@ int once__live_lane(once_shelf *shelf, once_hash id, once_hash except, once_lane
     return rc;
 }
 
-int once__live_save_lane(once_shelf *shelf, once_hash id, const once_lane *kept, once_error *err)
+int once__live_save_lane(once_storage *storage, once_hash id, const once_lane *kept, once_error *err)
 {
-    once_sqlite *q = once__sqlite_of(shelf);
+    once_sqlite *q = once__sqlite_of(storage);
     assert(q->open && q->write && !once_hash_is_zero(id));
     unsigned char record[ONCE_LANE_RECORD];
     once_lane_slot *lane;
@@ -152,7 +152,7 @@ int once__live_save_lane(once_shelf *shelf, once_hash id, const once_lane *kept,
 static int first_of_equals(once_sqlite *q, const once_lane_slot *lane, lane_row *row, once_error *err)
 {
     assert(row->found);
-    const bool settled = row->order <= lane->version && lane->expires_ms > q->shelf.now_ms;
+    const bool settled = row->order <= lane->version && lane->expires_ms > q->storage.now_ms;
     lane_row first;
     sqlite3_bind_int64(q->sql[SQL_LANE_FIRST], 2, row->order);
     sqlite3_bind_int64(q->sql[SQL_LANE_FIRST], 3, settled ? ONCE_LANE_EQUALS : -1);
@@ -161,9 +161,9 @@ static int first_of_equals(once_sqlite *q, const once_lane_slot *lane, lane_row 
     return rc;
 }
 
-int once__live_lane_head(once_shelf *shelf, once_hash id, once_hash *out, once_error *err)
+int once__live_lane_head(once_storage *storage, once_hash id, once_hash *out, once_error *err)
 {
-    once_sqlite *q = once__sqlite_of(shelf);
+    once_sqlite *q = once__sqlite_of(storage);
     assert(q->open && !once_hash_is_zero(id));
     once_lane_slot *lane;
     int rc = rows_known(q, err);
@@ -185,9 +185,9 @@ int once__live_lane_head(once_shelf *shelf, once_hash id, once_hash *out, once_e
     return rc;
 }
 
-int once__live_lane_equals(once_shelf *shelf, once_hash id, int64_t order, int64_t *seen_ms, once_error *err)
+int once__live_lane_equals(once_storage *storage, once_hash id, int64_t order, int64_t *seen_ms, once_error *err)
 {
-    once_sqlite *q = once__sqlite_of(shelf);
+    once_sqlite *q = once__sqlite_of(storage);
     assert(q->open && !once_hash_is_zero(id));
     once_lane_slot *lane;
     unsigned char key[16];
@@ -228,10 +228,10 @@ static sqlite3_stmt *ask_before(once_sqlite *q, int which, const once_entry *ent
     return stmt;
 }
 
-int once__live_lane_before(once_shelf *shelf, const once_entry *entry, size_t max, once_hash *out, size_t *n,
+int once__live_lane_before(once_storage *storage, const once_entry *entry, size_t max, once_hash *out, size_t *n,
                            uint64_t *count, once_error *err)
 {
-    once_sqlite *q = once__sqlite_of(shelf);
+    once_sqlite *q = once__sqlite_of(storage);
     assert(q->open && max > 0 && !once_hash_is_zero(entry->lane));
     unsigned char ids[32];
     int rc = ONCE_OK;

@@ -55,10 +55,10 @@ static int letter_again(once_sqlite *q, const unsigned char same[16], const once
     return rc;
 }
 
-int once__sqlite_store_letter_put(once_shelf *shelf, const once_letter *l, once_hash unique, bool *fresh,
+int once__sqlite_store_letter_put(once_storage *storage, const once_letter *l, once_hash unique, bool *fresh,
                                   once_error *err)
 {
-    once_sqlite *q = once__sqlite_of(shelf);
+    once_sqlite *q = once__sqlite_of(storage);
     assert(q->open && q->write);
     if (q->db->savepoints) return once_fail(err, ONCE_E_BUG, "a store verb between a savepoint and its end");
     sqlite3_stmt *stmt = q->sql[SQL_LETTER_PUT];
@@ -96,11 +96,11 @@ int once__sqlite_store_letter_put(once_shelf *shelf, const once_letter *l, once_
     return *fresh || !once_hash_is_zero(l->entry) ? ONCE_OK : letter_again(q, same, l, err);
 }
 
-int once__sqlite_store_letter_get(once_shelf *shelf, uint64_t id, once_letter *out, bool *found, once_arena *arena,
+int once__sqlite_store_letter_get(once_storage *storage, uint64_t id, once_letter *out, bool *found, once_arena *arena,
                                   once_error *err)
 {
-    assert(once__sqlite_of(shelf)->open);
-    once_sqlite *q = once__sqlite_of(shelf);
+    assert(once__sqlite_of(storage)->open);
+    once_sqlite *q = once__sqlite_of(storage);
     sqlite3_stmt *stmt = q->sql[SQL_LETTER_GET];
     sqlite3_bind_int64(stmt, 1, (int64_t)id);
     const int code = sqlite3_step(stmt);
@@ -112,9 +112,9 @@ int once__sqlite_store_letter_get(once_shelf *shelf, uint64_t id, once_letter *o
     return rc == ONCE_OK && !*found ? once__present_check(q, PRESENT_LETTERS, PRESENT_LIMIT, err) : rc;
 }
 
-int once__sqlite_store_letter_drop(once_shelf *shelf, uint64_t id, once_error *err)
+int once__sqlite_store_letter_drop(once_storage *storage, uint64_t id, once_error *err)
 {
-    once_sqlite *q = once__sqlite_of(shelf);
+    once_sqlite *q = once__sqlite_of(storage);
     assert(q->open && q->write);
     sqlite3_bind_int64(q->sql[SQL_LETTER_DROP], 1, (int64_t)id);
     q->wrote = true;
@@ -145,10 +145,10 @@ static int show_letters(once_sqlite *q, sqlite3_stmt *stmt, once_letter_visit *v
                                   : rc; /* those that are there were shown */
 }
 
-int once__sqlite_store_letters(once_shelf *shelf, const once_letter_query *what, once_page *page,
+int once__sqlite_store_letters(once_storage *storage, const once_letter_query *what, once_page *page,
                                once_letter_visit *visit, void *user, once_error *err)
 {
-    once_sqlite *q = once__sqlite_of(shelf);
+    once_sqlite *q = once__sqlite_of(storage);
     assert(q->open && page->max > 0);
     /* Whoever chooses by what a letter says is shown whole ones: its sum covers the body, too. */
     sqlite3_stmt *stmt = q->sql[what->by_key ? SQL_LETTERS_OF_KEY : what->only_ids ? SQL_LETTER_IDS : SQL_LETTERS];

@@ -36,7 +36,7 @@ static int list_finished(once_sqlite *q, finished_list *list)
     for (size_t i = 0; i < q->n_dirty && !list->over; i++) /* settled in this very transaction */
         list->over = !list->visit(list->user, &q->dirty[i]->entry);
     if (list->over) return ONCE_OK;
-    const int rc = once__settled_each(q->settled, q->shelf.now_ms, show_finished, list, list->err);
+    const int rc = once__settled_each(q->settled, q->storage.now_ms, show_finished, list, list->err);
     return rc == ONCE_OK ? list->rc : rc;
 }
 
@@ -50,7 +50,7 @@ static int list_rows(once_sqlite *q, once_bytes consumer, once_state state, once
     bool go_on = true;
     once__bind_bytes(stmt, 1, consumer);
     sqlite3_bind_int(stmt, 2, (int)state);
-    sqlite3_bind_int64(stmt, 3, q->shelf.now_ms);
+    sqlite3_bind_int64(stmt, 3, q->storage.now_ms);
     while (go_on && rc == ONCE_OK && (code = sqlite3_step(stmt)) == SQLITE_ROW) {
         once_entry entry;
         int64_t row, keep_ms;
@@ -64,11 +64,11 @@ static int list_rows(once_sqlite *q, once_bytes consumer, once_state state, once
     return rc;
 }
 
-int once__sqlite_store_list(once_shelf *shelf, once_bytes consumer, once_state state, once_page *page,
+int once__sqlite_store_list(once_storage *storage, once_bytes consumer, once_state state, once_page *page,
                             once_entry_visit *visit, void *user, once_error *err)
 {
     (void)page;
-    once_sqlite *q = once__sqlite_of(shelf);
+    once_sqlite *q = once__sqlite_of(storage);
     assert(q->open && page->max > 0);
     const int rc = once__live_write_rows(q, err); /* what is asked must see what was saved */
     if (rc != ONCE_OK) return rc;
@@ -76,16 +76,16 @@ int once__sqlite_store_list(once_shelf *shelf, once_bytes consumer, once_state s
     return once_state_finished(state) ? list_finished(q, &list) : list_rows(q, consumer, state, visit, user, err);
 }
 
-int once__sqlite_store_stats(once_shelf *shelf, once_bytes consumer, once_stats *out, once_error *err)
+int once__sqlite_store_stats(once_storage *storage, once_bytes consumer, once_stats *out, once_error *err)
 {
-    once_sqlite *q = once__sqlite_of(shelf);
+    once_sqlite *q = once__sqlite_of(storage);
     assert(q->open);
     const int rc = once__live_write_rows(q, err);
     if (rc != ONCE_OK) return rc;
     sqlite3_stmt *stmt = q->sql[SQL_STATS];
     int code;
     once__bind_bytes(stmt, 1, consumer);
-    sqlite3_bind_int64(stmt, 2, q->shelf.now_ms);
+    sqlite3_bind_int64(stmt, 2, q->storage.now_ms);
     while ((code = sqlite3_step(stmt)) == SQLITE_ROW) {
         const once_state state = (once_state)sqlite3_column_int(stmt, 0);
         const bool due = sqlite3_column_type(stmt, 2) != SQLITE_NULL;
@@ -103,10 +103,10 @@ int once__sqlite_store_stats(once_shelf *shelf, once_bytes consumer, once_stats 
     return code == SQLITE_ROW ? ONCE_OK : once__sqlite_fail(q->db, code, err);
 }
 
-int once__sqlite_store_waiting_size(once_shelf *shelf, once_bytes consumer, once_waiting_size *out, once_error *err)
+int once__sqlite_store_waiting_size(once_storage *storage, once_bytes consumer, once_waiting_size *out, once_error *err)
 {
-    assert(once__sqlite_of(shelf)->open);
-    once_sqlite *q = (once_sqlite *)shelf;
+    assert(once__sqlite_of(storage)->open);
+    once_sqlite *q = (once_sqlite *)storage;
     sqlite3_stmt *stmt = q->sql[SQL_WAITING_SIZE];
     once__bind_bytes(stmt, 1, consumer);
     const int code = sqlite3_step(stmt);

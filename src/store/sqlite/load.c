@@ -199,7 +199,7 @@ static int load_slots(once_sqlite *q, once_slot **slots, size_t n, once_error *e
     once_record single, *records = left == 1 ? &single : once_arena_alloc(&q->arena, left * sizeof *records);
     if (!ids || !records) return once_no_memory(err, "for a batch");
     for (size_t i = 0; i < left; i++) ids[i] = slots[i]->entry.id;
-    rc = once__settled_find(q->settled, ids, left, q->shelf.now_ms, records, &q->arena, err);
+    rc = once__settled_find(q->settled, ids, left, q->storage.now_ms, records, &q->arena, err);
     for (size_t i = 0; i < left && rc == ONCE_OK; i++) {
         slots[i]->keep_ms = records[i].keep_ms;
         if (records[i].state == ONCE_STATE_ABSENT) continue;
@@ -218,11 +218,11 @@ static once_slot *slot_new(once_sqlite *q, once_hash id)
     return once_table_put(&q->slots, slot->entry.id, slot) ? slot : NULL;
 }
 
-int once__live_prefetch(once_shelf *shelf, const once_request *const *requests, size_t n, once_purpose purpose,
+int once__live_prefetch(once_storage *storage, const once_request *const *requests, size_t n, once_purpose purpose,
                         once_error *err)
 {
-    assert(once__sqlite_of(shelf)->open);
-    once_sqlite *q = once__sqlite_of(shelf);
+    assert(once__sqlite_of(storage)->open);
+    once_sqlite *q = once__sqlite_of(storage);
     if (n < 2 || (purpose != ONCE_FOR_CLAIM && purpose != ONCE_FOR_ACCEPT))
         return ONCE_OK; /* the others have loaded theirs */
     once_slot **fresh = once_arena_alloc(&q->arena, n * sizeof *fresh);
@@ -235,9 +235,9 @@ int once__live_prefetch(once_shelf *shelf, const once_request *const *requests, 
     return load_slots(q, fresh, count, err);
 }
 
-int once__live_load(once_shelf *shelf, once_hash id, once_entry **out, once_error *err)
+int once__live_load(once_storage *storage, once_hash id, once_entry **out, once_error *err)
 {
-    once_sqlite *q = once__sqlite_of(shelf);
+    once_sqlite *q = once__sqlite_of(storage);
     assert(q->open);
     once_slot *slot = once_table_get(&q->slots, id);
     if (!slot) {

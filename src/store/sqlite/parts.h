@@ -18,43 +18,44 @@ typedef void once_damage_told(void *user, const char *text);
 /* The row of once_store. */
 int once__sqlite_store_read_head(once_sqlite *q, once_settled_head *head, once_error *err);
 int once__sqlite_store_write_head(once_sqlite *q, once_error *err);
-int once__sqlite_store_begin(once_shelf *shelf, bool write, once_error *err);
-int once__sqlite_store_commit(once_shelf *shelf, once_error *err);
-void once__sqlite_store_rollback(once_shelf *shelf);
+int once__sqlite_store_begin(once_storage *storage, bool write, once_error *err);
+int once__sqlite_store_commit(once_storage *storage, once_error *err);
+void once__sqlite_store_rollback(once_storage *storage);
 
 /* ---- find.c ---- */
 
 /* What the statement, which is bound, finds: ids. */
 int once__sqlite_store_collect_ids(once_sqlite *q, sqlite3_stmt *stmt, once_hash *out, size_t *n, once_error *err);
-int once__sqlite_store_due(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out,
+int once__sqlite_store_due(once_storage *storage, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out,
                            size_t *n, once_error *err);
-int once__sqlite_store_by_token(once_shelf *shelf, once_bytes consumer, uint64_t token_a, size_t max, once_hash *out,
-                                size_t *n, once_error *err);
-int once__sqlite_store_lapsed(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out,
+int once__sqlite_store_by_token(once_storage *storage, once_bytes consumer, uint64_t token_a, size_t max,
+                                once_hash *out, size_t *n, once_error *err);
+int once__sqlite_store_lapsed(once_storage *storage, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out,
                               size_t *n, once_error *err);
 
 /* ---- letters.c ---- */
 
-int once__sqlite_store_letter_put(once_shelf *shelf, const once_letter *l, once_hash unique, bool *fresh,
+int once__sqlite_store_letter_put(once_storage *storage, const once_letter *l, once_hash unique, bool *fresh,
                                   once_error *err);
-int once__sqlite_store_letter_get(once_shelf *shelf, uint64_t id, once_letter *out, bool *found, once_arena *arena,
+int once__sqlite_store_letter_get(once_storage *storage, uint64_t id, once_letter *out, bool *found, once_arena *arena,
                                   once_error *err);
-int once__sqlite_store_letter_drop(once_shelf *shelf, uint64_t id, once_error *err);
-int once__sqlite_store_letters(once_shelf *shelf, const once_letter_query *what, once_page *page,
+int once__sqlite_store_letter_drop(once_storage *storage, uint64_t id, once_error *err);
+int once__sqlite_store_letters(once_storage *storage, const once_letter_query *what, once_page *page,
                                once_letter_visit *visit, void *user, once_error *err);
 
 /* ---- audit.c ---- */
 
-int once__sqlite_store_audit_put(once_shelf *shelf, const once_audit *audit, once_error *err);
-int once__sqlite_store_audits(once_shelf *shelf, once_bytes consumer, once_page *page, once_audit_visit *visit,
+int once__sqlite_store_audit_put(once_storage *storage, const once_audit *audit, once_error *err);
+int once__sqlite_store_audits(once_storage *storage, once_bytes consumer, once_page *page, once_audit_visit *visit,
                               void *user, once_error *err);
 
 /* ---- lists.c ---- */
 
-int once__sqlite_store_list(once_shelf *shelf, once_bytes consumer, once_state state, once_page *page,
+int once__sqlite_store_list(once_storage *storage, once_bytes consumer, once_state state, once_page *page,
                             once_entry_visit *visit, void *user, once_error *err);
-int once__sqlite_store_stats(once_shelf *shelf, once_bytes consumer, once_stats *out, once_error *err);
-int once__sqlite_store_waiting_size(once_shelf *shelf, once_bytes consumer, once_waiting_size *out, once_error *err);
+int once__sqlite_store_stats(once_storage *storage, once_bytes consumer, once_stats *out, once_error *err);
+int once__sqlite_store_waiting_size(once_storage *storage, once_bytes consumer, once_waiting_size *out,
+                                    once_error *err);
 
 /* ---- sweep.c ---- */
 
@@ -64,10 +65,10 @@ int once__sqlite_store_sweep(once_backend *store, size_t limit, once_sweep_resul
 
 /* In a transaction; an empty value deletes. */
 int once__sqlite_store_put_fact(once_sqlite *q, const char *name, once_bytes value, once_error *err);
-int once__sqlite_store_fact_get(once_shelf *shelf, const char *name, once_bytes *out, once_arena *arena,
+int once__sqlite_store_fact_get(once_storage *storage, const char *name, once_bytes *out, once_arena *arena,
                                 once_error *err);
-int once__sqlite_store_fact_set(once_shelf *shelf, const char *name, once_bytes value, once_error *err);
-int once__sqlite_store_facts(once_shelf *shelf, const char *prefix, once_fact_visit *visit, void *user,
+int once__sqlite_store_fact_set(once_storage *storage, const char *name, once_bytes value, once_error *err);
+int once__sqlite_store_facts(once_storage *storage, const char *prefix, once_fact_visit *visit, void *user,
                              once_error *err);
 
 /* ---- confirm.c ---- */

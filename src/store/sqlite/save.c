@@ -66,9 +66,9 @@ static bool mark_dirty(once_sqlite *q, once_slot *slot)
     return true;
 }
 
-int once__live_save(once_shelf *shelf, once_entry *entry, once_error *err)
+int once__live_save(once_storage *storage, once_entry *entry, once_error *err)
 {
-    once_sqlite *q = once__sqlite_of(shelf);
+    once_sqlite *q = once__sqlite_of(storage);
     assert(q->open);
     once_slot *slot = (once_slot *)entry;
     assert(once_table_get(&q->slots, entry->id) == slot);
@@ -77,7 +77,7 @@ int once__live_save(once_shelf *shelf, once_entry *entry, once_error *err)
     if (!mark_dirty(q, slot) || !own_all(q, slot)) return once_no_memory(err, "for a batch");
     slot->row_dirty = true;
     slot->settle_dirty =
-        once_state_finished(entry->state) || (entry->state == ONCE_STATE_ABSENT && slot->keep_ms > shelf->now_ms);
+        once_state_finished(entry->state) || (entry->state == ONCE_STATE_ABSENT && slot->keep_ms > storage->now_ms);
     return once__live_join_lane(q, slot, err);
 }
 
@@ -254,6 +254,6 @@ int once__live_write_all(once_sqlite *q, once_error *err)
         q->settled_touched = true;
         if (rc == ONCE_OK) rc = once__settled_add(q->settled, &record, err);
     }
-    if (rc == ONCE_OK && q->settled_touched) rc = once__settled_commit(q->settled, q->shelf.now_ms, err);
+    if (rc == ONCE_OK && q->settled_touched) rc = once__settled_commit(q->settled, q->storage.now_ms, err);
     return rc;
 }

@@ -110,7 +110,7 @@ enum once_present { PRESENT_ENTRIES, PRESENT_LANES, PRESENT_FACTS, PRESENT_LETTE
 enum { PRESENT_LIMIT = 200000 }; /* rows that are gone over when they are first asked for: a tenth of a second */
 
 typedef struct once_sqlite {
-    once_shelf shelf;
+    once_storage storage;
     uint64_t present[PRESENTS];        /* as the tables are now ... */
     uint64_t present_stored[PRESENTS]; /* ... and as once_store says */
     bool present_checked[PRESENTS];    /* since the file was opened */
@@ -139,18 +139,18 @@ typedef struct once_sqlite {
     size_t n_dirty, dirty_size;
 } once_sqlite;
 
-static inline once_sqlite *once__sqlite_of(once_shelf *shelf) { return (once_sqlite *)shelf; }
+static inline once_sqlite *once__sqlite_of(once_storage *storage) { return (once_sqlite *)storage; }
 
 /* Entries and lanes (load.c, save.c, lanes.c); all inside a transaction. */
-int once__live_prefetch(once_shelf *shelf, const once_request *const *requests, size_t n, once_purpose purpose,
+int once__live_prefetch(once_storage *storage, const once_request *const *requests, size_t n, once_purpose purpose,
                         once_error *err);
-int once__live_load(once_shelf *shelf, once_hash id, once_entry **out, once_error *err);
-int once__live_save(once_shelf *shelf, once_entry *entry, once_error *err);
-int once__live_lane(once_shelf *shelf, once_hash lane, once_hash except, once_lane *out, once_error *err);
-int once__live_save_lane(once_shelf *shelf, once_hash lane, const once_lane *kept, once_error *err);
-int once__live_lane_head(once_shelf *shelf, once_hash lane, once_hash *out, once_error *err);
-int once__live_lane_equals(once_shelf *shelf, once_hash lane, int64_t order, int64_t *seen_ms, once_error *err);
-int once__live_lane_before(once_shelf *shelf, const once_entry *entry, size_t max, once_hash *out, size_t *n,
+int once__live_load(once_storage *storage, once_hash id, once_entry **out, once_error *err);
+int once__live_save(once_storage *storage, once_entry *entry, once_error *err);
+int once__live_lane(once_storage *storage, once_hash lane, once_hash except, once_lane *out, once_error *err);
+int once__live_save_lane(once_storage *storage, once_hash lane, const once_lane *kept, once_error *err);
+int once__live_lane_head(once_storage *storage, once_hash lane, once_hash *out, once_error *err);
+int once__live_lane_equals(once_storage *storage, once_hash lane, int64_t order, int64_t *seen_ms, once_error *err);
+int once__live_lane_before(once_storage *storage, const once_entry *entry, size_t max, once_hash *out, size_t *n,
                            uint64_t *count, once_error *err);
 
 /* Brings once_entry up to date with the slots, so that a query sees them. */

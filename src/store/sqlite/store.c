@@ -1,4 +1,4 @@
-/* The sqlite store: a shelf for the engine in an SQLite file. Opening and closing it; each other file of this folder
+/* The sqlite store: a storage for the engine in an SQLite file. Opening and closing it; each other file of this folder
  * has one idea, and parts.h is between them. */
 #include <assert.h>
 #include <errno.h>
@@ -17,7 +17,7 @@
 
 enum { BUSY_MS_DEFAULT = 10000 };
 
-static const once_shelf_ops sqlite_shelf = {
+static const once_storage_ops sqlite_storage = {
     .begin = once__sqlite_store_begin,
     .commit = once__sqlite_store_commit,
     .rollback = once__sqlite_store_rollback,
@@ -81,7 +81,7 @@ static int sum_up(once_sqlite *q, once_error *err)
     q->unsummed = true;
     int rc = once__sqlite_store_read_head(q, &head, err);
     if (rc == ONCE_OK) rc = once__settled_refresh(q->settled, &head, err);
-    q->shelf.clock = q->stored_clock;
+    q->storage.clock = q->stored_clock;
     for (int i = 0; i < PRESENTS && rc == ONCE_OK; i++) {
         bool all;
         rc = once__present_count(q, (enum once_present)i, INT64_MAX - 1, &q->present[i], &all, err);
@@ -112,15 +112,15 @@ static int make_ready(once_sqlite *q, const once_store_options *options, const o
     assert(q->db && !q->settled);
     int64_t version;
     bool ready;
-    int rc = once__sqlite_is_ready(q->db, &ready, &q->shelf.store.secret, err);
+    int rc = once__sqlite_is_ready(q->db, &ready, &q->storage.store.secret, err);
     if (rc != ONCE_OK) return rc;
     if (ready && options->create && !options->readonly) once__sqlite_index_keys(q->db);
     if (ready) return prepare_all(q, limits, err);
     rc = once__sqlite_exec(q->db, options->readonly ? "BEGIN" : "BEGIN IMMEDIATE", err);
     if (rc != ONCE_OK) return rc;
     bool made = false;
-    rc = once__sqlite_ready(q->db, q->shelf.store.env, options->create, options->readonly, &version, &made,
-                            &q->shelf.store.secret, err);
+    rc = once__sqlite_ready(q->db, q->storage.store.env, options->create, options->readonly, &version, &made,
+                            &q->storage.store.secret, err);
     if (rc == ONCE_OK && made) rc = prepare_all(q, limits, err);
     if (rc == ONCE_OK && made) rc = sum_up(q, err);
     if (rc == ONCE_OK && version < ONCE_SQLITE_VERSION) {
@@ -141,12 +141,12 @@ static once_sqlite *new_store(const once_store_options *options)
 {
     once_sqlite *q = calloc(1, sizeof *q);
     if (!q) return NULL;
-    q->shelf.store.ops = &once__store_sqlite;
-    q->shelf.store.bits = ONCE_STORE_DURABLE | ONCE_STORE_SHARED | ONCE_STORE_TX | ONCE_STORE_OWNS | ONCE_STORE_LANES |
-                          ONCE_STORE_LIST | ONCE_STORE_CLOCK;
-    q->shelf.store.env = options->env ? options->env : once_env_real();
-    q->shelf.shelf = &sqlite_shelf;
-    once__store_sign(&q->shelf.store);
+    q->storage.store.ops = &once__store_sqlite;
+    q->storage.store.bits = ONCE_STORE_DURABLE | ONCE_STORE_SHARED | ONCE_STORE_TX | ONCE_STORE_OWNS |
+                            ONCE_STORE_LANES | ONCE_STORE_LIST | ONCE_STORE_CLOCK;
+    q->storage.store.env = options->env ? options->env : once_env_real();
+    q->storage.storage = &sqlite_storage;
+    once__store_sign(&q->storage.store);
     q->fresh = true;
     return q;
 }
@@ -158,16 +158,16 @@ int once__sqlite_store_borrow(sqlite3 *handle, const once_store_options *options
     once_sqlite *q = new_store(options);
     if (!q) return once_no_memory(err, "in the sqlite store");
     snprintf(q->mark_name, sizeof q->mark_name, "borrowed.%u",
-             (unsigned)(once_env_random_u64(q->shelf.store.env) % 64));
+             (unsigned)(once_env_random_u64(q->storage.store.env) % 64));
     int rc = once__sqlite_borrow(handle, &q->db, err);
     if (rc == ONCE_OK && once__sum_register(handle) != SQLITE_OK)
         rc = once__sqlite_fail(q->db, sqlite3_extended_errcode(handle), err);
     if (rc == ONCE_OK) rc = make_ready(q, options, limits ? limits : &once__settled_defaults, err);
     if (rc != ONCE_OK) {
-        sqlite_close(&q->shelf.store);
+        sqlite_close(&q->storage.store);
         return rc;
     }
-    *out = &q->shelf.store;
+    *out = &q->storage.store;
     return ONCE_OK;
 }
 
@@ -201,19 +201,19 @@ int once__sqlite_store_open(const char *path, const once_store_options *options,
                                      .readonly = options->readonly,
                                      .vfs = options->sqlite_vfs,
                                      .busy_ms = options->busy_ms ? options->busy_ms : BUSY_MS_DEFAULT};
-    int rc = how.create && !how.readonly && !how.vfs ? make_private(q->shelf.store.env, path, err) : ONCE_OK;
+    int rc = how.create && !how.readonly && !how.vfs ? make_private(q->storage.store.env, path, err) : ONCE_OK;
     if (rc == ONCE_OK) rc = once__sqlite_open(path, &how, &q->db, err);
     if (rc == ONCE_OK) once__sqlite_watch(q->db, options->patience);
     if (rc == ONCE_OK)
-        rc = once__sqlite_settings(q->db, q->shelf.store.env, how.create && !how.readonly, how.busy_ms, err);
+        rc = once__sqlite_settings(q->db, q->storage.store.env, how.create && !how.readonly, how.busy_ms, err);
     if (rc == ONCE_OK && once__sum_register(q->db->handle) != SQLITE_OK)
         rc = once__sqlite_fail(q->db, SQLITE_NOMEM, err);
     if (rc == ONCE_OK) rc = make_ready(q, options, limits, err);
     if (rc != ONCE_OK) {
-        sqlite_close(&q->shelf.store);
+        sqlite_close(&q->storage.store);
         return rc;
     }
-    *out = &q->shelf.store;
+    *out = &q->storage.store;
     return ONCE_OK;
 }
 

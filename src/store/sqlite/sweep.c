@@ -24,7 +24,7 @@ static int sweep_lanes(once_sqlite *q, size_t limit, once_error *err)
         if (sqlite3_column_bytes(stmt, 0) != 16) continue;
         memcpy(last, id, 16);
         seen++;
-        if (sqlite3_column_int64(stmt, 1) > q->shelf.now_ms) continue;
+        if (sqlite3_column_int64(stmt, 1) > q->storage.now_ms) continue;
         if (n == room) {
             room = room ? room * 2 : 64;
             unsigned char *grown = realloc(expired, room * 16);
@@ -53,27 +53,27 @@ static int sweep_waiting(once_sqlite *q, size_t limit, once_sweep_result *out, o
     once_hash *ids = once_arena_alloc(&q->arena, limit * sizeof *ids);
     size_t n = 0;
     if (!ids) return once_no_memory(err, "in the sqlite store");
-    sqlite3_bind_int64(q->sql[SQL_EXPIRED], 1, q->shelf.now_ms);
+    sqlite3_bind_int64(q->sql[SQL_EXPIRED], 1, q->storage.now_ms);
     sqlite3_bind_int64(q->sql[SQL_EXPIRED], 2, (int64_t)limit);
     const int rc = once__sqlite_store_collect_ids(q, q->sql[SQL_EXPIRED], ids, &n, err);
     if (n == limit) out->more = true;
-    return rc == ONCE_OK ? once__engine_drop(&q->shelf, ids, n, &out->dropped, err) : rc;
+    return rc == ONCE_OK ? once__engine_drop(&q->storage, ids, n, &out->dropped, err) : rc;
 }
 
 int once__sqlite_store_sweep(once_backend *store, size_t limit, once_sweep_result *out, once_error *err)
 {
     once_sqlite *q = (once_sqlite *)store;
     assert(limit > 0);
-    if (q->shelf.in_tx) return once_fail(err, ONCE_E_USAGE, "sweep runs in a transaction of its own");
-    int rc = once__verb_begin(&q->shelf, true, err);
+    if (q->storage.in_tx) return once_fail(err, ONCE_E_USAGE, "sweep runs in a transaction of its own");
+    int rc = once__verb_begin(&q->storage, true, err);
     if (rc != ONCE_OK) return rc;
     *out = (once_sweep_result){0};
     q->settled_touched = true;
-    rc = once__settled_sweep(q->settled, limit, q->shelf.now_ms, out, err);
+    rc = once__settled_sweep(q->settled, limit, q->storage.now_ms, out, err);
     if (rc == ONCE_OK) rc = sweep_lanes(q, limit, err);
     if (rc == ONCE_OK) rc = sweep_waiting(q, limit, out, err);
     /* Nothing dropped: nothing to write, not even the time. */
     if (rc == ONCE_OK && q->n_dirty == 0 && sqlite3_total_changes64(q->db->handle) == q->changes_before)
         q->settled_touched = false;
-    return once__verb_end(&q->shelf, rc, err);
+    return once__verb_end(&q->storage, rc, err);
 }

@@ -27,8 +27,8 @@ static int64_t head_sum(const once_sqlite *q, const int64_t columns[HEAD_COLUMNS
 {
     int64_t summed[HEAD_COLUMNS + 2];
     memcpy(summed, columns, HEAD_COLUMNS * sizeof *columns);
-    summed[HEAD_COLUMNS] = (int64_t)q->shelf.store.secret.k0;
-    summed[HEAD_COLUMNS + 1] = (int64_t)q->shelf.store.secret.k1;
+    summed[HEAD_COLUMNS] = (int64_t)q->storage.store.secret.k0;
+    summed[HEAD_COLUMNS + 1] = (int64_t)q->storage.store.secret.k1;
     return (int64_t)once__sum('h', 1, 0, (once_bytes){(const char *)summed, sizeof summed});
 }
 
@@ -86,14 +86,14 @@ int once__sqlite_store_write_head(once_sqlite *q, once_error *err)
     assert(q->settled);
     const once_settled_head *head = once__settled_head(q->settled);
     sqlite3_stmt *stmt = q->sql[SQL_HEAD_SET];
-    const int64_t columns[HEAD_COLUMNS] = {q->shelf.clock.tenths,
-                                           q->shelf.clock.boot_ms,
-                                           (int64_t)q->shelf.clock.boot_id,
+    const int64_t columns[HEAD_COLUMNS] = {q->storage.clock.tenths,
+                                           q->storage.clock.boot_ms,
+                                           (int64_t)q->storage.clock.boot_id,
                                            head->generation,
                                            head->flushed,
                                            head->last_recent,
                                            head->last_run,
-                                           q->shelf.clock.doubted,
+                                           q->storage.clock.doubted,
                                            head->unsealed_recent,
                                            head->unsealed_run,
                                            (int64_t)head->runs_sum,
@@ -127,7 +127,7 @@ static int catch_up(once_sqlite *q, once_error *err)
     const once_clock *stored = &q->stored_clock;
     if (stored->tenths != known.tenths || stored->boot_ms != known.boot_ms || stored->boot_id != known.boot_id ||
         stored->doubted != known.doubted)
-        q->shelf.clock = *stored;
+        q->storage.clock = *stored;
     if (rc == ONCE_OK) rc = once__settled_refresh(q->settled, &head, err);
     if (rc != ONCE_OK) return rc;
     q->fresh = false;
@@ -159,7 +159,7 @@ static int read_mark(once_sqlite *q, uint64_t *out, once_error *err)
 
 static int write_mark(once_sqlite *q, once_error *err)
 {
-    q->mark = once_env_random_u64(q->shelf.store.env);
+    q->mark = once_env_random_u64(q->storage.store.env);
     return once__sqlite_store_put_fact(q, q->mark_name, (once_bytes){(const char *)&q->mark, sizeof q->mark}, err);
 }
 
@@ -212,9 +212,9 @@ static void tx_over(once_sqlite *q, bool committed)
     q->open = q->write = q->wrote = q->rows_written = q->settled_touched = false;
 }
 
-int once__sqlite_store_begin(once_shelf *shelf, bool write, once_error *err)
+int once__sqlite_store_begin(once_storage *storage, bool write, once_error *err)
 {
-    once_sqlite *q = once__sqlite_of(shelf);
+    once_sqlite *q = once__sqlite_of(storage);
     assert(!q->open);
     once__names_trim(q->names);
     int rc = once__sqlite_step(q->db, q->sql[write ? SQL_BEGIN_WRITE : SQL_BEGIN_READ], err);
@@ -245,9 +245,9 @@ static int commit_writes(once_sqlite *q, once_error *err)
     return rc == ONCE_OK ? once__sqlite_store_write_head(q, err) : rc;
 }
 
-int once__sqlite_store_commit(once_shelf *shelf, once_error *err)
+int once__sqlite_store_commit(once_storage *storage, once_error *err)
 {
-    once_sqlite *q = once__sqlite_of(shelf);
+    once_sqlite *q = once__sqlite_of(storage);
     assert(q->write || q->n_dirty == 0);
     assert(q->open);
     if (sqlite3_get_autocommit(q->db->handle)) {
@@ -262,10 +262,10 @@ int once__sqlite_store_commit(once_shelf *shelf, once_error *err)
         else if (code != SQLITE_DONE) rc = once__sqlite_fail(q->db, code, err);
         sqlite3_reset(q->sql[SQL_COMMIT]);
     }
-    if (rc == ONCE_OK && q->wrote) q->stored_clock = shelf->clock;
+    if (rc == ONCE_OK && q->wrote) q->stored_clock = storage->clock;
     tx_over(q, rc == ONCE_OK);
     return rc == ONCE_OK ? once__sqlite_unmoved(q->db, err)
                          : rc; /* committed where nobody will find it: not acknowledged */
 }
 
-void once__sqlite_store_rollback(once_shelf *shelf) { tx_over(once__sqlite_of(shelf), false); }
+void once__sqlite_store_rollback(once_storage *storage) { tx_over(once__sqlite_of(storage), false); }

@@ -68,15 +68,15 @@ int once__sqlite_store_verify(once_backend *store, once_damage_told *damage, voi
 {
     once_sqlite *q = (once_sqlite *)store;
     once_error why = {0};
-    int rc =
-        once__verb_begin(&q->shelf, false, &why); /* reads the head, what is recent, and the runs with their filters */
+    int rc = once__verb_begin(&q->storage, false,
+                              &why); /* reads the head, what is recent, and the runs with their filters */
     if (rc == ONCE_E_CORRUPT) {
         damage(user, why.text);
         return ONCE_OK;
     }
     if (rc != ONCE_OK) return once_fail(err, rc, "%s", why.text);
     rc = verify_pages(q, damage, user, err);
-    if (rc != ONCE_OK) return once__verb_end(&q->shelf, rc, err);
+    if (rc != ONCE_OK) return once__verb_end(&q->storage, rc, err);
     verify_rows(q, damage, user);
     for (int i = 0; i < PRESENTS; i++) {
         q->present_checked[i] = false;
@@ -85,5 +85,5 @@ int once__sqlite_store_verify(once_backend *store, once_damage_told *damage, voi
     names_seen seen = {.q = q, .err = &why};
     if (once__settled_each(q->settled, INT64_MIN, has_its_names, &seen, &why) != ONCE_OK || seen.rc != ONCE_OK)
         damage(user, why.text);
-    return once__verb_end(&q->shelf, ONCE_OK, err);
+    return once__verb_end(&q->storage, ONCE_OK, err);
 }

@@ -1,4 +1,4 @@
-/* The shelf of the engine over a transaction's working copies. */
+/* The storage of the engine over a transaction's working copies. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@ bool once__redis_test_clock(const once_redis *r)
  */
 void once__redis_pause(once_redis *r, int64_t max_ms)
 {
-    const once_env *env = once__redis_test_clock(r) ? once_env_real() : r->shelf.store.env;
+    const once_env *env = once__redis_test_clock(r) ? once_env_real() : r->storage.store.env;
     once_env_sleep_ms(env, (int64_t)(once_env_random_u64(env) % (uint64_t)(max_ms + 1)));
 }
 
@@ -51,7 +51,7 @@ static void read_clock(once_redis *r, once_bytes stored)
     memcpy(&clock, stored.data, sizeof clock);
     const once_clock *known = &r->stored_clock;
     if (clock.tenths != known->tenths || clock.boot_ms != known->boot_ms || clock.boot_id != known->boot_id)
-        r->shelf.clock = clock;
+        r->storage.clock = clock;
     r->stored_clock = clock;
 }
 #else
@@ -102,9 +102,9 @@ static int read_head(once_redis *r, const redisReply *reply, once_error *err)
     return rc == ONCE_OK ? once__redis_check_head(r, once__reply_at(reply, 0), commits, r->url.wait == 0, err) : rc;
 }
 
-static int redis_begin(once_shelf *shelf, bool write, once_error *err)
+static int redis_begin(once_storage *storage, bool write, once_error *err)
 {
-    once_redis *r = once__redis_of(shelf);
+    once_redis *r = once__redis_of(storage);
     assert(!r->open);
     assert(r->slots.n == 0 && r->parts[ONCE_REDIS_COMMANDS].n == 0);
     r->conflict = false;
@@ -124,7 +124,7 @@ static int redis_begin(once_shelf *shelf, bool write, once_error *err)
         }
         if (write) ask_turn(r);
         rc = once__redis_ask(r, err);
-        if (rc == ONCE_OK && !once__redis_test_clock(r)) r->shelf.now_ms = once__reply_time_ms(r->pipe.replies[0]);
+        if (rc == ONCE_OK && !once__redis_test_clock(r)) r->storage.now_ms = once__reply_time_ms(r->pipe.replies[0]);
         if (rc == ONCE_OK && once__redis_may_be_astray(r))
             rc = once__redis_look_for_strays(r, err); /* before the head is missed, too */
         once__redis_was_asked(r);
@@ -132,15 +132,15 @@ static int redis_begin(once_shelf *shelf, bool write, once_error *err)
         if (rc == ONCE_OK && once__redis_test_clock(r)) read_clock(r, once__reply_bytes(r->pipe.replies[2]));
         if (rc == ONCE_OK && (!write || may_go_on(r, r->pipe.replies[r->pipe.n - 1]))) break;
     }
-    if (once__redis_test_clock(r)) shelf->now_ms = once_clock_step(&shelf->clock, shelf->store.env);
-    once_env_random(r->shelf.store.env, &r->stamp, sizeof r->stamp);
+    if (once__redis_test_clock(r)) storage->now_ms = once_clock_step(&storage->clock, storage->store.env);
+    once_env_random(r->storage.store.env, &r->stamp, sizeof r->stamp);
     if (rc != ONCE_OK) tx_over(r);
     return rc;
 }
 
-static int redis_commit(once_shelf *shelf, once_error *err)
+static int redis_commit(once_storage *storage, once_error *err)
 {
-    once_redis *r = once__redis_of(shelf);
+    once_redis *r = once__redis_of(storage);
     assert(r->open);
     const int rc = once__redis_apply(r, err);
     if (rc != ONCE_OK) once__redis_kept_clear(r);
@@ -148,15 +148,15 @@ static int redis_commit(once_shelf *shelf, once_error *err)
     else if (!r->assumed) r->losses++; /* otherwise it was not a race but a guess */
 #ifdef ONCE_TEST_BUILD
     if (rc == ONCE_OK && r->parts[ONCE_REDIS_COMMANDS].n)
-        r->stored_clock = shelf->clock; /* which was one of the commands */
+        r->stored_clock = storage->clock; /* which was one of the commands */
 #endif
     tx_over(r);
     return rc;
 }
 
-static void redis_rollback(once_shelf *shelf)
+static void redis_rollback(once_storage *storage)
 {
-    once_redis *r = once__redis_of(shelf);
+    once_redis *r = once__redis_of(storage);
     if (r->conflict && !r->assumed) r->losses++;
     tx_over(r); /* a turn that was not used ends by itself */
 }
@@ -170,7 +170,7 @@ static int assume(once_redis *r, const once_request *const *requests, size_t n, 
 {
     const bool own = purpose == ONCE_FOR_SETTLE || purpose == ONCE_FOR_EXTEND;
     const bool fresh =
-        purpose == ONCE_FOR_CLAIM && !r->shelf.in_tx && !once__redis_saw_move(r->link) && once__redis_kept_new(r);
+        purpose == ONCE_FOR_CLAIM && !r->storage.in_tx && !once__redis_saw_move(r->link) && once__redis_kept_new(r);
     int rc = ONCE_OK;
     for (size_t i = 0; i < n && (own || fresh) && rc == ONCE_OK; i++) {
         const once_bytes value = own ? once__redis_kept_value(r, requests[i]->id, requests[i]->token) : (once_bytes){0};
@@ -179,10 +179,10 @@ static int assume(once_redis *r, const once_request *const *requests, size_t n, 
     return rc;
 }
 
-static int redis_prefetch(once_shelf *shelf, const once_request *const *requests, size_t n, once_purpose purpose,
+static int redis_prefetch(once_storage *storage, const once_request *const *requests, size_t n, once_purpose purpose,
                           once_error *err)
 {
-    once_redis *r = once__redis_of(shelf);
+    once_redis *r = once__redis_of(storage);
     assert(r->open);
     if (n == 0) return ONCE_OK;
     once_hash *ids = once_arena_alloc(&r->arena, 2 * n * sizeof *ids), *lanes = ids + n;
@@ -197,17 +197,17 @@ static int redis_prefetch(once_shelf *shelf, const once_request *const *requests
     return rc;
 }
 
-static int redis_load(once_shelf *shelf, once_hash id, once_entry **out, once_error *err)
+static int redis_load(once_storage *storage, once_hash id, once_entry **out, once_error *err)
 {
     once_redis_slot *slot;
-    const int rc = once__redis_slot(once__redis_of(shelf), id, &slot, err);
+    const int rc = once__redis_slot(once__redis_of(storage), id, &slot, err);
     if (rc == ONCE_OK) *out = &slot->entry;
     return rc;
 }
 
-static int redis_save(once_shelf *shelf, once_entry *entry, once_error *err)
+static int redis_save(once_storage *storage, once_entry *entry, once_error *err)
 {
-    once_redis *r = once__redis_of(shelf);
+    once_redis *r = once__redis_of(storage);
     assert(r->writes);
     once_redis_slot *slot;
     int rc = once__redis_slot(r, entry->id, &slot, err);
@@ -220,18 +220,18 @@ static int redis_save(once_shelf *shelf, once_entry *entry, once_error *err)
 
 /* --- lanes --- */
 
-static int redis_lane(once_shelf *shelf, once_hash id, once_hash except, once_lane *out, once_error *err)
+static int redis_lane(once_storage *storage, once_hash id, once_hash except, once_lane *out, once_error *err)
 {
-    once_redis *r = once__redis_of(shelf);
+    once_redis *r = once__redis_of(storage);
     assert(r->open && !once_hash_is_zero(id));
     once_redis_lane *lane;
     const int rc = once__redis_lane(r, id, &lane, err);
     return rc == ONCE_OK ? once__redis_lane_view(r, lane, except, out, err) : rc;
 }
 
-static int redis_save_lane(once_shelf *shelf, once_hash id, const once_lane *kept, once_error *err)
+static int redis_save_lane(once_storage *storage, once_hash id, const once_lane *kept, once_error *err)
 {
-    once_redis *r = once__redis_of(shelf);
+    once_redis *r = once__redis_of(storage);
     assert(r->writes && !once_hash_is_zero(id));
     unsigned char record[ONCE_LANE_RECORD];
     once_redis_lane *lane;
@@ -243,9 +243,9 @@ static int redis_save_lane(once_shelf *shelf, once_hash id, const once_lane *kep
     return once_arena_copy(&r->arena, once__lane_write(kept, record), &lane->record) ? ONCE_OK : once__redis_nomem(err);
 }
 
-static int redis_lane_head(once_shelf *shelf, once_hash id, once_hash *out, once_error *err)
+static int redis_lane_head(once_storage *storage, once_hash id, once_hash *out, once_error *err)
 {
-    once_redis *r = once__redis_of(shelf);
+    once_redis *r = once__redis_of(storage);
     assert(r->open);
     once_redis_lane *lane;
     int rc = once__redis_lane(r, id, &lane, err);
@@ -257,18 +257,18 @@ static int redis_lane_head(once_shelf *shelf, once_hash id, once_hash *out, once
     return once__redis_misplaced_in_lane(r, lane, *out, err);
 }
 
-static int redis_lane_equals(once_shelf *shelf, once_hash id, int64_t order, int64_t *seen_ms, once_error *err)
+static int redis_lane_equals(once_storage *storage, once_hash id, int64_t order, int64_t *seen_ms, once_error *err)
 {
-    once_redis *r = once__redis_of(shelf);
+    once_redis *r = once__redis_of(storage);
     once_redis_lane *lane;
     const int rc = once__redis_lane(r, id, &lane, err);
     return rc == ONCE_OK ? once__redis_lane_equals(r, lane, order, seen_ms, err) : rc;
 }
 
-static int redis_lane_before(once_shelf *shelf, const once_entry *entry, size_t max, once_hash *out, size_t *n,
+static int redis_lane_before(once_storage *storage, const once_entry *entry, size_t max, once_hash *out, size_t *n,
                              uint64_t *count, once_error *err)
 {
-    once_redis *r = once__redis_of(shelf);
+    once_redis *r = once__redis_of(storage);
     assert(r->open && max > 0 && !once_hash_is_zero(entry->lane));
     once_redis_lane *lane;
     int rc = once__redis_lane(r, entry->lane, &lane, err);
@@ -278,9 +278,9 @@ static int redis_lane_before(once_shelf *shelf, const once_entry *entry, size_t 
 
 /* --- audits --- */
 
-static int redis_audit_put(once_shelf *shelf, const once_audit *audit, once_error *err)
+static int redis_audit_put(once_storage *storage, const once_audit *audit, once_error *err)
 {
-    once_redis *r = once__redis_of(shelf);
+    once_redis *r = once__redis_of(storage);
     assert(r->writes);
     once_redis_audit to;
     once_buf_clear(&r->value);
@@ -294,16 +294,16 @@ static int redis_audit_put(once_shelf *shelf, const once_audit *audit, once_erro
 }
 
 /* Others have changed what was read. */
-static bool redis_again(once_shelf *shelf, int rc, unsigned tries)
+static bool redis_again(once_storage *storage, int rc, unsigned tries)
 {
-    once_redis *r = once__redis_of(shelf);
+    once_redis *r = once__redis_of(storage);
     assert(rc != ONCE_OK && !r->open);
     if (!r->conflict || tries >= RACES) return false;
     if (r->losses) once__redis_pause(r, INT64_C(1) << (tries < 6 ? tries : 6)); /* otherwise a guess was wrong */
     return true;
 }
 
-const once_shelf_ops once__redis_shelf = {
+const once_storage_ops once__redis_storage = {
     .begin = redis_begin,
     .commit = redis_commit,
     .rollback = redis_rollback,

@@ -14,7 +14,7 @@
 
 typedef struct callback_hand {
     once_threads threads;
-    const once_hands_callback *callback;
+    const once_runner_callback *callback;
 } callback_hand;
 
 typedef struct lease {
@@ -30,12 +30,12 @@ static int keep(once_keeper *keeper, int64_t lease_ms, once_error *err)
 
 static void callback_run(once_threads *threads, once_job *job)
 {
-    const once_hands_callback *callback = ((callback_hand *)threads)->callback;
+    const once_runner_callback *callback = ((callback_hand *)threads)->callback;
     const once_item *item = job->item;
     const once_message *m = &item->message;
     lease held = {.keeper.extend = keep, .job = job};
     once_outward idempotency_key;
-    once_item_outward_key(&once_hands_options_of(threads->hand.hands)->keying, item, idempotency_key);
+    once_item_outward_key(&once_runner_options_of(threads->hand.runner)->keying, item, idempotency_key);
     const once_delivery delivery = {.size = sizeof delivery,
                                     .key = item->request.key,
                                     .body = m->body,
@@ -71,13 +71,13 @@ static void callback_close(once_threads *threads) { free(threads); }
 static const once_threads_ops callback_ops = {
     .what = "the callback", .run = callback_run, .end = callback_end, .close = callback_close};
 
-static int open_named(once_hands *hands, const once_handler_spec *handler, const once_hands_callback *callback,
+static int open_named(once_runner *runner, const once_handler_spec *handler, const once_runner_callback *callback,
                       once_hand **out, once_error *err)
 {
     callback_hand *hand = calloc(1, sizeof *hand);
     if (!hand) return once_no_memory(err, "for the handlers");
     hand->callback = callback;
-    const int rc = once_threads_open(&hand->threads, &callback_ops, hands, handler, err);
+    const int rc = once_threads_open(&hand->threads, &callback_ops, runner, handler, err);
     if (rc == ONCE_OK) *out = &hand->threads.hand;
     return rc;
 }
@@ -87,12 +87,12 @@ static once_bytes callback_function(const once_handler_spec *handler)
     return ((const once_callback_spec *)handler->own)->name;
 }
 
-static int callback_open(once_hands *hands, const once_handler_spec *handler, once_hand **out, once_error *err)
+static int callback_open(once_runner *runner, const once_handler_spec *handler, once_hand **out, once_error *err)
 {
-    const once_hands_options *o = once_hands_options_of(hands);
+    const once_runner_options *o = once_runner_options_of(runner);
     const once_bytes name = callback_function(handler);
     for (size_t i = 0; i < o->n_callbacks; i++)
-        if (once__is_text(name, o->callbacks[i].name)) return open_named(hands, handler, &o->callbacks[i], out, err);
+        if (once__is_text(name, o->callbacks[i].name)) return open_named(runner, handler, &o->callbacks[i], out, err);
     return once_fail(
         err, ONCE_E_CONFIG,
         "%.*s:%d: callback '%.*s' is not registered; run it from a program that calls once_pipeline_callback",

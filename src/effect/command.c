@@ -8,7 +8,7 @@
 #include "base/banned.h"
 
 typedef struct environment {
-    const once_hands_options *options;
+    const once_runner_options *options;
     once_arena *arena;
     char **list;
     size_t n;
@@ -55,10 +55,10 @@ static int put_variable(environment *env, const once_written *v, once_error *err
     return put(env, name, value, err);
 }
 
-int once_exec_environment(once_hands *hands, const once_exec_spec *exec, once_arena *arena, char ***out,
+int once_exec_environment(once_runner *runner, const once_exec_spec *exec, once_arena *arena, char ***out,
                           once_error *err)
 {
-    environment env = {.options = once_hands_options_of(hands), .arena = arena};
+    environment env = {.options = once_runner_options_of(runner), .arena = arena};
     env.list = once_arena_new(arena, char *, 2 + exec->n_env + 1);
     if (!env.list) return once_no_memory(err, "for the handlers");
     int rc =
@@ -75,10 +75,10 @@ static const char *path_of(char *const *envp)
     return *envp ? *envp + 5 : "";
 }
 
-int once_exec_find(once_hands *hands, const once_handler_spec *handler, const char *command, char *const *envp,
+int once_exec_find(once_runner *runner, const once_handler_spec *handler, const char *command, char *const *envp,
                    char **out, once_error *err)
 {
-    const once_spec *spec = once_hands_options_of(hands)->spec;
+    const once_spec *spec = once_runner_options_of(runner)->spec;
     once_error why;
     int rc = once_process_find(command, path_of(envp), out, &why);
     if (rc == ONCE_OK) return ONCE_OK;

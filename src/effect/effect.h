@@ -3,7 +3,7 @@
  *
  * Two halves: `prepare` makes the input out of a body (any thread, no state); then it is carried out. SQL in the
  * store's database runs on the store executor's thread and inside its transaction (once_effects, below); effects
- * outside of it are carried out by hands (effect/hands.h). */
+ * outside of it are carried out by runner (effect/runner.h). */
 #ifndef ONCE_EFFECT_EFFECT_H
 #define ONCE_EFFECT_EFFECT_H
 
@@ -15,7 +15,7 @@
 #include "db/db.h"
 
 struct once_hand;
-struct once_hands;
+struct once_runner;
 
 /* What is said to whoever writes a field of another effect, where there is more to say than whose it is: "'already'
  * WHY; remove it". */
@@ -60,7 +60,7 @@ typedef struct once_effect_ops {
     once_prepare *prepare;
     /* OUTSIDE: makes the hand that carries it out. The table of that hand (effect/hand.h) has `start`, `kill`, `tick`
      * and `close`; with ONCE_EFFECT_ASKS also `ask`. */
-    int (*open)(struct once_hands *hands, const once_handler_spec *handler, struct once_hand **out, once_error *err);
+    int (*open)(struct once_runner *runner, const once_handler_spec *handler, struct once_hand **out, once_error *err);
 
     /* --- for people --- */
 
@@ -76,7 +76,7 @@ typedef struct once_effect_ops {
 
 /* `lookup`: an effect that can ask the other side what became of an unknown gives its handlers ONCE_EFFECT_ASKS
  * and handler->lookup (in `conclude`), and its hand has `ask`. The rest is done elsewhere: the unknown has a due time,
- * `take` hands it out as one that `asks`, the hand gets it as a question, and the answer is settled (core/policy.h).
+ * `take` gives it out as one that `asks`, the hand gets it as a question, and the answer is settled (core/policy.h).
  * What could not be found out in its time is held or tried again, as `unknown` says.
  *
  * `then` (what is written in the store's database together with the outcome; no effect has it yet): a handler with

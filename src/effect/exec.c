@@ -136,7 +136,7 @@ static bool make_environment(exec_hand *hand, const once_item *item)
     const once_bytes none = {0};
     once_outward idempotency_key;
     once_buf_clear(&hand->variables);
-    once_item_outward_key(&once_hands_options_of(hand->hand.hands)->keying, item, idempotency_key);
+    once_item_outward_key(&once_runner_options_of(hand->hand.runner)->keying, item, idempotency_key);
     variable(hand, "ONCE_KEY=", item->request.key, "", none);
     variable(hand, "ONCE_IDEMPOTENCY_KEY=", none, idempotency_key, none);
     number(hand, "ONCE_ATTEMPT=", item->decision.attempt);
@@ -182,7 +182,7 @@ static once_outcome outcome_of(const once_exec_spec *exec, int status)
 static void finish(job *j, int status)
 {
     once_item *item = j->item;
-    once_hands *hands = j->hand->hand.hands;
+    once_runner *runner = j->hand->hand.runner;
     const once_bytes line = once_tail_last_line(&j->tail);
     char how[80], limit[ONCE_DURATION_TEXT], text[sizeof how + sizeof j->tail.text + 4];
     int len = 0;
@@ -201,9 +201,9 @@ static void finish(job *j, int status)
     else if (j->result.failed) len = snprintf(text, sizeof text, "out of memory for the result; not kept");
     const bool keep =
         item->outcome <= ONCE_STALE && !j->result.failed; /* duplicates get what it said, whole or not at all */
-    once_hands_output(hands, item, keep ? once_buf_bytes(&j->result) : (once_bytes){0},
-                      (once_bytes){text, (size_t)len});
-    once_hands_finished(hands, item);
+    once_runner_output(runner, item, keep ? once_buf_bytes(&j->result) : (once_bytes){0},
+                       (once_bytes){text, (size_t)len});
+    once_runner_finished(runner, item);
 }
 
 static_assert(ONCE_DONE < ONCE_STALE && ONCE_ALREADY < ONCE_STALE && ONCE_REJECTED < ONCE_STALE &&
@@ -233,7 +233,7 @@ static void join_line(job *j)
 
 static void close_end(job *j, once_watch *watch, int *fd)
 {
-    once_hands_unwatch(j->hand->hand.hands, watch);
+    once_runner_unwatch(j->hand->hand.runner, watch);
     if (*fd >= 0) close(*fd);
     *fd = -1;
 }
@@ -309,7 +309,7 @@ static int watch_end(job *j, once_watch *watch, int fd, uint32_t events, void (*
                      once_error *err)
 {
     *watch = (once_watch){.fd = fd, .ready = ready};
-    return once_hands_watch(j->hand->hand.hands, watch, events, err);
+    return once_runner_watch(j->hand->hand.runner, watch, events, err);
 }
 
 static int watch_all(job *j, once_error *err)
@@ -334,7 +334,7 @@ static job *new_job(exec_hand *hand, once_item *item)
     *j = (job){.hand = hand, .item = item, .deadline_ms = ONCE_NEVER, .next_of_all = j->next_of_all};
     j->child = (once_child){.pidfd = -1, .in = -1, .out = -1, .err = -1};
     j->out.fd = j->err.fd = j->end.fd = -1;
-    once_buf_init(&j->result, once_hands_options_of(hand->hand.hands)->spec->result_max + 1);
+    once_buf_init(&j->result, once_runner_options_of(hand->hand.runner)->spec->result_max + 1);
     return j;
 }
 
@@ -342,8 +342,8 @@ static void not_started(exec_hand *hand, once_item *item, int rc, const char *wh
 {
     if (once_status_class(rc) == ONCE_CLASS_MESSAGE) item->outcome = ONCE_DEAD;
     else item->trouble = rc;
-    once_hands_output(hand->hand.hands, item, (once_bytes){0}, (once_bytes){why, strlen(why)});
-    once_hands_finished(hand->hand.hands, item);
+    once_runner_output(hand->hand.runner, item, (once_bytes){0}, (once_bytes){why, strlen(why)});
+    once_runner_finished(hand->hand.runner, item);
 }
 
 static void started(job *j)
@@ -353,7 +353,7 @@ static void started(job *j)
     j->item->started = true;
     j->item->hand = j;
     if (watch_all(j, &why) == ONCE_OK) {
-        j->deadline_ms = once_hands_now_ms(j->hand->hand.hands) + j->item->handler->timeout_ms;
+        j->deadline_ms = once_runner_now_ms(j->hand->hand.runner) + j->item->handler->timeout_ms;
         join_line(j);
         return;
     }
@@ -431,14 +431,14 @@ static int make_ready(exec_hand *hand, once_error *err)
 {
     const once_handler_spec *handler = hand->hand.handler;
     const once_exec_spec *exec = once_exec_of(handler);
-    const once_spec *spec = once_hands_options_of(hand->hand.hands)->spec;
+    const once_spec *spec = once_runner_options_of(hand->hand.runner)->spec;
     const once_template_input nothing = {0};
     once_bytes command;
     assert(exec->n > 0 && once_template_is_literal(exec->argv[0]));
     if (has_nul(spec->consumer) || has_nul(handler->operation))
         return once_fail(err, ONCE_E_CONFIG, "%.*s:%d: consumer and operation of a command cannot have a NUL byte",
                          (int)spec->file.len, spec->file.data, handler->line);
-    int rc = once_exec_environment(hand->hand.hands, exec, &hand->arena, &hand->fixed, err);
+    int rc = once_exec_environment(hand->hand.runner, exec, &hand->arena, &hand->fixed, err);
     if (rc != ONCE_OK) return rc;
     while (hand->fixed[hand->n_fixed]) hand->n_fixed++;
     hand->envp = once_arena_new(&hand->arena, char *, hand->n_fixed + VARIABLES + 1);
@@ -446,14 +446,14 @@ static int make_ready(exec_hand *hand, once_error *err)
     memcpy(hand->envp, hand->fixed, hand->n_fixed * sizeof *hand->envp);
     rc = once_template_render_plain(exec->argv[0], &nothing, &hand->arena, &command, err);
     if (rc != ONCE_OK) return rc;
-    return once_exec_find(hand->hand.hands, handler, command.data, hand->fixed, &hand->file, err);
+    return once_exec_find(hand->hand.runner, handler, command.data, hand->fixed, &hand->file, err);
 }
 
-int once_hand_open_exec(once_hands *hands, const once_handler_spec *handler, once_hand **out, once_error *err)
+int once_hand_open_exec(once_runner *runner, const once_handler_spec *handler, once_hand **out, once_error *err)
 {
     exec_hand *hand = calloc(1, sizeof *hand);
     if (!hand) return once_no_memory(err, "for the handlers");
-    hand->hand = (once_hand){.ops = &exec_ops, .handler = handler, .hands = hands};
+    hand->hand = (once_hand){.ops = &exec_ops, .handler = handler, .runner = runner};
     once_buf_init(&hand->variables, SIZE_MAX / 4);
     const int rc = make_ready(hand, err);
     if (rc == ONCE_OK) *out = &hand->hand;

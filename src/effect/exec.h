@@ -27,8 +27,8 @@ static inline const once_exec_spec *once_exec_of(const once_handler_spec *handle
  * whether its effect happened before it, so that neither "nothing happened" nor "done" may be assumed. */
 once_outcome once_exec_exit_usual(int code);
 
-int once_hand_open_exec(once_hands *hands, const once_handler_spec *handler, once_hand **out, once_error *err);
-int once_hand_open_stream(once_hands *hands, const once_handler_spec *handler, once_hand **out, once_error *err);
+int once_hand_open_exec(once_runner *runner, const once_handler_spec *handler, once_hand **out, once_error *err);
+int once_hand_open_stream(once_runner *runner, const once_handler_spec *handler, once_hand **out, once_error *err);
 
 /* Renders the arguments, where a process is started for each message. ONCE_E_MESSAGE: a field is missing, has a NUL
  * byte, or would turn into an option. */
@@ -36,12 +36,12 @@ int once_exec_prepare(const once_handler_spec *handler, const once_json *body, c
                       once_arena *arena, void **input, once_error *err);
 
 /* The environment of a command: PATH, LANG and what `env` names, secrets read; NULL-terminated, in `arena`. */
-int once_exec_environment(once_hands *hands, const once_exec_spec *exec, once_arena *arena, char ***out,
+int once_exec_environment(once_runner *runner, const once_exec_spec *exec, once_arena *arena, char ***out,
                           once_error *err);
 
 /* The file of a handler's command, looked up in the PATH of its environment; malloc'd. Not there: ONCE_E_CONFIG as
  * FILE:LINE. */
-int once_exec_find(once_hands *hands, const once_handler_spec *handler, const char *command, char *const *envp,
+int once_exec_find(once_runner *runner, const once_handler_spec *handler, const char *command, char *const *envp,
                    char **out, once_error *err);
 
 /* Whether a field of the message stands where commands expect a program: then a mistake, and false (exec_arguments.c).

@@ -439,10 +439,10 @@ static int prepare(const once_handler_spec *handler, const once_json *body, cons
     return ONCE_OK;
 }
 
-static int open_hand(once_hands *hands, const once_handler_spec *handler, once_hand **out, once_error *err)
+static int open_hand(once_runner *runner, const once_handler_spec *handler, once_hand **out, once_error *err)
 {
     return (once_exec_of(handler)->mode == ONCE_EXEC_STREAM ? once_hand_open_stream
-                                                            : once_hand_open_exec)(hands, handler, out, err);
+                                                            : once_hand_open_exec)(runner, handler, out, err);
 }
 
 static once_effect_shown describe(const once_handler_spec *handler)

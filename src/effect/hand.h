@@ -1,4 +1,4 @@
-/* Inside the hands: one hand for each handler with an external effect, and the loop they share. All on the loop's
+/* Inside the runner: one hand for each handler with an external effect, and the loop they share. All on the loop's
  * thread. */
 #ifndef ONCE_EFFECT_HAND_H
 #define ONCE_EFFECT_HAND_H
@@ -6,12 +6,12 @@
 #include <stdint.h>
 
 #include "db/db.h"
-#include "effect/hands.h"
+#include "effect/runner.h"
 
 typedef struct once_hand once_hand;
 
 typedef struct once_hand_ops {
-    /* Never more than handler->slots at a time. item->hand is not NULL from here until once_hands_finished; each kind
+    /* Never more than handler->slots at a time. item->hand is not NULL from here until once_runner_finished; each kind
      * may keep in it what it needs to find the item again. Outcome, delay_ms (-1), maybe, started, trouble are set as
      * for one that was not begun. */
     void (*start)(once_hand *hand, once_item *item);
@@ -30,32 +30,32 @@ typedef struct once_hand_ops {
 struct once_hand { /* first member of each kind */
     const once_hand_ops *ops;
     const once_handler_spec *handler;
-    once_hands *hands;
+    once_runner *runner;
 };
 
-const once_hands_options *once_hands_options_of(const once_hands *hands);
-int64_t once_hands_now_ms(const once_hands *hands); /* monotonic */
+const once_runner_options *once_runner_options_of(const once_runner *runner);
+int64_t once_runner_now_ms(const once_runner *runner); /* monotonic */
 
-/* The item is over; once_hands_wait will hand it out. Its fields are set. */
-void once_hands_finished(once_hands *hands, once_item *item);
+/* The item is over; once_runner_wait will hand it out. Its fields are set. */
+void once_runner_finished(once_runner *runner, once_item *item);
 
 /* Result and reason of an item, copied into item->output (what was there is freed). A result longer than result_max is
  * not kept, because a cut result is a wrong result: it is left empty, logged, and said in the reason when that is
  * empty. A reason is cut after 400 bytes; control characters in it become '?'. False: memory is out; then both are
  * empty. */
-bool once_hands_output(once_hands *hands, once_item *item, once_bytes result, once_bytes reason);
+bool once_runner_output(once_runner *runner, once_item *item, once_bytes result, once_bytes reason);
 
 /* File descriptors (epoll, level-triggered). `events`: EPOLLIN, EPOLLOUT; 0 keeps it registered but asks for nothing
  * but errors. */
 typedef struct once_watch {
-    int fd;  /* set it before once_hands_watch; -1 after once_hands_unwatch */
+    int fd;  /* set it before once_runner_watch; -1 after once_runner_unwatch */
     bool on; /* the loop's own: registered */
     void (*ready)(struct once_watch *watch, uint32_t events);
 } once_watch;
 
-int once_hands_watch(once_hands *hands, once_watch *watch, uint32_t events, once_error *err); /* adds or changes */
-void once_hands_unwatch(
-    once_hands *hands,
+int once_runner_watch(once_runner *runner, once_watch *watch, uint32_t events, once_error *err); /* adds or changes */
+void once_runner_unwatch(
+    once_runner *runner,
     once_watch *watch); /* also from inside a `ready`; a pending event is not delivered any more. Does not close */
 
 #endif

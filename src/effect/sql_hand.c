@@ -41,7 +41,10 @@ typedef struct sql_hand {
 
 /* ---- connections ---- */
 
-static const once_spec *spec_of(const sql_hand *hand) { return once_hands_options_of(hand->threads.hand.hands)->spec; }
+static const once_spec *spec_of(const sql_hand *hand)
+{
+    return once_runner_options_of(hand->threads.hand.runner)->spec;
+}
 
 static int at_url(const sql_hand *hand, int rc, const char *why, once_error *err)
 {
@@ -62,7 +65,7 @@ static int take_seat(sql_hand *hand, seat *s, once_patience opening, once_error 
 {
     const once_handler_spec *handler = hand->threads.hand.handler;
     if (s->db) return ONCE_OK;
-    const once_db_options options = {.env = once_hands_options_of(hand->threads.hand.hands)->env,
+    const once_db_options options = {.env = once_runner_options_of(hand->threads.hand.runner)->env,
                                      .consumer = spec_of(hand)->consumer,
                                      .busy_ms = handler->timeout_ms < INT_MAX ? (int)handler->timeout_ms : INT_MAX,
                                      .stop = &s->stop,
@@ -244,11 +247,11 @@ static void sql_run(once_threads *threads, once_job *job)
 {
     sql_hand *hand = (sql_hand *)threads;
     seat *s = &hand->seats[job->thread];
-    const once_env *env = once_hands_options_of(threads->hand.hands)->env;
+    const once_env *env = once_runner_options_of(threads->hand.runner)->env;
     pthread_mutex_lock(&threads->lock);
     atomic_store(&s->stop, job->ended); /* and not what the message before was told */
     pthread_mutex_unlock(&threads->lock);
-    once_sql_fill(job->item, &once_hands_options_of(threads->hand.hands)->keying);
+    once_sql_fill(job->item, &once_runner_options_of(threads->hand.runner)->keying);
     for (unsigned tries = 0; try_it(hand, s, job) && tries + 1 < TRIES; tries++)
         once_env_sleep_ms(env, (int64_t)(once_env_random_u64(env) % ((uint64_t)PAUSE_MS << tries)));
 }
@@ -286,7 +289,7 @@ static int read_url(sql_hand *hand, once_error *err)
 {
     const once_sql_spec *sql = once_sql_of(hand->threads.hand.handler);
     const once_written said = {.name = ONCE_BYTES("url"), .value = sql->url, .line = sql->url_line};
-    const once_hands_options *options = once_hands_options_of(hand->threads.hand.hands);
+    const once_runner_options *options = once_runner_options_of(hand->threads.hand.runner);
     once_bytes url, copy;
     once_error why;
     int rc = once_value_read(options->spec->file, options->env, &said, &hand->arena, &url, err);
@@ -303,15 +306,15 @@ static int read_url(sql_hand *hand, once_error *err)
 static int take_first_seat(sql_hand *hand, once_error *err)
 {
     once_error why;
-    const int rc = take_seat(hand, &hand->seats[0], once_hands_options_of(hand->threads.hand.hands)->opening, &why);
+    const int rc = take_seat(hand, &hand->seats[0], once_runner_options_of(hand->threads.hand.runner)->opening, &why);
     return rc == ONCE_OK ? rc : once_fail(err, rc == ONCE_E_SCHEMA ? ONCE_E_CONFIG : rc, "%s", why.text);
 }
 
-int once_hand_open_sql(once_hands *hands, const once_handler_spec *handler, once_hand **out, once_error *err)
+int once_hand_open_sql(once_runner *runner, const once_handler_spec *handler, once_hand **out, once_error *err)
 {
     sql_hand *hand = calloc(1, sizeof *hand);
     if (!hand) return once_no_memory(err, "for the handlers");
-    int rc = once_threads_open(&hand->threads, &sql_ops, hands, handler, err);
+    int rc = once_threads_open(&hand->threads, &sql_ops, runner, handler, err);
     if (rc != ONCE_OK) return rc;
     hand->seats = calloc(handler->slots, sizeof *hand->seats);
     rc = hand->seats ? read_url(hand, err) : once_no_memory(err, "for the handlers");

@@ -35,7 +35,7 @@ bool once_sql_lists(const once_handler_spec *handler, const once_fault *fault);
 bool once_sql_met(const once_sql_statement *statement, size_t i, int64_t rows, char *why, size_t size);
 
 /* In another database (sql_hand.c). */
-int once_hand_open_sql(once_hands *hands, const once_handler_spec *handler, once_hand **out, once_error *err);
+int once_hand_open_sql(once_runner *runner, const once_handler_spec *handler, once_hand **out, once_error *err);
 once_db *once_hand_sql_db(once_hand *hand); /* the connection that it was opened with */
 
 #endif

@@ -147,7 +147,7 @@ static void launch(worker *w, trip *l)
     l->worker = w;
     l->chain = NULL;
     *place_of(w, l->id) = l;
-    if (w->flight.first == l) w->oldest_ms = once_hands_now_ms(w->stream->hand.hands);
+    if (w->flight.first == l) w->oldest_ms = once_runner_now_ms(w->stream->hand.runner);
 }
 
 static void land(worker *w, trip *l)
@@ -157,7 +157,7 @@ static void land(worker *w, trip *l)
     trips_remove(&w->flight, l);
     *place_of(w, l->id) = l->chain;
     l->worker = NULL;
-    if (oldest && w->flight.first) w->oldest_ms = once_hands_now_ms(w->stream->hand.hands);
+    if (oldest && w->flight.first) w->oldest_ms = once_runner_now_ms(w->stream->hand.runner);
 }
 
 /* --- how a message ends ------------------------------------------------------------------------------------------- */
@@ -174,8 +174,8 @@ static void finish(stream *s, trip *l, const once_stream_reply *reply, bool star
     item->started = started;
     item->maybe = reply->outcome == ONCE_UNKNOWN;
     item->trouble = trouble;
-    once_hands_output(s->hand.hands, item, reply->result, reply->reason);
-    once_hands_finished(s->hand.hands, item);
+    once_runner_output(s->hand.runner, item, reply->result, reply->reason);
+    once_runner_finished(s->hand.runner, item);
 }
 
 static void finish_unknown(stream *s, trip *l, const char *reason)
@@ -197,14 +197,14 @@ static void finish_unstarted(stream *s, trip *l, int trouble, const char *reason
 static bool watch(worker *w, once_watch *one, int fd, uint32_t events)
 {
     one->fd = fd;
-    if (once_hands_watch(w->stream->hand.hands, one, events, NULL) == ONCE_OK) return true;
+    if (once_runner_watch(w->stream->hand.runner, one, events, NULL) == ONCE_OK) return true;
     one->fd = -1;
     return false;
 }
 
 static void unwatch(worker *w, once_watch *one) /* also one that is not watched */
 {
-    if (one->fd >= 0) once_hands_unwatch(w->stream->hand.hands, one);
+    if (one->fd >= 0) once_runner_unwatch(w->stream->hand.runner, one);
 }
 
 /* --- how a process ends ------------------------------------------------------------------------------------------- */
@@ -250,7 +250,7 @@ static void end_soon(worker *w, const char *why)
     if (w->phase != RUNNING) return;
     stop_sending(w);
     snprintf(w->why, sizeof w->why, "broke the protocol: %s", why);
-    w->kill_ms = once_hands_now_ms(w->stream->hand.hands) + GRACE_MS;
+    w->kill_ms = once_runner_now_ms(w->stream->hand.runner) + GRACE_MS;
 }
 
 static void break_protocol(worker *w, const char *why)
@@ -276,7 +276,7 @@ static void hand_over(worker *w)
     trip *l = s->queue.first;
     l->id = w->next_id;
     l->begin = w->sent + (w->lines.len - w->written);
-    if (!once_stream_write(&w->lines, l->id, l->item, &once_hands_options_of(s->hand.hands)->keying)) {
+    if (!once_stream_write(&w->lines, l->id, l->item, &once_runner_options_of(s->hand.runner)->keying)) {
         finish_unstarted(s, l, ONCE_E_NOMEM, "out of memory for a message");
         return;
     }
@@ -496,7 +496,7 @@ static void back_off(worker *w)
 {
     w->backoff_ms = w->backoff_ms == 0 ? BACKOFF_MIN_MS : 2 * w->backoff_ms;
     if (w->backoff_ms > BACKOFF_MAX_MS) w->backoff_ms = BACKOFF_MAX_MS;
-    w->restart_ms = once_hands_now_ms(w->stream->hand.hands) + w->backoff_ms;
+    w->restart_ms = once_runner_now_ms(w->stream->hand.runner) + w->backoff_ms;
 }
 
 static void read_the_rest(worker *w)
@@ -677,7 +677,7 @@ static int64_t stream_tick(once_hand *hand, int64_t now_ms)
 /* They see the end of their input, and have a moment to end by themselves. */
 static void end_all(stream *s)
 {
-    const int64_t kill_ms = once_hands_now_ms(s->hand.hands) + GRACE_MS;
+    const int64_t kill_ms = once_runner_now_ms(s->hand.runner) + GRACE_MS;
     int status;
     for (worker *w = s->workers; w < s->workers + s->n; w++) {
         if (w->phase == OFF) continue;
@@ -689,7 +689,7 @@ static void end_all(stream *s)
         if (w->phase == OFF) continue;
         struct pollfd end = {.fd = w->child.pidfd, .events = POLLIN};
         int64_t left_ms;
-        while ((left_ms = kill_ms - once_hands_now_ms(s->hand.hands)) > 0 && poll(&end, 1, (int)left_ms) < 0 &&
+        while ((left_ms = kill_ms - once_runner_now_ms(s->hand.runner)) > 0 && poll(&end, 1, (int)left_ms) < 0 &&
                errno == EINTR) {
         }
         once_process_kill(&w->child);
@@ -732,14 +732,14 @@ static int read_command(stream *s, once_error *err)
     const once_template_input nothing = {0};
     s->argv = once_arena_new(&s->arena, char *, exec->n + 1);
     if (!s->argv) return once_no_memory(err, "for the handlers");
-    int rc = once_exec_environment(s->hand.hands, exec, &s->arena, &s->envp, err);
+    int rc = once_exec_environment(s->hand.runner, exec, &s->arena, &s->envp, err);
     for (size_t i = 0; i < exec->n && rc == ONCE_OK; i++) {
         once_bytes argument;
         assert(once_template_is_literal(exec->argv[i]));
         rc = once_template_render_plain(exec->argv[i], &nothing, &s->arena, &argument, err);
         if (rc == ONCE_OK) s->argv[i] = (char *)argument.data;
     }
-    return rc == ONCE_OK ? once_exec_find(s->hand.hands, s->hand.handler, s->argv[0], s->envp, &s->file, err) : rc;
+    return rc == ONCE_OK ? once_exec_find(s->hand.runner, s->hand.handler, s->argv[0], s->envp, &s->file, err) : rc;
 }
 
 static bool make_worker(stream *s, worker *w)
@@ -767,15 +767,15 @@ static bool make_workers(stream *s)
     return true;
 }
 
-int once_hand_open_stream(once_hands *hands, const once_handler_spec *handler, once_hand **out, once_error *err)
+int once_hand_open_stream(once_runner *runner, const once_handler_spec *handler, once_hand **out, once_error *err)
 {
     const once_exec_spec *exec = once_exec_of(handler);
     assert(exec->mode == ONCE_EXEC_STREAM && exec->window > 0 && exec->processes > 0 && handler->slots > 0);
     stream *s = calloc(1, sizeof *s);
     if (!s) return once_no_memory(err, "for the handlers");
-    s->hand = (once_hand){.ops = &stream_ops, .handler = handler, .hands = hands};
+    s->hand = (once_hand){.ops = &stream_ops, .handler = handler, .runner = runner};
     s->window = exec->window;
-    s->line_max = 6 * once_hands_options_of(hands)->spec->result_max + LINE_SLACK;
+    s->line_max = 6 * once_runner_options_of(runner)->spec->result_max + LINE_SLACK;
     for (s->mask = 1; s->mask < s->window; s->mask = 2 * s->mask + 1) {
     }
     once_json_init(&s->json);

@@ -86,14 +86,14 @@ static void give_back(once_threads *threads, once_job *j)
 static void finish(once_threads *threads, once_job *j)
 {
     once_item *item = j->item;
-    once_hands *hands = threads->hand.hands;
+    once_runner *runner = threads->hand.runner;
     item->outcome = once__reply_outcome(&j->reply, j->outcome);
     item->maybe = item->outcome == ONCE_UNKNOWN;
     item->delay_ms = j->reply.delay_ms;
     item->started = j->started;
     item->trouble = j->trouble;
-    once_hands_output(hands, item, once_buf_bytes(&j->reply.result), once__reply_why(&j->reply, item->outcome));
-    once_hands_finished(hands, item);
+    once_runner_output(runner, item, once_buf_bytes(&j->reply.result), once__reply_why(&j->reply, item->outcome));
+    once_runner_finished(runner, item);
     give_back(threads, j);
 }
 
@@ -124,15 +124,15 @@ static once_job *new_job(once_threads *threads, once_item *item)
         j->next_of_all = threads->all;
         threads->all = j;
     }
-    const once_hands *hands = threads->hand.hands;
+    const once_runner *runner = threads->hand.runner;
     atomic_store(&j->killed, false);
     j->item = item;
     j->outcome = ONCE_UNKNOWN;
     j->started = true;
     j->ended = false;
     j->trouble = ONCE_OK;
-    j->deadline_ms = once_hands_now_ms(hands) + threads->hand.handler->timeout_ms;
-    once__reply_init(&j->reply, once_hands_options_of(hands)->spec->result_max);
+    j->deadline_ms = once_runner_now_ms(runner) + threads->hand.handler->timeout_ms;
+    once__reply_init(&j->reply, once_runner_options_of(runner)->spec->result_max);
     return j;
 }
 
@@ -161,8 +161,8 @@ static void threads_start(once_hand *base, once_item *item)
         const int len = snprintf(why, sizeof why, "no thread for %s", threads->ops->what);
         if (j) give_back(threads, j);
         item->trouble = ONCE_E_UNAVAILABLE;
-        once_hands_output(base->hands, item, (once_bytes){0}, (once_bytes){why, (size_t)len});
-        once_hands_finished(base->hands, item);
+        once_runner_output(base->runner, item, (once_bytes){0}, (once_bytes){why, (size_t)len});
+        once_runner_finished(base->runner, item);
         return;
     }
     item->hand = j;
@@ -181,10 +181,10 @@ static void threads_kill(once_hand *base, once_item *item)
     pthread_mutex_lock(&threads->lock);
     const bool waits = take_out(&threads->queued, j);
     if (waits) threads->free++;
-    else if (j->running) j->deadline_ms = threads->ops->end(threads, j, once_hands_now_ms(base->hands));
+    else if (j->running) j->deadline_ms = threads->ops->end(threads, j, once_runner_now_ms(base->runner));
     pthread_mutex_unlock(&threads->lock);
     if (!waits) return;
-    once_hands_finished(base->hands, item);
+    once_runner_finished(base->runner, item);
     give_back(threads, j);
 }
 
@@ -209,7 +209,7 @@ static int64_t threads_tick(once_hand *base, int64_t now_ms)
 static void threads_close(once_hand *base)
 {
     once_threads *threads = (once_threads *)base;
-    const int64_t now_ms = once_hands_now_ms(base->hands);
+    const int64_t now_ms = once_runner_now_ms(base->runner);
     pthread_mutex_lock(&threads->lock);
     for (once_job *j = threads->all; j; j = j->next_of_all) {
         atomic_store(&j->killed, true);
@@ -226,7 +226,7 @@ static void threads_close(once_hand *base)
         free(j);
     }
     const int fd = threads->done_watch.fd;
-    once_hands_unwatch(base->hands, &threads->done_watch);
+    once_runner_unwatch(base->runner, &threads->done_watch);
     if (fd >= 0) close(fd);
     pthread_mutex_destroy(&threads->lock);
     pthread_cond_destroy(&threads->work);
@@ -237,12 +237,12 @@ static void threads_close(once_hand *base)
 static const once_hand_ops threads_ops = {
     .start = threads_start, .kill = threads_kill, .tick = threads_tick, .close = threads_close};
 
-int once_threads_open(once_threads *threads, const once_threads_ops *ops, once_hands *hands,
+int once_threads_open(once_threads *threads, const once_threads_ops *ops, once_runner *runner,
                       const once_handler_spec *handler, once_error *err)
 {
     assert(ops->what && ops->run && ops->end && ops->close);
     assert(handler->slots > 0 && !threads->list);
-    threads->hand = (once_hand){.ops = &threads_ops, .handler = handler, .hands = hands};
+    threads->hand = (once_hand){.ops = &threads_ops, .handler = handler, .runner = runner};
     threads->ops = ops;
     pthread_mutex_init(&threads->lock, NULL); /* neither can fail here */
     pthread_cond_init(&threads->work, NULL);
@@ -251,7 +251,7 @@ int once_threads_open(once_threads *threads, const once_threads_ops *ops, once_h
     int rc = threads->list ? ONCE_OK : once_no_memory(err, "for the handlers");
     if (rc == ONCE_OK && threads->done_watch.fd < 0)
         rc = once_fail(err, ONCE_E_UNAVAILABLE, "cannot make an event descriptor: %s", once_errno_text(errno));
-    if (rc == ONCE_OK) rc = once_hands_watch(hands, &threads->done_watch, EPOLLIN, err);
+    if (rc == ONCE_OK) rc = once_runner_watch(runner, &threads->done_watch, EPOLLIN, err);
     if (rc != ONCE_OK) threads_close(&threads->hand);
     return rc;
 }

@@ -59,7 +59,7 @@ struct once_threads { /* first member of each kind */
 };
 
 /* Fills what a kind has allocated with zeros. On failure it was closed. */
-int once_threads_open(once_threads *threads, const once_threads_ops *ops, once_hands *hands,
+int once_threads_open(once_threads *threads, const once_threads_ops *ops, once_runner *runner,
                       const once_handler_spec *handler, once_error *err);
 
 #endif

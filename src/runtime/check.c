@@ -146,7 +146,7 @@ static void describe_external(const once_handler_spec *h, char *out, size_t size
 static void find_other_database(const once_handler_spec *h, const char *topic, once_parts *parts, once_finding *report,
                                 void *user)
 {
-    once_db *other = parts->hands ? once_hands_db(parts->hands, h) : NULL, *own = once__store_db(parts->store);
+    once_db *other = parts->runner ? once_runner_db(parts->runner, h) : NULL, *own = once__store_db(parts->store);
     char here[200], there[200];
     if (!other) return;
     find_database(other, topic, report, user);

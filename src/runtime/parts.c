@@ -1,4 +1,4 @@
-/* The parts of a pipeline, opened in their order: its store, the effects in it, the hands for those outside, its
+/* The parts of a pipeline, opened in their order: its store, the effects in it, the runner for those outside, its
  * source. */
 #include <assert.h>
 
@@ -136,17 +136,17 @@ static int open_store(void *user, once_error *err)
 }
 
 /* What carries out effects elsewhere; a database there is waited for as that of the store. */
-static int open_hands(void *user, once_error *err)
+static int open_runner(void *user, once_error *err)
 {
     const opening *o = user;
     once_pipeline *pipeline = o->pipeline;
-    once_hands_options hands = {.spec = pipeline->spec,
-                                .env = pipeline->env,
-                                .keying = o->parts->keying,
-                                .callbacks = pipeline->callbacks,
-                                .n_callbacks = pipeline->n_callbacks};
-    if (o->run) hands.opening = (once_patience){once__patience_over, pipeline};
-    return once_hands_open(&hands, &o->parts->hands, err);
+    once_runner_options runner = {.spec = pipeline->spec,
+                                  .env = pipeline->env,
+                                  .keying = o->parts->keying,
+                                  .callbacks = pipeline->callbacks,
+                                  .n_callbacks = pipeline->n_callbacks};
+    if (o->run) runner.opening = (once_patience){once__patience_over, pipeline};
+    return once_runner_open(&runner, &o->parts->runner, err);
 }
 
 int once__parts_open(once_pipeline *pipeline, const once_run_options *run, once_parts *out, once_error *err)
@@ -158,8 +158,8 @@ int once__parts_open(once_pipeline *pipeline, const once_run_options *run, once_
     if (rc != ONCE_OK) return rc;
     rc = run ? once__persist(pipeline, open_store, &opened, err) : open_store(&opened, err);
     if (rc != ONCE_OK) return rc;
-    if (once_hands_needed(pipeline->spec))
-        rc = run ? once__persist(pipeline, open_hands, &opened, err) : open_hands(&opened, err);
+    if (once_runner_needed(pipeline->spec))
+        rc = run ? once__persist(pipeline, open_runner, &opened, err) : open_runner(&opened, err);
     if (rc == ONCE_OK) {
         rc =
             once_source_open(pipeline->spec, pipeline->env, run ? ONCE_OPEN_RUN : ONCE_OPEN_CHECK, &parts.source, &why);
@@ -169,7 +169,7 @@ int once__parts_open(once_pipeline *pipeline, const once_run_options *run, once_
         once__parts_close(&parts);
         return rc;
     }
-    assert(parts.store && parts.source && (parts.hands || !once_hands_needed(pipeline->spec)));
+    assert(parts.store && parts.source && (parts.runner || !once_runner_needed(pipeline->spec)));
     *out = parts;
     return ONCE_OK;
 }
@@ -177,7 +177,7 @@ int once__parts_open(once_pipeline *pipeline, const once_run_options *run, once_
 void once__parts_close(once_parts *parts)
 {
     if (parts->source) parts->source->ops->close(parts->source);
-    once_hands_close(parts->hands);
+    once_runner_close(parts->runner);
     once_effects_close(parts->effects);
     once__store_close(parts->store);
 }

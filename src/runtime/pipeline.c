@@ -133,11 +133,11 @@ int once_pipeline_callback(once_pipeline *pipeline, const char *name, once_callb
     for (size_t i = 0; i < pipeline->n_callbacks; i++)
         if (strcmp(pipeline->callbacks[i].name, name) == 0)
             return once_fail(err, ONCE_E_USAGE, "callback '%s' was registered before", name);
-    once_hands_callback *callbacks = reallocarray(pipeline->callbacks, pipeline->n_callbacks + 1, sizeof *callbacks);
+    once_runner_callback *callbacks = reallocarray(pipeline->callbacks, pipeline->n_callbacks + 1, sizeof *callbacks);
     if (callbacks) pipeline->callbacks = callbacks;
     char *copy = callbacks ? strdup(name) : NULL;
     if (!copy) return once_no_memory(err, "for a callback");
-    callbacks[pipeline->n_callbacks++] = (once_hands_callback){.name = copy, .function = function, .user = user};
+    callbacks[pipeline->n_callbacks++] = (once_runner_callback){.name = copy, .function = function, .user = user};
     return ONCE_OK;
 }
 

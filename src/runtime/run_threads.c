@@ -38,7 +38,7 @@ static void heed_stop(once_run *r) /* @locks: lock */
     once_pipe_stop(r->pipe);
     r->from->ops->wake(r->from);
     for (int i = 0; i < ONCE_RUN_WORKERS; i++) pthread_cond_signal(&r->workers[i].news);
-    if (r->parts.hands) once_hands_wake(r->parts.hands);
+    if (r->parts.runner) once_runner_wake(r->parts.runner);
 }
 
 static void tell_others(const once_run_worker *w) /* @locks: lock */
@@ -83,21 +83,21 @@ static void *work(void *arg) /* @locality: a worker's own thread */
         once__say_room(&r->room_said, r->pipe, r->pipeline->spec, once__run_now_ms(r));
         if (!once__run_concerns_others(done.kind)) continue;
         tell_others(w);
-        if (r->parts.hands && on_store) once_hands_wake(r->parts.hands);
+        if (r->parts.runner && on_store) once_runner_wake(r->parts.runner);
     }
     tell_others(w);
     pthread_cond_signal(&r->over);
-    if (r->parts.hands) once_hands_wake(r->parts.hands);
+    if (r->parts.runner) once_runner_wake(r->parts.runner);
     pthread_mutex_unlock(&r->lock);
     return NULL;
 }
 
-/* @locks: lock, but not while the hands work */
+/* @locks: lock, but not while the runner work */
 static void start_or_kill(once_run *r, once_action *action)
 {
     pthread_mutex_unlock(&r->lock);
-    if (action->kind == ONCE_ACT_START) once_hands_start(r->parts.hands, action->items, action->n);
-    else once_hands_kill(r->parts.hands, action->items, action->n);
+    if (action->kind == ONCE_ACT_START) once_runner_start(r->parts.runner, action->items, action->n);
+    else once_runner_kill(r->parts.runner, action->items, action->n);
     pthread_mutex_lock(&r->lock);
     action->status = ONCE_OK;
     once_pipe_step(r->pipe, action, once__run_now_ms(r));
@@ -124,7 +124,7 @@ static void *work_on_effects(void *arg) /* @locality: a thread of its own */
         }
         const int64_t wait_ms = once_pipe_effect_wait_ms(r->pipe, once__run_now_ms(r));
         pthread_mutex_unlock(&r->lock);
-        const size_t n = once_hands_wait(r->parts.hands, wait_ms < IDLE_MS ? wait_ms : IDLE_MS, items, RETURNS_MAX);
+        const size_t n = once_runner_wait(r->parts.runner, wait_ms < IDLE_MS ? wait_ms : IDLE_MS, items, RETURNS_MAX);
         pthread_mutex_lock(&r->lock);
         if (n) take_back(r, items, n);
     }
@@ -207,10 +207,10 @@ int once__run_threads(once_run *r, once_error *err)
            (rc = pthread_create(&r->workers[begun].thread, NULL, work, &r->workers[begun])) == 0)
         begun++;
     if (begun) {
-        const int no_effects = r->parts.hands ? pthread_create(&r->effects, NULL, work_on_effects, r) : 0;
+        const int no_effects = r->parts.runner ? pthread_create(&r->effects, NULL, work_on_effects, r) : 0;
         if (rc == 0) rc = no_effects;
         watch(r, rc != 0);
-        if (r->parts.hands && no_effects == 0) pthread_join(r->effects, NULL);
+        if (r->parts.runner && no_effects == 0) pthread_join(r->effects, NULL);
         while (begun > 0) pthread_join(r->workers[--begun].thread, NULL);
     }
     for (int i = 0; i < ONCE_RUN_WORKERS; i++) pthread_cond_destroy(&r->workers[i].news);

@@ -8,7 +8,7 @@
 #include "core/outward.h"
 #include "core/spec.h"
 #include "effect/effect.h"
-#include "effect/hands.h"
+#include "effect/runner.h"
 #include "once/pipeline.h"
 #include "runtime/turn.h"
 #include "source/source.h"
@@ -23,7 +23,7 @@ struct once_pipeline {
     char *store_url;
     once_bytes salt; /* of idempotency keys, once it was read; in the arena */
     const once_env *env;
-    once_hands_callback *callbacks; /* registered by the program; names are malloc'd */
+    once_runner_callback *callbacks; /* registered by the program; names are malloc'd */
     size_t n_callbacks;
     pthread_mutex_t salt_lock; /* of what was read of it */
     atomic_bool stop;          /* for good */
@@ -42,11 +42,11 @@ typedef struct once_parts {
     bool made;          /* by `once check`: there was none */
     once_keying keying; /* of its idempotency keys */
     once_effects *effects;
-    once_hands *hands; /* NULL: no effect is outside of the store */
+    once_runner *runner; /* NULL: no effect is outside of the store */
     once_source *source;
 } once_parts;
 
-/* Opens store, effects, hands and source in this order; on failure nothing is left open. A store that is missing is
+/* Opens store, effects, runner and source in this order; on failure nothing is left open. A store that is missing is
  * made, and the `init` script run. `run`: for this run, which tries again by itself what a server does not answer;
  * NULL: to be checked. */
 int once__parts_open(once_pipeline *pipeline, const once_run_options *run, once_parts *out, once_error *err);

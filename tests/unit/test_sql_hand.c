@@ -16,7 +16,7 @@
 
 #include "base/failpoint.h"
 #include "effect/effect.h"
-#include "effect/hands.h"
+#include "effect/runner.h"
 #include "effect/sql_params.h"
 #include "effect/sql_statements.h"
 #include "postgres.h"
@@ -38,7 +38,7 @@ typedef struct fixture {
     once_handler_spec handler;
     once_sql_statement statements[4];
     once_sql_spec sql;
-    once_hands *hands;
+    once_runner *runner;
     once_item items[MAX_ITEMS];
     once_error err;
 } fixture;
@@ -97,7 +97,7 @@ static int tear_down(void **state)
 {
     fixture *f = *state;
     char command[100];
-    once_hands_close(f->hands);
+    once_runner_close(f->runner);
     for (int i = 0; i < MAX_ITEMS; i++) free(f->items[i].output);
     sqlite3_close(f->db);
     once_arena_release(&f->arena);
@@ -116,8 +116,8 @@ static void statement(fixture *f, const char *sql)
 
 static int try_open(fixture *f)
 {
-    const once_hands_options options = {.spec = &f->spec, .env = once_env_real()};
-    return once_hands_open(&options, &f->hands, &f->err);
+    const once_runner_options options = {.spec = &f->spec, .env = once_env_real()};
+    return once_runner_open(&options, &f->runner, &f->err);
 }
 
 static void opened(fixture *f, const char *sql)
@@ -143,14 +143,14 @@ static once_item *start(fixture *f, int i, const char *body)
     assert_int_equal(once_effect_prepare(item->handler, &json, &item->message, &f->arena, &item->input, &f->err),
                      ONCE_OK);
     once_json_release(&json);
-    once_hands_start(f->hands, &item, 1);
+    once_runner_start(f->runner, &item, 1);
     return item;
 }
 
 static once_item *ended(fixture *f)
 {
     once_item *item = NULL;
-    assert_int_equal(once_hands_wait(f->hands, PATIENCE_MS, &item, 1), 1);
+    assert_int_equal(once_runner_wait(f->runner, PATIENCE_MS, &item, 1), 1);
     return item;
 }
 
@@ -336,8 +336,9 @@ static void f60_no_commit_is_sent_after_the_deadline(void **state)
     f->handler.timeout_ms = 50;
     opened(f, "INSERT INTO t(id) SELECT hold_on()");
     start(f, 0, "{}");
-    while (!atomic_load(&held)) assert_int_equal(once_hands_wait(f->hands, 1, &item, 1), 0);
-    for (int i = 0; i < 4; i++) assert_int_equal(once_hands_wait(f->hands, 50, &item, 1), 0); /* the deadline passes */
+    while (!atomic_load(&held)) assert_int_equal(once_runner_wait(f->runner, 1, &item, 1), 0);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(once_runner_wait(f->runner, 50, &item, 1), 0); /* the deadline passes */
     atomic_store(&let_go, true);
     is(ended(f), ONCE_RETRY, "rolled back at its timeout of 50ms");
     sqlite3_cancel_auto_extension((void (*)(void))with_hold_on);
@@ -352,7 +353,7 @@ static void f15_killed_it_is_rolled_back_and_put_back(void **state)
     for (int i = 0; i < 30; i++) { /* before it has a thread, or anywhere later */
         once_item *item = start(f, 0, "{}");
         usleep((useconds_t)i * 300);
-        once_hands_kill(f->hands, &item, 1);
+        once_runner_kill(f->runner, &item, 1);
         assert_ptr_equal(ended(f), item);
         assert_int_equal(item->outcome, ONCE_RELEASE);
         assert_false(item->maybe);
@@ -367,8 +368,8 @@ static void closing_does_not_wait_for_a_statement(void **state)
     opened(f, LONG);
     for (int i = 0; i < 4; i++) start(f, i, "{}");
     usleep(20000);
-    once_hands_close(f->hands);
-    f->hands = NULL;
+    once_runner_close(f->runner);
+    f->runner = NULL;
     assert_int_equal(rows(f), 0);
 }
 
@@ -386,7 +387,7 @@ static void f60_a_commit_that_readers_hold_up(void **state)
     is(item, ONCE_RETRY, by_sqlite ? "database is locked" : "rolled back at its timeout of 50ms");
     says(f, "COMMIT");
     assert_int_equal(rows(f), 0);
-    once_hands_close(f->hands);
+    once_runner_close(f->runner);
     f->handler.timeout_ms = PATIENCE_MS;
     assert_int_equal(try_open(f), ONCE_OK);
     is(run(f, "{\"id\": \"a\"}"), ONCE_DONE, "");
@@ -402,12 +403,12 @@ static void a_lock_of_others_is_nobodys_fault(void **state)
     opened(f, "INSERT INTO t(id) VALUES (:id)");
     says(f, "BEGIN IMMEDIATE");
     is_trouble(run(f, "{\"id\": \"a\"}"), ONCE_CLASS_RETRY, "p.yaml:9: file '");
-    once_hands_close(f->hands);
+    once_runner_close(f->runner);
     f->handler.timeout_ms = 10 * PATIENCE_MS;
     assert_int_equal(try_open(f), ONCE_OK);
     once_item *item = start(f, 0, "{\"id\": \"a\"}");
     usleep(10000);
-    once_hands_kill(f->hands, &item, 1); /* also while it waits */
+    once_runner_kill(f->runner, &item, 1); /* also while it waits */
     assert_ptr_equal(ended(f), item);
     assert_int_equal(item->outcome, ONCE_RELEASE);
     assert_int_equal(item->trouble, ONCE_OK);
@@ -476,7 +477,7 @@ static void the_same_file_is_known_by_whatever_name(void **state)
     const once_db_options options = {.env = once_env_real(), .busy_ms = 100, .stop = &stop};
     once_db *db;
     opened(f, "INSERT INTO t(id) VALUES (:id)");
-    assert_int_equal(once_db_identity(once_hands_db(f->hands, &f->handler), a, sizeof a, &f->err), ONCE_OK);
+    assert_int_equal(once_db_identity(once_runner_db(f->runner, &f->handler), a, sizeof a, &f->err), ONCE_OK);
     snprintf(link, sizeof link, "%s/link.db", f->folder);
     assert_int_equal(symlink(f->file, link), 0);
     snprintf(url, sizeof url, "sqlite:%s", link);
@@ -503,9 +504,9 @@ static void f51_a_disk_that_fails_under_a_commit(void **state)
     bool unknown = false, known = false;
     test_vfs_register();
     opened(f, "INSERT INTO t(id) VALUES (:id)");
-    once_hands_close(
-        f->hands); /* only whether the file is there is asked of the real file system; all else of the other one */
-    f->hands = NULL;
+    once_runner_close(
+        f->runner); /* only whether the file is there is asked of the real file system; all else of the other one */
+    f->runner = NULL;
     sqlite3_vfs_register(sqlite3_vfs_find(TEST_VFS_NAME), 1);
     sqlite3 *mine = f->db;
     for (long n = 1; n < 200; n++) {
@@ -517,8 +518,8 @@ static void f51_a_disk_that_fails_under_a_commit(void **state)
         const once_item *item = run(f, "{\"id\": \"a\"}");
         const bool hit = test_vfs_hit();
         test_vfs_fail(TEST_VFS_NONE, 0);
-        once_hands_close(f->hands);
-        f->hands = NULL;
+        once_runner_close(f->runner);
+        f->runner = NULL;
         const int found = rows(f);
         sqlite3_close(f->db);
         if (item->outcome == ONCE_DONE) assert_int_equal(found, 1);
@@ -540,8 +541,8 @@ static void f52_no_space_for_a_transaction_is_nobodys_fault(void **state)
     size_t met = 0;
     test_vfs_register();
     opened(f, "INSERT INTO t(id) VALUES (:id)");
-    once_hands_close(f->hands);
-    f->hands = NULL;
+    once_runner_close(f->runner);
+    f->runner = NULL;
     sqlite3_vfs_register(sqlite3_vfs_find(TEST_VFS_NAME), 1);
     sqlite3 *mine = f->db;
     for (long n = 1; n < 400; n++) {
@@ -562,8 +563,8 @@ static void f52_no_space_for_a_transaction_is_nobodys_fault(void **state)
             assert_int_equal(run(f, "{\"id\": \"a\"}")->outcome, ONCE_DONE);
         }
         assert_int_equal(rows(f), 1);
-        once_hands_close(f->hands);
-        f->hands = NULL;
+        once_runner_close(f->runner);
+        f->runner = NULL;
         sqlite3_close(f->db);
         if (!hit) break;
     }
@@ -606,8 +607,8 @@ static void leave_postgres(fixture *f)
 {
     char schema[60];
     snprintf(schema, sizeof schema, "sqlhand_%d", (int)getpid());
-    once_hands_close(f->hands); /* its locks are gone then, unless something still runs in the server */
-    f->hands = NULL;
+    once_runner_close(f->runner); /* its locks are gone then, unless something still runs in the server */
+    f->runner = NULL;
     test_postgres_unmake(schema);
 }
 
@@ -620,7 +621,7 @@ static void f60_f15_a_statement_of_postgres_is_ended(void **state)
     for (int i = 0; i < 8; i++) { /* while it connects, begins, or runs */
         once_item *item = start(f, 0, "{}");
         usleep((useconds_t)i * 4000);
-        once_hands_kill(f->hands, &item, 1);
+        once_runner_kill(f->runner, &item, 1);
         assert_ptr_equal(ended(f), item);
         assert_int_equal(item->outcome, ONCE_RELEASE);
         assert_int_equal(item->trouble, ONCE_OK);

@@ -1,6 +1,6 @@
 /* Kept handler processes (`mode: stream`), with real ones: this program itself (`test_stream handler ...`), the
- * programs of examples/stream, and Python for those that misbehave. Everything goes through once_hands_start and
- * once_hands_wait. */
+ * programs of examples/stream, and Python for those that misbehave. Everything goes through once_runner_start and
+ * once_runner_wait. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +21,7 @@
 #include "base/log.h"
 #include "effect/effect.h"
 #include "effect/exec.h"
-#include "effect/hands.h"
+#include "effect/runner.h"
 #include "effect/stream_line.h"
 
 int example_main(void);
@@ -46,7 +46,7 @@ typedef struct fixture {
     once_spec spec;
     once_handler_spec handler;
     once_exec_spec exec;
-    once_hands *hands;
+    once_runner *runner;
     once_item items[MANY];
     size_t back; /* items that came back, all told */
     int log;     /* read end, or -1 */
@@ -88,7 +88,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     fixture *f = *state;
-    once_hands_close(f->hands);
+    once_runner_close(f->runner);
     once_log_close();
     if (f->log >= 0) close(f->log);
     for (size_t i = 0; i < MANY; i++) free(f->items[i].output);
@@ -111,9 +111,9 @@ static void command(fixture *f, const char *const *argv, size_t n)
     }
     f->exec.argv = templates;
     f->exec.n = n;
-    const once_hands_options options = {.spec = &f->spec, .env = once_env_real()};
+    const once_runner_options options = {.spec = &f->spec, .env = once_env_real()};
     f->err.text[0] = '\0';
-    const int rc = once_hands_open(&options, &f->hands, &f->err);
+    const int rc = once_runner_open(&options, &f->runner, &f->err);
     if (rc != ONCE_OK) fail_msg("%s", f->err.text);
 }
 
@@ -146,7 +146,7 @@ static once_item *message(fixture *f, size_t i, const char *body)
 static void start(fixture *f, size_t i, const char *body)
 {
     once_item *item = message(f, i, body);
-    once_hands_start(f->hands, &item, 1);
+    once_runner_start(f->runner, &item, 1);
 }
 
 /* Messages [from, to) with an empty body, in one call. */
@@ -154,7 +154,7 @@ static void start_all(fixture *f, size_t from, size_t to)
 {
     once_item *items[MANY];
     for (size_t i = from; i < to; i++) items[i - from] = message(f, i, "{}");
-    once_hands_start(f->hands, items, to - from);
+    once_runner_start(f->runner, items, to - from);
 }
 
 static int64_t now_ms(void)
@@ -171,7 +171,7 @@ static void wait_for(fixture *f, size_t n)
     const int64_t end = now_ms() + PATIENCE_MS;
     while (n > 0) {
         if (now_ms() > end) fail_msg("%zu messages did not come back", n);
-        const size_t got = once_hands_wait(f->hands, 100, out, n);
+        const size_t got = once_runner_wait(f->runner, 100, out, n);
         for (size_t i = 0; i < got; i++) assert_int_not_equal(out[i]->outcome, ONCE_OUTCOMES);
         f->back += got;
         n -= got;
@@ -185,7 +185,7 @@ static void wait_for_note(fixture *f, const char *name)
     once_item *out[1];
     while (access(name, F_OK) != 0) {
         if (now_ms() > end) fail_msg("no file '%s'", name);
-        assert_int_equal(once_hands_wait(f->hands, 5, out, 1), 0);
+        assert_int_equal(once_runner_wait(f->runner, 5, out, 1), 0);
     }
 }
 
@@ -286,7 +286,7 @@ static void a_message_and_its_reply(void **state)
     item->request.id = (once_hash){UINT64_C(0x0123456789abcdef), 0xf};
     item->scope.tenant = ONCE_BYTES("acme");
     item->message.sent_ms = 1700000000000;
-    once_hands_start(f->hands, &item, 1);
+    once_runner_start(f->runner, &item, 1);
     wait_for(f, 1);
     assert_result(item,
                   "{\"at\": \"in.ndjson:12\", \"attempt\": 3, \"body\": {\"a\": [1, \"x\\n\"], \"b\": 2}, "
@@ -306,7 +306,7 @@ static void bytes_of_every_kind_in_a_key(void **state)
     once_item *item = message(f, 0, "{}");
     item->request.key = ONCE_BYTES("a\0b\x01\n\"\\\x7f\xc3\xa9|\xff|\xc3|\xed\xa0\x80|\xe2\x82|\xf0\x9f\x98\x80");
     item->message.at = (once_coordinates){ONCE_BYTES("f\"\n"), ONCE_BYTES("\xfe")};
-    once_hands_start(f->hands, &item, 1);
+    once_runner_start(f->runner, &item, 1);
     wait_for(f, 1);
     json_t *array = json_loadb(item->result.data, item->result.len, JSON_ALLOW_NUL, NULL);
     assert_non_null(array);
@@ -446,7 +446,7 @@ static void the_process_is_kept_and_started_late(void **state)
     fixture *f = *state;
     python(f, PYTHON "note('born', 1)\nwhile True: m = hear(); say(m, result=os.getpid())");
     once_item *out[1];
-    assert_int_equal(once_hands_wait(f->hands, 20, out, 1), 0);
+    assert_int_equal(once_runner_wait(f->runner, 20, out, 1), 0);
     assert_int_not_equal(access("born", F_OK), 0);
     char first[20] = "";
     for (size_t i = 0; i < 3; i++) {
@@ -513,7 +513,7 @@ static void what_was_not_written_goes_to_the_next_process(void **state)
                      "while True: m = hear(); say(m, result=len(m['body']))");
     once_item *items[N];
     for (size_t i = 0; i < N; i++) items[i] = message(f, i, body);
-    once_hands_start(f->hands, items, N);
+    once_runner_start(f->runner, items, N);
     wait_for(f, N);
     /* A pipe has 64 KiB: one message was begun, and with a larger pipe a few. */
     assert_true(count(f, ONCE_UNKNOWN) >= 1 && count(f, ONCE_UNKNOWN) < 4);
@@ -709,8 +709,8 @@ static void f61_a_handler_that_breaks_the_protocol_ends(void **state)
         assert_reason(&f->items[0], misdeeds[i].reason);
         assert_result(&f->items[1], "");
         assert_dies(number_in("child"));
-        once_hands_close(f->hands);
-        f->hands = NULL;
+        once_runner_close(f->runner);
+        f->runner = NULL;
     }
 }
 
@@ -840,7 +840,7 @@ static void the_deadline_is_that_of_the_oldest(void **state)
 static void kill_one(fixture *f, size_t i)
 {
     once_item *item = &f->items[i];
-    once_hands_kill(f->hands, &item, 1);
+    once_runner_kill(f->runner, &item, 1);
 }
 
 static void killed_in_flight_means_its_neighbours_too(void **state)
@@ -890,7 +890,7 @@ static void killed_before_it_was_written_means_nothing_to_others(void **state)
     python(f, PYTHON "note('ready', 1)\nuntil('go')\nwhile True: m = hear(); say(m, result=m['id'])");
     once_item *items[4]; /* the first fills the pipe; the others have a line and wait for it, or wait for their line */
     for (size_t i = 0; i < 4; i++) items[i] = message(f, i, body);
-    once_hands_start(f->hands, items, 4);
+    once_runner_start(f->runner, items, 4);
     wait_for_note(f, "ready");
     kill_one(f, 1);
     wait_for(f, 1);
@@ -910,8 +910,8 @@ static void at_the_end_they_see_the_end_of_their_input(void **state)
     python(f, PYTHON "say(hear()); sys.stdin.read(); note('bye', 1)");
     start(f, 0, "{}");
     wait_for(f, 1);
-    once_hands_close(f->hands);
-    f->hands = NULL;
+    once_runner_close(f->runner);
+    f->runner = NULL;
     assert_int_equal(number_in("bye"), 1);
 }
 
@@ -923,8 +923,8 @@ static void f60_at_the_end_one_that_stays_is_killed(void **state)
     start(f, 0, "{}");
     wait_for(f, 1);
     const int64_t begin = now_ms();
-    once_hands_close(f->hands);
-    f->hands = NULL;
+    once_runner_close(f->runner);
+    f->runner = NULL;
     assert_true(now_ms() - begin >= 900);
     assert_dies(number_in("self"));
     assert_dies(number_in("child"));
@@ -971,7 +971,7 @@ static void thousands_through_two_processes(void **state)
     const int64_t end = now_ms() + PATIENCE_MS;
     while (total < 20000) {
         if (now_ms() > end) fail_msg("only %zu came back", total);
-        const size_t n = once_hands_wait(f->hands, 100, out, MANY);
+        const size_t n = once_runner_wait(f->runner, 100, out, MANY);
         for (size_t k = 0; k < n; k++) {
             const size_t i = (size_t)(out[k] - f->items);
             char expected[24];
@@ -1026,7 +1026,7 @@ static void the_examples_work(void **state)
     assert_reason(&f->items[1], "over the limit");
     assert_int_equal(f->items[2].outcome, ONCE_DEAD);
     assert_reason(&f->items[2], "no field 'amount'");
-    once_hands_close(f->hands);
+    once_runner_close(f->runner);
 
     command(f, (const char *const[]){"/bin/sh", ONCE_SOURCE_ROOT "/examples/stream/handler.sh"}, 2);
     start(f, 0, "{\"a\": \"\\\\ \\n\"}");
@@ -1037,7 +1037,7 @@ static void the_examples_work(void **state)
     assert_non_null(strstr(journal, "\"body\":{\"a\": \"\\\\ \\n\"}}\n"));
     assert_non_null(strstr(journal, "\"body\":{\"a\": 2}}\n"));
     free(journal);
-    once_hands_close(f->hands);
+    once_runner_close(f->runner);
     mkdir("directory", 0700);
     const once_written variable = {.name = ONCE_BYTES("JOURNAL"), .value = ONCE_BYTES("directory")};
     f->exec.env = &variable;
@@ -1047,7 +1047,7 @@ static void the_examples_work(void **state)
     wait_for(f, 1);
     assert_int_equal(f->items[0].outcome, ONCE_RETRY);
     assert_int_equal(f->items[0].delay_ms, 5000);
-    once_hands_close(f->hands);
+    once_runner_close(f->runner);
     f->exec.n_env = 0;
     rmdir("directory");
 

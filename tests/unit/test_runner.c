@@ -27,7 +27,7 @@
 #include "effect/callback.h"
 #include "effect/effect.h"
 #include "effect/exec.h"
-#include "effect/hands.h"
+#include "effect/runner.h"
 #include "effect/process.h"
 #include "effect/sql.h"
 
@@ -43,8 +43,8 @@ typedef struct fixture {
     once_handler_spec handler;
     once_exec_spec exec;
     const once_template *argv[MAX_ARGS];
-    once_hands_callback callback;
-    once_hands *hands;
+    once_runner_callback callback;
+    once_runner *runner;
     once_item items[MAX_ITEMS];
     once_json body;
     once_error err;
@@ -65,7 +65,7 @@ static int set_up(void **state)
 {
     fixture *f = calloc(1, sizeof *f);
     assert_non_null(f);
-    snprintf(f->folder, sizeof f->folder, "/tmp/once-hands-XXXXXX");
+    snprintf(f->folder, sizeof f->folder, "/tmp/once-runner-XXXXXX");
     assert_non_null(mkdtemp(f->folder));
     f->handler = (once_handler_spec){.type = bytes("charge"),
                                      .operation = bytes("charge"),
@@ -87,7 +87,7 @@ static int tear_down(void **state)
 {
     fixture *f = *state;
     char command[100];
-    once_hands_close(f->hands);
+    once_runner_close(f->runner);
     for (int i = 0; i < MAX_ITEMS; i++) free(f->items[i].output);
     once_json_release(&f->body);
     once_arena_release(&f->arena);
@@ -126,9 +126,9 @@ static void command(fixture *f, const char *const *argv)
 
 static int try_open(fixture *f)
 {
-    const once_hands_options options = {
+    const once_runner_options options = {
         .spec = &f->spec, .env = once_env_real(), .callbacks = &f->callback, .n_callbacks = f->callback.name ? 1 : 0};
-    return once_hands_open(&options, &f->hands, &f->err);
+    return once_runner_open(&options, &f->runner, &f->err);
 }
 
 static void opened(fixture *f)
@@ -167,7 +167,7 @@ static once_item *start(fixture *f, int i, once_bytes body)
 {
     once_item *item = &f->items[i];
     assert_int_equal(prepare(f, item, body), ONCE_OK);
-    once_hands_start(f->hands, &item, 1);
+    once_runner_start(f->runner, &item, 1);
     return item;
 }
 
@@ -175,7 +175,7 @@ static once_item *start(fixture *f, int i, once_bytes body)
 static once_item *ended(fixture *f)
 {
     once_item *item = NULL;
-    assert_int_equal(once_hands_wait(f->hands, PATIENCE_MS, &item, 1), 1);
+    assert_int_equal(once_runner_wait(f->runner, PATIENCE_MS, &item, 1), 1);
     assert_non_null(item);
     return item;
 }
@@ -336,7 +336,7 @@ static void many_run_at_a_time(void **state)
     assert_int_equal(prepare(f, both[0], bytes("a")), ONCE_OK);
     assert_int_equal(prepare(f, both[1], bytes("b")), ONCE_OK);
     both[0]->request.key = bytes("p-0");
-    once_hands_start(f->hands, both, 2);
+    once_runner_start(f->runner, both, 2);
     const once_item *first = ended(f), *second = ended(f);
     assert_ptr_not_equal(first, second);
     expect(first, ONCE_DONE, "", "");
@@ -355,7 +355,7 @@ static void nobody_is_obliged_to_read(void **state)
     assert_ptr_equal(pipe_action.sa_handler, SIG_DFL);
     SHELL(f, "exec <&-; sleep 0.05; echo ok");
     expect(run(f, (once_bytes){large, sizeof large}), ONCE_DONE, "ok\n", "");
-    once_hands_close(f->hands);
+    once_runner_close(f->runner);
     OPEN(f, "true");
     for (int i = 0; i < 20; i++) expect(run(f, (once_bytes){large, sizeof large}), ONCE_DONE, "", "");
     sigpending(&pending);
@@ -444,7 +444,7 @@ static void the_environment_is_what_was_promised(void **state)
     f->items[0].message.sent_ms = ONCE_NO_TIME;
     f->items[0].scope.tenant = (once_bytes){0};
     f->items[0].decision = (once_decision){.attempt = 1};
-    once_hands_start(f->hands, (once_item *[]){&f->items[0]}, 1);
+    once_runner_start(f->runner, (once_item *[]){&f->items[0]}, 1);
     const char *text = sorted(f, ended(f)->result);
     assert_non_null(strstr(text, "ONCE_SENT_MS=\n"));
     assert_non_null(strstr(text, "ONCE_TENANT=\n"));
@@ -459,7 +459,7 @@ static void refused_variable(fixture *f, const char *name, const char *value, co
     f->exec.n_env = 1;
     assert_int_equal(try_open(f), ONCE_E_CONFIG);
     assert_string_equal(f->err.text, expected);
-    assert_null(f->hands);
+    assert_null(f->runner);
 }
 
 static void what_is_missing_is_found_at_the_start(void **state)
@@ -502,9 +502,9 @@ static void what_is_missing_is_found_at_the_start(void **state)
     assert_string_equal(
         f->err.text,
         "p.yaml:7: callback 'charge_card' is not registered; run it from a program that calls once_pipeline_callback");
-    assert_true(once_hands_needed(&f->spec));
+    assert_true(once_runner_needed(&f->spec));
     effect_is(f, &once__effect_sql, &(once_sql_spec){0});
-    assert_false(once_hands_needed(&f->spec));
+    assert_false(once_runner_needed(&f->spec));
 }
 
 static void arguments_are_never_read_by_a_shell(void **state)
@@ -525,7 +525,7 @@ static void headers_can_be_arguments(void **state)
     item->message.headers = bytes("{\"region\":\"e\\u0075\"}");
     assert_int_equal(once_effect_prepare(item->handler, &f->body, &item->message, &f->arena, &item->input, &f->err),
                      ONCE_OK);
-    once_hands_start(f->hands, &item, 1);
+    once_runner_start(f->runner, &item, 1);
     expect(ended(f), ONCE_DONE, "eu\n", "");
 }
 
@@ -607,7 +607,7 @@ static void a_nul_byte_never_gets_into_the_environment(void **state)
     for (int i = 0; i < 2; i++) {
         assert_int_equal(prepare(f, item, bytes("{}")), ONCE_OK);
         *(i ? &item->request.key : &item->scope.tenant) = (once_bytes){"k\0", 2};
-        once_hands_start(f->hands, &item, 1);
+        once_runner_start(f->runner, &item, 1);
         expect(ended(f), ONCE_DEAD, "",
                "the key or the tenant has a NUL byte, which no variable of a command can carry");
         assert_false(item->started);
@@ -670,7 +670,7 @@ static void closed_standard_descriptors_do_no_harm(void **state)
     bool taken = false;
     for (int i = 0; i < 3; i++) taken |= fcntl(i, F_GETFD) >= 0;
     once_item *back = NULL;
-    const size_t n = once_hands_wait(f->hands, PATIENCE_MS, &back, 1);
+    const size_t n = once_runner_wait(f->runner, PATIENCE_MS, &back, 1);
     for (int i = 0; i < 3; i++) {
         dup2(copies[i], i);
         close(copies[i]);
@@ -755,7 +755,7 @@ static void f61_a_flood_is_thrown_away(void **state)
     close(ends[0]);
     assert_non_null(strstr(text, "level=warn event=result_too_long msg=\"p.yaml:7: result longer than 1000 bytes; not "
                                  "kept; result_max allows more\""));
-    once_hands_close(f->hands);
+    once_runner_close(f->runner);
     SHELL(f, "yes | head -c 1000"); /* exactly as long as allowed */
     assert_int_equal(run(f, bytes(""))->result.len, 1000);
 }
@@ -815,12 +815,12 @@ static void killed_by_us_is_unknown(void **state)
     SHELL(f, script);
     once_item *item = start(f, 0, bytes(""));
     const pid_t grandchild = number_in(note);
-    once_hands_kill(f->hands, &item, 1);
+    once_runner_kill(f->runner, &item, 1);
     assert_ptr_equal(ended(f), item);
     expect(item, ONCE_UNKNOWN, "", "killed before it had ended");
     dies(grandchild);
-    once_hands_kill(f->hands, &item, 1); /* back already */
-    assert_int_equal(once_hands_wait(f->hands, 0, &item, 1), 0);
+    once_runner_kill(f->runner, &item, 1); /* back already */
+    assert_int_equal(once_runner_wait(f->runner, 0, &item, 1), 0);
 }
 
 static void what_runs_at_the_end_is_killed(void **state)
@@ -832,8 +832,8 @@ static void what_runs_at_the_end_is_killed(void **state)
     SHELL(f, script);
     start(f, 0, bytes(""));
     const pid_t child = number_in(note);
-    once_hands_close(f->hands);
-    f->hands = NULL;
+    once_runner_close(f->runner);
+    f->runner = NULL;
     assert_int_equal(kill(child, 0), -1);
     assert_int_equal(errno, ESRCH);
 }
@@ -885,8 +885,8 @@ static void without_descriptors_it_is_tried_again(void **state)
         assert_int_equal(setrlimit(RLIMIT_NOFILE, &small), 0);
         once_item *item = &f->items[0], *back = NULL;
         assert_int_equal(prepare(f, item, bytes("")), ONCE_OK);
-        once_hands_start(f->hands, &item, 1);
-        const size_t n = once_hands_wait(f->hands, PATIENCE_MS, &back, 1);
+        once_runner_start(f->runner, &item, 1);
+        const size_t n = once_runner_wait(f->runner, PATIENCE_MS, &back, 1);
         setrlimit(RLIMIT_NOFILE, &limit);
         assert_int_equal(n, 1);
         if (item->outcome == ONCE_DONE) {
@@ -916,10 +916,10 @@ static void a_status_that_somebody_else_took_is_unknown(void **state)
 
 /* ---- the loop ---- */
 
-static void *wake_soon(void *hands)
+static void *wake_soon(void *runner)
 {
     usleep(20000);
-    once_hands_wake(hands);
+    once_runner_wake(runner);
     return NULL;
 }
 
@@ -930,15 +930,15 @@ static void waiting_ends_by_time_and_by_waking(void **state)
     pthread_t thread;
     OPEN(f, "true");
     int64_t began_ms = now_ms();
-    assert_int_equal(once_hands_wait(f->hands, 30, &item, 1), 0);
+    assert_int_equal(once_runner_wait(f->runner, 30, &item, 1), 0);
     assert_in_range(now_ms() - began_ms, 30, PATIENCE_MS);
-    once_hands_wake(f->hands); /* before, and remembered */
+    once_runner_wake(f->runner); /* before, and remembered */
     began_ms = now_ms();
-    assert_int_equal(once_hands_wait(f->hands, ONCE_NEVER, &item, 1), 0);
-    assert_int_equal(pthread_create(&thread, NULL, wake_soon, f->hands), 0);
-    assert_int_equal(once_hands_wait(f->hands, ONCE_NEVER, &item, 1), 0);
+    assert_int_equal(once_runner_wait(f->runner, ONCE_NEVER, &item, 1), 0);
+    assert_int_equal(pthread_create(&thread, NULL, wake_soon, f->runner), 0);
+    assert_int_equal(once_runner_wait(f->runner, ONCE_NEVER, &item, 1), 0);
     pthread_join(thread, NULL);
-    assert_int_equal(once_hands_wait(f->hands, 0, &item, 1), 0);
+    assert_int_equal(once_runner_wait(f->runner, 0, &item, 1), 0);
 }
 
 static void failpoints_stand_before_and_after(void **state)
@@ -1009,7 +1009,7 @@ static void wait_inside(desk *d, int n)
 static void callback(fixture *f, desk *d)
 {
     effect_is(f, &once__effect_callback, &charge_card);
-    f->callback = (once_hands_callback){"charge_card", at_desk, d};
+    f->callback = (once_runner_callback){"charge_card", at_desk, d};
     opened(f);
 }
 
@@ -1065,22 +1065,22 @@ static void a_killed_callback_learns_it_when_it_asks(void **state)
     callback(f, &d);
     once_item *item = start(f, 0, bytes(""));
     wait_inside(&d, 1);
-    once_hands_kill(f->hands, &item, 1);
+    once_runner_kill(f->runner, &item, 1);
     assert_ptr_equal(ended(f), item);
     expect(item, ONCE_DONE, "", "told to stop"); /* what it says counts */
-    once_hands_kill(f->hands, &item, 1);
+    once_runner_kill(f->runner, &item, 1);
     for (int i = 0; i < 50; i++) { /* killed at once: never called and put back, or called and told */
         const int calls = atomic_load(&d.calls);
         item = start(f, 0, bytes(""));
-        once_hands_kill(f->hands, &item, 1);
+        once_runner_kill(f->runner, &item, 1);
         assert_ptr_equal(ended(f), item);
         if (item->started) expect(item, ONCE_DONE, "", "told to stop");
         else expect(item, ONCE_RELEASE, "", "");
         assert_int_equal(atomic_load(&d.calls), calls + item->started);
     }
     start(f, 0, bytes("")); /* and closing tells them, too, and waits for them */
-    once_hands_close(f->hands);
-    f->hands = NULL;
+    once_runner_close(f->runner);
+    f->runner = NULL;
 }
 
 static void a_late_callback_is_logged_once_and_goes_on(void **state)
@@ -1095,7 +1095,7 @@ static void a_late_callback_is_logged_once_and_goes_on(void **state)
     f->handler.timeout_ms = 20;
     callback(f, &d);
     start(f, 0, bytes("x"));
-    assert_int_equal(once_hands_wait(f->hands, 100, &item, 1), 0);
+    assert_int_equal(once_runner_wait(f->runner, 100, &item, 1), 0);
     atomic_store(&d.answers, 1);
     expect(ended(f), ONCE_DONE, "x", "");
     once_log_close();

@@ -69,7 +69,7 @@ static const struct {
                "run, unless its lane"
                " or its time says otherwise: --message tells."},
     {"claimed", "A worker is on it. Another delivery waits for that one's outcome."},
-    {"waiting", "The store owns its message and will hand it out again. Another delivery is a duplicate."},
+    {"waiting", "The store owns its message and will give it out again. Another delivery is a duplicate."},
     {"unknown", "An attempt may have had its effect. Another delivery does not run."},
     {"dead", "It became a dead letter. Another delivery is suppressed."},
     {"done", "Its effect happened. Another delivery is a duplicate and is suppressed."},

@@ -99,7 +99,7 @@ struct once_item {
 
     /* Of an external effect, filled by the effect executor, which owns the item from START to once_pipe_finished. */
     void *output; /* malloc'd, holds result and failure; freed when the item is over */
-    void *hand;   /* what the executor needs to find it again */
+    void *driver; /* what the executor needs to find it again */
     bool maybe;   /* the effect may have happened */
     int trouble;  /* not ONCE_OK: it could not be started, and that is not the message's fault; `failure` says why */
 

@@ -12,10 +12,10 @@
 
 #include "base/banned.h"
 
-typedef struct callback_hand {
+typedef struct callback_driver {
     once_threads threads;
     const once_runner_callback *callback;
-} callback_hand;
+} callback_driver;
 
 typedef struct lease {
     once_keeper keeper;
@@ -30,12 +30,12 @@ static int keep(once_keeper *keeper, int64_t lease_ms, once_error *err)
 
 static void callback_run(once_threads *threads, once_job *job)
 {
-    const once_runner_callback *callback = ((callback_hand *)threads)->callback;
+    const once_runner_callback *callback = ((callback_driver *)threads)->callback;
     const once_item *item = job->item;
     const once_message *m = &item->message;
     lease held = {.keeper.extend = keep, .job = job};
     once_outward idempotency_key;
-    once_item_outward_key(&once_runner_options_of(threads->hand.runner)->keying, item, idempotency_key);
+    once_item_outward_key(&once_runner_options_of(threads->driver.runner)->keying, item, idempotency_key);
     const once_delivery delivery = {.size = sizeof delivery,
                                     .key = item->request.key,
                                     .body = m->body,
@@ -61,8 +61,8 @@ static int64_t callback_end(once_threads *threads, once_job *job, int64_t now_ms
     if (!atomic_load(&job->killed))
         once_log(ONCE_LOG_WARN, "callback_late",
                  "callback '%s' runs longer than its timeout of %s; a thread cannot be killed, it goes on",
-                 ((callback_hand *)threads)->callback->name,
-                 once_duration_format(threads->hand.handler->timeout_ms, limit));
+                 ((callback_driver *)threads)->callback->name,
+                 once_duration_format(threads->driver.handler->timeout_ms, limit));
     return ONCE_NEVER;
 }
 
@@ -72,13 +72,13 @@ static const once_threads_ops callback_ops = {
     .what = "the callback", .run = callback_run, .end = callback_end, .close = callback_close};
 
 static int open_named(once_runner *runner, const once_handler_spec *handler, const once_runner_callback *callback,
-                      once_hand **out, once_error *err)
+                      once_effect_driver **out, once_error *err)
 {
-    callback_hand *hand = calloc(1, sizeof *hand);
-    if (!hand) return once_no_memory(err, "for the handlers");
-    hand->callback = callback;
-    const int rc = once_threads_open(&hand->threads, &callback_ops, runner, handler, err);
-    if (rc == ONCE_OK) *out = &hand->threads.hand;
+    callback_driver *driver = calloc(1, sizeof *driver);
+    if (!driver) return once_no_memory(err, "for the handlers");
+    driver->callback = callback;
+    const int rc = once_threads_open(&driver->threads, &callback_ops, runner, handler, err);
+    if (rc == ONCE_OK) *out = &driver->threads.driver;
     return rc;
 }
 
@@ -87,7 +87,8 @@ static once_bytes callback_function(const once_handler_spec *handler)
     return ((const once_callback_spec *)handler->own)->name;
 }
 
-static int callback_open(once_runner *runner, const once_handler_spec *handler, once_hand **out, once_error *err)
+static int callback_open(once_runner *runner, const once_handler_spec *handler, once_effect_driver **out,
+                         once_error *err)
 {
     const once_runner_options *o = once_runner_options_of(runner);
     const once_bytes name = callback_function(handler);

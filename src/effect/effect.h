@@ -14,7 +14,7 @@
 #include "core/outward.h"
 #include "db/db.h"
 
-struct once_hand;
+struct once_effect_driver;
 struct once_runner;
 
 /* What is said to whoever writes a field of another effect, where there is more to say than whose it is: "'already'
@@ -58,9 +58,10 @@ typedef struct once_effect_ops {
 
     /* NULL: there is nothing to prepare. Not called where it does not run. */
     once_prepare *prepare;
-    /* OUTSIDE: makes the hand that carries it out. The table of that hand (effect/hand.h) has `start`, `kill`, `tick`
+    /* OUTSIDE: makes the driver that carries it out. The table of that driver (effect/driver.h) has `start`, `kill`, `tick`
      * and `close`; with ONCE_EFFECT_ASKS also `ask`. */
-    int (*open)(struct once_runner *runner, const once_handler_spec *handler, struct once_hand **out, once_error *err);
+    int (*open)(struct once_runner *runner, const once_handler_spec *handler, struct once_effect_driver **out,
+                once_error *err);
 
     /* --- for people --- */
 
@@ -70,13 +71,13 @@ typedef struct once_effect_ops {
     void (*exposed)(const once_handler_spec *handler, once_effect_warning *warn, void *user);
     /* The name of the function that the program must register. Or NULL: it calls none. */
     once_bytes (*function)(const once_handler_spec *handler);
-    /* The database that an open hand works in, to ask about it while nothing runs. Or NULL: it has none. */
-    once_db *(*db)(struct once_hand *hand);
+    /* The database that an open driver works in, to ask about it while nothing runs. Or NULL: it has none. */
+    once_db *(*db)(struct once_effect_driver *driver);
 } once_effect_ops;
 
 /* `lookup`: an effect that can ask the other side what became of an unknown gives its handlers ONCE_EFFECT_ASKS
- * and handler->lookup (in `conclude`), and its hand has `ask`. The rest is done elsewhere: the unknown has a due time,
- * `take` gives it out as one that `asks`, the hand gets it as a question, and the answer is settled (core/policy.h).
+ * and handler->lookup (in `conclude`), and its driver has `ask`. The rest is done elsewhere: the unknown has a due time,
+ * `take` gives it out as one that `asks`, the driver gets it as a question, and the answer is settled (core/policy.h).
  * What could not be found out in its time is held or tried again, as `unknown` says.
  *
  * `then` (what is written in the store's database together with the outcome; no effect has it yet): a handler with

@@ -23,10 +23,10 @@
 
 enum { ARGUMENT_MAX = 128 << 10 /* the kernel's limit, with the NUL */, CHUNK = 64 << 10, VARIABLES = 11 };
 
-typedef struct exec_hand exec_hand;
+typedef struct exec_driver exec_driver;
 
 typedef struct job {
-    exec_hand *hand;
+    exec_driver *driver;
     once_item *item;
     once_child child;
     once_watch out, err, end;
@@ -38,8 +38,8 @@ typedef struct job {
     struct job *next_of_all;
 } job;
 
-struct exec_hand {
-    once_hand hand;
+struct exec_driver {
+    once_effect_driver driver;
     once_arena arena;
     char *file;
     char **fixed; /* environment; in the arena */
@@ -114,9 +114,9 @@ int once_exec_prepare(const once_handler_spec *handler, const once_json *body, c
 
 /* ---- environment ---- */
 
-static void variable(exec_hand *hand, const char *name, once_bytes first, const char *between, once_bytes second)
+static void variable(exec_driver *driver, const char *name, once_bytes first, const char *between, once_bytes second)
 {
-    once_buf *b = &hand->variables;
+    once_buf *b = &driver->variables;
     once_buf_puts(b, name);
     once_buf_append(b, first.data, first.len);
     once_buf_puts(b, between);
@@ -124,35 +124,35 @@ static void variable(exec_hand *hand, const char *name, once_bytes first, const 
     once_buf_append(b, "", 1);
 }
 
-static void number(exec_hand *hand, const char *name, int64_t value)
+static void number(exec_driver *driver, const char *name, int64_t value)
 {
-    once_buf_printf(&hand->variables, "%s%lld", name, (long long)value);
-    once_buf_append(&hand->variables, "", 1);
+    once_buf_printf(&driver->variables, "%s%lld", name, (long long)value);
+    once_buf_append(&driver->variables, "", 1);
 }
 
 /* False: memory is out. */
-static bool make_environment(exec_hand *hand, const once_item *item)
+static bool make_environment(exec_driver *driver, const once_item *item)
 {
     const once_bytes none = {0};
     once_outward idempotency_key;
-    once_buf_clear(&hand->variables);
-    once_item_outward_key(&once_runner_options_of(hand->hand.runner)->keying, item, idempotency_key);
-    variable(hand, "ONCE_KEY=", item->request.key, "", none);
-    variable(hand, "ONCE_IDEMPOTENCY_KEY=", none, idempotency_key, none);
-    number(hand, "ONCE_ATTEMPT=", item->decision.attempt);
-    number(hand, "ONCE_FAILURES=", item->decision.failures);
-    number(hand, "ONCE_MAYBE_DONE=", item->decision.maybe);
-    variable(hand, "ONCE_TYPE=", item->message.type, "", none);
-    variable(hand, "ONCE_TENANT=", item->scope.tenant, "", none);
-    variable(hand, "ONCE_CONSUMER=", item->scope.consumer, "", none);
-    variable(hand, "ONCE_OPERATION=", item->scope.operation, "", none);
-    variable(hand, "ONCE_COORDINATES=", item->message.at.place, ":", item->message.at.point);
-    if (item->message.sent_ms == ONCE_NO_TIME) variable(hand, "ONCE_SENT_MS=", none, "", none);
-    else number(hand, "ONCE_SENT_MS=", item->message.sent_ms);
-    if (hand->variables.failed) return false;
-    char *at = hand->variables.data;
-    for (size_t i = 0; i < VARIABLES; i++, at += strlen(at) + 1) hand->envp[hand->n_fixed + i] = at;
-    assert(at == hand->variables.data + hand->variables.len);
+    once_buf_clear(&driver->variables);
+    once_item_outward_key(&once_runner_options_of(driver->driver.runner)->keying, item, idempotency_key);
+    variable(driver, "ONCE_KEY=", item->request.key, "", none);
+    variable(driver, "ONCE_IDEMPOTENCY_KEY=", none, idempotency_key, none);
+    number(driver, "ONCE_ATTEMPT=", item->decision.attempt);
+    number(driver, "ONCE_FAILURES=", item->decision.failures);
+    number(driver, "ONCE_MAYBE_DONE=", item->decision.maybe);
+    variable(driver, "ONCE_TYPE=", item->message.type, "", none);
+    variable(driver, "ONCE_TENANT=", item->scope.tenant, "", none);
+    variable(driver, "ONCE_CONSUMER=", item->scope.consumer, "", none);
+    variable(driver, "ONCE_OPERATION=", item->scope.operation, "", none);
+    variable(driver, "ONCE_COORDINATES=", item->message.at.place, ":", item->message.at.point);
+    if (item->message.sent_ms == ONCE_NO_TIME) variable(driver, "ONCE_SENT_MS=", none, "", none);
+    else number(driver, "ONCE_SENT_MS=", item->message.sent_ms);
+    if (driver->variables.failed) return false;
+    char *at = driver->variables.data;
+    for (size_t i = 0; i < VARIABLES; i++, at += strlen(at) + 1) driver->envp[driver->n_fixed + i] = at;
+    assert(at == driver->variables.data + driver->variables.len);
     return true;
 }
 
@@ -182,7 +182,7 @@ static once_outcome outcome_of(const once_exec_spec *exec, int status)
 static void finish(job *j, int status)
 {
     once_item *item = j->item;
-    once_runner *runner = j->hand->hand.runner;
+    once_runner *runner = j->driver->driver.runner;
     const once_bytes line = once_tail_last_line(&j->tail);
     char how[80], limit[ONCE_DURATION_TEXT], text[sizeof how + sizeof j->tail.text + 4];
     int len = 0;
@@ -214,10 +214,10 @@ static_assert(ONCE_DONE < ONCE_STALE && ONCE_ALREADY < ONCE_STALE && ONCE_REJECT
 
 static void leave_line(job *j)
 {
-    exec_hand *hand = j->hand;
+    exec_driver *driver = j->driver;
     if (j->deadline_ms == ONCE_NEVER) return;
-    *(j->prev ? &j->prev->next : &hand->first) = j->next;
-    *(j->next ? &j->next->prev : &hand->last) = j->prev;
+    *(j->prev ? &j->prev->next : &driver->first) = j->next;
+    *(j->next ? &j->next->prev : &driver->last) = j->prev;
     j->next = j->prev = NULL;
     j->deadline_ms = ONCE_NEVER;
 }
@@ -225,15 +225,15 @@ static void leave_line(job *j)
 /* All of one handler have the same time, so the one that began last ends last. */
 static void join_line(job *j)
 {
-    exec_hand *hand = j->hand;
-    j->prev = hand->last;
-    *(j->prev ? &j->prev->next : &hand->first) = j;
-    hand->last = j;
+    exec_driver *driver = j->driver;
+    j->prev = driver->last;
+    *(j->prev ? &j->prev->next : &driver->first) = j;
+    driver->last = j;
 }
 
 static void close_end(job *j, once_watch *watch, int *fd)
 {
-    once_runner_unwatch(j->hand->hand.runner, watch);
+    once_runner_unwatch(j->driver->driver.runner, watch);
     if (*fd >= 0) close(*fd);
     *fd = -1;
 }
@@ -246,23 +246,23 @@ static void give_back(job *j)
     close_end(j, &j->end, &j->child.pidfd);
     once_buf_release(&j->result);
     j->item = NULL;
-    j->next = j->hand->spare;
-    j->hand->spare = j;
+    j->next = j->driver->spare;
+    j->driver->spare = j;
 }
 
 static void keep_result(job *j, size_t n)
 {
     const size_t room = j->result.max - j->result.len;
-    once_buf_append(&j->result, j->hand->chunk, n < room ? n : room);
+    once_buf_append(&j->result, j->driver->chunk, n < room ? n : room);
 }
 
-static void keep_tail(job *j, size_t n) { once_tail_keep(&j->tail, j->hand->chunk, n); }
+static void keep_tail(job *j, size_t n) { once_tail_keep(&j->tail, j->driver->chunk, n); }
 
 /* Reads once, so that one that floods does not keep us from the others. False: its end is closed. */
 static bool read_some(job *j, int fd, void (*keep)(job *, size_t), size_t max)
 {
     ssize_t n;
-    do n = read(fd, j->hand->chunk, max < CHUNK ? max : CHUNK);
+    do n = read(fd, j->driver->chunk, max < CHUNK ? max : CHUNK);
     while (n < 0 && errno == EINTR);
     if (n > 0) keep(j, (size_t)n);
     return n > 0 || (n < 0 && errno == EAGAIN);
@@ -309,7 +309,7 @@ static int watch_end(job *j, once_watch *watch, int fd, uint32_t events, void (*
                      once_error *err)
 {
     *watch = (once_watch){.fd = fd, .ready = ready};
-    return once_runner_watch(j->hand->hand.runner, watch, events, err);
+    return once_runner_watch(j->driver->driver.runner, watch, events, err);
 }
 
 static int watch_all(job *j, once_error *err)
@@ -320,30 +320,30 @@ static int watch_all(job *j, once_error *err)
     return rc;
 }
 
-static job *new_job(exec_hand *hand, once_item *item)
+static job *new_job(exec_driver *driver, once_item *item)
 {
-    job *j = hand->spare;
+    job *j = driver->spare;
     if (j) {
-        hand->spare = j->next;
+        driver->spare = j->next;
     } else {
         j = calloc(1, sizeof *j);
         if (!j) return NULL;
-        j->next_of_all = hand->all;
-        hand->all = j;
+        j->next_of_all = driver->all;
+        driver->all = j;
     }
-    *j = (job){.hand = hand, .item = item, .deadline_ms = ONCE_NEVER, .next_of_all = j->next_of_all};
+    *j = (job){.driver = driver, .item = item, .deadline_ms = ONCE_NEVER, .next_of_all = j->next_of_all};
     j->child = (once_child){.pidfd = -1, .in = -1, .out = -1, .err = -1};
     j->out.fd = j->err.fd = j->end.fd = -1;
-    once_buf_init(&j->result, once_runner_options_of(hand->hand.runner)->spec->result_max + 1);
+    once_buf_init(&j->result, once_runner_options_of(driver->driver.runner)->spec->result_max + 1);
     return j;
 }
 
-static void not_started(exec_hand *hand, once_item *item, int rc, const char *why)
+static void not_started(exec_driver *driver, once_item *item, int rc, const char *why)
 {
     if (once_status_class(rc) == ONCE_CLASS_MESSAGE) item->outcome = ONCE_DEAD;
     else item->trouble = rc;
-    once_runner_output(hand->hand.runner, item, (once_bytes){0}, (once_bytes){why, strlen(why)});
-    once_runner_finished(hand->hand.runner, item);
+    once_runner_output(driver->driver.runner, item, (once_bytes){0}, (once_bytes){why, strlen(why)});
+    once_runner_finished(driver->driver.runner, item);
 }
 
 static void started(job *j)
@@ -351,9 +351,9 @@ static void started(job *j)
     once_error why;
     int status;
     j->item->started = true;
-    j->item->hand = j;
+    j->item->driver = j;
     if (watch_all(j, &why) == ONCE_OK) {
-        j->deadline_ms = once_runner_now_ms(j->hand->hand.runner) + j->item->handler->timeout_ms;
+        j->deadline_ms = once_runner_now_ms(j->driver->driver.runner) + j->item->handler->timeout_ms;
         join_line(j);
         return;
     }
@@ -364,99 +364,101 @@ static void started(job *j)
     give_back(j);
 }
 
-static void exec_start(once_hand *base, once_item *item)
+static void exec_start(once_effect_driver *base, once_item *item)
 {
-    exec_hand *hand = (exec_hand *)base;
+    exec_driver *driver = (exec_driver *)base;
     once_error why = {0};
     if (has_nul(item->request.key) || has_nul(item->scope.tenant)) {
-        not_started(hand, item, ONCE_E_MESSAGE,
+        not_started(driver, item, ONCE_E_MESSAGE,
                     "the key or the tenant has a NUL byte, which no variable of a command can carry");
         return;
     }
-    job *j = new_job(hand, item);
-    int rc = j && make_environment(hand, item) ? ONCE_OK : once_no_memory(&why, "for a command");
+    job *j = new_job(driver, item);
+    int rc = j && make_environment(driver, item) ? ONCE_OK : once_no_memory(&why, "for a command");
     if (rc == ONCE_OK)
-        rc = once_process_start(hand->file, item->input, hand->envp, &item->message.body, &j->child, &why);
+        rc = once_process_start(driver->file, item->input, driver->envp, &item->message.body, &j->child, &why);
     if (rc == ONCE_OK) {
         started(j);
         return;
     }
     if (j) give_back(j);
-    not_started(hand, item, rc, why.text);
+    not_started(driver, item, rc, why.text);
 }
 
-static void exec_kill(once_hand *base, once_item *item)
+static void exec_kill(once_effect_driver *base, once_item *item)
 {
-    job *j = item->hand;
+    job *j = item->driver;
     (void)base;
     j->killed = true;
     once_process_kill(&j->child);
 }
 
-static int64_t exec_tick(once_hand *base, int64_t now_ms)
+static int64_t exec_tick(once_effect_driver *base, int64_t now_ms)
 {
-    exec_hand *hand = (exec_hand *)base;
-    while (hand->first && hand->first->deadline_ms <= now_ms) {
-        job *j = hand->first;
+    exec_driver *driver = (exec_driver *)base;
+    while (driver->first && driver->first->deadline_ms <= now_ms) {
+        job *j = driver->first;
         leave_line(j);
         j->late = !j->killed;
         once_process_kill(&j->child);
     }
-    return hand->first ? hand->first->deadline_ms : ONCE_NEVER;
+    return driver->first ? driver->first->deadline_ms : ONCE_NEVER;
 }
 
 /* ---- open, close ---- */
 
-static void exec_close(once_hand *base)
+static void exec_close(once_effect_driver *base)
 {
-    exec_hand *hand = (exec_hand *)base;
-    for (job *j = hand->all; j; j = j->next_of_all) once_process_kill(&j->child);
-    for (job *j = hand->all, *next; j; j = next) {
+    exec_driver *driver = (exec_driver *)base;
+    for (job *j = driver->all; j; j = j->next_of_all) once_process_kill(&j->child);
+    for (job *j = driver->all, *next; j; j = next) {
         int status;
         next = j->next_of_all;
         if (j->child.pid) once_process_reap(&j->child, true, &status);
         if (j->item) give_back(j);
         free(j);
     }
-    once_buf_release(&hand->variables);
-    once_arena_release(&hand->arena);
-    free(hand->file);
-    free(hand);
+    once_buf_release(&driver->variables);
+    once_arena_release(&driver->arena);
+    free(driver->file);
+    free(driver);
 }
 
-static const once_hand_ops exec_ops = {.start = exec_start, .kill = exec_kill, .tick = exec_tick, .close = exec_close};
+static const once_effect_driver_ops exec_ops = {
+    .start = exec_start, .kill = exec_kill, .tick = exec_tick, .close = exec_close};
 
 /* Everything that does not depend on the message. */
-static int make_ready(exec_hand *hand, once_error *err)
+static int make_ready(exec_driver *driver, once_error *err)
 {
-    const once_handler_spec *handler = hand->hand.handler;
+    const once_handler_spec *handler = driver->driver.handler;
     const once_exec_spec *exec = once_exec_of(handler);
-    const once_spec *spec = once_runner_options_of(hand->hand.runner)->spec;
+    const once_spec *spec = once_runner_options_of(driver->driver.runner)->spec;
     const once_template_input nothing = {0};
     once_bytes command;
     assert(exec->n > 0 && once_template_is_literal(exec->argv[0]));
     if (has_nul(spec->consumer) || has_nul(handler->operation))
         return once_fail(err, ONCE_E_CONFIG, "%.*s:%d: consumer and operation of a command cannot have a NUL byte",
                          (int)spec->file.len, spec->file.data, handler->line);
-    int rc = once_exec_environment(hand->hand.runner, exec, &hand->arena, &hand->fixed, err);
+    int rc = once_exec_environment(driver->driver.runner, exec, &driver->arena, &driver->fixed, err);
     if (rc != ONCE_OK) return rc;
-    while (hand->fixed[hand->n_fixed]) hand->n_fixed++;
-    hand->envp = once_arena_new(&hand->arena, char *, hand->n_fixed + VARIABLES + 1);
-    if (!hand->envp) return once_no_memory(err, "for the handlers");
-    memcpy(hand->envp, hand->fixed, hand->n_fixed * sizeof *hand->envp);
-    rc = once_template_render_plain(exec->argv[0], &nothing, &hand->arena, &command, err);
+    while (driver->fixed[driver->n_fixed]) driver->n_fixed++;
+    driver->envp = once_arena_new(&driver->arena, char *, driver->n_fixed + VARIABLES + 1);
+    if (!driver->envp) return once_no_memory(err, "for the handlers");
+    memcpy(driver->envp, driver->fixed, driver->n_fixed * sizeof *driver->envp);
+    rc = once_template_render_plain(exec->argv[0], &nothing, &driver->arena, &command, err);
     if (rc != ONCE_OK) return rc;
-    return once_exec_find(hand->hand.runner, handler, command.data, hand->fixed, &hand->file, err);
+    return once_exec_find(driver->driver.runner, handler, command.data, driver->fixed, &driver->file, err);
 }
 
-int once_hand_open_exec(once_runner *runner, const once_handler_spec *handler, once_hand **out, once_error *err)
+int once_effect_driver_open_exec(once_runner *runner, const once_handler_spec *handler, once_effect_driver **out,
+                                 once_error *err)
 {
-    exec_hand *hand = calloc(1, sizeof *hand);
-    if (!hand) return once_no_memory(err, "for the handlers");
-    hand->hand = (once_hand){.ops = &exec_ops, .handler = handler, .runner = runner};
-    once_buf_init(&hand->variables, SIZE_MAX / 4);
-    const int rc = make_ready(hand, err);
-    if (rc == ONCE_OK) *out = &hand->hand;
-    else exec_close(&hand->hand);
+    exec_driver *driver = calloc(1, sizeof *driver);
+    if (!driver) return once_no_memory(err, "for the handlers");
+    driver->driver = (once_effect_driver){.ops = &exec_ops, .handler = handler, .runner = runner};
+    once_buf_init(&driver->variables, SIZE_MAX / 4);
+    const int rc = make_ready(driver, err);
+    if (rc == ONCE_OK) *out = &driver->driver;
+    else exec_close(&driver->driver);
     return rc;
 }

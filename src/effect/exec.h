@@ -4,7 +4,7 @@
 #define ONCE_EFFECT_EXEC_H
 
 #include "base/config.h"
-#include "effect/hand.h"
+#include "effect/driver.h"
 
 enum { ONCE_EXEC_MESSAGE, ONCE_EXEC_STREAM }; /* modes */
 
@@ -27,8 +27,10 @@ static inline const once_exec_spec *once_exec_of(const once_handler_spec *handle
  * whether its effect happened before it, so that neither "nothing happened" nor "done" may be assumed. */
 once_outcome once_exec_exit_usual(int code);
 
-int once_hand_open_exec(once_runner *runner, const once_handler_spec *handler, once_hand **out, once_error *err);
-int once_hand_open_stream(once_runner *runner, const once_handler_spec *handler, once_hand **out, once_error *err);
+int once_effect_driver_open_exec(once_runner *runner, const once_handler_spec *handler, once_effect_driver **out,
+                                 once_error *err);
+int once_effect_driver_open_stream(once_runner *runner, const once_handler_spec *handler, once_effect_driver **out,
+                                   once_error *err);
 
 /* Renders the arguments, where a process is started for each message. ONCE_E_MESSAGE: a field is missing, has a NUL
  * byte, or would turn into an option. */

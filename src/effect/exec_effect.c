@@ -439,10 +439,10 @@ static int prepare(const once_handler_spec *handler, const once_json *body, cons
     return ONCE_OK;
 }
 
-static int open_hand(once_runner *runner, const once_handler_spec *handler, once_hand **out, once_error *err)
+static int open_driver(once_runner *runner, const once_handler_spec *handler, once_effect_driver **out, once_error *err)
 {
-    return (once_exec_of(handler)->mode == ONCE_EXEC_STREAM ? once_hand_open_stream
-                                                            : once_hand_open_exec)(runner, handler, out, err);
+    return (once_exec_of(handler)->mode == ONCE_EXEC_STREAM ? once_effect_driver_open_stream
+                                                            : once_effect_driver_open_exec)(runner, handler, out, err);
 }
 
 static once_effect_shown describe(const once_handler_spec *handler)
@@ -487,7 +487,7 @@ const once_effect_ops once__effect_exec = {
     .conclude = conclude,
     .check = check,
     .prepare = prepare,
-    .open = open_hand,
+    .open = open_driver,
     .describe = describe,
     .secrets = secrets,
     .exposed = exposed,

@@ -1,4 +1,4 @@
-/* The loop under all effect drivers: descriptors, time, and the list of what ended. What a message does, the hand of its effect
+/* The loop under all effect drivers: descriptors, time, and the list of what ended. What a message does, the driver of its effect
  * knows. */
 #include "effect/runner.h"
 
@@ -18,7 +18,7 @@
 #include "base/no_memory.h"
 #include "base/plain.h"
 #include "effect/effect.h"
-#include "effect/hand.h"
+#include "effect/driver.h"
 
 #include "base/banned.h"
 
@@ -26,7 +26,7 @@ enum { EVENTS = 64, REASON_MAX = 400 };
 
 struct once_runner {
     once_runner_options options;
-    once_hand **of; /* as spec->handlers; NULL: not external */
+    once_effect_driver **of; /* as spec->handlers; NULL: not external */
     int epoll;
     once_watch wake;
     bool woken;
@@ -92,8 +92,8 @@ static int64_t tick(once_runner *runner, int64_t now_ms)
 {
     int64_t next_ms = ONCE_NEVER;
     for (size_t i = 0; i < runner->options.spec->n_handlers; i++) {
-        once_hand *hand = runner->of[i];
-        const int64_t at_ms = hand ? hand->ops->tick(hand, now_ms) : ONCE_NEVER;
+        once_effect_driver *driver = runner->of[i];
+        const int64_t at_ms = driver ? driver->ops->tick(driver, now_ms) : ONCE_NEVER;
         if (at_ms < next_ms) next_ms = at_ms;
     }
     return next_ms;
@@ -133,19 +133,19 @@ void once_runner_start(once_runner *runner, once_item *const *items, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         once_item *item = items[i];
-        once_hand *hand = runner->of[item->handler - runner->options.spec->handlers];
-        assert(hand && item->input);
+        once_effect_driver *driver = runner->of[item->handler - runner->options.spec->handlers];
+        assert(driver && item->input);
         reset(item);
-        item->hand = hand;
+        item->driver = driver;
         if (ONCE_FAIL_AT(effect_before)) {
             item->trouble = ONCE_E_UNAVAILABLE;
             once_runner_output(runner, item, (once_bytes){0}, ONCE_BYTES("failpoint 'effect_before'"));
             once_runner_finished(runner, item);
         } else if (item->decision.asks) {
-            assert(once_handler_asks(item->handler) && hand->ops->ask);
-            hand->ops->ask(hand, item);
+            assert(once_handler_asks(item->handler) && driver->ops->ask);
+            driver->ops->ask(driver, item);
         } else {
-            hand->ops->start(hand, item);
+            driver->ops->start(driver, item);
         }
     }
 }
@@ -153,15 +153,15 @@ void once_runner_start(once_runner *runner, once_item *const *items, size_t n)
 void once_runner_kill(once_runner *runner, once_item *const *items, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        if (!items[i]->hand) continue; /* back already */
-        once_hand *hand = runner->of[items[i]->handler - runner->options.spec->handlers];
-        hand->ops->kill(hand, items[i]);
+        if (!items[i]->driver) continue; /* back already */
+        once_effect_driver *driver = runner->of[items[i]->handler - runner->options.spec->handlers];
+        driver->ops->kill(driver, items[i]);
     }
 }
 
 void once_runner_finished(once_runner *runner, once_item *item)
 {
-    assert(item->hand); /* it was started, and is reported once */
+    assert(item->driver); /* it was started, and is reported once */
     assert((unsigned)item->outcome < ONCE_OUTCOMES && item->delay_ms >= -1);
     assert(item->started || item->outcome == ONCE_RELEASE || item->outcome == ONCE_RETRY || item->outcome == ONCE_DEAD);
     if (item->started && ONCE_FAIL_AT(effect_after)) {
@@ -170,7 +170,7 @@ void once_runner_finished(once_runner *runner, once_item *item)
         once_runner_output(runner, item, (once_bytes){0}, ONCE_BYTES("failpoint 'effect_after'"));
     }
     assert(runner->n_finished < runner->capacity);
-    item->hand = NULL;
+    item->driver = NULL;
     runner->finished[(runner->first + runner->n_finished++) % runner->capacity] = item;
 }
 
@@ -225,7 +225,7 @@ bool once_runner_output(once_runner *runner, once_item *item, once_bytes result,
 
 /* ---- open, close ---- */
 
-static int open_hand(once_runner *runner, const once_handler_spec *handler, once_hand **out, once_error *err)
+static int open_driver(once_runner *runner, const once_handler_spec *handler, once_effect_driver **out, once_error *err)
 {
     assert(handler->effect && ((handler->bits & ONCE_EFFECT_OUTSIDE) == 0 || handler->effect->open));
     if (!once_handler_external(handler)) return ONCE_OK;
@@ -235,8 +235,8 @@ static int open_hand(once_runner *runner, const once_handler_spec *handler, once
 
 once_db *once_runner_db(once_runner *runner, const once_handler_spec *handler)
 {
-    once_hand *hand = runner->of[handler - runner->options.spec->handlers];
-    return hand && handler->effect->db ? handler->effect->db(hand) : NULL;
+    once_effect_driver *driver = runner->of[handler - runner->options.spec->handlers];
+    return driver && handler->effect->db ? handler->effect->db(driver) : NULL;
 }
 
 static int open_loop(once_runner *runner, once_error *err)
@@ -264,7 +264,7 @@ int once_runner_open(const once_runner_options *options, once_runner **out, once
     runner->epoll = runner->wake.fd = -1;
     int rc = open_loop(runner, err);
     for (size_t i = 0; i < options->spec->n_handlers && rc == ONCE_OK; i++)
-        rc = open_hand(runner, &options->spec->handlers[i], &runner->of[i], err);
+        rc = open_driver(runner, &options->spec->handlers[i], &runner->of[i], err);
     if (rc == ONCE_OK) *out = runner;
     else once_runner_close(runner);
     return rc;

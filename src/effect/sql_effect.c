@@ -1,5 +1,5 @@
 /* The effect `sql`: its part of the pipeline file. In the store's database it is carried out by sql.c, in another one
- * by sql_hand.c. */
+ * by sql_driver.c. */
 #include "core/config_values.h"
 #include "effect/effect.h"
 #include "effect/sql_params.h"
@@ -282,8 +282,8 @@ const once_effect_ops once__effect_sql = {
     .conclude = conclude,
     .check = check,
     .prepare = once_sql_prepare,
-    .open = once_hand_open_sql,
+    .open = once_effect_driver_open_sql,
     .describe = describe,
     .secrets = secrets,
-    .db = once_hand_sql_db,
+    .db = once_effect_driver_sql_db,
 };

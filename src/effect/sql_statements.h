@@ -1,4 +1,4 @@
-/* A handler's statements, wherever they run, in the store's database (sql.c) or in another one (sql_hand.c): preparing
+/* A handler's statements, wherever they run, in the store's database (sql.c) or in another one (sql_driver.c): preparing
  * them, the values that a message gives them, and what their answers mean for it. */
 #ifndef ONCE_EFFECT_SQL_STATEMENTS_H
 #define ONCE_EFFECT_SQL_STATEMENTS_H
@@ -6,7 +6,7 @@
 #include "core/intake.h"
 #include "core/outward.h"
 #include "db/db.h"
-#include "effect/hand.h"
+#include "effect/driver.h"
 #include "effect/sql.h"
 
 once_prepare once_sql_prepare; /* the values of the parameters */
@@ -34,8 +34,9 @@ bool once_sql_lists(const once_handler_spec *handler, const once_fault *fault);
  * outcome. */
 bool once_sql_met(const once_sql_statement *statement, size_t i, int64_t rows, char *why, size_t size);
 
-/* In another database (sql_hand.c). */
-int once_hand_open_sql(once_runner *runner, const once_handler_spec *handler, once_hand **out, once_error *err);
-once_db *once_hand_sql_db(once_hand *hand); /* the connection that it was opened with */
+/* In another database (sql_driver.c). */
+int once_effect_driver_open_sql(once_runner *runner, const once_handler_spec *handler, once_effect_driver **out,
+                                once_error *err);
+once_db *once_effect_driver_sql_db(once_effect_driver *driver); /* the connection that it was opened with */
 
 #endif

@@ -99,8 +99,8 @@ struct worker {
 };
 
 struct stream {
-    once_hand hand;
-    once_arena arena, scratch; /* as long as the hand; as long as one read */
+    once_effect_driver driver;
+    once_arena arena, scratch; /* as long as the driver; as long as one read */
     char *file, **argv, **envp;
     size_t line_max;
     trips queue;
@@ -147,7 +147,7 @@ static void launch(worker *w, trip *l)
     l->worker = w;
     l->chain = NULL;
     *place_of(w, l->id) = l;
-    if (w->flight.first == l) w->oldest_ms = once_runner_now_ms(w->stream->hand.runner);
+    if (w->flight.first == l) w->oldest_ms = once_runner_now_ms(w->stream->driver.runner);
 }
 
 static void land(worker *w, trip *l)
@@ -157,7 +157,7 @@ static void land(worker *w, trip *l)
     trips_remove(&w->flight, l);
     *place_of(w, l->id) = l->chain;
     l->worker = NULL;
-    if (oldest && w->flight.first) w->oldest_ms = once_runner_now_ms(w->stream->hand.runner);
+    if (oldest && w->flight.first) w->oldest_ms = once_runner_now_ms(w->stream->driver.runner);
 }
 
 /* --- how a message ends ------------------------------------------------------------------------------------------- */
@@ -174,8 +174,8 @@ static void finish(stream *s, trip *l, const once_stream_reply *reply, bool star
     item->started = started;
     item->maybe = reply->outcome == ONCE_UNKNOWN;
     item->trouble = trouble;
-    once_runner_output(s->hand.runner, item, reply->result, reply->reason);
-    once_runner_finished(s->hand.runner, item);
+    once_runner_output(s->driver.runner, item, reply->result, reply->reason);
+    once_runner_finished(s->driver.runner, item);
 }
 
 static void finish_unknown(stream *s, trip *l, const char *reason)
@@ -197,14 +197,14 @@ static void finish_unstarted(stream *s, trip *l, int trouble, const char *reason
 static bool watch(worker *w, once_watch *one, int fd, uint32_t events)
 {
     one->fd = fd;
-    if (once_runner_watch(w->stream->hand.runner, one, events, NULL) == ONCE_OK) return true;
+    if (once_runner_watch(w->stream->driver.runner, one, events, NULL) == ONCE_OK) return true;
     one->fd = -1;
     return false;
 }
 
 static void unwatch(worker *w, once_watch *one) /* also one that is not watched */
 {
-    if (one->fd >= 0) once_runner_unwatch(w->stream->hand.runner, one);
+    if (one->fd >= 0) once_runner_unwatch(w->stream->driver.runner, one);
 }
 
 /* --- how a process ends ------------------------------------------------------------------------------------------- */
@@ -250,7 +250,7 @@ static void end_soon(worker *w, const char *why)
     if (w->phase != RUNNING) return;
     stop_sending(w);
     snprintf(w->why, sizeof w->why, "broke the protocol: %s", why);
-    w->kill_ms = once_runner_now_ms(w->stream->hand.runner) + GRACE_MS;
+    w->kill_ms = once_runner_now_ms(w->stream->driver.runner) + GRACE_MS;
 }
 
 static void break_protocol(worker *w, const char *why)
@@ -276,7 +276,7 @@ static void hand_over(worker *w)
     trip *l = s->queue.first;
     l->id = w->next_id;
     l->begin = w->sent + (w->lines.len - w->written);
-    if (!once_stream_write(&w->lines, l->id, l->item, &once_runner_options_of(s->hand.runner)->keying)) {
+    if (!once_stream_write(&w->lines, l->id, l->item, &once_runner_options_of(s->driver.runner)->keying)) {
         finish_unstarted(s, l, ONCE_E_NOMEM, "out of memory for a message");
         return;
     }
@@ -496,7 +496,7 @@ static void back_off(worker *w)
 {
     w->backoff_ms = w->backoff_ms == 0 ? BACKOFF_MIN_MS : 2 * w->backoff_ms;
     if (w->backoff_ms > BACKOFF_MAX_MS) w->backoff_ms = BACKOFF_MAX_MS;
-    w->restart_ms = once_runner_now_ms(w->stream->hand.runner) + w->backoff_ms;
+    w->restart_ms = once_runner_now_ms(w->stream->driver.runner) + w->backoff_ms;
 }
 
 static void read_the_rest(worker *w)
@@ -556,9 +556,9 @@ static void on_end(once_watch *one, uint32_t events)
     }
     if (!w->asked) {
         back_off(w);
-        once_log(ONCE_LOG_WARN, "handler_ended",
-                 "operation '%.*s': %s; %zu unknown; a new one not before %" PRId64 " ms",
-                 (int)s->hand.handler->operation.len, s->hand.handler->operation.data, reason, unknown, w->backoff_ms);
+        once_log(
+            ONCE_LOG_WARN, "handler_ended", "operation '%.*s': %s; %zu unknown; a new one not before %" PRId64 " ms",
+            (int)s->driver.handler->operation.len, s->driver.handler->operation.data, reason, unknown, w->backoff_ms);
     }
     if (unknown > 0) narrow(w);
     forget_process(w);
@@ -589,7 +589,7 @@ static void start_failed(worker *w, const once_error *err)
     stream *s = w->stream;
     back_off(w);
     once_log(ONCE_LOG_WARN, "handler_start", "operation '%.*s': %s; tried again in %" PRId64 " ms",
-             (int)s->hand.handler->operation.len, s->hand.handler->operation.data, err->text, w->backoff_ms);
+             (int)s->driver.handler->operation.len, s->driver.handler->operation.data, err->text, w->backoff_ms);
     if (once_status_class(err->status) == ONCE_CLASS_RETRY) return;
     while (s->queue.first) finish_unstarted(s, s->queue.first, err->status, err->text);
 }
@@ -620,25 +620,25 @@ static void send_queued(stream *s, int64_t now_ms)
     } while (s->queue.first && least_busy(s, now_ms));
 }
 
-/* --- the hand ----------------------------------------------------------------------------------------------------- */
+/* --- the driver ----------------------------------------------------------------------------------------------------- */
 
-static stream *stream_of(once_hand *hand) { return (stream *)hand; }
+static stream *stream_of(once_effect_driver *driver) { return (stream *)driver; }
 
-static void stream_start(once_hand *hand, once_item *item)
+static void stream_start(once_effect_driver *driver, once_item *item)
 {
-    stream *s = stream_of(hand);
-    assert(s->unused || s->n_trips < hand->handler->slots);
+    stream *s = stream_of(driver);
+    assert(s->unused || s->n_trips < driver->handler->slots);
     trip *l = s->unused ? s->unused : &s->trips[s->n_trips++];
     if (l == s->unused) s->unused = l->next;
     *l = (trip){.item = item};
-    item->hand = l;
+    item->driver = l;
     trips_insert(&s->queue, l, NULL);
 }
 
-static void stream_kill(once_hand *hand, once_item *item)
+static void stream_kill(once_effect_driver *driver, once_item *item)
 {
-    stream *s = stream_of(hand);
-    trip *l = item->hand;
+    stream *s = stream_of(driver);
+    trip *l = item->driver;
     worker *w = l->worker;
     if (w && l->begin >= w->sent) take_back_unwritten(w);
     if (!l->worker) {
@@ -652,7 +652,7 @@ static void stream_kill(once_hand *hand, once_item *item)
 
 static int64_t worker_tick(worker *w, int64_t now_ms)
 {
-    const int64_t timeout_ms = w->stream->hand.handler->timeout_ms;
+    const int64_t timeout_ms = w->stream->driver.handler->timeout_ms;
     if (w->phase == RUNNING && w->flight.first) {
         if (now_ms - w->oldest_ms < timeout_ms) return w->oldest_ms + timeout_ms;
         snprintf(w->why, sizeof w->why, "was killed: no reply to its oldest message for %" PRId64 " ms", timeout_ms);
@@ -662,9 +662,9 @@ static int64_t worker_tick(worker *w, int64_t now_ms)
     return w->phase == ENDING ? w->kill_ms : w->phase == OFF && w->stream->queue.first ? w->restart_ms : ONCE_NEVER;
 }
 
-static int64_t stream_tick(once_hand *hand, int64_t now_ms)
+static int64_t stream_tick(once_effect_driver *driver, int64_t now_ms)
 {
-    stream *s = stream_of(hand);
+    stream *s = stream_of(driver);
     int64_t next_ms = ONCE_NEVER;
     send_queued(s, now_ms);
     for (worker *w = s->workers; w < s->workers + s->n; w++) {
@@ -677,7 +677,7 @@ static int64_t stream_tick(once_hand *hand, int64_t now_ms)
 /* They see the end of their input, and have a moment to end by themselves. */
 static void end_all(stream *s)
 {
-    const int64_t kill_ms = once_runner_now_ms(s->hand.runner) + GRACE_MS;
+    const int64_t kill_ms = once_runner_now_ms(s->driver.runner) + GRACE_MS;
     int status;
     for (worker *w = s->workers; w < s->workers + s->n; w++) {
         if (w->phase == OFF) continue;
@@ -689,7 +689,7 @@ static void end_all(stream *s)
         if (w->phase == OFF) continue;
         struct pollfd end = {.fd = w->child.pidfd, .events = POLLIN};
         int64_t left_ms;
-        while ((left_ms = kill_ms - once_runner_now_ms(s->hand.runner)) > 0 && poll(&end, 1, (int)left_ms) < 0 &&
+        while ((left_ms = kill_ms - once_runner_now_ms(s->driver.runner)) > 0 && poll(&end, 1, (int)left_ms) < 0 &&
                errno == EINTR) {
         }
         once_process_kill(&w->child);
@@ -714,32 +714,32 @@ static void stream_free(stream *s)
     free(s);
 }
 
-static void stream_close(once_hand *hand)
+static void stream_close(once_effect_driver *driver)
 {
-    stream *s = stream_of(hand);
+    stream *s = stream_of(driver);
     end_all(s);
     stream_free(s);
 }
 
-static const once_hand_ops stream_ops = {
+static const once_effect_driver_ops stream_ops = {
     .start = stream_start, .kill = stream_kill, .tick = stream_tick, .close = stream_close};
 
 /* --- opening ------------------------------------------------------------------------------------------------------ */
 
 static int read_command(stream *s, once_error *err)
 {
-    const once_exec_spec *exec = once_exec_of(s->hand.handler);
+    const once_exec_spec *exec = once_exec_of(s->driver.handler);
     const once_template_input nothing = {0};
     s->argv = once_arena_new(&s->arena, char *, exec->n + 1);
     if (!s->argv) return once_no_memory(err, "for the handlers");
-    int rc = once_exec_environment(s->hand.runner, exec, &s->arena, &s->envp, err);
+    int rc = once_exec_environment(s->driver.runner, exec, &s->arena, &s->envp, err);
     for (size_t i = 0; i < exec->n && rc == ONCE_OK; i++) {
         once_bytes argument;
         assert(once_template_is_literal(exec->argv[i]));
         rc = once_template_render_plain(exec->argv[i], &nothing, &s->arena, &argument, err);
         if (rc == ONCE_OK) s->argv[i] = (char *)argument.data;
     }
-    return rc == ONCE_OK ? once_exec_find(s->hand.runner, s->hand.handler, s->argv[0], s->envp, &s->file, err) : rc;
+    return rc == ONCE_OK ? once_exec_find(s->driver.runner, s->driver.handler, s->argv[0], s->envp, &s->file, err) : rc;
 }
 
 static bool make_worker(stream *s, worker *w)
@@ -757,7 +757,7 @@ static bool make_worker(stream *s, worker *w)
 
 static bool make_workers(stream *s)
 {
-    const once_handler_spec *handler = s->hand.handler;
+    const once_handler_spec *handler = s->driver.handler;
     const uint32_t processes = once_exec_of(handler)->processes;
     s->trips = calloc(handler->slots, sizeof *s->trips);
     s->workers = calloc(processes, sizeof *s->workers);
@@ -767,13 +767,14 @@ static bool make_workers(stream *s)
     return true;
 }
 
-int once_hand_open_stream(once_runner *runner, const once_handler_spec *handler, once_hand **out, once_error *err)
+int once_effect_driver_open_stream(once_runner *runner, const once_handler_spec *handler, once_effect_driver **out,
+                                   once_error *err)
 {
     const once_exec_spec *exec = once_exec_of(handler);
     assert(exec->mode == ONCE_EXEC_STREAM && exec->window > 0 && exec->processes > 0 && handler->slots > 0);
     stream *s = calloc(1, sizeof *s);
     if (!s) return once_no_memory(err, "for the handlers");
-    s->hand = (once_hand){.ops = &stream_ops, .handler = handler, .runner = runner};
+    s->driver = (once_effect_driver){.ops = &stream_ops, .handler = handler, .runner = runner};
     s->window = exec->window;
     s->line_max = 6 * once_runner_options_of(runner)->spec->result_max + LINE_SLACK;
     for (s->mask = 1; s->mask < s->window; s->mask = 2 * s->mask + 1) {
@@ -787,6 +788,6 @@ int once_hand_open_stream(once_runner *runner, const once_handler_spec *handler,
         stream_free(s);
         return rc;
     }
-    *out = &s->hand;
+    *out = &s->driver;
     return ONCE_OK;
 }

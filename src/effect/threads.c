@@ -86,7 +86,7 @@ static void give_back(once_threads *threads, once_job *j)
 static void finish(once_threads *threads, once_job *j)
 {
     once_item *item = j->item;
-    once_runner *runner = threads->hand.runner;
+    once_runner *runner = threads->driver.runner;
     item->outcome = once__reply_outcome(&j->reply, j->outcome);
     item->maybe = item->outcome == ONCE_UNKNOWN;
     item->delay_ms = j->reply.delay_ms;
@@ -124,14 +124,14 @@ static once_job *new_job(once_threads *threads, once_item *item)
         j->next_of_all = threads->all;
         threads->all = j;
     }
-    const once_runner *runner = threads->hand.runner;
+    const once_runner *runner = threads->driver.runner;
     atomic_store(&j->killed, false);
     j->item = item;
     j->outcome = ONCE_UNKNOWN;
     j->started = true;
     j->ended = false;
     j->trouble = ONCE_OK;
-    j->deadline_ms = once_runner_now_ms(runner) + threads->hand.handler->timeout_ms;
+    j->deadline_ms = once_runner_now_ms(runner) + threads->driver.handler->timeout_ms;
     once__reply_init(&j->reply, once_runner_options_of(runner)->spec->result_max);
     return j;
 }
@@ -143,7 +143,7 @@ static bool find_thread(once_threads *threads)
     bool found = threads->free > 0;
     if (found) threads->free--;
     pthread_mutex_unlock(&threads->lock);
-    if (found || threads->n == threads->hand.handler->slots) return found;
+    if (found || threads->n == threads->driver.handler->slots) return found;
     struct once_thread *thread = &threads->list[threads->n];
     *thread = (struct once_thread){.of = threads, .number = threads->n};
     if (pthread_create(&thread->id, NULL, thread_main, thread) != 0) return false;
@@ -151,7 +151,7 @@ static bool find_thread(once_threads *threads)
     return true;
 }
 
-static void threads_start(once_hand *base, once_item *item)
+static void threads_start(once_effect_driver *base, once_item *item)
 {
     assert(item->handler == base->handler);
     once_threads *threads = (once_threads *)base;
@@ -165,18 +165,18 @@ static void threads_start(once_hand *base, once_item *item)
         once_runner_finished(base->runner, item);
         return;
     }
-    item->hand = j;
+    item->driver = j;
     pthread_mutex_lock(&threads->lock);
     push(&threads->queued, j);
     pthread_cond_signal(&threads->work);
     pthread_mutex_unlock(&threads->lock);
 }
 
-static void threads_kill(once_hand *base, once_item *item)
+static void threads_kill(once_effect_driver *base, once_item *item)
 {
-    assert(((once_job *)item->hand)->item == item);
+    assert(((once_job *)item->driver)->item == item);
     once_threads *threads = (once_threads *)base;
-    once_job *j = item->hand;
+    once_job *j = item->driver;
     atomic_store(&j->killed, true);
     pthread_mutex_lock(&threads->lock);
     const bool waits = take_out(&threads->queued, j);
@@ -188,7 +188,7 @@ static void threads_kill(once_hand *base, once_item *item)
     give_back(threads, j);
 }
 
-static int64_t threads_tick(once_hand *base, int64_t now_ms)
+static int64_t threads_tick(once_effect_driver *base, int64_t now_ms)
 {
     once_threads *threads = (once_threads *)base;
     int64_t next_ms = ONCE_NEVER;
@@ -206,7 +206,7 @@ static int64_t threads_tick(once_hand *base, int64_t now_ms)
 }
 
 /* Waits for what runs: what it uses may be gone after us. */
-static void threads_close(once_hand *base)
+static void threads_close(once_effect_driver *base)
 {
     once_threads *threads = (once_threads *)base;
     const int64_t now_ms = once_runner_now_ms(base->runner);
@@ -234,7 +234,7 @@ static void threads_close(once_hand *base)
     threads->ops->close(threads);
 }
 
-static const once_hand_ops threads_ops = {
+static const once_effect_driver_ops threads_ops = {
     .start = threads_start, .kill = threads_kill, .tick = threads_tick, .close = threads_close};
 
 int once_threads_open(once_threads *threads, const once_threads_ops *ops, once_runner *runner,
@@ -242,7 +242,7 @@ int once_threads_open(once_threads *threads, const once_threads_ops *ops, once_r
 {
     assert(ops->what && ops->run && ops->end && ops->close);
     assert(handler->slots > 0 && !threads->list);
-    threads->hand = (once_hand){.ops = &threads_ops, .handler = handler, .runner = runner};
+    threads->driver = (once_effect_driver){.ops = &threads_ops, .handler = handler, .runner = runner};
     threads->ops = ops;
     pthread_mutex_init(&threads->lock, NULL); /* neither can fail here */
     pthread_cond_init(&threads->work, NULL);
@@ -252,6 +252,6 @@ int once_threads_open(once_threads *threads, const once_threads_ops *ops, once_r
     if (rc == ONCE_OK && threads->done_watch.fd < 0)
         rc = once_fail(err, ONCE_E_UNAVAILABLE, "cannot make an event descriptor: %s", once_errno_text(errno));
     if (rc == ONCE_OK) rc = once_runner_watch(runner, &threads->done_watch, EPOLLIN, err);
-    if (rc != ONCE_OK) threads_close(&threads->hand);
+    if (rc != ONCE_OK) threads_close(&threads->driver);
     return rc;
 }

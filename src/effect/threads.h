@@ -1,5 +1,5 @@
-/* A hand whose effects run in threads, as many as it has slots: C functions of the program (callback.c), and SQL in
- * another database (sql_hand.c). A thread cannot be killed: what runs is told to end, and what it says when it has
+/* A driver whose effects run in threads, as many as it has slots: C functions of the program (callback.c), and SQL in
+ * another database (sql_driver.c). A thread cannot be killed: what runs is told to end, and what it says when it has
  * ended counts. */
 #ifndef ONCE_EFFECT_THREADS_H
 #define ONCE_EFFECT_THREADS_H
@@ -8,7 +8,7 @@
 #include <stdatomic.h>
 
 #include "core/call.h"
-#include "effect/hand.h"
+#include "effect/driver.h"
 
 typedef struct once_threads once_threads;
 
@@ -44,7 +44,7 @@ typedef struct once_job_queue {
 } once_job_queue;
 
 struct once_threads { /* first member of each kind */
-    once_hand hand;
+    once_effect_driver driver;
     const once_threads_ops *ops;
     once_job *spare, *all; /* the loop's */
     once_watch done_watch;

@@ -89,7 +89,7 @@ def test_attempts_of_several_processes(tmp_path):
     lines, entry = explain(p, "a")
     assert lines == [
         "key 'a' of consumer 'c', operation 'handler': waiting",
-        "  The store owns its message and will hand it out again. Another delivery is a duplicate.",
+        "  The store owns its message and will give it out again. Another delivery is a duplicate.",
         f"  First seen TIME at in.ndjson:1, by {first}.",
         "  Attempt 1 ended TIME as retry: exit status 75: greylisted.",
         "  1 failure is counted.",
@@ -120,7 +120,7 @@ def test_attempts_of_several_processes(tmp_path):
 
 
 def test_a_message_that_only_its_source_has(tmp_path):
-    """As a program leaves it that calls once_handle: the store does not claim that it will hand it out."""
+    """As a program leaves it that calls once_handle: the store does not claim that it will give it out."""
     p = pipeline(tmp_path, FAILS)
     p.write({"id": "a"})
     world(p, "later")

@@ -32,52 +32,52 @@ typedef struct seat {
     bool waited;     /* with the lock: that it was past its deadline then did not count */
 } seat;
 
-typedef struct sql_hand {
+typedef struct sql_driver {
     once_threads threads;
     once_arena arena;
     const char *url;
     seat *seats;
-} sql_hand;
+} sql_driver;
 
 /* ---- connections ---- */
 
-static const once_spec *spec_of(const sql_hand *hand)
+static const once_spec *spec_of(const sql_driver *driver)
 {
-    return once_runner_options_of(hand->threads.hand.runner)->spec;
+    return once_runner_options_of(driver->threads.driver.runner)->spec;
 }
 
-static int at_url(const sql_hand *hand, int rc, const char *why, once_error *err)
+static int at_url(const sql_driver *driver, int rc, const char *why, once_error *err)
 {
-    const once_spec *spec = spec_of(hand);
+    const once_spec *spec = spec_of(driver);
     return once_fail(err, rc, "%.*s:%d: %s", (int)spec->file.len, spec->file.data,
-                     once_sql_of(hand->threads.hand.handler)->url_line, why);
+                     once_sql_of(driver->threads.driver.handler)->url_line, why);
 }
 
-static void publish(sql_hand *hand, seat *s, once_db *db)
+static void publish(sql_driver *driver, seat *s, once_db *db)
 {
-    pthread_mutex_lock(&hand->threads.lock);
+    pthread_mutex_lock(&driver->threads.lock);
     s->db = db;
-    pthread_mutex_unlock(&hand->threads.lock);
+    pthread_mutex_unlock(&driver->threads.lock);
 }
 
 /* Connects and prepares, where that was not done yet. */
-static int take_seat(sql_hand *hand, seat *s, once_patience opening, once_error *err)
+static int take_seat(sql_driver *driver, seat *s, once_patience opening, once_error *err)
 {
-    const once_handler_spec *handler = hand->threads.hand.handler;
+    const once_handler_spec *handler = driver->threads.driver.handler;
     if (s->db) return ONCE_OK;
-    const once_db_options options = {.env = once_runner_options_of(hand->threads.hand.runner)->env,
-                                     .consumer = spec_of(hand)->consumer,
+    const once_db_options options = {.env = once_runner_options_of(driver->threads.driver.runner)->env,
+                                     .consumer = spec_of(driver)->consumer,
                                      .busy_ms = handler->timeout_ms < INT_MAX ? (int)handler->timeout_ms : INT_MAX,
                                      .stop = &s->stop,
                                      .opening = opening};
     once_error why;
     once_db *db;
-    int rc = once_db_open(hand->url, &options, &db, &why);
-    if (rc != ONCE_OK) return at_url(hand, rc, why.text, err);
-    publish(hand, s, db); /* preparing may have to wait, too */
-    rc = once_sql_open(spec_of(hand), handler, db, &s->statements, err);
+    int rc = once_db_open(driver->url, &options, &db, &why);
+    if (rc != ONCE_OK) return at_url(driver, rc, why.text, err);
+    publish(driver, s, db); /* preparing may have to wait, too */
+    rc = once_sql_open(spec_of(driver), handler, db, &s->statements, err);
     if (rc == ONCE_OK) return rc;
-    publish(hand, s, NULL);
+    publish(driver, s, NULL);
     once_db_close(db);
     return rc;
 }
@@ -112,14 +112,14 @@ static void was_ended(once_job *job)
                       once_duration_format(job->item->handler->timeout_ms, limit));
 }
 
-static bool has_begun(sql_hand *hand, seat *s, once_job *job)
+static bool has_begun(sql_driver *driver, seat *s, once_job *job)
 {
     once_error why;
-    int rc = take_seat(hand, s, (once_patience){0}, &why);
+    int rc = take_seat(driver, s, (once_patience){0}, &why);
     if (rc == ONCE_OK) {
         once_error begun;
         rc = once_db_begin(s->db, &begun);
-        if (rc != ONCE_OK) at_url(hand, rc, begun.text, &why);
+        if (rc != ONCE_OK) at_url(driver, rc, begun.text, &why);
     }
     if (rc == ONCE_OK) return true;
     is_trouble(job, rc, why.text);
@@ -137,10 +137,10 @@ static void explain_denied(seat *s, int rc, once_fault *fault)
 }
 
 /* Something failed, and nothing of the message stays. True: it may work at once. */
-static bool judge(sql_hand *hand, seat *s, once_job *job, const once_sql_statement *statement, int rc,
+static bool judge(sql_driver *driver, seat *s, once_job *job, const once_sql_statement *statement, int rc,
                   once_fault *fault)
 {
-    const once_spec *spec = spec_of(hand);
+    const once_spec *spec = spec_of(driver);
     once_outcome outcome;
     if (atomic_load(&s->stop)) {
         was_ended(job);
@@ -159,7 +159,7 @@ static bool judge(sql_hand *hand, seat *s, once_job *job, const once_sql_stateme
 }
 
 /* False: it has an outcome, or *again. */
-static bool run_statements(sql_hand *hand, seat *s, once_job *job, bool *again)
+static bool run_statements(sql_driver *driver, seat *s, once_job *job, bool *again)
 {
     const once_handler_spec *handler = job->item->handler;
     const once_sql_spec *sql = once_sql_of(handler);
@@ -176,7 +176,7 @@ static bool run_statements(sql_hand *hand, seat *s, once_job *job, bool *again)
         const int rc = once_stmt_run(s->statements[i], values, statement->n, &rows, &fault);
         values += statement->n;
         if (rc != ONCE_OK) {
-            *again = judge(hand, s, job, statement, rc, &fault);
+            *again = judge(driver, s, job, statement, rc, &fault);
             return false;
         }
         if (!once_sql_met(statement, i, rows, why, sizeof why)) {
@@ -192,34 +192,34 @@ static bool run_statements(sql_hand *hand, seat *s, once_job *job, bool *again)
 }
 
 /* False: it was told to end, and COMMIT must not be sent. */
-static bool may_commit(sql_hand *hand, seat *s)
+static bool may_commit(sql_driver *driver, seat *s)
 {
-    pthread_mutex_lock(&hand->threads.lock);
+    pthread_mutex_lock(&driver->threads.lock);
     s->committing = !atomic_load(&s->stop);
     s->waited = false;
     const bool may = s->committing;
-    pthread_mutex_unlock(&hand->threads.lock);
+    pthread_mutex_unlock(&driver->threads.lock);
     return may;
 }
 
-static bool has_committed(sql_hand *hand, seat *s, once_job *job, bool *again)
+static bool has_committed(sql_driver *driver, seat *s, once_job *job, bool *again)
 {
     const once_handler_spec *handler = job->item->handler;
     const once_sql_spec *sql = once_sql_of(handler);
     once_fault fault;
     bool maybe;
-    if (!may_commit(hand, s)) {
+    if (!may_commit(driver, s)) {
         was_ended(job);
         return false;
     }
     const int rc = once_db_commit(s->db, &maybe, &fault);
-    pthread_mutex_lock(&hand->threads.lock);
+    pthread_mutex_lock(&driver->threads.lock);
     s->committing = false;
-    pthread_mutex_unlock(&hand->threads.lock);
+    pthread_mutex_unlock(&driver->threads.lock);
     if (rc == ONCE_OK) return true;
     if (!maybe ||
         once_sql_lists(handler, &fault)) { /* a state that the user's own trigger raises, and the handler names */
-        *again = judge(hand, s, job, &sql->statements[sql->n_statements - 1], rc, &fault);
+        *again = judge(driver, s, job, &sql->statements[sql->n_statements - 1], rc, &fault);
     } else {
         job->outcome = ONCE_UNKNOWN;
         if (rc == ONCE_E_UNSURE) job->trouble = rc; /* and the next one would end the same way */
@@ -231,11 +231,11 @@ static bool has_committed(sql_hand *hand, seat *s, once_job *job, bool *again)
 }
 
 /* True: it collided with others, and may work at once. */
-static bool try_it(sql_hand *hand, seat *s, once_job *job)
+static bool try_it(sql_driver *driver, seat *s, once_job *job)
 {
     bool again = false;
-    if (!has_begun(hand, s, job)) return false;
-    if (run_statements(hand, s, job, &again) && has_committed(hand, s, job, &again)) {
+    if (!has_begun(driver, s, job)) return false;
+    if (run_statements(driver, s, job, &again) && has_committed(driver, s, job, &again)) {
         answer(job, ONCE_DONE, "");
         return false;
     }
@@ -245,14 +245,14 @@ static bool try_it(sql_hand *hand, seat *s, once_job *job)
 
 static void sql_run(once_threads *threads, once_job *job)
 {
-    sql_hand *hand = (sql_hand *)threads;
-    seat *s = &hand->seats[job->thread];
-    const once_env *env = once_runner_options_of(threads->hand.runner)->env;
+    sql_driver *driver = (sql_driver *)threads;
+    seat *s = &driver->seats[job->thread];
+    const once_env *env = once_runner_options_of(threads->driver.runner)->env;
     pthread_mutex_lock(&threads->lock);
     atomic_store(&s->stop, job->ended); /* and not what the message before was told */
     pthread_mutex_unlock(&threads->lock);
-    once_sql_fill(job->item, &once_runner_options_of(threads->hand.runner)->keying);
-    for (unsigned tries = 0; try_it(hand, s, job) && tries + 1 < TRIES; tries++)
+    once_sql_fill(job->item, &once_runner_options_of(threads->driver.runner)->keying);
+    for (unsigned tries = 0; try_it(driver, s, job) && tries + 1 < TRIES; tries++)
         once_env_sleep_ms(env, (int64_t)(once_env_random_u64(env) % ((uint64_t)PAUSE_MS << tries)));
 }
 
@@ -260,10 +260,10 @@ static void sql_run(once_threads *threads, once_job *job)
 
 static int64_t sql_end(once_threads *threads, once_job *job, int64_t now_ms)
 {
-    seat *s = &((sql_hand *)threads)->seats[job->thread];
+    seat *s = &((sql_driver *)threads)->seats[job->thread];
     if (s->committing && !s->waited && !atomic_load(&job->killed)) { /* rather wait once more than not know */
         s->waited = true;
-        return now_ms + threads->hand.handler->timeout_ms;
+        return now_ms + threads->driver.handler->timeout_ms;
     }
     job->ended = true;
     atomic_store(&s->stop, true);
@@ -272,56 +272,58 @@ static int64_t sql_end(once_threads *threads, once_job *job, int64_t now_ms)
 
 static void sql_close(once_threads *threads)
 {
-    sql_hand *hand = (sql_hand *)threads;
-    for (uint32_t i = 0; hand->seats && i < threads->hand.handler->slots; i++) {
-        once_sql_close(threads->hand.handler, hand->seats[i].statements);
-        once_db_close(hand->seats[i].db);
+    sql_driver *driver = (sql_driver *)threads;
+    for (uint32_t i = 0; driver->seats && i < threads->driver.handler->slots; i++) {
+        once_sql_close(threads->driver.handler, driver->seats[i].statements);
+        once_db_close(driver->seats[i].db);
     }
-    free(hand->seats);
-    once_arena_release(&hand->arena);
-    free(hand);
+    free(driver->seats);
+    once_arena_release(&driver->arena);
+    free(driver);
 }
 
 static const once_threads_ops sql_ops = {.what = "the statements", .run = sql_run, .end = sql_end, .close = sql_close};
 
 /* The URL itself, where the file has only a reference to it. */
-static int read_url(sql_hand *hand, once_error *err)
+static int read_url(sql_driver *driver, once_error *err)
 {
-    const once_sql_spec *sql = once_sql_of(hand->threads.hand.handler);
+    const once_sql_spec *sql = once_sql_of(driver->threads.driver.handler);
     const once_written said = {.name = ONCE_BYTES("url"), .value = sql->url, .line = sql->url_line};
-    const once_runner_options *options = once_runner_options_of(hand->threads.hand.runner);
+    const once_runner_options *options = once_runner_options_of(driver->threads.driver.runner);
     once_bytes url, copy;
     once_error why;
-    int rc = once_value_read(options->spec->file, options->env, &said, &hand->arena, &url, err);
+    int rc = once_value_read(options->spec->file, options->env, &said, &driver->arena, &url, err);
     if (rc != ONCE_OK) return rc;
     rc = once_db_check_url(url, &why);
-    if (rc != ONCE_OK) return at_url(hand, rc, why.text, err);
-    if (!once_arena_copy(&hand->arena, url, &copy)) return once_no_memory(err, "for the handlers");
-    hand->url = copy.data;
+    if (rc != ONCE_OK) return at_url(driver, rc, why.text, err);
+    if (!once_arena_copy(&driver->arena, url, &copy)) return once_no_memory(err, "for the handlers");
+    driver->url = copy.data;
     return ONCE_OK;
 }
 
 /* For the first thread, which finds it there. Before the first message, a missing table is a mistake of the
  * configuration. */
-static int take_first_seat(sql_hand *hand, once_error *err)
+static int take_first_seat(sql_driver *driver, once_error *err)
 {
     once_error why;
-    const int rc = take_seat(hand, &hand->seats[0], once_runner_options_of(hand->threads.hand.runner)->opening, &why);
+    const int rc =
+        take_seat(driver, &driver->seats[0], once_runner_options_of(driver->threads.driver.runner)->opening, &why);
     return rc == ONCE_OK ? rc : once_fail(err, rc == ONCE_E_SCHEMA ? ONCE_E_CONFIG : rc, "%s", why.text);
 }
 
-int once_hand_open_sql(once_runner *runner, const once_handler_spec *handler, once_hand **out, once_error *err)
+int once_effect_driver_open_sql(once_runner *runner, const once_handler_spec *handler, once_effect_driver **out,
+                                once_error *err)
 {
-    sql_hand *hand = calloc(1, sizeof *hand);
-    if (!hand) return once_no_memory(err, "for the handlers");
-    int rc = once_threads_open(&hand->threads, &sql_ops, runner, handler, err);
+    sql_driver *driver = calloc(1, sizeof *driver);
+    if (!driver) return once_no_memory(err, "for the handlers");
+    int rc = once_threads_open(&driver->threads, &sql_ops, runner, handler, err);
     if (rc != ONCE_OK) return rc;
-    hand->seats = calloc(handler->slots, sizeof *hand->seats);
-    rc = hand->seats ? read_url(hand, err) : once_no_memory(err, "for the handlers");
-    if (rc == ONCE_OK) rc = take_first_seat(hand, err);
-    if (rc == ONCE_OK) *out = &hand->threads.hand;
-    else hand->threads.hand.ops->close(&hand->threads.hand);
+    driver->seats = calloc(handler->slots, sizeof *driver->seats);
+    rc = driver->seats ? read_url(driver, err) : once_no_memory(err, "for the handlers");
+    if (rc == ONCE_OK) rc = take_first_seat(driver, err);
+    if (rc == ONCE_OK) *out = &driver->threads.driver;
+    else driver->threads.driver.ops->close(&driver->threads.driver);
     return rc;
 }
 
-once_db *once_hand_sql_db(once_hand *hand) { return ((sql_hand *)hand)->seats[0].db; }
+once_db *once_effect_driver_sql_db(once_effect_driver *driver) { return ((sql_driver *)driver)->seats[0].db; }

@@ -1,34 +1,34 @@
-/* Inside the runner: one hand for each handler with an external effect, and the loop they share. All on the loop's
+/* Inside the runner: one driver for each handler with an external effect, and the loop they share. All on the loop's
  * thread. */
-#ifndef ONCE_EFFECT_HAND_H
-#define ONCE_EFFECT_HAND_H
+#ifndef ONCE_EFFECT_DRIVER_H
+#define ONCE_EFFECT_DRIVER_H
 
 #include <stdint.h>
 
 #include "db/db.h"
 #include "effect/runner.h"
 
-typedef struct once_hand once_hand;
+typedef struct once_effect_driver once_effect_driver;
 
-typedef struct once_hand_ops {
-    /* Never more than handler->slots at a time. item->hand is not NULL from here until once_runner_finished; each kind
+typedef struct once_effect_driver_ops {
+    /* Never more than handler->slots at a time. item->driver is not NULL from here until once_runner_finished; each kind
      * may keep in it what it needs to find the item again. Outcome, delay_ms (-1), maybe, started, trouble are set as
      * for one that was not begun. */
-    void (*start)(once_hand *hand, once_item *item);
+    void (*start)(once_effect_driver *driver, once_item *item);
     /* Instead of `start`, of an item that asks (decision.asks): nothing is done but asking the other side what became
      * of this key; outcome, delay_ms, result and reason say what it answered (once_found, core/policy.h), and `started`
      * that it was asked. What is not known for certain is UNKNOWN. `kill` ends it like an effect. NULL: no handler of
      * this kind has ONCE_EFFECT_ASKS. */
-    void (*ask)(once_hand *hand, once_item *item);
-    void (*kill)(once_hand *hand, once_item *item); /* of one that was started and is not finished */
+    void (*ask)(once_effect_driver *driver, once_item *item);
+    void (*kill)(once_effect_driver *driver, once_item *item); /* of one that was started and is not finished */
     /* What is due: deadlines, restarts. Returns when to call again (loop's clock), ONCE_NEVER: not by itself. Also
      * called once before every sleep of the loop: what `start` and `ready` left for one large write goes out here. */
-    int64_t (*tick)(once_hand *hand, int64_t now_ms);
-    void (*close)(once_hand *hand); /* ends everything; items that were not back are not reported any more */
-} once_hand_ops;
+    int64_t (*tick)(once_effect_driver *driver, int64_t now_ms);
+    void (*close)(once_effect_driver *driver); /* ends everything; items that were not back are not reported any more */
+} once_effect_driver_ops;
 
-struct once_hand { /* first member of each kind */
-    const once_hand_ops *ops;
+struct once_effect_driver { /* first member of each kind */
+    const once_effect_driver_ops *ops;
     const once_handler_spec *handler;
     once_runner *runner;
 };
@@ -36,7 +36,7 @@ struct once_hand { /* first member of each kind */
 const once_runner_options *once_runner_options_of(const once_runner *runner);
 int64_t once_runner_now_ms(const once_runner *runner); /* monotonic */
 
-/* The item is over; once_runner_wait will hand it out. Its fields are set. */
+/* The item is over; once_runner_wait will give it out. Its fields are set. */
 void once_runner_finished(once_runner *runner, once_item *item);
 
 /* Result and reason of an item, copied into item->output (what was there is freed). A result longer than result_max is

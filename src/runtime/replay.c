@@ -12,7 +12,7 @@
 #include "runtime/choice.h"
 #include "runtime/known.h"
 #include "runtime/operate.h"
-#include "runtime/said.h"
+#include "runtime/replay_preview.h"
 #include "store/engine.h"
 
 #include "base/banned.h"
@@ -56,8 +56,8 @@ typedef struct replaying {
     once_intake intake;
     once_batch batch;             /* owns what belongs to one transaction */
     once_replayed results[BATCH]; /* told after the commit */
-    once_said would[BATCH];       /* dry run: what they would leave; id 0: nothing new */
-    once_said_table said;         /* dry run: of the transactions before */
+    once_preview would[BATCH];    /* dry run: what they would leave; id 0: nothing new */
+    once_preview_table preview;   /* dry run: of the transactions before */
     size_t n, bytes;
 
     once_reading letters;
@@ -117,18 +117,18 @@ static int come_again(replaying *r, once_item *item, once_replayed *out, once_er
     return rc;
 }
 
-static once_said said_of(const once_request *r)
+static once_preview preview_of(const once_request *r)
 {
-    return (once_said){.id = r->id.a ? r->id.a : 1, .print = r->fingerprint.a};
+    return (once_preview){.id = r->id.a ? r->id.a : 1, .print = r->fingerprint.a};
 }
 
 /* A letter of the same key that is before this one would have moved by then. */
-static int look_behind_another(const replaying *r, const once_said *mine, once_replayed *out, bool *behind,
+static int look_behind_another(const replaying *r, const once_preview *mine, once_replayed *out, bool *behind,
                                once_error *err)
 {
     assert(mine->id != 0);
-    once_said other = {0};
-    const int rc = r->said.n ? once__said_find(&r->said, mine->id, &other, err) : ONCE_OK;
+    once_preview other = {0};
+    const int rc = r->preview.n ? once__preview_find(&r->preview, mine->id, &other, err) : ONCE_OK;
     *behind = rc == ONCE_OK && other.id;
     if (!*behind) return rc;
     out->verdict =
@@ -199,9 +199,9 @@ static int move(replaying *r, const once_letter *letter, once_replayed *out, boo
     out->type = item->message.type;
     once_outward_key(&r->keying, &item->scope, item->request.key, item->request.id, letter->old_key,
                      out->idempotency_key);
-    once_said *mine = &r->would[r->n - 1];
+    once_preview *mine = &r->would[r->n - 1];
     bool behind;
-    *mine = said_of(&item->request);
+    *mine = preview_of(&item->request);
     rc = look_behind_another(r, mine, out, &behind, err);
     if (rc != ONCE_OK || behind) return rc;
     once_entry entry;
@@ -234,7 +234,7 @@ static int replay_one(replaying *r, uint64_t id, once_error *err)
     *out = (once_replayed){.letter = id, .verdict = ONCE_REPLAY_gone};
     int rc = r->store->ops->letter_get(r->store, id, &letter, &found, &r->batch.arena, err);
     if (rc != ONCE_OK) return rc;
-    r->would[r->n++] = (once_said){0};
+    r->would[r->n++] = (once_preview){0};
     if (!found || !once_bytes_equal(letter.scope.consumer, r->pipeline->spec->consumer)) return ONCE_OK;
     out->scope = letter.scope;
     out->key = letter.key;
@@ -278,9 +278,9 @@ static double seconds_since(const replaying *r)
 static int remember_said(replaying *r, once_error *err)
 {
     assert(r->options->dry_run);
-    int rc = r->said.size ? ONCE_OK : once__said_open(&r->said, r->total, err);
+    int rc = r->preview.size ? ONCE_OK : once__preview_open(&r->preview, r->total, err);
     for (size_t i = 0; i < r->n && rc == ONCE_OK; i++) {
-        if (r->would[i].id) rc = once__said_put(&r->said, &r->would[i], err);
+        if (r->would[i].id) rc = once__preview_put(&r->preview, &r->would[i], err);
     }
     return rc;
 }
@@ -460,7 +460,7 @@ int once_pipeline_replay(once_pipeline *pipeline, const once_replay_options *opt
         once_arena_release(&r->batch.arena);
         once__operator_close(pipeline, r->store);
     }
-    once__said_close(&r->said);
+    once__preview_close(&r->preview);
     free(r);
     return rc;
 }

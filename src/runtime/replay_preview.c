@@ -1,5 +1,5 @@
 /* A file of slots, open addressing, never more than half full. A slot that was not written reads as zeros: free. */
-#include "runtime/said.h"
+#include "runtime/replay_preview.h"
 
 #include "base/errno_text.h"
 
@@ -19,7 +19,7 @@ static int cannot(const char *what, once_error *err)
     return once_fail(err, ONCE_E_IO, "cannot %s the temporary file of a dry run: %s", what, once_errno_text(errno));
 }
 
-int once__said_open(once_said_table *table, uint64_t most, once_error *err)
+int once__preview_open(once_preview_table *table, uint64_t most, once_error *err)
 {
     const char *asked = getenv("TMPDIR"), *folder = asked && *asked ? asked : "/var/tmp";
     char path[PATH_MAX];
@@ -31,21 +31,21 @@ int once__said_open(once_said_table *table, uint64_t most, once_error *err)
         return once_fail(err, ONCE_E_IO, "cannot make a temporary file in '%s': %s; set TMPDIR", folder,
                          once_errno_text(errno));
     unlink(path);
-    *table = (once_said_table){.fd = fd, .size = size};
-    if (ftruncate(fd, (off_t)(size * sizeof(once_said))) == 0) return ONCE_OK;
+    *table = (once_preview_table){.fd = fd, .size = size};
+    if (ftruncate(fd, (off_t)(size * sizeof(once_preview))) == 0) return ONCE_OK;
     const int rc = cannot("size", err);
-    once__said_close(table);
+    once__preview_close(table);
     return rc;
 }
 
-void once__said_close(once_said_table *table)
+void once__preview_close(once_preview_table *table)
 {
     if (table->size) close(table->fd);
-    *table = (once_said_table){0};
+    *table = (once_preview_table){0};
 }
 
 /* The slot of this id, or the free one where it belongs. */
-static int find_slot(const once_said_table *table, uint64_t id, uint64_t *slot, once_said *out, once_error *err)
+static int find_slot(const once_preview_table *table, uint64_t id, uint64_t *slot, once_preview *out, once_error *err)
 {
     assert(id != 0);
     for (*slot = id & (table->size - 1);; *slot = (*slot + 1) & (table->size - 1)) {
@@ -55,16 +55,16 @@ static int find_slot(const once_said_table *table, uint64_t id, uint64_t *slot, 
     }
 }
 
-int once__said_find(const once_said_table *table, uint64_t id, once_said *out, once_error *err)
+int once__preview_find(const once_preview_table *table, uint64_t id, once_preview *out, once_error *err)
 {
     uint64_t slot;
     return find_slot(table, id, &slot, out, err);
 }
 
-int once__said_put(once_said_table *table, const once_said *what, once_error *err)
+int once__preview_put(once_preview_table *table, const once_preview *what, once_error *err)
 {
     uint64_t slot;
-    once_said old;
+    once_preview old;
     const int rc = find_slot(table, what->id, &slot, &old, err);
     if (rc != ONCE_OK) return rc;
     table->n += old.id == 0;

@@ -11,7 +11,7 @@
 #include <stdatomic.h>
 
 #include "base/env.h"
-#include "base/patience.h"
+#include "base/cancel.h"
 #include "once/types.h"
 
 typedef struct once_db once_db;
@@ -186,7 +186,7 @@ typedef struct once_db_options {
     int busy_ms;             /* SQLite: how long to wait for the lock of another connection */
     const atomic_bool *stop; /* set to true by any thread: what runs or waits comes back soon, as a failure. It outlives
                                 the connection */
-    once_patience opening;   /* of whoever opens it, until it is open */
+    once_cancel opening;     /* of whoever opens it, until it is open */
 } once_db_options;
 
 /* Whether it is the URL of a database that this build can connect to: ONCE_E_CONFIG or ONCE_E_UNSUPPORTED. Shows no

@@ -12,7 +12,7 @@
 #ifndef ONCE_EFFECT_RUNNER_H
 #define ONCE_EFFECT_RUNNER_H
 
-#include "base/patience.h"
+#include "base/cancel.h"
 #include "base/env.h"
 #include "core/item.h"
 #include "core/outward.h"
@@ -34,7 +34,7 @@ typedef struct once_runner_options {
     once_keying keying; /* the bytes of the salt live as long as the runner */
     const once_runner_callback *callbacks;
     size_t n_callbacks;
-    once_patience opening; /* of whoever opens them, while a server is waited for */
+    once_cancel opening; /* of whoever opens them, while a server is waited for */
 } once_runner_options;
 
 /* Whether the spec has an external effect at all. */

@@ -61,7 +61,7 @@ static void publish(sql_driver *driver, seat *s, once_db *db)
 }
 
 /* Connects and prepares, where that was not done yet. */
-static int take_seat(sql_driver *driver, seat *s, once_patience opening, once_error *err)
+static int take_seat(sql_driver *driver, seat *s, once_cancel opening, once_error *err)
 {
     const once_handler_spec *handler = driver->threads.driver.handler;
     if (s->db) return ONCE_OK;
@@ -115,7 +115,7 @@ static void was_ended(once_job *job)
 static bool has_begun(sql_driver *driver, seat *s, once_job *job)
 {
     once_error why;
-    int rc = take_seat(driver, s, (once_patience){0}, &why);
+    int rc = take_seat(driver, s, (once_cancel){0}, &why);
     if (rc == ONCE_OK) {
         once_error begun;
         rc = once_db_begin(s->db, &begun);

@@ -102,7 +102,7 @@ static int open_or_make(const opening *o, const once_known *known, once_error *e
                                   .env = pipeline->env,
                                   .create = may_make && o->run,
                                   .consumer = pipeline->spec->consumer};
-    if (o->run) options.patience = (once_patience){once__patience_over, pipeline};
+    if (o->run) options.cancel = (once_cancel){once__wait_is_cancelled, pipeline};
     int rc = once__store_open(pipeline->store_url, &options, &o->parts->store, err);
     if (rc != ONCE_E_NO_STORE || !may_make || o->run) return rc;
     options.create = true;
@@ -145,7 +145,7 @@ static int open_runner(void *user, once_error *err)
                                   .keying = o->parts->keying,
                                   .callbacks = pipeline->callbacks,
                                   .n_callbacks = pipeline->n_callbacks};
-    if (o->run) runner.opening = (once_patience){once__patience_over, pipeline};
+    if (o->run) runner.opening = (once_cancel){once__wait_is_cancelled, pipeline};
     return once_runner_open(&runner, &o->parts->runner, err);
 }
 

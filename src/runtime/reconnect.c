@@ -52,7 +52,7 @@ const char *once__store_event(int status)
     return status == ONCE_E_FULL ? "store_full" : status == ONCE_E_UNAVAILABLE ? "store_away" : "store_failed";
 }
 
-bool once__patience_over(void *user)
+bool once__wait_is_cancelled(void *user)
 {
     once_pipeline *pipeline = user;
     if (!atomic_load(&pipeline->stop)) return false;

@@ -61,7 +61,7 @@ typedef int once_try(void *user, once_error *err);
 int once__persist(once_pipeline *pipeline, once_try *attempt, void *user, once_error *err);
 /* The event of a log's line about a store that failed with this status, at whatever time: alerts go by it. */
 const char *once__store_event(int status);
-bool once__patience_over(void *pipeline); /* for once_store_options.patience */
+bool once__wait_is_cancelled(void *pipeline); /* for once_store_options.cancel */
 
 /* Failures in a row: what was said of them. All zero: nothing yet. */
 enum { ONCE_REASONS = 4 };

@@ -31,7 +31,7 @@
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/env.h"
-#include "base/patience.h"
+#include "base/cancel.h"
 #include "core/entry.h"
 #include "core/spec.h"
 #include "once/types.h"
@@ -145,7 +145,7 @@ typedef struct once_store_options {
     /* Of a caller that repeats what failed at a pace of its own: a verb then tries once to reach a server that is away,
      * and stops waiting for one that does not answer when `over` says so. Either way it ends with ONCE_E_UNAVAILABLE.
      */
-    once_patience patience;
+    once_cancel cancel;
     once_bytes consumer; /* for whom it is opened, as the server may show it; may be empty. Not copied */
 } once_store_options;
 

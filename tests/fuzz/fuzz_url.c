@@ -52,7 +52,7 @@ static void read_postgres(const char *url, const char *password)
     once_error err = {0};
     const char *colon = strchr(url, ':');
     if (!colon) return;
-    if (once__pg_new(colon + 1, once_env_real(), (once_bytes){0}, (once_patience){0}, &pg, &err) == ONCE_OK)
+    if (once__pg_new(colon + 1, once_env_real(), (once_bytes){0}, (once_cancel){0}, &pg, &err) == ONCE_OK)
         once__pg_free(pg);
     else CHECK(err.text[0] && (!password || !strstr(err.text, password)));
 #else

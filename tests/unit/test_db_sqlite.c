@@ -353,7 +353,7 @@ static void f94_a_statement_is_ended_at_its_limit(void **state)
 static void f94_a_statement_is_ended_when_nobody_waits_any_longer(void **state)
 {
     (void)state;
-    once__sqlite_watch((once_sqlite_db *)db, (once_patience){is_told, NULL});
+    once__sqlite_watch((once_sqlite_db *)db, (once_cancel){is_told, NULL});
     told = true;
     ends_as(ONCE_FAULT_STOPPED);
 }
@@ -365,7 +365,7 @@ static void f94_our_own_statements_have_no_limit(void **state)
     once_sqlite_db *file = (once_sqlite_db *)db;
     once_error err = {0};
     int64_t n;
-    once__sqlite_watch(file, (once_patience){is_told, NULL});
+    once__sqlite_watch(file, (once_cancel){is_told, NULL});
     once_db_limit(db, 1);
     usleep(2000);
     told = true;

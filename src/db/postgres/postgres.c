@@ -66,14 +66,14 @@ static bool is_misread(const PQconninfoOption *options)
     return misread;
 }
 
-int once__pg_new(const char *rest, const once_env *env, once_bytes consumer, once_patience patience, once_pg **out,
+int once__pg_new(const char *rest, const once_env *env, once_bytes consumer, once_cancel cancel, once_pg **out,
                  once_error *err)
 {
     once_pg *pg = calloc(1, sizeof *pg);
     if (!pg) return once_no_memory(err, "for PostgreSQL");
     pg->db.ops = &once__pg_ops;
     pg->env = env;
-    pg->patience = patience;
+    pg->cancel = cancel;
     pg->answer_ms = ANSWER_MS_DEFAULT;
     snprintf(pg->application, sizeof pg->application, "once%s%.*s", consumer.len ? ":" : "",
              consumer.len < 58 ? (int)consumer.len : 58, consumer.len ? consumer.data : "");
@@ -318,7 +318,7 @@ int once__pg_connect(once_pg *pg, int64_t wait_ms, once_error *err)
         const int rc = connect_once(pg, err);
         if (once_status_class(rc) != ONCE_CLASS_RETRY || waited_ms >= wait_ms) return rc;
         const int64_t nap_ms = pause_ms / 2 + (int64_t)(once_env_random_u64(pg->env) % (uint64_t)pause_ms);
-        if (once_patience_over(&pg->patience)) return rc;
+        if (once_cancelled(&pg->cancel)) return rc;
         once_env_sleep_ms(pg->env, nap_ms);
         waited_ms += nap_ms;
         if (pause_ms < 1000) pause_ms *= 2;

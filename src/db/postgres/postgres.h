@@ -20,7 +20,7 @@
 #include "base/buf.h"
 #include "base/env.h"
 #include "base/hash.h"
-#include "base/patience.h"
+#include "base/cancel.h"
 #include "db/db.h"
 
 enum { ONCE_PG_NAME = 64 }; /* of a schema, with its end */
@@ -60,7 +60,7 @@ typedef struct once_pg {
     char tables_in[ONCE_PG_NAME]; /* the schema of the store's tables, once it is settled; before that what the URL
                                      says, or empty */
     char where[160];              /* "postgres 'host/database'", for errors; no secrets */
-    once_patience patience;       /* of whoever waits for the server */
+    once_cancel cancel;           /* asked while the server is waited for */
     int64_t answer_ms;            /* so long it may be silent before we ask it why (wait.c); 0: for ever */
     char session[120]; /* a condition that finds this connection in pg_stat_activity; empty: a pooler has not said whom
                           it chose */
@@ -112,7 +112,7 @@ typedef struct once_pg {
 /* ---- connection ---- */
 
 /* `rest` is the URL behind "postgres:". Nothing is connected yet. */
-int once__pg_new(const char *rest, const once_env *env, once_bytes consumer, once_patience patience, once_pg **out,
+int once__pg_new(const char *rest, const once_env *env, once_bytes consumer, once_cancel cancel, once_pg **out,
                  once_error *err);
 /* Wraps a connection of the caller and leaves its settings alone. */
 int once__pg_borrow(PGconn *conn, const once_env *env, once_pg **out, once_error *err);

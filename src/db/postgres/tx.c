@@ -14,7 +14,7 @@
 
 typedef struct once_pg_own {
     const atomic_bool *stop;
-    once_patience opening; /* until it is open */
+    once_cancel opening; /* until it is open */
 } once_pg_own;
 
 static once_pg *of(once_db *db) { return (once_pg *)db; }
@@ -24,7 +24,7 @@ static once_pg *of(once_db *db) { return (once_pg *)db; }
 static bool is_told_to_stop(void *user)
 {
     const once_pg_own *own = user;
-    return atomic_load(own->stop) || once_patience_over(&own->opening);
+    return atomic_load(own->stop) || once_cancelled(&own->opening);
 }
 
 static int told_to_stop(const once_pg *pg, once_error *err)
@@ -39,7 +39,7 @@ int once__pg_open(const char *rest, const once_db_options *options, once_db **ou
     if (!own) return once_no_memory(err, "for PostgreSQL");
     own->stop = options->stop;
     own->opening = options->opening;
-    int rc = once__pg_new(rest, options->env, options->consumer, (once_patience){is_told_to_stop, own}, &pg, err);
+    int rc = once__pg_new(rest, options->env, options->consumer, (once_cancel){is_told_to_stop, own}, &pg, err);
     if (rc != ONCE_OK) {
         free(own);
         return rc;
@@ -53,7 +53,7 @@ int once__pg_open(const char *rest, const once_db_options *options, once_db **ou
     }
     pg->own = own;
     rc = once__pg_connect(pg, 0, err);
-    own->opening = (once_patience){0};
+    own->opening = (once_cancel){0};
     if (rc == ONCE_OK) *out = &pg->db;
     else once__pg_close_own(&pg->db);
     return rc;

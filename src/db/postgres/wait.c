@@ -2,7 +2,7 @@
  *
  * libpq waits for ever when its peer says nothing: the machine is gone, its processes are stopped, something in between
  * has forgotten the connection. So all waiting is here, in short naps, and ends in one of three ways: there is
- * something to read, the caller's patience is over, or nobody is there any more.
+ * something to read, the caller cancels it, or nobody is there any more.
  *
  * Silence alone proves nothing: a statement of the user's may take an hour, and a claim waits for the transaction of
  * another worker. After `answer_ms` without a byte we ask the server, over a second connection, what the first one is
@@ -39,7 +39,7 @@ static int nap(once_pg *pg, PGconn *conn, short events)
 {
     struct pollfd fd = {.fd = PQsocket(conn), .events = events};
     if (poll(&fd, 1, NAP_MS) != 0) return 1; /* an interruption, too: look again */
-    return once_patience_over(&pg->patience) ? -1 : 0;
+    return once_cancelled(&pg->cancel) ? -1 : 0;
 }
 
 /* ---- connecting ---- */
@@ -202,12 +202,12 @@ static bool answers_others(int rc, const once_error *why)
 }
 
 /* A second connection to where the first one goes; the caller closes it. *out: the answer to one question, or NULL. */
-static int ask_second(const once_pg *pg, once_patience patience, int64_t answer_ms, const char *sql, PGresult **out,
+static int ask_second(const once_pg *pg, once_cancel cancel, int64_t answer_ms, const char *sql, PGresult **out,
                       once_error *why)
 {
     assert(!pg->asking && sql[0]);
     once_pg second = {
-        .env = pg->env, .conninfo = pg->conninfo, .patience = patience, .answer_ms = answer_ms, .asking = true};
+        .env = pg->env, .conninfo = pg->conninfo, .cancel = cancel, .answer_ms = answer_ms, .asking = true};
     snprintf(second.where, sizeof second.where, "%s", pg->where);
     snprintf(second.application, sizeof second.application, "%s", pg->application);
     *out = NULL;
@@ -229,7 +229,7 @@ static whereabouts ask_about(const once_pg *pg, bool suspected, once_error *why)
         " WHEN %s THEN 2 + pg_terminate_backend(pid)::int ELSE 2 END FROM pg_catalog.pg_stat_activity WHERE %s",
         suspected ? "true" : "false", pg->session);
     if (!pg->session[0]) snprintf(sql, sizeof sql, "SELECT 1");
-    const int rc = ask_second(pg, pg->patience, pg->answer_ms, sql, &result, why);
+    const int rc = ask_second(pg, pg->cancel, pg->answer_ms, sql, &result, why);
     if (answers_others(rc, why)) return AT_WORK;
     if (result && once__pg_fits(result, "1t", 0))
         found = pg->session[0] && once__pg_text(result, 0, 0)[0] == '1' ? AT_WORK : WAITS_FOR_US;
@@ -261,7 +261,7 @@ static void cancel(const once_pg *pg)
     snprintf(sql, sizeof sql,
              "SELECT pg_cancel_backend(pid) FROM pg_catalog.pg_stat_activity WHERE state = 'active' AND %s",
              pg->session);
-    (void)ask_second(pg, (once_patience){is_over, &s}, CANCEL_MS, sql, &result, &why);
+    (void)ask_second(pg, (once_cancel){is_over, &s}, CANCEL_MS, sql, &result, &why);
     PQclear(result);
 }
 

@@ -65,7 +65,7 @@ static int on_busy(void *user, int tries)
     const int64_t now_ns = once__sqlite_mono_ns();
     if (tries == 0) db->busy_since_ns = now_ns;
     if (now_ns - db->busy_since_ns >= (int64_t)db->busy_ms * 1000000) return 0;
-    if ((db->stop && atomic_load(db->stop)) || once_patience_over(&db->patience)) return 0;
+    if ((db->stop && atomic_load(db->stop)) || once_cancelled(&db->cancel)) return 0;
     const long nap_us = 100 + (long)((now_ns / 64) % 900); /* uneven is enough; it need not be random */
     nanosleep(&(struct timespec){.tv_nsec = nap_us * 1000}, NULL);
     return 1;
@@ -156,14 +156,14 @@ static int look_around(void *user)
     once_sqlite_db *db = user;
     if (!db->user) return 0;
     if (db->limit_ns && once__sqlite_mono_ns() >= db->limit_ns) db->ended = ONCE_FAULT_TIMEOUT;
-    else if (once_patience_over(&db->patience)) db->ended = ONCE_FAULT_STOPPED;
+    else if (once_cancelled(&db->cancel)) db->ended = ONCE_FAULT_STOPPED;
     return db->ended != ONCE_FAULT_NONE;
 }
 
-void once__sqlite_watch(once_sqlite_db *db, once_patience patience)
+void once__sqlite_watch(once_sqlite_db *db, once_cancel cancel)
 {
     assert(!db->borrowed && !db->stop);
-    db->patience = patience;
+    db->cancel = cancel;
     sqlite3_progress_handler(db->handle, STEPS_BETWEEN_LOOKS, look_around, db);
 }
 

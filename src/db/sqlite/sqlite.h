@@ -14,7 +14,7 @@
 #include <sqlite3.h>
 #include <sys/types.h>
 
-#include "base/patience.h"
+#include "base/cancel.h"
 #include "db/db.h"
 
 /* Which file it was when it was opened (moved.c). */
@@ -39,7 +39,7 @@ typedef struct once_sqlite_db {
     once_sqlite_place place, wal_place, shm_place;
     char *rescued;           /* it was deleted: where a copy is */
     const atomic_bool *stop; /* of a connection of its own (tx.c): true: give up. NULL: the store's */
-    once_patience patience;  /* the store's: of whoever waits for a lock or for a statement of the user */
+    once_cancel cancel;      /* the store's: of whoever waits for a lock or for a statement of the user */
     int64_t limit_ns;        /* CLOCK_MONOTONIC: when a statement of the user must have ended; 0: there is no limit */
     once_fault_kind ended;   /* why we ended one: TIMEOUT, STOPPED; otherwise NONE */
 } once_sqlite_db;
@@ -54,9 +54,9 @@ typedef struct once_sqlite_options {
 int once__sqlite_open(const char *path, const once_sqlite_options *options, once_sqlite_db **out, once_error *err);
 /* Wraps a connection of the caller and leaves its settings alone. */
 int once__sqlite_borrow(sqlite3 *handle, once_sqlite_db **out, once_error *err);
-/* From now on statements of the user are ended when they are over their limit (once_db_limit), or when the patience is
+/* From now on statements of the user are ended when they are over their limit (once_db_limit), or when the wait is cancelled
  * over. Not on a borrowed connection, whose progress handler is the caller's. */
-void once__sqlite_watch(once_sqlite_db *db, once_patience patience);
+void once__sqlite_watch(once_sqlite_db *db, once_cancel cancel);
 void once__sqlite_close(
     once_sqlite_db *db); /* NULL is fine; an open transaction is rolled back, unless the connection is borrowed */
 

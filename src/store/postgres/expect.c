@@ -243,7 +243,7 @@ static int wait_for_turn(once_postgres *q, once_error *err)
         once__pg_begin_anew(q);
         once__pg_turn_pause(q);
         q->turns.tries++;
-        if (once_patience_over(&q->pg->patience))
+        if (once_cancelled(&q->pg->cancel))
             return once_fail(err, ONCE_E_UNAVAILABLE, "%s: told to stop before it was our turn", q->pg->where);
         rc = once__pg_load_round(q, &none, err);
     } while (rc != ONCE_OK && once__pg_turn_missed(q));

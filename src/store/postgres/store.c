@@ -91,7 +91,7 @@ static once_postgres *new_store(const once_store_options *options)
     q->storage.own_clock = true;
     once__store_sign(&q->storage.store);
     once_buf_init(&q->sweep.found, PG_SWEEP_STEP * PG_SWEEP_LOOKS * PG_TID_SIZE);
-    q->wait_ms = options->patience.over ? 0 : options->busy_ms ? options->busy_ms : WAIT_MS_DEFAULT;
+    q->wait_ms = options->cancel.asked ? 0 : options->busy_ms ? options->busy_ms : WAIT_MS_DEFAULT;
     for (size_t i = 0; i < PG_COLUMNS; i++) once__pg_array_init(&q->columns[i]);
     for (size_t i = 0; i < PG_LETTER_COLUMNS; i++) once__pg_array_init(&q->letters[i]);
     for (size_t i = 0; i < PG_AUDIT_COLUMNS; i++) once__pg_array_init(&q->audits[i]);
@@ -128,7 +128,7 @@ static int pg_open(const char *rest, const once_store_options *options, once_bac
     if (!options) options = &none;
     once_postgres *q = new_store(options);
     if (!q) return once_no_memory(err, "in the postgres store");
-    int rc = once__pg_new(rest, q->storage.store.env, options->consumer, options->patience, &q->pg, err);
+    int rc = once__pg_new(rest, q->storage.store.env, options->consumer, options->cancel, &q->pg, err);
     if (rc == ONCE_OK) rc = once__pg_connect(q->pg, 0, err);
     if (rc == ONCE_OK) rc = open_on(q, options, err);
     if (rc == ONCE_OK && options->consumer.len) rc = once__pg_turns_init(q, options->consumer, err);

@@ -192,7 +192,7 @@ int once__redis_wait_for(const once_redis_waiting *waiting, int fd, short events
         const int n = poll(&poller, 1, left_ms < NAP_MS ? left_ms : NAP_MS);
         if (n > 0) return 0;
         if (n < 0 && errno != EINTR) return errno;
-        if (once_patience_over(&waiting->patience)) return ECANCELED;
+        if (once_cancelled(&waiting->cancel)) return ECANCELED;
     }
     return ETIMEDOUT;
 }
@@ -660,7 +660,7 @@ bool once__redis_wait_while_it_moves(once_redis_link *link, int64_t *waited_ms)
 {
     assert(*waited_ms >= 0);
     const int64_t nap_ms = *waited_ms < MOVING_NAP_MS ? *waited_ms + 1 : MOVING_NAP_MS;
-    if (*waited_ms >= link->waiting.timeout_ms || once_patience_over(&link->waiting.patience)) return false;
+    if (*waited_ms >= link->waiting.timeout_ms || once_cancelled(&link->waiting.cancel)) return false;
     once_env_sleep_ms(link->env, nap_ms / 2 + (int64_t)(once_env_random_u64(link->env) % (uint64_t)nap_ms));
     *waited_ms += nap_ms;
     return true;

@@ -347,7 +347,7 @@ static int open_store(once_redis *r, bool tls, const char *rest, const once_stor
                            : options && options->busy_ms ? options->busy_ms
                                                          : TIMEOUT_MS;
     r->wait_ms = timeout_ms / 2;
-    r->waiting = (once_redis_waiting){timeout_ms, options ? options->patience : (once_patience){0}};
+    r->waiting = (once_redis_waiting){timeout_ms, options ? options->cancel : (once_cancel){0}};
     rc = once__redis_link_open(&r->url, once__redis_test_clock(r) ? once_env_real() : r->storage.store.env, r->waiting,
                                &r->link, err);
     if (rc == ONCE_OK) rc = look_at_server(r, err);

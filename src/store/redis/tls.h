@@ -5,13 +5,13 @@
 
 #include <sys/types.h>
 
-#include "base/patience.h"
+#include "base/cancel.h"
 #include "store/redis/url.h"
 
 /* How to wait for a server: until nothing has moved for the timeout, or the caller does not want to any more. */
 typedef struct once_redis_waiting {
     int timeout_ms;
-    once_patience patience;
+    once_cancel cancel;
 } once_redis_waiting;
 
 /* 0: it is ready; otherwise an errno: ETIMEDOUT, ECANCELED... */

@@ -203,7 +203,7 @@ int once__sqlite_store_open(const char *path, const once_store_options *options,
                                      .busy_ms = options->busy_ms ? options->busy_ms : BUSY_MS_DEFAULT};
     int rc = how.create && !how.readonly && !how.vfs ? make_private(q->storage.store.env, path, err) : ONCE_OK;
     if (rc == ONCE_OK) rc = once__sqlite_open(path, &how, &q->db, err);
-    if (rc == ONCE_OK) once__sqlite_watch(q->db, options->patience);
+    if (rc == ONCE_OK) once__sqlite_watch(q->db, options->cancel);
     if (rc == ONCE_OK)
         rc = once__sqlite_settings(q->db, q->storage.store.env, how.create && !how.readonly, how.busy_ms, err);
     if (rc == ONCE_OK && once__sum_register(q->db->handle) != SQLITE_OK)

@@ -16,7 +16,7 @@ typedef struct once_stream once_stream; /* core/stream.h */
 typedef enum once_item_place {
     ONCE_AT_NEW,      /* in a batch that an executor fills, or has just filled */
     ONCE_AT_READY,    /* in the queue, for a transaction */
-    ONCE_AT_PARKED,   /* behind an item whose key or lane it has, and which is not over (core/waits.h) */
+    ONCE_AT_PARKED,   /* behind an item whose key or lane it has, and which is not over (core/key_queue.h) */
     ONCE_AT_WORK,     /* in the transaction that is being made */
     ONCE_AT_FLIGHT,   /* claimed durably for its effect outside, which is about to begin or under way (core/flight.h) */
     ONCE_AT_RETURNED, /* that effect ended; its outcome waits for a transaction */
@@ -114,7 +114,7 @@ struct once_item {
     once_bytes came_with;
     int64_t claimed_at_ms; /* before the claim or the last extension was asked for */
 
-    /* Equal keys and lanes across transactions (core/waits.h). */
+    /* Equal keys and lanes across transactions (core/key_queue.h). */
     bool joined;
     unsigned waits_for;
     once_item *ahead[2], *behind[2]; /* in the queue of its key, and of its lane */

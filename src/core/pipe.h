@@ -6,7 +6,7 @@
 #include "core/id_set.h"
 #include "core/pipeline.h"
 #include "core/stream.h"
-#include "core/waits.h"
+#include "core/key_queue.h"
 
 #define OUTSTANDING 64    /* batches that may be on their way behind one that takes long */
 #define PARKED 2          /* batches that may wait behind equal keys and lanes */
@@ -204,7 +204,7 @@ struct once_pipe {
     pipe_batches batches;
     pipe_ready ready;
     pipe_streams streams;
-    once_waits waits; /* who is PARKED, and behind whom */
+    once_key_queue key_queue; /* who is PARKED, and behind whom */
     pipe_source source;
     pipe_acks acks;
     pipe_work work;
@@ -257,7 +257,7 @@ void once__item_forget_output(once_item *item);
 void once__pipe_ready_put(once_pipe *pipe, once_item *item, bool last);
 void once__pipe_ready_take(once_pipe *pipe, once_item *item);
 void once__pipe_move(once_pipe *pipe, once_item *item, once_item_place to);
-void once__pipe_leave_waits(once_pipe *pipe, once_item *item);
+void once__pipe_leave_key_queue(once_pipe *pipe, once_item *item);
 void once__batch_free(once_batch *batch);
 
 /* pipe_source.c: what is fetched */

@@ -152,7 +152,7 @@ static void give_away(once_pipe *pipe, once_item *item)
         once__pipe_move(pipe, item, ONCE_AT_READY);
     } else {
         pipe->source.open -= item->ticket != 0;
-        once__pipe_leave_waits(pipe, item);
+        once__pipe_leave_key_queue(pipe, item);
         once__pipe_move(pipe, item, ONCE_AT_OVER);
     }
 }
@@ -202,7 +202,7 @@ void once__pipe_conclude(once_pipe *pipe, int64_t now_ms)
             once__pipe_move(pipe, item, ONCE_AT_OVER);
         } else {
             count_over(pipe, item, now_ms);
-            once__pipe_leave_waits(pipe, item);
+            once__pipe_leave_key_queue(pipe, item);
             once__pipe_remember_farthest(pipe, item);
             once__pipe_move(pipe, item, ONCE_AT_OVER);
         }

@@ -21,7 +21,7 @@ static void lose(once_pipe *pipe, once_item *lost) /* its claim is somebody else
         lost->held = false;
         once__pipe_requeue(pipe, lost);
     } else {
-        once__pipe_leave_waits(pipe, lost);
+        once__pipe_leave_key_queue(pipe, lost);
         once__pipe_move(pipe, lost, ONCE_AT_OVER);
     }
 }

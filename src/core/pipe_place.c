@@ -145,7 +145,7 @@ void once__pipe_move(once_pipe *pipe, once_item *item, once_item_place to)
         item->full = from == ONCE_AT_WORK && has_waited(item);
         once__pipe_ready_put(pipe, item, from == ONCE_AT_NEW);
         break;
-    case ONCE_AT_PARKED: once_waits_join(&pipe->waits, item); break;
+    case ONCE_AT_PARKED: once_key_queue_join(&pipe->key_queue, item); break;
     case ONCE_AT_WORK: work_put(pipe, item); break;
     case ONCE_AT_FLIGHT: once_flight_depart(&pipe->outside.flight, item, item->claimed_at_ms); break;
     case ONCE_AT_RETURNED: back_put(pipe, item); break;
@@ -159,11 +159,11 @@ void once__pipe_move(once_pipe *pipe, once_item *item, once_item_place to)
 }
 
 /* It is over, or out of our hands: those that stood behind it are next. */
-void once__pipe_leave_waits(once_pipe *pipe, once_item *item)
+void once__pipe_leave_key_queue(once_pipe *pipe, once_item *item)
 {
     if (!item->joined) return;
     once_item *freed[2];
-    const size_t n = once_waits_leave(&pipe->waits, item, freed);
+    const size_t n = once_key_queue_leave(&pipe->key_queue, item, freed);
     for (size_t i = n; i > 0; i--) once__pipe_move(pipe, freed[i - 1], ONCE_AT_READY);
 }
 

@@ -175,7 +175,7 @@ static int make_room(once_pipe *pipe, const once_batch *batch, once_error *err)
         if (rc == ONCE_OK && !once_stream_reserve(stream, stream->coming)) rc = once_no_memory(err, "for a batch");
         stream->coming = 0;
     }
-    if (rc == ONCE_OK && pipe->outside.flight.slots && !once_waits_reserve(&pipe->waits, here))
+    if (rc == ONCE_OK && pipe->outside.flight.slots && !once_key_queue_reserve(&pipe->key_queue, here))
         rc = once_no_memory(err, "for a batch");
     return rc;
 }

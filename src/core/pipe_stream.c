@@ -59,7 +59,7 @@ once_stream *once__pipe_stream_add(once_pipe *pipe, uint32_t number)
 static void drop(once_pipe *pipe, once_item *item)
 {
     assert(item->ticket && pipe->source.open > 0);
-    once__pipe_leave_waits(pipe, item);
+    once__pipe_leave_key_queue(pipe, item);
     pipe->source.open--;
     once__pipe_move(pipe, item, ONCE_AT_OVER);
 }
@@ -133,7 +133,7 @@ void once__pipe_give_to_store(once_pipe *pipe, once_item *item)
         once__pipe_ready_take(pipe, item);
         once__pipe_ready_put(pipe, item, false);
     } else if (item->place == ONCE_AT_PARKED) {
-        once__pipe_leave_waits(pipe, item);
+        once__pipe_leave_key_queue(pipe, item);
         once__pipe_move(pipe, item, ONCE_AT_READY);
     }
 }

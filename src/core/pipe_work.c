@@ -165,7 +165,7 @@ void once__pipe_leave_unsettled(once_pipe *pipe, once_item *item)
     const bool tried = item->given && !item->decision.asks;
     pipe->end.unsettled += once__item_is_external(item) && tried;
     pipe->counts.attempts += item->returned && once__item_has_tried(item);
-    once__pipe_leave_waits(pipe, item);
+    once__pipe_leave_key_queue(pipe, item);
     once__pipe_move(pipe, item, ONCE_AT_OVER);
 }
 
@@ -208,7 +208,7 @@ static bool has_slot(const once_pipe *pipe, const once_item *item, int64_t now_m
 static bool must_wait(const once_pipe *pipe, const once_item *item)
 {
     if (once_hash_is_zero(item->request.id) || pipe->spec->inbox || item->to_store) return false;
-    return !item->joined && once_waits_in_use(&pipe->waits, item) && !ONCE_PLANTED(flight_forgotten);
+    return !item->joined && once_key_queue_in_use(&pipe->key_queue, item) && !ONCE_PLANTED(flight_forgotten);
 }
 
 static bool may_go(const once_pipe *pipe, const once_item *item, int64_t now_ms)
@@ -277,7 +277,7 @@ static bool wait_for_slot(once_pipe *pipe, once_item *item)
     const once_hash lane = item->request.lane.id;
     if (!item->from || ONCE_PLANTED(flight_forgotten)) return false; /* then it might stand behind one that flies */
     if (is_in_work(pipe, item->request.id) || (!once_hash_is_zero(lane) && is_in_work(pipe, lane))) return false;
-    if (!item->joined) once_waits_join(&pipe->waits, item);
+    if (!item->joined) once_key_queue_join(&pipe->key_queue, item);
     assert(item->waits_for == 0);
     once__pipe_ready_take(pipe, item);
     item->full = true;

@@ -139,10 +139,10 @@ static bool flight_new(once_pipe *pipe)
 {
     if (!once_flight_init(&pipe->outside.flight, pipe->spec)) return false;
     if (pipe->o.unclean && !ONCE_PLANTED(no_caution)) pipe->outside.flight.alone_left = CAUTIOUS_LEAST;
-    if (!pipe->outside.flight.slots) return once_waits_init(&pipe->waits, 0);
+    if (!pipe->outside.flight.slots) return once_key_queue_init(&pipe->key_queue, 0);
     pipe->outside.list = calloc(pipe->outside.flight.slots, sizeof *pipe->outside.list);
     return pipe->outside.list &&
-           once_waits_init(&pipe->waits, pipe->outside.flight.slots + (PARKED + 3) * pipe->batch_max);
+           once_key_queue_init(&pipe->key_queue, pipe->outside.flight.slots + (PARKED + 3) * pipe->batch_max);
 }
 
 /* Effects of the store's own database, without names that a transaction locks before all else. */
@@ -211,7 +211,7 @@ void once_pipe_free(once_pipe *pipe)
     free(pipe->streams.at);
     free(pipe->streams.paused);
     once_flight_release(&pipe->outside.flight);
-    once_waits_release(&pipe->waits);
+    once_key_queue_release(&pipe->key_queue);
     once_id_set_release(&pipe->unknown);
     free(pipe->work.items);
     free(pipe->work.round);

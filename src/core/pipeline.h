@@ -17,7 +17,7 @@
  * An effect outside of the store (core/flight.h) runs between two transactions: the first one claims, the effect starts
  * when that is committed, and whichever transaction begins after it came back settles it. So one commit carries the
  * claims of the next messages and the outcomes of the last ones. A claim is only asked for when a slot is free to start
- * at once. While such an effect is on its way, equal keys and lanes wait behind it (core/waits.h), leases are extended,
+ * at once. While such an effect is on its way, equal keys and lanes wait behind it (core/key_queue.h), leases are extended,
  * and when that fails, the effect is told to end before its lease does. What it says when its claim is somebody else's
  * by then is not settled.
  *

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <cmocka.h>
 
-#include "core/waits.h"
+#include "core/key_queue.h"
 
 enum { ITEMS = 200 };
 
@@ -56,12 +56,12 @@ static bool in_use(const model *m, const once_item *item)
     return false;
 }
 
-static void leave(model *m, once_waits *waits, size_t at)
+static void leave(model *m, once_key_queue *waiting, size_t at)
 {
     once_item *freed[2], *item = &m->items[m->order[at]];
     unsigned before[ITEMS] = {0};
     for (size_t i = 0; i < m->n; i++) before[m->order[i]] = m->items[m->order[i]].waits_for;
-    const size_t n = once_waits_leave(waits, item, freed);
+    const size_t n = once_key_queue_leave(waiting, item, freed);
     for (size_t i = at; i + 1 < m->n; i++) m->order[i] = m->order[i + 1];
     m->n--;
     size_t expected = 0;
@@ -75,8 +75,8 @@ static void as_a_list_would(void **unused)
     (void)unused;
     for (int round = 0; round < 200; round++) {
         model m = {0};
-        once_waits waits;
-        assert_true(once_waits_init(&waits, ITEMS));
+        once_key_queue waiting;
+        assert_true(once_key_queue_init(&waiting, ITEMS));
         const uint64_t keys = 1 + random_u64() % 40, lanes = 1 + random_u64() % 10;
         for (int step = 0; step < 600; step++) {
             once_item *item = &m.items[random_u64() % ITEMS];
@@ -86,19 +86,19 @@ static void as_a_list_would(void **unused)
                  * sides of it. */
                 item->request.id = (once_hash){0 - key % 3, key + 1};
                 item->request.lane.id = lane < lanes ? (once_hash){0 - lane % 2, 1000 + lane} : (once_hash){0, 0};
-                assert_int_equal(once_waits_in_use(&waits, item), in_use(&m, item));
-                once_waits_join(&waits, item);
+                assert_int_equal(once_key_queue_in_use(&waiting, item), in_use(&m, item));
+                once_key_queue_join(&waiting, item);
                 m.order[m.n++] = (int)(item - m.items);
             } else if (m.n) {
                 const size_t at = random_u64() % m.n;
                 /* Some are dropped while they wait. */
-                if (m.items[m.order[at]].waits_for == 0 || random_u64() % 4 == 0) leave(&m, &waits, at);
+                if (m.items[m.order[at]].waits_for == 0 || random_u64() % 4 == 0) leave(&m, &waiting, at);
             }
             check_all(&m);
         }
-        while (m.n) leave(&m, &waits, 0); /* the oldest never waits */
-        assert_int_equal(waits.last.n, 0);
-        once_waits_release(&waits);
+        while (m.n) leave(&m, &waiting, 0); /* the oldest never waits */
+        assert_int_equal(waiting.last.n, 0);
+        once_key_queue_release(&waiting);
     }
 }
 

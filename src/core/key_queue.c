@@ -1,0 +1,80 @@
+#include "core/key_queue.h"
+
+#include <assert.h>
+
+#include "base/banned.h"
+
+bool once_key_queue_init(once_key_queue *keys, size_t items)
+{
+    *keys = (once_key_queue){0};
+    return once_key_queue_reserve(keys, items); /* each has a key and a lane */
+}
+
+bool once_key_queue_reserve(once_key_queue *keys, size_t items) { return once_table_reserve(&keys->last, 2 * items); }
+
+void once_key_queue_release(once_key_queue *keys) { once_table_release(&keys->last); }
+
+/* The last one with this id becomes `item`; returns the one before, or NULL. */
+static once_item *stand_behind(once_key_queue *keys, once_hash id, once_item *item)
+{
+    once_item *before = once_table_get(&keys->last, id);
+    const bool put = once_table_put(&keys->last, id, item);
+    assert(put); /* there is room for all items */
+    (void)put;
+    return before;
+}
+
+bool once_key_queue_in_use(const once_key_queue *keys, const once_item *item)
+{
+    const once_hash lane = item->request.lane.id;
+    return once_table_get(&keys->last, item->request.id) ||
+           (!once_hash_is_zero(lane) && once_table_get(&keys->last, lane));
+}
+
+enum { BY_KEY, BY_LANE }; /* the two queues of an item */
+
+static void join_queue(once_key_queue *keys, once_hash id, once_item *item, int queue)
+{
+    once_item *before = stand_behind(keys, id, item);
+    item->ahead[queue] = before;
+    if (!before) return;
+    before->behind[queue] = item;
+    item->waits_for++;
+}
+
+void once_key_queue_join(once_key_queue *keys, once_item *item)
+{
+    assert(!item->joined);
+    item->joined = true;
+    item->waits_for = 0;
+    item->ahead[BY_KEY] = item->ahead[BY_LANE] = item->behind[BY_KEY] = item->behind[BY_LANE] = NULL;
+    join_queue(keys, item->request.id, item, BY_KEY);
+    if (!once_hash_is_zero(item->request.lane.id)) join_queue(keys, item->request.lane.id, item, BY_LANE);
+}
+
+/* Whoever stood behind it stands behind the one before it now, or waits for nobody. */
+static void leave_queue(once_key_queue *keys, once_hash id, const once_item *item, int queue, once_item *out[2],
+                        size_t *n)
+{
+    once_item *ahead = item->ahead[queue], *behind = item->behind[queue];
+    if (ahead) ahead->behind[queue] = behind;
+    if (behind) {
+        behind->ahead[queue] = ahead;
+        if (!ahead && --behind->waits_for == 0) out[(*n)++] = behind;
+        return;
+    }
+    assert(once_table_get(&keys->last, id) == item);
+    if (ahead) (void)once_table_put(&keys->last, id, ahead); /* in the place of the item */
+    else once_table_remove(&keys->last, id);
+}
+
+size_t once_key_queue_leave(once_key_queue *keys, once_item *item, once_item *out[2])
+{
+    size_t n = 0;
+    assert(item->joined);
+    item->joined = false;
+    item->waits_for = 0;
+    leave_queue(keys, item->request.id, item, BY_KEY, out, &n);
+    if (!once_hash_is_zero(item->request.lane.id)) leave_queue(keys, item->request.lane.id, item, BY_LANE, out, &n);
+    return n;
+}

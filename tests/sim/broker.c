@@ -243,7 +243,7 @@ static int sim_fetch(once_source *source, once_fetch *fetch, once_error *err)
 void sim_delivery_acked(sim_worker *worker, sim_delivery *d)
 {
     sim_world *world = worker->world;
-    sim_books_ack(world, worker, d->message);
+    sim_judge_ack(world, worker, d->message);
     d->state = ACKED; /* even when somebody else has it by now */
     if (sim_fires(world, SIM_duplicate_late))
         sim_broker_add(world, d->message, world->now_ms + (int64_t)sim_random(world, 20000)); /* moves d */

@@ -78,7 +78,7 @@ void sim_handouts_ack(sim_worker *w, once_receipt *receipt)
         return;
     }
     if (d) return; /* the reply to that was lost */
-    if (!sim_books_safe(world, message_of(world, h)))
+    if (!sim_judge_safe(world, message_of(world, h)))
         sim_violation(world, "worker %d acks message %d, which is gone, and neither finished nor kept by the store",
                       w->index, message_of(world, h));
     sim_handout_gone(w, h, receipt);
@@ -172,7 +172,7 @@ void sim_handouts_heard(sim_worker *w)
         if (!h->told_gone || h->heard_gone || h->holder != w->incarnation) continue;
         h->heard_gone = true;
         h->gone_turn = world->turns;
-        h->safe = sim_books_safe(world, message_of(world, h));
+        h->safe = sim_judge_safe(world, message_of(world, h));
     }
 }
 

@@ -68,27 +68,27 @@ static bool next_phase(sim_world *world)
     case PHASE_CALM:
         /* Others wait behind it, and with a bound of what may wait perhaps so many that the rest is not fetched. */
         if (world->ordered && (!world->finite || world->spec->waiting_max.messages)) person_looks(world);
-        if (!sim_books_over(world, NULL, 0)) return false;
+        if (!sim_judge_over(world, NULL, 0)) return false;
         if (person_looks(world)) return false;
         if (world->over_ms == 0) world->over_ms = world->now_ms;
         if (world->timed && world->now_ms < world->over_ms + SETTLE_MS) return false;
         if (world->timed && sim_record_busy(world)) return false; /* nobody's lease may run out while hours pass */
         if (world->finite) {                                      /* it has an end of its own */
             if (!all_down(world)) return false;
-            sim_books_close(world);
+            sim_judge_close(world);
             return true;
         }
         late_duplicates(world);
         return false;
     case PHASE_LATE:
         if (world->ordered) person_looks(world); /* as before */
-        if (!sim_books_over(world, NULL, 0)) return false;
+        if (!sim_judge_over(world, NULL, 0)) return false;
         phase_begin(world, PHASE_STOP);
         for (int i = 0; i < world->workers_n; i++) sim_worker_stop(&world->workers[i]);
         return false;
     case PHASE_STOP:
         if (!all_down(world)) return false;
-        sim_books_close(world);
+        sim_judge_close(world);
         return true;
     }
     return true;
@@ -97,7 +97,7 @@ static bool next_phase(sim_world *world)
 static bool may_start(const sim_world *world)
 {
     if (world->phase == PHASE_STOP) return false;
-    return !(world->finite && world->phase == PHASE_CALM && sim_books_over((sim_world *)world, NULL, 0));
+    return !(world->finite && world->phase == PHASE_CALM && sim_judge_over((sim_world *)world, NULL, 0));
 }
 
 static void wake_workers(sim_world *world)
@@ -186,7 +186,7 @@ void sim_run(uint64_t seed, bool print, sim_result *result)
             if (!acted && world.phase == phase) pass_time(&world); /* who is told to stop notices it at once */
             if (step > world.step_limit || (world.phase != PHASE_FAULTS && world.now_ms > world.deadline_ms)) {
                 char why[200] = "the workers did not end";
-                (void)sim_books_over(&world, why, sizeof why);
+                (void)sim_judge_over(&world, why, sizeof why);
                 sim_violation(&world, "no progress: %s", why);
             }
         }

@@ -12,7 +12,7 @@
  *   flight.c  external effects: they take time, end in every way, and may outlive the worker that started them
  *   operator.c  a person: resolves unknowns, replays and discards dead letters
  *   record.c  the world's own record of what happened, and the judgement on it
- *   books.c   the judgement on what must be true at an ack, at the end of a worker and at the end of all
+ *   judge_end.c   the judgement on what must be true at an ack, at the end of a worker and at the end of all
  *   seed.c    the loop: who acts next, how time passes, when it is over
  *   main.c    the command line and the tests
  *
@@ -628,12 +628,12 @@ bool sim_record_conflicts(const sim_world *world, const sim_message *message); /
 bool sim_record_same_conflict(const sim_message *m,
                               const sim_message *other); /* its letter is of a conflict, and stands for m too */
 
-/* books.c */
-bool sim_books_safe(const sim_world *world, int message); /* the broker may forget it */
-void sim_books_ack(sim_world *world, sim_worker *worker, int message);
-void sim_books_end(sim_worker *worker, const once_counts *counts);
-bool sim_books_over(sim_world *world, char *why, size_t size); /* every message is through */
-void sim_books_close(sim_world *world);
+/* judge_end.c */
+bool sim_judge_safe(const sim_world *world, int message); /* the broker may forget it */
+void sim_judge_ack(sim_world *world, sim_worker *worker, int message);
+void sim_judge_end(sim_worker *worker, const once_counts *counts);
+bool sim_judge_over(sim_world *world, char *why, size_t size); /* every message is through */
+void sim_judge_close(sim_world *world);
 
 /* worker.c */
 void sim_worker_start(sim_worker *worker);

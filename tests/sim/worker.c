@@ -235,9 +235,9 @@ static void ended(sim_worker *w)
         if (sim_flights_air(w, -1))
             sim_violation(world, "worker %d: ended well while effects were under way", w->index);
         sim_seats_ended(w);
-        sim_books_end(w, once_pipe_counts(w->pipe));
+        sim_judge_end(w, once_pipe_counts(w->pipe));
         char why[200];
-        if (world->finite && !w->stopping && !sim_books_over(world, why, sizeof why))
+        if (world->finite && !w->stopping && !sim_judge_over(world, why, sizeof why))
             sim_violation(world, "a finite source was drained, but %s", why);
     } else {
         sim_fired(world, SIM_gave_up);

@@ -18,9 +18,9 @@ static bool is_safe(const sim_world *world, const sim_message *m)
     return k->final || k->owned || sim_record_superseded(world, k);
 }
 
-bool sim_books_safe(const sim_world *world, int message) { return is_safe(world, &world->messages[message]); }
+bool sim_judge_safe(const sim_world *world, int message) { return is_safe(world, &world->messages[message]); }
 
-void sim_books_ack(sim_world *world, sim_worker *worker, int message)
+void sim_judge_ack(sim_world *world, sim_worker *worker, int message)
 {
     sim_message *m = &world->messages[message];
     m->acks++;
@@ -31,7 +31,7 @@ void sim_books_ack(sim_world *world, sim_worker *worker, int message)
 
 /* --- workers --- */
 
-void sim_books_end(sim_worker *worker, const once_counts *c)
+void sim_judge_end(sim_worker *worker, const once_counts *c)
 {
     sim_world *world = worker->world;
     const uint64_t sum =
@@ -74,7 +74,7 @@ static bool through(const sim_world *world, int key)
     return true; /* only messages that were too old had this key */
 }
 
-bool sim_books_over(sim_world *world, char *why, size_t size)
+bool sim_judge_over(sim_world *world, char *why, size_t size)
 {
     for (int i = 0; i < world->messages_n; i++) {
         const sim_message *m = &world->messages[i];
@@ -95,7 +95,7 @@ bool sim_books_over(sim_world *world, char *why, size_t size)
     return true;
 }
 
-void sim_books_close(sim_world *world)
+void sim_judge_close(sim_world *world)
 {
     sim_flights_finish(world);
     for (int i = 0; i < world->messages_n; i++)

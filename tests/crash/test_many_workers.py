@@ -9,7 +9,7 @@ import pytest
 
 import postgres
 from harness import until
-from herd import Herd, each_killed, rounds
+from fleet import Fleet, each_killed, rounds
 from pgpipeline import PostgresPipeline, need_postgres, new_name
 
 need_postgres()
@@ -47,13 +47,13 @@ def test_f01_f25_five_consumers_on_one_key_each_killed(tmp_path):
     for seed in rounds():
         rng = random.Random(seed)
         p = pipeline(tmp_path / str(seed))
-        with Herd(lambda i: p.start(), 5) as herd:
+        with Fleet(lambda i: p.start(), 5) as fleet:
             for n, victim in enumerate(each_killed(rng, 5, 3), 1):
                 p.append(*[{"id": f"key {n}"}] * 3)
                 time.sleep(rng.uniform(0, 0.03))
-                herd.kill(victim)
+                fleet.kill(victim)
                 until(lambda: total(p) == n, what=f"key {n}")
-            herd.stop()
+            fleet.stop()
         exactly_once(p, 15)
 
 
@@ -68,15 +68,15 @@ def test_ten_thousand_keys_on_eight_consumers_each_killed(tmp_path, inbox):
         p = pipeline(folder, config)
         shares = [pipeline(folder / str(i), config, p.url) for i in range(workers)] if inbox else [p]
         messages = [{"id": str(i)} for i in range(keys)]
-        with Herd(lambda i: shares[i % len(shares)].start(), workers) as herd:
+        with Fleet(lambda i: shares[i % len(shares)].start(), workers) as fleet:
             for victim in each_killed(rng, workers, times):
                 slice_, messages = messages[:slice_n], messages[slice_n:]
                 for i, share in enumerate(shares):
                     share.append(*slice_[i::len(shares)])
                 time.sleep(rng.uniform(0, 0.08))
-                herd.kill(victim)
+                fleet.kill(victim)
             until(lambda: total(p) == keys, 60, what=f"{keys} keys")
-            summaries = herd.stop()
-        assert herd.kills == workers * times and not messages
+            summaries = fleet.stop()
+        assert fleet.kills == workers * times and not messages
         exactly_once(p, keys)
         assert sum(s["dead"] + s["unknown"] for s in summaries) == 0

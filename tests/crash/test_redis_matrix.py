@@ -10,7 +10,7 @@ import pytest
 from crashes import at_once
 from fenced import Fenced
 from harness import check_sum, counts, until
-from herd import rounds
+from fleet import rounds
 from redisserver import RedisServer, needs_redis
 from tcpproxy import Proxy
 

@@ -14,7 +14,7 @@ import pytest
 import fenced
 from fenced import Fenced
 from harness import Pipeline, counts, until
-from herd import SOAK_S, rounds
+from fleet import SOAK_S, rounds
 from rediscluster import Cluster
 from redisload import Load, Runs
 from redisserver import needs_redis

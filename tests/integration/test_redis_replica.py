@@ -3,7 +3,7 @@
 import os
 
 from harness import until
-from herd import SOAK_S, rounds
+from fleet import SOAK_S, rounds
 from redisload import Load, Runs
 from redisserver import RedisServer, needs_redis
 from tcpproxy import Proxy

@@ -21,7 +21,7 @@ def rounds():
             return
 
 
-class Herd:
+class Fleet:
     """Workers that do not end by themselves."""
 
     def __init__(self, start, workers):

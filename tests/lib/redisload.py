@@ -7,7 +7,7 @@ import os
 
 from fenced import Fenced
 from harness import until
-from herd import SOAK_S
+from fleet import SOAK_S
 
 # Says what the message asks for, and writes down each effect: key, attempt, maybe.
 HANDLER = """#!/usr/bin/python3

@@ -57,7 +57,7 @@ int once__redis_damaged_letter(const once_redis *r, uint64_t number, once_error 
 int once__redis_conflict(once_redis *r, once_error *err)
 {
     r->conflict = true;
-    once__redis_kept_clear(r);
+    once__redis_claim_cache_clear(r);
     return once_fail(err, ONCE_E_ABORTED,
                      "somebody else changed the same entries of the redis store at the same moment");
 }
@@ -104,7 +104,7 @@ int once__redis_ask(once_redis *r, once_error *err)
         rc = once__redis_exchange(r->link, &r->pipe, NULL, err); /* the server was started anew, perhaps */
     if (once__redis_connections(r->link) != r->connections) {    /* it may be another server */
         once__redis_names_forget(r);
-        once__redis_kept_clear(r);
+        once__redis_claim_cache_clear(r);
     }
     return rc;
 }

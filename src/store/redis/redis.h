@@ -50,7 +50,7 @@ typedef struct once_redis_slot {
     once_bytes stored; /* the value as it was read; empty: absent */
     once_redis_finished names;
     bool dirty;
-    bool assumed; /* not read: the commit compares it, written or not (kept.c) */
+    bool assumed; /* not read: the commit compares it, written or not (claim_cache.c) */
     /* where the indexes have it, as it was read */
     char index;
     once_bytes consumer;
@@ -102,11 +102,11 @@ typedef struct once_redis_fact {
 } once_redis_fact;
 
 /* A claim that this handle wrote, as it is in the server unless somebody else came. */
-typedef struct once_redis_kept {
+typedef struct once_redis_cached_claim {
     once_hash id;
     once_token token;
     once_bytes value; /* empty: not any more */
-} once_redis_kept;
+} once_redis_cached_claim;
 
 /* A letter that is new, or that has come again. */
 typedef struct once_redis_letter {
@@ -227,10 +227,10 @@ typedef struct once_redis {
     size_t owed;                     /* ... and how many of its arguments are still to come */
     once_buf value, key;             /* whatever is being written */
 
-    ONCE_REDIS_LIST(once_redis_kept) kept;
-    size_t kept_live;    /* of these, not given up */
-    once_table kept_map; /* positions */
-    once_arena kept_arena;
+    ONCE_REDIS_LIST(once_redis_cached_claim) cached;
+    size_t cached_live;    /* of these, not given up */
+    once_table cached_map; /* positions */
+    once_arena cached_arena;
     unsigned new_batches; /* batches of claims in a row in which every key was new */
 
     ONCE_REDIS_LIST(once_redis_name) names;
@@ -345,14 +345,14 @@ bool once__redis_move_ends(
 bool once__redis_doubt(once_backend *store, char *out,
                        size_t size); /* whether our slot moves now, or was left in the middle of it */
 
-/* --- what need not be read (kept.c) --- */
+/* --- what need not be read (claim_cache.c) --- */
 
-void once__redis_kept_note(once_redis *r, const once_entry *entry,
-                           once_bytes value); /* the entry is about to become that */
-once_bytes once__redis_kept_value(once_redis *r, once_hash id, once_token token); /* empty: read it */
-void once__redis_kept_clear(once_redis *r);                                       /* what was noted is perhaps not so */
-bool once__redis_kept_new(const once_redis *r); /* keys that are claimed are mostly new */
-void once__redis_kept_count(once_redis *r);     /* how it was in this batch of claims */
+void once__redis_claim_cache_note(once_redis *r, const once_entry *entry,
+                                  once_bytes value); /* the entry is about to become that */
+once_bytes once__redis_claim_cache_value(once_redis *r, once_hash id, once_token token); /* empty: read it */
+void once__redis_claim_cache_clear(once_redis *r);     /* what was noted is perhaps not so */
+bool once__redis_claim_cache_new(const once_redis *r); /* keys that are claimed are mostly new */
+void once__redis_claim_cache_count(once_redis *r);     /* how it was in this batch of claims */
 
 /* --- commit (commit.c; commit.h has what its parts say to each other) --- */
 

@@ -143,7 +143,7 @@ static int redis_commit(once_storage *storage, once_error *err)
     once_redis *r = once__redis_of(storage);
     assert(r->open);
     const int rc = once__redis_apply(r, err);
-    if (rc != ONCE_OK) once__redis_kept_clear(r);
+    if (rc != ONCE_OK) once__redis_claim_cache_clear(r);
     if (!r->conflict) r->losses = 0;
     else if (!r->assumed) r->losses++; /* otherwise it was not a race but a guess */
 #ifdef ONCE_TEST_BUILD
@@ -169,11 +169,12 @@ static void redis_rollback(once_storage *storage)
 static int assume(once_redis *r, const once_request *const *requests, size_t n, once_purpose purpose, once_error *err)
 {
     const bool own = purpose == ONCE_FOR_SETTLE || purpose == ONCE_FOR_EXTEND;
-    const bool fresh =
-        purpose == ONCE_FOR_CLAIM && !r->storage.in_tx && !once__redis_saw_move(r->link) && once__redis_kept_new(r);
+    const bool fresh = purpose == ONCE_FOR_CLAIM && !r->storage.in_tx && !once__redis_saw_move(r->link) &&
+                       once__redis_claim_cache_new(r);
     int rc = ONCE_OK;
     for (size_t i = 0; i < n && (own || fresh) && rc == ONCE_OK; i++) {
-        const once_bytes value = own ? once__redis_kept_value(r, requests[i]->id, requests[i]->token) : (once_bytes){0};
+        const once_bytes value =
+            own ? once__redis_claim_cache_value(r, requests[i]->id, requests[i]->token) : (once_bytes){0};
         if (fresh || value.len) rc = once__redis_assume(r, requests[i]->id, value, err);
     }
     return rc;
@@ -193,7 +194,7 @@ static int redis_prefetch(once_storage *storage, const once_request *const *requ
     }
     int rc = assume(r, requests, n, purpose, err);
     if (rc == ONCE_OK) rc = once__redis_prefetch(r, ids, n, lanes, n, purpose == ONCE_FOR_SETTLE, err);
-    if (rc == ONCE_OK && purpose == ONCE_FOR_CLAIM) once__redis_kept_count(r);
+    if (rc == ONCE_OK && purpose == ONCE_FOR_CLAIM) once__redis_claim_cache_count(r);
     return rc;
 }
 

@@ -322,14 +322,14 @@ static void redis_close(once_backend *store)
     once__redis_pipe_release(&r->pipe);
     once_arena_release(&r->arena);
     once_arena_release(&r->name_arena);
-    once_arena_release(&r->kept_arena);
+    once_arena_release(&r->cached_arena);
     once__redis_commit_each(r, once_buf_release);
     once_buf_release(&r->value);
     once_buf_release(&r->key);
-    void *const lists[] = {r->slots.at, r->lanes.at,  r->facts.at, r->puts.at, r->dropped.at,
-                           r->ahead.at, r->audits.at, r->names.at, r->kept.at};
+    void *const lists[] = {r->slots.at, r->lanes.at,  r->facts.at, r->puts.at,  r->dropped.at,
+                           r->ahead.at, r->audits.at, r->names.at, r->cached.at};
     once_table *const maps[] = {&r->slot_map,        &r->lane_map, &r->dropped_map,
-                                &r->dropped_uniques, &r->name_map, &r->kept_map};
+                                &r->dropped_uniques, &r->name_map, &r->cached_map};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) free(lists[i]);
     for (size_t i = 0; i < sizeof maps / sizeof *maps; i++) once_table_release(maps[i]);
     explicit_bzero(&r->url, sizeof r->url);

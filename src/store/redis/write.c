@@ -65,7 +65,7 @@ static bool write_entries(once_redis *r)
         if (finished && !write_finished(r, e, before, &names)) return false;
         if (finished) before = e;
         if (!finished && !absent) once__redis_write_open(&r->value, e, r->stamp);
-        once__redis_kept_note(r, e, once_buf_bytes(&r->value));
+        once__redis_claim_cache_note(r, e, once_buf_bytes(&r->value));
         once__redis_put_value(r, "e", e->id, slot->stored,
                               !absent            ? ONCE_REDIS_WRITE
                               : slot->stored.len ? ONCE_REDIS_DELETE

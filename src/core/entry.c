@@ -1195,7 +1195,7 @@ int once_entry_forget(once_entry *entry, once_lane *lane)
     return ONCE_ENTRY_CHANGED | freed;
 }
 
-int once_entry_exhume(once_entry *entry, once_lane *lane, int64_t now_ms, const once_message *message)
+int once_entry_replay(once_entry *entry, once_lane *lane, int64_t now_ms, const once_message *message)
 {
     if (entry->state != ONCE_STATE_DEAD) return ONCE_UNCHANGED;
     entry_move(entry, ONCE_STATE_WAITING, now_ms, now_ms);
@@ -1212,7 +1212,7 @@ int once_entry_correct(once_entry *entry, once_lane *lane, const once_request *r
                        int64_t now_ms)
 {
     if (!has_same_place(entry, r)) return ONCE_UNCHANGED;
-    const int changed = once_entry_exhume(entry, lane, now_ms, message);
+    const int changed = once_entry_replay(entry, lane, now_ms, message);
     if (!changed) return changed;
     entry->fingerprint = r->fingerprint;
     entry->fields = r->fields;

@@ -10,7 +10,7 @@
  *     |                |  |  request says `hold`, the entry becomes unknown; for whoever looks it is so at once
  *     |                |  +--settle unknown--> unknown --resolve--> done | waiting | dead
  *     |                |                       with `lookup`: --take (asks)--> unknown --settle--> all of these
- *     |                +--settle dead--> dead --exhume--> waiting | --discard--> rejected
+ *     |                +--settle dead--> dead --replay--> waiting | --discard--> rejected
  *     +--accept--> waiting --take--> claimed
  *                     ^--settle retry / release; revive (a finished one, forced by an operator)
  *                     ^--claim or accept with other content, where nothing has been done yet: see below
@@ -355,7 +355,7 @@ int once_entry_lapse(once_entry *entry, int64_t now_ms, once_decision *out);
 /* Nothing is known about the key any more; expires_ms stays, for drivers that must cover an older record. */
 int once_entry_forget(once_entry *entry, once_lane *lane);
 /* A dead entry goes back to work: waiting, failures 0, the attempt goes on; so do `silent` and `maybe`. */
-int once_entry_exhume(once_entry *entry, once_lane *lane, int64_t now_ms, const once_message *message);
+int once_entry_replay(once_entry *entry, once_lane *lane, int64_t now_ms, const once_message *message);
 
 /* The same with a message that was corrected: its content may be another one, its key and its place in the lane may
  * not. */

@@ -1,4 +1,4 @@
-/* Dead letters back to work. A letter that died with its entry is exhumed; every other letter is a message that comes
+/* Dead letters back to work. A letter that died with its entry is replayed; every other letter is a message that comes
  * once more, through intake and accept, so that it gets the same answer as a delivery from the source. */
 #include <assert.h>
 #include <stdlib.h>
@@ -149,7 +149,7 @@ static int back_to_work(replaying *r, const once_letter *letter, const once_item
                         once_error *err)
 {
     assert(!once_hash_is_zero(letter->entry));
-    if (!r->options->body) return r->store->ops->exhume(r->store, letter->id, ended, err);
+    if (!r->options->body) return r->store->ops->replay_letter(r->store, letter->id, ended, err);
     const int rc = r->store->ops->correct(r->store, letter->id, &item->request, &item->message, ended, err);
     if (rc == ONCE_OK && !*ended) out->verdict = ONCE_REPLAY_other_key;
     return rc;

@@ -180,7 +180,7 @@ int once__engine_begin(once_backend *store, once_error *err);
 int once__engine_commit(once_backend *store, once_error *err);
 void once__engine_rollback(once_backend *store);
 int once__engine_bury(once_backend *store, const once_letter *letters, size_t n, bool *fresh, once_error *err);
-int once__engine_exhume(once_backend *store, uint64_t letter, bool *found, once_error *err);
+int once__engine_replay(once_backend *store, uint64_t letter, bool *found, once_error *err);
 int once__engine_forget(once_backend *store, once_hash id, bool *found, once_error *err);
 int once__engine_get(once_backend *store, once_hash id, once_entry *out, once_arena *arena, once_error *err);
 
@@ -226,7 +226,7 @@ int once__engine_facts(once_backend *store, const char *prefix, once_fact_visit 
     .claim = once__engine_claim, .settle = once__engine_settle, .extend = once__engine_extend,                         \
     .accept = once__engine_accept, .take = once__engine_take, .lapse = once__engine_lapse,                             \
     .begin = once__engine_begin, .commit = once__engine_commit, .rollback = once__engine_rollback,                     \
-    .bury = once__engine_bury, .exhume = once__engine_exhume, .forget = once__engine_forget,                           \
+    .bury = once__engine_bury, .replay_letter = once__engine_replay, .forget = once__engine_forget,                    \
     .letter_get = once__engine_letter_get, .letter_drop = once__engine_letter_drop, .discard = once__engine_discard,   \
     .correct = once__engine_correct, .resolve = once__engine_resolve, .revive = once__engine_revive,                   \
     .audit = once__engine_audit, .audits = once__engine_audits, .get = once__engine_get, .look = once__engine_look,    \

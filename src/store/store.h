@@ -242,7 +242,7 @@ typedef struct once_store_ops {
 
     /* *fresh = false: it is there already, and counted, or it was discarded. */
     int (*bury)(once_backend *store, const once_letter *letters, size_t n, bool *fresh, once_error *err);
-    int (*exhume)(once_backend *store, uint64_t letter, bool *found, once_error *err);
+    int (*replay_letter)(once_backend *store, uint64_t letter, bool *found, once_error *err);
     int (*forget)(once_backend *store, once_hash id, bool *found, once_error *err);
 
     /* In a transaction: these letters will be looked at, one after the other. A store that is a server reads them, and
@@ -255,7 +255,7 @@ typedef struct once_store_ops {
     /* Drops it; the entry that died with it is rejected. One without an entry leaves a rejected one under its own
      * identity, which is remembered for so long: `bury` does not write it again. */
     int (*discard)(once_backend *store, uint64_t letter, int64_t remember_ms, bool *found, once_error *err);
-    /* As exhume, but with another message of the same key; not when it would have another place in its lane. The letter
+    /* As replay_letter, but with another message of the same key; not when it would have another place in its lane. The letter
      * is dropped. */
     int (*correct)(once_backend *store, uint64_t letter, const once_request *request, const once_message *message,
                    bool *done, once_error *err);

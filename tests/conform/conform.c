@@ -282,10 +282,10 @@ size_t list_letters(fixture *f, once_letter *out, size_t max)
     return list.n;
 }
 
-bool do_exhume(fixture *f, uint64_t letter)
+bool do_replay(fixture *f, uint64_t letter)
 {
     bool found;
-    assert_ok(f, f->store->ops->exhume(f->store, letter, &found, &f->err));
+    assert_ok(f, f->store->ops->replay_letter(f->store, letter, &found, &f->err));
     return found;
 }
 

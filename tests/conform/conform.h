@@ -96,7 +96,7 @@ once_entry do_get(fixture *f, once_hash id);
 once_stats do_stats(fixture *f);
 size_t count_listed(fixture *f, once_state state);
 size_t list_letters(fixture *f, once_letter *out, size_t max); /* how many there are; copies up to max */
-bool do_exhume(fixture *f, uint64_t letter);
+bool do_replay(fixture *f, uint64_t letter);
 bool do_forget(fixture *f, once_hash id);
 uint64_t sweep_all(fixture *f,
                    size_t limit); /* until there is no more; counts records, of which a key may have had several */

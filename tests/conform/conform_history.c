@@ -201,7 +201,7 @@ static void a_letter_has_the_history_of_its_entry(fixture *f)
     assert_true(found);
     assert_attempts(got.history, expected);
 
-    assert_true(do_exhume(f, letter.id)); /* and goes on with it */
+    assert_true(do_replay(f, letter.id)); /* and goes on with it */
     assert_attempts(entry_of(f, &r).history, expected);
     t = take_one(f);
     assert_true(do_settle(f, &t.request, ONCE_DONE));

@@ -42,7 +42,7 @@ static void rollback_leaves_nothing(fixture *f)
         assert_int_equal(do_stats(f).waiting, 0);
     }
     do_begin(f);
-    assert_true(do_exhume(f, letter.id));
+    assert_true(do_replay(f, letter.id));
     do_rollback(f);
     assert_state(f, gone, DEAD);
     assert_int_equal(list_letters(f, NULL, 0), 1);
@@ -1056,7 +1056,7 @@ static void f82_the_idempotency_key_is_for_life(fixture *f)
         once_letter letter;
         assert_int_equal(list_letters(f, &letter, 1), 1);
         assert_int_equal(letter.old_key, old);
-        assert_true(do_exhume(f, letter.id));
+        assert_true(do_replay(f, letter.id));
         t = take_one(f);
         assert_int_equal(t.decision.old_key, old);
         do_settle(f, &t.request, ONCE_DONE);

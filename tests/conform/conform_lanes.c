@@ -317,7 +317,7 @@ static void f28_a_version_that_was_given_up_runs_while_nothing_newer_settled(fix
         assert_string_equal(work(f, ONCE_DONE), ""); /* the lane waits as before */
         accept_lane(f, "3", 3, 500);
         assert_string_equal(work(f, ONCE_DONE), "34");
-        if (way == 0) assert_true(do_exhume(f, letter.id));
+        if (way == 0) assert_true(do_replay(f, letter.id));
         if (way == 0) assert_string_equal(work(f, ONCE_DONE), "9");
         const once_request five = ask_lane(f, "5", "lane", 5, 500);
         if (way == 0) assert_answer(do_claim(f, &five), STALE);
@@ -347,7 +347,7 @@ static void f33_a_gap_that_ends_in_a_letter_blocks_those_behind_it(fixture *f)
     assert_string_equal(work(f, ONCE_DONE), "23");
     once_letter letter;
     assert_int_equal(list_letters(f, &letter, 1), 1);
-    assert_true(do_exhume(f, letter.id));
+    assert_true(do_replay(f, letter.id));
     assert_string_equal(work(f, ONCE_DONE), "45");
 }
 
@@ -469,7 +469,7 @@ static void f34_a_lane_says_what_it_would_make_of_a_letter(fixture *f)
     assert_answer(do_outlook(f, &one), RUN);
     once_letter letters[3];
     assert_int_equal(list_letters(f, letters, 3), 3);
-    assert_true(do_exhume(f, letters[2].id));
+    assert_true(do_replay(f, letters[2].id));
     assert_answer(do_outlook(f, &one), RUN); /* the newer one waits, and would go behind it */
     const once_taken t = take_one(f);
     assert_bytes(t.request.key, "3");
@@ -536,7 +536,7 @@ static void f33_a_dead_one_that_blocks_holds_its_lane(fixture *f)
         once_letter letter;
         bool found;
         assert_int_equal(list_letters(f, &letter, 1), 1);
-        if (way == 0) assert_true(do_exhume(f, letter.id));
+        if (way == 0) assert_true(do_replay(f, letter.id));
         else if (way == 1) assert_ok(f, f->store->ops->discard(f->store, letter.id, REMEMBER, &found, &f->err));
         else assert_true(do_forget(f, a.id));
         assert_string_equal(work(f, ONCE_DONE), way == 0 ? "abc" : "bc");
@@ -779,7 +779,7 @@ static void what_comes_back_from_the_dead_does_not_block_its_lane(fixture *f)
     accept_lane(f, "b", -1, -1);
     once_letter letter;
     assert_int_equal(list_letters(f, &letter, 1), 1);
-    assert_true(do_exhume(f, letter.id));
+    assert_true(do_replay(f, letter.id));
     assert_int_equal(strlen(work(f, ONCE_DONE)), 2);
     assert_int_equal(do_stats(f).waiting, 0);
 }

@@ -66,7 +66,7 @@ static void failures_of_natural_ones_are_entries(fixture *f)
     assert_answer(do_claim(f, &again), DEAD); /* f31: no new try */
     once_letter letter;
     assert_int_equal(list_letters(f, &letter, 1), 1);
-    assert_true(do_exhume(f, letter.id));
+    assert_true(do_replay(f, letter.id));
     t = take_one(f);
     assert_true(t.request.natural);
     assert_int_equal(t.decision.attempt, 3);

@@ -283,7 +283,7 @@ static void f26_what_a_person_had_run_again_is_not_replaced(fixture *f)
     do_claim(f, &first);
     settle_content(f, &first, ONCE_DEAD, true, false);
     assert_int_equal(list_letters(f, &letter, 1), 1);
-    assert_true(do_exhume(f, letter.id));
+    assert_true(do_replay(f, letter.id));
     assert_conflict(f, &other);
     once_taken t = take_one(f);
     settle_content(f, &t.request, ONCE_DEAD, true, false);

@@ -292,15 +292,15 @@ static void f76_take_repeated_after_its_leases_ended(fixture *f)
     for (size_t i = 0; i < n; i++) assert_true(do_settle(f, &taken[i].request, ONCE_DONE));
 }
 
-static void f76_bury_exhume_and_forget_repeated(fixture *f)
+static void f76_bury_replay_and_forget_repeated(fixture *f)
 {
     const once_request r = ask(f, "k");
     do_claim(f, &r);
     do_settle(f, &r, ONCE_DEAD);
     once_letter letter;
     assert_int_equal(list_letters(f, &letter, 1), 1);
-    assert_true(do_exhume(f, letter.id));
-    assert_false(do_exhume(f, letter.id));
+    assert_true(do_replay(f, letter.id));
+    assert_false(do_replay(f, letter.id));
     assert_state(f, r, WAITING);
     assert_true(do_forget(f, r.id));
     assert_false(do_forget(f, r.id));
@@ -434,12 +434,12 @@ static void what_may_have_happened_is_told_to_the_next(fixture *f)
     assert_true(do_get(f, r.id).silent);
     if (f->store->bits & ONCE_STORE_DURABLE) reopen(f);
     assert_int_equal(list_letters(f, &letter, 1), 1);
-    assert_true(do_exhume(f, letter.id));
+    assert_true(do_replay(f, letter.id));
     t = take_one(f);
     assert_true(t.decision.silent && t.decision.failures == 0); /* f77: replay begins a new budget */
     assert_true(do_settle(f, &t.request, ONCE_DEAD));
     list_letters(f, &letter, 1);
-    assert_true(do_exhume(f, letter.id));
+    assert_true(do_replay(f, letter.id));
     t = take_one(f);
     assert_true(!t.decision.silent && t.decision.maybe);
     assert_true(do_settle(f, &t.request, ONCE_UNKNOWN));
@@ -466,7 +466,7 @@ static void f95_the_time_since_the_first_failure_is_kept(fixture *f)
     }
     list_letters(f, &letter, 1);
     pass(f, DELAY);
-    assert_true(do_exhume(f, letter.id));
+    assert_true(do_replay(f, letter.id));
     assert_int_equal(take_one(f).decision.failing_for_ms, -1);
     pass(f, LEASE);
     once_taken t = take_one(f); /* its worker died: a failure that is counted now */
@@ -540,7 +540,7 @@ static void the_body_in_the_store_goes_into_the_letter(fixture *f)
     assert_bytes(letter.reason, "broken");
 }
 
-static void exhumed_goes_on_with_its_attempt_and_a_new_budget(fixture *f)
+static void replayed_goes_on_with_its_attempt_and_a_new_budget(fixture *f)
 {
     const once_request r = ask(f, "k"), again = ask(f, "k");
     do_claim(f, &r);
@@ -550,7 +550,7 @@ static void exhumed_goes_on_with_its_attempt_and_a_new_budget(fixture *f)
     do_settle(f, &again, ONCE_DEAD);
     once_letter letter;
     list_letters(f, &letter, 1);
-    assert_true(do_exhume(f, letter.id));
+    assert_true(do_replay(f, letter.id));
     assert_int_equal(list_letters(f, NULL, 0), 0);
     assert_int_equal(do_stats(f).dead, 0);
     const once_taken t = take_one(f);
@@ -559,11 +559,11 @@ static void exhumed_goes_on_with_its_attempt_and_a_new_budget(fixture *f)
     assert_int_equal(t.message.body.len, 10);
     do_settle(f, &t.request, ONCE_DEAD); /* and may die again, with one letter again */
     assert_int_equal(list_letters(f, &letter, 1), 1);
-    assert_true(do_exhume(f, letter.id));
-    assert_false(do_exhume(f, letter.id + 1000));
+    assert_true(do_replay(f, letter.id));
+    assert_false(do_replay(f, letter.id + 1000));
 }
 
-static void f34_exhuming_a_completed_key_is_suppressed(fixture *f)
+static void f34_replaying_a_completed_key_is_suppressed(fixture *f)
 {
     const once_request r = ask(f, "k"), again = ask(f, "k");
     do_claim(f, &r);
@@ -573,12 +573,12 @@ static void f34_exhuming_a_completed_key_is_suppressed(fixture *f)
     do_settle(f, &again, ONCE_DONE);
     once_letter letter;
     assert_int_equal(list_letters(f, &letter, 1), 1);
-    assert_true(do_exhume(f, letter.id));
+    assert_true(do_replay(f, letter.id));
     assert_state(f, r, DONE);
     assert_int_equal(do_stats(f).waiting, 0);
 }
 
-static void a_letter_whose_key_was_forgotten_is_not_lost_by_exhuming_it(fixture *f)
+static void a_letter_whose_key_was_forgotten_is_not_lost_by_replaying_it(fixture *f)
 {
     const once_request r = ask(f, "k");
     do_claim(f, &r);
@@ -587,7 +587,8 @@ static void a_letter_whose_key_was_forgotten_is_not_lost_by_exhuming_it(fixture 
     once_letter letter;
     assert_int_equal(list_letters(f, &letter, 1), 1);
     bool found;
-    assert_int_equal(once_status_class(f->store->ops->exhume(f->store, letter.id, &found, &f->err)), ONCE_CLASS_USAGE);
+    assert_int_equal(once_status_class(f->store->ops->replay_letter(f->store, letter.id, &found, &f->err)),
+                     ONCE_CLASS_USAGE);
     assert_int_equal(list_letters(f, NULL, 0), 1);
 }
 
@@ -856,7 +857,7 @@ static void bury_twice_is_one_letter(fixture *f)
     assert_int_equal(listed[1].kind, ONCE_ANSWER_CONFLICT);
     assert_true(listed[0].buried_ms == TEST_EPOCH_MS && listed[0].seen_ms == TEST_EPOCH_MS);
     bool found;
-    assert_int_equal(once_status_class(f->store->ops->exhume(f->store, listed[0].id, &found, &f->err)),
+    assert_int_equal(once_status_class(f->store->ops->replay_letter(f->store, listed[0].id, &found, &f->err)),
                      ONCE_CLASS_USAGE);
     assert_int_equal(list_letters(f, NULL, 0), 3);
 }
@@ -1801,7 +1802,7 @@ static void get_of_nothing_is_absent(fixture *f)
     const once_entry e = do_get(f, (once_hash){1, 2});
     assert_int_equal(e.state, ONCE_STATE_ABSENT);
     assert_false(do_forget(f, (once_hash){1, 2}));
-    assert_false(do_exhume(f, 12345));
+    assert_false(do_replay(f, 12345));
 }
 
 static void facts_are_kept_replaced_and_deleted(fixture *f)
@@ -1850,7 +1851,7 @@ const conform_test conform_verbs[] = {
     CONFORM_WITH(f76_accept_repeated, ONCE_STORE_OWNS),
     CONFORM_WITH(f76_take_repeated_returns_what_it_had_claimed, ONCE_STORE_OWNS),
     CONFORM_WITH(f76_take_repeated_after_its_leases_ended, ONCE_STORE_OWNS),
-    CONFORM(f76_bury_exhume_and_forget_repeated),
+    CONFORM(f76_bury_replay_and_forget_repeated),
     CONFORM_WITH(accept_then_take_gives_the_whole_message, ONCE_STORE_OWNS),
     CONFORM_WITH(accept_attaches_the_body_to_a_busy_entry, ONCE_STORE_OWNS),
     CONFORM_WITH(f73_an_entry_taken_by_a_dead_worker_is_taken_again, ONCE_STORE_OWNS),
@@ -1870,9 +1871,9 @@ const conform_test conform_verbs[] = {
     CONFORM_WITH(f34_a_finished_key_runs_again_only_when_forced, ONCE_STORE_OWNS | ONCE_STORE_LIST),
     CONFORM_WITH(a_forced_key_that_is_forgotten_does_not_show_its_old_record, ONCE_STORE_OWNS),
     CONFORM_WITH(f34_audit_and_act_are_one_transaction, ONCE_STORE_TX),
-    CONFORM_WITH(exhumed_goes_on_with_its_attempt_and_a_new_budget, ONCE_STORE_OWNS),
-    CONFORM(f34_exhuming_a_completed_key_is_suppressed),
-    CONFORM(a_letter_whose_key_was_forgotten_is_not_lost_by_exhuming_it),
+    CONFORM_WITH(replayed_goes_on_with_its_attempt_and_a_new_budget, ONCE_STORE_OWNS),
+    CONFORM(f34_replaying_a_completed_key_is_suppressed),
+    CONFORM(a_letter_whose_key_was_forgotten_is_not_lost_by_replaying_it),
     CONFORM(forgotten_and_dead_anew_keeps_both_bodies),
     CONFORM(bury_twice_is_one_letter),
     CONFORM(bury_without_a_body_or_place),

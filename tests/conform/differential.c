@@ -511,19 +511,19 @@ static void list_letters(run *r, int scope)
         differ(r, "letters: memory has %zu, other %zu", r->sides[0].n_letters, r->sides[1].n_letters);
 }
 
-static void step_exhume(run *r)
+static void step_replay(run *r)
 {
     if (!r->in_tx) list_letters(r, (int)below(r, SCOPES)); /* in a transaction: what was listed before it */
     if (r->failed) return;
     const size_t n = r->sides[0].n_letters, at = n ? below(r, n + 1) : 0;
     bool found[2] = {false, false};
-    BOTH(store->ops->exhume(store, at < n && at < r->sides[s].n_letters ? r->sides[s].letters[at] : UINT64_C(1) << 40,
-                            &found[s], &err[s]))
-    note(r, "exhume: %s %d", once_status_name(rc[0]), found[0]);
-    const bool ok = compare_status(r, "exhume", rc, err);
+    BOTH(store->ops->replay_letter(
+        store, at < n && at < r->sides[s].n_letters ? r->sides[s].letters[at] : UINT64_C(1) << 40, &found[s], &err[s]))
+    note(r, "replay: %s %d", once_status_name(rc[0]), found[0]);
+    const bool ok = compare_status(r, "replay", rc, err);
     if (r->failed) return;
-    r->counts->exhume[ok ? found[0] : 2]++;
-    if (ok && found[0] != found[1]) differ(r, "exhume: memory %d, other %d", found[0], found[1]);
+    r->counts->replay[ok ? found[0] : 2]++;
+    if (ok && found[0] != found[1]) differ(r, "replay: memory %d, other %d", found[0], found[1]);
 }
 
 static void step_forget(run *r)
@@ -987,7 +987,7 @@ static void step(run *r)
     else if (what < 61) step_requests(r, EXTEND);
     else if (what < 65) step_forget(r);
     else if (what < 67) step_bury(r);
-    else if (what < 70) step_exhume(r);
+    else if (what < 70) step_replay(r);
     else if (what < 71) step_fact(r);
     else if (what < 73) step_resolve(r);
     else if (what < 75) step_revive(r);
@@ -1147,8 +1147,8 @@ int differential_print(const differential_counts *c, bool table)
     never += show("extend", "lost", c->extend[0], true, table) + show("extend", "ours", c->extend[1], true, table);
     never += show("bury", "known", c->bury[0], true, table) + show("bury", "fresh", c->bury[1], true, table);
     never += show("forget", "nothing", c->forget[0], true, table) + show("forget", "found", c->forget[1], true, table);
-    never += show("exhume", "nothing", c->exhume[0], true, table) + show("exhume", "found", c->exhume[1], true, table) +
-             show("exhume", "refused", c->exhume[2], true, table);
+    never += show("replay", "nothing", c->replay[0], true, table) + show("replay", "found", c->replay[1], true, table) +
+             show("replay", "refused", c->replay[2], true, table);
     never +=
         show("discard", "nothing", c->discard[0], true, table) + show("discard", "found", c->discard[1], true, table);
     never += show("drop", "nothing", c->drop[0], true, table) + show("drop", "found", c->drop[1], true, table);

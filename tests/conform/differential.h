@@ -26,7 +26,7 @@ typedef struct differential_counts {
     uint64_t natural[ONCE_ANSWERS], natural_settle[ONCE_OUTCOMES][2], natural_taken, asks,
         maybe[2]; /* maybe: retry, dead; applied */
     uint64_t extend[2], bury[2], forget[2];
-    uint64_t exhume[3]; /* not found, found, refused */
+    uint64_t replay[3]; /* not found, found, refused */
     uint64_t discard[2], drop[2], revive[2], resolve[3][2], audited;
     uint64_t repeated[5]; /* claim, accept, settle, extend, take: once more, as after a lost reply */
     uint64_t committed, rolled_back, broken, reopened, swept, jumped, rebooted, checkpoints, steps;

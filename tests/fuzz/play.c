@@ -114,7 +114,7 @@ static void look(play *p)
     if (!play_is_late(p)) (void)play_note(p, ops->fact_set(p->store, "f", ONCE_BYTES("1"), &err), &err);
     if (!play_is_late(p)) (void)play_note(p, ops->fact_get(p->store, "f", &fact, &p->arena, &err), &err);
     if (!play_is_late(p)) (void)play_note(p, ops->sweep(p->store, 10, &swept, &err), &err);
-    if (!play_is_late(p)) (void)play_note(p, ops->exhume(p->store, 1, &found, &err), &err);
+    if (!play_is_late(p)) (void)play_note(p, ops->replay_letter(p->store, 1, &found, &err), &err);
 }
 
 void play_store(play *p)

@@ -122,7 +122,7 @@ static bool letter_act(sim_world *world, bool replay)
     if (rc == ONCE_OK && s.key >= 0) {
         rc = store->ops->begin(store, &err);
         if (rc == ONCE_OK)
-            rc = replay ? store->ops->exhume(store, s.letter, &found, &err)
+            rc = replay ? store->ops->replay_letter(store, s.letter, &found, &err)
                         : store->ops->discard(store, s.letter, ONCE_FOREVER, &found, &err);
         if (rc == ONCE_OK) rc = audit(world, store, replay ? ONCE_BYTES("replay") : ONCE_BYTES("discard"), &err);
         if (rc == ONCE_OK) rc = store->ops->commit(store, &err);

@@ -432,18 +432,18 @@ static void f74_a_zombie_of_an_earlier_life_is_refused(void **state)
     }
 }
 
-static void exhume_in_every_state(void **state)
+static void replay_in_every_state(void **state)
 {
     (void)state;
     for (size_t i = 0; i < ROWS; i++) {
         once_entry e = entry_of(&rows[i]), before = e;
         e.run = before.run = 77;
         if (rows[i].state != ONCE_STATE_DEAD) {
-            assert_int_equal(once_entry_exhume(&e, NULL, NOW, &body), ONCE_UNCHANGED);
+            assert_int_equal(once_entry_replay(&e, NULL, NOW, &body), ONCE_UNCHANGED);
             assert_memory_equal(&e, &before, sizeof e);
             continue;
         }
-        assert_int_equal(once_entry_exhume(&e, NULL, NOW, &body), ONCE_ENTRY_CHANGED);
+        assert_int_equal(once_entry_replay(&e, NULL, NOW, &body), ONCE_ENTRY_CHANGED);
         assert_int_equal(e.state, ONCE_STATE_WAITING);
         assert_int_equal(e.due_ms, NOW);
         assert_int_equal(e.failures, 0);
@@ -580,7 +580,7 @@ static void meet(once_entry *e, int fate, once_request r, int64_t now_ms)
     }
     if (e->state == ONCE_STATE_DEAD) {
         e->has_message = false; /* its letter has it */
-        assert_int_equal(once_entry_exhume(e, NULL, now_ms, &body), ONCE_ENTRY_CHANGED);
+        assert_int_equal(once_entry_replay(e, NULL, now_ms, &body), ONCE_ENTRY_CHANGED);
     }
 }
 
@@ -1174,7 +1174,7 @@ static void f28_a_replayed_one_does_not_wait_again(void **state)
         settle(&e, &lane, lane_request(yours, 9, 500), ONCE_DEAD, NOW + 500,
                ONCE_ENTRY_CHANGED | ONCE_LANE_CHANGED | ONCE_LANE_FREED | ONCE_LETTER_NEEDED);
         e.has_message = false;
-        once_entry_exhume(&e, &lane, NOW + 600, &body);
+        once_entry_replay(&e, &lane, NOW + 600, &body);
         const once_decision d = take(&e, &lane, yours, NOW + 600, ONCE_ENTRY_CHANGED);
         assert_true(d.answer == ONCE_ANSWER_RUN && !d.gap_over);
     }
@@ -1212,7 +1212,7 @@ static void f28_a_wrong_version_does_not_end_its_lane(void **state)
         settle(&three, &lane, lane_request(mine, 3, 500), ONCE_DONE, NOW + 600, changes);
         if (discarded) continue;
         wrong.has_message = false;
-        once_entry_exhume(&wrong, &lane, NOW + 700,
+        once_entry_replay(&wrong, &lane, NOW + 700,
                           &body); /* replayed it runs, although the versions before it are waited for again */
         assert_int_equal(take(&wrong, &lane, yours, NOW + 700, ONCE_ENTRY_CHANGED).answer, ONCE_ANSWER_RUN);
     }
@@ -1334,7 +1334,7 @@ static void f86_an_equal_version_is_judged(void **state)
 static once_answer bring_back(once_entry e, once_lane lane, once_request q)
 {
     once_decision d;
-    if (e.state == ONCE_STATE_DEAD) (void)once_entry_exhume(&e, &lane, NOW, &body);
+    if (e.state == ONCE_STATE_DEAD) (void)once_entry_replay(&e, &lane, NOW, &body);
     else if (e.state == ONCE_STATE_ABSENT) {
         (void)once_entry_accept(&e, &lane, &q, &body, NOW, &d);
         if (d.answer != ONCE_ANSWER_WAITING) return d.answer;
@@ -1620,7 +1620,7 @@ static void f33_a_dead_one_that_blocks_holds_its_lane(void **state)
             lane.head = lane.tail = next.order;
             const int freed = ONCE_ENTRY_CHANGED | ONCE_LANE_FREED | ONCE_LANE_CHANGED;
             if (way == 0) assert_int_equal(once_entry_forget(&e, &lane), freed);
-            else if (way == 1) assert_int_equal(once_entry_exhume(&e, &lane, NOW, &body), freed);
+            else if (way == 1) assert_int_equal(once_entry_replay(&e, &lane, NOW, &body), freed);
             else assert_int_equal(once_entry_discard(&e, &lane, ONCE_NO_TIME, NOW), freed);
             assert_true(lane.n_blockers == 0);
             lane.head = way == 1 ? e.order : ONCE_NEVER;
@@ -1671,7 +1671,7 @@ static void f33_a_lane_waits_for_all_its_dead_that_block(void **state)
             assert_true(lane.expires_ms == ONCE_FOREVER && lane.n_blockers == (unsigned)(2 - i));
             if (way < 2) assert_true(once_entry_discard(e, &lane, ONCE_NO_TIME, NOW) & ONCE_LANE_FREED);
             else if (way < 4) assert_true(once_entry_forget(e, &lane) & ONCE_LANE_FREED);
-            else assert_true(once_entry_exhume(e, &lane, NOW, &body) & ONCE_LANE_FREED);
+            else assert_true(once_entry_replay(e, &lane, NOW, &body) & ONCE_LANE_FREED);
         }
         assert_int_equal(lane.n_blockers, 0);
         assert_int_equal(claim(&next, &lane, lane_request(yours, 5, -1), NOW, ONCE_ENTRY_CHANGED).answer,
@@ -1927,7 +1927,7 @@ static void equals_in_a_lane_do_not_wait_for_each_other(void **state)
 
     once_entry dead = entry_in(S(DEAD), ONCE_NEVER);
     dead.lane = lane_id;
-    once_entry_exhume(&dead, NULL, NOW, &body);
+    once_entry_replay(&dead, NULL, NOW, &body);
     other = (once_lane){.head = 0, .tail = 0};
     assert_int_equal(take(&dead, &other, yours, NOW, ONCE_ENTRY_CHANGED).answer, ONCE_ANSWER_RUN);
 }
@@ -2109,7 +2109,7 @@ static void any_rule(once_entry *e, once_lane *lane)
         if (once_entry_may_be_taken(e, NOW)) (void)once_entry_take(e, lane, third, LEASE, NOW, &d);
         break;
     case 5: (void)once_entry_forget(e, lane); break;
-    case 6: (void)once_entry_exhume(e, lane, NOW, &body); break;
+    case 6: (void)once_entry_replay(e, lane, NOW, &body); break;
     case 7: (void)once_entry_discard(e, lane, ONCE_NO_TIME, NOW); break;
     case 8: (void)once_entry_resolve(e, lane, ends[draw(3)], ONCE_BYTES("said"), NOW); break;
     case 9: (void)once_entry_revive(e, lane, &r, &body, NOW); break;
@@ -2255,7 +2255,7 @@ int main(void)
         cmocka_unit_test(extend_in_every_state),
         cmocka_unit_test(f74_forget_leaves_nothing_and_fences_the_zombie),
         cmocka_unit_test(f74_a_zombie_of_an_earlier_life_is_refused),
-        cmocka_unit_test(exhume_in_every_state),
+        cmocka_unit_test(replay_in_every_state),
         cmocka_unit_test(discard_in_every_state),
         cmocka_unit_test(a_discarded_version_is_not_waited_for),
         cmocka_unit_test(f99_what_every_state_is_at_a_time),

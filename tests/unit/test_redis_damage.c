@@ -153,7 +153,7 @@ static void operate(world *w, once_error *err)
     bool found;
     (void)ops->letters(w->store, w->scope.consumer, draw(4), see_letter, &letter, err);
     switch (draw(6)) {
-    case 0: (void)ops->exhume(w->store, letter, &found, err); break;
+    case 0: (void)ops->replay_letter(w->store, letter, &found, err); break;
     case 1: (void)ops->discard(w->store, letter, 60000, &found, err); break;
     case 2: (void)ops->resolve(w->store, r.id, ends[draw(3)], ONCE_BYTES("said"), &found, err); break;
     case 3: (void)ops->revive(w->store, &r, &message, &found, err); break;

@@ -164,7 +164,7 @@ static void operate(scene *s)
     bool found, fresh;
     note(s, ops->bury(s->store, &letter, 1, &fresh, &err), &err);
     note(s, ops->letters(s->store, s->scope.consumer, 0, see_letter, &last, &err), &err);
-    note(s, ops->exhume(s->store, 1, &found, &err), &err);
+    note(s, ops->replay_letter(s->store, 1, &found, &err), &err);
     note(s, ops->fact_set(s->store, "f", ONCE_BYTES("1"), &err), &err);
     note(s, ops->fact_get(s->store, "f", &fact, &s->arena, &err), &err);
     note(s, ops->facts(s->store, "f", see_fact, NULL, &err), &err);

@@ -82,11 +82,11 @@ int once__engine_bury(once_backend *store, const once_letter *letters, size_t n,
     return rc;
 }
 
-int once__engine_exhume(once_backend *store, uint64_t letter, bool *found, once_error *err)
+int once__engine_replay(once_backend *store, uint64_t letter, bool *found, once_error *err)
 {
     unsigned tries = 0;
     int rc;
-    do rc = once__verb_exhume(store, letter, found, err);
+    do rc = once__verb_replay(store, letter, found, err);
     while (once_more(store, rc, &tries));
     return rc;
 }

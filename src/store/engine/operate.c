@@ -5,7 +5,7 @@
 
 #include "base/banned.h"
 
-int once__verb_exhume(once_backend *store, uint64_t id, bool *found, once_error *err)
+int once__verb_replay(once_backend *store, uint64_t id, bool *found, once_error *err)
 {
     once_storage *storage = once__storage_of(store);
     once_arena arena = {0};
@@ -25,7 +25,7 @@ int once__verb_exhume(once_backend *store, uint64_t id, bool *found, once_error 
                            "letter %llu stays: its key was forgotten, so there is nothing to go on with",
                            (unsigned long long)id);
         if (rc == ONCE_OK) {
-            const int changed = once_entry_exhume(at.entry, at.lane, storage->now_ms, &letter.message);
+            const int changed = once_entry_replay(at.entry, at.lane, storage->now_ms, &letter.message);
             if (changed) rc = once__seat_keep(storage, &at, changed, err);
         }
         if (rc == ONCE_OK) rc = storage->storage->letter_drop(storage, id, err);

@@ -51,7 +51,7 @@ int once__verb_take(once_backend *store, once_bytes consumer, once_token token, 
 int once__verb_lapse(once_backend *store, once_bytes consumer, uint64_t but, size_t max, once_taken *out, size_t *n,
                      once_arena *arena, once_error *err);
 int once__verb_bury(once_backend *store, const once_letter *letters, size_t n, bool *fresh, once_error *err);
-int once__verb_exhume(once_backend *store, uint64_t letter, bool *found, once_error *err);
+int once__verb_replay(once_backend *store, uint64_t letter, bool *found, once_error *err);
 int once__verb_forget(once_backend *store, once_hash id, bool *found, once_error *err);
 int once__verb_letter_drop(once_backend *store, uint64_t letter, bool *found, once_error *err);
 int once__verb_discard(once_backend *store, uint64_t letter, int64_t remember_ms, bool *found, once_error *err);

@@ -234,7 +234,7 @@ static void reset_failures(once_entry *entry)
     entry->failing_ms = 0;
 }
 
-/* An orphan's attempt ended without an outcome, and counts now. Any other one was counted, and its `silent` said, by
+/* An orphan's attempt ended without an outcome, and counts now. Any other one was counted, and its `unreported` said, by
  * whoever settled it. */
 static void start(once_entry *entry, once_token token, int64_t lease_ms, bool orphan, int64_t now_ms)
 {
@@ -244,8 +244,8 @@ static void start(once_entry *entry, once_token token, int64_t lease_ms, bool or
     entry->token = token;
     entry->attempt++;
     if (!orphan) return;
-    entry->silent = entry->maybe = true;
-    if (!ONCE_PLANTED(silent_free)) count_failure(entry, now_ms);
+    entry->unreported = entry->maybe = true;
+    if (!ONCE_PLANTED(unreported_free)) count_failure(entry, now_ms);
 }
 
 /* --- what a lane has to say --- */
@@ -441,7 +441,7 @@ static bool has_other_content(const once_entry *entry, const once_request *r)
 static bool gives_way(const once_entry *entry, const once_lane *lane, const once_request *r, int64_t now_ms)
 {
     if (entry->state != ONCE_STATE_WAITING || entry->attempt == 0 || !has_other_content(entry, r)) return false;
-    if ((entry->silent || entry->maybe) && !ONCE_PLANTED(maybe_replaced)) return false;
+    if ((entry->unreported || entry->maybe) && !ONCE_PLANTED(maybe_replaced)) return false;
     if (entry->old_key) return false; /* it may be from when only the last attempt was known */
     return (!entry->fixed || ONCE_PLANTED(takes_turns)) && has_same_place(entry, r) && !is_too_old(lane, r, now_ms);
 }
@@ -479,10 +479,10 @@ static void describe(const once_entry *entry, once_answer answer, int64_t now_ms
         out->attempt = entry->attempt;
         out->failures = entry->failures;
         out->failing_for_ms = failing_for(entry, now_ms);
-        out->silent = entry->silent;
+        out->unreported = entry->unreported;
         out->maybe = entry->maybe;
         out->gap_over = entry->gap;
-        if (entry->silent && !entry->gap) out->before = entry->reason;
+        if (entry->unreported && !entry->gap) out->before = entry->reason;
         break;
     case ONCE_ANSWER_DUPLICATE:
         out->outcome = once_state_finished(entry->state) ? outcome_of(entry->state) : ONCE_DONE;
@@ -733,7 +733,7 @@ int64_t once_lane_given_up(const once_lane *lane, const once_entry *entry)
 int64_t once_lane_given_up_again(const once_lane *lane, const once_entry *entry)
 {
     once_entry before = *entry;
-    if (before.silent && before.attempt == 2)
+    if (before.unreported && before.attempt == 2)
         before.attempt = 1; /* it took over from the first one, which did not settle it */
     return once_lane_given_up(lane, &before);
 }
@@ -1029,7 +1029,7 @@ int once_entry_accept(once_entry *entry, once_lane *lane, const once_request *r,
 static void note_attempt(once_entry *entry, const once_settlement *s, int64_t now_ms)
 {
     const bool release = s->outcome == ONCE_RELEASE, retry = s->outcome == ONCE_RETRY, dead = s->outcome == ONCE_DEAD;
-    if (retry || dead || (release && ONCE_PLANTED(release_forgets))) entry->silent = s->maybe;
+    if (retry || dead || (release && ONCE_PLANTED(release_forgets))) entry->unreported = s->maybe;
     if (retry || dead) entry->maybe |= s->maybe;
     if (retry && s->maybe && ONCE_PLANTED(unknown_free)) return;
     if (retry || (dead && s->failed) || (release && ONCE_PLANTED(release_blames))) count_failure(entry, now_ms);
@@ -1249,7 +1249,7 @@ int once_entry_resolve(once_entry *entry, once_lane *lane, once_outcome outcome,
         entry_move(entry, ONCE_STATE_UNKNOWN, ONCE_NEVER, now_ms); /* its lease is over */
     entry->reason = reason;
     entry->gap = false;
-    if (outcome != ONCE_DONE) entry->silent = entry->maybe = true; /* nobody said that nothing happened */
+    if (outcome != ONCE_DONE) entry->unreported = entry->maybe = true; /* nobody said that nothing happened */
     if (outcome == ONCE_DEAD) { /* the token stays: it tells the letter of this death from others */
         entry_move(entry, ONCE_STATE_DEAD, ONCE_NEVER, now_ms);
         return ONCE_ENTRY_CHANGED | lane_freed(entry) | ONCE_LETTER_NEEDED | lane_after_death(entry, lane, now_ms);
@@ -1276,7 +1276,7 @@ int once_entry_revive(once_entry *entry, const once_lane *lane, const once_reque
     entry->token = (once_token){0};
     reset_failures(entry);
     entry->run = 0;
-    entry->silent = entry->maybe = entry->gap = false;
+    entry->unreported = entry->maybe = entry->gap = false;
     entry->fixed = true; /* it has had its effect, and a person chose this content */
     entry->result = (once_bytes){0};
     /* A finished entry need not keep what it was made with; and the content may be another one now. */

@@ -22,7 +22,7 @@
  * Other content under a key is a conflict: a letter, and the entry stays as it is. But a key whose only attempts were
  * released or retried has had no effect, so there a corrected message takes the place of the first one: it goes on
  * under the same entry, with failures 0, and the body that it replaced, if the store has it, becomes the conflict
- * letter. Not where an attempt may have had its effect (`silent`, `maybe`), nor where somebody has the claim; not
+ * letter. Not where an attempt may have had its effect (`unreported`, `maybe`), nor where somebody has the claim; not
  * before the first attempt (nothing is wrong with that message as far as anybody knows, and who of two comes first
  * would be chance); not at another place of its lane, which others are ordered by; not by a message that is too old,
  * which may have been done and forgotten; not where an older once may have forgotten what an attempt did. And once in a
@@ -184,7 +184,7 @@ typedef struct once_decision {
     bool orphan;
     /* RUN: the attempt before may have had its effect: it ended without an outcome, or its settlement said so
      * (`maybe`), or an unknown is tried again. */
-    bool silent;
+    bool unreported;
     bool maybe;   /* RUN: any attempt before may have had its effect, not only the last one; what the effect is told */
     bool old_key; /* the entry keeps the idempotency key of before (core/outward.h) */
     bool asks;    /* UNKNOWN, to a take: the token is ours to ask the other side about it, and to settle what that says.
@@ -221,7 +221,7 @@ typedef struct once_settlement {
     int64_t delay_ms;            /* retry, release; unknown with `lookup`: when to ask, ONCE_NEVER: a person decides */
     const once_message *message; /* retry, release, unknown, dead: the body to keep; NULL when the entry has it */
     bool failed;                 /* dead: the attempt itself failed, and counts */
-    bool maybe;        /* retry, dead: the effect may have happened; the next attempt is told so (decision.silent).
+    bool maybe;        /* retry, dead: the effect may have happened; the next attempt is told so (decision.unreported).
                         * A release leaves what was known before its claim */
     bool asked;        /* of a question, not of an attempt: its history has no line of one that was in vain */
     bool *was_unknown; /* not NULL: set to whether it had been written down as unknown before */
@@ -246,7 +246,7 @@ typedef struct once_entry {
     bool natural;     /* as in the request */
     bool old_key;     /* made before idempotency keys were independent of the store: it keeps its own for life */
     bool block;       /* as in the request */
-    bool silent;      /* the last attempt may have had its effect; claimed: the one before this claim's */
+    bool unreported;  /* the last attempt may have had its effect; claimed: the one before this claim's */
     bool maybe;       /* some attempt may have had its effect: stays, whatever later ones say of themselves */
     bool fixed;       /* no other content takes its place: it has taken another's, or a person had it run again */
     bool has_message; /* a dead entry has none: its letter has it */
@@ -354,7 +354,7 @@ int once_entry_lapse(once_entry *entry, int64_t now_ms, once_decision *out);
 
 /* Nothing is known about the key any more; expires_ms stays, for drivers that must cover an older record. */
 int once_entry_forget(once_entry *entry, once_lane *lane);
-/* A dead entry goes back to work: waiting, failures 0, the attempt goes on; so do `silent` and `maybe`. */
+/* A dead entry goes back to work: waiting, failures 0, the attempt goes on; so do `unreported` and `maybe`. */
 int once_entry_replay(once_entry *entry, once_lane *lane, int64_t now_ms, const once_message *message);
 
 /* The same with a message that was corrected: its content may be another one, its key and its place in the lane may
@@ -369,7 +369,7 @@ int once_entry_discard(once_entry *entry, once_lane *lane, int64_t sent_ms, int6
  * rejected, and remembered. */
 int once_entry_give_up(once_entry *entry, const once_request *request, int64_t now_ms);
 /* An unknown one was looked up by a person: DONE, or, unless its body is missing, RETRY (back to work, failures 0) or
- * DEAD. The next attempt after RETRY or DEAD is `silent`. One that is claimed by whoever did not come back in time is
+ * DEAD. The next attempt after RETRY or DEAD is `unreported`. One that is claimed by whoever did not come back in time is
  * unknown, too. */
 int once_entry_resolve(once_entry *entry, once_lane *lane, once_outcome outcome, once_bytes reason, int64_t now_ms);
 /* A finished one is made to run once more, with this message: waiting, failures 0, the attempt goes on. It is never
@@ -412,7 +412,7 @@ void once_entry_look(once_entry *entry, int64_t now_ms);
 static inline bool once_entry_expires(const once_entry *entry)
 {
     if (once_state_finished(entry->state)) return true;
-    return entry->state == ONCE_STATE_WAITING && !entry->has_message && !entry->maybe && !entry->silent &&
+    return entry->state == ONCE_STATE_WAITING && !entry->has_message && !entry->maybe && !entry->unreported &&
            once_hash_is_zero(entry->lane);
 }
 

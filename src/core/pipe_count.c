@@ -84,7 +84,7 @@ void once__pipe_count_origin(once_pipe *pipe, const once_item *item, bool known_
 /* An effect that is claimed after one that may have happened, or gives that claim back and has had no effect. */
 int once__item_repeats(const once_item *item)
 {
-    if (!item->decision.silent || !once__item_is_external(item)) return 0;
+    if (!item->decision.unreported || !once__item_is_external(item)) return 0;
     if (item->stage == ONCE_STAGE_FLY) return 1;
     return item->returned && item->outcome == ONCE_RELEASE ? -1 : 0;
 }

@@ -109,7 +109,7 @@ once_action *once__pipe_begin_take(once_pipe *pipe, size_t max, int64_t now_ms)
 static bool may_depart_at_once(once_pipe *pipe, const once_item *item)
 {
     if (item->decision.asks && once__pipe_question_ms(pipe, item) > 0) return false;
-    return once__item_is_external(item) && item->input && !item->decision.silent && !item->decision.gap_over &&
+    return once__item_is_external(item) && item->input && !item->decision.unreported && !item->decision.gap_over &&
            !pipe->end.stopping;
 }
 

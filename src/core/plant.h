@@ -18,7 +18,7 @@
     X(new_tokens, "what is repeated after a lost reply is claimed with new tokens")                                    \
     X(take_forgotten, "a take whose reply was lost is not asked for again")                                            \
     X(no_lease, "take hands out entries without a lease")                                                              \
-    X(silent_free, "attempts that end without reporting an outcome are not counted")                                   \
+    X(unreported_free, "attempts that end without reporting an outcome are not counted")                               \
     X(no_caution, "messages are not claimed one by one after an unclean end")                                          \
     X(conflict_ignored, "the same key with other content is a duplicate")                                              \
     X(too_old_runs, "a message that is too old runs")                                                                  \

@@ -15,7 +15,7 @@ bool once_policy_is_spent(const once_policy *policy, const once_decision *d)
 {
     assert(d->answer == ONCE_ANSWER_RUN);
     const once_retry *retry = policy->retry;
-    if (!d->silent || ONCE_PLANTED(no_budget)) return false;
+    if (!d->unreported || ONCE_PLANTED(no_budget)) return false;
     return d->failures >= retry->attempts || (d->orphan && once_retry_is_spent(retry, d->failures, d->failing_for_ms));
 }
 
@@ -49,7 +49,7 @@ static once_bytes silence(const once_decision *d, once_arena *arena)
 once_settlement once_policy_refuse(const once_policy *policy, const once_decision *d, once_bytes reason)
 {
     assert(d->answer == ONCE_ANSWER_RUN);
-    return (once_settlement){.outcome = ONCE_DEAD, .reason = reason, .maybe = policy->outside && d->silent};
+    return (once_settlement){.outcome = ONCE_DEAD, .reason = reason, .maybe = policy->outside && d->unreported};
 }
 
 once_settlement once_policy_spend(const once_policy *policy, const once_decision *d, once_arena *arena)

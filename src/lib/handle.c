@@ -254,7 +254,7 @@ static bool is_repeat(const once_work *work)
     assert(work->decision.answer == ONCE_ANSWER_RUN);
     const once_retry retry = retry_of(&work->plan.terms);
     const once_policy policy = policy_of(work, &retry);
-    return work->decision.silent && !once_policy_is_spent(&policy, &work->decision);
+    return work->decision.unreported && !once_policy_is_spent(&policy, &work->decision);
 }
 
 /* In `once status`, which knows consumers that a pipeline file can name: others are not counted. A reply that is lost

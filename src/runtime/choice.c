@@ -142,7 +142,7 @@ once_bytes once__reason_shown(const once_entry *entry)
         return entry->reason;
     once_attempt attempts[ONCE_HISTORY_ATTEMPTS];
     const size_t n = once__history_of(entry, attempts);
-    return n && strcmp(attempts[n - 1].outcome, ONCE_SILENT) == 0 ? ONCE_BYTES(ONCE_NEVER_REPORTED) : entry->reason;
+    return n && strcmp(attempts[n - 1].outcome, ONCE_UNREPORTED) == 0 ? ONCE_BYTES(ONCE_NEVER_REPORTED) : entry->reason;
 }
 
 /* --- choosing --- */

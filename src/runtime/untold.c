@@ -94,7 +94,7 @@ static bool was_written(const once_item *item, const once_entry *entry)
     if (entry->state != ONCE_STATE_UNKNOWN) return false;
     for (size_t i = 0, n = once__history_read(entry->history, attempts); i < n; i++)
         if (attempts[i].attempt == item->decision.attempt && attempts[i].ended_ms == item->decision.lapsed_ms &&
-            strcmp(attempts[i].outcome, ONCE_SILENT) == 0)
+            strcmp(attempts[i].outcome, ONCE_UNREPORTED) == 0)
             return true;
     return false;
 }

@@ -86,7 +86,7 @@ static bool number(once_bytes text, uint64_t max, uint64_t *out)
 
 static const char *outcome_called(once_bytes name)
 {
-    static const char *const others[] = {ONCE_SILENT, ONCE_REPLACED_LINE};
+    static const char *const others[] = {ONCE_UNREPORTED, ONCE_REPLACED_LINE};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (name.len == strlen(others[i]) && memcmp(name.data, others[i], name.len) == 0) return others[i];
     for (int i = 0; i < ONCE_OUTCOMES; i++) {
@@ -130,7 +130,7 @@ static size_t add_lost(const once_entry *entry, once_attempt out[ONCE_HISTORY_AT
 {
     if (n == ONCE_HISTORY_ATTEMPTS) memmove(out, out + 1, --n * sizeof *out);
     out[n] = (once_attempt){
-        .attempt = entry->attempt, .ended_ms = entry->changed_ms, .outcome = ONCE_SILENT, .who = entry->worker};
+        .attempt = entry->attempt, .ended_ms = entry->changed_ms, .outcome = ONCE_UNREPORTED, .who = entry->worker};
     return n + 1;
 }
 

@@ -11,7 +11,7 @@
 
 enum { ONCE_HISTORY_ATTEMPTS = 10, ONCE_HISTORY_MAX = 2048, ONCE_HISTORY_REASON_MAX = 150 };
 
-#define ONCE_SILENT "silent" /* how an attempt ended that nobody settled */
+#define ONCE_UNREPORTED "silent" /* how an attempt ended that nobody settled */
 /* No attempt, but what happened after the one of this number: other content took the place of that which had been tried
  * until then. */
 #define ONCE_REPLACED_LINE "replaced"

@@ -18,7 +18,7 @@ enum {
     ONCE_FLAG_VERSIONED = 1,
     ONCE_FLAG_GAP = 2,
     ONCE_FLAG_HOLD = 4,
-    ONCE_FLAG_SILENT = 8,
+    ONCE_FLAG_UNREPORTED = 8,
     ONCE_FLAG_NATURAL = 16,
     ONCE_FLAG_MAYBE = 32,
     ONCE_FLAG_NEW_KEY = 64,
@@ -27,7 +27,7 @@ enum {
     ONCE_FLAG_LOOKUP = 512,
     ONCE_FLAG_ASKED = 1024 /* it is stored as claimed, and is unknown; see below */
 };
-_Static_assert(ONCE_FLAG_HOLD == 4 && (ONCE_FLAG_SILENT | ONCE_FLAG_MAYBE) == 40 && ONCE_FLAG_LOOKUP == 512 &&
+_Static_assert(ONCE_FLAG_HOLD == 4 && (ONCE_FLAG_UNREPORTED | ONCE_FLAG_MAYBE) == 40 && ONCE_FLAG_LOOKUP == 512 &&
                    ONCE_FLAG_ASKED == 1024,
                "as in the texts of statements");
 
@@ -49,7 +49,7 @@ static inline int once__flags_write(const once_entry *e)
 {
     const bool asked = once__is_asked(e);
     return (e->versioned ? ONCE_FLAG_VERSIONED : 0) | (e->gap ? ONCE_FLAG_GAP : 0) |
-           (e->hold || asked ? ONCE_FLAG_HOLD : 0) | (e->silent ? ONCE_FLAG_SILENT : 0) |
+           (e->hold || asked ? ONCE_FLAG_HOLD : 0) | (e->unreported ? ONCE_FLAG_UNREPORTED : 0) |
            (e->natural ? ONCE_FLAG_NATURAL : 0) | (e->maybe ? ONCE_FLAG_MAYBE : 0) |
            (e->old_key ? 0 : ONCE_FLAG_NEW_KEY) | (e->block ? ONCE_FLAG_BLOCK : 0) | (e->fixed ? ONCE_FLAG_FIXED : 0) |
            (e->lookup ? ONCE_FLAG_LOOKUP : 0) | (asked ? ONCE_FLAG_ASKED : 0);
@@ -61,8 +61,8 @@ static inline void once__state_read(once_entry *e, int state, int flags)
     e->versioned = flags & ONCE_FLAG_VERSIONED;
     e->gap = flags & ONCE_FLAG_GAP;
     e->hold = flags & ONCE_FLAG_HOLD;
-    e->silent = flags & ONCE_FLAG_SILENT;
-    e->maybe = flags & (ONCE_FLAG_MAYBE | ONCE_FLAG_SILENT); /* older tables have only the last attempt's */
+    e->unreported = flags & ONCE_FLAG_UNREPORTED;
+    e->maybe = flags & (ONCE_FLAG_MAYBE | ONCE_FLAG_UNREPORTED); /* older tables have only the last attempt's */
     e->natural = flags & ONCE_FLAG_NATURAL;
     e->old_key = !(flags & ONCE_FLAG_NEW_KEY);
     e->block = flags & ONCE_FLAG_BLOCK;

@@ -459,7 +459,7 @@ static void f99_claims_of_a_worker_that_is_gone_end_at_once(fixture *f)
     const once_request again = ask_as(f, "runs", RUN(2)), asked = ask_as(f, "held", RUN(2));
     const once_decision d = do_claim(f, &again);
     assert_answer(d, RUN);
-    assert_true(d.orphan && d.silent && d.maybe && d.attempt == 2 &&
+    assert_true(d.orphan && d.unreported && d.maybe && d.attempt == 2 &&
                 d.failures == 1); /* the attempt counts, and may have happened */
     assert_answer(do_claim(f, &asked), UNKNOWN);
     assert_false(do_settle(f, &runs, ONCE_DONE)); /* fenced */
@@ -1021,7 +1021,7 @@ static void f32_attempts_and_failures_survive_restarts(fixture *f)
         once_taken t = take_one(f);
         assert_int_equal(t.decision.attempt, i + 1);
         assert_int_equal(t.decision.failures, i);
-        assert_int_equal(t.decision.silent, i > 0 && i % 2 == 0);
+        assert_int_equal(t.decision.unreported, i > 0 && i % 2 == 0);
         reopen(f);
         if (i % 2 == 0) {
             assert_true(do_settle(f, &t.request, ONCE_RETRY)); /* the token outlives the process */

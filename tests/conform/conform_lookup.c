@@ -112,7 +112,7 @@ static void what_is_absent_runs_again(fixture *f)
     pass(f, DELAY);
     t = take_one(f);
     assert_answer(t.decision, RUN);
-    assert_false(t.decision.asks || t.decision.silent || t.decision.orphan);
+    assert_false(t.decision.asks || t.decision.unreported || t.decision.orphan);
     assert_int_equal(t.decision.attempt, 2);
     assert_int_equal(t.decision.failures, 1);
     assert_true(t.request.lookup);

@@ -84,7 +84,7 @@ static void f14_a_zombie_of_a_natural_one_keeps_no_body(fixture *f)
     do_claim(f, &zombie);
     pass(f, LEASE);
     const once_decision d = do_claim(f, &heir);
-    assert_true(d.silent && d.failures == 1);
+    assert_true(d.unreported && d.failures == 1);
     for (int outcome = 0; outcome < ONCE_OUTCOMES; outcome++)
         assert_false(do_settle(f, &zombie, (once_outcome)outcome));
     assert_true(do_settle(f, &heir, ONCE_DONE));

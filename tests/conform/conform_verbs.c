@@ -15,7 +15,7 @@ static void a_claim_is_recorded_in_full(fixture *f)
     assert_answer(d, RUN);
     assert_int_equal(d.attempt, 1);
     assert_int_equal(d.failures, 0);
-    assert_false(d.silent || d.gap_over);
+    assert_false(d.unreported || d.gap_over);
     const once_entry e = do_get(f, r.id);
     assert_int_equal(e.state, ONCE_STATE_CLAIMED);
     assert_true(once_hash_equal(e.token, r.token) && once_hash_equal(e.fingerprint, r.fingerprint));
@@ -69,7 +69,7 @@ static void a_live_claim_is_busy_and_an_orphan_runs_again(fixture *f)
     assert_answer(d, RUN);
     assert_int_equal(d.attempt, 2);
     assert_int_equal(d.failures, 1);
-    assert_true(d.silent);
+    assert_true(d.unreported);
 }
 
 static void an_orphan_that_is_held_becomes_unknown(fixture *f)
@@ -347,7 +347,7 @@ static void accept_attaches_the_body_to_a_busy_entry(fixture *f)
     pass(f, LEASE); /* f73: the worker died; the broker was acked; the store goes on */
     const once_taken orphan = take_one(f);
     assert_int_equal(orphan.decision.attempt, 2);
-    assert_true(orphan.decision.silent);
+    assert_true(orphan.decision.unreported);
     assert_false(do_settle(f, &worker, ONCE_DONE));
     assert_true(do_settle(f, &orphan.request, ONCE_DONE));
 }
@@ -392,7 +392,7 @@ static void f77_release_does_not_count(fixture *f)
         const once_taken t = take_one(f);
         assert_int_equal(t.decision.attempt, attempt);
         assert_int_equal(t.decision.failures, 0);
-        assert_false(t.decision.silent);
+        assert_false(t.decision.unreported);
         do_settle(f, &t.request, ONCE_RELEASE);
         pass(f, DELAY);
     }
@@ -407,12 +407,12 @@ static void what_may_have_happened_is_told_to_the_next(fixture *f)
     once_decision d;
     once_letter letter;
     d = do_claim(f, &r);
-    assert_false(d.silent || d.maybe);
+    assert_false(d.unreported || d.maybe);
     assert_true(do_settle_maybe(f, &r, ONCE_RETRY));
     pass(f, DELAY);
     if (f->store->bits & ONCE_STORE_DURABLE) reopen(f);
     d = do_claim(f, &claimed);
-    assert_true(d.silent && d.maybe && d.failures == 1 && d.attempt == 2);
+    assert_true(d.unreported && d.maybe && d.failures == 1 && d.attempt == 2);
     for (int i = 0; i < 3; i++) { /* released, by whoever claimed or took it */
         assert_true(
             do_settle(f, i ? &(once_request){.scope = &f->scope, .id = r.id, .token = do_get(f, r.id).token} : &claimed,
@@ -420,32 +420,32 @@ static void what_may_have_happened_is_told_to_the_next(fixture *f)
         if (f->store->bits & ONCE_STORE_DURABLE) reopen(f);
         pass(f, DELAY);
         d = take_one(f).decision;
-        assert_true(d.silent && d.failures == 1);
+        assert_true(d.unreported && d.failures == 1);
     }
     pass(f, LEASE); /* an orphan counts as a failure of its own */
     once_taken t = take_one(f);
-    assert_true(t.decision.silent && t.decision.failures == 2);
+    assert_true(t.decision.unreported && t.decision.failures == 2);
     assert_true(do_settle(f, &t.request, ONCE_RETRY)); /* for sure */
     pass(f, DELAY);
     t = take_one(f);
-    assert_true(!t.decision.silent && t.decision.maybe &&
+    assert_true(!t.decision.unreported && t.decision.maybe &&
                 t.decision.failures == 3); /* not the last one, but one before it */
     assert_true(do_settle_maybe(f, &t.request, ONCE_DEAD));
-    assert_true(do_get(f, r.id).silent);
+    assert_true(do_get(f, r.id).unreported);
     if (f->store->bits & ONCE_STORE_DURABLE) reopen(f);
     assert_int_equal(list_letters(f, &letter, 1), 1);
     assert_true(do_replay(f, letter.id));
     t = take_one(f);
-    assert_true(t.decision.silent && t.decision.failures == 0); /* f77: replay begins a new budget */
+    assert_true(t.decision.unreported && t.decision.failures == 0); /* f77: replay begins a new budget */
     assert_true(do_settle(f, &t.request, ONCE_DEAD));
     list_letters(f, &letter, 1);
     assert_true(do_replay(f, letter.id));
     t = take_one(f);
-    assert_true(!t.decision.silent && t.decision.maybe);
+    assert_true(!t.decision.unreported && t.decision.maybe);
     assert_true(do_settle(f, &t.request, ONCE_UNKNOWN));
     assert_ok(f, f->store->ops->resolve(f->store, r.id, ONCE_RETRY, ONCE_BYTES("looked up"), &done, &f->err));
     t = take_one(f);
-    assert_true(done && t.decision.silent &&
+    assert_true(done && t.decision.unreported &&
                 t.decision.failures == 0); /* and so does a person who has it tried again */
 }
 

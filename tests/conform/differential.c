@@ -193,10 +193,10 @@ static bool equal_fields(const once_fields *x, const once_fields *y)
 
 static void compare_decisions(run *r, const char *what, size_t i, const once_decision *x, const once_decision *y)
 {
-    if (x->answer == y->answer && x->attempt == y->attempt && x->failures == y->failures && x->silent == y->silent &&
-        x->maybe == y->maybe && x->orphan == y->orphan && x->failing_for_ms == y->failing_for_ms &&
-        x->gap_over == y->gap_over && x->outcome == y->outcome && x->wait_ms == y->wait_ms &&
-        equal_bytes(x->result, y->result) && x->own == y->own && x->left_by == y->left_by &&
+    if (x->answer == y->answer && x->attempt == y->attempt && x->failures == y->failures &&
+        x->unreported == y->unreported && x->maybe == y->maybe && x->orphan == y->orphan &&
+        x->failing_for_ms == y->failing_for_ms && x->gap_over == y->gap_over && x->outcome == y->outcome &&
+        x->wait_ms == y->wait_ms && equal_bytes(x->result, y->result) && x->own == y->own && x->left_by == y->left_by &&
         x->replaced == y->replaced && x->letter == y->letter && x->old_key == y->old_key && x->lane == y->lane &&
         equal_bytes(x->reason, y->reason) && equal_fields(&x->fields, &y->fields) && x->asks == y->asks &&
         x->unknown_for_ms == y->unknown_for_ms)
@@ -206,10 +206,10 @@ static void compare_decisions(run *r, const char *what, size_t i, const once_dec
            " result %zu own %d left_by %" PRIu64
            " reason '%.*s', other %s attempt %u failures %u silent %d gap_over %d outcome %d wait %" PRId64
            " result %zu own %d left_by %" PRIu64 " reason '%.*s'",
-           what, i, once_answer_name(x->answer), x->attempt, x->failures, x->silent, x->gap_over, (int)x->outcome,
+           what, i, once_answer_name(x->answer), x->attempt, x->failures, x->unreported, x->gap_over, (int)x->outcome,
            x->wait_ms, x->result.len, x->own, x->left_by, (int)x->reason.len, x->reason.data,
-           once_answer_name(y->answer), y->attempt, y->failures, y->silent, y->gap_over, (int)y->outcome, y->wait_ms,
-           y->result.len, y->own, y->left_by, (int)y->reason.len, y->reason.data);
+           once_answer_name(y->answer), y->attempt, y->failures, y->unreported, y->gap_over, (int)y->outcome,
+           y->wait_ms, y->result.len, y->own, y->left_by, (int)y->reason.len, y->reason.data);
 }
 
 static bool compare_status(run *r, const char *what, const int rc[2], once_error err[2])
@@ -256,7 +256,7 @@ static const char *entry_difference(const once_entry *x, const once_entry *y)
     if (open && x->due_ms != y->due_ms) return "due_ms";
     if (open && x->hold != y->hold) return "hold";
     if (open && x->lookup != y->lookup) return "lookup";
-    if (x->silent != y->silent) return "silent";
+    if (x->unreported != y->unreported) return "silent";
     if (x->maybe != y->maybe) return "maybe";
     if (x->fixed != y->fixed) return "fixed";
     if (x->failing_ms != y->failing_ms) return "failing_ms";
@@ -356,7 +356,7 @@ static void play(run *r, bool again)
                  q->lane.version, once_answer_name(d->answer));
             compare_decisions(r, name, i, d, &decisions[1][i]);
             (r->last == CLAIM ? r->counts->claim : r->counts->accept)[d->answer]++;
-            r->counts->silent += d->silent;
+            r->counts->unreported += d->unreported;
             r->counts->gap_over += d->gap_over;
             r->counts->result += d->result.len > 0;
             r->counts->own += d->own && d->answer == ONCE_ANSWER_RUN;
@@ -396,7 +396,7 @@ static void play(run *r, bool again)
                 !equal_fields(&x->request.fields, &y->request.fields))
                 differ(r, "take[%zu]: the entries differ", i);
             r->counts->take[x->decision.answer]++;
-            r->counts->silent += x->decision.silent;
+            r->counts->unreported += x->decision.unreported;
             r->counts->gap_over += x->decision.gap_over;
             once_request claim = request_for(r,
                                              x->scope.tenant.len                ? 1
@@ -1127,7 +1127,7 @@ int differential_print(const differential_counts *c, bool table)
                       i == ONCE_ANSWER_RUN || i == ONCE_ANSWER_STALE || i == ONCE_ANSWER_DUPLICATE ||
                           i == ONCE_ANSWER_CONFLICT,
                       table);
-    never += show("", "after silence", c->silent, true, table);
+    never += show("", "after silence", c->unreported, true, table);
     never += show("", "after a gap", c->gap_over, true, table);
     never += show("", "why it waits", c->why, true, table);
     never += show("", "with a result", c->result, true, table);

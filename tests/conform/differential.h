@@ -20,7 +20,7 @@ typedef struct differential_options {
 /* How often each answer was heard. */
 typedef struct differential_counts {
     uint64_t claim[ONCE_ANSWERS], accept[ONCE_ANSWERS], take[ONCE_ANSWERS];
-    uint64_t silent, gap_over, why, result, own, left_by;
+    uint64_t unreported, gap_over, why, result, own, left_by;
     uint64_t replaced[2];              /* by claim, by accept; with a new letter */
     uint64_t settle[ONCE_OUTCOMES][2]; /* fenced, applied */
     uint64_t natural[ONCE_ANSWERS], natural_settle[ONCE_OUTCOMES][2], natural_taken, asks,

@@ -53,7 +53,7 @@ void sim_judge_end(sim_worker *worker, const once_counts *c)
         if (!k->open || k->holder != worker->incarnation || k->dropped) continue;
         if (k->known) sim_violation(world, "key %d: its worker ended well and did not put it back", i);
         k->excused = true; /* it never knew that it had it */
-        k->silent += !k->asking;
+        k->unreported += !k->asking;
     }
 }
 

@@ -71,7 +71,7 @@ static void count_failure(sim_key *k, int64_t at_ms)
 /* Its message may have died: by its own fault, or because claims on it ended without an outcome too often. */
 static bool may_die(const sim_world *world, const sim_key *k)
 {
-    const uint32_t spent = k->failures + k->silent;
+    const uint32_t spent = k->failures + k->unreported;
     const sim_flight *f = flight_of(world, k);
     const bool over = may_be_for_long(world, k), last = spent + 1 >= world->attempts || over;
     if (f && (f->said == ONCE_RETRY || f->said == ONCE_UNKNOWN)) return last;
@@ -86,7 +86,7 @@ static bool may_die(const sim_world *world, const sim_key *k)
         break;
     default: break;
     }
-    if ((k->silent > 0 || k->maybe) && (spent >= world->attempts || over)) return true;
+    if ((k->unreported > 0 || k->maybe) && (spent >= world->attempts || over)) return true;
     return world->gap_dead && k->behind_gap;
 }
 
@@ -215,7 +215,7 @@ static void grant(sim_world *world, sim_worker *w, const sim_note *note)
                           (long long)world->lease_ms, (long long)(note->at_ms - k->granted_ms));
         if (!k->excused && world->mild)
             sim_violation(world, "key %d: its claim was forgotten by a worker that lived, and ran out", note->key);
-        if (!k->excused) k->silent++;
+        if (!k->excused) k->unreported++;
         if (keeps_unknowns(h))
             sim_violation(world, "key %d: its lease ran out, and it was claimed again instead of held", note->key);
     }
@@ -224,7 +224,7 @@ static void grant(sim_world *world, sim_worker *w, const sim_note *note)
     k->asking = false;
     if (k->final && !h->natural)
         sim_violation(world, "key %d: claimed again after it was %s", note->key, once_outcome_name(k->outcome));
-    if (h->external && !again) told(world, k, in_hand, note->silent, note->key);
+    if (h->external && !again) told(world, k, in_hand, note->unreported, note->key);
     came(world, k);
     check_twin(world, k, note->key);
     if (!again) k->flight = -1;
@@ -254,7 +254,7 @@ static void grant(sim_world *world, sim_worker *w, const sim_note *note)
 /* Its lease is over, so it is unknown, whether or not somebody has written that down. */
 static void ran_out(sim_key *k)
 {
-    if (!k->excused) k->silent++;
+    if (!k->excused) k->unreported++;
     k->unknown = k->maybe = k->ever_maybe = k->orphaned = true;
     if (!k->unknown_ms) k->unknown_ms = k->granted_ms;
     k->missing = 0; /* nobody counts it */
@@ -546,10 +546,10 @@ static void died(sim_world *world, sim_key *k, int key, bool accused)
     k->failures += accused;
     world->letters++;
     if (++k->letters > 1) sim_violation(world, "key %d: a second dead letter", key);
-    if (may_be_for_long(world, k) && k->failures + k->silent + 1 < world->attempts) sim_fired(world, SIM_retry_for);
-    if (accused ? k->failures + k->silent < world->attempts && !may_be_for_long(world, k) : !may_die(world, k))
+    if (may_be_for_long(world, k) && k->failures + k->unreported + 1 < world->attempts) sim_fired(world, SIM_retry_for);
+    if (accused ? k->failures + k->unreported < world->attempts && !may_be_for_long(world, k) : !may_die(world, k))
         sim_violation(world, "key %d: became a dead letter after %u failures and %u lost claims of %u", key,
-                      k->failures, k->silent, world->attempts);
+                      k->failures, k->unreported, world->attempts);
 }
 
 static void failed(sim_world *world, sim_key *k, const sim_note *note)
@@ -570,7 +570,7 @@ static void failed(sim_world *world, sim_key *k, const sim_note *note)
 /* Nothing is remembered of a natural effect that is over, of its troubles neither. */
 static void forgotten(sim_key *k)
 {
-    k->failures = k->silent = k->letters = 0;
+    k->failures = k->unreported = k->letters = 0;
     k->failing_ms = 0;
     k->maybe = k->orphaned = k->granted = false;
 }
@@ -755,7 +755,7 @@ static void replaced(sim_world *world, const sim_note *note)
     k->winner = variant;
     k->replaced = true;
     k->owned = false; /* with accept, it is in a moment */
-    k->failures = k->silent = 0;
+    k->failures = k->unreported = 0;
     k->failing_ms = 0;
 }
 
@@ -799,7 +799,7 @@ void sim_record_replay(sim_world *world, int key)
         sim_violation(world, "key %d: a dead letter of a key that is not dead", key);
     k->final = k->judged = k->starved = false;
     k->owned = k->replayed = true;
-    k->failures = k->silent = k->letters = k->kills = 0;
+    k->failures = k->unreported = k->letters = k->kills = 0;
     k->failing_ms = 0;
     k->pardons += k->maybe;
     k->token = (once_token){0};
@@ -857,7 +857,7 @@ void sim_record_resolve(sim_world *world, int key, once_outcome verdict)
     if (verdict == ONCE_DONE) {
         advance_by_hand(world, k);
     } else {
-        k->failures = k->silent = 0;
+        k->failures = k->unreported = 0;
         k->failing_ms = 0;
         k->pardons++;
     }
@@ -957,6 +957,6 @@ void sim_record_excuse(sim_worker *worker)
         sim_key *k = &world->keys[i];
         if (!k->open || k->excused || k->holder != worker->incarnation) continue;
         k->excused = true;
-        k->silent += !k->asking;
+        k->unreported += !k->asking;
     }
 }

@@ -200,9 +200,9 @@ typedef struct sim_key {
     bool starved;    /* dead, because an earlier version was missing; it never ran */
     bool granted,
         let_in; /* ever; and so before this claim, without a gap: it does not wait for missing versions any more */
-    uint32_t persons; /* of its lane, when it was granted */
-    int flight;       /* of this claim; -1: it has not started */
-    uint32_t silent;  /* claims that ended without an outcome, and rightly so */
+    uint32_t persons;    /* of its lane, when it was granted */
+    int flight;          /* of this claim; -1: it has not started */
+    uint32_t unreported; /* claims that ended without an outcome, and rightly so */
 } sim_key;
 
 typedef struct sim_message {
@@ -323,7 +323,7 @@ typedef struct sim_note {
     once_outcome outcome;
     once_answer answer;
     once_token token;
-    bool known, taken, silent, maybe, fresh;
+    bool known, taken, unreported, maybe, fresh;
     bool hung_up; /* the store failed while its effect ran alone */
     int64_t at_ms, paused_ms, delay_ms;
 } sim_note;

@@ -87,7 +87,7 @@ static void note_answer(sim_worker *w, const once_request *request, const once_d
                                .token = request->token,
                                .known = known,
                                .taken = taken,
-                               .silent = d->silent});
+                               .unreported = d->unreported});
 }
 
 /* Somebody asks about it. */

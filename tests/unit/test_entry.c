@@ -183,7 +183,7 @@ static void check_claim_of_a_stranger(bool silent, bool is_natural)
     for (size_t i = 0; i < ROWS; i++) {
         const row *r = &rows[i];
         once_entry e = entry_of(r);
-        e.silent = silent && !once_state_finished(e.state);
+        e.unreported = silent && !once_state_finished(e.state);
         e.natural = !is_natural; /* the handler has changed: whoever claims says how it is now */
         once_request q = request(yours);
         q.natural = is_natural;
@@ -202,8 +202,8 @@ static void check_claim_of_a_stranger(bool silent, bool is_natural)
                                                         : 2); /* ending without an outcome is a failure */
             assert_int_equal(d.attempt, e.attempt);
             assert_int_equal(d.failures, e.failures);
-            assert_int_equal(d.silent, !is_new_life(r) && (orphan || silent));
-            assert_int_equal(e.silent, d.silent);
+            assert_int_equal(d.unreported, !is_new_life(r) && (orphan || silent));
+            assert_int_equal(e.unreported, d.unreported);
             assert_int_equal(e.natural, is_natural);
         } else {
             assert_true(once_hash_equal(e.token, mine));
@@ -349,7 +349,7 @@ static void natural_settle_in_every_state(void **state)
             other.fingerprint = print_b; /* there is nothing left to be in conflict with */
             const once_decision d = claim(&e, NULL, other, NOW, ONCE_ENTRY_CHANGED);
             assert_int_equal(d.answer, ONCE_ANSWER_RUN);
-            assert_true(d.attempt == 1 && d.failures == 0 && !d.silent && !d.own);
+            assert_true(d.attempt == 1 && d.failures == 0 && !d.unreported && !d.own);
             assert_false(
                 settle(&e, NULL, natural(request(mine)), (once_outcome)outcome, NOW, ONCE_UNCHANGED)); /* f14 */
         }
@@ -365,13 +365,13 @@ static void maybe_in_every_state(void **state)
                 const bool before = bits & 1, maybe = bits & 2;
                 const bool open = rows[i].state == ONCE_STATE_CLAIMED || rows[i].state == ONCE_STATE_UNKNOWN;
                 once_entry e = entry_of(&rows[i]);
-                e.silent = before;
+                e.unreported = before;
                 settle_maybe(&e, request(mine), (once_outcome)outcome, maybe, NOW);
                 const bool says = open && (outcome == ONCE_RETRY || outcome == ONCE_DEAD);
-                assert_int_equal(e.silent, says ? maybe : before);
+                assert_int_equal(e.unreported, says ? maybe : before);
                 settle_maybe(&e, request(mine), (once_outcome)outcome, !maybe,
                              NOW); /* once more: only the first one counts */
-                if (open && outcome != ONCE_UNKNOWN) assert_int_equal(e.silent, says ? maybe : before);
+                if (open && outcome != ONCE_UNKNOWN) assert_int_equal(e.unreported, says ? maybe : before);
             }
 }
 
@@ -482,7 +482,7 @@ static void take_of_everything_that_can_be_due(void **state)
             assert_int_equal(d.answer, ONCE_ANSWER_RUN);
             assert_int_equal(d.attempt, 4);
             assert_int_equal(d.failures, orphan ? 3 : 2);
-            assert_int_equal(d.silent, orphan);
+            assert_int_equal(d.unreported, orphan);
             assert_int_equal(e.due_ms, NOW + LEASE);
             assert_true(e.has_message);
             assert_false(settle(&e, NULL, request(mine), ONCE_DONE, NOW, ONCE_UNCHANGED));
@@ -539,7 +539,7 @@ static void attempts_and_failures_are_counted_apart(void **state)
         const once_decision d = claim(&e, NULL, q, now_ms, ONCE_ENTRY_CHANGED);
         assert_int_equal(d.attempt, i + 1);
         assert_int_equal(d.failures, failures);
-        assert_false(d.silent);
+        assert_false(d.unreported);
         assert_true(settle(&e, NULL, q, steps[i].outcome, now_ms, ONCE_ENTRY_CHANGED));
         failures = steps[i].failures;
         assert_int_equal(claim(&e, NULL, request(yours), now_ms, ONCE_UNCHANGED).wait_ms, 100);
@@ -600,9 +600,9 @@ static void f77_budget_and_silence_after_every_sequence(void **state)
             const once_decision d = taken ? take(&e, NULL, r.token, now_ms, ONCE_ENTRY_CHANGED)
                                           : claim(&e, NULL, r, now_ms, ONCE_ENTRY_CHANGED);
             if (d.answer != ONCE_ANSWER_RUN || d.attempt != (uint32_t)i + 1 || d.failures != failures ||
-                d.silent != silent || d.maybe != ever || d.orphan != orphaned)
+                d.unreported != silent || d.maybe != ever || d.orphan != orphaned)
                 fail_msg("sequence %d, attempt %d: failures %u, not %u; silent %d, not %d; maybe %d, not %d", sequence,
-                         i + 1, d.failures, failures, d.silent, silent, d.maybe, ever);
+                         i + 1, d.failures, failures, d.unreported, silent, d.maybe, ever);
             if (orphaned && first_ms < 0) first_ms = now_ms; /* counted by this claim */
             assert_int_equal(d.failing_for_ms, first_ms < 0 ? -1 : now_ms - first_ms);
             const int fate = rest % FATES;
@@ -1843,7 +1843,7 @@ static void resolve_in_every_state(void **state)
                 assert_false(settle(&e, NULL, request(mine), ONCE_RETRY, NOW,
                                     ONCE_UNCHANGED)); /* who left it unknown is fenced off */
                 const once_decision d = take(&e, NULL, yours, NOW, ONCE_ENTRY_CHANGED);
-                assert_true(d.attempt == 4 && d.failures == 0 && d.silent); /* it may have happened */
+                assert_true(d.attempt == 4 && d.failures == 0 && d.unreported); /* it may have happened */
             }
         }
 }
@@ -1888,7 +1888,7 @@ static void f34_revive_in_every_state(void **state)
             settle(&e, NULL, request(mine), ONCE_DONE, NOW, ONCE_UNCHANGED)); /* who finished it before is fenced off */
         assert_true(e.natural == q.natural);
         const once_decision d = take(&e, NULL, yours, NOW, ONCE_ENTRY_CHANGED);
-        assert_true(d.attempt == 4 && !d.silent);
+        assert_true(d.attempt == 4 && !d.unreported);
         assert_true(settle(&e, NULL, q, ONCE_DONE, NOW, ONCE_ENTRY_CHANGED));
         assert_int_equal(e.state, q.natural ? S(ABSENT) : S(DONE));
         assert_true(e.expires_ms >= before.expires_ms); /* what was promised before still holds */
@@ -1962,7 +1962,7 @@ static void f24_an_orphan_goes_on_before_what_came_in_front_of_it(void **state)
     orphan.has_message = true;
     d = take(&orphan, &lane, yours, NOW + LEASE, ONCE_ENTRY_CHANGED);
     assert_int_equal(d.answer, ONCE_ANSWER_RUN);
-    assert_true(d.silent);
+    assert_true(d.unreported);
 }
 
 static void a_lane_that_is_full_of_the_highest_version_still_counts(void **state)
@@ -2076,7 +2076,7 @@ static once_entry any_entry(void)
     once_entry e = entry_in((once_state)draw(ONCE_STATES + 1), any_time());
     e.state = (once_state)draw(ONCE_STATES + 1);
     e.lane = draw(2) ? lane_id : (once_hash){0};
-    e.versioned = draw(2), e.gap = draw(2), e.hold = draw(2), e.natural = draw(2), e.silent = draw(2),
+    e.versioned = draw(2), e.gap = draw(2), e.hold = draw(2), e.natural = draw(2), e.unreported = draw(2),
     e.maybe = draw(2), e.block = draw(2);
     e.has_message = draw(2);
     if (e.has_message) e.message = body;

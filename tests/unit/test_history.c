@@ -26,7 +26,7 @@ static void test_what_is_added_is_read(void **state)
     char first[ONCE_HISTORY_MAX], second[ONCE_HISTORY_MAX], third[ONCE_HISTORY_MAX];
     const once_attempt lines[] = {
         attempt(1, "retry", "root@host:1", "exit status 75: greylisted, try  later "),
-        attempt(2, ONCE_SILENT, "", ""),
+        attempt(2, ONCE_UNREPORTED, "", ""),
         attempt(UINT32_MAX, "dead", "-", "two\nlines\n"),
     };
     const once_attempt replaced = attempt(2, ONCE_REPLACED_LINE, "root@host:2", "");

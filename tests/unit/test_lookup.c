@@ -315,7 +315,7 @@ static void what_is_absent_again_and_again_dies(void **state)
     assert_int_equal(f->attempts, 3);
     assert_int_equal(f->questions, 3);
     assert_int_equal(entry_of(f, "k").failures, 3);
-    assert_true(entry_of(f, "k").silent);
+    assert_true(entry_of(f, "k").unreported);
 }
 
 static void no_answer_is_asked_for_again_with_pauses_and_then_held(void **state)

@@ -1175,7 +1175,7 @@ static void f04_what_ended_without_a_word_stays_so_when_its_handler_is_gone(void
     const once_request request = request_for(f, &gone, "9", &scope);
     assert_int_equal(f->store->ops->get(f->store, request.id, &entry, &arena, &err), ONCE_OK);
     assert_int_equal(entry.state, ONCE_STATE_DEAD);
-    assert_true(entry.silent && entry.maybe);
+    assert_true(entry.unreported && entry.maybe);
     once_arena_release(&arena);
 }
 

@@ -141,11 +141,11 @@ static void f95_attempts_that_end_without_a_word_spend_the_budget_too(void **sta
     const once_retry hour = {.attempts = ONCE_ANY_ATTEMPTS, .for_ms = 3600000, .min_ms = 200, .max_ms = 60000};
     const once_policy by_time = {.retry = &hour, .outside = true}, by_number = outside(true);
     const once_decision orphan = {
-        .answer = ONCE_ANSWER_RUN, .silent = true, .orphan = true, .failures = 2, .failing_for_ms = 3600000};
+        .answer = ONCE_ANSWER_RUN, .unreported = true, .orphan = true, .failures = 2, .failing_for_ms = 3600000};
     once_decision waited = orphan, young = orphan, said = orphan;
     waited.orphan = false;
     young.failing_for_ms = 3599999;
-    said.silent = false;
+    said.unreported = false;
     assert_true(once_policy_is_spent(&by_time, &orphan));
     assert_false(once_policy_is_spent(&by_time, &waited));
     assert_false(once_policy_is_spent(&by_time, &young));
@@ -158,7 +158,8 @@ static void what_is_not_run_again_says_why(void **state)
     (void)state;
     once_arena arena = {0};
     const once_policy policy = outside(true);
-    once_decision d = {.answer = ONCE_ANSWER_RUN, .silent = true, .orphan = true, .failures = 2, .failing_for_ms = 5};
+    once_decision d = {
+        .answer = ONCE_ANSWER_RUN, .unreported = true, .orphan = true, .failures = 2, .failing_for_ms = 5};
     once_settlement s = once_policy_spend(&policy, &d, &arena);
     assert_int_equal(s.outcome, ONCE_DEAD);
     assert_true(s.maybe);
@@ -183,7 +184,7 @@ static void a_handler_that_is_gone_may_have_had_its_effect(void **state)
     once_handler_spec sql = {.bits = ONCE_EFFECT_RUNS, .retry = twice};
     once_handler_spec command = {.bits = ONCE_EFFECT_RUNS | ONCE_EFFECT_OUTSIDE, .retry = twice};
     once_decision d = first;
-    d.silent = true;
+    d.unreported = true;
     const once_policy gone = once_policy_of(NULL, NULL), in = once_policy_of(&sql, NULL),
                       out = once_policy_of(&command, NULL);
     const once_bytes why = ONCE_BYTES("no handler for operation 'charge' any more");

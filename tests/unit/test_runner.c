@@ -157,7 +157,7 @@ static int prepare(fixture *f, once_item *item, once_bytes body)
     item->request =
         (once_request){.scope = &item->scope, .key = bytes("p-1"), .id = {0x0123456789abcdef, 0xfedcba9876543210}};
     item->decision =
-        (once_decision){.answer = ONCE_ANSWER_RUN, .attempt = 3, .failures = 2, .silent = true, .maybe = true};
+        (once_decision){.answer = ONCE_ANSWER_RUN, .attempt = 3, .failures = 2, .unreported = true, .maybe = true};
     item->outcome = ONCE_OUTCOMES;
     const bool json = once_json_parse(&f->body, body, NULL, NULL) == ONCE_OK;
     return once_effect_prepare(item->handler, json ? &f->body : NULL, &item->message, &f->arena, &item->input, &f->err);

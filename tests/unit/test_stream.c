@@ -281,7 +281,7 @@ static void a_message_and_its_reply(void **state)
     python(f, PYTHON "m = hear(); line = json.dumps(m, sort_keys=True); say(m, result=line); hear()");
     once_item *item = message(f, 0, "{\"a\": [1, \"x\\n\"],\r\n\"b\":\n2}");
     item->decision =
-        (once_decision){.answer = ONCE_ANSWER_RUN, .attempt = 3, .failures = 2, .silent = true, .maybe = true};
+        (once_decision){.answer = ONCE_ANSWER_RUN, .attempt = 3, .failures = 2, .unreported = true, .maybe = true};
     item->request.key = ONCE_BYTES("order/1");
     item->request.id = (once_hash){UINT64_C(0x0123456789abcdef), 0xf};
     item->scope.tenant = ONCE_BYTES("acme");

@@ -119,7 +119,7 @@ static bool attempt_ended(const once_storage *storage, const once_seat *at, once
         return true;
     }
     if (at->state == ONCE_STATE_CLAIMED && (e->state != ONCE_STATE_CLAIMED || e->attempt != at->attempt)) {
-        *out = (once_attempt){at->attempt, storage->now_ms, ONCE_SILENT, at->worker, {0}};
+        *out = (once_attempt){at->attempt, storage->now_ms, ONCE_UNREPORTED, at->worker, {0}};
         return true;
     }
     if (first && once_state_finished(at->state) && !once_state_finished(e->state)) { /* it goes on, and needs one now */

@@ -56,12 +56,12 @@ static once_decision told_again(const once_storage *storage, const once_seat *at
                            .failures = entry->failures,
                            .failing_for_ms =
                                entry->failures && entry->failing_ms ? storage->now_ms - entry->failing_ms : -1,
-                           .silent = entry->silent,
+                           .unreported = entry->unreported,
                            .maybe = entry->maybe,
                            .old_key = entry->old_key,
                            .gap_over = entry->gap,
                            .reason = entry->gap ? entry->reason : (once_bytes){0},
-                           .before = entry->silent && !entry->gap ? entry->reason : (once_bytes){0},
+                           .before = entry->unreported && !entry->gap ? entry->reason : (once_bytes){0},
                            .given_up = entry->gap ? once_lane_given_up_again(at->lane, entry) : 0};
 }
 

@@ -43,7 +43,7 @@
     " unnest($3::uuid[]) AS t, unnest($4::uuid[]) AS f, unnest($5::bytea[]) AS d) u"
 
 #define EXPIRES "state = 2 AND NOT owned AND lane IS NULL AND marks & 40 = 0"                                          \
-    /* once_entry_expires; marks silent and maybe */
+    /* once_entry_expires; marks unreported and maybe */
 #define LOST_STATE "(CASE WHEN marks & 4 <> 0 THEN 3 ELSE 2 END)" /* what a claim is when its lease is over */
 /* It is none any more, or (mark 1024) has been an unknown from the start: store/states.h. */
 #define IS_LOST(now) "(state = 1 AND (due_ms <= " now " OR marks & 1024 <> 0))"

@@ -11,7 +11,7 @@
 
 enum { TIME_BYTES = 6 };
 enum { HAS_FINGERPRINT = 1, HAS_TEXT = 2, HAS_HISTORY = 4, FINISHED_NEW_KEY = 8 };
-enum { VERSIONED = 1, GAP = 2, HOLD = 4, NATURAL = 8, SILENT = 16, HAS_MESSAGE = 32, MAYBE = 64, FIXED = 128 };
+enum { VERSIONED = 1, GAP = 2, HOLD = 4, NATURAL = 8, UNREPORTED = 16, HAS_MESSAGE = 32, MAYBE = 64, FIXED = 128 };
 /* In the byte of the state of an open entry, so that programs which do not know it refuse the value: they would give
  * its message an old idempotency key. */
 enum { OPEN_NEW_KEY = 0x10 };
@@ -157,8 +157,8 @@ void once__redis_write_open(once_buf *to, const once_entry *e, uint64_t stamp)
     put_word(to, stamp);
     put_byte(to, (unsigned)e->state | (e->block ? BLOCK : 0u) | (e->old_key ? 0u : OPEN_NEW_KEY));
     put_byte(to, (e->versioned ? VERSIONED : 0u) | (e->gap ? GAP : 0u) | (e->hold ? HOLD : 0u) |
-                     (e->natural ? NATURAL : 0u) | (e->silent ? SILENT : 0u) | (e->has_message ? HAS_MESSAGE : 0u) |
-                     (e->maybe ? MAYBE : 0u) | (e->fixed ? FIXED : 0u));
+                     (e->natural ? NATURAL : 0u) | (e->unreported ? UNREPORTED : 0u) |
+                     (e->has_message ? HAS_MESSAGE : 0u) | (e->maybe ? MAYBE : 0u) | (e->fixed ? FIXED : 0u));
     put_id(to, e->token);
     put_id(to, e->fingerprint);
     put_id(to, e->lane);
@@ -396,8 +396,8 @@ static bool read_open(once_bytes value, once_entry *e)
     e->gap = flags & GAP;
     e->hold = flags & HOLD;
     e->natural = flags & NATURAL;
-    e->silent = flags & SILENT;
-    e->maybe = flags & (MAYBE | SILENT); /* older values have only the last attempt's */
+    e->unreported = flags & UNREPORTED;
+    e->maybe = flags & (MAYBE | UNREPORTED); /* older values have only the last attempt's */
     e->fixed = flags & FIXED;
     e->has_message = flags & HAS_MESSAGE;
     e->token = get_id(&in);

@@ -67,7 +67,8 @@
     "  owned INTEGER NOT NULL,       -- 1: its body is in once_body\n"                                                 \
     "  token BLOB NOT NULL, attempt INTEGER NOT NULL, failures INTEGER NOT NULL, fingerprint BLOB NOT NULL,\n"         \
     "  lane BLOB, ord INTEGER NOT NULL, gap_ms INTEGER NOT NULL, remember_ms INTEGER NOT NULL,\n"                      \
-    "  flags INTEGER NOT NULL,       -- 1 versioned 2 gap 4 hold 8 silent 16 natural 32 maybe 64 new key 128 block "   \
+    "  flags INTEGER NOT NULL,       -- 1 versioned 2 gap 4 hold 8 unreported 16 natural 32 maybe 64 new key 128 "     \
+    "block "                                                                                                           \
     "256 fixed 512 lookup 1024 unknown, asked about when due\n"                                                        \
     "  run INTEGER NOT NULL,\n"                                                                                        \
     "  seen_ms INTEGER NOT NULL, changed_ms INTEGER NOT NULL, due_ms INTEGER NOT NULL, expires_ms INTEGER NOT NULL,\n" \

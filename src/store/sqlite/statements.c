@@ -21,7 +21,7 @@
 /* What a row is at a time, as once_entry_state_at says it: claimed until its lease is over, then unknown (flag 4,
  * `hold`) or waiting. Flag 1024: it is unknown already (store/states.h). */
 #define EXPIRES                                                                                                        \
-    "state = 2 AND owned = 0 AND lane IS NULL AND flags & 40 = 0" /* once_entry_expires; flags silent and maybe */
+    "state = 2 AND owned = 0 AND lane IS NULL AND flags & 40 = 0" /* once_entry_expires; flags unreported and maybe */
 #define LIVE_AT(now) "NOT (" EXPIRES " AND expires_ms <= " now ")"
 #define STATE_AT(now)                                                                                                  \
     "CASE WHEN state = 1 AND (due_ms <= " now                                                                          \

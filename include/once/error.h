@@ -57,7 +57,7 @@ typedef enum once_class {
     X(E_MOVED, -55, FATAL, "the file is not where it was")                                                             \
     X(E_FORGOTTEN, -56, FATAL, "the store forgot what it had acknowledged")                                            \
     X(E_OTHER_STORE, -57, FATAL, "not the store that was known")                                                       \
-    X(E_UNSURE, -58, FATAL, "it is not known what was committed")
+    X(E_COMMIT_UNKNOWN, -58, FATAL, "it is not known what was committed")
 
 typedef enum once_status {
 #define ONCE_STATUS_ENUM(name, value, class_, text) ONCE_##name = (value),

@@ -78,7 +78,8 @@ struct once_item {
     bool overtakes;     /* from a source, and goes on with what an equal one before it had left waiting */
     bool replaces;      /* it took the place of other content, whose letter is to be counted with this commit ... */
     bool replaces_ours; /* ... and which this run had left waiting */
-    bool unsure; /* it was in a commit whose fate is not known: what the store shows may be our own. Keeps its token */
+    bool
+        commit_unknown; /* it was in a commit whose fate is not known: what the store shows may be our own. Keeps its token */
     bool acked;
     bool lapsed; /* the executor's: it wrote down that the claim which was there is unknown */
 

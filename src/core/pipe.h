@@ -239,7 +239,10 @@ static inline bool once__item_is_left(const once_item *item)
 }
 
 /* The store may know of it: it was claimed durably, or was in a commit whose fate is not known. */
-static inline bool once__item_is_begun(const once_item *item) { return item->held || item->unsure || item->verdict; }
+static inline bool once__item_is_begun(const once_item *item)
+{
+    return item->held || item->commit_unknown || item->verdict;
+}
 
 /* From the source, and not its any more: its stream was revoked, or its delivery went to somebody else. */
 static inline bool once__item_is_unwanted(const once_item *item)

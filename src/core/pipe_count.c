@@ -93,7 +93,7 @@ int once__item_repeats(const once_item *item)
 int once__item_new_repeats(const once_item *item)
 {
     const int n = ONCE_PLANTED(repeats_hidden) ? 0 : once__item_repeats(item);
-    return (n > 0 && item->decision.own) || (n < 0 && item->unsure) ? 0 : n;
+    return (n > 0 && item->decision.own) || (n < 0 && item->commit_unknown) ? 0 : n;
 }
 
 /* Versions that were given up for it; counted with its first settlement, so that a run that is killed hides none. */
@@ -145,7 +145,7 @@ static void give_away(once_pipe *pipe, once_item *item)
     pipe->counts.fenced++;
     pipe->counts.attempts += once__item_has_tried(item);
     if (!once__item_is_unwanted(item) && item->ticket) { /* still the source's: asked again as if it had just come */
-        item->unsure &=
+        item->commit_unknown &=
             item->came_to == ONCE_DONE && (item->handler->bits & ONCE_EFFECT_THEN); /* done by us, perhaps */
         item->held = item->lost = item->returned = item->maybe = false;
         once__item_forget_output(item);

@@ -156,7 +156,7 @@ void once__pipe_decide(once_pipe *pipe, once_item *item)
         return;
     }
     /* Then perhaps it has, and the entry does not show it any more. */
-    const bool before = item->overtakes && item->unsure;
+    const bool before = item->overtakes && item->commit_unknown;
     item->overtakes = item->ticket && (item->decision.left_by == pipe->o.run || before) && !item->decision.letter;
     once__pipe_note_replaced(pipe, item);
     if (item->verdict && item->outcome == ONCE_UNKNOWN && item->decision.answer != ONCE_ANSWER_RUN) {
@@ -223,7 +223,8 @@ void once__pipe_extended(once_pipe *pipe, once_action *action)
             item->decision = item->first;
             continue;
         }
-        if (item->unsure) item->held = false; /* perhaps we settled it ourselves: a claim with its token tells */
+        if (item->commit_unknown)
+            item->held = false; /* perhaps we settled it ourselves: a claim with its token tells */
         else lose(pipe, item);
         pipe->work.next = NEXT_ROLLBACK;
     }
@@ -263,7 +264,7 @@ void once__pipe_buried(once_pipe *pipe, once_action *action)
     /* After a commit whose fate is not known, what is there may be our own letter. */
     for (size_t i = 0; i < action->n; i++) {
         once_item *item = action->items[i];
-        item->letter = item->yes || (item->unsure && item->letter);
+        item->letter = item->yes || (item->commit_unknown && item->letter);
     }
     pipe->work.next = NEXT_COMMIT;
 }

@@ -61,7 +61,8 @@ bool once__pipe_wants_find(const once_pipe *pipe)
     const bool runs = pipe->due.finding || (pipe->work.had_lanes && (!pipe->spec->inbox || pipe->work.items[0]->held));
     if (pipe->due.sought || !once__pipe_may_find(pipe) || !runs) return false;
     for (size_t i = 0; i < pipe->work.n; i++)
-        if (pipe->work.items[i]->unsure || pipe->work.items[i]->apart || pipe->work.items[i]->verdict) return false;
+        if (pipe->work.items[i]->commit_unknown || pipe->work.items[i]->apart || pipe->work.items[i]->verdict)
+            return false;
     return true;
 }
 

@@ -12,7 +12,7 @@
 void once__pipe_depart(once_pipe *pipe, once_item *item, int64_t asked_at_ms)
 {
     if (!item->joined && !once_key_queue_in_use(&pipe->key_queue, item)) once_key_queue_join(&pipe->key_queue, item);
-    item->unsure = false; /* its fate is known */
+    item->commit_unknown = false; /* its fate is known */
     item->claimed_at_ms = asked_at_ms;
     once__pipe_move(pipe, item, ONCE_AT_FLIGHT);
     pipe->counts.repeats += once__item_repeats(item) > 0;

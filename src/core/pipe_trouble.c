@@ -92,7 +92,7 @@ bool once__pipe_cautious_leaves(once_pipe *pipe)
     if (keep == pipe->work.n) return false;
     /* Told to stop, the pass was only to find out what became of a commit: of these, nothing. They are the source's. */
     for (size_t i = keep; pipe->end.stopping && i < pipe->work.n; i++)
-        if (would_run(pipe->work.items[i])) pipe->work.items[i]->unsure = false;
+        if (would_run(pipe->work.items[i])) pipe->work.items[i]->commit_unknown = false;
     once__pipe_unreserve_work(pipe); /* before some of it leaves the work */
     pipe->caution.window = 1;
     /* It keeps its token: after a commit whose fate is not known that tells what is our own. */
@@ -185,14 +185,14 @@ static void count_rollback(once_pipe *pipe, const once_action *action)
 static bool leave_unknown(once_pipe *pipe, const once_action *action)
 {
     bool any = false;
-    for (size_t i = 0; action->status == ONCE_E_UNSURE && i < pipe->work.n; i++) {
+    for (size_t i = 0; action->status == ONCE_E_COMMIT_UNKNOWN && i < pipe->work.n; i++) {
         once_item *item = pipe->work.items[i];
         const bool begun = item->started || item->stage == ONCE_STAGE_RUN;
         if (!begun || item->returned || item->verdict || once__item_is_external(item)) continue;
         give_verdict(item, item->handler->natural ? ONCE_RETRY : ONCE_UNKNOWN,
                      ONCE_BYTES("something has ended the transaction that its effect ran in, and it is not known "
                                 "whether that was committed"));
-        item->unsure = any = true;
+        item->commit_unknown = any = true;
     }
     if (!any) return false;
     once__pipe_give_up(pipe, action->status, &action->error);
@@ -224,7 +224,8 @@ void once__pipe_store_failed(once_pipe *pipe, once_action *action, int64_t now_m
         return;
     }
     if (action->kind == ONCE_ACT_COMMIT && is_rollback(action->status)) once__pipe_drop_found(pipe);
-    for (size_t i = 0; action->kind == ONCE_ACT_COMMIT && i < pipe->work.n; i++) pipe->work.items[i]->unsure = true;
+    for (size_t i = 0; action->kind == ONCE_ACT_COMMIT && i < pipe->work.n; i++)
+        pipe->work.items[i]->commit_unknown = true;
     for (size_t i = pipe->work.n; ONCE_PLANTED(start_first) && action->kind == ONCE_ACT_COMMIT && i > 0; i--)
         if (pipe->work.items[i - 1]->stage == ONCE_STAGE_FLY)
             once__pipe_depart(pipe, pipe->work.items[i - 1], pipe->work.asked_at_ms),

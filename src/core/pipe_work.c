@@ -75,12 +75,12 @@ void once__pipe_arrange(once_pipe *pipe)
         }
         item->stage = !keyed ? ONCE_STAGE_BURY : through_store(pipe, item) ? ONCE_STAGE_ACCEPT : ONCE_STAGE_CLAIM;
         item->decision = (once_decision){.answer = ONCE_ANSWER_DEAD};
-        if (ONCE_PLANTED(new_tokens) && item->unsure && !item->held) item->request.token.a += 2;
+        if (ONCE_PLANTED(new_tokens) && item->commit_unknown && !item->held) item->request.token.a += 2;
         item->result = item->failure = (once_bytes){0};
         item->started = false;
         once__item_forget_times(item);
         /* Then perhaps it has, and the entry does not show it any more. */
-        item->replaces = item->replaces && item->unsure;
+        item->replaces = item->replaces && item->commit_unknown;
         item->blockers = 0;
         item->next_of_key = item->next_of_lane = NULL;
         if (!keyed) continue;
@@ -143,7 +143,7 @@ void once__pipe_start_work(once_pipe *pipe)
     const uint64_t random = once_env_random_u64(pipe->o.env);
     for (size_t i = 0; i < pipe->work.n; i++) {
         once_item *item = pipe->work.items[i];
-        if (!item->held && !item->unsure && !item->returned)
+        if (!item->held && !item->commit_unknown && !item->returned)
             item->request.token = once_token_of_run(pipe->o.run, random, i);
     }
     pipe->work.next = NEXT_BEGIN;
@@ -186,7 +186,7 @@ void once__pipe_drop_found(once_pipe *pipe)
     size_t kept = 0;
     for (size_t i = 0; i < pipe->work.n; i++) {
         once_item *item = pipe->work.items[i];
-        if (item->found && !item->unsure) once__pipe_move(pipe, item, ONCE_AT_OVER);
+        if (item->found && !item->commit_unknown) once__pipe_move(pipe, item, ONCE_AT_OVER);
         else pipe->work.items[kept++] = item;
     }
     pipe->work.n = kept;
@@ -390,7 +390,8 @@ static void put_back_from(once_pipe *pipe, const once_queue *queue)
     once_item *next;
     for (once_item *item = queue->first; item && pipe->work.n < pipe->batch_max; item = next) {
         next = item->next;
-        if (item->held || (item->unsure && !once__item_is_external(item))) once__pipe_move(pipe, item, ONCE_AT_WORK);
+        if (item->held || (item->commit_unknown && !once__item_is_external(item)))
+            once__pipe_move(pipe, item, ONCE_AT_WORK);
     }
 }
 

@@ -222,10 +222,10 @@ static bool has_committed(sql_driver *driver, seat *s, once_job *job, bool *agai
         *again = judge(driver, s, job, &sql->statements[sql->n_statements - 1], rc, &fault);
     } else {
         job->outcome = ONCE_UNKNOWN;
-        if (rc == ONCE_E_UNSURE) job->trouble = rc; /* and the next one would end the same way */
+        if (rc == ONCE_E_COMMIT_UNKNOWN) job->trouble = rc; /* and the next one would end the same way */
         once_reply_reason(
             &job->reply, "%s%s",
-            rc == ONCE_E_UNSURE ? "" : "COMMIT was sent, and what became of it is not known: ", fault.text);
+            rc == ONCE_E_COMMIT_UNKNOWN ? "" : "COMMIT was sent, and what became of it is not known: ", fault.text);
     }
     return false;
 }

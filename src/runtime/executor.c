@@ -260,7 +260,8 @@ static int do_bury(once_executor *x, once_action *a, once_error *err)
     x->wrote = true;
     for (size_t i = 0; i < a->n; i++) {
         a->items[i]->yes = fresh[i];
-        if (fresh[i] || a->items[i]->unsure) once__note(x, ONCE_LOG_WARN, "dead", a->items[i], letters[i].reason);
+        if (fresh[i] || a->items[i]->commit_unknown)
+            once__note(x, ONCE_LOG_WARN, "dead", a->items[i], letters[i].reason);
     }
     return ONCE_OK;
 }
@@ -299,7 +300,7 @@ static int commit_batch(once_executor *x, once_action *a, bool renews, once_erro
     CHECK_POINT(commit_before, err);
     a->open = false;
     rc = x->store->ops->commit(x->store, err);
-    if (rc == ONCE_E_UNAVAILABLE || rc == ONCE_E_UNSURE) doubt_said(x);
+    if (rc == ONCE_E_UNAVAILABLE || rc == ONCE_E_COMMIT_UNKNOWN) doubt_said(x);
     return rc;
 }
 

@@ -30,7 +30,7 @@ void once__note_ending(once_executor *x, const once_item *item, bool known)
 void once__say_fenced(once_executor *x, const once_item *item, const char *what)
 {
     once_message_log now;
-    if (item->unsure) return; /* perhaps it was settled by ourselves, in a commit of which no answer came */
+    if (item->commit_unknown) return; /* perhaps it was settled by ourselves, in a commit of which no answer came */
     once_message_log_init(&now);
     once_message_log_add(&now, ONCE_LOG_WARN, "fenced", item, (once_bytes){what, strlen(what)}, &x->keying);
     once_message_log_say(&now);
@@ -42,7 +42,7 @@ void once__say_fenced(once_executor *x, const once_item *item, const char *what)
 void once__note_lapsed(once_executor *x, once_item *item)
 {
     const once_decision *d = &item->decision;
-    const bool before = item->lapsed && item->unsure && d->answer == ONCE_ANSWER_UNKNOWN;
+    const bool before = item->lapsed && item->commit_unknown && d->answer == ONCE_ANSWER_UNKNOWN;
     if (d->lapsed || before)
         once__note(
             x, ONCE_LOG_WARN, "unknown", item,

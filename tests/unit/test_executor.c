@@ -369,10 +369,10 @@ static void what_was_perhaps_committed_is_said_in_the_end(void **state)
 {
     fixture *f = *state;
     watch(f);
-    commit_status = ONCE_E_UNSURE;
+    commit_status = ONCE_E_COMMIT_UNKNOWN;
     open_log();
     settle_as_failed(f);
-    assert_int_equal(act(f, ONCE_ACT_COMMIT, 0), ONCE_E_UNSURE);
+    assert_int_equal(act(f, ONCE_ACT_COMMIT, 0), ONCE_E_COMMIT_UNKNOWN);
     assert_true(f->x.said.n == 0 && f->x.doubted.n == 1);
     once_executor_release(&f->x);
     once_executor_init(&f->x, f->store, ONCE_BYTES("c"), run_effects, f);
@@ -422,8 +422,8 @@ static void a_record_is_renewed_by_itself(void **state)
     assert_int_equal(act(f, ONCE_ACT_RENEW, 0), ONCE_OK);
     assert_int_equal(worker.number, before + 1);
     assert_int_equal(worker.seen_ms, f->world.wall_ms);
-    commit_status = ONCE_E_UNSURE;
-    assert_int_equal(act(f, ONCE_ACT_RENEW, 0), ONCE_E_UNSURE);
+    commit_status = ONCE_E_COMMIT_UNKNOWN;
+    assert_int_equal(act(f, ONCE_ACT_RENEW, 0), ONCE_E_COMMIT_UNKNOWN);
     assert_true(worker.number == before + 1 && worker.tried > worker.number); /* it is not known to be kept */
     commit_status = ONCE_OK;
     assert_int_equal(act(f, ONCE_ACT_RENEW, 0), ONCE_OK); /* either one may be there */

@@ -531,7 +531,7 @@ static void f99_an_unknown_is_one_line_whoever_settles_it(void **state)
     assert_int_equal(n, 1);
     item.outcome = ONCE_UNKNOWN;
     item.returned = item.started = item.maybe = true;
-    item.unsure = true; /* it was also in a commit that the store refused */
+    item.commit_unknown = true; /* it was also in a commit that the store refused */
     assert_int_equal(act(&s, ONCE_ACT_BEGIN, NULL), ONCE_OK);
     assert_int_equal(act(&s, ONCE_ACT_SETTLE, &item), ONCE_OK);
     assert_true(item.yes);
@@ -559,7 +559,7 @@ static void f99_f06_the_last_commit_of_a_run_is_told_of(void **state)
         assert_int_equal(act(&s, ONCE_ACT_SETTLE, &item), ONCE_OK);
         assert_int_equal(act(&s, ONCE_ACT_COMMIT, NULL), ONCE_E_UNAVAILABLE);
         store_does = later ? ANSWERS : IS_AWAY;
-        item.unsure = true;
+        item.commit_unknown = true;
         assert_int_equal(act(&s, ONCE_ACT_BEGIN, NULL), ONCE_OK);
         if (later) assert_int_equal(act(&s, ONCE_ACT_SETTLE, &item), ONCE_OK);
         assert_int_equal(act(&s, later ? ONCE_ACT_COMMIT : ONCE_ACT_ROLLBACK, NULL), ONCE_OK);

@@ -357,7 +357,7 @@ static void a_commit_that_was_not_tried_is_rolled_back_and_leaves_no_doubt(void 
     once_action *commit = asks_store(f, ONCE_ACT_COMMIT);
     commit->open = true;
     answer(f, commit, ONCE_E_UNAVAILABLE);
-    assert_false(item->unsure);
+    assert_false(item->commit_unknown);
     store_does(f, ONCE_ACT_ROLLBACK); /* at once: nobody pauses with an open transaction */
     asks_nothing(f);
     f->now_ms += once_pipe_wait_ms(f->pipe, f->now_ms);

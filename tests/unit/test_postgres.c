@@ -1469,7 +1469,7 @@ static void f78_effects_that_are_in_another_transaction_are_not_committed(void *
     assert_int_equal(once__pg_exec(many.pg, "ROLLBACK; BEGIN", NULL, &err), ONCE_OK);
     send_batch(0, BATCH);
     settle_batch(ONCE_DONE);
-    assert_int_equal(many.store->ops->commit(many.store, &err), ONCE_E_UNSURE);
+    assert_int_equal(many.store->ops->commit(many.store, &err), ONCE_E_COMMIT_UNKNOWN);
     assert_non_null(strstr(err.text, "it is another transaction"));
     assert_non_null(strstr(err.text, "it is not known what of it was committed"));
     assert_null(strstr(err.text, "nothing was committed"));

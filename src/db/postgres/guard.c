@@ -69,5 +69,5 @@ int once__pg_guard_said(once_pg *pg, const char *state, const char *text, char *
         : hides
             ? "nothing was committed; give it another name, or let whoever makes it drop it"
             : "nothing was committed; let a function set such things for itself alone (ALTER FUNCTION ... SET ...)");
-    return other ? ONCE_E_UNSURE : ONCE_E_SCHEMA;
+    return other ? ONCE_E_COMMIT_UNKNOWN : ONCE_E_SCHEMA;
 }

@@ -389,7 +389,7 @@ int once__pg_guard_keep(once_pg *pg, const PGresult *result, int column,
                         once_error *err);                              /* ONCE_PG_BEGUN, from that column on */
 void once__pg_guard_params(const once_pg *pg, once_pg_params *params); /* of either of them; not copied */
 /* The status, when an error is that of ONCE_PG_GUARD, and what it says: ONCE_E_SCHEMA: nothing was committed.
- * ONCE_E_UNSURE: that is not known, because the transaction was ended in the middle. ONCE_E_ABORTED: it has
+ * ONCE_E_COMMIT_UNKNOWN: that is not known, because the transaction was ended in the middle. ONCE_E_ABORTED: it has
  * temporary tables, and must be asked otherwise from now on. ONCE_OK: it is another error. */
 int once__pg_guard_said(once_pg *pg, const char *state, const char *text, char *out, size_t size);
 

@@ -102,7 +102,7 @@ int once__pg_fail(once_pg *pg, const PGresult *result, once_error *err)
         return once_fail(err, status, "%s: " ONCE_PG_STANDBY, pg->where);
     }
     if (pg->effects && state && (strcmp(state, "25P01") == 0 || strcmp(state, "3B001") == 0)) /* ours would be there */
-        return once_fail(err, ONCE_E_UNSURE,
+        return once_fail(err, ONCE_E_COMMIT_UNKNOWN,
                          "%s: a statement of the effects has ended their transaction, and it is not known what of it "
                          "was committed; look at"
                          " the data, and let no statement or function end a transaction",

@@ -175,9 +175,9 @@ static int guard_gather(once_pg *pg, int *changed, once_fault *fault)
     *changed = once__pg_guard_said(pg, PQresultErrorField(result, PG_DIAG_SQLSTATE),
                                    PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY), said, sizeof said);
     if (*changed != ONCE_OK) {
-        *fault = (once_fault){.kind = *changed == ONCE_E_UNSURE    ? ONCE_FAULT_FATAL
-                                      : *changed == ONCE_E_ABORTED ? ONCE_FAULT_RETRY
-                                                                   : ONCE_FAULT_PAUSE};
+        *fault = (once_fault){.kind = *changed == ONCE_E_COMMIT_UNKNOWN ? ONCE_FAULT_FATAL
+                                      : *changed == ONCE_E_ABORTED      ? ONCE_FAULT_RETRY
+                                                                        : ONCE_FAULT_PAUSE};
         snprintf(fault->text, sizeof fault->text, "%s", said);
     } else if (PQresultStatus(result) != PGRES_TUPLES_OK) {
         *changed = once__pg_fault(pg, result, fault);
@@ -205,12 +205,12 @@ int once__pg_tx_commit(once_db *db, bool *maybe, once_fault *fault)
     if (rc == ONCE_OK) rc = once__pg_send_text(pg, "COMMIT", NULL);
     if (rc == ONCE_OK) rc = once__pg_sync(pg, NULL);
     if (rc == ONCE_OK && guarded) rc = guard_gather(pg, &changed, fault);
-    if (changed != ONCE_OK) *maybe = changed == ONCE_E_UNSURE;
+    if (changed != ONCE_OK) *maybe = changed == ONCE_E_COMMIT_UNKNOWN;
     if (rc == ONCE_OK) rc = once__pg_next(pg, &result, NULL);
     if (rc != ONCE_OK) return changed != ONCE_OK ? changed : once__pg_fault(pg, NULL, fault);
     rc = changed != ONCE_OK ? changed : commit_answered(pg, result, maybe, fault);
     PQclear(result);
-    if (changed == ONCE_E_UNSURE) once__pg_drop(pg); /* nobody knows what the session is now */
+    if (changed == ONCE_E_COMMIT_UNKNOWN) once__pg_drop(pg); /* nobody knows what the session is now */
     else
         (void)once__pg_synced(
             pg, NULL); /* the answer is there; a connection that is lost now is noticed by the next transaction */

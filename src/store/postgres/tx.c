@@ -211,7 +211,7 @@ int once__pg_guard_failed(once_postgres *q, int rc, const once_error *why, once_
     const int changed = pg->failed_at == q->guard_at
                             ? once__pg_guard_said(pg, pg->failed_state, why->text, said, sizeof said)
                             : ONCE_OK;
-    if (changed == ONCE_E_UNSURE) once__pg_drop(pg); /* nobody knows what the session is now */
+    if (changed == ONCE_E_COMMIT_UNKNOWN) once__pg_drop(pg); /* nobody knows what the session is now */
     return changed != ONCE_OK ? once_fail(err, changed, "%s: %s", pg->where, said)
                               : once_fail(err, rc, "%s", why->text);
 }

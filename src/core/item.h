@@ -89,7 +89,7 @@ struct once_item {
     once_outcome outcome;
     once_bytes result, failure; /* of the effect; `failure` in words */
     int64_t delay_ms;
-    bool yes;     /* answer to extend, settle, bury: ours, applied, fresh */
+    bool granted; /* answer to extend, settle, bury: ours, applied, fresh */
     bool started; /* the effect was started */
     bool hung_up; /* the database has, while its effect ran alone */
     bool suspect; /* its statement is the one that the database rolled the transaction back at */

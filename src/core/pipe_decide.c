@@ -207,7 +207,7 @@ void once__pipe_extended(once_pipe *pipe, once_action *action)
 {
     if (pipe->work.next == NEXT_KEEP) {
         for (size_t i = 0; i < action->n; i++)
-            if (!action->items[i]->yes) once__pipe_lose_flying(pipe, action->items[i]);
+            if (!action->items[i]->granted) once__pipe_lose_flying(pipe, action->items[i]);
         pipe->work.next = NEXT_FIND;
         return;
     }
@@ -215,11 +215,11 @@ void once__pipe_extended(once_pipe *pipe, once_action *action)
     for (size_t i = 0; i < action->n; i++) {
         once_item *item = action->items[i];
         if (item->returned) { /* its claim is the fence of what is written with its outcome */
-            if (item->yes) item->stage = ONCE_STAGE_RUN;
+            if (item->granted) item->stage = ONCE_STAGE_RUN;
             else leave_unwritten(pipe, item);
             continue;
         }
-        if (item->yes) {
+        if (item->granted) {
             item->decision = item->first;
             continue;
         }
@@ -249,8 +249,8 @@ void once__pipe_settled(once_pipe *pipe, once_action *action)
     pipe->work.next = NEXT_ACCEPT;
     for (size_t i = 0; i < action->n; i++) {
         once_item *item = action->items[i];
-        if (item->returned && item->yes) item->lost = false; /* nobody had gone on with it after all */
-        if (item->yes) continue;
+        if (item->returned && item->granted) item->lost = false; /* nobody had gone on with it after all */
+        if (item->granted) continue;
         /* Its effect was outside; what it did cannot be taken back. */
         item->lost = item->returned && !ONCE_PLANTED(fenced_acked);
         if (item->returned) continue;
@@ -264,7 +264,7 @@ void once__pipe_buried(once_pipe *pipe, once_action *action)
     /* After a commit whose fate is not known, what is there may be our own letter. */
     for (size_t i = 0; i < action->n; i++) {
         once_item *item = action->items[i];
-        item->letter = item->yes || (item->commit_unknown && item->letter);
+        item->letter = item->granted || (item->commit_unknown && item->letter);
     }
     pipe->work.next = NEXT_COMMIT;
 }

@@ -92,15 +92,15 @@ typedef struct once_pipe once_pipe;
 typedef enum once_action_kind {
     ONCE_ACT_NONE,
     /* store executor */
-    ONCE_ACT_BEGIN,  /* items: all that the transaction may be about; `kept` of them, at the end, are only extended;
+    ONCE_ACT_BEGIN, /* items: all that the transaction may be about; `kept` of them, at the end, are only extended;
                         `due`: and FIND */
-    ONCE_ACT_FIND,   /* in a transaction: what waits in the lanes of the items, and with `due` what else is due; up to
+    ONCE_ACT_FIND,  /* in a transaction: what waits in the lanes of the items, and with `due` what else is due; up to
                       * `max` into `batch`; -> more:   something is due that only TAKE can hand out */
-    ONCE_ACT_CLAIM,  /* -> item->decision */
-    ONCE_ACT_EXTEND, /* -> item->yes: still ours; `kept`: of effects that are on their way, which end before it is known
+    ONCE_ACT_CLAIM, /* -> item->decision */
+    ONCE_ACT_EXTEND, /* -> item->granted: still ours; `kept`: of effects that are on their way, which end before it is known
                         what that means */
     ONCE_ACT_RUN,    /* -> item->outcome, result, failure; in order. Not careful: presumed perhaps */
-    ONCE_ACT_SETTLE, /* item->outcome... -> item->yes: applied */
+    ONCE_ACT_SETTLE, /* item->outcome... -> item->granted: applied */
     ONCE_ACT_ACCEPT, /* -> item->decision */
     ONCE_ACT_BURY,
     ONCE_ACT_COMMIT, /* items: all of the transaction; with `last`: when it succeeds, everything up to each of these is

@@ -146,7 +146,7 @@ static int do_extend(once_executor *x, once_action *a, once_error *err)
     if (!requests || !ours) return once_no_memory(err, "for a batch");
     const int rc = x->store->ops->extend(x->store, requests, a->n, ours, err);
     for (size_t i = 0; rc == ONCE_OK && i < a->n; i++) {
-        a->items[i]->yes = ours[i];
+        a->items[i]->granted = ours[i];
         if (!ours[i] && !a->kept)
             once__say_fenced(x, a->items[i],
                              "its claim ran out and somebody else may have it; its effect is not committed");
@@ -181,7 +181,7 @@ static int do_settle(once_executor *x, once_action *a, once_error *err)
     CHECK_POINT(settle_after, err);
     x->wrote = true;
     for (size_t i = 0; i < a->n; i++) {
-        a->items[i]->yes = applied[i];
+        a->items[i]->granted = applied[i];
         x->settled += applied[i] && once_outcome_is_decided(a->items[i]->outcome);
         if (applied[i]) once__note_ending(x, a->items[i], known[i]);
         else if (!a->items[i]->returned)
@@ -259,7 +259,7 @@ static int do_bury(once_executor *x, once_action *a, once_error *err)
     CHECK_POINT(bury_after, err);
     x->wrote = true;
     for (size_t i = 0; i < a->n; i++) {
-        a->items[i]->yes = fresh[i];
+        a->items[i]->granted = fresh[i];
         if (fresh[i] || a->items[i]->commit_unknown)
             once__note(x, ONCE_LOG_WARN, "dead", a->items[i], letters[i].reason);
     }

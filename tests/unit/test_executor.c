@@ -119,7 +119,7 @@ static void a_transaction_step_by_step(void **state)
     f->items[1].delay_ms = 500;
     f->items[1].started = true;
     assert_int_equal(act(f, ONCE_ACT_SETTLE, ITEMS), ONCE_OK);
-    for (size_t i = 0; i < ITEMS; i++) assert_true(f->items[i].yes);
+    for (size_t i = 0; i < ITEMS; i++) assert_true(f->items[i].granted);
     assert_int_equal(f->x.settled, 2); /* one comes again */
     assert_int_equal(act(f, ONCE_ACT_COMMIT, 0), ONCE_OK);
     assert_false(f->action.open || f->x.in_tx);
@@ -164,10 +164,10 @@ static void a_claim_that_was_lost_is_told(void **state)
     f->items[0].request.token = late;
     assert_int_equal(act(f, ONCE_ACT_BEGIN, 1), ONCE_OK);
     assert_int_equal(act(f, ONCE_ACT_EXTEND, 1), ONCE_OK);
-    assert_false(f->items[0].yes);
+    assert_false(f->items[0].granted);
     f->items[0].outcome = ONCE_DONE;
     assert_int_equal(act(f, ONCE_ACT_SETTLE, 1), ONCE_OK);
-    assert_false(f->items[0].yes);
+    assert_false(f->items[0].granted);
     assert_int_equal(f->x.settled, 0);
     assert_int_equal(act(f, ONCE_ACT_COMMIT, 0), ONCE_OK);
     assert_int_equal(entry_of(f, 0).state, ONCE_STATE_CLAIMED);
@@ -198,9 +198,9 @@ static void a_message_without_a_key_is_buried_with_its_reason(void **state)
     f->items[0].decision.answer = ONCE_ANSWER_DEAD;
     assert_int_equal(act(f, ONCE_ACT_BEGIN, 1), ONCE_OK);
     assert_int_equal(act(f, ONCE_ACT_BURY, 1), ONCE_OK);
-    assert_true(f->items[0].yes);
+    assert_true(f->items[0].granted);
     assert_int_equal(act(f, ONCE_ACT_BURY, 1), ONCE_OK);
-    assert_false(f->items[0].yes); /* it is there */
+    assert_false(f->items[0].granted); /* it is there */
     assert_int_equal(act(f, ONCE_ACT_COMMIT, 0), ONCE_OK);
     const once_letter letter = letter_of(f);
     assert_int_equal(letter.kind, ONCE_ANSWER_DEAD);

@@ -534,7 +534,7 @@ static void f99_an_unknown_is_one_line_whoever_settles_it(void **state)
     item.commit_unknown = true; /* it was also in a commit that the store refused */
     assert_int_equal(act(&s, ONCE_ACT_BEGIN, NULL), ONCE_OK);
     assert_int_equal(act(&s, ONCE_ACT_SETTLE, &item), ONCE_OK);
-    assert_true(item.yes);
+    assert_true(item.granted);
     assert_int_equal(act(&s, ONCE_ACT_COMMIT, NULL), ONCE_OK);
     assert_told(&s, "unknown", NULL, 0);
 }

@@ -136,7 +136,7 @@ static void settles(fixture *f, size_t n, once_outcome outcome)
     assert_int_equal(action->n, n);
     for (size_t i = 0; i < n; i++) {
         assert_string_equal(once_outcome_name(action->items[i]->outcome), once_outcome_name(outcome));
-        action->items[i]->yes = true;
+        action->items[i]->granted = true;
     }
     answer(f, action, ONCE_OK);
 }
@@ -307,7 +307,7 @@ static void a_failure_is_run_again_carefully_and_waits_for_its_next_try_in_the_s
     assert_places(f, 0, 0, 1, 0, 0);
     store_does(f, ONCE_ACT_BEGIN);
     once_action *extend = asks_store(f, ONCE_ACT_EXTEND); /* it was claimed by the take */
-    extend->items[0]->yes = true;
+    extend->items[0]->granted = true;
     answer(f, extend, ONCE_OK);
     runs(f, 1, true, ONCE_DONE);
     settles(f, 1, ONCE_DONE);
@@ -1679,7 +1679,7 @@ static void extends(fixture *f, bool ours)
 {
     once_action *action = asks_store(f, ONCE_ACT_EXTEND);
     assert_int_equal(action->n, 1);
-    action->items[0]->yes = ours;
+    action->items[0]->granted = ours;
     answer(f, action, ONCE_OK);
 }
 
@@ -1706,7 +1706,7 @@ static void settles_in_vain(fixture *f)
     once_action *settle = asks_store(f, ONCE_ACT_SETTLE); /* nothing has run */
     assert_int_equal(settle->n, 1);
     assert_int_equal(settle->items[0]->outcome, ONCE_UNKNOWN); /* should it be nobody's, it is not done either */
-    settle->items[0]->yes = false;
+    settle->items[0]->granted = false;
     answer(f, settle, ONCE_OK);
 }
 

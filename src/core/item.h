@@ -99,10 +99,10 @@ struct once_item {
     bool letter;  /* buried by us, not by somebody before */
 
     /* Of an external effect, filled by the effect executor, which owns the item from START to once_pipe_finished. */
-    void *output; /* malloc'd, holds result and failure; freed when the item is over */
-    void *driver; /* what the executor needs to find it again */
-    bool maybe;   /* the effect may have happened */
-    int trouble;  /* not ONCE_OK: it could not be started, and that is not the message's fault; `failure` says why */
+    void *output;    /* malloc'd, holds result and failure; freed when the item is over */
+    void *driver;    /* what the executor needs to find it again */
+    bool maybe;      /* the effect may have happened */
+    int not_started; /* not ONCE_OK: it could not be started, and that is not the message's fault; `failure` says why */
 
     /* The machine's own, about external effects (core/flight.h). */
     bool given;       /* to the executor; stays true when it is back */

@@ -368,7 +368,7 @@ void once__pipe_lose_flying(once_pipe *pipe, once_item *item);
 once_action *once__pipe_effect_action(once_pipe *pipe, int64_t now_ms);
 void once__pipe_finished(once_pipe *pipe, once_item *const *items, size_t n, int64_t now_ms);
 
-/* pipe_trouble.c: what failed */
+/* pipe_failure.c: what failed */
 void once__pipe_give_up(once_pipe *pipe, int status, const once_error *error);
 bool once__pipe_worth_another_try(once_pipe *pipe, int status, const once_error *error, unsigned *tries, int64_t *at_ms,
                                   int64_t since_ms, int64_t now_ms, int64_t longest_ms);

@@ -81,22 +81,22 @@ int64_t once_pipe_effect_wait_ms(const once_pipe *pipe, int64_t now_ms)
 
 void once__pipe_finished(once_pipe *pipe, once_item *const *items, size_t n, int64_t now_ms)
 {
-    const once_item *troubled = NULL;
+    const once_item *failed = NULL;
     for (size_t i = 0; i < n; i++) {
         once_item *item = items[i];
         /* Told to end, or never begun, it has not found out that the other side is away: it need not wait. */
         const bool found_out = item->started && !item->told_to_end;
         if (item->outcome == ONCE_RELEASE && item->delay_ms < 0 && !found_out) item->delay_ms = 0;
         once__pipe_judge(pipe, item);
-        if (item->trouble != ONCE_OK) troubled = item;
+        if (item->not_started != ONCE_OK) failed = item;
         else pipe->outside.tries = 0;
         once__pipe_move(pipe, item, ONCE_AT_RETURNED);
     }
-    if (!troubled) return;
+    if (!failed) return;
     once_error error;
-    once_fail(&error, troubled->trouble, "%.*s", (int)troubled->failure.len,
-              troubled->failure.data ? troubled->failure.data : "");
+    once_fail(&error, failed->not_started, "%.*s", (int)failed->failure.len,
+              failed->failure.data ? failed->failure.data : "");
     if (pipe->outside.tries == 0) pipe->outside.failing_since_ms = now_ms;
-    once__pipe_worth_another_try(pipe, troubled->trouble, &error, &pipe->outside.tries, &pipe->outside.at_ms,
+    once__pipe_worth_another_try(pipe, failed->not_started, &error, &pipe->outside.tries, &pipe->outside.at_ms,
                                  pipe->outside.failing_since_ms, now_ms, ONCE_NEVER);
 }

@@ -1,6 +1,6 @@
 /* The machine as others see it; core/pipeline.h tells the story, core/pipe.h has its state. One idea each:
  * pipe_place.c, pipe_times.c, pipe_source.c, pipe_stream.c, pipe_ack.c, pipe_work.c, pipe_decide.c, pipe_count.c,
- * pipe_due.c, pipe_room.c, pipe_trouble.c, pipe_outside.c, pipe_store.c, pipe_check.c. */
+ * pipe_due.c, pipe_room.c, pipe_failure.c, pipe_outside.c, pipe_store.c, pipe_check.c. */
 #include "core/pipeline.h"
 
 #include <assert.h>

@@ -198,7 +198,7 @@ once_action *once_pipe_effect_action(once_pipe *pipe, int64_t now_ms);
 void once_pipe_step(once_pipe *pipe, once_action *action, int64_t now_ms);
 
 /* External effects ended, in any order. Of each item outcome, result, failure, delay_ms (-1: the backoff decides),
- * maybe, started and trouble are set. Never started (killed before, or trouble): outcome RELEASE. Of one that asks
+ * maybe, started and not_started are set. Never started (killed before, or it could not be started): outcome RELEASE. Of one that asks
  * the outcome is what was found out (core/policy.h). */
 void once_pipe_finished(once_pipe *pipe, once_item *const *items, size_t n, int64_t now_ms);
 

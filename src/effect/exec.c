@@ -341,7 +341,7 @@ static job *new_job(exec_driver *driver, once_item *item)
 static void not_started(exec_driver *driver, once_item *item, int rc, const char *why)
 {
     if (once_status_class(rc) == ONCE_CLASS_MESSAGE) item->outcome = ONCE_DEAD;
-    else item->trouble = rc;
+    else item->not_started = rc;
     once_runner_output(driver->driver.runner, item, (once_bytes){0}, (once_bytes){why, strlen(why)});
     once_runner_finished(driver->driver.runner, item);
 }

@@ -85,11 +85,11 @@ static int take_seat(sql_driver *driver, seat *s, once_cancel opening, once_erro
 /* ---- one message, in its thread ---- */
 
 /* No message is to blame: nothing is started until it may work again, and this one goes back as if it had never run. */
-static void is_trouble(once_job *job, int rc, const char *why)
+static void could_not_start(once_job *job, int rc, const char *why)
 {
     job->outcome = ONCE_RELEASE;
     job->started = false;
-    job->trouble = rc;
+    job->not_started = rc;
     once_reply_reason(&job->reply, "%s", why);
 }
 
@@ -122,8 +122,8 @@ static bool has_begun(sql_driver *driver, seat *s, once_job *job)
         if (rc != ONCE_OK) at_url(driver, rc, begun.text, &why);
     }
     if (rc == ONCE_OK) return true;
-    is_trouble(job, rc, why.text);
-    if (atomic_load(&job->killed)) job->trouble = ONCE_OK; /* it is not known to be any */
+    could_not_start(job, rc, why.text);
+    if (atomic_load(&job->killed)) job->not_started = ONCE_OK; /* it is not known to be any */
     return false;
 }
 
@@ -150,7 +150,7 @@ static bool judge(sql_driver *driver, seat *s, once_job *job, const once_sql_sta
         answer(job, ONCE_RETRY, fault->text);
         return !fault->aborted; /* a connection that was lost may have been lost because of it: that is counted */
     } else {
-        is_trouble(job, rc, "");
+        could_not_start(job, rc, "");
         explain_denied(s, rc, fault);
         once_reply_reason(&job->reply, "%.*s:%d: %s", (int)spec->file.len, spec->file.data, statement->line,
                           fault->text);
@@ -222,7 +222,7 @@ static bool has_committed(sql_driver *driver, seat *s, once_job *job, bool *agai
         *again = judge(driver, s, job, &sql->statements[sql->n_statements - 1], rc, &fault);
     } else {
         job->outcome = ONCE_UNKNOWN;
-        if (rc == ONCE_E_COMMIT_UNKNOWN) job->trouble = rc; /* and the next one would end the same way */
+        if (rc == ONCE_E_COMMIT_UNKNOWN) job->not_started = rc; /* and the next one would end the same way */
         once_reply_reason(
             &job->reply, "%s%s",
             rc == ONCE_E_COMMIT_UNKNOWN ? "" : "COMMIT was sent, and what became of it is not known: ", fault.text);

@@ -163,7 +163,7 @@ static void land(worker *w, trip *l)
 /* --- how a message ends ------------------------------------------------------------------------------------------- */
 
 /* It is in no list any more. */
-static void finish(stream *s, trip *l, const once_stream_reply *reply, bool started, int trouble)
+static void finish(stream *s, trip *l, const once_stream_reply *reply, bool started, int not_started)
 {
     assert(l->item && !l->worker);
     once_item *item = l->item;
@@ -173,7 +173,7 @@ static void finish(stream *s, trip *l, const once_stream_reply *reply, bool star
     item->delay_ms = reply->delay_ms;
     item->started = started;
     item->maybe = reply->outcome == ONCE_UNKNOWN;
-    item->trouble = trouble;
+    item->not_started = not_started;
     once_runner_output(s->driver.runner, item, reply->result, reply->reason);
     once_runner_finished(s->driver.runner, item);
 }
@@ -185,11 +185,11 @@ static void finish_unknown(stream *s, trip *l, const char *reason)
 }
 
 /* A queued one, of which no process has seen anything. */
-static void finish_unstarted(stream *s, trip *l, int trouble, const char *reason)
+static void finish_unstarted(stream *s, trip *l, int not_started, const char *reason)
 {
     const once_stream_reply reply = {.outcome = ONCE_RELEASE, .reason = {reason, strlen(reason)}, .delay_ms = -1};
     trips_remove(&s->queue, l);
-    finish(s, l, &reply, false, trouble);
+    finish(s, l, &reply, false, not_started);
 }
 
 /* --- descriptors -------------------------------------------------------------------------------------------------- */

@@ -19,12 +19,12 @@
 enum { ONCE_WORKS_ON_STORE, ONCE_WORKS_ON_ACKS, ONCE_WORKS_ON_SOURCE, ONCE_RUN_WORKERS };
 
 /* What is logged of actions that fail. */
-typedef struct once_run_trouble {
+typedef struct once_run_failure {
     const char *event;  /* when one does; NULL: once__store_event says it ... */
     const char *works;  /* ... and when that is over */
     once_saying saying; /* of failures in a row */
     bool warned;        /* of these */
-} once_run_trouble;
+} once_run_failure;
 
 /* A thread that carries out actions of the machine. */
 typedef struct once_run_worker {
@@ -33,7 +33,7 @@ typedef struct once_run_worker {
     pthread_cond_t news; /* there may be something to do for this one; with `lock` */
     once_action *(*next)(once_pipe *pipe, int64_t now_ms);
     void (*execute)(once_run *r, once_action *action);
-    once_run_trouble trouble;
+    once_run_failure failure;
 } once_run_worker;
 
 /* What comes of a handler's effects. */
@@ -93,7 +93,7 @@ struct once_run {
     /* --- of the threads, under the same lock --- */
     pthread_cond_t over; /* the machine has ended */
     once_run_worker workers[ONCE_RUN_WORKERS];
-    once_run_trouble seeks;       /* the store's worker does them, and the source fails */
+    once_run_failure seeks;       /* the store's worker does them, and the source fails */
     once_handler_state *handlers; /* as spec->handlers */
     once_saying effects_saying;   /* of times in a row that effects could not be started */
     /* --- of whoever starts it, then of its own thread --- */

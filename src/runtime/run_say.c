@@ -34,7 +34,7 @@ static bool is_last_try(const once_run *r, once_action_kind kind) /* @locks: loc
  * its own outcome, not here: a commit may be where it shows first. */
 void once__run_report(once_run_worker *w, const once_action *done) /* @locks: lock */
 {
-    once_run_trouble *t = done->kind == ONCE_ACT_SEEK ? &w->r->seeks : &w->trouble;
+    once_run_failure *t = done->kind == ONCE_ACT_SEEK ? &w->r->seeks : &w->failure;
     assert(t->works && done->kind != ONCE_ACT_NONE);
     if (once_status_class(done->status) == ONCE_CLASS_MESSAGE && once_pipe_status(w->r->pipe, NULL) == ONCE_OK) return;
     if (done->status == ONCE_OK) {
@@ -58,7 +58,7 @@ void once__run_report(once_run_worker *w, const once_action *done) /* @locks: lo
     }
 }
 
-static void report_trouble(once_run *r, const once_item *item) /* @locks: lock */
+static void report_failure(once_run *r, const once_item *item) /* @locks: lock */
 {
     char why[sizeof((once_error *)0)->text];
     snprintf(why, sizeof why, "%.*s", (int)item->failure.len, item->failure.data ? item->failure.data : "");
@@ -66,7 +66,7 @@ static void report_trouble(once_run *r, const once_item *item) /* @locks: lock *
         once_log(ONCE_LOG_WARN, "effect_failed", "nothing external is started for a while: %s", why);
 }
 
-static void report_no_trouble(once_run *r) /* @locks: lock */
+static void report_no_failure(once_run *r) /* @locks: lock */
 {
     if (r->effects_saying.times)
         once_log(ONCE_LOG_WARN, "effect_works", "works again, after %u failure%s", r->effects_saying.times,
@@ -116,13 +116,14 @@ static void report_handler(once_run *r, const once_item *item) /* @locks: lock *
 
 void once__run_report_effects(once_run *r, once_item *const *items, size_t n) /* @locks: lock */
 {
-    const once_item *troubled = NULL;
+    const once_item *failed = NULL;
     bool started = false;
     for (size_t i = 0; i < n; i++) {
-        if (items[i]->trouble != ONCE_OK) troubled = items[i];
+        if (items[i]->not_started != ONCE_OK) failed = items[i];
         started |= items[i]->started;
-        if (items[i]->trouble == ONCE_OK && items[i]->handler && !items[i]->decision.asks) report_handler(r, items[i]);
+        if (items[i]->not_started == ONCE_OK && items[i]->handler && !items[i]->decision.asks)
+            report_handler(r, items[i]);
     }
-    if (troubled) report_trouble(r, troubled);
-    else if (started) report_no_trouble(r);
+    if (failed) report_failure(r, failed);
+    else if (started) report_no_failure(r);
 }

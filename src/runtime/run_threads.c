@@ -177,15 +177,15 @@ static void make_workers(once_run *r)
     static const once_run_worker workers[ONCE_RUN_WORKERS] = {
         [ONCE_WORKS_ON_STORE] = {.next = once_pipe_store_action,
                                  .execute = work_on_store,
-                                 .trouble = {.works = "store_works"}},
+                                 .failure = {.works = "store_works"}},
         [ONCE_WORKS_ON_ACKS] = {.next = once_pipe_ack_action,
                                 .execute = work_on_acks,
-                                .trouble = {.event = "source_failed", .works = "source_works"}},
+                                .failure = {.event = "source_failed", .works = "source_works"}},
         [ONCE_WORKS_ON_SOURCE] = {.next = once_pipe_source_action,
                                   .execute = work_on_source,
-                                  .trouble = {.event = "source_failed", .works = "source_works"}},
+                                  .failure = {.event = "source_failed", .works = "source_works"}},
     };
-    r->seeks = (once_run_trouble){.event = "source_failed", .works = "source_works"};
+    r->seeks = (once_run_failure){.event = "source_failed", .works = "source_works"};
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);

@@ -133,7 +133,7 @@ void sim_broker_died(sim_worker *worker)
 bool sim_source_calm(const sim_worker *w, int64_t since_ms)
 {
     return w->state == UP && !w->stopping && !w->failing && w->paused_until_ms < since_ms &&
-           w->source_trouble_ms < since_ms && w->trouble_ms < since_ms;
+           w->source_failing_ms < since_ms && w->trouble_ms < since_ms;
 }
 
 /* --- the source of one worker --- */
@@ -216,7 +216,7 @@ static sim_delivery *next(sim_worker *worker, const once_fetch *fetch, uint32_t 
 
 static int fails(sim_worker *worker, const char *text, once_error *err)
 {
-    worker->source_trouble_ms = worker->world->now_ms;
+    worker->source_failing_ms = worker->world->now_ms;
     return once_fail(err, ONCE_E_UNAVAILABLE, "simulated%s", text);
 }
 

@@ -188,7 +188,7 @@ static void judge_beat(sim_world *world, sim_worker *w)
     if (w->state == UP && w->source_action && !w->source_done) w->fetched_ms = world->now_ms; /* it blocks */
     const int64_t late_ms = world->now_ms - w->fetched_ms - world->beat_ms;
     if (!w->member || late_ms <= SLACK_MS) return;
-    if (w->state == UP && w->paused_until_ms < w->fetched_ms && w->source_trouble_ms < w->fetched_ms)
+    if (w->state == UP && w->paused_until_ms < w->fetched_ms && w->source_failing_ms < w->fetched_ms)
         sim_violation(world, "worker %d did not fetch for %lld ms, and had to every %lld", w->index,
                       (long long)(world->now_ms - w->fetched_ms), (long long)world->beat_ms);
     sim_trace(world, w->index, "did not fetch for too long", NULL, -1, -1, ONCE_OK);

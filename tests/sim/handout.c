@@ -140,7 +140,7 @@ static void judge_run_out(sim_world *world, const sim_worker *w, const sim_deliv
     const sim_handout *h = &world->handouts[d->handout];
     if (h->dropped) return;
     if (!h->last && w->state == UP && !w->failing && w->paused_until_ms < h->extended_ms &&
-        w->source_trouble_ms < h->extended_ms)
+        w->source_failing_ms < h->extended_ms)
         sim_violation(world, "message %d ran out after %lld ms, and nothing kept worker %d from extending it",
                       d->message, (long long)world->visible_ms, w->index);
     if (h->last && sim_source_calm(w, h->out_ms - SIM_PAUSES_MS) && !is_begun(world, d))

@@ -391,7 +391,7 @@ struct sim_worker {
     bool told;                   /* QUEUE: how long a delivery is its own */
     uint64_t tags;               /* CHANNEL: deliveries of this connection */
     uint64_t asked_turn;         /* when the action of its ack side was asked for */
-    int64_t source_trouble_ms;   /* when the broker last failed it */
+    int64_t source_failing_ms;   /* when the broker last failed it */
 };
 
 /* --- the world --- */

@@ -159,7 +159,7 @@ void sim_worker_start(sim_worker *w)
     w->delivered_n = 0;
     w->acked = 0;
     w->told = w->member = false;
-    w->source_trouble_ms = INT32_MIN;
+    w->source_failing_ms = INT32_MIN;
     w->tags = 0;
     memset(w->seats, 0, sizeof w->seats);
     memset(w->left, 0, sizeof w->left);

@@ -25,10 +25,10 @@ enum {
 
 /* What the other side does with what it is given. */
 typedef enum conduct {
-    DOES,      /* it, and says so */
-    LOSES,     /* the reply: nobody knows whether it has */
-    KEEPS,     /* it, and nothing comes back until the test wants it */
-    IS_TROUBLE /* nothing can be started */
+    DOES,           /* it, and says so */
+    LOSES,          /* the reply: nobody knows whether it has */
+    KEEPS,          /* it, and nothing comes back until the test wants it */
+    COULD_NOT_START /* nothing can be started */
 } conduct;
 
 typedef struct worker {
@@ -168,9 +168,9 @@ static void give_back(fixture *f, worker *w, once_item *item)
 {
     const bool asks = item->decision.asks;
     const conduct how = asks ? f->asked : f->runs;
-    item->started = how != IS_TROUBLE;
-    item->trouble = how == IS_TROUBLE ? ONCE_E_UNAVAILABLE : ONCE_OK;
-    item->outcome = how == IS_TROUBLE ? ONCE_RELEASE : how == DOES ? ONCE_DONE : ONCE_UNKNOWN;
+    item->started = how != COULD_NOT_START;
+    item->not_started = how == COULD_NOT_START ? ONCE_E_UNAVAILABLE : ONCE_OK;
+    item->outcome = how == COULD_NOT_START ? ONCE_RELEASE : how == DOES ? ONCE_DONE : ONCE_UNKNOWN;
     item->delay_ms = asks && f->says_wait_ms ? f->says_wait_ms : -1;
     if (asks && how == DOES) item->outcome = f->says;
     item->failure = asks ? ONCE_BYTES("asked") : ONCE_BYTES("the reply was lost");
@@ -188,8 +188,8 @@ static void begin(fixture *f, worker *w, once_item *item)
     } else {
         assert_int_equal(item->decision.answer, ONCE_ANSWER_RUN);
     }
-    f->attempts += !asks && how != IS_TROUBLE;
-    f->questions += asks && how != IS_TROUBLE;
+    f->attempts += !asks && how != COULD_NOT_START;
+    f->questions += asks && how != COULD_NOT_START;
     if (how == KEEPS) w->out = item;
     else give_back(f, w, item);
 }
@@ -548,7 +548,7 @@ static void questions_that_cannot_be_asked_are_not_given_up(void **state)
 {
     fixture *f = *state;
     leave_unknown(f);
-    f->asked = IS_TROUBLE;
+    f->asked = COULD_NOT_START;
     pass(f, 2 * FOR_MS);
     is(f, ONCE_STATE_UNKNOWN);
     assert_int_not_equal(entry_of(f, "k").due_ms, ONCE_NEVER);

@@ -37,7 +37,7 @@ typedef struct fixture {
     bool bounded;                     /* the source has `left` messages for now */
     size_t left;
     unsigned failing;           /* so many effects ask for another try */
-    int trouble;                /* not ONCE_OK: effects cannot be started, for this reason */
+    int not_started;            /* not ONCE_OK: effects cannot be started, for this reason */
     size_t lose;                /* the reply to the first take of so many is lost; 0: to none */
     unsigned renewed;           /* by themselves, not with a batch */
     once_action_kind done_last; /* of the store's */
@@ -317,9 +317,9 @@ static bool step_effects(fixture *f)
     action->status = ONCE_OK;
     once_pipe_step(f->pipe, action, f->now_ms);
     for (size_t i = 0; i < n; i++) {
-        items[i]->started = f->trouble == ONCE_OK;
-        items[i]->outcome = f->trouble ? ONCE_RELEASE : f->failing ? ONCE_RETRY : ONCE_DONE;
-        items[i]->trouble = f->trouble;
+        items[i]->started = f->not_started == ONCE_OK;
+        items[i]->outcome = f->not_started ? ONCE_RELEASE : f->failing ? ONCE_RETRY : ONCE_DONE;
+        items[i]->not_started = f->not_started;
         items[i]->failure = ONCE_BYTES("no process is left");
         if (items[i]->outcome == ONCE_RETRY) items[i]->delay_ms = RETRY_MS, f->failing--;
         const bool slow_handler = f->turns && items[i]->handler == &f->both[1];
@@ -1193,13 +1193,13 @@ static void effects_that_cannot_be_started_end_a_finite_run_when_its_patience_is
     open_pipe(f, true);
     f->spec.patience_ms = 60000;
     for (int i = 0; i < 3; i++) { /* it counts from the last time that they could */
-        f->trouble = ONCE_E_UNAVAILABLE;
+        f->not_started = ONCE_E_UNAVAILABLE;
         assert_true(troubled_for(f, 40000) >= 40000);
-        f->trouble = ONCE_OK;
+        f->not_started = ONCE_OK;
         work(f, 5000);
         assert_false(once_pipe_ended(f->pipe));
     }
-    f->trouble = ONCE_E_UNAVAILABLE;
+    f->not_started = ONCE_E_UNAVAILABLE;
     assert_in_range(troubled_for(f, 1000000), 60000, 90000);
     assert_int_equal(once_pipe_status(f->pipe, &err), ONCE_E_UNAVAILABLE);
     assert_non_null(strstr(err.text, "no process is left; gave up"));

@@ -11,7 +11,7 @@ typedef struct once_item once_item;
 typedef struct once_batch once_batch;
 typedef struct once_stream once_stream; /* core/stream.h */
 
-/* Where an item is. It is in one place at a time, once__pipe_move (core/pipe_place.c) is the one function that changes
+/* Where an item is. It is in one place at a time, once__machine_move (core/machine_place.c) is the one function that changes
  * it, and says what may follow what. */
 typedef enum once_item_place {
     ONCE_AT_NEW,      /* in a batch that an executor fills, or has just filled */
@@ -35,7 +35,7 @@ typedef enum once_stage {
     ONCE_STAGE_OVER    /* decided; counted and acked when the transaction is committed */
 } once_stage;
 
-/* When a message came to each of its stages, in milliseconds of the machine's clock (core/pipeline.h), which only moves
+/* When a message came to each of its stages, in milliseconds of the machine's clock (core/machine.h), which only moves
  * forward; ONCE_NO_TIME: it was not there. Those that come to a stage together share the moment. Its ack is later than
  * its memory: the watermark keeps `settled_ms` of its ticket until then. */
 typedef struct once_item_times {
@@ -98,7 +98,7 @@ struct once_item {
                      again */
     bool letter;  /* buried by us, not by somebody before */
 
-    /* Of an external effect, filled by the effect executor, which owns the item from START to once_pipe_finished. */
+    /* Of an external effect, filled by the effect executor, which owns the item from START to once_machine_finished. */
     void *output;    /* malloc'd, holds result and failure; freed when the item is over */
     void *driver;    /* what the executor needs to find it again */
     bool maybe;      /* the effect may have happened */

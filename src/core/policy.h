@@ -1,5 +1,5 @@
 /* What the end of an attempt means for its entry: whether an unknown is held or tried again, whether the budget is
- * spent, how long to wait, and in which words. The one policy of all who run handlers: the pipeline (core/pipe_*.c)
+ * spent, how long to wait, and in which words. The one policy of all who run handlers: the pipeline (core/machine_*.c)
  * and the library around a handler (lib/handle.c). */
 #ifndef ONCE_CORE_POLICY_H
 #define ONCE_CORE_POLICY_H

@@ -1,4 +1,4 @@
-/* Carries out the actions of the pipeline machine (core/pipeline.h) on a real store and source. Threads of the runtime
+/* Carries out the actions of the machine (core/machine.h) on a real store and source. Threads of the runtime
  * call it, and so does the simulator, with a store and effects of its own world.
  *
  * Thread rule: once_execute_store belongs to the store's thread, once_execute_source to the one that fetches and
@@ -7,7 +7,7 @@
 #define ONCE_RUNTIME_EXECUTOR_H
 
 #include "core/outward.h"
-#include "core/pipeline.h"
+#include "core/machine.h"
 #include "runtime/message_log.h"
 #include "runtime/untold.h"
 #include "source/source.h"
@@ -85,10 +85,10 @@ typedef struct once_room_said {
     int64_t since_ms; /* it is paused, or goes on */
     int64_t long_ms;  /* a pause of this length is a warning; doubled by each, until it has gone on for as long */
 } once_room_said;
-void once__say_room(once_room_said *said, const once_pipe *pipe, const once_spec *spec, int64_t now_ms);
+void once__say_room(once_room_said *said, const once_machine *machine, const once_spec *spec, int64_t now_ms);
 /* Whether there is something to say, and whether it is a warning. */
 bool once__room_news(once_room_said *said, bool full, int64_t now_ms, bool *warn);
-void once__room_text(const once_pipe *pipe, char out[ONCE_WAITING_TEXT]); /* empty: there is room */
+void once__room_text(const once_machine *machine, char out[ONCE_WAITING_TEXT]); /* empty: there is room */
 /* waiting.c: ends the claims of workers that are gone (store/takeover.h), and says so. *ended: how many. */
 int once__take_over(once_backend *store, once_bytes consumer, const once_worker *self, once_gone *gone, size_t *ended,
                     once_error *err);

@@ -1,5 +1,5 @@
 /* A store whose server is away or whose disk is full, before the first message and after the last one, when there is no
- * pipeline machine that could wait (in between it does; core/pipeline.h). And for how long anybody waits for a server
+ * machine that could wait (in between it does; core/machine.h). And for how long anybody waits for a server
  * that does not answer. */
 #include <assert.h>
 #include <string.h>

@@ -62,12 +62,12 @@ bool once__room_news(once_room_said *said, bool full, int64_t now_ms, bool *warn
     return true;
 }
 
-void once__say_room(once_room_said *said, const once_pipe *pipe, const once_spec *spec, int64_t now_ms)
+void once__say_room(once_room_said *said, const once_machine *machine, const once_spec *spec, int64_t now_ms)
 {
     once_waiting_size size;
     bool warn;
     char bytes[SIZE_TEXT], bound[SIZE_TEXT + 16];
-    const bool full = once_pipe_full(pipe, &size);
+    const bool full = once_machine_full(machine, &size);
     if (!once__room_news(said, full, now_ms, &warn)) return;
     format_bound(spec, &size, bound);
     if (full)
@@ -83,10 +83,10 @@ void once__say_room(once_room_said *said, const once_pipe *pipe, const once_spec
                  format_bytes(size.bytes, bytes));
 }
 
-void once__room_text(const once_pipe *pipe, char out[ONCE_WAITING_TEXT])
+void once__room_text(const once_machine *machine, char out[ONCE_WAITING_TEXT])
 {
     once_waiting_size size;
-    if (once_pipe_full(pipe, &size))
+    if (once_machine_full(machine, &size))
         (void)snprintf(out, ONCE_WAITING_TEXT, "fetches nothing: %" PRIu64 " wait in the store, as waiting_max allows",
                        size.messages);
     else out[0] = 0;

@@ -74,11 +74,11 @@ static void make_executor(once_run *r)
     x->facts = &r->around.facts.base;
 }
 
-static int make_machine(once_run *r, once_pipe **out, once_error *err)
+static int make_machine(once_run *r, once_machine **out, once_error *err)
 {
     assert(!r->handlers);
     const unsigned bits = r->parts.source->ops->bits(r->parts.source);
-    const once_pipe_options options = {
+    const once_machine_options options = {
         .spec = r->pipeline->spec,
         .env = r->pipeline->env,
         .secret = r->parts.store->secret,
@@ -92,7 +92,7 @@ static int make_machine(once_run *r, once_pipe **out, once_error *err)
         .gives_once = !(bits & ONCE_SOURCE_REDELIVERS) && once__keeps(r->parts.store),
     };
     r->handlers = calloc(r->pipeline->spec->n_handlers + 1, sizeof *r->handlers);
-    const int rc = r->handlers ? once_pipe_new(&options, out, err) : once_no_memory(err, "for a pipeline");
+    const int rc = r->handlers ? once_machine_new(&options, out, err) : once_no_memory(err, "for a pipeline");
     if (rc == ONCE_OK) return rc;
     free(r->handlers);
     r->handlers = NULL;
@@ -100,7 +100,7 @@ static int make_machine(once_run *r, once_pipe **out, once_error *err)
 }
 
 /* From here on others see it: snapshots its counts, operators its store. */
-static void show(once_run *r, once_pipe *pipe)
+static void show(once_run *r, once_machine *machine)
 {
     once_turn_take(&r->pipeline->turn);
     assert(!r->pipeline->open_store);
@@ -108,7 +108,7 @@ static void show(once_run *r, once_pipe *pipe)
     r->pipeline->n_opened++;
     once_turn_leave(&r->pipeline->turn);
     pthread_mutex_lock(&r->lock);
-    r->pipe = pipe;
+    r->machine = machine;
     r->from = r->parts.source;
     r->begun_ns = once_env_mono_ns(r->pipeline->env);
     pthread_mutex_unlock(&r->lock);
@@ -117,11 +117,11 @@ static void show(once_run *r, once_pipe *pipe)
 static int open_parts(once_run *r, once_error *err)
 {
     assert(r->state == ONCE_RUN_OPENING);
-    once_pipe *pipe = NULL;
+    once_machine *machine = NULL;
     int rc = once__parts_open(r->pipeline, &r->options, &r->parts, err);
     if (rc != ONCE_OK) return rc;
     rc = once__run_begins(r, err);
-    if (rc == ONCE_OK) rc = make_machine(r, &pipe, err);
+    if (rc == ONCE_OK) rc = make_machine(r, &machine, err);
     if (rc != ONCE_OK) {
         once__parts_close(&r->parts);
         return rc;
@@ -129,14 +129,14 @@ static int open_parts(once_run *r, once_error *err)
     make_executor(r);
     (void)ONCE_FAIL_AT(open_after);
     r->pipeline->working = true;
-    show(r, pipe);
+    show(r, machine);
     return ONCE_OK;
 }
 
 /* --- end --- */
 
 /* Nobody else sees its machine, its source and its store any more. */
-static once_pipe *hide(once_run *r)
+static once_machine *hide(once_run *r)
 {
     uint64_t streams, paused;
     once_turn_take(&r->pipeline->turn);
@@ -144,17 +144,17 @@ static once_pipe *hide(once_run *r)
     r->pipeline->open_store = NULL;
     once_turn_leave(&r->pipeline->turn);
     pthread_mutex_lock(&r->lock);
-    once_pipe *pipe = r->pipe;
-    r->summary.counts = *once_pipe_counts(pipe);
+    once_machine *machine = r->machine;
+    r->summary.counts = *once_machine_counts(machine);
     r->summary.seconds = (double)(once_env_mono_ns(r->pipeline->env) - r->begun_ns) / 1e9;
     r->summary.stopped = r->stop_seen;
-    r->timings = *once_pipe_timings(pipe);
+    r->timings = *once_machine_timings(machine);
     r->left = once__run_left(r, &streams, &paused);
     r->waiting.n = 0;
-    r->pipe = NULL;
+    r->machine = NULL;
     r->from = NULL;
     pthread_mutex_unlock(&r->lock);
-    return pipe;
+    return machine;
 }
 
 /* The last thing of a run: what it came to. */
@@ -179,13 +179,13 @@ static int conclude(once_run *r, const once_run_ending *how, int rc, once_error 
 /* The workers are over. */
 static int close_parts(once_run *r, int rc, once_error *why)
 {
-    once_pipe *pipe = hide(r);
-    const once_run_ending how = once__run_ending(pipe, r->parts.source);
+    once_machine *machine = hide(r);
+    const once_run_ending how = once__run_ending(machine, r->parts.source);
     r->summary.lost = how.lost;
     r->summary.store_dead = r->summary.counts.dead; /* of this run, as long as the store was not asked */
     r->summary.store_unknown = r->summary.counts.unknown + how.unsettled;
     once_executor_release(&r->executor);
-    once_pipe_free(pipe);
+    once_machine_free(machine);
     free(r->handlers);
     r->handlers = NULL;
     if (rc == ONCE_OK || how.clean) {
@@ -318,7 +318,7 @@ bool once__run_release(once_run *r)
         once_pipeline_stop(r->pipeline);
         (void)join(r, NULL, NULL);
     }
-    assert(!r->has_thread && !r->pipe);
+    assert(!r->has_thread && !r->machine);
     pthread_cond_destroy(&r->ended);
     pthread_mutex_destroy(&r->lock);
     free(r);
@@ -347,15 +347,15 @@ static void fill(once_run *r, once_snapshot *out) /* @locks: lock */
     r->asked = true;
     *out = (once_snapshot){.state = r->state, .left = r->left, .seconds = r->summary.seconds, .status = r->status};
     once__waiting_text(&r->waiting, now_ns, out->waiting);
-    if (!r->pipe) {
+    if (!r->machine) {
         out->counts = r->summary.counts;
         out->timings = r->timings;
         return;
     }
-    if (!out->waiting[0]) once__room_text(r->pipe, out->waiting);
-    out->counts = *once_pipe_counts(r->pipe);
-    out->timings = *once_pipe_timings(r->pipe);
-    out->open = once_pipe_open(r->pipe);
+    if (!out->waiting[0]) once__room_text(r->machine, out->waiting);
+    out->counts = *once_machine_counts(r->machine);
+    out->timings = *once_machine_timings(r->machine);
+    out->open = once_machine_open(r->machine);
     out->left = once__run_left(r, &out->streams, &out->streams_paused);
     out->seconds = (double)(now_ns - r->begun_ns) / 1e9;
 }

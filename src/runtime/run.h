@@ -11,7 +11,7 @@
 #include <pthread.h>
 #include <sys/types.h>
 
-#include "core/pipeline.h"
+#include "core/machine.h"
 #include "runtime/executor.h"
 #include "runtime/runtime.h"
 
@@ -31,7 +31,7 @@ typedef struct once_run_worker {
     once_run *r;
     pthread_t thread;
     pthread_cond_t news; /* there may be something to do for this one; with `lock` */
-    once_action *(*next)(once_pipe *pipe, int64_t now_ms);
+    once_action *(*next)(once_machine *machine, int64_t now_ms);
     void (*execute)(once_run *r, once_action *action);
     once_run_failure failure;
 } once_run_worker;
@@ -58,7 +58,7 @@ typedef struct once_run_around {
 typedef struct once_run_ending {
     uint64_t lost;      /* messages that were read and are not known to be settled, and that the source does not deliver
                            again */
-    uint64_t unsettled; /* once_pipe_unsettled */
+    uint64_t unsettled; /* once_machine_unsettled */
     uint64_t open;      /* messages that were read, are not settled, and that the source delivers again */
     bool clean;         /* by its own decision: the next run has nothing to be careful about */
 } once_run_ending;
@@ -76,7 +76,7 @@ struct once_run {
     pthread_cond_t ended; /* the state is ENDED */
     once_run_state state;
     once_run_join join;
-    once_pipe *pipe; /* NULL: not yet, or not any more */
+    once_machine *machine; /* NULL: not yet, or not any more */
     once_source *from;
     bool stop_seen;
     bool asked;               /* for a snapshot, so that it is worth knowing for whom the run waits */
@@ -136,7 +136,7 @@ int once__run_begins(once_run *run, once_error *err);
 int once__run_ends(once_run *run, once_error *err);
 
 /* run_end.c */
-once_run_ending once__run_ending(const once_pipe *pipe, const once_source *source);
+once_run_ending once__run_ending(const once_machine *machine, const once_source *source);
 /* What to make of a run that ended with `rc`: the status for its caller, and `why` in words. */
 int once__run_conclude(const once_pipeline *pipeline, const once_run_ending *end, int rc, once_summary *summary,
                        once_error *why);

@@ -66,11 +66,12 @@ static int end_all_the_same(const once_pipeline *pipeline, const once_run_ending
 }
 
 /* What was read, and whether anybody delivers it again. */
-once_run_ending once__run_ending(const once_pipe *pipe, const once_source *source)
+once_run_ending once__run_ending(const once_machine *machine, const once_source *source)
 {
-    assert(once_pipe_ended(pipe) || once_pipe_status(pipe, NULL) == ONCE_OK); /* or no thread could be started */
-    const uint64_t open = once_pipe_dropped(pipe);
-    once_run_ending end = {.unsettled = once_pipe_unsettled(pipe), .clean = once_pipe_ended_at_bound(pipe)};
+    assert(once_machine_ended(machine) ||
+           once_machine_status(machine, NULL) == ONCE_OK); /* or no thread could be started */
+    const uint64_t open = once_machine_dropped(machine);
+    once_run_ending end = {.unsettled = once_machine_unsettled(machine), .clean = once_machine_ended_at_bound(machine)};
     if (source->ops->bits(source) & ONCE_SOURCE_REDELIVERS) end.open = open;
     else end.lost = open + (source->ops->held ? source->ops->held(source) : 0);
     return end;

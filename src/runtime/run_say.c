@@ -36,7 +36,8 @@ void once__run_report(once_run_worker *w, const once_action *done) /* @locks: lo
 {
     once_run_failure *t = done->kind == ONCE_ACT_SEEK ? &w->r->seeks : &w->failure;
     assert(t->works && done->kind != ONCE_ACT_NONE);
-    if (once_status_class(done->status) == ONCE_CLASS_MESSAGE && once_pipe_status(w->r->pipe, NULL) == ONCE_OK) return;
+    if (once_status_class(done->status) == ONCE_CLASS_MESSAGE && once_machine_status(w->r->machine, NULL) == ONCE_OK)
+        return;
     if (done->status == ONCE_OK) {
         if (!once__run_concerns_others(done->kind) || done->kind == ONCE_ACT_BEGIN || done->kind == ONCE_ACT_ROLLBACK)
             return;
@@ -46,7 +47,7 @@ void once__run_report(once_run_worker *w, const once_action *done) /* @locks: lo
         t->saying = (once_saying){0};
         t->warned = false;
     } else if (once__worth_saying(&t->saying, done->error.text, once__run_now_ms(w->r)) &&
-               once_pipe_status(w->r->pipe, NULL) == ONCE_OK) {
+               once_machine_status(w->r->machine, NULL) == ONCE_OK) {
         const bool routine = (done->status == ONCE_E_ABORTED || done->status == ONCE_E_BUSY) &&
                              t->saying.times < ROUTINE_RACES && !t->warned;
         const char *event = t->event ? t->event : once__store_event(done->status);

@@ -42,7 +42,7 @@ int64_t once__run_left(once_run *r, uint64_t *n, uint64_t *paused) /* @locks: lo
     int64_t left = -1;
     once_stream_view view;
     *n = *paused = 0;
-    for (uint32_t at = 0; once_pipe_next_stream(r->pipe, &at, once__run_now_ms(r), &view);) {
+    for (uint32_t at = 0; once_machine_next_stream(r->machine, &at, once__run_now_ms(r), &view);) {
         const int64_t lag = r->from->ops->lag(r->from, view.number);
         if (lag >= 0) left = (left < 0 ? 0 : left) + lag;
         ++*n;
@@ -61,7 +61,7 @@ static int copy_streams(once_run *r, shown **out, size_t *n, once_error *err) /*
     once_stream_view view;
     size_t size = 0;
     *n = 0;
-    for (uint32_t at = 0; r->pipe && once_pipe_next_stream(r->pipe, &at, once__run_now_ms(r), &view);) {
+    for (uint32_t at = 0; r->machine && once_machine_next_stream(r->machine, &at, once__run_now_ms(r), &view);) {
         if (*n == size) {
             size = size ? 2 * size : 16;
             shown *more = realloc(*out, size * sizeof *more);
@@ -137,7 +137,7 @@ void once__run_report_stuck(once_run *r) /* @locks: lock */
     size_t stuck = 0;
     if (now_ms < r->stuck_look_ms) return;
     r->stuck_look_ms = now_ms + LOOK_MS;
-    for (uint32_t at = 0; once_pipe_next_stream(r->pipe, &at, now_ms, &view);) {
+    for (uint32_t at = 0; once_machine_next_stream(r->machine, &at, now_ms, &view);) {
         if (view.paused_ms < STUCK_MS) continue;
         stuck++;
         if (view.paused_ms > worst.paused_ms) worst = view;

@@ -35,7 +35,7 @@ static void heed_stop(once_run *r) /* @locks: lock */
     r->state = ONCE_RUN_DRAINING;
     (void)ONCE_FAIL_AT(drain_before);
     once_log(ONCE_LOG_INFO, "drain", "told to stop; finishing what is in flight");
-    once_pipe_stop(r->pipe);
+    once_machine_stop(r->machine);
     r->from->ops->wake(r->from);
     for (int i = 0; i < ONCE_RUN_WORKERS; i++) pthread_cond_signal(&r->workers[i].news);
     if (r->parts.runner) once_runner_wake(r->parts.runner);
@@ -52,8 +52,9 @@ static void tell_others(const once_run_worker *w) /* @locks: lock */
 static int64_t wait_ms_of(const once_run_worker *w) /* @locks: lock */
 {
     const once_run *r = w->r;
-    if (w == &r->workers[ONCE_WORKS_ON_STORE]) return once_pipe_wait_ms(r->pipe, once__run_now_ms(r));
-    return w == &r->workers[ONCE_WORKS_ON_ACKS] ? once_pipe_source_wait_ms(r->pipe, once__run_now_ms(r)) : TICK_MS;
+    if (w == &r->workers[ONCE_WORKS_ON_STORE]) return once_machine_wait_ms(r->machine, once__run_now_ms(r));
+    return w == &r->workers[ONCE_WORKS_ON_ACKS] ? once_machine_source_wait_ms(r->machine, once__run_now_ms(r))
+                                                : TICK_MS;
 }
 
 static void *work(void *arg) /* @locality: a worker's own thread */
@@ -62,11 +63,11 @@ static void *work(void *arg) /* @locality: a worker's own thread */
     once_run *r = w->r;
     const bool on_store = w == &r->workers[ONCE_WORKS_ON_STORE];
     pthread_mutex_lock(&r->lock);
-    while (!once_pipe_ended(r->pipe)) {
+    while (!once_machine_ended(r->machine)) {
         heed_stop(r);
-        once_action *action = w->next(r->pipe, once__run_now_ms(r));
+        once_action *action = w->next(r->machine, once__run_now_ms(r));
         if (!action) {
-            if (once_pipe_ended(r->pipe)) break;
+            if (once_machine_ended(r->machine)) break;
             const int64_t wait_ms = wait_ms_of(w);
             wait_for(&w->news, r, wait_ms < 1 ? 1 : wait_ms < IDLE_MS ? wait_ms : IDLE_MS);
             continue;
@@ -78,9 +79,9 @@ static void *work(void *arg) /* @locality: a worker's own thread */
         const once_action done = *action; /* the machine uses it again */
         if (on_store && r->asked) r->waiting = r->executor.waiting;
         once__run_report_news(r, &done);
-        once_pipe_step(r->pipe, action, once__run_now_ms(r));
+        once_machine_step(r->machine, action, once__run_now_ms(r));
         once__run_report(w, &done);
-        once__say_room(&r->room_said, r->pipe, r->pipeline->spec, once__run_now_ms(r));
+        once__say_room(&r->room_said, r->machine, r->pipeline->spec, once__run_now_ms(r));
         if (!once__run_concerns_others(done.kind)) continue;
         tell_others(w);
         if (r->parts.runner && on_store) once_runner_wake(r->parts.runner);
@@ -100,13 +101,13 @@ static void start_or_kill(once_run *r, once_action *action)
     else once_runner_kill(r->parts.runner, action->items, action->n);
     pthread_mutex_lock(&r->lock);
     action->status = ONCE_OK;
-    once_pipe_step(r->pipe, action, once__run_now_ms(r));
+    once_machine_step(r->machine, action, once__run_now_ms(r));
 }
 
 static void take_back(once_run *r, once_item *const *items, size_t n) /* @locks: lock */
 {
     once__run_report_effects(r, items, n);
-    once_pipe_finished(r->pipe, items, n, once__run_now_ms(r));
+    once_machine_finished(r->machine, items, n, once__run_now_ms(r));
     pthread_cond_signal(&r->workers[ONCE_WORKS_ON_STORE].news);
 }
 
@@ -115,14 +116,14 @@ static void *work_on_effects(void *arg) /* @locality: a thread of its own */
     once_run *r = arg;
     once_item *items[RETURNS_MAX];
     pthread_mutex_lock(&r->lock);
-    while (!once_pipe_ended(r->pipe)) {
+    while (!once_machine_ended(r->machine)) {
         heed_stop(r);
-        once_action *action = once_pipe_effect_action(r->pipe, once__run_now_ms(r));
+        once_action *action = once_machine_effect_action(r->machine, once__run_now_ms(r));
         if (action) {
             start_or_kill(r, action);
             continue;
         }
-        const int64_t wait_ms = once_pipe_effect_wait_ms(r->pipe, once__run_now_ms(r));
+        const int64_t wait_ms = once_machine_effect_wait_ms(r->machine, once__run_now_ms(r));
         pthread_mutex_unlock(&r->lock);
         const size_t n = once_runner_wait(r->parts.runner, wait_ms < IDLE_MS ? wait_ms : IDLE_MS, items, RETURNS_MAX);
         pthread_mutex_lock(&r->lock);
@@ -163,10 +164,10 @@ static void work_on_acks(once_run *r, once_action *action)
 static void watch(once_run *r, bool stop)
 {
     pthread_mutex_lock(&r->lock);
-    if (stop) once_pipe_stop(r->pipe); /* the store's worker ends by itself */
-    while (!once_pipe_ended(r->pipe)) {
+    if (stop) once_machine_stop(r->machine); /* the store's worker ends by itself */
+    while (!once_machine_ended(r->machine)) {
         heed_stop(r);
-        if (!once_pipe_ended(r->pipe)) wait_for(&r->over, r, TICK_MS);
+        if (!once_machine_ended(r->machine)) wait_for(&r->over, r, TICK_MS);
         once__run_report_stuck(r);
     }
     pthread_mutex_unlock(&r->lock);
@@ -175,13 +176,13 @@ static void watch(once_run *r, bool stop)
 static void make_workers(once_run *r)
 {
     static const once_run_worker workers[ONCE_RUN_WORKERS] = {
-        [ONCE_WORKS_ON_STORE] = {.next = once_pipe_store_action,
+        [ONCE_WORKS_ON_STORE] = {.next = once_machine_store_action,
                                  .execute = work_on_store,
                                  .failure = {.works = "store_works"}},
-        [ONCE_WORKS_ON_ACKS] = {.next = once_pipe_ack_action,
+        [ONCE_WORKS_ON_ACKS] = {.next = once_machine_ack_action,
                                 .execute = work_on_acks,
                                 .failure = {.event = "source_failed", .works = "source_works"}},
-        [ONCE_WORKS_ON_SOURCE] = {.next = once_pipe_source_action,
+        [ONCE_WORKS_ON_SOURCE] = {.next = once_machine_source_action,
                                   .execute = work_on_source,
                                   .failure = {.event = "source_failed", .works = "source_works"}},
     };
@@ -200,7 +201,7 @@ static void make_workers(once_run *r)
 
 int once__run_threads(once_run *r, once_error *err)
 {
-    assert(r->pipe && r->parts.store && r->parts.source);
+    assert(r->machine && r->parts.store && r->parts.source);
     make_workers(r);
     int begun = 0, rc = 0;
     while (begun < ONCE_RUN_WORKERS &&
@@ -216,6 +217,6 @@ int once__run_threads(once_run *r, once_error *err)
     for (int i = 0; i < ONCE_RUN_WORKERS; i++) pthread_cond_destroy(&r->workers[i].news);
     pthread_cond_destroy(&r->over);
     assert(!r->has_turn); /* the machine ends with no transaction open */
-    return rc == 0 ? once_pipe_status(r->pipe, err)
+    return rc == 0 ? once_machine_status(r->machine, err)
                    : once_fail(err, ONCE_E_NOMEM, "cannot start a thread: %s", once_errno_text(rc));
 }

@@ -243,7 +243,7 @@ static bool report_ended(sim_worker *w)
         report(w, f);
     }
     if (n == 0) return false;
-    once_pipe_finished(w->pipe, items, n, world->now_ms);
+    once_machine_finished(w->machine, items, n, world->now_ms);
     sim_worker_watch(w);
     return true;
 }
@@ -274,7 +274,7 @@ static void kill_flight(sim_worker *w, const once_item *item)
         const sim_key *k = &world->keys[f->key];
         const bool own = once_hash_equal(k->token, f->token) && !k->dropped;
         const bool healthy =
-            once_pipe_status(w->pipe, NULL) == ONCE_OK && w->trouble_ms + world->lease_ms < world->now_ms;
+            once_machine_status(w->machine, NULL) == ONCE_OK && w->trouble_ms + world->lease_ms < world->now_ms;
         sim_trace(world, w->index, "  tells to end: key", NULL, f->key, f->message, ONCE_OK);
         sim_fired(world, SIM_killed);
         if (own && healthy && !w->stopping)
@@ -330,7 +330,7 @@ bool sim_flights_act(sim_worker *w)
 {
     sim_world *world = w->world;
     if (!w->effect_action) {
-        w->effect_action = once_pipe_effect_action(w->pipe, world->now_ms);
+        w->effect_action = once_machine_effect_action(w->machine, world->now_ms);
         if (!w->effect_action) return misfortune_in_flight(w) || report_ended(w);
         for (size_t i = 0; w->effect_action->kind == ONCE_ACT_START && i < w->effect_action->n; i++) {
             const once_item *item = w->effect_action->items[i];

@@ -2,7 +2,7 @@
  * another number; the one of before may not be acked any more, and nothing begins because of it. */
 #include <stdlib.h>
 
-#include "core/pipe.h"
+#include "core/machine_impl.h"
 #include "sim.h"
 
 void sim_handout_add(sim_worker *w, sim_delivery *d, const once_item *item, uint64_t assignment)

@@ -129,9 +129,9 @@ static void pass_time(sim_world *world)
         int64_t at_ms = w->until_ms;
         if (w->state == UP) {
             if (w->in_tx) sim_violation(world, "worker %d waits with an open transaction", i);
-            const int64_t store_ms = once_pipe_wait_ms(w->pipe, world->now_ms);
-            const int64_t effects_ms = once_pipe_effect_wait_ms(w->pipe, world->now_ms);
-            const int64_t source_ms = once_pipe_source_wait_ms(w->pipe, world->now_ms);
+            const int64_t store_ms = once_machine_wait_ms(w->machine, world->now_ms);
+            const int64_t effects_ms = once_machine_effect_wait_ms(w->machine, world->now_ms);
+            const int64_t source_ms = once_machine_source_wait_ms(w->machine, world->now_ms);
             int64_t wait_ms = store_ms < effects_ms ? store_ms : effects_ms;
             if (source_ms < wait_ms) wait_ms = source_ms;
             at_ms = wait_ms == ONCE_NEVER ? ONCE_NEVER : world->now_ms + wait_ms;

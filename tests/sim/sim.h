@@ -364,7 +364,7 @@ struct sim_worker {
     once_backend *real;
     sim_store store;
     sim_source source;
-    once_pipe *pipe;
+    once_machine *machine;
     once_executor executor;
     once_worker record; /* its own, which it renews */
     once_action *store_action, *source_action, *ack_action, *effect_action;

@@ -522,6 +522,6 @@ void sim_store_crash(sim_world *world)
         w->real = NULL;
     }
     for (int i = 0; i < world->workers_n; i++)
-        if (world->workers[i].pipe && sim_store_open(&world->workers[i]) != ONCE_OK)
+        if (world->workers[i].machine && sim_store_open(&world->workers[i]) != ONCE_OK)
             sim_violation(world, "the store does not open after a crash");
 }

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/pipe.h"
+#include "core/machine_impl.h"
 #include "core/plant.h"
 #include "sim.h"
 
@@ -142,7 +142,7 @@ void sim_worker_init(sim_worker *w, sim_world *world, int index)
 void sim_worker_start(sim_worker *w)
 {
     sim_world *world = w->world;
-    assert(w->state == DOWN && !w->pipe);
+    assert(w->state == DOWN && !w->machine);
     tell_time(w);
     if (world->store_down_until_ms > world->now_ms || (world->sqlite && world->tx_owner)) {
         w->until_ms = world->now_ms + 100;
@@ -167,7 +167,7 @@ void sim_worker_start(sim_worker *w)
     w->paused_until_ms = INT32_MIN;
     if (w->unclean) sim_fired(world, SIM_unclean);
     else world->clean_starts++;
-    const once_pipe_options options = {
+    const once_machine_options options = {
         .spec = world->spec,
         .env = &w->env.env,
         .secret = w->real->secret,
@@ -180,7 +180,7 @@ void sim_worker_start(sim_worker *w)
         .renew_ms = RENEW_MS,
     };
     once_error err = {0};
-    if (once_pipe_new(&options, &w->pipe, &err) != ONCE_OK) abort();
+    if (once_machine_new(&options, &w->machine, &err) != ONCE_OK) abort();
     once_executor_init(&w->executor, &w->store.store, world->spec->consumer, run_effects, w);
     once_worker_init(&w->record, &w->store.store, world->spec->consumer, run_of(w->incarnation), 0);
     w->record.contained = world->contained;
@@ -197,9 +197,9 @@ static void gone(sim_worker *w)
     sim_store_close(w);
     sim_broker_died(w);
     sim_flights_gone(w);
-    once_pipe_free(w->pipe);
+    once_machine_free(w->machine);
     once_executor_release(&w->executor);
-    w->pipe = NULL;
+    w->machine = NULL;
     w->store_action = w->source_action = w->ack_action = w->effect_action = NULL;
     w->store_done = w->source_done = w->ack_done = w->effect_done = false;
     w->state = DOWN;
@@ -219,14 +219,14 @@ void sim_worker_stop(sim_worker *w)
 {
     w->stopping = true;
     w->stop_ms = w->world->now_ms;
-    if (w->pipe) once_pipe_stop(w->pipe);
+    if (w->machine) once_machine_stop(w->machine);
 }
 
 static void ended(sim_worker *w)
 {
     sim_world *world = w->world;
     once_error err = {0};
-    const int status = once_pipe_status(w->pipe, &err);
+    const int status = once_machine_status(w->machine, &err);
     sim_trace(world, w->index, "ends", NULL, -1, -1, status);
     if (status == ONCE_E_FORGOTTEN)
         sim_violation(world, "worker %d: its store forgot nothing, and it says so", w->index);
@@ -235,7 +235,7 @@ static void ended(sim_worker *w)
         if (sim_flights_air(w, -1))
             sim_violation(world, "worker %d: ended well while effects were under way", w->index);
         sim_seats_ended(w);
-        sim_judge_end(w, once_pipe_counts(w->pipe));
+        sim_judge_end(w, once_machine_counts(w->machine));
         char why[200];
         if (world->finite && !w->stopping && !sim_judge_over(world, why, sizeof why))
             sim_violation(world, "a finite source was drained, but %s", why);
@@ -249,9 +249,9 @@ static void ended(sim_worker *w)
 
 void sim_worker_free(sim_worker *w)
 {
-    if (w->pipe) {
+    if (w->machine) {
         sim_store_close(w);
-        once_pipe_free(w->pipe);
+        once_machine_free(w->machine);
         once_executor_release(&w->executor);
     }
     free(w->notes);
@@ -316,11 +316,11 @@ bool sim_worker_carried_out(sim_worker *w, const once_action *action)
 void sim_worker_watch(sim_worker *w)
 {
     const char *broken =
-        ONCE_PLANTED(parked_kept) ? once__pipe_check(w->pipe) : NULL; /* otherwise the machine asks by itself */
+        ONCE_PLANTED(parked_kept) ? once__machine_check(w->machine) : NULL; /* otherwise the machine asks by itself */
     if (broken) sim_violation(w->world, "worker %d: invariant %s", w->index, broken);
-    if (once_pipe_ended(w->pipe)) {
+    if (once_machine_ended(w->machine)) {
         ended(w);
-    } else if (!w->failing && once_pipe_status(w->pipe, NULL) != ONCE_OK) {
+    } else if (!w->failing && once_machine_status(w->machine, NULL) != ONCE_OK) {
         w->failing = true;
         sim_record_excuse(w);
         sim_flights_excuse(w);
@@ -329,18 +329,18 @@ void sim_worker_watch(sim_worker *w)
 
 void sim_worker_step(sim_worker *w, once_action *action)
 {
-    once_pipe_step(w->pipe, action, w->world->now_ms);
+    once_machine_step(w->machine, action, w->world->now_ms);
     sim_worker_watch(w);
 }
 
 static bool act_on_store(sim_worker *w)
 {
     if (!w->store_action) {
-        w->store_action = once_pipe_store_action(w->pipe, w->world->now_ms);
+        w->store_action = once_machine_store_action(w->machine, w->world->now_ms);
         if (w->store_action) sim_handouts_begin(w, w->store_action);
     }
     if (!w->store_action) {
-        if (!once_pipe_ended(w->pipe)) return false;
+        if (!once_machine_ended(w->machine)) return false;
         ended(w);
         return true;
     }
@@ -370,7 +370,7 @@ static bool nothing_to_fetch(const sim_worker *w)
 static bool act_on_source(sim_worker *w)
 {
     if (!w->source_action) {
-        w->source_action = once_pipe_source_action(w->pipe, w->world->now_ms);
+        w->source_action = once_machine_source_action(w->machine, w->world->now_ms);
         if (!w->source_action) return false;
         w->fetch_until_ms = w->world->now_ms + 3000; /* it blocks for a while */
     }
@@ -392,7 +392,7 @@ static bool act_on_source(sim_worker *w)
 static bool act_on_acks(sim_worker *w)
 {
     if (!w->ack_action) {
-        w->ack_action = once_pipe_ack_action(w->pipe, w->world->now_ms);
+        w->ack_action = once_machine_ack_action(w->machine, w->world->now_ms);
         if (!w->ack_action) return false;
         sim_source_asked(w);
     }

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "core/pipeline.h"
+#include "core/machine.h"
 #include "runtime/executor.h"
 #include "testenv.h"
 
@@ -33,7 +33,7 @@ typedef enum conduct {
 
 typedef struct worker {
     once_executor executor;
-    once_pipe *pipe;
+    once_machine *machine;
     bool dead;
     once_item *out; /* KEEPS */
 } worker;
@@ -76,14 +76,14 @@ static int run_nothing(void *user, once_item *const *items, size_t n, bool caref
 static void start_worker(fixture *f, size_t i)
 {
     worker *w = &f->workers[i];
-    const once_pipe_options options = {.spec = &f->spec,
-                                       .env = &f->world.env,
-                                       .run = (i + 1) << 32,
-                                       .prepare = prepare,
-                                       .source = ONCE_SOURCE_FINITE,
-                                       .finds = i == 0};
+    const once_machine_options options = {.spec = &f->spec,
+                                          .env = &f->world.env,
+                                          .run = (i + 1) << 32,
+                                          .prepare = prepare,
+                                          .source = ONCE_SOURCE_FINITE,
+                                          .finds = i == 0};
     once_executor_init(&w->executor, f->store, f->spec.consumer, run_nothing, f);
-    assert_int_equal(once_pipe_new(&options, &w->pipe, &f->err), ONCE_OK);
+    assert_int_equal(once_machine_new(&options, &w->machine, &f->err), ONCE_OK);
 }
 
 static int set_up(void **state)
@@ -117,8 +117,8 @@ static int tear_down(void **state)
 {
     fixture *f = *state;
     for (size_t i = 0; i < WORKERS; i++) {
-        if (!f->workers[i].pipe) continue;
-        once_pipe_free(f->workers[i].pipe);
+        if (!f->workers[i].machine) continue;
+        once_machine_free(f->workers[i].machine);
         once_executor_release(&f->workers[i].executor);
     }
     once__store_close(f->store);
@@ -174,7 +174,7 @@ static void give_back(fixture *f, worker *w, once_item *item)
     item->delay_ms = asks && f->says_wait_ms ? f->says_wait_ms : -1;
     if (asks && how == DOES) item->outcome = f->says;
     item->failure = asks ? ONCE_BYTES("asked") : ONCE_BYTES("the reply was lost");
-    once_pipe_finished(w->pipe, &item, 1, f->now_ms);
+    once_machine_finished(w->machine, &item, 1, f->now_ms);
 }
 
 static void begin(fixture *f, worker *w, once_item *item)
@@ -198,7 +198,7 @@ static void begin(fixture *f, worker *w, once_item *item)
 
 static bool step_effects(fixture *f, worker *w)
 {
-    once_action *action = once_pipe_effect_action(w->pipe, f->now_ms);
+    once_action *action = once_machine_effect_action(w->machine, f->now_ms);
     if (!action) return false;
     once_item *items[SLOTS];
     const size_t n = action->n;
@@ -206,7 +206,7 @@ static bool step_effects(fixture *f, worker *w)
     assert_in_range(n, 1, SLOTS);
     memcpy(items, action->items, n * sizeof *items);
     action->status = ONCE_OK;
-    once_pipe_step(w->pipe, action, f->now_ms);
+    once_machine_step(w->machine, action, f->now_ms);
     for (size_t i = 0; i < n && kind == ONCE_ACT_START; i++) begin(f, w, items[i]);
     for (size_t i = 0; i < n && kind == ONCE_ACT_KILL; i++) {
         assert_ptr_equal(items[i], w->out);
@@ -214,27 +214,27 @@ static bool step_effects(fixture *f, worker *w)
         items[i]->started = true;
         items[i]->outcome = ONCE_UNKNOWN;
         items[i]->delay_ms = -1;
-        once_pipe_finished(w->pipe, &items[i], 1, f->now_ms);
+        once_machine_finished(w->machine, &items[i], 1, f->now_ms);
     }
     return true;
 }
 
 static bool step_worker(fixture *f, worker *w)
 {
-    if (!w->pipe || w->dead) return false;
-    once_action *fetch = once_pipe_source_action(w->pipe, f->now_ms);
+    if (!w->machine || w->dead) return false;
+    once_action *fetch = once_machine_source_action(w->machine, f->now_ms);
     if (fetch) {
         fetch->status = ONCE_OK;
         fetch->at_end = f->at_end;
-        once_pipe_step(w->pipe, fetch, f->now_ms);
+        once_machine_step(w->machine, fetch, f->now_ms);
     }
     bool any = false;
     do { /* they share a handle: a transaction is one worker's */
-        once_action *action = once_pipe_store_action(w->pipe, f->now_ms);
+        once_action *action = once_machine_store_action(w->machine, f->now_ms);
         if (!action) break;
         any = true;
         once_execute_store(&w->executor, action);
-        once_pipe_step(w->pipe, action, f->now_ms);
+        once_machine_step(w->machine, action, f->now_ms);
     } while (w->executor.in_tx);
     return step_effects(f, w) || any;
 }
@@ -269,7 +269,7 @@ static void an_unknown_that_is_done_is_settled_so(void **state)
     fixture *f = *state;
     f->says = ONCE_DONE;
     leave_unknown(f);
-    const once_counts *counts = once_pipe_counts(f->workers[0].pipe);
+    const once_counts *counts = once_machine_counts(f->workers[0].machine);
     assert_int_equal(counts->unknown, 1);
     assert_int_equal(f->questions, 0); /* what was sent may still act */
     pass(f, AFTER_MS + POLL_MS);
@@ -297,7 +297,7 @@ static void an_unknown_that_is_absent_runs_again(void **state)
     is(f, ONCE_STATE_DONE);
     assert_int_equal(f->attempts, 2);
     assert_int_equal(f->questions, 1);
-    const once_counts *counts = once_pipe_counts(f->workers[0].pipe);
+    const once_counts *counts = once_machine_counts(f->workers[0].machine);
     assert_int_equal(counts->attempts, 2);
     assert_int_equal(counts->done, 1);
     assert_int_equal(counts->unknown + counts->waiting, 0);
@@ -333,7 +333,7 @@ static void no_answer_is_asked_for_again_with_pauses_and_then_held(void **state)
         assert_in_range(f->asked_at_ms[i] - f->asked_at_ms[i - 1], 20, 3000 + POLL_MS);
     assert_int_equal(entry_of(f, "k").failures, 0);
     assert_int_equal(entry_of(f, "k").attempt, 1);
-    const once_counts *counts = once_pipe_counts(f->workers[0].pipe);
+    const once_counts *counts = once_machine_counts(f->workers[0].machine);
     assert_int_equal(counts->unknown, 1);
     assert_int_equal(counts->attempts, 1);
     bool done; /* and a person decides */
@@ -366,7 +366,7 @@ static void no_answer_is_tried_again_where_unknowns_are(void **state)
     is(f, ONCE_STATE_DEAD);
     assert_int_equal(f->attempts, 3);
     assert_int_equal(entry_of(f, "k").failures, 3);
-    assert_int_equal(once_pipe_counts(f->workers[0].pipe)->repeats, 2);
+    assert_int_equal(once_machine_counts(f->workers[0].machine)->repeats, 2);
 }
 
 /* A worker that dies in its effect leaves an unknown there, too. */
@@ -399,7 +399,7 @@ static void what_is_natural_is_asked_about_first(void **state)
     pass(f, AFTER_MS + 2 * POLL_MS);
     assert_int_equal(f->questions, 1);
     assert_int_equal(f->attempts, 2);
-    assert_int_equal(once_pipe_counts(f->workers[0].pipe)->done, 1);
+    assert_int_equal(once_machine_counts(f->workers[0].machine)->done, 1);
 }
 
 /* A charge that was declined is found to be so. */
@@ -427,7 +427,7 @@ static void the_other_side_may_say_any_final_outcome(void **state)
         assert_int_equal(f->questions, 1);
         const once_entry entry = entry_of(f, "k");
         assert_memory_equal(entry.reason.data, "asked", 5);
-        const once_counts *counts = once_pipe_counts(f->workers[0].pipe);
+        const once_counts *counts = once_machine_counts(f->workers[0].machine);
         assert_int_equal(counts->unknown + counts->waiting, 0);
         assert_int_equal(counts->attempts, 1);
     }
@@ -511,7 +511,7 @@ static void who_dies_in_its_effect_is_asked_about(void **state)
     assert_int_equal(f->questions, 1);
     is(f, ONCE_STATE_DONE);
     assert_int_equal(f->attempts, 1);
-    const once_counts *counts = once_pipe_counts(f->workers[1].pipe);
+    const once_counts *counts = once_machine_counts(f->workers[1].machine);
     assert_int_equal(counts->done, 1);
     assert_int_equal(counts->attempts, 0);
     f->workers[0].out = NULL;
@@ -566,10 +566,10 @@ static void a_finite_run_waits_for_its_answers(void **state)
     f->at_end = true;
     leave_unknown(f);
     pass(f, 10 * AFTER_MS);
-    assert_false(once_pipe_ended(f->workers[0].pipe));
+    assert_false(once_machine_ended(f->workers[0].machine));
     f->says = ONCE_DONE;
     pass(f, 4000);
-    assert_true(once_pipe_ended(f->workers[0].pipe));
+    assert_true(once_machine_ended(f->workers[0].machine));
     is(f, ONCE_STATE_DONE);
 }
 
@@ -580,7 +580,7 @@ static void a_finite_run_ends_when_a_person_must_decide(void **state)
     f->at_end = true;
     leave_unknown(f);
     pass(f, 2 * FOR_MS);
-    assert_true(once_pipe_ended(f->workers[0].pipe));
+    assert_true(once_machine_ended(f->workers[0].machine));
     is(f, ONCE_STATE_UNKNOWN);
 }
 
@@ -591,10 +591,10 @@ static void a_stop_puts_a_question_back(void **state)
     leave_unknown(f);
     pass(f, AFTER_MS + POLL_MS);
     assert_int_equal(f->questions, 1);
-    once_pipe_stop(f->workers[0].pipe);
+    once_machine_stop(f->workers[0].machine);
     pass(f, 3000); /* it is ended when the drain is over */
-    assert_true(once_pipe_ended(f->workers[0].pipe));
-    assert_int_equal(once_pipe_unsettled(f->workers[0].pipe), 0);
+    assert_true(once_machine_ended(f->workers[0].machine));
+    assert_int_equal(once_machine_unsettled(f->workers[0].machine), 0);
     is(f, ONCE_STATE_UNKNOWN);
     assert_int_not_equal(entry_of(f, "k").due_ms, ONCE_NEVER);
     f->asked = DOES;

@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "core/pipe.h"
+#include "core/machine_impl.h"
 #include "testenv.h"
 
 enum { BATCH = 4, SLOTS = 2, LEASE_MS = 30000, DRAIN_MS = 1000, BEAT_MS = 700, RUN = 7 };
@@ -24,7 +24,7 @@ typedef struct fixture {
     test_env world;
     once_handler_spec handler;
     once_spec spec;
-    once_pipe *pipe;
+    once_machine *machine;
     int64_t now_ms;
     uint64_t made; /* messages */
 } fixture;
@@ -43,12 +43,12 @@ static void answer(fixture *f, once_action *action, int status)
 {
     action->status = status;
     if (status != ONCE_OK) once_fail(&action->error, status, "as the test wants it");
-    once_pipe_step(f->pipe, action, f->now_ms);
+    once_machine_step(f->machine, action, f->now_ms);
 }
 
 static once_action *asks_store(fixture *f, once_action_kind kind)
 {
-    once_action *action = once_pipe_store_action(f->pipe, f->now_ms);
+    once_action *action = once_machine_store_action(f->machine, f->now_ms);
     assert_non_null(action);
     assert_string_equal(once_action_name(action->kind), once_action_name(kind));
     return action;
@@ -56,7 +56,7 @@ static once_action *asks_store(fixture *f, once_action_kind kind)
 
 static once_action *asks_source(fixture *f, once_action_kind kind)
 {
-    once_action *action = once_pipe_source_action(f->pipe, f->now_ms);
+    once_action *action = once_machine_source_action(f->machine, f->now_ms);
     assert_non_null(action);
     assert_string_equal(once_action_name(action->kind), once_action_name(kind));
     return action;
@@ -64,14 +64,14 @@ static once_action *asks_source(fixture *f, once_action_kind kind)
 
 static once_action *asks_acks(fixture *f, once_action_kind kind)
 {
-    once_action *action = once_pipe_ack_action(f->pipe, f->now_ms);
+    once_action *action = once_machine_ack_action(f->machine, f->now_ms);
     assert_non_null(action);
     assert_string_equal(once_action_name(action->kind), once_action_name(kind));
     return action;
 }
 
 static void store_does(fixture *f, once_action_kind kind) { answer(f, asks_store(f, kind), ONCE_OK); }
-static void asks_nothing(fixture *f) { assert_null(once_pipe_store_action(f->pipe, f->now_ms)); }
+static void asks_nothing(fixture *f) { assert_null(once_machine_store_action(f->machine, f->now_ms)); }
 
 /* One more item of a batch; `lane` 0: none. */
 static once_item *fill(fixture *f, once_batch *batch, uint64_t key, uint64_t lane)
@@ -153,7 +153,7 @@ static void acks(fixture *f, uint64_t upto)
 /* All that waits to be started begins. */
 static void starts(fixture *f, size_t n)
 {
-    once_action *action = once_pipe_effect_action(f->pipe, f->now_ms);
+    once_action *action = once_machine_effect_action(f->machine, f->now_ms);
     assert_non_null(action);
     assert_int_equal(action->kind, ONCE_ACT_START);
     assert_int_equal(action->n, n);
@@ -164,18 +164,18 @@ static void finishes(fixture *f, once_item *item, once_outcome outcome)
 {
     item->started = true;
     item->outcome = outcome;
-    once_pipe_finished(f->pipe, &item, 1, f->now_ms);
+    once_machine_finished(f->machine, &item, 1, f->now_ms);
 }
 
 static void assert_places(const fixture *f, size_t ready, size_t parked, size_t work, size_t flight, size_t returned)
 {
-    const size_t *at = f->pipe->at;
+    const size_t *at = f->machine->at;
     assert_int_equal(at[ONCE_AT_READY], ready);
     assert_int_equal(at[ONCE_AT_PARKED], parked);
     assert_int_equal(at[ONCE_AT_WORK], work);
     assert_int_equal(at[ONCE_AT_FLIGHT], flight);
     assert_int_equal(at[ONCE_AT_RETURNED], returned);
-    assert_null(once__pipe_check(f->pipe));
+    assert_null(once__machine_check(f->machine));
 }
 
 /* --- a pipeline --- */
@@ -200,14 +200,14 @@ static fixture *open_source(void **state, bool outside, unsigned bits)
                           .patience_ms = 1000,
                           .message_max = 100};
     f->spec.source.bits = bits;
-    const once_pipe_options options = {.spec = &f->spec,
-                                       .env = &f->world.env,
-                                       .run = RUN,
-                                       .prepare = prepare,
-                                       .source = bits,
-                                       .beat_ms = BEAT_MS,
-                                       .unclean = f->unclean};
-    assert_int_equal(once_pipe_new(&options, &f->pipe, &err), ONCE_OK);
+    const once_machine_options options = {.spec = &f->spec,
+                                          .env = &f->world.env,
+                                          .run = RUN,
+                                          .prepare = prepare,
+                                          .source = bits,
+                                          .beat_ms = BEAT_MS,
+                                          .unclean = f->unclean};
+    assert_int_equal(once_machine_new(&options, &f->machine, &err), ONCE_OK);
     store_does(f, ONCE_ACT_TAKE); /* nothing waits */
     store_does(f, ONCE_ACT_SWEEP);
     asks_nothing(f);
@@ -225,7 +225,7 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     fixture *f = *state;
-    once_pipe_free(f->pipe);
+    once_machine_free(f->machine);
     free(f);
     return 0;
 }
@@ -245,16 +245,16 @@ static void a_batch_is_one_transaction_and_is_acked_after_its_commit(void **stat
     runs(f, 3, false, ONCE_DONE);
     settles(f, 3, ONCE_DONE);
     once_action *commit = asks_store(f, ONCE_ACT_COMMIT);
-    assert_null(once_pipe_ack_action(f->pipe, f->now_ms)); /* before that is answered */
+    assert_null(once_machine_ack_action(f->machine, f->now_ms)); /* before that is answered */
     answer(f, commit, ONCE_OK);
     assert_places(f, 0, 0, 0, 0, 0);
     acks(f, 3);
-    const once_counts *counts = once_pipe_counts(f->pipe);
+    const once_counts *counts = once_machine_counts(f->machine);
     assert_int_equal(counts->received, 3);
     assert_int_equal(counts->done, 3);
     assert_int_equal(counts->attempts, 3);
     assert_int_equal(counts->acked, 3);
-    assert_int_equal(once_pipe_dropped(f->pipe), 0);
+    assert_int_equal(once_machine_dropped(f->machine), 0);
 }
 
 static void equal_keys_of_a_batch_are_claimed_in_rounds(void **state)
@@ -275,8 +275,8 @@ static void equal_keys_of_a_batch_are_claimed_in_rounds(void **state)
     answer(f, action, ONCE_OK);
     store_does(f, ONCE_ACT_COMMIT);
     acks(f, 2);
-    assert_int_equal(once_pipe_counts(f->pipe)->done, 1);
-    assert_int_equal(once_pipe_counts(f->pipe)->duplicates, 1);
+    assert_int_equal(once_machine_counts(f->machine)->done, 1);
+    assert_int_equal(once_machine_counts(f->machine)->duplicates, 1);
 }
 
 static void a_failure_is_run_again_carefully_and_waits_for_its_next_try_in_the_store(void **state)
@@ -290,13 +290,13 @@ static void a_failure_is_run_again_carefully_and_waits_for_its_next_try_in_the_s
     store_does(f, ONCE_ACT_BEGIN);
     claims(f, 1);
     runs(f, 1, true, ONCE_RETRY);
-    const once_item *item = f->pipe->work.items[0];
+    const once_item *item = f->machine->work.items[0];
     assert_in_range(item->delay_ms, 1, 100);
     const int64_t delay_ms = item->delay_ms;
     settles(f, 1, ONCE_RETRY);
     store_does(f, ONCE_ACT_COMMIT);
     acks(f, 1); /* the store has it now */
-    assert_int_equal(once_pipe_counts(f->pipe)->waiting, 1);
+    assert_int_equal(once_machine_counts(f->machine)->waiting, 1);
     asks_nothing(f);
 
     f->now_ms += delay_ms + CLOCK_SLACK_MS;
@@ -313,9 +313,9 @@ static void a_failure_is_run_again_carefully_and_waits_for_its_next_try_in_the_s
     settles(f, 1, ONCE_DONE);
     store_does(f, ONCE_ACT_COMMIT);
     assert_places(f, 0, 0, 0, 0, 0);
-    assert_int_equal(once_pipe_counts(f->pipe)->waiting, 0);
-    assert_int_equal(once_pipe_counts(f->pipe)->done, 1);
-    assert_int_equal(once_pipe_counts(f->pipe)->retries, 1);
+    assert_int_equal(once_machine_counts(f->machine)->waiting, 0);
+    assert_int_equal(once_machine_counts(f->machine)->done, 1);
+    assert_int_equal(once_machine_counts(f->machine)->retries, 1);
 }
 
 static void what_is_repeated_after_a_commit_without_an_answer_has_its_token(void **state)
@@ -330,9 +330,9 @@ static void what_is_repeated_after_a_commit_without_an_answer_has_its_token(void
     settles(f, 1, ONCE_DONE);
     answer(f, asks_store(f, ONCE_ACT_COMMIT), ONCE_E_UNAVAILABLE);
     assert_places(f, 0, 0, 1, 0, 0);
-    assert_null(once_pipe_source_action(f->pipe, f->now_ms)); /* nothing is fetched, and nothing acked */
-    assert_null(once_pipe_ack_action(f->pipe, f->now_ms));
-    f->now_ms += once_pipe_wait_ms(f->pipe, f->now_ms);
+    assert_null(once_machine_source_action(f->machine, f->now_ms)); /* nothing is fetched, and nothing acked */
+    assert_null(once_machine_ack_action(f->machine, f->now_ms));
+    f->now_ms += once_machine_wait_ms(f->machine, f->now_ms);
     store_does(f, ONCE_ACT_BEGIN);
     assert_true(once_hash_equal(item->request.token, token));
     once_action *claim = asks_store(f, ONCE_ACT_CLAIM);
@@ -340,8 +340,8 @@ static void what_is_repeated_after_a_commit_without_an_answer_has_its_token(void
     answer(f, claim, ONCE_OK);
     store_does(f, ONCE_ACT_COMMIT);
     acks(f, 1);
-    assert_int_equal(once_pipe_counts(f->pipe)->done, 1);
-    assert_int_equal(once_pipe_counts(f->pipe)->attempts, 1);
+    assert_int_equal(once_machine_counts(f->machine)->done, 1);
+    assert_int_equal(once_machine_counts(f->machine)->attempts, 1);
 }
 
 /* What goes with the batch could not be written: the executor says so and leaves the transaction to the machine. */
@@ -360,19 +360,19 @@ static void a_commit_that_was_not_tried_is_rolled_back_and_leaves_no_doubt(void 
     assert_false(item->commit_unknown);
     store_does(f, ONCE_ACT_ROLLBACK); /* at once: nobody pauses with an open transaction */
     asks_nothing(f);
-    f->now_ms += once_pipe_wait_ms(f->pipe, f->now_ms);
+    f->now_ms += once_machine_wait_ms(f->machine, f->now_ms);
     once_action *begin = asks_store(f, ONCE_ACT_BEGIN);
     begin->open = true;
     answer(f, begin, ONCE_E_UNAVAILABLE); /* begun, and what it is about could not be said */
     store_does(f, ONCE_ACT_ROLLBACK);
-    f->now_ms += once_pipe_wait_ms(f->pipe, f->now_ms);
+    f->now_ms += once_machine_wait_ms(f->machine, f->now_ms);
     store_does(f, ONCE_ACT_BEGIN);
     claims(f, 1);
     runs(f, 1, false, ONCE_DONE);
     settles(f, 1, ONCE_DONE);
     store_does(f, ONCE_ACT_COMMIT);
     acks(f, 1);
-    assert_int_equal(once_pipe_counts(f->pipe)->done, 1);
+    assert_int_equal(once_machine_counts(f->machine)->done, 1);
 }
 
 /* Claimed, committed, started: `n` of them. */
@@ -436,8 +436,8 @@ static void acks_stop_at_the_first_effect_that_is_not_over(void **state)
     store_does(f, ONCE_ACT_BEGIN);
     settles(f, 1, ONCE_DONE);
     store_does(f, ONCE_ACT_COMMIT);
-    assert_null(once_pipe_ack_action(f->pipe, f->now_ms)); /* 1 is a gap */
-    assert_int_equal(f->pipe->streams.at[0]->mark.upto, 0);
+    assert_null(once_machine_ack_action(f->machine, f->now_ms)); /* 1 is a gap */
+    assert_int_equal(f->machine->streams.at[0]->mark.upto, 0);
     finishes(f, items[0], ONCE_DONE);
     store_does(f, ONCE_ACT_BEGIN);
     settles(f, 1, ONCE_DONE);
@@ -454,12 +454,12 @@ static void a_stop_settles_what_is_under_way_and_leaves_the_rest_to_the_source(v
     claims(f, 1);
     store_does(f, ONCE_ACT_COMMIT);
     starts(f, 1);
-    once_pipe_stop(f->pipe);
+    once_machine_stop(f->machine);
     asks_nothing(f);
-    assert_false(once_pipe_ended(f->pipe));
-    assert_null(once_pipe_effect_action(f->pipe, f->now_ms));
+    assert_false(once_machine_ended(f->machine));
+    assert_null(once_machine_effect_action(f->machine, f->now_ms));
     f->now_ms += DRAIN_MS;
-    once_action *kill = once_pipe_effect_action(f->pipe, f->now_ms);
+    once_action *kill = once_machine_effect_action(f->machine, f->now_ms);
     assert_true(kill && kill->kind == ONCE_ACT_KILL && kill->n == 1);
     answer(f, kill, ONCE_OK);
     items[0]->maybe = true;
@@ -469,10 +469,10 @@ static void a_stop_settles_what_is_under_way_and_leaves_the_rest_to_the_source(v
     store_does(f, ONCE_ACT_COMMIT);
     acks(f, 1);
     asks_nothing(f);
-    assert_true(once_pipe_ended(f->pipe));
-    assert_int_equal(once_pipe_status(f->pipe, NULL), ONCE_OK);
-    assert_int_equal(once_pipe_unsettled(f->pipe), 0);
-    assert_int_equal(once_pipe_dropped(f->pipe), 1); /* never claimed, never acked: it comes again */
+    assert_true(once_machine_ended(f->machine));
+    assert_int_equal(once_machine_status(f->machine, NULL), ONCE_OK);
+    assert_int_equal(once_machine_unsettled(f->machine), 0);
+    assert_int_equal(once_machine_dropped(f->machine), 1); /* never claimed, never acked: it comes again */
 }
 
 static void what_was_claimed_and_has_not_begun_is_put_back_at_a_stop(void **state)
@@ -483,15 +483,15 @@ static void what_was_claimed_and_has_not_begun_is_put_back_at_a_stop(void **stat
     claims(f, 2);
     store_does(f, ONCE_ACT_COMMIT);
     assert_places(f, 0, 0, 0, 2, 0);
-    once_pipe_stop(f->pipe);
-    assert_null(once_pipe_effect_action(f->pipe, f->now_ms));
+    once_machine_stop(f->machine);
+    assert_null(once_machine_effect_action(f->machine, f->now_ms));
     store_does(f, ONCE_ACT_BEGIN);
     settles(f, 2, ONCE_RELEASE);
     store_does(f, ONCE_ACT_COMMIT);
     acks(f, 2);
     asks_nothing(f);
-    assert_true(once_pipe_ended(f->pipe));
-    assert_int_equal(once_pipe_counts(f->pipe)->attempts, 0);
+    assert_true(once_machine_ended(f->machine));
+    assert_int_equal(once_machine_counts(f->machine)->attempts, 0);
 }
 
 static void a_store_that_is_gone_leaves_outcomes_unsettled(void **state)
@@ -500,14 +500,14 @@ static void a_store_that_is_gone_leaves_outcomes_unsettled(void **state)
     once_item *item;
     fetch(f, 1, 0, &item);
     send_out(f, 1);
-    once_pipe_stop(f->pipe);
+    once_machine_stop(f->machine);
     finishes(f, item, ONCE_DONE);
     answer(f, asks_store(f, ONCE_ACT_BEGIN), ONCE_E_UNAVAILABLE);
     asks_nothing(f);
-    assert_true(once_pipe_ended(f->pipe));
-    assert_int_equal(once_pipe_status(f->pipe, NULL), ONCE_E_UNAVAILABLE);
-    assert_int_equal(once_pipe_unsettled(f->pipe), 1);
-    assert_int_equal(once_pipe_dropped(f->pipe), 1);
+    assert_true(once_machine_ended(f->machine));
+    assert_int_equal(once_machine_status(f->machine, NULL), ONCE_E_UNAVAILABLE);
+    assert_int_equal(once_machine_unsettled(f->machine), 1);
+    assert_int_equal(once_machine_dropped(f->machine), 1);
 }
 
 /* What would run is not run while effects run one by one; it is not asked for again and again either. */
@@ -520,19 +520,19 @@ static void a_stop_in_a_cautious_pass_leaves_to_the_source_what_was_not_committe
     runs(f, 2, false, ONCE_DONE);
     settles(f, 2, ONCE_DONE);
     answer(f, asks_store(f, ONCE_ACT_COMMIT), ONCE_E_UNAVAILABLE);
-    once__pipe_be_cautious(f->pipe);
-    f->pipe->caution.look = true;
-    once_pipe_stop(f->pipe);
+    once__machine_be_cautious(f->machine);
+    f->machine->caution.look = true;
+    once_machine_stop(f->machine);
     for (int i = 0; i < 2; i++) { /* what the work was, and what it left in doubt */
-        once_action *begin = once_pipe_store_action(f->pipe, f->now_ms);
+        once_action *begin = once_machine_store_action(f->machine, f->now_ms);
         if (!begin) break;
         answer(f, begin, ONCE_OK);
         claims(f, 2);
         store_does(f, ONCE_ACT_ROLLBACK);
     }
     asks_nothing(f);
-    assert_true(once_pipe_ended(f->pipe));
-    assert_int_equal(once_pipe_dropped(f->pipe), 2);
+    assert_true(once_machine_ended(f->machine));
+    assert_int_equal(once_machine_dropped(f->machine), 2);
 }
 
 /* --- streams --- */
@@ -550,8 +550,8 @@ static void tells(fixture *f, once_action *fetch, once_stream_change change, uin
 
 static void hears(fixture *f, once_stream_change change, uint32_t stream)
 {
-    once_action *action = once_pipe_source_action(f->pipe, f->now_ms);
-    while (!action) action = once_pipe_source_action(f->pipe, f->now_ms += BEAT_MS);
+    once_action *action = once_machine_source_action(f->machine, f->now_ms);
+    while (!action) action = once_machine_source_action(f->machine, f->now_ms += BEAT_MS);
     tells(f, action, change, stream);
 }
 
@@ -562,7 +562,7 @@ static fixture *open_streams(void **state, bool outside, unsigned bits, uint32_t
     return f;
 }
 
-static void asks_no_acks(fixture *f) { assert_null(once_pipe_ack_action(f->pipe, f->now_ms)); }
+static void asks_no_acks(fixture *f) { assert_null(once_machine_ack_action(f->machine, f->now_ms)); }
 
 static void acks_of(fixture *f, uint32_t stream, const once_item *item)
 {
@@ -673,7 +673,7 @@ static void each_stream_has_its_turn(void **state)
     once_item *one;
     fetch_of(f, 0, BATCH - 1, 0, NULL);
     fetch_of(f, 0, BATCH, 0, NULL);
-    once_action *action = once_pipe_source_action(f->pipe, f->now_ms);
+    once_action *action = once_machine_source_action(f->machine, f->now_ms);
     assert_null(action); /* enough is there that can go */
     works_on(f, BATCH);
     fetch_of(f, 1, 1, 0, &one);
@@ -692,25 +692,25 @@ static void single_acks_pass_what_is_not_over(void **state)
     settle_back(f, items[1]);
     acks_of(f, 0, &second);
     asks_no_acks(f);
-    assert_int_equal(once_pipe_counts(f->pipe)->acked, 1);
+    assert_int_equal(once_machine_counts(f->machine)->acked, 1);
     settle_back(f, items[0]);
     once_action *action = asks_acks(f, ONCE_ACT_ACK);
     assert_int_equal(action->receipts[0].delivery, 10);
     answer(f, action, ONCE_OK);
-    assert_int_equal(once_stream_outstanding(f->pipe->streams.at[0]), 0);
+    assert_int_equal(once_stream_outstanding(f->machine->streams.at[0]), 0);
 }
 
 /* Only what is not acked counts: neither for the pause, nor for memory, nor for who looks. */
 static void of_single_acks_a_slow_one_holds_up_nobody(void **state)
 {
     fixture *f = open_streams(state, true, SINGLE, 1);
-    const once_stream *stream = f->pipe->streams.at[0];
+    const once_stream *stream = f->machine->streams.at[0];
     once_item *slow, *item;
     fetch_of(f, 0, 1, 0, &slow);
     send_out(f, 1);
     for (size_t i = 0; i < 2 * OUTSTANDING * BATCH; i++) {
         fetch_of(f, 0, 1, 0, &item);
-        assert_false(f->pipe->source.action.n_paused);
+        assert_false(f->machine->source.action.n_paused);
         send_out(f, 1);
         once_item copy = *item;
         settle_back(f, item);
@@ -719,7 +719,7 @@ static void of_single_acks_a_slow_one_holds_up_nobody(void **state)
     }
     once_stream_view view;
     uint32_t at = 0;
-    assert_true(once_pipe_next_stream(f->pipe, &at, f->now_ms, &view));
+    assert_true(once_machine_next_stream(f->machine, &at, f->now_ms, &view));
     assert_int_equal(view.open, 1);
     assert_int_equal(view.paused_ms, 0);
     assert_in_range(stream->open.size, 2, 16);
@@ -738,7 +738,7 @@ static void of_single_acks_too_many_that_wait_pause_the_stream(void **state)
         works_on(f, BATCH);
         store_does(f, ONCE_ACT_COMMIT);
     }
-    assert_null(once_pipe_source_action(f->pipe, f->now_ms));
+    assert_null(once_machine_source_action(f->machine, f->now_ms));
     once_action *action = asks_acks(f, ONCE_ACT_ACK);
     assert_int_equal(action->n, (OUTSTANDING - 1) * BATCH);
     answer(f, action, ONCE_OK);
@@ -757,13 +757,13 @@ static void of_an_ack_that_failed_in_part_the_rest_is_repeated(void **state)
     action->receipts[2].answer = ONCE_RECEIPT_GONE;
     answer(f, action, ONCE_E_UNAVAILABLE);
     asks_no_acks(f);
-    f->now_ms += once_pipe_source_wait_ms(f->pipe, f->now_ms);
-    while (!(action = once_pipe_ack_action(f->pipe, f->now_ms))) f->now_ms += 10;
+    f->now_ms += once_machine_source_wait_ms(f->machine, f->now_ms);
+    while (!(action = once_machine_ack_action(f->machine, f->now_ms))) f->now_ms += 10;
     assert_int_equal(action->n, 1);
     assert_int_equal(action->receipts[0].delivery, 20);
     answer(f, action, ONCE_OK);
-    assert_int_equal(once_pipe_counts(f->pipe)->acked, 2);
-    assert_int_equal(once_pipe_gone(f->pipe), 1);
+    assert_int_equal(once_machine_counts(f->machine)->acked, 2);
+    assert_int_equal(once_machine_gone(f->machine), 1);
 }
 
 static void a_source_is_asked_for_news_while_nothing_may_be_fetched(void **state)
@@ -776,13 +776,13 @@ static void a_source_is_asked_for_news_while_nothing_may_be_fetched(void **state
         fetch_of(f, 0, BATCH, 9, NULL);
     }
     asks_nothing(f);
-    assert_null(once_pipe_source_action(f->pipe, f->now_ms));
-    assert_in_range(once_pipe_source_wait_ms(f->pipe, f->now_ms), 1, BEAT_MS / 2);
+    assert_null(once_machine_source_action(f->machine, f->now_ms));
+    assert_in_range(once_machine_source_wait_ms(f->machine, f->now_ms), 1, BEAT_MS / 2);
     f->now_ms += BEAT_MS / 2; /* whoever carries it out may be late */
     once_action *beat = asks_source(f, ONCE_ACT_FETCH);
     assert_int_equal(beat->max, 0);
     answer(f, beat, ONCE_OK);
-    assert_null(once_pipe_source_action(f->pipe, f->now_ms));
+    assert_null(once_machine_source_action(f->machine, f->now_ms));
 }
 
 static void a_source_that_fails_is_asked_as_often_as_it_wants(void **state)
@@ -791,7 +791,7 @@ static void a_source_that_fails_is_asked_as_often_as_it_wants(void **state)
     for (int i = 0; i < 30; i++) { /* the pauses would grow to seconds */
         answer(f, asks_source(f, ONCE_ACT_FETCH), ONCE_E_UNAVAILABLE);
         const int64_t failed_ms = f->now_ms;
-        while (f->now_ms < f->pipe->source.at_ms) f->now_ms++;
+        while (f->now_ms < f->machine->source.at_ms) f->now_ms++;
         assert_in_range(f->now_ms - failed_ms, 1, BEAT_MS / 2);
     }
 }
@@ -809,15 +809,15 @@ static void a_stream_that_went_on_is_not_paused_since_before(void **state)
         fetch_of(f, 0, BATCH, 9, NULL);
     }
     asks_nothing(f);
-    assert_null(once_pipe_source_action(f->pipe, f->now_ms));
-    const once_stream *stream = f->pipe->streams.at[0];
+    assert_null(once_machine_source_action(f->machine, f->now_ms));
+    const once_stream *stream = f->machine->streams.at[0];
     assert_int_equal(stream->paused_at_ms, f->now_ms);
     for (int i = 0; i < BATCH; i++) {
         settle_back(f, items[i]);
         if (i + 1 < BATCH) send_out(f, 1);
     }
     answer(f, asks_store(f, ONCE_ACT_BEGIN), ONCE_E_UNAVAILABLE);
-    assert_null(once_pipe_source_action(f->pipe, f->now_ms));
+    assert_null(once_machine_source_action(f->machine, f->now_ms));
     assert_int_equal(stream->paused_at_ms, ONCE_NO_TIME);
 }
 
@@ -835,12 +835,12 @@ static void a_revoked_stream_leaves_queue_and_parking_at_once(void **state)
     hears(f, ONCE_STREAM_REVOKED, 0);
     assert_places(f, 0, 1, 0, 1, 0);
     assert_int_equal(other->place, ONCE_AT_PARKED);
-    assert_int_equal(once_pipe_dropped(f->pipe), 2); /* what flies, and the other stream's */
+    assert_int_equal(once_machine_dropped(f->machine), 2); /* what flies, and the other stream's */
     releases(f, 0);
     settle_back(f, flying); /* under its fence, and nobody is told */
     asks_no_acks(f);
     assert_int_equal(other->place, ONCE_AT_READY);
-    assert_int_equal(once_pipe_dropped(f->pipe), 1);
+    assert_int_equal(once_machine_dropped(f->machine), 1);
 }
 
 static void a_revoked_stream_is_acked_after_the_commit_and_released_then(void **state)
@@ -857,7 +857,7 @@ static void a_revoked_stream_is_acked_after_the_commit_and_released_then(void **
     acks_of(f, 0, &copy);
     releases(f, 0);
     asks_no_acks(f);
-    assert_int_equal(once_pipe_counts(f->pipe)->acked, 1);
+    assert_int_equal(once_machine_counts(f->machine)->acked, 1);
 }
 
 static void what_is_rolled_back_of_a_revoked_stream_is_dropped(void **state)
@@ -894,15 +894,15 @@ static void at_the_deadline_a_stream_is_released_and_nothing_of_it_is_acked(void
     once_action *commit = asks_store(f, ONCE_ACT_COMMIT);
     hears(f, ONCE_STREAM_REVOKED, 0);
     asks_no_acks(f);
-    assert_in_range(once_pipe_source_wait_ms(f->pipe, f->now_ms), 1, WITHIN_MS);
+    assert_in_range(once_machine_source_wait_ms(f->machine, f->now_ms), 1, WITHIN_MS);
     f->now_ms += WITHIN_MS;
     releases(f, 0);
     answer(f, commit, ONCE_OK);
     asks_no_acks(f);
     assert_places(f, 0, 0, 0, 0, 0);
-    assert_int_equal(once_pipe_counts(f->pipe)->done, 1);
-    assert_int_equal(once_pipe_counts(f->pipe)->acked, 0);
-    assert_int_equal(once_pipe_dropped(f->pipe), 0);
+    assert_int_equal(once_machine_counts(f->machine)->done, 1);
+    assert_int_equal(once_machine_counts(f->machine)->acked, 0);
+    assert_int_equal(once_machine_dropped(f->machine), 0);
 }
 
 static void a_commit_in_doubt_of_a_revoked_stream_is_asked_for(void **state)
@@ -915,7 +915,7 @@ static void a_commit_in_doubt_of_a_revoked_stream_is_asked_for(void **state)
     answer(f, asks_store(f, ONCE_ACT_COMMIT), ONCE_E_UNAVAILABLE);
     hears(f, ONCE_STREAM_REVOKED, 0);
     assert_places(f, 0, 0, 1, 0, 0);
-    f->now_ms += once_pipe_wait_ms(f->pipe, f->now_ms);
+    f->now_ms += once_machine_wait_ms(f->machine, f->now_ms);
     store_does(f, ONCE_ACT_BEGIN);
     once_action *claim = asks_store(f, ONCE_ACT_CLAIM);
     item->decision = (once_decision){.answer = ONCE_ANSWER_DUPLICATE, .outcome = ONCE_DONE, .own = true};
@@ -938,7 +938,7 @@ static void what_could_not_be_claimed_of_a_revoked_stream_does_not_begin(void **
     item->decision = (once_decision){.answer = ONCE_ANSWER_BUSY, .wait_ms = 1000};
     answer(f, claim, ONCE_OK);
     assert_places(f, 0, 0, 0, 0, 0);
-    assert_int_equal(once_pipe_dropped(f->pipe), 0);
+    assert_int_equal(once_machine_dropped(f->machine), 0);
     releases(f, 0);
 }
 
@@ -953,8 +953,8 @@ static void nothing_of_a_lost_stream_is_acked(void **state)
     releases(f, 0);
     settle_back(f, items[1]);
     asks_no_acks(f);
-    assert_int_equal(once_pipe_counts(f->pipe)->done, 2);
-    assert_int_equal(once_pipe_counts(f->pipe)->acked, 0);
+    assert_int_equal(once_machine_counts(f->machine)->done, 2);
+    assert_int_equal(once_machine_counts(f->machine)->acked, 0);
 }
 
 static void work_of_a_lost_stream_is_dropped_when_its_transaction_does_not_begin(void **state)
@@ -966,7 +966,7 @@ static void work_of_a_lost_stream_is_dropped_when_its_transaction_does_not_begin
     hears(f, ONCE_STREAM_LOST, 0);
     assert_places(f, 0, 0, 0, 0, 0);
     releases(f, 0);
-    assert_int_equal(once_pipe_dropped(f->pipe), 0);
+    assert_int_equal(once_machine_dropped(f->machine), 0);
 }
 
 /* The source has released it, and gives its number away before the machine knows. */
@@ -1011,7 +1011,7 @@ static void a_stream_that_is_assigned_is_told_where_it_goes_on(void **state)
     asks_nothing(f);
     f->now_ms += 1000;
     seeks(f, 2); /* it is asked for until it is done */
-    assert_int_equal(f->pipe->streams.to_seek, 0);
+    assert_int_equal(f->machine->streams.to_seek, 0);
 }
 
 /* Told to stop, what is under way is settled: the answer was the source's, and the store is there. */
@@ -1024,10 +1024,10 @@ static void a_seek_that_fails_at_a_stop_costs_nothing(void **state)
     send_out(f, 1);
     hears(f, ONCE_STREAM_ASSIGNED, 1);
     once_action *seek = asks_store(f, ONCE_ACT_SEEK);
-    once_pipe_stop(f->pipe);
+    once_machine_stop(f->machine);
     answer(f, seek, ONCE_E_BUSY);
     asks_nothing(f); /* it is not repeated */
-    assert_null(once_pipe_effect_action(f->pipe, f->now_ms));
+    assert_null(once_machine_effect_action(f->machine, f->now_ms));
     const once_item copy = *flying;
     settle_back(f, flying);
     acks_of(f, 0, &copy);
@@ -1035,9 +1035,9 @@ static void a_seek_that_fails_at_a_stop_costs_nothing(void **state)
     answer(f, asks_acks(f, ONCE_ACT_RELEASE), ONCE_OK);
     answer(f, asks_acks(f, ONCE_ACT_RELEASE), ONCE_OK);
     asks_nothing(f);
-    assert_true(once_pipe_ended(f->pipe));
-    assert_int_equal(once_pipe_status(f->pipe, NULL), ONCE_OK);
-    assert_int_equal(once_pipe_unsettled(f->pipe), 0);
+    assert_true(once_machine_ended(f->machine));
+    assert_int_equal(once_machine_status(f->machine, NULL), ONCE_OK);
+    assert_int_equal(once_machine_unsettled(f->machine), 0);
 }
 
 /* Neither the other streams nor what the store has to do besides. */
@@ -1054,17 +1054,17 @@ static void a_stream_that_cannot_be_gone_on_with_holds_up_nobody(void **state)
         works_on(f, 1);
         store_does(f, ONCE_ACT_COMMIT);
         acks_of(f, 1, &copy);
-        f->pipe->due.at_ms = f->pipe->store.sweep_at_ms = f->now_ms + 1000000; /* they are not what is tested */
-        assert_in_range(once_pipe_wait_ms(f->pipe, f->now_ms), 0, 10000);
-        f->now_ms += once_pipe_wait_ms(f->pipe, f->now_ms);
+        f->machine->due.at_ms = f->machine->store.sweep_at_ms = f->now_ms + 1000000; /* they are not what is tested */
+        assert_in_range(once_machine_wait_ms(f->machine, f->now_ms), 0, 10000);
+        f->now_ms += once_machine_wait_ms(f->machine, f->now_ms);
         answer(f, asks_store(f, ONCE_ACT_SEEK), ONCE_E_UNAVAILABLE);
         f->now_ms += 10000; /* it is due again, and waits for one transaction */
     }
-    assert_int_equal(f->pipe->streams.at[0]->seek_tries, 31);
-    assert_int_equal(f->pipe->store.tries, 0);
+    assert_int_equal(f->machine->streams.at[0]->seek_tries, 31);
+    assert_int_equal(f->machine->store.tries, 0);
     seeks(f, 0);
     asks_nothing(f);
-    assert_int_equal(once_pipe_status(f->pipe, NULL), ONCE_OK);
+    assert_int_equal(once_machine_status(f->machine, NULL), ONCE_OK);
 }
 
 static void a_seek_that_cannot_succeed_ends_the_run(void **state)
@@ -1078,15 +1078,15 @@ static void a_seek_that_cannot_succeed_ends_the_run(void **state)
         send_out(f, 1);
         hears(f, ONCE_STREAM_ASSIGNED, 1);
         answer(f, asks_store(f, ONCE_ACT_SEEK), why[i]);
-        assert_int_equal(once_pipe_status(f->pipe, NULL), why[i]);
+        assert_int_equal(once_machine_status(f->machine, NULL), why[i]);
         settle_back(f, flying); /* the store is there */
         asks_nothing(f);
         releases(f, 0);
         releases(f, 1);
         asks_nothing(f);
-        assert_true(once_pipe_ended(f->pipe));
-        assert_int_equal(once_pipe_unsettled(f->pipe), 0);
-        once_pipe_free(f->pipe);
+        assert_true(once_machine_ended(f->machine));
+        assert_int_equal(once_machine_unsettled(f->machine), 0);
+        once_machine_free(f->machine);
         *f = (fixture){0};
     }
 }
@@ -1129,7 +1129,7 @@ static void what_a_cursor_is_kept_at_stays_until_the_commit_is_answered(void **s
     assert_ptr_equal(commit->last[0], first[0]);
     hears(f, ONCE_STREAM_LOST, 0);
     assert_int_equal(first[0]->batch->open, 1);
-    assert_null(once__pipe_check(f->pipe));
+    assert_null(once__machine_check(f->machine));
     once_batch *batch = first[0]->batch;
     answer(f, commit, ONCE_OK);
     assert_int_equal(batch->open, 0);
@@ -1142,7 +1142,7 @@ static void a_release_that_fails_delays_no_other(void **state)
     answer(f, asks_acks(f, ONCE_ACT_RELEASE), ONCE_E_UNAVAILABLE);
     hears(f, ONCE_STREAM_REVOKED, 1);
     releases(f, 1);
-    const int64_t wait_ms = once_pipe_source_wait_ms(f->pipe, f->now_ms);
+    const int64_t wait_ms = once_machine_source_wait_ms(f->machine, f->now_ms);
     asks_no_acks(f);
     f->now_ms += wait_ms;
     releases(f, 0);
@@ -1158,7 +1158,7 @@ static void a_stream_may_be_lost_while_it_is_released(void **state)
     once_action *fetched = asks_source(f, ONCE_ACT_FETCH);
     releases(f, 0);
     tells(f, fetched, ONCE_STREAM_LOST, 0);
-    assert_int_equal(once_pipe_status(f->pipe, NULL), ONCE_OK);
+    assert_int_equal(once_machine_status(f->machine, NULL), ONCE_OK);
     asks_no_acks(f);
     fetch_of(f, 1, 1, 0, NULL);
     store_does(f, ONCE_ACT_BEGIN);
@@ -1168,7 +1168,7 @@ static void news_that_cannot_be_end_the_run(void **state)
 {
     fixture *f = open_streams(state, false, 0, 1);
     hears(f, ONCE_STREAM_REVOKED, 7);
-    assert_int_equal(once_pipe_status(f->pipe, NULL), ONCE_E_BUG);
+    assert_int_equal(once_machine_status(f->machine, NULL), ONCE_E_BUG);
 }
 
 /* Its one stream is there from the start, and stays. */
@@ -1176,18 +1176,18 @@ static void a_source_without_assignments_cannot_revoke(void **state)
 {
     fixture *f = open_pipe(state, false);
     hears(f, ONCE_STREAM_ASSIGNED, 0); /* for how long deliveries are ours; here they do not run out */
-    assert_int_equal(once_pipe_status(f->pipe, NULL), ONCE_OK);
-    assert_int_equal(f->pipe->streams.at[0]->expires_ms, 0);
+    assert_int_equal(once_machine_status(f->machine, NULL), ONCE_OK);
+    assert_int_equal(f->machine->streams.at[0]->expires_ms, 0);
     hears(f, ONCE_STREAM_REVOKED, 0);
-    assert_int_equal(once_pipe_status(f->pipe, NULL), ONCE_E_BUG);
+    assert_int_equal(once_machine_status(f->machine, NULL), ONCE_E_BUG);
 }
 
 static void a_message_of_no_stream_ends_the_run(void **state)
 {
     fixture *f = open_streams(state, false, 0, 1);
     fetch_of(f, 3, 1, 0, NULL);
-    assert_int_equal(once_pipe_status(f->pipe, NULL), ONCE_E_BUG);
-    assert_int_equal(once_pipe_dropped(f->pipe), 1);
+    assert_int_equal(once_machine_status(f->machine, NULL), ONCE_E_BUG);
+    assert_int_equal(once_machine_dropped(f->machine), 1);
 }
 
 static void a_stop_releases_all_streams_after_the_last_acks(void **state)
@@ -1197,37 +1197,37 @@ static void a_stop_releases_all_streams_after_the_last_acks(void **state)
     fetch_of(f, 1, 1, 0, &flying);
     send_out(f, 1);
     fetch_of(f, 0, 1, 0, NULL);
-    once_pipe_stop(f->pipe);
+    once_machine_stop(f->machine);
     asks_nothing(f);
     asks_no_acks(f);
     const once_item copy = *flying;
     settle_back(f, flying);
     acks_of(f, 1, &copy);
     asks_nothing(f);
-    assert_false(once_pipe_ended(f->pipe));
+    assert_false(once_machine_ended(f->machine));
     once_action *first = asks_acks(f, ONCE_ACT_RELEASE);
     answer(f, first, ONCE_E_UNAVAILABLE); /* it finds out by itself */
     answer(f, asks_acks(f, ONCE_ACT_RELEASE), ONCE_OK);
     asks_nothing(f);
-    assert_true(once_pipe_ended(f->pipe));
-    assert_int_equal(once_pipe_status(f->pipe, NULL), ONCE_OK);
-    assert_int_equal(once_pipe_dropped(f->pipe), 1);
+    assert_true(once_machine_ended(f->machine));
+    assert_int_equal(once_machine_status(f->machine, NULL), ONCE_OK);
+    assert_int_equal(once_machine_dropped(f->machine), 1);
 }
 
 static void a_stream_that_comes_while_the_run_ends_is_released(void **state)
 {
     fixture *f = open_streams(state, false, 0, 1);
     once_action *fetched = asks_source(f, ONCE_ACT_FETCH);
-    once_pipe_stop(f->pipe);
+    once_machine_stop(f->machine);
     asks_nothing(f);
     once_action *first = asks_acks(f, ONCE_ACT_RELEASE);
     tells(f, fetched, ONCE_STREAM_ASSIGNED, 1);
     answer(f, first, ONCE_OK);
     asks_nothing(f);
-    assert_false(once_pipe_ended(f->pipe));
+    assert_false(once_machine_ended(f->machine));
     releases(f, 1);
     asks_nothing(f);
-    assert_true(once_pipe_ended(f->pipe));
+    assert_true(once_machine_ended(f->machine));
 }
 
 /* Its number was another one's, which was released: it goes with the source, which is closed then. */
@@ -1235,14 +1235,14 @@ static void a_stream_that_comes_with_the_number_of_one_that_was_released_at_the_
 {
     fixture *f = open_streams(state, false, 0, 1);
     once_action *fetched = asks_source(f, ONCE_ACT_FETCH);
-    once_pipe_stop(f->pipe);
+    once_machine_stop(f->machine);
     asks_nothing(f);
     releases(f, 0);
     tells(f, fetched, ONCE_STREAM_ASSIGNED, 0);
     asks_no_acks(f);
     asks_nothing(f);
-    assert_true(once_pipe_ended(f->pipe));
-    assert_int_equal(once_pipe_status(f->pipe, NULL), ONCE_OK);
+    assert_true(once_machine_ended(f->machine));
+    assert_int_equal(once_machine_status(f->machine, NULL), ONCE_OK);
 }
 
 /* --- deliveries that run out --- */
@@ -1263,7 +1263,7 @@ static void what_is_gone_and_over_is_counted_once(void **state)
     once_action *ack = asks_acks(f, ONCE_ACT_ACK);
     ack->receipts[0].answer = ONCE_RECEIPT_GONE;
     answer(f, ack, ONCE_OK);
-    assert_int_equal(once_pipe_gone(f->pipe), 1);
+    assert_int_equal(once_machine_gone(f->machine), 1);
 }
 
 /* One that flies, one that is parked, one that is ready: the three of them, in this order. */
@@ -1281,7 +1281,7 @@ static fixture *three_wait(void **state, once_item *items[3])
 static once_action *prolongs(fixture *f)
 {
     asks_no_acks(f);
-    assert_in_range(once_pipe_source_wait_ms(f->pipe, f->now_ms), 0, EXPIRES_MS / 3);
+    assert_in_range(once_machine_source_wait_ms(f->machine, f->now_ms), 0, EXPIRES_MS / 3);
     f->now_ms += EXPIRES_MS / 3;
     return asks_acks(f, ONCE_ACT_PROLONG);
 }
@@ -1394,7 +1394,7 @@ static void deliveries_that_run_out_sooner_are_extended_at_once(void **state)
     action->news = &news;
     action->n_news = 1;
     answer(f, action, ONCE_OK);
-    assert_int_equal(once_pipe_source_wait_ms(f->pipe, f->now_ms), 0);
+    assert_int_equal(once_machine_source_wait_ms(f->machine, f->now_ms), 0);
     action = asks_acks(f, ONCE_ACT_PROLONG);
     assert_int_equal(action->n, 3);
     answer(f, action, ONCE_OK);
@@ -1411,11 +1411,11 @@ static void an_ack_that_fails_does_not_delay_extending_for_long(void **state)
     send_out(f, 2);
     settle_back(f, items[1]);
     for (int i = 0; i < 10; i++) { /* the pauses would grow to seconds */
-        once_action *action = once_pipe_ack_action(f->pipe, f->now_ms);
-        for (; !action; f->now_ms++) action = once_pipe_ack_action(f->pipe, f->now_ms);
+        once_action *action = once_machine_ack_action(f->machine, f->now_ms);
+        for (; !action; f->now_ms++) action = once_machine_ack_action(f->machine, f->now_ms);
         answer(f, action, action->kind == ONCE_ACT_ACK ? ONCE_E_UNAVAILABLE : ONCE_OK);
     }
-    assert_in_range(f->pipe->acks.at_ms - f->now_ms, 0, EXPIRES_MS / 20 + 1);
+    assert_in_range(f->machine->acks.at_ms - f->now_ms, 0, EXPIRES_MS / 20 + 1);
 }
 
 static void a_delivery_that_is_gone_is_dropped_or_goes_on_without_an_ack(void **state)
@@ -1429,9 +1429,9 @@ static void a_delivery_that_is_gone_is_dropped_or_goes_on_without_an_ack(void **
     store_does(f, ONCE_ACT_TAKE); /* it is time to look; nothing is there */
     settle_back(f, items[0]);
     asks_no_acks(f);
-    assert_int_equal(once_pipe_gone(f->pipe), 3);
-    assert_int_equal(once_pipe_dropped(f->pipe), 0);
-    assert_int_equal(once_stream_outstanding(f->pipe->streams.at[0]), 0);
+    assert_int_equal(once_machine_gone(f->machine), 3);
+    assert_int_equal(once_machine_dropped(f->machine), 0);
+    assert_int_equal(once_stream_outstanding(f->machine->streams.at[0]), 0);
 }
 
 static void a_delivery_that_is_extended_for_the_last_time_goes_to_the_store(void **state)
@@ -1473,7 +1473,7 @@ static bool is_refused(once_item_place from, once_item_place to)
         once_item item = {.place = from};
         (void)close(STDERR_FILENO);
         (void)signal(SIGABRT, SIG_DFL);
-        once__pipe_move(NULL, &item, to);
+        once__machine_move(NULL, &item, to);
         _exit(0);
     }
     int status;
@@ -1497,7 +1497,7 @@ static void no_item_moves_where_it_may_not(void **state)
 
 static void assert_broken(const fixture *f, const char *number)
 {
-    const char *wrong = once__pipe_check(f->pipe);
+    const char *wrong = once__machine_check(f->machine);
     assert_non_null(wrong);
     char begin[8];
     (void)snprintf(begin, sizeof begin, "%s: ", number);
@@ -1511,37 +1511,37 @@ static void assert_broken(const fixture *f, const char *number)
         (field) = (value);                                                                                             \
         assert_broken(f, number);                                                                                      \
         (field) = kept;                                                                                                \
-        assert_null(once__pipe_check(f->pipe));                                                                        \
+        assert_null(once__machine_check(f->machine));                                                                  \
     } while (0)
 
 static void each_invariant_is_found_broken(void **state)
 {
     fixture *f = open_pipe(state, true);
-    once_pipe *pipe = f->pipe;
+    once_machine *machine = f->machine;
     once_item *items[4];
     fetch(f, 4, 9, items);
     send_out(f, 1); /* the others wait for their lane */
     asks_nothing(f);
     assert_places(f, 0, 3, 0, 1, 0);
-    BREAK("1", pipe->at[ONCE_AT_PARKED], (size_t)2);
+    BREAK("1", machine->at[ONCE_AT_PARKED], (size_t)2);
     BREAK("1", items[0]->place, ONCE_AT_WORK);
     BREAK("2", items[0]->batch->open, (size_t)3);
     BREAK("3", items[1]->ticket, UINT64_C(99));
-    BREAK("3", pipe->streams.at[0]->mark.upto, UINT64_C(1));
-    BREAK("3", pipe->streams.at[0]->acked, UINT64_C(1));
-    BREAK("4", pipe->outside.flight.used[0], (uint32_t)0);
+    BREAK("3", machine->streams.at[0]->mark.upto, UINT64_C(1));
+    BREAK("3", machine->streams.at[0]->acked, UINT64_C(1));
+    BREAK("4", machine->outside.flight.used[0], (uint32_t)0);
     BREAK("4", f->handler.slots, (uint32_t)0);
     BREAK("5", items[1]->waits_for, 0u);
-    BREAK("6", pipe->work.in_tx, true);
-    BREAK("7", pipe->ready.bytes, (size_t)1);
-    BREAK("7", pipe->batches.held_bytes, (size_t)1);
+    BREAK("6", machine->work.in_tx, true);
+    BREAK("7", machine->ready.bytes, (size_t)1);
+    BREAK("7", machine->batches.held_bytes, (size_t)1);
     BREAK("8", items[0]->returned, true);
     BREAK("8", items[0]->given, false);
-    BREAK("9", pipe->streams.at[0]->mark.next, (uint64_t)(OUTSTANDING * BATCH + 2));
-    BREAK("10", pipe->end.ended, true);
+    BREAK("9", machine->streams.at[0]->mark.next, (uint64_t)(OUTSTANDING * BATCH + 2));
+    BREAK("10", machine->end.ended, true);
     finishes(f, items[0], ONCE_DONE);
     BREAK("8", items[0]->returned, false);
-    BREAK("1", pipe->outside.back, NULL);
+    BREAK("1", machine->outside.back, NULL);
 }
 
 /* --- the times of stages --- */
@@ -1586,7 +1586,7 @@ static void messages_of_a_batch_share_the_times_of_their_stages(void **state)
     store_does(f, ONCE_ACT_COMMIT);
     f->now_ms = 1044;
     acks(f, 3);
-    const once_timings *timings = once_pipe_timings(f->pipe);
+    const once_timings *timings = once_machine_timings(f->machine);
     assert_timing(&timings->claim, 3, 30, 10);
     assert_timing(&timings->start, 2, 6, 3); /* not of the duplicate */
     assert_timing(&timings->settle, 2, 60, 30);
@@ -1607,7 +1607,7 @@ static void a_pass_that_was_rolled_back_leaves_no_times(void **state)
     f->now_ms = 150;
     store_does(f, ONCE_ACT_ROLLBACK);
     store_does(f, ONCE_ACT_BEGIN);
-    const once_item_times begun = f->pipe->work.items[0]->times;
+    const once_item_times begun = f->machine->work.items[0]->times;
     assert_int_equal(begun.received_ms, 100);
     assert_int_equal(begun.claimed_ms, ONCE_NO_TIME);
     assert_int_equal(begun.started_ms, ONCE_NO_TIME);
@@ -1616,7 +1616,7 @@ static void a_pass_that_was_rolled_back_leaves_no_times(void **state)
     settles(f, 1, ONCE_DONE);
     f->now_ms = 157;
     store_does(f, ONCE_ACT_COMMIT);
-    const once_timings *timings = once_pipe_timings(f->pipe);
+    const once_timings *timings = once_machine_timings(f->machine);
     assert_timing(&timings->claim, 1, 50, 50);
     assert_timing(&timings->start, 1, 0, 0);
     assert_timing(&timings->settle, 1, 7, 7);
@@ -1649,7 +1649,7 @@ static void effects_outside_have_times_of_their_own(void **state)
     store_does(f, ONCE_ACT_COMMIT);
     f->now_ms = 103;
     acks(f, 2);
-    const once_timings *timings = once_pipe_timings(f->pipe);
+    const once_timings *timings = once_machine_timings(f->machine);
     assert_timing(&timings->claim, 2, 0, 0);
     assert_timing(&timings->start, 2, 22, 11);
     assert_timing(&timings->settle, 2, 40 + 80, 80);
@@ -1697,8 +1697,8 @@ static void what_is_written_with_an_effect_runs_under_its_claim(void **state)
     settles(f, 1, ONCE_DONE);
     store_does(f, ONCE_ACT_COMMIT);
     acks(f, 1);
-    assert_int_equal(once_pipe_counts(f->pipe)->done, 1);
-    assert_int_equal(once_pipe_counts(f->pipe)->attempts, 1);
+    assert_int_equal(once_machine_counts(f->machine)->done, 1);
+    assert_int_equal(once_machine_counts(f->machine)->attempts, 1);
 }
 
 static void settles_in_vain(fixture *f)
@@ -1717,8 +1717,8 @@ static void what_is_written_with_an_effect_needs_its_claim(void **state)
     extends(f, false);
     settles_in_vain(f);
     store_does(f, ONCE_ACT_COMMIT);
-    assert_int_equal(once_pipe_counts(f->pipe)->fenced, 1);
-    assert_int_equal(once_pipe_counts(f->pipe)->done, 0);
+    assert_int_equal(once_machine_counts(f->machine)->fenced, 1);
+    assert_int_equal(once_machine_counts(f->machine)->done, 0);
 }
 
 /* A claim that ran out, and nobody has taken it: it is unknown, and stays so. */
@@ -1729,8 +1729,8 @@ static void an_effect_whose_claim_ran_out_is_not_done_without_what_is_written_wi
     extends(f, false);
     settles(f, 1, ONCE_UNKNOWN);
     store_does(f, ONCE_ACT_COMMIT);
-    assert_int_equal(once_pipe_counts(f->pipe)->unknown, 1);
-    assert_int_equal(once_pipe_counts(f->pipe)->done, 0);
+    assert_int_equal(once_machine_counts(f->machine)->unknown, 1);
+    assert_int_equal(once_machine_counts(f->machine)->done, 0);
 }
 
 /* After a commit whose fate is not known its claim is asked for again, and with it the right to write. */
@@ -1756,7 +1756,7 @@ static void what_is_written_with_an_effect_is_written_once(void **state)
     answer(f, claim, ONCE_OK);
     store_does(f, ONCE_ACT_COMMIT);
     acks(f, 1);
-    assert_int_equal(once_pipe_counts(f->pipe)->done, 1);
+    assert_int_equal(once_machine_counts(f->machine)->done, 1);
 }
 
 static void what_is_written_with_an_effect_is_written_anew_when_nothing_was_committed(void **state)
@@ -1774,7 +1774,7 @@ static void what_is_written_with_an_effect_is_written_anew_when_nothing_was_comm
     }
     store_does(f, ONCE_ACT_COMMIT);
     acks(f, 1);
-    assert_int_equal(once_pipe_counts(f->pipe)->done, 1);
+    assert_int_equal(once_machine_counts(f->machine)->done, 1);
 }
 
 /* The effect has happened, and what belongs to it has not: that is no success, and no reason to do it again. */
@@ -1790,8 +1790,8 @@ static void what_is_written_with_an_effect_and_fails_leaves_an_unknown(void **st
     runs(f, 1, true, ONCE_RETRY);
     settles(f, 1, ONCE_UNKNOWN);
     store_does(f, ONCE_ACT_COMMIT);
-    assert_int_equal(once_pipe_counts(f->pipe)->unknown, 1);
-    assert_int_equal(once_pipe_counts(f->pipe)->attempts, 1);
+    assert_int_equal(once_machine_counts(f->machine)->unknown, 1);
+    assert_int_equal(once_machine_counts(f->machine)->attempts, 1);
 }
 
 /* What did not succeed has nothing to write. */

@@ -5,7 +5,7 @@
  * counts. So it is asked when we have added a part of what there was room for, when our own sums say that a bound is
  * reached or that there is room again, and now and then because of others; the longer an answer takes, the more seldom.
  * Whoever adds nothing does not ask. */
-#include "core/pipe.h"
+#include "core/machine_impl.h"
 
 #include "base/banned.h"
 
@@ -15,10 +15,13 @@
 #define ASK_MOST_MS 30000 /* ... not after longer than this: we may have been stopped while it was asked */
 #define ROOM_PARTS 4      /* asked when this part of the room is used: so a few workers do not use it twice */
 
-static bool bounded(const once_pipe *pipe) { return pipe->spec->waiting_max.messages || pipe->spec->waiting_max.bytes; }
+static bool bounded(const once_machine *machine)
+{
+    return machine->spec->waiting_max.messages || machine->spec->waiting_max.bytes;
+}
 
 /* Messages come to wait in the ordinary course of things, and not only when something fails. */
-static bool fills_store(const once_pipe *pipe) { return pipe->spec->inbox || pipe->spec->order; }
+static bool fills_store(const once_machine *machine) { return machine->spec->inbox || machine->spec->order; }
 
 static bool reaches(once_waiting_size size, once_waiting_size most)
 {
@@ -40,39 +43,39 @@ static bool used_a_part(uint64_t added, uint64_t now, uint64_t most)
     return most && added >= (most > before ? most - before : 0) / ROOM_PARTS;
 }
 
-bool once__pipe_must_count(const once_pipe *pipe, int64_t now_ms)
+bool once__machine_must_count(const once_machine *machine, int64_t now_ms)
 {
-    const pipe_room *room = &pipe->room;
-    const once_waiting_size most = pipe->spec->waiting_max;
-    if (!bounded(pipe) || pipe->source.at_end) return false;
-    if (!room->known) return fills_store(pipe) || room->added.messages;
+    const pipe_room *room = &machine->room;
+    const once_waiting_size most = machine->spec->waiting_max;
+    if (!bounded(machine) || machine->source.at_end) return false;
+    if (!room->known) return fills_store(machine) || room->added.messages;
     if (room->full)
-        return now_ms >= room->at_ms || has_room_again(room->there, most) || room->added.messages >= pipe->batch_max;
+        return now_ms >= room->at_ms || has_room_again(room->there, most) || room->added.messages >= machine->batch_max;
     if (room->added.messages == 0) return false;
     return reaches(room->there, most) || now_ms >= room->at_ms ||
-           (room->added.messages >= pipe->batch_max &&
+           (room->added.messages >= machine->batch_max &&
             (used_a_part(room->added.messages, room->there.messages, most.messages) ||
              used_a_part(room->added.bytes, room->there.bytes, most.bytes)));
 }
 
 /* When the store is to be asked if nothing happens before. */
-int64_t once__pipe_count_at_ms(const once_pipe *pipe)
+int64_t once__machine_count_at_ms(const once_machine *machine)
 {
-    const bool asks = bounded(pipe) && pipe->room.known && !pipe->source.at_end;
-    return asks && (pipe->room.full || pipe->room.added.messages) ? pipe->room.at_ms : ONCE_NEVER;
+    const bool asks = bounded(machine) && machine->room.known && !machine->source.at_end;
+    return asks && (machine->room.full || machine->room.added.messages) ? machine->room.at_ms : ONCE_NEVER;
 }
 
 /* Nobody is at work on what waits, as far as we know. */
-static bool is_idle(const once_pipe *pipe)
+static bool is_idle(const once_machine *machine)
 {
-    return pipe->ready.n == 0 && pipe->at[ONCE_AT_PARKED] == 0 && pipe->outside.flight.n == 0;
+    return machine->ready.n == 0 && machine->at[ONCE_AT_PARKED] == 0 && machine->outside.flight.n == 0;
 }
 
-once_action *once__pipe_begin_count(once_pipe *pipe, int64_t now_ms)
+once_action *once__machine_begin_count(once_machine *machine, int64_t now_ms)
 {
-    pipe->room.asked_ms = now_ms;
-    once_action *count = once__pipe_emit(pipe, ONCE_ACT_COUNT, 0);
-    count->due = pipe->room.full && is_idle(pipe);
+    machine->room.asked_ms = now_ms;
+    once_action *count = once__machine_emit(machine, ONCE_ACT_COUNT, 0);
+    count->due = machine->room.full && is_idle(machine);
     return count;
 }
 
@@ -80,60 +83,60 @@ once_action *once__pipe_begin_count(once_pipe *pipe, int64_t now_ms)
  * a person must decide about. A message that waits without its body was somebody's who died, and only the source has
  * it: then fetching goes on, or nobody would ever bring it. Otherwise somebody must act. A finite source gives up when
  * its patience is over, as it does when the disk is full; others wait. */
-static void stuck(once_pipe *pipe, const once_action *action, int64_t now_ms)
+static void stuck(once_machine *machine, const once_action *action, int64_t now_ms)
 {
-    pipe_room *room = &pipe->room;
+    pipe_room *room = &machine->room;
     once_error err;
     room->only_source = action->waiting > action->size.messages;
     if (room->only_source) return;
     if (!room->stuck) room->stuck_ms = now_ms;
     room->stuck = true;
-    if (!(pipe->o.source & ONCE_SOURCE_FINITE) || now_ms - room->stuck_ms < pipe->spec->patience_ms) return;
+    if (!(machine->o.source & ONCE_SOURCE_FINITE) || now_ms - room->stuck_ms < machine->spec->patience_ms) return;
     const int rc = once_fail(&err, ONCE_E_FULL,
                              "as much waits in the store as waiting_max allows (%llu messages), and nobody works on it "
                              "until somebody acts; 'once list --waiting' shows what it waits for",
                              (unsigned long long)room->there.messages);
-    room->gave_up = pipe->end.status == ONCE_OK;
-    once__pipe_give_up(pipe, rc, &err);
+    room->gave_up = machine->end.status == ONCE_OK;
+    once__machine_give_up(machine, rc, &err);
 }
 
-void once__pipe_counted(once_pipe *pipe, const once_action *action, int64_t now_ms)
+void once__machine_counted(once_machine *machine, const once_action *action, int64_t now_ms)
 {
-    pipe_room *room = &pipe->room;
+    pipe_room *room = &machine->room;
     const int64_t took_ms = now_ms - room->asked_ms;
-    const once_waiting_size most = pipe->spec->waiting_max;
+    const once_waiting_size most = machine->spec->waiting_max;
     room->known = true;
     room->there = action->size;
     room->added = (once_waiting_size){0};
     room->full = room->full ? !has_room_again(room->there, most) : reaches(room->there, most);
     room->only_source = false;
-    if (room->full && action->due && action->wait_ms == ONCE_NEVER && is_idle(pipe)) stuck(pipe, action, now_ms);
+    if (room->full && action->due && action->wait_ms == ONCE_NEVER && is_idle(machine)) stuck(machine, action, now_ms);
     else room->stuck = false;
     const int64_t least_ms = room->full ? ASK_FULL_MS : ASK_MS, share_ms = took_ms * ASK_SHARE;
     room->at_ms = now_ms + (share_ms < least_ms ? least_ms : share_ms > ASK_MOST_MS ? ASK_MOST_MS : share_ms);
 }
 
 /* Those whose handler has no slot free: when the other side is down, all of them come to wait in the store. */
-static uint64_t without_slot(const once_pipe *pipe)
+static uint64_t without_slot(const once_machine *machine)
 {
     uint64_t n = 0;
-    for (size_t i = 0; i < pipe->streams.n; i++)
-        if (pipe->streams.at[i]) n += pipe->streams.at[i]->full_n;
+    for (size_t i = 0; i < machine->streams.n; i++)
+        if (machine->streams.at[i]) n += machine->streams.at[i]->full_n;
     return n;
 }
 
 /* How many may be fetched. With an inbox all of it comes to wait, and so does what is in memory. */
-size_t once__pipe_room_to_fetch(const once_pipe *pipe)
+size_t once__machine_room_to_fetch(const once_machine *machine)
 {
-    const once_waiting_size there = pipe->room.there, most = pipe->spec->waiting_max;
-    if (!bounded(pipe) || pipe->room.only_source) return pipe->batch_max;
-    if (pipe->room.full || (!pipe->room.known && fills_store(pipe)) || reaches(there, most)) return 0;
-    if (most.messages && there.messages + without_slot(pipe) >= most.messages) return 0;
-    if (!pipe->spec->inbox || !most.messages) return pipe->batch_max;
+    const once_waiting_size there = machine->room.there, most = machine->spec->waiting_max;
+    if (!bounded(machine) || machine->room.only_source) return machine->batch_max;
+    if (machine->room.full || (!machine->room.known && fills_store(machine)) || reaches(there, most)) return 0;
+    if (most.messages && there.messages + without_slot(machine) >= most.messages) return 0;
+    if (!machine->spec->inbox || !most.messages) return machine->batch_max;
     const uint64_t room = most.messages - there.messages,
-                   coming = pipe->at[ONCE_AT_READY] + pipe->at[ONCE_AT_PARKED] + pipe->at[ONCE_AT_WORK];
+                   coming = machine->at[ONCE_AT_READY] + machine->at[ONCE_AT_PARKED] + machine->at[ONCE_AT_WORK];
     if (coming >= room) return 0;
-    return room - coming < pipe->batch_max ? (size_t)(room - coming) : pipe->batch_max;
+    return room - coming < machine->batch_max ? (size_t)(room - coming) : machine->batch_max;
 }
 
 static void add(once_waiting_size *to, const once_item *item)
@@ -143,10 +146,10 @@ static void add(once_waiting_size *to, const once_item *item)
 }
 
 /* Its transaction is committed, and it waits in the store, or does not. */
-void once__pipe_note_waiting(once_pipe *pipe, const once_item *item, bool waits)
+void once__machine_note_waiting(once_machine *machine, const once_item *item, bool waits)
 {
-    pipe_room *room = &pipe->room;
-    if (!bounded(pipe)) return;
+    pipe_room *room = &machine->room;
+    if (!bounded(machine)) return;
     const bool waited = !item->ticket && !item->decision.asks; /* what is unknown is not counted as waiting */
     if (!waited && waits) {
         add(&room->there, item);
@@ -158,13 +161,13 @@ void once__pipe_note_waiting(once_pipe *pipe, const once_item *item, bool waits)
     }
 }
 
-bool once_pipe_full(const once_pipe *pipe, once_waiting_size *out)
+bool once_machine_full(const once_machine *machine, once_waiting_size *out)
 {
-    *out = pipe->room.there;
-    return pipe->room.full;
+    *out = machine->room.there;
+    return machine->room.full;
 }
 
-bool once_pipe_ended_at_bound(const once_pipe *pipe)
+bool once_machine_ended_at_bound(const once_machine *machine)
 {
-    return pipe->room.gave_up && !pipe->store.gone && pipe->end.unsettled == 0;
+    return machine->room.gave_up && !machine->store.gone && machine->end.unsettled == 0;
 }

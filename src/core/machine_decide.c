@@ -1,6 +1,6 @@
 /* What becomes of one message in its transaction: what the answer of the store means for it, and what the outcome of
  * its effect does. */
-#include "core/pipe.h"
+#include "core/machine_impl.h"
 
 #include <assert.h>
 
@@ -9,20 +9,20 @@
 
 #include "base/banned.h"
 
-static void lose(once_pipe *pipe, once_item *lost) /* its claim is somebody else's now */
+static void lose(once_machine *machine, once_item *lost) /* its claim is somebody else's now */
 {
     size_t kept = 0;
-    for (size_t i = 0; i < pipe->work.n; i++)
-        if (pipe->work.items[i] != lost) pipe->work.items[kept++] = pipe->work.items[i];
-    assert(kept + 1 == pipe->work.n);
-    pipe->work.n = kept;
-    pipe->counts.fenced++;
+    for (size_t i = 0; i < machine->work.n; i++)
+        if (machine->work.items[i] != lost) machine->work.items[kept++] = machine->work.items[i];
+    assert(kept + 1 == machine->work.n);
+    machine->work.n = kept;
+    machine->counts.fenced++;
     if (lost->ticket) { /* still the source's: asked again as if it had just come */
         lost->held = false;
-        once__pipe_requeue(pipe, lost);
+        once__machine_requeue(machine, lost);
     } else {
-        once__pipe_leave_key_queue(pipe, lost);
-        once__pipe_move(pipe, lost, ONCE_AT_OVER);
+        once__machine_leave_key_queue(machine, lost);
+        once__machine_move(machine, lost, ONCE_AT_OVER);
     }
 }
 
@@ -36,15 +36,15 @@ static void die(once_item *item, once_settlement end)
 }
 
 /* An unknown: how long until its other side may be asked; ONCE_NEVER: a person decides. */
-int64_t once__pipe_question_ms(const once_pipe *pipe, const once_item *item)
+int64_t once__machine_question_ms(const once_machine *machine, const once_item *item)
 {
-    const once_policy policy = once_policy_of(item->handler, pipe->o.env);
+    const once_policy policy = once_policy_of(item->handler, machine->o.env);
     return item->input ? once_policy_question_ms(&policy, &item->decision) : ONCE_NEVER;
 }
 
-void once__pipe_judge(once_pipe *pipe, once_item *item)
+void once__machine_judge(once_machine *machine, once_item *item)
 {
-    const once_policy policy = once_policy_of(item->handler, pipe->o.env);
+    const once_policy policy = once_policy_of(item->handler, machine->o.env);
     once_settlement end = {.outcome = item->outcome, .delay_ms = item->delay_ms, .maybe = item->maybe};
     if (item->decision.asks)
         end = once_policy_answered(
@@ -58,13 +58,13 @@ void once__pipe_judge(once_pipe *pipe, once_item *item)
 
 /* What was to be written with an effect outside. The effect has had its turn, and is not repeated because of that:
  * where it failed, nobody but a person, or the other side, knows what to do. */
-static void ran_then(once_pipe *pipe, once_item *item)
+static void ran_then(once_machine *machine, once_item *item)
 {
     item->stage = ONCE_STAGE_SETTLE;
     item->result = item->came_with;
     item->delay_ms = 0;
     if (item->outcome == ONCE_DONE) return;
-    once_policy policy = once_policy_of(item->handler, pipe->o.env);
+    once_policy policy = once_policy_of(item->handler, machine->o.env);
     once_settlement end = {.outcome = ONCE_UNKNOWN, .delay_ms = -1, .maybe = true};
     policy.hold |= item->decision.asks; /* the other side has said that it is done */
     if (item->decision.asks)
@@ -78,32 +78,32 @@ static void ran_then(once_pipe *pipe, once_item *item)
 
 /* Its claim is not ours any more, or, after a commit whose fate is not known, it is settled. Whichever it is, it is not
  * done by us now: where nobody else has it, it is unknown. */
-static void leave_unwritten(once_pipe *pipe, once_item *item)
+static void leave_unwritten(once_machine *machine, once_item *item)
 {
     item->outcome = ONCE_UNKNOWN;
     item->failure = ONCE_BYTES("its effect is done, and its claim was lost before what belongs to it was written");
-    ran_then(pipe, item);
+    ran_then(machine, item);
 }
 
 /* In the store's database: what failed takes the backoff, what is put back comes again at once. */
-static void ran(once_pipe *pipe, once_item *item)
+static void ran(once_machine *machine, once_item *item)
 {
     if (item->returned) {
-        ran_then(pipe, item);
+        ran_then(machine, item);
         return;
     }
     item->started = true;
     item->stage = ONCE_STAGE_SETTLE;
     item->delay_ms = item->outcome == ONCE_RELEASE ? 0 : -1;
-    once__pipe_judge(pipe, item);
+    once__machine_judge(machine, item);
 }
 
 /* The item is ours. Is there a reason not to run it? */
-static void decide_run(once_pipe *pipe, once_item *item)
+static void decide_run(once_machine *machine, once_item *item)
 {
     const bool external = once__item_is_external(item);
-    const once_policy policy = once_policy_of(item->handler, pipe->o.env);
-    if (pipe->end.stopping && (item->held || external) && !(item->verdict && item->outcome == ONCE_UNKNOWN)) {
+    const once_policy policy = once_policy_of(item->handler, machine->o.env);
+    if (machine->end.stopping && (item->held || external) && !(item->verdict && item->outcome == ONCE_UNKNOWN)) {
         item->outcome = ONCE_RELEASE;
         item->failure = ONCE_BYTES("put back at shutdown");
         item->delay_ms = 0;
@@ -112,26 +112,26 @@ static void decide_run(once_pipe *pipe, once_item *item)
         die(item, once_policy_refuse(&policy, &item->decision, item->reason));
     } else if (once_policy_is_spent(&policy, &item->decision)) {
         die(item, once_policy_spend(&policy, &item->decision, &item->batch->arena));
-    } else if (item->decision.gap_over && pipe->spec->gap_dead) {
+    } else if (item->decision.gap_over && machine->spec->gap_dead) {
         die(item, once_policy_refuse(&policy, &item->decision, item->decision.reason));
     } else if (item->verdict) {
         item->failure = item->reason;
-        ran(pipe, item);
+        ran(machine, item);
     } else if (external) {
         item->stage = ONCE_STAGE_FLY;
-        once_flight_reserve(&pipe->outside.flight, item);
+        once_flight_reserve(&machine->outside.flight, item);
     } else {
         item->stage = ONCE_STAGE_RUN;
     }
 }
 
 /* An unknown that was taken and is not asked about now: it stays one, and what was said of it stays said. */
-static void put_back_question(once_pipe *pipe, once_item *item)
+static void put_back_question(once_machine *machine, once_item *item)
 {
     item->outcome = ONCE_UNKNOWN;
     item->maybe = true;
     item->failure = item->decision.before;
-    item->delay_ms = pipe->end.stopping ? 0 : once__pipe_question_ms(pipe, item);
+    item->delay_ms = machine->end.stopping ? 0 : once__machine_question_ms(machine, item);
     item->stage = ONCE_STAGE_SETTLE;
 }
 
@@ -142,23 +142,23 @@ void once__item_refused_or_over(once_item *item)
     item->stage = once_answer_is_refusal(answer) ? ONCE_STAGE_BURY : ONCE_STAGE_OVER;
 }
 
-void once__pipe_note_replaced(const once_pipe *pipe, once_item *item)
+void once__machine_note_replaced(const once_machine *machine, once_item *item)
 {
     if (!item->decision.letter) return;
     item->replaces = true;
-    item->replaces_ours = item->decision.left_by == pipe->o.run;
+    item->replaces_ours = item->decision.left_by == machine->o.run;
 }
 
-void once__pipe_decide(once_pipe *pipe, once_item *item)
+void once__machine_decide(once_machine *machine, once_item *item)
 {
     if (item->decision.asks) {
-        put_back_question(pipe, item);
+        put_back_question(machine, item);
         return;
     }
     /* Then perhaps it has, and the entry does not show it any more. */
     const bool before = item->overtakes && item->commit_unknown;
-    item->overtakes = item->ticket && (item->decision.left_by == pipe->o.run || before) && !item->decision.letter;
-    once__pipe_note_replaced(pipe, item);
+    item->overtakes = item->ticket && (item->decision.left_by == machine->o.run || before) && !item->decision.letter;
+    once__machine_note_replaced(machine, item);
     if (item->verdict && item->outcome == ONCE_UNKNOWN && item->decision.answer != ONCE_ANSWER_RUN) {
         /* Its outcome was written ahead, and committed by whoever ended the transaction: that it is there says
          * nothing. */
@@ -171,7 +171,7 @@ void once__pipe_decide(once_pipe *pipe, once_item *item)
         return;
     }
     switch (item->decision.answer) {
-    case ONCE_ANSWER_RUN: decide_run(pipe, item); break;
+    case ONCE_ANSWER_RUN: decide_run(machine, item); break;
     case ONCE_ANSWER_BUSY:
     case ONCE_ANSWER_LATER:
     case ONCE_ANSWER_GAP:
@@ -185,12 +185,12 @@ static bool own(once_item *item, once_bytes *words)
     return words->len == 0 || once_arena_copy(&item->batch->arena, *words, words);
 }
 
-void once__pipe_preclaimed(once_pipe *pipe, once_item *item)
+void once__machine_preclaimed(once_machine *machine, once_item *item)
 {
-    pipe->caution.preclaim = false;
+    machine->caution.preclaim = false;
     item->held = item->decision.answer == ONCE_ANSWER_RUN;
     if (item->decision.letter) { /* a fact already */
-        once__count_replaced(&pipe->counts, item->decision.left_by == pipe->o.run);
+        once__count_replaced(&machine->counts, item->decision.left_by == machine->o.run);
         item->decision.letter = false;
         item->decision.left_by = 0;
     }
@@ -198,25 +198,25 @@ void once__pipe_preclaimed(once_pipe *pipe, once_item *item)
     /* What the executor owns ends with the next transaction. */
     if (!own(item, &item->first.reason) || !own(item, &item->first.before))
         item->first.reason = item->first.before = (once_bytes){0};
-    once__pipe_drop_unwanted(pipe); /* its stream was revoked meanwhile, and it was not claimed */
-    pipe->work.next = once__pipe_has_work(pipe) ? NEXT_BEGIN : NEXT_CHOOSE;
+    once__machine_drop_unwanted(machine); /* its stream was revoked meanwhile, and it was not claimed */
+    machine->work.next = once__machine_has_work(machine) ? NEXT_BEGIN : NEXT_CHOOSE;
 }
 
 /* The claims of held items are checked inside the transaction that their effects will run in. */
-void once__pipe_extended(once_pipe *pipe, once_action *action)
+void once__machine_extended(once_machine *machine, once_action *action)
 {
-    if (pipe->work.next == NEXT_KEEP) {
+    if (machine->work.next == NEXT_KEEP) {
         for (size_t i = 0; i < action->n; i++)
-            if (!action->items[i]->granted) once__pipe_lose_flying(pipe, action->items[i]);
-        pipe->work.next = NEXT_FIND;
+            if (!action->items[i]->granted) once__machine_lose_flying(machine, action->items[i]);
+        machine->work.next = NEXT_FIND;
         return;
     }
-    pipe->work.next = NEXT_RUN;
+    machine->work.next = NEXT_RUN;
     for (size_t i = 0; i < action->n; i++) {
         once_item *item = action->items[i];
         if (item->returned) { /* its claim is the fence of what is written with its outcome */
             if (item->granted) item->stage = ONCE_STAGE_RUN;
-            else leave_unwritten(pipe, item);
+            else leave_unwritten(machine, item);
             continue;
         }
         if (item->granted) {
@@ -225,28 +225,28 @@ void once__pipe_extended(once_pipe *pipe, once_action *action)
         }
         if (item->commit_unknown)
             item->held = false; /* perhaps we settled it ourselves: a claim with its token tells */
-        else lose(pipe, item);
-        pipe->work.next = NEXT_ROLLBACK;
+        else lose(machine, item);
+        machine->work.next = NEXT_ROLLBACK;
     }
 }
 
-void once__pipe_have_run(once_pipe *pipe, once_action *action, int64_t now_ms)
+void once__machine_have_run(once_machine *machine, once_action *action, int64_t now_ms)
 {
     if (!action->failed) {
-        for (size_t i = 0; i < action->n; i++) ran(pipe, action->items[i]);
-        pipe->work.next = NEXT_SETTLE;
+        for (size_t i = 0; i < action->n; i++) ran(machine, action->items[i]);
+        machine->work.next = NEXT_SETTLE;
         return;
     }
     if (ONCE_PLANTED(split_forgets)) {
-        for (size_t i = 0; i < action->n; i++) action->items[i]->outcome = ONCE_DONE, ran(pipe, action->items[i]);
-        once__pipe_conclude(pipe, now_ms);
+        for (size_t i = 0; i < action->n; i++) action->items[i]->outcome = ONCE_DONE, ran(machine, action->items[i]);
+        once__machine_conclude(machine, now_ms);
     }
-    once__pipe_run_carefully(pipe);
+    once__machine_run_carefully(machine);
 }
 
-void once__pipe_settled(once_pipe *pipe, once_action *action)
+void once__machine_settled(once_machine *machine, once_action *action)
 {
-    pipe->work.next = NEXT_ACCEPT;
+    machine->work.next = NEXT_ACCEPT;
     for (size_t i = 0; i < action->n; i++) {
         once_item *item = action->items[i];
         if (item->returned && item->granted) item->lost = false; /* nobody had gone on with it after all */
@@ -254,17 +254,17 @@ void once__pipe_settled(once_pipe *pipe, once_action *action)
         /* Its effect was outside; what it did cannot be taken back. */
         item->lost = item->returned && !ONCE_PLANTED(fenced_acked);
         if (item->returned) continue;
-        lose(pipe, item); /* fenced off: its effect must not be committed */
-        pipe->work.next = NEXT_ROLLBACK;
+        lose(machine, item); /* fenced off: its effect must not be committed */
+        machine->work.next = NEXT_ROLLBACK;
     }
 }
 
-void once__pipe_buried(once_pipe *pipe, once_action *action)
+void once__machine_buried(once_machine *machine, once_action *action)
 {
     /* After a commit whose fate is not known, what is there may be our own letter. */
     for (size_t i = 0; i < action->n; i++) {
         once_item *item = action->items[i];
         item->letter = item->granted || (item->commit_unknown && item->letter);
     }
-    pipe->work.next = NEXT_COMMIT;
+    machine->work.next = NEXT_COMMIT;
 }

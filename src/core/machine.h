@@ -49,11 +49,11 @@
  * claimed again with the same tokens: what had been committed answers so.
  *
  * The source has streams (core/stream.h), each with its own tickets, acks and queue. Work is filled from them in
- * turn, and one that cannot go on holds up no other one. Streams come and go by news of a FETCH (pipe_stream.c);
- * deliveries that run out are extended (pipe_ack.c).
+ * turn, and one that cannot go on holds up no other one. Streams come and go by news of a FETCH (machine_stream.c);
+ * deliveries that run out are extended (machine_ack.c).
  *
  * Invariants. They hold whenever none of the functions below is running; test builds check them after each one
- * (once__pipe_check), and name them by number.
+ * (once__machine_check), and name them by number.
  *
  *   1  An item is in exactly one place (once_item_place). READY, WORK, FLIGHT and RETURNED are lists, and each has the
  *      items whose place it is, each once; READY is for each stream a list, and one for each handler that has no slot
@@ -78,8 +78,8 @@
  *
  * Thread rule: one thread at a time (the runtime's executors step it themselves, under a lock). Between an action and
  * its event the executor owns the items of that action. */
-#ifndef ONCE_CORE_PIPELINE_H
-#define ONCE_CORE_PIPELINE_H
+#ifndef ONCE_CORE_MACHINE_H
+#define ONCE_CORE_MACHINE_H
 
 #include "base/env.h"
 #include "core/receipt.h"
@@ -87,7 +87,7 @@
 #include "core/item.h"
 #include "once/pipeline.h"
 
-typedef struct once_pipe once_pipe;
+typedef struct once_machine once_machine;
 
 typedef enum once_action_kind {
     ONCE_ACT_NONE,
@@ -122,7 +122,7 @@ typedef enum once_action_kind {
     ONCE_ACT_RELEASE, /* `stream`: nothing of it is worked on or acked any more */
     /* effect executor */
     ONCE_ACT_START, /* items: their effects begin, or (decision.asks) the other side is asked what became of them; each
-                     * comes back by once_pipe_finished */
+                     * comes back by once_machine_finished */
     ONCE_ACT_KILL /* items that were started: they must end now (the lease is about to, or the pipeline is); they still
                      come back */
 } once_action_kind;
@@ -171,7 +171,7 @@ typedef struct once_action {
     int64_t wait_ms;
 } once_action;
 
-typedef struct once_pipe_options {
+typedef struct once_machine_options {
     const once_spec *spec;
     const once_env *env; /* randomness only */
     once_secret secret;
@@ -183,46 +183,46 @@ typedef struct once_pipe_options {
     int64_t beat_ms;  /* how often the source wants to be asked; 0: it does not matter */
     bool finds;       /* the store can look for what waits inside a transaction */
     bool gives_once;  /* the source does not deliver again what was not acked */
-} once_pipe_options;
+} once_machine_options;
 
-int once_pipe_new(const once_pipe_options *options, once_pipe **out, once_error *err);
-void once_pipe_free(once_pipe *pipe);
+int once_machine_new(const once_machine_options *options, once_machine **out, once_error *err);
+void once_machine_free(once_machine *machine);
 
 /* The next action for the executor; NULL: nothing to do at `now_ms` (any clock that only moves
- * forward; it paces the asking and decides nothing). The caller reports it back with once_pipe_step before asking
+ * forward; it paces the asking and decides nothing). The caller reports it back with once_machine_step before asking
  * again. */
-once_action *once_pipe_store_action(once_pipe *pipe, int64_t now_ms);
-once_action *once_pipe_source_action(once_pipe *pipe, int64_t now_ms);
-once_action *once_pipe_ack_action(once_pipe *pipe, int64_t now_ms);
-once_action *once_pipe_effect_action(once_pipe *pipe, int64_t now_ms);
-void once_pipe_step(once_pipe *pipe, once_action *action, int64_t now_ms);
+once_action *once_machine_store_action(once_machine *machine, int64_t now_ms);
+once_action *once_machine_source_action(once_machine *machine, int64_t now_ms);
+once_action *once_machine_ack_action(once_machine *machine, int64_t now_ms);
+once_action *once_machine_effect_action(once_machine *machine, int64_t now_ms);
+void once_machine_step(once_machine *machine, once_action *action, int64_t now_ms);
 
 /* External effects ended, in any order. Of each item outcome, result, failure, delay_ms (-1: the backoff decides),
  * maybe, started and not_started are set. Never started (killed before, or it could not be started): outcome RELEASE. Of one that asks
  * the outcome is what was found out (core/policy.h). */
-void once_pipe_finished(once_pipe *pipe, once_item *const *items, size_t n, int64_t now_ms);
+void once_machine_finished(once_machine *machine, once_item *const *items, size_t n, int64_t now_ms);
 
 /* Drain: finish what is in a transaction, put back the rest, end. What a source that gives once has been read of goes
  * to the store. */
-void once_pipe_stop(once_pipe *pipe);
+void once_machine_stop(once_machine *machine);
 
-bool once_pipe_ended(const once_pipe *pipe);
+bool once_machine_ended(const once_machine *machine);
 /* After the end: ONCE_OK, or why it could not go on. */
-int once_pipe_status(const once_pipe *pipe, once_error *err);
+int once_machine_status(const once_machine *machine, once_error *err);
 /* External effects that were begun and whose outcome could not be settled, because the store was given up. */
-uint64_t once_pipe_unsettled(const once_pipe *pipe);
+uint64_t once_machine_unsettled(const once_machine *machine);
 /* Messages that were fetched and are not over: those of a source that gives once are lost. */
-uint64_t once_pipe_dropped(const once_pipe *pipe);
+uint64_t once_machine_dropped(const once_machine *machine);
 /* Deliveries that were not ours any more when they were acked or extended: they came too late. */
-uint64_t once_pipe_gone(const once_pipe *pipe);
+uint64_t once_machine_gone(const once_machine *machine);
 /* How long nothing needs to be asked when no action is out; ONCE_NEVER: until an event. The second one for the source
  * and its acks, the third one for effects. */
-int64_t once_pipe_wait_ms(const once_pipe *pipe, int64_t now_ms);
-int64_t once_pipe_source_wait_ms(const once_pipe *pipe, int64_t now_ms);
-int64_t once_pipe_effect_wait_ms(const once_pipe *pipe, int64_t now_ms);
-const once_counts *once_pipe_counts(const once_pipe *pipe);
-const once_timings *once_pipe_timings(const once_pipe *pipe);
-size_t once_pipe_open(const once_pipe *pipe); /* messages that are here and not over */
+int64_t once_machine_wait_ms(const once_machine *machine, int64_t now_ms);
+int64_t once_machine_source_wait_ms(const once_machine *machine, int64_t now_ms);
+int64_t once_machine_effect_wait_ms(const once_machine *machine, int64_t now_ms);
+const once_counts *once_machine_counts(const once_machine *machine);
+const once_timings *once_machine_timings(const once_machine *machine);
+size_t once_machine_open(const once_machine *machine); /* messages that are here and not over */
 /* A stream that the source has not got back. */
 typedef struct once_stream_view {
     uint32_t number;
@@ -231,10 +231,10 @@ typedef struct once_stream_view {
     int64_t paused_ms; /* for how long nothing more of it is fetched, because enough is here; 0: it is fetched */
 } once_stream_view;
 /* The one at *at or behind it, and *at is behind that; false: there is none. From 0 on. */
-bool once_pipe_next_stream(const once_pipe *pipe, uint32_t *at, int64_t now_ms, once_stream_view *out);
+bool once_machine_next_stream(const once_machine *machine, uint32_t *at, int64_t now_ms, once_stream_view *out);
 /* Whether nothing is fetched because too much waits in the store, and how much that is as far as it is known. */
-bool once_pipe_full(const once_pipe *pipe, once_waiting_size *out);
+bool once_machine_full(const once_machine *machine, once_waiting_size *out);
 /* It has a status, but only because of that, by its own decision: the store works, and nothing is begun and left. */
-bool once_pipe_ended_at_bound(const once_pipe *pipe);
+bool once_machine_ended_at_bound(const once_machine *machine);
 
 #endif

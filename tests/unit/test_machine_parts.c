@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "base/failpoint.h"
-#include "core/pipeline.h"
+#include "core/machine.h"
 #include "runtime/executor.h"
 #include "testenv.h"
 
@@ -22,7 +22,7 @@ typedef struct fixture {
     once_spec spec;
     once_backend *store;
     once_executor executor;
-    once_pipe *pipe;
+    once_machine *machine;
     int64_t now_ms;
     uint64_t fetched, acked;
     int fetch_status, store_status;
@@ -134,15 +134,15 @@ static int run_atomic(void *user, once_item *const *items, size_t n, bool carefu
 static void open_pipe(fixture *f, bool finite)
 {
     const once_store_options options = {.size = sizeof options, .env = &f->world.env, .create = true};
-    const once_pipe_options pipe_options = {.spec = &f->spec,
-                                            .env = &f->world.env,
-                                            .run = 1,
-                                            .prepare = prepare,
-                                            .source = finite ? ONCE_SOURCE_FINITE : 0u,
-                                            .renew_ms = RENEW_MS,
-                                            .gives_once = f->gives_once,
-                                            .unclean = f->unclean,
-                                            .finds = true};
+    const once_machine_options pipe_options = {.spec = &f->spec,
+                                               .env = &f->world.env,
+                                               .run = 1,
+                                               .prepare = prepare,
+                                               .source = finite ? ONCE_SOURCE_FINITE : 0u,
+                                               .renew_ms = RENEW_MS,
+                                               .gives_once = f->gives_once,
+                                               .unclean = f->unclean,
+                                               .finds = true};
     once_error err;
     test_env_init(&f->world, 1);
     f->handler = (once_handler_spec){.operation = ONCE_BYTES("op"),
@@ -172,7 +172,7 @@ static void open_pipe(fixture *f, bool finite)
     }
     assert_int_equal(once__store_open("memory:", &options, &f->store, &err), ONCE_OK);
     once_executor_init(&f->executor, f->store, f->spec.consumer, f->atomic ? run_atomic : run_nothing, f);
-    assert_int_equal(once_pipe_new(&pipe_options, &f->pipe, &err), ONCE_OK);
+    assert_int_equal(once_machine_new(&pipe_options, &f->machine, &err), ONCE_OK);
 }
 
 static int set_up(void **state)
@@ -183,7 +183,7 @@ static int set_up(void **state)
 
 static void close_pipe(fixture *f)
 {
-    once_pipe_free(f->pipe);
+    once_machine_free(f->machine);
     once_executor_release(&f->executor);
     if (f->store) once__store_close(f->store);
 }
@@ -240,7 +240,7 @@ static void fill(fixture *f, once_batch *batch, size_t n)
 /* One action of each kind; false: nobody has anything to do now. */
 static bool step_source(fixture *f)
 {
-    once_action *action = once_pipe_source_action(f->pipe, f->now_ms);
+    once_action *action = once_machine_source_action(f->machine, f->now_ms);
     if (!action) return false;
     action->status = ONCE_OK;
     if (f->fetch_status) action->status = once_fail(&action->error, f->fetch_status, "not now");
@@ -251,17 +251,17 @@ static bool step_source(fixture *f)
         fill(f, action->batch, n);
     }
     const bool nothing = action->batch->n == 0;
-    once_pipe_step(f->pipe, action, f->now_ms);
+    once_machine_step(f->machine, action, f->now_ms);
     return !nothing || f->fetch_status;
 }
 
 static bool step_acks(fixture *f)
 {
-    once_action *action = once_pipe_ack_action(f->pipe, f->now_ms);
+    once_action *action = once_machine_ack_action(f->machine, f->now_ms);
     if (!action) return false;
     action->status = ONCE_OK;
     f->acked = action->receipts[0].delivery;
-    once_pipe_step(f->pipe, action, f->now_ms);
+    once_machine_step(f->machine, action, f->now_ms);
     return true;
 }
 
@@ -281,7 +281,7 @@ static void carry_out(fixture *f, once_action *action)
 
 static bool step_store(fixture *f)
 {
-    once_action *action = once_pipe_store_action(f->pipe, f->now_ms);
+    once_action *action = once_machine_store_action(f->machine, f->now_ms);
     if (!action) return false;
     f->renewed += action->kind == ONCE_ACT_RENEW;
     f->counted += action->kind == ONCE_ACT_COUNT;
@@ -296,26 +296,26 @@ static bool step_store(fixture *f)
         action->batch->n = f->lose = 0;
     }
     f->done_last = action->kind;
-    once_pipe_step(f->pipe, action, f->now_ms);
+    once_machine_step(f->machine, action, f->now_ms);
     return true;
 }
 
 static bool step_effects(fixture *f)
 {
-    once_action *action = once_pipe_effect_action(f->pipe, f->now_ms);
+    once_action *action = once_machine_effect_action(f->machine, f->now_ms);
     if (!action) return false;
     once_item *items[BATCH];
     const size_t n = action->n;
     assert_in_range(n, 1, BATCH);
     if (action->kind == ONCE_ACT_KILL) { /* nobody heeds it here */
         action->status = ONCE_OK;
-        once_pipe_step(f->pipe, action, f->now_ms);
+        once_machine_step(f->machine, action, f->now_ms);
         return true;
     }
     assert_int_equal(action->kind, ONCE_ACT_START);
     memcpy(items, action->items, n * sizeof *items);
     action->status = ONCE_OK;
-    once_pipe_step(f->pipe, action, f->now_ms);
+    once_machine_step(f->machine, action, f->now_ms);
     for (size_t i = 0; i < n; i++) {
         items[i]->started = f->not_started == ONCE_OK;
         items[i]->outcome = f->not_started ? ONCE_RELEASE : f->failing ? ONCE_RETRY : ONCE_DONE;
@@ -327,7 +327,7 @@ static bool step_effects(fixture *f)
         if (f->in_pairs && !slow_handler && number > 1)
             assert_true(f->ended[number - 1]); /* in its lane it is behind */
         if (f->all_slow || slow_handler || (f->slow && items[i]->ticket == f->slow)) f->held[f->held_n++] = items[i];
-        else once_pipe_finished(f->pipe, &items[i], 1, f->now_ms);
+        else once_machine_finished(f->machine, &items[i], 1, f->now_ms);
     }
     return true;
 }
@@ -352,7 +352,7 @@ static void no_more_is_on_its_way_behind_a_slow_one_than_can_be_kept_track_of(vo
     const uint64_t before = f->fetched;
     work(f, 1000);
     assert_int_equal(f->fetched, before);
-    once_pipe_finished(f->pipe, f->held, 1, f->now_ms);
+    once_machine_finished(f->machine, f->held, 1, f->now_ms);
     work(f, 2000);
     assert_true(f->fetched > before + 10 * BATCH && f->acked > before);
 }
@@ -361,7 +361,7 @@ static void no_more_is_on_its_way_behind_a_slow_one_than_can_be_kept_track_of(vo
 static void end_held(fixture *f)
 {
     for (size_t i = 0; i < f->held_n; i++) f->ended[number_of(f->held[i])] = true;
-    once_pipe_finished(f->pipe, f->held, f->held_n, f->now_ms);
+    once_machine_finished(f->machine, f->held, f->held_n, f->now_ms);
     f->held_n = 0;
 }
 
@@ -371,7 +371,7 @@ static void a_handler_without_a_free_slot_holds_up_no_other(void **state)
     f->turns = true;
     f->both[1].slots = SLOTS;
     open_pipe(f, false);
-    const once_counts *counts = once_pipe_counts(f->pipe);
+    const once_counts *counts = once_machine_counts(f->machine);
     work(f, 5000);
     assert_int_equal(f->held_n, SLOTS);
     assert_in_range(counts->done, 8 * BATCH - 2, 10 * BATCH);
@@ -413,7 +413,7 @@ static void who_waits_for_a_slot_is_not_passed_in_its_lane(void **state)
     f->turns = f->in_pairs = true;
     f->both[1].slots = SLOTS;
     open_pipe(f, false);
-    const once_counts *counts = once_pipe_counts(f->pipe);
+    const once_counts *counts = once_machine_counts(f->machine);
     work(f, 2000);
     assert_int_equal(counts->done, 0);
     for (int i = 0; i < 100; i++) {
@@ -431,7 +431,7 @@ static void who_has_no_slot_stands_behind_its_lane(void **state)
     f->turns = f->bounded = true;
     f->both[1].slots = SLOTS;
     open_pipe(f, false);
-    const once_counts *counts = once_pipe_counts(f->pipe);
+    const once_counts *counts = once_machine_counts(f->machine);
     f->left = 3;
     work(f, 100);
     assert_int_equal(f->held_n, SLOTS); /* 1 and 3 */
@@ -440,15 +440,15 @@ static void who_has_no_slot_stands_behind_its_lane(void **state)
     f->left = 2;
     work(f, 100);
     assert_int_equal(f->held_n, SLOTS + 1); /* and 4, but not 5 */
-    once_pipe_finished(f->pipe, f->held, 1, f->now_ms);
+    once_machine_finished(f->machine, f->held, 1, f->now_ms);
     work(f, 100);
     assert_int_equal(f->held_n, SLOTS + 1);
     assert_int_equal(counts->waiting, 0); /* nor is it put into the store */
-    once_pipe_finished(f->pipe, &f->held[SLOTS], 1, f->now_ms);
+    once_machine_finished(f->machine, &f->held[SLOTS], 1, f->now_ms);
     work(f, 100);
     assert_int_equal(f->held_n, SLOTS + 2);
-    once_pipe_finished(f->pipe, &f->held[SLOTS + 1], 1, f->now_ms);
-    once_pipe_finished(f->pipe, &f->held[1], 1, f->now_ms);
+    once_machine_finished(f->machine, &f->held[SLOTS + 1], 1, f->now_ms);
+    once_machine_finished(f->machine, &f->held[1], 1, f->now_ms);
     work(f, 100);
     assert_int_equal(counts->done, 5);
     assert_int_equal(f->acked, 5);
@@ -464,7 +464,7 @@ static void no_more_waits_behind_a_lane_than_two_batches(void **state)
     assert_int_equal(f->held_n, 1);
     assert_in_range(f->fetched, 2 * BATCH, 5 * BATCH);
     const uint64_t before = f->fetched;
-    once_pipe_finished(f->pipe, f->held, 1, f->now_ms);
+    once_machine_finished(f->machine, f->held, 1, f->now_ms);
     work(f, 2000);
     assert_true(f->acked > before);
 }
@@ -479,15 +479,15 @@ static void a_source_that_fails_now_and_then_is_not_given_up(void **state)
         while (!step_source(f)) work(f, 1);
         const uint64_t before = f->fetched;
         f->fetch_status = ONCE_OK;
-        while (f->fetched == before && !once_pipe_ended(f->pipe)) work(f, 1);
-        assert_false(once_pipe_ended(f->pipe));
+        while (f->fetched == before && !once_machine_ended(f->machine)) work(f, 1);
+        assert_false(once_machine_ended(f->machine));
     }
-    assert_int_equal(once_pipe_status(f->pipe, NULL), ONCE_OK);
-    once_pipe_finished(f->pipe, f->held, f->held_n, f->now_ms);
+    assert_int_equal(once_machine_status(f->machine, NULL), ONCE_OK);
+    once_machine_finished(f->machine, f->held, f->held_n, f->now_ms);
     f->fetch_status = ONCE_E_UNAVAILABLE; /* and now it does not come back */
-    for (int i = 0; i < 100000 && !once_pipe_ended(f->pipe); i++) work(f, 1);
-    assert_true(once_pipe_ended(f->pipe));
-    assert_int_equal(once_pipe_status(f->pipe, NULL), ONCE_E_UNAVAILABLE);
+    for (int i = 0; i < 100000 && !once_machine_ended(f->machine); i++) work(f, 1);
+    assert_true(once_machine_ended(f->machine));
+    assert_int_equal(once_machine_status(f->machine, NULL), ONCE_E_UNAVAILABLE);
 }
 
 static void f46_nothing_is_fetched_while_the_store_is_away(void **state)
@@ -521,7 +521,7 @@ static void a_commit_that_was_not_tried_is_rolled_back_by_the_machine(void **sta
     assert_false(f->executor.in_tx);
     for (int i = 0; i < 1000 && f->acked < BATCH; i++) work(f, 1);
     assert_int_equal(f->acked, BATCH);
-    assert_int_equal(once_pipe_counts(f->pipe)->done, BATCH);
+    assert_int_equal(once_machine_counts(f->machine)->done, BATCH);
     assert_true(once_failpoints_arm(NULL, NULL, 0));
 }
 
@@ -538,18 +538,18 @@ static void f52_a_full_store_is_waited_for(void **state)
     while (!f->refused) work(f, 1);
     const uint64_t before = f->fetched, acked = f->acked;
     for (int64_t since_ms = f->now_ms; f->now_ms - since_ms < 50000;) work(f, 1);
-    assert_false(once_pipe_ended(f->pipe));
+    assert_false(once_machine_ended(f->machine));
     assert_int_equal(f->fetched, before);
     assert_int_equal(f->acked, acked);
     f->store_status = ONCE_OK;
     work(f, 20000);
-    assert_false(once_pipe_ended(f->pipe));
+    assert_false(once_machine_ended(f->machine));
     assert_true(f->acked > acked);
     f->store_status = ONCE_E_FULL;
     const int64_t since_ms = f->now_ms;
-    while (!once_pipe_ended(f->pipe) && f->now_ms - since_ms < 1000000) work(f, 1);
+    while (!once_machine_ended(f->machine) && f->now_ms - since_ms < 1000000) work(f, 1);
     assert_in_range(f->now_ms - since_ms, 60000, 90000);
-    assert_int_equal(once_pipe_status(f->pipe, &err), ONCE_E_FULL);
+    assert_int_equal(once_machine_status(f->machine, &err), ONCE_E_FULL);
     assert_non_null(strstr(err.text, "gave up: run again when there is space, or raise 'patience' (1m)"));
 }
 
@@ -567,7 +567,7 @@ static void f76_a_take_whose_reply_was_lost_is_asked_for_as_a_whole(void **state
     f->now_ms += 2 * RETRY_MS; /* by our clock only: a take that finds nothing */
     assert_true(step_store(f));
     once_action *fetch =
-        once_pipe_source_action(f->pipe, f->now_ms); /* it takes so long that the store has failed meanwhile */
+        once_machine_source_action(f->machine, f->now_ms); /* it takes so long that the store has failed meanwhile */
     assert_true(fetch && fetch->kind == ONCE_ACT_FETCH);
     f->lose = SLOTS;
     test_env_pass(&f->world, RETRY_MS);
@@ -575,10 +575,10 @@ static void f76_a_take_whose_reply_was_lost_is_asked_for_as_a_whole(void **state
     assert_true(step_store(f) && f->lose == 0);
     fill(f, fetch->batch, SLOTS);
     fetch->status = ONCE_OK;
-    once_pipe_step(f->pipe, fetch, f->now_ms);
+    once_machine_step(f->machine, fetch, f->now_ms);
     work(f, 2000);
     assert_int_equal(f->held_n, 1);
-    assert_int_equal(once_pipe_counts(f->pipe)->done, SLOTS + SLOTS - 1);
+    assert_int_equal(once_machine_counts(f->machine)->done, SLOTS + SLOTS - 1);
 }
 
 static void f100_a_worker_says_that_it_is_alive_with_its_batches_or_by_itself(void **state)
@@ -609,14 +609,14 @@ static void f100_a_worker_says_that_it_is_alive_with_its_batches_or_by_itself(vo
     f->left = 1;
     while (!f->held_n) work(f, 1);
     f->spec.drain_ms = 100 * RENEW_MS;
-    once_pipe_stop(f->pipe);
+    once_machine_stop(f->machine);
     const uint64_t number = worker.number;
     const int64_t stopped_ms = f->now_ms;
     while (f->now_ms < stopped_ms + 10 * RENEW_MS) work(f, 1);
     assert_in_range(worker.number, number + 8, number + 11);
-    once_pipe_finished(f->pipe, f->held, 1, f->now_ms);
+    once_machine_finished(f->machine, f->held, 1, f->now_ms);
     work(f, 100);
-    assert_true(once_pipe_ended(f->pipe));
+    assert_true(once_machine_ended(f->machine));
 }
 
 /* What is put back, and what nobody knows, is not decided yet. */
@@ -631,8 +631,8 @@ static void f100_a_worker_counts_what_it_decided(void **state)
     once_worker_init(&worker, f->store, f->spec.consumer, 1, 0);
     f->executor.worker = &worker;
     work(f, 5000);
-    assert_int_equal(once_pipe_counts(f->pipe)->done, 3 * BATCH);
-    assert_int_equal(once_pipe_counts(f->pipe)->retries, 5);
+    assert_int_equal(once_machine_counts(f->machine)->done, 3 * BATCH);
+    assert_int_equal(once_machine_counts(f->machine)->retries, 5);
     assert_int_equal(worker.done, 3 * BATCH);
 }
 
@@ -647,11 +647,11 @@ static void f89_a_worker_stops_when_its_store_has_forgotten_it(void **state)
     work(f, 500);
     assert_true(worker.number > 3 && f->acked > 0);
     assert_int_equal(f->store->ops->fact_set(f->store, worker.name, (once_bytes){0}, &err), ONCE_OK);
-    const uint64_t acked = once_pipe_counts(f->pipe)->acked;
-    for (int i = 0; i < 1000 && !once_pipe_ended(f->pipe); i++) work(f, 1);
-    assert_true(once_pipe_ended(f->pipe));
-    assert_int_equal(once_pipe_status(f->pipe, &err), ONCE_E_FORGOTTEN);
-    assert_in_range(once_pipe_counts(f->pipe)->acked, acked,
+    const uint64_t acked = once_machine_counts(f->machine)->acked;
+    for (int i = 0; i < 1000 && !once_machine_ended(f->machine); i++) work(f, 1);
+    assert_true(once_machine_ended(f->machine));
+    assert_int_equal(once_machine_status(f->machine, &err), ONCE_E_FORGOTTEN);
+    assert_in_range(once_machine_counts(f->machine)->acked, acked,
                     acked + BATCH); /* those of the last batch that was committed */
 }
 
@@ -749,8 +749,8 @@ static void assert_stops_at_its_next_commit(fixture *f)
 {
     const unsigned renewed = f->renewed;
     once_error err = {0};
-    for (int i = 0; i < 1000 && once_pipe_status(f->pipe, &err) == ONCE_OK; i++) work(f, 1);
-    assert_int_equal(once_pipe_status(f->pipe, &err), ONCE_E_FORGOTTEN);
+    for (int i = 0; i < 1000 && once_machine_status(f->machine, &err) == ONCE_OK; i++) work(f, 1);
+    assert_int_equal(once_machine_status(f->machine, &err), ONCE_E_FORGOTTEN);
     assert_int_equal(f->renewed, renewed);
 }
 
@@ -774,7 +774,7 @@ static void f89_an_inbox_stops_when_its_store_has_forgotten_it(void **state)
     forget_worker(f, &worker);
     assert_stops_at_its_next_commit(f);
     assert_in_range(f->acked, acked, acked + BATCH);
-    once_pipe_finished(f->pipe, f->held, f->held_n, f->now_ms);
+    once_machine_finished(f->machine, f->held, f->held_n, f->now_ms);
 }
 
 static void f89_dead_letters_stop_when_the_store_has_forgotten_the_worker(void **state)
@@ -785,7 +785,7 @@ static void f89_dead_letters_stop_when_the_store_has_forgotten_the_worker(void *
     open_pipe(f, false);
     begin_worker(f, &worker);
     work(f, 100);
-    assert_true(once_pipe_counts(f->pipe)->dead > 0);
+    assert_true(once_machine_counts(f->machine)->dead > 0);
     forget_worker(f, &worker);
     assert_stops_at_its_next_commit(f);
 }
@@ -800,9 +800,9 @@ static void f89_an_outcome_is_not_kept_by_a_store_that_has_forgotten_the_worker(
     begin_worker(f, &worker);
     while (!f->held_n) work(f, 1);
     forget_worker(f, &worker);
-    once_pipe_finished(f->pipe, f->held, 1, f->now_ms);
+    once_machine_finished(f->machine, f->held, 1, f->now_ms);
     assert_stops_at_its_next_commit(f);
-    assert_int_equal(once_pipe_counts(f->pipe)->done, 0);
+    assert_int_equal(once_machine_counts(f->machine)->done, 0);
     assert_int_equal(worker.done, 0); /* nor does its record say so, should it ever be written */
 }
 
@@ -839,7 +839,7 @@ static void f100_duplicates_alone_do_not_renew(void **state)
     begin_worker(f, &worker);
     deliver_until(f, 10 * RENEW_MS);
     assert_in_range(f->renewed, 8, 10);
-    assert_true(once_pipe_counts(f->pipe)->duplicates > 100);
+    assert_true(once_machine_counts(f->machine)->duplicates > 100);
 
     /* Nor is a renewal slept over when there is nothing else to wait for. */
     f->same_key = false;
@@ -847,8 +847,8 @@ static void f100_duplicates_alone_do_not_renew(void **state)
     f->left = SLOTS;
     while (f->held_n < SLOTS) work(f, 1);
     work(f, 20);
-    assert_in_range(once_pipe_wait_ms(f->pipe, f->now_ms), 0, RENEW_MS);
-    once_pipe_finished(f->pipe, f->held, f->held_n, f->now_ms);
+    assert_in_range(once_machine_wait_ms(f->machine, f->now_ms), 0, RENEW_MS);
+    once_machine_finished(f->machine, f->held, f->held_n, f->now_ms);
 }
 
 static void f100_a_rate_is_that_of_a_second_at_least(void **state)
@@ -871,7 +871,7 @@ enum { FEW = 10 * BATCH, MANY = 100 * BATCH }; /* after few all is still done on
 
 static const once_counts *work_off(fixture *f, size_t n)
 {
-    const once_counts *counts = once_pipe_counts(f->pipe);
+    const once_counts *counts = once_machine_counts(f->machine);
     const uint64_t before = counts->done + counts->dead;
     f->bounded = true;
     f->left = n;
@@ -951,7 +951,7 @@ static void who_is_taken_alone_is_not_blamed_at_once(void **state)
     f->left = BATCH;
     while (f->wants_retry) work(f, 1);
     f->hangs = 1;
-    const once_counts *counts = once_pipe_counts(f->pipe);
+    const once_counts *counts = once_machine_counts(f->machine);
     for (int i = 0; i < 10000 && counts->done < BATCH; i++) work(f, 1);
     assert_int_equal(counts->done, BATCH);
     assert_int_equal(f->hung_alone, 1);
@@ -965,7 +965,7 @@ static void who_is_put_back_does_not_wait(void **state)
     f->atomic = f->bounded = true;
     f->left = f->asking = 2;
     open_pipe(f, false);
-    counts = once_pipe_counts(f->pipe);
+    counts = once_machine_counts(f->machine);
     f->handler.retry = (once_retry){.attempts = 9, .min_ms = 1000000, .max_ms = 1000000};
     for (int i = 0; i < 1000 && counts->waiting < 2; i++) work(f, 1);
     assert_int_equal(counts->waiting, 2);
@@ -1012,7 +1012,7 @@ static void f92_a_rollback_at_commit_is_no_hang_up(void **state)
     open_pipe(f, false);
     f->handler.retry.attempts = 2;
     assert_int_equal(work_off(f, FEW)->dead, 1);
-    const uint64_t retries = once_pipe_counts(f->pipe)->retries;
+    const uint64_t retries = once_machine_counts(f->machine)->retries;
     f->hang_status = ONCE_E_ABORTED;
     f->poison = f->fetched + 2;
     f->hangs = 2; /* fewer than it takes to blame one */
@@ -1038,7 +1038,7 @@ static void f92_a_server_that_hangs_up_before_effects_ran_makes_nobody_a_suspect
         f->left = BATCH;
         for (int k = 0; k < 10000 && f->fails; k++) work(f, 1);
         assert_int_equal(f->fails, 0);
-        while (once_pipe_counts(f->pipe)->done < f->fetched) work(f, 1);
+        while (once_machine_counts(f->machine)->done < f->fetched) work(f, 1);
         f->least_run = 0;
         work_off(f, FEW);
         assert_int_equal(f->least_run, BATCH);
@@ -1062,7 +1062,7 @@ static void f91_who_is_alone_is_blamed_for_the_fourth_rollback(void **state)
     work_off(f, 1);
     f->handler.retry.attempts = 1;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const uint64_t dead = once_pipe_counts(f->pipe)->dead;
+        const uint64_t dead = once_machine_counts(f->machine)->dead;
         f->poison = f->fetched + 1;
         f->hangs = cases[i].of_effect;
         f->fails = cases[i].before;
@@ -1140,7 +1140,7 @@ static void f92_an_effect_outside_is_not_put_back_for_a_hang_up(void **state)
     accept_in_store(f, &f->both[0], "1");
     f->poison = 1;
     f->hangs = 2;
-    const once_counts *counts = once_pipe_counts(f->pipe);
+    const once_counts *counts = once_machine_counts(f->machine);
     for (int i = 0; i < 10000 && counts->done < 2; i++) work(f, 1);
     assert_int_equal(f->hangs, 0);
     assert_int_equal(counts->done, 2);
@@ -1169,7 +1169,7 @@ static void f04_what_ended_without_a_word_stays_so_when_its_handler_is_gone(void
         ONCE_OK);
     assert_int_equal(n, 1);
     test_env_pass(&f->world, 20);
-    const once_counts *counts = once_pipe_counts(f->pipe);
+    const once_counts *counts = once_machine_counts(f->machine);
     for (int i = 0; i < 10000 && counts->dead < 1; i++) work(f, 1);
     assert_int_equal(counts->dead, 1);
     const once_request request = request_for(f, &gone, "9", &scope);
@@ -1182,7 +1182,7 @@ static void f04_what_ended_without_a_word_stays_so_when_its_handler_is_gone(void
 static int64_t troubled_for(fixture *f, int64_t most_ms)
 {
     const int64_t since_ms = f->now_ms;
-    while (f->now_ms - since_ms < most_ms && !once_pipe_ended(f->pipe)) work(f, 1);
+    while (f->now_ms - since_ms < most_ms && !once_machine_ended(f->machine)) work(f, 1);
     return f->now_ms - since_ms;
 }
 
@@ -1197,11 +1197,11 @@ static void effects_that_cannot_be_started_end_a_finite_run_when_its_patience_is
         assert_true(troubled_for(f, 40000) >= 40000);
         f->not_started = ONCE_OK;
         work(f, 5000);
-        assert_false(once_pipe_ended(f->pipe));
+        assert_false(once_machine_ended(f->machine));
     }
     f->not_started = ONCE_E_UNAVAILABLE;
     assert_in_range(troubled_for(f, 1000000), 60000, 90000);
-    assert_int_equal(once_pipe_status(f->pipe, &err), ONCE_E_UNAVAILABLE);
+    assert_int_equal(once_machine_status(f->machine, &err), ONCE_E_UNAVAILABLE);
     assert_non_null(strstr(err.text, "no process is left; gave up"));
     assert_non_null(strstr(err.text, "'patience' (1m)"));
 }
@@ -1209,12 +1209,12 @@ static void effects_that_cannot_be_started_end_a_finite_run_when_its_patience_is
 /* Until the end, or for ever. */
 static void stop(fixture *f)
 {
-    once_pipe_stop(f->pipe);
-    for (int i = 0; i < 20000 && !once_pipe_ended(f->pipe); i++) {
+    once_machine_stop(f->machine);
+    for (int i = 0; i < 20000 && !once_machine_ended(f->machine); i++) {
         work(f, 1);
-        if (f->held_n) once_pipe_finished(f->pipe, f->held, 1, f->now_ms), f->held_n = 0;
+        if (f->held_n) once_machine_finished(f->machine, f->held, 1, f->now_ms), f->held_n = 0;
     }
-    assert_true(once_pipe_ended(f->pipe));
+    assert_true(once_machine_ended(f->machine));
 }
 
 /* In flight, behind it, in the queue, in the source: all of it is over or in the store. */
@@ -1228,13 +1228,13 @@ static void f59_a_stop_gives_what_comes_once_to_the_store(void **state)
         const uint64_t before = f->fetched;
         assert_true(before < 10 * BATCH);
         stop(f);
-        const once_counts *counts = once_pipe_counts(f->pipe);
-        assert_int_equal(once_pipe_dropped(f->pipe), 0);
+        const once_counts *counts = once_machine_counts(f->machine);
+        assert_int_equal(once_machine_dropped(f->machine), 0);
         assert_int_equal(f->left, 0);
         assert_int_equal(f->acked, 10 * BATCH);
         assert_int_equal(counts->received, 10 * BATCH);
         assert_int_equal(counts->done + counts->waiting, 10 * BATCH);
-        assert_int_equal(once_pipe_status(f->pipe, NULL), ONCE_OK);
+        assert_int_equal(once_machine_status(f->machine, NULL), ONCE_OK);
         if (lane) continue;
         close_pipe(f);
     }
@@ -1249,18 +1249,18 @@ static void f59_a_stop_gives_who_waits_for_a_slot_to_the_store(void **state)
     f->both[1].slots = SLOTS;
     f->left = 5 * BATCH;
     open_pipe(f, false);
-    const once_counts *counts = once_pipe_counts(f->pipe);
+    const once_counts *counts = once_machine_counts(f->machine);
     work(f, 1000);
     assert_int_equal(counts->done, 5 * BATCH / 2);
     assert_int_equal(f->held_n, SLOTS);
-    once_pipe_stop(f->pipe);
+    once_machine_stop(f->machine);
     work(f, 100);
     end_held(f);
-    for (int i = 0; i < 1000 && !once_pipe_ended(f->pipe); i++) work(f, 1);
-    assert_true(once_pipe_ended(f->pipe));
+    for (int i = 0; i < 1000 && !once_machine_ended(f->machine); i++) work(f, 1);
+    assert_true(once_machine_ended(f->machine));
     assert_int_equal(counts->done, 5 * BATCH / 2 + SLOTS);
     assert_int_equal(counts->waiting, 5 * BATCH / 2 - SLOTS);
-    assert_int_equal(once_pipe_dropped(f->pipe), 0);
+    assert_int_equal(once_machine_dropped(f->machine), 0);
 }
 
 static void f59_a_stop_does_not_accept_what_has_begun(void **state)
@@ -1279,7 +1279,7 @@ static void f59_a_stop_does_not_accept_what_has_begun(void **state)
         for (int i = 0; i < 1000 && f->done_last != last; i++) step_store(f);
         assert_int_equal(f->done_last, last);
         stop(f);
-        const once_counts *counts = once_pipe_counts(f->pipe);
+        const once_counts *counts = once_machine_counts(f->machine);
         once_stats stats;
         assert_int_equal(f->store->ops->stats(f->store, f->spec.consumer, &stats, NULL), ONCE_OK);
         assert_int_equal(stats.claimed, 0);
@@ -1300,9 +1300,9 @@ static void f59_a_stop_counts_what_comes_once_and_could_not_be_kept(void **state
     while (!f->held_n || f->left) work(f, 1);
     f->store_status = ONCE_E_UNAVAILABLE;
     stop(f);
-    assert_int_equal(once_pipe_dropped(f->pipe) + once_pipe_counts(f->pipe)->received, 2 * BATCH);
-    assert_true(once_pipe_dropped(f->pipe) > 0);
-    assert_in_range(once_pipe_unsettled(f->pipe), 1, SLOTS);
+    assert_int_equal(once_machine_dropped(f->machine) + once_machine_counts(f->machine)->received, 2 * BATCH);
+    assert_true(once_machine_dropped(f->machine) > 0);
+    assert_in_range(once_machine_unsettled(f->machine), 1, SLOTS);
 }
 
 static once_waiting_size stored(fixture *f)
@@ -1315,7 +1315,7 @@ static once_waiting_size stored(fixture *f)
 static bool is_full(const fixture *f)
 {
     once_waiting_size size;
-    return once_pipe_full(f->pipe, &size);
+    return once_machine_full(f->machine, &size);
 }
 
 /* With an inbox everything waits; the effects of what is taken do not end. */
@@ -1333,12 +1333,12 @@ static void no_more_is_fetched_than_may_wait_in_the_store(void **state)
     assert_int_equal(f->held_n, SLOTS); /* and what waits is worked on */
     assert_true(is_full(f));
     /* It goes on when a tenth is free, not before. */
-    once_pipe_finished(f->pipe, &f->held[--f->held_n], 1, f->now_ms);
+    once_machine_finished(f->machine, &f->held[--f->held_n], 1, f->now_ms);
     work(f, 3000);
     assert_int_equal(stored(f).messages, MOST - 1);
     assert_int_equal(f->fetched, MOST);
     f->all_slow = false;
-    once_pipe_finished(f->pipe, f->held, f->held_n, f->now_ms);
+    once_machine_finished(f->machine, f->held, f->held_n, f->now_ms);
     for (int i = 0; i < 20000; i++) {
         work(f, 1);
         assert_in_range(stored(f).messages, 0, MOST);
@@ -1361,7 +1361,7 @@ static void no_more_is_fetched_than_bytes_may_wait_in_the_store(void **state)
     work(f, 3000);
     assert_int_equal(f->fetched, before);
     f->all_slow = false;
-    once_pipe_finished(f->pipe, f->held, f->held_n, f->now_ms);
+    once_machine_finished(f->machine, f->held, f->held_n, f->now_ms);
     work(f, 5000);
     assert_true(f->fetched > 3 * before);
 }
@@ -1472,13 +1472,13 @@ static void a_stop_gives_what_comes_once_to_the_store_although_it_is_full(void *
     work(f, 500);
     assert_true(is_full(f));
     assert_true(f->left > 0);
-    once_pipe_finished(f->pipe, f->held, f->held_n, f->now_ms);
+    once_machine_finished(f->machine, f->held, f->held_n, f->now_ms);
     f->held_n = 0;
     f->all_slow = false;
     stop(f);
     assert_int_equal(f->left, 0);
-    assert_int_equal(once_pipe_dropped(f->pipe), 0);
-    assert_int_equal(once_pipe_counts(f->pipe)->received, 5 * BATCH);
+    assert_int_equal(once_machine_dropped(f->machine), 0);
+    assert_int_equal(once_machine_counts(f->machine)->received, 5 * BATCH);
 }
 
 static void a_finite_source_ends_although_little_may_wait(void **state)
@@ -1493,7 +1493,7 @@ static void a_finite_source_ends_although_little_may_wait(void **state)
         assert_in_range(stored(f).messages, 0, 2);
     }
     work(f, 500);
-    assert_int_equal(once_pipe_counts(f->pipe)->done, 20 * BATCH);
+    assert_int_equal(once_machine_counts(f->machine)->done, 20 * BATCH);
 }
 
 /* What waits will not be worked on: it stands behind one that nobody settles. */
@@ -1524,9 +1524,9 @@ static void a_finite_source_gives_up_when_nothing_makes_room(void **state)
     work(f, 1000);
     assert_true(is_full(f));
     const int64_t since_ms = f->now_ms;
-    while (!once_pipe_ended(f->pipe) && f->now_ms - since_ms < 100000) work(f, 1);
-    assert_true(once_pipe_ended(f->pipe));
-    assert_int_equal(once_pipe_status(f->pipe, &err), ONCE_E_FULL);
+    while (!once_machine_ended(f->machine) && f->now_ms - since_ms < 100000) work(f, 1);
+    assert_true(once_machine_ended(f->machine));
+    assert_int_equal(once_machine_status(f->machine, &err), ONCE_E_FULL);
     assert_non_null(strstr(err.text, "waiting_max"));
     assert_true(f->left > 0);
 }

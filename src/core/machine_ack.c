@@ -5,7 +5,7 @@
  * is over is acked, unless deliveries would run out meanwhile. A stream that was revoked is released when nothing of it
  * is in a transaction and its acks are answered, or when its time is over; but one call is out at a time, so an ack or
  * extension that blocks delays the release, and must return in time (source/source.h). */
-#include "core/pipe.h"
+#include "core/machine_impl.h"
 
 #include <assert.h>
 
@@ -13,59 +13,60 @@
 
 #include "base/banned.h"
 
-static once_stream *at_turn(const once_pipe *pipe, uint32_t i)
+static once_stream *at_turn(const once_machine *machine, uint32_t i)
 {
-    once_stream *stream = pipe->streams.at[(pipe->acks.turn + i) % pipe->streams.n];
+    once_stream *stream = machine->streams.at[(machine->acks.turn + i) % machine->streams.n];
     return stream && !stream->released ? stream : NULL;
 }
 
-bool once__pipe_has_acks(const once_pipe *pipe)
+bool once__machine_has_acks(const once_machine *machine)
 {
-    for (uint32_t i = 0; i < pipe->streams.n; i++) {
-        const once_stream *stream = at_turn(pipe, i);
+    for (uint32_t i = 0; i < machine->streams.n; i++) {
+        const once_stream *stream = at_turn(machine, i);
         if (stream && !stream->let_go && once_stream_has_acks(stream)) return true;
     }
     return false;
 }
 
-static once_action *emit(once_pipe *pipe, once_action_kind kind, size_t n)
+static once_action *emit(once_machine *machine, once_action_kind kind, size_t n)
 {
-    pipe->acks.action = (once_action){.kind = kind, .receipts = pipe->acks.list, .n = n};
-    pipe->acks.out = true;
-    return &pipe->acks.action;
+    machine->acks.action = (once_action){.kind = kind, .receipts = machine->acks.list, .n = n};
+    machine->acks.out = true;
+    return &machine->acks.action;
 }
 
-static void add_receipt(once_pipe *pipe, size_t n, once_stream *stream, uint64_t ticket)
+static void add_receipt(once_machine *machine, size_t n, once_stream *stream, uint64_t ticket)
 {
-    pipe->acks.list[n] = (once_receipt){.stream = stream->number, .delivery = once_stream_at(stream, ticket)->delivery};
-    pipe->acks.asked[n].stream = stream;
-    pipe->acks.asked[n].ticket = ticket;
+    machine->acks.list[n] =
+        (once_receipt){.stream = stream->number, .delivery = once_stream_at(stream, ticket)->delivery};
+    machine->acks.asked[n].stream = stream;
+    machine->acks.asked[n].ticket = ticket;
 }
 
 /* --- acks --- */
 
-static once_action *ack(once_pipe *pipe)
+static once_action *ack(once_machine *machine)
 {
     size_t n = 0;
-    for (uint32_t i = 0; i < pipe->streams.n && n < RECEIPTS_MAX; i++) {
-        once_stream *stream = at_turn(pipe, i);
+    for (uint32_t i = 0; i < machine->streams.n && n < RECEIPTS_MAX; i++) {
+        once_stream *stream = at_turn(machine, i);
         if (!stream || stream->let_go) continue;
         for (uint64_t ticket; n < RECEIPTS_MAX && (ticket = once_stream_next_ack(stream)) != 0;) {
-            add_receipt(pipe, n++, stream, ticket);
+            add_receipt(machine, n++, stream, ticket);
             if (!stream->single) break;
         }
     }
     if (n == 0) return NULL;
-    pipe->acks.turn++;
-    pipe->acks.acks_next = false;
-    return emit(pipe, ONCE_ACT_ACK, n);
+    machine->acks.turn++;
+    machine->acks.acks_next = false;
+    return emit(machine, ONCE_ACT_ACK, n);
 }
 
-static void acked(once_pipe *pipe, const once_action *action)
+static void acked(once_machine *machine, const once_action *action)
 {
     for (size_t i = 0; i < action->n; i++) {
-        once_stream *stream = pipe->acks.asked[i].stream;
-        const uint64_t ticket = pipe->acks.asked[i].ticket;
+        once_stream *stream = machine->acks.asked[i].stream;
+        const uint64_t ticket = machine->acks.asked[i].ticket;
         const once_receipt_answer answer = action->receipts[i].answer;
         if (action->status != ONCE_OK && answer == ONCE_RECEIPT_OPEN) {
             once_stream_not_acked(stream, ticket);
@@ -73,10 +74,10 @@ static void acked(once_pipe *pipe, const once_action *action)
         }
         const uint64_t from = stream->single ? ticket : stream->acked + 1;
         if (answer == ONCE_RECEIPT_GONE) {
-            pipe->source.gone += ticket + 1 - from;
+            machine->source.gone += ticket + 1 - from;
         } else {
-            once__pipe_note_acked(pipe, stream, from, ticket);
-            pipe->counts.acked += ticket + 1 - from;
+            once__machine_note_acked(machine, stream, from, ticket);
+            machine->counts.acked += ticket + 1 - from;
         }
         once_stream_acked(stream, ticket);
     }
@@ -90,26 +91,26 @@ static bool can_prolong(const once_stream *stream)
 }
 
 /* Of the round of this stream, as many as there is room for. */
-static once_action *prolong_round(once_pipe *pipe, once_stream *stream)
+static once_action *prolong_round(once_machine *machine, once_stream *stream)
 {
     size_t n = 0;
     uint64_t ticket = stream->prolong_from;
     for (; ticket != ONCE_ROUND_END && n < RECEIPTS_MAX; ticket = once_stream_after(stream, ticket)) {
         const once_ticket_state *t = once_stream_at(stream, ticket);
         if (t->over || !t->item || t->last || t->round == stream->round) continue;
-        add_receipt(pipe, n++, stream, ticket);
+        add_receipt(machine, n++, stream, ticket);
     }
     stream->prolong_from = ticket;
-    if (n) return emit(pipe, ONCE_ACT_PROLONG, n);
+    if (n) return emit(machine, ONCE_ACT_PROLONG, n);
     stream->prolong_from = 0;
     if (once_stream_all_over(stream)) stream->prolong_at_ms = ONCE_NEVER;
     return NULL;
 }
 
-static once_action *prolong(once_pipe *pipe, int64_t now_ms)
+static once_action *prolong(once_machine *machine, int64_t now_ms)
 {
-    for (uint32_t i = 0; i < pipe->streams.n; i++) {
-        once_stream *stream = at_turn(pipe, i);
+    for (uint32_t i = 0; i < machine->streams.n; i++) {
+        once_stream *stream = at_turn(machine, i);
         if (!can_prolong(stream) || ONCE_PLANTED(not_prolonged)) continue;
         if (!stream->prolong_from && now_ms >= stream->prolong_at_ms) { /* a round begins */
             stream->prolong_from = once_stream_first(stream);
@@ -117,10 +118,10 @@ static once_action *prolong(once_pipe *pipe, int64_t now_ms)
             stream->prolong_at_ms = now_ms + once_stream_extends_after_ms(stream);
         }
         if (!stream->prolong_from) continue;
-        once_action *action = prolong_round(pipe, stream);
+        once_action *action = prolong_round(machine, stream);
         if (!action) continue;
-        pipe->acks.turn++;
-        pipe->acks.acks_next = true;
+        machine->acks.turn++;
+        machine->acks.acks_next = true;
         return action;
     }
     return NULL;
@@ -135,20 +136,20 @@ static bool is_late(const once_stream *stream, int64_t now_ms)
     return now_ms >= stream->prolong_at_ms + more_ms;
 }
 
-static bool deliveries_run_out(const once_pipe *pipe, int64_t now_ms)
+static bool deliveries_run_out(const once_machine *machine, int64_t now_ms)
 {
-    for (uint32_t i = 0; i < pipe->streams.n; i++) {
-        const once_stream *stream = at_turn(pipe, i);
+    for (uint32_t i = 0; i < machine->streams.n; i++) {
+        const once_stream *stream = at_turn(machine, i);
         if (can_prolong(stream) && is_late(stream, now_ms)) return true;
     }
     return false;
 }
 
-static void prolonged(once_pipe *pipe, const once_action *action, int64_t now_ms)
+static void prolonged(once_machine *machine, const once_action *action, int64_t now_ms)
 {
     for (size_t i = action->n; i > 0; i--) { /* from the last on: what goes to the front of the queue keeps its order */
-        once_stream *stream = pipe->acks.asked[i - 1].stream;
-        const uint64_t ticket = pipe->acks.asked[i - 1].ticket;
+        once_stream *stream = machine->acks.asked[i - 1].stream;
+        const uint64_t ticket = machine->acks.asked[i - 1].ticket;
         const once_receipt_answer answer = action->receipts[i - 1].answer;
         if (action->status != ONCE_OK && answer == ONCE_RECEIPT_OPEN) {
             stream->prolong_from = ticket;
@@ -159,68 +160,69 @@ static void prolonged(once_pipe *pipe, const once_action *action, int64_t now_ms
         t->round = stream->round;
         t->last = answer == ONCE_RECEIPT_LAST;
         if (t->over || !t->item) continue; /* meanwhile; what is over is acked, and counted then */
-        pipe->source.gone += answer == ONCE_RECEIPT_GONE;
-        if (answer == ONCE_RECEIPT_GONE) once__pipe_lose_delivery(pipe, t->item, now_ms);
-        else if (answer == ONCE_RECEIPT_LAST && !ONCE_PLANTED(last_ignored)) once__pipe_give_to_store(pipe, t->item);
+        machine->source.gone += answer == ONCE_RECEIPT_GONE;
+        if (answer == ONCE_RECEIPT_GONE) once__machine_lose_delivery(machine, t->item, now_ms);
+        else if (answer == ONCE_RECEIPT_LAST && !ONCE_PLANTED(last_ignored))
+            once__machine_give_to_store(machine, t->item);
     }
 }
 
 /* --- streams --- */
 
-static bool may_release(const once_pipe *pipe, const once_stream *stream, int64_t now_ms)
+static bool may_release(const once_machine *machine, const once_stream *stream, int64_t now_ms)
 {
-    if (pipe->acks.release_all || stream->let_go) return true;
+    if (machine->acks.release_all || stream->let_go) return true;
     if (stream->state == ONCE_STREAM_ASSIGNED) return false;
     if (now_ms >= stream->release_by_ms && !ONCE_PLANTED(deadline_ignored)) return true;
     return stream->at[ONCE_AT_WORK] == 0 && !once_stream_has_acks(stream);
 }
 
-static once_action *release(once_pipe *pipe, int64_t now_ms)
+static once_action *release(once_machine *machine, int64_t now_ms)
 {
-    for (uint32_t i = 0; (pipe->streams.leaving || pipe->acks.release_all) && i < pipe->streams.n; i++) {
-        once_stream *stream = at_turn(pipe, i);
-        if (!stream || now_ms < stream->release_at_ms || !may_release(pipe, stream, now_ms)) continue;
-        if (stream->state != ONCE_STREAM_ASSIGNED && !stream->let_go) once__pipe_let_stream_go(pipe, stream);
-        pipe->acks.releasing = stream;
-        once_action *action = emit(pipe, ONCE_ACT_RELEASE, 0);
+    for (uint32_t i = 0; (machine->streams.leaving || machine->acks.release_all) && i < machine->streams.n; i++) {
+        once_stream *stream = at_turn(machine, i);
+        if (!stream || now_ms < stream->release_at_ms || !may_release(machine, stream, now_ms)) continue;
+        if (stream->state != ONCE_STREAM_ASSIGNED && !stream->let_go) once__machine_let_stream_go(machine, stream);
+        machine->acks.releasing = stream;
+        once_action *action = emit(machine, ONCE_ACT_RELEASE, 0);
         action->stream = stream->number;
         return action;
     }
     return NULL;
 }
 
-once_action *once__pipe_ack_action(once_pipe *pipe, int64_t now_ms)
+once_action *once__machine_ack_action(once_machine *machine, int64_t now_ms)
 {
-    if (pipe->acks.out || pipe->end.ended) return NULL;
-    once_action *action = release(pipe, now_ms);
-    if (action || now_ms < pipe->acks.at_ms) return action;
+    if (machine->acks.out || machine->end.ended) return NULL;
+    once_action *action = release(machine, now_ms);
+    if (action || now_ms < machine->acks.at_ms) return action;
     /* In turn: a round of many extensions must not keep what is over waiting until that runs out. */
-    if (pipe->acks.acks_next && !deliveries_run_out(pipe, now_ms)) action = ack(pipe);
-    if (!action) action = prolong(pipe, now_ms);
-    return action ? action : ack(pipe);
+    if (machine->acks.acks_next && !deliveries_run_out(machine, now_ms)) action = ack(machine);
+    if (!action) action = prolong(machine, now_ms);
+    return action ? action : ack(machine);
 }
 
 /* When there may be something to do without an event; ONCE_NEVER: never. */
-int64_t once__pipe_ack_at_ms(const once_pipe *pipe, int64_t now_ms)
+int64_t once__machine_ack_at_ms(const once_machine *machine, int64_t now_ms)
 {
     int64_t release_ms = ONCE_NEVER, at_ms = ONCE_NEVER;
-    for (uint32_t i = 0; !pipe->acks.out && i < pipe->streams.n; i++) {
-        const once_stream *stream = at_turn(pipe, i);
+    for (uint32_t i = 0; !machine->acks.out && i < machine->streams.n; i++) {
+        const once_stream *stream = at_turn(machine, i);
         if (!stream) continue;
         if (can_prolong(stream) && stream->prolong_at_ms < at_ms) at_ms = stream->prolong_at_ms;
         const int64_t leave_ms = stream->let_go ? stream->release_at_ms : stream->release_by_ms;
         if (leave_ms < release_ms) release_ms = leave_ms;
     }
-    if (pipe->acks.at_ms > now_ms) at_ms = pipe->acks.at_ms; /* it failed */
+    if (machine->acks.at_ms > now_ms) at_ms = machine->acks.at_ms; /* it failed */
     return release_ms < at_ms ? release_ms : at_ms;
 }
 
 /* The longest pause after a failure: one that is long against the time of a delivery would lose it. */
-static int64_t longest_pause_ms(const once_pipe *pipe)
+static int64_t longest_pause_ms(const once_machine *machine)
 {
     int64_t longest_ms = ONCE_NEVER;
-    for (uint32_t i = 0; i < pipe->streams.n; i++) {
-        const once_stream *stream = at_turn(pipe, i);
+    for (uint32_t i = 0; i < machine->streams.n; i++) {
+        const once_stream *stream = at_turn(machine, i);
         if (!can_prolong(stream)) continue;
         const int64_t pause_ms = stream->expires_ms / ONCE_PAUSES_OF_LEASE + 1;
         if (pause_ms < longest_ms) longest_ms = pause_ms;
@@ -228,30 +230,30 @@ static int64_t longest_pause_ms(const once_pipe *pipe)
     return longest_ms;
 }
 
-static void failed(once_pipe *pipe, const once_action *action, int64_t now_ms)
+static void failed(once_machine *machine, const once_action *action, int64_t now_ms)
 {
-    pipe_acks *acks = &pipe->acks;
+    pipe_acks *acks = &machine->acks;
     const bool release = action->kind == ONCE_ACT_RELEASE;
     /* It has happened when the number was given to another one; and at the end the source finds out by itself. */
-    if (release && (pipe->end.stopping || pipe->streams.at[action->stream] != acks->releasing)) {
-        once__pipe_stream_released(pipe, acks->releasing);
+    if (release && (machine->end.stopping || machine->streams.at[action->stream] != acks->releasing)) {
+        once__machine_stream_released(machine, acks->releasing);
         return;
     }
     if (acks->tries == 0) acks->failing_since_ms = now_ms;
-    once__pipe_worth_another_try(pipe, action->status, &action->error, &acks->tries,
-                                 release ? &acks->releasing->release_at_ms : &acks->at_ms, acks->failing_since_ms,
-                                 now_ms, longest_pause_ms(pipe));
+    once__machine_worth_another_try(machine, action->status, &action->error, &acks->tries,
+                                    release ? &acks->releasing->release_at_ms : &acks->at_ms, acks->failing_since_ms,
+                                    now_ms, longest_pause_ms(machine));
 }
 
-void once__pipe_acked(once_pipe *pipe, once_action *action, int64_t now_ms)
+void once__machine_acked(once_machine *machine, once_action *action, int64_t now_ms)
 {
-    if (action->kind == ONCE_ACT_ACK) acked(pipe, action);
-    if (action->kind == ONCE_ACT_PROLONG) prolonged(pipe, action, now_ms);
+    if (action->kind == ONCE_ACT_ACK) acked(machine, action);
+    if (action->kind == ONCE_ACT_PROLONG) prolonged(machine, action, now_ms);
     if (action->status != ONCE_OK) {
-        failed(pipe, action, now_ms);
+        failed(machine, action, now_ms);
     } else {
-        pipe->acks.tries = 0;
-        if (action->kind == ONCE_ACT_RELEASE) once__pipe_stream_released(pipe, pipe->acks.releasing);
+        machine->acks.tries = 0;
+        if (action->kind == ONCE_ACT_RELEASE) once__machine_stream_released(machine, machine->acks.releasing);
     }
-    if (action->kind == ONCE_ACT_RELEASE) pipe->acks.releasing = NULL;
+    if (action->kind == ONCE_ACT_RELEASE) machine->acks.releasing = NULL;
 }

@@ -1,10 +1,10 @@
 /* The machine's own: its state, and what its files share. Nobody else includes this, but tests that look inside. */
-#ifndef ONCE_CORE_PIPE_H
-#define ONCE_CORE_PIPE_H
+#ifndef ONCE_CORE_MACHINE_IMPL_H
+#define ONCE_CORE_MACHINE_IMPL_H
 
 #include "core/flight.h"
 #include "core/id_set.h"
-#include "core/pipeline.h"
+#include "core/machine.h"
 #include "core/stream.h"
 #include "core/key_queue.h"
 
@@ -168,7 +168,7 @@ typedef struct pipe_store {
     int64_t failing_since_ms; /* the first of them */
 } pipe_store;
 
-/* How much waits in the store (pipe_room.c). */
+/* How much waits in the store (machine_room.c). */
 typedef struct pipe_room {
     bool known;              /* the store has told */
     bool full;               /* fetching has stopped */
@@ -184,13 +184,13 @@ typedef struct pipe_room {
 typedef struct pipe_end {
     bool stopping, ended;
     int64_t stop_at_ms; /* when the stop was seen; ONCE_NEVER: it was not */
-    uint64_t unsettled; /* once_pipe_unsettled */
+    uint64_t unsettled; /* once_machine_unsettled */
     int status;
     once_error error;
 } pipe_end;
 
-struct once_pipe {
-    once_pipe_options o;
+struct once_machine {
+    once_machine_options o;
     const once_spec *spec;
     size_t batch_max;
     once_intake intake;       /* for what is taken from the store; used in steps */
@@ -250,145 +250,148 @@ static inline bool once__item_is_unwanted(const once_item *item)
     return item->ticket && (!item->from || item->from->state != ONCE_STREAM_ASSIGNED);
 }
 
-static inline bool once__pipe_has_work(const once_pipe *pipe) { return pipe->work.n || pipe->work.keeping_n; }
+static inline bool once__machine_has_work(const once_machine *machine)
+{
+    return machine->work.n || machine->work.keeping_n;
+}
 
-/* pipe_place.c: where items are */
-once_batch *once__pipe_batch_get(once_pipe *pipe);
-void once__pipe_batch_put(once_pipe *pipe, once_batch *batch);
-void once__pipe_batch_let_go(once_pipe *pipe, once_batch *batch);
+/* machine_place.c: where items are */
+once_batch *once__machine_batch_get(once_machine *machine);
+void once__machine_batch_put(once_machine *machine, once_batch *batch);
+void once__machine_batch_let_go(once_machine *machine, once_batch *batch);
 void once__item_forget_output(once_item *item);
-void once__pipe_ready_put(once_pipe *pipe, once_item *item, bool last);
-void once__pipe_ready_take(once_pipe *pipe, once_item *item);
-void once__pipe_move(once_pipe *pipe, once_item *item, once_item_place to);
-void once__pipe_leave_key_queue(once_pipe *pipe, once_item *item);
+void once__machine_ready_put(once_machine *machine, once_item *item, bool last);
+void once__machine_ready_take(once_machine *machine, once_item *item);
+void once__machine_move(once_machine *machine, once_item *item, once_item_place to);
+void once__machine_leave_key_queue(once_machine *machine, once_item *item);
 void once__batch_free(once_batch *batch);
 
-/* pipe_source.c: what is fetched */
-bool once__pipe_rest_to_fetch(const once_pipe *pipe);
-once_action *once__pipe_source_action(once_pipe *pipe, int64_t now_ms);
-int64_t once__pipe_source_at_ms(const once_pipe *pipe, int64_t now_ms);
-void once__pipe_fetched(once_pipe *pipe, once_action *action, int64_t now_ms);
-void once__pipe_ack_work(once_pipe *pipe);
-void once__pipe_remember_farthest(once_pipe *pipe, once_item *item);
-void once__pipe_find_last(once_pipe *pipe);
-void once__pipe_let_last_go(once_pipe *pipe);
+/* machine_source.c: what is fetched */
+bool once__machine_rest_to_fetch(const once_machine *machine);
+once_action *once__machine_source_action(once_machine *machine, int64_t now_ms);
+int64_t once__machine_source_at_ms(const once_machine *machine, int64_t now_ms);
+void once__machine_fetched(once_machine *machine, once_action *action, int64_t now_ms);
+void once__machine_ack_work(once_machine *machine);
+void once__machine_remember_farthest(once_machine *machine, once_item *item);
+void once__machine_find_last(once_machine *machine);
+void once__machine_let_last_go(once_machine *machine);
 
-/* pipe_stream.c: streams that come and go, and what becomes of their items */
-once_stream *once__pipe_stream(once_pipe *pipe, uint32_t number);
-once_stream *once__pipe_stream_add(once_pipe *pipe, uint32_t number);
-int once__pipe_heed(once_pipe *pipe, const once_stream_news *news, int64_t now_ms, once_error *err);
-void once__pipe_requeue(once_pipe *pipe, once_item *item);
-void once__pipe_drop_unwanted(once_pipe *pipe);
-void once__pipe_lose_delivery(once_pipe *pipe, once_item *item, int64_t now_ms);
-void once__pipe_give_to_store(once_pipe *pipe, once_item *item);
-void once__pipe_let_stream_go(once_pipe *pipe, once_stream *stream);
-void once__pipe_stream_released(once_pipe *pipe, once_stream *stream);
-once_action *once__pipe_begin_seek(once_pipe *pipe, int64_t now_ms);
-int64_t once__pipe_seek_at_ms(const once_pipe *pipe);
-void once__pipe_sought(once_pipe *pipe, const once_action *action, int64_t now_ms);
+/* machine_stream.c: streams that come and go, and what becomes of their items */
+once_stream *once__machine_stream(once_machine *machine, uint32_t number);
+once_stream *once__machine_stream_add(once_machine *machine, uint32_t number);
+int once__machine_heed(once_machine *machine, const once_stream_news *news, int64_t now_ms, once_error *err);
+void once__machine_requeue(once_machine *machine, once_item *item);
+void once__machine_drop_unwanted(once_machine *machine);
+void once__machine_lose_delivery(once_machine *machine, once_item *item, int64_t now_ms);
+void once__machine_give_to_store(once_machine *machine, once_item *item);
+void once__machine_let_stream_go(once_machine *machine, once_stream *stream);
+void once__machine_stream_released(once_machine *machine, once_stream *stream);
+once_action *once__machine_begin_seek(once_machine *machine, int64_t now_ms);
+int64_t once__machine_seek_at_ms(const once_machine *machine);
+void once__machine_sought(once_machine *machine, const once_action *action, int64_t now_ms);
 
-/* pipe_ack.c: what the source is told */
-bool once__pipe_has_acks(const once_pipe *pipe);
-once_action *once__pipe_ack_action(once_pipe *pipe, int64_t now_ms);
-int64_t once__pipe_ack_at_ms(const once_pipe *pipe, int64_t now_ms);
-void once__pipe_acked(once_pipe *pipe, once_action *action, int64_t now_ms);
+/* machine_ack.c: what the source is told */
+bool once__machine_has_acks(const once_machine *machine);
+once_action *once__machine_ack_action(once_machine *machine, int64_t now_ms);
+int64_t once__machine_ack_at_ms(const once_machine *machine, int64_t now_ms);
+void once__machine_acked(once_machine *machine, once_action *action, int64_t now_ms);
 
-/* pipe_work.c: the messages of one transaction */
-once_action *once__pipe_emit(once_pipe *pipe, once_action_kind kind, size_t n);
-size_t once__pipe_gather(once_pipe *pipe, once_stage stage, int held);
-void once__pipe_arrange(once_pipe *pipe);
-void once__pipe_shorten_work(once_pipe *pipe, size_t keep);
-void once__pipe_bound_locks(once_pipe *pipe);
-void once__pipe_start_work(once_pipe *pipe);
-void once__pipe_unreserve_work(once_pipe *pipe);
-void once__pipe_leave_unsettled(once_pipe *pipe, once_item *item);
-void once__pipe_drop_work(once_pipe *pipe);
-void once__pipe_drop_found(once_pipe *pipe);
-size_t once__pipe_can_go(const once_pipe *pipe, const once_stream *stream, int64_t now_ms);
-bool once__pipe_ready_can_go(const once_pipe *pipe, int64_t now_ms);
-void once__pipe_begin_work(once_pipe *pipe, int64_t now_ms);
-void once__pipe_put_back_held(once_pipe *pipe);
-void once__pipe_next_round(once_pipe *pipe);
-once_action *once__pipe_begin(once_pipe *pipe);
+/* machine_work.c: the messages of one transaction */
+once_action *once__machine_emit(once_machine *machine, once_action_kind kind, size_t n);
+size_t once__machine_gather(once_machine *machine, once_stage stage, int held);
+void once__machine_arrange(once_machine *machine);
+void once__machine_shorten_work(once_machine *machine, size_t keep);
+void once__machine_bound_locks(once_machine *machine);
+void once__machine_start_work(once_machine *machine);
+void once__machine_unreserve_work(once_machine *machine);
+void once__machine_leave_unsettled(once_machine *machine, once_item *item);
+void once__machine_drop_work(once_machine *machine);
+void once__machine_drop_found(once_machine *machine);
+size_t once__machine_can_go(const once_machine *machine, const once_stream *stream, int64_t now_ms);
+bool once__machine_ready_can_go(const once_machine *machine, int64_t now_ms);
+void once__machine_begin_work(once_machine *machine, int64_t now_ms);
+void once__machine_put_back_held(once_machine *machine);
+void once__machine_next_round(once_machine *machine);
+once_action *once__machine_begin(once_machine *machine);
 
-/* pipe_decide.c: what becomes of one message */
-void once__pipe_judge(once_pipe *pipe, once_item *item);
-int64_t once__pipe_question_ms(const once_pipe *pipe, const once_item *item);
+/* machine_decide.c: what becomes of one message */
+void once__machine_judge(once_machine *machine, once_item *item);
+int64_t once__machine_question_ms(const once_machine *machine, const once_item *item);
 void once__item_refused_or_over(once_item *item);
-void once__pipe_note_replaced(const once_pipe *pipe, once_item *item);
-void once__pipe_decide(once_pipe *pipe, once_item *item);
-void once__pipe_preclaimed(once_pipe *pipe, once_item *item);
-void once__pipe_extended(once_pipe *pipe, once_action *action);
-void once__pipe_have_run(once_pipe *pipe, once_action *action, int64_t now_ms);
-void once__pipe_settled(once_pipe *pipe, once_action *action);
-void once__pipe_buried(once_pipe *pipe, once_action *action);
+void once__machine_note_replaced(const once_machine *machine, once_item *item);
+void once__machine_decide(once_machine *machine, once_item *item);
+void once__machine_preclaimed(once_machine *machine, once_item *item);
+void once__machine_extended(once_machine *machine, once_action *action);
+void once__machine_have_run(once_machine *machine, once_action *action, int64_t now_ms);
+void once__machine_settled(once_machine *machine, once_action *action);
+void once__machine_buried(once_machine *machine, once_action *action);
 
-/* pipe_times.c: when items came to their stages */
-void once__pipe_note_received(const once_pipe *pipe, once_item *item);
-void once__pipe_note_claimed(const once_pipe *pipe, once_item *const *items, size_t n);
-void once__pipe_note_started(const once_pipe *pipe, once_item *const *items, size_t n);
+/* machine_times.c: when items came to their stages */
+void once__machine_note_received(const once_machine *machine, once_item *item);
+void once__machine_note_claimed(const once_machine *machine, once_item *const *items, size_t n);
+void once__machine_note_started(const once_machine *machine, once_item *const *items, size_t n);
 void once__item_forget_times(once_item *item);
-void once__pipe_note_settled(once_pipe *pipe, once_item *item);
-void once__pipe_note_acked(once_pipe *pipe, const once_stream *stream, uint64_t from, uint64_t upto);
+void once__machine_note_settled(once_machine *machine, once_item *item);
+void once__machine_note_acked(once_machine *machine, const once_stream *stream, uint64_t from, uint64_t upto);
 
-/* pipe_count.c: after the commit */
-void once__pipe_count_settled_by_lane(once_pipe *pipe, const once_item *item);
-bool once__pipe_is_known_now(once_pipe *pipe, const once_item *item);
-void once__pipe_count_origin(once_pipe *pipe, const once_item *item, bool known_now);
+/* machine_count.c: after the commit */
+void once__machine_count_settled_by_lane(once_machine *machine, const once_item *item);
+bool once__machine_is_known_now(once_machine *machine, const once_item *item);
+void once__machine_count_origin(once_machine *machine, const once_item *item, bool known_now);
 int once__item_repeats(const once_item *item);
 int once__item_new_repeats(const once_item *item);
 int64_t once__item_given_up(const once_item *item);
 void once__count_replaced(once_counts *counts, bool ours);
-void once__pipe_conclude(once_pipe *pipe, int64_t now_ms);
+void once__machine_conclude(once_machine *machine, int64_t now_ms);
 
-/* pipe_due.c: what waits in the store */
-void once__pipe_looked_for_due(once_pipe *pipe, size_t n, int64_t now_ms);
-size_t once__pipe_take_max(const once_pipe *pipe, int64_t now_ms);
-bool once__pipe_may_find(const once_pipe *pipe);
-void once__pipe_begin_find_due(once_pipe *pipe);
-bool once__pipe_wants_find(const once_pipe *pipe);
-once_action *once__pipe_begin_find(once_pipe *pipe);
-once_action *once__pipe_begin_take(once_pipe *pipe, size_t max, int64_t now_ms);
-void once__pipe_took(once_pipe *pipe, once_action *action, int64_t now_ms);
-void once__pipe_found(once_pipe *pipe, once_action *action);
-void once__pipe_told_stats(once_pipe *pipe, const once_action *action, int64_t now_ms);
+/* machine_due.c: what waits in the store */
+void once__machine_looked_for_due(once_machine *machine, size_t n, int64_t now_ms);
+size_t once__machine_take_max(const once_machine *machine, int64_t now_ms);
+bool once__machine_may_find(const once_machine *machine);
+void once__machine_begin_find_due(once_machine *machine);
+bool once__machine_wants_find(const once_machine *machine);
+once_action *once__machine_begin_find(once_machine *machine);
+once_action *once__machine_begin_take(once_machine *machine, size_t max, int64_t now_ms);
+void once__machine_took(once_machine *machine, once_action *action, int64_t now_ms);
+void once__machine_found(once_machine *machine, once_action *action);
+void once__machine_told_stats(once_machine *machine, const once_action *action, int64_t now_ms);
 
-/* pipe_room.c: how much may wait there */
-bool once__pipe_must_count(const once_pipe *pipe, int64_t now_ms);
-int64_t once__pipe_count_at_ms(const once_pipe *pipe);
-once_action *once__pipe_begin_count(once_pipe *pipe, int64_t now_ms);
-void once__pipe_counted(once_pipe *pipe, const once_action *action, int64_t now_ms);
-size_t once__pipe_room_to_fetch(const once_pipe *pipe);
-void once__pipe_note_waiting(once_pipe *pipe, const once_item *item, bool waits);
+/* machine_room.c: how much may wait there */
+bool once__machine_must_count(const once_machine *machine, int64_t now_ms);
+int64_t once__machine_count_at_ms(const once_machine *machine);
+once_action *once__machine_begin_count(once_machine *machine, int64_t now_ms);
+void once__machine_counted(once_machine *machine, const once_action *action, int64_t now_ms);
+size_t once__machine_room_to_fetch(const once_machine *machine);
+void once__machine_note_waiting(once_machine *machine, const once_item *item, bool waits);
 
-/* pipe_outside.c: effects outside of the store */
-void once__pipe_depart(once_pipe *pipe, once_item *item, int64_t asked_at_ms);
-void once__pipe_recall(once_pipe *pipe);
-void once__pipe_lose_flying(once_pipe *pipe, once_item *item);
-once_action *once__pipe_effect_action(once_pipe *pipe, int64_t now_ms);
-void once__pipe_finished(once_pipe *pipe, once_item *const *items, size_t n, int64_t now_ms);
+/* machine_outside.c: effects outside of the store */
+void once__machine_depart(once_machine *machine, once_item *item, int64_t asked_at_ms);
+void once__machine_recall(once_machine *machine);
+void once__machine_lose_flying(once_machine *machine, once_item *item);
+once_action *once__machine_effect_action(once_machine *machine, int64_t now_ms);
+void once__machine_finished(once_machine *machine, once_item *const *items, size_t n, int64_t now_ms);
 
-/* pipe_failure.c: what failed */
-void once__pipe_give_up(once_pipe *pipe, int status, const once_error *error);
-bool once__pipe_worth_another_try(once_pipe *pipe, int status, const once_error *error, unsigned *tries, int64_t *at_ms,
-                                  int64_t since_ms, int64_t now_ms, int64_t longest_ms);
-bool once__pipe_cautious_leaves(once_pipe *pipe);
-void once__pipe_be_cautious(once_pipe *pipe);
-void once__pipe_store_failed(once_pipe *pipe, once_action *action, int64_t now_ms);
-void once__pipe_run_carefully(once_pipe *pipe);
-bool once__pipe_disproved(const once_pipe *pipe, const once_action *action);
+/* machine_failure.c: what failed */
+void once__machine_give_up(once_machine *machine, int status, const once_error *error);
+bool once__machine_worth_another_try(once_machine *machine, int status, const once_error *error, unsigned *tries,
+                                     int64_t *at_ms, int64_t since_ms, int64_t now_ms, int64_t longest_ms);
+bool once__machine_cautious_leaves(once_machine *machine);
+void once__machine_be_cautious(once_machine *machine);
+void once__machine_store_failed(once_machine *machine, once_action *action, int64_t now_ms);
+void once__machine_run_carefully(once_machine *machine);
+bool once__machine_disproved(const once_machine *machine, const once_action *action);
 
-/* pipe_store.c: what the store executor does next */
-once_action *once__pipe_store_action(once_pipe *pipe, int64_t now_ms);
-void once__pipe_store_step(once_pipe *pipe, once_action *action, int64_t now_ms);
+/* machine_store.c: what the store executor does next */
+once_action *once__machine_store_action(once_machine *machine, int64_t now_ms);
+void once__machine_store_step(once_machine *machine, once_action *action, int64_t now_ms);
 
-/* pipe_check.c: which invariant (core/pipeline.h) does not hold, in words that begin with its number; NULL: all hold.
+/* machine_check.c: which invariant (core/machine.h) does not hold, in words that begin with its number; NULL: all hold.
  * In test builds every function that changes the machine asks, and the process ends when there is one. */
-const char *once__pipe_check(const once_pipe *pipe);
+const char *once__machine_check(const once_machine *machine);
 #ifdef ONCE_TEST_BUILD
-void once__pipe_checked(const once_pipe *pipe);
+void once__machine_checked(const once_machine *machine);
 #else
-static inline void once__pipe_checked(const once_pipe *pipe) { (void)pipe; }
+static inline void once__machine_checked(const once_machine *machine) { (void)machine; }
 #endif
 
 #endif

@@ -1,6 +1,6 @@
 /* After the commit: each message of the work is counted where it stands now, and leaves: it is over, it flies, or it
  * goes back to the queue because the transaction did not come to it. */
-#include "core/pipe.h"
+#include "core/machine_impl.h"
 
 #include <assert.h>
 
@@ -22,27 +22,27 @@ static uint64_t *count_of_outcome(once_counts *counts, once_outcome outcome)
     }
 }
 
-void once__pipe_count_settled_by_lane(once_pipe *pipe, const once_item *item)
+void once__machine_count_settled_by_lane(once_machine *machine, const once_item *item)
 {
     const once_answer answer = item->decision.answer;
     assert(answer == ONCE_ANSWER_STALE || answer == ONCE_ANSWER_DUPLICATE || answer == ONCE_ANSWER_CONFLICT);
-    pipe->counts.stale += answer == ONCE_ANSWER_STALE;
-    pipe->counts.duplicates += answer == ONCE_ANSWER_DUPLICATE;
-    pipe->counts.dead += answer == ONCE_ANSWER_CONFLICT;
-    pipe->counts.conflicts += answer == ONCE_ANSWER_CONFLICT;
+    machine->counts.stale += answer == ONCE_ANSWER_STALE;
+    machine->counts.duplicates += answer == ONCE_ANSWER_DUPLICATE;
+    machine->counts.dead += answer == ONCE_ANSWER_CONFLICT;
+    machine->counts.conflicts += answer == ONCE_ANSWER_CONFLICT;
 }
 
 /* Where a message stands after its transaction. */
-static uint64_t *count_of(once_pipe *pipe, once_item *item, bool buried, bool settled)
+static uint64_t *count_of(once_machine *machine, once_item *item, bool buried, bool settled)
 {
-    once_counts *counts = &pipe->counts;
+    once_counts *counts = &machine->counts;
     if (buried) {
         if (!item->letter) return &counts->duplicates; /* its letter was there already, or was discarded */
         counts->conflicts += item->decision.answer == ONCE_ANSWER_CONFLICT;
         counts->too_old += item->decision.answer == ONCE_ANSWER_TOO_OLD;
         return &counts->dead;
     }
-    if (settled && item->outcome == ONCE_UNKNOWN) (void)once_id_set_add(&pipe->unknown, item->request.id);
+    if (settled && item->outcome == ONCE_UNKNOWN) (void)once_id_set_add(&machine->unknown, item->request.id);
     if (settled) return count_of_outcome(counts, item->outcome);
     switch (item->decision.answer) {
     case ONCE_ANSWER_DUPLICATE:
@@ -51,7 +51,7 @@ static uint64_t *count_of(once_pipe *pipe, once_item *item, bool buried, bool se
     case ONCE_ANSWER_WAITING: return &counts->waiting;
     /* A key is unknown once. */
     case ONCE_ANSWER_UNKNOWN:
-        return once_id_set_add(&pipe->unknown, item->request.id) ? &counts->unknown : &counts->duplicates;
+        return once_id_set_add(&machine->unknown, item->request.id) ? &counts->unknown : &counts->duplicates;
     case ONCE_ANSWER_DEAD: return item->decision.own ? &counts->dead : &counts->duplicates;
     default: return &counts->duplicates;
     }
@@ -63,22 +63,22 @@ static void sooner(int64_t *at_ms, int64_t now_ms, int64_t wait_ms)
 }
 
 /* A key that was counted as unknown is so no longer: a person had it tried again. */
-bool once__pipe_is_known_now(once_pipe *pipe, const once_item *item)
+bool once__machine_is_known_now(once_machine *machine, const once_item *item)
 {
     /* What was only delivered again changes nothing. */
     const bool goes_on = !item->ticket || item->stage == ONCE_STAGE_SETTLE;
-    if (!goes_on || !once_id_set_remove(&pipe->unknown, item->request.id)) return false;
-    pipe->counts.unknown--;
+    if (!goes_on || !once_id_set_remove(&machine->unknown, item->request.id)) return false;
+    machine->counts.unknown--;
     return true;
 }
 
 /* Where the message comes from: the source, or the store, where it was waiting for us or for an earlier run. */
-void once__pipe_count_origin(once_pipe *pipe, const once_item *item, bool known_now)
+void once__machine_count_origin(once_machine *machine, const once_item *item, bool known_now)
 {
-    if (item->ticket) pipe->counts.received++;
+    if (item->ticket) machine->counts.received++;
     else if (known_now) return;
-    else if (!item->resumed && pipe->counts.waiting) pipe->counts.waiting--;
-    else pipe->counts.resumed++;
+    else if (!item->resumed && machine->counts.waiting) machine->counts.waiting--;
+    else machine->counts.resumed++;
 }
 
 /* An effect that is claimed after one that may have happened, or gives that claim back and has had no effect. */
@@ -102,11 +102,11 @@ int64_t once__item_given_up(const once_item *item)
     return item->stage == ONCE_STAGE_SETTLE && !item->lost ? item->decision.given_up : 0;
 }
 
-static void count_over(once_pipe *pipe, once_item *item, int64_t now_ms)
+static void count_over(once_machine *machine, once_item *item, int64_t now_ms)
 {
-    once_counts *counts = &pipe->counts;
-    const bool settled = item->stage == ONCE_STAGE_SETTLE, known_now = once__pipe_is_known_now(pipe, item);
-    once__pipe_count_origin(pipe, item, known_now);
+    once_counts *counts = &machine->counts;
+    const bool settled = item->stage == ONCE_STAGE_SETTLE, known_now = once__machine_is_known_now(machine, item);
+    once__machine_count_origin(machine, item, known_now);
     /* The one before stands no longer where it was counted: it is the duplicate now. */
     if (known_now && item->ticket) {
         counts->duplicates++;
@@ -114,21 +114,21 @@ static void count_over(once_pipe *pipe, once_item *item, int64_t now_ms)
         counts->waiting--;
         counts->duplicates++;
     }
-    uint64_t *where = count_of(pipe, item, item->stage == ONCE_STAGE_BURY, settled);
+    uint64_t *where = count_of(machine, item, item->stage == ONCE_STAGE_BURY, settled);
     ++*where;
-    once__pipe_note_waiting(pipe, item, where == &counts->waiting);
-    once__pipe_note_settled(pipe, item);
+    once__machine_note_waiting(machine, item, where == &counts->waiting);
+    once__machine_note_settled(machine, item);
     counts->given_up += (uint64_t)once__item_given_up(item);
     /* In a commit whose reply was lost. */
     const bool ran_before = item->decision.own && item->decision.answer != ONCE_ANSWER_RUN;
     counts->attempts += once__item_has_tried(item) || ran_before;
     const bool asked_later = item->outcome == ONCE_UNKNOWN && item->request.lookup;
     if (settled && (item->outcome == ONCE_RETRY || item->outcome == ONCE_RELEASE || asked_later))
-        sooner(&pipe->due.at_ms, now_ms, item->delay_ms);
+        sooner(&machine->due.at_ms, now_ms, item->delay_ms);
     if (!settled && item->decision.answer == ONCE_ANSWER_WAITING)
-        sooner(&pipe->due.at_ms, now_ms, item->decision.wait_ms);
+        sooner(&machine->due.at_ms, now_ms, item->decision.wait_ms);
     counts->retries += settled && item->outcome == ONCE_RETRY;
-    if (pipe->caution.left && item->started) pipe->caution.left--;
+    if (machine->caution.left && item->started) machine->caution.left--;
 }
 
 /* What was found in the store and is there as it was is no business of ours. */
@@ -140,20 +140,20 @@ static bool is_untouched(const once_item *item)
 }
 
 /* Its effect ended, and its claim was somebody else's by then. */
-static void give_away(once_pipe *pipe, once_item *item)
+static void give_away(once_machine *machine, once_item *item)
 {
-    pipe->counts.fenced++;
-    pipe->counts.attempts += once__item_has_tried(item);
+    machine->counts.fenced++;
+    machine->counts.attempts += once__item_has_tried(item);
     if (!once__item_is_unwanted(item) && item->ticket) { /* still the source's: asked again as if it had just come */
         item->commit_unknown &=
             item->came_to == ONCE_DONE && (item->handler->bits & ONCE_EFFECT_THEN); /* done by us, perhaps */
         item->held = item->lost = item->returned = item->maybe = false;
         once__item_forget_output(item);
-        once__pipe_move(pipe, item, ONCE_AT_READY);
+        once__machine_move(machine, item, ONCE_AT_READY);
     } else {
-        pipe->source.open -= item->ticket != 0;
-        once__pipe_leave_key_queue(pipe, item);
-        once__pipe_move(pipe, item, ONCE_AT_OVER);
+        machine->source.open -= item->ticket != 0;
+        once__machine_leave_key_queue(machine, item);
+        once__machine_move(machine, item, ONCE_AT_OVER);
     }
 }
 
@@ -167,55 +167,56 @@ void once__count_replaced(once_counts *counts, bool ours)
 }
 
 /* How many were replaced with this commit: of ours, and of others. */
-static void gather_replaced(once_pipe *pipe, size_t out[2])
+static void gather_replaced(once_machine *machine, size_t out[2])
 {
-    for (size_t i = 0; i < pipe->work.n; i++) {
-        once_item *item = pipe->work.items[i];
+    for (size_t i = 0; i < machine->work.n; i++) {
+        once_item *item = machine->work.items[i];
         if (!item->replaces || once__item_is_left(item)) continue;
         out[!item->replaces_ours]++;
         item->replaces = false;
     }
 }
 
-void once__pipe_conclude(once_pipe *pipe, int64_t now_ms)
+void once__machine_conclude(once_machine *machine, int64_t now_ms)
 {
     size_t replaced[2] = {0};
-    gather_replaced(pipe, replaced);
-    once__pipe_ack_work(pipe);
-    for (size_t i = 0; i < pipe->work.keeping_n; i++)
-        if (pipe->work.keeping[i]->place == ONCE_AT_FLIGHT)
-            once_flight_extended(&pipe->outside.flight, pipe->work.keeping[i], pipe->work.asked_at_ms);
-    for (size_t i = 0; i < pipe->work.n; i++)
-        if (pipe->work.items[i]->stage == ONCE_STAGE_FLY)
-            once__pipe_depart(pipe, pipe->work.items[i], pipe->work.asked_at_ms);
-    while (pipe->work.n) { /* from the last on: what goes back to the queue keeps its order */
-        once_item *item = pipe->work.items[--pipe->work.n];
+    gather_replaced(machine, replaced);
+    once__machine_ack_work(machine);
+    for (size_t i = 0; i < machine->work.keeping_n; i++)
+        if (machine->work.keeping[i]->place == ONCE_AT_FLIGHT)
+            once_flight_extended(&machine->outside.flight, machine->work.keeping[i], machine->work.asked_at_ms);
+    for (size_t i = 0; i < machine->work.n; i++)
+        if (machine->work.items[i]->stage == ONCE_STAGE_FLY)
+            once__machine_depart(machine, machine->work.items[i], machine->work.asked_at_ms);
+    while (machine->work.n) { /* from the last on: what goes back to the queue keeps its order */
+        once_item *item = machine->work.items[--machine->work.n];
         if (item->stage == ONCE_STAGE_FLY) continue;
         if (once__item_is_left(item)) {
-            once__pipe_requeue(pipe, item);
+            once__machine_requeue(machine, item);
             continue;
         }
-        pipe->counts.repeats -= once__item_repeats(item) < 0;
+        machine->counts.repeats -= once__item_repeats(item) < 0;
         if (item->lost) {
-            give_away(pipe, item);
+            give_away(machine, item);
         } else if (is_untouched(item)) {
-            once__pipe_move(pipe, item, ONCE_AT_OVER);
+            once__machine_move(machine, item, ONCE_AT_OVER);
         } else {
-            count_over(pipe, item, now_ms);
-            once__pipe_leave_key_queue(pipe, item);
-            once__pipe_remember_farthest(pipe, item);
-            once__pipe_move(pipe, item, ONCE_AT_OVER);
+            count_over(machine, item, now_ms);
+            once__machine_leave_key_queue(machine, item);
+            once__machine_remember_farthest(machine, item);
+            once__machine_move(machine, item, ONCE_AT_OVER);
         }
     }
     /* After all others: whom it replaced may have been left waiting in this very transaction. */
     for (int other = 0; other < 2; other++)
-        for (; replaced[other]; replaced[other]--) once__count_replaced(&pipe->counts, !other);
+        for (; replaced[other]; replaced[other]--) once__count_replaced(&machine->counts, !other);
     /* A settled message of a lane may have woken the next one, and that one may be ours to take. */
-    if (pipe->work.had_lanes && (pipe->counts.waiting || pipe->counts.resumed)) pipe->due.at_ms = now_ms;
-    if (pipe->caution.careful_left) pipe->caution.careful_left--;
-    if (pipe->work.ran) pipe->caution.hung_up = 0;
-    if (pipe->caution.left && pipe->caution.look && pipe->caution.window < pipe->batch_max) pipe->caution.window *= 2;
-    pipe->work.keeping_n = 0;
-    if (pipe->due.finding) once__pipe_looked_for_due(pipe, pipe->due.found_n, now_ms);
-    pipe->work.next = NEXT_CHOOSE;
+    if (machine->work.had_lanes && (machine->counts.waiting || machine->counts.resumed)) machine->due.at_ms = now_ms;
+    if (machine->caution.careful_left) machine->caution.careful_left--;
+    if (machine->work.ran) machine->caution.hung_up = 0;
+    if (machine->caution.left && machine->caution.look && machine->caution.window < machine->batch_max)
+        machine->caution.window *= 2;
+    machine->work.keeping_n = 0;
+    if (machine->due.finding) once__machine_looked_for_due(machine, machine->due.found_n, now_ms);
+    machine->work.next = NEXT_CHOOSE;
 }

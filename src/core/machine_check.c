@@ -1,5 +1,5 @@
-/* The invariants of core/pipeline.h, by their numbers. Only test builds check them; it costs a walk over all items. */
-#include "core/pipe.h"
+/* The invariants of core/machine.h, by their numbers. Only test builds check them; it costs a walk over all items. */
+#include "core/machine_impl.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,10 +29,10 @@ static void crowd_add_queue(crowd *to, const once_queue *queue)
     for (const once_item *item = queue->first; item; item = item->next) crowd_add(to, item);
 }
 
-static void crowd_add_stream(crowd *to, const once_pipe *pipe, const once_stream *stream)
+static void crowd_add_stream(crowd *to, const once_machine *machine, const once_stream *stream)
 {
     crowd_add_queue(to, &stream->ready);
-    for (size_t h = 0; h < pipe->spec->n_handlers; h++) crowd_add_queue(to, &stream->full[h]);
+    for (size_t h = 0; h < machine->spec->n_handlers; h++) crowd_add_queue(to, &stream->full[h]);
 }
 
 static bool crowd_equal(const crowd *a, const crowd *b) { return a->n == b->n && a->sum == b->sum; }
@@ -85,14 +85,14 @@ static const char *check_item(const once_item *item)
     return NULL;
 }
 
-static const char *check_batch(const once_pipe *pipe, const once_batch *batch, tally *all)
+static const char *check_batch(const once_machine *machine, const once_batch *batch, tally *all)
 {
     size_t open = 0;
-    for (uint32_t i = 0; i < pipe->streams.n; i++) {
-        const once_stream *stream = pipe->streams.at[i];
+    for (uint32_t i = 0; i < machine->streams.n; i++) {
+        const once_stream *stream = machine->streams.at[i];
         open += stream && stream->farthest && stream->farthest->batch == batch;
     }
-    for (size_t i = 0; i < pipe->work.last_n; i++) open += pipe->work.last[i]->batch == batch;
+    for (size_t i = 0; i < machine->work.last_n; i++) open += machine->work.last[i]->batch == batch;
     for (size_t i = 0; i < batch->n; i++) {
         const once_item *item = &batch->items[i];
         const char *wrong = check_item(item);
@@ -108,117 +108,118 @@ static const char *check_batch(const once_pipe *pipe, const once_batch *batch, t
     return NULL;
 }
 
-static const char *check_places(const once_pipe *pipe, const tally *all)
+static const char *check_places(const once_machine *machine, const tally *all)
 {
     crowd lists[ONCE_AT_PLACES] = {0};
-    crowd_add_queue(&lists[ONCE_AT_READY], &pipe->ready.taken);
-    for (uint32_t i = 0; i < pipe->streams.n; i++)
-        if (pipe->streams.at[i]) crowd_add_stream(&lists[ONCE_AT_READY], pipe, pipe->streams.at[i]);
-    for (size_t i = 0; i < pipe->work.n; i++) crowd_add(&lists[ONCE_AT_WORK], pipe->work.items[i]);
-    for (const once_item *item = pipe->outside.flight.first; item; item = item->next)
+    crowd_add_queue(&lists[ONCE_AT_READY], &machine->ready.taken);
+    for (uint32_t i = 0; i < machine->streams.n; i++)
+        if (machine->streams.at[i]) crowd_add_stream(&lists[ONCE_AT_READY], machine, machine->streams.at[i]);
+    for (size_t i = 0; i < machine->work.n; i++) crowd_add(&lists[ONCE_AT_WORK], machine->work.items[i]);
+    for (const once_item *item = machine->outside.flight.first; item; item = item->next)
         crowd_add(&lists[ONCE_AT_FLIGHT], item);
-    for (const once_item *item = pipe->outside.back; item; item = item->next) crowd_add(&lists[ONCE_AT_RETURNED], item);
+    for (const once_item *item = machine->outside.back; item; item = item->next)
+        crowd_add(&lists[ONCE_AT_RETURNED], item);
     lists[ONCE_AT_PARKED] = all->by_place[ONCE_AT_PARKED]; /* has no list */
     if (all->by_place[ONCE_AT_NEW].n) SAY(1, "an item of an open batch is nowhere");
     for (once_item_place place = ONCE_AT_READY; place < ONCE_AT_OVER; place++) {
         if (!crowd_equal(&lists[place], &all->by_place[place]))
             SAY(1, "a list is not made of the items whose place it is");
-        if (pipe->at[place] != lists[place].n) SAY(1, "a place has another count than items");
+        if (machine->at[place] != lists[place].n) SAY(1, "a place has another count than items");
     }
-    if (pipe->outside.flight.n != lists[ONCE_AT_FLIGHT].n || pipe->outside.flight.waiting != all->not_given)
+    if (machine->outside.flight.n != lists[ONCE_AT_FLIGHT].n || machine->outside.flight.waiting != all->not_given)
         SAY(8, "the count of effects that are under way, or have not begun, is wrong");
     return NULL;
 }
 
-static const char *check_slots(const once_pipe *pipe)
+static const char *check_slots(const once_machine *machine)
 {
-    for (size_t h = 0; pipe->outside.flight.slots && h < pipe->spec->n_handlers; h++) {
-        const once_handler_spec *handler = &pipe->spec->handlers[h];
+    for (size_t h = 0; machine->outside.flight.slots && h < machine->spec->n_handlers; h++) {
+        const once_handler_spec *handler = &machine->spec->handlers[h];
         size_t used = 0;
-        for (const once_item *item = pipe->outside.flight.first; item; item = item->next)
+        for (const once_item *item = machine->outside.flight.first; item; item = item->next)
             used += item->handler == handler;
-        for (const once_item *item = pipe->outside.back; item; item = item->next) used += item->handler == handler;
-        for (size_t i = 0; i < pipe->work.n; i++)
-            used += pipe->work.items[i]->handler == handler && pipe->work.items[i]->stage == ONCE_STAGE_FLY;
-        if (used != pipe->outside.flight.used[h]) SAY(4, "slots are used that no item has, or the other way round");
+        for (const once_item *item = machine->outside.back; item; item = item->next) used += item->handler == handler;
+        for (size_t i = 0; i < machine->work.n; i++)
+            used += machine->work.items[i]->handler == handler && machine->work.items[i]->stage == ONCE_STAGE_FLY;
+        if (used != machine->outside.flight.used[h]) SAY(4, "slots are used that no item has, or the other way round");
         if (used > handler->slots) SAY(4, "a handler has more claims than slots");
     }
     return NULL;
 }
 
-static const char *check_transaction(const once_pipe *pipe)
+static const char *check_transaction(const once_machine *machine)
 {
-    if (pipe->work.next == NEXT_CHOOSE && (pipe->work.n || pipe->work.in_tx))
+    if (machine->work.next == NEXT_CHOOSE && (machine->work.n || machine->work.in_tx))
         SAY(6, "there is work, and nobody is about to do it");
-    for (size_t i = 0; pipe->work.next != NEXT_CHOOSE && i < pipe->work.keeping_n; i++) {
-        const once_item_place place = pipe->work.keeping[i]->place;
+    for (size_t i = 0; machine->work.next != NEXT_CHOOSE && i < machine->work.keeping_n; i++) {
+        const once_item_place place = machine->work.keeping[i]->place;
         if (place != ONCE_AT_FLIGHT && place != ONCE_AT_RETURNED)
             SAY(6, "a lease is to be extended of an item that is not away");
     }
     return NULL;
 }
 
-static const char *check_stream(const once_pipe *pipe, const once_stream *stream)
+static const char *check_stream(const once_machine *machine, const once_stream *stream)
 {
     const once_watermark *mark = &stream->mark;
     if (stream->acked > mark->upto || mark->kept > mark->upto || mark->upto >= mark->next)
         SAY(3, "acks have passed what is over");
-    if (once_stream_outstanding(stream) > OUTSTANDING * pipe->batch_max) SAY(9, "too much is on its way");
+    if (once_stream_outstanding(stream) > OUTSTANDING * machine->batch_max) SAY(9, "too much is on its way");
     if (stream->ready.n + stream->full_n != stream->at[ONCE_AT_READY])
         SAY(1, "the queues of a stream have another count than items");
-    for (size_t h = 0; h < pipe->spec->n_handlers; h++)
+    for (size_t h = 0; h < machine->spec->n_handlers; h++)
         for (const once_item *item = stream->full[h].first; item; item = item->next)
-            if (!item->full || !item->joined || item->handler != &pipe->spec->handlers[h])
+            if (!item->full || !item->joined || item->handler != &machine->spec->handlers[h])
                 SAY(12, "an item waits for a slot that is another handler's, or for nobody to see");
     return NULL;
 }
 
-static const char *check_streams(const once_pipe *pipe, const tally *all)
+static const char *check_streams(const once_machine *machine, const tally *all)
 {
     size_t at[ONCE_AT_PLACES] = {0};
-    size_t ready = pipe->ready.taken.n;
-    for (uint32_t i = 0; i < pipe->streams.n; i++) {
-        const once_stream *stream = pipe->streams.at[i];
-        const char *wrong = stream ? check_stream(pipe, stream) : NULL;
+    size_t ready = machine->ready.taken.n;
+    for (uint32_t i = 0; i < machine->streams.n; i++) {
+        const once_stream *stream = machine->streams.at[i];
+        const char *wrong = stream ? check_stream(machine, stream) : NULL;
         if (wrong) return wrong;
         for (int place = 0; stream && place < ONCE_AT_PLACES; place++) at[place] += stream->at[place];
         ready += stream ? stream->ready.n + stream->full_n : 0;
     }
     for (once_item_place place = ONCE_AT_READY; place < ONCE_AT_OVER; place++)
         if (at[place] != all->of_streams[place]) SAY(1, "a place has another count than items of streams");
-    if (pipe->ready.n != ready) SAY(1, "the queues have another count than items");
-    if (pipe->ready.bytes != all->ready_bytes || pipe->batches.held_bytes != all->held_bytes)
+    if (machine->ready.n != ready) SAY(1, "the queues have another count than items");
+    if (machine->ready.bytes != all->ready_bytes || machine->batches.held_bytes != all->held_bytes)
         SAY(7, "the bytes that are held are counted wrong");
     return NULL;
 }
 
-static const char *check_end(const once_pipe *pipe)
+static const char *check_end(const once_machine *machine)
 {
-    if (!pipe->end.ended) return NULL;
-    if (pipe->at[ONCE_AT_WORK] || pipe->at[ONCE_AT_FLIGHT] || pipe->at[ONCE_AT_RETURNED])
+    if (!machine->end.ended) return NULL;
+    if (machine->at[ONCE_AT_WORK] || machine->at[ONCE_AT_FLIGHT] || machine->at[ONCE_AT_RETURNED])
         SAY(10, "it has ended, and something is not settled");
-    if (pipe->store.out || pipe->source.out || pipe->acks.out) SAY(10, "it has ended, and an action is out");
+    if (machine->store.out || machine->source.out || machine->acks.out) SAY(10, "it has ended, and an action is out");
     return NULL;
 }
 
-const char *once__pipe_check(const once_pipe *pipe)
+const char *once__machine_check(const once_machine *machine)
 {
     tally all = {0};
     const char *wrong = NULL;
-    for (const once_batch *batch = pipe->batches.all; batch && !wrong; batch = batch->all)
-        if (batch->open) wrong = check_batch(pipe, batch, &all); /* another one is nobody's, or an executor's */
-    if (!wrong) wrong = check_places(pipe, &all);
-    if (!wrong) wrong = check_slots(pipe);
-    if (!wrong) wrong = check_transaction(pipe);
-    if (!wrong) wrong = check_streams(pipe, &all);
-    return wrong ? wrong : check_end(pipe);
+    for (const once_batch *batch = machine->batches.all; batch && !wrong; batch = batch->all)
+        if (batch->open) wrong = check_batch(machine, batch, &all); /* another one is nobody's, or an executor's */
+    if (!wrong) wrong = check_places(machine, &all);
+    if (!wrong) wrong = check_slots(machine);
+    if (!wrong) wrong = check_transaction(machine);
+    if (!wrong) wrong = check_streams(machine, &all);
+    return wrong ? wrong : check_end(machine);
 }
 
 #ifdef ONCE_TEST_BUILD
 /* A planted bug may break one; whether something else finds it is what is tested then. */
-void once__pipe_checked(const once_pipe *pipe)
+void once__machine_checked(const once_machine *machine)
 {
-    const char *wrong = once_planted ? NULL : once__pipe_check(pipe);
+    const char *wrong = once_planted ? NULL : once__machine_check(machine);
     if (!wrong) return;
     (void)fprintf(stderr, "invariant of the pipeline %s\n", wrong);
     abort();

@@ -1,0 +1,218 @@
+/* What waits in the store: taken when it is due (claimed durably, and worked on at once), or found by the very
+ * transaction that runs it. */
+#include "core/machine_impl.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "core/plant.h"
+
+#include "base/banned.h"
+
+#define POLL_MS 1000        /* how often to look for what other processes left */
+#define WAITING_POLL_MS 100 /* the same, while something of ours waits in the store */
+#define END_POLL_MS 250     /* the same, when it is all that is left to wait for */
+#define TAKES_IN_A_ROW 8    /* takes that find much, before what the source has brought; with lanes */
+
+/* So many that were due have been handed out. */
+void once__machine_looked_for_due(once_machine *machine, size_t n, int64_t now_ms)
+{
+    /* Lanes that are behind come first: what the source brings meanwhile would only stand behind them. */
+    if (!machine->due.took_last) machine->due.takes_left = TAKES_IN_A_ROW;
+    machine->due.takes_left =
+        machine->spec->order && !machine->spec->inbox && machine->due.takes_left && n >= machine->batch_max / 64
+            ? machine->due.takes_left - 1
+            : 0;
+    machine->due.took_last = true;
+    /* There may be more. */
+    machine->due.at_ms = n ? now_ms : now_ms + (machine->counts.waiting ? WAITING_POLL_MS : POLL_MS);
+}
+
+/* How many may be taken: what is taken starts at once. Of a take whose reply was lost all of it is asked for again, or
+ * the rest of what is claimed already would be forgotten until its leases are over. Its slots are still free: nothing
+ * new is claimed before. */
+size_t once__machine_take_max(const once_machine *machine, int64_t now_ms)
+{
+    if (machine->due.again) return machine->due.most;
+    const size_t most = machine->caution.left ? 1 : machine->batch_max;
+    if (!machine->outside.flight.slots) return most;
+    if (now_ms < machine->outside.at_ms) return 0;
+    const size_t free = once_flight_free_least(&machine->outside.flight);
+    return free < most ? free : most;
+}
+
+/* Instead of claiming it durably, which keeps others from its lane until it has run. */
+bool once__machine_may_find(const once_machine *machine)
+{
+    return machine->due.finds && !machine->end.stopping && !machine->caution.left && machine->caution.rolled_back == 0;
+}
+
+void once__machine_begin_find_due(once_machine *machine)
+{
+    machine->due.finding = true;
+    machine->caution.look = false;
+    machine->work.keeping_n = 0;
+    once__machine_start_work(machine);
+}
+
+/* Not in a transaction that finds out about a message, or about a commit. */
+bool once__machine_wants_find(const once_machine *machine)
+{
+    /* Not where messages are only accepted. */
+    const bool runs =
+        machine->due.finding || (machine->work.had_lanes && (!machine->spec->inbox || machine->work.items[0]->held));
+    if (machine->due.sought || !once__machine_may_find(machine) || !runs) return false;
+    for (size_t i = 0; i < machine->work.n; i++)
+        if (machine->work.items[i]->commit_unknown || machine->work.items[i]->apart || machine->work.items[i]->verdict)
+            return false;
+    return true;
+}
+
+static int64_t longest_lease_ms(const once_spec *spec)
+{
+    int64_t lease_ms = 0;
+    for (size_t i = 0; i < spec->n_handlers; i++)
+        if (spec->handlers[i].lease_ms > lease_ms) lease_ms = spec->handlers[i].lease_ms;
+    return lease_ms;
+}
+
+once_action *once__machine_begin_find(once_machine *machine)
+{
+    once_batch *batch = once__machine_batch_get(machine);
+    size_t n = 0;
+    if (!batch) return NULL;
+    for (size_t i = 0; i < machine->work.n; i++)
+        if (!once_hash_is_zero(machine->work.items[i]->request.lane.id))
+            machine->work.list[n++] = machine->work.items[i];
+    once_action *find = once__machine_emit(machine, ONCE_ACT_FIND, n);
+    find->max = machine->batch_max;
+    find->batch = batch;
+    find->due = machine->due.finding;
+    find->lease_ms = longest_lease_ms(machine->spec);
+    return find;
+}
+
+once_action *once__machine_begin_take(once_machine *machine, size_t max, int64_t now_ms)
+{
+    if (!machine->due.batch && !(machine->due.batch = once__machine_batch_get(machine))) return NULL;
+    machine->due.take_next = false;
+    if (!machine->due.again || ONCE_PLANTED(take_forgotten))
+        machine->due.token = once_token_of_run(machine->o.run, once_env_random_u64(machine->o.env), 0);
+    if (!machine->due.again) machine->due.asked_ms = now_ms; /* the reply that was lost may have begun the leases */
+    once_action *take = once__machine_emit(machine, ONCE_ACT_TAKE, 0);
+    take->max = machine->due.most = max;
+    take->batch = machine->due.batch;
+    take->token = machine->due.token;
+    take->again = machine->due.again;
+    take->lease_ms = longest_lease_ms(machine->spec);
+    return take;
+}
+
+/* Taking was claiming it durably. Only a repeat goes through a transaction, which counts it; and an unknown that must
+ * not be asked about, which is put back. */
+static bool may_depart_at_once(once_machine *machine, const once_item *item)
+{
+    if (item->decision.asks && once__machine_question_ms(machine, item) > 0) return false;
+    return once__item_is_external(item) && item->input && !item->decision.unreported && !item->decision.gap_over &&
+           !machine->end.stopping;
+}
+
+void once__machine_took(once_machine *machine, once_action *action, int64_t now_ms)
+{
+    once_batch *batch = action->batch;
+    machine->due.batch = NULL;
+    machine->due.again = false;
+    once__machine_looked_for_due(machine, batch->n, now_ms);
+    machine->work.next = NEXT_CHOOSE;
+    if (batch->n == 0) {
+        once__machine_batch_put(machine, batch);
+        return;
+    }
+    machine->work.keeping_n = 0;
+    machine->caution.look = false;
+    batch->open = batch->n;
+    for (size_t i = 0; i < batch->n; i++) {
+        once_error err;
+        once_item *item = &batch->items[i];
+        item->held = true;
+        item->first = item->decision;
+        item->resumed = item->request.run != machine->o.run;
+        /* Nobody said how its last attempt ended: it stays where it is, and a delivery counts it. */
+        if (item->decision.answer == ONCE_ANSWER_UNKNOWN && !item->decision.asks) {
+            once__machine_move(machine, item, ONCE_AT_OVER);
+            continue;
+        }
+        if (item->decision.answer != ONCE_ANSWER_RUN &&
+            !item->decision.asks) { /* its lane settled it, and the store has recorded that */
+            once__machine_count_origin(machine, item, once__machine_is_known_now(machine, item));
+            once__machine_count_settled_by_lane(machine, item);
+            once__machine_move(machine, item, ONCE_AT_OVER);
+            continue;
+        }
+        const int rc = once_intake_taken(&machine->intake, item, &err);
+        if (rc != ONCE_OK) once__machine_give_up(machine, rc, &err);
+        item->request.run = machine->o.run; /* if it waits again, it is one of ours */
+        if (rc == ONCE_OK && may_depart_at_once(machine, item)) {
+            once_flight_reserve(&machine->outside.flight, item);
+            once__machine_depart(machine, item, machine->due.asked_ms);
+        } else {
+            once__machine_move(machine, item, ONCE_AT_WORK);
+        }
+        once__machine_note_claimed(machine, &item, 1);
+    }
+    once__machine_bound_locks(machine);
+    if (machine->work.n) once__machine_start_work(machine);
+    if (machine->end.status != ONCE_OK) once__machine_drop_work(machine);
+}
+
+/* Behind what is claimed already, which is the head of its lane, and before what the source brings. */
+static void add_found(once_machine *machine, once_batch *batch)
+{
+    once_item **work = machine->work.about;
+    size_t n = 0, before = machine->work.n;
+    for (size_t i = 0; i < batch->n; i++) once__machine_move(machine, &batch->items[i], ONCE_AT_WORK);
+    for (size_t i = 0; i < before; i++)
+        if (machine->work.items[i]->held) work[n++] = machine->work.items[i];
+    for (size_t i = before; i < machine->work.n; i++) work[n++] = machine->work.items[i];
+    for (size_t i = 0; i < before; i++)
+        if (!machine->work.items[i]->held) work[n++] = machine->work.items[i];
+    assert(n == machine->work.n);
+    memcpy(machine->work.items, work, n * sizeof *work);
+    once__machine_arrange(machine);
+}
+
+/* They are delivered once more, by the store, and claimed as such. */
+void once__machine_found(once_machine *machine, once_action *action)
+{
+    once_batch *batch = action->batch;
+    const uint64_t random = once_env_random_u64(machine->o.env);
+    machine->due.sought = true;
+    machine->due.found_n = batch->open = batch->n;
+    machine->due.take_next |= action->more;
+    machine->work.next = NEXT_ROUND;
+    for (size_t i = 0; i < batch->n; i++) {
+        once_error err;
+        once_item *item = &batch->items[i];
+        const int rc = once_intake_taken(&machine->intake, item, &err);
+        if (rc != ONCE_OK) once__machine_give_up(machine, rc, &err);
+        item->found = true;
+        item->resumed = item->request.run != machine->o.run;
+        item->request.run = machine->o.run; /* if it waits again, it is one of ours */
+        item->request.token = once_token_of_run(machine->o.run, random, i);
+    }
+    if (machine->end.status != ONCE_OK) machine->work.next = NEXT_ROLLBACK;
+    if (batch->n == 0 || machine->end.status != ONCE_OK) once__machine_batch_put(machine, batch);
+    else add_found(machine, batch);
+}
+
+void once__machine_told_stats(once_machine *machine, const once_action *action, int64_t now_ms)
+{
+    const bool nothing = action->waiting == 0 && action->claimed == 0 && action->unknown == 0;
+    if (nothing || action->wait_ms == ONCE_NEVER) {
+        machine->end.stopping = true; /* a finite source at its end, and all that can be settled is */
+        return;
+    }
+    const int64_t wait_ms = action->wait_ms < END_POLL_MS ? action->wait_ms + CLOCK_SLACK_MS : END_POLL_MS;
+    machine->due.at_ms = now_ms + wait_ms;
+    machine->store.stats_at_ms = now_ms + wait_ms + 1;
+}

@@ -1,0 +1,320 @@
+/* The source side: how much is fetched and of which streams, and which deliveries are over.
+ *
+ * A stream of which enough is here is paused, and others go on. What bounds all of them together is memory: where there
+ * is too little, whoever has messages here waits until they are over. */
+#include "core/machine_impl.h"
+
+#include <assert.h>
+
+#include "base/no_memory.h"
+#include "core/plant.h"
+
+#include "base/banned.h"
+
+#define READY_BYTES (16u << 20) /* of bodies that wait for their transaction; then nothing more is fetched */
+#define HELD_BYTES (64u << 20)  /* the same of all batches whose messages are not over */
+#define FULL 8                  /* batches of a stream that may wait for handlers that have no slot free */
+#define BEAT_MS 1000            /* how often a source that assigns streams is asked for news, when it does not say */
+
+/* Of this stream there is enough in memory. When none of it is left to be worked on, it is held for another reason (the
+ * cursor's), and waiting would not help. */
+static bool has_enough(const once_machine *machine, const once_stream *stream)
+{
+    const size_t *at = stream->at;
+    if (stream->ready.n >= machine->batch_max || at[ONCE_AT_PARKED] >= PARKED * machine->batch_max) return true;
+    if (stream->full_n >= FULL * machine->batch_max) return true;
+    /* One is very slow, and holds up acks; or acks fail. */
+    if (once_stream_outstanding(stream) + 1 > (OUTSTANDING - 1) * machine->batch_max) return true;
+    if (machine->ready.bytes >= READY_BYTES && at[ONCE_AT_READY]) return true;
+    return machine->batches.held_bytes >= HELD_BYTES && at[ONCE_AT_READY] + at[ONCE_AT_PARKED] + at[ONCE_AT_FLIGHT] > 0;
+}
+
+/* A batch waits that can go, or far too much that cannot. */
+static bool is_full(const once_machine *machine, int64_t now_ms)
+{
+    size_t n = machine->ready.taken.n;
+    for (uint32_t i = 0; i < machine->streams.n && n < machine->batch_max; i++) {
+        if (machine->streams.at[i]) n += once__machine_can_go(machine, machine->streams.at[i], now_ms);
+    }
+    return n >= machine->batch_max ||
+           machine->ready.n + machine->at[ONCE_AT_PARKED] >= OUTSTANDING * machine->batch_max;
+}
+
+/* Which streams nothing may come of now. False: there is none that it may come of. */
+static bool pause_streams(once_machine *machine, int64_t now_ms, size_t *n_paused)
+{
+    size_t paused = 0, others = 0;
+    for (uint32_t i = 0; i < machine->streams.n; i++) {
+        once_stream *stream = machine->streams.at[i];
+        if (!stream || stream->state != ONCE_STREAM_ASSIGNED) continue;
+        const bool enough = has_enough(machine, stream);
+        if (enough) machine->streams.paused[paused++] = i;
+        else others++;
+        if (enough && stream->paused_at_ms == ONCE_NO_TIME) stream->paused_at_ms = now_ms;
+    }
+    *n_paused = paused;
+    return others > 0 || paused == 0;
+}
+
+/* Also while nothing is fetched for another reason: one that goes on meanwhile does not stand still. */
+static void note_not_paused(once_machine *machine)
+{
+    for (uint32_t i = 0; i < machine->streams.n; i++) {
+        once_stream *stream = machine->streams.at[i];
+        if (stream && stream->paused_at_ms != ONCE_NO_TIME && !has_enough(machine, stream))
+            stream->paused_at_ms = ONCE_NO_TIME;
+    }
+}
+
+bool once_machine_next_stream(const once_machine *machine, uint32_t *at, int64_t now_ms, once_stream_view *out)
+{
+    const once_stream *stream = NULL;
+    while (*at < machine->streams.n && (!stream || stream->released)) stream = machine->streams.at[(*at)++];
+    if (!stream || stream->released) return false;
+    const bool paused =
+        stream->state == ONCE_STREAM_ASSIGNED && stream->paused_at_ms != ONCE_NO_TIME && has_enough(machine, stream);
+    *out = (once_stream_view){.number = stream->number,
+                              .state = stream->state,
+                              .open = once_stream_outstanding(stream),
+                              .paused_ms = paused ? now_ms - stream->paused_at_ms : 0};
+    return true;
+}
+
+/* Told to stop, and the source may have read what it cannot give to anybody else. */
+bool once__machine_rest_to_fetch(const once_machine *machine)
+{
+    return machine->o.gives_once && !machine->source.rested && !machine->source.at_end && !machine->store.gone;
+}
+
+static bool may_fetch(once_machine *machine, int64_t now_ms, size_t *n_paused)
+{
+    const bool store_away = machine->store.tries > 0; /* then nothing is fetched */
+    if (machine->end.stopping ? !once__machine_rest_to_fetch(machine) : machine->source.at_end || store_away)
+        return false;
+    return !is_full(machine, now_ms) && pause_streams(machine, now_ms, n_paused);
+}
+
+static int64_t beat_ms(const once_machine *machine)
+{
+    if (machine->o.beat_ms > 0) return machine->o.beat_ms;
+    return machine->o.source & ONCE_SOURCE_ASSIGNS ? BEAT_MS : ONCE_NEVER;
+}
+
+/* When it is asked for a sign of life, should nothing be fetched until then. After half of the time: a thread that is
+ * woken is late, and the call must come before the time is over. */
+static int64_t beat_at_ms(const once_machine *machine)
+{
+    const int64_t every_ms = beat_ms(machine);
+    if (every_ms == ONCE_NEVER || machine->end.ended || ONCE_PLANTED(no_beat)) return ONCE_NEVER;
+    return machine->source.asked_ms + (every_ms + 1) / 2;
+}
+
+int64_t once__machine_source_at_ms(const once_machine *machine, int64_t now_ms)
+{
+    const int64_t at_ms = beat_at_ms(machine);
+    if (machine->source.out) return ONCE_NEVER;
+    return machine->source.at_ms > now_ms ? machine->source.at_ms : at_ms;
+}
+
+once_action *once__machine_source_action(once_machine *machine, int64_t now_ms)
+{
+    note_not_paused(machine);
+    if (machine->source.out || machine->end.ended || (now_ms < machine->source.at_ms && !machine->end.stopping))
+        return NULL;
+    size_t n_paused = 0;
+    const size_t max = machine->end.stopping ? machine->batch_max
+                                             : once__machine_room_to_fetch(machine); /* what was read is not lost */
+    const bool fetch = max && may_fetch(machine, now_ms, &n_paused);
+    if (!fetch && now_ms < beat_at_ms(machine)) return NULL;
+    once_batch *batch = once__machine_batch_get(machine);
+    if (!batch) return NULL;
+    machine->source.action = (once_action){.kind = ONCE_ACT_FETCH,
+                                           .max = fetch ? max : 0,
+                                           .paused = machine->streams.paused,
+                                           .n_paused = n_paused,
+                                           .batch = batch,
+                                           .intake = &machine->fetch_intake,
+                                           .rest = fetch && machine->end.stopping};
+    machine->source.asked_ms = now_ms;
+    machine->source.out = true;
+    return &machine->source.action;
+}
+
+/* The longest pause after a failure: one that wants to be asked that often is. */
+static int64_t longest_pause_ms(const once_machine *machine)
+{
+    return machine->o.beat_ms > 0 ? (machine->o.beat_ms + 1) / 2 : ONCE_NEVER;
+}
+
+static void source_failed(once_machine *machine, const once_action *action, int64_t now_ms)
+{
+    if (machine->source.tries == 0) machine->source.failing_since_ms = now_ms;
+    once__machine_worth_another_try(machine, action->status, &action->error, &machine->source.tries,
+                                    &machine->source.at_ms, machine->source.failing_since_ms, now_ms,
+                                    longest_pause_ms(machine));
+}
+
+/* How many are there of each stream. */
+static int count_coming(once_machine *machine, const once_batch *batch, once_error *err)
+{
+    for (size_t i = 0; i < batch->n; i++) {
+        once_stream *stream = once__machine_stream(machine, batch->items[i].stream);
+        if (!stream || stream->state != ONCE_STREAM_ASSIGNED)
+            return once_fail(err, ONCE_E_BUG, "the source hands out a message of stream %u, which it has not assigned",
+                             (unsigned)batch->items[i].stream);
+        stream->coming++;
+    }
+    return ONCE_OK;
+}
+
+/* Room for the tickets of the batch, and for all that may wait for each other. */
+static int make_room(once_machine *machine, const once_batch *batch, once_error *err)
+{
+    size_t here = batch->n + machine->outside.flight.slots;
+    for (int place = 0; place < ONCE_AT_PLACES; place++) here += machine->at[place];
+    int rc = count_coming(machine, batch, err);
+    for (size_t i = 0; i < batch->n; i++) {
+        once_stream *stream = once__machine_stream(machine, batch->items[i].stream);
+        if (!stream || !stream->coming) continue;
+        if (rc == ONCE_OK && !once_stream_reserve(stream, stream->coming)) rc = once_no_memory(err, "for a batch");
+        stream->coming = 0;
+    }
+    if (rc == ONCE_OK && machine->outside.flight.slots && !once_key_queue_reserve(&machine->key_queue, here))
+        rc = once_no_memory(err, "for a batch");
+    return rc;
+}
+
+static int heed_news(once_machine *machine, const once_action *action, int64_t now_ms, once_error *err)
+{
+    int rc = ONCE_OK;
+    for (size_t i = 0; rc == ONCE_OK && i < action->n_news; i++)
+        rc = once__machine_heed(machine, &action->news[i], now_ms, err);
+    return rc;
+}
+
+static void queue_batch(once_machine *machine, once_batch *batch, int64_t now_ms)
+{
+    for (size_t i = 0; i < batch->n; i++) {
+        once_item *item = &batch->items[i];
+        once_stream *stream = item->from = once__machine_stream(machine, item->stream);
+        batch->bytes += item->message.body.len;
+        item->ticket = once_stream_begin(stream, item->delivery, item);
+        if (stream->prolong_at_ms == ONCE_NEVER && stream->expires_ms > 0)
+            stream->prolong_at_ms = now_ms + once_stream_extends_after_ms(stream);
+        once__machine_move(machine, item, ONCE_AT_READY);
+    }
+    machine->source.open += batch->n;
+    machine->batches.held_bytes += batch->bytes;
+}
+
+static int take_in(once_machine *machine, once_batch *batch, int64_t now_ms, once_error *err)
+{
+    int rc = batch->taken_in ? ONCE_OK : once_intake_batch(&machine->fetch_intake, batch, err);
+    if (rc == ONCE_OK) rc = make_room(machine, batch, err);
+    if (rc == ONCE_OK) queue_batch(machine, batch, now_ms);
+    return rc;
+}
+
+void once__machine_fetched(once_machine *machine, once_action *action, int64_t now_ms)
+{
+    once_batch *batch = action->batch;
+    once_error err;
+    machine->source.rested = action->rest && (batch->n == 0 || action->status != ONCE_OK);
+    if (action->status != ONCE_OK) {
+        assert(batch->n == 0);
+        once__machine_batch_put(machine, batch);
+        source_failed(machine, action, now_ms);
+        return;
+    }
+    assert(batch->n <= action->max);
+    machine->source.tries = 0;
+    machine->source.asked_ms = now_ms;
+    if (action->max) machine->source.at_end = action->at_end;
+    int rc = heed_news(machine, action, now_ms, &err);
+    const bool wanted = !machine->end.stopping || (machine->o.gives_once && !machine->store.gone);
+    if (rc == ONCE_OK && batch->n && wanted) {
+        batch->open = batch->n;
+        rc = take_in(machine, batch, now_ms, &err);
+        if (rc == ONCE_OK) return;
+    }
+    machine->source.dropped += batch->n; /* what was read cannot be read again by this run */
+    once__machine_batch_put(machine, batch);
+    if (rc != ONCE_OK) once__machine_give_up(machine, rc, &err);
+}
+
+/* Whether the item ends with the transaction that it is in. */
+static bool ends_here(const once_item *item)
+{
+    return !once__item_is_left(item) && item->stage != ONCE_STAGE_FLY && !item->lost;
+}
+
+void once__machine_ack_work(once_machine *machine)
+{
+    for (size_t i = 0; i < machine->work.n; i++) {
+        once_item *item = machine->work.items[i];
+        if (!item->ticket || item->acked || !ends_here(item)) continue;
+        if (item->from) once_stream_end(item->from, item->ticket, false, machine->now_ms);
+        item->acked = true;
+        machine->source.open--;
+    }
+}
+
+/* --- cursors --- */
+
+/* A cursor is kept at the last one that is over, and that may be one whose transaction was long ago. */
+void once__machine_remember_farthest(once_machine *machine, once_item *item)
+{
+    if (!once_spec_keeps_cursor(machine->spec) || !item->from) return;
+    once_item *before = item->from->farthest;
+    if (before && before->ticket > item->ticket) return;
+    item->batch->open++;
+    item->from->farthest = item;
+    if (before) once__machine_batch_let_go(machine, before->batch);
+}
+
+static void peek(once_machine *machine, bool over)
+{
+    for (size_t i = 0; i < machine->work.n; i++) {
+        const once_item *item = machine->work.items[i];
+        if (item->from && !item->acked && ends_here(item)) once_watermark_peek(&item->from->mark, item->ticket, over);
+    }
+}
+
+static uint64_t peeked(once_stream *stream)
+{
+    if (!stream->peeked) stream->peeked = once_watermark_peeked(&stream->mark) + 1;
+    return stream->peeked - 1;
+}
+
+/* For each stream, the message up to which everything will be over when the work is committed. Only a cursor asks. */
+void once__machine_find_last(once_machine *machine)
+{
+    machine->work.last_n = 0;
+    if (!once_spec_keeps_cursor(machine->spec)) return;
+    peek(machine, true);
+    for (size_t i = 0; i < machine->work.n; i++) {
+        const once_item *item = machine->work.items[i];
+        once_stream *stream = item->from;
+        if (!stream || !ends_here(item)) continue;
+        const once_item *last = stream->next_farthest ? stream->next_farthest : stream->farthest;
+        if (item->ticket <= peeked(stream) && (!last || item->ticket > last->ticket)) last = item;
+        if (last && last->ticket <= peeked(stream)) stream->next_farthest = last;
+    }
+    peek(machine, false);
+    for (size_t i = 0; i < machine->work.n; i++) {
+        once_stream *stream = machine->work.items[i]->from;
+        if (!stream) continue;
+        if (stream->next_farthest) {
+            stream->next_farthest->batch->open++; /* its stream may be lost before the commit is answered */
+            machine->work.last[machine->work.last_n++] = stream->next_farthest;
+        }
+        stream->next_farthest = NULL;
+        stream->peeked = 0;
+    }
+}
+
+/* The commit was answered. */
+void once__machine_let_last_go(once_machine *machine)
+{
+    while (machine->work.last_n) once__machine_batch_let_go(machine, machine->work.last[--machine->work.last_n]->batch);
+}

@@ -34,7 +34,7 @@ static void check_use(once_config *config, const once_node *map, const char *nam
                           unstable);
 }
 
-static void check_coordinates(once_config *config, const once_node *root, const once__pipeline *pipeline)
+static void check_coordinates(once_config *config, const once_node *root, const once_config_pipeline *pipeline)
 {
     const once_spec *spec = &pipeline->spec;
     const char *unstable = spec->source.unstable;
@@ -61,7 +61,7 @@ static void check_locks(once_config *config, const once_node *root, const once_s
                           "'locks' is for 'sql' in the store's own database, and no handler has that; remove it");
 }
 
-static void check_rules(once_config *config, const once_node *root, const once__pipeline *pipeline)
+static void check_rules(once_config *config, const once_node *root, const once_config_pipeline *pipeline)
 {
     check_needs(config, root, "version", "order", "\"${/order_id}\"");
     check_needs(config, root, "gap", "version", "\"${/version}\"");
@@ -76,8 +76,8 @@ static once_spec *load(once_config *config, once_bytes text)
 {
     const once_node *root = once_config_yaml(config, text);
     if (!root) return NULL;
-    once__pipeline pipeline = {.spec = {.gap_ms = -1},
-                               .common = {.spec = {.bits = ONCE_EFFECT_RUNS}}}; /* until the effect is known */
+    once_config_pipeline pipeline = {.spec = {.gap_ms = -1},
+                                     .common = {.spec = {.bits = ONCE_EFFECT_RUNS}}}; /* until the effect is known */
     if (!once_source_fields_make(config, &pipeline.source)) return NULL;
     const once_node *source = once_node_member(root, "source");
     config->source_names = once_source_names(source); /* before the first template is read */

@@ -181,7 +181,7 @@ static void conclude(const once_spec *spec, once__handler *handler, bool unknown
 }
 
 static void read_handler(once_config *config, const once_node *root, const once_node *node, once_bytes type,
-                         const once__pipeline *pipeline, once_handler_spec *out)
+                         const once_config_pipeline *pipeline, once_handler_spec *out)
 {
     once__handler handler = pipeline->common;
     once_handler_spec *h = &handler.spec;
@@ -280,7 +280,7 @@ static void check_all_shared(once_config *config, const once_node *root, const o
     }
 }
 
-static void read_handlers(once_config *config, const once_node *root, once__pipeline *pipeline)
+static void read_handlers(once_config *config, const once_node *root, once_config_pipeline *pipeline)
 {
     const once_node *map = pipeline->handlers;
     if (map->kind != ONCE_NODE_MAP || map->count == 0) {
@@ -304,7 +304,7 @@ static void read_handlers(once_config *config, const once_node *root, once__pipe
     pipeline->spec.n_handlers = map->count;
 }
 
-static void read_all(once_config *config, const once_node *root, once__pipeline *pipeline)
+static void read_all(once_config *config, const once_node *root, once_config_pipeline *pipeline)
 {
     if (pipeline->handler && pipeline->handlers) {
         once_config_wrong(config, ONCE_E_CONFIG, pipeline->handler->name_line,
@@ -343,7 +343,7 @@ static void check_unknown(once_config *config, const once_node *root, const once
         "'unknown' has no meaning here: effects in the store's own database are never unknown; remove it");
 }
 
-void once__config_handlers(once_config *config, const once_node *root, once__pipeline *pipeline)
+void once__config_handlers(once_config *config, const once_node *root, once_config_pipeline *pipeline)
 {
     read_all(config, root, pipeline);
     check_unknown(config, root, &pipeline->spec);

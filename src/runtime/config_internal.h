@@ -15,13 +15,13 @@ typedef struct once__handler {
 } once__handler;
 
 /* What the pipeline's map is read into. */
-typedef struct once__pipeline {
+typedef struct once_config_pipeline {
     once_spec spec;
     once_source_fields source;
     once__handler common;                  /* what handlers inherit */
     int ack, gap_then, on_dead, time_unit; /* positions in their words */
     const once_node *handler, *handlers;
-} once__pipeline;
+} once_config_pipeline;
 
 enum { ONCE__ACK_EFFECT, ONCE__ACK_ACCEPTED };
 enum { ONCE__GAP_DEAD, ONCE__GAP_RUN };
@@ -39,7 +39,7 @@ bool once__read_fingerprint(once_config *config, const once_config_field *field,
 bool once__read_locks(once_config *config, const once_config_field *field, const once_node *node, void *out);
 
 /* Fills spec.handlers from `handler` or `handlers`. */
-void once__config_handlers(once_config *config, const once_node *root, once__pipeline *pipeline);
+void once__config_handlers(once_config *config, const once_node *root, once_config_pipeline *pipeline);
 
 static inline int once__line_of(const once_node *map, const char *name)
 {

@@ -79,7 +79,7 @@ bool once__read_store(once_config *config, const once_config_field *field, const
 /* Where the salt is to be read from. What stands there instead may be a salt, so that no mistake shows it. */
 bool once__read_salt(once_config *config, const once_config_field *field, const once_node *node, void *out)
 {
-    once__pipeline *pipeline = out;
+    once_config_pipeline *pipeline = out;
     once_bytes text;
     if (!once_config_scalar(config, field, node, &text)) return false;
     pipeline->spec.salt = text;
@@ -94,7 +94,7 @@ bool once__read_salt(once_config *config, const once_config_field *field, const 
 /* As `once check` prints it. */
 bool once__read_store_id(once_config *config, const once_config_field *field, const once_node *node, void *out)
 {
-    once__pipeline *pipeline = out;
+    once_config_pipeline *pipeline = out;
     once_bytes text;
     if (!once_config_scalar(config, field, node, &text)) return false;
     size_t digits = 0;

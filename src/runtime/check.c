@@ -315,7 +315,7 @@ int once_pipeline_check(once_pipeline *pipeline, once_finding *report, void *use
         if (rc != ONCE_OK) once__at_line(pipeline, pipeline->spec->store_line, rc, &why, err);
     }
     if (rc == ONCE_OK) rc = once__clock_check(pipeline, parts.store, report, user, err);
-    if (rc == ONCE_OK) rc = once__memory_check_scope(pipeline, parts.store, ONCE_SCOPE_LOOK, err);
+    if (rc == ONCE_OK) rc = once__consumer_check_keys(pipeline, parts.store, ONCE_KEYS_LOOK, err);
     once__parts_close(&parts);
     return rc;
 }

@@ -251,7 +251,7 @@ int once_pipeline_explain(once_pipeline *pipeline, once_bytes tenant, once_bytes
     size_t known = 0;
     once_lane_reader reader;
     once__lane_reader_init(&reader, pipeline, store);
-    rc = once__memory_check_salt(pipeline, store, err);
+    rc = once__consumer_check_salt(pipeline, store, err);
     if (rc == ONCE_OK && !once_key_show(&arena, key, &shown)) rc = once_no_memory(err, "for a key");
     for (size_t i = 0; rc == ONCE_OK && i < spec->n_handlers; i++) {
         const once_scope scope = {tenant, spec->consumer, spec->handlers[i].operation};

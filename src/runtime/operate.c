@@ -92,7 +92,7 @@ int once__open_keyed(once_pipeline *pipeline, once_backend **out, once_error *er
     int rc = once__salt_read(pipeline, err);
     if (rc == ONCE_OK) rc = once__operator_open(pipeline, &store, err);
     if (rc != ONCE_OK) return rc;
-    rc = once__memory_check_salt(pipeline, store, err);
+    rc = once__consumer_check_salt(pipeline, store, err);
     if (rc == ONCE_OK) *out = store;
     else once__operator_close(pipeline, store);
     return rc;

@@ -454,7 +454,7 @@ int once_pipeline_replay(once_pipeline *pipeline, const once_replay_options *opt
         once_intake_init(&r->intake, pipeline->spec, r->store->secret, 0, once_effect_prepare);
         r->keying = once__keying_of(pipeline, r->store);
         /* With other keys than the messages had, what was done before would run again. */
-        rc = once__memory_check_scope(pipeline, r->store, ONCE_SCOPE_LOOK, err);
+        rc = once__consumer_check_keys(pipeline, r->store, ONCE_KEYS_LOOK, err);
         if (rc == ONCE_OK) rc = replay_all(r, err);
         once_intake_release(&r->intake);
         once_arena_release(&r->batch.arena);

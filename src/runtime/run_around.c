@@ -44,8 +44,8 @@ static int begin(void *user, once_error *err)
 {
     once_run *r = user;
     size_t ended;
-    const once_scope_check how = r->options.confirm_scope_change ? ONCE_SCOPE_CONFIRM : ONCE_SCOPE_KEEP;
-    int rc = once__memory_check_scope(r->pipeline, r->parts.store, how, err);
+    const once_keys_check how = r->options.confirm_scope_change ? ONCE_KEYS_CONFIRM : ONCE_KEYS_KEEP;
+    int rc = once__consumer_check_keys(r->pipeline, r->parts.store, how, err);
     if (rc == ONCE_OK) rc = seek(r, err);
     if (rc == ONCE_OK && once__keeps(r->parts.store)) rc = meet_store(r, err);
     /* Before the records of those that are gone are dropped. */
@@ -53,7 +53,7 @@ static int begin(void *user, once_error *err)
         rc = once__take_over(r->parts.store, r->pipeline->spec->consumer, &r->around.worker, &r->around.gone, &ended,
                              err);
     if (rc == ONCE_OK)
-        rc = once__memory_run_begins(r->pipeline, r->parts.store, &r->around.worker, &r->around.unclean, err);
+        rc = once__consumer_run_begins(r->pipeline, r->parts.store, &r->around.worker, &r->around.unclean, err);
     return rc == ONCE_OK ? r->parts.store->ops->time(r->parts.store, &r->around.time, err) : rc;
 }
 

@@ -88,18 +88,18 @@ static inline once_keying once__keying_of(const once_pipeline *pipeline, const o
 }
 
 /* What the store remembers of the consumer between runs: how keys are made, and whether the last run ended cleanly. */
-typedef enum once_scope_check {
-    ONCE_SCOPE_LOOK,   /* a change is refused, nothing is written */
-    ONCE_SCOPE_KEEP,   /* a change is refused, what is new is remembered */
-    ONCE_SCOPE_CONFIRM /* a change is remembered */
-} once_scope_check;
+typedef enum once_keys_check {
+    ONCE_KEYS_LOOK,   /* a change is refused, nothing is written */
+    ONCE_KEYS_KEEP,   /* a change is refused, what is new is remembered */
+    ONCE_KEYS_CONFIRM /* a change is remembered */
+} once_keys_check;
 
-int once__memory_check_scope(once_pipeline *pipeline, once_backend *store, once_scope_check how, once_error *err);
+int once__consumer_check_keys(once_pipeline *pipeline, once_backend *store, once_keys_check how, once_error *err);
 /* Of that only the salt, for those who show keys: with another one they would show keys that nobody was given. */
-int once__memory_check_salt(once_pipeline *pipeline, once_backend *store, once_error *err);
+int once__consumer_check_salt(once_pipeline *pipeline, once_backend *store, once_error *err);
 /* *unclean is set when another run died and nobody has noticed; it is never cleared, so that this can be repeated. */
-int once__memory_run_begins(once_pipeline *pipeline, once_backend *store, once_worker *worker, bool *unclean,
-                            once_error *err);
+int once__consumer_run_begins(once_pipeline *pipeline, once_backend *store, once_worker *worker, bool *unclean,
+                              once_error *err);
 /* facts.c: what the store keeps for the source. Facts have short names; consumers, paths and types may be long and
  * binary: a name is made of the kind and a hash, which is returned. */
 typedef struct once_store_facts {

@@ -27,7 +27,7 @@
 typedef struct checking {
     once_pipeline *pipeline;
     once_backend *store;
-    once_scope_check how;
+    once_keys_check how;
     once_arena arena;
     once_error *err;
     int rc;
@@ -45,13 +45,13 @@ static int check_fact(checking *c, const char *kind, once_bytes consumer, once_b
     int rc = c->store->ops->fact_get(c->store, name, &was, &c->arena, c->err);
     if (rc != ONCE_OK) return rc;
     if (once_bytes_equal(was, now)) return ONCE_OK;
-    if (was.len && c->how != ONCE_SCOPE_CONFIRM)
+    if (was.len && c->how != ONCE_KEYS_CONFIRM)
         return once_fail(c->err, ONCE_E_SCOPE,
                          "%.*s: %s '%.*s' was '%.*s' in this store and is '%.*s' now; %s; put it back, or confirm with "
                          "--confirm-scope-change",
                          show(c->pipeline->spec->file), c->pipeline->spec->file.data, what, show(of), of.data,
                          show(was), was.data, show(now), now.data, effect);
-    return c->how == ONCE_SCOPE_LOOK ? ONCE_OK : c->store->ops->fact_set(c->store, name, now, c->err);
+    return c->how == ONCE_KEYS_LOOK ? ONCE_OK : c->store->ops->fact_set(c->store, name, now, c->err);
 }
 
 static bool check_operation(void *user, once_bytes operation, once_bytes text)
@@ -138,7 +138,7 @@ static int check_salt(checking *c)
                                                                      : "there was one before, and now there is none";
         rc = find_given(c, &given);
         if (rc != ONCE_OK) return rc;
-        if (c->how != ONCE_SCOPE_CONFIRM || given.unknown + given.claimed + given.waiting)
+        if (c->how != ONCE_KEYS_CONFIRM || given.unknown + given.claimed + given.waiting)
             return refuse_salt(c, what, &given);
         if (given.dead)
             once_log(ONCE_LOG_WARN, "salt_changed",
@@ -147,12 +147,12 @@ static int check_salt(checking *c)
                      "with others",
                      (unsigned long long)given.dead, given.dead == 1 ? "" : "s");
     }
-    return c->how == ONCE_SCOPE_LOOK ? ONCE_OK : c->store->ops->fact_set(c->store, name, is, c->err);
+    return c->how == ONCE_KEYS_LOOK ? ONCE_OK : c->store->ops->fact_set(c->store, name, is, c->err);
 }
 
-int once__memory_check_salt(once_pipeline *pipeline, once_backend *store, once_error *err)
+int once__consumer_check_salt(once_pipeline *pipeline, once_backend *store, once_error *err)
 {
-    checking c = {.pipeline = pipeline, .store = store, .how = ONCE_SCOPE_LOOK, .err = err};
+    checking c = {.pipeline = pipeline, .store = store, .how = ONCE_KEYS_LOOK, .err = err};
     const int rc = check_salt(&c);
     once_arena_release(&c.arena);
     return rc;
@@ -250,7 +250,7 @@ static int forget_other_file(checking *c, once_bytes kept, const file_facts *now
 /* It was here: the names of the facts of its file. */
 static int keep_consumer(checking *c, const char *own, once_bytes kept, const file_facts *facts)
 {
-    assert(facts->n > 0 && c->how != ONCE_SCOPE_LOOK);
+    assert(facts->n > 0 && c->how != ONCE_KEYS_LOOK);
     const once_spec *spec = c->pipeline->spec;
     char text[2 * 64];
     int rc = ONCE_OK;
@@ -292,7 +292,7 @@ static int check_consumer(checking *c)
     once__fact_name(c->store, "consumer", (once_bytes){0}, spec->source.name, old);
     int rc = ops->fact_get(c->store, own, &kept, &c->arena, c->err);
     if (rc == ONCE_OK) rc = ops->fact_get(c->store, old, &before, &c->arena, c->err);
-    const bool asks = kept.len == 0 && c->how != ONCE_SCOPE_CONFIRM;
+    const bool asks = kept.len == 0 && c->how != ONCE_KEYS_CONFIRM;
     for (size_t i = 0; rc == ONCE_OK && asks && i < facts.n; i++) {
         once_bytes named;
         rc = ops->fact_get(c->store, facts.names[i], &named, &c->arena, c->err);
@@ -301,13 +301,13 @@ static int check_consumer(checking *c)
     }
     if (rc != ONCE_OK) return rc;
     if (asks && before.len && !once_bytes_equal(before, spec->consumer)) return refuse_consumer(c, "source", before);
-    if (c->how == ONCE_SCOPE_LOOK) return ONCE_OK;
+    if (c->how == ONCE_KEYS_LOOK) return ONCE_OK;
     rc = keep_consumer(c, own, kept, &facts);
-    const bool answered = once_bytes_equal(before, spec->consumer) || (kept.len == 0 && c->how == ONCE_SCOPE_CONFIRM);
+    const bool answered = once_bytes_equal(before, spec->consumer) || (kept.len == 0 && c->how == ONCE_KEYS_CONFIRM);
     return rc == ONCE_OK && before.len && answered ? forget(c->store, old, c->err) : rc;
 }
 
-int once__memory_check_scope(once_pipeline *pipeline, once_backend *store, once_scope_check how, once_error *err)
+int once__consumer_check_keys(once_pipeline *pipeline, once_backend *store, once_keys_check how, once_error *err)
 {
     const once_spec *spec = pipeline->spec;
     checking c = {.pipeline = pipeline, .store = store, .how = how, .err = err};
@@ -343,8 +343,8 @@ static int take_old_mark(once_pipeline *pipeline, once_backend *store, bool *fou
     return rc;
 }
 
-int once__memory_run_begins(once_pipeline *pipeline, once_backend *store, once_worker *worker, bool *unclean,
-                            once_error *err)
+int once__consumer_run_begins(once_pipeline *pipeline, once_backend *store, once_worker *worker, bool *unclean,
+                              once_error *err)
 {
     const int rc = take_old_mark(pipeline, store, unclean, err);
     return rc == ONCE_OK ? once_worker_begin(worker, store, unclean, err) : rc;

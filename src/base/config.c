@@ -129,7 +129,7 @@ const char *once_config_nearest(once_bytes name, const char *(*next)(void *user,
     }
 }
 
-const once_config_field *once_config_field_at(const once_config_scope *scope, size_t i, void *out, void **place)
+const once_config_field *once_config_field_at(const once_config_section *scope, size_t i, void *out, void **place)
 {
     size_t n = 0;
     for (; scope->brought; n++) {
@@ -173,7 +173,7 @@ static const char *wanted(const once_config_field *field)
     case ONCE_CONFIG_WORD: return "a word";
     case ONCE_CONFIG_POINTER: return "a JSON pointer";
     case ONCE_CONFIG_STRINGS: return "a list of texts";
-    case ONCE_CONFIG_SCOPE: return "a map";
+    case ONCE_CONFIG_SECTION: return "a map";
     case ONCE_CONFIG_CUSTOM: return field->shape;
     case ONCE_CONFIG_LATER: break;
     }
@@ -514,7 +514,7 @@ bool once_config_read_field(once_config *config, const once_config_field *field,
     case ONCE_CONFIG_WORD: return read_word(config, field, node, out);
     case ONCE_CONFIG_POINTER: return read_pointer(config, field, node, out);
     case ONCE_CONFIG_STRINGS: return read_strings(config, field, node, out);
-    case ONCE_CONFIG_SCOPE:
+    case ONCE_CONFIG_SECTION:
         if (node->kind != ONCE_NODE_MAP) return wrong_kind(config, field, node);
         return once_config_read(config, field->scope, node, (char *)out + field->offset);
     case ONCE_CONFIG_CUSTOM: return field->read(config, field, node, out);
@@ -525,7 +525,7 @@ bool once_config_read_field(once_config *config, const once_config_field *field,
 
 /* --- scopes ------------------------------------------------------------------------------------------------------- */
 
-static const once_config_field *find_field(const once_config_scope *scope, once_bytes name, void *out, void **place)
+static const once_config_field *find_field(const once_config_section *scope, once_bytes name, void *out, void **place)
 {
     const once_config_field *field = NULL;
     for (size_t i = 0; scope && (field = once_config_field_at(scope, i, out, place)) && !is_text(name, field->name);)
@@ -534,15 +534,15 @@ static const once_config_field *find_field(const once_config_scope *scope, once_
 }
 
 /* The field of this scope in which a field of that name would have been right. */
-static const char *inner_home(const once_config_scope *scope, once_bytes name)
+static const char *inner_home(const once_config_section *scope, once_bytes name)
 {
     const once_config_field *field;
     for (size_t i = 0; (field = once_config_field_at(scope, i, NULL, NULL)); i++)
-        if (field->type == ONCE_CONFIG_SCOPE && find_field(field->scope, name, NULL, NULL)) return field->name;
+        if (field->type == ONCE_CONFIG_SECTION && find_field(field->scope, name, NULL, NULL)) return field->name;
     return NULL;
 }
 
-static void list_fields(const once_config_scope *scope, char *out, size_t size)
+static void list_fields(const once_config_section *scope, char *out, size_t size)
 {
     size_t len = 0;
     const once_config_field *field;
@@ -553,7 +553,7 @@ static void list_fields(const once_config_scope *scope, char *out, size_t size)
     }
 }
 
-static void unknown_field(once_config *config, const once_config_scope *scope, const once_node *node)
+static void unknown_field(once_config *config, const once_config_section *scope, const once_node *node)
 {
     once_config_shown shown = once_config_show(node->name);
     const char *home = inner_home(scope, node->name);
@@ -590,7 +590,7 @@ static bool read_absent(once_config *config, const once_config_field *field, voi
     bool ok = true;
     if (config->inherit) return true;
     if (field->standard) return read_standard(config, field, out);
-    if (field->type != ONCE_CONFIG_SCOPE || field->required) return true;
+    if (field->type != ONCE_CONFIG_SECTION || field->required) return true;
     const once_config_field *inner;
     void *place;
     for (size_t i = 0; (inner = once_config_field_at(field->scope, i, (char *)out + field->offset, &place)); i++)
@@ -598,7 +598,7 @@ static bool read_absent(once_config *config, const once_config_field *field, voi
     return ok;
 }
 
-bool once_config_read(once_config *config, const once_config_scope *scope, const once_node *map, void *out)
+bool once_config_read(once_config *config, const once_config_section *scope, const once_node *map, void *out)
 {
     assert(map->kind == ONCE_NODE_MAP);
     const once_config_field *field;
@@ -648,7 +648,7 @@ void once__config_shape(const once_config_field *field, once_buf *out)
     case ONCE_CONFIG_BOOL: once_buf_puts(out, "`true` or `false`"); return;
     case ONCE_CONFIG_STRINGS: once_buf_puts(out, "list of texts, or one"); return;
     case ONCE_CONFIG_POINTER: once_buf_puts(out, "JSON pointer"); return;
-    case ONCE_CONFIG_SCOPE: once_buf_puts(out, "map"); return;
+    case ONCE_CONFIG_SECTION: once_buf_puts(out, "map"); return;
     default: once_buf_puts(out, wanted(field)); return;
     }
 }

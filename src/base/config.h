@@ -34,7 +34,7 @@
 typedef struct once_node once_node;
 typedef struct once_config once_config;
 typedef struct once_config_field once_config_field;
-typedef struct once_config_scope once_config_scope;
+typedef struct once_config_section once_config_section;
 
 /* --- what stands in the file -------------------------------------------------------------------------------------- */
 
@@ -66,7 +66,7 @@ typedef enum once_config_type {
     ONCE_CONFIG_WORD,     /* int: the position in `words` */
     ONCE_CONFIG_POINTER,  /* once_pointer */
     ONCE_CONFIG_STRINGS, /* const once_bytes * at `offset`, size_t at `count`: a list, or one value for a list of one */
-    ONCE_CONFIG_SCOPE,   /* a map of its own; its fields count their offsets from this one's place */
+    ONCE_CONFIG_SECTION, /* a map of its own; its fields count their offsets from this one's place */
     ONCE_CONFIG_CUSTOM,  /* `read` does it */
     ONCE_CONFIG_LATER    /* known, but not in this build: refused by name, with `instead` */
 } once_config_type;
@@ -90,7 +90,7 @@ struct once_config_field {
     const char *standard_text;     /* in the reference, where there is no `standard`: "as the pipeline's" */
     const char *example;           /* a good value */
     const once_config_word *words; /* WORD; ends with a NULL name */
-    const once_config_scope *scope;
+    const once_config_section *scope;
     once_config_reader *read;
     const char *shape;   /* CUSTOM: what it wants, "a template" */
     const char *text;    /* what it means: one line, Markdown */
@@ -103,21 +103,21 @@ struct once_config_field {
  * becomes that of the driver. */
 typedef const once_config_field *once_config_brought(size_t i, void *out, void **place);
 
-struct once_config_scope {
+struct once_config_section {
     const char *name;    /* "a handler": in messages */
     const char *title;   /* in the reference */
     const char *text;    /* under the title; may be NULL */
     const char *example; /* YAML; may be NULL */
     const once_config_field *fields;
     size_t n;
-    once_config_brought *brought;   /* they come before `fields`; may be NULL */
-    const once_config_scope *outer; /* where a misplaced field may belong; may be NULL */
+    once_config_brought *brought;     /* they come before `fields`; may be NULL */
+    const once_config_section *outer; /* where a misplaced field may belong; may be NULL */
 };
 
 #define ONCE_CONFIG_AT(type, member) .offset = offsetof(type, member), .size = sizeof(((type *)0)->member)
 
 /* The i-th field of a scope; NULL: there are no more. `out` and `place` as above, both NULL or neither. */
-const once_config_field *once_config_field_at(const once_config_scope *scope, size_t i, void *out, void **place);
+const once_config_field *once_config_field_at(const once_config_section *scope, size_t i, void *out, void **place);
 
 /* --- reading ------------------------------------------------------------------------------------------------------ */
 
@@ -150,7 +150,7 @@ const once_node *once_config_yaml(once_config *config, once_bytes text);
 
 /* Reads a map into a struct. Fields that are not in the file get their default, or are left as they are. False when
  * there was a mistake in it. */
-bool once_config_read(once_config *config, const once_config_scope *scope, const once_node *map, void *out);
+bool once_config_read(once_config *config, const once_config_section *scope, const once_node *map, void *out);
 
 /* The same for one field, for readers of CUSTOM fields that delegate. */
 bool once_config_read_field(once_config *config, const once_config_field *field, const once_node *node, void *out);
@@ -177,10 +177,10 @@ once_config_shown once_config_show(once_bytes text);
 /* --- from the tables ---------------------------------------------------------------------------------------------- */
 
 /* The scope's title, text, table and example in Markdown; of all scopes inside it too, each once. */
-bool once_config_scope_reference(const once_config_scope *scope, int level, once_buf *out);
+bool once_config_section_reference(const once_config_section *scope, int level, once_buf *out);
 
 /* The same as plain text, for a terminal. */
-bool once_config_scope_help(const once_config_scope *scope, once_buf *out);
+bool once_config_section_help(const once_config_section *scope, once_buf *out);
 
 /* What a field takes, in words: "duration, 1ms to 1d". */
 void once__config_shape(const once_config_field *field, once_buf *out);

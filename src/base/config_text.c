@@ -10,11 +10,11 @@
 
 /* Scopes in the order of their first mention, each once. */
 typedef struct seen {
-    const once_config_scope *scopes[MAX_SCOPES];
+    const once_config_section *scopes[MAX_SCOPES];
     size_t n;
 } seen;
 
-static void collect(seen *list, const once_config_scope *scope)
+static void collect(seen *list, const once_config_section *scope)
 {
     for (size_t i = 0; i < list->n; i++)
         if (list->scopes[i] == scope) return;
@@ -52,7 +52,7 @@ static void reference_row(const once_config_field *field, once_buf *out)
     once_buf_printf(out, "%s |\n", field->text);
 }
 
-static void later_words(const once_config_scope *scope, once_buf *out)
+static void later_words(const once_config_section *scope, once_buf *out)
 {
     bool first = true;
     const once_config_field *field;
@@ -71,7 +71,7 @@ static void later_words(const once_config_scope *scope, once_buf *out)
     if (!first) once_buf_puts(out, ".\n");
 }
 
-static void reference(const once_config_scope *scope, int level, once_buf *out)
+static void reference(const once_config_section *scope, int level, once_buf *out)
 {
     once_buf_printf(out, "\n%.*s %s\n\n", level, "######", scope->title);
     if (scope->text) once_buf_printf(out, "%s\n\n", scope->text);
@@ -83,7 +83,7 @@ static void reference(const once_config_scope *scope, int level, once_buf *out)
     if (scope->example) once_buf_printf(out, "\n```yaml\n%s```\n", scope->example);
 }
 
-bool once_config_scope_reference(const once_config_scope *scope, int level, once_buf *out)
+bool once_config_section_reference(const once_config_section *scope, int level, once_buf *out)
 {
     assert(level >= 1 && level <= 6);
     seen list = {.n = 0};
@@ -119,7 +119,7 @@ static void help_row(const once_config_field *field, once_buf *out)
     once_buf_release(&shape);
 }
 
-bool once_config_scope_help(const once_config_scope *scope, once_buf *out)
+bool once_config_section_help(const once_config_section *scope, once_buf *out)
 {
     seen list = {.n = 0};
     collect(&list, scope);

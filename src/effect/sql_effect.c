@@ -43,7 +43,7 @@ static const once_config_field statement_fields[] = {
      .text = "The outcome when `rows` is not met; nothing of the message's statements stays. Needs `rows`."},
 };
 
-static const once_config_scope statement_scope = {
+static const once_config_section statement_section = {
     .name = "a statement",
     .title = "Statement",
     .text =
@@ -91,7 +91,7 @@ static bool read_statement(once_config *config, const once_node *node, once_sql_
     once_error why = {0};
     const once_node *place = node;
     if (node->kind == ONCE_NODE_MAP) {
-        bool ok = once_config_read(config, &statement_scope, node, &raw);
+        bool ok = once_config_read(config, &statement_section, node, &raw);
         const once_node *unmet = once_node_member(node, "else");
         if (unmet && !once_node_member(node, "rows")) {
             once_config_wrong(config, ONCE_E_CONFIG, unmet->name_line,
@@ -163,7 +163,7 @@ static const once_config_field sql_fields[] = {
      .read = read_statements,
      .shape = "a list of statements",
      .example = "[STATEMENT, ...]",
-     .scope = &statement_scope,
+     .scope = &statement_section,
      .text = "The statements."},
     {.name = "url",
      .type = ONCE_CONFIG_CUSTOM,
@@ -176,7 +176,7 @@ static const once_config_field sql_fields[] = {
              " `env:NAME`, `file:PATH`. Then the effect is fenced."},
 };
 
-static const once_config_scope sql_scope = {
+static const once_config_section sql_section = {
     .name = "'sql'",
     .title = "sql",
     .text = "The statements of one message run in one transaction together with the record that it was handled, in the "
@@ -212,7 +212,7 @@ static bool read_sql(once_config *config, const once_config_field *field, const 
                               "'rows' belongs to one statement; write the statement as an item: '- do: ...'");
             return false;
         }
-        return once_config_read(config, &sql_scope, node, out);
+        return once_config_read(config, &sql_section, node, out);
     }
     return read_statements(config, field, node, out);
 }
@@ -223,7 +223,7 @@ static const once_config_field fields[] = {
      .read = read_sql,
      .shape = "a list of statements",
      .example = "[STATEMENT, ...]",
-     .scope = &sql_scope,
+     .scope = &sql_section,
      .text = "Effect: statements in the store's database, in the transaction that records the message; with `url`, in "
              "another database."},
     {.name = "already",

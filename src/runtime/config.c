@@ -81,7 +81,7 @@ static once_spec *load(once_config *config, once_bytes text)
     if (!once_source_fields_make(config, &pipeline.source)) return NULL;
     const once_node *source = once_node_member(root, "source");
     config->source_names = once_source_names(source); /* before the first template is read */
-    (void)once_config_read(config, &once__pipeline_scope, root, &pipeline);
+    (void)once_config_read(config, &once__pipeline_section, root, &pipeline);
     if (source && source->kind == ONCE_NODE_MAP)
         once_source_choose(config, source, &pipeline.source, &pipeline.spec.source);
     once__config_handlers(config, root, &pipeline);
@@ -211,8 +211,8 @@ static bool scope_text(const once_spec *spec, const once_handler_spec *handler, 
     return ok;
 }
 
-int once_config_scope_each(const once_spec *spec, once_arena *arena, once_config_scope_visit *visit, void *user,
-                           once_error *err)
+int once_config_section_each(const once_spec *spec, once_arena *arena, once_config_section_visit *visit, void *user,
+                             once_error *err)
 {
     assert(spec && arena && visit);
     for (size_t i = 0; i < spec->n_handlers; i++) {

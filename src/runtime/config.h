@@ -26,9 +26,9 @@ int once_config_parse(const char *name, once_bytes text, once_arena *arena, once
 /* What must not change under a store: for each operation of the pipeline, once, a canonical text of its key,
  * fingerprint and tenant. Equal texts mean equal keys; the order of fingerprint fields does not matter. Texts live in
  * the arena. `visit` returns false to stop. ONCE_OK or ONCE_E_NOMEM. */
-typedef bool once_config_scope_visit(void *user, once_bytes operation, once_bytes text);
-int once_config_scope_each(const once_spec *spec, once_arena *arena, once_config_scope_visit *visit, void *user,
-                           once_error *err);
+typedef bool once_config_section_visit(void *user, once_bytes operation, once_bytes text);
+int once_config_section_each(const once_spec *spec, once_arena *arena, once_config_section_visit *visit, void *user,
+                             once_error *err);
 
 /* docs/configuration.md in full. False when the buffer failed. */
 bool once_config_reference(once_buf *out);

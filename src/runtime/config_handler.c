@@ -74,8 +74,8 @@ static const char *effect_name(size_t i, bool *here)
     const once_effect_ops *const *effects = once_effect_list(&n);
     *here = i < n;
     if (*here) return effects[i]->name;
-    for (size_t k = 0; k < once__handler_scope.n; k++) {
-        const once_config_field *field = &once__handler_scope.fields[k];
+    for (size_t k = 0; k < once__handler_section.n; k++) {
+        const once_config_field *field = &once__handler_section.fields[k];
         const bool effect = field->type == ONCE_CONFIG_LATER && field->plural;
         if (effect && n++ == i) return field->name;
     }
@@ -199,7 +199,7 @@ static void read_handler(once_config *config, const once_node *root, const once_
         return;
     }
     config->inherit = true;
-    (void)once_config_read(config, &once__handler_scope, node, &handler);
+    (void)once_config_read(config, &once__handler_section, node, &handler);
     config->inherit = false;
     if (find_effect(config, node, &handler)) {
         check_fit(config, node, h);

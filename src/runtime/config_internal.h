@@ -28,8 +28,8 @@ enum { ONCE__GAP_DEAD, ONCE__GAP_RUN };
 enum { ONCE__DEAD_CONTINUE, ONCE__DEAD_BLOCK };
 enum { ONCE__UNKNOWN_HOLD, ONCE__UNKNOWN_RETRY };
 
-extern const once_config_scope once__pipeline_scope;
-extern const once_config_scope once__handler_scope;
+extern const once_config_section once__pipeline_section;
+extern const once_config_section once__handler_section;
 
 /* Readers of fields, as once_config_field has them: config_store.c, config_fingerprint.c. */
 bool once__read_store(once_config *config, const once_config_field *field, const once_node *node, void *out);

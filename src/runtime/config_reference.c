@@ -63,10 +63,10 @@ bool once_config_reference(once_buf *out)
     once_buf_puts(out, introduction);
     size_t n;
     const once_effect_ops *const *effects = once_effect_list(&n);
-    once_config_scope_reference(&once__pipeline_scope, 2, out);
+    once_config_section_reference(&once__pipeline_section, 2, out);
     for (size_t i = 0; i < n; i++)
         if (effects[i]->section) once_buf_puts(out, effects[i]->section);
     return !out->failed;
 }
 
-bool once_config_help(once_buf *out) { return once_config_scope_help(&once__pipeline_scope, out); }
+bool once_config_help(once_buf *out) { return once_config_section_help(&once__pipeline_section, out); }

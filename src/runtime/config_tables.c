@@ -112,7 +112,7 @@ static const once_config_field retry_fields[] = {
              "PostgreSQL."},
 };
 
-static const once_config_scope retry_scope = {
+static const once_config_section retry_section = {
     .name = "'retry'",
     .title = "retry",
     .text = "What happens after a passing failure. Failures are counted across restarts, and their time is measured by "
@@ -156,7 +156,7 @@ static const once_config_field version_fields[] = {
          "The version that every lane begins with. With `gap` a lane waits for it; a lower version is a dead letter."},
 };
 
-static const once_config_scope version_scope = {
+static const once_config_section version_section = {
     .name = "'version'",
     .title = "version",
     .text = "The version of a message in its lane: a template, or a map with that template in `from`. The lane keeps "
@@ -186,7 +186,7 @@ static const once_config_scope version_scope = {
 
 static bool read_version(once_config *config, const once_config_field *field, const once_node *node, void *out)
 {
-    return node->kind == ONCE_NODE_MAP ? once_config_read(config, &version_scope, node, out)
+    return node->kind == ONCE_NODE_MAP ? once_config_read(config, &version_section, node, out)
                                        : read_single(config, field, node, out);
 }
 
@@ -213,7 +213,7 @@ static const once_config_field time_fields[] = {
      .text = "What a number counts. It may have a fraction; what is below a millisecond is cut."},
 };
 
-static const once_config_scope time_scope = {
+static const once_config_section time_section = {
     .name = "'time'",
     .title = "time",
     .text = "When the message was sent: a template, or a map with that template in `from`. In the years 1 to 9999; "
@@ -229,7 +229,7 @@ static const once_config_scope time_scope = {
 
 static bool read_time(once_config *config, const once_config_field *field, const once_node *node, void *out)
 {
-    return node->kind == ONCE_NODE_MAP ? once_config_read(config, &time_scope, node, out)
+    return node->kind == ONCE_NODE_MAP ? once_config_read(config, &time_section, node, out)
                                        : read_single(config, field, node, out);
 }
 
@@ -260,7 +260,7 @@ static const once_config_field gap_fields[] = {
              " that is replayed does not wait again."},
 };
 
-static const once_config_scope gap_scope = {
+static const once_config_section gap_scope = {
     .name = "'gap'",
     .title = "gap",
     .text = "What to do when a version is missing. Without `gap` a jump runs at once. Needs `version`.\n"
@@ -297,7 +297,7 @@ static const once_config_field batch_fields[] = {
      .text = "How long to wait for a batch to fill. 0ms: not at all."},
 };
 
-static const once_config_scope batch_scope = {
+static const once_config_section batch_scope = {
     .name = "'batch'",
     .title = "batch",
     .text = "Durability is paid per batch: one transaction, one sync.",
@@ -322,7 +322,7 @@ static const once_config_field waiting_max_fields[] = {
      .text = "Of their bodies; in a `redis:` store of all that is kept of a message, because that is its memory."},
 };
 
-static const once_config_scope waiting_max_scope = {
+static const once_config_section waiting_max_section = {
     .name = "'waiting_max'",
     .title = "waiting_max",
     .text = "How much may wait in the store for this consumer: messages that it keeps with their bodies, because they "
@@ -348,7 +348,7 @@ static const once_config_scope waiting_max_scope = {
 static bool read_waiting_max(once_config *config, const once_config_field *field, const once_node *node, void *out)
 {
     once_waiting_size *most = &((once_config_pipeline *)out)->spec.waiting_max;
-    if (node->kind == ONCE_NODE_MAP) return once_config_read(config, &waiting_max_scope, node, most);
+    if (node->kind == ONCE_NODE_MAP) return once_config_read(config, &waiting_max_section, node, most);
     if (node->kind == ONCE_NODE_SCALAR && once__is_text(node->text, "none")) {
         *most = (once_waiting_size){0};
         return true;
@@ -357,7 +357,7 @@ static bool read_waiting_max(once_config *config, const once_config_field *field
     once_config_field messages = waiting_max_fields[0];
     messages.name = field->name;
     messages.example = field->example;
-    return once_config_read(config, &waiting_max_scope, &nothing, most) &&
+    return once_config_read(config, &waiting_max_section, &nothing, most) &&
            once_config_read_field(config, &messages, node, most);
 }
 
@@ -433,9 +433,9 @@ static const once_config_field handler_fields[] = {
      .example = "10s",
      .text = "How long the effect of a message may take."},
     {.name = "retry",
-     .type = ONCE_CONFIG_SCOPE,
+     .type = ONCE_CONFIG_SECTION,
      INHERITED(once__handler, spec.retry),
-     .scope = &retry_scope,
+     .scope = &retry_section,
      .example = "{attempts: 3}",
      .text = "What happens after a passing failure; a part that is not said is the pipeline's."},
     LATER_EFFECT("http"),
@@ -462,7 +462,7 @@ static const once_config_field *field_of_effect(size_t i, void *out, void **plac
     return &effects[k]->fields[at];
 }
 
-const once_config_scope once__handler_scope = {
+const once_config_section once__handler_section = {
     .name = "a handler",
     .title = "Handler",
     .text = "What happens to a message: exactly one effect (`sql`, `exec`, `callback` or `dead`), and what differs "
@@ -493,7 +493,7 @@ const once_config_scope once__handler_scope = {
     .fields = handler_fields,
     .n = COUNT(handler_fields),
     .brought = field_of_effect,
-    .outer = &once__pipeline_scope,
+    .outer = &once__pipeline_section,
 };
 
 /* --- pipeline ----------------------------------------------------------------------------------------------------- */
@@ -545,10 +545,10 @@ static const once_config_field pipeline_fields[] = {
              "in a container. `once check "
              "--new-store` takes another store, see guarantees.md."},
     {.name = "source",
-     .type = ONCE_CONFIG_SCOPE,
+     .type = ONCE_CONFIG_SECTION,
      .required = true,
      ONCE_CONFIG_AT(once_config_pipeline, source),
-     .scope = &once_source_scope,
+     .scope = &once_source_section,
      .example = "{file: {path: payments.ndjson}}",
      .text = "Where messages come from."},
     {.name = "key",
@@ -604,7 +604,7 @@ static const once_config_field pipeline_fields[] = {
      .shape = "template, one placeholder",
      .example = "\"${/sent_at}\"",
      .standard_text = "the source's, if it has one",
-     .scope = &time_scope,
+     .scope = &time_section,
      .text = "When the message was sent: RFC 3339, or milliseconds since 1970; another unit is said in a map."},
     {.name = "type",
      .type = ONCE_CONFIG_CUSTOM,
@@ -619,7 +619,7 @@ static const once_config_field pipeline_fields[] = {
      .read = read_node,
      ONCE_CONFIG_AT(once_config_pipeline, handlers),
      .shape = "map by type",
-     .scope = &once__handler_scope,
+     .scope = &once__handler_section,
      .example = "{payment.received: {sql: [...]}}",
      .text = "A handler for each type; `\"*\"` is for all others (without it they are dead letters). Needs `type`."},
     {.name = "handler",
@@ -627,7 +627,7 @@ static const once_config_field pipeline_fields[] = {
      .read = read_node,
      ONCE_CONFIG_AT(once_config_pipeline, handler),
      .shape = "map",
-     .scope = &once__handler_scope,
+     .scope = &once__handler_section,
      .example = "{sql: [...]}",
      .text = "One handler for every message; instead of `handlers`."},
     {.name = "operation",
@@ -695,9 +695,9 @@ static const once_config_field pipeline_fields[] = {
              " end tries again before it gives up. Others try for ever, and fetch nothing while the store is away or "
              "full."},
     {.name = "retry",
-     .type = ONCE_CONFIG_SCOPE,
+     .type = ONCE_CONFIG_SECTION,
      ONCE_CONFIG_AT(once_config_pipeline, common.spec.retry),
-     .scope = &retry_scope,
+     .scope = &retry_section,
      .example = "{attempts: 12, backoff: 200ms..1m}",
      .text = "What happens after a passing failure."},
     {.name = "order",
@@ -740,11 +740,11 @@ static const once_config_field pipeline_fields[] = {
      .shape = "template, one placeholder",
      .example = "\"${/version}\"",
      .standard_text = "none",
-     .scope = &version_scope,
+     .scope = &version_section,
      .text = "In the lane: an older version is stale, an equal one a duplicate or a conflict, the next one runs. Needs "
              "`order`."},
     {.name = "gap",
-     .type = ONCE_CONFIG_SCOPE,
+     .type = ONCE_CONFIG_SECTION,
      .offset = 0,
      .scope = &gap_scope,
      .example = "{wait: 30s, then: dead}",
@@ -759,7 +759,7 @@ static const once_config_field pipeline_fields[] = {
              "of its own."
              " `once check` runs it only when something that it makes is missing."},
     {.name = "batch",
-     .type = ONCE_CONFIG_SCOPE,
+     .type = ONCE_CONFIG_SECTION,
      .offset = 0,
      .scope = &batch_scope,
      .example = "{max: 1024, wait: 20ms}",
@@ -778,7 +778,7 @@ static const once_config_field pipeline_fields[] = {
      .shape = "integer, map or `none`",
      .example = "100000",
      .standard = "1000000",
-     .scope = &waiting_max_scope,
+     .scope = &waiting_max_section,
      .text = "How much may wait in the store; above it nothing is fetched."},
     {.name = "message_max",
      .type = ONCE_CONFIG_SIZE,
@@ -802,7 +802,7 @@ static const once_config_field pipeline_fields[] = {
     LATER_FIELD("admin", "remove it"),
 };
 
-const once_config_scope once__pipeline_scope = {
+const once_config_section once__pipeline_section = {
     .name = "a pipeline",
     .title = "Pipeline",
     .text = "The fields at the top of the file.",

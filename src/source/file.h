@@ -38,7 +38,7 @@ void once__file_places(const once_source *source, once_places *out); /* where it
 once_file_keeping *once__file_keeping(once_source *source);
 
 extern const once_source_ops once__file_ops;
-extern const once_config_scope once__file_scope;
+extern const once_config_section once__file_section;
 
 void once__file_conclude(once_source_spec *source);
 void once__file_check(once_config *config, const once_node *map, const once_source_spec *source);

@@ -33,7 +33,7 @@ static const once_config_field fields[] = {
      .text = "The object in each line whose members are the headers (`${header:NAME}`)."},
 };
 
-const once_config_scope once__file_scope = {
+const once_config_section once__file_section = {
     .name = "a file source",
     .title = "file",
     .text = "One JSON object per line. Coordinates are the path and the number of the line, as in "
@@ -128,8 +128,8 @@ const once_source_kind once__source_file = {
     .summary = "NDJSON, one message a line; '-' is standard input",
     .ops = &once__file_ops,
     .field = {.name = "file",
-              .type = ONCE_CONFIG_SCOPE,
-              .scope = &once__file_scope,
+              .type = ONCE_CONFIG_SECTION,
+              .scope = &once__file_section,
               .example = "{path: payments.ndjson}",
               .text = "Lines of a file, or of standard input."},
     .size = sizeof(once_file_spec),

@@ -61,7 +61,7 @@ static const once_config_field *field_of_source(size_t i, void *out, void **plac
     return &sources[i]->field;
 }
 
-const once_config_scope once_source_scope = {
+const once_config_section once_source_section = {
     .name = "'source'",
     .title = "source",
     .text = "Where messages come from: one of these.",

@@ -224,7 +224,7 @@ typedef struct once_source_fields {
     void **own;
 } once_source_fields;
 
-extern const once_config_scope once_source_scope; /* reads a once_source_fields */
+extern const once_config_section once_source_section; /* reads a once_source_fields */
 
 bool once_source_fields_make(once_config *config, once_source_fields *out);
 /* The one that `map` has, concluded and checked. Left as it was where the map has none; the mistake was told. */

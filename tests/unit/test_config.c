@@ -1631,7 +1631,7 @@ static void scope_text_changes_with_key_and_fingerprint_only(void **state)
     (void)state;
     once_arena arena = {0};
     lines all = {0}, other = {0};
-    assert_int_equal(once_config_scope_each(loaded(&arena, full), &arena, add_scope, &all, NULL), ONCE_OK);
+    assert_int_equal(once_config_section_each(loaded(&arena, full), &arena, add_scope, &all, NULL), ONCE_OK);
     assert_string_equal(
         all.text,
         "payment.received "
@@ -1640,11 +1640,11 @@ static void scope_text_changes_with_key_and_fingerprint_only(void **state)
         "* {\"key\":\"${/payment_id}\",\"fingerprint\":[\"/amount\",\"/order_id\"],\"tenant\":\"${header:tenant}\"}\n");
     const char *shared =
         HEAD "operation: o\ntype: \"${/t}\"\nfingerprint: none\nhandlers: {a: {dead: x}, b: {dead: x}}\nworkers: 2\n";
-    assert_int_equal(once_config_scope_each(loaded(&arena, shared), &arena, add_scope, &other, NULL), ONCE_OK);
+    assert_int_equal(once_config_section_each(loaded(&arena, shared), &arena, add_scope, &other, NULL), ONCE_OK);
     assert_string_equal(other.text, "o {\"key\":\"${/id}\",\"fingerprint\":\"none\"}\n");
     const char *natural = HEAD "operation: o\nfingerprint: none\nnatural: true\nunknown: retry\nhandler: {exec: [a]}\n";
     memset(&other, 0, sizeof other);
-    assert_int_equal(once_config_scope_each(loaded(&arena, natural), &arena, add_scope, &other, NULL), ONCE_OK);
+    assert_int_equal(once_config_section_each(loaded(&arena, natural), &arena, add_scope, &other, NULL), ONCE_OK);
     assert_string_equal(other.text, "o {\"key\":\"${/id}\",\"fingerprint\":\"none\"}\n");
     once_arena_release(&arena);
 }

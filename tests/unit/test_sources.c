@@ -52,7 +52,7 @@ static void each_is_complete(void **state)
         const once_source_ops *o = s->ops;
         assert_string_equal(s->name, s->field.name);
         for (size_t k = 0; k < i; k++) assert_string_not_equal(s->name, sources[k]->name);
-        assert_int_equal(s->field.type, ONCE_CONFIG_SCOPE);
+        assert_int_equal(s->field.type, ONCE_CONFIG_SECTION);
         assert_true(s->summary && s->field.text && s->field.example && s->field.scope && s->conclude && s->size > 0);
         assert_false(s->field.required); /* of pipelines that have another source, too */
         assert_int_equal(s->field.offset, 0);
@@ -68,9 +68,9 @@ static void each_is_complete(void **state)
             assert_true(field->count + (field->count ? sizeof(size_t) : 0) <= s->size);
         }
     }
-    size_t announced = once_source_scope.n;
+    size_t announced = once_source_section.n;
     for (size_t k = 0; k < announced; k++) /* what has come is not announced any more */
-        for (size_t i = 0; i < n; i++) assert_string_not_equal(once_source_scope.fields[k].name, sources[i]->name);
+        for (size_t i = 0; i < n; i++) assert_string_not_equal(once_source_section.fields[k].name, sources[i]->name);
 }
 
 /* --- one that is not --- */

@@ -11,7 +11,7 @@ int once__engine_drop(once_storage *storage, const once_hash *ids, size_t n, uin
     int rc = ONCE_OK;
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
         once_entry *entry;
-        rc = once__seat_entry(storage, ids[i], &entry, err);
+        rc = once__pair_load_entry(storage, ids[i], &entry, err);
         if (rc != ONCE_OK || once_state_finished(entry->state) || !once_entry_expired(entry, storage->now_ms)) continue;
         (void)once_entry_forget(entry, NULL); /* it stands in no lane */
         rc = storage->storage->save(storage, entry, err);

@@ -142,7 +142,7 @@ static int find_discarded(once_storage *storage, const burial *all, bool *discar
         storage->storage->prefetch ? storage->storage->prefetch(storage, asked, all->n, ONCE_FOR_EXTEND, err) : ONCE_OK;
     for (size_t i = 0; i < all->n && rc == ONCE_OK; i++) {
         once_entry *entry;
-        rc = once__seat_entry(storage, all->uniques[i], &entry, err);
+        rc = once__pair_load_entry(storage, all->uniques[i], &entry, err);
         discarded[i] =
             rc == ONCE_OK && entry->state == ONCE_STATE_REJECTED && !once_entry_expired(entry, storage->now_ms);
     }

@@ -13,7 +13,7 @@ int once__engine_get(once_backend *store, once_hash id, once_entry *out, once_ar
     int rc = once__verb_begin(storage, false, err);
     if (rc != ONCE_OK) return rc;
     once_entry *entry;
-    rc = once__seat_entry(storage, id, &entry, err);
+    rc = once__pair_load_entry(storage, id, &entry, err);
     if (rc == ONCE_OK) {
         once_entry seen = *entry;
         once_entry_look(&seen, storage->now_ms);
@@ -29,8 +29,8 @@ int once__engine_look(once_backend *store, const once_request *request, once_dec
     assert(!once_hash_is_zero(request->id));
     int rc = once__verb_begin(storage, false, err);
     if (rc != ONCE_OK) return rc;
-    once_seat at;
-    rc = once__seat_take(storage, request->id, request->lane.id, &at, err);
+    once_entry_pair at;
+    rc = once__pair_take(storage, request->id, request->lane.id, &at, err);
     if (rc == ONCE_OK) {
         once_entry copy = *at.entry;
         once_entry_claim(&copy, at.lane, request, storage->now_ms, out);
@@ -46,11 +46,11 @@ int once__engine_outlook(once_backend *store, const once_request *request, once_
     assert(!once_hash_is_zero(request->id));
     int rc = once__verb_begin(storage, false, err);
     if (rc != ONCE_OK) return rc;
-    once_seat at;
-    rc = once__seat_load(storage, request->id, &at, err);
+    once_entry_pair at;
+    rc = once__pair_load(storage, request->id, &at, err);
     if (rc == ONCE_OK)
-        rc = once__seat_lane(storage, request->id, at.state == ONCE_STATE_DEAD ? at.entry->lane : request->lane.id, &at,
-                             err);
+        rc = once__pair_load_lane(storage, request->id, at.state == ONCE_STATE_DEAD ? at.entry->lane : request->lane.id,
+                                  &at, err);
     if (rc == ONCE_OK) {
         once_entry seen = *at.entry;
         seen.state = at.state;
@@ -65,9 +65,9 @@ int once__engine_why(once_backend *store, once_hash id, once_bytes *out, once_ar
     once_storage *storage = once__storage_of(store);
     int rc = once__verb_begin(storage, false, err);
     if (rc != ONCE_OK) return rc;
-    once_seat at;
+    once_entry_pair at;
     *out = (once_bytes){0};
-    rc = once__seat_take(storage, id, (once_hash){0}, &at, err);
+    rc = once__pair_take(storage, id, (once_hash){0}, &at, err);
     if (rc == ONCE_OK && at.lane) {
         const once_bytes words = once_lane_says(at.lane, at.entry);
         if (words.len && !once_arena_copy(arena, words, out)) rc = once_no_memory(err, "for words");
@@ -87,7 +87,7 @@ static int add_before(once_storage *storage, const once_entry *entry, once_hash 
                       once_error *err)
 {
     once_entry *loaded;
-    const int rc = once__seat_entry(storage, id, &loaded, err);
+    const int rc = once__pair_load_entry(storage, id, &loaded, err);
     if (rc != ONCE_OK) return rc;
     once_entry other = *loaded;
     once_entry_look(&other, storage->now_ms);
@@ -106,8 +106,8 @@ static int compare_places(const void *x, const void *y)
     return once__lane_before(a->order, a->seen_ms, a->id, b) ? -1 : 1;
 }
 
-static int find_before(once_storage *storage, const once_seat *at, size_t max, once_in_lane *out, once_arena *arena,
-                       once_error *err)
+static int find_before(once_storage *storage, const once_entry_pair *at, size_t max, once_in_lane *out,
+                       once_arena *arena, once_error *err)
 {
     assert(max > 0 && at->lane);
     const size_t most = 2 * max + ONCE_LANE_BLOCKERS;
@@ -135,9 +135,9 @@ int once__engine_in_lane(once_backend *store, once_hash id, size_t max, once_in_
     assert(!storage->in_tx);
     int rc = once__verb_begin(storage, false, err);
     if (rc != ONCE_OK) return rc;
-    once_seat at;
+    once_entry_pair at;
     *out = (once_in_lane){0};
-    rc = once__seat_take(storage, id, (once_hash){0}, &at, err);
+    rc = once__pair_take(storage, id, (once_hash){0}, &at, err);
     if (rc == ONCE_OK && at.lane) {
         out->lane = at.lane_id;
         out->versioned = at.entry->versioned;

@@ -18,15 +18,15 @@ int once__verb_replay(once_backend *store, uint64_t id, bool *found, once_error 
         rc = once_fail(err, ONCE_E_USAGE, "letter %llu has no key and cannot go back to work by itself",
                        (unsigned long long)id);
     if (rc == ONCE_OK && *found) {
-        once_seat at;
-        rc = once__seat_take(storage, letter.entry, (once_hash){0}, &at, err);
+        once_entry_pair at;
+        rc = once__pair_take(storage, letter.entry, (once_hash){0}, &at, err);
         if (rc == ONCE_OK && (at.entry->state == ONCE_STATE_ABSENT || once_entry_expired(at.entry, storage->now_ms)))
             rc = once_fail(err, ONCE_E_USAGE,
                            "letter %llu stays: its key was forgotten, so there is nothing to go on with",
                            (unsigned long long)id);
         if (rc == ONCE_OK) {
             const int changed = once_entry_replay(at.entry, at.lane, storage->now_ms, &letter.message);
-            if (changed) rc = once__seat_keep(storage, &at, changed, err);
+            if (changed) rc = once__pair_keep(storage, &at, changed, err);
         }
         if (rc == ONCE_OK) rc = storage->storage->letter_drop(storage, id, err);
     }
@@ -41,11 +41,11 @@ int once__verb_forget(once_backend *store, once_hash id, bool *found, once_error
     assert(!once_hash_is_zero(id));
     int rc = once__verb_begin(storage, true, err);
     if (rc != ONCE_OK) return rc;
-    once_seat at;
-    rc = once__seat_take(storage, id, (once_hash){0}, &at, err);
+    once_entry_pair at;
+    rc = once__pair_take(storage, id, (once_hash){0}, &at, err);
     if (rc == ONCE_OK) {
         *found = at.entry->state != ONCE_STATE_ABSENT && !once_entry_expired(at.entry, storage->now_ms);
-        if (*found) rc = once__seat_keep(storage, &at, once_entry_forget(at.entry, at.lane), err);
+        if (*found) rc = once__pair_keep(storage, &at, once_entry_forget(at.entry, at.lane), err);
     }
     return once__verb_end(storage, rc, err);
 }
@@ -60,11 +60,11 @@ static int remember_discarded(once_storage *storage, const once_letter *letter, 
                                .lane = {.gap_ms = -1},
                                .sent_ms = ONCE_NO_TIME,
                                .at = letter->message.at};
-    once_seat at;
-    const int rc = once__seat_load(storage, letter->same, &at, err);
+    once_entry_pair at;
+    const int rc = once__pair_load(storage, letter->same, &at, err);
     if (rc != ONCE_OK) return rc;
     const int changed = once_entry_give_up(at.entry, &what, storage->now_ms);
-    return changed ? once__seat_keep(storage, &at, changed, err) : ONCE_OK;
+    return changed ? once__pair_keep(storage, &at, changed, err) : ONCE_OK;
 }
 
 int once__verb_discard(once_backend *store, uint64_t id, int64_t remember_ms, bool *found, once_error *err)
@@ -77,10 +77,10 @@ int once__verb_discard(once_backend *store, uint64_t id, int64_t remember_ms, bo
     *found = false;
     rc = storage->storage->letter_get(storage, id, &letter, found, &arena, err);
     if (rc == ONCE_OK && *found && !once_hash_is_zero(letter.entry)) {
-        once_seat at;
-        rc = once__seat_take(storage, letter.entry, (once_hash){0}, &at, err);
+        once_entry_pair at;
+        rc = once__pair_take(storage, letter.entry, (once_hash){0}, &at, err);
         if (rc == ONCE_OK && once__letter_is_of(&letter, at.entry))
-            rc = once__seat_keep(storage, &at,
+            rc = once__pair_keep(storage, &at,
                                  once_entry_discard(at.entry, at.lane, letter.message.sent_ms, storage->now_ms), err);
     } else if (rc == ONCE_OK && *found) {
         rc = remember_discarded(storage, &letter, remember_ms, err);
@@ -98,18 +98,18 @@ int once__engine_correct(once_backend *store, uint64_t id, const once_request *r
     assert(!once_hash_is_zero(request->id) && message);
     once_arena arena = {0};
     once_letter letter;
-    once_seat at;
+    once_entry_pair at;
     bool found = false;
     int rc = once__verb_begin(storage, true, err);
     if (rc != ONCE_OK) return rc;
     *done = false;
     rc = storage->storage->letter_get(storage, id, &letter, &found, &arena, err);
     if (rc == ONCE_OK && found && once_hash_equal(letter.entry, request->id)) {
-        rc = once__seat_take(storage, letter.entry, (once_hash){0}, &at, err);
+        rc = once__pair_take(storage, letter.entry, (once_hash){0}, &at, err);
         if (rc == ONCE_OK && once__letter_is_of(&letter, at.entry)) {
             const int changed = once_entry_correct(at.entry, at.lane, request, message, storage->now_ms);
             *done = changed != ONCE_UNCHANGED;
-            if (changed) rc = once__seat_keep(storage, &at, changed, err);
+            if (changed) rc = once__pair_keep(storage, &at, changed, err);
         }
         if (rc == ONCE_OK && *done) rc = storage->storage->letter_drop(storage, id, err);
     }
@@ -125,12 +125,12 @@ int once__verb_resolve(once_backend *store, once_hash id, once_outcome outcome, 
     assert(!once_hash_is_zero(id) && outcome < ONCE_OUTCOMES);
     int rc = once__verb_begin(storage, true, err);
     if (rc != ONCE_OK) return rc;
-    once_seat at;
-    rc = once__seat_take(storage, id, (once_hash){0}, &at, err);
+    once_entry_pair at;
+    rc = once__pair_take(storage, id, (once_hash){0}, &at, err);
     if (rc == ONCE_OK) {
         const int changed = once_entry_resolve(at.entry, at.lane, outcome, reason, storage->now_ms);
         *done = changed != ONCE_UNCHANGED;
-        if (changed) rc = once__seat_keep(storage, &at, changed, err);
+        if (changed) rc = once__pair_keep(storage, &at, changed, err);
     }
     return once__verb_end(storage, rc, err);
 }
@@ -142,15 +142,15 @@ int once__verb_revive(once_backend *store, const once_request *request, const on
     assert(!once_hash_is_zero(request->id) && message);
     int rc = once__verb_begin(storage, true, err);
     if (rc != ONCE_OK) return rc;
-    once_seat at;
-    rc = once__seat_load(storage, request->id, &at, err);
+    once_entry_pair at;
+    rc = once__pair_load(storage, request->id, &at, err);
     if (rc == ONCE_OK)
-        rc = once__seat_lane(storage, request->id, request->lane.id, &at,
-                             err); /* a finished entry need not know its own any more */
+        rc = once__pair_load_lane(storage, request->id, request->lane.id, &at,
+                                  err); /* a finished entry need not know its own any more */
     if (rc == ONCE_OK) {
         const int changed = once_entry_revive(at.entry, at.lane, request, message, storage->now_ms);
         *done = changed != ONCE_UNCHANGED;
-        if (changed) rc = once__seat_keep(storage, &at, changed, err);
+        if (changed) rc = once__pair_keep(storage, &at, changed, err);
     }
     return once__verb_end(storage, rc, err);
 }

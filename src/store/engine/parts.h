@@ -7,7 +7,7 @@
 static inline once_storage *once__storage_of(once_backend *store) { return (once_storage *)store; }
 
 /* One entry with its lane. */
-typedef struct once_seat {
+typedef struct once_entry_pair {
     once_entry *entry;
     once_lane lane_view, *lane; /* lane: NULL, or &lane_view */
     once_hash lane_id;
@@ -20,7 +20,7 @@ typedef struct once_seat {
     const once_settlement *settlement; /* what the rule was told, if it was a settlement */
     once_answer letter;                /* of which kind its letter is */
     once_entry waited;                 /* what it was, when it waited: other content may take its place */
-} once_seat;
+} once_entry_pair;
 
 /* What other content took the place of is a letter of that conflict, in the same transaction: nothing is lost without a
  * word. */
@@ -60,20 +60,21 @@ int once__verb_resolve(once_backend *store, once_hash id, once_outcome outcome, 
 int once__verb_revive(once_backend *store, const once_request *request, const once_message *message, bool *done,
                       once_error *err);
 
-/* --- seat.c --- */
+/* --- entry_pair.c --- */
 
 /* The entry alone; one that no rule can work with is ONCE_E_CORRUPT. */
-int once__seat_entry(once_storage *storage, once_hash id, once_entry **out, once_error *err);
+int once__pair_load_entry(once_storage *storage, once_hash id, once_entry **out, once_error *err);
 /* The entry without its lane; with it; with a lane that its state does not ask for. */
-int once__seat_load(once_storage *storage, once_hash id, once_seat *out, once_error *err);
-int once__seat_take(once_storage *storage, once_hash id, once_hash lane_of_request, once_seat *out, once_error *err);
-int once__seat_lane(once_storage *storage, once_hash id, once_hash lane, once_seat *at, once_error *err);
+int once__pair_load(once_storage *storage, once_hash id, once_entry_pair *out, once_error *err);
+int once__pair_take(once_storage *storage, once_hash id, once_hash lane_of_request, once_entry_pair *out,
+                    once_error *err);
+int once__pair_load_lane(once_storage *storage, once_hash id, once_hash lane, once_entry_pair *at, once_error *err);
 /* Keeps what a rule changed. */
-int once__seat_keep(once_storage *storage, once_seat *at, int changed, once_error *err);
+int once__pair_keep(once_storage *storage, once_entry_pair *at, int changed, once_error *err);
 /* What a decision says, and what a conflict met, must outlive the transaction. */
 int once__own_words(const once_entry *entry, once_decision *decision, once_arena *arena, once_error *err);
 /* For whoever tells people: whose attempt it was. */
-int once__say_lapsed(const once_seat *at, once_decision *decision, once_arena *arena, once_error *err);
+int once__say_lapsed(const once_entry_pair *at, once_decision *decision, once_arena *arena, once_error *err);
 
 /* --- letters.c --- */
 

@@ -46,7 +46,7 @@ static bool fill_taken(once_arena *arena, const once_entry *entry, const once_de
 }
 
 /* What a take whose reply was lost has said of an entry that it handed out. */
-static once_decision told_again(const once_storage *storage, const once_seat *at)
+static once_decision told_again(const once_storage *storage, const once_entry_pair *at)
 {
     const once_entry *entry = at->entry;
     once_decision asks;
@@ -84,8 +84,8 @@ int once__verb_take(once_backend *store, once_bytes consumer, once_token token, 
         rc = storage->storage->by_token(storage, consumer, token.a, max, ids, &found, err);
         assert(found <= max);
         for (size_t i = 0; i < found && rc == ONCE_OK; i++) {
-            once_seat at;
-            rc = once__seat_take(storage, ids[i], (once_hash){0}, &at, err);
+            once_entry_pair at;
+            rc = once__pair_take(storage, ids[i], (once_hash){0}, &at, err);
             if (rc != ONCE_OK) break;
             once_entry *entry = at.entry;
             bool ours; /* the lease begins now, as for a claim whose reply was lost */
@@ -105,9 +105,9 @@ int once__verb_take(once_backend *store, once_bytes consumer, once_token token, 
     else found = 0;
     assert(found <= max - count);
     for (size_t i = 0; i < found && rc == ONCE_OK; i++) {
-        once_seat at;
+        once_entry_pair at;
         once_decision decision;
-        rc = once__seat_take(storage, ids[i], (once_hash){0}, &at, err);
+        rc = once__pair_take(storage, ids[i], (once_hash){0}, &at, err);
         if (rc != ONCE_OK) break;
         if (!once_entry_may_be_taken(at.entry, storage->now_ms))
             continue; /* found by its token just now, or somebody was quicker */
@@ -126,7 +126,7 @@ int once__verb_take(once_backend *store, once_bytes consumer, once_token token, 
             count++;
             next++;
         }
-        if (rc == ONCE_OK && changed) rc = once__seat_keep(storage, &at, changed, err);
+        if (rc == ONCE_OK && changed) rc = once__pair_keep(storage, &at, changed, err);
     }
     if (rc == ONCE_OK) *n = count; /* also when the commit fails: it may have happened */
     return once__verb_end(storage, rc, err);
@@ -145,17 +145,17 @@ int once__verb_lapse(once_backend *store, once_bytes consumer, uint64_t but, siz
     if (rc != ONCE_OK) return rc;
     rc = storage->storage->lapsed(storage, consumer, storage->now_ms, max, ids, &found, err);
     assert(found <= max);
-    once_seat at; /* for all of them: it is large */
+    once_entry_pair at; /* for all of them: it is large */
     for (size_t i = 0; i < found && rc == ONCE_OK; i++) {
         once_decision decision;
-        rc = once__seat_take(storage, ids[i], (once_hash){0}, &at, err);
+        rc = once__pair_take(storage, ids[i], (once_hash){0}, &at, err);
         if (rc != ONCE_OK) break;
         if (once_token_is_of_run(at.entry->token, but)) continue;
         const int changed = once_entry_lapse(at.entry, storage->now_ms, &decision);
         if (!changed) continue;
         if (!fill_taken(arena, at.entry, &decision, &out[count])) rc = once_no_memory(err, "for a batch");
         else rc = once__say_lapsed(&at, &out[count++].decision, arena, err);
-        if (rc == ONCE_OK) rc = once__seat_keep(storage, &at, changed, err);
+        if (rc == ONCE_OK) rc = once__pair_keep(storage, &at, changed, err);
     }
     if (rc == ONCE_OK) *n = count; /* also when the commit fails: it may have happened */
     return once__verb_end(storage, rc, err);
@@ -195,9 +195,9 @@ static int find_due(once_storage *storage, once_bytes consumer, findings *f, boo
     int rc = storage->storage->due(storage, consumer, storage->now_ms, f->max, ids, &found, err);
     assert(found <= f->max);
     for (size_t i = 0; i < found && rc == ONCE_OK; i++) {
-        once_seat at;
+        once_entry_pair at;
         once_decision decision;
-        rc = once__seat_take(storage, ids[i], (once_hash){0}, &at, err);
+        rc = once__pair_take(storage, ids[i], (once_hash){0}, &at, err);
         if (rc != ONCE_OK || !once_entry_may_be_taken(at.entry, storage->now_ms)) continue;
         once_entry tried = *at.entry;
         once_lane lane = at.lane_view;
@@ -275,7 +275,7 @@ static int find_behind(once_storage *storage, const once_request *const *request
     if (!ids || !entries) return once_no_memory(err, "for a batch");
     int rc = storage->storage->lanes_waiting(storage, f->lanes, f->n_lanes, FOUND_IN_LANE, most, ids, &found, err);
     assert(found <= most);
-    for (size_t i = 0; i < found && rc == ONCE_OK; i++) rc = once__seat_entry(storage, ids[i], &entries[i], err);
+    for (size_t i = 0; i < found && rc == ONCE_OK; i++) rc = once__pair_load_entry(storage, ids[i], &entries[i], err);
     for (size_t from = 0, to; from < found && rc == ONCE_OK; from = to) {
         for (to = from + 1; to < found && once_hash_equal(entries[to]->lane, entries[from]->lane);) to++;
         const bool whole = to - from < FOUND_IN_LANE && (to < found || found < most);

@@ -13,26 +13,26 @@ int once__verb_claim(once_backend *store, const once_request *const *requests, s
     once_storage *storage = once__storage_of(store);
     int rc = once__verb_begin_for(storage, true, requests, n, ONCE_FOR_CLAIM, err);
     if (rc != ONCE_OK) return rc;
-    once_seat at; /* for all of them: it is large */
+    once_entry_pair at; /* for all of them: it is large */
     once_replacements gone = {0};
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
         assert(!once_hash_is_zero(requests[i]->id) &&
                !once_hash_is_zero(requests[i]->token)); /* a message without a key is buried, not claimed */
-        rc = once__seat_take(storage, requests[i]->id, requests[i]->lane.id, &at, err);
+        rc = once__pair_take(storage, requests[i]->id, requests[i]->lane.id, &at, err);
         if (rc != ONCE_OK) break;
         const int changed = once_entry_claim(at.entry, at.lane, requests[i], storage->now_ms, &out[i]);
         rc = once__own_words(at.entry, &out[i], arena, err);
         if (rc == ONCE_OK) rc = once__say_lapsed(&at, &out[i], arena, err);
         if (rc == ONCE_OK && (changed & ONCE_REPLACED))
             rc = once__replaced_note(storage, &at.waited, requests, n, i, &gone, err);
-        if (rc == ONCE_OK && changed) rc = once__seat_keep(storage, &at, changed, err);
+        if (rc == ONCE_OK && changed) rc = once__pair_keep(storage, &at, changed, err);
     }
     rc = once__replaced_bury(storage, &gone, out, rc, err);
     return once__verb_end(storage, rc, err);
 }
 
 /* A new one with a version that others of the lane may have: it comes behind them. */
-static int stand_behind(once_storage *storage, once_seat *at, const once_request *r, once_error *err)
+static int stand_behind(once_storage *storage, once_entry_pair *at, const once_request *r, once_error *err)
 {
     once_lane *lane = at->lane;
     assert(!lane || !once_hash_is_zero(at->lane_id));
@@ -48,11 +48,11 @@ int once__verb_accept(once_backend *store, const once_request *const *requests, 
     once_storage *storage = once__storage_of(store);
     int rc = once__verb_begin_for(storage, true, requests, n, ONCE_FOR_ACCEPT, err);
     if (rc != ONCE_OK) return rc;
-    once_seat at; /* for all of them: it is large */
+    once_entry_pair at; /* for all of them: it is large */
     once_replacements gone = {0};
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
         assert(!once_hash_is_zero(requests[i]->id) && messages[i]);
-        rc = once__seat_take(storage, requests[i]->id, requests[i]->lane.id, &at, err);
+        rc = once__pair_take(storage, requests[i]->id, requests[i]->lane.id, &at, err);
         if (rc == ONCE_OK) rc = stand_behind(storage, &at, requests[i], err);
         if (rc != ONCE_OK) break;
         const int changed = once_entry_accept(at.entry, at.lane, requests[i], messages[i], storage->now_ms, &out[i]);
@@ -60,7 +60,7 @@ int once__verb_accept(once_backend *store, const once_request *const *requests, 
         if (rc == ONCE_OK) rc = once__say_lapsed(&at, &out[i], arena, err);
         if (rc == ONCE_OK && (changed & ONCE_REPLACED))
             rc = once__replaced_note(storage, &at.waited, requests, n, i, &gone, err);
-        if (rc == ONCE_OK && changed) rc = once__seat_keep(storage, &at, changed, err);
+        if (rc == ONCE_OK && changed) rc = once__pair_keep(storage, &at, changed, err);
     }
     rc = once__replaced_bury(storage, &gone, out, rc, err);
     return once__verb_end(storage, rc, err);
@@ -81,15 +81,15 @@ int once__verb_settle(once_backend *store, const once_settlement *settlements, s
     once_storage *storage = once__storage_of(store);
     int rc = settle_begin(storage, settlements, n, err);
     if (rc != ONCE_OK) return rc;
-    once_seat at; /* for all of them: it is large */
+    once_entry_pair at; /* for all of them: it is large */
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
         assert(!once_hash_is_zero(settlements[i].request->token) && settlements[i].outcome < ONCE_OUTCOMES);
-        rc = once__seat_take(storage, settlements[i].request->id, settlements[i].request->lane.id, &at, err);
+        rc = once__pair_take(storage, settlements[i].request->id, settlements[i].request->lane.id, &at, err);
         if (rc != ONCE_OK) break;
         const int changed = once_entry_settle(at.entry, at.lane, &settlements[i], storage->now_ms, &applied[i]);
         if (settlements[i].was_unknown) *settlements[i].was_unknown = at.state == ONCE_STATE_UNKNOWN;
         at.settlement = &settlements[i];
-        if (changed) rc = once__seat_keep(storage, &at, changed, err);
+        if (changed) rc = once__pair_keep(storage, &at, changed, err);
     }
     return once__verb_end(storage, rc, err);
 }
@@ -102,7 +102,7 @@ int once__verb_extend(once_backend *store, const once_request *const *requests, 
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
         assert(!once_hash_is_zero(requests[i]->id));
         once_entry *entry;
-        rc = once__seat_entry(storage, requests[i]->id, &entry, err);
+        rc = once__pair_load_entry(storage, requests[i]->id, &entry, err);
         if (rc == ONCE_OK && once_entry_extend(entry, requests[i], storage->now_ms, &ours[i]))
             rc = storage->storage->save(storage, entry, err);
     }

@@ -26,16 +26,16 @@ static int flawed(const once_entry *e, const char *flaw, once_error *err)
                      whose, (unsigned long long)e->id.a, (unsigned long long)e->id.b, flaw);
 }
 
-int once__seat_entry(once_storage *storage, once_hash id, once_entry **out, once_error *err)
+int once__pair_load_entry(once_storage *storage, once_hash id, once_entry **out, once_error *err)
 {
     const int rc = storage->storage->load(storage, id, out, err);
     const char *flaw = rc == ONCE_OK ? once_entry_flaw(*out) : NULL;
     return flaw ? flawed(*out, flaw, err) : rc;
 }
 
-int once__seat_load(once_storage *storage, once_hash id, once_seat *out, once_error *err)
+int once__pair_load(once_storage *storage, once_hash id, once_entry_pair *out, once_error *err)
 {
-    const int rc = once__seat_entry(storage, id, &out->entry, err);
+    const int rc = once__pair_load_entry(storage, id, &out->entry, err);
     if (rc != ONCE_OK) return rc;
     const once_entry *entry = out->entry;
     out->state = once_entry_expired(entry, storage->now_ms) ? ONCE_STATE_ABSENT : entry->state;
@@ -49,9 +49,10 @@ int once__seat_load(once_storage *storage, once_hash id, once_seat *out, once_er
     return ONCE_OK;
 }
 
-int once__seat_take(once_storage *storage, once_hash id, once_hash lane_of_request, once_seat *out, once_error *err)
+int once__pair_take(once_storage *storage, once_hash id, once_hash lane_of_request, once_entry_pair *out,
+                    once_error *err)
 {
-    const int rc = once__seat_load(storage, id, out, err);
+    const int rc = once__pair_load(storage, id, out, err);
     if (rc != ONCE_OK) return rc;
     const bool fresh = out->state == ONCE_STATE_ABSENT;
     out->lane_id = fresh ? lane_of_request : out->entry->lane;
@@ -62,9 +63,9 @@ int once__seat_take(once_storage *storage, once_hash id, once_hash lane_of_reque
 }
 
 /* An entry with a lane that its state does not ask for. */
-int once__seat_lane(once_storage *storage, once_hash id, once_hash lane, once_seat *at, once_error *err)
+int once__pair_load_lane(once_storage *storage, once_hash id, once_hash lane, once_entry_pair *at, once_error *err)
 {
-    assert(at->entry && !at->lane); /* behind once__seat_load */
+    assert(at->entry && !at->lane); /* behind once__pair_load */
     at->lane_id = lane;
     if (once_hash_is_zero(lane)) return ONCE_OK;
     at->lane = &at->lane_view;
@@ -75,10 +76,10 @@ static int wake_next(once_storage *storage, once_hash lane_id, once_error *err)
 {
     assert(!once_hash_is_zero(lane_id));
     once_hash head;
-    once_seat next;
+    once_entry_pair next;
     int rc = storage->storage->lane_head(storage, lane_id, &head, err);
     if (rc != ONCE_OK || once_hash_is_zero(head)) return rc;
-    rc = once__seat_take(storage, head, lane_id, &next, err);
+    rc = once__pair_take(storage, head, lane_id, &next, err);
     if (rc != ONCE_OK) return rc;
     const int changed = once_entry_wake(next.entry, next.lane, storage->now_ms);
     if (changed & ONCE_ENTRY_CHANGED) rc = storage->storage->save(storage, next.entry, err);
@@ -88,7 +89,7 @@ static int wake_next(once_storage *storage, once_hash lane_id, once_error *err)
 }
 
 /* Somebody left the lane, or lets others go first: the next one is woken, and the last one closes the door. */
-static int leave_lane(once_storage *storage, once_seat *at, once_error *err)
+static int leave_lane(once_storage *storage, once_entry_pair *at, once_error *err)
 {
     assert(at->lane && !once_hash_is_zero(at->lane_id));
     if (at->lane->tail >= 0 || once_state_unfinished(at->entry->state)) return wake_next(storage, at->lane_id, err);
@@ -105,7 +106,7 @@ static once_bytes self(const once_storage *storage)
 }
 
 /* Whether the rule ended an attempt that needs a line of its own. */
-static bool attempt_ended(const once_storage *storage, const once_seat *at, once_attempt *out)
+static bool attempt_ended(const once_storage *storage, const once_entry_pair *at, once_attempt *out)
 {
     const once_entry *e = at->entry;
     const once_settlement *s = at->settlement;
@@ -130,7 +131,7 @@ static bool attempt_ended(const once_storage *storage, const once_seat *at, once
 }
 
 /* Writes beside what the rule decided by whose hand it was. Returns with the history in `text`, if it grew. */
-static void sign(const once_storage *storage, once_seat *at, bool replaced, char text[ONCE_HISTORY_MAX])
+static void sign(const once_storage *storage, once_entry_pair *at, bool replaced, char text[ONCE_HISTORY_MAX])
 {
     once_entry *e = at->entry;
     once_attempt ended;
@@ -145,7 +146,7 @@ static void sign(const once_storage *storage, once_seat *at, bool replaced, char
 }
 
 /* Keeps what a rule changed. */
-int once__seat_keep(once_storage *storage, once_seat *at, int changed, once_error *err)
+int once__pair_keep(once_storage *storage, once_entry_pair *at, int changed, once_error *err)
 {
     assert(changed && at->entry);
     assert(at->lane || !(changed & (ONCE_LANE_CHANGED | ONCE_LANE_FREED))); /* a rule that got no lane changed none */
@@ -183,7 +184,7 @@ int once__own_words(const once_entry *entry, once_decision *decision, once_arena
 }
 
 /* For whoever tells people: whose attempt it was. */
-int once__say_lapsed(const once_seat *at, once_decision *decision, once_arena *arena, once_error *err)
+int once__say_lapsed(const once_entry_pair *at, once_decision *decision, once_arena *arena, once_error *err)
 {
     static const char text[] = "its claim ran out, and nobody said how its attempt ended: it may have had its effect";
     if (!decision->lapsed) return ONCE_OK;

@@ -24,19 +24,19 @@ enum {
 }; /* of what collides with others: the longest pause behind the first try, doubled behind each */
 
 /* Of one thread. */
-typedef struct seat {
+typedef struct connection {
     atomic_bool stop; /* what runs on the connection must end */
     once_db *db;      /* NULL: not connected yet. Another thread may look with the lock */
     once_stmt **statements;
     bool committing; /* with the lock: COMMIT is sent */
     bool waited;     /* with the lock: that it was past its deadline then did not count */
-} seat;
+} connection;
 
 typedef struct sql_driver {
     once_threads threads;
     once_arena arena;
     const char *url;
-    seat *seats;
+    connection *connections;
 } sql_driver;
 
 /* ---- connections ---- */
@@ -53,7 +53,7 @@ static int at_url(const sql_driver *driver, int rc, const char *why, once_error 
                      once_sql_of(driver->threads.driver.handler)->url_line, why);
 }
 
-static void publish(sql_driver *driver, seat *s, once_db *db)
+static void publish(sql_driver *driver, connection *s, once_db *db)
 {
     pthread_mutex_lock(&driver->threads.lock);
     s->db = db;
@@ -61,7 +61,7 @@ static void publish(sql_driver *driver, seat *s, once_db *db)
 }
 
 /* Connects and prepares, where that was not done yet. */
-static int take_seat(sql_driver *driver, seat *s, once_cancel opening, once_error *err)
+static int open_connection(sql_driver *driver, connection *s, once_cancel opening, once_error *err)
 {
     const once_handler_spec *handler = driver->threads.driver.handler;
     if (s->db) return ONCE_OK;
@@ -112,10 +112,10 @@ static void was_ended(once_job *job)
                       once_duration_format(job->item->handler->timeout_ms, limit));
 }
 
-static bool has_begun(sql_driver *driver, seat *s, once_job *job)
+static bool has_begun(sql_driver *driver, connection *s, once_job *job)
 {
     once_error why;
-    int rc = take_seat(driver, s, (once_cancel){0}, &why);
+    int rc = open_connection(driver, s, (once_cancel){0}, &why);
     if (rc == ONCE_OK) {
         once_error begun;
         rc = once_db_begin(s->db, &begun);
@@ -128,7 +128,7 @@ static bool has_begun(sql_driver *driver, seat *s, once_job *job)
 }
 
 /* A right was taken away: which one, and what its owner has to say. Nothing of the transaction stays anyway. */
-static void explain_denied(seat *s, int rc, once_fault *fault)
+static void explain_denied(connection *s, int rc, once_fault *fault)
 {
     once_error why;
     if (rc != ONCE_E_DENIED) return;
@@ -137,7 +137,7 @@ static void explain_denied(seat *s, int rc, once_fault *fault)
 }
 
 /* Something failed, and nothing of the message stays. True: it may work at once. */
-static bool judge(sql_driver *driver, seat *s, once_job *job, const once_sql_statement *statement, int rc,
+static bool judge(sql_driver *driver, connection *s, once_job *job, const once_sql_statement *statement, int rc,
                   once_fault *fault)
 {
     const once_spec *spec = spec_of(driver);
@@ -159,7 +159,7 @@ static bool judge(sql_driver *driver, seat *s, once_job *job, const once_sql_sta
 }
 
 /* False: it has an outcome, or *again. */
-static bool run_statements(sql_driver *driver, seat *s, once_job *job, bool *again)
+static bool run_statements(sql_driver *driver, connection *s, once_job *job, bool *again)
 {
     const once_handler_spec *handler = job->item->handler;
     const once_sql_spec *sql = once_sql_of(handler);
@@ -192,7 +192,7 @@ static bool run_statements(sql_driver *driver, seat *s, once_job *job, bool *aga
 }
 
 /* False: it was told to end, and COMMIT must not be sent. */
-static bool may_commit(sql_driver *driver, seat *s)
+static bool may_commit(sql_driver *driver, connection *s)
 {
     pthread_mutex_lock(&driver->threads.lock);
     s->committing = !atomic_load(&s->stop);
@@ -202,7 +202,7 @@ static bool may_commit(sql_driver *driver, seat *s)
     return may;
 }
 
-static bool has_committed(sql_driver *driver, seat *s, once_job *job, bool *again)
+static bool has_committed(sql_driver *driver, connection *s, once_job *job, bool *again)
 {
     const once_handler_spec *handler = job->item->handler;
     const once_sql_spec *sql = once_sql_of(handler);
@@ -231,7 +231,7 @@ static bool has_committed(sql_driver *driver, seat *s, once_job *job, bool *agai
 }
 
 /* True: it collided with others, and may work at once. */
-static bool try_it(sql_driver *driver, seat *s, once_job *job)
+static bool try_it(sql_driver *driver, connection *s, once_job *job)
 {
     bool again = false;
     if (!has_begun(driver, s, job)) return false;
@@ -246,7 +246,7 @@ static bool try_it(sql_driver *driver, seat *s, once_job *job)
 static void sql_run(once_threads *threads, once_job *job)
 {
     sql_driver *driver = (sql_driver *)threads;
-    seat *s = &driver->seats[job->thread];
+    connection *s = &driver->connections[job->thread];
     const once_env *env = once_runner_options_of(threads->driver.runner)->env;
     pthread_mutex_lock(&threads->lock);
     atomic_store(&s->stop, job->ended); /* and not what the message before was told */
@@ -260,7 +260,7 @@ static void sql_run(once_threads *threads, once_job *job)
 
 static int64_t sql_end(once_threads *threads, once_job *job, int64_t now_ms)
 {
-    seat *s = &((sql_driver *)threads)->seats[job->thread];
+    connection *s = &((sql_driver *)threads)->connections[job->thread];
     if (s->committing && !s->waited && !atomic_load(&job->killed)) { /* rather wait once more than not know */
         s->waited = true;
         return now_ms + threads->driver.handler->timeout_ms;
@@ -273,11 +273,11 @@ static int64_t sql_end(once_threads *threads, once_job *job, int64_t now_ms)
 static void sql_close(once_threads *threads)
 {
     sql_driver *driver = (sql_driver *)threads;
-    for (uint32_t i = 0; driver->seats && i < threads->driver.handler->slots; i++) {
-        once_sql_close(threads->driver.handler, driver->seats[i].statements);
-        once_db_close(driver->seats[i].db);
+    for (uint32_t i = 0; driver->connections && i < threads->driver.handler->slots; i++) {
+        once_sql_close(threads->driver.handler, driver->connections[i].statements);
+        once_db_close(driver->connections[i].db);
     }
-    free(driver->seats);
+    free(driver->connections);
     once_arena_release(&driver->arena);
     free(driver);
 }
@@ -303,11 +303,11 @@ static int read_url(sql_driver *driver, once_error *err)
 
 /* For the first thread, which finds it there. Before the first message, a missing table is a mistake of the
  * configuration. */
-static int take_first_seat(sql_driver *driver, once_error *err)
+static int open_first_connection(sql_driver *driver, once_error *err)
 {
     once_error why;
-    const int rc =
-        take_seat(driver, &driver->seats[0], once_runner_options_of(driver->threads.driver.runner)->opening, &why);
+    const int rc = open_connection(driver, &driver->connections[0],
+                                   once_runner_options_of(driver->threads.driver.runner)->opening, &why);
     return rc == ONCE_OK ? rc : once_fail(err, rc == ONCE_E_SCHEMA ? ONCE_E_CONFIG : rc, "%s", why.text);
 }
 
@@ -318,12 +318,12 @@ int once_effect_driver_open_sql(once_runner *runner, const once_handler_spec *ha
     if (!driver) return once_no_memory(err, "for the handlers");
     int rc = once_threads_open(&driver->threads, &sql_ops, runner, handler, err);
     if (rc != ONCE_OK) return rc;
-    driver->seats = calloc(handler->slots, sizeof *driver->seats);
-    rc = driver->seats ? read_url(driver, err) : once_no_memory(err, "for the handlers");
-    if (rc == ONCE_OK) rc = take_first_seat(driver, err);
+    driver->connections = calloc(handler->slots, sizeof *driver->connections);
+    rc = driver->connections ? read_url(driver, err) : once_no_memory(err, "for the handlers");
+    if (rc == ONCE_OK) rc = open_first_connection(driver, err);
     if (rc == ONCE_OK) *out = &driver->threads.driver;
     else driver->threads.driver.ops->close(&driver->threads.driver);
     return rc;
 }
 
-once_db *once_effect_driver_sql_db(once_effect_driver *driver) { return ((sql_driver *)driver)->seats[0].db; }
+once_db *once_effect_driver_sql_db(once_effect_driver *driver) { return ((sql_driver *)driver)->connections[0].db; }

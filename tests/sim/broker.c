@@ -182,7 +182,7 @@ static void hand_over(sim_worker *worker, sim_delivery *d, uint32_t stream, once
     switch (world->kind) {
     case BROKER_LOG:
         item->delivery = d->offset;
-        sim_handout_add(worker, d, item, worker->seats[stream].assignment);
+        sim_handout_add(worker, d, item, worker->assignments[stream].assignment);
         break;
     case BROKER_QUEUE:
         item->delivery = world->handouts_n + 1;
@@ -190,7 +190,7 @@ static void hand_over(sim_worker *worker, sim_delivery *d, uint32_t stream, once
         break;
     case BROKER_CHANNEL:
         item->delivery = ++worker->tags;
-        sim_handout_add(worker, d, item, worker->seats[stream].assignment);
+        sim_handout_add(worker, d, item, worker->assignments[stream].assignment);
         len = snprintf(point, sizeof point, "%d/%zu", d->message, world->handouts_n);
         break;
     default: number_plain(worker, (size_t)(d - world->deliveries), item);
@@ -263,7 +263,7 @@ static void ack_one(sim_worker *worker, once_receipt *receipt)
     case BROKER_LOG: sim_group_ack(worker, receipt); break;
     case BROKER_QUEUE: sim_handouts_ack(worker, receipt); break;
     case BROKER_CHANNEL:
-        if (sim_seats_ack(worker, receipt)) sim_handouts_ack(worker, receipt);
+        if (sim_assignments_ack(worker, receipt)) sim_handouts_ack(worker, receipt);
         break;
     default: plain_ack(worker, receipt);
     }
@@ -300,9 +300,10 @@ static int sim_ack(once_source *source, once_receipt *list, size_t n, once_error
 
 static void extend_one(sim_worker *worker, once_receipt *receipt)
 {
-    const sim_seat *seat = &worker->seats[receipt->stream];
+    const sim_assignment *assignment = &worker->assignments[receipt->stream];
     sim_handout *h = sim_handout_find(worker, receipt->stream, receipt->delivery);
-    const bool ours = !h || !h->assignment || (sim_seat_is_ours(seat) && seat->assignment == h->assignment);
+    const bool ours =
+        !h || !h->assignment || (sim_assignment_is_ours(assignment) && assignment->assignment == h->assignment);
     if (ours) sim_handouts_extend(worker, receipt);
     else sim_handout_gone(worker, h, receipt);
 }
@@ -325,10 +326,10 @@ static int sim_release(once_source *source, uint32_t stream, once_error *err)
 {
     sim_worker *worker = ((sim_source *)source)->worker;
     assert(stream < SIM_STREAMS && sim_source_bits(worker->world) & ONCE_SOURCE_ASSIGNS);
-    worker->seats[stream].tried = true;
+    worker->assignments[stream].tried = true;
     worker->left[stream] |= worker->stopping;
     if (sim_fires(worker->world, SIM_release_fails)) return fails(worker, "", err);
-    sim_seats_release(worker, stream);
+    sim_assignments_release(worker, stream);
     if (worker->world->kind == BROKER_LOG) sim_group_released(worker);
     return ONCE_OK;
 }
@@ -339,7 +340,7 @@ void sim_source_asked(sim_worker *worker) { worker->asked_turn = ++worker->world
 
 void sim_source_stepped(sim_worker *worker)
 {
-    sim_seats_heard(worker);
+    sim_assignments_heard(worker);
     sim_handouts_come(worker);
 }
 

@@ -15,8 +15,8 @@
 
 static bool leaves(const sim_world *world, int stream)
 {
-    const sim_seat *seat = sim_seat_of(world->streams[stream].owner, stream);
-    return seat->state == ASKED || seat->state == LEAVING;
+    const sim_assignment *assignment = sim_assignment_of(world->streams[stream].owner, stream);
+    return assignment->state == ASKED || assignment->state == LEAVING;
 }
 
 static int has(const sim_world *world, const sim_worker *w)
@@ -35,14 +35,14 @@ static void spread(sim_world *world)
     for (int i = 0; i < world->streams_n; i++) {
         sim_stream *s = &world->streams[i];
         if (s->owner && !leaves(world, i) && has(world, s->owner) > most)
-            sim_seat_ask(s->owner, sim_seat_of(s->owner, i));
+            sim_assignment_ask(s->owner, sim_assignment_of(s->owner, i));
         if (s->owner) continue;
         sim_worker *to = NULL;
         for (int k = 0; k < world->workers_n; k++) {
             sim_worker *w = &world->workers[k];
             if (w->member && (!to || has(world, w) < has(world, to))) to = w;
         }
-        if (sim_seats_give(to, i)) s->owner = to; /* otherwise when it has released one */
+        if (sim_assignments_give(to, i)) s->owner = to; /* otherwise when it has released one */
     }
 }
 
@@ -69,9 +69,9 @@ sim_delivery *sim_group_next(const sim_worker *w, const uint32_t *paused, size_t
     const uint32_t from = (uint32_t)w->world->delivered;
     for (uint32_t i = 0; i < SIM_STREAMS; i++) {
         *number = (from + i) % SIM_STREAMS;
-        const sim_seat *seat = &w->seats[*number];
-        if (seat->state != OURS || is_paused(paused, n_paused, *number)) continue;
-        sim_delivery *d = head_of(w->world, seat->stream);
+        const sim_assignment *assignment = &w->assignments[*number];
+        if (assignment->state != OURS || is_paused(paused, n_paused, *number)) continue;
+        sim_delivery *d = head_of(w->world, assignment->stream);
         if (d) return d;
     }
     return NULL;
@@ -80,7 +80,7 @@ sim_delivery *sim_group_next(const sim_worker *w, const uint32_t *paused, size_t
 bool sim_group_has(const sim_worker *w, const once_action *fetch)
 {
     uint32_t number;
-    return !w->member || sim_seats_have_news(w) || sim_group_next(w, fetch->paused, fetch->n_paused, &number);
+    return !w->member || sim_assignments_have_news(w) || sim_group_next(w, fetch->paused, fetch->n_paused, &number);
 }
 
 void sim_group_tell(sim_worker *w, once_fetch *fetch)
@@ -88,7 +88,7 @@ void sim_group_tell(sim_worker *w, once_fetch *fetch)
     w->member = true;
     w->fetched_ms = w->world->now_ms;
     spread(w->world);
-    sim_seats_tell(w, fetch);
+    sim_assignments_tell(w, fetch);
 }
 
 /* --- acks --- */
@@ -96,13 +96,13 @@ void sim_group_tell(sim_worker *w, once_fetch *fetch)
 void sim_group_ack(sim_worker *w, once_receipt *receipt)
 {
     sim_world *world = w->world;
-    const sim_seat *seat = sim_seats_ack(w, receipt);
-    for (size_t i = 0; seat && i < world->deliveries_n; i++) {
+    const sim_assignment *assignment = sim_assignments_ack(w, receipt);
+    for (size_t i = 0; assignment && i < world->deliveries_n; i++) {
         sim_delivery *d = &world->deliveries[i];
-        if (d->stream != seat->stream || d->offset > receipt->delivery || d->state == ACKED) continue;
-        if (d->state != IN_FLIGHT || world->handouts[d->handout].assignment != seat->assignment)
+        if (d->stream != assignment->stream || d->offset > receipt->delivery || d->state == ACKED) continue;
+        if (d->state != IN_FLIGHT || world->handouts[d->handout].assignment != assignment->assignment)
             sim_violation(world, "worker %d acks message %d of stream %d, which it was not given", w->index, d->message,
-                          seat->stream);
+                          assignment->stream);
         sim_delivery_acked(w, d);
     }
 }
@@ -136,8 +136,9 @@ static bool is_full(const sim_world *world)
 static void judge_starving(sim_world *world, int stream)
 {
     sim_stream *s = &world->streams[stream];
-    const sim_seat *seat = s->owner ? sim_seat_of(s->owner, stream) : NULL;
-    if (!seat || seat->state != OURS || !head_of(world, stream) || is_out(world, stream) || is_full(world)) {
+    const sim_assignment *assignment = s->owner ? sim_assignment_of(s->owner, stream) : NULL;
+    if (!assignment || assignment->state != OURS || !head_of(world, stream) || is_out(world, stream) ||
+        is_full(world)) {
         s->waits_since_ms = 0;
         return;
     }
@@ -195,7 +196,7 @@ static void judge_beat(sim_world *world, sim_worker *w)
     sim_fired(world, SIM_beat_missed);
     w->member = false;
     for (int i = 0; i < world->streams_n; i++)
-        if (world->streams[i].owner == w) sim_seat_take(w, sim_seat_of(w, i));
+        if (world->streams[i].owner == w) sim_assignment_take(w, sim_assignment_of(w, i));
 }
 
 /* More likely where it matters: while there is a transaction with messages of the stream, or one that failed waits for
@@ -209,17 +210,17 @@ static void misfortune(sim_world *world)
     const uint32_t times = tries ? 50 : w->in_tx ? 10 : 1;
     if (sim_random(world, 10000) < times * world->rate[SIM_rebalanced]) {
         world->faults_left--;
-        sim_seat_ask(w, sim_seat_of(w, stream));
+        sim_assignment_ask(w, sim_assignment_of(w, stream));
     } else if (sim_random(world, 10000) < times * world->rate[SIM_stream_lost]) {
         world->faults_left--;
         sim_fired(world, SIM_stream_lost);
-        sim_seat_take(w, sim_seat_of(w, stream));
+        sim_assignment_take(w, sim_assignment_of(w, stream));
     }
 }
 
 void sim_group_tick(sim_world *world)
 {
-    sim_seats_tick(world);
+    sim_assignments_tick(world);
     for (int i = 0; i < world->streams_n; i++) {
         judge_starving(world, i);
         judge_waiting(world, i);
@@ -235,14 +236,15 @@ void sim_group_shaken(sim_world *world)
 {
     for (int i = 0; i < world->streams_n; i++) {
         sim_worker *w = world->streams[i].owner;
-        if (w && !leaves(world, i) && (w->in_tx || sim_chance(world, 50))) sim_seat_ask(w, sim_seat_of(w, i));
+        if (w && !leaves(world, i) && (w->in_tx || sim_chance(world, 50)))
+            sim_assignment_ask(w, sim_assignment_of(w, i));
     }
 }
 
 void sim_group_left(sim_worker *w)
 {
     for (int i = 0; i < w->world->streams_n; i++)
-        if (w->world->streams[i].owner == w) sim_seat_take(w, sim_seat_of(w, i));
+        if (w->world->streams[i].owner == w) sim_assignment_take(w, sim_assignment_of(w, i));
     w->member = false;
     spread(w->world);
 }

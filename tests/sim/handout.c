@@ -202,9 +202,10 @@ void sim_handouts_unheard(sim_worker *w)
 static bool has_left(const sim_worker *w, const once_item *item)
 {
     const sim_handout *h = sim_handout_find(w, item->stream, item->delivery);
-    const sim_seat *seat = &w->seats[item->stream];
+    const sim_assignment *assignment = &w->assignments[item->stream];
     if (!h || h->heard_gone) return true;
-    return h->assignment && (seat->state == FREE || seat->assignment != h->assignment || sim_seat_is_left(seat));
+    return h->assignment &&
+           (assignment->state == FREE || assignment->assignment != h->assignment || sim_assignment_is_left(assignment));
 }
 
 /* What has left a worker must not begin there. Whatever the store may know of has begun: it goes on under its claim. */

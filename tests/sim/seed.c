@@ -120,8 +120,8 @@ static void pass_time(sim_world *world)
     int64_t next_ms = world->phase == PHASE_FAULTS ? world->faults_until_ms : ONCE_NEVER;
     const int64_t flights_ms = sim_flights_next_ms(world);
     if (flights_ms < next_ms) next_ms = flights_ms;
-    const int64_t seats_ms = sim_seats_next_ms(world);
-    if (seats_ms < next_ms) next_ms = seats_ms;
+    const int64_t assignments_ms = sim_assignments_next_ms(world);
+    if (assignments_ms < next_ms) next_ms = assignments_ms;
     const int64_t broker_ms = sim_broker_next_ms(world);
     if (broker_ms > world->now_ms && broker_ms < next_ms) next_ms = broker_ms;
     for (int i = 0; i < world->workers_n; i++) {

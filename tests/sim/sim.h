@@ -5,7 +5,7 @@
  *   group.c   a broker with partitions that are shared out among the workers, as Kafka
  *   queue.c   a broker whose deliveries are acked one by one and run out, as SQS
  *   channel.c a broker with queues, channels that break, and tags that mean nothing after that, as RabbitMQ
- *   seat.c    which streams a worker has: the news of them, their release, and the judgement on both
+ *   assignment.c    which streams a worker has: the news of them, their release, and the judgement on both
  *   handout.c what was handed out to whom: whether it may still be acked, extended, begun
  *   store.c   stands between an executor and a real store: failures, lost replies, crashes; notes what really happened
  *   worker.c  one process: machine, executors, atomic effects; its births, deaths and pauses
@@ -277,7 +277,7 @@ typedef struct sim_stream {
 } sim_stream;
 
 /* What a worker has behind a number. */
-typedef struct sim_seat {
+typedef struct sim_assignment {
     enum { FREE, NEW, OURS, ASKED, LEAVING, TAKEN, GONE } state; /* ASKED, TAKEN: to leave, lost, and was not told */
     int stream;
     uint64_t assignment; /* counts on, over all */
@@ -289,7 +289,7 @@ typedef struct sim_seat {
         uint64_t turn; /* ... its machine knows since then; 0: it does not */
         int64_t ms;
     } news[3]; /* by once_stream_change */
-} sim_seat;
+} sim_assignment;
 
 /* --- a worker --- */
 
@@ -384,14 +384,14 @@ struct sim_worker {
     uint32_t *delivered; /* PLAIN: by the number of the delivery, less one */
     size_t delivered_n, delivered_size;
     uint64_t acked;
-    sim_seat seats[SIM_STREAMS]; /* LOG, CHANNEL */
-    bool member;                 /* LOG: it takes part */
-    int64_t fetched_ms;          /* LOG: when it last fetched */
-    bool left[SIM_STREAMS];      /* told to stop, it has asked for a release of that number */
-    bool told;                   /* QUEUE: how long a delivery is its own */
-    uint64_t tags;               /* CHANNEL: deliveries of this connection */
-    uint64_t asked_turn;         /* when the action of its ack side was asked for */
-    int64_t source_failing_ms;   /* when the broker last failed it */
+    sim_assignment assignments[SIM_STREAMS]; /* LOG, CHANNEL */
+    bool member;                             /* LOG: it takes part */
+    int64_t fetched_ms;                      /* LOG: when it last fetched */
+    bool left[SIM_STREAMS];                  /* told to stop, it has asked for a release of that number */
+    bool told;                               /* QUEUE: how long a delivery is its own */
+    uint64_t tags;                           /* CHANNEL: deliveries of this connection */
+    uint64_t asked_turn;                     /* when the action of its ack side was asked for */
+    int64_t source_failing_ms;               /* when the broker last failed it */
 };
 
 /* --- the world --- */
@@ -544,21 +544,23 @@ void sim_handouts_heard(sim_worker *worker);               /* the machine knows 
 void sim_handouts_unheard(sim_worker *worker);             /* the answer that said so was lost */
 void sim_handouts_begin(sim_worker *worker, const once_action *act); /* a transaction: what may be in it? */
 
-/* seat.c */
-sim_seat *sim_seat_of(sim_worker *worker, int stream);    /* as the broker sees it; NULL: it does not have it */
-bool sim_seat_is_ours(const sim_seat *seat);              /* what is over may be acked */
-bool sim_seat_is_left(const sim_seat *seat);              /* the machine knows that it is to leave it, or has lost it */
-sim_seat *sim_seats_give(sim_worker *worker, int stream); /* NULL: no number is free */
-void sim_seat_ask(sim_worker *worker, sim_seat *seat);
-void sim_seat_take(sim_worker *worker, sim_seat *seat); /* what was not acked comes again */
-bool sim_seats_have_news(const sim_worker *worker);
-void sim_seats_tell(sim_worker *worker, once_fetch *fetch);
-void sim_seats_heard(sim_worker *worker);
-void sim_seats_release(sim_worker *worker, uint32_t number);
-sim_seat *sim_seats_ack(sim_worker *worker, once_receipt *receipt); /* NULL: it may not, and is told so */
-void sim_seats_tick(sim_world *world);
-void sim_seats_ended(sim_worker *worker); /* it has ended well */
-int64_t sim_seats_next_ms(const sim_world *world);
+/* assignment.c */
+sim_assignment *sim_assignment_of(sim_worker *worker,
+                                  int stream);                 /* as the broker sees it; NULL: it does not have it */
+bool sim_assignment_is_ours(const sim_assignment *assignment); /* what is over may be acked */
+bool sim_assignment_is_left(
+    const sim_assignment *assignment); /* the machine knows that it is to leave it, or has lost it */
+sim_assignment *sim_assignments_give(sim_worker *worker, int stream); /* NULL: no number is free */
+void sim_assignment_ask(sim_worker *worker, sim_assignment *assignment);
+void sim_assignment_take(sim_worker *worker, sim_assignment *assignment); /* what was not acked comes again */
+bool sim_assignments_have_news(const sim_worker *worker);
+void sim_assignments_tell(sim_worker *worker, once_fetch *fetch);
+void sim_assignments_heard(sim_worker *worker);
+void sim_assignments_release(sim_worker *worker, uint32_t number);
+sim_assignment *sim_assignments_ack(sim_worker *worker, once_receipt *receipt); /* NULL: it may not, and is told so */
+void sim_assignments_tick(sim_world *world);
+void sim_assignments_ended(sim_worker *worker); /* it has ended well */
+int64_t sim_assignments_next_ms(const sim_world *world);
 
 /* group.c */
 bool sim_group_has(const sim_worker *worker, const once_action *fetch);

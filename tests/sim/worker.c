@@ -161,7 +161,7 @@ void sim_worker_start(sim_worker *w)
     w->told = w->member = false;
     w->source_failing_ms = INT32_MIN;
     w->tags = 0;
-    memset(w->seats, 0, sizeof w->seats);
+    memset(w->assignments, 0, sizeof w->assignments);
     memset(w->left, 0, sizeof w->left);
     w->trouble_ms = w->no_start_until_ms = w->sweep_not_before_ms = 0;
     w->paused_until_ms = INT32_MIN;
@@ -234,7 +234,7 @@ static void ended(sim_worker *w)
     if (status == ONCE_OK) {
         if (sim_flights_air(w, -1))
             sim_violation(world, "worker %d: ended well while effects were under way", w->index);
-        sim_seats_ended(w);
+        sim_assignments_ended(w);
         sim_judge_end(w, once_machine_counts(w->machine));
         char why[200];
         if (world->finite && !w->stopping && !sim_judge_over(world, why, sizeof why))

@@ -51,18 +51,18 @@
 typedef struct stream stream;
 typedef struct worker worker;
 
-typedef struct trip { /* a message that was started and is not back */
+typedef struct call { /* a message that was started and is not back */
     once_item *item;
     worker *worker; /* NULL: queued */
     uint64_t id, begin, end;
-    struct trip *next, *prev; /* in the queue, or in flight, in order; `next` also of the unused ones */
-    struct trip *chain;       /* of equal id & mask */
-} trip;
+    struct call *next, *prev; /* in the queue, or in flight, in order; `next` also of the unused ones */
+    struct call *chain;       /* of equal id & mask */
+} call;
 
-typedef struct trips {
-    trip *first, *last;
+typedef struct calls {
+    call *first, *last;
     size_t n;
-} trips;
+} calls;
 
 typedef enum phase {
     OFF, /* no process; the next one not before restart_ms */
@@ -76,8 +76,8 @@ struct worker {
     once_child child;
     once_watch in, out, err, end;
 
-    trips flight;
-    trip **by_id; /* chains; `mask` + 1 of them */
+    calls flight;
+    call **by_id; /* chains; `mask` + 1 of them */
     uint64_t next_id;
     int64_t oldest_ms; /* since when flight.first is that */
     uint32_t width;    /* messages that it may have now */
@@ -103,9 +103,9 @@ struct stream {
     once_arena arena, scratch; /* as long as the driver; as long as one read */
     char *file, **argv, **envp;
     size_t line_max;
-    trips queue;
-    trip *trips, *unused; /* as many as slots; those from n_trips on were never used */
-    size_t n_trips;
+    calls queue;
+    call *calls, *unused; /* as many as slots; those from n_calls on were never used */
+    size_t n_calls;
     worker *workers;
     uint32_t n, window, mask;
     once_json json;
@@ -113,7 +113,7 @@ struct stream {
 
 /* --- lists -------------------------------------------------------------------------------------------------------- */
 
-static void trips_insert(trips *list, trip *l, trip *before) /* NULL: at the end */
+static void calls_insert(calls *list, call *l, call *before) /* NULL: at the end */
 {
     l->next = before;
     l->prev = before ? before->prev : list->last;
@@ -122,7 +122,7 @@ static void trips_insert(trips *list, trip *l, trip *before) /* NULL: at the end
     list->n++;
 }
 
-static void trips_remove(trips *list, trip *l)
+static void calls_remove(calls *list, call *l)
 {
     assert(list->n > 0);
     *(l->prev ? &l->prev->next : &list->first) = l->next;
@@ -130,31 +130,31 @@ static void trips_remove(trips *list, trip *l)
     list->n--;
 }
 
-static trip **place_of(worker *w, uint64_t id)
+static call **place_of(worker *w, uint64_t id)
 {
-    trip **at = &w->by_id[id & w->stream->mask];
+    call **at = &w->by_id[id & w->stream->mask];
     while (*at && (*at)->id != id) at = &(*at)->chain;
     return at;
 }
 
 /* Into the flight of `w`, as the last. */
-static void launch(worker *w, trip *l)
+static void launch(worker *w, call *l)
 {
     assert(!l->worker && !*place_of(w, l->id)); /* an id is used once */
     assert(w->flight.n < w->stream->window);
-    trips_remove(&w->stream->queue, l);
-    trips_insert(&w->flight, l, NULL);
+    calls_remove(&w->stream->queue, l);
+    calls_insert(&w->flight, l, NULL);
     l->worker = w;
     l->chain = NULL;
     *place_of(w, l->id) = l;
     if (w->flight.first == l) w->oldest_ms = once_runner_now_ms(w->stream->driver.runner);
 }
 
-static void land(worker *w, trip *l)
+static void land(worker *w, call *l)
 {
     assert(l->worker == w && *place_of(w, l->id) == l);
     const bool oldest = w->flight.first == l;
-    trips_remove(&w->flight, l);
+    calls_remove(&w->flight, l);
     *place_of(w, l->id) = l->chain;
     l->worker = NULL;
     if (oldest && w->flight.first) w->oldest_ms = once_runner_now_ms(w->stream->driver.runner);
@@ -163,11 +163,11 @@ static void land(worker *w, trip *l)
 /* --- how a message ends ------------------------------------------------------------------------------------------- */
 
 /* It is in no list any more. */
-static void finish(stream *s, trip *l, const once_stream_reply *reply, bool started, int not_started)
+static void finish(stream *s, call *l, const once_stream_reply *reply, bool started, int not_started)
 {
     assert(l->item && !l->worker);
     once_item *item = l->item;
-    *l = (trip){.next = s->unused};
+    *l = (call){.next = s->unused};
     s->unused = l;
     item->outcome = reply->outcome;
     item->delay_ms = reply->delay_ms;
@@ -178,17 +178,17 @@ static void finish(stream *s, trip *l, const once_stream_reply *reply, bool star
     once_runner_finished(s->driver.runner, item);
 }
 
-static void finish_unknown(stream *s, trip *l, const char *reason)
+static void finish_unknown(stream *s, call *l, const char *reason)
 {
     const once_stream_reply reply = {.outcome = ONCE_UNKNOWN, .reason = {reason, strlen(reason)}, .delay_ms = -1};
     finish(s, l, &reply, true, ONCE_OK);
 }
 
 /* A queued one, of which no process has seen anything. */
-static void finish_unstarted(stream *s, trip *l, int not_started, const char *reason)
+static void finish_unstarted(stream *s, call *l, int not_started, const char *reason)
 {
     const once_stream_reply reply = {.outcome = ONCE_RELEASE, .reason = {reason, strlen(reason)}, .delay_ms = -1};
-    trips_remove(&s->queue, l);
+    calls_remove(&s->queue, l);
     finish(s, l, &reply, false, not_started);
 }
 
@@ -214,15 +214,15 @@ static void take_back_last(worker *w)
 {
     assert(w->flight.last);
     stream *s = w->stream;
-    trip *l = w->flight.last;
+    call *l = w->flight.last;
     land(w, l);
-    trips_insert(&s->queue, l, s->queue.first);
+    calls_insert(&s->queue, l, s->queue.first);
 }
 
 static void take_back_unwritten(worker *w)
 {
     assert(w->written <= w->lines.len);
-    for (trip *l; (l = w->flight.last) && l->begin >= w->sent;) {
+    for (call *l; (l = w->flight.last) && l->begin >= w->sent;) {
         take_back_last(w);
         w->next_id = l->id;
         w->lines.len = w->written + (size_t)(l->begin - w->sent);
@@ -273,7 +273,7 @@ static void hand_over(worker *w)
 {
     assert(has_room(w) && w->stream->queue.first);
     stream *s = w->stream;
-    trip *l = s->queue.first;
+    call *l = s->queue.first;
     l->id = w->next_id;
     l->begin = w->sent + (w->lines.len - w->written);
     if (!once_stream_write(&w->lines, l->id, l->item, &once_runner_options_of(s->driver.runner)->keying)) {
@@ -368,7 +368,7 @@ static void take_reply(worker *w, once_bytes line)
         break_protocol(w, why);
         return;
     }
-    trip *l = *place_of(w, reply.id);
+    call *l = *place_of(w, reply.id);
     if (!l || l->end > w->sent) {
         const bool before = !l && reply.id < w->next_id;
         snprintf(why, sizeof why, "a %s id %" PRIu64, before ? "second reply to" : "reply to an unknown", reply.id);
@@ -526,12 +526,12 @@ static void settle_unread(worker *w, const char *reason)
     stream *s = w->stream;
     const uint64_t read_upto = bytes_read(w);
     const once_stream_reply failed = {.outcome = ONCE_RETRY, .reason = {reason, strlen(reason)}, .delay_ms = -1};
-    for (trip *l; (l = w->flight.last) && l->begin >= read_upto;) {
+    for (call *l; (l = w->flight.last) && l->begin >= read_upto;) {
         take_back_last(w);
         if (w->asked) {
             finish_unstarted(s, l, ONCE_OK, "told to end before it began");
         } else if (read_upto == 0) {
-            trips_remove(&s->queue, l);
+            calls_remove(&s->queue, l);
             finish(s, l, &failed, true, ONCE_OK);
         }
     }
@@ -550,7 +550,7 @@ static void on_end(once_watch *one, uint32_t events)
     describe_end(w, status, reason, sizeof reason);
     settle_unread(w, reason);
     const size_t unknown = w->flight.n;
-    for (trip *l; (l = w->flight.first);) {
+    for (call *l; (l = w->flight.first);) {
         land(w, l);
         finish_unknown(s, l, reason);
     }
@@ -627,18 +627,18 @@ static stream *stream_of(once_effect_driver *driver) { return (stream *)driver; 
 static void stream_start(once_effect_driver *driver, once_item *item)
 {
     stream *s = stream_of(driver);
-    assert(s->unused || s->n_trips < driver->handler->slots);
-    trip *l = s->unused ? s->unused : &s->trips[s->n_trips++];
+    assert(s->unused || s->n_calls < driver->handler->slots);
+    call *l = s->unused ? s->unused : &s->calls[s->n_calls++];
     if (l == s->unused) s->unused = l->next;
-    *l = (trip){.item = item};
+    *l = (call){.item = item};
     item->driver = l;
-    trips_insert(&s->queue, l, NULL);
+    calls_insert(&s->queue, l, NULL);
 }
 
 static void stream_kill(once_effect_driver *driver, once_item *item)
 {
     stream *s = stream_of(driver);
-    trip *l = item->driver;
+    call *l = item->driver;
     worker *w = l->worker;
     if (w && l->begin >= w->sent) take_back_unwritten(w);
     if (!l->worker) {
@@ -706,7 +706,7 @@ static void stream_free(stream *s)
         free(w->by_id);
     }
     free(s->workers);
-    free(s->trips);
+    free(s->calls);
     free(s->file);
     once_json_release(&s->json);
     once_arena_release(&s->scratch);
@@ -751,7 +751,7 @@ static bool make_worker(stream *s, worker *w)
     w->err = (once_watch){.fd = -1, .ready = on_err};
     w->end = (once_watch){.fd = -1, .ready = on_end};
     once_buf_init(&w->lines, SIZE_MAX / 4);
-    w->by_id = calloc((size_t)s->mask + 1, sizeof(trip *));
+    w->by_id = calloc((size_t)s->mask + 1, sizeof(call *));
     return w->by_id;
 }
 
@@ -759,9 +759,9 @@ static bool make_workers(stream *s)
 {
     const once_handler_spec *handler = s->driver.handler;
     const uint32_t processes = once_exec_of(handler)->processes;
-    s->trips = calloc(handler->slots, sizeof *s->trips);
+    s->calls = calloc(handler->slots, sizeof *s->calls);
     s->workers = calloc(processes, sizeof *s->workers);
-    if (!s->trips || !s->workers) return false;
+    if (!s->calls || !s->workers) return false;
     for (; s->n < processes; s->n++)
         if (!make_worker(s, &s->workers[s->n])) return false;
     return true;

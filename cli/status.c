@@ -16,7 +16,7 @@ static void json_bound(const char *name, uint64_t most)
     else printf(",\"%s\":%" PRIu64, name, most);
 }
 
-static void as_json(const once_standing *s, const once_stored *stored, bool finished)
+static void as_json(const once_pipeline_state *s, const once_stored *stored, bool finished)
 {
     printf("\"waiting\":%" PRIu64 ",\"busy\":%" PRIu64 ",\"unknown\":%" PRIu64 ",\"dead\":%" PRIu64
            ",\"backlog\":%" PRIu64 ",\"repeats\":%" PRIu64 ",\"given_up\":%" PRIu64 ",\"blocking\":%" PRIu64,
@@ -50,7 +50,7 @@ static bool is_full(const once_stored *s)
     return (s->messages_max && s->messages >= s->messages_max) || (s->bytes_max && s->bytes >= s->bytes_max);
 }
 
-static void as_text(const once_standing *s, const once_stored *stored, bool finished)
+static void as_text(const once_pipeline_state *s, const once_stored *stored, bool finished)
 {
     char store[40], wall[40], kept[120];
     if (s->clock_doubted)
@@ -110,16 +110,16 @@ static bool show_worker(void *user, const once_running *w)
     return true;
 }
 
-static int show(once_pipeline *pipeline, const once_standing *standing, const once_stored *stored, bool json,
+static int show(once_pipeline *pipeline, const once_pipeline_state *state, const once_stored *stored, bool json,
                 bool finished, once_error *err)
 {
-    shown_workers shown = {.json = json, .store_ms = standing->store_ms};
+    shown_workers shown = {.json = json, .store_ms = state->store_ms};
     if (!json) {
-        as_text(standing, stored, finished);
+        as_text(state, stored, finished);
         return once_pipeline_workers(pipeline, show_worker, &shown, err);
     }
     printf("{");
-    as_json(standing, stored, finished);
+    as_json(state, stored, finished);
     printf(",\"workers\":[");
     const int rc = once_pipeline_workers(pipeline, show_worker, &shown, err);
     printf("]");
@@ -143,13 +143,13 @@ int cli_status(int argc, char **argv)
     status = cli_load(args[0], json, &pipeline);
     if (status != CLI_OK) return status;
     once_error err = {0};
-    once_standing standing = {0};
+    once_pipeline_state state = {0};
     once_stored stored = {.size = sizeof stored};
-    int rc = once_pipeline_standing(pipeline, finished, &standing, &err);
+    int rc = once_pipeline_status(pipeline, finished, &state, &err);
     if (rc == ONCE_OK) rc = once_pipeline_stored(pipeline, &stored, &err);
     if (rc == ONCE_OK) {
-        status = standing.dead || standing.unknown ? CLI_DEAD : CLI_OK;
-        rc = show(pipeline, &standing, &stored, json, finished, &err);
+        status = state.dead || state.unknown ? CLI_DEAD : CLI_OK;
+        rc = show(pipeline, &state, &stored, json, finished, &err);
     } else if (json) {
         cli_json_failure(&err);
     }

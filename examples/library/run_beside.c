@@ -60,19 +60,19 @@ static void wait_for(uint64_t acked)
 static int work(uint64_t messages, once_error *err)
 {
     once_summary summary;
-    once_standing standing;
+    once_pipeline_state status;
     int rc = once_pipeline_start(pipeline, NULL, err); /* what is wrong with the store or the file is said here */
     if (rc != ONCE_OK) return rc;
     wait_for(messages);
     show("so far");
     /* On the store that the run has open, between two of its transactions. */
-    rc = once_pipeline_standing(pipeline, true, &standing, err);
+    rc = once_pipeline_status(pipeline, true, &status, err);
     once_pipeline_stop(pipeline);
     const int ended = once_pipeline_join(pipeline, &summary, rc == ONCE_OK ? err : NULL);
     if (rc != ONCE_OK || ended != ONCE_OK) return rc != ONCE_OK ? rc : ended;
     show("at the end");
     printf("%" PRIu64 " received, %" PRIu64 " done, %" PRIu64 " duplicates; the store remembers %" PRIu64 "\n",
-           summary.counts.received, summary.counts.done, summary.counts.duplicates, standing.done);
+           summary.counts.received, summary.counts.done, summary.counts.duplicates, status.done);
     return ONCE_OK;
 }
 

@@ -31,7 +31,7 @@ ONCE_API int once_parse_when(once_bytes text, int64_t *ret_ms, once_error *err);
 /* --- looking --- */
 
 /* Where the consumer's messages stand. Times in milliseconds UTC, ONCE_NO_TIME when there is none. */
-typedef struct once_standing {
+typedef struct once_pipeline_state {
     uint64_t waiting, busy,
         unknown;      /* keys that are not finished; busy: until the lease is over, then one of the others */
     uint64_t dead;    /* dead letters */
@@ -48,10 +48,10 @@ typedef struct once_standing {
     uint64_t given_up;         /* ever: versions that did not come within gap.wait */
     uint64_t blocking; /* of the dead: those that hold up their lanes now (on_dead: block); once_pipeline_list says of
                           which */
-} once_standing;
+} once_pipeline_state;
 
 /* `finished`: count the finished entries too, which reads all of them. */
-ONCE_API int once_pipeline_standing(once_pipeline *pipeline, bool finished, once_standing *out, once_error *err);
+ONCE_API int once_pipeline_status(once_pipeline *pipeline, bool finished, once_pipeline_state *out, once_error *err);
 
 /* What the store keeps for the consumer to be worked on: messages with their bodies that wait or are claimed by a
  * worker. It is what `waiting_max` bounds. */

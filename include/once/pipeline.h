@@ -33,8 +33,8 @@ typedef struct once_pipeline once_pipeline;
 /* Each message counts once, by where it stands at the end:
  * received + resumed = done + already + rejected + stale + duplicates + waiting + unknown + dead
  * Of the deliveries of a key that is unknown the first one of a run counts as that, and the others as duplicates: so
- * `unknown` is a number of keys, as in once_standing, but of those only that this run met, and as they were then.
- * summary.store_unknown is that of once_standing. */
+ * `unknown` is a number of keys, as in once_pipeline_state, but of those only that this run met, and as they were then.
+ * summary.store_unknown is that of once_pipeline_state. */
 #define ONCE_COUNT_MAP(X)                                                                                              \
     X(received, "came from the source")                                                                                \
     X(resumed, "taken from the store, received by an earlier run or another process")                                  \
@@ -87,7 +87,7 @@ typedef struct once_summary {
     double seconds;
     bool stopped;           /* by once_pipeline_stop, before the source was at its end */
     uint64_t store_dead;    /* dead letters of this consumer in the store, of earlier runs too */
-    uint64_t store_unknown; /* unknown keys, likewise: those that once_standing.unknown counts */
+    uint64_t store_unknown; /* unknown keys, likewise: those that once_pipeline_state.unknown counts */
     bool clock_doubted; /* after a reboot the wall clock was too far ahead to be believed (once_pipeline_confirm_clock)
                          */
     uint64_t lost; /* read from a source that cannot deliver again (a pipe), and not known to be settled; then the run

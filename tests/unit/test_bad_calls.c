@@ -413,13 +413,13 @@ static void finding(void *user, const char *topic, const char *text, bool warnin
 
 static void look(void)
 {
-    once_standing standing;
+    once_pipeline_state status;
     REFUSED(once_pipeline_check(NULL, finding, NULL, &err));
     REFUSED(once_pipeline_check(pipeline, NULL, NULL, &err));
     REFUSED(once_pipeline_verify(NULL, finding, NULL, &err));
     REFUSED(once_pipeline_verify(pipeline, NULL, NULL, &err));
-    REFUSED(once_pipeline_standing(NULL, false, &standing, &err));
-    REFUSED(once_pipeline_standing(pipeline, false, NULL, &err));
+    REFUSED(once_pipeline_status(NULL, false, &status, &err));
+    REFUSED(once_pipeline_status(pipeline, false, NULL, &err));
     once_stored stored = {.size = sizeof stored}, sizeless = {0};
     REFUSED(once_pipeline_stored(NULL, &stored, &err));
     REFUSED(once_pipeline_stored(pipeline, NULL, &err));
@@ -583,7 +583,7 @@ static const struct {
     {"once_pipeline_resolve", resolve},
     {"once_pipeline_run", run},
     {"once_pipeline_snapshot", run_beside},
-    {"once_pipeline_standing", look},
+    {"once_pipeline_status", look},
     {"once_pipeline_start", run_beside},
     {"once_pipeline_stop", forget_pipeline},
     {"once_pipeline_stored", look},

@@ -430,7 +430,7 @@ static void a_stop_ends_a_start_that_waits_for_a_server(void **state)
     assert_int_equal(pthread_create(&starter, NULL, start_it, f->pipeline), 0);
     wait_for_state(f->pipeline, ONCE_RUN_OPENING);
     assert_int_equal(once_pipeline_start(f->pipeline, NULL, &err), ONCE_E_USAGE);
-    assert_true(once_pipeline_standing(f->pipeline, false, &(once_standing){0}, &err) !=
+    assert_true(once_pipeline_status(f->pipeline, false, &(once_pipeline_state){0}, &err) !=
                 ONCE_OK); /* and does not wait */
     once_pipeline_stop(f->pipeline);
     const once_summary summary = join(f->pipeline);
@@ -501,9 +501,9 @@ static void one_that_is_freed_is_stopped_and_joined(void **state)
     start(f->pipeline);
     assert_int_equal(join(f->pipeline).counts.received, MESSAGES);
     once_error err;
-    once_standing standing;
-    assert_int_equal(once_pipeline_standing(f->pipeline, true, &standing, &err), ONCE_OK);
-    assert_int_equal(standing.done, KEYS - DEAD);
+    once_pipeline_state status;
+    assert_int_equal(once_pipeline_status(f->pipeline, true, &status, &err), ONCE_OK);
+    assert_int_equal(status.done, KEYS - DEAD);
 }
 
 static void two_pipelines_run_beside_each_other(void **state)
@@ -530,10 +530,10 @@ static void no_finding(void *user, const char *topic, const char *text, bool war
 static int use_store(once_pipeline *pipeline)
 {
     once_error err;
-    once_standing standing;
+    once_pipeline_state status;
     bool there;
     uint64_t n;
-    int rc = once_pipeline_standing(pipeline, true, &standing, &err);
+    int rc = once_pipeline_status(pipeline, true, &status, &err);
     if (rc == ONCE_E_USAGE) rc = once_pipeline_sweep(pipeline, NULL, NULL, &n, &err);
     if (rc == ONCE_E_USAGE) rc = once_pipeline_check(pipeline, no_finding, NULL, &err);
     if (rc == ONCE_E_USAGE) rc = once_pipeline_verify(pipeline, no_finding, NULL, &err);
@@ -580,10 +580,10 @@ static bool note_listed(void *user, const once_listed *item)
 {
     listed *l = user;
     once_error err;
-    once_standing standing;
+    once_pipeline_state status;
     assert_string_equal(item->state, "busy");
     l->n++;
-    l->inside = once_pipeline_standing(l->pipeline, false, &standing, &err);
+    l->inside = once_pipeline_status(l->pipeline, false, &status, &err);
     assert_int_equal(look(l->pipeline).state, ONCE_RUN_WORKING);
     return true;
 }
@@ -596,15 +596,15 @@ static void operators_see_the_store_of_the_run(void **state)
     fixture *f = *state;
     gate g = GATE;
     once_error err;
-    once_standing standing;
+    once_pipeline_state status;
     const char *key_state = NULL, *was;
     write_messages(f, 20);
     f->pipeline = load(f, "p", "memory", false, CALLBACK "order: \"${/id}\"\n");
     assert_int_equal(once_pipeline_callback(f->pipeline, "pass", pass, &g, &err), ONCE_OK);
     start(f->pipeline);
     wait_for_callbacks(&g, 4);
-    assert_int_equal(once_pipeline_standing(f->pipeline, false, &standing, &err), ONCE_OK);
-    assert_int_equal(standing.busy, 4);
+    assert_int_equal(once_pipeline_status(f->pipeline, false, &status, &err), ONCE_OK);
+    assert_int_equal(status.busy, 4);
     listed busy = {.pipeline = f->pipeline};
     assert_int_equal(once_pipeline_list(f->pipeline, ONCE_LIST_BUSY, note_listed, &busy, &err), ONCE_OK);
     assert_int_equal(busy.n, 4);
@@ -643,7 +643,7 @@ static void *operate(void *arg)
     operating *o = arg;
     while (!atomic_load(&o->enough)) {
         once_error err = {0};
-        once_standing standing;
+        once_pipeline_state status;
         once_replay_counts counts;
         uint64_t n = 0;
         unsigned alive = 0;
@@ -651,7 +651,7 @@ static void *operate(void *arg)
                                             .choice = {.since_ms = ONCE_NO_TIME, .until_ms = ONCE_NO_TIME}};
         const once_discard_options discard = {.size = sizeof discard,
                                               .choice = {.since_ms = ONCE_NO_TIME, .until_ms = ONCE_NO_TIME}};
-        int rc = once_pipeline_standing(o->pipeline, false, &standing, &err);
+        int rc = once_pipeline_status(o->pipeline, false, &status, &err);
         if (rc == ONCE_OK) rc = once_pipeline_workers(o->pipeline, note_worker, &alive, &err);
         assert_int_equal(alive, 1);
         if (rc == ONCE_OK)
@@ -686,13 +686,12 @@ static void operators_work_beside_the_run(void **state)
     once_pipeline_stop(f->pipeline);
     const once_summary summary = join(f->pipeline);
     assert_int_equal(summary.counts.done, KEYS - DEAD);
-    once_standing standing;
+    once_pipeline_state status;
     once_error err;
-    assert_int_equal(once_pipeline_standing(f->pipeline, true, &standing, &err),
-                     ONCE_OK); /* on a store of its own now */
-    assert_int_equal(standing.done, KEYS - DEAD);
-    assert_int_equal(standing.dead + standing.rejected + standing.waiting, DEAD);
-    assert_int_equal(standing.rejected, o[0].discarded + o[1].discarded);
+    assert_int_equal(once_pipeline_status(f->pipeline, true, &status, &err), ONCE_OK); /* on a store of its own now */
+    assert_int_equal(status.done, KEYS - DEAD);
+    assert_int_equal(status.dead + status.rejected + status.waiting, DEAD);
+    assert_int_equal(status.rejected, o[0].discarded + o[1].discarded);
 }
 
 /* Lets the run come to its end while a replay goes on, which takes turns with it, and then ends that. */

@@ -71,7 +71,7 @@ static bool look_at_first_letter(void *user, const once_letter *letter)
     return false;
 }
 
-static int count_finished(once_backend *store, once_bytes consumer, once_standing *out, once_error *err)
+static int count_finished(once_backend *store, once_bytes consumer, once_pipeline_state *out, once_error *err)
 {
     const struct {
         once_state state;
@@ -89,7 +89,7 @@ static int count_finished(once_backend *store, once_bytes consumer, once_standin
     return rc;
 }
 
-static int read_counters(once_backend *store, once_bytes consumer, once_standing *out, once_error *err)
+static int read_counters(once_backend *store, once_bytes consumer, once_pipeline_state *out, once_error *err)
 {
     once_arena arena = {0};
     int64_t repeats = 0, given_up = 0;
@@ -117,10 +117,10 @@ int once_pipeline_stored(once_pipeline *pipeline, once_stored *out, once_error *
     return ONCE_OK;
 }
 
-int once_pipeline_standing(once_pipeline *pipeline, bool finished, once_standing *out, once_error *err)
+int once_pipeline_status(once_pipeline *pipeline, bool finished, once_pipeline_state *out, once_error *err)
 {
     if (!pipeline || !out)
-        return once_fail(err, ONCE_E_USAGE, "once_pipeline_standing needs a pipeline and a place for the answer");
+        return once_fail(err, ONCE_E_USAGE, "once_pipeline_status needs a pipeline and a place for the answer");
     once_backend *store;
     int rc = once__operator_open(pipeline, &store, err);
     if (rc != ONCE_OK) return rc;
@@ -129,10 +129,10 @@ int once_pipeline_standing(once_pipeline *pipeline, bool finished, once_standing
     once_stats stats = {0};
     rc = store->ops->time(store, &time, err);
     oldest waiting = {.now_ms = time.now_ms, .oldest_ms = ONCE_NO_TIME}, unknown = waiting;
-    *out = (once_standing){.now_ms = once_env_wall_ms(pipeline->env),
-                           .store_ms = time.now_ms,
-                           .clock_doubted = time.doubted,
-                           .oldest_dead_ms = ONCE_NO_TIME};
+    *out = (once_pipeline_state){.now_ms = once_env_wall_ms(pipeline->env),
+                                 .store_ms = time.now_ms,
+                                 .clock_doubted = time.doubted,
+                                 .oldest_dead_ms = ONCE_NO_TIME};
     if (rc == ONCE_OK) rc = store->ops->stats(store, consumer, &stats, err);
     if (rc == ONCE_OK) rc = store->ops->list(store, consumer, ONCE_STATE_WAITING, look_at_entry, &waiting, err);
     if (rc == ONCE_OK) rc = store->ops->list(store, consumer, ONCE_STATE_UNKNOWN, look_at_entry, &unknown, err);

@@ -65,6 +65,8 @@ typedef enum once_status {
 #undef ONCE_STATUS_ENUM
 } once_status;
 
+#define ONCE_E_UNSURE ONCE_E_COMMIT_UNKNOWN /* its name before */
+
 /* The caller's own; fixed size, no allocation, nothing to free. */
 typedef struct once_error {
     int status;     /* ONCE_OK, or the status that the failing function returned */

@@ -53,6 +53,10 @@ typedef struct once_pipeline_state {
 /* `finished`: count the finished entries too, which reads all of them. */
 ONCE_API int once_pipeline_status(once_pipeline *pipeline, bool finished, once_pipeline_state *out, once_error *err);
 
+/* The names of both before. */
+typedef once_pipeline_state once_standing;
+ONCE_API int once_pipeline_standing(once_pipeline *pipeline, bool finished, once_standing *out, once_error *err);
+
 /* What the store keeps for the consumer to be worked on: messages with their bodies that wait or are claimed by a
  * worker. It is what `waiting_max` bounds. */
 typedef struct once_stored {

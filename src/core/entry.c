@@ -234,8 +234,8 @@ static void reset_failures(once_entry *entry)
     entry->failing_ms = 0;
 }
 
-/* An orphan's attempt ended without an outcome, and counts now. Any other one was counted, and its `unreported` said, by
- * whoever settled it. */
+/* An orphan's attempt ended without an outcome, and counts now. Any other one was counted, and its `unreported` said,
+ * by whoever settled it. */
 static void start(once_entry *entry, once_token token, int64_t lease_ms, bool orphan, int64_t now_ms)
 {
     assert(!once_hash_is_zero(token) && lease_ms > 0);

@@ -369,8 +369,8 @@ int once_entry_discard(once_entry *entry, once_lane *lane, int64_t sent_ms, int6
  * rejected, and remembered. */
 int once_entry_give_up(once_entry *entry, const once_request *request, int64_t now_ms);
 /* An unknown one was looked up by a person: DONE, or, unless its body is missing, RETRY (back to work, failures 0) or
- * DEAD. The next attempt after RETRY or DEAD is `unreported`. One that is claimed by whoever did not come back in time is
- * unknown, too. */
+ * DEAD. The next attempt after RETRY or DEAD is `unreported`. One that is claimed by whoever did not come back in time
+ * is unknown, too. */
 int once_entry_resolve(once_entry *entry, once_lane *lane, once_outcome outcome, once_bytes reason, int64_t now_ms);
 /* A finished one is made to run once more, with this message: waiting, failures 0, the attempt goes on. It is never
  * forgotten earlier than it was promised before, unless it is natural now. A lane that has gone past its version still

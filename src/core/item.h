@@ -11,8 +11,8 @@ typedef struct once_item once_item;
 typedef struct once_batch once_batch;
 typedef struct once_stream once_stream; /* core/stream.h */
 
-/* Where an item is. It is in one place at a time, once__machine_move (core/machine_place.c) is the one function that changes
- * it, and says what may follow what. */
+/* Where an item is. It is in one place at a time, once__machine_move (core/machine_place.c) is the one function that
+ * changes it, and says what may follow what. */
 typedef enum once_item_place {
     ONCE_AT_NEW,      /* in a batch that an executor fills, or has just filled */
     ONCE_AT_READY,    /* in the queue, for a transaction */
@@ -78,8 +78,8 @@ struct once_item {
     bool overtakes;     /* from a source, and goes on with what an equal one before it had left waiting */
     bool replaces;      /* it took the place of other content, whose letter is to be counted with this commit ... */
     bool replaces_ours; /* ... and which this run had left waiting */
-    bool
-        commit_unknown; /* it was in a commit whose fate is not known: what the store shows may be our own. Keeps its token */
+    /* It was in a commit whose fate is not known: what the store shows may be our own. Keeps its token. */
+    bool commit_unknown;
     bool acked;
     bool lapsed; /* the executor's: it wrote down that the claim which was there is unknown */
 

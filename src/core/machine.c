@@ -1,6 +1,7 @@
 /* The machine as others see it; core/machine.h tells the story, core/machine_impl.h has its state. One idea each:
- * machine_place.c, machine_times.c, machine_source.c, machine_stream.c, machine_ack.c, machine_work.c, machine_decide.c, machine_count.c,
- * machine_due.c, machine_room.c, machine_failure.c, machine_outside.c, machine_store.c, machine_check.c. */
+ * machine_place.c, machine_times.c, machine_source.c, machine_stream.c, machine_ack.c, machine_work.c,
+ * machine_decide.c, machine_count.c, machine_due.c, machine_room.c, machine_failure.c, machine_outside.c,
+ * machine_store.c, machine_check.c. */
 #include "core/machine.h"
 
 #include <assert.h>

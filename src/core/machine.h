@@ -17,9 +17,9 @@
  * An effect outside of the store (core/flight.h) runs between two transactions: the first one claims, the effect starts
  * when that is committed, and whichever transaction begins after it came back settles it. So one commit carries the
  * claims of the next messages and the outcomes of the last ones. A claim is only asked for when a slot is free to start
- * at once. While such an effect is on its way, equal keys and lanes wait behind it (core/key_queue.h), leases are extended,
- * and when that fails, the effect is told to end before its lease does. What it says when its claim is somebody else's
- * by then is not settled.
+ * at once. While such an effect is on its way, equal keys and lanes wait behind it (core/key_queue.h), leases are
+ * extended, and when that fails, the effect is told to end before its lease does. What it says when its claim is
+ * somebody else's by then is not settled.
  *
  * An unknown whose handler can ask the other side about it (`lookup`) comes back by TAKE when it is due, under a claim
  * like any other, and flies as a question: it takes a slot, its lease is extended, and the answer is settled. Done is
@@ -92,13 +92,13 @@ typedef struct once_machine once_machine;
 typedef enum once_action_kind {
     ONCE_ACT_NONE,
     /* store executor */
-    ONCE_ACT_BEGIN, /* items: all that the transaction may be about; `kept` of them, at the end, are only extended;
+    ONCE_ACT_BEGIN,  /* items: all that the transaction may be about; `kept` of them, at the end, are only extended;
                         `due`: and FIND */
-    ONCE_ACT_FIND,  /* in a transaction: what waits in the lanes of the items, and with `due` what else is due; up to
+    ONCE_ACT_FIND,   /* in a transaction: what waits in the lanes of the items, and with `due` what else is due; up to
                       * `max` into `batch`; -> more:   something is due that only TAKE can hand out */
-    ONCE_ACT_CLAIM, /* -> item->decision */
-    ONCE_ACT_EXTEND, /* -> item->granted: still ours; `kept`: of effects that are on their way, which end before it is known
-                        what that means */
+    ONCE_ACT_CLAIM,  /* -> item->decision */
+    ONCE_ACT_EXTEND, /* -> item->granted: still ours; `kept`: of effects that are on their way, which end before
+                        it is known what that means */
     ONCE_ACT_RUN,    /* -> item->outcome, result, failure; in order. Not careful: presumed perhaps */
     ONCE_ACT_SETTLE, /* item->outcome... -> item->granted: applied */
     ONCE_ACT_ACCEPT, /* -> item->decision */
@@ -198,8 +198,8 @@ once_action *once_machine_effect_action(once_machine *machine, int64_t now_ms);
 void once_machine_step(once_machine *machine, once_action *action, int64_t now_ms);
 
 /* External effects ended, in any order. Of each item outcome, result, failure, delay_ms (-1: the backoff decides),
- * maybe, started and not_started are set. Never started (killed before, or it could not be started): outcome RELEASE. Of one that asks
- * the outcome is what was found out (core/policy.h). */
+ * maybe, started and not_started are set. Never started (killed before, or it could not be started): outcome RELEASE.
+ * Of one that asks the outcome is what was found out (core/policy.h). */
 void once_machine_finished(once_machine *machine, once_item *const *items, size_t n, int64_t now_ms);
 
 /* Drain: finish what is in a transaction, put back the rest, end. What a source that gives once has been read of goes

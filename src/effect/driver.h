@@ -11,9 +11,9 @@
 typedef struct once_effect_driver once_effect_driver;
 
 typedef struct once_effect_driver_ops {
-    /* Never more than handler->slots at a time. item->driver is not NULL from here until once_runner_finished; each kind
-     * may keep in it what it needs to find the item again. Outcome, delay_ms (-1), maybe, started, not_started are set as
-     * for one that was not begun. */
+    /* Never more than handler->slots at a time. item->driver is not NULL from here until once_runner_finished; each
+     * kind may keep in it what it needs to find the item again. Outcome, delay_ms (-1), maybe, started, not_started are
+     * set as for one that was not begun. */
     void (*start)(once_effect_driver *driver, once_item *item);
     /* Instead of `start`, of an item that asks (decision.asks): nothing is done but asking the other side what became
      * of this key; outcome, delay_ms, result and reason say what it answered (once_found, core/policy.h), and `started`

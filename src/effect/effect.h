@@ -58,8 +58,8 @@ typedef struct once_effect_ops {
 
     /* NULL: there is nothing to prepare. Not called where it does not run. */
     once_prepare *prepare;
-    /* OUTSIDE: makes the driver that carries it out. The table of that driver (effect/driver.h) has `start`, `kill`, `tick`
-     * and `close`; with ONCE_EFFECT_ASKS also `ask`. */
+    /* OUTSIDE: makes the driver that carries it out. The table of that driver (effect/driver.h) has `start`, `kill`,
+     * `tick` and `close`; with ONCE_EFFECT_ASKS also `ask`. */
     int (*open)(struct once_runner *runner, const once_handler_spec *handler, struct once_effect_driver **out,
                 once_error *err);
 
@@ -76,9 +76,9 @@ typedef struct once_effect_ops {
 } once_effect_ops;
 
 /* `lookup`: an effect that can ask the other side what became of an unknown gives its handlers ONCE_EFFECT_ASKS
- * and handler->lookup (in `conclude`), and its driver has `ask`. The rest is done elsewhere: the unknown has a due time,
- * `take` gives it out as one that `asks`, the driver gets it as a question, and the answer is settled (core/policy.h).
- * What could not be found out in its time is held or tried again, as `unknown` says.
+ * and handler->lookup (in `conclude`), and its driver has `ask`. The rest is done elsewhere: the unknown has a due
+ * time, `take` gives it out as one that `asks`, the driver gets it as a question, and the answer is settled
+ * (core/policy.h). What could not be found out in its time is held or tried again, as `unknown` says.
  *
  * `then` (what is written in the store's database together with the outcome; no effect has it yet): a handler with
  * ONCE_EFFECT_THEN whose effect is done comes back to the transaction that settles it as EXTEND, RUN, SETTLE. `extend`

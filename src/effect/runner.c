@@ -1,5 +1,5 @@
-/* The loop under all effect drivers: descriptors, time, and the list of what ended. What a message does, the driver of its effect
- * knows. */
+/* The loop under all effect drivers: descriptors, time, and the list of what ended. What a message does, the driver of
+ * its effect knows. */
 #include "effect/runner.h"
 
 #include <assert.h>

@@ -1,5 +1,5 @@
-/* The runner: they carry out external effects (commands, callbacks, SQL in another database), many at a time, beside the
- * store's transactions.
+/* The runner: they carry out external effects (commands, callbacks, SQL in another database), many at a time, beside
+ * the store's transactions.
  *
  *   once_runner_start   items begin; nothing blocks
  *   once_runner_wait    items that ended, in any order

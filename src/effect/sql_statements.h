@@ -1,5 +1,5 @@
-/* A handler's statements, wherever they run, in the store's database (sql.c) or in another one (sql_driver.c): preparing
- * them, the values that a message gives them, and what their answers mean for it. */
+/* A handler's statements, wherever they run, in the store's database (sql.c) or in another one (sql_driver.c):
+ * preparing them, the values that a message gives them, and what their answers mean for it. */
 #ifndef ONCE_EFFECT_SQL_STATEMENTS_H
 #define ONCE_EFFECT_SQL_STATEMENTS_H
 

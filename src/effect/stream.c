@@ -620,7 +620,8 @@ static void send_queued(stream *s, int64_t now_ms)
     } while (s->queue.first && least_busy(s, now_ms));
 }
 
-/* --- the driver ----------------------------------------------------------------------------------------------------- */
+/* --- the driver -----------------------------------------------------------------------------------------------------
+ * */
 
 static stream *stream_of(once_effect_driver *driver) { return (stream *)driver; }
 

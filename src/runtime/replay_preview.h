@@ -1,5 +1,6 @@
-/* What a dry run of a replay would leave of the keys so far, so that a later letter of the same key is judged by it. As many as there are letters, so they are kept in a temporary file and not in memory: a hash table with
- * room for `most`. */
+/* What a dry run of a replay would leave of the keys so far, so that a later letter of the same key is judged by it. As
+ * many as there are letters, so they are kept in a temporary file and not in memory: a hash table with room for `most`.
+ * */
 #ifndef ONCE_RUNTIME_REPLAY_PREVIEW_H
 #define ONCE_RUNTIME_REPLAY_PREVIEW_H
 

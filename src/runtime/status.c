@@ -152,3 +152,8 @@ int once_pipeline_status(once_pipeline *pipeline, bool finished, once_pipeline_s
     once__operator_close(pipeline, store);
     return rc;
 }
+
+int once_pipeline_standing(once_pipeline *pipeline, bool finished, once_standing *out, once_error *err)
+{
+    return once_pipeline_status(pipeline, finished, out, err);
+}

@@ -54,8 +54,8 @@ typedef struct once_storage_ops {
                   once_error *err); /* durable on ONCE_OK; on failure everything is rolled back */
     void (*rollback)(once_storage *storage);
 
-    /* Every verb says first which requests it is about; n may be 0. A hint, but for a storage with a clock of its own: it
-     * has set now_ms when this returns. May be NULL. */
+    /* Every verb says first which requests it is about; n may be 0. A hint, but for a storage with a clock of its own:
+     * it has set now_ms when this returns. May be NULL. */
     int (*prefetch)(once_storage *storage, const once_request *const *requests, size_t n, once_purpose purpose,
                     once_error *err);
     /* A verb that was a transaction by itself has failed, for the `tries`-th time: whether nothing of it has happened,
@@ -235,7 +235,8 @@ int once__engine_facts(once_backend *store, const char *prefix, once_fact_visit 
     .waiting_size = once__engine_waiting_size, .time = once__engine_time, .fact_get = once__engine_fact_get,           \
     .fact_count = once__engine_fact_count, .facts = once__engine_facts
 
-/* For `stats` of a storage: so many that are in this state now, of which the first is due then (ONCE_NEVER: none is). */
+/* For `stats` of a storage: so many that are in this state now, of which the first is due then (ONCE_NEVER: none is).
+ * */
 void once__stats_add(once_stats *stats, once_state state, uint64_t n, int64_t due_ms);
 
 /* Whether an entry of a lane goes before another one. */

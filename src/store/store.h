@@ -255,8 +255,8 @@ typedef struct once_store_ops {
     /* Drops it; the entry that died with it is rejected. One without an entry leaves a rejected one under its own
      * identity, which is remembered for so long: `bury` does not write it again. */
     int (*discard)(once_backend *store, uint64_t letter, int64_t remember_ms, bool *found, once_error *err);
-    /* As replay_letter, but with another message of the same key; not when it would have another place in its lane. The letter
-     * is dropped. */
+    /* As replay_letter, but with another message of the same key; not when it would have another place in its lane. The
+     * letter is dropped. */
     int (*correct)(once_backend *store, uint64_t letter, const once_request *request, const once_message *message,
                    bool *done, once_error *err);
     int (*resolve)(once_backend *store, once_hash id, once_outcome outcome, once_bytes reason, bool *done,

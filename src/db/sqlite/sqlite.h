@@ -54,8 +54,8 @@ typedef struct once_sqlite_options {
 int once__sqlite_open(const char *path, const once_sqlite_options *options, once_sqlite_db **out, once_error *err);
 /* Wraps a connection of the caller and leaves its settings alone. */
 int once__sqlite_borrow(sqlite3 *handle, once_sqlite_db **out, once_error *err);
-/* From now on statements of the user are ended when they are over their limit (once_db_limit), or when the wait is cancelled
- * over. Not on a borrowed connection, whose progress handler is the caller's. */
+/* From now on statements of the user are ended when they are over their limit (once_db_limit), or when the wait is
+ * cancelled. Not on a borrowed connection, whose progress handler is the caller's. */
 void once__sqlite_watch(once_sqlite_db *db, once_cancel cancel);
 void once__sqlite_close(
     once_sqlite_db *db); /* NULL is fine; an open transaction is rolled back, unless the connection is borrowed */

@@ -420,6 +420,7 @@ static void look(void)
     REFUSED(once_pipeline_verify(pipeline, NULL, NULL, &err));
     REFUSED(once_pipeline_status(NULL, false, &status, &err));
     REFUSED(once_pipeline_status(pipeline, false, NULL, &err));
+    REFUSED(once_pipeline_standing(NULL, false, &status, &err));
     once_stored stored = {.size = sizeof stored}, sizeless = {0};
     REFUSED(once_pipeline_stored(NULL, &stored, &err));
     REFUSED(once_pipeline_stored(pipeline, NULL, &err));
@@ -584,6 +585,7 @@ static const struct {
     {"once_pipeline_run", run},
     {"once_pipeline_snapshot", run_beside},
     {"once_pipeline_status", look},
+    {"once_pipeline_standing", look},
     {"once_pipeline_start", run_beside},
     {"once_pipeline_stop", forget_pipeline},
     {"once_pipeline_stored", look},

@@ -1,7 +1,7 @@
 /* A run of a pipeline, as an object: started, looked at, stopped and joined from any thread.
  *
  * Whoever starts it opens the parts (store, effects, hands, source) and tells the store that a run begins. From then on
- * a thread of its own looks after it, starts the workers, and when these have ended, tells the store and closes the
+ * a thread of its own looks after it, starts the threads, and when these have ended, tells the store and closes the
  * parts; so a run ends whether or not anybody waits for it. Joining it is waiting for that thread.
  *
  * There is one for each pipeline, made with it; it may be started again when it was joined. */
@@ -15,8 +15,8 @@
 #include "runtime/executor.h"
 #include "runtime/runtime.h"
 
-/* The workers of a run, in the order in which they begin: nothing is fetched before all are there. */
-enum { ONCE_WORKS_ON_STORE, ONCE_WORKS_ON_ACKS, ONCE_WORKS_ON_SOURCE, ONCE_RUN_WORKERS };
+/* The threads of a run, in the order in which they begin: nothing is fetched before all are there. */
+enum { ONCE_THREAD_STORE, ONCE_THREAD_ACKS, ONCE_THREAD_SOURCE, ONCE_RUN_THREADS };
 
 /* What is logged of actions that fail. */
 typedef struct once_run_failure {
@@ -27,14 +27,14 @@ typedef struct once_run_failure {
 } once_run_failure;
 
 /* A thread that carries out actions of the machine. */
-typedef struct once_run_worker {
+typedef struct once_run_thread {
     once_run *r;
     pthread_t thread;
     pthread_cond_t news; /* there may be something to do for this one; with `lock` */
     once_action *(*next)(once_machine *machine, int64_t now_ms);
     void (*execute)(once_run *r, once_action *action);
     once_run_failure failure;
-} once_run_worker;
+} once_run_thread;
 
 /* What comes of a handler's effects. */
 typedef struct once_handler_state {
@@ -92,7 +92,7 @@ struct once_run {
     once_error error;     /* the same */
     /* --- of the threads, under the same lock --- */
     pthread_cond_t over; /* the machine has ended */
-    once_run_worker workers[ONCE_RUN_WORKERS];
+    once_run_thread threads[ONCE_RUN_THREADS];
     once_run_failure seeks;       /* the store's worker does them, and the source fails */
     once_handler_state *handlers; /* as spec->handlers */
     once_saying effects_saying;   /* of times in a row that effects could not be started */
@@ -114,11 +114,11 @@ bool once__run_release(once_run *run);
 
 static inline int64_t once__run_now_ms(const once_run *r) { return once_env_mono_ns(r->pipeline->env) / 1000000; }
 
-/* run_threads.c: the workers, until the machine has ended. */
+/* run_threads.c: the threads, until the machine has ended. */
 int once__run_threads(once_run *run, once_error *err);
 
 /* run_say.c: what is logged of failures. @locks: lock */
-void once__run_report(once_run_worker *w, const once_action *done);
+void once__run_report(once_run_thread *w, const once_action *done);
 void once__run_report_effects(once_run *run, once_item *const *items, size_t n);
 /* Whether an event can mean work for another worker: inside a transaction it cannot. */
 bool once__run_concerns_others(once_action_kind kind);

@@ -32,7 +32,7 @@ static bool is_last_try(const once_run *r, once_action_kind kind) /* @locks: loc
 
 /* What failed, when it goes on; otherwise the caller is told. A server may be away for days. A message's fault is in
  * its own outcome, not here: a commit may be where it shows first. */
-void once__run_report(once_run_worker *w, const once_action *done) /* @locks: lock */
+void once__run_report(once_run_thread *w, const once_action *done) /* @locks: lock */
 {
     once_run_failure *t = done->kind == ONCE_ACT_SEEK ? &w->r->seeks : &w->failure;
     assert(t->works && done->kind != ONCE_ACT_NONE);

@@ -37,31 +37,30 @@ static void heed_stop(once_run *r) /* @locks: lock */
     once_log(ONCE_LOG_INFO, "drain", "told to stop; finishing what is in flight");
     once_machine_stop(r->machine);
     r->from->ops->wake(r->from);
-    for (int i = 0; i < ONCE_RUN_WORKERS; i++) pthread_cond_signal(&r->workers[i].news);
+    for (int i = 0; i < ONCE_RUN_THREADS; i++) pthread_cond_signal(&r->threads[i].news);
     if (r->parts.runner) once_runner_wake(r->parts.runner);
 }
 
-static void tell_others(const once_run_worker *w) /* @locks: lock */
+static void tell_others(const once_run_thread *w) /* @locks: lock */
 {
     once_run *r = w->r;
-    for (int i = 0; i < ONCE_RUN_WORKERS; i++)
-        if (w != &r->workers[i]) pthread_cond_signal(&r->workers[i].news);
+    for (int i = 0; i < ONCE_RUN_THREADS; i++)
+        if (w != &r->threads[i]) pthread_cond_signal(&r->threads[i].news);
 }
 
 /* How long there is nothing to do for it. Where the source may hear of a stop, it asks often. */
-static int64_t wait_ms_of(const once_run_worker *w) /* @locks: lock */
+static int64_t wait_ms_of(const once_run_thread *w) /* @locks: lock */
 {
     const once_run *r = w->r;
-    if (w == &r->workers[ONCE_WORKS_ON_STORE]) return once_machine_wait_ms(r->machine, once__run_now_ms(r));
-    return w == &r->workers[ONCE_WORKS_ON_ACKS] ? once_machine_source_wait_ms(r->machine, once__run_now_ms(r))
-                                                : TICK_MS;
+    if (w == &r->threads[ONCE_THREAD_STORE]) return once_machine_wait_ms(r->machine, once__run_now_ms(r));
+    return w == &r->threads[ONCE_THREAD_ACKS] ? once_machine_source_wait_ms(r->machine, once__run_now_ms(r)) : TICK_MS;
 }
 
 static void *work(void *arg) /* @locality: a worker's own thread */
 {
-    once_run_worker *w = arg;
+    once_run_thread *w = arg;
     once_run *r = w->r;
-    const bool on_store = w == &r->workers[ONCE_WORKS_ON_STORE];
+    const bool on_store = w == &r->threads[ONCE_THREAD_STORE];
     pthread_mutex_lock(&r->lock);
     while (!once_machine_ended(r->machine)) {
         heed_stop(r);
@@ -108,7 +107,7 @@ static void take_back(once_run *r, once_item *const *items, size_t n) /* @locks:
 {
     once__run_report_effects(r, items, n);
     once_machine_finished(r->machine, items, n, once__run_now_ms(r));
-    pthread_cond_signal(&r->workers[ONCE_WORKS_ON_STORE].news);
+    pthread_cond_signal(&r->threads[ONCE_THREAD_STORE].news);
 }
 
 static void *work_on_effects(void *arg) /* @locality: a thread of its own */
@@ -175,26 +174,26 @@ static void watch(once_run *r, bool stop)
 
 static void make_workers(once_run *r)
 {
-    static const once_run_worker workers[ONCE_RUN_WORKERS] = {
-        [ONCE_WORKS_ON_STORE] = {.next = once_machine_store_action,
-                                 .execute = work_on_store,
-                                 .failure = {.works = "store_works"}},
-        [ONCE_WORKS_ON_ACKS] = {.next = once_machine_ack_action,
-                                .execute = work_on_acks,
+    static const once_run_thread threads[ONCE_RUN_THREADS] = {
+        [ONCE_THREAD_STORE] = {.next = once_machine_store_action,
+                               .execute = work_on_store,
+                               .failure = {.works = "store_works"}},
+        [ONCE_THREAD_ACKS] = {.next = once_machine_ack_action,
+                              .execute = work_on_acks,
+                              .failure = {.event = "source_failed", .works = "source_works"}},
+        [ONCE_THREAD_SOURCE] = {.next = once_machine_source_action,
+                                .execute = work_on_source,
                                 .failure = {.event = "source_failed", .works = "source_works"}},
-        [ONCE_WORKS_ON_SOURCE] = {.next = once_machine_source_action,
-                                  .execute = work_on_source,
-                                  .failure = {.event = "source_failed", .works = "source_works"}},
     };
     r->seeks = (once_run_failure){.event = "source_failed", .works = "source_works"};
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&r->over, &monotonic);
-    for (int i = 0; i < ONCE_RUN_WORKERS; i++) {
-        r->workers[i] = workers[i];
-        r->workers[i].r = r;
-        pthread_cond_init(&r->workers[i].news, &monotonic);
+    for (int i = 0; i < ONCE_RUN_THREADS; i++) {
+        r->threads[i] = threads[i];
+        r->threads[i].r = r;
+        pthread_cond_init(&r->threads[i].news, &monotonic);
     }
     pthread_condattr_destroy(&monotonic);
 }
@@ -204,17 +203,17 @@ int once__run_threads(once_run *r, once_error *err)
     assert(r->machine && r->parts.store && r->parts.source);
     make_workers(r);
     int begun = 0, rc = 0;
-    while (begun < ONCE_RUN_WORKERS &&
-           (rc = pthread_create(&r->workers[begun].thread, NULL, work, &r->workers[begun])) == 0)
+    while (begun < ONCE_RUN_THREADS &&
+           (rc = pthread_create(&r->threads[begun].thread, NULL, work, &r->threads[begun])) == 0)
         begun++;
     if (begun) {
         const int no_effects = r->parts.runner ? pthread_create(&r->effects, NULL, work_on_effects, r) : 0;
         if (rc == 0) rc = no_effects;
         watch(r, rc != 0);
         if (r->parts.runner && no_effects == 0) pthread_join(r->effects, NULL);
-        while (begun > 0) pthread_join(r->workers[--begun].thread, NULL);
+        while (begun > 0) pthread_join(r->threads[--begun].thread, NULL);
     }
-    for (int i = 0; i < ONCE_RUN_WORKERS; i++) pthread_cond_destroy(&r->workers[i].news);
+    for (int i = 0; i < ONCE_RUN_THREADS; i++) pthread_cond_destroy(&r->threads[i].news);
     pthread_cond_destroy(&r->over);
     assert(!r->has_turn); /* the machine ends with no transaction open */
     return rc == 0 ? once_machine_status(r->machine, err)

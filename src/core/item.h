@@ -89,14 +89,14 @@ struct once_item {
     once_outcome outcome;
     once_bytes result, failure; /* of the effect; `failure` in words */
     int64_t delay_ms;
-    bool granted; /* answer to extend, settle, bury: ours, applied, fresh */
-    bool started; /* the effect was started */
-    bool hung_up; /* the database has, while its effect ran alone */
-    bool suspect; /* its statement is the one that the database rolled the transaction back at */
-    bool apart;   /* it had been; so its effect runs in a transaction without others */
-    bool verdict; /* its effect ended the whole transaction; `outcome` and `reason` say what that means, it is not run
+    bool granted;  /* answer to extend, settle, bury: ours, applied, fresh */
+    bool started;  /* the effect was started */
+    bool hung_up;  /* the database has, while its effect ran alone */
+    bool suspect;  /* its statement is the one that the database rolled the transaction back at */
+    bool apart;    /* it had been; so its effect runs in a transaction without others */
+    bool ended_tx; /* its effect ended the whole transaction; `outcome` and `reason` say what that means, it is not run
                      again */
-    bool letter;  /* buried by us, not by somebody before */
+    bool letter;   /* buried by us, not by somebody before */
 
     /* Of an external effect, filled by the effect executor, which owns the item from START to once_machine_finished. */
     void *output;    /* malloc'd, holds result and failure; freed when the item is over */

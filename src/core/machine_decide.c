@@ -103,7 +103,7 @@ static void decide_run(once_machine *machine, once_item *item)
 {
     const bool external = once__item_is_external(item);
     const once_policy policy = once_policy_of(item->handler, machine->o.env);
-    if (machine->end.stopping && (item->held || external) && !(item->verdict && item->outcome == ONCE_UNKNOWN)) {
+    if (machine->end.stopping && (item->held || external) && !(item->ended_tx && item->outcome == ONCE_UNKNOWN)) {
         item->outcome = ONCE_RELEASE;
         item->failure = ONCE_BYTES("put back at shutdown");
         item->delay_ms = 0;
@@ -114,7 +114,7 @@ static void decide_run(once_machine *machine, once_item *item)
         die(item, once_policy_spend(&policy, &item->decision, &item->batch->arena));
     } else if (item->decision.gap_over && machine->spec->gap_dead) {
         die(item, once_policy_refuse(&policy, &item->decision, item->decision.reason));
-    } else if (item->verdict) {
+    } else if (item->ended_tx) {
         item->failure = item->reason;
         ran(machine, item);
     } else if (external) {
@@ -159,7 +159,7 @@ void once__machine_decide(once_machine *machine, once_item *item)
     const bool before = item->overtakes && item->commit_unknown;
     item->overtakes = item->ticket && (item->decision.left_by == machine->o.run || before) && !item->decision.letter;
     once__machine_note_replaced(machine, item);
-    if (item->verdict && item->outcome == ONCE_UNKNOWN && item->decision.answer != ONCE_ANSWER_RUN) {
+    if (item->ended_tx && item->outcome == ONCE_UNKNOWN && item->decision.answer != ONCE_ANSWER_RUN) {
         /* Its outcome was written ahead, and committed by whoever ended the transaction: that it is there says
          * nothing. */
         item->decision.answer = ONCE_ANSWER_DEAD;

@@ -63,7 +63,7 @@ bool once__machine_wants_find(const once_machine *machine)
         machine->due.finding || (machine->work.had_lanes && (!machine->spec->inbox || machine->work.items[0]->held));
     if (machine->due.sought || !once__machine_may_find(machine) || !runs) return false;
     for (size_t i = 0; i < machine->work.n; i++)
-        if (machine->work.items[i]->commit_unknown || machine->work.items[i]->apart || machine->work.items[i]->verdict)
+        if (machine->work.items[i]->commit_unknown || machine->work.items[i]->apart || machine->work.items[i]->ended_tx)
             return false;
     return true;
 }

@@ -110,7 +110,7 @@ void once__machine_be_cautious(once_machine *machine)
 
 static void give_verdict(once_item *item, once_outcome outcome, once_bytes reason)
 {
-    item->verdict = true;
+    item->ended_tx = true;
     item->outcome = outcome;
     item->reason = reason;
     item->delay_ms = 0;
@@ -125,7 +125,7 @@ static bool last_chance(const once_item *item)
 /* The server has hung up on a transaction in which effects ran: perhaps one of them made it, and a crash takes those of
  * others along. As after a death of our own they run one by one then, each claimed durably before. The one that was
  * alone has failed; should its commit have happened nevertheless, the next pass finds that before it heeds the
- * verdict. */
+ * ended_tx. */
 static void suspect_effects(once_machine *machine, const once_action *action)
 {
     const bool in_work = machine->work.in_tx || action->kind == ONCE_ACT_COMMIT;
@@ -144,7 +144,7 @@ static void suspect_effects(once_machine *machine, const once_action *action)
         /* What was taken goes back, but for one, and is taken again one by one. */
         for (size_t i = 0; i < machine->work.n; i++) {
             once_item *item = machine->work.items[i];
-            if (!item->held || item->returned || item->verdict || once__item_is_external(item)) continue;
+            if (!item->held || item->returned || item->ended_tx || once__item_is_external(item)) continue;
             if (!first)
                 give_verdict(item, ONCE_RELEASE,
                              ONCE_BYTES("put back: the database hung up on a batch that it was in"));
@@ -188,7 +188,7 @@ static bool leave_unknown(once_machine *machine, const once_action *action)
     for (size_t i = 0; action->status == ONCE_E_COMMIT_UNKNOWN && i < machine->work.n; i++) {
         once_item *item = machine->work.items[i];
         const bool begun = item->started || item->stage == ONCE_STAGE_RUN;
-        if (!begun || item->returned || item->verdict || once__item_is_external(item)) continue;
+        if (!begun || item->returned || item->ended_tx || once__item_is_external(item)) continue;
         give_verdict(item, item->handler->natural ? ONCE_RETRY : ONCE_UNKNOWN,
                      ONCE_BYTES("something has ended the transaction that its effect ran in, and it is not known "
                                 "whether that was committed"));

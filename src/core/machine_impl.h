@@ -241,7 +241,7 @@ static inline bool once__item_is_left(const once_item *item)
 /* The store may know of it: it was claimed durably, or was in a commit whose fate is not known. */
 static inline bool once__item_is_begun(const once_item *item)
 {
-    return item->held || item->commit_unknown || item->verdict;
+    return item->held || item->commit_unknown || item->ended_tx;
 }
 
 /* From the source, and not its any more: its stream was revoked, or its delivery went to somebody else. */

@@ -124,7 +124,7 @@ void once_effects_close(once_effects *effects);
 /* Runs the effects of the items in order. Fills outcome, result and failure of each. When !careful it stops at the
  * first one that did something and did not end done, and sets *failed: nothing may then be committed. When careful,
  * what such a message did is undone. In both cases a message that ends the whole transaction (RAISE(ROLLBACK), a
- * timeout in SQLite) sets *failed and its item's verdict. Where the database allows it (once_db_presume), messages may
+ * timeout in SQLite) sets *failed and its item's ended_tx. Where the database allows it (once_db_presume), messages may
  * be taken for done before that is known; then the commit tells. A statement that has the database roll back (a
  * deadlock, a timeout) is a status, and its message is `suspect` where that is known; with `blame` such a message is to
  * be retried. A status other than ONCE_OK means that something is wrong that is not the messages' fault. */

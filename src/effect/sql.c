@@ -44,7 +44,7 @@ static void fail_item(once_item *item, once_outcome outcome, once_arena *arena, 
  * the others. */
 static void fail_all(once_item *item, once_outcome outcome, const char *text)
 {
-    item->verdict = true;
+    item->ended_tx = true;
     fail_item(item, outcome, &item->batch->arena, text);
     item->reason = item->failure;
 }
@@ -359,7 +359,7 @@ int once_effects_run(once_effects *effects, once_item *const *items, size_t n, b
             if (careful) once_db_savepoint_undo(effects->db, NULL); /* the transaction is lost anyway */
             return rc;
         }
-        if (items[i]->verdict) {
+        if (items[i]->ended_tx) {
             if (careful) once_db_savepoint_undo(effects->db, NULL); /* went with the transaction */
             *failed = true;
             return ONCE_OK;

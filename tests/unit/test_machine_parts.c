@@ -121,7 +121,7 @@ static int run_atomic(void *user, once_item *const *items, size_t n, bool carefu
         if (n == 1) f->hung_alone++;
         else f->hung_with_others++;
         if (f->ends) {
-            items[i]->verdict = *failed = true;
+            items[i]->ended_tx = *failed = true;
             items[i]->reason = ONCE_BYTES("too slow");
         }
         if (f->ends || blame) items[i]->outcome = ONCE_RETRY;
@@ -1266,12 +1266,12 @@ static void f59_a_stop_gives_who_waits_for_a_slot_to_the_store(void **state)
 static void f59_a_stop_does_not_accept_what_has_begun(void **state)
 {
     fixture *f = *state;
-    enum { NEW, HELD, UNSURE, VERDICT, CASES };
+    enum { NEW, HELD, UNSURE, ENDED_TX, CASES };
     for (int what = 0; what < CASES; what++) {
         *f = (fixture){.gives_once = true, .bounded = true, .left = 1, .atomic = true, .unclean = what == HELD};
         if (what == UNSURE)
             f->fail_at = ONCE_ACT_COMMIT, f->fails = 1, f->fail_status = ONCE_E_UNAVAILABLE, f->happens = true;
-        if (what == VERDICT) f->poison = f->hangs = 1, f->ends = true;
+        if (what == ENDED_TX) f->poison = f->hangs = 1, f->ends = true;
         open_pipe(f, false);
         static const once_action_kind lasts[] = {ONCE_ACT_NONE, ONCE_ACT_CLAIM, ONCE_ACT_COMMIT, ONCE_ACT_ROLLBACK};
         const once_action_kind last = lasts[what];
@@ -1285,7 +1285,7 @@ static void f59_a_stop_does_not_accept_what_has_begun(void **state)
         assert_int_equal(stats.claimed, 0);
         assert_int_equal(counts->received, 1);
         assert_int_equal(counts->done, what == UNSURE);
-        assert_int_equal(counts->retries, what == VERDICT);
+        assert_int_equal(counts->retries, what == ENDED_TX);
         assert_int_equal(counts->waiting, what != UNSURE);
         if (what == CASES - 1) break;
         close_pipe(f);

@@ -13,10 +13,10 @@ void once_deliveries_release(once_deliveries *open)
     *open = (once_deliveries){0};
 }
 
-once_open_delivery *once_deliveries_at(const once_deliveries *open, uint64_t ticket)
+once_open_delivery *once_deliveries_at(const once_deliveries *open, uint64_t tag)
 {
-    assert(ticket > 0 && ticket <= open->used);
-    return &open->at[ticket - 1];
+    assert(tag > 0 && tag <= open->used);
+    return &open->at[tag - 1];
 }
 
 bool once_deliveries_reserve(once_deliveries *open, size_t n)
@@ -31,64 +31,64 @@ bool once_deliveries_reserve(once_deliveries *open, size_t n)
     return true;
 }
 
-static uint64_t free_ticket(once_deliveries *open)
+static uint64_t free_tag(once_deliveries *open)
 {
-    const uint64_t ticket = open->free;
-    if (!ticket) return ++open->used;
-    open->free = once_deliveries_at(open, ticket)->next;
-    return ticket;
+    const uint64_t tag = open->free;
+    if (!tag) return ++open->used;
+    open->free = once_deliveries_at(open, tag)->next;
+    return tag;
 }
 
 uint64_t once_deliveries_begin(once_deliveries *open, uint64_t delivery, once_item *item)
 {
     assert(open->n < open->size);
-    const uint64_t ticket = free_ticket(open);
-    *once_deliveries_at(open, ticket) =
+    const uint64_t tag = free_tag(open);
+    *once_deliveries_at(open, tag) =
         (once_open_delivery){.state = {.delivery = delivery, .item = item}, .before = open->last};
-    if (open->last) once_deliveries_at(open, open->last)->after = ticket;
-    else open->first = ticket;
-    open->last = ticket;
+    if (open->last) once_deliveries_at(open, open->last)->after = tag;
+    else open->first = tag;
+    open->last = tag;
     open->n++;
-    return ticket;
+    return tag;
 }
 
-void once_deliveries_end(once_deliveries *open, uint64_t ticket, int64_t now_ms)
+void once_deliveries_end(once_deliveries *open, uint64_t tag, int64_t now_ms)
 {
-    once_ticket_state *t = &once_deliveries_at(open, ticket)->state;
+    once_delivery_state *t = &once_deliveries_at(open, tag)->state;
     assert(!t->over);
     t->over = true;
     t->ended_ms = now_ms;
     open->over++;
 }
 
-void once_deliveries_list(once_deliveries *open, uint64_t ticket)
+void once_deliveries_list(once_deliveries *open, uint64_t tag)
 {
-    assert(once_deliveries_at(open, ticket)->state.over);
-    once_deliveries_at(open, ticket)->next = 0;
-    if (open->last_over) once_deliveries_at(open, open->last_over)->next = ticket;
-    else open->first_over = ticket;
-    open->last_over = ticket;
+    assert(once_deliveries_at(open, tag)->state.over);
+    once_deliveries_at(open, tag)->next = 0;
+    if (open->last_over) once_deliveries_at(open, open->last_over)->next = tag;
+    else open->first_over = tag;
+    open->last_over = tag;
 }
 
 uint64_t once_deliveries_unlist(once_deliveries *open)
 {
-    const uint64_t ticket = open->first_over;
-    if (!ticket) return 0;
-    open->first_over = once_deliveries_at(open, ticket)->next;
+    const uint64_t tag = open->first_over;
+    if (!tag) return 0;
+    open->first_over = once_deliveries_at(open, tag)->next;
     if (!open->first_over) open->last_over = 0;
-    return ticket;
+    return tag;
 }
 
-void once_deliveries_forget(once_deliveries *open, uint64_t ticket)
+void once_deliveries_forget(once_deliveries *open, uint64_t tag)
 {
-    once_open_delivery *d = once_deliveries_at(open, ticket);
+    once_open_delivery *d = once_deliveries_at(open, tag);
     assert(d->state.over && open->over > 0);
     if (d->before) once_deliveries_at(open, d->before)->after = d->after;
     else open->first = d->after;
     if (d->after) once_deliveries_at(open, d->after)->before = d->before;
     else open->last = d->before;
     d->next = open->free; /* and it stays over: nobody finds an item by it */
-    open->free = ticket;
+    open->free = tag;
     open->over--;
     open->n--;
 }

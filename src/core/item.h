@@ -37,7 +37,7 @@ typedef enum once_stage {
 
 /* When a message came to each of its stages, in milliseconds of the machine's clock (core/machine.h), which only moves
  * forward; ONCE_NO_TIME: it was not there. Those that come to a stage together share the moment. Its ack is later than
- * its memory: the watermark keeps `settled_ms` of its ticket until then. */
+ * its memory: the watermark keeps `settled_ms` of its tag until then. */
 typedef struct once_item_times {
     int64_t received_ms; /* its source, or the store, handed it out */
     int64_t claimed_ms;  /* the store answered its claim, the last one if there were several */
@@ -66,7 +66,7 @@ struct once_item {
     uint32_t stream;    /* of the source, and ... */
     uint64_t delivery;  /* ... the delivery as the source knows it (core/receipt.h); set by fetch */
     /* From a source: 1, 2, 3... in the order of delivery, in its stream; 0: taken from the store, or found there. */
-    uint64_t ticket;
+    uint64_t tag;
     once_stream *from;   /* whom its end is told to; NULL: nobody, it is not the source's or not its any more */
     bool full;           /* READY, and in the list of its stream for its handler, which has no slot free */
     bool to_store;       /* its delivery cannot be extended any more: the store must take it */

@@ -48,7 +48,7 @@
  * back); so it does when external effects cannot be started. After a commit whose fate is not known, the batch is
  * claimed again with the same tokens: what had been committed answers so.
  *
- * The source has streams (core/stream.h), each with its own tickets, acks and queue. Work is filled from them in
+ * The source has streams (core/stream.h), each with its own tags, acks and queue. Work is filled from them in
  * turn, and one that cannot go on holds up no other one. Streams come and go by news of a FETCH (machine_stream.c);
  * deliveries that run out are extended (machine_ack.c).
  *
@@ -60,7 +60,7 @@
  *      free, and one for what was taken from the store. No item of an open batch is NEW: an executor that fills a batch
  *      has it alone.
  *   2  A batch is open for as many items as are not over, and for those that cursors would be kept at.
- *   3  Tickets of a stream: acked <= watermark < next, where acks are not single. No ticket is over before its item is,
+ *   3  Tags of a stream: acked <= watermark < next, where acks are not single. No tag is over before its item is,
  *      and each that is not is known by its item.
  *   4  Each item that is in FLIGHT or RETURNED, or about to be claimed for FLIGHT, has a slot of its handler, nobody
  *      else has one, and no handler has more than there are.

@@ -35,12 +35,11 @@ static once_action *emit(once_machine *machine, once_action_kind kind, size_t n)
     return &machine->acks.action;
 }
 
-static void add_receipt(once_machine *machine, size_t n, once_stream *stream, uint64_t ticket)
+static void add_receipt(once_machine *machine, size_t n, once_stream *stream, uint64_t tag)
 {
-    machine->acks.list[n] =
-        (once_receipt){.stream = stream->number, .delivery = once_stream_at(stream, ticket)->delivery};
+    machine->acks.list[n] = (once_receipt){.stream = stream->number, .delivery = once_stream_at(stream, tag)->delivery};
     machine->acks.asked[n].stream = stream;
-    machine->acks.asked[n].ticket = ticket;
+    machine->acks.asked[n].tag = tag;
 }
 
 /* --- acks --- */
@@ -51,8 +50,8 @@ static once_action *ack(once_machine *machine)
     for (uint32_t i = 0; i < machine->streams.n && n < RECEIPTS_MAX; i++) {
         once_stream *stream = at_turn(machine, i);
         if (!stream || stream->let_go) continue;
-        for (uint64_t ticket; n < RECEIPTS_MAX && (ticket = once_stream_next_ack(stream)) != 0;) {
-            add_receipt(machine, n++, stream, ticket);
+        for (uint64_t tag; n < RECEIPTS_MAX && (tag = once_stream_next_ack(stream)) != 0;) {
+            add_receipt(machine, n++, stream, tag);
             if (!stream->single) break;
         }
     }
@@ -66,20 +65,20 @@ static void acked(once_machine *machine, const once_action *action)
 {
     for (size_t i = 0; i < action->n; i++) {
         once_stream *stream = machine->acks.asked[i].stream;
-        const uint64_t ticket = machine->acks.asked[i].ticket;
+        const uint64_t tag = machine->acks.asked[i].tag;
         const once_receipt_answer answer = action->receipts[i].answer;
         if (action->status != ONCE_OK && answer == ONCE_RECEIPT_OPEN) {
-            once_stream_not_acked(stream, ticket);
+            once_stream_not_acked(stream, tag);
             continue;
         }
-        const uint64_t from = stream->single ? ticket : stream->acked + 1;
+        const uint64_t from = stream->single ? tag : stream->acked + 1;
         if (answer == ONCE_RECEIPT_GONE) {
-            machine->source.gone += ticket + 1 - from;
+            machine->source.gone += tag + 1 - from;
         } else {
-            once__machine_note_acked(machine, stream, from, ticket);
-            machine->counts.acked += ticket + 1 - from;
+            once__machine_note_acked(machine, stream, from, tag);
+            machine->counts.acked += tag + 1 - from;
         }
-        once_stream_acked(stream, ticket);
+        once_stream_acked(stream, tag);
     }
 }
 
@@ -94,13 +93,13 @@ static bool can_prolong(const once_stream *stream)
 static once_action *prolong_round(once_machine *machine, once_stream *stream)
 {
     size_t n = 0;
-    uint64_t ticket = stream->prolong_from;
-    for (; ticket != ONCE_ROUND_END && n < RECEIPTS_MAX; ticket = once_stream_after(stream, ticket)) {
-        const once_ticket_state *t = once_stream_at(stream, ticket);
+    uint64_t tag = stream->prolong_from;
+    for (; tag != ONCE_ROUND_END && n < RECEIPTS_MAX; tag = once_stream_after(stream, tag)) {
+        const once_delivery_state *t = once_stream_at(stream, tag);
         if (t->over || !t->item || t->last || t->round == stream->round) continue;
-        add_receipt(machine, n++, stream, ticket);
+        add_receipt(machine, n++, stream, tag);
     }
-    stream->prolong_from = ticket;
+    stream->prolong_from = tag;
     if (n) return emit(machine, ONCE_ACT_PROLONG, n);
     stream->prolong_from = 0;
     if (once_stream_all_over(stream)) stream->prolong_at_ms = ONCE_NEVER;
@@ -149,14 +148,14 @@ static void prolonged(once_machine *machine, const once_action *action, int64_t 
 {
     for (size_t i = action->n; i > 0; i--) { /* from the last on: what goes to the front of the queue keeps its order */
         once_stream *stream = machine->acks.asked[i - 1].stream;
-        const uint64_t ticket = machine->acks.asked[i - 1].ticket;
+        const uint64_t tag = machine->acks.asked[i - 1].tag;
         const once_receipt_answer answer = action->receipts[i - 1].answer;
         if (action->status != ONCE_OK && answer == ONCE_RECEIPT_OPEN) {
-            stream->prolong_from = ticket;
+            stream->prolong_from = tag;
             continue;
         }
         if (stream->let_go) continue;
-        once_ticket_state *t = once_stream_at(stream, ticket); /* nothing was acked meanwhile */
+        once_delivery_state *t = once_stream_at(stream, tag); /* nothing was acked meanwhile */
         t->round = stream->round;
         t->last = answer == ONCE_RECEIPT_LAST;
         if (t->over || !t->item) continue; /* meanwhile; what is over is acked, and counted then */

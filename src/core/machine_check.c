@@ -46,25 +46,25 @@ typedef struct tally {
 
 #define SAY(number, words) return #number ": " words
 
-static bool was_given_out(const once_stream *stream, uint64_t ticket)
+static bool was_given_out(const once_stream *stream, uint64_t tag)
 {
-    return ticket > 0 && (stream->single ? ticket <= stream->open.used : ticket < stream->mark.next);
+    return tag > 0 && (stream->single ? tag <= stream->open.used : tag < stream->mark.next);
 }
 
-static bool is_over(const once_stream *stream, uint64_t ticket)
+static bool is_over(const once_stream *stream, uint64_t tag)
 {
-    return (!stream->single && ticket <= stream->mark.upto) || once_stream_at(stream, ticket)->over;
+    return (!stream->single && tag <= stream->mark.upto) || once_stream_at(stream, tag)->over;
 }
 
-static const char *check_ticket(const once_item *item)
+static const char *check_tag(const once_item *item)
 {
     const once_stream *stream = item->from;
     const bool waits = item->place == ONCE_AT_READY || item->place == ONCE_AT_PARKED;
     if (!stream) return NULL;
     if (item->place == ONCE_AT_OVER) SAY(3, "an item that is over belongs to a stream");
-    if (!was_given_out(stream, item->ticket)) SAY(3, "an item has a ticket that was not given out");
-    if (is_over(stream, item->ticket)) SAY(3, "a ticket is over, and its item is not");
-    if (once_stream_at(stream, item->ticket)->item != item) SAY(3, "a ticket is another item's");
+    if (!was_given_out(stream, item->tag)) SAY(3, "an item has a tag that was not given out");
+    if (is_over(stream, item->tag)) SAY(3, "a tag is over, and its item is not");
+    if (once_stream_at(stream, item->tag)->item != item) SAY(3, "a tag is another item's");
     if (stream->let_go) SAY(11, "an item belongs to a stream that was let go");
     if (waits && stream->state != ONCE_STREAM_ASSIGNED) SAY(11, "an item of a stream that was revoked waits");
     return NULL;
@@ -73,7 +73,7 @@ static const char *check_ticket(const once_item *item)
 static const char *check_item(const once_item *item)
 {
     const once_item_place place = item->place;
-    const char *wrong = check_ticket(item);
+    const char *wrong = check_tag(item);
     if (wrong) return wrong;
     if (item->joined && (place == ONCE_AT_NEW || place == ONCE_AT_OVER))
         SAY(5, "an item that is over or new stands in a queue");

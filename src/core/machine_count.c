@@ -66,7 +66,7 @@ static void sooner(int64_t *at_ms, int64_t now_ms, int64_t wait_ms)
 bool once__machine_is_known_now(once_machine *machine, const once_item *item)
 {
     /* What was only delivered again changes nothing. */
-    const bool goes_on = !item->ticket || item->stage == ONCE_STAGE_SETTLE;
+    const bool goes_on = !item->tag || item->stage == ONCE_STAGE_SETTLE;
     if (!goes_on || !once_id_set_remove(&machine->unknown, item->request.id)) return false;
     machine->counts.unknown--;
     return true;
@@ -75,7 +75,7 @@ bool once__machine_is_known_now(once_machine *machine, const once_item *item)
 /* Where the message comes from: the source, or the store, where it was waiting for us or for an earlier run. */
 void once__machine_count_origin(once_machine *machine, const once_item *item, bool known_now)
 {
-    if (item->ticket) machine->counts.received++;
+    if (item->tag) machine->counts.received++;
     else if (known_now) return;
     else if (!item->resumed && machine->counts.waiting) machine->counts.waiting--;
     else machine->counts.resumed++;
@@ -108,7 +108,7 @@ static void count_over(once_machine *machine, once_item *item, int64_t now_ms)
     const bool settled = item->stage == ONCE_STAGE_SETTLE, known_now = once__machine_is_known_now(machine, item);
     once__machine_count_origin(machine, item, known_now);
     /* The one before stands no longer where it was counted: it is the duplicate now. */
-    if (known_now && item->ticket) {
+    if (known_now && item->tag) {
         counts->duplicates++;
     } else if (item->overtakes && counts->waiting) {
         counts->waiting--;
@@ -144,14 +144,14 @@ static void give_away(once_machine *machine, once_item *item)
 {
     machine->counts.fenced++;
     machine->counts.attempts += once__item_has_tried(item);
-    if (!once__item_is_unwanted(item) && item->ticket) { /* still the source's: asked again as if it had just come */
+    if (!once__item_is_unwanted(item) && item->tag) { /* still the source's: asked again as if it had just come */
         item->commit_unknown &=
             item->came_to == ONCE_DONE && (item->handler->bits & ONCE_EFFECT_THEN); /* done by us, perhaps */
         item->held = item->lost = item->returned = item->maybe = false;
         once__item_forget_output(item);
         once__machine_move(machine, item, ONCE_AT_READY);
     } else {
-        machine->source.open -= item->ticket != 0;
+        machine->source.open -= item->tag != 0;
         once__machine_leave_key_queue(machine, item);
         once__machine_move(machine, item, ONCE_AT_OVER);
     }

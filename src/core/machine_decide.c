@@ -17,7 +17,7 @@ static void lose(once_machine *machine, once_item *lost) /* its claim is somebod
     assert(kept + 1 == machine->work.n);
     machine->work.n = kept;
     machine->counts.fenced++;
-    if (lost->ticket) { /* still the source's: asked again as if it had just come */
+    if (lost->tag) { /* still the source's: asked again as if it had just come */
         lost->held = false;
         once__machine_requeue(machine, lost);
     } else {
@@ -157,7 +157,7 @@ void once__machine_decide(once_machine *machine, once_item *item)
     }
     /* Then perhaps it has, and the entry does not show it any more. */
     const bool before = item->overtakes && item->commit_unknown;
-    item->overtakes = item->ticket && (item->decision.left_by == machine->o.run || before) && !item->decision.letter;
+    item->overtakes = item->tag && (item->decision.left_by == machine->o.run || before) && !item->decision.letter;
     once__machine_note_replaced(machine, item);
     if (item->ended_tx && item->outcome == ONCE_UNKNOWN && item->decision.answer != ONCE_ANSWER_RUN) {
         /* Its outcome was written ahead, and committed by whoever ended the transaction: that it is there says

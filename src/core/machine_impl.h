@@ -65,7 +65,7 @@ typedef struct pipe_source {
     once_action action;
     bool out, at_end;
     bool rested;            /* told to stop, it has handed out all that it had read */
-    uint64_t open, dropped; /* messages that have a ticket and are not over; messages that got none */
+    uint64_t open, dropped; /* messages that have a tag and are not over; messages that got none */
     uint64_t gone;          /* deliveries that were not ours any more when they were to be acked or extended */
     int64_t asked_ms;       /* when it was asked for something last */
     int64_t at_ms;
@@ -84,7 +84,7 @@ typedef struct pipe_acks {
     once_receipt list[RECEIPTS_MAX];
     struct {
         once_stream *stream;
-        uint64_t ticket;
+        uint64_t tag;
     } asked[RECEIPTS_MAX]; /* whose receipts these are */
     once_stream *releasing;
     uint32_t turn;
@@ -247,7 +247,7 @@ static inline bool once__item_is_begun(const once_item *item)
 /* From the source, and not its any more: its stream was revoked, or its delivery went to somebody else. */
 static inline bool once__item_is_unwanted(const once_item *item)
 {
-    return item->ticket && (!item->from || item->from->state != ONCE_STREAM_ASSIGNED);
+    return item->tag && (!item->from || item->from->state != ONCE_STREAM_ASSIGNED);
 }
 
 static inline bool once__machine_has_work(const once_machine *machine)

@@ -150,7 +150,7 @@ void once__machine_note_waiting(once_machine *machine, const once_item *item, bo
 {
     pipe_room *room = &machine->room;
     if (!bounded(machine)) return;
-    const bool waited = !item->ticket && !item->decision.asks; /* what is unknown is not counted as waiting */
+    const bool waited = !item->tag && !item->decision.asks; /* what is unknown is not counted as waiting */
     if (!waited && waits) {
         add(&room->there, item);
         add(&room->added, item);

@@ -167,7 +167,7 @@ static int count_coming(once_machine *machine, const once_batch *batch, once_err
     return ONCE_OK;
 }
 
-/* Room for the tickets of the batch, and for all that may wait for each other. */
+/* Room for the tags of the batch, and for all that may wait for each other. */
 static int make_room(once_machine *machine, const once_batch *batch, once_error *err)
 {
     size_t here = batch->n + machine->outside.flight.slots;
@@ -198,7 +198,7 @@ static void queue_batch(once_machine *machine, once_batch *batch, int64_t now_ms
         once_item *item = &batch->items[i];
         once_stream *stream = item->from = once__machine_stream(machine, item->stream);
         batch->bytes += item->message.body.len;
-        item->ticket = once_stream_begin(stream, item->delivery, item);
+        item->tag = once_stream_begin(stream, item->delivery, item);
         if (stream->prolong_at_ms == ONCE_NEVER && stream->expires_ms > 0)
             stream->prolong_at_ms = now_ms + once_stream_extends_after_ms(stream);
         once__machine_move(machine, item, ONCE_AT_READY);
@@ -252,8 +252,8 @@ void once__machine_ack_work(once_machine *machine)
 {
     for (size_t i = 0; i < machine->work.n; i++) {
         once_item *item = machine->work.items[i];
-        if (!item->ticket || item->acked || !ends_here(item)) continue;
-        if (item->from) once_stream_end(item->from, item->ticket, false, machine->now_ms);
+        if (!item->tag || item->acked || !ends_here(item)) continue;
+        if (item->from) once_stream_end(item->from, item->tag, false, machine->now_ms);
         item->acked = true;
         machine->source.open--;
     }
@@ -266,7 +266,7 @@ void once__machine_remember_farthest(once_machine *machine, once_item *item)
 {
     if (!once_spec_keeps_cursor(machine->spec) || !item->from) return;
     once_item *before = item->from->farthest;
-    if (before && before->ticket > item->ticket) return;
+    if (before && before->tag > item->tag) return;
     item->batch->open++;
     item->from->farthest = item;
     if (before) once__machine_batch_let_go(machine, before->batch);
@@ -276,7 +276,7 @@ static void peek(once_machine *machine, bool over)
 {
     for (size_t i = 0; i < machine->work.n; i++) {
         const once_item *item = machine->work.items[i];
-        if (item->from && !item->acked && ends_here(item)) once_watermark_peek(&item->from->mark, item->ticket, over);
+        if (item->from && !item->acked && ends_here(item)) once_watermark_peek(&item->from->mark, item->tag, over);
     }
 }
 
@@ -297,8 +297,8 @@ void once__machine_find_last(once_machine *machine)
         once_stream *stream = item->from;
         if (!stream || !ends_here(item)) continue;
         const once_item *last = stream->next_farthest ? stream->next_farthest : stream->farthest;
-        if (item->ticket <= peeked(stream) && (!last || item->ticket > last->ticket)) last = item;
-        if (last && last->ticket <= peeked(stream)) stream->next_farthest = last;
+        if (item->tag <= peeked(stream) && (!last || item->tag > last->tag)) last = item;
+        if (last && last->tag <= peeked(stream)) stream->next_farthest = last;
     }
     peek(machine, false);
     for (size_t i = 0; i < machine->work.n; i++) {

@@ -58,7 +58,7 @@ once_stream *once__machine_stream_add(once_machine *machine, uint32_t number)
 /* It comes again, to somebody. */
 static void drop(once_machine *machine, once_item *item)
 {
-    assert(item->ticket && machine->source.open > 0);
+    assert(item->tag && machine->source.open > 0);
     once__machine_leave_key_queue(machine, item);
     machine->source.open--;
     once__machine_move(machine, item, ONCE_AT_OVER);
@@ -114,7 +114,7 @@ static void drop_from_idle_work(once_machine *machine)
 /* Its delivery is somebody else's now. */
 void once__machine_lose_delivery(once_machine *machine, once_item *item, int64_t now_ms)
 {
-    once_stream_end(item->from, item->ticket, !ONCE_PLANTED(gone_acked), now_ms);
+    once_stream_end(item->from, item->tag, !ONCE_PLANTED(gone_acked), now_ms);
     const bool waits = item->place == ONCE_AT_READY || item->place == ONCE_AT_PARKED;
     if (waits && !once__item_is_begun(item)) {
         drop(machine, item);

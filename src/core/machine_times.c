@@ -47,6 +47,6 @@ void once__machine_note_settled(once_machine *machine, once_item *item)
 void once__machine_note_acked(once_machine *machine, const once_stream *stream, uint64_t from, uint64_t upto)
 {
     assert(from <= upto);
-    for (uint64_t ticket = from; ticket <= upto && (stream->single || ticket <= stream->mark.upto); ticket++)
-        once_timing_add(&machine->timings.ack, once_ticket_age_ms(once_stream_at(stream, ticket), machine->now_ms));
+    for (uint64_t tag = from; tag <= upto && (stream->single || tag <= stream->mark.upto); tag++)
+        once_timing_add(&machine->timings.ack, once_delivery_age_ms(once_stream_at(stream, tag), machine->now_ms));
 }

@@ -49,7 +49,7 @@ static once_item *mark_last(once_machine *machine, once_hash id, once_item *item
  * delivery that cannot be extended any more. */
 static bool through_store(const once_machine *machine, const once_item *item)
 {
-    if (!item->ticket || once_hash_is_zero(item->request.id)) return false;
+    if (!item->tag || once_hash_is_zero(item->request.id)) return false;
     const bool durable_claim = once__item_is_external(item) || machine->caution.look;
     const bool begun = once__item_is_begun(item);
     if (((machine->end.stopping && machine->o.gives_once) || item->to_store) && !begun) return true;

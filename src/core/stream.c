@@ -51,7 +51,7 @@ void once_stream_free(once_stream *stream)
     free(stream);
 }
 
-/* --- tickets --- */
+/* --- tags --- */
 
 bool once_stream_reserve(once_stream *stream, size_t n)
 {
@@ -64,10 +64,9 @@ uint64_t once_stream_begin(once_stream *stream, uint64_t delivery, once_item *it
                           : once_watermark_begin(&stream->mark, delivery, item);
 }
 
-once_ticket_state *once_stream_at(const once_stream *stream, uint64_t ticket)
+once_delivery_state *once_stream_at(const once_stream *stream, uint64_t tag)
 {
-    return stream->single ? &once_deliveries_at(&stream->open, ticket)->state
-                          : once_watermark_at(&stream->mark, ticket);
+    return stream->single ? &once_deliveries_at(&stream->open, tag)->state : once_watermark_at(&stream->mark, tag);
 }
 
 uint64_t once_stream_first(const once_stream *stream)
@@ -76,10 +75,10 @@ uint64_t once_stream_first(const once_stream *stream)
     return stream->open.first ? stream->open.first : ONCE_ROUND_END;
 }
 
-uint64_t once_stream_after(const once_stream *stream, uint64_t ticket)
+uint64_t once_stream_after(const once_stream *stream, uint64_t tag)
 {
-    if (!stream->single) return ticket + 1 < stream->mark.next ? ticket + 1 : ONCE_ROUND_END;
-    const uint64_t after = once_deliveries_at(&stream->open, ticket)->after;
+    if (!stream->single) return tag + 1 < stream->mark.next ? tag + 1 : ONCE_ROUND_END;
+    const uint64_t after = once_deliveries_at(&stream->open, tag)->after;
     return after ? after : ONCE_ROUND_END;
 }
 
@@ -90,28 +89,28 @@ bool once_stream_all_over(const once_stream *stream)
 
 /* --- acks --- */
 
-/* Its ticket may be another delivery's from now on. */
-static void forget_single(once_stream *stream, uint64_t ticket)
+/* Its tag may be another delivery's from now on. */
+static void forget_single(once_stream *stream, uint64_t tag)
 {
-    if (stream->prolong_from == ticket) stream->prolong_from = once_stream_after(stream, ticket);
-    once_deliveries_forget(&stream->open, ticket);
+    if (stream->prolong_from == tag) stream->prolong_from = once_stream_after(stream, tag);
+    once_deliveries_forget(&stream->open, tag);
 }
 
-void once_stream_end(once_stream *stream, uint64_t ticket, bool gone, int64_t now_ms)
+void once_stream_end(once_stream *stream, uint64_t tag, bool gone, int64_t now_ms)
 {
     if (!stream->single) {
-        once_watermark_end(&stream->mark, ticket, now_ms);
+        once_watermark_end(&stream->mark, tag, now_ms);
         return;
     }
-    once_deliveries_end(&stream->open, ticket, now_ms);
-    if (gone) forget_single(stream, ticket);
-    else once_deliveries_list(&stream->open, ticket);
+    once_deliveries_end(&stream->open, tag, now_ms);
+    if (gone) forget_single(stream, tag);
+    else once_deliveries_list(&stream->open, tag);
 }
 
 void once_stream_forget(once_stream *stream, const once_item *item)
 {
-    if (!stream->single && item->ticket <= stream->mark.kept) return;
-    once_ticket_state *t = once_stream_at(stream, item->ticket);
+    if (!stream->single && item->tag <= stream->mark.kept) return;
+    once_delivery_state *t = once_stream_at(stream, item->tag);
     if (!t->over && t->item == item) t->item = NULL;
 }
 
@@ -131,20 +130,20 @@ uint64_t once_stream_next_ack(once_stream *stream)
     return may_ack(stream) > stream->acked ? may_ack(stream) : 0;
 }
 
-void once_stream_acked(once_stream *stream, uint64_t ticket)
+void once_stream_acked(once_stream *stream, uint64_t tag)
 {
     if (stream->single) {
-        forget_single(stream, ticket);
+        forget_single(stream, tag);
         return;
     }
-    assert(ticket > stream->acked);
-    stream->acked = ticket;
-    once_watermark_forget(&stream->mark, ticket < stream->mark.upto ? ticket : stream->mark.upto);
+    assert(tag > stream->acked);
+    stream->acked = tag;
+    once_watermark_forget(&stream->mark, tag < stream->mark.upto ? tag : stream->mark.upto);
     if (stream->prolong_from && stream->prolong_from <= stream->mark.kept)
         stream->prolong_from = once_stream_first(stream);
 }
 
-void once_stream_not_acked(once_stream *stream, uint64_t ticket)
+void once_stream_not_acked(once_stream *stream, uint64_t tag)
 {
-    if (stream->single) once_deliveries_list(&stream->open, ticket);
+    if (stream->single) once_deliveries_list(&stream->open, tag);
 }

@@ -1,7 +1,7 @@
-/* A stream of the source as the machine has it: its own tickets and watermark, its own queue, and what is acked of it.
+/* A stream of the source as the machine has it: its own tags and watermark, its own queue, and what is acked of it.
  * So a slow or stuck stream holds up nobody else.
  *
- * Where acks are single, tickets are those of core/deliveries.h, and each is acked when it is over; otherwise they are
+ * Where acks are single, tags are those of core/deliveries.h, and each is acked when it is over; otherwise they are
  * those of the watermark, whose delivery is acked. Thread rule: one thread. */
 #ifndef ONCE_CORE_STREAM_H
 #define ONCE_CORE_STREAM_H
@@ -34,7 +34,7 @@ struct once_stream {
     bool single;           /* acks are */
     once_deliveries open;  /* where they are */
     once_watermark mark;   /* where they are not, and ... */
-    uint64_t acked;        /* ... every ticket up to here */
+    uint64_t acked;        /* ... every tag up to here */
     once_queue ready;
     once_queue *full; /* by handler: READY, too, but the handler had no slot free; others of the stream go meanwhile */
     size_t full_n;    /* of all of them */
@@ -46,7 +46,7 @@ struct once_stream {
     uint64_t peeked;                /* ... the watermark then, plus 1; 0: not known */
     int64_t expires_ms;             /* for how long a delivery is ours; 0: it does not run out */
     int64_t prolong_at_ms;          /* when deliveries that are not over are extended; ONCE_NEVER: there are none */
-    uint64_t prolong_from;          /* of the round that is under way the first ticket that was not asked for, or
+    uint64_t prolong_from;          /* of the round that is under way the first tag that was not asked for, or
                             * ONCE_ROUND_END; 0: none is */
     uint8_t round;                  /* its number */
 };
@@ -57,25 +57,25 @@ once_stream *once_stream_new(uint32_t number, bool single); /* NULL: out of memo
 void once_stream_free(once_stream *stream);
 
 bool once_stream_reserve(once_stream *stream, size_t n); /* for n deliveries more; false: out of memory */
-/* The ticket of a delivery; there is room. */
+/* The tag of a delivery; there is room. */
 uint64_t once_stream_begin(once_stream *stream, uint64_t delivery, once_item *item);
-/* Of a ticket whose delivery is not acked. */
-once_ticket_state *once_stream_at(const once_stream *stream, uint64_t ticket);
-/* The ticket of the delivery that came first of those that are not acked, or after that one; ONCE_ROUND_END: none did.
+/* Of a tag whose delivery is not acked. */
+once_delivery_state *once_stream_at(const once_stream *stream, uint64_t tag);
+/* The tag of the delivery that came first of those that are not acked, or after that one; ONCE_ROUND_END: none did.
  */
 uint64_t once_stream_first(const once_stream *stream);
-uint64_t once_stream_after(const once_stream *stream, uint64_t ticket);
+uint64_t once_stream_after(const once_stream *stream, uint64_t tag);
 bool once_stream_all_over(const once_stream *stream);
 /* A delivery is over: to be acked, or (`gone`) never. */
-void once_stream_end(once_stream *stream, uint64_t ticket, bool gone, int64_t now_ms);
-/* Of an item that leaves the stream: nobody finds it by its ticket. */
+void once_stream_end(once_stream *stream, uint64_t tag, bool gone, int64_t now_ms);
+/* Of an item that leaves the stream: nobody finds it by its tag. */
 void once_stream_forget(once_stream *stream, const once_item *item);
 /* Something of it is to be acked. */
 bool once_stream_has_acks(const once_stream *stream);
-/* The next ticket to be acked, which is taken out of the list; 0: none. */
+/* The next tag to be acked, which is taken out of the list; 0: none. */
 uint64_t once_stream_next_ack(once_stream *stream);
-void once_stream_acked(once_stream *stream, uint64_t ticket);     /* or it is gone */
-void once_stream_not_acked(once_stream *stream, uint64_t ticket); /* it is asked for again */
+void once_stream_acked(once_stream *stream, uint64_t tag);     /* or it is gone */
+void once_stream_not_acked(once_stream *stream, uint64_t tag); /* it is asked for again */
 /* How long after it was delivered or extended a delivery that runs out is extended. */
 static inline int64_t once_stream_extends_after_ms(const once_stream *stream)
 {

@@ -15,10 +15,10 @@ void once_watermark_release(once_watermark *mark)
     *mark = (once_watermark){.next = 1};
 }
 
-once_ticket_state *once_watermark_at(const once_watermark *mark, uint64_t ticket)
+once_delivery_state *once_watermark_at(const once_watermark *mark, uint64_t tag)
 {
-    assert(ticket > mark->kept && ticket < mark->next);
-    return &mark->ring[ticket & (mark->size - 1)];
+    assert(tag > mark->kept && tag < mark->next);
+    return &mark->ring[tag & (mark->size - 1)];
 }
 
 bool once_watermark_reserve(once_watermark *mark, size_t n)
@@ -27,10 +27,9 @@ bool once_watermark_reserve(once_watermark *mark, size_t n)
     size_t size = mark->size ? mark->size : SMALLEST;
     while (size < used + n) size *= 2;
     if (size == mark->size) return true;
-    once_ticket_state *ring = calloc(size, sizeof *ring);
+    once_delivery_state *ring = calloc(size, sizeof *ring);
     if (!ring) return false;
-    for (uint64_t ticket = mark->kept + 1; ticket < mark->next; ticket++)
-        ring[ticket & (size - 1)] = *once_watermark_at(mark, ticket);
+    for (uint64_t tag = mark->kept + 1; tag < mark->next; tag++) ring[tag & (size - 1)] = *once_watermark_at(mark, tag);
     free(mark->ring);
     mark->ring = ring;
     mark->size = size;
@@ -40,31 +39,31 @@ bool once_watermark_reserve(once_watermark *mark, size_t n)
 uint64_t once_watermark_begin(once_watermark *mark, uint64_t delivery, once_item *item)
 {
     assert(mark->next - mark->kept <= mark->size);
-    const uint64_t ticket = mark->next++;
-    *once_watermark_at(mark, ticket) = (once_ticket_state){.delivery = delivery, .item = item};
-    return ticket;
+    const uint64_t tag = mark->next++;
+    *once_watermark_at(mark, tag) = (once_delivery_state){.delivery = delivery, .item = item};
+    return tag;
 }
 
-/* The last ticket, from `upto` on, before the first one that is not over. */
+/* The last tag, from `upto` on, before the first one that is not over. */
 static uint64_t before_gap(const once_watermark *mark, uint64_t upto)
 {
     while (upto + 1 < mark->next && once_watermark_at(mark, upto + 1)->over) upto++;
     return upto;
 }
 
-void once_watermark_end(once_watermark *mark, uint64_t ticket, int64_t now_ms)
+void once_watermark_end(once_watermark *mark, uint64_t tag, int64_t now_ms)
 {
-    once_ticket_state *t = once_watermark_at(mark, ticket);
+    once_delivery_state *t = once_watermark_at(mark, tag);
     assert(!t->over);
     t->over = true;
     t->ended_ms = now_ms;
     mark->upto = before_gap(mark, mark->upto);
 }
 
-int64_t once_ticket_age_ms(const once_ticket_state *ticket, int64_t now_ms)
+int64_t once_delivery_age_ms(const once_delivery_state *tag, int64_t now_ms)
 {
-    assert(ticket->over);
-    return now_ms - ticket->ended_ms;
+    assert(tag->over);
+    return now_ms - tag->ended_ms;
 }
 
 void once_watermark_forget(once_watermark *mark, uint64_t upto)
@@ -73,9 +72,9 @@ void once_watermark_forget(once_watermark *mark, uint64_t upto)
     mark->kept = upto;
 }
 
-void once_watermark_peek(once_watermark *mark, uint64_t ticket, bool over)
+void once_watermark_peek(once_watermark *mark, uint64_t tag, bool over)
 {
-    once_ticket_state *t = once_watermark_at(mark, ticket);
+    once_delivery_state *t = once_watermark_at(mark, tag);
     assert(t->over != over);
     t->over = over;
 }

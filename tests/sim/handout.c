@@ -214,7 +214,7 @@ void sim_handouts_begin(sim_worker *w, const once_action *action)
     if (w->world->kind == BROKER_PLAIN || action->kind != ONCE_ACT_BEGIN) return;
     for (size_t i = 0; i + action->kept < action->n; i++) {
         const once_item *item = action->items[i];
-        if (!item->ticket || item->returned || once__item_is_begun(item) || !has_left(w, item)) continue;
+        if (!item->tag || item->returned || once__item_is_begun(item) || !has_left(w, item)) continue;
         sim_violation(w->world, "worker %d begins with message %d, which it has not any more", w->index,
                       sim_message_of(w->world, &item->message));
     }

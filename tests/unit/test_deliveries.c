@@ -13,25 +13,25 @@ enum { MOST = 300 };
 
 /* What there should be: deliveries in the order in which they came. */
 typedef struct listed {
-    uint64_t ticket, delivery;
+    uint64_t tag, delivery;
     bool over;
 } listed;
 
 static void assert_same(const once_deliveries *open, const listed *list, size_t n)
 {
-    uint64_t ticket = open->first, before = 0;
+    uint64_t tag = open->first, before = 0;
     size_t over = 0;
     for (size_t i = 0; i < n; i++) {
-        const once_open_delivery *d = once_deliveries_at(open, ticket);
-        assert_int_equal(ticket, list[i].ticket);
+        const once_open_delivery *d = once_deliveries_at(open, tag);
+        assert_int_equal(tag, list[i].tag);
         assert_int_equal(d->state.delivery, list[i].delivery);
         assert_int_equal(d->state.over, list[i].over);
         assert_int_equal(d->before, before);
         over += list[i].over;
-        before = ticket;
-        ticket = d->after;
+        before = tag;
+        tag = d->after;
     }
-    assert_int_equal(ticket, 0);
+    assert_int_equal(tag, 0);
     assert_int_equal(open->last, before);
     assert_int_equal(open->n, n);
     assert_int_equal(open->over, over);
@@ -55,10 +55,10 @@ static void any_order_keeps_the_order_of_those_that_are_left(void **state)
         }
         const size_t i = 1 + test_random(&random) % (n - 1);
         if (!list[i].over) {
-            once_deliveries_end(&open, list[i].ticket, 0);
+            once_deliveries_end(&open, list[i].tag, 0);
             list[i].over = true;
         } else {
-            once_deliveries_forget(&open, list[i].ticket);
+            once_deliveries_forget(&open, list[i].tag);
             n--;
             for (size_t k = i; k < n; k++) list[k] = list[k + 1];
         }
@@ -74,19 +74,19 @@ static void acks_wait_in_the_order_of_the_ends(void **state)
 {
     (void)state;
     once_deliveries open = {0};
-    uint64_t tickets[3];
+    uint64_t tags[3];
     assert_true(once_deliveries_reserve(&open, 3));
-    for (size_t i = 0; i < 3; i++) tickets[i] = once_deliveries_begin(&open, i, NULL);
+    for (size_t i = 0; i < 3; i++) tags[i] = once_deliveries_begin(&open, i, NULL);
     for (size_t i = 3; i > 0; i--) {
-        once_deliveries_end(&open, tickets[i - 1], 100);
-        once_deliveries_list(&open, tickets[i - 1]);
+        once_deliveries_end(&open, tags[i - 1], 100);
+        once_deliveries_list(&open, tags[i - 1]);
     }
-    assert_int_equal(once_ticket_age_ms(&once_deliveries_at(&open, tickets[1])->state, 135), 35);
-    assert_int_equal(once_deliveries_unlist(&open), tickets[2]);
-    assert_int_equal(once_deliveries_unlist(&open), tickets[1]);
-    once_deliveries_list(&open, tickets[2]); /* it is asked for again */
-    assert_int_equal(once_deliveries_unlist(&open), tickets[0]);
-    assert_int_equal(once_deliveries_unlist(&open), tickets[2]);
+    assert_int_equal(once_delivery_age_ms(&once_deliveries_at(&open, tags[1])->state, 135), 35);
+    assert_int_equal(once_deliveries_unlist(&open), tags[2]);
+    assert_int_equal(once_deliveries_unlist(&open), tags[1]);
+    once_deliveries_list(&open, tags[2]); /* it is asked for again */
+    assert_int_equal(once_deliveries_unlist(&open), tags[0]);
+    assert_int_equal(once_deliveries_unlist(&open), tags[2]);
     assert_int_equal(once_deliveries_unlist(&open), 0);
     once_deliveries_release(&open);
 }
@@ -109,9 +109,9 @@ static void a_round_goes_on_behind_what_was_acked(void **state)
         stream->prolong_from = 2;
         for (uint64_t i = 1; i <= 3; i++) {
             once_stream_end(stream, i, false, 0);
-            const uint64_t ticket = once_stream_next_ack(stream);
-            assert_int_equal(ticket, i);
-            once_stream_acked(stream, ticket);
+            const uint64_t tag = once_stream_next_ack(stream);
+            assert_int_equal(tag, i);
+            once_stream_acked(stream, tag);
             assert_true(stream->prolong_from == (i < 3 ? (i == 1 ? 2 : 3) : ONCE_ROUND_END));
         }
         assert_true(once_stream_first(stream) == ONCE_ROUND_END);
@@ -120,12 +120,12 @@ static void a_round_goes_on_behind_what_was_acked(void **state)
     }
 }
 
-/* An item that leaves its stream late does not take the ticket of the one that has it now. */
-static void a_ticket_is_that_of_the_item_that_has_it_now(void **state)
+/* An item that leaves its stream late does not take the tag of the one that has it now. */
+static void a_tag_is_that_of_the_item_that_has_it_now(void **state)
 {
     (void)state;
     once_stream *stream = a_stream(true);
-    once_item late = {.ticket = 2}, now = {.ticket = 2};
+    once_item late = {.tag = 2}, now = {.tag = 2};
     once_stream_end(stream, 2, true, 0);
     once_stream_forget(stream, &late);
     assert_int_equal(once_stream_outstanding(stream), 2);
@@ -144,7 +144,7 @@ int main(void)
         cmocka_unit_test(any_order_keeps_the_order_of_those_that_are_left),
         cmocka_unit_test(acks_wait_in_the_order_of_the_ends),
         cmocka_unit_test(a_round_goes_on_behind_what_was_acked),
-        cmocka_unit_test(a_ticket_is_that_of_the_item_that_has_it_now),
+        cmocka_unit_test(a_tag_is_that_of_the_item_that_has_it_now),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

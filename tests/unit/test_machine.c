@@ -1347,7 +1347,7 @@ static void a_single_ack_goes_between_extensions(void **state)
     f->batch = 600;
     (void)open_streams(state, false, EXPIRES | SINGLE, 1);
     fetch_of(f, 0, 600, 0, NULL);
-    for (uint64_t before = 0; before < 1800; before += 600) { /* also where tickets are given out again */
+    for (uint64_t before = 0; before < 1800; before += 600) { /* also where tags are given out again */
         if (before) store_does(f, ONCE_ACT_TAKE);
         commits(f, 600);
         fetch_of(f, 0, 600, 0, NULL);
@@ -1526,7 +1526,7 @@ static void each_invariant_is_found_broken(void **state)
     BREAK("1", machine->at[ONCE_AT_PARKED], (size_t)2);
     BREAK("1", items[0]->place, ONCE_AT_WORK);
     BREAK("2", items[0]->batch->open, (size_t)3);
-    BREAK("3", items[1]->ticket, UINT64_C(99));
+    BREAK("3", items[1]->tag, UINT64_C(99));
     BREAK("3", machine->streams.at[0]->mark.upto, UINT64_C(1));
     BREAK("3", machine->streams.at[0]->acked, UINT64_C(1));
     BREAK("4", machine->outside.flight.used[0], (uint32_t)0);

@@ -326,7 +326,7 @@ static bool step_effects(fixture *f)
         const uint64_t number = number_of(items[i]);
         if (f->in_pairs && !slow_handler && number > 1)
             assert_true(f->ended[number - 1]); /* in its lane it is behind */
-        if (f->all_slow || slow_handler || (f->slow && items[i]->ticket == f->slow)) f->held[f->held_n++] = items[i];
+        if (f->all_slow || slow_handler || (f->slow && items[i]->tag == f->slow)) f->held[f->held_n++] = items[i];
         else once_machine_finished(f->machine, &items[i], 1, f->now_ms);
     }
     return true;

@@ -65,10 +65,10 @@ static void any_order_ends_at_the_same_place(void **state)
     while (upto < ALL) {
         if (upto > ALL / 2) outstanding = 100;
         deliver(&mark, outstanding - (size_t)(mark.next - 1 - upto));
-        const uint64_t ticket = upto + 1 + test_random(&random) % outstanding;
-        if (over[ticket]) continue;
-        over[ticket] = true;
-        once_watermark_end(&mark, ticket, 0);
+        const uint64_t tag = upto + 1 + test_random(&random) % outstanding;
+        if (over[tag]) continue;
+        over[tag] = true;
+        once_watermark_end(&mark, tag, 0);
         while (over[upto + 1]) upto++;
         assert_int_equal(mark.upto, upto);
         if (upto) assert_int_equal(once_watermark_at(&mark, upto)->delivery, 10 * upto);
@@ -88,8 +88,8 @@ static void how_long_ago_one_ended_is_known_until_it_is_forgotten(void **state)
     once_watermark_end(&mark, 2, 100);
     once_watermark_end(&mark, 1, 130);
     assert_int_equal(mark.upto, 2);
-    assert_int_equal(once_ticket_age_ms(once_watermark_at(&mark, 1), 135), 5);
-    assert_int_equal(once_ticket_age_ms(once_watermark_at(&mark, 2), 135), 35);
+    assert_int_equal(once_delivery_age_ms(once_watermark_at(&mark, 1), 135), 5);
+    assert_int_equal(once_delivery_age_ms(once_watermark_at(&mark, 2), 135), 35);
     once_watermark_release(&mark);
 }
 

@@ -607,10 +607,11 @@ bool once_config_read(once_config *config, const once_config_section *scope, con
     for (const once_node *node = map->first; node; node = node->next) {
         field = find_field(scope, node->name, out, &place);
         if (!field) unknown_field(config, scope, node);
+        if (field && !place) continue; /* of a driver that is not chosen: its section refuses it */
         ok = field && once_config_read_field(config, field, node, place) && ok;
     }
     for (size_t i = 0; (field = once_config_field_at(scope, i, out, &place)); i++) {
-        if (once_node_member(map, field->name)) continue;
+        if (!place || once_node_member(map, field->name)) continue;
         if (field->required) {
             once_config_wrong(config, ONCE_E_CONFIG, map->line, "missing field '%s' in %s; add '%s: %s'", field->name,
                               scope->name, field->name, example_of(field));

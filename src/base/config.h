@@ -100,7 +100,8 @@ struct once_config_field {
 
 /* Fields that are not in a scope's own table: drivers bring them, each those of its own, which are read into a struct
  * of its own. The i-th one; NULL: there are no more. `out`, where it is not NULL, is the scope's struct, and `*place`
- * becomes that of the driver. */
+ * becomes that of the driver; NULL: another driver is chosen, and the field is neither read nor missed. The first field
+ * of a name counts. */
 typedef const once_config_field *once_config_brought(size_t i, void *out, void **place);
 
 struct once_config_section {

@@ -3,13 +3,31 @@
 
 #include <assert.h>
 
+#include "effect/effect_list.h"
+
 #include "base/banned.h"
 
 #define ENTRY(name) &once__effect_##name,
 static const once_effect_ops *const effects[] = {ONCE_EFFECT_MAP(ENTRY)};
 
+#ifdef ONCE_TEST_BUILD
+static const once_effect_ops *const *replaced;
+static size_t n_replaced;
+
+void once__effect_list_replace(const once_effect_ops *const *list, size_t n)
+{
+    assert(!list == (n == 0));
+    replaced = list;
+    n_replaced = n;
+}
+#endif
+
 const once_effect_ops *const *once_effect_list(size_t *n)
 {
+#ifdef ONCE_TEST_BUILD
+    *n = n_replaced;
+    if (replaced) return replaced;
+#endif
     *n = sizeof effects / sizeof *effects;
     return effects;
 }

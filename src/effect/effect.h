@@ -41,7 +41,9 @@ typedef struct once_effect_ops {
 
     /* --- its part of the pipeline file --- */
 
-    const once_config_field *fields; /* `name` is the first. No other effect has fields of the same names */
+    /* `name` is the first. No other effect has a field of that name; the other fields may have names that other effects
+     * use, too, but not those of a handler's own fields. */
+    const once_config_field *fields;
     size_t n_fields;
     size_t size;                       /* of the struct that they are read into, which is handler->own */
     const void *standard;              /* that struct before anything is read; NULL: zeros */

@@ -24,55 +24,47 @@ static label label_of(const once_handler_spec *handler)
 
 /* --- the effect --------------------------------------------------------------------------------------------------- */
 
+/* Appends the i-th of n names in a sentence: "'sql'", ", 'exec'", " or 'dead'". */
+static void add_name(label *to, size_t i, size_t n, const char *last, const char *name)
+{
+    const size_t len = strlen(to->text);
+    (void)snprintf(to->text + len, sizeof to->text - len, "%s'%s'", i == 0 ? "" : i + 1 < n ? ", " : last, name);
+}
+
 /* "write 'sql', 'exec' or 'dead' in it" */
 static label write_effect(void)
 {
-    label made;
-    size_t n, len = (size_t)snprintf(made.text, sizeof made.text, "write ");
+    label made = {"write "};
+    size_t n;
     const once_effect_ops *const *effects = once_effect_list(&n);
-    for (size_t i = 0; i < n && len < sizeof made.text; i++)
-        len += (size_t)snprintf(made.text + len, sizeof made.text - len, "%s'%s'",
-                                i == 0      ? ""
-                                : i + 1 < n ? ", "
-                                            : " or ",
-                                effects[i]->name);
-    if (len < sizeof made.text) (void)snprintf(made.text + len, sizeof made.text - len, " in it");
+    for (size_t i = 0; i < n; i++) add_name(&made, i, n, " or ", effects[i]->name);
+    const size_t len = strlen(made.text);
+    (void)snprintf(made.text + len, sizeof made.text - len, " in it");
     return made;
 }
 
-/* Structs for the fields of all effects: which of them counts is known when the map was read. */
-static bool make_own(once_config *config, once__handler *handler)
+/* From here on its fields are known, and where they are read into. */
+static void choose_effect(once_config *config, once__handler *handler, const once_effect_ops *effect)
 {
-    size_t n;
-    const once_effect_ops *const *effects = once_effect_list(&n);
-    handler->own = once_arena_new(config->arena, void *, n);
-    for (size_t i = 0; i < n && handler->own; i++) {
-        void *own = once_arena_alloc(config->arena, effects[i]->size);
-        if (own && effects[i]->standard) memcpy(own, effects[i]->standard, effects[i]->size);
-        else if (own) memset(own, 0, effects[i]->size);
-        handler->own[i] = own;
-        if (!own) handler->own = NULL;
+    void *own = once_arena_alloc(config->arena, effect->size);
+    if (!own) {
+        config->nomem = true;
+        return;
     }
-    if (!handler->own) config->nomem = true;
-    return handler->own;
+    if (effect->standard) memcpy(own, effect->standard, effect->size);
+    else memset(own, 0, effect->size);
+    handler->own = own;
+    handler->spec.own = own;
+    handler->spec.effect = effect;
+    handler->spec.bits = effect->bits;
 }
 
-static void choose_effect(once__handler *handler, size_t i)
-{
-    size_t n;
-    once_handler_spec *h = &handler->spec;
-    h->effect = once_effect_list(&n)[i];
-    h->own = handler->own[i];
-    h->bits = h->effect->bits;
-    if (h->effect->conclude) h->effect->conclude(h);
-}
-
-/* The i-th effect that is known, here or not; NULL: there are no more. */
-static const char *effect_name(size_t i, bool *here)
+/* The i-th effect that a pipeline file may name; *here is NULL when this build does not have it. NULL: no more. */
+static const char *effect_name(size_t i, const once_effect_ops **here)
 {
     size_t n;
     const once_effect_ops *const *effects = once_effect_list(&n);
-    *here = i < n;
+    *here = i < n ? effects[i] : NULL;
     if (*here) return effects[i]->name;
     for (size_t k = 0; k < once__handler_section.n; k++) {
         const once_config_field *field = &once__handler_section.fields[k];
@@ -82,30 +74,36 @@ static const char *effect_name(size_t i, bool *here)
     return NULL;
 }
 
-/* Exactly one. False when there is none that the rest can be compared with. */
-static bool find_effect(once_config *config, const once_node *node, once__handler *handler)
+/* The fields of a handler that name its effect: exactly one is right. */
+typedef struct naming {
+    const once_node *first, *second; /* NULL: there is none */
+} naming;
+
+/* With none, with two, and with one that this build does not have, the handler gets no effect: then no field of an
+ * effect is read. */
+static naming find_effect(once_config *config, const once_node *node, once__handler *handler)
 {
-    const once_node *first = NULL, *second = NULL;
-    bool here = false, known;
+    naming found = {NULL, NULL};
+    const once_effect_ops *chosen = NULL, *here;
     const char *name;
-    for (size_t i = 0; (name = effect_name(i, &known)); i++) {
-        const once_node *found = once_node_member(node, name);
-        if (!found) continue;
-        if (first) {
-            second = found;
-            continue;
-        }
-        first = found;
-        here = known;
-        if (here) choose_effect(handler, i);
+    for (size_t i = 0; (name = effect_name(i, &here)); i++) {
+        const once_node *member = once_node_member(node, name);
+        if (!member) continue;
+        if (found.first) found.second = member;
+        else found.first = member, chosen = here;
     }
-    const label who = label_of(&handler->spec);
-    if (!first)
+    if (chosen && !found.second) choose_effect(config, handler, chosen);
+    return found;
+}
+
+static void check_one_effect(once_config *config, const once_node *node, const once_handler_spec *handler, naming found)
+{
+    const label who = label_of(handler);
+    if (!found.first)
         once_config_wrong(config, ONCE_E_CONFIG, node->line, "%s has no effect; %s", who.text, write_effect().text);
-    if (second)
-        once_config_wrong(config, ONCE_E_CONFIG, second->name_line, "%s has two effects, '%s' and '%s'; keep one",
-                          who.text, first->name.data, second->name.data);
-    return here && !second;
+    if (found.second)
+        once_config_wrong(config, ONCE_E_CONFIG, found.second->name_line, "%s has two effects, '%s' and '%s'; keep one",
+                          who.text, found.first->name.data, found.second->name.data);
 }
 
 static void misfit(once_config *config, const once_node *node, const char *field, const char *why)
@@ -114,26 +112,39 @@ static void misfit(once_config *config, const once_node *node, const char *field
     if (found) once_config_wrong(config, ONCE_E_CONFIG, found->name_line, "'%s' %s; remove it", field, why);
 }
 
-/* What is said about a field of another effect. */
-static const char *why_not(const once_effect_ops *effect, const once_effect_ops *other, const char *field, char *out,
-                           size_t size)
+static bool has_field(const once_effect_ops *effect, const char *name)
 {
+    for (size_t i = 1; i < effect->n_fields; i++)
+        if (strcmp(effect->fields[i].name, name) == 0) return true;
+    return false;
+}
+
+/* Why a field does not fit this effect: what the effect itself says, otherwise "is for 'sql' and 'exec'". Empty: no
+ * other effect has the field. */
+static label why_not(const once_effect_ops *effect, const char *name)
+{
+    label made = {""};
+    size_t n, have = 0, i = 0;
+    const once_effect_ops *const *effects = once_effect_list(&n);
+    for (size_t k = 0; k < n; k++) have += has_field(effects[k], name);
+    if (have == 0) return made;
+    (void)snprintf(made.text, sizeof made.text, "is for ");
+    for (size_t k = 0; k < n; k++)
+        if (has_field(effects[k], name)) add_name(&made, i++, have, " and ", effects[k]->name);
     for (const once_effect_misfit *m = effect->misfits; m && m->field; m++)
-        if (strcmp(m->field, field) == 0) return m->why;
-    (void)snprintf(out, size, "is for '%s'", other->name);
-    return out;
+        if (strcmp(m->field, name) == 0) (void)snprintf(made.text, sizeof made.text, "%s", m->why);
+    return made;
 }
 
 /* Fields of other effects, and those of all that have no meaning with this one. */
 static void check_fit(once_config *config, const once_node *node, const once_handler_spec *handler)
 {
     char why[160];
-    size_t n;
-    const once_effect_ops *const *effects = once_effect_list(&n);
-    for (size_t i = 0; i < n; i++)
-        for (size_t k = 1; effects[i] != handler->effect && k < effects[i]->n_fields; k++)
-            misfit(config, node, effects[i]->fields[k].name,
-                   why_not(handler->effect, effects[i], effects[i]->fields[k].name, why, sizeof why));
+    for (const once_node *member = node->first; member; member = member->next) {
+        if (has_field(handler->effect, member->name.data)) continue;
+        const label reason = why_not(handler->effect, member->name.data);
+        if (reason.text[0]) misfit(config, node, member->name.data, reason.text);
+    }
     if ((handler->effect->bits & (ONCE_EFFECT_RUNS | ONCE_EFFECT_OUTSIDE)) !=
         ONCE_EFFECT_RUNS) /* otherwise the effect itself may have more to say */
         misfit(config, node, "locks", "is for 'sql' in the store's own database");
@@ -194,14 +205,13 @@ static void read_handler(once_config *config, const once_node *root, const once_
         *out = *h;
         return;
     }
-    if (!make_own(config, &handler)) {
-        *out = *h;
-        return;
-    }
+    const naming found = find_effect(config, node, &handler);
     config->inherit = true;
     (void)once_config_read(config, &once__handler_section, node, &handler);
     config->inherit = false;
-    if (find_effect(config, node, &handler)) {
+    check_one_effect(config, node, h, found); /* after the fields: a misspelt name is reported first */
+    if (h->effect) {
+        if (h->effect->conclude) h->effect->conclude(h);
         check_fit(config, node, h);
         if (h->effect->check) h->effect->check(config, node, h);
         if (once_handler_external(h)) check_lease(config, root, node, pipeline->spec.store_url, h);

@@ -10,7 +10,7 @@
 /* What a handler's map is read into. */
 typedef struct once__handler {
     once_handler_spec spec;
-    void **own;  /* as once_effect_list: what the fields of each effect are read into */
+    void *own;   /* what the fields of its effect, spec.effect, are read into; NULL: it has none */
     int unknown; /* position in its words */
 } once__handler;
 

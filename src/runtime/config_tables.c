@@ -447,19 +447,31 @@ static const once_config_field handler_fields[] = {
     LATER_FIELD("saga", "remove it"),
 };
 
-/* Fields that effects bring: first those that choose one, then what else each has, that of the last one first. */
+/* The i-th field that effects bring: first those that choose an effect, then what else each effect has. Two effects may
+ * have a field of the same name. So a handler that has chosen its effect sees the fields of that one first, and only
+ * these are read. */
 static const once_config_field *field_of_effect(size_t i, void *out, void **place)
 {
-    size_t n, at = 0;
+    size_t n, at = i;
     const once_effect_ops *const *effects = once_effect_list(&n);
-    size_t k = i;
-    if (i >= n) {
+    once__handler *handler = out;
+    const once_effect_ops *chosen = handler ? handler->spec.effect : NULL, *of = NULL;
+    if (i < n) {
+        of = effects[i];
+        at = 0;
+    } else {
         at = i - n + 1;
-        for (k = n; k > 0 && at >= effects[k - 1]->n_fields; k--) at -= effects[k - 1]->n_fields - 1;
-        if (k-- == 0) return NULL;
+        if (chosen && at < chosen->n_fields) of = chosen;
+        else if (chosen) at -= chosen->n_fields - 1;
+        for (size_t k = 0; k < n && !of; k++) {
+            if (effects[k] == chosen) continue;
+            if (at < effects[k]->n_fields) of = effects[k];
+            else at -= effects[k]->n_fields - 1;
+        }
     }
-    if (out) *place = ((once__handler *)out)->own[k];
-    return &effects[k]->fields[at];
+    if (!of) return NULL;
+    if (handler) *place = of == chosen ? handler->own : NULL;
+    return &of->fields[at];
 }
 
 const once_config_section once__handler_section = {

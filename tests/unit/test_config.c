@@ -1144,7 +1144,7 @@ static void f67_wrong_type(void **state)
     refused(
         HEAD "handler: {sql: [[DELETE FROM t]]}\n",
         "p.yaml:5: 'do' must be text, not a list; write 'do: UPDATE orders SET status = 'paid' WHERE id = :order_id'");
-    refused(HEAD "handler: {dead: x, already: {a: b}}\n",
+    refused(HEAD "handler: {sql: [SELECT 1], already: {a: b}}\n",
             "p.yaml:5: 'already' must be a list of texts, not a map; write 'already: [payments.id]'");
     refused("- a\n- b\n", "p.yaml:1: the file must be a map of fields; write 'field: value' lines");
     refused("hello\n", "p.yaml:1: the file must be a map of fields; write 'field: value' lines");

@@ -11,8 +11,11 @@
 
 #include <cmocka.h>
 
+#include "core/config_values.h"
 #include "effect/effect.h"
+#include "effect/effect_list.h"
 #include "runtime/config.h"
+#include "runtime/config_internal.h"
 
 #define HEAD "consumer: c\nstore: memory\nsource: {file: {path: m.ndjson}}\nkey: \"${/id}\"\n"
 
@@ -36,20 +39,29 @@ static const once_handler_spec *handler_of(once_arena *arena, const char *yaml)
     return &spec->handlers[0];
 }
 
-static void names_are_those_of_one_effect_alone(void **state)
+/* A handler's own fields are read whatever its effect is, so no effect may have one of the same name. */
+static bool is_of_every_handler(const char *name)
+{
+    for (size_t i = 0; i < once__handler_section.n; i++)
+        if (strcmp(once__handler_section.fields[i].name, name) == 0) return true;
+    return false;
+}
+
+static void an_effect_is_chosen_by_a_name_that_nothing_else_has(void **state)
 {
     (void)state;
     size_t n;
     const once_effect_ops *const *effects = once_effect_list(&n);
-    const char *seen[100];
-    size_t fields = 0;
     for (size_t i = 0; i < n; i++) {
         assert_true(effects[i]->n_fields > 0);
         assert_string_equal(effects[i]->name, effects[i]->fields[0].name);
+        for (size_t other = 0; other < n; other++)
+            for (size_t k = 0; k < effects[other]->n_fields; k++)
+                if (other != i || k > 0) assert_string_not_equal(effects[i]->name, effects[other]->fields[k].name);
         for (size_t k = 0; k < effects[i]->n_fields; k++) {
-            for (size_t j = 0; j < fields; j++) assert_string_not_equal(seen[j], effects[i]->fields[k].name);
-            assert_true(fields < 100);
-            seen[fields++] = effects[i]->fields[k].name;
+            assert_false(is_of_every_handler(effects[i]->fields[k].name));
+            for (size_t before = 0; before < k; before++)
+                assert_string_not_equal(effects[i]->fields[before].name, effects[i]->fields[k].name);
         }
     }
 }
@@ -57,7 +69,6 @@ static void names_are_those_of_one_effect_alone(void **state)
 static void check_field(const once_effect_ops *effect, const once_config_field *field)
 {
     assert_non_null(field->text);
-    assert_false(field->required); /* of handlers that have another effect, too */
     assert_true(field->offset + field->size <= effect->size);
     assert_true(field->count + (field->count ? sizeof(size_t) : 0) <= effect->size);
 }
@@ -224,6 +235,119 @@ static void fields_of_one_are_refused_with_another(void **state)
     once_arena_release(&arena);
 }
 
+/* --- two effects that have a field of the same name --- */
+
+typedef struct post {
+    once_bytes post, url;
+    int64_t wait_ms;
+} post;
+
+typedef struct publish {
+    once_bytes publish;
+    uint32_t url; /* another type under the same name */
+} publish;
+
+static const once_config_field post_fields[] = {
+    {.name = "post", .type = ONCE_CONFIG_STRING, ONCE_CONFIG_AT(post, post), .max = 100, .text = "Effect: a test."},
+    {.name = "wait",
+     .type = ONCE_CONFIG_DURATION,
+     ONCE_CONFIG_AT(post, wait_ms),
+     .min = 1,
+     .max = 60000,
+     .example = "1s",
+     .text = "Of the test."},
+    {.name = "url", .type = ONCE_CONFIG_STRING, ONCE_CONFIG_AT(post, url), .max = 100, .text = "Of the test."},
+};
+
+static const once_config_field publish_fields[] = {
+    {.name = "publish",
+     .type = ONCE_CONFIG_STRING,
+     ONCE_CONFIG_AT(publish, publish),
+     .max = 100,
+     .text = "Effect: a test."},
+    {.name = "url",
+     .type = ONCE_CONFIG_INTEGER,
+     .required = true,
+     ONCE_CONFIG_AT(publish, url),
+     .min = 1,
+     .max = 9,
+     .example = "1",
+     .text = "Of the test."},
+};
+
+static void conclude_dead(once_handler_spec *handler) { handler->dead_reason = ONCE_BYTES("a test"); }
+
+static const once_effect_ops post_effect = {.name = "post",
+                                            .summary = "a test",
+                                            .fields = post_fields,
+                                            .n_fields = sizeof post_fields / sizeof *post_fields,
+                                            .size = sizeof(post),
+                                            .conclude = conclude_dead};
+static const once_effect_ops publish_effect = {.name = "publish",
+                                               .summary = "a test",
+                                               .fields = publish_fields,
+                                               .n_fields = sizeof publish_fields / sizeof *publish_fields,
+                                               .size = sizeof(publish),
+                                               .conclude = conclude_dead};
+
+static int take_test_effects(void **state)
+{
+    (void)state;
+    static const once_effect_ops *const list[] = {&post_effect, &publish_effect, &once__effect_dead};
+    once__effect_list_replace(list, sizeof list / sizeof *list);
+    return 0;
+}
+
+static int take_all_effects(void **state)
+{
+    (void)state;
+    once__effect_list_replace(NULL, 0);
+    return 0;
+}
+
+static void a_field_of_two_effects_is_read_as_the_chosen_one_has_it(void **state)
+{
+    (void)state;
+    once_arena arena;
+    once_arena_init(&arena);
+    const once_handler_spec *h = handler_of(&arena, "url: here\n  post: x\n  wait: 5s"); /* in any order */
+    assert_ptr_equal(h->effect, &post_effect);
+    const post *posted = h->own;
+    assert_memory_equal(posted->url.data, "here", 5);
+    assert_int_equal(posted->wait_ms, 5000);
+    h = handler_of(&arena, "url: 7\n  publish: x");
+    assert_ptr_equal(h->effect, &publish_effect);
+    assert_int_equal(((const publish *)h->own)->url, 7);
+    once_arena_release(&arena);
+}
+
+static void assert_refused(const char *yaml, const char *words)
+{
+    once_arena arena;
+    char text[1000];
+    once_spec *spec = NULL;
+    once_error err = {0};
+    once_arena_init(&arena);
+    (void)snprintf(text, sizeof text, HEAD "handler:\n  %s\n", yaml);
+    assert_int_equal(once_config_parse("p.yaml", (once_bytes){text, strlen(text)}, &arena, NULL, NULL, &spec, &err),
+                     ONCE_E_CONFIG);
+    assert_string_equal(err.text, words);
+    once_arena_release(&arena);
+}
+
+static void a_field_of_other_effects_is_refused_with_all_that_have_it(void **state)
+{
+    (void)state;
+    assert_refused("dead: no\n  url: here", "p.yaml:7: 'url' is for 'post' and 'publish'; remove it");
+    assert_refused("publish: x\n  url: 1\n  wait: 5s", "p.yaml:8: 'wait' is for 'post'; remove it");
+    /* Its value is not read, so nothing is said about that. */
+    assert_refused("publish: x\n  url: 1\n  wait: soon", "p.yaml:8: 'wait' is for 'post'; remove it");
+    assert_refused("publish: x\n  url: here", "p.yaml:7: 'url' must be a whole number, not 'here'; write 'url: 1'");
+    assert_refused("publish: x",
+                   "p.yaml:6: missing field 'url' in a handler; add 'url: 1'"); /* of its own effect only */
+    assert_refused("post: x\n  publish: y", "p.yaml:7: 'handler' has two effects, 'post' and 'publish'; keep one");
+}
+
 static char *page(const char *path)
 {
     char name[300];
@@ -274,12 +398,16 @@ static void each_is_documented(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_are_those_of_one_effect_alone),
+        cmocka_unit_test(an_effect_is_chosen_by_a_name_that_nothing_else_has),
         cmocka_unit_test(each_has_what_its_bits_say),
         cmocka_unit_test(handlers_have_what_their_bits_say),
         cmocka_unit_test(bits_and_promise_are_known),
         cmocka_unit_test(secrets_are_told_and_only_they),
         cmocka_unit_test(fields_of_one_are_refused_with_another),
+        cmocka_unit_test_setup_teardown(a_field_of_two_effects_is_read_as_the_chosen_one_has_it, take_test_effects,
+                                        take_all_effects),
+        cmocka_unit_test_setup_teardown(a_field_of_other_effects_is_refused_with_all_that_have_it, take_test_effects,
+                                        take_all_effects),
         cmocka_unit_test(each_is_documented),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

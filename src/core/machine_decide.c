@@ -56,8 +56,9 @@ void once__machine_judge(once_machine *machine, once_item *item)
     item->maybe = end.maybe;
 }
 
-/* What was to be written with an effect outside. The effect has had its turn, and is not repeated because of that:
- * where it failed, nobody but a person, or the other side, knows what to do. */
+/* What was to be written with an effect outside. The effect is done, and is never repeated because writing failed: then
+ * it is held, also where unknowns are tried again. The other side may be asked only where the end of such questions
+ * holds it, too: the store does not keep that it is done, so with `unknown: retry` it would run again in the end. */
 static void ran_then(once_machine *machine, once_item *item)
 {
     item->stage = ONCE_STAGE_SETTLE;
@@ -66,14 +67,16 @@ static void ran_then(once_machine *machine, once_item *item)
     if (item->outcome == ONCE_DONE) return;
     once_policy policy = once_policy_of(item->handler, machine->o.env);
     once_settlement end = {.outcome = ONCE_UNKNOWN, .delay_ms = -1, .maybe = true};
-    policy.hold |= item->decision.asks; /* the other side has said that it is done */
+    const bool tried_again = !policy.hold; /* as an unknown would be in the end */
+    policy.hold = true;
     if (item->decision.asks)
         end = once_policy_answered(&policy, &item->decision,
                                    (once_found){.asked = true, .outcome = ONCE_UNKNOWN, .delay_ms = -1});
     else once_policy_judge(&policy, &item->decision, &end);
     item->outcome = end.outcome;
-    item->delay_ms = end.delay_ms;
+    item->delay_ms = tried_again ? ONCE_NEVER : end.delay_ms;
     item->maybe = true;
+    assert(item->outcome == ONCE_UNKNOWN);
 }
 
 /* Its claim is not ours any more, or, after a commit whose fate is not known, it is settled. Whichever it is, it is not

@@ -1794,6 +1794,57 @@ static void what_is_written_with_an_effect_and_fails_leaves_an_unknown(void **st
     assert_int_equal(once_machine_counts(f->machine)->attempts, 1);
 }
 
+/* The effect is done, what is written with it fails, and the outcome is about to be settled. */
+static once_item *fails_to_write(fixture *f, bool hold)
+{
+    once_item *item = is_back(f);
+    f->handler.hold = hold;
+    item->request.lookup = once_handler_asks(&f->handler);
+    extends(f, true);
+    runs(f, 1, false, ONCE_RETRY);
+    store_does(f, ONCE_ACT_ROLLBACK);
+    store_does(f, ONCE_ACT_BEGIN);
+    extends(f, true);
+    runs(f, 1, true, ONCE_RETRY);
+    return item;
+}
+
+/* `unknown: retry` is for effects whose end is not known. This one is done, and only what belongs to it is missing. */
+static void an_effect_that_is_done_is_not_repeated_because_of_what_is_written_with_it(void **state)
+{
+    fixture *f = open_pipe(state, true);
+    const once_item *item = fails_to_write(f, false);
+    settles(f, 1, ONCE_UNKNOWN);
+    assert_true(item->maybe);
+    store_does(f, ONCE_ACT_COMMIT);
+    assert_int_equal(once_machine_counts(f->machine)->unknown, 1);
+    assert_int_equal(once_machine_counts(f->machine)->retries, 0);
+    assert_int_equal(once_machine_counts(f->machine)->attempts, 1);
+}
+
+static void settles_with_lookup(void **state, bool hold, int64_t delay_ms)
+{
+    fixture *f = open_pipe(state, true);
+    f->handler.bits |= ONCE_EFFECT_ASKS;
+    f->handler.lookup = (once_lookup){.after_ms = 700, .for_ms = 60000};
+    const once_item *item = fails_to_write(f, hold);
+    settles(f, 1, ONCE_UNKNOWN);
+    assert_true(item->delay_ms == delay_ms);
+    store_does(f, ONCE_ACT_COMMIT);
+}
+
+/* The other side will say that it is done, and then it is written again. */
+static void an_effect_that_is_done_is_asked_about_until_what_belongs_to_it_is_written(void **state)
+{
+    settles_with_lookup(state, true, 700);
+}
+
+/* With `unknown: retry` the end of a lookup would run it again: it is held for a person at once. */
+static void an_effect_that_is_done_is_not_repeated_by_the_end_of_a_lookup(void **state)
+{
+    settles_with_lookup(state, false, ONCE_NEVER);
+}
+
 /* What did not succeed has nothing to write. */
 static void an_effect_that_failed_writes_nothing(void **state)
 {
@@ -1882,6 +1933,9 @@ int main(void)
         TEST(what_is_written_with_an_effect_is_written_once),
         TEST(what_is_written_with_an_effect_is_written_anew_when_nothing_was_committed),
         TEST(what_is_written_with_an_effect_and_fails_leaves_an_unknown),
+        TEST(an_effect_that_is_done_is_not_repeated_because_of_what_is_written_with_it),
+        TEST(an_effect_that_is_done_is_asked_about_until_what_belongs_to_it_is_written),
+        TEST(an_effect_that_is_done_is_not_repeated_by_the_end_of_a_lookup),
         TEST(an_effect_that_failed_writes_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

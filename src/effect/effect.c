@@ -3,6 +3,8 @@
 
 #include <assert.h>
 
+#include "base/module.h"
+#include "effect/driver.h"
 #include "effect/effect_list.h"
 
 #include "base/banned.h"
@@ -40,6 +42,31 @@ int once_effect_prepare(const once_handler_spec *handler, const once_json *body,
     if (handler->effect->prepare) return handler->effect->prepare(handler, body, message, arena, input, err);
     *input = &nothing;
     return ONCE_OK;
+}
+
+/* Every slot that may be called is there. */
+static bool is_complete(const once_effect_driver *driver)
+{
+    const once_effect_driver_ops *ops = driver->ops;
+    return ops->start && ops->kill && ops->tick && ops->close && (ops->ask || !once_handler_asks(driver->handler));
+}
+
+int once_effect_driver_open(struct once_runner *runner, const once_handler_spec *handler,
+                            struct once_effect_driver **out, once_error *err)
+{
+    const once_effect_ops *effect = handler->effect;
+    assert(once_handler_external(handler) && handler->slots > 0);
+    assert(!effect->open == (effect->module != NULL));
+    once_effect_open *open = effect->open;
+    if (!open) {
+        const void *part;
+        const int rc = once_module_part_get(effect->module, "effect", effect->name, &part, err);
+        if (rc != ONCE_OK) return rc;
+        open = ((const once_effect_part *)part)->open;
+    }
+    const int rc = open(runner, handler, out, err);
+    assert(rc != ONCE_OK || ((*out)->handler == handler && (*out)->runner == runner && is_complete(*out)));
+    return rc;
 }
 
 const char *once_effect_mode(const once_handler_spec *handler)

@@ -33,6 +33,15 @@ typedef struct once_effect_shown {
 /* A sentence that warns, for `once check`. */
 typedef void once_effect_warning(void *user, const char *text);
 
+typedef int once_effect_open(struct once_runner *runner, const once_handler_spec *handler,
+                             struct once_effect_driver **out, once_error *err);
+
+/* What a module has of an effect. Everything else of it is always linked in, so that a pipeline file can be read, and a
+ * message prepared, without the library that carries it out. */
+typedef struct once_effect_part {
+    once_effect_open *open;
+} once_effect_part;
+
 /* Slots that may be NULL say so. What is called with a handler is called with one whose effect this is. */
 typedef struct once_effect_ops {
     const char *name;    /* "exec": the field of a handler that chooses it */
@@ -61,9 +70,9 @@ typedef struct once_effect_ops {
     /* NULL: there is nothing to prepare. Not called where it does not run. */
     once_prepare *prepare;
     /* OUTSIDE: makes the driver that carries it out. The table of that driver (effect/driver.h) has `start`, `kill`,
-     * `tick` and `close`; with ONCE_EFFECT_ASKS also `ask`. */
-    int (*open)(struct once_runner *runner, const once_handler_spec *handler, struct once_effect_driver **out,
-                once_error *err);
+     * `tick` and `close`; with ONCE_EFFECT_ASKS also `ask`. NULL: its module has it ... */
+    once_effect_open *open;
+    const char *module; /* ... which is this one, as the part "effect" of this name, a once_effect_part */
 
     /* --- for people --- */
 
@@ -106,6 +115,10 @@ int once_effect_prepare(const once_handler_spec *handler, const once_json *body,
 
 /* The promise that the handler's effect carries: "atomic", "fenced", "natural", or "none" where nothing runs. */
 const char *once_effect_mode(const once_handler_spec *handler);
+
+/* Opens the driver of a handler with an external effect. Loads its module where it has one. */
+int once_effect_driver_open(struct once_runner *runner, const once_handler_spec *handler,
+                            struct once_effect_driver **out, once_error *err);
 
 /* Each of these may be called for every handler; what the effect does not have is nothing. */
 void once_effect_secrets(const once_handler_spec *handler, once_secret_visit *visit, void *user);

@@ -225,14 +225,6 @@ bool once_runner_output(once_runner *runner, once_item *item, once_bytes result,
 
 /* ---- open, close ---- */
 
-static int open_driver(once_runner *runner, const once_handler_spec *handler, once_effect_driver **out, once_error *err)
-{
-    assert(handler->effect && ((handler->bits & ONCE_EFFECT_OUTSIDE) == 0 || handler->effect->open));
-    if (!once_handler_external(handler)) return ONCE_OK;
-    assert(handler->slots > 0);
-    return handler->effect->open(runner, handler, out, err);
-}
-
 once_db *once_runner_db(once_runner *runner, const once_handler_spec *handler)
 {
     once_effect_driver *driver = runner->of[handler - runner->options.spec->handlers];
@@ -264,7 +256,8 @@ int once_runner_open(const once_runner_options *options, once_runner **out, once
     runner->epoll = runner->wake.fd = -1;
     int rc = open_loop(runner, err);
     for (size_t i = 0; i < options->spec->n_handlers && rc == ONCE_OK; i++)
-        rc = open_driver(runner, &options->spec->handlers[i], &runner->of[i], err);
+        if (once_handler_external(&options->spec->handlers[i]))
+            rc = once_effect_driver_open(runner, &options->spec->handlers[i], &runner->of[i], err);
     if (rc == ONCE_OK) *out = runner;
     else once_runner_close(runner);
     return rc;

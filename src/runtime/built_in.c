@@ -50,38 +50,50 @@ void once_features(once_feature_visit *visit, void *user)
         visit(user, "failpoint", once_failpoint_name((once_failpoint)i), once_failpoint_where((once_failpoint)i));
 }
 
-void once_modules(once_module_visit *visit, void *user)
+/* A driver that may be in a module. */
+typedef struct driver {
+    const char *kind, *name;
+    const char *module; /* NULL: it is linked in */
+} driver;
+
+/* The i-th of all drivers; false: no more. */
+static bool driver_at(size_t i, driver *out)
 {
-    if (!visit) return;
     size_t n;
     const once_store_driver *stores = once__store_drivers(&n);
-    for (size_t i = 0; i < n; i++) {
-        char path[PATH_MAX];
-        bool there;
-        if (stores[i].module && once_module_where(stores[i].module, path, &there))
-            visit(user, "store", stores[i].scheme, path, there);
+    if (i < n) {
+        *out = (driver){"store", stores[i].scheme, stores[i].module};
+        return true;
     }
+    i -= n;
     const once_source_kind *const *sources = once_source_list(&n);
-    for (size_t i = 0; i < n; i++) {
+    if (i < n) {
+        *out = (driver){"source", sources[i]->name, sources[i]->module};
+        return true;
+    }
+    i -= n;
+    const once_effect_ops *const *effects = once_effect_list(&n);
+    if (i < n) *out = (driver){"effect", effects[i]->name, effects[i]->module};
+    return i < n;
+}
+
+void once_modules(once_module_visit *visit, void *user)
+{
+    driver d;
+    for (size_t i = 0; visit && driver_at(i, &d); i++) {
         char path[PATH_MAX];
         bool there;
-        if (sources[i]->module && once_module_where(sources[i]->module, path, &there))
-            visit(user, "source", sources[i]->name, path, there);
+        if (d.module && once_module_where(d.module, path, &there)) visit(user, d.kind, d.name, path, there);
     }
 }
 
 int once_module_check(const char *kind, const char *name, once_error *err)
 {
-    size_t n;
     const void *part;
+    driver d;
     if (!kind || !name) return once_fail(err, ONCE_E_USAGE, "once_module_check needs a kind and a name");
-    const once_store_driver *stores = once__store_drivers(&n);
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(kind, "store") == 0 && strcmp(name, stores[i].scheme) == 0)
-            return stores[i].module ? once_module_part_get(stores[i].module, kind, name, &part, err) : ONCE_OK;
-    const once_source_kind *const *sources = once_source_list(&n);
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(kind, "source") == 0 && strcmp(name, sources[i]->name) == 0)
-            return sources[i]->module ? once_module_part_get(sources[i]->module, kind, name, &part, err) : ONCE_OK;
+    for (size_t i = 0; driver_at(i, &d); i++)
+        if (strcmp(kind, d.kind) == 0 && strcmp(name, d.name) == 0)
+            return d.module ? once_module_part_get(d.module, kind, name, &part, err) : ONCE_OK;
     return once_fail(err, ONCE_E_USAGE, "there is no %s '%s' in this build", kind, name);
 }

@@ -6,17 +6,33 @@
 #include <string.h>
 
 #include "base/module.h"
+#include "source/source_list.h"
 
 #include "base/banned.h"
 
 #define ENTRY(name) &once__source_##name,
-static const once_source_kind *const sources[] = {ONCE_SOURCE_MAP(ENTRY)};
-enum { SOURCES = sizeof sources / sizeof *sources };
+static const once_source_kind *const built_in[] = {ONCE_SOURCE_MAP(ENTRY)};
+
+#ifdef ONCE_TEST_BUILD
+static const once_source_kind *const *replaced;
+static size_t n_replaced;
+
+void once__source_list_replace(const once_source_kind *const *list, size_t n)
+{
+    assert(!list == (n == 0));
+    replaced = list;
+    n_replaced = n;
+}
+#endif
 
 const once_source_kind *const *once_source_list(size_t *n)
 {
-    *n = SOURCES;
-    return sources;
+#ifdef ONCE_TEST_BUILD
+    *n = n_replaced;
+    if (replaced) return replaced;
+#endif
+    *n = sizeof built_in / sizeof *built_in;
+    return built_in;
 }
 
 /* What would be called is there. */
@@ -56,7 +72,9 @@ static const once_config_field later[] = {
 
 static const once_config_field *field_of_source(size_t i, void *out, void **place)
 {
-    if (i >= SOURCES) return NULL;
+    size_t n;
+    const once_source_kind *const *sources = once_source_list(&n);
+    if (i >= n) return NULL;
     if (out) *place = ((once_source_fields *)out)->own[i];
     return &sources[i]->field;
 }
@@ -72,8 +90,10 @@ const once_config_section once_source_section = {
 
 bool once_source_fields_make(once_config *config, once_source_fields *out)
 {
-    void **own = once_arena_new(config->arena, void *, SOURCES);
-    for (size_t i = 0; own && i < SOURCES; i++) {
+    size_t n;
+    const once_source_kind *const *sources = once_source_list(&n);
+    void **own = once_arena_new(config->arena, void *, n);
+    for (size_t i = 0; own && i < n; i++) {
         own[i] = once_arena_alloc(config->arena, sources[i]->size);
         if (own[i]) memset(own[i], 0, sources[i]->size);
         else own = NULL;
@@ -83,21 +103,25 @@ bool once_source_fields_make(once_config *config, once_source_fields *out)
     return own;
 }
 
-static size_t index_of(once_bytes name)
+/* The source that a node of the map names, and its place in the list; NULL: none. */
+static const once_source_kind *named_by(const once_node *node, size_t *at)
 {
-    size_t i = 0;
-    while (i < SOURCES && (strlen(sources[i]->name) != name.len || memcmp(sources[i]->name, name.data, name.len) != 0))
-        i++;
-    return i;
+    size_t n;
+    const once_source_kind *const *sources = once_source_list(&n);
+    for (*at = 0; node && *at < n; ++*at) {
+        const char *name = sources[*at]->name;
+        if (strlen(name) == node->name.len && memcmp(name, node->name.data, node->name.len) == 0) return sources[*at];
+    }
+    return NULL;
 }
 
 const char *const *once_source_names(const once_node *map)
 {
     static const char *const none[] = {NULL};
-    const bool any = map && map->kind == ONCE_NODE_MAP && map->first;
-    const size_t i = any ? index_of(map->first->name) : SOURCES;
-    if (i == SOURCES) return NULL;
-    return sources[i]->names ? sources[i]->names : none;
+    size_t at;
+    const once_source_kind *source = named_by(map && map->kind == ONCE_NODE_MAP ? map->first : NULL, &at);
+    if (!source) return NULL;
+    return source->names ? source->names : none;
 }
 
 void once_source_choose(once_config *config, const once_node *map, const once_source_fields *fields,
@@ -105,19 +129,21 @@ void once_source_choose(once_config *config, const once_node *map, const once_so
 {
     assert(map->kind == ONCE_NODE_MAP && fields->own);
     const once_node *node = map->first;
+    size_t n, i, k;
     if (!node) {
-        once_config_wrong(config, ONCE_E_CONFIG, map->line, "'source' is empty; write '%s: %s'", sources[0]->name,
-                          sources[0]->field.example);
+        const once_source_kind *first = once_source_list(&n)[0];
+        once_config_wrong(config, ONCE_E_CONFIG, map->line, "'source' is empty; write '%s: %s'", first->name,
+                          first->field.example);
         return;
     }
-    const size_t i = index_of(node->name), second = node->next ? index_of(node->next->name) : SOURCES;
-    if (i < SOURCES && second < SOURCES) {
+    const once_source_kind *chosen = named_by(node, &i), *second = named_by(node->next, &k);
+    if (chosen && second) {
         once_config_wrong(config, ONCE_E_CONFIG, node->next->name_line,
-                          "'source' has two sources, '%s' and '%s'; keep one", sources[i]->name, sources[second]->name);
+                          "'source' has two sources, '%s' and '%s'; keep one", chosen->name, second->name);
         return;
     }
-    if (i == SOURCES || node->kind != ONCE_NODE_MAP) return; /* and it was said */
-    out->kind = sources[i];
+    if (!chosen || node->kind != ONCE_NODE_MAP) return; /* reading the map has reported it */
+    out->kind = chosen;
     out->own = fields->own[i];
     out->kind->conclude(out);
     if (!out->unstable) out->bits |= ONCE_SOURCE_STABLE;

@@ -83,8 +83,10 @@ static void each_has_what_its_bits_say(void **state)
         const bool runs = effect->bits & ONCE_EFFECT_RUNS, outside = effect->bits & ONCE_EFFECT_OUTSIDE;
         assert_true(effect->size > 0 && effect->summary);
         for (size_t k = 0; k < effect->n_fields; k++) check_field(effect, &effect->fields[k]);
-        if (!runs) assert_true(effect->bits == 0 && effect->conclude && !effect->prepare && !effect->open);
-        if (outside) assert_true(effect->open && effect->describe);
+        if (!runs)
+            assert_true(effect->bits == 0 && effect->conclude && !effect->prepare && !effect->open && !effect->module);
+        assert_true(!effect->open || !effect->module);
+        if (outside) assert_true((effect->open || effect->module) && effect->describe);
         if (runs && !outside) assert_non_null(effect->prepare);
         if (effect->bits & (ONCE_EFFECT_ISOLATED | ONCE_EFFECT_OUTLIVES)) assert_true(outside);
         for (const once_effect_misfit *m = effect->misfits; m && m->field; m++) {
@@ -116,7 +118,7 @@ static void handlers_have_what_their_bits_say(void **state)
             assert_false(once_handler_inside(h) && once_handler_external(h));
             if (once_handler_external(h)) {
                 const once_effect_shown shown = h->effect->describe(h);
-                assert_true(h->effect->open && shown.what && shown.name.len > 0);
+                assert_true(shown.what && shown.name.len > 0);
             }
         }
     }

@@ -1,6 +1,6 @@
 /* The rules of an entry, written once.
  *
- * An entry is what a store knows about a key. Every change of its state happens in `entry_move` (entry.c), and is
+ * An entry is what a store knows about a key. Every change of its state happens in `once__entry_move` (entry.c), and is
  * decided by one of the rules below: pure functions of (entry, lane, request, time) without I/O. Drivers that keep
  * entries themselves (memory, sqlite, postgres, redis, ledger) call these rules through store/engine.h; drivers with a
  * server that decides natively (dynamodb) must give the same answers and are fuzzed against the memory driver.
@@ -67,8 +67,9 @@
 #ifndef ONCE_CORE_ENTRY_H
 #define ONCE_CORE_ENTRY_H
 
-#include "base/arena.h"
 #include "base/hash.h"
+#include "core/key_id.h"
+#include "core/lane.h"
 #include "core/message.h"
 #include "once/types.h"
 
@@ -130,17 +131,6 @@ typedef struct once_fields {
     uint16_t n;                       /* 0: there are none, or too many of them, or an older once made the entry */
     uint16_t prints[ONCE_FIELDS_MAX]; /* ascending */
 } once_fields;
-
-/* A message's place in its lane; lane ids are scoped by tenant and consumer. */
-typedef struct once_lane_request {
-    once_hash id; /* zero: no lane */
-    bool versioned;
-    int64_t version; /* when versioned; >= 0 */
-    int64_t gap_ms;  /* when versioned: how long to wait for a missing version; -1: a jump runs at once */
-    bool has_first;  /* when versioned: the lane begins with this version */
-    int64_t first;
-    bool block; /* when this one dies, the lane waits for its letter */
-} once_lane_request;
 
 /* One message's identity and terms; what claim and accept ask with, and what settle and extend refer to. */
 typedef struct once_request {
@@ -227,7 +217,7 @@ typedef struct once_settlement {
     bool *was_unknown; /* not NULL: set to whether it had been written down as unknown before */
 } once_settlement;
 
-typedef struct once_entry {
+struct once_entry {
     once_hash id;
     once_state state;
     once_token token;
@@ -268,45 +258,7 @@ typedef struct once_entry {
     once_bytes who;     /* first saw it: "user@host:pid" */
     once_bytes worker;  /* claimed: whose claim it is; otherwise (once_entry_look): whose lease ran out */
     once_bytes history; /* how its attempts ended (store/history.h); empty when the first one finished it */
-} once_entry;
-
-#define ONCE_LANE_NAME 200   /* bytes that a lane keeps of an operation or a key */
-#define ONCE_LANE_BLOCKERS 8 /* dead entries that it keeps */
-
-/* A dead entry that a lane waits for. */
-typedef struct once_blocker {
-    once_hash id;
-    int64_t order;
-} once_blocker;
-
-/* A lane: what is kept of it, and what a rule needs to know of its other entries. */
-typedef struct once_lane {
-    /* Kept by the store until expires_ms. */
-    bool has_version;
-    int64_t version;   /* the highest that settled done, already or rejected */
-    once_hash by;      /* the entry that settled it; zero: an older once wrote this, and nothing of that is known */
-    once_hash content; /* its fingerprint; zero: none, or not known */
-    once_bytes operation, key; /* its names, cut to ONCE_LANE_NAME */
-    bool has_next;
-    int64_t next; /* gap: versions below are not waited for, although they did not settle */
-    bool has_lost;
-    int64_t lost_from, lost_to; /* gap: the versions that were given up last */
-    bool waits;                 /* gap: somebody does */
-    int64_t waited_ms;          /* how much of the wait is over ... */
-    int64_t counted_ms;         /* ... at this moment */
-    unsigned n_blockers;
-    once_blocker blockers[ONCE_LANE_BLOCKERS]; /* the dead that it waits for: more than one where older versions came
-                                                  late and died, too */
-    int64_t expires_ms;                        /* ONCE_FOREVER while somebody waits in it, or for a dead one */
-    int64_t until_ms; /* not forgotten before, when nobody does any more; what those who settled in it were promised */
-
-    /* Seen by one entry: the others. */
-    bool claimed;       /* another entry occupies it */
-    int64_t head, tail; /* lowest and highest order among the other unfinished entries; head NEVER, tail -1 if none */
-    int64_t equal_ms;   /* for a new one: when the last of those with its order was seen; 0: there is none */
-
-    char words[ONCE_LANE_NAME + 300]; /* where a rule says what it has to say about this lane */
-} once_lane;
+};
 
 /* What a rule did. The caller saves what changed. */
 typedef enum once_change {
@@ -384,21 +336,6 @@ int once_entry_revive(once_entry *entry, const once_lane *lane, const once_reque
 void once_entry_outlook(const once_entry *entry, once_lane *lane, const once_request *request, once_decision *out);
 /* The entry of a lane that may be next after another one left it: due now when nothing holds it back any more. */
 int once_entry_wake(once_entry *entry, once_lane *lane, int64_t now_ms);
-/* The last entry of a lane has left it: what was kept because others waited is kept as long as the entry is. */
-int once_lane_rest(once_lane *lane, const once_entry *entry, int64_t now_ms);
-/* How many versions were given up for an entry that has not been settled since, because this is its first claim;
- * otherwise 0. Of one gap ONCE_GAP_COUNTED at most: more are missing only before a wrong version, which would drown all
- * others in what is counted for ever. */
-#define ONCE_GAP_COUNTED 1000
-int64_t once_lane_given_up(const once_lane *lane, const once_entry *entry);
-/* The same for one that is claimed, to whoever has not heard of that. */
-int64_t once_lane_given_up_again(const once_lane *lane, const once_entry *entry);
-/* In words, why an entry of the lane waits, or what waits for it; empty when it is only its time. */
-once_bytes once_lane_says(once_lane *lane, const once_entry *entry);
-
-/* Whether it waits for versions of its lane that have not come, and for which. */
-bool once_lane_missing(const once_lane *lane, const once_entry *entry, int64_t *from, int64_t *to);
-
 /* What an entry is at a time, for everybody who looks. An attempt whose lease is over has ended, although nobody has
  * come to write that down: the entry is unknown then when it says `hold`, and waiting otherwise. What has expired is
  * absent, swept or not. */
@@ -421,18 +358,5 @@ static inline bool once_entry_expired(const once_entry *entry, int64_t now_ms)
 {
     return once_entry_expires(entry) && entry->expires_ms <= now_ms;
 }
-
-#define ONCE_KEY_MAX 1024u
-
-/* The identity of a key: keyed hash over scope and key, unambiguous whatever they contain, of any length. */
-once_hash once_key_id(once_secret secret, const once_scope *scope, once_bytes key);
-/* Of a long key, given as it is shown. */
-once_hash once_long_key_id(once_secret secret, const once_scope *scope, once_bytes shown);
-/* Whether the text is one that long keys are shown as: "sha256:" and 64 digits. A short key may look like that, too. */
-bool once_key_looks_long(once_bytes shown);
-/* The key as it is kept and shown: itself up to 1024 bytes, else "sha256:" and its SHA-256. The identity of a long key
- * is never that of the short key it is shown as. False: out of memory. */
-bool once_key_show(once_arena *arena, once_bytes key, once_bytes *out);
-once_hash once_lane_id(once_secret secret, const once_scope *scope, once_bytes lane); /* operation does not count */
 
 #endif

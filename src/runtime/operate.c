@@ -1,7 +1,7 @@
 /* What operators do: look at a store, replay and discard dead letters, resolve, forget, sweep; here is what these
  * share.
  *
- * Nothing in any of them decides about an entry: core/entry.c does, through the store's verbs. The act, the end of a
+ * Nothing in any of them decides about an entry: core/entry.h does, through the store's verbs. The act, the end of a
  * letter and the audit record are one transaction. A dry run does all of it and rolls back. */
 #include <assert.h>
 #include <string.h>

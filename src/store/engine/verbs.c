@@ -1,4 +1,4 @@
-/* claim, accept, settle and extend. Decisions are made in core/entry.c, kept by the storage. */
+/* claim, accept, settle and extend. Decisions are made in core/entry.h, kept by the storage. */
 #include <assert.h>
 #include <stdlib.h>
 

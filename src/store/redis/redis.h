@@ -1,6 +1,6 @@
 /* The Redis store from the inside. docs/redis.md says why it is built this way.
  *
- * A transaction reads what it needs (few round trips, everything pipelined), lets the rules of core/entry.c decide on
+ * A transaction reads what it needs (few round trips, everything pipelined), lets the rules of core/entry.h decide on
  * working copies, and applies all changes with one script, which first compares what was read with what is there:
  * everything is written, or nothing. What is written together is in one slot of a cluster, because all keys begin with
  * {NAME}:

@@ -1,5 +1,5 @@
 /* The script of a commit, which compares and then writes, and how its keys and arguments are laid out. It knows nothing
- * of entries; all rules are in core/entry.c. */
+ * of entries; all rules are in core/entry.h. */
 #include <assert.h>
 #include <string.h>
 

@@ -1,4 +1,6 @@
-/* The states of an entry, and how its life begins, changes and ends (the one place that changes a state is once__entry_move). */
+/* The states of an entry: how its life begins, changes and ends.
+ *
+ * once__entry_move is the one place where a state changes; `may_become` says which change is allowed. */
 #include "core/entry.h"
 
 #include <assert.h>
@@ -31,14 +33,14 @@ const char *once_answer_name(once_answer answer)
 
 const char *once_entry_flaw(const once_entry *e)
 {
-    if ((unsigned)e->state >= ONCE_STATES) return "its state is none";
+    if ((unsigned)e->state >= ONCE_STATES) return "its state is not valid";
     if (e->state == ONCE_STATE_ABSENT) return NULL;
     if (e->seen_ms < 0 || e->changed_ms < 0 || e->due_ms < 0 || e->expires_ms < 0 || e->failing_ms < 0)
         return "one of its times is before 1970";
-    if (once_state_finished(e->state)) return NULL; /* of the rest it need not have anything */
-    if (e->remember_ms <= 0) return "how long it is remembered is no time";
-    if (e->gap_ms < -1) return "how long it waits for a missing version is no time";
-    if (!once_hash_is_zero(e->lane) && e->order < 0) return "its place in the lane is none";
+    if (once_state_finished(e->state)) return NULL; /* a finished entry need not have the rest */
+    if (e->remember_ms <= 0) return "its 'remember' time is not positive";
+    if (e->gap_ms < -1) return "its wait for a missing version is negative";
+    if (!once_hash_is_zero(e->lane) && e->order < 0) return "its place in the lane is negative";
     return NULL;
 }
 
@@ -51,7 +53,8 @@ static const unsigned may_become[ONCE_STATES] = {
     [ONCE_STATE_WAITING] = TO(CLAIMED) | TO(WAITING) | TO(STALE) | TO(ALREADY) | TO(DEAD),
     [ONCE_STATE_UNKNOWN] = TO(WAITING) | TO(UNKNOWN) | TO(DEAD) | TO_FINISHED,
     [ONCE_STATE_DEAD] = TO(WAITING) | TO(REJECTED),
-    /* Otherwise finished entries change only by expiring or being forgotten, which makes a new entry. */
+    /* Waiting: an operator runs it again. Otherwise a finished entry only expires or is forgotten, and the next message
+     * makes a new one. */
     [ONCE_STATE_DONE] = TO(WAITING),
     [ONCE_STATE_ALREADY] = TO(WAITING),
     [ONCE_STATE_REJECTED] = TO(WAITING),
@@ -60,8 +63,11 @@ static const unsigned may_become[ONCE_STATES] = {
 
 void once__entry_move(once_entry *entry, once_state to, int64_t due_ms, int64_t now_ms)
 {
+    assert((unsigned)entry->state < ONCE_STATES && (unsigned)to < ONCE_STATES);
     assert(may_become[entry->state] & (1u << to));
-    /* What is still unknown has been so since then: how long it may be asked about is measured from there. */
+    assert(!once_state_finished(to) || due_ms == ONCE_NEVER); /* nothing is due in a finished entry */
+    assert(to != ONCE_STATE_DEAD || due_ms == ONCE_NEVER);
+    /* An entry that stays unknown keeps the time since when it is: the time of a lookup is measured from there. */
     if (to != entry->state || to != ONCE_STATE_UNKNOWN) entry->changed_ms = now_ms;
     entry->state = to;
     entry->due_ms = due_ms;
@@ -73,21 +79,23 @@ bool once__entry_is_absent(const once_entry *entry, int64_t now_ms)
     return entry->state == ONCE_STATE_ABSENT || once_entry_expired(entry, now_ms);
 }
 
-/* Some attempt failed, and somebody noted when the first one did. */
+/* How long ago the first failure was; -1: none, or its time was not recorded. */
 int64_t once__entry_failing_for(const once_entry *entry, int64_t now_ms)
 {
     return entry->failures && entry->failing_ms ? now_ms - entry->failing_ms : -1;
 }
 
-/* Among equals the first one goes first, also when they came within a millisecond or the clock went back. */
+/* Of equal versions the first one goes first, even when they came within a millisecond or the clock went back. */
 static int64_t seen_behind_equals(const once_lane *lane, int64_t now_ms)
 {
     return lane && lane->equal_ms >= now_ms ? once__one_more(lane->equal_ms) : now_ms;
 }
 
-/* A new life under this id, whatever was there before has expired. */
+/* A new entry under this id. Anything that was there has expired. */
 void once__entry_begin(once_entry *entry, const once_lane *lane, const once_request *r, int64_t now_ms)
 {
+    assert(once__entry_is_absent(entry, now_ms));
+    assert(r->scope && r->remember_ms > 0);
     *entry = (once_entry){
         .id = entry->id,
         .state = ONCE_STATE_ABSENT,
@@ -114,7 +122,7 @@ void once__entry_begin(once_entry *entry, const once_lane *lane, const once_requ
     };
 }
 
-/* It goes on, and time does not end it any more. */
+/* An entry that could expire goes on: from now on time does not end it. */
 void once__entry_unexpire(once_entry *entry)
 {
     if (!once_state_finished(entry->state) && once_entry_expires(entry)) entry->expires_ms = 0;
@@ -133,14 +141,16 @@ void once__entry_detach(once_entry *entry)
     entry->has_message = false;
 }
 
-/* A message that is from the future is too old later than others. */
+/* Counted from when the message was sent if that is in the future, because it becomes too old later than others. */
 static int64_t expiry(int64_t remember_ms, int64_t sent_ms, int64_t now_ms)
 {
+    assert(remember_ms > 0);
     return remember_ms == ONCE_FOREVER ? ONCE_FOREVER
                                        : once__later_than(sent_ms > now_ms ? sent_ms : now_ms, remember_ms);
 }
 
-/* Whoever finishes a claimed entry without its body (once_entry_resolve) does not know when its message was sent. */
+/* Keeps the expiry of a message from the future. An operator may finish the claimed entry without its body
+ * (once_entry_resolve), and then nothing else says when the message was sent. */
 void once__entry_note_sent(once_entry *entry, const once_request *r, int64_t now_ms)
 {
     if (r->sent_ms == ONCE_NO_TIME || r->sent_ms <= now_ms) return;
@@ -148,17 +158,18 @@ void once__entry_note_sent(once_entry *entry, const once_request *r, int64_t now
     if (expires_ms > entry->expires_ms) entry->expires_ms = expires_ms;
 }
 
-/* Remembered until its message is too old, also when the sender's clock is ahead of the store's. */
+/* Remembers the entry until its message is too old, also when the sender's clock is ahead of the store's. */
 void once__entry_finish(once_entry *entry, once_state state, int64_t remember_ms, int64_t sent_ms, int64_t now_ms)
 {
+    assert(once_state_finished(state));
     once__entry_move(entry, state, ONCE_NEVER, now_ms);
     const int64_t expires_ms = expiry(remember_ms, sent_ms, now_ms);
-    if (expires_ms > entry->expires_ms) entry->expires_ms = expires_ms; /* never forgotten earlier than once promised */
+    if (expires_ms > entry->expires_ms) entry->expires_ms = expires_ms; /* never earlier than promised before */
     entry->gap = false;
     once__entry_detach(entry);
 }
 
-/* The budget counts failures, and the time since the first of them. */
+/* The retry budget limits the number of failures and the time since the first one. */
 void once__entry_count_failure(once_entry *entry, int64_t now_ms)
 {
     entry->failures++;
@@ -171,11 +182,12 @@ void once__entry_reset_failures(once_entry *entry)
     entry->failing_ms = 0;
 }
 
-/* An orphan's attempt ended without an outcome, and counts now. Any other one was counted, and its `unreported` said,
- * by whoever settled it. */
+/* Begins an attempt. `orphan`: the attempt before ended without reporting an outcome, so it counts as a failure now.
+ * Every other attempt was counted by its settlement, which also set `unreported`. */
 void once__entry_start(once_entry *entry, once_token token, int64_t lease_ms, bool orphan, int64_t now_ms)
 {
     assert(!once_hash_is_zero(token) && lease_ms > 0);
+    assert(orphan == (entry->state == ONCE_STATE_CLAIMED)); /* only an orphan is claimed and claimed again */
     once__entry_unexpire(entry);
     once__entry_move(entry, ONCE_STATE_CLAIMED, once__later_than(now_ms, lease_ms), now_ms);
     entry->token = token;
@@ -185,14 +197,15 @@ void once__entry_start(once_entry *entry, once_token token, int64_t lease_ms, bo
     if (!ONCE_PLANTED(unreported_free)) once__entry_count_failure(entry, now_ms);
 }
 
-/* Who asks must have the message. Without one it waits for its source to bring that. */
+/* A worker needs the message to ask about it. Without one the entry waits until its source delivers it again. */
 bool once__entry_may_be_asked(const once_entry *entry) { return entry->lookup && entry->has_message; }
 
 int once__entry_frees_lane(const once_entry *entry) { return once_hash_is_zero(entry->lane) ? 0 : ONCE_LANE_FREED; }
 
-/* Its lease is over, and nobody has said how it ended. */
+/* The lease is over, and no worker reported an outcome. */
 int once__entry_become_unknown(once_entry *entry, int64_t now_ms, once_decision *out)
 {
+    assert(entry->state == ONCE_STATE_CLAIMED && entry->hold && entry->due_ms <= now_ms);
     once__entry_move(entry, ONCE_STATE_UNKNOWN, once__entry_may_be_asked(entry) ? now_ms : ONCE_NEVER, now_ms);
     out->lapsed = true;
     out->lapsed_ms = now_ms;
@@ -200,7 +213,7 @@ int once__entry_become_unknown(once_entry *entry, int64_t now_ms, once_decision 
     return ONCE_ENTRY_CHANGED | once__entry_frees_lane(entry);
 }
 
-/* What a finished entry leaves: itself, or, when it is idempotent by nature, its lane's version alone. */
+/* What a finished entry leaves behind: itself, or, if it is natural, only the version of its lane. */
 int once__entry_leave(once_entry *entry, once_lane *lane, bool natural)
 {
     assert(once_state_finished(entry->state));
@@ -225,6 +238,7 @@ void once_entry_look(once_entry *entry, int64_t now_ms)
         *entry = (once_entry){.id = entry->id};
         return;
     }
+    assert(entry->state == ONCE_STATE_CLAIMED); /* only a lease that is over makes a reader see another state */
     entry->changed_ms = entry->due_ms;
     if (state == ONCE_STATE_UNKNOWN && !once__entry_may_be_asked(entry)) entry->due_ms = ONCE_NEVER;
     entry->state = state;

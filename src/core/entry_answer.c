@@ -1,4 +1,5 @@
-/* What a delivery is answered, before anything runs. */
+/* What a delivery is answered before anything runs: by its entry, by its lane, and what is recorded when the lane
+ * settles it without running it (stale, already). */
 #include "core/entry_rules.h"
 
 #include <assert.h>
@@ -7,17 +8,19 @@
 
 #include "base/banned.h"
 
-/* What was known of it may have expired. */
+/* A record of this message may have expired, so nothing says that it has not run. */
 static bool is_too_old(const once_lane *lane, const once_request *r, int64_t now_ms)
 {
-    const bool remembered = !r->natural || (lane && r->lane.versioned); /* something that has expired by then */
+    const bool remembered = !r->natural || (lane && r->lane.versioned); /* there is a record that can expire */
     /* An entry made at sent_ms has expired when now - remember reaches it, so that moment is already too old. */
     return remembered && r->sent_ms != ONCE_NO_TIME && r->remember_ms < now_ms &&
            r->sent_ms <= now_ms - r->remember_ms && !ONCE_PLANTED(too_old_runs);
 }
 
+/* What a message without an entry is answered. RUN: it may be claimed now. */
 once_answer once__entry_answer_to_new(once_lane *lane, const once_request *r, int64_t now_ms)
 {
+    assert(!r->lane.versioned || r->lane.version >= 0);
     if (is_too_old(lane, r, now_ms)) return ONCE_ANSWER_TOO_OLD;
     if (!lane) return ONCE_ANSWER_RUN;
     once__lane_begin(lane, r);
@@ -39,21 +42,22 @@ static bool has_other_content(const once_entry *entry, const once_request *r)
            !once_hash_equal(entry->fingerprint, r->fingerprint) && !ONCE_PLANTED(conflict_ignored);
 }
 
-/* It has been tried, and nothing was done: other content may take its place. entry.h says why not otherwise. */
+/* It was tried and had no effect, so other content may take its place. "Other content" in entry.h has the reasons. */
 bool once__entry_gives_way(const once_entry *entry, const once_lane *lane, const once_request *r, int64_t now_ms)
 {
     if (entry->state != ONCE_STATE_WAITING || entry->attempt == 0 || !has_other_content(entry, r)) return false;
     if ((entry->unreported || entry->maybe) && !ONCE_PLANTED(maybe_replaced)) return false;
-    if (entry->old_key) return false; /* it may be from when only the last attempt was known */
+    if (entry->old_key) return false; /* an older version of once recorded only the last attempt */
     return (!entry->fixed || ONCE_PLANTED(takes_turns)) && once__entry_has_same_place(entry, r) &&
            !is_too_old(lane, r, now_ms);
 }
 
-/* What a delivery gets for an entry that exists, before anything is changed. RUN: it may be claimed now. *by_lane: the
- * entry itself would say so to whoever takes it. */
+/* What a delivery is answered by an entry that exists. Changes nothing. RUN: it may be claimed now. *by_lane: the
+ * answer comes from the lane, and a take of this entry would get it, too. */
 once_answer once__entry_answer_to_known(const once_entry *entry, const once_lane *lane, const once_request *r,
                                         int64_t now_ms, bool *by_lane)
 {
+    assert(!once__entry_is_absent(entry, now_ms));
     *by_lane = false;
     if (has_other_content(entry, r)) return ONCE_ANSWER_CONFLICT;
     if (once_state_finished(entry->state)) return ONCE_ANSWER_DUPLICATE;
@@ -83,12 +87,14 @@ static once_outcome outcome_of(once_state state)
     }
 }
 
+/* Fills what an answer says about the entry as it is now. */
 void once__entry_describe(const once_entry *entry, once_answer answer, int64_t now_ms, once_decision *out)
 {
     out->answer = answer;
     out->old_key = entry->old_key;
     switch (answer) {
     case ONCE_ANSWER_RUN:
+        assert(entry->state == ONCE_STATE_CLAIMED && entry->attempt > 0);
         out->attempt = entry->attempt;
         out->failures = entry->failures;
         out->failing_for_ms = once__entry_failing_for(entry, now_ms);
@@ -109,6 +115,7 @@ void once__entry_describe(const once_entry *entry, once_answer answer, int64_t n
     }
 }
 
+/* The lane has a newer version. Records that. */
 int once__entry_become_stale(once_entry *entry, once_lane *lane, once_token token, bool natural, int64_t remember_ms,
                              int64_t sent_ms, int64_t now_ms, once_decision *out)
 {
@@ -119,7 +126,7 @@ int once__entry_become_stale(once_entry *entry, once_lane *lane, once_token toke
     return once__entry_leave(entry, NULL, natural);
 }
 
-/* A new message that is too late: recorded, unless nothing is kept of it anyway. */
+/* The same for a new message. Nothing is kept of a natural one. */
 int once__entry_begin_stale(once_entry *entry, once_lane *lane, const once_request *r, int64_t now_ms,
                             once_decision *out)
 {
@@ -132,14 +139,15 @@ int once__entry_begin_stale(once_entry *entry, once_lane *lane, const once_reque
     return once__entry_become_stale(entry, lane, r->token, false, r->remember_ms, r->sent_ms, now_ms, out);
 }
 
-/* Its version settled under another key, with the same content: recorded, so that everybody can see why it did not run.
- */
+/* Its version was settled under another key, with the same content. Records that, so that people can see why it did not
+ * run. */
 int once__entry_become_already(once_entry *entry, once_lane *lane, int64_t remember_ms, int64_t sent_ms, int64_t now_ms,
                                once_decision *out)
 {
+    assert(lane && lane->has_version && lane->version == entry->order);
     once__entry_finish(entry, ONCE_STATE_ALREADY, remember_ms, sent_ms, now_ms);
-    entry->token =
-        (once_token){0}; /* its lane settled it, no claim did: whoever asks again is told a duplicate again */
+    /* The lane settled it, not a claim: the same token asking again is a duplicate again, not a lost reply. */
+    entry->token = (once_token){0};
     const bool compared = !once_hash_is_zero(entry->fingerprint);
     entry->reason = out->reason = once__lane_say_settled(lane, compared ? "" : "; contents are not compared");
     out->answer = ONCE_ANSWER_DUPLICATE;
@@ -155,6 +163,7 @@ int once__entry_begin_already(once_entry *entry, once_lane *lane, const once_req
     return once__entry_become_already(entry, lane, r->remember_ms, r->sent_ms, now_ms, out);
 }
 
+/* Its version was settled with other content. */
 void once__entry_refuse_by_lane(once_lane *lane, const once_scope *scope, once_decision *out)
 {
     out->answer = ONCE_ANSWER_CONFLICT;

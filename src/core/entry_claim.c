@@ -1,19 +1,25 @@
-/* claim and accept. */
+/* claim and accept: the two verbs that a delivery comes in with.
+ *
+ * Both first ask for an answer (entry_answer.c) and then do what it says. A claim may start an attempt; accept only
+ * makes sure that the store has the body. Repeated with the same token after a lost reply, both answer the same. */
 #include "core/entry_rules.h"
 
 #include <assert.h>
 
 #include "base/banned.h"
 
+/* The lane decides when it goes on, not its own due time. */
 static bool lane_holds(const once_lane *lane, const once_entry *entry)
 {
     return entry->due_ms == ONCE_NEVER || once__lane_waits_for_missing(lane, entry);
 }
 
-/* The content of the request takes the place of what waits here. It need not wait for the next try of that one, but for
- * its lane it does. */
+/* The content of the request takes the place of the one that waits here. It need not wait for the next retry of that
+ * one, but it still waits for its lane. */
 static int replace(once_entry *entry, const once_lane *lane, const once_request *r, int64_t now_ms, once_decision *out)
 {
+    assert(entry->state == ONCE_STATE_WAITING && entry->attempt > 0);
+    assert(once__entry_has_same_place(entry, r));
     out->replaced = true;
     out->left_by = entry->run;
     once__entry_unexpire(entry);
@@ -25,7 +31,7 @@ static int replace(once_entry *entry, const once_lane *lane, const once_request 
     entry->fingerprint = r->fingerprint;
     entry->fields = r->fields;
     entry->at = r->at;
-    if (!lane) entry->seen_ms = now_ms; /* in a lane that is its place among its equals */
+    if (!lane) entry->seen_ms = now_ms; /* in a lane seen_ms orders equal versions */
     entry->run = r->run;
     entry->remember_ms = r->remember_ms;
     entry->gap_ms = r->lane.gap_ms;
@@ -33,11 +39,12 @@ static int replace(once_entry *entry, const once_lane *lane, const once_request 
     entry->hold = r->hold;
     entry->lookup = r->lookup;
     entry->natural = r->natural;
-    entry->reason = ONCE_BYTES("it took the place of other content, which had had no effect");
+    entry->reason = ONCE_BYTES("it took the place of other content that had no effect");
     return ONCE_ENTRY_CHANGED | ONCE_REPLACED;
 }
 
-/* A claim replaces only what it may run now. Otherwise nothing is changed: accept, which has the body, does it. */
+/* A claim replaces the content only if it may run now. Otherwise it changes nothing: accept, which has the body, will.
+ */
 static int claim_replacing(once_entry *entry, once_lane *lane, const once_request *r, int64_t now_ms,
                            once_decision *out)
 {
@@ -78,7 +85,7 @@ int once_entry_claim(once_entry *entry, once_lane *lane, const once_request *r, 
         return ONCE_ENTRY_CHANGED;
     }
 
-    /* The reply to this very claim was lost: the same answer once more. */
+    /* The reply to this claim was lost: the same answer again. */
     if (again && entry->state == ONCE_STATE_CLAIMED) {
         entry->due_ms = once__later_than(now_ms, r->lease_ms);
         once__entry_describe(entry, ONCE_ANSWER_RUN, now_ms, out);
@@ -96,7 +103,7 @@ int once_entry_claim(once_entry *entry, once_lane *lane, const once_request *r, 
     bool by_lane;
     once_answer answer = once__entry_answer_to_known(entry, lane, r, now_ms, &by_lane);
     if (answer == ONCE_ANSWER_CONFLICT && by_lane && entry->has_message)
-        answer = ONCE_ANSWER_LATER; /* take makes it a letter */
+        answer = ONCE_ANSWER_LATER; /* take makes a dead letter of the body that the entry has */
     out->own = again && (answer == ONCE_ANSWER_DUPLICATE || answer == ONCE_ANSWER_DEAD) && !by_lane;
     const bool claimed = entry->state == ONCE_STATE_CLAIMED;
     int changed = ONCE_UNCHANGED;
@@ -111,7 +118,7 @@ int once_entry_claim(once_entry *entry, once_lane *lane, const once_request *r, 
         return once__entry_become_stale(entry, lane, r->token, r->natural, r->remember_ms, r->sent_ms, now_ms, out);
     if (answer == ONCE_ANSWER_DUPLICATE && by_lane)
         return once__entry_become_already(entry, lane, r->remember_ms, r->sent_ms, now_ms, out);
-    if (answer == ONCE_ANSWER_CONFLICT && by_lane) { /* without a body: what was delivered now becomes the letter */
+    if (answer == ONCE_ANSWER_CONFLICT && by_lane) { /* without a body: this delivery becomes the dead letter */
         once__entry_refuse_by_lane(lane, r->scope, out);
         return once_entry_forget(entry, lane);
     }
@@ -133,10 +140,11 @@ int once_entry_claim(once_entry *entry, once_lane *lane, const once_request *r, 
     return changed;
 }
 
-/* The body of a new message finds its owner. */
+/* The store takes the body of a new message. */
 static int begin_waiting(once_entry *entry, once_lane *lane, const once_request *r, once_answer answer,
                          const once_message *message, int64_t now_ms, once_decision *out)
 {
+    assert(lane || answer == ONCE_ANSWER_RUN); /* only a lane makes a new message wait */
     int changed = ONCE_ENTRY_CHANGED;
     once__entry_begin(entry, lane, r, now_ms);
     once__entry_move(entry, ONCE_STATE_WAITING, answer == ONCE_ANSWER_RUN ? now_ms : ONCE_NEVER, now_ms);
@@ -145,7 +153,7 @@ static int begin_waiting(once_entry *entry, once_lane *lane, const once_request 
         changed |= ONCE_LANE_CHANGED;
     }
     if (answer == ONCE_ANSWER_GAP) {
-        if (lane->tail < 0) once__lane_stop_waiting(lane); /* of somebody who has gone */
+        if (lane->tail < 0) once__lane_stop_waiting(lane); /* the wait of an entry that is gone */
         once__lane_wait_for_missing(entry, lane, now_ms);
         changed |= ONCE_LANE_CHANGED;
     }
@@ -175,8 +183,7 @@ int once_entry_accept(once_entry *entry, once_lane *lane, const once_request *r,
     }
 
     if (!once_hash_is_zero(entry->token) && once_hash_equal(entry->token, r->token)) { /* a lost reply, repeated */
-        if (entry->state ==
-            ONCE_STATE_WAITING) { /* accepted, or settled by this very claim; either way the body is here */
+        if (entry->state == ONCE_STATE_WAITING) { /* accepted, or settled by this claim: the store has the body */
             out->answer = ONCE_ANSWER_WAITING;
             out->wait_ms = once__until(entry->due_ms, now_ms);
             return ONCE_UNCHANGED;
@@ -201,8 +208,8 @@ int once_entry_accept(once_entry *entry, once_lane *lane, const once_request *r,
     if (answer == ONCE_ANSWER_UNKNOWN && entry->state == ONCE_STATE_CLAIMED)
         changed = once__entry_become_unknown(entry, now_ms, out);
     if (once_state_unfinished(entry->state)) {
-        /* Due, superseded, settled under another key or behind a gap: take finds that out. Here the body only finds its
-         * owner. */
+        /* Take finds out whether it is due, superseded, settled under another key or behind a gap. Here the store only
+         * takes the body. */
         if (by_lane && answer != ONCE_ANSWER_LATER)
             answer = entry->state == ONCE_STATE_CLAIMED ? ONCE_ANSWER_BUSY : ONCE_ANSWER_LATER;
         if (answer != ONCE_ANSWER_CONFLICT && !entry->has_message) {

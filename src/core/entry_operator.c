@@ -1,4 +1,4 @@
-/* What operators change. */
+/* What operators decide: forget, replay, correct, discard, resolve, revive, and what a replay would meet. */
 #include "core/entry_rules.h"
 
 #include <assert.h>
@@ -11,18 +11,19 @@ int once_entry_forget(once_entry *entry, once_lane *lane)
 {
     const int freed =
         once_state_unfinished(entry->state) ? once__entry_frees_lane(entry) : once__lane_unblock(entry, lane);
-    entry->state = ONCE_STATE_ABSENT; /* the end of the entry, not a change of state: nothing of it is kept */
+    entry->state = ONCE_STATE_ABSENT; /* not by once__entry_move: the entry ends, and nothing of it is kept */
     return ONCE_ENTRY_CHANGED | freed;
 }
 
 int once_entry_replay(once_entry *entry, once_lane *lane, int64_t now_ms, const once_message *message)
 {
     if (entry->state != ONCE_STATE_DEAD) return ONCE_UNCHANGED;
+    assert(message || entry->has_message); /* something must be there to run */
     once__entry_move(entry, ONCE_STATE_WAITING, now_ms, now_ms);
     once__entry_reset_failures(entry);
     entry->gap = false;
-    entry->fixed = true; /* a person chose this content */
-    entry->run = 0;      /* no run counts it as waiting: whoever takes it resumes it */
+    entry->fixed = true; /* an operator chose this content */
+    entry->run = 0;      /* no run counts it as waiting */
     entry->token = (once_token){0};
     once__entry_attach(entry, message);
     return ONCE_ENTRY_CHANGED | once__lane_unblock(entry, lane);
@@ -42,7 +43,7 @@ int once_entry_correct(once_entry *entry, once_lane *lane, const once_request *r
 int once_entry_discard(once_entry *entry, once_lane *lane, int64_t sent_ms, int64_t now_ms)
 {
     if (entry->state != ONCE_STATE_DEAD) return ONCE_UNCHANGED;
-    const bool never_came_in = entry->gap; /* a gap ended it: what it waited for may still come */
+    const bool never_came_in = entry->gap; /* it died of a gap: the versions it waited for may still come */
     once__entry_finish(entry, ONCE_STATE_REJECTED, entry->remember_ms, sent_ms, now_ms);
     entry->token = (once_token){0};
     const int unblocked = once__lane_unblock(entry, lane);
@@ -64,23 +65,22 @@ int once_entry_resolve(once_entry *entry, once_lane *lane, once_outcome outcome,
     assert(outcome == ONCE_DONE || outcome == ONCE_RETRY || outcome == ONCE_DEAD);
     if (once_entry_state_at(entry, now_ms) != ONCE_STATE_UNKNOWN) return ONCE_UNCHANGED;
     if (outcome != ONCE_DONE && !entry->has_message)
-        return ONCE_UNCHANGED; /* nothing to hand out, nor to keep in a letter */
+        return ONCE_UNCHANGED; /* there is no body to run again or to keep in a dead letter */
     if (entry->state == ONCE_STATE_CLAIMED)
         once__entry_move(entry, ONCE_STATE_UNKNOWN, ONCE_NEVER, now_ms); /* its lease is over */
     entry->reason = reason;
     entry->gap = false;
-    if (outcome != ONCE_DONE) entry->unreported = entry->maybe = true; /* nobody said that nothing happened */
-    if (outcome == ONCE_DEAD) { /* the token stays: it tells the letter of this death from others */
+    if (outcome != ONCE_DONE) entry->unreported = entry->maybe = true; /* the effect may still have happened */
+    if (outcome == ONCE_DEAD) { /* the token stays: it tells this dead letter of the key from others */
         once__entry_move(entry, ONCE_STATE_DEAD, ONCE_NEVER, now_ms);
         return ONCE_ENTRY_CHANGED | once__entry_frees_lane(entry) | ONCE_LETTER_NEEDED |
                once__lane_after_death(entry, lane, now_ms);
     }
-    entry->token = (once_token){0}; /* whoever left it unknown has no say any more */
+    entry->token = (once_token){0}; /* fences the worker that left it unknown */
     if (outcome == ONCE_RETRY) {
         once__entry_move(entry, ONCE_STATE_WAITING, now_ms, now_ms);
         if (!ONCE_PLANTED(resolve_spent))
-            once__entry_reset_failures(
-                entry); /* a person asks for it: it is tried however often it was, as after a replay */
+            once__entry_reset_failures(entry); /* an operator asks for another try, as with a replay */
         entry->run = 0;
         return ONCE_ENTRY_CHANGED | once__entry_frees_lane(entry);
     }
@@ -99,9 +99,9 @@ int once_entry_revive(once_entry *entry, const once_lane *lane, const once_reque
     once__entry_reset_failures(entry);
     entry->run = 0;
     entry->unreported = entry->maybe = entry->gap = false;
-    entry->fixed = true; /* it has had its effect, and a person chose this content */
+    entry->fixed = true; /* it has had its effect, and an operator chose this content */
     entry->result = (once_bytes){0};
-    /* A finished entry need not keep what it was made with; and the content may be another one now. */
+    /* A store need not keep these of a finished entry, and the content may be another one now. */
     entry->fingerprint = r->fingerprint;
     entry->fields = r->fields;
     entry->scope = *r->scope;
@@ -119,8 +119,8 @@ int once_entry_revive(once_entry *entry, const once_lane *lane, const once_reque
     return ONCE_ENTRY_CHANGED;
 }
 
-/* A newer version that is at work, or may have had its effect, makes it stale when it settles. Which of those that are
- * there is at work the lane does not say, so any newer one counts. */
+/* A newer version that is running, or may have had its effect, makes this one stale when it settles. The lane does not
+ * say which of its entries is claimed, so any newer one counts. */
 static bool may_be_overtaken(const once_lane *lane, int64_t order) { return lane->claimed && lane->tail > order; }
 
 void once_entry_outlook(const once_entry *entry, once_lane *lane, const once_request *r, once_decision *out)
@@ -149,6 +149,6 @@ void once_entry_outlook(const once_entry *entry, once_lane *lane, const once_req
     }
     if (!may_be_overtaken(lane, order)) return;
     out->answer = ONCE_ANSWER_STALE;
-    out->reason = ONCE_BYTES(
-        "a newer version of its lane is at work, or nobody knows how that ended; ask again when it has settled");
+    out->reason =
+        ONCE_BYTES("a newer version of its lane is running, or its end is unknown; ask again when it has settled");
 }

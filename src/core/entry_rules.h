@@ -1,4 +1,6 @@
-/* What the files with the rules share; core/entry.h is what others use. */
+/* What the files with the rules of an entry share (entry*.c, lane*.c). Other files use core/entry.h.
+ *
+ * A function that changes something returns a set of once_change, as the rules do. */
 #ifndef ONCE_CORE_ENTRY_RULES_H
 #define ONCE_CORE_ENTRY_RULES_H
 
@@ -6,6 +8,7 @@
 
 #include "core/entry.h"
 
+/* A time `delay_ms` from now; ONCE_NEVER where that is beyond all times, as for a delay of ONCE_FOREVER. */
 static inline int64_t once__later_than(int64_t now_ms, int64_t delay_ms)
 {
     int64_t sum;
@@ -13,6 +16,7 @@ static inline int64_t once__later_than(int64_t now_ms, int64_t delay_ms)
     return __builtin_add_overflow(now_ms, delay_ms, &sum) ? ONCE_NEVER : sum;
 }
 
+/* How long it is until a due time; 0: it has passed. */
 static inline int64_t once__until(int64_t due_ms, int64_t now_ms)
 {
     if (due_ms == ONCE_NEVER) return ONCE_NEVER;
@@ -21,7 +25,7 @@ static inline int64_t once__until(int64_t due_ms, int64_t now_ms)
 
 static inline int64_t once__one_more(int64_t n) { return n < INT64_MAX ? n + 1 : INT64_MAX; }
 
-/* entry.c */
+/* entry.c: states, and the life of an entry */
 void once__entry_move(once_entry *entry, once_state to, int64_t due_ms, int64_t now_ms);
 bool once__entry_is_absent(const once_entry *entry, int64_t now_ms);
 int64_t once__entry_failing_for(const once_entry *entry, int64_t now_ms);
@@ -39,7 +43,7 @@ int once__entry_frees_lane(const once_entry *entry);
 int once__entry_become_unknown(once_entry *entry, int64_t now_ms, once_decision *out);
 int once__entry_leave(once_entry *entry, once_lane *lane, bool natural);
 
-/* lane.c */
+/* lane.c: versions, order, blocking */
 bool once__lane_is_same_operation(const once_lane *lane, const once_scope *scope);
 int64_t once__lane_end(const once_lane *lane);
 bool once__lane_next(const once_lane *lane, int64_t *next);
@@ -59,20 +63,20 @@ unsigned once__lane_find_blocker(const once_lane *lane, once_hash id);
 int once__lane_unblock(const once_entry *entry, once_lane *lane);
 int once__lane_after_death(const once_entry *entry, once_lane *lane, int64_t now_ms);
 
-/* lane_gap.c */
+/* lane_gap.c: waiting for missing versions */
 void once__lane_stop_waiting(once_lane *lane);
 void once__lane_go_back(once_lane *lane, int64_t order);
 void once__lane_wait_for_missing(once_entry *entry, once_lane *lane, int64_t now_ms);
 once_answer once__lane_wait_or_give_up(once_entry *entry, once_lane *lane, int64_t now_ms);
 
-/* lane_text.c */
+/* lane_text.c: reasons, in words */
 once_bytes once__lane_say_settled(once_lane *lane, const char *more);
 once_bytes once__lane_say_conflict(once_lane *lane, const once_scope *scope);
 once_bytes once__lane_say_stale(once_lane *lane, int64_t order);
 once_bytes once__lane_say_gap_over(once_lane *lane, const once_entry *entry);
 once_bytes once__lane_say_gap_death(once_lane *lane, const once_entry *entry, once_bytes reason);
 
-/* entry_answer.c */
+/* entry_answer.c: what a delivery is answered */
 once_answer once__entry_answer_to_new(once_lane *lane, const once_request *r, int64_t now_ms);
 bool once__entry_has_same_place(const once_entry *entry, const once_request *r);
 bool once__entry_gives_way(const once_entry *entry, const once_lane *lane, const once_request *r, int64_t now_ms);

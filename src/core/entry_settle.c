@@ -1,4 +1,5 @@
-/* settle and extend. */
+/* settle and extend: the two verbs of a worker that has a claim. The token is the fence: an entry that was claimed
+ * again since ignores both. */
 #include "core/entry_rules.h"
 
 #include <assert.h>
@@ -21,14 +22,14 @@ static once_state state_after(once_outcome outcome)
     }
 }
 
-/* The fence. */
+/* The fence: the entry still has the token of this claim. */
 static bool same_claim(const once_entry *entry, const once_request *r)
 {
     return ONCE_PLANTED(no_fence) || once_hash_equal(entry->token, r->token);
 }
 
-/* What a settlement says about its attempt. A release says that there was none, so what is known of the one before
- * stays. */
+/* Records what a settlement says about its attempt. A release says that there was none, so what is known of the attempt
+ * before stays. */
 static void note_attempt(once_entry *entry, const once_settlement *s, int64_t now_ms)
 {
     const bool release = s->outcome == ONCE_RELEASE, retry = s->outcome == ONCE_RETRY, dead = s->outcome == ONCE_DEAD;
@@ -39,6 +40,7 @@ static void note_attempt(once_entry *entry, const once_settlement *s, int64_t no
         once__entry_count_failure(entry, now_ms);
 }
 
+/* A dead entry that may have run did not die of a missing version. */
 static bool may_have_run(const once_entry *entry, const once_settlement *s)
 {
     return s->failed || s->maybe || entry->maybe || entry->failures;
@@ -52,20 +54,20 @@ int once_entry_settle(once_entry *entry, once_lane *lane, const once_settlement 
 
     *applied = false;
     if (once__entry_is_absent(entry, now_ms)) {
-        /* Nothing tells whether the reply to this was lost, or somebody else was here; neither asks for anything to be
-         * done. */
+        /* Either the reply to this settlement was lost, or another worker finished it; which one is not known. In both
+         * cases there is nothing to do. */
         *applied = r->natural && once_state_finished(to);
         return ONCE_UNCHANGED;
     }
     if (!same_claim(entry, r)) return ONCE_UNCHANGED;
     if (entry->state != ONCE_STATE_CLAIMED && entry->state != ONCE_STATE_UNKNOWN) {
-        *applied = entry->state == to; /* the reply was lost, and this is the settlement once more */
+        *applied = entry->state == to; /* the reply was lost, and this is the same settlement again */
         return ONCE_UNCHANGED;
     }
 
     *applied = true;
     if (s->reason.len || !entry->gap || to != ONCE_STATE_DONE)
-        entry->reason = s->reason; /* done after a gap: it says which */
+        entry->reason = s->reason; /* otherwise, done after a gap, the old reason stays: it names the gap */
     if (once_state_finished(to)) {
         once__entry_finish(entry, to, r->remember_ms, r->sent_ms, now_ms);
         entry->result = s->result;
@@ -73,7 +75,7 @@ int once_entry_settle(once_entry *entry, once_lane *lane, const once_settlement 
     }
 
     once__entry_attach(entry, s->message);
-    entry->run = r->run; /* whose count of waiting ones it is in now */
+    entry->run = r->run; /* the run that counts it as waiting now */
     note_attempt(entry, s, now_ms);
     if (to == ONCE_STATE_UNKNOWN || (to == ONCE_STATE_DEAD && may_have_run(entry, s))) entry->gap = false;
     if (to == ONCE_STATE_DEAD && entry->gap && lane && s->reason.len)
@@ -90,7 +92,7 @@ int once_entry_settle(once_entry *entry, once_lane *lane, const once_settlement 
 int once_entry_extend(once_entry *entry, const once_request *r, int64_t now_ms, bool *ours)
 {
     assert(r->lease_ms >= 0);
-    /* An attempt whose lease ran out has lost its claim, although its token is there until somebody asks. */
+    /* An attempt whose lease ran out with `hold` has lost its claim, although its token stays until a worker asks. */
     const bool asked = entry->state == ONCE_STATE_UNKNOWN && entry->due_ms != ONCE_NEVER;
     const bool attempted = entry->state == ONCE_STATE_CLAIMED || (asked && ONCE_PLANTED(lapsed_begins));
     *ours = (r->asks ? asked : attempted) && same_claim(entry, r);

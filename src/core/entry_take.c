@@ -1,4 +1,4 @@
-/* take: what is due, and what becomes of leases that are over. */
+/* take: hands out entries that are due, and records leases that ran out. */
 #include "core/entry_rules.h"
 
 #include <assert.h>
@@ -12,7 +12,8 @@ bool once_entry_may_be_taken(const once_entry *entry, int64_t now_ms)
     return once_state_unfinished(entry->state) && entry->due_ms <= now_ms && entry->has_message;
 }
 
-/* It stays unknown, also when whoever asks does not come back. Those who had it before have no say any more. */
+/* Claims an unknown entry to ask about it. It stays unknown, also when the worker that asks does not come back. The new
+ * token fences all claims before. */
 static int hand_out_question(once_entry *entry, once_token token, int64_t lease_ms, int64_t now_ms, once_decision *out)
 {
     assert(entry->state == ONCE_STATE_UNKNOWN && !once_hash_is_zero(token) && lease_ms > 0);
@@ -21,7 +22,7 @@ static int hand_out_question(once_entry *entry, once_token token, int64_t lease_
     out->attempt = entry->attempt;
     out->failures = entry->failures;
     out->failing_for_ms = once__entry_failing_for(entry, now_ms);
-    out->unknown_for_ms = now_ms > entry->changed_ms ? now_ms - entry->changed_ms : 0; /* clocks of servers go back */
+    out->unknown_for_ms = now_ms > entry->changed_ms ? now_ms - entry->changed_ms : 0; /* server clocks can go back */
     out->before = entry->reason;
     entry->token = token;
     entry->due_ms = once__later_than(now_ms, lease_ms);
@@ -31,7 +32,7 @@ static int hand_out_question(once_entry *entry, once_token token, int64_t lease_
 bool once_entry_question(const once_entry *entry, int64_t now_ms, once_decision *out)
 {
     if (entry->state != ONCE_STATE_UNKNOWN || entry->due_ms == ONCE_NEVER) return false;
-    once_entry copy = *entry; /* its claim stays as it is */
+    once_entry copy = *entry; /* the claim itself stays as it is */
     *out = (once_decision){0};
     (void)hand_out_question(&copy, entry->token, 1, now_ms, out);
     return true;
@@ -41,7 +42,8 @@ int once_entry_take(once_entry *entry, once_lane *lane, once_token token, int64_
                     once_decision *out)
 {
     *out = (once_decision){0};
-    assert(once_entry_may_be_taken(entry, now_ms));
+    assert(once_entry_may_be_taken(entry, now_ms) && lease_ms > 0);
+    assert(lane || once_hash_is_zero(entry->lane));
     if (entry->state == ONCE_STATE_UNKNOWN) return hand_out_question(entry, token, lease_ms, now_ms, out);
 
     const bool orphan = entry->state == ONCE_STATE_CLAIMED;
@@ -74,13 +76,13 @@ int once_entry_take(once_entry *entry, once_lane *lane, once_token token, int64_
         once__entry_refuse_by_lane(lane, &entry->scope, out);
         once__entry_move(entry, ONCE_STATE_DEAD, ONCE_NEVER, now_ms);
         entry->token = token;
-        entry->gap = entry->block = false; /* it never ran: nobody waits for it */
+        entry->gap = entry->block = false; /* it never ran, so it does not block its lane */
         entry->reason = out->reason;
         return ONCE_ENTRY_CHANGED | once__entry_frees_lane(entry) | ONCE_LETTER_NEEDED;
     case ONCE_ANSWER_GAP: break;
     default:
         assert(answer == ONCE_ANSWER_LATER);
-        if (!orphan) entry->due_ms = ONCE_NEVER; /* parked: once_entry_wake brings it back */
+        if (!orphan) entry->due_ms = ONCE_NEVER; /* until once_entry_wake */
     }
     once__entry_describe(entry, ONCE_ANSWER_LATER, now_ms, out);
     return changed;

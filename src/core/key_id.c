@@ -1,10 +1,16 @@
-/* The identities of keys and lanes. */
+/* The ids of keys and lanes (core/key_id.h).
+ *
+ * What is hashed: one byte for the kind ('K' key, 'H' long key, 'L' lane; other case if the parts are hashed first),
+ * then for each part its length (4 bytes, in the order of this machine) and its bytes. Stores keep these ids, so this
+ * layout never changes. */
 #include "core/key_id.h"
+
+#include <assert.h>
 
 #include "base/banned.h"
 
-/* Lengths stand before the parts, so no choice of bytes makes two different lists equal. Small inputs are hashed in one
- * go from the stack; larger ones (only keys of the C API get that large) are hashed part by part and those hashes
+/* The length before each part makes two different lists different inputs, whatever bytes they contain. Small inputs are
+ * hashed at once from the stack. Of larger ones (only the C API has such keys) each part is hashed, and then the hashes
  * together. */
 static once_hash identity(once_secret secret, char what, const once_bytes *parts, size_t n)
 {
@@ -13,6 +19,7 @@ static once_hash identity(once_secret secret, char what, const once_bytes *parts
     for (size_t i = 0; i < n; i++) total += 4 + parts[i].len;
 
     once_hash hashes[4];
+    assert(n <= sizeof hashes / sizeof *hashes);
     const bool direct = total <= sizeof text;
     text[at++] = (unsigned char)(direct ? what : what ^ 0x20);
     for (size_t i = 0; i < n; i++) {
@@ -28,11 +35,15 @@ static once_hash identity(once_secret secret, char what, const once_bytes *parts
         if (size) memcpy(text + at + 4, data, size);
         at += 4 + size;
     }
+    assert(at <= sizeof text);
     return once_siphash128(secret, text, at);
 }
 
-static void show_long(once_bytes key, char out[71])
+enum { SHOWN_LONG = 71 }; /* "sha256:" and 64 digits */
+
+static void show_long(once_bytes key, char out[SHOWN_LONG])
 {
+    assert(key.len > ONCE_KEY_MAX);
     static const char hex[] = "0123456789abcdef";
     unsigned char digest[32];
     once_sha256(key.data, key.len, digest);
@@ -45,7 +56,7 @@ static void show_long(once_bytes key, char out[71])
 
 bool once_key_looks_long(once_bytes shown)
 {
-    if (shown.len != 71 || memcmp(shown.data, "sha256:", 7) != 0) return false;
+    if (shown.len != SHOWN_LONG || memcmp(shown.data, "sha256:", 7) != 0) return false;
     for (size_t i = 7; i < shown.len; i++)
         if (!((shown.data[i] >= '0' && shown.data[i] <= '9') || (shown.data[i] >= 'a' && shown.data[i] <= 'f')))
             return false;
@@ -60,7 +71,7 @@ once_hash once_long_key_id(once_secret secret, const once_scope *scope, once_byt
 once_hash once_key_id(once_secret secret, const once_scope *scope, once_bytes key)
 {
     if (key.len > ONCE_KEY_MAX) {
-        char shown[71];
+        char shown[SHOWN_LONG];
         show_long(key, shown);
         return once_long_key_id(secret, scope, (once_bytes){shown, sizeof shown});
     }
@@ -73,7 +84,7 @@ bool once_key_show(once_arena *arena, once_bytes key, once_bytes *out)
         *out = key;
         return true;
     }
-    char shown[71];
+    char shown[SHOWN_LONG];
     show_long(key, shown);
     return once_arena_copy(arena, (once_bytes){shown, sizeof shown}, out);
 }

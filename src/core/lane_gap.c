@@ -1,5 +1,8 @@
-/* Waiting for a missing version of a lane. */
+/* Waiting for missing versions of a lane (core/lane.h): how long, when they are given up, and what wakes the next one.
+ */
 #include "core/entry_rules.h"
+
+#include <assert.h>
 
 #include "core/plant.h"
 
@@ -11,8 +14,8 @@ void once__lane_stop_waiting(once_lane *lane)
     lane->waited_ms = lane->counted_ms = 0;
 }
 
-/* A version that was given up came after all, before any newer one settled: the lane goes on from there, and waits
- * again for those between. */
+/* A version that was given up came after all, before a newer one settled: the lane goes on from there, and waits again
+ * for those after it. */
 void once__lane_go_back(once_lane *lane, int64_t order)
 {
     if (!once__lane_is_passed(lane, order)) return;
@@ -26,12 +29,13 @@ enum { GAP_LOOKS = 16, GAP_STEP_MIN_MS = 250, GAP_STEP_MAX_MS = 2000 };
 
 static int64_t gap_step_ms(int64_t gap_ms)
 {
+    assert(gap_ms >= 0);
     const int64_t step_ms = gap_ms / GAP_LOOKS;
     return step_ms < GAP_STEP_MIN_MS ? GAP_STEP_MIN_MS : step_ms > GAP_STEP_MAX_MS ? GAP_STEP_MAX_MS : step_ms;
 }
 
-/* Counts what has passed since the last look. A run that is alive looks after each step; more than two are time without
- * one. */
+/* Counts the time since the last look, at most two steps: a live run looks after each step, so more time means that no
+ * run was there. */
 static void count_wait(once_lane *lane, int64_t gap_ms, int64_t now_ms)
 {
     const int64_t most_ms = 2 * gap_step_ms(gap_ms), passed_ms = now_ms - lane->counted_ms;
@@ -40,10 +44,10 @@ static void count_wait(once_lane *lane, int64_t gap_ms, int64_t now_ms)
         lane->waited_ms += passed_ms < most_ms || ONCE_PLANTED(gap_while_down) ? passed_ms : most_ms;
     lane->waits = true;
     lane->counted_ms = now_ms;
-    lane->expires_ms = ONCE_FOREVER; /* the wait and the version must be there when it is over; once_lane_rest */
+    lane->expires_ms = ONCE_FOREVER; /* the lane must live until the wait is over; once_lane_rest ends this */
 }
 
-/* The entry is the lowest of its lane, and waits. It is looked at again after a step. */
+/* The entry is the lowest of its lane, and waits. It is due again after a step. */
 void once__lane_wait_for_missing(once_entry *entry, once_lane *lane, int64_t now_ms)
 {
     count_wait(lane, entry->gap_ms, now_ms);
@@ -57,6 +61,7 @@ static void give_up_missing(const once_entry *entry, once_lane *lane)
 {
     int64_t next;
     once__lane_next(lane, &next);
+    assert(next < entry->order); /* otherwise nothing is missing */
     lane->has_lost = true;
     lane->lost_from = next;
     lane->lost_to = entry->order - 1;
@@ -85,7 +90,7 @@ int64_t once_lane_given_up_again(const once_lane *lane, const once_entry *entry)
 {
     once_entry before = *entry;
     if (before.unreported && before.attempt == 2)
-        before.attempt = 1; /* it took over from the first one, which did not settle it */
+        before.attempt = 1; /* it took over from the first attempt, which did not settle it */
     return once_lane_given_up(lane, &before);
 }
 
@@ -109,10 +114,10 @@ int once_entry_wake(once_entry *entry, once_lane *lane, int64_t now_ms)
     switch (once__lane_answer(lane, false, entry->natural, entry->versioned, entry->order, once__entry_gap_of(entry))) {
     case ONCE_ANSWER_LATER: return ONCE_UNCHANGED;
     case ONCE_ANSWER_GAP:
-        if (waits && entry->due_ms != ONCE_NEVER && lane->waits) return ONCE_UNCHANGED; /* it is looked at already */
+        if (waits && entry->due_ms != ONCE_NEVER && lane->waits) return ONCE_UNCHANGED; /* its wait is running */
         once__lane_wait_for_missing(entry, lane, now_ms);
         return ONCE_ENTRY_CHANGED | ONCE_LANE_CHANGED;
-    default: break; /* next, or superseded: take decides which */
+    default: break; /* it is next, or superseded: take finds out */
     }
     const int changed = lane->waits ? ONCE_ENTRY_CHANGED | ONCE_LANE_CHANGED : ONCE_ENTRY_CHANGED;
     once__lane_stop_waiting(lane);

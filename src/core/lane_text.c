@@ -1,6 +1,8 @@
-/* What the rules say about a lane, in words for people. */
+/* The reasons that the rules give about a lane, in words for people. The text is in lane->words, and is valid until the
+ * next one. */
 #include "core/entry_rules.h"
 
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -21,7 +23,7 @@ __attribute__((format(printf, 2, 3))) static once_bytes say(once_lane *lane, con
     return (once_bytes){lane->words, len};
 }
 
-/* A name ends at its first zero: only people look at it here. */
+/* A name is shown up to its first NUL. */
 static int text_length(once_bytes name)
 {
     return (int)strnlen(name.data ? name.data : "", name.len < ONCE_LANE_NAME ? name.len : ONCE_LANE_NAME);
@@ -31,7 +33,7 @@ once_bytes once__lane_say_settled(once_lane *lane, const char *more)
 {
     const long long version = (long long)lane->version;
     if (once_hash_is_zero(lane->by))
-        return say(lane, "version %lld of this lane was settled before, by whom is not known%s", version, more);
+        return say(lane, "version %lld of this lane was settled before; by which key%s is not known", version, more);
     return say(lane, "version %lld of this lane was settled by key '%.*s'%s", version, text_length(lane->key),
                lane->key.len ? lane->key.data : "", more);
 }
@@ -40,7 +42,7 @@ once_bytes once__lane_say_conflict(once_lane *lane, const once_scope *scope)
 {
     if (once_hash_is_zero(lane->by)) return once__lane_say_settled(lane, " and with which content");
     if (!once__lane_is_same_operation(lane, scope)) return once__lane_say_settled(lane, " of another operation");
-    return once__lane_say_settled(lane, once_hash_is_zero(lane->content) ? ", with which content is not known"
+    return once__lane_say_settled(lane, once_hash_is_zero(lane->content) ? "; with which content is not known"
                                                                          : " with other content");
 }
 
@@ -57,20 +59,21 @@ once_bytes once__lane_say_stale(once_lane *lane, int64_t order)
     return ONCE_BYTES("a newer version came first");
 }
 
-/* What whoever runs it is told, and its letter or `explain`. */
+/* For the effect that runs now, for its dead letter and for `once explain`. */
 once_bytes once__lane_say_gap_over(once_lane *lane, const once_entry *entry)
 {
     char wait[ONCE_DURATION_TEXT], more[64];
     if (!once__lane_was_waited_for(lane, entry))
-        return ONCE_BYTES("an earlier version did not come in time"); /* claimed by an older once */
+        return ONCE_BYTES("an earlier version did not come in time"); /* claimed by an older version of once */
     snprintf(more, sizeof more, " did not come within %s",
              once_duration_format(entry->gap_ms < 0 ? 0 : entry->gap_ms, wait));
     return say_missing(lane, lane->lost_from, lane->lost_to, more);
 }
 
-/* What its letter says: the gap, and what came of it. */
+/* For its dead letter: the gap, and what follows from it. */
 once_bytes once__lane_say_gap_death(once_lane *lane, const once_entry *entry, once_bytes reason)
 {
+    assert(reason.len && entry->gap);
     return say(lane, "%.*s; this one was not run, those behind it %s", text_length(reason), reason.data,
                entry->block ? "wait for this letter" : "go on");
 }

@@ -475,9 +475,8 @@ static void f34_a_lane_says_what_it_would_make_of_a_letter(fixture *f)
     assert_bytes(t.request.key, "3");
     once_decision d = do_outlook(f, &one);
     assert_answer(d, STALE);
-    assert_bytes(
-        d.reason,
-        "a newer version of its lane is at work, or nobody knows how that ended; ask again when it has settled");
+    assert_bytes(d.reason,
+                 "a newer version of its lane is running, or its end is unknown; ask again when it has settled");
     do_settle(f, &t.request, ONCE_DONE);
     if (f->store->bits & ONCE_STORE_DURABLE) reopen(f);
     once_request elsewhere = ask_lane(f, "1", "other", 9, -1);

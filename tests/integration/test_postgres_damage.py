@@ -86,7 +86,7 @@ def test_f55_a_lane_that_is_removed_under_a_run_is_noticed(tmp_path):
 
 DAMAGES = {
     "lane's time": ("UPDATE once_lane SET expires_ms = -5", "the lane of key 'b': its time is before 1970", "table once_lane, id", True),
-    "how long": ("UPDATE once_live SET remember_ms = -1", "key 'b'", "key 'b': its row in once_live cannot be used: how long it is remembered is no time", False),
+    "how long": ("UPDATE once_live SET remember_ms = -1", "key 'b'", "key 'b': its row in once_live cannot be used: its 'remember' time is not positive", False),
     "time": ("UPDATE once_live SET expires_ms = -5", "key 'b'", "key 'c': its row in once_live cannot be used: one of its times is before 1970", False),
     "state": ("UPDATE once_live SET state = 9", "once_live is damaged", "key 'b': its row in once_live cannot be used", False),
     "body": ("DELETE FROM once_body", "once_body is damaged", "key 'b': its body is not in once_body", False),

@@ -15,7 +15,7 @@ typedef struct once_redis_waiting {
 } once_redis_waiting;
 
 /* 0: it is ready; otherwise an errno: ETIMEDOUT, ECANCELED... */
-int once__redis_wait_for(const once_redis_waiting *waiting, int fd, short events); /* link.c */
+int once__redis_wait_for(const once_redis_waiting *waiting, int fd, short events); /* socket.c */
 
 typedef struct once_redis_tls once_redis_tls;
 

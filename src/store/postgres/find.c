@@ -15,19 +15,21 @@
 static int want_lanes_of(once_postgres *q, const once_hash *ids, size_t n, once_pg_loading *round, once_error *err)
 {
     once_pg_params params = {0};
-    PGresult *results[PG_BEGIN_RESULTS + 1];
+    PGresult *results[PG_BEGIN_RESULTS + 2];
     size_t sent = 0;
     int rc = once__pg_begin_send(q, &sent, err);
     const size_t begin = sent;
+    if (rc == ONCE_OK) rc = once__pg_guard_send(q, &sent, err);
+    const size_t lanes = sent;
     once__pg_array_begin(&q->columns[0], PG_UUID);
     for (size_t i = 0; i < n; i++) once__pg_put_id(&q->columns[0], ids[i]);
     once__pg_param_array(&params, &q->columns[0]);
     SEND(once__pg_send(q->pg, PG_LIVE_LANES, &params, err));
-    if (rc == ONCE_OK) rc = once__pg_round(q->pg, results, sent, err);
+    if (rc == ONCE_OK) rc = once__pg_guarded_round(q, results, sent, err);
     if (rc != ONCE_OK) return rc;
     rc = once__pg_begin_read(q, results, begin, err);
-    for (int i = 0; i < PQntuples(results[begin]) && rc == ONCE_OK; i++) {
-        once_pg_lane *lane = once__pg_lane_of(q, once__pg_id(results[begin], i, 0));
+    for (int i = 0; i < PQntuples(results[lanes]) && rc == ONCE_OK; i++) {
+        once_pg_lane *lane = once__pg_lane_of(q, once__pg_id(results[lanes], i, 0));
         if (!lane) rc = once_no_memory(err, "for a batch");
         else if (!lane->asked && !(lane->known && lane->locked)) {
             lane->asked = true;
@@ -76,12 +78,13 @@ int once__pg_load(once_storage *storage, once_hash id, once_entry **out, once_er
 
 /* ---- what was found by a statement ---- */
 
-static int lock_free_lanes(once_postgres *q, once_pg_loading *round, once_error *err)
+int once__pg_lock_free_lanes(once_postgres *q, once_pg_loading *round, once_error *err)
 {
     assert(q->write && round->n_lanes > 0);
+    once_pg_params params = {0};
     PGresult *result;
-    int rc = once__pg_send_lane_ids(q, PG_LANE_LOCK_FREE, round, err);
-    if (rc == ONCE_OK) rc = once__pg_round(q->pg, &result, 1, err);
+    once__pg_param_lanes(q, round, &params);
+    const int rc = once__pg_answer(q, PG_LANE_LOCK_FREE, &params, &result, err);
     if (rc != ONCE_OK) return rc;
     once__pg_mark_locked(q, result);
     PQclear(result);
@@ -99,7 +102,7 @@ static int load_other_lanes(once_postgres *q, size_t n, once_error *err)
     if (!lanes.lanes) return once_no_memory(err, "for a batch");
     for (size_t i = 0; i < q->n_lanes && lanes.n_lanes < n; i++)
         if (!q->lane_list[i]->locked) lanes.lanes[lanes.n_lanes++] = q->lane_list[i];
-    const int rc = lanes.n_lanes ? lock_free_lanes(q, &lanes, err) : ONCE_OK;
+    const int rc = lanes.n_lanes ? once__pg_lock_free_lanes(q, &lanes, err) : ONCE_OK;
     return rc == ONCE_OK && lanes.n_lanes ? once__pg_load_round(q, &lanes, err) : rc;
 }
 
@@ -135,18 +138,14 @@ int once__pg_collect_ids(once_postgres *q, unsigned statement, const once_pg_par
                          once_hash *out, size_t *n, once_error *err)
 {
     assert(q->begun && q->write && max > 0);
-    PGresult *results[3];
+    PGresult *found;
     *n = 0;
-    int rc = once__pg_send(q->pg, PG_PLAN, NULL, err);
-    if (rc == ONCE_OK) rc = once__pg_send(q->pg, statement, params, err);
-    if (rc == ONCE_OK) once__pg_must(q->pg, q->pg->sql[statement].sql, q->pg->sql[statement].shape, max);
-    if (rc == ONCE_OK) rc = once__pg_send(q->pg, PG_UNPLAN, NULL, err);
-    if (rc == ONCE_OK) rc = once__pg_round(q->pg, results, 3, err);
+    int rc = once__pg_answer_by_index(q, statement, params, max, &found, err);
     if (rc != ONCE_OK) return rc;
-    for (int i = 0; statement == PG_DUE && i < PQntuples(results[1]) && rc == ONCE_OK; i++)
-        if (once__pg_int(results[1], i, 2)) rc = once__pg_lane_gone(q, once__pg_id(results[1], i, 1), err);
-    if (rc == ONCE_OK) rc = once__pg_load_found(q, results[1], locked, out, n, err);
-    once__pg_clear(results, 3);
+    for (int i = 0; statement == PG_DUE && i < PQntuples(found) && rc == ONCE_OK; i++)
+        if (once__pg_int(found, i, 2)) rc = once__pg_lane_gone(q, once__pg_id(found, i, 1), err);
+    if (rc == ONCE_OK) rc = once__pg_load_found(q, found, locked, out, n, err);
+    PQclear(found);
     return rc;
 }
 
@@ -215,31 +214,25 @@ int once__pg_lanes_waiting(once_storage *storage, const once_hash *lanes, size_t
     once_postgres *q = once__pg_of(storage);
     assert(q->write && each > 0 && max > 0);
     once_pg_params params = {0};
-    PGresult *results[3];
+    PGresult *found;
     once_pg_loading round = {0};
     *n = 0;
     int rc = waiting_lanes(q, lanes, n_lanes, &round, err);
     if (rc != ONCE_OK || round.n_lanes == 0) return rc;
-    once__pg_array_begin(&q->columns[0], PG_UUID);
-    for (size_t i = 0; i < round.n_lanes; i++) once__pg_put_id(&q->columns[0], round.lanes[i]->id);
-    once__pg_param_array(&params, &q->columns[0]);
+    once__pg_param_lanes(q, &round, &params);
     once__pg_param_int8(&params, (int64_t)each);
     once__pg_param_int8(&params, (int64_t)max);
     once__pg_param_int8(&params, storage->now_ms);
-    rc = once__pg_send(q->pg, PG_PLAN, NULL, err);
-    if (rc == ONCE_OK) rc = once__pg_send(q->pg, PG_LANE_WAITING, &params, err);
-    if (rc == ONCE_OK) once__pg_must(q->pg, q->pg->sql[PG_LANE_WAITING].sql, q->pg->sql[PG_LANE_WAITING].shape, max);
-    if (rc == ONCE_OK) rc = once__pg_send(q->pg, PG_UNPLAN, NULL, err);
-    if (rc == ONCE_OK) rc = once__pg_round(q->pg, results, 3, err);
+    rc = once__pg_answer_by_index(q, PG_LANE_WAITING, &params, max, &found, err);
     if (rc != ONCE_OK) return rc;
-    *n = (size_t)PQntuples(results[1]);
+    *n = (size_t)PQntuples(found);
     round.slots = once_arena_alloc(&q->arena, (*n + 1) * sizeof *round.slots);
     if (!round.slots) rc = once_no_memory(err, "for a batch");
     for (size_t i = 0; i < *n && rc == ONCE_OK; i++) {
-        const once_request at = {.id = out[i] = once__pg_id(results[1], (int)i, 0)};
+        const once_request at = {.id = out[i] = once__pg_id(found, (int)i, 0)};
         rc = once__pg_want_entry(q, &round, &at, ONCE_FOR_OTHERS, err);
     }
-    once__pg_clear(results, 3);
+    PQclear(found);
     return rc == ONCE_OK ? once__pg_load_round(q, &round, err) : rc;
 }
 
@@ -249,7 +242,7 @@ int once__pg_lane_before(once_storage *storage, const once_entry *entry, size_t 
     once_postgres *q = once__pg_of(storage);
     assert(q->begun && max > 0 && !once_hash_is_zero(entry->lane));
     once_pg_params params = {0};
-    PGresult *results[3];
+    PGresult *found;
     once_pg_loading round;
     once__pg_param_id(&params, entry->lane);
     once__pg_param_int8(&params, entry->order);
@@ -257,20 +250,16 @@ int once__pg_lane_before(once_storage *storage, const once_entry *entry, size_t 
     once__pg_param_id(&params, entry->id);
     once__pg_param_int8(&params, (int64_t)max);
     once__pg_param_int8(&params, ONCE_BEFORE_COUNTED);
-    int rc = once__pg_send(q->pg, PG_PLAN, NULL, err);
-    if (rc == ONCE_OK) rc = once__pg_send(q->pg, PG_LANE_BEFORE, &params, err);
-    if (rc == ONCE_OK) once__pg_must(q->pg, q->pg->sql[PG_LANE_BEFORE].sql, q->pg->sql[PG_LANE_BEFORE].shape, 2 * max);
-    if (rc == ONCE_OK) rc = once__pg_send(q->pg, PG_UNPLAN, NULL, err);
-    if (rc == ONCE_OK) rc = once__pg_round(q->pg, results, 3, err);
+    int rc = once__pg_answer_by_index(q, PG_LANE_BEFORE, &params, 2 * max, &found, err);
     if (rc != ONCE_OK) return rc;
-    *n = (size_t)PQntuples(results[1]);
-    *count = *n ? (uint64_t)once__pg_int(results[1], 0, 1) : 0;
+    *n = (size_t)PQntuples(found);
+    *count = *n ? (uint64_t)once__pg_int(found, 0, 1) : 0;
     if (*n > 2 * max) *n = 2 * max; /* the room that there is */
     rc = once__pg_round_begin(q, *n, &round, err);
     for (size_t i = 0; i < *n && rc == ONCE_OK; i++) {
-        const once_request at = {.id = out[i] = once__pg_id(results[1], (int)i, 0)};
+        const once_request at = {.id = out[i] = once__pg_id(found, (int)i, 0)};
         rc = once__pg_want_entry(q, &round, &at, ONCE_FOR_OTHERS, err);
     }
-    once__pg_clear(results, 3);
+    PQclear(found);
     return rc == ONCE_OK && round.n ? once__pg_load_round(q, &round, err) : rc;
 }

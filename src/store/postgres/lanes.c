@@ -83,18 +83,15 @@ int once__pg_lane_head(once_storage *storage, once_hash id, once_hash *out, once
 static int ask_equals(once_postgres *q, once_hash id, int64_t order, int64_t *seen_ms, once_error *err)
 {
     once_pg_params params = {0};
-    PGresult *results[3];
+    PGresult *result;
     once__pg_param_id(&params, id);
     once__pg_param_int8(&params, order);
     once__pg_param_int8(&params, ONCE_LANE_EQUALS);
-    int rc = once__pg_send(q->pg, PG_PLAN, NULL, err);
-    if (rc == ONCE_OK) rc = once__pg_send(q->pg, PG_LANE_EQUALS, &params, err);
-    if (rc == ONCE_OK) rc = once__pg_send(q->pg, PG_UNPLAN, NULL, err);
-    if (rc == ONCE_OK) rc = once__pg_round(q->pg, results, 3, err);
+    const int rc = once__pg_answer_by_index(q, PG_LANE_EQUALS, &params, 1, &result, err);
     if (rc != ONCE_OK) return rc;
-    const int64_t found_ms = once__pg_int(results[1], 0, 0);
+    const int64_t found_ms = once__pg_int(result, 0, 0);
     if (found_ms > *seen_ms) *seen_ms = found_ms;
-    once__pg_clear(results, 3);
+    PQclear(result);
     return ONCE_OK;
 }
 

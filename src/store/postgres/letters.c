@@ -74,14 +74,13 @@ static int letters_write(once_postgres *q, unsigned statement, const once_table 
     assert(q->write);
     PGresult *results[3], *result;
     size_t sent = 0;
-    once_error why = {0};
     if (q->letters[0].n == 0) return ONCE_OK;
     int rc = once__pg_guard_send(q, &sent, err);
     if (rc == ONCE_OK) rc = once__pg_dropped_send(q, &sent, err);
     if (rc == ONCE_OK) rc = once__pg_letters_send(q, statement, err);
     if (rc != ONCE_OK) return rc;
-    rc = once__pg_round(q->pg, results, sent + 1, &why);
-    if (rc != ONCE_OK) return once__pg_guard_failed(q, rc, &why, err);
+    rc = once__pg_guarded_round(q, results, sent + 1, err);
+    if (rc != ONCE_OK) return rc;
     result = results[sent];
     once__pg_clear(results, sent);
     for (int i = 0; i < PQntuples(result); i++) {

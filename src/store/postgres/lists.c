@@ -60,21 +60,24 @@ int once__pg_stats(once_storage *storage, once_bytes consumer, once_stats *out, 
     once_postgres *q = once__pg_of(storage);
     assert(q->begun);
     once_pg_params params = {0};
-    PGresult *results[2];
+    PGresult *results[3];
+    size_t sent = 0;
+    int rc = once__pg_guard_send(q, &sent, err);
     once__pg_param_bytes(&params, consumer);
-    int rc = once__pg_send(q->pg, PG_STATS_LETTERS, &params, err);
+    SEND(once__pg_send(q->pg, PG_STATS_LETTERS, &params, err));
     once__pg_param_int8(&params, q->storage.now_ms);
-    if (rc == ONCE_OK) rc = once__pg_send(q->pg, PG_STATS, &params, err);
-    if (rc == ONCE_OK) rc = once__pg_round(q->pg, results, 2, err);
+    SEND(once__pg_send(q->pg, PG_STATS, &params, err));
+    if (rc == ONCE_OK) rc = once__pg_guarded_round(q, results, sent, err);
     if (rc != ONCE_OK) return rc;
-    out->dead = (uint64_t)once__pg_int(results[0], 0, 0);
-    for (int i = 0; i < PQntuples(results[1]); i++) {
-        const once_state state = (once_state)once__pg_int(results[1], i, 0);
-        const bool due = !once__pg_null(results[1], i, 2);
-        once__stats_add(out, state, (uint64_t)once__pg_int(results[1], i, 1),
-                        due ? once__pg_int(results[1], i, 2) : ONCE_NEVER);
+    const PGresult *letters = results[sent - 2], *states = results[sent - 1];
+    out->dead = (uint64_t)once__pg_int(letters, 0, 0);
+    for (int i = 0; i < PQntuples(states); i++) {
+        const once_state state = (once_state)once__pg_int(states, i, 0);
+        const bool due = !once__pg_null(states, i, 2);
+        once__stats_add(out, state, (uint64_t)once__pg_int(states, i, 1),
+                        due ? once__pg_int(states, i, 2) : ONCE_NEVER);
     }
-    once__pg_clear(results, 2);
+    once__pg_clear(results, sent);
     return ONCE_OK;
 }
 

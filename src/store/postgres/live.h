@@ -34,7 +34,12 @@ void once__pg_rollback(once_storage *storage);
 int once__pg_guard_send(once_postgres *q, size_t *sent, once_error *err);
 /* What a round with it has failed with; `why` is what the server said. */
 int once__pg_guard_failed(once_postgres *q, int rc, const once_error *why, once_error *err);
-/* One statement and its result; one whose result nobody wants. */
+/* Ends a round that began with once__pg_guard_send, and reads its results: `sent` of them, the guard's among them. */
+int once__pg_guarded_round(once_postgres *q, PGresult **results, size_t sent, once_error *err);
+/* A round trip of one statement, behind the guard: `tell` drops its result. `by_index` keeps the server from reading
+ * whole tables for it (PG_PLAN), and takes more rows than `most` for a wrong answer; 0: any number is right. */
+int once__pg_answer_by_index(once_postgres *q, unsigned statement, const once_pg_params *params, size_t most,
+                             PGresult **out, once_error *err);
 int once__pg_answer(once_postgres *q, unsigned statement, const once_pg_params *params, PGresult **out,
                     once_error *err);
 int once__pg_tell(once_postgres *q, unsigned statement, const once_pg_params *params, once_error *err);
@@ -95,7 +100,8 @@ bool once__pg_copy_column(const PGresult *result, int row, int column, once_aren
 /* ---- round.c ---- */
 
 void once__pg_put_id_or_null(once_pg_array *column, once_hash id);
-int once__pg_send_lane_ids(once_postgres *q, unsigned statement, const once_pg_loading *round, once_error *err);
+/* The ids of the round's lanes, as the parameter of a statement. */
+void once__pg_param_lanes(once_postgres *q, const once_pg_loading *round, once_pg_params *params);
 void once__pg_mark_locked(once_postgres *q, const PGresult *result);
 /* BEGIN, and what else comes before anything is locked: the server has it while the rest is put together. */
 int once__pg_begin_round(once_postgres *q, once_pg_loading *round, once_error *err);
@@ -116,6 +122,8 @@ int once__pg_want_entry(once_postgres *q, once_pg_loading *round, const once_req
 
 /* ---- find.c ---- */
 
+/* Locks those of the round's lanes that no other transaction has locked, without waiting; only these stay in it. */
+int once__pg_lock_free_lanes(once_postgres *q, once_pg_loading *round, once_error *err);
 /* What the statement finds (ids and lanes), loaded. `locked`: the statement has locked it. */
 int once__pg_collect_ids(once_postgres *q, unsigned statement, const once_pg_params *params, bool locked, size_t max,
                          once_hash *out, size_t *n, once_error *err);

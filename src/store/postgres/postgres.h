@@ -136,6 +136,7 @@ enum once_pg_statement {
     PG_LANE_READ,
     PG_LANE_EQUALS,
     PG_LANE_BEFORE,
+    PG_LANE_KEY,
     PG_LANE_PUT,
     PG_NAME_FIND,
     PG_NAME_MAKE,

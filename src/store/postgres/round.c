@@ -96,13 +96,18 @@ static int send_ahead(once_postgres *q, const once_pg_loading *round, once_error
     return once__pg_send(q->pg, round->fresh ? PG_ENTRY_NEW : PG_ENTRY_AHEAD, &params, err);
 }
 
-int once__pg_send_lane_ids(once_postgres *q, unsigned statement, const once_pg_loading *round, once_error *err)
+void once__pg_param_lanes(once_postgres *q, const once_pg_loading *round, once_pg_params *params)
 {
     assert(round->n_lanes > 0);
-    once_pg_params params = {0};
     once__pg_array_begin(&q->columns[0], PG_UUID);
     for (size_t i = 0; i < round->n_lanes; i++) once__pg_put_id(&q->columns[0], round->lanes[i]->id);
-    once__pg_param_array(&params, &q->columns[0]);
+    once__pg_param_array(params, &q->columns[0]);
+}
+
+static int send_lane_ids(once_postgres *q, unsigned statement, const once_pg_loading *round, once_error *err)
+{
+    once_pg_params params = {0};
+    once__pg_param_lanes(q, round, &params);
     if (statement == PG_LANE_AHEAD) once__pg_param_now(q, &params);
     return once__pg_send(q->pg, statement, &params, err);
 }
@@ -365,9 +370,9 @@ static int run_round(once_postgres *q, once_pg_loading *round, once_error *err)
     if (lock_lanes &&
         q->write) { /* whoever only looks needs no lock, and a lane that nobody locked yet has nothing to show */
         made = (int)sent;
-        SEND(once__pg_send_lane_ids(q, PG_LANE_AHEAD, round, err));
+        SEND(send_lane_ids(q, PG_LANE_AHEAD, round, err));
         locks = (int)sent;
-        SEND(once__pg_send_lane_ids(q, PG_LANE_LOCK, round, err));
+        SEND(send_lane_ids(q, PG_LANE_LOCK, round, err));
     }
     if (round->n_ahead) {
         ahead = (int)sent;

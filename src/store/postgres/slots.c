@@ -21,13 +21,11 @@ int once__pg_damaged(const once_postgres *q, const char *table, once_error *err)
 /* A lane that cannot be used, by the key of the first one in it. */
 int once__pg_bad_lane(once_postgres *q, once_hash lane, const char *flaw, once_error *err)
 {
-    char sql[200], key[ONCE_SHOWN_KEY] = "";
+    char key[ONCE_SHOWN_KEY] = "";
+    once_pg_params params = {0};
     PGresult *rows;
-    snprintf(sql, sizeof sql,
-             "SELECT key FROM once_live WHERE lane = '%016llx%016llx'::uuid AND state < 4 ORDER BY ord, id LIMIT 1",
-             (unsigned long long)lane.a, (unsigned long long)lane.b);
-    int rc = once__pg_send_text(q->pg, sql, err);
-    if (rc == ONCE_OK) rc = once__pg_round(q->pg, &rows, 1, err);
+    once__pg_param_id(&params, lane);
+    const int rc = once__pg_answer(q, PG_LANE_KEY, &params, &rows, err);
     if (rc != ONCE_OK) return rc;
     if (PQntuples(rows)) once__shown_key(once__pg_bytes(rows, 0, 0), key);
     PQclear(rows);

@@ -178,6 +178,7 @@ const char *const once__pg_sql[PG_STATEMENTS] = {
                        " id LIMIT $5::bigint) b UNION"
                        " SELECT id FROM (SELECT id FROM once_live WHERE lane = $1::uuid AND state IN (1, 3)"
                        " AND id <> $4::uuid LIMIT $5::bigint) o) u",
+    [PG_LANE_KEY] = "SELECT key FROM once_live WHERE lane = $1::uuid AND state < 4 ORDER BY ord, id LIMIT 1",
     [PG_LANE_PUT] = "UPDATE once_lane l SET version = v, expires_ms = x, record = r FROM unnest($1::uuid[],"
                     " $2::bigint[],"
                     " $3::bigint[], $4::bytea[]) AS u(i, v, x, r) WHERE l.id = i",
@@ -338,6 +339,7 @@ const char *const once__pg_shapes[PG_STATEMENTS] = {
     [PG_LANE_READ] = "*uQqUQQbyQ",
     [PG_LANE_EQUALS] = "1q",
     [PG_LANE_BEFORE] = "*uq",
+    [PG_LANE_KEY] = "?y",
     [PG_LANE_PUT] = "",
     [PG_NAME_FIND] = "*iy",
     [PG_NAME_MAKE] = "",

@@ -292,21 +292,46 @@ void once__pg_rollback(once_storage *storage) { tx_over(once__pg_of(storage), fa
 
 /* ---- questions ---- */
 
-/* One statement and its result. */
+int once__pg_guarded_round(once_postgres *q, PGresult **results, size_t sent, once_error *err)
+{
+    once_error why = {0};
+    const int rc = once__pg_round(q->pg, results, sent, &why);
+    return rc == ONCE_OK ? ONCE_OK : once__pg_guard_failed(q, rc, &why, err);
+}
+
 int once__pg_answer(once_postgres *q, unsigned statement, const once_pg_params *params, PGresult **out, once_error *err)
 {
     assert(!q->pg->pending); /* a round of its own */
     PGresult *results[2];
     size_t sent = 0;
-    once_error why = {0};
     *out = NULL;
     int rc = once__pg_guard_send(q, &sent, err);
     SEND(once__pg_send(q->pg, statement, params, err));
+    if (rc == ONCE_OK) rc = once__pg_guarded_round(q, results, sent, err);
     if (rc != ONCE_OK) return rc;
-    rc = once__pg_round(q->pg, results, sent, &why);
-    if (rc != ONCE_OK) return once__pg_guard_failed(q, rc, &why, err);
     *out = results[sent - 1];
     once__pg_clear(results, sent - 1);
+    return ONCE_OK;
+}
+
+int once__pg_answer_by_index(once_postgres *q, unsigned statement, const once_pg_params *params, size_t most,
+                             PGresult **out, once_error *err)
+{
+    assert(q->begun && !q->pg->pending); /* PG_PLAN is local to the transaction */
+    PGresult *results[4];
+    size_t sent = 0;
+    *out = NULL;
+    int rc = once__pg_guard_send(q, &sent, err);
+    SEND(once__pg_send(q->pg, PG_PLAN, NULL, err));
+    const size_t at = sent;
+    SEND(once__pg_send(q->pg, statement, params, err));
+    if (rc == ONCE_OK) once__pg_must(q->pg, q->pg->sql[statement].sql, q->pg->sql[statement].shape, most);
+    SEND(once__pg_send(q->pg, PG_UNPLAN, NULL, err));
+    if (rc == ONCE_OK) rc = once__pg_guarded_round(q, results, sent, err);
+    if (rc != ONCE_OK) return rc;
+    *out = results[at];
+    results[at] = NULL;
+    once__pg_clear(results, sent);
     return ONCE_OK;
 }
 

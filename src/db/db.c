@@ -1,11 +1,8 @@
-/* From the functions of db.h to the driver of a connection. */
+/* The functions of db.h that need a connection: each calls the slot of the connection's driver. drivers.c has those
+ * that begin with a URL. */
 #include "db/db.h"
 
 #include <assert.h>
-#include <string.h>
-
-#include "base/module.h"
-#include "db/sqlite/sqlite.h"
 
 #include "base/banned.h"
 
@@ -94,48 +91,4 @@ void once_db_rollback(once_db *db) { db->ops->rollback(db); }
 void once_db_close(once_db *db)
 {
     if (db) db->ops->close(db);
-}
-
-/* ---- from a URL to a driver ---- */
-
-static bool has_scheme(once_bytes url, const char *scheme)
-{
-    const size_t len = strlen(scheme);
-    return url.len > len && memcmp(url.data, scheme, len) == 0 && url.data[len] == ':';
-}
-
-int once_db_check_url(once_bytes url, once_error *err)
-{
-    const char *colon = url.len ? memchr(url.data, ':', url.len) : NULL;
-    if (!colon) return once_fail(err, ONCE_E_CONFIG, "not the URL of a database; write postgres://... or sqlite:PATH");
-    if (memchr(url.data, '\0', url.len))
-        return once_fail(err, ONCE_E_CONFIG, "the URL of a database has a NUL byte; remove it");
-    if (has_scheme(url, "sqlite")) {
-        if (colon + 1 == url.data + url.len || colon[1] == ':')
-            return once_fail(err, ONCE_E_CONFIG, "'sqlite:' names no file; write sqlite:PATH");
-        return ONCE_OK;
-    }
-    if (has_scheme(url, "postgres") || has_scheme(url, "postgresql")) {
-#ifdef ONCE_WITH_POSTGRES
-        return ONCE_OK;
-#else
-        return once_fail(err, ONCE_E_UNSUPPORTED, "'postgres:' is not in this build; use sqlite:PATH");
-#endif
-    }
-    const size_t len = (size_t)(colon - url.data);
-    return once_fail(err, ONCE_E_CONFIG, "no database '%.*s:' is known; write postgres://... or sqlite:PATH",
-                     len < 20 ? (int)len : 20, url.data);
-}
-
-int once_db_open(const char *url, const once_db_options *options, once_db **out, once_error *err)
-{
-    assert(options && options->stop && out);
-    const once_bytes bytes = {url, strlen(url)};
-    const int rc = once_db_check_url(bytes, err);
-    if (rc != ONCE_OK) return rc;
-    const char *rest = strchr(url, ':') + 1;
-    if (has_scheme(bytes, "sqlite")) return once__sqlite_open_other(rest, options, out, err);
-    const void *part;
-    const int got = once_module_part_get("postgres", "db", "postgres", &part, err);
-    return got == ONCE_OK ? ((const once_db_driver *)part)->open(rest, options, out, err) : got;
 }

@@ -22,6 +22,13 @@
 #include "postgres.h"
 #include "vfs.h"
 
+/* The URLs that this build can open. */
+#ifdef ONCE_WITH_POSTGRES
+#define KINDS "postgres://... or sqlite:PATH"
+#else
+#define KINDS "sqlite:PATH"
+#endif
+
 #define PATIENCE_MS 30000 /* for what must happen at once; reached only when something is wrong */
 #define MAX_ITEMS 8
 #define LONG "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) INSERT INTO t(id) SELECT max(i) FROM n"
@@ -456,11 +463,9 @@ static void mistakes_are_found_when_it_is_opened(void **state)
     refused(f, "file:/nowhere/url", ONCE_E_CONFIG,
             "p.yaml:9: cannot read file '/nowhere/url' for 'url': No such file or directory");
     setenv("ONCE_TEST_URL", "mysql://me:secret@host/db", 1);
-    refused(f, "env:ONCE_TEST_URL", ONCE_E_CONFIG,
-            "p.yaml:9: no database 'mysql:' is known; write postgres://... or sqlite:PATH");
+    refused(f, "env:ONCE_TEST_URL", ONCE_E_CONFIG, "p.yaml:9: no database 'mysql:' is known; write " KINDS);
     setenv("ONCE_TEST_URL", "secret", 1);
-    refused(f, "env:ONCE_TEST_URL", ONCE_E_CONFIG,
-            "p.yaml:9: not the URL of a database; write postgres://... or sqlite:PATH");
+    refused(f, "env:ONCE_TEST_URL", ONCE_E_CONFIG, "p.yaml:9: not the URL of a database; write " KINDS);
     f->sql.n_statements = 0;
     statement(f, "INSERT INTO t(id) VALUES (:id)");
     setenv("ONCE_TEST_URL", good, 1);

@@ -1,4 +1,5 @@
 /* What belongs to the process and not to one pipeline: its log, its failpoints. */
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/failpoint.h"
@@ -7,6 +8,8 @@
 #include "once/testing.h"
 
 #include "base/banned.h"
+
+static atomic_bool logging;
 
 int once_logging_start(const char *format, const char *level, once_error *err)
 {
@@ -17,14 +20,17 @@ int once_logging_start(const char *format, const char *level, once_error *err)
         return once_fail(err, ONCE_E_USAGE, "unknown log format '%s'; use 'logfmt' or 'json'", format);
     if (!once_log_level_parse(level, &parsed))
         return once_fail(err, ONCE_E_USAGE, "unknown log level '%s'; use 'error', 'warn', 'info' or 'debug'", level);
-    return once_log_open(json ? ONCE_LOG_JSON : ONCE_LOG_LOGFMT, parsed)
-               ? ONCE_OK
-               : once_fail(err, ONCE_E_NOMEM, "cannot start the log's thread");
+    if (atomic_exchange(&logging, true))
+        return once_fail(err, ONCE_E_USAGE, "the log is started already; call once_logging_stop first");
+    if (once_log_open(json ? ONCE_LOG_JSON : ONCE_LOG_LOGFMT, parsed)) return ONCE_OK;
+    atomic_store(&logging, false);
+    return once_fail(err, ONCE_E_NOMEM, "cannot start the log's thread");
 }
 
 uint64_t once_logging_stop(void)
 {
     once_log_close();
+    atomic_store(&logging, false);
     return once_log_dropped();
 }
 

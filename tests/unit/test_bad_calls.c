@@ -113,6 +113,8 @@ static void logging(void)
     REFUSED(once_logging_start(NULL, "info", &err));
     REFUSED(once_logging_start("json", NULL, &err));
     REFUSED(once_logging_start("", "", &err));
+    assert_int_equal(once_logging_start("json", "error", &err), ONCE_OK);
+    REFUSED(once_logging_start("json", "error", &err));
     once_logging_stop();
     once_logging_stop();
 }

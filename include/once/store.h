@@ -1,37 +1,70 @@
-/* A store: what is known about keys, and the bare verbs on it, for those who run a loop of their own. Most programs
- * want once_handle (once/handle.h), which is claim, call and settle in one.
+/* A store, and the bare verbs on it: claim, extend, settle. For programs that run a loop of their own. Most programs
+ * want once_handle (once/handle.h), which does all three around one function.
  *
- *     once_store *store;
- *     once_error err;
- *     if (once_store_open("sqlite:payments.db", NULL, &store, &err) != ONCE_OK) ...
- *     once_ticket ticket = {0};
- *     if (once_claim(store, &scope, &delivery, 1, &ticket, &err) == ONCE_OK && ticket.answer == ONCE_ANSWER_RUN) {
- *         const once_ending ending = {.outcome = charge() ? ONCE_DONE : ONCE_RETRY, .delay_ms = 1000};
- *         bool applied;
- *         once_settle(store, &ticket, &ending, 1, &applied, &err);
- *     }
- *     once_ticket_release(&ticket, 1);
- *     once_store_close(store);
+ * A store remembers keys: which are claimed, which are finished and how, which wait. A claim is the right to run the
+ * effect of one key until its lease ends. Settling it writes how the attempt ended.
  *
  * Guarantees
- *   - Of all claims of one key, in all threads and processes on a store, one answers RUN; the others do not until it is
- *     settled with retry or release, or its lease has run out.
- *   - What a verb reported with ONCE_OK is durable (`sqlite:`; `memory:` keeps nothing).
- *   - A verb is all or nothing for its whole batch. When it fails, either nothing of it happened or that is not known;
- *     repeating it with the same tickets is harmless and gives the answers of the first time.
- *   - settle and extend are fenced in the store: a claim that somebody else has taken over changes nothing any more.
- *   - Time is the store's: a wall clock that jumps ends no lease early.
+ *   - Of all claims of one key, in all threads and processes that use the store, one answers RUN. No other does until
+ *     that one is settled with retry or release, or its lease has ended.
+ *   - What a verb reported with ONCE_OK is durable: it survives a crash of the process and of the machine. `memory:`
+ *     keeps nothing.
+ *   - A verb is all or nothing for its whole batch. When it fails, either nothing of it happened, or that is not known.
+ *     Repeating it with the same tickets is safe and gives the answers of the first time.
+ *   - settle and extend are fenced by the store: a claim that has passed to another worker changes nothing.
+ *   - The store's clock decides. A wall clock that jumps ends no lease early.
  *
  * Caveats
- *   - A lease that runs out while the effect still works is not a lock: the effect must finish, or be extended, in
- *   time.
- *     What another claim gets then depends on once_terms.retry_unknown of the one that ran out.
- *   - A message without a known time (`sent_ms`) that comes back after `remember_ms` is new again.
- *   - Stores with many finished keys hold some memory for each handle; share a handle instead of opening many.
+ *   - A lease is not a lock. When it ends while the effect still runs, another worker may get the key: what its claim
+ *     answers depends on once_terms.retry_unknown of the attempt that ended so. Finish in time, or extend the lease.
+ *   - A message whose time is not known (`sent_ms`) and that comes back after `remember_ms` is a new one.
+ *   - Each handle of a store with many finished keys takes some memory. Share a handle instead of opening many.
  *
- * Thread rule: a store may be shared by threads; its verbs take turns. A ticket belongs to one thread at a time.
+ * Thread rule: threads may share a store; its verbs run one at a time. A ticket belongs to one thread at a time.
  * Fork rule: no handle survives fork. In the child every function refuses it with ONCE_E_USAGE, and once_store_close
- * does nothing, so that it cannot harm the parent; open another one there. */
+ * does nothing, because closing the file there would drop the parent's locks. Open another handle in the child.
+ *
+ * Ownership: the caller owns the store from once_store_open to once_store_close, and the tickets with the results in
+ * them until once_ticket_release. Bytes that the caller passes are read during the call; nothing keeps a pointer to
+ * them.
+ *
+ * Errors (classes: once/error.h). USAGE: the call is wrong, nothing was done. RETRY: repeat the call with the same
+ * tickets. PAUSE: an operator must act, then repeat it. FATAL: stop, and ack nothing of this batch.
+ *
+ * Example
+ *
+ *     #include <stdio.h>
+ *     #include <once/store.h>
+ *
+ *     static once_outcome charge(const once_ticket *ticket)
+ *     {
+ *         printf("attempt %u\n", (unsigned)ticket->attempt); // and give ticket->idempotency_key to the gateway
+ *         return ONCE_DONE;
+ *     }
+ *
+ *     int main(void)
+ *     {
+ *         const once_scope scope = {.consumer = ONCE_BYTES("payments"), .operation = ONCE_BYTES("charge")};
+ *         const once_delivery delivery = {
+ *             .size = sizeof delivery, .key = ONCE_BYTES("p1"), .body = ONCE_BYTES("{\"cents\": 1200}")};
+ *         once_store *store;
+ *         once_ticket ticket = {0};
+ *         once_error err;
+ *         bool applied = false;
+ *         int rc = once_store_open("memory:", NULL, &store, &err);
+ *         if (rc != ONCE_OK) return fprintf(stderr, "%s\n", err.text), 1;
+ *         rc = once_claim(store, &scope, &delivery, 1, &ticket, &err);
+ *         if (rc == ONCE_OK && ticket.answer == ONCE_ANSWER_RUN) {
+ *             const once_ending ending = {.outcome = charge(&ticket), .delay_ms = 1000};
+ *             rc = once_settle(store, &ticket, &ending, 1, &applied, &err);
+ *         }
+ *         if (rc != ONCE_OK) fprintf(stderr, "%s\n", err.text); // do not ack
+ *         else if (applied) printf("ack\n");
+ *         once_ticket_release(&ticket, 1);
+ *         once_store_close(store);
+ *         return rc == ONCE_OK ? 0 : 1;
+ *     }
+ */
 #ifndef ONCE_STORE_H
 #define ONCE_STORE_H
 
@@ -41,131 +74,146 @@
 extern "C" {
 #endif
 
+/* An open store. */
 typedef struct once_store once_store;
 
+/* How a store is opened. A zeroed struct with its size means the defaults. */
 typedef struct once_open_options {
     size_t size;     /* sizeof(once_open_options) */
-    bool must_exist; /* refuse a store that is not there yet, instead of making it */
+    bool must_exist; /* refuse a store that does not exist yet, instead of creating it */
     int busy_ms;     /* how long to wait for other processes; 0: 10 s */
 } once_open_options;
 
-/* Opens "sqlite:PATH", "postgres://...", "redis://..." or "memory:". `options` may be NULL. On success `*out` is the
- * caller's until once_store_close; otherwise it is untouched. Errors: E_USAGE (the URL, the options), E_UNSUPPORTED (a
- * store that is not in this build), E_CONFIG (no such folder or file; a server that could lose what it was given),
- * E_MISSING, E_BUSY, E_UNAVAILABLE, E_DENIED, E_READONLY, E_FULL, E_NOT_OURS, E_OTHER_STORE (the tables of one that was
- * emptied), E_NEWER, E_CORRUPT, E_IO, E_NOMEM. */
+/* Opens "sqlite:PATH", "postgres://...", "redis://..." or "memory:", and creates it where that is allowed. `options`
+ * may be NULL. On success the caller owns `*out`; otherwise it is untouched. Errors:
+ *   E_USAGE                           the URL or the options are wrong
+ *   E_UNSUPPORTED                     this build has no such store
+ *   E_CONFIG                          no such folder or file; or a server whose settings let it lose what it confirmed
+ *   E_NO_STORE                        must_exist, and there is none
+ *   E_BUSY, E_UNAVAILABLE, E_NOMEM    try again
+ *   E_MISSING, E_DENIED, E_READONLY, E_FULL   an operator must act
+ *   E_NOT_OURS, E_OTHER_STORE (its tables were emptied), E_NEWER, E_CORRUPT, E_IO   do not use this store */
 ONCE_API int once_store_open(const char *url, const once_open_options *options, once_store **out, once_error *err);
 
-/* No thread may be inside a verb. NULL is fine. Tickets stay valid for release only. */
+/* Closes the store and frees the handle. No thread may be inside a verb. NULL is accepted. Tickets stay valid for
+ * once_ticket_release only. */
 ONCE_API void once_store_close(once_store *store);
 
-/* ---- what is asked ---- */
+/* ---- what the caller asks ---- */
 
-/* How a message is treated. A zeroed struct with its size means the defaults. The first two matter to claim; the others
- * to once_handle only, but for retry_unknown. */
+/* How a message is treated. A zeroed struct with its size means the defaults. once_claim reads lease_ms, remember_ms,
+ * retry_unknown and idempotency_salt; the other fields are for once_handle. */
 typedef struct once_terms {
-    size_t size;         /* sizeof(once_terms) */
-    int64_t lease_ms;    /* the time an attempt has; 0: 30 s. Not renewed by itself: once_extend, once_call_extend */
-    int64_t remember_ms; /* how long an outcome suppresses duplicates; 0: 7 days; ONCE_FOREVER */
-    uint32_t attempts; /* failures that make a dead letter; 0: 12 (about two minutes of backoff), or, with retry_for_ms,
-                          any number */
-    int64_t backoff_min_ms,
-        backoff_max_ms; /* before the next try: full jitter below a bound that doubles; 0: 200 ms, 1 min */
-    size_t result_max;  /* bytes of a result; 0: 64 KiB */
-    /* What an attempt means that ended without an outcome (its process died, its lease ran out) or as `unknown`. false:
-     * the effect may have happened, so the key is held as unknown until a person decides (`once resolve`); nothing
-     * happens twice. true: run it again under the same idempotency key, one failure more; right where the other side
-     * honours that key or a repeat does no harm. once_sqlite_handle needs neither: such an attempt was rolled back. */
+    size_t size; /* sizeof(once_terms) */
+    /* How long an attempt has; 0: 30 s. Nothing renews it: see once_extend and once_call_extend. */
+    int64_t lease_ms;
+    int64_t remember_ms; /* how long an outcome suppresses duplicates; 0: 7 days; or ONCE_FOREVER */
+    /* The failure with this number makes a dead letter; 0: 12 (about two minutes of backoff), or, with retry_for_ms,
+     * any number. */
+    uint32_t attempts;
+    /* The pause before the next attempt is random, below a bound that doubles from min to max; 0: 200 ms, 1 min. */
+    int64_t backoff_min_ms, backoff_max_ms;
+    size_t result_max; /* the longest result in bytes, at most 1 GiB; 0: 64 KiB */
+    /* What follows from an attempt that ended without reporting an outcome (its process died, its lease ended), or as
+     * `unknown`. false: the effect may have happened, so the key is held as unknown until an operator decides (`once
+     * resolve`); nothing happens twice. true: the effect runs again under the same idempotency key, and one failure
+     * more is counted; right where the other side honours that key, or a repeat does no harm. In the caller's own
+     * transaction (once_sqlite_handle, once_postgres_handle) an attempt without an outcome was rolled back. */
     bool retry_unknown;
-    /* Where idempotency keys must not be guessable by those who know scope and key: at least 16 bytes that nobody else
-     * knows, the same in every process and for ever, because another salt makes other keys. The caller's until the call
-     * returns. Empty: none */
+    /* Makes idempotency keys that cannot be guessed from scope and key. At least 16 bytes, secret, and the same in
+     * every process and at all times: another salt makes other keys. Read during the call. Empty: none. */
     once_bytes idempotency_salt;
-    int64_t retry_for_ms; /* a failure is also the last one when the first is older than this; 0: the time does not
-                             matter */
+    /* A failure is also the last one when the first failure is older than this; 0: the age does not matter. */
+    int64_t retry_for_ms;
 } once_terms;
 
-/* One delivery of a message. Zero it, set `size` and `key`; the rest may stay empty. Bytes are the caller's and must
- * live until the call returns; nothing keeps a pointer to them. */
+/* One delivery of a message. Zero it, set `size` and `key`; the rest may stay empty. */
 typedef struct once_delivery {
     size_t size;     /* sizeof(once_delivery) */
-    once_bytes key;  /* what makes two deliveries the same: 1 byte or more, any bytes */
-    once_bytes body; /* kept with dead letters and unknowns */
-    once_bytes
-        content; /* what must not change under the key; empty: the body. JSON is compared by its meaning (members in
-                  * any order, numbers as decimals), anything else byte by byte. None at all: nothing is compared */
+    once_bytes key;  /* what makes two deliveries the same message; any bytes, at least one */
+    once_bytes body; /* the message; kept with dead letters and unknowns */
+    /* What must not change under the key; empty: the body. JSON is compared by its meaning (members in any order,
+     * numbers as decimals), anything else byte by byte. When both are empty, nothing is compared. */
+    once_bytes content;
     bool any_content; /* compare nothing */
-    int64_t sent_ms;  /* when it was sent, milliseconds UTC; 0 or ONCE_NO_TIME: not known. ONCE_E_MESSAGE outside of the
-                         years 1 to 9999 */
-    once_bytes type, headers; /* for people; headers: a JSON object as text */
-    once_bytes place, point;  /* where it came from, the same on every delivery: "orders/3" "88123" */
+    /* When it was sent, milliseconds UTC; 0 or ONCE_NO_TIME: not known. E_MESSAGE outside of the years 1 to 9999. */
+    int64_t sent_ms;
+    once_bytes type, headers; /* shown to operators; headers: a JSON object as text */
+    once_bytes place, point;  /* where it came from, the same on every delivery: "orders/3" and "88123" */
     const once_terms *terms;  /* NULL: the defaults */
 } once_delivery;
 
-/* ---- what is answered ---- */
+/* ---- what the store answers ---- */
 
-/* A claim in the caller's hand. Zero it before its first use. A verb that failed leaves in it what makes the repetition
- * harmless; once_ticket_release makes it zero again, which it must be before it is used for another delivery or another
- * attempt. */
+/* A claim. Zero it before its first use. When a verb fails, the ticket keeps what makes a repetition safe: repeat the
+ * call with it. Before it is used for another delivery or another attempt, once_ticket_release must zero it. */
 typedef struct once_ticket {
     once_answer answer;
-    once_outcome outcome;   /* DUPLICATE: how it ended */
-    uint32_t attempt;       /* RUN: 1, 2, 3... a fence that can be shown to the outside */
+    once_outcome outcome;   /* DUPLICATE: how the message ended */
+    uint32_t attempt;       /* RUN: 1, 2, 3...; a fencing number that may be shown to the other side */
     uint32_t failures;      /* RUN: attempts that failed before; compare it with your budget */
-    int64_t failing_for_ms; /* RUN: how long ago the first of them failed, by the store's clock; -1: none has */
+    int64_t failing_for_ms; /* RUN: age of the first failure by the store's clock; -1: there is none */
     bool maybe_done;   /* RUN: an earlier attempt may have had its effect: it ended without an outcome, or as unknown */
-    int64_t wait_ms;   /* BUSY, LATER: asking again may help after so long; -1: not known */
-    once_bytes result; /* DUPLICATE: the stored result; the ticket's, until once_ticket_release */
-    char idempotency_key[33]; /* 32 hexadecimal digits, the same for every attempt at this key and whatever becomes of
-                               * the store (docs/idempotency-keys.md): give it to the other side */
+    int64_t wait_ms;   /* BUSY, LATER: ask again after so long; -1: not known */
+    once_bytes result; /* DUPLICATE: the stored result; valid until once_ticket_release */
+    /* 32 hexadecimal digits; the same for every attempt at this key, also with another store
+     * (docs/idempotency-keys.md). Give it to the other side. */
+    char idempotency_key[33];
     /* private */
     uint64_t id[2], token[2];
     int64_t remember_ms, sent_ms, lease_ms;
 } once_ticket;
 
-/* How an attempt ended. */
+/* How an attempt ended. Zero it, set `outcome`. */
 typedef struct once_ending {
     once_outcome outcome;
-    once_bytes result; /* done, already, rejected, stale: what duplicates get; at most result_max is up to the caller */
-    once_bytes reason; /* in words, for all but done; shown to people */
-    int64_t delay_ms;  /* retry, release: not before; >= 0 */
-    const once_delivery *message; /* dead, unknown: the message to keep for a person; NULL: without its body */
+    once_bytes result; /* done, already, rejected, stale: what duplicates get; result_max is not checked here */
+    once_bytes reason; /* all but done: why, for operators; never a secret */
+    int64_t delay_ms;  /* retry, release: not before; 0 or more */
+    const once_delivery *message; /* dead, unknown: the message, kept for an operator; NULL: without its body */
 } once_ending;
 
-/* ---- the verbs; `n` of each, in the caller's order, as one transaction ---- */
+/* ---- the verbs: each works on `n` items, in the caller's order, as one transaction ---- */
 
-/* Asks for the right to run the effects of deliveries[n], all of one scope (`consumer` must not be empty; an empty
- * operation means "handler"). tickets[n] are filled when ONCE_OK comes back.
+/* Claims the keys of deliveries[n], all in one scope. `consumer` must not be empty; an empty operation means "handler".
+ * On ONCE_OK tickets[n] have the answers:
  *
- *   RUN        run the effect within lease_ms, then settle           BUSY     somebody else does; ask again after
- *              wait_ms
- *   DUPLICATE  finished before; `outcome` and `result` say how       LATER    it failed and waits; ask again after
- *              wait_ms
- *   DEAD       a dead letter; ack                                    UNKNOWN  held until a person decides
- *   CONFLICT   the key was used before with other content            TOO_OLD  older than what is remembered
+ *   RUN        the claim is yours: run the effect within lease_ms, then settle
+ *   DUPLICATE  finished before; `outcome` and `result` say how: ack
+ *   DEAD       it is a dead letter: ack
+ *   BUSY       another worker is processing it: ask again after wait_ms
+ *   LATER      it failed and waits: ask again after wait_ms
+ *   UNKNOWN    held until an operator decides: leave it with the broker
+ *   CONFLICT   the key was used before with other content: set it aside
+ *   TOO_OLD    older than what is remembered: set it aside
  *
- * Other content is RUN, once, while every attempt at the key was released or retried: nothing was done, and this takes
- * its place.
+ * Other content answers RUN, once, if every attempt at the key so far was released or retried: nothing has happened
+ * yet, and this message takes the place of the first.
  *
- * Errors: E_USAGE (sizes, scope, negative times, fork), E_MESSAGE (an empty key), and those of the store: class RETRY
- * (call again with the same tickets), PAUSE or FATAL. */
+ * Errors: E_USAGE (sizes, scope, negative times, fork); E_MESSAGE (an empty key, a time that cannot be); those of the
+ * store: class RETRY (call again with the same tickets), PAUSE or FATAL. */
 ONCE_API int once_claim(once_store *store, const once_scope *scope, const once_delivery *deliveries, size_t n,
                         once_ticket *tickets, once_error *err);
 
-/* Makes the leases end lease_ms from now. ours[i] is false when the claim is somebody else's by now: stop working on
- * it. A ticket that did not answer RUN is not ours. Errors: E_USAGE, and those of the store. */
+/* Sets the leases to end `lease_ms` from now. On ONCE_OK ours[i] says whether the claim is still yours; false: another
+ * worker may have it, stop working on it. A ticket that did not answer RUN is not yours. Errors: E_USAGE (also for a
+ * lease of 0 or less), and those of the store; then `ours` is untouched. */
 ONCE_API int once_extend(once_store *store, const once_ticket *tickets, size_t n, int64_t lease_ms, bool *ours,
                          once_error *err);
 
-/* Writes the outcomes. applied[i] is false when the claim is somebody else's by now: do not ack, do not repeat the
- * effect. A retry adds one to the failures; whether the budget is spent is the caller's to decide (then: dead, which
- * makes one dead letter). The message may be acked when this returned ONCE_OK, applied, with any outcome but retry,
- * release and unknown: those are left with the broker, which delivers them again. Errors: E_USAGE (also for a ticket
- * that did not answer RUN), and those of the store: class RETRY: the same call again. */
+/* Writes the outcomes. On ONCE_OK applied[i] says whether the outcome was written; false: the claim is no longer yours,
+ * so do not ack, and do not repeat the effect.
+ *
+ * Ack a message when this returned ONCE_OK, it was applied, and its outcome is neither retry, release nor unknown:
+ * those three stay with the broker, which delivers them again. A retry adds one to the failures. Whether the budget is
+ * spent is yours to decide; if it is, settle with dead, which makes one dead letter.
+ *
+ * Errors: E_USAGE (also for a ticket that did not answer RUN), and those of the store; then `applied` is untouched.
+ * Class RETRY: make the same call again. */
 ONCE_API int once_settle(once_store *store, const once_ticket *tickets, const once_ending *endings, size_t n,
                          bool *applied, once_error *err);
 
-/* Frees the results of the tickets and zeroes them. They may be zero. */
+/* Frees the results in the tickets and zeroes the tickets. They may be zero already. NULL is accepted. */
 ONCE_API void once_ticket_release(once_ticket *tickets, size_t n);
 
 #ifdef __cplusplus

@@ -54,6 +54,17 @@ def installed(tmp_path_factory):
     return Installed(tmp_path_factory.mktemp("root"))
 
 
+def header_example(name):
+    """The program in the comment at the head of a public header."""
+    with open(os.path.join(ROOT, "include", "once", name), encoding="utf-8") as text:
+        head = text.read().split("*/", 1)[0]
+    after = re.split(r"^ \* Example\b.*\n", head, maxsplit=1, flags=re.M)
+    assert len(after) == 2, f"{name}: its head has no example"
+    code = re.match(r"(?: \*(?:     .*)?\n)+", after[1])
+    assert code, f"{name}: its example is not indented by 5 columns"
+    return "".join(line[7:] + "\n" for line in code[0].splitlines())
+
+
 def compilers():
     with open(os.path.join(BUILD, "build.ninja"), encoding="utf-8") as text:
         return ["clang" if re.search(r"command = .*clang", text.read()) else "gcc"]
@@ -61,6 +72,44 @@ def compilers():
 
 def example(name):
     return os.path.join(ROOT, "examples", "library", name)
+
+
+PRINTED = {
+    "error.h": "E_MESSAGE: cannot charge '-5' cents; send more than 0\n",
+    "handle.h": "attempt 1\nrun, ack: receipt 1\nduplicate, ack: receipt 1\n",
+    "log.h": "",
+    "once.h": "open\n",
+    "operate.h": "letter 1: run\n",
+    "pipeline.h": "1 done, 1 dead\n",
+    "store.h": "attempt 1\nack\n",
+    "testing.h": "",
+    "types.h": "p1 of payments: done\n",
+    "version.h": None,  # what is in this build
+}
+PAYMENTS = """consumer: payments
+store: sqlite:payments.db
+source:
+  file: {path: payments.ndjson}
+key: "${/payment_id}"
+init: CREATE TABLE IF NOT EXISTS payments(id TEXT PRIMARY KEY, account TEXT, cents INTEGER CHECK (cents > 0))
+handler:
+  sql: INSERT INTO payments(id, account, cents) VALUES (:payment_id, :account, :cents)
+"""
+
+
+@pytest.mark.parametrize("name", sorted(os.listdir(os.path.join(ROOT, "include", "once"))))
+def test_example_of_a_header(installed, tmp_path, name):
+    """What a header shows compiles without warnings, runs, and prints what it says."""
+    (tmp_path / "payments.yaml").write_text(PAYMENTS, encoding="utf-8")
+    (tmp_path / "payments.ndjson").write_text('{"payment_id": "p1", "account": "ann", "cents": 1200}\n'
+                                              '{"payment_id": "p3", "account": "cyd", "cents": -5}\n', encoding="utf-8")
+    if name == "operate.h":  # it works on what a run has left
+        assert subprocess.run([ONCE, "run", "payments.yaml"], cwd=tmp_path, capture_output=True, timeout=120, check=False).returncode == 1
+    source = tmp_path / "example.c"
+    source.write_text(header_example(name), encoding="utf-8")
+    program = installed.build(str(source), tmp_path / "program", compiler=compilers()[0])
+    printed = run([program], cwd=tmp_path)
+    assert printed == PRINTED[name] if PRINTED[name] is not None else printed.startswith("once ")
 
 
 def test_payment_handler(installed, tmp_path):

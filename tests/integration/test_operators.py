@@ -445,7 +445,7 @@ def test_replay_in_words(tmp_path):
     text = p.once("replay", p.name, "--all", "--dry-run")
     assert text.status == 1
     assert f"letter {ids['a']}  key 'a' of operation 'pay'  run: goes back to work  in.ndjson:1" in text.out
-    assert f"letter {ids['no_handler']}  no_handler: nobody handles its type  in.ndjson:4  (no handler for type 'other')" in text.out
+    assert f"letter {ids['no_handler']}  no_handler: no handler takes its type  in.ndjson:4  (no handler for type 'other')" in text.out
     assert "5 letters in a dry run, 1 would leave the dead letters" in text.out
 
 

@@ -35,37 +35,36 @@ static once_outcome book(void *user, const once_call *call, once_reply *reply)
     sqlite3_bind_text(stmt, 2, d->account, -1, SQLITE_STATIC);
     const int code = sqlite3_step(stmt);
     sqlite3_finalize(stmt);
-    if (code != SQLITE_DONE) return ONCE_RETRY; /* what was written is undone; the failure is counted with the commit */
+    if (code != SQLITE_DONE) return ONCE_RETRY; /* its writes are undone; the failure counts when the caller commits */
     if (sqlite3_changes(call->db) == 0) {
         once_reply_reason(reply, "no account of that name");
-        return ONCE_REJECTED; /* a final answer: no delivery of it will be tried again */
+        return ONCE_REJECTED; /* final: no delivery of it runs again */
     }
     once_reply_result(reply, ONCE_BYTES("booked"));
     return ONCE_DONE;
 }
 
-/* One delivery in one transaction; with `change_of_mind` it is rolled back at the end, as after an error in later code.
- */
-static void receive(sqlite3 *db, deposit d, int change_of_mind)
+/* One delivery in one transaction. `roll_back`: as after an error in the service's later code. */
+static void receive(sqlite3 *db, deposit d, int roll_back)
 {
     const once_scope scope = {.consumer = ONCE_BYTES("accounts"), .operation = ONCE_BYTES("deposit")};
     const once_delivery delivery = {.size = sizeof delivery, .key = {d.id, strlen(d.id)}};
     once_verdict verdict;
     once_error err;
 
-    must(db, "BEGIN IMMEDIATE"); /* not plain BEGIN: a transaction that has only read may find that it is too late to
-                                    write */
-    must(db, "UPDATE service SET deliveries = deliveries + 1"); /* rows of the service's own, in the same transaction */
+    /* Not plain BEGIN: a transaction that began by reading may not be able to write later (SQLITE_BUSY). */
+    must(db, "BEGIN IMMEDIATE");
+    must(db, "UPDATE service SET deliveries = deliveries + 1"); /* the service's own rows, in the same transaction */
     if (once_sqlite_handle(db, &scope, &delivery, book, &d, &verdict, &err) != ONCE_OK) {
         fprintf(stderr, "%s: %s\n", d.id, err.text);
         if (!sqlite3_get_autocommit(db)) must(db, "ROLLBACK");
-        return; /* not acked: it comes again */
+        return; /* not acked: the broker delivers it again */
     }
-    must(db, change_of_mind ? "ROLLBACK" : "COMMIT");
+    must(db, roll_back ? "ROLLBACK" : "COMMIT");
     printf("%s: %s, %s%s\n", d.id, once_answer_name(verdict.answer), once_outcome_name(verdict.outcome),
-           change_of_mind ? ", rolled back"
-           : verdict.ack  ? ", acked"
-                          : ""); /* ack after the commit, never before */
+           roll_back     ? ", rolled back"
+           : verdict.ack ? ", acked"
+                         : ""); /* ack after the commit, never before */
     once_verdict_release(&verdict);
 }
 
@@ -84,20 +83,20 @@ int main(int argc, char **argv)
     once_error err;
     if (sqlite3_open(argc > 1 ? argv[1] : ":memory:", &db) != SQLITE_OK) return 1;
     sqlite3_busy_timeout(db, 10000);
-    must(db, "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;" /* settings are the service's; these make commits
-                                                                        durable */
+    /* The service chooses its settings; these make commits durable. */
+    must(db, "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;"
              "CREATE TABLE IF NOT EXISTS account(name TEXT PRIMARY KEY, cents INTEGER NOT NULL);"
              "CREATE TABLE IF NOT EXISTS service(deliveries INTEGER NOT NULL);"
              "INSERT OR IGNORE INTO account VALUES ('ann', 0), ('bob', 0);"
              "INSERT INTO service SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM service)");
-    if (once_sqlite_prepare(db, &err) != ONCE_OK) { /* makes the once_... tables in this database */
+    if (once_sqlite_prepare(db, &err) != ONCE_OK) { /* creates the once_... tables in this database */
         fprintf(stderr, "%s\n", err.text);
         return 1;
     }
     receive(db, (deposit){"d1", "ann", 100}, 0);
-    receive(db, (deposit){"d2", "bob", 70}, 1); /* rolled back: it never was */
+    receive(db, (deposit){"d2", "bob", 70}, 1); /* rolled back: nothing is left of it */
     receive(db, (deposit){"d1", "ann", 100}, 0);
-    receive(db, (deposit){"d2", "bob", 70}, 0); /* so this one books it */
+    receive(db, (deposit){"d2", "bob", 70}, 0); /* so this delivery books it */
     receive(db, (deposit){"d3", "eve", 5}, 0);
     receive(db, (deposit){"d3", "eve", 5}, 0);
     sqlite3_exec(db, "SELECT name, cents FROM account ORDER BY name", show, NULL, NULL);

@@ -1,12 +1,11 @@
-/* A consumer that charges cards through a gateway outside: once_handle around a handler of one's own.
+/* A consumer that charges cards through an external gateway: once_handle around its own handler.
  *
  *     cc payment_handler.c $(pkg-config --cflags --libs libonce) -o payment_handler
  *     ./payment_handler sqlite:payments.db
  *
  * The broker here is an array that delivers as brokers do: some messages twice, one under a key that was used for
- * another
- * payment, and whatever was not acked once more. Run it a second time: every payment is a duplicate, nobody is charged.
- * */
+ * another payment, and messages that were not acked again. Run it a second time: every payment is a duplicate, and no
+ * card is charged. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,30 +13,30 @@
 
 #include <once/once.h>
 
-/* ---- the gateway: declines the first attempt at p3, and counts what it charged ---- */
+/* ---- the gateway: fails at the first attempt at p3, and counts its charges ---- */
 
 typedef struct gateway {
     int charges;
 } gateway;
 
-/* The handler. It runs when, and only when, this delivery is the one that may have the effect. */
+/* The handler. It is called only for the delivery that may have the effect. */
 static once_outcome charge_card(void *user, const once_call *call, once_reply *reply)
 {
     gateway *g = user;
     const once_bytes id = call->delivery->key;
 
-    /* A real one would send call->idempotency_key along: it is the same for every attempt at this key, so even a repeat
-     * after a crash is one charge. */
+    /* A real handler would send call->idempotency_key to the gateway: it is the same for every attempt at this key, so
+     * even a repeat after a crash is one charge. */
     if (id.len == 2 && memcmp(id.data, "p3", 2) == 0 && call->failures == 0) {
         once_reply_reason(reply, "gateway answered 503");
-        return ONCE_RETRY; /* counted, and tried again after a backoff; after 12 failures a dead letter */
+        return ONCE_RETRY; /* counted as a failure, and tried again after a backoff; after 12 failures a dead letter */
     }
     if (strlen(call->idempotency_key) != 32) return ONCE_DEAD;
 
     char receipt[64];
     const int len = snprintf(receipt, sizeof receipt, "{\"receipt\": \"r-%.*s\"}", (int)id.len, id.data);
     g->charges++;
-    once_reply_result(reply, (once_bytes){receipt, (size_t)len}); /* what every duplicate of this message will get */
+    once_reply_result(reply, (once_bytes){receipt, (size_t)len}); /* every duplicate of this message gets it */
     return ONCE_DONE;
 }
 
@@ -56,7 +55,7 @@ static message queue[] = {
 };
 enum { MESSAGES = sizeof queue / sizeof *queue };
 
-/* One delivery. Returns how long to wait before the next one of this message, or -1 when it is acked. */
+/* One delivery. Returns how long to wait before this message is delivered again, or -1 if it is acked. */
 static int64_t deliver(once_store *store, gateway *g, message *m)
 {
     const once_scope scope = {.consumer = ONCE_BYTES("payments"), .operation = ONCE_BYTES("charge")};
@@ -70,11 +69,11 @@ static int64_t deliver(once_store *store, gateway *g, message *m)
     once_verdict verdict;
     once_error err;
     const int rc = once_handle(store, &scope, &delivery, charge_card, g, &verdict, &err);
-    if (rc != ONCE_OK) { /* nothing is known to have happened: the broker keeps it */
+    if (rc != ONCE_OK) { /* not settled: the broker keeps it */
         fprintf(stderr, "%s: %s\n", m->id, err.text);
         return once_status_class(rc) == ONCE_CLASS_RETRY ? 100 : -1;
     }
-    /* Who only waits is shown once, by what made it wait. */
+    /* A message that only waits for its next attempt is not printed again. */
     if (verdict.answer != ONCE_ANSWER_LATER)
         printf("%s: %s, %s%s%.*s\n", m->id, once_answer_name(verdict.answer), once_outcome_name(verdict.outcome),
                verdict.was_duplicate ? " before: "

@@ -1,7 +1,6 @@
-/* A whole pipeline whose effect is a C function: the YAML file says where messages come from, what makes two of them
- * the same,
- * when to retry; the function does the work. The library claims, calls from several threads, keeps the lease, settles,
- * acks.
+/* A whole pipeline whose effect is a C function. The YAML file says where messages come from, what makes two of them
+ * the same, and when to retry; the function does the work. The library claims, calls the function from several threads,
+ * extends the lease, settles and acks.
  *
  *     cc pipeline_callback.c $(pkg-config --cflags --libs libonce) -o pipeline_callback
  *     ./pipeline_callback pipeline_callback.yaml
@@ -19,7 +18,7 @@ typedef struct warehouse {
     atomic_int shipped, asked;
 } warehouse;
 
-/* Called by up to `workers` threads at a time, each with another message. */
+/* Up to `workers` threads call it at the same time, each with another message. */
 static once_outcome ship(void *user, const once_call *call, once_reply *reply)
 {
     warehouse *w = user;
@@ -33,9 +32,9 @@ static once_outcome ship(void *user, const once_call *call, once_reply *reply)
     if (memmem(body.data, body.len, "\"fragile\"", 9) && call->failures == 0) {
         once_reply_reason(reply, "no packer is free");
         once_reply_delay(reply, 10);
-        return ONCE_RETRY; /* kept by the store and called again; a restart in between changes nothing */
+        return ONCE_RETRY; /* waits in the store and is called again, also after a restart */
     }
-    /* A real one would send call->idempotency_key to the carrier: the same for every attempt. */
+    /* A real handler would send call->idempotency_key to the carrier: it is the same for every attempt. */
     atomic_fetch_add(&w->shipped, 1);
     once_reply_result(reply, ONCE_BYTES("{\"parcel\": 1}"));
     return ONCE_DONE;

@@ -34,20 +34,18 @@ static once_outcome book(void *user, const once_call *call, once_reply *reply)
         PQexecParams(call->pg, "UPDATE account SET cents = cents + $1 WHERE name = $2", 2, NULL, values, NULL, NULL, 0);
     const int fine = PQresultStatus(result) == PGRES_COMMAND_OK, none = strcmp(PQcmdTuples(result), "0") == 0;
     PQclear(result);
-    if (!fine)
-        return ONCE_RETRY; /* what was written is undone, the caller's transaction goes on; the failure is counted with
-                              its commit */
+    /* Its writes are undone and the caller's transaction continues; the failure counts when the caller commits. */
+    if (!fine) return ONCE_RETRY;
     if (none) {
         once_reply_reason(reply, "no account of that name");
-        return ONCE_REJECTED; /* a final answer: no delivery of it will be tried again */
+        return ONCE_REJECTED; /* final: no delivery of it runs again */
     }
     once_reply_result(reply, ONCE_BYTES("booked"));
     return ONCE_DONE;
 }
 
-/* One delivery in one transaction; with `change_of_mind` it is rolled back at the end, as after an error in later code.
- */
-static void receive(PGconn *pg, deposit d, int change_of_mind)
+/* One delivery in one transaction. `roll_back`: as after an error in the service's later code. */
+static void receive(PGconn *pg, deposit d, int roll_back)
 {
     const once_scope scope = {.consumer = ONCE_BYTES("accounts"), .operation = ONCE_BYTES("deposit")};
     const once_delivery delivery = {.size = sizeof delivery, .key = {d.id, strlen(d.id)}};
@@ -55,17 +53,17 @@ static void receive(PGconn *pg, deposit d, int change_of_mind)
     once_error err;
 
     must(pg, "BEGIN");
-    must(pg, "UPDATE service SET deliveries = deliveries + 1"); /* rows of the service's own, in the same transaction */
+    must(pg, "UPDATE service SET deliveries = deliveries + 1"); /* the service's own rows, in the same transaction */
     if (once_postgres_handle(pg, &scope, &delivery, book, &d, &verdict, &err) != ONCE_OK) {
         fprintf(stderr, "%s: %s\n", d.id, err.text);
         must(pg, "ROLLBACK");
-        return; /* not acked: it comes again */
+        return; /* not acked: the broker delivers it again */
     }
-    must(pg, change_of_mind ? "ROLLBACK" : "COMMIT");
+    must(pg, roll_back ? "ROLLBACK" : "COMMIT");
     printf("%s: %s, %s%s\n", d.id, once_answer_name(verdict.answer), once_outcome_name(verdict.outcome),
-           change_of_mind ? ", rolled back"
-           : verdict.ack  ? ", acked"
-                          : ""); /* ack after the commit, never before */
+           roll_back     ? ", rolled back"
+           : verdict.ack ? ", acked"
+                         : ""); /* ack after the commit, never before */
     once_verdict_release(&verdict);
 }
 
@@ -90,15 +88,15 @@ int main(int argc, char **argv)
              "CREATE TABLE IF NOT EXISTS service(deliveries bigint NOT NULL);"
              "INSERT INTO account VALUES ('ann', 0), ('bob', 0) ON CONFLICT DO NOTHING;"
              "INSERT INTO service SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM service)");
-    if (once_postgres_prepare(pg, &err) !=
-        ONCE_OK) { /* makes the once_... tables in the schema that search_path names first */
+    /* Creates the once_... tables in the schema that search_path names first. */
+    if (once_postgres_prepare(pg, &err) != ONCE_OK) {
         fprintf(stderr, "%s\n", err.text);
         return 1;
     }
     receive(pg, (deposit){"d1", "ann", "100"}, 0);
-    receive(pg, (deposit){"d2", "bob", "70"}, 1); /* rolled back: it never was */
+    receive(pg, (deposit){"d2", "bob", "70"}, 1); /* rolled back: nothing is left of it */
     receive(pg, (deposit){"d1", "ann", "100"}, 0);
-    receive(pg, (deposit){"d2", "bob", "70"}, 0); /* so this one books it */
+    receive(pg, (deposit){"d2", "bob", "70"}, 0); /* so this delivery books it */
     receive(pg, (deposit){"d3", "eve", "5"}, 0);
     receive(pg, (deposit){"d3", "eve", "5"}, 0);
     show(pg);

@@ -1,10 +1,11 @@
-/* A pipeline that runs beside the rest of a program: it is started, looked at while it works, asked what its store
- * says, stopped and joined. The thread that waits here could as well serve a page with these numbers.
+/* A pipeline that runs beside the rest of a program. The program starts it, reads its counters while it runs, asks for
+ * the status of its store, stops it and joins it. The main thread only waits here; it could serve a page with these
+ * numbers instead.
  *
  *     cc run_beside.c $(pkg-config --cflags --libs libonce) -o run_beside
  *     ./run_beside run_beside.yaml 6
  *
- * It ends when that many messages are acked; the file is followed, so it would not end by itself. */
+ * It ends when that many messages are acked. The file is followed, so the run does not end on its own. */
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -13,7 +14,7 @@
 
 #include <once/once.h>
 
-/* Called by threads of the pipeline. */
+/* The pipeline's threads call it. */
 static once_outcome ship(void *user, const once_call *call, once_reply *reply)
 {
     (void)user, (void)call;
@@ -25,10 +26,10 @@ static once_pipeline *pipeline;
 static void on_signal(int number)
 {
     (void)number;
-    once_pipeline_stop(pipeline); /* from a signal handler, or from any thread */
+    once_pipeline_stop(pipeline); /* may be called in a signal handler, and from any thread */
 }
 
-/* The mean of a stage, in milliseconds; a program that exports metrics would take the buckets. */
+/* The mean time of a stage, in milliseconds; a program that exports metrics would use the buckets. */
 static double mean_ms(const once_timing *timing)
 {
     return timing->count ? (double)timing->sum_ms / (double)timing->count : 0;
@@ -46,7 +47,7 @@ static void show(const char *when)
             mean_ms(&now.timings.settle));
 }
 
-/* Until so many are acked, or somebody has stopped it. */
+/* Waits until so many messages are acked, or the run ends. */
 static void wait_for(uint64_t acked)
 {
     once_snapshot now = {.size = sizeof now};
@@ -61,11 +62,11 @@ static int work(uint64_t messages, once_error *err)
 {
     once_summary summary;
     once_pipeline_state status;
-    int rc = once_pipeline_start(pipeline, NULL, err); /* what is wrong with the store or the file is said here */
+    int rc = once_pipeline_start(pipeline, NULL, err); /* reports what is wrong with the store or the file */
     if (rc != ONCE_OK) return rc;
     wait_for(messages);
     show("so far");
-    /* On the store that the run has open, between two of its transactions. */
+    /* Uses the run's own store connection, between two of its transactions. */
     rc = once_pipeline_status(pipeline, true, &status, err);
     once_pipeline_stop(pipeline);
     const int ended = once_pipeline_join(pipeline, &summary, rc == ONCE_OK ? err : NULL);

@@ -533,13 +533,15 @@ static const once_config_field *find_field(const once_config_section *scope, onc
     return field;
 }
 
-/* The field of this scope in which a field of that name would have been right. */
-static const char *inner_home(const once_config_section *scope, once_bytes name)
+/* The fields of this scope in which a field of that name would have been right: "'retry' or 'lookup'". */
+static void inner_homes(const once_config_section *scope, once_bytes name, char *out, size_t size)
 {
+    size_t len = 0;
     const once_config_field *field;
-    for (size_t i = 0; (field = once_config_field_at(scope, i, NULL, NULL)); i++)
-        if (field->type == ONCE_CONFIG_SECTION && find_field(field->scope, name, NULL, NULL)) return field->name;
-    return NULL;
+    out[0] = '\0';
+    for (size_t i = 0; len < size && (field = once_config_field_at(scope, i, NULL, NULL)); i++)
+        if (field->type == ONCE_CONFIG_SECTION && find_field(field->scope, name, NULL, NULL))
+            len += (size_t)snprintf(out + len, size - len, "%s'%s'", len > 0 ? " or " : "", field->name);
 }
 
 static void list_fields(const once_config_section *scope, char *out, size_t size)
@@ -556,12 +558,13 @@ static void list_fields(const once_config_section *scope, char *out, size_t size
 static void unknown_field(once_config *config, const once_config_section *scope, const once_node *node)
 {
     once_config_shown shown = once_config_show(node->name);
-    const char *home = inner_home(scope, node->name);
+    char homes[100];
+    inner_homes(scope, node->name, homes, sizeof homes);
     const char *near = once_config_nearest(node->name, field_name, (void *)(uintptr_t)scope);
     char known[300];
-    if (home)
-        once_config_wrong(config, ONCE_E_CONFIG, node->name_line, "unknown field '%s'; it belongs inside '%s'",
-                          shown.text, home);
+    if (homes[0])
+        once_config_wrong(config, ONCE_E_CONFIG, node->name_line, "unknown field '%s'; it belongs inside %s",
+                          shown.text, homes);
     else if (find_field(scope->outer, node->name, NULL, NULL))
         once_config_wrong(config, ONCE_E_CONFIG, node->name_line, "unknown field '%s' in %s; it belongs in %s",
                           shown.text, scope->name, scope->outer->name);

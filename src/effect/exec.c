@@ -33,6 +33,7 @@ typedef struct job {
     once_buf result; /* up to one byte more than result_max: that it is too long must be seen */
     once_tail tail;  /* of its stderr */
     int64_t deadline_ms;
+    bool asks; /* it is the lookup, not the effect */
     bool late, killed;
     struct job *next, *prev; /* running ones, by deadline; spare ones, `next` only */
     struct job *next_of_all;
@@ -41,14 +42,19 @@ typedef struct job {
 struct exec_driver {
     once_effect_driver driver;
     once_arena arena;
-    char *file;
-    char **fixed; /* environment; in the arena */
+    char *file, *lookup_file; /* of the command; of the lookup, or NULL */
+    char **fixed;             /* environment; in the arena */
     size_t n_fixed;
     char **envp;        /* n_fixed + VARIABLES + 1: for the start of one process */
     once_buf variables; /* their texts */
     job *first, *last, *spare, *all;
     char chunk[CHUNK];
 };
+
+/* What `prepare` makes of a message. */
+typedef struct exec_input {
+    char **argv, **lookup_argv; /* without `lookup`: NULL */
+} exec_input;
 
 /* ---- arguments ---- */
 
@@ -68,12 +74,14 @@ static int check_argument(const once_template *t, once_bytes text, bool after_da
     return ONCE_OK;
 }
 
-static int render_arguments(const once_exec_spec *exec, const once_template_input *from, once_arena *arena, char **argv,
-                            once_error *err)
+static int render_arguments(const once_exec_command *command, const once_template_input *from, once_arena *arena,
+                            char ***out, once_error *err)
 {
     bool after_dashes = false;
-    for (size_t i = 0; i < exec->n; i++) {
-        const once_template *t = exec->argv[i];
+    char **argv = once_arena_new(arena, char *, command->n + 1);
+    if (!argv) return once_no_memory(err, "for a message");
+    for (size_t i = 0; i < command->n; i++) {
+        const once_template *t = command->argv[i];
         once_bytes text;
         int rc = once_template_render_plain(t, from, arena, &text, err);
         if (rc == ONCE_OK) rc = check_argument(t, text, after_dashes, err);
@@ -81,7 +89,15 @@ static int render_arguments(const once_exec_spec *exec, const once_template_inpu
         argv[i] = (char *)text.data;
         if (once_template_is_literal(t) && strcmp(text.data, "--") == 0) after_dashes = true;
     }
+    *out = argv;
     return ONCE_OK;
+}
+
+static bool wants_headers(const once_exec_command *command)
+{
+    for (size_t i = 0; i < command->n; i++)
+        if (once_template_uses_headers(command->argv[i])) return true;
+    return false;
 }
 
 int once_exec_prepare(const once_handler_spec *handler, const once_json *body, const once_message *message,
@@ -93,22 +109,23 @@ int once_exec_prepare(const once_handler_spec *handler, const once_json *body, c
     if (has_nul(message->at.place) || has_nul(message->at.point))
         return once_fail(err, ONCE_E_MESSAGE,
                          "the coordinates have a NUL byte, which no variable of a command can carry");
-    char **argv = once_arena_new(arena, char *, exec->n + 1);
-    if (!argv) return once_no_memory(err, "for a message");
+    exec_input *made = once_arena_new(arena, exec_input, 1);
+    if (!made) return once_no_memory(err, "for a message");
+    made->lookup_argv = NULL;
     once_template_input from = {.body = body, .message = message};
-    bool headers_wanted = false;
-    for (size_t i = 0; i < exec->n; i++) headers_wanted |= once_template_uses_headers(exec->argv[i]);
     once_json headers;
     once_json_init(&headers);
     int rc = ONCE_OK;
-    if (headers_wanted && message->headers.len) {
+    if (message->headers.len && (wants_headers(&exec->command) || wants_headers(&exec->lookup.command))) {
         rc = once_json_parse(&headers, message->headers, NULL, NULL);
         from.headers = &headers;
     }
-    if (rc == ONCE_OK) rc = render_arguments(exec, &from, arena, argv, err);
-    else once_fail(err, rc, rc == ONCE_E_MESSAGE ? "malformed headers" : "out of memory for a message");
+    if (rc != ONCE_OK) once_fail(err, rc, rc == ONCE_E_MESSAGE ? "malformed headers" : "out of memory for a message");
+    if (rc == ONCE_OK) rc = render_arguments(&exec->command, &from, arena, &made->argv, err);
+    if (rc == ONCE_OK && once_handler_asks(handler))
+        rc = render_arguments(&exec->lookup.command, &from, arena, &made->lookup_argv, err);
     once_json_release(&headers); /* what was rendered has been copied */
-    if (rc == ONCE_OK) *input = argv;
+    if (rc == ONCE_OK) *input = made;
     return rc;
 }
 
@@ -172,10 +189,18 @@ once_outcome once_exec_exit_usual(int code)
     }
 }
 
-static once_outcome outcome_of(const once_exec_spec *exec, int status)
+once_outcome once_exec_found(int code)
 {
+    const once_outcome outcome = once_exec_exit_usual(code);
+    return outcome == ONCE_RELEASE ? ONCE_UNKNOWN : outcome; /* 69: the other side is away, so nothing was found out */
+}
+
+static once_outcome outcome_of(const job *j, int status)
+{
+    const once_exec_spec *exec = once_exec_of(j->item->handler);
     if (!WIFEXITED(status)) return ONCE_UNKNOWN;
     const int code = WEXITSTATUS(status);
+    if (j->asks) return once_exec_found(code); /* `exit` is about the other command */
     return exec->exits ? exec->exits[code] : once_exec_exit_usual(code);
 }
 
@@ -184,9 +209,9 @@ static void finish(job *j, int status)
     once_item *item = j->item;
     once_runner *runner = j->driver->driver.runner;
     const once_bytes line = once_tail_last_line(&j->tail);
-    char how[80], limit[ONCE_DURATION_TEXT], text[sizeof how + sizeof j->tail.text + 4];
+    char how[80], limit[ONCE_DURATION_TEXT], text[sizeof how + sizeof j->tail.text + 12];
     int len = 0;
-    item->outcome = outcome_of(once_exec_of(item->handler), status);
+    item->outcome = outcome_of(j, status);
     item->maybe = item->outcome == ONCE_UNKNOWN;
     if (WIFEXITED(status)) snprintf(how, sizeof how, "exit status %d", WEXITSTATUS(status));
     else if (!WIFSIGNALED(status))
@@ -197,7 +222,8 @@ static void finish(job *j, int status)
     else if (j->killed) snprintf(how, sizeof how, "killed before it had ended");
     else snprintf(how, sizeof how, "ended by signal %d", WTERMSIG(status));
     if (item->outcome != ONCE_DONE)
-        len = snprintf(text, sizeof text, "%s%s%.*s", how, line.len ? ": " : "", (int)line.len, line.data);
+        len = snprintf(text, sizeof text, "%s%s%s%.*s", j->asks ? "lookup: " : "", how, line.len ? ": " : "",
+                       (int)line.len, line.data);
     else if (j->result.failed) len = snprintf(text, sizeof text, "out of memory for the result; not kept");
     const bool keep =
         item->outcome <= ONCE_STALE && !j->result.failed; /* duplicates get what it said, whole or not at all */
@@ -331,17 +357,25 @@ static job *new_job(exec_driver *driver, once_item *item)
         j->next_of_all = driver->all;
         driver->all = j;
     }
-    *j = (job){.driver = driver, .item = item, .deadline_ms = ONCE_NEVER, .next_of_all = j->next_of_all};
+    *j = (job){.driver = driver,
+               .item = item,
+               .asks = item->decision.asks,
+               .deadline_ms = ONCE_NEVER,
+               .next_of_all = j->next_of_all};
     j->child = (once_child){.pidfd = -1, .in = -1, .out = -1, .err = -1};
     j->out.fd = j->err.fd = j->end.fd = -1;
     once_buf_init(&j->result, once_runner_options_of(driver->driver.runner)->spec->result_max + 1);
     return j;
 }
 
+/* Whether a question about this message can be started will not change, so it counts as one that found out nothing:
+ * otherwise it would be asked again without end. */
 static void not_started(exec_driver *driver, once_item *item, int rc, const char *why)
 {
-    if (once_status_class(rc) == ONCE_CLASS_MESSAGE) item->outcome = ONCE_DEAD;
-    else item->not_started = rc;
+    const bool of_message = once_status_class(rc) == ONCE_CLASS_MESSAGE, asks = item->decision.asks;
+    if (!of_message) item->not_started = rc;
+    else item->outcome = asks ? ONCE_UNKNOWN : ONCE_DEAD;
+    item->started = item->maybe = of_message && asks;
     once_runner_output(driver->driver.runner, item, (once_bytes){0}, (once_bytes){why, strlen(why)});
     once_runner_finished(driver->driver.runner, item);
 }
@@ -364,10 +398,10 @@ static void started(job *j)
     give_back(j);
 }
 
-static void exec_start(once_effect_driver *base, once_item *item)
+static void start_command(exec_driver *driver, once_item *item, const char *file, char *const *argv)
 {
-    exec_driver *driver = (exec_driver *)base;
     once_error why = {0};
+    assert(file && argv && argv[0]);
     if (has_nul(item->request.key) || has_nul(item->scope.tenant)) {
         not_started(driver, item, ONCE_E_MESSAGE,
                     "the key or the tenant has a NUL byte, which no variable of a command can carry");
@@ -375,14 +409,25 @@ static void exec_start(once_effect_driver *base, once_item *item)
     }
     job *j = new_job(driver, item);
     int rc = j && make_environment(driver, item) ? ONCE_OK : once_no_memory(&why, "for a command");
-    if (rc == ONCE_OK)
-        rc = once_process_start(driver->file, item->input, driver->envp, &item->message.body, &j->child, &why);
+    if (rc == ONCE_OK) rc = once_process_start(file, argv, driver->envp, &item->message.body, &j->child, &why);
     if (rc == ONCE_OK) {
         started(j);
         return;
     }
     if (j) give_back(j);
     not_started(driver, item, rc, why.text);
+}
+
+static void exec_start(once_effect_driver *base, once_item *item)
+{
+    exec_driver *driver = (exec_driver *)base;
+    start_command(driver, item, driver->file, ((const exec_input *)item->input)->argv);
+}
+
+static void exec_ask(once_effect_driver *base, once_item *item)
+{
+    exec_driver *driver = (exec_driver *)base;
+    start_command(driver, item, driver->lookup_file, ((const exec_input *)item->input)->lookup_argv);
 }
 
 static void exec_kill(once_effect_driver *base, once_item *item)
@@ -421,11 +466,22 @@ static void exec_close(once_effect_driver *base)
     once_buf_release(&driver->variables);
     once_arena_release(&driver->arena);
     free(driver->file);
+    free(driver->lookup_file);
     free(driver);
 }
 
 static const once_effect_driver_ops exec_ops = {
-    .start = exec_start, .kill = exec_kill, .tick = exec_tick, .close = exec_close};
+    .start = exec_start, .ask = exec_ask, .kill = exec_kill, .tick = exec_tick, .close = exec_close};
+
+static int find_file(exec_driver *driver, const once_exec_command *command, char **out, once_error *err)
+{
+    const once_template_input nothing = {0};
+    once_bytes name;
+    assert(command->n > 0 && once_template_is_literal(command->argv[0]));
+    const int rc = once_template_render_plain(command->argv[0], &nothing, &driver->arena, &name, err);
+    if (rc != ONCE_OK) return rc;
+    return once_exec_find(driver->driver.runner, driver->driver.handler, name.data, driver->fixed, out, err);
+}
 
 /* Everything that does not depend on the message. */
 static int make_ready(exec_driver *driver, once_error *err)
@@ -433,9 +489,6 @@ static int make_ready(exec_driver *driver, once_error *err)
     const once_handler_spec *handler = driver->driver.handler;
     const once_exec_spec *exec = once_exec_of(handler);
     const once_spec *spec = once_runner_options_of(driver->driver.runner)->spec;
-    const once_template_input nothing = {0};
-    once_bytes command;
-    assert(exec->n > 0 && once_template_is_literal(exec->argv[0]));
     if (has_nul(spec->consumer) || has_nul(handler->operation))
         return once_fail(err, ONCE_E_CONFIG, "%.*s:%d: consumer and operation of a command cannot have a NUL byte",
                          (int)spec->file.len, spec->file.data, handler->line);
@@ -445,9 +498,10 @@ static int make_ready(exec_driver *driver, once_error *err)
     driver->envp = once_arena_new(&driver->arena, char *, driver->n_fixed + VARIABLES + 1);
     if (!driver->envp) return once_no_memory(err, "for the handlers");
     memcpy(driver->envp, driver->fixed, driver->n_fixed * sizeof *driver->envp);
-    rc = once_template_render_plain(exec->argv[0], &nothing, &driver->arena, &command, err);
-    if (rc != ONCE_OK) return rc;
-    return once_exec_find(driver->driver.runner, handler, command.data, driver->fixed, &driver->file, err);
+    rc = find_file(driver, &exec->command, &driver->file, err);
+    if (rc == ONCE_OK && once_handler_asks(handler))
+        rc = find_file(driver, &exec->lookup.command, &driver->lookup_file, err);
+    return rc;
 }
 
 int once_effect_driver_open_exec(once_runner *runner, const once_handler_spec *handler, once_effect_driver **out,

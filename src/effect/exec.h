@@ -8,10 +8,22 @@
 
 enum { ONCE_EXEC_MESSAGE, ONCE_EXEC_STREAM }; /* modes */
 
+/* A command and its arguments, rendered for each message. The first one is a literal; in mode STREAM all of them
+ * are. */
+typedef struct once_exec_command {
+    const once_template *const *argv;
+    size_t n; /* 0: there is none */
+} once_exec_command;
+
+/* `lookup`: a command that is asked what became of an attempt whose end is not known. */
+typedef struct once_exec_lookup {
+    once_exec_command command; /* n 0: nobody can be asked */
+    once_lookup when;
+} once_exec_lookup;
+
 typedef struct once_exec_spec {
-    const once_template *const
-        *argv; /* rendered for each message; argv[0], and in mode STREAM all of them, are literals */
-    size_t n;
+    once_exec_command command;
+    once_exec_lookup lookup; /* MESSAGE */
     const once_written *env; /* besides the fixed ones */
     size_t n_env;
     const once_outcome *exits; /* what each of the 256 exit codes means; NULL: once_exec_exit_usual */
@@ -26,6 +38,10 @@ static inline const once_exec_spec *once_exec_of(const once_handler_spec *handle
 /* What an exit code means where `exit:` says nothing. A code that nobody listed is unknown: only the program knows
  * whether its effect happened before it, so that neither "nothing happened" nor "done" may be assumed. */
 once_outcome once_exec_exit_usual(int code);
+
+/* What the exit code of a lookup says about the attempt that it was asked about (once_found, core/policy.h): RETRY is
+ * "it did not happen, and will not", and a code that is not in the table is UNKNOWN. */
+once_outcome once_exec_found(int code);
 
 int once_effect_driver_open_exec(once_runner *runner, const once_handler_spec *handler, once_effect_driver **out,
                                  once_error *err);
@@ -48,6 +64,6 @@ int once_exec_find(once_runner *runner, const once_handler_spec *handler, const 
 
 /* Whether a field of the message stands where commands expect a program: then a mistake, and false (exec_arguments.c).
  */
-bool once_exec_check_arguments(once_config *config, const once_node *list, const once_exec_spec *exec);
+bool once_exec_check_arguments(once_config *config, const once_node *list, const once_exec_command *command);
 
 #endif

@@ -424,8 +424,8 @@ static bool check_command(arguments *a)
     return true;
 }
 
-bool once_exec_check_arguments(once_config *config, const once_node *list, const once_exec_spec *exec)
+bool once_exec_check_arguments(once_config *config, const once_node *list, const once_exec_command *command)
 {
-    arguments a = {.config = config, .argv = exec->argv, .item = list->first};
+    arguments a = {.config = config, .argv = command->argv, .item = list->first};
     return check_command(&a);
 }

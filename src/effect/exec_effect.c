@@ -66,7 +66,6 @@ static const once_template *read_argument(once_config *config, const once_config
 
 static bool read_exec(once_config *config, const once_config_field *field, const once_node *node, void *out)
 {
-    once_exec_spec *exec = out;
     if (node->kind == ONCE_NODE_SCALAR && !node->none) {
         once_config_wrong(config, ONCE_E_CONFIG, node->line, "'exec' is not a command line; write a list: exec: %s",
                           words_of(node->text, false).text);
@@ -95,8 +94,8 @@ static bool read_exec(once_config *config, const once_config_field *field, const
         ok = argv[n++] && ok;
     }
     if (!ok || !check_command(config, node, argv[0])) return false;
-    exec->argv = argv;
-    exec->n = n;
+    const once_exec_command command = {argv, n};
+    once__config_put(field, out, &command, sizeof command);
     return true;
 }
 
@@ -238,10 +237,51 @@ static bool read_exits(once_config *config, const once_config_field *field, cons
 static const once_config_word mode_words[] = {
     [ONCE_EXEC_MESSAGE] = {"message", NULL}, [ONCE_EXEC_STREAM] = {"stream", NULL}, {NULL, NULL}};
 
+static const once_config_field lookup_fields[] = {
+    {.name = "exec",
+     .type = ONCE_CONFIG_CUSTOM,
+     .required = true,
+     .read = read_exec,
+     ONCE_CONFIG_AT(once_exec_lookup, command),
+     .shape = "a list: command and arguments",
+     .example = "[./charge-status]",
+     .text = "The command, as the `exec` of the handler is written. The exit codes are in the section on commands."},
+    {.name = "after",
+     .type = ONCE_CONFIG_DURATION,
+     ONCE_CONFIG_AT(once_exec_lookup, when.after_ms),
+     .min = 0,
+     .max = ONCE_CONFIG_LONGEST_MS,
+     .example = "10s",
+     .standard_text = "`10s`",
+     .text = "How long to wait before it is asked for the first time: what the attempt has sent may still arrive."},
+    {.name = "for",
+     .type = ONCE_CONFIG_DURATION,
+     ONCE_CONFIG_AT(once_exec_lookup, when.for_ms),
+     .min = 1,
+     .max = ONCE_CONFIG_LONGEST_MS,
+     .example = "1h",
+     .standard_text = "`1h`",
+     .text = "How long it is asked again when it does not know. Then `unknown` decides."},
+};
+
+static const once_config_section lookup_section = {
+    .name = "'lookup'",
+    .title = "lookup",
+    .text = "A command that is asked what became of an attempt whose end is not known. All times are those of the "
+            "store's clock, since\n"
+            "the unknown was recorded.",
+    .example = "exec: [./charge]\n"
+               "lookup: {exec: [./charge-status], after: 30s, for: 2h}\n"
+               "unknown: hold\n",
+    .fields = lookup_fields,
+    .n = sizeof lookup_fields / sizeof *lookup_fields,
+};
+
 static const once_config_field fields[] = {
     {.name = "exec",
      .type = ONCE_CONFIG_CUSTOM,
      .read = read_exec,
+     ONCE_CONFIG_AT(once_exec_spec, command),
      .shape = "a list: command and arguments",
      .example = "[./charge, \"${/payment_id}\"]",
      .text = "Effect: a command. The message is its standard input, the exit code the outcome. Arguments are "
@@ -285,6 +325,15 @@ static const once_config_field fields[] = {
      .standard_text = "the table below",
      .text = "Of `exec` with `mode: message`: what exit codes of this command mean, where that is not the usual. 0 is "
              "always done."},
+    {.name = "lookup",
+     .type = ONCE_CONFIG_SECTION,
+     ONCE_CONFIG_AT(once_exec_spec, lookup),
+     .scope = &lookup_section,
+     .example = "{exec: [./charge-status]}",
+     .standard_text = "none",
+     .text =
+         "Of `exec` with `mode: message`: a command that is asked what became of an attempt whose end is not known, "
+         "before `unknown` decides."},
     {.name = "env",
      .type = ONCE_CONFIG_CUSTOM,
      .read = read_env,
@@ -299,7 +348,8 @@ static const once_config_field fields[] = {
              "comes on standard input."},
 };
 
-static const once_exec_spec standard = {.mode = ONCE_EXEC_MESSAGE, .window = 64, .processes = 1};
+static const once_exec_spec standard = {
+    .mode = ONCE_EXEC_MESSAGE, .window = 64, .processes = 1, .lookup.when = {.after_ms = 10000, .for_ms = 3600000}};
 
 static const once_effect_misfit misfits[] = {
     {"already", "is for 'sql': a command says it with exit code 66"},
@@ -309,12 +359,16 @@ static const once_effect_misfit misfits[] = {
 
 static void check_stream(once_config *config, const once_node *map, const once_exec_spec *exec)
 {
+    const once_node *lookup = once_node_member(map, "lookup");
+    if (lookup)
+        once_config_wrong(config, ONCE_E_CONFIG, lookup->name_line,
+                          "'lookup' is for 'mode: message': a kept process cannot be asked yet; remove it");
     const once_node *exits = once_node_member(map, "exit"), *item = once_node_member(map, "exec")->first;
     if (exits)
         once_config_wrong(config, ONCE_E_CONFIG, exits->name_line,
                           "'exit' is for 'mode: message': a kept process answers each message with a line; remove it");
-    for (size_t i = 0; i < exec->n; i++, item = item->next) {
-        if (once_template_is_literal(exec->argv[i])) continue;
+    for (size_t i = 0; i < exec->command.n; i++, item = item->next) {
+        if (once_template_is_literal(exec->command.argv[i])) continue;
         once_config_wrong(config, ONCE_E_CONFIG, item->line,
                           "'exec' has the placeholder '%s', but with 'mode: stream' one process serves many messages; "
                           "remove it, and read "
@@ -333,7 +387,11 @@ static void check_message(once_config *config, const once_node *map, const once_
             once_config_wrong(config, ONCE_E_CONFIG, found->name_line,
                               "'%s' is for 'mode: stream'; add that, or remove it", of_stream[i]);
     }
-    if (!exec->unsafe && exec->n > 0) (void)once_exec_check_arguments(config, once_node_member(map, "exec"), exec);
+    const once_exec_command *asked = &exec->lookup.command;
+    if (!exec->unsafe && exec->command.n > 0)
+        (void)once_exec_check_arguments(config, once_node_member(map, "exec"), &exec->command);
+    if (!exec->unsafe && asked->n > 0)
+        (void)once_exec_check_arguments(config, once_node_member(once_node_member(map, "lookup"), "exec"), asked);
 }
 
 static void check(once_config *config, const once_node *map, const once_handler_spec *handler)
@@ -346,6 +404,9 @@ static void conclude(once_handler_spec *handler)
 {
     const once_exec_spec *exec = once_exec_of(handler);
     if (exec->mode == ONCE_EXEC_STREAM) handler->slots = exec->window * exec->processes;
+    if (exec->mode == ONCE_EXEC_STREAM || exec->lookup.command.n == 0) return;
+    handler->bits |= ONCE_EFFECT_ASKS;
+    handler->lookup = exec->lookup.when;
 }
 
 /* --- the page ----------------------------------------------------------------------------------------------------- */
@@ -406,6 +467,27 @@ static const char section[] =
     "With `retry` and\n"
     "`release` you promise that nothing has happened.\n"
     "\n"
+    "With `lookup` a second command is asked what became of an attempt whose end is not known, before it is held or "
+    "tried again. It gets the same\n"
+    "standard input and the same variables; `ONCE_IDEMPOTENCY_KEY` is that of the attempt, so it can ask the other "
+    "side "
+    "for it. It must not\n"
+    "change anything. Its exit code says what it found, whatever `exit` says:\n"
+    "\n"
+    "| exit code of the lookup | what follows |\n"
+    "|---|---|\n"
+    "| 0 | done: it happened. Standard output is the result that duplicates get |\n"
+    "| 64, 65, 66, 67 | it ended as rejected, dead, already, stale |\n"
+    "| 75 | it did not happen, and will not: the attempt counts as failed, and the message is tried again after "
+    "`retry.backoff` |\n"
+    "| every other, ended by a signal, killed at `timeout` | not known: asked again |\n"
+    "\n"
+    "It is asked `after` the unknown was recorded, then again and again with growing pauses, up to the longest of "
+    "`retry.backoff`. When it still\n"
+    "does not know after `for`, the message is held or tried again, as `unknown` says. Say 75 only when nothing can "
+    "arrive late: a request\n"
+    "that is still on its way would then be a second effect.\n"
+    "\n"
     "A command that is not there, or cannot be executed, is the fault of no message: the pipeline does not start, or "
     "waits.\n"
     "\n"
@@ -449,7 +531,7 @@ static once_effect_shown describe(const once_handler_spec *handler)
 {
     const once_exec_spec *exec = once_exec_of(handler);
     return (once_effect_shown){.what = exec->mode == ONCE_EXEC_STREAM ? "stream command" : "command",
-                               .name = once_template_text(exec->argv[0])};
+                               .name = once_template_text(exec->command.argv[0])};
 }
 
 static void secrets(const once_handler_spec *handler, once_secret_visit *visit, void *user)
@@ -458,20 +540,26 @@ static void secrets(const once_handler_spec *handler, once_secret_visit *visit, 
     for (size_t i = 0; i < exec->n_env; i++) visit(user, exec->env[i].value, false);
 }
 
+static void expose_arguments(const once_exec_command *command, const char *what, once_effect_warning *warn, void *user)
+{
+    char text[700];
+    for (size_t i = 0; i < command->n; i++) {
+        const once_bytes argument = once_template_text(command->argv[i]);
+        if (once_template_is_literal(command->argv[i])) continue;
+        (void)snprintf(text, sizeof text,
+                       "%s %zu, '%.*s', carries text of the message: the command must not take it for a program, "
+                       "a path or an option, and"
+                       " other users of the machine can see it; standard input is safer",
+                       what, i, argument.len < 200 ? (int)argument.len : 200, argument.data);
+        warn(user, text);
+    }
+}
+
 static void exposed(const once_handler_spec *handler, once_effect_warning *warn, void *user)
 {
     const once_exec_spec *exec = once_exec_of(handler);
-    char text[700];
-    for (size_t i = 0; i < exec->n; i++) {
-        const once_bytes argument = once_template_text(exec->argv[i]);
-        if (once_template_is_literal(exec->argv[i])) continue;
-        (void)snprintf(text, sizeof text,
-                       "argument %zu, '%.*s', carries text of the message: the command must not take it for a program, "
-                       "a path or an option, and"
-                       " other users of the machine can see it; standard input is safer",
-                       i, argument.len < 200 ? (int)argument.len : 200, argument.data);
-        warn(user, text);
-    }
+    expose_arguments(&exec->command, "argument", warn, user);
+    expose_arguments(&exec->lookup.command, "'lookup': argument", warn, user);
 }
 
 const once_effect_ops once__effect_exec = {

@@ -731,13 +731,14 @@ static int read_command(stream *s, once_error *err)
 {
     const once_exec_spec *exec = once_exec_of(s->driver.handler);
     const once_template_input nothing = {0};
-    s->argv = once_arena_new(&s->arena, char *, exec->n + 1);
+    const once_exec_command *command = &exec->command;
+    s->argv = once_arena_new(&s->arena, char *, command->n + 1);
     if (!s->argv) return once_no_memory(err, "for the handlers");
     int rc = once_exec_environment(s->driver.runner, exec, &s->arena, &s->envp, err);
-    for (size_t i = 0; i < exec->n && rc == ONCE_OK; i++) {
+    for (size_t i = 0; i < command->n && rc == ONCE_OK; i++) {
         once_bytes argument;
-        assert(once_template_is_literal(exec->argv[i]));
-        rc = once_template_render_plain(exec->argv[i], &nothing, &s->arena, &argument, err);
+        assert(once_template_is_literal(command->argv[i]));
+        rc = once_template_render_plain(command->argv[i], &nothing, &s->arena, &argument, err);
         if (rc == ONCE_OK) s->argv[i] = (char *)argument.data;
     }
     return rc == ONCE_OK ? once_exec_find(s->driver.runner, s->driver.handler, s->argv[0], s->envp, &s->file, err) : rc;

@@ -442,7 +442,6 @@ static const once_config_field handler_fields[] = {
     LATER_EFFECT("forward"),
     LATER_FIELD("emit", "write to a table of your own in 'sql'"),
     LATER_FIELD("then", "do it in the effect itself"),
-    LATER_FIELD("lookup", "use 'unknown: hold' and 'once resolve', or 'unknown: retry'"),
     LATER_FIELD("stale", "use 'rows: 1, else: stale' in a statement, or exit code 67 of a command"),
     LATER_FIELD("saga", "remove it"),
 };

@@ -349,11 +349,11 @@ static void commands_and_callbacks_are_read(void **state)
     assert_int_equal(spec->drain_ms, 0);
     assert_ptr_equal(command->effect, &once__effect_exec);
     assert_true(once_handler_external(command));
-    assert_int_equal(once_exec_of(command)->n, 4);
-    is(once_template_text(once_exec_of(command)->argv[0]), "./charge");
-    is(once_template_text(once_exec_of(command)->argv[2]), "--order=${/order_id}");
-    assert_false(once_template_is_literal(once_exec_of(command)->argv[2]));
-    assert_true(once_template_is_literal(once_exec_of(command)->argv[3]));
+    assert_int_equal(once_exec_of(command)->command.n, 4);
+    is(once_template_text(once_exec_of(command)->command.argv[0]), "./charge");
+    is(once_template_text(once_exec_of(command)->command.argv[2]), "--order=${/order_id}");
+    assert_false(once_template_is_literal(once_exec_of(command)->command.argv[2]));
+    assert_true(once_template_is_literal(once_exec_of(command)->command.argv[3]));
     assert_false(once_exec_of(command)->mode == ONCE_EXEC_STREAM);
     assert_int_equal(command->slots, 8);
     assert_int_equal(once_exec_of(command)->n_env, 5);
@@ -524,7 +524,7 @@ static void f67_exec_is_a_list_and_not_a_command_line(void **state)
     once_arena arena = {0};
     char fits[1000];
     (void)snprintf(fits, sizeof fits, "%s]\n", text);
-    assert_int_equal(once_exec_of(&loaded(&arena, fits)->handlers[0])->n, 64);
+    assert_int_equal(once_exec_of(&loaded(&arena, fits)->handlers[0])->command.n, 64);
     (void)snprintf(text + strlen(text), sizeof text - strlen(text), ", x]\n");
     refused_once(text, "p.yaml:6: 'exec' has 65 elements, and 64 are the most; put the others into a script");
     once_arena_release(&arena);
@@ -1438,7 +1438,7 @@ static void f67_parts_that_come_later_are_refused_by_name(void **state)
     static const char *const sources[] = {"http", "kafka", "rabbitmq", "sqs", "servicebus", "redis", "nats"};
     static const char *const effects[] = {"http", "forward"};
     static const char *const fields[] = {"sinks", "preset", "saga", "sagas", "admin"};
-    static const char *const inner[] = {"emit", "then", "lookup", "stale", "saga"};
+    static const char *const inner[] = {"emit", "then", "stale", "saga"};
     static const char *const stores[] = {"ledger:d",  "postgres://h", "postgresql://h",
                                          "redis://h", "rediss://h",   "dynamodb://r/t"};
     char text[1000], expected[300];

@@ -133,7 +133,8 @@ static void bits_and_promise_are_known(void **state)
         OUTSIDE = ONCE_EFFECT_OUTSIDE,
         ISOLATED = ONCE_EFFECT_ISOLATED,
         OUTLIVES = ONCE_EFFECT_OUTLIVES,
-        FAULTS = ONCE_EFFECT_FAULTS
+        FAULTS = ONCE_EFFECT_FAULTS,
+        ASKS = ONCE_EFFECT_ASKS
     };
     static const struct {
         const char *yaml, *mode;
@@ -143,6 +144,7 @@ static void bits_and_promise_are_known(void **state)
         {"sql: {do: [SELECT 1], url: \"sqlite:other.db\"}", "fenced", RUNS | FAULTS | OUTSIDE},
         {"exec: [./charge]", "fenced", RUNS | OUTSIDE | ISOLATED | OUTLIVES},
         {"exec: [./charge]\n  mode: stream", "fenced", RUNS | OUTSIDE | ISOLATED | OUTLIVES},
+        {"exec: [./charge]\n  lookup: {exec: [./ask]}", "fenced", RUNS | OUTSIDE | ISOLATED | OUTLIVES | ASKS},
         {"callback: charge", "fenced", RUNS | OUTSIDE},
         {"callback: charge\n  natural: true", "natural", RUNS | OUTSIDE},
         {"dead: no", "none", 0},
@@ -206,7 +208,7 @@ static void fields_of_one_are_refused_with_another(void **state)
     (void)state;
     static const char *const values[] = {"already: [t.id]",  "rejected: [t.id]", "mode: message",
                                          "window: 3",        "processes: 2",     "unsafe_arguments: true",
-                                         "exit: {1: retry}", "env: {A: b}"};
+                                         "exit: {1: retry}", "env: {A: b}",      "lookup: {exec: [./ask]}"};
     size_t n, found = 0;
     const once_effect_ops *const *effects = once_effect_list(&n);
     once_arena arena;

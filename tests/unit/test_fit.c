@@ -1,4 +1,4 @@
-/* What users do not have yet, and what rules, stores and transactions must be able to carry: `lookup`, which asks the
+/* What rules, stores and transactions must be able to carry beyond what every effect has: `lookup`, which asks the
  * other side about an unknown, and `then`, SQL that is committed together with an outcome, or not at all. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -77,7 +77,7 @@ static int set_up(void **state)
                           .handlers = &f->handler,
                           .n_handlers = 1,
                           .result_max = 65536};
-    f->exec.argv = f->argv;
+    f->exec.command.argv = f->argv;
     once_json_init(&f->body);
     *state = f;
     return 0;
@@ -121,7 +121,7 @@ static void command(fixture *f, const char *const *argv)
     for (; argv[n]; n++)
         assert_int_equal(once_template_parse(&f->arena, bytes(argv[n]), &f->argv[n], &f->err), ONCE_OK);
     effect_is(f, &once__effect_exec, &f->exec);
-    f->exec.n = n;
+    f->exec.command.n = n;
 }
 
 static int try_open(fixture *f)

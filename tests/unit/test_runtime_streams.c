@@ -475,11 +475,11 @@ static void use_names(consumer *c)
     once_error err;
     c->pipeline->spec->source.named = true;
     const once_exec_spec *exec = c->pipeline->spec->handlers[0].own;
-    assert_int_equal(exec->n, 6);
+    assert_int_equal(exec->command.n, 6);
     assert_int_equal(
         once_template_parse(&c->pipeline->arena, ONCE_BYTES("${source:offset} of ${source:stream}"), &template, &err),
         ONCE_OK);
-    ((const once_template **)exec->argv)[5] = template;
+    ((const once_template **)exec->command.argv)[5] = template;
 }
 
 /* What the source knows of a message is kept with it: a retry from the store has the same in its arguments. */

@@ -109,8 +109,8 @@ static void command(fixture *f, const char *const *argv, size_t n)
         const once_bytes text = {argv[i], strlen(argv[i])};
         assert_int_equal(once_template_parse(&f->arena, text, &templates[i], &f->err), ONCE_OK);
     }
-    f->exec.argv = templates;
-    f->exec.n = n;
+    f->exec.command.argv = templates;
+    f->exec.command.n = n;
     const once_runner_options options = {.spec = &f->spec, .env = once_env_real()};
     f->err.text[0] = '\0';
     const int rc = once_runner_open(&options, &f->runner, &f->err);

@@ -55,7 +55,7 @@ static int confirm_clock(once_pipeline *pipeline, checking *c, once_error *err)
     char text[200], before[40], after[40];
     const int rc = once_pipeline_confirm_clock(pipeline, &before_ms, &after_ms, err);
     if (rc != ONCE_OK) return rc;
-    snprintf(text, sizeof text, "the store's time was %s and is that of the wall clock now, %s",
+    snprintf(text, sizeof text, "the store's time was %s; it is now set to the wall clock, %s",
              cli_when(before_ms, before), cli_when(after_ms, after));
     on_finding(c, "clock", text, false);
     return ONCE_OK;
@@ -67,8 +67,9 @@ static int take_store(once_pipeline *pipeline, checking *c, bool *there, once_er
     const int rc = once_pipeline_take_store(pipeline, there, err);
     if (rc != ONCE_OK) return rc;
     on_finding(c, "new-store",
-               *there ? "the store that is here is the one of this pipeline from now on"
-                      : "there is no store here, and nothing was made; the next run makes one, or takes what it finds",
+               *there
+                   ? "from now on this pipeline uses the store that is here"
+                   : "there is no store here, and none was created; the next run creates one, or uses the one it finds",
                false);
     return ONCE_OK;
 }
@@ -80,9 +81,8 @@ static int repair(once_pipeline *pipeline, checking *c, once_error *err)
     const int rc = once_pipeline_repair(pipeline, &n, err);
     if (rc != ONCE_OK) return rc;
     snprintf(text, sizeof text,
-             "%llu entries, lanes or letters were mended; they count as before: names that were lost show as '(lost)', "
-             "and a lane whose record was gone does"
-             " not know its last version",
+             "%llu entries, lanes or letters were repaired and count as before; lost names show as '(lost)', and a "
+             "lane whose record was lost has no last version",
              (unsigned long long)n);
     on_finding(c, "repair", n ? text : "nothing had to be repaired", false);
     return ONCE_OK;
@@ -93,19 +93,19 @@ int cli_check(int argc, char **argv)
     checking c = {.first = true};
     bool confirm = false, deep = false, mend = false, new_store = false, there = true;
     const cli_option options[] = {
-        {"--json", NULL, "one object on standard output", &c.json, NULL},
-        {"--confirm-clock", NULL, "the wall clock is right: set the store's time to it, ahead or back; audited",
+        {"--json", NULL, "print one JSON object", &c.json, NULL},
+        {"--confirm-clock", NULL, "the wall clock is right: set the store's time to it, forward or back (audited)",
          &confirm, NULL},
         {"--new-store", NULL,
-         "take the store that is here, or the next one that is made, for the one that was known; audited", &new_store,
-         NULL},
+         "accept the store that is here, or the next one created, in place of the one used before (audited)",
+         &new_store, NULL},
         {"--repair", NULL,
-         "mend what entries of a PostgreSQL or Redis store have lost: names, places in lanes and indexes, times; "
-         "audited",
+         "repair what entries of a PostgreSQL or Redis store have lost: names, places in lanes and indexes, times "
+         "(audited)",
          &mend, NULL},
         {"--deep", NULL,
-         "read the whole store, and say what does not fit, or differs from its checksums where it has some", &deep,
-         NULL},
+         "read the whole store and report what is inconsistent or, where the store has checksums, does not match them",
+         &deep, NULL},
         {0},
     };
     char *args[1];

@@ -23,7 +23,7 @@ static bool refuse_empty(const filter *filters, cli_named named)
 {
     for (int i = 0; i < FILTERS; i++) {
         if (!filters[i].value || *filters[i].value || (i == TENANT && named == CLI_NAMED_KEY)) continue;
-        cli_say("once %s: %s has an empty value; say what is meant, or leave it out", cli_current->name,
+        cli_say("once %s: %s has an empty value; give one, or leave the option out", cli_current->name,
                 filters[i].option);
         return false;
     }
@@ -32,7 +32,7 @@ static bool refuse_empty(const filter *filters, cli_named named)
 
 static bool refuse_both(const char *option, cli_named named)
 {
-    cli_say("once %s: %s does not go with %s; say one of them", cli_current->name, option,
+    cli_say("once %s: %s and %s exclude each other; use one of them", cli_current->name, option,
             named == CLI_NAMED_KEY ? "a key" : "ids");
     return false;
 }
@@ -53,7 +53,7 @@ bool cli_choice_read(const cli_choice *given, cli_named named, const char *thing
         filtered = true;
     }
     if (!named && !given->all && !filtered) {
-        fprintf(stderr, "once %s: say which %s, or --all, or some of", cli_current->name, things);
+        fprintf(stderr, "once %s: nothing is chosen; give %s, --all, or one or more of", cli_current->name, things);
         for (int i = 0; i < FILTERS; i++) fprintf(stderr, "%s %s", i ? "," : "", filters[i].option);
         fprintf(stderr, "\n");
         return false;

@@ -10,11 +10,11 @@ typedef struct cli_choice {
 } cli_choice;
 
 #define CLI_CHOICE(c, things, began)                                                                                   \
-    {"--all", NULL, "every " things ", or every one that fits the filters", &(c).all, NULL},                           \
+    {"--all", NULL, "every " things "; other options narrow the choice", &(c).all, NULL},                              \
         {"--tenant", "NAME", things "s of this tenant", NULL, &(c).tenant},                                            \
         {"--operation", "NAME", things "s of this operation", NULL, &(c).operation},                                   \
-        {"--reason", "TEXT", things "s with this text in their reason", NULL, &(c).reason},                            \
-        {"--group", "GROUP", things "s of this group of reasons, as 'once list --by reason' prints it", NULL,          \
+        {"--reason", "TEXT", things "s whose reason contains this text", NULL, &(c).reason},                           \
+        {"--group", "GROUP", things "s of this reason group, as printed by 'once list --by reason'", NULL,             \
          &(c).group},                                                                                                  \
         {"--type", "TYPE", things "s of this type", NULL, &(c).type},                                                  \
         {"--since", "TIME", things "s that " began " then or later", NULL, &(c).since},                                \

@@ -47,7 +47,7 @@ static int discard(const char *file, discarding *d, const once_discard_options *
         cli_json_error(rc, &err);
         printf("}\n");
     } else if (rc == ONCE_OK && !options->ids && gone == 0) {
-        printf("no letter fits\n");
+        printf("no letter matches\n");
     } else if (rc == ONCE_OK && !options->ids) {
         printf("%" PRIu64 " letter%s %s\n", gone, gone == 1 ? "" : "s",
                d->dry_run ? "would be discarded" : "discarded");
@@ -61,9 +61,9 @@ int cli_discard(int argc, char **argv)
     discarding d = {.first = true};
     cli_choice choice = {0};
     const cli_option options[] = {
-        {"--json", NULL, "one object on standard output", &d.json, NULL},
-        CLI_CHOICE(choice, "letter", "were buried"),
-        {"--dry-run", NULL, "say which letters it would be, and change nothing", &d.dry_run, NULL},
+        {"--json", NULL, "print one JSON object", &d.json, NULL},
+        CLI_CHOICE(choice, "letter", "were created"),
+        {"--dry-run", NULL, "print which letters would be discarded; change nothing", &d.dry_run, NULL},
         {0},
     };
     char **args = calloc((size_t)argc, sizeof *args);
@@ -79,7 +79,7 @@ int cli_discard(int argc, char **argv)
                                     .visit = on_letter,
                                     .user = &d};
         status = CLI_USAGE;
-        if (cli_choice_read(&choice, named ? CLI_NAMED_IDS : CLI_NAMED_NOT, "letters: ids", &how.choice) &&
+        if (cli_choice_read(&choice, named ? CLI_NAMED_IDS : CLI_NAMED_NOT, "letter ids", &how.choice) &&
             cli_letter_ids(args + 1, n - 1, ids))
             status = discard(args[0], &d, &how);
     }

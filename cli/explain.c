@@ -65,27 +65,26 @@ static void as_json(const once_explanation *e, bool first)
 static const struct {
     const char *state, *sentence;
 } sentences[] = {
-    {"absent", "Nothing is known about it: it was never seen here, or it is forgotten. A message with this key would "
-               "run, unless its lane"
-               " or its time says otherwise: --message tells."},
-    {"claimed", "A worker is on it. Another delivery waits for that one's outcome."},
-    {"waiting", "The store owns its message and will give it out again. Another delivery is a duplicate."},
+    {"absent", "Nothing is stored about this key: it was never seen here, or it was forgotten. A message with this key "
+               "would run, unless its lane or its time prevents it; --message shows that."},
+    {"claimed", "A worker is processing it. Another delivery waits for the outcome."},
+    {"waiting", "The store owns its message and will hand it to a worker again. Another delivery is a duplicate."},
     {"unknown", "An attempt may have had its effect. Another delivery does not run."},
     {"dead", "It became a dead letter. Another delivery is suppressed."},
     {"done", "Its effect happened. Another delivery is a duplicate and is suppressed."},
-    {"already", "It had happened before, under another message. Another delivery is a duplicate."},
+    {"already", "Its effect had already happened, through another message. Another delivery is a duplicate."},
     {"rejected", "The business said no. Another delivery is a duplicate."},
-    {"stale", "It was superseded, or its update met nothing. Another delivery is a duplicate."},
+    {"stale", "It was superseded by a newer version, or its update changed nothing. Another delivery is a duplicate."},
 };
 
 /* When it will be forgotten, of those that no time ends. */
 static const struct {
     const char *state, *sentence;
 } kept[] = {
-    {"claimed", "It is not forgotten before it has finished."},
-    {"waiting", "It is not forgotten before it has finished."},
-    {"unknown", "It is not forgotten before somebody decides: once resolve FILE KEY done|retry|dead."},
-    {"dead", "It is not forgotten before somebody replays or discards its letter."},
+    {"claimed", "It is kept until it has finished."},
+    {"waiting", "It is kept until it has finished."},
+    {"unknown", "It is kept until an operator decides: once resolve FILE KEY done|retry|dead."},
+    {"dead", "It is kept until an operator replays or discards its letter."},
 };
 
 static void say(const char *before, once_bytes text, const char *after)
@@ -120,7 +119,7 @@ static void tell_attempt(const once_explanation *e, const once_attempt *a)
 {
     char time[40];
     if (is_replacement(a)) {
-        printf("  After attempt %u, %s, other content took the place of what had been tried and had had no effect",
+        printf("  After attempt %u, %s, a message with other content replaced the earlier one, which had had no effect",
                a->attempt, cli_when(a->ended_ms, time));
         if (a->who.len && !once_bytes_equal(a->who, e->who)) say(", by ", a->who, "");
         printf(".\n");
@@ -129,7 +128,7 @@ static void tell_attempt(const once_explanation *e, const once_attempt *a)
     printf("  Attempt %u", a->attempt);
     if (a->who.len && !once_bytes_equal(a->who, e->who)) say(", by ", a->who, ",");
     if (strcmp(a->outcome, "silent") == 0)
-        printf(" ended without reporting an outcome; %s %s", is_lost(e, a) ? "its lease was over" : "that was noticed",
+        printf(" ended without reporting an outcome; %s %s", is_lost(e, a) ? "its lease expired" : "this was noticed",
                cli_when(a->ended_ms, time));
     else printf(" ended %s as %s", cli_when(a->ended_ms, time), a->outcome);
     if (a->reason.len) say(": ", a->reason, "");
@@ -143,8 +142,8 @@ static void tell_attempts(const once_explanation *e)
     const uint32_t ended = running && e->attempt ? e->attempt - 1 : e->attempt;
     const uint32_t gone = !e->n_attempts ? ended : e->attempts[0].attempt - !is_replacement(&e->attempts[0]);
     if (e->attempt == 0) printf("  No attempt has begun yet.\n");
-    if (gone == 1) printf("  How attempt 1 ended is not kept.\n");
-    if (gone > 1) printf("  How attempts 1 to %u ended is not kept.\n", gone);
+    if (gone == 1) printf("  The outcome of attempt 1 is not kept.\n");
+    if (gone > 1) printf("  The outcomes of attempts 1 to %u are not kept.\n", gone);
     for (size_t i = 0; i < e->n_attempts; i++) tell_attempt(e, &e->attempts[i]);
     if (running) {
         printf("  Attempt %u began %s", e->attempt, cli_when(e->changed_ms, time));
@@ -152,17 +151,17 @@ static void tell_attempts(const once_explanation *e)
         printf(".\n");
     } else if (e->attempt && !e->discarded &&
                (!e->n_attempts || e->attempts[e->n_attempts - 1].ended_ms != e->changed_ms))
-        printf("  It changed last %s.\n", cli_when(e->changed_ms, time)); /* by an operator, or its lane */
+        printf("  It last changed %s.\n", cli_when(e->changed_ms, time)); /* by an operator, or its lane */
     if (e->failures) printf("  %u failure%s counted.\n", e->failures, e->failures == 1 ? " is" : "s are");
 }
 
 static void tell_discarded(const once_explanation *e)
 {
     char time[40];
-    printf("  Its letter was discarded");
+    printf("  Its dead letter was discarded");
     if (e->discarded_ms != ONCE_NO_TIME) printf(" %s", cli_when(e->discarded_ms, time));
     if (e->discarded_by.len) say(", by ", e->discarded_by, "");
-    printf(": it was given up. Another delivery is a duplicate.\n");
+    printf(". Another delivery is a duplicate.\n");
 }
 
 /* The reason that it has now, unless its last attempt gave it. */
@@ -175,7 +174,7 @@ static void tell_reason(const once_explanation *e)
 static void tell_lane(const once_explanation *e)
 {
     if (!e->lane.id[0]) return;
-    printf("  It stands in ");
+    printf("  It is in ");
     cli_print_lane(&e->lane);
     printf(".\n");
     if (e->lane.gap && e->lane.missing_from == e->lane.missing_to)
@@ -219,8 +218,7 @@ static void as_text(const once_explanation *e)
     if (e->scope.tenant.len) say(", tenant '", e->scope.tenant, "'");
     printf(": %s\n", e->state);
     const bool source_has_it = strcmp(e->state, "waiting") == 0 && !e->has_body;
-    if (source_has_it)
-        printf("  Only its source has its message: the store waits until that brings it again, and then it may run.\n");
+    if (source_has_it) printf("  Only its source has its message; it may run when the source delivers it again.\n");
     if (e->discarded) tell_discarded(e);
     for (size_t i = 0; i < sizeof sentences / sizeof *sentences && !source_has_it && !e->discarded; i++)
         if (strcmp(sentences[i].state, e->state) == 0) printf("  %s\n", sentences[i].sentence);
@@ -232,7 +230,7 @@ static void as_text(const once_explanation *e)
     tell_first(e);
     tell_attempts(e);
     if (e->maybe_done && strcmp(e->state, "unknown") != 0)
-        printf("  An attempt may have had its effect: another one may repeat it.\n");
+        printf("  An attempt may have had its effect; another attempt may repeat it.\n");
     tell_lane(e);
     tell_reason(e);
     tell_result(e->result);
@@ -240,17 +238,16 @@ static void as_text(const once_explanation *e)
     if (e->due_ms != ONCE_NO_TIME)
         printf("  %s %s.\n",
                strcmp(e->state, "claimed") == 0   ? "The claim ends"
-               : strcmp(e->state, "unknown") == 0 ? "The other side is asked about it, not before"
-                                                  : "Not before",
+               : strcmp(e->state, "unknown") == 0 ? "The next lookup is not before"
+                                                  : "It does not run before",
                cli_when(e->due_ms, time));
     if (e->expires_ms == ONCE_FOREVER) printf("  It is never forgotten.\n");
     else if (e->expires_ms != ONCE_NO_TIME)
-        printf("  Forgotten after %s%s.\n", cli_when(e->expires_ms, time),
-               source_has_it ? ", unless it comes before" : "");
+        printf("  It is forgotten after %s%s.\n", cli_when(e->expires_ms, time),
+               source_has_it ? ", unless it is delivered before" : "");
     if (strcmp(e->state, "unknown") == 0 && !e->has_body) {
-        printf("  It is not forgotten before somebody decides: once resolve FILE KEY done, or, when its source has "
-               "brought its message again,"
-               " retry or dead.\n");
+        printf("  It is kept until an operator decides: once resolve FILE KEY done; or retry or dead, after its source "
+               "has delivered its message again.\n");
         return;
     }
     for (size_t i = 0; i < sizeof kept / sizeof *kept && e->expires_ms == ONCE_NO_TIME; i++)
@@ -275,16 +272,16 @@ static void on_explanation(void *user, const once_explanation *e)
 static const struct {
     const char *fate, *sentence;
 } fates[] = {
-    {"first", "The entry of its key was made by this very message."},
+    {"first", "This message created the entry of its key."},
     {"duplicate", "Another message with the same key and the same content came first, so this one is a duplicate."},
     {"conflict", "Another message with the same key and other content came first."},
-    {"replaces", "Another message with the same key and other content came first, but had no effect: this one would "
-                 "take its place."},
+    {"replaces",
+     "Another message with the same key and other content came first, but had no effect: this one would replace it."},
     {"letter", "It is a dead letter."},
     {"discarded",
-     "It was a dead letter. It does not become one again while that is remembered: another delivery is a duplicate."},
+     "It was a dead letter, which was discarded. While that is remembered, another delivery is a duplicate."},
     {"malformed", "No key can be made from it."},
-    {"unseen", "Nothing is known of its key: it was not delivered yet, or it is forgotten."},
+    {"unseen", "Nothing is stored about its key: it was not delivered yet, or it was forgotten."},
 };
 
 static void on_fate(void *user, const once_fate *fate)
@@ -324,7 +321,7 @@ static int explain_message(once_pipeline *pipeline, explaining *x, once_error *e
 {
     const char *colon = strrchr(x->message, ':');
     if (!colon || colon == x->message || !colon[1])
-        return once_fail(err, ONCE_E_USAGE, "'%s' are no coordinates; write PLACE:POINT, as in 'payments.ndjson:17'",
+        return once_fail(err, ONCE_E_USAGE, "'%s' are not coordinates; write PLACE:POINT, as in 'payments.ndjson:17'",
                          x->message);
     return once_pipeline_explain_message(pipeline, (once_bytes){x->message, (size_t)(colon - x->message)},
                                          cli_bytes(colon + 1), on_fate, on_explanation, x, err);
@@ -335,9 +332,9 @@ int cli_explain(int argc, char **argv)
     explaining x = {.first = true};
     const char *tenant = NULL;
     const cli_option options[] = {
-        {"--json", NULL, "one object on standard output", &x.json, NULL},
+        {"--json", NULL, "print one JSON object", &x.json, NULL},
         {"--tenant", "NAME", "the tenant of the key", NULL, &tenant},
-        {"--message", "COORDINATES", "instead of KEY: why was the message there skipped?", NULL, &x.message},
+        {"--message", "COORDINATES", "explain the message at these coordinates instead of a KEY", NULL, &x.message},
         {0},
     };
     char *args[2];
@@ -345,7 +342,7 @@ int cli_explain(int argc, char **argv)
     const int n = cli_parse(argc, argv, options, 1, 2, args, &status);
     if (n < 0) return status;
     if ((n == 2) == (x.message != NULL)) {
-        cli_say("once explain: name a KEY or --message COORDINATES, one of them");
+        cli_say("once explain: give either a KEY or --message COORDINATES");
         return CLI_USAGE;
     }
     once_pipeline *pipeline;

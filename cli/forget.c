@@ -8,16 +8,16 @@ int cli_forget(int argc, char **argv)
     bool json = false;
     const char *tenant = NULL, *operation = NULL;
     const cli_option options[] = {
-        {"--json", NULL, "one object on standard output", &json, NULL},
+        {"--json", NULL, "print one JSON object", &json, NULL},
         {"--tenant", "NAME", "the tenant of the key", NULL, &tenant},
-        {"--operation", "NAME", "the operation of the key, when several know it", NULL, &operation},
+        {"--operation", "NAME", "the operation of the key, if several operations have it", NULL, &operation},
         {0},
     };
     char *args[2];
     int status;
     if (cli_parse(argc, argv, options, 2, 2, args, &status) < 0) return status;
     if (operation && !*operation) {
-        cli_say("once forget: --operation has an empty value; say what is meant, or leave it out");
+        cli_say("once forget: --operation has an empty value; give one, or leave the option out");
         return CLI_USAGE;
     }
     once_pipeline *pipeline;
@@ -38,7 +38,7 @@ int cli_forget(int argc, char **argv)
         printf("key '");
         cli_print_safe(cli_bytes(args[1]));
         if (known) printf("': forgotten; it was %s\n", was);
-        else printf("': nothing was known about it\n");
+        else printf("': not in the store; nothing to forget\n");
     }
     once_pipeline_free(pipeline);
     return rc != ONCE_OK ? cli_fail(&err) : known ? CLI_OK : CLI_DEAD;

@@ -64,7 +64,7 @@ static void print_before(const once_before *b)
         if (b->letter) printf(", dead letter %" PRIu64, b->letter);
         else printf(", a dead letter");
     } else if (strcmp(b->state, "busy") == 0) {
-        printf(", in work");
+        printf(", being processed");
         if (b->worker.len) {
             printf(" by ");
             cli_print_safe(b->worker);

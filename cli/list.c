@@ -89,18 +89,19 @@ static void as_text(const listing *l, const once_listed *e)
     }
     if (e->key.len) printf("%u attempt%s, ", e->attempt, e->attempt == 1 ? "" : "s");
     printf("%s", cli_when(e->changed_ms, time));
-    if (e->letter && e->count > 1) printf("  %" PRIu64 " times, the last %s", e->count, cli_when(e->last_ms, time));
+    if (e->letter && e->count > 1)
+        printf("  delivered %" PRIu64 " times, last %s", e->count, cli_when(e->last_ms, time));
     if (e->due_ms != ONCE_NO_TIME)
         printf("  %s %s",
                e->state[0] == 'b'   ? "until"
-               : e->state[0] == 'u' ? "asked about, not before"
+               : e->state[0] == 'u' ? "next lookup not before"
                                     : "not before",
                cli_when(e->due_ms, time));
     if (e->worker.len && e->state[0] == 'b') {
         printf("  by ");
         cli_print_safe(e->worker);
     }
-    if (e->state[0] == 'w' && !e->has_body) printf("  its source must bring it again");
+    if (e->state[0] == 'w' && !e->has_body) printf("  waits for its source to deliver it again");
     if (was_replaced(e)) printf("  replaced");
     if (e->letter && e->maybe_done) printf("  may have had its effect");
     if (e->reason.len) {
@@ -174,14 +175,14 @@ int cli_list(int argc, char **argv)
     const char *by = NULL;
     bool waiting = false, unknown = false, dead = false, busy = false, audit = false;
     const cli_option options[] = {
-        {"--json", NULL, "one object on standard output", &l.json, NULL},
-        {"--waiting", NULL, "waiting: to be retried, or behind another message", &waiting, NULL},
-        {"--unknown", NULL, "held: the effect may have happened", &unknown, NULL},
+        {"--json", NULL, "print one JSON object", &l.json, NULL},
+        {"--waiting", NULL, "messages that wait for a retry or behind another message", &waiting, NULL},
+        {"--unknown", NULL, "messages whose effect may have happened", &unknown, NULL},
         {"--dead", NULL, "dead letters", &dead, NULL},
-        {"--busy", NULL, "claimed by a worker", &busy, NULL},
+        {"--busy", NULL, "messages that a worker has claimed", &busy, NULL},
         {"--by", "WHAT", "print counts by reason, type, handler or hour, with an example of each", NULL, &by},
         {"--body", NULL, "include bodies, which may be secret; a malformed line is always shown", &l.body, NULL},
-        {"--audit", NULL, "list what operators did, and who, instead", &audit, NULL},
+        {"--audit", NULL, "list the actions of operators instead", &audit, NULL},
         {0},
     };
     char *args[1];
@@ -194,7 +195,7 @@ int cli_list(int argc, char **argv)
         return CLI_USAGE;
     }
     if (by && !cli_groups_know(by)) {
-        cli_say("once list: --by '%s' is none of reason, type, handler, hour", by);
+        cli_say("once list: --by must be reason, type, handler or hour, not '%s'", by);
         return CLI_USAGE;
     }
     if (!what) what = ONCE_LIST_WAITING | ONCE_LIST_UNKNOWN | ONCE_LIST_DEAD | ONCE_LIST_BUSY;

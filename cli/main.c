@@ -9,7 +9,7 @@
 
 const cli_verb cli_verbs[] = {
     {"run", "FILE", "process messages; ends when a finite source is drained, otherwise at SIGTERM",
-     "SIGTERM and SIGINT stop it cleanly: what has begun is finished, nothing new is fetched.\n"
+     "SIGTERM and SIGINT stop it cleanly: effects in flight finish, nothing new is fetched.\n"
      "Exit status: 0 all settled, 1 something is dead or unknown, 2 usage or configuration, 3 store or source failed,\n"
      "4 the store is empty or not the one that this pipeline used before.",
      cli_run},
@@ -18,8 +18,8 @@ const cli_verb cli_verbs[] = {
      "Exit status: 0, 2 usage or configuration, 3 the store failed, 4 the store is empty or not the one that this\n"
      "pipeline used before.",
      cli_check},
-    {"explain", "FILE [KEY]", "show everything known about a key, or about the message at --message COORDINATES",
-     "COORDINATES are the place and the point of a message: payments.ndjson:17 is line 17 of that file.", cli_explain},
+    {"explain", "FILE [KEY]", "show everything stored about a key, or about the message at --message COORDINATES",
+     "COORDINATES say where the source has a message: payments.ndjson:17 is line 17 of that file.", cli_explain},
     {"status", "FILE", "count messages by state, with the oldest of each, and list the workers",
      "A worker is alive, late (its lease has expired: it died or hangs) or gone (a process of this machine that no "
      "longer exists).\n"
@@ -62,7 +62,9 @@ static void usage(FILE *out)
     fputs("once makes every message take effect once.\n\n", out);
     for (const cli_verb *verb = cli_verbs; verb->name; verb++)
         fprintf(out, "  once %-8s %-27s %s\n", verb->name, verb->arguments, verb->summary);
-    fputs("\n--json prints machine-readable output. 'once help VERB' tells more.\n", out);
+    fputs("\n"
+          "--json prints machine-readable output. See 'once help VERB' for details.\n",
+          out);
 }
 
 static void verbs_json(void)
@@ -80,7 +82,7 @@ static void verbs_json(void)
 int cli_help(int argc, char **argv)
 {
     bool json = false;
-    const cli_option options[] = {{"--json", NULL, "the list of verbs as one object", &json, NULL}, {0}};
+    const cli_option options[] = {{"--json", NULL, "print the list of verbs as one JSON object", &json, NULL}, {0}};
     char *args[1];
     int status, n = cli_parse(argc, argv, options, 0, 1, args, &status);
     if (n < 0) return status;

@@ -57,7 +57,7 @@ int cli_parse(int argc, char **argv, const cli_option *options, int min_args, in
     for (int i = 1; i < argc; i++) {
         char *arg = argv[i];
         if (only_args || arg[0] != '-' || arg[1] == 0) {
-            if (n == max_args) return wrong("too many arguments, from", arg);
+            if (n == max_args) return wrong("unexpected argument", arg);
             args[n++] = arg;
             continue;
         }
@@ -74,16 +74,16 @@ int cli_parse(int argc, char **argv, const cli_option *options, int min_args, in
         const cli_option *o = find(options, arg, len);
         if (!o) return wrong("unknown option", arg);
         if (o->flag) {
-            if (arg[len]) return wrong("no value belongs to", arg);
+            if (arg[len]) return wrong("this option takes no value:", arg);
             *o->flag = true;
         } else {
             const char *value = arg[len] ? arg + len + 1 : i + 1 < argc ? argv[++i] : NULL;
-            if (!value) return wrong("a value is missing after", arg);
+            if (!value) return wrong("missing value after", arg);
             *o->text = value;
         }
     }
     if (n < min_args) {
-        cli_say("once %s: an argument is missing; usage: once %s %s", cli_current->name, cli_current->name,
+        cli_say("once %s: missing argument; usage: once %s %s", cli_current->name, cli_current->name,
                 cli_current->arguments);
         return -1;
     }
@@ -143,7 +143,8 @@ bool cli_letter_ids(char **args, int n, uint64_t *out)
         errno = 0;
         out[i] = strtoull(args[i], &end, 10);
         if (args[i][0] >= '0' && args[i][0] <= '9' && !*end && !errno && out[i] > 0) continue;
-        cli_say("once %s: '%s' is not the id of a letter; 'once list --dead' shows them", cli_current->name, args[i]);
+        cli_say("once %s: '%s' is not the id of a letter; 'once list --dead' prints the ids", cli_current->name,
+                args[i]);
         return false;
     }
     return true;
@@ -240,7 +241,7 @@ bool cli_print_result(const char *before, once_bytes result)
         len--; /* whole characters */
     printf("%s'", before);
     cli_print_safe((once_bytes){result.data, len});
-    printf("'%s", len < result.len ? "...; --json has all of it" : "");
+    printf("'%s", len < result.len ? "...; --json prints all of it" : "");
     return true;
 }
 

@@ -73,18 +73,18 @@ static void print_counts(const replaying *r, const once_replay_counts *counts)
         if (once_replay_verdict_leaves((once_replay_verdict)i)) left += counts->verdicts[i];
     }
     if (total == 0 && !counts->stopped) {
-        printf("no letter fits\n");
+        printf("no letter matches\n");
         return;
     }
     printf("%" PRIu64 " letter%s%s, %" PRIu64 " %s%s\n", total, total == 1 ? "" : "s",
            r->dry_run ? " in a dry run" : "", left,
-           r->dry_run ? "would leave the dead letters" : "left the dead letters",
+           r->dry_run ? "would be removed from the dead letters" : "removed from the dead letters",
            counts->stopped ? "; stopped before the end" : "");
     for (int i = 0; i < ONCE_REPLAY_VERDICTS; i++)
         if (counts->verdicts[i])
             printf("  %-10s %12" PRIu64 "  %s\n", once_replay_verdict_name((once_replay_verdict)i), counts->verdicts[i],
                    once_replay_verdict_text((once_replay_verdict)i));
-    if (r->maybe) printf("of these %" PRIu64 " may repeat an effect: an attempt of them may have had it\n", r->maybe);
+    if (r->maybe) printf("%" PRIu64 " of these may repeat an effect: an earlier attempt may have had it\n", r->maybe);
 }
 
 static void json_counts(const replaying *r, const once_replay_counts *counts)
@@ -113,7 +113,7 @@ static bool read_rate(const char *text, uint32_t *out)
         *out = (uint32_t)n;
         return true;
     }
-    cli_say("once replay: --rate '%s' is not a number of letters a second", text);
+    cli_say("once replay: --rate must be a number of letters per second, not '%s'", text);
     return false;
 }
 
@@ -181,7 +181,7 @@ static char *read_body(const char *path, size_t *len)
     fine = fine && feof(file);
     const char *why = file && !ferror(file) ? "it is too large"
                       : errno               ? strerror(errno)
-                                            : "it is no regular file; give it as standard input, --body -";
+                                            : "it is not a regular file; pass it on standard input with --body -";
     if (!fine) cli_say("once replay: cannot read the body from '%s': %s", path, why);
     if (file && file != stdin) fclose(file);
     if (!fine) {
@@ -201,26 +201,25 @@ int cli_replay(int argc, char **argv)
     char *body = NULL;
     once_bytes given = {0};
     const cli_option options[] = {
-        {"--json", NULL, "one object on standard output", &r.json, NULL},
-        CLI_CHOICE(choice, "letter", "were buried"),
+        {"--json", NULL, "print one JSON object", &r.json, NULL},
+        CLI_CHOICE(choice, "letter", "were created"),
         {"--body", "FILE",
-         "with the body in FILE ('-': standard input) instead of its own, of one letter; the old one is kept in the "
-         "audit",
-         NULL, &body_file},
-        {"--dry-run", NULL, "say of each letter what would happen, and change nothing", &r.dry_run, NULL},
-        {"--rate", "N", "not more than N letters a second", NULL, &rate},
-        {"--force", NULL, "also when its key is finished or the message too old: the effect happens again", &how.force,
-         NULL},
+         "replay one letter with the body in FILE ('-': standard input); the audit keeps the old body", NULL,
+         &body_file},
+        {"--dry-run", NULL, "print what would happen to each letter; change nothing", &r.dry_run, NULL},
+        {"--rate", "N", "replay at most N letters per second", NULL, &rate},
+        {"--force", NULL, "replay even if the key has finished or the message is too old: the effect happens again",
+         &how.force, NULL},
         {0},
     };
     char **args = calloc((size_t)argc, sizeof *args);
     uint64_t *ids = calloc((size_t)argc, sizeof *ids);
     int status = CLI_FAILED, n = -1;
     if (args && ids) n = cli_parse(argc, argv, options, 1, argc, args, &status);
-    if (n > 0 && !cli_choice_read(&choice, n > 1 ? CLI_NAMED_IDS : CLI_NAMED_NOT, "letters: ids", &how.choice)) {
+    if (n > 0 && !cli_choice_read(&choice, n > 1 ? CLI_NAMED_IDS : CLI_NAMED_NOT, "letter ids", &how.choice)) {
         status = CLI_USAGE;
     } else if (n > 0 && body_file && n != 2) {
-        cli_say("once replay: --body goes with the id of one letter");
+        cli_say("once replay: --body needs the id of exactly one letter");
         status = CLI_USAGE;
     } else if (n > 0 && body_file && !(body = read_body(body_file, &given.len))) {
         status = CLI_USAGE;

@@ -18,7 +18,7 @@ static bool read_outcome(const char *text, once_outcome *out)
         *out = outcomes[i];
         return true;
     }
-    cli_say("once resolve: '%s' is none of done, retry, dead", text);
+    cli_say("once resolve: the outcome must be done, retry or dead, not '%s'", text);
     return false;
 }
 
@@ -67,7 +67,7 @@ static int resolve(resolving *r, once_pipeline *pipeline, const once_resolve_opt
         cli_json_error(rc, &err);
         printf("}\n");
     } else if (rc == ONCE_OK && !named && done + r->left == 0) {
-        printf("no unknown message fits\n");
+        printf("no unknown message matches\n");
     } else if (rc == ONCE_OK && !named) {
         printf("%" PRIu64 " message%s %s as %s\n", done, done == 1 ? "" : "s",
                r->dry_run ? "would be resolved" : "resolved", r->how);
@@ -80,9 +80,9 @@ int cli_resolve(int argc, char **argv)
     resolving r = {.first = true};
     cli_choice choice = {0};
     const cli_option options[] = {
-        {"--json", NULL, "one object on standard output", &r.json, NULL},
-        CLI_CHOICE(choice, "unknown message", "became so"),
-        {"--dry-run", NULL, "say which messages it would be, and change nothing", &r.dry_run, NULL},
+        {"--json", NULL, "print one JSON object", &r.json, NULL},
+        CLI_CHOICE(choice, "unknown message", "became unknown"),
+        {"--dry-run", NULL, "print which messages would be resolved; change nothing", &r.dry_run, NULL},
         {0},
     };
     char *args[3];
@@ -95,7 +95,7 @@ int cli_resolve(int argc, char **argv)
         .size = sizeof how, .key = named ? &key : NULL, .dry_run = r.dry_run, .visit = on_message, .user = &r};
     r.how = args[n - 1];
     if (!read_outcome(r.how, &how.outcome) ||
-        !cli_choice_read(&choice, named ? CLI_NAMED_KEY : CLI_NAMED_NOT, "messages: a key", &how.choice))
+        !cli_choice_read(&choice, named ? CLI_NAMED_KEY : CLI_NAMED_NOT, "a key", &how.choice))
         return CLI_USAGE;
     once_pipeline *pipeline;
     status = cli_load(args[0], r.json, &pipeline);

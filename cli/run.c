@@ -37,8 +37,8 @@ static void print_text(const once_summary *summary, uint64_t log_dropped)
 #define PRINT(name, text) print_line(#name, c->name, text);
     ONCE_COUNT_MAP(PRINT)
 #undef PRINT
-    print_line("lost", summary->lost, "read from a source that cannot deliver again, and not known to be settled");
-    print_line("log_dropped", log_dropped, "lines of the log that standard error did not take");
+    print_line("lost", summary->lost, "read from a source that cannot deliver again, and perhaps not settled");
+    print_line("log_dropped", log_dropped, "log lines that could not be written to standard error");
     /* Of earlier runs; or a person has decided about some of this one. */
     if (summary->store_dead != c->dead)
         printf("  %" PRIu64 " dead letter%s of this consumer %s in the store\n", summary->store_dead,
@@ -103,11 +103,11 @@ int cli_run(int argc, char **argv)
     bool json = false, confirm = false, new_store = false;
     const char *log_level = "warn", *log_format = "logfmt";
     const cli_option options[] = {
-        {"--json", NULL, "end with one object on standard output", &json, NULL},
-        {"--confirm-scope-change", NULL, "go on although consumer, operation, key, fingerprint or salt changed",
-         &confirm, NULL},
-        {"--new-store", NULL, "go on with an empty or another store although this pipeline has worked with one before",
-         &new_store, NULL},
+        {"--json", NULL, "print one JSON object at the end", &json, NULL},
+        {"--confirm-scope-change", NULL, "accept a changed consumer, operation, key, fingerprint or salt", &confirm,
+         NULL},
+        {"--new-store", NULL, "accept an empty or different store although this pipeline used one before", &new_store,
+         NULL},
         {"--log-level", "LEVEL", "error, warn (default), info or debug", NULL, &log_level},
         {"--log-format", "FORMAT", "logfmt (default) or json", NULL, &log_format},
         {0},

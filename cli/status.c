@@ -54,31 +54,31 @@ static void as_text(const once_pipeline_state *s, const once_stored *stored, boo
 {
     char store[40], wall[40], kept[120];
     if (s->clock_doubted)
-        printf("  the wall clock (%s) is far ahead of the store's time (%s) after a reboot, and not believed; see "
+        printf("  after a reboot the wall clock (%s) is far ahead of the store's time (%s) and is not trusted; see "
                "'once check'\n",
                cli_when(s->now_ms, wall), cli_when(s->store_ms, store));
-    line("waiting", s->waiting, "to be handed out again, or brought again by their source", "the oldest is from",
-         s->oldest_waiting_ms);
-    line("backlog", s->backlog, "of the waiting: due now", "", ONCE_NO_TIME);
-    snprintf(kept, sizeof kept, "of the waiting and busy: kept in the store, with bodies of %" PRIu64 " bytes%s",
+    line("waiting", s->waiting, "wait for a retry, behind another message, or for their source to deliver them again",
+         "the oldest is from", s->oldest_waiting_ms);
+    line("backlog", s->backlog, "waiting messages that are due now", "", ONCE_NO_TIME);
+    snprintf(kept, sizeof kept, "waiting and busy messages whose bodies the store keeps, %" PRIu64 " bytes%s",
              stored->bytes, is_full(stored) ? "; waiting_max is reached, so nothing is fetched" : "");
     line("stored", stored->messages, kept, "", ONCE_NO_TIME);
     line("busy", s->busy, "claimed by a worker", "", ONCE_NO_TIME);
     line("unknown", s->unknown, "keys whose effect may have happened; 'once list --unknown' shows them",
-         "the oldest is so since", s->oldest_unknown_ms);
-    line("repeats", s->repeats, "ever: effects started again after one that may have happened", "", ONCE_NO_TIME);
+         "the oldest since", s->oldest_unknown_ms);
+    line("repeats", s->repeats, "total of effects started again although they may have happened", "", ONCE_NO_TIME);
     if (s->given_up)
-        line("given_up", s->given_up, "ever: versions that did not come within gap.wait", "", ONCE_NO_TIME);
-    line("dead", s->dead, "dead letters", "the oldest was buried", s->oldest_dead_ms);
+        line("given_up", s->given_up, "total of versions that did not arrive within gap.wait", "", ONCE_NO_TIME);
+    line("dead", s->dead, "dead letters", "the oldest is from", s->oldest_dead_ms);
     if (s->blocking)
         line("blocking", s->blocking,
-             "of the dead: their lanes wait until they are replayed or discarded; 'once list --dead' says which", "",
-             ONCE_NO_TIME);
+             "dead letters that block their lanes until they are replayed or discarded; 'once list --dead' shows which",
+             "", ONCE_NO_TIME);
     if (!finished) return;
     line("done", s->done, "remembered: the effect happened", "", ONCE_NO_TIME);
-    line("already", s->already, "remembered: it had happened before", "", ONCE_NO_TIME);
+    line("already", s->already, "remembered: it had already happened", "", ONCE_NO_TIME);
     line("rejected", s->rejected, "remembered: the business said no, or the letter was discarded", "", ONCE_NO_TIME);
-    line("stale", s->stale, "remembered: superseded, or met nothing", "", ONCE_NO_TIME);
+    line("stale", s->stale, "remembered: superseded, or it changed nothing", "", ONCE_NO_TIME);
 }
 
 typedef struct shown_workers {
@@ -105,7 +105,7 @@ static bool show_worker(void *user, const once_running *w)
     cli_print_safe(cli_bytes(w->who));
     printf(", %s, since %s, seen %s ago; settled %" PRIu64 ", %" PRIu64 " a second; holds %" PRIu64, w->state,
            cli_when(w->begun_ms, since), ago, w->done, w->rate, w->holds);
-    if (w->lapsed) printf("; the leases of %" PRIu64 " are over", w->lapsed);
+    if (w->lapsed) printf("; the leases of %" PRIu64 " have expired", w->lapsed);
     printf("\n");
     return true;
 }
@@ -132,8 +132,8 @@ int cli_status(int argc, char **argv)
 {
     bool json = false, finished = false;
     const cli_option options[] = {
-        {"--json", NULL, "one object on standard output", &json, NULL},
-        {"--finished", NULL, "count what is remembered too; reads all of it", &finished, NULL},
+        {"--json", NULL, "print one JSON object", &json, NULL},
+        {"--finished", NULL, "also count remembered messages; reads all of them", &finished, NULL},
         {0},
     };
     char *args[1];

@@ -14,7 +14,7 @@ static void on_progress(void *user, uint64_t dropped, double seconds)
 int cli_sweep(int argc, char **argv)
 {
     bool json = false;
-    const cli_option options[] = {{"--json", NULL, "one object on standard output", &json, NULL}, {0}};
+    const cli_option options[] = {{"--json", NULL, "print one JSON object", &json, NULL}, {0}};
     char *args[1];
     int status;
     if (cli_parse(argc, argv, options, 1, 1, args, &status) < 0) return status;

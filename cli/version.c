@@ -26,9 +26,9 @@ static void show_module(void *user, const char *kind, const char *name, const ch
     } else if (works) {
         printf("  %-10s module %s\n", "", path);
     } else if (!there && path[0] == '/') {
-        printf("  %-10s module %s, which is not there\n", "", path);
+        printf("  %-10s module %s, not installed\n", "", path);
     } else {
-        printf("  %-10s module %s, which cannot be used: %s\n", "", path, why.text);
+        printf("  %-10s module %s cannot be used: %s\n", "", path, why.text);
     }
 }
 
@@ -54,7 +54,7 @@ static void on_feature(void *user, const char *kind, const char *name, const cha
 int cli_version(int argc, char **argv)
 {
     bool json = false;
-    const cli_option options[] = {{"--json", NULL, "one object on standard output; failpoints included", &json, NULL},
+    const cli_option options[] = {{"--json", NULL, "print one JSON object, including the failpoints", &json, NULL},
                                   {0}};
     int status;
     if (cli_parse(argc, argv, options, 0, 0, NULL, &status) < 0) return status;

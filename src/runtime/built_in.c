@@ -16,7 +16,7 @@ int once_store_schema(const char *url, const char **out, once_error *err)
     const once_store_driver *driver = once__store_find(url, strcspn(url, ":"));
     if (!driver) /* what was given may be a password */
         return once_fail(err, ONCE_E_UNSUPPORTED,
-                         "no schema for such a store in this build; it is 'sqlite:' or a postgres:// URL");
+                         "this build has no schema for such a store; use 'sqlite:' or a postgres:// URL");
     const once_store_ops *ops;
     const int rc = once__store_load(driver, &ops, err);
     if (rc != ONCE_OK) return rc;
@@ -95,5 +95,5 @@ int once_module_check(const char *kind, const char *name, once_error *err)
     for (size_t i = 0; driver_at(i, &d); i++)
         if (strcmp(kind, d.kind) == 0 && strcmp(name, d.name) == 0)
             return d.module ? once_module_part_get(d.module, kind, name, &part, err) : ONCE_OK;
-    return once_fail(err, ONCE_E_USAGE, "there is no %s '%s' in this build", kind, name);
+    return once_fail(err, ONCE_E_USAGE, "this build has no %s '%s'", kind, name);
 }

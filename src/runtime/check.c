@@ -25,23 +25,22 @@ static void find_database(once_db *db, const char *topic, once_finding *report, 
     if (once_db_describe(db, settings, sizeof settings, NULL) != ONCE_OK) return;
     report(user, topic, settings, false);
     if (strstr(settings, "fsync=off"))
-        report(user, topic,
-               "the server runs with fsync = off: a power cut may take back what was acknowledged; switch it on", true);
+        report(user, topic, "the server runs with fsync = off: a power cut may lose acknowledged commits; switch it on",
+               true);
     if (strstr(settings, " standby="))
         report(user, topic,
-               "this is a hot standby, where nothing can be written; connect to the primary; "
+               "this is a hot standby, which cannot be written to; connect to the primary; "
                "target_session_attrs=read-write finds it",
                true);
     if (strstr(settings, " pooler="))
         report(user, topic,
-               "a pooler is in between (PgBouncer in any mode looks so): statements are sent as text and not prepared, "
-               "and nothing depends"
-               " on the session; without one the same work costs less",
+               "the connection goes through a pooler (such as PgBouncer, in any mode): statements are not prepared, "
+               "and nothing depends on the session; a direct connection is faster",
                false);
     if (strstr(settings, "journal_mode=") && !strstr(settings, "journal_mode=wal"))
         report(user, topic,
-               "the file is not in WAL mode; 'PRAGMA journal_mode=WAL' on it would make commits about twice as cheap "
-               "and let readers go on",
+               "the file is not in WAL mode; 'PRAGMA journal_mode=WAL' makes commits about twice as cheap and no "
+               "longer blocks readers",
                true);
 }
 
@@ -53,21 +52,19 @@ static void find_identity(const once_pipeline *pipeline, const once_parts *parts
     if (once__known_read(pipeline, &known, NULL) != ONCE_OK) return;
     const bool kept = once__known_requires(&known);
     (void)snprintf(text, sizeof text, "store_id %s%s%s%.300s%s", id,
-                   known.said[0] ? ", as the file says"
+                   known.said[0] ? ", as 'store_id' in the file"
                    : kept        ? ", remembered from its first run"
                                  : "",
-                   !kept && known.folder[0] ? ", not known yet in '" : "", !kept ? known.folder : "",
+                   !kept && known.folder[0] ? ", not yet remembered in '" : "", !kept ? known.folder : "",
                    !kept && known.folder[0] ? "'" : "");
     report(user, "store", text, false);
     if (parts->made)
-        report(user, "store", "there was none here, and this one was made: every message is new in it", false);
+        report(user, "store", "there was no store here, so an empty one was created: every message is new", false);
     if (kept || once__known_try(&known, why, sizeof why)) return;
-    (void)snprintf(
-        text, sizeof text,
-        "%s: a store that is lost would silently be replaced by a new one, and every message would run again; put "
-        "'store_id: \"%s\"'"
-        " into the file",
-        why, id);
+    (void)snprintf(text, sizeof text,
+                   "%s: if the store is lost, a new one would silently replace it, and every message would run again; "
+                   "put 'store_id: \"%s\"' into the file",
+                   why, id);
     report(user, "store", text, true);
 }
 
@@ -86,8 +83,7 @@ static void find_store(const once_pipeline *pipeline, const once_parts *parts, o
     if (once__keeps(store)) find_identity(pipeline, parts, report, user);
     if (!(store->bits & ONCE_STORE_DURABLE))
         report(user, "store",
-               "nothing is kept: after a restart every message is new again; use a store that lasts for real work",
-               true);
+               "nothing is kept: after a restart every message is new again; use a durable store for real work", true);
     if (store->ops->describe) {
         store->ops->describe(store, settings, sizeof settings);
         report(user, "store", settings, false);
@@ -101,7 +97,7 @@ static void find_store(const once_pipeline *pipeline, const once_parts *parts, o
 static void promise_of(const once_spec *spec, const once_handler_spec *h, bool durable, char *out, size_t size)
 {
     const bool external = once_handler_external(h);
-    const char *kept = !durable   ? "everything is forgotten with the process"
+    const char *kept = !durable   ? "everything is lost when the process ends"
                        : external ? "never lost"
                                   : "effect and outcome commit in one transaction";
     const char *end = "", *asks = "";
@@ -110,10 +106,10 @@ static void promise_of(const once_spec *spec, const once_handler_spec *h, bool d
                    ? "only the version of its lane is remembered: an older one is stale, an equal one runs again"
                    : "nothing is remembered: every delivery runs";
     if (external)
-        end = h->hold      ? "; a try whose end is not known is held for 'once resolve'"
-              : h->natural ? "; a try whose end is not known runs again"
-                           : "; a try whose end is not known runs again with the same idempotency key";
-    if (once_handler_asks(h)) asks = ", unless the other side knows it";
+        end = h->hold      ? "; an attempt with an unknown outcome is held for 'once resolve'"
+              : h->natural ? "; an attempt with an unknown outcome runs again"
+                           : "; an attempt with an unknown outcome runs again with the same idempotency key";
+    if (once_handler_asks(h)) asks = ", unless the lookup finds its effect";
     snprintf(out, size, "%s: %s%s%s", once_effect_mode(h), kept, end, asks);
 }
 
@@ -171,7 +167,7 @@ static const char *budget_of(const once_retry *retry, char *out, size_t size)
     if (retry->for_ms > 0) once_duration_format(retry->for_ms, time);
     if (retry->attempts == ONCE_ANY_ATTEMPTS) snprintf(out, size, "attempts for %s", time);
     else if (retry->for_ms > 0)
-        snprintf(out, size, "%u attempt%s, for %s at most", retry->attempts, retry->attempts == 1 ? "" : "s", time);
+        snprintf(out, size, "%u attempt%s within %s", retry->attempts, retry->attempts == 1 ? "" : "s", time);
     else snprintf(out, size, "%u attempt%s", retry->attempts, retry->attempts == 1 ? "" : "s");
     return out;
 }
@@ -221,11 +217,10 @@ static void find_lanes(const once_spec *spec, once_finding *report, void *user)
 {
     if (spec->gap_ms >= 0 && !spec->has_first)
         report(user, "lanes",
-               "'gap' does not know where a lane begins: the version that is seen first is accepted, and lower ones "
-               "that come"
-               " later are stale; say version: {from: ..., first: 1}",
+               "with 'gap', but without 'first', a lane begins with the first version seen, and lower ones that come "
+               "later are stale; write version: {from: ..., first: 1}",
                true);
-    if (spec->block) report(user, "lanes", "a dead letter holds its lane until it is replayed or discarded", false);
+    if (spec->block) report(user, "lanes", "a dead letter blocks its lane until it is replayed or discarded", false);
 }
 
 enum { FEW_BATCHES = 4 };
@@ -237,23 +232,24 @@ static void find_room(const once_spec *spec, once_finding *report, void *user)
     char text[300];
     if (most.messages && most.messages / FEW_BATCHES < spec->batch_max) {
         (void)snprintf(text, sizeof text,
-                       "waiting_max (%" PRIu64 " messages) is less than %d batches (batch.max, %u): fetching stops and "
-                       "goes on again all the time; raise it, or lower batch.max",
+                       "waiting_max (%" PRIu64 " messages) is less than %d batches (batch.max, %u): fetching pauses "
+                       "and resumes all the time; raise it, or lower batch.max",
                        most.messages, FEW_BATCHES, spec->batch_max);
         report(user, "waiting_max", text, true);
     }
     if (most.bytes && most.bytes < spec->message_max) {
         (void)snprintf(text, sizeof text,
                        "waiting_max.bytes (%" PRIu64
-                       " B) is less than one message may have (message_max, %zu B): such a "
-                       "one alone stops fetching; raise one, or lower the other",
+                       " B) is less than the largest message (message_max, %zu B): one such message pauses fetching; "
+                       "raise waiting_max.bytes, or lower message_max",
                        most.bytes, spec->message_max);
         report(user, "waiting_max", text, true);
     }
     if (spec->gap_ms >= 0 && most.messages && most.messages < spec->batch_max) {
         (void)snprintf(text, sizeof text,
-                       "lanes wait for a missing version (gap), and it may be behind waiting_max (%" PRIu64
-                       " messages), which is less than a batch (%u): then they wait as long as gap.wait says; raise it",
+                       "waiting_max (%" PRIu64
+                       " messages) is less than a batch (%u): while lanes wait for a missing version (gap), that "
+                       "version may not be fetched, and they wait for all of gap.wait; raise waiting_max",
                        most.messages, spec->batch_max);
         report(user, "waiting_max", text, true);
     }
@@ -270,9 +266,10 @@ static void find_retention(const once_spec *spec, once_finding *report, void *us
         any = true;
         const int64_t horizon = once__retry_horizon_ms(&h->retry);
         if (h->remember_ms < horizon) {
-            snprintf(text, sizeof text,
-                     "remember (%s) is shorter than all retries may take (%s); a redelivery after that would run again",
-                     once_duration_format(h->remember_ms, a), once_duration_format(horizon, b));
+            snprintf(
+                text, sizeof text,
+                "remember (%s) is shorter than all retries may take (%s); a redelivery after that time would run again",
+                once_duration_format(h->remember_ms, a), once_duration_format(horizon, b));
             report(user, "retention", text, true);
         }
     }
@@ -281,8 +278,8 @@ static void find_retention(const once_spec *spec, once_finding *report, void *us
                "enforced: a message older than remember becomes a dead letter instead of running again", false);
     else if (any)
         report(user, "retention",
-               "not enforced: no message time is known, so a message that comes back after remember would run again; "
-               "say time: \"${/...}\"",
+               "not enforced: messages have no time, so a message delivered again after remember would run again; add "
+               "time: \"${/...}\"",
                true);
 }
 

@@ -40,8 +40,8 @@ static void compare_retention(const checked *c, const once_source_finding *f, co
     place where;
     if (!once__remembers(c->spec, h) || h->remember_ms == ONCE_FOREVER || f->value <= h->remember_ms) return;
     (void)snprintf(text, sizeof text,
-                   "%.200s keeps messages for %s (%.80s), longer than 'remember' (%s, %s): one that is delivered again "
-                   "after that %s; raise 'remember', or lower %.80s",
+                   "%.200s keeps messages for %s (%.80s), longer than 'remember' (%s, %s): a message delivered again "
+                   "after that time %s; raise 'remember', or lower %.80s",
                    f->of, once_duration_format(f->value, kept), f->setting,
                    once_duration_format(h->remember_ms, remember), at(c, h, &where),
                    once_spec_knows_times(c->spec) ? "becomes a dead letter" : "runs again", f->setting);
@@ -55,12 +55,11 @@ static void compare_deliveries(const checked *c, const once_source_finding *f, c
     place where;
     if (!once_handler_runs(h) || h->retry.attempts == ONCE_ANY_ATTEMPTS || f->value >= (int64_t)h->retry.attempts)
         return;
-    (void)snprintf(
-        text, sizeof text,
-        "%.200s gives a message up after %" PRId64
-        " deliveries (%.80s), fewer than 'retry.attempts' (%u, %s): one that ends its worker each time would "
-        "leave without a dead letter here; raise %.80s, or lower 'attempts'",
-        f->of, f->value, f->setting, h->retry.attempts, at(c, h, &where), f->setting);
+    (void)snprintf(text, sizeof text,
+                   "%.200s gives a message up after %" PRId64
+                   " deliveries (%.80s), fewer than 'retry.attempts' (%u, %s): a message that kills its worker each "
+                   "time would be lost without a dead letter here; raise %.80s, or lower 'attempts'",
+                   f->of, f->value, f->setting, h->retry.attempts, at(c, h, &where), f->setting);
     warn((void *)c, text);
 }
 
@@ -70,8 +69,8 @@ static void compare_hold(const checked *c, const once_source_finding *f, const o
     place where;
     if (!once_handler_external(h) || f->value == ONCE_FOREVER || f->value >= h->timeout_ms) return;
     (void)snprintf(text, sizeof text,
-                   "%.200s leaves a message with its consumer for %s at most (%.80s), less than 'timeout' (%s, %s): it "
-                   "is delivered again while its effect runs, and waits for that; raise %.80s, or lower 'timeout'",
+                   "%.200s lets a consumer hold a message for %s at most (%.80s), less than 'timeout' (%s, %s): it is "
+                   "delivered again while its effect runs, and waits for its end; raise %.80s, or lower 'timeout'",
                    f->of, once_duration_format(f->value, hold), f->setting,
                    once_duration_format(h->timeout_ms, timeout), at(c, h, &where), f->setting);
     warn((void *)c, text);
@@ -117,7 +116,7 @@ static void heard(void *user, const once_source_finding *f)
     if (f->limit == ONCE_LIMIT_NONE) {
         c->report(c->user, "source", f->text, f->warning);
     } else if (f->text) {
-        (void)snprintf(text, sizeof text, "could not ask for %.80s of %.200s: %.300s; it is not compared with %s",
+        (void)snprintf(text, sizeof text, "could not read %.80s of %.200s: %.300s; it was not compared with %s",
                        f->setting, f->of, f->text, compared_with(f->limit));
         warn(user, text);
     } else {
@@ -133,13 +132,13 @@ void once__find_source(const once_pipeline *pipeline, const once_parts *parts, o
     checked c = {spec, report, user};
     once_error why;
     if (!(source->ops->bits(source) & ONCE_SOURCE_REDELIVERS))
-        report(user, "source", "cannot deliver again: what is in flight when the process is killed is lost", true);
+        report(user, "source", "cannot deliver again: if the process is killed, messages in flight are lost", true);
     const bool here = once__store_driver_bits(once_bytes_of(parts->store->ops->scheme)) & ONCE_DRIVER_HERE,
                shared = (parts->store->bits & ONCE_STORE_SHARED) && !here;
     once_source_doubts(&spec->source, shared && once_spec_uses_coordinates(spec), warn, &c);
     if (!source->ops->ask || source->ops->ask(source, heard, &c, &why) == ONCE_OK) return;
     char text[700];
-    (void)snprintf(text, sizeof text,
-                   "could not be asked about its limits, which are not compared with this file: %.500s", why.text);
+    (void)snprintf(text, sizeof text, "could not read its limits, which were not compared with this file: %.500s",
+                   why.text);
     warn(&c, text);
 }

@@ -26,9 +26,8 @@ void once__clock_doubt(int64_t store_ms, int64_t wall_ms, char *out, size_t size
 {
     char ahead[ONCE_DURATION_TEXT], now[ONCE_TIME_TEXT];
     snprintf(out, size,
-             "after a reboot the wall clock is %s ahead of the store's time (%s), which goes on from where it was: "
-             "nothing expires early;"
-             " set the wall clock right, or when it is right, say so with 'once check --confirm-clock'",
+             "after a reboot the wall clock is %s ahead of the store's time (%s), which goes on from where it was, so "
+             "that nothing expires early; correct the wall clock, or if it is right, run 'once check --confirm-clock'",
              distance(wall_ms - store_ms, ahead), once_time_format(store_ms, now));
 }
 
@@ -51,18 +50,19 @@ static void compare_wall(const once_backend *store, const once_store_time *time,
     const int64_t ahead_ms = time->now_ms - wall_ms;
     const char *what = store->ops->confirm_time ? "the store's time" : "the clock of the store's server";
     const char *act = store->ops->confirm_time
-                          ? "when the wall clock is right, set the store's time to it with 'once check --confirm-clock'"
-                          : "set whichever is wrong right";
+                          ? "if the wall clock is right, set the store's time to it with 'once check --confirm-clock'"
+                          : "correct the clock that is wrong";
     if (time->doubted) {
         once__clock_doubt(time->now_ms, wall_ms, text, sizeof text);
         report(user, "clock", text, true);
     } else if (ahead_ms > HOUR_MS) {
-        snprintf(text, sizeof text,
-                 "%s is %s ahead of the wall clock: messages look older than they are, and may be too old; %s", what,
-                 distance(ahead_ms, away), act);
+        snprintf(
+            text, sizeof text,
+            "%s is %s ahead of the wall clock: messages look older than they are, and may be refused as too old; %s",
+            what, distance(ahead_ms, away), act);
         report(user, "clock", text, true);
     } else if (-ahead_ms > HOUR_MS) {
-        snprintf(text, sizeof text, "%s is %s behind the wall clock: what is finished is remembered longer; %s", what,
+        snprintf(text, sizeof text, "%s is %s behind the wall clock: finished messages are remembered longer; %s", what,
                  distance(ahead_ms, away), act);
         report(user, "clock", text, true);
     }
@@ -76,17 +76,15 @@ static void compare_messages(const once_spec *spec, int64_t newest_ms, int64_t n
     if (newest_ms == ONCE_NO_TIME) return;
     if (remember_ms != ONCE_FOREVER && newest_ms < now_ms - remember_ms) {
         snprintf(text, sizeof text,
-                 "the newest message that was seen is %s older than the store's time, and remember is %s: such a "
-                 "message is too old"
-                 " and becomes a dead letter; is the store's time right?",
+                 "the newest message seen is %s older than the store's time, and remember is %s: such a message is too "
+                 "old and becomes a dead letter; check the store's time",
                  distance(now_ms - newest_ms, away), once_duration_format(remember_ms, memory));
         report(user, "clock", text, true);
     }
     if (newest_ms > wall_ms + DAY_MS) {
-        snprintf(
-            text, sizeof text,
-            "the newest message that was seen is %s ahead of the wall clock; its sender's clock is wrong, or this one",
-            distance(newest_ms - wall_ms, away));
+        snprintf(text, sizeof text,
+                 "the newest message seen is %s ahead of the wall clock; its sender's clock or this one is wrong",
+                 distance(newest_ms - wall_ms, away));
         report(user, "clock", text, true);
     }
 }
@@ -141,7 +139,7 @@ int once_pipeline_confirm_clock(once_pipeline *pipeline, int64_t *before_ms, int
     int rc = once__operator_open(pipeline, &store, err);
     if (rc != ONCE_OK) return rc;
     if (store->ops->confirm_time) rc = confirm(pipeline, store, before_ms, after_ms, err);
-    else rc = once_fail(err, ONCE_E_USAGE, "store '%s:' has no time of its own that could be set", store->ops->scheme);
+    else rc = once_fail(err, ONCE_E_USAGE, "store '%s:' has no clock of its own to set", store->ops->scheme);
     once__operator_close(pipeline, store);
     return rc;
 }

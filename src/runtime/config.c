@@ -22,8 +22,8 @@ static void check_needs(once_config *config, const once_node *root, const char *
 {
     const once_node *node = once_node_member(root, name);
     if (node && !once_node_member(root, needed))
-        once_config_wrong(config, ONCE_E_CONFIG, node->name_line, "'%s' needs '%s'; add '%s: %s', or remove it", name,
-                          needed, needed, example);
+        once_config_wrong(config, ONCE_E_CONFIG, node->name_line, "'%s' needs '%s'; add '%s: %s', or remove '%s'", name,
+                          needed, needed, example, name);
 }
 
 static void check_use(once_config *config, const once_node *map, const char *name, const once_template *template,

@@ -171,7 +171,7 @@ static void check_lease(once_config *config, const once_node *root, const once_n
     once_config_wrong(config, ONCE_E_CONFIG, once__line_of(said, "lease"),
                       "'lease' is %s, too short to be extended while the effect of %s runs%s; write %s or more",
                       once_duration_format(handler->lease_ms, lease), label_of(handler).text,
-                      least_ms == ONCE_LEASE_LEAST_SERVER_MS ? " and a server is asked" : "",
+                      least_ms == ONCE_LEASE_LEAST_SERVER_MS ? " and the server answers" : "",
                       once_duration_format(least_ms, shortest));
 }
 
@@ -256,7 +256,7 @@ static void check_shared(once_config *config, const once_node *root, const once_
     if (!says_operation(root, nodes[0]) || !says_operation(root, nodes[1])) {
         once_config_wrong(
             config, ONCE_E_CONFIG, pair[1]->line,
-            "%s and %s have the same operation '%s'; say 'operation: %s' in both to share their keys, or change one",
+            "%s and %s have the same operation '%s'; write 'operation: %s' in both to share their keys, or change one",
             first.text, second.text, operation.text, operation.text);
         return;
     }

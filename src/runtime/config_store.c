@@ -40,7 +40,7 @@ static bool check_store(once_config *config, int line, once_bytes url, size_t co
         return false;
     }
     if (driver->url && rest.len > 0) {
-        once_config_wrong(config, ONCE_E_CONFIG, line, "'%s:' takes nothing behind the colon; write 'store: %s'",
+        once_config_wrong(config, ONCE_E_CONFIG, line, "'%s:' takes nothing after the colon; write 'store: %s'",
                           driver->scheme, driver->scheme);
         return false;
     }
@@ -85,9 +85,9 @@ bool once__read_salt(once_config *config, const once_config_field *field, const 
     pipeline->spec.salt = text;
     pipeline->spec.salt_line = node->line;
     if (once_is_reference(text)) return once__config_reference(config, "'idempotency_salt'", node);
-    once_config_wrong(config, ONCE_E_CONFIG, node->line,
-                      "'idempotency_salt' must not stand in the file itself; write env:NAME or file:PATH, and keep it "
-                      "where secrets are kept");
+    once_config_wrong(
+        config, ONCE_E_CONFIG, node->line,
+        "'idempotency_salt' must not be in the file itself; write env:NAME or file:PATH, and store it like any secret");
     return false;
 }
 
@@ -101,7 +101,7 @@ bool once__read_store_id(once_config *config, const once_config_field *field, co
     while (digits < text.len && memchr("0123456789abcdef", text.data[digits], 16)) digits++;
     pipeline->spec.store_id = text;
     if (text.len == ONCE_STORE_ID - 1 && digits == text.len) return true;
-    once_config_wrong(config, ONCE_E_CONFIG, node->line, "'store_id' is %d hex digits, as 'once check' prints them",
-                      ONCE_STORE_ID - 1);
+    once_config_wrong(config, ONCE_E_CONFIG, node->line,
+                      "'store_id' must be %d hex digits, as 'once check' prints them", ONCE_STORE_ID - 1);
     return false;
 }

@@ -81,8 +81,8 @@ static const once_config_field retry_fields[] = {
      .min = 1,
      .max = 1000000,
      .standard = "12",
-     .text = "How many failures make a dead letter. 1: no second try. With `for` and without `attempts` their number "
-             "does not matter."},
+     .text = "After how many failures a message becomes a dead letter. 1: no second try. With `for` and without "
+             "`attempts`, the number is unlimited."},
     {.name = "for",
      .type = ONCE_CONFIG_DURATION,
      ONCE_CONFIG_AT(once_retry, for_ms),
@@ -90,17 +90,16 @@ static const once_config_field retry_fields[] = {
      .max = ONCE_CONFIG_LONGEST_MS,
      .example = "1h",
      .standard_text = "any time",
-     .text =
-         "A failure also makes a dead letter when the first one is older than this; whichever of the two comes first."},
+     .text = "A failure also makes a dead letter when the first failure is older than this. The limit that is reached "
+             "first decides."},
     {.name = "backoff",
      .type = ONCE_CONFIG_RANGE,
      ONCE_CONFIG_AT(once_retry, min_ms),
      .min = 1,
      .max = 30 * DAY_MS,
      .standard = "200ms..1m",
-     .text = "The wait before the next try: random, below a limit that begins with the first duration and doubles up "
-             "to the second. The last"
-             " two waits make up for short ones before them."},
+     .text = "The wait before the next try: random, below a limit that starts at the first duration and doubles up to "
+             "the second. If the earlier waits were short, the last two are longer."},
     {.name = "on",
      .type = ONCE_CONFIG_STRINGS,
      ONCE_CONFIG_AT(once_retry, on),
@@ -108,18 +107,18 @@ static const once_config_field retry_fields[] = {
      .max = 400,
      .example = "[SQLITE_CONSTRAINT_FOREIGNKEY]",
      .standard_text = "none",
-     .text = "Faults of a statement that may pass: names of constraints, extended result codes of SQLite, SQLSTATEs of "
-             "PostgreSQL."},
+     .text = "Errors of a statement that are worth a retry: names of constraints, extended result codes of SQLite, "
+             "SQLSTATEs of PostgreSQL."},
 };
 
 static const once_config_section retry_section = {
     .name = "'retry'",
     .title = "retry",
-    .text = "What happens after a passing failure. Failures are counted across restarts, and their time is measured by "
-            "the store's clock.\n"
+    .text = "What happens after a failure that may pass. The store counts failures across restarts and measures their "
+            "time with its own clock.\n"
             "With the defaults the twelfth failure comes about two minutes after the first, and never within 74 "
             "seconds: an outage of a minute\n"
-            "makes no dead letter. A replayed dead letter begins anew.",
+            "makes no dead letter. A replayed dead letter starts again with no failures.",
     .fields = retry_fields,
     .n = COUNT(retry_fields),
 };
@@ -151,32 +150,30 @@ static const once_config_field version_fields[] = {
      .read = read_first,
      .shape = "integer, from 0",
      .example = "1",
-     .standard_text = "the version that is seen first",
-     .text =
-         "The version that every lane begins with. With `gap` a lane waits for it; a lower version is a dead letter."},
+     .standard_text = "the first version seen",
+     .text = "The first version of every lane. With `gap` a lane waits for it; a lower version becomes a dead letter."},
 };
 
 static const once_config_section version_section = {
     .name = "'version'",
     .title = "version",
-    .text = "The version of a message in its lane: a template, or a map with that template in `from`. The lane keeps "
+    .text = "The version of a message in its lane: a template, or a map with that template in `from`. The lane records "
             "the highest version that\n"
-            "settled, who settled it and with which content.\n"
+            "settled, and the key and content of the message that settled it.\n"
             "\n"
-            "An older version is stale: recorded, not run. A higher version runs; with `gap` only the next one does, "
-            "and those further ahead\n"
+            "An older version is stale: recorded, not run. A higher version runs; with `gap` only the next one runs, "
+            "and versions further ahead\n"
             "wait for the missing ones.\n"
             "\n"
-            "An equal version under another key waits until the one that came first has ended. With the same operation "
-            "and the same content it is a\n"
+            "An equal version under another key waits until the first one has ended. With the same operation and the "
+            "same content it is a\n"
             "duplicate, recorded as `already` under its own key; `once explain` names the key that settled the "
             "version. With another\n"
-            "operation or other content it is a conflict: a dead letter that names the version and that key. What the "
-            "content is,\n"
-            "`fingerprint` says: with `none` the operation alone is compared. Where the content of the first one is "
-            "not known, because its\n"
-            "handler has `fingerprint: none` and this one's has not, or because an older once wrote it, that is a "
-            "conflict too.",
+            "operation or other content it is a conflict: a dead letter that names the version and that key. "
+            "`fingerprint` decides what counts\n"
+            "as content; with `none` only the operation is compared. If the content of the first one is not known, "
+            "because only its handler has\n"
+            "`fingerprint: none`, or because an older version of once recorded it, that is a conflict too.",
     .example = "order: \"${/order_id}\"\n"
                "version: {from: \"${/version}\", first: 1}\n"
                "gap: {wait: 30s, then: dead}\n",
@@ -210,18 +207,19 @@ static const once_config_field time_fields[] = {
      ONCE_CONFIG_AT(once_config_pipeline, time_unit),
      .words = time_words,
      .standard = "ms",
-     .text = "What a number counts. It may have a fraction; what is below a millisecond is cut."},
+     .text = "The unit of a number. It may have a fraction; anything below a millisecond is cut off."},
 };
 
 static const once_config_section time_section = {
     .name = "'time'",
     .title = "time",
-    .text = "When the message was sent: a template, or a map with that template in `from`. In the years 1 to 9999; "
-            "anything else is a dead letter.\n"
+    .text = "When the message was sent: a template, or a map with that template in `from`. The year must be 1 to 9999; "
+            "a message with any other\n"
+            "time becomes a dead letter.\n"
             "\n"
-            "A message that was sent before the time that is remembered is a dead letter, too (`too_old`). Its reason "
-            "shows the time that was read, and\n"
-            "what it was read from; where the number would be a likely date in another unit, it says so.",
+            "A message older than `remember` becomes a dead letter too (`too_old`). Its reason shows the time and the "
+            "text it was read from; if the\n"
+            "number would be a likely date in another unit, the reason says so.",
     .example = "time: {from: \"${/created}\", unit: s}\n",
     .fields = time_fields,
     .n = COUNT(time_fields),
@@ -247,35 +245,35 @@ static const once_config_field gap_fields[] = {
      .min = 1,
      .max = ONCE_CONFIG_LONGEST_MS,
      .example = "30s",
-     .text = "How long a lane waits for the versions that are missing before its next message. Only time in which a "
-             "run of this consumer is"
-             " alive counts, to within a few seconds for each stop; what was waited is kept in the store."},
+     .text = "How long a lane waits for the versions missing before its next message. Only time in which a run of this "
+             "consumer is alive counts, to within a few seconds for each stop; the store records how long the lane has "
+             "waited."},
     {.name = "then",
      .type = ONCE_CONFIG_WORD,
      ONCE_CONFIG_AT(once_config_pipeline, gap_then),
      .words = gap_words,
      .standard = "dead",
-     .text = "When they did not come: the message is a dead letter that names the missing versions, or it runs all the "
-             "same. A dead letter"
-             " that is replayed does not wait again."},
+     .text = "What happens if they do not arrive: `dead`: the message becomes a dead letter that names the missing "
+             "versions; `run`: it runs without them. A replayed dead letter does not wait again."},
 };
 
 static const once_config_section gap_scope = {
     .name = "'gap'",
     .title = "gap",
-    .text = "What to do when a version is missing. Without `gap` a jump runs at once. Needs `version`.\n"
+    .text = "What happens when a version is missing. Without `gap` a message that skips versions runs at once. Needs "
+            "`version`.\n"
             "\n"
-            "The wait belongs to the lane, not to each message in it. When it is over, the missing versions are given "
-            "up once: the messages\n"
-            "that follow each other run on, and a further hole is waited for anew. A version that was given up and "
-            "comes after all is stale\n"
-            "when a newer one has settled; until then it runs, and the lane goes on from there: those further ahead "
-            "wait again. So a message\n"
-            "with a wrong, high version does not end its lane: it becomes a dead letter, and when that is discarded "
-            "its version does not\n"
-            "count. A version that became a dead letter has come, and is not waited for. The summary of a run and "
-            "`once status` count the\n"
-            "versions that were given up (`given_up`), of one gap 1000 at most.",
+            "The wait belongs to the lane, not to each message in it. When it ends, the lane gives up the missing "
+            "versions: the messages that\n"
+            "follow without a gap run, and the lane waits again for the next gap. If a given-up version arrives after "
+            "all, it is stale when a newer\n"
+            "one has settled; otherwise it runs, the lane continues from there, and versions further ahead wait again. "
+            "So a message with a wrong,\n"
+            "high version does not end its lane: it becomes a dead letter, and if that is discarded, its version does "
+            "not count. A version that\n"
+            "became a dead letter has arrived and is not waited for. The summary of a run and `once status` count the "
+            "given-up versions\n"
+            "(`given_up`), at most 1000 for one gap.",
     .fields = gap_fields,
     .n = COUNT(gap_fields),
 };
@@ -287,7 +285,7 @@ static const once_config_field batch_fields[] = {
      .min = 1,
      .max = 65536,
      .standard = "1024",
-     .text = "Messages that share one transaction, at most."},
+     .text = "At most this many messages share one transaction."},
     {.name = "wait",
      .type = ONCE_CONFIG_DURATION,
      ONCE_CONFIG_AT(once_config_pipeline, spec.batch_wait_ms),
@@ -300,7 +298,7 @@ static const once_config_field batch_fields[] = {
 static const once_config_section batch_scope = {
     .name = "'batch'",
     .title = "batch",
-    .text = "Durability is paid per batch: one transaction, one sync.",
+    .text = "Each batch costs one transaction and one sync to disk; larger batches are faster.",
     .fields = batch_fields,
     .n = COUNT(batch_fields),
 };
@@ -319,27 +317,29 @@ static const once_config_field waiting_max_fields[] = {
      .min = 1,
      .max = INT64_C(1) << 50,
      .standard = "4GiB",
-     .text = "Of their bodies; in a `redis:` store of all that is kept of a message, because that is its memory."},
+     .text = "The size of their bodies; in a `redis:` store of everything kept of a message, because that uses its "
+             "memory."},
 };
 
 static const once_config_section waiting_max_section = {
     .name = "'waiting_max'",
     .title = "waiting_max",
-    .text = "How much may wait in the store for this consumer: messages that it keeps with their bodies, because they "
-            "are in the inbox, behind\n"
-            "others in their lane, or to be tried again. Above it nothing more is fetched, and the source keeps the "
-            "rest, until a tenth of it is\n"
-            "free again; what waits is worked on meanwhile. The log says so (`fetch_paused`, `fetch_resumed`), and so "
-            "does the line of a run. What was\n"
-            "fetched before is still accepted: up to three batches of each worker may come on top.\n"
+    .text = "How much may wait in the store for this consumer: messages that the store keeps with their bodies, "
+            "because they are in the inbox,\n"
+            "behind others in their lane, or waiting for a retry. At the limit fetching pauses, and the source keeps "
+            "the rest; the run goes on\n"
+            "processing, and fetching resumes when a tenth of the limit is free. The log (`fetch_paused`, "
+            "`fetch_resumed`) and the progress line\n"
+            "of a run show it. Messages fetched before are still accepted: up to three batches of each worker can "
+            "exceed the limit.\n"
             "\n"
-            "A number alone is that of messages. The defaults are meant never to be met by who has not set them. "
-            "`none`: no bound; a handler that is down for days, or a lane that is "
-            "blocked, then fills the\n"
-            "disk of the store, which stops everybody who uses it. Where lanes wait for a missing version (`gap`), the "
-            "missing one may be\n"
-            "behind the bound; then the lanes go on when `gap.wait` is over, and a bound should be larger than what "
-            "comes in that time.",
+            "A number alone counts messages. The defaults are large enough that most pipelines never reach them. "
+            "`none`: no limit; if a handler\n"
+            "is down for days, or a lane is blocked, the disk of the store fills up, which stops everyone who uses it. "
+            "While lanes wait for a\n"
+            "missing version (`gap`), that version may be among the messages not fetched; the lanes then go on when "
+            "`gap.wait` has passed. So\n"
+            "set the limit higher than the number of messages that arrive in that time.",
     .example = "waiting_max: {messages: 100000, bytes: 1GiB}\n",
     .fields = waiting_max_fields,
     .n = COUNT(waiting_max_fields),
@@ -378,7 +378,7 @@ static const once_config_field handler_fields[] = {
      .shape = "name, 1 to 200 bytes",
      .example = "payment",
      .standard_text = "the pipeline's, else the type, `*`, or `handler`",
-     .text = "The name under which its keys are remembered. Handlers that all say the same one share their keys."},
+     .text = "The name under which its keys are remembered. Handlers that set the same name share their keys."},
     {.name = "key",
      .type = ONCE_CONFIG_CUSTOM,
      .read = read_varying,
@@ -399,7 +399,7 @@ static const once_config_field handler_fields[] = {
      INHERITED(once__handler, spec.locks),
      .shape = "list of templates",
      .example = "[\"account/${/from}\", \"account/${/to}\"]",
-     .text = "Of `sql` in the store's database: names for what a message will touch."},
+     .text = "Only for `sql` in the store's database: names for the rows that a message will update."},
     {.name = "remember",
      .type = ONCE_CONFIG_DURATION,
      INHERITED(once__handler, spec.remember_ms),
@@ -411,20 +411,20 @@ static const once_config_field handler_fields[] = {
      .type = ONCE_CONFIG_BOOL,
      INHERITED(once__handler, spec.natural),
      .example = "true",
-     .text = "The effect is idempotent by nature: nothing is remembered after success."},
+     .text = "The effect is idempotent by nature, so nothing is remembered after success."},
     {.name = "unknown",
      .type = ONCE_CONFIG_WORD,
      INHERITED(once__handler, unknown),
      .words = unknown_words,
      .example = "retry",
-     .text = "Of `exec`, `callback` and `sql` with `url`: what happens to a try whose end is not known."},
+     .text = "Only for `exec`, `callback` and `sql` with `url`: what happens to an attempt with an unknown outcome."},
     {.name = "lease",
      .type = ONCE_CONFIG_DURATION,
      INHERITED(once__handler, spec.lease_ms),
      .min = 1,
      .max = DAY_MS,
      .example = "30s",
-     .text = "How long a claim holds without news of its worker; see the pipeline's."},
+     .text = "How long a claim lasts without an extension by its worker; see the pipeline's `lease`."},
     {.name = "timeout",
      .type = ONCE_CONFIG_DURATION,
      INHERITED(once__handler, spec.timeout_ms),
@@ -437,7 +437,7 @@ static const once_config_field handler_fields[] = {
      INHERITED(once__handler, spec.retry),
      .scope = &retry_section,
      .example = "{attempts: 3}",
-     .text = "What happens after a passing failure; a part that is not said is the pipeline's."},
+     .text = "What happens after a failure that may pass; parts that are not set are the pipeline's."},
     LATER_EFFECT("http"),
     LATER_EFFECT("forward"),
     LATER_FIELD("emit", "write to a table of your own in 'sql'"),
@@ -476,14 +476,15 @@ static const once_config_field *field_of_effect(size_t i, void *out, void **plac
 const once_config_section once__handler_section = {
     .name = "a handler",
     .title = "Handler",
-    .text = "What happens to a message: exactly one effect (`sql`, `exec`, `callback` or `dead`), and what differs "
-            "from the pipeline.\n"
-            "`sql` is atomic: effect and record are one transaction. `exec`, `callback` and `sql` with `url` are "
-            "outside of the store, between\n"
-            "two transactions, and therefore fenced: a message is never lost, every try has the same idempotency key "
-            "and a higher attempt\n"
-            "number, and a try whose end is not known is held or tried again, as `unknown` says. `once check` prints "
-            "which it is.",
+    .text = "What happens to a message: exactly one effect (`sql`, `exec`, `callback` or `dead`), and the settings "
+            "that differ from the pipeline.\n"
+            "`sql` is atomic: effect and outcome commit in one transaction. `exec`, `callback` and `sql` with `url` "
+            "run outside of the store,\n"
+            "between two transactions, and are therefore fenced: no message is lost, every attempt has the same "
+            "idempotency key and a higher\n"
+            "attempt number, and an attempt with an unknown outcome is held or repeated, depending on `unknown`. `once "
+            "check` prints the mode of\n"
+            "each handler.",
     .example = "handlers:\n"
                "  payment.received:\n"
                "    sql:\n"
@@ -519,8 +520,8 @@ static const once_config_field pipeline_fields[] = {
      ONCE_CONFIG_AT(once_config_pipeline, spec.consumer),
      .shape = "name, 1 to 200 bytes",
      .example = "payments",
-     .text = "Who consumes. Every key is remembered under this name; consumers do not see each other's, and may read "
-             "one source into one store."},
+     .text = "The name of this consumer. Every key is remembered under it. Consumers do not see each other's keys, so "
+             "several may read one source and share one store."},
     {.name = "tenant",
      .type = ONCE_CONFIG_CUSTOM,
      .read = read_template,
@@ -528,7 +529,7 @@ static const once_config_field pipeline_fields[] = {
      .shape = "template",
      .example = "\"${header:tenant}\"",
      .standard_text = "none",
-     .text = "Separates keys further: tenants do not see each other's."},
+     .text = "Separates keys by tenant: tenants do not see each other's keys."},
     {.name = "store",
      .type = ONCE_CONFIG_CUSTOM,
      .required = true,
@@ -537,24 +538,22 @@ static const once_config_field pipeline_fields[] = {
      .shape = "`sqlite:PATH`, `postgres://...`, `redis://...` or `memory`",
      .example = "sqlite:payments.db",
      .text = "Where handled messages are remembered. The path is relative to the current directory. "
-             "`postgres://host/database` is a "
-             "URL as libpq knows it; the tables are in the schema that `?schema=NAME` names, else in the first one of "
-             "search_path that has them, else they are made in its "
-             "first. `redis://HOST:PORT/DB?password=env:NAME` "
-             "must be durable (`appendonly yes`, `appendfsync always`), see redis.md. `memory` keeps nothing."},
+             "`postgres://host/database` is a libpq URL; the tables are in the schema named by `?schema=NAME`, else in "
+             "the first schema of search_path that has them, else they are created in its first schema. "
+             "`redis://HOST:PORT/DB?password=env:NAME` must be durable (`appendonly yes`, `appendfsync always`), see "
+             "redis.md. `memory` keeps nothing."},
     {.name = "store_id",
      .type = ONCE_CONFIG_CUSTOM,
      .read = once__read_store_id,
      .shape = "16 hex digits, as `once check` prints them",
      .example = "\"0123456789abcdef\"",
      .standard_text = "remembered in a state folder",
-     .text = "Which store this must be. An empty or another one where one was known is refused (exit status 4): every "
-             "message would be new there. "
-             "What a pipeline has met is remembered in `$STATE_DIRECTORY`, `$XDG_STATE_HOME/once` or "
-             "`~/.local/state/once`, by its consumer with the name of "
-             "this file, and by its consumer with the place of the store; say it here where no such folder is kept, as "
-             "in a container. `once check "
-             "--new-store` takes another store, see guarantees.md."},
+     .text = "The store that this pipeline must use. If it finds an empty or different store instead of the one it "
+             "used before, it refuses to run (exit status 4), because every message would be new there. Without "
+             "`store_id` the store is remembered in a file in `$STATE_DIRECTORY`, `$XDG_STATE_HOME/once` or "
+             "`~/.local/state/once`, under the consumer with the name of this file, and under the consumer with the "
+             "location of the store. Set it where no such folder survives, as in a container. `once check --new-store` "
+             "accepts another store, see guarantees.md."},
     {.name = "source",
      .type = ONCE_CONFIG_SECTION,
      .required = true,
@@ -568,46 +567,43 @@ static const once_config_field pipeline_fields[] = {
      ONCE_CONFIG_AT(once_config_pipeline, common.spec.key),
      .shape = "template",
      .example = "\"${/payment_id}\"",
-     .standard_text = "said here or in every handler",
-     .text = "What makes two messages the same. A missing field makes a dead letter."},
+     .standard_text = "required here or in every handler",
+     .text = "What makes two messages the same. A message without such a field becomes a dead letter."},
     {.name = "fingerprint",
      .type = ONCE_CONFIG_CUSTOM,
      .read = once__read_fingerprint,
      ONCE_CONFIG_AT(once_config_pipeline, common.spec.fingerprint),
      .shape = "`body`, `none` or list of pointers",
      .standard = "body",
-     .text = "What must not change under one key: the same key with another fingerprint is a conflict and becomes a "
-             "dead letter, "
-             "which names the fields that differ (of up to 16). "
-             "Only while every attempt at the key was released or retried, so that nothing was done, a corrected "
-             "message takes its place, once, and "
-             "the one before is the dead letter. "
-             "White space, the order of members and the spelling of numbers do not matter."},
+     .text = "What must not change under one key. The same key with another fingerprint is a conflict and becomes a "
+             "dead letter that names the fields that differ (of up to 16). There is one exception: while every attempt "
+             "at the key was released or retried, so that it had no effect, a corrected message replaces the earlier "
+             "one, once, and the earlier one becomes the dead letter. White space, the order of members and the "
+             "spelling of numbers do not matter."},
     {.name = "idempotency_salt",
      .type = ONCE_CONFIG_CUSTOM,
      .read = once__read_salt,
      .shape = "`env:NAME` or `file:PATH`",
      .example = "env:ONCE_SALT",
      .standard_text = "none",
-     .text = "Where idempotency keys must not be guessable: at least 16 bytes that nobody else knows, read at the "
-             "start and never shown. "
-             "Another salt makes other keys for everything, so a change is refused until it is confirmed; see "
-             "idempotency-keys.md."},
+     .text =
+         "A secret of at least 16 bytes that makes idempotency keys unguessable; read at the start and never shown. "
+         "Another salt changes every key, so a change is refused until it is confirmed; see idempotency-keys.md."},
     {.name = "remember",
      .type = ONCE_CONFIG_DURATION,
      ONCE_CONFIG_AT(once_config_pipeline, common.spec.remember_ms),
      .min = 1,
      .max = ONCE_FOREVER,
      .standard = "7d",
-     .text = "How long a handled message is remembered. An older message is a dead letter instead of a second effect."},
+     .text = "How long a handled message is remembered. An older message becomes a dead letter instead of a second "
+             "effect."},
     {.name = "ack",
      .type = ONCE_CONFIG_WORD,
      ONCE_CONFIG_AT(once_config_pipeline, ack),
      .words = ack_words,
      .standard = "after_effect",
-     .text = "When the source is told: after_effect, or after_accept: as soon as the store has the message (an inbox). "
-             "The work is then done"
-             " from the store, in no particular order unless `order` says one."},
+     .text = "When the message is acked to the source: `after_effect`, or `after_accept`: as soon as the store has the "
+             "message (an inbox). Messages then run from the store, in no particular order unless `order` is set."},
     {.name = "time",
      .type = ONCE_CONFIG_CUSTOM,
      .read = read_time,
@@ -616,7 +612,7 @@ static const once_config_field pipeline_fields[] = {
      .example = "\"${/sent_at}\"",
      .standard_text = "the source's, if it has one",
      .scope = &time_section,
-     .text = "When the message was sent: RFC 3339, or milliseconds since 1970; another unit is said in a map."},
+     .text = "When the message was sent: RFC 3339, or milliseconds since 1970; for other units write a map."},
     {.name = "type",
      .type = ONCE_CONFIG_CUSTOM,
      .read = read_varying,
@@ -624,7 +620,7 @@ static const once_config_field pipeline_fields[] = {
      .shape = "template",
      .example = "\"${/type}\"",
      .standard_text = "none",
-     .text = "What chooses among `handlers`."},
+     .text = "The type that selects one of `handlers`."},
     {.name = "handlers",
      .type = ONCE_CONFIG_CUSTOM,
      .read = read_node,
@@ -632,7 +628,8 @@ static const once_config_field pipeline_fields[] = {
      .shape = "map by type",
      .scope = &once__handler_section,
      .example = "{payment.received: {sql: [...]}}",
-     .text = "A handler for each type; `\"*\"` is for all others (without it they are dead letters). Needs `type`."},
+     .text =
+         "A handler for each type; `\"*\"` handles all others (without it they become dead letters). Needs `type`."},
     {.name = "handler",
      .type = ONCE_CONFIG_CUSTOM,
      .read = read_node,
@@ -648,69 +645,63 @@ static const once_config_field pipeline_fields[] = {
      .shape = "name, 1 to 200 bytes",
      .example = "payment",
      .standard_text = "each handler's own",
-     .text = "One name for the keys of all handlers: they then share their keys."},
+     .text = "One operation for all handlers, which then share their keys."},
     {.name = "lease",
      .type = ONCE_CONFIG_DURATION,
      ONCE_CONFIG_AT(once_config_pipeline, common.spec.lease_ms),
      .min = 1,
      .max = DAY_MS,
      .standard = "30s",
-     .text = "How long a claim holds without news of its worker. It is extended while an effect runs. For effects "
-             "outside of the store"
-             " at least 200ms, and 1s where the store is a server: in a shorter one there is no time to extend it."
-             " A worker that was killed on the same machine is not waited for, unless its pipeline runs commands."},
+     .text = "How long a claim lasts without an extension by its worker, which extends it while an effect runs. "
+             "Effects outside of the store need at least 200ms, or 1s if the store is a server, because a shorter "
+             "lease cannot be extended in time. The claims of a worker that was killed on the same machine end at "
+             "once, unless its pipeline runs commands."},
     {.name = "timeout",
      .type = ONCE_CONFIG_DURATION,
      ONCE_CONFIG_AT(once_config_pipeline, common.spec.timeout_ms),
      .min = 1,
      .max = DAY_MS,
      .standard = "10s",
-     .text = "How long the effect of a message may take. Then a command is killed, and its end is not known. SQL is "
-             "rolled back, which counts as"
-             " a failure of that message, and it is tried again; in a `postgres:` store only the server's own "
-             "`statement_timeout` does that."
-             " `init` has the same time."},
+     .text = "How long the effect of a message may take. After that a command is killed, and its outcome is unknown. "
+             "SQL is rolled back, which counts as a failure of that message, and it is retried; in a `postgres:` store "
+             "only the server's own `statement_timeout` does that. `init` has the same limit."},
     {.name = "natural",
      .type = ONCE_CONFIG_BOOL,
      ONCE_CONFIG_AT(once_config_pipeline, common.spec.natural),
      .standard = "false",
-     .text = "The effects are idempotent by nature: nothing is remembered after success, and every delivery runs. With "
-             "`version` the lane's"
-             " version is kept: an older one is stale, an equal one runs again."},
+     .text = "The effects are idempotent by nature, so nothing is remembered after success, and every delivery runs. "
+             "With `version` the version of the lane is remembered: an older one is stale, an equal one runs again."},
     {.name = "unknown",
      .type = ONCE_CONFIG_WORD,
      ONCE_CONFIG_AT(once_config_pipeline, common.unknown),
      .words = unknown_words,
      .standard = "hold",
-     .text = "What happens to a try of `exec` or `callback` whose end is not known (killed, no answer, lease lost): it "
-             "is held for"
-             " `once resolve`, or runs again with the same idempotency key, as a failure more. Where it is not said, "
-             "`natural` ones run again."},
+     .text = "What happens to an attempt of `exec`, `callback` or `sql` with `url` whose outcome is unknown (killed, "
+             "no answer, lease lost). `hold`: it waits for `once resolve`. `retry`: it runs again with the same "
+             "idempotency key and counts as a failure. The default is `retry` for `natural` handlers."},
     {.name = "drain",
      .type = ONCE_CONFIG_DURATION,
      ONCE_CONFIG_AT(once_config_pipeline, spec.drain_ms),
      .min = 0,
      .max = DAY_MS,
      .standard = "10s",
-     .text = "Told to stop: how long effects in flight may go on before they are killed or rolled back, and how long a "
-             "server that does not answer"
-             " is waited for. 0s: not at all."},
+     .text = "After a stop: how long effects in flight may continue before they are killed or rolled back, and how "
+             "long to wait for a server that does not answer. 0s: not at all."},
     {.name = "patience",
      .type = ONCE_CONFIG_DURATION,
      ONCE_CONFIG_AT(once_config_pipeline, spec.patience_ms),
      .min = 0,
      .max = DAY_MS,
      .standard = "30s",
-     .text = "A store whose server is away or whose disk is full, or external effects that cannot be started: for how "
-             "long a source that has an"
-             " end tries again before it gives up. Others try for ever, and fetch nothing while the store is away or "
-             "full."},
+     .text = "How long a run with a finite source retries before it gives up, if the server of the store is away, its "
+             "disk is full, or effects outside of the store cannot be started. Runs with other sources retry without "
+             "limit, and fetch nothing while the store is away or full."},
     {.name = "retry",
      .type = ONCE_CONFIG_SECTION,
      ONCE_CONFIG_AT(once_config_pipeline, common.spec.retry),
      .scope = &retry_section,
      .example = "{attempts: 12, backoff: 200ms..1m}",
-     .text = "What happens after a passing failure."},
+     .text = "What happens after a failure that may pass."},
     {.name = "order",
      .type = ONCE_CONFIG_CUSTOM,
      .read = read_template,
@@ -718,7 +709,8 @@ static const once_config_field pipeline_fields[] = {
      .shape = "template",
      .example = "\"${/order_id}\"",
      .standard_text = "none",
-     .text = "A lane: messages with the same value run one at a time, and wait behind one that failed."},
+     .text =
+         "The lane of a message. Messages of one lane run one at a time, in order, and wait behind one that failed."},
     {.name = "locks",
      .type = ONCE_CONFIG_CUSTOM,
      .read = once__read_locks,
@@ -726,24 +718,21 @@ static const once_config_field pipeline_fields[] = {
      .shape = "list of templates",
      .example = "[\"account/${/from}\", \"account/${/to}\"]",
      .standard_text = "none",
-     .text = "Names for the rows that a message will update, where many workers update the same ones. A batch locks "
-             "all names of its messages first, in"
-             " one order, so that workers wait for each other and do not deadlock; effects stay in their order. For "
-             "`sql` in a `postgres:` store; in"
-             " `sqlite:` there is one writer at a time, so nothing needs to be locked. Equal names are equal for all "
-             "consumers of a store. A field that"
-             " a message does not have locks nothing. A batch ends before it has more than 256 names."},
+     .text = "Names for the rows that a message will update, for workers that update the same rows. A batch first "
+             "locks all names of its messages in one fixed order, so that workers wait for each other instead of "
+             "deadlocking; effects keep their order. For `sql` in a `postgres:` store; `sqlite:` has one writer at a "
+             "time and locks nothing. All consumers of a store share these names. A field that a message does not have "
+             "locks nothing. A batch ends before it exceeds 256 names."},
     {.name = "on_dead",
      .type = ONCE_CONFIG_WORD,
      ONCE_CONFIG_AT(once_config_pipeline, on_dead),
      .words = on_dead_words,
      .standard = "continue",
-     .text = "What a lane does behind a dead letter: go on with the next message, or wait until the letter is replayed "
-             "or discarded, or its"
-             " key forgotten. Letters of messages that have no place in the lane (malformed, conflict, too old) hold "
-             "nothing up; one that waited in vain for"
-             " a missing version (`gap`, `then: dead`) has a place, and holds up those behind it, not those that were "
-             "missing. Needs `order`."},
+     .text =
+         "What a lane does after a dead letter. `continue`: it goes on with the next message. `block`: it waits until "
+         "the letter is replayed or discarded, or its key forgotten. Letters of messages without a place in the lane "
+         "(malformed, conflict, too old) block nothing. A letter of a message that waited in vain for a missing "
+         "version (`gap`, `then: dead`) blocks the messages behind it, but not the missing ones. Needs `order`."},
     {.name = "version",
      .type = ONCE_CONFIG_CUSTOM,
      .read = read_version,
@@ -752,8 +741,8 @@ static const once_config_field pipeline_fields[] = {
      .example = "\"${/version}\"",
      .standard_text = "none",
      .scope = &version_section,
-     .text = "In the lane: an older version is stale, an equal one a duplicate or a conflict, the next one runs. Needs "
-             "`order`."},
+     .text = "The version of a message in its lane: an older version is stale, an equal one is a duplicate or a "
+             "conflict, the next one runs. Needs `order`."},
     {.name = "gap",
      .type = ONCE_CONFIG_SECTION,
      .offset = 0,
@@ -766,9 +755,8 @@ static const once_config_field pipeline_fields[] = {
      ONCE_CONFIG_AT(once_config_pipeline, spec.init),
      .example = "CREATE TABLE IF NOT EXISTS ...",
      .standard_text = "none",
-     .text = "SQL to run at the start of each run, for demonstrations and tests: several statements, in a transaction "
-             "of its own."
-             " `once check` runs it only when something that it makes is missing."},
+     .text = "SQL that runs at the start of each run, for demonstrations and tests: several statements, in a "
+             "transaction of their own. `once check` runs it only if something that it creates is missing."},
     {.name = "batch",
      .type = ONCE_CONFIG_SECTION,
      .offset = 0,
@@ -781,8 +769,8 @@ static const once_config_field pipeline_fields[] = {
      .min = 1,
      .max = 1024,
      .standard = "4",
-     .text = "Processes of `exec`, threads of `callback`, or connections of `sql` with `url` that one handler may have "
-             "at a time."},
+     .text = "How many processes of `exec`, threads of `callback`, or connections of `sql` with `url` one handler may "
+             "have at a time."},
     {.name = "waiting_max",
      .type = ONCE_CONFIG_CUSTOM,
      .read = read_waiting_max,
@@ -790,15 +778,15 @@ static const once_config_field pipeline_fields[] = {
      .example = "100000",
      .standard = "1000000",
      .scope = &waiting_max_section,
-     .text = "How much may wait in the store; above it nothing is fetched."},
+     .text = "How much may wait in the store; at this limit fetching pauses."},
     {.name = "message_max",
      .type = ONCE_CONFIG_SIZE,
      ONCE_CONFIG_AT(once_config_pipeline, spec.message_max),
      .min = 1,
      .max = INT64_C(1) << 30,
      .standard = "1MiB",
-     .text = "The largest message; a larger one is a dead letter that keeps its first `message_max` bytes and cannot "
-             "be replayed."},
+     .text = "The largest message. A larger one becomes a dead letter that keeps only its first `message_max` bytes "
+             "and cannot be replayed."},
     {.name = "result_max",
      .type = ONCE_CONFIG_SIZE,
      ONCE_CONFIG_AT(once_config_pipeline, spec.result_max),

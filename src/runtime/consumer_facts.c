@@ -47,8 +47,8 @@ static int check_fact(checking *c, const char *kind, once_bytes consumer, once_b
     if (once_bytes_equal(was, now)) return ONCE_OK;
     if (was.len && c->how != ONCE_KEYS_CONFIRM)
         return once_fail(c->err, ONCE_E_SCOPE,
-                         "%.*s: %s '%.*s' was '%.*s' in this store and is '%.*s' now; %s; put it back, or confirm with "
-                         "--confirm-scope-change",
+                         "%.*s: %s '%.*s' was '%.*s' in this store and is '%.*s' now; %s; change it back, or confirm "
+                         "with --confirm-scope-change",
                          show(c->pipeline->spec->file), c->pipeline->spec->file.data, what, show(of), of.data,
                          show(was), was.data, show(now), now.data, effect);
     return c->how == ONCE_KEYS_LOOK ? ONCE_OK : c->store->ops->fact_set(c->store, name, now, c->err);
@@ -58,7 +58,7 @@ static bool check_operation(void *user, once_bytes operation, once_bytes text)
 {
     checking *c = user;
     c->rc = check_fact(c, "scope", c->pipeline->spec->consumer, operation, text, "the key of operation",
-                       "messages that were settled would run again");
+                       "settled messages would run again");
     return c->rc == ONCE_OK;
 }
 
@@ -97,24 +97,23 @@ static int refuse_salt(checking *c, const char *what, const given_keys *given)
 {
     const once_bytes file = c->pipeline->spec->file;
     if (given->unknown + given->claimed + given->waiting)
-        return once_fail(c->err, ONCE_E_SCOPE,
-                         "%.*s: 'idempotency_salt' changed in this store: %s; %llu unknown, %llu claimed and %llu "
-                         "waiting messages may have had "
-                         "their effect under their old idempotency keys, and would be looked for under others; put the "
-                         "old one back, finish them ('once run', "
-                         "'once resolve'), and change it then",
-                         show(file), file.data, what, (unsigned long long)given->unknown,
-                         (unsigned long long)given->claimed, (unsigned long long)given->waiting);
+        return once_fail(
+            c->err, ONCE_E_SCOPE,
+            "%.*s: 'idempotency_salt' changed in this store: %s; %llu unknown, %llu claimed and %llu waiting messages "
+            "may have had their effect under their old idempotency keys, and lookups would use new ones; restore the "
+            "old salt, finish them ('once run', 'once resolve'), then change it",
+            show(file), file.data, what, (unsigned long long)given->unknown, (unsigned long long)given->claimed,
+            (unsigned long long)given->waiting);
     char letters[160] = "";
     if (given->dead)
         snprintf(letters, sizeof letters,
-                 " (%llu dead letter%s that may have had their effect, too: discard or replay them first)",
+                 " (%llu dead letter%s may also have had an effect: discard or replay them first)",
                  (unsigned long long)given->dead, given->dead == 1 ? "" : "s");
-    return once_fail(c->err, ONCE_E_SCOPE,
-                     "%.*s: 'idempotency_salt' changed in this store: %s; every idempotency key would be another one, "
-                     "and the other side would take what is tried again for something new%s; put it back, or confirm "
-                     "with --confirm-scope-change",
-                     show(file), file.data, what, letters);
+    return once_fail(
+        c->err, ONCE_E_SCOPE,
+        "%.*s: 'idempotency_salt' changed in this store: %s; every idempotency key would change, and the other side "
+        "would treat retries as new requests%s; change it back, or confirm with --confirm-scope-change",
+        show(file), file.data, what, letters);
 }
 
 /* Kept as a digest under the secret of the store. Stores from before have no such fact: whatever ran there ran without,
@@ -142,9 +141,8 @@ static int check_salt(checking *c)
             return refuse_salt(c, what, &given);
         if (given.dead)
             once_log(ONCE_LOG_WARN, "salt_changed",
-                     "%llu dead letter%s may have had an effect under the idempotency keys of the salt before, and "
-                     "will be shown and replayed "
-                     "with others",
+                     "%llu dead letter%s may have had an effect under idempotency keys of the old salt; they are shown "
+                     "and replayed with new keys",
                      (unsigned long long)given.dead, given.dead == 1 ? "" : "s");
     }
     return c->how == ONCE_KEYS_LOOK ? ONCE_OK : c->store->ops->fact_set(c->store, name, is, c->err);
@@ -273,8 +271,8 @@ static int refuse_consumer(const checking *c, const char *what, once_bytes was)
     const once_spec *spec = c->pipeline->spec;
     return once_fail(
         c->err, ONCE_E_SCOPE,
-        "%.*s: the consumer of this %s was '%.*s' in this store and is '%.*s' now, which starts from nothing; "
-        "put it back, give a second consumer a file of its own, or confirm with --confirm-scope-change",
+        "%.*s: the consumer of this %s was '%.*s' in this store and is '%.*s' now, which would start with no history; "
+        "change it back, give a second consumer its own file, or confirm with --confirm-scope-change",
         show(spec->file), spec->file.data, what, show(was), was.data, show(spec->consumer), spec->consumer.data);
 }
 
@@ -317,7 +315,7 @@ int once__consumer_check_keys(once_pipeline *pipeline, once_backend *store, once
         const once_handler_spec *handler = &spec->handlers[i];
         const once_bytes type = handler->type.len ? handler->type : ONCE_BYTES("handler");
         rc = check_fact(&c, "operation", spec->consumer, type, handler->operation, "the operation of type",
-                        "messages that were settled would run again");
+                        "settled messages would run again");
     }
     if (rc == ONCE_OK) rc = check_salt(&c);
     if (rc == ONCE_OK) rc = check_consumer(&c);

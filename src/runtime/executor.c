@@ -149,7 +149,7 @@ static int do_extend(once_executor *x, once_action *a, once_error *err)
         a->items[i]->granted = ours[i];
         if (!ours[i] && !a->kept)
             once__say_fenced(x, a->items[i],
-                             "its claim ran out and somebody else may have it; its effect is not committed");
+                             "its lease expired, and another worker may have claimed it; its effect is not committed");
     }
     return rc;
 }
@@ -186,12 +186,11 @@ static int do_settle(once_executor *x, once_action *a, once_error *err)
         if (applied[i]) once__note_ending(x, a->items[i], known[i]);
         else if (!a->items[i]->returned)
             once__say_fenced(x, a->items[i],
-                             "its claim ran out before the outcome was recorded; its effect is not committed");
+                             "its lease expired before the outcome was recorded; its effect is not committed");
         else
-            once__note(
-                x, ONCE_LOG_WARN, "fenced", a->items[i],
-                ONCE_BYTES("its claim ran out before the outcome was recorded; its effect has run, or was ended, and "
-                           "whoever has it now decides"));
+            once__note(x, ONCE_LOG_WARN, "fenced", a->items[i],
+                       ONCE_BYTES("its lease expired before the outcome was recorded; its effect has run, or was "
+                                  "ended, and the worker that has claimed it since decides"));
     }
     return ONCE_OK;
 }

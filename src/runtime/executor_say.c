@@ -48,7 +48,7 @@ void once__note_lapsed(once_executor *x, once_item *item)
             x, ONCE_LOG_WARN, "unknown", item,
             d->lapsed
                 ? d->reason
-                : ONCE_BYTES("its claim ran out, and nobody said how its attempt ended: it may have had its effect"));
+                : ONCE_BYTES("its lease expired, and its attempt reported no outcome: it may have had its effect"));
     item->lapsed = d->lapsed || before;
 }
 
@@ -56,6 +56,7 @@ void once__note_replaced(once_executor *x, const once_action *a)
 {
     for (size_t i = 0; i < a->n; i++)
         if (a->items[i]->decision.replaced)
-            once__note(x, ONCE_LOG_INFO, "replaced", a->items[i],
-                       ONCE_BYTES("it takes the place of other content under its key, which had had no effect"));
+            once__note(
+                x, ONCE_LOG_INFO, "replaced", a->items[i],
+                ONCE_BYTES("it replaces a message with the same key and other content, which had had no effect"));
 }

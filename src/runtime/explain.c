@@ -218,7 +218,7 @@ static int explain_letter_or_nothing(once_backend *store, const once_keying *key
 int once__want_tenant(const once_pipeline *pipeline, once_bytes tenant, once_error *err)
 {
     if (!pipeline->spec->tenant || tenant.data) return ONCE_OK;
-    return once_fail(err, ONCE_E_USAGE, "the keys of '%.*s' belong to tenants; say whose: --tenant NAME",
+    return once_fail(err, ONCE_E_USAGE, "the keys of '%.*s' belong to tenants; add --tenant NAME",
                      (int)pipeline->spec->file.len, pipeline->spec->file.data);
 }
 

@@ -33,7 +33,7 @@ static int read_until(once_source *source, once_bytes place, once_bytes point, o
         late = batch->n == 0 && once_env_mono_ns(source->env) > until_ns;
     }
     if (rc == ONCE_OK && !*out && late)
-        return once_fail(err, ONCE_E_UNAVAILABLE, "nothing of '%.*s' came within %d s", once__shown_len(place),
+        return once_fail(err, ONCE_E_UNAVAILABLE, "nothing was read from '%.*s' within %d s", once__shown_len(place),
                          place.data, LOOK_MS / 1000);
     if (rc == ONCE_OK && !*out)
         rc = once_fail(err, ONCE_E_USAGE, "'%.*s' has no message at '%.*s'", once__shown_len(place), place.data,
@@ -199,7 +199,7 @@ int once_pipeline_explain_message(once_pipeline *pipeline, once_bytes place, onc
     const once_source_spec *source = &pipeline->spec->source;
     if (!source->kind->has)
         return once_fail(err, ONCE_E_UNSUPPORTED,
-                         "this pipeline reads from '%s', of which no message can be read again; ask for its key",
+                         "this pipeline reads from '%s', which cannot read a message again; explain its key instead",
                          source->kind->name);
     if (!source->kind->has(source, place))
         return once_fail(err, ONCE_E_USAGE, "'%.*s' is not the %s that this pipeline reads ('%.*s')",

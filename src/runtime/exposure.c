@@ -29,7 +29,7 @@ static void look_at_folder(const exposure *x, const char *topic, const char *pat
     char *folder = !slash ? strdup(".") : slash == path ? strdup("/") : strndup(path, (size_t)(slash - path));
     struct stat st;
     if (folder && stat(folder, &st) == 0 && (st.st_mode & S_IWOTH) && !(st.st_mode & S_ISVTX))
-        warn(x, topic, folder, st.st_mode, "is a folder in which everybody may replace files; say chmod o-w");
+        warn(x, topic, folder, st.st_mode, "is a folder in which every user may replace files; run chmod o-w on it");
     free(folder);
 }
 
@@ -38,14 +38,14 @@ static void look_at_pipeline(const exposure *x, const char *path, bool secret)
     struct stat st;
     if (stat(path, &st) != 0 || !S_ISREG(st.st_mode)) return;
     if (st.st_uid != geteuid() && st.st_uid != 0)
-        warn(x, "pipeline", path, st.st_mode, "belongs to another user, who decides what runs here");
+        warn(x, "pipeline", path, st.st_mode, "belongs to another user, who can decide what runs here");
     if (st.st_mode & (S_IWGRP | S_IWOTH))
         warn(x, "pipeline", path, st.st_mode,
-             "may be changed by others, who decide then what runs here; say chmod go-w");
+             "can be changed by other users, who can then decide what runs here; run chmod go-w on it");
     if (secret && (st.st_mode & (S_IRGRP | S_IROTH)))
         warn(x, "pipeline", path, st.st_mode,
-             "may be read by others, and there is a password in it; say chmod go-r, or write a reference: env:NAME or "
-             "file:PATH");
+             "can be read by other users and contains a password; run chmod go-r on it, or write a reference: env:NAME "
+             "or file:PATH");
     look_at_folder(x, "pipeline", path);
 }
 
@@ -56,9 +56,9 @@ static void look_at_secret(const exposure *x, once_bytes reference)
     char *path = strndup(reference.data + 5, reference.len - 5);
     if (path && stat(path, &st) == 0) {
         if (st.st_mode & (S_IRGRP | S_IROTH))
-            warn(x, "secret", path, st.st_mode, "may be read by others; say chmod go-r");
+            warn(x, "secret", path, st.st_mode, "can be read by other users; run chmod go-r on it");
         if (st.st_mode & (S_IWGRP | S_IWOTH))
-            warn(x, "secret", path, st.st_mode, "may be changed by others; say chmod go-w");
+            warn(x, "secret", path, st.st_mode, "can be changed by other users; run chmod go-w on it");
         look_at_folder(x, "secret", path);
     }
     free(path);
@@ -72,7 +72,7 @@ static void look_at_store(const exposure *x, const char *url)
     if (!(once__store_driver_bits(once_bytes_of(url)) & ONCE_DRIVER_FILE) || stat(path, &st) != 0) return;
     if (st.st_mode & (S_IRGRP | S_IROTH | S_IWGRP | S_IWOTH))
         warn(x, "store", path, st.st_mode,
-             "may be read or changed by others, and has bodies of messages in it; say chmod go-rw");
+             "can be read or changed by other users and contains message bodies; run chmod go-rw on it");
 }
 
 /* "password=file:PATH" of a URL. */

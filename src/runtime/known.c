@@ -169,8 +169,9 @@ int once__known_read(const once_pipeline *pipeline, once_known *out, once_error 
     if (said.len) memcpy(out->said, said.data, ONCE_STORE_ID - 1); /* its form was checked when the file was read */
     if (said.len || !folder(out->folder, sizeof out->folder)) return ONCE_OK;
     if (!find_names(pipeline, out))
-        return once_fail(err, ONCE_E_NOMEM,
-                         "no room for the names of the files that say which store this pipeline has met");
+        return once_fail(
+            err, ONCE_E_NOMEM,
+            "out of memory, or a path is too long, for the files that remember the store of this pipeline");
     for (size_t i = 0; i < ONCE_KNOWN_WAYS; i++)
         if (out->by[i].name[0]) read_by(out, &out->by[i]);
     return ONCE_OK;
@@ -204,7 +205,7 @@ static const char *replaced(const once_known *known, const once_backend *store)
         if (known->by[i].id[0] && strcmp(known->by[i].id, id) != 0) return known->by[i].id;
         damaged = damaged || known->by[i].damaged;
     }
-    return damaged ? "one that is not known" : NULL;
+    return damaged ? "an unknown one" : NULL;
 }
 
 /* --- refusing --- */
@@ -261,16 +262,14 @@ static int refuse(const once_pipeline *pipeline, const once_known *known, const 
     char path[PATH_MAX];
     once_buf command;
     if (known->said[0])
-        return once_fail(
-            err, ONCE_E_OTHER_STORE,
-            "%.*s:%d: %s; 'store_id' says %s: every message would be new here and take effect again; bring that store"
-            " back, or take 'store_id' out",
-            shown, spec->file.data, spec->store_line, what, known->said);
+        return once_fail(err, ONCE_E_OTHER_STORE,
+                         "%.*s:%d: %s; 'store_id' names store %s: every message would be new here and take effect "
+                         "again; bring that store back, or remove 'store_id'",
+                         shown, spec->file.data, spec->store_line, what, known->said);
     if (!by->name[0]) /* there is no folder */
         return once_fail(err, ONCE_E_OTHER_STORE,
-                         "%.*s:%d: %s; this run has worked with store %s: every message would be new here and take "
-                         "effect again; bring"
-                         " that store back",
+                         "%.*s:%d: %s; this run used store %s: every message would be new here and take effect again; "
+                         "bring that store back",
                          shown, spec->file.data, spec->store_line, what, by->id);
     path_of(known, by, path);
     once_buf_init(&command, (size_t)1 << 20);
@@ -278,15 +277,13 @@ static int refuse(const once_pipeline *pipeline, const once_known *known, const 
     const char *how = command.failed ? "once check --new-store" : command.data;
     if (by->damaged)
         once_fail(err, ONCE_E_OTHER_STORE,
-                  "%.*s:%d: %s; file '%.200s' is damaged or cannot be read, and does not say whether this pipeline has "
-                  "worked with"
-                  " it; to take what is here: %s",
+                  "%.*s:%d: %s; file '%.200s' is damaged or cannot be read, so this may not be the store used before; "
+                  "to go on with what is here: %s",
                   shown, spec->file.data, spec->store_line, what, path, how);
     else
         once_fail(err, ONCE_E_OTHER_STORE,
-                  "%.*s:%d: %s; '%.200s' says store %s: every message would be new here; bring that store back, or to "
-                  "take what is here:"
-                  " %s",
+                  "%.*s:%d: %s; '%.200s' names store %s: every message would be new here; bring that store back, or to "
+                  "go on without it: %s",
                   shown, spec->file.data, spec->store_line, what, path, by->id, how);
     once_buf_release(&command);
     return ONCE_E_OTHER_STORE;
@@ -418,7 +415,7 @@ static bool write_whole(const char *folder, const char *path, const once_buf *te
 static bool say_no_folder(char *why, size_t size)
 {
     (void)snprintf(why, size,
-                   "there is no folder to remember the store in ($STATE_DIRECTORY, $XDG_STATE_HOME or $HOME)");
+                   "there is no folder in which to remember the store ($STATE_DIRECTORY, $XDG_STATE_HOME or $HOME)");
     return false;
 }
 
@@ -437,10 +434,12 @@ static bool write_by(const once_pipeline *pipeline, const once_known *known, con
     once_buf text;
     path_of(known, by, path);
     once_buf_init(&text, 8000);
-    once_buf_printf(&text,
-                    "# The store that this pipeline has met. 'once run' refuses another one, until "
-                    "'--new-store'.\nstore %s%s\nurl ",
-                    id, mark);
+    once_buf_printf(
+        &text,
+        "# The store that this pipeline uses. 'once run' refuses another one unless '--new-store' is given.\n"
+        "store %s%s\n"
+        "url ",
+        id, mark);
     once__store_show(pipeline->store_url, &text);
     once_buf_printf(&text, "\nconsumer %.*s\nfile %.*s\n", show(pipeline->spec->consumer),
                     pipeline->spec->consumer.data, show(pipeline->spec->file), pipeline->spec->file.data);
@@ -521,8 +520,8 @@ int once_pipeline_take_store(once_pipeline *pipeline, bool *ret_there, once_erro
     if (rc == ONCE_OK) rc = once__known_read(pipeline, &known, err);
     if (rc != ONCE_OK) return rc;
     if (known.said[0])
-        return once_fail(err, ONCE_E_USAGE, "'%.*s' says 'store_id' itself; change it there",
-                         show(pipeline->spec->file), pipeline->spec->file.data);
+        return once_fail(err, ONCE_E_USAGE, "'%.*s' has 'store_id'; change it there", show(pipeline->spec->file),
+                         pipeline->spec->file.data);
     once__known_allow(&known);
     rc = open_there(pipeline, &known, &store, err);
     const bool none = rc == ONCE_E_NO_STORE;

@@ -35,8 +35,9 @@ int once__operator_open(once_pipeline *pipeline, once_backend **out, once_error 
     const int forked = once__run_refuse_forked(pipeline->run, err);
     if (forked != ONCE_OK) return forked;
     if (!once_turn_enter(&pipeline->turn))
-        return once_fail(err, ONCE_E_USAGE,
-                         "a function of the pipeline was called from a callback of another one, which has its store");
+        return once_fail(
+            err, ONCE_E_USAGE,
+            "a function of the pipeline was called from a callback of another function that is using its store");
     const int rc = open_now(pipeline, out, err);
     if (rc != ONCE_OK) once_turn_leave(&pipeline->turn);
     return rc;
@@ -73,7 +74,7 @@ int once__operator_pause(once_pipeline *pipeline, once_backend **store, int64_t 
     if (rc == ONCE_OK && memcmp(&(*store)->secret, &secret, sizeof secret) != 0) {
         once__operator_close(pipeline, *store);
         *store = NULL;
-        return once_fail(err, ONCE_E_OTHER_STORE, "the run has ended, and the store that it had is not there any more");
+        return once_fail(err, ONCE_E_OTHER_STORE, "the run has ended, and its store is closed");
     }
     if (rc != ONCE_OK) once_turn_leave(&pipeline->turn);
     return rc;
@@ -123,7 +124,7 @@ int once__find_entry(once_pipeline *pipeline, once_backend *store, once_bytes te
         if (entry.state == ONCE_STATE_ABSENT) continue;
         if (known++)
             return once_fail(err, ONCE_E_USAGE,
-                             "operations '%.*s' and '%.*s' both know key '%.*s'; say --operation NAME",
+                             "operations '%.*s' and '%.*s' both have key '%.*s'; add --operation NAME",
                              once__shown_len(out->scope.operation), out->scope.operation.data,
                              once__shown_len(scope.operation), scope.operation.data, once__shown_len(key), key.data);
         *out = entry;

@@ -54,8 +54,8 @@ static int open_effects(once_pipeline *pipeline, bool runs, once_parts *parts, o
     once_error why;
     if (!db && has_sql(spec))
         return once_fail(err, ONCE_E_CONFIG,
-                         "%.*s:%d: store '%s:' has no database that SQL effects could run in; use 'sqlite:PATH', or "
-                         "name a database in 'sql: {url: ...}'",
+                         "%.*s:%d: store '%s:' has no database for SQL effects; use 'sqlite:PATH', or name a database "
+                         "in 'sql: {url: ...}'",
                          (int)spec->file.len, spec->file.data, spec->store_line, parts->store->ops->scheme);
     bool init = false;
     int rc = needs_init(pipeline, db, runs, &init, err);
@@ -77,12 +77,12 @@ static int check_store(const once_pipeline *pipeline, once_backend *store, once_
     char kept[400] = "";
     if (store->ops->batch_max && pipeline->spec->batch_max > store->ops->batch_max)
         return once_fail(err, ONCE_E_CONFIG,
-                         "%.*s:%d: store '%s:' takes up to %u messages at once; write 'batch: {max: %u}' or less",
+                         "%.*s:%d: store '%s:' takes at most %u messages at once; write 'batch: {max: %u}' or less",
                          (int)pipeline->spec->file.len, pipeline->spec->file.data, pipeline->spec->store_line,
                          store->ops->scheme, store->ops->batch_max, store->ops->batch_max);
     if (store->bits & ONCE_STORE_OWNS) return ONCE_OK;
     if (store->ops->describe) store->ops->describe(store, kept, sizeof kept);
-    return once_fail(err, ONCE_E_CONFIG, "%.*s:%d: store '%s:' could lose messages that it was given (%s)",
+    return once_fail(err, ONCE_E_CONFIG, "%.*s:%d: store '%s:' could lose messages that it accepted (%s)",
                      (int)pipeline->spec->file.len, pipeline->spec->file.data, pipeline->spec->store_line,
                      store->ops->scheme, kept);
 }

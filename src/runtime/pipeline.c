@@ -128,11 +128,11 @@ int once_pipeline_callback(once_pipeline *pipeline, const char *name, once_callb
     if (!pipeline || !name || !function)
         return once_fail(err, ONCE_E_USAGE, "once_pipeline_callback needs a pipeline, a name and a function");
     if (!names_callback(pipeline->spec, name))
-        return once_fail(err, ONCE_E_USAGE, "no handler of '%.*s' says 'callback: %s'", (int)pipeline->spec->file.len,
+        return once_fail(err, ONCE_E_USAGE, "no handler of '%.*s' has 'callback: %s'", (int)pipeline->spec->file.len,
                          pipeline->spec->file.data, name);
     for (size_t i = 0; i < pipeline->n_callbacks; i++)
         if (strcmp(pipeline->callbacks[i].name, name) == 0)
-            return once_fail(err, ONCE_E_USAGE, "callback '%s' was registered before", name);
+            return once_fail(err, ONCE_E_USAGE, "callback '%s' is already registered", name);
     once_runner_callback *callbacks = reallocarray(pipeline->callbacks, pipeline->n_callbacks + 1, sizeof *callbacks);
     if (callbacks) pipeline->callbacks = callbacks;
     char *copy = callbacks ? strdup(name) : NULL;
@@ -149,10 +149,11 @@ int once_pipeline_idempotency_salt(once_pipeline *pipeline, once_bytes salt, onc
         return once_fail(err, ONCE_E_USAGE, "once_pipeline_idempotency_salt needs a pipeline and a salt");
     if (!once_salt_fits(salt))
         return once_fail(err, ONCE_E_USAGE,
-                         "a salt of idempotency keys has at least %u bytes, and not only white space", ONCE_SALT_MIN);
+                         "a salt of idempotency keys must have at least %u bytes, and not only white space",
+                         ONCE_SALT_MIN);
     if (pipeline->spec->salt.len)
-        return once_fail(err, ONCE_E_USAGE, "'%.*s' says 'idempotency_salt' itself", (int)pipeline->spec->file.len,
-                         pipeline->spec->file.data);
+        return once_fail(err, ONCE_E_USAGE, "'%.*s' has 'idempotency_salt'; change it there",
+                         (int)pipeline->spec->file.len, pipeline->spec->file.data);
     return once_arena_copy(&pipeline->arena, salt, &pipeline->salt) ? ONCE_OK : once_no_memory(err, "for a salt");
 }
 
@@ -166,7 +167,7 @@ static int read_salt(once_pipeline *pipeline, once_error *err) /* @locks: salt_l
     if (rc != ONCE_OK) return rc;
     if (!once_salt_fits(salt))
         return once_fail(err, ONCE_E_CONFIG,
-                         "%.*s:%d: 'idempotency_salt' has fewer than %u bytes, or only white space; take random ones",
+                         "%.*s:%d: 'idempotency_salt' has fewer than %u bytes, or only white space; use random bytes",
                          (int)spec->file.len, spec->file.data, spec->salt_line, ONCE_SALT_MIN);
     return once_arena_copy(&pipeline->arena, salt, &pipeline->salt) ? ONCE_OK : once_no_memory(err, "for a salt");
 }

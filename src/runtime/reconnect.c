@@ -92,12 +92,11 @@ int once__persist(once_pipeline *pipeline, once_try *attempt, void *user, once_e
         if (rc != ONCE_E_UNAVAILABLE && rc != ONCE_E_ABORTED && rc != ONCE_E_FULL)
             return once_fail(err, rc, "%s", why.text);
         const int64_t now_ms = once_env_mono_ns(pipeline->env) / 1000000, away_ms = now_ms - begun_ns / 1000000;
-        if (atomic_load(&pipeline->stop))
-            return once_fail(err, rc, "%.400s; stopped while it was waited for", why.text);
+        if (atomic_load(&pipeline->stop)) return once_fail(err, rc, "%.400s; stopped while waiting for it", why.text);
         if (finite && away_ms >= pipeline->spec->patience_ms) return give_up(pipeline, rc, &why, err);
         if (once__worth_saying(&saying, why.text, now_ms)) {
             const char *event = once__store_event(rc);
-            once_log(ONCE_LOG_WARN, event, "%s; trying again, nothing is fetched or acked meanwhile", why.text);
+            once_log(ONCE_LOG_WARN, event, "%s; trying again; nothing is fetched or acked until it works", why.text);
         }
         int64_t delay_ms = once_retry_delay_ms(&pace, tries, pipeline->env);
         assert(delay_ms >= 0 && delay_ms <= pace.max_ms);

@@ -16,7 +16,7 @@ enum { LOSSES_MAX = 50 };
 static int note_repair(once_pipeline *pipeline, once_backend *store, uint64_t n, once_error *err)
 {
     char note[120];
-    snprintf(note, sizeof note, "%" PRIu64 " entries, lanes or letters: what belongs to them and was lost", n);
+    snprintf(note, sizeof note, "%" PRIu64 " entries, lanes or letters: what they had lost", n);
     const once_audit record = {.consumer = pipeline->spec->consumer,
                                .who = {store->who, strlen(store->who)},
                                .what = ONCE_BYTES("repair"),
@@ -42,7 +42,7 @@ static int repair(once_pipeline *pipeline, once_backend **at, uint64_t *repaired
 {
     const once_backend *store = *at;
     if (!store->ops->repair)
-        return once_fail(err, ONCE_E_USAGE, "nothing of store '%s:' can be repaired so; restore it from a backup",
+        return once_fail(err, ONCE_E_USAGE, "a '%s:' store cannot be repaired; restore it from a backup",
                          store->ops->scheme);
     once_hash after = {0};
     bool more = true;

@@ -178,7 +178,7 @@ static int move(replaying *r, const once_letter *letter, once_replayed *out, boo
     if (letter->kind == ONCE_ANSWER_CUT) { /* whatever its beginning says, it is not the message */
         out->verdict = ONCE_REPLAY_still_dead;
         out->reason = ONCE_BYTES(
-            "it was longer than message_max and only its beginning is kept; raise message_max and deliver it again");
+            "it was longer than message_max, and only its beginning was kept; raise message_max and deliver it again");
         return ONCE_OK;
     }
     once_item *item = once_arena_new(&r->batch.arena, once_item, 1);
@@ -441,7 +441,7 @@ int once_pipeline_replay(once_pipeline *pipeline, const once_replay_options *opt
     if (rc != ONCE_OK) return rc;
     *out = (once_replay_counts){0};
     if (asked.body && (!asked.ids || asked.n_ids != 1))
-        return once_fail(err, ONCE_E_USAGE, "a body can be given for one letter only");
+        return once_fail(err, ONCE_E_USAGE, "a new body needs exactly one letter");
     if (asked.body && once_bytes_lie(*asked.body))
         return once_fail(err, ONCE_E_USAGE, "the body has a length and no address");
     replaying *r = calloc(1, sizeof *r);

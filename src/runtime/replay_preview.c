@@ -28,7 +28,7 @@ int once__preview_open(once_preview_table *table, uint64_t most, once_error *err
     snprintf(path, sizeof path, "%s/once-XXXXXX", folder);
     const int fd = mkostemp(path, O_CLOEXEC);
     if (fd < 0)
-        return once_fail(err, ONCE_E_IO, "cannot make a temporary file in '%s': %s; set TMPDIR", folder,
+        return once_fail(err, ONCE_E_IO, "cannot create a temporary file in '%s': %s; set TMPDIR", folder,
                          once_errno_text(errno));
     unlink(path);
     *table = (once_preview_table){.fd = fd, .size = size};

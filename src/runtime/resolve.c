@@ -20,11 +20,10 @@ static int resolve_entry(once_pipeline *pipeline, once_backend *store, const onc
         return once_fail(err, ONCE_E_USAGE, "key '%.*s' is %s, not unknown; there is nothing to resolve",
                          once__shown_len(key), key.data, once_state_name(entry->state));
     if (outcome != ONCE_DONE && !entry->has_message)
-        return once_fail(
-            err, ONCE_E_USAGE,
-            "key '%.*s' has no message in the store to %s; its source has it: resolve it when it was brought again,"
-            " or 'forget' the key, then its next delivery runs",
-            once__shown_len(key), key.data, outcome == ONCE_RETRY ? "try again with" : "keep as a letter");
+        return once_fail(err, ONCE_E_USAGE,
+                         "key '%.*s' has no message in the store to %s; only its source has it: resolve it after the "
+                         "source has delivered it again, or 'forget' the key, and its next delivery runs",
+                         once__shown_len(key), key.data, outcome == ONCE_RETRY ? "try again with" : "keep as a letter");
     char note[60], reason[700];
     bool done;
     snprintf(note, sizeof note, "resolved as %s by an operator", once_outcome_name(outcome));

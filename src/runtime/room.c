@@ -72,14 +72,14 @@ void once__say_room(once_room_said *said, const once_machine *machine, const onc
     format_bound(spec, &size, bound);
     if (full)
         once_log(warn ? ONCE_LOG_WARN : ONCE_LOG_DEBUG, "fetch_paused",
-                 "nothing is fetched: %" PRIu64
-                 " messages (%s) wait in the store, and waiting_max is %s; they are worked on, and fetching goes on "
-                 "when a tenth of it is free. If that does not come, 'once list --waiting' shows what they wait for; "
-                 "otherwise make the handlers faster, or raise waiting_max",
+                 "fetching is paused: %" PRIu64
+                 " messages (%s) wait in the store, and waiting_max is %s; fetching resumes when a tenth of it is "
+                 "free. If that takes too long, 'once list --waiting' shows what they wait for; make the handlers "
+                 "faster, or raise waiting_max",
                  size.messages, format_bytes(size.bytes, bytes), bound);
     else
         once_log(warn ? ONCE_LOG_WARN : ONCE_LOG_DEBUG, "fetch_resumed",
-                 "fetching goes on: %" PRIu64 " messages (%s) wait in the store", size.messages,
+                 "fetching resumes: %" PRIu64 " messages (%s) wait in the store", size.messages,
                  format_bytes(size.bytes, bytes));
 }
 
@@ -87,7 +87,8 @@ void once__room_text(const once_machine *machine, char out[ONCE_WAITING_TEXT])
 {
     once_waiting_size size;
     if (once_machine_full(machine, &size))
-        (void)snprintf(out, ONCE_WAITING_TEXT, "fetches nothing: %" PRIu64 " wait in the store, as waiting_max allows",
+        (void)snprintf(out, ONCE_WAITING_TEXT,
+                       "fetching is paused: %" PRIu64 " wait in the store, as many as waiting_max allows",
                        size.messages);
     else out[0] = 0;
 }

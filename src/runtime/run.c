@@ -49,7 +49,7 @@ static bool is_forked(const once_run *r)
 int once__run_refuse_forked(const once_run *r, once_error *err)
 {
     if (!is_forked(r)) return ONCE_OK;
-    return once_fail(err, ONCE_E_USAGE, "the pipeline was started before fork; load another one in this process");
+    return once_fail(err, ONCE_E_USAGE, "the pipeline was started before a fork; load it again in this process");
 }
 
 /* --- begin --- */
@@ -216,7 +216,7 @@ static int refuse(once_run *r, once_error *err)
     const int rc = once__run_refuse_forked(r, err);
     if (rc != ONCE_OK || !once_turn_is_mine(&r->pipeline->turn)) return rc;
     return once_fail(err, ONCE_E_USAGE,
-                     "a run is neither started nor joined from a callback of a function that has its store");
+                     "a run can be neither started nor joined from a callback of a function that is using its store");
 }
 
 /* Whether it may be started now; then nobody else may. `join`: BEGUN when whoever starts it joins it. */
@@ -246,10 +246,10 @@ static int reserve(once_run *r, const once_run_options *options, once_run_join j
         atomic_store(&r->pid, getpid());
     }
     pthread_mutex_unlock(&r->lock);
-    if (runs) return once_fail(err, ONCE_E_USAGE, "the pipeline runs already");
+    if (runs) return once_fail(err, ONCE_E_USAGE, "the pipeline is already running");
     if (last == ONCE_JOIN_OPEN) return once_fail(err, ONCE_E_USAGE, "the last run of the pipeline was not joined");
     if (last == ONCE_JOIN_BEGUN)
-        return once_fail(err, ONCE_E_USAGE, "the last run of the pipeline is being joined by another thread");
+        return once_fail(err, ONCE_E_USAGE, "another thread is joining the last run of the pipeline");
     return ONCE_OK;
 }
 
@@ -335,7 +335,8 @@ int once_pipeline_start(once_pipeline *pipeline, const once_run_options *options
     if (rc != ONCE_OK) return rc;
     if (asked.progress || asked.waiting)
         return once_fail(err, ONCE_E_USAGE,
-                         "'progress' and 'waiting' are called by once_pipeline_run; ask once_pipeline_snapshot");
+                         "once_pipeline_start does not call 'progress' and 'waiting'; use once_pipeline_snapshot, or "
+                         "once_pipeline_run");
     once_run *r = pipeline->run;
     rc = reserve(r, &asked, ONCE_JOIN_OPEN, err);
     return rc == ONCE_OK ? begin(r, err) : rc;
@@ -393,9 +394,9 @@ int once_pipeline_join(once_pipeline *pipeline, once_summary *summary, once_erro
     pthread_mutex_unlock(&r->lock);
     if (none) return once_fail(err, ONCE_E_USAGE, "the pipeline was not started");
     if (join_was == ONCE_JOIN_BEGUN)
-        return once_fail(err, ONCE_E_USAGE, "the run of the pipeline is being joined by another thread");
+        return once_fail(err, ONCE_E_USAGE, "another thread is joining the run of the pipeline");
     if (join_was == ONCE_JOIN_OVER)
-        return once_fail(err, ONCE_E_USAGE, "the run of the pipeline was joined before, or could not start");
+        return once_fail(err, ONCE_E_USAGE, "the run of the pipeline was already joined, or could not start");
     return join(r, summary, err);
 }
 

@@ -14,9 +14,8 @@ static void keep_known(const once_pipeline *pipeline, const once_known *before, 
     char why[500];
     if (once__known_keep(pipeline, before, store, why, sizeof why)) return;
     once_log(ONCE_LOG_WARN, "store",
-             "%s: when it is lost, a new one would silently be created, and every message would run again; make "
-             "that folder"
-             " writable, or put 'store_id: \"%s\"' into the pipeline file",
+             "%s: if the store is lost, a new one would silently replace it, and every message would run again; make "
+             "that folder writable, or put 'store_id: \"%s\"' into the pipeline file",
              why, pipeline->met);
 }
 
@@ -113,7 +112,8 @@ int once__run_begins(once_run *r, once_error *err)
     if (rc != ONCE_OK) return explain_denied(r->parts.store, rc, err);
     warn_of_doubt(r);
     if (r->around.unclean)
-        once_log(ONCE_LOG_WARN, "unclean", "the last run did not end cleanly; the first messages run one by one");
+        once_log(ONCE_LOG_WARN, "unclean",
+                 "the last run did not end cleanly; the first messages are claimed and run one by one");
     return ONCE_OK;
 }
 

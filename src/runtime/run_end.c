@@ -13,12 +13,11 @@ static int tell_lost(const once_run_ending *end, int rc, once_error *why)
 {
     if (!end->lost) return rc;
     const once_error before = *why;
-    once_fail(
-        why, rc == ONCE_OK ? ONCE_E_IO : rc,
-        "%" PRIu64
-        " message%s read from a source that cannot deliver again, and not known to be settled; send %s again%s%.300s",
-        end->lost, end->lost == 1 ? " was" : "s were", end->lost == 1 ? "it" : "them", rc == ONCE_OK ? "" : ": ",
-        rc == ONCE_OK ? "" : before.text);
+    once_fail(why, rc == ONCE_OK ? ONCE_E_IO : rc,
+              "%" PRIu64
+              " message%s read from a source that cannot deliver again, and perhaps not settled; send %s again%s%.300s",
+              end->lost, end->lost == 1 ? " was" : "s were", end->lost == 1 ? "it" : "them", rc == ONCE_OK ? "" : ": ",
+              rc == ONCE_OK ? "" : before.text);
     once_log(ONCE_LOG_ERROR, "lost", "%s", why->text);
     return why->status;
 }
@@ -37,16 +36,13 @@ static void tell_rest(const once_run_ending *end, int rc, const once_summary *su
     once_error before = *why;
     const uint64_t acked = summary->counts.acked, open = end->open, unsettled = end->unsettled;
     if (rc == ONCE_E_FULL && !end->lost)
-        once_fail(why, rc, "%.*s; %" PRIu64 " message%s acked, %" PRIu64 " that %s read %s not%s",
+        once_fail(why, rc, "%.*s; %" PRIu64 " message%s acked; %" PRIu64 " %s read but not acked%s",
                   unsettled ? 240 : 300, before.text, acked, acked == 1 ? " is" : "s are", open,
-                  open == 1 ? "was" : "were", open == 1 ? "is" : "are",
-                  open == 0   ? ""
-                  : open == 1 ? " and comes again"
-                              : " and come again");
+                  open == 1 ? "was" : "were", open ? " and will be delivered again" : "");
     if (!unsettled) return;
     before = *why;
-    once_fail(why, rc, "%.400s; of %" PRIu64 " effect%s begun the outcome could not be kept", before.text, unsettled,
-              unsettled == 1 ? " that was" : "s that were");
+    once_fail(why, rc, "%.400s; the outcome of %" PRIu64 " started effect%s could not be recorded", before.text,
+              unsettled, unsettled == 1 ? "" : "s");
 }
 
 /* Told to stop, and the server is away or refuses: what was not settled is the broker's or the store's, and comes
@@ -58,9 +54,12 @@ static int end_all_the_same(const once_pipeline *pipeline, const once_run_ending
     if (!can_wait(rc) || !atomic_load(&pipeline->stop) || end->lost) return rc;
     if (end->unsettled)
         once_log(ONCE_LOG_WARN, "stopped",
-                 "%s; what was not acked comes again, but of %" PRIu64 " effect%s begun the outcome could not be kept",
-                 why->text, end->unsettled, end->unsettled == 1 ? " that was" : "s that were");
-    else once_log(ONCE_LOG_WARN, "stopped", "%s; nothing was lost: what was not acked comes again", why->text);
+                 "%s; messages that were not acked are delivered again, but the outcome of %" PRIu64
+                 " started effect%s could not be recorded",
+                 why->text, end->unsettled, end->unsettled == 1 ? "" : "s");
+    else
+        once_log(ONCE_LOG_WARN, "stopped", "%s; nothing was lost: messages that were not acked are delivered again",
+                 why->text);
     summary->stopped = true;
     return ONCE_OK;
 }

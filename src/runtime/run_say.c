@@ -64,7 +64,7 @@ static void report_failure(once_run *r, const once_item *item) /* @locks: lock *
     char why[sizeof((once_error *)0)->text];
     snprintf(why, sizeof why, "%.*s", (int)item->failure.len, item->failure.data ? item->failure.data : "");
     if (once__worth_saying(&r->effects_saying, why, once__run_now_ms(r)))
-        once_log(ONCE_LOG_WARN, "effect_failed", "nothing external is started for a while: %s", why);
+        once_log(ONCE_LOG_WARN, "effect_failed", "no effect outside of the store is started for a while: %s", why);
 }
 
 static void report_no_failure(once_run *r) /* @locks: lock */
@@ -102,12 +102,12 @@ static void report_handler(once_run *r, const once_item *item) /* @locks: lock *
         if (!is_down(h, at_ms) || !once__worth_saying(&h->saying, why, at_ms)) return;
         h->said = true;
         once_log(ONCE_LOG_WARN, "handler_down",
-                 "handler '%.*s' gives back what it is given, %u in a row, and its messages wait: %s", (int)name.len,
+                 "handler '%.*s' is down: %u messages in a row were released or failed, and wait: %s", (int)name.len,
                  name.data, h->refused, why);
     } else if (item->started && item->outcome != ONCE_RETRY && item->outcome != ONCE_UNKNOWN &&
                item->outcome != ONCE_RELEASE) {
         if (h->said)
-            once_log(ONCE_LOG_WARN, "handler_works", "handler '%.*s' works again, after %u in a row", (int)name.len,
+            once_log(ONCE_LOG_WARN, "handler_works", "handler '%.*s' works again, after %u failures", (int)name.len,
                      name.data, h->refused);
         h->said = false;
         h->refused = 0;

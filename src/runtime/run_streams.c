@@ -110,16 +110,16 @@ void once__run_report_news(once_run *r, const once_action *done) /* @locks: lock
         char name[ONCE_STREAM_NAME], within[ONCE_DURATION_TEXT];
         once__stream_name(r->from, news->stream, name);
         if (news->change == ONCE_STREAM_ASSIGNED)
-            once_log(ONCE_LOG_INFO, "stream_assigned", "stream '%s' is read by this worker from now on", name);
+            once_log(ONCE_LOG_INFO, "stream_assigned", "this worker now reads stream '%s'", name);
         else if (news->change == ONCE_STREAM_REVOKED)
             once_log(ONCE_LOG_INFO, "stream_revoked",
-                     "stream '%s' goes to another worker, and is released within %s: what is in a transaction is "
-                     "finished, what waits comes there again",
+                     "stream '%s' moves to another worker and is released within %s: open transactions finish, waiting "
+                     "messages are delivered there again",
                      name, once_duration_format(news->within_ms, within));
         else
             once_log(ONCE_LOG_WARN, "stream_lost",
-                     "stream '%s' is another worker's already: nothing more of it is acked, and what was begun goes on "
-                     "under its fence",
+                     "stream '%s' already belongs to another worker: nothing more of it is acked, and effects in "
+                     "flight go on under their fence",
                      name);
     }
 }
@@ -146,16 +146,16 @@ void once__run_report_stuck(once_run *r) /* @locks: lock */
         char name[ONCE_STREAM_NAME], paused[ONCE_DURATION_TEXT];
         once__stream_name(r->from, worst.number, name);
         once_log(ONCE_LOG_WARN, "stream_stuck",
-                 "stream '%s' is paused for %s: %" PRIu64
-                 " of its messages are here and not acked%s; %zu stream%s stand%s "
-                 "still. Others go on; 'once list' shows what it waits for",
+                 "stream '%s' has been paused for %s: %" PRIu64
+                 " of its messages are in flight and not acked%s; %zu stream%s %s paused. Other streams go on; 'once "
+                 "list' shows what it waits for",
                  name, once_duration_format(worst.paused_ms / 1000 * 1000, paused), worst.open,
                  r->from->ops->bits(r->from) & ONCE_SOURCE_SINGLE_ACKS
                      ? ""
-                     : ", and the first that is not over holds up its acks",
-                 stuck, stuck == 1 ? "" : "s", stuck == 1 ? "s" : "");
+                     : ", and the first unfinished one holds back the acks behind it",
+                 stuck, stuck == 1 ? "" : "s", stuck == 1 ? "is" : "are");
     } else if (stuck == 0 && r->stuck_said) {
-        once_log(ONCE_LOG_WARN, "stream_goes_on", "no stream stands still any more");
+        once_log(ONCE_LOG_WARN, "stream_goes_on", "no stream is paused any longer");
     }
     r->stuck_said = stuck;
 }

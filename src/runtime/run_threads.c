@@ -34,7 +34,7 @@ static void heed_stop(once_run *r) /* @locks: lock */
     r->stop_seen = true;
     r->state = ONCE_RUN_DRAINING;
     (void)ONCE_FAIL_AT(drain_before);
-    once_log(ONCE_LOG_INFO, "drain", "told to stop; finishing what is in flight");
+    once_log(ONCE_LOG_INFO, "drain", "stopping; finishing what is in flight");
     once_machine_stop(r->machine);
     r->from->ops->wake(r->from);
     for (int i = 0; i < ONCE_RUN_THREADS; i++) pthread_cond_signal(&r->threads[i].news);

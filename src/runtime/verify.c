@@ -24,7 +24,7 @@ static void on_read(void *user, uint64_t n)
     const int64_t now_ns = once_env_mono_ns(v->env);
     if (now_ns - v->told_ns < PROGRESS_NS) return;
     v->told_ns = now_ns;
-    snprintf(text, sizeof text, "%llu keys were read so far", (unsigned long long)n);
+    snprintf(text, sizeof text, "%llu keys read so far", (unsigned long long)n);
     v->report(v->user, "progress", text, false);
 }
 
@@ -39,8 +39,8 @@ static void on_damage(void *user, const char *text)
 static const char *verified(const once_store_ops *ops)
 {
     if (ops->verified) return ops->verified;
-    if (ops->verify) return "all of it was read and is whole";
-    return "was not read: it has no checksums of ours, its server checks its own pages";
+    if (ops->verify) return "the whole store was read and is intact";
+    return "was not read: it has no checksums; its server checks its own pages";
 }
 
 int once_pipeline_verify(once_pipeline *pipeline, once_finding *report, void *user, once_error *err)
@@ -60,7 +60,7 @@ int once_pipeline_verify(once_pipeline *pipeline, once_finding *report, void *us
     if (rc == ONCE_OK && v.n)
         return once_fail(err, ONCE_E_CORRUPT, "the store is damaged in %s%zu place%s; restore it from a backup%s",
                          v.n < ALL_TOLD ? "" : "at least ", v.n, v.n == 1 ? "" : "s",
-                         ops->repair ? ", or let 'once check --repair' mend what it can" : "");
+                         ops->repair ? ", or let 'once check --repair' repair what it can" : "");
     if (rc == ONCE_OK) report(user, "store", verified(ops), false);
     return rc;
 }

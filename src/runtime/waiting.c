@@ -28,8 +28,8 @@ static size_t say_taken_over(const once_gone *gone)
         all += w->ended;
         if (w->ended)
             once_log(ONCE_LOG_WARN, "taken_over",
-                     "%s is gone, and its lease is not waited for: the claims of %zu message%s are over", w->who,
-                     w->ended, w->ended == 1 ? "" : "s");
+                     "%s is gone: its claims of %zu message%s end now, not when their leases expire", w->who, w->ended,
+                     w->ended == 1 ? "" : "s");
     }
     return all;
 }
@@ -107,7 +107,7 @@ static const char *state_of(const claim *next)
     if (gone) return gone->contained ? "which is gone" : "which is gone, but its commands may still run";
     if (!next->known) return "which has ended or is gone";
     if (next->state == ONCE_WORKER_GONE) return "which is gone";
-    return next->state == ONCE_WORKER_LATE ? "which has not been heard of for a while" : "which is alive";
+    return next->state == ONCE_WORKER_LATE ? "which has not reported for a while" : "which is alive";
 }
 
 /* The one that ends first. */

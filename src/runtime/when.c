@@ -31,7 +31,7 @@ int once_parse_when(once_bytes text, int64_t *ret_ms, once_error *err)
     if (once_duration_parse(text, &ago_ms, NULL) != ONCE_OK || ago_ms == ONCE_FOREVER)
         return once_fail(
             err, ONCE_E_USAGE,
-            "neither a time (2026-01-31T12:00:00Z, epoch milliseconds) nor a duration (2h: that long ago)");
+            "neither a time (2026-01-31T12:00:00Z, epoch milliseconds) nor a duration (2h: two hours ago)");
     *ret_ms = once_env_wall_ms(once_env_real()) - ago_ms;
     return ONCE_OK;
 }

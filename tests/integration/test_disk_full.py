@@ -123,7 +123,7 @@ def test_f52_a_full_disk_ends_a_finite_run_after_its_patience(tmp_path):
     ended = p.try_run(preexec_fn=limited(400 << 10))
     kept = p.value("SELECT count(*) FROM t")
     assert ended.status == 3 and kept == p.value("SELECT n FROM total") and 0 < kept < 600, ended
-    told = re.search(r"gave up: run again when there is space, or raise 'patience' \(300ms\); (\d+) messages are acked, (\d+) that were read are not and come again", ended.err)
+    told = re.search(r"gave up: run again when there is space, or raise 'patience' \(300ms\); (\d+) messages are acked; (\d+) were read but not acked and will be delivered again", ended.err)
     assert told, ended
     assert int(told.group(1)) == ended.json["acked"] == ended.json["done"] == kept, (ended, kept)
     assert int(told.group(2)) > 0 and "ulimit" in ended.err, ended
@@ -237,9 +237,9 @@ def test_f52_effects_whose_outcome_had_no_space_are_told(tmp_path, stop):
             running.send(signal.SIGTERM)
         ended = running.end()
     said = said.decode() + ended.err
-    assert "of 2 effects that were begun the outcome could not be kept" in said, said
+    assert "the outcome of 2 started effects could not be recorded" in said, said
     assert ended.status == (1 if stop else 3) and ended.json["store_unknown"] == 2, (ended, said)
-    assert stop or "0 messages are acked, 3 that were read are not and come again;" in said, said
+    assert stop or "0 messages are acked; 3 were read but not acked and will be delivered again;" in said, said
     ended = p.try_run()
     assert ended.status == 1 and ended.json["done"] == 1 and ended.json["store_unknown"] == 2, ended
     assert work.unknown_keys() == {"k0", "k1"} and set(work.per_key().values()) == {1}

@@ -89,12 +89,12 @@ def test_attempts_of_several_processes(tmp_path):
     lines, entry = explain(p, "a")
     assert lines == [
         "key 'a' of consumer 'c', operation 'handler': waiting",
-        "  The store owns its message and will give it out again. Another delivery is a duplicate.",
+        "  The store owns its message and will hand it to a worker again. Another delivery is a duplicate.",
         f"  First seen TIME at in.ndjson:1, by {first}.",
         "  Attempt 1 ended TIME as retry: exit status 75: greylisted.",
         "  1 failure is counted.",
-        "  Not before TIME.",
-        "  It is not forgotten before it has finished.",
+        "  It does not run before TIME.",
+        "  It is kept until it has finished.",
     ]
     assert entry["who"] == first and [a["outcome"] for a in entry["attempts"]] == ["retry"]
 
@@ -110,7 +110,7 @@ def test_attempts_of_several_processes(tmp_path):
         "  Attempt 1 ended TIME as retry: exit status 75: greylisted.",
         f"  Attempt 2, by {second}, ended TIME as done.",
         "  1 failure is counted.",
-        "  Forgotten after TIME.",
+        "  It is forgotten after TIME.",
     ]
     assert entry["who"] == first
     attempts = entry["attempts"]
@@ -129,15 +129,15 @@ def test_a_message_that_only_its_source_has(tmp_path):
     lines, entry = explain(p, "a")
     assert lines == [
         "key 'a' of consumer 'c', operation 'handler': waiting",
-        "  Only its source has its message: the store waits until that brings it again, and then it may run.",
+        "  Only its source has its message; it may run when the source delivers it again.",
         f"  First seen TIME at in.ndjson:1, by {first}.",
         "  Attempt 1 ended TIME as retry: exit status 75: greylisted.",
         "  1 failure is counted.",
-        "  Not before TIME.",
-        "  Forgotten after TIME, unless it comes before.",
+        "  It does not run before TIME.",
+        "  It is forgotten after TIME, unless it is delivered before.",
     ]
     assert entry["has_body"] is False and entry["expires_ms"] > entry["changed_ms"]
-    assert "its source must bring it again" in p.once("list", p.name).out
+    assert "waits for its source to deliver it again" in p.once("list", p.name).out
     p.edit("UPDATE once_entry SET expires_ms = 1")
     assert explain(p, "a")[1]["state"] == "absent"
     assert p.once("status", "--json", p.name).json["waiting"] == 0
@@ -151,7 +151,7 @@ def test_a_first_attempt_that_succeeds(tmp_path):
     world(p, "good")
     who = run(p, 0)
     lines, entry = explain(p, "a")
-    assert lines[2:] == [f"  First seen TIME at in.ndjson:1, by {who}.", "  Attempt 1 ended TIME as done.", "  Forgotten after TIME."]
+    assert lines[2:] == [f"  First seen TIME at in.ndjson:1, by {who}.", "  Attempt 1 ended TIME as done.", "  It is forgotten after TIME."]
     assert entry["attempts"] == [{"attempt": 1, "ended_ms": entry["changed_ms"], "outcome": "done", "who": who, "reason": ""}]
     assert "worker" not in entry
 
@@ -172,7 +172,7 @@ def test_dead_and_replayed(tmp_path):
         f"  Attempt 2, by {second}, ended TIME as dead: exit status 65: no such account?[31m.",
         "  2 failures are counted.",
         "  Dead letter 1 has this key: dead.",
-        "  It is not forgotten before somebody replays or discards its letter.",
+        "  It is kept until an operator replays or discards its letter.",
     ]
     (letter,) = p.once("list", "--dead", "--json", p.name).json["messages"]
     assert [(a["attempt"], a["outcome"], a["who"]) for a in letter["attempts"]] == [(1, "retry", first), (2, "dead", second)]
@@ -194,7 +194,7 @@ def test_killed_without_a_word(tmp_path):
         first = who_is(running)
         until(lambda: os.path.exists(os.path.join(p.folder, "began")))
         lines, entry = explain(p, "a")
-        assert lines[1:4] == ["  A worker is on it. Another delivery waits for that one's outcome.",
+        assert lines[1:4] == ["  A worker is processing it. Another delivery waits for the outcome.",
                               f"  First seen TIME at in.ndjson:1, by {first}.", f"  Attempt 1 began TIME, by {first}."]
         assert entry["worker"] == first and entry["attempts"] == []
         running.send(signal.SIGKILL)
@@ -202,7 +202,7 @@ def test_killed_without_a_word(tmp_path):
     world(p, "good")
     second = run(p, 0)
     lines, entry = explain(p, "a")
-    assert lines[3:5] == ["  Attempt 1 ended without reporting an outcome; that was noticed TIME.", f"  Attempt 2, by {second}, ended TIME as done."]
+    assert lines[3:5] == ["  Attempt 1 ended without reporting an outcome; this was noticed TIME.", f"  Attempt 2, by {second}, ended TIME as done."]
     assert [(a["outcome"], a["who"]) for a in entry["attempts"]] == [("silent", first), ("done", second)]
 
 
@@ -212,7 +212,7 @@ def test_older_attempts_are_dropped_and_that_is_said(tmp_path):
     world(p, "later")
     run(p, 1)
     lines, entry = explain(p, "a")
-    assert lines[3] == "  How attempts 1 to 4 ended is not kept."
+    assert lines[3] == "  The outcomes of attempts 1 to 4 are not kept."
     assert [a["attempt"] for a in entry["attempts"]] == list(range(5, 15))
     assert [a["outcome"] for a in entry["attempts"]] == ["retry"] * 9 + ["dead"]
     assert entry["attempt"] == 14
@@ -224,7 +224,7 @@ def test_resolved_by_a_person(tmp_path):
     run(p, 1)
     assert p.once("resolve", p.name, "a", "done").status == 0
     lines, _ = explain(p, "a")
-    assert lines[3:6] == ["  Attempt 1 ended TIME as unknown: ended by signal 9.", "  It changed last TIME.", "  Reason: resolved as done by an operator."]
+    assert lines[3:6] == ["  Attempt 1 ended TIME as unknown: ended by signal 9.", "  It last changed TIME.", "  Reason: resolved as done by an operator."]
 
 
 @pytest.mark.parametrize("mode", ["text", "json"])
@@ -264,7 +264,7 @@ def test_a_letter_without_an_entry_is_found_by_its_key(tmp_path):
     assert len(explain(p, "a1")[0]) == 2  # nothing knows that one
 
 
-@pytest.mark.parametrize("retry, told", [("{for: 1h}", "attempts for 1h"), ("{attempts: 3, for: 1h}", "3 attempts, for 1h at most"),
+@pytest.mark.parametrize("retry, told", [("{for: 1h}", "attempts for 1h"), ("{attempts: 3, for: 1h}", "3 attempts within 1h"),
                                          ("{attempts: 3}", "3 attempts")])
 def test_check_tells_the_budget_of_retries(tmp_path, retry, told):
     p = pipeline(str(tmp_path), "", head='key: "${/id}"\nremember: 10m\nretry: ' + retry + "\n")
@@ -280,7 +280,7 @@ def test_what_cannot_be_done_without_a_body_is_not_offered(tmp_path):
         running.process.wait()
     until(lambda: explain(p, "k")[1]["state"] == "unknown", what="the lease to be over")
     lines = explain(p, "k")[0]
-    assert any("when its source has brought its message again" in line for line in lines), lines
+    assert any("after its source has delivered its message again" in line for line in lines), lines
 
 
 def test_the_result_that_duplicates_get_is_shown(tmp_path):
@@ -288,5 +288,5 @@ def test_the_result_that_duplicates_get_is_shown(tmp_path):
     p.write({"id": "a", "width": 4}, {"id": "b", "width": 300})
     p.run(status=0)
     assert "Its result is 'receipt 0042'.\n" in p.once("explain", p.name, "a").out
-    assert "000'...; --json has all of it.\n" in p.once("explain", p.name, "b").out
+    assert "000'...; --json prints all of it.\n" in p.once("explain", p.name, "b").out
     assert p.explain("b")[0]["result"].endswith("42\n")

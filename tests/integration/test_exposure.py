@@ -23,7 +23,7 @@ def said(p, topic):
     return [text for found, text in findings(p) if found == topic]
 
 
-@pytest.mark.parametrize("mode,told", [(0o600, None), (0o644, None), (0o664, "may be changed by others"), (0o646, "may be changed by others")])
+@pytest.mark.parametrize("mode,told", [(0o600, None), (0o644, None), (0o664, "can be changed by other users"), (0o646, "can be changed by other users")])
 def test_a_pipeline_file_that_others_may_change(tmp_path, mode, told):
     p = commands(tmp_path)
     p.write()
@@ -37,7 +37,7 @@ def test_a_folder_in_which_everybody_may_replace_files(tmp_path):
     p = commands(tmp_path)
     p.write()
     os.chmod(p.folder, 0o777)
-    assert "everybody may replace files" in said(p, "pipeline")[0]
+    assert "every user may replace files" in said(p, "pipeline")[0]
     os.chmod(p.folder, 0o1777)
     assert said(p, "pipeline") == []
 
@@ -50,7 +50,7 @@ def test_a_file_with_a_secret(tmp_path, mode, told):
         file.write("0123456789abcdef\n")
     os.chmod(file.name, mode)
     texts = said(p, "secret")
-    assert len(texts) == len(told) and all(f"may be {word} by others" in text for word, text in zip(told, texts)), texts
+    assert len(texts) == len(told) and all(f"can be {word} by other users" in text for word, text in zip(told, texts)), texts
     assert all("0123456789abcdef" not in text for text in texts)
 
 
@@ -60,7 +60,7 @@ def test_the_salt_is_a_secret(tmp_path):
     with open(os.path.join(p.folder, "salt"), "w") as file:
         file.write("0123456789abcdef0123456789abcdef\n")
     os.chmod(file.name, 0o644)
-    assert "'salt' (mode 0644) may be read by others" in said(p, "secret")[0]
+    assert "'salt' (mode 0644) can be read by other users" in said(p, "secret")[0]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="not allowed here: another user's files, without root")
@@ -68,7 +68,7 @@ def test_a_pipeline_file_of_another_user(tmp_path):
     p = commands(tmp_path)
     p.write()
     os.chown(os.path.join(p.folder, p.name), 65534, 65534)
-    assert "belongs to another user, who decides what runs here" in said(p, "pipeline")[0]
+    assert "belongs to another user, who can decide what runs here" in said(p, "pipeline")[0]
 
 
 def test_secrets_are_looked_at_wherever_they_stand(tmp_path):
@@ -95,11 +95,11 @@ def test_a_password_in_a_url_or_in_a_file_that_it_names(tmp_path):
         p = commands(tmp_path)
         p.write()
         p.configure('key: "${/id}"\nhandler: {exec: [cat]}\n', store=f"redis://127.0.0.1:{redis.port}/0?password=file:secret&name=x")
-        assert [text.partition(";")[0] for text in said(p, "secret")] == ["'secret' (mode 0640) may be read by others"]
+        assert [text.partition(";")[0] for text in said(p, "secret")] == ["'secret' (mode 0640) can be read by other users"]
         p.configure('key: "${/id}"\nhandler: {exec: [cat]}\n', store=f"redis://:0123456789abcdef@127.0.0.1:{redis.port}/0?name=x")
         for mode in (0o600, 0o640, 0o604):
             os.chmod(os.path.join(p.folder, p.name), mode)
-            assert ["there is a password in it" in text for text in said(p, "pipeline")] == [True] * (mode != 0o600), oct(mode)
+            assert ["contains a password" in text for text in said(p, "pipeline")] == [True] * (mode != 0o600), oct(mode)
 
 
 def test_text_of_a_message_among_the_arguments(tmp_path):
@@ -118,9 +118,9 @@ def test_a_store_that_others_may_read(tmp_path):
     p.write()
     p.execute("CREATE TABLE was_here(n)")
     os.chmod(p.database, 0o644)
-    assert "'store.db' (mode 0644) may be read or changed by others" in said(p, "store")[0]
+    assert "'store.db' (mode 0644) can be read or changed by other users" in said(p, "store")[0]
     os.chmod(p.database, 0o620)
-    assert "'store.db' (mode 0620) may be read or changed by others" in said(p, "store")[0]
+    assert "'store.db' (mode 0620) can be read or changed by other users" in said(p, "store")[0]
     os.chmod(p.database, 0o600)
     assert said(p, "store") == []
 
@@ -208,7 +208,7 @@ def test_the_memory_store_promises_nothing(tmp_path):
     p = commands(tmp_path)
     p.configure('key: "${/id}"\nhandler: {exec: [cat]}\n', store="memory")
     ended = p.once("check", p.name)
-    assert ended.status == 0 and "never lost" not in ended.out and "everything is forgotten with the process" in ended.out, ended
+    assert ended.status == 0 and "never lost" not in ended.out and "everything is lost when the process ends" in ended.out, ended
 
 
 STEERS = "\x1b[31m\x9b31m\x85\u061c\u200e\u2028\u202e\u2066\u2069\x7f"

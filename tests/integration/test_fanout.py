@@ -124,7 +124,7 @@ def test_f98_facts_of_an_old_store_are_found(tmp_path):
     assert ended.json["received"] == 13, ended
 
 
-RENAMED = "and is 'renamed' now, which starts from nothing"
+RENAMED = "and is 'renamed' now, which would start with no history"
 
 
 def test_f75_a_consumer_that_is_renamed_on_another_host_is_asked_about(tmp_path, on_host):  # noqa: F811

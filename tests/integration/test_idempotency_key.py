@@ -207,9 +207,9 @@ def test_f75_f82_no_other_salt_while_a_message_may_have_had_its_effect(tmp_path)
     assert given["unknown"] in p.once("list", p.name, env=env).out
     assert p.once("resolve", p.name, "unknown", "dead", env=env).status == 0
     salted(p, "env:OTHER")
-    assert "(1 dead letter that may have had their effect, too" in p.once("run", p.name, env=env).err
+    assert "(1 dead letter may also have had an effect" in p.once("run", p.name, env=env).err
     ended = p.once("run", p.name, "--confirm-scope-change", env=env)
-    assert ended.status == 1 and "1 dead letter may have had an effect under the idempotency keys of the salt before" in ended.err, ended
+    assert ended.status == 1 and "1 dead letter may have had an effect under idempotency keys of the old salt" in ended.err, ended
     assert p.once("run", p.name, env=env).status == 1
 
 
@@ -231,7 +231,7 @@ def test_f75_f82_what_waits_counts_only_when_it_may_have_had_its_effect(tmp_path
 
 def test_f67_mistakes_about_the_salt(tmp_path):
     p = pipeline(tmp_path)
-    for how, said in ((SALT, "p.yaml:4: 'idempotency_salt' must not stand in the file itself"), ('"env:"', "p.yaml:4: 'idempotency_salt' refers to a variable"),
+    for how, said in ((SALT, "p.yaml:4: 'idempotency_salt' must not be in the file itself"), ('"env:"', "p.yaml:4: 'idempotency_salt' refers to a variable"),
                       ("env:NOT_THERE", "p.yaml:4: variable 'NOT_THERE' is not set"), ("file:nowhere", "p.yaml:4: cannot read file 'nowhere'"),
                       ("env:SHORT", "p.yaml:4: 'idempotency_salt' has fewer than 16 bytes")):
         salted(p, how)

@@ -175,7 +175,7 @@ def test_f26_two_thousand_conflicts_of_one_key_are_one_letter(tmp_path):
     assert p.letters()[0][0] == 2001
     listed = p.once("list", "--dead", "--json", p.name).json["messages"]
     assert [(e["count"], e["point"]) for e in listed] == [(2000, "2001"), (1, "2002")]
-    assert "2000 times, the last " in p.once("list", "--dead", p.name).out
+    assert "delivered 2000 times, last " in p.once("list", "--dead", p.name).out
     for line in (2, 2001): # also of the first one, where the letter does not say that it came from
         told = p.once("explain", p.name, "--message", f"in.ndjson:{line}").out
         assert f"letter {listed[0]['letter']}, delivered 2000 times" in told, told

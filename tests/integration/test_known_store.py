@@ -89,10 +89,10 @@ def test_f82_the_file_may_say_which_store_it_must_be(tmp_path):
     lose(p)
     for arguments in ((), ("--new-store",)):
         ended = p.once("run", *arguments, p.name, env=elsewhere)
-        assert ended.status == OTHER and "'store_id' says " + id in ended.err and "take 'store_id' out" in ended.err, ended
+        assert ended.status == OTHER and "'store_id' names store " + id in ended.err and "remove 'store_id'" in ended.err, ended
     p.configure(CONFIG + "store_id: xyz\n")
     ended = p.once("check", p.name)
-    assert ended.status == 2 and "'store_id' is 16 hex digits" in ended.err, ended
+    assert ended.status == 2 and "'store_id' must be 16 hex digits" in ended.err, ended
 
 
 def test_f82_what_is_remembered_is_of_one_pipeline_file_and_consumer(tmp_path):
@@ -116,11 +116,11 @@ def test_f82_nowhere_to_remember_it(tmp_path, how):
     ended = p.once("run", p.name, env=env)
     assert ended.status == 0 and "put 'store_id: \"" in ended.err.replace('\\"', '"'), ended
     if how == "no home":
-        assert "no folder to remember the store in" in ended.err, ended
+        assert "no folder in which to remember the store" in ended.err, ended
     else:
         assert "level=warn event=store" in ended.err and f"cannot be remembered in folder '{folder}/once': " in ended.err, ended
     warned = [f["text"] for f in p.once("check", "--json", p.name, env=env).json["findings"] if f["warning"]]
-    assert any("put 'store_id: \"" in text and "silently be replaced by a new one" in text for text in warned), warned
+    assert any("put 'store_id: \"" in text and "would silently replace it" in text for text in warned), warned
 
 
 def test_f82_check_leaves_nothing_where_it_tried_to_write(tmp_path):
@@ -159,7 +159,7 @@ def test_f82_a_state_file_that_cannot_be_understood_is_refused(tmp_path, how):
     assert all("\nstore " in text for text in kept_in(state).values())
     counts(p.run(status=0, env=env), received=10, duplicates=10)
     audited, = p.once("list", "--audit", "--json", p.name, env=env).json["audit"]
-    assert audited["note"].endswith(" instead of one that is not known"), audited
+    assert audited["note"].endswith(" instead of an unknown one"), audited
 
 
 # ---- by what it is remembered ----
@@ -309,7 +309,7 @@ def test_f82_check_lets_the_next_run_make_one(tmp_path):
     p.run(status=0)
     lose(p)
     ended = p.once("check", "--new-store", p.name)
-    assert ended.status == 0 and "nothing was made" in ended.out and not os.path.exists(p.database), ended
+    assert ended.status == 0 and "none was created" in ended.out and not os.path.exists(p.database), ended
     p.execute(TABLES)
     counts(p.run(status=0), received=10, done=10)
     audited, = p.once("list", "--audit", "--json", p.name).json["audit"]
@@ -342,11 +342,11 @@ def test_f82_store_id_is_not_overruled_by_check(tmp_path):
     p = pipeline(tmp_path)
     p.configure(CONFIG + 'store_id: "0123456789abcdef"\n')
     ended = p.once("check", "--new-store", p.name)
-    assert ended.status == 2 and "says 'store_id' itself; change it there" in ended.err, ended
+    assert ended.status == 2 and "has 'store_id'; change it there" in ended.err, ended
 
 
 def command_in(ended):
-    return ended.err.strip().rpartition("to take what is here: ")[2]
+    return ended.err.strip().rpartition("to go on with what is here: " if "is damaged" in ended.err else "to go on without it: ")[2]
 
 
 def test_f82_the_refusal_of_a_unit_names_its_state_and_what_to_say(tmp_path):
@@ -358,7 +358,7 @@ def test_f82_the_refusal_of_a_unit_names_its_state_and_what_to_say(tmp_path):
         assert p.once("run", p.name, env=env).status == 0
         lose(p)
         ended = p.once("run", p.name, env=env)
-        assert ended.status == OTHER and any(f"'{folder}/state/{name}' says store " in ended.err for name in os.listdir(folder / "state")), ended
+        assert ended.status == OTHER and any(f"'{folder}/state/{name}' names store " in ended.err for name in os.listdir(folder / "state")), ended
         command = command_in(ended)
         assert f"STATE_DIRECTORY={folder}/state once check --new-store " in command, command
         shell = {"XDG_STATE_HOME": str(tmp_path / "shell"), "PATH": os.path.dirname(ONCE) + ":" + os.environ["PATH"]}
@@ -384,7 +384,7 @@ def test_f82_what_root_allows_the_unit_can_read(tmp_path):
 
 def test_f82_check_says_that_it_made_a_store(tmp_path):
     p = pipeline(tmp_path)
-    said = "there was none here, and this one was made"
+    said = "there was no store here, so an empty one was created"
     assert said in p.once("check", p.name).out
     assert said not in p.once("check", p.name).out
 
@@ -419,7 +419,7 @@ def test_f82_a_redis_that_was_flushed_is_noticed_by_who_remembers_nothing(tmp_pa
             redis.call("FLUSHALL")
             p.append(*some(5, 5))
             ended = worker.end(60)
-        assert ended.status == OTHER and "there is no store here" in ended.err and "this run has worked with store " in ended.err, ended
+        assert ended.status == OTHER and "there is no store here" in ended.err and "this run used store " in ended.err, ended
 
 
 @pytest.mark.skipif(not has_redis(), reason="missing: redis-server, or hiredis in the build")

@@ -90,8 +90,8 @@ def test_what_a_message_waits_for(tmp_path, store):
     assert len(p.text("a")) == 1
 
     told = p.explained("c")
-    assert "  It stands in lane 'one'.\n    behind key 'a', waiting, not before 20" in told and "\n    behind key 'b', waiting\n" in told, told
-    assert "  It stands in lane 'two'.\n" in p.explained("d")
+    assert "  It is in lane 'one'.\n    behind key 'a', waiting, not before 20" in told and "\n    behind key 'b', waiting\n" in told, told
+    assert "  It is in lane 'two'.\n" in p.explained("d")
     (entry,) = p.explain("e")
     assert (entry["lane"], entry["before"][0]["letter"], entry["all_before"]) == ("two", found["d"]["letter"], 1), entry
 
@@ -103,7 +103,7 @@ def test_somebody_is_at_work_before_it(tmp_path, store):
         until(lambda: "a" in p.listed() and p.listed()["a"]["state"] == "busy" and "b" in p.listed(), what="both")
         (a,) = p.listed()["b"]["before"]
         assert (a["key"], a["state"]) == ("a", "busy") and f":{running.process.pid}" in a["worker"] and a["due_ms"] > 0, a
-        assert f"    behind key 'a', in work by {a['worker']} until 20" in p.text("b")[1]
+        assert f"    behind key 'a', being processed by {a['worker']} until 20" in p.text("b")[1]
         open(tmp_path / "go", "w").close()
         until(lambda: not p.listed(), what="the end")
         running.send(signal.SIGTERM)
@@ -121,7 +121,7 @@ def test_versions_and_what_is_missing(tmp_path, store):
     assert "missing" not in found["five"] and [(one["key"], one["version"]) for one in found["five"]["before"]] == [("four", 4)], found
     assert "lane 'x', version 4  " in p.text("four")[0] and "versions 2 to 3 are missing" in p.text("four")[0], p.text("four")
     assert p.text("five")[1].startswith("    behind key 'four', version 4, waiting"), p.text("five")
-    assert "  It stands in lane 'x', version 4.\n  It waits for versions 2 to 3.\n" in p.explained("four")
+    assert "  It is in lane 'x', version 4.\n  It waits for versions 2 to 3.\n" in p.explained("four")
 
 
 def test_a_lane_whose_value_is_not_known(tmp_path, store):

@@ -51,7 +51,7 @@ def test_letters_in_groups(p):
     text = p.once("list", "--dead", "--by", "reason", p.name)
     assert "       3  dead     CHECK constraint failed: n > 0" in text.out, text
     ended = p.once("list", "--by", "colour", p.name)
-    assert ended.status == 2 and "none of reason, type, handler, hour" in ended.err, ended
+    assert ended.status == 2 and "must be reason, type, handler or hour" in ended.err, ended
 
 
 T = 1767323045000  # 2026-01-02 03:04:05 UTC
@@ -149,15 +149,15 @@ def test_discard_by_reason_type_and_all(p):
 
 
 @pytest.mark.parametrize("arguments, said", [
-    (["discard"], "say which letters"),
-    (["resolve", "done"], "say which messages"),
-    (["discard", "--all", "1"], "--all does not go with ids"),
-    (["replay", "--all", "1"], "--all does not go with ids"),
-    (["discard", "--reason", "x", "1"], "--reason does not go with ids"),
-    (["replay", "--tenant", "x", "1"], "--tenant does not go with ids"),
-    (["discard", "--operation", "x", "1"], "--operation does not go with ids"),
-    (["resolve", "k", "done", "--all"], "--all does not go with a key"),
-    (["resolve", "k", "done", "--group", "x"], "--group does not go with a key"),
+    (["discard"], "give letter ids, --all, or one or more of --tenant"),
+    (["resolve", "done"], "give a key, --all, or one or more of --tenant"),
+    (["discard", "--all", "1"], "--all and ids exclude each other"),
+    (["replay", "--all", "1"], "--all and ids exclude each other"),
+    (["discard", "--reason", "x", "1"], "--reason and ids exclude each other"),
+    (["replay", "--tenant", "x", "1"], "--tenant and ids exclude each other"),
+    (["discard", "--operation", "x", "1"], "--operation and ids exclude each other"),
+    (["resolve", "k", "done", "--all"], "--all and a key exclude each other"),
+    (["resolve", "k", "done", "--group", "x"], "--group and a key exclude each other"),
     (["resolve", "k", "done", "--operation", ""], "--operation has an empty value"),
     (["forget", "k", "--operation", ""], "--operation has an empty value"),
 ])
@@ -255,7 +255,7 @@ def test_letters_of_a_tenant_and_an_operation_leave_the_others(shop, verb):
         assert whose(dry["letters"]) == [(tenant, "note") for tenant in tenants] and dry["dry_run"], dry
     text = p.once(verb, "--dry-run", "--tenant", "rome", p.name).out
     assert "key '1' of tenant 'rome', operation 'note'" in text and "in.ndjson:9" in text and "(CHECK constraint failed: n > 0)" in text, text
-    assert "no letter fits\n" == p.once(verb, "--tenant", "nowhere", p.name).out
+    assert "no letter matches\n" == p.once(verb, "--tenant", "nowhere", p.name).out
     assert p.once(verb, "--tenant", "rome", p.name).status == 0
     assert whose(p.once("list", "--dead", "--json", p.name).json["messages"]) == [("berlin", "note"), ("paris", "note")]
     assert [(a["what"], a["tenant"], a["operation"]) for a in p.once("list", "--audit", "--json", p.name).json["audit"]] == [(verb, "rome", "note")]
@@ -271,7 +271,7 @@ def test_an_empty_filter_does_not_mean_everything(shop, verb, option):
 
 
 def test_a_filter_that_matches_nothing_says_so(shop):
-    assert shop.once("resolve", "--reason", "nothing like it", shop.name, "done").out == "no unknown message fits\n"
+    assert shop.once("resolve", "--reason", "nothing like it", shop.name, "done").out == "no unknown message matches\n"
     assert shop.once("resolve", "--json", "--group", "#", shop.name, "done").json["count"] == 0
 
 

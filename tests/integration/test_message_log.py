@@ -138,7 +138,7 @@ def test_f68_a_run_says_at_its_end_that_its_log_was_not_taken(tmp_path, json_too
         run.process.wait()
         came = run.process.stderr.read().decode().splitlines()
     dead = len([line for line in came if "event=dead" in line])
-    said = json.loads(out)["log_dropped"] if json_too else int(re.search(r"log_dropped +(\d+)  lines of the log", out).group(1))
+    said = json.loads(out)["log_dropped"] if json_too else int(re.search(r"log_dropped +(\d+)  log lines", out).group(1))
     assert run.process.returncode == 1 and 0 < dead < 5000 and said == 5000 - dead, (out, dead)
 
 

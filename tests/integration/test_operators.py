@@ -96,7 +96,7 @@ def test_status_counts_what_is_there(tmp_path):
     assert (standing["dead"], standing["waiting"], standing["busy"], standing["unknown"], standing["done"]) == (5, 0, 0, 0, 1)
     assert abs(standing["oldest_dead_ms"] - now_ms()) < 60000 and standing["oldest_waiting_ms"] is None
     text = p.once("status", p.name)
-    assert text.status == 1 and re.search(r"dead +5 +dead letters; the oldest was buried 20", text.out)
+    assert text.status == 1 and re.search(r"dead +5 +dead letters; the oldest is from 20", text.out)
     assert "done" not in p.once("status", "--json", p.name).json
 
 
@@ -309,7 +309,7 @@ def test_dry_run_keeps_what_it_said_in_a_temporary_file(tmp_path):
     p.write(pay("more"))
     p.run(status=1)
     ended = p.once("replay", p.name, "--all", "--dry-run", env=nowhere)
-    assert ended.status == 3 and "cannot make a temporary file in" in ended.err and "set TMPDIR" in ended.err, ended
+    assert ended.status == 3 and "cannot create a temporary file in" in ended.err and "set TMPDIR" in ended.err, ended
     folder = tmp_path / "temporary"
     folder.mkdir()
     assert replay(p, "--all", "--dry-run", env={"TMPDIR": str(folder)})["counts"]["run"] == 4097
@@ -428,7 +428,7 @@ def test_replay_shows_its_way_on_a_terminal(tmp_path):
     assert [int(done) for done, _, _ in steps] == [10, 20, 30], shown
     assert all(int(rate) > 0 for _, rate, _ in steps)
     assert [left != "" for _, _, left in steps] == [True, True, False], "no time is left at the end"
-    assert process.stdout.read().startswith(b"30 letters, 30 left the dead letters")
+    assert process.stdout.read().startswith(b"30 letters, 30 removed from the dead letters")
     process.stdout.close()
     assert process.wait(10) == 0
 
@@ -437,7 +437,7 @@ def test_replay_is_quiet_in_a_pipe(tmp_path):
     p = gated(tmp_path, *[pay(f"p{i}", i) for i in range(30)])
     p.run(status=1)
     ended = p.once("replay", p.name, "--all", "--rate", 1000)
-    assert (ended.status, ended.err) == (0, "") and ended.out.startswith("30 letters, 30 left the dead letters\n"), ended
+    assert (ended.status, ended.err) == (0, "") and ended.out.startswith("30 letters, 30 removed from the dead letters\n"), ended
 
 
 def test_replay_in_words(tmp_path):
@@ -446,7 +446,7 @@ def test_replay_in_words(tmp_path):
     assert text.status == 1
     assert f"letter {ids['a']}  key 'a' of operation 'pay'  run: goes back to work  in.ndjson:1" in text.out
     assert f"letter {ids['no_handler']}  no_handler: no handler takes its type  in.ndjson:4  (no handler for type 'other')" in text.out
-    assert "5 letters in a dry run, 1 would leave the dead letters" in text.out
+    assert "5 letters in a dry run, 1 would be removed from the dead letters" in text.out
 
 
 def test_replay_of_a_letter_that_is_not_there(tmp_path):
@@ -506,7 +506,7 @@ def test_forget_lets_the_next_one_run_and_is_audited(tmp_path):
     assert effects(p) == [("a", 1), ("a", 1)]
     assert p.once("forget", p.name, "a").out == "key 'a': forgotten; it was done\n"
     nothing = p.once("forget", p.name, "a")
-    assert nothing.status == 1 and "nothing was known" in nothing.out
+    assert nothing.status == 1 and "nothing to forget" in nothing.out
     assert [(a["what"], a["key"], a["note"]) for a in audits(p)] == [("forget", "a", "it was done")] * 2
 
 
@@ -632,7 +632,7 @@ def test_explain_says_who_discarded_a_letter(tmp_path):
     by_operation = {e["operation"]: e for e in p.explain("k", "--tenant", "ann")}
     assert by_operation["a"]["discarded"] and (by_operation["a"]["discarded_ms"], by_operation["a"]["discarded_by"]) == (audit["time_ms"], audit["who"]), by_operation
     told = p.once("explain", "--tenant", "ann", p.name, "k").out
-    assert f"UTC, by {audit['who']}: it was given up." in told and "Its letter was discarded 20" in told, told
+    assert f"UTC, by {audit['who']}. Another delivery" in told and "Its dead letter was discarded 20" in told, told
     assert by_operation["b"]["state"] == "rejected" and not by_operation["b"]["discarded"] and told.count("The business said no") == 1, told
     assert not any(e.get("discarded") for e in p.explain("k", "--tenant", "bob"))
 
@@ -664,25 +664,25 @@ def test_a_reader_that_goes_away_is_no_failure_and_a_full_disk_is(tmp_path):
 # ---- wrong arguments ----
 
 @pytest.mark.parametrize("arguments, text", [
-    (["status"], "argument is missing"),
+    (["status"], "missing argument"),
     (["list", "FILE", "--audit", "--dead"], "cannot be combined"),
-    (["replay", "FILE"], "which letters"),
-    (["replay", "FILE", "1", "--all"], "--all does not go with ids"),
+    (["replay", "FILE"], "give letter ids"),
+    (["replay", "FILE", "1", "--all"], "--all and ids exclude each other"),
     (["replay", "FILE", "one"], "'one' is not the id"),
     (["replay", "FILE", "0"], "'0' is not the id"),
     (["replay", "FILE", "--", "-1"], "'-1' is not the id"),
-    (["replay", "FILE", "--all", "--rate", "fast"], "--rate 'fast'"),
-    (["replay", "FILE", "--all", "--rate", "0"], "--rate '0'"),
+    (["replay", "FILE", "--all", "--rate", "fast"], "not 'fast'"),
+    (["replay", "FILE", "--all", "--rate", "0"], "not '0'"),
     (["replay", "FILE", "--since", "yesterday"], "neither a time"),
-    (["discard", "FILE"], "say which letters"),
+    (["discard", "FILE"], "give letter ids, --all"),
     (["discard", "FILE", "x"], "not the id"),
-    (["resolve", "FILE"], "argument is missing"),
-    (["resolve", "FILE", "a"], "none of done, retry, dead"),
-    (["resolve", "FILE", "a", "maybe"], "none of done, retry, dead"),
-    (["forget", "FILE"], "argument is missing"),
+    (["resolve", "FILE"], "missing argument"),
+    (["resolve", "FILE", "a"], "the outcome must be done, retry or dead"),
+    (["resolve", "FILE", "a", "maybe"], "the outcome must be done, retry or dead"),
+    (["forget", "FILE"], "missing argument"),
     (["explain", "FILE"], "KEY or --message"),
     (["explain", "FILE", "a", "--message", "in.ndjson:1"], "KEY or --message"),
-    (["sweep", "FILE", "more"], "too many"),
+    (["sweep", "FILE", "more"], "unexpected argument 'more'"),
 ])
 def test_wrong_arguments_are_refused(tmp_path, arguments, text):
     p = gated(tmp_path)
@@ -733,7 +733,7 @@ def test_f99_an_attempt_that_died_is_shown_and_can_be_resolved(tmp_path):
     assert entry["state"] == "unknown" and entry["worker"] and not listed(p, "--busy")
     assert [(a["outcome"], a["who"], a["ended_ms"]) for a in entry["attempts"]] == [("silent", entry["worker"], entry["changed_ms"])]
     told = p.once("explain", p.name, "k0").out
-    assert "unknown\n" in told and "Attempt 1 ended without reporting an outcome; its lease was over" in told, told
+    assert "unknown\n" in told and "Attempt 1 ended without reporting an outcome; its lease expired" in told, told
     assert p.explain("k0")[0]["worker"] == entry["worker"]
     assert f"its attempt never reported  (attempt 1, by {entry['worker']})" in p.once("list", p.name).out
     assert entry["reason"] == p.explain("k0")[0]["reason"] == "its attempt never reported"
@@ -815,7 +815,7 @@ def test_a_dead_letter_is_corrected(tmp_path):
     os.mkfifo(tmp_path / "fifo")
     for endless in (str(tmp_path / "fifo"), "/dev/zero", str(tmp_path)):
         told = p.once("replay", p.name, str(first["letter"]), "--body", endless)
-        assert told.status == 2 and "no regular file" in told.err, told
+        assert told.status == 2 and "not a regular file" in told.err, told
     assert len(letters(p)) == 2 and not audits(p)
 
     assert verdicts(replay(p, str(first["letter"]), "--body", "-", stdin=good.read_bytes())) == {first["letter"]: "run"}

@@ -19,7 +19,7 @@ need_postgres()
 
 NAMES = ("left_one", "right_one")
 CONFIG = 'key: "${/id}"\nlease: 5s\nbatch: {max: 20}\nhandler: {sql: ["INSERT INTO %s(id) VALUES (:id)"]}\n'
-SAID = "a pooler is in between"
+SAID = "the connection goes through a pooler"
 
 
 def some(n, prefix="m"):

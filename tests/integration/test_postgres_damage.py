@@ -48,7 +48,7 @@ def deep(p, *said):
 
 def repaired(p, n):
     said = p.once("check", "--repair", p.name)
-    assert said.status == 0 and f"{n} entries, lanes or letters were mended" in said.out, said
+    assert said.status == 0 and f"{n} entries, lanes or letters were repaired" in said.out, said
     assert p.value("SELECT encode(note, 'escape') AS note FROM once_audit").startswith(f"{n} entries, lanes or letters")
     said = p.once("check", "--repair", "--deep", p.name)
     assert said.status == 0 and "nothing had to be repaired" in said.out and "every row was read" in said.out, said

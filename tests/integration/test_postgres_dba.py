@@ -187,7 +187,7 @@ def test_a_right_that_is_revoked_elsewhere_is_named_by_a_run_too(tmp_path):
         until(lambda: psql(o.direct, "SELECT count(*) FROM t") == "1\n", what="the first one")
         psql(o.direct, f"REVOKE INSERT ON t FROM {o.role}")
         p.append(*some(1, "n"))
-        line = next(line for line in running.hear("nothing external is started").splitlines() if "nothing external" in line)
+        line = next(line for line in running.hear("no effect outside of the store is started").splitlines() if "no effect outside" in line)
         assert f"GRANT INSERT ON public.t TO {o.role}" in line and "p.yaml:6" in line, line
         o.grant(line.rstrip('"'))
         until(lambda: psql(o.direct, "SELECT count(*) FROM t") == "2\n", what="the second one")

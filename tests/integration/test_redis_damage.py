@@ -100,7 +100,7 @@ class Store:
     def repair(self):
         ended = self.p.once("check", "--repair", self.p.name)
         assert ended.status == 0, ended
-        mended = re.search(r"(\d+) entries, lanes or letters were mended", ended.out)
+        mended = re.search(r"(\d+) entries, lanes or letters were repaired", ended.out)
         return int(mended.group(1)) if mended else 0
 
     def put(self, key, at, byte):

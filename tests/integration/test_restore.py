@@ -116,7 +116,7 @@ def test_f82_a_store_that_lost_its_names_is_repaired(tmp_path, damage):
     ended = p.try_run()
     assert ended.status == 3 and "once check --repair" in ended.err, ended
     said = p.once("check", "--repair", p.name)
-    assert said.status == 0 and "1500 entries, lanes or letters were mended" in said.out, said
+    assert said.status == 0 and "1500 entries, lanes or letters were repaired" in said.out, said
     counts(p.run(status=0), received=1500, duplicates=1500, attempts=0)
     assert p.value("SELECT count(*) FROM t") == 1500
     (entry,) = p.explain("a7")

@@ -155,11 +155,11 @@ handlers:
         return "\n".join(line for line in said if f"handler {handler}:" in line)
 
     assert of("here").startswith("handler here: atomic: effect and outcome commit in one transaction; operation here")
-    assert ("handler there: fenced: never lost; a try whose end is not known runs again with the same idempotency key; "
+    assert ("handler there: fenced: never lost; an attempt with an unknown outcome runs again with the same idempotency key; "
             "SQL in 'sqlite:other.db', up to 4 at a time, timeout 10s,") in of("there")
-    assert ("handler held: fenced: never lost; a try whose end is not known is held for 'once resolve'; "
+    assert ("handler held: fenced: never lost; an attempt with an unknown outcome is held for 'once resolve'; "
             "SQL in 'env:OTHER', up to 4 at a time, timeout 3s,") in of("held")
-    assert "handler natural: natural: nothing is remembered: every delivery runs; a try whose end is not known runs again; SQL in" in of("natural")
+    assert "handler natural: natural: nothing is remembered: every delivery runs; an attempt with an unknown outcome runs again; SQL in" in of("natural")
     assert of("run").startswith("handler run: fenced: ") and "command 'true'" in of("run")
     assert "journal_mode=wal synchronous=full" in of("there")
     assert "without 'url' the effect would be atomic" in of("same") and "warning: handler same" in of("same")
@@ -251,7 +251,7 @@ def test_f46_away_for_a_while_no_attempt_is_used_up(other):
             proxy.refuse = True
             proxy.cut_all()
             other.p.append(*some(20))
-            until(lambda: "nothing external is started" in open(log).read(), what="that it is noticed")
+            until(lambda: "no effect outside of the store is started" in open(log).read(), what="that it is noticed")
             assert other.rows() == "0|0"
             proxy.refuse = False
             until(lambda: other.rows() == "20|20", what="everything")

@@ -111,7 +111,7 @@ def test_f59_a_stop_that_cannot_keep_the_outcome_of_effects_says_so(tmp_path):
             server.kill()
             running.send(signal.SIGTERM)
             ended = running.end()
-        assert ended.status == 1 and ended.json["store_unknown"] >= 1 and "outcome could not be kept" in ended.err, ended
+        assert ended.status == 1 and ended.json["store_unknown"] >= 1 and "could not be recorded" in ended.err, ended
         server.start()
         time.sleep(2.1)
         assert p.once("status", "--json", p.name).json["unknown"] >= ended.json["store_unknown"]

@@ -82,7 +82,7 @@ def test_f55_truncated(tmp_path, cut):
 def test_f55_check_deep_names_what_is_damaged(tmp_path):
     p = pipeline(tmp_path, n=400)
     p.run(status=0)
-    assert "all of it was read and is whole" in p.once("check", "--deep", p.name).out
+    assert "the whole store was read and is intact" in p.once("check", "--deep", p.name).out
     p.execute("UPDATE once_fact SET value = x'00' WHERE name LIKE 'scope/%'; UPDATE once_recent SET records = zeroblob(length(records)) WHERE id = 2")
     ended = p.once("check", "--deep", p.name)
     assert ended.status == 3 and "once_recent" in ended.out, ended
@@ -104,7 +104,7 @@ def test_f55_check_deep_reads_names(tmp_path):
         assert ended.status == 3 and "once_name" in ended.out and "damaged" in ended.err, (change, ended)
         shutil.copy(tmp_path / "good", p.database)
     assert p.rows("SELECT id, name FROM once_name ORDER BY id") == good
-    assert "is whole" in p.once("check", "--deep", p.name).out
+    assert "is intact" in p.once("check", "--deep", p.name).out
 
 
 def test_f55_a_lost_dead_letter_is_noticed(tmp_path):
@@ -114,7 +114,7 @@ def test_f55_a_lost_dead_letter_is_noticed(tmp_path):
     p.run(status=1)
     letters = [letter["letter"] for letter in p.once("list", "--dead", "--json", p.name).json["messages"]]
     assert len(letters) == 2
-    assert "is whole" in p.once("check", "--deep", p.name).out
+    assert "is intact" in p.once("check", "--deep", p.name).out
     p.execute(f"DELETE FROM once_letter WHERE id = {letters[1]}")
     ended = p.once("check", "--deep", p.name)
     assert ended.status == 3 and "once_letter" in ended.out and "damaged in 1 place;" in ended.err, ended
@@ -173,7 +173,7 @@ def test_a_users_database_of_another_encoding(tmp_path, encoding):
     counts(p.run(status=1), received=2, done=1, dead=1)
     counts(p.run(status=1), received=2, duplicates=2)
     assert p.once("list", "--dead", p.name).status == 0 and p.once("discard", p.name, "1").status == 0
-    assert "is whole" in p.once("check", "--deep", p.name).out
+    assert "is intact" in p.once("check", "--deep", p.name).out
     assert p.value("PRAGMA encoding") == encoding and p.value("SELECT id FROM t") == "ä"
 
 

@@ -126,7 +126,7 @@ def test_f99_the_next_run_takes_over_at_once(tmp_path, store_url, unknown, point
     assert time.monotonic() - begun < 55
     (taken,) = lines(ended.err, "taken_over")
     assert taken["level"] == "warn" and taken["msg"].startswith(f"{who(first.process)} is gone"), taken
-    assert "the claims of 1 message " in taken["msg"] and not lines(ended.err, "waiting"), ended
+    assert "its claims of 1 message " in taken["msg"] and not lines(ended.err, "waiting"), ended
     if unknown == "retry":
         assert ended.status == 0, ended
         counts(ended.json, received=3, done=3, repeats=1)

@@ -225,7 +225,7 @@ def test_f100_a_worker_whose_claim_has_run_out_is_late(tmp_path, store):
         until(lambda: stopped(running), what="it has stopped")
         until(lambda: worker() == ("late", 0, 1), what="the end of its lease")
         assert f":{running.process.pid}, late, since " in p.once("status", p.name).out
-        assert "; holds 0; the leases of 1 are over\n" in p.once("status", p.name).out
+        assert "; holds 0; the leases of 1 have expired\n" in p.once("status", p.name).out
         own, p.name = p.name, "beside.yaml"
         with p.start() as beside:
             until(lambda: "worker" not in p.explain("a")[0], what="somebody writes it down")
@@ -315,7 +315,7 @@ def test_f81_a_letter_says_that_its_effect_may_have_happened(tmp_path, store):
     assert [p.explain(key)[0]["maybe_done"] for key in ("maybe", "sure")] == [True, False]
     for line in p.once("list", "--dead", p.name).out.splitlines():
         assert ("may have had its effect" in line) == ("'maybe'" in line), line
-    assert "An attempt may have had its effect: another one may repeat it." in p.once("explain", p.name, "maybe").out
+    assert "An attempt may have had its effect; another attempt may repeat it." in p.once("explain", p.name, "maybe").out
     assert "may repeat" not in p.once("explain", p.name, "sure").out
     for dry in ("--dry-run",), ():
         ended = p.once("replay", "--json", *dry, "--all", p.name).json

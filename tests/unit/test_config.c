@@ -997,7 +997,7 @@ static void f95_the_shortest_lease_depends_on_the_store(void **state)
             "consumer: c\nstore: \"%s\"\nsource: {file: {path: f}}\nkey: \"${/id}\"\nlease: %s\nhandler: {exec: [a]}\n";
         (void)snprintf(text, sizeof text, form, servers[i], "999ms");
         refused_once(text, "p.yaml:5: 'lease' is 999ms, too short to be extended while the effect of 'handler' runs "
-                           "and a server is asked; write 1s or more");
+                           "and the server answers; write 1s or more");
         (void)snprintf(text, sizeof text, form, servers[i], "1s");
         assert_int_equal(loaded(&arena, text)->handlers[0].lease_ms, 1000);
     }
@@ -1280,7 +1280,7 @@ static void f67_bad_references(void **state)
                  "{exec: [a]}\n",
                  "p.yaml:2: 'store' must be a URL; write 'store: postgres://USER@HOST:PORT/DATABASE'");
     refused("consumer: p\nstore: memory:x\nsource: {file: {path: x}}\nkey: \"${/id}\"\n" HANDLER,
-            "p.yaml:2: 'memory:' takes nothing behind the colon; write 'store: memory'");
+            "p.yaml:2: 'memory:' takes nothing after the colon; write 'store: memory'");
 }
 
 static void f67_words(void **state)
@@ -1299,9 +1299,9 @@ static void f67_rules_between_fields(void **state)
 {
     (void)state;
     refused_once(HEAD HANDLER "version: \"${/v}\"\n",
-                 "p.yaml:6: 'version' needs 'order'; add 'order: \"${/order_id}\"', or remove it");
+                 "p.yaml:6: 'version' needs 'order'; add 'order: \"${/order_id}\"', or remove 'version'");
     refused_once(HEAD HANDLER "order: \"${/o}\"\ngap: {wait: 1s}\n",
-                 "p.yaml:7: 'gap' needs 'version'; add 'version: \"${/version}\"', or remove it");
+                 "p.yaml:7: 'gap' needs 'version'; add 'version: \"${/version}\"', or remove 'gap'");
     refused_once(HEAD HANDLER "type: \"${/t}\"\nhandlers: {a: {dead: x}}\n",
                  "p.yaml:5: 'handler' and 'handlers' exclude each other; keep one");
     refused_once(HEAD "handlers: {a: {dead: x}}\n",
@@ -1336,7 +1336,7 @@ static void f67_operations_are_shared_only_when_said(void **state)
     (void)state;
     once_arena arena = {0};
     refused_once(HEAD "type: \"${/t}\"\nhandlers:\n  a: {dead: x}\n  b: {dead: x, operation: a}\n",
-                 "p.yaml:8: handler 'a' and handler 'b' have the same operation 'a'; say 'operation: a' in both to "
+                 "p.yaml:8: handler 'a' and handler 'b' have the same operation 'a'; write 'operation: a' in both to "
                  "share their keys, or change one");
     refused_once(
         HEAD "type: \"${/t}\"\nhandlers:\n  a: {dead: x, operation: o}\n  b: {dead: x, operation: o, key: \"${/k}\"}\n",
@@ -1685,7 +1685,7 @@ static void every_field_has_a_description_and_examples_load(void **state)
     once_buf_init(&help, 1 << 20);
     assert_true(once_config_help(&help));
     assert_non_null(
-        strstr(help.data, "\n  backoff        The wait before the next try: random, below a limit that begins"));
+        strstr(help.data, "\n  backoff        The wait before the next try: random, below a limit that starts"));
     assert_null(strchr(help.data, '`'));
     assert_null(strstr(help.data, "(null)"));
     once_buf_clear(&help);

@@ -232,8 +232,8 @@ static void f100_the_log_says_for_whom_a_run_waits(void **state)
 {
     (void)state;
     enum { ALIVE, LATE, GONE, UNKNOWN, CASES };
-    static const char *const words[] = {", which is alive", ", which has not been heard of for a while",
-                                        ", which is gone", ", which has ended or is gone"};
+    static const char *const words[] = {", which is alive", ", which has not reported for a while", ", which is gone",
+                                        ", which has ended or is gone"};
     for (int what = 0; what < CASES; what++) {
         scene s;
         char expected[200];

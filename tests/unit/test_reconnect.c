@@ -88,7 +88,7 @@ static void f46_a_stop_ends_it(void **state)
         once_error err;
         assert_int_equal(persist(&away, follow, &waited_ms, &err), ONCE_E_UNAVAILABLE);
         assert_int_equal(away.tries, 3);
-        assert_non_null(strstr(err.text, "stopped while it was waited for"));
+        assert_non_null(strstr(err.text, "stopped while waiting for it"));
     }
 }
 

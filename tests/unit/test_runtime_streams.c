@@ -356,7 +356,7 @@ static void streams_are_shown_and_logged_by_name(void **state)
     UNTIL(has_said(f, "stream_assigned", "'t-0'") && has_said(f, "stream_assigned", "'t-1'"));
     assert_false(has_said(f, "stream_stuck", ""));
     atomic_store(&f->later_ns, INT64_C(61000000000));
-    UNTIL(has_said(f, "stream_stuck", "'t-0' is paused for"));
+    UNTIL(has_said(f, "stream_stuck", "'t-0' has been paused for"));
     atomic_store(&f->go_on, true);
     UNTIL(has_said(f, "stream_goes_on", "") && atomic_load(&f->calls) == MANY + FEW);
     test_broker_lose(f->broker, 1);
@@ -425,7 +425,7 @@ static void check_compares_what_the_broker_says(void **state)
     findings all = check(f, "remember: 7d\n" CALL);
     expect_text(&all, "topic 't': retention.ms 14d\n");
     expect_text(&all, "! topic 't' keeps messages for 14d (retention.ms), longer than 'remember' (7d, ");
-    expect_text(&all, "p.yaml:10): one that is delivered again after that runs again; raise 'remember'");
+    expect_text(&all, "p.yaml:10): a message delivered again after that time runs again; raise 'remember'");
     expect_text(&all, "! queue 't' gives a message up after 2 deliveries (maxReceiveCount), fewer than "
                       "'retry.attempts' (3, ");
     expect_text(&all, "the group has 0 members\n");
@@ -436,7 +436,7 @@ static void check_compares_what_the_broker_says(void **state)
     o.bits |= ONCE_SOURCE_TIMED;
     f->broker = test_broker_new(&o);
     all = check(f, "remember: 7d\nretry: {attempts: 2}\n" CALL);
-    expect_text(&all, "one that is delivered again after that becomes a dead letter; raise 'remember'");
+    expect_text(&all, "a message delivered again after that time becomes a dead letter; raise 'remember'");
     assert_int_equal(test_broker_count(f->broker).handed_out, 0);
 }
 
@@ -461,7 +461,7 @@ static void a_source_has_secrets_too(void **state)
     o.secret = reference;
     f->broker = test_broker_new(&o);
     const findings all = check(f, CALL);
-    expect_text(&all, "may be read by others; say chmod go-r");
+    expect_text(&all, "can be read by other users; run chmod go-r on it");
     expect_text(&all, "! the broker of the test is not encrypted");
     assert_null(strstr(all.text, "hush"));
     load(f, 0, CALL);
@@ -519,7 +519,7 @@ static void check_says_what_the_broker_does_not_say(void **state)
     o.asks_fail = true;
     f->broker = test_broker_new(&o);
     const findings all = check(f, CALL);
-    expect_text(&all, "! could not ask for retention.ms of topic 't': not authorized; it is not compared with "
+    expect_text(&all, "! could not read retention.ms of topic 't': not authorized; it was not compared with "
                       "'remember'\n");
     assert_int_equal(all.warnings, 1);
 }

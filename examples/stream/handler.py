@@ -9,7 +9,7 @@ for line in sys.stdin:
         if message["body"]["amount"] > 1000:
             reply.update(outcome="rejected", reason="over the limit")
         else:
-            # Every attempt at a message has the same idempotency key: give it to the gateway.
+            # Every attempt at a message has the same idempotency key: pass it on to the gateway.
             reply.update(outcome="done", result={"receipt": "r-" + message["idempotency_key"][:8]})
     except KeyError as missing:
         reply.update(outcome="dead", reason=f"no field {missing}")

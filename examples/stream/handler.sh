@@ -1,5 +1,6 @@
 #!/bin/sh
 # Appends messages to a journal. "id" is the first member of every line, so it can be found without a JSON parser.
+# If the journal must survive a power cut, sync it before the reply.
 while IFS= read -r line; do
     id=${line#*'"id":"'}
     id=${id%%'"'*}

@@ -334,8 +334,10 @@ static unsigned bits_of(const conform_driver *driver)
 
 int conform_run(const conform_driver *driver)
 {
-    const conform_test *const tables[] = {conform_verbs,   conform_natural, conform_lanes, conform_keeping,
-                                          conform_history, conform_replace, conform_find,  conform_lookup};
+    const conform_test *const tables[] = {
+        conform_claims, conform_repeated, conform_waiting, conform_letters, conform_buried,    conform_operators,
+        conform_bytes,  conform_time,     conform_lists,   conform_lapsed,  conform_conflicts, conform_natural,
+        conform_lanes,  conform_keeping,  conform_history, conform_replace, conform_find,      conform_lookup};
     static struct CMUnitTest tests[TESTS_MAX];
     static start starts[TESTS_MAX];
     size_t n = 0;

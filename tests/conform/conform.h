@@ -62,8 +62,10 @@ struct fixture {
 };
 
 /* Each ends with an empty row. */
-extern const conform_test conform_verbs[], conform_natural[], conform_lanes[], conform_keeping[], conform_history[],
-    conform_replace[], conform_find[], conform_lookup[];
+extern const conform_test conform_claims[], conform_repeated[], conform_waiting[], conform_letters[], conform_buried[],
+    conform_operators[], conform_bytes[], conform_time[], conform_lists[], conform_lapsed[], conform_conflicts[],
+    conform_natural[], conform_lanes[], conform_keeping[], conform_history[], conform_replace[], conform_find[],
+    conform_lookup[];
 int conform_run(const conform_driver *driver);
 
 /* --- the fixture --- */

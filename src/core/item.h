@@ -125,6 +125,20 @@ struct once_item {
     once_item *next_of_key, *next_of_lane;
 };
 
+/* Its effect outside is done, and something is written in the store's database together with its outcome, only under
+ * its claim. That holds for a claim that seems lost, too: perhaps no other worker has taken it over, and its outcome
+ * can still be settled. */
+static inline bool once_item_has_then(const once_item *item)
+{
+    return item->returned && item->came_to == ONCE_DONE && (item->handler->bits & ONCE_EFFECT_THEN);
+}
+
+/* Its claim is gone, and the answer to its last commit was lost: perhaps that commit settled it as done. */
+static inline bool once_item_may_be_settled(const once_item *item)
+{
+    return item->commit_unknown && once_item_has_then(item) && item->outcome != item->came_to;
+}
+
 /* Messages that came together and end together. */
 struct once_batch {
     once_arena arena;

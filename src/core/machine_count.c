@@ -145,9 +145,7 @@ static void give_away(once_machine *machine, once_item *item)
     machine->counts.fenced++;
     machine->counts.attempts += once__item_has_tried(item);
     if (!once__item_is_unwanted(item) && item->tag) { /* still the source's: asked again as if it had just come */
-        item->commit_unknown &=
-            item->came_to == ONCE_DONE && (item->handler->bits & ONCE_EFFECT_THEN); /* done by us, perhaps */
-        item->held = item->lost = item->returned = item->maybe = false;
+        item->held = item->lost = item->returned = item->maybe = item->commit_unknown = false;
         once__item_forget_output(item);
         once__machine_move(machine, item, ONCE_AT_READY);
     } else {

@@ -64,6 +64,7 @@ static void ran_then(once_machine *machine, once_item *item)
     item->stage = ONCE_STAGE_SETTLE;
     item->result = item->came_with;
     item->delay_ms = 0;
+    if (ONCE_PLANTED(then_ignored)) item->outcome = ONCE_DONE;
     if (item->outcome == ONCE_DONE) return;
     once_policy policy = once_policy_of(item->handler, machine->o.env);
     once_settlement end = {.outcome = ONCE_UNKNOWN, .delay_ms = -1, .maybe = true};
@@ -247,19 +248,38 @@ void once__machine_have_run(once_machine *machine, once_action *action, int64_t 
     once__machine_run_carefully(machine);
 }
 
+/* Settling it as done once more answers whether the last commit did so, and changes nothing: an entry whose claim is
+ * still there was settled just now. */
+static void settle_again(once_machine *machine, once_item *item)
+{
+    item->outcome = item->came_to;
+    item->result = item->came_with;
+    item->failure = (once_bytes){0};
+    item->delay_ms = 0;
+    item->maybe = false;
+    machine->work.list[machine->work.again_n++] = item; /* the list of the action, which has been read up to here */
+}
+
 void once__machine_settled(once_machine *machine, once_action *action)
 {
+    assert(action->items == machine->work.list);
     machine->work.next = NEXT_ACCEPT;
+    machine->work.again_n = 0;
     for (size_t i = 0; i < action->n; i++) {
         once_item *item = action->items[i];
         if (item->returned && item->granted) item->lost = false; /* nobody had gone on with it after all */
         if (item->granted) continue;
+        if (once_item_may_be_settled(item)) {
+            settle_again(machine, item);
+            continue;
+        }
         /* Its effect was outside; what it did cannot be taken back. */
         item->lost = item->returned && !ONCE_PLANTED(fenced_acked);
         if (item->returned) continue;
         lose(machine, item); /* fenced off: its effect must not be committed */
         machine->work.next = NEXT_ROLLBACK;
     }
+    if (machine->work.again_n && machine->work.next == NEXT_ACCEPT) machine->work.next = NEXT_SETTLE_AGAIN;
 }
 
 void once__machine_buried(once_machine *machine, once_action *action)

@@ -28,6 +28,7 @@ typedef enum next_step {
     NEXT_EXTEND,
     NEXT_RUN,
     NEXT_SETTLE,
+    NEXT_SETTLE_AGAIN,
     NEXT_ACCEPT,
     NEXT_BURY,
     NEXT_COMMIT,
@@ -105,6 +106,7 @@ typedef struct pipe_work {
     bool in_tx;
     once_item **items, **round, **next_round;
     size_t n, size, round_n, next_round_n;
+    size_t again_n;            /* of the list of the last SETTLE: those that are settled once more */
     once_item **list, **about; /* what an action is given; the executor has it while the others change */
     pipe_mark *marks;
     size_t marks_size;
@@ -225,12 +227,6 @@ static inline bool once__item_is_external(const once_item *item)
 
 /* Its effect has begun. Who asks about one that nobody knows the end of tries nothing. */
 static inline bool once__item_has_tried(const once_item *item) { return item->started && !item->decision.asks; }
-
-/* It is done outside, and something is written in the store's database together with that: only under its claim. */
-static inline bool once__item_has_then(const once_item *item)
-{
-    return item->returned && !item->lost && item->came_to == ONCE_DONE && (item->handler->bits & ONCE_EFFECT_THEN);
-}
 
 /* The transaction did not come to it: no slot was free, or it stands behind one that flies now. */
 static inline bool once__item_is_left(const once_item *item)

@@ -7,6 +7,8 @@
  * Whoever adds nothing does not ask. */
 #include "core/machine_impl.h"
 
+#include "core/plant.h"
+
 #include "base/banned.h"
 
 #define ASK_MS 5000       /* how often because of others ... */
@@ -129,7 +131,7 @@ static uint64_t without_slot(const once_machine *machine)
 size_t once__machine_room_to_fetch(const once_machine *machine)
 {
     const once_waiting_size there = machine->room.there, most = machine->spec->waiting_max;
-    if (!bounded(machine) || machine->room.only_source) return machine->batch_max;
+    if (!bounded(machine) || machine->room.only_source || ONCE_PLANTED(bound_ignored)) return machine->batch_max;
     if (machine->room.full || (!machine->room.known && fills_store(machine)) || reaches(there, most)) return 0;
     if (most.messages && there.messages + without_slot(machine) >= most.messages) return 0;
     if (!machine->spec->inbox || !most.messages) return machine->batch_max;

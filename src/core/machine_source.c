@@ -282,6 +282,7 @@ static void peek(once_machine *machine, bool over)
 
 static uint64_t peeked(once_stream *stream)
 {
+    if (ONCE_PLANTED(cursor_ahead)) return UINT64_MAX;
     if (!stream->peeked) stream->peeked = once_watermark_peeked(&stream->mark) + 1;
     return stream->peeked - 1;
 }
@@ -297,8 +298,9 @@ void once__machine_find_last(once_machine *machine)
         once_stream *stream = item->from;
         if (!stream || !ends_here(item)) continue;
         const once_item *last = stream->next_farthest ? stream->next_farthest : stream->farthest;
+        if (last && last->tag > peeked(stream)) last = NULL; /* others before it are not over */
         if (item->tag <= peeked(stream) && (!last || item->tag > last->tag)) last = item;
-        if (last && last->tag <= peeked(stream)) stream->next_farthest = last;
+        if (last) stream->next_farthest = last;
     }
     peek(machine, false);
     for (size_t i = 0; i < machine->work.n; i++) {

@@ -83,6 +83,7 @@ static once_action *choose(once_machine *machine, int64_t now_ms)
     once_action *seek = machine->streams.seek_failed || keep_first ? NULL : once__machine_begin_seek(machine, now_ms);
     if (seek) return seek;
     machine->streams.seek_failed = false;
+    if (ONCE_PLANTED(seek_blocks) && machine->streams.to_seek) return NULL;
     once_action *action = choose_work(machine, now_ms);
     return action || machine->work.next != NEXT_CHOOSE ? action : once__machine_begin_seek(machine, now_ms);
 }
@@ -209,6 +210,7 @@ once_action *once__machine_store_action(once_machine *machine, int64_t now_ms)
             if (n) return once__machine_emit(machine, ONCE_ACT_SETTLE, n);
             machine->work.next = NEXT_ACCEPT;
             break;
+        case NEXT_SETTLE_AGAIN: return once__machine_emit(machine, ONCE_ACT_SETTLE, machine->work.again_n);
         case NEXT_ACCEPT:
             n = once__machine_gather(machine, ONCE_STAGE_ACCEPT, -1);
             if (n) return once__machine_emit(machine, ONCE_ACT_ACCEPT, n);

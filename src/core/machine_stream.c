@@ -231,6 +231,7 @@ static void seek_failed(once_machine *machine, once_stream *stream, const once_a
         return;
     }
     if (!stream || machine->end.stopping) return; /* it is released without it */
+    if (ONCE_PLANTED(seek_once)) no_seek(machine, stream);
     if (stream->seek_tries == 0) stream->seek_failing_since_ms = now_ms;
     once__machine_worth_another_try(machine, action->status, &action->error, &stream->seek_tries, &stream->seek_at_ms,
                                     stream->seek_failing_since_ms, now_ms, ONCE_NEVER);

@@ -68,8 +68,10 @@ void once__machine_arrange(once_machine *machine)
         once_item *item = machine->work.items[i];
         const bool keyed = !once_hash_is_zero(item->request.id);
         if (item->returned) { /* nobody in the work waits for it: those that do wait outside, until it is over */
-            if (once__item_has_then(item)) item->outcome = item->came_to, item->result = item->came_with;
-            item->stage = once__item_has_then(item) ? ONCE_STAGE_CLAIM : ONCE_STAGE_SETTLE;
+            if (once_item_has_then(item)) item->outcome = item->came_to, item->result = item->came_with;
+            item->stage = !once_item_has_then(item)     ? ONCE_STAGE_SETTLE
+                          : ONCE_PLANTED(then_unfenced) ? ONCE_STAGE_RUN
+                                                        : ONCE_STAGE_CLAIM;
             item->next_of_key = item->next_of_lane = NULL;
             machine->work.had_lanes |= !once_hash_is_zero(item->request.lane.id);
             machine->work.next_round[machine->work.next_round_n++] = item;

@@ -68,7 +68,13 @@
     X(not_prolonged, "deliveries that run out are not extended")                                                       \
     X(gone_acked, "a delivery that somebody else has is acked")                                                        \
     X(last_ignored, "a delivery that cannot be extended any more is not given to the store")                           \
-    X(no_beat, "the source is not asked while nothing may be fetched")
+    X(no_beat, "the source is not asked while nothing may be fetched")                                                 \
+    X(then_unfenced, "what is written with an outcome is written without checking the claim first")                    \
+    X(then_ignored, "a message whose `then` failed counts as done")                                                    \
+    X(seek_once, "a stream whose seek failed is not sought again")                                                     \
+    X(seek_blocks, "a stream that cannot go to its place holds up the others")                                         \
+    X(cursor_ahead, "the cursor passes messages that are not over")                                                    \
+    X(bound_ignored, "messages are fetched although as much waits in the store as may")
 
 /* Zero, ONCE_PLANT_none: everything is as it should be. */
 typedef enum once_plant {

@@ -184,6 +184,7 @@ static int do_settle(once_executor *x, once_action *a, once_error *err)
         a->items[i]->granted = applied[i];
         x->settled += applied[i] && once_outcome_is_decided(a->items[i]->outcome);
         if (applied[i]) once__note_ending(x, a->items[i], known[i]);
+        else if (once_item_may_be_settled(a->items[i])) continue; /* it is settled once more, which tells */
         else if (!a->items[i]->returned)
             once__say_fenced(x, a->items[i],
                              "its lease expired before the outcome was recorded; its effect is not committed");

@@ -182,6 +182,7 @@ static void hand_over(sim_worker *worker, sim_delivery *d, uint32_t stream, once
     switch (world->kind) {
     case BROKER_LOG:
         item->delivery = d->offset;
+        sim_cursor_note(d, item);
         sim_handout_add(worker, d, item, worker->assignments[stream].assignment);
         break;
     case BROKER_QUEUE:
@@ -355,14 +356,23 @@ unsigned sim_source_bits(const sim_world *world)
         [BROKER_CHANNEL] = ONCE_SOURCE_SINGLE_ACKS | ONCE_SOURCE_ASSIGNS,
     };
     return ONCE_SOURCE_REDELIVERS | (world->finite ? ONCE_SOURCE_FINITE : 0u) |
-           (world->expires ? ONCE_SOURCE_EXPIRES : 0u) | bits[world->kind];
+           (world->expires ? ONCE_SOURCE_EXPIRES : 0u) | (world->cursor ? ONCE_SOURCE_CURSOR : 0u) | bits[world->kind];
 }
 
 static const once_source_ops source_ops = {
     .fetch = sim_fetch, .ack = sim_ack, .extend = sim_extend, .release = sim_release, .beat_ms = sim_beat_ms};
 
+static const once_source_ops source_ops_with_cursor = {.fetch = sim_fetch,
+                                                       .ack = sim_ack,
+                                                       .extend = sim_extend,
+                                                       .release = sim_release,
+                                                       .beat_ms = sim_beat_ms,
+                                                       .seek = sim_cursor_seek,
+                                                       .keep = sim_cursor_keep};
+
 void sim_source_init(sim_worker *worker)
 {
-    worker->source = (sim_source){.source = {.ops = &source_ops, .spec = worker->world->spec, .env = &worker->env.env},
-                                  .worker = worker};
+    const once_source_ops *ops = worker->world->cursor ? &source_ops_with_cursor : &source_ops;
+    worker->source =
+        (sim_source){.source = {.ops = ops, .spec = worker->world->spec, .env = &worker->env.env}, .worker = worker};
 }

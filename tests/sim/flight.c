@@ -184,6 +184,7 @@ static void start(sim_worker *w, once_item *item)
                       .question = item->decision.asks,
                       .air = true};
     if (handler->processes) f->process = (uint32_t)sim_random(world, handler->processes);
+    f->then_fails = handler->then && sim_fires(world, SIM_then_fails);
     if (f->question) plan_question(w, f);
     else plan(w, f);
     sim_trace(world, w->index, f->question ? "  asks about key" : "  starts key", NULL, key, message, ONCE_OK);

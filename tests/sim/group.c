@@ -71,6 +71,7 @@ sim_delivery *sim_group_next(const sim_worker *w, const uint32_t *paused, size_t
         *number = (from + i) % SIM_STREAMS;
         const sim_assignment *assignment = &w->assignments[*number];
         if (assignment->state != OURS || is_paused(paused, n_paused, *number)) continue;
+        if (w->world->cursor && !assignment->sought) continue;
         sim_delivery *d = head_of(w->world, assignment->stream);
         if (d) return d;
     }
@@ -138,7 +139,7 @@ static void judge_starving(sim_world *world, int stream)
     sim_stream *s = &world->streams[stream];
     const sim_assignment *assignment = s->owner ? sim_assignment_of(s->owner, stream) : NULL;
     if (!assignment || assignment->state != OURS || !head_of(world, stream) || is_out(world, stream) ||
-        is_full(world)) {
+        is_full(world) || (world->cursor && !assignment->sought)) {
         s->waits_since_ms = 0;
         return;
     }
@@ -221,6 +222,7 @@ static void misfortune(sim_world *world)
 void sim_group_tick(sim_world *world)
 {
     sim_assignments_tick(world);
+    if (world->cursor) sim_cursor_tick(world);
     for (int i = 0; i < world->streams_n; i++) {
         judge_starving(world, i);
         judge_waiting(world, i);

@@ -29,6 +29,12 @@ static const sim_flight *flight_of(const sim_world *world, const sim_key *k)
     return k->flight < 0 ? NULL : &world->flights[k->flight];
 }
 
+/* What the effect said, or what it counts as. */
+static once_outcome said_by(const sim_flight *f)
+{
+    return f->unwritten && f->said == ONCE_DONE ? ONCE_UNKNOWN : f->said;
+}
+
 /* What may have happened stays unknown until a person, or the other side, says more. */
 static bool keeps_unknowns(const sim_handler *h) { return h->hold || h->asks; }
 
@@ -450,12 +456,34 @@ void sim_record_effect(sim_world *world, sim_flight *f)
         sim_violation(world, "key %d: its effect went on past the end of its lease", f->key);
 }
 
+/* The effect is done, and cannot be taken back. When what belongs to it is not written, it counts as unknown. */
+void sim_record_then(sim_worker *w, int key, bool written)
+{
+    sim_key *k = &w->world->keys[key];
+    sim_flight *f = k->flight < 0 ? NULL : &w->world->flights[k->flight];
+    if (f && !f->air && f->incarnation == w->incarnation && handler_of(w->world, k)->then) f->unwritten = !written;
+}
+
+static void then(sim_world *world, const sim_worker *w, const sim_note *note)
+{
+    sim_key *k = &world->keys[note->key];
+    const sim_flight *f = flight_of(world, k);
+    sim_trace(world, w->index, "THEN of key", NULL, note->key, note->message, ONCE_OK);
+    sim_fired(world, SIM_then_written);
+    if (!k->open || k->holder != w->incarnation || !same_claim(k, note))
+        sim_violation(world, "key %d: its `then` was written under a claim that its worker has lost", note->key);
+    if (!f || f->air || (f->question ? f->answer : f->said) != ONCE_DONE)
+        sim_violation(world, "key %d: its `then` was written, and its effect is not done", note->key);
+    if (++k->thens > 1) sim_violation(world, "key %d: its `then` was written twice", note->key);
+}
+
 /* What the settlement of an external effect must be, from what the effect said. */
 static bool follows(const sim_world *world, const sim_key *k, const sim_note *note)
 {
     const sim_flight *f = flight_of(world, k);
     if (!f) return note->outcome == ONCE_RELEASE || note->outcome == ONCE_DEAD;
-    if (f->air) return false; /* it has not said anything */
+    if (f->air) return false;                                                       /* it has not said anything */
+    if (f->unwritten && f->said == ONCE_DONE) return note->outcome == ONCE_UNKNOWN; /* never tried again by itself */
     switch (f->said) {
     case ONCE_UNKNOWN:
         if (keeps_unknowns(handler_of(world, k))) return note->outcome == ONCE_UNKNOWN;
@@ -477,6 +505,7 @@ static bool answers(const sim_world *world, const sim_key *k, const sim_flight *
     const bool again = note->outcome == ONCE_RETRY || note->outcome == ONCE_DEAD;
     if (!f) return note->outcome == ONCE_UNKNOWN; /* nobody was asked */
     if (f->air) return false;
+    if (f->unwritten && f->answer == ONCE_DONE) return note->outcome == ONCE_UNKNOWN;
     switch (f->answer) {
     case ONCE_RETRY: return again;
     case ONCE_UNKNOWN: return note->outcome == ONCE_UNKNOWN || (again && is_tried_again(world, k, note));
@@ -494,7 +523,7 @@ static void question_outcome(sim_world *world, sim_key *k, const sim_note *note)
     k->asking = false;
     k->unknown = note->outcome == ONCE_UNKNOWN;
     k->given_up = k->unknown && note->delay_ms == ONCE_NEVER;
-    if (k->given_up && !handler_of(world, k)->hold)
+    if (k->given_up && !handler_of(world, k)->hold && !(f && f->unwritten))
         sim_violation(world, "key %d: held, and nobody asked for that", note->key);
     if (f && f->answer == ONCE_UNKNOWN && note->outcome == ONCE_RETRY) sim_fired(world, SIM_unknown_retried);
 }
@@ -512,8 +541,9 @@ static void external_outcome(sim_world *world, sim_key *k, const sim_note *note)
                       note->maybe ? " (maybe)" : "", said);
     if (f && f->away && !f->told && note->outcome == ONCE_RELEASE && note->delay_ms == 0)
         sim_violation(world, "key %d: its effect asked to be put back, and is to be asked again at once", note->key);
+    k->given_up = note->outcome == ONCE_UNKNOWN && note->delay_ms == ONCE_NEVER;
     if (f && f->said == ONCE_UNKNOWN && note->outcome == ONCE_RETRY) sim_fired(world, SIM_unknown_retried);
-    if (f && f->said != ONCE_RELEASE) k->maybe = f->said == ONCE_UNKNOWN;
+    if (f && f->said != ONCE_RELEASE) k->maybe = said_by(f) == ONCE_UNKNOWN;
     k->ever_maybe |= k->maybe;
     if (note->outcome == ONCE_RELEASE && k->told_now) {
         world->told--;
@@ -580,6 +610,8 @@ static void finished(sim_world *world, sim_key *k, const sim_note *note)
     const bool external = handler_of(world, k)->external, natural = handler_of(world, k)->natural;
     switch (note->outcome) {
     case ONCE_DONE:
+        if (handler_of(world, k)->then && k->thens == 0)
+            sim_violation(world, "key %d: done, and its `then` was not written", note->key);
         if (!external && (natural ? k->effects == 0 : k->effects != 1))
             sim_violation(world, "key %d: done without an effect", note->key);
         world->done++;
@@ -642,7 +674,8 @@ static void outcome(sim_world *world, sim_worker *w, const sim_note *note)
     case ONCE_RETRY: failed(world, k, note); break;
     case ONCE_RELEASE: own(world, k); break;
     case ONCE_UNKNOWN:
-        if (!keeps_unknowns(h)) sim_violation(world, "key %d: held, and nobody asked for that", note->key);
+        if (!keeps_unknowns(h) && !(flight_of(world, k) && flight_of(world, k)->unwritten))
+            sim_violation(world, "key %d: held, and nobody asked for that", note->key);
         sim_fired(world, SIM_held);
         if (!k->unknown_ms) k->unknown_ms = note->at_ms;
         k->unknown = k->owned = true;
@@ -768,9 +801,47 @@ static void owned(sim_world *world, const sim_note *note)
     own(world, k);
 }
 
+uint64_t sim_record_waiting(const sim_world *world)
+{
+    uint64_t n = 0;
+    for (int i = 0; i < world->keys_n; i++) {
+        const sim_key *k = &world->keys[i];
+        n += k->owned && !k->final && !k->open && !k->unknown && !sim_record_superseded(world, k);
+    }
+    return n;
+}
+
+void sim_record_moved(sim_world *world, const sim_worker *by)
+{
+    for (int i = 0; i < world->workers_n; i++)
+        if (&world->workers[i] != by) world->workers[i].counted = false;
+}
+
+/* Only its source can bring the body of a message that waits without one. */
+static bool has_waiting_without_body(const sim_world *world)
+{
+    for (int i = 0; i < world->keys_n; i++)
+        if (world->keys[i].came && !world->keys[i].owned && !world->keys[i].final) return true;
+    return false;
+}
+
+/* A worker that has asked how much waits in the store, and from then on has itself added all that came, fetches nothing
+ * above the bound. */
+void sim_record_fetch(sim_worker *w, const once_action *fetch)
+{
+    const sim_world *world = w->world;
+    const uint64_t most = world->spec->waiting_max.messages, waiting = sim_record_waiting(world);
+    if (!most || waiting < most || w->store_done) return; /* done: the machine does not know yet what it has added */
+    if (fetch->max == 0) sim_fired(w->world, SIM_full);
+    else if (w->counted && !fetch->rest && !has_waiting_without_body(world))
+        sim_violation(w->world, "worker %d fetches, and knows that %llu messages wait in the store; %llu may", w->index,
+                      (unsigned long long)waiting, (unsigned long long)most);
+}
+
 void sim_notes_commit(sim_worker *worker)
 {
     sim_world *world = worker->world;
+    if (worker->notes_n) sim_record_moved(world, worker);
     for (size_t i = 0; i < worker->notes_n; i++) {
         const sim_note *note = &worker->notes[i];
         switch (note->what) {
@@ -778,6 +849,7 @@ void sim_notes_commit(sim_worker *worker)
         case NOTE_ASKED: asked(world, worker, note); break;
         case NOTE_EXTENDED: extended(world, note); break;
         case NOTE_EFFECT: effect(world, worker, note); break;
+        case NOTE_THEN: then(world, worker, note); break;
         case NOTE_OUTCOME: outcome(world, worker, note); break;
         case NOTE_OWNED: owned(world, note); break;
         case NOTE_LETTER: letter(world, worker, note); break;
@@ -793,6 +865,7 @@ void sim_notes_commit(sim_worker *worker)
 /* A person decided: everything begins anew, but for the effects that there were. */
 void sim_record_replay(sim_world *world, int key)
 {
+    sim_record_moved(world, NULL);
     sim_key *k = &world->keys[key];
     sim_trace(world, -1, "an operator replays key", NULL, key, -1, ONCE_OK);
     if (!k->final || k->outcome != ONCE_DEAD)
@@ -807,6 +880,7 @@ void sim_record_replay(sim_world *world, int key)
 
 void sim_record_discard(sim_world *world, int key)
 {
+    sim_record_moved(world, NULL);
     sim_key *k = &world->keys[key];
     sim_trace(world, -1, "an operator discards key", NULL, key, -1, ONCE_OK);
     if (!k->final || k->outcome != ONCE_DEAD)
@@ -831,6 +905,7 @@ bool sim_record_is_left(const sim_world *world, const sim_key *k)
 
 void sim_record_resolve(sim_world *world, int key, once_outcome verdict)
 {
+    sim_record_moved(world, NULL);
     sim_key *k = &world->keys[key];
     sim_trace(world, -1, "an operator resolves:", once_outcome_name(verdict), key, -1, ONCE_OK);
     if (!sim_record_is_held(world, k))
@@ -845,10 +920,8 @@ void sim_record_resolve(sim_world *world, int key, once_outcome verdict)
     k->final = verdict != ONCE_RETRY;
     k->outcome = verdict;
     k->settled = verdict;
-    /* Whoever tries it again is told of them once more, and so is whoever comes behind it when it dies. */
-    if (verdict == ONCE_RETRY) world->given_up_twice += k->missing;
-    k->missing = 0;             /* a person has settled it, and does not count */
-    if (verdict == ONCE_DEAD) { /* the token stays: whoever had the claim and says the same is right */
+    if (verdict != ONCE_RETRY) k->missing = 0; /* a person has settled it, and does not count */
+    if (verdict == ONCE_DEAD) {                /* the token stays: whoever had the claim and says the same is right */
         k->letters++;
         reach_dead(world, k);
         return;

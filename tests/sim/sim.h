@@ -4,6 +4,7 @@
  *   broker.c  delivers, duplicates, reorders, delivers again, remembers acks
  *   group.c   a broker with partitions that are shared out among the workers, as Kafka
  *   queue.c   a broker whose deliveries are acked one by one and run out, as SQS
+ *   cursor.c  where a log goes on, kept in the store by its workers
  *   channel.c a broker with queues, channels that break, and tags that mean nothing after that, as RabbitMQ
  *   assignment.c    which streams a worker has: the news of them, their release, and the judgement on both
  *   handout.c what was handed out to whom: whether it may still be acked, extended, begun
@@ -28,6 +29,7 @@
 #include <stdio.h>
 
 #include "runtime/executor.h"
+#include "runtime/runtime.h"
 #include "store/engine.h"
 #include "testenv.h"
 
@@ -60,6 +62,9 @@
     X(overdue, "a stream is not released in time, because its worker paused")                                          \
     X(beat_missed, "a worker that paused did not fetch often enough, and loses its streams")                           \
     X(release_fails, "a release fails, nothing happened")                                                              \
+    X(seek_fails, "a worker cannot find out where a stream goes on, for a while")                                      \
+    X(sought, "a stream goes on where the store says")                                                                 \
+    X(full, "nothing is fetched because as much waits in the store as may")                                            \
     X(hole, "an offset that no message has")                                                                           \
     X(stuck, "a stream stands still for a while, and others do not")                                                   \
     X(extend_fails, "an extension of deliveries fails, for some or all of them")                                       \
@@ -98,6 +103,8 @@
     X(asked_done, "the other side is asked about an unknown, and has done it")                                         \
     X(asked_absent, "the other side is asked about an unknown, and knows nothing of it")                               \
     X(asked_in_vain, "the other side is asked about an unknown, and does not say")                                     \
+    X(then_written, "something is written in the transaction that settles an external effect")                         \
+    X(then_fails, "what is to be written with the outcome of an external effect fails")                                \
     X(repeated, "an external effect really happens twice")                                                             \
     X(rerun, "a natural effect runs again")                                                                            \
     X(malformed, "a message is no JSON or lacks its key")                                                              \
@@ -140,6 +147,7 @@ typedef enum sim_fate {
 typedef struct sim_handler {
     bool external, hold, natural;
     bool asks;     /* the other side can be asked what became of an unknown, and is honest */
+    bool then;     /* when it is done, something is written in the transaction that settles it */
     bool killable; /* a command; otherwise a function that returns when it likes */
     uint32_t slots;
     uint32_t processes; /* 0: each effect has its own */
@@ -160,6 +168,7 @@ typedef struct sim_key {
     bool final;
     once_outcome outcome; /* when final */
     uint32_t effects, failures, letters, kills;
+    uint32_t thens;         /* how often `then` was written */
     uint64_t came;          /* number of its arrival in the store: its first claim, or its body; 0: neither yet */
     bool owned;             /* the store has its body */
     int64_t owned_alive_ms; /* world.alive_ms, world.downs at that moment */
@@ -213,7 +222,8 @@ typedef struct sim_message {
     uint32_t letters, acks;
     bool conflict, other_letter; /* which letters: that of a conflict is of all messages with this key and content,
                                     others are its own */
-    bool stale;                  /* it was found to be so although it has the letter of a conflict */
+    uint64_t in_doubt;           /* incarnation of the worker that does not know whether its letter was written; or 0 */
+    uint64_t buried_again;       /* number of the transaction that last asked for its letter */
 } sim_message;
 
 typedef struct sim_lane {
@@ -284,6 +294,9 @@ typedef struct sim_assignment {
     int64_t until_ms;    /* ASKED, LEAVING: it must be released until then */
     int64_t within_ms;   /* the same, as it was told */
     bool tried;          /* a release was asked for, whether it worked or not */
+    bool sought;         /* with a cursor: the worker has found out where it goes on; nothing of it comes before */
+    int64_t seek_ms;     /* when it last tried to */
+    int64_t no_seek_until_ms;
     struct {
         bool told;     /* in an answer to a fetch, which may have been lost ... */
         uint64_t turn; /* ... its machine knows since then; 0: it does not */
@@ -313,6 +326,7 @@ typedef struct sim_note {
         NOTE_ASKED,
         NOTE_EXTENDED,
         NOTE_EFFECT,
+        NOTE_THEN,
         NOTE_OUTCOME,
         NOTE_OWNED,
         NOTE_LETTER,
@@ -344,6 +358,8 @@ typedef struct sim_flight {
     bool away;     /* it began, found the other side away, and says release */
     bool question; /* it only asks about another one, and `said` tells whether it began */
     once_outcome answer; /* of the other side: RETRY, it knows nothing of it */
+    bool then_fails;     /* when its `then` is written */
+    bool unwritten;      /* it was done, but its `then` failed, or its claim was lost before: now it is unknown */
 } sim_flight;
 
 typedef enum sim_state { DOWN, UP, PAUSED } sim_state;
@@ -367,6 +383,8 @@ struct sim_worker {
     once_machine *machine;
     once_executor executor;
     once_worker record; /* its own, which it renews */
+    once_store_facts facts;
+    bool counted; /* it has asked how much waits in the store, and since then nobody else changed that */
     once_action *store_action, *source_action, *ack_action, *effect_action;
     int64_t fetch_until_ms;
     bool store_done, source_done, ack_done, effect_done; /* carried out, but the machine does not know */
@@ -377,8 +395,9 @@ struct sim_worker {
     int64_t trouble_ms;                                  /* when it last paused, or a call to the store failed */
     int64_t no_start_until_ms;
     bool in_tx, tx_lost;
-    bool disproved; /* something that was presumed in the transaction is not so */
-    bool holds;     /* it was granted a claim and has not come to use it */
+    uint64_t transactions; /* so many it has begun, over all its incarnations */
+    bool disproved;        /* something that was presumed in the transaction is not so */
+    bool holds;            /* it was granted a claim and has not come to use it */
     sim_note *notes;
     size_t notes_n, notes_size;
     uint32_t *delivered; /* PLAIN: by the number of the delivery, less one */
@@ -448,6 +467,7 @@ struct sim_world {
     uint64_t assignments, turns;
     sim_handout *handouts;
     size_t handouts_n, handouts_size;
+    bool cursor;                   /* LOG: the store keeps where a stream goes on */
     bool groups;                   /* QUEUE: while some of a group is out, nothing else of it is delivered */
     size_t fetch_from;             /* QUEUE: the first handout of the fetch that is answered */
     bool expires;                  /* QUEUE, some CHANNEL: deliveries run out */
@@ -572,6 +592,13 @@ void sim_group_tick(sim_world *world);
 void sim_group_left(sim_worker *worker); /* it is gone */
 void sim_group_shaken(sim_world *world);
 
+/* cursor.c */
+int sim_cursor_seek(once_source *source, uint32_t stream, const once_facts *facts, once_error *err);
+int sim_cursor_keep(once_source *source, const once_facts *facts, once_item *const *items, size_t n,
+                    const once_item *const *last, size_t n_last, once_error *err);
+void sim_cursor_note(const sim_delivery *d, once_item *item); /* what `keep` needs to know of a message */
+void sim_cursor_tick(sim_world *world);                       /* streams that nobody looks for the place of */
+
 /* queue.c */
 void sim_queue_tell(sim_worker *worker, once_fetch *fetch);
 bool sim_queue_has(const sim_world *world);
@@ -614,6 +641,7 @@ void sim_record_start(sim_world *world, sim_flight *flight);
 void sim_record_ask(sim_world *world, sim_flight *flight);
 bool sim_record_is_left(const sim_world *world, const sim_key *key); /* an unknown, and only a person can decide */
 void sim_record_effect(sim_world *world, sim_flight *flight);        /* it happens, really */
+void sim_record_then(sim_worker *worker, int key, bool written);     /* its `then` runs, and is written or fails */
 size_t sim_record_claimed(const sim_worker *worker, int handler,
                           int but);                     /* claims not yet started, but for one key's */
 void sim_record_commit_failed(sim_worker *worker);      /* its worker does not know whether it happened */
@@ -625,7 +653,10 @@ bool sim_record_differs(const sim_world *world,
                         const sim_key *key); /* its version was settled by its twin, with other content */
 bool sim_record_blocks(const sim_world *world, const sim_key *key); /* it is dead, and its lane waits for a person */
 bool sim_record_superseded(const sim_world *world,
-                           const sim_key *key); /* a later version came first, or it was given up */
+                           const sim_key *key);      /* a later version came first, or it was given up */
+uint64_t sim_record_waiting(const sim_world *world); /* messages that wait in the store, and nobody has claimed */
+void sim_record_moved(sim_world *world, const sim_worker *by); /* whose count of those is old now; NULL: everybody's */
+void sim_record_fetch(sim_worker *worker, const once_action *fetch);           /* may it? */
 bool sim_record_conflicts(const sim_world *world, const sim_message *message); /* other content was let in */
 bool sim_record_same_conflict(const sim_message *m,
                               const sim_message *other); /* its letter is of a conflict, and stands for m too */

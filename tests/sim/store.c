@@ -10,6 +10,7 @@ static sim_worker *worker_of(once_backend *store) { return ((sim_store *)store)-
 static int lost(sim_worker *w, once_error *err)
 {
     w->trouble_ms = w->world->now_ms;
+    w->counted = false;
     return once_fail(err, ONCE_E_UNAVAILABLE, "simulated: the reply was lost");
 }
 
@@ -52,6 +53,12 @@ static int arrive(sim_worker *w, sim_fault fault, once_error *err)
 static void note_failed_commit(sim_worker *w, int rc)
 {
     if (rc != ONCE_OK && rc != ONCE_E_MESSAGE) sim_record_commit_failed(w);
+}
+
+/* Facts are written on the way to a commit: when that fails, the commit has. */
+static void note_failed_fact(sim_worker *w, int rc)
+{
+    if (w->in_tx) note_failed_commit(w, rc);
 }
 
 /* Outside of transactions an answer is a fact at once. */
@@ -113,14 +120,26 @@ static void note_replaced(sim_worker *w, const once_request *request, const once
     if (reply_lost && !w->in_tx && d->letter) w->world->unheard++;
 }
 
-/* It had become the letter of a conflict, in a commit whose reply was lost, and a newer version has ended since: asked
- * again, it is stale, and nobody counts that letter. */
+/* It had become a letter in a commit whose reply was lost, and a newer version has ended since. A letter without an
+ * entry cannot answer for that commit, so the message is what the store says now: stale, and not counted as dead. */
 static void note_stale(sim_worker *w, const once_coordinates *at, const once_decision *d)
 {
     sim_message *m = &w->world->messages[sim_message_of(w->world, &(once_message){.at = *at})];
-    if (d->answer != ONCE_ANSWER_STALE || !m->conflict || m->stale) return;
-    m->stale = true;
-    w->world->unheard++;
+    if (d->answer != ONCE_ANSWER_STALE || m->in_doubt != w->incarnation) return;
+    m->in_doubt = 0;
+    w->world->letters--;
+}
+
+/* The worker counts a letter when it hears of its commit. */
+static void note_letters_heard(sim_worker *w, bool reply_lost)
+{
+    sim_world *world = w->world;
+    for (size_t i = 0; reply_lost && i < w->notes_n; i++)
+        if (w->notes[i].what == NOTE_LETTER) world->messages[w->notes[i].message].in_doubt = w->incarnation;
+    for (int i = 0; !reply_lost && i < world->messages_n; i++) {
+        sim_message *m = &world->messages[i];
+        if (m->in_doubt == w->incarnation && m->buried_again == w->transactions) m->in_doubt = 0;
+    }
 }
 
 static void check_claim(sim_worker *w, const once_request *request, const once_decision *d)
@@ -204,7 +223,10 @@ static int sim_extend(once_backend *store, const once_request *const *requests, 
             if (ours[i]) sim_record_ended(w, requests[i]);
         } else if (ours[i])
             sim_note_add(w, (sim_note){.what = NOTE_EXTENDED, .key = key, .message = -1, .token = requests[i]->token});
-        else sim_record_dropped(w, requests[i]);
+        else {
+            sim_record_dropped(w, requests[i]);
+            sim_record_then(w, key, false);
+        }
     }
     return leave(w, rc, rc == ONCE_OK && sim_fires(w->world, SIM_store_reply_lost), err);
 }
@@ -295,6 +317,7 @@ static int sim_bury(once_backend *store, const once_letter *letters, size_t n, b
         const int message = sim_message_of(w->world, &letters[i].message);
         sim_trace(w->world, w->index, fresh[i] ? "  buries message" : "  had buried message",
                   once_answer_name(letters[i].kind), message, -1, ONCE_OK);
+        w->world->messages[message].buried_again = w->transactions;
         if (fresh[i])
             sim_note_add(w, (sim_note){.what = NOTE_LETTER, .key = -1, .message = message, .answer = letters[i].kind});
     }
@@ -311,8 +334,10 @@ static int sim_stats(once_backend *store, once_bytes consumer, once_stats *out, 
 static int sim_waiting_size(once_backend *store, once_bytes consumer, once_waiting_size *out, once_error *err)
 {
     sim_worker *w = worker_of(store);
-    const int rc = arrive(w, SIM_store_fails, err);
-    return rc == ONCE_OK ? w->real->ops->waiting_size(w->real, consumer, out, err) : rc;
+    int rc = arrive(w, SIM_store_fails, err);
+    if (rc == ONCE_OK) rc = w->real->ops->waiting_size(w->real, consumer, out, err);
+    w->counted = rc == ONCE_OK;
+    return rc;
 }
 
 static int sim_get(once_backend *store, once_hash id, once_entry *out, once_arena *arena, once_error *err)
@@ -341,12 +366,11 @@ static int sim_sweep(once_backend *store, size_t limit, once_sweep_result *out, 
     return leave(w, rc, reply_lost, err);
 }
 
-/* Facts are written on the way to a commit: when that fails, the commit has. */
 static int sim_fact_get(once_backend *store, const char *name, once_bytes *out, once_arena *arena, once_error *err)
 {
     sim_worker *w = worker_of(store);
     const int rc = arrive(w, SIM_store_fails, err);
-    note_failed_commit(w, rc);
+    note_failed_fact(w, rc);
     return rc == ONCE_OK ? w->real->ops->fact_get(w->real, name, out, arena, err) : rc;
 }
 
@@ -354,7 +378,7 @@ static int sim_fact_set(once_backend *store, const char *name, once_bytes value,
 {
     sim_worker *w = worker_of(store);
     const int rc = arrive(w, SIM_store_fails, err);
-    note_failed_commit(w, rc);
+    note_failed_fact(w, rc);
     return rc == ONCE_OK ? w->real->ops->fact_set(w->real, name, value, err) : rc;
 }
 
@@ -362,7 +386,7 @@ static int sim_fact_count(once_backend *store, const char *name, uint64_t least,
 {
     sim_worker *w = worker_of(store);
     const int rc = arrive(w, SIM_store_fails, err);
-    note_failed_commit(w, rc);
+    note_failed_fact(w, rc);
     return rc == ONCE_OK ? w->real->ops->fact_count(w->real, name, least, value, err) : rc;
 }
 
@@ -399,6 +423,7 @@ static int sim_begin(once_backend *store, once_error *err)
     rc = w->real->ops->begin(w->real, err);
     if (rc != ONCE_OK) return rc;
     w->in_tx = true;
+    w->transactions++;
     w->tx_ms = w->world->now_ms;
     w->tx_paused_ms = w->paused_ms;
     w->world->tx_owner = w;
@@ -423,6 +448,7 @@ static int sim_commit(once_backend *store, once_error *err)
         if (rc == ONCE_OK) {
             const bool reply_lost = sim_fires(w->world, SIM_commit_reply_lost);
             for (size_t i = 0; reply_lost && i < w->notes_n; i++) w->notes[i].known = false;
+            note_letters_heard(w, reply_lost);
             sim_notes_commit(w);
             if (reply_lost) sim_record_commit_failed(w);
             return reply_lost ? lost(w, err) : ONCE_OK;

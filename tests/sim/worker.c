@@ -44,6 +44,17 @@ static once_outcome outcome_of(const sim_worker *w, const sim_key *k)
     return op_has_effect(w, k->op) ? ONCE_ALREADY : ONCE_DONE;
 }
 
+/* What is written with the outcome of an external effect, which is done. */
+static once_outcome outcome_of_then(const sim_world *world, int key, const once_item *item)
+{
+    for (size_t i = world->flights_n; i > 0; i--) {
+        const sim_flight *f = &world->flights[i - 1];
+        if (f->key == key && once_hash_equal(f->token, item->request.token))
+            return f->then_fails ? ONCE_RETRY : ONCE_DONE;
+    }
+    return ONCE_DONE;
+}
+
 static int die_here(sim_worker *w, sim_fault fault)
 {
     w->killed = true;
@@ -68,17 +79,17 @@ static int run_effects(void *user, once_item *const *items, size_t n, bool caref
         if (m->key != key || body.len != m->body.len || memcmp(body.data, m->body.data, body.len) != 0)
             sim_violation(world, "message %d came to its effect as something else (key %d)", message, key);
         if (sim_fires(world, SIM_crash_in_effects)) return die_here(w, SIM_crash_in_effects);
-        if (k->fate == FATE_KILLER) {
+        if (k->fate == FATE_KILLER && !item->returned) {
             sim_trace(world, w->index, "killed by key", NULL, key, message, ONCE_OK);
             if (++k->kills > world->attempts + world->clean_starts + 2 * (uint32_t)world->messages_n)
                 sim_violation(world, "key %d: killed %u workers, and is still tried", key, k->kills);
             return die_here(w, SIM_killer);
         }
         if (sim_fires(world, SIM_effects_fail)) return once_fail(err, ONCE_E_ABORTED, "simulated");
-        item->outcome = outcome_of(w, k);
+        item->outcome = item->returned ? outcome_of_then(world, key, item) : outcome_of(w, k);
         if (blame && n > 1)
             sim_violation(world, "key %d: a rollback would count, and it is not alone in its transaction", key);
-        if (k->rolls_back && !blame && item->outcome == ONCE_RETRY) {
+        if (k->rolls_back && !blame && item->outcome == ONCE_RETRY && !item->returned) {
             item->suspect = careful;
             return once_fail(err, ONCE_E_ABORTED, "simulated: rolled back");
         }
@@ -86,8 +97,12 @@ static int run_effects(void *user, once_item *const *items, size_t n, bool caref
         item->failure = item->outcome == ONCE_DONE ? (once_bytes){0} : ONCE_BYTES("simulated");
         sim_trace(world, w->index, careful ? "  runs carefully:" : "  runs:", once_outcome_name(item->outcome), key,
                   message, ONCE_OK);
+        if (item->returned) sim_record_then(w, key, item->outcome == ONCE_DONE);
         if (item->outcome == ONCE_DONE) {
-            sim_note_add(w, (sim_note){.what = NOTE_EFFECT, .key = key, .message = message});
+            sim_note_add(w, (sim_note){.what = item->returned ? NOTE_THEN : NOTE_EFFECT,
+                                       .key = key,
+                                       .message = message,
+                                       .token = item->request.token});
         } else if (!careful && world->presumes) {
             item->outcome = ONCE_DONE;
             item->failure = (once_bytes){0};
@@ -184,6 +199,10 @@ void sim_worker_start(sim_worker *w)
     once_executor_init(&w->executor, &w->store.store, world->spec->consumer, run_effects, w);
     once_worker_init(&w->record, &w->store.store, world->spec->consumer, run_of(w->incarnation), 0);
     w->record.contained = world->contained;
+    w->executor.source = &w->source.source;
+    once__store_facts_init(&w->facts, &w->store.store, world->spec->consumer);
+    w->executor.facts = &w->facts.base;
+    w->counted = false;
     w->executor.worker = &w->record;
     w->state = UP;
     sim_trace(world, w->index, w->unclean ? "starts after an unclean end" : "starts", NULL, (int64_t)w->incarnation, -1,
@@ -372,6 +391,7 @@ static bool act_on_source(sim_worker *w)
     if (!w->source_action) {
         w->source_action = once_machine_source_action(w->machine, w->world->now_ms);
         if (!w->source_action) return false;
+        sim_record_fetch(w, w->source_action);
         w->fetch_until_ms = w->world->now_ms + 3000; /* it blocks for a while */
     }
     once_action *action = w->source_action;

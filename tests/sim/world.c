@@ -266,11 +266,13 @@ static void make_handlers(sim_world *world)
         handlers[i].slots = h->slots;
         handlers[i].hold = h->hold;
         if (h->asks) handlers[i].bits |= ONCE_EFFECT_ASKS;
+        if (h->then) handlers[i].bits |= ONCE_EFFECT_THEN;
         /* What is under way when nobody waits for it any more has happened by then, or never will. */
         handlers[i].lookup = (once_lookup){.after_ms = 5000 + 4 * world->lease_ms, .for_ms = 60000};
         handlers[i].natural = h->natural;
     }
     world->spec->handlers = handlers;
+    if (world->cursor) world->spec->source.bits |= ONCE_SOURCE_CURSOR;
     world->spec->drain_ms = (int64_t)sim_random(world, 4000);
     /* In every fourth world little may wait in the store; the draws are left as they are. */
     world->spec->waiting_max = (once_waiting_size){world->result->seed % 4 ? 0 : 1 + world->result->seed / 4 % 8, 0};
@@ -358,6 +360,8 @@ static const struct {
 static void choose_faults(sim_world *world)
 {
     if (sim_chance(world, 3)) return; /* a world where all goes well */
+    world->rate[SIM_seek_fails] = world->cursor ? 2000 : 0;
+    world->rate[SIM_then_fails] = world->result->seed % 5 ? 1500 : 0;
     for (size_t i = 0; i < sizeof rates / sizeof *rates; i++) {
         if (world->mild && !rates[i].mild) continue;
         if (sim_chance(world, 50)) world->rate[rates[i].fault] = 1 + (uint32_t)sim_random(world, rates[i].rate);
@@ -374,6 +378,7 @@ static sim_handler choose_handler(sim_world *world)
     if (!h.external) return h;
     h.hold = !h.natural && sim_chance(world, 50);
     h.asks = !h.natural && world->result->seed % 2; /* the draws are left as they are */
+    h.then = !h.natural && world->result->seed / 2 % 3 == 0;
     h.killable = sim_chance(world, 75);
     h.processes = h.killable && sim_chance(world, 40) ? 1 + (uint32_t)sim_random(world, 2) : 0;
     h.slots = h.processes ? h.processes * (1 + (uint32_t)sim_random(world, 3)) : 1 + (uint32_t)sim_random(world, 4);
@@ -415,6 +420,7 @@ static void choose_broker(sim_world *world)
                                      BROKER_LOG,   BROKER_QUEUE, BROKER_QUEUE, BROKER_CHANNEL};
     const sim_kind kind = kinds[sim_random(world, sizeof kinds / sizeof *kinds)];
     world->kind = world->finite ? BROKER_PLAIN : kind;
+    world->cursor = world->kind == BROKER_LOG && world->result->seed / 2 % 2; /* the draws are left as they are */
     const bool shared = world->kind == BROKER_LOG || world->kind == BROKER_CHANNEL;
     world->groups = world->kind == BROKER_QUEUE && sim_chance(world, 40);
     world->expires = world->kind == BROKER_QUEUE || (world->kind == BROKER_CHANNEL && sim_chance(world, 40));
@@ -513,6 +519,7 @@ static void print_script(const sim_world *world)
         {world->kind == BROKER_LOG, "a log with streams"},
         {world->kind == BROKER_QUEUE, "a queue"},
         {world->kind == BROKER_CHANNEL, "queues with tags"},
+        {world->cursor, "a cursor in the store"},
         {world->groups, "groups"},
         {world->expires, "deliveries run out"},
         {world->tenants, "tenants"},
@@ -540,6 +547,7 @@ static void print_script(const sim_world *world)
         printf("handler %d: %s%s", i, h->natural ? "natural, " : "", h->external ? mode : "atomic");
         if (h->external) printf(", %u slots%s", h->slots, h->killable ? "" : ", cannot be killed");
         if (h->processes) printf(", %u processes", h->processes);
+        if (h->then) printf(", then");
         putchar('\n');
     }
     for (int i = 0; i < SIM_FAULTS; i++)

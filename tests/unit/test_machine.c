@@ -1135,6 +1135,37 @@ static void what_a_cursor_is_kept_at_stays_until_the_commit_is_answered(void **s
     assert_int_equal(batch->open, 0);
 }
 
+/* Effects end in any order. The cursor follows those that are over without a gap, whatever is over behind them. */
+static void a_cursor_moves_although_later_messages_ended_first(void **state)
+{
+    fixture *f = open_streams(state, true, ONCE_SOURCE_CURSOR, 1);
+    once_item *items[3];
+    seeks(f, 0);
+    fetch_of(f, 0, 2, 0, items);
+    send_out(f, 2);
+    fetch_of(f, 0, 1, 0, &items[2]);
+    items[2]->request.id = (once_hash){0}; /* it has no key: a letter, at once */
+    store_does(f, ONCE_ACT_BEGIN);
+    store_does(f, ONCE_ACT_BURY);
+    once_action *commit = asks_store(f, ONCE_ACT_COMMIT);
+    assert_int_equal(commit->n_last, 0);
+    answer(f, commit, ONCE_OK);
+    finishes(f, items[0], ONCE_DONE);
+    store_does(f, ONCE_ACT_BEGIN);
+    settles(f, 1, ONCE_DONE);
+    commit = asks_store(f, ONCE_ACT_COMMIT);
+    assert_int_equal(commit->n_last, 1);
+    assert_ptr_equal(commit->last[0], items[0]);
+    answer(f, commit, ONCE_OK);
+    finishes(f, items[1], ONCE_DONE);
+    store_does(f, ONCE_ACT_BEGIN);
+    settles(f, 1, ONCE_DONE);
+    commit = asks_store(f, ONCE_ACT_COMMIT);
+    assert_int_equal(commit->n_last, 1);
+    assert_ptr_equal(commit->last[0], items[2]);
+    answer(f, commit, ONCE_OK);
+}
+
 static void a_release_that_fails_delays_no_other(void **state)
 {
     fixture *f = open_streams(state, false, 0, 2);
@@ -1737,26 +1768,87 @@ static void an_effect_whose_claim_ran_out_is_not_done_without_what_is_written_wi
 static void what_is_written_with_an_effect_is_written_once(void **state)
 {
     fixture *f = open_pipe(state, true);
-    const once_item *item = is_back(f);
+    (void)is_back(f);
     extends(f, true);
     runs(f, 1, false, ONCE_DONE);
     settles(f, 1, ONCE_DONE);
-    const once_token token = item->request.token;
     answer(f, asks_store(f, ONCE_ACT_COMMIT), ONCE_E_UNAVAILABLE);
     f->now_ms += 200;
     store_does(f, ONCE_ACT_BEGIN);
     extends(f, false); /* it has happened */
     settles_in_vain(f);
-    store_does(f, ONCE_ACT_COMMIT);
-    store_does(f, ONCE_ACT_BEGIN); /* it is asked about with the same token, which tells */
-    once_action *claim = asks_store(f, ONCE_ACT_CLAIM);
-    assert_true(once_hash_equal(claim->items[0]->request.token, token));
-    claim->items[0]->decision =
-        (once_decision){.answer = ONCE_ANSWER_DUPLICATE, .outcome = ONCE_DONE, .own = true, .failing_for_ms = -1};
-    answer(f, claim, ONCE_OK);
+    settles(f, 1, ONCE_DONE); /* its own settlement, which is there */
     store_does(f, ONCE_ACT_COMMIT);
     acks(f, 1);
     assert_int_equal(once_machine_counts(f->machine)->done, 1);
+    assert_int_equal(once_machine_counts(f->machine)->fenced, 0);
+}
+
+/* Nobody delivers it to this worker again, so this is the last chance to count it. */
+static void what_was_settled_is_counted_although_its_stream_is_revoked(void **state)
+{
+    fixture *f = open_streams(state, true, 0, 1);
+    (void)is_back(f);
+    extends(f, true);
+    runs(f, 1, false, ONCE_DONE);
+    settles(f, 1, ONCE_DONE);
+    answer(f, asks_store(f, ONCE_ACT_COMMIT), ONCE_E_UNAVAILABLE);
+    hears(f, ONCE_STREAM_REVOKED, 0);
+    f->now_ms += 200;
+    store_does(f, ONCE_ACT_BEGIN);
+    extends(f, false);
+    settles_in_vain(f);
+    settles(f, 1, ONCE_DONE);
+    store_does(f, ONCE_ACT_COMMIT);
+    assert_int_equal(once_machine_counts(f->machine)->done, 1);
+}
+
+/* The commit did not happen, and meanwhile another worker has it. */
+static void what_another_worker_has_is_not_counted_as_settled(void **state)
+{
+    fixture *f = open_pipe(state, true);
+    (void)is_back(f);
+    extends(f, true);
+    runs(f, 1, false, ONCE_DONE);
+    settles(f, 1, ONCE_DONE);
+    answer(f, asks_store(f, ONCE_ACT_COMMIT), ONCE_E_UNAVAILABLE);
+    f->now_ms += 200;
+    store_does(f, ONCE_ACT_BEGIN);
+    extends(f, false);
+    settles_in_vain(f);
+    once_action *settle = asks_store(f, ONCE_ACT_SETTLE);
+    assert_int_equal(settle->items[0]->outcome, ONCE_DONE);
+    settle->items[0]->granted = false;
+    answer(f, settle, ONCE_OK);
+    store_does(f, ONCE_ACT_COMMIT);
+    assert_int_equal(once_machine_counts(f->machine)->done, 0);
+    assert_int_equal(once_machine_counts(f->machine)->fenced, 1);
+}
+
+/* Its lease could not be extended, and its effect ended nevertheless. Without what belongs to it, it is not done. */
+static void an_effect_that_lost_its_claim_is_not_done_without_what_is_written_with_it(void **state)
+{
+    fixture *f = open_pipe(state, true);
+    once_item *item;
+    f->handler.bits |= ONCE_EFFECT_THEN;
+    f->handler.hold = true;
+    fetch(f, 1, 0, &item);
+    store_does(f, ONCE_ACT_BEGIN);
+    claims(f, 1);
+    store_does(f, ONCE_ACT_COMMIT);
+    starts(f, 1);
+    f->now_ms += LEASE_MS / 2;
+    f->machine->due.at_ms = f->machine->store.sweep_at_ms = f->now_ms + 1000000; /* they are not what is tested */
+    store_does(f, ONCE_ACT_BEGIN);
+    extends(f, false);
+    store_does(f, ONCE_ACT_COMMIT);
+    finishes(f, item, ONCE_DONE);
+    store_does(f, ONCE_ACT_BEGIN);
+    extends(f, false);
+    settles(f, 1, ONCE_UNKNOWN);
+    store_does(f, ONCE_ACT_COMMIT);
+    assert_int_equal(once_machine_counts(f->machine)->unknown, 1);
+    assert_int_equal(once_machine_counts(f->machine)->done, 0);
 }
 
 static void what_is_written_with_an_effect_is_written_anew_when_nothing_was_committed(void **state)
@@ -1905,6 +1997,7 @@ int main(void)
         TEST(a_seek_that_cannot_succeed_ends_the_run),
         TEST(a_stream_that_left_is_told_nothing),
         TEST(what_a_cursor_is_kept_at_stays_until_the_commit_is_answered),
+        TEST(a_cursor_moves_although_later_messages_ended_first),
         TEST(news_that_cannot_be_end_the_run),
         TEST(a_source_without_assignments_cannot_revoke),
         TEST(a_message_of_no_stream_ends_the_run),
@@ -1931,6 +2024,9 @@ int main(void)
         TEST(what_is_written_with_an_effect_needs_its_claim),
         TEST(an_effect_whose_claim_ran_out_is_not_done_without_what_is_written_with_it),
         TEST(what_is_written_with_an_effect_is_written_once),
+        TEST(what_was_settled_is_counted_although_its_stream_is_revoked),
+        TEST(what_another_worker_has_is_not_counted_as_settled),
+        TEST(an_effect_that_lost_its_claim_is_not_done_without_what_is_written_with_it),
         TEST(what_is_written_with_an_effect_is_written_anew_when_nothing_was_committed),
         TEST(what_is_written_with_an_effect_and_fails_leaves_an_unknown),
         TEST(an_effect_that_is_done_is_not_repeated_because_of_what_is_written_with_it),

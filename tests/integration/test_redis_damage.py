@@ -158,58 +158,58 @@ DAMAGES = {
     "other index": (lambda s: s.call("ZADD", "{once}iuc", 7, s.entry("again")[7:]), 'iuc" names the entry "{once}e', True),
     "finished in an index": (lambda s: s.call("ZADD", "{once}iWc", 7, s.entry("done")[7:]), "which belongs elsewhere", True),
     "nothing in an index": (lambda s: s.call("ZADD", "{once}iWc", 7, b"x" * 16), "which is gone", False),
-    "odd member": (lambda s: s.call("ZADD", "{once}iWc", 7, b"x"), 'iWc" holds what cannot be read', False),
+    "odd member": (lambda s: s.call("ZADD", "{once}iWc", 7, b"x"), 'iWc" has a value that cannot be read', False),
     "groups": (lambda s: s.call("DEL", "{once}cc"), "(key 'busy') is claimed, and in no group of claims", True),
     "claims of a group": (lambda s: s.call("DEL", "{once}gc"), "(key 'busy') is claimed, and in no group of claims", True),
     "count of a group": (lambda s: s.call("ZADD", "{once}cc", 9, group_of(s)), "another number of claims than there are", True),
-    "group of nobody": (lambda s: s.call("HSET", "{once}gc", b"g" * 16, b"i" * 16), "has a group of claims that nobody counts", True),
+    "group of nobody": (lambda s: s.call("HSET", "{once}gc", b"g" * 16, b"i" * 16), "has a group of claims without a count", True),
     "order": (lambda s: s.call("DEL", s.lane("v3")), "(key 'v3') has lost its place in its lane", True),
     "one place": (lambda s: s.call("ZREM", s.lane("v3"), s.call("ZRANGE", s.lane("v3"), 1, 1)[0]), "(key 'v3') has lost its place in its lane", True),
     "order of one at work": (lambda s: s.call("DEL", s.lane("lane-busy")), "(key 'lane-busy') has lost its place in its lane", True),
-    "lane": (lambda s: s.call("DEL", s.lane("v3").replace(b"}o", b"}l")), "(key 'v3') stands in a lane that has no record", True),
-    "both of a lane": (lambda s: s.call("DEL", s.lane("v3"), s.lane("v3").replace(b"}o", b"}l")), "(key 'v3') stands in a lane that has no record", True),
+    "lane": (lambda s: s.call("DEL", s.lane("v3").replace(b"}o", b"}l")), "(key 'v3') is in a lane that has no record", True),
+    "both of a lane": (lambda s: s.call("DEL", s.lane("v3"), s.lane("v3").replace(b"}o", b"}l")), "(key 'v3') is in a lane that has no record", True),
     "who is at work": (lambda s: s.call("SET", s.lane("lane-busy").replace(b"}o", b"}l"), s.call("GET", s.lane("lane-busy").replace(b"}o", b"}l"))[:-16]),
-                       "(key 'lane-busy') is at work or unknown, and its lane does not know that", True),
-    "finished at work": (lambda s: s.call("APPEND", s.lane("v3").replace(b"}o", b"}l"), s.entry("done")[7:]), "which is not at work there", True),
+                       "(key 'lane-busy') is claimed or unknown, and its lane does not name it", True),
+    "finished at work": (lambda s: s.call("APPEND", s.lane("v3").replace(b"}o", b"}l"), s.entry("done")[7:]), "which is not running there", True),
     "twice at work": (lambda s: s.call("APPEND", s.lane("lane-busy").replace(b"}o", b"}l"), s.entry("lane-busy")[7:]), "twice: it would never be free", True),
     "nobody at work": (lambda s: s.call("APPEND", s.lane("v3").replace(b"}o", b"}l"), b"x" * 16), "is occupied by the entry", False),
-    "finished in a lane": (lambda s: s.call("ZADD", s.lane("v3"), 0, s.call("ZRANGE", s.lane("v3"), 0, 0)[0][:-16] + s.entry("done")[7:]), "which does not stand there", True),
+    "finished in a lane": (lambda s: s.call("ZADD", s.lane("v3"), 0, s.call("ZRANGE", s.lane("v3"), 0, 0)[0][:-16] + s.entry("done")[7:]), "which is not in that lane", True),
     "nothing in a lane": (lambda s: s.call("ZADD", s.lane("v3"), 0, s.call("ZRANGE", s.lane("v3"), 0, 0)[0][:-16] + b"x" * 16), "which is gone", False),
-    "odd place": (lambda s: s.call("ZADD", s.lane("v3"), 0, b"x"), "holds what cannot be read", False),
-    "another place": (lambda s: s.call("ZADD", s.lane("v3"), 0, other_place(s, "v3")[1]), "that is not as once writes it", True),
-    "only another place": (lambda s: (s.call("ZADD", s.lane("v3"), 0, other_place(s, "v3")[1]), s.call("ZREM", s.lane("v3"), other_place(s, "v3")[0])), "that is not as once writes it", True),
-    "score of a place": (lambda s: s.call("ZADD", s.lane("v3"), 9, other_place(s, "v2")[0]), "that is not as once writes it", True),
+    "odd place": (lambda s: s.call("ZADD", s.lane("v3"), 0, b"x"), "has a value that cannot be read", False),
+    "another place": (lambda s: s.call("ZADD", s.lane("v3"), 0, other_place(s, "v3")[1]), "that once does not write like this", True),
+    "only another place": (lambda s: (s.call("ZADD", s.lane("v3"), 0, other_place(s, "v3")[1]), s.call("ZREM", s.lane("v3"), other_place(s, "v3")[0])), "that once does not write like this", True),
+    "score of a place": (lambda s: s.call("ZADD", s.lane("v3"), 9, other_place(s, "v2")[0]), "that once does not write like this", True),
     "copied entry": (lambda s: s.call("COPY", s.entry("again"), ELSEWHERE), "(key 'again') stands under another id than that of its key", False),
     "renamed entry": (lambda s: s.call("RENAME", s.entry("again"), ELSEWHERE), "(key 'again') stands under another id than that of its key", False),
     "swapped entries": (lambda s: swap(s, s.entry("again"), s.entry("v2")), "(key 'v2') stands under another id than that of its key", False),
     "entry": (lambda s: s.call("DEL", s.entry("again")), "which is gone", False),
-    "cut entry": (lambda s: s.call("SET", s.entry("again"), s.call("GET", s.entry("again"))[:-3]), "holds what cannot be read", False),
+    "cut entry": (lambda s: s.call("SET", s.entry("again"), s.call("GET", s.entry("again"))[:-3]), "has a value that cannot be read", False),
     "empty entry": (lambda s: s.call("SET", s.entry("again"), ""), "is empty", False),
-    "cut lane": (lambda s: s.call("SET", s.lane("v3").replace(b"}o", b"}l"), b"N12"), "holds what cannot be read", False),
+    "cut lane": (lambda s: s.call("SET", s.lane("v3").replace(b"}o", b"}l"), b"N12"), "has a value that cannot be read", False),
     "entry that ends": (lambda s: s.call("PEXPIRE", s.entry("again"), 100000), "has another time to live than its value says", True),
     "finished without end": (lambda s: s.call("PERSIST", s.entry("done")), "has another time to live than its value says", True),
     "finished that ends early": (lambda s: s.call("PEXPIRE", s.entry("done"), 100000), "has another time to live than its value says", True),
     "lane that ends": (lambda s: s.call("EXPIRE", s.lane("v3").replace(b"}o", b"}l"), 500), "has another time to live than its lane", True),
     "empty lane that ends early": (lambda s: s.call("EXPIRE", empty_lane(s), 500), "has another time to live than its lane", True),
-    "order that ends": (lambda s: s.call("EXPIRE", s.lane("v3"), 500), "has a time to live, and once never gives it one", True),
-    "names": (lambda s: s.call("DEL", "{once}n"), "refers to a name that is not there, or is another", True),
+    "order that ends": (lambda s: s.call("EXPIRE", s.lane("v3"), 500), "has a time to live, and once never sets one there", True),
+    "names": (lambda s: s.call("DEL", "{once}n"), "refers to a name that is missing, or is another one", True),
     "names and ends": (lambda s: (s.call("DEL", "{once}n"), s.call("PERSIST", s.entry("done"))), "has another time to live than its value says", True),
     "letter": (lambda s: s.call("DEL", "{once}L1"), 'dc" names the letter 1, which is gone', False),
-    "all of a letter": (lambda s: s.call("DEL", "{once}L1", "{once}dc", "{once}U"), "(key 'dead') is dead, and its letter is gone", False),
-    "cut letter": (lambda s: s.call("SET", "{once}L1", s.call("GET", "{once}L1")[:-3]), 'L1" holds what cannot be read', False),
-    "list of letters": (lambda s: s.call("DEL", "{once}dc"), "is a letter that is not in the list of its consumer", True),
-    "uniques": (lambda s: s.call("DEL", "{once}U"), "is a letter that would not be known if it came again", True),
+    "all of a letter": (lambda s: s.call("DEL", "{once}L1", "{once}dc", "{once}U"), "(key 'dead') is dead, and its dead letter is gone", False),
+    "cut letter": (lambda s: s.call("SET", "{once}L1", s.call("GET", "{once}L1")[:-3]), 'L1" has a value that cannot be read', False),
+    "list of letters": (lambda s: s.call("DEL", "{once}dc"), "is a dead letter that is missing in the list of its consumer", True),
+    "uniques": (lambda s: s.call("DEL", "{once}U"), "is a dead letter whose next delivery would not be recognised", True),
     "unique of nothing": (lambda s: s.call("HSET", "{once}U", b"u" * 16, 99), "names the letter 99, which is gone or another", True),
-    "unique of another": (lambda s: s.call("HSET", "{once}U", unique_of(s), 7), "is a letter that would not be known if it came again", True),
-    "unique without number": (lambda s: s.call("HSET", "{once}U", unique_of(s), "abc"), "is a letter that would not be known if it came again", True),
+    "unique of another": (lambda s: s.call("HSET", "{once}U", unique_of(s), 7), "is a dead letter whose next delivery would not be recognised", True),
+    "unique without number": (lambda s: s.call("HSET", "{once}U", unique_of(s), "abc"), "is a dead letter whose next delivery would not be recognised", True),
     "copied letter": (lambda s: s.call("COPY", "{once}L1", "{once}L2"), "the letter 1 counts as the same one: replay or discard that one", False),
     "letter of another consumer": (lambda s: s.call("ZADD", "{once}dother", 1, 1), 'dother" names the letter 1, which is of another consumer', True),
     "commits": (lambda s: s.call("HDEL", "{once}head", "commits"), "has lost its field 'commits'", True),
-    "secret": (lambda s: s.call("HDEL", "{once}head", "secret"), "has lost its field 'secret', or it is another one", True),
-    "another secret": (lambda s: s.call("HSET", "{once}head", "secret", "x" * 16), "has lost its field 'secret', or it is another one", True),
+    "secret": (lambda s: s.call("HDEL", "{once}head", "secret"), "has lost its field 'secret', or has another one", True),
+    "another secret": (lambda s: s.call("HSET", "{once}head", "secret", "x" * 16), "has lost its field 'secret', or has another one", True),
     "letter of nothing": (lambda s: s.call("ZADD", "{once}dc", 99, 99), "names the letter 99, which is gone", False),
-    "last letter": (lambda s: s.call("HDEL", "{once}head", "letters"), "has a smaller number of the last letter than there is", True),
-    "audit": (lambda s: s.call("RPUSH", "{once}ac", "x"), 'ac" holds what cannot be read', False),
+    "last letter": (lambda s: s.call("HDEL", "{once}head", "letters"), "has a lower number of the last letter than there is", True),
+    "audit": (lambda s: s.call("RPUSH", "{once}ac", "x"), 'ac" has a value that cannot be read', False),
     "type": (lambda s: (s.call("DEL", "{once}iWc"), s.call("SET", "{once}iWc", "x")), "iWc\" is of the type 'string'", None),
     "index of nothing": (lambda s: s.call("ZADD", b"{once}i\0", 1, "x"), 'i\\x00" is no key of once', False),
     "nothing at all": (lambda s: s.call("SET", b"{once}\0", "x"), '\\x00" is no key of once', False),
@@ -230,7 +230,7 @@ def test_f55_each_damage_is_named_and_mended(store, what):
     damage(store)
     ended, found = store.deep()
     assert ended.status == 3 and any(said in text for text in found), (found, ended)
-    assert all(("'once check --repair' mends that" in text) == bool(mended) for text in found if said in text), found
+    assert all(("'once check --repair' repairs that" in text) == bool(mended) for text in found if said in text), found
     if mended is None:
         ended = store.p.once("check", "--repair", store.p.name)
         assert ended.status == 3 and "is not what once writes there" in ended.err, ended
@@ -263,7 +263,7 @@ def test_f55_what_never_ends_has_no_time_to_live(store):
         assert store.call("EXPIRE", "{once}" + key, 500) == 1, key
     ended, found = store.deep()
     assert ended.status == 3, ended
-    said = {re.match(r'"\{once\}(\w+)" has a time to live, and once never gives it one.*--repair', text).group(1) for text in found}
+    said = {re.match(r'"\{once\}(\w+)" has a time to live, and once never sets one there.*--repair', text).group(1) for text in found}
     assert said == set(LASTS), found
     assert store.repair() == len(LASTS)
     assert [store.call("PTTL", "{once}" + key) for key in LASTS] == [-1] * len(LASTS)
@@ -303,7 +303,7 @@ def test_f55_what_is_said_of_a_letter_that_is_there_twice_holds(store):
 def test_f55_what_is_said_of_the_last_letter_that_is_no_number_holds(store):
     store.call("HSET", "{once}head", "letters", "abc")
     ended, found = store.deep()
-    said = re.search(r"has no number of the last letter in its field 'letters': stop all workers, and say '(.*)'$", found[0])
+    said = re.search(r"has no number of the last letter in its field 'letters': stop all workers, and run '(.*)'$", found[0])
     assert ended.status == 3 and len(found) == 1 and said, (found, ended)
     assert store.p.once("check", "--repair", store.p.name).status == 3
     store.call(*said.group(1).split())
@@ -395,7 +395,7 @@ def test_f55_nobody_passes_those_whose_order_is_lost(store, brings):
     before = open(effects).read()
     p.write({"id": brings, "lane": "L", "v": int(brings[1:])})
     ended = p.try_run()
-    assert ended.status == 3 and "is gone, and somebody stands in that lane" in ended.err and "once check --repair" in ended.err, ended
+    assert ended.status == 3 and "is gone, and the lane has entries" in ended.err and "once check --repair" in ended.err, ended
     assert open(effects).read() == before
 
 

@@ -200,8 +200,8 @@ typedef struct findings {
 static void on_finding(void *user, const char *text)
 {
     findings *found = user;
-    const bool mendable = strstr(text, "mends that");
-    if (strstr(text, "is dead, and its letter is gone"))
+    const bool mendable = strstr(text, "repairs that");
+    if (strstr(text, "is dead, and its dead letter is gone"))
         return; /* a verb drops letters without a look at their entries */
     found->n++;
     found->mendable += mendable;

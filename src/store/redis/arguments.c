@@ -1,4 +1,4 @@
-/* Arguments of the commit script, encoded part by part (redis.h) while the transaction is written down. */
+/* Encodes the arguments of the commit script part by part (redis.h) while write.c goes over the transaction. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,7 +15,7 @@ void once__redis_part_count(once_redis_part *to, size_t n)
     to->n_args++;
 }
 
-/* Arguments that are encoded already. */
+/* Appends arguments that are already encoded. */
 static void append(once_buf *to, const once_buf *encoded)
 {
     if (encoded->failed) to->failed = true;
@@ -44,7 +44,7 @@ void once__redis_declare(once_redis *r, once_redis_part *to, const char *kind, c
 static void begin_command(once_redis *r, once_redis_part *to, const char *command, const char *kind, once_bytes rest,
                           size_t n)
 {
-    assert(r->owed == 0); /* the one before has all of its arguments */
+    assert(r->owed == 0); /* all arguments of the command before were put */
     once__redis_declare(r, to, kind, rest.data, rest.len);
     once__redis_part_count(to, 1 + n);
     once__redis_part_arg(to, command, strlen(command));
@@ -120,7 +120,7 @@ void once__redis_expect_field(once_redis *r, char hash_kind, const void *field, 
     if (to->n == ONCE_REDIS_ARGS_MAX) once__redis_expect_now(r);
 }
 
-/* Native expiry only where the server's clock is the store's. */
+/* The server expires keys only where its clock is the store's. */
 static bool expires_by_itself(const once_redis *r, int64_t expires_ms)
 {
     return !once__redis_test_clock(r) && expires_ms < INT64_MAX / 4;

@@ -1,7 +1,8 @@
-/* What need not be read: claims that this handle wrote itself, and, for a while, that new keys are new.
+/* Saves reads. Two things are assumed instead of read: a claim that this handle wrote itself is unchanged; and after
+ * some batches in which every claimed key was new, the next ones are new as well.
  *
- * Neither is trusted. A slot that was filled from here is `assumed`: the commit compares it with what is there, written
- * or not, and after a difference everything is forgotten here and read there. */
+ * Neither is trusted. A slot that was filled from an assumption is marked `assumed`, and the commit compares it with
+ * the server, even when it is not written. After a difference the cache is cleared, and the entries are read. */
 #include <assert.h>
 
 #include "store/redis/redis.h"

@@ -1,4 +1,4 @@
-/* The commit: what the transaction wrote down is sent as one script, and what the server promises about it is read. */
+/* The commit: sends everything that the transaction writes as one script, and checks what the server guarantees. */
 #include <assert.h>
 #include <string.h>
 
@@ -6,9 +6,9 @@
 
 #include "base/banned.h"
 
-enum { SCRIPT_MAX = 512 << 20 }; /* a server hangs up on a gibibyte */
+enum { SCRIPT_MAX = 512 << 20 }; /* a server closes the connection at a gibibyte */
 
-/* Behind a commit: the replicas that have it, and whether the server still keeps what it acknowledges. */
+/* Asks behind a commit how many replicas have it, and whether the server still keeps what it acknowledges. */
 static void ask_promises(once_redis *r)
 {
     once_redis_pipe *pipe = &r->pipe;
@@ -24,7 +24,7 @@ static void ask_promises(once_redis *r)
 static int read_promises(once_redis *r, redisReply *const *replies, uint64_t commits, once_error *err)
 {
     const once_bytes secret = {(const char *)&r->storage.store.secret,
-                               sizeof r->storage.store.secret}; /* the script compares it */
+                               sizeof r->storage.store.secret}; /* the script has compared it */
     const uint64_t have = r->url.wait ? once__reply_count(*replies++) : 0;
     int rc = once__redis_check_head(r, secret, commits, have >= r->url.wait, err);
     if (rc == ONCE_OK && have < r->url.wait)
@@ -34,8 +34,8 @@ static int read_promises(once_redis *r, redisReply *const *replies, uint64_t com
     return rc == ONCE_OK && r->durable ? once__redis_read_settings(r, replies, &durable, err) : rc;
 }
 
-/* It was read from one connection, perhaps to another node than this one is; and if keys were moving, nobody gave that
- * up before something was read. */
+/* The transaction must commit on the connection that it read from: another one may lead to another node. If keys were
+ * moving, no interrupted move may have hidden some of them from what was read. */
 static int is_all_here(once_redis *r, once_error *err)
 {
     assert(once__redis_clustered(r->link));
@@ -46,9 +46,9 @@ static int is_all_here(once_redis *r, once_error *err)
     return rc == ONCE_OK && !once__redis_same(r->link, looked_at) ? once__redis_conflict(r, err) : rc;
 }
 
-/* What was decided by what one node said is not carried to another one. Nor is it sent again when keys have been on
- * their way meanwhile: what was not there when it was read may have come since, and been moved, and the move been given
- * up. It is waited for, and then decided anew. */
+/* A decision that is based on one node is not sent to another. Nor is it sent again while keys move: a key that did not
+ * exist when it was read may have been made since and moved, and the move interrupted. So the commit waits for the end
+ * of the move, and the transaction runs again. */
 static int decide(once_redis *r, char refused[24], once_error *err)
 {
     assert(r->pipe.n > 0 && !r->pipe.replies);
@@ -77,7 +77,7 @@ static int send(once_redis *r, once_error *err)
             r->pipe.bytes.len >> 20);
     rc = decide(r, refused, err);
     if (rc != ONCE_OK &&
-        strcmp(refused, "NOSCRIPT") == 0) { /* a server that was started anew: EVAL makes it known again */
+        strcmp(refused, "NOSCRIPT") == 0) { /* the server was restarted: EVAL gives it the script again */
         once__redis_build(r, true);
         ask_promises(r);
         rc = decide(r, refused, err);
@@ -94,13 +94,14 @@ static int send(once_redis *r, once_error *err)
     return ONCE_OK;
 }
 
-/* Who answers "duplicate" relies on what somebody else wrote: with replicas to wait for, they must have that, too. */
+/* The answer "duplicate" relies on what another worker wrote. With replicas to wait for, they must have that as
+ * well. */
 static int wait_for_what_was_read(once_redis *r, once_error *err)
 {
     assert(r->url.wait > 0 && r->slots.n > 0);
     once__redis_pipe_clear(&r->pipe);
     once__redis_command(&r->pipe, ONCE_REPLY_COUNT, 4);
-    once__redis_text(&r->pipe, "HINCRBY"); /* a write behind what was read, so that there is something to wait for */
+    once__redis_text(&r->pipe, "HINCRBY"); /* a write behind what was read, for WAIT to wait for */
     once__redis_put_key(r, "head", NULL, 0);
     once__redis_text(&r->pipe, "commits");
     once__redis_text(&r->pipe, "1");

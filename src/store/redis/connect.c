@@ -12,8 +12,7 @@
 
 enum { CONNECT_TRIES = 4 };
 
-/* The node that we would talk to does not answer, or knows less than others: somebody else is asked where our slot is
- * now. */
+/* The current node does not answer, or does not know where the slot is: another node may. */
 void once__redis_next_node(once_redis_link *link)
 {
     for (size_t i = 0; i < link->n_nodes; i++) {
@@ -30,14 +29,14 @@ static void add_node(void *user, once_bytes host, int64_t port)
     const bool named = host.len > 0 && host.len < ONCE_REDIS_HOST;
     once_redis_node node = {.port = (unsigned)port};
     if (named) (void)snprintf(node.host, sizeof node.host, "%.*s", (int)host.len, host.data);
-    else (void)snprintf(node.host, sizeof node.host, "%s", link->at.host); /* unnamed: the one that tells */
+    else (void)snprintf(node.host, sizeof node.host, "%s", link->at.host); /* no name: the node that we asked */
     if (link->n_nodes == ONCE_REDIS_LINK_NODES || port <= 0 || port > 65535 || strcmp(node.host, "?") == 0) return;
     for (size_t i = 0; i < link->n_nodes; i++)
         if (link->nodes[i].port == node.port && strcmp(link->nodes[i].host, node.host) == 0) return;
     link->nodes[link->n_nodes++] = node;
 }
 
-/* Ranges of slots, each with the nodes that have it; an error: it is no node of a cluster, or we may not ask. */
+/* Reads CLUSTER SLOTS. An error: the server is in no cluster, or our user may not ask. */
 static void learn_nodes(once_redis_link *link, const redisReply *told)
 {
     const size_t before = link->n_nodes;
@@ -50,7 +49,7 @@ static int greet(once_redis_link *link, once_error *err)
 {
     once_redis_pipe pipe;
     once__redis_pipe_init(&pipe);
-    if (link->url.password[0] || link->url.user[0]) { /* a user may have none */
+    if (link->url.password[0] || link->url.user[0]) { /* a user may have no password */
         once__redis_command(&pipe, ONCE_REPLY_DONE, link->url.user[0] ? 3 : 2);
         once__redis_text(&pipe, "AUTH");
         if (link->url.user[0]) once__redis_text(&pipe, link->url.user);
@@ -62,8 +61,7 @@ static int greet(once_redis_link *link, once_error *err)
         once__redis_number(&pipe, link->url.db);
     }
     once__redis_words(&pipe, ONCE_REPLY_DONE, "PING");
-    once__redis_words(&pipe, ONCE_REPLY_SLOTS,
-                      "CLUSTER SLOTS"); /* there need not be one, nor need we be allowed to ask */
+    once__redis_words(&pipe, ONCE_REPLY_SLOTS, "CLUSTER SLOTS"); /* may fail, see learn_nodes */
     int rc =
         pipe.failed || pipe.bytes.failed ? once_no_memory(err, "for a connection") : once__redis_talk(link, &pipe, err);
     const redisReply *error = rc == ONCE_OK ? once__redis_first_error(&pipe, pipe.n - 1) : NULL;
@@ -96,8 +94,8 @@ static int connect_once(once_redis_link *link, once_error *err)
     return rc;
 }
 
-/* A few tries with growing, jittered pauses: a server that restarts is back in a moment. Then the other nodes, if there
- * are any. */
+/* A server that restarts is back in a moment, so the same node is tried first. A node that did not answer in time is
+ * not tried again. */
 int once__redis_connect(once_redis_link *link, once_error *err)
 {
     int rc = ONCE_OK;

@@ -1,4 +1,4 @@
-/* What a worker takes: entries that are due, claims by their token, and those whose lease is over. */
+/* What `take` looks for: entries that are due, claims by their token, and claims whose lease has ended. */
 #include <assert.h>
 #include <stdlib.h>
 
@@ -70,7 +70,7 @@ static int by_number(const void *x, const void *y)
     return a->token_b < b->token_b ? -1 : a->token_b > b->token_b;
 }
 
-/* Claims, whether or not their leases are over, and unknown ones that somebody asks about or will. Free *out. */
+/* Ids of claims, whether or not their leases have ended, and of unknown entries that have a due time. Free *out. */
 static int claimed_ids(once_redis *r, once_bytes consumer, once_hash **out, size_t *n, once_error *err)
 {
     once_redis_ids list = {0};
@@ -90,7 +90,7 @@ static int claimed_ids(once_redis *r, once_bytes consumer, once_hash **out, size
     return rc;
 }
 
-/* A take whose reply was lost: rare, so all claims of the consumer are looked at. */
+/* Needed only after the reply of a `take` was lost. That is rare, so all claims of the consumer are read. */
 int once__redis_by_token(once_storage *storage, once_bytes consumer, uint64_t token_a, size_t max, once_hash *out,
                          size_t *n, once_error *err)
 {
@@ -108,8 +108,7 @@ int once__redis_by_token(once_storage *storage, once_bytes consumer, uint64_t to
             once_entry entry;
             once_redis_finished names;
             const once_bytes value = once__reply_at(r->pipe.replies[0], k);
-            if (!value.len || !once__redis_read_entry(value, ids[at + k], &entry, &names))
-                continue; /* gone meanwhile */
+            if (!value.len || !once__redis_read_entry(value, ids[at + k], &entry, &names)) continue; /* gone since */
             const bool asked = entry.state == ONCE_STATE_UNKNOWN && entry.due_ms != ONCE_NEVER;
             if ((entry.state != ONCE_STATE_CLAIMED && !asked) || entry.token.a != token_a) continue;
             if (!ONCE_REDIS_ROOM(found)) rc = once__redis_nomem(err);
@@ -136,7 +135,7 @@ int once__redis_lapsed(once_storage *storage, once_bytes consumer, int64_t now_m
         rc = once__redis_ask_entries(r, ids.at + at, count, err);
         for (size_t k = 0; k < count && *n < max && rc == ONCE_OK; k++) {
             once_redis_open_head head;
-            if (!once__redis_read_head(once__reply_at(r->pipe.replies[0], k), &head)) continue; /* gone meanwhile */
+            if (!once__redis_read_head(once__reply_at(r->pipe.replies[0], k), &head)) continue; /* gone since */
             if (head.state == ONCE_STATE_CLAIMED && head.hold) out[(*n)++] = ids.at[at + k];
         }
     }

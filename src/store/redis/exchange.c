@@ -23,15 +23,15 @@ int once__redis_talk(once_redis_link *link, once_redis_pipe *pipe, once_error *e
     return rc;
 }
 
-/* Behind a commit: about the node that it was made on. */
+/* Commands behind a commit that ask about the node that the commit was made on. */
 static bool is_about_the_node(const once_redis_pipe *pipe, size_t command)
 {
     const once_bytes name = once__redis_pipe_argument(pipe, command, 0);
     return once__redis_pipe_is(name, "WAIT") || once__redis_pipe_is(name, "CONFIG");
 }
 
-/* While a slot moves each key is here or there: those commands that were sent there, with what they promise, and no
- * others. */
+/* Sends those commands again that were answered with ASK, to the node that ASK named, and the questions about that node
+ * which follow them. Others have been answered already. */
 static int talk_asking(once_redis_link *link, once_redis_pipe *pipe, once_error *err)
 {
     assert(pipe->replies);
@@ -49,7 +49,7 @@ static int talk_asking(once_redis_link *link, once_redis_pipe *pipe, once_error 
         if (rc == ONCE_OK) rc = once__redis_receive(link, &fine, err);
         if (rc == ONCE_OK) rc = once__redis_receive(link, &reply, err);
         const bool strange = rc == ONCE_OK && !once__reply_error(fine) &&
-                             !once__reply_is(fine, ONCE_REPLY_DONE, 0); /* refused: so is the command */
+                             !once__reply_is(fine, ONCE_REPLY_DONE, 0); /* when ASKING is refused, so is the command */
         if (strange) rc = once__redis_wrong_reply(link, (once_bytes){"ASKING", 6}, fine, err);
         if (fine) freeReplyObject(fine);
         if (rc != ONCE_OK && reply) freeReplyObject(reply);
@@ -60,7 +60,7 @@ static int talk_asking(once_redis_link *link, once_redis_pipe *pipe, once_error 
     return rc;
 }
 
-/* "MOVED 3999 127.0.0.1:6381": where to go. */
+/* Reads the node from "MOVED 3999 127.0.0.1:6381". */
 static bool read_node(const redisReply *reply, const char *before, char host[ONCE_REDIS_HOST], unsigned *port)
 {
     assert(once__reply_error(reply));
@@ -83,7 +83,7 @@ static void go(once_redis_link *link, const char host[ONCE_REDIS_HOST], unsigned
     link->at.port = port;
 }
 
-/* What the node that is about to have our slot says. Our connection to the one that still has it stays. */
+/* Asks the node that is about to get the slot. The connection to the node that still has it stays open. */
 static int ask_there(once_redis_link *link, once_redis_pipe *pipe, const char host[ONCE_REDIS_HOST], unsigned port,
                      once_error *err)
 {
@@ -137,7 +137,7 @@ int once__redis_exchange(once_redis_link *link, once_redis_pipe *pipe, char refu
             if (pipe->guesses || (pipe->stays && once__redis_says_moving(error))) {
                 rc = once__redis_refused(link, pipe, error, refused, err);
                 if (refused && once__redis_says_moving(error))
-                    (void)snprintf(refused, 24, "TRYAGAIN"); /* whatever it says */
+                    (void)snprintf(refused, 24, "TRYAGAIN"); /* whatever its words were */
                 break;
             }
         }
@@ -147,7 +147,7 @@ int once__redis_exchange(once_redis_link *link, once_redis_pipe *pipe, char refu
             if (!error) break;
         }
         if ((once__redis_reply_says(error, "CLUSTERDOWN") || once__redis_reply_says(error, "MASTERDOWN")) &&
-            (size_t)++down < link->n_nodes) { /* others may know more */
+            (size_t)++down < link->n_nodes) { /* another node may know where the slot is */
             (void)once__redis_link_lost(link, NULL, "using", once__reply_error(error));
             once__redis_next_node(link);
             rc = once__redis_connect(link, err);
@@ -165,7 +165,7 @@ int once__redis_exchange(once_redis_link *link, once_redis_pipe *pipe, char refu
             break;
         }
         go(link, host, port);
-        if (pipe->stays) { /* who has decided by what the old node said decides anew */
+        if (pipe->stays) { /* its decisions are based on the old node */
             rc = once__redis_refused(link, pipe, error, refused, err);
             break;
         }

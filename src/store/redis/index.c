@@ -1,5 +1,5 @@
-/* Ids of open entries, as the indexes and the groups of claims of a consumer have them. They move while we look, so
- * whoever asks reads the entry itself, too. */
+/* Ids of open entries, from the indexes and the groups of claims of a consumer. Entries change while the ids are read,
+ * so callers read each entry itself as well. */
 #include "store/redis/index.h"
 
 #include <assert.h>
@@ -49,7 +49,7 @@ int once__redis_ask_entries(once_redis *r, const once_hash *ids, size_t n, once_
 
 void once__redis_ask_due(once_redis *r, char index, once_bytes consumer, int64_t now_ms, size_t max)
 {
-    assert(max > 0 && index != ONCE_REDIS_WAITING_BARE); /* that one is not by due time */
+    assert(max > 0 && index != ONCE_REDIS_WAITING_BARE); /* which is not sorted by due time */
     const char kind[] = {'i', index, 0};
     once__redis_command(&r->pipe, ONCE_REPLY_PAIRS, 8);
     once__redis_text(&r->pipe, "ZRANGEBYSCORE");
@@ -95,7 +95,7 @@ int once__redis_add_ids(once_redis *r, once_redis_ids *list, const redisReply *r
     return rc;
 }
 
-/* Of groups and what was claimed in them: those whose leases end in [from, to]. */
+/* Adds the ids of the groups whose leases end in [from_ms, to_ms]. */
 static int add_groups(once_redis *r, once_redis_ids *list, const redisReply *reply, int64_t from_ms, int64_t to_ms,
                       once_error *err)
 {

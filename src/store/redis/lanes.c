@@ -1,9 +1,9 @@
-/* Lanes of a transaction. A lane has a record (version and more, who occupies it) and a sorted set of its unfinished
- * entries, of which only both ends are read: a thousand followers that wait in a lane cost nothing.
+/* Lanes of a transaction. A lane has a record (its version and more, the entries that occupy it) and a sorted set of
+ * its unfinished entries. Only both ends of the set are read: a thousand entries that wait in a lane cost nothing.
  *
- * Whoever saves an entry of a lane gives the lane a new stamp, and whoever looked at a lane has its stamp compared when
- * it commits. So two transactions in one lane never pass each other: the one that parks an entry behind a claimed one,
- * and the one that settles the claimed one and would have to wake it, cannot both commit. */
+ * Invariant: saving an entry gives its lane a new stamp, and a transaction that has read a lane compares its stamp when
+ * it commits. So of two transactions in one lane only one commits: it cannot happen that one parks an entry behind a
+ * claim while the other settles this claim and wakes nobody. */
 #include <assert.h>
 #include <endian.h>
 #include <string.h>
@@ -36,9 +36,10 @@ static bool room(once_redis *r, void *list_at, size_t n, size_t *capacity, size_
     return true;
 }
 
-/* --- what is known of the members --- */
+/* --- members that were read --- */
 
-static size_t place_of(const once_redis_lane *lane, once_redis_member member) /* the first that is not before it */
+static size_t place_of(const once_redis_lane *lane,
+                       once_redis_member member) /* the first position whose member is not before it */
 {
     size_t low = 0, high = lane->n_known;
     while (low < high) {
@@ -53,7 +54,7 @@ static bool add_member(once_redis *r, once_redis_lane *lane, once_redis_member m
 {
     const size_t at = place_of(lane, member);
     if (at < lane->n_known && compare(lane->known[at], member) == 0) return true;
-    if (lane->hidden && at == lane->hole) { /* somewhere among those that we do not know */
+    if (lane->hidden && at == lane->hole) { /* among the members that were not read */
         lane->hidden++;
         return true;
     }
@@ -146,7 +147,7 @@ static int read_members(once_redis *r, once_redis_lane *lane, const redisReply *
     return ONCE_OK;
 }
 
-/* Both ends as the server has them, then what this transaction did. */
+/* Both ends as the server has them, then the changes of this transaction. */
 static int read_ends(once_redis *r, once_redis_lane *lane, size_t window, redisReply *const *replies, once_error *err)
 {
     lane->n_known = lane->hole = lane->hidden = 0;
@@ -194,11 +195,11 @@ int once__redis_lane_read(once_redis *r, once_hash id, size_t window, redisReply
     return once__redis_lane_lost(r, lane, err);
 }
 
-/* So many left at one end that we do not know who is first or last: a longer piece of both is read. */
+/* So many entries have left one end that the first or last one is not known: more of both ends is read. */
 static int read_more(once_redis *r, once_redis_lane *lane, once_error *err)
 {
     if (lane->window > UINT32_MAX)
-        return once__redis_damaged_id(r, "o", lane->id, err); /* all were asked for, and some did not come */
+        return once__redis_damaged_id(r, "o", lane->id, err); /* all members were asked for, and some are missing */
     const size_t window = lane->window * 8;
     once__redis_pipe_clear(&r->pipe);
     once__redis_lane_ask(r, lane->id, window);
@@ -219,7 +220,7 @@ int once__redis_lane(once_redis *r, once_hash id, once_redis_lane **out, once_er
     return *out ? ONCE_OK : once__redis_nomem(err);
 }
 
-/* --- looking --- */
+/* --- questions --- */
 
 static bool front_is_known(const once_redis_lane *lane, once_hash except)
 {
@@ -267,7 +268,7 @@ int once__redis_lane_first(once_redis *r, once_redis_lane *lane, once_hash *out,
     return ONCE_OK;
 }
 
-/* Whether somebody of this order may be among those that we do not know. */
+/* Whether an entry of this order may be among the members that were not read. */
 static bool may_hide(const once_redis_lane *lane, int64_t order)
 {
     const size_t hole = lane->hole;
@@ -275,7 +276,7 @@ static bool may_hide(const once_redis_lane *lane, int64_t order)
            (hole == lane->n_known || order <= lane->known[hole].order);
 }
 
-/* The last one of this order as the server has it: who left in this transaction is not taken out. */
+/* The last entry of this order as the server has it; one that has left in this transaction still counts. */
 static int ask_last(once_redis *r, const once_redis_lane *lane, int64_t order, int64_t *seen_ms, once_error *err)
 {
     char from[9] = {'['}, below[9] = {'('};
@@ -311,7 +312,7 @@ int once__redis_lane_equals(once_redis *r, once_redis_lane *lane, int64_t order,
     return may_hide(lane, order) ? ask_last(r, lane, order, seen_ms, err) : ONCE_OK;
 }
 
-/* Those of the server before this one, and who else occupies the lane. */
+/* The entries that the server has before this one, and the others that occupy the lane. */
 int once__redis_lane_before(once_redis *r, once_redis_lane *lane, const once_entry *entry, size_t max, once_hash *out,
                             size_t *n, uint64_t *count, once_error *err)
 {
@@ -335,7 +336,7 @@ int once__redis_lane_before(once_redis *r, once_redis_lane *lane, const once_ent
     once__redis_arg(&r->pipe, below, sizeof below);
     once__redis_text(&r->pipe, "LIMIT");
     once__redis_number(&r->pipe, 0);
-    once__redis_number(&r->pipe, (int64_t)max + 1); /* an entry of an older once may find itself */
+    once__redis_number(&r->pipe, (int64_t)max + 1); /* an entry of an older program may find itself */
     const int rc = once__redis_ask(r, err);
     if (rc != ONCE_OK) return rc;
     *n = 0;
@@ -357,7 +358,7 @@ int once__redis_lane_before(once_redis *r, once_redis_lane *lane, const once_ent
     return ONCE_OK;
 }
 
-/* --- following what is saved --- */
+/* --- saving --- */
 
 static int step(once_redis *r, once_redis_lane *lane, once_redis_member member, bool added, once_error *err)
 {
@@ -383,8 +384,8 @@ static int claimed_by(once_redis *r, once_redis_lane *lane, once_hash id, bool c
     return ONCE_OK;
 }
 
-/* Who is not in the set of its lane has lost its place there: those behind it would pass, and nobody would wake them.
- */
+/* An entry that is missing in the set of its lane has lost its place: entries behind it would pass it, and nothing
+ * would wake it. */
 static int must_have(once_redis *r, const once_redis_lane *lane, const once_redis_slot *slot, once_error *err)
 {
     const once_redis_member member = {slot->order, slot->seen_ms, slot->entry.id};
@@ -438,7 +439,7 @@ int once__redis_lane_mend(once_redis *r, const once_redis_slot *slot, bool lacks
     const bool there = !lacks && (find_member(lane, member) < lane->n_known || find_member(lane, old) < lane->n_known);
     if (!there)
         rc = step(r, lane, member, true,
-                  err); /* in a long lane it may be there, and is added again, which changes nothing */
+                  err); /* in a long lane the set may have it already; adding it again changes nothing */
     if (rc == ONCE_OK) rc = claimed_by(r, lane, e->id, once_state_occupies(e->state), err);
     lane->dirty = true;
     return rc;

@@ -48,7 +48,7 @@ static int count_pending(once_redis *r, once_redis_letter *kept, const once_lett
     return once__letter_copy(&r->arena, &kept->letter, &kept->letter) ? ONCE_OK : once__redis_nomem(err);
 }
 
-/* One that the server has, and that has come again. */
+/* Counts another delivery of a letter that the server has. */
 static int count_stored(once_redis *r, once_bytes number, const once_letter *again, once_hash unique, once_error *err)
 {
     assert(number.len > 0 && once_hash_is_zero(again->entry));
@@ -64,7 +64,7 @@ static int count_stored(once_redis *r, once_bytes number, const once_letter *aga
     const int rc = once__redis_ask(r, err);
     if (rc != ONCE_OK) return rc;
     const once_bytes value = once__reply_bytes(r->pipe.replies[0]);
-    if (!value.len) return once__redis_conflict(r, err); /* dropped meanwhile */
+    if (!value.len) return once__redis_conflict(r, err); /* dropped since */
     if (!once__redis_read_letter(value, strtoull(text, NULL, 10), &kept, &unique))
         return once__redis_damaged_letter(r, strtoull(text, NULL, 10), err);
     once__letter_again(&kept, again);
@@ -95,10 +95,10 @@ int once__redis_letter_put(once_storage *storage, const once_letter *letter, onc
     return put_pending(r, letter, unique, (once_bytes){0}, err);
 }
 
-/* It was read ahead: what it is, or that it is not there. */
+/* The letter if it was read ahead; it may say that there is none. */
 static const once_redis_ahead *find_ahead(once_redis *r, uint64_t id)
 {
-    for (size_t i = 0; i < r->ahead.n; i++) { /* mostly they are asked for in their order */
+    for (size_t i = 0; i < r->ahead.n; i++) { /* the engine mostly asks in the order of reading */
         const once_redis_ahead *ahead = &r->ahead.at[(r->ahead_at + i) % r->ahead.n];
         if (ahead->id != id) continue;
         r->ahead_at = (size_t)(ahead - r->ahead.at);
@@ -114,7 +114,7 @@ static int find_letter(once_redis *r, uint64_t id, once_letter *out, once_hash *
     const int len = snprintf(number, sizeof number, "%llu", (unsigned long long)id);
     *found = false;
     if (number_was_dropped(r, id)) return ONCE_OK;
-    for (size_t i = 0; i < r->puts.n; i++) { /* as it was counted in this transaction */
+    for (size_t i = 0; i < r->puts.n; i++) { /* as this transaction has counted it */
         if (r->puts.at[i].letter.id != id) continue;
         *out = r->puts.at[i].letter;
         *unique = r->puts.at[i].unique;
@@ -165,7 +165,7 @@ int once__redis_letter_drop(once_storage *storage, uint64_t id, once_error *err)
     once_redis_dropped dropped = {.id = id, .unique = unique};
     if (!once_arena_copy(&r->arena, letter.scope.consumer, &dropped.consumer) || !note_dropped(r, &dropped))
         return once__redis_nomem(err);
-    for (size_t i = 0; i < r->puts.n; i++) { /* one that was only counted is not written any more */
+    for (size_t i = 0; i < r->puts.n; i++) { /* a letter that was only counted is no longer written */
         if (r->puts.at[i].letter.id != id) continue;
         memmove(&r->puts.at[i], &r->puts.at[i + 1], (r->puts.n - i - 1) * sizeof *r->puts.at);
         r->puts.n--;
@@ -173,13 +173,13 @@ int once__redis_letter_drop(once_storage *storage, uint64_t id, once_error *err)
     }
     once__redis_id_write(unique, field);
     once__redis_expect_field(r, 'U', field, sizeof field,
-                             (once_bytes){number, (size_t)len}); /* or somebody else dropped it */
+                             (once_bytes){number, (size_t)len}); /* otherwise another worker has dropped it */
     return ONCE_OK;
 }
 
 /* --- many at once --- */
 
-/* The entry that died with the letter; of a letter without one, that of its key. */
+/* The entry that the letter belongs to; for a letter without one, the entry of its key. */
 static once_hash entry_of(const once_redis *r, const once_letter *letter)
 {
     if (!once_hash_is_zero(letter->entry) || letter->key.len == 0) return letter->entry;

@@ -1,4 +1,5 @@
-/* Lists for people: entries of a state, letters, audits. A page is read before a visitor sees it, and is no moment. */
+/* Lists for operators: entries of a state, dead letters, audit records. A page is read before the visitor sees it. It
+ * is no snapshot: entries may change while pages are read. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +9,7 @@
 
 #include "base/banned.h"
 
-enum { FEW = 16, LETTERS_MAX = 512 }; /* that are read at once, at first and at most */
+enum { FEW = 16, LETTERS_MAX = 512 }; /* values that are read at once: at first, and at most */
 
 typedef struct listing {
     once_redis *r;
@@ -20,7 +21,7 @@ typedef struct listing {
     bool ended;
 } listing;
 
-/* Shows those of the ids that are (still) of the state. Their size is in `bytes`. */
+/* Visits the entries that are still in the state. Adds up the size of the values in `bytes`. */
 static int show(listing *list, const once_hash *ids, size_t n, size_t *bytes, once_error *err)
 {
     once_redis *r = list->r;
@@ -46,7 +47,7 @@ static int show(listing *list, const once_hash *ids, size_t n, size_t *bytes, on
     return rc;
 }
 
-/* An entry is one value, with its message, so few are read at first, and no more than fit. */
+/* The value of an entry holds its message. So few are read at first, and never more than fit into memory. */
 static int show_all(listing *list, const once_hash *ids, size_t n, once_error *err)
 {
     int rc = ONCE_OK;
@@ -97,7 +98,7 @@ int once__redis_list(once_storage *storage, once_bytes consumer, once_state stat
                      once_entry_visit *visit, void *user, once_error *err)
 {
     assert(once__redis_of(storage)->open && page->max > 0);
-    (void)page; /* an index, or all keys, are read at once: they move while we look */
+    (void)page; /* an index, or the whole key space, is read at once: its entries change while it is read */
     listing list = {once__redis_of(storage), consumer, state, storage->now_ms, visit, user, false};
     return once_state_finished(state) ? list_finished(&list, err) : list_open(&list, err);
 }
@@ -124,15 +125,16 @@ static int next_letters(once_redis *r, once_bytes consumer, uint64_t after, size
     *n = once__reply_n(reply) < max ? once__reply_n(reply) : max;
     for (size_t i = 0; i < *n; i++) {
         if (!once__reply_read_number(once__reply_at(reply, i), &ids[i]) || ids[i] <= after)
-            return once__redis_damaged_list(r, "d", consumer,
-                                            err); /* a member that is not its score: it would come again and again */
+            return once__redis_damaged_list(
+                r, "d", consumer,
+                err); /* a member that differs from its score: the next page would begin with it again */
         after = ids[i];
     }
     return ONCE_OK;
 }
 
-/* Shows a page of letters. The engine keeps copies of them; these here are for when its page is full in the middle, and
- * whoever sees it then uses the store, which takes the replies away. Their size is in `bytes`. */
+/* Visits a page of letters. They are copied first: a visitor may use the store, which frees the replies. Adds up the
+ * size of the values in `bytes`. */
 static int show_letters(once_redis *r, const uint64_t *ids, size_t n, once_letter_visit *visit, void *user, bool *ended,
                         size_t *bytes, once_error *err)
 {
@@ -146,7 +148,7 @@ static int show_letters(once_redis *r, const uint64_t *ids, size_t n, once_lette
         once_hash unique;
         const once_bytes value = once__reply_at(r->pipe.replies[0], i);
         *bytes += value.len;
-        if (!value.len) continue; /* dropped meanwhile */
+        if (!value.len) continue; /* dropped since */
         if (!once__redis_read_letter(value, ids[i], &letter, &unique)) rc = once__redis_damaged_letter(r, ids[i], err);
         else if (!once__letter_copy(&arena, &letter, &letters[i])) rc = once__redis_nomem(err);
     }
@@ -156,7 +158,7 @@ static int show_letters(once_redis *r, const uint64_t *ids, size_t n, once_lette
     return rc;
 }
 
-/* Only their numbers. */
+/* Visits letters that have only their numbers set. */
 static int show_numbers(once_redis *r, once_bytes consumer, once_page *page, once_letter_visit *visit, void *user,
                         once_error *err)
 {
@@ -172,8 +174,7 @@ static int show_numbers(once_redis *r, once_bytes consumer, once_page *page, onc
     return rc;
 }
 
-/* A letter is one value, so whoever wants more than its id gets all of it. So many are asked for at once as fit: more
- * while they are small. */
+/* The value of a letter holds its message. So as many are read at once as fit: more while they are small. */
 int once__redis_letters(once_storage *storage, const once_letter_query *what, once_page *page, once_letter_visit *visit,
                         void *user, once_error *err)
 {

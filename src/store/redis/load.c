@@ -1,4 +1,4 @@
-/* What a transaction knows: entries that were read, with the names they refer to. */
+/* Reading entries into the transaction, with the names that they refer to. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,17 +28,18 @@ int once__redis_nomem(once_error *err) { return once_no_memory(err, "in the redi
 int once__redis_damaged(const once_redis *r, const char *what, once_error *err)
 {
     return once_fail(err, ONCE_E_CORRUPT,
-                     "%s in the redis store '%s' cannot be read: somebody else wrote there, or it is damaged", what,
+                     "%s in the redis store '%s' cannot be read: another program wrote there, or it is damaged", what,
                      r->url.name);
 }
 
 int once__redis_damaged_key(const once_redis *r, once_bytes key, once_error *err)
 {
     char text[ONCE_REDIS_QUOTED];
-    return once_fail(err, ONCE_E_CORRUPT,
-                     "the key \"%s\" of the redis store '%s' is not what once writes there: somebody else wrote it, or "
-                     "it is damaged",
-                     once__redis_quote(key, text), r->url.name);
+    return once_fail(
+        err, ONCE_E_CORRUPT,
+        "the key \"%s\" of the redis store '%s' is not what once writes there: another program wrote it, or "
+        "it is damaged",
+        once__redis_quote(key, text), r->url.name);
 }
 
 int once__redis_damaged_id(const once_redis *r, const char *kind, once_hash id, once_error *err)
@@ -59,7 +60,7 @@ int once__redis_conflict(once_redis *r, once_error *err)
     r->conflict = true;
     once__redis_claim_cache_clear(r);
     return once_fail(err, ONCE_E_ABORTED,
-                     "somebody else changed the same entries of the redis store at the same moment");
+                     "another worker changed the same entries of the redis store at the same time");
 }
 
 size_t once__redis_key(const once_redis *r, const char *kind, const void *rest, size_t len, char out[ONCE_REDIS_KEY])
@@ -98,11 +99,11 @@ void once__redis_put_key(once_redis *r, const char *kind, const void *rest, size
 
 int once__redis_ask(once_redis *r, once_error *err)
 {
-    assert(!r->pipe.stays); /* what decides is not sent twice */
+    assert(!r->pipe.stays); /* a commit is not sent twice */
     int rc = once__redis_exchange(r->link, &r->pipe, NULL, err);
     if (rc == ONCE_E_UNAVAILABLE && !once__redis_silent(r->link))
-        rc = once__redis_exchange(r->link, &r->pipe, NULL, err); /* the server was started anew, perhaps */
-    if (once__redis_connections(r->link) != r->connections) {    /* it may be another server */
+        rc = once__redis_exchange(r->link, &r->pipe, NULL, err); /* the server may have been restarted */
+    if (once__redis_connections(r->link) != r->connections) {    /* this may be another server */
         once__redis_names_forget(r);
         once__redis_claim_cache_clear(r);
     }
@@ -229,7 +230,7 @@ static bool has_hash(const once_hash *list, size_t n, once_hash hash)
     return false;
 }
 
-/* Each once, without those that are here already. */
+/* The ids without duplicates, and without those that were read before. */
 static bool distinct(const once_hash *ids, size_t n, bool (*known)(once_redis *r, once_hash id), once_redis *r,
                      once_hash *out, size_t *count)
 {
@@ -294,7 +295,7 @@ int once__redis_prefetch(once_redis *r, const once_hash *ids, size_t n, const on
     int rc = read_round(r, some, n_ids, more, n_new, NULL, 0, err);
     if (rc != ONCE_OK) return rc;
 
-    /* what those refer to: names of the finished, lanes of the open */
+    /* what these refer to: names of finished entries, lanes of open ones */
     const size_t found = r->slots.n - slots_before;
     once_hash *wanted_lanes = once_arena_alloc(&r->arena, (2 * found + 1) * sizeof *wanted_lanes),
               *new_lanes = wanted_lanes + found;
@@ -318,7 +319,7 @@ int once__redis_prefetch(once_redis *r, const once_hash *ids, size_t n, const on
             apply_names(r, &r->slots.at[i]->entry, r->slots.at[i]->names);
     if (rc != ONCE_OK || !heads || r->lanes.n == 0) return rc;
 
-    /* whoever may be woken when these lanes go on */
+    /* the entries that may be woken when these lanes go on */
     once_hash *firsts = once_arena_alloc(&r->arena, 4 * r->lanes.n * sizeof *firsts),
               *new_firsts = firsts + 2 * r->lanes.n;
     if (!firsts) return once__redis_nomem(err);
@@ -326,7 +327,7 @@ int once__redis_prefetch(once_redis *r, const once_hash *ids, size_t n, const on
     for (size_t i = 0; i < r->lanes.n; i++)
         for (size_t k = 0; k < 2 && k < r->lanes.at[i]->n_known; k++) firsts[n_firsts++] = r->lanes.at[i]->known[k].id;
     if (!distinct(firsts, n_firsts, slot_known, r, new_firsts, &n_new)) return once__redis_nomem(err);
-    return read_round(r, new_firsts, n_new, NULL, 0, NULL, 0, err); /* unfinished, so they have no names */
+    return read_round(r, new_firsts, n_new, NULL, 0, NULL, 0, err); /* unfinished entries have no names */
 }
 
 int once__redis_slot(once_redis *r, once_hash id, once_redis_slot **out, once_error *err)

@@ -1,5 +1,5 @@
-/* A look at all keys of a store, page by page: each kind has a file of its own (look.h). Here is what belongs to none,
- * and what only all of them together tell. */
+/* A check of all keys of a store, page by page. Each kind of key has a file of its own (look.h). This file has what
+ * belongs to no kind, and what can be judged only when all keys were seen. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +24,7 @@ int once__redis_look_at_types(once_redis_looking *l, once_error *err)
         for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
             const once_look_key key = once__look_key(l->r, keys[i]);
             const once_bytes type = once__look_reply(l, i);
-            if (once__look_is_word(type, "none")) continue; /* gone meanwhile */
+            if (once__look_is_word(type, "none")) continue; /* gone since */
             if (!key.kind) rc = once__look_found_at(l, FLAW_STRANGER, keys[i], (once_bytes){0}, err);
             else if (!once__look_is_type(key.kind, type))
                 rc = once__look_found_at(l, FLAW_TYPE, keys[i], once__look_copy(l, type, &(bool){true}), err);
@@ -48,7 +48,7 @@ static int look_at_other(once_redis_looking *l, const once_look_key *key, once_e
     }
 }
 
-/* Entries and lanes have their own ends, and whoever waits for its turn; nothing else has one. */
+/* Entries and lanes expire, and so does the turn; no other key has a time to live. */
 static bool ends_never(char kind) { return kind && !once__look_one_of("elt", kind); }
 
 static int look_at_ends(once_redis_looking *l, const once_bytes *keys, size_t n, once_error *err)
@@ -88,8 +88,8 @@ int once__redis_look_at_some(once_redis_looking *l, char cursor[24], once_error 
     return rc;
 }
 
-/* Older programs would take the store for one of theirs; workers would take it for one that has forgotten commits; and
- * letters would get no number. */
+/* Without `secret` older programs would use the store; without `commits` workers would report lost commits; without
+ * `letters` new dead letters would get no number. */
 static int look_at_head(once_redis_looking *l, once_error *err)
 {
     static const char *const fields[] = {"letters", "secret", "commits"};
@@ -114,7 +114,7 @@ static int look_at_head(once_redis_looking *l, once_error *err)
     return rc == ONCE_OK && no_commits && l->keys > 1 ? once__look_found(l, flaw, err) : rc;
 }
 
-/* Keys that are on another node would seem to be gone. */
+/* Keys that have moved to another node would seem to be gone. */
 static int not_while_it_moves(once_redis_looking *l, once_error *err)
 {
     char why[400];
@@ -140,7 +140,7 @@ int once__redis_look_end(once_redis_looking *l, once_error *err)
     if (rc == ONCE_OK) rc = not_while_it_moves(l, err);
     if (rc == ONCE_OK && once__redis_connections(l->r->link) != l->connections)
         rc = once_fail(err, ONCE_E_UNAVAILABLE,
-                       "redis was connected anew in the middle of it, so keys may have been left out; run it again");
+                       "the connection to redis was lost and made again, so keys may have been left out; run it again");
     return rc;
 }
 

@@ -1,12 +1,12 @@
-/* A look at every key of a store. verify.c says in words what it finds, mend.c mends it. Each kind of keys has a file:
- * look_entries.c, look_indexes.c, look_lanes.c, look_letters.c; look_ask.c is how they read, and look.c goes over all.
+/* A check of every key of a store. verify.c reports what it finds, mend.c repairs it. Each kind of key has a file:
+ * look_entries.c, look_indexes.c, look_lanes.c, look_letters.c; look_ask.c reads, and look.c goes over all keys.
  *
- * Workers go on meanwhile. Nothing is locked, and no two round trips are one moment; but whatever changes the place of
- * an unfinished entry gives it a new stamp in the same commit, and so do lanes. So a value that is the same before and
- * behind the look at what belongs to it was that all the time, and what does not fit to it is damage. What has changed
- * is looked at again. Groups, numbers of letters and stamps are never used twice.
+ * Workers go on during a check. Nothing is locked, and two round trips see different moments. But every change of the
+ * place of an unfinished entry gives the entry a new stamp in the same commit, and its lane as well. So a value that is
+ * the same before and after its surroundings were read did not change in between, and surroundings that disagree with
+ * it are damage. A value that has changed is checked again. Groups, numbers of letters and stamps are never used twice.
  *
- * Values have no checksums, so one that was changed into another possible one is not noticed. */
+ * Values have no checksums: a value that was changed into another valid one is not noticed. */
 #ifndef ONCE_STORE_REDIS_LOOK_H
 #define ONCE_STORE_REDIS_LOOK_H
 
@@ -16,14 +16,14 @@
 enum {
     ONCE_LOOK_PAGE = 128,
     ONCE_LOOK_FEW = 4,
-    ONCE_LOOK_TRIES = 5, /* at something that changes meanwhile */
+    ONCE_LOOK_TRIES = 5, /* for a key that changes during the check */
     ONCE_LOOK_PART_BYTES = 4 << 20
 };
 
 /* --- reading (look_ask.c) --- */
 
 typedef struct once_look_key {
-    char kind; /* 0: none of ours */
+    char kind; /* the letter behind {NAME}; 0: no key of once */
     once_bytes whole;
     once_hash id;
     once_bytes consumer;
@@ -31,12 +31,12 @@ typedef struct once_look_key {
 } once_look_key;
 
 once_look_key once__look_key(const once_redis *r, once_bytes whole);
-bool once__look_is_type(char kind, once_bytes type); /* of the server, for a key of that kind */
+bool once__look_is_type(char kind, once_bytes type); /* `type` is what the server says of a key of that kind */
 bool once__look_one_of(const char *kinds, char kind);
 bool once__look_is_word(once_bytes rest, const char *word);
 bool once__look_letter_number(once_bytes text, uint64_t *out); /* as once writes it: 'L1', never 'L01' */
 
-/* Copies of the arena; *fine is false where it is full. */
+/* Copies into the arena; *fine becomes false when memory is out. */
 once_bytes once__look_copy(once_redis_looking *l, once_bytes bytes, bool *fine);
 once_bytes once__look_id_key(once_redis_looking *l, const char *kind, once_hash id);
 
@@ -46,8 +46,8 @@ int once__look_found_at(once_redis_looking *l, once_redis_flaw_kind kind, once_b
 
 static inline once_redis_pipe *once__look_pipe(once_redis_looking *l) { return &l->r->pipe; }
 
-/* Append a question to the pipe: of a key; of a value of a hash or a score of a sorted set (nil where it is not there);
- * of values, whose keys follow; of the first bytes of a value, up to `last`. Then ask. */
+/* Append a command to the pipe: about a key; for a field of a hash or a score of a sorted set (nil: none); for n
+ * values, whose keys follow; for the first bytes of a value, up to `last`. once__look_ask exchanges it. */
 void once__look_ask_key(once_redis_looking *l, once_reply_kind kind, const char *command, once_bytes key);
 void once__look_ask_in(once_redis_looking *l, const char *command, const char *kind, once_bytes rest,
                        const void *member, size_t len);
@@ -68,18 +68,19 @@ static inline once_bytes once__look_first(once_redis_looking *l, size_t i)
     return once__reply_at(once__look_pipe(l)->replies[i], 0);
 }
 
-/* Values of so many ids, copied; empty: it is not there, or is nothing that can be read. */
+/* The values of n ids, copied; empty: there is none, or it is no string. */
 int once__look_read_ids(once_redis_looking *l, const char *kind, const once_hash *ids, size_t n, once_bytes *out,
                         once_error *err);
-/* Of those that were read as empty: it is there and has nothing in it. */
+/* Reports those whose value was read as empty although the key exists. */
 int once__look_for_empty(once_redis_looking *l, const char *kind, const once_hash *ids, const once_bytes *values,
                          size_t n, once_error *err);
 
-/* A page of all keys of the store, of about so many; they are copied. */
+/* A page of about `count` keys of the store, copied. */
 int once__look_scan(once_redis_looking *l, char cursor[24], size_t count, once_bytes **keys, size_t *n,
                     once_error *err);
 
-/* All pairs of a sorted set or a hash, page by page; and those of a page in parts, whose entries are read. */
+/* Visits all pairs of a sorted set or a hash, page by page; `in_parts`: the pairs of a page in parts, as many as the
+ * entries that they name fit into memory. */
 typedef int once_look_pairs(once_redis_looking *l, const once_look_key *key, const once_bytes *pairs, size_t n,
                             once_error *err);
 int once__look_each_pair(once_redis_looking *l, const once_look_key *at, const char *command, once_look_pairs *look,
@@ -87,17 +88,17 @@ int once__look_each_pair(once_redis_looking *l, const once_look_key *at, const c
 int once__look_in_parts(once_redis_looking *l, const once_look_key *key, const once_bytes *pairs, size_t n,
                         once_look_pairs *look, once_error *err);
 
-bool once__look_names_id(once_bytes ids, once_hash id); /* among ids, 16 bytes each */
-/* The server ends what has an end, at that time, and nothing else. */
+bool once__look_names_id(once_bytes ids, once_hash id); /* `ids` has 16 bytes for each id */
+/* The time to live on the server is the one that the value says, or both have none. */
 bool once__look_ends_well(const once_redis_looking *l, int64_t expires_ms, int64_t left_ms, int64_t now_ms);
 
 /* --- kinds of keys --- */
 
 int once__look_at_entries(once_redis_looking *l, once_hash *ids, size_t n, once_error *err);
-/* An entry that can be read and stands under its id. Otherwise that is told of the entry, and nothing of what names
- * it. */
+/* Reads an entry that is valid and stored under its own id. False: the check of entries reports that, and what names
+ * the entry is not reported as well. */
 bool once__look_read_own(const once_redis_looking *l, once_bytes value, once_hash id, once_entry *out);
-int once__look_for_letters(once_redis_looking *l, once_error *err); /* of entries that are dead, when all were seen */
+int once__look_for_letters(once_redis_looking *l, once_error *err); /* of dead entries; when all keys were seen */
 
 once_look_pairs once__look_at_index, once__look_at_groups, once__look_at_claims;
 

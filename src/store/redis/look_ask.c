@@ -1,4 +1,4 @@
-/* How a look at a store reads: names of keys, pages of keys and of what is in them, values of many ids. What is read is
+/* How a check reads a store: names of keys, pages of keys and of their members, values of many ids. Everything is
  * copied into the arena of the page. */
 #include <assert.h>
 #include <string.h>
@@ -19,7 +19,7 @@ bool once__look_is_word(once_bytes rest, const char *word)
     return rest.len == strlen(word) && memcmp(rest.data, word, rest.len) == 0;
 }
 
-/* strchr finds the end of a text, too. */
+/* kind 0 is none of them, though strchr would find the NUL. */
 bool once__look_one_of(const char *kinds, char kind) { return kind && strchr(kinds, kind); }
 
 bool once__look_letter_number(once_bytes text, uint64_t *out)
@@ -31,7 +31,7 @@ once_look_key once__look_key(const once_redis *r, once_bytes whole)
 {
     const size_t prefix = strlen(r->prefix);
     once_look_key key = {.whole = whole};
-    if (whole.len < prefix) return key; /* not what was asked for */
+    if (whole.len < prefix) return key; /* not a key of the store */
     once_bytes rest = {whole.data + prefix, whole.len - prefix};
     if (rest.len == 0) return key;
     const char kind = rest.data[0];
@@ -218,7 +218,7 @@ int once__look_for_empty(once_redis_looking *l, const char *kind, const once_has
     return rc;
 }
 
-/* A page of a sorted set, a hash or a set: pairs; they are copied. */
+/* A page of a sorted set, a hash or a set, as pairs; they are copied. */
 static int scan_pairs(once_redis_looking *l, const char *command, once_bytes key, char cursor[24], once_bytes **out,
                       size_t *n, once_error *err)
 {
@@ -240,7 +240,7 @@ static int scan_pairs(once_redis_looking *l, const char *command, once_bytes key
     return *out && fine ? ONCE_OK : once__redis_nomem(err);
 }
 
-/* All of a large key: what a page needs is given back behind it. */
+/* All members of a key. The memory of a page is freed before the next one. */
 int once__look_each_pair(once_redis_looking *l, const once_look_key *at, const char *command, once_look_pairs *look,
                          once_error *err)
 {
@@ -248,7 +248,7 @@ int once__look_each_pair(once_redis_looking *l, const once_look_key *at, const c
     once_arena page = {0}, whole = l->arena;
     int rc;
     l->arena = page;
-    l->part = 0; /* of another list nothing is known of this one */
+    l->part = 0; /* the size of values in another list says nothing about this one */
     do {
         once_bytes *pairs;
         size_t n;

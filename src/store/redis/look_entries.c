@@ -1,5 +1,5 @@
-/* A look at entries: each can be read, stands under the id of its key, and is named by everything that should name
- * it. */
+/* The check of entries: each can be read, is stored under the id of its key, and is named by every index, group and
+ * lane that must name it. */
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
@@ -15,12 +15,12 @@ typedef struct seen {
     once_entry entry;
     once_redis_finished names;
     unsigned char group[16];
-    size_t at; /* its first reply */
-    bool skip; /* nothing to compare */
+    size_t at; /* position of its first reply */
+    bool skip; /* there is nothing to compare */
 } seen;
 
-/* Whoever knows its key stands under the id of that. What was copied or renamed is none of ours: mended, its message
- * would run twice. */
+/* An entry that has its key must be stored under the id of that key. One that was copied or renamed is not repaired:
+ * its message would run twice. */
 bool once__redis_is_own(const once_redis *r, const once_entry *e)
 {
     const once_secret secret = r->storage.store.secret;
@@ -63,7 +63,7 @@ static int64_t listed_at(const once_entry *e)
                                                               : ONCE_NEVER;
 }
 
-/* Where it should be, in a fixed order of commands. */
+/* Asks everything that must name the entry, in a fixed order of commands. */
 static void ask_places(once_redis_looking *l, seen *s)
 {
     assert(!s->skip && s->entry.state != ONCE_STATE_ABSENT);
@@ -111,7 +111,7 @@ void once__redis_lost_name(once_buf *to, bool scope)
     else once__redis_write_origin(to, once__redis_lost, 0, once__redis_lost);
 }
 
-/* Under 8 bytes of a hash of itself; or what a repair put there. */
+/* A name is stored under 8 bytes of a hash of itself; a repair may have put a replacement there. */
 static bool is_name(once_redis_looking *l, uint64_t id, once_bytes value, bool is_scope)
 {
     once_scope scope;
@@ -163,7 +163,7 @@ static int judge_lane(once_redis_looking *l, const seen *s, once_error *err)
     assert(!once_hash_is_zero(s->entry.lane));
     const once_bytes value = once__look_first(l, s->at + 3);
     once_redis_lane_record lane = {0};
-    if (value.len && !once__redis_read_lane(value, &lane)) return ONCE_OK; /* that is told of the lane */
+    if (value.len && !once__redis_read_lane(value, &lane)) return ONCE_OK; /* the check of lanes reports that */
     int rc = value.len ? ONCE_OK : once__look_found(l, flaw_of(l, s, FLAW_NO_LANE), err);
     if (rc == ONCE_OK)
         rc = once__look_reply(l, s->at + 4).len || once__look_reply(l, s->at + 5).len
@@ -206,7 +206,7 @@ static int found_elsewhere(once_redis_looking *l, const seen *s, once_error *err
     return once__look_found(l, flaw, err);
 }
 
-/* Reads them; what cannot be used is told, and not compared. */
+/* Reads entries. One that cannot be used is reported, and not compared. */
 static int read_entries(once_redis_looking *l, const once_hash *ids, size_t n, seen *out, once_error *err)
 {
     once_bytes *values = once_arena_new(&l->arena, once_bytes, n + 1);
@@ -215,7 +215,7 @@ static int read_entries(once_redis_looking *l, const once_hash *ids, size_t n, s
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
         seen *s = &out[i];
         *s = (seen){.id = ids[i], .value = values[i], .skip = true};
-        if (!values[i].len) continue; /* gone meanwhile, or empty: that is asked for */
+        if (!values[i].len) continue; /* gone since, or empty, which is checked separately */
         const bool readable = once__redis_read_entry(values[i], ids[i], &s->entry, &s->names);
         const char *flaw = readable ? once_entry_flaw(&s->entry) : NULL;
         if (!readable)
@@ -229,7 +229,7 @@ static int read_entries(once_redis_looking *l, const once_hash *ids, size_t n, s
     return rc;
 }
 
-/* Those that changed meanwhile stay in `ids`. */
+/* Entries that have changed during the check stay in `ids`. */
 static int look_at_entries(once_redis_looking *l, once_hash *ids, size_t *n, bool first, once_error *err)
 {
     seen *list = once_arena_new(&l->arena, seen, *n + 1);
@@ -265,7 +265,7 @@ static int look_at_entries(once_redis_looking *l, once_hash *ids, size_t *n, boo
     return rc;
 }
 
-/* Values are as large as messages, so not more of them are read at once than fit. Each part has an arena of its own. */
+/* Values are as large as messages, so only as many are read at once as fit. Each part has an arena of its own. */
 int once__look_at_entries(once_redis_looking *l, once_hash *ids, size_t n, once_error *err)
 {
     uint64_t *sizes = once_arena_new(&l->arena, uint64_t, n + 1), all = 0;
@@ -296,7 +296,7 @@ static int by_id(const void *x, const void *y)
     return once_hash_compare(*(const once_hash *)x, *(const once_hash *)y);
 }
 
-/* Dead, and its letter is neither found by what makes it unique nor among those that were seen. */
+/* A dead entry whose letter is neither in the hash of uniques nor among the letters that were seen. */
 static int look_for_letter(once_redis_looking *l, once_hash id, once_error *err)
 {
     seen s = {.id = id};

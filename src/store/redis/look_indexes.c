@@ -1,4 +1,4 @@
-/* A look at what names open entries by their state: indexes, and groups of claims. */
+/* The check of indexes and groups of claims: every open entry that they name belongs there. */
 #include <assert.h>
 #include <math.h>
 #include <string.h>
@@ -18,7 +18,7 @@ static int ids_of(once_redis_looking *l, const once_look_key *key, const once_by
     return rc;
 }
 
-/* What the index says of it is so: it is there; or has ended by itself, and its place waits for a sweep. */
+/* The entry belongs in this index; or it has expired, and a sweep will remove its place. */
 static bool belongs(const once_redis_looking *l, once_bytes value, once_hash id, char index, once_bytes consumer,
                     double at, int64_t now_ms)
 {
@@ -28,7 +28,7 @@ static bool belongs(const once_redis_looking *l, once_bytes value, once_hash id,
            (once__redis_index_of(&entry) == index && once_bytes_equal(entry.scope.consumer, consumer));
 }
 
-/* The index still has it, and the entry is the same before and behind that. */
+/* Whether the index still has it, and the entry was the same before and after that was read. */
 static int confirm_listed(once_redis_looking *l, const once_look_key *key, once_hash id, once_error *err)
 {
     assert(key->kind == 'i');
@@ -90,7 +90,7 @@ int once__look_at_index(once_redis_looking *l, const once_look_key *key, const o
 
 /* --- groups of claims --- */
 
-/* Those that were claimed in it, and still are: of their first bytes. */
+/* How many entries are still claimed in the group, from the first bytes of their values. */
 static uint64_t count_claims(const redisReply *heads, uint64_t stamp)
 {
     uint64_t n = 0;
@@ -103,7 +103,7 @@ static uint64_t count_claims(const redisReply *heads, uint64_t stamp)
     return n;
 }
 
-/* Nobody enters a group behind its first commit; who leaves it changes its count. */
+/* All claims of a group are made by one commit; an entry that leaves the group lowers its count. */
 static int look_at_group(once_redis_looking *l, const once_look_key *key, once_bytes group, once_error *err)
 {
     assert(key->kind == 'c' && group.len == 16);
@@ -117,7 +117,7 @@ static int look_at_group(once_redis_looking *l, const once_look_key *key, once_b
         const once_bytes ids = once__look_copy(l, once__look_reply(l, 0), &fine),
                          left = once__look_copy(l, once__look_reply(l, 1), &fine);
         if (!fine) return once__redis_nomem(err);
-        if (!left.len) return ONCE_OK; /* all have left it meanwhile */
+        if (!left.len) return ONCE_OK; /* all have left it since */
         if (ids.len % 16) return once__look_found_at(l, FLAW_UNREADABLE, key->whole, (once_bytes){0}, err);
         once__redis_pipe_clear(once__look_pipe(l));
         if (ids.len) once__look_begin_values(l, ids.len / 16);

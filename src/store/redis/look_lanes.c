@@ -1,4 +1,4 @@
-/* A look at lanes: their records, who occupies them, and the sets of those that stand in them. */
+/* The check of lanes: their records, the entries that occupy them, and the sets of their entries. */
 #include <assert.h>
 
 #include "store/redis/look.h"
@@ -15,7 +15,7 @@ static bool stands(const once_redis_looking *l, once_bytes value, const once_red
     return member->seen_ms == ONCE_REDIS_SEEN_BEFORE || member->seen_ms == entry.seen_ms;
 }
 
-/* Whoever changes an entry of a lane gives the lane another stamp. */
+/* A change of an entry gives its lane a new stamp, so an equal stamp means that nothing has changed. */
 static int confirm_stands(once_redis_looking *l, const once_look_key *key, const once_redis_member *member,
                           once_bytes bytes, once_error *err)
 {
@@ -59,7 +59,8 @@ bool once__redis_member_is(once_redis_member member, once_bytes bytes)
                                                            : (once_bytes){(const char *)now, sizeof now});
 }
 
-/* Of an entry that stands there: its place is written as once writes it, and by its bytes alone it is in order. */
+/* The member of an entry that is in the lane must have exactly the bytes that once writes: they alone give the
+ * order. */
 static int judge_place(once_redis_looking *l, const once_look_key *key, const once_redis_member *member,
                        const once_bytes pair[2], once_bytes value, once_error *err)
 {

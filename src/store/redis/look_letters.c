@@ -1,4 +1,4 @@
-/* A look at letters, the lists that name them, what makes each unique; and at audits. */
+/* The check of dead letters, of the lists and uniques that name them, and of audit records. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,8 +21,8 @@ static bool has_unique(once_bytes head, const void *unique)
     return head.len >= 17 && memcmp(head.data + 1, unique, 16) == 0;
 }
 
-/* What makes the letter the same one is under the number of another, or of none (`bytes`). Only a letter that is there,
- * and is the same, is one too many. */
+/* The hash of uniques names another letter, or none, for this one (`bytes`). It is a duplicate only if the other letter
+ * exists and has the same unique. */
 static int judge_unique(once_redis_looking *l, once_redis_flaw *flaw, once_error *err)
 {
     unsigned char unique[16];
@@ -52,7 +52,7 @@ static int judge_letter(once_redis_looking *l, const once_look_key *key, const o
     const once_bytes listed = once__look_reply(l, at), points_to = once__look_reply(l, at + 1),
                      now = once__look_reply(l, at + 2);
     double score;
-    if (!now.len) return ONCE_OK; /* dropped meanwhile */
+    if (!now.len) return ONCE_OK; /* dropped since */
     const bool is_listed = listed.len && once__reply_read_score(listed, &score) && score == (double)key->number;
     const bool is_unique = once_bytes_equal(points_to, (once_bytes){number, (size_t)len});
     bool fine = true;
@@ -106,7 +106,7 @@ static int look_at_copied_letter(once_redis_looking *l, const once_look_key *key
     return rc == ONCE_OK ? judge_letter(l, key, &letter, unique, value, 0, err) : rc;
 }
 
-/* It is as large as a message, so its copy does not stay until the end of the page. */
+/* A letter is as large as a message, so its copy is freed before the end of the page. */
 int once__look_at_letter(once_redis_looking *l, const once_look_key *key, once_error *err)
 {
     const once_arena whole = l->arena;
@@ -124,12 +124,12 @@ static once_bytes letter_key(once_redis_looking *l, once_bytes number)
     return once__look_copy(l, (once_bytes){key, once__redis_key(l->r, "L", number.data, number.len, key)}, &fine);
 }
 
-/* A letter that is not there, and is still named behind that: it was not dropped in between. */
+/* A letter is missing only if the list still names it after the letter was looked for: else it was dropped. */
 int once__look_at_listed_letters(once_redis_looking *l, const once_look_key *key, const once_bytes *pairs, size_t n,
                                  once_error *err)
 {
     assert(key->kind == 'd' && n > 0);
-    enum { HEAD = 1024 }; /* its scope is in it, but for very long names */
+    enum { HEAD = 1024 }; /* holds the scope, unless names are very long */
     bool *gone = once_arena_new(&l->arena, bool, n + 1), fine = true;
     once_bytes *of_others = once_arena_new(&l->arena, once_bytes, n + 1);
     if (!gone || !of_others) return once__redis_nomem(err);
@@ -142,7 +142,7 @@ int once__look_at_listed_letters(once_redis_looking *l, const once_look_key *key
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
         const once_bytes head = once__look_reply(l, 2 * i);
         once_scope scope;
-        if (!once__look_reply(l, 2 * i + 1).len) continue; /* dropped meanwhile */
+        if (!once__look_reply(l, 2 * i + 1).len) continue; /* dropped since */
         gone[i] = !head.len;
         if (once__redis_read_letter_scope(head, &scope) && !once_bytes_equal(scope.consumer, key->consumer))
             of_others[i] = once__look_copy(l, head, &fine);

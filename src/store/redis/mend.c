@@ -1,9 +1,9 @@
-/* `once check --repair` of a Redis store: what a look at every key found (verify.c) and what entries, lanes and letters
- * themselves tell of how it was.
+/* `once check --repair` of a Redis store: repairs the flaws that a check of every key finds (look.h), from what
+ * entries, lanes and dead letters say themselves.
  *
- * Everything is written by the commit of a transaction, which compares what it was derived from: workers go on
- * meanwhile, and who changes such an entry in between has made it right. Entries come first, so that a lane has its
- * members again before anybody takes it for empty. */
+ * Everything is written by the commit of a transaction, which compares what the repair was derived from. So workers go
+ * on, and a flaw whose entry a worker writes in between is left alone: that commit has repaired it. Entries come first,
+ * so that a lane has its members again before a worker takes it for empty. */
 #include "store/redis/verify.h"
 
 #include <assert.h>
@@ -13,13 +13,13 @@
 
 #include "base/banned.h"
 
-enum { STEP_BYTES = 16 << 20, STEP = 500 }; /* flaws of a transaction, more or less: a page may have some more */
+enum { STEP_BYTES = 16 << 20, STEP = 500 }; /* flaws of a transaction; a page may add a few */
 
 typedef struct mending {
     once_redis *r;
     once_arena arena;
     ONCE_REDIS_LIST(once_redis_flaw) flaws;
-    uint64_t bytes; /* of the values that will be read once more */
+    uint64_t bytes; /* of the values that the repair will read again */
 } mending;
 
 static bool same(once_bytes x, once_bytes y)
@@ -45,7 +45,7 @@ static bool is_of_entry(once_redis_flaw_kind kind)
            kind == FLAW_PLACE;
 }
 
-/* Of what a value is compared by; the rest may be a large message. */
+/* Keeps only the bytes that a commit compares; the rest may be a large message. */
 static void cut_stored(once_redis_flaw *flaw)
 {
     const size_t most = is_of_letter(flaw->kind)                                            ? ONCE_REDIS_LETTER_HEAD
@@ -70,9 +70,9 @@ static int keep(once_redis_looking *l, const once_redis_flaw *flaw, once_error *
     return ONCE_OK;
 }
 
-/* --- one --- */
+/* --- one flaw --- */
 
-/* The entry as it was found, and as the commit must find it; NULL: it has changed since. */
+/* The entry, which must still be as the check has read it; NULL: it has changed since. */
 static int take(once_redis *r, once_hash id, once_bytes stored, once_redis_slot **out, once_error *err)
 {
     const int rc = once__redis_slot(r, id, out, err);
@@ -114,7 +114,7 @@ static void put_into_index(once_redis *r, const once_entry *e)
     once__redis_put(r, id, sizeof id);
 }
 
-/* Written anew it has the time to live of its state, and a group of its own. */
+/* Writing an entry again gives it the time to live of its state, and a new group. */
 static int write_anew(once_redis *r, once_redis_slot *slot, once_error *err)
 {
     const once_entry *e = &slot->entry;
@@ -123,7 +123,7 @@ static int write_anew(once_redis *r, once_redis_slot *slot, once_error *err)
     return rc == ONCE_OK ? r->storage.storage->save(&r->storage, &slot->entry, err) : rc;
 }
 
-/* What is written anew is written with its names. */
+/* A finished entry is written with its names. */
 static void fill_names(once_redis *r, once_redis_slot *slot)
 {
     once_entry *e = &slot->entry;
@@ -185,7 +185,7 @@ static void put_lane_command(once_redis *r, bool removes, once_hash lane, once_b
     once__redis_put(r, member.data, member.len);
 }
 
-/* One that is written otherwise than once does goes; the entry's own is there, or has come back before. */
+/* Removes a member with bytes that once does not write. The right member exists, or was added before. */
 static int mend_place(once_redis *r, const once_redis_flaw *flaw, bool *done, once_error *err)
 {
     once_redis_slot *slot;
@@ -210,7 +210,7 @@ static int mend_lane(once_redis *r, const once_redis_flaw *flaw, bool *done, onc
         if (*done && !once__redis_member_is(flaw->member, flaw->bytes))
             put_lane_command(r, true, flaw->lane, flaw->bytes);
         return *done ? once__redis_lane_drop(r, flaw->lane, flaw->member, err) : rc;
-    case FLAW_OCCUPIED_TWICE: return once__redis_lane_vacate(r, flaw->lane, flaw->id, err); /* one of them */
+    case FLAW_OCCUPIED_TWICE: return once__redis_lane_vacate(r, flaw->lane, flaw->id, err); /* removes one of the two */
     case FLAW_OCCUPIED:
         rc = once__redis_slot(r, flaw->id, &slot, err);
         *done =
@@ -221,7 +221,7 @@ static int mend_lane(once_redis *r, const once_redis_flaw *flaw, bool *done, onc
     }
 }
 
-/* Whoever was claimed in it, and still is, gets another group. */
+/* Entries that are still claimed in the group get a new one. */
 static int mend_group(once_redis *r, const once_redis_flaw *flaw, bool *done, once_error *err)
 {
     assert(flaw->kind == FLAW_COUNT || flaw->kind == FLAW_GROUP_ALONE);
@@ -245,7 +245,7 @@ static int mend_group(once_redis *r, const once_redis_flaw *flaw, bool *done, on
     return ONCE_OK;
 }
 
-/* The letter must be there as it was. */
+/* The commit is a conflict unless the letter is unchanged. */
 static void expect_letter(once_redis *r, once_bytes key, const once_redis_flaw *flaw)
 {
     assert(flaw->stored.len > 0);
@@ -287,7 +287,7 @@ static void mend_letter(once_redis *r, const once_redis_flaw *flaw)
         once__redis_undo(r, "HDEL", "U", (once_bytes){0}, 1);
         once__redis_put(r, unique, sizeof unique);
         break;
-    default: /* others may have written some since: then it is larger than it need be */
+    default: /* workers may have written letters since; then the number becomes higher than needed */
         once__redis_do(r, "HINCRBY", "head", (once_bytes){0}, 2);
         once__redis_put(r, "letters", 7);
         put_number(r, flaw->number > r->letters ? flaw->number - r->letters : 0);
@@ -301,7 +301,8 @@ static void mend_end(once_redis *r, const once_redis_flaw *flaw)
     once__redis_do(r, "PERSIST", "", (once_bytes){flaw->key.data + prefix, flaw->key.len - prefix}, 0);
 }
 
-/* In the middle of a commit it is too late to be refused (script.c), and no other commit needs this command. */
+/* A command that is refused in the middle of the commit script is too late (script.c). Only repairs need this one, so
+ * it is tried here. */
 static int may_persist(once_redis *r, const mending *m, once_error *err)
 {
     char refused[24];
@@ -320,7 +321,7 @@ static int may_persist(once_redis *r, const mending *m, once_error *err)
         why.text);
 }
 
-/* A letter takes the place of what is gone: removals come last, and this one would take the letter's. */
+/* When a letter takes the unique of one that is gone, no removal may follow: it would remove the new number. */
 static void note_replaced(mending *m)
 {
     for (size_t i = 0; i < m->flaws.n; i++) {
@@ -341,7 +342,7 @@ static int mend(once_redis *r, const once_redis_flaw *flaw, bool *done, once_err
         once__redis_put(r, "secret", 6);
         once__redis_put(r, ONCE_REDIS_NO_SECRET, sizeof ONCE_REDIS_NO_SECRET - 1);
         break;
-    case FLAW_HEAD_COMMITS: break; /* the commit itself begins to count */
+    case FLAW_HEAD_COMMITS: break; /* the commit itself writes it */
     case FLAW_NO_NAME: mend_name(r, flaw); break;
     case FLAW_LISTED: return mend_listed(r, flaw, done, err);
     case FLAW_PLACE: return mend_place(r, flaw, done, err);
@@ -365,7 +366,7 @@ static int mend(once_redis *r, const once_redis_flaw *flaw, bool *done, once_err
 
 /* --- a part of the store --- */
 
-/* *after: a cursor of SCAN, and what is looked at with it. */
+/* *after: the SCAN cursor, and which keys are checked with it. */
 static int look(once_redis_looking *l, mending *m, once_hash *after, bool *more, once_error *err)
 {
     char cursor[24];
@@ -400,7 +401,7 @@ int once__redis_repair(once_backend *store, once_hash *after, uint64_t *repaired
         once_error why;
         rc = mend(r, &m.flaws.at[i], &done, &why);
         if (rc == ONCE_E_CORRUPT)
-            rc = ONCE_OK; /* what it belongs to cannot be read: that stays, and the others are mended */
+            rc = ONCE_OK; /* what it belongs to cannot be read: this one stays, the others are repaired */
         else if (rc != ONCE_OK) (void)once_fail(err, rc, "%s", why.text);
         else *repaired += done;
     }

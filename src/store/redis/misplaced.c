@@ -1,8 +1,8 @@
-/* An index or a lane names an entry that is not there, or that is something else by now.
+/* An index or a lane names an entry that is gone, or that belongs elsewhere by now.
  *
- * Mostly somebody else was quicker: it is read in one round trip, and the entry in the next one. Both are looked at
- * once more, in one moment. If they still do not fit, the store is damaged, and it is said where: to go on would leave
- * out what the entry was, for ever. */
+ * Mostly another worker was quicker: the index is read in one round trip, and the entry in the next. So both are read
+ * once more, by one script. If they still disagree, the store is damaged, and the error says where. To go on would
+ * leave out the entry for good. */
 #include <assert.h>
 #include <string.h>
 
@@ -16,12 +16,12 @@ static int damaged(const once_redis *r, once_bytes list, once_hash id, once_erro
     const once_bytes entry = {key, once__redis_id_key(r, "e", id, key)};
     return once_fail(err, ONCE_E_CORRUPT,
                      "\"%s\" of the redis store '%s' names the entry \"%s\", which is not there or does not belong "
-                     "there: somebody else wrote"
+                     "there: another program wrote"
                      " there, or it is damaged",
                      once__redis_quote(list, list_text), r->url.name, once__redis_quote(entry, entry_text));
 }
 
-/* What the command says of `list`, and the entry's value, at one moment. */
+/* The reply to the command on `list`, and the value of the entry, from one script. */
 static int ask_both(once_redis *r, once_bytes list, const char *command, once_bytes member, once_hash id,
                     once_error *err)
 {
@@ -75,7 +75,7 @@ int once__redis_misplaced_in_lane(once_redis *r, const once_redis_lane *lane, on
     const int rc = ask_both(r, list, "GET", (once_bytes){0}, id, err);
     if (rc != ONCE_OK) return rc;
     const once_bytes now = once__reply_at(r->pipe.replies[0], 0);
-    const bool same = once_bytes_equal(now, lane->stored); /* its stamp, too */
+    const bool same = once_bytes_equal(now, lane->stored); /* including its stamp */
     if (!same) return once__redis_conflict(r, err);
     list.len = once__redis_id_key(r, "o", lane->id, key);
     if (!read_now(r, id, &entry) || !once_state_unfinished(entry.state) || !once_hash_equal(entry.lane, lane->id))
@@ -83,7 +83,7 @@ int once__redis_misplaced_in_lane(once_redis *r, const once_redis_lane *lane, on
     return once__redis_conflict(r, err);
 }
 
-/* --- what a lane has lost --- */
+/* --- lanes that have lost entries --- */
 
 bool once__redis_lane_is_empty(const once_redis *r, const once_redis_lane_record *record, int64_t left_ms)
 {
@@ -91,7 +91,7 @@ bool once__redis_lane_is_empty(const once_redis *r, const once_redis_lane_record
     return left_ms != -1 || record->expires_ms >= INT64_MAX / 4 || once__redis_test_clock(r);
 }
 
-/* The lane's record, and more, at one moment: {record, text, text}. */
+/* The record of the lane and two more texts, from one script: {record, text, text}. */
 static int ask_lane(once_redis *r, const once_redis_lane *lane, const char *script, once_redis_member member,
                     once_error *err)
 {
@@ -136,13 +136,13 @@ int once__redis_lane_lost(once_redis *r, const once_redis_lane *lane, once_error
     if (once__redis_lane_is_empty(r, &record, says(r, 2, "-1") ? -1 : 0)) return once__redis_conflict(r, err);
     const once_bytes set = {key, once__redis_id_key(r, "o", lane->id, key)};
     return once_fail(err, ONCE_E_CORRUPT,
-                     "\"%s\" of the redis store '%s' is gone, and somebody stands in that lane: its messages would run "
+                     "\"%s\" of the redis store '%s' is gone, and the lane has entries: their messages would run "
                      "out of order, or never;"
-                     " 'once check --repair' makes it anew from the entries",
+                     " 'once check --repair' restores it from the entries",
                      once__redis_quote(set, text), r->url.name);
 }
 
-/* The entry may have been read before its lane was, and have left it in between: it must be as it was, too. */
+/* The entry may have been read before its lane, and have left it in between. So it must be unchanged as well. */
 int once__redis_lane_lacks(once_redis *r, const once_redis_lane *lane, const once_redis_slot *slot,
                            once_redis_member member, once_error *err)
 {
@@ -158,8 +158,8 @@ int once__redis_lane_lacks(once_redis *r, const once_redis_lane *lane, const onc
     const once_bytes names[] = {{set, once__redis_id_key(r, "o", lane->id, set)},
                                 {entry, once__redis_id_key(r, "e", member.id, entry)}};
     return once_fail(err, ONCE_E_CORRUPT,
-                     "\"%s\" of the redis store '%s' does not name the entry \"%s\", which stands in that lane: its "
+                     "\"%s\" of the redis store '%s' does not name the entry \"%s\", which is in that lane: its "
                      "messages would run out of order,"
-                     " or never; 'once check --repair' mends that",
+                     " or never; 'once check --repair' repairs that",
                      once__redis_quote(names[0], set_text), r->url.name, once__redis_quote(names[1], entry_text));
 }

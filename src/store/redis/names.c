@@ -1,4 +1,4 @@
-/* Names: what very many finished entries share, known by 8 bytes of a keyed hash of itself (record.h). */
+/* Names: what very many finished entries share is stored once, under 8 bytes of a keyed hash of itself (record.h). */
 #include <assert.h>
 #include <stdlib.h>
 
@@ -6,7 +6,7 @@
 
 #include "base/banned.h"
 
-#define NAMES_MAX 65536 /* then the copy in memory begins anew */
+#define NAMES_MAX 65536 /* with so many the copy in memory is cleared */
 
 static once_hash key_of(uint64_t id) { return (once_hash){0, id}; }
 
@@ -42,7 +42,7 @@ void once__redis_names_forget(once_redis *r)
 {
     for (size_t i = 0; i < r->names.n; i++) r->names.at[i].written = false;
     r->connections = once__redis_connections(r->link);
-    if (r->names.n < NAMES_MAX || r->slots.n) return; /* entries of the transaction point into it */
+    if (r->names.n < NAMES_MAX || r->slots.n) return; /* entries of the transaction point into the copy */
     r->names.n = 0;
     once_table_clear(&r->name_map, ONCE_TABLE_KEPT);
     once_arena_reset(&r->name_arena);

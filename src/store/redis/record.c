@@ -12,13 +12,13 @@
 enum { TIME_BYTES = 6 };
 enum { HAS_FINGERPRINT = 1, HAS_TEXT = 2, HAS_HISTORY = 4, FINISHED_NEW_KEY = 8 };
 enum { VERSIONED = 1, GAP = 2, HOLD = 4, NATURAL = 8, UNREPORTED = 16, HAS_MESSAGE = 32, MAYBE = 64, FIXED = 128 };
-/* In the byte of the state of an open entry, so that programs which do not know it refuse the value: they would give
- * its message an old idempotency key. */
+/* In the byte of the state, so that programs which do not support it refuse the value. They would give the message an
+ * old idempotency key. */
 enum { OPEN_NEW_KEY = 0x10 };
-/* Beside the failures, of which there are no more than 32 bits: programs from before pass over it, and write the entry
- * without it. An unknown is then held for a person, whatever its due time. */
+/* Above the failures, which have 32 bits. Older programs ignore the bit and write the entry without it. An unknown is
+ * then held for an operator, whatever its due time. */
 #define LOOKUP (UINT64_C(1) << 32)
-enum { LANE = 'N', LANE_WITH_RECORD = 'M' }; /* two kinds: who does not know of records would take them for ids */
+enum { LANE = 'N', LANE_WITH_RECORD = 'M' }; /* two kinds: older programs would read a record as ids */
 enum { BLOCK = 0x80 };                       /* in the byte of the state */
 
 #define TIME_FOREVER ((INT64_C(1) << 48) - 1)
@@ -241,7 +241,7 @@ void once__redis_write_origin(once_buf *to, once_bytes place, uint64_t run, once
 
 /* --- reading --- */
 
-/* What is left to read; `ok` turns false at the first step over the end and stays so. */
+/* The bytes left to read. `ok` turns false at the first read past the end, and stays false. */
 typedef struct reader {
     const unsigned char *at, *end;
     bool ok;
@@ -346,7 +346,7 @@ static once_message get_message(reader *in)
 
 static bool at_end(const reader *in) { return in->ok && in->at == in->end; }
 
-/* The rest of a value. */
+/* Fields take the rest of a value. */
 static bool get_fields(reader *in, once_fields *out)
 {
     if (!in->ok) return false;
@@ -397,7 +397,7 @@ static bool read_open(once_bytes value, once_entry *e)
     e->hold = flags & HOLD;
     e->natural = flags & NATURAL;
     e->unreported = flags & UNREPORTED;
-    e->maybe = flags & (MAYBE | UNREPORTED); /* older values have only the last attempt's */
+    e->maybe = flags & (MAYBE | UNREPORTED); /* older values say it of the last attempt only */
     e->fixed = flags & FIXED;
     e->has_message = flags & HAS_MESSAGE;
     e->token = get_id(&in);
@@ -421,8 +421,8 @@ static bool read_open(once_bytes value, once_entry *e)
     e->worker = get_bytes(&in);
     e->history = get_bytes(&in);
     if (e->has_message) e->message = get_message(&in);
-    if (!at_end(&in)) e->failing_ms = get_signed(&in); /* values of format 1 end here */
-    if (once_entry_expires(e) && e->expires_ms == 0)   /* format 1 did not say when */
+    if (!at_end(&in)) e->failing_ms = get_signed(&in); /* values of format 1 end before it */
+    if (once_entry_expires(e) && e->expires_ms == 0)   /* format 1 did not store it */
         e->expires_ms = e->remember_ms < INT64_MAX - e->changed_ms ? e->changed_ms + e->remember_ms : INT64_MAX;
     return get_fields(&in, &e->fields) && e->state > ONCE_STATE_ABSENT && e->state < ONCE_STATE_DONE;
 }
@@ -463,7 +463,7 @@ bool once__redis_read_lane(once_bytes value, once_redis_lane_record *out)
     return in.ok && has_version <= 1 && (size_t)(in.end - in.at) % 16 == 0;
 }
 
-/* Up to its scope. */
+/* Reads a letter up to its scope. */
 static reader begin_letter(once_bytes value, uint64_t id, once_letter *out, once_hash *unique)
 {
     const bool counted = value.len > 0 && value.data[0] == 'M'; /* 'L': of format 1 */

@@ -1,27 +1,41 @@
-/* What stands in the values of a Redis store. Readers trust nothing: every size is checked.
+/* The values of a Redis store: how each is laid out in bytes, and functions that write and read them.
  *
- *   finished entry   F, state (1), expires (6), token (16), changed (6), flags (1), [fingerprint (16)], lived (zigzag
- *   varint),
- *                    attempt, failures (varints), scope name (8), origin name (8), point (varint + bytes),
- *                    [result (varint + bytes), reason (varint + bytes)], [history (varint + bytes)],
- *                    the rest, only with a fingerprint: two bytes for each field that it covers (core/fields.h)
- *   open entry       O, stamp (8), state (1; 128: block, 16: a new idempotency key), flags (1), then all fields of
- *   once_entry; claimed, waiting, unknown and dead. Bit 32 of its failures: lookup.
- *                    The rest: two bytes for each field that the fingerprint covers
- *   lane             N, or M when it has a record; stamp (8), whether it has a version (1), version (8), expires (8),
- *                    [record (varint + bytes; lane_record.h)], ids of those that occupy it (16 each)
- *   letter           L, unique (16), then all fields of once_letter but its id
- *   audit            A, then all fields of once_audit
- *   name             a scope (tenant, consumer, operation), or an origin (run, place, who saw it first), each text
- *                    varint + bytes
+ * A size in bytes stands in parentheses. Numbers with a size are little-endian, numbers without one are varints (7 bits
+ * in a byte, lowest first), "zigzag" is a signed varint. Ids and tokens are 16 bytes, big-endian, so that their bytes
+ * sort as the hashes do. A text is a varint, its length, and its bytes. What stands in [ ] may be missing. The first
+ * byte is the kind of the value:
  *
- * Numbers are little-endian, ids big-endian so that bytes sort as hashes do. A stamp is random and new with every
- * commit that writes the value: an equal stamp means that nobody was there. A finished entry has none, because there
- * are millions of them; the whole value stands for it.
+ *   'F'  finished entry   state (1), expires_ms (6; all bits set: never), token, changed_ms (6), flags (1),
+ *                         [fingerprint (16)], changed_ms - seen_ms (zigzag), attempt, failures, scope name (8), origin
+ *                         name (8), point (text), [result, reason (texts)], [history (text)], [fields (2 each)]
+ *                         flags: 1 fingerprint and fields, 2 result and reason, 4 history, 8 new idempotency key
+ *   'O'  open entry       stamp (8), state (1), flags (1), token, fingerprint, lane (16 each), attempt, failures, run
+ *                         (8), order, gap_ms, remember_ms, seen_ms, changed_ms, due_ms, expires_ms (8 each), tenant,
+ *                         consumer, operation, key, place, point, result, reason, who, worker, history (texts),
+ *                         [message], failing_ms (8), fields (2 each). Values of format 1 end before failing_ms
+ *                         state: a once_state below DONE; +128 block, +16 new idempotency key
+ *                         flags: 1 versioned, 2 gap, 4 hold, 8 natural, 16 unreported, 32 message, 64 maybe, 128 fixed
+ *                         failures: +2^32 lookup
+ *   'N'  lane             stamp (8), has a version (1), version (8), expires_ms (8), ids of the entries that occupy it
+ *   'M'  lane             the same with a record (text; lane_record.h) before the ids
+ *   'M'  dead letter      what makes it unique (16), count (8), last_ms (8), entry (16), kind (1), attempt, failures,
+ *                         seen_ms, buried_ms (8 each), tenant, consumer, operation, key, reason, history (texts),
+ *                         message
+ *   'L'  dead letter      of format 1: the same without count and last_ms
+ *   'A'  audit record     time_ms (8), letter (8), consumer, who, what, key, note (texts), [body (text)]
+ *   'S'  name of a scope  tenant, consumer, operation (texts)
+ *   'P'  name of an origin   run (8), place (text), who saw the message first (text)
  *
- * Names keep a finished entry small: what very many entries share is kept once, in a hash of the store, under 8 bytes
- * of a keyed hash of itself. So two processes that meet the same name write the same thing and need not agree on a
- * number. */
+ *   message: body, headers, type, place, point (texts), sent_ms (8)
+ *   fields:  two bytes for each field that the fingerprint covers (core/fields.h)
+ *
+ * A stamp is random, and new in every commit that writes the value: an equal stamp means that nobody has written it
+ * since. Finished entries have no stamp, because there are millions of them. They are compared as a whole.
+ *
+ * A name keeps finished entries small: what very many entries share is stored once, in the hash {NAME}n, under 8 bytes
+ * of a keyed hash of the name. Two processes that meet the same name write the same field, and need no common counter.
+ *
+ * Readers trust nothing: every length is checked, and a value that does not fit is damaged, never empty. */
 #ifndef ONCE_STORE_REDIS_RECORD_H
 #define ONCE_STORE_REDIS_RECORD_H
 
@@ -29,7 +43,7 @@
 #include "store/store.h"
 
 typedef struct once_redis_finished {
-    uint64_t scope, origin; /* names */
+    uint64_t scope, origin; /* the fields of their names in {NAME}n */
 } once_redis_finished;
 
 typedef struct once_redis_lane_record {
@@ -41,12 +55,12 @@ typedef struct once_redis_lane_record {
     size_t n_claimed;
 } once_redis_lane_record;
 
-enum { ONCE_REDIS_STAMPED = 9 };      /* bytes that hold kind and stamp */
-enum { ONCE_REDIS_LETTER_HEAD = 33 }; /* bytes of a letter that change whenever it does */
-/* And of an open entry state and flags (2), three ids, attempt and failures. Every open entry is longer. */
+enum { ONCE_REDIS_STAMPED = 9 };      /* the first bytes of a value: kind and stamp. A commit compares only these */
+enum { ONCE_REDIS_LETTER_HEAD = 33 }; /* the first bytes of a dead letter: they differ whenever the letter does */
+/* The first bytes of an open entry, up to its failures. Every open entry is longer. */
 enum { ONCE_REDIS_HEAD = ONCE_REDIS_STAMPED + 2 + 3 * 16 + 2 * 10 };
 
-/* The beginning of an open entry. */
+/* What the first ONCE_REDIS_HEAD bytes of an open entry hold, in part. */
 typedef struct once_redis_open_head {
     uint64_t stamp;
     once_state state;
@@ -60,7 +74,7 @@ void once__redis_group_write(int64_t due_ms, uint64_t stamp, unsigned char out[1
 int64_t once__redis_group_due(const void *group);
 uint64_t once__redis_group_stamp(const void *group);
 
-/* All writers append; a failure shows in the buffer. */
+/* Writers append to `to`. When memory is out, to->failed is set. */
 void once__redis_write_finished(once_buf *to, const once_entry *entry, once_redis_finished names);
 void once__redis_write_open(once_buf *to, const once_entry *entry, uint64_t stamp);
 void once__redis_write_lane(once_buf *to, const once_redis_lane_record *lane);
@@ -69,15 +83,15 @@ void once__redis_write_audit(once_buf *to, const once_audit *audit);
 void once__redis_write_scope(once_buf *to, const once_scope *scope);
 void once__redis_write_origin(once_buf *to, once_bytes place, uint64_t run, once_bytes who);
 
-/* False: damaged. Bytes point into `value`. Of a finished entry scope, place, run and who are set by whoever knows the
- * names. */
+/* Readers return false when the value is damaged. Bytes in `out` point into `value`. Scope, place, run and who of a
+ * finished entry are not set: the caller fills them in from `names`. */
 bool once__redis_is_finished(once_bytes value);
 bool once__redis_read_entry(once_bytes value, once_hash id, once_entry *out, once_redis_finished *names);
-bool once__redis_read_head(once_bytes value, once_redis_open_head *out); /* false: it is not that of an open entry */
+bool once__redis_read_head(once_bytes value, once_redis_open_head *out); /* false also: it is no open entry */
 bool once__redis_read_lane(once_bytes value, once_redis_lane_record *out);
 bool once__redis_read_letter(once_bytes value, uint64_t id, once_letter *out, once_hash *unique);
 bool once__redis_read_letter_scope(
-    once_bytes begin, once_scope *out); /* of its first bytes; false: there are too few, or it is damaged */
+    once_bytes begin, once_scope *out); /* from the first bytes of a letter; false also: too few were given */
 bool once__redis_read_audit(once_bytes value, once_audit *out);
 bool once__redis_read_scope(once_bytes value, once_scope *out);
 bool once__redis_read_origin(once_bytes value, once_bytes *place, uint64_t *run, once_bytes *who);

@@ -1,29 +1,35 @@
-/* The Redis store from the inside. docs/redis.md says why it is built this way.
+/* The Redis store from the inside. docs/redis.md explains why it is built this way.
  *
- * A transaction reads what it needs (few round trips, everything pipelined), lets the rules of core/entry.h decide on
- * working copies, and applies all changes with one script, which first compares what was read with what is there:
- * everything is written, or nothing. What is written together is in one slot of a cluster, because all keys begin with
- * {NAME}:
+ * A transaction has three steps:
  *
- *   {NAME}head           hash: key_secret, format, letters (the last letter's number), commits (how many there were, or
- *   more), upgrading;
- *                        `secret`, which programs of format 1 compare with every transaction, is another one
- *   {NAME}e ID           an entry                      {NAME}n      hash: names
- *   {NAME}l ID           a lane                        {NAME}f      hash: facts
- *   {NAME}o ID           sorted set of a lane's unfinished entries: order (8, big-endian) and id, all with score 0
- *   {NAME}L NUMBER       a letter                      {NAME}U      hash: what makes a letter the same one -> its
- *   number
- *   {NAME}i KIND CONSUMER sorted set of open entries by due time; the kinds are below
- *   {NAME}w              set of consumers that have, or had, entries waiting without a body
- *   {NAME}c CONSUMER     sorted set of groups of claims without a body, with how many are left of each; a group is what
- *   one
- *                        commit claimed with one due time: due (8, big-endian) and stamp (8)
- *   {NAME}g CONSUMER     hash: group -> ids of those that were claimed in it, of which some may have left it
- *   {NAME}d CONSUMER     sorted set of letters by number
- *   {NAME}a CONSUMER     list of audits
- *   {NAME}turn           somebody lost a race and goes first now
+ *   1. It reads what it needs. The commands of a round trip go out together, and few round trips are needed.
+ *   2. The rules of core/entry.c decide, on working copies in memory.
+ *   3. One Lua script (script.c) compares what was read with what the server has now. When nothing has changed it
+ *      writes everything; otherwise it writes nothing, and the engine runs the transaction again.
  *
- * ID is 16 bytes. Values are described in record.h. */
+ * All keys of a store begin with {NAME}. So they are in one slot of a cluster, and one script can write all of them.
+ *
+ *   {NAME}head            hash: key_secret; format; letters: the number of the last dead letter; commits: a number that
+ *                         every commit raises; upgrading: the change from an older format has not ended. `secret` is
+ *                         ONCE_REDIS_NO_SECRET, which stops programs of format 1: they compare it in every transaction
+ *   {NAME}e ID            string: an entry
+ *   {NAME}l ID            string: a lane
+ *   {NAME}o ID            sorted set: the unfinished entries of a lane (once_redis_member), all with score 0
+ *   {NAME}i KIND CONSUMER sorted set: ids of open entries by due time; enum once_redis_index lists the kinds
+ *   {NAME}w               set: consumers that have, or had, entries that wait without a body
+ *   {NAME}c CONSUMER      sorted set: groups of claims without a body, by the number of claims that each still has. A
+ *                         group is what one commit claimed with one due time: due_ms (8, big-endian), stamp (8)
+ *   {NAME}g CONSUMER      hash: group -> ids of the entries that were claimed in it. Some may have left it since
+ *   {NAME}L NUMBER        string: a dead letter
+ *   {NAME}U               hash: what makes two dead letters the same one -> the number of the letter
+ *   {NAME}d CONSUMER      sorted set: the numbers of the consumer's dead letters
+ *   {NAME}n               hash: names that finished entries refer to (names.c)
+ *   {NAME}f               hash: facts
+ *   {NAME}a CONSUMER      list: audit records
+ *   {NAME}turn            string that expires soon: a worker lost a race and goes first now (storage.c)
+ *   {NAME}trial           only while a store is opened: commands are tried on it (script.c)
+ *
+ * ID is 16 bytes. record.h describes the values of strings and the members of lists and hashes. */
 #ifndef ONCE_STORE_REDIS_REDIS_H
 #define ONCE_STORE_REDIS_REDIS_H
 
@@ -33,64 +39,67 @@
 #include "store/redis/link.h"
 #include "store/redis/record.h"
 
-/* Open entries by what somebody looks for. */
+/* The indexes of open entries. An entry is in one at most. */
 enum once_redis_index {
     ONCE_REDIS_NOWHERE = 0,
-    ONCE_REDIS_WAITING = 'W',      /* with a body: for take */
-    ONCE_REDIS_WAITING_BARE = 'w', /* without one; not by due time but by when it expires */
+    ONCE_REDIS_WAITING = 'W',      /* waiting, with a body: `take` looks here */
+    ONCE_REDIS_WAITING_BARE = 'w', /* waiting, without a body; by the time at which it expires */
     ONCE_REDIS_CLAIMED = 'C',
-    ONCE_REDIS_CLAIMED_BARE = 'c', /* in groups: many come and go together, and nobody takes them by time */
-    ONCE_REDIS_UNKNOWN = 'u', /* by when the other side is asked about it, or who asks has to come back; or never */
+    ONCE_REDIS_CLAIMED_BARE = 'c', /* claimed, without a body: in groups instead of an index, because many come and go
+                                    * together and nobody takes them by time */
+    ONCE_REDIS_UNKNOWN = 'u',      /* by the time at which the other side is asked about it, or at which the worker
+                                    * that asks must have answered; or never */
     ONCE_REDIS_DEAD = 'x'
 };
 
-/* An entry in the transaction. */
+/* An entry that the transaction has read. */
 typedef struct once_redis_slot {
     once_entry entry;  /* the working copy */
     once_bytes stored; /* the value as it was read; empty: absent */
     once_redis_finished names;
     bool dirty;
-    bool assumed; /* not read: the commit compares it, written or not (claim_cache.c) */
-    /* where the indexes have it, as it was read */
+    bool assumed; /* not read: the commit compares it even when it does not write it (claim_cache.c) */
+    /* its place in the indexes, as it was read */
     char index;
     once_bytes consumer;
     int64_t due_ms;
-    /* where the lanes of this transaction have it */
+    /* its place in the lanes of this transaction */
     bool in_lane;
     once_hash lane;
     int64_t order, seen_ms;
 } once_redis_slot;
 
-/* An entry in its lane, as a member of a sorted set that is read by its bytes (all numbers big-endian):
+/* The place of an entry in its lane: a member of the sorted set {NAME}o. All scores are 0, so the server sorts members
+ * by their bytes. Numbers are big-endian:
  *
  *   order (8), 8 bytes 0xff, seen_ms (8), id (16)
- *   order (8), id (16)                             written by an older once; it stands before the others of its order,
- *   which came later */
+ *   order (8), id (16)   as older programs wrote it. It sorts before the newer members of its order */
 typedef struct once_redis_member {
     int64_t order;
-    int64_t seen_ms; /* ONCE_REDIS_SEEN_BEFORE: written by an older once */
+    int64_t seen_ms; /* ONCE_REDIS_SEEN_BEFORE: an older program wrote the member */
     once_hash id;
 } once_redis_member;
 
 #define ONCE_REDIS_SEEN_BEFORE INT64_MIN
 enum { ONCE_REDIS_MEMBER = 40, ONCE_REDIS_OLD_MEMBER = 24 };
 
-/* A lane in the transaction. Of a long one only both ends are known. */
+/* A lane that the transaction has read. Of a long lane only both ends are read. */
 typedef struct once_redis_lane {
     once_hash id;
     once_bytes stored;
     int64_t version, expires_ms; /* ONCE_LANE_NO_VERSION; 0: nothing is kept */
     once_bytes record;           /* lane_record.h */
-    once_hash *claimed;          /* those that occupy it (once_state_occupies) */
+    once_hash *claimed;          /* entries that occupy it (once_state_occupies) */
     size_t n_claimed, claimed_room;
-    once_redis_member *known; /* sorted; `hidden` others stand between known[hole - 1] and known[hole] */
+    once_redis_member *known; /* sorted; `hidden` members were not read: they are between known[hole - 1] and
+                               * known[hole] */
     size_t n_known, known_room, hole, hidden;
     struct once_redis_step {
         once_redis_member member;
         bool added;
-    } * steps; /* what this transaction changed, in order */
+    } * steps; /* the changes of this transaction, in order */
     size_t n_steps, steps_room;
-    size_t window; /* how much of each end was asked for */
+    size_t window; /* how many members of each end were asked for */
     bool dirty;
 } once_redis_lane;
 
@@ -101,18 +110,18 @@ typedef struct once_redis_fact {
     once_bytes was, value;
 } once_redis_fact;
 
-/* A claim that this handle wrote, as it is in the server unless somebody else came. */
+/* A claim that this handle wrote. The server has it unchanged unless another worker has written it since. */
 typedef struct once_redis_cached_claim {
     once_hash id;
     once_token token;
-    once_bytes value; /* empty: not any more */
+    once_bytes value; /* empty: no longer cached */
 } once_redis_cached_claim;
 
-/* A letter that is new, or that has come again. */
+/* A dead letter that the commit writes: a new one, or one whose delivery is counted again. */
 typedef struct once_redis_letter {
     once_hash unique;
     once_letter letter;
-    once_bytes stored; /* its value as it was read; empty: new */
+    once_bytes stored; /* the value as it was read; empty: new */
 } once_redis_letter;
 
 typedef struct once_redis_name {
@@ -127,22 +136,22 @@ typedef struct once_redis_name {
         size_t n, room;                                                                                                \
     }
 
-/* Values that the commit compares and writes, by columns. */
+/* Values that the commit compares and writes: arguments of the script, by columns (script.c). */
 typedef struct once_redis_values {
     once_buf keys, was, now, how;
     size_t n;
 } once_redis_values;
 
-/* The other parts of the script's arguments, in the order of their keys. Every key that is touched is one of the
- * script's keys (script.c). */
+/* The other parts of the script's keys and arguments, in the order of their keys. The script may touch only keys that
+ * are declared in one of them (script.c). */
 enum once_redis_part_kind {
-    ONCE_REDIS_FIELDS, /* of hashes, that are compared */
-    ONCE_REDIS_NEW,    /* values where none was */
+    ONCE_REDIS_FIELDS, /* fields of hashes that are compared */
+    ONCE_REDIS_NEW,    /* values of keys that must not exist */
     ONCE_REDIS_COMMANDS,
-    ONCE_REDIS_REMOVALS, /* commands that may leave nothing of their key: they come last */
-    ONCE_REDIS_DROPPED,  /* letters */
-    ONCE_REDIS_GROUPS,   /* of claims, that some leave */
-    ONCE_REDIS_LETTERS,
+    ONCE_REDIS_REMOVALS, /* commands that may delete their key: they come last */
+    ONCE_REDIS_DROPPED,  /* dead letters that are deleted */
+    ONCE_REDIS_GROUPS,   /* groups that claims leave */
+    ONCE_REDIS_LETTERS,  /* dead letters that are new */
     ONCE_REDIS_PARTS
 };
 
@@ -151,7 +160,7 @@ typedef struct once_redis_part {
     size_t n, n_keys, n_args;
 } once_redis_part;
 
-/* Fields of a hash that the commit compares, encoded. */
+/* Fields of one hash that the commit compares, encoded as arguments. */
 typedef struct once_redis_expected {
     once_buf names, values;
     size_t n;
@@ -167,7 +176,7 @@ typedef struct once_redis_dropped {
     once_bytes consumer;
 } once_redis_dropped;
 
-/* A letter that was read before it was asked for; empty: it is not there. */
+/* A dead letter that was read before the engine asks for it; empty: there is none with this number. */
 typedef struct once_redis_ahead {
     uint64_t id;
     once_bytes value;
@@ -180,25 +189,25 @@ typedef struct once_redis {
     once_redis_pipe pipe;
     char prefix[ONCE_REDIS_NAME + 2]; /* "{NAME}" */
     char sha[41];                     /* of the commit script */
-    unsigned connections;             /* as of the last use of names */
-    unsigned looked_at;               /* the connection on which all keys were found to be on one node; in a cluster */
-    int64_t asked_ms;                 /* when the store was asked last; in a cluster */
+    unsigned connections;             /* the connection that `names` were read from */
+    unsigned looked_at;               /* cluster: the connection on which all keys were found on one node */
+    int64_t asked_ms;                 /* cluster: when the last transaction began or ended */
     once_redis_waiting waiting;
     unsigned counted_on;  /* the connection on which the number of a worker was compared */
-    bool durable;         /* the server keeps what it acknowledges; told by its settings, with every commit */
-    char durability[200]; /* in words */
-    int wait_ms;          /* how long replicas may take */
-    int format;           /* of the values; an older one only for who does not write */
-    bool upgrading;       /* from an older format, and not to its end */
-    uint64_t commits;     /* the number of the last one that we have seen: it never gets smaller */
-    uint64_t letters;     /* the number of the last one when the transaction began */
-    bool open, writes;    /* there is a transaction, and it may write */
-    bool conflict;        /* the last commit met something that had changed */
+    bool durable;         /* the server keeps what it acknowledges, as its settings say; read with every commit */
+    char durability[200]; /* the same in words, for `once check` */
+    int wait_ms;          /* how long a commit waits for replicas */
+    int format;           /* of the stored values; an older one only in a handle that does not write */
+    bool upgrading;       /* a change from an older format has begun and not ended */
+    uint64_t commits;     /* the highest number of a commit that was read: a lower one means that commits were lost */
+    uint64_t letters;     /* the number of the last dead letter when the transaction began */
+    bool open, writes;    /* a transaction is open; it may write */
+    bool conflict;        /* the last commit found that what it had read was changed */
     unsigned losses;      /* conflicts in a row */
     bool has_turn;
-    bool mends; /* a repair: what a lane has lost is no error */
+    bool mends; /* a repair is under way: what a lane has lost is no error */
 #ifdef ONCE_TEST_BUILD
-    bool test_clock; /* the test's world is the clock, kept in the store as the embedded stores do */
+    bool test_clock; /* the test's clock decides; it is kept in the store, as embedded stores do */
     once_clock stored_clock;
     char sweep_from[24];
 #endif
@@ -210,25 +219,25 @@ typedef struct once_redis {
     ONCE_REDIS_LIST(once_redis_lane *) lanes;
     once_table lane_map;
     ONCE_REDIS_LIST(once_redis_fact) facts;
-    ONCE_REDIS_LIST(once_redis_letter) puts;     /* letters that the commit writes */
-    ONCE_REDIS_LIST(once_redis_dropped) dropped; /* letters */
-    once_table dropped_map, dropped_uniques;     /* of these: positions by number, and by what makes them unique */
+    ONCE_REDIS_LIST(once_redis_letter) puts;     /* dead letters that the commit writes */
+    ONCE_REDIS_LIST(once_redis_dropped) dropped; /* dead letters that it deletes */
+    once_table dropped_map, dropped_uniques;     /* their positions, by number and by what makes them unique */
     ONCE_REDIS_LIST(once_redis_audit) audits;
     ONCE_REDIS_LIST(once_redis_ahead) ahead;
     size_t ahead_at;
     uint64_t stamp; /* of everything that this transaction writes */
-    bool assumed;   /* something was not read */
+    bool assumed;   /* an entry was assumed instead of read */
 
     /* arguments of the commit script, encoded */
-    once_redis_values values[2]; /* that were there; the second ones are large */
+    once_redis_values values[2]; /* of keys that exist: small values, large values */
     once_redis_part parts[ONCE_REDIS_PARTS];
     once_redis_expected expected[2]; /* of "f" and "U" */
-    once_redis_part *command;        /* where the last command was begun ... */
-    size_t owed;                     /* ... and how many of its arguments are still to come */
-    once_buf value, key;             /* whatever is being written */
+    once_redis_part *command;        /* the part in which the last command was begun ... */
+    size_t owed;                     /* ... and how many of its arguments must still be put */
+    once_buf value, key;             /* scratch: the value or key being written */
 
     ONCE_REDIS_LIST(once_redis_cached_claim) cached;
-    size_t cached_live;    /* of these, not given up */
+    size_t cached_live;    /* cached claims that still have a value */
     once_table cached_map; /* positions */
     once_arena cached_arena;
     unsigned new_batches; /* batches of claims in a row in which every key was new */
@@ -245,24 +254,25 @@ static inline once_redis *once__redis_of(once_storage *storage) { return (once_r
 int once__redis_nomem(once_error *err);
 int once__redis_damaged(const once_redis *r, const char *what, once_error *err);
 int once__redis_damaged_key(const once_redis *r, once_bytes key,
-                            once_error *err); /* it is of another type, or cannot be read */
+                            once_error *err); /* the key has another type, or its value cannot be read */
 int once__redis_damaged_id(const once_redis *r, const char *kind, once_hash id, once_error *err);
 int once__redis_damaged_letter(const once_redis *r, uint64_t number, once_error *err);
 int once__redis_conflict(once_redis *r, once_error *err);
 
 /* --- keys --- */
 
-/* What programs of format 1 find where they look for the secret, with every transaction: none of them does anything in
- * this store. As long as a secret, so that one that starts says which format this is. */
+/* The field `secret` of the head, which programs of format 1 compare in every transaction: with this value none of them
+ * does anything in the store. It is as long as a secret, so that such a program reports the newer format when it
+ * starts. */
 #define ONCE_REDIS_NO_SECRET "format 2 or more"
 
 enum { ONCE_REDIS_KEY = ONCE_REDIS_NAME + 40 };
-/* "{NAME}" kind and bytes; the length of what stands in `out`. */
+/* Writes "{NAME}", kind and rest to `out`, and returns the length. */
 size_t once__redis_key(const once_redis *r, const char *kind, const void *rest, size_t len, char out[ONCE_REDIS_KEY]);
 size_t once__redis_id_key(const once_redis *r, const char *kind, once_hash id, char out[ONCE_REDIS_KEY]);
-void once__redis_put_id_key(once_redis *r, const char *kind, once_hash id);              /* an argument of r->pipe */
-void once__redis_put_key(once_redis *r, const char *kind, const void *rest, size_t len); /* rest of any length */
-int once__redis_ask(once_redis *r, once_error *err); /* exchanges r->pipe, which only asks: it may go out twice */
+void once__redis_put_id_key(once_redis *r, const char *kind, once_hash id);              /* as an argument of r->pipe */
+void once__redis_put_key(once_redis *r, const char *kind, const void *rest, size_t len); /* the rest may be long */
+int once__redis_ask(once_redis *r, once_error *err); /* exchanges r->pipe, which only reads: it may be sent twice */
 
 /* --- names (names.c) --- */
 
@@ -273,20 +283,20 @@ void once__redis_names_forget(once_redis *r);
 
 /* --- entries and lanes of the transaction (load.c, lanes.c) --- */
 
-/* An entry that is not read: `value`, or nothing at all, is assumed. */
+/* Makes a slot without reading the entry: its value is assumed to be `value`; empty: that there is none. */
 int once__redis_assume(once_redis *r, once_hash id, once_bytes value, once_error *err);
-/* Everything that claims, settlements... of these ids and lanes will look at, in two or three round trips. */
+/* Reads everything that claiming, settling... these entries and lanes needs, in two or three round trips. */
 int once__redis_prefetch(once_redis *r, const once_hash *ids, size_t n, const once_hash *lanes, size_t n_lanes,
                          bool heads, once_error *err);
-int once__redis_slot(once_redis *r, once_hash id, once_redis_slot **out, once_error *err); /* loads it when it must */
+int once__redis_slot(once_redis *r, once_hash id, once_redis_slot **out,
+                     once_error *err); /* reads it unless it was read */
 char once__redis_index_of(const once_entry *entry);
-/* Reads an entry's value outside of the transaction's slots, with its names, which may cost a round trip; r->pipe is
- * used. */
+/* Reads an entry from its value, without making a slot. Its names may cost a round trip, which uses r->pipe. */
 int once__redis_read_value(once_redis *r, once_bytes value, once_hash id, once_entry *out, once_arena *arena,
                            once_error *err);
 
 int once__redis_lane(once_redis *r, once_hash id, once_redis_lane **out, once_error *err);
-void once__redis_lane_ask(once_redis *r, once_hash id, size_t window); /* five commands */
+void once__redis_lane_ask(once_redis *r, once_hash id, size_t window); /* appends five commands to r->pipe */
 int once__redis_lane_read(once_redis *r, once_hash id, size_t window, redisReply *const *replies, once_error *err);
 bool once__redis_lane_known(once_redis *r, once_hash id);
 /* The lane as the entry `except` sees it. */
@@ -295,13 +305,13 @@ int once__redis_lane_first(once_redis *r, once_redis_lane *lane, once_hash *out,
 int once__redis_lane_before(once_redis *r, once_redis_lane *lane, const once_entry *entry, size_t max, once_hash *out,
                             size_t *n, uint64_t *count, once_error *err);
 int once__redis_lane_equals(once_redis *r, once_redis_lane *lane, int64_t order, int64_t *seen_ms, once_error *err);
-/* For repairs: the lane gets what its entry says of it (`lacks`: its place, too, whatever is read for it); it loses a
- * member, or who occupies it; it is written anew. */
+/* For repairs. `mend`: the lane gets what the entry says about it (`lacks`: also its place, whatever was read). `drop`:
+ * it loses a member. `vacate`: the entry no longer occupies it. `renew`: its record is written again. */
 int once__redis_lane_mend(once_redis *r, const once_redis_slot *slot, bool lacks, once_error *err);
 int once__redis_lane_drop(once_redis *r, once_hash id, once_redis_member member, once_error *err);
 int once__redis_lane_vacate(once_redis *r, once_hash id, once_hash entry, once_error *err);
 int once__redis_lane_renew(once_redis *r, once_hash id, once_error *err);
-/* The slot was saved: its lanes learn about it. */
+/* A slot was saved: updates its lanes. */
 int once__redis_lane_follow(once_redis *r, once_redis_slot *slot, once_error *err);
 
 /* --- letters (letters.c) --- */
@@ -313,59 +323,60 @@ int once__redis_letter_get(once_storage *storage, uint64_t id, once_letter *out,
                            once_error *err);
 int once__redis_letter_drop(once_storage *storage, uint64_t id, once_error *err);
 
-/* --- what does not fit (misplaced.c) --- */
+/* --- indexes and lanes that do not agree with entries (misplaced.c) --- */
 
-/* An index, or the front of a lane, names an entry that is something else. An error if that is damage; otherwise
- * somebody was quicker, which for a lane is a conflict. */
+/* An index, or the front of a lane, names an entry that does not belong there. ONCE_E_CORRUPT when that is damage.
+ * Otherwise another worker has changed it: ONCE_OK for an index, a conflict for a lane. */
 int once__redis_misplaced_in_index(once_redis *r, char index, once_bytes consumer, once_hash id, once_error *err);
 int once__redis_misplaced_in_lane(once_redis *r, const once_redis_lane *lane, once_hash id, once_error *err);
 
-/* A lane whose record says that somebody stands in it has lost all of its members, or this one, which an entry says is
- * there. An error if that is damage; otherwise a conflict. */
+/* The record of a lane says that it has entries, but its set has none (`lost`), or not this one (`lacks`). That
+ * is ONCE_E_CORRUPT when it is damage; otherwise a conflict. */
 int once__redis_lane_lost(once_redis *r, const once_redis_lane *lane, once_error *err);
 int once__redis_lane_lacks(once_redis *r, const once_redis_lane *lane, const once_redis_slot *slot,
                            once_redis_member member, once_error *err);
-/* Whether a lane without members would have such a record: one that has none ends by itself (left_ms, by PTTL), and one
- * that keeps nothing is gone. */
+/* Whether the record is one of a lane without entries: such a lane expires (left_ms, from PTTL), or has no record when
+ * nothing is kept of it. */
 bool once__redis_lane_is_empty(const once_redis *r, const once_redis_lane_record *record, int64_t left_ms);
-/* The member as it is written today, and as an older once wrote it. */
+/* The member as it is written now, and as older programs wrote it. */
 void once__redis_member_write(once_redis_member member, unsigned char out[ONCE_REDIS_MEMBER],
                               unsigned char old[ONCE_REDIS_OLD_MEMBER]);
 bool once__redis_member_read(once_bytes bytes, once_redis_member *out);
 
-/* In a cluster: refused when another node has some of our keys. Called when we are connected anew, or keys were moving.
- */
-void once__redis_was_asked(once_redis *r);           /* now, by a transaction that began or ended */
-bool once__redis_may_be_astray(const once_redis *r); /* so that it must be looked for, when a transaction begins */
+/* --- clusters (strays.c) --- */
+
+void once__redis_was_asked(once_redis *r);           /* notes the time: a transaction began or ended */
+bool once__redis_may_be_astray(const once_redis *r); /* look_for_strays must be called before anything is decided */
+/* Fails when another node has keys of the store: an interrupted move of the slot left them there. */
 int once__redis_look_for_strays(once_redis *r, once_error *err);
-/* Begins the pipe with the question for a page of all keys of a kind; "": of all kinds. */
+/* Begins r->pipe with a SCAN for a page of all keys of a kind; "": of all kinds. */
 void once__redis_ask_scan(once_redis *r, const char *kind, const char cursor[24], size_t count);
 bool once__redis_move_ends(
-    once_redis *r); /* waits for that, as long as for an answer; false: it goes on, or is not known to end */
+    once_redis *r); /* waits for the end of a move, up to the timeout; false: it has not ended, or is not known to */
 bool once__redis_doubt(once_backend *store, char *out,
-                       size_t size); /* whether our slot moves now, or was left in the middle of it */
+                       size_t size); /* the slot of the store is being moved, or its move was interrupted */
 
-/* --- what need not be read (claim_cache.c) --- */
+/* --- entries that need not be read (claim_cache.c) --- */
 
 void once__redis_claim_cache_note(once_redis *r, const once_entry *entry,
-                                  once_bytes value); /* the entry is about to become that */
-once_bytes once__redis_claim_cache_value(once_redis *r, once_hash id, once_token token); /* empty: read it */
-void once__redis_claim_cache_clear(once_redis *r);     /* what was noted is perhaps not so */
-bool once__redis_claim_cache_new(const once_redis *r); /* keys that are claimed are mostly new */
-void once__redis_claim_cache_count(once_redis *r);     /* how it was in this batch of claims */
+                                  once_bytes value); /* the commit will give the entry this value */
+once_bytes once__redis_claim_cache_value(once_redis *r, once_hash id, once_token token); /* empty: not cached */
+void once__redis_claim_cache_clear(once_redis *r);                                       /* the notes may be wrong */
+bool once__redis_claim_cache_new(const once_redis *r); /* claimed keys have been new for a while */
+void once__redis_claim_cache_count(once_redis *r);     /* notes whether all keys of this batch were new */
 
-/* --- commit (commit.c; commit.h has what its parts say to each other) --- */
+/* --- commit (commit.c; commit.h is between its parts) --- */
 
-/* Appends a command for the key of that kind to what the script does: begin it, then put exactly n arguments. Commands
- * that may leave nothing of their key are undone things: they come behind the others. */
+/* Appends a command on the key {NAME} kind rest to the script: begins it; then exactly n arguments must be put. `undo`
+ * is for commands that may delete their key: they run behind all others. */
 void once__redis_do(once_redis *r, const char *command, const char *kind, once_bytes rest, size_t n);
 void once__redis_undo(once_redis *r, const char *command, const char *kind, once_bytes rest, size_t n);
 void once__redis_put(once_redis *r, const void *data, size_t len);
-/* The field of the hash of facts ('f') or of uniques ('U') must have that value. */
+/* The commit is a conflict unless this field of the hash of facts ('f') or of uniques ('U') has this value. */
 void once__redis_expect_field(once_redis *r, char hash_kind, const void *field, size_t field_len, once_bytes value);
 int once__redis_apply(once_redis *r, once_error *err);
 int once__redis_load_script(once_redis *r, once_error *err);
-int once__redis_try_commands(once_redis *r, once_error *err); /* refused: one that commits need */
+int once__redis_try_commands(once_redis *r, once_error *err); /* ONCE_E_DENIED: this user may not run all commands */
 void once__redis_commit_each(once_redis *r, void (*visit)(once_buf *buf));
 void once__redis_commit_clear(once_redis *r);
 
@@ -374,17 +385,18 @@ void once__redis_commit_clear(once_redis *r);
 extern const once_storage_ops once__redis_storage;
 bool once__redis_test_clock(const once_redis *r);
 void once__redis_pause(once_redis *r, int64_t max_ms);
-/* What the server keeps, by its own settings: so many commands, and their replies. Refused: one that throws entries
- * away, and one that was durable when it was opened and is not any more. */
+/* The settings that say what the server keeps: ONCE_REDIS_SETTINGS commands, and their replies. Fails when the server
+ * would evict entries, or was durable when the store was opened and no longer is. */
 enum { ONCE_REDIS_SETTINGS = 5 };
 void once__redis_ask_settings(once_redis_pipe *pipe);
 int once__redis_read_settings(once_redis *r, redisReply *const *replies, bool *durable, once_error *err);
-/* The server has this store, and everything that we saw in it. `kept`: these commits count as seen. Where replicas are
- * waited for, one that they may not have does not: its end with the primary is no loss, nobody was told of it. */
+/* Fails unless the server has this store, with at least as many commits as were seen. `kept`: these commits count as
+ * seen. A commit that not enough replicas have confirmed does not count: it was not reported to anybody, so losing it
+ * with the primary is no loss. */
 int once__redis_check_head(once_redis *r, once_bytes secret, uint64_t commits, bool kept, once_error *err);
 int once__redis_replaced(once_redis *r, once_error *err);
 int once__redis_head_number(const once_redis *r, once_bytes text, uint64_t *out,
-                            once_error *err); /* a field of it; 0: it is not there */
+                            once_error *err); /* reads a field of the head; 0: it is missing */
 
 int once__redis_due(once_storage *storage, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n,
                     once_error *err);
@@ -394,7 +406,7 @@ int once__redis_by_token(once_storage *storage, once_bytes consumer, uint64_t to
                          size_t *n, once_error *err);
 int once__redis_list(once_storage *storage, once_bytes consumer, once_state state, once_page *page,
                      once_entry_visit *visit, void *user, once_error *err);
-/* The values of letters, in the first reply of the pipe. */
+/* Reads dead letters; their values are in the first reply of r->pipe. */
 int once__redis_ask_letters(once_redis *r, const uint64_t *ids, size_t n, once_error *err);
 int once__redis_letters(once_storage *storage, const once_letter_query *what, once_page *page, once_letter_visit *visit,
                         void *user, once_error *err);
@@ -406,7 +418,7 @@ int once__redis_fact_get(once_storage *storage, const char *name, once_bytes *ou
 int once__redis_fact_set(once_storage *storage, const char *name, once_bytes value, once_error *err);
 int once__redis_fact_count(once_storage *storage, const char *name, uint64_t least, once_bytes value, once_error *err);
 int once__redis_facts(once_storage *storage, const char *prefix, once_fact_visit *visit, void *user, once_error *err);
-/* From format 1, where what waits without a body was indexed by its due time and stayed for ever. */
+/* From format 1, which indexed entries that wait without a body by due time, and never dropped them. */
 int once__redis_upgrade(once_redis *r, once_error *err);
 int once__redis_sweep(once_backend *store, size_t limit, once_sweep_result *out, once_error *err);
 

@@ -16,7 +16,7 @@ bool once__reply_read_number(once_bytes text, uint64_t *out)
 {
     uint64_t number = 0;
     if (text.len == 0 || text.len > 19)
-        return false; /* of more digits some do not fit, and Redis counts in a signed integer */
+        return false; /* Redis counts in signed 64-bit integers, so there are at most this many digits */
     for (size_t i = 0; i < text.len; i++) {
         if (text.data[i] < '0' || text.data[i] > '9') return false;
         number = number * 10 + (uint64_t)(text.data[i] - '0');
@@ -39,7 +39,7 @@ bool once__reply_read_score(once_bytes text, double *out)
     return finite;
 }
 
-/* --- what a reply must be --- */
+/* --- checking a reply --- */
 
 static bool is_text(const redisReply *reply) { return reply->type == REDIS_REPLY_STRING; }
 static bool is_value(const redisReply *reply) { return reply->type == REDIS_REPLY_NIL || is_text(reply); }
@@ -69,13 +69,13 @@ static bool is_array_of(const redisReply *reply, size_t n)
     return reply->type == REDIS_REPLY_ARRAY && reply->elements == n;
 }
 
-/* Seconds and microseconds, such that milliseconds do not overflow. */
+/* Seconds and microseconds; few enough seconds that milliseconds do not overflow. */
 static bool is_time(const redisReply *reply)
 {
     return is_array_of(reply, 2) && is_number(reply->element[0], 12) && is_number(reply->element[1], 6);
 }
 
-/* A cursor is of 64 bits without a sign: twenty digits. */
+/* A cursor is an unsigned 64-bit number: up to twenty digits. */
 static bool is_cursor(const redisReply *reply)
 {
     return is_text(reply) && reply->len > 0 && reply->len <= 20 && strspn(reply->str, "0123456789") == reply->len;
@@ -85,7 +85,7 @@ static bool is_page(const redisReply *reply)
     return is_array_of(reply, 2) && is_cursor(reply->element[0]) && all_are(reply->element[1], is_text);
 }
 
-/* A node is a host, a port, and more that we do not read. */
+/* A node is a host, a port, and more that is ignored. */
 static bool is_node(const redisReply *reply)
 {
     if (reply->type != REDIS_REPLY_ARRAY || reply->elements < 2) return false;

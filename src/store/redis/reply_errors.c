@@ -15,16 +15,16 @@ bool once__redis_reply_says(const redisReply *reply, const char *word)
     return text && strncmp(text, word, len) == 0 && (text[len] == ' ' || text[len] == ':');
 }
 
-/* Whatever else is on that connection is not what we take it for, either. */
+/* Ends the connection: the replies behind a wrong one cannot be trusted either. */
 int once__redis_wrong_reply(once_redis_link *link, once_bytes command, const redisReply *reply, once_error *err)
 {
     char words[ONCE_REPLY_WORDS];
-    const int rc = once_fail(
-        err, ONCE_E_CORRUPT,
-        "redis at '%s:%u' answers '%.*s' with %s, which is no answer to it: something between here and there changes"
-        " replies, or that is no redis",
-        link->at.host, link->at.port, (int)(command.len < 20 ? command.len : 20), command.data,
-        once__reply_words(reply, words));
+    const int rc =
+        once_fail(err, ONCE_E_CORRUPT,
+                  "redis at '%s:%u' answers '%.*s' with %s, which is no answer to it: something in between changes"
+                  " replies, or this is no redis server",
+                  link->at.host, link->at.port, (int)(command.len < 20 ? command.len : 20), command.data,
+                  once__reply_words(reply, words));
     once__redis_hang_up(link);
     return rc;
 }
@@ -44,11 +44,11 @@ static int not_ours(const once_redis_link *link, once_bytes key, once_error *err
     char text[ONCE_REDIS_QUOTED];
     return once_fail(
         err, ONCE_E_CORRUPT,
-        "the key \"%s\" in redis at '%s:%u' is not what once writes there: somebody else wrote it, or it is damaged",
+        "the key \"%s\" in redis at '%s:%u' is not what once writes there: another program wrote it, or it is damaged",
         once__redis_quote(key, text), link->at.host, link->at.port);
 }
 
-/* Each must be what its command said. An error is none here: one that matters was found before. */
+/* Error replies are passed over: the exchange has looked at them. */
 int once__redis_check_replies(once_redis_link *link, const once_redis_pipe *pipe, once_error *err)
 {
     assert(pipe->replies);
@@ -66,7 +66,7 @@ int once__redis_check_replies(once_redis_link *link, const once_redis_pipe *pipe
 static const struct {
     const char *word;
     int status;
-    bool elsewhere; /* another connection may have an answer */
+    bool elsewhere; /* the connection ends: the next one may reach a server that can do it */
 } refusals[] = {
     {"NOAUTH", ONCE_E_DENIED, false},         {"WRONGPASS", ONCE_E_DENIED, false},
     {"NOPERM", ONCE_E_DENIED, false},         {"OOM", ONCE_E_FULL, false},
@@ -75,12 +75,12 @@ static const struct {
     {"MOVED", ONCE_E_UNAVAILABLE, false},     {"CLUSTERDOWN", ONCE_E_UNAVAILABLE, true},
     {"MASTERDOWN", ONCE_E_UNAVAILABLE, true}, {"NOREPLICAS", ONCE_E_UNAVAILABLE, false},
     {"NOSCRIPT", ONCE_E_ABORTED, false},      {"UNKILLABLE", ONCE_E_BUSY, false},
-    {"ASK", ONCE_E_UNAVAILABLE, false}, /* again, by the one we were sent to */
+    {"ASK", ONCE_E_UNAVAILABLE, false}, /* the node that ASK named says ASK, too */
 };
 
-/* Nothing of it has happened: our slot moves, and some of the keys are here and some there, or are new; soon all are
- * there. A script that says so has only looked: whatever it may write is one of its keys, and was here when it began.
- */
+/* The slot is moving, and the keys of the command are on both nodes, or are new. The command has changed nothing. A
+ * script that fails in this way has only read: it may write only keys that are declared, and those were all here when
+ * it began (script.c). */
 bool once__redis_says_moving(const redisReply *reply)
 {
     return once__redis_reply_says(reply, "TRYAGAIN") || strstr(once__reply_error(reply), "non local key");
@@ -99,7 +99,7 @@ const char *once__redis_quote(once_bytes key, char out[ONCE_REDIS_QUOTED])
     return out;
 }
 
-/* Somebody else's: the command's key has another type. */
+/* The key of the command has a type that once does not give it. */
 static int wrong_type(const once_redis_link *link, const once_redis_pipe *pipe, const redisReply *reply,
                       once_error *err)
 {
@@ -116,7 +116,7 @@ int once__redis_refused(once_redis_link *link, const once_redis_pipe *pipe, cons
     const size_t len = strcspn(text, " ");
     if (refused) (void)snprintf(refused, 24, "%.*s", (int)len, text);
     if (once__redis_reply_says(reply, "WRONGTYPE")) return wrong_type(link, pipe, reply, err);
-    int status = ONCE_E_SCHEMA; /* somebody must look: a command that is disabled, or not there */
+    int status = ONCE_E_SCHEMA; /* an operator must act: a command is disabled or unknown */
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
         if (!once__redis_reply_says(reply, refusals[i].word)) continue;
         status = refusals[i].status;
@@ -126,7 +126,7 @@ int once__redis_refused(once_redis_link *link, const once_redis_pipe *pipe, cons
         link->silent = true;
         return once_fail(
             err, ONCE_E_UNAVAILABLE,
-            "redis at '%s:%u' moves the keys of the store to another node of its cluster; if nobody does that now,"
+            "redis at '%s:%u' moves the keys of the store to another node of its cluster; if no operator does that now,"
             " 'redis-cli --cluster fix %s:%u' ends it",
             link->at.host, link->at.port, link->at.host, link->at.port);
     }

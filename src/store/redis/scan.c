@@ -1,5 +1,5 @@
-/* A walk over the key space of a store. Finished entries are in no index, and the server
- * may name a key twice. */
+/* SCAN over the keys of a store. Finished entries are in no index, so this is the only way to find them. The server may
+ * return a key twice. */
 #include <assert.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* The script of a commit, which compares and then writes, and how its keys and arguments are laid out. It knows nothing
- * of entries; all rules are in core/entry.h. */
+/* The Lua script of a commit: it compares, and then writes. Here is also how its keys and arguments are laid out. The
+ * script has no rules about entries; those are in core/entry.c. */
 #include <assert.h>
 #include <string.h>
 
@@ -7,41 +7,55 @@
 
 #include "base/banned.h"
 
-/* Every key that the script may touch is one of its KEYS. What that is for, as Redis 7.0 does it
+/* The script writes everything or nothing, so nothing may stop it between two writes. Redis does not roll a script
+ * back: when a command fails, what was written before stays. In Redis 7.0 these can make a command fail
  * (tests/integration/test_redis_cluster.py):
  *
- *   - While a slot moves, a key is on one of two nodes, and one that does not exist counts as moved. A script whose
- *   declared keys are not all
- *     on one node is refused before it begins: TRYAGAIN, or ASK when none is there. Nothing has happened then.
- *   - A key that was not declared is found to be away when the script gets there: it ends with an error, and what it
- *   wrote stays.
- *     Declaring is the only help; flags such as allow-cross-slot-keys change nothing about it.
- *   - A declared key that the script itself removes counts as moved from then on: a command for it is such an error. So
- *   what may remove a
- *     key comes last, and what it meets that is not there any more is taken for removed.
- *   - The node that gets the slot (after ASKING) looks at the declared keys in the same way.
- *   - A key of another type, or a number that is none, would end the script in its middle just so, in a cluster or not.
- *   All are looked at
- *     before the first write. So are the places of new letters: one that is taken belongs to a letter that would be
- *     written over.
+ *   - While a slot moves between two nodes, each key is on one of them, and a key that does not exist counts as moved.
+ *     A script whose declared keys (KEYS) are not all on this node is refused before it begins: TRYAGAIN, or ASK when
+ *     none is here. Nothing has happened then. The node that gets the slot (after ASKING) checks in the same way.
+ *   - A key that was not declared is noticed only when the script gets to it. So every key that the script may touch is
+ *     declared. (Flags such as allow-cross-slot-keys do not change this.)
+ *   - A declared key that the script itself deletes counts as moved from then on: the next command on it fails. So
+ *     commands that may delete their key come last, and the error means that the key is deleted.
+ *   - A key of another type, or a text where a number must be, fails in clusters and elsewhere. All types are checked
+ *     before the first write. So are the keys of new dead letters: none may exist.
  *
- * KEYS: the head; values that exist already, small ones first; hashes of fields that are compared; new values; keys of
- * commands; of removals; letters that are dropped; set and hash of each group that is left; index and hash of uniques
- * of each letter; and the next letters, some more than there are to write, because others may write some before us.
+ * KEYS, in this order
+ *   head
+ *   values       keys that exist, to be compared, and most of them written: small values first, then large ones
+ *   fields       hashes of which fields are compared
+ *   new          keys that must not exist, and are written
+ *   commands     the key of each command
+ *   removals     the key of each command that may delete it
+ *   dropped      dead letters that are deleted
+ *   groups       two keys each: the set and the hash of a group of claims that claims leave
+ *   letters      two keys for each new dead letter: the index of its consumer, and the hash of uniques
+ *   next         the keys of the next dead letters, LETTERS_AHEAD more than are written: other workers may commit some
+ *                before this script runs
  *
- * ARGV: the secret; how long the beginning of each key is; how many there are of each part: values, small ones among
- * them, fields, new values, commands, removals, dropped letters, groups, letters, next letters; and the number of the
- * first of these. Then, of values, what each must begin with now (empty: absent), all of them; what it becomes; and
- * how: empty for good, a number until that time, "d" deleted, "-" only compared. Of fields how many there are of each
- * hash, their names, and their values (empty: absent). New values, which must be absent and stay for good. Commands,
- * each behind the number of its arguments, which are its name and all but the key. Of letters what makes each unique,
- * and the value; they get their numbers here so that they stand in the order of commits. Removals, as commands. Of
- * groups which one, and how many leave it; the last one ends it.
+ * ARGV, in this order
+ *   the secret of the store, and the length of "{NAME}"
+ *   counts       of values, of small values, then of fields ... next as in KEYS; the number of the first next letter
+ *   values       what each must begin with now (empty: it must not exist), for all of them; then the new value of each;
+ *                then how it is written: "" without expiry, a number: expires at that time (ms), "d" deleted, "-" only
+ *                compared
+ *   fields       for each hash: how many fields, their names, and the value that each must have (empty: no such field)
+ *   new          the value of each; they do not expire
+ *   commands     for each: how many arguments, the name of the command, its arguments without the key
+ *   letters      for each: what makes it unique, and its value. The script gives it its number, so that numbers are in
+ *                the order of commits
+ *   removals     as commands
+ *   groups       for each: the group, and how many claims leave it. When the last one leaves, the group is deleted
  *
- * Answers 1 something has changed, 2 this is not the store it was, a key that is not what it should be, or written: 2
- * and the number of the commit.
+ * Returns
+ *   1            a conflict: something that was read has changed. Nothing is written
+ *   2            the store is another one than before: its secret differs. Nothing is written
+ *   {KEY}        the key has a type or a value that once does not write there. Nothing is written
+ *   2 + NUMBER   everything is written; NUMBER is the number of this commit, from 1 on
  *
- * MSETNX compares and writes in one; where there are too many for one call, an earlier one is taken back. */
+ * New values are written by MSETNX, which compares and writes in one command. A long list takes several calls; when one
+ * of them finds a key that exists, the keys of the earlier calls are deleted again. */
 static const char script[] =
     "local head, a, i = KEYS[1], ARGV, 3\n"
     "local call, find, min, sub = redis.call, string.find, math.min, string.sub\n"
@@ -170,9 +184,9 @@ static const char script[] =
     "end\n"
     "return 2 + call('HINCRBY', head, 'commits', 1)\n";
 
-enum { LETTERS_AHEAD = 64 }; /* so many may be written by others after we have read the number of the last one */
+enum { LETTERS_AHEAD = 64 }; /* so many letters may other workers write after this transaction has read the number */
 
-/* The next letters; more than are written. */
+/* Declares the keys of the next n dead letters. */
 static void declare_next_letters(once_redis *r, size_t n)
 {
     assert(n == 0 || n > LETTERS_AHEAD);
@@ -191,7 +205,7 @@ void once__redis_build(once_redis *r, bool whole)
     const once_redis_part *parts = r->parts;
     const size_t n = r->values[0].n + r->values[1].n, n_letters = parts[ONCE_REDIS_LETTERS].n,
                  next = n_letters ? n_letters + LETTERS_AHEAD : 0;
-    /* As the script counts them. */
+    /* The script computes these counts from n. */
     assert(parts[ONCE_REDIS_NEW].n_keys == parts[ONCE_REDIS_NEW].n &&
            parts[ONCE_REDIS_NEW].n_args == parts[ONCE_REDIS_NEW].n);
     assert(parts[ONCE_REDIS_COMMANDS].n_keys == parts[ONCE_REDIS_COMMANDS].n);
@@ -252,10 +266,10 @@ int once__redis_load_script(once_redis *r, once_error *err)
     return ONCE_OK;
 }
 
-/* --- whether we may --- */
+/* --- the rights of our user --- */
 
-/* A command that is refused in the middle of a script ends it there, and what it wrote before stays. So each is tried
- * once before the first commit, on a key that nothing else uses, and that is gone afterwards. */
+/* A command that the server refuses in the middle of a script ends the script there, and what it wrote before stays. So
+ * each command is tried once before the first commit, on the key {NAME}trial, which is deleted afterwards. */
 static const char trial[] =
     "local k = KEYS[1]\n"
     "local commands = {'DEL k', 'HMGET k a', 'TYPE k', 'EXISTS k', 'MGET k', 'GETRANGE k 0 0', 'MSETNX k a', 'MSET k "
@@ -290,6 +304,6 @@ int once__redis_try_commands(once_redis *r, once_error *err)
     if (refused.len == 0) return ONCE_OK;
     return once_fail(err, ONCE_E_DENIED,
                      "this user of redis may not use the command '%.*s' for keys that begin with '%s', and commits "
-                     "need it; say 'ACL SETUSER ... ~%s* +%.*s'",
+                     "need it; run 'ACL SETUSER ... ~%s* +%.*s'",
                      (int)refused.len, refused.data, r->prefix, r->prefix, (int)refused.len, refused.data);
 }

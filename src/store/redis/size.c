@@ -1,6 +1,7 @@
-/* How much waits: the indexes say which entries have a body and are not finished, and the server knows how long a value
- * is without reading it. So the bytes are those of the values, which have about 200 more than their bodies. They are
- * asked for a page at a time, so that others get their turn; those of what moves meanwhile may count twice, or not. */
+/* How much waits: the indexes name the entries that have a body and are not finished, and STRLEN gives the length of a
+ * value without reading it. So the bytes are those of the values, which are about 200 larger than their bodies. They
+ * are asked for a page at a time, so that the server can serve others in between. An entry that changes in the meantime
+ * may count twice, or not at all. */
 #include "store/redis/redis.h"
 
 #include "base/banned.h"
@@ -16,7 +17,7 @@ static void ask_page(once_redis *r, const char *kind, once_bytes consumer, int64
     once__redis_number(&r->pipe, first + PAGE - 1);
 }
 
-/* The ids of the page that was asked for last; their memory is that of the list. */
+/* The ids of the page that was asked for last. */
 static int read_page(once_redis *r, once_hash ids[PAGE], size_t *n, once_error *err)
 {
     const redisReply *page = r->pipe.replies[r->pipe.n - 1];
@@ -56,7 +57,7 @@ static int add_bytes_of(once_redis *r, const char *kind, once_bytes consumer, on
         ask_page(r, kind, consumer, first += PAGE);
         rc = once__redis_ask(r, err);
         for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
-            out->bytes += once__reply_count(r->pipe.replies[i]); /* 0: it has just left */
+            out->bytes += once__reply_count(r->pipe.replies[i]); /* 0: it was deleted since */
         }
         if (rc == ONCE_OK) rc = read_page(r, ids, &n, err);
     }

@@ -39,7 +39,7 @@ int once__redis_link_lost_by(once_redis_link *link, once_error *err, const char 
 {
     link->silent = why == ETIMEDOUT || why == ECANCELED;
     return once__redis_link_lost(link, err, what,
-                                 why == ECANCELED ? "told to stop while it was waited for" : once_errno_text(why));
+                                 why == ECANCELED ? "stopped while waiting for it" : once_errno_text(why));
 }
 
 int once__redis_wait_for(const once_redis_waiting *waiting, int fd, short events)

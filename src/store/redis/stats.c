@@ -1,5 +1,5 @@
-/* How many entries of a consumer are in each state, and when the next one is due: counts of the server, but for claims
- * whose lease is over, which are looked at one by one. */
+/* How many entries of a consumer are in each state, and when the next one is due. The server counts; only claims whose
+ * lease has ended are read one by one. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +27,7 @@ static void ask_count_above(once_redis *r, const char *kind, once_bytes consumer
     once__redis_text(&r->pipe, "+inf");
 }
 
-/* The first one that is due after `above_ms`, or at any time: ONCE_NO_TIME. */
+/* Asks for the first entry that is due after `above_ms`; ONCE_NO_TIME: at any time. */
 static void ask_first(once_redis *r, const char *kind, once_bytes consumer, int64_t above_ms)
 {
     char above[32] = "-inf";
@@ -43,7 +43,7 @@ static void ask_first(once_redis *r, const char *kind, once_bytes consumer, int6
     once__redis_number(&r->pipe, 1);
 }
 
-/* Whichever is sooner: it, or the first one of the reply. */
+/* Lowers *due_ms to the due time in the reply, if that is sooner. */
 static int sooner(once_redis *r, const redisReply *reply, int64_t *due_ms, once_error *err)
 {
     double due;
@@ -54,7 +54,7 @@ static int sooner(once_redis *r, const redisReply *reply, int64_t *due_ms, once_
     return ONCE_OK;
 }
 
-/* A claim whose lease is over, if it is still there; stamp 0: whatever its stamp. */
+/* A claim whose lease has ended; it counts only while it has this stamp. 0: any stamp. */
 typedef struct lost_claim {
     once_hash id;
     uint64_t stamp;
@@ -72,8 +72,8 @@ static int add_lost(once_redis *r, lost_list *list, once_bytes ids, uint64_t sta
     return ONCE_OK;
 }
 
-/* Whether they wait or are unknown stands in the first bytes of their values. They are few: whoever works comes back in
- * time. */
+/* Whether each is waiting or unknown is in the first bytes of its value. They are few: a worker that is alive extends
+ * its leases. */
 static int count_lost(once_redis *r, const lost_list *list, once_stats *out, once_error *err)
 {
     assert(r->open);
@@ -95,16 +95,16 @@ static int count_lost(once_redis *r, const lost_list *list, once_stats *out, onc
             if (!once__redis_read_head(once__reply_bytes(r->pipe.replies[i]), &head) ||
                 head.state != ONCE_STATE_CLAIMED)
                 continue;
-            if (stamp && head.stamp != stamp) continue; /* claimed anew, and in another group */
+            if (stamp && head.stamp != stamp) continue; /* claimed again, in another group */
             if (head.hold) out->unknown++;
             else out->waiting++;
-            if ((!head.hold || head.lookup) && head.has_message) out->wait_ms = 0; /* long since */
+            if ((!head.hold || head.lookup) && head.has_message) out->wait_ms = 0; /* it is due already */
         }
     }
     return rc;
 }
 
-/* Claims without a body: those whose lease is not over count as such. */
+/* Claims without a body whose lease has not ended. */
 static int count_groups(once_redis *r, once_bytes consumer, const redisReply *groups, int64_t now_ms, once_stats *out,
                         lost_list *lost, once_error *err)
 {

@@ -1,4 +1,4 @@
-/* The storage of the engine over a transaction's working copies. */
+/* The Redis store as a storage of the engine (store/engine.h): transactions, entries, lanes, audit records. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,8 +21,7 @@ bool once__redis_test_clock(const once_redis *r)
 #endif
 }
 
-/* A pause of up to so long, by chance. Those whom it waits for are real, so it is real too when a test holds the clock.
- */
+/* A random pause of up to max_ms. It waits for other processes, so it is a real one even when a test sets the clock. */
 void once__redis_pause(once_redis *r, int64_t max_ms)
 {
     const once_env *env = once__redis_test_clock(r) ? once_env_real() : r->storage.store.env;
@@ -58,7 +57,8 @@ static void read_clock(once_redis *r, once_bytes stored)
 static void read_clock(once_redis *r, once_bytes stored) { (void)r, (void)stored; }
 #endif
 
-/* Who lost a race goes first: the others wait at their beginning for a moment. A courtesy, on which nothing depends. */
+/* A worker that has lost races sets {NAME}turn and goes first: others pause before they begin. Nothing depends on
+ * it. */
 static void ask_turn(once_redis *r)
 {
     if (r->losses && !r->has_turn) {
@@ -126,7 +126,7 @@ static int redis_begin(once_storage *storage, bool write, once_error *err)
         rc = once__redis_ask(r, err);
         if (rc == ONCE_OK && !once__redis_test_clock(r)) r->storage.now_ms = once__reply_time_ms(r->pipe.replies[0]);
         if (rc == ONCE_OK && once__redis_may_be_astray(r))
-            rc = once__redis_look_for_strays(r, err); /* before the head is missed, too */
+            rc = once__redis_look_for_strays(r, err); /* first: a head on another node would seem to be missing */
         once__redis_was_asked(r);
         if (rc == ONCE_OK) rc = read_head(r, r->pipe.replies[1], err);
         if (rc == ONCE_OK && once__redis_test_clock(r)) read_clock(r, once__reply_bytes(r->pipe.replies[2]));
@@ -145,10 +145,10 @@ static int redis_commit(once_storage *storage, once_error *err)
     const int rc = once__redis_apply(r, err);
     if (rc != ONCE_OK) once__redis_claim_cache_clear(r);
     if (!r->conflict) r->losses = 0;
-    else if (!r->assumed) r->losses++; /* otherwise it was not a race but a guess */
+    else if (!r->assumed) r->losses++; /* otherwise an assumption was wrong, which is no lost race */
 #ifdef ONCE_TEST_BUILD
     if (rc == ONCE_OK && r->parts[ONCE_REDIS_COMMANDS].n)
-        r->stored_clock = storage->clock; /* which was one of the commands */
+        r->stored_clock = storage->clock; /* the script has written it */
 #endif
     tx_over(r);
     return rc;
@@ -158,14 +158,14 @@ static void redis_rollback(once_storage *storage)
 {
     once_redis *r = once__redis_of(storage);
     if (r->conflict && !r->assumed) r->losses++;
-    tx_over(r); /* a turn that was not used ends by itself */
+    tx_over(r); /* a turn that was not used expires */
 }
 
 /* --- entries --- */
 
-/* Our own claims, and keys that are new, as all were for a while. The latter not in the caller's transaction, which
- * would have to begin anew as a whole, nor while keys move: one that was left on the other node is not there, and the
- * commit would take that for new. */
+/* Assumes instead of reads: claims of this handle, and new keys after a while in which all were new. Keys are not
+ * assumed to be new in the caller's transaction, which would have to run again as a whole; nor while keys move, because
+ * the commit would take a key that was left on the other node for a new one. */
 static int assume(once_redis *r, const once_request *const *requests, size_t n, once_purpose purpose, once_error *err)
 {
     const bool own = purpose == ONCE_FOR_SETTLE || purpose == ONCE_FOR_EXTEND;
@@ -294,13 +294,13 @@ static int redis_audit_put(once_storage *storage, const once_audit *audit, once_
     return ONCE_OK;
 }
 
-/* Others have changed what was read. */
+/* After a conflict: whether the engine runs the transaction again. */
 static bool redis_again(once_storage *storage, int rc, unsigned tries)
 {
     once_redis *r = once__redis_of(storage);
     assert(rc != ONCE_OK && !r->open);
     if (!r->conflict || tries >= RACES) return false;
-    if (r->losses) once__redis_pause(r, INT64_C(1) << (tries < 6 ? tries : 6)); /* otherwise a guess was wrong */
+    if (r->losses) once__redis_pause(r, INT64_C(1) << (tries < 6 ? tries : 6)); /* otherwise an assumption was wrong */
     return true;
 }
 

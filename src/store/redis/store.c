@@ -1,4 +1,4 @@
-/* The Redis store: opening it, looking at the server, facts. */
+/* The Redis store: opening and closing it, facts, and what the server's settings guarantee. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@ enum { FORMAT = 2, TIMEOUT_MS = 10000 };
 _Static_assert(sizeof ONCE_REDIS_NO_SECRET == sizeof(once_secret) + 1, "as long as a secret");
 
 #define MAKE_DURABLE                                                                                                   \
-    "say 'CONFIG SET appendonly yes', 'CONFIG SET appendfsync always' and 'CONFIG SET no-appendfsync-on-rewrite no'"
+    "run 'CONFIG SET appendonly yes', 'CONFIG SET appendfsync always' and 'CONFIG SET no-appendfsync-on-rewrite no'"
 
 enum { BITS = ONCE_STORE_SHARED | ONCE_STORE_LANES | ONCE_STORE_LIST | ONCE_STORE_CLOCK };
 
@@ -54,7 +54,7 @@ int once__redis_fact_get(once_storage *storage, const char *name, once_bytes *ou
     assert(r->open);
     once_redis_fact *fact = find_fact(r, name);
     if (!fact) return once__redis_nomem(err);
-    if (!fact->read && !fact->written) { /* what is read and then written must not have changed between */
+    if (!fact->read && !fact->written) { /* the commit compares it: it must not change between reading and writing */
         const int rc = read_fact(r, name, &r->arena, &fact->was, err);
         if (rc != ONCE_OK) return rc;
         fact->read = true;
@@ -75,7 +75,7 @@ int once__redis_fact_set(once_storage *storage, const char *name, once_bytes val
     return ONCE_OK;
 }
 
-/* By itself it is the same the second time, and a run need not end because a reply was lost. */
+/* Setting a fact twice is the same as once, so it is repeated after a lost reply. */
 static int redis_fact_set(once_backend *store, const char *name, once_bytes value, once_error *err)
 {
     const bool mine = !self(store)->storage.in_tx;
@@ -84,8 +84,8 @@ static int redis_fact_set(once_backend *store, const char *name, once_bytes valu
     return once__engine_fact_set(store, name, value, err);
 }
 
-/* The number of commits in the head is what tells that commits were forgotten, with each of them; this one is asked for
- * once in a connection. */
+/* Lost commits are noticed by the number of commits in the head, with every commit. So this number is compared only
+ * once for each connection. */
 int once__redis_fact_count(once_storage *storage, const char *name, uint64_t least, once_bytes value, once_error *err)
 {
     once_redis *r = once__redis_of(storage);
@@ -136,7 +136,7 @@ static const char *const settings[ONCE_REDIS_SETTINGS] = {"appendonly", "appendf
 
 void once__redis_ask_settings(once_redis_pipe *pipe)
 {
-    for (size_t i = 0; i < ONCE_REDIS_SETTINGS; i++) { /* one by one: servers before 7 know no other way */
+    for (size_t i = 0; i < ONCE_REDIS_SETTINGS; i++) { /* one by one: servers before 7 cannot read several */
         once__redis_command(pipe, ONCE_REPLY_PAIRS, 3);
         once__redis_text(pipe, "CONFIG");
         once__redis_text(pipe, "GET");
@@ -150,8 +150,8 @@ int once__redis_read_settings(once_redis *r, redisReply *const *replies, bool *d
     for (size_t i = 0; i < ONCE_REDIS_SETTINGS; i++) values[i] = setting(replies[i], settings[i]);
     if (!is(values[3], "0") && !is(values[4], "noeviction"))
         return once_fail(err, ONCE_E_MISSING,
-                         "redis would throw entries away when its memory is full (maxmemory-policy %.*s);"
-                         " say 'CONFIG SET maxmemory-policy noeviction'",
+                         "redis would evict entries when its memory is full (maxmemory-policy %.*s);"
+                         " run 'CONFIG SET maxmemory-policy noeviction'",
                          (int)values[4].len, values[4].data);
     const bool on = is(values[0], "yes"), always = is(values[1], "always"), rests = is(values[2], "yes");
     if (!on) (void)snprintf(r->durability, sizeof r->durability, "appendonly no");
@@ -160,11 +160,11 @@ int once__redis_read_settings(once_redis *r, redisReply *const *replies, bool *d
                        values[1].data, rests ? ", no-appendfsync-on-rewrite yes" : "");
     *durable = on && always && !rests;
     if (*durable || !r->durable) return ONCE_OK;
-    return once_fail(err, ONCE_E_MISSING, "redis does not keep what it acknowledges any more (%s); " MAKE_DURABLE,
+    return once_fail(err, ONCE_E_MISSING, "redis no longer keeps what it acknowledges (%s); " MAKE_DURABLE,
                      r->durability);
 }
 
-/* Whether it is durable decides what is granted; whether it throws entries away, whether it is used at all. */
+/* A server that is not durable is used for less. A server that would evict entries is not used at all. */
 static int look_at_server(once_redis *r, once_error *err)
 {
     char refused[24];
@@ -173,7 +173,7 @@ static int look_at_server(once_redis *r, once_error *err)
     once__redis_ask_settings(&pipe);
     int rc = once__redis_exchange(r->link, &pipe, refused, err);
     if (rc != ONCE_OK &&
-        (strcmp(refused, "NOPERM") == 0 || strcmp(refused, "ERR") == 0)) { /* not allowed, or renamed */
+        (strcmp(refused, "NOPERM") == 0 || strcmp(refused, "ERR") == 0)) { /* not allowed, or the command was renamed */
         (void)snprintf(r->durability, sizeof r->durability,
                        "whether it is durable is not known: this user may not use CONFIG GET");
         rc = ONCE_OK;
@@ -227,8 +227,8 @@ int once__redis_replaced(once_redis *r, once_error *err)
 {
     return once_fail(
         err, ONCE_E_OTHER_STORE,
-        "the redis store '%s' is not the one that was opened: it was emptied, made anew, or lost in a failover;"
-        " bring it back: in another one every message is new",
+        "the redis store '%s' is not the one that was opened: it was emptied, created again, or lost in a failover;"
+        " restore it: in another store every message is new",
         r->url.name);
 }
 
@@ -246,8 +246,8 @@ int once__redis_check_head(once_redis *r, once_bytes secret, uint64_t commits, b
     return ONCE_OK;
 }
 
-/* Runs a script on the head, all at once, with the format, the secret and what older programs find instead of it. KEYS:
- * the head, the facts, the names. */
+/* Runs a script on the head. KEYS: head, facts, names. ARGV: the format, the secret, and the text that older programs
+ * find instead of the secret. */
 static int change_head(once_redis *r, const char *script, once_secret secret, once_error *err)
 {
     once__redis_pipe_clear(&r->pipe);
@@ -264,8 +264,8 @@ static int change_head(once_redis *r, const char *script, once_secret secret, on
     return once__redis_ask(r, err);
 }
 
-/* Two who make it at once agree: the first secret stays. What has facts or names and no head is a store that has lost
- * its secret: with another one every message would be new in it. */
+/* Of two processes that create the store at the same time the first one's secret stays. Facts or names without a head
+ * mean that the store has lost its secret: with another one every message would be new. */
 static int make_head(once_redis *r, once_error *err)
 {
     static const char script[] =
@@ -279,14 +279,14 @@ static int make_head(once_redis *r, once_error *err)
     const int rc = change_head(r, script, secret, err);
     if (rc != ONCE_OK || once__reply_count(r->pipe.replies[0]) == 0) return rc;
     return once_fail(err, ONCE_E_CORRUPT,
-                     "the key '{%s}head' of the redis store '%s' is gone, and others of its keys are there: every "
-                     "message would be new; bring it back"
+                     "the key '{%s}head' of the redis store '%s' is gone, and other keys of it are there: every "
+                     "message would be new; restore it"
                      " from a backup, or delete all keys that begin with '{%s}'",
                      r->url.name, r->url.name, r->url.name);
 }
 
-/* Values of format 1 are read as they are. Older programs would misread what is written from here on, and write what
- * nobody finds: they are shut out first, whether they start or are running, and with what they have begun. */
+/* Values of format 1 stay as they are, and are read. Programs of format 1 would misread newer values, and write entries
+ * that nobody finds. So they are locked out first: those that start, those that run, and their open transactions. */
 static int raise_format(once_redis *r, once_error *err)
 {
     static const char script[] =
@@ -301,7 +301,7 @@ static int raise_format(once_redis *r, once_error *err)
     return ONCE_OK;
 }
 
-/* Who is killed before the end leaves it to the next one. */
+/* If this process is killed before the end, the next one goes on. */
 static int upgrade(once_redis *r, once_error *err)
 {
     int rc = r->format < FORMAT ? raise_format(r, err) : ONCE_OK;
@@ -386,7 +386,7 @@ static int open_any(bool tls, const char *rest, const once_store_options *option
 #endif
     const int rc = open_store(r, tls, rest, options, err);
     r->storage.store.ops = tls ? &once__store_rediss : &once__store_redis;
-    /* A server whose settings do not promise to keep what it acknowledges is granted less. */
+    /* Without durable settings the store does not offer durability, and does not own bodies. */
     r->storage.store.bits = BITS | (r->durable ? ONCE_STORE_DURABLE | ONCE_STORE_OWNS : 0);
     if (rc != ONCE_OK) {
         redis_close(&r->storage.store);
@@ -413,7 +413,7 @@ static void redis_describe(once_backend *store, char *out, size_t size)
     else
         (void)snprintf(
             out, size,
-            "%s; a failover to a replica that was behind forgets the last commits: messages that redis had been given"
+            "%s; a failover to a replica that was behind loses the last commits: messages that redis had accepted"
             " are lost then, and effects may run again%s",
             r->durability, r->url.wait ? "; waiting for replicas makes that rare, not impossible" : "");
 }

@@ -1,11 +1,11 @@
-/* Keys of the store on another node of the cluster, although nobody is moving them.
+/* Finds keys of the store on another node of the cluster while no move is under way.
  *
- * A slot is moved key by key, and only the node that gives it away knows that this is going on. When that node fails,
- * the replica that takes its place does not know it: what had been moved is not asked for where it is, but answered as
- * if it had never been (so Redis 7.0 does, and what an operator who gives up a move in its middle leaves is the same).
- * An entry that is not found runs again. So whoever is connected anew, saw that keys were moving, or has not asked for
- * a while, asks the other primaries whether they have any: when a transaction begins, and before its commit, because
- * the move may be given up between the two. */
+ * A slot is moved key by key, and only the node that gives it away knows about the move. When that node fails, the
+ * replica that takes its place does not know: it answers for keys that were already moved as if they had never existed.
+ * (Redis 7.0 does this. An operator who interrupts a move leaves the same.) An entry that is not found would run again.
+ * So a handle asks the other primaries whether they have keys of the slot when it has a new connection, has seen keys
+ * move, or has not used the store for a while. It asks when a transaction begins, and again before its commit, because
+ * a move may be interrupted between the two. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 
 #include "base/banned.h"
 
-/* One line of CLUSTER NODES: id, address, flags, and what belongs to it. */
+/* One line of CLUSTER NODES: id, address, flags, and the rest. */
 typedef struct line {
     once_bytes address, flags, all;
 } line;
@@ -56,7 +56,7 @@ static bool has_flag(const line *l, const char *flag)
     return false;
 }
 
-/* "10.0.0.1:7000@17000,name": of one without an address the host is ours. */
+/* Reads "10.0.0.1:7000@17000,name". A node without a host is on the host that we are connected to. */
 static bool read_address(once_bytes address, const char *own_host, once_redis_node *out)
 {
     const char *end = memchr(address.data, '@', address.len);
@@ -72,11 +72,11 @@ static bool read_address(once_bytes address, const char *own_host, once_redis_no
 
 typedef struct looking {
     long long slot;
-    once_bytes nodes;           /* what CLUSTER NODES says, in the transaction's arena */
-    bool allowed, ours, moving; /* we may ask; the node has the slot; and gives it away */
+    once_bytes nodes;           /* the reply to CLUSTER NODES, in the transaction's arena */
+    bool allowed, ours, moving; /* our user may ask; the node has the slot; the node gives it away */
 } looking;
 
-/* Asks for a key, too: so the answers come from the node that has the slot. */
+/* Also asks for a key of the store, so that the node that has the slot answers. */
 static int look(once_redis *r, looking *out, once_error *err)
 {
     char refused[24], mark[32];
@@ -110,7 +110,7 @@ static int look(once_redis *r, looking *out, once_error *err)
     return rc;
 }
 
-/* Behind the eighth word are the slots: "5461-10922 12076 [93-<-ID]". */
+/* The slots follow the eighth word: "5461-10922 12076 [93-<-ID]". */
 static bool has_slot(const line *l, long long slot)
 {
     for (size_t i = 8;; i++) {
@@ -125,8 +125,8 @@ static bool has_slot(const line *l, long long slot)
     }
 }
 
-/* By what it says itself: one that has copies (a replica), or that takes itself for the one that has the slot (a
- * primary that comes back, for a moment), has no strays. */
+/* Whether the node itself says that it is a primary without the slot. A replica has copies, and a primary that has just
+ * come back may still claim the slot: neither has strays. */
 static bool belongs_elsewhere(once_bytes nodes, long long slot)
 {
     for (line l; next_line(&nodes, &l);)
@@ -134,7 +134,7 @@ static bool belongs_elsewhere(once_bytes nodes, long long slot)
     return false;
 }
 
-/* How many keys of the slot a node has that should not have any. */
+/* How many keys of the slot a node has that should have none. */
 static int count_there(once_redis *r, const once_redis_node *node, long long slot, uint64_t *out, once_error *err)
 {
     once_redis_url url = r->url;
@@ -160,7 +160,7 @@ static int count_there(once_redis *r, const once_redis_node *node, long long slo
     return rc;
 }
 
-/* Another primary that has keys of the slot; port 0: none. */
+/* Finds another primary that has keys of the slot; port 0: none has. */
 static int find_stray(once_redis *r, const looking *about, once_redis_node *out, once_error *err)
 {
     once_bytes rest = about->nodes;
@@ -173,7 +173,7 @@ static int find_stray(once_redis *r, const looking *about, once_redis_node *out,
             has_flag(&l, "noaddr"))
             continue;
         if (!read_address(l.address, once__redis_host(r->link), &node)) continue;
-        rc = count_there(r, &node, about->slot, &keys, err); /* not to know is not to know that there are none */
+        rc = count_there(r, &node, about->slot, &keys, err); /* a node that does not answer may have some */
         if (rc != ONCE_OK || keys == 0) continue;
         *out = node;
         break;
@@ -181,7 +181,7 @@ static int find_stray(once_redis *r, const looking *about, once_redis_node *out,
     return rc;
 }
 
-/* Whoever asks all the time sees keys on their way. Who has not asked for a while has perhaps missed a whole move. */
+/* A handle that is always busy sees keys move. One that was idle for so long may have missed a whole move. */
 enum { UNSEEN_MS = 50 };
 
 static int64_t mono_ms(const once_redis *r)
@@ -208,21 +208,21 @@ int once__redis_look_for_strays(once_redis *r, once_error *err)
     const bool doubt = !once__redis_same(r->link, r->looked_at) || once__redis_saw_move(r->link);
     int rc = look(r, &about, err);
     unsigned connections = once__redis_connections(r->link);
-    r->looked_at = connections - 1; /* until it is known, it is looked for */
+    r->looked_at = connections - 1; /* the search is repeated until it succeeds */
     if (rc != ONCE_OK) return rc;
     if (about.allowed && about.ours && !about.moving) {
         rc = find_stray(r, &about, &node, err);
-        if (rc != ONCE_OK && !doubt) { /* a node is away that has nothing to do with us, most likely */
+        if (rc != ONCE_OK && !doubt) { /* most likely a node is down that never had the slot */
             rc = ONCE_OK;
             node.port = 0;
         }
-        if (rc == ONCE_OK && node.port) { /* unless a move has begun since, or ended */
+        if (rc == ONCE_OK && node.port) { /* no damage if a move has begun or ended since */
             rc = look(r, &about, err);
             if (rc == ONCE_OK && about.ours && !about.moving && connections == once__redis_connections(r->link))
                 return once_fail(err, ONCE_E_UNAVAILABLE,
                                  "keys of the redis store '%s' are on two nodes of the cluster, '%s:%u' has some: a "
                                  "move of its slot was"
-                                 " interrupted, and what was moved would seem to be new; end it with 'redis-cli "
+                                 " interrupted, and moved keys would seem to be new; complete it with 'redis-cli "
                                  "--cluster fix %s:%u'",
                                  r->url.name, node.host, node.port, node.host, node.port);
         }
@@ -235,7 +235,7 @@ int once__redis_look_for_strays(once_redis *r, once_error *err)
 
 /* ---- while keys move ---- */
 
-/* Who may not ask the cluster tries it: a key that is there and one that is not, in one command. */
+/* Where our user may not use CLUSTER, this finds a move: one command with a key that exists and one that does not. */
 static bool is_refused(once_redis *r)
 {
     char refused[24], key[ONCE_REDIS_KEY];
@@ -266,11 +266,11 @@ bool once__redis_move_ends(once_redis *r)
 /* ---- for `once check` ---- */
 
 #define STUCK                                                                                                          \
-    "commits that need a new key are refused until that has ended, and a run waits; if nobody moves it now, the move " \
-    "was left unfinished, and"                                                                                         \
+    "commits that need a new key are refused until that has ended, and a run waits; if no operator moves it now, the " \
+    "move was interrupted, and"                                                                                        \
     " 'redis-cli --cluster fix %s:%u' ends it"
 
-/* "[93->-ID]" in the line of the node that has the slot: who gets it. */
+/* The node that gets the slot: "[93->-ID]" in the line of the node that has it. */
 static bool gets_slot(const looking *about, once_redis_node *out, const char *own_host)
 {
     char mark[32];

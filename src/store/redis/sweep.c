@@ -1,4 +1,4 @@
-/* The sweep. The server drops by itself what has expired; what is left is its place in an index. */
+/* The sweep. The server expires keys; the sweep removes what is left of them in indexes. */
 #include <assert.h>
 #include <string.h>
 
@@ -19,7 +19,7 @@ static int now_of(once_redis *r, int64_t *out, once_error *err)
 }
 
 #ifdef ONCE_TEST_BUILD
-/* The test's clock is not the server's: what the server would have dropped by itself is dropped here. */
+/* With a test's clock the server expires nothing, so the sweep deletes what the server would have expired. */
 static int sweep_by_hand(once_redis *r, size_t limit, once_sweep_result *out, once_error *err)
 {
     enum { SCAN_MAX = ONCE_REDIS_PAGE * 16 };
@@ -52,8 +52,8 @@ static int sweep_by_hand(once_redis *r, size_t limit, once_sweep_result *out, on
 }
 #endif
 
-/* Of a sorted set by time: what is over, up to so many. One script, because somebody may bring such an entry back
- * between two commands. */
+/* Removes members whose time has passed from a sorted set, up to a limit. One script, because a worker may add such an
+ * entry again between two commands. */
 static void trim(once_redis *r, once_bytes consumer, int64_t now_ms, size_t max)
 {
     assert(max > 0);
@@ -70,7 +70,7 @@ static void trim(once_redis *r, once_bytes consumer, int64_t now_ms, size_t max)
     once__redis_number(&r->pipe, (int64_t)max);
 }
 
-/* The server drops by itself what has expired, but for the place of what waited without a body in its index. */
+/* The server has expired entries that waited without a body; their places in the index are removed here. */
 static int sweep_index(once_redis *r, size_t limit, once_sweep_result *out, once_error *err)
 {
     enum { MOST = 1000 };

@@ -75,7 +75,7 @@ static bool use_socket(once_redis_tls *tls)
     return true;
 }
 
-/* Waits for what TLS wants; false with errno when it does not come, or when something else is wrong. */
+/* Waits until TLS can go on; false, with errno: it did not become ready in time, or TLS has failed. */
 static bool wait_for_ssl(once_redis_tls *tls, int result)
 {
     const int wants = SSL_get_error(tls->ssl, result);

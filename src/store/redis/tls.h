@@ -1,5 +1,5 @@
-/* TLS over a socket that does not block, for rediss://. The server's certificate is checked against its name and the
- * system's authorities, or those of `cacert`. */
+/* TLS over a non-blocking socket, for rediss://. The server's certificate must name the host, and be signed by an
+ * authority of the system or of `cacert`. */
 #ifndef ONCE_STORE_REDIS_TLS_H
 #define ONCE_STORE_REDIS_TLS_H
 
@@ -8,19 +8,19 @@
 #include "base/cancel.h"
 #include "store/redis/url.h"
 
-/* How to wait for a server: until nothing has moved for the timeout, or the caller does not want to any more. */
+/* How long to wait for a server: until no byte has moved for the timeout, or the caller cancels. */
 typedef struct once_redis_waiting {
     int timeout_ms;
     once_cancel cancel;
 } once_redis_waiting;
 
-/* 0: it is ready; otherwise an errno: ETIMEDOUT, ECANCELED... */
+/* Waits until the socket is ready: 0, or an errno such as ETIMEDOUT or ECANCELED. */
 int once__redis_wait_for(const once_redis_waiting *waiting, int fd, short events); /* socket.c */
 
 typedef struct once_redis_tls once_redis_tls;
 
-/* `fd` is connected and stays the caller's. `host` is who it should be. NULL: `err` says what failed: E_DENIED when
- * somebody must act (certificates), E_UNAVAILABLE otherwise. */
+/* `fd` is connected, and stays the caller's. `host` is the name that the certificate must have. NULL: `err` says what
+ * failed: ONCE_E_DENIED where an operator must act (certificates), else ONCE_E_UNAVAILABLE. */
 once_redis_tls *once__redis_tls_start(int fd, const once_redis_url *url, const char *host,
                                       const once_redis_waiting *waiting, once_error *err);
 void once__redis_tls_free(once_redis_tls *tls); /* NULL is fine */

@@ -1,4 +1,4 @@
-/* From format 1: what waits without a body is indexed by when it expires. Each is written anew. */
+/* The change from format 1: entries that wait without a body are indexed by expiry, so each is written again. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 
 #include "base/banned.h"
 
-/* Writes them anew, as they are written today. */
+/* Writes the entries again, in the form of today. */
 static int rewrite(once_redis *r, const once_hash *ids, size_t n, once_error *err)
 {
     assert(n > 0 && !r->open);
@@ -54,7 +54,7 @@ int once__redis_upgrade(once_redis *r, once_error *err)
         rc = once__redis_scan_keys(r, "iw", cursor, &keys, err);
         for (size_t i = 0; rc == ONCE_OK && i < once__reply_n(keys); i++) {
             once_bytes key = once__reply_at(keys, i);
-            if (key.len < prefix) continue; /* not what was asked for, so nothing of ours */
+            if (key.len < prefix) continue; /* not a key of the store */
             key = (once_bytes){key.data + prefix, key.len - prefix};
             if (!ONCE_REDIS_ROOM(consumers) || !once_arena_copy(&arena, key, &key)) rc = once__redis_nomem(err);
             else consumers.at[consumers.n++] = key;

@@ -21,7 +21,7 @@ static int hex(char c)
     return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-/* Copies a part of the URL, %XX undone. False: too long, or not what a URL may hold. */
+/* Copies a part of the URL, and decodes %XX. False: it is too long, or not allowed in a URL. */
 static bool part(once_bytes from, char *out, size_t size)
 {
     size_t n = 0;
@@ -67,7 +67,7 @@ static once_bytes cut(once_bytes *rest, char c)
     return head;
 }
 
-/* The first line, without its end, as far as there is room for it. */
+/* Reads the first line, without its newline, as far as it fits. */
 static bool read_line(int fd, char *out, size_t size)
 {
     size_t len = 0;
@@ -108,7 +108,7 @@ static int read_password(once_bytes reference, once_redis_url *out, once_error *
     }
     return once_fail(
         err, ONCE_E_CONFIG,
-        "'password=' of a redis URL must be a reference; write 'password=env:NAME' or 'password=file:PATH'");
+        "'password=' of a redis URL must name a variable or a file; write 'password=env:NAME' or 'password=file:PATH'");
 }
 
 static int read_option(once_bytes option, once_redis_url *out, once_error *err)
@@ -154,7 +154,7 @@ static int read_user(once_bytes user, once_redis_url *out, once_error *err)
     const once_bytes name = cut(&password, ':');
     if (!part(name, out->user, sizeof out->user) || !part(password, out->password, sizeof out->password))
         return once_fail(err, ONCE_E_CONFIG,
-                         "user or password of a redis URL cannot be read; write other characters than letters as %%XX");
+                         "user or password of a redis URL cannot be read; write characters other than letters as %%XX");
     return ONCE_OK;
 }
 

@@ -1,10 +1,12 @@
-/* redis://[USER[:PASSWORD]@]HOST[:PORT][,HOST[:PORT]...][/DB]
- *     [?name=NAME&password=env:VARIABLE|file:PATH&wait=REPLICAS&timeout=SECONDS]
- * rediss://... the same with TLS, and &cacert=PATH, &cert=PATH, &key=PATH
+/* The URL of a Redis store:
  *
- * NAME (once) is what all keys of the store begin with, in braces: a store is one slot of a cluster. A password in the
- * URL works, but a reference keeps it out of files and process lists; nothing of ours prints it. Of several hosts,
- * nodes of one cluster, any that answers tells where the slot is. */
+ *   redis://[USER[:PASSWORD]@]HOST[:PORT][,HOST[:PORT]...][/DB]
+ *       [?name=NAME&password=env:VARIABLE|file:PATH&wait=REPLICAS&timeout=SECONDS]
+ *   rediss://... the same with TLS, and &cacert=PATH, &cert=PATH, &key=PATH
+ *
+ * All keys of the store begin with NAME ("once" unless given) in braces, so a store is in one slot of a cluster. A
+ * password in the URL works, but a variable or a file keeps it out of files and process lists; once never prints it.
+ * Several hosts are nodes of one cluster: any that answers names the node that has the slot. */
 #ifndef ONCE_STORE_REDIS_URL_H
 #define ONCE_STORE_REDIS_URL_H
 
@@ -29,13 +31,13 @@ typedef struct once_redis_url {
     size_t n_nodes; /* 1 or more */
     unsigned db;
     char user[ONCE_REDIS_USER];         /* empty: the default user */
-    char password[ONCE_REDIS_PASSWORD]; /* empty: none is asked for */
+    char password[ONCE_REDIS_PASSWORD]; /* empty: none */
     char name[ONCE_REDIS_NAME];
     unsigned wait;       /* replicas that must have a commit */
-    unsigned timeout_ms; /* a server that says nothing for so long is taken for gone; 0: the caller's */
+    unsigned timeout_ms; /* how long a server may be silent before the connection is dropped; 0: the caller decides */
     bool tls;
     char cacert[ONCE_REDIS_PATH];                     /* empty: the system's authorities */
-    char cert[ONCE_REDIS_PATH], key[ONCE_REDIS_PATH]; /* of ours, for servers that ask for it */
+    char cert[ONCE_REDIS_PATH], key[ONCE_REDIS_PATH]; /* of this client, for servers that ask for it */
 } once_redis_url;
 
 /* `rest` is the URL behind "redis:", or with `tls` behind "rediss:". */

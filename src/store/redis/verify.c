@@ -1,5 +1,6 @@
-/* `once check --deep`: reads every key of a store and says which do not fit: a value that cannot be read, an entry that
- * its index does not name, a name of nothing. The look itself is in look.h; here are its words. */
+/* `once check --deep`: reads every key of a store and reports those that do not fit: a value that cannot be read, an
+ * entry that is missing in its index, an index that names an entry which is gone. look.h has the check; this file its
+ * texts. */
 #include "store/redis/verify.h"
 
 #include <assert.h>
@@ -13,59 +14,61 @@ static const struct {
     bool mended;
 } words[FLAW_KINDS] = {
     [FLAW_TYPE] = {"is of the type '%s', which once does not write there", false},
-    [FLAW_STRANGER] = {"is no key of once: somebody else wrote it", false},
+    [FLAW_STRANGER] = {"is no key of once: another program wrote it", false},
     [FLAW_EMPTY] = {"is empty", false},
-    [FLAW_LIMITED] = {"has a time to live, and once never gives it one: what is in it would be lost", true},
-    [FLAW_UNREADABLE] = {"holds what cannot be read", false},
+    [FLAW_LIMITED] = {"has a time to live, and once never sets one there: its contents would be lost", true},
+    [FLAW_UNREADABLE] = {"has a value that cannot be read", false},
     [FLAW_UNUSABLE] = {"cannot be used: %s", false},
     [FLAW_OTHER_KEY] = {"(key '%s') stands under another id than that of its key: somebody copied or renamed it. Stop "
                         "all workers; if there is no \"%.290s\", rename"
-                        " it (RENAME) to that; delete it (DEL) only if that is there and is not told of in this way, "
-                        "too: those two were swapped. Then check again",
+                        " it (RENAME) to that; delete it (DEL) only if that key exists and is not reported in this way "
+                        "itself: then the two were swapped. Then check again",
                         false},
-    [FLAW_NO_INDEX] = {"(key '%s') is not in the index of its state, so nobody finds it", true},
+    [FLAW_NO_INDEX] = {"(key '%s') is not in the index of its state, so no worker finds it", true},
     [FLAW_OTHER_TIME] = {"(key '%s') is in the index of its state under another time", true},
-    [FLAW_NO_GROUP] = {"(key '%s') is claimed, and in no group of claims, so nobody sees the end of its lease", true},
-    [FLAW_NO_CONSUMER] = {"(key '%s') waits for its message, and its consumer is not known to a sweep", true},
-    [FLAW_NO_LANE] = {"(key '%s') stands in a lane that has no record", true},
-    [FLAW_NO_PLACE] = {"(key '%s') has lost its place in its lane: those behind it would pass it, or wait for ever",
+    [FLAW_NO_GROUP] = {"(key '%s') is claimed, and in no group of claims, so no worker sees the end of its lease",
                        true},
-    [FLAW_NOT_OCCUPIED] = {"(key '%s') is at work or unknown, and its lane does not know that", true},
-    [FLAW_NO_LETTER] = {"(key '%s') is dead, and its letter is gone", false},
+    [FLAW_NO_CONSUMER] = {"(key '%s') waits for its message, and a sweep does not find its consumer", true},
+    [FLAW_NO_LANE] = {"(key '%s') is in a lane that has no record", true},
+    [FLAW_NO_PLACE] = {"(key '%s') has lost its place in its lane: entries behind it would pass it, or never run",
+                       true},
+    [FLAW_NOT_OCCUPIED] = {"(key '%s') is claimed or unknown, and its lane does not name it", true},
+    [FLAW_NO_LETTER] = {"(key '%s') is dead, and its dead letter is gone", false},
     [FLAW_ENDS] = {"has another time to live than its value says: it would be forgotten too early, or never", true},
-    [FLAW_NO_NAME] = {"refers to a name that is not there, or is another", true},
+    [FLAW_NO_NAME] = {"refers to a name that is missing, or is another one", true},
     [FLAW_LISTED] = {"names the entry \"%s\", which belongs elsewhere", true},
     [FLAW_LISTED_GONE] = {"names the entry \"%s\", which is gone", false},
-    [FLAW_STANDS] = {"names the entry \"%s\", which does not stand there", true},
+    [FLAW_STANDS] = {"names the entry \"%s\", which is not in that lane", true},
     [FLAW_STANDS_GONE] = {"names the entry \"%s\", which is gone", false},
     [FLAW_PLACE] =
-        {"has a place of the entry \"%s\" that is not as once writes it: the lane would stop, or go out of its order",
+        {"has a place of the entry \"%s\" that once does not write like this: the lane would stop, or lose its order",
          true},
-    [FLAW_OCCUPIED] = {"is occupied by the entry \"%s\", which is not at work there", true},
+    [FLAW_OCCUPIED] = {"is occupied by the entry \"%s\", which is not running there", true},
     [FLAW_OCCUPIED_GONE] = {"is occupied by the entry \"%s\", which is gone", false},
     [FLAW_OCCUPIED_TWICE] = {"is occupied by the entry \"%s\" twice: it would never be free", true},
     [FLAW_LANE_ENDS] = {"has another time to live than its lane: it would be forgotten too early, or never", true},
-    [FLAW_LANE_STAYS] = {"is a lane in which somebody stands, and who that is is gone", true},
+    [FLAW_LANE_STAYS] = {"is a lane that has entries, and the set of them is gone", true},
     [FLAW_COUNT] = {"has a group of claims with another number of claims than there are", true},
-    [FLAW_GROUP_ALONE] = {"has a group of claims that nobody counts", true},
-    [FLAW_LETTER_NOT_LISTED] = {"(key '%s') is a letter that is not in the list of its consumer, or elsewhere in it",
-                                true},
-    [FLAW_LETTER_NO_UNIQUE] = {"(key '%s') is a letter that would not be known if it came again", true},
-    [FLAW_LETTER_OTHER_UNIQUE] = {"(key '%s') is a letter, and the letter %s counts as the same one: replay or discard "
-                                  "that one ('once replay', 'once discard'), and then let"
-                                  " 'once check --repair' make this one known",
-                                  false},
+    [FLAW_GROUP_ALONE] = {"has a group of claims without a count", true},
+    [FLAW_LETTER_NOT_LISTED] =
+        {"(key '%s') is a dead letter that is missing in the list of its consumer, or at another place in it", true},
+    [FLAW_LETTER_NO_UNIQUE] = {"(key '%s') is a dead letter whose next delivery would not be recognised", true},
+    [FLAW_LETTER_OTHER_UNIQUE] =
+        {"(key '%s') is a dead letter, and the letter %s counts as the same one: replay or discard "
+         "that one ('once replay', 'once discard'), and then let"
+         " 'once check --repair' register this one",
+         false},
     [FLAW_LETTER_GONE] = {"names the letter %s, which is gone", false},
     [FLAW_LETTER_OF_OTHER] = {"names the letter %s, which is of another consumer", true},
-    [FLAW_UNIQUE_GONE] = {"names the letter %s, which is gone or another: one like it could not be buried", true},
-    [FLAW_LAST_LETTER] = {"has a smaller number of the last letter than there is: the next one could not be written",
+    [FLAW_UNIQUE_GONE] = {"names the letter %s, which is gone or another: an equal one could not be written", true},
+    [FLAW_LAST_LETTER] = {"has a lower number of the last letter than there is: the next one could not be written",
                           true},
     [FLAW_LETTERS_NUMBER] =
-        {"has no number of the last letter in its field 'letters': stop all workers, and say 'HSET %s letters %s'",
+        {"has no number of the last letter in its field 'letters': stop all workers, and run 'HSET %s letters %s'",
          false},
     [FLAW_HEAD_SECRET] =
-        {"has lost its field 'secret', or it is another one: programs of an older format would write there", true},
-    [FLAW_HEAD_COMMITS] = {"has lost its field 'commits', by which workers notice that commits were forgotten", true},
+        {"has lost its field 'secret', or has another one: programs of an older format would write there", true},
+    [FLAW_HEAD_COMMITS] = {"has lost its field 'commits', by which workers notice lost commits", true},
 };
 
 bool once__redis_is_mended(once_redis_flaw_kind kind)
@@ -76,7 +79,7 @@ bool once__redis_is_mended(once_redis_flaw_kind kind)
 
 enum { SAID_MAX = 20, TEXTS_MAX = 2 * FLAW_KINDS * SAID_MAX };
 
-/* A key may be named twice by the server; it is told once. */
+/* SCAN may return a key twice; it is reported once. */
 typedef struct telling {
     void (*damage)(void *user, const char *text);
     void *user;
@@ -109,7 +112,7 @@ static int tell(once_redis_looking *l, const once_redis_flaw *flaw, once_error *
     (void)snprintf(said, sizeof said, words[flaw->kind].text, what, once__redis_quote(flaw->place, place));
 #pragma GCC diagnostic pop
     (void)snprintf(text, sizeof text, "\"%.290s\" %s%s", once__redis_quote(flaw->key, key), said,
-                   words[flaw->kind].mended ? "; 'once check --repair' mends that" : "");
+                   words[flaw->kind].mended ? "; 'once check --repair' repairs that" : "");
     if (!is_new(t, text, l->r->storage.store.secret)) return ONCE_OK;
     t->n[flaw->kind]++;
     t->damage(t->user, text);
@@ -126,7 +129,7 @@ int once__redis_verify(once_backend *store, void (*damage)(void *user, const cha
     char cursor[24] = "0";
     int rc = once__redis_look_begin(&l, err);
     if (rc == ONCE_OK) rc = once__redis_look_at_types(&l, err);
-    const bool typed = told.n[FLAW_TYPE] == 0; /* otherwise what refers to it cannot be asked */
+    const bool typed = told.n[FLAW_TYPE] == 0; /* otherwise commands on such a key would fail */
     do {
         if (rc != ONCE_OK || !typed) break;
         rc = once__redis_look_at_some(&l, cursor, err);

@@ -1,4 +1,4 @@
-/* What a look at every key of a Redis store finds (look.h), how it is told (verify.c), and what of it is mended
+/* What a check of every key of a Redis store finds (look.h), how it is reported (verify.c), and what is repaired
  * (mend.c). */
 #ifndef ONCE_STORE_REDIS_VERIFY_H
 #define ONCE_STORE_REDIS_VERIFY_H
@@ -53,26 +53,26 @@ typedef enum once_redis_flaw_kind {
     FLAW_KINDS
 } once_redis_flaw_kind;
 
-/* What was found, with what whoever mends it needs. All bytes are the finder's. */
+/* A flaw, with everything that a repair of it needs. The bytes belong to the check, and end with its page. */
 typedef struct once_redis_flaw {
     once_redis_flaw_kind kind;
-    once_bytes key;      /* of the server */
+    once_bytes key;      /* the key in Redis */
     once_hash id;        /* the entry */
-    once_bytes in_words; /* its key, or more about it; may be empty */
-    once_bytes stored;   /* the value of the entry, of the letter or of the field as it was then, or as much of it as
-                            changes whenever it does; empty: it is not there */
+    once_bytes in_words; /* for the report: the key of the message, or other details; may be empty */
+    once_bytes stored;   /* the value of the entry, letter or field as it was read, or as many of its first bytes as
+                            differ whenever the value does; empty: there is none */
     char index;
     once_bytes consumer;
     once_hash lane;
     once_redis_member member;
-    once_bytes bytes; /* the member as it is there; or the number where that of the letter belongs */
-    once_bytes place; /* a key of the server, where it belongs; or a number that is told */
+    once_bytes bytes; /* the member as it is stored; or the number that is stored instead of the letter's */
+    once_bytes place; /* the key in Redis where it belongs; or a number for the report */
     once_bytes group; /* of claims */
     uint64_t number;  /* of a letter */
     once_hash unique;
-    bool replaced; /* what makes a letter the same one gets another number in this repair */
-    uint64_t name; /* that is not there */
-    bool scope;    /* it is one; otherwise an origin */
+    bool replaced; /* this repair writes another number for the unique of the letter */
+    uint64_t name; /* the name that is missing ... */
+    bool scope;    /* ... is one of a scope; otherwise of an origin */
 } once_redis_flaw;
 
 typedef struct once_redis_looking once_redis_looking;
@@ -84,36 +84,36 @@ struct once_redis_looking {
     once_redis *r;
     once_redis_flaw_visit *found;
     void *user;
-    unsigned what;                     /* keys that are looked at */
-    unsigned connections;              /* on which it began */
-    uint64_t keys;                     /* that were seen */
-    uint64_t last_letter;              /* that was seen */
-    size_t page, part;                 /* how many keys, and how many entries of a list, are read next; 0: few */
+    unsigned what;                     /* which keys are checked: ONCE_REDIS_LOOK_... */
+    unsigned connections;              /* the connection on which the check began */
+    uint64_t keys;                     /* seen so far */
+    uint64_t last_letter;              /* the highest number of a letter that was seen */
+    size_t page, part;                 /* how many keys, and how many members of a list, are read next; 0: few */
     uint64_t bytes;                    /* of the values that were read */
     once_arena arena;                  /* of a page */
-    ONCE_REDIS_LIST(once_hash) buried; /* entries that have a letter */
-    ONCE_REDIS_LIST(once_hash) dead;   /* and those that are dead, of which it was not found at once */
+    ONCE_REDIS_LIST(once_hash) buried; /* entries whose letter was seen */
+    ONCE_REDIS_LIST(once_hash) dead;   /* dead entries whose letter was not found at once */
 };
 
-/* Nothing about a store whose keys are on two nodes can be told from this one. Notes where it looks. */
+/* Begins a check. Fails while keys are on two nodes: those on the other node would be reported as gone. */
 int once__redis_look_begin(once_redis_looking *l, once_error *err);
-/* Keys of another type, or none of ours: whoever finds one does not look further, because what refers to it cannot be
- * asked. */
+/* Finds keys of a wrong type, and keys that are not of once. After one of a wrong type the check ends: what refers to
+ * it cannot be asked. */
 int once__redis_look_at_types(once_redis_looking *l, once_error *err);
-/* Some keys behind the cursor, "0" at the beginning and at the end. */
+/* Checks the next keys of the SCAN cursor, which is "0" at the beginning and at the end. */
 int once__redis_look_at_some(once_redis_looking *l, char cursor[24], once_error *err);
-int once__redis_look_end(once_redis_looking *l, once_error *err); /* what only all of them together tell */
+int once__redis_look_end(once_redis_looking *l, once_error *err); /* checks what depends on all keys */
 void once__redis_look_release(once_redis_looking *l);
 
-/* Whether a repair can derive what belongs there; whoever is told of it is told that. */
+/* Whether a repair can derive what belongs there. The report says so. */
 bool once__redis_is_mended(once_redis_flaw_kind kind);
 
 bool once__redis_is_own(const once_redis *r,
-                        const once_entry *entry); /* it stands under the id of its key, or does not know that */
+                        const once_entry *entry); /* stored under the id of its key, or it has no key to compare */
 bool once__redis_member_is(once_redis_member member,
-                           once_bytes bytes); /* they are what is written for it, now or by an older once */
+                           once_bytes bytes); /* the bytes are the member, as written now or by older programs */
 
-/* What is shown instead of a name that is lost. */
+/* What a repair writes instead of a lost name. */
 extern const once_bytes once__redis_lost;
 extern const once_scope once__redis_lost_scope;
 void once__redis_lost_name(once_buf *to, bool scope);

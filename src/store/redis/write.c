@@ -1,5 +1,5 @@
-/* What a transaction has decided, written down for the commit script: entries and their indexes, lanes, facts, letters,
- * audits. */
+/* Turns what a transaction has decided into arguments of the commit script: entries and their indexes, lanes, facts,
+ * letters, audit records. */
 #include <assert.h>
 #include <endian.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ static bool same_scope(const once_scope *x, const once_scope *y)
            once_bytes_equal(x->operation, y->operation);
 }
 
-/* Mostly the names are those of the entry before. */
+/* Mostly an entry has the names of the one before. */
 static bool write_finished(once_redis *r, const once_entry *e, const once_entry *before, once_redis_finished *names)
 {
     assert(once_state_finished(e->state));
@@ -77,12 +77,12 @@ static bool write_entries(once_redis *r)
 
 /* --- indexes --- */
 
-/* An entry that leaves or enters an index, or a group of claims. */
+/* One change: an entry leaves or enters an index or a group of claims. */
 typedef struct change {
     char index;
     bool enters;
     once_bytes consumer;
-    int64_t due_ms; /* and stamp: of the group */
+    int64_t due_ms; /* with the stamp it names a group */
     uint64_t stamp;
     const once_entry *entry;
 } change;
@@ -175,7 +175,7 @@ static void write_group(once_redis *r, const change *list, size_t n)
     assert(n > 0 && list->index != ONCE_REDIS_NOWHERE && list->index != ONCE_REDIS_CLAIMED_BARE);
     const char kind[] = {'i', list->index, 0};
     const size_t each = list->enters ? 2 : 1;
-    if (list->enters && list->index == ONCE_REDIS_WAITING_BARE) { /* so that a sweep finds it */
+    if (list->enters && list->index == ONCE_REDIS_WAITING_BARE) { /* a sweep finds the consumer there */
         once__redis_do(r, "SADD", "w", (once_bytes){0}, 1);
         once__redis_put(r, list->consumer.data, list->consumer.len);
     }
@@ -192,13 +192,13 @@ static void write_group(once_redis *r, const change *list, size_t n)
     }
 }
 
-/* All that leave or enter one index go with one call. */
+/* All entries that leave or enter one index go into one command. */
 static bool write_indexes(once_redis *r)
 {
     change *list = once_arena_alloc(&r->arena, (2 * r->slots.n + 1) * sizeof *list);
     if (!list) return false;
     size_t n = 0;
-    bool sorted = true; /* as it mostly is: all do the same */
+    bool sorted = true; /* mostly they are: all make the same change */
     for (size_t i = 0; i < r->slots.n; i++) {
         const size_t before = n;
         n += changes_of(r, r->slots.at[i], list + n);
@@ -233,7 +233,7 @@ static bool is_same_member(once_redis_member x, once_redis_member y)
     return x.order == y.order && x.seen_ms == y.seen_ms && once_hash_equal(x.id, y.id);
 }
 
-/* What came and went within the transaction is not written. */
+/* A member that came and went within the transaction is not written. */
 static void write_steps(once_redis *r, const once_redis_lane *lane)
 {
     assert(lane->dirty);
@@ -315,7 +315,7 @@ static void write_new_letter(once_redis *r, const once_redis_letter *put)
     to->n++;
 }
 
-/* It must be as it was read: its count is in its head. */
+/* The commit compares the head of the letter, which has its count. */
 static void write_counted_letter(once_redis *r, const once_redis_letter *put)
 {
     assert(put->stored.len > 0);
@@ -349,7 +349,7 @@ static bool is_written(const once_redis *r, once_hash unique)
     return false;
 }
 
-/* What makes them the same ones stays where another letter takes its place. */
+/* The unique of a dropped letter stays when a new letter takes it over. */
 static void write_dropped_uniques(once_redis *r, const once_redis_dropped *list, size_t n)
 {
     assert(n > 0);
@@ -409,7 +409,7 @@ static void write_clock(once_redis *r)
 static void write_clock(once_redis *r) { (void)r; }
 #endif
 
-/* Everything that the transaction decided. */
+/* Returns false when memory is out. */
 bool once__redis_write_changes(once_redis *r)
 {
     assert(r->open && r->owed == 0);
@@ -421,7 +421,7 @@ bool once__redis_write_changes(once_redis *r)
     return true;
 }
 
-/* What is only written with something else: lanes are compared even where they stay as they are. */
+/* Lanes are compared even when they are not changed. */
 bool once__redis_write_around(once_redis *r)
 {
     assert(r->writes);

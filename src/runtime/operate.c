@@ -34,12 +34,12 @@ int once__operator_open(once_pipeline *pipeline, once_backend **out, once_error 
 {
     const int forked = once__run_refuse_forked(pipeline->run, err);
     if (forked != ONCE_OK) return forked;
-    if (!once_turn_enter(&pipeline->turn))
+    if (!once_fair_lock_enter(&pipeline->store_lock))
         return once_fail(
             err, ONCE_E_USAGE,
             "a function of the pipeline was called from a callback of another function that is using its store");
     const int rc = open_now(pipeline, out, err);
-    if (rc != ONCE_OK) once_turn_leave(&pipeline->turn);
+    if (rc != ONCE_OK) once_fair_lock_leave(&pipeline->store_lock);
     return rc;
 }
 
@@ -47,10 +47,10 @@ int once__operator_open(once_pipeline *pipeline, once_backend **out, once_error 
 void once__operator_close(once_pipeline *pipeline, once_backend *store)
 {
     if (!store) return; /* lost in a pause */
-    assert(pipeline->turn.held);
+    assert(pipeline->store_lock.held);
     if (store == pipeline->open_store) store->ops->rollback(store);
     else once__store_close(store);
-    once_turn_leave(&pipeline->turn);
+    once_fair_lock_leave(&pipeline->store_lock);
 }
 
 static void sleep_for(const once_pipeline *pipeline, int64_t ms)
@@ -65,9 +65,9 @@ int once__operator_pause(once_pipeline *pipeline, once_backend **store, int64_t 
     const bool shared = *store == pipeline->open_store;
     const uint64_t opened = pipeline->n_opened; /* the store of the next run may be at the same address */
     const once_secret secret = (*store)->secret;
-    once_turn_leave(&pipeline->turn);
+    once_fair_lock_leave(&pipeline->store_lock);
     sleep_for(pipeline, ms);
-    once_turn_take(&pipeline->turn);
+    once_fair_lock_take(&pipeline->store_lock);
     if (!shared || (pipeline->open_store && pipeline->n_opened == opened)) return ONCE_OK;
     *store = NULL;
     int rc = open_now(pipeline, store, err);
@@ -76,7 +76,7 @@ int once__operator_pause(once_pipeline *pipeline, once_backend **store, int64_t 
         *store = NULL;
         return once_fail(err, ONCE_E_OTHER_STORE, "the run has ended, and its store is closed");
     }
-    if (rc != ONCE_OK) once_turn_leave(&pipeline->turn);
+    if (rc != ONCE_OK) once_fair_lock_leave(&pipeline->store_lock);
     return rc;
 }
 

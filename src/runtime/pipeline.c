@@ -12,9 +12,9 @@
 
 static bool make_locks(once_pipeline *pipeline)
 {
-    if (!once_turn_init(&pipeline->turn)) return false;
+    if (!once_fair_lock_init(&pipeline->store_lock)) return false;
     if (pthread_mutex_init(&pipeline->salt_lock, NULL) == 0) return true;
-    once_turn_release(&pipeline->turn);
+    once_fair_lock_release(&pipeline->store_lock);
     return false;
 }
 
@@ -47,7 +47,7 @@ int once_pipeline_load(const char *file, once_mistake *report, void *user, once_
 void once_pipeline_free(once_pipeline *pipeline)
 {
     if (!pipeline || !once__run_release(pipeline->run)) return;
-    once_turn_release(&pipeline->turn);
+    once_fair_lock_release(&pipeline->store_lock);
     pthread_mutex_destroy(&pipeline->salt_lock);
     once_arena_release(&pipeline->arena);
     for (size_t i = 0; i < pipeline->n_callbacks; i++) free((char *)pipeline->callbacks[i].name);

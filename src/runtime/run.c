@@ -102,11 +102,11 @@ static int make_machine(once_run *r, once_machine **out, once_error *err)
 /* From here on others see it: snapshots its counts, operators its store. */
 static void show(once_run *r, once_machine *machine)
 {
-    once_turn_take(&r->pipeline->turn);
+    once_fair_lock_take(&r->pipeline->store_lock);
     assert(!r->pipeline->open_store);
     r->pipeline->open_store = r->parts.store;
     r->pipeline->n_opened++;
-    once_turn_leave(&r->pipeline->turn);
+    once_fair_lock_leave(&r->pipeline->store_lock);
     pthread_mutex_lock(&r->lock);
     r->machine = machine;
     r->from = r->parts.source;
@@ -139,10 +139,10 @@ static int open_parts(once_run *r, once_error *err)
 static once_machine *hide(once_run *r)
 {
     uint64_t streams, paused;
-    once_turn_take(&r->pipeline->turn);
+    once_fair_lock_take(&r->pipeline->store_lock);
     assert(r->pipeline->open_store == r->parts.store);
     r->pipeline->open_store = NULL;
-    once_turn_leave(&r->pipeline->turn);
+    once_fair_lock_leave(&r->pipeline->store_lock);
     pthread_mutex_lock(&r->lock);
     once_machine *machine = r->machine;
     r->summary.counts = *once_machine_counts(machine);
@@ -214,7 +214,7 @@ static void *look_after(void *arg) /* @locality: the run's own thread */
 static int refuse(once_run *r, once_error *err)
 {
     const int rc = once__run_refuse_forked(r, err);
-    if (rc != ONCE_OK || !once_turn_is_mine(&r->pipeline->turn)) return rc;
+    if (rc != ONCE_OK || !once_fair_lock_is_mine(&r->pipeline->store_lock)) return rc;
     return once_fail(err, ONCE_E_USAGE,
                      "a run can be neither started nor joined from a callback of a function that is using its store");
 }

@@ -103,7 +103,7 @@ struct once_run {
     once_parts parts;
     once_run_around around;
     once_executor executor; /* of the store's worker while that runs */
-    bool has_turn;          /* that worker has it */
+    bool has_store_lock;    /* that worker has it */
 };
 
 /* Made with its pipeline, and never moved. NULL: out of memory. */

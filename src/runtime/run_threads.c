@@ -136,14 +136,14 @@ static void *work_on_effects(void *arg) /* @locality: a thread of its own */
  * store come in between. */
 static void work_on_store(once_run *r, once_action *action) /* @locality: the store's worker */
 {
-    if (!r->has_turn) {
-        once_turn_take(&r->pipeline->turn);
-        r->has_turn = true;
+    if (!r->has_store_lock) {
+        once_fair_lock_take(&r->pipeline->store_lock);
+        r->has_store_lock = true;
     }
     once_execute_store(&r->executor, action);
     if (r->executor.in_tx) return;
-    r->has_turn = false;
-    once_turn_leave(&r->pipeline->turn);
+    r->has_store_lock = false;
+    once_fair_lock_leave(&r->pipeline->store_lock);
 }
 
 static void work_on_source(once_run *r, once_action *action) { once_execute_source(r->parts.source, action); }
@@ -215,7 +215,7 @@ int once__run_threads(once_run *r, once_error *err)
     }
     for (int i = 0; i < ONCE_RUN_THREADS; i++) pthread_cond_destroy(&r->threads[i].news);
     pthread_cond_destroy(&r->over);
-    assert(!r->has_turn); /* the machine ends with no transaction open */
+    assert(!r->has_store_lock); /* the machine ends with no transaction open */
     return rc == 0 ? once_machine_status(r->machine, err)
                    : once_fail(err, ONCE_E_NOMEM, "cannot start a thread: %s", once_errno_text(rc));
 }

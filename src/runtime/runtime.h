@@ -10,7 +10,7 @@
 #include "effect/effect.h"
 #include "effect/runner.h"
 #include "once/pipeline.h"
-#include "runtime/turn.h"
+#include "runtime/fair_lock.h"
 #include "source/source.h"
 #include "store/store.h"
 #include "store/worker.h"
@@ -28,7 +28,7 @@ struct once_pipeline {
     pthread_mutex_t salt_lock; /* of what was read of it */
     atomic_bool stop;          /* for good */
     once_run *run;             /* runtime/run.h */
-    once_turn turn;            /* of transactions of the run and of operators, which use its store */
+    once_fair_lock turn;       /* of transactions of the run and of operators, which use its store */
     once_backend *open_store;  /* whose turn it is looks at it: the store of the run; NULL: there is none */
     uint64_t n_opened;         /* how many runs had one, this one included; likewise */
     char met[ONCE_STORE_ID];   /* the store of this run; empty: none yet */

@@ -1,26 +1,26 @@
-#include "runtime/turn.h"
+#include "runtime/fair_lock.h"
 
 #include <assert.h>
 
 #include "base/banned.h"
 
-bool once_turn_init(once_turn *turn)
+bool once_fair_lock_init(once_fair_lock *turn)
 {
-    *turn = (once_turn){0};
+    *turn = (once_fair_lock){0};
     if (pthread_mutex_init(&turn->lock, NULL) != 0) return false;
     if (pthread_cond_init(&turn->news, NULL) == 0) return true;
     pthread_mutex_destroy(&turn->lock);
     return false;
 }
 
-void once_turn_release(once_turn *turn)
+void once_fair_lock_release(once_fair_lock *turn)
 {
     assert(!turn->held && turn->next == turn->now);
     pthread_cond_destroy(&turn->news);
     pthread_mutex_destroy(&turn->lock);
 }
 
-bool once_turn_enter(once_turn *turn)
+bool once_fair_lock_enter(once_fair_lock *turn)
 {
     pthread_mutex_lock(&turn->lock);
     const bool again = turn->held && pthread_equal(turn->by, pthread_self());
@@ -35,14 +35,14 @@ bool once_turn_enter(once_turn *turn)
     return !again;
 }
 
-void once_turn_take(once_turn *turn)
+void once_fair_lock_take(once_fair_lock *turn)
 {
-    const bool entered = once_turn_enter(turn);
+    const bool entered = once_fair_lock_enter(turn);
     assert(entered);
     (void)entered;
 }
 
-bool once_turn_is_mine(once_turn *turn)
+bool once_fair_lock_is_mine(once_fair_lock *turn)
 {
     pthread_mutex_lock(&turn->lock);
     const bool mine = turn->held && pthread_equal(turn->by, pthread_self());
@@ -50,7 +50,7 @@ bool once_turn_is_mine(once_turn *turn)
     return mine;
 }
 
-void once_turn_leave(once_turn *turn)
+void once_fair_lock_leave(once_fair_lock *turn)
 {
     pthread_mutex_lock(&turn->lock);
     assert(turn->held && pthread_equal(turn->by, pthread_self()));

@@ -1,5 +1,5 @@
 /* The actions of a transaction, and those on the source. executor_due.c has what waits in the store, executor_beside.c
- * what is kept with a batch, executor_say.c what is said of it. */
+ * what is kept with a batch, executor_log.c what is said of it. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +32,7 @@ void once_executor_init(once_executor *executor, once_backend *store, once_bytes
  * than not at all. */
 void once_executor_release(once_executor *executor)
 {
-    once_message_log_say(&executor->doubted);
+    once_message_log_write(&executor->doubted);
     once_untold_end(&executor->untold, &executor->keying);
     once_arena_release(&executor->arena);
     once_arena_release(&executor->scratch);
@@ -134,7 +134,7 @@ static int do_claim(once_executor *x, once_action *a, once_error *err)
     }
     once__note_replaced(x, a);
     once__note_times(x, requests, a->n);
-    if (!x->in_tx) once_message_log_say(&x->said); /* claimed one by one, durably */
+    if (!x->in_tx) once_message_log_write(&x->said); /* claimed one by one, durably */
     return ONCE_OK;
 }
 
@@ -148,7 +148,7 @@ static int do_extend(once_executor *x, once_action *a, once_error *err)
     for (size_t i = 0; rc == ONCE_OK && i < a->n; i++) {
         a->items[i]->granted = ours[i];
         if (!ours[i] && !a->kept)
-            once__say_fenced(x, a->items[i],
+            once__log_fenced(x, a->items[i],
                              "its lease expired, and another worker may have claimed it; its effect is not committed");
     }
     return rc;
@@ -186,7 +186,7 @@ static int do_settle(once_executor *x, once_action *a, once_error *err)
         if (applied[i]) once__note_ending(x, a->items[i], known[i]);
         else if (once_item_may_be_settled(a->items[i])) continue; /* it is settled once more, which tells */
         else if (!a->items[i]->returned)
-            once__say_fenced(x, a->items[i],
+            once__log_fenced(x, a->items[i],
                              "its lease expired before the outcome was recorded; its effect is not committed");
         else
             once__note(x, ONCE_LOG_WARN, "fenced", a->items[i],
@@ -286,7 +286,7 @@ static int do_sweep(once_executor *x, once_action *a, once_error *err)
 static void doubt_said(once_executor *x)
 {
     const once_message_log said = x->said;
-    once_message_log_forget(&x->doubted);
+    once_message_log_clear(&x->doubted);
     x->said = x->doubted;
     x->doubted = said;
 }
@@ -315,8 +315,8 @@ static int do_commit(once_executor *x, once_action *a, once_error *err)
         return rc;
     }
     if (renews) once_worker_kept(x->worker);
-    once_message_log_say(&x->said);
-    once_message_log_forget(&x->doubted);
+    once_message_log_write(&x->said);
+    once_message_log_clear(&x->doubted);
     a->renewed = renews;
     CHECK_POINT(commit_after, err);
     return ONCE_OK;
@@ -344,7 +344,7 @@ void once_execute_store(once_executor *x, once_action *a)
     case ONCE_ACT_BEGIN:
         x->waiting.n = 0;
         once_arena_reset(&x->arena);
-        once_message_log_forget(&x->said);
+        once_message_log_clear(&x->said);
         x->newest_ms = ONCE_NO_TIME;
         if (x->facts) x->facts->transaction++;
         x->wrote = false;

@@ -74,7 +74,7 @@ void once_execute_ack(once_source *source, once_action *action);
 int once_newest_read(once_backend *store, once_bytes consumer, int64_t *out, once_error *err);
 
 /* waiting.c: nothing is left but what others have claimed; for whom the run waits, and how long. Once in a while. */
-void once__say_waiting(once_executor *executor, const once_stats *stats);
+void once__log_waiting(once_executor *executor, const once_stats *stats);
 /* The same for a line on a terminal; empty: it does not wait. */
 void once__waiting_text(const once_waiting_for *waiting, int64_t now_ns, char out[ONCE_WAITING_TEXT]);
 /* room.c: says that nothing is fetched because of waiting_max, and that it goes on. Where less may wait than comes at a

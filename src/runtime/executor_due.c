@@ -32,7 +32,7 @@ static void say_found(once_executor *x, const once_taken *taken, size_t n, int r
         if (rc != ONCE_OK) once_untold_add(&x->untold, &item, &x->keying);
         else if (event) once_message_log_add(&now, ONCE_LOG_WARN, event, &item, item.decision.reason, &x->keying);
     }
-    once_message_log_say(&now);
+    once_message_log_write(&now);
     once_message_log_release(&now);
 }
 
@@ -124,6 +124,6 @@ int once__do_stats(once_executor *x, once_action *a, once_error *err)
     a->claimed = stats.claimed;
     a->unknown = stats.unknown;
     a->wait_ms = stats.wait_ms;
-    once__say_waiting(x, &stats);
+    once__log_waiting(x, &stats);
     return ONCE_OK;
 }

@@ -20,12 +20,12 @@ int once__keep_items(once_executor *x, const once_action *a, once_error *err);
 int once__keep_beside(once_executor *x, const once_action *a, bool renews, once_error *err);
 int once__do_renew(once_executor *x, once_error *err);
 
-/* executor_say.c */
+/* executor_log.c */
 void once__note(once_executor *x, once_log_level level, const char *event, const once_item *item, once_bytes reason);
 void once__note_ending(once_executor *x, const once_item *item, bool known);
 void once__note_lapsed(once_executor *x, once_item *item);
 void once__note_replaced(once_executor *x, const once_action *a);
-void once__say_fenced(once_executor *x, const once_item *item, const char *what);
+void once__log_fenced(once_executor *x, const once_item *item, const char *what);
 
 /* executor_due.c */
 void once__look_for_lapsed(once_executor *x, bool now);

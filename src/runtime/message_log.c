@@ -33,7 +33,7 @@ void once_message_log_release(once_message_log *log)
     once_buf_release(&log->text);
 }
 
-void once_message_log_forget(once_message_log *log)
+void once_message_log_clear(once_message_log *log)
 {
     log->n = 0;
     once_buf_clear(&log->text);
@@ -105,8 +105,8 @@ static void say(const once_message_log *log, const once_message_line *line)
                     reason.data);
 }
 
-void once_message_log_say(once_message_log *log)
+void once_message_log_write(once_message_log *log)
 {
     for (size_t i = 0; i < log->n; i++) say(log, &log->lines[i]);
-    once_message_log_forget(log);
+    once_message_log_clear(log);
 }

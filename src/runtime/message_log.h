@@ -22,7 +22,7 @@ void once_message_log_release(once_message_log *log);
 /* Costs nothing where nobody wants the level. Without memory the line is left out. */
 void once_message_log_add(once_message_log *log, once_log_level level, const char *event, const once_item *item,
                           once_bytes reason, const once_keying *keying);
-void once_message_log_say(once_message_log *log); /* the transaction has committed */
-void once_message_log_forget(once_message_log *log);
+void once_message_log_write(once_message_log *log); /* the transaction has committed */
+void once_message_log_clear(once_message_log *log);
 
 #endif

@@ -27,21 +27,21 @@ static once_hash reason_of(const char *text)
     return once_xxh128(0, words, n);
 }
 
-static bool is_known(const once_saying *s, once_hash reason)
+static bool is_known(const once_log_throttle *s, once_hash reason)
 {
-    for (size_t i = 0; i < ONCE_REASONS; i++)
+    for (size_t i = 0; i < ONCE_THROTTLE_REASONS; i++)
         if (once_hash_equal(s->reasons[i], reason)) return true;
     return false;
 }
 
-bool once__worth_saying(once_saying *s, const char *text, int64_t now_ms)
+bool once__throttle_allows(once_log_throttle *s, const char *text, int64_t now_ms)
 {
     const once_hash reason = reason_of(text);
     const bool known = is_known(s, reason), changed = !once_hash_equal(s->last, reason);
     const bool early = ++s->times <= SAY_FIRST && (s->times & (s->times - 1)) == 0;
     const int64_t silent_ms = now_ms - s->said_ms;
     if (known && !early && silent_ms < (changed ? SAY_CHANGE_MS : SAY_MS)) return false;
-    if (!known) s->reasons[s->next++ % ONCE_REASONS] = reason;
+    if (!known) s->reasons[s->next++ % ONCE_THROTTLE_REASONS] = reason;
     s->last = reason;
     s->said_ms = now_ms;
     return true;
@@ -82,7 +82,7 @@ int once__persist(once_pipeline *pipeline, once_try *attempt, void *user, once_e
     static const once_retry pace = {.min_ms = 100, .max_ms = 10000};
     const bool finite = pipeline->spec->source.bits & ONCE_SOURCE_FINITE;
     const int64_t begun_ns = once_env_mono_ns(pipeline->env);
-    once_saying saying = {0};
+    once_log_throttle throttle = {0};
     for (unsigned tries = 1;; tries++) {
         once_error why = {0};
         const int rc = attempt(user, &why);
@@ -94,7 +94,7 @@ int once__persist(once_pipeline *pipeline, once_try *attempt, void *user, once_e
         const int64_t now_ms = once_env_mono_ns(pipeline->env) / 1000000, away_ms = now_ms - begun_ns / 1000000;
         if (atomic_load(&pipeline->stop)) return once_fail(err, rc, "%.400s; stopped while waiting for it", why.text);
         if (finite && away_ms >= pipeline->spec->patience_ms) return give_up(pipeline, rc, &why, err);
-        if (once__worth_saying(&saying, why.text, now_ms)) {
+        if (once__throttle_allows(&throttle, why.text, now_ms)) {
             const char *event = once__store_event(rc);
             once_log(ONCE_LOG_WARN, event, "%s; trying again; nothing is fetched or acked until it works", why.text);
         }

@@ -235,7 +235,7 @@ static int reserve(once_run *r, const once_run_options *options, once_run_join j
         r->summary = (once_summary){0};
         r->timings = (once_timings){0};
         r->around = (once_run_around){0};
-        r->effects_saying = (once_saying){0};
+        r->effects_throttle = (once_log_throttle){0};
         r->waiting = (once_waiting_for){0};
         r->room_said = (once_room_said){0};
         r->stuck_said = 0;

@@ -20,10 +20,10 @@ enum { ONCE_THREAD_STORE, ONCE_THREAD_ACKS, ONCE_THREAD_SOURCE, ONCE_RUN_THREADS
 
 /* What is logged of actions that fail. */
 typedef struct once_run_failure {
-    const char *event;  /* when one does; NULL: once__store_event says it ... */
-    const char *works;  /* ... and when that is over */
-    once_saying saying; /* of failures in a row */
-    bool warned;        /* of these */
+    const char *event;          /* when one does; NULL: once__store_event says it ... */
+    const char *works;          /* ... and when that is over */
+    once_log_throttle throttle; /* of failures in a row */
+    bool warned;                /* of these */
 } once_run_failure;
 
 /* A thread that carries out actions of the machine. */
@@ -38,10 +38,10 @@ typedef struct once_run_thread {
 
 /* What comes of a handler's effects. */
 typedef struct once_handler_state {
-    unsigned refused;   /* in a row: it gave them back, and will for as long as what it needs is away */
-    int64_t worked_ms;  /* when it last did anything else; 0: never */
-    bool said;          /* that it is down */
-    once_saying saying; /* kept when it works: one that comes and goes does not fill the log */
+    unsigned refused;           /* in a row: it gave them back, and will for as long as what it needs is away */
+    int64_t worked_ms;          /* when it last did anything else; 0: never */
+    bool said;                  /* that it is down */
+    once_log_throttle throttle; /* kept when it works: one that comes and goes does not fill the log */
 } once_handler_state;
 
 /* What the store has to know before the first message and after the last (run_around.c). */
@@ -93,9 +93,9 @@ struct once_run {
     /* --- of the threads, under the same lock --- */
     pthread_cond_t over; /* the machine has ended */
     once_run_thread threads[ONCE_RUN_THREADS];
-    once_run_failure seeks;       /* the store's worker does them, and the source fails */
-    once_handler_state *handlers; /* as spec->handlers */
-    once_saying effects_saying;   /* of times in a row that effects could not be started */
+    once_run_failure seeks;             /* the store's worker does them, and the source fails */
+    once_handler_state *handlers;       /* as spec->handlers */
+    once_log_throttle effects_throttle; /* of times in a row that effects could not be started */
     /* --- of whoever starts it, then of its own thread --- */
     bool has_thread; /* to be joined */
     pthread_t thread, effects;
@@ -117,7 +117,7 @@ static inline int64_t once__run_now_ms(const once_run *r) { return once_env_mono
 /* run_threads.c: the threads, until the machine has ended. */
 int once__run_threads(once_run *run, once_error *err);
 
-/* run_say.c: what is logged of failures. @locks: lock */
+/* run_log.c: what is logged of failures. @locks: lock */
 void once__run_report(once_run_thread *w, const once_action *done);
 void once__run_report_effects(once_run *run, once_item *const *items, size_t n);
 /* Whether an event can mean work for another worker: inside a transaction it cannot. */

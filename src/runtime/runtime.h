@@ -64,16 +64,16 @@ const char *once__store_event(int status);
 bool once__wait_is_cancelled(void *pipeline); /* for once_store_options.cancel */
 
 /* Failures in a row: what was said of them. All zero: nothing yet. */
-enum { ONCE_REASONS = 4 };
-typedef struct once_saying {
+enum { ONCE_THROTTLE_REASONS = 4 };
+typedef struct once_log_throttle {
     unsigned times;
     int64_t said_ms;
-    once_hash last, reasons[ONCE_REASONS]; /* that were said */
+    once_hash last, reasons[ONCE_THROTTLE_REASONS]; /* that were said */
     unsigned next;
-} once_saying;
+} once_log_throttle;
 /* Whether to say this one: a reason that was not said before, at once; otherwise the first ones, and then one a minute.
  */
-bool once__worth_saying(once_saying *saying, const char *reason, int64_t now_ms);
+bool once__throttle_allows(once_log_throttle *throttle, const char *reason, int64_t now_ms);
 
 /* ONCE_E_USAGE: the run was started before a fork. Its threads are somewhere else, and what they hold can neither be
  * waited for here nor used. */

@@ -27,7 +27,7 @@ static void say_now(const once_item *item, const once_keying *keying)
     once_message_log now;
     once_message_log_init(&now);
     add_line(&now, item, keying);
-    once_message_log_say(&now);
+    once_message_log_write(&now);
     once_message_log_release(&now);
 }
 
@@ -120,7 +120,7 @@ int once_untold_ask(once_untold *untold, once_backend *store, const once_keying 
         once_arena_reset(&arena);
     }
     if (rc == ONCE_OK) {
-        once_message_log_say(&now);
+        once_message_log_write(&now);
         forget(untold);
     }
     once_message_log_release(&now);

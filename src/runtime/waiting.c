@@ -146,7 +146,7 @@ void once__waiting_text(const once_waiting_for *w, int64_t now_ns, char out[ONCE
     else (void)snprintf(out, ONCE_WAITING_TEXT, "waits %s for %s, %s", format_left(w, now_ns, left), w->who, w->state);
 }
 
-void once__say_waiting(once_executor *x, const once_stats *stats)
+void once__log_waiting(once_executor *x, const once_stats *stats)
 {
     once_waiting_for *w = &x->waiting;
     const int64_t now_ns = once_env_mono_ns(x->store->env);

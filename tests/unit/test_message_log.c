@@ -81,11 +81,11 @@ static void f99_a_line_says_what_is_known_of_its_message(void **state)
     assert_int_equal(log.n, 0);
     add(&log, ONCE_LOG_WARN, &whole, "because");
     add(&log, ONCE_LOG_INFO, &malformed, "no JSON");
-    once_message_log_say(&log);
-    once_message_log_say(&log); /* what was said is not said again */
+    once_message_log_write(&log);
+    once_message_log_write(&log); /* what was said is not said again */
     add(&log, ONCE_LOG_WARN, &whole, "it was rolled back");
-    once_message_log_forget(&log);
-    once_message_log_say(&log);
+    once_message_log_clear(&log);
+    once_message_log_write(&log);
     const char *text = close_log(2), *first = strstr(text, "\"event\":"), *second = strchr(text, '\n') + 1;
     static const char start[] = "\"event\":\"dead\",\"at\":\"in.ndjson:7\",\"tenant\":\"ann\",\"key\":\"k1\","
                                 "\"attempt\":3,\"idempotency_key\":\"";
@@ -110,10 +110,10 @@ static void f99_long_text_is_cut(void **state)
     for (int i = 0; i < (1 << 20) / (11 + 300 + 1000);
          i++) { /* as much as is kept at a time: it does not count any more */
         add(&log, ONCE_LOG_WARN, &item, reason);
-        once_message_log_forget(&log);
+        once_message_log_clear(&log);
     }
     add(&log, ONCE_LOG_WARN, &item, reason);
-    once_message_log_say(&log);
+    once_message_log_write(&log);
     const char *text = close_log(1);
     snprintf(expected, sizeof expected, "\"key\":\"%.300s\"", key);
     assert_non_null(strstr(text, expected));
@@ -139,7 +139,7 @@ static void f99_of_too_much_text_the_lines_are_left(void **state)
         const once_item item = item_of(key, "", 1);
         add(&log, ONCE_LOG_WARN, &item, reason);
     }
-    once_message_log_say(&log);
+    once_message_log_write(&log);
     const char *text = close_log(FIT + 1 + MORE);
     assert_int_equal(lines_with(text, "\n"), FIT + 1 + MORE);
     assert_int_equal(lines_with(text, "\"key\":"), MORE);
@@ -216,7 +216,7 @@ static const char *what_was_said(scene *s)
 {
     once_stats stats;
     assert_int_equal(s->store->ops->stats(s->store, ONCE_BYTES("c"), &stats, NULL), ONCE_OK);
-    once__say_waiting(&s->executor, &stats);
+    once__log_waiting(&s->executor, &stats);
     return close_log(1);
 }
 
@@ -266,12 +266,12 @@ static void f100_the_log_is_not_filled_with_waiting(void **state)
     assert_int_equal(s.store->ops->stats(s.store, ONCE_BYTES("c"), &stats, NULL), ONCE_OK);
     const once_stats soon = {.claimed = 1, .wait_ms = 999}, nobody = {.wait_ms = 5000},
                      never = {.claimed = 1, .wait_ms = ONCE_NEVER};
-    once__say_waiting(&s.executor, &soon);
-    once__say_waiting(&s.executor, &nobody);
-    once__say_waiting(&s.executor, &never);
+    once__log_waiting(&s.executor, &soon);
+    once__log_waiting(&s.executor, &nobody);
+    once__log_waiting(&s.executor, &never);
     assert_int_equal(s.executor.waiting_said_ns, 0);
     for (int i = 0; i < 31; i++) {
-        once__say_waiting(&s.executor, &stats);
+        once__log_waiting(&s.executor, &stats);
         test_env_pass(&s.world, 1000);
     }
     assert_int_equal(lines_with(close_log(4), "waiting for 1 message that other workers have claimed"),

@@ -119,37 +119,37 @@ static void the_event_of_a_failure_says_which_it_is(void **state)
 static void a_reason_that_changes_is_said_at_once(void **state)
 {
     (void)state;
-    once_saying s = {0};
+    once_log_throttle s = {0};
     int64_t now_ms = 1000;
-    for (int i = 0; i < 100; i++) (void)once__worth_saying(&s, "node 7000 is away", now_ms += 10);
-    assert_false(once__worth_saying(&s, "node 7001 is away", now_ms += 10)); /* a number makes no reason */
-    assert_true(once__worth_saying(&s, "permission denied", now_ms += 10));
-    assert_false(once__worth_saying(&s, "permission denied", now_ms += 10));
+    for (int i = 0; i < 100; i++) (void)once__throttle_allows(&s, "node 7000 is away", now_ms += 10);
+    assert_false(once__throttle_allows(&s, "node 7001 is away", now_ms += 10)); /* a number makes no reason */
+    assert_true(once__throttle_allows(&s, "permission denied", now_ms += 10));
+    assert_false(once__throttle_allows(&s, "permission denied", now_ms += 10));
     int said = 0;
     for (int i = 0; i < 1000; i++)
-        said += once__worth_saying(&s, i % 2 ? "permission denied" : "node 7000 is away", now_ms += 20);
+        said += once__throttle_allows(&s, i % 2 ? "permission denied" : "node 7000 is away", now_ms += 20);
     assert_in_range(said, 2, 6); /* they come and go, in 20 s */
     now_ms += 5000;
-    (void)once__worth_saying(&s, "node 7000 is away", now_ms);
-    assert_true(once__worth_saying(&s, "permission denied", now_ms += 6000));
+    (void)once__throttle_allows(&s, "node 7000 is away", now_ms);
+    assert_true(once__throttle_allows(&s, "permission denied", now_ms += 6000));
 }
 
 static void a_long_outage_is_told_once_a_minute(void **state)
 {
     (void)state;
-    once_saying s = {0};
+    once_log_throttle s = {0};
     int64_t now_ms = 0, last_ms = 0;
     for (int i = 0; i < 5000; i++) {
         now_ms += 10000;
-        if (!once__worth_saying(&s, "nobody is there", now_ms)) continue;
+        if (!once__throttle_allows(&s, "nobody is there", now_ms)) continue;
         assert_in_range(now_ms - last_ms, 1, 60000);
         last_ms = now_ms;
     }
     assert_true(now_ms - last_ms <= 60000);
     assert_in_range(s.times, 5000, 5000);
-    s = (once_saying){0}; /* quick ones: few lines */
+    s = (once_log_throttle){0}; /* quick ones: few lines */
     int said = 0;
-    for (int i = 0; i < 50000; i++) said += once__worth_saying(&s, "a deadlock", now_ms += 20);
+    for (int i = 0; i < 50000; i++) said += once__throttle_allows(&s, "a deadlock", now_ms += 20);
     assert_in_range(said, 7, 40); /* in 1000 s */
 }
 

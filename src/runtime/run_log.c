@@ -41,15 +41,15 @@ void once__run_report(once_run_thread *w, const once_action *done) /* @locks: lo
     if (done->status == ONCE_OK) {
         if (!once__run_concerns_others(done->kind) || done->kind == ONCE_ACT_BEGIN || done->kind == ONCE_ACT_ROLLBACK)
             return;
-        if (t->saying.times > 0) /* who was warned is told the end of it */
+        if (t->throttle.times > 0) /* who was warned is told the end of it */
             once_log(t->warned ? ONCE_LOG_WARN : ONCE_LOG_DEBUG, t->works, "%s: works again, after %u failure%s",
-                     once_action_name(done->kind), t->saying.times, t->saying.times == 1 ? "" : "s");
-        t->saying = (once_saying){0};
+                     once_action_name(done->kind), t->throttle.times, t->throttle.times == 1 ? "" : "s");
+        t->throttle = (once_log_throttle){0};
         t->warned = false;
-    } else if (once__worth_saying(&t->saying, done->error.text, once__run_now_ms(w->r)) &&
+    } else if (once__throttle_allows(&t->throttle, done->error.text, once__run_now_ms(w->r)) &&
                once_machine_status(w->r->machine, NULL) == ONCE_OK) {
         const bool routine = (done->status == ONCE_E_ABORTED || done->status == ONCE_E_BUSY) &&
-                             t->saying.times < ROUTINE_RACES && !t->warned;
+                             t->throttle.times < ROUTINE_RACES && !t->warned;
         const char *event = t->event ? t->event : once__store_event(done->status);
         t->warned |= !routine;
         once_log(routine ? ONCE_LOG_DEBUG : ONCE_LOG_WARN, event, "%s: %s%s%s", once_action_name(done->kind),
@@ -63,16 +63,16 @@ static void report_failure(once_run *r, const once_item *item) /* @locks: lock *
 {
     char why[sizeof((once_error *)0)->text];
     snprintf(why, sizeof why, "%.*s", (int)item->failure.len, item->failure.data ? item->failure.data : "");
-    if (once__worth_saying(&r->effects_saying, why, once__run_now_ms(r)))
+    if (once__throttle_allows(&r->effects_throttle, why, once__run_now_ms(r)))
         once_log(ONCE_LOG_WARN, "effect_failed", "no effect outside of the store is started for a while: %s", why);
 }
 
 static void report_no_failure(once_run *r) /* @locks: lock */
 {
-    if (r->effects_saying.times)
-        once_log(ONCE_LOG_WARN, "effect_works", "works again, after %u failure%s", r->effects_saying.times,
-                 r->effects_saying.times == 1 ? "" : "s");
-    r->effects_saying = (once_saying){0};
+    if (r->effects_throttle.times)
+        once_log(ONCE_LOG_WARN, "effect_works", "works again, after %u failure%s", r->effects_throttle.times,
+                 r->effects_throttle.times == 1 ? "" : "s");
+    r->effects_throttle = (once_log_throttle){0};
 }
 
 /* It has not had its effect, and no number of tries ends that: for long nobody else would say it. */
@@ -99,7 +99,7 @@ static void report_handler(once_run *r, const once_item *item) /* @locks: lock *
         h->refused++;
         snprintf(why, sizeof why, "%.*s", item->failure.len < 300 ? (int)item->failure.len : 300,
                  item->failure.data ? item->failure.data : "");
-        if (!is_down(h, at_ms) || !once__worth_saying(&h->saying, why, at_ms)) return;
+        if (!is_down(h, at_ms) || !once__throttle_allows(&h->throttle, why, at_ms)) return;
         h->said = true;
         once_log(ONCE_LOG_WARN, "handler_down",
                  "handler '%.*s' is down: %u messages in a row were released or failed, and wait: %s", (int)name.len,

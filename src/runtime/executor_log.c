@@ -27,13 +27,13 @@ void once__note_ending(once_executor *x, const once_item *item, bool known)
 }
 
 /* Said at once: it is so, whatever becomes of the transaction. */
-void once__say_fenced(once_executor *x, const once_item *item, const char *what)
+void once__log_fenced(once_executor *x, const once_item *item, const char *what)
 {
     once_message_log now;
     if (item->commit_unknown) return; /* perhaps it was settled by ourselves, in a commit of which no answer came */
     once_message_log_init(&now);
     once_message_log_add(&now, ONCE_LOG_WARN, "fenced", item, (once_bytes){what, strlen(what)}, &x->keying);
-    once_message_log_say(&now);
+    once_message_log_write(&now);
     once_message_log_release(&now);
 }
 

@@ -33,7 +33,7 @@ void once_executor_init(once_executor *executor, once_backend *store, once_bytes
 void once_executor_release(once_executor *executor)
 {
     once_message_log_write(&executor->doubted);
-    once_untold_end(&executor->untold, &executor->keying);
+    once_unconfirmed_end(&executor->unconfirmed, &executor->keying);
     once_arena_release(&executor->arena);
     once_arena_release(&executor->scratch);
     once_message_log_release(&executor->said);
@@ -107,7 +107,7 @@ static void doubt_claims(once_executor *x, const once_action *a, const once_deci
     for (size_t i = 0; i < a->n && !x->in_tx; i++) {
         once_item item = *a->items[i];
         item.decision = decisions[i];
-        if (item.decision.lapsed) once_untold_add(&x->untold, &item, &x->keying);
+        if (item.decision.lapsed) once_unconfirmed_add(&x->unconfirmed, &item, &x->keying);
     }
 }
 

@@ -9,7 +9,7 @@
 #include "core/outward.h"
 #include "core/machine.h"
 #include "runtime/message_log.h"
-#include "runtime/untold.h"
+#include "runtime/unconfirmed.h"
 #include "source/source.h"
 #include "store/store.h"
 #include "store/takeover.h"
@@ -55,7 +55,7 @@ typedef struct once_executor {
     int64_t waiting_said_ns;  /* when it was told last that others hold what is left; 0: never */
     once_message_log said;    /* what became of the messages of the open transaction */
     once_message_log doubted; /* the same of one to whose commit no answer came; the next pass says it */
-    once_untold untold;
+    once_unconfirmed unconfirmed;
     once_arena arena;   /* lives as long as a transaction: results, reasons */
     once_arena scratch; /* lives as long as one action */
 } once_executor;

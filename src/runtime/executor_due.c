@@ -28,8 +28,8 @@ static void say_found(once_executor *x, const once_taken *taken, size_t n, int r
     once_message_log_init(&now);
     for (size_t i = 0; i < n; i++) {
         const once_item item = item_of(&taken[i]);
-        const char *event = once_untold_event(&item.decision);
-        if (rc != ONCE_OK) once_untold_add(&x->untold, &item, &x->keying);
+        const char *event = once_unconfirmed_event(&item.decision);
+        if (rc != ONCE_OK) once_unconfirmed_add(&x->unconfirmed, &item, &x->keying);
         else if (event) once_message_log_add(&now, ONCE_LOG_WARN, event, &item, item.decision.reason, &x->keying);
     }
     once_message_log_write(&now);
@@ -42,7 +42,7 @@ void once__look_for_lapsed(once_executor *x, bool now)
 {
     const int64_t now_ns = once_env_mono_ns(x->store->env);
     size_t n = LAPSED_STEP;
-    if (once_untold_ask(&x->untold, x->store, &x->keying, NULL) != ONCE_OK) return;
+    if (once_unconfirmed_check(&x->unconfirmed, x->store, &x->keying, NULL) != ONCE_OK) return;
     if (!x->store->ops->lapse || (!now && x->lapsed_at_ns && now_ns - x->lapsed_at_ns < LAPSED_NS)) return;
     x->lapsed_at_ns = now_ns;
     while (n == LAPSED_STEP) {

@@ -449,7 +449,7 @@ static void f99_what_was_not_written_is_not_told_of_twice(void **state)
         orphan(&s, keys[0], true);
         troubled.lapse = not_done_lapse;
         (void)act(&s, ONCE_ACT_RENEW, NULL);
-        assert_int_equal(s.executor.untold.n, 1);
+        assert_int_equal(s.executor.unconfirmed.n, 1);
         troubled.lapse = troubled_lapse;
         if (another) assert_int_equal(real->lapse(s.store, ONCE_BYTES("c"), 0, 1, lapsed, &n, &s.arena, NULL), ONCE_OK);
         for (int i = 0; i < 3; i++) {

@@ -1,4 +1,4 @@
-#include "runtime/untold.h"
+#include "runtime/unconfirmed.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -9,9 +9,9 @@
 
 #include "base/banned.h"
 
-enum { UNTOLD_MOST = 4096 };
+enum { UNCONFIRMED_MOST = 4096 };
 
-const char *once_untold_event(const once_decision *decision)
+const char *once_unconfirmed_event(const once_decision *decision)
 {
     if (decision->lapsed) return "unknown";
     return decision->answer == ONCE_ANSWER_CONFLICT ? "dead" : NULL;
@@ -19,7 +19,8 @@ const char *once_untold_event(const once_decision *decision)
 
 static void add_line(once_message_log *log, const once_item *item, const once_keying *keying)
 {
-    once_message_log_add(log, ONCE_LOG_WARN, once_untold_event(&item->decision), item, item->decision.reason, keying);
+    once_message_log_add(log, ONCE_LOG_WARN, once_unconfirmed_event(&item->decision), item, item->decision.reason,
+                         keying);
 }
 
 static void say_now(const once_item *item, const once_keying *keying)
@@ -32,10 +33,10 @@ static void say_now(const once_item *item, const once_keying *keying)
 }
 
 /* A try that was repeated within the same millisecond. */
-static bool is_there(const once_untold *untold, const once_item *item)
+static bool is_there(const once_unconfirmed *unconfirmed, const once_item *item)
 {
-    for (size_t i = 0; i < untold->n; i++) {
-        const once_item *other = &untold->items[i];
+    for (size_t i = 0; i < unconfirmed->n; i++) {
+        const once_item *other = &unconfirmed->items[i];
         if (once_hash_equal(other->request.id, item->request.id) &&
             once_hash_equal(other->request.token, item->request.token) &&
             other->decision.lapsed_ms == item->decision.lapsed_ms)
@@ -44,14 +45,14 @@ static bool is_there(const once_untold *untold, const once_item *item)
     return false;
 }
 
-static bool make_room(once_untold *untold)
+static bool make_room(once_unconfirmed *unconfirmed)
 {
-    if (untold->n < untold->room) return true;
-    const size_t room = untold->room ? 2 * untold->room : 16;
-    once_item *items = room <= UNTOLD_MOST ? reallocarray(untold->items, room, sizeof *items) : NULL;
+    if (unconfirmed->n < unconfirmed->room) return true;
+    const size_t room = unconfirmed->room ? 2 * unconfirmed->room : 16;
+    once_item *items = room <= UNCONFIRMED_MOST ? reallocarray(unconfirmed->items, room, sizeof *items) : NULL;
     if (!items) return false;
-    untold->items = items;
-    untold->room = room;
+    unconfirmed->items = items;
+    unconfirmed->room = room;
     return true;
 }
 
@@ -76,11 +77,12 @@ static bool copy_item(once_arena *arena, const once_item *from, once_item *to)
     return true;
 }
 
-void once_untold_add(once_untold *untold, const once_item *item, const once_keying *keying)
+void once_unconfirmed_add(once_unconfirmed *unconfirmed, const once_item *item, const once_keying *keying)
 {
-    if (!once_untold_event(&item->decision) || is_there(untold, item)) return;
-    assert(untold->n <= untold->room && untold->room <= UNTOLD_MOST);
-    if (make_room(untold) && copy_item(&untold->arena, item, &untold->items[untold->n])) untold->n++;
+    if (!once_unconfirmed_event(&item->decision) || is_there(unconfirmed, item)) return;
+    assert(unconfirmed->n <= unconfirmed->room && unconfirmed->room <= UNCONFIRMED_MOST);
+    if (make_room(unconfirmed) && copy_item(&unconfirmed->arena, item, &unconfirmed->items[unconfirmed->n]))
+        unconfirmed->n++;
     else say_now(item, keying);
 }
 
@@ -99,37 +101,39 @@ static bool was_written(const once_item *item, const once_entry *entry)
     return false;
 }
 
-static void forget(once_untold *untold)
+static void forget(once_unconfirmed *unconfirmed)
 {
-    free(untold->items);
-    once_arena_release(&untold->arena);
-    *untold = (once_untold){0};
+    free(unconfirmed->items);
+    once_arena_release(&unconfirmed->arena);
+    *unconfirmed = (once_unconfirmed){0};
 }
 
-int once_untold_ask(once_untold *untold, once_backend *store, const once_keying *keying, once_error *err)
+int once_unconfirmed_check(once_unconfirmed *unconfirmed, once_backend *store, const once_keying *keying,
+                           once_error *err)
 {
     once_message_log now;
     once_arena arena = {0};
     int rc = ONCE_OK;
-    if (!untold->n) return ONCE_OK;
+    if (!unconfirmed->n) return ONCE_OK;
     once_message_log_init(&now);
-    for (size_t i = 0; i < untold->n && rc == ONCE_OK; i++) {
+    for (size_t i = 0; i < unconfirmed->n && rc == ONCE_OK; i++) {
         once_entry entry;
-        rc = store->ops->get(store, untold->items[i].request.id, &entry, &arena, err);
-        if (rc == ONCE_OK && was_written(&untold->items[i], &entry)) add_line(&now, &untold->items[i], keying);
+        rc = store->ops->get(store, unconfirmed->items[i].request.id, &entry, &arena, err);
+        if (rc == ONCE_OK && was_written(&unconfirmed->items[i], &entry))
+            add_line(&now, &unconfirmed->items[i], keying);
         once_arena_reset(&arena);
     }
     if (rc == ONCE_OK) {
         once_message_log_write(&now);
-        forget(untold);
+        forget(unconfirmed);
     }
     once_message_log_release(&now);
     once_arena_release(&arena);
     return rc;
 }
 
-void once_untold_end(once_untold *untold, const once_keying *keying)
+void once_unconfirmed_end(once_unconfirmed *unconfirmed, const once_keying *keying)
 {
-    for (size_t i = 0; i < untold->n; i++) say_now(&untold->items[i], keying);
-    forget(untold);
+    for (size_t i = 0; i < unconfirmed->n; i++) say_now(&unconfirmed->items[i], keying);
+    forget(unconfirmed);
 }

@@ -77,18 +77,18 @@ int once_newest_read(once_backend *store, once_bytes consumer, int64_t *out, onc
 void once__log_waiting(once_executor *executor, const once_stats *stats);
 /* The same for a line on a terminal; empty: it does not wait. */
 void once__waiting_text(const once_waiting_for *waiting, int64_t now_ns, char out[ONCE_WAITING_TEXT]);
-/* room.c: says that nothing is fetched because of waiting_max, and that it goes on. Where less may wait than comes at a
+/* fetch_pause.c: says that nothing is fetched because of waiting_max, and that it goes on. Where less may wait than comes at a
  * time, that is many times a minute and nobody's business: a pause is a warning when it has lasted. All zero: nothing
  * was said. */
-typedef struct once_room_said {
+typedef struct once_fetch_pause {
     bool paused, warned;
     int64_t since_ms; /* it is paused, or goes on */
     int64_t long_ms;  /* a pause of this length is a warning; doubled by each, until it has gone on for as long */
-} once_room_said;
-void once__say_room(once_room_said *said, const once_machine *machine, const once_spec *spec, int64_t now_ms);
+} once_fetch_pause;
+void once__log_fetch_pause(once_fetch_pause *said, const once_machine *machine, const once_spec *spec, int64_t now_ms);
 /* Whether there is something to say, and whether it is a warning. */
-bool once__room_news(once_room_said *said, bool full, int64_t now_ms, bool *warn);
-void once__room_text(const once_machine *machine, char out[ONCE_WAITING_TEXT]); /* empty: there is room */
+bool once__fetch_pause_news(once_fetch_pause *said, bool full, int64_t now_ms, bool *warn);
+void once__fetch_pause_text(const once_machine *machine, char out[ONCE_WAITING_TEXT]); /* empty: there is room */
 /* waiting.c: ends the claims of workers that are gone (store/takeover.h), and says so. *ended: how many. */
 int once__take_over(once_backend *store, once_bytes consumer, const once_worker *self, once_gone *gone, size_t *ended,
                     once_error *err);

@@ -237,7 +237,7 @@ static int reserve(once_run *r, const once_run_options *options, once_run_join j
         r->around = (once_run_around){0};
         r->effects_throttle = (once_log_throttle){0};
         r->waiting = (once_waiting_for){0};
-        r->room_said = (once_room_said){0};
+        r->fetch_pause = (once_fetch_pause){0};
         r->stuck_said = 0;
         r->stuck_look_ms = 0;
         r->left = -1;
@@ -353,7 +353,7 @@ static void fill(once_run *r, once_snapshot *out) /* @locks: lock */
         out->timings = r->timings;
         return;
     }
-    if (!out->waiting[0]) once__room_text(r->machine, out->waiting);
+    if (!out->waiting[0]) once__fetch_pause_text(r->machine, out->waiting);
     out->counts = *once_machine_counts(r->machine);
     out->timings = *once_machine_timings(r->machine);
     out->open = once_machine_open(r->machine);

@@ -83,7 +83,7 @@ struct once_run {
     once_waiting_for waiting; /* as the store's worker found it last */
     size_t stuck_said;        /* streams that stand still */
     int64_t stuck_look_ms;    /* when they are looked for again */
-    once_room_said room_said;
+    once_fetch_pause fetch_pause;
     int64_t begun_ns;     /* when the threads began; 0: not yet */
     once_timings timings; /* at the end */
     int64_t left;         /* the same */

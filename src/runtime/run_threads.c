@@ -80,7 +80,7 @@ static void *work(void *arg) /* @locality: a worker's own thread */
         once__run_report_news(r, &done);
         once_machine_step(r->machine, action, once__run_now_ms(r));
         once__run_report(w, &done);
-        once__say_room(&r->room_said, r->machine, r->pipeline->spec, once__run_now_ms(r));
+        once__log_fetch_pause(&r->fetch_pause, r->machine, r->pipeline->spec, once__run_now_ms(r));
         if (!once__run_concerns_others(done.kind)) continue;
         tell_others(w);
         if (r->parts.runner && on_store) once_runner_wake(r->parts.runner);

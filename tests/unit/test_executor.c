@@ -459,38 +459,38 @@ static void a_busy_key_is_noticed_by_a_claim_and_by_an_accept(void **state)
 static void only_a_pause_that_lasts_is_a_warning(void **state)
 {
     (void)state;
-    once_room_said said = {0};
+    once_fetch_pause said = {0};
     bool warn;
     int64_t at_ms = 1000;
-    assert_false(once__room_news(&said, false, at_ms, &warn));
+    assert_false(once__fetch_pause_news(&said, false, at_ms, &warn));
     for (int i = 0; i < 100; i++) {
-        assert_true(once__room_news(&said, true, at_ms, &warn));
+        assert_true(once__fetch_pause_news(&said, true, at_ms, &warn));
         assert_false(warn);
-        assert_false(once__room_news(&said, true, at_ms + 150, &warn));
-        assert_true(once__room_news(&said, false, at_ms += 200, &warn));
+        assert_false(once__fetch_pause_news(&said, true, at_ms + 150, &warn));
+        assert_true(once__fetch_pause_news(&said, false, at_ms += 200, &warn));
         assert_false(warn);
-        assert_false(once__room_news(&said, false, at_ms, &warn));
+        assert_false(once__fetch_pause_news(&said, false, at_ms, &warn));
     }
     /* Each one that lasts is said once, and the next must last twice as long. */
     for (int64_t long_ms = 10000; long_ms < 300000; long_ms *= 2) {
-        assert_true(once__room_news(&said, true, at_ms, &warn));
+        assert_true(once__fetch_pause_news(&said, true, at_ms, &warn));
         assert_false(warn);
-        assert_false(once__room_news(&said, true, at_ms + long_ms - 1, &warn));
-        assert_true(once__room_news(&said, true, at_ms + long_ms, &warn));
+        assert_false(once__fetch_pause_news(&said, true, at_ms + long_ms - 1, &warn));
+        assert_true(once__fetch_pause_news(&said, true, at_ms + long_ms, &warn));
         assert_true(warn);
-        assert_false(once__room_news(&said, true, at_ms + 5 * long_ms, &warn));
-        assert_true(once__room_news(&said, false, at_ms += 5 * long_ms, &warn));
+        assert_false(once__fetch_pause_news(&said, true, at_ms + 5 * long_ms, &warn));
+        assert_true(once__fetch_pause_news(&said, false, at_ms += 5 * long_ms, &warn));
         assert_true(warn);
     }
     for (int i = 0; i < 3; i++) { /* but one without an end is said within minutes */
-        assert_true(once__room_news(&said, true, at_ms, &warn));
-        assert_true(once__room_news(&said, true, at_ms += 300000, &warn));
+        assert_true(once__fetch_pause_news(&said, true, at_ms, &warn));
+        assert_true(once__fetch_pause_news(&said, true, at_ms += 300000, &warn));
         assert_true(warn);
-        assert_true(once__room_news(&said, false, at_ms, &warn));
+        assert_true(once__fetch_pause_news(&said, false, at_ms, &warn));
     }
     at_ms += 300000; /* it went well for as long: as in the beginning */
-    assert_true(once__room_news(&said, true, at_ms, &warn));
-    assert_true(once__room_news(&said, true, at_ms + 10000, &warn));
+    assert_true(once__fetch_pause_news(&said, true, at_ms, &warn));
+    assert_true(once__fetch_pause_news(&said, true, at_ms + 10000, &warn));
     assert_true(warn);
 }
 

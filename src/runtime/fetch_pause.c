@@ -35,7 +35,7 @@ static void format_bound(const once_spec *spec, const once_waiting_size *size, c
 
 enum { LONG_MS = 10 * 1000, LONGEST_MS = 5 * 60 * 1000 };
 
-static bool begins(once_room_said *said, int64_t now_ms)
+static bool begins(once_fetch_pause *said, int64_t now_ms)
 {
     if (!said->long_ms || now_ms - said->since_ms >= said->long_ms) said->long_ms = LONG_MS;
     said->paused = true;
@@ -43,7 +43,7 @@ static bool begins(once_room_said *said, int64_t now_ms)
     return true;
 }
 
-static bool ends(once_room_said *said, int64_t now_ms, bool *warn)
+static bool ends(once_fetch_pause *said, int64_t now_ms, bool *warn)
 {
     *warn = said->warned;
     said->paused = said->warned = false;
@@ -51,7 +51,7 @@ static bool ends(once_room_said *said, int64_t now_ms, bool *warn)
     return true;
 }
 
-bool once__room_news(once_room_said *said, bool full, int64_t now_ms, bool *warn)
+bool once__fetch_pause_news(once_fetch_pause *said, bool full, int64_t now_ms, bool *warn)
 {
     *warn = false;
     if (full && !said->paused) return begins(said, now_ms);
@@ -62,13 +62,13 @@ bool once__room_news(once_room_said *said, bool full, int64_t now_ms, bool *warn
     return true;
 }
 
-void once__say_room(once_room_said *said, const once_machine *machine, const once_spec *spec, int64_t now_ms)
+void once__log_fetch_pause(once_fetch_pause *said, const once_machine *machine, const once_spec *spec, int64_t now_ms)
 {
     once_waiting_size size;
     bool warn;
     char bytes[SIZE_TEXT], bound[SIZE_TEXT + 16];
     const bool full = once_machine_full(machine, &size);
-    if (!once__room_news(said, full, now_ms, &warn)) return;
+    if (!once__fetch_pause_news(said, full, now_ms, &warn)) return;
     format_bound(spec, &size, bound);
     if (full)
         once_log(warn ? ONCE_LOG_WARN : ONCE_LOG_DEBUG, "fetch_paused",
@@ -83,7 +83,7 @@ void once__say_room(once_room_said *said, const once_machine *machine, const onc
                  format_bytes(size.bytes, bytes));
 }
 
-void once__room_text(const once_machine *machine, char out[ONCE_WAITING_TEXT])
+void once__fetch_pause_text(const once_machine *machine, char out[ONCE_WAITING_TEXT])
 {
     once_waiting_size size;
     if (once_machine_full(machine, &size))

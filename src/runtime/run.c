@@ -66,12 +66,12 @@ static void make_executor(once_run *r)
     once_executor *x = &r->executor;
     once_executor_init(x, r->parts.store, spec->consumer, run_effects, r->parts.effects);
     x->keying = r->parts.keying;
-    x->worker = &r->around.worker;
-    x->gone = r->around.gone;
+    x->worker = &r->session.worker;
+    x->gone = r->session.gone;
     x->gone_at_ns = once_env_mono_ns(r->pipeline->env);
-    x->newest_most_ms = r->around.time.now_ms + DAY_MS;
+    x->newest_most_ms = r->session.time.now_ms + DAY_MS;
     x->source = r->parts.source;
-    x->facts = &r->around.facts.base;
+    x->facts = &r->session.facts.base;
 }
 
 static int make_machine(once_run *r, once_machine **out, once_error *err)
@@ -82,9 +82,9 @@ static int make_machine(once_run *r, once_machine **out, once_error *err)
         .spec = r->pipeline->spec,
         .env = r->pipeline->env,
         .secret = r->parts.store->secret,
-        .run = r->around.worker.run,
+        .run = r->session.worker.run,
         .prepare = once_effect_prepare,
-        .unclean = r->around.unclean,
+        .unclean = r->session.unclean,
         .renew_ms = RENEW_MS,
         .finds = r->parts.store->ops->find != NULL,
         .source = bits,
@@ -191,8 +191,8 @@ static int close_parts(once_run *r, int rc, once_error *why)
     if (rc == ONCE_OK || how.clean) {
         once_error other; /* why it ends was said */
         const int ended = once__run_ends(r, rc == ONCE_OK ? why : &other);
-        if (ended == ONCE_OK) r->summary.store_dead = r->around.stats.dead;
-        if (ended == ONCE_OK) r->summary.store_unknown = r->around.stats.unknown;
+        if (ended == ONCE_OK) r->summary.store_dead = r->session.stats.dead;
+        if (ended == ONCE_OK) r->summary.store_unknown = r->session.stats.unknown;
         if (rc == ONCE_OK) rc = ended;
     }
     once__parts_close(&r->parts);
@@ -234,7 +234,7 @@ static int reserve(once_run *r, const once_run_options *options, once_run_join j
         r->options = *options;
         r->summary = (once_summary){0};
         r->timings = (once_timings){0};
-        r->around = (once_run_around){0};
+        r->session = (once_run_session){0};
         r->effects_throttle = (once_log_throttle){0};
         r->waiting = (once_waiting_for){0};
         r->fetch_pause = (once_fetch_pause){0};
@@ -273,7 +273,7 @@ static int begin(once_run *r, once_error *err)
     r->pipeline->working = false;
     r->pipeline->met[0] = 0;
     int rc = open_parts(r, &why);
-    r->summary.clock_doubted = r->around.time.doubted;
+    r->summary.clock_doubted = r->session.time.doubted;
     if (rc != ONCE_OK) {
         rc = conclude(r, &(once_run_ending){0}, rc, &why);
     } else {

@@ -44,15 +44,15 @@ typedef struct once_handler_state {
     once_log_throttle throttle; /* kept when it works: one that comes and goes does not fill the log */
 } once_handler_state;
 
-/* What the store has to know before the first message and after the last (run_around.c). */
-typedef struct once_run_around {
+/* What the store has to know before the first message and after the last (run_session.c). */
+typedef struct once_run_session {
     once_worker worker;
     once_gone gone;
     bool unclean;           /* the last run did not end cleanly */
     once_store_facts facts; /* where the source keeps what it needs */
     once_stats stats;
     once_store_time time;
-} once_run_around;
+} once_run_session;
 
 /* How a run ended that did not end well (run_end.c). */
 typedef struct once_run_ending {
@@ -101,7 +101,7 @@ struct once_run {
     pthread_t thread, effects;
     once_run_options options;
     once_parts parts;
-    once_run_around around;
+    once_run_session session;
     once_executor executor; /* of the store's worker while that runs */
     bool has_store_lock;    /* that worker has it */
 };
@@ -131,7 +131,7 @@ void once__run_report_news(once_run *run, const once_action *done);
 void once__run_report_release(const char *name, int status);
 void once__run_report_stuck(once_run *run);
 
-/* run_around.c */
+/* run_session.c */
 int once__run_begins(once_run *run, once_error *err);
 int once__run_ends(once_run *run, once_error *err);
 

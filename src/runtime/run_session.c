@@ -36,7 +36,7 @@ static int seek(once_run *r, once_error *err)
 {
     once_source *source = r->parts.source;
     if (!source->ops->seek || (source->ops->bits(source) & ONCE_SOURCE_ASSIGNS)) return ONCE_OK;
-    return source->ops->seek(source, 0, &r->around.facts.base, err);
+    return source->ops->seek(source, 0, &r->session.facts.base, err);
 }
 
 static int begin(void *user, once_error *err)
@@ -49,28 +49,28 @@ static int begin(void *user, once_error *err)
     if (rc == ONCE_OK && once__keeps(r->parts.store)) rc = meet_store(r, err);
     /* Before the records of those that are gone are dropped. */
     if (rc == ONCE_OK)
-        rc = once__take_over(r->parts.store, r->pipeline->spec->consumer, &r->around.worker, &r->around.gone, &ended,
+        rc = once__take_over(r->parts.store, r->pipeline->spec->consumer, &r->session.worker, &r->session.gone, &ended,
                              err);
     if (rc == ONCE_OK)
-        rc = once__consumer_run_begins(r->pipeline, r->parts.store, &r->around.worker, &r->around.unclean, err);
-    return rc == ONCE_OK ? r->parts.store->ops->time(r->parts.store, &r->around.time, err) : rc;
+        rc = once__consumer_run_begins(r->pipeline, r->parts.store, &r->session.worker, &r->session.unclean, err);
+    return rc == ONCE_OK ? r->parts.store->ops->time(r->parts.store, &r->session.time, err) : rc;
 }
 
 static int end(void *user, once_error *err)
 {
     once_run *r = user;
     once_backend *store = r->parts.store;
-    const int rc = store->ops->stats(store, r->pipeline->spec->consumer, &r->around.stats, err);
+    const int rc = store->ops->stats(store, r->pipeline->spec->consumer, &r->session.stats, err);
     if (rc != ONCE_OK) return rc;
     (void)ONCE_FAIL_AT(close_before);
-    return once_worker_end(&r->around.worker, store, err);
+    return once_worker_end(&r->session.worker, store, err);
 }
 
 static void warn_of_doubt(const once_run *r)
 {
     char text[400];
-    if (!r->around.time.doubted) return;
-    once__clock_doubt(r->around.time.now_ms, once_env_wall_ms(r->pipeline->env), text, sizeof text);
+    if (!r->session.time.doubted) return;
+    once__clock_doubt(r->session.time.now_ms, once_env_wall_ms(r->pipeline->env), text, sizeof text);
     once_log(ONCE_LOG_WARN, "clock", "%s", text);
 }
 
@@ -103,15 +103,15 @@ static int explain_denied(once_backend *store, int rc, once_error *err)
 int once__run_begins(once_run *r, once_error *err)
 {
     const once_spec *spec = r->pipeline->spec;
-    assert(r->parts.store && r->parts.source && !r->around.unclean);
-    once_worker_init(&r->around.worker, r->parts.store, spec->consumer, once_env_random_u64(r->pipeline->env),
+    assert(r->parts.store && r->parts.source && !r->session.unclean);
+    once_worker_init(&r->session.worker, r->parts.store, spec->consumer, once_env_random_u64(r->pipeline->env),
                      longest_lease_ms(spec));
-    once__store_facts_init(&r->around.facts, r->parts.store, spec->consumer);
-    r->around.worker.contained = is_contained(spec);
+    once__store_facts_init(&r->session.facts, r->parts.store, spec->consumer);
+    r->session.worker.contained = is_contained(spec);
     const int rc = once__persist(r->pipeline, begin, r, err);
     if (rc != ONCE_OK) return explain_denied(r->parts.store, rc, err);
     warn_of_doubt(r);
-    if (r->around.unclean)
+    if (r->session.unclean)
         once_log(ONCE_LOG_WARN, "unclean",
                  "the last run did not end cleanly; the first messages are claimed and run one by one");
     return ONCE_OK;

@@ -1,4 +1,4 @@
-/* The actions of a transaction, and those on the source. executor_due.c has what waits in the store, executor_beside.c
+/* The actions of a transaction, and those on the source. executor_due.c has what waits in the store, executor_keep.c
  * what is kept with a batch, executor_log.c what is said of it. */
 #include <assert.h>
 #include <stdlib.h>
@@ -295,7 +295,7 @@ static int commit_batch(once_executor *x, once_action *a, bool renews, once_erro
 {
     assert(x->in_tx && (!renews || x->worker));
     a->open = true;
-    int rc = once__keep_beside(x, a, renews, err);
+    int rc = once__keep_facts(x, a, renews, err);
     if (rc != ONCE_OK) return rc;
     CHECK_POINT(commit_before, err);
     a->open = false;

@@ -14,10 +14,10 @@
 /* Of the action's items; NULL: out of memory. */
 const once_request **once__requests_of(once_executor *x, const once_action *a);
 
-/* executor_beside.c */
+/* executor_keep.c */
 void once__note_times(once_executor *x, const once_request *const *requests, size_t n);
 int once__keep_items(once_executor *x, const once_action *a, once_error *err);
-int once__keep_beside(once_executor *x, const once_action *a, bool renews, once_error *err);
+int once__keep_facts(once_executor *x, const once_action *a, bool renews, once_error *err);
 int once__do_renew(once_executor *x, once_error *err);
 
 /* executor_log.c */

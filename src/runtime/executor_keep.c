@@ -115,7 +115,7 @@ int once__do_renew(once_executor *x, once_error *err)
 }
 
 /* What goes with the batch: what the source keeps, what is counted for ever, and that we are alive. */
-int once__keep_beside(once_executor *x, const once_action *a, bool renews, once_error *err)
+int once__keep_facts(once_executor *x, const once_action *a, bool renews, once_error *err)
 {
     assert(x->in_tx);
     int rc = keep_last(x, a, err);

@@ -80,7 +80,7 @@ static void find_store(const once_pipeline *pipeline, const once_parts *parts, o
         if (store->bits & store_bits[i].bit) once_buf_printf(&text, " %s,", store_bits[i].name);
     if (text.len) text.data[text.len - 1] = 0;
     report(user, "store", text.data ? text.data : "", false);
-    if (once__keeps(store)) find_identity(pipeline, parts, report, user);
+    if (once__store_lasts(store)) find_identity(pipeline, parts, report, user);
     if (!(store->bits & ONCE_STORE_DURABLE))
         report(user, "store",
                "nothing is kept: after a restart every message is new again; use a durable store for real work", true);

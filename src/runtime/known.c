@@ -452,7 +452,7 @@ static bool write_by(const once_pipeline *pipeline, const once_known *known, con
 bool once__known_keep(const once_pipeline *pipeline, const once_known *known, const once_backend *store, char *why,
                       size_t size)
 {
-    assert(once__keeps(store));
+    assert(once__store_lasts(store));
     char id[ONCE_STORE_ID];
     once__store_id(store, id);
     if (known->said[0]) return true;
@@ -527,7 +527,7 @@ int once_pipeline_take_store(once_pipeline *pipeline, bool *ret_there, once_erro
     const bool none = rc == ONCE_E_NO_STORE;
     if (rc == ONCE_OK) rc = once__known_audit(pipeline, &known, store, err);
     bool kept = true;
-    if (rc == ONCE_OK && once__keeps(store)) kept = once__known_keep(pipeline, &known, store, why, sizeof why);
+    if (rc == ONCE_OK && once__store_lasts(store)) kept = once__known_keep(pipeline, &known, store, why, sizeof why);
     if (none) {
         kept = known.folder[0] ? keep_open(pipeline, &known, why, sizeof why) : say_no_folder(why, sizeof why);
         rc = ONCE_OK;

@@ -34,7 +34,7 @@ typedef struct once_known {
 } once_known;
 
 /* Whether there is anything to know: a store in memory is a new one every time. */
-static inline bool once__keeps(const once_backend *store)
+static inline bool once__store_lasts(const once_backend *store)
 {
     return !(once__store_driver_bits(once_bytes_of(store->ops->scheme)) & ONCE_DRIVER_NEW);
 }

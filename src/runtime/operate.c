@@ -82,7 +82,7 @@ int once__operator_pause(once_pipeline *pipeline, once_backend **store, int64_t 
 
 int once__operator_beside(once_pipeline *pipeline, once_backend *store, once_backend **out, once_error *err)
 {
-    if (once__keeps(store)) return once__known_open_store(pipeline, out, err);
+    if (once__store_lasts(store)) return once__known_open_store(pipeline, out, err);
     *out = store;
     return ONCE_OK;
 }

@@ -156,10 +156,10 @@ int once__parts_open(once_pipeline *pipeline, const once_run_options *run, once_
     opening opened = {pipeline, run, &parts};
     int rc = once__salt_read(pipeline, err);
     if (rc != ONCE_OK) return rc;
-    rc = run ? once__persist(pipeline, open_store, &opened, err) : open_store(&opened, err);
+    rc = run ? once__retry_unavailable(pipeline, open_store, &opened, err) : open_store(&opened, err);
     if (rc != ONCE_OK) return rc;
     if (once_runner_needed(pipeline->spec))
-        rc = run ? once__persist(pipeline, open_runner, &opened, err) : open_runner(&opened, err);
+        rc = run ? once__retry_unavailable(pipeline, open_runner, &opened, err) : open_runner(&opened, err);
     if (rc == ONCE_OK) {
         rc =
             once_source_open(pipeline->spec, pipeline->env, run ? ONCE_OPEN_RUN : ONCE_OPEN_CHECK, &parts.source, &why);

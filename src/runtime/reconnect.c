@@ -77,7 +77,7 @@ static int give_up(const once_pipeline *pipeline, int rc, const once_error *why,
                      once_duration_format(pipeline->spec->patience_ms, patience));
 }
 
-int once__persist(once_pipeline *pipeline, once_try *attempt, void *user, once_error *err)
+int once__retry_unavailable(once_pipeline *pipeline, once_try *attempt, void *user, once_error *err)
 {
     static const once_retry pace = {.min_ms = 100, .max_ms = 10000};
     const bool finite = pipeline->spec->source.bits & ONCE_SOURCE_FINITE;

@@ -46,7 +46,7 @@ static int begin(void *user, once_error *err)
     const once_keys_check how = r->options.confirm_scope_change ? ONCE_KEYS_CONFIRM : ONCE_KEYS_KEEP;
     int rc = once__consumer_check_keys(r->pipeline, r->parts.store, how, err);
     if (rc == ONCE_OK) rc = seek(r, err);
-    if (rc == ONCE_OK && once__keeps(r->parts.store)) rc = meet_store(r, err);
+    if (rc == ONCE_OK && once__store_lasts(r->parts.store)) rc = meet_store(r, err);
     /* Before the records of those that are gone are dropped. */
     if (rc == ONCE_OK)
         rc = once__take_over(r->parts.store, r->pipeline->spec->consumer, &r->session.worker, &r->session.gone, &ended,
@@ -108,7 +108,7 @@ int once__run_begins(once_run *r, once_error *err)
                      longest_lease_ms(spec));
     once__store_facts_init(&r->session.facts, r->parts.store, spec->consumer);
     r->session.worker.contained = is_contained(spec);
-    const int rc = once__persist(r->pipeline, begin, r, err);
+    const int rc = once__retry_unavailable(r->pipeline, begin, r, err);
     if (rc != ONCE_OK) return explain_denied(r->parts.store, rc, err);
     warn_of_doubt(r);
     if (r->session.unclean)
@@ -117,4 +117,4 @@ int once__run_begins(once_run *r, once_error *err)
     return ONCE_OK;
 }
 
-int once__run_ends(once_run *r, once_error *err) { return once__persist(r->pipeline, end, r, err); }
+int once__run_ends(once_run *r, once_error *err) { return once__retry_unavailable(r->pipeline, end, r, err); }

@@ -58,7 +58,7 @@ int once__at_line(const once_pipeline *pipeline, int line, int rc, const once_er
 /* Repeats an attempt that failed because the store's server is away, with growing pauses: for ever, or when the source
  * has an end, for `patience`. A stop ends it. What will not pass by itself is not repeated. */
 typedef int once_try(void *user, once_error *err);
-int once__persist(once_pipeline *pipeline, once_try *attempt, void *user, once_error *err);
+int once__retry_unavailable(once_pipeline *pipeline, once_try *attempt, void *user, once_error *err);
 /* The event of a log's line about a store that failed with this status, at whatever time: alerts go by it. */
 const char *once__store_event(int status);
 bool once__wait_is_cancelled(void *pipeline); /* for once_store_options.cancel */

@@ -36,7 +36,7 @@ static int persist(server *s, bool follow, int64_t *waited_ms, once_error *err)
     pipeline.env = &world.env;
     s->pipeline = &pipeline;
     const int64_t begun_ms = world.boot_ms;
-    const int rc = once__persist(&pipeline, attempt, s, err);
+    const int rc = once__retry_unavailable(&pipeline, attempt, s, err);
     *waited_ms = world.boot_ms - begun_ms;
     return rc;
 }

@@ -58,7 +58,7 @@ static void find_identity(const once_pipeline *pipeline, const once_parts *parts
                    !kept && known.folder[0] ? ", not yet remembered in '" : "", !kept ? known.folder : "",
                    !kept && known.folder[0] ? "'" : "");
     report(user, "store", text, false);
-    if (parts->made)
+    if (parts->created)
         report(user, "store", "there was no store here, so an empty one was created: every message is new", false);
     if (kept || once__known_try(&known, why, sizeof why)) return;
     (void)snprintf(text, sizeof text,

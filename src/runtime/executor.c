@@ -24,20 +24,20 @@ void once_executor_init(once_executor *executor, once_backend *store, once_bytes
                                 .newest_ms = ONCE_NO_TIME,
                                 .newest_kept_ms = ONCE_NO_TIME,
                                 .newest_most_ms = INT64_MAX};
-    once_message_log_init(&executor->said);
-    once_message_log_init(&executor->doubted);
+    once_message_log_init(&executor->log);
+    once_message_log_init(&executor->log_in_doubt);
 }
 
 /* What was to be said of a commit of which no answer came, and of which nobody asks any more, is said: rather twice
  * than not at all. */
 void once_executor_release(once_executor *executor)
 {
-    once_message_log_write(&executor->doubted);
+    once_message_log_write(&executor->log_in_doubt);
     once_unconfirmed_end(&executor->unconfirmed, &executor->keying);
     once_arena_release(&executor->arena);
     once_arena_release(&executor->scratch);
-    once_message_log_release(&executor->said);
-    once_message_log_release(&executor->doubted);
+    once_message_log_release(&executor->log);
+    once_message_log_release(&executor->log_in_doubt);
 }
 
 const once_request **once__requests_of(once_executor *x, const once_action *a)
@@ -134,7 +134,7 @@ static int do_claim(once_executor *x, once_action *a, once_error *err)
     }
     once__note_replaced(x, a);
     once__note_times(x, requests, a->n);
-    if (!x->in_tx) once_message_log_write(&x->said); /* claimed one by one, durably */
+    if (!x->in_tx) once_message_log_write(&x->log); /* claimed one by one, durably */
     return ONCE_OK;
 }
 
@@ -285,10 +285,10 @@ static int do_sweep(once_executor *x, once_action *a, once_error *err)
 /* The next pass has the same messages. */
 static void doubt_said(once_executor *x)
 {
-    const once_message_log said = x->said;
-    once_message_log_clear(&x->doubted);
-    x->said = x->doubted;
-    x->doubted = said;
+    const once_message_log said = x->log;
+    once_message_log_clear(&x->log_in_doubt);
+    x->log = x->log_in_doubt;
+    x->log_in_doubt = said;
 }
 
 static int commit_batch(once_executor *x, once_action *a, bool renews, once_error *err)
@@ -315,8 +315,8 @@ static int do_commit(once_executor *x, once_action *a, once_error *err)
         return rc;
     }
     if (renews) once_worker_kept(x->worker);
-    once_message_log_write(&x->said);
-    once_message_log_clear(&x->doubted);
+    once_message_log_write(&x->log);
+    once_message_log_clear(&x->log_in_doubt);
     a->renewed = renews;
     CHECK_POINT(commit_after, err);
     return ONCE_OK;
@@ -344,7 +344,7 @@ void once_execute_store(once_executor *x, once_action *a)
     case ONCE_ACT_BEGIN:
         x->waiting.n = 0;
         once_arena_reset(&x->arena);
-        once_message_log_clear(&x->said);
+        once_message_log_clear(&x->log);
         x->newest_ms = ONCE_NO_TIME;
         if (x->facts) x->facts->transaction++;
         x->wrote = false;

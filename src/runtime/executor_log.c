@@ -9,7 +9,7 @@
 void once__note(once_executor *x, once_log_level level, const char *event, const once_item *item, once_bytes reason)
 {
     assert(event && item);
-    once_message_log_add(&x->said, level, event, item, reason, &x->keying);
+    once_message_log_add(&x->log, level, event, item, reason, &x->keying);
 }
 
 /* The other side was asked, nobody is asked any more, and a person has to look. */
@@ -20,7 +20,7 @@ static bool is_given_up(const once_item *item) { return item->decision.asks && i
 void once__note_ending(once_executor *x, const once_item *item, bool known)
 {
     if (item->outcome == ONCE_DEAD) once__note(x, ONCE_LOG_WARN, "dead", item, item->failure);
-    else if (item->outcome == ONCE_UNKNOWN && (!known || x->doubted.n || is_given_up(item)))
+    else if (item->outcome == ONCE_UNKNOWN && (!known || x->log_in_doubt.n || is_given_up(item)))
         once__note(x, ONCE_LOG_WARN, "unknown", item, item->failure);
     else if (item->outcome == ONCE_RETRY) once__note(x, ONCE_LOG_INFO, "retry", item, item->failure);
     else if (item->outcome == ONCE_RELEASE) once__note(x, ONCE_LOG_INFO, "release", item, item->failure);

@@ -344,11 +344,11 @@ int once__known_lost(const once_pipeline *pipeline, int rc, once_error *err)
     once_known known;
     once_backend *store;
     once_error why;
-    if ((rc != ONCE_E_FORGOTTEN && rc != ONCE_E_OTHER_STORE) || !pipeline->met[0]) return rc;
+    if ((rc != ONCE_E_FORGOTTEN && rc != ONCE_E_OTHER_STORE) || !pipeline->store_id[0]) return rc;
     if (once__known_read(pipeline, &known, NULL) != ONCE_OK) return rc;
     if (!once__known_requires(&known)) { /* it could not be remembered */
         known = (once_known){0};
-        memcpy(known.by[0].id, pipeline->met, sizeof known.by[0].id);
+        memcpy(known.by[0].id, pipeline->store_id, sizeof known.by[0].id);
     }
     const int there = open_there(pipeline, &known, &store, &why);
     if (there == ONCE_OK) once__store_close(store);

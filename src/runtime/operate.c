@@ -25,8 +25,8 @@ int once__check_choice(const once_choice *choice, const uint64_t *ids, size_t n_
 
 static int open_now(once_pipeline *pipeline, once_backend **out, once_error *err) /* @locks: turn */
 {
-    if (!pipeline->open_store) return once__known_open_store(pipeline, out, err);
-    *out = pipeline->open_store;
+    if (!pipeline->run_store) return once__known_open_store(pipeline, out, err);
+    *out = pipeline->run_store;
     return ONCE_OK;
 }
 
@@ -48,7 +48,7 @@ void once__operator_close(once_pipeline *pipeline, once_backend *store)
 {
     if (!store) return; /* lost in a pause */
     assert(pipeline->store_lock.held);
-    if (store == pipeline->open_store) store->ops->rollback(store);
+    if (store == pipeline->run_store) store->ops->rollback(store);
     else once__store_close(store);
     once_fair_lock_leave(&pipeline->store_lock);
 }
@@ -62,13 +62,13 @@ static void sleep_for(const once_pipeline *pipeline, int64_t ms)
 int once__operator_pause(once_pipeline *pipeline, once_backend **store, int64_t ms, once_error *err)
 {
     assert(*store && ms >= 0);
-    const bool shared = *store == pipeline->open_store;
-    const uint64_t opened = pipeline->n_opened; /* the store of the next run may be at the same address */
+    const bool shared = *store == pipeline->run_store;
+    const uint64_t opened = pipeline->store_generation; /* the store of the next run may be at the same address */
     const once_secret secret = (*store)->secret;
     once_fair_lock_leave(&pipeline->store_lock);
     sleep_for(pipeline, ms);
     once_fair_lock_take(&pipeline->store_lock);
-    if (!shared || (pipeline->open_store && pipeline->n_opened == opened)) return ONCE_OK;
+    if (!shared || (pipeline->run_store && pipeline->store_generation == opened)) return ONCE_OK;
     *store = NULL;
     int rc = open_now(pipeline, store, err);
     if (rc == ONCE_OK && memcmp(&(*store)->secret, &secret, sizeof secret) != 0) {

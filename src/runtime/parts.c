@@ -107,7 +107,7 @@ static int open_or_make(const opening *o, const once_known *known, once_error *e
     if (rc != ONCE_E_NO_STORE || !may_make || o->run) return rc;
     options.create = true;
     rc = once__store_open(pipeline->store_url, &options, &o->parts->store, err);
-    o->parts->made = rc == ONCE_OK;
+    o->parts->created = rc == ONCE_OK;
     return rc;
 }
 

@@ -57,8 +57,8 @@ bool once__wait_is_cancelled(void *user)
     once_pipeline *pipeline = user;
     if (!atomic_load(&pipeline->stop)) return false;
     const int64_t now_ns = once_env_mono_ns(pipeline->env);
-    if (pipeline->told_ns == 0) pipeline->told_ns = now_ns;
-    return !pipeline->working || (now_ns - pipeline->told_ns) / 1000000 >= pipeline->spec->drain_ms;
+    if (pipeline->stop_seen_ns == 0) pipeline->stop_seen_ns = now_ns;
+    return !pipeline->in_flight || (now_ns - pipeline->stop_seen_ns) / 1000000 >= pipeline->spec->drain_ms;
 }
 
 /* Sleeps, but not longer than until the stop. */

@@ -103,13 +103,13 @@ static int make_machine(once_run *r, once_machine **out, once_error *err)
 static void show(once_run *r, once_machine *machine)
 {
     once_fair_lock_take(&r->pipeline->store_lock);
-    assert(!r->pipeline->open_store);
-    r->pipeline->open_store = r->parts.store;
-    r->pipeline->n_opened++;
+    assert(!r->pipeline->run_store);
+    r->pipeline->run_store = r->parts.store;
+    r->pipeline->store_generation++;
     once_fair_lock_leave(&r->pipeline->store_lock);
     pthread_mutex_lock(&r->lock);
     r->machine = machine;
-    r->from = r->parts.source;
+    r->source = r->parts.source;
     r->begun_ns = once_env_mono_ns(r->pipeline->env);
     pthread_mutex_unlock(&r->lock);
 }
@@ -128,7 +128,7 @@ static int open_parts(once_run *r, once_error *err)
     }
     make_executor(r);
     (void)ONCE_FAIL_AT(open_after);
-    r->pipeline->working = true;
+    r->pipeline->in_flight = true;
     show(r, machine);
     return ONCE_OK;
 }
@@ -140,8 +140,8 @@ static once_machine *hide(once_run *r)
 {
     uint64_t streams, paused;
     once_fair_lock_take(&r->pipeline->store_lock);
-    assert(r->pipeline->open_store == r->parts.store);
-    r->pipeline->open_store = NULL;
+    assert(r->pipeline->run_store == r->parts.store);
+    r->pipeline->run_store = NULL;
     once_fair_lock_leave(&r->pipeline->store_lock);
     pthread_mutex_lock(&r->lock);
     once_machine *machine = r->machine;
@@ -152,7 +152,7 @@ static once_machine *hide(once_run *r)
     r->left = once__run_left(r, &streams, &paused);
     r->waiting.n = 0;
     r->machine = NULL;
-    r->from = NULL;
+    r->source = NULL;
     pthread_mutex_unlock(&r->lock);
     return machine;
 }
@@ -162,7 +162,7 @@ static int conclude(once_run *r, const once_run_ending *how, int rc, once_error 
 {
     once_summary summary = r->summary;
     rc = once__run_conclude(r->pipeline, how, rc, &summary, why);
-    r->pipeline->working = false;
+    r->pipeline->in_flight = false;
     pthread_mutex_lock(&r->lock);
     assert(r->state != ONCE_RUN_NONE && r->state != ONCE_RUN_ENDED);
     r->summary = summary;
@@ -230,7 +230,7 @@ static int reserve(once_run *r, const once_run_options *options, once_run_join j
     if (!runs && last == ONCE_JOIN_OVER) {
         r->state = ONCE_RUN_OPENING;
         r->join = join;
-        r->stop_seen = r->asked = r->has_thread = false;
+        r->stop_seen = r->snapshot_wanted = r->has_thread = false;
         r->options = *options;
         r->summary = (once_summary){0};
         r->timings = (once_timings){0};
@@ -270,8 +270,8 @@ static int begin(once_run *r, once_error *err)
 {
     once_error why = {0};
     (void)ONCE_FAIL_AT(open_before);
-    r->pipeline->working = false;
-    r->pipeline->met[0] = 0;
+    r->pipeline->in_flight = false;
+    r->pipeline->store_id[0] = 0;
     int rc = open_parts(r, &why);
     r->summary.clock_doubted = r->session.time.doubted;
     if (rc != ONCE_OK) {
@@ -345,7 +345,7 @@ int once_pipeline_start(once_pipeline *pipeline, const once_run_options *options
 static void fill(once_run *r, once_snapshot *out) /* @locks: lock */
 {
     const int64_t now_ns = once_env_mono_ns(r->pipeline->env);
-    r->asked = true;
+    r->snapshot_wanted = true;
     *out = (once_snapshot){.state = r->state, .left = r->left, .seconds = r->summary.seconds, .status = r->status};
     once__waiting_text(&r->waiting, now_ns, out->waiting);
     if (!r->machine) {

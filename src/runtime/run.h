@@ -77,7 +77,7 @@ struct once_run {
     once_run_state state;
     once_run_join join;
     once_machine *machine; /* NULL: not yet, or not any more */
-    once_source *from;
+    once_source *source;
     bool stop_seen;
     bool asked;               /* for a snapshot, so that it is worth knowing for whom the run waits */
     once_waiting_for waiting; /* as the store's worker found it last */

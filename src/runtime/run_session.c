@@ -16,7 +16,7 @@ static void keep_known(const once_pipeline *pipeline, const once_known *before, 
     once_log(ONCE_LOG_WARN, "store",
              "%s: if the store is lost, a new one would silently replace it, and every message would run again; make "
              "that folder writable, or put 'store_id: \"%s\"' into the pipeline file",
-             why, pipeline->met);
+             why, pipeline->store_id);
 }
 
 static int meet_store(once_run *r, once_error *err)
@@ -26,7 +26,7 @@ static int meet_store(once_run *r, once_error *err)
     if (rc == ONCE_OK) rc = once__known_audit(r->pipeline, &before, r->parts.store, err);
     if (rc != ONCE_OK) return rc;
     if (r->options.new_store) once__known_allow(&before);
-    once__store_id(r->parts.store, r->pipeline->met);
+    once__store_id(r->parts.store, r->pipeline->store_id);
     keep_known(r->pipeline, &before, r->parts.store);
     return ONCE_OK;
 }

@@ -43,7 +43,7 @@ int64_t once__run_left(once_run *r, uint64_t *n, uint64_t *paused) /* @locks: lo
     once_stream_view view;
     *n = *paused = 0;
     for (uint32_t at = 0; once_machine_next_stream(r->machine, &at, once__run_now_ms(r), &view);) {
-        const int64_t lag = r->from->ops->lag(r->from, view.number);
+        const int64_t lag = r->source->ops->lag(r->source, view.number);
         if (lag >= 0) left = (left < 0 ? 0 : left) + lag;
         ++*n;
         *paused += view.paused_ms > 0;
@@ -69,9 +69,9 @@ static int copy_streams(once_run *r, shown **out, size_t *n, once_error *err) /*
             *out = more;
         }
         shown *one = &(*out)[(*n)++];
-        once__stream_name(r->from, view.number, one->name);
+        once__stream_name(r->source, view.number, one->name);
         one->stream = (once_stream_shown){.state = word_of(view.state),
-                                          .left = r->from->ops->lag(r->from, view.number),
+                                          .left = r->source->ops->lag(r->source, view.number),
                                           .open = view.open,
                                           .paused_ms = view.paused_ms};
     }
@@ -104,11 +104,11 @@ int once_pipeline_streams(once_pipeline *pipeline, once_stream_visit *visit, voi
 void once__run_report_news(once_run *r, const once_action *done) /* @locks: lock */
 {
     if (done->kind != ONCE_ACT_FETCH || done->status != ONCE_OK) return;
-    if (!(r->from->ops->bits(r->from) & ONCE_SOURCE_ASSIGNS)) return; /* its one stream does not come and go */
+    if (!(r->source->ops->bits(r->source) & ONCE_SOURCE_ASSIGNS)) return; /* its one stream does not come and go */
     for (size_t i = 0; i < done->n_news; i++) {
         const once_stream_news *news = &done->news[i];
         char name[ONCE_STREAM_NAME], within[ONCE_DURATION_TEXT];
-        once__stream_name(r->from, news->stream, name);
+        once__stream_name(r->source, news->stream, name);
         if (news->change == ONCE_STREAM_ASSIGNED)
             once_log(ONCE_LOG_INFO, "stream_assigned", "this worker now reads stream '%s'", name);
         else if (news->change == ONCE_STREAM_REVOKED)
@@ -144,13 +144,13 @@ void once__run_report_stuck(once_run *r) /* @locks: lock */
     }
     if (stuck > r->stuck_said) {
         char name[ONCE_STREAM_NAME], paused[ONCE_DURATION_TEXT];
-        once__stream_name(r->from, worst.number, name);
+        once__stream_name(r->source, worst.number, name);
         once_log(ONCE_LOG_WARN, "stream_stuck",
                  "stream '%s' has been paused for %s: %" PRIu64
                  " of its messages are in flight and not acked%s; %zu stream%s %s paused. Other streams go on; 'once "
                  "list' shows what it waits for",
                  name, once_duration_format(worst.paused_ms / 1000 * 1000, paused), worst.open,
-                 r->from->ops->bits(r->from) & ONCE_SOURCE_SINGLE_ACKS
+                 r->source->ops->bits(r->source) & ONCE_SOURCE_SINGLE_ACKS
                      ? ""
                      : ", and the first unfinished one holds back the acks behind it",
                  stuck, stuck == 1 ? "" : "s", stuck == 1 ? "is" : "are");

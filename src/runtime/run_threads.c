@@ -36,7 +36,7 @@ static void heed_stop(once_run *r) /* @locks: lock */
     (void)ONCE_FAIL_AT(drain_before);
     once_log(ONCE_LOG_INFO, "drain", "stopping; finishing what is in flight");
     once_machine_stop(r->machine);
-    r->from->ops->wake(r->from);
+    r->source->ops->wake(r->source);
     for (int i = 0; i < ONCE_RUN_THREADS; i++) pthread_cond_signal(&r->threads[i].news);
     if (r->parts.runner) once_runner_wake(r->parts.runner);
 }
@@ -71,12 +71,12 @@ static void *work(void *arg) /* @locality: a worker's own thread */
             wait_for(&w->news, r, wait_ms < 1 ? 1 : wait_ms < IDLE_MS ? wait_ms : IDLE_MS);
             continue;
         }
-        if (on_store) r->executor.shows_waiting = r->asked;
+        if (on_store) r->executor.shows_waiting = r->snapshot_wanted;
         pthread_mutex_unlock(&r->lock);
         w->execute(r, action);
         pthread_mutex_lock(&r->lock);
         const once_action done = *action; /* the machine uses it again */
-        if (on_store && r->asked) r->waiting = r->executor.waiting;
+        if (on_store && r->snapshot_wanted) r->waiting = r->executor.waiting;
         once__run_report_news(r, &done);
         once_machine_step(r->machine, action, once__run_now_ms(r));
         once__run_report(w, &done);
@@ -86,7 +86,7 @@ static void *work(void *arg) /* @locality: a worker's own thread */
         if (r->parts.runner && on_store) once_runner_wake(r->parts.runner);
     }
     tell_others(w);
-    pthread_cond_signal(&r->over);
+    pthread_cond_signal(&r->machine_ended);
     if (r->parts.runner) once_runner_wake(r->parts.runner);
     pthread_mutex_unlock(&r->lock);
     return NULL;
@@ -166,7 +166,7 @@ static void watch(once_run *r, bool stop)
     if (stop) once_machine_stop(r->machine); /* the store's worker ends by itself */
     while (!once_machine_ended(r->machine)) {
         heed_stop(r);
-        if (!once_machine_ended(r->machine)) wait_for(&r->over, r, TICK_MS);
+        if (!once_machine_ended(r->machine)) wait_for(&r->machine_ended, r, TICK_MS);
         once__run_report_stuck(r);
     }
     pthread_mutex_unlock(&r->lock);
@@ -189,7 +189,7 @@ static void make_workers(once_run *r)
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&r->over, &monotonic);
+    pthread_cond_init(&r->machine_ended, &monotonic);
     for (int i = 0; i < ONCE_RUN_THREADS; i++) {
         r->threads[i] = threads[i];
         r->threads[i].r = r;
@@ -214,7 +214,7 @@ int once__run_threads(once_run *r, once_error *err)
         while (begun > 0) pthread_join(r->threads[--begun].thread, NULL);
     }
     for (int i = 0; i < ONCE_RUN_THREADS; i++) pthread_cond_destroy(&r->threads[i].news);
-    pthread_cond_destroy(&r->over);
+    pthread_cond_destroy(&r->machine_ended);
     assert(!r->has_store_lock); /* the machine ends with no transaction open */
     return rc == 0 ? once_machine_status(r->machine, err)
                    : once_fail(err, ONCE_E_NOMEM, "cannot start a thread: %s", once_errno_text(rc));

@@ -25,15 +25,15 @@ struct once_pipeline {
     const once_env *env;
     once_runner_callback *callbacks; /* registered by the program; names are malloc'd */
     size_t n_callbacks;
-    pthread_mutex_t salt_lock; /* of what was read of it */
-    atomic_bool stop;          /* for good */
-    once_run *run;             /* runtime/run.h */
-    once_fair_lock turn;       /* of transactions of the run and of operators, which use its store */
-    once_backend *open_store;  /* whose turn it is looks at it: the store of the run; NULL: there is none */
-    uint64_t n_opened;         /* how many runs had one, this one included; likewise */
-    char met[ONCE_STORE_ID];   /* the store of this run; empty: none yet */
-    bool working;              /* there may be work in flight: told to stop, the store's server has `drain` to answer */
-    int64_t told_ns;           /* when whoever waits for the store has first seen the stop; 0: not yet */
+    pthread_mutex_t salt_lock;    /* of what was read of it */
+    atomic_bool stop;             /* for good */
+    once_run *run;                /* runtime/run.h */
+    once_fair_lock turn;          /* of transactions of the run and of operators, which use its store */
+    once_backend *run_store;      /* whose turn it is looks at it: the store of the run; NULL: there is none */
+    uint64_t n_opened;            /* how many runs had one, this one included; likewise */
+    char store_id[ONCE_STORE_ID]; /* the store of this run; empty: none yet */
+    bool working;    /* there may be work in flight: told to stop, the store's server has `drain` to answer */
+    int64_t told_ns; /* when whoever waits for the store has first seen the stop; 0: not yet */
 };
 
 /* The parts of a pipeline that is about to run or to be checked. */

@@ -357,7 +357,7 @@ static void what_was_committed_is_said_once(void **state)
     fixture *f = *state;
     open_log();
     settle_as_failed(f);
-    assert_int_equal(f->x.said.n, 1);
+    assert_int_equal(f->x.log.n, 1);
     assert_int_equal(act(f, ONCE_ACT_COMMIT, 0), ONCE_OK);
     once_executor_release(&f->x);
     once_executor_init(&f->x, f->store, ONCE_BYTES("c"), run_effects, f);
@@ -373,7 +373,7 @@ static void what_was_perhaps_committed_is_said_in_the_end(void **state)
     open_log();
     settle_as_failed(f);
     assert_int_equal(act(f, ONCE_ACT_COMMIT, 0), ONCE_E_COMMIT_UNKNOWN);
-    assert_true(f->x.said.n == 0 && f->x.doubted.n == 1);
+    assert_true(f->x.log.n == 0 && f->x.log_in_doubt.n == 1);
     once_executor_release(&f->x);
     once_executor_init(&f->x, f->store, ONCE_BYTES("c"), run_effects, f);
     assert_int_equal(close_log("event=retry"), 1);

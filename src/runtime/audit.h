@@ -1,4 +1,4 @@
-/* What operators did, as it is kept (once_audit of store/store.h). */
+/* Audit records: what operators did, who, and when (once_audit of store/store.h). */
 #ifndef ONCE_RUNTIME_AUDIT_H
 #define ONCE_RUNTIME_AUDIT_H
 
@@ -13,12 +13,12 @@ typedef struct once_act {
     once_bytes key;              /* may be empty */
     const char *idempotency_key; /* NULL or empty: none */
     uint64_t letter;             /* 0: none */
-    once_bytes body;             /* that was replaced; may be empty */
+    once_bytes body;             /* the body that was replaced; may be empty */
 } once_act;
 
-/* In the transaction of the act. */
+/* Writes a record, in the transaction of the act. */
 int once__audit(const once_pipeline *pipeline, once_backend *store, const once_act *act, once_error *err);
-/* The record as it is shown; texts live in the record or in `arena`. */
+/* Converts a record for showing; texts live in the record or in `arena`. */
 int once__audit_read(const once_audit *record, once_json *json, once_arena *arena, once_audited *out, once_error *err);
 
 #endif

@@ -9,11 +9,11 @@
 #define ONCE_NEVER_REPORTED "its attempt never reported"
 #define ONCE_NO_REASON "(none)"
 
-/* The reason that people are shown: of an attempt that nobody settled, whatever the one before it had said, that it
- * never reported. Without what its lane says. */
+/* The reason that verbs show. If the last attempt reported no outcome, it is ONCE_NEVER_REPORTED, not the reason of the
+ * attempt before. Reasons of the lane are not included. */
 once_bytes once__reason_shown(const once_entry *entry);
 
-bool once__choice_is_all(const once_choice *choice);
+bool once__choice_is_all(const once_choice *choice); /* it has no filter */
 bool once__choice_has_letter(const once_choice *choice, const once_letter *letter);
 bool once__choice_has_entry(const once_choice *choice, const once_entry *entry);
 

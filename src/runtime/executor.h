@@ -1,8 +1,21 @@
-/* Carries out the actions of the machine (core/machine.h) on a real store and source. Threads of the runtime
- * call it, and so does the simulator, with a store and effects of its own world.
+/* Carries out the actions of the machine (core/machine.h) on a store and a source. The threads of a run call it, and so
+ * does the simulator, with the store and the effects of its own world.
  *
- * Thread rule: once_execute_store belongs to the store's thread, once_execute_source to the one that fetches and
- * once_execute_ack to the one that acks. */
+ * An action comes with its items and parameters; the executor fills in what it asks for, and action->status. It never
+ * decides what happens next: the machine reads the status and does.
+ *
+ * Thread rule. once_execute_store: the store's thread, which owns the executor. once_execute_source: the thread that
+ * fetches. once_execute_ack: the thread that acks. The last two use no executor.
+ *
+ * Invariants
+ *   E1  in_tx is true from a successful BEGIN to its COMMIT or ROLLBACK, and only then may a batch's verbs run.
+ *   E2  What `log` collected is written only after the commit, so that a rolled back batch leaves no lines. When no
+ *       answer to the commit came, the lines move to `log_in_doubt`, and the next pass over the same messages writes
+ *       them.
+ *   E3  `wrote` and `settled` describe the open transaction alone.
+ *
+ * Files: executor.c (the verbs of a batch, and the source), executor_due.c (messages that wait in the store),
+ * executor_keep.c (facts written with a batch), executor_log.c (lines about messages), waiting.c, fetch_pause.c. */
 #ifndef ONCE_RUNTIME_EXECUTOR_H
 #define ONCE_RUNTIME_EXECUTOR_H
 
@@ -14,18 +27,18 @@
 #include "store/store.h"
 #include "store/takeover.h"
 
-/* As once_effects_run. */
+/* Runs the effects of a batch inside the transaction; as once_effects_run. */
 typedef int once_run_effects(void *user, once_item *const *items, size_t n, bool careful, bool blame, once_arena *arena,
                              bool *failed, once_error *err);
 
-/* What is shown of a run that waits for claims of others. */
+/* The claims of other workers that a run waits for. */
 enum { ONCE_WAITING_NAME = 120, ONCE_WAITING_TEXT = 320 };
 typedef struct once_waiting_for {
-    uint64_t n;        /* of them; 0: it does not wait, or nobody asked */
-    int64_t until_ns;  /* when the first of them ends, by our own clock, which decides nothing */
+    uint64_t n;        /* claims; 0: it does not wait, or nobody asked */
+    int64_t until_ns;  /* when the first of them ends, by our monotonic clock; shown, never used for a decision */
     int64_t found_ns;  /* when that was looked up; 0: never */
     bool routine;      /* its worker is alive */
-    const char *state; /* of its worker, in words */
+    const char *state; /* of its worker, in words: "which is alive" */
     char key[ONCE_WAITING_NAME], who[ONCE_WAITING_NAME];
 } once_waiting_for;
 
@@ -34,65 +47,77 @@ typedef struct once_executor {
     once_bytes consumer;
     once_run_effects *run;
     void *user;
-    once_keying keying;     /* for what is logged */
-    once_source *source;    /* that keeps something with each transaction; NULL: none does */
-    once_facts *facts;      /* where; with a source */
-    int64_t newest_ms;      /* time of the newest message of this transaction, or ONCE_NO_TIME ... */
-    int64_t newest_kept_ms; /* ... and what the store was told last */
-    int64_t newest_most_ms; /* what an earlier run kept beyond this was a wrong clock, and does not count */
+    once_keying keying; /* idempotency keys in log lines */
+
+    /* facts written with a transaction (executor_keep.c) */
+    once_source *source;    /* NULL: none keeps anything in the store */
+    once_facts *facts;      /* where it does; with `source` */
+    int64_t newest_ms;      /* time of the newest message of this transaction, or ONCE_NO_TIME */
+    int64_t newest_kept_ms; /* the newest that this run wrote or found in the store, or ONCE_NO_TIME */
+    int64_t newest_most_ms; /* an earlier run's value above this came from a wrong clock, and is replaced */
     once_worker *worker;    /* whose record is renewed; NULL: none */
-    bool wrote;             /* in the open transaction, so that it must be */
-    uint64_t settled;       /* messages, in the open transaction */
-    int64_t rate_at_ns;     /* when the rate was taken last, and how many were done then */
-    uint64_t rate_done;
-    once_gone gone;       /* workers that were found to be gone */
+    int64_t rate_at_ns;     /* when the worker's rate was computed last ... */
+    uint64_t rate_done;     /* ... and how many messages were done then */
+
+    /* the open transaction */
+    bool in_tx;
+    bool wrote;                    /* something, so that the worker's record is renewed with it */
+    uint64_t settled;              /* messages */
+    once_message_log log;          /* E2 */
+    once_message_log log_in_doubt; /* E2 */
+    once_unconfirmed unconfirmed;  /* the same for verbs that commit by themselves */
+    once_arena arena;              /* results and reasons; until the next BEGIN */
+    once_arena scratch;            /* until the next action */
+
+    /* workers that are gone, expired claims, and claims that the run waits for (waiting.c, executor_due.c) */
+    once_gone gone;
     int64_t gone_at_ns;   /* when they were looked for; 0: never */
-    bool met_busy;        /* since then a claim of somebody else was in the way */
-    int64_t lapsed_at_ns; /* when claims were looked for whose lease is over; 0: never */
-    bool in_tx;           /* the transaction of BEGIN is open */
-    bool shows_waiting;   /* `waiting` is wanted */
+    bool met_busy;        /* since then a message was busy with another worker */
+    int64_t lapsed_at_ns; /* when expired claims were looked for; 0: never */
+    bool shows_waiting;   /* keep `waiting` up to date */
     once_waiting_for waiting;
-    int64_t waiting_said_ns;  /* when it was told last that others hold what is left; 0: never */
-    once_message_log said;    /* what became of the messages of the open transaction */
-    once_message_log doubted; /* the same of one to whose commit no answer came; the next pass says it */
-    once_unconfirmed unconfirmed;
-    once_arena arena;   /* lives as long as a transaction: results, reasons */
-    once_arena scratch; /* lives as long as one action */
+    int64_t waiting_said_ns; /* when it was logged last; 0: never */
 } once_executor;
 
 void once_executor_init(once_executor *executor, once_backend *store, once_bytes consumer, once_run_effects *run,
                         void *user);
+/* Writes the log lines that are still in doubt: rather twice than never. */
 void once_executor_release(once_executor *executor);
 
-/* Fills what the action asks for, and action->status. */
 void once_execute_store(once_executor *executor, once_action *action);
 void once_execute_source(once_source *source, once_action *action);
 void once_execute_ack(once_source *source, once_action *action);
 
-/* The time of the newest message that a consumer has seen, to within an hour, for whoever compares clocks
- * (ONCE_NO_TIME: none had one): a fact of the store. */
+/* The time of the newest message that a consumer has seen, to within an hour, from a fact of the store; ONCE_NO_TIME:
+ * no message had a time. */
 int once_newest_read(once_backend *store, once_bytes consumer, int64_t *out, once_error *err);
 
-/* waiting.c: nothing is left but what others have claimed; for whom the run waits, and how long. Once in a while. */
+/* --- waiting.c: claims of other workers --- */
+
+/* Logs, at most every ten seconds, that nothing is left but claims of other workers: whose, and for how long. */
 void once__log_waiting(once_executor *executor, const once_stats *stats);
-/* The same for a line on a terminal; empty: it does not wait. */
+/* The same for the progress line; empty: the run does not wait. */
 void once__waiting_text(const once_waiting_for *waiting, int64_t now_ns, char out[ONCE_WAITING_TEXT]);
-/* fetch_pause.c: says that nothing is fetched because of waiting_max, and that it goes on. Where less may wait than comes at a
- * time, that is many times a minute and nobody's business: a pause is a warning when it has lasted. All zero: nothing
- * was said. */
-typedef struct once_fetch_pause {
-    bool paused, warned;
-    int64_t since_ms; /* it is paused, or goes on */
-    int64_t long_ms;  /* a pause of this length is a warning; doubled by each, until it has gone on for as long */
-} once_fetch_pause;
-void once__log_fetch_pause(once_fetch_pause *said, const once_machine *machine, const once_spec *spec, int64_t now_ms);
-/* Whether there is something to say, and whether it is a warning. */
-bool once__fetch_pause_news(once_fetch_pause *said, bool full, int64_t now_ms, bool *warn);
-void once__fetch_pause_text(const once_machine *machine, char out[ONCE_WAITING_TEXT]); /* empty: there is room */
-/* waiting.c: ends the claims of workers that are gone (store/takeover.h), and says so. *ended: how many. */
+/* Ends the claims of workers that are gone (store/takeover.h), and logs it. *ended: how many. */
 int once__take_over(once_backend *store, once_bytes consumer, const once_worker *self, once_gone *gone, size_t *ended,
                     once_error *err);
-/* Once in a while, and sooner when a claim is in the way; outside of a transaction. Whether there were some. */
+/* The same every ten seconds, or every second when a claim is in the way. Outside of a transaction. True: some
+ * ended. */
 bool once__look_for_gone(once_executor *executor, bool in_the_way);
+
+/* --- fetch_pause.c: waiting_max --- */
+
+/* What was logged about pauses of fetching. A small waiting_max pauses many times a minute, so a pause is logged as a
+ * warning only after it has lasted for long_ms; otherwise as debug. All zero: nothing was logged. */
+typedef struct once_fetch_pause {
+    bool paused, warned;
+    int64_t since_ms; /* of the pause, or of its end */
+    int64_t long_ms;  /* doubled by each warning, and reset when fetching has gone on for as long */
+} once_fetch_pause;
+void once__log_fetch_pause(once_fetch_pause *said, const once_machine *machine, const once_spec *spec, int64_t now_ms);
+/* Whether there is something to log, and whether it is a warning. */
+bool once__fetch_pause_news(once_fetch_pause *said, bool full, int64_t now_ms, bool *warn);
+/* For the progress line; empty: fetching is not paused. */
+void once__fetch_pause_text(const once_machine *machine, char out[ONCE_WAITING_TEXT]);
 
 #endif

@@ -39,11 +39,11 @@ bool once__throttle_allows(once_log_throttle *s, const char *text, int64_t now_m
     const once_hash reason = reason_of(text);
     const bool known = is_known(s, reason), changed = !once_hash_equal(s->last, reason);
     const bool early = ++s->times <= SAY_FIRST && (s->times & (s->times - 1)) == 0;
-    const int64_t silent_ms = now_ms - s->said_ms;
+    const int64_t silent_ms = now_ms - s->logged_ms;
     if (known && !early && silent_ms < (changed ? SAY_CHANGE_MS : SAY_MS)) return false;
     if (!known) s->reasons[s->next++ % ONCE_THROTTLE_REASONS] = reason;
     s->last = reason;
-    s->said_ms = now_ms;
+    s->logged_ms = now_ms;
     return true;
 }
 

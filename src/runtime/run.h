@@ -1,10 +1,24 @@
-/* A run of a pipeline, as an object: started, looked at, stopped and joined from any thread.
+/* A run of a pipeline as an object: started, observed, stopped and joined from any thread.
  *
- * Whoever starts it opens the parts (store, effects, hands, source) and tells the store that a run begins. From then on
- * a thread of its own looks after it, starts the threads, and when these have ended, tells the store and closes the
- * parts; so a run ends whether or not anybody waits for it. Joining it is waiting for that thread.
+ * once_pipeline_start opens the parts (store, effects, runner, source), records in the store that a run begins, and
+ * starts the run's own thread. That thread starts the worker threads, waits until the machine has ended, records the
+ * end in the store and closes the parts. So a run ends whether or not anybody joins it; joining it waits for that
+ * thread.
  *
- * There is one for each pipeline, made with it; it may be started again when it was joined. */
+ * Each pipeline has one run object, made with it. After a join it may be started again.
+ *
+ *   state  NONE -> OPENING -> WORKING -> DRAINING -> ENDED; the next start goes from ENDED to OPENING.
+ *          OPENING goes to ENDED when a part cannot be opened, WORKING when a finite source is drained.
+ *   join   OPEN -> BEGUN -> OVER; only a run whose join is OVER is started again.
+ *
+ * Threads of a run (run_threads.c)
+ *   the store's    carries out actions on the store (once_execute_store); holds store_lock while a transaction is open
+ *   the acks'      acks, extends and releases deliveries (once_execute_ack)
+ *   the source's   fetches (once_execute_source)
+ *   the effects'   starts effects outside of the store and collects their outcomes (effect/runner.h), if there are any
+ *   the run's own  waits for the end
+ * The machine (core/machine.h) decides; each thread takes its next action from it, carries it out without the lock, and
+ * reports back under the lock. */
 #ifndef ONCE_RUNTIME_RUN_H
 #define ONCE_RUNTIME_RUN_H
 
@@ -15,117 +29,119 @@
 #include "runtime/executor.h"
 #include "runtime/runtime.h"
 
-/* The threads of a run, in the order in which they begin: nothing is fetched before all are there. */
+/* In the order in which they start: nothing is fetched before the other two can work. */
 enum { ONCE_THREAD_STORE, ONCE_THREAD_ACKS, ONCE_THREAD_SOURCE, ONCE_RUN_THREADS };
 
-/* What is logged of actions that fail. */
+/* How the failures of one kind of action are logged. */
 typedef struct once_run_failure {
-    const char *event;          /* when one does; NULL: once__store_event says it ... */
-    const char *works;          /* ... and when that is over */
-    once_log_throttle throttle; /* of failures in a row */
-    bool warned;                /* of these */
+    const char *event; /* when an action fails; NULL: once__store_event chooses it */
+    const char *works; /* when one succeeds again */
+    once_log_throttle throttle;
+    bool warned; /* a failure was logged as a warning since the last success */
 } once_run_failure;
 
 /* A thread that carries out actions of the machine. */
 typedef struct once_run_thread {
     once_run *r;
     pthread_t thread;
-    pthread_cond_t news; /* there may be something to do for this one; with `lock` */
+    pthread_cond_t news; /* with `lock`: there may be an action for this thread */
     once_action *(*next)(once_machine *machine, int64_t now_ms);
     void (*execute)(once_run *r, once_action *action);
     once_run_failure failure;
 } once_run_thread;
 
-/* What comes of a handler's effects. */
+/* Whether a handler outside of the store works, for the log. */
 typedef struct once_handler_state {
-    unsigned refused;           /* in a row: it gave them back, and will for as long as what it needs is away */
-    int64_t worked_ms;          /* when it last did anything else; 0: never */
-    bool said;                  /* that it is down */
-    once_log_throttle throttle; /* kept when it works: one that comes and goes does not fill the log */
+    unsigned refused;           /* messages in a row that it released, or failed without a limit of attempts */
+    int64_t worked_ms;          /* when a message last ended otherwise; 0: never */
+    bool said;                  /* `handler_down` was logged */
+    once_log_throttle throttle; /* kept when it works again: a handler that comes and goes must not fill the log */
 } once_handler_state;
 
-/* What the store has to know before the first message and after the last (run_session.c). */
+/* What a run reads from and writes to the store before its first and after its last message (run_session.c). */
 typedef struct once_run_session {
-    once_worker worker;
-    once_gone gone;
+    once_worker worker;     /* its record in the store */
+    once_gone gone;         /* workers whose process no longer exists */
     bool unclean;           /* the last run did not end cleanly */
-    once_store_facts facts; /* where the source keeps what it needs */
-    once_stats stats;
-    once_store_time time;
+    once_store_facts facts; /* where the source keeps its cursor */
+    once_stats stats;       /* at the end */
+    once_store_time time;   /* at the start */
 } once_run_session;
 
-/* How a run ended that did not end well (run_end.c). */
+/* What a run leaves unfinished (run_end.c). */
 typedef struct once_run_ending {
-    uint64_t lost;      /* messages that were read and are not known to be settled, and that the source does not deliver
-                           again */
-    uint64_t unsettled; /* once_machine_unsettled */
-    uint64_t open;      /* messages that were read, are not settled, and that the source delivers again */
-    bool clean;         /* by its own decision: the next run has nothing to be careful about */
+    uint64_t lost;      /* messages read, perhaps not settled, that the source cannot deliver again */
+    uint64_t unsettled; /* effects started whose outcome was not recorded (once_machine_unsettled) */
+    uint64_t open;      /* messages read and not settled, that the source delivers again */
+    bool clean;         /* it ended by its own decision: the next run needs no special care */
 } once_run_ending;
 
 typedef enum once_run_join {
     ONCE_JOIN_OPEN,  /* nobody has begun to join it */
-    ONCE_JOIN_BEGUN, /* somebody waits for its end, and then for its thread: until that is gone, it is not started */
-    ONCE_JOIN_OVER   /* or there was nothing to join, because it could not begin */
+    ONCE_JOIN_BEGUN, /* a thread is joining it; until that has finished, the run cannot be started again */
+    ONCE_JOIN_OVER   /* joined; or it could not begin, so that there is nothing to join */
 } once_run_join;
 
 struct once_run {
     once_pipeline *pipeline;
-    _Atomic pid_t pid;    /* of the process that started it: threads are not where a fork leads; 0: nobody did */
-    pthread_mutex_t lock; /* of the machine, and of everything down to the next line */
-    pthread_cond_t ended; /* the state is ENDED */
+    _Atomic pid_t pid; /* of the process that started it, because threads do not survive a fork; 0: never started */
+
+    pthread_mutex_t lock; /* of the machine, and of everything down to the line below */
+    pthread_cond_t ended; /* state became ENDED */
     once_run_state state;
     once_run_join join;
-    once_machine *machine; /* NULL: not yet, or not any more */
+    once_machine *machine; /* not NULL: WORKING or DRAINING, and `source` is set too */
     once_source *source;
-    bool stop_seen;
-    bool asked;               /* for a snapshot, so that it is worth knowing for whom the run waits */
-    once_waiting_for waiting; /* as the store's worker found it last */
-    size_t stuck_said;        /* streams that stand still */
-    int64_t stuck_look_ms;    /* when they are looked for again */
+    bool stop_seen;           /* the machine was told to stop */
+    bool snapshot_wanted;     /* somebody asked for a snapshot, so find out what the run waits for */
+    once_waiting_for waiting; /* as the store's thread found it last */
+    size_t stuck_said;        /* paused streams when that was logged last */
+    int64_t stuck_look_ms;    /* when to look for them again */
     once_fetch_pause fetch_pause;
-    int64_t begun_ns;     /* when the threads began; 0: not yet */
-    once_timings timings; /* at the end */
-    int64_t left;         /* the same */
-    once_summary summary; /* the same */
-    int status;           /* the same */
-    once_error error;     /* the same */
-    /* --- of the threads, under the same lock --- */
-    pthread_cond_t over; /* the machine has ended */
+    int64_t begun_ns; /* when the threads began; 0: not yet */
+    /* from the end of the run until the next start: */
+    once_timings timings;
+    int64_t left; /* lag; -1: not known */
+    once_summary summary;
+    int status;
+    once_error error;
+    /* of the threads: */
+    pthread_cond_t machine_ended;
     once_run_thread threads[ONCE_RUN_THREADS];
-    once_run_failure seeks;             /* the store's worker does them, and the source fails */
-    once_handler_state *handlers;       /* as spec->handlers */
-    once_log_throttle effects_throttle; /* of times in a row that effects could not be started */
-    /* --- of whoever starts it, then of its own thread --- */
-    bool has_thread; /* to be joined */
+    once_run_failure seeks;             /* the store's thread carries them out, but it is the source that fails */
+    once_handler_state *handlers;       /* one for each of spec->handlers */
+    once_log_throttle effects_throttle; /* of effects that could not be started */
+    /* --- the lock ends here; the rest belongs to the thread that starts the run, then to the run's own thread --- */
+    bool has_thread; /* `thread` is to be joined; read and written under the lock */
     pthread_t thread, effects;
     once_run_options options;
     once_parts parts;
     once_run_session session;
-    once_executor executor; /* of the store's worker while that runs */
-    bool has_store_lock;    /* that worker has it */
+    once_executor executor; /* of the store's thread while that runs */
+    bool has_store_lock;    /* the store's thread holds it */
 };
 
 /* Made with its pipeline, and never moved. NULL: out of memory. */
 once_run *once__run_new(once_pipeline *pipeline);
-/* Of one that was started and not joined, stops and joins it. NULL is fine. False: it was started before a fork, and
- * nothing of it can be freed in this process. */
+/* Stops and joins it if it was started and not joined, then frees it. NULL is fine. False: it was started before a
+ * fork, and this process can free nothing of it. */
 bool once__run_release(once_run *run);
 
 static inline int64_t once__run_now_ms(const once_run *r) { return once_env_mono_ns(r->pipeline->env) / 1000000; }
 
-/* run_threads.c: the threads, until the machine has ended. */
+/* run_threads.c: starts the threads, and returns when the machine has ended and all are joined. */
 int once__run_threads(once_run *run, once_error *err);
 
-/* run_log.c: what is logged of failures. @locks: lock */
+/* run_log.c: logs failures. @locks: lock */
 void once__run_report(once_run_thread *w, const once_action *done);
 void once__run_report_effects(once_run *run, once_item *const *items, size_t n);
-/* Whether an event can mean work for another worker: inside a transaction it cannot. */
+/* The end of such an action may give other threads work. Actions inside a transaction do not. */
 bool once__run_concerns_others(once_action_kind kind);
 
-/* run_streams.c: the streams by their names. @locks: lock, but for names and releases */
+/* run_streams.c: the streams of the source, by name. @locks: lock, except for stream_name and report_release */
 #define ONCE_STREAM_NAME 200
 void once__stream_name(once_source *source, uint32_t stream, char out[ONCE_STREAM_NAME]);
+/* The sum of the lags that are known, -1 if none is; *n streams, of which *paused are paused. */
 int64_t once__run_left(once_run *run, uint64_t *n, uint64_t *paused);
 void once__run_report_news(once_run *run, const once_action *done);
 void once__run_report_release(const char *name, int status);
@@ -137,7 +153,8 @@ int once__run_ends(once_run *run, once_error *err);
 
 /* run_end.c */
 once_run_ending once__run_ending(const once_machine *machine, const once_source *source);
-/* What to make of a run that ended with `rc`: the status for its caller, and `why` in words. */
+/* The status for the caller of a run that ended with `rc`, with `why` in words: what was lost, what is delivered
+ * again. */
 int once__run_conclude(const once_pipeline *pipeline, const once_run_ending *end, int rc, once_summary *summary,
                        once_error *why);
 

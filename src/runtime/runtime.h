@@ -1,4 +1,18 @@
-/* What the files of the runtime share: a loaded pipeline, and its parts when they are open. */
+/* What the files of the runtime share: a loaded pipeline, its open parts, and small services around them.
+ *
+ * Ownership. A pipeline owns its spec (in its arena), its callbacks' names and its run (runtime/run.h). A run owns the
+ * parts while it lasts. An operator verb (list, replay, ...) uses the run's store, or opens one of its own when there
+ * is no run (runtime/operate.h).
+ *
+ * Threads. `spec` and `store_url` never change after loading. `stop` is atomic. `salt` is guarded by salt_lock.
+ * `run_store` and `store_generation` are guarded by store_lock. `store_id`, `in_flight` and `stop_seen_ns` belong to
+ * the thread that starts the run, then to the run's store thread; nobody else reads them.
+ *
+ * Invariants
+ *   R1  run_store is not NULL only between the start and the end of a run, and is then that run's open store.
+ *   R2  A transaction on run_store begins and ends under store_lock, whoever begins it.
+ *   R3  store_generation grows with each run that opened a store: an equal pointer with another generation is another
+ *       store. */
 #ifndef ONCE_RUNTIME_RUNTIME_H
 #define ONCE_RUNTIME_RUNTIME_H
 
@@ -18,119 +32,135 @@
 typedef struct once_run once_run;
 
 struct once_pipeline {
-    once_arena arena; /* the spec lives in it */
+    once_arena arena; /* owns the spec */
     once_spec *spec;
     char *store_url;
-    once_bytes salt; /* of idempotency keys, once it was read; in the arena */
+    once_bytes salt; /* of idempotency keys, after once__salt_read; in the arena */
     const once_env *env;
-    once_runner_callback *callbacks; /* registered by the program; names are malloc'd */
+    once_runner_callback *callbacks; /* registered by the program; their names are malloc'd */
     size_t n_callbacks;
-    pthread_mutex_t salt_lock;    /* of what was read of it */
-    atomic_bool stop;             /* for good */
-    once_run *run;                /* runtime/run.h */
-    once_fair_lock turn;          /* of transactions of the run and of operators, which use its store */
-    once_backend *run_store;      /* whose turn it is looks at it: the store of the run; NULL: there is none */
-    uint64_t n_opened;            /* how many runs had one, this one included; likewise */
-    char store_id[ONCE_STORE_ID]; /* the store of this run; empty: none yet */
-    bool working;    /* there may be work in flight: told to stop, the store's server has `drain` to answer */
-    int64_t told_ns; /* when whoever waits for the store has first seen the stop; 0: not yet */
+    pthread_mutex_t salt_lock;
+    atomic_bool stop; /* set once, never cleared */
+    once_run *run;    /* made with the pipeline */
+    once_fair_lock store_lock;
+    once_backend *run_store;
+    uint64_t store_generation;
+    char store_id[ONCE_STORE_ID]; /* of the run's store; empty: no run has opened one yet */
+    bool in_flight;               /* messages may be in flight: after a stop a server has `drain` to answer */
+    int64_t stop_seen_ns;         /* when a wait for the store first saw the stop; 0: not yet */
 };
 
-/* The parts of a pipeline that is about to run or to be checked. */
+/* --- parts.c: what a run or `once check` opens --- */
+
 typedef struct once_parts {
     once_backend *store;
-    bool made;          /* by `once check`: there was none */
-    once_keying keying; /* of its idempotency keys */
+    bool created;       /* `once check` found no store and created this one */
+    once_keying keying; /* makes idempotency keys */
     once_effects *effects;
     once_runner *runner; /* NULL: no effect is outside of the store */
     once_source *source;
 } once_parts;
 
-/* Opens store, effects, runner and source in this order; on failure nothing is left open. A store that is missing is
- * made, and the `init` script run. `run`: for this run, which tries again by itself what a server does not answer;
- * NULL: to be checked. */
+/* Opens store, effects, runner and source in this order; on failure nothing is left open. Creates a missing store,
+ * unless this pipeline is known to have used one (runtime/known_store.h), and runs the `init` script. `run`: the
+ * options of the run that opens them, which waits for servers that do not answer; NULL: `once check`, which does not
+ * wait. */
 int once__parts_open(once_pipeline *pipeline, const once_run_options *run, once_parts *out, once_error *err);
 void once__parts_close(once_parts *parts);
-once_db *once__store_db(once_backend *store); /* NULL: it has no database that SQL effects could run in */
-/* `why`, behind the line of the file that it is about. */
+once_db *once__store_db(once_backend *store); /* NULL: the store has no database for SQL effects */
+/* Copies `why` to `err`, behind "FILE:LINE: ". Returns rc. */
 int once__at_line(const once_pipeline *pipeline, int line, int rc, const once_error *why, once_error *err);
 
-/* Repeats an attempt that failed because the store's server is away, with growing pauses: for ever, or when the source
- * has an end, for `patience`. A stop ends it. What will not pass by itself is not repeated. */
+/* --- reconnect.c: servers that are away --- */
+
+/* Repeats an attempt with growing pauses while it fails because the store's server is away or full: without limit, or
+ * for `patience` when the source is finite. A stop ends it. Other failures are returned at once. */
 typedef int once_try(void *user, once_error *err);
 int once__retry_unavailable(once_pipeline *pipeline, once_try *attempt, void *user, once_error *err);
-/* The event of a log's line about a store that failed with this status, at whatever time: alerts go by it. */
-const char *once__store_event(int status);
-bool once__wait_is_cancelled(void *pipeline); /* for once_store_options.cancel */
+const char *once__store_event(int status);    /* the event of log lines about a store that failed with this status */
+bool once__wait_is_cancelled(void *pipeline); /* for once_store_options.cancel: a stop, and `drain` has passed */
 
-/* Failures in a row: what was said of them. All zero: nothing yet. */
+/* Throttles the log lines of failures in a row. All zero: nothing was logged. */
 enum { ONCE_THROTTLE_REASONS = 4 };
 typedef struct once_log_throttle {
-    unsigned times;
-    int64_t said_ms;
-    once_hash last, reasons[ONCE_THROTTLE_REASONS]; /* that were said */
+    unsigned times;                           /* failures so far */
+    int64_t logged_ms;                        /* when one was logged last */
+    once_hash last;                           /* its reason ... */
+    once_hash reasons[ONCE_THROTTLE_REASONS]; /* ... and the latest others, in a ring */
     unsigned next;
 } once_log_throttle;
-/* Whether to say this one: a reason that was not said before, at once; otherwise the first ones, and then one a minute.
- */
+/* Counts a failure. True: log it, because its reason is new, it is one of the first, or a minute has passed. */
 bool once__throttle_allows(once_log_throttle *throttle, const char *reason, int64_t now_ms);
 
-/* ONCE_E_USAGE: the run was started before a fork. Its threads are somewhere else, and what they hold can neither be
- * waited for here nor used. */
+/* ONCE_E_USAGE: the run was started before a fork. Its threads did not survive the fork, so that nothing it holds can
+ * be waited for or used here. */
 int once__run_refuse_forked(const once_run *run, once_error *err);
 
-/* Reads the salt that the file refers to, where it does and that was not done before. Before anything that shows or
- * gives away a key. */
+/* --- idempotency keys --- */
+
+/* Reads the salt that the pipeline file refers to, once. Call it before anything that shows or sends a key. */
 int once__salt_read(once_pipeline *pipeline, once_error *err);
 static inline once_keying once__keying_of(const once_pipeline *pipeline, const once_backend *store)
 {
     return (once_keying){.secret = store->secret, .salt = pipeline->salt};
 }
 
-/* What the store remembers of the consumer between runs: how keys are made, and whether the last run ended cleanly. */
+/* --- consumer_facts.c: what the store remembers of a consumer between runs --- */
+
 typedef enum once_keys_check {
-    ONCE_KEYS_LOOK,   /* a change is refused, nothing is written */
-    ONCE_KEYS_KEEP,   /* a change is refused, what is new is remembered */
-    ONCE_KEYS_CONFIRM /* a change is remembered */
+    ONCE_KEYS_LOOK,   /* refuse a change, write nothing */
+    ONCE_KEYS_KEEP,   /* refuse a change, remember what is new */
+    ONCE_KEYS_CONFIRM /* remember a change */
 } once_keys_check;
 
+/* ONCE_E_SCOPE: keys are made in another way than before. */
 int once__consumer_check_keys(once_pipeline *pipeline, once_backend *store, once_keys_check how, once_error *err);
-/* Of that only the salt, for those who show keys: with another one they would show keys that nobody was given. */
+/* Checks only the salt, for verbs that show keys: with another salt they would show keys that no receiver ever got. */
 int once__consumer_check_salt(once_pipeline *pipeline, once_backend *store, once_error *err);
-/* *unclean is set when another run died and nobody has noticed; it is never cleared, so that this can be repeated. */
+/* Records that a run begins. Sets *unclean when another run died and no run has noticed yet; never clears it, so that
+ * the call can be repeated. */
 int once__consumer_run_begins(once_pipeline *pipeline, once_backend *store, once_worker *worker, bool *unclean,
                               once_error *err);
-/* facts.c: what the store keeps for the source. Facts have short names; consumers, paths and types may be long and
- * binary: a name is made of the kind and a hash, which is returned. */
+
+/* --- facts.c: facts of the store for the source --- */
+
+/* Facts have short names. Consumers, paths and types may be long and binary, so that the name of a fact is its kind and
+ * a hash of them: "kind/32 hex digits". */
 typedef struct once_store_facts {
     once_facts base;
     once_backend *store;
     once_bytes consumer;
 } once_store_facts;
 void once__store_facts_init(once_store_facts *facts, once_backend *store, once_bytes consumer);
+/* Returns the hash in the name. */
 once_hash once__fact_name(const once_backend *store, const char *kind, once_bytes consumer, once_bytes of,
                           char out[64]);
-int once__want_tenant(const once_pipeline *pipeline, once_bytes tenant,
-                      once_error *err); /* ONCE_E_USAGE: its keys have tenants, and none was said */
-bool once__file_has_password(const once_pipeline *pipeline); /* written out, not as a reference */
+
+/* --- the findings of `once check` --- */
 
 /* check.c */
-bool once__remembers(const once_spec *spec, const once_handler_spec *handler); /* what has ended */
+bool once__remembers(const once_spec *spec, const once_handler_spec *handler); /* its finished messages */
 int64_t once__retry_horizon_ms(const once_retry *retry); /* how long all retries of a message may take */
-/* check_source.c: for `once check`, what there is to say about the source, and what it says itself. */
+/* check_source.c: what is doubtful about the source, and the limits of its broker compared with the pipeline file. */
 void once__find_source(const once_pipeline *pipeline, const once_parts *parts, once_finding *report, void *user);
-/* exposure.c: for `once check`, what others may change, read or put among the arguments of commands. */
+/* exposure.c: files that other users can change or read, and message text in the arguments of commands. */
 void once__find_exposure(const once_pipeline *pipeline, once_finding *report, void *user);
-/* Compares the time of the store, the wall clock and the newest messages (clock.c): for `check`, and in one sentence
- * when the time of the store is in doubt. */
+/* clock.c: compares the store's time with the wall clock and the newest message. */
 int once__clock_check(once_pipeline *pipeline, once_backend *store, once_finding *report, void *user, once_error *err);
+/* One sentence for a store whose time is in doubt after a reboot. */
 void once__clock_doubt(int64_t store_ms, int64_t wall_ms, char *out, size_t size);
 
-/* The entry of a key as an operator names it: whole, or, when it is a long one, as it is shown. */
+/* --- keys and letters, as users name and see them --- */
+
+/* ONCE_E_USAGE: the keys of this pipeline belong to tenants, and `tenant` is empty. */
+int once__want_tenant(const once_pipeline *pipeline, once_bytes tenant, once_error *err);
+/* A password is in the pipeline file itself, and not a reference (env:NAME, file:PATH). */
+bool once__file_has_password(const once_pipeline *pipeline);
+/* Finds an entry by the whole key or, for a long key, by the form in which it is shown. */
 int once__entry_by_key(once_backend *store, const once_scope *scope, once_bytes key, once_entry *out, once_arena *arena,
                        once_error *err);
-const char *once__letter_kind(const once_letter *letter); /* as once_listed says it */
-void once__letter_outward_key(const once_keying *keying, const once_letter *letter,
-                              char *out); /* nothing when it has no key */
+const char *once__letter_kind(const once_letter *letter); /* the word in once_listed.kind */
+/* The idempotency key of a letter. Leaves `out` untouched when the letter has no key. */
+void once__letter_outward_key(const once_keying *keying, const once_letter *letter, char *out);
 
 #endif

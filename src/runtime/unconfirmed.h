@@ -1,6 +1,6 @@
-/* What a verb of the store has ended by itself, outside of the machine's transactions, in a commit of which no answer
- * came: claims that are unknown now, and letters of a conflict. Whether it did is asked for as soon as the store
- * answers, and then it is said, once: nobody finds these again. */
+/* Decisions that a verb of the store committed by itself, outside of the machine's transactions, and to whose commit no
+ * answer came: claims that are unknown now, and letters of a conflict. Nobody finds these again, so they are kept here
+ * until the store answers; those that were written are then logged, once. */
 #ifndef ONCE_RUNTIME_UNCONFIRMED_H
 #define ONCE_RUNTIME_UNCONFIRMED_H
 
@@ -9,21 +9,21 @@
 #include "store/store.h"
 
 typedef struct once_unconfirmed {
-    once_arena arena;
+    once_arena arena; /* owns the texts of the items */
     once_item *items;
     size_t n, room;
 } once_unconfirmed;
 
-/* The event that is said of what became of it; NULL: none. */
+/* The event that logs such a decision; NULL: it is not logged. */
 const char *once_unconfirmed_event(const once_decision *decision);
 
-/* Copies what a line needs. What there is no room for is said at once: rather twice than not at all. */
+/* Copies what a log line needs. Without room for it the line is logged at once: rather twice than never. */
 void once_unconfirmed_add(once_unconfirmed *unconfirmed, const once_item *item, const once_keying *keying);
-/* Outside of a transaction. Says what was written; what was not is found again by whoever looks next. On failure all of
- * it stays. */
+/* Outside of a transaction. Logs what was written and drops all; what was not written is found again by the next look.
+ * On failure everything stays. */
 int once_unconfirmed_check(once_unconfirmed *unconfirmed, once_backend *store, const once_keying *keying,
                            once_error *err);
-/* Nobody asks any more: what is left is said. */
+/* The run ends: logs what is left. */
 void once_unconfirmed_end(once_unconfirmed *unconfirmed, const once_keying *keying);
 
 #endif

@@ -3,9 +3,8 @@
  * Only the file itself is read: nothing is opened or connected. Paths inside a pipeline (store, source) are relative to
  * the current directory of the process, not to the file.
  *
- * Every field is a row of a table (config_tables.c for the pipeline and its handlers, config_small.c for their maps,
- * the sources and effects for their own). Parsing, checks, `once help config` and docs/configuration.md follow from the
- * rows.
+ * Every field is a row of a table (runtime/config_tables.h names their files; sources and effects have tables of their
+ * own). Parsing, checks, `once help config` and docs/configuration.md follow from the rows.
  *
  * Thread rule: plain functions. A loaded spec is immutable and lives in the caller's arena.
  *

@@ -1,6 +1,6 @@
-/* Between config.c (loading, rules of the pipeline), config_handler.c (handlers, rules of each) and config_tables.c
- * (the tables), with the readers of single fields beside it. What belongs to one effect is in its own file
- * (effect/effect.h). */
+/* What the files of the configuration share: config.c loads a pipeline file and checks rules between its fields,
+ * config_handler.c does the same for handlers, config_table_*.c are the tables (config_tables.h), config_store.c and
+ * config_fingerprint.c read single fields. Fields of one effect are in the effect's own file (effect/effect.h). */
 #ifndef ONCE_RUNTIME_CONFIG_INTERNAL_H
 #define ONCE_RUNTIME_CONFIG_INTERNAL_H
 

@@ -6,7 +6,7 @@
 #include "base/banned.h"
 
 static const char introduction[] =
-    "<!-- Printed by once_config_reference() from the tables in src/runtime/config_tables.c. Change those, not this "
+    "<!-- Printed by once_config_reference() from the tables in src/runtime/config_table_*.c. Change those, not this "
     "file. -->\n"
     "\n"
     "# Configuration\n"

@@ -11,7 +11,7 @@
 #include "base/json.h"
 #include "base/no_memory.h"
 #include "runtime/audit.h"
-#include "runtime/known.h"
+#include "runtime/known_store.h"
 #include "runtime/operate.h"
 
 #include "base/banned.h"

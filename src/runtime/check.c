@@ -6,7 +6,7 @@
 
 #include "base/buf.h"
 #include "base/duration.h"
-#include "runtime/known.h"
+#include "runtime/known_store.h"
 #include "runtime/runtime.h"
 
 #include "base/banned.h"
@@ -52,7 +52,7 @@ static void find_identity(const once_pipeline *pipeline, const once_parts *parts
     if (once__known_read(pipeline, &known, NULL) != ONCE_OK) return;
     const bool kept = once__known_requires(&known);
     (void)snprintf(text, sizeof text, "store_id %s%s%s%.300s%s", id,
-                   known.said[0] ? ", as 'store_id' in the file"
+                   known.pinned[0] ? ", as 'store_id' in the file"
                    : kept        ? ", remembered from its first run"
                                  : "",
                    !kept && known.folder[0] ? ", not yet remembered in '" : "", !kept ? known.folder : "",

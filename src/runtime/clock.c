@@ -5,7 +5,7 @@
 #include "base/duration.h"
 #include "once/operate.h"
 #include "runtime/executor.h"
-#include "runtime/known.h"
+#include "runtime/known_store.h"
 #include "runtime/operate.h"
 #include "runtime/runtime.h"
 

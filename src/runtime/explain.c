@@ -6,7 +6,7 @@
 #include "base/usage.h"
 #include "runtime/audit.h"
 #include "runtime/choice.h"
-#include "runtime/known.h"
+#include "runtime/known_store.h"
 #include "runtime/operate.h"
 #include "runtime/lane_place.h"
 #include "runtime/runtime.h"

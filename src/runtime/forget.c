@@ -3,7 +3,7 @@
 
 #include "base/usage.h"
 #include "runtime/audit.h"
-#include "runtime/known.h"
+#include "runtime/known_store.h"
 #include "runtime/operate.h"
 
 #include "base/banned.h"

@@ -4,7 +4,7 @@
 #include "base/no_memory.h"
 #include "core/intake.h"
 #include "runtime/choice.h"
-#include "runtime/known.h"
+#include "runtime/known_store.h"
 #include "runtime/lane_place.h"
 #include "runtime/operate.h"
 #include "store/engine.h"

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/usage.h"
-#include "runtime/known.h"
+#include "runtime/known_store.h"
 #include "runtime/operate.h"
 
 #include "base/banned.h"

@@ -3,7 +3,7 @@
 #include <assert.h>
 
 #include "base/no_memory.h"
-#include "runtime/known.h"
+#include "runtime/known_store.h"
 #include "runtime/runtime.h"
 
 #include "base/banned.h"

@@ -10,7 +10,7 @@
 #include "core/intake.h"
 #include "runtime/audit.h"
 #include "runtime/choice.h"
-#include "runtime/known.h"
+#include "runtime/known_store.h"
 #include "runtime/operate.h"
 #include "runtime/replay_preview.h"
 #include "store/engine.h"

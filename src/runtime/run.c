@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "base/no_memory.h"
 #include "base/usage.h"
-#include "runtime/known.h"
+#include "runtime/known_store.h"
 
 #include "base/banned.h"
 

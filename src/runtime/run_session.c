@@ -3,7 +3,7 @@
 
 #include "base/failpoint.h"
 #include "base/log.h"
-#include "runtime/known.h"
+#include "runtime/known_store.h"
 #include "runtime/run.h"
 
 #include "base/banned.h"

@@ -4,7 +4,7 @@
 
 #include "base/duration.h"
 #include "base/no_memory.h"
-#include "runtime/known.h"
+#include "runtime/known_store.h"
 #include "runtime/operate.h"
 
 #include "base/banned.h"

@@ -1,6 +1,6 @@
 /* Records of keys that need not be remembered any more are dropped, step by step. */
 #include "base/duration.h"
-#include "runtime/known.h"
+#include "runtime/known_store.h"
 #include "runtime/operate.h"
 
 #include "base/banned.h"

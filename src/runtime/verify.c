@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "runtime/known.h"
+#include "runtime/known_store.h"
 #include "runtime/runtime.h"
 
 #include "base/banned.h"

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "base/no_memory.h"
-#include "runtime/known.h"
+#include "runtime/known_store.h"
 #include "runtime/operate.h"
 #include "store/takeover.h"
 

@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "once/once.h"
-#include "runtime/known.h"
+#include "runtime/known_store.h"
 #include "runtime/operate.h"
 
 typedef struct fixture {

@@ -30,6 +30,7 @@ static void put(once_buf *note, const char *name, once_bytes text, bool *first)
 
 int once__audit(const once_pipeline *pipeline, once_backend *store, const once_act *act, once_error *err)
 {
+    assert(pipeline->spec->consumer.len > 0 && act->what[0]);
     assert(act->what && act->note);
     once_buf note;
     bool first = true;
@@ -78,6 +79,7 @@ int once__audit_read(const once_audit *a, once_json *json, once_arena *arena, on
         !get(json, ONCE_BYTES("operation"), arena, &out->operation) ||
         !get(json, ONCE_BYTES("idempotency_key"), arena, &out->idempotency_key))
         return once_no_memory(err, "for an audit record");
+    assert(words <= a->note.len);
     out->note.len = words && a->note.data[words - 1] == ' ' ? words - 1 : words;
     return ONCE_OK;
 }

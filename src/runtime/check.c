@@ -1,4 +1,5 @@
 /* `once check`: everything that can be tried without consuming, and what there is to say about it. */
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,6 +47,7 @@ static void find_database(once_db *db, const char *topic, once_finding *report, 
 
 static void find_identity(const once_pipeline *pipeline, const once_parts *parts, once_finding *report, void *user)
 {
+    assert(once__store_lasts(parts->store));
     char id[ONCE_STORE_ID], why[500], text[700];
     once_known known;
     once__store_id(parts->store, id);
@@ -53,8 +55,8 @@ static void find_identity(const once_pipeline *pipeline, const once_parts *parts
     const bool kept = once__known_requires(&known);
     (void)snprintf(text, sizeof text, "store_id %s%s%s%.300s%s", id,
                    known.pinned[0] ? ", as 'store_id' in the file"
-                   : kept        ? ", remembered from its first run"
-                                 : "",
+                   : kept          ? ", remembered from its first run"
+                                   : "",
                    !kept && known.folder[0] ? ", not yet remembered in '" : "", !kept ? known.folder : "",
                    !kept && known.folder[0] ? "'" : "");
     report(user, "store", text, false);
@@ -70,6 +72,7 @@ static void find_identity(const once_pipeline *pipeline, const once_parts *parts
 
 static void find_store(const once_pipeline *pipeline, const once_parts *parts, once_finding *report, void *user)
 {
+    assert(parts->store && pipeline->store_url[0]);
     once_backend *store = parts->store;
     once_buf text;
     char settings[400];
@@ -96,6 +99,7 @@ static void find_store(const once_pipeline *pipeline, const once_parts *parts, o
 /* "fenced: never lost; ...": the mode of a handler, and what it means. */
 static void promise_of(const once_spec *spec, const once_handler_spec *h, bool durable, char *out, size_t size)
 {
+    assert(once_handler_runs(h) && size > 0);
     const bool external = once_handler_external(h);
     const char *kept = !durable   ? "everything is lost when the process ends"
                        : external ? "never lost"
@@ -129,6 +133,7 @@ static void describe_external(const once_handler_spec *h, char *out, size_t size
     once_buf url;
     out[0] = 0;
     if (!once_handler_external(h)) return;
+    assert(h->slots > 0); /* the rules of a handler set it */
     once_buf_init(&url, 4096);
     const once_effect_shown shown = h->effect->describe(h);
     once_bytes name = shown.name;
@@ -163,6 +168,7 @@ bool once__remembers(const once_spec *spec, const once_handler_spec *h)
 /* "12 attempts", "attempts for 1h", or both. */
 static const char *budget_of(const once_retry *retry, char *out, size_t size)
 {
+    assert(retry->attempts > 0 && retry->for_ms >= 0);
     char time[ONCE_DURATION_TEXT];
     if (retry->for_ms > 0) once_duration_format(retry->for_ms, time);
     if (retry->attempts == ONCE_ANY_ATTEMPTS) snprintf(out, size, "attempts for %s", time);

@@ -1,5 +1,6 @@
 /* `once check` of the source: doubts, and what its broker says, compared with the pipeline file. What could not be
  * asked for is said, too, and is a warning: it is not known to be fine. */
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -36,6 +37,7 @@ static const char *at(const checked *c, const once_handler_spec *h, place *out)
 /* A message that comes again when its key was forgotten runs again, or, where its time is known, becomes a letter. */
 static void compare_retention(const checked *c, const once_source_finding *f, const once_handler_spec *h)
 {
+    assert(f->limit == ONCE_LIMIT_RETENTION && f->setting);
     char text[900], kept[ONCE_DURATION_TEXT], remember[ONCE_DURATION_TEXT];
     place where;
     if (!once__remembers(c->spec, h) || h->remember_ms == ONCE_FOREVER || f->value <= h->remember_ms) return;
@@ -51,6 +53,7 @@ static void compare_retention(const checked *c, const once_source_finding *f, co
 /* What the broker gives up goes where nobody of us sees it. Each crash and each lost lease is a delivery. */
 static void compare_deliveries(const checked *c, const once_source_finding *f, const once_handler_spec *h)
 {
+    assert(f->limit == ONCE_LIMIT_DELIVERIES && f->setting);
     char text[900];
     place where;
     if (!once_handler_runs(h) || h->retry.attempts == ONCE_ANY_ATTEMPTS || f->value >= (int64_t)h->retry.attempts)
@@ -65,6 +68,7 @@ static void compare_deliveries(const checked *c, const once_source_finding *f, c
 
 static void compare_hold(const checked *c, const once_source_finding *f, const once_handler_spec *h)
 {
+    assert(f->limit == ONCE_LIMIT_HOLD && f->setting);
     char text[900], hold[ONCE_DURATION_TEXT], timeout[ONCE_DURATION_TEXT];
     place where;
     if (!once_handler_external(h) || f->value == ONCE_FOREVER || f->value >= h->timeout_ms) return;
@@ -102,6 +106,7 @@ static const char *compared_with(once_source_limit limit)
 
 static void say(const checked *c, const once_source_finding *f)
 {
+    assert(f->limit != ONCE_LIMIT_NONE && f->of);
     char text[600], value[ONCE_DURATION_TEXT];
     if (f->limit == ONCE_LIMIT_DELIVERIES) (void)snprintf(value, sizeof value, "%" PRId64, f->value);
     else once_duration_format(f->value, value);
@@ -114,6 +119,7 @@ static void heard(void *user, const once_source_finding *f)
     const checked *c = user;
     char text[900];
     if (f->limit == ONCE_LIMIT_NONE) {
+        assert(f->text);
         c->report(c->user, "source", f->text, f->warning);
     } else if (f->text) {
         (void)snprintf(text, sizeof text, "could not read %.80s of %.200s: %.300s; it was not compared with %s",

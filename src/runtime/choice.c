@@ -36,6 +36,7 @@ static size_t digits(const char *at, const char *end)
 /* A quoted value, with its quotes. An apostrophe inside of a word is none, and so is a quote without an end. */
 static size_t quoted(const char *begin, const char *at, const char *end)
 {
+    assert(begin <= at && at < end);
     if ((*at != '\'' && *at != '"') || (at > begin && is_word(at[-1]))) return 0;
     for (const char *to = at + 1; to < end; to++)
         if (*to == *at && (to + 1 == end || !is_word(to[1]))) return (size_t)(to + 1 - at);
@@ -98,6 +99,7 @@ static bool is_behind(const char *begin, const char *at, const char *word)
  * and a SQLSTATE is a long one that says what it is. */
 static size_t detail(const char *begin, const char *at, const char *end)
 {
+    assert(begin <= at && at < end);
     static const char *const places[] = {"byte ", "column ", "line ", "offset ", "position "};
     const bool in_word = at > begin && is_word(at[-1]);
     const size_t number = digits(at, end);
@@ -130,6 +132,7 @@ void once_reason_group(once_bytes reason, char out[ONCE_REASON_GROUP_MAX + 1])
         for (size_t i = 0; i < (whole ? whole : 1) && n < ONCE_REASON_GROUP_MAX; i++) out[n++] = at[i];
         at += whole ? whole : 1;
     }
+    assert(n <= ONCE_REASON_GROUP_MAX);
     if (at < end)
         while (n > 0 && ((unsigned char)*at & 0xc0) == 0x80) at--, n--; /* whole characters */
     out[once_make_plain(out, n, '?')] = '\0';                           /* so that what is printed is what it is */

@@ -1,4 +1,5 @@
 /* The time of the store beside other clocks: what `check` says of them, and what an operator may set right. */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -111,6 +112,7 @@ int once__clock_check(once_pipeline *pipeline, once_backend *store, once_finding
 
 static int confirm(once_pipeline *pipeline, once_backend *store, int64_t *before_ms, int64_t *after_ms, once_error *err)
 {
+    assert(store->ops->confirm_time);
     once_store_time time;
     char note[200], before[ONCE_TIME_TEXT], after[ONCE_TIME_TEXT];
     int rc = store->ops->time(store, &time, err);

@@ -181,6 +181,7 @@ static bool fingerprint_text(const once_fingerprint_spec *fingerprint, once_aren
 {
     if (fingerprint->kind != ONCE_FINGERPRINT_FIELDS)
         return once_buf_puts(out, fingerprint->kind == ONCE_FINGERPRINT_BODY ? "\"body\"" : "\"none\"");
+    assert(fingerprint->n > 0);
     once_bytes *fields = once_arena_new(arena, once_bytes, fingerprint->n);
     if (!fields) return false;
     for (size_t i = 0; i < fingerprint->n; i++) fields[i] = fingerprint->fields[i].text;

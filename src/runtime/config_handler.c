@@ -1,4 +1,5 @@
 /* Handlers of a pipeline: what each inherits, its one effect, what fits that effect, and what handlers share. */
+#include <assert.h>
 #include <stdio.h>
 
 #include "base/duration.h"
@@ -27,6 +28,7 @@ static label label_of(const once_handler_spec *handler)
 /* Appends the i-th of n names in a sentence: "'sql'", ", 'exec'", " or 'dead'". */
 static void add_name(label *to, size_t i, size_t n, const char *last, const char *name)
 {
+    assert(i < n && name[0]);
     const size_t len = strlen(to->text);
     (void)snprintf(to->text + len, sizeof to->text - len, "%s'%s'", i == 0 ? "" : i + 1 < n ? ", " : last, name);
 }
@@ -46,6 +48,7 @@ static label write_effect(void)
 /* From here on its fields are known, and where they are read into. */
 static void choose_effect(once_config *config, once__handler *handler, const once_effect_ops *effect)
 {
+    assert(!handler->spec.effect && effect->size > 0);
     void *own = once_arena_alloc(config->arena, effect->size);
     if (!own) {
         config->nomem = true;
@@ -194,6 +197,7 @@ static void conclude(const once_spec *spec, once__handler *handler, bool unknown
 static void read_handler(once_config *config, const once_node *root, const once_node *node, once_bytes type,
                          const once_config_pipeline *pipeline, once_handler_spec *out)
 {
+    assert(!config->inherit);
     once__handler handler = pipeline->common;
     once_handler_spec *h = &handler.spec;
     h->type = type;
@@ -250,6 +254,7 @@ static bool same_fingerprint(const once_fingerprint_spec *x, const once_fingerpr
 static void check_shared(once_config *config, const once_node *root, const once_node *nodes[2],
                          const once_handler_spec *pair[2])
 {
+    assert(pair[0] != pair[1] && nodes[0] != nodes[1]);
     if (!once_bytes_equal(pair[0]->operation, pair[1]->operation)) return;
     label first = label_of(pair[0]), second = label_of(pair[1]);
     once_config_shown operation = once_config_show(pair[0]->operation);

@@ -1,4 +1,5 @@
 /* Readers of what a pipeline file says about its store. */
+#include <assert.h>
 #include <string.h>
 
 #include "runtime/config_internal.h"
@@ -21,6 +22,7 @@ static bool is_documented(once_bytes name)
 
 static bool check_store(once_config *config, int line, once_bytes url, size_t colon)
 {
+    assert(colon < url.len && url.data[colon] == ':');
     once_bytes name = {url.data, colon}, rest = {url.data + colon + 1, url.len - colon - 1};
     char kinds[ONCE_STORE_KINDS];
     if (!is_documented(name)) {

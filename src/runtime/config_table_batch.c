@@ -1,4 +1,6 @@
 /* How much at a time: `batch` for a transaction, `waiting_max` for the store. */
+#include <assert.h>
+
 #include "runtime/config_tables.h"
 
 #include "base/banned.h"
@@ -78,6 +80,7 @@ bool once__read_waiting_max(once_config *config, const once_config_field *field,
         *most = (once_waiting_size){0};
         return true;
     }
+    assert(strcmp(waiting_max_fields[0].name, "messages") == 0);
     const once_node nothing = {.kind = ONCE_NODE_MAP, .line = node->line};
     once_config_field messages = waiting_max_fields[0];
     messages.name = field->name;

@@ -1,4 +1,6 @@
 /* The fields of a handler: those that every handler has, then those of the effects. */
+#include <assert.h>
+
 #include "effect/effect.h"
 #include "runtime/config_tables.h"
 
@@ -110,6 +112,7 @@ static const once_config_field *field_of_effect(size_t i, void *out, void **plac
         }
     }
     if (!of) return NULL;
+    assert(at < of->n_fields);
     if (handler) *place = of == chosen ? handler->own : NULL;
     return &of->fields[at];
 }

@@ -39,6 +39,7 @@ static int show(once_bytes text) { return text.len < 120 ? (int)text.len : 120; 
 static int check_fact(checking *c, const char *kind, once_bytes consumer, once_bytes of, once_bytes now,
                       const char *what, const char *effect)
 {
+    assert(kind[0] && now.len > 0);
     char name[64];
     once_bytes was;
     once__fact_name(c->store, kind, consumer, of, name);
@@ -56,6 +57,7 @@ static int check_fact(checking *c, const char *kind, once_bytes consumer, once_b
 
 static bool check_operation(void *user, once_bytes operation, once_bytes text)
 {
+    assert(operation.len > 0 && text.len > 0);
     checking *c = user;
     c->rc = check_fact(c, "scope", c->pipeline->spec->consumer, operation, text, "the key of operation",
                        "settled messages would run again");
@@ -95,6 +97,7 @@ static int find_given(checking *c, given_keys *out)
  * again. */
 static int refuse_salt(checking *c, const char *what, const given_keys *given)
 {
+    assert(c->how != ONCE_KEYS_CONFIRM || given->unknown + given->claimed + given->waiting > 0);
     const once_bytes file = c->pipeline->spec->file;
     if (given->unknown + given->claimed + given->waiting)
         return once_fail(
@@ -215,6 +218,7 @@ static void facts_of_file(const checking *c, file_facts *out)
 
 static int forget(once_backend *store, const char *name, once_error *err)
 {
+    assert(name[0]);
     return store->ops->fact_set(store, name, (once_bytes){0}, err);
 }
 
@@ -286,6 +290,7 @@ static int check_consumer(checking *c)
     file_facts facts;
     once_bytes kept, before;
     facts_of_file(c, &facts);
+    assert(facts.n > 0); /* a file has a path, if not one without links */
     once__fact_name(c->store, "consumer", spec->consumer, (once_bytes){0}, own);
     once__fact_name(c->store, "consumer", (once_bytes){0}, spec->source.name, old);
     int rc = ops->fact_get(c->store, own, &kept, &c->arena, c->err);

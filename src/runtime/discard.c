@@ -29,6 +29,7 @@ typedef struct discarding {
 static bool want_letter(void *user, const once_letter *letter)
 {
     discarding *d = user;
+    assert(letter->id > 0 && d->n <= d->room);
     if (!once__choice_has_letter(&d->options->choice, letter)) return true;
     if (d->n == d->room) {
         const size_t room = d->room ? 2 * d->room : 64;
@@ -105,6 +106,7 @@ static int discard_some(discarding *d, const uint64_t *ids, size_t n, uint64_t *
 /* A run that uses the same store goes on in between. */
 static int discard_next(discarding *d, const uint64_t *ids, size_t n, uint64_t *discarded, once_error *err)
 {
+    assert(d->store && d->pipeline->store_lock.held);
     const int rc = discard_some(d, ids, n, discarded, err);
     return rc == ONCE_OK ? once__operator_pause(d->pipeline, &d->store, 0, err) : rc;
 }

@@ -73,6 +73,7 @@ static bool gather_locks(once_executor *x, const once_action *a, uint64_t **out,
         count += a->items[i]->n_locks;
     }
     if (count) qsort(locks, count, sizeof *locks, compare_locks);
+    assert(count == all);
     *n = 0;
     for (size_t i = 0; i < count; i++)
         if (*n == 0 || locks[*n - 1] != locks[i]) locks[(*n)++] = locks[i];
@@ -95,7 +96,7 @@ static int expect(once_executor *x, const once_action *a, once_error *err)
 
 static int do_begin(once_executor *x, once_action *a, once_error *err)
 {
-    assert(a->kept <= a->n);
+    assert(!x->in_tx && a->kept <= a->n); /* E1 */
     const int rc = x->store->ops->begin(x->store, err);
     a->open = rc == ONCE_OK;
     return rc == ONCE_OK && x->store->ops->expect ? expect(x, a, err) : rc;
@@ -268,12 +269,14 @@ static int do_bury(once_executor *x, once_action *a, once_error *err)
 
 static int do_count(once_executor *x, once_action *a, once_error *err)
 {
+    assert(!x->in_tx);
     const int rc = x->store->ops->waiting_size(x->store, x->consumer, &a->size, err);
     return rc == ONCE_OK && a->due ? once__do_stats(x, a, err) : rc;
 }
 
 static int do_sweep(once_executor *x, once_action *a, once_error *err)
 {
+    assert(!x->in_tx);
     once_sweep_result swept;
     const int rc = x->store->ops->sweep(x->store, SWEEP_STEP, &swept, err);
     if (rc != ONCE_OK) return rc;
@@ -285,6 +288,7 @@ static int do_sweep(once_executor *x, once_action *a, once_error *err)
 /* The next pass has the same messages. */
 static void doubt_said(once_executor *x)
 {
+    assert(x->in_tx); /* E2: the commit of this transaction */
     const once_message_log said = x->log;
     once_message_log_clear(&x->log_in_doubt);
     x->log = x->log_in_doubt;
@@ -325,6 +329,7 @@ static int do_commit(once_executor *x, once_action *a, once_error *err)
 /* A right was taken away: which one, and what its owner has to say. Nothing of the transaction is left anyway. */
 static void explain_denied(const once_executor *x, once_action *a)
 {
+    assert(a->kind != ONCE_ACT_NONE);
     once_error why;
     if (a->status != ONCE_E_DENIED || !x->store->ops->inspect) return;
     x->store->ops->rollback(x->store);
@@ -356,6 +361,7 @@ void once_execute_store(once_executor *x, once_action *a)
     case ONCE_ACT_CLAIM: a->status = do_claim(x, a, err); break;
     case ONCE_ACT_EXTEND: a->status = do_extend(x, a, err); break;
     case ONCE_ACT_RUN:
+        assert(x->in_tx && a->n > 0);
         a->status = x->run(x->user, a->items, a->n, a->careful, a->blame, &x->arena, &a->failed, err);
         break;
     case ONCE_ACT_SETTLE: a->status = do_settle(x, a, err); break;
@@ -375,7 +381,10 @@ void once_execute_store(once_executor *x, once_action *a)
     case ONCE_ACT_STATS: a->status = once__do_stats(x, a, err); break;
     case ONCE_ACT_RENEW: a->status = once__do_renew(x, err); break;
     case ONCE_ACT_SWEEP: a->status = do_sweep(x, a, err); break;
-    case ONCE_ACT_SEEK: a->status = x->source->ops->seek(x->source, a->stream, x->facts, err); break;
+    case ONCE_ACT_SEEK:
+        assert(x->source && x->source->ops->seek && x->facts);
+        a->status = x->source->ops->seek(x->source, a->stream, x->facts, err);
+        break;
     default: assert(false);
     }
     explain_denied(x, a);
@@ -383,6 +392,7 @@ void once_execute_store(once_executor *x, once_action *a)
 
 static int do_fetch(once_source *source, once_action *a, once_error *err)
 {
+    assert(a->batch && (a->n_paused == 0 || a->paused));
     once_fetch fetch = {
         .max = a->max, .paused = a->paused, .n_paused = a->n_paused, .rest = a->rest, .batch = a->batch};
     const int rc = source->ops->fetch(source, &fetch, err);
@@ -408,6 +418,7 @@ void once_execute_source(once_source *source, once_action *a)
 
 static int do_ack(once_source *source, once_action *a, once_error *err)
 {
+    assert(a->n == 0 || a->receipts);
     CHECK_POINT(ack_before, err);
     const int rc = source->ops->ack(source, a->receipts, a->n, err);
     if (rc == ONCE_OK) CHECK_POINT(ack_after, err);

@@ -24,6 +24,7 @@ static once_item item_of(const once_taken *taken)
  * is known. */
 static void say_found(once_executor *x, const once_taken *taken, size_t n, int rc)
 {
+    assert(n == 0 || taken);
     once_message_log now;
     once_message_log_init(&now);
     for (size_t i = 0; i < n; i++) {

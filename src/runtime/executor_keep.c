@@ -35,12 +35,14 @@ int once__keep_items(once_executor *x, const once_action *a, once_error *err)
 
 static int keep_last(once_executor *x, const once_action *a, once_error *err)
 {
+    assert(x->in_tx && (a->n_last == 0 || a->last));
     if (!source_keeps(x) || a->n_last == 0) return ONCE_OK;
     return x->source->ops->keep(x->source, x->facts, NULL, 0, a->last, a->n_last, err);
 }
 
 static const char *newest_name(once_bytes consumer, char out[ONCE_FACT_NAME])
 {
+    assert(consumer.len > 0);
     (void)snprintf(out, ONCE_FACT_NAME, "newest/%.*s", (int)consumer.len, consumer.data);
     return out;
 }

@@ -29,6 +29,7 @@ void once__note_ending(once_executor *x, const once_item *item, bool known)
 /* Said at once: it is so, whatever becomes of the transaction. */
 void once__log_fenced(once_executor *x, const once_item *item, const char *what)
 {
+    assert(what[0]);
     once_message_log now;
     if (item->commit_unknown) return; /* perhaps it was settled by ourselves, in a commit of which no answer came */
     once_message_log_init(&now);
@@ -54,6 +55,7 @@ void once__note_lapsed(once_executor *x, once_item *item)
 
 void once__note_replaced(once_executor *x, const once_action *a)
 {
+    assert(a->n == 0 || a->items);
     for (size_t i = 0; i < a->n; i++)
         if (a->items[i]->decision.replaced)
             once__note(

@@ -1,4 +1,5 @@
 /* What the store knows of a key. */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -26,6 +27,7 @@ int once__entry_by_key(once_backend *store, const once_scope *scope, once_bytes 
 /* The reason of an entry: its own, and what it waits for in its lane, or its lane for it. */
 static int explain_lane(once_backend *store, once_entry *entry, once_arena *arena, once_error *err)
 {
+    assert(entry->state == ONCE_STATE_WAITING || entry->state == ONCE_STATE_DEAD);
     once_bytes words;
     const int rc = store->ops->why(store, entry->id, &words, arena, err);
     if (rc != ONCE_OK || words.len == 0) return rc;
@@ -59,6 +61,7 @@ static bool note_letter(void *user, const once_letter *letter)
     if (!once_bytes_equal(letter->key, s->key) || !once_bytes_equal(letter->scope.tenant, s->scope.tenant)) return true;
     if (!s->any_operation && !once_bytes_equal(letter->scope.operation, s->scope.operation)) return true;
     if (s->n == sizeof s->at / sizeof *s->at) memmove(s->at, s->at + 1, --s->n * sizeof *s->at);
+    assert(s->n < sizeof s->at / sizeof *s->at);
     once_key_letter *kept = &s->at[s->n++];
     *kept = (once_key_letter){.letter = letter->id,
                               .kind = once__letter_kind(letter),
@@ -135,6 +138,7 @@ static bool note_discard(void *user, const once_audit *record)
  * must say so. */
 static int find_discard(once_backend *store, discard_search *s, once_error *err)
 {
+    assert(s->entry && s->key.len > 0);
     once_attempt attempts[ONCE_HISTORY_ATTEMPTS];
     const size_t n = once__history_of(s->entry, attempts);
     s->time_ms = ONCE_NO_TIME;
@@ -155,6 +159,7 @@ static void explain_entry(const once_spec *spec, const once_keying *keying, cons
                           const letters_of_key *letters, const once_lane_place *lane, const discard_search *discard,
                           once_explain_visit *visit, void *user)
 {
+    assert(letters->n <= letters->all && (spec || entry->state == ONCE_STATE_ABSENT));
     once_attempt attempts[ONCE_HISTORY_ATTEMPTS];
     const size_t n = once__history_of(entry, attempts);
     const bool due = once_state_unfinished(entry->state);
@@ -225,6 +230,7 @@ int once__want_tenant(const once_pipeline *pipeline, once_bytes tenant, once_err
 /* What the next run makes of it. */
 static int explain_gone(once_backend *store, once_entry *entry, once_error *err)
 {
+    assert(entry->state == ONCE_STATE_CLAIMED);
     once_gone gone;
     const int rc = once_gone_read(store, entry->scope.consumer, &gone, err);
     const once_bytes says = rc == ONCE_OK ? once_gone_says(&gone, entry) : (once_bytes){0};

@@ -1,5 +1,6 @@
 /* What became of the message at a place of the source: it is read again, judged as a delivery, and compared with what
  * the store has. */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -18,6 +19,7 @@
 static int read_until(once_source *source, once_bytes place, once_bytes point, once_batch *batch, once_item **out,
                       once_error *err)
 {
+    assert(!*out && source->ops->fetch);
     const int64_t until_ns = once_env_mono_ns(source->env) + LOOK_MS * INT64_C(1000000);
     bool at_end = false, late = false;
     int rc = ONCE_OK;
@@ -92,6 +94,7 @@ static bool find_its_letter(void *user, const once_letter *letter)
 
 static void prepare_look(once_item *item)
 {
+    assert(!once_hash_is_zero(item->request.id));
     item->request.scope = &item->scope;
     item->request.token = (once_token){1, 1};
     item->request.lease_ms = 1;
@@ -148,6 +151,7 @@ static int would_replace(once_backend *store, once_item *item, once_arena *arena
 static int was_discarded(once_backend *store, const once_item *item, once_answer answer, once_arena *arena,
                          once_bytes *reason, once_error *err)
 {
+    assert(item->scope.consumer.len > 0);
     if (answer != ONCE_ANSWER_DEAD && answer != ONCE_ANSWER_CONFLICT && answer != ONCE_ANSWER_TOO_OLD) return ONCE_OK;
     const once_letter letter = {
         .scope = {item->scope.tenant, item->scope.consumer, item->scope.operation},

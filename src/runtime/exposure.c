@@ -1,5 +1,6 @@
 /* What a pipeline shows to others, or lets them reach: files that others may change or read, and text of messages among
  * the arguments of commands. For `once check`. */
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -16,6 +17,7 @@ typedef struct exposure {
 
 static void warn(const exposure *x, const char *topic, const char *path, mode_t mode, const char *what)
 {
+    assert(topic[0] && what[0]);
     char text[700];
     (void)snprintf(text, sizeof text, "'%.300s' (mode %04o) %s", path, (unsigned)(mode & 07777), what);
     x->report(x->user, topic, text, true);
@@ -25,6 +27,7 @@ static void warn(const exposure *x, const char *topic, const char *path, mode_t 
  */
 static void look_at_folder(const exposure *x, const char *topic, const char *path)
 {
+    assert(path[0]);
     const char *slash = strrchr(path, '/');
     char *folder = !slash ? strdup(".") : slash == path ? strdup("/") : strndup(path, (size_t)(slash - path));
     struct stat st;

@@ -9,6 +9,7 @@
 
 once_hash once__fact_name(const once_backend *store, const char *kind, once_bytes consumer, once_bytes of, char out[64])
 {
+    assert(kind[0] && !strchr(kind, '/'));
     const once_scope scope = {.consumer = consumer, .operation = {kind, strlen(kind)}};
     const once_hash hash = once_key_id(store->secret, &scope, of);
     const int len =
@@ -49,5 +50,6 @@ static once_hash id(const once_facts *facts, const char *kind, once_bytes name)
 
 void once__store_facts_init(once_store_facts *facts, once_backend *store, once_bytes consumer)
 {
+    assert(store && consumer.len > 0);
     *facts = (once_store_facts){.base = {.get = get, .set = set, .id = id}, .store = store, .consumer = consumer};
 }

@@ -25,6 +25,7 @@ bool once_fair_lock_enter(once_fair_lock *lock)
     pthread_mutex_lock(&lock->lock);
     const bool again = lock->held && pthread_equal(lock->by, pthread_self());
     if (!again) {
+        assert(lock->now <= lock->next);
         const uint64_t mine = lock->next++;
         while (lock->now != mine) pthread_cond_wait(&lock->news, &lock->lock);
         assert(!lock->held);

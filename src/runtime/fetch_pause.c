@@ -1,4 +1,5 @@
 /* What is said about waiting_max: that nothing is fetched because too much waits in the store, and that it goes on. */
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -27,6 +28,7 @@ static bool reached(const once_spec *spec, const once_waiting_size *size)
 /* Which of the two bounds it is. */
 static void format_bound(const once_spec *spec, const once_waiting_size *size, char out[SIZE_TEXT + 16])
 {
+    assert(spec->waiting_max.messages || spec->waiting_max.bytes);
     char bytes[SIZE_TEXT];
     if (reached(spec, size) || !spec->waiting_max.bytes)
         (void)snprintf(out, SIZE_TEXT + 16, "%" PRIu64 " messages", spec->waiting_max.messages);
@@ -37,6 +39,7 @@ enum { LONG_MS = 10 * 1000, LONGEST_MS = 5 * 60 * 1000 };
 
 static bool begins(once_fetch_pause *said, int64_t now_ms)
 {
+    assert(!said->paused && !said->warned);
     if (!said->long_ms || now_ms - said->since_ms >= said->long_ms) said->long_ms = LONG_MS;
     said->paused = true;
     said->since_ms = now_ms;
@@ -45,6 +48,7 @@ static bool begins(once_fetch_pause *said, int64_t now_ms)
 
 static bool ends(once_fetch_pause *said, int64_t now_ms, bool *warn)
 {
+    assert(said->paused);
     *warn = said->warned;
     said->paused = said->warned = false;
     said->since_ms = now_ms;

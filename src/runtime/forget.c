@@ -1,4 +1,5 @@
 /* A key as if it had never been seen. */
+#include <assert.h>
 #include <stdio.h>
 
 #include "base/usage.h"
@@ -26,6 +27,7 @@ int once_pipeline_forget(once_pipeline *pipeline, once_bytes tenant, once_bytes 
             bool found;
             snprintf(note, sizeof note, "it was %s", once_state_name(entry.state));
             rc = store->ops->forget(store, entry.id, &found, err);
+            assert(rc != ONCE_OK || found); /* it was read in this transaction */
             const once_act act = {.what = "forget", .note = note, .scope = entry.scope, .key = key};
             if (rc == ONCE_OK) rc = once__audit(pipeline, store, &act, err);
         }

@@ -68,6 +68,7 @@ static void put_word(once_buf *out, const char *word)
  * working folder. */
 static void put_command(const once_pipeline *pipeline, const once_known *known, once_buf *out)
 {
+    assert(known->folder[0]);
     const char *state = getenv("STATE_DIRECTORY");
     char file[PATH_MAX], here[PATH_MAX];
     const bool unit = state && *state && once__known_absolute(pipeline->spec->file, file, sizeof file);
@@ -94,6 +95,7 @@ static void put_command(const once_pipeline *pipeline, const once_known *known, 
 static int refuse(const once_pipeline *pipeline, const once_known *known, const once_known_by *by, const char *what,
                   once_error *err)
 {
+    assert(known->pinned[0] || (by && (by->id[0] || by->damaged)));
     const once_spec *spec = pipeline->spec;
     const int shown = once__shown_len(spec->file);
     char path[PATH_MAX];
@@ -130,6 +132,7 @@ static int refuse(const once_pipeline *pipeline, const once_known *known, const 
  * with what it says to do: that is advice for a place that never had a store. */
 int once__known_missing(const once_pipeline *pipeline, const once_known *known, const once_error *why, once_error *err)
 {
+    assert(once__known_requires(known));
     enum { MOST = 100 };
     char what[200];
     const size_t seen = strcspn(why->text, ";"), from = seen > MOST ? seen - MOST : 0;

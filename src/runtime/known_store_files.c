@@ -142,6 +142,7 @@ static bool is_id(const char *text) { return strspn(text, "0123456789abcdef") ==
 
 void once__known_path(const once_known *known, const once_known_by *by, char out[PATH_MAX])
 {
+    assert(known->folder[0] && by->name[0]);
     (void)snprintf(out, PATH_MAX, "%s/%s", known->folder, by->name);
 }
 
@@ -225,6 +226,7 @@ static bool sync_folder(const char *folder)
 
 static bool write_whole(const char *folder, const char *path, const once_buf *text)
 {
+    assert(text->len > 0 && !text->failed);
     char beside[PATH_MAX];
     const int fd = make_beside(folder, path, beside);
     if (fd < 0) return false;
@@ -308,6 +310,7 @@ bool once__known_try(const once_known *known, char *why, size_t size)
 /* There is none that could be taken: the next one that a run makes or meets is. */
 bool once__known_keep_any(const once_pipeline *pipeline, const once_known *known, char *why, size_t size)
 {
+    assert(known->folder[0] && !known->pinned[0]);
     for (size_t i = 0; i < ONCE_KNOWN_WAYS; i++) {
         const once_known_by *by = &known->by[i];
         const bool whole = by->id[0] && !by->damaged;

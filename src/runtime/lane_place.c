@@ -2,6 +2,7 @@
  * hash. */
 #include "runtime/lane_place.h"
 
+#include <assert.h>
 #include <stdio.h>
 
 #include "base/no_memory.h"
@@ -10,6 +11,7 @@
 
 void once__lane_reader_init(once_lane_reader *reader, const once_pipeline *pipeline, once_backend *store)
 {
+    assert(store && pipeline->spec);
     *reader = (once_lane_reader){.spec = pipeline->spec, .store = store};
     once_intake_init(&reader->intake, pipeline->spec, store->secret, 0, once_effect_prepare);
 }
@@ -32,6 +34,7 @@ static bool note_letter(void *user, const once_letter *letter)
 /* Many may wait for one letter, so the last answer is kept. */
 int once__lane_dead_letter(once_lane_reader *reader, const once_entry *dead, uint64_t *out, once_error *err)
 {
+    assert(dead->state == ONCE_STATE_DEAD);
     once_backend *store = reader->store;
     int rc = ONCE_OK;
     if (!once_hash_equal(reader->dead, dead->id)) {
@@ -49,6 +52,7 @@ int once__lane_dead_letter(once_lane_reader *reader, const once_entry *dead, uin
 
 static int show_before(once_lane_reader *reader, const once_in_lane *at, once_lane_place *out, once_error *err)
 {
+    assert(at->n <= ONCE_BEFORE_SHOWN && at->n <= at->count);
     int rc = ONCE_OK;
     for (size_t i = 0; i < at->n && rc == ONCE_OK; i++) {
         const once_entry *e = &at->before[i];

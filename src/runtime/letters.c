@@ -35,6 +35,7 @@ int once__letters_ahead(once_reading *r, once_backend *store, const uint64_t *id
     if (r->left > AHEAD) r->left = AHEAD;
     if (r->left > n) r->left = n;
     if (r->left == 0) r->left = 1;
+    assert(r->left > 0 && r->left <= n);
     return store->ops->letters_ahead(store, ids, r->left, err);
 }
 

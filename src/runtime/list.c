@@ -1,4 +1,5 @@
 /* What is not finished, and the dead letters, one by one. */
+#include <assert.h>
 #include <string.h>
 
 #include "base/no_memory.h"
@@ -67,6 +68,7 @@ static once_bytes reason_of(listing *l, const once_entry *e)
 static bool list_entry(void *user, const once_entry *e)
 {
     listing *l = user;
+    assert(l->rc == ONCE_OK && !l->over);
     once_attempt attempts[ONCE_HISTORY_ATTEMPTS];
     const size_t n = once__history_of(e, attempts);
     const bool due = e->due_ms != ONCE_NEVER;
@@ -101,6 +103,7 @@ static bool list_entry(void *user, const once_entry *e)
 static bool list_letter(void *user, const once_letter *letter)
 {
     listing *l = user;
+    assert(l->rc == ONCE_OK && !l->over && letter->id > 0);
     const char *kind = once__letter_kind(letter);
     const bool line = strcmp(kind, "malformed") == 0 && !once_reason_is_no_handler(letter->reason);
     once_attempt attempts[ONCE_HISTORY_ATTEMPTS];

@@ -61,6 +61,7 @@ static span keep(once_message_log *log, once_bytes text, size_t most)
 void once_message_log_add(once_message_log *log, once_log_level level, const char *event, const once_item *item,
                           once_bytes reason, const once_keying *keying)
 {
+    assert(event && item);
     if (!once_log_wants(level)) return;
     once_message_line *line = add_line(log);
     if (!line) return;

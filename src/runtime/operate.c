@@ -25,6 +25,7 @@ int once__check_choice(const once_choice *choice, const uint64_t *ids, size_t n_
 
 static int open_now(once_pipeline *pipeline, once_backend **out, once_error *err) /* @locks: turn */
 {
+    assert(pipeline->store_lock.held);
     if (!pipeline->run_store) return once__known_open_store(pipeline, out, err);
     *out = pipeline->run_store;
     return ONCE_OK;
@@ -109,6 +110,7 @@ int once__finish_tx(once_backend *store, int rc, once_error *err)
 int once__find_entry(once_pipeline *pipeline, once_backend *store, once_bytes tenant, once_bytes operation,
                      once_bytes key, once_entry *out, once_arena *arena, once_error *err)
 {
+    assert(pipeline->store_lock.held);
     const once_spec *spec = pipeline->spec;
     size_t known = 0;
     *out = (once_entry){.state = ONCE_STATE_ABSENT};

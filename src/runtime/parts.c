@@ -96,6 +96,7 @@ typedef struct opening {
 /* `once check` says when it made one: where one was lost, that is a new one. */
 static int open_or_make(const opening *o, const once_known *known, once_error *err)
 {
+    assert(!o->parts->store && !o->parts->created);
     once_pipeline *pipeline = o->pipeline;
     const bool may_make = !once__known_requires(known);
     once_store_options options = {.size = sizeof options,
@@ -140,6 +141,7 @@ static int open_runner(void *user, once_error *err)
 {
     const opening *o = user;
     once_pipeline *pipeline = o->pipeline;
+    assert(o->parts->store && !o->parts->runner);
     once_runner_options runner = {.spec = pipeline->spec,
                                   .env = pipeline->env,
                                   .keying = o->parts->keying,

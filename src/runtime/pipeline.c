@@ -1,4 +1,5 @@
 /* A pipeline from its file: loading it, what a program adds to it (callbacks, a salt), and which secrets it has. */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,6 +41,7 @@ int once_pipeline_load(const char *file, once_mistake *report, void *user, once_
         once_pipeline_free(pipeline);
         return rc;
     }
+    assert(pipeline->spec->n_handlers > 0 && pipeline->store_url[0]);
     *out = pipeline;
     return ONCE_OK;
 }
@@ -47,6 +49,7 @@ int once_pipeline_load(const char *file, once_mistake *report, void *user, once_
 void once_pipeline_free(once_pipeline *pipeline)
 {
     if (!pipeline || !once__run_release(pipeline->run)) return;
+    assert(!pipeline->run_store); /* R1 */
     once_fair_lock_release(&pipeline->store_lock);
     pthread_mutex_destroy(&pipeline->salt_lock);
     once_arena_release(&pipeline->arena);

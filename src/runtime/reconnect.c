@@ -71,6 +71,7 @@ static void pause_for(once_pipeline *pipeline, int64_t ms)
 /* Why it is given up, and what to do about it. */
 static int give_up(const once_pipeline *pipeline, int rc, const once_error *why, once_error *err)
 {
+    assert(once_status_class(rc) != ONCE_CLASS_USAGE && why->text[0]);
     char patience[ONCE_DURATION_TEXT];
     return once_fail(err, rc, "%.350s; gave up: %s and run again, or raise 'patience' (%s)", why->text,
                      rc == ONCE_E_FULL ? "make room" : "start it",

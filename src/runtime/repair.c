@@ -1,5 +1,6 @@
 /* `once check --repair`: what an operator may have mended in a store, step by step, each with its audit record in the
  * same transaction. */
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,6 +28,7 @@ static int note_repair(once_pipeline *pipeline, once_backend *store, uint64_t n,
 static int repair_step(once_pipeline *pipeline, once_backend *store, once_hash *after, uint64_t *repaired, bool *more,
                        once_error *err)
 {
+    assert(store->ops->repair && *more);
     uint64_t n = 0;
     int rc = store->ops->begin(store, err);
     if (rc != ONCE_OK) return rc;

@@ -71,6 +71,7 @@ typedef struct replaying {
 /* What the letter's message would get if it came now. Fills item. */
 static int take_in(replaying *r, const once_letter *letter, once_item *item, once_error *err)
 {
+    assert(!r->options->body || r->options->n_ids == 1);
     *item = (once_item){.batch = &r->batch, .message = letter->message};
     if (r->options->body) item->message.body = *r->options->body;
     const int rc = once_intake_fetched(&r->intake, item, err);
@@ -247,6 +248,7 @@ static int replay_one(replaying *r, uint64_t id, once_error *err)
     r->bytes += letter.message.body.len + letter.message.headers.len;
     once__letters_note(&r->letters, &letter);
     rc = move(r, &letter, out, &ended, err);
+    assert(out->verdict < ONCE_REPLAY_VERDICTS);
     if (!ended && out->verdict != ONCE_REPLAY_run && out->verdict != ONCE_REPLAY_forced)
         r->would[r->n - 1].id = 0; /* nothing waits by that */
     if (rc != ONCE_OK || !verdicts[out->verdict].leaves) return rc;
@@ -332,6 +334,7 @@ static int replay_batch(replaying *r, once_error *err)
 /* Not faster than the rate that was asked for; and a run that uses the same store goes on in between. */
 static int keep_pace(replaying *r, once_error *err)
 {
+    assert(r->n_ids == 0 && r->n == 0);
     const bool paced = r->options->rate && !r->options->dry_run;
     const double ahead_s = paced ? (double)r->paced / (double)r->options->rate - seconds_since(r) : 0;
     return once__operator_pause(r->pipeline, &r->store, ahead_s > 0 ? (int64_t)(ahead_s * 1000) : 0, err);

@@ -25,6 +25,7 @@ int once__preview_open(once_preview_table *table, uint64_t most, once_error *err
     char path[PATH_MAX];
     uint64_t size = 1024;
     while (size / 2 < most) size *= 2;
+    assert((size & (size - 1)) == 0 && size / 2 >= most);
     snprintf(path, sizeof path, "%s/once-XXXXXX", folder);
     const int fd = mkostemp(path, O_CLOEXEC);
     if (fd < 0)
@@ -47,7 +48,7 @@ void once__preview_close(once_preview_table *table)
 /* The slot of this id, or the free one where it belongs. */
 static int find_slot(const once_preview_table *table, uint64_t id, uint64_t *slot, once_preview *out, once_error *err)
 {
-    assert(id != 0);
+    assert(id != 0 && table->size > 0 && table->n <= table->size / 2); /* so that there is a free slot */
     for (*slot = id & (table->size - 1);; *slot = (*slot + 1) & (table->size - 1)) {
         const ssize_t got = pread(table->fd, out, sizeof *out, (off_t)(*slot * sizeof *out));
         if (got != sizeof *out) return cannot("read", err);

@@ -86,6 +86,7 @@ static int describe(resolving *r, const once_entry *entry, once_bytes key, once_
  * back. */
 static int resolve_in_tx(resolving *r, const once_hash *id, once_resolved *out, once_error *err)
 {
+    assert((id == NULL) == (r->options->key != NULL));
     const once_resolve_options *o = r->options;
     once_entry entry;
     once_arena_reset(&r->arena);
@@ -105,6 +106,7 @@ static int resolve_in_tx(resolving *r, const once_hash *id, once_resolved *out, 
 /* What somebody else has decided meanwhile, or what has no body to retry with, is left out and told. */
 static int resolve_fitting(resolving *r, uint64_t *resolved, once_error *err)
 {
+    assert(!r->options->key && r->n == 0);
     const once_resolve_options *o = r->options;
     int rc = r->store->ops->list(r->store, r->pipeline->spec->consumer, ONCE_STATE_UNKNOWN, want_entry, r, err);
     if (rc == ONCE_OK && r->failed) rc = once_no_memory(err, "for the messages");

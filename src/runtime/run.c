@@ -145,6 +145,7 @@ static once_machine *hide(once_run *r)
     once_fair_lock_leave(&r->pipeline->store_lock);
     pthread_mutex_lock(&r->lock);
     once_machine *machine = r->machine;
+    assert(machine && r->source);
     r->summary.counts = *once_machine_counts(machine);
     r->summary.seconds = (double)(once_env_mono_ns(r->pipeline->env) - r->begun_ns) / 1e9;
     r->summary.stopped = r->stop_seen;
@@ -179,6 +180,7 @@ static int conclude(once_run *r, const once_run_ending *how, int rc, once_error 
 /* The workers are over. */
 static int close_parts(once_run *r, int rc, once_error *why)
 {
+    assert(!r->has_store_lock && !r->executor.in_tx);
     once_machine *machine = hide(r);
     const once_run_ending how = once__run_ending(machine, r->parts.source);
     r->summary.lost = how.lost;
@@ -256,6 +258,7 @@ static int reserve(once_run *r, const once_run_options *options, once_run_join j
 /* Its thread waits for the lock, so it is never seen to work before it is there to be joined. */
 static int begin_thread(once_run *r)
 {
+    assert(r->machine && !r->has_thread);
     pthread_mutex_lock(&r->lock);
     const int failed = pthread_create(&r->thread, NULL, look_after, r);
     r->has_thread = failed == 0;
@@ -344,6 +347,7 @@ int once_pipeline_start(once_pipeline *pipeline, const once_run_options *options
 
 static void fill(once_run *r, once_snapshot *out) /* @locks: lock */
 {
+    assert(!r->machine == !r->source && r->state <= ONCE_RUN_ENDED);
     const int64_t now_ns = once_env_mono_ns(r->pipeline->env);
     r->snapshot_wanted = true;
     *out = (once_snapshot){.state = r->state, .left = r->left, .seconds = r->summary.seconds, .status = r->status};

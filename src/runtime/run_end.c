@@ -33,6 +33,7 @@ static bool can_wait(int rc)
  * whatever it was that ended it. */
 static void tell_rest(const once_run_ending *end, int rc, const once_summary *summary, once_error *why)
 {
+    assert(rc != ONCE_OK && why->text[0]);
     once_error before = *why;
     const uint64_t acked = summary->counts.acked, open = end->open, unsettled = end->unsettled;
     if (rc == ONCE_E_FULL && !end->lost)
@@ -73,6 +74,7 @@ once_run_ending once__run_ending(const once_machine *machine, const once_source 
     once_run_ending end = {.unsettled = once_machine_unsettled(machine), .clean = once_machine_ended_at_bound(machine)};
     if (source->ops->bits(source) & ONCE_SOURCE_REDELIVERS) end.open = open;
     else end.lost = open + (source->ops->held ? source->ops->held(source) : 0);
+    assert(end.lost == 0 || end.open == 0);
     return end;
 }
 

@@ -61,6 +61,7 @@ void once__run_report(once_run_thread *w, const once_action *done) /* @locks: lo
 
 static void report_failure(once_run *r, const once_item *item) /* @locks: lock */
 {
+    assert(item->not_started != ONCE_OK);
     char why[sizeof((once_error *)0)->text];
     snprintf(why, sizeof why, "%.*s", (int)item->failure.len, item->failure.data ? item->failure.data : "");
     if (once__throttle_allows(&r->effects_throttle, why, once__run_now_ms(r)))
@@ -90,7 +91,9 @@ static bool is_down(const once_handler_state *h, int64_t now_ms)
 
 static void report_handler(once_run *r, const once_item *item) /* @locks: lock */
 {
-    assert(once_handler_external(item->handler));
+    assert(once_handler_external(item->handler) && item->not_started == ONCE_OK);
+    assert(item->handler >= r->pipeline->spec->handlers &&
+           item->handler < r->pipeline->spec->handlers + r->pipeline->spec->n_handlers);
     once_handler_state *h = &r->handlers[item->handler - r->pipeline->spec->handlers];
     const once_bytes name = item->handler->type.len ? item->handler->type : item->handler->operation;
     const int64_t at_ms = once__run_now_ms(r);

@@ -21,6 +21,7 @@ static void keep_known(const once_pipeline *pipeline, const once_known *before, 
 
 static int meet_store(once_run *r, once_error *err)
 {
+    assert(once__store_lasts(r->parts.store));
     once_known before;
     int rc = once__known_read(r->pipeline, &before, err);
     if (rc == ONCE_OK) rc = once__known_audit(r->pipeline, &before, r->parts.store, err);
@@ -60,6 +61,7 @@ static int end(void *user, once_error *err)
 {
     once_run *r = user;
     once_backend *store = r->parts.store;
+    assert(store && !r->executor.in_tx);
     const int rc = store->ops->stats(store, r->pipeline->spec->consumer, &r->session.stats, err);
     if (rc != ONCE_OK) return rc;
     (void)ONCE_FAIL_AT(close_before);
@@ -79,6 +81,7 @@ static int64_t longest_lease_ms(const once_spec *spec)
     int64_t longest_ms = 0;
     for (size_t i = 0; i < spec->n_handlers; i++)
         if (spec->handlers[i].lease_ms > longest_ms) longest_ms = spec->handlers[i].lease_ms;
+    assert(longest_ms > 0);
     return longest_ms;
 }
 

@@ -39,6 +39,7 @@ static const char *word_of(once_stream_change state)
 /* All that is known; -1: of none of them anything is. */
 int64_t once__run_left(once_run *r, uint64_t *n, uint64_t *paused) /* @locks: lock */
 {
+    assert(r->machine && r->source);
     int64_t left = -1;
     once_stream_view view;
     *n = *paused = 0;
@@ -132,6 +133,7 @@ void once__run_report_release(const char *name, int status)
 /* Said of the one that stands still for longest, when there are more than before, and when there is none any more. */
 void once__run_report_stuck(once_run *r) /* @locks: lock */
 {
+    assert(r->machine && r->source);
     const int64_t now_ms = once__run_now_ms(r);
     once_stream_view view, worst = {0};
     size_t stuck = 0;

@@ -31,6 +31,7 @@ static void wait_for(pthread_cond_t *news, once_run *r, int64_t ms) /* @locks: l
 static void heed_stop(once_run *r) /* @locks: lock */
 {
     if (r->stop_seen || !atomic_load(&r->pipeline->stop)) return;
+    assert(r->machine && r->source && r->state == ONCE_RUN_WORKING);
     r->stop_seen = true;
     r->state = ONCE_RUN_DRAINING;
     (void)ONCE_FAIL_AT(drain_before);
@@ -95,6 +96,7 @@ static void *work(void *arg) /* @locality: a worker's own thread */
 /* @locks: lock, but not while the runner work */
 static void start_or_kill(once_run *r, once_action *action)
 {
+    assert(r->parts.runner && action->n > 0);
     pthread_mutex_unlock(&r->lock);
     if (action->kind == ONCE_ACT_START) once_runner_start(r->parts.runner, action->items, action->n);
     else once_runner_kill(r->parts.runner, action->items, action->n);
@@ -105,6 +107,7 @@ static void start_or_kill(once_run *r, once_action *action)
 
 static void take_back(once_run *r, once_item *const *items, size_t n) /* @locks: lock */
 {
+    assert(n > 0 && n <= RETURNS_MAX);
     once__run_report_effects(r, items, n);
     once_machine_finished(r->machine, items, n, once__run_now_ms(r));
     pthread_cond_signal(&r->threads[ONCE_THREAD_STORE].news);
@@ -136,6 +139,7 @@ static void *work_on_effects(void *arg) /* @locality: a thread of its own */
  * store come in between. */
 static void work_on_store(once_run *r, once_action *action) /* @locality: the store's worker */
 {
+    assert(r->has_store_lock == r->executor.in_tx); /* R2 */
     if (!r->has_store_lock) {
         once_fair_lock_take(&r->pipeline->store_lock);
         r->has_store_lock = true;

@@ -34,6 +34,7 @@ typedef struct suspects {
 static bool look_at_dead(void *user, const once_entry *entry)
 {
     suspects *s = user;
+    assert(entry->state == ONCE_STATE_DEAD && s->n <= s->room);
     if (!entry->block) return true;
     if (s->n == s->room) {
         const size_t room = s->room ? 2 * s->room : 64;
@@ -140,7 +141,7 @@ int once_pipeline_status(once_pipeline *pipeline, bool finished, once_pipeline_s
     if (rc == ONCE_OK) rc = store->ops->letters(store, consumer, 0, look_at_first_letter, &out->oldest_dead_ms, err);
     if (rc == ONCE_OK && finished) rc = count_finished(store, consumer, out, err);
     if (rc == ONCE_OK) rc = read_counters(store, consumer, out, err);
-    assert(rc != ONCE_OK || stats.wait_ms >= 0);
+    assert(rc != ONCE_OK || (stats.wait_ms >= 0 && waiting.due <= waiting.n));
     out->waiting = stats.waiting;
     out->busy = stats.claimed;
     out->unknown = stats.unknown;

@@ -19,6 +19,7 @@ const char *once_unconfirmed_event(const once_decision *decision)
 
 static void add_line(once_message_log *log, const once_item *item, const once_keying *keying)
 {
+    assert(once_unconfirmed_event(&item->decision));
     once_message_log_add(log, ONCE_LOG_WARN, once_unconfirmed_event(&item->decision), item, item->decision.reason,
                          keying);
 }

@@ -50,6 +50,7 @@ int once__take_over(once_backend *store, once_bytes consumer, const once_worker 
 /* That it failed is found out by whatever comes next; until then leases decide. */
 bool once__look_for_gone(once_executor *x, bool in_the_way)
 {
+    assert(!x->in_tx);
     const int64_t now_ns = once_env_mono_ns(x->store->env), passed_ns = now_ns - x->gone_at_ns;
     size_t ended = 0;
     if (!x->worker || (x->gone_at_ns && passed_ns < (in_the_way ? GONE_SOON_NS : GONE_ANYWAY_NS))) return false;
@@ -141,6 +142,7 @@ static const char *format_left(const once_waiting_for *w, int64_t now_ns, char o
 
 void once__waiting_text(const once_waiting_for *w, int64_t now_ns, char out[ONCE_WAITING_TEXT])
 {
+    assert(w->n == 0 || w->state);
     char left[ONCE_DURATION_TEXT];
     if (w->n == 0) out[0] = 0;
     else (void)snprintf(out, ONCE_WAITING_TEXT, "waits %s for %s, %s", format_left(w, now_ns, left), w->who, w->state);

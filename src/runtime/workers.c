@@ -1,4 +1,5 @@
 /* Who works on a pipeline, and what they hold. */
+#include <assert.h>
 #include <stdlib.h>
 
 #include "base/no_memory.h"
@@ -34,6 +35,7 @@ static bool add_holder(void *user, const once_worker *worker, once_worker_state 
 static bool count_held(void *user, const once_entry *entry)
 {
     holders *all = user;
+    assert(entry->state == ONCE_STATE_CLAIMED);
     for (size_t i = 0; i < all->n; i++) all->at[i].holds += once_token_is_of_run(entry->token, all->at[i].worker.run);
     return true;
 }
@@ -73,6 +75,7 @@ static int find_lapsed(once_pipeline *pipeline, once_backend *store, holders *al
 
 static void tell_holders(const holders *all, once_running_visit *visit, void *user)
 {
+    assert(all->n == 0 || all->at);
     static const char *const states[] = {
         [ONCE_WORKER_ALIVE] = "alive", [ONCE_WORKER_LATE] = "late", [ONCE_WORKER_GONE] = "gone"};
     for (size_t i = 0; i < all->n; i++) {

@@ -1,4 +1,4 @@
-/* once check: everything that can be tried without consuming. */
+/* once check: tests a pipeline without reading a message, and prints the findings. */
 #include "cli.h"
 
 #include <string.h>
@@ -6,10 +6,10 @@
 
 typedef struct checking {
     bool json, first;
-    bool progress; /* a line of it stands on the terminal */
+    bool progress; /* a progress line is on the terminal */
 } checking;
 
-/* One line of the terminal, which the next one takes. */
+/* Overwrites the progress line. */
 static void show_progress(checking *c, const char *text)
 {
     if (c->json || !isatty(STDERR_FILENO)) return;
@@ -48,7 +48,7 @@ static void on_finding(void *user, const char *topic, const char *text, bool war
     c->first = false;
 }
 
-/* Whatever becomes of the check, the operator has said it. */
+/* Done first: the operator's confirmation counts even if the check fails. */
 static int confirm_clock(once_pipeline *pipeline, checking *c, once_error *err)
 {
     int64_t before_ms, after_ms;
@@ -61,7 +61,7 @@ static int confirm_clock(once_pipeline *pipeline, checking *c, once_error *err)
     return ONCE_OK;
 }
 
-/* Where there is none, nothing else can be tried: it would be made. */
+/* If there is no store, the check ends here, because it would create one. */
 static int take_store(once_pipeline *pipeline, checking *c, bool *there, once_error *err)
 {
     const int rc = once_pipeline_take_store(pipeline, there, err);

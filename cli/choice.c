@@ -8,7 +8,7 @@ typedef struct filter {
     const char *option, *value;
 } filter;
 
-/* In front those that may also belong to a key. */
+/* The first two may also belong to a key. */
 static void list_filters(const cli_choice *c, filter out[FILTERS])
 {
     const filter all[FILTERS] = {{"--tenant", c->tenant}, {"--operation", c->operation}, {"--reason", c->reason},
@@ -17,8 +17,8 @@ static void list_filters(const cli_choice *c, filter out[FILTERS])
     memcpy(out, all, sizeof all);
 }
 
-/* An empty value is mostly a variable that is not set, and would mean everything. The empty tenant of a key that is
- * named is a tenant. */
+/* An empty value is usually an unset variable, and would choose everything. But a named key may have an empty
+ * tenant. */
 static bool refuse_empty(const filter *filters, cli_named named)
 {
     for (int i = 0; i < FILTERS; i++) {

@@ -1,4 +1,4 @@
-/* Which messages a verb of operators means: those that were named, or all that fit. And how each is told. */
+/* How an operator chooses messages, by id, by key or by filters, and how they are printed. */
 #ifndef ONCE_CLI_CHOICE_H
 #define ONCE_CLI_CHOICE_H
 
@@ -22,17 +22,17 @@ typedef struct cli_choice {
         "--until", "TIME", things "s that " began " before", NULL, &(c).until                                          \
     }
 
-/* What names are to a verb: ids say everything, a key may need its tenant and its operation. */
+/* How messages are named: ids need nothing else, a key may need its tenant and its operation. */
 typedef enum cli_named { CLI_NAMED_NOT, CLI_NAMED_IDS, CLI_NAMED_KEY } cli_named;
 
-/* Names, or --all, or filters, and nothing that would be ignored. False: it was said what is wrong. `things`: "letters:
- * ids". */
+/* Accepts names, or --all, or filters, and refuses what would be ignored. False: it has printed what is wrong.
+ * `things`: what may be named, "letter ids". */
 bool cli_choice_read(const cli_choice *given, cli_named named, const char *things, once_choice *out);
 
-/* "key 'p7' of tenant 'berlin', operation 'charge'"; nothing without a key. The operation of the only handler is not
- * worth a word. */
+/* "key 'p7' of tenant 'berlin', operation 'charge'"; nothing without a key. The operation of a single handler is left
+ * out. */
 void cli_print_key(once_bytes key, const once_scope *scope);
-/* "  in.ndjson:17", and the reason in brackets, as far as they are there */
+/* "  in.ndjson:17", and the reason in brackets; empty parts are left out */
 void cli_print_origin(once_bytes place, once_bytes point, once_bytes reason);
 /* ,"tenant":...,"operation":...,"key":..., and the idempotency key when there is one */
 void cli_json_key(once_bytes key, const once_scope *scope, const char *idempotency_key);

@@ -1,4 +1,4 @@
-/* once discard: dead letters that nobody will work on. */
+/* once discard: drops dead letters. */
 #include <inttypes.h>
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-/* once explain: everything known about a key, in sentences. */
+/* once explain: everything stored about a key, in sentences. */
 #include <string.h>
 
 #include "cli.h"
@@ -77,7 +77,7 @@ static const struct {
     {"stale", "It was superseded by a newer version, or its update changed nothing. Another delivery is a duplicate."},
 };
 
-/* When it will be forgotten, of those that no time ends. */
+/* How long it is kept, for states that do not expire. */
 static const struct {
     const char *state, *sentence;
 } kept[] = {
@@ -106,7 +106,7 @@ static void tell_first(const once_explanation *e)
     printf(".\n");
 }
 
-/* The last attempt, whose lease is over, and nobody has come since. */
+/* The last attempt, if its lease has expired and no worker has claimed it since. */
 static bool is_lost(const once_explanation *e, const once_attempt *a)
 {
     return e->worker.len && strcmp(e->state, "claimed") != 0 && a == &e->attempts[e->n_attempts - 1];
@@ -114,7 +114,7 @@ static bool is_lost(const once_explanation *e, const once_attempt *a)
 
 static bool is_replacement(const once_attempt *a) { return strcmp(a->outcome, "replaced") == 0; }
 
-/* By whom is said when it was not the one that saw it first. */
+/* Names the worker if it is not the one that saw the message first. */
 static void tell_attempt(const once_explanation *e, const once_attempt *a)
 {
     char time[40];
@@ -164,7 +164,7 @@ static void tell_discarded(const once_explanation *e)
     printf(". Another delivery is a duplicate.\n");
 }
 
-/* The reason that it has now, unless its last attempt gave it. */
+/* The current reason, unless the last attempt gave it. */
 static void tell_reason(const once_explanation *e)
 {
     const once_attempt *last = e->n_attempts ? &e->attempts[e->n_attempts - 1] : NULL;
@@ -268,7 +268,7 @@ static void on_explanation(void *user, const once_explanation *e)
     x->first = false;
 }
 
-/* Why a message was skipped, or what became of it. */
+/* What happened to a message. */
 static const struct {
     const char *fate, *sentence;
 } fates[] = {
@@ -316,7 +316,7 @@ static void on_fate(void *user, const once_fate *fate)
     cli_print_line(fate->line, fate->column);
 }
 
-/* "in.ndjson:17": the point is behind the last colon. */
+/* "in.ndjson:17": the point is after the last colon. */
 static int explain_message(once_pipeline *pipeline, explaining *x, once_error *err)
 {
     const char *colon = strrchr(x->message, ':');

@@ -1,4 +1,4 @@
-/* once forget: the next message with this key runs, whatever became of the one before. */
+/* once forget: removes a key; its next message runs again. */
 #include <string.h>
 
 #include "cli.h"

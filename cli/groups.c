@@ -1,4 +1,4 @@
-/* once list --by: how many there are of a kind, for whoever looks at thousands. */
+/* once list --by: counts by reason, type, handler or hour, with an example of each. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@ enum { NAME_MAX_BYTES = ONCE_REASON_GROUP_MAX, GROUPS_MAX = 1000 };
 typedef struct group {
     char name[NAME_MAX_BYTES + 1];
     const char *state;
-    uint64_t count, letter; /* the id of an example; 0: it is no letter */
+    uint64_t count, letter; /* the id of an example; 0: it is not a letter */
     char key[NAME_MAX_BYTES + 1], tenant[NAME_MAX_BYTES + 1], operation[NAME_MAX_BYTES + 1]; /* of the example */
     int64_t first_ms, last_ms;
 } group;
@@ -34,7 +34,7 @@ static void copy(char out[NAME_MAX_BYTES + 1], once_bytes text)
 {
     size_t len = text.len < NAME_MAX_BYTES ? text.len : NAME_MAX_BYTES;
     while (len > 0 && len < text.len && ((unsigned char)text.data[len] & 0xc0) == 0x80) len--; /* whole characters */
-    for (size_t i = 0; i < len; i++) out[i] = text.data[i] ? text.data[i] : '?'; /* or it would be another name */
+    for (size_t i = 0; i < len; i++) out[i] = text.data[i] ? text.data[i] : '?'; /* a NUL would cut the name */
     out[len] = 0;
 }
 
@@ -89,13 +89,12 @@ static int more_first(const void *a, const void *b)
     return x->count != y->count ? (x->count > y->count ? -1 : 1) : strcmp(x->name, y->name);
 }
 
-/* The options that choose this group, one behind the other: at most two with a value each. 0: nothing does. */
+/* The options that choose this group, in pairs of option and value. Returns their number; 0: no option chooses it. */
 static int filter_of(const grouping *g, size_t at, const char *options[4], char times[2][24])
 {
     const group *of = &g->at[at];
     const bool none = strcmp(of->name, "(none)") == 0;
-    const bool cut =
-        strcmp(g->by, "reason") != 0 && strlen(of->name) > NAME_MAX_BYTES - 4; /* it may be longer than that */
+    const bool cut = strcmp(g->by, "reason") != 0 && strlen(of->name) > NAME_MAX_BYTES - 4; /* it was cut, perhaps */
     if (cut || !cli_is_plain(cli_bytes(of->name)) || strcmp(of->name, "(others)") == 0) return 0;
     if (strcmp(g->by, "hour") == 0) {
         for (int i = 0; i < 2; i++) {
@@ -159,7 +158,7 @@ static void print_quoted(const char *text)
     putchar('\'');
 }
 
-/* Under the group, what to give to replay, discard or resolve. */
+/* Prints, under the group, the options for replay, discard or resolve. */
 static void print_filter(const grouping *g, size_t at)
 {
     const char *options[4];

@@ -1,4 +1,4 @@
-/* Where a message stands in its lane, as list and explain show it. */
+/* The place of a message in its lane, as list and explain show it. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -48,7 +48,7 @@ void cli_print_lane(const once_lane_place *lane)
         cli_print_safe(lane->value);
         printf("'");
     } else {
-        printf("lane #%.*s", SHORT_ID, lane->id); /* only its source has the value */
+        printf("lane #%.*s", SHORT_ID, lane->id); /* only the source has the value */
     }
     if (lane->versioned) printf(", version %" PRId64, lane->version);
 }

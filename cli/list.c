@@ -1,11 +1,11 @@
-/* once list: messages that are not finished, dead letters, and what operators did. Bodies only when they are asked for,
- * but for lines that have nothing else to be known by. */
+/* once list: unfinished messages, dead letters, and the audit. Bodies are shown only on request, except for malformed
+ * lines, which have nothing else to identify them. */
 #include <inttypes.h>
 #include <string.h>
 
 #include "choice.h"
 
-enum { BEFORE = 1 }; /* of those that a message waits for, in the text: each of them has a line of its own */
+enum { BEFORE = 1 }; /* messages shown before a waiting one; each has a line of its own */
 
 typedef struct listing {
     bool json, body, first;
@@ -49,7 +49,7 @@ static void as_json(const listing *l, const once_listed *e)
     printf("}");
 }
 
-/* Other content took the place of what had been tried under this key. */
+/* A message with other content replaced an earlier one under this key. */
 static bool was_replaced(const once_listed *e)
 {
     for (size_t i = 0; i < e->n_attempts; i++)
@@ -57,7 +57,7 @@ static bool was_replaced(const once_listed *e)
     return false;
 }
 
-/* Whose attempt it is that never reported; its reason says that. */
+/* Names the worker whose attempt never reported; the reason says that it did not. */
 static void print_silent(const once_listed *e)
 {
     const once_attempt *last =

@@ -113,8 +113,8 @@ int cli_help(int argc, char **argv)
     return verb->run(2, ask);
 }
 
-/* Of whoever started us. An ignored SIGCHLD would have the kernel throw away how a command ended, and a blocked SIGTERM
- * could not stop us. */
+/* Resets signals that the parent may have changed: with SIGCHLD ignored the kernel would discard the exit status of
+ * commands, and a blocked SIGTERM could not stop us. */
 static void undo_what_was_inherited(void)
 {
     sigset_t none;
@@ -123,7 +123,7 @@ static void undo_what_was_inherited(void)
     sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-/* As `once list | head` does, which has seen enough. */
+/* As in `once list | head`. */
 static bool reader_went_away(void)
 {
     struct pollfd out = {.fd = STDOUT_FILENO, .events = POLLOUT};
@@ -134,7 +134,7 @@ int main(int argc, char **argv)
 {
     undo_what_was_inherited();
     signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN); /* a file that may not become larger is a full disk, and no reason to die */
+    signal(SIGXFSZ, SIG_IGN); /* a file at its size limit is like a full disk, and must not kill us */
     const char *failpoints = getenv("ONCE_FAILPOINT");
     once_error err;
     if (failpoints && *failpoints && once_testing_failpoints(failpoints, &err) != ONCE_OK) return cli_fail(&err);
@@ -154,5 +154,5 @@ int main(int argc, char **argv)
     const int status = cli_current->run(argc - 1, argv + 1);
     if ((fflush(stdout) == 0 && !ferror(stdout)) || reader_went_away()) return status;
     fputs("once: cannot write to standard output\n", stderr);
-    return status > CLI_DEAD ? status : CLI_FAILED; /* an answer that nobody got is none */
+    return status > CLI_DEAD ? status : CLI_FAILED; /* a result that was not written is a failure */
 }

@@ -1,4 +1,4 @@
-/* Command lines and what they have to say when they are wrong. */
+/* Command lines, signals, and safe printing of untrusted text. */
 #include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -171,8 +171,8 @@ static int64_t mono_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* Whoever asks for a second time ends us the hard way. Not within a moment: `timeout` signals its command and then its
- * whole group, and a terminal and a service manager may both ask. */
+/* A second signal ends the process at once, but not within a second of the first: `timeout` signals its command and
+ * then its whole group, and a terminal and a service manager may both send one. */
 static void on_signal(int number)
 {
     static _Atomic int64_t first_ms;
@@ -189,7 +189,7 @@ static void on_signal(int number)
     if (pipeline) once_pipeline_stop(pipeline);
 }
 
-/* Without SA_RESTART they interrupt whatever the program waits in. */
+/* Without SA_RESTART a signal interrupts blocking calls. */
 static void hear_signals(int flags)
 {
     const struct sigaction action = {.sa_handler = on_signal, .sa_flags = flags};
@@ -212,7 +212,7 @@ void cli_unload(once_pipeline *pipeline)
     once_pipeline_free(pipeline);
 }
 
-/* --- text of strangers --- */
+/* --- untrusted text --- */
 
 static once_character first(once_bytes text, size_t from)
 {
@@ -255,7 +255,7 @@ bool cli_is_plain(once_bytes text)
     return true;
 }
 
-/* So many characters are printed for it. */
+/* How many characters are printed for it. */
 static size_t width(once_bytes text)
 {
     size_t count = 0;

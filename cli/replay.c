@@ -1,4 +1,4 @@
-/* once replay: dead letters back to work. On a terminal a line shows how far it is and how long it will take. */
+/* once replay: puts dead letters back to work. On a terminal a line shows the progress and the time left. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -11,7 +11,7 @@
 
 typedef struct replaying {
     bool json, dry_run, terminal, first;
-    uint64_t maybe; /* that leave, and may repeat an effect */
+    uint64_t maybe; /* letters that move and may repeat an effect */
 } replaying;
 
 static void clear_line(const replaying *r)
@@ -19,7 +19,7 @@ static void clear_line(const replaying *r)
     if (r->terminal) fputs("\r\033[K", stderr);
 }
 
-/* In a dry run every letter is told, otherwise only those that stay: of a million that move nobody wants a line. */
+/* A dry run prints every letter; otherwise only letters that stay are printed, because millions may move. */
 static void on_letter(void *user, const once_replayed *l)
 {
     replaying *r = user;
@@ -141,8 +141,8 @@ static int replay(const char *file, replaying *r, once_replay_options *how)
     return rc != ONCE_OK ? cli_fail(&err) : stayed(&counts) ? CLI_DEAD : CLI_OK;
 }
 
-/* A FIFO, a device or a socket may never end: what comes from there goes through standard input, as '-'. NULL: errno,
- * or 0 for those. */
+/* Refuses a FIFO, a device or a socket, which may never end; '-' reads standard input instead. NULL: see errno, which
+ * is 0 for these. */
 static FILE *open_regular(const char *path)
 {
     struct stat about;
@@ -159,7 +159,7 @@ static FILE *open_regular(const char *path)
     return file;
 }
 
-/* The whole file, or standard input; the line end at its end is not a part of the body. NULL: it was said why not. */
+/* Reads the whole file, or standard input, without a final line end. NULL: it has printed why. */
 static char *read_body(const char *path, size_t *len)
 {
     enum { MOST = 1 << 30, STEP = 1 << 16 };

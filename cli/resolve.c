@@ -1,4 +1,4 @@
-/* once resolve: a person has found out what became of unknown messages. */
+/* once resolve: an operator decides about unknown messages. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -51,7 +51,7 @@ static void on_message(void *user, const once_resolved *m)
     r->first = false;
 }
 
-/* A key is one object, all that fit are a list. */
+/* Prints one object for a key, a list for a choice. */
 static int resolve(resolving *r, once_pipeline *pipeline, const once_resolve_options *options)
 {
     once_error err = {0};

@@ -1,4 +1,5 @@
-/* once run: consume and settle. On a terminal a line shows how it goes; in a pipe it is quiet until the end. */
+/* once run: consumes and settles messages. On a terminal a line shows the progress; otherwise it is quiet until the
+ * end. */
 #include <inttypes.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -39,7 +40,7 @@ static void print_text(const once_summary *summary, uint64_t log_dropped)
 #undef PRINT
     print_line("lost", summary->lost, "read from a source that cannot deliver again, and perhaps not settled");
     print_line("log_dropped", log_dropped, "log lines that could not be written to standard error");
-    /* Of earlier runs; or a person has decided about some of this one. */
+    /* Others are of earlier runs, or an operator has decided about some of this run. */
     if (summary->store_dead != c->dead)
         printf("  %" PRIu64 " dead letter%s of this consumer %s in the store\n", summary->store_dead,
                summary->store_dead == 1 ? "" : "s", summary->store_dead == 1 ? "is" : "are");
@@ -53,7 +54,7 @@ typedef struct live {
     int64_t total; /* bytes of the source when it was first seen */
     uint64_t last_count;
     double last_seconds, rate;
-    char waiting[160]; /* for whom, and how long */
+    char waiting[160]; /* for which worker, and how long */
 } live;
 
 static void on_waiting(void *user, const char *text)
@@ -62,7 +63,7 @@ static void on_waiting(void *user, const char *text)
     snprintf(l->waiting, sizeof l->waiting, "%s", text);
 }
 
-/* No longer than the terminal is wide: the rest of a line that is broken would stay. */
+/* Cuts the line at the width of the terminal, because the rest of a wrapped line would stay. */
 static void show_line(const char *text)
 {
     struct winsize window;
@@ -125,7 +126,9 @@ int cli_run(int argc, char **argv)
         return status;
     }
 
-    if (once_pipeline_has_secrets(running)) prctl(PR_SET_DUMPABLE, 0); /* no core, and nobody looks into our memory */
+    if (once_pipeline_has_secrets(running))
+        prctl(PR_SET_DUMPABLE, 0); /* no core dump, and no debugger of the same
+                                                                          user */
     cli_stop_on_signals(running);
     const bool terminal = isatty(STDERR_FILENO) && !json;
     live progress = {0};

@@ -1,4 +1,4 @@
-/* once schema: the SQL that a store needs. */
+/* once schema: prints the SQL that creates a store. */
 #include "cli.h"
 
 int cli_schema(int argc, char **argv)

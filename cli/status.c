@@ -1,4 +1,4 @@
-/* once status: where the messages of a consumer stand. */
+/* once status: counts the messages of a consumer by state, and lists its workers. */
 #include <inttypes.h>
 #include <stdio.h>
 

@@ -1,4 +1,4 @@
-/* once sweep: drop what has expired, now and to the end. A run does the same bit by bit. */
+/* once sweep: removes everything that has expired. A run does the same in small steps. */
 #include <inttypes.h>
 #include <unistd.h>
 

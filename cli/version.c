@@ -1,4 +1,4 @@
-/* once version: what is built in, and what is in modules. */
+/* once version: the version, what is built in, and which modules there are. */
 #include <string.h>
 
 #include "cli.h"
@@ -6,7 +6,7 @@
 typedef struct listing {
     bool json, first;
     const char *kind;
-    const char *name; /* of the one whose module is looked for */
+    const char *name; /* of the feature whose module is looked for */
     bool in_module;
 } listing;
 

@@ -1,9 +1,11 @@
-/* An audit record has a key, but no tenant, operation or idempotency key: stores kept none when their tables were made.
- * So these stand in the note, as an object behind its words:
+/* Writing and listing audit records.
+ *
+ * A stored record has a key, but no tenant, operation or idempotency key, because the tables are older than these. So
+ * they are in the note, as a JSON object after its words:
  *
  *   goes back to work {"tenant":"berlin","operation":"charge","idempotency_key":"4f0c..."}
  *
- * What is empty is left out, and the object with it. Notes of before have none. */
+ * Empty members are left out, and so is an empty object. Notes written before had none. */
 #include <assert.h>
 #include <string.h>
 
@@ -74,7 +76,7 @@ int once__audit_read(const once_audit *a, once_json *json, once_arena *arena, on
     if (!from) return ONCE_OK;
     const size_t words = (size_t)(from - a->note.data);
     const int rc = once_json_parse(json, (once_bytes){from, a->note.len - words}, NULL, NULL);
-    if (rc == ONCE_E_MESSAGE) return ONCE_OK; /* not ours: shown as it is */
+    if (rc == ONCE_E_MESSAGE) return ONCE_OK; /* not our object: part of the words */
     if (rc != ONCE_OK || !get(json, ONCE_BYTES("tenant"), arena, &out->tenant) ||
         !get(json, ONCE_BYTES("operation"), arena, &out->operation) ||
         !get(json, ONCE_BYTES("idempotency_key"), arena, &out->idempotency_key))

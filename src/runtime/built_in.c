@@ -14,7 +14,7 @@ int once_store_schema(const char *url, const char **out, once_error *err)
 {
     if (!url || !out) return once_fail(err, ONCE_E_USAGE, "once_store_schema needs a URL and a place for the text");
     const once_store_driver *driver = once__store_find(url, strcspn(url, ":"));
-    if (!driver) /* what was given may be a password */
+    if (!driver) /* the argument may contain a password, so it is not shown */
         return once_fail(err, ONCE_E_UNSUPPORTED,
                          "this build has no schema for such a store; use 'sqlite:' or a postgres:// URL");
     const once_store_ops *ops;

@@ -1,4 +1,4 @@
-/* `once check`: everything that can be tried without consuming, and what there is to say about it. */
+/* `once check`: opens everything that a run would open, reads no message, and reports its findings. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -96,7 +96,7 @@ static void find_store(const once_pipeline *pipeline, const once_parts *parts, o
     once_buf_release(&text);
 }
 
-/* "fenced: never lost; ...": the mode of a handler, and what it means. */
+/* "fenced: never lost; ...": the mode of a handler, and what it promises. */
 static void promise_of(const once_spec *spec, const once_handler_spec *h, bool durable, char *out, size_t size)
 {
     assert(once_handler_runs(h) && size > 0);
@@ -117,7 +117,7 @@ static void promise_of(const once_spec *spec, const once_handler_spec *h, bool d
     snprintf(out, size, "%s: %s%s%s", once_effect_mode(h), kept, end, asks);
 }
 
-/* A URL as it may be shown: without its password, or as the reference that the file has. */
+/* Writes a URL without its password, or with the reference that the file has. */
 static bool show_url(once_bytes written, once_buf *out)
 {
     char *url = strndup(written.data, written.len);
@@ -143,7 +143,7 @@ static void describe_external(const once_handler_spec *h, char *out, size_t size
     once_buf_release(&url);
 }
 
-/* What is to be known of the database of a handler with SQL elsewhere, if it is elsewhere. */
+/* The database of a handler with `sql: {url: ...}`: its settings, and whether it is the store's own database. */
 static void find_other_database(const once_handler_spec *h, const char *topic, once_parts *parts, once_finding *report,
                                 void *user)
 {
@@ -159,7 +159,7 @@ static void find_other_database(const once_handler_spec *h, const char *topic, o
                true);
 }
 
-/* Of a natural handler there is something to remember only when its lane has versions. */
+/* Of a natural handler only the versions of its lanes are remembered. */
 bool once__remembers(const once_spec *spec, const once_handler_spec *h)
 {
     return once_handler_runs(h) && (!h->natural || spec->version);
@@ -178,8 +178,7 @@ static const char *budget_of(const once_retry *retry, char *out, size_t size)
     return out;
 }
 
-/* How long all retries of a message may take: until the number of attempts or their time is over, whichever comes
- * first. */
+/* How long all retries of a message may take: until the attempts or the time are used up, whichever comes first. */
 int64_t once__retry_horizon_ms(const once_retry *retry)
 {
     int64_t horizon_ms = 0, bound_ms = retry->min_ms, until_ms = INT64_MAX;
@@ -218,7 +217,7 @@ static void find_handlers(const once_spec *spec, once_parts *parts, once_finding
     }
 }
 
-/* Where a lane begins is not said, so that its first versions may be taken for old ones. */
+/* Without `first`, the early versions of a lane may be taken for old ones. */
 static void find_lanes(const once_spec *spec, once_finding *report, void *user)
 {
     if (spec->gap_ms >= 0 && !spec->has_first)
@@ -231,7 +230,7 @@ static void find_lanes(const once_spec *spec, once_finding *report, void *user)
 
 enum { FEW_BATCHES = 4 };
 
-/* A bound on what waits that the pipeline's own sizes contradict. */
+/* A `waiting_max` that does not go with the other sizes of the pipeline. */
 static void find_room(const once_spec *spec, once_finding *report, void *user)
 {
     const once_waiting_size most = spec->waiting_max;
@@ -261,7 +260,8 @@ static void find_room(const once_spec *spec, once_finding *report, void *user)
     }
 }
 
-/* A budget of retries that outlives what is remembered, or no time to enforce retention by. */
+/* Retries that may go on after the key was forgotten, and messages without a time, so that retention cannot be
+ * enforced. */
 static void find_retention(const once_spec *spec, once_finding *report, void *user)
 {
     char text[300], a[ONCE_DURATION_TEXT], b[ONCE_DURATION_TEXT];

@@ -1,5 +1,5 @@
-/* `once check` of the source: doubts, and what its broker says, compared with the pipeline file. What could not be
- * asked for is said, too, and is a warning: it is not known to be fine. */
+/* `once check` of the source: what is doubtful about it, and the limits of its broker compared with the pipeline file.
+ * A limit that could not be read is a warning, too: it is not known to be fine. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -22,7 +22,7 @@ static void warn(void *user, const char *text)
     c->report(c->user, "source", text, true);
 }
 
-/* Of a handler: "FILE:LINE". */
+/* "FILE:LINE" of a handler. */
 typedef struct place {
     char text[300];
 } place;
@@ -34,7 +34,8 @@ static const char *at(const checked *c, const once_handler_spec *h, place *out)
     return out->text;
 }
 
-/* A message that comes again when its key was forgotten runs again, or, where its time is known, becomes a letter. */
+/* A message that is delivered again after its key was forgotten runs again or, if its time is known, becomes a
+ * letter. */
 static void compare_retention(const checked *c, const once_source_finding *f, const once_handler_spec *h)
 {
     assert(f->limit == ONCE_LIMIT_RETENTION && f->setting);
@@ -50,7 +51,7 @@ static void compare_retention(const checked *c, const once_source_finding *f, co
     warn((void *)c, text);
 }
 
-/* What the broker gives up goes where nobody of us sees it. Each crash and each lost lease is a delivery. */
+/* What the broker gives up goes to its own dead letters, not to ours. Each crash and each lost lease is a delivery. */
 static void compare_deliveries(const checked *c, const once_source_finding *f, const once_handler_spec *h)
 {
     assert(f->limit == ONCE_LIMIT_DELIVERIES && f->setting);

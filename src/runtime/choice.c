@@ -1,5 +1,5 @@
-/* Which messages an operator means, and what kind of reason they have. One place decides it for list, replay, discard
- * and resolve, so that what a list shows as a group is what a filter chooses. */
+/* Which messages an operator means, and how reasons are grouped. List, replay, discard and resolve share this, so that
+ * a filter chooses exactly what a list shows as a group. */
 #include <assert.h>
 #include <string.h>
 
@@ -17,7 +17,7 @@ static bool contains(once_bytes text, once_bytes part)
     return part.len == 0 || (text.len >= part.len && memmem(text.data, text.len, part.data, part.len));
 }
 
-/* --- the kind of a reason --- */
+/* --- the group of a reason --- */
 
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 static bool is_hex(char c) { return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
@@ -33,7 +33,8 @@ static size_t digits(const char *at, const char *end)
     return n;
 }
 
-/* A quoted value, with its quotes. An apostrophe inside of a word is none, and so is a quote without an end. */
+/* The length of a quoted value, with its quotes. An apostrophe inside a word does not begin one, and neither does a
+ * quote that is never closed. */
 static size_t quoted(const char *begin, const char *at, const char *end)
 {
     assert(begin <= at && at < end);
@@ -75,7 +76,8 @@ static size_t address_or_time(const char *at, const char *end)
     return len;
 }
 
-/* A UUID, a date, the id of a request: long, of hexadecimal digits and dashes, with a decimal one. */
+/* A UUID, a date or the id of a request: at least eight hexadecimal digits, with dashes, at least one of them
+ * decimal. */
 static size_t hex_id(const char *at, const char *end)
 {
     size_t len = 0, hex = 0, decimal = 0;
@@ -95,8 +97,8 @@ static bool is_behind(const char *begin, const char *at, const char *word)
     return (size_t)(at - begin) >= len && memcmp(at - len, word, len) == 0;
 }
 
-/* So many bytes differ from message to message; 0: none. A small number may be a code, but where something was is none;
- * and a SQLSTATE is a long one that says what it is. */
+/* The length of the text at `at` that differs from message to message; 0: none. A small number may be an error code,
+ * but not after "line", "column" and the like. A SQLSTATE is kept, although it is a long number. */
 static size_t detail(const char *begin, const char *at, const char *end)
 {
     assert(begin <= at && at < end);
@@ -115,7 +117,7 @@ void once_reason_group(once_bytes reason, char out[ONCE_REASON_GROUP_MAX + 1])
 {
     if (!out) return;
     if (once_bytes_lie(reason)) reason.len = 0;
-    static const char first_one[] = "; the first one came from "; /* of a conflict: another one each time */
+    static const char first_one[] = "; the first one came from "; /* of a conflict: differs each time */
     const char *other = reason.len ? memmem(reason.data, reason.len, first_one, sizeof first_one - 1) : NULL;
     const char *begin = reason.data, *at = begin, *end = other ? other : begin + reason.len;
     size_t n = 0;
@@ -127,7 +129,7 @@ void once_reason_group(once_bytes reason, char out[ONCE_REASON_GROUP_MAX + 1])
             at += quote + len;
             continue;
         }
-        /* A number is taken whole: its end is none by itself. */
+        /* A number is copied whole: its last digits must not be judged alone. */
         const size_t whole = digits(at, end);
         for (size_t i = 0; i < (whole ? whole : 1) && n < ONCE_REASON_GROUP_MAX; i++) out[n++] = at[i];
         at += whole ? whole : 1;
@@ -135,7 +137,7 @@ void once_reason_group(once_bytes reason, char out[ONCE_REASON_GROUP_MAX + 1])
     assert(n <= ONCE_REASON_GROUP_MAX);
     if (at < end)
         while (n > 0 && ((unsigned char)*at & 0xc0) == 0x80) at--, n--; /* whole characters */
-    out[once_make_plain(out, n, '?')] = '\0';                           /* so that what is printed is what it is */
+    out[once_make_plain(out, n, '?')] = '\0';                           /* so that it prints as it is compared */
     if (out[0] == '\0') memcpy(out, ONCE_NO_REASON, sizeof ONCE_NO_REASON);
 }
 

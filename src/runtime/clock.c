@@ -1,4 +1,4 @@
-/* The time of the store beside other clocks: what `check` says of them, and what an operator may set right. */
+/* The store's time compared with other clocks, for `once check`, and `--confirm-clock`, which sets it. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,7 +15,7 @@
 #define HOUR_MS (INT64_C(3600) * 1000)
 #define DAY_MS (24 * HOUR_MS)
 
-/* "400d", "7h": a distance that a person can grasp. */
+/* "400d", "7h": rounded down to the largest unit that still says something. */
 static const char *distance(int64_t ms, char out[ONCE_DURATION_TEXT])
 {
     if (ms < 0) ms = -ms;
@@ -32,7 +32,7 @@ void once__clock_doubt(int64_t store_ms, int64_t wall_ms, char *out, size_t size
              distance(wall_ms - store_ms, ahead), once_time_format(store_ms, now));
 }
 
-/* The shortest that a message with a time is remembered for; ONCE_FOREVER: none can be too old. */
+/* The shortest `remember` of the handlers; ONCE_FOREVER: no message can be too old. */
 static int64_t shortest_memory(const once_spec *spec)
 {
     int64_t least_ms = ONCE_FOREVER;
@@ -108,7 +108,7 @@ int once__clock_check(once_pipeline *pipeline, once_backend *store, once_finding
     return ONCE_OK;
 }
 
-/* --- set right --- */
+/* --- setting it --- */
 
 static int confirm(once_pipeline *pipeline, once_backend *store, int64_t *before_ms, int64_t *after_ms, once_error *err)
 {

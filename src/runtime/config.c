@@ -1,4 +1,4 @@
-/* Loading a pipeline: the file, the rules between its fields, and what must not change under a store. */
+/* Loads a pipeline file, checks the rules between its fields, and describes how its keys are made. */
 #include "runtime/config.h"
 
 #include <assert.h>
@@ -77,7 +77,8 @@ static once_spec *load(once_config *config, once_bytes text)
     const once_node *root = once_config_yaml(config, text);
     if (!root) return NULL;
     once_config_pipeline pipeline = {.spec = {.gap_ms = -1},
-                                     .common = {.spec = {.bits = ONCE_EFFECT_RUNS}}}; /* until the effect is known */
+                                     .common = {.spec = {.bits = ONCE_EFFECT_RUNS}}}; /* replaced when the effect is
+                                                                                         known */
     if (!once_source_fields_make(config, &pipeline.source)) return NULL;
     const once_node *source = once_node_member(root, "source");
     config->source_names = once_source_names(source); /* before the first template is read */
@@ -130,7 +131,7 @@ static int report_one(const char *path, once_config_report *report, void *user, 
     return once_fail(err, rc, "%s", made.text);
 }
 
-/* The whole file, and one byte more than is allowed when it is too large. */
+/* The whole file or, if it is too large, one byte more than is allowed. */
 static int read_file(int fd, once_buf *buf)
 {
     for (;;) {
@@ -153,7 +154,7 @@ int once_config_load_all(const char *path, once_arena *arena, once_config_report
     once_buf text;
     once_buf_init(&text, ONCE_CONFIG_MAX + 1);
     int error = read_file(fd, &text), rc;
-    once_close_beside(NULL, fd); /* whoever links the library may have a store open, and name it by mistake */
+    once_close_beside(NULL, fd); /* the program may have a store open, and have named it here by mistake */
     if (error == ENOMEM) rc = once_no_memory(err, "while reading '%s'", path);
     else if (error != 0) rc = report_one(path, report, user, err, "the file cannot be read", error);
     else rc = once_config_parse(path, once_buf_bytes(&text), arena, report, user, out, err);
@@ -166,7 +167,7 @@ int once_config_load(const char *path, once_arena *arena, once_spec **out, once_
     return once_config_load_all(path, arena, NULL, NULL, out, err);
 }
 
-/* --- what must not change under a store --------------------------------------------------------------------------- */
+/* --- how keys are made, which must not change under a store --- */
 
 static int compare_bytes(const void *a, const void *b)
 {
@@ -219,7 +220,7 @@ int once_config_section_each(const once_spec *spec, once_arena *arena, once_conf
     for (size_t i = 0; i < spec->n_handlers; i++) {
         const once_handler_spec *handler = &spec->handlers[i];
         if (once_spec_handler_by_operation(spec, handler->operation) != handler)
-            continue; /* shared: said by the first */
+            continue; /* shared with an earlier handler, which was visited */
         once_bytes text;
         if (!scope_text(spec, handler, arena, &text)) return once_no_memory(err, "for a scope");
         if (!visit(user, handler->operation, text)) return ONCE_OK;

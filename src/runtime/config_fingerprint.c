@@ -1,4 +1,4 @@
-/* Readers of what a pipeline file says about fingerprints and locks. */
+/* Reads `fingerprint` and `locks`. */
 #include "runtime/config_internal.h"
 
 #include "base/banned.h"

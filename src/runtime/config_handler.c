@@ -1,4 +1,5 @@
-/* Handlers of a pipeline: what each inherits, its one effect, what fits that effect, and what handlers share. */
+/* Reads the handlers of a pipeline: what each inherits, its one effect, which fields fit that effect, and which keys
+ * handlers share. */
 #include <assert.h>
 #include <stdio.h>
 
@@ -45,7 +46,7 @@ static label write_effect(void)
     return made;
 }
 
-/* From here on its fields are known, and where they are read into. */
+/* From here on the fields of the effect are read, into `own`. */
 static void choose_effect(once_config *config, once__handler *handler, const once_effect_ops *effect)
 {
     assert(!handler->spec.effect && effect->size > 0);
@@ -77,13 +78,13 @@ static const char *effect_name(size_t i, const once_effect_ops **here)
     return NULL;
 }
 
-/* The fields of a handler that name its effect: exactly one is right. */
+/* The fields of a handler that name an effect: there must be exactly one. */
 typedef struct naming {
     const once_node *first, *second; /* NULL: there is none */
 } naming;
 
-/* With none, with two, and with one that this build does not have, the handler gets no effect: then no field of an
- * effect is read. */
+/* With none, with two, or with one that this build does not have, the handler gets no effect, and no field of an effect
+ * is read. */
 static naming find_effect(once_config *config, const once_node *node, once__handler *handler)
 {
     naming found = {NULL, NULL};
@@ -139,7 +140,7 @@ static label why_not(const once_effect_ops *effect, const char *name)
     return made;
 }
 
-/* Fields of other effects, and those of all that have no meaning with this one. */
+/* Reports fields of other effects, and common fields that have no meaning with this one. */
 static void check_fit(once_config *config, const once_node *node, const once_handler_spec *handler)
 {
     char why[160];
@@ -149,7 +150,7 @@ static void check_fit(once_config *config, const once_node *node, const once_han
         if (reason.text[0]) misfit(config, node, member->name.data, reason.text);
     }
     if ((handler->effect->bits & (ONCE_EFFECT_RUNS | ONCE_EFFECT_OUTSIDE)) !=
-        ONCE_EFFECT_RUNS) /* otherwise the effect itself may have more to say */
+        ONCE_EFFECT_RUNS) /* otherwise the effect itself checks it */
         misfit(config, node, "locks", "is for 'sql' in the store's own database");
     (void)snprintf(why, sizeof why, "has no meaning with '%s'%s", handler->effect->name,
                    once_handler_runs(handler) ? ": effects in the store's own database are never unknown" : "");
@@ -162,7 +163,7 @@ static void check_fit(once_config *config, const once_node *node, const once_han
                           "'on' names faults of statements, and is for 'sql'; remove it");
 }
 
-/* It must be extended in time while the effect runs; core/flight.h says how the limits follow. */
+/* A lease must be long enough to be extended while the effect runs; core/flight.h derives the limits. */
 static void check_lease(once_config *config, const once_node *root, const once_node *node, once_bytes store_url,
                         const once_handler_spec *handler)
 {
@@ -170,7 +171,7 @@ static void check_lease(once_config *config, const once_node *root, const once_n
     const once_node *said = once_node_member(node, "lease") ? node : root;
     const bool here = once__store_driver_bits(store_url) & ONCE_DRIVER_HERE;
     const int64_t least_ms = here ? ONCE_LEASE_LEAST_HERE_MS : ONCE_LEASE_LEAST_SERVER_MS;
-    if (handler->lease_ms <= 0 || handler->lease_ms >= least_ms) return; /* 0: wrong, and said so */
+    if (handler->lease_ms <= 0 || handler->lease_ms >= least_ms) return; /* 0: wrong, and already reported */
     once_config_wrong(config, ONCE_E_CONFIG, once__line_of(said, "lease"),
                       "'lease' is %s, too short to be extended while the effect of %s runs%s; write %s or more",
                       once_duration_format(handler->lease_ms, lease), label_of(handler).text,
@@ -184,7 +185,8 @@ static bool says_attempts(const once_node *map)
     return retry && retry->kind == ONCE_NODE_MAP && once_node_member(retry, "attempts");
 }
 
-/* What follows from what was said. What is idempotent by nature needs nobody to decide whether it may run again. */
+/* Fills in what follows from the fields. An effect that is idempotent by nature may run again without an operator's
+ * decision. */
 static void conclude(const once_spec *spec, once__handler *handler, bool unknown_said)
 {
     once_handler_spec *h = &handler->spec;
@@ -233,7 +235,7 @@ static void read_handler(once_config *config, const once_node *root, const once_
 
 /* --- all of them -------------------------------------------------------------------------------------------------- */
 
-/* Whether the file says the operation of this handler, or it follows from the type. */
+/* Whether the file sets the operation of this handler; otherwise it follows from the type. */
 static bool says_operation(const once_node *root, const once_node *node)
 {
     return once_node_member(root, "operation") || once_node_member(node, "operation");
@@ -250,7 +252,7 @@ static bool same_fingerprint(const once_fingerprint_spec *x, const once_fingerpr
     return true;
 }
 
-/* Two handlers with one operation share keys: that must be said, and the keys must be made alike. */
+/* Two handlers with one operation share their keys: both must set the operation, and make their keys alike. */
 static void check_shared(once_config *config, const once_node *root, const once_node *nodes[2],
                          const once_handler_spec *pair[2])
 {
@@ -345,8 +347,8 @@ static void read_all(once_config *config, const once_node *root, once_config_pip
     }
 }
 
-/* A default that nobody can use. Only where all else is right: otherwise it may be for a handler that was not
- * understood. */
+/* A default that no handler can use. Checked only if everything else is right: otherwise it may be meant for a handler
+ * that could not be read. */
 static void check_unknown(once_config *config, const once_node *root, const once_spec *spec)
 {
     const once_node *unknown = once_node_member(root, "unknown");

@@ -10,7 +10,6 @@ bool once__read_template(once_config *config, const once_config_field *field, co
     return template != NULL;
 }
 
-/* A template that differs from message to message. */
 bool once__read_varying(once_config *config, const once_config_field *field, const once_node *node, void *out)
 {
     const once_template *template = once__config_template(config, field, node);
@@ -24,7 +23,6 @@ bool once__read_varying(once_config *config, const once_config_field *field, con
     return true;
 }
 
-/* One value and nothing around it, because it is read as a number or a time. */
 bool once__read_single(once_config *config, const once_config_field *field, const once_node *node, void *out)
 {
     const once_template *template = once__config_template(config, field, node);

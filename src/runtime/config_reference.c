@@ -1,4 +1,4 @@
-/* The page of the reference, and the help: printed from the tables. */
+/* Prints docs/configuration.md and `once help config` from the tables. */
 #include "effect/effect.h"
 #include "runtime/config.h"
 #include "runtime/config_internal.h"

@@ -1,4 +1,4 @@
-/* Readers of what a pipeline file says about its store. */
+/* Reads `store`, `store_id` and `idempotency_salt`. */
 #include <assert.h>
 #include <string.h>
 
@@ -59,9 +59,12 @@ bool once__read_store(once_config *config, const once_config_field *field, const
     once_bytes url;
     if (!once_config_scalar(config, field, node, &url)) return false;
     const once_store_driver *named = url.len > 0 ? once__store_find(url.data, url.len) : NULL;
-    if (named && named->url) url = (once_bytes){named->url, strlen(named->url)}; /* YAML takes a colon in quotes only */
+    if (named && named->url)
+        url = (once_bytes){named->url, strlen(named->url)}; /* `memory:` would need quotes in
+                                                                                    YAML */
     const char *colon = url.len > 0 ? memchr(url.data, ':', url.len) : NULL;
-    if (!colon && (memchr(url.data, '@', url.len) || memchr(url.data, '=', url.len))) { /* a password may be in it */
+    if (!colon && (memchr(url.data, '@', url.len) || memchr(url.data, '=', url.len))) { /* it may contain a password,
+                                                                                           so it is not shown */
         once_config_wrong(config, ONCE_E_CONFIG, node->line,
                           "'store' must be a URL; write 'store: postgres://USER@HOST:PORT/DATABASE'");
         return false;
@@ -78,7 +81,7 @@ bool once__read_store(once_config *config, const once_config_field *field, const
     return true;
 }
 
-/* Where the salt is to be read from. What stands there instead may be a salt, so that no mistake shows it. */
+/* Only a reference is accepted. Anything else may be the salt itself, so the error does not show it. */
 bool once__read_salt(once_config *config, const once_config_field *field, const once_node *node, void *out)
 {
     once_config_pipeline *pipeline = out;
@@ -93,7 +96,6 @@ bool once__read_salt(once_config *config, const once_config_field *field, const 
     return false;
 }
 
-/* As `once check` prints it. */
 bool once__read_store_id(once_config *config, const once_config_field *field, const once_node *node, void *out)
 {
     once_config_pipeline *pipeline = out;

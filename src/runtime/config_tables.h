@@ -1,5 +1,5 @@
-/* The tables of the pipeline file: every field is a row, with its type, limits, default, example and text. A new field is
- * a new row in the file of its map; parsing, checks, help and docs/configuration.md follow.
+/* The tables of the pipeline file: every field is a row, with its type, limits, default, example and text. A new field
+ * is a new row in the file of its map; parsing, checks, help and docs/configuration.md follow.
  *
  *   config_table_pipeline.c  the fields at the top
  *   config_table_handler.c   a handler, and where the fields of effects come in (effect/effect.h)

@@ -1,15 +1,14 @@
-/* What a store remembers about a consumer between runs. Its facts are its own: consumers of one source do not see each
- * other's.
+/* What a store remembers about a consumer between runs, as facts. Each consumer has its own.
  *
- * How its keys are made: when the key template, the fingerprint or the operation of a type changes, every old message
- * looks new and would run again; with another salt the other side takes it for new. So each is kept as a fact, and a
- * change is refused until it is confirmed.
+ * How its keys are made. If the key template, the fingerprint or the operation of a type changes, every old message
+ * looks new and would run again; with another salt, the receivers of idempotency keys take it for new. So each is a
+ * fact, and a change is refused until it is confirmed.
  *
- * That it was here, and from which pipeline file: a file that names a consumer which was never here, and named another
- * one before, has renamed it, and the new name would start from nothing. A second consumer has a file of its own. A
- * file that is moved while its consumer is renamed cannot be told from a second one.
+ * Its pipeline file. If a file names a consumer that this store has never seen, and named another one before, the
+ * consumer was renamed, and the new name would start with no history. A second consumer has a file of its own. A file
+ * that is moved while its consumer is renamed cannot be distinguished from a second one.
  *
- * Whether its last run ended (store/worker.h): one that did not was killed, perhaps by a message. */
+ * Whether its last run ended (store/worker.h). One that did not was killed, perhaps by a message. */
 #include <assert.h>
 #include <limits.h>
 #include <stdio.h>
@@ -35,7 +34,7 @@ typedef struct checking {
 
 static int show(once_bytes text) { return text.len < 120 ? (int)text.len : 120; }
 
-/* The fact must be what it was, or new. `of` names it to the user. */
+/* Refuses a fact that changed. `what` and `of` name it to the user, `effect` says what would happen. */
 static int check_fact(checking *c, const char *kind, once_bytes consumer, once_bytes of, once_bytes now,
                       const char *what, const char *effect)
 {
@@ -66,7 +65,7 @@ static bool check_operation(void *user, once_bytes operation, once_bytes text)
 
 /* --- the salt of idempotency keys --- */
 
-/* Messages that may have had their effect under the key of the salt that was. Those of before (old_key) keep theirs. */
+/* Messages that may have had their effect under an idempotency key of the old salt. Those with old_key keep theirs. */
 typedef struct given_keys {
     uint64_t unknown, claimed, waiting, dead;
 } given_keys;
@@ -93,8 +92,7 @@ static int find_given(checking *c, given_keys *out)
     return rc;
 }
 
-/* Whoever looks for them at the other side would look for keys that nobody was given, find nothing, and have it done
- * again. */
+/* A lookup with the new key would find nothing, and the effect would happen again. */
 static int refuse_salt(checking *c, const char *what, const given_keys *given)
 {
     assert(c->how != ONCE_KEYS_CONFIRM || given->unknown + given->claimed + given->waiting > 0);
@@ -119,8 +117,8 @@ static int refuse_salt(checking *c, const char *what, const given_keys *given)
         show(file), file.data, what, letters);
 }
 
-/* Kept as a digest under the secret of the store. Stores from before have no such fact: whatever ran there ran without,
- * and keeps its keys. */
+/* The fact is a digest of the salt under the store's secret. A store without the fact is older than salts: its messages
+ * have none, and keep their keys. */
 static int check_salt(checking *c)
 {
     char name[64];
@@ -161,16 +159,16 @@ int once__consumer_check_salt(once_pipeline *pipeline, once_backend *store, once
 
 /* --- the consumer, and the file that named it --- */
 
-/* The names of the facts that say whom a pipeline file named last: by its path, and by the one without links where that
- * is another. A file may be one behind a link that is set anew with every change, and may be reached in more ways than
- * one. The source is part of the name, since containers have a file of one path each; the host is not, since they have
- * a new one every time. */
+/* The names of the facts that record which consumer a pipeline file named last: by its path and, if that differs, by
+ * its path without links. A path may lead through a link that every release sets anew, and a file may be reached in
+ * several ways. The source is part of the name, because containers often use the same path; the host is not, because
+ * containers get a new one each time. */
 typedef struct file_facts {
     char names[2][64];
     size_t n;
 } file_facts;
 
-/* Without ".", ".." stays: behind a link it is not what it looks like. */
+/* Removes ".", but keeps "..", which behind a link is not the folder above. */
 static void absolute(const once_spec *spec, once_buf *out)
 {
     const char *at = spec->file.data, *end = at + spec->file.len;
@@ -229,7 +227,8 @@ static bool is_one_of(const file_facts *facts, const char *name)
     return is;
 }
 
-/* The facts of the file that it was run from before, when that is another one and still its own. */
+/* Drops the facts of the file that this consumer was run from before, if that is another one and still names this
+ * consumer. */
 static int forget_other_file(checking *c, once_bytes kept, const file_facts *now)
 {
     int rc = ONCE_OK;
@@ -249,7 +248,7 @@ static int forget_other_file(checking *c, once_bytes kept, const file_facts *now
     return rc;
 }
 
-/* It was here: the names of the facts of its file. */
+/* Records the consumer, with the names of the facts of its file. */
 static int keep_consumer(checking *c, const char *own, once_bytes kept, const file_facts *facts)
 {
     assert(facts->n > 0 && c->how != ONCE_KEYS_LOOK);
@@ -280,8 +279,8 @@ static int refuse_consumer(const checking *c, const char *what, once_bytes was)
         show(spec->file), spec->file.data, what, show(was), was.data, show(spec->consumer), spec->consumer.data);
 }
 
-/* `old` is how a consumer was kept until version 5: under its source alone, so that there could be one. It is asked
- * until that one was here and has a file, or somebody else is confirmed. */
+/* `old`: until version 5 the consumer was recorded under the source alone, so that a source had one. That record counts
+ * until its consumer has run with a file, or another consumer is confirmed. */
 static int check_consumer(checking *c)
 {
     const once_spec *spec = c->pipeline->spec;
@@ -330,7 +329,7 @@ int once__consumer_check_keys(once_pipeline *pipeline, once_backend *store, once
 
 /* --- whether the last run ended --- */
 
-/* Until workers had records (store/worker.h) a run left a mark, and removed it when it ended. */
+/* Before workers had records (store/worker.h), a run left a mark and removed it when it ended. */
 static int take_old_mark(once_pipeline *pipeline, once_backend *store, bool *found, once_error *err)
 {
     char name[64];

@@ -1,4 +1,4 @@
-/* Dead letters that nobody wants back. */
+/* Discards dead letters: their keys count as rejected, and are remembered as long as a finished message. */
 #include <assert.h>
 #include <stdlib.h>
 
@@ -11,7 +11,7 @@
 
 #include "base/banned.h"
 
-enum { DISCARDS = 500 }; /* letters in a transaction: whoever ends it in between can say it again */
+enum { DISCARDS = 500 }; /* letters in a transaction: an interrupted discard can be repeated */
 
 typedef struct discarding {
     once_pipeline *pipeline;
@@ -81,7 +81,7 @@ static int discard_one(discarding *d, uint64_t id, once_discarded *out, once_err
     return rc == ONCE_OK ? once__audit(d->pipeline, d->store, &act, err) : rc;
 }
 
-/* In one transaction; a dry run does the same and takes it back. */
+/* One transaction. A dry run does the same and rolls back. */
 static int discard_some(discarding *d, const uint64_t *ids, size_t n, uint64_t *discarded, once_error *err)
 {
     assert(n > 0 && n <= DISCARDS);
@@ -103,7 +103,7 @@ static int discard_some(discarding *d, const uint64_t *ids, size_t n, uint64_t *
     return rc;
 }
 
-/* A run that uses the same store goes on in between. */
+/* Lets a run that uses the same store work in between. */
 static int discard_next(discarding *d, const uint64_t *ids, size_t n, uint64_t *discarded, once_error *err)
 {
     assert(d->store && d->pipeline->store_lock.held);

@@ -1,5 +1,4 @@
-/* The actions of a transaction, and those on the source. executor_due.c has what waits in the store, executor_keep.c
- * what is kept with a batch, executor_log.c what is said of it. */
+/* The verbs of a batch, and the actions on the source (runtime/executor.h). */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,8 +27,6 @@ void once_executor_init(once_executor *executor, once_backend *store, once_bytes
     once_message_log_init(&executor->log_in_doubt);
 }
 
-/* What was to be said of a commit of which no answer came, and of which nobody asks any more, is said: rather twice
- * than not at all. */
 void once_executor_release(once_executor *executor)
 {
     once_message_log_write(&executor->log_in_doubt);
@@ -61,7 +58,7 @@ static int compare_locks(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Of all messages whose effects may run in the transaction: sorted, each once. */
+/* The locks of all messages whose effects may run in the transaction, sorted and without duplicates. */
 static bool gather_locks(once_executor *x, const once_action *a, uint64_t **out, size_t *n)
 {
     size_t all = 0, count = 0;
@@ -87,7 +84,7 @@ static int expect(once_executor *x, const once_action *a, once_error *err)
     size_t n = 0, n_locks;
     if (!touched || !gather_locks(x, a, &locks, &n_locks)) return once_no_memory(err, "for a batch");
     for (size_t i = 0; i < a->n; i++) {
-        const bool work = i + a->kept < a->n; /* of the others nothing but the request is ours to read */
+        const bool work = i + a->kept < a->n; /* of kept items only the request may be read here */
         if (work && once_hash_is_zero(a->items[i]->request.id)) continue;
         touched[n++] = (once_touch){&a->items[i]->request, work ? touch_of(a->items[i]) : ONCE_TOUCH_KEEP};
     }
@@ -102,7 +99,7 @@ static int do_begin(once_executor *x, once_action *a, once_error *err)
     return rc == ONCE_OK && x->store->ops->expect ? expect(x, a, err) : rc;
 }
 
-/* Claimed one by one, durably, and no answer came. */
+/* Claims outside of a transaction commit by themselves; no answer came. */
 static void doubt_claims(once_executor *x, const once_action *a, const once_decision *decisions)
 {
     for (size_t i = 0; i < a->n && !x->in_tx; i++) {
@@ -114,7 +111,7 @@ static void doubt_claims(once_executor *x, const once_action *a, const once_deci
 
 static int do_claim(once_executor *x, once_action *a, once_error *err)
 {
-    assert(x->in_tx || a->n == 1); /* outside of a transaction one is claimed durably, after a crash */
+    assert(x->in_tx || a->n == 1); /* after a crash messages are claimed one by one, durably */
     const once_request **requests = once__requests_of(x, a);
     once_decision *decisions = once_arena_new(&x->scratch, once_decision, a->n);
     if (!requests || !decisions) return once_no_memory(err, "for a batch");
@@ -130,12 +127,13 @@ static int do_claim(once_executor *x, once_action *a, once_error *err)
         x->met_busy |= decisions[i].answer == ONCE_ANSWER_BUSY;
         once__note_lapsed(x, a->items[i]);
         if (decisions[i].own &&
-            decisions[i].answer == ONCE_ANSWER_DEAD) /* what was to be said of it went with the reply to its commit */
+            decisions[i].answer == ONCE_ANSWER_DEAD) /* we settled it ourselves, and the line was lost with the
+                                                        answer to the commit */
             once__note(x, ONCE_LOG_WARN, "dead", a->items[i], decisions[i].reason);
     }
     once__note_replaced(x, a);
     once__note_times(x, requests, a->n);
-    if (!x->in_tx) once_message_log_write(&x->log); /* claimed one by one, durably */
+    if (!x->in_tx) once_message_log_write(&x->log); /* the claim itself has committed */
     return ONCE_OK;
 }
 
@@ -222,7 +220,7 @@ static int do_accept(once_executor *x, once_action *a, once_error *err)
     return ONCE_OK;
 }
 
-/* In words; what a conflict or an age is, is told here, because here somebody reads it. */
+/* The reason of a letter. That of a conflict or an age is put into words here, because only a letter shows it. */
 static once_bytes reason_of(once_executor *x, const once_item *item)
 {
     if (item->message.cut_from || !once_answer_is_refusal(item->decision.answer)) return item->reason;
@@ -285,7 +283,7 @@ static int do_sweep(once_executor *x, once_action *a, once_error *err)
     return ONCE_OK;
 }
 
-/* The next pass has the same messages. */
+/* Keeps the lines for the next pass, which has the same messages (E2). */
 static void doubt_said(once_executor *x)
 {
     assert(x->in_tx); /* E2: the commit of this transaction */
@@ -326,7 +324,8 @@ static int do_commit(once_executor *x, once_action *a, once_error *err)
     return ONCE_OK;
 }
 
-/* A right was taken away: which one, and what its owner has to say. Nothing of the transaction is left anyway. */
+/* A permission was revoked: replaces the error by one that says which, as `once check` does. The transaction is lost
+ * anyway. */
 static void explain_denied(const once_executor *x, once_action *a)
 {
     assert(a->kind != ONCE_ACT_NONE);
@@ -403,9 +402,9 @@ static int do_fetch(once_source *source, once_action *a, once_error *err)
     a->at_end = fetch.at_end;
     a->news = fetch.news;
     a->n_news = fetch.n_news;
-    (void)ONCE_FAIL_AT(fetch_after); /* what was read cannot be given back, so this one cannot fail */
+    (void)ONCE_FAIL_AT(fetch_after); /* what was read cannot be given back, so this failpoint only delays or crashes */
     if (a->intake)
-        (void)once_intake_batch(a->intake, a->batch, err); /* when memory is out, the machine tries again and says so */
+        (void)once_intake_batch(a->intake, a->batch, err); /* without memory the machine tries again and reports it */
     return ONCE_OK;
 }
 

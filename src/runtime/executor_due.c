@@ -1,4 +1,4 @@
-/* What waits in the store, or was left there by a claim whose lease is over: taken, found, counted. */
+/* Messages in the store: waiting ones that are due, and claims whose lease has expired. */
 #include <assert.h>
 
 #include "base/failpoint.h"
@@ -7,7 +7,7 @@
 
 #include "base/banned.h"
 
-#define LAPSED_NS (INT64_C(2) * 1000000000) /* how often claims are looked for whose lease is over */
+#define LAPSED_NS (INT64_C(2) * 1000000000) /* how often to look for expired claims */
 enum { LAPSED_STEP = 256 };
 
 static once_item item_of(const once_taken *taken)
@@ -16,12 +16,12 @@ static once_item item_of(const once_taken *taken)
         .message = taken->message, .scope = taken->scope, .request = taken->request, .decision = taken->decision};
     item.request.scope = &taken->scope;
     if (item.message.at.place.len == 0)
-        item.message.at = taken->request.at; /* it has no body, and is known by where it was first seen */
+        item.message.at = taken->request.at; /* it has no body: name it by where it was first seen */
     return item;
 }
 
-/* What a verb of the store has found and written by itself; so it is said at once. When no answer came, as soon as that
- * is known. */
+/* Logs decisions that a verb of the store has committed by itself: at once or, when no answer came, as soon as the
+ * store answers. */
 static void say_found(once_executor *x, const once_taken *taken, size_t n, int rc)
 {
     assert(n == 0 || taken);
@@ -37,8 +37,8 @@ static void say_found(once_executor *x, const once_taken *taken, size_t n, int r
     once_message_log_release(&now);
 }
 
-/* Claims whose lease is over are unknown for everybody who looks (once_entry_look); here somebody writes that down and
- * says it, whether or not the message comes again. What fails is found out by whatever comes next. */
+/* A claim whose lease has expired counts as unknown for every reader (once_entry_look). This writes it down and logs
+ * it, whether or not the message is delivered again. Failures are left to the next action on the store. */
 void once__look_for_lapsed(once_executor *x, bool now)
 {
     const int64_t now_ns = once_env_mono_ns(x->store->env);
@@ -72,7 +72,7 @@ static int fill_batch(const once_action *a, const once_taken *taken, size_t n, o
         item->message = taken[i].message;
         item->scope = taken[i].scope;
         item->request = taken[i].request;
-        item->request.lease_ms = a->lease_ms; /* of a handler that is gone nobody knows another one */
+        item->request.lease_ms = a->lease_ms; /* its handler may be gone, so the default is used */
         item->decision = taken[i].decision;
     }
     batch->n = n;
@@ -98,7 +98,7 @@ int once__do_take(once_executor *x, once_action *a, once_error *err)
 {
     once_batch *batch = a->batch;
     assert(!x->in_tx && a->max > 0 && a->lease_ms > 0);
-    once_arena_reset(&batch->arena); /* a repeated take starts anew */
+    once_arena_reset(&batch->arena); /* a repeated take starts from scratch */
     batch->n = 0;
     once_taken *taken = once_arena_new(&batch->arena, once_taken, a->max);
     if (!taken) return once_no_memory(err, "for a batch");
@@ -120,7 +120,7 @@ int once__do_stats(once_executor *x, once_action *a, once_error *err)
     if (rc == ONCE_OK && stats.claimed && once__look_for_gone(x, true))
         rc = x->store->ops->stats(x->store, x->consumer, &stats, err);
     if (rc != ONCE_OK) return rc;
-    if (stats.unknown) once__look_for_lapsed(x, true); /* it may be the last thing that is asked before the run ends */
+    if (stats.unknown) once__look_for_lapsed(x, true); /* this may be the last question before the run ends */
     a->waiting = stats.waiting;
     a->claimed = stats.claimed;
     a->unknown = stats.unknown;

@@ -1,17 +1,17 @@
-/* What the files of the executor share; nobody else includes this. */
+/* What the files of the executor share; no other file includes this. */
 #ifndef ONCE_RUNTIME_EXECUTOR_IMPL_H
 #define ONCE_RUNTIME_EXECUTOR_IMPL_H
 
 #include "base/log.h"
 #include "runtime/executor.h"
 
-/* A test may have an action fail here. */
+/* A failpoint at which a test can make the action fail. */
 #define CHECK_POINT(name, err)                                                                                         \
     do {                                                                                                               \
         if (ONCE_FAIL_AT(name)) return once_fail((err), ONCE_E_UNAVAILABLE, "failpoint '%s'", #name);                  \
     } while (0)
 
-/* Of the action's items; NULL: out of memory. */
+/* The requests of the action's items; NULL: out of memory. */
 const once_request **once__requests_of(once_executor *x, const once_action *a);
 
 /* executor_keep.c */

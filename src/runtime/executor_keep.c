@@ -1,5 +1,5 @@
-/* What goes with a batch, in its transaction: what the source keeps, the newest time that was seen, what is counted for
- * ever, and that this worker is alive. */
+/* Facts written in the transaction of a batch: what the source keeps, the newest message time, the counters of repeats
+ * and given-up versions, and the record of this worker. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 
 void once__note_times(once_executor *x, const once_request *const *requests, size_t n)
 {
-    static const int64_t sane_ms = INT64_C(1) << 50; /* 35,000 years: whatever is compared with it does not overflow */
+    static const int64_t sane_ms = INT64_C(1) << 50; /* 35,000 years: comparisons with it do not overflow */
     for (size_t i = 0; i < n; i++) {
         const int64_t sent_ms = requests[i]->sent_ms;
         if (sent_ms > -sane_ms && sent_ms < sane_ms && (x->newest_ms == ONCE_NO_TIME || sent_ms > x->newest_ms))
@@ -24,12 +24,12 @@ void once__note_times(once_executor *x, const once_request *const *requests, siz
 
 static bool source_keeps(const once_executor *x) { return x->source && x->source->ops->keep; }
 
-/* After the verb: a store may have things to do before its transaction begins on the server. */
+/* Called after the verb, because a store may have work to do before its transaction begins on the server. */
 int once__keep_items(once_executor *x, const once_action *a, once_error *err)
 {
     assert(a->n > 0 && a->n_last == 0);
     if (!source_keeps(x)) return ONCE_OK;
-    if (!x->in_tx) x->facts->transaction++; /* it is one by itself */
+    if (!x->in_tx) x->facts->transaction++; /* the verb was a transaction of its own */
     return x->source->ops->keep(x->source, x->facts, a->items, a->n, NULL, 0, err);
 }
 
@@ -59,8 +59,8 @@ int once_newest_read(once_backend *store, once_bytes consumer, int64_t *out, onc
     return rc;
 }
 
-/* Seldom enough to cost nothing, often enough that a wrong clock shows. Never to an older time: old messages come after
- * new ones when a file from before is read, or another process is behind. */
+/* Writes the newest time at most once an hour, which costs nothing and still shows a wrong clock. Never goes back: old
+ * messages come after new ones when an older file is read, or another process is behind. */
 static int keep_newest(once_executor *x, once_error *err)
 {
     const int64_t newest_ms = x->newest_ms;
@@ -79,8 +79,7 @@ static int keep_newest(once_executor *x, once_error *err)
     const int len = snprintf(text, sizeof text, "%" PRId64, newest_ms);
     assert(len > 0 && (size_t)len < sizeof text);
     rc = x->store->ops->fact_set(x->store, newest_name(x->consumer, name), (once_bytes){text, (size_t)len}, err);
-    if (rc == ONCE_OK)
-        x->newest_kept_ms = newest_ms; /* should the commit fail, the next hour's message says it again */
+    if (rc == ONCE_OK) x->newest_kept_ms = newest_ms; /* if the commit fails, a message of the next hour writes it */
     return rc;
 }
 
@@ -91,7 +90,7 @@ static void take_rate(once_executor *x)
     const double seconds = (double)(now_ns - x->rate_at_ns) / 1e9;
     if (x->rate_at_ns && seconds < 1) return;
     const uint64_t more = x->worker->done > x->rate_done ? x->worker->done - x->rate_done
-                                                         : 0; /* a commit that failed takes its part back */
+                                                         : 0; /* a failed commit subtracts what it had added */
     if (x->rate_at_ns) x->worker->rate = (uint64_t)((double)more / seconds + 0.5);
     x->rate_at_ns = now_ns;
     x->rate_done = x->worker->done;
@@ -116,12 +115,11 @@ int once__do_renew(once_executor *x, once_error *err)
     return rc;
 }
 
-/* What goes with the batch: what the source keeps, what is counted for ever, and that we are alive. */
 int once__keep_facts(once_executor *x, const once_action *a, bool renews, once_error *err)
 {
     assert(x->in_tx);
     int rc = keep_last(x, a, err);
-    /* For ever, in the transaction of the claims that repeat: a run that is killed cannot hide them. */
+    /* In the transaction of the claims that repeat, so that a killed run cannot hide them. */
     if (rc == ONCE_OK && a->repeats) rc = once_repeats_add(x->store, x->consumer, a->repeats, &x->scratch, err);
     if (rc == ONCE_OK && a->given_up) rc = once_given_up_add(x->store, x->consumer, a->given_up, &x->scratch, err);
     if (rc == ONCE_OK) rc = keep_newest(x, err);

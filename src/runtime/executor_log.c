@@ -1,4 +1,4 @@
-/* What is said of the messages of a transaction: gathered while it is open, said when it is committed. */
+/* Log lines about messages, collected in the open transaction (E2 of runtime/executor.h). */
 #include <assert.h>
 #include <string.h>
 
@@ -12,11 +12,11 @@ void once__note(once_executor *x, once_log_level level, const char *event, const
     once_message_log_add(&x->log, level, event, item, reason, &x->keying);
 }
 
-/* The other side was asked, nobody is asked any more, and a person has to look. */
+/* Lookups have ended without an answer: an operator has to decide. */
 static bool is_given_up(const once_item *item) { return item->decision.asks && item->delay_ms == ONCE_NEVER; }
 
-/* How an attempt ended that needs another one, or a person. `known`: that it is unknown was written down before, by
- * somebody who said it; or by ourselves, in a commit of which no answer came, and then nobody has said it. */
+/* An attempt that needs another one, or an operator. `known`: the entry was unknown before; then it was already logged,
+ * unless we wrote it ourselves in a commit to which no answer came. */
 void once__note_ending(once_executor *x, const once_item *item, bool known)
 {
     if (item->outcome == ONCE_DEAD) once__note(x, ONCE_LOG_WARN, "dead", item, item->failure);
@@ -26,20 +26,20 @@ void once__note_ending(once_executor *x, const once_item *item, bool known)
     else if (item->outcome == ONCE_RELEASE) once__note(x, ONCE_LOG_INFO, "release", item, item->failure);
 }
 
-/* Said at once: it is so, whatever becomes of the transaction. */
+/* Written at once, because it stays true if the transaction is rolled back. */
 void once__log_fenced(once_executor *x, const once_item *item, const char *what)
 {
     assert(what[0]);
     once_message_log now;
-    if (item->commit_unknown) return; /* perhaps it was settled by ourselves, in a commit of which no answer came */
+    if (item->commit_unknown) return; /* perhaps we settled it ourselves, in a commit to which no answer came */
     once_message_log_init(&now);
     once_message_log_add(&now, ONCE_LOG_WARN, "fenced", item, (once_bytes){what, strlen(what)}, &x->keying);
     once_message_log_write(&now);
     once_message_log_release(&now);
 }
 
-/* Whoever wrote it down says it. Should its commit have happened and no answer come, the next pass says it; rather
- * twice than not at all. */
+/* The worker that writes it down logs it. If no answer to the commit comes, the next pass logs it: rather twice than
+ * never. */
 void once__note_lapsed(once_executor *x, once_item *item)
 {
     const once_decision *d = &item->decision;

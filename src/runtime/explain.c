@@ -1,4 +1,4 @@
-/* What the store knows of a key. */
+/* `once explain KEY`: everything that the store has about a key. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,7 +24,7 @@ int once__entry_by_key(once_backend *store, const once_scope *scope, once_bytes 
     return store->ops->get(store, once_long_key_id(store->secret, scope, key), out, arena, err);
 }
 
-/* The reason of an entry: its own, and what it waits for in its lane, or its lane for it. */
+/* Adds to the reason what the message waits for in its lane, or that its lane waits for it. */
 static int explain_lane(once_backend *store, once_entry *entry, once_arena *arena, once_error *err)
 {
     assert(entry->state == ONCE_STATE_WAITING || entry->state == ONCE_STATE_DEAD);
@@ -42,7 +42,7 @@ static int explain_lane(once_backend *store, once_entry *entry, once_arena *aren
     return ONCE_OK;
 }
 
-/* The letters of a key. */
+/* Collects the letters of a key. */
 typedef struct letters_of_key {
     once_scope scope;
     bool any_operation;
@@ -82,7 +82,7 @@ static int find_letters(once_backend *store, letters_of_key *s, once_error *err)
     return rc == ONCE_OK && s->failed ? once_no_memory(err, "for a letter") : rc;
 }
 
-/* A dead one's message is in its letter. */
+/* The message of a dead entry is in its letter. */
 static int explain_place(once_lane_reader *reader, const once_entry *entry, once_lane_place *out, once_error *err)
 {
     once_backend *store = reader->store;
@@ -99,7 +99,7 @@ static int explain_place(once_lane_reader *reader, const once_entry *entry, once
     return rc;
 }
 
-/* Who discarded the letter of an entry, by the audit. */
+/* Finds in the audit who discarded the letter of an entry. */
 typedef struct discard_search {
     const once_entry *entry;
     once_bytes key; /* as it is kept */
@@ -134,8 +134,8 @@ static bool note_discard(void *user, const once_audit *record)
     return true;
 }
 
-/* A rejected entry whose last attempt did not say so: an operator has given it up. Where no attempt is kept, the audit
- * must say so. */
+/* A rejected entry whose last attempt did not end as rejected was discarded by an operator. If no attempt is kept, only
+ * the audit can tell. */
 static int find_discard(once_backend *store, discard_search *s, once_error *err)
 {
     assert(s->entry && s->key.len > 0);
@@ -150,7 +150,7 @@ static int find_discard(once_backend *store, discard_search *s, once_error *err)
     const int rc = store->ops->audits(store, s->entry->scope.consumer, note_discard, s, err);
     once_json_release(&s->json);
     once_arena_release(&s->arena);
-    if (n == 0 && s->time_ms < s->entry->seen_ms) s->discarded = false; /* also when none was found */
+    if (n == 0 && s->time_ms < s->entry->seen_ms) s->discarded = false; /* ONCE_NO_TIME, too: no record was found */
     if (!s->discarded) s->time_ms = ONCE_NO_TIME;
     return rc == ONCE_OK ? s->rc : rc;
 }
@@ -198,8 +198,8 @@ static void explain_entry(const once_spec *spec, const once_keying *keying, cons
     visit(user, &explanation);
 }
 
-/* No entry knows the key. A letter may: of a message that was refused before it could have one (too old, below the
- * first version). */
+/* There is no entry for the key. There may be letters: of messages that were refused before they got an entry (too old,
+ * below the first version). */
 static int explain_letter_or_nothing(once_backend *store, const once_keying *keying, once_scope scope, once_bytes key,
                                      once_arena *arena, once_explain_visit *visit, void *user, once_error *err)
 {
@@ -227,7 +227,7 @@ int once__want_tenant(const once_pipeline *pipeline, once_bytes tenant, once_err
                      (int)pipeline->spec->file.len, pipeline->spec->file.data);
 }
 
-/* What the next run makes of it. */
+/* The worker of the claim is gone: says what the next run will do. */
 static int explain_gone(once_backend *store, once_entry *entry, once_error *err)
 {
     assert(entry->state == ONCE_STATE_CLAIMED);
@@ -265,7 +265,7 @@ int once_pipeline_explain(once_pipeline *pipeline, once_bytes tenant, once_bytes
         once_entry entry;
         rc = once__entry_by_key(store, &scope, key, &entry, &arena, err);
         if (rc != ONCE_OK || entry.state == ONCE_STATE_ABSENT) continue;
-        entry.scope = scope; /* finished entries may keep less than they were made with */
+        entry.scope = scope; /* finished entries may be stored without it */
         entry.key = key;
         entry.reason = once__reason_shown(&entry);
         if (entry.state == ONCE_STATE_WAITING || entry.state == ONCE_STATE_DEAD)

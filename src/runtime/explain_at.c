@@ -1,5 +1,5 @@
-/* What became of the message at a place of the source: it is read again, judged as a delivery, and compared with what
- * the store has. */
+/* `once explain --message`: reads the message at these coordinates again, judges it like a delivery, and compares it
+ * with the store. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,9 +13,9 @@
 
 #include "base/banned.h"
 
-#define LOOK_MS 10000 /* for a server that does not answer */
+#define LOOK_MS 10000 /* how long to wait for a server that sends nothing */
 
-/* Reads the source until the message is found; the batch then holds it. */
+/* Reads the source until it finds the message, which `batch` then owns. */
 static int read_until(once_source *source, once_bytes place, once_bytes point, once_batch *batch, once_item **out,
                       once_error *err)
 {
@@ -72,7 +72,7 @@ static bool at_these_coordinates(const letter_search *s, const once_letter *lett
     return once_bytes_equal(letter->message.at.place, s->place) && once_bytes_equal(letter->message.at.point, s->point);
 }
 
-/* Of conflicts that are one letter only the last one is where the letter says. */
+/* A letter that stands for several conflicts has the coordinates of the last one only. */
 static bool in_that_conflict(const letter_search *s, const once_letter *letter)
 {
     return letter->kind == ONCE_ANSWER_CONFLICT && letter->count > 1 &&
@@ -100,7 +100,7 @@ static void prepare_look(once_item *item)
     item->request.lease_ms = 1;
 }
 
-/* What a message whose key is not known would get, also in words; empty: it would run. */
+/* The answer that a message without an entry would get, and the same in words; no words: it would run. */
 static int would_get(once_backend *store, once_item *item, once_arena *arena, once_answer *answer, once_bytes *out,
                      once_error *err)
 {
@@ -137,7 +137,7 @@ static bool has_other_content(const once_item *item, const once_entry *entry)
            !once_hash_equal(entry->fingerprint, item->request.fingerprint);
 }
 
-/* Whether a message with other content would take the place of the one that is known. */
+/* Whether a message with other content would replace the earlier one. */
 static int would_replace(once_backend *store, once_item *item, once_arena *arena, bool *out, once_error *err)
 {
     once_decision decision;
@@ -147,7 +147,8 @@ static int would_replace(once_backend *store, once_item *item, once_arena *arena
     return rc;
 }
 
-/* Whether an operator has discarded the letter that it would become, and when. `answer`: what it would get. */
+/* Whether an operator has discarded the letter that this message would become, and when. `answer`: what a delivery
+ * would get. */
 static int was_discarded(once_backend *store, const once_item *item, once_answer answer, once_arena *arena,
                          once_bytes *reason, once_error *err)
 {

@@ -1,5 +1,4 @@
-/* What a pipeline shows to others, or lets them reach: files that others may change or read, and text of messages among
- * the arguments of commands. For `once check`. */
+/* For `once check`: files that other users can change or read, and message text in the arguments of commands. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,8 +22,7 @@ static void warn(const exposure *x, const char *topic, const char *path, mode_t 
     x->report(x->user, topic, text, true);
 }
 
-/* A file in a folder that others may write to can be replaced by them, unless the folder protects what is not theirs.
- */
+/* In a folder that others may write to, they can replace every file, unless the sticky bit is set. */
 static void look_at_folder(const exposure *x, const char *topic, const char *path)
 {
     assert(path[0]);
@@ -67,7 +65,8 @@ static void look_at_secret(const exposure *x, once_bytes reference)
     free(path);
 }
 
-/* Bodies and results are in it. One that was made by us is ours alone; one that was there before may be anybody's. */
+/* The file of a store contains bodies and results. We create it for its owner alone; one that existed before may have
+ * any mode. */
 static void look_at_store(const exposure *x, const char *url)
 {
     struct stat st;
@@ -87,7 +86,7 @@ static void look_at_url(const exposure *x, const char *url)
 
 static void look_at_text(void *user, once_bytes text, bool url)
 {
-    (void)url; /* of which only a reference is looked at */
+    (void)url; /* only references lead to files */
     look_at_secret(user, text);
 }
 

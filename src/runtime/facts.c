@@ -1,4 +1,4 @@
-/* What the store keeps for the source, as facts of the consumer. */
+/* Facts of the store for a source, named by the consumer and a hash (once_store_facts). */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>

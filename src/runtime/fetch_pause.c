@@ -1,4 +1,4 @@
-/* What is said about waiting_max: that nothing is fetched because too much waits in the store, and that it goes on. */
+/* Logs that fetching pauses because waiting_max is reached, and that it resumes. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@ static bool reached(const once_spec *spec, const once_waiting_size *size)
     return spec->waiting_max.messages && size->messages >= spec->waiting_max.messages;
 }
 
-/* Which of the two bounds it is. */
+/* The limit that was reached: messages, or bytes. */
 static void format_bound(const once_spec *spec, const once_waiting_size *size, char out[SIZE_TEXT + 16])
 {
     assert(spec->waiting_max.messages || spec->waiting_max.bytes);

@@ -1,4 +1,4 @@
-/* A key as if it had never been seen. */
+/* `once forget`: removes a key; its next message runs again. */
 #include <assert.h>
 #include <stdio.h>
 

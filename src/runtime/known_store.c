@@ -1,5 +1,5 @@
-/* Whether the store that is there is the one that this pipeline used before, and what to say when it is not. The files
- * that remember it are known_store_files.c's. */
+/* Compares the store that is there with the one that this pipeline used before, and refuses another one
+ * (known_store.h). */
 #include <assert.h>
 #include <limits.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 
 /* --- comparing --- */
 
-/* The first that another store than this would contradict; NULL: none. `id` NULL: any store would. */
+/* The first file that contradicts a store with this id; NULL: none. `id` NULL: the first that names any store. */
 static const once_known_by *contradicts(const once_known *known, const char *id)
 {
     for (size_t i = 0; i < ONCE_KNOWN_WAYS; i++) {
@@ -31,8 +31,7 @@ void once__known_allow(once_known *known)
     for (size_t i = 0; i < ONCE_KNOWN_WAYS; i++) known->by[i].accepts_any = true;
 }
 
-/* What the store that is there replaces: its id, "one that is not known" when that was damaged, or NULL: it replaces
- * none. */
+/* The id of the store that this one replaces, "an unknown one" if its file is damaged, or NULL: it replaces none. */
 static const char *replaced(const once_known *known, const once_backend *store)
 {
     char id[ONCE_STORE_ID];
@@ -64,8 +63,8 @@ static void put_word(once_buf *out, const char *word)
     once_buf_puts(out, "'");
 }
 
-/* What takes the store that is there, in this state folder: a unit has another one than a shell, and perhaps another
- * working folder. */
+/* The command that accepts the store that is there, for the same state folder: a systemd unit has another one than a
+ * shell, and perhaps another working folder. */
 static void put_command(const once_pipeline *pipeline, const once_known *known, once_buf *out)
 {
     assert(known->folder[0]);
@@ -105,7 +104,7 @@ static int refuse(const once_pipeline *pipeline, const once_known *known, const 
                          "%.*s:%d: %s; 'store_id' names store %s: every message would be new here and take effect "
                          "again; bring that store back, or remove 'store_id'",
                          shown, spec->file.data, spec->store_line, what, known->pinned);
-    if (!by->name[0]) /* there is no folder */
+    if (!by->name[0]) /* nothing was remembered, because there is no folder */
         return once_fail(err, ONCE_E_OTHER_STORE,
                          "%.*s:%d: %s; this run used store %s: every message would be new here and take effect again; "
                          "bring that store back",
@@ -128,8 +127,8 @@ static int refuse(const once_pipeline *pipeline, const once_known *known, const 
     return ONCE_E_OTHER_STORE;
 }
 
-/* With what is to be seen there, the end of it where it is long, because the command that follows must have room. Not
- * with what it says to do: that is advice for a place that never had a store. */
+/* Quotes the error of opening it, up to its advice, which is meant for a place that never had a store. Only the end of
+ * a long one, because the command that follows must have room. */
 int once__known_missing(const once_pipeline *pipeline, const once_known *known, const once_error *why, once_error *err)
 {
     assert(once__known_requires(known));

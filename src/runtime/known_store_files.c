@@ -35,10 +35,10 @@ static bool folder(char *out, size_t size)
     return n > 0 && (size_t)n < size;
 }
 
-/* As it was said, from the root: without "." and doubled slashes, with the links that somebody means ("current"). */
 bool once__known_absolute(once_bytes path, char *out, size_t size)
 {
-    char *here = path.len && path.data[0] == '/' ? NULL : get_current_dir_name(); /* $PWD, when that is where we are */
+    char *here = path.len && path.data[0] == '/' ? NULL : get_current_dir_name(); /* $PWD, if that is the current
+                                                                                     folder */
     const bool relative = path.len == 0 || path.data[0] != '/';
     if (relative && !here) return false;
     const int n = snprintf(out, size, "%s%s%.*s", relative ? here : "", relative ? "/" : "", (int)path.len, path.data);
@@ -53,7 +53,7 @@ bool once__known_absolute(once_bytes path, char *out, size_t size)
     return true;
 }
 
-/* The options of a URL that say where a store is, and not how it is used. */
+/* The options of a URL that say where a store is; others say how it is used. */
 static const char *const places[] = {"dbname", "host",   "hostaddr", "name", "options",
                                      "port",   "schema", "service",  "user"};
 
@@ -70,12 +70,12 @@ static void add_places(const char *query, once_buf *out)
     }
 }
 
-/* Where the store is: the URL without password and options, a file from the root. With PostgreSQL the role may choose
- * the schema ("$user"). */
+/* The location of the store: its URL without password and other options, or an absolute path. With PostgreSQL the role
+ * is part of it, because it may choose the schema ("$user"). */
 static bool place_of(const char *url, once_buf *out)
 {
     const once_store_driver *driver = once__store_find(url, strcspn(url, ":"));
-    assert(driver); /* the URL was read */
+    assert(driver); /* the configuration has checked the URL */
     char path[PATH_MAX];
     if (driver->bits & ONCE_DRIVER_FILE) {
         const char *rest = url + strcspn(url, ":") + 1;
@@ -136,7 +136,7 @@ static bool find_names(const once_pipeline *pipeline, once_known *out)
 
 /* --- reading --- */
 
-#define ANOTHER " or another" /* behind the id: --new-store was said, and there was none to meet */
+#define ANOTHER " or another" /* after the id: --new-store was given, and there was no store */
 
 static bool is_id(const char *text) { return strspn(text, "0123456789abcdef") == ONCE_STORE_ID - 1; }
 
@@ -153,7 +153,7 @@ static void read_by(const once_known *known, once_known_by *by)
     once__known_path(known, by, path);
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0) {
-        by->damaged = errno != ENOENT && errno != ENOTDIR; /* what may not be read may say anything */
+        by->damaged = errno != ENOENT && errno != ENOTDIR; /* a file that cannot be read may name any store */
         return;
     }
     const ssize_t n = read(fd, text, sizeof text - 1);
@@ -172,7 +172,7 @@ int once__known_read(const once_pipeline *pipeline, once_known *out, once_error 
     const once_bytes said = pipeline->spec->store_id;
     *out = (once_known){0};
     if (once__store_driver_bits(once_bytes_of(pipeline->store_url)) & ONCE_DRIVER_NEW) return ONCE_OK;
-    if (said.len) memcpy(out->pinned, said.data, ONCE_STORE_ID - 1); /* its form was checked when the file was read */
+    if (said.len) memcpy(out->pinned, said.data, ONCE_STORE_ID - 1); /* the configuration has checked its form */
     if (said.len || !folder(out->folder, sizeof out->folder)) return ONCE_OK;
     if (!find_names(pipeline, out))
         return once_fail(
@@ -196,7 +196,7 @@ static bool make_folders(char *path)
     return true;
 }
 
-/* A file of its own in the folder. What root writes belongs to whom the folder does, so that a unit can read it. */
+/* A temporary file in the folder. If root creates it, it gets the owner of the folder, so that a unit can read it. */
 static int make_beside(const char *folder, const char *path, char out[PATH_MAX])
 {
     struct stat owner;
@@ -307,7 +307,6 @@ bool once__known_try(const once_known *known, char *why, size_t size)
     return true;
 }
 
-/* There is none that could be taken: the next one that a run makes or meets is. */
 bool once__known_keep_any(const once_pipeline *pipeline, const once_known *known, char *why, size_t size)
 {
     assert(known->folder[0] && !known->pinned[0]);

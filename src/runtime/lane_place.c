@@ -1,5 +1,5 @@
-/* Stores know a lane by its hash. Its value is in the message, where they have that; it is shown when it makes that
- * hash. */
+/* Stores identify a lane by a hash. Its value is computed from the message, if the store has it, and shown if it gives
+ * that hash. */
 #include "runtime/lane_place.h"
 
 #include <assert.h>
@@ -27,11 +27,11 @@ static bool note_letter(void *user, const once_letter *letter)
 {
     once_lane_reader *reader = user;
     if (once_hash_equal(letter->entry, reader->dead))
-        reader->letter = letter->id; /* the last one is of the death that it is in */
+        reader->letter = letter->id; /* the last one belongs to the current state */
     return true;
 }
 
-/* Many may wait for one letter, so the last answer is kept. */
+/* Caches the last answer, because many messages may wait for one letter. */
 int once__lane_dead_letter(once_lane_reader *reader, const once_entry *dead, uint64_t *out, once_error *err)
 {
     assert(dead->state == ONCE_STATE_DEAD);

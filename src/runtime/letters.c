@@ -1,5 +1,4 @@
-/* Dead letters, for those who go through them: what they are called, how long they are remembered, and reading them
- * ahead. */
+/* Dead letters: their kinds, how long they are remembered, and prefetching them. */
 #include <assert.h>
 
 #include "runtime/operate.h"
@@ -8,9 +7,9 @@
 #include "base/banned.h"
 
 enum {
-    AHEAD_FIRST = 16,     /* letters that a server is asked for at once, while nothing is known about their size */
-    AHEAD = 1024,         /* the same, at most */
-    AHEAD_BYTES = 1 << 20 /* and about so much of them */
+    AHEAD_FIRST = 16,     /* letters to prefetch while their size is not known */
+    AHEAD = 1024,         /* letters to prefetch at most */
+    AHEAD_BYTES = 1 << 20 /* bytes to prefetch, about */
 };
 
 const char *once__letter_kind(const once_letter *letter)
@@ -19,7 +18,7 @@ const char *once__letter_kind(const once_letter *letter)
     return once_answer_name(letter->kind);
 }
 
-/* A letter without a handler has no operation, and was never given one. */
+/* A letter without a handler has no operation, and its message never got an idempotency key. */
 void once__letter_outward_key(const once_keying *keying, const once_letter *letter, char *out)
 {
     if (letter->key.len && letter->scope.operation.len)

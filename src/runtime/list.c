@@ -1,4 +1,4 @@
-/* What is not finished, and the dead letters, one by one. */
+/* `once list`: unfinished messages and dead letters, one by one. */
 #include <assert.h>
 #include <string.h>
 
@@ -21,10 +21,10 @@ typedef struct listing {
     const once_spec *spec;
     bool over;
     once_gone gone;
-    once_backend *lanes; /* a handle of its own, to ask what lanes wait for; NULL: there are none */
+    once_backend *lanes; /* a second handle, to read lanes while `store` lists; NULL: the pipeline has none */
     once_arena arena;
-    once_json json;          /* for what is malformed */
-    once_lane_reader reader; /* where there are lanes */
+    once_json json;          /* finds the mistake in a malformed line */
+    once_lane_reader reader; /* when the pipeline has lanes */
     int rc;                  /* other than ONCE_OK: what ended the listing */
     once_error *err;
 } listing;
@@ -36,8 +36,8 @@ static void place_in_lane(listing *l, once_hash entry, const once_scope *scope, 
         l->rc = once__lane_place_read(&l->reader, entry, scope, message, &item->lane, l->err);
 }
 
-/* The reason, and what the message waits for in its lane, or its lane for it. Empty with l->rc: that cannot be asked,
- * and the message must not be shown as if nothing held it. */
+/* Adds to the reason what the message waits for in its lane, or that its lane waits for it. If that cannot be read,
+ * sets l->rc: the message must not be shown as if nothing blocked it. */
 static once_bytes with_lane(listing *l, once_hash entry, once_bytes reason)
 {
     once_bytes words = {0};

@@ -77,7 +77,7 @@ void once_message_log_add(once_message_log *log, once_log_level level, const cha
     line->reason = keep(log, reason, REASON_MOST);
     if (!once_hash_is_zero(item->request.id)) once_item_outward_key(keying, item, line->idempotency_key);
     if (!log->text.failed) return;
-    once_buf_clear(&log->text); /* too much of it: what was gathered is said without words */
+    once_buf_clear(&log->text); /* too much text: the lines are written without it */
     for (size_t i = 0; i < log->n; i++)
         log->lines[i].place = log->lines[i].key = log->lines[i].tenant = log->lines[i].operation =
             log->lines[i].reason = (span){0};

@@ -1,8 +1,4 @@
-/* What operators do: look at a store, replay and discard dead letters, resolve, forget, sweep; here is what these
- * share.
- *
- * Nothing in any of them decides about an entry: core/entry.h does, through the store's verbs. The act, the end of a
- * letter and the audit record are one transaction. A dry run does all of it and rolls back. */
+/* What operator verbs share (runtime/operate.h): the store, its lock, and finding entries. */
 #include <assert.h>
 #include <string.h>
 
@@ -23,7 +19,7 @@ int once__check_choice(const once_choice *choice, const uint64_t *ids, size_t n_
     return ids || n_ids == 0 ? ONCE_OK : once_fail(err, ONCE_E_USAGE, "n_ids is %zu, and there are no ids", n_ids);
 }
 
-static int open_now(once_pipeline *pipeline, once_backend **out, once_error *err) /* @locks: turn */
+static int open_now(once_pipeline *pipeline, once_backend **out, once_error *err) /* @locks: store_lock */
 {
     assert(pipeline->store_lock.held);
     if (!pipeline->run_store) return once__known_open_store(pipeline, out, err);
@@ -44,7 +40,7 @@ int once__operator_open(once_pipeline *pipeline, once_backend **out, once_error 
     return rc;
 }
 
-/* Of a store that is shared, nothing of ours is left open for whoever is next. */
+/* On the run's store, leaves no transaction open for the run. */
 void once__operator_close(once_pipeline *pipeline, once_backend *store)
 {
     if (!store) return; /* lost in a pause */
@@ -64,7 +60,7 @@ int once__operator_pause(once_pipeline *pipeline, once_backend **store, int64_t 
 {
     assert(*store && ms >= 0);
     const bool shared = *store == pipeline->run_store;
-    const uint64_t opened = pipeline->store_generation; /* the store of the next run may be at the same address */
+    const uint64_t opened = pipeline->store_generation; /* the next run's store may be at the same address (R3) */
     const once_secret secret = (*store)->secret;
     once_fair_lock_leave(&pipeline->store_lock);
     sleep_for(pipeline, ms);

@@ -10,7 +10,7 @@
  *     if (rc == ONCE_OK) rc = once__finish_tx(store, work(store), err);
  *     once__operator_close(pipeline, store);
  *
- * No verb decides about an entry: core/entry.c does, through the verbs of the store. The change, the end of a letter
+ * No verb decides about an entry: core/entry.h does, through the verbs of the store. The change, the end of a letter
  * and the audit record are one transaction. A dry run does all of it and rolls back.
  *
  * Thread rule: any thread. A verb called from a callback of another verb of the same pipeline is refused. */

@@ -1,5 +1,4 @@
-/* The parts of a pipeline, opened in their order: its store, the effects in it, the runner for those outside, its
- * source. */
+/* Opens the parts of a pipeline in order: the store, the effects in it, the runner for effects outside, the source. */
 #include <assert.h>
 
 #include "base/no_memory.h"
@@ -34,8 +33,8 @@ static int run_init(const once_spec *spec, once_db *db, once_error *err)
                                      (int)spec->file.len, spec->file.data, why.text);
 }
 
-/* A run always runs `init`. Who only looks does so when something is missing: it would have to wait for whoever writes.
- */
+/* A run always runs `init`. `once check` runs it only if something is missing, because it would have to wait for
+ * writers. */
 static int needs_init(const once_pipeline *pipeline, once_db *db, bool runs, bool *needed, once_error *err)
 {
     const once_spec *spec = pipeline->spec;
@@ -67,11 +66,12 @@ static int open_effects(once_pipeline *pipeline, bool runs, once_parts *parts, o
         if (rc != ONCE_OK) return rc;
         rc = once_effects_open(spec, &parts->keying, db, &parts->effects, &why);
     }
-    /* Before the first message, a missing table is a mistake of the configuration. */
+    /* before the first message, a missing table is a mistake of the configuration */
     return rc == ONCE_OK ? rc : once_fail(err, rc == ONCE_E_SCHEMA ? ONCE_E_CONFIG : rc, "%s", why.text);
 }
 
-/* Retries, parked followers and dead letters live in the store; the source is told that it may forget them. */
+/* Waiting messages and dead letters exist only in the store, because they are acked to the source. So it must not lose
+ * them. */
 static int check_store(const once_pipeline *pipeline, once_backend *store, once_error *err)
 {
     char kept[400] = "";
@@ -93,7 +93,7 @@ typedef struct opening {
     once_parts *parts;
 } opening;
 
-/* `once check` says when it made one: where one was lost, that is a new one. */
+/* `once check` reports a store that it created: it may be in the place of a lost one. */
 static int open_or_make(const opening *o, const once_known *known, once_error *err)
 {
     assert(!o->parts->store && !o->parts->created);
@@ -112,7 +112,7 @@ static int open_or_make(const opening *o, const once_known *known, once_error *e
     return rc;
 }
 
-/* The store, and what is prepared in it. */
+/* Opens the store, checks that it is the known one, and prepares the effects in it. */
 static int open_store(void *user, once_error *err)
 {
     const opening *o = user;
@@ -136,7 +136,7 @@ static int open_store(void *user, once_error *err)
     return rc;
 }
 
-/* What carries out effects elsewhere; a database there is waited for as that of the store. */
+/* Opens the runner. A run waits for a database there as it waits for the store. */
 static int open_runner(void *user, once_error *err)
 {
     const opening *o = user;

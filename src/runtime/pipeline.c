@@ -1,4 +1,4 @@
-/* A pipeline from its file: loading it, what a program adds to it (callbacks, a salt), and which secrets it has. */
+/* Loads a pipeline, adds what a program registers (callbacks, a salt), and finds out which secrets it has. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,7 +59,7 @@ void once_pipeline_free(once_pipeline *pipeline)
     free(pipeline);
 }
 
-/* Something in it is not shown. */
+/* A URL has a password if it is shown differently from how it is written. */
 static bool url_has_password(const char *url)
 {
     once_buf shown;
@@ -69,14 +69,15 @@ static bool url_has_password(const char *url)
     return hidden;
 }
 
-/* A password in it, or in the variable that its library reads. A password file is that library's own. */
+/* A password in the URL, or in the variable that its library reads (PGPASSWORD). A password file is the library's own
+ * business. */
 static bool url_has_secret(const char *url)
 {
     const once_store_driver *driver = once__store_find(url, strcspn(url, ":"));
     return url_has_password(url) || (driver && driver->password && getenv(driver->password));
 }
 
-/* What was found in the texts of the source and the handlers that are secrets or lead to one. */
+/* What the fields of the source and the handlers contain. */
 typedef struct found_secrets {
     bool password; /* written out */
     bool secret;
@@ -177,7 +178,8 @@ static int read_salt(once_pipeline *pipeline, once_error *err) /* @locks: salt_l
 
 int once__salt_read(once_pipeline *pipeline, once_error *err)
 {
-    int rc = once__run_refuse_forked(pipeline->run, err); /* a thread of before may have its lock */
+    int rc = once__run_refuse_forked(pipeline->run, err); /* a thread that did not survive the fork may hold
+                                                             salt_lock */
     if (rc != ONCE_OK) return rc;
     pthread_mutex_lock(&pipeline->salt_lock);
     rc = read_salt(pipeline, err);

@@ -1,4 +1,4 @@
-/* What belongs to the process and not to one pipeline: its log, its failpoints. */
+/* What belongs to the process, not to one pipeline: the log and the failpoints. */
 #include <stdatomic.h>
 #include <string.h>
 

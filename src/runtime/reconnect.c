@@ -1,6 +1,6 @@
-/* A store whose server is away or whose disk is full, before the first message and after the last one, when there is no
- * machine that could wait (in between it does; core/machine.h). And for how long anybody waits for a server
- * that does not answer. */
+/* Waits for a store whose server is away or whose disk is full, before the first message and after the last one, when
+ * there is no machine to wait (in between core/machine.h does). Also decides when a stop ends such a wait, and
+ * throttles the log lines about it. */
 #include <assert.h>
 #include <string.h>
 
@@ -13,11 +13,11 @@
 #include "base/banned.h"
 
 #define TICK_MS 50         /* how soon a stop is noticed */
-#define SAY_FIRST 64       /* the 1st, 2nd, 4th... failure up to this one is said */
-#define SAY_MS 50000       /* then one after so long: with the pause between two tries, at least one a minute */
-#define SAY_CHANGE_MS 5000 /* the same of a reason that comes and goes */
+#define SAY_FIRST 64       /* the 1st, 2nd, 4th... failure up to this one is logged */
+#define SAY_MS 50000       /* then one after this time: with the pause between two tries, at least one a minute */
+#define SAY_CHANGE_MS 5000 /* the same for a reason that alternates with others */
 
-/* Numbers of a text (how many, which port) do not make another reason of it. */
+/* Texts that differ only in numbers (counts, ports) are one reason. */
 static once_hash reason_of(const char *text)
 {
     char words[sizeof((once_error *)0)->text];
@@ -61,14 +61,14 @@ bool once__wait_is_cancelled(void *user)
     return !pipeline->in_flight || (now_ns - pipeline->stop_seen_ns) / 1000000 >= pipeline->spec->drain_ms;
 }
 
-/* Sleeps, but not longer than until the stop. */
+/* Sleeps, at most until a stop. */
 static void pause_for(once_pipeline *pipeline, int64_t ms)
 {
     for (; ms > 0 && !atomic_load(&pipeline->stop); ms -= TICK_MS)
         once_env_sleep_ms(pipeline->env, ms < TICK_MS ? ms : TICK_MS);
 }
 
-/* Why it is given up, and what to do about it. */
+/* Says why it gives up, and what to do. */
 static int give_up(const once_pipeline *pipeline, int rc, const once_error *why, once_error *err)
 {
     assert(once_status_class(rc) != ONCE_CLASS_USAGE && why->text[0]);

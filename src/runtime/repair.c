@@ -1,5 +1,4 @@
-/* `once check --repair`: what an operator may have mended in a store, step by step, each with its audit record in the
- * same transaction. */
+/* `once check --repair`: repairs a store step by step; each step and its audit record are one transaction. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -53,7 +52,7 @@ static int repair(once_pipeline *pipeline, once_backend **at, uint64_t *repaired
         const once_hash from = after;
         rc = repair_step(pipeline, *at, &after, repaired, &more, err);
         if (rc != ONCE_E_ABORTED) losses = 0;
-        else if (++losses < LOSSES_MAX) { /* a worker was quicker: the same part again */ after = from;
+        else if (++losses < LOSSES_MAX) { /* a worker was faster: repeat this step */ after = from;
             more = true;
             rc = ONCE_OK;
         }

@@ -1,5 +1,5 @@
-/* Dead letters back to work. A letter that died with its entry is replayed; every other letter is a message that comes
- * once more, through intake and accept, so that it gets the same answer as a delivery from the source. */
+/* `once replay`: puts dead letters back to work. A letter of a dead entry revives that entry. Every other letter is
+ * treated as a new delivery, through intake and accept, so that it gets the same answer as one from the source. */
 #include <assert.h>
 #include <stdlib.h>
 
@@ -19,8 +19,8 @@
 
 enum {
     BATCH = 4096,          /* letters in one transaction */
-    BATCH_BYTES = 4 << 20, /* of their messages: the letter that reaches it is the last of its transaction */
-    PAGE = 16384           /* letters looked at in one go */
+    BATCH_BYTES = 4 << 20, /* bytes of their messages: the letter that reaches this is the last of its transaction */
+    PAGE = 16384           /* letters scanned in one go */
 };
 
 static const struct {
@@ -55,9 +55,9 @@ typedef struct replaying {
     once_replay_counts *counts;
     once_intake intake;
     once_batch batch;             /* owns what belongs to one transaction */
-    once_replayed results[BATCH]; /* told after the commit */
-    once_preview would[BATCH];    /* dry run: what they would leave; id 0: nothing new */
-    once_preview_table preview;   /* dry run: of the transactions before */
+    once_replayed results[BATCH]; /* reported after the commit */
+    once_preview would[BATCH];    /* dry run: keys that they would put back; id 0: none */
+    once_preview_table preview;   /* dry run: the same of earlier transactions */
     size_t n, bytes;
 
     once_reading letters;
@@ -68,7 +68,7 @@ typedef struct replaying {
     int64_t begun_ns;
 } replaying;
 
-/* What the letter's message would get if it came now. Fills item. */
+/* Prepares the letter's message like a delivery that arrives now. */
 static int take_in(replaying *r, const once_letter *letter, once_item *item, once_error *err)
 {
     assert(!r->options->body || r->options->n_ids == 1);
@@ -95,7 +95,7 @@ static once_replay_verdict verdict_of(once_answer answer)
     }
 }
 
-/* As a delivery from the source, but into the store. */
+/* Accepts the message like a delivery from the source. */
 static int come_again(replaying *r, once_item *item, once_replayed *out, once_error *err)
 {
     assert(item->reason.len == 0 && !once_hash_is_zero(item->request.id));
@@ -106,7 +106,7 @@ static int come_again(replaying *r, once_item *item, once_replayed *out, once_er
     if (rc != ONCE_OK) return rc;
     out->verdict = verdict_of(decision.answer);
     if (decision.answer == ONCE_ANSWER_DUPLICATE && decision.outcome == ONCE_STALE)
-        out->verdict = ONCE_REPLAY_stale; /* that is no effect */
+        out->verdict = ONCE_REPLAY_stale; /* a stale message had no effect */
     if (decision.answer == ONCE_ANSWER_DUPLICATE) out->result = decision.result;
     if (decision.answer == ONCE_ANSWER_DEAD) out->reason = ONCE_BYTES("its key has another dead letter");
     if (decision.answer != ONCE_ANSWER_TOO_OLD || !r->options->force) return ONCE_OK;
@@ -123,7 +123,7 @@ static once_preview preview_of(const once_request *r)
     return (once_preview){.id = r->id.a ? r->id.a : 1, .print = r->fingerprint.a};
 }
 
-/* A letter of the same key that is before this one would have moved by then. */
+/* In a dry run: an earlier letter of the same key would already have been moved. */
 static int look_behind_another(const replaying *r, const once_preview *mine, once_replayed *out, bool *behind,
                                once_error *err)
 {
@@ -137,7 +137,7 @@ static int look_behind_another(const replaying *r, const once_preview *mine, onc
     return rc;
 }
 
-/* A letter with a key stands for that key. */
+/* A new body must not change the key of a letter that has one. */
 static bool has_the_key(const once_letter *letter, const once_item *item)
 {
     return letter->key.len == 0 || (once_bytes_equal(letter->key, item->request.key) &&
@@ -145,7 +145,7 @@ static bool has_the_key(const once_letter *letter, const once_item *item)
                                     once_bytes_equal(letter->scope.operation, item->scope.operation));
 }
 
-/* It died with its entry: back to work, with its own message or with the one that was given for it. */
+/* Revives the dead entry of the letter, with its own message or with the new body. */
 static int back_to_work(replaying *r, const once_letter *letter, const once_item *item, once_replayed *out, bool *ended,
                         once_error *err)
 {
@@ -156,8 +156,8 @@ static int back_to_work(replaying *r, const once_letter *letter, const once_item
     return rc;
 }
 
-/* Whether the lane would end it without a run. Then it must not leave: nobody would have its body any more. Not asked
- * of a key that somebody works on or that has its outcome, which decide by themselves. */
+/* Whether the lane would end the message without running it. Then the letter must stay, because it has the only copy of
+ * the body. Not asked for keys that a worker has claimed or that have an outcome: these decide. */
 static int look_at_lane(replaying *r, const once_item *item, const once_entry *entry, bool back, bool again,
                         once_replayed *out, once_error *err)
 {
@@ -173,10 +173,10 @@ static int look_at_lane(replaying *r, const once_item *item, const once_entry *e
     return ONCE_OK;
 }
 
-/* Judges the letter and moves it, without ending the letter itself unless *ended. */
+/* Judges the letter and moves its message. The letter itself stays, unless *ended. */
 static int move(replaying *r, const once_letter *letter, once_replayed *out, bool *ended, once_error *err)
 {
-    if (letter->kind == ONCE_ANSWER_CUT) { /* whatever its beginning says, it is not the message */
+    if (letter->kind == ONCE_ANSWER_CUT) { /* only the beginning of the message is kept */
         out->verdict = ONCE_REPLAY_still_dead;
         out->reason = ONCE_BYTES(
             "it was longer than message_max, and only its beginning was kept; raise message_max and deliver it again");
@@ -212,12 +212,13 @@ static int move(replaying *r, const once_letter *letter, once_replayed *out, boo
         once_outward_key(&r->keying, &item->scope, item->request.key, item->request.id, entry.old_key,
                          out->idempotency_key);
     out->maybe_done |= once_spec_maybe_done(r->pipeline->spec, item->scope.operation,
-                                            entry.maybe); /* a letter of an older once does not say it */
+                                            entry.maybe); /* letters of older versions do not have it */
     const bool back = once__letter_is_of(letter, &entry), again = r->options->force && once_state_finished(entry.state);
     rc = look_at_lane(r, item, &entry, back, again, out, err);
     if (rc != ONCE_OK || out->verdict == ONCE_REPLAY_stale || out->verdict == ONCE_REPLAY_conflict) return rc;
     if (back)
-        return back_to_work(r, letter, item, out, ended, err); /* also a duplicate: whoever takes it records that */
+        return back_to_work(r, letter, item, out, ended, err); /* also a duplicate: the worker that takes it records
+                                                                  that */
     if (!again) return come_again(r, item, out, err);
     if (out->verdict == ONCE_REPLAY_duplicate) return ONCE_OK;
     bool done;
@@ -250,9 +251,9 @@ static int replay_one(replaying *r, uint64_t id, once_error *err)
     rc = move(r, &letter, out, &ended, err);
     assert(out->verdict < ONCE_REPLAY_VERDICTS);
     if (!ended && out->verdict != ONCE_REPLAY_run && out->verdict != ONCE_REPLAY_forced)
-        r->would[r->n - 1].id = 0; /* nothing waits by that */
+        r->would[r->n - 1].id = 0; /* it puts no key back */
     if (rc != ONCE_OK || !verdicts[out->verdict].leaves) return rc;
-    /* What was corrected is not wanted any more as it was, when it is delivered again. */
+    /* If the old, wrong message is delivered again, it must stay discarded. */
     if (!ended && r->options->body)
         rc = r->store->ops->discard(r->store, id, once__letter_remember(r->pipeline->spec, letter.scope.operation),
                                     &found, err);
@@ -276,7 +277,7 @@ static double seconds_since(const replaying *r)
     return (double)(once_env_mono_ns(r->pipeline->env) - r->begun_ns) / 1e9;
 }
 
-/* Keeps what the letters of this transaction would have left. */
+/* Remembers the keys that this transaction would have put back. */
 static int remember_said(replaying *r, once_error *err)
 {
     assert(r->options->dry_run);
@@ -299,7 +300,7 @@ static void tell(replaying *r)
     if (r->options->progress) r->options->progress(r->options->user, r->looked_at, r->total, seconds_since(r));
 }
 
-/* Letters of ids[] from *at on, in one transaction. */
+/* Replays letters from ids[*at] on, in one transaction. */
 static int replay_some(replaying *r, size_t *at, once_error *err)
 {
     assert(*at < r->n_ids && r->n_ids <= BATCH);
@@ -331,7 +332,7 @@ static int replay_batch(replaying *r, once_error *err)
     return rc;
 }
 
-/* Not faster than the rate that was asked for; and a run that uses the same store goes on in between. */
+/* Waits if it is ahead of the rate; lets a run that uses the same store work in between. */
 static int keep_pace(replaying *r, once_error *err)
 {
     assert(r->n_ids == 0 && r->n == 0);
@@ -350,7 +351,7 @@ static bool collect(void *user, const once_letter *letter)
     return r->n_ids < r->max && r->scanned < PAGE;
 }
 
-/* Letters behind `after`, for `visit` to choose from; their messages are read when they are moved. */
+/* Visits the letters after `after`; their messages are read when they are moved. */
 static int look_through(const replaying *r, uint64_t after, bool only_ids, once_letter_visit *visit, void *user,
                         once_error *err)
 {
@@ -367,7 +368,9 @@ static int replay_found(replaying *r, uint64_t last, once_error *err)
     do {
         r->scanned = 0;
         rc = look_through(r, r->after, once__choice_is_all(&r->options->choice), collect, r, err);
-        while (r->n_ids && r->ids[r->n_ids - 1] > last) r->n_ids--; /* buried since: the next replay's */
+        while (r->n_ids && r->ids[r->n_ids - 1] > last)
+            r->n_ids--; /* created since the replay began: left for the
+                                                                       next one */
         r->looked_at += r->scanned;
         if (rc == ONCE_OK) rc = replay_batch(r, err);
         if (rc == ONCE_OK) rc = keep_pace(r, err);
@@ -398,10 +401,10 @@ static bool note_id(void *user, const once_letter *letter)
     return false;
 }
 
-/* The last letter's id, by halving: reading all of them would take longer than moving some. */
+/* Finds the id of the last letter by bisection: reading all letters would take longer than moving some. */
 static int find_last(replaying *r, uint64_t *last, once_error *err)
 {
-    uint64_t high = INT64_MAX; /* none is above it */
+    uint64_t high = INT64_MAX; /* no id is larger */
     *last = 0;
     while (*last < high) {
         const uint64_t middle = *last + (high - *last) / 2;
@@ -426,7 +429,7 @@ static int replay_all(replaying *r, once_error *err)
     uint64_t last;
     once_stats stats = {0};
     int rc = find_last(r, &last, err);
-    /* Counted after that: there are not more up to the last one. */
+    /* after find_last: no more letters can appear up to `last` */
     if (rc == ONCE_OK) rc = r->store->ops->stats(r->store, r->pipeline->spec->consumer, &stats, err);
     r->total = stats.dead;
     return rc == ONCE_OK ? replay_found(r, last, err) : rc;
@@ -456,7 +459,7 @@ int once_pipeline_replay(once_pipeline *pipeline, const once_replay_options *opt
     if (rc == ONCE_OK) {
         once_intake_init(&r->intake, pipeline->spec, r->store->secret, 0, once_effect_prepare);
         r->keying = once__keying_of(pipeline, r->store);
-        /* With other keys than the messages had, what was done before would run again. */
+        /* with keys made in another way, finished messages would run again */
         rc = once__consumer_check_keys(pipeline, r->store, ONCE_KEYS_LOOK, err);
         if (rc == ONCE_OK) rc = replay_all(r, err);
         once_intake_release(&r->intake);

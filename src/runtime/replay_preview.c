@@ -1,4 +1,4 @@
-/* A file of slots, open addressing, never more than half full. A slot that was not written reads as zeros: free. */
+/* Open addressing, at most half full. A slot that was never written reads as zeros, which means empty. */
 #include "runtime/replay_preview.h"
 
 #include "base/errno_text.h"
@@ -45,7 +45,7 @@ void once__preview_close(once_preview_table *table)
     *table = (once_preview_table){0};
 }
 
-/* The slot of this id, or the free one where it belongs. */
+/* Finds the slot of this id, or the empty slot where it belongs. */
 static int find_slot(const once_preview_table *table, uint64_t id, uint64_t *slot, once_preview *out, once_error *err)
 {
     assert(id != 0 && table->size > 0 && table->n <= table->size / 2); /* so that there is a free slot */

@@ -1,4 +1,4 @@
-/* A person says what became of an unknown effect. */
+/* `once resolve`: an operator decides about unknown messages. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 
 #include "base/banned.h"
 
-/* `key` as the operator wrote it, or as it is kept. */
+/* what->key: as the operator wrote it, or as the store has it. */
 static int resolve_entry(once_pipeline *pipeline, once_backend *store, const once_entry *entry,
                          const once_resolved *what, once_outcome outcome, once_error *err)
 {
@@ -29,7 +29,7 @@ static int resolve_entry(once_pipeline *pipeline, once_backend *store, const onc
     snprintf(note, sizeof note, "resolved as %s by an operator", once_outcome_name(outcome));
     const int said = outcome == ONCE_DONE      ? 0
                      : entry->reason.len < 600 ? (int)entry->reason.len
-                                               : 600; /* why it is unknown stays known */
+                                               : 600; /* keep why it was unknown */
     snprintf(reason, sizeof reason, "%s%s%.*s", note, said ? "; said before: " : "", said,
              said ? entry->reason.data : "");
     const int rc = store->ops->resolve(store, entry->id, outcome, once__text_of(reason), &done, err);
@@ -45,7 +45,7 @@ typedef struct resolving {
     once_keying keying;
     const once_resolve_options *options;
     once_arena arena;
-    once_hash *ids; /* of those that fit */
+    once_hash *ids; /* of the entries that match */
     size_t n, room;
     bool failed;
 } resolving;
@@ -82,8 +82,7 @@ static int describe(resolving *r, const once_entry *entry, once_bytes key, once_
     return ONCE_OK;
 }
 
-/* One transaction: that of the key that was named, or of the entry with that id. A dry run does the same and takes it
- * back. */
+/* One transaction: for the named key, or for the entry with this id. A dry run does the same and rolls back. */
 static int resolve_in_tx(resolving *r, const once_hash *id, once_resolved *out, once_error *err)
 {
     assert((id == NULL) == (r->options->key != NULL));
@@ -103,7 +102,7 @@ static int resolve_in_tx(resolving *r, const once_hash *id, once_resolved *out, 
     return rc;
 }
 
-/* What somebody else has decided meanwhile, or what has no body to retry with, is left out and told. */
+/* Messages that were decided meanwhile, or have no body to retry with, are skipped and reported. */
 static int resolve_fitting(resolving *r, uint64_t *resolved, once_error *err)
 {
     assert(!r->options->key && r->n == 0);

@@ -1,4 +1,4 @@
-/* The run as an object (runtime/run.h): starting, looking, stopping, joining, and how its parts begin and end. */
+/* Starts, observes, stops and joins a run (runtime/run.h); opens and closes its parts. */
 #include "runtime/run.h"
 
 #include <assert.h>
@@ -99,7 +99,7 @@ static int make_machine(once_run *r, once_machine **out, once_error *err)
     return rc;
 }
 
-/* From here on others see it: snapshots its counts, operators its store. */
+/* Publishes the machine to snapshots, and the store to operators. */
 static void show(once_run *r, once_machine *machine)
 {
     once_fair_lock_take(&r->pipeline->store_lock);
@@ -135,7 +135,7 @@ static int open_parts(once_run *r, once_error *err)
 
 /* --- end --- */
 
-/* Nobody else sees its machine, its source and its store any more. */
+/* Takes machine, source and store back, and keeps the last counts. */
 static once_machine *hide(once_run *r)
 {
     uint64_t streams, paused;
@@ -158,7 +158,7 @@ static once_machine *hide(once_run *r)
     return machine;
 }
 
-/* The last thing of a run: what it came to. */
+/* Ends the run: its summary, its status, and the state ENDED. */
 static int conclude(once_run *r, const once_run_ending *how, int rc, once_error *why)
 {
     once_summary summary = r->summary;
@@ -169,7 +169,7 @@ static int conclude(once_run *r, const once_run_ending *how, int rc, once_error 
     r->summary = summary;
     r->status = rc;
     if (rc != ONCE_OK) r->error = *why;
-    /* Whoever starts it is told, unless somebody has begun to join it. */
+    /* The caller of start gets the error, so there is nothing to join, unless a thread has begun to. */
     if (rc != ONCE_OK && !r->has_thread && r->join == ONCE_JOIN_OPEN) r->join = ONCE_JOIN_OVER;
     r->state = ONCE_RUN_ENDED;
     pthread_cond_broadcast(&r->ended);
@@ -177,21 +177,21 @@ static int conclude(once_run *r, const once_run_ending *how, int rc, once_error 
     return rc;
 }
 
-/* The workers are over. */
+/* All threads have ended. */
 static int close_parts(once_run *r, int rc, once_error *why)
 {
     assert(!r->has_store_lock && !r->executor.in_tx);
     once_machine *machine = hide(r);
     const once_run_ending how = once__run_ending(machine, r->parts.source);
     r->summary.lost = how.lost;
-    r->summary.store_dead = r->summary.counts.dead; /* of this run, as long as the store was not asked */
+    r->summary.store_dead = r->summary.counts.dead; /* of this run, until the store is asked */
     r->summary.store_unknown = r->summary.counts.unknown + how.unsettled;
     once_executor_release(&r->executor);
     once_machine_free(machine);
     free(r->handlers);
     r->handlers = NULL;
     if (rc == ONCE_OK || how.clean) {
-        once_error other; /* why it ends was said */
+        once_error other; /* the first error counts */
         const int ended = once__run_ends(r, rc == ONCE_OK ? why : &other);
         if (ended == ONCE_OK) r->summary.store_dead = r->session.stats.dead;
         if (ended == ONCE_OK) r->summary.store_unknown = r->session.stats.unknown;
@@ -212,7 +212,7 @@ static void *look_after(void *arg) /* @locality: the run's own thread */
 
 /* --- start, join --- */
 
-/* Whoever has the turn may not wait for a run, which needs it to begin and to end. */
+/* A thread that holds store_lock must not wait for a run, which needs the lock to begin and to end. */
 static int refuse(once_run *r, once_error *err)
 {
     const int rc = once__run_refuse_forked(r, err);
@@ -221,7 +221,7 @@ static int refuse(once_run *r, once_error *err)
                      "a run can be neither started nor joined from a callback of a function that is using its store");
 }
 
-/* Whether it may be started now; then nobody else may. `join`: BEGUN when whoever starts it joins it. */
+/* Reserves the run for this caller. `join`: BEGUN if the caller joins it itself. */
 static int reserve(once_run *r, const once_run_options *options, once_run_join join, once_error *err)
 {
     const int rc = refuse(r, err);
@@ -255,7 +255,7 @@ static int reserve(once_run *r, const once_run_options *options, once_run_join j
     return ONCE_OK;
 }
 
-/* Its thread waits for the lock, so it is never seen to work before it is there to be joined. */
+/* The new thread waits for the lock, so that has_thread is set before it works. */
 static int begin_thread(once_run *r)
 {
     assert(r->machine && !r->has_thread);
@@ -267,8 +267,8 @@ static int begin_thread(once_run *r)
     return failed;
 }
 
-/* After reserve(). When it cannot begin, that is its end, and what is returned is its status; ONCE_OK, too, when it was
- * told to stop while it waited for a server. */
+/* After reserve(). If the run cannot begin, this is its end, and its status is returned: ONCE_OK, too, when it was
+ * stopped while it waited for a server. */
 static int begin(once_run *r, once_error *err)
 {
     once_error why = {0};
@@ -289,7 +289,7 @@ static int begin(once_run *r, once_error *err)
     return rc;
 }
 
-/* @locality: the one that has set ONCE_JOIN_BEGUN */
+/* @locality: the thread that set ONCE_JOIN_BEGUN */
 static int join(once_run *r, once_summary *summary, once_error *err)
 {
     pthread_mutex_lock(&r->lock);
@@ -312,7 +312,9 @@ static int join(once_run *r, once_summary *summary, once_error *err)
 bool once__run_release(once_run *r)
 {
     if (!r) return true;
-    if (is_forked(r)) return false; /* a thread of before may have its lock, and the store is the parent's */
+    if (is_forked(r))
+        return false; /* a thread that did not survive the fork may hold the lock, and the store
+                                       belongs to the parent */
     pthread_mutex_lock(&r->lock);
     const bool mine = r->state != ONCE_RUN_NONE && r->join == ONCE_JOIN_OPEN;
     if (mine) r->join = ONCE_JOIN_BEGUN;
@@ -328,7 +330,7 @@ bool once__run_release(once_run *r)
     return true;
 }
 
-/* --- as the program sees it --- */
+/* --- public functions --- */
 
 int once_pipeline_start(once_pipeline *pipeline, const once_run_options *options, once_error *err)
 {
@@ -404,7 +406,7 @@ int once_pipeline_join(once_pipeline *pipeline, once_summary *summary, once_erro
     return join(r, summary, err);
 }
 
-/* Whether it has ended, after so long at most. */
+/* Waits for its end, at most for this long. Returns whether it has ended. */
 static bool wait_for_end(once_run *r, int64_t ms)
 {
     assert(ms > 0);
@@ -421,7 +423,7 @@ static bool wait_for_end(once_run *r, int64_t ms)
     return ended;
 }
 
-/* By snapshots, in the thread that waits anyway. */
+/* Reports progress from snapshots, in the thread that waits for the run. */
 static void show_progress(once_run *r, const once_run_options *options)
 {
     assert(options->progress);

@@ -1,4 +1,5 @@
-/* How a run ended, in words: what was lost, what comes again, of which effects nobody will know. */
+/* Puts the end of a run into words: messages that were lost, messages that are delivered again, effects whose outcome
+ * is not recorded. */
 #include <assert.h>
 #include <inttypes.h>
 
@@ -8,7 +9,7 @@
 
 #include "base/banned.h"
 
-/* Sent again they do no harm: what was settled after all is a duplicate then. */
+/* Sending them again does no harm: those that were settled are duplicates. */
 static int tell_lost(const once_run_ending *end, int rc, once_error *why)
 {
     if (!end->lost) return rc;
@@ -22,15 +23,14 @@ static int tell_lost(const once_run_ending *end, int rc, once_error *why)
     return why->status;
 }
 
-/* Whatever it is that does not work: nothing is damaged, and going on later is possible. */
+/* The failure may pass, and nothing is damaged. */
 static bool can_wait(int rc)
 {
     const once_class class = once_status_class(rc);
     return class == ONCE_CLASS_RETRY || class == ONCE_CLASS_PAUSE;
 }
 
-/* Which messages are over when there was no space to go on, and which are not; and of which effects nobody will know,
- * whatever it was that ended it. */
+/* Adds which messages were acked when the disk was full, and how many effects have no recorded outcome. */
 static void tell_rest(const once_run_ending *end, int rc, const once_summary *summary, once_error *why)
 {
     assert(rc != ONCE_OK && why->text[0]);
@@ -46,8 +46,8 @@ static void tell_rest(const once_run_ending *end, int rc, const once_summary *su
               unsettled, unsettled == 1 ? "" : "s");
 }
 
-/* Told to stop, and the server is away or refuses: what was not settled is the broker's or the store's, and comes
- * again. */
+/* A stop while the server is away or refuses is a clean end: messages that were not settled belong to the broker or the
+ * store, and are delivered again. */
 static int end_all_the_same(const once_pipeline *pipeline, const once_run_ending *end, int rc, once_summary *summary,
                             const once_error *why)
 {
@@ -65,7 +65,7 @@ static int end_all_the_same(const once_pipeline *pipeline, const once_run_ending
     return ONCE_OK;
 }
 
-/* What was read, and whether anybody delivers it again. */
+/* Counts the messages that were read and not settled. */
 once_run_ending once__run_ending(const once_machine *machine, const once_source *source)
 {
     assert(once_machine_ended(machine) ||
@@ -83,7 +83,7 @@ int once__run_conclude(const once_pipeline *pipeline, const once_run_ending *end
 {
     rc = once__known_lost(pipeline, rc, why);
     rc = tell_lost(end, rc, why);
-    assert(rc == ONCE_OK || why->text[0]); /* what failed is said */
+    assert(rc == ONCE_OK || why->text[0]); /* a failure has a text */
     rc = end_all_the_same(pipeline, end, rc, summary, why);
     if (rc == ONCE_OK) return rc;
     summary->stopped |= atomic_load(&pipeline->stop);

@@ -1,5 +1,5 @@
-/* What a run logs of failures: of the store and the source, of effects that could not be started, of handlers that give
- * back what they are given. */
+/* Logs failures of a run: of the store and the source, of effects that could not be started, of handlers that are
+ * down. */
 #include <assert.h>
 #include <stdio.h>
 
@@ -21,17 +21,17 @@ bool once__run_concerns_others(once_action_kind kind)
     }
 }
 
-/* So many lost races in a row, less one, are what workers beside each other do to each other. */
+/* Fewer lost races in a row than this are normal among several workers. */
 enum { ROUTINE_RACES = 8 };
 
-/* At the end streams are let go as they are. */
+/* During a stop, seeks and releases are not repeated. */
 static bool is_last_try(const once_run *r, once_action_kind kind) /* @locks: lock */
 {
     return r->stop_seen && (kind == ONCE_ACT_SEEK || kind == ONCE_ACT_RELEASE);
 }
 
-/* What failed, when it goes on; otherwise the caller is told. A server may be away for days. A message's fault is in
- * its own outcome, not here: a commit may be where it shows first. */
+/* Logs failures after which the run goes on; others are returned to the caller. A message's own fault is in its
+ * outcome, even if the commit was the first to show it. */
 void once__run_report(once_run_thread *w, const once_action *done) /* @locks: lock */
 {
     once_run_failure *t = done->kind == ONCE_ACT_SEEK ? &w->r->seeks : &w->failure;
@@ -41,7 +41,7 @@ void once__run_report(once_run_thread *w, const once_action *done) /* @locks: lo
     if (done->status == ONCE_OK) {
         if (!once__run_concerns_others(done->kind) || done->kind == ONCE_ACT_BEGIN || done->kind == ONCE_ACT_ROLLBACK)
             return;
-        if (t->throttle.times > 0) /* who was warned is told the end of it */
+        if (t->throttle.times > 0) /* a warning is followed by its end */
             once_log(t->warned ? ONCE_LOG_WARN : ONCE_LOG_DEBUG, t->works, "%s: works again, after %u failure%s",
                      once_action_name(done->kind), t->throttle.times, t->throttle.times == 1 ? "" : "s");
         t->throttle = (once_log_throttle){0};
@@ -76,14 +76,14 @@ static void report_no_failure(once_run *r) /* @locks: lock */
     r->effects_throttle = (once_log_throttle){0};
 }
 
-/* It has not had its effect, and no number of tries ends that: for long nobody else would say it. */
+/* The message had no effect, and will be tried without limit: no other log line would report it. */
 static bool is_refused(const once_item *item)
 {
     if (item->outcome == ONCE_RELEASE) return item->started && !item->told_to_end;
     return item->outcome == ONCE_RETRY && item->handler->retry.attempts == ONCE_ANY_ATTEMPTS;
 }
 
-/* One refusal among many successes is the handler's business. */
+/* Single refusals among successes are not reported. */
 static bool is_down(const once_handler_state *h, int64_t now_ms)
 {
     return h->refused >= 3 || h->worked_ms == 0 || now_ms - h->worked_ms >= 5000;

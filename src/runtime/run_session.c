@@ -1,4 +1,4 @@
-/* What the store has to know before the first message of a run and after the last one. */
+/* What a run writes to the store before its first message and after its last one. */
 #include <assert.h>
 
 #include "base/failpoint.h"
@@ -8,7 +8,7 @@
 
 #include "base/banned.h"
 
-/* Not to know it later is no reason not to run now. */
+/* A run goes on if the store cannot be remembered. */
 static void keep_known(const once_pipeline *pipeline, const once_known *before, const once_backend *store)
 {
     char why[500];
@@ -32,7 +32,7 @@ static int meet_store(once_run *r, once_error *err)
     return ONCE_OK;
 }
 
-/* Streams that are assigned later are told where they go on when they are. */
+/* Streams that the broker assigns are sought when they are assigned. */
 static int seek(once_run *r, once_error *err)
 {
     once_source *source = r->parts.source;
@@ -48,7 +48,7 @@ static int begin(void *user, once_error *err)
     int rc = once__consumer_check_keys(r->pipeline, r->parts.store, how, err);
     if (rc == ONCE_OK) rc = seek(r, err);
     if (rc == ONCE_OK && once__store_lasts(r->parts.store)) rc = meet_store(r, err);
-    /* Before the records of those that are gone are dropped. */
+    /* before the records of workers that are gone are dropped */
     if (rc == ONCE_OK)
         rc = once__take_over(r->parts.store, r->pipeline->spec->consumer, &r->session.worker, &r->session.gone, &ended,
                              err);
@@ -85,9 +85,9 @@ static int64_t longest_lease_ms(const once_spec *spec)
     return longest_ms;
 }
 
-/* Whether what a worker has begun for its messages ends with its process. A command is made to die with it, but what
- * that has started is not; a transaction in another database is over when its connection is, or has committed already,
- * which is for its keys to tell. */
+/* Whether everything that a worker has started ends with its process. A command is killed with it, but not what the
+ * command has started. A transaction in another database ends with its connection, or has committed, which its
+ * idempotency key shows. */
 static bool is_contained(const once_spec *spec)
 {
     for (size_t i = 0; i < spec->n_handlers; i++)
@@ -95,7 +95,7 @@ static bool is_contained(const once_spec *spec)
     return true;
 }
 
-/* The same sentence as that of `once check`. */
+/* The same error as `once check` gives. */
 static int explain_denied(once_backend *store, int rc, once_error *err)
 {
     once_error why;

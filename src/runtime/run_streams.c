@@ -1,5 +1,4 @@
-/* The streams of a run, with their names: what is shown of them, and what is logged when they come and go, or stand
- * still. */
+/* The streams of a run by name: showing them, and logging that they are assigned, released or paused for long. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,8 +12,8 @@
 
 #include "base/banned.h"
 
-#define STUCK_MS 60000 /* a stream that is paused for longer has a message that holds it up */
-#define LOOK_MS 1000   /* how often that is looked for */
+#define STUCK_MS 60000 /* a stream that is paused for longer is stuck behind a message */
+#define LOOK_MS 1000   /* how often to look for such streams */
 
 void once__stream_name(once_source *source, uint32_t stream, char out[ONCE_STREAM_NAME])
 {
@@ -36,7 +35,6 @@ static const char *word_of(once_stream_change state)
     return "";
 }
 
-/* All that is known; -1: of none of them anything is. */
 int64_t once__run_left(once_run *r, uint64_t *n, uint64_t *paused) /* @locks: lock */
 {
     assert(r->machine && r->source);
@@ -101,11 +99,11 @@ int once_pipeline_streams(once_pipeline *pipeline, once_stream_visit *visit, voi
 
 /* --- what is logged --- */
 
-/* Before the machine hears of them: what they are in is given back then. */
+/* Called before the machine gets the news, because that frees them. */
 void once__run_report_news(once_run *r, const once_action *done) /* @locks: lock */
 {
     if (done->kind != ONCE_ACT_FETCH || done->status != ONCE_OK) return;
-    if (!(r->source->ops->bits(r->source) & ONCE_SOURCE_ASSIGNS)) return; /* its one stream does not come and go */
+    if (!(r->source->ops->bits(r->source) & ONCE_SOURCE_ASSIGNS)) return; /* its only stream is never reassigned */
     for (size_t i = 0; i < done->n_news; i++) {
         const once_stream_news *news = &done->news[i];
         char name[ONCE_STREAM_NAME], within[ONCE_DURATION_TEXT];
@@ -130,7 +128,7 @@ void once__run_report_release(const char *name, int status)
     if (status == ONCE_OK) once_log(ONCE_LOG_INFO, "stream_released", "stream '%s' is released", name);
 }
 
-/* Said of the one that stands still for longest, when there are more than before, and when there is none any more. */
+/* Logs the stream that is paused for longest when more are stuck than before, and when none is stuck. */
 void once__run_report_stuck(once_run *r) /* @locks: lock */
 {
     assert(r->machine && r->source);

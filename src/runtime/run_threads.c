@@ -1,7 +1,6 @@
-/* The threads of a run. One worker carries out the actions on the store, one fetches from the source, one tells the
- * source what is over, and where effects are outside of the store, another one looks after them. The machine is behind
- * a lock: a worker asks it for an action, carries that out without the lock, and reports back, so nothing is handed
- * from thread to thread inside a transaction. The run's own thread only looks around: a stop, the end. */
+/* The threads of a run (runtime/run.h lists them). The machine is guarded by the lock: a thread takes an action,
+ * carries it out without the lock, and reports back. One thread carries out a whole transaction, so that nothing passes
+ * between threads inside of it. */
 #include <assert.h>
 #include <pthread.h>
 #include <time.h>
@@ -14,7 +13,7 @@
 #include "base/banned.h"
 
 #define TICK_MS 50   /* how soon a stop is noticed */
-#define IDLE_MS 1000 /* how long a worker sleeps at most */
+#define IDLE_MS 1000 /* how long a thread sleeps at most */
 #define RETURNS_MAX 1024
 
 static void wait_for(pthread_cond_t *news, once_run *r, int64_t ms) /* @locks: lock */
@@ -27,7 +26,7 @@ static void wait_for(pthread_cond_t *news, once_run *r, int64_t ms) /* @locks: l
     pthread_cond_timedwait(news, &r->lock, &until);
 }
 
-/* Tells the machine once that it should stop. Whoever comes by first does it. */
+/* Passes a stop on to the machine, once. The first thread that notices it does so. */
 static void heed_stop(once_run *r) /* @locks: lock */
 {
     if (r->stop_seen || !atomic_load(&r->pipeline->stop)) return;
@@ -49,7 +48,7 @@ static void tell_others(const once_run_thread *w) /* @locks: lock */
         if (w != &r->threads[i]) pthread_cond_signal(&r->threads[i].news);
 }
 
-/* How long there is nothing to do for it. Where the source may hear of a stop, it asks often. */
+/* How long this thread has nothing to do. The source's thread looks often, to notice a stop. */
 static int64_t wait_ms_of(const once_run_thread *w) /* @locks: lock */
 {
     const once_run *r = w->r;
@@ -57,7 +56,7 @@ static int64_t wait_ms_of(const once_run_thread *w) /* @locks: lock */
     return w == &r->threads[ONCE_THREAD_ACKS] ? once_machine_source_wait_ms(r->machine, once__run_now_ms(r)) : TICK_MS;
 }
 
-static void *work(void *arg) /* @locality: a worker's own thread */
+static void *work(void *arg) /* @locality: each thread of threads[] */
 {
     once_run_thread *w = arg;
     once_run *r = w->r;
@@ -76,7 +75,7 @@ static void *work(void *arg) /* @locality: a worker's own thread */
         pthread_mutex_unlock(&r->lock);
         w->execute(r, action);
         pthread_mutex_lock(&r->lock);
-        const once_action done = *action; /* the machine uses it again */
+        const once_action done = *action; /* the machine reuses the action */
         if (on_store && r->snapshot_wanted) r->waiting = r->executor.waiting;
         once__run_report_news(r, &done);
         once_machine_step(r->machine, action, once__run_now_ms(r));
@@ -93,7 +92,7 @@ static void *work(void *arg) /* @locality: a worker's own thread */
     return NULL;
 }
 
-/* @locks: lock, but not while the runner work */
+/* @locks: lock, released while the runner works */
 static void start_or_kill(once_run *r, once_action *action)
 {
     assert(r->parts.runner && action->n > 0);
@@ -113,7 +112,7 @@ static void take_back(once_run *r, once_item *const *items, size_t n) /* @locks:
     pthread_cond_signal(&r->threads[ONCE_THREAD_STORE].news);
 }
 
-static void *work_on_effects(void *arg) /* @locality: a thread of its own */
+static void *work_on_effects(void *arg) /* @locality: the effects' thread */
 {
     once_run *r = arg;
     once_item *items[RETURNS_MAX];
@@ -135,9 +134,9 @@ static void *work_on_effects(void *arg) /* @locality: a thread of its own */
     return NULL;
 }
 
-/* A transaction has its turn as a whole, and everything else on the store one of its own. Operators that use the same
- * store come in between. */
-static void work_on_store(once_run *r, once_action *action) /* @locality: the store's worker */
+/* Holds store_lock for a whole transaction, or for one action outside of one. Operators that use the same store come in
+ * between. */
+static void work_on_store(once_run *r, once_action *action) /* @locality: the store's thread */
 {
     assert(r->has_store_lock == r->executor.in_tx); /* R2 */
     if (!r->has_store_lock) {
@@ -156,18 +155,20 @@ static void work_on_acks(once_run *r, once_action *action)
 {
     const bool release = action->kind == ONCE_ACT_RELEASE;
     char name[ONCE_STREAM_NAME];
-    if (release) once__stream_name(r->parts.source, action->stream, name); /* then it is another's, perhaps */
+    if (release)
+        once__stream_name(r->parts.source, action->stream, name); /* afterwards the stream may be another
+                                                                              worker's */
     once_execute_ack(r->parts.source, action);
     if (release) once__run_report_release(name, action->status);
 }
 
 /* --- the run's own thread --- */
 
-/* Waits for the end; then nobody works any more. */
+/* Waits until the machine has ended. */
 static void watch(once_run *r, bool stop)
 {
     pthread_mutex_lock(&r->lock);
-    if (stop) once_machine_stop(r->machine); /* the store's worker ends by itself */
+    if (stop) once_machine_stop(r->machine); /* the threads that did start then end */
     while (!once_machine_ended(r->machine)) {
         heed_stop(r);
         if (!once_machine_ended(r->machine)) wait_for(&r->machine_ended, r, TICK_MS);

@@ -1,4 +1,4 @@
-/* How a pipeline stands: what is in its store, counted. */
+/* `once status`: counts what is in the store. */
 #include <assert.h>
 #include <stdlib.h>
 
@@ -24,7 +24,7 @@ static bool look_at_entry(void *user, const once_entry *entry)
     return true;
 }
 
-/* The dead that may hold up their lanes: each is asked about when the list is over. */
+/* Dead entries that may block their lanes; each is checked after the list. */
 typedef struct suspects {
     once_hash *ids;
     size_t n, room;
@@ -48,7 +48,7 @@ static bool look_at_dead(void *user, const once_entry *entry)
     return true;
 }
 
-/* Letters that their lanes wait for: those of which `list` says so. */
+/* Counts the letters that block their lanes, as `once list` shows them. */
 static int count_blocking(once_backend *store, once_bytes consumer, uint64_t *out, once_error *err)
 {
     suspects s = {0};

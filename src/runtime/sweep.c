@@ -1,4 +1,4 @@
-/* Records of keys that need not be remembered any more are dropped, step by step. */
+/* `once sweep`: removes expired records, step by step. */
 #include "base/duration.h"
 #include "runtime/known_store.h"
 #include "runtime/operate.h"
@@ -7,7 +7,7 @@
 
 enum {
     SWEEP_STEP = 20000, /* records dropped in one step */
-    SWEEP_BUSY_MS = 100 /* how often to look whether somebody else has swept enough */
+    SWEEP_BUSY_MS = 100 /* how often to look while another process sweeps */
 };
 
 int once_pipeline_sweep(once_pipeline *pipeline, once_sweep_progress *progress, void *user, uint64_t *dropped,

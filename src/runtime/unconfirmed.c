@@ -33,7 +33,7 @@ static void say_now(const once_item *item, const once_keying *keying)
     once_message_log_release(&now);
 }
 
-/* A try that was repeated within the same millisecond. */
+/* The same decision again: a call that was repeated within a millisecond. */
 static bool is_there(const once_unconfirmed *unconfirmed, const once_item *item)
 {
     for (size_t i = 0; i < unconfirmed->n; i++) {
@@ -87,8 +87,8 @@ void once_unconfirmed_add(once_unconfirmed *unconfirmed, const once_item *item, 
     else say_now(item, keying);
 }
 
-/* By us, and not by somebody else who has said it since: a letter has our token, and an attempt that ended without a
- * word says when that was written down. */
+/* Whether our call wrote it, and not another worker, which logged it then: a letter has our token, and an attempt that
+ * ended without reporting an outcome has the time at which we noticed it. */
 static bool was_written(const once_item *item, const once_entry *entry)
 {
     once_attempt attempts[ONCE_HISTORY_ATTEMPTS];

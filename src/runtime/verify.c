@@ -1,4 +1,4 @@
-/* Reading the whole store and comparing it with its checksums. */
+/* `once check --deep`: reads the whole store and compares it with its checksums. */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 
 #include "base/banned.h"
 
-enum { PROGRESS_NS = 1000000000, ALL_TOLD = 20 }; /* of so many there may be more that no store tells */
+enum { PROGRESS_NS = 1000000000, ALL_TOLD = 20 }; /* stores stop reporting after this many */
 
 typedef struct verifying {
     once_finding *report;
@@ -35,7 +35,7 @@ static void on_damage(void *user, const char *text)
     v->report(v->user, "damage", text, true);
 }
 
-/* What may be said when nothing was found. */
+/* What can be promised if nothing was found. */
 static const char *verified(const once_store_ops *ops)
 {
     if (ops->verified) return ops->verified;

@@ -1,5 +1,5 @@
-/* Claims of others that are in the way. Where their worker is gone they are ended; otherwise a run that has nothing
- * else to do waits for them, and says so: for whom, and how long. After a kill -9 it would look as if it hung. */
+/* Claims of other workers. If the worker is gone, its claims are ended. Otherwise a run that has nothing else to do
+ * waits for them, and logs for whom and how long: after a kill -9 it would look as if it hung. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,10 +15,10 @@
 enum { WORTH_SAYING_MS = 1000 };
 static const int64_t second_ns = INT64_C(1000000000);
 #define SAID_AGAIN_NS (10 * second_ns)
-#define GONE_SOON_NS second_ns /* how often it is looked for workers that are gone when a claim is in the way */
-#define GONE_ANYWAY_NS (10 * second_ns) /* and otherwise: nobody may ever deliver again what they had */
+#define GONE_SOON_NS second_ns          /* how often to look for workers that are gone, while a claim is in the way */
+#define GONE_ANYWAY_NS (10 * second_ns) /* and otherwise: their messages may never be delivered again */
 
-/* --- of those that are gone --- */
+/* --- workers that are gone --- */
 
 static size_t say_taken_over(const once_gone *gone)
 {
@@ -42,12 +42,12 @@ int once__take_over(once_backend *store, once_bytes consumer, const once_worker 
     *ended = 0;
     do {
         rc = once_take_over(store, consumer, self, gone, &from, err);
-        *ended += say_taken_over(gone); /* also of one that failed half-way */
+        *ended += say_taken_over(gone); /* also if it failed half-way */
     } while (rc == ONCE_OK && from);
     return rc;
 }
 
-/* That it failed is found out by whatever comes next; until then leases decide. */
+/* A failure shows in the next action on the store; until then leases decide. */
 bool once__look_for_gone(once_executor *x, bool in_the_way)
 {
     assert(!x->in_tx);
@@ -60,7 +60,7 @@ bool once__look_for_gone(once_executor *x, bool in_the_way)
     return ended > 0;
 }
 
-/* --- of the others --- */
+/* --- workers that are not gone --- */
 
 typedef struct claim {
     const once_executor *x;
@@ -76,7 +76,7 @@ static void copy(char out[ONCE_WAITING_NAME], once_bytes text)
 {
     (void)snprintf(out, ONCE_WAITING_NAME, "%.*s", text.len < ONCE_WAITING_NAME ? (int)text.len : ONCE_WAITING_NAME - 1,
                    text.data ? text.data : "");
-    (void)once_make_plain(out, strlen(out), '?'); /* what another process has written, on a terminal */
+    (void)once_make_plain(out, strlen(out), '?'); /* another process wrote it, and it goes to a terminal */
 }
 
 static bool look_at_claim(void *user, const once_entry *entry)
@@ -111,7 +111,7 @@ static const char *state_of(const claim *next)
     return next->state == ONCE_WORKER_LATE ? "which has not reported for a while" : "which is alive";
 }
 
-/* The one that ends first. */
+/* Finds the claim that ends first. */
 static bool find_next(once_executor *x, int64_t now_ns)
 {
     once_waiting_for *w = &x->waiting;
@@ -122,15 +122,15 @@ static bool find_next(once_executor *x, int64_t now_ns)
         return false;
     if (once_workers_each(x->store, x->consumer, look_at_worker, &next, NULL) != ONCE_OK) return false;
     if (x->store->ops->time(x->store, &time, NULL) != ONCE_OK) return false;
-    assert(w->who[0]); /* somebody, if only "a worker" */
+    assert(w->who[0]); /* at least "a worker" */
     w->state = state_of(&next);
-    w->routine = next.known && next.state == ONCE_WORKER_ALIVE; /* an ordinary second worker */
+    w->routine = next.known && next.state == ONCE_WORKER_ALIVE; /* a second worker, as usual */
     w->until_ns = now_ns + (next.due_ms > time.now_ms ? next.due_ms - time.now_ms : 0) * 1000000;
     w->found_ns = now_ns;
     return true;
 }
 
-/* As people say it: two units at most. */
+/* Two units at most: "1m05s". */
 static const char *format_left(const once_waiting_for *w, int64_t now_ns, char out[ONCE_DURATION_TEXT])
 {
     const int64_t s = w->until_ns > now_ns ? (w->until_ns - now_ns) / second_ns : 0;

@@ -1,4 +1,4 @@
-/* Times as operators write them. */
+/* Reads times as operators write them. */
 #include <stdio.h>
 #include <string.h>
 

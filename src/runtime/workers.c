@@ -1,4 +1,4 @@
-/* Who works on a pipeline, and what they hold. */
+/* The workers of a pipeline, and the claims that they hold. */
 #include <assert.h>
 #include <stdlib.h>
 
@@ -40,8 +40,8 @@ static bool count_held(void *user, const once_entry *entry)
     return true;
 }
 
-/* Its lease is over, as an entry that waits or is unknown says with its worker (once_entry_look); or somebody else
- * wrote that down since. */
+/* The lease of the claim has expired: a waiting or unknown entry still names its worker (once_entry_look), or another
+ * worker has recorded it since. */
 static bool count_lapsed(void *user, const once_entry *entry)
 {
     holders *all = user;
@@ -54,8 +54,8 @@ static bool count_lapsed(void *user, const once_entry *entry)
     return true;
 }
 
-/* Claims may have a shorter lease than their worker: when one of them is over, so is the worker's word. All that waits
- * is read for that, so only where somebody was not seen for as long as that takes. */
+/* A claim may have a shorter lease than the record of its worker; if it has expired, the worker is late. This reads all
+ * waiting entries, so only if a worker was not seen for longer than the shortest lease. */
 static int find_lapsed(once_pipeline *pipeline, once_backend *store, holders *all, once_error *err)
 {
     static const once_state states[] = {ONCE_STATE_WAITING, ONCE_STATE_UNKNOWN};

@@ -23,6 +23,7 @@ const cli_verb cli_verbs[] = {
     {"status", "FILE", "count messages by state, with the oldest of each, and list the workers",
      "A worker is alive, late (its lease has expired: it died or hangs) or gone (a process of this machine that no "
      "longer exists).\n"
+     "It reads the store only: the lag of the source is shown by 'once run' on a terminal.\n"
      "The next run takes over what a gone worker held: at once, or after the lease if the pipeline runs commands.\n"
      "Exit status: 0, 1 when something is dead or unknown, 4 when this is not the store that the pipeline used before.",
      cli_status},

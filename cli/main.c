@@ -21,9 +21,10 @@ const cli_verb cli_verbs[] = {
     {"explain", "FILE [KEY]", "show everything stored about a key, or about the message at --message COORDINATES",
      "COORDINATES say where the source has a message: payments.ndjson:17 is line 17 of that file.", cli_explain},
     {"status", "FILE", "count messages by state, with the oldest of each, and list the workers",
+     "Counts what is in the store, not what is still in the source; 'once run' shows the lag of its source on a "
+     "terminal.\n"
      "A worker is alive, late (its lease has expired: it died or hangs) or gone (a process of this machine that no "
      "longer exists).\n"
-     "It reads the store only: the lag of the source is shown by 'once run' on a terminal.\n"
      "The next run takes over what a gone worker held: at once, or after the lease if the pipeline runs commands.\n"
      "Exit status: 0, 1 when something is dead or unknown, 4 when this is not the store that the pipeline used before.",
      cli_status},
@@ -116,7 +117,7 @@ int cli_help(int argc, char **argv)
 
 /* Resets signals that the parent may have changed: with SIGCHLD ignored the kernel would discard the exit status of
  * commands, and a blocked SIGTERM could not stop us. */
-static void undo_what_was_inherited(void)
+static void reset_signals(void)
 {
     sigset_t none;
     sigemptyset(&none);
@@ -125,7 +126,7 @@ static void undo_what_was_inherited(void)
 }
 
 /* As in `once list | head`. */
-static bool reader_went_away(void)
+static bool reader_closed(void)
 {
     struct pollfd out = {.fd = STDOUT_FILENO, .events = POLLOUT};
     return poll(&out, 1, 0) == 1 && (out.revents & POLLERR);
@@ -133,7 +134,7 @@ static bool reader_went_away(void)
 
 int main(int argc, char **argv)
 {
-    undo_what_was_inherited();
+    reset_signals();
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* a file at its size limit is like a full disk, and must not kill us */
     const char *failpoints = getenv("ONCE_FAILPOINT");
@@ -153,7 +154,7 @@ int main(int argc, char **argv)
         return CLI_USAGE;
     }
     const int status = cli_current->run(argc - 1, argv + 1);
-    if ((fflush(stdout) == 0 && !ferror(stdout)) || reader_went_away()) return status;
+    if ((fflush(stdout) == 0 && !ferror(stdout)) || reader_closed()) return status;
     fputs("once: cannot write to standard output\n", stderr);
     return status > CLI_DEAD ? status : CLI_FAILED; /* a result that was not written is a failure */
 }

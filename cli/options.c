@@ -35,7 +35,7 @@ void cli_say(const char *format, ...)
     free(line);
 }
 
-static int wrong(const char *what, const char *subject)
+static int refuse(const char *what, const char *subject)
 {
     cli_say("once %s: %s '%s'; usage: once %s %s", cli_current->name, what, subject, cli_current->name,
             cli_current->arguments);
@@ -57,7 +57,7 @@ int cli_parse(int argc, char **argv, const cli_option *options, int min_args, in
     for (int i = 1; i < argc; i++) {
         char *arg = argv[i];
         if (only_args || arg[0] != '-' || arg[1] == 0) {
-            if (n == max_args) return wrong("unexpected argument", arg);
+            if (n == max_args) return refuse("unexpected argument", arg);
             args[n++] = arg;
             continue;
         }
@@ -72,13 +72,13 @@ int cli_parse(int argc, char **argv, const cli_option *options, int min_args, in
         }
         const size_t len = strcspn(arg, "=");
         const cli_option *o = find(options, arg, len);
-        if (!o) return wrong("unknown option", arg);
+        if (!o) return refuse("unknown option", arg);
         if (o->flag) {
-            if (arg[len]) return wrong("this option takes no value:", arg);
+            if (arg[len]) return refuse("this option takes no value:", arg);
             *o->flag = true;
         } else {
             const char *value = arg[len] ? arg + len + 1 : i + 1 < argc ? argv[++i] : NULL;
-            if (!value) return wrong("missing value after", arg);
+            if (!value) return refuse("missing value after", arg);
             *o->text = value;
         }
     }
@@ -159,10 +159,10 @@ bool cli_time(const char *option, const char *text, int64_t *out_ms)
 }
 
 static _Atomic(once_pipeline *) stoppable;
-static atomic_bool told_to_stop;
-static bool listens;
+static atomic_bool stop_requested;
+static bool handlers_installed;
 
-enum { INSISTS_MS = 1000 };
+enum { SECOND_SIGNAL_MS = 1000 };
 
 static int64_t mono_ms(void)
 {
@@ -177,20 +177,20 @@ static void on_signal(int number)
 {
     static _Atomic int64_t first_ms;
     const int64_t now_ms = mono_ms();
-    if (!atomic_load(&told_to_stop)) {
+    if (!atomic_load(&stop_requested)) {
         atomic_store(&first_ms, now_ms);
-    } else if (now_ms - atomic_load(&first_ms) >= INSISTS_MS) {
+    } else if (now_ms - atomic_load(&first_ms) >= SECOND_SIGNAL_MS) {
         signal(number, SIG_DFL);
         raise(number);
         return;
     }
-    atomic_store(&told_to_stop, true);
+    atomic_store(&stop_requested, true);
     once_pipeline *pipeline = atomic_load(&stoppable);
     if (pipeline) once_pipeline_stop(pipeline);
 }
 
 /* Without SA_RESTART a signal interrupts blocking calls. */
-static void hear_signals(int flags)
+static void install_handlers(int flags)
 {
     const struct sigaction action = {.sa_handler = on_signal, .sa_flags = flags};
     sigaction(SIGTERM, &action, NULL);
@@ -200,15 +200,15 @@ static void hear_signals(int flags)
 void cli_stop_on_signals(once_pipeline *pipeline)
 {
     atomic_store(&stoppable, pipeline);
-    if (pipeline && atomic_load(&told_to_stop)) once_pipeline_stop(pipeline);
-    if (!listens) hear_signals(0);
-    listens = true;
+    if (pipeline && atomic_load(&stop_requested)) once_pipeline_stop(pipeline);
+    if (!handlers_installed) install_handlers(0);
+    handlers_installed = true;
 }
 
 void cli_unload(once_pipeline *pipeline)
 {
     atomic_store(&stoppable, NULL);
-    if (listens) hear_signals(SA_RESTART);
+    if (handlers_installed) install_handlers(SA_RESTART);
     once_pipeline_free(pipeline);
 }
 

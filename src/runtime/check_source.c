@@ -115,7 +115,7 @@ static void say(const checked *c, const once_source_finding *f)
     c->report(c->user, "source", text, false);
 }
 
-static void heard(void *user, const once_source_finding *f)
+static void on_limit(void *user, const once_source_finding *f)
 {
     const checked *c = user;
     char text[900];
@@ -143,7 +143,7 @@ void once__find_source(const once_pipeline *pipeline, const once_parts *parts, o
     const bool here = once__store_driver_bits(once_bytes_of(parts->store->ops->scheme)) & ONCE_DRIVER_HERE,
                shared = (parts->store->bits & ONCE_STORE_SHARED) && !here;
     once_source_doubts(&spec->source, shared && once_spec_uses_coordinates(spec), warn, &c);
-    if (!source->ops->ask || source->ops->ask(source, heard, &c, &why) == ONCE_OK) return;
+    if (!source->ops->ask || source->ops->ask(source, on_limit, &c, &why) == ONCE_OK) return;
     char text[700];
     (void)snprintf(text, sizeof text, "could not read its limits, which were not compared with this file: %.500s",
                    why.text);

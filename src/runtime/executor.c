@@ -100,7 +100,7 @@ static int do_begin(once_executor *x, once_action *a, once_error *err)
 }
 
 /* Claims outside of a transaction commit by themselves; no answer came. */
-static void doubt_claims(once_executor *x, const once_action *a, const once_decision *decisions)
+static void add_unconfirmed(once_executor *x, const once_action *a, const once_decision *decisions)
 {
     for (size_t i = 0; i < a->n && !x->in_tx; i++) {
         once_item item = *a->items[i];
@@ -117,7 +117,7 @@ static int do_claim(once_executor *x, once_action *a, once_error *err)
     if (!requests || !decisions) return once_no_memory(err, "for a batch");
     CHECK_POINT(claim_before, err);
     int rc = x->store->ops->claim(x->store, requests, a->n, decisions, &x->arena, err);
-    if (rc != ONCE_OK) doubt_claims(x, a, decisions);
+    if (rc != ONCE_OK) add_unconfirmed(x, a, decisions);
     if (rc == ONCE_OK) rc = once__keep_items(x, a, err);
     if (rc != ONCE_OK) return rc;
     CHECK_POINT(claim_after, err);
@@ -284,7 +284,7 @@ static int do_sweep(once_executor *x, once_action *a, once_error *err)
 }
 
 /* Keeps the lines for the next pass, which has the same messages (E2). */
-static void doubt_said(once_executor *x)
+static void keep_log_in_doubt(once_executor *x)
 {
     assert(x->in_tx); /* E2: the commit of this transaction */
     const once_message_log said = x->log;
@@ -302,7 +302,7 @@ static int commit_batch(once_executor *x, once_action *a, bool renews, once_erro
     CHECK_POINT(commit_before, err);
     a->open = false;
     rc = x->store->ops->commit(x->store, err);
-    if (rc == ONCE_E_UNAVAILABLE || rc == ONCE_E_COMMIT_UNKNOWN) doubt_said(x);
+    if (rc == ONCE_E_UNAVAILABLE || rc == ONCE_E_COMMIT_UNKNOWN) keep_log_in_doubt(x);
     return rc;
 }
 

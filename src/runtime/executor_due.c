@@ -22,7 +22,7 @@ static once_item item_of(const once_taken *taken)
 
 /* Logs decisions that a verb of the store has committed by itself: at once or, when no answer came, as soon as the
  * store answers. */
-static void say_found(once_executor *x, const once_taken *taken, size_t n, int rc)
+static void log_found(once_executor *x, const once_taken *taken, size_t n, int rc)
 {
     assert(n == 0 || taken);
     once_message_log now;
@@ -54,7 +54,7 @@ void once__look_for_lapsed(once_executor *x, bool now)
                                                      lapsed, &n, &arena, NULL)
                               : ONCE_E_NOMEM;
         assert(n <= LAPSED_STEP);
-        say_found(x, lapsed, n, rc);
+        log_found(x, lapsed, n, rc);
         if (rc != ONCE_OK) n = 0;
         once_arena_release(&arena);
     }
@@ -106,7 +106,7 @@ int once__do_take(once_executor *x, once_action *a, once_error *err)
     CHECK_POINT(take_before, err);
     const int rc = x->store->ops->take(x->store, x->consumer, a->token, a->again, a->lease_ms, a->max, taken, &n,
                                        &batch->arena, err);
-    say_found(x, taken, n, rc);
+    log_found(x, taken, n, rc);
     if (rc != ONCE_OK) return rc;
     CHECK_POINT(take_after, err);
     return fill_batch(a, taken, n, err);

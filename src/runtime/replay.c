@@ -96,7 +96,7 @@ static once_replay_verdict verdict_of(once_answer answer)
 }
 
 /* Accepts the message like a delivery from the source. */
-static int come_again(replaying *r, once_item *item, once_replayed *out, once_error *err)
+static int accept_again(replaying *r, once_item *item, once_replayed *out, once_error *err)
 {
     assert(item->reason.len == 0 && !once_hash_is_zero(item->request.id));
     const once_request *request = &item->request;
@@ -219,7 +219,7 @@ static int move(replaying *r, const once_letter *letter, once_replayed *out, boo
     if (back)
         return back_to_work(r, letter, item, out, ended, err); /* also a duplicate: the worker that takes it records
                                                                   that */
-    if (!again) return come_again(r, item, out, err);
+    if (!again) return accept_again(r, item, out, err);
     if (out->verdict == ONCE_REPLAY_duplicate) return ONCE_OK;
     bool done;
     rc = r->store->ops->revive(r->store, &item->request, &item->message, &done, err);
@@ -278,7 +278,7 @@ static double seconds_since(const replaying *r)
 }
 
 /* Remembers the keys that this transaction would have put back. */
-static int remember_said(replaying *r, once_error *err)
+static int remember_preview(replaying *r, once_error *err)
 {
     assert(r->options->dry_run);
     int rc = r->preview.size ? ONCE_OK : once__preview_open(&r->preview, r->total, err);
@@ -288,7 +288,7 @@ static int remember_said(replaying *r, once_error *err)
     return rc;
 }
 
-static void tell(replaying *r)
+static void report(replaying *r)
 {
     assert(r->n <= BATCH);
     for (size_t i = 0; i < r->n; i++) {
@@ -316,11 +316,11 @@ static int replay_some(replaying *r, size_t *at, once_error *err)
     }
     if (r->options->dry_run && rc == ONCE_OK) {
         store->ops->rollback(store);
-        if (*at < r->n_ids || r->looked_at < r->total) rc = remember_said(r, err); /* there are more */
+        if (*at < r->n_ids || r->looked_at < r->total) rc = remember_preview(r, err); /* there are more */
     } else {
         rc = once__finish_tx(store, rc, err);
     }
-    if (rc == ONCE_OK) tell(r);
+    if (rc == ONCE_OK) report(r);
     return rc;
 }
 

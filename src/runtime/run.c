@@ -100,7 +100,7 @@ static int make_machine(once_run *r, once_machine **out, once_error *err)
 }
 
 /* Publishes the machine to snapshots, and the store to operators. */
-static void show(once_run *r, once_machine *machine)
+static void publish(once_run *r, once_machine *machine)
 {
     once_fair_lock_take(&r->pipeline->store_lock);
     assert(!r->pipeline->run_store);
@@ -129,14 +129,14 @@ static int open_parts(once_run *r, once_error *err)
     make_executor(r);
     (void)ONCE_FAIL_AT(open_after);
     r->pipeline->in_flight = true;
-    show(r, machine);
+    publish(r, machine);
     return ONCE_OK;
 }
 
 /* --- end --- */
 
 /* Takes machine, source and store back, and keeps the last counts. */
-static once_machine *hide(once_run *r)
+static once_machine *unpublish(once_run *r)
 {
     uint64_t streams, paused;
     once_fair_lock_take(&r->pipeline->store_lock);
@@ -181,7 +181,7 @@ static int conclude(once_run *r, const once_run_ending *how, int rc, once_error 
 static int close_parts(once_run *r, int rc, once_error *why)
 {
     assert(!r->has_store_lock && !r->executor.in_tx);
-    once_machine *machine = hide(r);
+    once_machine *machine = unpublish(r);
     const once_run_ending how = once__run_ending(machine, r->parts.source);
     r->summary.lost = how.lost;
     r->summary.store_dead = r->summary.counts.dead; /* of this run, until the store is asked */
@@ -201,7 +201,7 @@ static int close_parts(once_run *r, int rc, once_error *why)
     return conclude(r, &how, rc, why);
 }
 
-static void *look_after(void *arg) /* @locality: the run's own thread */
+static void *run_main(void *arg) /* @locality: the run's own thread */
 {
     once_run *r = arg;
     once_error why = {0};
@@ -260,7 +260,7 @@ static int begin_thread(once_run *r)
 {
     assert(r->machine && !r->has_thread);
     pthread_mutex_lock(&r->lock);
-    const int failed = pthread_create(&r->thread, NULL, look_after, r);
+    const int failed = pthread_create(&r->thread, NULL, run_main, r);
     r->has_thread = failed == 0;
     if (!failed) r->state = ONCE_RUN_WORKING;
     pthread_mutex_unlock(&r->lock);

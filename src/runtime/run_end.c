@@ -10,7 +10,7 @@
 #include "base/banned.h"
 
 /* Sending them again does no harm: those that were settled are duplicates. */
-static int tell_lost(const once_run_ending *end, int rc, once_error *why)
+static int add_lost(const once_run_ending *end, int rc, once_error *why)
 {
     if (!end->lost) return rc;
     const once_error before = *why;
@@ -31,7 +31,7 @@ static bool can_wait(int rc)
 }
 
 /* Adds which messages were acked when the disk was full, and how many effects have no recorded outcome. */
-static void tell_rest(const once_run_ending *end, int rc, const once_summary *summary, once_error *why)
+static void add_rest(const once_run_ending *end, int rc, const once_summary *summary, once_error *why)
 {
     assert(rc != ONCE_OK && why->text[0]);
     once_error before = *why;
@@ -48,8 +48,8 @@ static void tell_rest(const once_run_ending *end, int rc, const once_summary *su
 
 /* A stop while the server is away or refuses is a clean end: messages that were not settled belong to the broker or the
  * store, and are delivered again. */
-static int end_all_the_same(const once_pipeline *pipeline, const once_run_ending *end, int rc, once_summary *summary,
-                            const once_error *why)
+static int excuse_stop(const once_pipeline *pipeline, const once_run_ending *end, int rc, once_summary *summary,
+                       const once_error *why)
 {
     assert(rc == ONCE_OK || why->text[0]);
     if (!can_wait(rc) || !atomic_load(&pipeline->stop) || end->lost) return rc;
@@ -82,11 +82,11 @@ int once__run_conclude(const once_pipeline *pipeline, const once_run_ending *end
                        once_error *why)
 {
     rc = once__known_lost(pipeline, rc, why);
-    rc = tell_lost(end, rc, why);
+    rc = add_lost(end, rc, why);
     assert(rc == ONCE_OK || why->text[0]); /* a failure has a text */
-    rc = end_all_the_same(pipeline, end, rc, summary, why);
+    rc = excuse_stop(pipeline, end, rc, summary, why);
     if (rc == ONCE_OK) return rc;
     summary->stopped |= atomic_load(&pipeline->stop);
-    tell_rest(end, rc, summary, why);
+    add_rest(end, rc, summary, why);
     return rc;
 }

@@ -19,7 +19,7 @@ static void keep_known(const once_pipeline *pipeline, const once_known *before, 
              why, pipeline->store_id);
 }
 
-static int meet_store(once_run *r, once_error *err)
+static int remember_store(once_run *r, once_error *err)
 {
     assert(once__store_lasts(r->parts.store));
     once_known before;
@@ -47,7 +47,7 @@ static int begin(void *user, once_error *err)
     const once_keys_check how = r->options.confirm_scope_change ? ONCE_KEYS_CONFIRM : ONCE_KEYS_KEEP;
     int rc = once__consumer_check_keys(r->pipeline, r->parts.store, how, err);
     if (rc == ONCE_OK) rc = seek(r, err);
-    if (rc == ONCE_OK && once__store_lasts(r->parts.store)) rc = meet_store(r, err);
+    if (rc == ONCE_OK && once__store_lasts(r->parts.store)) rc = remember_store(r, err);
     /* before the records of workers that are gone are dropped */
     if (rc == ONCE_OK)
         rc = once__take_over(r->parts.store, r->pipeline->spec->consumer, &r->session.worker, &r->session.gone, &ended,
@@ -68,7 +68,7 @@ static int end(void *user, once_error *err)
     return once_worker_end(&r->session.worker, store, err);
 }
 
-static void warn_of_doubt(const once_run *r)
+static void log_doubt(const once_run *r)
 {
     char text[400];
     if (!r->session.time.doubted) return;
@@ -113,7 +113,7 @@ int once__run_begins(once_run *r, once_error *err)
     r->session.worker.contained = is_contained(spec);
     const int rc = once__retry_unavailable(r->pipeline, begin, r, err);
     if (rc != ONCE_OK) return explain_denied(r->parts.store, rc, err);
-    warn_of_doubt(r);
+    log_doubt(r);
     if (r->session.unclean)
         once_log(ONCE_LOG_WARN, "unclean",
                  "the last run did not end cleanly; the first messages are claimed and run one by one");

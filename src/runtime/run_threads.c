@@ -27,7 +27,7 @@ static void wait_for(pthread_cond_t *news, once_run *r, int64_t ms) /* @locks: l
 }
 
 /* Passes a stop on to the machine, once. The first thread that notices it does so. */
-static void heed_stop(once_run *r) /* @locks: lock */
+static void notice_stop(once_run *r) /* @locks: lock */
 {
     if (r->stop_seen || !atomic_load(&r->pipeline->stop)) return;
     assert(r->machine && r->source && r->state == ONCE_RUN_WORKING);
@@ -41,7 +41,7 @@ static void heed_stop(once_run *r) /* @locks: lock */
     if (r->parts.runner) once_runner_wake(r->parts.runner);
 }
 
-static void tell_others(const once_run_thread *w) /* @locks: lock */
+static void wake_others(const once_run_thread *w) /* @locks: lock */
 {
     once_run *r = w->r;
     for (int i = 0; i < ONCE_RUN_THREADS; i++)
@@ -56,14 +56,14 @@ static int64_t wait_ms_of(const once_run_thread *w) /* @locks: lock */
     return w == &r->threads[ONCE_THREAD_ACKS] ? once_machine_source_wait_ms(r->machine, once__run_now_ms(r)) : TICK_MS;
 }
 
-static void *work(void *arg) /* @locality: each thread of threads[] */
+static void *thread_main(void *arg) /* @locality: each thread of threads[] */
 {
     once_run_thread *w = arg;
     once_run *r = w->r;
     const bool on_store = w == &r->threads[ONCE_THREAD_STORE];
     pthread_mutex_lock(&r->lock);
     while (!once_machine_ended(r->machine)) {
-        heed_stop(r);
+        notice_stop(r);
         once_action *action = w->next(r->machine, once__run_now_ms(r));
         if (!action) {
             if (once_machine_ended(r->machine)) break;
@@ -82,10 +82,10 @@ static void *work(void *arg) /* @locality: each thread of threads[] */
         once__run_report(w, &done);
         once__log_fetch_pause(&r->fetch_pause, r->machine, r->pipeline->spec, once__run_now_ms(r));
         if (!once__run_concerns_others(done.kind)) continue;
-        tell_others(w);
+        wake_others(w);
         if (r->parts.runner && on_store) once_runner_wake(r->parts.runner);
     }
-    tell_others(w);
+    wake_others(w);
     pthread_cond_signal(&r->machine_ended);
     if (r->parts.runner) once_runner_wake(r->parts.runner);
     pthread_mutex_unlock(&r->lock);
@@ -104,7 +104,7 @@ static void start_or_kill(once_run *r, once_action *action)
     once_machine_step(r->machine, action, once__run_now_ms(r));
 }
 
-static void take_back(once_run *r, once_item *const *items, size_t n) /* @locks: lock */
+static void collect_outcomes(once_run *r, once_item *const *items, size_t n) /* @locks: lock */
 {
     assert(n > 0 && n <= RETURNS_MAX);
     once__run_report_effects(r, items, n);
@@ -112,13 +112,13 @@ static void take_back(once_run *r, once_item *const *items, size_t n) /* @locks:
     pthread_cond_signal(&r->threads[ONCE_THREAD_STORE].news);
 }
 
-static void *work_on_effects(void *arg) /* @locality: the effects' thread */
+static void *effects_main(void *arg) /* @locality: the effects' thread */
 {
     once_run *r = arg;
     once_item *items[RETURNS_MAX];
     pthread_mutex_lock(&r->lock);
     while (!once_machine_ended(r->machine)) {
-        heed_stop(r);
+        notice_stop(r);
         once_action *action = once_machine_effect_action(r->machine, once__run_now_ms(r));
         if (action) {
             start_or_kill(r, action);
@@ -128,7 +128,7 @@ static void *work_on_effects(void *arg) /* @locality: the effects' thread */
         pthread_mutex_unlock(&r->lock);
         const size_t n = once_runner_wait(r->parts.runner, wait_ms < IDLE_MS ? wait_ms : IDLE_MS, items, RETURNS_MAX);
         pthread_mutex_lock(&r->lock);
-        if (n) take_back(r, items, n);
+        if (n) collect_outcomes(r, items, n);
     }
     pthread_mutex_unlock(&r->lock);
     return NULL;
@@ -165,19 +165,19 @@ static void work_on_acks(once_run *r, once_action *action)
 /* --- the run's own thread --- */
 
 /* Waits until the machine has ended. */
-static void watch(once_run *r, bool stop)
+static void wait_for_end(once_run *r, bool stop)
 {
     pthread_mutex_lock(&r->lock);
     if (stop) once_machine_stop(r->machine); /* the threads that did start then end */
     while (!once_machine_ended(r->machine)) {
-        heed_stop(r);
+        notice_stop(r);
         if (!once_machine_ended(r->machine)) wait_for(&r->machine_ended, r, TICK_MS);
         once__run_report_stuck(r);
     }
     pthread_mutex_unlock(&r->lock);
 }
 
-static void make_workers(once_run *r)
+static void init_threads(once_run *r)
 {
     static const once_run_thread threads[ONCE_RUN_THREADS] = {
         [ONCE_THREAD_STORE] = {.next = once_machine_store_action,
@@ -206,15 +206,15 @@ static void make_workers(once_run *r)
 int once__run_threads(once_run *r, once_error *err)
 {
     assert(r->machine && r->parts.store && r->parts.source);
-    make_workers(r);
+    init_threads(r);
     int begun = 0, rc = 0;
     while (begun < ONCE_RUN_THREADS &&
-           (rc = pthread_create(&r->threads[begun].thread, NULL, work, &r->threads[begun])) == 0)
+           (rc = pthread_create(&r->threads[begun].thread, NULL, thread_main, &r->threads[begun])) == 0)
         begun++;
     if (begun) {
-        const int no_effects = r->parts.runner ? pthread_create(&r->effects, NULL, work_on_effects, r) : 0;
+        const int no_effects = r->parts.runner ? pthread_create(&r->effects, NULL, effects_main, r) : 0;
         if (rc == 0) rc = no_effects;
-        watch(r, rc != 0);
+        wait_for_end(r, rc != 0);
         if (r->parts.runner && no_effects == 0) pthread_join(r->effects, NULL);
         while (begun > 0) pthread_join(r->threads[--begun].thread, NULL);
     }

@@ -24,7 +24,7 @@ static void add_line(once_message_log *log, const once_item *item, const once_ke
                          keying);
 }
 
-static void say_now(const once_item *item, const once_keying *keying)
+static void log_now(const once_item *item, const once_keying *keying)
 {
     once_message_log now;
     once_message_log_init(&now);
@@ -84,7 +84,7 @@ void once_unconfirmed_add(once_unconfirmed *unconfirmed, const once_item *item, 
     assert(unconfirmed->n <= unconfirmed->room && unconfirmed->room <= UNCONFIRMED_MOST);
     if (make_room(unconfirmed) && copy_item(&unconfirmed->arena, item, &unconfirmed->items[unconfirmed->n]))
         unconfirmed->n++;
-    else say_now(item, keying);
+    else log_now(item, keying);
 }
 
 /* Whether our call wrote it, and not another worker, which logged it then: a letter has our token, and an attempt that
@@ -135,6 +135,6 @@ int once_unconfirmed_check(once_unconfirmed *unconfirmed, once_backend *store, c
 
 void once_unconfirmed_end(once_unconfirmed *unconfirmed, const once_keying *keying)
 {
-    for (size_t i = 0; i < unconfirmed->n; i++) say_now(&unconfirmed->items[i], keying);
+    for (size_t i = 0; i < unconfirmed->n; i++) log_now(&unconfirmed->items[i], keying);
     forget(unconfirmed);
 }

@@ -20,7 +20,7 @@ static const int64_t second_ns = INT64_C(1000000000);
 
 /* --- workers that are gone --- */
 
-static size_t say_taken_over(const once_gone *gone)
+static size_t log_taken_over(const once_gone *gone)
 {
     size_t all = 0;
     for (size_t i = 0; i < once_gone_count(gone); i++) {
@@ -42,7 +42,7 @@ int once__take_over(once_backend *store, once_bytes consumer, const once_worker 
     *ended = 0;
     do {
         rc = once_take_over(store, consumer, self, gone, &from, err);
-        *ended += say_taken_over(gone); /* also if it failed half-way */
+        *ended += log_taken_over(gone); /* also if it failed half-way */
     } while (rc == ONCE_OK && from);
     return rc;
 }

@@ -73,7 +73,7 @@ static int find_lapsed(once_pipeline *pipeline, once_backend *store, holders *al
     return rc;
 }
 
-static void tell_holders(const holders *all, once_running_visit *visit, void *user)
+static void visit_holders(const holders *all, once_running_visit *visit, void *user)
 {
     assert(all->n == 0 || all->at);
     static const char *const states[] = {
@@ -108,7 +108,7 @@ int once_pipeline_workers(once_pipeline *pipeline, once_running_visit *visit, vo
         rc = store->ops->list(store, pipeline->spec->consumer, ONCE_STATE_CLAIMED, count_held, &all, err);
     if (rc == ONCE_OK && all.n) rc = find_lapsed(pipeline, store, &all, err);
     once__operator_close(pipeline, store);
-    if (rc == ONCE_OK) tell_holders(&all, visit, user);
+    if (rc == ONCE_OK) visit_holders(&all, visit, user);
     free(all.at);
     return rc;
 }

@@ -39,7 +39,7 @@ const cli_verb cli_verbs[] = {
     {"discard", "FILE [ID...]", "drop dead letters; their keys then count as rejected", NULL, cli_discard},
     {"resolve", "FILE [KEY] done|retry|dead", "decide about one unknown message, or all that match the options",
      "done: its effect happened. dead: it becomes a dead letter. retry: it runs again, with failures set to 0 and the\n"
-     "same idempotency key; the handler is told that an earlier attempt may have had its effect.",
+     "same idempotency key; the handler sees that an earlier attempt may have had its effect.",
      cli_resolve},
     {"forget", "FILE KEY", "remove a key; its next message runs again", NULL, cli_forget},
     {"sweep", "FILE", "remove what has expired, now", NULL, cli_sweep},

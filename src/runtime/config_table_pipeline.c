@@ -64,7 +64,8 @@ static const once_config_field pipeline_fields[] = {
      .shape = "template",
      .example = "\"${/payment_id}\"",
      .standard_text = "required here or in every handler",
-     .text = "What makes two messages the same. A message without such a field becomes a dead letter."},
+     .text =
+         "What makes two messages the same. A message in which one of its fields is missing becomes a dead letter."},
     {.name = "fingerprint",
      .type = ONCE_CONFIG_CUSTOM,
      .read = once__read_fingerprint,

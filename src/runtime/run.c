@@ -20,7 +20,7 @@
 #define RENEW_MS (ONCE_WORKER_LEASE_MS / 3)
 #define DAY_MS INT64_C(86400000)
 
-_Static_assert(sizeof((once_snapshot *)0)->waiting == ONCE_WAITING_TEXT, "as long as what is made for it");
+_Static_assert(sizeof((once_snapshot *)0)->waiting == ONCE_WAITING_TEXT, "a snapshot has room for the whole text");
 
 once_run *once__run_new(once_pipeline *pipeline)
 {

@@ -126,9 +126,7 @@ int cli_run(int argc, char **argv)
         return status;
     }
 
-    if (once_pipeline_has_secrets(running))
-        prctl(PR_SET_DUMPABLE, 0); /* no core dump, and no debugger of the same
-                                                                          user */
+    if (once_pipeline_has_secrets(running)) prctl(PR_SET_DUMPABLE, 0); /* no core dump, no debugger */
     cli_stop_on_signals(running);
     const bool terminal = isatty(STDERR_FILENO) && !json;
     live progress = {0};

@@ -77,8 +77,7 @@ static once_spec *load(once_config *config, once_bytes text)
     const once_node *root = once_config_yaml(config, text);
     if (!root) return NULL;
     once_config_pipeline pipeline = {.spec = {.gap_ms = -1},
-                                     .common = {.spec = {.bits = ONCE_EFFECT_RUNS}}}; /* replaced when the effect is
-                                                                                         known */
+                                     .common = {.spec = {.bits = ONCE_EFFECT_RUNS}}}; /* until the effect is known */
     if (!once_source_fields_make(config, &pipeline.source)) return NULL;
     const once_node *source = once_node_member(root, "source");
     config->source_names = once_source_names(source); /* before the first template is read */

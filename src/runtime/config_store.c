@@ -59,12 +59,9 @@ bool once__read_store(once_config *config, const once_config_field *field, const
     once_bytes url;
     if (!once_config_scalar(config, field, node, &url)) return false;
     const once_store_driver *named = url.len > 0 ? once__store_find(url.data, url.len) : NULL;
-    if (named && named->url)
-        url = (once_bytes){named->url, strlen(named->url)}; /* `memory:` would need quotes in
-                                                                                    YAML */
+    if (named && named->url) url = (once_bytes){named->url, strlen(named->url)}; /* "memory" without a colon */
     const char *colon = url.len > 0 ? memchr(url.data, ':', url.len) : NULL;
-    if (!colon && (memchr(url.data, '@', url.len) || memchr(url.data, '=', url.len))) { /* it may contain a password,
-                                                                                           so it is not shown */
+    if (!colon && (memchr(url.data, '@', url.len) || memchr(url.data, '=', url.len))) { /* may contain a password */
         once_config_wrong(config, ONCE_E_CONFIG, node->line,
                           "'store' must be a URL; write 'store: postgres://USER@HOST:PORT/DATABASE'");
         return false;

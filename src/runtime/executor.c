@@ -127,8 +127,7 @@ static int do_claim(once_executor *x, once_action *a, once_error *err)
         x->met_busy |= decisions[i].answer == ONCE_ANSWER_BUSY;
         once__note_lapsed(x, a->items[i]);
         if (decisions[i].own &&
-            decisions[i].answer == ONCE_ANSWER_DEAD) /* we settled it ourselves, and the line was lost with the
-                                                        answer to the commit */
+            decisions[i].answer == ONCE_ANSWER_DEAD) /* we settled it, and lost the line with the commit's answer */
             once__note(x, ONCE_LOG_WARN, "dead", a->items[i], decisions[i].reason);
     }
     once__note_replaced(x, a);

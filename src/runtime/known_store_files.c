@@ -37,8 +37,7 @@ static bool folder(char *out, size_t size)
 
 bool once__known_absolute(once_bytes path, char *out, size_t size)
 {
-    char *here = path.len && path.data[0] == '/' ? NULL : get_current_dir_name(); /* $PWD, if that is the current
-                                                                                     folder */
+    char *here = path.len && path.data[0] == '/' ? NULL : get_current_dir_name(); /* $PWD, if it is right */
     const bool relative = path.len == 0 || path.data[0] != '/';
     if (relative && !here) return false;
     const int n = snprintf(out, size, "%s%s%.*s", relative ? here : "", relative ? "/" : "", (int)path.len, path.data);

@@ -178,8 +178,7 @@ static int read_salt(once_pipeline *pipeline, once_error *err) /* @locks: salt_l
 
 int once__salt_read(once_pipeline *pipeline, once_error *err)
 {
-    int rc = once__run_refuse_forked(pipeline->run, err); /* a thread that did not survive the fork may hold
-                                                             salt_lock */
+    int rc = once__run_refuse_forked(pipeline->run, err); /* after a fork salt_lock may stay locked */
     if (rc != ONCE_OK) return rc;
     pthread_mutex_lock(&pipeline->salt_lock);
     rc = read_salt(pipeline, err);

@@ -216,9 +216,7 @@ static int move(replaying *r, const once_letter *letter, once_replayed *out, boo
     const bool back = once__letter_is_of(letter, &entry), again = r->options->force && once_state_finished(entry.state);
     rc = look_at_lane(r, item, &entry, back, again, out, err);
     if (rc != ONCE_OK || out->verdict == ONCE_REPLAY_stale || out->verdict == ONCE_REPLAY_conflict) return rc;
-    if (back)
-        return back_to_work(r, letter, item, out, ended, err); /* also a duplicate: the worker that takes it records
-                                                                  that */
+    if (back) return back_to_work(r, letter, item, out, ended, err); /* a duplicate, too: its worker records that */
     if (!again) return accept_again(r, item, out, err);
     if (out->verdict == ONCE_REPLAY_duplicate) return ONCE_OK;
     bool done;
@@ -368,9 +366,7 @@ static int replay_found(replaying *r, uint64_t last, once_error *err)
     do {
         r->scanned = 0;
         rc = look_through(r, r->after, once__choice_is_all(&r->options->choice), collect, r, err);
-        while (r->n_ids && r->ids[r->n_ids - 1] > last)
-            r->n_ids--; /* created since the replay began: left for the
-                                                                       next one */
+        while (r->n_ids && r->ids[r->n_ids - 1] > last) r->n_ids--; /* created since: for the next replay */
         r->looked_at += r->scanned;
         if (rc == ONCE_OK) rc = replay_batch(r, err);
         if (rc == ONCE_OK) rc = keep_pace(r, err);

@@ -312,9 +312,7 @@ static int join(once_run *r, once_summary *summary, once_error *err)
 bool once__run_release(once_run *r)
 {
     if (!r) return true;
-    if (is_forked(r))
-        return false; /* a thread that did not survive the fork may hold the lock, and the store
-                                       belongs to the parent */
+    if (is_forked(r)) return false; /* the lock may stay locked, and the store is the parent's */
     pthread_mutex_lock(&r->lock);
     const bool mine = r->state != ONCE_RUN_NONE && r->join == ONCE_JOIN_OPEN;
     if (mine) r->join = ONCE_JOIN_BEGUN;

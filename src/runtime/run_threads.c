@@ -156,8 +156,7 @@ static void work_on_acks(once_run *r, once_action *action)
     const bool release = action->kind == ONCE_ACT_RELEASE;
     char name[ONCE_STREAM_NAME];
     if (release)
-        once__stream_name(r->parts.source, action->stream, name); /* afterwards the stream may be another
-                                                                              worker's */
+        once__stream_name(r->parts.source, action->stream, name); /* not afterwards: it may be another worker's */
     once_execute_ack(r->parts.source, action);
     if (release) once__run_report_release(name, action->status);
 }

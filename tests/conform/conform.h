@@ -1,7 +1,7 @@
 /* One conformance suite for every store driver.
  *
- * A test gets a fixture with an empty store, whose time is in the test's hand. The do_ helpers call one verb for one
- * entry, demand ONCE_OK and give back the answer. Tests ask for capability bits with `need`; without them they are
+ * A test gets a fixture with an empty store, whose clock the test moves. The do_ helpers call one verb for one entry,
+ * demand ONCE_OK and return the answer. Tests ask for capability bits with `need`; without them they are
  * skipped. */
 #ifndef ONCE_TESTS_CONFORM_H
 #define ONCE_TESTS_CONFORM_H

@@ -1,4 +1,4 @@
-"""tools/check itself: what hangs, crashes, says nothing or is missing must not look like what has passed."""
+"""tools/check itself: a test that hangs, crashes, prints nothing or is missing must not look like one that passed."""
 
 import importlib.machinery
 import importlib.util

@@ -1,4 +1,4 @@
-"""The demonstration, small: its own books must balance, over every crash that was asked for."""
+"""The demonstration, small: its own totals must add up after every crash that it makes."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""A statement without end is ended at its deadline, and those who only read need not wait for those who write."""
+"""A statement without end is ended at its deadline, and readers do not wait for writers."""
 
 import signal
 import sqlite3

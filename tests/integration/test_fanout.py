@@ -1,4 +1,4 @@
-"""Several consumers of one source in one store: each for itself."""
+"""Several consumers of one source in one store: each processes every message."""
 
 import os
 

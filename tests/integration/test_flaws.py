@@ -1,4 +1,4 @@
-"""Rows of a store that say what cannot be: an error that names the key, never an assertion, and the others are not touched."""
+"""Rows of a store with impossible contents: an error names the key, nothing is asserted, and other rows stay as they are."""
 
 from harness import Pipeline
 from pgpipeline import PostgresPipeline, need_postgres

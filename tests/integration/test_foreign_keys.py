@@ -1,4 +1,4 @@
-"""Foreign keys that are checked only at the commit: the message that breaks one is found, and only it pays."""
+"""Foreign keys that are checked only at the commit: the message that breaks one is found, and only that one fails."""
 
 from harness import Pipeline
 

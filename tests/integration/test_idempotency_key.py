@@ -1,4 +1,4 @@
-"""The idempotency key that effects are given: the same whatever becomes of the store, and shown wherever a person needs it."""
+"""The idempotency key that effects are given: the same after the store is lost or replaced, and shown wherever an operator needs it."""
 
 import hashlib
 import hmac

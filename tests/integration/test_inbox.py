@@ -1,4 +1,4 @@
-"""ack: after_accept. The store takes the message, the source is told, and the work is done from the store."""
+"""ack: after_accept. The store takes the message, the source gets its ack, and the effect runs from the store."""
 
 import pytest
 

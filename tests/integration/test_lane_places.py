@@ -1,4 +1,4 @@
-"""What list and explain show of lanes: which one, and what stands before a message in it; on every store."""
+"""What list and explain show of lanes: which one, and which messages are before a message in it; on every store."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""What the log says of messages that need another attempt or a person, and of claims that were lost: without asking for more than warnings."""
+"""Messages that need another attempt or an operator, and lost claims, are logged as warnings."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Operators: looking at a store, bringing dead letters back to work, deciding what is unknown."""
+"""Operators: looking at a store, replaying dead letters, resolving unknowns."""
 
 import json
 import os

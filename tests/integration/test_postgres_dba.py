@@ -1,4 +1,4 @@
-"""What whoever looks after a PostgreSQL database meets: roles with few rights, standbys, read-only defaults, whose session it is, and a view."""
+"""PostgreSQL as a database administrator runs it: roles with few rights, standbys, read-only defaults, whose session it is, and a view."""
 
 import contextlib
 import datetime

@@ -1,4 +1,4 @@
-"""A corrected message under the key of one that has been tried and had no effect, as a user meets it."""
+"""A corrected message under the key of one that was tried and had no effect."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A PostgreSQL store that is restored from a backup under a worker, and one that was damaged by that before it was noticed."""
+"""A PostgreSQL store that is restored from a backup while a worker runs, and one that a restore damaged before it was noticed."""
 
 import re
 import signal

@@ -1,4 +1,4 @@
-"""Protections of SECURITY.md that have no other home: what messages can do to logs and terminals, and that the page is true."""
+"""Protections of SECURITY.md that no other file tests: what messages can do to logs and terminals, and that the page is true."""
 
 import os
 import re

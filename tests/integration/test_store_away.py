@@ -1,4 +1,4 @@
-"""A store whose server is away, slow, stopped or cut off: nothing is acked, nothing is done twice, and it goes on by itself.
+"""A store whose server is away, slow, stopped or cut off: nothing is acked, nothing is done twice, and it goes on without help.
 
 The server is behind a proxy. A store joins by a class like OnPostgres."""
 

@@ -1,5 +1,5 @@
 """After a SIGKILL: the next run, or one beside, goes on at once where it is certain that the dead one is gone with all that it had begun.
-Otherwise it waits for the lease, and says for whom and how long.
+Otherwise it waits for the lease, and logs for whom and how long.
 
 Leases are of ten minutes, longer than any test may take: nothing here passes by waiting for one."""
 

@@ -1,4 +1,4 @@
-"""A test that hangs is ended, named, and shown with the line where it stood; the others of its file go on.
+"""Ends a test that hangs, and prints its name and the line where it stood; the other tests of its file go on.
 
 A conftest.py takes it in: `from deadline import pytest_runtest_call`. Where even that does not help (a call that no signal ends),
 tools/check ends the whole file and reads the name from the output."""

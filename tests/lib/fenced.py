@@ -1,4 +1,4 @@
-"""Commands as effects that leave a trace: each real effect is a line in a file, appended by the command itself.
+"""Commands as effects that record what they did: each real effect is a line in a file, appended by the command itself.
 
 So what really happened is counted without the product, and compared with what it says."""
 

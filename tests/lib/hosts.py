@@ -1,4 +1,4 @@
-"""A process that believes to be on a host of another name, as the next pod of a deployment is."""
+"""A process that sees another host name, as the next pod of a deployment does."""
 
 import os
 import subprocess

@@ -1,4 +1,5 @@
-/* A world that a test holds in its hand: clocks that move only when told, randomness from a seed, real files.
+/* An environment that a test controls: clocks that move only when the test moves them, random bytes from a seed, real
+ * files.
  *
  * `wall_ms` and `boot_ms` may also be set directly. Two worlds with the same seed give the same random bytes.
  *

@@ -1,5 +1,5 @@
-/* A file system for SQLite that lives in memory and can be hurt: it forgets what was not synced when the power is cut,
- * tears writes, and lets the n-th call fail.
+/* A file system for SQLite in memory, with faults: it loses unsynced writes when the power is cut, tears writes, and
+ * makes the n-th call fail.
  *
  * Name it in once_store_options.sqlite_vfs. One process, one thread; several connections may be open.
  *

@@ -103,7 +103,7 @@ bool sim_assignments_have_news(const sim_worker *w)
 
 static void tell(sim_worker *w, uint32_t number, once_stream_change change, once_fetch *fetch)
 {
-    static const char *const words[] = {"gets stream", "is told to leave stream", "is told that it has lost stream"};
+    static const char *const words[] = {"gets stream", "is told to leave stream", "is told that it lost stream"};
     sim_assignment *assignment = &w->assignments[number];
     const sim_world *world = w->world;
     assignment->news[change].told = true;
@@ -182,7 +182,7 @@ sim_assignment *sim_assignments_ack(sim_worker *w, once_receipt *receipt)
                       delivery, assignment->stream);
     const uint64_t lost_turn = assignment->news[ONCE_STREAM_LOST].turn;
     if (lost_turn && lost_turn < w->asked_turn)
-        sim_violation(world, "worker %d acks delivery %llu of stream %d, which it knows to be lost", w->index, delivery,
+        sim_violation(world, "worker %d acks delivery %llu of stream %d, which it was told is lost", w->index, delivery,
                       assignment->stream);
     if (sim_assignment_is_ours(assignment)) return assignment;
     receipt->answer = ONCE_RECEIPT_GONE;

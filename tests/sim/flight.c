@@ -1,5 +1,5 @@
-/* External effects. What is started here happens beside everything else, at a moment of its own; its worker hears of
- * the end later, or never. The other side honours no key and no attempt: whoever is started twice may happen twice. */
+/* External effects. Each happens at a moment of its own, while everything else goes on; its worker receives the outcome
+ * later, or never. The other side ignores idempotency keys: an effect that is started twice may happen twice. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -166,7 +166,7 @@ static void start(sim_worker *w, once_item *item)
     const sim_message *m = &world->messages[message];
     const once_bytes body = item->message.body;
     if (m->key != key || body.len != m->body.len || memcmp(body.data, m->body.data, body.len) != 0)
-        sim_violation(world, "message %d came to its effect as something else (key %d)", message, key);
+        sim_violation(world, "message %d: its effect got other content or another key (key %d)", message, key);
     const sim_handler *handler = &world->handlers[world->keys[key].handler];
     const size_t air = sim_flights_air(w, world->keys[key].handler);
     if (!handler->external)
@@ -276,7 +276,7 @@ static void kill_flight(sim_worker *w, const once_item *item)
         const bool own = once_hash_equal(k->token, f->token) && !k->dropped;
         const bool healthy =
             once_machine_status(w->machine, NULL) == ONCE_OK && w->trouble_ms + world->lease_ms < world->now_ms;
-        sim_trace(world, w->index, "  tells to end: key", NULL, f->key, f->message, ONCE_OK);
+        sim_trace(world, w->index, "  must end: key", NULL, f->key, f->message, ONCE_OK);
         sim_fired(world, SIM_killed);
         if (own && healthy && !w->stopping)
             sim_violation(world,
@@ -298,7 +298,7 @@ static void kill_flight(sim_worker *w, const once_item *item)
         if (f->happens_ms > dead_ms) f->happens_ms = ONCE_NEVER;
         return;
     }
-    sim_violation(world, "worker %d: something was told to end that is not under way", w->index);
+    sim_violation(world, "worker %d: an effect was told to end that is not running", w->index);
 }
 
 static void carry_out(sim_worker *w, once_action *action)

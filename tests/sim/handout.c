@@ -1,5 +1,5 @@
-/* What was handed out to whom. A delivery that runs out, or that its worker has lost, is handed out again, under
- * another number; the one of before may not be acked any more, and nothing begins because of it. */
+/* Which delivery was handed out to which worker. A delivery that runs out, or that its worker lost, is handed out again
+ * under another number. The old number may no longer be acked, and no work begins because of it. */
 #include <stdlib.h>
 
 #include "core/machine_impl.h"
@@ -58,7 +58,7 @@ void sim_handout_gone(sim_worker *w, sim_handout *h, once_receipt *receipt)
 static void judge_ack(sim_worker *w, const sim_handout *h)
 {
     if (h->heard_gone && h->gone_turn < w->asked_turn && !h->safe)
-        sim_violation(w->world, "worker %d acks message %d by a delivery that it knows to be gone", w->index,
+        sim_violation(w->world, "worker %d acks message %d by a delivery that it was told is gone", w->index,
                       message_of(w->world, h));
 }
 
@@ -144,10 +144,11 @@ static void judge_run_out(sim_world *world, const sim_worker *w, const sim_deliv
         sim_violation(world, "message %d ran out after %lld ms, and nothing kept worker %d from extending it",
                       d->message, (long long)world->visible_ms, w->index);
     if (h->last && sim_source_calm(w, h->out_ms - SIM_PAUSES_MS) && !is_begun(world, d))
-        sim_violation(world,
-                      "message %d ran out: worker %d had extended it for the last time, and neither began nor gave it "
-                      "to the store",
-                      d->message, w->index);
+        sim_violation(
+            world,
+            "message %d ran out: worker %d had extended it for the last time, and neither began it nor gave it "
+            "to the store",
+            d->message, w->index);
 }
 
 void sim_handouts_tick(sim_world *world)
@@ -215,7 +216,7 @@ void sim_handouts_begin(sim_worker *w, const once_action *action)
     for (size_t i = 0; i + action->kept < action->n; i++) {
         const once_item *item = action->items[i];
         if (!item->tag || item->returned || once__item_is_begun(item) || !has_left(w, item)) continue;
-        sim_violation(w->world, "worker %d begins with message %d, which it has not any more", w->index,
+        sim_violation(w->world, "worker %d begins message %d, which it no longer has", w->index,
                       sim_message_of(w->world, &item->message));
     }
 }

@@ -1,4 +1,4 @@
-/* The books are closed: acks, what a worker says when it ends, and the end of a seed. */
+/* The judgement on acks, on the counts of a worker that ended, and at the end of a seed. */
 #include "sim.h"
 
 /* --- acks --- */

@@ -1,4 +1,4 @@
-/* once-sim: without arguments the tests, as TAP; with arguments whatever they say. */
+/* once-sim: without arguments it runs the tests and prints TAP; with arguments it runs the seeds that they name. */
 #include <getopt.h>
 #include <signal.h>
 #include <stdlib.h>

@@ -253,7 +253,7 @@ void sim_operator_counters(sim_world *world, uint64_t *repeats, uint64_t *given_
     if (!desk_open(world, &d)) return;
     if (once_repeats_read(d.store, world->spec->consumer, &arena, &n, &err) != ONCE_OK || n < 0 ||
         once_given_up_read(d.store, world->spec->consumer, &arena, &missing, &err) != ONCE_OK || missing < 0)
-        sim_violation(world, "what is counted for ever cannot be read: %s", err.text);
+        sim_violation(world, "the permanent counts cannot be read: %s", err.text);
     desk_close(&d);
     once_arena_release(&arena);
     *repeats = (uint64_t)n;

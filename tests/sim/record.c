@@ -1,4 +1,5 @@
-/* What happened, and whether it should have. Reads the script and the record; asks neither a store nor the machine. */
+/* The record of what was committed, and the judgement on it. Reads the script and the record, never an entry or the
+ * machine. */
 #include <stdlib.h>
 
 #include "sim.h"
@@ -172,9 +173,9 @@ static void told(sim_world *world, sim_key *k, bool in_hand, bool silent, int ke
 {
     k->maybe = k->maybe || in_hand;
     if (silent != k->maybe)
-        sim_violation(world, "key %d: its claim was %s, but an effect %s have happened before", key,
-                      silent ? "told of an attempt without an end" : "told of nothing", k->maybe ? "may" : "cannot");
-    if (silent) sim_trace(world, -1, "a repeat, perhaps: key", NULL, key, -1, ONCE_OK);
+        sim_violation(world, "key %d: its claim was %s, and an effect %s have happened before", key,
+                      silent ? "told of an unreported attempt" : "told of none", k->maybe ? "may" : "cannot");
+    if (silent) sim_trace(world, -1, "may be a repeat: key", NULL, key, -1, ONCE_OK);
     world->told += silent;
     k->told += silent;
     k->told_now = silent;
@@ -217,10 +218,12 @@ static void grant(sim_world *world, sim_worker *w, const sim_note *note)
         k->orphaned = k->ever_maybe = true;
         count_failure(k, note->at_ms);
         if (!may_be_over(world, k, note->at_ms))
-            sim_violation(world, "key %d: a claim of %lld ms was given to another after %lld ms", note->key,
+            sim_violation(world, "key %d: a claim of %lld ms went to another worker after %lld ms", note->key,
                           (long long)world->lease_ms, (long long)(note->at_ms - k->granted_ms));
         if (!k->excused && world->mild)
-            sim_violation(world, "key %d: its claim was forgotten by a worker that lived, and ran out", note->key);
+            sim_violation(world,
+                          "key %d: its worker lived, but did not settle or extend its claim, and the lease ran out",
+                          note->key);
         if (!k->excused) k->unreported++;
         if (keeps_unknowns(h))
             sim_violation(world, "key %d: its lease ran out, and it was claimed again instead of held", note->key);
@@ -273,8 +276,10 @@ static void asked(sim_world *world, sim_worker *w, const sim_note *note)
     sim_key *k = &world->keys[note->key];
     const bool again = k->open && same_claim(k, note);
     const bool over = k->open && !again && may_be_over(world, k, note->at_ms);
-    if (!handler_of(world, k)->asks) sim_violation(world, "key %d: asked about, and nobody can be", note->key);
-    if (k->open && !again && !over) sim_violation(world, "key %d: asked about while it is somebody else's", note->key);
+    if (!handler_of(world, k)->asks)
+        sim_violation(world, "key %d: asked about, and its handler has no lookup", note->key);
+    if (k->open && !again && !over)
+        sim_violation(world, "key %d: asked about while another worker has its claim", note->key);
     if (over && !k->asking) ran_out(k);
     if (!k->unknown || k->final) sim_violation(world, "key %d: asked about, and it is known", note->key);
     if (!again) k->flight = -1;
@@ -293,7 +298,7 @@ static void extended(sim_world *world, const sim_note *note)
     sim_key *k = &world->keys[note->key];
     if (!k->open && k->unknown && same_claim(k, note)) return; /* it was put back, and nobody had heard of that */
     if (!k->open || !same_claim(k, note)) {
-        sim_violation(world, "key %d: a claim was extended that is somebody else's", note->key);
+        sim_violation(world, "key %d: a worker extended a claim that it has lost", note->key);
         return;
     }
     if (k->unknown_ms && !k->asking)
@@ -374,7 +379,7 @@ static void effect(sim_world *world, sim_worker *w, const sim_note *note)
     else if (!natural && k->final)
         sim_violation(world, "key %d: took effect after it was %s", note->key, once_outcome_name(k->outcome));
     if (!k->open || k->holder != w->incarnation)
-        sim_violation(world, "key %d: took effect in the hands of a worker whose claim was somebody else's", note->key);
+        sim_violation(world, "key %d: took effect, and another worker had its claim", note->key);
     if (k->fate != FATE_FINE && k->fate != FATE_FAILS)
         sim_violation(world, "key %d: took effect, and should never have", note->key);
     if (!natural && world->ops[k->op])
@@ -404,7 +409,7 @@ void sim_record_start(sim_world *world, sim_flight *f)
     for (size_t i = world->flights_from; i < world->flights_n; i++) {
         const sim_flight *other = &world->flights[i];
         if (other != f && other->key == f->key && is_exclusive(world, other))
-            sim_violation(world, "key %d: started while its effect was under way already", f->key);
+            sim_violation(world, "key %d: started while its effect was already running", f->key);
     }
     if (k->lane >= 0) check_lane(world, f->key);
 }
@@ -524,7 +529,7 @@ static void question_outcome(sim_world *world, sim_key *k, const sim_note *note)
     k->unknown = note->outcome == ONCE_UNKNOWN;
     k->given_up = k->unknown && note->delay_ms == ONCE_NEVER;
     if (k->given_up && !handler_of(world, k)->hold && !(f && f->unwritten))
-        sim_violation(world, "key %d: held, and nobody asked for that", note->key);
+        sim_violation(world, "key %d: held, and its handler does not hold unknowns", note->key);
     if (f && f->answer == ONCE_UNKNOWN && note->outcome == ONCE_RETRY) sim_fired(world, SIM_unknown_retried);
 }
 
@@ -622,11 +627,12 @@ static void finished(sim_world *world, sim_key *k, const sim_note *note)
         advance(world, k);
         break;
     case ONCE_REJECTED:
-        if (k->fate != FATE_REJECTED) sim_violation(world, "key %d: rejected by nobody", note->key);
+        if (k->fate != FATE_REJECTED)
+            sim_violation(world, "key %d: rejected, and its handler did not say so", note->key);
         advance(world, k);
         break;
     case ONCE_STALE:
-        if (k->fate != FATE_STALE) sim_violation(world, "key %d: stale by nobody's word", note->key);
+        if (k->fate != FATE_STALE) sim_violation(world, "key %d: stale, and its handler did not say so", note->key);
         break;
     case ONCE_DEAD:
         died(world, k, note->key, note->hung_up);
@@ -661,7 +667,7 @@ static void outcome(sim_world *world, sim_worker *w, const sim_note *note)
         sim_violation(world, "key %d: %s after it was %s", note->key, once_outcome_name(note->outcome),
                       once_outcome_name(k->outcome));
     if (!k->open || k->holder != w->incarnation || !same_claim(k, note))
-        sim_violation(world, "key %d: settled by a worker whose claim was somebody else's", note->key);
+        sim_violation(world, "key %d: settled by a worker that had lost its claim", note->key);
     if (note->message >= 0) {
         const int variant = world->messages[note->message].variant;
         if (k->winner >= 0 && k->winner != variant) sim_violation(world, "key %d: two contents were let in", note->key);
@@ -675,7 +681,7 @@ static void outcome(sim_world *world, sim_worker *w, const sim_note *note)
     case ONCE_RELEASE: own(world, k); break;
     case ONCE_UNKNOWN:
         if (!keeps_unknowns(h) && !(flight_of(world, k) && flight_of(world, k)->unwritten))
-            sim_violation(world, "key %d: held, and nobody asked for that", note->key);
+            sim_violation(world, "key %d: held, and its handler does not hold unknowns", note->key);
         sim_fired(world, SIM_held);
         if (!k->unknown_ms) k->unknown_ms = note->at_ms;
         k->unknown = k->owned = true;
@@ -728,7 +734,8 @@ static void letter(sim_world *world, sim_worker *w, const sim_note *note)
                 k->winner = world->messages[i].variant;
         if (sim_record_conflicts(world, m)) return;
     }
-    sim_violation(world, "message %d: buried as %s without a reason", note->message, once_answer_name(note->answer));
+    sim_violation(world, "message %d: a dead letter (%s) without a reason", note->message,
+                  once_answer_name(note->answer));
 }
 
 /* It waited behind its twin, and the store ended it when that had settled their version. */
@@ -736,7 +743,7 @@ static void judged(sim_world *world, const sim_note *note)
 {
     sim_key *k = &world->keys[note->key];
     const bool differs = k->twin >= 0 && world->keys[k->twin].shift != k->shift;
-    sim_trace(world, -1, "FACT: judged by its lane,", once_answer_name(note->answer), note->key, -1, ONCE_OK);
+    sim_trace(world, -1, "FACT: settled by its lane,", once_answer_name(note->answer), note->key, -1, ONCE_OK);
     if (k->final) sim_violation(world, "key %d: judged after it was %s", note->key, once_outcome_name(k->outcome));
     if (k->twin < 0 || world->lanes[k->lane].top != k->version || differs != (note->answer == ONCE_ANSWER_CONFLICT))
         sim_violation(world, "key %d: %s by its lane, and is not", note->key, once_answer_name(note->answer));
@@ -776,7 +783,7 @@ static void replaced(sim_world *world, const sim_note *note)
                       : k->winner == variant        ? "its content was the same"
                       : k->replaced                 ? "it had been before"
                       : k->replayed                 ? "a person had chosen its content"
-                      : k->open || k->unknown       ? "it was in somebody's hands"
+                      : k->open || k->unknown       ? "a worker had its claim, or it was unknown"
                       : k->final                    ? "it was over"
                       : k->ever_maybe || k->effects ? "it may have had its effect"
                                                     : NULL;
@@ -999,12 +1006,12 @@ void sim_record_ended(sim_worker *w, const once_request *request)
     const int key = sim_key_of(world, request);
     sim_key *k = &world->keys[key];
     if (!k->open || !once_hash_equal(k->token, request->token)) {
-        sim_violation(world, "key %d: a claim was ended that is not there", key);
+        sim_violation(world, "key %d: a claim was ended that does not exist", key);
         return;
     }
     if (!sim_worker_gone(world, k->holder))
         sim_violation(world, "key %d: the claim of a worker that lives was ended by another", key);
-    if (!world->contained) sim_violation(world, "key %d: its claim was ended, but its effect may live on", key);
+    if (!world->contained) sim_violation(world, "key %d: its claim was ended, but its effect may still run", key);
     k->lapsed = true;
     sim_fired(world, SIM_taken_over);
 }
@@ -1015,9 +1022,9 @@ void sim_record_lapsed(sim_worker *w, const once_request *request)
     const int key = sim_key_of(world, request);
     const sim_key *k = &world->keys[key];
     if (!k->open || !once_hash_equal(k->token, request->token))
-        sim_violation(world, "key %d: a claim ran out that is not there", key);
+        sim_violation(world, "key %d: a claim ran out that does not exist", key);
     if (!keeps_unknowns(handler_of(world, k)))
-        sim_violation(world, "key %d: became unknown, and is not to be held", key);
+        sim_violation(world, "key %d: became unknown, and its handler does not hold unknowns", key);
     if (!may_be_over(world, k, world->now_ms))
         sim_violation(world, "key %d: became unknown before its lease was over", key);
     world->keys[key].unknown_ms = world->now_ms;

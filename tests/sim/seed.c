@@ -1,4 +1,4 @@
-/* One seed from beginning to end. */
+/* The loop of one seed: who acts next, how time passes, the phases, and the end. */
 #include <assert.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
-/* The simulator: the real machine (core/pipeline), the real executor and the real stores in a world that is made up.
+/* The simulator: the real machine (core/machine.h), the real executor and the real stores in a simulated world.
  *
- *   world.c   what one seed looks like: messages and their fates, the pipeline, which faults there are; the trace
+ *   world.c   the world of a seed: messages and their fates, the pipeline, the faults; the trace
  *   broker.c  delivers, duplicates, reorders, delivers again, remembers acks
  *   group.c   a broker with partitions that are shared out among the workers, as Kafka
  *   queue.c   a broker whose deliveries are acked one by one and run out, as SQS
@@ -9,7 +9,7 @@
  *   assignment.c    which streams a worker has: the news of them, their release, and the judgement on both
  *   handout.c what was handed out to whom: whether it may still be acked, extended, begun
  *   store.c   stands between an executor and a real store: failures, lost replies, crashes; notes what really happened
- *   worker.c  one process: machine, executors, atomic effects; its births, deaths and pauses
+ *   worker.c  one process: machine, executors, atomic effects; its starts, deaths and pauses
  *   flight.c  external effects: they take time, end in every way, and may outlive the worker that started them
  *   operator.c  a person: resolves unknowns, replays and discards dead letters
  *   record.c  the world's own record of what happened, and the judgement on it
@@ -22,7 +22,7 @@
  * The record is made of what goes over the wire (deliveries, acks, effects, requests and answers of the store) at the
  * moment when a real commit succeeded. The judgement reads the record and the script, never an entry or the machine.
  *
- * Of external effects the record knows when each really happened, which nobody else in the world does. */
+ * Only the record has the moment at which an external effect really happened. */
 #ifndef ONCE_SIM_H
 #define ONCE_SIM_H
 
@@ -37,7 +37,7 @@
 
 #define SIM_FAULT_MAP(X)                                                                                               \
     X(crash_before, "a worker dies before an action")                                                                  \
-    X(crash_after, "a worker dies after an action, before it knew the answer")                                         \
+    X(crash_after, "a worker dies after an action, before it received the answer")                                     \
     X(crash_after_commit, "a worker dies right after a commit")                                                        \
     X(crash_in_effects, "a worker dies in the middle of its effects")                                                  \
     X(killer, "a message kills its worker")                                                                            \
@@ -52,7 +52,7 @@
     X(store_crash, "the store crashes and comes back with what it acknowledged")                                       \
     X(store_busy, "another worker has the store")                                                                      \
     X(effects_fail, "the database of the effects fails")                                                               \
-    X(disproved, "an effect that was presumed done has failed: a later step, or the commit, says so")                  \
+    X(disproved, "an effect that was presumed done has failed: a later step, or the commit, reports it")               \
     X(fetch_fails, "fetching fails")                                                                                   \
     X(ack_fails, "an ack fails, nothing happened")                                                                     \
     X(ack_reply_lost, "an ack happens, its reply is lost")                                                             \
@@ -66,50 +66,50 @@
     X(sought, "a stream goes on where the store says")                                                                 \
     X(full, "nothing is fetched because as much waits in the store as may")                                            \
     X(hole, "an offset that no message has")                                                                           \
-    X(stuck, "a stream stands still for a while, and others do not")                                                   \
+    X(stuck, "a stream is paused for a while, and others go on")                                                       \
     X(extend_fails, "an extension of deliveries fails, for some or all of them")                                       \
     X(ran_out, "a delivery runs out, because its worker paused, died, or could not extend it")                         \
     X(last, "a delivery is extended for the last time")                                                                \
     X(cancelled, "a consumer is cancelled")                                                                            \
-    X(reconnected, "a connection breaks: all that is not acked comes again, and the tags of before mean nothing")      \
-    X(lost_late, "a stream is lost that was to be left")                                                               \
-    X(group_waits, "a message is not delivered, because one before it in its group is out")                            \
+    X(reconnected, "a connection breaks: unacked deliveries come again, and old tags are invalid")                     \
+    X(lost_late, "a stream is lost that was revoked before")                                                           \
+    X(group_waits, "a message is not delivered, because one before it in its group is in flight")                      \
     X(gone, "a delivery is gone when it is to be acked or extended")                                                   \
     X(invisible, "a message is delivered to another worker because the first one took too long")                       \
     X(redelivered, "a message is delivered again after its worker died")                                               \
     X(duplicate_now, "the broker delivers a message twice at once")                                                    \
     X(duplicate_late, "the broker delivers a message again after it was acked")                                        \
-    X(duplicate_expired, "the same, after its entry has expired")                                                      \
+    X(duplicate_expired, "the broker delivers a message again after its entry has expired")                            \
     X(reordered, "the broker delivers out of order")                                                                   \
     X(skewed, "the wall clock of a worker is up to 10 minutes off")                                                    \
     X(year_forward, "a wall clock jumps a year forward")                                                               \
     X(hour_back, "a wall clock jumps an hour back")                                                                    \
     X(swept, "expired entries are swept")                                                                              \
-    X(replayed, "an operator puts a dead letter back to work")                                                         \
-    X(discarded, "an operator gives a dead letter up")                                                                 \
-    X(resolved_done, "an operator says that an unknown effect happened")                                               \
+    X(replayed, "an operator replays a dead letter")                                                                   \
+    X(discarded, "an operator discards a dead letter")                                                                 \
+    X(resolved_done, "an operator resolves an unknown effect as done")                                                 \
     X(resolved_retry, "an operator has an unknown effect tried again")                                                 \
-    X(resolved_dead, "an operator gives an unknown effect up")                                                         \
+    X(resolved_dead, "an operator resolves an unknown effect as dead")                                                 \
     X(crash_in_flight, "a worker dies while external effects are under way")                                           \
     X(late_effect, "an external effect happens after its worker is gone")                                              \
-    X(reply_lost, "an external effect ends without telling whether it happened")                                       \
-    X(handler_dies, "a process with several effects dies and takes all of them along")                                 \
+    X(reply_lost, "an external effect ends without reporting whether it happened")                                     \
+    X(handler_dies, "a process with several effects dies, and all of them end")                                        \
     X(outage, "an external effect begins, finds the other side away and asks to be put back")                          \
     X(no_start, "external effects cannot be started for a while")                                                      \
     X(long_effect, "an external effect lasts longer than its lease")                                                   \
     X(killed, "an external effect is told to end")                                                                     \
     X(held, "an unknown is held for a person")                                                                         \
     X(unknown_retried, "an unknown is tried again")                                                                    \
-    X(asked_done, "the other side is asked about an unknown, and has done it")                                         \
-    X(asked_absent, "the other side is asked about an unknown, and knows nothing of it")                               \
-    X(asked_in_vain, "the other side is asked about an unknown, and does not say")                                     \
+    X(asked_done, "the other side is asked about an unknown, and answers that it is done")                             \
+    X(asked_absent, "the other side is asked about an unknown, and answers that it is absent")                         \
+    X(asked_in_vain, "the other side is asked about an unknown, and does not know")                                    \
     X(then_written, "something is written in the transaction that settles an external effect")                         \
     X(then_fails, "what is to be written with the outcome of an external effect fails")                                \
     X(repeated, "an external effect really happens twice")                                                             \
     X(rerun, "a natural effect runs again")                                                                            \
     X(malformed, "a message is no JSON or lacks its key")                                                              \
-    X(conflicting, "a message has the key of another and other content")                                               \
-    X(replaced, "it takes the place of that one, which had had no effect")                                             \
+    X(conflicting, "a message has the key of another one and different content")                                       \
+    X(replaced, "a message replaces one of the same key that had no effect yet")                                       \
     X(resent, "a message is sent twice, under different coordinates")                                                  \
     X(business_twice, "a business operation comes under two keys")                                                     \
     X(too_old, "a message is older than what is remembered")                                                           \
@@ -119,7 +119,7 @@
     X(twin, "a version comes under a second key, with the same content")                                               \
     X(twin_differs, "a version comes under a second key, with other content")                                          \
     X(blocked, "a dead message blocks its lane")                                                                       \
-    X(retry_for, "the time for tries is over")                                                                         \
+    X(retry_for, "the time of retry.for is over")                                                                      \
     X(taken_over, "the claims of a worker that is known to be gone are ended")                                         \
     X(gap_over, "a missing version is given up")                                                                       \
     X(gave_up, "a worker ends because the store or the source failed too often")

@@ -1,5 +1,5 @@
-/* Between an executor and a real store. Everything passes through to the real one, unless a fault says otherwise; what
- * it really answered is noted, whether or not the caller gets to know. */
+/* A decorator between an executor and a real store. It passes every call on, unless a fault fires, and notes the real
+ * answer, whether or not the caller receives it. */
 #include <assert.h>
 #include <stdlib.h>
 

@@ -77,10 +77,10 @@ static int run_effects(void *user, once_item *const *items, size_t n, bool caref
         sim_key *k = &world->keys[key];
         const once_bytes body = item->message.body;
         if (m->key != key || body.len != m->body.len || memcmp(body.data, m->body.data, body.len) != 0)
-            sim_violation(world, "message %d came to its effect as something else (key %d)", message, key);
+            sim_violation(world, "message %d: its effect got other content or another key (key %d)", message, key);
         if (sim_fires(world, SIM_crash_in_effects)) return die_here(w, SIM_crash_in_effects);
         if (k->fate == FATE_KILLER && !item->returned) {
-            sim_trace(world, w->index, "killed by key", NULL, key, message, ONCE_OK);
+            sim_trace(world, w->index, "is killed by key", NULL, key, message, ONCE_OK);
             if (++k->kills > world->attempts + world->clean_starts + 2 * (uint32_t)world->messages_n)
                 sim_violation(world, "key %d: killed %u workers, and is still tried", key, k->kills);
             return die_here(w, SIM_killer);
@@ -248,11 +248,10 @@ static void ended(sim_worker *w)
     const int status = once_machine_status(w->machine, &err);
     sim_trace(world, w->index, "ends", NULL, -1, -1, status);
     if (status == ONCE_E_FORGOTTEN)
-        sim_violation(world, "worker %d: its store forgot nothing, and it says so", w->index);
+        sim_violation(world, "worker %d: reports that its store is another one, and it is not", w->index);
     w->unclean = status != ONCE_OK && sim_chance(world, 50);
     if (status == ONCE_OK) {
-        if (sim_flights_air(w, -1))
-            sim_violation(world, "worker %d: ended well while effects were under way", w->index);
+        if (sim_flights_air(w, -1)) sim_violation(world, "worker %d: ended well while effects were running", w->index);
         sim_assignments_ended(w);
         sim_judge_end(w, once_machine_counts(w->machine));
         char why[200];

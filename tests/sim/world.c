@@ -1,4 +1,4 @@
-/* What a seed looks like. */
+/* The world of a seed: its traits, messages and fates, the pipeline, the faults, and the trace. */
 #include <assert.h>
 #include <stdarg.h>
 #include <stdlib.h>

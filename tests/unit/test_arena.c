@@ -1,3 +1,4 @@
+/* Arenas: alignment, zeroes, large and impossible sizes, reuse, copies. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

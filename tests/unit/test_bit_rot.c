@@ -1,4 +1,4 @@
-/* Bytes of a store's file that have changed by themselves: an error, or the right answer; never "not seen".
+/* Bytes of a store's file that changed on the disk: a verb fails or answers right, and never says "not seen".
  *
  * A sample of all bytes, with a seed; ONCE_BIT_ROT=N takes every N-th byte of the file instead (1: all of them, in
  * hours). */

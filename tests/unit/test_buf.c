@@ -1,3 +1,4 @@
+/* Buffers: growth, the exact maximum, failures that stick, JSON text. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,3 +1,4 @@
+/* Choosing letters by their reason: how reasons are compared, and which letters a choice takes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* db.h over SQLite: what a user's statement may do, and what its failures are called. */
+/* db.h over SQLite: what a user's statement may do, and how its failures are classified. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

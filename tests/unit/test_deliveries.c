@@ -1,4 +1,4 @@
-/* Deliveries that are acked each for itself, against a list. */
+/* Deliveries with single acks, compared with a list. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

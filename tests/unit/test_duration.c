@@ -1,3 +1,4 @@
+/* Durations and times as text: what is read, what is refused, and how they are written. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,3 +1,4 @@
+/* Status codes with their names, texts and classes; errors that carry a text. */
 #include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* Fail points: which call fails, at which time, and how the process ends. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* Slots and leases of effects on their way. */
+/* Slots and leases of external effects in flight. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

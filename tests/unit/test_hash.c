@@ -1,3 +1,4 @@
+/* Hash functions, compared with published values. */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-/* Who waits for whom, against a model that walks a list. */
+/* The queues of keys and lanes, compared with a model that walks a list. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

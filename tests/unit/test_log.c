@@ -1,3 +1,4 @@
+/* The log: formats, levels, many threads, and a standard error that blocks. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>

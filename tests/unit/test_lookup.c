@@ -1,5 +1,5 @@
-/* An effect outside whose end nobody knows, and whose other side can be asked about it: the machine, its executor and a
- * store in memory. The other side is the test. */
+/* External effects whose outcome is unknown, and whose other side can be asked: the machine, its executor and a store
+ * in memory. The test plays the other side. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,4 @@
-/* The machine step by step: the test is the executors, and there is no store. What each action must be is written down.
- */
+/* The machine step by step. The test plays the executors, there is no store, and each action is checked. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* The machine by itself, with a store in memory: what is fetched, and how much of it may be on its way. */
+/* The machine with a store in memory: what is fetched, how much may be in flight, and what failures lead to. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* What the log says of messages (message_log.c), and of claims that a run waits for (waiting.c). */
+/* What is logged about messages (message_log.c), and about claims that a run waits for (waiting.c). */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* Whatever a Redis store contains, a verb answers or fails with an error; it never ends the program.
+/* A damaged Redis store: each verb answers or fails with an error, and never ends the program.
  *
  *     test_redis_damage [SEED [ROUNDS]]
  *

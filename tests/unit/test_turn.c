@@ -1,4 +1,4 @@
-/* Who asks first has the turn first; runs under ThreadSanitizer too (pthread). */
+/* Threads get their turn in the order in which they ask; runs under ThreadSanitizer too (pthread). */
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>

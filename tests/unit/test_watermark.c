@@ -1,4 +1,4 @@
-/* Which deliveries are over, against a list. */
+/* The watermark of finished deliveries, compared with a list. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -186,7 +186,7 @@ int once__own_words(const once_entry *entry, once_decision *decision, once_arena
 /* For whoever tells people: whose attempt it was. */
 int once__say_lapsed(const once_entry_pair *at, once_decision *decision, once_arena *arena, once_error *err)
 {
-    static const char text[] = "its claim ran out, and nobody said how its attempt ended: it may have had its effect";
+    static const char text[] = "its lease expired, and its attempt reported no outcome: it may have had its effect";
     if (!decision->lapsed) return ONCE_OK;
     const size_t room = sizeof text + at->worker.len + 20;
     char *words = once_arena_alloc(arena, room);

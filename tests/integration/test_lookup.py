@@ -124,5 +124,5 @@ def test_f67_mistakes_in_lookup_are_refused(tmp_path, handler, words):
 def test_check_shows_that_the_other_side_is_asked(tmp_path):
     p = Asked(tmp_path)
     ended = p.once("check", p.name)
-    assert "unless the other side knows it" in ended.out + ended.err, ended
+    assert "unless the lookup finds its effect" in ended.out + ended.err, ended
     assert "'lookup': argument 1, '--id=${/id}', carries text of the message" in ended.out + ended.err, ended

@@ -1,4 +1,4 @@
-# A thin front to tools/ and Meson; `make help` lists the targets.
+# Targets that call tools/ and Meson; `make help` lists them.
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 60
@@ -9,47 +9,47 @@ all: ## build once, libonce.a and libonce.so into build/ (the default)
 	@tools/setup build
 	@tools/build build -- --quiet
 
-demo: all ## show what it does, in under a minute
+demo: all ## show payments, duplicates and SIGKILL in under a minute
 	@tools/demo
 
-check: ## every test, with the sanitizers or in the product's own build
+check: ## run every test, in the sanitized or in the plain build
 	@tools/setup check
 	@/usr/bin/python3 tools/check
 
-check-all: ## the same, every test in the plain and in the sanitized build
+check-all: ## run every test in both builds, plain and sanitized
 	@tools/setup check
 	@/usr/bin/python3 tools/check --all
 
-sim: ## the simulator alone
+sim: ## run the simulator
 	@tools/setup check
 	@/usr/bin/python3 tools/check --only sim
 
-fuzz: ## each fuzz target for FUZZ_SECONDS (60)
+fuzz: ## run each fuzz target for FUZZ_SECONDS (60)
 	@tools/setup check
 	@/usr/bin/python3 tools/check --only fuzz --fuzz-seed 0 --fuzz-seconds $(FUZZ_SECONDS)
 
-bench: all ## measure on this machine
+bench: all ## measure the speed on this machine
 	@tools/setup bench
 	@tools/bench
 
-bench-full: all ## the same with ten times as many messages: memory and cost as they grow
+bench-full: all ## measure with ten times as many messages: how memory and cost grow
 	@tools/build build -- --quiet benches
 	@build/bench/bench_run --full
 
-soak: all ## the long runs: SOAK_SECONDS (300) of seeds and of kills each, then a sweep of 5 of 20 million entries
+soak: all ## run for long: SOAK_SECONDS (300) per part of seeds and kills, then sweep 5 of 20 million entries
 	@tools/setup check
 	@tools/build build -- --quiet all tests benches
 	@tools/soak $(SOAK_SECONDS)
 
-coverage: ## lines and branches that unit, conform and sim reach
+coverage: ## print the line and branch coverage of unit, conform and sim
 	@tools/setup coverage
 	@/usr/bin/python3 tools/check --coverage
 
-format: ## bring all C files into shape with clang-format 14
+format: ## format all C files with clang-format 14
 	@tools/setup check
-	@git ls-files '*.c' '*.h' | xargs clang-format-14 -i
+	@git ls-files -co --exclude-standard '*.c' '*.h' | xargs clang-format-14 -i
 
-install: all ## into DESTDIR and PREFIX (/usr/local)
+install: all ## install into DESTDIR and PREFIX (/usr/local)
 	@meson configure build -Dprefix=$(PREFIX) >/dev/null
 	@tools/build build -- --quiet >/dev/null
 	@DESTDIR=$(DESTDIR) meson install -C build --no-rebuild --quiet
@@ -57,7 +57,7 @@ install: all ## into DESTDIR and PREFIX (/usr/local)
 clean: ## remove build/
 	rm -rf build
 
-help: ## this list
+help: ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile | expand -t 12
 
 .PHONY: all demo check check-all sim fuzz bench bench-full soak coverage format install clean help

@@ -1,5 +1,5 @@
-/* Commands as effects: a process for each message against a process that is kept, and how near that comes to what the
- * store can do.
+/* Commands as effects: a process for each message against a process that is kept, and how close that comes to the rate
+ * of the store alone.
  *
  *     bench_exec [--messages N] [--full] [--rounds N] [--json] [--once PATH] [--folder DIR] [--keep]
  *
@@ -10,8 +10,8 @@
  *      handler
  *
  * Windows and batches are of 1024 messages, there is one handler process, and the store is sqlite with
- * synchronous=FULL. Entrants take
- * turns; figures are medians over the rounds, and ratios medians of the ratios of each round. */
+ * synchronous=FULL. Entrants take turns; figures are medians over the rounds, and ratios medians of the ratios of each
+ * round. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
  *
  *     bench_json [rounds]
  *
- * Rounds are interleaved, so that a noisy moment hits everybody; medians of nanoseconds per message.
+ * Rounds are interleaved, so that a noisy moment affects all of them; medians of nanoseconds per message.
  * `json_ratio_vs_cjson` is cJSON_Parse alone divided by everything that we do, for the flat payment. */
 #include <cjson/cJSON.h>
 #include <jansson.h>

@@ -1,14 +1,11 @@
 /* What lanes cost, and whether their number matters: the same messages in 10 lanes and in 100,000, in order of arrival
- * (`order`) and
- * with versions (`order` and `version`), through `once run`.
+ * (`order`) and with versions (`order` and `version`), through `once run`.
  *
  *     bench_lanes [--messages N] [--full] [--rounds N] [--json] [--once PATH] [--folder DIR] [--keep]
  *
  * The effect is the one of bench_run: an INSERT into a table with a random primary key and an UPDATE in a table of
- * 10,000 rows,
- * whatever the number of lanes. Messages of all lanes are mixed at random. Runs take turns; figures are medians over
- * the rounds, and
- * ratios medians of the ratios of each round. */
+ * 10,000 rows, whatever the number of lanes. Messages of all lanes are mixed at random. Runs take turns; figures are
+ * medians over the rounds, and ratios medians of the ratios of each round. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,8 +2,8 @@
  *
  *     bench_postgres [--only PART] [--messages N] [--rounds N] [--full] [--json] [--once PATH] [--folder DIR] [--keep]
  *
- * workers: several of them beside each other (postgres/workers.h).
- * classic: against the consumer that people write by hand, for messages whose effect is one INSERT and one UPDATE:
+ * workers: several at the same time (postgres/workers.h).
+ * classic: against a hand-written consumer, for messages whose effect is one INSERT and one UPDATE:
  *   a  the classic consumer on one connection: BEGIN; INSERT INTO processed_messages ON CONFLICT DO NOTHING; effect;
  *      COMMIT for each message, prepared statements (on the first CLASSIC_MESSAGES only, for its rate)
  *   b  the same on 16 connections at once
@@ -17,8 +17,7 @@
  * medians over all runs, ratios the medians of the ratios of pairs. The time of c is that of the whole command: it
  * makes its tables in it, which a has before.
  *
- * Ends with 0 whatever the figures are, and when there is no server to be had; 3 when something could not be measured.
- * */
+ * Ends with 0 whatever the figures are, and when no server is available; 3 when something could not be measured. */
 #include <libpq-fe.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -150,9 +149,9 @@ static double run_once(const char *label, const char *database, const char *mess
                WORKLOAD_BYTES + 1, asked.messages, &result);
     const int64_t fresh = again ? 0 : (int64_t)(sums->keys - sums->failing);
     if (scene_said("/received") != (int64_t)asked.messages || scene_said("/done") != fresh)
-        bench_die("once counted other messages than there are");
+        bench_die("once did not count all messages");
     if (server_ask(database, "SELECT sum(amount) FROM payments") != (double)sums->amount)
-        bench_die("once paid another sum");
+        bench_die("the sum of the payments is wrong");
     return (double)asked.messages / result.seconds;
 }
 
@@ -276,7 +275,9 @@ int main(int argc, char **argv)
     scene_parse(argc, argv, &asked);
     process_prepare();
     if (!server_start((const char *const[]){NULL})) {
-        fprintf(stderr, "bench_postgres: not measured: there is no PostgreSQL server to be had here\n");
+        fprintf(
+            stderr,
+            "bench_postgres: not measured: no PostgreSQL server is available here; tools/setup bench installs it\n");
         return 0;
     }
     scene_open(&asked.scene);

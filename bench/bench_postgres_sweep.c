@@ -1,29 +1,24 @@
-/* What expiry costs on PostgreSQL: eight `once run` at full speed, with and without somebody who drops expired entries
- * beside them.
+/* What expiry costs on PostgreSQL: eight `once run` at full speed, with and without a process that drops expired
+ * entries beside them.
  *
- *     bench_postgres_sweep [--entries N] [--expired N] [--seconds N] [--full] [--scattered] [--inside] [--json] [--once
- *     PATH]
- *                          [--folder DIR] [--keep]
+ *     bench_postgres_sweep [--entries N] [--expired N] [--seconds N] [--full] [--scattered] [--inside] [--json]
+ *     [--once PATH] [--folder DIR] [--keep]
  *
  * A server of its own (fsync on), a store with N finished entries of which some have expired, and windows of equal
  * length in turns:
  *
- *   a  nobody sweeps (we hold the lock that sweepers want)
+ *   a  no process sweeps (this one holds the lock that sweepers take)
  *   b  `once sweep` runs the whole time; with --inside one of the eight does it, as it does in every `once run`
  *
  * a comes first and last, and each b is compared with the mean of the a before and behind it: tables grow meanwhile. A
- * window begins
- * with a checkpoint, so that all have the same part of its cost, and its first seconds do not count. It ends when
- * nothing expired is
- * left, or after four of each; then the rest is swept with nobody else there. Messages have time-ordered ids, so the
- * user's own index
- * is cheap, and what the store does is what is seen.
+ * window begins with a checkpoint, so that all have the same part of its cost, and its first seconds do not count. It
+ * ends when nothing expired is left, or after four of each; then the rest is swept alone. Messages have time-ordered
+ * ids, so the user's own index is cheap, and what the store does is what is seen.
  *
  * Expired entries lie together, as in a store with one `remember`; --scattered: every n-th row, as with several of
  * them.
  *
- * Ends with 0 whatever the figures are, and when there is no server to be had; 3 when something could not be measured.
- * */
+ * Ends with 0 whatever the figures are, and when no server is available; 3 when something could not be measured. */
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -213,7 +208,7 @@ static void find_one(once_backend *store, const char *hex, bool lives)
     once_arena_release(&arena);
 }
 
-/* Some rows of every age, seen with the driver's eyes. */
+/* Some rows of every age, read through the driver. */
 static void check_sample(PGconn *conn)
 {
     char url[300], sql[300];
@@ -295,7 +290,7 @@ static void *feed(void *arg)
                 1 + (unsigned)(i % 1000), (unsigned long long)i % 100000000, padding);
         for (size_t at = 0; at < len;) {
             const ssize_t n = write(w->to, lines + at, len - at);
-            if (n < 0 && errno != EINTR) bench_die_errno("a worker does not listen any more");
+            if (n < 0 && errno != EINTR) bench_die_errno("a worker no longer reads its input");
             if (n > 0) at += (size_t)n;
         }
     }
@@ -348,7 +343,7 @@ typedef struct window {
 
 static double wall_s(void) { return (double)bench_wall_ms() / 1e3; }
 
-/* So that nobody sweeps. A run that does is cut off from the server, and comes back. */
+/* Takes the lock, so that no process sweeps. The server disconnects a run that is sweeping, which connects again. */
 static void forbid_sweeping(PGconn *conn)
 {
     while (server_number(conn, "SELECT pg_try_advisory_lock(" SWEEP_LOCK ")::integer") == 0) {
@@ -358,7 +353,7 @@ static void forbid_sweeping(PGconn *conn)
     }
 }
 
-static bool somebody_sweeps(PGconn *conn)
+static bool is_swept(PGconn *conn)
 {
     return server_number(
                conn, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = 1869505382 AND granted") >
@@ -400,12 +395,12 @@ static void begin_sweeping(PGconn *conn)
     }
     server_say(conn, "SELECT pg_advisory_unlock(" SWEEP_LOCK ")");
     const double until = wall_s() + 90;
-    while (!somebody_sweeps(conn) && wall_s() < until) process_pause(SAMPLE_MS);
+    while (!is_swept(conn) && wall_s() < until) process_pause(SAMPLE_MS);
 }
 
 static bool sweeping_is_over(PGconn *conn)
 {
-    if (!sweeper) return !somebody_sweeps(conn);
+    if (!sweeper) return !is_swept(conn);
     int status;
     if (waitpid(sweeper, &status, WNOHANG) != sweeper) return false;
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) bench_die("once sweep failed");
@@ -445,7 +440,7 @@ static void one_window(PGconn *conn, window *w)
     w->swept = before - expired_left(conn);
 }
 
-/* What is left, as fast as it goes when nobody works. */
+/* Sweeps the rest, with no other work on the server. */
 static double sweep_the_rest(PGconn *conn)
 {
     const double left = expired_left(conn), begun_s = bench_now_s();
@@ -560,7 +555,7 @@ static void print_figures(const window *windows, unsigned n, double rest, const 
         ratios[n_ratios++] = w->rate / ((windows[i - 1].rate + windows[i + 1].rate) / 2);
     }
     table t = {.columns = {"PostgreSQL"}, .names = {"postgres"}};
-    table_add(&t, "alone", "a  messages per second, nobody sweeps", 0)->value[0] = scene_median(quiet, n_quiet);
+    table_add(&t, "alone", "a  messages per second, without a sweep", 0)->value[0] = scene_median(quiet, n_quiet);
     table_add(&t, "beside", "b  the same beside the sweep", 0)->value[0] =
         n_ratios ? scene_median(beside, n_ratios) : -1;
     row *r = table_add(&t, "beside_vs_alone", "b / a, median", 2);
@@ -570,7 +565,7 @@ static void print_figures(const window *windows, unsigned n, double rest, const 
     r = table_add(&t, "beside_vs_first", "b / the first a, before any vacuum, median", 2);
     r->value[0] = n_ratios ? scene_median(beside, n_ratios) / quiet[0] : -1;
     table_add(&t, "swept", "b  rows swept per second", 0)->value[0] = swept_s > 0 ? swept / swept_s : -1;
-    table_add(&t, "swept_alone", "   the rest, when nobody works", 0)->value[0] = rest;
+    table_add(&t, "swept_alone", "   the rest, with no other work", 0)->value[0] = rest;
     table_add(&t, "step_ms", "b  longest step seen, ms", 0)->value[0] = step_s * 1e3;
     table_add(&t, "autovacuums", "   autovacuums of once_entry meanwhile", 0)->value[0] = s[1].vacuums - s[0].vacuums;
     table_add(&t, "came", "   entries that came meanwhile", 0)->value[0] = s[1].rows - s[0].rows;
@@ -594,8 +589,8 @@ static void print_figures(const window *windows, unsigned n, double rest, const 
 static void need_a_disk(PGconn *conn)
 {
     struct statfs fs;
-    PGresult *result =
-        PQexec(conn, "SHOW unix_socket_directories"); /* the data is beside it, and nobody else may look there */
+    PGresult *result = PQexec(
+        conn, "SHOW unix_socket_directories"); /* the data is in the same folder, which only its owner may read */
     if (PQresultStatus(result) != PGRES_TUPLES_OK) bench_die(PQerrorMessage(conn));
     if (statfs(PQgetvalue(result, 0, 0), &fs) != 0) bench_die_errno("cannot look at the server's folder");
     if (fs.f_type == TMPFS_MAGIC) bench_die("the server's folder is in memory; this needs a disk");
@@ -627,7 +622,8 @@ int main(int argc, char **argv)
     sizes s[4];
     parse(argc, argv);
     if (!server_start((const char *const[]){NULL})) {
-        fprintf(stderr, "bench_postgres_sweep: not measured: there is no PostgreSQL server to be had here\n");
+        fprintf(stderr, "bench_postgres_sweep: not measured: no PostgreSQL server is available here; tools/setup bench "
+                        "installs it\n");
         return 0;
     }
     scene_open(&asked.scene);

@@ -1,4 +1,4 @@
-/* The Redis store against what people write by hand on Redis: SET NX EX before the effect, SET after it, pipelined.
+/* The Redis store against the usual hand-written code on Redis: SET NX EX before the effect, SET after it, pipelined.
  *
  *     bench_redis [--batches N] [--batch N] [--rounds N]
  *
@@ -6,10 +6,8 @@
  *   once   batches of claim, then batches of settle (done), each of them a commit
  *
  * One server for both, in a folder of its own, every reply synced (appendonly yes, appendfsync always). They take
- * turns; figures
- * are medians over the rounds, and the ratio is the median of the ratios of each round. Then bytes of memory per
- * finished key, by
- * what the server says before and after.
+ * turns; figures are medians over the rounds, and the ratio is the median of the ratios of each round. Then bytes of
+ * memory per finished key, from INFO before and after.
  *
  * Ends with 0 whatever the figures are; 3 when something could not be measured. */
 #include <stdio.h>
@@ -186,7 +184,7 @@ int main(int argc, char **argv)
         }
     }
     if (!redis_start()) {
-        printf("bench_redis: there is no redis-server here, so nothing is measured\n");
+        printf("bench_redis: not measured: no redis-server is available here; tools/setup bench installs it\n");
         return 0;
     }
     bare = redis_connect();

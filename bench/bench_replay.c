@@ -1,4 +1,4 @@
-/* Dead letters back to work: how fast, and in how much memory, at two sizes, on the stores that are to be had here:
+/* Replay of dead letters: how fast, and in how much memory, at two sizes, on the stores that are available here:
  * SQLite, PostgreSQL and Redis.
  *
  *     bench_replay [--messages N] [--full] [--rounds N] [--json] [--once PATH] [--folder DIR] [--keep]
@@ -8,13 +8,10 @@
  *   w  once run, which takes what was replayed from the store and does it
  *
  * --messages is the larger size, the smaller one is a third of it; both should fill the page cache of SQLite (48 MiB),
- * or its peak
- * grows with that. Letters are made by `once run` with an effect that fails for good, which is not measured; random
- * keys of 32 bytes,
- * bodies of about 300. The effect is an INSERT in the store's own database, on Redis an answer of a kept process.
- * Stores take turns, so
- * that SQLite is the yardstick of the same minutes; figures are medians over the rounds, ratios the medians of each
- * round's ratios. */
+ * or its peak grows with that. Letters are made by `once run` with an effect that fails for good, which is not
+ * measured; random keys of 32 bytes, bodies of about 300. The effect is an INSERT in the store's own database, on
+ * Redis an answer of a kept process. Stores take turns, so that SQLite is measured in the same minutes and the others
+ * are compared with it; figures are medians over the rounds, ratios the medians of each round's ratios. */
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -160,7 +157,7 @@ static void bring_back(int store, int size)
         say("postgres",
             size == LARGE ? "CREATE DATABASE replay TEMPLATE large" : "CREATE DATABASE replay TEMPLATE small");
         say("replay", "UPDATE gate SET is_open = true");
-        say("replay", "VACUUM ANALYZE"); /* as autovacuum has done it by the time that somebody replays */
+        say("replay", "VACUUM ANALYZE"); /* as autovacuum does before an operator replays */
         say("postgres", "CHECKPOINT");
     } else {
         copy_keys(1 + size, 0);

@@ -1,6 +1,7 @@
-/* `once run` against what people write by hand on SQLite, for messages whose effect is one INSERT and one UPDATE.
+/* `once run` against hand-written consumers on SQLite, for messages whose effect is one INSERT and one UPDATE.
  *
- *     bench_run [--messages N] [--rounds N] [--uuid4 | --uuid7] [--full] [--json] [--once PATH] [--folder DIR] [--keep]
+ *     bench_run [--messages N] [--rounds N] [--uuid4 | --uuid7] [--full] [--json] [--once PATH] [--folder DIR]
+ *     [--keep]
  *
  *   a  a transaction per message             (peers.h: PEER_CLASSIC; on the first CLASSIC_MESSAGES only, for its rate)
  *   b  batches, a row per key                (PEER_BATCH)
@@ -10,10 +11,9 @@
  *   f  only duplicates: once run a second time, on d's store
  *   g  d with one message in a hundred that fails in its first statement; h, in its second
  *
- * They take turns, so that a noisy moment hits everybody; every figure is a median over the rounds, and every ratio is
- * the
- * median of the ratios of each round. Times are whole: opening, schema, the last checkpoint and closing included. Each
- * database is checked afterwards. --full adds ten times as many messages, to see memory and cost grow.
+ * They take turns, so that a noisy moment affects all of them; every figure is a median over the rounds, and every
+ * ratio is the median of the ratios of each round. Times are whole: opening, schema, the last checkpoint and closing
+ * included. Each database is checked afterwards. --full adds ten times as many messages, to see memory and cost grow.
  *
  * Ends with 0 whatever the figures are; 3 when something could not be measured. */
 #include <getopt.h>
@@ -208,7 +208,7 @@ static double run_once(const char *label, const job *j, uint64_t n, uint64_t fre
     scene_once(label, arguments, failing ? 1 : 0, j->messages, WORKLOAD_BYTES + 1, n, result);
     if (scene_said("/received") != (int64_t)n || scene_said("/done") != (int64_t)(fresh - failing) ||
         scene_said("/dead") != (int64_t)failing || scene_said("/duplicates") != (int64_t)(n - fresh))
-        bench_die("once counted other messages than there are");
+        bench_die("once did not count all messages");
     return (double)n / result->seconds;
 }
 

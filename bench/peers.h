@@ -28,7 +28,7 @@ typedef enum peer_check {
 /* Makes a database with the tables of the effect. */
 void peer_make_tables(const char *path, peer_check check);
 
-/* Opening and closing (with its checkpoint) included. `done` is kept up to date, for whoever watches. */
+/* Opening and closing (with its checkpoint) included. `done` is kept up to date, for the process that watches. */
 double peer_run(peer_kind kind, const char *path, const payment *payments, uint64_t n, volatile uint64_t *done);
 
 /* Only duplicates: parses each line of the messages for its key and looks for it in the table that PEER_BATCH left. */

@@ -76,7 +76,7 @@ void process_pause(int ms)
     if (stopped) bench_die("stopped");
 }
 
-/* In a child: as if nobody had asked for signals. */
+/* In a child: signals as they are by default. */
 static void forget_signals(void)
 {
     const struct sigaction action = {.sa_handler = SIG_DFL};

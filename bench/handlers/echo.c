@@ -60,7 +60,7 @@ int main(int argc, char **argv)
         }
         have = (size_t)(in + have - line);
         memmove(in, line, have);
-        if (have == sizeof in || !write_all(out, ready)) return 1; /* a line that is too long, or nobody listens */
+        if (have == sizeof in || !write_all(out, ready)) return 1; /* a line that is too long, or the reader is gone */
         ready = 0;
     }
     return got < 0;

@@ -6,13 +6,13 @@
 #include <libpq-fe.h>
 #include <stdbool.h>
 
-/* Settings ("name=value", NULL ends them) beside or instead of the usual ones. False: there is no server to be had
+/* Settings ("name=value", NULL ends them) beside or instead of the usual ones. False: no server is available
  * here. */
 bool server_start(const char *const *settings);
 
 /* "postgres" or "postgresql" with the database's name instead of the server's own. */
 const char *server_url(const char *scheme, const char *database, char out[300]);
-/* PgBouncer before that server, in a `pool_mode`. False: there is none to be had here. */
+/* PgBouncer before that server, in a `pool_mode`. False: it is not available here. */
 bool pooler_start(const char *mode, const char *const *settings);
 const char *pooler_url(const char *scheme, const char *database, char out[300]); /* as server_url */
 

@@ -156,7 +156,7 @@ void workers_measure(const scene_asked *asked, table *t)
 {
     int ways = WAYS;
     if (!pooler_start("transaction", (const char *const[]){"default_pool_size=20", NULL})) {
-        fprintf(stderr, "bench_postgres: workers are measured without PgBouncer, which is not to be had here\n");
+        fprintf(stderr, "bench_postgres: workers are measured without PgBouncer, which is not available here\n");
         ways = POOLED;
     }
     for (unsigned round = 0; round < asked->rounds; round++)

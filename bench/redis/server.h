@@ -6,7 +6,7 @@
 #include <hiredis/hiredis.h>
 #include <stdbool.h>
 
-bool redis_start(void);      /* false: there is none to be had here */
+bool redis_start(void);      /* false: none is available here */
 const char *redis_url(void); /* "redis://...", without a database */
 
 /* What fails ends the program. */

@@ -63,8 +63,8 @@ extern "C" {
 #endif
 
 /* Reads a moment as an operator writes it: RFC 3339; as lists show it (2026-01-31 12:00:00.000 UTC); epoch
- * milliseconds; or a duration, which means so long ago (2h). E_USAGE: it is none of these, and `*ret_ms` is untouched.
- * */
+ * milliseconds; or a duration, which means so long ago (2h). E_USAGE: it is none of these, and `*ret_ms` is
+ * untouched. */
 ONCE_API int once_parse_when(once_bytes text, int64_t *ret_ms, once_error *err);
 
 /* --- looking --- */

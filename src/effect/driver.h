@@ -1,5 +1,18 @@
-/* Inside the runner: one driver for each handler with an external effect, and the loop they share. All on the loop's
- * thread. */
+/* Effect drivers: each carries out the external effect of one handler, inside the runner and on its event loop.
+ *
+ * Life of a message: `start` (or `ask`) takes the item; it is the driver's until once_runner_finished gives it back,
+ * once. Until then item->driver is not NULL, and the driver may keep there what it needs to find the message again.
+ *
+ * What a driver must report
+ *   outcome      how it ended. When that is not certain: ONCE_UNKNOWN, never a guess
+ *   started      true as soon as the effect may have begun, and whenever the other side was asked
+ *   maybe        the effect may have happened: true with UNKNOWN not_started  a status: the effect could not be
+ *   started, and the message is not to blame; it is started again later
+ *   delay_ms     RETRY, RELEASE: when to try again; -1: the retry policy decides
+ *   result, failure   once_runner_output
+ *
+ * Thread rule: all of it on the loop's thread. Nothing here may block; effects that block run in threads of their
+ * own (effect/threads.h). */
 #ifndef ONCE_EFFECT_DRIVER_H
 #define ONCE_EFFECT_DRIVER_H
 
@@ -11,23 +24,25 @@
 typedef struct once_effect_driver once_effect_driver;
 
 typedef struct once_effect_driver_ops {
-    /* Never more than handler->slots at a time. item->driver is not NULL from here until once_runner_finished; each
-     * kind may keep in it what it needs to find the item again. Outcome, delay_ms (-1), maybe, started, not_started are
-     * set as for one that was not begun. */
+    /* Begins the effect. There are never more than handler->slots messages at a time. The fields above are set as
+     * for an effect that was not begun: RELEASE, not started, delay_ms -1. May finish the item at once. */
     void (*start)(once_effect_driver *driver, once_item *item);
-    /* Instead of `start`, of an item that asks (decision.asks): nothing is done but asking the other side what became
-     * of this key; outcome, delay_ms, result and reason say what it answered (once_found, core/policy.h), and `started`
-     * that it was asked. What is not known for certain is UNKNOWN. `kill` ends it like an effect. NULL: no handler of
-     * this kind has ONCE_EFFECT_ASKS. */
+    /* In place of `start` for a question (decision.asks): asks the other side what became of this key, and does nothing
+     * else. outcome, delay_ms, result and failure are its answer (once_found, core/policy.h), `started` that it was
+     * asked. What is not known for certain is UNKNOWN. `kill` ends a question, too. NULL: no handler of this effect has
+     * ONCE_EFFECT_ASKS. */
     void (*ask)(once_effect_driver *driver, once_item *item);
-    void (*kill)(once_effect_driver *driver, once_item *item); /* of one that was started and is not finished */
-    /* What is due: deadlines, restarts. Returns when to call again (loop's clock), ONCE_NEVER: not by itself. Also
-     * called once before every sleep of the loop: what `start` and `ready` left for one large write goes out here. */
+    /* Ends an effect that was started and is not finished. It is finished as always, then or later. */
+    void (*kill)(once_effect_driver *driver, once_item *item);
+    /* Does what is due: deadlines, restarts. Returns when to call it again (once_runner_now_ms), or ONCE_NEVER. It is
+     * called before every sleep of the loop, so `start` and `ready` may collect what `tick` sends in one write. */
     int64_t (*tick)(once_effect_driver *driver, int64_t now_ms);
-    void (*close)(once_effect_driver *driver); /* ends everything; items that were not back are not reported any more */
+    /* Ends everything and frees the driver. Items that were not finished are not reported. */
+    void (*close)(once_effect_driver *driver);
 } once_effect_driver_ops;
 
-struct once_effect_driver { /* first member of each kind */
+/* Drivers embed this as their first member. */
+struct once_effect_driver {
     const once_effect_driver_ops *ops;
     const once_handler_spec *handler;
     once_runner *runner;
@@ -36,26 +51,25 @@ struct once_effect_driver { /* first member of each kind */
 const once_runner_options *once_runner_options_of(const once_runner *runner);
 int64_t once_runner_now_ms(const once_runner *runner); /* monotonic */
 
-/* The item is over; once_runner_wait will give it out. Its fields are set. */
+/* Gives the item back, with its fields set; once_runner_wait returns it. */
 void once_runner_finished(once_runner *runner, once_item *item);
 
-/* Result and reason of an item, copied into item->output (what was there is freed). A result longer than result_max is
- * not kept, because a cut result is a wrong result: it is left empty, logged, and said in the reason when that is
- * empty. A reason is cut after 400 bytes; control characters in it become '?'. False: memory is out; then both are
- * empty. */
+/* Copies the result and the reason into item->output (what was there is freed), and sets item->result and
+ * item->failure. A result longer than result_max is not kept, because a cut result is a wrong result: it is left empty
+ * and logged, and the reason says so when it is empty. A reason is cut after 400 bytes, and its control characters
+ * become '?'. False: out of memory; then both are empty. */
 bool once_runner_output(once_runner *runner, once_item *item, once_bytes result, once_bytes reason);
 
-/* File descriptors (epoll, level-triggered). `events`: EPOLLIN, EPOLLOUT; 0 keeps it registered but asks for nothing
- * but errors. */
+/* A file descriptor that the loop watches (epoll, level-triggered). */
 typedef struct once_watch {
     int fd;  /* set it before once_runner_watch; -1 after once_runner_unwatch */
     bool on; /* the loop's own: registered */
     void (*ready)(struct once_watch *watch, uint32_t events);
 } once_watch;
 
-int once_runner_watch(once_runner *runner, once_watch *watch, uint32_t events, once_error *err); /* adds or changes */
-void once_runner_unwatch(
-    once_runner *runner,
-    once_watch *watch); /* also from inside a `ready`; a pending event is not delivered any more. Does not close */
+/* Adds the descriptor, or changes its events: EPOLLIN, EPOLLOUT; 0: only errors. */
+int once_runner_watch(once_runner *runner, once_watch *watch, uint32_t events, once_error *err);
+/* Also from inside a `ready`; an event that is pending is not delivered. Does not close the descriptor. */
+void once_runner_unwatch(once_runner *runner, once_watch *watch);
 
 #endif

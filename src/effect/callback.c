@@ -1,5 +1,5 @@
-/* Callbacks: C functions of the program that links us, in threads of their own. What runs learns from once_call_extend
- * that it should stop. */
+/* Callbacks: C functions of the program that links libonce, each in a thread of its own. A function that should stop
+ * learns it from once_call_extend. */
 #include <stdlib.h>
 
 #include "base/duration.h"
@@ -24,7 +24,7 @@ typedef struct lease {
 
 static int keep(once_keeper *keeper, int64_t lease_ms, once_error *err)
 {
-    (void)lease_ms; /* the pipeline extends the lease for as long as we run */
+    (void)lease_ms; /* the pipeline extends the lease while the function runs */
     return atomic_load(&((const lease *)keeper)->job->killed) ? once__keeper_lost(err) : ONCE_OK;
 }
 

@@ -1,4 +1,4 @@
-/* What `callback` says. */
+/* The field `callback`. */
 #ifndef ONCE_EFFECT_CALLBACK_H
 #define ONCE_EFFECT_CALLBACK_H
 

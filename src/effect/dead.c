@@ -1,4 +1,4 @@
-/* No effect: every message becomes a dead letter with a reason that the file says. */
+/* The effect `dead`: every message becomes a dead letter, with the reason in the pipeline file. */
 #include "effect/effect.h"
 
 #include "base/banned.h"

@@ -1,4 +1,4 @@
-/* What is asked of all effects. */
+/* The list of effects, and the calls that go to any of them. */
 #include "effect/effect.h"
 
 #include <assert.h>

@@ -1,8 +1,8 @@
 /* Commands, one process for each message: the body on stdin, what is known about the message in the environment, the
- * answer in the exit status, the result on stdout, the reason on stderr.
+ * answer in the exit status, the result on stdout, the reason on stderr. A `lookup` is a command of the same kind.
  *
- * The end of the process that we started decides; then its whole group is killed, and what it had left in the pipes is
- * read without waiting. Children of it that hold the pipes open therefore delay nothing. */
+ * The end of the process that we started decides. Then its whole group is killed, and what is left in the pipes is read
+ * without waiting: a grandchild that holds the pipes open delays nothing. */
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
@@ -225,8 +225,7 @@ static void finish(job *j, int status)
         len = snprintf(text, sizeof text, "%s%s%s%.*s", j->asks ? "lookup: " : "", how, line.len ? ": " : "",
                        (int)line.len, line.data);
     else if (j->result.failed) len = snprintf(text, sizeof text, "out of memory for the result; not kept");
-    const bool keep =
-        item->outcome <= ONCE_STALE && !j->result.failed; /* duplicates get what it said, whole or not at all */
+    const bool keep = item->outcome <= ONCE_STALE && !j->result.failed; /* duplicates get the whole result or none */
     once_runner_output(runner, item, keep ? once_buf_bytes(&j->result) : (once_bytes){0},
                        (once_bytes){text, (size_t)len});
     once_runner_finished(runner, item);
@@ -284,7 +283,7 @@ static void keep_result(job *j, size_t n)
 
 static void keep_tail(job *j, size_t n) { once_tail_keep(&j->tail, j->driver->chunk, n); }
 
-/* Reads once, so that one that floods does not keep us from the others. False: its end is closed. */
+/* Reads once, so that a command that floods its output does not delay the others. False: the pipe is closed. */
 static bool read_some(job *j, int fd, void (*keep)(job *, size_t), size_t max)
 {
     ssize_t n;
@@ -294,7 +293,7 @@ static bool read_some(job *j, int fd, void (*keep)(job *, size_t), size_t max)
     return n > 0 || (n < 0 && errno == EAGAIN);
 }
 
-/* What is in the pipe now: those who still write are not waited for. */
+/* Reads what is in the pipe now, without waiting for processes that still write. */
 static void drain(job *j, int fd, void (*keep)(job *, size_t))
 {
     int left = 0;
@@ -391,7 +390,7 @@ static void started(job *j)
         join_line(j);
         return;
     }
-    j->killed = true; /* it runs, and we could not see what becomes of it */
+    j->killed = true; /* it runs, and its end could not be noticed */
     once_process_kill(&j->child);
     once_process_reap(&j->child, true, &status);
     finish(j, status);

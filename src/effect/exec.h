@@ -1,5 +1,5 @@
-/* What `exec` and the fields that belong to it say, and what its two modes share: a process for each message (exec.c),
- * and kept ones (stream.c). */
+/* The field `exec` and those that belong to it, and what its two modes share: a process for each message (exec.c), and
+ * kept processes (stream.c). */
 #ifndef ONCE_EFFECT_EXEC_H
 #define ONCE_EFFECT_EXEC_H
 
@@ -17,7 +17,7 @@ typedef struct once_exec_command {
 
 /* `lookup`: a command that is asked what became of an attempt whose end is not known. */
 typedef struct once_exec_lookup {
-    once_exec_command command; /* n 0: nobody can be asked */
+    once_exec_command command; /* n 0: there is no lookup */
     once_lookup when;
 } once_exec_lookup;
 
@@ -35,12 +35,13 @@ typedef struct once_exec_spec {
 
 static inline const once_exec_spec *once_exec_of(const once_handler_spec *handler) { return handler->own; }
 
-/* What an exit code means where `exit:` says nothing. A code that nobody listed is unknown: only the program knows
- * whether its effect happened before it, so that neither "nothing happened" nor "done" may be assumed. */
+/* The outcome of an exit code that `exit` does not name. A code that is not in the table is unknown: only the
+ * program knows whether its effect happened before it ended, so neither "nothing happened" nor "done" may be
+ * assumed. */
 once_outcome once_exec_exit_usual(int code);
 
-/* What the exit code of a lookup says about the attempt that it was asked about (once_found, core/policy.h): RETRY is
- * "it did not happen, and will not", and a code that is not in the table is UNKNOWN. */
+/* What the exit code of a lookup says about the attempt in question (once_found, core/policy.h). RETRY: it did not
+ * happen, and will not. A code that is not in the table is UNKNOWN. */
 once_outcome once_exec_found(int code);
 
 int once_effect_driver_open_exec(once_runner *runner, const once_handler_spec *handler, once_effect_driver **out,

@@ -1,17 +1,15 @@
-/* Arguments of a command that may run text of a message as a program.
+/* Arguments of a command that would run text of a message as a program.
  *
- * Without a shell between, a value is bytes of one argument and nothing else, until the command is one that runs its
- * arguments: an interpreter, or something that starts another command. Two rules:
+ * There is no shell, so a value is bytes of one argument and nothing else, unless the command runs its arguments: an
+ * interpreter, or a command that starts another one. Two rules:
  *
- * - Of the commands in the table below everything up to their program is written without placeholders. When it is not
- * sure which
- *   argument that is, because there is an option that the table does not know, there are no placeholders behind it at
- *   all.
- * - Behind every other command, and behind a program, options are looked for that announce a program almost everywhere
- * (`-c`, `--eval`).
+ * - For the commands in the table below, everything up to their program must be written without placeholders. When an
+ *   option that is not in the table makes it uncertain which argument the program is, no placeholder may follow at all.
+ * - Behind every other command, and behind a program, no placeholder may follow an option that announces a program to
+ *   most commands (`-c`, `--eval`).
  *
- * There is no list of all commands that run something, so this is a guard against mistakes; `unsafe_arguments: true`
- * takes it away. */
+ * No list can have all commands that run something, so this guards against mistakes only; `unsafe_arguments: true`
+ * switches it off. */
 #include "core/config_values.h"
 #include "effect/exec.h"
 
@@ -254,7 +252,7 @@ static bool check_all_literal(arguments *a)
     return true;
 }
 
-/* NAME=${/field}, unless it is a variable that says what is run. */
+/* NAME=${/field}, unless the variable names something that is run. */
 static bool is_harmless_variable(once_bytes text)
 {
     static const char telling[] = "PATH ENV BASH_ENV SHELL EDITOR VISUAL PAGER IFS PS4 PROMPT_COMMAND LD_* GCONV_PATH "
@@ -318,8 +316,8 @@ static search find_program(arguments *a, bool *by_option)
     return NOT_FOUND;
 }
 
-/* Does this option say that the next argument is a program, or the rest of this one (`here`)? `text` ends before a
- * placeholder. */
+/* Whether this option announces a program, in the next argument or in the rest of this one (`here`). `text` ends
+ * before a placeholder. */
 static bool option_of_runner(const runner *r, once_bytes text, bool here)
 {
     if (is_listed(text, r->program_words)) return here == (memchr(text.data, '=', text.len) != NULL);
@@ -355,8 +353,8 @@ static bool announces_program(const arguments *a, bool here)
 
 static bool check_command(arguments *a);
 
-/* "docker exec NAME sh -xc ...": a shell is told by its option, because its name alone ("./charge sh ID") says nothing.
- */
+/* "docker exec NAME sh -xc ...": a shell is recognised by its option, because its name alone ("./charge sh ID") may
+ * be data */
 static bool begins_shell(const arguments *a)
 {
     if (a->runner && a->runner->kind == RUNS_PROGRAM) return false; /* $0 of a shell's program may be anything */
@@ -366,8 +364,8 @@ static bool begins_shell(const arguments *a)
            next->text.data[0] == '-';
 }
 
-/* What is passed to a program: data, but for options that announce another one. Other interpreters are told by such an
- * option. */
+/* The arguments of a program are data, except behind options that announce another program. Other interpreters are
+ * recognised by such an option. */
 static bool check_data(arguments *a)
 {
     bool behind = false;

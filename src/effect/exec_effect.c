@@ -1,5 +1,5 @@
-/* The effect `exec`: its part of the pipeline file, and which of its modes carries it out. Values of the environment
- * may be secrets: no message shows one, nor a reference that is written wrongly, which may be a secret too. */
+/* The effect `exec`: its part of the pipeline file, and the driver of each mode. Values of `env` may be secrets: no
+ * message shows one, nor a reference that is written wrongly, which may be a secret, too. */
 #include <stdio.h>
 
 #include "core/config_values.h"
@@ -21,7 +21,7 @@ static word_list words_of(once_bytes line, bool more)
 {
     word_list list = {"[COMMAND, ARGUMENT"};
     const once_config_shown shown = once_config_show(line);
-    /* What a shell or YAML would read differently is not taken apart here. */
+    /* A line that a shell or YAML would read differently is not split into words here. */
     if (strpbrk(shown.text, "\"'\\|&;<>()$`*?~#{}[],:") == NULL && strlen(shown.text) == line.len && line.len > 0) {
         size_t len = 0;
         bool inside = false;
@@ -187,8 +187,7 @@ static bool read_outcome(once_bytes text, once_outcome *out)
     return false;
 }
 
-/* 0 stays done: whoever means something else by success would lose messages with every command that is replaced by
- * another one. */
+/* 0 is always done: with another meaning of success, a command that is replaced by another one would lose messages. */
 static bool read_exit(once_config *config, const once_node *node, once_outcome *exits)
 {
     const once_config_shown name = once_config_show(node->name);

@@ -1,8 +1,9 @@
-/* Processes: started like posix_spawn does it, with a child that shares our memory until it execs, so that the cost
- * does not grow with our size. posix_spawn itself cannot make the child die with us.
+/* Starts processes as posix_spawn does, with a child that shares our memory until it execs, so that the cost does not
+ * grow with the size of our process. posix_spawn itself cannot make the child die with us.
  *
- * Until exec the child runs on our memory while our thread stands still. So it makes bare system calls only, and no
- * signal may be delivered to it before our handlers are gone from its table: all are blocked around the start. */
+ * Until exec the child runs on our memory while our thread is suspended. So it makes bare system calls only, and no
+ * signal may be delivered to it before our handlers are gone from its table: all signals are blocked around the
+ * start. */
 #include "effect/process.h"
 
 #include "base/errno_text.h"
@@ -26,7 +27,7 @@
 
 #include "base/banned.h"
 
-/* Sanitizers keep books per thread and per descriptor; the child must not write into ours. */
+/* Sanitizers keep state for each thread and descriptor; the child must not write into ours. */
 #if defined(__has_attribute)
 #if __has_attribute(disable_sanitizer_instrumentation)
 #define BARE __attribute__((disable_sanitizer_instrumentation))
@@ -58,7 +59,7 @@ typedef struct plan {
 } plan;
 
 static const signal_mask every_signal = ~(signal_mask)0, no_signal = 0;
-static const char default_action[64]; /* zeroes are SIG_DFL in the kernel's struct sigaction, whatever its layout */
+static const char default_action[64]; /* zeros are SIG_DFL in the kernel's struct sigaction, in every layout of it */
 
 #define TRY(what, call)                                                                                                \
     if ((call) < 0) {                                                                                                  \
@@ -73,7 +74,7 @@ BARE static int child_main(void *arg)
     do {
         TRY("setpgid", syscall(SYS_setpgid, 0, 0));
         TRY("prctl", syscall(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0));
-        if (syscall(SYS_getppid) != p->parent) break; /* it died before we asked to be told */
+        if (syscall(SYS_getppid) != p->parent) break; /* the parent died before the death signal was set */
         for (int i = 1; i <= SIGNALS; i++) syscall(SYS_rt_sigaction, i, default_action, NULL, sizeof(signal_mask));
         TRY("dup3", syscall(SYS_dup3, p->fds[0], 0, 0));
         TRY("dup3", syscall(SYS_dup3, p->fds[1], 1, 0));
@@ -86,8 +87,8 @@ BARE static int child_main(void *arg)
     return 127;
 }
 
-/* Descriptors above 2: a program whose stderr is closed must not write its log into a child's stdin. False: as it was.
- */
+/* Moves descriptors above 2: a program whose stderr is closed must not write its log into a child's stdin. False:
+ * they are as before */
 static bool raise_fd(int *fd)
 {
     if (*fd >= FIRST_FREE_FD) return true;
@@ -110,8 +111,8 @@ static void close_fd(int *fd)
     *fd = -1;
 }
 
-/* A file in memory that has all of it, and that nobody can change: should we die, whoever reads it gets the whole of it
- * or is killed, and never takes the beginning of a message for a message. A pipe would end where we had got to. */
+/* A sealed file in memory with the whole input. If our process dies, a child that reads it gets all of it or is
+ * killed, and never takes the beginning of a message for a message; a pipe would end where we had stopped writing. */
 static bool make_input(int ends[2], once_bytes input)
 {
     size_t at = 0;
@@ -216,7 +217,9 @@ bool once_process_reap(once_child *child, bool wait, int *status)
         rc = waitid(P_PIDFD, (id_t)child->pidfd, &info, WEXITED | WNOWAIT | __WALL | (wait ? 0 : WNOHANG));
     } while (rc != 0 && errno == EINTR);
     if (rc == 0 && info.si_pid == 0) return false;
-    if (rc != 0) { /* collected by somebody else; or by the kernel, which lets us ask before it has ended */
+    /* Another part of the program waited for it; or SIGCHLD is ignored, and then waitid fails while the child runs,
+     * too. */
+    if (rc != 0) {
         struct pollfd ended = {.fd = child->pidfd, .events = POLLIN};
         while (poll(&ended, 1, wait ? -1 : 0) < 0 && errno == EINTR) continue;
         if (!(ended.revents & POLLIN)) return false;
@@ -247,7 +250,7 @@ ssize_t once_process_write(int fd, const void *data, size_t len)
     sigaddset(&pipe_signal, SIGPIPE);
     sigemptyset(&pending);
     pthread_sigmask(SIG_BLOCK, &pipe_signal, &before);
-    if (sigismember(&before, SIGPIPE)) sigpending(&pending); /* one that is not ours stays */
+    if (sigismember(&before, SIGPIPE)) sigpending(&pending); /* one that was pending before stays */
     const ssize_t written = write(fd, data, len);
     const int why = errno;
     if (written < 0 && why == EPIPE && !sigismember(&pending, SIGPIPE)) {
@@ -287,7 +290,7 @@ static int find_in(const char *command, const char *path, char **out)
             *out = file;
             return 0;
         }
-        if (bad == EACCES) why = bad; /* tells more than that others do not have it */
+        if (bad == EACCES) why = bad; /* more helpful than "not found" in the other folders */
         free(file);
     }
     return why;

@@ -1,5 +1,4 @@
-/* The loop under all effect drivers: descriptors, time, and the list of what ended. What a message does, the driver of
- * its effect knows. */
+/* The event loop under all effect drivers: descriptors, time, and the items that ended. */
 #include "effect/runner.h"
 
 #include <assert.h>
@@ -32,7 +31,7 @@ struct once_runner {
     bool woken;
     struct epoll_event events[EVENTS]; /* of this turn; taken out when their watch goes */
     int n_events, next_event;
-    once_item **finished; /* a ring: no more can be in our runner than there are slots */
+    once_item **finished; /* a ring; there are never more items here than slots */
     size_t first, n_finished, capacity;
 };
 
@@ -99,7 +98,7 @@ static int64_t tick(once_runner *runner, int64_t now_ms)
     return next_ms;
 }
 
-/* One turn: what is due, then what is ready; sleeps until `until_ms` when nothing is. */
+/* One turn of the loop: ticks the drivers, then handles what is ready. Sleeps until `until_ms` when nothing is. */
 static void turn(once_runner *runner, int64_t now_ms, int64_t until_ms)
 {
     const int64_t due_ms = tick(runner, now_ms);

@@ -1,8 +1,9 @@
-/* The SQL effect: a handler's statements, run inside the transaction of the store, so that effect and outcome are one.
+/* SQL in the store's database: a handler's statements, run in the transaction of the store, so that effect and outcome
+ * are one.
  *
- * Whatever goes wrong with one message's statements is one of three things: an answer of the business (already,
- * rejected, stale, retry, dead: the message's outcome), a condition that no message will get past (a table is missing,
- * the disk is full: a status for the whole pipeline), or the loss of the transaction (also a status). */
+ * A statement that fails is one of three things: an answer of the business (already, rejected, stale, retry, dead:
+ * the message's outcome), a condition that no message will get past (a table is missing, the disk is full: a status
+ * for the whole pipeline), or the loss of the transaction (a status, too). */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +28,7 @@ struct once_effects {
     once_keying keying;
     once_db *db;
     sql_handler *handlers; /* as spec->handlers */
-    bool blame;            /* as once_effects_run was told */
+    bool blame;            /* as in once_effects_run */
 };
 
 /* --- what an answer means --- */
@@ -49,8 +50,7 @@ static void fail_all(once_item *item, once_outcome outcome, const char *text)
     item->reason = item->failure;
 }
 
-/* Its statement was ended by us, and nothing of it stays. Too late is a failure of the message; told to stop is
- * nobody's. */
+/* We ended its statement, and nothing that it did remains. A timeout is a failure of the message; a stop is not. */
 static void was_ended(once_item *item, const once_fault *fault, once_arena *arena)
 {
     const bool late = fault->kind == ONCE_FAULT_TIMEOUT;
@@ -76,7 +76,8 @@ static int judge(const once_effects *effects, const sql_handler *handler, const 
         if (effects->blame && !answers) outcome = ONCE_RETRY;
         answers |= effects->blame;
     }
-    if (fault->aborted && fault->kind == ONCE_FAULT_CONSTRAINT) { /* RAISE(ROLLBACK): everybody's transaction is gone */
+    /* RAISE(ROLLBACK): the transaction of all messages is gone */
+    if (fault->aborted && fault->kind == ONCE_FAULT_CONSTRAINT) {
         fail_all(item, outcome, fault->text);
         return ONCE_OK;
     }
@@ -87,7 +88,7 @@ static int judge(const once_effects *effects, const sql_handler *handler, const 
     return ONCE_OK;
 }
 
-/* Whether the statement met as many rows as it was told to. */
+/* Whether the statement changed as many rows as `rows` says. */
 static bool met(const once_sql_statement *statement, size_t i, int64_t rows, once_item *item, once_arena *arena)
 {
     assert(rows >= 0);
@@ -110,8 +111,8 @@ static void begin_item(once_item *item)
     item->result = item->failure = (once_bytes){0};
 }
 
-/* One message. *dirty: statements of it took effect although the message as a whole did not succeed. `alone`: whatever
- * is owed to the commit is owed by this message. */
+/* Runs one message. *dirty: some of its statements took effect although the message did not succeed. `alone`: a
+ * check that fails at the commit is this message's. */
 static int run_one(once_effects *effects, once_item *item, bool alone, once_arena *arena, bool *dirty, once_error *err)
 {
     const sql_handler *handler = handler_of(effects, item);
@@ -164,7 +165,7 @@ static int run_one(once_effects *effects, once_item *item, bool alone, once_aren
 
 /* --- many messages in one round trip --- */
 
-/* What was sent of a message. */
+/* The part of a message that was sent. */
 typedef struct sent_item {
     size_t statements;  /* of its handler's */
     const char *broken; /* why no more was sent, for a failpoint; NULL: all of it was */
@@ -198,7 +199,7 @@ static int send_one(once_effects *effects, const once_item *item, bool careful, 
 
 static bool is_whole(const sent_item *sent) { return !sent->broken && sent->fault.kind == ONCE_FAULT_NONE; }
 
-/* *failed: the message has not done what it should; its outcome says why. */
+/* *failed: the message has not succeeded; its outcome says why. */
 static int gather_one(once_effects *effects, once_item *item, bool careful, const sent_item *sent, once_arena *arena,
                       bool *failed, once_error *err)
 {
@@ -228,8 +229,8 @@ static int gather_one(once_effects *effects, once_item *item, bool careful, cons
     return ONCE_OK;
 }
 
-/* Sends up to n messages and gathers them. *done: how many have ended well; the one behind them has failed when
- * *failed. What was sent behind that one has not run. */
+/* Sends up to n messages and reads their answers. *done: how many succeeded; with *failed the one behind them has
+ * failed, and what was sent behind that one has not run. */
 static int run_together(once_effects *effects, once_item *const *items, size_t n, bool careful, once_arena *arena,
                         size_t *done, bool *failed, once_error *err)
 {
@@ -251,8 +252,9 @@ static int run_together(once_effects *effects, once_item *const *items, size_t n
     return rc;
 }
 
-/* What is checked at the commit, of a batch. *failed: a message owes something, or nothing will work until somebody
- * acts; a careful pass finds out whose it is. Anything else passes, and is nobody's. */
+/* Checks that the database makes at the commit, for a batch. *failed: a message violates one, or nothing will work
+ * until an operator acts; a careful pass finds out which message it is. Any other failure passes, and is no
+ * message's fault. */
 static int settle_debts(once_effects *effects, bool *failed, once_error *err)
 {
     once_fault fault;
@@ -270,7 +272,7 @@ static int run_sent(once_effects *effects, once_item *const *items, size_t n, on
     return rc == ONCE_OK && !*failed ? settle_debts(effects, failed, err) : rc;
 }
 
-/* Whether a message has done what it should when none of its statements fails. */
+/* Whether a message has succeeded when none of its statements fails. */
 static bool is_unconditional(const once_effects *effects, const once_item *item)
 {
     const sql_handler *handler = handler_of(effects, item);
@@ -290,7 +292,7 @@ static bool all_unconditional(const once_effects *effects, once_item *const *ite
  * when one of them failed, or when it finds that one owes something. Either is then found out by a careful pass. */
 static int run_presumed(once_effects *effects, once_item *const *items, size_t n, bool *failed, once_error *err)
 {
-    assert(all_unconditional(effects, items, n)); /* rows that nobody has counted cannot be missing */
+    assert(all_unconditional(effects, items, n)); /* rows that were not counted cannot be missing */
     for (size_t i = 0; i < n; i++) {
         sent_item sent;
         const int rc = send_one(effects, items[i], false, &sent, err);
@@ -304,7 +306,7 @@ static int run_presumed(once_effects *effects, once_item *const *items, size_t n
     return once_db_presume(effects->db, err);
 }
 
-/* Whether it is known that a message did what it should as soon as its statements have run. */
+/* Whether a message is known to have succeeded as soon as its statements have run. */
 static bool is_plain(once_effects *effects, const once_item *item)
 {
     return is_unconditional(effects, item) && !once_db_may_owe(effects->db);

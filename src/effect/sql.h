@@ -1,10 +1,10 @@
-/* What `sql` and the fields that belong to it say. */
+/* The field `sql` and those that belong to it. */
 #ifndef ONCE_EFFECT_SQL_H
 #define ONCE_EFFECT_SQL_H
 
 #include "core/spec.h"
 
-/* What a parameter of a statement stands for. */
+/* What a parameter of a statement is bound to. */
 typedef enum once_sql_source {
     ONCE_SQL_FIELD,
     ONCE_SQL_KEY,             /* :once_key, as ONCE_KEY of a command */
@@ -26,7 +26,7 @@ typedef struct once_sql_statement {
     const once_sql_param *params;
     size_t n;
     int64_t rows;       /* required number of rows, -1: any */
-    once_outcome unmet; /* what it means when that was not met: STALE, REJECTED, RETRY or DEAD */
+    once_outcome unmet; /* the outcome when it is not met: STALE, REJECTED, RETRY or DEAD */
     int line;
 } once_sql_statement;
 

@@ -3,8 +3,8 @@
  *
  *   the claim is durable -> BEGIN, statements, COMMIT -> the outcome is settled
  *
- * Until COMMIT is sent, whatever fails, it is known that nothing has happened. From then on until it is answered nobody
- * knows. */
+ * Until COMMIT is sent, a failure means that nothing has happened. From then until its answer, the outcome is
+ * unknown. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +29,7 @@ typedef struct connection {
     once_db *db;      /* NULL: not connected yet. Another thread may look with the lock */
     once_stmt **statements;
     bool committing; /* with the lock: COMMIT is sent */
-    bool waited;     /* with the lock: that it was past its deadline then did not count */
+    bool waited;     /* with the lock: it was past its deadline while COMMIT was out, and was waited for */
 } connection;
 
 typedef struct sql_driver {
@@ -84,7 +84,8 @@ static int open_connection(sql_driver *driver, connection *s, once_cancel openin
 
 /* ---- one message, in its thread ---- */
 
-/* No message is to blame: nothing is started until it may work again, and this one goes back as if it had never run. */
+/* No message is to blame: nothing is started until it may work again, and this message goes back as one that did not
+ * run. */
 static void could_not_start(once_job *job, int rc, const char *why)
 {
     job->outcome = ONCE_RELEASE;
@@ -99,7 +100,7 @@ static void answer(once_job *job, once_outcome outcome, const char *why)
     once_reply_reason(&job->reply, "%s", why);
 }
 
-/* It was told to end before COMMIT, and nothing of it stays. */
+/* It was ended before COMMIT, and nothing that it did remains. */
 static void was_ended(once_job *job)
 {
     char limit[ONCE_DURATION_TEXT];
@@ -123,11 +124,11 @@ static bool has_begun(sql_driver *driver, connection *s, once_job *job)
     }
     if (rc == ONCE_OK) return true;
     could_not_start(job, rc, why.text);
-    if (atomic_load(&job->killed)) job->not_started = ONCE_OK; /* it is not known to be any */
+    if (atomic_load(&job->killed)) job->not_started = ONCE_OK; /* whether it could have started is not known */
     return false;
 }
 
-/* A right was taken away: which one, and what its owner has to say. Nothing of the transaction stays anyway. */
+/* A privilege is missing: says which one, and what its owner can do. Nothing of the transaction remains in any case. */
 static void explain_denied(connection *s, int rc, once_fault *fault)
 {
     once_error why;
@@ -136,7 +137,7 @@ static void explain_denied(connection *s, int rc, once_fault *fault)
     if (once_db_rights(s->db, &why) == ONCE_E_DENIED) snprintf(fault->text, sizeof fault->text, "%.299s", why.text);
 }
 
-/* Something failed, and nothing of the message stays. True: it may work at once. */
+/* A statement failed, and nothing of the message remains. True: another try may work at once. */
 static bool judge(sql_driver *driver, connection *s, once_job *job, const once_sql_statement *statement, int rc,
                   once_fault *fault)
 {
@@ -191,7 +192,7 @@ static bool run_statements(sql_driver *driver, connection *s, once_job *job, boo
     return true;
 }
 
-/* False: it was told to end, and COMMIT must not be sent. */
+/* False: it must end, so COMMIT is not sent. */
 static bool may_commit(sql_driver *driver, connection *s)
 {
     pthread_mutex_lock(&driver->threads.lock);
@@ -249,7 +250,7 @@ static void sql_run(once_threads *threads, once_job *job)
     connection *s = &driver->connections[job->thread];
     const once_env *env = once_runner_options_of(threads->driver.runner)->env;
     pthread_mutex_lock(&threads->lock);
-    atomic_store(&s->stop, job->ended); /* and not what the message before was told */
+    atomic_store(&s->stop, job->ended); /* a stop was for the message before */
     pthread_mutex_unlock(&threads->lock);
     once_sql_fill(job->item, &once_runner_options_of(threads->driver.runner)->keying);
     for (unsigned tries = 0; try_it(driver, s, job) && tries + 1 < TRIES; tries++)
@@ -261,7 +262,7 @@ static void sql_run(once_threads *threads, once_job *job)
 static int64_t sql_end(once_threads *threads, once_job *job, int64_t now_ms)
 {
     connection *s = &((sql_driver *)threads)->connections[job->thread];
-    if (s->committing && !s->waited && !atomic_load(&job->killed)) { /* rather wait once more than not know */
+    if (s->committing && !s->waited && !atomic_load(&job->killed)) { /* waiting once more is better than an unknown */
         s->waited = true;
         return now_ms + threads->driver.handler->timeout_ms;
     }

@@ -1,5 +1,5 @@
-/* A small lexer over the user's SQL. It knows just enough to tell parameters from everything that only looks like one;
- * what it does not know, it copies. */
+/* A small lexer for the user's SQL. It finds parameters, and the strings, names and comments in which they are none;
+ * all other bytes it copies. */
 #include "effect/sql_params.h"
 
 #include <assert.h>
@@ -168,7 +168,7 @@ static once_bytes cut_word(once_bytes *inside)
     return word;
 }
 
-/* "/a as text" loses its end. Another type is a mistake, and not a field whose name has spaces. */
+/* Cuts " as text" off. Another type is a mistake, and not a field whose name has spaces. */
 static int cut_type(once_bytes *inside, bool *as_text, once_error *err)
 {
     once_bytes before = *inside;
@@ -227,7 +227,7 @@ static int read_colon(lexer *lex, once_error *err)
         return once_fail(err, ONCE_E_USAGE, "parameter '%.*s' begins with a digit; write ':{/%.*s}'", SHOWN(shown),
                          SHOWN(rest));
     }
-    copy_to(lex, lex->at + (next == ':' ? 2 : 1)); /* a cast, or nothing of ours */
+    copy_to(lex, lex->at + (next == ':' ? 2 : 1)); /* a cast, or no parameter */
     return ONCE_OK;
 }
 
@@ -254,8 +254,8 @@ static int read_quoted(lexer *lex, char close, const char *what, once_error *err
     return ONCE_OK;
 }
 
-/* To SQLite it ends at a line feed, to PostgreSQL at a carriage return, too. Which of them will read it is not known
- * here, and what one takes for a comment would be a statement to the other. */
+/* To SQLite a comment ends at a line feed, to PostgreSQL at a carriage return, too. Which of them will read it is
+ * not known here, and what one takes for a comment would be a statement to the other. */
 static int skip_line(lexer *lex, once_error *err)
 {
     const char *from = lex->text.data + lex->at, *all = lex->text.data + lex->text.len;
@@ -279,7 +279,7 @@ static int skip_comment(lexer *lex, once_error *err)
     return ONCE_OK;
 }
 
-/* The transaction is ours, and the connection's settings too. */
+/* once controls the transaction and the settings of the connection. */
 static int check_first_word(once_bytes word, once_error *err)
 {
     static const char *const refused[] = {"begin", "commit", "end",    "rollback", "savepoint", "release",

@@ -11,8 +11,8 @@
 
 /* --- the statements --- */
 
-/* Where strings and comments end is read by us and by the database; if that differs, a value would be bound to nothing,
- * or nothing to a parameter. */
+/* Both we and the database decide where strings and comments end. If we disagreed, a value would be bound to
+ * nothing, or nothing to a parameter. */
 static int compare_params(const once_sql_statement *statement, const once_stmt *prepared, once_error *err)
 {
     const int theirs = once_stmt_params(prepared);
@@ -59,7 +59,7 @@ static int bad_value(once_error *err, const once_pointer *pointer, const char *w
     return once_fail(err, ONCE_E_MESSAGE, "%s '%.*s'", what, (int)pointer->text.len, pointer->text.data);
 }
 
-/* What is written without quotes, and is not NULL. */
+/* A JSON value that is written without quotes, and is not null. */
 static bool is_bare(once_json_type type)
 {
     return type == ONCE_JSON_INTEGER || type == ONCE_JSON_REAL || type == ONCE_JSON_FALSE || type == ONCE_JSON_TRUE;
@@ -145,7 +145,7 @@ static void fill_value(const once_item *item, const once_keying *keying, once_sq
     case ONCE_SQL_KEY: *value = (once_value){.type = ONCE_VALUE_TEXT, .text = item->request.key}; break;
     case ONCE_SQL_IDEMPOTENCY_KEY:
         value->type = ONCE_VALUE_TEXT;
-        once_item_outward_key(keying, item, (char *)value->text.data); /* ours: once_sql_prepare made room for it */
+        once_item_outward_key(keying, item, (char *)value->text.data); /* once_sql_prepare made room for it */
         break;
     case ONCE_SQL_ATTEMPT: *value = (once_value){.type = ONCE_VALUE_INTEGER, .integer = item->decision.attempt}; break;
     }

@@ -16,11 +16,11 @@ int once_sql_open(const once_spec *spec, const once_handler_spec *handler, once_
                   once_error *err);
 void once_sql_close(const once_handler_spec *handler, once_stmt **statements); /* NULL is fine */
 
-/* Into the item's input, what is known only when it runs: its key and attempt, where a statement asks for them. */
+/* Puts into the item's input what is known only when it runs: its key and attempt, where a statement uses them. */
 void once_sql_fill(once_item *item, const once_keying *keying);
 
-/* Whether the database can keep every number of a message as it is; otherwise `why` says which one it cannot, and
- * nothing must be run. */
+/* Whether the database can keep every number of a message exactly. Otherwise `why` says which one it cannot, and
+ * nothing may be run. */
 bool once_sql_fits(const once_db *db, const once_handler_spec *handler, const once_value *values, char *why,
                    size_t size);
 
@@ -30,7 +30,7 @@ bool once_sql_judge(const once_handler_spec *handler, const once_fault *fault, o
 /* Whether the handler names a fault that is an answer about the message. */
 bool once_sql_lists(const once_handler_spec *handler, const once_fault *fault);
 
-/* Whether statement `i` met as many rows as it was told to; otherwise `why` says so, and statement->unmet is the
+/* Whether statement `i` changed as many rows as it must. Otherwise `why` says so, and statement->unmet is the
  * outcome. */
 bool once_sql_met(const once_sql_statement *statement, size_t i, int64_t rows, char *why, size_t size);
 

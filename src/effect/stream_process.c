@@ -127,9 +127,9 @@ static uint64_t bytes_read(const stream_process *p)
     return p->sent - (uint64_t)left;
 }
 
-/* Messages of which it has not read a byte certainly had no effect, and go to the next process. When it has read nothing
- * at all, no other message can have ended it: then each of them has failed, so that a program that never works spends
- * their attempts and does not run for ever. */
+/* Messages of which it has not read a byte certainly had no effect, and go to the next process. When it has read
+ * nothing at all, no other message can have ended it: then each of them has failed, so that a program that never
+ * works spends their attempts and does not run for ever. */
 static void finish_unread(stream_process *p, const char *reason)
 {
     stream *s = p->stream;

@@ -197,7 +197,8 @@ static int64_t threads_tick(once_effect_driver *base, int64_t now_ms)
         if (j->deadline_ms <= now_ms) {
             pthread_mutex_lock(&threads->lock);
             j->deadline_ms =
-                j->running ? threads->ops->end(threads, j, now_ms) : now_ms + 10; /* not yet, or not any more */
+                /* it has not begun to run, or has ended */
+                j->running ? threads->ops->end(threads, j, now_ms) : now_ms + 10;
             pthread_mutex_unlock(&threads->lock);
         }
         if (j->deadline_ms < next_ms) next_ms = j->deadline_ms;
@@ -205,7 +206,7 @@ static int64_t threads_tick(once_effect_driver *base, int64_t now_ms)
     return next_ms;
 }
 
-/* Waits for what runs: what it uses may be gone after us. */
+/* Waits for the effects that run: after the close, what they use may be gone. */
 static void threads_close(once_effect_driver *base)
 {
     once_threads *threads = (once_threads *)base;

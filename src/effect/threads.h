@@ -1,6 +1,6 @@
-/* A driver whose effects run in threads, as many as it has slots: C functions of the program (callback.c), and SQL in
- * another database (sql_driver.c). A thread cannot be killed: what runs is told to end, and what it says when it has
- * ended counts. */
+/* A driver whose effects run in threads, as many as it has slots: C functions of the program (callback.c), and SQL
+ * in another database (sql_driver.c). A thread cannot be killed: an effect is asked to end, and the outcome that it
+ * returns counts. */
 #ifndef ONCE_EFFECT_THREADS_H
 #define ONCE_EFFECT_THREADS_H
 
@@ -15,17 +15,17 @@ typedef struct once_threads once_threads;
 /* One effect. */
 typedef struct once_job {
     once_item *item;
-    atomic_bool killed;   /* nobody wants it any more: its lease is lost, or we are ending */
+    atomic_bool killed;   /* it should end: its lease is lost, or the runner closes */
     once_outcome outcome; /* the four that `run` fills; the others are there already */
     once_reply reply;
-    bool started;    /* true, unless it says otherwise */
+    bool started;    /* true, unless `run` clears it */
     int not_started; /* as in the item */
     uint32_t thread; /* that it is in; 0, 1... */
 
     /* Of threads.c. */
     bool running;        /* with the lock: it is in a thread */
     bool ended;          /* with the lock; for the kind's `end`. False at first */
-    int64_t deadline_ms; /* ONCE_NEVER: passed, and said so */
+    int64_t deadline_ms; /* ONCE_NEVER: it has passed, and `end` was called */
     struct once_job *next, *next_of_all;
 } once_job;
 
@@ -51,14 +51,14 @@ struct once_threads { /* first member of each kind */
     struct once_thread *list;
     uint32_t n;
 
-    pthread_mutex_t lock; /* for what follows, and what a kind puts behind it */
+    pthread_mutex_t lock; /* protects what follows, and what a driver puts behind this struct */
     pthread_cond_t work;
     once_job_queue queued, done;
     uint32_t free; /* threads without a job, less the jobs that wait for one */
     bool ending;
 };
 
-/* Fills what a kind has allocated with zeros. On failure it was closed. */
+/* Initialises a struct that the driver has allocated with zeros. After a failure it is closed. */
 int once_threads_open(once_threads *threads, const once_threads_ops *ops, once_runner *runner,
                       const once_handler_spec *handler, once_error *err);
 

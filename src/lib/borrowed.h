@@ -1,7 +1,7 @@
-/* Connections of callers that were made ready for us: a store of ours is on each. Shared by once_sqlite_handle and
- * once_postgres_handle, which differ in how a handler is run on one.
+/* Connections of callers that were prepared for us: each has a store of ours on it. Shared by once_sqlite_handle and
+ * once_postgres_handle, which run a handler on it in different ways.
  *
- * Thread rule: a list may be used by any thread; what is in it belongs to the thread that uses the connection. */
+ * Thread rule: any thread may use a list; an entry of it belongs to the thread that uses the connection. */
 #ifndef ONCE_LIB_BORROWED_H
 #define ONCE_LIB_BORROWED_H
 
@@ -10,9 +10,10 @@
 typedef struct once_borrowed once_borrowed;
 struct once_borrowed {
     void *connection;
-    int server;    /* postgres: its process there; sqlite: 0 */
-    int64_t rowid; /* sqlite: of the last row that the caller or its handler inserted: what they will ask for, whatever
-                      we insert */
+    int server; /* postgres: its process there; sqlite: 0 */
+    /* sqlite: the last row that the caller or its handler inserted, which they may ask for after we have inserted
+     * rows */
+    int64_t rowid;
     once_backend *store;
     bool running; /* inside once_*_handle */
     once_borrowed *next;
@@ -27,10 +28,10 @@ once_borrowed *once__borrowed_find(once_borrowed_list *list, const void *connect
                                    int server); /* NULL: it is not ready */
 /* Takes over `store`, which is closed when this fails. */
 int once__borrowed_add(once_borrowed_list *list, void *connection, int server, once_backend *store, once_error *err);
-void once__borrowed_release(once_borrowed_list *list,
-                            const void *connection); /* whatever its server; nothing, if it is not there */
+/* For any process of its server. Does nothing when the connection is not in the list. */
+void once__borrowed_release(once_borrowed_list *list, const void *connection);
 
-/* Calls the handler with a savepoint around what it does, and settles. In the transaction that is open on the store. */
+/* Calls the handler with a savepoint around it, and settles, in the transaction that is open on the store. */
 typedef int once_borrowed_run(once_borrowed *borrowed, once_work *work, once_callback *callback, void *user,
                               once_error *err);
 

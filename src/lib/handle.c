@@ -1,7 +1,7 @@
-/* once_handle: claim, call, settle. What it shares with once_sqlite_handle is `once_work`, one delivery on its way.
+/* once_handle: claim, call, settle. It shares `once_work`, one delivery under way, with once_sqlite_handle.
  *
- * Claims are made durable before the handler is called, with `hold` unless the caller says retry_unknown: so a process
- * that dies in the handler leaves a claim, which becomes unknown when its lease is over, and never a second effect. */
+ * A claim is durable before the handler is called, with `hold` unless the caller sets retry_unknown. So a process that
+ * dies in the handler leaves a claim, which becomes unknown when its lease is over, and never a second effect. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,8 +45,8 @@ static once_policy policy_of(const once_work *work, const once_retry *retry)
         .retry = retry, .hold = !work->plan.terms.retry_unknown, .outside = true, .env = work->store->env};
 }
 
-/* What the handler's answer means for the entry. The broker keeps what comes again; the body of the others is for the
- * person who looks at it. */
+/* What the handler's outcome means for the entry. The broker keeps messages that come again; the body of the others
+ * is kept for the person who looks at it. */
 static void conclude(once_work *work, const once_policy *policy, once_outcome outcome)
 {
     assert(work->called && work->decision.answer == ONCE_ANSWER_RUN);
@@ -88,7 +88,7 @@ void once__work_call(once_work *work, once_callback *callback, void *user, struc
     conclude(work, &policy, callback(user, &call, &work->reply));
 }
 
-/* What is kept of the first one is its body; what was compared may be something else. */
+/* The store has the body of the first message; the comparison may have used something else. */
 static once_bytes reason_of(once_work *work)
 {
     once_decision met = work->decision;
@@ -257,8 +257,8 @@ static bool is_repeat(const once_work *work)
     return work->decision.unreported && !once_policy_is_spent(&policy, &work->decision);
 }
 
-/* In `once status`, which knows consumers that a pipeline file can name: others are not counted. A reply that is lost
- * may count it twice, and never not at all. */
+/* For `once status`, which shows consumers that a pipeline file can name; others are not counted. After a lost reply
+ * it may be counted twice, but it is always counted. */
 static int count_repeat(once_backend *inner, once_work *work, void *n, once_error *err)
 {
     const once_bytes consumer = work->plan.scope.consumer;
@@ -298,14 +298,14 @@ static int handle(once_store *store, once_work *work, once_callback *callback, v
     store_keeper keeper = {{keep}, store, work};
     bool applied = false, repeat = is_repeat(work);
     int64_t n = 1;
-    if (repeat)
-        rc = persist(store, count_repeat, work, &n, err); /* before it begins: whoever dies in it cannot hide it */
+    if (repeat) /* before it begins, so that a process that dies in it is counted */
+        rc = persist(store, count_repeat, work, &n, err);
     if (rc != ONCE_OK) return rc;
     once__work_call(work, callback, user, NULL, NULL, &keeper.keeper);
     rc = persist(store, settle, work, &applied, err);
     if (rc != ONCE_OK) return rc;
     if (!applied) return once__keeper_lost(err);
-    n = -1; /* a release says that nothing began; when that cannot be noted, there is one too many */
+    n = -1; /* a release means that nothing began; when that cannot be written, the count is one too high */
     if (repeat && work->settlement.outcome == ONCE_RELEASE) (void)persist(store, count_repeat, work, &n, NULL);
     return ONCE_OK;
 }

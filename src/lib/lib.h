@@ -1,8 +1,8 @@
-/* Behind the public store and handle functions: what they share.
+/* What the public store and handle functions share.
  *
- * The public once_store is a guard around a backend, which knows one thread: every verb of the public layer goes
- * through once__guard_enter and once__guard_leave. The secret and the environment of a backend never change, and may be
- * read without the lock. */
+ * The public once_store is a guard around a backend, which is for one thread: every verb of the public layer goes
+ * through once__guard_enter and once__guard_leave. The secret and the environment of a backend never change, and may
+ * be read without the lock. */
 #ifndef ONCE_LIB_LIB_H
 #define ONCE_LIB_LIB_H
 
@@ -27,8 +27,8 @@ int once__store_guard(once_backend *inner, once_store **out, once_error *err);
 int once__guard_enter(once_store *store, once_backend **inner, once_error *err);
 void once__guard_leave(once_store *store);
 
-/* A delivery that was checked, with everything that the verbs of a store want to know. Bytes are the caller's, or in
- * the arena. */
+/* A delivery that was checked, with everything that the verbs of a store need. Bytes are the caller's, or in the
+ * arena. */
 typedef struct once_plan {
     once_terms terms; /* without zeros */
     once_scope scope;
@@ -61,15 +61,14 @@ typedef struct once_work {
 int once__work_begin(once_work *work, const once_backend *store, const once_scope *scope, const once_delivery *delivery,
                      once_error *err);
 void once__work_release(once_work *work);
-/* RUN: calls the handler, unless the budget is spent without it, and leaves in work->settlement what is to be written.
- */
+/* RUN: calls the handler, unless the budget is spent, and leaves in work->settlement what is to be written. */
 void once__work_call(once_work *work, once_callback *callback, void *user, struct sqlite3 *db, struct pg_conn *pg,
                      once_keeper *keeper);
 /* CONFLICT and TOO_OLD: the letter that is to be written; false for other answers. */
 bool once__work_letter(once_work *work, once_letter *out);
-/* UNKNOWN: the person who decides about it may want the body, which a process that died has not left. */
+/* UNKNOWN: attaches the body, which the person who decides may need, and which a process that died has not left. */
 int once__work_attach(once_backend *store, once_work *work, once_error *err);
-/* Everything is written: tells the caller. E_NOMEM for the copy of a result. */
+/* Everything is written: fills the caller's result. E_NOMEM for the copy of a result. */
 int once__work_tell(once_work *work, once_verdict *out, once_error *err);
 
 #endif

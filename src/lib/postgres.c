@@ -1,5 +1,5 @@
-/* once_postgres_handle and its kin, from the public functions to the module that has them. Whoever has a connection to
- * give us has libpq; so the module is loaded with the first one that is made ready. */
+/* once_postgres_handle and the functions beside it: from the public functions to the module that has them. A caller
+ * with a connection has libpq, so the module is loaded when the first connection is prepared. */
 #include "base/module.h"
 #include "lib/postgres/handle.h"
 

@@ -1,7 +1,7 @@
 /* once_sqlite_handle: claim, effect and outcome inside the caller's transaction, on the caller's connection.
  *
- * A connection that was prepared has a store of ours on it. It is found again by its address, which cannot be that of
- * another connection: our prepared statements keep SQLite from freeing it before once_sqlite_release. */
+ * A connection that was prepared has a store of ours on it. The store is found by the address of the connection, which
+ * cannot be that of another one: our prepared statements keep SQLite from freeing it before once_sqlite_release. */
 #include <sqlite3.h>
 
 #include "lib/borrowed.h"
@@ -26,7 +26,7 @@ int once_sqlite_prepare(sqlite3 *db, once_error *err)
 
 void once_sqlite_release(sqlite3 *db) { once__borrowed_release(&connections, db); }
 
-/* The handler, with a savepoint around what it does. */
+/* Runs the handler with a savepoint around it. */
 static int run(once_borrowed *c, once_work *work, once_callback *callback, void *user, once_error *err)
 {
     once_db *db = c->store->ops->db(c->store);

@@ -53,7 +53,7 @@ int once__guard_enter(once_store *store, once_backend **inner, once_error *err)
 
 void once__guard_leave(once_store *store) { pthread_mutex_unlock(&store->lock); }
 
-/* A dead letter or an unknown is the only copy of its message once the caller was told to ack it. */
+/* A dead letter or an unknown is the only copy of its message once the caller may ack it. */
 static int check_owns(once_backend *inner, once_error *err)
 {
     char kept[400] = "";

@@ -1,11 +1,9 @@
-/* Who holds a cursor of a file.
+/* Which process holds a cursor of a file. Each consumer of a file has a cursor, and each cursor one holder.
  *
- * Each consumer of a file has a cursor, and each cursor one holder. A source is often not ours to write, and a lock
- * that excludes others needs a descriptor that may write; so the holder has a shared lock on one byte that stands for
- * its cursor, and whoever wants it asks whether somebody else has that lock. Asking and taking are made one step by a
- * lock on the whole file, held for that moment. The byte lies anywhere in 2^62, mostly far behind the end of the file,
- * where locks are as good as elsewhere.
- */
+ * We often may not write to the file, and an exclusive lock needs a descriptor that may. So the holder takes a
+ * shared lock on one byte that stands for its cursor, and a process that wants the cursor tests whether another one
+ * has that lock. A lock on the whole file, held for that moment, makes testing and taking one step.
+ * The byte is anywhere in 2^62, mostly far behind the end of the file, where locks work as well. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>

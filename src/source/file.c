@@ -1,33 +1,32 @@
-/* The file source: NDJSON, one message a line. "-" is standard input; `follow` waits at the end for more.
+/* The file source: NDJSON, one message in each line. "-" is standard input; with `follow` it waits at the end for more.
  *
- * Everything is bounded in bytes: a batch, and a line, of which no more than message_max is kept. A longer one is
- * handed out cut, and says so (once_message.cut_from).
+ * Memory is bounded in bytes, for a batch and for a line: no more than message_max of a line is kept. A longer line is
+ * delivered cut, with its length (once_message.cut_from).
  *
- * Coordinates are the path as it was written and the line number, blank lines included in the count, so they are the
- * same on every reading. When the path names another file than before (rotation), its second file is "PATH/2", and so
- * on: no file is below a file, so that cannot be a path. The numbers are kept in the store (source/place.h).
+ * Coordinates are the path as it was written, and the line number. Blank lines count, so coordinates are the same on
+ * every reading. When the path names another file than before (rotation), the second file is "PATH/2", and so on: no
+ * file is below a file, so that cannot be another path. The numbers are kept in the store (source/place.h).
  *
- * A last line without a newline is perhaps not complete. While a file is followed, it waits for its newline. A finite
- * run hands it out, and the place that is kept stays before it: when the line is found again as it was, it is not
- * handed out again; when it has grown, the whole line is a message at the same coordinates.
+ * A last line without a newline may not be complete. While a file is followed, that line waits for its newline. A
+ * finite run delivers it, and the place that is kept stays before it: when the next run finds the line unchanged, it
+ * does not deliver it again; when it has grown, the whole line is a message at the same coordinates.
  *
  * Rotation, while a file is followed:
- *   - Another file has the path (rename and create): the old one stays open and is read to its end, then the new one.
- *   Files are
- *     opened when they are seen, so none is missed while there is much to read. The old one is looked at for ROTATED_MS
- *     more, since
- *     its writer may not know yet; then its last line counts as complete and it is closed.
- *   - The file was truncated, or what was before the place has changed (copytruncate): the rest of what was there is
- *   looked for in
- *     the folder, in a copy whose name begins with that of the file. The truncated one is a new file, read from its
- *     beginning.
- *   - The old file is gone and the new one goes on with the same bytes, all that the old one had: it was written anew
- *   as a whole, and is
- *     the same file.
- *   - Files had the path and lost it before they were seen: they are found in the folder, by their names and times.
- *   - There is no file for a while: it is waited for.
- * At the start the kept places are found again in the same ways. What cannot be noticed: other content of which the
- * first ONCE_HEAD_BYTES and the bytes before the place are the same. */
+ *
+ * - Another file has the path (rename and create): the old file stays open and is read to its end, then the new one.
+ *   Files are opened when they are seen, so none is missed while there is much to read. The old one is read for
+ *   ROTATED_MS more, because its writer may still have it open; then its last line counts as complete, and it is
+ *   closed.
+ * - The file was truncated, or the bytes before the place have changed (copytruncate): the rest of the old content is
+ *   looked for in the folder, in a copy whose name begins with that of the file. The truncated file is a new file, read
+ *   from its beginning.
+ * - The old file is gone, and the new one begins with all bytes that the old one had: a program wrote it anew as a
+ *   whole, and it is the same file.
+ * - Files had the path and lost it before they were seen: they are found in the folder, by their names and times.
+ * - There is no file for a while: the source waits for it.
+ *
+ * At the start, the kept places are found again in the same ways. One change cannot be noticed: other content with
+ * the same first ONCE_HEAD_BYTES and the same bytes before the place. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,7 +51,7 @@ static void file_close(once_source *source)
     free(f);
 }
 
-/* Whatever it is for: to read a file takes nothing from anybody, and the cursor is taken later. */
+/* The same for every purpose: reading a file takes no message from other consumers, and the cursor is locked later. */
 static int file_open(const once_spec *spec, const once_env *env, once_source_purpose purpose, once_source **out,
                      once_error *err)
 {
@@ -141,7 +140,7 @@ static int file_fetch(once_source *source, once_fetch *fetch, once_error *err)
         f->failed = ONCE_OK;
         return rc;
     }
-    if (fetch->max == 0 || fetch->n_paused) return ONCE_OK; /* it has one stream, and nobody to keep awake */
+    if (fetch->max == 0 || fetch->n_paused) return ONCE_OK; /* it has one stream, and needs no heartbeat */
     if (fetch->rest) atomic_store(&f->woken, true);
     batch->items = once_arena_new(&batch->arena, once_item, fetch->max);
     once_origin *origin = once_arena_new(&batch->arena, once_origin, 1);
@@ -153,7 +152,7 @@ static int file_fetch(once_source *source, once_fetch *fetch, once_error *err)
     int rc = once__file_fill(f, &to, &index, &f->failure);
     atomic_store(&f->woken, false);
     note_left(f);
-    if (batch->n) { /* what was read comes first; what failed behind it is said next time */
+    if (batch->n) { /* messages that were read come first; the next fetch reports what failed behind them */
         f->failed = rc;
         rc = ONCE_OK;
         set_origin(f, &to, index, name, origin);
@@ -165,7 +164,7 @@ static int file_fetch(once_source *source, once_fetch *fetch, once_error *err)
     return rc;
 }
 
-/* Nothing to tell a file. What was not settled is read again by the next run, and suppressed where it was settled. */
+/* A file needs no ack. The next run reads again what was not settled, and what was settled is suppressed. */
 static int file_ack(once_source *source, once_receipt *list, size_t n, once_error *err)
 {
     (void)source, (void)list, (void)n, (void)err;

@@ -22,16 +22,16 @@ typedef struct once_kept_places {
     const once_hash *lock; /* with a cursor: what stands for it, since each consumer has its own; NULL: without */
 } once_kept_places;
 
-/* What was kept in this run. @locality: the store's thread, after the start */
+/* What this run has kept. @locality: the store's thread, after the start */
 typedef struct once_file_keeping {
     uint64_t version; /* of the set of files that the store has */
-    uint64_t set;     /* of the one that we set last, which counts in this transaction alone: */
+    uint64_t set; /* the version that we wrote last, in the transaction `set_in`; until the next one it may be undone */
     uint64_t set_in;
-    once_hash seen; /* of the text of them when we wrote or read it last */
+    once_hash seen; /* of their text when it was written or read last */
 } once_file_keeping;
 
-/* Takes in what is kept, and begins there; with a lock, it is the one who moves the cursor: ONCE_E_BUSY when another
- * does. May be repeated. */
+/* Reads what was kept, and begins there. With a lock, this source becomes the one that moves the cursor;
+ * ONCE_E_BUSY: another process does. May be repeated. */
 int once__file_start(once_source *source, const once_kept_places *kept, once_error *err);
 bool once__file_has_places(const once_source *source);               /* it is no pipe */
 void once__file_places(const once_source *source, once_places *out); /* where it begins after that */

@@ -26,7 +26,7 @@ static uint64_t number_of(once_bytes path, once_bytes place)
 
 bool once__file_has(const once_source_spec *source, once_bytes place) { return number_of(source->name, place) > 0; }
 
-/* With that file, where it is still known. */
+/* Together with that file, where it is still known. */
 static int start_at(once_source *source, uint64_t number, once_bytes files, once_error *err)
 {
     once_places known, only = {0};

@@ -16,7 +16,7 @@ static bool is_before(struct timespec a, struct timespec b)
     return a.tv_sec != b.tv_sec ? a.tv_sec < b.tv_sec : a.tv_nsec < b.tv_nsec;
 }
 
-/* {0, 0}: the file system does not say. */
+/* {0, 0}: the file system has no birth times. */
 static struct timespec born(int fd)
 {
     struct statx st;
@@ -30,7 +30,8 @@ static bool is_known_file(const file_source *f, const rotated *r)
     bool known = false;
     for (size_t i = 0; i < f->n && !known; i++)
         known = f->files[i].place.inode == r->st.st_ino && f->files[i].place.device == r->st.st_dev;
-    for (size_t i = 0; i < f->known.n && !known; i++) /* an empty one tells nothing of what has its inode now */
+    /* an empty file does not identify the one that has its inode now */
+    for (size_t i = 0; i < f->known.n && !known; i++)
         known = once__file_is(&f->known.at[i], r->st.st_dev, r->st.st_ino, r->fd) &&
                 (f->known.at[i].head_len > 0 || r->st.st_size == 0);
     return known;
@@ -78,7 +79,7 @@ static void add_packed(bounds *b, const char *name)
 static void take_or_leave(const file_source *f, const rotated *r, rotation kind, const char *name, bounds *b)
 {
     const bool later = !is_before(r->st.st_mtim, b->old.st_mtim) && !is_before(born(r->fd), b->old_born);
-    /* A compressed one keeps the time of what it was made of: with the same time it is `old`. */
+    /* A compressed file keeps the time of its original: with the same time it is `old`. */
     if (kind == ROTATION_PACKED && later && is_before(b->old.st_mtim, r->st.st_mtim)) add_packed(b, name);
     if (kind == ROTATION_READABLE && later && !is_file(&r->st, &b->old) && !is_file(&r->st, &b->now) &&
         !is_known_file(f, r))

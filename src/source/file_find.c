@@ -7,7 +7,7 @@
 
 #include "base/banned.h"
 
-/* A device may have another number after a mount, or on another machine; then the first bytes have to say it. */
+/* A device may have another number after a mount, or on another machine; then the first bytes decide. */
 bool once__file_is(const once_place *place, uint64_t device, uint64_t inode, int fd)
 {
     return place->inode == inode && (place->device == device || place->head_len > 0) && once_place_head_fits(fd, place);
@@ -74,8 +74,8 @@ static int find_in_folder(const file_source *f, const once_place *place, look_fo
     return rc;
 }
 
-/* By its inode; only when no file has that, by what is in it, when the name begins as the path's does. A descriptor, or
- * -1: it is not there. */
+/* By its inode. Only when no file has that, by its content, among files whose names begin with the path's. Returns a
+ * descriptor, or -1: it is not there. */
 int once__file_find(const file_source *f, const once_place *place, bool copies, int *fd, once_error *err)
 {
     assert(place->number > 0);

@@ -1,6 +1,8 @@
-/* The folder of a file as it was at one moment, while others rename in it. A folder is not read at once: a file that is
- * renamed meanwhile, from a name that comes later to one that has come already, would not be seen at all. So it is read
- * until two readings in a row are the same; then each name was what it is at the end of the first. */
+/* The folder of a file as it was at one moment, while other programs rename files in it.
+ *
+ * Reading a folder takes a while. A file that is renamed meanwhile, from a name that comes later to one that was read
+ * already, would not be seen at all. So the folder is read until two readings in a row are the same: then each name is
+ * what it was at the end of the first of them. */
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -60,7 +62,7 @@ static int bad_folder(const file_source *f, int error, once_error *err)
     return once__file_bad(f, ONCE_E_UNAVAILABLE, "cannot look through its folder", error, err);
 }
 
-/* `dir` NULL: nobody may list it; then nothing is found there. */
+/* `dir` NULL: the folder may not be listed, and nothing is found there. */
 static int open_folder(const file_source *f, DIR **dir, once_error *err)
 {
     const char *name = once__file_name_in(f->path);
@@ -95,8 +97,8 @@ static bool add_name(folder *list, const char *name, bool counts, const struct s
     return copy;
 }
 
-/* Names that begin as the path's does may be copies. Of those only the ones that rotation makes count for whether the
- * folder is the same: a store may lie there, too, whose journal comes and goes. */
+/* Names that begin with the path's may be copies. Whether the folder is unchanged depends only on names that
+ * rotation makes: a store may be there, too, whose journal comes and goes. */
 static int add_entry(const file_source *f, folder *list, const struct dirent *entry, uint64_t inode, once_error *err)
 {
     const char *own = once__file_name_in(f->path);
@@ -175,7 +177,7 @@ int once__file_restless(const file_source *f, once_error *err)
                      f->path);
 }
 
-/* Whether there is nothing to read, whatever is tried. */
+/* Whether there is nothing to read, in any way. */
 static bool is_unreadable(int error) { return error == EACCES || error == EPERM || error == ELOOP || error == ENXIO; }
 
 int once__file_open_other(const file_source *f, const folder *list, size_t i, int *fd, struct stat *st, once_error *err)

@@ -1,4 +1,4 @@
-/* What the files of the file source share; nobody else includes this. */
+/* What the files of the file source share. Not for others. */
 #ifndef ONCE_SOURCE_FILE_IMPL_H
 #define ONCE_SOURCE_FILE_IMPL_H
 
@@ -9,11 +9,11 @@
 #include "source/file.h"
 #include "source/lines.h"
 
-/* A file that is read, or will be. Of its place, offset and line say what was handed out. */
+/* A file that is read, or will be. Offset and line of its place say how far it was delivered. */
 typedef struct open_file {
     once_place place;
     int fd;
-    once_lines lines; /* read, not yet handed out */
+    once_lines lines; /* read, and not delivered yet */
     int64_t read;     /* bytes read */
     char tail[64];    /* the last of them, to notice that they were changed */
     size_t tail_len;
@@ -36,10 +36,10 @@ typedef struct file_source {
     once_hash lock;
     uint64_t version;   /* of the set of files */
     uint64_t delivered; /* messages */
-    int path_error;     /* what was said of the path last */
+    int path_error;     /* what was logged about the path last */
     atomic_bool woken;
     _Atomic int64_t left;
-    int failed; /* not ONCE_OK: what the next fetch has to say, which is `failure` */
+    int failed; /* not ONCE_OK: the next fetch fails with it; `failure` has the text */
     once_error failure;
 } file_source;
 
@@ -90,15 +90,16 @@ typedef int folder_look(const file_source *f, const folder *list, void *user, on
 
 const char *once__file_name_in(const char *path);
 rotation once__file_kind_of_name(const char *name, const char *entry);
-/* With the names that may belong to the source, and of the file `inode`. ONCE_E_UNAVAILABLE: it cannot be known. */
+/* Reads the names that may belong to the source, and that of the file `inode`. ONCE_E_UNAVAILABLE: the folder cannot
+ * be read reliably now. */
 int once__file_look_through(const file_source *f, uint64_t inode, folder_look *look, void *user, once_error *err);
-int once__file_restless(const file_source *f, once_error *err); /* renamed all the time: says so */
+int once__file_restless(const file_source *f, once_error *err); /* fails: files are renamed all the time */
 /* A regular file of the list, which is not the one that the path names. `fd` -1: it is none, may not be read, or is to
  * be left alone: a store may lie in the folder, too. ONCE_E_ABORTED: it has another name now. */
 int once__file_open_other(const file_source *f, const folder *list, size_t i, int *fd, struct stat *st,
                           once_error *err);
 
-/* file_find.c: files in the folder that may be one of ours */
+/* file_find.c: files in the folder that may be files of this source */
 bool once__file_is(const once_place *place, uint64_t device, uint64_t inode, int fd);
 int once__file_find(const file_source *f, const once_place *place, bool copies, int *fd, once_error *err);
 int once__file_is_elsewhere(const file_source *f, const once_place *place, bool *is, once_error *err);

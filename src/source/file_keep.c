@@ -1,11 +1,12 @@
-/* What the store keeps of a file source from run to run: which files it has had, since their numbers are part of
- * coordinates; with `cursor`, where it goes on, and who moves that.
+/* What the store keeps for a file source from run to run: the files that it has read, because their numbers are part of
+ * coordinates; with `cursor`, where it goes on, and which process moves the cursor.
  *
- * The facts, each under the path as it was written, so that machines which share a store and have a file of that path
- * each are told apart by their consumers:
- *   files   the files, as text (source/place.h), with those from before as far as there is room
- *   cursor  the places, likewise
- *   holder  "process PID on HOST": who has the cursor, for a message */
+ * The facts, each under the path as it was written. Machines that share a store and each have a file of that path are
+ * told apart by their consumers:
+ *
+ *   files    the files, as text (source/place.h), and those before them as far as there is room
+ *   cursor   the places, in the same form
+ *   holder   "process PID on HOST": which process has the cursor, for a message */
 #include <assert.h>
 #include <errno.h>
 #include <signal.h>
@@ -57,7 +58,7 @@ static bool has_ended(const char *name, const char *host)
            kill((pid_t)pid, 0) != 0 && errno == ESRCH;
 }
 
-/* Whoever holds the cursor wrote its name after it had taken it, so it may not be there yet. */
+/* The holder of the cursor writes its name after it has taken the lock, so the name may not be there yet. */
 static int fail_held(const once_source *source, const once_facts *facts, const char *host, const once_error *why,
                      once_arena *arena, once_error *err)
 {
@@ -122,8 +123,9 @@ int once__file_seek(once_source *source, uint32_t stream, const once_facts *fact
 
 /* --- with each transaction --- */
 
-/* Another process that follows the same path counts as we do, or one of us has missed a file. What the store has by
- * then is known to be there; what we set ourselves may still be rolled back, and is asked for again. */
+/* Another process that follows the same path counts the same files, or one of the two has missed a file. What the
+ * store had before this transaction is certain; what we have set ourselves may still be rolled back, and is read
+ * again. */
 static int merge_files(once_source *source, const once_facts *facts, const once_origin *newest, once_arena *arena,
                        once_error *err)
 {

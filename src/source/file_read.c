@@ -10,7 +10,7 @@
 #include "base/banned.h"
 
 #define CHUNK (256u << 10)
-#define BATCH_BYTES (4u << 20) /* a batch is handed out when it has so many, or `max` messages */
+#define BATCH_BYTES (4u << 20) /* a batch is delivered when it has so many bytes, or `max` messages */
 #define IDLE_MS 100
 #define ROTATED_MS 30000 /* how long a file that lost its path may stand still before it is over */
 
@@ -42,8 +42,8 @@ static void remember_tail(open_file *file, const char *data, size_t n)
     file->tail_len = keep + n;
 }
 
-/* Reads more behind what is there; at_eof: there was nothing, for now. `changed`: what was there is not what is there.
- */
+/* Reads more behind the bytes that are there. at_eof: there was nothing, for now. `changed`: the bytes before are
+ * not those that were read */
 static int read_more(file_source *f, open_file *file, bool *changed, once_error *err)
 {
     const once_env *env = f->base.env;
@@ -54,7 +54,7 @@ static int read_more(file_source *f, open_file *file, bool *changed, once_error 
     do n = env->read(env->self, file->fd, room, CHUNK);
     while (n < 0 && errno == EINTR);
     if (n < 0) return errno == EAGAIN ? ONCE_OK : once__file_bad(f, ONCE_E_IO, "cannot read", errno, err);
-    /* Asked after reading: if it was changed before that, these bytes are not what follows. */
+    /* Checked after reading: if the file was changed before that, these bytes are not what follows. */
     if (f->regular && (once__file_follows(f) || n == 0) && once__file_is_changed(file)) {
         *changed = true;
         return once__file_follows(f)
@@ -122,7 +122,7 @@ static void add_item(const open_file *file, filling *to, const once_line *line, 
     item->resume = resume;
 }
 
-/* It was handed out without its newline, and has not grown. */
+/* It was delivered without its newline, and has not grown. */
 static bool is_known_part(const once_place *p, const once_line *line)
 {
     return p->part_len && p->part_len == line->len && line->kept >= p->part_kept &&
@@ -185,7 +185,7 @@ static int take_lines(file_source *f, open_file *file, bool last, filling *to, o
     return once_no_memory(err, "for a batch of '%s'", f->path);
 }
 
-/* Nothing will follow what is in it. */
+/* Nothing will follow the bytes in it. */
 static bool is_over(const file_source *f, const open_file *file)
 {
     if (!file->at_eof) return false;

@@ -41,7 +41,7 @@ static bool has_the_rest(int old, int fd, int64_t at)
 static bool is_written_anew(const open_file *old, int fd)
 {
     struct stat st;
-    once_place read = old->place; /* as far as it was read */
+    once_place read = old->place; /* up to where it was read */
     read.offset = (uint64_t)old->read;
     read.part_len = read.part_kept = 0;
     read.tail_len = old->tail_len;
@@ -96,7 +96,7 @@ static int take_new_file(file_source *f, int fd, once_error *err)
 
 enum { NO_FILE = -1 }; /* the path names a pipe, a socket or a device */
 
-/* Says once why the path cannot be read, and again when that changes. 0: it can. */
+/* Logs once why the path cannot be read, and again when the reason changes. 0: it can be read. */
 static void tell_of_path(file_source *f, int error)
 {
     if (error && error != f->path_error)
@@ -119,12 +119,12 @@ int once__file_look_at_path(file_source *f, once_error *err)
     return fd < 0 ? ONCE_OK : take_new_file(f, fd, err);
 }
 
-/* What was read must still be there. */
+/* The bytes that were read must still be there. */
 bool once__file_is_changed(const open_file *file)
 {
     struct stat st;
     char tail[sizeof file->tail];
-    if (fstat(file->fd, &st) != 0) return false; /* the next read says what is wrong */
+    if (fstat(file->fd, &st) != 0) return false; /* the next read reports what is wrong */
     if (st.st_size < file->read) return true;
     if (file->tail_len &&
         (pread(file->fd, tail, file->tail_len, file->read - (int64_t)file->tail_len) != (ssize_t)file->tail_len ||

@@ -52,7 +52,7 @@ open_file *once__file_add(file_source *f, int fd, const once_place *place)
     return file;
 }
 
-/* An old one of which all was read is given up for another: nothing comes any more, most likely. */
+/* Makes room by closing an old file that was read to its end: most likely nothing follows in it. */
 bool once__file_has_room(file_source *f)
 {
     for (size_t i = 0; f->n == ONCE_FILES_MAX && i + 1 < f->n; i++)

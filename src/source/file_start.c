@@ -1,4 +1,4 @@
-/* Where a file source begins: the file that has the path, with its number, and what is left of those before it. */
+/* Where a file source begins: the file that has the path, with its number, and the rest of the files before it. */
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -52,7 +52,7 @@ static const once_place *find_by_itself(const file_source *f, const once_place *
     return NULL;
 }
 
-/* The file that has the path now, among those that had it before; NULL: it is new. */
+/* The file that has the path now, among those that had it before; NULL: it is a new file. */
 static int find_known(const file_source *f, int fd, const once_place **known, once_error *err)
 {
     once_place here = {0};
@@ -61,14 +61,15 @@ static int find_known(const file_source *f, int fd, const once_place **known, on
     if (!once_place_look(fd, &here) || (*known = find_by_itself(f, &here, fd))) return ONCE_OK;
     const once_place *last = f->known.n ? &f->known.at[f->known.n - 1] : NULL;
     if (!last) return ONCE_OK;
-    /* Whoever reads the whole file each time may have edited it: then a line that was changed is a conflict, and the
-     * others are known. */
+    /* A file that is read as a whole each time may have been edited: then a changed line is a conflict, and the
+     * other lines are known. */
     const bool whole = !once__file_follows(f) && !f->goes_on;
     if (whole && last->device == here.device && last->inode == here.inode) {
         *known = last;
         return ONCE_OK;
     }
-    /* Written anew as a whole, with what it had: then the old one is gone, and not under another name. */
+    /* A program wrote it anew as a whole, with its old content: then the old file is gone, and not under another
+     * name. */
     if (!whole && (last->head_len == 0 || !once_place_fits(fd, last))) return ONCE_OK;
     const int rc = once__file_is_elsewhere(f, last, &elsewhere, err);
     if (rc == ONCE_OK && !elsewhere) *known = last;
@@ -156,8 +157,8 @@ static int find_unseen(file_source *f, int fd, once_error *err)
     return rc;
 }
 
-/* All that comes before the file that has the path: what the cursor names, what has a higher number, and files that
- * nobody has seen. */
+/* Everything before the file that has the path: the files that the cursor names, those with a higher number, and
+ * files that were never seen. */
 static int find_files_before(file_source *f, const once_places *cursor, int fd, const once_place *current,
                              once_error *err)
 {
@@ -174,7 +175,7 @@ static int find_files_before(file_source *f, const once_places *cursor, int fd, 
     return rc;
 }
 
-/* The file that has the path, behind those before it. */
+/* The file that has the path, after those before it. */
 static int place_current(file_source *f, int fd, const once_places *cursor, bool has_cursor, once_error *err)
 {
     const once_place *known = NULL;

@@ -50,7 +50,7 @@ void once_lines_fed(once_lines *lines, size_t n)
     lines->to += n;
 }
 
-/* The line has no end yet: what is beyond its bound needs not be kept. */
+/* The line has not ended: bytes beyond its bound need not be kept. */
 static void drop_excess(once_lines *lines)
 {
     assert(lines->from <= lines->to);

@@ -1,5 +1,5 @@
-/* Bytes as they are read, cut into lines. Memory is bounded by the longest line that is kept whole, whatever comes: of
- * a longer one the beginning is kept, and the rest is only counted.
+/* Cuts bytes into lines. Memory is bounded by the longest line that is kept whole: of a longer one the beginning is
+ * kept, and the rest is counted.
  *
  * Thread rule: one thread at a time. */
 #ifndef ONCE_SOURCE_LINES_H
@@ -21,7 +21,7 @@ typedef struct once_line {
 typedef struct once_lines {
     size_t keep; /* bytes of a line at most */
     char *data;
-    size_t from, to, capacity; /* what was fed and not taken is data[from, to) */
+    size_t from, to, capacity; /* fed and not taken: data[from, to) */
     size_t looked;             /* there is no newline in data[from, looked) */
     uint64_t dropped;          /* bytes of the first line, behind the first `keep`, that were fed and are not in data */
 } once_lines;
@@ -34,8 +34,7 @@ void once_lines_release(once_lines *lines); /* memory given back; empty, and usa
 char *once_lines_room(once_lines *lines, size_t want);
 void once_lines_fed(once_lines *lines, size_t n);
 
-/* The next line. `last`: nothing will follow, so what is there is a line without a newline. False: there is none (yet).
- */
+/* The next line. `last`: nothing will follow, so the rest is a line without a newline. False: there is none (yet) */
 bool once_lines_next(once_lines *lines, bool last, once_line *out);
 
 /* Bytes that were fed and belong to no line that was taken. */

@@ -85,7 +85,7 @@ uint64_t once_place_hash(const void *data, size_t len) { return once_xxh128(0, d
 
 static void behind_part(const once_message *m, once_place *out)
 {
-    out->tail_len = 0; /* what is known again is the part */
+    out->tail_len = 0; /* the part is what is recognised */
     out->part_len = m->cut_from ? m->cut_from : m->body.len;
     out->part_kept = m->body.len;
     out->part = once_place_hash(m->body.data, out->part_kept);
@@ -181,7 +181,7 @@ static bool hash_fits(int fd, uint64_t at, uint64_t len, uint64_t hash)
     return len == 0 || (read_at(fd, bytes, len, at) && once_place_hash(bytes, len) == hash);
 }
 
-/* As long as a message may be: it is read as a whole, since that is how it was hashed. */
+/* As long as a message may be: the line is read as a whole, because it was hashed as a whole. */
 static bool part_fits(int fd, const once_place *p)
 {
     if (p->part_kept <= ONCE_HEAD_BYTES) return hash_fits(fd, p->offset, p->part_kept, p->part);
@@ -212,7 +212,7 @@ bool once_place_look(int fd, once_place *place)
     place->device = st.st_dev;
     place->inode = st.st_ino;
     const size_t len = (uint64_t)st.st_size < sizeof bytes ? (size_t)st.st_size : sizeof bytes;
-    if (len <= place->head_len || !read_at(fd, bytes, len, 0)) return true; /* as much as was known */
+    if (len <= place->head_len || !read_at(fd, bytes, len, 0)) return true; /* as much as was recorded */
     place->head_len = len;
     place->head = once_place_hash(bytes, len);
     return true;
@@ -243,8 +243,8 @@ static bool bytes_are(int fd, uint64_t at, uint64_t len, once_hash hash)
     return same;
 }
 
-/* An old cursor is behind a message that is known by its hash; it may have been one without a newline. One that was
- * longer than the buffers of then has lost its middle, so that only its newline can be asked for. */
+/* An old cursor is behind a message that its hash identifies; that may have had no newline. Of a message that was
+ * longer than the buffers of that version the middle is lost, so only its newline can be checked. */
 bool once_place_read_old(int fd, once_bytes text, once_place *out)
 {
     enum { OLD_LINE_MAX = 64 << 20 };

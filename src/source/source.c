@@ -1,4 +1,4 @@
-/* What is asked of all sources: the list, the field `source` of the pipeline file, and which of them it chooses. */
+/* The list of sources, the field `source` of the pipeline file, and the calls that go to any source. */
 #include "source/source.h"
 
 #include <assert.h>
@@ -65,7 +65,7 @@ int once_source_open(const once_spec *spec, const once_env *env, once_source_pur
         .name = field, .type = ONCE_CONFIG_LATER, .plural = "sources", .instead = "use 'file: {path: ...}'"            \
     }
 
-/* Known, but not here: a driver that comes takes its name out. */
+/* Sources that are announced. A driver that is built takes its name out of here. */
 static const once_config_field later[] = {
     LATER("http"), LATER("kafka"), LATER("rabbitmq"), LATER("sqs"), LATER("servicebus"), LATER("redis"), LATER("nats"),
 };

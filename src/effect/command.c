@@ -45,7 +45,7 @@ static int put_variable(environment *env, const once_written *v, once_error *err
                          "%.*s:%d: the name of a variable cannot be empty nor have '=' or NUL in it", AT(env, v->line));
     if (name.len >= 5 && memcmp(name.data, "ONCE_", 5) == 0)
         return once_fail(err, ONCE_E_CONFIG,
-                         "%.*s:%d: variable '%.*s': names that begin with ONCE_ are ours; choose another",
+                         "%.*s:%d: variable '%.*s': once sets the variables that begin with ONCE_; choose another name",
                          AT(env, v->line), (int)name.len, name.data);
     const int rc = once_value_read(env->options->spec->file, env->options->env, v, env->arena, &value, err);
     if (rc != ONCE_OK) return rc;

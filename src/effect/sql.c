@@ -88,7 +88,7 @@ static int judge(const once_effects *effects, const sql_handler *handler, const 
     return ONCE_OK;
 }
 
-/* Whether the statement changed as many rows as `rows` says. */
+/* Whether the statement changed or returned as many rows as `rows` says. */
 static bool met(const once_sql_statement *statement, size_t i, int64_t rows, once_item *item, once_arena *arena)
 {
     assert(rows >= 0);

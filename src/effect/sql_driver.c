@@ -226,7 +226,7 @@ static bool has_committed(sql_driver *driver, connection *s, once_job *job, bool
         if (rc == ONCE_E_COMMIT_UNKNOWN) job->not_started = rc; /* and the next one would end the same way */
         once_reply_reason(
             &job->reply, "%s%s",
-            rc == ONCE_E_COMMIT_UNKNOWN ? "" : "COMMIT was sent, and what became of it is not known: ", fault.text);
+            rc == ONCE_E_COMMIT_UNKNOWN ? "" : "COMMIT was sent, and its outcome is not known: ", fault.text);
     }
     return false;
 }

@@ -123,8 +123,8 @@ static int write_ours(lexer *lex, once_bytes name, once_error *err)
         if (once_bytes_equal((once_bytes){ours[i].name, strlen(ours[i].name)}, name))
             return write_param(lex, &(once_sql_param){.source = ours[i].source}, err);
     return once_fail(err, ONCE_E_USAGE,
-                     "parameter ':%.*s': names that begin with once_ are ours, and are once_key, once_idempotency_key "
-                     "and once_attempt; "
+                     "parameter ':%.*s': names that begin with once_ are reserved: there are once_key, "
+                     "once_idempotency_key and once_attempt; "
                      "write ':{/%.*s}' for a field",
                      SHOWN(name), SHOWN(name));
 }

@@ -230,7 +230,7 @@ bool once_sql_met(const once_sql_statement *statement, size_t i, int64_t rows, c
 {
     assert(statement->rows >= -1 && rows >= 0);
     if (statement->rows < 0 || rows == statement->rows) return true;
-    snprintf(why, size, "statement %zu met %lld rows, %lld were asked for", i + 1, (long long)rows,
+    snprintf(why, size, "statement %zu changed or returned %lld rows, and 'rows' says %lld", i + 1, (long long)rows,
              (long long)statement->rows);
     return false;
 }

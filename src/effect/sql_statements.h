@@ -30,8 +30,8 @@ bool once_sql_judge(const once_handler_spec *handler, const once_fault *fault, o
 /* Whether the handler names a fault that is an answer about the message. */
 bool once_sql_lists(const once_handler_spec *handler, const once_fault *fault);
 
-/* Whether statement `i` changed as many rows as it must. Otherwise `why` says so, and statement->unmet is the
- * outcome. */
+/* Whether statement `i` changed or returned as many rows as it must. Otherwise `why` says so, and statement->unmet
+ * is the outcome. */
 bool once_sql_met(const once_sql_statement *statement, size_t i, int64_t rows, char *why, size_t size);
 
 /* In another database (sql_driver.c). */

@@ -25,9 +25,9 @@ typedef struct once_kept_places {
 /* What this run has kept. @locality: the store's thread, after the start */
 typedef struct once_file_keeping {
     uint64_t version; /* of the set of files that the store has */
-    uint64_t set; /* the version that we wrote last, in the transaction `set_in`; until the next one it may be undone */
-    uint64_t set_in;
-    once_hash seen; /* of their text when it was written or read last */
+    uint64_t set;     /* the version that we wrote last ... */
+    uint64_t set_in;  /* ... in this transaction, which may still be rolled back */
+    once_hash seen;   /* of their text when it was written or read last */
 } once_file_keeping;
 
 /* Reads what was kept, and begins there. With a lock, this source becomes the one that moves the cursor;

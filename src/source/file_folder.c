@@ -172,8 +172,8 @@ int once__file_look_through(const file_source *f, uint64_t inode, folder_look *l
 int once__file_restless(const file_source *f, once_error *err)
 {
     return once_fail(err, ONCE_E_UNAVAILABLE,
-                     "source '%s': files in its folder are renamed all the time, so that none of them can be told to "
-                     "be there or not",
+                     "source '%s': files in its folder are renamed all the time, so it is not known which files are "
+                     "there",
                      f->path);
 }
 

@@ -101,7 +101,7 @@ static void tell_of_path(file_source *f, int error)
 {
     if (error && error != f->path_error)
         once_log(ONCE_LOG_WARN, "source_unreadable", "source '%s' cannot be read: %s; waiting for a file there",
-                 f->path, error == NO_FILE ? "it is no regular file any more" : once_errno_text(error));
+                 f->path, error == NO_FILE ? "it is no longer a regular file" : once_errno_text(error));
     f->path_error = error;
 }
 

@@ -99,9 +99,8 @@ static int learn(file_source *f, const once_kept_places *kept, once_error *err)
     if (kept->cursor.len && !once_places_read(kept->cursor, &cursor)) {
         if (!file || !once_place_read_old(file->fd, kept->cursor, &cursor.at[0]))
             return once_fail(err, ONCE_E_CORRUPT,
-                             "source '%s' is not the file that its cursor belongs to, and an older version kept that, "
-                             "which told too little "
-                             "of the file to go on; use a new path, or 'cursor: false'",
+                             "source '%s' is not the file that its cursor belongs to, and the cursor, which an older "
+                             "once wrote, does not identify another; use a new path, or 'cursor: false'",
                              f->path);
         cursor.n = 1;
     }

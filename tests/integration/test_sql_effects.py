@@ -147,7 +147,7 @@ def test_f03_too_many_rows_of_an_only_statement_are_not_committed(tmp_path, othe
     p.write({"id": "a", "order": 1}, {"id": "b", "order": 2}, {"id": "c", "order": 3})
     counts(p.run(), received=3, done=2, **{fate: 1})
     assert p.rows("SELECT id, paid FROM orders ORDER BY id") == [(1, 1), (2, 0), (2, 0), (3, 1)], "nothing of the unmet one stays"
-    assert "met 2 rows, 1 were asked for" in p.explain("b")[0]["reason"]
+    assert "changed or returned 2 rows, and 'rows' says 1" in p.explain("b")[0]["reason"]
 
 
 def test_f70_a_constraint_is_known_by_its_whole_name(tmp_path):

@@ -270,7 +270,7 @@ static void rows_that_were_asked_for(void **state)
     opened(f, "UPDATE head SET id = id WHERE id = :id");
     f->statements[1].rows = 1;
     f->statements[1].unmet = ONCE_STALE;
-    is(run(f, "{\"id\": \"a\"}"), ONCE_STALE, "statement 2 met 0 rows, 1 were asked for");
+    is(run(f, "{\"id\": \"a\"}"), ONCE_STALE, "statement 2 changed or returned 0 rows, and 'rows' says 1");
     assert_int_equal(rows(f), 0);
 }
 
@@ -636,7 +636,7 @@ static void f60_f15_a_statement_of_postgres_is_ended(void **state)
 
 static void f06_f15_a_commit_of_postgres_that_is_given_up_is_unknown(void **state)
 {
-    static const char unknown[] = "COMMIT was sent, and what became of it is not known: ";
+    static const char unknown[] = "COMMIT was sent, and its outcome is not known: ";
     fixture *f = *state;
     postgres(f, "INSERT INTO late VALUES ('x')", 200);
     const int64_t began_ms = once_env_mono_ns(once_env_real()) / 1000000;

@@ -95,10 +95,10 @@ static void names_that_begin_with_once_are_ours(void **state)
     becomes("INSERT INTO t VALUES (:once_key, :id, :once_idempotency_key, :once_attempt, :once_key)",
             "INSERT INTO t VALUES (?1, ?2, ?3, ?4, ?1)", "key /id idempotency attempt");
     becomes("SELECT :{/once_key}, :once_key, :oncekey", "SELECT ?1, ?2, ?3", "/once_key key /oncekey");
-    refused("SELECT :once_x", "parameter ':once_x': names that begin with once_ are ours, and are once_key, "
+    refused("SELECT :once_x", "parameter ':once_x': names that begin with once_ are reserved: there are once_key, "
                               "once_idempotency_key and once_attempt; "
                               "write ':{/once_x}' for a field");
-    refused("SELECT :once_", "parameter ':once_': names that begin with once_ are ours, and are once_key, "
+    refused("SELECT :once_", "parameter ':once_': names that begin with once_ are reserved: there are once_key, "
                              "once_idempotency_key and once_attempt; "
                              "write ':{/once_}' for a field");
 }

@@ -653,9 +653,10 @@ static void a_process_that_ends_comes_back_later_and_later(void **state)
         if (i == 3 || i == 5) assert_result(&f->items[i], "");
         else assert_unknown(&f->items[i], "exit status 5");
     }
-    expect_log(
-        f, (const char *const[]){"not before 100 ms", "not before 200 ms", "not before 400 ms", "not before 100 ms"},
-        4);
+    expect_log(f,
+               (const char *const[]){"started again after 100 ms", "started again after 200 ms",
+                                     "started again after 400 ms", "started again after 100 ms"},
+               4);
 }
 
 /* --- processes that misbehave ------------------------------------------------------------------------------------- */

@@ -1,5 +1,6 @@
 /* Callbacks: C functions of the program that links libonce, each in a thread of its own. A function that should stop
  * learns it from once_call_extend. */
+#include <assert.h>
 #include <stdlib.h>
 
 #include "base/duration.h"
@@ -32,6 +33,7 @@ static void callback_run(once_threads *threads, once_job *job)
 {
     const once_runner_callback *callback = ((callback_driver *)threads)->callback;
     const once_item *item = job->item;
+    assert(callback->function && item->decision.answer == ONCE_ANSWER_RUN); /* it cannot be asked about unknowns */
     const once_message *m = &item->message;
     lease held = {.keeper.extend = keep, .job = job};
     once_outward idempotency_key;

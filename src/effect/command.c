@@ -1,4 +1,5 @@
 /* What commands have in common, one process for each message or kept: the environment, and the file that is run. */
+#include <assert.h>
 #include <string.h>
 
 #include "base/no_memory.h"
@@ -23,6 +24,7 @@ static bool same_name(const char *entry, once_bytes name)
 
 static int put(environment *env, once_bytes name, once_bytes value, once_error *err)
 {
+    assert(name.len > 0 && !memchr(name.data, '=', name.len));
     char *entry = once_arena_alloc(env->arena, name.len + value.len + 2);
     if (!entry) return once_no_memory(err, "for the handlers");
     char *at = mempcpy(entry, name.data, name.len);
@@ -65,6 +67,7 @@ int once_exec_environment(once_runner *runner, const once_exec_spec *exec, once_
         put(&env, ONCE_BYTES("PATH"), ONCE_BYTES("/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"), err);
     if (rc == ONCE_OK) rc = put(&env, ONCE_BYTES("LANG"), ONCE_BYTES("C.UTF-8"), err);
     for (size_t i = 0; i < exec->n_env && rc == ONCE_OK; i++) rc = put_variable(&env, &exec->env[i], err);
+    assert(rc != ONCE_OK || !env.list[env.n]);
     if (rc == ONCE_OK) *out = env.list;
     return rc;
 }

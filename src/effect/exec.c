@@ -177,6 +177,7 @@ static bool make_environment(exec_driver *driver, const once_item *item)
 
 once_outcome once_exec_exit_usual(int code)
 {
+    assert(code >= 0 && code <= 255);
     switch (code) {
     case 0: return ONCE_DONE;
     case 64: return ONCE_REJECTED;
@@ -207,6 +208,7 @@ static once_outcome outcome_of(const job *j, int status)
 static void finish(job *j, int status)
 {
     once_item *item = j->item;
+    assert(item->started && item->driver == j && j->child.pid == 0); /* it was reaped */
     once_runner *runner = j->driver->driver.runner;
     const once_bytes line = once_tail_last_line(&j->tail);
     char how[80], limit[ONCE_DURATION_TEXT], text[sizeof how + sizeof j->tail.text + 12];
@@ -251,6 +253,7 @@ static void leave_line(job *j)
 static void join_line(job *j)
 {
     exec_driver *driver = j->driver;
+    assert(!driver->last || driver->last->deadline_ms <= j->deadline_ms);
     j->prev = driver->last;
     *(j->prev ? &j->prev->next : &driver->first) = j;
     driver->last = j;
@@ -265,6 +268,7 @@ static void close_end(job *j, once_watch *watch, int *fd)
 
 static void give_back(job *j)
 {
+    assert(j->child.pid == 0);
     leave_line(j);
     close_end(j, &j->out, &j->child.out);
     close_end(j, &j->err, &j->child.err);
@@ -277,6 +281,7 @@ static void give_back(job *j)
 
 static void keep_result(job *j, size_t n)
 {
+    assert(j->result.len <= j->result.max);
     const size_t room = j->result.max - j->result.len;
     once_buf_append(&j->result, j->driver->chunk, n < room ? n : room);
 }
@@ -371,6 +376,7 @@ static job *new_job(exec_driver *driver, once_item *item)
  * otherwise it would be asked again without end. */
 static void not_started(exec_driver *driver, once_item *item, int rc, const char *why)
 {
+    assert(rc != ONCE_OK);
     const bool of_message = once_status_class(rc) == ONCE_CLASS_MESSAGE, asks = item->decision.asks;
     if (!of_message) item->not_started = rc;
     else item->outcome = asks ? ONCE_UNKNOWN : ONCE_DEAD;
@@ -426,12 +432,14 @@ static void exec_start(once_effect_driver *base, once_item *item)
 static void exec_ask(once_effect_driver *base, once_item *item)
 {
     exec_driver *driver = (exec_driver *)base;
+    assert(item->decision.asks && once_handler_asks(item->handler));
     start_command(driver, item, driver->lookup_file, ((const exec_input *)item->input)->lookup_argv);
 }
 
 static void exec_kill(once_effect_driver *base, once_item *item)
 {
     job *j = item->driver;
+    assert(j->item == item);
     (void)base;
     j->killed = true;
     once_process_kill(&j->child);
@@ -506,6 +514,7 @@ static int make_ready(exec_driver *driver, once_error *err)
 int once_effect_driver_open_exec(once_runner *runner, const once_handler_spec *handler, once_effect_driver **out,
                                  once_error *err)
 {
+    assert(once_exec_of(handler)->mode == ONCE_EXEC_MESSAGE && handler->slots > 0);
     exec_driver *driver = calloc(1, sizeof *driver);
     if (!driver) return once_no_memory(err, "for the handlers");
     driver->driver = (once_effect_driver){.ops = &exec_ops, .handler = handler, .runner = runner};

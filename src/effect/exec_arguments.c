@@ -10,6 +10,8 @@
  *
  * No list can have all commands that run something, so this guards against mistakes only; `unsafe_arguments: true`
  * switches it off. */
+#include <assert.h>
+
 #include "core/config_values.h"
 #include "effect/exec.h"
 
@@ -240,6 +242,7 @@ static bool is_literal(const arguments *a) { return once_template_is_literal(a->
 
 static void advance(arguments *a)
 {
+    assert(a->item); /* each item has its template */
     a->item = a->item->next;
     a->argv++;
 }
@@ -424,6 +427,7 @@ static bool check_command(arguments *a)
 
 bool once_exec_check_arguments(once_config *config, const once_node *list, const once_exec_command *command)
 {
+    assert(list->kind == ONCE_NODE_LIST && list->count == command->n);
     arguments a = {.config = config, .argv = command->argv, .item = list->first};
     return check_command(&a);
 }

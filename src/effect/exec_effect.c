@@ -1,5 +1,6 @@
 /* The effect `exec`: its part of the pipeline file, and the driver of each mode. Values of `env` may be secrets: no
  * message shows one, nor a reference that is written wrongly, which may be a secret, too. */
+#include <assert.h>
 #include <stdio.h>
 
 #include "core/config_values.h"
@@ -404,6 +405,7 @@ static void conclude(once_handler_spec *handler)
     const once_exec_spec *exec = once_exec_of(handler);
     if (exec->mode == ONCE_EXEC_STREAM) handler->slots = exec->window * exec->processes;
     if (exec->mode == ONCE_EXEC_STREAM || exec->lookup.command.n == 0) return;
+    assert(exec->lookup.when.after_ms >= 0 && exec->lookup.when.for_ms > 0);
     handler->bits |= ONCE_EFFECT_ASKS;
     handler->lookup = exec->lookup.when;
 }
@@ -529,6 +531,7 @@ static int open_driver(once_runner *runner, const once_handler_spec *handler, on
 static once_effect_shown describe(const once_handler_spec *handler)
 {
     const once_exec_spec *exec = once_exec_of(handler);
+    assert(exec->command.n > 0);
     return (once_effect_shown){.what = exec->mode == ONCE_EXEC_STREAM ? "stream command" : "command",
                                .name = once_template_text(exec->command.argv[0])};
 }

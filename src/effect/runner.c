@@ -93,6 +93,7 @@ static int64_t tick(once_runner *runner, int64_t now_ms)
     for (size_t i = 0; i < runner->options.spec->n_handlers; i++) {
         once_effect_driver *driver = runner->of[i];
         const int64_t at_ms = driver ? driver->ops->tick(driver, now_ms) : ONCE_NEVER;
+        assert(at_ms >= 0);
         if (at_ms < next_ms) next_ms = at_ms;
     }
     return next_ms;
@@ -134,6 +135,7 @@ void once_runner_start(once_runner *runner, once_item *const *items, size_t n)
         once_item *item = items[i];
         once_effect_driver *driver = runner->of[item->handler - runner->options.spec->handlers];
         assert(driver && item->input);
+        assert(!item->driver); /* no driver has it */
         reset(item);
         item->driver = driver;
         if (ONCE_FAIL_AT(effect_before)) {
@@ -154,6 +156,7 @@ void once_runner_kill(once_runner *runner, once_item *const *items, size_t n)
     for (size_t i = 0; i < n; i++) {
         if (!items[i]->driver) continue; /* back already */
         once_effect_driver *driver = runner->of[items[i]->handler - runner->options.spec->handlers];
+        assert(driver);
         driver->ops->kill(driver, items[i]);
     }
 }
@@ -226,6 +229,7 @@ bool once_runner_output(once_runner *runner, once_item *item, once_bytes result,
 
 once_db *once_runner_db(once_runner *runner, const once_handler_spec *handler)
 {
+    assert((size_t)(handler - runner->options.spec->handlers) < runner->options.spec->n_handlers);
     once_effect_driver *driver = runner->of[handler - runner->options.spec->handlers];
     return driver && handler->effect->db ? handler->effect->db(driver) : NULL;
 }

@@ -382,6 +382,7 @@ int once_effects_run(once_effects *effects, once_item *const *items, size_t n, b
 int once_effects_open(const once_spec *spec, const once_keying *keying, once_db *db, once_effects **out,
                       once_error *err)
 {
+    assert(spec->n_handlers > 0 && db);
     once_effects *effects = calloc(1, sizeof *effects);
     if (!effects || !(effects->handlers = calloc(spec->n_handlers, sizeof *effects->handlers))) {
         free(effects);

@@ -5,6 +5,7 @@
  *
  * Until COMMIT is sent, a failure means that nothing has happened. From then until its answer, the outcome is
  * unknown. */
+#include <assert.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -165,6 +166,7 @@ static bool run_statements(sql_driver *driver, connection *s, once_job *job, boo
     const once_handler_spec *handler = job->item->handler;
     const once_sql_spec *sql = once_sql_of(handler);
     const once_value *values = job->item->input;
+    assert(s->db && s->statements && sql->n_statements > 0);
     char why[300];
     if (!once_sql_fits(s->db, handler, values, why, sizeof why)) {
         answer(job, ONCE_DEAD, why);
@@ -196,6 +198,7 @@ static bool run_statements(sql_driver *driver, connection *s, once_job *job, boo
 static bool may_commit(sql_driver *driver, connection *s)
 {
     pthread_mutex_lock(&driver->threads.lock);
+    assert(!s->committing);
     s->committing = !atomic_load(&s->stop);
     s->waited = false;
     const bool may = s->committing;
@@ -261,6 +264,7 @@ static void sql_run(once_threads *threads, once_job *job)
 
 static int64_t sql_end(once_threads *threads, once_job *job, int64_t now_ms)
 {
+    assert(job->running && job->thread < threads->driver.handler->slots);
     connection *s = &((sql_driver *)threads)->connections[job->thread];
     if (s->committing && !s->waited && !atomic_load(&job->killed)) { /* waiting once more is better than an unknown */
         s->waited = true;

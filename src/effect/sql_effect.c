@@ -1,5 +1,7 @@
 /* The effect `sql`: its part of the pipeline file. In the store's database it is carried out by sql.c, in another one
  * by sql_driver.c. */
+#include <assert.h>
+
 #include "core/config_values.h"
 #include "effect/effect.h"
 #include "effect/sql_params.h"
@@ -263,6 +265,7 @@ static void check(once_config *config, const once_node *map, const once_handler_
 
 static once_effect_shown describe(const once_handler_spec *handler)
 {
+    assert(once_sql_of(handler)->url.len > 0); /* otherwise it is inside */
     return (once_effect_shown){.what = "SQL in", .name = once_sql_of(handler)->url, .url = true};
 }
 

@@ -105,7 +105,7 @@ static bool read_id(once_json_value value, once_arena *arena, uint64_t *out)
     return true;
 }
 
-/* A word that is no outcome says that the handler has ended with this message, and not how: it is unknown. */
+/* With a word that is no outcome the handler has finished the message without saying how: it is unknown. */
 static bool read_outcome(once_json_value value, once_stream_reply *reply)
 {
     reply->outcome = ONCE_UNKNOWN;
@@ -135,8 +135,8 @@ static bool read_delay(once_json_value value, int64_t *out)
     return true;
 }
 
-/* One member of the reply; false: it is none that can be understood. What we do not know is left alone, and null is as
- * good as not there. */
+/* Reads one member of the reply; false: its value cannot be used. Members that are not in the protocol are ignored, and
+ * null counts as absent. */
 static bool read_member(once_json_value key, once_json_value value, once_arena *arena, once_stream_reply *out)
 {
     if (once_json_string_is(key, ONCE_BYTES("id"))) return read_id(value, arena, &out->id);
@@ -170,5 +170,6 @@ bool once_stream_read(once_json *json, once_arena *arena, once_bytes line, once_
         snprintf(why, why_size, "a reply without '%s'", out->id == 0 ? "id" : "outcome");
         return false;
     }
+    assert(!out->odd || out->outcome == ONCE_UNKNOWN);
     return true;
 }

@@ -86,6 +86,7 @@ static void give_back(once_threads *threads, once_job *j)
 static void finish(once_threads *threads, once_job *j)
 {
     once_item *item = j->item;
+    assert(item->driver == j && !j->running);
     once_runner *runner = threads->driver.runner;
     item->outcome = once__reply_outcome(&j->reply, j->outcome);
     item->maybe = item->outcome == ONCE_UNKNOWN;

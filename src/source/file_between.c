@@ -1,5 +1,6 @@
 /* Files that had the path in between, and lost it before they were seen: found in the folder, by their names and times.
  */
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -40,6 +41,7 @@ static bool is_known_file(const file_source *f, const rotated *r)
 /* In the order in which they were written to for the last time; the newest of too many are found again later. */
 static void insert_rotated(between *list, const rotated *r)
 {
+    assert(list->n <= ONCE_FILES_MAX && r->fd >= 0);
     size_t at = list->n;
     while (at > 0 && is_before(r->st.st_mtim, list->at[at - 1].st.st_mtim)) at--;
     if (at == ONCE_FILES_MAX) {
@@ -106,6 +108,7 @@ static int look_between(const file_source *f, const folder *list, void *user, on
 
 int once__file_find_between(const file_source *f, int old, int now, between *found, once_error *err)
 {
+    assert(old >= 0 && now >= 0);
     bounds b = {.found = found, .old_born = born(old)};
     found->n = 0;
     if (fstat(old, &b.old) != 0 || fstat(now, &b.now) != 0)
@@ -124,6 +127,7 @@ int once__file_take_between(file_source *f, between *list, once_error *err)
     int rc = ONCE_OK;
     for (size_t i = 0; i < list->n; i++) {
         const int fd = list->at[i].fd;
+        assert(fd >= 0 && (i == 0 || !is_before(list->at[i].st.st_mtim, list->at[i - 1].st.st_mtim)));
         if (rc == ONCE_OK && once__file_has_room(f)) rc = once__file_lock(f, fd, err);
         if (rc != ONCE_OK || !once__file_has_room(f)) {
             once_close_beside(NULL, fd);

@@ -130,6 +130,7 @@ static int merge_files(once_source *source, const once_facts *facts, const once_
                        once_error *err)
 {
     once_file_keeping *keeping = once__file_keeping(source);
+    assert(newest->places.n > 0 && newest->version > keeping->version);
     once_bytes text;
     once_places stored, all = newest->places;
     const int rc = get(source, facts, "files", &text, arena, err);
@@ -177,6 +178,7 @@ int once__file_keep(once_source *source, const once_facts *facts, once_item *con
                     const once_item *const *last, size_t n_last, once_error *err)
 {
     assert(n_last <= 1); /* it has one stream */
+    assert(n_last == 0 || has_cursor(source));
     int rc = keep_files(source, facts, items, n, err);
     if (rc != ONCE_OK || n_last == 0 || !last[0]->resume) return rc;
     once_places places;

@@ -40,12 +40,14 @@ static void remember_tail(open_file *file, const char *data, size_t n)
     memmove(file->tail, file->tail + file->tail_len - keep, keep);
     memcpy(file->tail + keep, data, n);
     file->tail_len = keep + n;
+    assert(file->tail_len <= room);
 }
 
 /* Reads more behind the bytes that are there. at_eof: there was nothing, for now. `changed`: the bytes before are
  * not those that were read */
 static int read_more(file_source *f, open_file *file, bool *changed, once_error *err)
 {
+    assert(file->fd >= 0 && file->read >= 0);
     const once_env *env = f->base.env;
     char *room = once_lines_room(&file->lines, CHUNK);
     *changed = false;
@@ -62,6 +64,7 @@ static int read_more(file_source *f, open_file *file, bool *changed, once_error 
                    : once_fail(err, ONCE_E_CORRUPT,
                                "source '%s' was truncated or written anew while it was read; run again", f->path);
     }
+    assert((size_t)n <= CHUNK);
     *(n > 0 ? &file->grown_ms : &file->ended_ms) = once__file_now_ms(f);
     file->at_eof = n == 0;
     remember_tail(file, room, (size_t)n);
@@ -132,6 +135,7 @@ static bool is_known_part(const once_place *p, const once_line *line)
 static void hand_out(const file_source *f, open_file *file, filling *to, const once_line *line)
 {
     once_place *p = &file->place;
+    assert(p->part_kept <= p->part_len);
     const uint64_t number = p->line + 1;
     const bool again = is_known_part(p, line);
     if (line->ended) {
@@ -149,6 +153,7 @@ static void hand_out(const file_source *f, open_file *file, filling *to, const o
 /* Bodies and line numbers of items[from...] into the arena, in two pieces. */
 static bool copy_items(once_batch *batch, size_t from)
 {
+    assert(from <= batch->n);
     const size_t n = batch->n - from;
     if (n == 0) return true;
     const once_message *last = &batch->items[batch->n - 1].message;
@@ -159,6 +164,7 @@ static bool copy_items(once_batch *batch, size_t from)
     memcpy(bodies, base, size);
     for (size_t i = from; i < batch->n; i++) {
         once_message *m = &batch->items[i].message;
+        assert(m->body.data >= base && (size_t)(m->body.data - base) + m->body.len <= size); /* all in one buffer */
         m->body.data = bodies + (m->body.data - base);
         m->at.point = (once_bytes){points, once__file_write_number(m->at.point.len, points)};
         points[m->at.point.len] = '\0';
@@ -196,6 +202,7 @@ static bool is_over(const file_source *f, const open_file *file)
 /* One step: takes what there is, or reads. */
 static int fill_some(file_source *f, size_t i, filling *to, bool *more, once_error *err)
 {
+    assert(i < f->n);
     open_file *file = &f->files[i];
     const bool over = is_over(f, file);
     bool changed;
@@ -225,6 +232,7 @@ static int fill_from(file_source *f, size_t i, filling *to, once_error *err)
 /* From the first file that has something: a batch is of one file. */
 int once__file_fill(file_source *f, filling *to, size_t *index, once_error *err)
 {
+    assert(to->batch->n == 0 && to->max > 0);
     int rc = f->regular && once__file_follows(f) ? once__file_look_at_path(f, err) : ONCE_OK;
     for (size_t i = 0; rc == ONCE_OK && i < f->n && (i == 0 || !atomic_load(&f->woken));) {
         const uint64_t number = f->files[i].place.number;

@@ -21,6 +21,7 @@ static int open_path(file_source *f)
 /* What the old file has behind the place, the new one has there too: then nothing is lost without the old one. */
 static bool has_the_rest(int old, int fd, int64_t at)
 {
+    assert(old >= 0 && fd >= 0 && at >= 0);
     char a[4096], b[sizeof a];
     for (;;) {
         const ssize_t n = pread(old, a, sizeof a, (off_t)at);
@@ -86,6 +87,7 @@ static int take_new_file(file_source *f, int fd, once_error *err)
         return rc;
     }
     place = (once_place){.number = once__file_next_number(f)};
+    assert(place.number > old->place.number);
     (void)once_place_look(fd, &place);
     once_log(ONCE_LOG_INFO, "source_rotated",
              "source '%s' has another file now: '%s/%llu', after line %llu of the one before and what is left of it",
@@ -122,6 +124,7 @@ int once__file_look_at_path(file_source *f, once_error *err)
 /* The bytes that were read must still be there. */
 bool once__file_is_changed(const open_file *file)
 {
+    assert(file->fd >= 0 && (int64_t)file->tail_len <= file->read);
     struct stat st;
     char tail[sizeof file->tail];
     if (fstat(file->fd, &st) != 0) return false; /* the next read reports what is wrong */

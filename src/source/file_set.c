@@ -42,9 +42,11 @@ void once__file_remove(file_source *f, size_t i)
 /* In the order of their numbers. There is room. */
 open_file *once__file_add(file_source *f, int fd, const once_place *place)
 {
-    assert(f->n < ONCE_FILES_MAX);
+    assert(f->n < ONCE_FILES_MAX && fd >= 0);
+    assert(place->offset <= INT64_MAX);
     size_t i = f->n++;
     for (; i > 0 && f->files[i - 1].place.number > place->number; i--) f->files[i] = f->files[i - 1];
+    assert(i == 0 || !f->sought || f->files[i - 1].place.number < place->number); /* each number once */
     open_file *file = &f->files[i];
     *file = (open_file){.place = *place, .fd = fd, .read = (int64_t)place->offset, .grown_ms = once__file_now_ms(f)};
     once_lines_init(&file->lines, f->base.spec->message_max);
@@ -65,12 +67,14 @@ uint64_t once__file_next_number(const file_source *f)
     uint64_t number = f->n ? f->files[f->n - 1].place.number : 0;
     for (size_t i = 0; i < f->known.n; i++)
         if (f->known.at[i].number > number) number = f->known.at[i].number;
+    assert(number < UINT64_MAX);
     return number + 1;
 }
 
 int once__file_lock(file_source *f, int fd, once_error *err)
 {
     once_error why;
+    assert(fd >= 0);
     if (!f->locks) return ONCE_OK;
     const int rc = once_cursor_lock(f->base.env, fd, f->lock, &why);
     return rc == ONCE_OK ? rc : once_fail(err, rc, "source '%s': %s", f->path, why.text);

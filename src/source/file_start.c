@@ -120,6 +120,7 @@ static int learn(file_source *f, const once_kept_places *kept, once_error *err)
 
 int once__file_go_to(file_source *f, open_file *file, once_error *err)
 {
+    assert(file->fd >= 0 && file->lines.from == file->lines.to); /* nothing was read ahead */
     file->read = (int64_t)file->place.offset;
     return lseek(file->fd, file->read, SEEK_SET) < 0 ? once__file_bad(f, ONCE_E_IO, "cannot seek", errno, err)
                                                      : ONCE_OK;
@@ -148,6 +149,7 @@ static int find_the_rest(file_source *f, const once_place *p, once_error *err)
 /* ONCE_E_ABORTED: the file has lost the path meanwhile. */
 static int find_unseen(file_source *f, int fd, once_error *err)
 {
+    assert(f->n > 0 && fd >= 0);
     between list;
     int rc = once__file_find_between(f, f->files[f->n - 1].fd, fd, &list, err);
     if (rc == ONCE_OK && !once__file_has_path(f, fd)) rc = ONCE_E_ABORTED;
@@ -161,6 +163,7 @@ static int find_unseen(file_source *f, int fd, once_error *err)
 static int find_files_before(file_source *f, const once_places *cursor, int fd, const once_place *current,
                              once_error *err)
 {
+    assert(cursor->n <= ONCE_FILES_MAX && f->known.n <= ONCE_FILES_MAX);
     const once_places known = f->known;
     const uint64_t last = cursor->n ? cursor->at[cursor->n - 1].number : 0;
     int rc = ONCE_OK;

@@ -20,6 +20,7 @@ void once_lines_release(once_lines *lines)
 
 static void move_to_front(once_lines *lines)
 {
+    assert(lines->from <= lines->looked);
     if (lines->from == 0) return;
     if (lines->to > lines->from) memmove(lines->data, lines->data + lines->from, lines->to - lines->from);
     lines->to -= lines->from;
@@ -75,6 +76,7 @@ bool once_lines_next(once_lines *lines, bool last, once_line *out)
                        .kept = here < lines->keep ? here : lines->keep,
                        .len = here + lines->dropped,
                        .ended = end != NULL};
+    assert(out->kept <= out->len && (!lines->dropped || here >= lines->keep));
     out->end = lines->data + to;
     out->ending = lines->dropped ? here - lines->keep : here;
     lines->from = lines->looked = to + (end != NULL);

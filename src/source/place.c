@@ -88,6 +88,7 @@ static void behind_part(const once_message *m, once_place *out)
     out->tail_len = 0; /* the part is what is recognised */
     out->part_len = m->cut_from ? m->cut_from : m->body.len;
     out->part_kept = m->body.len;
+    assert(out->part_kept <= out->part_len);
     out->part = once_place_hash(m->body.data, out->part_kept);
 }
 
@@ -108,6 +109,7 @@ void once_places_behind(const once_item *item, once_places *out)
     const once_resume *resume = item->resume;
     assert(resume && resume->origin->index < resume->origin->places.n);
     const once_origin *origin = resume->origin;
+    assert(resume->offset >= 0);
     *out = origin->places;
     once_place *place = &out->at[origin->index];
     place->offset = (uint64_t)resume->offset;
@@ -121,6 +123,7 @@ void once_places_behind(const once_item *item, once_places *out)
     } else {
         behind_line(&item->message, place);
     }
+    assert(place->tail_len <= place->offset);
 }
 
 bool once_places_same_files(const once_places *a, const once_places *b)

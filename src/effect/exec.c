@@ -239,7 +239,7 @@ static_assert(ONCE_DONE < ONCE_STALE && ONCE_ALREADY < ONCE_STALE && ONCE_REJECT
 
 /* ---- its life ---- */
 
-static void leave_line(job *j)
+static void leave_deadlines(job *j)
 {
     exec_driver *driver = j->driver;
     if (j->deadline_ms == ONCE_NEVER) return;
@@ -250,7 +250,7 @@ static void leave_line(job *j)
 }
 
 /* All of one handler have the same time, so the one that began last ends last. */
-static void join_line(job *j)
+static void join_deadlines(job *j)
 {
     exec_driver *driver = j->driver;
     assert(!driver->last || driver->last->deadline_ms <= j->deadline_ms);
@@ -269,7 +269,7 @@ static void close_end(job *j, once_watch *watch, int *fd)
 static void give_back(job *j)
 {
     assert(j->child.pid == 0);
-    leave_line(j);
+    leave_deadlines(j);
     close_end(j, &j->out, &j->child.out);
     close_end(j, &j->err, &j->child.err);
     close_end(j, &j->end, &j->child.pidfd);
@@ -393,7 +393,7 @@ static void started(job *j)
     j->item->driver = j;
     if (watch_all(j, &why) == ONCE_OK) {
         j->deadline_ms = once_runner_now_ms(j->driver->driver.runner) + j->item->handler->timeout_ms;
-        join_line(j);
+        join_deadlines(j);
         return;
     }
     j->killed = true; /* it runs, and its end could not be noticed */
@@ -450,7 +450,7 @@ static int64_t exec_tick(once_effect_driver *base, int64_t now_ms)
     exec_driver *driver = (exec_driver *)base;
     while (driver->first && driver->first->deadline_ms <= now_ms) {
         job *j = driver->first;
-        leave_line(j);
+        leave_deadlines(j);
         j->late = !j->killed;
         once_process_kill(&j->child);
     }

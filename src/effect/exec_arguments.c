@@ -17,17 +17,17 @@
 
 #include "base/banned.h"
 
-typedef enum runner_kind {
+typedef enum launcher_kind {
     RUNS_PROGRAM, /* the first operand is a program, or the file of one */
     RUNS_COMMAND, /* the first operand behind `operands` others is a command */
     RUNS_ALL,     /* any argument may be run, or be put into what is run */
     RUNS_OPTIONS, /* the values of some options */
-} runner_kind;
+} launcher_kind;
 
 /* Letters of options, and words; words are separated by spaces. */
-typedef struct runner {
+typedef struct launcher {
     const char *names; /* a version may follow: python3.11; and anything may follow a '*' */
-    runner_kind kind;
+    launcher_kind kind;
     unsigned operands;
     const char *flags;    /* letters without a value */
     const char *valued;   /* letters whose value is the rest of the argument, or the next one */
@@ -39,11 +39,11 @@ typedef struct runner {
     bool repeats;  /* there may be more programs behind the first option with one */
     bool permutes; /* and behind operands */
     bool assigns;  /* NAME=VALUE comes before the command */
-} runner;
+} launcher;
 
 #define SHELL_WORDS "--norc --noprofile --login --posix --restricted --verbose --noediting --no-config --private"
 
-static const runner runners[] = {
+static const launcher launchers[] = {
     {"sh bash rbash dash ash ksh mksh zsh fish csh tcsh", RUNS_PROGRAM, .flags = "abcefhiklmnpruvxBEHNPT",
      .valued = "oO", .program = "c", .flag_words = SHELL_WORDS, .shell = true},
     {"python pypy", RUNS_PROGRAM, .flags = "bBdEhiIOPqRsStuvx", .valued = "WX", .program = "cm"},
@@ -148,15 +148,15 @@ static bool is_name_of(once_bytes word, once_bytes name)
 }
 
 /* "./script" is a command of the user's own, "/usr/bin/script" is not. */
-static const runner *runner_of(once_bytes command)
+static const launcher *launcher_of(once_bytes command)
 {
     const char *slash = memrchr(command.data, '/', command.len);
     if (slash == command.data + 1 && command.data[0] == '.') return NULL;
     const once_bytes base = slash ? (once_bytes){slash + 1, command.len - (size_t)(slash + 1 - command.data)} : command;
-    for (size_t i = 0; i < sizeof runners / sizeof *runners; i++)
-        for (const char *at = runners[i].names; *at; at += strspn(at, " ")) {
+    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++)
+        for (const char *at = launchers[i].names; *at; at += strspn(at, " ")) {
             const once_bytes name = word_at(at);
-            if (is_name_of(base, name)) return &runners[i];
+            if (is_name_of(base, name)) return &launchers[i];
             at += name.len;
         }
     return NULL;
@@ -179,7 +179,7 @@ static bool has_letter(const char *letters, char letter) { return letters && let
 
 typedef enum part { OPERAND, FLAG, VALUED, PROGRAM, PROGRAM_HERE, END_OF_OPTIONS, UNSURE } part;
 
-static part word_part(const runner *r, once_bytes option)
+static part word_part(const launcher *r, once_bytes option)
 {
     const bool whole = !memchr(option.data, '=', option.len);
     if (is_listed(option, r->program_words)) return whole ? PROGRAM : PROGRAM_HERE;
@@ -189,7 +189,7 @@ static part word_part(const runner *r, once_bytes option)
 }
 
 /* "-euo": several letters in one argument, where the last may have a value. */
-static part letters_part(const runner *r, once_bytes option)
+static part letters_part(const launcher *r, once_bytes option)
 {
     for (size_t i = 1; i < option.len; i++) {
         const char letter = option.data[i];
@@ -203,7 +203,7 @@ static part letters_part(const runner *r, once_bytes option)
     return FLAG;
 }
 
-static part part_of(const runner *r, once_bytes word)
+static part part_of(const launcher *r, once_bytes word)
 {
     if (word.len == 2 && memcmp(word.data, "--", 2) == 0) return END_OF_OPTIONS;
     const part listed = word_part(r, word);
@@ -220,7 +220,7 @@ typedef struct arguments {
     const once_template *const *argv; /* from `item` on */
     const once_node *item;
     once_bytes name; /* of the command that is looked at, and its row */
-    const runner *runner;
+    const launcher *launcher;
     const once_node *assigned; /* a variable with a field of the message */
     bool more_programs;        /* options may announce more of them */
 } arguments;
@@ -280,15 +280,15 @@ static search check_rest(arguments *a) { return check_all_literal(a) ? NOT_FOUND
 /* At an element before the program that has a placeholder. */
 static bool check_variable(arguments *a)
 {
-    if (!a->runner->assigns || !is_harmless_variable(a->item->text)) return refuse(a, a->item);
+    if (!a->launcher->assigns || !is_harmless_variable(a->item->text)) return refuse(a, a->item);
     a->assigned = a->item;
     return true;
 }
 
-/* Goes to the program or command of the runner. `by_option`: it is the value of one. */
+/* Goes to the program or command of the launcher. `by_option`: it is the value of one. */
 static search find_program(arguments *a, bool *by_option)
 {
-    const runner *r = a->runner;
+    const launcher *r = a->launcher;
     bool options = true;
     for (unsigned operands = r->operands; a->item; advance(a)) {
         if (!is_literal(a)) {
@@ -321,7 +321,7 @@ static search find_program(arguments *a, bool *by_option)
 
 /* Whether this option announces a program, in the next argument or in the rest of this one (`here`). `text` ends
  * before a placeholder. */
-static bool option_of_runner(const runner *r, once_bytes text, bool here)
+static bool option_of_launcher(const launcher *r, once_bytes text, bool here)
 {
     if (is_listed(text, r->program_words)) return here == (memchr(text.data, '=', text.len) != NULL);
     if (text.len < 2 || text.data[0] != '-' || text.data[1] == '-') return false;
@@ -332,7 +332,7 @@ static bool option_of_runner(const runner *r, once_bytes text, bool here)
     return false;
 }
 
-static bool option_of_anybody(once_bytes text, bool here)
+static bool option_of_any_command(once_bytes text, bool here)
 {
     if (is_listed(
             text,
@@ -351,7 +351,7 @@ static once_bytes before_placeholder(const arguments *a)
 static bool announces_program(const arguments *a, bool here)
 {
     const once_bytes text = before_placeholder(a);
-    return option_of_anybody(text, here) || (a->more_programs && option_of_runner(a->runner, text, here));
+    return option_of_any_command(text, here) || (a->more_programs && option_of_launcher(a->launcher, text, here));
 }
 
 static bool check_command(arguments *a);
@@ -360,8 +360,8 @@ static bool check_command(arguments *a);
  * be data */
 static bool begins_shell(const arguments *a)
 {
-    if (a->runner && a->runner->kind == RUNS_PROGRAM) return false; /* $0 of a shell's program may be anything */
-    const runner *r = runner_of(a->item->text);
+    if (a->launcher && a->launcher->kind == RUNS_PROGRAM) return false; /* $0 of a shell's program may be anything */
+    const launcher *r = launcher_of(a->item->text);
     const once_node *next = a->item->next;
     return r && r->shell && next && once_template_is_literal(a->argv[1]) && next->text.len > 1 &&
            next->text.data[0] == '-';
@@ -372,7 +372,7 @@ static bool begins_shell(const arguments *a)
 static bool check_data(arguments *a)
 {
     bool behind = false;
-    const runner *named = NULL;
+    const launcher *named = NULL;
     for (; a->item; advance(a)) {
         const once_bytes text = a->item->text;
         if (!is_literal(a)) {
@@ -386,9 +386,9 @@ static bool check_data(arguments *a)
         }
         if (begins_shell(a)) return check_command(a);
         const bool option = text.len > 1 && text.data[0] == '-';
-        behind = announces_program(a, false) || (named && option && option_of_runner(named, text, false));
+        behind = announces_program(a, false) || (named && option && option_of_launcher(named, text, false));
         if (option) continue;
-        named = runner_of(text);
+        named = launcher_of(text);
         if (named && named->kind != RUNS_PROGRAM) named = NULL;
     }
     return true;
@@ -400,8 +400,8 @@ static bool check_program(arguments *a, bool by_option)
     if (!is_literal(a)) return refuse(a, a->item);
     const once_bytes text = a->item->text;
     const char *m = text.data[0] == '-' ? memchr(text.data, 'm', text.len) : NULL; /* python3 -m timeit, -mtimeit */
-    const runner *module = runner_of(m ? (once_bytes){m + 1, text.len - (size_t)(m + 1 - text.data)} : text);
-    a->more_programs = a->runner->permutes || (a->runner->repeats && by_option);
+    const launcher *module = launcher_of(m ? (once_bytes){m + 1, text.len - (size_t)(m + 1 - text.data)} : text);
+    a->more_programs = a->launcher->permutes || (a->launcher->repeats && by_option);
     advance(a);
     return by_option && module && module->kind == RUNS_ALL ? check_all_literal(a) : check_data(a);
 }
@@ -412,15 +412,15 @@ static bool check_command(arguments *a)
     while (a->item) {
         if (!is_literal(a)) return refuse(a, a->item);
         a->name = a->item->text;
-        a->runner = runner_of(a->name);
-        a->more_programs = a->runner && a->runner->kind == RUNS_OPTIONS;
+        a->launcher = launcher_of(a->name);
+        a->more_programs = a->launcher && a->launcher->kind == RUNS_OPTIONS;
         advance(a);
-        if (!a->runner || a->runner->kind == RUNS_OPTIONS) return check_data(a);
-        if (a->runner->kind == RUNS_ALL) return check_all_literal(a);
+        if (!a->launcher || a->launcher->kind == RUNS_OPTIONS) return check_data(a);
+        if (a->launcher->kind == RUNS_ALL) return check_all_literal(a);
         bool by_option = false;
         const search found = find_program(a, &by_option);
         if (found != FOUND) return found == NOT_FOUND;
-        if (a->runner->kind == RUNS_PROGRAM || by_option) return check_program(a, by_option);
+        if (a->launcher->kind == RUNS_PROGRAM || by_option) return check_program(a, by_option);
     }
     return true;
 }

@@ -255,7 +255,7 @@ static int run_together(once_effects *effects, once_item *const *items, size_t n
 /* Checks that the database makes at the commit, for a batch. *failed: a message violates one, or nothing will work
  * until an operator acts; a careful pass finds out which message it is. Any other failure passes, and is no
  * message's fault. */
-static int settle_debts(once_effects *effects, bool *failed, once_error *err)
+static int check_deferred(once_effects *effects, bool *failed, once_error *err)
 {
     once_fault fault;
     const int rc = once_db_owes(effects->db, &fault);
@@ -269,7 +269,7 @@ static int run_sent(once_effects *effects, once_item *const *items, size_t n, on
     size_t done;
     int rc = once_db_confirm(effects->db, err);
     if (rc == ONCE_OK) rc = run_together(effects, items, n, false, arena, &done, failed, err);
-    return rc == ONCE_OK && !*failed ? settle_debts(effects, failed, err) : rc;
+    return rc == ONCE_OK && !*failed ? check_deferred(effects, failed, err) : rc;
 }
 
 /* Whether a message has succeeded when none of its statements fails. */
@@ -374,7 +374,7 @@ int once_effects_run(once_effects *effects, once_item *const *items, size_t n, b
             return ONCE_OK;
         }
     }
-    return careful ? ONCE_OK : settle_debts(effects, failed, err);
+    return careful ? ONCE_OK : check_deferred(effects, failed, err);
 }
 
 /* --- open, close --- */
@@ -382,7 +382,6 @@ int once_effects_run(once_effects *effects, once_item *const *items, size_t n, b
 int once_effects_open(const once_spec *spec, const once_keying *keying, once_db *db, once_effects **out,
                       once_error *err)
 {
-    assert(spec->n_handlers > 0 && db);
     once_effects *effects = calloc(1, sizeof *effects);
     if (!effects || !(effects->handlers = calloc(spec->n_handlers, sizeof *effects->handlers))) {
         free(effects);
@@ -395,6 +394,7 @@ int once_effects_open(const once_spec *spec, const once_keying *keying, once_db 
         sql_handler *handler = &effects->handlers[i];
         handler->spec = &spec->handlers[i];
         if (!once_handler_inside(handler->spec)) continue;
+        assert(db); /* a pipeline whose store has none was refused */
         handler->sql = once_sql_of(handler->spec);
         const int rc = once_sql_open(spec, handler->spec, db, &handler->statements, err);
         if (rc != ONCE_OK) {

@@ -235,7 +235,7 @@ static bool has_committed(sql_driver *driver, connection *s, once_job *job, bool
 }
 
 /* True: it collided with others, and may work at once. */
-static bool try_it(sql_driver *driver, connection *s, once_job *job)
+static bool try_once(sql_driver *driver, connection *s, once_job *job)
 {
     bool again = false;
     if (!has_begun(driver, s, job)) return false;
@@ -256,7 +256,7 @@ static void sql_run(once_threads *threads, once_job *job)
     atomic_store(&s->stop, job->ended); /* a stop was for the message before */
     pthread_mutex_unlock(&threads->lock);
     once_sql_fill(job->item, &once_runner_options_of(threads->driver.runner)->keying);
-    for (unsigned tries = 0; try_it(driver, s, job) && tries + 1 < TRIES; tries++)
+    for (unsigned tries = 0; try_once(driver, s, job) && tries + 1 < TRIES; tries++)
         once_env_sleep_ms(env, (int64_t)(once_env_random_u64(env) % ((uint64_t)PAUSE_MS << tries)));
 }
 

@@ -90,7 +90,7 @@ int once__borrowed_handle(once_borrowed *b, once_borrowed_run *run, const once_s
     int rc = once__work_begin(&work, b->store, scope, delivery, err);
     if (rc == ONCE_OK) work.plan.request.hold = false; /* an attempt that did not commit had no effect */
     if (rc == ONCE_OK) rc = handle(b, run, &work, callback, user, err);
-    if (rc == ONCE_OK) rc = once__work_tell(&work, out, err);
+    if (rc == ONCE_OK) rc = once__work_report(&work, out, err);
     once__work_release(&work);
     return rc;
 }

@@ -117,7 +117,7 @@ bool once__work_letter(once_work *work, once_letter *out)
     return true;
 }
 
-static void tell_run(const once_work *work, once_verdict *v)
+static void report_run(const once_work *work, once_verdict *v)
 {
     assert(work->settlement.request == &work->plan.request);
     assert((unsigned)work->settlement.outcome < ONCE_OUTCOMES && work->settlement.delay_ms >= 0);
@@ -132,7 +132,7 @@ static void tell_run(const once_work *work, once_verdict *v)
     v->result = s->result;
 }
 
-static void tell_other(const once_decision *decision, once_verdict *v)
+static void report_other(const once_decision *decision, once_verdict *v)
 {
     assert(decision->answer != ONCE_ANSWER_RUN && decision->answer != ONCE_ANSWER_WAITING);
     v->answer = decision->answer;
@@ -159,11 +159,11 @@ static void tell_other(const once_decision *decision, once_verdict *v)
     }
 }
 
-int once__work_tell(once_work *work, once_verdict *out, once_error *err)
+int once__work_report(once_work *work, once_verdict *out, once_error *err)
 {
     once_verdict v = {0};
-    if (work->decision.answer == ONCE_ANSWER_RUN) tell_run(work, &v);
-    else tell_other(&work->decision, &v);
+    if (work->decision.answer == ONCE_ANSWER_RUN) report_run(work, &v);
+    else report_other(&work->decision, &v);
     if (v.result.len) {
         char *copy = malloc(v.result.len);
         if (!copy) return once_no_memory(err, "for a result; it is stored, ask again");
@@ -318,7 +318,7 @@ int once_handle(once_store *store, const once_scope *scope, const once_delivery 
     once_work work;
     int rc = once__work_begin(&work, store->inner, scope, delivery, err);
     if (rc == ONCE_OK) rc = handle(store, &work, callback, user, err);
-    if (rc == ONCE_OK) rc = once__work_tell(&work, out, err);
+    if (rc == ONCE_OK) rc = once__work_report(&work, out, err);
     once__work_release(&work);
     return rc;
 }

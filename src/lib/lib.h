@@ -69,6 +69,6 @@ bool once__work_letter(once_work *work, once_letter *out);
 /* UNKNOWN: attaches the body, which the person who decides may need, and which a process that died has not left. */
 int once__work_attach(once_backend *store, once_work *work, once_error *err);
 /* Everything is written: fills the caller's result. E_NOMEM for the copy of a result. */
-int once__work_tell(once_work *work, once_verdict *out, once_error *err);
+int once__work_report(once_work *work, once_verdict *out, once_error *err);
 
 #endif

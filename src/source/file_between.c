@@ -78,7 +78,7 @@ static void add_packed(bounds *b, const char *name)
         (void)snprintf(b->packed + len, sizeof b->packed - len, "%s'%s'", len ? ", " : "", name);
 }
 
-static void take_or_leave(const file_source *f, const rotated *r, rotation kind, const char *name, bounds *b)
+static void keep_or_close(const file_source *f, const rotated *r, rotation kind, const char *name, bounds *b)
 {
     const bool later = !is_before(r->st.st_mtim, b->old.st_mtim) && !is_before(born(r->fd), b->old_born);
     /* A compressed file keeps the time of its original: with the same time it is `old`. */
@@ -101,7 +101,7 @@ static int look_between(const file_source *f, const folder *list, void *user, on
         rotated r;
         if (kind == ROTATION_NONE) continue;
         rc = once__file_open_other(f, list, i, &r.fd, &r.st, err);
-        if (rc == ONCE_OK && r.fd >= 0) take_or_leave(f, &r, kind, name, b);
+        if (rc == ONCE_OK && r.fd >= 0) keep_or_close(f, &r, kind, name, b);
     }
     return rc;
 }

@@ -166,10 +166,10 @@ int once__file_look_through(const file_source *f, uint64_t inode, folder_look *l
         rc = look_once(f, dir, inode, look, user, err);
     }
     closedir(dir);
-    return rc == ONCE_E_ABORTED ? once__file_restless(f, err) : rc;
+    return rc == ONCE_E_ABORTED ? once__file_renamed_too_often(f, err) : rc;
 }
 
-int once__file_restless(const file_source *f, once_error *err)
+int once__file_renamed_too_often(const file_source *f, once_error *err)
 {
     return once_fail(err, ONCE_E_UNAVAILABLE,
                      "source '%s': files in its folder are renamed all the time, so it is not known which files are "

@@ -93,7 +93,7 @@ rotation once__file_kind_of_name(const char *name, const char *entry);
 /* Reads the names that may belong to the source, and that of the file `inode`. ONCE_E_UNAVAILABLE: the folder cannot
  * be read reliably now. */
 int once__file_look_through(const file_source *f, uint64_t inode, folder_look *look, void *user, once_error *err);
-int once__file_restless(const file_source *f, once_error *err); /* fails: files are renamed all the time */
+int once__file_renamed_too_often(const file_source *f, once_error *err); /* fails: files are renamed all the time */
 /* A regular file of the list, which is not the one that the path names. `fd` -1: it is none, may not be read, or is to
  * be left alone: a store may lie in the folder, too. ONCE_E_ABORTED: it has another name now. */
 int once__file_open_other(const file_source *f, const folder *list, size_t i, int *fd, struct stat *st,

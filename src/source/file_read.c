@@ -132,7 +132,7 @@ static bool is_known_part(const once_place *p, const once_line *line)
            once_place_hash(line->data, p->part_kept) == p->part;
 }
 
-static void hand_out(const file_source *f, open_file *file, filling *to, const once_line *line)
+static void deliver_line(const file_source *f, open_file *file, filling *to, const once_line *line)
 {
     once_place *p = &file->place;
     assert(p->part_kept <= p->part_len);
@@ -182,7 +182,7 @@ static int take_lines(file_source *f, open_file *file, bool last, filling *to, o
     const filling was = *to;
     const size_t n = to->batch->n;
     once_line line;
-    while (!is_full(to) && once_lines_next(&file->lines, last, &line)) hand_out(f, file, to, &line);
+    while (!is_full(to) && once_lines_next(&file->lines, last, &line)) deliver_line(f, file, to, &line);
     if (copy_items(to->batch, n)) return ONCE_OK;
     file->lines = lines;
     file->place = place;

@@ -99,7 +99,7 @@ static int take_new_file(file_source *f, int fd, once_error *err)
 enum { NO_FILE = -1 }; /* the path names a pipe, a socket or a device */
 
 /* Logs once why the path cannot be read, and again when the reason changes. 0: it can be read. */
-static void tell_of_path(file_source *f, int error)
+static void log_path_error(file_source *f, int error)
 {
     if (error && error != f->path_error)
         once_log(ONCE_LOG_WARN, "source_unreadable", "source '%s' cannot be read: %s; waiting for a file there",
@@ -117,7 +117,7 @@ int once__file_look_at_path(file_source *f, once_error *err)
     else if (!S_ISREG(st.st_mode)) error = S_ISDIR(st.st_mode) ? EISDIR : NO_FILE;
     else if (!once__file_has_room(f)) error = 0; /* when one of them is over */
     else if ((fd = open_path(f)) < 0) error = errno == ENOENT ? 0 : errno;
-    tell_of_path(f, error);
+    log_path_error(f, error);
     return fd < 0 ? ONCE_OK : take_new_file(f, fd, err);
 }
 

@@ -89,7 +89,7 @@ int once__file_place_of_new(const file_source *f, int fd, once_place *place, onc
 }
 
 /* Takes in what the store has: numbers, and with a cursor, places. */
-static int learn(file_source *f, const once_kept_places *kept, once_error *err)
+static int read_kept(file_source *f, const once_kept_places *kept, once_error *err)
 {
     once_places files = {0}, cursor = {0};
     open_file *file = once__file_current(f);
@@ -220,7 +220,7 @@ static int start_once(file_source *f, const once_kept_places *kept, once_error *
     f->goes_on = kept->lock || kept->cursor.len;
     if (kept->lock) f->lock = *kept->lock;
     int rc = file ? once__file_lock(f, fd, err) : ONCE_OK;
-    if (rc == ONCE_OK) rc = learn(f, kept, err);
+    if (rc == ONCE_OK) rc = read_kept(f, kept, err);
     if (rc != ONCE_OK) return rc;
     if (file) once_lines_release(&file->lines);
     f->n = 0; /* its number is not known yet */
@@ -240,7 +240,7 @@ int once__file_start(once_source *source, const once_kept_places *kept, once_err
         if (i) once_env_sleep_ms(f->base.env, FOLDER_PAUSE_MS);
         rc = start_once(f, kept, err);
     }
-    return rc == ONCE_E_ABORTED ? once__file_restless(f, err) : rc;
+    return rc == ONCE_E_ABORTED ? once__file_renamed_too_often(f, err) : rc;
 }
 
 /* As they are before anything is read. */

@@ -801,7 +801,7 @@ static void f84_a_path_that_cannot_be_read_is_said_once(void **state)
     once_log_close();
     assert_int_equal(times_said(fileno(log), "event=source_unreadable"), 4);
     assert_int_equal(times_said(fileno(log), "Is a directory"), 1);
-    assert_int_equal(times_said(fileno(log), "no regular file"), 1);
+    assert_int_equal(times_said(fileno(log), "no longer a regular file"), 1);
     assert_int_equal(times_said(fileno(log), "symbolic links"), 1);
     assert_int_equal(times_said(fileno(log), "Too many open files"), 1);
     fclose(log);

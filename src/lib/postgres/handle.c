@@ -1,7 +1,8 @@
 /* once_postgres_handle: claim, effect and outcome inside the caller's transaction, on the caller's connection.
  *
- * A connection that was prepared has a store of ours on it. It is found again by its address and the process of its
- * server, so that one that was closed without a release is not taken for a new one at the same place. */
+ * A connection that was prepared has a store of ours on it. The store is found by the address of the connection and the
+ * process of its server, so that a new connection at the address of one that was closed without a release is not taken
+ * for the old one. */
 #include "lib/postgres/handle.h"
 
 #include <libpq-fe.h>
@@ -45,7 +46,7 @@ static void read_left(PGconn *pg)
     }
 }
 
-/* The handler, with a savepoint around what it does. */
+/* Runs the handler with a savepoint around it. */
 static int run(once_borrowed *c, once_work *work, once_callback *callback, void *user, once_error *err)
 {
     PGconn *pg = c->connection;

@@ -158,7 +158,7 @@ static bool make_environment(exec_driver *driver, const once_item *item)
     variable(driver, "ONCE_IDEMPOTENCY_KEY=", none, idempotency_key, none);
     number(driver, "ONCE_ATTEMPT=", item->decision.attempt);
     number(driver, "ONCE_FAILURES=", item->decision.failures);
-    number(driver, "ONCE_MAYBE_DONE=", item->decision.maybe);
+    number(driver, "ONCE_MAYBE_DONE=", item->decision.maybe || item->decision.asks);
     variable(driver, "ONCE_TYPE=", item->message.type, "", none);
     variable(driver, "ONCE_TENANT=", item->scope.tenant, "", none);
     variable(driver, "ONCE_CONSUMER=", item->scope.consumer, "", none);

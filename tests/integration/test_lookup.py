@@ -15,7 +15,7 @@ exit 70
 """
 # The other side, asked by the idempotency key.
 STATUS = """#!/bin/sh
-echo "$1 $ONCE_ATTEMPT $(cat)" >> questions
+echo "$1 $ONCE_ATTEMPT $ONCE_MAYBE_DONE $(cat)" >> questions
 [ -e away ] && { echo "no route" >&2; exit "$(cat away)"; }
 grep -q "$ONCE_IDEMPOTENCY_KEY" ledger 2>/dev/null && { printf charged; exit 0; }
 touch works; rm -f unheard
@@ -59,7 +59,7 @@ def test_f69_an_effect_that_happened_is_found_and_not_repeated(tmp_path, unknown
     summary = p.run(status=0)
     counts(summary, received=1, done=1, attempts=1)
     assert len(p.lines("ledger")) == 1 and len(p.lines("questions")) == 1
-    assert p.lines("questions")[0].replace(" ", "") == '--id=a1{"id":"a"}', "its arguments, the attempt in question, the body"
+    assert p.lines("questions")[0].replace(" ", "") == '--id=a11{"id":"a"}', "its arguments, the attempt in question, which may be done, the body"
     shown = p.explain("a")[0]
     assert (shown["state"], shown["result"]) == ("done", "charged"), shown
     counts(p.run(status=0), received=1, duplicates=1)

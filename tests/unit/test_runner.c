@@ -472,8 +472,9 @@ static void what_is_missing_is_found_at_the_start(void **state)
                      "p.yaml:12: variable 'ONCE_TEST_NONE' is not set; 'TOKEN' is to be taken from it");
     refused_variable(f, "TOKEN", "file:/nowhere/token",
                      "p.yaml:12: cannot read file '/nowhere/token' for 'TOKEN': No such file or directory");
-    refused_variable(f, "ONCE_KEY", "x",
-                     "p.yaml:12: variable 'ONCE_KEY': once sets the variables that begin with ONCE_; choose another name");
+    refused_variable(
+        f, "ONCE_KEY", "x",
+        "p.yaml:12: variable 'ONCE_KEY': once sets the variables that begin with ONCE_; choose another name");
     refused_variable(f, "A=B", "s3cret", "p.yaml:12: the name of a variable cannot be empty nor have '=' or NUL in it");
     const once_written nul = {bytes("TOKEN"), {"s3cret\0x", 8}, 12};
     f->exec.env = &nul;

@@ -36,18 +36,6 @@ uint32_t once_flight_free(const once_flight *flight, const once_handler_spec *ha
     return used < slots ? slots - used : 0;
 }
 
-size_t once_flight_free_least(const once_flight *flight)
-{
-    size_t least = SIZE_MAX;
-    for (size_t i = 0; i < flight->spec->n_handlers; i++) {
-        const once_handler_spec *handler = &flight->spec->handlers[i];
-        if (!once_handler_external(handler)) continue;
-        const size_t free = once_flight_free(flight, handler);
-        if (free < least) least = free;
-    }
-    return least;
-}
-
 void once_flight_reserve(once_flight *flight, const once_item *item) { ++*used_by(flight, item->handler); }
 
 void once_flight_unreserve(once_flight *flight, const once_item *item)

@@ -48,7 +48,6 @@ bool once_flight_init(once_flight *flight, const once_spec *spec); /* false: out
 void once_flight_release(once_flight *flight);
 
 uint32_t once_flight_free(const once_flight *flight, const once_handler_spec *handler); /* slots */
-size_t once_flight_free_least(const once_flight *flight); /* over all handlers with external effects */
 void once_flight_reserve(once_flight *flight, const once_item *item);
 void once_flight_unreserve(once_flight *flight, const once_item *item);
 

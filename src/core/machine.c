@@ -117,7 +117,7 @@ size_t once_machine_open(const once_machine *machine)
 int64_t once_machine_wait_ms(const once_machine *machine, int64_t now_ms)
 {
     int64_t at_ms = ONCE_NEVER;
-    if (!machine->end.stopping && once__machine_take_max(machine, now_ms)) at_ms = machine->due.at_ms;
+    if (!machine->end.stopping) at_ms = once__machine_take_at_ms(machine, now_ms);
     if (!machine->end.stopping && machine->source.at_end && machine->outside.flight.n == 0 &&
         machine->store.stats_at_ms < at_ms)
         at_ms = machine->store.stats_at_ms;
@@ -144,6 +144,7 @@ static bool flight_new(once_machine *machine)
     if (!once_flight_init(&machine->outside.flight, machine->spec)) return false;
     if (machine->o.unclean && !ONCE_PLANTED(no_caution)) machine->outside.flight.alone_left = CAUTIOUS_LEAST;
     if (!machine->outside.flight.slots) return once_key_queue_init(&machine->key_queue, 0);
+    if (!once_due_shares_init(&machine->due.shares, machine->spec)) return false;
     machine->outside.list = calloc(machine->outside.flight.slots, sizeof *machine->outside.list);
     return machine->outside.list &&
            once_key_queue_init(&machine->key_queue, machine->outside.flight.slots + (PARKED + 3) * machine->batch_max);
@@ -215,6 +216,7 @@ void once_machine_free(once_machine *machine)
     free(machine->streams.at);
     free(machine->streams.paused);
     once_flight_release(&machine->outside.flight);
+    once_due_shares_release(&machine->due.shares);
     once_key_queue_release(&machine->key_queue);
     once_id_set_release(&machine->unknown);
     free(machine->work.items);

@@ -82,6 +82,7 @@
 #define ONCE_CORE_MACHINE_H
 
 #include "base/env.h"
+#include "core/due_filter.h"
 #include "core/receipt.h"
 #include "core/intake.h"
 #include "core/item.h"
@@ -106,7 +107,7 @@ typedef enum once_action_kind {
     ONCE_ACT_COMMIT, /* items: all of the transaction; with `last`: when it succeeds, everything up to each of these is
                       * over, in its stream */
     ONCE_ACT_ROLLBACK,
-    ONCE_ACT_TAKE,  /* up to `max` into `batch` (items and n set by the executor); token, again */
+    ONCE_ACT_TAKE,  /* up to `max` into `batch` (items and n set by the executor); token, again, filter */
     ONCE_ACT_STATS, /* -> waiting, claimed, unknown, wait_ms */
     ONCE_ACT_COUNT, /* what the store keeps to be worked on; -> size; with `due` also what STATS has */
     ONCE_ACT_RENEW, /* the worker's own lease, when no commit has done so for a while */
@@ -143,6 +144,7 @@ typedef struct once_action {
     bool due;
     once_token token;
     bool again;
+    once_due_filter *filter; /* NULL: every handler has room for `max` */
     int64_t lease_ms;
     once_receipt *receipts; /* `n` of them */
     uint32_t stream;

@@ -14,6 +14,8 @@
 #define END_POLL_MS 250     /* the same, when it is all that is left to wait for */
 #define TAKES_IN_A_ROW 8    /* takes that find much, before what the source has brought; with lanes */
 
+static int64_t poll_ms(const once_machine *machine) { return machine->counts.waiting ? WAITING_POLL_MS : POLL_MS; }
+
 /* So many that were due have been handed out. */
 void once__machine_looked_for_due(once_machine *machine, size_t n, int64_t now_ms)
 {
@@ -25,20 +27,53 @@ void once__machine_looked_for_due(once_machine *machine, size_t n, int64_t now_m
             : 0;
     machine->due.took_last = true;
     /* There may be more. */
-    machine->due.at_ms = n ? now_ms : now_ms + (machine->counts.waiting ? WAITING_POLL_MS : POLL_MS);
+    machine->due.at_ms = n ? now_ms : now_ms + poll_ms(machine);
 }
 
-/* How many may be taken: what is taken starts at once. Of a take whose reply was lost all of it is asked for again, or
- * the rest of what is claimed already would be forgotten until its leases are over. Its slots are still free: nothing
- * new is claimed before. */
+/* The shares tell what is wanted at once; a look at all of them is due as before, or after a pause when this was one.
+ */
+static void took_with_filter(once_machine *machine, int64_t at_ms, int64_t now_ms)
+{
+    once_due_shares_took(&machine->due.shares);
+    machine->due.at_ms = machine->due.all ? now_ms + poll_ms(machine) : at_ms;
+}
+
+static size_t most_to_take(const once_machine *machine) { return machine->caution.left ? 1 : machine->batch_max; }
+
+/* So many may be taken without a filter; 0: some handlers must be left out, or it is not time for all of them. */
+static size_t take_any_max(const once_machine *machine, int64_t now_ms)
+{
+    const size_t most = most_to_take(machine);
+    if (now_ms < machine->due.at_ms) return 0;
+    if (!machine->outside.flight.slots) return most;
+    const size_t any = once_due_shares_any(&machine->outside.flight);
+    return any < most ? any : most;
+}
+
+/* How many may be taken now: what is taken starts at once. Of a take whose reply was lost all of it is asked for again,
+ * or the rest of what is claimed already would be forgotten until its leases are over. Its slots are still free:
+ * nothing new is claimed before. */
 size_t once__machine_take_max(const once_machine *machine, int64_t now_ms)
 {
+    const once_flight *flight = &machine->outside.flight;
     if (machine->due.again) return machine->due.most;
-    const size_t most = machine->caution.left ? 1 : machine->batch_max;
-    if (!machine->outside.flight.slots) return most;
-    if (now_ms < machine->outside.at_ms) return 0;
-    const size_t free = once_flight_free_least(&machine->outside.flight);
-    return free < most ? free : most;
+    if (flight->slots && now_ms < machine->outside.at_ms) return 0;
+    const size_t any = take_any_max(machine, now_ms);
+    if (any || !machine->due.shares.filter.n) return any;
+    return once_due_shares_room(&machine->due.shares, flight, now_ms >= machine->due.at_ms, most_to_take(machine));
+}
+
+/* When to take what is due; ONCE_NEVER: nothing of it could start. */
+int64_t once__machine_take_at_ms(const once_machine *machine, int64_t now_ms)
+{
+    const once_flight *flight = &machine->outside.flight;
+    const once_due_shares *shares = &machine->due.shares;
+    if (machine->due.again) return now_ms;
+    if (!flight->slots) return machine->due.at_ms;
+    if (now_ms < machine->outside.at_ms) return ONCE_NEVER;
+    if (!shares->filter.n) return once_due_shares_any(flight) ? machine->due.at_ms : ONCE_NEVER;
+    if (once_due_shares_room(shares, flight, false, 1)) return now_ms;
+    return once_due_shares_room(shares, flight, true, 1) ? machine->due.at_ms : ONCE_NEVER;
 }
 
 /* Instead of claiming it durably, which keeps others from its lane until it has run. */
@@ -98,12 +133,19 @@ once_action *once__machine_begin_take(once_machine *machine, size_t max, int64_t
     machine->due.take_next = false;
     if (!machine->due.again || ONCE_PLANTED(take_forgotten))
         machine->due.token = once_token_of_run(machine->o.run, once_env_random_u64(machine->o.env), 0);
-    if (!machine->due.again) machine->due.asked_ms = now_ms; /* the reply that was lost may have begun the leases */
+    if (!machine->due.again) {
+        machine->due.asked_ms = now_ms; /* the reply that was lost may have begun the leases */
+        machine->due.all = now_ms >= machine->due.at_ms;
+        machine->due.filtered = take_any_max(machine, now_ms) == 0;
+        if (machine->due.filtered)
+            (void)once_due_shares_filter(&machine->due.shares, &machine->outside.flight, machine->due.all, max, now_ms);
+    }
     once_action *take = once__machine_emit(machine, ONCE_ACT_TAKE, 0);
     take->max = machine->due.most = max;
     take->batch = machine->due.batch;
     take->token = machine->due.token;
     take->again = machine->due.again;
+    take->filter = machine->due.filtered ? &machine->due.shares.filter : NULL;
     take->lease_ms = longest_lease_ms(machine->spec);
     return take;
 }
@@ -122,7 +164,10 @@ void once__machine_took(once_machine *machine, once_action *action, int64_t now_
     once_batch *batch = action->batch;
     machine->due.batch = NULL;
     machine->due.again = false;
+    const int64_t at_ms = machine->due.at_ms;
     once__machine_looked_for_due(machine, batch->n, now_ms);
+    if (machine->due.filtered) took_with_filter(machine, at_ms, now_ms);
+    else once_due_shares_took_any(&machine->due.shares, batch->n);
     machine->work.next = NEXT_CHOOSE;
     if (batch->n == 0) {
         once__machine_batch_put(machine, batch);

@@ -2,6 +2,7 @@
 #ifndef ONCE_CORE_MACHINE_IMPL_H
 #define ONCE_CORE_MACHINE_IMPL_H
 
+#include "core/due_shares.h"
 #include "core/flight.h"
 #include "core/id_set.h"
 #include "core/machine.h"
@@ -140,6 +141,9 @@ typedef struct pipe_due {
     bool again, took_last;
     unsigned takes_left; /* so many more may come before what the source has brought */
     size_t most;         /* of the take that is asked for again */
+    bool filtered;       /* it has a filter */
+    bool all;            /* it looks for everything that is due, and not only for what is wanted since the last look */
+    once_due_shares shares;
     once_batch *batch;
     bool finds;     /* what waits may be run by the transaction that finds it */
     bool finding;   /* the work was begun to find what is due */
@@ -342,6 +346,7 @@ void once__machine_conclude(once_machine *machine, int64_t now_ms);
 
 /* machine_due.c: what waits in the store */
 void once__machine_looked_for_due(once_machine *machine, size_t n, int64_t now_ms);
+int64_t once__machine_take_at_ms(const once_machine *machine, int64_t now_ms);
 size_t once__machine_take_max(const once_machine *machine, int64_t now_ms);
 bool once__machine_may_find(const once_machine *machine);
 void once__machine_begin_find_due(once_machine *machine);

@@ -53,7 +53,8 @@ static once_action *choose_work(once_machine *machine, int64_t now_ms)
 {
     const bool go = machine->outside.back || now_ms >= machine->outside.flight.extend_at_ms ||
                     (once__machine_ready_can_go(machine, now_ms) && !machine->due.again);
-    const bool take_due = now_ms >= machine->due.at_ms && !(machine->due.took_last && go && !machine->due.takes_left) &&
+    const bool take_due = now_ms >= once__machine_take_at_ms(machine, now_ms) &&
+                          !(machine->due.took_last && go && !machine->due.takes_left) &&
                           !must_keep_first(machine, now_ms);
     const size_t max = take_due ? once__machine_take_max(machine, now_ms) : 0;
     if (max && once__machine_may_find(machine) && !machine->due.again && !machine->due.take_next) {

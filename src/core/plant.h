@@ -36,6 +36,7 @@
     X(no_extension, "leases are not extended while effects run")                                                       \
     X(no_kill, "effects go on past the end of their lease")                                                            \
     X(overclaim, "messages are claimed before there is a slot for their effect")                                       \
+    X(room_ignored, "take claims due entries of handlers that have no slot free")                                      \
     X(repeats_hidden, "effects that repeat another are not counted")                                                   \
     X(flight_forgotten, "a message does not wait for the effect of an equal one that is under way")                    \
     X(fenced_acked, "an effect whose settlement was fenced off is acked as if it had been settled")                    \

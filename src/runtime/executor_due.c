@@ -104,8 +104,8 @@ int once__do_take(once_executor *x, once_action *a, once_error *err)
     if (!taken) return once_no_memory(err, "for a batch");
     size_t n = 0;
     CHECK_POINT(take_before, err);
-    const int rc = x->store->ops->take(x->store, x->consumer, a->token, a->again, a->lease_ms, a->max, taken, &n,
-                                       &batch->arena, err);
+    const int rc = x->store->ops->take(x->store, x->consumer, a->token, a->again, a->lease_ms, a->max, a->filter, taken,
+                                       &n, &batch->arena, err);
     log_found(x, taken, n, rc);
     if (rc != ONCE_OK) return rc;
     CHECK_POINT(take_after, err);

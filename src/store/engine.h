@@ -46,6 +46,19 @@ typedef struct once_letter_query {
     bool by_key, heads, only_ids; /* the latter as once_store_ops.letter_heads says */
 } once_letter_query;
 
+/* One search of a take that has a filter (core/due_filter.h). */
+typedef struct once_due_search {
+    once_bytes operation; /* of the entries that are looked for ... */
+    bool others;          /* ... or, instead: those of no operation in `named` */
+    once_bytes *named;
+    size_t n_named;
+    size_t max;         /* find so many */
+    size_t read_max;    /* read so many at most, of any operation */
+    once_due_mark from; /* begin behind this one; set by the storage: behind the last one that was read */
+    bool end;           /* set by the storage: nothing that is due is left behind `from` */
+    size_t read;        /* set by the storage: entries that were read */
+} once_due_search;
+
 /* Slots without a store handle of their own get the storage. All of them run inside a transaction, except begin. */
 typedef struct once_storage_ops {
     /* What is loaded from here on is ours: nobody else changes it until commit. Loads the clock anchor. */
@@ -89,6 +102,10 @@ typedef struct once_storage_ops {
      * id. */
     int (*due)(once_storage *storage, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n,
                once_error *err);
+    /* The same of a search, in the same order: max ids at most. An entry that another worker has locked is left out;
+     * `from` may pass it. */
+    int (*due_of)(once_storage *storage, once_bytes consumer, int64_t now_ms, once_due_search *search, once_hash *out,
+                  size_t *n, once_error *err);
     /* In a transaction that holds these lanes: ids of their unfinished entries, lane by lane, by order then id; `each`
      * of a lane at most. Those of lanes that somebody else occupies, and of which the first one is not due, may be left
      * out. NULL: there is no `find`. */
@@ -158,6 +175,9 @@ struct once_storage {
 #define ONCE_SHOWN_KEY 81
 const char *once__shown_key(once_bytes key, char out[ONCE_SHOWN_KEY]);
 
+/* Whether a search looks for entries of this operation. */
+bool once__due_search_matches(const once_due_search *search, once_bytes operation);
+
 /* Around whatever is asked or done: joins the caller's transaction, or is one by itself. */
 int once__verb_begin(once_storage *storage, bool write, once_error *err);
 int once__verb_end(once_storage *storage, int rc, once_error *err);
@@ -171,7 +191,8 @@ int once__engine_extend(once_backend *store, const once_request *const *requests
 int once__engine_accept(once_backend *store, const once_request *const *requests, const once_message *const *messages,
                         size_t n, once_decision *out, once_arena *arena, once_error *err);
 int once__engine_take(once_backend *store, once_bytes consumer, once_token token, bool again, int64_t lease_ms,
-                      size_t max, once_taken *out, size_t *n, once_arena *arena, once_error *err);
+                      size_t max, once_due_filter *filter, once_taken *out, size_t *n, once_arena *arena,
+                      once_error *err);
 int once__engine_lapse(once_backend *store, once_bytes consumer, uint64_t but, size_t max, once_taken *out, size_t *n,
                        once_arena *arena, once_error *err);
 int once__engine_find(once_backend *store, once_bytes consumer, const once_request *const *requests, size_t n, bool due,

@@ -32,6 +32,7 @@
 #include "base/buf.h"
 #include "base/env.h"
 #include "base/cancel.h"
+#include "core/due_filter.h"
 #include "core/entry.h"
 #include "core/spec.h"
 #include "once/types.h"
@@ -205,7 +206,7 @@ typedef struct once_store_ops {
      * CONFLICT, UNKNOWN) is not told again: it stays in the count of what waits. So on failure *n is what it may have
      * done nevertheless; 0: nothing. */
     int (*take)(once_backend *store, once_bytes consumer, once_token token, bool again, int64_t lease_ms, size_t max,
-                once_taken *out, size_t *n, once_arena *arena, once_error *err);
+                once_due_filter *filter, once_taken *out, size_t *n, once_arena *arena, once_error *err);
 
     /* Claims of the consumer whose lease is over become unknown where that is to be held, with a body or without, up to
      * `max` of them, and are told (`lapsed`), each once; on failure *n is as for take. Not those of the run `but`,

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define TESTS_MAX 240
+#define TESTS_MAX 260
 
 /* --- the fixture --- */
 
@@ -196,8 +196,8 @@ size_t do_take(fixture *f, size_t max, once_taken *out)
 {
     const once_token token = new_token(f);
     size_t n;
-    assert_ok(f,
-              f->store->ops->take(f->store, f->scope.consumer, token, false, LEASE, max, out, &n, &f->arena, &f->err));
+    assert_ok(f, f->store->ops->take(f->store, f->scope.consumer, token, false, LEASE, max, NULL, out, &n, &f->arena,
+                                     &f->err));
     assert_true(n <= max);
     for (size_t i = 0; i < n; i++) {
         out[i].request.lease_ms = LEASE;
@@ -334,10 +334,11 @@ static unsigned bits_of(const conform_driver *driver)
 
 int conform_run(const conform_driver *driver)
 {
-    const conform_test *const tables[] = {
-        conform_claims, conform_repeated, conform_waiting, conform_letters, conform_buried,    conform_operators,
-        conform_bytes,  conform_time,     conform_lists,   conform_lapsed,  conform_conflicts, conform_natural,
-        conform_lanes,  conform_keeping,  conform_history, conform_replace, conform_find,      conform_lookup};
+    const conform_test *const tables[] = {conform_claims, conform_repeated,  conform_waiting,   conform_letters,
+                                          conform_buried, conform_operators, conform_bytes,     conform_time,
+                                          conform_lists,  conform_lapsed,    conform_conflicts, conform_natural,
+                                          conform_lanes,  conform_keeping,   conform_history,   conform_replace,
+                                          conform_find,   conform_lookup,    conform_take};
     static struct CMUnitTest tests[TESTS_MAX];
     static start starts[TESTS_MAX];
     size_t n = 0;

@@ -65,7 +65,7 @@ struct fixture {
 extern const conform_test conform_claims[], conform_repeated[], conform_waiting[], conform_letters[], conform_buried[],
     conform_operators[], conform_bytes[], conform_time[], conform_lists[], conform_lapsed[], conform_conflicts[],
     conform_natural[], conform_lanes[], conform_keeping[], conform_history[], conform_replace[], conform_find[],
-    conform_lookup[];
+    conform_lookup[], conform_take[];
 int conform_run(const conform_driver *driver);
 
 /* --- the fixture --- */

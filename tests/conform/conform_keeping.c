@@ -477,8 +477,8 @@ static void f99_what_was_taken_says_whose_it_is(fixture *f)
     const once_request r = ask_as(f, "k", RUN(2)); /* received by one that lives, taken by the one that is gone */
     assert_answer(do_accept(f, &r), WAITING);
     const once_token token = once_token_of_run(RUN(1), 77, 0);
-    assert_ok(f, f->store->ops->take(f->store, f->scope.consumer, token, false, LONG_LEASE, 1, &taken, &n, &f->arena,
-                                     &f->err));
+    assert_ok(f, f->store->ops->take(f->store, f->scope.consumer, token, false, LONG_LEASE, 1, NULL, &taken, &n,
+                                     &f->arena, &f->err));
     assert_int_equal(n, 1);
     (void)leave_gone(f, RUN(1), true);
     assert_int_equal(take_over(f, &self, &gone), 1);
@@ -1295,8 +1295,8 @@ static void *race_to_take(void *user)
     size_t n = 1;
     for (uint64_t i = 1; n > 0 && !self->failed; i++) {
         const once_token token = {100 + (uint64_t)self->handle, i * RACE_TAKE};
-        const int rc =
-            store->ops->take(store, self->f->scope.consumer, token, false, LEASE, RACE_TAKE, taken, &n, &arena, &err);
+        const int rc = store->ops->take(store, self->f->scope.consumer, token, false, LEASE, RACE_TAKE, NULL, taken, &n,
+                                        &arena, &err);
         if (once_status_class(rc) == ONCE_CLASS_RETRY) n = 1;
         else if (rc != ONCE_OK) self->failed = true;
         for (size_t k = 0; rc == ONCE_OK && k < n; k++) count_taken(self, &taken[k]);

@@ -206,8 +206,8 @@ static void f28_a_gap_that_stays_is_said_to_be_over(fixture *f)
     assert_int_equal(t.decision.given_up, 1);
     once_taken same[1]; /* the reply was lost */
     size_t n;
-    assert_ok(f, f->store->ops->take(f->store, f->scope.consumer, t.request.token, true, LEASE, 1, same, &n, &f->arena,
-                                     &f->err));
+    assert_ok(f, f->store->ops->take(f->store, f->scope.consumer, t.request.token, true, LEASE, 1, NULL, same, &n,
+                                     &f->arena, &f->err));
     assert_true(n == 1 && same[0].decision.gap_over);
     assert_int_equal(same[0].decision.given_up, 1);
     assert_bytes(t.decision.reason, "version 2 did not come within 500ms");
@@ -265,8 +265,8 @@ static void f28_what_was_given_up_is_told_again_with_a_lost_reply(fixture *f)
     const once_token token = new_token(f);
     for (int again = 0; again < 2; again++) {
         size_t n;
-        assert_ok(
-            f, f->store->ops->take(f->store, f->scope.consumer, token, again, LEASE, 1, taken, &n, &f->arena, &f->err));
+        assert_ok(f, f->store->ops->take(f->store, f->scope.consumer, token, again, LEASE, 1, NULL, taken, &n,
+                                         &f->arena, &f->err));
         assert_int_equal(n, 1);
         assert_int_equal(taken[0].decision.attempt, 2);
         assert_true(taken[0].decision.given_up == 1);

@@ -229,8 +229,8 @@ static void f76_a_take_repeated_asks_the_same(fixture *f)
     const once_request waits = ask(f, "w");
     assert_answer(do_accept(f, &waits), WAITING);
     for (int i = 0; i < 2; i++) {
-        assert_ok(f,
-                  f->store->ops->take(f->store, f->scope.consumer, token, i > 0, LEASE, 3, t, &n, &f->arena, &f->err));
+        assert_ok(f, f->store->ops->take(f->store, f->scope.consumer, token, i > 0, LEASE, 3, NULL, t, &n, &f->arena,
+                                         &f->err));
         assert_int_equal(n, 2);
         const size_t question = t[0].decision.asks ? 0 : 1;
         assert_answer(t[question].decision, UNKNOWN);
@@ -308,6 +308,23 @@ static void what_is_committed_with_the_answer(fixture *f)
     assert_state(f, r, DONE);
 }
 
+static void a_question_needs_room_of_its_operation(fixture *f)
+{
+    once_due_share shares[] = {{.operation = f->scope.operation}, {.others = true, .room = 2}};
+    once_due_filter filter = {.shares = shares, .n = 2, .read_max = 2};
+    once_taken t[2];
+    size_t n;
+    (void)leave_unknown(f, "k");
+    pass(f, ASK);
+    for (size_t room = 0; room < 2; room++) {
+        shares[0].room = room;
+        assert_ok(f, f->store->ops->take(f->store, f->scope.consumer, new_token(f), false, LEASE, 2, &filter, t, &n,
+                                         &f->arena, &f->err));
+        assert_int_equal(n, room);
+    }
+    assert_true(t[0].decision.asks);
+}
+
 const conform_test conform_lookup[] = {
     CONFORM(an_unknown_is_asked_about_when_it_is_due),
     CONFORM(a_question_is_one_workers_at_a_time),
@@ -321,6 +338,7 @@ const conform_test conform_lookup[] = {
     CONFORM_WITH(a_question_occupies_its_lane, ONCE_STORE_LANES),
     CONFORM(a_person_need_not_wait_for_the_answer),
     CONFORM(questions_do_not_push_attempts_out_of_the_history),
+    CONFORM(a_question_needs_room_of_its_operation),
     CONFORM_WITH(what_is_committed_with_the_answer, ONCE_STORE_TX),
     {0},
 };

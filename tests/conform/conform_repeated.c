@@ -48,12 +48,12 @@ static void f76_take_repeated_returns_what_it_had_claimed(fixture *f)
     const once_token token = {99, UINT64_MAX / 2 - 1}; /* the numbers of the batch cross the sign */
     once_taken first[3], again[5];
     size_t n;
-    assert_ok(f,
-              f->store->ops->take(f->store, f->scope.consumer, token, false, LEASE, 3, first, &n, &f->arena, &f->err));
+    assert_ok(f, f->store->ops->take(f->store, f->scope.consumer, token, false, LEASE, 3, NULL, first, &n, &f->arena,
+                                     &f->err));
     assert_int_equal(n, 3);
     pass(f, 10);
-    assert_ok(f,
-              f->store->ops->take(f->store, f->scope.consumer, token, true, LEASE, 5, again, &n, &f->arena, &f->err));
+    assert_ok(f, f->store->ops->take(f->store, f->scope.consumer, token, true, LEASE, 5, NULL, again, &n, &f->arena,
+                                     &f->err));
     assert_int_equal(n, 5); /* first what it had, then more */
     for (size_t i = 0; i < 5; i++) {
         assert_true(again[i].request.token.a == 99 && again[i].request.token.b == token.b + i);
@@ -71,12 +71,12 @@ static void f76_take_repeated_after_its_leases_ended(fixture *f)
     once_taken taken[4];
     size_t n;
     const once_token token = {99, 1};
-    assert_ok(f,
-              f->store->ops->take(f->store, f->scope.consumer, token, false, LEASE, 4, taken, &n, &f->arena, &f->err));
+    assert_ok(f, f->store->ops->take(f->store, f->scope.consumer, token, false, LEASE, 4, NULL, taken, &n, &f->arena,
+                                     &f->err));
     assert_int_equal(n, 2);
     pass(f, 2 * LEASE);
-    assert_ok(f,
-              f->store->ops->take(f->store, f->scope.consumer, token, true, LEASE, 4, taken, &n, &f->arena, &f->err));
+    assert_ok(f, f->store->ops->take(f->store, f->scope.consumer, token, true, LEASE, 4, NULL, taken, &n, &f->arena,
+                                     &f->err));
     assert_int_equal(n, 2);
     for (size_t i = 0; i < n; i++) {
         taken[i].request.remember_ms = REMEMBER;

@@ -341,7 +341,7 @@ static void play(run *r, bool again)
          : r->last == SETTLE ? store->ops->settle(store, r->settlements, r->n, flags[s], &err[s])
          : r->last == EXTEND ? store->ops->extend(store, requests, r->n, flags[s], &err[s])
                              : store->ops->take(store, scopes[r->take_scope].consumer, r->take_token, again, 1000, r->n,
-                                                taken[s], &n[s], &r->sides[s].arena, &err[s]))
+                                                NULL, taken[s], &n[s], &r->sides[s].arena, &err[s]))
     note(r, "%s %zu%s: %s", name, r->n, again ? " again" : "", once_status_name(rc[0]));
     if (!compare_status(r, name, rc, err)) return;
     if (n[0] != n[1]) differ(r, "take: memory hands out %zu, other %zu", n[0], n[1]);

@@ -101,8 +101,8 @@ static void look(play *p)
     bool found;
     if (!play_is_late(p))
         (void)play_note(p,
-                        ops->take(p->store, p->scope.consumer, (once_token){++p->tokens, 1}, false, LEASE, 4, taken, &n,
-                                  &p->arena, &err),
+                        ops->take(p->store, p->scope.consumer, (once_token){++p->tokens, 1}, false, LEASE, 4, NULL,
+                                  taken, &n, &p->arena, &err),
                         &err);
     CHECK(n <= 4);
     if (!play_is_late(p)) (void)play_note(p, ops->stats(p->store, p->scope.consumer, &stats, &err), &err);

@@ -331,6 +331,24 @@ def test_the_inbox_with_commands(tmp_path):
         assert sorted(map(int, file)) == list(range(20))
 
 
+def test_a_slow_command_holds_up_no_other_in_the_inbox(tmp_path):
+    """Thousands of messages of a command that does not end come first. Those of another one run nevertheless."""
+    slow, fast = 3000, 100
+    script(tmp_path, "fast", "#!/bin/sh\necho $ONCE_KEY >> fast.ran\n")
+    p = pipeline(tmp_path, "#!/bin/sh\necho $ONCE_KEY >> slow.began\nwhile [ ! -e gate ]; do sleep 0.05; done\n",
+                 'ack: after_accept\nworkers: 4\ntimeout: 5m\ntype: "${/type}"\nhandlers:\n'
+                 "  slow: {exec: [./effect]}\n  fast: {exec: [./fast]}\n",
+                 *[{"id": i, "type": "slow"} for i in range(slow)], *[{"id": i, "type": "fast"} for i in range(fast)])
+    with p.start() as running:
+        until(lambda: len(lines_of(tmp_path, "fast.ran")) == fast, deadline_s=60, what="the fast ones have run")
+        assert len(lines_of(tmp_path, "slow.began")) == 4
+        running.send(signal.SIGTERM)
+        (tmp_path / "gate").touch()
+        ended = running.end()
+    assert ended.json["done"] >= fast and ended.json["waiting"] >= slow - 100, ended
+    assert sorted(map(int, lines_of(tmp_path, "fast.ran"))) == list(range(fast))
+
+
 def test_leases_are_extended_while_a_command_runs(tmp_path):
     """Longer than three leases: no other process gets it."""
     work = Fenced(tmp_path, n=1, lease="300ms", script='#!/bin/sh\necho "$ONCE_KEY $ONCE_ATTEMPT 0" >> effects\nsleep 1.2\n')

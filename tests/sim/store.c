@@ -258,12 +258,12 @@ static int sim_accept(once_backend *store, const once_request *const *requests, 
 }
 
 static int sim_take(once_backend *store, once_bytes consumer, once_token token, bool again, int64_t lease_ms,
-                    size_t max, once_taken *out, size_t *n, once_arena *arena, once_error *err)
+                    size_t max, once_due_filter *filter, once_taken *out, size_t *n, once_arena *arena, once_error *err)
 {
     sim_worker *w = worker_of(store);
     int rc = arrive(w, SIM_store_fails, err);
     if (rc != ONCE_OK) return rc;
-    rc = w->real->ops->take(w->real, consumer, token, again, lease_ms, max, out, n, arena, err);
+    rc = w->real->ops->take(w->real, consumer, token, again, lease_ms, max, filter, out, n, arena, err);
     const bool reply_lost = rc == ONCE_OK && sim_fires(w->world, SIM_store_reply_lost);
     for (size_t i = 0; rc == ONCE_OK && i < *n; i++) {
         sim_trace(w->world, w->index, "  takes key", once_answer_name(out[i].decision.answer),

@@ -250,11 +250,11 @@ static void a_take_that_is_repeated_goes_on_behind_what_it_had(void **state)
     }
     const once_token token = {7, 0};
     assert_int_equal(
-        f->store->ops->take(f->store, scope.consumer, token, false, LEASE_MS, 2, taken, &n, &f->arena, &f->err),
+        f->store->ops->take(f->store, scope.consumer, token, false, LEASE_MS, 2, NULL, taken, &n, &f->arena, &f->err),
         ONCE_OK);
     assert_int_equal(n, 2);
     assert_int_equal(
-        f->store->ops->take(f->store, scope.consumer, token, true, LEASE_MS, 4, taken, &n, &f->arena, &f->err),
+        f->store->ops->take(f->store, scope.consumer, token, true, LEASE_MS, 4, NULL, taken, &n, &f->arena, &f->err),
         ONCE_OK);
     assert_int_equal(n, 3);
     for (size_t i = 0; i < n; i++) {
@@ -263,7 +263,7 @@ static void a_take_that_is_repeated_goes_on_behind_what_it_had(void **state)
         for (size_t k = 0; k < i; k++) assert_false(once_hash_equal(taken[i].request.token, taken[k].request.token));
     }
     assert_int_equal(
-        f->store->ops->take(f->store, scope.consumer, token, true, LEASE_MS, 4, taken, &n, &f->arena, &f->err),
+        f->store->ops->take(f->store, scope.consumer, token, true, LEASE_MS, 4, NULL, taken, &n, &f->arena, &f->err),
         ONCE_OK);
     assert_int_equal(n, 3);
 }

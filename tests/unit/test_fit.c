@@ -102,7 +102,7 @@ static size_t take(fixture *f, once_token token, once_taken *out)
     size_t n = 0;
     once_taken taken[2];
     assert_int_equal(
-        f->store->ops->take(f->store, scope.consumer, token, false, LEASE_MS, 2, taken, &n, &f->arena, &f->err),
+        f->store->ops->take(f->store, scope.consumer, token, false, LEASE_MS, 2, NULL, taken, &n, &f->arena, &f->err),
         ONCE_OK);
     assert_in_range(n, 0, 1);
     if (n) *out = taken[0];

@@ -14,7 +14,7 @@
 #include "runtime/executor.h"
 #include "testenv.h"
 
-enum { BATCH = 4, SLOTS = 2, HELD_MAX = 8, ENDED_MAX = 1000, RETRY_MS = 300, RENEW_MS = 1000 };
+enum { BATCH = 4, SLOTS = 2, HELD_MAX = 8, ENDED_MAX = 4000, RETRY_MS = 300, RENEW_MS = 1000 };
 
 typedef struct fixture {
     test_env world;
@@ -31,6 +31,7 @@ typedef struct fixture {
     uint64_t slow;                    /* the effect of this message does not end; 0: none */
     bool all_slow, keyless, same_key; /* of all messages */
     bool turns;                       /* messages are of `both` handlers in turn, the second of which is slow */
+    uint64_t slow_first;              /* or, instead: so many of the slow one come first, then those of the other */
     bool in_pairs;                    /* and two and two of them have a lane: one of the slow, then one of the other */
     bool ended[ENDED_MAX];            /* effects of so many numbers: they have */
     bool gives_once;                  /* the source does not deliver again */
@@ -221,7 +222,7 @@ static void fill(fixture *f, once_batch *batch, size_t n)
                                        .lane.gap_ms = -1,
                                        .run = 1};
         if (f->turns) {
-            item->handler = &f->both[f->fetched % 2];
+            item->handler = &f->both[f->slow_first ? f->fetched <= f->slow_first : f->fetched % 2];
             item->scope.operation = item->handler->operation;
         }
         if (f->in_pairs) {
@@ -385,6 +386,52 @@ static void a_handler_without_a_free_slot_holds_up_no_other(void **state)
     }
     assert_true(counts->done >= done + 20 * 2 * SLOTS - 2 * SLOTS); /* of both, as many */
     assert_true(f->acked > 2 && f->fetched > fetched);
+}
+
+/* The same of what is in the store: a long backlog of a handler that is full is passed over. */
+static void a_handler_without_a_free_slot_holds_up_nobody_in_the_inbox(void **state)
+{
+    enum { SLOW = 2500, FAST = 20 }; /* more than one search reads */
+    fixture *f = *state;
+    f->turns = f->inbox = f->bounded = true;
+    f->slow_first = SLOW;
+    f->left = SLOW + FAST;
+    f->both[1].slots = SLOTS;
+    open_pipe(f, false);
+    const once_counts *counts = once_machine_counts(f->machine);
+    for (int i = 0; i < 10000 && f->left; i++) work(f, 1);
+    work(f, 1000);
+    assert_int_equal(f->held_n, SLOTS);
+    assert_int_equal(counts->done, FAST);
+    for (int i = 1; i <= 20;
+         i++) { /* who was full goes on as soon as it has a slot, and not when the next look is due */
+        const int64_t before_ms = f->now_ms;
+        end_held(f);
+        for (int steps = 0; steps < 30 && f->held_n < SLOTS; steps++) work(f, 1);
+        assert_int_equal(f->held_n, SLOTS);
+        assert_in_range(f->now_ms, before_ms, before_ms + 30);
+        assert_int_equal(counts->done, FAST + i * SLOTS);
+    }
+}
+
+static void a_take_with_a_filter_whose_reply_was_lost_is_repeated(void **state)
+{
+    fixture *f = *state;
+    f->turns = f->inbox = f->bounded = true;
+    f->slow_first = 10;
+    f->left = 20;
+    f->both[1].slots = SLOTS;
+    f->lose = SLOTS; /* first of the slow ones ... */
+    open_pipe(f, false);
+    work(f, 200);
+    assert_int_equal(f->held_n, SLOTS);
+    f->lose = 1; /* ... then of one, while the other slot is in use */
+    once_machine_finished(f->machine, f->held, 1, f->now_ms);
+    f->held[0] = f->held[--f->held_n];
+    work(f, 200);
+    assert_int_equal(f->lose, 0);
+    assert_int_equal(f->held_n, SLOTS);
+    assert_int_equal(once_machine_counts(f->machine)->done, 10 + 1);
 }
 
 /* They come to wait in the store when the other side is down, so they need room there. */
@@ -1129,9 +1176,9 @@ static void f92_an_effect_outside_is_not_put_back_for_a_hang_up(void **state)
     f->both[1].slots = SLOTS;
     open_pipe(f, false);
     accept_in_store(f, &f->both[1], "9");
-    assert_int_equal(
-        f->store->ops->take(f->store, f->spec.consumer, (once_token){7, 7}, false, 10, 1, taken, &n, &arena, &err),
-        ONCE_OK);
+    assert_int_equal(f->store->ops->take(f->store, f->spec.consumer, (once_token){7, 7}, false, 10, 1, NULL, taken, &n,
+                                         &arena, &err),
+                     ONCE_OK);
     assert_int_equal(n, 1);
     once_arena_release(&arena);
     test_env_pass(
@@ -1164,9 +1211,9 @@ static void f04_what_ended_without_a_word_stays_so_when_its_handler_is_gone(void
     once_handler_spec gone = f->handler;
     gone.operation = ONCE_BYTES("gone");
     accept_in_store(f, &gone, "9");
-    assert_int_equal(
-        f->store->ops->take(f->store, f->spec.consumer, (once_token){7, 7}, false, 10, 1, taken, &n, &arena, &err),
-        ONCE_OK);
+    assert_int_equal(f->store->ops->take(f->store, f->spec.consumer, (once_token){7, 7}, false, 10, 1, NULL, taken, &n,
+                                         &arena, &err),
+                     ONCE_OK);
     assert_int_equal(n, 1);
     test_env_pass(&f->world, 20);
     const once_counts *counts = once_machine_counts(f->machine);
@@ -1537,6 +1584,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(no_more_is_on_its_way_behind_a_slow_one_than_can_be_kept_track_of),
         TEST(a_handler_without_a_free_slot_holds_up_no_other),
+        TEST(a_handler_without_a_free_slot_holds_up_nobody_in_the_inbox),
+        TEST(a_take_with_a_filter_whose_reply_was_lost_is_repeated),
         TEST(who_waits_for_a_slot_counts_against_what_may_wait),
         TEST(who_waits_for_a_slot_is_not_passed_in_its_lane),
         TEST(who_has_no_slot_stands_behind_its_lane),

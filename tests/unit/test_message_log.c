@@ -291,10 +291,12 @@ static int reply(int rc, once_error *err)
 }
 
 static int troubled_take(once_backend *store, once_bytes consumer, once_token token, bool again, int64_t lease_ms,
-                         size_t max, once_taken *out, size_t *n, once_arena *arena, once_error *err)
+                         size_t max, once_due_filter *filter, once_taken *out, size_t *n, once_arena *arena,
+                         once_error *err)
 {
-    return reply(store_does == IS_AWAY ? ONCE_OK
-                                       : real->take(store, consumer, token, again, lease_ms, max, out, n, arena, err),
+    return reply(store_does == IS_AWAY
+                     ? ONCE_OK
+                     : real->take(store, consumer, token, again, lease_ms, max, filter, out, n, arena, err),
                  err);
 }
 

@@ -1176,12 +1176,14 @@ static void f28_a_lane_is_held_by_one_transaction(void **state)
     assert_int_equal(claim(one, &first), ONCE_ANSWER_LATER); /* behind it; and the lane is locked now */
     once_taken taken[2];
     size_t n = 9;
-    assert_int_equal(two->ops->take(two, scope.consumer, (once_token){50, 1}, false, 1000, 2, taken, &n, &arena, &err),
-                     ONCE_OK);
+    assert_int_equal(
+        two->ops->take(two, scope.consumer, (once_token){50, 1}, false, 1000, 2, NULL, taken, &n, &arena, &err),
+        ONCE_OK);
     assert_int_equal(n, 0);
     one->ops->rollback(one);
-    assert_int_equal(two->ops->take(two, scope.consumer, (once_token){51, 1}, false, 1000, 2, taken, &n, &arena, &err),
-                     ONCE_OK);
+    assert_int_equal(
+        two->ops->take(two, scope.consumer, (once_token){51, 1}, false, 1000, 2, NULL, taken, &n, &arena, &err),
+        ONCE_OK);
     assert_int_equal(n, 1);
     once_arena_release(&arena);
     once__store_close(one);
@@ -1200,8 +1202,8 @@ static void *take_again(void *user)
     taker *t = user;
     once_taken taken[2];
     once_arena arena = {0};
-    t->rc =
-        t->store->ops->take(t->store, scope.consumer, (once_token){50, 1}, true, 1000, 2, taken, &t->n, &arena, NULL);
+    t->rc = t->store->ops->take(t->store, scope.consumer, (once_token){50, 1}, true, 1000, 2, NULL, taken, &t->n,
+                                &arena, NULL);
     once_arena_release(&arena);
     atomic_store(&t->over, true);
     return NULL;
@@ -1235,9 +1237,9 @@ static void f91_take_does_not_wait_for_a_second_lane(void **state)
     accept_in(one, &requests[0]);
     once_taken taken[2];
     once_arena arena = {0};
-    assert_int_equal(
-        t.store->ops->take(t.store, scope.consumer, (once_token){50, 1}, false, 1000, 2, taken, &t.n, &arena, &err),
-        ONCE_OK);
+    assert_int_equal(t.store->ops->take(t.store, scope.consumer, (once_token){50, 1}, false, 1000, 2, NULL, taken, &t.n,
+                                        &arena, &err),
+                     ONCE_OK);
     assert_int_equal(t.n, 1);
     accept_in(one, &requests[1]);
     assert_int_equal(one->ops->begin(one, &err), ONCE_OK);

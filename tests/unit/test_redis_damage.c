@@ -112,8 +112,8 @@ static void take_some(world *w, once_error *err)
     bool applied[MOST];
     size_t n = 0;
     const once_token token = {++w->tokens, 1};
-    if (w->store->ops->take(w->store, w->scope.consumer, token, draw(2), LEASE, MOST, taken, &n, &w->arena, err) !=
-        ONCE_OK)
+    if (w->store->ops->take(w->store, w->scope.consumer, token, draw(2), LEASE, MOST, NULL, taken, &n, &w->arena,
+                            err) != ONCE_OK)
         return;
     size_t running = 0;
     for (size_t i = 0; i < n; i++) {

@@ -141,8 +141,8 @@ static void take_and_look(scene *s)
     once_error err = {0};
     size_t n = 0;
     note(s,
-         ops->take(s->store, s->scope.consumer, (once_token){++s->tokens, 1}, false, LEASE, 4, taken, &n, &s->arena,
-                   &err),
+         ops->take(s->store, s->scope.consumer, (once_token){++s->tokens, 1}, false, LEASE, 4, NULL, taken, &n,
+                   &s->arena, &err),
          &err);
     if (n) taken[0].request.lease_ms = LEASE;
     note(s, ops->stats(s->store, s->scope.consumer, &stats, &err), &err);

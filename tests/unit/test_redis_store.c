@@ -145,7 +145,8 @@ static size_t take(fixture *f, once_backend *store, size_t max, once_taken *out)
     size_t n;
     f->tokens += 1000;
     const once_token token = {f->tokens, 1};
-    assert_ok(f, store->ops->take(store, f->scope.consumer, token, false, LEASE, max, out, &n, &f->arena, &f->err));
+    assert_ok(f,
+              store->ops->take(store, f->scope.consumer, token, false, LEASE, max, NULL, out, &n, &f->arena, &f->err));
     for (size_t i = 0; i < n; i++) out[i].request.lease_ms = LEASE, out[i].request.remember_ms = REMEMBER;
     return n;
 }
@@ -299,8 +300,8 @@ static void *work(void *user)
         size_t n = 0;
         bool applied;
         self->token += 10;
-        if (store->ops->take(store, ONCE_BYTES("c"), (once_token){self->token, 1}, false, LEASE, 3, taken, &n, &arena,
-                             &err) != ONCE_OK)
+        if (store->ops->take(store, ONCE_BYTES("c"), (once_token){self->token, 1}, false, LEASE, 3, NULL, taken, &n,
+                             &arena, &err) != ONCE_OK)
             self->failed = true;
         if (n == 0) idle++, nap(2);
         for (size_t i = 0; i < n && !self->failed; i++) {
@@ -1330,9 +1331,9 @@ static void f93_an_index_that_names_nothing_is_told(void **state)
     size_t n;
     assert_int_equal(accept(f, f->a, &r), ONCE_ANSWER_WAITING);
     run_on_entry(f, r.id, "DEL", NULL);
-    assert_int_equal(
-        f->a->ops->take(f->a, f->scope.consumer, (once_token){99, 1}, false, LEASE, 1, &taken, &n, &f->arena, &f->err),
-        ONCE_E_CORRUPT);
+    assert_int_equal(f->a->ops->take(f->a, f->scope.consumer, (once_token){99, 1}, false, LEASE, 1, NULL, &taken, &n,
+                                     &f->arena, &f->err),
+                     ONCE_E_CORRUPT);
     assert_non_null(strstr(f->err.text, "}iWc\" of the redis store"));
     assert_int_equal(accept(f, f->a, &r), ONCE_ANSWER_WAITING);
     assert_int_equal(take(f, f->a, 1, &taken), 1);

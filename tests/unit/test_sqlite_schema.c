@@ -643,7 +643,7 @@ static void f58_version_3_gets_who_and_history(void **state)
     once_taken both[2];
     size_t n, i = 0;
     assert_int_equal(
-        store->ops->take(store, ONCE_BYTES("pay"), (once_token){1, 1}, false, 1000, 2, both, &n, &arena, &err),
+        store->ops->take(store, ONCE_BYTES("pay"), (once_token){1, 1}, false, 1000, 2, NULL, both, &n, &arena, &err),
         ONCE_OK);
     while (i < n && !once_hash_equal(both[i].request.id, unknown.id))
         i++; /* the other one that waits is due by now, or not */

@@ -493,12 +493,12 @@ static void f85_set_back_leases_keep_their_length(void **state)
     assert_in_range(decision.wait_ms, 1, 1000);
     test_env_pass(&f->world, 1001);
     assert_int_equal(claim(f, one), ONCE_ANSWER_RUN);
-    assert_int_equal(f->store->ops->take(f->store, scope.consumer, (once_token){7, 7}, false, 1000, 2, taken, &n,
+    assert_int_equal(f->store->ops->take(f->store, scope.consumer, (once_token){7, 7}, false, 1000, 2, NULL, taken, &n,
                                          &f->arena, &f->err),
                      ONCE_OK);
     assert_int_equal(n, 0);
     test_env_pass(&f->world, 60000);
-    assert_int_equal(f->store->ops->take(f->store, scope.consumer, (once_token){8, 8}, false, 1000, 2, taken, &n,
+    assert_int_equal(f->store->ops->take(f->store, scope.consumer, (once_token){8, 8}, false, 1000, 2, NULL, taken, &n,
                                          &f->arena, &f->err),
                      ONCE_OK);
     assert_int_equal(n, 1);

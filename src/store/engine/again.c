@@ -54,11 +54,12 @@ int once__engine_accept(once_backend *store, const once_request *const *requests
 }
 
 int once__engine_take(once_backend *store, once_bytes consumer, once_token token, bool again, int64_t lease_ms,
-                      size_t max, once_taken *out, size_t *n, once_arena *arena, once_error *err)
+                      size_t max, once_due_filter *filter, once_taken *out, size_t *n, once_arena *arena,
+                      once_error *err)
 {
     unsigned tries = 0;
     int rc;
-    do rc = once__verb_take(store, consumer, token, again, lease_ms, max, out, n, arena, err);
+    do rc = once__verb_take(store, consumer, token, again, lease_ms, max, filter, out, n, arena, err);
     while (once_more(store, rc, &tries));
     return rc;
 }

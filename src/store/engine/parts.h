@@ -47,7 +47,8 @@ int once__verb_extend(once_backend *store, const once_request *const *requests, 
 int once__verb_accept(once_backend *store, const once_request *const *requests, const once_message *const *messages,
                       size_t n, once_decision *out, once_arena *arena, once_error *err);
 int once__verb_take(once_backend *store, once_bytes consumer, once_token token, bool again, int64_t lease_ms,
-                    size_t max, once_taken *out, size_t *n, once_arena *arena, once_error *err);
+                    size_t max, once_due_filter *filter, once_taken *out, size_t *n, once_arena *arena,
+                    once_error *err);
 int once__verb_lapse(once_backend *store, once_bytes consumer, uint64_t but, size_t max, once_taken *out, size_t *n,
                      once_arena *arena, once_error *err);
 int once__verb_bury(once_backend *store, const once_letter *letters, size_t n, bool *fresh, once_error *err);
@@ -59,6 +60,11 @@ int once__verb_resolve(once_backend *store, once_hash id, once_outcome outcome, 
                        once_error *err);
 int once__verb_revive(once_backend *store, const once_request *request, const once_message *message, bool *done,
                       once_error *err);
+
+/* --- take.c --- */
+
+/* What the caller gets of an entry, with bytes in `arena`. False: out of memory. */
+bool once__fill_taken(once_arena *arena, const once_entry *entry, const once_decision *decision, once_taken *out);
 
 /* --- entry_pair.c --- */
 

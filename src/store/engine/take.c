@@ -1,14 +1,14 @@
-/* What waits in the store: taken (claimed), lapsed, or found by whoever runs it in the same transaction. */
+/* Due entries: take claims them, lapse ends the claims whose lease is over. */
 #include <assert.h>
+#include <string.h>
 
 #include "base/no_memory.h"
-#include "base/table.h"
 #include "core/plant.h"
 #include "store/engine/parts.h"
 
 #include "base/banned.h"
 
-static bool fill_taken(once_arena *arena, const once_entry *entry, const once_decision *decision, once_taken *out)
+bool once__fill_taken(once_arena *arena, const once_entry *entry, const once_decision *decision, once_taken *out)
 {
     once_entry copy = *entry;
     once_decision said = *decision;
@@ -45,8 +45,8 @@ static bool fill_taken(once_arena *arena, const once_entry *entry, const once_de
     return true;
 }
 
-/* What a take whose reply was lost has said of an entry that it handed out. */
-static once_decision told_again(const once_storage *storage, const once_entry_pair *at)
+/* The decision that a take whose reply was lost made about an entry. */
+static once_decision decided_before(const once_storage *storage, const once_entry_pair *at)
 {
     const once_entry *entry = at->entry;
     once_decision asks;
@@ -65,71 +65,220 @@ static once_decision told_again(const once_storage *storage, const once_entry_pa
                            .given_up = entry->gap ? once_lane_given_up_again(at->lane, entry) : 0};
 }
 
+/* One call of take, while it runs. */
+typedef struct taking {
+    once_storage *storage;
+    once_bytes consumer;
+    once_token next; /* of the next entry */
+    int64_t lease_ms;
+    once_hash *ids; /* room for max */
+    once_taken *out;
+    size_t n, max;
+    once_due_share *shares; /* copies: those of the caller change when the take has succeeded; NULL: no filter */
+    size_t n_shares;
+    uint64_t read;
+    once_arena *arena;
+} taking;
+
+static int add_taken(taking *t, const once_entry *entry, const once_decision *decision, once_error *err)
+{
+    assert(t->n < t->max);
+    if (!once__fill_taken(t->arena, entry, decision, &t->out[t->n])) return once_no_memory(err, "for a batch");
+    t->n++;
+    return ONCE_OK;
+}
+
+/* --- repeating a take whose reply was lost --- */
+
+/* What the first take claimed uses its share's room. */
+static void use_room(taking *t, once_bytes operation)
+{
+    once_due_share *others = NULL;
+    for (size_t i = 0; i < t->n_shares; i++) {
+        once_due_share *share = &t->shares[i];
+        if (share->others) others = share;
+        else if (once_bytes_equal(share->operation, operation)) {
+            if (share->room) share->room--;
+            return;
+        }
+    }
+    if (others && others->room) others->room--;
+}
+
+/* Its lease begins now, as for a claim whose reply was lost. */
+static int repeat_one(taking *t, once_hash id, once_error *err)
+{
+    once_storage *storage = t->storage;
+    once_entry_pair at;
+    bool ours;
+    int rc = once__pair_take(storage, id, (once_hash){0}, &at, err);
+    if (rc != ONCE_OK) return rc;
+    once_entry *entry = at.entry;
+    const once_request renewal = {
+        .token = entry->token, .lease_ms = t->lease_ms, .asks = entry->state == ONCE_STATE_UNKNOWN};
+    if (once_entry_extend(entry, &renewal, storage->now_ms, &ours)) rc = storage->storage->save(storage, entry, err);
+    if (rc != ONCE_OK) return rc;
+    const once_decision decision = decided_before(storage, &at);
+    if (entry->token.b >= t->next.b) t->next.b = entry->token.b + 1;
+    use_room(t, entry->scope.operation);
+    return add_taken(t, entry, &decision, err);
+}
+
+static int repeat(taking *t, once_error *err)
+{
+    size_t found = 0;
+    int rc = t->storage->storage->by_token(t->storage, t->consumer, t->next.a, t->max, t->ids, &found, err);
+    assert(found <= t->max);
+    for (size_t i = 0; i < found && rc == ONCE_OK; i++) rc = repeat_one(t, t->ids[i], err);
+    return rc;
+}
+
+/* --- what is due --- */
+
+bool once__due_search_matches(const once_due_search *search, once_bytes operation)
+{
+    if (!search->others) return once_bytes_equal(search->operation, operation);
+    for (size_t i = 0; i < search->n_named; i++)
+        if (once_bytes_equal(search->named[i], operation)) return false;
+    return true;
+}
+
+/* The caller gets it: to run it, to ask about it, or to count how it ended. */
+static bool is_handed_out(const once_decision *decision)
+{
+    switch (decision->answer) {
+    case ONCE_ANSWER_RUN:
+    case ONCE_ANSWER_STALE:
+    case ONCE_ANSWER_DUPLICATE:
+    case ONCE_ANSWER_CONFLICT: return true;
+    default: return decision->lapsed || decision->asks;
+    }
+}
+
+static int take_one(taking *t, once_hash id, once_error *err)
+{
+    once_storage *storage = t->storage;
+    once_entry_pair at;
+    once_decision decision;
+    int rc = once__pair_take(storage, id, (once_hash){0}, &at, err);
+    /* It was repeated just now, or another worker took it first. */
+    if (rc != ONCE_OK || !once_entry_may_be_taken(at.entry, storage->now_ms)) return rc;
+    if (ONCE_PLANTED(orphan_lost) && at.entry->state == ONCE_STATE_CLAIMED) return ONCE_OK;
+    const once_message message = at.entry->message; /* an entry that becomes stale drops it; the caller counts it */
+    const int changed = once_entry_take(at.entry, at.lane, t->next, t->lease_ms, storage->now_ms, &decision);
+    if (decision.answer == ONCE_ANSWER_CONFLICT) at.letter = ONCE_ANSWER_CONFLICT;
+    if (is_handed_out(&decision)) {
+        once_entry shown = *at.entry;
+        shown.message = message;
+        rc = add_taken(t, &shown, &decision, err);
+        if (rc == ONCE_OK) rc = once__say_lapsed(&at, &t->out[t->n - 1].decision, t->arena, err);
+        t->next.b++;
+    }
+    return rc == ONCE_OK && changed ? once__pair_keep(storage, &at, changed, err) : rc;
+}
+
+static int take_found(taking *t, size_t found, once_error *err)
+{
+    int rc = ONCE_OK;
+    assert(found <= t->max - t->n);
+    for (size_t i = 0; i < found && rc == ONCE_OK; i++) rc = take_one(t, t->ids[i], err);
+    return rc;
+}
+
+static int take_any(taking *t, once_error *err)
+{
+    size_t found = 0;
+    const int rc =
+        t->storage->storage->due(t->storage, t->consumer, t->storage->now_ms, t->max - t->n, t->ids, &found, err);
+    return rc == ONCE_OK ? take_found(t, found, err) : rc;
+}
+
+/* A transaction that began a moment ago may still commit an entry that was due before: the next search meets it. */
+static once_due_mark step_back(once_due_mark from, int64_t now_ms)
+{
+    const once_due_mark late = {.due_ms = now_ms - ONCE_DUE_OVERLAP_MS};
+    return from.due_ms < late.due_ms ? from : late;
+}
+
+static int take_share(taking *t, once_due_share *share, once_due_search *search, once_error *err)
+{
+    size_t found = 0;
+    search->others = share->others;
+    search->operation = share->operation;
+    search->max = share->room < t->max - t->n ? share->room : t->max - t->n;
+    search->from = share->from;
+    search->end = false;
+    search->read = 0;
+    int rc = t->storage->storage->due_of(t->storage, t->consumer, t->storage->now_ms, search, t->ids, &found, err);
+    if (rc == ONCE_OK) rc = take_found(t, found, err);
+    share->more = !search->end;
+    share->from = search->end ? step_back(search->from, t->storage->now_ms) : search->from;
+    t->read += search->read;
+    return rc;
+}
+
+static int take_shares(taking *t, const once_due_filter *filter, once_error *err)
+{
+    int rc = ONCE_OK;
+    once_due_search search = {.named = once_arena_new(t->arena, once_bytes, t->n_shares + 1),
+                              .read_max = filter->read_max};
+    if (!search.named) return once_no_memory(err, "for a batch");
+    for (size_t i = 0; i < t->n_shares; i++)
+        if (!t->shares[i].others) search.named[search.n_named++] = t->shares[i].operation;
+    for (size_t i = 0; i < t->n_shares && rc == ONCE_OK && t->n < t->max; i++)
+        if (t->shares[i].room) rc = take_share(t, &t->shares[i], &search, err);
+    return rc;
+}
+
+static int taking_begin(taking *t, const once_due_filter *filter, once_error *err)
+{
+    t->ids = once_arena_new(t->arena, once_hash, t->max);
+    if (!t->ids) return once_no_memory(err, "for a batch");
+    if (!filter || ONCE_PLANTED(room_ignored)) return ONCE_OK;
+    assert(filter->n > 0 && filter->read_max > 0);
+    t->n_shares = filter->n;
+    t->shares = once_arena_new(t->arena, once_due_share, filter->n);
+    if (!t->shares) return once_no_memory(err, "for a batch");
+    memcpy(t->shares, filter->shares, filter->n * sizeof *t->shares);
+    for (size_t i = 0; i < t->n_shares; i++) t->shares[i].more = t->shares[i].room > 0; /* until it was searched */
+    return ONCE_OK;
+}
+
+/* Tells the caller where its next searches begin. */
+static void give_shares(const taking *t, once_due_filter *filter)
+{
+    if (!t->shares) return;
+    for (size_t i = 0; i < t->n_shares; i++) {
+        filter->shares[i].from = t->shares[i].from;
+        filter->shares[i].more = t->shares[i].more;
+    }
+    filter->read += t->read;
+}
+
 int once__verb_take(once_backend *store, once_bytes consumer, once_token token, bool again, int64_t lease_ms,
-                    size_t max, once_taken *out, size_t *n, once_arena *arena, once_error *err)
+                    size_t max, once_due_filter *filter, once_taken *out, size_t *n, once_arena *arena, once_error *err)
 {
     once_storage *storage = once__storage_of(store);
     assert(token.a != 0);
     assert(!storage->in_tx && lease_ms > 0);
     *n = 0;
     if (max == 0) return ONCE_OK;
-    once_hash *ids = once_arena_alloc(arena, max * sizeof *ids);
-    if (!ids) return once_no_memory(err, "for a batch");
-
-    int rc = once__verb_begin(storage, true, err);
+    taking t = {.storage = storage,
+                .consumer = consumer,
+                .next = token,
+                .lease_ms = lease_ms,
+                .out = out,
+                .max = max,
+                .arena = arena};
+    int rc = taking_begin(&t, filter, err);
+    if (rc == ONCE_OK) rc = once__verb_begin(storage, true, err);
     if (rc != ONCE_OK) return rc;
-    size_t found = 0, count = 0;
-    uint64_t next = token.b;
-    if (again) {
-        rc = storage->storage->by_token(storage, consumer, token.a, max, ids, &found, err);
-        assert(found <= max);
-        for (size_t i = 0; i < found && rc == ONCE_OK; i++) {
-            once_entry_pair at;
-            rc = once__pair_take(storage, ids[i], (once_hash){0}, &at, err);
-            if (rc != ONCE_OK) break;
-            once_entry *entry = at.entry;
-            bool ours; /* the lease begins now, as for a claim whose reply was lost */
-            const once_request renewal = {
-                .token = entry->token, .lease_ms = lease_ms, .asks = entry->state == ONCE_STATE_UNKNOWN};
-            if (once_entry_extend(entry, &renewal, storage->now_ms, &ours))
-                rc = storage->storage->save(storage, entry, err);
-            if (rc != ONCE_OK) break;
-            const once_decision decision = told_again(storage, &at);
-            if (entry->token.b >= next) next = entry->token.b + 1;
-            if (!fill_taken(arena, entry, &decision, &out[count])) rc = once_no_memory(err, "for a batch");
-            count++;
-        }
-    }
-    if (rc == ONCE_OK && count < max)
-        rc = storage->storage->due(storage, consumer, storage->now_ms, max - count, ids, &found, err);
-    else found = 0;
-    assert(found <= max - count);
-    for (size_t i = 0; i < found && rc == ONCE_OK; i++) {
-        once_entry_pair at;
-        once_decision decision;
-        rc = once__pair_take(storage, ids[i], (once_hash){0}, &at, err);
-        if (rc != ONCE_OK) break;
-        if (!once_entry_may_be_taken(at.entry, storage->now_ms))
-            continue; /* found by its token just now, or somebody was quicker */
-        if (ONCE_PLANTED(orphan_lost) && at.entry->state == ONCE_STATE_CLAIMED) continue;
-        const once_message message = at.entry->message; /* becoming stale drops it; the caller still counts it */
-        const int changed =
-            once_entry_take(at.entry, at.lane, (once_token){token.a, next}, lease_ms, storage->now_ms, &decision);
-        if (decision.answer == ONCE_ANSWER_CONFLICT) at.letter = ONCE_ANSWER_CONFLICT;
-        if (decision.answer == ONCE_ANSWER_RUN || decision.answer == ONCE_ANSWER_STALE ||
-            decision.answer == ONCE_ANSWER_DUPLICATE || decision.answer == ONCE_ANSWER_CONFLICT || decision.lapsed ||
-            decision.asks) {
-            once_entry shown = *at.entry;
-            shown.message = message;
-            if (!fill_taken(arena, &shown, &decision, &out[count])) rc = once_no_memory(err, "for a batch");
-            else rc = once__say_lapsed(&at, &out[count].decision, arena, err);
-            count++;
-            next++;
-        }
-        if (rc == ONCE_OK && changed) rc = once__pair_keep(storage, &at, changed, err);
-    }
-    if (rc == ONCE_OK) *n = count; /* also when the commit fails: it may have happened */
-    return once__verb_end(storage, rc, err);
+    if (again) rc = repeat(&t, err);
+    if (rc == ONCE_OK && t.n < max) rc = t.shares ? take_shares(&t, filter, err) : take_any(&t, err);
+    if (rc == ONCE_OK) *n = t.n; /* also when the commit fails: it may have happened */
+    rc = once__verb_end(storage, rc, err);
+    if (rc == ONCE_OK) give_shares(&t, filter);
+    return rc;
 }
 
 int once__verb_lapse(once_backend *store, once_bytes consumer, uint64_t but, size_t max, once_taken *out, size_t *n,
@@ -153,154 +302,10 @@ int once__verb_lapse(once_backend *store, once_bytes consumer, uint64_t but, siz
         if (once_token_is_of_run(at.entry->token, but)) continue;
         const int changed = once_entry_lapse(at.entry, storage->now_ms, &decision);
         if (!changed) continue;
-        if (!fill_taken(arena, at.entry, &decision, &out[count])) rc = once_no_memory(err, "for a batch");
+        if (!once__fill_taken(arena, at.entry, &decision, &out[count])) rc = once_no_memory(err, "for a batch");
         else rc = once__say_lapsed(&at, &out[count++].decision, arena, err);
         if (rc == ONCE_OK) rc = once__pair_keep(storage, &at, changed, err);
     }
     if (rc == ONCE_OK) *n = count; /* also when the commit fails: it may have happened */
-    return once__verb_end(storage, rc, err);
-}
-
-/* --- what waits, for whoever runs it in the same transaction --- */
-
-enum { FOUND_IN_LANE = 64 }; /* of one lane at most: each more is another round */
-
-typedef struct findings {
-    once_taken *out;
-    size_t n, max;
-    once_hash *lanes; /* that are looked at */
-    size_t n_lanes;
-    once_table known; /* what was found */
-    once_arena *arena;
-} findings;
-
-static int find_one(findings *f, const once_entry *entry, once_error *err)
-{
-    assert(f->n < f->max);
-    const once_decision waits = {.answer = ONCE_ANSWER_WAITING};
-    once_taken *at = &f->out[f->n];
-    if (!fill_taken(f->arena, entry, &waits, at)) return once_no_memory(err, "for a batch");
-    if (!once_table_put_position(&f->known, entry->id, f->n)) return once_no_memory(err, "for a batch");
-    f->n++;
-    return ONCE_OK;
-}
-
-/* What take would hand out, and not more: to an orphan, or to what its lane has to judge, things happen that are not
- * undone with an effect. */
-static int find_due(once_storage *storage, once_bytes consumer, findings *f, bool *rest, once_error *err)
-{
-    size_t found = 0;
-    once_hash *ids = once_arena_new(f->arena, once_hash, f->max);
-    if (!ids) return once_no_memory(err, "for a batch");
-    int rc = storage->storage->due(storage, consumer, storage->now_ms, f->max, ids, &found, err);
-    assert(found <= f->max);
-    for (size_t i = 0; i < found && rc == ONCE_OK; i++) {
-        once_entry_pair at;
-        once_decision decision;
-        rc = once__pair_take(storage, ids[i], (once_hash){0}, &at, err);
-        if (rc != ONCE_OK || !once_entry_may_be_taken(at.entry, storage->now_ms)) continue;
-        once_entry tried = *at.entry;
-        once_lane lane = at.lane_view;
-        (void)once_entry_take(&tried, at.lane ? &lane : NULL, (once_token){1, 1}, 1, storage->now_ms, &decision);
-        if (at.entry->state != ONCE_STATE_WAITING || decision.answer != ONCE_ANSWER_RUN || decision.gap_over) {
-            *rest = true;
-            continue;
-        }
-        rc = find_one(f, at.entry, err);
-        if (at.lane) f->lanes[f->n_lanes++] = at.lane_id;
-    }
-    return rc;
-}
-
-/* Whether the lane may go on with it. `first`: it is at the head, or behind one that the caller has claimed. */
-static bool may_follow(const once_storage *storage, const once_entry *entry, bool first)
-{
-    if (entry->state != ONCE_STATE_WAITING || !entry->has_message || entry->gap) return false;
-    return entry->due_ms <= storage->now_ms || (!first && entry->due_ms == ONCE_NEVER);
-}
-
-static bool is_held(const once_entry *entry, const once_request *const *requests, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (once_hash_equal(requests[i]->id, entry->id)) return once_hash_equal(requests[i]->token, entry->token);
-    return false;
-}
-
-bool once__lane_before(int64_t order, int64_t seen_ms, once_hash id, const once_entry *other)
-{
-    if (order != other->order) return order < other->order;
-    return seen_ms != other->seen_ms && !ONCE_PLANTED(equals_by_hash) ? seen_ms < other->seen_ms
-                                                                      : once_hash_compare(id, other->id) < 0;
-}
-
-/* Equal versions are in the order of their ids; the first one goes first. */
-static void sort_equals(once_entry **entries, size_t n)
-{
-    for (size_t i = 1; i < n; i++)
-        for (size_t k = i;
-             k > 0 && once__lane_before(entries[k]->order, entries[k]->seen_ms, entries[k]->id, entries[k - 1]); k--) {
-            once_entry *swap = entries[k];
-            entries[k] = entries[k - 1];
-            entries[k - 1] = swap;
-        }
-}
-
-/* One lane: of equals that were not all read any one might be the first. */
-static int find_in_lane(once_storage *storage, once_entry **entries, size_t n, bool whole,
-                        const once_request *const *requests, size_t n_requests, findings *f, once_error *err)
-{
-    bool first = true;
-    int rc = ONCE_OK;
-    sort_equals(entries, n);
-    for (size_t i = 0; i < n && rc == ONCE_OK && f->n < f->max; i++) {
-        const once_entry *entry = entries[i];
-        const bool claimed = entry->state == ONCE_STATE_CLAIMED && is_held(entry, requests, n_requests);
-        if (!whole && entry->versioned && entry->order == entries[n - 1]->order) break;
-        if (!claimed && !once_table_get(&f->known, entry->id)) {
-            if (!may_follow(storage, entry, first)) break;
-            rc = find_one(f, entry, err);
-        }
-        first = false;
-    }
-    return rc;
-}
-
-static int find_behind(once_storage *storage, const once_request *const *requests, size_t n, findings *f,
-                       once_error *err)
-{
-    const size_t most = f->max + FOUND_IN_LANE;
-    once_hash *ids = once_arena_new(f->arena, once_hash, most);
-    once_entry **entries = once_arena_new(f->arena, once_entry *, most);
-    size_t found = 0;
-    if (!ids || !entries) return once_no_memory(err, "for a batch");
-    int rc = storage->storage->lanes_waiting(storage, f->lanes, f->n_lanes, FOUND_IN_LANE, most, ids, &found, err);
-    assert(found <= most);
-    for (size_t i = 0; i < found && rc == ONCE_OK; i++) rc = once__pair_load_entry(storage, ids[i], &entries[i], err);
-    for (size_t from = 0, to; from < found && rc == ONCE_OK; from = to) {
-        for (to = from + 1; to < found && once_hash_equal(entries[to]->lane, entries[from]->lane);) to++;
-        const bool whole = to - from < FOUND_IN_LANE && (to < found || found < most);
-        rc = find_in_lane(storage, entries + from, to - from, whole, requests, n, f, err);
-    }
-    return rc;
-}
-
-int once__engine_find(once_backend *store, once_bytes consumer, const once_request *const *requests, size_t n, bool due,
-                      size_t max, once_taken *out, size_t *n_out, bool *rest, once_arena *arena, once_error *err)
-{
-    once_storage *storage = once__storage_of(store);
-    assert(n == 0 || requests);
-    assert(storage->in_tx);
-    findings f = {.out = out, .max = max, .arena = arena, .lanes = once_arena_new(arena, once_hash, n + max + 1)};
-    *n_out = 0;
-    *rest = false;
-    if (!f.lanes) return once_no_memory(err, "for a batch");
-    int rc = once__verb_begin(storage, true, err);
-    if (rc != ONCE_OK) return rc;
-    if (due) rc = find_due(storage, consumer, &f, rest, err);
-    for (size_t i = 0; i < n; i++)
-        if (!once_hash_is_zero(requests[i]->lane.id)) f.lanes[f.n_lanes++] = requests[i]->lane.id;
-    if (rc == ONCE_OK && f.n_lanes && f.n < max) rc = find_behind(storage, requests, n, &f, err);
-    once_table_release(&f.known);
-    *n_out = f.n;
     return once__verb_end(storage, rc, err);
 }

@@ -18,6 +18,35 @@ static bool before(ranked x, ranked y)
     return x.when != y.when ? x.when < y.when : once_hash_compare(x.id, y.id) < 0;
 }
 
+static bool is_behind(const once_entry *e, once_due_mark mark)
+{
+    return before((ranked){mark.due_ms, mark.id}, (ranked){e->due_ms, e->id});
+}
+
+/* One entry after the other, each found among all of them. */
+int once__mem_due_of(once_storage *storage, once_bytes consumer, int64_t now_ms, once_due_search *search,
+                     once_hash *out, size_t *n, once_error *err)
+{
+    const once_mem *m = once__mem_of(storage);
+    assert(m->open && search->max > 0 && search->read_max > 0);
+    (void)err;
+    *n = 0;
+    for (search->read = 0; search->read < search->read_max && *n < search->max; search->read++) {
+        const once_entry *first = NULL;
+        for (size_t i = 0; i < m->slots.n; i++) {
+            const once_entry *e = m->slots.at[i].record ? &m->slots.at[i].record->entry : NULL;
+            if (!e || !once_bytes_equal(e->scope.consumer, consumer) || !once_entry_may_be_taken(e, now_ms)) continue;
+            if (!is_behind(e, search->from)) continue;
+            if (!first || is_behind(first, (once_due_mark){e->due_ms, e->id})) first = e;
+        }
+        search->end = !first;
+        if (!first) break;
+        search->from = (once_due_mark){first->due_ms, first->id};
+        if (once__due_search_matches(search, first->scope.operation)) out[(*n)++] = first->id;
+    }
+    return ONCE_OK;
+}
+
 /* Due ones; of a token; or `lapsed`: claimed, with `hold`, and due. */
 static int pick(once_mem *m, once_bytes consumer, int64_t now_ms, const uint64_t *token_a, bool lapsed, size_t max,
                 once_hash *out, size_t *n, once_error *err)

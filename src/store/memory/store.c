@@ -155,6 +155,7 @@ static const once_storage_ops memory_storage = {
     .lane_head = once__mem_lane_head,
     .lane_equals = once__mem_lane_equals,
     .due = once__mem_due,
+    .due_of = once__mem_due_of,
     .by_token = once__mem_by_token,
     .lapsed = once__mem_lapsed,
     .lanes_waiting = once__mem_lanes_waiting,

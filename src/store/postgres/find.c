@@ -133,6 +133,15 @@ int once__pg_load_found(once_postgres *q, const PGresult *found, bool locked, on
     return rc;
 }
 
+/* Entries of which a lane is named, and is not there: what a statement that locks lanes has found out. */
+static int note_lanes_gone(once_postgres *q, const PGresult *found, once_error *err)
+{
+    int rc = ONCE_OK;
+    for (int i = 0; i < PQntuples(found) && rc == ONCE_OK; i++)
+        if (once__pg_int(found, i, 2)) rc = once__pg_lane_gone(q, once__pg_id(found, i, 1), err);
+    return rc;
+}
+
 /* `locked`: the statement has locked what it found. */
 int once__pg_collect_ids(once_postgres *q, unsigned statement, const once_pg_params *params, bool locked, size_t max,
                          once_hash *out, size_t *n, once_error *err)
@@ -142,8 +151,7 @@ int once__pg_collect_ids(once_postgres *q, unsigned statement, const once_pg_par
     *n = 0;
     int rc = once__pg_answer_by_index(q, statement, params, max, &found, err);
     if (rc != ONCE_OK) return rc;
-    for (int i = 0; statement == PG_DUE && i < PQntuples(found) && rc == ONCE_OK; i++)
-        if (once__pg_int(found, i, 2)) rc = once__pg_lane_gone(q, once__pg_id(found, i, 1), err);
+    if (statement == PG_DUE) rc = note_lanes_gone(q, found, err);
     if (rc == ONCE_OK) rc = once__pg_load_found(q, found, locked, out, n, err);
     PQclear(found);
     return rc;
@@ -158,6 +166,67 @@ int once__pg_due(once_storage *storage, once_bytes consumer, int64_t now_ms, siz
     once__pg_param_int8(&params, now_ms);
     once__pg_param_int8(&params, (int64_t)max);
     return once__pg_collect_ids(once__pg_of(storage), PG_DUE, &params, true, max, out, n, err);
+}
+
+static void search_params(once_pg_params *params, once_bytes consumer, int64_t now_ms, const once_due_search *search)
+{
+    once__pg_param_bytes(params, consumer);
+    once__pg_param_int8(params, now_ms);
+    once__pg_param_int8(params, search->from.due_ms);
+    once__pg_param_id(params, search->from.id);
+    once__pg_param_int8(params, (int64_t)search->read_max);
+}
+
+static void operation_params(once_postgres *q, once_pg_params *params, const once_due_search *search)
+{
+    once_pg_array *operations = &q->columns[0];
+    once__pg_array_begin(operations, PG_BYTEA);
+    if (!search->others) once__pg_put_bytes(operations, search->operation);
+    for (size_t i = 0; search->others && i < search->n_named; i++) once__pg_put_bytes(operations, search->named[i]);
+    once__pg_param_array(params, operations);
+    once__pg_param_int8(params, !search->others);
+    once__pg_param_int8(params, (int64_t)search->max);
+}
+
+/* Where the search stopped: behind the last one that it found, at the end of its window, or at the end of all. */
+static void search_stopped(const PGresult *window, const PGresult *found, int64_t now_ms, once_due_search *search)
+{
+    const int n = PQntuples(found);
+    search->read = PQntuples(window) ? search->read_max : (size_t)n;
+    search->end = false;
+    if ((size_t)n == search->max)
+        search->from = (once_due_mark){once__pg_int(found, n - 1, 3), once__pg_id(found, n - 1, 0)};
+    else if (PQntuples(window)) search->from = (once_due_mark){once__pg_int(window, 0, 0), once__pg_id(window, 0, 1)};
+    else {
+        search->from = (once_due_mark){.due_ms = now_ms};
+        search->end = true;
+    }
+}
+
+int once__pg_due_of(once_storage *storage, once_bytes consumer, int64_t now_ms, once_due_search *search, once_hash *out,
+                    size_t *n, once_error *err)
+{
+    once_postgres *q = once__pg_of(storage);
+    assert(q->begun && q->write && search->max > 0 && search->read_max > 0);
+    once_pg_params window = {0}, params = {0};
+    PGresult *results[4];
+    *n = 0;
+    search_params(&window, consumer, now_ms, search);
+    search_params(&params, consumer, now_ms, search);
+    operation_params(q, &params, search);
+    int rc = once__pg_send(q->pg, PG_PLAN, NULL, err);
+    if (rc == ONCE_OK) rc = once__pg_send(q->pg, PG_DUE_WINDOW, &window, err);
+    if (rc == ONCE_OK) rc = once__pg_send(q->pg, PG_DUE_BEHIND, &params, err);
+    if (rc == ONCE_OK)
+        once__pg_must(q->pg, q->pg->sql[PG_DUE_BEHIND].sql, q->pg->sql[PG_DUE_BEHIND].shape, search->max);
+    if (rc == ONCE_OK) rc = once__pg_send(q->pg, PG_UNPLAN, NULL, err);
+    if (rc == ONCE_OK) rc = once__pg_round(q->pg, results, 4, err);
+    if (rc != ONCE_OK) return rc;
+    search_stopped(results[1], results[2], now_ms, search);
+    rc = note_lanes_gone(q, results[2], err);
+    if (rc == ONCE_OK) rc = once__pg_load_found(q, results[2], true, out, n, err);
+    once__pg_clear(results, 4);
+    return rc;
 }
 
 int once__pg_by_token(once_storage *storage, once_bytes consumer, uint64_t token_a, size_t max, once_hash *out,

@@ -143,6 +143,8 @@ enum once_pg_statement {
     PG_NAME_CHECK,
     PG_NAME_GET,
     PG_DUE,
+    PG_DUE_WINDOW,
+    PG_DUE_BEHIND,
     PG_LANE_WAITING,
     PG_BY_TOKEN,
     PG_LAPSED,

@@ -53,6 +53,14 @@
 #define OTHERS_AT(now) "CASE WHEN owned OR (state = 1 AND due_ms > " now ") THEN due_ms END"
 #define COMES_AT(now) "(CASE WHEN " STATE_AT(now) " = 3 THEN " ASKED_AT " ELSE " OTHERS_AT(now) " END)"
 
+/* What is due, and what of it is behind a mark; and their lanes and entries, locked unless another worker has them. */
+#define IS_DUE "l.consumer = $1::bytea AND l.owned AND l.state < 3 AND l.due_ms <= $2::bigint"
+#define IS_DUE_BEHIND IS_DUE " AND (l.due_ms, l.id) > ($3::bigint, $4::uuid)"
+#define LOCK_DUE                                                                                                       \
+    " LEFT JOIN LATERAL (SELECT a.id FROM once_lane a WHERE a.id = w.lane FOR UPDATE SKIP LOCKED) a ON true"           \
+    " CROSS JOIN LATERAL (SELECT e.id FROM once_entry e WHERE e.id = w.id AND (w.lane IS NULL OR a.id IS NOT NULL"     \
+    " OR (SELECT x.id FROM once_lane x WHERE x.id = w.lane) IS NULL) FOR UPDATE SKIP LOCKED) e"
+
 const char *const once__pg_sql[PG_STATEMENTS] = {
     /* What the server has as its default may be off or local; stronger than on is left alone. */
     [PG_NOW] = "SELECT CASE WHEN current_setting('synchronous_commit') IN ('on', 'remote_apply') THEN NULL"
@@ -193,13 +201,16 @@ const char *const once__pg_sql[PG_STATEMENTS] = {
      * further than it wants. */
     /* A lane that is not there at all cannot be locked, and is damage; one that somebody else has is passed over. */
     [PG_DUE] = "SELECT w.id, w.lane, w.lane IS NOT NULL AND a.id IS NULL FROM (SELECT l.id,"
-               " l.lane FROM once_live l WHERE l.consumer = $1::bytea AND l.owned AND l.state < 3"
-               " AND l.due_ms <= $2::bigint ORDER BY l.due_ms, l.id LIMIT 8 * $3::bigint) w"
-               " LEFT JOIN LATERAL (SELECT a.id FROM once_lane a WHERE a.id = w.lane FOR UPDATE SKIP LOCKED) a ON true"
-               " CROSS JOIN LATERAL (SELECT e.id FROM once_entry e WHERE e.id = w.id AND (w.lane IS NULL OR a.id IS"
-               " NOT NULL"
-               " OR (SELECT x.id FROM once_lane x WHERE x.id = w.lane) IS NULL) FOR UPDATE SKIP LOCKED)"
-               " e LIMIT $3::bigint",
+               " l.lane FROM once_live l WHERE " IS_DUE " ORDER BY l.due_ms, l.id LIMIT 8 * $3::bigint) w" LOCK_DUE
+               " LIMIT $3::bigint",
+    /* The last entry that a search may pass, whatever its operation. */
+    [PG_DUE_WINDOW] = "SELECT l.due_ms, l.id FROM once_live l WHERE " IS_DUE_BEHIND
+                      " ORDER BY l.due_ms, l.id OFFSET $5::bigint - 1 LIMIT 1",
+    /* Its window is twice as long, so that entries which are committed in between push none out of it. */
+    [PG_DUE_BEHIND] = "SELECT w.id, w.lane, w.lane IS NOT NULL AND a.id IS NULL, w.due_ms FROM (SELECT l.id, l.lane,"
+                      " l.due_ms, l.operation FROM once_live l WHERE " IS_DUE_BEHIND
+                      " ORDER BY l.due_ms, l.id LIMIT 2 * $5::bigint) w" LOCK_DUE
+                      " WHERE (w.operation = ANY($6::bytea[])) = ($7::bigint <> 0) LIMIT $8::bigint",
     /* Of lanes that are locked, and that nobody else occupies: the head is the caller's claim, or due. */
     [PG_LANE_WAITING] = "SELECT w.id FROM unnest($1::uuid[]) WITH ORDINALITY AS u(lane, n)"
                         " CROSS JOIN LATERAL (SELECT h.state, h.due_ms FROM once_live h WHERE h.lane = u.lane AND"
@@ -346,6 +357,8 @@ const char *const once__pg_shapes[PG_STATEMENTS] = {
     [PG_NAME_CHECK] = "1i",
     [PG_NAME_GET] = "*iy",
     [PG_DUE] = "*uUb",
+    [PG_DUE_WINDOW] = "?qu",
+    [PG_DUE_BEHIND] = "*uUbq",
     [PG_LANE_WAITING] = "*u",
     [PG_BY_TOKEN] = "*uU",
     [PG_LAPSED] = "*uU",

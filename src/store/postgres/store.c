@@ -37,6 +37,7 @@ static const once_storage_ops postgres_storage = {
     .lane_head = once__pg_lane_head,
     .lane_equals = once__pg_lane_equals,
     .due = once__pg_due,
+    .due_of = once__pg_due_of,
     .by_token = once__pg_by_token,
     .lapsed = once__pg_lapsed,
     .lanes_waiting = once__pg_lanes_waiting,

@@ -1,5 +1,6 @@
 /* What `take` looks for: entries that are due, claims by their token, and claims whose lease has ended. */
 #include <assert.h>
+#include <math.h>
 #include <stdlib.h>
 
 #include "store/redis/index.h"
@@ -22,42 +23,141 @@ static int by_rank(const void *x, const void *y)
 enum { DUE_INDEXES = 3 };
 static const char due_indexes[DUE_INDEXES] = {ONCE_REDIS_WAITING, ONCE_REDIS_CLAIMED, ONCE_REDIS_UNKNOWN};
 
+/* Reads `limit` of each index, from `from` on, as one list in the order of due entries. *whole: that is all of them;
+ * otherwise the list ends where one of the indexes was cut off. */
+static int read_due(once_redis *r, once_bytes consumer, once_due_mark from, int64_t now_ms, size_t limit, ranked **out,
+                    size_t *n, bool *whole, once_error *err)
+{
+    ranked cut = {.when = INFINITY};
+    once__redis_pipe_clear(&r->pipe);
+    for (size_t i = 0; i < DUE_INDEXES; i++)
+        once__redis_ask_due(r, due_indexes[i], consumer, from.due_ms, now_ms, limit);
+    const int rc = once__redis_ask(r, err);
+    if (rc != ONCE_OK) return rc;
+    const ranked mark = {(double)from.due_ms, from.id, 0};
+    ranked *all = once_arena_alloc(&r->arena, (DUE_INDEXES * limit + 1) * sizeof *all);
+    if (!all) return once__redis_nomem(err);
+    size_t count = 0;
+    for (size_t i = 0; i < DUE_INDEXES; i++) {
+        const redisReply *reply = r->pipe.replies[i];
+        const size_t found = once__reply_n(reply) / 2;
+        ranked one = {0};
+        for (size_t k = 0; k < found && k < limit; k++) {
+            const once_bytes id = once__reply_at(reply, 2 * k);
+            one.index = due_indexes[i];
+            if (id.len != 16 || !once__reply_read_score(once__reply_at(reply, 2 * k + 1), &one.when))
+                return once__redis_damaged_list(r, (const char[]){'i', due_indexes[i], 0}, consumer, err);
+            one.id = once__redis_id_read(id.data);
+            if (by_rank(&mark, &one) < 0) all[count++] = one;
+        }
+        if (found >= limit && by_rank(&one, &cut) < 0) cut = one;
+    }
+    if (count) qsort(all, count, sizeof *all, by_rank);
+    *whole = isinf(cut.when);
+    while (count && by_rank(&cut, &all[count - 1]) < 0) count--;
+    *out = all;
+    *n = count;
+    return ONCE_OK;
+}
+
+/* The entries, each of which must be where it was found. */
+static int load_due(once_redis *r, once_bytes consumer, const ranked *list, size_t n, once_hash *ids, once_error *err)
+{
+    for (size_t i = 0; i < n; i++) ids[i] = list[i].id;
+    int rc = once__redis_prefetch(r, ids, n, NULL, 0, false, err);
+    for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
+        once_redis_slot *slot;
+        rc = once__redis_slot(r, list[i].id, &slot, err);
+        if (rc == ONCE_OK && !slot->dirty && slot->index != list[i].index)
+            rc = once__redis_misplaced_in_index(r, list[i].index, consumer, list[i].id, err);
+    }
+    return rc;
+}
+
 int once__redis_due(once_storage *storage, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n,
                     once_error *err)
 {
     once_redis *r = once__redis_of(storage);
     assert(r->open && max > 0);
+    ranked *all;
+    size_t count;
+    bool whole;
     *n = 0;
-    once__redis_pipe_clear(&r->pipe);
-    for (size_t i = 0; i < DUE_INDEXES; i++) once__redis_ask_due(r, due_indexes[i], consumer, now_ms, max);
-    int rc = once__redis_ask(r, err);
+    const int rc = read_due(r, consumer, (once_due_mark){0}, now_ms, max, &all, &count, &whole, err);
     if (rc != ONCE_OK) return rc;
-    const size_t room = DUE_INDEXES * max;
-    ranked *all = once_arena_alloc(&r->arena, (room + 1) * sizeof *all);
-    if (!all) return once__redis_nomem(err);
-    size_t count = 0;
-    for (size_t i = 0; i < DUE_INDEXES; i++) {
-        const redisReply *reply = r->pipe.replies[i];
-        for (size_t k = 0; k < once__reply_n(reply) && count < room; k += 2) {
-            const once_bytes id = once__reply_at(reply, k);
-            double when;
-            if (id.len != 16 || !once__reply_read_score(once__reply_at(reply, k + 1), &when))
-                return once__redis_damaged_list(r, (const char[]){'i', due_indexes[i], 0}, consumer, err);
-            all[count++] = (ranked){when, once__redis_id_read(id.data), due_indexes[i]};
-        }
-    }
-    if (count) qsort(all, count, sizeof *all, by_rank);
     *n = count < max ? count : max;
-    for (size_t i = 0; i < *n; i++) out[i] = all[i].id;
-    rc = once__redis_prefetch(r, out, *n, NULL, 0, false, err);
-    for (size_t i = 0; i < *n && rc == ONCE_OK; i++) {
-        once_redis_slot *slot;
-        rc = once__redis_slot(r, all[i].id, &slot, err);
-        if (rc == ONCE_OK && !slot->dirty && slot->index != all[i].index)
-            rc = once__redis_misplaced_in_index(r, all[i].index, consumer, all[i].id, err);
+    return load_due(r, consumer, all, *n, out, err);
+}
+
+/* --- by operation --- */
+
+/* The first bytes of an entry have its scope, unless its tenant has a very long name. */
+enum { SCOPE_BYTES = ONCE_REDIS_HEAD + 8 * 8 + 3 * (ONCE_NAME_MAX + 2) };
+
+static int ask_scopes(once_redis *r, const ranked *list, size_t n, once_error *err)
+{
+    once__redis_pipe_clear(&r->pipe);
+    for (size_t i = 0; i < n; i++) {
+        once__redis_command(&r->pipe, ONCE_REPLY_TEXT, 4);
+        once__redis_text(&r->pipe, "GETRANGE");
+        once__redis_put_id_key(r, "e", list[i].id);
+        once__redis_number(&r->pipe, 0);
+        once__redis_number(&r->pipe, SCOPE_BYTES - 1);
+    }
+    return once__redis_ask(r, err);
+}
+
+/* Moves those that the search looks for to the front of the list, and the mark behind the last one that was read. */
+static int choose(once_redis *r, once_due_search *search, ranked *list, size_t n, size_t *chosen, once_error *err)
+{
+    int rc = ONCE_OK;
+    *chosen = 0;
+    for (size_t at = 0, page; at < n && *chosen < search->max && rc == ONCE_OK; at += page) {
+        page = n - at < ONCE_REDIS_PAGE ? n - at : ONCE_REDIS_PAGE;
+        rc = ask_scopes(r, list + at, page, err);
+        for (size_t i = 0; i < page && *chosen < search->max && rc == ONCE_OK; i++) {
+            once_scope scope;
+            const once_bytes begin = once__reply_bytes(r->pipe.replies[i]);
+            search->from = (once_due_mark){(int64_t)list[at + i].when, list[at + i].id};
+            search->read++;
+            /* One that does not say it in its first bytes is read as a whole. */
+            if (!once__redis_read_open_scope(begin, &scope) || once__due_search_matches(search, scope.operation))
+                list[(*chosen)++] = list[at + i];
+        }
     }
     return rc;
 }
+
+int once__redis_due_of(once_storage *storage, once_bytes consumer, int64_t now_ms, once_due_search *search,
+                       once_hash *out, size_t *n, once_error *err)
+{
+    once_redis *r = once__redis_of(storage);
+    assert(r->open && search->max > 0 && search->read_max > 0);
+    ranked *all = NULL;
+    size_t count = 0, chosen = 0;
+    bool whole = false;
+    int rc = ONCE_OK;
+    *n = 0;
+    /* Entries that are due at the very time of the mark may be in front of it: all of them must fit into a page. */
+    for (size_t limit = search->read_max; rc == ONCE_OK && !whole && count == 0; limit *= 2)
+        rc = read_due(r, consumer, search->from, now_ms, limit, &all, &count, &whole, err);
+    if (rc != ONCE_OK) return rc;
+    if (count > search->read_max) {
+        count = search->read_max;
+        whole = false;
+    }
+    rc = choose(r, search, all, count, &chosen, err);
+    search->end = whole && search->read == count;
+    if (rc == ONCE_OK) rc = load_due(r, consumer, all, chosen, out, err);
+    for (size_t i = 0; i < chosen && rc == ONCE_OK; i++) {
+        once_redis_slot *slot;
+        rc = once__redis_slot(r, out[i], &slot, err);
+        if (rc == ONCE_OK && once__due_search_matches(search, slot->entry.scope.operation)) out[(*n)++] = out[i];
+    }
+    return rc;
+}
+
+/* --- by token, and by the end of a lease --- */
 
 typedef struct claim {
     uint64_t token_b;

@@ -47,14 +47,15 @@ int once__redis_ask_entries(once_redis *r, const once_hash *ids, size_t n, once_
     return once__redis_ask(r, err);
 }
 
-void once__redis_ask_due(once_redis *r, char index, once_bytes consumer, int64_t now_ms, size_t max)
+void once__redis_ask_due(once_redis *r, char index, once_bytes consumer, int64_t from_ms, int64_t now_ms, size_t max)
 {
     assert(max > 0 && index != ONCE_REDIS_WAITING_BARE); /* which is not sorted by due time */
     const char kind[] = {'i', index, 0};
     once__redis_command(&r->pipe, ONCE_REPLY_PAIRS, 8);
     once__redis_text(&r->pipe, "ZRANGEBYSCORE");
     once__redis_put_key(r, kind, consumer.data, consumer.len);
-    once__redis_text(&r->pipe, "-inf");
+    if (from_ms) once__redis_number(&r->pipe, from_ms);
+    else once__redis_text(&r->pipe, "-inf");
     once__redis_number(&r->pipe, now_ms);
     once__redis_text(&r->pipe, "WITHSCORES");
     once__redis_text(&r->pipe, "LIMIT");

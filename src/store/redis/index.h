@@ -15,9 +15,10 @@ typedef ONCE_REDIS_LIST(once_hash) once_redis_ids;
 /* ONCE_E_CORRUPT: the list of this kind cannot be read. */
 int once__redis_damaged_list(once_redis *r, const char *kind, once_bytes consumer, once_error *err);
 
-/* Append a command to r->pipe: ids of an index by position; ids that are due, with their times. */
+/* Append a command to r->pipe: ids of an index by position; ids that became due at `from_ms` or later (0: all), with
+ * their times. */
 void once__redis_ask_index(once_redis *r, char index, once_bytes consumer, int64_t first, int64_t last);
-void once__redis_ask_due(once_redis *r, char index, once_bytes consumer, int64_t now_ms, size_t max);
+void once__redis_ask_due(once_redis *r, char index, once_bytes consumer, int64_t from_ms, int64_t now_ms, size_t max);
 
 /* Reads the values of entries into the first reply of the pipe. */
 int once__redis_ask_entries(once_redis *r, const once_hash *ids, size_t n, once_error *err);

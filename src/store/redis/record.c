@@ -150,6 +150,8 @@ void once__redis_write_finished(once_buf *to, const once_entry *e, once_redis_fi
     if (print) put_fields(to, &e->fields);
 }
 
+enum { OPEN_TIMES = 7 }; /* numbers of 8 bytes between the run and the scope */
+
 void once__redis_write_open(once_buf *to, const once_entry *e, uint64_t stamp)
 {
     assert(e->state != ONCE_STATE_ABSENT && !once_state_finished(e->state));
@@ -165,8 +167,9 @@ void once__redis_write_open(once_buf *to, const once_entry *e, uint64_t stamp)
     put_varint(to, e->attempt);
     put_varint(to, e->failures | (e->lookup ? LOOKUP : 0));
     put_word(to, e->run);
-    const int64_t times[] = {e->order, e->gap_ms, e->remember_ms, e->seen_ms, e->changed_ms, e->due_ms, e->expires_ms};
-    for (size_t i = 0; i < sizeof times / sizeof *times; i++) put_signed(to, times[i]);
+    const int64_t times[OPEN_TIMES] = {e->order,      e->gap_ms, e->remember_ms, e->seen_ms,
+                                       e->changed_ms, e->due_ms, e->expires_ms};
+    for (size_t i = 0; i < OPEN_TIMES; i++) put_signed(to, times[i]);
     put_scope(to, &e->scope);
     put_bytes(to, e->key);
     put_bytes(to, e->at.place);
@@ -434,7 +437,7 @@ bool once__redis_read_entry(once_bytes value, once_hash id, once_entry *out, onc
     return once__redis_is_finished(value) ? read_finished(value, out, names) : read_open(value, out);
 }
 
-bool once__redis_read_head(once_bytes value, once_redis_open_head *out)
+static reader begin_open(once_bytes value, once_redis_open_head *out)
 {
     reader in = open_value(value, 'O');
     out->stamp = get_word(&in);
@@ -445,6 +448,18 @@ bool once__redis_read_head(once_bytes value, once_redis_open_head *out)
     for (int i = 0; i < 3; i++) (void)get_id(&in);
     (void)get_varint(&in);
     out->lookup = get_varint(&in) & LOOKUP;
+    return in;
+}
+
+bool once__redis_read_head(once_bytes value, once_redis_open_head *out) { return begin_open(value, out).ok; }
+
+bool once__redis_read_open_scope(once_bytes begin, once_scope *out)
+{
+    once_redis_open_head head;
+    reader in = begin_open(begin, &head);
+    (void)get_word(&in); /* run */
+    for (int i = 0; i < OPEN_TIMES; i++) (void)get_signed(&in);
+    *out = get_scope(&in);
     return in.ok;
 }
 

@@ -88,6 +88,8 @@ void once__redis_write_origin(once_buf *to, once_bytes place, uint64_t run, once
 bool once__redis_is_finished(once_bytes value);
 bool once__redis_read_entry(once_bytes value, once_hash id, once_entry *out, once_redis_finished *names);
 bool once__redis_read_head(once_bytes value, once_redis_open_head *out); /* false also: it is no open entry */
+/* From the first bytes of an open entry. False also: there are too few, or it is no open entry. */
+bool once__redis_read_open_scope(once_bytes begin, once_scope *out);
 bool once__redis_read_lane(once_bytes value, once_redis_lane_record *out);
 bool once__redis_read_letter(once_bytes value, uint64_t id, once_letter *out, once_hash *unique);
 bool once__redis_read_letter_scope(

@@ -157,7 +157,7 @@ int once__redis_stats(once_storage *storage, once_bytes consumer, once_stats *ou
     ask_first(r, "iW", consumer, ONCE_NO_TIME);
     ask_first(r, "iC", consumer, now_ms);
     ask_first(r, "iu", consumer, ONCE_NO_TIME);
-    once__redis_ask_due(r, ONCE_REDIS_CLAIMED, consumer, now_ms, INT32_MAX);
+    once__redis_ask_due(r, ONCE_REDIS_CLAIMED, consumer, 0, now_ms, INT32_MAX);
     once__redis_command(&r->pipe, ONCE_REPLY_PAIRS, 5);
     once__redis_text(&r->pipe, "ZRANGE");
     once__redis_put_key(r, "c", consumer.data, consumer.len);

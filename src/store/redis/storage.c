@@ -318,6 +318,7 @@ const once_storage_ops once__redis_storage = {
     .lane_equals = redis_lane_equals,
     .lane_before = redis_lane_before,
     .due = once__redis_due,
+    .due_of = once__redis_due_of,
     .by_token = once__redis_by_token,
     .lapsed = once__redis_lapsed,
     .letter_put = once__redis_letter_put,

@@ -11,9 +11,7 @@ int once__sqlite_store_collect_ids(once_sqlite *q, sqlite3_stmt *stmt, once_hash
     size_t count = 0;
     while (rc == ONCE_OK && (code = sqlite3_step(stmt)) == SQLITE_ROW) {
         if (once__column_id(stmt, 0, &out[count])) count++;
-        else
-            rc = once_fail(err, ONCE_E_CORRUPT, "file '%s': table once_entry is damaged; restore it from a backup",
-                           q->db->path);
+        else rc = once__live_damaged(q, "table once_entry", err);
     }
     if (rc == ONCE_OK && code != SQLITE_DONE) rc = once__sqlite_fail(q->db, code, err);
     sqlite3_reset(stmt);
@@ -33,6 +31,43 @@ int once__sqlite_store_due(once_storage *storage, once_bytes consumer, int64_t n
     sqlite3_bind_int64(stmt, 2, now_ms);
     sqlite3_bind_int64(stmt, 3, (int64_t)max);
     return once__sqlite_store_collect_ids(q, stmt, out, n, err);
+}
+
+/* Reads the row of the statement. */
+static bool read_due(sqlite3_stmt *stmt, once_due_mark *mark, once_bytes *operation)
+{
+    operation->data = sqlite3_column_blob(stmt, 1);
+    operation->len = (size_t)sqlite3_column_bytes(stmt, 1);
+    mark->due_ms = sqlite3_column_int64(stmt, 2);
+    return once__column_id(stmt, 0, &mark->id);
+}
+
+int once__sqlite_store_due_of(once_storage *storage, once_bytes consumer, int64_t now_ms, once_due_search *search,
+                              once_hash *out, size_t *n, once_error *err)
+{
+    once_sqlite *q = once__sqlite_of(storage);
+    assert(q->open && search->max > 0 && search->read_max > 0);
+    *n = 0;
+    int rc = once__live_write_rows(q, err), code = SQLITE_DONE;
+    if (rc != ONCE_OK) return rc;
+    sqlite3_stmt *stmt = q->sql[SQL_DUE_BEHIND];
+    unsigned char from[16];
+    once__id_write(search->from.id, from);
+    once__bind_bytes(stmt, 1, consumer);
+    sqlite3_bind_int64(stmt, 2, now_ms);
+    sqlite3_bind_int64(stmt, 3, (int64_t)search->read_max);
+    sqlite3_bind_int64(stmt, 4, search->from.due_ms);
+    once__bind_id(stmt, 5, from);
+    while (rc == ONCE_OK && *n < search->max && (code = sqlite3_step(stmt)) == SQLITE_ROW) {
+        once_bytes operation;
+        if (!read_due(stmt, &search->from, &operation)) rc = once__live_damaged(q, "table once_entry", err);
+        else if (once__due_search_matches(search, operation)) out[(*n)++] = search->from.id;
+        search->read++;
+    }
+    if (rc == ONCE_OK && code != SQLITE_DONE && code != SQLITE_ROW) rc = once__sqlite_fail(q->db, code, err);
+    search->end = code == SQLITE_DONE && search->read < search->read_max;
+    sqlite3_reset(stmt);
+    return rc;
 }
 
 int once__sqlite_store_by_token(once_storage *storage, once_bytes consumer, uint64_t token_a, size_t max,

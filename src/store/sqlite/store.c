@@ -30,6 +30,7 @@ static const once_storage_ops sqlite_storage = {
     .lane_equals = once__live_lane_equals,
     .lane_before = once__live_lane_before,
     .due = once__sqlite_store_due,
+    .due_of = once__sqlite_store_due_of,
     .by_token = once__sqlite_store_by_token,
     .lapsed = once__sqlite_store_lapsed,
     .letter_put = once__sqlite_store_letter_put,

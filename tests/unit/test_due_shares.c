@@ -1,0 +1,168 @@
+/* How due entries are shared out among handlers, some of which have no free slot. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "core/due_shares.h"
+
+enum { SLOW, FAST, TWIN, INSIDE, HANDLERS, MOST = 100 };
+
+typedef struct fixture {
+    once_handler_spec handlers[HANDLERS];
+    once_spec spec;
+    once_flight flight;
+    once_due_shares shares;
+} fixture;
+
+static void begin(fixture *f, size_t n_handlers)
+{
+    const unsigned outside = ONCE_EFFECT_RUNS | ONCE_EFFECT_OUTSIDE | ONCE_EFFECT_ISOLATED;
+    *f = (fixture){.handlers = {[SLOW] = {.operation = ONCE_BYTES("slow"), .bits = outside, .slots = 2},
+                                [FAST] = {.operation = ONCE_BYTES("fast"), .bits = outside, .slots = 4},
+                                [TWIN] = {.operation = ONCE_BYTES("fast"), .bits = outside, .slots = 3},
+                                [INSIDE] = {.operation = ONCE_BYTES("sql"), .bits = ONCE_EFFECT_RUNS}}};
+    f->spec = (once_spec){.handlers = f->handlers, .n_handlers = n_handlers};
+    assert_true(once_flight_init(&f->flight, &f->spec));
+    assert_true(once_due_shares_init(&f->shares, &f->spec));
+}
+
+static void end(fixture *f)
+{
+    once_due_shares_release(&f->shares);
+    once_flight_release(&f->flight);
+}
+
+static void use(fixture *f, int handler, int n)
+{
+    const once_item item = {.handler = &f->handlers[handler]};
+    for (; n > 0; n--) once_flight_reserve(&f->flight, &item);
+    for (; n < 0; n++) once_flight_unreserve(&f->flight, &item);
+}
+
+static size_t room(const fixture *f, bool all) { return once_due_shares_room(&f->shares, &f->flight, all, MOST); }
+
+static once_due_share *filter(fixture *f, bool all, int64_t now_ms)
+{
+    return once_due_shares_filter(&f->shares, &f->flight, all, MOST, now_ms)->shares;
+}
+
+static void one_handler_needs_no_filter(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f, 1);
+    assert_int_equal(f.shares.filter.n, 0);
+    assert_int_equal(once_due_shares_any(&f.flight), 2);
+    use(&f, SLOW, 2);
+    assert_int_equal(once_due_shares_any(&f.flight), 0);
+    end(&f);
+}
+
+static void without_a_filter_no_more_is_taken_than_every_handler_can_start(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f, HANDLERS);
+    assert_int_equal(once_due_shares_any(&f.flight), 2);
+    use(&f, FAST, 3);
+    assert_int_equal(once_due_shares_any(&f.flight), 1);
+    use(&f, FAST, 1);
+    assert_int_equal(once_due_shares_any(&f.flight), 0);
+    use(&f, FAST, -4);
+    f.handlers[FAST].slots = 100; /* it would get two at a time */
+    assert_int_equal(once_due_shares_any(&f.flight), 0);
+    end(&f);
+}
+
+static void handlers_of_one_operation_have_the_room_of_the_one_that_has_least(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f, HANDLERS);
+    assert_int_equal(f.shares.filter.n, 3);
+    const once_due_share *shares = filter(&f, true, 0);
+    assert_int_equal(shares[0].room, 2);
+    assert_int_equal(shares[1].room, 3);
+    assert_true(shares[2].others);
+    assert_int_equal(shares[2].room, MOST);
+    use(&f, TWIN, 3);
+    assert_int_equal(filter(&f, true, 0)[1].room, 0);
+    end(&f);
+}
+
+/* Where all are outside, nobody looks for operations without a handler alone. */
+static void others_have_room_when_a_handler_is_inside(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f, HANDLERS);
+    use(&f, SLOW, 2);
+    use(&f, TWIN, 3);
+    assert_int_equal(room(&f, true), MOST);
+    end(&f);
+    begin(&f, TWIN);
+    use(&f, SLOW, 2);
+    assert_int_equal(filter(&f, true, 0)[2].room, MOST);
+    use(&f, FAST, 4);
+    assert_int_equal(room(&f, true), 0);
+    assert_int_equal(filter(&f, true, 0)[2].room, 0);
+    end(&f);
+}
+
+static void who_was_left_out_is_wanted_until_it_was_searched(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f, TWIN);
+    assert_int_equal(room(&f, false), 0); /* nothing was looked for yet */
+    use(&f, SLOW, 2);
+    once_due_share *shares = filter(&f, true, 0);
+    shares[1].more = true; /* as the store would say */
+    once_due_shares_took(&f.shares);
+    assert_int_equal(room(&f, false), 4);
+    shares = filter(&f, false, 0); /* nothing is left for it this time */
+    assert_int_equal(shares[2].room, 0);
+    once_due_shares_took(&f.shares);
+    assert_int_equal(room(&f, false), 0);
+    use(&f, SLOW, -1);
+    assert_int_equal(room(&f, false), 1);
+    assert_int_equal(filter(&f, false, 0)[1].room, 0);
+    once_due_shares_took(&f.shares);
+    assert_int_equal(room(&f, false), 0);
+    once_due_shares_took_any(&f.shares, 1);
+    assert_int_equal(room(&f, false), MOST);
+    once_due_shares_took_any(&f.shares, 0);
+    assert_int_equal(room(&f, false), 0);
+    end(&f);
+}
+
+static void searches_begin_at_the_front_again_the_rarer_the_more_they_read(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f, TWIN);
+    filter(&f, true, 1000)[0].from.due_ms = 7;
+    assert_int_equal(filter(&f, true, 10999)[0].from.due_ms, 7);
+    f.shares.filter.read = 1000000; /* a backlog of that many was passed over */
+    assert_int_equal(filter(&f, true, 11000)[0].from.due_ms, 0);
+    f.shares.filter.shares[0].from.due_ms = 8;
+    assert_int_equal(filter(&f, true, 110999)[0].from.due_ms, 8);
+    assert_int_equal(filter(&f, true, 111000)[0].from.due_ms, 0);
+    end(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_handler_needs_no_filter),
+        cmocka_unit_test(without_a_filter_no_more_is_taken_than_every_handler_can_start),
+        cmocka_unit_test(handlers_of_one_operation_have_the_room_of_the_one_that_has_least),
+        cmocka_unit_test(others_have_room_when_a_handler_is_inside),
+        cmocka_unit_test(who_was_left_out_is_wanted_until_it_was_searched),
+        cmocka_unit_test(searches_begin_at_the_front_again_the_rarer_the_more_they_read),
+    };
+    return cmocka_run_group_tests_name("due_shares", tests, NULL, NULL);
+}

@@ -201,10 +201,11 @@ typedef struct once_store_ops {
     int (*extend)(once_backend *store, const once_request *const *requests, size_t n, bool *ours, once_error *err);
     int (*accept)(once_backend *store, const once_request *const *requests, const once_message *const *messages,
                   size_t n, once_decision *out, once_arena *arena, once_error *err);
-    /* Entries of one consumer. The i-th gets the token {token.a, token.b + i}; `again` repeats a take whose reply was
-     * lost and returns first what that one had claimed; ask for as many as then. What that one ended (STALE, DUPLICATE,
-     * CONFLICT, UNKNOWN) is not told again: it stays in the count of what waits. So on failure *n is what it may have
-     * done nevertheless; 0: nothing. */
+    /* Claims due entries of the consumer: up to `max`, by due time; the i-th gets the token {token.a, token.b + i}.
+     * With a filter it claims no more of an operation than its share has room for (core/due_filter.h); NULL: any.
+     * `again` repeats a take whose reply was lost, with the same token, `max` and filter: it returns first what that
+     * one claimed. What that one ended (STALE, DUPLICATE, CONFLICT, UNKNOWN) is not returned again, and stays in the
+     * caller's count of what waits. So on failure *n says how many entries it may have claimed or ended; 0: none. */
     int (*take)(once_backend *store, once_bytes consumer, once_token token, bool again, int64_t lease_ms, size_t max,
                 once_due_filter *filter, once_taken *out, size_t *n, once_arena *arena, once_error *err);
 

@@ -29,7 +29,7 @@ enum {
 
 static const once_scope scopes[SCOPES] = {
     {{"", 0}, {"one", 3}, {"op", 2}},
-    {{"tenant", 6}, {"one", 3}, {"op", 2}},
+    {{"tenant", 6}, {"one", 3}, {"pay", 3}},
     {{"", 0}, {"two", 3}, {"op", 2}},
 };
 static const char key_bytes[KEYS + 8] = "k\0ey\xff_abcdefghijklm"; /* key i is the first 1 + i of them */
@@ -320,6 +320,24 @@ static void clocks_moved(run *r)
     if (!r->in_tx) compare_stats(r);
 }
 
+/* A filter for every other take, and how much room its shares have: both follow from its token, so a repeat
+ * has the same. All is read: how far a search comes within its bound is a store's own business. */
+typedef struct share_out {
+    once_due_share shares[3];
+    once_due_filter is;
+} share_out;
+
+static once_due_filter *share_out_due(const run *r, share_out *out)
+{
+    const uint64_t draw = r->take_token.b;
+    *out = (share_out){.shares = {{.operation = scopes[0].operation, .room = draw >> 8 & 3},
+                                  {.operation = ONCE_BYTES("none"), .room = draw >> 16 & 3},
+                                  {.others = true, .room = draw >> 24 & 3}},
+                       .is = {.n = 3, .read_max = 1000}};
+    out->is.shares = out->shares;
+    return draw & 1 ? &out->is : NULL;
+}
+
 static void play(run *r, bool again)
 {
     static const char *const names[VERBS] = {"claim", "accept", "settle", "extend", "take"};
@@ -328,6 +346,7 @@ static void play(run *r, bool again)
     once_decision decisions[2][BATCH];
     bool flags[2][BATCH];
     once_taken taken[2][BATCH];
+    share_out shared[2];
     size_t n[2] = {r->n, r->n};
     for (size_t i = 0; i < r->n && r->last != TAKE; i++) {
         requests[i] = &r->requests[i];
@@ -339,9 +358,10 @@ static void play(run *r, bool again)
          : r->last == ACCEPT
              ? store->ops->accept(store, requests, messages, r->n, decisions[s], &r->sides[s].arena, &err[s])
          : r->last == SETTLE ? store->ops->settle(store, r->settlements, r->n, flags[s], &err[s])
-         : r->last == EXTEND ? store->ops->extend(store, requests, r->n, flags[s], &err[s])
-                             : store->ops->take(store, scopes[r->take_scope].consumer, r->take_token, again, 1000, r->n,
-                                                NULL, taken[s], &n[s], &r->sides[s].arena, &err[s]))
+         : r->last == EXTEND
+             ? store->ops->extend(store, requests, r->n, flags[s], &err[s])
+             : store->ops->take(store, scopes[r->take_scope].consumer, r->take_token, again, 1000, r->n,
+                                share_out_due(r, &shared[s]), taken[s], &n[s], &r->sides[s].arena, &err[s]))
     note(r, "%s %zu%s: %s", name, r->n, again ? " again" : "", once_status_name(rc[0]));
     if (!compare_status(r, name, rc, err)) return;
     if (n[0] != n[1]) differ(r, "take: memory hands out %zu, other %zu", n[0], n[1]);

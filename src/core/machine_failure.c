@@ -218,6 +218,8 @@ void once__machine_store_failed(once_machine *machine, once_action *action, int6
         machine->store.gone = true;
     const bool preclaim = machine->caution.preclaim; /* repeated with the same token: it may have happened */
     machine->caution.preclaim = false;
+    /* It may be claimed. Dropped with its stream, the claim would last until its lease ends, and cost a failure. */
+    if (preclaim) machine->work.items[0]->commit_unknown = true;
     if (action->kind == ONCE_ACT_TAKE) machine->due.again = true;
     if (machine->work.in_tx) {
         machine->work.next = NEXT_ROLLBACK;

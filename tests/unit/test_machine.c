@@ -988,6 +988,23 @@ static void a_number_is_free_as_soon_as_its_stream_is_released(void **state)
     acks_of(f, 0, &copy);
 }
 
+/* A claim outside of a transaction may have happened. Forgotten, it would run until its lease is over, and its message
+ * would have one failure more. */
+static void a_claim_without_an_answer_is_repeated_although_its_stream_is_lost(void **state)
+{
+    ((fixture *)*state)->unclean = true;
+    fixture *f = open_streams(state, false, 0, 1);
+    once_item *item;
+    fetch_of(f, 0, 1, 0, &item);
+    once_action *claim = asks_store(f, ONCE_ACT_CLAIM);
+    const once_token token = item->request.token;
+    answer(f, claim, ONCE_E_UNAVAILABLE);
+    hears(f, ONCE_STREAM_LOST, 0);
+    f->now_ms += 1000;
+    claim = asks_store(f, ONCE_ACT_CLAIM);
+    assert_true(once_hash_equal(claim->items[0]->request.token, token));
+}
+
 /* --- cursors --- */
 
 static void seeks(fixture *f, uint32_t stream)
@@ -1962,6 +1979,7 @@ int main(void)
         TEST(equal_keys_of_a_batch_are_claimed_in_rounds),
         TEST(a_failure_is_run_again_carefully_and_waits_for_its_next_try_in_the_store),
         TEST(what_is_repeated_after_a_commit_without_an_answer_has_its_token),
+        TEST(a_claim_without_an_answer_is_repeated_although_its_stream_is_lost),
         TEST(a_commit_that_was_not_tried_is_rolled_back_and_leaves_no_doubt),
         TEST(a_message_is_parked_behind_an_effect_of_its_lane),
         TEST(f91_nobody_is_looked_for_before_the_third_rollback),

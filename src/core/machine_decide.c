@@ -68,8 +68,9 @@ static void ran_then(once_machine *machine, once_item *item)
     if (item->outcome == ONCE_DONE) return;
     once_policy policy = once_policy_of(item->handler, machine->o.env);
     once_settlement end = {.outcome = ONCE_UNKNOWN, .delay_ms = -1, .maybe = true};
-    const bool tried_again = !policy.hold; /* as an unknown would be in the end */
-    policy.hold = true;
+    const bool repeats = ONCE_PLANTED(then_repeats);
+    const bool tried_again = !policy.hold && !repeats; /* as an unknown would be in the end */
+    policy.hold |= !repeats;
     if (item->decision.asks)
         end = once_policy_answered(&policy, &item->decision,
                                    (once_found){.asked = true, .outcome = ONCE_UNKNOWN, .delay_ms = -1});
@@ -77,7 +78,7 @@ static void ran_then(once_machine *machine, once_item *item)
     item->outcome = end.outcome;
     item->delay_ms = tried_again ? ONCE_NEVER : end.delay_ms;
     item->maybe = true;
-    assert(item->outcome == ONCE_UNKNOWN);
+    assert(item->outcome == ONCE_UNKNOWN || repeats);
 }
 
 /* Its claim is not ours any more, or, after a commit whose fate is not known, it is settled. Whichever it is, it is not

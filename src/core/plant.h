@@ -72,6 +72,7 @@
     X(no_beat, "the source is not asked while nothing may be fetched")                                                 \
     X(then_unfenced, "what is written with an outcome is written without checking the claim first")                    \
     X(then_ignored, "a message whose `then` failed counts as done")                                                    \
+    X(then_repeats, "an effect that is done runs again because its `then` failed")                                     \
     X(seek_once, "a stream whose seek failed is not sought again")                                                     \
     X(seek_blocks, "a stream that cannot go to its place holds up the others")                                         \
     X(cursor_ahead, "the cursor passes messages that are not over")                                                    \

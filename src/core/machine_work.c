@@ -211,7 +211,8 @@ static bool has_slot(const once_machine *machine, const once_item *item, int64_t
 
 static bool must_wait(const once_machine *machine, const once_item *item)
 {
-    if (once_hash_is_zero(item->request.id) || machine->spec->inbox || item->to_store) return false;
+    if (once_hash_is_zero(item->request.id) || machine->spec->inbox) return false;
+    if (item->to_store && !once__item_is_begun(item)) return false; /* it is only accepted */
     return !item->joined && once_key_queue_in_use(&machine->key_queue, item) && !ONCE_PLANTED(flight_forgotten);
 }
 

@@ -125,7 +125,7 @@ handler: {{sql: ["INSERT INTO t VALUES (:id, 0)"]}}
         until(lambda: is_locked(p), what="init")
         running.send(signal.SIGTERM)
         ended = running.end()
-    assert "stopping; finishing what is in flight" in ended.err and not p.has_table("t"), ended
+    assert "stopped while waiting for it" in ended.err and not p.has_table("t"), ended
 
 
 # ---- those who read ----

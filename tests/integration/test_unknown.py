@@ -132,7 +132,7 @@ def test_what_a_run_did_not_meet_is_told_apart(tmp_path, store):
     p.configure(CONFIG, source="{path: in.ndjson, cursor: true}")
     p.write({"id": "a"}, {"id": "b"})
     text = p.once("run", p.name)
-    assert text.status == 1 and "unknown               2  keys that this run met" in text.out and "in the store" not in text.out, text
+    assert text.status == 1 and "unknown               2  keys whose effect may have happened, met by this run" in text.out and "in the store" not in text.out, text
     summary = p.run(status=1)
     counts(summary, received=0)
     assert summary["store_unknown"] == p.unknown() == 2
@@ -323,5 +323,5 @@ def test_f81_a_letter_says_that_its_effect_may_have_happened(tmp_path, store):
         assert ended["maybe_done"] == 1, ended
         if dry:
             text = p.once("replay", *dry, "--all", p.name).out
-            assert text.count("; it may repeat an effect") == 1 and "of these 1 may repeat an effect" in text, text
+            assert text.count("; it may repeat an effect") == 1 and "1 of these may repeat an effect" in text, text
     assert p.explain("maybe")[0]["state"] == "waiting" and p.explain("maybe")[0]["maybe_done"]

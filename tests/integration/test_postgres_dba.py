@@ -42,7 +42,7 @@ class Owned:
 
     def grant(self, said):
         """Does what it was told to."""
-        for statement in said.split("let the owner say: ")[1].splitlines()[0].split("; "):
+        for statement in said.split("let the owner run: ")[1].splitlines()[0].split("; "):
             assert statement.startswith("GRANT "), statement
             psql(self.direct, statement)
 
@@ -323,7 +323,7 @@ def test_advice_can_be_followed_word_for_word(tmp_path, schema):
     assert said.status == 2 and f"there is no schema '{schema}'" in said.err and f"CREATE SCHEMA {schema} " in said.err, said
     psql(o.direct, f"CREATE SCHEMA {schema}")
     said = o.p.once("check", o.p.name)
-    assert said.status == 3 and f"let its owner say: GRANT USAGE, CREATE ON SCHEMA {schema} TO {o.role}" in said.err, said
+    assert said.status == 3 and f"let its owner run: GRANT USAGE, CREATE ON SCHEMA {schema} TO {o.role}" in said.err, said
     o.p.configure(CONFIG, store=f"{o.direct}&schema={schema}")
     assert o.p.once("check", o.p.name).status == 0
     o.p.configure(CONFIG, store=f"{o.url}&schema={schema}")
@@ -337,9 +337,9 @@ def test_advice_can_be_followed_word_for_word(tmp_path, schema):
 
 
 @pytest.mark.parametrize("query, said", [
-    ("schema=pg_temp", "'pg_temp' is the server's own"), ("schema=information_schema", "'information_schema' is the server's own"),
-    ("schema=pg_catalog", "'pg_catalog' is the server's own"), ("options=-csearch_path%3Dpg_temp", "search_path names no schema"),
-    ("options=-csearch_path%3Dinformation_schema", "'information_schema' is the server's own")])
+    ("schema=pg_temp", "'pg_temp' belongs to the server"), ("schema=information_schema", "'information_schema' belongs to the server"),
+    ("schema=pg_catalog", "'pg_catalog' belongs to the server"), ("options=-csearch_path%3Dpg_temp", "search_path names no schema"),
+    ("options=-csearch_path%3Dinformation_schema", "'information_schema' belongs to the server")])
 def test_a_store_is_not_made_in_a_schema_of_the_server(tmp_path, query, said):
     p = PostgresPipeline(tmp_path, CONFIG, "CREATE TABLE t(id text)")
     p.configure(CONFIG, store=f"{p.url}&{query}")

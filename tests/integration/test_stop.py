@@ -171,7 +171,7 @@ def test_f59_a_stop_leaves_what_a_pipe_gave_in_the_store(tmp_path, part, status)
 
 
 REFUSALS = {
-    "right": ("REVOKE ALL ON ALL TABLES IN SCHEMA public FROM {role}", "this role lacks rights; let the owner say: GRANT"),
+    "right": ("REVOKE ALL ON ALL TABLES IN SCHEMA public FROM {role}", "this role lacks rights; let the owner run: GRANT"),
     "tables": ("DROP SCHEMA public CASCADE; CREATE SCHEMA public; GRANT ALL ON SCHEMA public TO {role}", "does not exist"),
 }
 

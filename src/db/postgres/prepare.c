@@ -110,7 +110,7 @@ static void guess_grants(once_pg *pg, const char *sql, char *out, size_t size)
         " JOIN pg_namespace n ON n.oid = c.relnamespace");
     if (!ask.failed && once__pg_exec_begin(pg, false, NULL) == ONCE_OK) {
         const int rc = once__pg_ask(pg, ask.data, "1T", &result, NULL);
-        if (rc == ONCE_OK) snprintf(out, size, "; let the owner say: %s", once__pg_text(result, 0, 0));
+        if (rc == ONCE_OK) snprintf(out, size, "; let the owner run: %s", once__pg_text(result, 0, 0));
         if (rc == ONCE_OK && once__pg_null(result, 0, 0)) out[0] = '\0';
         (void)once__pg_exec_end(pg, rc, NULL);
     }

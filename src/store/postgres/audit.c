@@ -1,11 +1,11 @@
-/* What operators did, in the postgres store. */
+/* Audit records of the postgres store: actions of operators. */
 #include <assert.h>
 
 #include "store/postgres/live.h"
 
 #include "base/banned.h"
 
-/* Kept column by column until commit. */
+/* Collected column by column; the commit writes them. */
 int once__pg_audit_put(once_storage *storage, const once_audit *audit, once_error *err)
 {
     (void)err;

@@ -1,24 +1,23 @@
-/* How a finished entry looks in a row of once_entry. Made small, because there are millions of them.
+/* The layout of a finished entry in a row of once_entry. It is small, because there are millions of them.
  *
- *   expires_ms  when it is forgotten; for ever: changed_ms + 2^62
- *   token, fingerprint   NULL when there is none
- *   detail      fields    only when there are some: 1 byte, the number of fields that the fingerprint covers less 1 in
- *               the upper four bits, 0 in
- *                         the lower ones, where a head has none; two bytes for each (core/fields.h)
- *               head      1 byte: the state in four bits, 4 more unless it keeps an old idempotency key; then FIRST
- *                         (attempt 1, no failures), AT_ONCE (seen when changed), TEXT (there is a result, a reason or a
- *                         history), MS
- *               kept      varint: expires - changed in seconds, with MS in milliseconds; 0: for ever
- *               lived     varint, without AT_ONCE: zigzag(changed - seen)
- *               attempt, failures   varints, without FIRST
- *               scope, place, run, who   varints: numbers of once_name
- *               point     with TEXT a varint before it, else up to the end
- *               result    with TEXT: varint and bytes
- *               reason    with TEXT: varint and bytes
- *               history   with TEXT: up to the end
+ *   expires_ms           when it is forgotten; never: changed_ms + 2^62
+ *   token, fingerprint   NULL: none
+ *   detail, in this order; numbers are varints (7 bits in a byte, lowest first), "zigzag" is a signed one
+ *     fields    only with fields: 1 byte, the number of fields that the fingerprint covers less 1 in the upper four
+ *               bits, 0 in the lower ones (a head never has 0 there); then two bytes for each (core/fields.h)
+ *     head      1 byte: the state in four bits, plus 4 unless the entry keeps an old idempotency key; then flags:
+ *               16 FIRST (attempt 1, no failures), 32 AT_ONCE (changed when it was seen), 64 TEXT (there is a result, a
+ *               reason or a history), 128 MS
+ *     kept      expires_ms - changed_ms in seconds, with MS in milliseconds; 0: never expires
+ *     lived     without AT_ONCE: changed_ms - seen_ms (zigzag)
+ *     attempt, failures        without FIRST
+ *     scope, place, run, who   numbers of rows of once_name
+ *     point     with TEXT a length and bytes, else the rest of the detail
+ *     result, reason           with TEXT: a length and bytes each
+ *     history   with TEXT: the rest of the detail
  *
- * So the detail does not depend on the time at which it is written, and a row can be sent before the server has said
- * what time it is. A typical one takes 13 bytes, and 11 more for the fields of a message that has five. */
+ * The detail does not depend on the time of writing, so a row can be sent before the server has said what time it is. A
+ * typical detail has 13 bytes, and 11 more for the fields of a message that has five. */
 #ifndef ONCE_STORE_POSTGRES_DETAIL_H
 #define ONCE_STORE_POSTGRES_DETAIL_H
 
@@ -29,10 +28,10 @@ typedef struct once_pg_names_of {
     int32_t scope, place, run, who;
 } once_pg_names_of;
 
-/* Writes the detail; *kept_ms is what must be added to changed_ms for the column expires_ms. */
+/* Writes the detail. The column expires_ms is changed_ms + *kept_ms. False: memory is out. */
 bool once__pg_detail_write(const once_entry *entry, once_pg_names_of names, once_buf *out, int64_t *kept_ms);
-/* Fills fields, state, times, counts, point, result, reason, history and expires_ms, the column's value being in
- * `expires_ms`. Bytes point into `detail`. False: damaged. */
+/* Reads fields, state, times, counts, point, result, reason and history from the detail and from the column expires_ms.
+ * Bytes point into `detail`. False: it is damaged. */
 bool once__pg_detail_read(once_bytes detail, int64_t expires_ms, once_entry *entry, once_pg_names_of *names);
 
 #endif

@@ -1,5 +1,5 @@
-/* What a batch will touch: all of it is locked and loaded at once, and what is new is written ahead, in the form that
- * it most likely ends in. */
+/* What a batch will touch: all of it is locked and loaded at once, and new rows are inserted ahead, in the form that
+ * they most likely end in. */
 #include <assert.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 
 #include "base/banned.h"
 
-/* A remember that is longer cannot be added to the time by the server without care. */
+/* The server adds `remember` to its time; a longer one might overflow. */
 #define AHEAD_KEPT_MAX (INT64_C(1) << 62)
 
 enum { SEEN_AHEAD = 16 };
@@ -27,7 +27,7 @@ static once_bytes self(const once_postgres *q)
     return (once_bytes){q->storage.store.who, strlen(q->storage.store.who)};
 }
 
-/* The entry as it will be if the effect succeeds in this very transaction. */
+/* Prepares the row of the entry as it will be if the effect succeeds in this transaction. */
 static int guess_done(once_postgres *q, once_pg_slot *slot, const once_request *r, once_error *err)
 {
     const once_name *scope = once__pg_name_scope(&q->names, r->scope),
@@ -65,7 +65,7 @@ static int name_requests(once_postgres *q, const once_request *const *requests, 
 static bool goes_ahead(const once_postgres *q, const once_request *r, once_purpose purpose)
 {
     if (purpose == ONCE_FOR_ACCEPT) return true;
-    return purpose == ONCE_FOR_CLAIM && !(q->storage.in_tx && r->natural); /* of a natural one nothing will be left */
+    return purpose == ONCE_FOR_CLAIM && !(q->storage.in_tx && r->natural); /* a natural entry leaves no row */
 }
 
 int once__pg_want_lane(once_postgres *q, once_pg_loading *round, const once_request *r, once_error *err)
@@ -78,7 +78,7 @@ int once__pg_want_lane(once_postgres *q, once_pg_loading *round, const once_requ
     return ONCE_OK;
 }
 
-/* The names of its scope and so on are known, where it is claimed and settled in one transaction. */
+/* The names of the request are resolved before, where it is claimed and settled in one transaction. */
 int once__pg_want_entry(once_postgres *q, once_pg_loading *round, const once_request *r, once_purpose purpose,
                         once_error *err)
 {
@@ -96,7 +96,7 @@ int once__pg_want_entry(once_postgres *q, once_pg_loading *round, const once_req
                : ONCE_OK;
 }
 
-/* Whoever settles in a lane wakes the next one, which is read with all others here. */
+/* Settling an entry wakes the next one of its lane, so that is loaded as well. */
 static int want_heads(once_postgres *q, once_pg_loading *round, const once_request *const *requests, size_t n,
                       once_error *err)
 {
@@ -106,14 +106,14 @@ static int want_heads(once_postgres *q, once_pg_loading *round, const once_reque
         if (!lane || !lane->known || !lane->others || lane->asked || once_table_get(&q->slots, lane->head_id)) continue;
         once_pg_slot *slot = once__pg_slot_new(q, lane->head_id);
         if (!slot) return once_no_memory(err, "for a batch");
-        slot->asked = lane->asked = true; /* and the lane is read again, without it */
+        slot->asked = lane->asked = true; /* the lane is read again, without this entry */
         round->slots[round->n++] = slot;
         round->lanes[round->n_lanes++] = lane;
     }
     return ONCE_OK;
 }
 
-/* Mostly all were read when the batch began. */
+/* Mostly all were loaded when the batch began. */
 static bool all_known(once_postgres *q, const once_request *const *requests, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -161,7 +161,7 @@ static void count_news(once_postgres *q, const once_pg_loading *round)
     if (round->n) q->news.streak = all ? q->news.streak + 1 : 0;
 }
 
-/* What was met before is there already, as far as can be guessed. */
+/* Marks the keys that were met before: their rows probably exist. */
 static void guess_seen(once_postgres *q, once_pg_loading *round)
 {
     for (size_t i = 0; i < round->n; i++) {
@@ -171,8 +171,8 @@ static void guess_seen(once_postgres *q, once_pg_loading *round)
     }
 }
 
-/* Whether the server may begin before all is put together: it is certain that something is locked, and there is enough
- * of it that this is worth a call. */
+/* Whether BEGIN is sent before the rest of the round is built: something will be locked for certain, and there is
+ * enough of it that an early start is worth a system call. */
 static bool begins_early(const once_touch *touched, size_t n)
 {
     enum { MANY = 64 };
@@ -197,8 +197,7 @@ static int expect_all(once_postgres *q, const once_touch *touched, size_t n, boo
         if (rc == ONCE_OK && touched[i].kind != ONCE_TOUCH_LANE)
             rc = once__pg_want_entry(q, &round, touched[i].request, purposes[touched[i].kind], err);
     }
-    q->batch =
-        round.n || round.n_lanes || finds; /* otherwise no effect runs in it, and BEGIN goes with what is asked first */
+    q->batch = round.n || round.n_lanes || finds; /* otherwise no effect runs, and BEGIN goes with the first question */
     round.fresh = q->news.expected && round.n && round.n_ahead == round.n;
     if (round.fresh) guess_seen(q, &round);
     if (rc == ONCE_OK && q->batch) rc = once__pg_load_round(q, &round, err);
@@ -214,8 +213,9 @@ void once__pg_news_wrong(once_postgres *q)
     if (q->news.needed < AFTER_MAX) q->news.needed *= 2;
 }
 
-/* Not to look what is there, nor to insert with care, saves a fifth of what a batch costs the server. To be wrong costs
- * the batch, and a line in the server's log: so that is tried the more rarely the more often it was. */
+/* The guess that all keys are new saves a fifth of the server's work: it neither looks for rows nor inserts with ON
+ * CONFLICT. A wrong guess costs the batch, and a line in the server's log. So each wrong guess doubles the number of
+ * good batches that must come before the next one. */
 static int expect_news(once_postgres *q, const once_touch *touched, size_t n, bool finds, once_error *err)
 {
     assert(q->open && q->write);
@@ -234,7 +234,7 @@ static int expect_news(once_postgres *q, const once_touch *touched, size_t n, bo
     return expect_all(q, touched, n, finds, err);
 }
 
-/* Nothing but BEGIN, until it is our turn, and all names are locked. */
+/* Sends only BEGIN, until this batch has its turn and the locks that its user has named. */
 static int wait_for_turn(once_postgres *q, once_error *err)
 {
     int rc;
@@ -244,7 +244,7 @@ static int wait_for_turn(once_postgres *q, once_error *err)
         once__pg_turn_pause(q);
         q->turns.tries++;
         if (once_cancelled(&q->pg->cancel))
-            return once_fail(err, ONCE_E_UNAVAILABLE, "%s: told to stop before it was our turn", q->pg->where);
+            return once_fail(err, ONCE_E_UNAVAILABLE, "%s: stopped before it was this batch's turn", q->pg->where);
         rc = once__pg_load_round(q, &none, err);
     } while (rc != ONCE_OK && once__pg_turn_missed(q));
     return rc;
@@ -268,7 +268,7 @@ int once__pg_expect(once_backend *store, const once_touch *touched, size_t n, bo
         rc = ONCE_OK;
     }
     if (rc == ONCE_OK && q->batch) rc = wait_for_turn(q, err);
-    q->turns.crowded = q->turns.tries > 1; /* then what it is about need not be sent before it is our turn */
-    q->news.expected = false;              /* to be wrong would cost our turn */
+    q->turns.crowded = q->turns.tries > 1; /* then the next batch waits for its turn before it sends anything else */
+    q->news.expected = false;              /* a wrong guess would cost the turn */
     return rc == ONCE_OK ? expect_all(q, touched, n, finds, err) : rc;
 }

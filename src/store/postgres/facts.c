@@ -1,4 +1,4 @@
-/* Small named facts of the postgres store: read from the table, written by commit. */
+/* Facts of the postgres store: small named values. They are read from the table and written by the commit. */
 #include <assert.h>
 #include <string.h>
 
@@ -77,7 +77,7 @@ int once__pg_fact_get(once_storage *storage, const char *name, once_bytes *out, 
     return once_no_memory(err, "in the postgres store");
 }
 
-/* Kept for the commit. */
+/* Notes what the commit writes. */
 static int fact_keep(once_postgres *q, once_bytes name, uint64_t least, once_bytes value, once_error *err)
 {
     assert(q->write && name.len > 0 && (!least || value.len >= ONCE_NUMBER_SIZE));

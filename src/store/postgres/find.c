@@ -1,4 +1,4 @@
-/* Entries that are looked for: by their id, by their time, by their token, in their lane. */
+/* Finding entries: by id, by due time, by token, in lanes. */
 #include <assert.h>
 
 #include "base/no_memory.h"
@@ -10,8 +10,8 @@
 
 /* ---- by id ---- */
 
-/* A lane is locked before its entries. Whoever comes with nothing but ids has to look first where they are; should one
- * be elsewhere when it is locked, its lane is locked late. */
+/* A lane is locked before its entries. With ids alone, the lanes must be looked up first. An entry that is in another
+ * lane when it is locked has its lane locked late. */
 static int want_lanes_of(once_postgres *q, const once_hash *ids, size_t n, once_pg_loading *round, once_error *err)
 {
     once_pg_params params = {0};
@@ -53,10 +53,10 @@ int once__pg_load_by_id(once_postgres *q, const once_hash *ids, size_t n, once_e
     return rc == ONCE_OK && (round.n || round.n_lanes) ? once__pg_load_round(q, &round, err) : rc;
 }
 
-/* The next one of a lane was found there. */
+/* Loads the next entry of a lane that is locked. */
 static int load_head(once_postgres *q, once_hash id, once_error *err)
 {
-    assert(q->begun); /* the lane was asked */
+    assert(q->begun); /* the lane was loaded */
     once_pg_loading round;
     const once_request at = {.id = id};
     int rc = once__pg_round_begin(q, 1, &round, err);
@@ -76,7 +76,7 @@ int once__pg_load(once_storage *storage, once_hash id, once_entry **out, once_er
     return ONCE_OK;
 }
 
-/* ---- what was found by a statement ---- */
+/* ---- entries that a statement has found ---- */
 
 int once__pg_lock_free_lanes(once_postgres *q, once_pg_loading *round, once_error *err)
 {
@@ -95,7 +95,7 @@ int once__pg_lock_free_lanes(once_postgres *q, once_pg_loading *round, once_erro
     return ONCE_OK;
 }
 
-/* Lanes of the entries that were not where they had been seen. */
+/* Locks the lanes of entries that have moved to another lane since they were found. */
 static int load_other_lanes(once_postgres *q, size_t n, once_error *err)
 {
     once_pg_loading lanes = {.lanes = once_arena_alloc(&q->arena, (n + 1) * sizeof *lanes.lanes)};
@@ -133,7 +133,7 @@ int once__pg_load_found(once_postgres *q, const PGresult *found, bool locked, on
     return rc;
 }
 
-/* Entries of which a lane is named, and is not there: what a statement that locks lanes has found out. */
+/* Fails when a statement that locks lanes has found an entry whose lane has no row. */
 static int note_lanes_gone(once_postgres *q, const PGresult *found, once_error *err)
 {
     int rc = ONCE_OK;
@@ -142,7 +142,6 @@ static int note_lanes_gone(once_postgres *q, const PGresult *found, once_error *
     return rc;
 }
 
-/* `locked`: the statement has locked what it found. */
 int once__pg_collect_ids(once_postgres *q, unsigned statement, const once_pg_params *params, bool locked, size_t max,
                          once_hash *out, size_t *n, once_error *err)
 {
@@ -240,7 +239,7 @@ int once__pg_by_token(once_storage *storage, once_bytes consumer, uint64_t token
     once__pg_param_int8(&params, (int64_t)max);
     const int rc = once__pg_collect_ids(once__pg_of(storage), PG_BY_TOKEN, &params, false, max, out, n, err);
     size_t left = 0;
-    for (size_t i = 0; i < *n && rc == ONCE_OK; i++) { /* it was looked for without a lock */
+    for (size_t i = 0; i < *n && rc == ONCE_OK; i++) { /* it was found without a lock, and may have changed */
         const once_pg_slot *slot = once_table_get(&once__pg_of(storage)->slots, out[i]);
         const bool claimed = slot->entry.state == ONCE_STATE_CLAIMED || once__is_asked(&slot->entry);
         if (claimed && slot->entry.token.a == token_a) out[left++] = out[i];
@@ -262,7 +261,7 @@ int once__pg_lapsed(once_storage *storage, once_bytes consumer, int64_t now_ms, 
 
 /* ---- in lanes ---- */
 
-/* Lanes that have somebody, and are not occupied by another worker; each once. */
+/* The lanes that have entries and that no other worker occupies, without duplicates. */
 static int waiting_lanes(once_postgres *q, const once_hash *lanes, size_t n, once_pg_loading *round, once_error *err)
 {
     round->lanes = once_arena_alloc(&q->arena, (n + 1) * sizeof *round->lanes);
@@ -323,7 +322,7 @@ int once__pg_lane_before(once_storage *storage, const once_entry *entry, size_t 
     if (rc != ONCE_OK) return rc;
     *n = (size_t)PQntuples(found);
     *count = *n ? (uint64_t)once__pg_int(found, 0, 1) : 0;
-    if (*n > 2 * max) *n = 2 * max; /* the room that there is */
+    if (*n > 2 * max) *n = 2 * max; /* the size of `out` */
     rc = once__pg_round_begin(q, *n, &round, err);
     for (size_t i = 0; i < *n && rc == ONCE_OK; i++) {
         const once_request at = {.id = out[i] = once__pg_id(found, (int)i, 0)};

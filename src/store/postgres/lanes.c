@@ -1,4 +1,4 @@
-/* Lanes of the open transaction: what the tables say, and what the slots of the transaction know better. */
+/* Lanes of the open transaction: what the tables say, combined with the entries in memory, which are newer. */
 #include <assert.h>
 
 #include "base/no_memory.h"

@@ -1,5 +1,5 @@
-/* Dead letters of the postgres store. In a transaction they are kept column by column, until somebody asks whether they
- * are new, or until commit. */
+/* Dead letters of the postgres store. A transaction collects them column by column. They are written by the commit, or
+ * when the engine asks whether they are new. */
 #include <assert.h>
 #include <string.h>
 
@@ -10,7 +10,6 @@
 
 enum { LETTERS_KEPT = 16 << 20 };
 
-/* Letters are kept column by column until somebody asks whether they are new, or commit. */
 static void letter_keep(once_postgres *q, const once_letter *l, once_hash unique)
 {
     assert(q->write && l->count >= 1);
@@ -51,7 +50,7 @@ int once__pg_letters_send(once_postgres *q, unsigned statement, once_error *err)
     return once__pg_send(q->pg, statement, &params, err);
 }
 
-/* Letters go before others come: one that takes the place of another one is the same by what makes it unique. */
+/* Deletes come before inserts: a new letter may have the same unique as the one that it replaces. */
 int once__pg_dropped_send(once_postgres *q, size_t *sent, once_error *err)
 {
     once_pg_params params = {0};
@@ -67,8 +66,8 @@ typedef struct asked_letter {
     bool *fresh;
 } asked_letter;
 
-/* Writes what is kept of letters so far; whoever asked is told. One that was there has a higher count than it was
- * given. */
+/* Writes the letters collected so far, and sets *fresh of those that were asked about: a letter that existed has a
+ * higher count than was given. */
 static int letters_write(once_postgres *q, unsigned statement, const once_table *asked, once_error *err)
 {
     assert(q->write);
@@ -150,7 +149,7 @@ static int read_letter(const PGresult *r, int row, once_arena *arena, once_lette
 
 static once_pg_ahead *find_ahead(once_postgres *q, uint64_t id)
 {
-    for (size_t i = 0; i < q->n_ahead; i++) { /* mostly they are asked for in their order */
+    for (size_t i = 0; i < q->n_ahead; i++) { /* the engine mostly asks in the order of reading */
         once_pg_ahead *ahead = &q->ahead[(q->ahead_at + i) % q->n_ahead];
         if (ahead->id != id) continue;
         q->ahead_at = (size_t)(ahead - q->ahead);
@@ -159,7 +158,7 @@ static once_pg_ahead *find_ahead(once_postgres *q, uint64_t id)
     return NULL;
 }
 
-/* The entry that died with the letter; of a letter without one, that of its key. */
+/* The entry that the letter belongs to; for a letter without one, the entry of its key. */
 static once_hash entry_of(const once_postgres *q, const once_letter *letter)
 {
     if (!once_hash_is_zero(letter->entry) || letter->key.len == 0) return letter->entry;
@@ -175,9 +174,8 @@ static int load_ahead(once_postgres *q, once_error *err)
         const once_letter *letter = &q->ahead[i].letter;
         ids[n] = letter->id ? entry_of(q, letter) : (once_hash){0};
         n += !once_hash_is_zero(ids[n]);
-        ids[n] = letter->id && once_hash_is_zero(letter->entry)
-                     ? letter->same
-                     : (once_hash){0}; /* where it is noted that it was discarded */
+        ids[n] = letter->id && once_hash_is_zero(letter->entry) ? letter->same
+                                                                : (once_hash){0}; /* the entry that notes the discard */
         n += !once_hash_is_zero(ids[n]);
     }
     return once__pg_load_by_id(q, ids, n, err);
@@ -208,7 +206,7 @@ int once__pg_letters_ahead(once_storage *storage, const uint64_t *ids, size_t n,
         once_pg_ahead *ahead = rc == ONCE_OK ? find_ahead(q, letter.id) : NULL;
         if (ahead) ahead->letter = letter;
     }
-    q->ahead_at = 0; /* of two with one id the first has it */
+    q->ahead_at = 0; /* of two with one id the first one counts */
     PQclear(result);
     return rc == ONCE_OK ? load_ahead(q, err) : rc;
 }
@@ -235,7 +233,7 @@ int once__pg_letter_get(once_storage *storage, uint64_t id, once_letter *out, bo
     return rc;
 }
 
-/* One that was read ahead goes with the others when the transaction ends. */
+/* A letter that was read ahead is deleted by the commit, together with others. */
 int once__pg_letter_drop(once_storage *storage, uint64_t id, once_error *err)
 {
     once_postgres *q = once__pg_of(storage);

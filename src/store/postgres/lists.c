@@ -1,11 +1,11 @@
-/* Lists and counts of the postgres store. */
+/* Lists and statistics of the postgres store. */
 #include <assert.h>
 
 #include "store/postgres/live.h"
 
 #include "base/banned.h"
 
-/* Names are asked for entry by entry, but they are few and stay known. */
+/* Names are asked for entry by entry; they are few, and are asked for once. */
 static int read_finished(once_postgres *q, const PGresult *result, int row, once_entry *out, once_error *err)
 {
     once_pg_names_of names;

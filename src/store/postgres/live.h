@@ -1,4 +1,5 @@
-/* Between the files of the postgres store that hold the entries and lanes of the open transaction, and write them. */
+/* Between the files of the postgres store that hold the entries and lanes of the open transaction, and write them.
+ * postgres.h explains the words. */
 #ifndef ONCE_STORE_POSTGRES_LIVE_H
 #define ONCE_STORE_POSTGRES_LIVE_H
 
@@ -6,16 +7,16 @@
 
 /* What a round trip locks and loads. */
 typedef struct once_pg_loading {
-    once_pg_slot **slots;    /* that are asked for */
-    once_pg_names_of *names; /* of those that are finished */
+    once_pg_slot **slots;    /* n entries to load */
+    once_pg_names_of *names; /* of the finished ones */
     size_t n;
     once_pg_lane **lanes;
     size_t n_lanes;
-    size_t n_ahead; /* that are inserted */
-    bool locked;    /* the entries are */
-    bool fresh;     /* those that are inserted are new, or the round fails; only the others are looked for */
-    size_t begun;   /* statements that were sent before the rest of the round was ready; 0: none */
-    size_t n_begin; /* so many of the round are BEGIN and what belongs to it */
+    size_t n_ahead; /* how many of the entries are inserted */
+    bool locked;    /* the entries are locked already */
+    bool fresh;     /* the inserted entries must be new, or the round fails; only the others are looked for */
+    size_t begun;   /* statements that were sent before the rest of the round was ready */
+    size_t n_begin; /* the first statements of the round: BEGIN and what belongs to it */
 } once_pg_loading;
 
 /* Sends the next statement of a round; `sent` counts them. */
@@ -29,10 +30,11 @@ typedef struct once_pg_loading {
 int once__pg_begin(once_storage *storage, bool write, once_error *err);
 int once__pg_commit(once_storage *storage, once_error *err);
 void once__pg_rollback(once_storage *storage);
-/* First of what is sent behind effects, for an answer or to commit: after SET ROLE the rest fails for another reason
- * than what they have changed. *sent counts it. Sends nothing when no effect has run. */
+/* Sends the guard (db/postgres/guard.c): the first statement of every round that follows effects. Without it, after SET
+ * ROLE in a function of the user, the next statement would fail for a missing right. *sent counts it. Sends nothing
+ * when no effect has run in this transaction. */
 int once__pg_guard_send(once_postgres *q, size_t *sent, once_error *err);
-/* What a round with it has failed with; `why` is what the server said. */
+/* The status of a round with the guard that has failed with `rc` and `why`. */
 int once__pg_guard_failed(once_postgres *q, int rc, const once_error *why, once_error *err);
 /* Ends a round that began with once__pg_guard_send, and reads its results: `sent` of them, the guard's among them. */
 int once__pg_guarded_round(once_postgres *q, PGresult **results, size_t sent, once_error *err);
@@ -46,7 +48,7 @@ int once__pg_tell(once_postgres *q, unsigned statement, const once_pg_params *pa
 
 /* ---- letters.c ---- */
 
-/* What commit writes of them; *sent counts the statements. */
+/* What the commit writes; *sent counts the statements. */
 int once__pg_letters_send(once_postgres *q, unsigned statement, once_error *err);
 int once__pg_dropped_send(once_postgres *q, size_t *sent, once_error *err);
 int once__pg_letters_put(once_storage *storage, const once_letter *letters, const once_hash *uniques, size_t n,
@@ -87,10 +89,10 @@ int once__pg_sweep(once_backend *store, size_t limit, once_sweep_result *out, on
 
 /* ---- slots.c ---- */
 
-/* ONCE_E_CORRUPT, in words. */
+/* ONCE_E_CORRUPT, with a text. `bad_lane` names the key of the first entry in the lane. */
 int once__pg_damaged(const once_postgres *q, const char *table, once_error *err);
 int once__pg_bad_lane(once_postgres *q, once_hash lane, const char *flaw, once_error *err);
-/* NULL, false: out of memory. */
+/* NULL or false: memory is out. */
 once_pg_slot *once__pg_slot_new(once_postgres *q, once_hash id);
 once_pg_lane *once__pg_lane_of(once_postgres *q, once_hash id);
 bool once__pg_join_lane(once_postgres *q, once_pg_slot *slot);
@@ -103,19 +105,20 @@ void once__pg_put_id_or_null(once_pg_array *column, once_hash id);
 /* The ids of the round's lanes, as the parameter of a statement. */
 void once__pg_param_lanes(once_postgres *q, const once_pg_loading *round, once_pg_params *params);
 void once__pg_mark_locked(once_postgres *q, const PGresult *result);
-/* BEGIN, and what else comes before anything is locked: the server has it while the rest is put together. */
+/* Sends BEGIN and the other statements that come before any lock, so that the server works while the rest is built. */
 int once__pg_begin_round(once_postgres *q, once_pg_loading *round, once_error *err);
 int once__pg_load_round(once_postgres *q, once_pg_loading *round, once_error *err);
-int once__pg_round_begin(once_postgres *q, size_t n, once_pg_loading *round, once_error *err); /* room for n of each */
+int once__pg_round_begin(once_postgres *q, size_t n, once_pg_loading *round,
+                         once_error *err); /* with room for n entries and n lanes */
 
-/* What was presumed of the entries of a batch is known after this, and must be before anything of it is committed. */
+/* Reads the result of the insert that was not waited for. Must be called before anything is committed. */
 int once__pg_presumed(once_postgres *q, once_error *err);
 
 /* ---- expect.c ---- */
 
-void once__pg_news_wrong(once_postgres *q); /* not all keys were new, or those that we have met */
+void once__pg_news_wrong(once_postgres *q); /* the guess about new keys was wrong */
 
-/* Asked for with the round, unless they are known. */
+/* Add a lane or an entry to the round, unless it was loaded before. */
 int once__pg_want_lane(once_postgres *q, once_pg_loading *round, const once_request *r, once_error *err);
 int once__pg_want_entry(once_postgres *q, once_pg_loading *round, const once_request *r, once_purpose purpose,
                         once_error *err);
@@ -124,7 +127,7 @@ int once__pg_want_entry(once_postgres *q, once_pg_loading *round, const once_req
 
 /* Locks those of the round's lanes that no other transaction has locked, without waiting; only these stay in it. */
 int once__pg_lock_free_lanes(once_postgres *q, once_pg_loading *round, once_error *err);
-/* What the statement finds (ids and lanes), loaded. `locked`: the statement has locked it. */
+/* Loads the entries that the statement finds (rows of an id and its lane). `locked`: the statement locks them. */
 int once__pg_collect_ids(once_postgres *q, unsigned statement, const once_pg_params *params, bool locked, size_t max,
                          once_hash *out, size_t *n, once_error *err);
 int once__pg_due_of(once_storage *storage, once_bytes consumer, int64_t now_ms, once_due_search *search, once_hash *out,
@@ -138,7 +141,7 @@ int once__pg_lapsed(once_storage *storage, once_bytes consumer, int64_t now_ms, 
 
 /* ---- lanes.c ---- */
 
-/* The lane, locked and read. */
+/* Locks and reads the lane, unless it was before. */
 int once__pg_know_lane(once_postgres *q, once_hash id, once_pg_lane **out, once_error *err);
 
 #endif

@@ -1,9 +1,9 @@
-/* Scopes, places, runs and people in few bytes: a finished entry has their numbers (name_table.h).
+/* Names: scopes, places, runs and workers have numbers, which finished entries refer to (name_table.h).
  *
- * Numbers are never taken back. One that was made in a transaction that is rolled back was
- * never there, so then everything is forgotten and asked for again. So it is with a new connection. Under one that
- * lives on a store may be restored, too: its tables are loaded anew, or a pooler goes on to another server. So what is
- * known from earlier transactions is compared with the server by each one that uses it. */
+ * A number is never used again. A name that was inserted by a transaction that is rolled back never existed; then all
+ * names are dropped and asked for again. The same happens with a new connection. But a store can be restored while the
+ * connection stays: its tables are loaded again, or a pooler switches to another server. So every transaction compares
+ * the names that it uses with the server. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +25,7 @@ static bool list_room(void *list_at, size_t n, size_t *size, size_t each)
     return true;
 }
 
-/* Its first use in this transaction. NULL: without memory. */
+/* Notes the first use of a name in this transaction. NULL: memory is out. */
 static once_name *use_first(once_pg_names *names, once_name *name)
 {
     if (!list_room(&names->used, names->n_used, &names->used_size, sizeof *names->used)) return NULL;
@@ -69,7 +69,7 @@ const once_name *once__pg_names_get(const once_pg_names *names, int32_t number)
     return once__name_numbered(&names->known, number);
 }
 
-/* A row (id, name). */
+/* Reads a row (id, name). */
 static int learn(once_pg_names *names, const PGresult *result, int row, once_error *err)
 {
     const int32_t number = (int32_t)once__pg_int(result, row, 0);
@@ -109,7 +109,7 @@ static int find_unknown(once_postgres *q, const once_pg_params *params, once_err
     return rc;
 }
 
-/* Outside of a transaction it is one by itself, which says what it is: the default may be to read only. */
+/* Outside of a transaction this is one of its own. It says READ WRITE, because the default may be READ ONLY. */
 static int make_unknown(once_postgres *q, const once_pg_params *params, once_error *err)
 {
     assert(q->write);
@@ -142,7 +142,7 @@ int once__pg_names_resolve(once_postgres *q, once_error *err)
     assert(q->open);
     once_pg_names *names = &q->names;
     for (int make_them = 0; make_them < 2 && names->n_unknown; make_them++) {
-        once_pg_array *texts = &q->columns[PG_COLUMNS - 1]; /* the others may be filled already */
+        once_pg_array *texts = &q->columns[PG_COLUMNS - 1]; /* the other columns may be in use */
         once_pg_params params = {0};
         once__pg_array_begin(texts, PG_BYTEA);
         for (size_t i = 0; i < names->n_unknown; i++)
@@ -152,15 +152,14 @@ int once__pg_names_resolve(once_postgres *q, once_error *err)
         if (rc != ONCE_OK) return rc;
         drop_known(names);
     }
-    return names->n_unknown ? once_fail(err, ONCE_E_ABORTED, "a name vanished from once_name") : ONCE_OK;
+    return names->n_unknown ? once_fail(err, ONCE_E_ABORTED, "a name was deleted from once_name") : ONCE_OK;
 }
 
 static int changed(once_postgres *q, once_error *err)
 {
     q->names.doubted = true;
     return once_fail(err, ONCE_E_ABORTED,
-                     "%s: names in once_name are not what they were, as after a restore; they are read anew",
-                     q->pg->where);
+                     "%s: names in once_name have changed, as after a restore; they are read again", q->pg->where);
 }
 
 int once__pg_names_confirm(once_postgres *q, once_bytes newest, once_error *err)
@@ -242,8 +241,8 @@ void once__pg_names_end(once_pg_names *names, bool committed)
 {
     for (size_t i = 0; i < names->n_used; i++) names->used[i]->used = false;
     names->n_used = names->n_checked = 0;
-    /* Whoever rolled back wants none of the names that he would have asked for, and who only looks next may not make
-     * them. */
+    /* After a rollback the names that were about to be asked for are not needed. The next transaction may only read,
+     * and must not insert them. */
     const bool taken_back = !committed && (names->fresh || names->n_unknown);
     if (taken_back || names->doubted || names->known.n > ONCE_NAMES_KEPT) once__pg_names_clear(names);
     names->fresh = false;

@@ -1,14 +1,16 @@
-/* Repairs a store whose entries refer to names that it does not have.
+/* Repairs of the postgres store.
  *
- * A worker of a version that kept numbers of names across a reconnect wrote them into a store that had been restored
- * meanwhile, or had lost its last commits to a failover: once_name then has no such number, or has given it to
- * something else. What is lost is what an entry shows: tenant, consumer and operation, its place, run, and who saw it
- * first. Its key, outcome, token and times are its own, so it suppresses as before. Here it gets names that say that
- * they were lost. A number that now stands for another name of the same kind cannot be told from a right one.
+ * Entries that refer to missing names. A worker of an older version kept numbers of names across a reconnect, and wrote
+ * them into a store that had been restored, or had lost its last commits in a failover. once_name then has no such
+ * number, or uses it for another name. Lost is what an entry shows: tenant, consumer and operation, place, run, and the
+ * worker that saw it first. Key, outcome, token and times are its own, so it suppresses duplicates as before. The
+ * repair gives it names that say "(lost)". A number that is now used for another name of the same kind cannot be
+ * recognised.
  *
- * And lanes in which somebody waits, and whose row is gone: they get one, as if nothing had settled there yet. Which
- * version was the last is lost; what had settled is known by its key. Times before 1970 become times from now on:
- * longer than they were is never wrong. */
+ * Lanes that have entries and no row. They get a row, as if nothing had settled there yet. The last version is lost;
+ * entries that have settled are still known by their keys.
+ *
+ * Times before 1970. They become times from now on: remembering for longer is never wrong. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +28,7 @@ static const once_scope lost_scope = {.consumer = ONCE_BYTES("(lost)"), .operati
 typedef struct mending {
     once_entry entry;
     once_pg_names_of names;
-    once_bytes detail; /* as it is */
+    once_bytes detail; /* as it is stored */
     bool readable;
 } mending;
 
@@ -49,7 +51,7 @@ static int read_rows(once_postgres *q, const PGresult *rows, mending *list, once
         m->entry = (once_entry){.id = once__pg_id(rows, i, 0)};
         m->detail = once__pg_bytes(rows, i, 2);
         m->readable = once__pg_detail_read(m->detail, once__pg_int(rows, i, 1), &m->entry, &m->names);
-        if (!m->readable) continue; /* that is another damage */
+        if (!m->readable) continue; /* that is other damage */
         if (!once__pg_names_want(&q->names, m->names.scope) || !once__pg_names_want(&q->names, m->names.place) ||
             !once__pg_names_want(&q->names, m->names.run) || !once__pg_names_want(&q->names, m->names.who))
             return once_no_memory(err, "for a repair");
@@ -132,7 +134,7 @@ static int mend_lanes(once_postgres *q, uint64_t *repaired, once_error *err)
     return change(q, sql, repaired, err);
 }
 
-/* A finished entry whose time is none is remembered as if it had just finished. */
+/* A finished entry with a time before 1970 is remembered as if it had just finished. */
 static int mend_times(once_postgres *q, const PGresult *rows, const mending *list, uint64_t *repaired, once_error *err)
 {
     int rc = ONCE_OK;

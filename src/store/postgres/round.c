@@ -1,5 +1,5 @@
-/* A round trip that locks and loads entries and lanes. The head of postgres.h says in which order locks are taken, and
- * why rows are inserted ahead. */
+/* The round trip that locks and loads entries and lanes. postgres.h says in which order locks are taken, and why rows
+ * are inserted ahead. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +24,7 @@ void once__pg_put_id_or_null(once_pg_array *column, once_hash id)
 
 static bool is_inserted(const once_pg_slot *slot) { return slot->ahead && !slot->seen; }
 
-/* Of all of them, or of those that are not `inserted`. */
+/* Sends the ids of all entries of the round; with `inserted` false, only of those that are not inserted. */
 static int send_ids(once_postgres *q, unsigned statement, const once_pg_loading *round, bool inserted, once_error *err)
 {
     once_pg_params params = {0};
@@ -35,13 +35,13 @@ static int send_ids(once_postgres *q, unsigned statement, const once_pg_loading 
     return once__pg_send(q->pg, statement, &params, err);
 }
 
-/* An entry that is inserted, with its id beside it: slots are large. */
+/* An entry that is inserted. Its id is copied, because slots are large and sorting compares ids. */
 typedef struct inserted {
     once_hash id;
     const once_pg_slot *slot;
 } inserted;
 
-/* As the server compares what once__pg_put_id has made of them. */
+/* The order in which the server compares ids, as once__pg_put_id writes them. */
 static int compare_inserted(const void *a, const void *b)
 {
     const once_hash x = ((const inserted *)a)->id, y = ((const inserted *)b)->id;
@@ -49,7 +49,7 @@ static int compare_inserted(const void *a, const void *b)
     return x.b < y.b ? -1 : x.b > y.b;
 }
 
-/* Those that are inserted, in the order in which locks are taken. NULL: out of memory. */
+/* The inserted entries in the order in which locks are taken. NULL: memory is out. */
 static const inserted *sort_inserted(once_postgres *q, const once_pg_loading *round)
 {
     inserted *list = once_arena_alloc(&q->arena, round->n_ahead * sizeof *list);
@@ -112,7 +112,7 @@ static int send_lane_ids(once_postgres *q, unsigned statement, const once_pg_loa
     return once__pg_send(q->pg, statement, &params, err);
 }
 
-/* What the tables say of the lanes, but for the entries that have slots: those are looked at in memory. */
+/* Asks for the lanes without the entries that have slots: those are looked at in memory. */
 static int send_lane_read(once_postgres *q, const once_pg_loading *round, once_error *err)
 {
     once_pg_params params = {0};
@@ -133,7 +133,7 @@ static once_pg_row row_ahead(const once_pg_slot *slot)
     return slot->ahead_detail.len ? PG_ROW_FINISHED : PG_ROW_LIVE;
 }
 
-/* All of them are new, or the statement fails. */
+/* The statement inserts all of them, or fails. */
 static void presume_new(const once_pg_loading *round)
 {
     for (size_t i = 0; i < round->n; i++)
@@ -153,13 +153,14 @@ static void read_ahead(once_postgres *q, const PGresult *result)
     }
 }
 
-/* The rows that were there. Nothing is known of those that are not finished before once_live has been read. */
+/* Reads the rows that existed. An unfinished entry is only known after once_live was read as well. */
 static int read_entries(once_postgres *q, const once_pg_loading *round, const PGresult *result, once_error *err)
 {
     for (int i = 0; i < PQntuples(result); i++) {
         once_pg_slot *slot = once_table_get(&q->slots, once__pg_id(result, i, 0));
         if (!slot || !slot->asked) return once__pg_damaged(q, "once_entry", err);
-        if (slot->ahead && slot->row != PG_ROW_NONE) continue; /* our own; in a savepoint the statement cannot tell */
+        if (slot->ahead && slot->row != PG_ROW_NONE)
+            continue; /* inserted by us; inside a savepoint the statement returns it, too */
         slot->row = PG_ROW_LIVE;
         slot->ahead = false;
         slot->ahead_detail = (once_bytes){0};
@@ -192,8 +193,7 @@ static int read_lanes(once_postgres *q, const PGresult *result, once_error *err)
         lane->known = true;
         if (once__pg_int(result, i, 2) < 0) return once__pg_bad_lane(q, lane->id, "its time is before 1970", err);
         if (!lane->dirty) {
-            const bool empty =
-                once__pg_null(result, i, 1) && once__pg_bytes(result, i, 7).len == 0; /* there for the lock alone */
+            const bool empty = once__pg_null(result, i, 1) && once__pg_bytes(result, i, 7).len == 0; /* only a lock */
             lane->version = once__pg_null(result, i, 1) ? ONCE_LANE_NO_VERSION : once__pg_int(result, i, 1);
             lane->expires_ms = empty ? 0 : once__pg_int(result, i, 2);
             if (!once_arena_copy(&q->arena, once__pg_bytes(result, i, 7), &lane->record))
@@ -209,8 +209,8 @@ static int read_lanes(once_postgres *q, const PGresult *result, once_error *err)
     return ONCE_OK;
 }
 
-/* Who stands in a lane has locked its row before: rows that had to be made are of lanes in which nobody is. Behind that
- * the flags say nothing, because there may be somebody soon. */
+/* An entry that is in a lane has locked the row of the lane before. So a row that had to be inserted must belong to a
+ * lane without entries; otherwise the row was lost. `made` is cleared afterwards: it is true only in this round. */
 static int look_at_made(once_postgres *q, const once_pg_loading *round, const PGresult *made, once_error *err)
 {
     const once_pg_lane *gone = NULL;
@@ -240,19 +240,19 @@ void once__pg_mark_locked(once_postgres *q, const PGresult *result)
     }
 }
 
-/* What was loaded takes its place: names, lanes. */
+/* Completes the loaded entries: their names, and their places in lanes. */
 static int settle_in(once_postgres *q, const once_pg_loading *round, once_error *err)
 {
     int rc = once__pg_names_fetch(q, err);
     for (size_t i = 0; i < round->n && rc == ONCE_OK; i++) {
         once_pg_slot *slot = round->slots[i];
         slot->asked = false;
-        if (slot->ahead) continue; /* what was written ahead is not what is known */
+        if (slot->ahead) continue; /* what was inserted ahead is a guess, not a fact */
         if (slot->row == PG_ROW_FINISHED) rc = once__pg_name_finished(q, &round->names[i], &slot->entry, err);
         once__pg_note_own(slot);
         if (!slot->live) continue;
         once_pg_lane *lane = once_table_get(&q->lanes, slot->entry.lane);
-        if (lane && !lane->asked) lane->known = false; /* it counted this one as a row */
+        if (lane && !lane->asked) lane->known = false; /* it was read with this entry as a row */
         if (rc == ONCE_OK && !once__pg_join_lane(q, slot)) rc = once_no_memory(err, "for a batch");
     }
     return rc;
@@ -280,17 +280,17 @@ int once__pg_begin_round(once_postgres *q, once_pg_loading *round, once_error *e
 
 enum { LATER_INSERT, LATER_LIVE, LATER_UNPLAN, LATER_MAX };
 
-/* What was presumed of the entries that are inserted. Nothing may be committed before this is known. */
+/* Reads whether the insert has succeeded. Nothing may be committed before. */
 static int read_presumed(void *user, once_error *err)
 {
     once_postgres *q = user;
     PGresult *results[LATER_MAX];
     int rc = once__pg_later(q->pg, results, LATER_MAX, err);
     const bool known = rc != ONCE_OK && q->pg->failed_at == LATER_INSERT && strcmp(q->pg->failed_state, "23505") == 0;
-    q->pg->failed_state[0] = '\0'; /* it is no failure of what is read next */
+    q->pg->failed_state[0] = '\0'; /* the next round begins without a failure */
     if (known) {
         once__pg_news_wrong(q);
-        return once_fail(err, ONCE_E_ABORTED, "%s: an entry that seemed new was there", q->pg->where);
+        return once_fail(err, ONCE_E_ABORTED, "%s: an entry that seemed new exists already", q->pg->where);
     }
     if (rc != ONCE_OK) return once__pg_names_failed(q, rc, err);
     rc = read_new(q, q->n_presumed, results[LATER_INSERT], err);
@@ -301,9 +301,9 @@ static int read_presumed(void *user, once_error *err)
 
 int once__pg_presumed(once_postgres *q, once_error *err) { return q->pg->later.n ? read_presumed(q, err) : ONCE_OK; }
 
-/* Only keys that are new, or that we have met: those are read first, and while the server inserts the others, it is
- * decided what becomes of all of them, and effects are sent behind. Whoever was met and is finished is read without a
- * lock: nobody changes such an entry but an operator, or who finds it expired. */
+/* For batches whose keys are all new, or were met before. Known keys are read first. While the server inserts the new
+ * ones, the rules decide on all entries, and effects are sent behind. Finished entries are read without a lock: only an
+ * operator changes them, or a worker that finds them expired. */
 static int run_presuming(once_postgres *q, once_pg_loading *round, once_error *err)
 {
     PGresult *results[ROUND_MAX];
@@ -330,7 +330,7 @@ static int run_presuming(once_postgres *q, once_pg_loading *round, once_error *e
     return rc;
 }
 
-/* Of those that were met, who is not finished, or has expired, is locked and read once more. */
+/* Known keys whose entry is not finished, or has expired, are locked and read again. */
 static int lock_open(once_postgres *q, const once_pg_loading *round, once_error *err)
 {
     once_pg_loading open = *round;
@@ -367,8 +367,7 @@ static int run_round(once_postgres *q, once_pg_loading *round, once_error *err)
     round->begun = 0;
     once_error why = {0};
     if (rc == ONCE_OK) rc = once__pg_names_check_send(q, &sent, err);
-    if (lock_lanes &&
-        q->write) { /* whoever only looks needs no lock, and a lane that nobody locked yet has nothing to show */
+    if (lock_lanes && q->write) { /* reading needs no lock, and a lane without a row has no entries */
         made = (int)sent;
         SEND(send_lane_ids(q, PG_LANE_AHEAD, round, err));
         locks = (int)sent;
@@ -412,8 +411,8 @@ static int run_round(once_postgres *q, once_pg_loading *round, once_error *err)
     return rc;
 }
 
-/* Whether an entry that should have been inserted ahead is neither ours nor there: somebody deleted it between the two
- * statements. Those are asked for again. */
+/* Keeps the entries that were neither inserted nor found: another worker deleted them between the two statements. They
+ * are asked for again. */
 static size_t keep_vanished(once_pg_loading *round)
 {
     size_t left = 0;
@@ -427,8 +426,8 @@ static size_t keep_vanished(once_pg_loading *round)
     return left;
 }
 
-/* Whether one that we have met before is not there any more: expired and swept, or forgotten. To insert it now, behind
- * the locks of others, would not keep their order. */
+/* Whether a key that was met before is gone: expired and swept, or removed. Inserting it now, behind the locks of other
+ * entries, would break the order of locks. */
 static bool misses_some(const once_pg_loading *round)
 {
     for (size_t i = 0; i < round->n; i++)
@@ -456,17 +455,19 @@ int once__pg_load_round(once_postgres *q, once_pg_loading *round, once_error *er
     if (rc == ONCE_OK && presumes) rc = lock_open(q, round, err);
     if (rc == ONCE_OK && misses_some(round)) {
         q->news.missed = true;
-        return once_fail(err, ONCE_E_ABORTED, "%s: an entry is not there any more", q->pg->where);
+        return once_fail(err, ONCE_E_ABORTED, "%s: an entry that was met before is gone", q->pg->where);
     }
     for (int tries = 0; rc == ONCE_OK && (again.n = keep_vanished(&again)) > 0; tries++) {
         if (tries == VANISHED_TRIES)
-            rc = once_fail(err, ONCE_E_ABORTED, "%s: entries came and went too fast", q->pg->where);
+            rc = once_fail(err, ONCE_E_ABORTED, "%s: entries were inserted and deleted too fast by other workers",
+                           q->pg->where);
         else rc = run_round(q, &again, err);
     }
-    round->slots = all; /* in the order of their names */
+    round->slots = all; /* in the order of `names` */
     for (size_t i = 0; i < round->n_lanes && rc == ONCE_OK; i++)
         if (!round->lanes[i]->locked && q->write)
-            rc = once_fail(err, ONCE_E_ABORTED, "%s: a lane came and went too fast", q->pg->where);
+            rc = once_fail(err, ONCE_E_ABORTED, "%s: a lane was inserted and deleted too fast by other workers",
+                           q->pg->where);
     if (rc == ONCE_OK) rc = settle_in(q, round, err);
     for (size_t i = 0; i < round->n_lanes; i++) round->lanes[i]->asked = false;
     return rc;

@@ -1,20 +1,21 @@
-/* Tables of the postgres store and their history.
+/* The tables of the postgres store, and their versions.
  *
  *   version 1   the first one
- *   version 2   lanes say more than their version (lane_record.h); marks instead of flags; since when an entry fails;
- *   what waits without a
- *               body expires; audits keep a body that was replaced; what is needed to name the fields in which a
- *               conflict differs
+ *   version 2   lanes have a record (lane_record.h); once_live has `marks` instead of `flags`, the time of the first
+ *               failure and the fields of the fingerprint; entries that wait without a body expire; audit records
+ *               keep a body that was replaced; dead letters count their deliveries
  *
- * A schema is ours when it has a table once_meta(name, value) that says format = 'once'. Making the tables is one
- * transaction under an advisory lock, and so is bringing them up to date, so of several processes that start at once
- * one makes them and the others wait. It needs the right to create tables in that schema, and nothing else: no
- * extension, no superuser.
+ * `tables` below is the layout, with a comment for each column. `once schema postgres:` prints it.
  *
- * Why the tables look like this (docs/postgres.md says more): millions of rows are finished entries, so their row is
- * small: wide columns first and no padding, what only people ask for packed into `detail` (detail.c).
- * Everything that is unfinished is in tables of its own, with the indexes that only it needs. The row in once_entry is
- * the lock of a key. */
+ * A schema holds a store when it has a table once_meta(name, value) in which format = 'once'. Creating the tables is
+ * one transaction under an advisory lock, and so is upgrading them: of several processes that start at once one does
+ * it, and the others wait. It needs the right to create tables in that schema and nothing else: no extension, no
+ * superuser.
+ *
+ * Why the tables look like this (docs/postgres.md says more): nearly all rows are finished entries, so their row is
+ * small: wide columns first, no padding, and everything that only operators ask for packed into `detail` (detail.h).
+ * Unfinished entries have tables of their own, with indexes that only they need. The row in once_entry is the lock of a
+ * key, the row in once_lane the lock of a lane. */
 #include "store/postgres/schema.h"
 
 #include <stdio.h>
@@ -27,17 +28,17 @@
 #include "base/banned.h"
 
 #define TABLES_2                                                                                                       \
-    "CREATE INDEX once_live_expires ON once_live(expires_ms) WHERE state = 2 AND NOT owned;  -- what a sweep looks "   \
-    "for\n"                                                                                                            \
-    "ALTER TABLE once_audit ADD COLUMN body bytea NOT NULL DEFAULT '';  -- what was replaced\n"                        \
+    "CREATE INDEX once_live_expires ON once_live(expires_ms) WHERE state = 2 AND NOT owned;  -- for the sweep\n"       \
+    "ALTER TABLE once_audit ADD COLUMN body bytea NOT NULL DEFAULT '';  -- the body that was replaced\n"               \
     "ALTER TABLE once_letter ADD COLUMN count bigint NOT NULL DEFAULT 1;    -- deliveries\n"                           \
-    "ALTER TABLE once_letter ADD COLUMN last_ms bigint NOT NULL DEFAULT 0;  -- of the last one; 0: as buried_ms\n"
+    "ALTER TABLE once_letter ADD COLUMN last_ms bigint NOT NULL DEFAULT 0;  -- the last delivery; 0: at buried_ms\n"
 
-/* For people, and no part of the version: nothing of ours reads it, so it may be missing, and a program that does not
- * know it does no harm. States are those of now, as PG_STATS has them: a claim whose lease is over is unknown (mark 4,
- * `hold`) or waits. */
+/* A view for operators. It is no part of the version: once never reads it, so it may be missing, and older programs do
+ * not mind it. It shows states as they are now, like PG_STATS: a claim whose lease has ended is unknown (mark 4,
+ * `hold`) or waiting. */
 #define STATUS_VIEW                                                                                                    \
-    "CREATE VIEW once_status AS     -- what is not finished: GRANT SELECT ON once_status TO whoever watches\n"         \
+    "CREATE VIEW once_status AS     -- unfinished entries and dead letters, for monitoring: GRANT SELECT ON "          \
+    "once_status TO ...\n"                                                                                             \
     "  SELECT encode(consumer, 'escape') AS consumer, is_now AS state, count(*), to_timestamp(min(since_ms) / "        \
     "1000.0) AS oldest FROM (\n"                                                                                       \
     "    SELECT consumer, seen_ms AS since_ms, (ARRAY['claimed', 'waiting', 'unknown'])[CASE WHEN state = 1 AND "      \
@@ -47,25 +48,25 @@
     "        AND NOT (state = 2 AND NOT owned AND lane IS NULL AND marks & 40 = 0 AND expires_ms <= now_ms)\n"         \
     "    UNION ALL SELECT consumer, buried_ms, 'dead' FROM once_letter) AS entries GROUP BY consumer, is_now;\n"
 
-/* No part of the version either: letters are found without it, too. By hashes, because a key may be long. */
+/* No part of the version either: letters are found without it as well. A hash index, because keys may be long. */
 #define LETTER_KEYS "CREATE INDEX once_letter_key ON once_letter USING hash (key);\n"
 
 static const char tables[] =
-    "-- Tables of a once store, version 2. `once` makes them by itself; nothing else may write to them.\n"
+    "-- Tables of a once store, version 2. `once run` creates them; no other program may write to them.\n"
     "CREATE TABLE once_meta(         -- format, version, secret\n"
     "  name text PRIMARY KEY,\n"
     "  value bytea NOT NULL\n"
     ");\n"
-    "CREATE TABLE once_entry(        -- one row for each key that is known; also the lock of the key\n"
-    "  expires_ms bigint,            -- finished: forgotten then; from 2^62 on: never. NULL: not finished, see "
+    "CREATE TABLE once_entry(        -- one row for each key; also the lock of the key\n"
+    "  expires_ms bigint,            -- finished: dropped then; from 2^62 on: never. NULL: not finished, see "
     "once_live\n"
     "  id uuid PRIMARY KEY,          -- keyed hash of tenant, consumer, operation and key\n"
-    "  token uuid,                   -- of the claim that settled it\n"
+    "  token uuid,                   -- the claim that settled it\n"
     "  fingerprint uuid,\n"
-    "  detail bytea                  -- outcome, times, origin, result\n"
-    ") WITH (autovacuum_vacuum_scale_factor = 0.1);  -- what was swept is used again when it is a tenth, not a fifth\n"
+    "  detail bytea                  -- outcome, times, origin, result (packed)\n"
+    ") WITH (autovacuum_vacuum_scale_factor = 0.1);  -- reuse the space of swept rows earlier than the default does\n"
     "CREATE INDEX once_entry_expires ON once_entry((expires_ms >> 16)) WHERE expires_ms < 4611686018427387904;\n"
-    "CREATE TABLE once_live(         -- entries that are not finished, and dead ones\n"
+    "CREATE TABLE once_live(         -- entries that are not finished, and dead entries\n"
     "  id uuid PRIMARY KEY,\n"
     "  token uuid NOT NULL, fingerprint uuid, lane uuid,\n"
     "  ord bigint NOT NULL, gap_ms bigint NOT NULL, remember_ms bigint NOT NULL, run bigint NOT NULL,\n"
@@ -74,14 +75,14 @@ static const char tables[] =
     "  state smallint NOT NULL,      -- 1 claimed 2 waiting 3 unknown 4 dead\n"
     "  marks smallint NOT NULL,      -- 1 versioned 2 gap 4 hold 8 unreported 16 natural 32 maybe 64 new key 128 block "
     "256 "
-    "fixed 512 lookup 1024 unknown, asked about when due\n"
+    "fixed 512 lookup 1024 unknown with a due time, stored as claimed\n"
     "  owned boolean NOT NULL,       -- its body is in once_body\n"
     "  tenant bytea NOT NULL, consumer bytea NOT NULL, operation bytea NOT NULL, key bytea NOT NULL,\n"
     "  place bytea NOT NULL, point bytea NOT NULL, reason bytea NOT NULL,\n"
-    "  who bytea NOT NULL,           -- who saw it first\n"
-    "  worker bytea NOT NULL,        -- whose claim it is\n"
+    "  who bytea NOT NULL,           -- the worker that saw it first\n"
+    "  worker bytea NOT NULL,        -- the worker that has claimed it\n"
     "  history bytea NOT NULL,       -- how its attempts ended\n"
-    "  failing_ms bigint NOT NULL DEFAULT 0, -- its first failure; 0: none, or not known\n"
+    "  failing_ms bigint NOT NULL DEFAULT 0, -- time of its first failure; 0: none, or unknown\n"
     "  fields bytea NOT NULL DEFAULT ''      -- two bytes of a hash of each field that the fingerprint covers\n"
     ");\n"
     "CREATE INDEX once_live_due ON once_live(consumer, due_ms, id) WHERE owned AND state < 3;\n"
@@ -89,16 +90,16 @@ static const char tables[] =
     "CREATE INDEX once_live_lane ON once_live(lane, ord, id) WHERE lane IS NOT NULL AND state < 4;\n"
     "CREATE INDEX once_live_running ON once_live(lane) WHERE lane IS NOT NULL AND state IN (1, 3);\n"
     "CREATE INDEX once_live_token ON once_live(token) WHERE state = 1;\n"
-    "CREATE TABLE once_body(         -- bodies that the store owns\n"
+    "CREATE TABLE once_body(         -- messages of entries in once_live that are owned\n"
     "  id uuid PRIMARY KEY,          -- as in once_live\n"
     "  sent_ms bigint,\n"
     "  type bytea NOT NULL, headers bytea NOT NULL, body bytea NOT NULL, place bytea NOT NULL, point bytea NOT NULL\n"
     ");\n"
     "CREATE TABLE once_lane(         -- the highest version that settled in a lane; also the lock of the lane\n"
     "  id uuid PRIMARY KEY,\n"
-    "  version bigint,               -- NULL: none has\n"
+    "  version bigint,               -- NULL: none has settled\n"
     "  expires_ms bigint NOT NULL,\n"
-    "  record bytea NOT NULL DEFAULT ''  -- who settled the version, what the lane waits for\n"
+    "  record bytea NOT NULL DEFAULT ''  -- who settled the version, what the lane waits for (packed)\n"
     ");\n"
     "CREATE TABLE once_letter(       -- dead letters\n"
     "  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,\n"
@@ -113,7 +114,7 @@ static const char tables[] =
     "  history bytea NOT NULL\n"
     ");\n"
     "CREATE INDEX once_letter_consumer ON once_letter(consumer, id);\n"
-    "CREATE TABLE once_name(         -- scopes, places, runs and people that finished entries refer to\n"
+    "CREATE TABLE once_name(         -- scopes, places, runs and workers that finished entries refer to\n"
     "  id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,\n"
     "  name bytea NOT NULL UNIQUE\n"
     ");\n"
@@ -121,33 +122,33 @@ static const char tables[] =
     "  name bytea PRIMARY KEY,\n"
     "  value bytea NOT NULL\n"
     ");\n"
-    "CREATE TABLE once_audit(        -- what operators did\n"
+    "CREATE TABLE once_audit(        -- actions of operators\n"
     "  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,\n"
     "  time_ms bigint NOT NULL, letter bigint,\n"
     "  consumer bytea NOT NULL, who bytea NOT NULL, what bytea NOT NULL, key bytea NOT NULL, note bytea NOT NULL\n"
     ");\n"
     "CREATE INDEX once_audit_consumer ON once_audit(consumer, id);\n" TABLES_2 LETTER_KEYS STATUS_VIEW
     "INSERT INTO once_meta VALUES ('format', 'once'), ('version', '" ONCE_POSTGRES_VERSION_TEXT
-    "');  -- the secret comes with the first start\n";
+    "');  -- the first start adds the secret\n";
 
 const char *once__pg_schema(void) { return tables; }
 
-/* The column has another name now, so that programs of version 1 which still run stop: they would drop the mark of new
- * idempotency keys, and give them old ones. */
+/* The column is renamed so that programs of version 1 that still run fail: they would drop the mark of new idempotency
+ * keys, and give messages old ones. */
 static const char to_version_2[] =
     "ALTER TABLE once_lane ADD COLUMN record bytea NOT NULL DEFAULT '';\n"
     "ALTER TABLE once_live RENAME COLUMN flags TO marks;\n"
     "ALTER TABLE once_live ADD COLUMN failing_ms bigint NOT NULL DEFAULT 0;\n"
     "ALTER TABLE once_live ADD COLUMN fields bytea NOT NULL DEFAULT '';\n" TABLES_2
-    /* Version 1 did not keep that an earlier attempt may have had its effect, but the last ten are in the history; and
-     * it did not say when what waits without a body is forgotten. */
+    /* Version 1 did not store that an earlier attempt may have had its effect, but the last ten attempts are in the
+     * history. And it did not store when entries that wait without a body expire. */
     "UPDATE once_live SET marks = marks | 32 WHERE position(' silent '::bytea IN history) > 0 OR position(' unknown "
     "'::bytea IN history) > 0;"
     "UPDATE once_live SET expires_ms = CASE WHEN remember_ms < 9223372036854775807 - changed_ms THEN changed_ms + "
     "remember_ms"
     " ELSE 9223372036854775807 END WHERE state = 2 AND NOT owned AND expires_ms = 0";
 
-/* What a store works without. */
+/* Objects that a store does not need. */
 static const struct {
     const char *name, *sql;
 } extras[] = {{"once_status", STATUS_VIEW}, {"once_letter_key", LETTER_KEYS}};
@@ -157,14 +158,14 @@ enum { EXTRAS = sizeof extras / sizeof *extras };
 
 typedef struct found {
     bool ours;
-    bool unused;     /* made by the script, and without a secret yet */
-    bool has_extras; /* all of them are there */
+    bool unused;     /* created by the script, and without a secret yet */
+    bool has_extras; /* all extras exist */
     int version;
-    char schema[64];  /* as it is called ... */
-    char quoted[132]; /* ... and as SQL wants it */
+    char schema[64];  /* its name ... */
+    char quoted[132]; /* ... and the name quoted for SQL */
 } found;
 
-/* One row with one text; NULL reads as empty. */
+/* Asks for one text; no row, and NULL, read as empty. */
 static int ask(once_pg *pg, const char *sql, char *out, size_t size, once_error *err)
 {
     PGresult *result;
@@ -175,38 +176,38 @@ static int ask(once_pg *pg, const char *sql, char *out, size_t size, once_error 
     return ONCE_OK;
 }
 
-/* What the server's own schemas are called. Temporary ones are among them: they end with the session. */
+/* Schemas of the server. Temporary ones are among them; they end with the session. */
 #define IS_SYSTEMS(name) "(left(" name ", 3) = 'pg_' OR " name " = 'information_schema')"
 
 static int no_place(const once_pg *pg, const char *name, once_error *err)
 {
     if (!pg->tables_in[0] && (!name[0] || strncmp(name, "pg_", 3) == 0))
         return once_fail(err, ONCE_E_CONFIG,
-                         "%s: search_path names no schema that exists and that this role may use; make one (or GRANT "
+                         "%s: search_path names no schema that exists and that this role may use; create one (or GRANT "
                          "USAGE, CREATE ON SCHEMA), or name"
                          " another with ?schema=name",
                          pg->where);
     return once_fail(err, ONCE_E_CONFIG,
-                     "%s: schema '%s' is the server's own, and no place for a store; name another with ?schema=name",
+                     "%s: schema '%s' belongs to the server and cannot hold a store; name another with ?schema=name",
                      pg->where, name);
 }
 
-/* row: name, whether it is the server's, whether it is there, what this role needs of its owner. */
+/* row: the schema, whether it is the server's, whether it exists, the SQL that its owner must run. */
 static int judge_place(const once_pg *pg, const PGresult *row, once_error *err)
 {
     const char *name = once__pg_text(row, 0, 0), *grant = once__pg_text(row, 0, 3);
     if (!name[0] || once__pg_text(row, 0, 1)[0] == 't') return no_place(pg, name, err);
     if (once__pg_text(row, 0, 2)[0] != 't')
-        return once_fail(err, ONCE_E_NO_STORE, "%s: there is no schema '%s'; let the owner of the database say: %s",
+        return once_fail(err, ONCE_E_NO_STORE, "%s: there is no schema '%s'; let the owner of the database run: %s",
                          pg->where, name, grant);
-    return grant[0] ? once_fail(err, ONCE_E_DENIED, "%s: this role may not use schema '%s'; let its owner say: %s",
+    return grant[0] ? once_fail(err, ONCE_E_DENIED, "%s: this role may not use schema '%s'; let its owner run: %s",
                                 pg->where, name, grant)
                     : ONCE_OK;
 }
 
-/* A transaction in which the schema of our tables is the current one. The URL names it; otherwise it is the first of
- * search_path that has them, or the first of all when none has: one that is made later, in front of it ("$user"),
- * changes nothing. Temporary tables, which would be found before ours, come last. */
+/* Begins a transaction in which the schema of our tables is the current one. The URL names it; otherwise it is the
+ * first schema of search_path that has the tables, or the first of all when none has. So a schema that is created later
+ * in front of it ("$user") changes nothing. Temporary tables, which would be found first, are put last. */
 static int begin_in_schema(once_pg *pg, bool write, once_error *err)
 {
     static const char find[] = "SELECT s.name, " IS_SYSTEMS(
@@ -243,7 +244,7 @@ static int begin_in_schema(once_pg *pg, bool write, once_error *err)
     return rc == ONCE_OK ? rc : once__pg_exec_end(pg, rc, err);
 }
 
-/* Tables that a crash of the server would empty. */
+/* Fails when a crash of the server would empty some of the tables. */
 static int look_for_unlogged(once_pg *pg, const found *there, once_error *err)
 {
     char names[300], sql[300];
@@ -261,14 +262,15 @@ static int look_for_unlogged(once_pg *pg, const found *there, once_error *err)
              " nspname = current_schema()) AND left(relname, 5) = 'once_' AND relkind = 'r' AND relpersistence <> 'p'",
              names, sizeof names, err);
     if (rc != ONCE_OK) return rc;
-    return once_fail(err, ONCE_E_CONFIG,
-                     "%s: in schema '%s' not logged, and empty after a crash of the server: %s; if it has not crashed "
-                     "since, let the owner"
-                     " say: %s; else restore it from a backup",
-                     pg->where, there->schema, names, sql);
+    return once_fail(
+        err, ONCE_E_CONFIG,
+        "%s: in schema '%s' these tables are UNLOGGED, and empty after a crash of the server: %s; if it has not "
+        "crashed since, let the owner"
+        " run: %s; else restore it from a backup",
+        pg->where, there->schema, names, sql);
 }
 
-/* What is in once_meta under this name; *there: a row is. */
+/* The value in once_meta under this name; *there: there is one. */
 static int meta(once_pg *pg, const char *name, char *out, size_t size, bool *there, once_error *err)
 {
     char sql[120];
@@ -282,9 +284,8 @@ static int meta(once_pg *pg, const char *name, char *out, size_t size, bool *the
     return ONCE_OK;
 }
 
-/* The script that `once schema` prints was run here, and nobody has used the tables yet: a secret is missing, and
- * nothing is in them that would have been written with another one. Scripts of before did not say which format and
- * version they make. */
+/* Whether the script that `once schema` prints was run here, and the tables have never been used: the secret is
+ * missing, and all tables are empty. Older scripts did not write format and version. */
 static int look_for_unused(once_pg *pg, found *out, once_error *err)
 {
     static const char *const ours[] = {"once_entry",  "once_live", "once_body", "once_lane",
@@ -322,13 +323,13 @@ static int read_version(once_pg *pg, found *out, once_error *err)
                          pg->where, out->schema);
     if (version > ONCE_POSTGRES_VERSION)
         return once_fail(err, ONCE_E_NEWER,
-                         "%s: written by a newer once (tables of version %ld, this one knows %d); upgrade once",
+                         "%s: written by a newer once (tables of version %ld, this one supports %d); upgrade once",
                          pg->where, version, ONCE_POSTGRES_VERSION);
     out->version = (int)version;
     return ONCE_OK;
 }
 
-/* Somebody emptied once_meta, and there is something in the other tables. Another schema would be a second store. */
+/* Fails when once_meta was emptied in a schema that has the other tables. Another schema would be a second store. */
 static int is_emptied(once_pg *pg, const char *schema, once_error *err)
 {
     char rows[24], tables_there[24];
@@ -344,7 +345,7 @@ static int is_emptied(once_pg *pg, const char *schema, once_error *err)
                      "%s: the tables of the store in schema '%s' were emptied: once_meta has no row; restore them from "
                      "a backup. To begin"
                      " a new store, in which every message is new, drop them ('once schema postgres:' names them) and "
-                     "say 'once check --new-store'",
+                     "run 'once check --new-store'",
                      pg->where, schema);
 }
 
@@ -357,7 +358,7 @@ static int look(once_pg *pg, found *out, once_error *err)
     if (rc != ONCE_OK) return rc;
     rc = ask(pg, "SELECT quote_ident(current_schema())", out->quoted, sizeof out->quoted, err);
     if (rc != ONCE_OK) return rc;
-    /* Not with to_regclass: behind a lock that was waited for, it may still answer from before. */
+    /* Not with to_regclass: after a wait for a lock it may still see the catalog as it was before. */
     rc = ask(
         pg,
         "SELECT string_agg(a.attname, ',' ORDER BY a.attnum) FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid"
@@ -406,9 +407,9 @@ static int read_secret(once_pg *pg, once_secret *secret, once_error *err)
     memcpy(secret, bytes, sizeof bytes);
     return ONCE_OK;
 }
-_Static_assert(sizeof(once_secret) == 16, "as it is written");
+_Static_assert(sizeof(once_secret) == 16, "a secret is stored as 16 bytes");
 
-/* ---- making it ---- */
+/* ---- creating and upgrading ---- */
 
 static int make_secret(once_pg *pg, once_error *err)
 {
@@ -426,7 +427,7 @@ static int make(once_pg *pg, once_error *err)
     return rc == ONCE_OK ? make_secret(pg, err) : rc;
 }
 
-/* What the owner's script has made becomes a store. A script that did not say its version made tables of version 2. */
+/* Makes a store of tables that the owner's script has created. A script that wrote no version made version 2. */
 static int complete(once_pg *pg, found *there, once_error *err)
 {
     int rc = there->version
@@ -462,7 +463,7 @@ static int make_locked(once_pg *pg, once_error *err)
     return once__pg_exec_end(pg, rc, err);
 }
 
-/* What is there, and its secret. */
+/* Reads what the schema holds, and the secret. */
 static int look_whole(once_pg *pg, found *there, once_secret *secret, once_error *err)
 {
     int rc = begin_in_schema(pg, false, err);
@@ -474,7 +475,7 @@ static int look_whole(once_pg *pg, found *there, once_secret *secret, once_error
 
 /* ---- rights ---- */
 
-/* The GRANTs that this role lacks, as far as our tables go; empty: none. What effects need is looked at when they are
+/* The GRANTs that this role lacks on our tables; empty: none. Rights that effects need are checked when they are
  * prepared. */
 static int missing_rights(once_pg *pg, char *out, size_t size, once_error *err)
 {
@@ -503,7 +504,7 @@ static int is_denied(once_pg *pg, int rc, once_error *err)
 {
     char grants[380];
     if (rc != ONCE_E_DENIED || missing_rights(pg, grants, sizeof grants, NULL) != ONCE_OK || !grants[0]) return rc;
-    return once_fail(err, rc, "%s: this role lacks rights; let the owner say: %s", pg->where, grants);
+    return once_fail(err, rc, "%s: this role lacks rights; let the owner run: %s", pg->where, grants);
 }
 
 int once__pg_inspect(once_pg *pg, once_error *err)
@@ -513,11 +514,11 @@ int once__pg_inspect(once_pg *pg, once_error *err)
     if (rc == ONCE_OK && text[0] == 't') return once_fail(err, ONCE_E_READONLY, "%s: " ONCE_PG_STANDBY, pg->where);
     if (rc == ONCE_OK) rc = missing_rights(pg, text, sizeof text, err);
     if (rc == ONCE_OK && text[0])
-        rc = once_fail(err, ONCE_E_DENIED, "%s: this role lacks rights; let the owner say: %s", pg->where, text);
+        rc = once_fail(err, ONCE_E_DENIED, "%s: this role lacks rights; let the owner run: %s", pg->where, text);
     return rc == ONCE_OK ? once__pg_user_rights(pg, err) : rc;
 }
 
-/* A store of before gets it with the first start that may make it; who may not goes on without. */
+/* An older store gets the extra at the first start whose role may create it; other roles go on without it. */
 static void make_extra(once_pg *pg, const char *name, const char *extra)
 {
     char sql[200], there[16] = "";
@@ -544,7 +545,7 @@ int once__pg_ready(once_pg *pg, bool create, once_secret *secret, once_error *er
                        "%s: the tables in schema '%s' have not been used yet; `once run` makes a store of them",
                        pg->where, there.schema);
     if (rc == ONCE_OK && !there.ours && !create)
-        rc = once_fail(err, ONCE_E_NO_STORE, "%s: schema '%s' has no once tables yet; let `once run` make them",
+        rc = once_fail(err, ONCE_E_NO_STORE, "%s: schema '%s' has no once tables yet; let `once run` create them",
                        pg->where, there.schema);
     if (rc == ONCE_OK && (!there.ours || there.unused || there.version < ONCE_POSTGRES_VERSION)) {
         rc = is_denied(pg, make_locked(pg, err), err);

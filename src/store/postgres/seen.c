@@ -1,8 +1,8 @@
-/* Which keys this worker has met lately, in little memory: a mark of 8 bytes for each, in one of two sets of 8; where
- * both are full, the oldest makes room. Ids are hashes with a secret, so half of one serves as mark and as places.
+/* The keys that this worker has met recently, in little memory: 8 bytes for each, in one of two sets of 8. When both
+ * sets are full, the oldest key is dropped. Ids are keyed hashes, so one half of an id is the mark and gives both sets.
  *
- * It is a guess and decides nothing. A mark says that a key's row is probably there: then it is looked for instead of
- * inserted. Should that be wrong, the batch begins anew and looks at everything (expect_news in expect.c). */
+ * It is only a guess. A mark says that the row of a key probably exists, so it is looked for instead of inserted. When
+ * that is wrong, the batch begins again and looks at all keys (expect_news in expect.c). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,7 +33,7 @@ static size_t free_in(const uint64_t *set)
     return n;
 }
 
-/* In front of the others, where there are fewer of them. */
+/* Puts the mark in front of the set that has fewer marks. */
 static void put(once_pg_seen *seen, uint64_t mark)
 {
     uint64_t *one = set_at(seen, mark), *other = set_at(seen, mark >> 32);
@@ -48,7 +48,7 @@ static bool is_there(const once_pg_seen *seen, uint64_t mark)
     return has(set_at(seen, mark), mark) || has(set_at(seen, mark >> 32), mark);
 }
 
-/* Twice the sets, while that is allowed and there is memory. */
+/* Doubles the number of sets, up to the maximum, if there is memory. */
 static bool grow(once_pg_seen *seen)
 {
     once_pg_seen more = {.sets = seen->sets ? 2 * seen->sets : SETS_FIRST};

@@ -1,4 +1,4 @@
-/* Entries of the open transaction and their lanes, in memory, and how rows become entries. */
+/* Entries of the open transaction and their lanes in memory, and reading entries from rows. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,14 +11,13 @@
 
 #include "base/banned.h"
 
-_Static_assert(offsetof(once_pg_slot, entry) == 0, "load gives out the entry of a slot, and save gets the slot back");
+_Static_assert(offsetof(once_pg_slot, entry) == 0, "`load` returns the entry of a slot, and `save` casts it back");
 
 int once__pg_damaged(const once_postgres *q, const char *table, once_error *err)
 {
     return once_fail(err, ONCE_E_CORRUPT, "%s: table %s is damaged; restore it from a backup", q->pg->where, table);
 }
 
-/* A lane that cannot be used, by the key of the first one in it. */
 int once__pg_bad_lane(once_postgres *q, once_hash lane, const char *flaw, once_error *err)
 {
     char key[ONCE_SHOWN_KEY] = "";
@@ -29,16 +28,16 @@ int once__pg_bad_lane(once_postgres *q, once_hash lane, const char *flaw, once_e
     if (rc != ONCE_OK) return rc;
     if (PQntuples(rows)) once__shown_key(once__pg_bytes(rows, 0, 0), key);
     PQclear(rows);
-    return once_fail(
-        err, ONCE_E_CORRUPT,
-        "%s: table once_lane, id %016llx%016llx, the lane of key '%s': %s; somebody else wrote there, or it is damaged:"
-        " restore it from a backup, or 'once check --repair'",
-        q->pg->where, (unsigned long long)lane.a, (unsigned long long)lane.b, key, flaw);
+    return once_fail(err, ONCE_E_CORRUPT,
+                     "%s: table once_lane, id %016llx%016llx, the lane of key '%s': %s; another program wrote there, "
+                     "or it is damaged:"
+                     " restore it from a backup, or run 'once check --repair'",
+                     q->pg->where, (unsigned long long)lane.a, (unsigned long long)lane.b, key, flaw);
 }
 
 int once__pg_lane_gone(once_postgres *q, once_hash lane, once_error *err)
 {
-    return once__pg_bad_lane(q, lane, "its row is gone, and with it which version was the last", err);
+    return once__pg_bad_lane(q, lane, "its row is gone, and with it the number of its last version", err);
 }
 
 static bool list_room(void *list_at, size_t n, size_t *size, size_t each)
@@ -91,8 +90,8 @@ once_pg_lane *once__pg_lane_of(once_postgres *q, once_hash id)
     return lane;
 }
 
-/* A slot knows its entry better than the table does, so its lane must know the slot. The lane is another one when the
- * id began a new life in this transaction. */
+/* Adds the slot to the list of its lane: the slot is newer than the row. The lane may be another one than before, when
+ * the id was removed and used again in this transaction. */
 bool once__pg_join_lane(once_postgres *q, once_pg_slot *slot)
 {
     assert(once_table_get(&q->slots, slot->entry.id) == slot);
@@ -192,11 +191,11 @@ int once__pg_read_finished(once_postgres *q, const PGresult *r, int row, once_ar
 int once__pg_name_finished(once_postgres *q, const once_pg_names_of *names, once_entry *e, once_error *err)
 {
     if (!once__pg_names_whole(q, names))
-        return once_fail(
-            err, ONCE_E_CORRUPT,
-            "%s: an entry refers to names that table once_name does not have, as when it was restored under a worker;"
-            " 'once check --repair' mends that",
-            q->pg->where);
+        return once_fail(err, ONCE_E_CORRUPT,
+                         "%s: an entry refers to names that table once_name does not have, as after a restore under a "
+                         "running worker;"
+                         " 'once check --repair' repairs that",
+                         q->pg->where);
     e->scope = once__pg_names_get(&q->names, names->scope)->scope;
     e->at.place = once__pg_names_get(&q->names, names->place)->bytes;
     e->run = once__pg_names_get(&q->names, names->run)->run;

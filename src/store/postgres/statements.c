@@ -1,4 +1,4 @@
-/* What the postgres store asks: the text of each statement, and the shape of what it answers (once__pg_fits). */
+/* All SQL of the postgres store: the text of each statement, and the shape of its result (once__pg_fits). */
 #include "store/postgres/postgres.h"
 #include "store/postgres/schema.h"
 #include "store/states.h"
@@ -24,7 +24,7 @@
 #define LETTER_HEAD /* without what is large */                                                                        \
     "id, entry, attempt, failures, seen_ms, buried_ms, sent_ms, kind, tenant, consumer, operation, key, reason, type," \
     " ''::bytea, ''::bytea, place, point, ''::bytea, count, last_ms, same"
-/* Letters with entries are of one death each, and repeat nothing; the others are counted. */
+/* A letter with an entry is unique; deliveries of the others are counted. */
 #define LETTERS_INSERT                                                                                                \
     "INSERT INTO once_letter(same, entry, attempt, failures, seen_ms, buried_ms, sent_ms, kind, count, last_ms,"       \
     " tenant, consumer,"                                                                                               \
@@ -35,8 +35,8 @@
     " $11::bytea[], $12::bytea[], $13::bytea[], $14::bytea[], $15::bytea[], $16::bytea[], $17::bytea[], $18::bytea[]," \
     " $19::bytea[], $20::bytea[], $21::bytea[]) ON CONFLICT (same) "
 
-/* In the order of the arrays, which are sorted by id (round.c). So nothing is sorted by the server, and nothing kept in
- * between, as it would be for unnest in FROM: a tenth of the cost. */
+/* The arrays are sorted by id (round.c), and rows are inserted in their order. So the server sorts nothing, and keeps
+ * nothing in between, as it would with unnest in FROM. That saves a tenth of the cost. */
 #define ENTRIES_AHEAD                                                                                                 \
     "INSERT INTO once_entry(expires_ms, id, token, fingerprint, detail)"                                               \
     " SELECT " NOW("$6") " + k, i, t, f, d FROM (SELECT unnest($1::uuid[]) AS i, unnest($2::bigint[]) AS k,"          \
@@ -44,11 +44,11 @@
 
 #define EXPIRES "state = 2 AND NOT owned AND lane IS NULL AND marks & 40 = 0"                                          \
     /* once_entry_expires; marks unreported and maybe */
-#define LOST_STATE "(CASE WHEN marks & 4 <> 0 THEN 3 ELSE 2 END)" /* what a claim is when its lease is over */
-/* It is none any more, or (mark 1024) has been an unknown from the start: store/states.h. */
+#define LOST_STATE "(CASE WHEN marks & 4 <> 0 THEN 3 ELSE 2 END)" /* the state of a claim whose lease has ended */
+/* The lease has ended; or it is an unknown that is stored as a claim (mark 1024): store/states.h. */
 #define IS_LOST(now) "(state = 1 AND (due_ms <= " now " OR marks & 1024 <> 0))"
 #define STATE_AT(now) "(CASE WHEN " IS_LOST(now) " THEN " LOST_STATE " ELSE state END)"
-/* When it comes by itself; NULL: never. An unknown does when it is asked about, which needs its body. */
+/* When an entry becomes due; NULL: never. An unknown is due when it is asked about, which needs its body. */
 #define ASKED_AT "CASE WHEN owned AND marks & 512 <> 0 THEN due_ms END"
 #define OTHERS_AT(now) "CASE WHEN owned OR (state = 1 AND due_ms > " now ") THEN due_ms END"
 #define COMES_AT(now) "(CASE WHEN " STATE_AT(now) " = 3 THEN " ASKED_AT " ELSE " OTHERS_AT(now) " END)"
@@ -62,7 +62,7 @@
     " OR (SELECT x.id FROM once_lane x WHERE x.id = w.lane) IS NULL) FOR UPDATE SKIP LOCKED) e"
 
 const char *const once__pg_sql[PG_STATEMENTS] = {
-    /* What the server has as its default may be off or local; stronger than on is left alone. */
+    /* The default of synchronous_commit may be off or local; a setting that is stronger than on stays. */
     [PG_NOW] = "SELECT CASE WHEN current_setting('synchronous_commit') IN ('on', 'remote_apply') THEN NULL"
                " ELSE set_config('synchronous_commit', 'on', true) END, " NOW("$1") ", pg_backend_pid(),"
                " (SELECT name FROM once_name WHERE id = $2::bigint::integer),"
@@ -71,8 +71,8 @@ const char *const once__pg_sql[PG_STATEMENTS] = {
                "') OR (name = 'secret' AND value = $3::bytea)), " ONCE_PG_BEGUN,
     [PG_GUARD] = ONCE_PG_GUARD,
     [PG_GUARD_TEMP] = ONCE_PG_GUARD_TEMP,
-    /* Until when turns are taken, and how long that is: two numbers. Whoever comes before then and finds somebody at
-     * work fails (22012), or waits, where it says how long. */
+    /* The fact holds two numbers: until when turns are taken, and how long that period is. During it, TRY fails (22012)
+     * when another batch has the turn; the other statement waits for so long. */
     [PG_TURN_TRY] = "SELECT 1 / pg_try_advisory_xact_lock($2::bigint)::integer FROM once_fact WHERE name = $1::bytea"
                     " AND " UNTIL_MS("value") " > " NOW("$3"),
     [PG_TURN] = "SELECT set_config('once.lock_timeout', current_setting('lock_timeout'), true),"
@@ -80,15 +80,15 @@ const char *const once__pg_sql[PG_STATEMENTS] = {
                 " pg_advisory_xact_lock($2::bigint) IS NULL, set_config('lock_timeout',"
                 " current_setting('once.lock_timeout'), true)"
                 " FROM once_fact WHERE name = $1::bytea AND " UNTIL_MS("value") " > " NOW("$3"),
-    /* One after the other, and none behind the first that somebody else has. */
+    /* Takes the locks in their order, and stops at the first that another batch has. */
     [PG_LOCKS_TRY] = "SELECT 1 / (NOT EXISTS (SELECT FROM unnest($1::bigint[]) AS u(k)"
                      " WHERE NOT pg_try_advisory_xact_lock(k)))::integer",
     [PG_LOCKS] = "SELECT set_config('once.lock_timeout', current_setting('lock_timeout'), true),"
                  " set_config('lock_timeout', $2::bigint::text, true),"
                  " (SELECT count(pg_advisory_xact_lock(k) IS NULL) FROM unnest($1::bigint[]) AS u(k)),"
                  " set_config('lock_timeout', current_setting('once.lock_timeout'), true)",
-    /* Longer than the last time when that was a short while ago. Several may deadlock at once: the first one says
-     * it. */
+    /* A longer period than the last one, if that has ended recently. Several batches may deadlock at once: the first
+     * one writes. */
     [PG_TURNS_BEGIN] = "INSERT INTO once_fact AS f (name, value) VALUES ($1::bytea,"
                        " int8send(" NOW("$4") " + $2::bigint) || int8send($2::bigint))"
                        " ON CONFLICT (name) DO UPDATE SET value = (SELECT int8send(" NOW("$4") " + t.ms)"
@@ -96,8 +96,8 @@ const char *const once__pg_sql[PG_STATEMENTS] = {
                        UNTIL_MS("f.value") " + " LENGTH_MS("f.value") " > " NOW("$4") " THEN least(2 * "
                        LENGTH_MS("f.value") ", $3::bigint)"
                        " ELSE $2::bigint END AS ms) t) WHERE " UNTIL_MS("f.value") " <= " NOW("$4"),
-    /* A plan that was made while a table was small must not read all of it when it has grown. The user's statements
-     * are not touched by that. */
+    /* A plan that was made for a small table must not scan it when it has grown. The user's statements keep their own
+     * setting. */
     [PG_PLAN] = "SELECT set_config('once.seqscan', current_setting('enable_seqscan'), true),"
                 " set_config('enable_seqscan', 'off', true)",
     [PG_PLAN_BATCH] = "SELECT set_config('once.seqscan', current_setting('enable_seqscan'), true),"
@@ -153,15 +153,14 @@ const char *const once__pg_sql[PG_STATEMENTS] = {
                     " excluded.headers,"
                     " excluded.body, excluded.place, excluded.point)",
     [PG_BODY_DELETE] = "DELETE FROM once_body WHERE id = ANY($1::uuid[])",
-    /* The row of a lane without a version is there for the lock alone, and may go when nothing has happened for an
-     * hour. */
+    /* The row of a lane without a version is only a lock. It may be dropped after an hour without use. */
     [PG_LANE_AHEAD] = "INSERT INTO once_lane(id, expires_ms) SELECT i, " NOW("$2") " + 3600000 FROM unnest($1::uuid[])"
                       " AS u(i)"
                       " ORDER BY i ON CONFLICT (id) DO NOTHING RETURNING id",
     [PG_LANE_LOCK] = "SELECT id FROM once_lane WHERE id = ANY($1::uuid[]) ORDER BY id FOR UPDATE",
     [PG_LANE_LOCK_FREE] = "SELECT id FROM once_lane WHERE id = ANY($1::uuid[]) ORDER BY id FOR UPDATE SKIP LOCKED",
-    /* Among those with the lowest order the one that was seen first. What is settled is only judged: there some of
-     * them will do. */
+    /* The head is the entry with the lowest order, and among equals the one that was seen first. Entries of a version
+     * that has settled will only be judged stale, so any of them may be the head. */
     [PG_LANE_READ] = "SELECT l.id, l.version, l.expires_ms, f.id, h.ord, t.ord, r.id IS NOT NULL, l.record,"
                      " f.seen_ms FROM once_lane l"
                      " LEFT JOIN LATERAL (SELECT e.ord FROM once_live e WHERE e.lane = l.id AND e.state < 4"
@@ -193,13 +192,13 @@ const char *const once__pg_sql[PG_STATEMENTS] = {
     [PG_NAME_FIND] = "SELECT id, name FROM once_name WHERE name = ANY($1::bytea[])",
     [PG_NAME_MAKE] = "INSERT INTO once_name(name) SELECT n FROM unnest($1::bytea[]) AS u(n)"
                      " ORDER BY n ON CONFLICT (name) DO NOTHING",
-    /* Fails (22012) when a number stands for another text than we know, or for none: the store was restored. */
+    /* Fails (22012) when a number has another text than we know, or none: the store was restored. */
     [PG_NAME_CHECK] = "SELECT 1 / (count(*) = $3::bigint)::integer FROM unnest($1::integer[], $2::bytea[]) AS u(i, n)"
                       " JOIN once_name k ON k.id = u.i AND k.name = u.n",
     [PG_NAME_GET] = "SELECT id, name FROM once_name WHERE id = ANY($1::integer[])",
-    /* One by one, a lane before its entry, until there are enough. So many may be locked by others that it looks
-     * further than it wants. */
-    /* A lane that is not there at all cannot be locked, and is damage; one that somebody else has is passed over. */
+    /* Locks one by one, a lane before its entry, until there are enough. Other workers may have locked many of them, so
+     * it looks at eight times as many. A lane that another worker has locked is skipped; a lane without a row is
+     * damage, and is returned. */
     [PG_DUE] = "SELECT w.id, w.lane, w.lane IS NOT NULL AND a.id IS NULL FROM (SELECT l.id,"
                " l.lane FROM once_live l WHERE " IS_DUE " ORDER BY l.due_ms, l.id LIMIT 8 * $3::bigint) w" LOCK_DUE
                " LIMIT $3::bigint",
@@ -211,7 +210,7 @@ const char *const once__pg_sql[PG_STATEMENTS] = {
                       " l.due_ms, l.operation FROM once_live l WHERE " IS_DUE_BEHIND
                       " ORDER BY l.due_ms, l.id LIMIT 2 * $5::bigint) w" LOCK_DUE
                       " WHERE (w.operation = ANY($6::bytea[])) = ($7::bigint <> 0) LIMIT $8::bigint",
-    /* Of lanes that are locked, and that nobody else occupies: the head is the caller's claim, or due. */
+    /* The lanes are locked, and no other worker occupies them: the head is the caller's claim, or due. */
     [PG_LANE_WAITING] = "SELECT w.id FROM unnest($1::uuid[]) WITH ORDINALITY AS u(lane, n)"
                         " CROSS JOIN LATERAL (SELECT h.state, h.due_ms FROM once_live h WHERE h.lane = u.lane AND"
                         " h.state < 4"
@@ -240,7 +239,7 @@ const char *const once__pg_sql[PG_STATEMENTS] = {
                    " id LIMIT $3::bigint",
     [PG_LETTER_HEADS] = "SELECT " LETTER_HEAD " FROM once_letter WHERE consumer = $1::bytea AND id > $2::bigint ORDER"
                         " BY id LIMIT $3::bigint",
-    /* By the index of keys and no other, whatever the server thinks of them. */
+    /* The expressions keep the server from using any index but the one of keys. */
     [PG_LETTERS_OF_KEY] = "SELECT " LETTER_HEAD " FROM once_letter WHERE key = $4::bytea AND consumer || ''::bytea ="
                           " $1::bytea AND id + 0 > $2::bigint"
                           " ORDER BY id + 0 LIMIT $3::bigint",
@@ -250,13 +249,13 @@ const char *const once__pg_sql[PG_STATEMENTS] = {
     [PG_AUDITS] = "SELECT id, time_ms, letter, consumer, who, what, key, note, body FROM once_audit WHERE consumer ="
                   " $1::bytea"
                   " AND id > $2::bigint ORDER BY id LIMIT $3::bigint",
-    /* By what they are now, as once_entry_state_at says it: claimed until the lease is over, then unknown (mark 4,
+    /* Counts states as they are now, like once_entry_state_at: claimed until the lease ends, then unknown (mark 4,
      * `hold`) or waiting. */
     [PG_STATS] = "SELECT " STATE_AT("$2::bigint") " AS is_now, count(*), min(" COMES_AT("$2::bigint") ")"
                  " FROM once_live WHERE consumer = $1::bytea"
                  " AND state < 4 AND NOT (" EXPIRES " AND expires_ms <= $2::bigint) GROUP BY is_now",
     [PG_STATS_LETTERS] = "SELECT count(*) FROM once_letter WHERE consumer = $1::bytea",
-    /* Of a body only its length is read. */
+    /* Only the length of a body is read. */
     [PG_WAITING_SIZE] = "SELECT count(*), coalesce(sum(octet_length(b.body)), 0)::bigint FROM once_live l"
                         " JOIN once_body b ON b.id = l.id WHERE l.consumer = $1::bytea AND l.owned AND l.state < 3"
                         " AND l.marks & 1024 = 0",
@@ -274,27 +273,27 @@ const char *const once__pg_sql[PG_STATEMENTS] = {
     [PG_FACTS_SET] = "INSERT INTO once_fact(name, value) SELECT * FROM unnest($1::bytea[], $2::bytea[])"
                      " ORDER BY 1 ON CONFLICT (name) DO UPDATE"
                      " SET value = excluded.value",
-    /* No row, no commit: 22012. */
+    /* Without a row it fails (22012), and with it the commit. */
     [PG_FACT_COUNT] = "WITH u AS (UPDATE once_fact SET value = $2::bytea WHERE name = $1::bytea AND substr(value, 1,"
                       " 8) >= $3::bytea RETURNING 1)"
                       " SELECT 1 / count(*) FROM u",
     [PG_FACTS] = "SELECT name, value FROM once_fact WHERE substr(name, 1, length($1::bytea)) = $1::bytea",
     [PG_FACTS_DELETE] = "DELETE FROM once_fact WHERE name = ANY($1::bytea[])",
-    /* Of the session, and kept between the steps: otherwise somebody else would sweep in the pauses. */
+    /* A lock of the session, kept between steps: otherwise another worker would sweep in the pauses. */
     [PG_SWEEP_LOCK] = "SELECT pg_try_advisory_lock($1::bigint::integer, (SELECT c.relnamespace FROM pg_class c JOIN"
                       " once_meta m ON m.tableoid = c.oid LIMIT 1)::integer)",
-    /* Where sessions are shared: of a step. */
+    /* Behind a pooler: a lock of the transaction, for one step. */
     [PG_SWEEP_LOCK_TX] = "SELECT pg_try_advisory_xact_lock($1::bigint::integer, (SELECT c.relnamespace FROM pg_class c"
                          " JOIN once_meta m ON m.tableoid = c.oid LIMIT 1)::integer)",
     [PG_SWEEP_UNLOCK] = "SELECT pg_advisory_unlock($1::bigint::integer, (SELECT c.relnamespace FROM pg_class c JOIN"
                         " once_meta m ON m.tableoid = c.oid LIMIT 1)::integer)",
-    /* What has a time before 1970 is damaged, and not over. The index knows minutes, not milliseconds: equal keys of
-     * it share their space, and it needs a third less. */
+    /* A time before 1970 is damage, and does not mean expired. The index holds units of 65 seconds, not milliseconds:
+     * equal keys share their space in the index, which makes it a third smaller. */
     [PG_SWEEP_LOOK] = "SELECT ctid, expires_ms >> 16 FROM once_entry WHERE expires_ms >> 16 >= greatest($1::bigint, 0)"
                       " AND expires_ms >> 16 <= $2::bigint >> 16"
                       " AND expires_ms <= $2::bigint AND expires_ms < 4611686018427387904 ORDER BY expires_ms >> 16"
                       " LIMIT $3::bigint",
-    /* Another row may be there by now. If it has expired too, it may go as well. */
+    /* The place may hold another row by now. It is deleted only if that has expired as well. */
     [PG_SWEEP] = "DELETE FROM once_entry WHERE ctid = ANY(ARRAY(SELECT ctid FROM once_entry WHERE ctid = ANY($1::tid[])"
                  " AND expires_ms <= $2::bigint FOR UPDATE SKIP LOCKED))",
     [PG_SWEEP_WAITING] = "SELECT l.id, l.lane FROM once_live l JOIN once_entry e ON e.id = l.id WHERE l.state = 2 AND"
@@ -309,7 +308,7 @@ const char *const once__pg_sql[PG_STATEMENTS] = {
                        " (SELECT 1 FROM once_live e WHERE e.lane = l.id AND e.state < 4)",
     [PG_REPAIR_LOOK] = "SELECT id, expires_ms, detail FROM once_entry WHERE id > $1::uuid AND expires_ms IS NOT NULL"
                        " ORDER BY id LIMIT $2::bigint",
-    /* Whoever has changed it meanwhile knew its names. */
+    /* An entry that was changed since has valid names. */
     [PG_REPAIR] = "UPDATE once_entry e SET detail = d FROM unnest($1::uuid[], $2::bytea[], $3::bytea[]) AS u(i, o, d)"
                   " WHERE e.id = i AND e.detail = o",
 };
@@ -318,7 +317,7 @@ const char *const once__pg_sql[PG_STATEMENTS] = {
 #define SHAPE_LIVE "*uuUUqqqqqqqqqqhhbyyyyyyyyyyqyQYYYYY"
 #define SHAPE_LETTER "qUqqqqQhyyyyyyyyyyyqqu"
 
-/* What each of them returns (once__pg_fits). */
+/* The shape of each result (once__pg_fits). */
 const char *const once__pg_shapes[PG_STATEMENTS] = {
     [PG_NOW] = "1TqiYqttttt",
     [PG_GUARD] = "1i",

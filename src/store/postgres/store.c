@@ -1,4 +1,4 @@
-/* The postgres store: a storage for the engine in tables of a PostgreSQL schema: opening and closing it. */
+/* The postgres store: opening and closing it. It is a storage of the engine, in tables of a PostgreSQL schema. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 
 enum { WAIT_MS_DEFAULT = 10000, TRIES = 10 };
 
-/* The database rolled it back: a deadlock, or two made the same row. */
+/* Repeats what the server has rolled back: a deadlock, or two transactions inserted the same row. */
 static bool pg_again(once_storage *storage, int rc, unsigned tries)
 {
     assert(rc != ONCE_OK && !once__pg_of(storage)->open);
@@ -101,7 +101,7 @@ static once_postgres *new_store(const once_store_options *options)
     return q;
 }
 
-/* On a connection that is there. */
+/* Prepares the tables and statements on an open connection. */
 static int make_ready(once_postgres *q, const once_store_options *options, once_error *err)
 {
     assert(q->pg && !q->open);
@@ -113,7 +113,7 @@ static int make_ready(once_postgres *q, const once_store_options *options, once_
     return rc;
 }
 
-/* A pooler may show itself only now; then once more, without relying on a session. */
+/* A pooler may be recognised only now; then everything is done again, without relying on the session. */
 static int open_on(once_postgres *q, const once_store_options *options, once_error *err)
 {
     const bool known = q->pg->found_out;
@@ -174,7 +174,7 @@ void once__pg_abandon(once_backend *store) { ((once_postgres *)store)->begun = f
 
 static once_db *pg_db(once_backend *store) { return &((once_postgres *)store)->pg->db; }
 
-/* Whether the replicas that may become the next primary have what was acknowledged is a setting of the server. */
+/* Whether replicas have what was acknowledged depends on a setting of the server. */
 static void pg_describe(once_backend *store, char *out, size_t size)
 {
     PGresult *result;
@@ -219,8 +219,8 @@ const once_store_ops once__store_postgres = {
     .letters_of_key = once__engine_letters_of_key,
     .verify = pg_verify,
     .verified = "every row was read and fits to the others; there are no checksums of ours, so a value that was "
-                "changed into another possible one is not noticed,"
-                " and its server checks its own pages",
+                "changed into another valid one is not noticed;"
+                " the server checks its own pages",
     .repair = once__pg_repair,
     .fact_set = once__engine_fact_set,
     ONCE_ENGINE_OPS,

@@ -1,4 +1,4 @@
-/* The sweep of the postgres store: what has expired goes, a bounded step at a time, by one sweeper at a time. */
+/* The sweep of the postgres store: deletes expired rows in bounded steps. One worker sweeps at a time. */
 #include <assert.h>
 #include <stdlib.h>
 
@@ -8,13 +8,12 @@
 
 #include "base/banned.h"
 
-enum { SWEEP_LOCK_KEY = 1869505382, SWEEP_PAUSE = 4 }; /* pause after a step, in its lengths */
+enum { SWEEP_LOCK_KEY = 1869505382, SWEEP_PAUSE = 4 }; /* the pause after a step, as a multiple of its duration */
 
-/* Finished entries that have expired, oldest first: looked for without a lock, then dropped a step at a time,
- * wherever they are. The index has dead entries at its old end until a vacuum takes them away, and to pass over them
- * again for every step is what makes sweeping slow. So one look serves many steps, and the next look begins where
- * the last one ended. When nothing more is found from there, the next sweep begins at the front again: a row may
- * have been locked, or come late. */
+/* Finds finished entries that have expired, oldest first, without locks. They are then deleted by ctid, step by step.
+ * The old end of the index is full of deleted rows until a vacuum removes them, and passing over them for every step
+ * makes sweeping slow. So one search serves many steps, and the next search begins where the last one ended. When it
+ * finds nothing more, the next sweep begins at the front again: a row may have been locked, or inserted late. */
 static int sweep_look(once_postgres *q, size_t step, once_error *err)
 {
     assert(step > 0);
@@ -38,9 +37,9 @@ static int sweep_look(once_postgres *q, size_t step, once_error *err)
     return sweep->found.failed ? once_no_memory(err, "in the postgres store") : ONCE_OK;
 }
 
-/* Lanes whose version has expired and that nobody stands in: each step looks at the next ones, and begins anew at
- * the end. Those that have expired are locked before it is seen whether somebody stands there: whoever does has held
- * that lock. */
+/* Deletes lanes whose version has expired and that have no entries. Each step looks at the next lanes, and starts over
+ * at the end. An expired lane is locked before its entries are looked for: an entry enters a lane only under its
+ * lock. */
 static int sweep_lanes(once_postgres *q, size_t step, const PGresult *seen, once_error *err)
 {
     once_pg_params params = {0};
@@ -63,7 +62,7 @@ static int sweep_lanes(once_postgres *q, size_t step, const PGresult *seen, once
     return once__pg_tell(q, PG_SWEEP_LANES, &params, err);
 }
 
-/* Drops entries and looks at lanes, in one round trip. */
+/* Deletes entries and looks at lanes, in one round trip. */
 static int sweep_step(once_postgres *q, size_t step, uint64_t *dropped, once_error *err)
 {
     once_pg_sweep *sweep = &q->sweep;
@@ -90,7 +89,7 @@ static int sweep_step(once_postgres *q, size_t step, uint64_t *dropped, once_err
     return rc;
 }
 
-/* What waits without a body and has expired: few, and each of them is locked and looked at as by a verb. */
+/* Entries that wait without a body and have expired. They are few, so each is locked and loaded like in a verb. */
 static int sweep_waiting(once_postgres *q, size_t step, once_sweep_result *out, once_error *err)
 {
     assert(step > 0);
@@ -119,7 +118,7 @@ static int sweep_some(once_postgres *q, size_t step, once_sweep_result *out, onc
     }
     if (rc == ONCE_OK) rc = sweep_step(q, step, &out->dropped, err);
     if (rc == ONCE_OK && ONCE_FAIL_AT(sweep_between)) rc = once_fail(err, ONCE_E_IO, "failpoint sweep_between");
-    /* When all that was found is held by others, there is nothing to do now. */
+    /* When other transactions have locked all rows that were found, there is nothing to do now. */
     out->more = sweep->at < sweep->found.len || (sweep->full && sweep->useful);
     if (rc == ONCE_OK) rc = sweep_waiting(q, step, out, err);
     return rc;
@@ -144,9 +143,9 @@ static int sweep_try_lock(once_postgres *q, unsigned statement, bool *alone, onc
     return ONCE_OK;
 }
 
-/* One sweeper at a time, from its first step to its last. Whoever is not the one learns so in one round trip. The
- * lock is the session's, so a sweeper that dies leaves nothing behind. A session that is shared is not ours to keep:
- * there it is the lock of a step, and others may come in between. */
+/* One worker sweeps, from the first step to the last. The others find that out in one round trip. The lock belongs to
+ * the session, so it ends with a worker that dies. Behind a pooler sessions are shared: there the lock is taken for
+ * each step, and another worker may sweep in between. */
 static int sweep_lock(once_postgres *q, bool *alone, once_error *err)
 {
     int rc = once__pg_connect(q->pg, q->wait_ms, err);
@@ -154,7 +153,7 @@ static int sweep_lock(once_postgres *q, bool *alone, once_error *err)
     if (rc != ONCE_OK || *alone) return rc;
     rc = sweep_try_lock(q, PG_SWEEP_LOCK, alone, err);
     q->pg->session_lock = rc == ONCE_OK && *alone;
-    sweep_anew(&q->sweep); /* from the last time */
+    sweep_anew(&q->sweep); /* clears what is left of the last sweep */
     return rc;
 }
 

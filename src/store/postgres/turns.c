@@ -1,18 +1,17 @@
-/* Batches of a consumer take turns after a deadlock.
+/* After a deadlock the batches of a consumer take turns for a while.
  *
- * What a batch writes for its user is locked in the order of its messages, so two workers that update the same rows
- * deadlock. The server notices after a second (deadlock_timeout), rolls one of them back, and they meet again: far
- * slower than one worker alone. So whoever was rolled back, or has waited for a lock for a while and gives up, says in
- * the store that the batches of this consumer take turns from now on, until a moment of the server's clock, and for
- * twice as long when that did not help for long. Meanwhile each batch begins by waiting for a lock of the consumer,
- * which ends with its transaction; a pooler in between does not matter. At all other times a batch reads one row more,
- * and waits for nobody.
+ * Effects lock rows of the user's tables in the order of the messages, so two workers that update the same rows
+ * deadlock. The server notices after a second (deadlock_timeout) and rolls one of them back, and then they meet again:
+ * far slower than one worker alone. So a worker that was rolled back, or that gave up after waiting for a lock, writes
+ * a fact: the batches of this consumer take turns until a time of the server's clock. If that did not help for long,
+ * the next period is twice as long. During the period each batch first takes an advisory lock of the consumer, which
+ * ends with its transaction, so a pooler does not matter. At all other times a batch only reads one row more.
  *
- * Whoever waits for a lock holds a snapshot, and the server keeps all versions of a row that it might see: hot rows
- * become long chains, and everybody slow. So nobody waits in the server: who does not get its turn at once pauses
- * outside of a transaction and tries again. Whoever is at work mostly goes on with its next batch then, as one worker
- * alone would, until another one comes between two of them. Only who has tried often waits in the server, and is
- * next. */
+ * A transaction that waits for a lock holds a snapshot, and the server must keep all row versions that it might see:
+ * hot rows get long version chains, and all workers become slow. So a batch does not wait in the server: when it does
+ * not get its turn at once, it pauses outside of a transaction and tries again. The worker that has the turn mostly
+ * goes on with its next batch then, as fast as one worker alone, until another one gets in between. Only a batch that
+ * has tried often waits in the server, and is next. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,9 +23,9 @@
 #include "base/banned.h"
 
 enum { TURNS_MS = 5000, TURNS_MAX_MS = 60000 };
-/* A batch that waits so long for a lock gives up: somebody else has the same rows or lanes, and when it is a deadlock,
- * the server takes ten times as long to see it. Not in our turn, where nobody of ours is in the way, and not where the
- * user has set a lock_timeout. */
+/* A batch that waits this long for a lock gives up: another batch has the same rows or lanes, and if it is a deadlock,
+ * the server takes ten times as long to notice. Not during a turn, where no other batch of the consumer is in the way,
+ * and not where the user has set a lock_timeout. */
 enum { IMPATIENT_MS = 100, TURN_PAUSE_MS = 40, TURN_TRIES = 32, TURN_WAIT_MS = 20, TURN_LONGER = 7 };
 
 int once__pg_turns_init(once_postgres *q, once_bytes consumer, once_error *err)
@@ -69,8 +68,8 @@ int once__pg_turns_tell(once_postgres *q, once_error *err)
     return rc;
 }
 
-/* How long it waits in the server; 0: not at all. A batch that needs many names may have to wait for several others, so
- * in the end that is long. */
+/* How long a batch waits in the server; 0: not at all. A batch with many named locks may have to wait for several
+ * others, so the wait grows. */
 static int64_t wait_ms(const once_postgres *q)
 {
     const unsigned longer = q->turns.tries / TURN_TRIES;
@@ -92,7 +91,7 @@ static int locks_send(once_postgres *q, size_t *sent, once_error *err)
 
 int once__pg_turn_send(once_postgres *q, size_t *sent, once_error *err)
 {
-    assert(q->batch && !q->begun); /* with BEGIN, before anything is locked */
+    assert(q->batch && !q->begun); /* together with BEGIN, before anything is locked */
     once_pg_params params = {0};
     if (!q->turns.name) return ONCE_OK;
     param_name(q, &params);
@@ -112,7 +111,7 @@ bool once__pg_turn_missed(const once_postgres *q)
            strcmp(q->pg->failed_state, wait_ms(q) ? "55P03" : "22012") == 0;
 }
 
-/* Not in step with others, and less often where there are many: asking costs the one at work, too. */
+/* A random pause, longer after more tries: each try also costs the batch that has the turn. */
 void once__pg_turn_pause(const once_postgres *q)
 {
     enum { EAGER = 8, LONGER = 2 };

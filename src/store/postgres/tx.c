@@ -1,8 +1,8 @@
-/* Transactions of the postgres store: begin, what is known at its beginning, commit and all that it writes, rollback.
+/* Transactions of the postgres store: begin, commit, rollback, and single questions.
  *
- * The server's clock is the clock: the time of a transaction is its beginning as the server saw it. BEGIN is sent with
- * the first question, so that is a moment before the locks are taken. A transaction that had to wait for a lock is then
- * a little in the past, where leases of others have not ended yet: it errs to the safe side. */
+ * The server's clock decides: the time of a transaction is the time at which the server began it. BEGIN is sent with
+ * the first question, a moment before locks are taken. A transaction that had to wait for a lock therefore sees a time
+ * that is slightly in the past, when leases of others had not ended yet. That errs on the safe side. */
 #include <assert.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@
 
 #include "base/banned.h"
 
-enum { IDENTITY_ROWS = 3 }; /* of once_meta: format, version, secret */
+enum { IDENTITY_ROWS = 3 }; /* rows of once_meta: format, version, secret */
 
 /* ---- time ---- */
 
@@ -32,7 +32,6 @@ int64_t once__pg_test_now(const once_postgres *q, bool *set)
 }
 #endif
 
-/* What tests say that the time is, or NULL: the server knows. */
 void once__pg_param_now(const once_postgres *q, once_pg_params *params)
 {
     bool set;
@@ -48,7 +47,7 @@ static void undo(once_postgres *q)
     assert(q->begun);
     PGresult *results[2];
     const size_t n = q->nested ? 2 : 1;
-    if (q->pg->pending || q->pg->synced || q->pg->head.n) { /* half of a round was sent */
+    if (q->pg->pending || q->pg->synced || q->pg->head.n) { /* a round was sent in part, or not read */
         once__pg_drop(q->pg);
         return;
     }
@@ -93,8 +92,8 @@ void once__pg_begin_anew(once_postgres *q)
     q->turns.due = due;
 }
 
-/* Behind a new connection may be another server, or an older state of the store: what was known of it goes with the
- * old one. */
+/* A new connection may lead to another server, or to an older state of the store. So everything that was read from the
+ * old one is dropped, and the identity of the store is compared. */
 static int know_again(once_postgres *q, once_error *err)
 {
     assert(!q->open);
@@ -104,15 +103,15 @@ static int know_again(once_postgres *q, once_error *err)
     const int rc = once__pg_ready(q->pg, false, &secret, err);
     if (rc == ONCE_E_NO_STORE && q->pg->unused)
         return once_fail(err, ONCE_E_OTHER_STORE,
-                         "%s: the tables of the store were emptied while it was in use; bring back what was in them: "
-                         "without it every message is new",
+                         "%s: the tables of the store were emptied while it was in use; restore their contents: "
+                         "without them every message is new",
                          q->pg->where);
     if (rc == ONCE_E_NO_STORE)
         return once_fail(err, ONCE_E_MISSING, "%s: the tables of the store are gone; restore them", q->pg->where);
     if (rc != ONCE_OK) return rc;
     if (memcmp(&secret, &q->storage.store.secret, sizeof secret) != 0)
         return once_fail(err, ONCE_E_OTHER_STORE,
-                         "%s: this is another store than before, with another secret; bring that one back: here every "
+                         "%s: this is another store than before, with another secret; restore the old one: here every "
                          "message is new",
                          q->pg->where);
     q->connection = q->pg->connections;
@@ -128,7 +127,7 @@ int once__pg_begin(once_storage *storage, bool write, once_error *err)
     if (connected != ONCE_OK) return connected;
     if (q->pg->borrowed) {
         q->nested = PQtransactionStatus(q->pg->conn) == PQTRANS_INTRANS;
-        once__pg_names_clear(&q->names); /* the caller may have rolled back the transaction that made them */
+        once__pg_names_clear(&q->names); /* the caller may have rolled back the transaction that inserted them */
         const int rc = once__pg_enter(q->pg, err);
         if (rc != ONCE_OK) return rc;
     }
@@ -165,18 +164,17 @@ int once__pg_begin_send(once_postgres *q, size_t *sent, once_error *err)
     return rc;
 }
 
-/* Format, version or secret are not what they were: the next transaction looks at them as a new connection does, and
- * says what it is. */
+/* Format, version or secret have changed. The next transaction compares them as after a reconnect, and reports what has
+ * happened. */
 static int doubt(once_postgres *q, once_error *err)
 {
     if (q->pg->borrowed)
         return once_fail(err, ONCE_E_MOVED,
-                         "%s: the identity of the store in once_meta (format, version, secret) is not what it was; "
-                         "start anew if that is meant",
+                         "%s: the identity of the store in once_meta (format, version, secret) has changed; "
+                         "restart this process if that is intended",
                          q->pg->where);
     q->connection = q->pg->connections - 1;
-    return once_fail(err, ONCE_E_ABORTED, "%s: the identity of the store in once_meta is not what it was",
-                     q->pg->where);
+    return once_fail(err, ONCE_E_ABORTED, "%s: the identity of the store in once_meta has changed", q->pg->where);
 }
 
 int once__pg_begin_read(once_postgres *q, PGresult *const *results, size_t n, once_error *err)
@@ -211,13 +209,13 @@ int once__pg_guard_failed(once_postgres *q, int rc, const once_error *why, once_
     const int changed = pg->failed_at == q->guard_at
                             ? once__pg_guard_said(pg, pg->failed_state, why->text, said, sizeof said)
                             : ONCE_OK;
-    if (changed == ONCE_E_COMMIT_UNKNOWN) once__pg_drop(pg); /* nobody knows what the session is now */
+    if (changed == ONCE_E_COMMIT_UNKNOWN) once__pg_drop(pg); /* the state of the session is unknown */
     return changed != ONCE_OK ? once_fail(err, changed, "%s: %s", pg->where, said)
                               : once_fail(err, rc, "%s", why->text);
 }
 
-/* A constraint that is checked at the end is the fault of a message, and so is a trigger, when nobody has asked for
- * it before. */
+/* A deferred constraint that fails at COMMIT is the fault of a message. So is every error of a statement that was only
+ * presumed to succeed. */
 static int commit_failed(once_postgres *q, int rc, size_t commit_at, const once_error *why, once_error *err)
 {
     assert(rc != ONCE_OK);
@@ -229,7 +227,7 @@ static int commit_failed(once_postgres *q, int rc, size_t commit_at, const once_
     const bool of_message =
         pg->presumed ? once__pg_status(pg->failed_state) == ONCE_E_MESSAGE : strncmp(pg->failed_state, "23", 2) == 0;
     if (!at_commit || !of_message) return rc;
-    pg->deferrable = true; /* if it was not known: it was made after we looked */
+    pg->deferrable = true; /* it may have been created after we looked for one */
     if (err) err->status = ONCE_E_MESSAGE;
     return ONCE_E_MESSAGE;
 }
@@ -267,7 +265,7 @@ int once__pg_commit(once_storage *storage, once_error *err)
     if (rc == ONCE_OK) rc = write_send(q, &sent, err);
     assert(sent <= WRITES_MAX);
     if (rc == ONCE_OK && q->batch)
-        once__pg_remember_seen(q); /* while the server works; should it fail, nothing is guessed */
+        once__pg_remember_seen(q); /* while the server works; a wrong entry only costs a guess */
     if (rc == ONCE_OK) rc = once__pg_send_text(q->pg, q->nested ? "RELEASE once_store" : "COMMIT", err);
     q->pg->unreplicated = false;
     if (rc == ONCE_OK) {
@@ -281,9 +279,9 @@ int once__pg_commit(once_storage *storage, once_error *err)
         once__pg_clear(results, sent + 1);
     }
     tx_over(q, rc == ONCE_OK);
-    if (rc == ONCE_OK && q->pg->unreplicated) /* a later commit that waits as it should has this one in front of it */
+    if (rc == ONCE_OK && q->pg->unreplicated) /* a later commit that is replicated includes this one */
         rc = once_fail(err, ONCE_E_UNAVAILABLE,
-                       "%s: a commit may not have reached its standby, because somebody cancelled the wait for it",
+                       "%s: a commit may not have reached its standby, because an operator cancelled the wait for it",
                        q->pg->where);
     return rc;
 }

@@ -1,6 +1,6 @@
-/* `once check --deep`: reads every row of a store and says which do not fit: one that cannot be read, a time that is
- * none, a row without the one that belongs to it. Rows have no checksums of ours, so a value that was changed into
- * another possible one is not noticed; pages are the server's (data_checksums). */
+/* `once check --deep`: reads every row of a store and reports those that do not fit: a row that cannot be read, a time
+ * before 1970, a row without its counterpart. Rows have no checksums of ours: a value that was changed into another
+ * valid one is not noticed. Pages are checked by the server (data_checksums). */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 
 #include "base/banned.h"
 
-enum { STEP = 500, SAID_MAX = 20 }; /* rows of a look; findings of one kind that are told */
+enum { STEP = 500, SAID_MAX = 20 }; /* rows that are read at once; findings of one kind that are reported */
 
 typedef struct verifying {
     once_postgres *q;
@@ -48,10 +48,10 @@ static int verify_pairs(verifying *v, once_error *err)
     } pairs[] = {
         {"SELECT key FROM once_live l WHERE lane IS NOT NULL AND state < 4 AND NOT EXISTS (SELECT FROM once_lane a "
          "WHERE a.id = l.lane) ORDER BY id",
-         "the lane that it is in has no row in once_lane, so nobody takes it; 'once check --repair' makes it anew, "
+         "its lane has no row in once_lane, so no worker takes it; 'once check --repair' inserts one, "
          "without its last version"},
         {"SELECT key FROM once_live l WHERE NOT EXISTS (SELECT FROM once_entry e WHERE e.id = l.id) ORDER BY id",
-         "it is in once_live and not in once_entry, so nobody takes it"},
+         "it is in once_live and not in once_entry, so no worker takes it"},
         {"SELECT key FROM once_live l JOIN once_entry e USING (id) WHERE e.expires_ms IS NOT NULL ORDER BY id",
          "it is finished in once_entry, and not finished in once_live"},
         {"SELECT key FROM once_live l WHERE owned AND NOT EXISTS (SELECT FROM once_body b WHERE b.id = l.id) ORDER BY "
@@ -80,7 +80,7 @@ static int verify_pairs(verifying *v, once_error *err)
 
 typedef int look(verifying *v, const PGresult *rows, int row, once_arena *arena, once_error *err);
 
-/* Rows, some at a time; `rows_where` ends with a condition, and their first column is the id. */
+/* Visits rows, STEP at a time; `rows_where` ends before the condition on the id, which is the first column. */
 static int each(verifying *v, const char *rows_where, const char *id, look *look_at, once_error *err)
 {
     once_hash after = {0};
@@ -111,7 +111,7 @@ static int look_at_live(verifying *v, const PGresult *rows, int row, once_arena 
     char key[ONCE_SHOWN_KEY];
     (void)err;
     if (once__pg_null(rows, row, 32) && once__pg_int(rows, row, 16))
-        return ONCE_OK; /* without its body; that is told already */
+        return ONCE_OK; /* its body is missing, which was reported already */
     const int rc = once__pg_read_live(v->q, rows, row, arena, &e, &why);
     const char *flaw = rc == ONCE_OK ? once_entry_flaw(&e) : why.text;
     if (flaw)
@@ -120,7 +120,7 @@ static int look_at_live(verifying *v, const PGresult *rows, int row, once_arena 
     return ONCE_OK;
 }
 
-/* A finished entry has no key in words. */
+/* A finished entry does not have the text of its key, so it is reported by its id. */
 static int look_at_finished(verifying *v, const PGresult *rows, int row, once_arena *arena, once_error *err)
 {
     once_entry e = {.id = once__pg_id(rows, row, 0)};
@@ -135,9 +135,9 @@ static int look_at_finished(verifying *v, const PGresult *rows, int row, once_ar
         if (rc != ONCE_OK) return rc;
         flaw = once_entry_flaw(&e);
         if (flaw && once__pg_int(rows, row, 1) < 0)
-            flaw = "one of its times is before 1970; 'once check --repair' mends that";
+            flaw = "one of its times is before 1970; 'once check --repair' repairs that";
         if (!flaw && !once__pg_names_whole(v->q, &names))
-            flaw = "a name that it refers to is not in once_name; 'once check --repair' mends that";
+            flaw = "a name that it refers to is not in once_name; 'once check --repair' repairs that";
     }
     if (flaw)
         say(v, "table once_entry, id %016llx%016llx: %s", (unsigned long long)e.id.a, (unsigned long long)e.id.b, flaw);
@@ -153,7 +153,7 @@ static int look_at_lane(verifying *v, const PGresult *rows, int row, once_arena 
     (void)arena, (void)err;
     const bool whole =
         version >= ONCE_LANE_NO_VERSION && once__lane_read(version, expires_ms, once__pg_bytes(rows, row, 3), 0, &lane);
-    const char *flaw = expires_ms < 0 ? "its time is before 1970; 'once check --repair' mends that"
+    const char *flaw = expires_ms < 0 ? "its time is before 1970; 'once check --repair' repairs that"
                        : whole        ? NULL
                                       : "it cannot be read";
     if (flaw)
@@ -172,7 +172,7 @@ static int verify_letters(verifying *v, once_error *err)
     if (rc != ONCE_OK) return rc;
     for (int i = 0; i < PQntuples(rows); i++) {
         char key[ONCE_SHOWN_KEY];
-        say(v, "key '%s': a count or a time of its letter %lld is none",
+        say(v, "key '%s': a count or a time of its dead letter %lld is negative",
             once__shown_key(once__pg_bytes(rows, i, 0), key), (long long)once__pg_int(rows, i, 1));
     }
     PQclear(rows);

@@ -1,4 +1,4 @@
-/* Entries that were saved, and how commit writes them: what differs from the tables, a statement for each of them. */
+/* Saving entries, and the statements by which the commit writes them: one per table, only for rows that differ. */
 #include <assert.h>
 #include <stdlib.h>
 
@@ -20,7 +20,7 @@ static bool own(once_postgres *q, once_pg_slot *slot, int which, once_bytes *byt
     return true;
 }
 
-/* Copies what the entry points to, as far as it is not ours already. */
+/* Copies the bytes of the entry into the arena, unless they are there already. */
 static bool own_all(once_postgres *q, once_pg_slot *slot)
 {
     once_entry *e = &slot->entry;
@@ -53,14 +53,14 @@ int once__pg_save(once_storage *storage, once_entry *entry, once_error *err)
     assert(once_table_get(&q->slots, entry->id) == slot);
     if (!q->write) return once_fail(err, ONCE_E_BUG, "a change inside a transaction that only reads");
     if (q->pg->savepoints) return once_fail(err, ONCE_E_BUG, "a store verb between a savepoint and its end");
-    if (slot->unlocked) { /* no rule does that to a finished entry; one that will is asked again behind a lock */
+    if (slot->unlocked) { /* no rule changes a finished entry; if one will, the transaction repeats with a lock */
         once__pg_news_wrong(q);
-        return once_fail(err, ONCE_E_ABORTED, "%s: an entry was read without a lock, and changes", q->pg->where);
+        return once_fail(err, ONCE_E_ABORTED, "%s: an entry that was read without a lock was changed", q->pg->where);
     }
     const char *body = slot->own[PG_OWN_BODY], *point = slot->own[PG_OWN_BODY_POINT];
     if (!own_all(q, slot)) return once_no_memory(err, "for a batch");
-    const bool bare = entry->message.body.len == 0 &&
-                      entry->message.at.point.len == 0; /* then nothing tells it from the one before */
+    const bool bare =
+        entry->message.body.len == 0 && entry->message.at.point.len == 0; /* equal to the message before */
     if (!entry->has_message || bare || body != slot->own[PG_OWN_BODY] || point != slot->own[PG_OWN_BODY_POINT])
         slot->body_same = false;
     slot->dirty = true;
@@ -73,8 +73,8 @@ typedef struct written {
     once_pg_slot *slot;
     enum { ENTRY_KEEP, ENTRY_INSERT, ENTRY_UPDATE, ENTRY_DELETE } entry;
     bool live_put, live_delete, body_put, body_delete;
-    int64_t expires_ms; /* with a detail */
-    once_bytes detail;  /* empty: not finished */
+    int64_t expires_ms; /* valid with a detail */
+    once_bytes detail;  /* empty: the entry is not finished */
 } written;
 
 static int encode(once_postgres *q, written *w, int64_t *kept_ms, once_error *err)
@@ -103,7 +103,7 @@ static bool as_guessed(const written *w, int64_t kept_ms, int64_t now_ms)
            slot->entry.changed_ms == now_ms && once_bytes_equal(slot->ahead_detail, w->detail);
 }
 
-/* What has to be done so that the tables say what the slot says. */
+/* Decides which rows must change so that the tables agree with the slot. */
 static int plan(once_postgres *q, written *w, once_error *err)
 {
     once_pg_slot *slot = w->slot;
@@ -245,7 +245,7 @@ static int send_lanes(once_postgres *q, once_error *err)
     return once__pg_send(q->pg, PG_LANE_PUT, &params, err);
 }
 
-/* Names that finished entries will refer to. */
+/* Resolves the names that finished entries refer to. */
 static int name_slots(once_postgres *q, once_error *err)
 {
     for (size_t i = 0; i < q->n_all; i++) {
@@ -258,7 +258,7 @@ static int name_slots(once_postgres *q, once_error *err)
     return once__pg_names_resolve(q, err);
 }
 
-/* In the order of the indexes, so that neighbours find the same pages. */
+/* The order of the index, so that neighbours hit the same pages. */
 static int by_entry_id(const void *x, const void *y)
 {
     return once_hash_compare(((const written *)x)->slot->entry.id, ((const written *)y)->slot->entry.id);
@@ -288,7 +288,7 @@ int once__pg_write_send(once_postgres *q, size_t *sent_out, once_error *err)
     const bool rows = counts[ENTRY_INSERT] + counts[ENTRY_UPDATE] + counts[ENTRY_DELETE] || live_put || live_delete,
                plans = rows || lanes;
     if (rc == ONCE_OK) rc = once__pg_guard_send(q, &sent, err);
-    if (rows) qsort(list, n, sizeof *list, by_entry_id); /* mostly all are as they were written ahead */
+    if (rows) qsort(list, n, sizeof *list, by_entry_id); /* mostly no row differs from what was inserted ahead */
     if (plans) SEND(once__pg_send(q->pg, PG_PLAN, NULL, err));
     if (rc == ONCE_OK) rc = once__pg_names_check_send(q, &sent, err);
     if (counts[ENTRY_INSERT]) SEND(send_entries(q, PG_ENTRY_INSERT, list, n, ENTRY_INSERT, err));

@@ -72,7 +72,7 @@ handler: {{sql: ["INSERT INTO t VALUES (:id, 0)"]}}
     p.write({"id": 1})
     ended = p.try_run()
     assert ended.status == 2, ended
-    assert "init: a statement did not end within 'timeout'; make it shorter, or raise that" in ended.err
+    assert "init: a statement did not end within 'timeout'; make it shorter, or raise 'timeout'" in ended.err
     assert not p.has_table("t")
 
 

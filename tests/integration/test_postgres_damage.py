@@ -66,7 +66,7 @@ def test_f55_a_lane_that_is_gone_is_noticed(tmp_path, brings):
     ended = p.try_run()
     assert ended.status == 3 and "the lane of key 'b'" in ended.err and "its row is gone" in ended.err and "--repair" in ended.err, ended
     assert effects(p) == ["a"] and ended.json["acked"] == 0
-    deep(p, "key 'b': the lane that it is in has no row in once_lane", "key 'c': the lane")
+    deep(p, "key 'b': its lane has no row in once_lane", "key 'c': its lane")
     repaired(p, 1)
     summary = p.run(status=0)
     assert summary["done"] == 2 + (brings == "a new one"), summary
@@ -133,4 +133,4 @@ def test_check_deep_says_what_it_did_not_read_in_postgres(tmp_path):
     p.run(status=0)
     ended = p.once("check", "--deep", p.name)
     assert ended.status == 0 and "every row was read and fits" in ended.out, ended
-    assert "no checksums of ours" in ended.out and "its server checks its own pages" in ended.out and "whole" not in ended.out, ended
+    assert "no checksums of ours" in ended.out and "the server checks its own pages" in ended.out and "whole" not in ended.out, ended

@@ -331,7 +331,7 @@ def test_advice_can_be_followed_word_for_word(tmp_path, schema):
         for verb in ("check", "run", "status"):
             said = o.p.once(verb, o.p.name)
             assert said.status == 3 and rights in said.err, said
-        psql(o.direct, said.err.split("owner say: ")[1].splitlines()[0])
+        psql(o.direct, said.err.split("owner run: ")[1].splitlines()[0])
     o.p.write(*some(5))
     counts(o.p.run(status=0), received=5, done=5)
 
@@ -357,7 +357,7 @@ def test_f47_tables_that_a_crash_would_empty_are_refused(tmp_path):
     for verb in ("check", "run", "status"):
         ended = p.once(verb, p.name)
         assert ended.status == 2 and "once_entry" in ended.err and "ALTER TABLE public.once_entry SET LOGGED" in ended.err, ended
-    p.execute(ended.err.split("owner say: ")[1].split(";")[0])
+    p.execute(ended.err.split("owner run: ")[1].split(";")[0])
     counts(p.run(status=0), received=5, duplicates=5)
 
 

@@ -28,7 +28,7 @@ class OnPostgres:
     # What a client sends in the three rounds of a batch, and what tells that a batch has begun.
     ROUNDS = {"begin": b"BEGIN", "effects": b"\0once_u0_", "commit": b"COMMIT\0"}
     BATCH = b"\0once_u0_"
-    LOST = "does not answer|lost on its way|told to stop"
+    LOST = "does not answer|no longer answers|answer was lost|stopped while"
 
     def __init__(self):
         need_postgres()

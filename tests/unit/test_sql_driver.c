@@ -452,10 +452,11 @@ static void mistakes_are_found_when_it_is_opened(void **state)
     snprintf(expected, sizeof expected, "p.yaml:20: no such table: gone; create it in '%s' first", f->file);
     refused(f, good, ONCE_E_CONFIG, expected);
     snprintf(url, 200, "sqlite:%s/absent.db", f->folder);
-    snprintf(expected, sizeof expected,
-             "p.yaml:9: file '%s/absent.db': does not exist; nothing is made in a database that is not the store's, "
-             "make it first",
-             f->folder);
+    snprintf(
+        expected, sizeof expected,
+        "p.yaml:9: file '%s/absent.db': does not exist; once creates nothing in a database that is not the store's, "
+        "create it first",
+        f->folder);
     refused(f, url, ONCE_E_CONFIG, expected);
     assert_int_not_equal(access(url + 7, F_OK), 0);
     refused(f, "env:ONCE_TEST_NONE", ONCE_E_CONFIG,

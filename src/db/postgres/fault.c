@@ -1,4 +1,4 @@
-/* What the failure of a statement of the user means: whose fault it is, and what of it may be shown. */
+/* What the failure of a statement of the user means: whose fault it is, and which part of its text may be shown. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,9 +21,9 @@ static once_fault_kind fault_kind(const char *state, int status)
     }
 }
 
-/* Messages about values quote them; reasons and logs must not. A value may have quotes itself, so all from the first to
- * the last one is left out, of the whole text, before it is cut. In other languages there are other quotes: then only
- * the state is said. */
+/* Errors about values quote them; reasons and logs must not show them. A value may contain quotes, so everything from
+ * the first to the last quote of the whole text is left out, before the text is cut. Other languages have other quotes:
+ * then only the SQLSTATE is shown. */
 static void without_values(const char *state, const char *text, char *out, size_t size)
 {
     assert(size > 0);
@@ -37,8 +37,8 @@ static void without_values(const char *state, const char *text, char *out, size_
     else snprintf(out, size, "a value does not fit (SQLSTATE %s)", state);
 }
 
-/* Errors of the server (its disk, its memory, its connections) that a statement has raised by itself, or that only it
- * has met: the server says ERROR and goes on. Damage and a full disk are everybody's. */
+/* Errors of the classes of the server itself (disk, memory, connections) that only this statement has met or raised:
+ * the severity is ERROR, and the server goes on. Damage and a full disk concern all messages. */
 static bool is_internal(const once_pg *pg, const PGresult *result, const char *state)
 {
     static const char *const states[] = {"XX", "58", "53", "08", "57P"};
@@ -50,22 +50,24 @@ static bool is_internal(const once_pg *pg, const PGresult *result, const char *s
     return false;
 }
 
-/* A name that is not there may have been dropped, and then all messages that give it fail: so many in a row are not a
- * message's fault. */
+/* What a name stands for may have been dropped; then all messages that contain the name fail. So many failures in a row
+ * are not the fault of a message. */
 static bool is_of_message(once_pg_stmt *stmt, once_pg_blame blame)
 {
+    assert(stmt || blame == ONCE_PG_BLAME_NOBODY); /* only a statement of the user has values of a message */
     if (blame == ONCE_PG_BLAME_NAME && stmt->names < NAMES_IN_A_ROW) return ++stmt->names;
     return blame == ONCE_PG_BLAME_VALUE;
 }
 
 static void say_fault(once_pg *pg, const char *state, const char *text, once_pg_blame blame, once_fault *fault)
 {
+    assert(state || blame == ONCE_PG_BLAME_NOBODY);
     snprintf(fault->state, sizeof fault->state, "%s", state ? state : "");
     const char *why = text             ? text
                       : pg->silence[0] ? pg->silence
                       : pg->conn       ? PQerrorMessage(pg->conn)
                                        : "the connection was lost";
-    snprintf(fault->text, sizeof fault->text, "%s", why[0] ? why : "the answer is none that a statement has");
+    snprintf(fault->text, sizeof fault->text, "%s", why[0] ? why : "the server sent a reply that no statement has");
     if (blame != ONCE_PG_BLAME_NOBODY)
         once__pg_say_blame(state, fault->kind == ONCE_FAULT_DATA, fault->text, sizeof fault->text);
     else if (text && fault->kind == ONCE_FAULT_DATA) without_values(state, text, fault->text, sizeof fault->text);

@@ -1,14 +1,14 @@
-/* What a transaction with effects is when it begins, and whether it still is that when it commits: whose rights it has,
- * where its names lead to, whether its commit waits for the disk, what its texts, times and numbers mean, whether its
- * constraints hold, that no temporary table stands before one of the database, and that it is the same transaction.
+/* The guard: notes what a transaction with effects is when it begins, and compares that before it commits: its role,
+ * its search path, whether its commit waits for the disk, how texts, times and numbers are read, whether constraints
+ * are checked, that no temporary table hides a table of the database, and that it is still the same transaction.
  *
- * The words of effects are looked at (words.c), but a function may say SET ROLE or SET synchronous_commit, and
- * a change that is committed stays in the session for whoever comes next. So a statement in front of COMMIT compares,
- * in the same round trip, and fails when something differs: nothing is committed then. It names the schema of all that
- * it uses, because the search path is what may have changed.
+ * The words of effects are checked (words.c), but a function that they call may run SET ROLE or SET synchronous_commit,
+ * and a change that is committed stays in the session for the next messages. So a statement in front of every round
+ * that follows effects compares, in the same round trip, and fails when something differs. Then nothing is committed.
+ * The statement names the schema of everything it uses, because the search path may be what has changed.
  *
- * When it is another transaction, the one that was begun has ended in the middle, and nobody knows what of it was
- * committed, and without its outcomes: running it again could do everything twice. */
+ * If it is another transaction, the one that was begun has ended in the middle. Then it is unknown what of it was
+ * committed, and its outcomes were not: running the batch again could do everything twice. */
 #include "base/no_memory.h"
 #include "db/postgres/postgres.h"
 
@@ -41,7 +41,7 @@ void once__pg_guard_params(const once_pg *pg, once_pg_params *params)
         at += strlen(at) + 1;
     }
     once__pg_param_bytes(params, pg->shared ? ONCE_BYTES("last")
-                                            : ONCE_BYTES("first")); /* where names of temporary tables are looked for */
+                                            : ONCE_BYTES("first")); /* when temporary tables are searched */
 }
 
 int once__pg_guard_said(once_pg *pg, const char *state, const char *text, char *out, size_t size)
@@ -57,7 +57,7 @@ int once__pg_guard_said(once_pg *pg, const char *state, const char *text, char *
     if (strncmp(from, ONCE_PG_TEMPS, strlen(ONCE_PG_TEMPS)) == 0) {
         pg->temps = true;
         snprintf(out, size,
-                 "effects make temporary tables; the transaction is repeated, to see whether they hide others");
+                 "effects create temporary tables; the transaction is repeated to see whether they hide others");
         return ONCE_E_ABORTED;
     }
     const int len = (int)(other ? strlen(ONCE_PG_OTHER_TX) : end ? (size_t)(end - from) : strlen(from));
@@ -67,7 +67,7 @@ int once__pg_guard_said(once_pg *pg, const char *state, const char *text, char *
         other ? "the one that was begun has ended, and it is not known what of it was committed; look at the data, and "
                 "let no statement end a transaction"
         : hides
-            ? "nothing was committed; give it another name, or let whoever makes it drop it"
+            ? "nothing was committed; give it another name, or let the function that creates it drop it"
             : "nothing was committed; let a function set such things for itself alone (ALTER FUNCTION ... SET ...)");
     return other ? ONCE_E_COMMIT_UNKNOWN : ONCE_E_SCHEMA;
 }

@@ -1,4 +1,4 @@
-/* Values of our own statements in binary form: one by one, or a column of a batch as an array. */
+/* Values of our own statements in binary form: single parameters, and columns of a batch as arrays. */
 #include <assert.h>
 #include <endian.h>
 #include <string.h>

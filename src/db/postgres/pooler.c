@@ -1,23 +1,22 @@
-/* Whether the session behind a connection is ours alone.
+/* Poolers: whether the session behind a connection is ours alone.
  *
- * A pooler (PgBouncer) in transaction mode gives each transaction whichever session is free, and a session keeps what
- * its last user left there: prepared statements, settings, locks. So where there is a pooler, nothing of ours is kept
- * in a session, and nothing there is relied upon:
- *   - statements have no names; they are sent as text each time;
- *   - settings are those of a transaction (`local`), and the search path is one of them: with pg_temp at its end,
- *   because temporary tables
- *     that somebody left in the session are found before all others where it is not named;
- *   - our tables are named with their schema, which is done without a pooler too;
+ * A pooler (PgBouncer) in transaction mode gives each transaction any session that is free, and a session keeps what
+ * its last user left there: prepared statements, settings, locks. So behind a pooler nothing of ours is kept in a
+ * session, and nothing there is relied upon:
+ *   - statements have no names; their text is sent each time;
+ *   - settings are set for a transaction (`local`). The search path is one of them, with pg_temp at its end: where it
+ *     is not named, temporary tables that another client left in the session would be found before all others;
+ *   - our tables are named with their schema (also without a pooler);
  *   - locks are those of a transaction.
  *
- * How it is recognised. The server says at the start of a connection which process serves it, and a pooler says
- * something of its own, as it has none yet: so that is compared with pg_backend_pid(). One that passes on the number of
- * its first session, or hits it by chance, is found out by the first transaction that another process answers
- * (once__pg_same_session): nothing was done in it yet, it is given up, and the connection is made anew. So is one whose
- * session does not know our statements, or knows them before we prepared them. Their names are made of their texts, so
- * what a stranger prepared under our name is what we meant.
+ * How a pooler is recognised. At the start of a connection the server says which process serves it. A pooler has none
+ * yet, and says a number of its own. So that number is compared with pg_backend_pid(). A pooler that passes on the
+ * number of its first session, or matches by chance, is found by the first transaction that another process answers
+ * (once__pg_same_session): nothing was done in it yet, so it is given up, and the connection is made again. A session
+ * that does not have our prepared statements, or has them before we prepared them, is also behind a pooler. Names of
+ * statements contain a hash of their texts, so a statement that another client prepared under our name is ours.
  *
- * A pooler in session mode looks the same from here, and is treated the same. */
+ * A pooler in session mode looks the same, and is treated the same. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,9 +28,9 @@
 
 #include "base/banned.h"
 
-/* A worker whose machine is gone, or that was stopped in the middle of a batch, must not hold its keys for hours, nor
- * one that has hung up while its statement runs: the server gives its transaction up. What the role, the database or
- * the URL say instead stays. */
+/* A worker whose machine is gone, that was stopped in the middle of a batch, or that has disconnected while its
+ * statement runs, must not keep its keys locked for hours: with these settings the server ends its transaction.
+ * Settings of the role, the database or the URL take precedence. */
 #define WANTED                                                                                                         \
     "(VALUES ('idle_in_transaction_session_timeout', '30s'), ('tcp_keepalives_idle', '30'), "                          \
     "('tcp_keepalives_interval', '10'),"                                                                               \
@@ -41,7 +40,7 @@ static void found_out(once_pg *pg)
 {
     if (pg->shared) return;
     pg->shared = pg->found_out = true;
-    pg->stale = true; /* begins anew, without what it said of the session */
+    pg->stale = true; /* reconnects, and no longer relies on the session */
 }
 
 void once__pg_heed_state(once_pg *pg, const char *state)
@@ -58,21 +57,22 @@ int once__pg_same_session(once_pg *pg, int64_t backend, once_error *err)
     found_out(pg);
     return once_fail(
         err, ONCE_E_ABORTED,
-        "%s: another process of the server answers than before, so there is a pooler in between; it is begun anew",
+        "%s: another process of the server answers than before, so there is a pooler in between; the transaction is "
+        "repeated",
         pg->where);
 }
 
 const char *once__pg_pooler_refuses(const char *text)
 {
     if (strstr(text, "unsupported startup parameter"))
-        return "let the pooler pass it over (ignore_startup_parameters), or take it out of the URL; once sets what "
-               "'options' say in each transaction";
+        return "let the pooler ignore it (ignore_startup_parameters), or remove it from the URL; once sets the "
+               "'options' in each transaction";
     if (strstr(text, "statement pooling mode"))
         return "with pool_mode = statement there are no transactions; use transaction or session";
     return NULL;
 }
 
-/* ---- what a transaction is told there ---- */
+/* ---- settings of a transaction behind a pooler ---- */
 
 static bool add_setting(const once_pg *pg, once_buf *sql, const char *name, const char *value)
 {
@@ -85,8 +85,8 @@ static bool add_setting(const once_pg *pg, once_buf *sql, const char *name, cons
     return fine;
 }
 
-/* The next word of `options`, as the server would split them: white space ends it, a backslash takes what follows as it
- * is. */
+/* The next word of `options`, split as the server does: white space ends a word, a backslash quotes the next
+ * character. */
 static bool next_word(const char **at, char *out, size_t size)
 {
     size_t n = 0;
@@ -100,7 +100,7 @@ static bool next_word(const char **at, char *out, size_t size)
     return true;
 }
 
-/* "-c name=value", "-cname=value", "--name=value": NULL: another option, which is of no use to a transaction. */
+/* Reads "-c name=value", "-cname=value", "--name=value". NULL: another option, which a transaction cannot use. */
 static char *setting_of(char *word, const char **at, char *next, size_t size)
 {
     char *setting = NULL;
@@ -111,8 +111,8 @@ static char *setting_of(char *word, const char **at, char *next, size_t size)
 
 typedef bool each_option(void *user, const char *name, const char *value);
 
-/* What the URL, the service file or PGOPTIONS ask for, which a pooler does not tell the server. False: `each` did not
- * want to go on. */
+/* Visits the options of the URL, the service file or PGOPTIONS, which a pooler does not pass on. False: `each` has
+ * failed. */
 static bool options_of(const once_pg *pg, each_option *each, void *user)
 {
     char options[1000], word[400], next[400];
@@ -164,8 +164,8 @@ static void put_path(once_buf *out, const char *path)
     once_buf_append(out, "", 1);
 }
 
-/* The path with pg_temp at its end. Where nothing else of it exists, temporary tables would be what CREATE TABLE makes;
- * with the server's own schema before it that is refused, as it would be without it. */
+/* Sets the path with pg_temp at its end. If no other schema of the path exists, CREATE TABLE would create temporary
+ * tables; with pg_catalog in front it is refused, as it is without pg_temp. */
 static bool add_path(const once_pg *pg, once_buf *sql, const char *path)
 {
     once_buf names;
@@ -190,9 +190,9 @@ static bool add(const once_pg *pg, once_buf *sql, const char *name, const char *
                                                             : add_setting(pg, sql, name, value);
 }
 
-/* A table that is missing where the path leads to is found at its end, as a temporary one that somebody left in the
- * session. So it is asked whether a word of the user's statements is one. Nearly always the session has no temporary
- * tables, and that is known without looking. */
+/* A table that is missing in the schemas of the path may be found at its end, as a temporary table that another client
+ * left in the session. So every transaction asks whether a word of the user's statements is one. Nearly always the
+ * session has no temporary tables, which is cheap to check. */
 static bool add_left(const once_pg *pg, once_buf *sql)
 {
     once_buf words;
@@ -231,10 +231,9 @@ static bool add_option(void *user, const char *name, const char *value)
     return add(a->pg, a->sql, name, value);
 }
 
-/* Not in transactions of a caller who lends us the connection: what his own statements mean there is his to say.
- *
- * What was set in a session by whoever had it before us must not be ours: the search path above all, which says whose
- * tables are meant. So a transaction begins with what a new session of this role would have. */
+/* Settings that another client made in the session must not be used: above all the search path, which decides whose
+ * tables are meant. So a transaction begins with the settings that a new session of this role would have. (Not in
+ * transactions of a caller who lends us the connection: there the settings are the caller's.) */
 static const char defaults[] =
     "SELECT p.name, CASE WHEN p.reset_val IS NOT DISTINCT FROM p.boot_val THEN coalesce(s.value, p.reset_val) ELSE "
     "p.reset_val END"
@@ -245,7 +244,7 @@ static const char defaults[] =
 static bool write_local(const once_pg *pg, const PGresult *settings, once_buf *sql)
 {
     bool fine = true;
-    /* The process and the beginning of a transaction find it in pg_stat_activity, whoever has the session later. */
+    /* The server process and the start of the transaction find it in pg_stat_activity. */
     once_buf_puts(sql, "SELECT pg_catalog.format('pid = %s AND extract(epoch FROM xact_start)::text = %L', "
                        "pg_catalog.pg_backend_pid(),"
                        " extract(epoch FROM pg_catalog.now())), pg_catalog.pg_backend_pid()");
@@ -280,11 +279,11 @@ int once__pg_told_local(once_pg *pg, const PGresult *result, once_error *err)
              once__pg_text(result, 0, 0));
     const int left = PQfnumber(result, "left_there");
     if (left < 0 || once__pg_null(result, 0, left)) return ONCE_OK;
-    return once_fail(
-        err, ONCE_E_SCHEMA,
-        "%s: the only '%.*s' here is a temporary table that somebody left in a session of the pooler; create it in the"
-        " database, or write its schema before its name",
-        pg->where, (int)once__pg_bytes(result, 0, left).len, once__pg_text(result, 0, left));
+    return once_fail(err, ONCE_E_SCHEMA,
+                     "%s: the only '%.*s' here is a temporary table that another client left in a session of the "
+                     "pooler; create it in the"
+                     " database, or write its schema before its name",
+                     pg->where, (int)once__pg_bytes(result, 0, left).len, once__pg_text(result, 0, left));
 }
 
 void once__pg_forget_session(once_pg *pg)
@@ -294,7 +293,7 @@ void once__pg_forget_session(once_pg *pg)
 
 /* ---- a new connection, a new transaction ---- */
 
-/* In one message, so that one process answers all of it. Only a session of our own is told anything. */
+/* Sent as one message, so that one process answers all of it. Settings are made only in a session of our own. */
 int once__pg_greet(once_pg *pg, once_error *err)
 {
     assert(!pg->pending && !pg->synced && !pg->rides);
@@ -320,7 +319,7 @@ int once__pg_greet(once_pg *pg, once_error *err)
     pg->local = NULL;
     if (!pg->shared) return ONCE_OK;
     rc = once__pg_learn_local(pg, err);
-    if (rc == ONCE_OK) rc = once__pg_exec_begin(pg, false, err); /* one that knows no transactions is to say so now */
+    if (rc == ONCE_OK) rc = once__pg_exec_begin(pg, false, err); /* statement pooling has no transactions: fail now */
     return rc == ONCE_OK ? once__pg_exec_end(pg, rc, err) : rc;
 }
 
@@ -336,6 +335,6 @@ int once__pg_begin_sql(once_pg *pg, const char *sql, size_t *sent, once_error *e
     if (rc != ONCE_OK) return rc;
     once__pg_must(pg, pg->local, "1tt+", 0);
     pg->local_at = pg->pending;
-    /* What follows may wait for a lock; who serves us is to be known before. */
+    /* The next statements may wait for a lock; the server process must be known before. */
     return PQsendFlushRequest(pg->conn) ? ONCE_OK : once__pg_fail(pg, NULL, err);
 }

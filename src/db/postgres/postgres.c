@@ -1,4 +1,4 @@
-/* A PostgreSQL connection: its URL, one that is borrowed, connecting anew, and the store's statements by name. */
+/* A PostgreSQL connection: its URL, a borrowed one, reconnecting, and the store's prepared statements. */
 #include "db/postgres/postgres.h"
 
 #include <assert.h>
@@ -12,8 +12,8 @@
 
 enum { ANSWER_MS_DEFAULT = 10000 };
 
-/* libpq refuses what it does not know, so our own words are taken out of the URL. False: it is not there; otherwise its
- * value, which is empty when it is too long. */
+/* libpq refuses options that it does not know, so our own options are cut out of the URL. False: there is none;
+ * otherwise `out` is its value, empty when it is too long. */
 static bool cut_word(char *url, const char *word, char *out, size_t size)
 {
     char *at = strchr(url, '?');
@@ -43,7 +43,7 @@ static bool is_word(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.';
 }
 
-/* ?schema=NAME, without anything that would have to be quoted in a URL. */
+/* ?schema=NAME, with characters that need no quoting in a URL. */
 static bool cut_schema(char *url, char out[ONCE_PG_NAME])
 {
     if (!cut_word(url, "schema", out, ONCE_PG_NAME)) return true;
@@ -52,8 +52,8 @@ static bool cut_schema(char *url, char out[ONCE_PG_NAME])
     return n > 0 && out[n] == '\0';
 }
 
-/* A password with '@' or '/' in it, written as it is, ends up in the host, the port or the database: whatever libpq
- * says then shows it. */
+/* A password with an unescaped '@' or '/' ends up in the host, the port or the database, and errors of libpq would show
+ * it. */
 static bool is_misread(const PQconninfoOption *options)
 {
     bool misread = false;
@@ -89,8 +89,9 @@ int once__pg_new(const char *rest, const once_env *env, once_bytes consumer, onc
     snprintf(pg->where, sizeof pg->where, "postgres");
     if (!cut_answer_timeout(pg->conninfo, &pg->answer_ms)) {
         once__pg_free(pg);
-        return once_fail(err, ONCE_E_CONFIG,
-                         "store 'postgres:...': answer_timeout is a number of seconds, 0 to 86400; 0 waits for ever");
+        return once_fail(
+            err, ONCE_E_CONFIG,
+            "store 'postgres:...': answer_timeout is a number of seconds, 0 to 86400; 0 waits without limit");
     }
     if (!cut_schema(pg->conninfo, pg->tables_in)) {
         once__pg_free(pg);
@@ -186,8 +187,8 @@ void once__pg_free(once_pg *pg)
 
 bool once__pg_alive(const once_pg *pg) { return pg->conn && PQstatus(pg->conn) == CONNECTION_OK; }
 
-/* Of all that a server says beside its answers one thing matters: that a COMMIT has returned although its standby does
- * not have it, because somebody cancelled the wait. Texts are translated, the name of the function is not. */
+/* One notice of the server matters: a COMMIT has returned although its standby does not have it, because an operator
+ * cancelled the wait. Texts are translated; the name of the function in the server is not. */
 static void hear_notice(void *user, const PGresult *result)
 {
     once_pg *pg = user;
@@ -203,7 +204,7 @@ void once__pg_name(char out[PG_NAME_SIZE], const char *what, const char *sql)
     snprintf(out, PG_NAME_SIZE, "once_%s_%016llx%016llx", what, (unsigned long long)hash.a, (unsigned long long)hash.b);
 }
 
-/* The schema before every once_...; our statements have no such word in quotes. */
+/* Puts the schema before every once_...; our statements have no such word in quotes. */
 static char *qualified(const char *sql, const char *schema)
 {
     once_buf text;
@@ -234,8 +235,7 @@ int once__pg_statements(once_pg *pg, const char *const *sql, const char *const *
     return ONCE_OK;
 }
 
-/* The caller of a borrowed connection may have had us here before: then our statements are there, under the names of
- * their texts. */
+/* On a borrowed connection our statements may have been prepared before, by an earlier store of the caller. */
 static int look_for_ours(once_pg *pg, PGresult **out, once_error *err)
 {
     *out = NULL;

@@ -1,5 +1,5 @@
-/* Statements of the user, before they run: what the server infers of them, and whether this role may do what they
- * say. */
+/* Statements of the user before they run: parameter types that the server infers, and whether this role may run
+ * them. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ int once__pg_prepare_failed(once_pg *pg, const PGresult *result, once_error *err
     return once__pg_fail(pg, result, err);
 }
 
-/* Whether anything in the database may be checked only at commit. */
+/* Whether the database has constraints or triggers that are checked at commit. */
 static int look_for_deferrable(once_pg *pg, once_error *err)
 {
     PGresult *result;
@@ -41,11 +41,10 @@ static int keep_types(once_pg_stmt *stmt, const PGresult *described, once_error 
 {
     const int n = PQnparams(described);
     if (stmt->types &&
-        n != stmt->stmt.params) /* the server reads strings differently now (standard_conforming_strings) */
-        return once_fail(
-            err, ONCE_E_CONFIG,
-            "the database found %d parameters in a statement, and finds %d since it was connected to again",
-            stmt->stmt.params, n);
+        n != stmt->stmt.params) /* the server parses strings differently now (standard_conforming_strings) */
+        return once_fail(err, ONCE_E_CONFIG,
+                         "the database found %d parameters in a statement, and finds %d after a reconnect",
+                         stmt->stmt.params, n);
     unsigned *types = calloc((size_t)n + 1, sizeof *types);
     if (!types) return once_no_memory(err, "for a statement");
     for (int i = 0; i < n; i++) types[i] = PQparamtype(described, i);
@@ -76,7 +75,7 @@ static int prepare_as(once_pg *pg, const char *name, once_pg_stmt *stmt, once_er
     return rc;
 }
 
-/* In a shared session it is only looked at, without a name, as a transaction of ours would see it. */
+/* In a shared session the statement is only described, without a name, inside a transaction. */
 static int prepare_on_server(once_pg *pg, once_pg_stmt *stmt, once_error *err)
 {
     if (!pg->shared) return prepare_as(pg, stmt->name, stmt, err);
@@ -88,8 +87,7 @@ static int prepare_on_server(once_pg *pg, once_pg_stmt *stmt, once_error *err)
 
 /* ---- rights ---- */
 
-/* Of the tables that the statement may mean and of what it may do there, what this role may not: as GRANTs. A guess,
- * and only for people. */
+/* The GRANTs that this role lacks for the tables that the statement may use. It is a guess, only for the error text. */
 static void guess_grants(once_pg *pg, const char *sql, char *out, size_t size)
 {
     once_buf ask;
@@ -118,15 +116,15 @@ static void guess_grants(once_pg *pg, const char *sql, char *out, size_t size)
     once_buf_release(&ask);
 }
 
-/* What the server would do, without doing it: it tells nobody who may not do it. Statements that cannot be asked about
- * are not. */
+/* EXPLAIN of the statement: fails when the role lacks a right, and runs nothing. Statements that cannot be explained
+ * are passed over. */
 static int explain(once_pg *pg, const once_pg_stmt *stmt, PGresult **out, once_error *err)
 {
     once_buf sql;
     const char **nothing = calloc((size_t)stmt->stmt.params + 1, sizeof *nothing);
     once_buf_init(&sql, strlen(stmt->sql) + 32);
     once_buf_printf(&sql, "EXPLAIN (COSTS off) %s",
-                    stmt->sql); /* in brackets: no word of the statement can be taken for ANALYZE, which would run it */
+                    stmt->sql); /* with brackets no word of the statement can be read as ANALYZE, which would run it */
     int rc = sql.failed || !nothing ? once_no_memory(err, "for a statement") : ONCE_OK;
     if (rc == ONCE_OK && !PQsendQueryParams(pg->conn, sql.data, stmt->stmt.params, NULL, nothing, NULL, NULL, 0))
         rc = once__pg_fail(pg, NULL, err);
@@ -141,7 +139,7 @@ static int explain(once_pg *pg, const once_pg_stmt *stmt, PGresult **out, once_e
     return rc;
 }
 
-/* The GRANTs that the statement lacks. */
+/* ONCE_E_DENIED with the GRANTs that the statement lacks. */
 static int look_for_rights(once_pg *pg, const once_pg_stmt *stmt, once_error *err)
 {
     assert(!pg->pending && !pg->synced);
@@ -179,7 +177,7 @@ void once__pg_user_free(once_stmt *stmt)
     free(mine);
 }
 
-/* Whether it means what somebody else left in a shared session; each transaction asks that from now on. */
+/* Whether it uses a temporary table that another client left in a shared session; transactions ask this from now on. */
 static int look_for_left(once_pg *pg, once_error *err)
 {
     int rc = once__pg_learn_local(pg, err);
@@ -206,7 +204,7 @@ int once__pg_user_prepare(once_db *db, once_bytes sql, once_stmt **out, once_err
     once_buf_release(&text);
     stmt->stmt.db = db;
     char number[16];
-    snprintf(number, sizeof number, "u%u", pg->next_user++); /* two may be equal */
+    snprintf(number, sizeof number, "u%u", pg->next_user++); /* two statements may have the same text */
     once__pg_name(stmt->name, number, stmt->sql);
     const bool known = pg->found_out;
     rc = prepare_on_server(pg, stmt, err);

@@ -1,10 +1,10 @@
-/* Whether what a server answers is what the statement returns: rows, columns, their types, which of them may be NULL,
- * and how long they are.
+/* Checks that a result is what its statement returns: rows, columns, their types, which of them may be NULL, and their
+ * sizes.
  *
- * libpq hands out what came over the wire. A value of a row that is not there reads as NULL, one that is too short
- * reads past its end, and more rows than a LIMIT allows do not fit where they are wanted. So an answer is looked at
- * once, as a whole, before anybody reads of it; then the accessors (once__pg_int and its kin) may rely on it. Who
- * answers otherwise is no server that we know, and is not talked to any longer. */
+ * libpq hands out what came over the wire. A value of a missing row reads as NULL, a value that is too short reads past
+ * its end, and more rows than a LIMIT allows overflow the caller's memory. So a result is checked as a whole before it
+ * is used; then the accessors (once__pg_int and others) may rely on it. A server that answers otherwise is not trusted,
+ * and the connection is closed. */
 #include <assert.h>
 #include <endian.h>
 #include <string.h>
@@ -74,7 +74,7 @@ void once__pg_must(once_pg *pg, const char *sql, const char *shape, size_t most)
 int once__pg_misfit(once_pg *pg, const char *sql, once_error *err)
 {
     const int rc = once_fail(err, ONCE_E_UNAVAILABLE,
-                             "%s: the answer to '%.80s' does not have the rows and columns that it must have; is that "
+                             "%s: the answer to '%.80s' does not have the rows and columns that it must have; is this "
                              "a PostgreSQL server, and is"
                              " something in between?",
                              pg->where, sql ? sql : "a statement");
@@ -94,7 +94,7 @@ int once__pg_ask(once_pg *pg, const char *sql, const char *shape, PGresult **out
 
 const char *once__pg_text(const PGresult *result, int row, int column)
 {
-    assert(row < PQntuples(result) && column < PQnfields(result)); /* once__pg_fits has looked */
+    assert(row < PQntuples(result) && column < PQnfields(result)); /* checked by once__pg_fits */
     const char *text = PQgetvalue(result, row, column);
     return text ? text : "";
 }
@@ -103,7 +103,7 @@ bool once__pg_null(const PGresult *result, int row, int column) { return PQgetis
 
 int64_t once__pg_int(const PGresult *result, int row, int column)
 {
-    assert(row < PQntuples(result) && column < PQnfields(result)); /* once__pg_fits has looked */
+    assert(row < PQntuples(result) && column < PQnfields(result)); /* checked by once__pg_fits */
     const void *data = PQgetvalue(result, row, column);
     uint64_t eight;
     uint32_t four;
@@ -119,7 +119,7 @@ int64_t once__pg_int(const PGresult *result, int row, int column)
 
 once_hash once__pg_id(const PGresult *result, int row, int column)
 {
-    assert(row < PQntuples(result) && column < PQnfields(result)); /* once__pg_fits has looked */
+    assert(row < PQntuples(result) && column < PQnfields(result)); /* checked by once__pg_fits */
     uint64_t words[2];
     if (PQgetlength(result, row, column) != 16) return (once_hash){0};
     memcpy(words, PQgetvalue(result, row, column), 16);
@@ -128,6 +128,6 @@ once_hash once__pg_id(const PGresult *result, int row, int column)
 
 once_bytes once__pg_bytes(const PGresult *result, int row, int column)
 {
-    assert(row < PQntuples(result) && column < PQnfields(result)); /* once__pg_fits has looked */
+    assert(row < PQntuples(result) && column < PQnfields(result)); /* checked by once__pg_fits */
     return (once_bytes){PQgetvalue(result, row, column), (size_t)PQgetlength(result, row, column)};
 }

@@ -1,11 +1,11 @@
-/* Sending and reading in pipeline mode: statements are sent, and one round brings all their results.
+/* Sending and reading in pipeline mode: statements are sent, and a round reads all their results.
  *
  * Invariants
- *   - `pending` counts what was sent in this round and not read; between rounds it is 0.
- *   - What is presumed (`rides`) was sent before that, and is read before that.
- *   - The later part of a round in two parts was sent before both, and is read before both.
- *   - A round that failed has been read to its Sync, so the connection can be used again (for ROLLBACK), or it was
- *     dropped. */
+ *   - `pending` counts the statements of this round that were sent and not read; between rounds it is 0.
+ *   - Presumed statements (`rides`) were sent before the round, and are read before it.
+ *   - The second part of a round in two parts was sent before both, and is read before both.
+ *   - A failed round has been read to its Sync, so that the connection can be used again (for ROLLBACK); or the
+ *     connection was dropped. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,7 +32,7 @@ int once__pg_push(once_pg *pg, once_error *err)
     return once__pg_wait(pg, false) && once__pg_alive(pg) ? ONCE_OK : once__pg_lost(pg, err);
 }
 
-/* The first ones of many are sent at once, so that the server works while the others come. */
+/* The first statements of many are written to the socket early, so that the server works while others are built. */
 int once__pg_sent(once_pg *pg, size_t bytes, once_error *err)
 {
     pg->pending++;
@@ -89,14 +89,14 @@ PGresult *once__pg_read(once_pg *pg)
 
 int once__pg_next(once_pg *pg, PGresult **out, once_error *err)
 {
-    assert(pg->pending && pg->synced && !pg->rides && !pg->later.n); /* they come first */
+    assert(pg->pending && pg->synced && !pg->rides && !pg->later.n); /* those are read first */
     PGresult *result = once__pg_read(pg);
     if (!result || !once__pg_alive(pg)) {
         if (result && PQstatus(pg->conn) != CONNECTION_OK) PQclear(result);
         return once__pg_lost(pg, err);
     }
     PGresult *rest;
-    while ((rest = once__pg_read(pg))) PQclear(rest); /* a statement has one result, and then the NULL that ends it */
+    while ((rest = once__pg_read(pg))) PQclear(rest); /* a statement has one result, and a NULL behind it */
     if (pg->silence[0]) {
         PQclear(result);
         return once__pg_lost(pg, err);
@@ -133,12 +133,12 @@ void once__pg_clear(PGresult **results, size_t n)
 
 static bool is_answer(ExecStatusType status) { return status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK; }
 
-/* The results of the statements under way, behind which a Sync was sent. `rc`: what failed before them. */
+/* Reads the results of the round, behind which a Sync was sent. `rc`: the status of what was read before them. */
 static int read_results(once_pg *pg, PGresult **results, size_t n, int rc, once_error *err)
 {
     for (size_t i = 0; i < n; i++) {
         const int read = once__pg_next(pg, &results[i], rc == ONCE_OK ? err : NULL);
-        if (read != ONCE_OK) { /* that is worse than what failed before */
+        if (read != ONCE_OK) { /* the connection is lost */
             once__pg_clear(results, i);
             return rc == ONCE_OK ? read : rc;
         }
@@ -193,6 +193,7 @@ static void set_aside(once_pg *pg, once_pg_part *part)
 
 static void take_up(once_pg *pg, once_pg_part *part)
 {
+    assert(part->n > 0 && part->n <= PG_ROUND_MAX);
     pg->pending = part->n;
     pg->synced = true;
     memcpy(pg->expected, part->expected, sizeof pg->expected);
@@ -218,13 +219,14 @@ int once__pg_head(once_pg *pg, PGresult **results, size_t n, once_pg_later *read
     pg->later_user = user;
     take_up(pg, &pg->head);
     const size_t later = pg->later.n;
-    pg->later.n = 0; /* it comes behind these */
+    pg->later.n = 0; /* it is read later */
     rc = read_results(pg, results, n, ONCE_OK, err);
     if (pg->conn) pg->later.n = later;
     return rc;
 }
 
-/* Others may be on their way behind it, and are as they were. It costs no round trip: the server has those to do. */
+/* Statements of another round may have been sent behind it; their state is saved and restored. This read is not counted
+ * as a round trip: the server still works on those. */
 int once__pg_later(once_pg *pg, PGresult **results, size_t n, once_error *err)
 {
     assert(pg->later.n == n && !pg->head.n);

@@ -1,4 +1,4 @@
-/* What a SQLSTATE means for whoever called, and what failed on a connection in words. */
+/* The status that a SQLSTATE means, and the text of an error on a connection. */
 #include <stdio.h>
 #include <string.h>
 
@@ -27,9 +27,9 @@ int once__pg_status(const char *state)
         {"3D", ONCE_E_SCHEMA},
         {"3F", ONCE_E_SCHEMA},
         {"25006", ONCE_E_READONLY},
-        {"26", ONCE_E_ABORTED},    /* a prepared statement that the server does not know: a pooler in between */
-        {"42P05", ONCE_E_ABORTED}, /* or one that it knows, and nobody here has prepared */
-        {"0A000", ONCE_E_ABORTED}, /* "cached plan must not change result type": prepared anew after a reconnect */
+        {"26", ONCE_E_ABORTED},    /* a prepared statement is missing: a pooler is in between */
+        {"42P05", ONCE_E_ABORTED}, /* a statement exists that we have not prepared: the same */
+        {"0A000", ONCE_E_ABORTED}, /* "cached plan must not change result type": prepared again after a reconnect */
         {"42", ONCE_E_SCHEMA},
         {"22", ONCE_E_MESSAGE},
         {"23", ONCE_E_MESSAGE},
@@ -52,7 +52,7 @@ static const char *advice(int status)
     switch (status) {
     case ONCE_E_FULL: return "free some space on the server";
     case ONCE_E_READONLY: return "connect to the primary; target_session_attrs=read-write finds it";
-    case ONCE_E_DENIED: return "give this role what it needs";
+    case ONCE_E_DENIED: return "give this role the rights that it needs";
     case ONCE_E_UNAVAILABLE: return "nothing is fetched or acknowledged until it is back";
     case ONCE_E_CORRUPT: return "restore it from a backup";
     case ONCE_E_IO: return "look into the server's log before going on";
@@ -60,15 +60,15 @@ static const char *advice(int status)
     }
 }
 
-/* One line; libpq's texts end with a newline and may have more. */
+/* The first line; texts of libpq end with a newline and may have several lines. */
 static void first_line(const char *from, char *out, size_t size)
 {
     const size_t len = strcspn(from ? from : "", "\n");
     snprintf(out, size, "%.*s", (int)(len < 300 ? len : 300), from ? from : "");
 }
 
-/* A transaction that wants to write was refused before it did anything. Texts are translated, the name of the function
- * is not. */
+/* BEGIN READ WRITE was refused, because the server is a standby. Texts are translated; the name of the function in the
+ * server is not. */
 static bool is_standby(const char *state, const PGresult *result)
 {
     const char *function = result ? PQresultErrorField(result, PG_DIAG_SOURCE_FUNCTION) : NULL;
@@ -92,19 +92,20 @@ int once__pg_fail(once_pg *pg, const PGresult *result, once_error *err)
     const char *message = result ? PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY) : NULL;
     int status = once__pg_status(state);
     once__pg_heed_state(pg, state);
-    if (state && once__pg_begins(state, "23505")) { /* two made the same row: the other one was faster */
+    if (state && once__pg_begins(state, "23505")) { /* another transaction inserted the same row first */
         status = ONCE_E_ABORTED;
-    } else if (status == ONCE_E_MESSAGE) { /* a statement of ours: its tables are not as they should be */
+    } else if (status == ONCE_E_MESSAGE) { /* of a statement of ours: the tables have changed */
         status = ONCE_E_SCHEMA;
     }
     if (is_standby(state, result)) {
         status = ONCE_E_UNAVAILABLE;
         return once_fail(err, status, "%s: " ONCE_PG_STANDBY, pg->where);
     }
-    if (pg->effects && state && (strcmp(state, "25P01") == 0 || strcmp(state, "3B001") == 0)) /* ours would be there */
+    if (pg->effects && state &&
+        (strcmp(state, "25P01") == 0 || strcmp(state, "3B001") == 0)) /* our transaction should be open */
         return once_fail(err, ONCE_E_COMMIT_UNKNOWN,
                          "%s: a statement of the effects has ended their transaction, and it is not known what of it "
-                         "was committed; look at"
+                         "was committed; check"
                          " the data, and let no statement or function end a transaction",
                          pg->where);
     if (!message)

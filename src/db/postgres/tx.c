@@ -1,7 +1,7 @@
-/* A PostgreSQL database that is not the store's: transactions of their own on a connection of their own.
+/* A PostgreSQL database that is not the store's: a connection with transactions of its own.
  *
- * Whoever waits for the server (wait.c) looks at `stop` meanwhile, and cancels what the server still does when
- * it gives up. */
+ * While it waits for the server (wait.c), it looks at `stop`; when it gives up, it asks the server to cancel the
+ * statement. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 
 typedef struct once_pg_own {
     const atomic_bool *stop;
-    once_cancel opening; /* until it is open */
+    once_cancel opening; /* cancels opening it */
 } once_pg_own;
 
 static once_pg *of(once_db *db) { return (once_pg *)db; }
@@ -29,7 +29,7 @@ static bool is_told_to_stop(void *user)
 
 static int told_to_stop(const once_pg *pg, once_error *err)
 {
-    return once_fail(err, ONCE_E_ABORTED, "%s: told to stop", pg->where);
+    return once_fail(err, ONCE_E_ABORTED, "%s: stopped", pg->where);
 }
 
 int once__pg_open(const char *rest, const once_db_options *options, once_db **out, once_error *err)
@@ -95,8 +95,7 @@ static int begin(once_pg *pg, once_error *err)
     return rc;
 }
 
-/* A connection that has been idle may have ended without our knowing: then it is made anew, because nothing was begun
- * on it. */
+/* An idle connection may be lost without our notice. Then we reconnect and begin again: nothing was done yet. */
 int once__pg_tx_begin(once_db *db, once_error *err)
 {
     once_pg *pg = of(db);
@@ -110,10 +109,10 @@ int once__pg_tx_begin(once_db *db, once_error *err)
     }
 }
 
-/* Whether an error that answers COMMIT says that the transaction was rolled back: what is checked then (constraints,
- * triggers, conflicts with others), being cancelled, and a disk that is full before the commit is written (afterwards
- * the server panics). Everything else is not known to mean that: a server that is shutting down may have committed and
- * wait for a standby, 40003 says itself that it does not know, and so does whatever a proxy in between makes up. */
+/* Whether an error in reply to COMMIT means that the transaction was rolled back: deferred checks (constraints,
+ * triggers, conflicts with others), a cancelled statement, and a disk that is full before the commit is written (after
+ * that the server panics). Any other error leaves it unknown: a server that is shutting down may have committed and
+ * wait for a standby, 40003 itself means unknown, and a proxy may send anything. */
 static bool says_rolled_back(const PGresult *result)
 {
     static const char *const states[] = {"21",    "22",    "23",    "25",    "42",    "44",    "P0",
@@ -121,7 +120,7 @@ static bool says_rolled_back(const PGresult *result)
     const char *state = PQresultErrorField(result, PG_DIAG_SQLSTATE),
                *severity = PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED);
     if (!state || !severity || strcmp(severity, "ERROR") != 0)
-        return false; /* FATAL, PANIC: it ended instead of answering */
+        return false; /* FATAL, PANIC: the server process ended */
     if (strcmp(state, "25P03") == 0) return false;
     for (size_t i = 0; i < sizeof states / sizeof *states; i++)
         if (strncmp(state, states[i], strlen(states[i])) == 0) return true;
@@ -138,7 +137,7 @@ static int commit_answered(once_pg *pg, PGresult *result, bool *maybe, once_faul
     if (strcmp(PQcmdStatus(result), "COMMIT") == 0 && pg->unreplicated) {
         *fault = (once_fault){
             .kind = ONCE_FAULT_RETRY,
-            .text = "the commit may not have reached its standby, because somebody cancelled the wait for it"};
+            .text = "the commit may not have reached its standby, because an operator cancelled the wait for it"};
         return ONCE_E_UNAVAILABLE;
     }
     if (strcmp(PQcmdStatus(result), "COMMIT") == 0) return ONCE_OK;
@@ -159,8 +158,8 @@ static int guard_send(once_pg *pg)
     return once__pg_sent(pg, strlen(sql), NULL);
 }
 
-/* *changed: the status, when something has, or when it failed for another reason: then the server has passed over the
- * COMMIT behind it, and nothing is committed by that. */
+/* Reads the result of the guard. *changed: its status when it has failed, for whatever reason. Then the server has
+ * skipped the COMMIT behind it. */
 static int guard_gather(once_pg *pg, int *changed, once_fault *fault)
 {
     PGresult *result = NULL;
@@ -181,7 +180,7 @@ static int guard_gather(once_pg *pg, int *changed, once_fault *fault)
         snprintf(fault->text, sizeof fault->text, "%s", said);
     } else if (PQresultStatus(result) != PGRES_TUPLES_OK) {
         *changed = once__pg_fault(pg, result, fault);
-        if (*changed == ONCE_E_MESSAGE) { /* a statement of ours is no message's */
+        if (*changed == ONCE_E_MESSAGE) { /* the guard is ours: no message is at fault */
             fault->kind = ONCE_FAULT_RETRY;
             *changed = ONCE_E_ABORTED;
         }
@@ -210,10 +209,10 @@ int once__pg_tx_commit(once_db *db, bool *maybe, once_fault *fault)
     if (rc != ONCE_OK) return changed != ONCE_OK ? changed : once__pg_fault(pg, NULL, fault);
     rc = changed != ONCE_OK ? changed : commit_answered(pg, result, maybe, fault);
     PQclear(result);
-    if (changed == ONCE_E_COMMIT_UNKNOWN) once__pg_drop(pg); /* nobody knows what the session is now */
+    if (changed == ONCE_E_COMMIT_UNKNOWN) once__pg_drop(pg); /* the state of the session is unknown */
     else
         (void)once__pg_synced(
-            pg, NULL); /* the answer is there; a connection that is lost now is noticed by the next transaction */
+            pg, NULL); /* the result was read; the next transaction notices a connection that is lost now */
     return rc;
 }
 
@@ -222,7 +221,7 @@ void once__pg_tx_rollback(once_db *db)
     once_pg *pg = of(db);
     assert(pg->own);
     PGresult *result;
-    pg->savepoints = 0; /* they end with it */
+    pg->savepoints = 0; /* they have ended with the transaction */
     if (atomic_load(pg->own->stop)) once__pg_drop(pg);
     if (!once__pg_alive(pg) || PQtransactionStatus(pg->conn) == PQTRANS_IDLE) return;
     if (once__pg_send_text(pg, "ROLLBACK", NULL) != ONCE_OK || once__pg_round(pg, &result, 1, NULL) != ONCE_OK)
@@ -230,7 +229,7 @@ void once__pg_tx_rollback(once_db *db)
     else PQclear(result);
 }
 
-/* ---- which one it is ---- */
+/* ---- identity ---- */
 
 int once__pg_identity(once_db *db, char *out, size_t len, once_error *err)
 {

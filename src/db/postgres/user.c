@@ -1,8 +1,8 @@
-/* Statements of the user on a PostgreSQL connection: running them, and what is around them.
+/* Running statements of the user on a PostgreSQL connection, with savepoints, deferred checks and scripts.
  *
- * Values travel as text without a type, so that the server infers it from where they stand: 12 fits into an integer, a
- * numeric and a text column alike. A number is the text that the message has where the type keeps that, as numeric and
- * text do. For others, and those are integers above all, 1.0 and 1e3 are written as 1 and 1000. */
+ * Values are sent as text without a type, so that the server infers the type from the context: 12 fits an integer, a
+ * numeric and a text column. A number is sent as it is written in the message where the type keeps that, like numeric
+ * and text. For other types, above all integers, 1.0 and 1e3 are sent as 1 and 1000. */
 #include "db/postgres/user.h"
 
 #include <assert.h>
@@ -31,8 +31,7 @@ static int user_rights(once_db *db, once_error *err) { return once__pg_user_righ
 
 /* ---- running ---- */
 
-/* Types that read any number, and differ in what they keep of its spelling. Not those of integers, nor domains, which
- * may be of them. */
+/* Types that read any number as it is written. Not integers, nor domains, which may be integers. */
 static bool reads_any_number(unsigned type)
 {
     static const unsigned types[] = {PG_NUMERIC, PG_FLOAT4, PG_FLOAT8, PG_TEXT,
@@ -42,7 +41,7 @@ static bool reads_any_number(unsigned type)
     return false;
 }
 
-/* Where the server may want an integer, one is written without point and exponent. */
+/* Where the type may be an integer, a whole number is sent without point and exponent. */
 static void put_number(once_buf *to, once_bytes text, unsigned type)
 {
     assert(text.len > 0);
@@ -82,7 +81,7 @@ static int put_value(once_buf *to, const once_value *value, unsigned type, once_
     return ONCE_OK;
 }
 
-/* Fills pg->texts, as libpq wants it: each ends with a NUL. */
+/* Fills pg->texts with texts that end with a NUL, as libpq needs them. */
 static int put_values(once_pg *pg, const once_value *values, const unsigned *types, size_t n, once_fault *fault)
 {
     if (pg->values.capacity > VALUES_KEPT) once_buf_release(&pg->values);
@@ -129,7 +128,7 @@ static int64_t rows_of(PGresult *result)
     return text[0] ? strtoll(text, NULL, 10) : 0;
 }
 
-/* Of the statements whose answers nobody has looked at for themselves it is known now whether all of them succeeded. */
+/* Called when it is known whether all presumed statements have succeeded. */
 static void end_ride(once_pg *pg, bool succeeded)
 {
     for (once_pg_stmt *stmt = pg->users; stmt; stmt = stmt->next) {
@@ -154,7 +153,8 @@ static int user_gather(once_stmt *base, const once_value *values, size_t n, int6
     if (answered) *rows = rows_of(result);
     else rc = once__pg_fault_given(pg, result, stmt, values, n, fault);
     if (answered) stmt->names = 0;
-    else if (!PQresultErrorField(result, PG_DIAG_SQLSTATE)) once__pg_drop(pg); /* who knows what it says next */
+    else if (!PQresultErrorField(result, PG_DIAG_SQLSTATE))
+        once__pg_drop(pg); /* an error without a SQLSTATE: the connection is not usable */
     PQclear(result);
     if (rc == ONCE_OK && pg->pending == 0 && once__pg_synced(pg, NULL) != ONCE_OK) rc = once__pg_fault(pg, NULL, fault);
     return rc;
@@ -183,8 +183,8 @@ static int user_presume(once_db *db, once_error *err)
     return ONCE_OK;
 }
 
-/* A statement that was presumed to succeed did not. What passes, or stops everything, is said as it is. The rest a run
- * with savepoints will find again, and say whose it is. */
+/* A presumed statement has failed. A fault that passes, or stops everything, keeps its status. Any other will be found
+ * again by a run with savepoints, which knows the message. */
 static int disproved(once_pg *pg, const PGresult *result, once_error *err)
 {
     assert(pg->presumed);
@@ -241,9 +241,9 @@ static int user_run(once_stmt *stmt, const once_value *values, size_t n, int64_t
     return rc;
 }
 
-/* ---- around them ---- */
+/* ---- savepoints, deferred checks, scripts ---- */
 
-/* Statements without results, in one round. */
+/* Runs statements without results, in one round. */
 static int say(once_pg *pg, const char *const *sql, size_t n, once_error *err)
 {
     assert(n > 0);
@@ -256,8 +256,7 @@ static int say(once_pg *pg, const char *const *sql, size_t n, once_error *err)
     return rc;
 }
 
-/* Asks the server to check now what it would check at commit, and takes back that it was asked: what is deferred stays
- * so. */
+/* Lets the server check deferred constraints now. The savepoint takes SET CONSTRAINTS back, so they stay deferred. */
 static int user_owes(once_db *db, once_fault *fault)
 {
     static const char *const sql[] = {"SAVEPOINT once_owes", "SET CONSTRAINTS ALL IMMEDIATE", "ROLLBACK TO once_owes",
@@ -319,7 +318,7 @@ static int user_mark_gather(once_db *db, once_error *err)
 
 static bool user_defers(once_db *db) { return once__pg_of(db)->deferrable; }
 
-/* Several processes may run the same script at the same moment; "IF NOT EXISTS" alone does not help against that. */
+/* Several processes may run the same script at once, and "IF NOT EXISTS" alone is not safe then: hence the lock. */
 static int user_script(once_db *db, once_bytes sql, once_error *err)
 {
     once_pg *pg = once__pg_of(db);
@@ -369,7 +368,7 @@ static int user_describe(once_db *db, char *out, size_t len, once_error *err)
                       "1tTttt", &result, err);
     const char *current = rc == ONCE_OK ? once__pg_text(result, 0, 1) : "",
                *tables = pg->tables_in[0] ? pg->tables_in : current;
-    const bool other = strcmp(current, tables) != 0; /* the store's tables are not where statements look first */
+    const bool other = strcmp(current, tables) != 0; /* the store's tables are not in the current schema */
     if (rc == ONCE_OK)
         snprintf(out, len, "PostgreSQL %.20s schema=%.40s%s%.40s role=%.40s fsync=%s%s%s", once__pg_text(result, 0, 0),
                  tables, other ? " current_schema=" : "", other ? current : "", once__pg_text(result, 0, 2),

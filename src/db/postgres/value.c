@@ -1,21 +1,20 @@
-/* Whose fault an error is that reads like that of a faulty statement: the statement's, so that nothing will work until
- * somebody acts, or that of the message which gave it a value.
+/* Decides whose fault an error is that looks like that of a wrong statement: the statement's, so that nothing works
+ * until an operator acts, or that of the message whose value it got.
  *
- * Some types and functions have a grammar of their own or name things, and what they cannot read has the states of a
- * statement that cannot be read: nextval(:x) says "relation ... does not exist" as a table does that was dropped. Texts
- * are translated, so they are not compared with words. It is the message's fault where the server could not read a
- * parameter, or where what it complains about is just what the message has given:
+ * Some types and functions have a grammar of their own, or name things. When they cannot read a value, the SQLSTATE is
+ * that of a wrong statement: nextval(:x) says "relation ... does not exist", like a table that was dropped. Texts are
+ * translated, so they are not compared with words. The message is at fault when the server could not read a parameter,
+ * or when the error is about exactly what the message contains:
  *
- *   - A statement of the user's that no longer fits its tables says at which of its own characters; what its values
- *   name has no such place.
- *   - The name is in the error, between quotes, as a value of the message has it, and no literal of the statement has
- *   the same.
- *   - In a statement that a function builds (EXECUTE), the word that is complained about is the value, or is in it. A
- *   function's own statements are its own.
+ *   - A statement of the user that no longer fits its tables has a position in the error. A name in a value has none.
+ *   - The name in the error, between quotes, is a value of the message, and no literal of the statement is the same.
+ *   - In a statement that a function builds (EXECUTE), the word at the position of the error is the value, or in it.
+ *     The function's own statements are the function's fault.
  *
- * That a value occurs somewhere in a word is chance: a function with a typo would bury all messages that have an "a".
- * Everything else is in doubt, and is not blamed on a message; what the server says then may be made of values, and is
+ * A value that occurs somewhere inside a word is a coincidence: a function with a typo would bury all messages that
+ * contain an "a". In all other cases the message is not blamed; but the text of the server may contain values, and is
  * not shown. */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,21 +26,21 @@
 enum { NAME_BYTES = 63, PARTS_MAX = 4, NO_CHANCE = 5, FIRST_USER_OID = 16384 };
 
 typedef struct complaint {
-    const char *state, *text, *query; /* NULL: it does not say */
-    once_buf context;                 /* the lines of it, from the innermost on */
+    const char *state, *text, *query; /* NULL: the error has none */
+    once_buf context;                 /* its lines, the innermost first */
     bool at_statement;
-    long at; /* the character of `query`, from 1 on; 0: it does not say */
+    long at; /* the position in `query`, from 1 on; 0: the error has none */
 } complaint;
 
-/* Without the line that some servers add to every error (log_parameter_max_length_on_error), which has all values of
- * the statement. */
+/* The length without the line that some servers add to every error (log_parameter_max_length_on_error): it has all
+ * values of the statement. */
 static size_t context_len(const char *context)
 {
     for (const char *listed = context; (listed = strstr(listed, ": $1 = ")); listed++) {
         const char *line = listed;
         while (line > context && line[-1] != '\n') line--;
         if (!memchr(line, '"', (size_t)(listed - line)))
-            return line > context ? (size_t)(line - context) - 1 : 0; /* and no name is before it */
+            return line > context ? (size_t)(line - context) - 1 : 0; /* the line begins there */
     }
     return strlen(context);
 }
@@ -70,9 +69,9 @@ static bool ends(const char *text, const char *with)
 
 static bool starts(const char *text, const char *with) { return strncmp(text, with, strlen(with)) == 0; }
 
-/* ---- what a value looks like in an error ---- */
+/* ---- values in the text of an error ---- */
 
-/* Where a name ends that the server cuts. */
+/* The length to which the server cuts a name. */
 static size_t cut(const char *name, size_t len)
 {
     if (len <= NAME_BYTES) return len;
@@ -80,7 +79,7 @@ static size_t cut(const char *name, size_t len)
     return len;
 }
 
-/* The next part of a name like a."B c", as the server keeps it. */
+/* The next part of a name like a."B c", in the form that the server stores. */
 static const char *put_part(const char *at, once_buf *out)
 {
     const size_t begun = out->len;
@@ -100,7 +99,7 @@ static const char *put_part(const char *at, once_buf *out)
     return at;
 }
 
-/* Each with its NUL: the value as it is, the name that it may be, and the parts of that. */
+/* Writes texts with their NULs: the value, the name that it may be, and the parts of the name. */
 static void put_names(const char *value, once_buf *out)
 {
     once_buf whole, part;
@@ -135,14 +134,13 @@ static bool is_some_word(const char *text)
     return *text;
 }
 
-/* Whether no word begins before that, or goes on behind it. */
+/* Whether the text at `at` is a whole word. */
 static bool is_whole(const char *text, const char *at, size_t len)
 {
     return (at == text || !is_word(at[-1]) || !is_word(*at)) && (!is_word(at[len]) || !is_word(at[len - 1]));
 }
 
-/* How long the mark is that begins or ends a quotation at `at`. Other languages have other marks, and a space inside of
- * them. */
+/* The length of a quotation mark at `at`. Other languages have other marks, with a space inside them. */
 static size_t mark_len(const char *at)
 {
     static const char *const marks[] = {"\"",     "\u00ab", "\u00bb", "\u2018", "\u2019", "\u201a",
@@ -154,7 +152,7 @@ static size_t mark_len(const char *at)
 
 static size_t gap_len(const char *at) { return *at == ' ' ? 1 : starts(at, "\u00a0") ? strlen("\u00a0") : 0; }
 
-/* What is behind the first mark of a text: what it complains about. NULL: it quotes nothing. */
+/* The text behind the first quotation mark: what the error is about. NULL: it quotes nothing. */
 static const char *quoted(const char *text)
 {
     while (*text && !mark_len(text)) text++;
@@ -164,7 +162,7 @@ static const char *quoted(const char *text)
     return text + (spaced ? gap_len(text) : 0);
 }
 
-/* The end of what begins there, and is the name between marks; NULL: it is not. */
+/* The end of the name at `at`, with its closing mark; NULL: another text is there. */
 static const char *behind_name(const char *at, const char *name)
 {
     if (!at || !*name || !starts(at, name)) return NULL;
@@ -173,7 +171,7 @@ static const char *behind_name(const char *at, const char *name)
     return mark_len(at) ? at + mark_len(at) : NULL;
 }
 
-/* Whether a statement has that name by itself, in whatever case. */
+/* Whether the text of the statement has that name, in any case. */
 static bool has_word(const char *sql, const char *name)
 {
     const size_t len = strlen(name);
@@ -185,14 +183,14 @@ static bool has_word(const char *sql, const char *name)
     return false;
 }
 
-/* The same for a literal of a statement that a function runs, which is in the context. */
+/* The same for a literal in a statement that a function runs. */
 static bool has_literal(const char *sql, const char *name)
 {
     const char *quote = strchr(sql, '\'');
     return quote && is_some_word(name) && has_word(quote, name);
 }
 
-/* What it complains about is that name. A type's whole name is in the context, which ends with it. */
+/* Whether the error is about that name. The whole name of a type is at the end of the context. */
 static bool names_value(const void *user, const char *sql, const char *name)
 {
     const complaint *c = user;
@@ -204,7 +202,7 @@ static bool names_value(const void *user, const char *sql, const char *name)
 
 /* ---- statements that a function builds ---- */
 
-/* What the innermost line says behind the name of a function of PL/pgSQL: in which of its statements it is. */
+/* The part of the innermost line behind the name of a PL/pgSQL function: in which of its statements the error is. */
 static const char *place_in_function(const char *context, char *line, size_t size)
 {
     const size_t len = strcspn(context, "\n");
@@ -215,14 +213,14 @@ static const char *place_in_function(const char *context, char *line, size_t siz
     return behind ? behind : "";
 }
 
-/* In every language it says EXECUTE there, where it is. */
+/* EXECUTE is not translated. */
 static bool is_built(const char *context)
 {
     char line[400];
     return strstr(place_in_function(context, line, sizeof line), "EXECUTE");
 }
 
-/* The function's own text cannot be read: its values are not yet looked at then, so they are not in the error. */
+/* The function's own text is wrong. Its values were not used yet, so they are not in the error. */
 static bool is_own(const complaint *c)
 {
     static const char *const places[] = {" at PERFORM", " at SQL statement", " at assignment",
@@ -243,7 +241,7 @@ static const char *character(const char *text, long number)
     return text;
 }
 
-/* What is complained about there: a name or a literal, without its quotes, or some other character. */
+/* What is at the position of the error: a name or a literal, without its quotes, or another character. */
 static once_bytes piece_at(const char *at)
 {
     const char quote = *at == '"' || *at == '\'' ? *at : '\0';
@@ -253,7 +251,7 @@ static once_bytes piece_at(const char *at)
     return (once_bytes){at, (size_t)(end - at)};
 }
 
-/* Whether the whole of that is in the value, which was put into the statement as a whole, and has more than marks. */
+/* Whether all of the piece comes from the value, which is in the statement as a whole, and is more than punctuation. */
 static bool stands_at(const char *query, once_bytes piece, const char *value)
 {
     const size_t len = strlen(value);
@@ -265,7 +263,7 @@ static bool stands_at(const char *query, once_bytes piece, const char *value)
     return false;
 }
 
-/* As it is, as a literal and as a name. */
+/* The value may be in the statement as it is, as a literal, or as a quoted name. */
 static bool is_built_of(const complaint *c, const char *value)
 {
     const once_bytes piece = piece_at(character(c->query, c->at));
@@ -289,9 +287,9 @@ static bool is_ambiguous(const char *state)
     return starts(state, "42") || starts(state, "3F") || starts(state, "0A");
 }
 
-/* The parameter that could not be read, from 1 on. The context is "... parameter $1", or "... parameter $1 = '...'", in
- * whatever language, and nothing before it: a function that a domain calls has lines of its own. 0: it is not about
- * one. */
+/* The number of the parameter that could not be read; 0: the error is about something else. The context is
+ * "... parameter $1" or "... parameter $1 = '...'", in any language, with no line before it: a function that a domain
+ * calls has lines of its own. */
 static size_t parameter_of(const complaint *c, size_t n)
 {
     const char *at = strstr(c->context.data, " $");
@@ -312,15 +310,15 @@ static void put_value(const once_value *value, once_buf *out)
     once_buf_append(out, "", 1);
 }
 
-/* regproc to regtype, regconfig, regdictionary, regnamespace, regrole, regcollation: a value of these names something.
- */
+/* Values of these types name something: regproc to regtype, regconfig, regdictionary, regnamespace, regrole,
+ * regcollation. */
 static bool is_name_type(unsigned type)
 {
     return type == 24 || (type >= 2202 && type <= 2206) || type == 3734 || type == 3769 || type == 4089 ||
            type == 4096 || type == 4191;
 }
 
-/* Whether one of the values has a name that is as asked for. */
+/* Whether `is` holds for a name in one of the values. */
 static bool any_name(const once_pg_given *given, bool (*is)(const void *user, const char *sql, const char *name),
                      const void *user)
 {
@@ -333,8 +331,9 @@ static bool any_name(const once_pg_given *given, bool (*is)(const void *user, co
         once_buf_clear(&names);
         if (!value.failed) put_names(value.data, &names);
         if (value.failed || names.failed) continue;
-        const char *sql =
-            is_name_type(given->types[i]) ? "" : given->sql; /* that a statement has the same name says nothing then */
+        const char *sql = is_name_type(given->types[i])
+                              ? ""
+                              : given->sql; /* then it does not matter that the statement has the same name */
         for (const char *name = names.data; name < names.data + names.len && !found; name += strlen(name) + 1)
             found = is(user, sql, name);
     }
@@ -345,7 +344,7 @@ static bool any_name(const once_pg_given *given, bool (*is)(const void *user, co
 
 static bool is_named(const complaint *c, const once_pg_given *given) { return any_name(given, names_value, c); }
 
-/* As a word, or as what is none. */
+/* As a whole word, or as text that is no word. */
 static bool has_whole(const char *text, const char *name)
 {
     const size_t len = strlen(name);
@@ -360,7 +359,7 @@ static bool is_shown(const void *user, const char *sql, const char *name)
     return has_whole(user, name);
 }
 
-/* The first name that the text quotes, up to the next mark, in lower case. */
+/* The first name that the text quotes, in lower case. */
 static void put_quoted(const char *text, once_buf *out)
 {
     for (const char *at = quoted(text); at && *at && !mark_len(at); at++)
@@ -368,7 +367,7 @@ static void put_quoted(const char *text, once_buf *out)
     once_buf_append(out, "", 1);
 }
 
-/* Whether a value has all of that, or that has a value which is too long to be there by chance. */
+/* Whether the value contains all of the name, or the name contains a value that is too long for a coincidence. */
 static bool is_related(const void *user, const char *sql, const char *name)
 {
     const char *piece = user;
@@ -409,17 +408,17 @@ static bool is_put_in(const complaint *c, const once_pg_given *given)
     return found;
 }
 
-/* A type of the server's own reads its value, and nothing else. A domain calls functions, which may fail whatever the
- * value is; they can be part of its check, and then no context tells of them. */
+/* A built-in type only reads its value. A domain calls functions, which may fail for any value; they can be part of its
+ * check, and then the context does not show them. */
 static once_pg_blame blame_parameter(const complaint *c, const once_pg_given *given, size_t number, bool grammar)
 {
+    assert(number > 0 && number <= given->n);
     const once_pg_given that = {given->sql, given->values + number - 1, given->types + number - 1, 1};
     if (given->types[number - 1] < FIRST_USER_OID) return grammar ? ONCE_PG_BLAME_VALUE : ONCE_PG_BLAME_NAME;
     return quotes_related(c, &that) || (grammar && !quoted(c->text)) ? ONCE_PG_BLAME_NAME : ONCE_PG_BLAME_UNSURE;
 }
 
-/* Readers of a type, which do not always quote the whole of what they could not read. Names of functions are in no
- * other language. */
+/* Input functions of types do not always quote the whole value. The names of functions are not translated. */
 static bool is_of(const PGresult *result, const char *const *readers)
 {
     const char *function = PQresultErrorField(result, PG_DIAG_SOURCE_FUNCTION);
@@ -452,7 +451,7 @@ static once_pg_blame blame_reader(const PGresult *result, const complaint *c, co
                                                                                      : ONCE_PG_BLAME_UNSURE;
 }
 
-/* It says nothing that somebody has given it. */
+/* The text contains no value of the message. */
 static bool is_plain(const complaint *c, const once_pg_given *given)
 {
     for (const char *at = c->text; *at; at++)
@@ -462,7 +461,8 @@ static bool is_plain(const complaint *c, const once_pg_given *given)
 
 static once_pg_blame blame(const PGresult *result, const complaint *c, const once_pg_given *given)
 {
-    const bool grammar = starts(c->state, "4260") || starts(c->state, "0A"); /* whatever there is in the database */
+    const bool grammar =
+        starts(c->state, "4260") || starts(c->state, "0A"); /* does not depend on what exists in the database */
     const size_t parameter = parameter_of(c, given->n);
     if ((c->at_statement && !c->context.len) || is_own(c)) return ONCE_PG_BLAME_NOBODY;
     if (parameter) return blame_parameter(c, given, parameter, grammar);
@@ -474,6 +474,7 @@ static once_pg_blame blame(const PGresult *result, const complaint *c, const onc
 
 once_pg_blame once__pg_blame(const PGresult *result, const once_pg_given *given)
 {
+    assert(result && given->sql && (given->n == 0 || (given->values && given->types)));
     complaint c = read_complaint(result);
     once_pg_blame whose = ONCE_PG_BLAME_NOBODY;
     if (!c.state || !c.text || !given->n) whose = ONCE_PG_BLAME_NOBODY;
@@ -487,6 +488,7 @@ once_pg_blame once__pg_blame(const PGresult *result, const once_pg_given *given)
 
 void once__pg_say_blame(const char *state, bool of_message, char *out, size_t size)
 {
+    assert(state && size > 0);
     static const char *const says[][2] = {
         {"42P01", "a table, a view or a sequence does not exist"},
         {"42703", "a column does not exist"},

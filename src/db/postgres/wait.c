@@ -1,25 +1,23 @@
-/* Waiting for a PostgreSQL server: until it has accepted us, until it has read what we send, until it answers.
+/* All waiting for a PostgreSQL server: until it has accepted us, until it has read what we send, until it answers.
  *
- * libpq waits for ever when its peer says nothing: the machine is gone, its processes are stopped, something in between
- * has forgotten the connection. So all waiting is here, in short naps, and ends in one of three ways: there is
- * something to read, the caller cancels it, or nobody is there any more.
+ * libpq waits without limit when its peer is silent: the machine is gone, its processes are stopped, or something in
+ * between has dropped the connection. So all waiting is here, in short naps, and ends in one of three ways: there is
+ * something to read, the caller cancels, or the server is gone.
  *
- * Silence alone proves nothing: a statement of the user's may take an hour, and a claim waits for the transaction of
- * another worker. After `answer_ms` without a byte we ask the server, over a second connection, what the first one is
- * doing:
- *   - it works, or waits for a lock: then so do we;
- *   - it waits for us: its answer or our question was lost. Asked twice, as an answer may be on its way; then it is
- *   ended, so that
- *     it does not keep what it has locked;
- *   - the server does not know it, or does not answer the second one either: it is gone.
- * A server that answers but takes nobody in (too many connections, say) is there, and is waited for. Before it has
- * answered for the first time (and behind a pooler, in each transaction), it is not known which session works for us.
- * Then nothing was asked that takes long: when it answers the second one, the first answer was lost.
+ * Silence alone proves nothing: a statement of the user may take an hour, and a claim waits for the transaction of
+ * another worker. After `answer_ms` without a byte we ask the server, over a second connection, what the session of the
+ * first one is doing:
+ *   - it works, or waits for a lock: we go on waiting;
+ *   - it waits for us: its answer or our request was lost. We ask twice, because an answer may be under way; then the
+ *     session is ended, so that it does not keep its locks;
+ *   - the server does not have the session, or does not answer on the second connection either: it is gone.
+ * A server that answers but refuses new connections (too many of them) is alive, and we go on waiting. Before the first
+ * answer (behind a pooler: in each transaction), the session is not known. Then nothing was asked that takes long: when
+ * the second connection gets an answer, the first answer was lost.
  *
- * Whoever is told to stop waiting leaves nothing behind that goes on: the server is asked to cancel what it does for
- * us.
+ * A wait that is cancelled leaves nothing running: the server is asked to cancel the statement.
  *
- * A connection of the caller's (once__pg_borrow) is waited for by libpq: its deadlines are the caller's. */
+ * On a borrowed connection (once__pg_borrow) libpq waits: deadlines are the caller's. */
 #include <assert.h>
 #include <locale.h>
 #include <poll.h>
@@ -34,17 +32,17 @@
 
 enum { NAP_MS = 50, SUSPICION_MS = 1000, CANCEL_MS = 2000 };
 
-/* One nap. 1: there is something to do; 0: not yet; -1: the caller does not want to wait any longer. */
+/* One nap. 1: there is something to do; 0: not yet; -1: the caller has cancelled. */
 static int nap(once_pg *pg, PGconn *conn, short events)
 {
     struct pollfd fd = {.fd = PQsocket(conn), .events = events};
-    if (poll(&fd, 1, NAP_MS) != 0) return 1; /* an interruption, too: look again */
+    if (poll(&fd, 1, NAP_MS) != 0) return 1; /* also after a signal: look again */
     return once_cancelled(&pg->cancel) ? -1 : 0;
 }
 
 /* ---- connecting ---- */
 
-/* What stands before the URL can be changed by it, what stands behind it cannot. */
+/* The URL can change the options before it, not those behind it. */
 static const char *const names[] = {"fallback_application_name",
                                     "connect_timeout",
                                     "keepalives_idle",
@@ -59,7 +57,7 @@ static const char *const names[] = {"fallback_application_name",
         (pg)->application, "10", "30", "10", "3", "60000", (pg)->conninfo, "UTF8", NULL                                \
     }
 
-/* As it is in the end: from the URL, the environment, a service file or us. */
+/* Whether from the URL, the environment, a service file or us. */
 void once__pg_option(PGconn *conn, const char *name, char *out, size_t size)
 {
     PQconninfoOption *options = PQconninfo(conn);
@@ -69,7 +67,7 @@ void once__pg_option(PGconn *conn, const char *name, char *out, size_t size)
     PQconninfoFree(options);
 }
 
-/* How long to wait for a connection; 0: for ever. libpq knows no less than 2 s. */
+/* How long to wait for a connection; 0: without limit. The minimum of libpq is 2 s. */
 static int64_t connect_ms(PGconn *conn)
 {
     char text[32];
@@ -78,7 +76,7 @@ static int64_t connect_ms(PGconn *conn)
     return seconds <= 0 ? 0 : seconds < 2 ? 2000 : seconds * 1000;
 }
 
-/* Several hosts, or a name that may stand for several addresses. */
+/* Several hosts, or a name that may have several addresses. */
 static bool is_many(PGconn *conn)
 {
     char host[400];
@@ -86,7 +84,7 @@ static bool is_many(PGconn *conn)
     return host[0] && (strchr(host, ',') || (host[0] != '/' && strspn(host, "0123456789.:") != strlen(host)));
 }
 
-/* ONCE_OK: the connection is there or has failed, as it says itself. */
+/* ONCE_OK: PQstatus says whether the connection was made or has failed. */
 static int dial(once_pg *pg, PGconn *conn, bool *silent, once_error *err)
 {
     const int64_t limit_ms = connect_ms(conn);
@@ -96,8 +94,7 @@ static int dial(once_pg *pg, PGconn *conn, bool *silent, once_error *err)
     while (PQstatus(conn) != CONNECTION_BAD && (want == PGRES_POLLING_READING || want == PGRES_POLLING_WRITING)) {
         const int news = nap(pg, conn, want == PGRES_POLLING_READING ? POLLIN : POLLOUT);
         if (news > 0) want = PQconnectPoll(conn);
-        if (news < 0)
-            return once_fail(err, ONCE_E_UNAVAILABLE, "%s: told to stop while it was being connected", pg->where);
+        if (news < 0) return once_fail(err, ONCE_E_UNAVAILABLE, "%s: stopped while connecting", pg->where);
         napped_ms += news ? 0 : NAP_MS;
         *silent = limit_ms && napped_ms >= limit_ms;
         if (*silent) return ONCE_OK;
@@ -105,8 +102,8 @@ static int dial(once_pg *pg, PGconn *conn, bool *silent, once_error *err)
     return ONCE_OK;
 }
 
-/* "...FATAL:  28P01: password authentication failed...": asked for by PQERRORS_VERBOSE. Several addresses have several
- * lines; the last server that answered counts. */
+/* Reads "...FATAL:  28P01: password authentication failed...", the form of PQERRORS_VERBOSE. Several addresses have
+ * several lines; the last server that answered counts. */
 static void refusal(const char *text, char state[6], char *line, size_t size)
 {
     const char *at = text, *shown = text;
@@ -119,7 +116,7 @@ static void refusal(const char *text, char state[6], char *line, size_t size)
     snprintf(line, size, "%.*s", (int)strcspn(shown, "\n"), shown);
 }
 
-/* What the server did not say, but libpq did: no other try will end otherwise. */
+/* Errors of libpq itself, without a SQLSTATE: those about certificates and passwords will not pass. */
 static int verdict_of_libpq(const char *line)
 {
     static const char *const lasting[] = {"certificate",          "SSL was required", "does not support SSL",
@@ -157,7 +154,7 @@ static int connect_to(once_pg *pg, PGconn **out, once_error *err)
     once__pg_say_where(pg, conn);
     int rc = dial(pg, conn, &silent, err);
     if (rc == ONCE_OK && silent &&
-        is_many(conn)) { /* by itself libpq goes on to the next address; step by step it cannot be told to */
+        is_many(conn)) { /* PQconnectPoll cannot be told to try the next address; PQconnectdb does */
         PQfinish(conn);
         conn = PQconnectdbParams(names, values, 1);
         if (!conn) return once_no_memory(err, "for PostgreSQL");
@@ -176,7 +173,7 @@ static int connect_to(once_pg *pg, PGconn **out, once_error *err)
     return ONCE_OK;
 }
 
-/* libpq translates its messages into the language of the host program, and we look for words in them. */
+/* Sets the C locale meanwhile: libpq translates its messages, and we search for words in them. */
 int once__pg_dial(once_pg *pg, PGconn **out, once_error *err)
 {
     assert(pg->conninfo && !pg->borrowed);
@@ -198,10 +195,10 @@ static bool answers_others(int rc, const once_error *why)
     char state[6], line[320];
     refusal(why->text, state, line, sizeof line);
     return rc != ONCE_OK && state[0] &&
-           !(state[0] == '5' && state[1] == '7' && state[2] == 'P'); /* not shutting down or starting anew */
+           !(state[0] == '5' && state[1] == '7' && state[2] == 'P'); /* not shutting down or restarting */
 }
 
-/* A second connection to where the first one goes; the caller closes it. *out: the answer to one question, or NULL. */
+/* Opens a second connection to the same server and asks one question. *out: the answer, or NULL. */
 static int ask_second(const once_pg *pg, once_cancel cancel, int64_t answer_ms, const char *sql, PGresult **out,
                       once_error *why)
 {
@@ -250,14 +247,14 @@ static bool is_over(void *user)
     return once_env_mono_ns(s->env) >= s->until_ns;
 }
 
-/* Not by PQcancel, which waits for a server that says nothing. */
+/* Not by PQcancel, which would wait for a silent server. */
 static void cancel(const once_pg *pg)
 {
     char sql[300];
     once_error why;
     PGresult *result;
     short_while s = {pg->env, once_env_mono_ns(pg->env) + (int64_t)CANCEL_MS * 1000000};
-    if (pg->asking || !pg->session[0]) return; /* nothing runs, or nobody can say where */
+    if (pg->asking || !pg->session[0]) return; /* nothing runs, or the session is not known */
     snprintf(sql, sizeof sql,
              "SELECT pg_cancel_backend(pid) FROM pg_catalog.pg_stat_activity WHERE state = 'active' AND %s",
              pg->session);
@@ -269,11 +266,12 @@ static void cancel(const once_pg *pg)
 
 static bool give_up(once_pg *pg, const char *why)
 {
+    assert(why[0]); /* an empty text means that we have not given up */
     snprintf(pg->silence, sizeof pg->silence, "%s", why);
     return false;
 }
 
-/* After a silence. Whether to go on waiting; *suspected: it was found waiting for us. */
+/* After a silence: whether to go on waiting. *suspected: the session was found waiting for us. */
 static bool still_there(once_pg *pg, bool *suspected)
 {
     once_error why = {0};
@@ -281,12 +279,12 @@ static bool still_there(once_pg *pg, bool *suspected)
     switch (ask_about(pg, *suspected, &why)) {
     case AT_WORK: *suspected = false; return true;
     case WAITS_FOR_US:
-        if (*suspected) return give_up(pg, "an answer was lost on its way");
+        if (*suspected) return give_up(pg, "an answer was lost");
         *suspected = true;
         return true;
     case GONE: break;
     }
-    return give_up(pg, "it does not answer any more");
+    return give_up(pg, "it no longer answers");
 }
 
 bool once__pg_wait(once_pg *pg, bool to_read)
@@ -297,12 +295,12 @@ bool once__pg_wait(once_pg *pg, bool to_read)
     if (pg->borrowed) return true;
     for (;;) {
         if (to_read && !PQisBusy(pg->conn)) return true;
-        const int unsent = PQflush(pg->conn); /* below 0: broken, as libpq will say to whoever uses it next */
+        const int unsent = PQflush(pg->conn); /* below 0: broken; the next use of libpq reports it */
         if (unsent < 0 || (!to_read && unsent == 0)) return true;
         const int news = nap(pg, pg->conn, unsent ? POLLIN | POLLOUT : POLLIN);
         if (news < 0) {
             cancel(pg);
-            return give_up(pg, "told to stop while it was waited for");
+            return give_up(pg, "stopped while waiting for it");
         }
         if (news > 0) {
             silent_ms = 0;
@@ -317,16 +315,17 @@ bool once__pg_wait(once_pg *pg, bool to_read)
     }
 }
 
-/* Nothing here copies. Who is told to is told so without end. */
+/* No statement here copies. For a COPY libpq would return the same result without end. */
 PGresult *once__pg_result(once_pg *pg)
 {
+    assert(pg->conn && !pg->silence[0]); /* nothing is read after we stopped waiting */
     PGresult *result = PQgetResult(pg->conn);
     switch (PQresultStatus(result)) {
     case PGRES_COPY_IN:
     case PGRES_COPY_OUT:
     case PGRES_COPY_BOTH:
         PQclear(result);
-        give_up(pg, "it wants to copy, and was not asked to");
+        give_up(pg, "it began a COPY that was not asked for");
         return NULL;
     default: return result;
     }
@@ -342,7 +341,7 @@ PGresult *once__pg_simple(once_pg *pg, const char *sql)
         next = once__pg_result(pg);
         if (!next && pg->silence[0]) break;
         if (!next) return last;
-        if (last && PQresultStatus(last) == PGRES_FATAL_ERROR) { /* that says more than the hanging up behind it */
+        if (last && PQresultStatus(last) == PGRES_FATAL_ERROR) { /* it says more than the lost connection behind it */
             PQclear(next);
             return last;
         }

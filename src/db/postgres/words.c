@@ -1,8 +1,8 @@
-/* The words of a statement of the user.
+/* Checks the words of a statement of the user.
  *
- * PostgreSQL has no authorizer, so the words of a statement are looked at: its first word must not be one of
- * transaction control or of the connection's settings, and no name may begin with once_. That keeps honest people from
- * mistakes. Functions may do more; what matters of that is compared before COMMIT (guard.c). */
+ * PostgreSQL has no authorizer, so words are checked: the first word must not control transactions or settings of the
+ * connection, and no name may begin with once_. That prevents honest mistakes. Functions can do more; guard.c compares
+ * what matters before COMMIT. */
 #include <assert.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@
 
 typedef struct scanner {
     const char *at, *end;
-    once_buf *out; /* with ?1 as $1; NULL: only looking */
+    once_buf *out; /* gets the text with $1 for ?1; NULL: only checked */
 } scanner;
 
 static bool is_word_start(char c) { return once_ascii_is_letter(c) || c == '_' || (unsigned char)c >= 0x80; }
@@ -27,7 +27,7 @@ static void copy(scanner *s, const char *to)
     s->at = to;
 }
 
-/* Behind the closing quote; quotes inside are doubled, and with `escapes` a backslash takes the next one with it. */
+/* The end behind the closing quote. Quotes inside are doubled; with `escapes` a backslash quotes the next character. */
 static const char *quoted_end(const scanner *s, bool escapes)
 {
     assert(*s->at == '\'' || *s->at == '"');
@@ -40,7 +40,7 @@ static const char *quoted_end(const scanner *s, bool escapes)
     return s->end;
 }
 
-/* Where a string goes on behind a line end, with escapes if it began with them; NULL: it does not. */
+/* Where a string continues on a later line; NULL: it does not. */
 static const char *continued(const scanner *s)
 {
     const char *at = s->at;
@@ -49,7 +49,7 @@ static const char *continued(const scanner *s)
     return line && at < s->end && *at == '\'' ? at : NULL;
 }
 
-/* Behind $tag$ ... $tag$, or NULL when it is none. */
+/* The end behind $tag$ ... $tag$; NULL: it is no dollar quote. */
 static const char *dollar_end(const scanner *s)
 {
     assert(*s->at == '$');
@@ -62,7 +62,7 @@ static const char *dollar_end(const scanner *s)
     return close ? close + tag : s->end;
 }
 
-/* Behind a comment that a line ends; to PostgreSQL a carriage return is such an end, too. */
+/* The end of a -- comment; for PostgreSQL a carriage return ends it, too. */
 static const char *line_end(const scanner *s)
 {
     assert(s->at[0] == '-' && s->at[1] == '-');
@@ -71,7 +71,7 @@ static const char *line_end(const scanner *s)
     return at < s->end ? at + 1 : at;
 }
 
-/* Behind a comment; PostgreSQL's nest. */
+/* The end behind a comment; in PostgreSQL comments nest. */
 static const char *comment_end(const scanner *s)
 {
     assert(s->at[0] == '/' && s->at[1] == '*');
@@ -95,20 +95,21 @@ static int refuse_word(const char *word, size_t len, once_error *err)
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
         if (once_ascii_is(word, len, refused[i]))
             return once_fail(err, ONCE_E_CONFIG,
-                             "'%.*s' is not allowed in an effect: transaction and connection are once's", (int)len,
-                             word);
+                             "'%.*s' is not allowed in an effect: once controls the transaction and the connection",
+                             (int)len, word);
     return ONCE_OK;
 }
 
-/* Settings of the session by way of a function. */
+/* set_config changes settings like SET does. */
 static int refuse_setting(once_error *err)
 {
-    return once_fail(err, ONCE_E_CONFIG,
-                     "'set_config' is not allowed in an effect: the connection's settings are once's; give a function "
-                     "of your own what it needs (ALTER FUNCTION ... SET ...)");
+    return once_fail(
+        err, ONCE_E_CONFIG,
+        "'set_config' is not allowed in an effect: once controls the settings of the connection; set them for a "
+        "function of your own (ALTER FUNCTION ... SET ...)");
 }
 
-/* U&"\006fnce_entry" would be a name of ours that nobody sees. */
+/* U&"\006fnce_entry" would be a hidden name of ours. */
 static int refuse_escaped_name(once_error *err)
 {
     return once_fail(err, ONCE_E_CONFIG,
@@ -117,7 +118,7 @@ static int refuse_escaped_name(once_error *err)
 
 static bool is_set_config(const char *word, size_t len) { return once_ascii_is(word, len, "set_config"); }
 
-/* It ends with the session, and so would what is written into it; and it hides a table of its name. */
+/* A temporary table ends with the session, and so do its rows; and it hides a table of the same name. */
 static int refuse_temporary(once_error *err)
 {
     return once_fail(err, ONCE_E_CONFIG,
@@ -145,7 +146,7 @@ static int refuse_ours(const char *word, size_t len, once_error *err)
                      (int)(len < 60 ? len : 60), word);
 }
 
-/* Walks over all of it. *statements counts those that are not empty. */
+/* Checks the whole text. *statements counts statements that are not empty. */
 static int scan(scanner *s, size_t *statements, once_error *err)
 {
     assert(s->at <= s->end);

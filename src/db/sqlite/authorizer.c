@@ -1,5 +1,6 @@
-/* What a statement of the user may not do. SQLite asks with each statement that is prepared, also with our own, which
- * may do everything. */
+/* What a statement of the user must not do. SQLite calls the authorizer for every statement that is prepared.
+ * Statements of our own may do everything. */
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -11,6 +12,7 @@ static bool is_ours(const char *name) { return name && sqlite3_strnicmp(name, "o
 
 __attribute__((format(printf, 2, 3))) static int refuse(once_sqlite_db *db, const char *format, ...)
 {
+    assert(db->user);
     va_list args;
     va_start(args, format);
     if (!db->refused[0]) vsnprintf(db->refused, sizeof db->refused, format, args);
@@ -18,8 +20,7 @@ __attribute__((format(printf, 2, 3))) static int refuse(once_sqlite_db *db, cons
     return SQLITE_DENY;
 }
 
-/* Questions that FTS and R-Tree ask of the file whose tables they are, in the middle of a statement of the user. They
- * change nothing. */
+/* Pragmas that FTS and R-Tree run for their tables in the middle of a statement of the user. They change nothing. */
 static bool is_asked_by_modules(const char *pragma)
 {
     static const char *const asked[] = {"data_version", "page_size", "page_count"};
@@ -28,7 +29,7 @@ static bool is_asked_by_modules(const char *pragma)
     return false;
 }
 
-/* Whether it makes something that is in the connection only: what later messages write there is gone with it. */
+/* Whether it creates something temporary: what later messages write there ends with the connection. */
 static bool is_temporary(int action, const char *database)
 {
     switch (action) {
@@ -49,6 +50,7 @@ int once__sqlite_authorize(void *self, int action, const char *a, const char *b,
                            const char *trigger)
 {
     once_sqlite_db *db = self;
+    assert(!db->borrowed); /* the caller's connection keeps its own authorizer */
     (void)trigger;
     if (!db->user) return SQLITE_OK;
     if (is_temporary(action, database))
@@ -62,7 +64,7 @@ int once__sqlite_authorize(void *self, int action, const char *a, const char *b,
     case SQLITE_DETACH: return refuse(db, "'%s' is not allowed in an effect", "DETACH");
     case SQLITE_PRAGMA:
         if (!b && is_asked_by_modules(a)) return SQLITE_OK;
-        return refuse(db, "'PRAGMA %s' is not allowed in an effect; the settings are once's", a);
+        return refuse(db, "'PRAGMA %s' is not allowed in an effect; once controls the settings", a);
     case SQLITE_READ:
     case SQLITE_INSERT:
     case SQLITE_UPDATE:

@@ -1,4 +1,4 @@
-/* What a result code of SQLite means: a status, a fault of a statement of the user, and words for both. */
+/* What a result code of SQLite means: a status, a fault of a statement of the user, and a text for both. */
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
@@ -37,7 +37,7 @@ int once__sqlite_status(int code)
     }
 }
 
-/* What a person can do about a status, or NULL. */
+/* What an operator can do about a status, or NULL. */
 static const char *advice(int status)
 {
     switch (status) {
@@ -54,9 +54,9 @@ static const char *advice(int status)
 
 bool once__sqlite_says_full(int no) { return no == ENOSPC || no == EDQUOT || no == EFBIG; }
 
-/* Why a write was refused: the one of these that says that there was no space, or 0. SQLite keeps it in the file, and
- * that of its journal is gone when it was rolled back; the connection has it of statements, but not of COMMIT. A file
- * that could not be opened is another one: what those that are open say is of an earlier failure then. */
+/* The errno of a refused write if it means that there was no space; otherwise 0. SQLite keeps it in the open file; that
+ * of the journal is gone after a rollback; the connection has it for statements, but not for COMMIT. When a file could
+ * not be opened, the errno of the open files is of an earlier failure. */
 static int why_no_space(sqlite3 *handle, bool opening)
 {
     int files[2] = {0}, here = errno;
@@ -67,16 +67,15 @@ static int why_no_space(sqlite3 *handle, bool opening)
         (void)journal->pMethods->xFileControl(journal, SQLITE_FCNTL_LAST_ERRNO, &files[1]);
     const int found[] = {files[0], files[1], sqlite3_system_errno(handle), here};
     for (size_t i = 0; i < 2; i++)
-        if (files[i] && !once__sqlite_says_full(files[i]))
-            return 0; /* broken after all: what was before does not count */
+        if (files[i] && !once__sqlite_says_full(files[i])) return 0; /* another failure came after it */
     for (size_t i = 0; i < sizeof found / sizeof *found; i++)
         if (once__sqlite_says_full(found[i])) return found[i];
     return 0;
 }
 
-/* SQLite has a code of its own for a full disk, and takes a quota or the limit of a file's size for a broken one; so it
- * does with any of them where it makes its other files. Only a write that was refused is meant: after a sync that
- * failed nobody knows what is on the disk. */
+/* SQLite has a code for a full disk, but reports a quota or a limit of the file size as an I/O error, and also a full
+ * disk when it creates its other files. Only refused writes count: after a failed sync the state of the disk is
+ * unknown. */
 static int no_space(sqlite3 *handle, int code)
 {
     if ((code & 0xff) == SQLITE_FULL) return ENOSPC;
@@ -91,7 +90,7 @@ static const char *what_is_full(int no)
     return no == EFBIG ? "no space left (it or its -wal file may not become larger, see 'ulimit -f')" : "no space left";
 }
 
-/* The status of what just failed on the connection. */
+/* The status of the last failure on the connection. */
 static int status_of(sqlite3 *handle, int code)
 {
     return no_space(handle, code) ? ONCE_E_FULL : once__sqlite_status(code);
@@ -101,8 +100,7 @@ int once__sqlite_fail_at(const char *path, sqlite3 *handle, int code, once_error
 {
     int status = status_of(handle, code);
     const char *what = code == SQLITE_NOMEM ? "out of memory" : sqlite3_errmsg(handle);
-    if (status == ONCE_E_MESSAGE)
-        status = ONCE_E_SCHEMA; /* a statement of ours: its tables are not as they should be */
+    if (status == ONCE_E_MESSAGE) status = ONCE_E_SCHEMA; /* of a statement of ours: the tables have changed */
     if (status == ONCE_E_NOT_OURS) what = "not an SQLite database";
     if (status == ONCE_E_READONLY) what = "read-only";
     if (status == ONCE_E_FULL) what = what_is_full(no_space(handle, code));
@@ -124,7 +122,7 @@ static once_fault_kind fault_kind(int status, int code, const char *message)
     case SQLITE_TOOBIG:
     case SQLITE_RANGE: return ONCE_FAULT_DATA;
     case SQLITE_ERROR:
-        /* A table may vanish between prepare and run; everything else in this code is about values. */
+        /* A table may be dropped between prepare and run; everything else with this code is about values. */
         return strncmp(message, "no such ", 8) == 0 || strstr(message, " has no column ") ? ONCE_FAULT_PAUSE
                                                                                           : ONCE_FAULT_DATA;
     default: break;
@@ -199,7 +197,7 @@ static int ended_fault(const once_sqlite_db *db, int code, once_fault *fault)
     if (fault) {
         *fault = (once_fault){.kind = db->ended, .code = code};
         snprintf(fault->text, sizeof fault->text, "%s",
-                 db->ended == ONCE_FAULT_TIMEOUT ? "ended at its timeout" : "told to stop before it had ended");
+                 db->ended == ONCE_FAULT_TIMEOUT ? "ended at its timeout" : "stopped before it had ended");
     }
     return ONCE_E_ABORTED;
 }
@@ -216,7 +214,7 @@ int once__sqlite_fault(once_sqlite_db *db, int code, once_fault *fault)
         *fault = (once_fault){.kind = kind, .code = code};
         if (status == ONCE_E_FULL)
             once__sqlite_fail_at(db->path, db->handle, code,
-                                 &why); /* which file, since the statement does not say it */
+                                 &why); /* with the name of the file, which the message of SQLite does not have */
         snprintf(fault->text, sizeof fault->text, "%.299s", status == ONCE_E_FULL ? why.text : message);
         constraint_name(code, message, fault->constraint, sizeof fault->constraint);
         snprintf(fault->state, sizeof fault->state, "%s", once__sqlite_code_name(code));

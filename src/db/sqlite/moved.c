@@ -1,13 +1,13 @@
-/* Whether the files of a connection are still those at their paths.
+/* Notices when the files of a connection are no longer those at their paths.
  *
- * A file that was deleted, renamed or replaced stays open, and SQLite goes on writing to it: whatever is committed from
- * then on is found by nobody who opens the path. So is what was committed before, and the next run would repeat all of
- * it.
+ * A file that was deleted, renamed or replaced stays open, and SQLite goes on writing to it. Nobody who opens the path
+ * will find what is committed from then on, nor what was committed before: the next run would repeat all of it.
  *
  * SQLite compares the inode at its path with that of the open file (SQLITE_FCNTL_HAS_MOVED). Its path has symbolic
- * links resolved and it does not look at the device, so the path as it was given is looked at, too. The -wal and -shm
- * files keep their inodes for as long as a connection is open: only the last one to leave removes them. Nothing is ever
- * opened here: closing any descriptor of a file drops the process's POSIX locks on it. */
+ * links resolved, and it does not compare the device. So the path as it was given is compared as well. The -wal and
+ * -shm files keep their inodes as long as a connection is open: only the last one that closes removes them. Nothing is
+ * opened here: closing any descriptor of a file would drop the process's POSIX locks on it. */
+#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -30,7 +30,7 @@ static bool is_unix_vfs(sqlite3 *handle)
     return strncmp(vfs->zName, "unix", 4) == 0;
 }
 
-/* The path from the root on, because the program may change its folder; links in it stay links. */
+/* The absolute path, because the program may change its working directory. Links are not resolved. */
 static char *from_root(const char *path)
 {
     char folder[PATH_MAX];
@@ -56,7 +56,7 @@ void once__sqlite_note_place(once_sqlite_db *db)
     if (db->place_path) note(&db->place, db->place_path);
 }
 
-/* Where something else is now than what was noted, or nothing. */
+/* Whether the path now leads to another file than was noted, or to none. */
 static bool differs(const once_sqlite_place *place, const char *path)
 {
     struct stat file;
@@ -66,7 +66,7 @@ static bool differs(const once_sqlite_place *place, const char *path)
 static bool sidecar_lost(once_sqlite_place *place, const char *path)
 {
     if (!place->known) {
-        note(place, path); /* not there: not in WAL mode */
+        note(place, path); /* it does not exist when the file is not in WAL mode */
         return false;
     }
     return differs(place, path);
@@ -76,6 +76,7 @@ static const char *file_of(once_sqlite_db *db) { return sqlite3_db_filename(db->
 
 static bool file_moved(once_sqlite_db *db)
 {
+    assert(db->place.known && db->place_path);
     int moved = 0;
     const int code = sqlite3_file_control(db->handle, "main", SQLITE_FCNTL_HAS_MOVED, &moved);
     return (code == SQLITE_OK && moved) || differs(&db->place, db->place_path);
@@ -97,9 +98,9 @@ bool once__sqlite_moved(once_sqlite_db *db)
     return sidecar_lost(&db->shm_place, name);
 }
 
-/* ---- saying so ---- */
+/* ---- reporting it ---- */
 
-/* The open file: its descriptor, and where it is now if it still has a name. */
+/* Finds the descriptor of the open file, and its path if it still has one. */
 static int find_open(const once_sqlite_place *place, char now[PATH_MAX], bool *deleted)
 {
     DIR *folder = opendir("/proc/self/fd");
@@ -119,7 +120,7 @@ static int find_open(const once_sqlite_place *place, char now[PATH_MAX], bool *d
     return found;
 }
 
-/* Takes the place of our file one day, so it is in the same mode. */
+/* The copy may replace the store's file, so it gets the same journal mode. */
 static void use_wal(const char *path)
 {
     sqlite3 *copy;
@@ -130,7 +131,7 @@ static void use_wal(const char *path)
     sqlite3_close(copy);
 }
 
-/* An empty file of a new name, for us alone: bodies are nobody else's to read. */
+/* Creates an empty file with a new name that only this user may read: it will hold bodies. */
 static char *new_name(const char *path)
 {
     for (int i = 1; i < 10; i++) {
@@ -162,8 +163,9 @@ static char *copy_beside(once_sqlite_db *db, const char *path)
     return NULL;
 }
 
-/* The last descriptor of a deleted file is closed with this process, and everything in it is gone then. So a copy is
- * kept, beside it, or in our own folder when that one is gone, too; once, because nothing is committed any more. */
+/* When this process ends, the last descriptor of a deleted file is closed, and its contents are gone. So a copy is
+ * made: beside it, or in the working directory when that folder is gone as well. Once, because nothing more is
+ * committed. */
 static const char *rescue(once_sqlite_db *db)
 {
     if (db->rescued) return db->rescued;
@@ -180,8 +182,8 @@ static int say_sidecar(once_sqlite_db *db, once_error *err)
     sidecar_name(db, "-wal", name);
     const char *which = differs(&db->wal_place, name) ? "-wal" : "-shm";
     return once_fail(err, ONCE_E_MOVED,
-                     "file '%.150s': its '%s' file was deleted or replaced while it was in use; nothing is "
-                     "acknowledged any more: stop everything"
+                     "file '%.150s': its '%s' file was deleted or replaced while it was in use; nothing more is "
+                     "acknowledged: stop everything"
                      " that uses the file, then run again",
                      db->path, which);
 }
@@ -198,18 +200,18 @@ int once__sqlite_say_moved(once_sqlite_db *db, once_error *err)
     if (fd >= 0 && !deleted)
         return once_fail(
             err, ONCE_E_MOVED,
-            "file '%.120s': %s, and is '%.120s' now; nothing is acknowledged any more: stop everything that uses"
+            "file '%.120s': %s, and is '%.120s' now; nothing more is acknowledged: stop everything that uses"
             " it, put it back and run again",
             db->path, what, now);
     const char *kept = deleted ? rescue(db) : NULL;
     if (kept)
         return once_fail(err, ONCE_E_MOVED,
-                         "file '%.120s': %s; nothing is acknowledged any more: stop everything that uses it. What was"
+                         "file '%.120s': %s; nothing more is acknowledged: stop everything that uses it. What was"
                          " committed is kept in '%.140s': put that in its place and run again",
                          db->path, what, kept);
     return once_fail(
         err, ONCE_E_MOVED,
-        "file '%.120s': %s; nothing is acknowledged any more: stop everything that uses it. What was committed is"
+        "file '%.120s': %s; nothing more is acknowledged: stop everything that uses it. What was committed is"
         " in the deleted file, which process %ld holds at /proc/%ld/fd/%d until it ends",
         db->path, what, (long)getpid(), (long)getpid(), fd);
 }

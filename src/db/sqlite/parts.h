@@ -1,4 +1,4 @@
-/* What the files of the SQLite driver share. */
+/* Shared by the files of the SQLite driver. */
 #ifndef ONCE_DB_SQLITE_PARTS_H
 #define ONCE_DB_SQLITE_PARTS_H
 
@@ -8,14 +8,14 @@ extern const once_db_ops once__sqlite_ops; /* user.c */
 
 int64_t once__sqlite_mono_ns(void);
 
-/* As sqlite3_set_authorizer wants it; `self` is the connection (authorizer.c). */
+/* The callback of sqlite3_set_authorizer; `self` is the connection (authorizer.c). */
 int once__sqlite_authorize(void *self, int action, const char *a, const char *b, const char *database,
                            const char *trigger);
 
-/* As once__sqlite_fail, of a connection that is not whole yet (fault.c). */
+/* As once__sqlite_fail, for a connection that is not completely open (fault.c). */
 int once__sqlite_fail_at(const char *path, sqlite3 *handle, int code, once_error *err);
-bool once__sqlite_says_full(int no); /* an errno: there was no space */
-/* For the extended result codes that a user may list; empty for others. */
+bool once__sqlite_says_full(int no); /* an errno that means: no space */
+/* The name of an extended result code that a user may list; empty for others. */
 const char *once__sqlite_code_name(int code);
 
 #endif

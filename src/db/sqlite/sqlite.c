@@ -1,4 +1,4 @@
-/* An SQLite connection, ours or borrowed, and statements of our own on it. */
+/* An SQLite connection, our own or a borrowed one, and statements of our own on it. */
 #include "db/sqlite/sqlite.h"
 
 #include <assert.h>
@@ -57,8 +57,8 @@ int64_t once__sqlite_mono_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* Waits for a lock in short, uneven naps. SQLite's own handler naps for up to 100 ms, and then a process that commits
- * in a loop leaves it no chance: it lets the lock go for a moment only. */
+/* Waits for a lock in short, uneven naps. SQLite's own handler naps for up to 100 ms, and never gets the lock while
+ * another process commits in a loop: that releases it only for a moment. */
 static int on_busy(void *user, int tries)
 {
     once_sqlite_db *db = user;
@@ -66,7 +66,7 @@ static int on_busy(void *user, int tries)
     if (tries == 0) db->busy_since_ns = now_ns;
     if (now_ns - db->busy_since_ns >= (int64_t)db->busy_ms * 1000000) return 0;
     if ((db->stop && atomic_load(db->stop)) || once_cancelled(&db->cancel)) return 0;
-    const long nap_us = 100 + (long)((now_ns / 64) % 900); /* uneven is enough; it need not be random */
+    const long nap_us = 100 + (long)((now_ns / 64) % 900); /* uneven is enough, it need not be random */
     nanosleep(&(struct timespec){.tv_nsec = nap_us * 1000}, NULL);
     return 1;
 }
@@ -79,8 +79,8 @@ static const char *kind_of(mode_t mode)
     return S_ISSOCK(mode) ? "a socket" : "a device";
 }
 
-/* What SQLite takes for a disk that is broken or away. It follows a link to the file itself, but none in place of those
- * beside it. */
+/* Refuses what SQLite would report as a broken disk: paths that are no files. SQLite follows a link to the database
+ * itself, but not to the files beside it. */
 static int check_kinds(const char *path, once_error *err)
 {
     static const char *const beside[] = {"-wal", "-shm", "-journal"};
@@ -94,8 +94,8 @@ static int check_kinds(const char *path, once_error *err)
         (void)snprintf(name, sizeof name, "%s%s", base, beside[i]);
         if (lstat(name, &st) == 0 && !S_ISREG(st.st_mode))
             return once_fail(err, ONCE_E_CONFIG,
-                             "file '%s%s': is %s and no file; find out who put it there, and remove it", path,
-                             beside[i], kind_of(st.st_mode));
+                             "file '%s%s': is %s and no file; find out what created it, and remove it", path, beside[i],
+                             kind_of(st.st_mode));
     }
     return ONCE_OK;
 }
@@ -135,7 +135,7 @@ int once__sqlite_open(const char *path, const once_sqlite_options *options, once
     db->busy_ms = options->busy_ms;
     sqlite3_busy_handler(db->handle, on_busy, db);
     code = sqlite3_db_config(db->handle, SQLITE_DBCONFIG_DEFENSIVE, 1,
-                             NULL); /* no statement can damage the file, whatever gets past the authorizer */
+                             NULL); /* even a statement that gets past the authorizer cannot damage the file */
     if (code == SQLITE_OK) code = sqlite3_set_authorizer(db->handle, once__sqlite_authorize, db);
     if (code == SQLITE_OK && !options->readonly && sqlite3_db_readonly(db->handle, "main") == 1) code = SQLITE_READONLY;
     if (code != SQLITE_OK) {
@@ -148,9 +148,9 @@ int once__sqlite_open(const char *path, const once_sqlite_options *options, once
     return ONCE_OK;
 }
 
-enum { STEPS_BETWEEN_LOOKS = 1000 }; /* of SQLite's machine: some ten microseconds */
+enum { STEPS_BETWEEN_LOOKS = 1000 }; /* of SQLite's virtual machine: some ten microseconds */
 
-/* Nonzero ends the statement. Statements of our own are bounded, and are let through. */
+/* The progress handler: nonzero ends the statement. Statements of our own are short, and are never ended. */
 static int look_around(void *user)
 {
     once_sqlite_db *db = user;
@@ -199,18 +199,21 @@ void once__sqlite_close(once_sqlite_db *db)
 
 int once__sqlite_prepare(once_sqlite_db *db, const char *sql, sqlite3_stmt **out, once_error *err)
 {
+    assert(!db->user); /* the authorizer would check it */
     int code = sqlite3_prepare_v3(db->handle, sql, -1, SQLITE_PREPARE_PERSISTENT, out, NULL);
     return code == SQLITE_OK ? ONCE_OK : once__sqlite_fail(db, code, err);
 }
 
 int once__sqlite_exec(once_sqlite_db *db, const char *sql, once_error *err)
 {
+    assert(!db->user);
     int code = sqlite3_exec(db->handle, sql, NULL, NULL, NULL);
     return code == SQLITE_OK ? ONCE_OK : once__sqlite_fail(db, code, err);
 }
 
 int once__sqlite_step(once_sqlite_db *db, sqlite3_stmt *stmt, once_error *err)
 {
+    assert(!db->user && sqlite3_db_handle(stmt) == db->handle);
     int code = sqlite3_step(stmt);
     int status = code == SQLITE_DONE || code == SQLITE_ROW ? ONCE_OK : once__sqlite_fail(db, code, err);
     sqlite3_reset(stmt);

@@ -1,4 +1,4 @@
-/* An SQLite file that is not the store's: transactions of their own on a connection of their own. */
+/* An SQLite file that is not the store's: a connection with transactions of its own. */
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
@@ -10,16 +10,17 @@
 
 #include "base/banned.h"
 
-enum { STEPS_BETWEEN_LOOKS = 1000 }; /* of SQLite's machine, between two looks at `stop` */
+enum { STEPS_BETWEEN_LOOKS = 1000 }; /* of SQLite's virtual machine, between two looks at `stop` */
 
 static once_sqlite_db *of(once_db *db) { return (once_sqlite_db *)db; }
 
-static int told_to_stop(void *user) { return atomic_load(((const once_sqlite_db *)user)->stop); }
+static int is_stopped(void *user) { return atomic_load(((const once_sqlite_db *)user)->stop); }
 
-/* Instead of sqlite3_interrupt, which ends what runs at that moment, and not what is about to run. */
+/* Instead of sqlite3_interrupt, which ends the running statement, but not one that is about to run. */
 static void heed_stop(once_sqlite_db *db, bool on)
 {
-    sqlite3_progress_handler(db->handle, STEPS_BETWEEN_LOOKS, on ? told_to_stop : NULL, db);
+    assert(db->stop);
+    sqlite3_progress_handler(db->handle, STEPS_BETWEEN_LOOKS, on ? is_stopped : NULL, db);
 }
 
 int once__sqlite_open_other(const char *path, const once_db_options *options, once_db **out, once_error *err)
@@ -32,13 +33,14 @@ int once__sqlite_open_other(const char *path, const once_db_options *options, on
     if (stat(path, &file) != 0 && errno == ENOENT)
         return once_fail(
             err, ONCE_E_CONFIG,
-            "file '%s': does not exist; nothing is made in a database that is not the store's, make it first", path);
+            "file '%s': does not exist; once creates nothing in a database that is not the store's, create it first",
+            path);
     int rc = once__sqlite_open(path, &how, &db, err);
     if (rc != ONCE_OK) return rc;
     db->stop = options->stop;
     heed_stop(db, true);
     rc = once__sqlite_exec(db, "PRAGMA foreign_keys = ON; PRAGMA synchronous = FULL", err);
-    /* The first look into the file. */
+    /* Reads the file for the first time. */
     if (rc == ONCE_OK) rc = once__sqlite_integer(db, "SELECT count(*) FROM sqlite_schema", 0, &tables, err);
     if (rc == ONCE_OK) *out = &db->db;
     else once__sqlite_close(db);
@@ -57,7 +59,7 @@ int once__sqlite_tx_begin(once_db *db, once_error *err)
     return once__sqlite_say_moved(of(db), err);
 }
 
-/* What was committed to a file that nobody will find is no effect, and may be found again: nobody knows. */
+/* A commit to a file that was moved or deleted: whether it will be found again is unknown. */
 static int committed_elsewhere(once_sqlite_db *db, bool *maybe, once_fault *fault)
 {
     assert(sqlite3_get_autocommit(db->handle));
@@ -74,13 +76,13 @@ int once__sqlite_tx_commit(once_db *base, bool *maybe, once_fault *fault)
 {
     once_sqlite_db *db = of(base);
     assert(db->stop && !db->savepoints);
-    heed_stop(db, false); /* it would be too late */
+    heed_stop(db, false); /* COMMIT is not interrupted */
     const int code = sqlite3_exec(db->handle, "COMMIT", NULL, NULL, NULL);
     heed_stop(db, true);
     *maybe = false;
     if (code == SQLITE_OK) return committed_elsewhere(db, maybe, fault);
-    /* These leave the transaction as it was. A write for which there was no space comes before its end is written, and
-     * SQLite has rolled it back. After anything else (an error of the disk) its end may be in the file all the same. */
+    /* `refused` leaves the transaction as it was. A write without space comes before the commit record, and SQLite has
+     * rolled back. After any other error (of the disk) the commit record may be in the file. */
     const int kind = code & 0xff, status = once__sqlite_fault(db, code, fault);
     const bool refused = kind == SQLITE_BUSY || kind == SQLITE_LOCKED || kind == SQLITE_CONSTRAINT;
     const bool full = status == ONCE_E_FULL && (kind == SQLITE_FULL || code == SQLITE_IOERR_WRITE);
@@ -90,8 +92,9 @@ int once__sqlite_tx_commit(once_db *base, bool *maybe, once_fault *fault)
 
 void once__sqlite_tx_rollback(once_db *base)
 {
+    assert(of(base)->stop); /* not the store's connection */
     sqlite3 *handle = of(base)->handle;
-    of(base)->savepoints = 0; /* they end with it */
+    of(base)->savepoints = 0; /* they end with the transaction */
     if (!sqlite3_get_autocommit(handle)) sqlite3_exec(handle, "ROLLBACK", NULL, NULL, NULL);
 }
 

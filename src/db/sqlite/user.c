@@ -1,9 +1,9 @@
-/* Statements of the user: prepared under the authorizer, run, ended at their limit.
+/* Statements of the user: prepared under the authorizer, run, and ended at their limit.
  *
  * Invariants
- *   - `db->user` is true only inside sqlite_prepare, sqlite_run and sqlite_script, and the authorizer trusts
- *     everything else.
- *   - A statement that failed has been reset, so it holds no lock and can be run again. */
+ *   - `db->user` is true only inside sqlite_prepare, sqlite_run and sqlite_script. The authorizer allows everything
+ *     else.
+ *   - A statement that failed has been reset, so it holds no lock and can run again. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,8 +18,8 @@
 typedef struct sqlite_stmt {
     once_stmt stmt;
     sqlite3_stmt *handle;
-    bool reads;   /* rows that come back are counted */
-    bool changes; /* INSERT, UPDATE, DELETE, REPLACE: rows changed are counted */
+    bool reads;   /* returned rows are counted */
+    bool changes; /* INSERT, UPDATE, DELETE, REPLACE: changed rows are counted */
 } sqlite_stmt;
 
 static once_sqlite_db *of(once_db *db) { return (once_sqlite_db *)db; }
@@ -42,7 +42,7 @@ static void sqlite_limit(once_db *base, int64_t ms)
 static bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == '\f'; }
 static bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 
-/* Behind white space, comments and semicolons. */
+/* Skips white space, comments and semicolons. */
 static const char *skip_blank(const char *sql, const char *end)
 {
     while (sql < end) {
@@ -73,9 +73,9 @@ static int prepare_failed(once_sqlite_db *db, int code, once_error *err)
     const char *message = sqlite3_errmsg(db->handle);
     if ((code & 0xff) == SQLITE_INTERRUPT && db->ended == ONCE_FAULT_TIMEOUT)
         return once_fail(err, ONCE_E_CONFIG,
-                         "a statement did not end within 'timeout'; make it shorter, or raise that");
+                         "a statement did not end within 'timeout'; make it shorter, or raise 'timeout'");
     if ((code & 0xff) == SQLITE_INTERRUPT && db->ended == ONCE_FAULT_STOPPED)
-        return once_fail(err, ONCE_E_ABORTED, "told to stop before it had ended");
+        return once_fail(err, ONCE_E_ABORTED, "stopped before it had ended");
     if (db->refused[0]) return once_fail(err, ONCE_E_CONFIG, "%s", db->refused);
     if ((code & 0xff) == SQLITE_ERROR &&
         (strncmp(message, "no such table", 13) == 0 || strncmp(message, "no such column", 14) == 0 ||
@@ -96,7 +96,8 @@ static bool names_ours(const char *from, const char *to)
     return false;
 }
 
-/* Prepares the first statement of [sql, end) under the authorizer. Sets `tail` behind it. `out` is NULL for nothing. */
+/* Prepares the first statement of [sql, end) under the authorizer, and sets `tail` behind it. *out NULL: there is
+ * none. */
 static int prepare_user(once_sqlite_db *db, const char *sql, const char *end, unsigned flags, sqlite3_stmt **out,
                         const char **tail, once_error *err)
 {
@@ -108,7 +109,7 @@ static int prepare_user(once_sqlite_db *db, const char *sql, const char *end, un
     if (memchr(word, '\0', (size_t)(end - word)))
         return once_fail(err, ONCE_E_CONFIG, "the statement contains a NUL byte");
     if (end - word > INT32_MAX) return once_fail(err, ONCE_E_CONFIG, "the statement is too long");
-    if (starts_with_word(word, end, "VACUUM")) /* has no action code of its own */
+    if (starts_with_word(word, end, "VACUUM")) /* the authorizer has no action code for it */
         return once_fail(err, ONCE_E_CONFIG, "'VACUUM' is not allowed in an effect; run it while once is stopped");
     db->refused[0] = '\0';
     db->ended = ONCE_FAULT_NONE;
@@ -116,7 +117,7 @@ static int prepare_user(once_sqlite_db *db, const char *sql, const char *end, un
     int code = sqlite3_prepare_v3(db->handle, word, (int)(end - word), flags, out, tail);
     db->user = false;
     if (code == SQLITE_OK && starts_with_word(word, end, "ALTER") &&
-        names_ours(word, *tail)) { /* the authorizer is not told the new name */
+        names_ours(word, *tail)) { /* the authorizer does not get the new name */
         sqlite3_finalize(*out);
         *out = NULL;
         return once_fail(err, ONCE_E_CONFIG, "names that begin with 'once_' belong to once; use others in ALTER TABLE");
@@ -193,8 +194,7 @@ static int sqlite_run(once_stmt *base, const once_value *values, size_t n, int64
     db->user = false;
     if (code != SQLITE_DONE) {
         const int status = stmt_failed(stmt, code, fault);
-        if (fault)
-            fault->changed = sqlite3_total_changes64(db->handle) != changes; /* OR FAIL keeps what it did before */
+        if (fault) fault->changed = sqlite3_total_changes64(db->handle) != changes; /* OR FAIL keeps earlier changes */
         return status;
     }
     if (rows) *rows = stmt->reads ? returned : stmt->changes ? sqlite3_changes64(db->handle) : 0;
@@ -240,7 +240,7 @@ static int sqlite_savepoint_undo(once_db *base, once_error *err)
     return once__sqlite_exec(db, "ROLLBACK TO once_message; RELEASE once_message", err);
 }
 
-/* Only `look`: nothing is run, so that a statement may be about what one before it would have made. */
+/* `look`: nothing is run, so a statement may refer to a table that an earlier one would create. */
 static int run_script(once_sqlite_db *db, once_bytes sql, bool look, once_error *err)
 {
     assert(!db->user);

@@ -424,7 +424,7 @@ static void redis_describe(once_backend *store, char *out, size_t size)
         .doubt = once__redis_doubt, .letters_ahead = once__engine_letters_ahead, .sweep = once__redis_sweep,           \
         .verify = once__redis_verify,                                                                                  \
         .verified = "every key was read and fits to the others; there are no checksums of ours, so a value that was "  \
-                    "changed into another valid one is not noticed",                                                \
+                    "changed into another valid one is not noticed",                                                   \
         .repair = once__redis_repair, .letter_heads = once__engine_letter_heads, .fact_set = redis_fact_set,           \
         ONCE_ENGINE_OPS,                                                                                               \
     }

@@ -255,7 +255,7 @@ static void a_salt_that_is_not_the_stores_is_refused_each_time(void **state)
                      ONCE_OK);
     const int rc = once_pipeline_list(f->pipeline, ONCE_LIST_DEAD, count_listed, &n, &first);
     assert_int_not_equal(rc, ONCE_OK);
-    assert_false(f->pipeline->turn.held);
+    assert_false(f->pipeline->store_lock.held);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(once_pipeline_list(f->pipeline, ONCE_LIST_DEAD, count_listed, &n, &f->err), rc);
         assert_string_equal(f->err.text, first.text);
@@ -270,8 +270,8 @@ static once_pipeline *runs;
 static void end_run(void *self, int64_t ms)
 {
     (void)self, (void)ms;
-    once__store_close(runs->open_store);
-    runs->open_store = NULL;
+    once__store_close(runs->run_store);
+    runs->run_store = NULL;
 }
 
 static once_backend *operate_beside_a_run(fixture *f)
@@ -279,10 +279,10 @@ static once_backend *operate_beside_a_run(fixture *f)
     static once_env env;
     once_backend *at;
     runs = f->pipeline;
-    assert_int_equal(once__known_open_store(runs, &runs->open_store, &f->err), ONCE_OK);
-    runs->n_opened++;
+    assert_int_equal(once__known_open_store(runs, &runs->run_store, &f->err), ONCE_OK);
+    runs->store_generation++;
     assert_int_equal(once__operator_open(runs, &at, &f->err), ONCE_OK);
-    assert_ptr_equal(at, runs->open_store);
+    assert_ptr_equal(at, runs->run_store);
     env = *runs->env;
     env.sleep_ms = end_run;
     runs->env = &env;
@@ -294,9 +294,9 @@ static void a_store_that_is_opened_again_in_a_pause_is_gone_on_with(void **state
     fixture *f = *state;
     once_backend *at = operate_beside_a_run(f);
     assert_int_equal(once__operator_pause(f->pipeline, &at, 1, &f->err), ONCE_OK);
-    assert_true(at && f->pipeline->turn.held);
+    assert_true(at && f->pipeline->store_lock.held);
     once__operator_close(f->pipeline, at);
-    assert_false(f->pipeline->turn.held);
+    assert_false(f->pipeline->store_lock.held);
 }
 
 static void a_store_that_is_lost_in_a_pause_gives_the_turn_back(void **state)
@@ -310,7 +310,7 @@ static void a_store_that_is_lost_in_a_pause_gives_the_turn_back(void **state)
     assert_int_equal(mkdir(path, 0700), 0);
     assert_int_not_equal(once__operator_pause(f->pipeline, &at, 1, &f->err), ONCE_OK);
     assert_null(at);
-    assert_false(f->pipeline->turn.held);
+    assert_false(f->pipeline->store_lock.held);
     once__operator_close(f->pipeline, at);
     assert_true(rmdir(path) == 0 && rename(aside, path) == 0);
     assert_int_equal(listed(f, ONCE_LIST_DEAD), 2);

@@ -107,6 +107,12 @@ static int ask_due(once_storage *storage)
     return storage->storage->due(storage, scope.consumer, storage->now_ms, 8, found, &n_found, &err);
 }
 
+static int ask_due_of(once_storage *storage)
+{
+    once_due_search search = {.operation = ONCE_BYTES("op"), .max = 4, .read_max = 16};
+    return storage->storage->due_of(storage, scope.consumer, storage->now_ms, &search, found, &n_found, &err);
+}
+
 static int ask_token(once_storage *storage)
 {
     return storage->storage->by_token(storage, scope.consumer, 7, 8, found, &n_found, &err);
@@ -157,11 +163,17 @@ static int ask_free_lanes(once_storage *storage)
 static const struct {
     const char *name;
     question *ask;
-} questions[] = {{"equals", ask_equals},   {"due", ask_due},
-                 {"token", ask_token},     {"lapsed", ask_lapsed},
-                 {"waiting", ask_waiting}, {"before", ask_before},
-                 {"entry", ask_entry},     {"key of a lane", ask_key_of_lane},
-                 {"stats", ask_stats},     {"free lanes", ask_free_lanes}};
+} questions[] = {{"equals", ask_equals},
+                 {"due", ask_due},
+                 {"due of an operation", ask_due_of},
+                 {"token", ask_token},
+                 {"lapsed", ask_lapsed},
+                 {"waiting", ask_waiting},
+                 {"before", ask_before},
+                 {"entry", ask_entry},
+                 {"key of a lane", ask_key_of_lane},
+                 {"stats", ask_stats},
+                 {"free lanes", ask_free_lanes}};
 
 static void change_role(void)
 {

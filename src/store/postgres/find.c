@@ -208,23 +208,28 @@ int once__pg_due_of(once_storage *storage, once_bytes consumer, int64_t now_ms, 
     once_postgres *q = once__pg_of(storage);
     assert(q->begun && q->write && search->max > 0 && search->read_max > 0);
     once_pg_params window = {0}, params = {0};
-    PGresult *results[4];
+    PGresult *results[5];
+    size_t sent = 0;
     *n = 0;
     search_params(&window, consumer, now_ms, search);
     search_params(&params, consumer, now_ms, search);
     operation_params(q, &params, search);
-    int rc = once__pg_send(q->pg, PG_PLAN, NULL, err);
-    if (rc == ONCE_OK) rc = once__pg_send(q->pg, PG_DUE_WINDOW, &window, err);
-    if (rc == ONCE_OK) rc = once__pg_send(q->pg, PG_DUE_BEHIND, &params, err);
+    int rc = once__pg_guard_send(q, &sent, err);
+    const size_t guard = sent;
+    SEND(once__pg_send(q->pg, PG_PLAN, NULL, err));
+    SEND(once__pg_send(q->pg, PG_DUE_WINDOW, &window, err));
+    SEND(once__pg_send(q->pg, PG_DUE_BEHIND, &params, err));
     if (rc == ONCE_OK)
         once__pg_must(q->pg, q->pg->sql[PG_DUE_BEHIND].sql, q->pg->sql[PG_DUE_BEHIND].shape, search->max);
-    if (rc == ONCE_OK) rc = once__pg_send(q->pg, PG_UNPLAN, NULL, err);
-    if (rc == ONCE_OK) rc = once__pg_round(q->pg, results, 4, err);
+    SEND(once__pg_send(q->pg, PG_UNPLAN, NULL, err));
+    if (rc == ONCE_OK) rc = once__pg_guarded_round(q, results, sent, err);
     if (rc != ONCE_OK) return rc;
-    search_stopped(results[1], results[2], now_ms, search);
-    rc = note_lanes_gone(q, results[2], err);
-    if (rc == ONCE_OK) rc = once__pg_load_found(q, results[2], true, out, n, err);
-    once__pg_clear(results, 4);
+    const PGresult *window_result = results[guard + 1];
+    PGresult *found = results[guard + 2];
+    search_stopped(window_result, found, now_ms, search);
+    rc = note_lanes_gone(q, found, err);
+    if (rc == ONCE_OK) rc = once__pg_load_found(q, found, true, out, n, err);
+    once__pg_clear(results, sent);
     return rc;
 }
 

@@ -4,7 +4,7 @@
  * Only the store knows how much waits there, since others may work for the same consumer, and to ask it costs time: it
  * counts. So it is asked when we have added a part of what there was room for, when our own sums say that a bound is
  * reached or that there is room again, and now and then because of others; the longer an answer takes, the more seldom.
- * Whoever adds nothing does not ask. */
+ * A worker that adds nothing does not ask, unless the answer may let it fetch. */
 #include "core/machine_impl.h"
 
 #include "core/plant.h"
@@ -45,6 +45,23 @@ static bool used_a_part(uint64_t added, uint64_t now, uint64_t most)
     return most && added >= (most > before ? most - before : 0) / ROOM_PARTS;
 }
 
+/* Those whose handler has no slot free: when the other side is down, all of them come to wait in the store. */
+static uint64_t without_slot(const once_machine *machine)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < machine->streams.n; i++)
+        if (machine->streams.at[i]) n += machine->streams.at[i]->full_n;
+    return n;
+}
+
+/* Only those keep us from fetching. How long they do depends on what else waits in the store, and other workers may
+ * have worked on that since we asked. */
+static bool held_by_slots(const once_machine *machine)
+{
+    const uint64_t there = machine->room.there.messages, most = machine->spec->waiting_max.messages;
+    return most && there && there < most && there + without_slot(machine) >= most;
+}
+
 bool once__machine_must_count(const once_machine *machine, int64_t now_ms)
 {
     const pipe_room *room = &machine->room;
@@ -53,7 +70,7 @@ bool once__machine_must_count(const once_machine *machine, int64_t now_ms)
     if (!room->known) return fills_store(machine) || room->added.messages;
     if (room->full)
         return now_ms >= room->at_ms || has_room_again(room->there, most) || room->added.messages >= machine->batch_max;
-    if (room->added.messages == 0) return false;
+    if (room->added.messages == 0) return now_ms >= room->at_ms && held_by_slots(machine);
     return reaches(room->there, most) || now_ms >= room->at_ms ||
            (room->added.messages >= machine->batch_max &&
             (used_a_part(room->added.messages, room->there.messages, most.messages) ||
@@ -64,7 +81,8 @@ bool once__machine_must_count(const once_machine *machine, int64_t now_ms)
 int64_t once__machine_count_at_ms(const once_machine *machine)
 {
     const bool asks = bounded(machine) && machine->room.known && !machine->source.at_end;
-    return asks && (machine->room.full || machine->room.added.messages) ? machine->room.at_ms : ONCE_NEVER;
+    return asks && (machine->room.full || machine->room.added.messages || held_by_slots(machine)) ? machine->room.at_ms
+                                                                                                  : ONCE_NEVER;
 }
 
 /* Nobody is at work on what waits, as far as we know. */
@@ -116,15 +134,6 @@ void once__machine_counted(once_machine *machine, const once_action *action, int
     else room->stuck = false;
     const int64_t least_ms = room->full ? ASK_FULL_MS : ASK_MS, share_ms = took_ms * ASK_SHARE;
     room->at_ms = now_ms + (share_ms < least_ms ? least_ms : share_ms > ASK_MOST_MS ? ASK_MOST_MS : share_ms);
-}
-
-/* Those whose handler has no slot free: when the other side is down, all of them come to wait in the store. */
-static uint64_t without_slot(const once_machine *machine)
-{
-    uint64_t n = 0;
-    for (size_t i = 0; i < machine->streams.n; i++)
-        if (machine->streams.at[i]) n += machine->streams.at[i]->full_n;
-    return n;
 }
 
 /* How many may be fetched. With an inbox all of it comes to wait, and so does what is in memory. */

@@ -1435,6 +1435,20 @@ static void a_handler_that_is_down_does_not_fill_the_store(void **state)
     assert_false(is_full(f));
 }
 
+/* Another worker accepts so many messages. */
+static void others_leave(fixture *f, once_batch *others, size_t n)
+{
+    fill(f, others, n);
+    for (size_t i = 0; i < n; i++) {
+        others->items[i].request.token = once_token_of_run(2, 7, i);
+        const once_request *request = &others->items[i].request;
+        const once_message *message = &others->items[i].message;
+        once_decision decision;
+        assert_int_equal(f->store->ops->accept(f->store, &request, &message, 1, &decision, &others->arena, NULL),
+                         ONCE_OK);
+    }
+}
+
 /* Of what others leave there we hear in time, and it is theirs to work on, too. */
 static void what_others_leave_in_the_store_counts(void **state)
 {
@@ -1447,21 +1461,58 @@ static void what_others_leave_in_the_store_counts(void **state)
     work(f, 200);
     assert_false(is_full(f));
     once_batch others = {0};
-    fill(f, &others, MOST);
-    for (size_t i = 0; i < others.n; i++) {
-        others.items[i].request.token = once_token_of_run(2, 7, i);
-        const once_request *request = &others.items[i].request;
-        const once_message *message = &others.items[i].message;
-        once_decision decision;
-        assert_int_equal(f->store->ops->accept(f->store, &request, &message, 1, &decision, &others.arena, NULL),
-                         ONCE_OK);
-    }
+    others_leave(f, &others, MOST);
     once_arena_release(&others.arena);
     const uint64_t before = f->fetched;
     f->left = 100;
     work(f, 2000);
     assert_true(is_full(f));
     assert_in_range(f->fetched, before, before + MOST);
+}
+
+/* Messages without a slot and those in the store reach the bound together. When another worker has finished the latter,
+ * fetching goes on, although the slots are still in use and we have added nothing ourselves. */
+static void what_others_finish_in_the_store_makes_room_beside_a_full_handler(void **state)
+{
+    enum { THEIRS = 2, FAST = 10, ALL_SLOW = 1000000 };
+    fixture *f = *state;
+    once_batch others = {0};
+    bool found = false;
+    f->turns = f->bounded = true;
+    f->both[1].slots = SLOTS;
+    f->most.messages = 2 * THEIRS;
+    open_pipe(f, false);
+    const once_counts *counts = once_machine_counts(f->machine);
+    f->slow_first = ALL_SLOW;
+    f->left = SLOTS;
+    work(f, 200);
+    assert_int_equal(f->held_n, SLOTS);
+    others_leave(f, &others, THEIRS);
+    f->slow_first = 1;
+    f->left = f->failing = 1; /* a fast one waits for its next try: so the store is asked how much is there */
+    work(f, 500);
+    assert_int_equal(counts->done, 1);
+    assert_true(f->counted > 0);
+    assert_int_equal(stored(f).messages, THEIRS);
+    f->slow_first = ALL_SLOW;
+    f->left = THEIRS;
+    work(f, 200);
+    assert_int_equal(f->left, 0);
+    f->slow_first = 1;
+    f->left = FAST;
+    work(f, 2000);
+    assert_int_equal(f->left, FAST);
+
+    assert_int_equal(f->store->ops->begin(f->store, NULL), ONCE_OK);
+    for (size_t i = 0; i < THEIRS; i++)
+        assert_int_equal(f->store->ops->forget(f->store, others.items[i].request.id, &found, NULL), ONCE_OK);
+    assert_int_equal(f->store->ops->commit(f->store, NULL), ONCE_OK);
+    assert_true(found);
+    once_arena_release(&others.arena);
+    work(f, 2000);
+    assert_int_equal(f->held_n, SLOTS);
+    assert_int_equal(f->left, 0);
+    assert_int_equal(counts->done, 1 + FAST);
 }
 
 static void who_leaves_nothing_in_the_store_does_not_ask_how_much_is_there(void **state)
@@ -1627,6 +1678,7 @@ int main(void)
         TEST(no_more_is_fetched_than_bytes_may_wait_in_the_store),
         TEST(a_handler_that_is_down_does_not_fill_the_store),
         TEST(what_others_leave_in_the_store_counts),
+        TEST(what_others_finish_in_the_store_makes_room_beside_a_full_handler),
         TEST(who_leaves_nothing_in_the_store_does_not_ask_how_much_is_there),
         TEST(what_waits_is_not_counted_all_the_time),
         TEST(who_was_stopped_soon_asks_again_how_much_waits),

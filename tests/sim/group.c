@@ -133,13 +133,35 @@ static bool is_full(const sim_world *world)
     return most && waiting > most - most / 10 - (most < 10);
 }
 
+/* Messages that this worker was given, and cannot begin because effects are under way in all slots of their handler. */
+static uint64_t without_slot(const sim_worker *w)
+{
+    const sim_world *world = w->world;
+    uint64_t n = 0;
+    for (size_t i = 0; i < world->deliveries_n; i++) {
+        const sim_delivery *d = &world->deliveries[i];
+        const int key = world->messages[d->message].key;
+        if (d->state != IN_FLIGHT || d->holder != w->incarnation || key < 0 || world->keys[key].open) continue;
+        const sim_handler *h = &world->handlers[world->keys[key].handler];
+        n += h->external && sim_flights_air(w, world->keys[key].handler) >= h->slots;
+    }
+    return n;
+}
+
+/* If their handler fails, they come to wait in the store. So they count against the bound until a slot is free. */
+static bool is_full_with_slots(const sim_worker *w)
+{
+    const uint64_t most = w->world->spec->waiting_max.messages;
+    return most && sim_record_waiting(w->world) + without_slot(w) >= most;
+}
+
 /* Something is there for a worker that has nothing of this stream, and it does not take it. */
 static void judge_starving(sim_world *world, int stream)
 {
     sim_stream *s = &world->streams[stream];
     const sim_assignment *assignment = s->owner ? sim_assignment_of(s->owner, stream) : NULL;
     if (!assignment || assignment->state != OURS || !head_of(world, stream) || is_out(world, stream) ||
-        is_full(world) || (world->cursor && !assignment->sought)) {
+        is_full(world) || is_full_with_slots(s->owner) || (world->cursor && !assignment->sought)) {
         s->waits_since_ms = 0;
         return;
     }

@@ -1,4 +1,6 @@
-/* Values of a pipeline file that tables of more than one layer have: names, templates, references to secrets. */
+/* Readers for values of a pipeline file that tables of several layers use: names, templates, references to secrets.
+ *
+ * Each reports its mistakes to the config (base/config.h). Thread rule: as the config, one thread at a time. */
 #ifndef ONCE_CORE_CONFIG_VALUES_H
 #define ONCE_CORE_CONFIG_VALUES_H
 
@@ -7,21 +9,23 @@
 #include "base/config.h"
 #include "core/spec.h"
 
-/* A printable name of 1..ONCE_NAME_MAX bytes; a mistake and false otherwise. */
+/* Whether the text is a printable name of 1..ONCE_NAME_MAX bytes; otherwise reports a mistake about `what`. */
 bool once__config_name(once_config *config, const char *what, int line, once_bytes text);
 
 /* The same, as the reader of a field: into a once_bytes. */
 once_config_reader once__config_read_name;
 
-/* NULL after a mistake. */
+/* The compiled template; NULL after a mistake. */
 const once_template *once__config_template(once_config *config, const once_config_field *field, const once_node *node);
 
-/* Whether a reference (env:NAME, file:PATH) is complete; otherwise a mistake that does not show it, about `what`. */
+/* Whether a reference (env:NAME, file:PATH) is complete; otherwise reports a mistake about `what`, without the value.
+ * */
 bool once__config_reference(once_config *config, const char *what, const once_node *node);
 
-bool once__config_is_variable(once_bytes name); /* that a variable of an environment can have */
+/* Whether an environment variable can have this name. */
+bool once__config_is_variable(once_bytes name);
 
-/* For readers: into the field's place. */
+/* For readers: copies a value to the place of the field. */
 void once__config_put(const once_config_field *field, void *out, const void *value, size_t size);
 
 static inline bool once__is_text(once_bytes text, const char *word)

@@ -1,8 +1,8 @@
-/* The deliveries of a stream that are not acked, where each is acked for itself: in the order in which they came,
- * whatever became of those between them. So one that takes long costs its own place, and nobody else's. Those that are
- * over wait to be acked in a second list, in the order in which they ended.
+/* The deliveries of a stream that are not acked, where each delivery is acked for itself. They are a list in the order
+ * in which they came, so that one that takes long delays no other. Those that are over are also in a second list, in
+ * the order in which they ended, until they are acked.
  *
- * Here a tag is a place, and is given out again after the ack; until then it is that delivery's alone.
+ * Here a tag is an index. It belongs to one delivery until the ack, and is then used again.
  *
  * Thread rule: one thread. */
 #ifndef ONCE_CORE_DELIVERIES_H
@@ -12,27 +12,31 @@
 
 typedef struct once_open_delivery {
     once_delivery_state state;
-    uint64_t before, after; /* tags of its neighbours; 0: it has none */
-    uint64_t next;          /* of those that wait to be acked, or of those that are free */
+    uint64_t before, after; /* tags of its neighbours; 0: none */
+    uint64_t next;          /* the next one to be acked, or, of a free tag, the next free one; 0: none */
 } once_open_delivery;
 
 typedef struct once_deliveries {
     once_open_delivery *at; /* by tag - 1 */
-    size_t size, used;      /* tags above `used` were never given out */
+    size_t size, used;      /* room; tags above `used` were never given out */
     uint64_t first, last;
-    uint64_t first_over, last_over; /* to be acked, and not asked for */
-    uint64_t free;                  /* the first of those that may be given out again */
-    size_t n, over;                 /* not acked; of them, those that are over */
+    uint64_t first_over, last_over; /* over, and no ack was asked for yet */
+    uint64_t free;                  /* the first tag that may be used again; 0: none */
+    size_t n, over;                 /* not acked; those of them that are over */
 } once_deliveries;
 
 void once_deliveries_release(once_deliveries *open);
-bool once_deliveries_reserve(once_deliveries *open, size_t n); /* for n more; false: out of memory, nothing changed */
-/* The tag of a delivery; there is room. */
+/* Room for n more deliveries. False: out of memory; nothing changed. */
+bool once_deliveries_reserve(once_deliveries *open, size_t n);
+/* A new delivery: returns its tag. There must be room. */
 uint64_t once_deliveries_begin(once_deliveries *open, uint64_t delivery, once_item *item);
-void once_deliveries_end(once_deliveries *open, uint64_t tag, int64_t now_ms); /* it is over */
-void once_deliveries_list(once_deliveries *open, uint64_t tag);   /* one that is over: to be acked, as the last */
-uint64_t once_deliveries_unlist(once_deliveries *open);           /* the first of them; 0: there is none */
-void once_deliveries_forget(once_deliveries *open, uint64_t tag); /* over, not listed, and acked */
+/* It is over. */
+void once_deliveries_end(once_deliveries *open, uint64_t tag, int64_t now_ms);
+/* One that is over goes to the end of the list of those to be acked; and the first leaves that list (0: none). */
+void once_deliveries_list(once_deliveries *open, uint64_t tag);
+uint64_t once_deliveries_unlist(once_deliveries *open);
+/* It is over, not listed, and acked or gone: its tag is free. */
+void once_deliveries_forget(once_deliveries *open, uint64_t tag);
 once_open_delivery *once_deliveries_at(const once_deliveries *open, uint64_t tag);
 
 #endif

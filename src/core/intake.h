@@ -1,15 +1,17 @@
-/* From a message as it came to an item with key, lane, fingerprint and the input of its effect. Pure: no store, no
- * clock.
+/* Intake: makes of a message as it came an item with key, lane, fingerprint and the input of its effect. It uses no
+ * store and no clock.
  *
- * What is wrong with a message never stops anything: it ends in item->reason, and the pipeline makes a dead letter of
- * it. */
+ * A bad message stops nothing: item->reason says what is wrong, and the pipeline makes a dead letter of it. Only lack
+ * of memory is an error.
+ *
+ * Thread rule: an intake belongs to one thread at a time. */
 #ifndef ONCE_CORE_INTAKE_H
 #define ONCE_CORE_INTAKE_H
 
 #include "core/item.h"
 
-/* Makes the input of an effect out of a parsed body, in the arena. ONCE_E_MESSAGE with the reason in `err` when the
- * body lacks something. */
+/* Makes the input of an effect from a parsed body, in the arena. ONCE_E_MESSAGE with the reason in `err` if the body
+ * lacks something. */
 typedef int once_prepare(const once_handler_spec *handler, const once_json *body, const once_message *message,
                          once_arena *arena, void **input, once_error *err);
 
@@ -25,17 +27,17 @@ void once_intake_init(once_intake *intake, const once_spec *spec, once_secret se
                       once_prepare *prepare);
 void once_intake_release(once_intake *intake);
 
-/* item->message is set; fills handler, scope, request (but for the token), input or reason. Only lack of memory fails.
- */
+/* For an item from a source, with item->message set. Fills handler, scope, request (except the token), and input or
+ * reason. */
 int once_intake_fetched(once_intake *intake, once_item *item, once_error *err);
-/* The lane that a message names, and its id; zero: it names none, or is not one that could. */
+/* The lane that a message names, and its id; zero: it names none, or cannot be read. */
 int once_intake_lane(once_intake *intake, once_batch *batch, const once_message *message, const once_scope *scope,
                      once_bytes *value, once_hash *id, once_error *err);
-/* Of a letter, which keeps no more than the words: what is wrong is that nobody handles its type. */
+/* Whether the reason of a dead letter says that no handler takes its type. A letter keeps nothing but the words. */
 bool once_reason_is_no_handler(once_bytes reason);
 /* All items of a batch that came from a source; sets batch->taken_in. */
 int once_intake_batch(once_intake *intake, once_batch *batch, once_error *err);
-/* The same for an entry that was taken: key, lane and fingerprint are what the store says. */
+/* For an entry that was taken from the store. Key, lane and fingerprint stay as the store has them. */
 int once_intake_taken(once_intake *intake, once_item *item, once_error *err);
 
 #endif

@@ -1,7 +1,8 @@
-/* Who waits for whom across transactions: an item whose key or lane is in use by another one stands behind it and is
- * not even asked for until that one is over. Inside one transaction the pipeline arranges the same by itself.
+/* The order of items with equal keys or lanes across transactions. An item whose key or lane is in use by another one
+ * stands behind it, and is not claimed until that one is over. (Inside one transaction machine_work.c does the same.)
  *
- * An item joins as the last of its key and of its lane, and leaves when it is over, or is dropped while it waits.
+ * An item joins as the last of its key and of its lane, and leaves when it is over or dropped.
+ *
  * Thread rule: one thread. */
 #ifndef ONCE_CORE_KEY_QUEUE_H
 #define ONCE_CORE_KEY_QUEUE_H
@@ -10,18 +11,19 @@
 #include "core/item.h"
 
 typedef struct once_key_queue {
-    once_table last; /* of a key or a lane: the item that stands last */
+    once_table last; /* by the id of a key or a lane: the item that stands last */
 } once_key_queue;
 
-bool once_key_queue_init(once_key_queue *keys, size_t items);    /* room for so many items; false: out of memory */
-bool once_key_queue_reserve(once_key_queue *keys, size_t items); /* for so many in all; false: out of memory */
+/* Room for so many items in all. False: out of memory. */
+bool once_key_queue_init(once_key_queue *keys, size_t items);
+bool once_key_queue_reserve(once_key_queue *keys, size_t items);
 void once_key_queue_release(once_key_queue *keys);
 
-/* Its key or its lane is in use by an item that has joined. */
+/* Whether an item that has joined uses the key or the lane of this one. */
 bool once_key_queue_in_use(const once_key_queue *keys, const once_item *item);
-/* item->waits_for says how many it waits for now: 0, 1 (key or lane) or 2. */
+/* Sets item->waits_for: how many it waits for now, 0, 1 (key or lane) or 2. There must be room. */
 void once_key_queue_join(once_key_queue *keys, once_item *item);
-/* `out` (room for two) gets those that wait for nobody any more. Returns how many. */
+/* `out` gets the items, at most two, that wait for no other now. Returns how many. */
 size_t once_key_queue_leave(once_key_queue *keys, once_item *item, once_item *out[2]);
 
 #endif

@@ -1,7 +1,5 @@
-/* The machine as others see it; core/machine.h tells the story, core/machine_impl.h has its state. One idea each:
- * machine_place.c, machine_times.c, machine_source.c, machine_stream.c, machine_ack.c, machine_work.c,
- * machine_decide.c, machine_count.c, machine_due.c, machine_room.c, machine_failure.c, machine_outside.c,
- * machine_store.c, machine_check.c. */
+/* The functions of core/machine.h: making, stepping, stopping and reading the machine. core/machine_impl.h has its
+ * state and lists the other files with what each is about. */
 #include "core/machine.h"
 
 #include <assert.h>
@@ -24,6 +22,7 @@ const char *once_action_name(once_action_kind kind)
 
 void once_machine_step(once_machine *machine, once_action *action, int64_t now_ms)
 {
+    assert(!machine->end.ended || !machine->store.out);
     machine->now_ms = now_ms;
     if (action == &machine->source.action) {
         assert(machine->source.out);
@@ -86,7 +85,7 @@ void once_machine_finished(once_machine *machine, once_item *const *items, size_
 void once_machine_stop(once_machine *machine)
 {
     machine->end.stopping = true;
-    machine->store.at_ms = 0; /* what waits for the next try is tried now, for the last time */
+    machine->store.at_ms = 0; /* the pause after a failure ends: try now, for the last time */
 }
 
 bool once_machine_ended(const once_machine *machine) { return machine->end.ended; }
@@ -150,7 +149,7 @@ static bool flight_new(once_machine *machine)
            once_key_queue_init(&machine->key_queue, machine->outside.flight.slots + (PARKED + 3) * machine->batch_max);
 }
 
-/* Effects of the store's own database, without names that a transaction locks before all else. */
+/* All effects run in the store's database, and none locks names, which a transaction must do first. */
 static bool may_run_here(const once_spec *spec)
 {
     for (size_t i = 0; i < spec->n_handlers; i++)
@@ -160,8 +159,9 @@ static bool may_run_here(const once_spec *spec)
 
 int once_machine_new(const once_machine_options *options, once_machine **out, once_error *err)
 {
-    /* A cursor is of all before it, and where acks are single there is no such place. */
+    /* A cursor covers all messages before it; with single acks there is no such place. */
     assert(!(options->source & ONCE_SOURCE_SINGLE_ACKS && once_spec_keeps_cursor(options->spec)));
+    assert(options->spec->batch_max > 0 && options->prepare && options->env);
     once_machine *machine = calloc(1, sizeof *machine);
     if (!machine) return once_no_memory(err, "for a pipeline");
     machine->o = *options;
@@ -178,7 +178,7 @@ int once_machine_new(const once_machine_options *options, once_machine **out, on
     once_intake_init(&machine->fetch_intake, options->spec, options->secret, options->run, options->prepare);
 
     const size_t pointer = sizeof(once_item *);
-    const size_t most = machine->work.size = 2 * machine->batch_max; /* as many as there are may be found behind them */
+    const size_t most = machine->work.size = 2 * machine->batch_max; /* a batch, and as many that FIND may add */
     machine->work.items = calloc(most, pointer);
     machine->work.round = calloc(most, pointer);
     machine->work.next_round = calloc(most, pointer);
@@ -210,7 +210,7 @@ void once_machine_free(once_machine *machine)
     }
     once_intake_release(&machine->intake);
     once_intake_release(&machine->fetch_intake);
-    once_stream *releasing = machine->acks.releasing; /* its number may be another one's by now */
+    once_stream *releasing = machine->acks.releasing; /* another stream may have its number by now */
     if (releasing && machine->streams.at[releasing->number] != releasing) once_stream_free(releasing);
     for (uint32_t i = 0; i < machine->streams.n; i++) once_stream_free(machine->streams.at[i]);
     free(machine->streams.at);

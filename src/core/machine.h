@@ -1,83 +1,89 @@
 /* The pipeline as a state machine: step(event) -> actions. Single-threaded, no I/O, no clock.
  *
- * The machine decides what happens to messages; executors carry it out and report back. There are four: the store
- * executor (claims, atomic effects, settlements, in one transaction), the source executor (fetch), the ack executor
- * (what the source is told: ack, prolong, release), so that neither waits for the other, and, for effects
- * outside of the store, the effect executor (start, kill). Each has at most one action at a time. The runtime drives
- * the machine with threads; the simulator drives the same code in a world of its own.
+ * The machine decides what happens to each message. Executors carry out its actions and report back. There are four:
+ *   store executor    claims, effects in the store's database, settlements: one transaction at a time
+ *   source executor   fetch
+ *   ack executor      what the source must be told: ack, prolong, release. It is separate from fetch so that neither
+ *                     waits for the other
+ *   effect executor   starts and kills effects outside of the store
+ * Each executor has at most one action at a time. The runtime drives the machine with threads; the simulator drives the
+ * same code in a world of its own.
  *
  * One batch is one transaction:
  *
  *   begin; rounds of { claim, extend, run, settle, accept }; bury; commit; ack
  *
- * A message ends in it in one of four ways: suppressed (duplicate, dead, stale), settled, given to the store (accept),
- * or buried. So after commit all of the batch can be acked, and before it nothing can. Equal keys and lanes of a batch
- * wait for each other: the follower is claimed in the next round of the same transaction, after its leader was settled.
+ * In it a message ends in one of four ways: suppressed (duplicate, dead, stale), settled, given to the store (accept),
+ * or buried as a dead letter. So after the commit the whole batch can be acked, and before it nothing can. Messages of
+ * a batch with equal keys or lanes wait for each other: the follower is claimed in the next round of the same
+ * transaction, after its leader was settled.
  *
- * An effect outside of the store (core/flight.h) runs between two transactions: the first one claims, the effect starts
- * when that is committed, and whichever transaction begins after it came back settles it. So one commit carries the
- * claims of the next messages and the outcomes of the last ones. A claim is only asked for when a slot is free to start
- * at once. While such an effect is on its way, equal keys and lanes wait behind it (core/key_queue.h), leases are
- * extended, and when that fails, the effect is told to end before its lease does. What it says when its claim is
- * somebody else's by then is not settled.
+ * Effects outside of the store (core/flight.h) run between two transactions. The first one claims; the effect starts
+ * when that is committed; the next transaction that begins after the effect ended settles it. So one commit carries the
+ * claims of the next messages and the outcomes of the last ones. The machine claims such a message only when a slot is
+ * free to start it at once. While the effect is in flight, equal keys and lanes wait behind it (core/key_queue.h) and
+ * its lease is extended. If that fails, the effect is told to end before its lease does. If its claim was lost by then,
+ * its outcome is not settled.
  *
- * An unknown whose handler can ask the other side about it (`lookup`) comes back by TAKE when it is due, under a claim
- * like any other, and flies as a question: it takes a slot, its lease is extended, and the answer is settled. Done is
- * done; absent has failed and may be tried again, under the same key; anything else stays unknown, and is asked about
- * again or left to a person (core/policy.h). Whoever dies while asking leaves what was there: an unknown that is due.
+ * Lookup. An unknown whose handler can ask the other side (`lookup`) comes back by TAKE when it is due, under a claim
+ * like any other, and flies as a question: it takes a slot, its lease is extended, and the answer is settled. "Done"
+ * settles done. "Absent" means that the attempt failed, and the message may be tried again under the same key. Any
+ * other answer leaves it unknown, to be asked about again or left to a person (core/policy.h). A worker that dies while
+ * it asks leaves what was there: an unknown that is due.
  *
- * With an inbox (ack: after_accept) what comes from the source is only accepted in it, and the work is done from the
- * store.
+ * Inbox (ack: after_accept). Messages of the source are only accepted into the store, and are then worked on from
+ * there.
  *
- * The first pass is optimistic: no savepoints. When an effect fails, everything is rolled back and run once more
- * carefully (a savepoint around each message), and so are the next batches; a failure then costs its own message only,
- * and is written in the same commit as the survivors. An executor need not wait for the effects of an optimistic pass:
- * it may take them for done, and when they were not, a later action of that transaction, COMMIT at the latest, fails
+ * Optimistic, then careful. The first pass sets no savepoints. When an effect fails, everything is rolled back and run
+ * again with a savepoint around each message, and so are the next batches. A failure then costs only its own message,
+ * and is written in the same commit as the survivors. In an optimistic pass an executor need not wait for its effects:
+ * it may presume that they are done. If one was not, a later action of that transaction, COMMIT at the latest, fails
  * with a status that blames a message. Nothing is committed then, and it is as if RUN had failed.
  *
- * After an unclean end the first messages are claimed durably and run one by one, so a message that kills the process
- * is counted (claims that end without an outcome add a failure) and becomes a dead letter in the end.
+ * After an unclean end the first messages are claimed durably and run one by one. So a message that kills the process
+ * is counted (a claim that ends without reporting an outcome adds a failure) and becomes a dead letter in the end.
  *
- * A transaction that the database rolls back again and again (a deadlock, a timeout of a statement) is perhaps a
- * message's fault, and perhaps that of other transactions. So a careful pass finds out at whose statement it happens,
- * and that one is run in a transaction without others. Only what happens to it there, again and again, counts against
- * it: it spends its own attempts, and not everybody's time.
+ * A transaction that the database rolls back again and again (a deadlock, a statement timeout) may be the fault of one
+ * message or of other transactions. A careful pass finds the message at whose statement it happens, and that message
+ * runs in a transaction of its own. Only rollbacks that happen to it there count against it: it spends its own
+ * attempts, and not the time of all others.
  *
- * Failures of executors: what can pass is repeated after a pause, and nothing is fetched while the store fails; a
- * finite source gives up after some tries, when its patience is over, too (a full disk is one of these: space may come
- * back); so it does when external effects cannot be started. After a commit whose fate is not known, the batch is
- * claimed again with the same tokens: what had been committed answers so.
+ * Failures of executors. A failure that can pass is repeated after a pause, and nothing is fetched while the store
+ * fails. A run with a finite source gives up after some tries, once its patience is over, too (this includes a full
+ * disk, where space may come back); it does the same when external effects cannot be started. After a commit whose fate
+ * is not known, the batch is claimed again with the same tokens: the answers then tell what was committed.
  *
- * The source has streams (core/stream.h), each with its own tags, acks and queue. Work is filled from them in
- * turn, and one that cannot go on holds up no other one. Streams come and go by news of a FETCH (machine_stream.c);
- * deliveries that run out are extended (machine_ack.c).
+ * Streams (core/stream.h). Each stream of the source has its own tags, acks and queue. A transaction is filled from the
+ * streams in turn, and a stream that cannot go on holds up no other. Streams come and go by the news of a FETCH
+ * (machine_stream.c). Deliveries that would expire are extended (machine_ack.c).
  *
- * Invariants. They hold whenever none of the functions below is running; test builds check them after each one
- * (once__machine_check), and name them by number.
+ * Invariants. They hold whenever none of the functions below is running. Test builds check them after each call
+ * (once__machine_check) and name them by number.
  *
- *   1  An item is in exactly one place (once_item_place). READY, WORK, FLIGHT and RETURNED are lists, and each has the
- *      items whose place it is, each once; READY is for each stream a list, and one for each handler that has no slot
- *      free, and one for what was taken from the store. No item of an open batch is NEW: an executor that fills a batch
- *      has it alone.
- *   2  A batch is open for as many items as are not over, and for those that cursors would be kept at.
- *   3  Tags of a stream: acked <= watermark < next, where acks are not single. No tag is over before its item is,
- *      and each that is not is known by its item.
- *   4  Each item that is in FLIGHT or RETURNED, or about to be claimed for FLIGHT, has a slot of its handler, nobody
- *      else has one, and no handler has more than there are.
- *   5  An item is PARKED if and only if somebody stands before it in the queue of its key or lane. Who is over
- *      stands in none.
- *   6  With nothing begun there is no work and no transaction. Leases are only kept of items that are away, or just
- *      came back.
- *   7  The bytes that bound the fetching are those of the bodies that are there.
+ *   1  An item is in exactly one place (once_item_place). READY, WORK, FLIGHT and RETURNED are lists; each has exactly
+ *      the items whose place it is, each once. READY is one list per stream, one per stream and handler without a free
+ *      slot, and one for items taken from the store. No item of an open batch is NEW: while an executor fills a batch,
+ *      nothing else reads it.
+ *   2  A batch counts as open the items that are not over, and the items that a cursor points to.
+ *   3  Tags of a stream: acked <= watermark < next, unless acks are single. No tag is over before its item is, and each
+ *      tag that is not over leads to its item.
+ *   4  Each item in FLIGHT or RETURNED, or about to be claimed for FLIGHT, has a slot of its handler. No other item has
+ *      one, and no handler has more items than slots.
+ *   5  An item is PARKED if and only if another one stands before it in the queue of its key or lane. An item that is
+ *      over stands in no queue.
+ *   6  When nothing is begun, there is no work and no transaction. Leases are only extended of items that are in flight
+ *      or just came back.
+ *   7  The bytes that bound the fetching are the sum of the bodies in memory.
  *   8  An outcome from outside is at RETURNED, or in the WORK that settles it. An effect under way is in FLIGHT.
- *   9  No more than 64 batches of a stream are delivered and not acked. Where acks are not single, all behind the
- *      first that is not over count.
- *   10 At the end nothing is in work, away or back, and nobody has an action.
- *   11 No item waits whose stream is not assigned, and none belongs to a stream that was let go.
- *   12 Who waits for a slot of its handler stands in the queues of its key and lane, so that nobody of these passes it.
+ *   9  At most 64 batches of a stream are delivered and not acked. Unless acks are single, all deliveries behind the
+ *      first one that is not over count.
+ *   10 At the end nothing is in WORK, FLIGHT or RETURNED, and no executor has an action.
+ *   11 No item waits whose stream is not assigned, and no item belongs to a stream that was let go.
+ *   12 An item that waits for a slot of its handler stands in the queues of its key and lane, so that no message with
+ *      the same key or lane passes it.
  *
- * Thread rule: one thread at a time (the runtime's executors step it themselves, under a lock). Between an action and
- * its event the executor owns the items of that action. */
+ * Thread rule: one thread at a time (the runtime's executors call it under a lock). Between an action and its event the
+ * executor owns the items of that action. */
 #ifndef ONCE_CORE_MACHINE_H
 #define ONCE_CORE_MACHINE_H
 
@@ -90,122 +96,125 @@
 
 typedef struct once_machine once_machine;
 
+/* What an executor is asked to do. "->" names what it fills in. */
 typedef enum once_action_kind {
     ONCE_ACT_NONE,
     /* store executor */
-    ONCE_ACT_BEGIN,  /* items: all that the transaction may be about; `kept` of them, at the end, are only extended;
-                        `due`: and FIND */
-    ONCE_ACT_FIND,   /* in a transaction: what waits in the lanes of the items, and with `due` what else is due; up to
-                      * `max` into `batch`; -> more:   something is due that only TAKE can hand out */
+    ONCE_ACT_BEGIN,  /* items: all that the transaction may be about. The last `kept` of them are only extended. `due`:
+                      * a FIND with `due` follows */
+    ONCE_ACT_FIND,   /* in the transaction: find what waits in the lanes of the items, and with `due` what else is due;
+                      * up to `max` into `batch`. -> more: something is due that only TAKE can hand out */
     ONCE_ACT_CLAIM,  /* -> item->decision */
-    ONCE_ACT_EXTEND, /* -> item->granted: still ours; `kept`: of effects that are on their way, which end before
-                        it is known what that means */
-    ONCE_ACT_RUN,    /* -> item->outcome, result, failure; in order. Not careful: presumed perhaps */
-    ONCE_ACT_SETTLE, /* item->outcome... -> item->granted: applied */
+    ONCE_ACT_EXTEND, /* -> item->granted: the claim is still ours. `kept`: these are effects in flight, which may end
+                      * while the answer is under way */
+    ONCE_ACT_RUN,    /* in order. -> item->outcome, result, failure. Unless `careful`, they may be presumed */
+    ONCE_ACT_SETTLE, /* item->outcome and the rest. -> item->granted: applied */
     ONCE_ACT_ACCEPT, /* -> item->decision */
-    ONCE_ACT_BURY,
-    ONCE_ACT_COMMIT, /* items: all of the transaction; with `last`: when it succeeds, everything up to each of these is
-                      * over, in its stream */
+    ONCE_ACT_BURY,   /* write dead letters. -> item->granted: the letter is new */
+    ONCE_ACT_COMMIT, /* items: all of the transaction. `last`: if it succeeds, all messages of these streams up to each
+                      * of these are over */
     ONCE_ACT_ROLLBACK,
-    ONCE_ACT_TAKE,  /* up to `max` into `batch` (items and n set by the executor); token, again, filter */
+    ONCE_ACT_TAKE,  /* claim up to `max` due entries into `batch` (-> its items and n), with `token`, `again` and
+                     * `filter` */
     ONCE_ACT_STATS, /* -> waiting, claimed, unknown, wait_ms */
-    ONCE_ACT_COUNT, /* what the store keeps to be worked on; -> size; with `due` also what STATS has */
-    ONCE_ACT_RENEW, /* the worker's own lease, when no commit has done so for a while */
-    ONCE_ACT_SWEEP, /* a bounded step; -> more, wait_ms: not before then */
-    ONCE_ACT_SEEK,  /* `stream`, which was assigned: the source goes on where the store says it had got to */
+    ONCE_ACT_COUNT, /* how much waits in the store. -> size; with `due` also what STATS gives */
+    ONCE_ACT_RENEW, /* the worker's own lease, when no commit renewed it for a while */
+    ONCE_ACT_SWEEP, /* one bounded step. -> more; wait_ms: the next step not before then */
+    ONCE_ACT_SEEK,  /* `stream` was assigned: tell the source where the store's cursor says it goes on */
     /* source executor */
-    ONCE_ACT_FETCH, /* up to `max` into `batch` (items with message, batch, stream and delivery set), none of streams
-                     * that are `paused`; -> at_end, news. With `rest` only such as it has read already. The executor
-                     * may also do the intake (once_intake_batch with `intake`), so that the machine need not */
+    ONCE_ACT_FETCH, /* up to `max` into `batch` (items with message, batch, stream and delivery set), none of streams in
+                     * `paused`. -> at_end, news. With `rest` only what the source has already read. The executor may
+                     * also do the intake (once_intake_batch with `intake`), which spares the machine the time */
     /* ack executor */
-    ONCE_ACT_ACK,     /* `receipts`: each for itself, or all up to it in its stream; -> their answers */
-    ONCE_ACT_PROLONG, /* `receipts`: they are ours for longer; -> their answers */
-    ONCE_ACT_RELEASE, /* `stream`: nothing of it is worked on or acked any more */
+    ONCE_ACT_ACK,     /* `receipts`: each alone, or everything up to it in its stream. -> their answers */
+    ONCE_ACT_PROLONG, /* `receipts`: keep these deliveries for longer. -> their answers */
+    ONCE_ACT_RELEASE, /* `stream`: nothing of it is worked on or acked from now on */
     /* effect executor */
-    ONCE_ACT_START, /* items: their effects begin, or (decision.asks) the other side is asked what became of them; each
+    ONCE_ACT_START, /* items: begin their effects, or (decision.asks) ask the other side what became of them. Each
                      * comes back by once_machine_finished */
-    ONCE_ACT_KILL /* items that were started: they must end now (the lease is about to, or the pipeline is); they still
-                     come back */
+    ONCE_ACT_KILL   /* items that were started: they must end now, because the lease or the run ends. They still come
+                     * back */
 } once_action_kind;
 
 const char *once_action_name(once_action_kind kind);
 
-/* Filled by the machine; the executor fills what is marked ->, and `status`. It comes back as the event. */
+/* The machine fills an action; the executor fills `status` and what its kind names with "->", and gives the action back
+ * as the event (once_machine_step). The fields mean what the kinds above say. */
 typedef struct once_action {
     once_action_kind kind;
     once_item **items;
     size_t n;
     bool careful; /* RUN: a savepoint around each message; otherwise stop at the first failure and set `failed` */
-    bool blame;   /* RUN of one, careful: if it has the database roll back, it is told to retry; otherwise that is a
-                     failure of the store */
+    bool blame;   /* RUN of one item, careful: if the database rolls back, its outcome is retry; otherwise that is a
+                   * failure of the store */
     size_t kept;
     size_t max;
     once_batch *batch;
     bool due;
     once_token token;
-    bool again;
+    bool again;              /* TAKE: the reply to one with this token was lost */
     once_due_filter *filter; /* NULL: every handler has room for `max` */
-    int64_t lease_ms;
-    once_receipt *receipts; /* `n` of them */
+    int64_t lease_ms;        /* FIND, TAKE */
+    once_receipt *receipts;  /* `n` of them */
     uint32_t stream;
     const uint32_t *paused;
     size_t n_paused;
     once_intake *intake;
     bool rest;
-    const once_item *const *last; /* of different streams */
+    const once_item *const *last; /* each of another stream */
     size_t n_last;
-    int64_t given_up; /* COMMIT: versions that did not come within gap.wait; counted for ever */
-    int64_t repeats;  /* COMMIT: claims that repeat an external effect which may have happened, less those given back
-                         unbegun; counted for ever */
+    int64_t given_up; /* COMMIT: versions that did not come within gap.wait; added to a count that is kept for good */
+    int64_t repeats;  /* COMMIT: claims that repeat an external effect which may have happened, less those that were
+                       * given back before they began; added to a count that is kept for good */
 
     int status;
     once_error error;
-    bool open; /* BEGIN, COMMIT that failed: the transaction is open, nothing of it was tried to commit; the machine
-                  ends it */
+    bool open; /* BEGIN, COMMIT that failed: the transaction is still open and no commit was tried; the machine will
+                * roll it back */
     bool failed;
     bool at_end;
     once_stream_news *news;
     size_t n_news;
     bool more;
-    bool renewed; /* COMMIT: the worker's lease with it */
+    bool renewed; /* COMMIT: it renewed the worker's lease, too */
     uint64_t waiting, claimed, unknown;
     once_waiting_size size;
     int64_t wait_ms;
 } once_action;
 
 typedef struct once_machine_options {
-    const once_spec *spec;
-    const once_env *env; /* randomness only */
-    once_secret secret;
-    uint64_t run;
+    const once_spec *spec; /* must live as long as the machine */
+    const once_env *env;   /* randomness only */
+    once_secret secret;    /* of the store */
+    uint64_t run;          /* the number of this run */
     once_prepare *prepare;
     bool unclean;     /* the last run of this consumer did not end cleanly */
     int64_t renew_ms; /* how often the worker's own lease is renewed at least; 0: it has none */
-    unsigned source;  /* bits of the source when it is open (ONCE_SOURCE_) */
+    unsigned source;  /* bits of the open source (ONCE_SOURCE_) */
     int64_t beat_ms;  /* how often the source wants to be asked; 0: it does not matter */
-    bool finds;       /* the store can look for what waits inside a transaction */
+    bool finds;       /* the store can look for waiting entries inside a transaction */
     bool gives_once;  /* the source does not deliver again what was not acked */
 } once_machine_options;
 
+/* ONCE_OK or ONCE_E_NOMEM. */
 int once_machine_new(const once_machine_options *options, once_machine **out, once_error *err);
 void once_machine_free(once_machine *machine);
 
-/* The next action for the executor; NULL: nothing to do at `now_ms` (any clock that only moves
- * forward; it paces the asking and decides nothing). The caller reports it back with once_machine_step before asking
- * again. */
+/* The next action of an executor; NULL: nothing to do at `now_ms`. That is any clock which only moves forward; it paces
+ * the asking and decides nothing. The caller reports the action back with once_machine_step before it asks again. */
 once_action *once_machine_store_action(once_machine *machine, int64_t now_ms);
 once_action *once_machine_source_action(once_machine *machine, int64_t now_ms);
 once_action *once_machine_ack_action(once_machine *machine, int64_t now_ms);
 once_action *once_machine_effect_action(once_machine *machine, int64_t now_ms);
 void once_machine_step(once_machine *machine, once_action *action, int64_t now_ms);
 
-/* External effects ended, in any order. Of each item outcome, result, failure, delay_ms (-1: the backoff decides),
- * maybe, started and not_started are set. Never started (killed before, or it could not be started): outcome RELEASE.
- * Of one that asks the outcome is what was found out (core/policy.h). */
+/* External effects ended, in any order. The caller has set outcome, result, failure, delay_ms (-1: the backoff
+ * decides), maybe, started and not_started of each item. For an effect that was never started (killed before, or it
+ * could not be started) the outcome is RELEASE. For an item that asks, it is what was found out (core/policy.h). */
 void once_machine_finished(once_machine *machine, once_item *const *items, size_t n, int64_t now_ms);
 
-/* Drain: finish what is in a transaction, put back the rest, end. What a source that gives once has been read of goes
- * to the store. */
+/* Drain: finish the current transaction, put back the rest, end. Messages that were read from a source that gives once
+ * go to the store. */
 void once_machine_stop(once_machine *machine);
 
 bool once_machine_ended(const once_machine *machine);
@@ -213,30 +222,32 @@ bool once_machine_ended(const once_machine *machine);
 int once_machine_status(const once_machine *machine, once_error *err);
 /* External effects that were begun and whose outcome could not be settled, because the store was given up. */
 uint64_t once_machine_unsettled(const once_machine *machine);
-/* Messages that were fetched and are not over: those of a source that gives once are lost. */
+/* Messages that were fetched and are not over. Those of a source that gives once are lost. */
 uint64_t once_machine_dropped(const once_machine *machine);
-/* Deliveries that were not ours any more when they were acked or extended: they came too late. */
+/* Deliveries that were no longer ours when they were acked or extended: the call came too late. */
 uint64_t once_machine_gone(const once_machine *machine);
-/* How long nothing needs to be asked when no action is out; ONCE_NEVER: until an event. The second one for the source
- * and its acks, the third one for effects. */
+/* How long an executor need not ask while no action is out; ONCE_NEVER: until an event. The first is for the store, the
+ * second for the source and its acks, the third for effects. */
 int64_t once_machine_wait_ms(const once_machine *machine, int64_t now_ms);
 int64_t once_machine_source_wait_ms(const once_machine *machine, int64_t now_ms);
 int64_t once_machine_effect_wait_ms(const once_machine *machine, int64_t now_ms);
 const once_counts *once_machine_counts(const once_machine *machine);
 const once_timings *once_machine_timings(const once_machine *machine);
 size_t once_machine_open(const once_machine *machine); /* messages that are here and not over */
-/* A stream that the source has not got back. */
+
+/* A stream that was not released to the source. */
 typedef struct once_stream_view {
     uint32_t number;
     once_stream_change state;
     uint64_t open;     /* deliveries that are not acked (once_stream_outstanding) */
-    int64_t paused_ms; /* for how long nothing more of it is fetched, because enough is here; 0: it is fetched */
+    int64_t paused_ms; /* how long nothing of it was fetched because enough is here; 0: it is fetched */
 } once_stream_view;
-/* The one at *at or behind it, and *at is behind that; false: there is none. From 0 on. */
+/* Walks over the streams: begin with *at = 0. False: there are no more. */
 bool once_machine_next_stream(const once_machine *machine, uint32_t *at, int64_t now_ms, once_stream_view *out);
-/* Whether nothing is fetched because too much waits in the store, and how much that is as far as it is known. */
+/* Whether fetching has stopped because too much waits in the store, and how much that is as far as is known. */
 bool once_machine_full(const once_machine *machine, once_waiting_size *out);
-/* It has a status, but only because of that, by its own decision: the store works, and nothing is begun and left. */
+/* The status says only that: the machine ended by its own decision because the store was full. The store works, and no
+ * effect was begun and left. */
 bool once_machine_ended_at_bound(const once_machine *machine);
 
 #endif

@@ -1,10 +1,10 @@
-/* What the source is told: which deliveries are over, which are still worked on, and which streams it may have back.
+/* The ack executor: acks finished deliveries, extends those that are still worked on, and releases streams.
  *
- * A delivery is over when the transaction that ended its message is committed. Deliveries that run out are extended
- * after a third of their time, all those of a stream together, wherever their messages are; between two such calls what
- * is over is acked, unless deliveries would run out meanwhile. A stream that was revoked is released when nothing of it
- * is in a transaction and its acks are answered, or when its time is over; but one call is out at a time, so an ack or
- * extension that blocks delays the release, and must return in time (source/source.h). */
+ * A delivery is over when the transaction that ended its message is committed. Deliveries that expire are extended
+ * after a third of their time, all those of a stream in one round, wherever their messages are. Between two calls of a
+ * round finished deliveries are acked, unless others would expire meanwhile. A revoked stream is released when nothing
+ * of it is in a transaction and its acks are answered, or at its deadline. Only one call is out at a time, so an ack or
+ * an extension that blocks delays the release, and must return in time (source/source.h). */
 #include "core/machine_impl.h"
 
 #include <assert.h>
@@ -13,8 +13,10 @@
 
 #include "base/banned.h"
 
+/* The i-th stream from the one whose turn it is; NULL: none, or it is released. */
 static once_stream *at_turn(const once_machine *machine, uint32_t i)
 {
+    assert(i < machine->streams.n);
     once_stream *stream = machine->streams.at[(machine->acks.turn + i) % machine->streams.n];
     return stream && !stream->released ? stream : NULL;
 }
@@ -30,6 +32,7 @@ bool once__machine_has_acks(const once_machine *machine)
 
 static once_action *emit(once_machine *machine, once_action_kind kind, size_t n)
 {
+    assert(!machine->acks.out && n <= RECEIPTS_MAX);
     machine->acks.action = (once_action){.kind = kind, .receipts = machine->acks.list, .n = n};
     machine->acks.out = true;
     return &machine->acks.action;
@@ -37,6 +40,7 @@ static once_action *emit(once_machine *machine, once_action_kind kind, size_t n)
 
 static void add_receipt(once_machine *machine, size_t n, once_stream *stream, uint64_t tag)
 {
+    assert(n < RECEIPTS_MAX && !stream->let_go);
     machine->acks.list[n] = (once_receipt){.stream = stream->number, .delivery = once_stream_at(stream, tag)->delivery};
     machine->acks.asked[n].stream = stream;
     machine->acks.asked[n].tag = tag;
@@ -82,14 +86,14 @@ static void acked(once_machine *machine, const once_action *action)
     }
 }
 
-/* --- deliveries that run out --- */
+/* --- deliveries that expire --- */
 
 static bool can_prolong(const once_stream *stream)
 {
     return stream && !stream->let_go && stream->state != ONCE_STREAM_LOST && stream->expires_ms > 0;
 }
 
-/* Of the round of this stream, as many as there is room for. */
+/* The next deliveries of the stream's round, as many as there is room for. */
 static once_action *prolong_round(once_machine *machine, once_stream *stream)
 {
     size_t n = 0;
@@ -113,7 +117,7 @@ static once_action *prolong(once_machine *machine, int64_t now_ms)
         if (!can_prolong(stream) || ONCE_PLANTED(not_prolonged)) continue;
         if (!stream->prolong_from && now_ms >= stream->prolong_at_ms) { /* a round begins */
             stream->prolong_from = once_stream_first(stream);
-            if (++stream->round == 0) stream->round = 1; /* 0: in none */
+            if (++stream->round == 0) stream->round = 1; /* 0 means: in no round */
             stream->prolong_at_ms = now_ms + once_stream_extends_after_ms(stream);
         }
         if (!stream->prolong_from) continue;
@@ -126,8 +130,8 @@ static once_action *prolong(once_machine *machine, int64_t now_ms)
     return NULL;
 }
 
-/* A round that should have begun a third of the time ago, or began so long ago and is not through: deliveries that were
- * not asked for yet come near their end. */
+/* The round should have begun a third of the time ago, or began that long ago and is not finished: deliveries that it
+ * has not reached come near their end. */
 static bool is_late(const once_stream *stream, int64_t now_ms)
 {
     if (stream->prolong_at_ms == ONCE_NEVER || stream->prolong_from == ONCE_ROUND_END) return false;
@@ -135,7 +139,7 @@ static bool is_late(const once_stream *stream, int64_t now_ms)
     return now_ms >= stream->prolong_at_ms + more_ms;
 }
 
-static bool deliveries_run_out(const once_machine *machine, int64_t now_ms)
+static bool deliveries_expire(const once_machine *machine, int64_t now_ms)
 {
     for (uint32_t i = 0; i < machine->streams.n; i++) {
         const once_stream *stream = at_turn(machine, i);
@@ -146,7 +150,8 @@ static bool deliveries_run_out(const once_machine *machine, int64_t now_ms)
 
 static void prolonged(once_machine *machine, const once_action *action, int64_t now_ms)
 {
-    for (size_t i = action->n; i > 0; i--) { /* from the last on: what goes to the front of the queue keeps its order */
+    for (size_t i = action->n; i > 0;
+         i--) { /* from the last on, so that items at the front of a queue keep their order */
         once_stream *stream = machine->acks.asked[i - 1].stream;
         const uint64_t tag = machine->acks.asked[i - 1].tag;
         const once_receipt_answer answer = action->receipts[i - 1].answer;
@@ -155,10 +160,10 @@ static void prolonged(once_machine *machine, const once_action *action, int64_t 
             continue;
         }
         if (stream->let_go) continue;
-        once_delivery_state *t = once_stream_at(stream, tag); /* nothing was acked meanwhile */
+        once_delivery_state *t = once_stream_at(stream, tag); /* still there: no ack was out meanwhile */
         t->round = stream->round;
         t->last = answer == ONCE_RECEIPT_LAST;
-        if (t->over || !t->item) continue; /* meanwhile; what is over is acked, and counted then */
+        if (t->over || !t->item) continue; /* it ended meanwhile; its ack will be counted */
         machine->source.gone += answer == ONCE_RECEIPT_GONE;
         if (answer == ONCE_RECEIPT_GONE) once__machine_lose_delivery(machine, t->item, now_ms);
         else if (answer == ONCE_RECEIPT_LAST && !ONCE_PLANTED(last_ignored))
@@ -195,13 +200,13 @@ once_action *once__machine_ack_action(once_machine *machine, int64_t now_ms)
     if (machine->acks.out || machine->end.ended) return NULL;
     once_action *action = release(machine, now_ms);
     if (action || now_ms < machine->acks.at_ms) return action;
-    /* In turn: a round of many extensions must not keep what is over waiting until that runs out. */
-    if (machine->acks.acks_next && !deliveries_run_out(machine, now_ms)) action = ack(machine);
+    /* In turn: during a round of many extensions, finished deliveries must not expire before their ack. */
+    if (machine->acks.acks_next && !deliveries_expire(machine, now_ms)) action = ack(machine);
     if (!action) action = prolong(machine, now_ms);
     return action ? action : ack(machine);
 }
 
-/* When there may be something to do without an event; ONCE_NEVER: never. */
+/* When there may be something to do without an event; ONCE_NEVER: nothing. */
 int64_t once__machine_ack_at_ms(const once_machine *machine, int64_t now_ms)
 {
     int64_t release_ms = ONCE_NEVER, at_ms = ONCE_NEVER;
@@ -216,7 +221,8 @@ int64_t once__machine_ack_at_ms(const once_machine *machine, int64_t now_ms)
     return release_ms < at_ms ? release_ms : at_ms;
 }
 
-/* The longest pause after a failure: one that is long against the time of a delivery would lose it. */
+/* The longest pause after a failure. With one that is long against the time of a delivery, the delivery would be lost.
+ * */
 static int64_t longest_pause_ms(const once_machine *machine)
 {
     int64_t longest_ms = ONCE_NEVER;
@@ -231,9 +237,9 @@ static int64_t longest_pause_ms(const once_machine *machine)
 
 static void failed(once_machine *machine, const once_action *action, int64_t now_ms)
 {
-    pipe_acks *acks = &machine->acks;
+    machine_acks *acks = &machine->acks;
     const bool release = action->kind == ONCE_ACT_RELEASE;
-    /* It has happened when the number was given to another one; and at the end the source finds out by itself. */
+    /* If the number was given to another stream, the release did happen. At the end of the run the source is closed. */
     if (release && (machine->end.stopping || machine->streams.at[action->stream] != acks->releasing)) {
         once__machine_stream_released(machine, acks->releasing);
         return;

@@ -1,4 +1,4 @@
-/* The invariants of core/machine.h, by their numbers. Only test builds check them; it costs a walk over all items. */
+/* Checks the invariants of core/machine.h, by their numbers. Only test builds do; it costs a walk over all items. */
 #include "core/machine_impl.h"
 
 #include <stdio.h>
@@ -8,8 +8,8 @@
 
 #include "base/banned.h"
 
-/* How many, and which, in any order: equal sums of mixed addresses are equal sets. Nothing is written or allocated, so
- * that a check disturbs neither the threads that carry out actions nor tests that count allocations. */
+/* A set of items in any order: their number and the sum of their hashed addresses. Two sets with equal sums are equal.
+ * A check writes and allocates nothing, so that it disturbs neither executors nor tests that count allocations. */
 typedef struct crowd {
     size_t n;
     uint64_t sum;
@@ -37,14 +37,14 @@ static void crowd_add_stream(crowd *to, const once_machine *machine, const once_
 
 static bool crowd_equal(const crowd *a, const crowd *b) { return a->n == b->n && a->sum == b->sum; }
 
-/* What the items of all open batches say. */
+/* What follows from the items of all open batches. */
 typedef struct tally {
     crowd by_place[ONCE_AT_PLACES];
     size_t of_streams[ONCE_AT_PLACES];
     size_t not_given, ready_bytes, held_bytes;
 } tally;
 
-#define SAY(number, words) return #number ": " words
+#define BROKEN(number, words) return #number ": " words
 
 static bool was_given_out(const once_stream *stream, uint64_t tag)
 {
@@ -61,12 +61,12 @@ static const char *check_tag(const once_item *item)
     const once_stream *stream = item->from;
     const bool waits = item->place == ONCE_AT_READY || item->place == ONCE_AT_PARKED;
     if (!stream) return NULL;
-    if (item->place == ONCE_AT_OVER) SAY(3, "an item that is over belongs to a stream");
-    if (!was_given_out(stream, item->tag)) SAY(3, "an item has a tag that was not given out");
-    if (is_over(stream, item->tag)) SAY(3, "a tag is over, and its item is not");
-    if (once_stream_at(stream, item->tag)->item != item) SAY(3, "a tag is another item's");
-    if (stream->let_go) SAY(11, "an item belongs to a stream that was let go");
-    if (waits && stream->state != ONCE_STREAM_ASSIGNED) SAY(11, "an item of a stream that was revoked waits");
+    if (item->place == ONCE_AT_OVER) BROKEN(3, "an item that is over belongs to a stream");
+    if (!was_given_out(stream, item->tag)) BROKEN(3, "an item has a tag that was not given out");
+    if (is_over(stream, item->tag)) BROKEN(3, "a tag is over, and its item is not");
+    if (once_stream_at(stream, item->tag)->item != item) BROKEN(3, "a tag is another item's");
+    if (stream->let_go) BROKEN(11, "an item belongs to a stream that was let go");
+    if (waits && stream->state != ONCE_STREAM_ASSIGNED) BROKEN(11, "an item of a stream that was revoked waits");
     return NULL;
 }
 
@@ -76,12 +76,12 @@ static const char *check_item(const once_item *item)
     const char *wrong = check_tag(item);
     if (wrong) return wrong;
     if (item->joined && (place == ONCE_AT_NEW || place == ONCE_AT_OVER))
-        SAY(5, "an item that is over or new stands in a queue");
+        BROKEN(5, "an item that is over or new stands in a queue");
     if ((place == ONCE_AT_PARKED) != (item->joined && item->waits_for > 0))
-        SAY(5, "an item is parked and waits for nobody, or waits and is not parked");
+        BROKEN(5, "an item is parked and waits for nobody, or waits and is not parked");
     if (item->returned && place != ONCE_AT_RETURNED && place != ONCE_AT_WORK && place != ONCE_AT_OVER)
-        SAY(8, "an item has an outcome from outside, and is neither back nor in a transaction");
-    if (place == ONCE_AT_RETURNED && !item->returned) SAY(8, "an item is back without having been away");
+        BROKEN(8, "an item has an outcome from outside, and is neither back nor in a transaction");
+    if (place == ONCE_AT_RETURNED && !item->returned) BROKEN(8, "an item is back without having been away");
     return NULL;
 }
 
@@ -104,7 +104,7 @@ static const char *check_batch(const once_machine *machine, const once_batch *ba
         if (item->place == ONCE_AT_READY) all->ready_bytes += item->message.body.len;
     }
     all->held_bytes += batch->bytes;
-    if (open != batch->open) SAY(2, "a batch is not open for as many items as are not over");
+    if (open != batch->open) BROKEN(2, "a batch is not open for as many items as are not over");
     return NULL;
 }
 
@@ -119,15 +119,15 @@ static const char *check_places(const once_machine *machine, const tally *all)
         crowd_add(&lists[ONCE_AT_FLIGHT], item);
     for (const once_item *item = machine->outside.back; item; item = item->next)
         crowd_add(&lists[ONCE_AT_RETURNED], item);
-    lists[ONCE_AT_PARKED] = all->by_place[ONCE_AT_PARKED]; /* has no list */
-    if (all->by_place[ONCE_AT_NEW].n) SAY(1, "an item of an open batch is nowhere");
+    lists[ONCE_AT_PARKED] = all->by_place[ONCE_AT_PARKED]; /* there is no list of parked items */
+    if (all->by_place[ONCE_AT_NEW].n) BROKEN(1, "an item of an open batch is nowhere");
     for (once_item_place place = ONCE_AT_READY; place < ONCE_AT_OVER; place++) {
         if (!crowd_equal(&lists[place], &all->by_place[place]))
-            SAY(1, "a list is not made of the items whose place it is");
-        if (machine->at[place] != lists[place].n) SAY(1, "a place has another count than items");
+            BROKEN(1, "a list is not made of the items whose place it is");
+        if (machine->at[place] != lists[place].n) BROKEN(1, "a place has another count than items");
     }
     if (machine->outside.flight.n != lists[ONCE_AT_FLIGHT].n || machine->outside.flight.waiting != all->not_given)
-        SAY(8, "the count of effects that are under way, or have not begun, is wrong");
+        BROKEN(8, "the count of effects that are under way, or have not begun, is wrong");
     return NULL;
 }
 
@@ -141,8 +141,9 @@ static const char *check_slots(const once_machine *machine)
         for (const once_item *item = machine->outside.back; item; item = item->next) used += item->handler == handler;
         for (size_t i = 0; i < machine->work.n; i++)
             used += machine->work.items[i]->handler == handler && machine->work.items[i]->stage == ONCE_STAGE_FLY;
-        if (used != machine->outside.flight.used[h]) SAY(4, "slots are used that no item has, or the other way round");
-        if (used > handler->slots) SAY(4, "a handler has more claims than slots");
+        if (used != machine->outside.flight.used[h])
+            BROKEN(4, "slots are used that no item has, or the other way round");
+        if (used > handler->slots) BROKEN(4, "a handler has more claims than slots");
     }
     return NULL;
 }
@@ -150,11 +151,11 @@ static const char *check_slots(const once_machine *machine)
 static const char *check_transaction(const once_machine *machine)
 {
     if (machine->work.next == NEXT_CHOOSE && (machine->work.n || machine->work.in_tx))
-        SAY(6, "there is work, and nobody is about to do it");
+        BROKEN(6, "there is work, and nobody is about to do it");
     for (size_t i = 0; machine->work.next != NEXT_CHOOSE && i < machine->work.keeping_n; i++) {
         const once_item_place place = machine->work.keeping[i]->place;
         if (place != ONCE_AT_FLIGHT && place != ONCE_AT_RETURNED)
-            SAY(6, "a lease is to be extended of an item that is not away");
+            BROKEN(6, "a lease is to be extended of an item that is not away");
     }
     return NULL;
 }
@@ -163,14 +164,14 @@ static const char *check_stream(const once_machine *machine, const once_stream *
 {
     const once_watermark *mark = &stream->mark;
     if (stream->acked > mark->upto || mark->kept > mark->upto || mark->upto >= mark->next)
-        SAY(3, "acks have passed what is over");
-    if (once_stream_outstanding(stream) > OUTSTANDING * machine->batch_max) SAY(9, "too much is on its way");
+        BROKEN(3, "acks have passed what is over");
+    if (once_stream_outstanding(stream) > OUTSTANDING * machine->batch_max) BROKEN(9, "too much is on its way");
     if (stream->ready.n + stream->full_n != stream->at[ONCE_AT_READY])
-        SAY(1, "the queues of a stream have another count than items");
+        BROKEN(1, "the queues of a stream have another count than items");
     for (size_t h = 0; h < machine->spec->n_handlers; h++)
         for (const once_item *item = stream->full[h].first; item; item = item->next)
             if (!item->full || !item->joined || item->handler != &machine->spec->handlers[h])
-                SAY(12, "an item waits for a slot that is another handler's, or for nobody to see");
+                BROKEN(12, "an item waits for a slot that is another handler's, or for nobody to see");
     return NULL;
 }
 
@@ -186,10 +187,10 @@ static const char *check_streams(const once_machine *machine, const tally *all)
         ready += stream ? stream->ready.n + stream->full_n : 0;
     }
     for (once_item_place place = ONCE_AT_READY; place < ONCE_AT_OVER; place++)
-        if (at[place] != all->of_streams[place]) SAY(1, "a place has another count than items of streams");
-    if (machine->ready.n != ready) SAY(1, "the queues have another count than items");
+        if (at[place] != all->of_streams[place]) BROKEN(1, "a place has another count than items of streams");
+    if (machine->ready.n != ready) BROKEN(1, "the queues have another count than items");
     if (machine->ready.bytes != all->ready_bytes || machine->batches.held_bytes != all->held_bytes)
-        SAY(7, "the bytes that are held are counted wrong");
+        BROKEN(7, "the bytes that are held are counted wrong");
     return NULL;
 }
 
@@ -197,8 +198,9 @@ static const char *check_end(const once_machine *machine)
 {
     if (!machine->end.ended) return NULL;
     if (machine->at[ONCE_AT_WORK] || machine->at[ONCE_AT_FLIGHT] || machine->at[ONCE_AT_RETURNED])
-        SAY(10, "it has ended, and something is not settled");
-    if (machine->store.out || machine->source.out || machine->acks.out) SAY(10, "it has ended, and an action is out");
+        BROKEN(10, "it has ended, and something is not settled");
+    if (machine->store.out || machine->source.out || machine->acks.out)
+        BROKEN(10, "it has ended, and an action is out");
     return NULL;
 }
 
@@ -207,7 +209,7 @@ const char *once__machine_check(const once_machine *machine)
     tally all = {0};
     const char *wrong = NULL;
     for (const once_batch *batch = machine->batches.all; batch && !wrong; batch = batch->all)
-        if (batch->open) wrong = check_batch(machine, batch, &all); /* another one is nobody's, or an executor's */
+        if (batch->open) wrong = check_batch(machine, batch, &all); /* others are spare, or an executor fills them */
     if (!wrong) wrong = check_places(machine, &all);
     if (!wrong) wrong = check_slots(machine);
     if (!wrong) wrong = check_transaction(machine);
@@ -216,7 +218,7 @@ const char *once__machine_check(const once_machine *machine)
 }
 
 #ifdef ONCE_TEST_BUILD
-/* A planted bug may break one; whether something else finds it is what is tested then. */
+/* A planted bug may break an invariant; then the tests of the simulator must find it, not this check. */
 void once__machine_checked(const once_machine *machine)
 {
     const char *wrong = once_planted ? NULL : once__machine_check(machine);

@@ -1,5 +1,8 @@
-/* After the commit: each message of the work is counted where it stands now, and leaves: it is over, it flies, or it
- * goes back to the queue because the transaction did not come to it. */
+/* After the commit: counts each message of the work, and moves it on. It is over, its effect flies, or it goes back to
+ * the queue because the transaction did not reach it.
+ *
+ * Invariant: a message is counted in one place at a time. When one that was counted as waiting or unknown goes on, that
+ * count goes down. */
 #include "core/machine_impl.h"
 
 #include <assert.h>
@@ -32,12 +35,12 @@ void once__machine_count_settled_by_lane(once_machine *machine, const once_item 
     machine->counts.conflicts += answer == ONCE_ANSWER_CONFLICT;
 }
 
-/* Where a message stands after its transaction. */
+/* The count that a message belongs to after its transaction. */
 static uint64_t *count_of(once_machine *machine, once_item *item, bool buried, bool settled)
 {
     once_counts *counts = &machine->counts;
     if (buried) {
-        if (!item->letter) return &counts->duplicates; /* its letter was there already, or was discarded */
+        if (!item->letter) return &counts->duplicates; /* its letter existed already, or was discarded */
         counts->conflicts += item->decision.answer == ONCE_ANSWER_CONFLICT;
         counts->too_old += item->decision.answer == ONCE_ANSWER_TOO_OLD;
         return &counts->dead;
@@ -49,7 +52,7 @@ static uint64_t *count_of(once_machine *machine, once_item *item, bool buried, b
         return item->decision.own ? count_of_outcome(counts, item->decision.outcome) : &counts->duplicates;
     case ONCE_ANSWER_STALE: return &counts->stale;
     case ONCE_ANSWER_WAITING: return &counts->waiting;
-    /* A key is unknown once. */
+    /* Each unknown key is counted once. */
     case ONCE_ANSWER_UNKNOWN:
         return once_id_set_add(&machine->unknown, item->request.id) ? &counts->unknown : &counts->duplicates;
     case ONCE_ANSWER_DEAD: return item->decision.own ? &counts->dead : &counts->duplicates;
@@ -62,17 +65,18 @@ static void sooner(int64_t *at_ms, int64_t now_ms, int64_t wait_ms)
     if (wait_ms != ONCE_NEVER && now_ms + wait_ms + CLOCK_SLACK_MS < *at_ms) *at_ms = now_ms + wait_ms + CLOCK_SLACK_MS;
 }
 
-/* A key that was counted as unknown is so no longer: a person had it tried again. */
+/* A key that was counted as unknown no longer is: an operator had it tried again. */
 bool once__machine_is_known_now(once_machine *machine, const once_item *item)
 {
-    /* What was only delivered again changes nothing. */
+    /* A mere redelivery changes nothing. */
     const bool goes_on = !item->tag || item->stage == ONCE_STAGE_SETTLE;
     if (!goes_on || !once_id_set_remove(&machine->unknown, item->request.id)) return false;
     machine->counts.unknown--;
     return true;
 }
 
-/* Where the message comes from: the source, or the store, where it was waiting for us or for an earlier run. */
+/* Counts where the message came from: the source, or the store, where this run or an earlier one had left it waiting.
+ * */
 void once__machine_count_origin(once_machine *machine, const once_item *item, bool known_now)
 {
     if (item->tag) machine->counts.received++;
@@ -81,7 +85,7 @@ void once__machine_count_origin(once_machine *machine, const once_item *item, bo
     else machine->counts.resumed++;
 }
 
-/* An effect that is claimed after one that may have happened, or gives that claim back and has had no effect. */
+/* 1: this claim repeats an effect that may have happened. -1: such a claim is given back without any effect. */
 int once__item_repeats(const once_item *item)
 {
     if (!item->decision.unreported || !once__item_is_external(item)) return 0;
@@ -89,14 +93,15 @@ int once__item_repeats(const once_item *item)
     return item->returned && item->outcome == ONCE_RELEASE ? -1 : 0;
 }
 
-/* The same, where a commit whose fate is not known may have counted it before: rather twice than not at all. */
+/* The same, less what an earlier commit has counted. If the fate of that commit is not known, it may be counted twice,
+ * but never not at all. */
 int once__item_new_repeats(const once_item *item)
 {
     const int n = ONCE_PLANTED(repeats_hidden) ? 0 : once__item_repeats(item);
     return (n > 0 && item->decision.own) || (n < 0 && item->commit_unknown) ? 0 : n;
 }
 
-/* Versions that were given up for it; counted with its first settlement, so that a run that is killed hides none. */
+/* Versions that were given up for it. Counted with its first settlement, so that none is missed if a run is killed. */
 int64_t once__item_given_up(const once_item *item)
 {
     return item->stage == ONCE_STAGE_SETTLE && !item->lost ? item->decision.given_up : 0;
@@ -107,7 +112,7 @@ static void count_over(once_machine *machine, once_item *item, int64_t now_ms)
     once_counts *counts = &machine->counts;
     const bool settled = item->stage == ONCE_STAGE_SETTLE, known_now = once__machine_is_known_now(machine, item);
     once__machine_count_origin(machine, item, known_now);
-    /* The one before stands no longer where it was counted: it is the duplicate now. */
+    /* This message goes on with the entry of an earlier delivery, which counts as the duplicate from now on. */
     if (known_now && item->tag) {
         counts->duplicates++;
     } else if (item->overtakes && counts->waiting) {
@@ -119,7 +124,7 @@ static void count_over(once_machine *machine, once_item *item, int64_t now_ms)
     once__machine_note_waiting(machine, item, where == &counts->waiting);
     once__machine_note_settled(machine, item);
     counts->given_up += (uint64_t)once__item_given_up(item);
-    /* In a commit whose reply was lost. */
+    /* It ran in a commit whose reply was lost. */
     const bool ran_before = item->decision.own && item->decision.answer != ONCE_ANSWER_RUN;
     counts->attempts += once__item_has_tried(item) || ran_before;
     const bool asked_later = item->outcome == ONCE_UNKNOWN && item->request.lookup;
@@ -131,7 +136,7 @@ static void count_over(once_machine *machine, once_item *item, int64_t now_ms)
     if (machine->caution.left && item->started) machine->caution.left--;
 }
 
-/* What was found in the store and is there as it was is no business of ours. */
+/* It was found in the store and nothing changed: there is nothing to count. */
 static bool is_untouched(const once_item *item)
 {
     const once_decision *d = &item->decision;
@@ -139,12 +144,12 @@ static bool is_untouched(const once_item *item)
     return !(d->answer == ONCE_ANSWER_DUPLICATE && (d->own || d->lane)) && !(d->answer == ONCE_ANSWER_DEAD && d->own);
 }
 
-/* Its effect ended, and its claim was somebody else's by then. */
+/* Its effect ended after another worker had got its claim. */
 static void give_away(once_machine *machine, once_item *item)
 {
     machine->counts.fenced++;
     machine->counts.attempts += once__item_has_tried(item);
-    if (!once__item_is_unwanted(item) && item->tag) { /* still the source's: asked again as if it had just come */
+    if (!once__item_is_unwanted(item) && item->tag) { /* its delivery is still ours: claim it as if it had just come */
         item->held = item->lost = item->returned = item->maybe = item->commit_unknown = false;
         once__item_forget_output(item);
         once__machine_move(machine, item, ONCE_AT_READY);
@@ -155,7 +160,7 @@ static void give_away(once_machine *machine, once_item *item)
     }
 }
 
-/* A message that was waiting is the letter of a conflict now. */
+/* A message that was waiting is now a conflict letter. */
 void once__count_replaced(once_counts *counts, bool ours)
 {
     if (ours && counts->waiting) counts->waiting--;
@@ -164,7 +169,7 @@ void once__count_replaced(once_counts *counts, bool ours)
     counts->conflicts++;
 }
 
-/* How many were replaced with this commit: of ours, and of others. */
+/* How many waiting messages this commit replaced: those left by this run, and those left by others. */
 static void gather_replaced(once_machine *machine, size_t out[2])
 {
     for (size_t i = 0; i < machine->work.n; i++) {
@@ -186,7 +191,7 @@ void once__machine_conclude(once_machine *machine, int64_t now_ms)
     for (size_t i = 0; i < machine->work.n; i++)
         if (machine->work.items[i]->stage == ONCE_STAGE_FLY)
             once__machine_depart(machine, machine->work.items[i], machine->work.asked_at_ms);
-    while (machine->work.n) { /* from the last on: what goes back to the queue keeps its order */
+    while (machine->work.n) { /* from the last on, so that items that go back to the queue keep their order */
         once_item *item = machine->work.items[--machine->work.n];
         if (item->stage == ONCE_STAGE_FLY) continue;
         if (once__item_is_left(item)) {
@@ -205,10 +210,10 @@ void once__machine_conclude(once_machine *machine, int64_t now_ms)
             once__machine_move(machine, item, ONCE_AT_OVER);
         }
     }
-    /* After all others: whom it replaced may have been left waiting in this very transaction. */
+    /* After all others: a replaced message may have been counted as waiting in this same transaction. */
     for (int other = 0; other < 2; other++)
         for (; replaced[other]; replaced[other]--) once__count_replaced(&machine->counts, !other);
-    /* A settled message of a lane may have woken the next one, and that one may be ours to take. */
+    /* A settled message of a lane may have woken the next one: look for it now. */
     if (machine->work.had_lanes && (machine->counts.waiting || machine->counts.resumed)) machine->due.at_ms = now_ms;
     if (machine->caution.careful_left) machine->caution.careful_left--;
     if (machine->work.ran) machine->caution.hung_up = 0;

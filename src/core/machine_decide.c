@@ -1,5 +1,5 @@
-/* What becomes of one message in its transaction: what the answer of the store means for it, and what the outcome of
- * its effect does. */
+/* What happens to one message in its transaction: what the store's answer means for it, and what the outcome of its
+ * effect means. */
 #include "core/machine_impl.h"
 
 #include <assert.h>
@@ -9,7 +9,8 @@
 
 #include "base/banned.h"
 
-static void lose(once_machine *machine, once_item *lost) /* its claim is somebody else's now */
+/* Another worker has its claim. */
+static void lose(once_machine *machine, once_item *lost)
 {
     size_t kept = 0;
     for (size_t i = 0; i < machine->work.n; i++)
@@ -17,7 +18,7 @@ static void lose(once_machine *machine, once_item *lost) /* its claim is somebod
     assert(kept + 1 == machine->work.n);
     machine->work.n = kept;
     machine->counts.fenced++;
-    if (lost->tag) { /* still the source's: asked again as if it had just come */
+    if (lost->tag) { /* its delivery is still ours: claim it as if it had just come */
         lost->held = false;
         once__machine_requeue(machine, lost);
     } else {
@@ -26,7 +27,7 @@ static void lose(once_machine *machine, once_item *lost) /* its claim is somebod
     }
 }
 
-/* Without an attempt. */
+/* It ends without an attempt. */
 static void die(once_item *item, once_settlement end)
 {
     item->outcome = end.outcome;
@@ -35,7 +36,7 @@ static void die(once_item *item, once_settlement end)
     item->stage = ONCE_STAGE_SETTLE;
 }
 
-/* An unknown: how long until its other side may be asked; ONCE_NEVER: a person decides. */
+/* For an unknown: how long until the other side may be asked; ONCE_NEVER: a person decides. */
 int64_t once__machine_question_ms(const once_machine *machine, const once_item *item)
 {
     const once_policy policy = once_policy_of(item->handler, machine->o.env);
@@ -56,9 +57,10 @@ void once__machine_judge(once_machine *machine, once_item *item)
     item->maybe = end.maybe;
 }
 
-/* What was to be written with an effect outside. The effect is done, and is never repeated because writing failed: then
- * it is held, also where unknowns are tried again. The other side may be asked only where the end of such questions
- * holds it, too: the store does not keep that it is done, so with `unknown: retry` it would run again in the end. */
+/* After the write that belongs to an effect outside (`then`). The effect is done, and never runs again because the
+ * write failed: the entry is held, even where unknowns are tried again. The other side may be asked about it only if a
+ * lookup without an answer holds it, too: the store does not record that the effect is done, so with `unknown: retry`
+ * it would run again in the end. */
 static void ran_then(once_machine *machine, once_item *item)
 {
     item->stage = ONCE_STAGE_SETTLE;
@@ -69,7 +71,7 @@ static void ran_then(once_machine *machine, once_item *item)
     once_policy policy = once_policy_of(item->handler, machine->o.env);
     once_settlement end = {.outcome = ONCE_UNKNOWN, .delay_ms = -1, .maybe = true};
     const bool repeats = ONCE_PLANTED(then_repeats);
-    const bool tried_again = !policy.hold && !repeats; /* as an unknown would be in the end */
+    const bool tried_again = !policy.hold && !repeats; /* a lookup without an answer would end in another try */
     policy.hold |= !repeats;
     if (item->decision.asks)
         end = once_policy_answered(&policy, &item->decision,
@@ -81,8 +83,8 @@ static void ran_then(once_machine *machine, once_item *item)
     assert(item->outcome == ONCE_UNKNOWN || repeats);
 }
 
-/* Its claim is not ours any more, or, after a commit whose fate is not known, it is settled. Whichever it is, it is not
- * done by us now: where nobody else has it, it is unknown. */
+/* Its claim was lost, or, after a commit whose fate is not known, it is already settled. In both cases this transaction
+ * does not settle it as done: if no other worker has it, it is unknown. */
 static void leave_unwritten(once_machine *machine, once_item *item)
 {
     item->outcome = ONCE_UNKNOWN;
@@ -90,7 +92,7 @@ static void leave_unwritten(once_machine *machine, once_item *item)
     ran_then(machine, item);
 }
 
-/* In the store's database: what failed takes the backoff, what is put back comes again at once. */
+/* After an effect in the store's database. A failure waits for the backoff; a release comes again at once. */
 static void ran(once_machine *machine, once_item *item)
 {
     if (item->returned) {
@@ -103,7 +105,7 @@ static void ran(once_machine *machine, once_item *item)
     once__machine_judge(machine, item);
 }
 
-/* The item is ours. Is there a reason not to run it? */
+/* The item is claimed. Is there a reason not to run it? */
 static void decide_run(once_machine *machine, once_item *item)
 {
     const bool external = once__item_is_external(item);
@@ -130,9 +132,10 @@ static void decide_run(once_machine *machine, once_item *item)
     }
 }
 
-/* An unknown that was taken and is not asked about now: it stays one, and what was said of it stays said. */
+/* An unknown that was taken, but must not be asked about now: it stays unknown, with its reason. */
 static void put_back_question(once_machine *machine, once_item *item)
 {
+    assert(item->held && item->decision.answer == ONCE_ANSWER_UNKNOWN);
     item->outcome = ONCE_UNKNOWN;
     item->maybe = true;
     item->failure = item->decision.before;
@@ -140,7 +143,7 @@ static void put_back_question(once_machine *machine, once_item *item)
     item->stage = ONCE_STAGE_SETTLE;
 }
 
-/* Nothing is left to do, but for a letter where the message was refused. */
+/* Nothing is left to do, except a dead letter if the message was refused. */
 void once__item_refused_or_over(once_item *item)
 {
     const once_answer answer = item->decision.answer;
@@ -160,13 +163,13 @@ void once__machine_decide(once_machine *machine, once_item *item)
         put_back_question(machine, item);
         return;
     }
-    /* Then perhaps it has, and the entry does not show it any more. */
+    /* After a commit whose fate is not known, the entry may no longer show what this message overtook. */
     const bool before = item->overtakes && item->commit_unknown;
     item->overtakes = item->tag && (item->decision.left_by == machine->o.run || before) && !item->decision.letter;
     once__machine_note_replaced(machine, item);
     if (item->ended_tx && item->outcome == ONCE_UNKNOWN && item->decision.answer != ONCE_ANSWER_RUN) {
-        /* Its outcome was written ahead, and committed by whoever ended the transaction: that it is there says
-         * nothing. */
+        /* Its outcome was written before its effect ran, and the statement that ended the transaction committed it. So
+         * the stored outcome proves nothing. */
         item->decision.answer = ONCE_ANSWER_DEAD;
         item->stage = ONCE_STAGE_BURY;
         return;
@@ -194,16 +197,16 @@ void once__machine_preclaimed(once_machine *machine, once_item *item)
 {
     machine->caution.preclaim = false;
     item->held = item->decision.answer == ONCE_ANSWER_RUN;
-    if (item->decision.letter) { /* a fact already */
+    if (item->decision.letter) { /* this claim is durable, so it counts now */
         once__count_replaced(&machine->counts, item->decision.left_by == machine->o.run);
         item->decision.letter = false;
         item->decision.left_by = 0;
     }
     item->first = item->decision;
-    /* What the executor owns ends with the next transaction. */
+    /* The executor frees its own bytes with the next transaction. */
     if (!own(item, &item->first.reason) || !own(item, &item->first.before))
         item->first.reason = item->first.before = (once_bytes){0};
-    once__machine_drop_unwanted(machine); /* its stream was revoked meanwhile, and it was not claimed */
+    once__machine_drop_unwanted(machine); /* if its stream was revoked meanwhile and it was not claimed */
     machine->work.next = once__machine_has_work(machine) ? NEXT_BEGIN : NEXT_CHOOSE;
 }
 
@@ -219,7 +222,7 @@ void once__machine_extended(once_machine *machine, once_action *action)
     machine->work.next = NEXT_RUN;
     for (size_t i = 0; i < action->n; i++) {
         once_item *item = action->items[i];
-        if (item->returned) { /* its claim is the fence of what is written with its outcome */
+        if (item->returned) { /* its claim fences the write that belongs to its outcome */
             if (item->granted) item->stage = ONCE_STAGE_RUN;
             else leave_unwritten(machine, item);
             continue;
@@ -229,7 +232,7 @@ void once__machine_extended(once_machine *machine, once_action *action)
             continue;
         }
         if (item->commit_unknown)
-            item->held = false; /* perhaps we settled it ourselves: a claim with its token tells */
+            item->held = false; /* our own commit may have settled it: a claim with its token will tell */
         else lose(machine, item);
         machine->work.next = NEXT_ROLLBACK;
     }
@@ -268,16 +271,16 @@ void once__machine_settled(once_machine *machine, once_action *action)
     machine->work.again_n = 0;
     for (size_t i = 0; i < action->n; i++) {
         once_item *item = action->items[i];
-        if (item->returned && item->granted) item->lost = false; /* nobody had gone on with it after all */
+        if (item->returned && item->granted) item->lost = false; /* no other worker went on with it after all */
         if (item->granted) continue;
         if (once_item_may_be_settled(item)) {
             settle_again(machine, item);
             continue;
         }
-        /* Its effect was outside; what it did cannot be taken back. */
+        /* Its effect was outside, and cannot be rolled back. */
         item->lost = item->returned && !ONCE_PLANTED(fenced_acked);
         if (item->returned) continue;
-        lose(machine, item); /* fenced off: its effect must not be committed */
+        lose(machine, item); /* fenced: its effect must not be committed */
         machine->work.next = NEXT_ROLLBACK;
     }
     if (machine->work.again_n && machine->work.next == NEXT_ACCEPT) machine->work.next = NEXT_SETTLE_AGAIN;
@@ -285,7 +288,7 @@ void once__machine_settled(once_machine *machine, once_action *action)
 
 void once__machine_buried(once_machine *machine, once_action *action)
 {
-    /* After a commit whose fate is not known, what is there may be our own letter. */
+    /* After a commit whose fate is not known, the letter in the store may be our own. */
     for (size_t i = 0; i < action->n; i++) {
         once_item *item = action->items[i];
         item->letter = item->granted || (item->commit_unknown && item->letter);

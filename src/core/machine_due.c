@@ -1,5 +1,5 @@
-/* What waits in the store: taken when it is due (claimed durably, and worked on at once), or found by the very
- * transaction that runs it. */
+/* Messages that wait in the store. They are taken when they are due (claimed durably, and worked on at once), or found
+ * by the same transaction that runs them. */
 #include "core/machine_impl.h"
 
 #include <assert.h>
@@ -9,17 +9,17 @@
 
 #include "base/banned.h"
 
-#define POLL_MS 1000        /* how often to look for what other processes left */
-#define WAITING_POLL_MS 100 /* the same, while something of ours waits in the store */
-#define END_POLL_MS 250     /* the same, when it is all that is left to wait for */
-#define TAKES_IN_A_ROW 8    /* takes that find much, before what the source has brought; with lanes */
+#define POLL_MS 1000        /* how often to look for messages that other processes left */
+#define WAITING_POLL_MS 100 /* the same, while messages of this run wait in the store */
+#define END_POLL_MS 250     /* the same, at the end of a finite source, when nothing else is left to do */
+#define TAKES_IN_A_ROW 8    /* with lanes: so many takes that find much go before messages of the source */
 
 static int64_t poll_ms(const once_machine *machine) { return machine->counts.waiting ? WAITING_POLL_MS : POLL_MS; }
 
-/* So many that were due have been handed out. */
+/* A look for due messages handed out `n`. */
 void once__machine_looked_for_due(once_machine *machine, size_t n, int64_t now_ms)
 {
-    /* Lanes that are behind come first: what the source brings meanwhile would only stand behind them. */
+    /* Messages that wait in their lanes come first: new ones of the source would only stand behind them. */
     if (!machine->due.took_last) machine->due.takes_left = TAKES_IN_A_ROW;
     machine->due.takes_left =
         machine->spec->order && !machine->spec->inbox && machine->due.takes_left && n >= machine->batch_max / 64
@@ -50,9 +50,9 @@ static size_t take_any_max(const once_machine *machine, int64_t now_ms)
     return any < most ? any : most;
 }
 
-/* How many may be taken now: what is taken starts at once. Of a take whose reply was lost all of it is asked for again,
- * or the rest of what is claimed already would be forgotten until its leases are over. Its slots are still free:
- * nothing new is claimed before. */
+/* How many may be taken: as many as can start at once. A take whose reply was lost is asked for again in full, because
+ * the rest of what it claimed would be out of reach until its leases end. Its slots are still free: nothing new is
+ * claimed before. */
 size_t once__machine_take_max(const once_machine *machine, int64_t now_ms)
 {
     const once_flight *flight = &machine->outside.flight;
@@ -76,7 +76,8 @@ int64_t once__machine_take_at_ms(const once_machine *machine, int64_t now_ms)
     return once_due_shares_room(shares, flight, true, 1) ? machine->due.at_ms : ONCE_NEVER;
 }
 
-/* Instead of claiming it durably, which keeps others from its lane until it has run. */
+/* Whether a transaction may find due messages itself. A take claims durably, which keeps other workers from the lane
+ * until the message has run. */
 bool once__machine_may_find(const once_machine *machine)
 {
     return machine->due.finds && !machine->end.stopping && !machine->caution.left && machine->caution.rolled_back == 0;
@@ -90,10 +91,10 @@ void once__machine_begin_find_due(once_machine *machine)
     once__machine_start_work(machine);
 }
 
-/* Not in a transaction that finds out about a message, or about a commit. */
+/* Whether this transaction looks for more messages. Not if it must find out about one message, or about a commit. */
 bool once__machine_wants_find(const once_machine *machine)
 {
-    /* Not where messages are only accepted. */
+    /* Not if its messages are only accepted. */
     const bool runs =
         machine->due.finding || (machine->work.had_lanes && (!machine->spec->inbox || machine->work.items[0]->held));
     if (machine->due.sought || !once__machine_may_find(machine) || !runs) return false;
@@ -134,7 +135,7 @@ once_action *once__machine_begin_take(once_machine *machine, size_t max, int64_t
     if (!machine->due.again || ONCE_PLANTED(take_forgotten))
         machine->due.token = once_token_of_run(machine->o.run, once_env_random_u64(machine->o.env), 0);
     if (!machine->due.again) {
-        machine->due.asked_ms = now_ms; /* the reply that was lost may have begun the leases */
+        machine->due.asked_ms = now_ms; /* else the leases began with the take before */
         machine->due.all = now_ms >= machine->due.at_ms;
         machine->due.filtered = take_any_max(machine, now_ms) == 0;
         if (machine->due.filtered)
@@ -150,8 +151,8 @@ once_action *once__machine_begin_take(once_machine *machine, size_t max, int64_t
     return take;
 }
 
-/* Taking was claiming it durably. Only a repeat goes through a transaction, which counts it; and an unknown that must
- * not be asked about, which is put back. */
+/* The take claimed it durably, so its effect may start. Exceptions that need a transaction first: a repeat, which must
+ * be counted, and an unknown that must not be asked about now, which is put back. */
 static bool may_depart_at_once(once_machine *machine, const once_item *item)
 {
     if (item->decision.asks && once__machine_question_ms(machine, item) > 0) return false;
@@ -182,13 +183,13 @@ void once__machine_took(once_machine *machine, once_action *action, int64_t now_
         item->held = true;
         item->first = item->decision;
         item->resumed = item->request.run != machine->o.run;
-        /* Nobody said how its last attempt ended: it stays where it is, and a delivery counts it. */
+        /* Its last attempt ended without reporting an outcome: it stays unknown; the next delivery of it is counted. */
         if (item->decision.answer == ONCE_ANSWER_UNKNOWN && !item->decision.asks) {
             once__machine_move(machine, item, ONCE_AT_OVER);
             continue;
         }
         if (item->decision.answer != ONCE_ANSWER_RUN &&
-            !item->decision.asks) { /* its lane settled it, and the store has recorded that */
+            !item->decision.asks) { /* its lane settled it, and the store has that recorded */
             once__machine_count_origin(machine, item, once__machine_is_known_now(machine, item));
             once__machine_count_settled_by_lane(machine, item);
             once__machine_move(machine, item, ONCE_AT_OVER);
@@ -210,7 +211,7 @@ void once__machine_took(once_machine *machine, once_action *action, int64_t now_
     if (machine->end.status != ONCE_OK) once__machine_drop_work(machine);
 }
 
-/* Behind what is claimed already, which is the head of its lane, and before what the source brings. */
+/* They go behind items that are already claimed, which are first in their lanes, and before those of the source. */
 static void add_found(once_machine *machine, once_batch *batch)
 {
     once_item **work = machine->work.about;
@@ -226,11 +227,12 @@ static void add_found(once_machine *machine, once_batch *batch)
     once__machine_arrange(machine);
 }
 
-/* They are delivered once more, by the store, and claimed as such. */
+/* The found messages join the work, and are claimed like deliveries. */
 void once__machine_found(once_machine *machine, once_action *action)
 {
     once_batch *batch = action->batch;
     const uint64_t random = once_env_random_u64(machine->o.env);
+    assert(machine->work.in_tx && batch->n <= action->max);
     machine->due.sought = true;
     machine->due.found_n = batch->open = batch->n;
     machine->due.take_next |= action->more;
@@ -254,7 +256,7 @@ void once__machine_told_stats(once_machine *machine, const once_action *action, 
 {
     const bool nothing = action->waiting == 0 && action->claimed == 0 && action->unknown == 0;
     if (nothing || action->wait_ms == ONCE_NEVER) {
-        machine->end.stopping = true; /* a finite source at its end, and all that can be settled is */
+        machine->end.stopping = true; /* the source has ended, and all that can be settled is */
         return;
     }
     const int64_t wait_ms = action->wait_ms < END_POLL_MS ? action->wait_ms + CLOCK_SLACK_MS : END_POLL_MS;

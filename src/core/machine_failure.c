@@ -1,6 +1,8 @@
-/* What failed: when to try again and when to give up, and whose fault it is. An effect that kills us, or has the
- * database hang up or roll back, is told from those beside it by running fewer and fewer together. */
+/* Failures: when to try again, when to give up, and which message is at fault. To find the effect that kills the
+ * process, or makes the database hang up or roll back, fewer and fewer effects run together. */
 #include "core/machine_impl.h"
+
+#include <assert.h>
 
 #include "base/duration.h"
 #include "core/plant.h"
@@ -8,13 +10,11 @@
 
 #include "base/banned.h"
 
-#define ROLLED_BACK_MS 20   /* the longest pause after that, but when it goes on: others have ended meanwhile */
-#define ROLLED_BACK_MANY 10 /* so often it has gone on */
-#define CAREFUL_BATCHES 16  /* after an effect failed, so many batches keep their savepoints */
-/* So often in a row a server has hung up on a work while its effects ran, until one of them is suspected. */
-#define SUSPECT_AFTER 2
-/* A finite source gives up after so many failures of the store in a row, when its patience is over, too. */
-#define FINITE_TRIES 5
+#define ROLLED_BACK_MS 20   /* the longest pause after a rollback: the other transactions have ended by then ... */
+#define ROLLED_BACK_MANY 10 /* ... unless it happened so often in a row */
+#define CAREFUL_BATCHES 16  /* after an effect failed, so many batches run with savepoints */
+#define SUSPECT_AFTER 2     /* the server must hang up so often in a row during effects before one is suspected */
+#define FINITE_TRIES 5      /* a finite source gives up after so many failures in a row, once its patience is over */
 
 void once__machine_give_up(once_machine *machine, int status, const once_error *error)
 {
@@ -26,10 +26,10 @@ void once__machine_give_up(once_machine *machine, int status, const once_error *
     machine->end.stopping = true;
 }
 
-/* A server may come back, and so may space on a disk. */
+/* The server may come back, and so may space on the disk. */
 static bool may_pass(int status) { return once_status_class(status) == ONCE_CLASS_RETRY || status == ONCE_E_FULL; }
 
-/* Why it is given up, and what to do about it. */
+/* Why the run gives up, and what to do about it. */
 static void say_given_up(const once_machine *machine, int status, const once_error *error, once_error *out)
 {
     char patience[ONCE_DURATION_TEXT];
@@ -42,19 +42,20 @@ static void say_given_up(const once_machine *machine, int status, const once_err
                   patience);
 }
 
-/* Whether to repeat after this failure; otherwise the pipeline was told to end. Sets when to go on. `since_ms`: the
- * first failure in a row, where patience counts. `longest_ms`: the longest pause. */
+/* Whether to try again after this failure, and when (*at_ms); otherwise the machine stops. `since_ms`: the first
+ * failure in a row, from which patience counts. `longest_ms`: the longest pause. */
 bool once__machine_worth_another_try(once_machine *machine, int status, const once_error *error, unsigned *tries,
                                      int64_t *at_ms, int64_t since_ms, int64_t now_ms, int64_t longest_ms)
 {
+    assert(status != ONCE_OK && longest_ms > 0);
     const once_class class = once_status_class(status);
     const bool few = ++*tries < FINITE_TRIES;
     const bool finite = machine->o.source & ONCE_SOURCE_FINITE;
     const bool passing = may_pass(status) && (!finite || few || now_ms - since_ms < machine->spec->patience_ms);
-    const bool somebody_acts = class == ONCE_CLASS_PAUSE && !finite;
-    /* The store is there: what is in flight can be settled. */
+    const bool operator_acts = class == ONCE_CLASS_PAUSE && !finite;
+    /* After a mere rollback the store works: effects in flight can be settled. */
     const bool may_drain = !machine->end.stopping || (status == ONCE_E_ABORTED && few);
-    if (!may_drain || !(passing || somebody_acts)) {
+    if (!may_drain || !(passing || operator_acts)) {
         once_error why = *error;
         if (may_drain && since_ms < now_ms) say_given_up(machine, status, error, &why);
         once__machine_give_up(machine, status, &why);
@@ -66,7 +67,7 @@ bool once__machine_worth_another_try(once_machine *machine, int status, const on
     return true;
 }
 
-/* How long the store may be left alone after it failed, while we hold claims. */
+/* The longest pause after a failure of the store, so that claims of this run are not lost. */
 static int64_t longest_pause_ms(const once_machine *machine, int64_t now_ms)
 {
     int64_t lease_ms = once_flight_shortest_ms(&machine->outside.flight);
@@ -82,20 +83,20 @@ static bool would_run(const once_item *item)
            !once__item_is_external(item);
 }
 
-/* In a cautious pass nothing runs that was not claimed durably: what would run goes back to the queue with all behind
- * it, to be claimed durably and run alone. True: the pass must be left. */
+/* In a cautious pass nothing runs that was not claimed durably. The first item that would run goes back to the queue,
+ * with all behind it, to be claimed durably and run alone. True: this pass must be rolled back. */
 bool once__machine_cautious_leaves(once_machine *machine)
 {
     if (!machine->caution.look) return false;
     size_t keep = 0;
     while (keep < machine->work.n && !would_run(machine->work.items[keep])) keep++;
     if (keep == machine->work.n) return false;
-    /* Told to stop, the pass was only to find out what became of a commit: of these, nothing. They are the source's. */
+    /* After a stop the pass only had to find out about a commit. These were not in it, so the source keeps them. */
     for (size_t i = keep; machine->end.stopping && i < machine->work.n; i++)
         if (would_run(machine->work.items[i])) machine->work.items[i]->commit_unknown = false;
-    once__machine_unreserve_work(machine); /* before some of it leaves the work */
+    once__machine_unreserve_work(machine); /* before items leave the work */
     machine->caution.window = 1;
-    /* It keeps its token: after a commit whose fate is not known that tells what is our own. */
+    /* It keeps its token, which after a commit whose fate is not known tells its own entry from others. */
     machine->caution.claim_first = machine->work.n == 1;
     if (machine->caution.claim_first) return true;
     once__machine_shorten_work(machine, keep);
@@ -108,7 +109,8 @@ void once__machine_be_cautious(once_machine *machine)
     machine->caution.window = 1;
 }
 
-static void give_verdict(once_item *item, once_outcome outcome, once_bytes reason)
+/* Its outcome is decided without running it again. */
+static void set_outcome(once_item *item, once_outcome outcome, once_bytes reason)
 {
     item->ended_tx = true;
     item->outcome = outcome;
@@ -122,39 +124,37 @@ static bool last_chance(const once_item *item)
     return !item->hung_up && once_policy_is_last(&policy, &item->first);
 }
 
-/* The server has hung up on a transaction in which effects ran: perhaps one of them made it, and a crash takes those of
- * others along. As after a death of our own they run one by one then, each claimed durably before. The one that was
- * alone has failed; should its commit have happened nevertheless, the next pass finds that before it heeds the
- * ended_tx. */
+/* The server hung up on a transaction in which effects ran. One of them may have crashed it. So they run one by one
+ * from now on, each claimed durably before, as after a crash of our own process. An effect that ran alone has failed;
+ * if its commit did happen, the next pass finds that before it uses the outcome set here (ended_tx). */
 static void suspect_effects(once_machine *machine, const once_action *action)
 {
     const bool in_work = machine->work.in_tx || action->kind == ONCE_ACT_COMMIT;
     if (action->status != ONCE_E_UNAVAILABLE || !in_work || !machine->work.ran) return;
     once_item *alone = machine->caution.left ? machine->work.runs_alone : NULL;
     if (alone && last_chance(alone)) {
-        alone->hung_up = true; /* a server that was stopped at that very moment must not cost a message its life */
+        alone->hung_up = true; /* one more try: the server may just have been stopped at that moment */
     } else if (alone) {
-        give_verdict(alone, ONCE_RETRY, ONCE_BYTES("the database hung up while its effect ran, and it ran alone"));
+        set_outcome(alone, ONCE_RETRY, ONCE_BYTES("the database hung up while its effect ran, and it ran alone"));
         machine->caution.accused = true;
         once__machine_be_cautious(machine);
     } else if (++machine->caution.hung_up >= SUSPECT_AFTER || machine->caution.accused) {
         once__machine_be_cautious(machine);
         machine->caution.look = true;
         bool first = true;
-        /* What was taken goes back, but for one, and is taken again one by one. */
+        /* Taken items go back to the store, except one, and are taken again one by one. */
         for (size_t i = 0; i < machine->work.n; i++) {
             once_item *item = machine->work.items[i];
             if (!item->held || item->returned || item->ended_tx || once__item_is_external(item)) continue;
             if (!first)
-                give_verdict(item, ONCE_RELEASE,
-                             ONCE_BYTES("put back: the database hung up on a batch that it was in"));
+                set_outcome(item, ONCE_RELEASE, ONCE_BYTES("put back: the database hung up on a batch that it was in"));
             first = false;
         }
     }
 }
 
-/* The message at whose statement it happened goes on without others, those before it without it; those behind it keep
- * their order. */
+/* The message at whose statement the rollback happened will run without others. Those before it go on without it; those
+ * behind it go back to the queue in order. */
 static void set_apart(once_machine *machine)
 {
     size_t at = 0;
@@ -162,14 +162,14 @@ static void set_apart(once_machine *machine)
     if (at == machine->work.n || machine->work.n == 1 || machine->work.items[at]->returned) return;
     machine->work.items[at]->suspect = false;
     machine->work.items[at]->apart = true;
-    once__machine_unreserve_work(machine); /* before some of it leaves the work */
+    once__machine_unreserve_work(machine); /* before items leave the work */
     once__machine_shorten_work(machine, at ? at : 1);
 }
 
-/* By the database itself, and the store is there: a deadlock, a timeout. */
+/* The database itself rolled back (a deadlock, a timeout), and the store works. */
 static bool is_rollback(int status) { return status == ONCE_E_ABORTED || status == ONCE_E_BUSY; }
 
-/* Before effects have run, it is nobody's. */
+/* Only a rollback after effects ran can be the fault of a message. */
 static void count_rollback(once_machine *machine, const once_action *action)
 {
     if (!is_rollback(action->status)) machine->caution.rolled_back = 0;
@@ -179,9 +179,9 @@ static void count_rollback(once_machine *machine, const once_action *action)
     set_apart(machine);
 }
 
-/* Something has ended the transaction while effects ran in it: they may stay, without their outcomes. So none of them
- * may run again before a person has looked, and nothing else may run either, because it would end the same way. One
- * more transaction writes that down. */
+/* A statement ended the transaction while effects ran in it: their changes may be committed, without their outcomes. So
+ * none of them may run again before a person has looked, and nothing else may run, because it would end the same way.
+ * One more transaction records that. */
 static bool leave_unknown(once_machine *machine, const once_action *action)
 {
     bool any = false;
@@ -189,9 +189,9 @@ static bool leave_unknown(once_machine *machine, const once_action *action)
         once_item *item = machine->work.items[i];
         const bool begun = item->started || item->stage == ONCE_STAGE_RUN;
         if (!begun || item->returned || item->ended_tx || once__item_is_external(item)) continue;
-        give_verdict(item, item->handler->natural ? ONCE_RETRY : ONCE_UNKNOWN,
-                     ONCE_BYTES("something has ended the transaction that its effect ran in, and it is not known "
-                                "whether that was committed"));
+        set_outcome(item, item->handler->natural ? ONCE_RETRY : ONCE_UNKNOWN,
+                    ONCE_BYTES("something ended the transaction that its effect ran in, and it is not known whether "
+                               "that was committed"));
         item->commit_unknown = any = true;
     }
     if (!any) return false;
@@ -216,7 +216,7 @@ void once__machine_store_failed(once_machine *machine, once_action *action, int6
                                          &machine->store.at_ms, machine->store.failing_since_ms, now_ms,
                                          soon ? ROLLED_BACK_MS : longest_pause_ms(machine, now_ms)))
         machine->store.gone = true;
-    const bool preclaim = machine->caution.preclaim; /* repeated with the same token: it may have happened */
+    const bool preclaim = machine->caution.preclaim; /* repeated with the same token, because it may have happened */
     machine->caution.preclaim = false;
     /* It may be claimed. Dropped with its stream, the claim would last until its lease ends, and cost a failure. */
     if (preclaim) machine->work.items[0]->commit_unknown = true;
@@ -244,7 +244,8 @@ void once__machine_run_carefully(once_machine *machine)
     machine->work.next = NEXT_ROLLBACK;
 }
 
-/* Effects that were presumed done were not, and nothing of the transaction is. A careful pass presumes nothing. */
+/* An effect that was presumed done has failed, and nothing of the transaction is committed. A careful pass presumes
+ * nothing. */
 bool once__machine_disproved(const once_machine *machine, const once_action *action)
 {
     const bool in_work = machine->work.in_tx || action->kind == ONCE_ACT_COMMIT;

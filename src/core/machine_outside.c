@@ -1,5 +1,5 @@
-/* Effects outside of the store: started when their claims are durable, told to end before their leases do, and back
- * with an outcome. */
+/* Effects outside of the store: they start when their claims are durable, must end before their leases do, and come
+ * back with an outcome. */
 #include "core/machine_impl.h"
 
 #include <assert.h>
@@ -11,19 +11,20 @@
 /* The claim is durable: the effect may begin. */
 void once__machine_depart(once_machine *machine, once_item *item, int64_t asked_at_ms)
 {
+    assert(once__item_is_external(item) && item->input);
     if (!item->joined && !once_key_queue_in_use(&machine->key_queue, item))
         once_key_queue_join(&machine->key_queue, item);
-    item->commit_unknown = false; /* its fate is known */
+    item->commit_unknown = false; /* the fate of its commit is known now */
     item->claimed_at_ms = asked_at_ms;
     once__machine_move(machine, item, ONCE_AT_FLIGHT);
     machine->counts.repeats += once__item_repeats(item) > 0;
 }
 
-/* It was claimed and has not begun: it goes back to the store without blame. */
+/* It was claimed and has not begun: it is released, which counts no failure. */
 static void recall_one(once_machine *machine, once_item *item)
 {
     assert(!item->given);
-    const bool asks = item->decision.asks; /* it was unknown before, and still is */
+    const bool asks = item->decision.asks; /* then it stays unknown, as it was */
     item->outcome = asks ? ONCE_UNKNOWN : ONCE_RELEASE;
     item->maybe = asks;
     item->failure = asks ? item->decision.before : ONCE_BYTES("put back at shutdown");
@@ -85,7 +86,9 @@ void once__machine_finished(once_machine *machine, once_item *const *items, size
     const once_item *failed = NULL;
     for (size_t i = 0; i < n; i++) {
         once_item *item = items[i];
-        /* Told to end, or never begun, it has not found out that the other side is away: it need not wait. */
+        assert(item->place == ONCE_AT_FLIGHT && item->given);
+        assert(item->not_started == ONCE_OK || !item->started);
+        /* An effect that was told to end, or never began, did not find the other side away: no pause is needed. */
         const bool found_out = item->started && !item->told_to_end;
         if (item->outcome == ONCE_RELEASE && item->delay_ms < 0 && !found_out) item->delay_ms = 0;
         once__machine_judge(machine, item);

@@ -1,5 +1,5 @@
-/* Where items are: the batches that they live in, the queue, the lists, and the one function that moves an item from
- * one place to another. */
+/* Where items are: their batches, their queues and lists, and the one function that moves an item from one place to
+ * another. */
 #include "core/machine_impl.h"
 
 #include <assert.h>
@@ -27,6 +27,7 @@ once_batch *once__machine_batch_get(once_machine *machine)
 void once__machine_batch_put(once_machine *machine, once_batch *batch)
 {
     once_arena_reset(&batch->arena);
+    assert(batch->open == 0 || batch->n == 0 || batch->items[0].place == ONCE_AT_NEW);
     assert(machine->batches.held_bytes >= batch->bytes);
     machine->batches.held_bytes -= batch->bytes;
     batch->items = NULL;
@@ -55,7 +56,8 @@ static once_queue *queue_of(once_machine *machine, const once_item *item)
     return item->full ? &item->from->full[item->handler - machine->spec->handlers] : &item->from->ready;
 }
 
-/* What comes from the source is the last of its queue; what goes back to it was before all that is there. */
+/* A new item goes to the end of its queue. One that goes back was before all that are there, so it goes to the front.
+ * */
 void once__machine_ready_put(once_machine *machine, once_item *item, bool last)
 {
     const size_t bytes = item->message.body.len;
@@ -70,6 +72,7 @@ void once__machine_ready_put(once_machine *machine, once_item *item, bool last)
 void once__machine_ready_take(once_machine *machine, once_item *item)
 {
     const size_t bytes = item->message.body.len;
+    assert(item->place == ONCE_AT_READY && machine->ready.n > 0 && machine->ready.bytes >= bytes);
     once_queue_remove(queue_of(machine, item), item);
     if (item->full) item->from->full_n--;
     item->full = false;
@@ -89,7 +92,7 @@ static void back_put(once_machine *machine, once_item *item)
     machine->outside.back_last = item;
 }
 
-/* Who is claimed in the transaction that settles it may have its slot. */
+/* Its slot is free for a message that the same transaction claims. */
 static void back_take(once_machine *machine, const once_item *item)
 {
     assert(machine->outside.back == item);
@@ -103,7 +106,7 @@ static void work_put(once_machine *machine, once_item *item)
     machine->work.items[machine->work.n++] = item;
 }
 
-/* For a slot of its handler; where there is none for it again, it is before those that came later. */
+/* It has waited for a slot of its handler. If there is none again, it stays before those that came later. */
 static bool has_waited(const once_item *item)
 {
     return item->from && item->joined && once__item_is_external(item) && !item->held;
@@ -124,9 +127,9 @@ static const unsigned may_follow[ONCE_AT_PLACES] = {
 
 static bool is_counted(once_item_place place) { return place != ONCE_AT_NEW && place != ONCE_AT_OVER; }
 
-/* The one function that changes where an item is, and with it the list that it is in. Only the work is left by whoever
- * ends or shortens it, all at once. An item that is over must not be looked at any more: its memory goes with the last
- * one of its batch. */
+/* The one function that changes the place of an item, and with it the list that it is in. Exception: the code that ends
+ * or shortens the work takes items out of that list itself. Do not read an item after it moved to OVER: its memory is
+ * freed with the last item of its batch. */
 void once__machine_move(once_machine *machine, once_item *item, once_item_place to)
 {
     const once_item_place from = item->place;
@@ -158,7 +161,7 @@ void once__machine_move(once_machine *machine, once_item *item, once_item_place 
     }
 }
 
-/* It is over, or out of our hands: those that stood behind it are next. */
+/* It is over, or no longer ours: those that stood behind it are next. */
 void once__machine_leave_key_queue(once_machine *machine, once_item *item)
 {
     if (!item->joined) return;

@@ -1,28 +1,28 @@
-/* Room in the store: how much may wait there (spec->waiting_max). Above it nothing is fetched, until a tenth of it is
- * free again; what waits is worked on meanwhile.
+/* Room in the store: how much may wait there (spec->waiting_max). At the bound fetching stops, until a tenth of it is
+ * free again; the messages that wait are worked on meanwhile.
  *
- * Only the store knows how much waits there, since others may work for the same consumer, and to ask it costs time: it
- * counts. So it is asked when we have added a part of what there was room for, when our own sums say that a bound is
- * reached or that there is room again, and now and then because of others; the longer an answer takes, the more seldom.
- * A worker that adds nothing does not ask, unless the answer may let it fetch. */
+ * Only the store can tell how much waits, because other workers may work for the same consumer. Asking costs time: it
+ * counts. So it is asked when this run has used a part of the room, when our own sums reach the bound or have room
+ * again, and now and then because of other workers, less often the longer an answer takes. A run that adds nothing does
+ * not ask, unless the answer may let it fetch. */
 #include "core/machine_impl.h"
 
 #include "core/plant.h"
 
 #include "base/banned.h"
 
-#define ASK_MS 5000       /* how often because of others ... */
-#define ASK_FULL_MS 1000  /* ... the same when there is no room ... */
-#define ASK_SHARE 50      /* ... and not more than such a part of the time, but ... */
-#define ASK_MOST_MS 30000 /* ... not after longer than this: we may have been stopped while it was asked */
-#define ROOM_PARTS 4      /* asked when this part of the room is used: so a few workers do not use it twice */
+#define ASK_MS 5000       /* how often to ask because of other workers ... */
+#define ASK_FULL_MS 1000  /* ... and when there is no room ... */
+#define ASK_SHARE 50      /* ... but asking takes at most one part in so many of the time ... */
+#define ASK_MOST_MS 30000 /* ... and is never put off longer than this: a slow answer may mean that we were stopped */
+#define ROOM_PARTS 4 /* ask when one part in so many of the room is used, so that several workers do not overfill it */
 
 static bool bounded(const once_machine *machine)
 {
     return machine->spec->waiting_max.messages || machine->spec->waiting_max.bytes;
 }
 
-/* Messages come to wait in the ordinary course of things, and not only when something fails. */
+/* Messages wait in the store in normal operation, and not only after a failure. */
 static bool fills_store(const once_machine *machine) { return machine->spec->inbox || machine->spec->order; }
 
 static bool reaches(once_waiting_size size, once_waiting_size most)
@@ -32,20 +32,20 @@ static bool reaches(once_waiting_size size, once_waiting_size most)
 
 static uint64_t low(uint64_t most) { return most - most / 10 - (most < 10); }
 
-/* Where fetching goes on. */
+/* Enough is free for fetching to go on. */
 static bool has_room_again(once_waiting_size size, once_waiting_size most)
 {
     return (!most.messages || size.messages <= low(most.messages)) && (!most.bytes || size.bytes <= low(most.bytes));
 }
 
-/* Of the room that there was, we have used a part. */
+/* This run has used a part of the room that there was. */
 static bool used_a_part(uint64_t added, uint64_t now, uint64_t most)
 {
     const uint64_t before = now > added ? now - added : 0;
     return most && added >= (most > before ? most - before : 0) / ROOM_PARTS;
 }
 
-/* Those whose handler has no slot free: when the other side is down, all of them come to wait in the store. */
+/* Messages whose handler has no free slot. If the other side is down, all of them will wait in the store. */
 static uint64_t without_slot(const once_machine *machine)
 {
     uint64_t n = 0;
@@ -64,7 +64,7 @@ static bool held_by_slots(const once_machine *machine)
 
 bool once__machine_must_count(const once_machine *machine, int64_t now_ms)
 {
-    const pipe_room *room = &machine->room;
+    const machine_room *room = &machine->room;
     const once_waiting_size most = machine->spec->waiting_max;
     if (!bounded(machine) || machine->source.at_end) return false;
     if (!room->known) return fills_store(machine) || room->added.messages;
@@ -77,7 +77,7 @@ bool once__machine_must_count(const once_machine *machine, int64_t now_ms)
              used_a_part(room->added.bytes, room->there.bytes, most.bytes)));
 }
 
-/* When the store is to be asked if nothing happens before. */
+/* When to ask the store if nothing happens before. */
 int64_t once__machine_count_at_ms(const once_machine *machine)
 {
     const bool asks = bounded(machine) && machine->room.known && !machine->source.at_end;
@@ -85,7 +85,7 @@ int64_t once__machine_count_at_ms(const once_machine *machine)
                                                                                                   : ONCE_NEVER;
 }
 
-/* Nobody is at work on what waits, as far as we know. */
+/* This run has nothing to do. */
 static bool is_idle(const once_machine *machine)
 {
     return machine->ready.n == 0 && machine->at[ONCE_AT_PARKED] == 0 && machine->outside.flight.n == 0;
@@ -99,13 +99,13 @@ once_action *once__machine_begin_count(once_machine *machine, int64_t now_ms)
     return count;
 }
 
-/* Nothing of what waits will be worked on by itself: it stands behind a message of its lane that is not there, or that
- * a person must decide about. A message that waits without its body was somebody's who died, and only the source has
- * it: then fetching goes on, or nobody would ever bring it. Otherwise somebody must act. A finite source gives up when
- * its patience is over, as it does when the disk is full; others wait. */
+/* The store is full, and no waiting message can go on: each stands behind a message of its lane that is missing, or
+ * that an operator must decide about. If some wait without their bodies (their worker died), only the source can
+ * deliver them again, so fetching goes on. Otherwise an operator must act. A run with a finite source gives up when its
+ * patience is over, as with a full disk; others wait. */
 static void stuck(once_machine *machine, const once_action *action, int64_t now_ms)
 {
-    pipe_room *room = &machine->room;
+    machine_room *room = &machine->room;
     once_error err;
     room->only_source = action->waiting > action->size.messages;
     if (room->only_source) return;
@@ -113,8 +113,8 @@ static void stuck(once_machine *machine, const once_action *action, int64_t now_
     room->stuck = true;
     if (!(machine->o.source & ONCE_SOURCE_FINITE) || now_ms - room->stuck_ms < machine->spec->patience_ms) return;
     const int rc = once_fail(&err, ONCE_E_FULL,
-                             "as much waits in the store as waiting_max allows (%llu messages), and nobody works on it "
-                             "until somebody acts; 'once list --waiting' shows what it waits for",
+                             "as many messages wait in the store as waiting_max allows (%llu), and none can go on "
+                             "until an operator acts; 'once list --waiting' shows what they wait for",
                              (unsigned long long)room->there.messages);
     room->gave_up = machine->end.status == ONCE_OK;
     once__machine_give_up(machine, rc, &err);
@@ -122,7 +122,7 @@ static void stuck(once_machine *machine, const once_action *action, int64_t now_
 
 void once__machine_counted(once_machine *machine, const once_action *action, int64_t now_ms)
 {
-    pipe_room *room = &machine->room;
+    machine_room *room = &machine->room;
     const int64_t took_ms = now_ms - room->asked_ms;
     const once_waiting_size most = machine->spec->waiting_max;
     room->known = true;
@@ -136,7 +136,7 @@ void once__machine_counted(once_machine *machine, const once_action *action, int
     room->at_ms = now_ms + (share_ms < least_ms ? least_ms : share_ms > ASK_MOST_MS ? ASK_MOST_MS : share_ms);
 }
 
-/* How many may be fetched. With an inbox all of it comes to wait, and so does what is in memory. */
+/* How many messages may be fetched. With an inbox all of them will wait in the store, and so will those in memory. */
 size_t once__machine_room_to_fetch(const once_machine *machine)
 {
     const once_waiting_size there = machine->room.there, most = machine->spec->waiting_max;
@@ -156,12 +156,12 @@ static void add(once_waiting_size *to, const once_item *item)
     to->bytes += item->message.body.len;
 }
 
-/* Its transaction is committed, and it waits in the store, or does not. */
+/* Its transaction is committed: counts whether it waits in the store now. */
 void once__machine_note_waiting(once_machine *machine, const once_item *item, bool waits)
 {
-    pipe_room *room = &machine->room;
+    machine_room *room = &machine->room;
     if (!bounded(machine)) return;
-    const bool waited = !item->tag && !item->decision.asks; /* what is unknown is not counted as waiting */
+    const bool waited = !item->tag && !item->decision.asks; /* an unknown does not count as waiting */
     if (!waited && waits) {
         add(&room->there, item);
         add(&room->added, item);

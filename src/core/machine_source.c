@@ -1,7 +1,7 @@
-/* The source side: how much is fetched and of which streams, and which deliveries are over.
+/* Fetching: how much, from which streams, and what happens to the messages; and cursors.
  *
- * A stream of which enough is here is paused, and others go on. What bounds all of them together is memory: where there
- * is too little, whoever has messages here waits until they are over. */
+ * A stream of which enough is in memory is paused, and others go on. Memory bounds all of them together: if there is
+ * too little, every stream with messages in memory waits until they are over. */
 #include "core/machine_impl.h"
 
 #include <assert.h>
@@ -11,25 +11,25 @@
 
 #include "base/banned.h"
 
-#define READY_BYTES (16u << 20) /* of bodies that wait for their transaction; then nothing more is fetched */
-#define HELD_BYTES (64u << 20)  /* the same of all batches whose messages are not over */
-#define FULL 8                  /* batches of a stream that may wait for handlers that have no slot free */
-#define BEAT_MS 1000            /* how often a source that assigns streams is asked for news, when it does not say */
+#define READY_BYTES (16u << 20) /* nothing is fetched while so many bytes of bodies wait for their transaction */
+#define HELD_BYTES (64u << 20)  /* the same for all batches with messages that are not over */
+#define FULL 8                  /* batches of a stream that may wait for handlers without a free slot */
+#define BEAT_MS 1000            /* how often a source that assigns streams is asked for news, if it does not say */
 
-/* Of this stream there is enough in memory. When none of it is left to be worked on, it is held for another reason (the
- * cursor's), and waiting would not help. */
+/* Enough of this stream is in memory. If none of it is left to work on, its memory is held for another reason (the
+ * cursor), and waiting would not help. */
 static bool has_enough(const once_machine *machine, const once_stream *stream)
 {
     const size_t *at = stream->at;
     if (stream->ready.n >= machine->batch_max || at[ONCE_AT_PARKED] >= PARKED * machine->batch_max) return true;
     if (stream->full_n >= FULL * machine->batch_max) return true;
-    /* One is very slow, and holds up acks; or acks fail. */
+    /* One message is very slow and holds up the acks, or acks fail. */
     if (once_stream_outstanding(stream) + 1 > (OUTSTANDING - 1) * machine->batch_max) return true;
     if (machine->ready.bytes >= READY_BYTES && at[ONCE_AT_READY]) return true;
     return machine->batches.held_bytes >= HELD_BYTES && at[ONCE_AT_READY] + at[ONCE_AT_PARKED] + at[ONCE_AT_FLIGHT] > 0;
 }
 
-/* A batch waits that can go, or far too much that cannot. */
+/* Enough for a batch is ready to go, or far too much waits that cannot go. */
 static bool is_full(const once_machine *machine, int64_t now_ms)
 {
     size_t n = machine->ready.taken.n;
@@ -40,7 +40,7 @@ static bool is_full(const once_machine *machine, int64_t now_ms)
            machine->ready.n + machine->at[ONCE_AT_PARKED] >= OUTSTANDING * machine->batch_max;
 }
 
-/* Which streams nothing may come of now. False: there is none that it may come of. */
+/* Lists the streams that are paused now. False: all are, so nothing can be fetched. */
 static bool pause_streams(once_machine *machine, int64_t now_ms, size_t *n_paused)
 {
     size_t paused = 0, others = 0;
@@ -56,7 +56,7 @@ static bool pause_streams(once_machine *machine, int64_t now_ms, size_t *n_pause
     return others > 0 || paused == 0;
 }
 
-/* Also while nothing is fetched for another reason: one that goes on meanwhile does not stand still. */
+/* Also called while nothing is fetched for another reason, so that a stream that went on is not shown as paused. */
 static void note_not_paused(once_machine *machine)
 {
     for (uint32_t i = 0; i < machine->streams.n; i++) {
@@ -80,7 +80,7 @@ bool once_machine_next_stream(const once_machine *machine, uint32_t *at, int64_t
     return true;
 }
 
-/* Told to stop, and the source may have read what it cannot give to anybody else. */
+/* After a stop: the source may have read messages that it will not deliver to another consumer. */
 bool once__machine_rest_to_fetch(const once_machine *machine)
 {
     return machine->o.gives_once && !machine->source.rested && !machine->source.at_end && !machine->store.gone;
@@ -88,7 +88,7 @@ bool once__machine_rest_to_fetch(const once_machine *machine)
 
 static bool may_fetch(once_machine *machine, int64_t now_ms, size_t *n_paused)
 {
-    const bool store_away = machine->store.tries > 0; /* then nothing is fetched */
+    const bool store_away = machine->store.tries > 0; /* nothing is fetched while the store fails */
     if (machine->end.stopping ? !once__machine_rest_to_fetch(machine) : machine->source.at_end || store_away)
         return false;
     return !is_full(machine, now_ms) && pause_streams(machine, now_ms, n_paused);
@@ -100,8 +100,8 @@ static int64_t beat_ms(const once_machine *machine)
     return machine->o.source & ONCE_SOURCE_ASSIGNS ? BEAT_MS : ONCE_NEVER;
 }
 
-/* When it is asked for a sign of life, should nothing be fetched until then. After half of the time: a thread that is
- * woken is late, and the call must come before the time is over. */
+/* When the source is called even if nothing may be fetched, because it wants to be called regularly. After half of its
+ * time, because a thread wakes late and the call must come before the time is over. */
 static int64_t beat_at_ms(const once_machine *machine)
 {
     const int64_t every_ms = beat_ms(machine);
@@ -122,8 +122,8 @@ once_action *once__machine_source_action(once_machine *machine, int64_t now_ms)
     if (machine->source.out || machine->end.ended || (now_ms < machine->source.at_ms && !machine->end.stopping))
         return NULL;
     size_t n_paused = 0;
-    const size_t max = machine->end.stopping ? machine->batch_max
-                                             : once__machine_room_to_fetch(machine); /* what was read is not lost */
+    /* After a stop, room does not matter: messages that the source has read must not be lost. */
+    const size_t max = machine->end.stopping ? machine->batch_max : once__machine_room_to_fetch(machine);
     const bool fetch = max && may_fetch(machine, now_ms, &n_paused);
     if (!fetch && now_ms < beat_at_ms(machine)) return NULL;
     once_batch *batch = once__machine_batch_get(machine);
@@ -140,7 +140,7 @@ once_action *once__machine_source_action(once_machine *machine, int64_t now_ms)
     return &machine->source.action;
 }
 
-/* The longest pause after a failure: one that wants to be asked that often is. */
+/* The longest pause after a failure: a source that wants to be called regularly still is. */
 static int64_t longest_pause_ms(const once_machine *machine)
 {
     return machine->o.beat_ms > 0 ? (machine->o.beat_ms + 1) / 2 : ONCE_NEVER;
@@ -154,20 +154,20 @@ static void source_failed(once_machine *machine, const once_action *action, int6
                                     longest_pause_ms(machine));
 }
 
-/* How many are there of each stream. */
+/* Counts the messages of each stream in the batch. */
 static int count_coming(once_machine *machine, const once_batch *batch, once_error *err)
 {
     for (size_t i = 0; i < batch->n; i++) {
         once_stream *stream = once__machine_stream(machine, batch->items[i].stream);
         if (!stream || stream->state != ONCE_STREAM_ASSIGNED)
-            return once_fail(err, ONCE_E_BUG, "the source hands out a message of stream %u, which it has not assigned",
+            return once_fail(err, ONCE_E_BUG, "the source delivered a message of stream %u, which it has not assigned",
                              (unsigned)batch->items[i].stream);
         stream->coming++;
     }
     return ONCE_OK;
 }
 
-/* Room for the tags of the batch, and for all that may wait for each other. */
+/* Reserves room for the tags of the batch, and for all items that may wait for each other. */
 static int make_room(once_machine *machine, const once_batch *batch, once_error *err)
 {
     size_t here = batch->n + machine->outside.flight.slots;
@@ -237,12 +237,12 @@ void once__machine_fetched(once_machine *machine, once_action *action, int64_t n
         rc = take_in(machine, batch, now_ms, &err);
         if (rc == ONCE_OK) return;
     }
-    machine->source.dropped += batch->n; /* what was read cannot be read again by this run */
+    machine->source.dropped += batch->n; /* this run cannot fetch them again */
     once__machine_batch_put(machine, batch);
     if (rc != ONCE_OK) once__machine_give_up(machine, rc, &err);
 }
 
-/* Whether the item ends with the transaction that it is in. */
+/* Whether the item ends with its transaction. */
 static bool ends_here(const once_item *item)
 {
     return !once__item_is_left(item) && item->stage != ONCE_STAGE_FLY && !item->lost;
@@ -261,7 +261,7 @@ void once__machine_ack_work(once_machine *machine)
 
 /* --- cursors --- */
 
-/* A cursor is kept at the last one that is over, and that may be one whose transaction was long ago. */
+/* The cursor is at the last message that is over, which may be one of a much earlier transaction. */
 void once__machine_remember_farthest(once_machine *machine, once_item *item)
 {
     if (!once_spec_keeps_cursor(machine->spec) || !item->from) return;
@@ -287,7 +287,7 @@ static uint64_t peeked(once_stream *stream)
     return stream->peeked - 1;
 }
 
-/* For each stream, the message up to which everything will be over when the work is committed. Only a cursor asks. */
+/* For each stream: the message up to which everything is over once the work is committed. Only needed for cursors. */
 void once__machine_find_last(once_machine *machine)
 {
     machine->work.last_n = 0;
@@ -307,7 +307,8 @@ void once__machine_find_last(once_machine *machine)
         once_stream *stream = machine->work.items[i]->from;
         if (!stream) continue;
         if (stream->next_farthest) {
-            stream->next_farthest->batch->open++; /* its stream may be lost before the commit is answered */
+            stream->next_farthest->batch
+                ->open++; /* keeps it, because its stream may be lost before the commit returns */
             machine->work.last[machine->work.last_n++] = stream->next_farthest;
         }
         stream->next_farthest = NULL;
@@ -315,7 +316,7 @@ void once__machine_find_last(once_machine *machine)
     }
 }
 
-/* The commit was answered. */
+/* The commit has returned. */
 void once__machine_let_last_go(once_machine *machine)
 {
     while (machine->work.last_n) once__machine_batch_let_go(machine, machine->work.last[--machine->work.last_n]->batch);

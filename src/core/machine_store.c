@@ -1,4 +1,4 @@
-/* What the store executor does next, and what its answers lead to. */
+/* The store executor: which action is next, and what follows from its result. */
 #include "core/machine_impl.h"
 
 #include <assert.h>
@@ -8,18 +8,19 @@
 
 #include "base/banned.h"
 
-#define SWEEP_MS 60000    /* how often to drop what has expired */
-#define SWEEP_MORE_MS 100 /* the same, while there is more to drop and the store does not say when */
+#define SWEEP_MS 60000    /* how often to drop expired entries */
+#define SWEEP_MORE_MS 100 /* the same while there are more, unless the store asks for another pause */
 
 static void end_if_possible(once_machine *machine)
 {
     const bool acks_due = machine->end.status == ONCE_OK && once__machine_has_acks(machine);
     if (acks_due || once__machine_rest_to_fetch(machine) || machine->outside.flight.n) return;
-    machine->acks.release_all = machine->o.source & ONCE_SOURCE_ASSIGNS; /* so that others have them soon */
+    machine->acks.release_all = machine->o.source & ONCE_SOURCE_ASSIGNS; /* other consumers get them soon */
     const bool released = !machine->acks.release_all || machine->streams.live == 0;
     if (released && !machine->source.out && !machine->acks.out) machine->end.ended = true;
 }
 
+/* After a stop: settle what came back, put back the rest, and end. */
 static once_action *choose_last(once_machine *machine, int64_t now_ms)
 {
     once__machine_recall(machine);
@@ -41,14 +42,14 @@ static bool is_over(const once_item *item, int64_t now_ms)
     return item && now_ms - item->claimed_at_ms >= item->request.lease_ms;
 }
 
-/* Our own leases may be over: we were stopped, or the store was away. They are extended and settled before anything is
- * taken, which would find them so. */
+/* Our own leases may be over, because the process was stopped or the store was away. Extend and settle them before a
+ * take, which would take them over. */
 static bool must_keep_first(const once_machine *machine, int64_t now_ms)
 {
     return now_ms >= machine->outside.flight.extend_at_ms || is_over(machine->outside.back, now_ms);
 }
 
-/* Not because of a stream that was assigned. */
+/* Everything but SEEK and COUNT. */
 static once_action *choose_work(once_machine *machine, int64_t now_ms)
 {
     const bool go = machine->outside.back || now_ms >= machine->outside.flight.extend_at_ms ||
@@ -74,9 +75,11 @@ static once_action *choose_work(once_machine *machine, int64_t now_ms)
     return NULL;
 }
 
-/* No work: take some. NULL and next != CHOOSE: there is work now. NULL and next == CHOOSE: nothing to do. */
+/* There is no work: begin some, or return another action. NULL and next != NEXT_CHOOSE: there is work now. NULL and
+ * next == NEXT_CHOOSE: nothing to do. */
 static once_action *choose(once_machine *machine, int64_t now_ms)
 {
+    assert(!machine->work.in_tx && machine->work.n == 0);
     machine->due.finding = false;
     if (machine->end.stopping) return choose_last(machine, now_ms);
     const bool keep_first = must_keep_first(machine, now_ms);
@@ -96,6 +99,7 @@ static void renewed(once_machine *machine, int64_t now_ms)
 
 static once_action *preclaim(once_machine *machine)
 {
+    assert(machine->work.n == 1 && !machine->work.in_tx);
     machine->caution.claim_first = false;
     machine->caution.preclaim = true;
     machine->work.list[0] = machine->work.items[0];
@@ -113,7 +117,8 @@ static once_action *begin(once_machine *machine, int64_t now_ms)
     return once__machine_begin(machine);
 }
 
-/* The leases of those that are still away. The executor has a copy of the list, because effects come back meanwhile. */
+/* Extends the leases of effects that are still in flight. The executor gets a copy of the list, because effects come
+ * back meanwhile. */
 static once_action *keep(once_machine *machine)
 {
     size_t n = 0;
@@ -148,6 +153,7 @@ static once_action *run(once_machine *machine)
 
 static once_action *commit(once_machine *machine)
 {
+    assert(machine->work.in_tx);
     if (ONCE_PLANTED(ack_first)) once__machine_ack_work(machine);
     if (machine->work.n) memcpy(machine->work.list, machine->work.items, machine->work.n * sizeof *machine->work.list);
     once_action *action = once__machine_emit(machine, ONCE_ACT_COMMIT, machine->work.n);
@@ -164,9 +170,9 @@ static once_action *commit(once_machine *machine)
 once_action *once__machine_store_action(once_machine *machine, int64_t now_ms)
 {
     if (machine->store.out || machine->end.ended) return NULL;
-    /* Nobody waits with an open transaction. */
+    /* After a failure pause, but never with an open transaction. */
     if (now_ms < machine->store.at_ms && machine->work.next != NEXT_ROLLBACK) return NULL;
-    if (!machine->store.renew_at_ms) renewed(machine, now_ms); /* the record was just made */
+    if (!machine->store.renew_at_ms) renewed(machine, now_ms); /* the worker's record was just written */
     for (;;) {
         size_t n = 0;
         once_action *action;
@@ -257,7 +263,7 @@ void once__machine_store_step(once_machine *machine, once_action *action, int64_
         once__machine_store_failed(machine, action, now_ms);
         return;
     }
-    /* The store is there. */
+    /* The store works. */
     if (!machine->work.in_tx && action->kind != ONCE_ACT_BEGIN && action->kind != ONCE_ACT_ROLLBACK)
         machine->store.tries = machine->caution.rolled_back = 0;
     switch (action->kind) {

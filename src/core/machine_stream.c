@@ -1,9 +1,9 @@
-/* Streams that come and go, and deliveries that go to somebody else: what becomes of the items.
+/* Streams that come and go, and deliveries that are lost to another consumer: what happens to their items.
  *
- * Where a stream is revoked, or a delivery is not ours any more, an item that was not begun is dropped: nobody has seen
- * it, and it comes again, to whoever has it now. In a transaction it stays until that is committed or rolled back. One
- * that was begun (claimed durably, or its effect is under way) goes on under its fence; its end is told to the source
- * for as long as the stream was not let go. */
+ * When a stream is revoked, or a delivery is no longer ours, an item that was not begun is dropped: the store has no
+ * record of it, and the broker delivers it to the consumer that has it now. An item in a transaction stays until that
+ * is committed or rolled back. An item that was begun (claimed durably, or its effect is running) goes on under its
+ * fence; it is acked if the stream was not let go before. */
 #include "core/machine_impl.h"
 
 #include <assert.h>
@@ -14,16 +14,16 @@
 
 #include "base/banned.h"
 
-#define STREAMS_MAX (1u << 20) /* their numbers are small, says the contract */
+#define STREAMS_MAX (1u << 20) /* sources must use small numbers (core/receipt.h) */
 
 once_stream *once__machine_stream(once_machine *machine, uint32_t number)
 {
-    pipe_streams *streams = &machine->streams;
+    machine_streams *streams = &machine->streams;
     if (streams->last && streams->last->number == number) return streams->last;
     return streams->last = number < streams->n ? streams->at[number] : NULL;
 }
 
-static bool make_room(pipe_streams *streams, uint32_t number)
+static bool make_room(machine_streams *streams, uint32_t number)
 {
     if (number < streams->n) return true;
     uint32_t n = streams->n ? streams->n : 1;
@@ -39,7 +39,8 @@ static bool make_room(pipe_streams *streams, uint32_t number)
 
 once_stream *once__machine_stream_add(once_machine *machine, uint32_t number)
 {
-    pipe_streams *streams = &machine->streams;
+    machine_streams *streams = &machine->streams;
+    assert(number < STREAMS_MAX);
     if (!make_room(streams, number)) return NULL;
     once_stream *stream = once_stream_new(number, machine->o.source & ONCE_SOURCE_SINGLE_ACKS);
     if (!stream) return NULL;
@@ -55,7 +56,7 @@ once_stream *once__machine_stream_add(once_machine *machine, uint32_t number)
 
 /* --- items --- */
 
-/* It comes again, to somebody. */
+/* Forgets an item that the broker will deliver again. */
 static void drop(once_machine *machine, once_item *item)
 {
     assert(item->tag && machine->source.open > 0);
@@ -64,9 +65,10 @@ static void drop(once_machine *machine, once_item *item)
     once__machine_move(machine, item, ONCE_AT_OVER);
 }
 
-/* Its end is told to nobody. */
+/* The item goes on, but its end will not be acked. */
 static void detach(once_machine *machine, once_item *item)
 {
+    assert(item->from && item->from->at[item->place] > 0);
     const bool queued = item->place == ONCE_AT_READY;
     if (queued) once__machine_ready_take(machine, item);
     item->from->at[item->place]--;
@@ -75,7 +77,7 @@ static void detach(once_machine *machine, once_item *item)
     if (queued) once__machine_ready_put(machine, item, true);
 }
 
-/* Of the transaction that it was in nothing is left for it. */
+/* Its transaction is over without it: it goes back to the queue, or is dropped. */
 void once__machine_requeue(once_machine *machine, once_item *item)
 {
     if (!once__item_is_unwanted(item)) {
@@ -88,7 +90,7 @@ void once__machine_requeue(once_machine *machine, once_item *item)
     }
 }
 
-/* From the work, when there is no transaction: what was not begun is not tried again. */
+/* Drops items from the work that are no longer ours and were not begun. Only outside of a transaction. */
 void once__machine_drop_unwanted(once_machine *machine)
 {
     assert(!machine->work.in_tx);
@@ -108,12 +110,13 @@ static void drop_from_idle_work(once_machine *machine)
     if (machine->work.in_tx || machine->store.out || machine->work.next == NEXT_CHOOSE) return;
     once__machine_drop_unwanted(machine);
     if (!once__machine_has_work(machine) && !machine->due.finding) machine->work.next = NEXT_CHOOSE;
-    else if (machine->work.n == 0) machine->work.next = NEXT_BEGIN; /* nothing is left to be claimed before it */
+    else if (machine->work.n == 0) machine->work.next = NEXT_BEGIN; /* there is nothing left to preclaim */
 }
 
-/* Its delivery is somebody else's now. */
+/* Another consumer has its delivery. */
 void once__machine_lose_delivery(once_machine *machine, once_item *item, int64_t now_ms)
 {
+    assert(item->from && item->tag);
     once_stream_end(item->from, item->tag, !ONCE_PLANTED(gone_acked), now_ms);
     const bool waits = item->place == ONCE_AT_READY || item->place == ONCE_AT_PARKED;
     if (waits && !once__item_is_begun(item)) {
@@ -124,12 +127,12 @@ void once__machine_lose_delivery(once_machine *machine, once_item *item, int64_t
     if (item->place == ONCE_AT_WORK) drop_from_idle_work(machine);
 }
 
-/* Its delivery cannot be extended any more: what was not begun is accepted by the next transaction. */
+/* Its delivery cannot be extended again: unless it was begun, the next transaction gives it to the store. */
 void once__machine_give_to_store(once_machine *machine, once_item *item)
 {
     item->to_store = true;
     if (once__item_is_begun(item)) return;
-    if (item->place == ONCE_AT_READY) { /* before those that wait for a slot */
+    if (item->place == ONCE_AT_READY) { /* to the front: before those that wait for a slot */
         once__machine_ready_take(machine, item);
         once__machine_ready_put(machine, item, false);
     } else if (item->place == ONCE_AT_PARKED) {
@@ -140,13 +143,13 @@ void once__machine_give_to_store(once_machine *machine, once_item *item)
 
 /* --- streams --- */
 
-/* Those that are parked have no list. This happens seldom. */
+/* There is no list of parked items, so all batches are searched. This happens seldom. */
 static void drop_parked(once_machine *machine, const once_stream *stream)
 {
     for (once_batch *batch = machine->batches.all, *next; batch && stream->at[ONCE_AT_PARKED]; batch = next) {
         next = batch->all;
-        if (!batch->open) continue; /* nobody's, or an executor's */
-        batch->open++;              /* it stays while we look at it */
+        if (!batch->open) continue; /* it is spare, or an executor fills it */
+        batch->open++;              /* keeps it while we walk over it */
         for (size_t i = 0; i < batch->n; i++) {
             once_item *item = &batch->items[i];
             if (item->from != stream || item->place != ONCE_AT_PARKED) continue;
@@ -168,7 +171,7 @@ static void drop_queue(once_machine *machine, const once_queue *queue)
 static void drop_waiting(once_machine *machine, once_stream *stream)
 {
     if (ONCE_PLANTED(revoked_kept)) return;
-    drop_parked(machine, stream); /* first: who is dropped from the queue frees them */
+    drop_parked(machine, stream); /* first, because dropping items of the queue would free them */
     drop_queue(machine, &stream->ready);
     for (size_t h = 0; h < machine->spec->n_handlers; h++) drop_queue(machine, &stream->full[h]);
     drop_from_idle_work(machine);
@@ -180,12 +183,12 @@ static void detach_list(once_machine *machine, const once_stream *stream, once_i
         if (item->from == stream) detach(machine, item);
 }
 
-/* --- where a stream goes on --- */
+/* --- the position of a stream --- */
 
-/* The next one of which that is asked; NULL: none. */
+/* The next stream that needs a SEEK; NULL: none. */
 static once_stream *next_to_seek(const once_machine *machine)
 {
-    const pipe_streams *streams = &machine->streams;
+    const machine_streams *streams = &machine->streams;
     once_stream *next = NULL;
     for (uint32_t i = 0; streams->to_seek && i < streams->n; i++) {
         once_stream *stream = streams->at[i];
@@ -212,7 +215,7 @@ once_action *once__machine_begin_seek(once_machine *machine, int64_t now_ms)
     return action;
 }
 
-/* It need not be told any more. */
+/* The stream needs no SEEK now. */
 static void no_seek(once_machine *machine, once_stream *stream)
 {
     if (machine->streams.seeking == stream) machine->streams.seeking = NULL;
@@ -220,8 +223,8 @@ static void no_seek(once_machine *machine, once_stream *stream)
     stream->to_seek = false;
 }
 
-/* That is the source's answer, and says nothing of the store: only this stream waits. If the store is away, it finds
- * that out with its own next action. */
+/* A failed SEEK says nothing about the store, so only this stream waits. If the store is away, its own next action will
+ * show that. */
 static void seek_failed(once_machine *machine, once_stream *stream, const once_action *action, int64_t now_ms)
 {
     const once_class class = once_status_class(action->status);
@@ -230,14 +233,14 @@ static void seek_failed(once_machine *machine, once_stream *stream, const once_a
         once__machine_give_up(machine, action->status, &action->error);
         return;
     }
-    if (!stream || machine->end.stopping) return; /* it is released without it */
+    if (!stream || machine->end.stopping) return; /* it will be released without a SEEK */
     if (ONCE_PLANTED(seek_once)) no_seek(machine, stream);
     if (stream->seek_tries == 0) stream->seek_failing_since_ms = now_ms;
     once__machine_worth_another_try(machine, action->status, &action->error, &stream->seek_tries, &stream->seek_at_ms,
                                     stream->seek_failing_since_ms, now_ms, ONCE_NEVER);
 }
 
-/* Of one that was released meanwhile, and whose number another one has, nothing was said. */
+/* The result does not count if the stream was released meanwhile; another one may have its number. */
 void once__machine_sought(once_machine *machine, const once_action *action, int64_t now_ms)
 {
     once_stream *stream = machine->streams.seeking;
@@ -248,7 +251,7 @@ void once__machine_sought(once_machine *machine, const once_action *action, int6
 
 /* --- the end of a stream --- */
 
-/* From now on nothing of it is acked; what is under way ends without it. */
+/* From now on nothing of it is acked; items that are under way end without it. */
 void once__machine_let_stream_go(once_machine *machine, once_stream *stream)
 {
     assert(!stream->let_go);
@@ -263,12 +266,12 @@ void once__machine_let_stream_go(once_machine *machine, once_stream *stream)
 
 void once__machine_stream_released(once_machine *machine, once_stream *stream)
 {
-    pipe_streams *streams = &machine->streams;
+    machine_streams *streams = &machine->streams;
     streams->live--;
     no_seek(machine, stream);
     if (stream->state != ONCE_STREAM_ASSIGNED) streams->leaving--;
     stream->released = true;
-    if (!stream->let_go) return; /* at the end: those that wait are still there, for the books */
+    if (!stream->let_go) return; /* at the end of the run: items still belong to it */
     if (streams->last == stream) streams->last = NULL;
     if (streams->at[stream->number] == stream) streams->at[stream->number] = NULL;
     once_stream_free(stream);
@@ -277,11 +280,11 @@ void once__machine_stream_released(once_machine *machine, once_stream *stream)
 static int broken(const once_stream_news *news, once_error *err)
 {
     static const char *const names[] = {"assigned", "revoked", "lost"};
-    return once_fail(err, ONCE_E_BUG, "the source says of stream %u that it is %s, which it cannot be now",
+    return once_fail(err, ONCE_E_BUG, "the source reported that stream %u is %s, which is not possible now",
                      (unsigned)news->stream, names[news->change]);
 }
 
-/* Those that are here may have less time left than it seemed: they are extended at once. */
+/* Open deliveries may have less time left than before: then they are extended at once. */
 static void set_expires_ms(once_stream *stream, int64_t expires_ms, int64_t now_ms)
 {
     const bool sooner = expires_ms > 0 && (stream->expires_ms == 0 || expires_ms < stream->expires_ms);
@@ -292,7 +295,7 @@ static void set_expires_ms(once_stream *stream, int64_t expires_ms, int64_t now_
 static int assigned(once_machine *machine, const once_stream_news *news, int64_t now_ms, once_error *err)
 {
     once_stream *stream = once__machine_stream(machine, news->stream);
-    /* Its number is free as soon as the source has released it, which the machine may hear of later. */
+    /* The number is free as soon as the source has released it; the result of that RELEASE may come later. */
     if (stream && stream == machine->acks.releasing) stream = NULL;
     if (stream && stream->state != ONCE_STREAM_ASSIGNED) return broken(news, err);
     if (!stream && (news->stream >= STREAMS_MAX || !(machine->o.source & ONCE_SOURCE_ASSIGNS)))
@@ -304,7 +307,7 @@ static int assigned(once_machine *machine, const once_stream_news *news, int64_t
         machine->streams.to_seek += stream->to_seek;
     }
     const bool expires = machine->o.source & ONCE_SOURCE_EXPIRES;
-    /* Of one that is there that is all that can change. */
+    /* Nothing else of a stream can change while it is assigned. */
     set_expires_ms(stream, expires ? news->expires_ms : 0, now_ms);
     return ONCE_OK;
 }
@@ -313,7 +316,7 @@ static int revoked(once_machine *machine, const once_stream_news *news, int64_t 
 {
     once_stream *stream = once__machine_stream(machine, news->stream);
     const bool lost = news->change == ONCE_STREAM_LOST && !ONCE_PLANTED(lost_acked);
-    /* It was to be left, and was released while the fetch that says so was under way. */
+    /* It was revoked before, and released while the fetch that reports this was out. */
     if (!stream && news->change == ONCE_STREAM_LOST && (machine->o.source & ONCE_SOURCE_ASSIGNS)) return ONCE_OK;
     if (!(machine->o.source & ONCE_SOURCE_ASSIGNS) || !stream ||
         (stream->state != ONCE_STREAM_ASSIGNED && !(lost && stream->state == ONCE_STREAM_REVOKED)))
@@ -329,8 +332,8 @@ static int revoked(once_machine *machine, const once_stream_news *news, int64_t 
     return ONCE_OK;
 }
 
-/* At the end a stream that was released keeps its number, for those that wait. What is said of that number then is
- * about a stream of which nothing was handed out, and that goes with the source, which is closed. */
+/* At the end of the run a released stream keeps its number, because items still belong to it. News of that number is
+ * then about a new stream of which nothing was delivered, and which ends when the source is closed. */
 static bool is_over(once_machine *machine, uint32_t number)
 {
     const once_stream *stream = once__machine_stream(machine, number);

@@ -1,5 +1,5 @@
-/* When items came to their stages, and how long they took from one to the next. The times are those of the machine's
- * calls, so nobody reads a clock for them; they are looked at when an item is over, and decide nothing. */
+/* When items reached their stages, and how long they took from one to the next. The times are those of the machine's
+ * calls, so no clock is read for them. They are only counted when an item is over, and decide nothing. */
 #include "core/machine_impl.h"
 
 #include <assert.h>
@@ -26,24 +26,25 @@ void once__machine_note_started(const once_machine *machine, once_item *const *i
     }
 }
 
-/* Its transaction begins anew. What was claimed before it stays claimed. */
+/* Its transaction begins anew. A claim from before the transaction stays. */
 void once__item_forget_times(once_item *item)
 {
     item->times.started_ms = ONCE_NO_TIME;
     if (!item->held) item->times.claimed_ms = ONCE_NO_TIME;
 }
 
-/* After the commit. One that was never started has only been claimed, or not even that. */
+/* After the commit. Stages that the item did not reach add nothing. */
 void once__machine_note_settled(once_machine *machine, once_item *item)
 {
     once_item_times *t = &item->times;
+    assert(t->received_ms != ONCE_NO_TIME && t->settled_ms == ONCE_NO_TIME);
     t->settled_ms = machine->now_ms;
     once_timing_between(&machine->timings.claim, t->received_ms, t->claimed_ms);
     once_timing_between(&machine->timings.start, t->claimed_ms, t->started_ms);
     once_timing_between(&machine->timings.settle, t->started_ms, t->settled_ms);
 }
 
-/* Whatever is acked has ended, but where a planted bug acks more. */
+/* All deliveries that are acked are over, unless a planted bug acks more. */
 void once__machine_note_acked(once_machine *machine, const once_stream *stream, uint64_t from, uint64_t upto)
 {
     assert(from <= upto);

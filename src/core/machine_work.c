@@ -1,5 +1,5 @@
-/* The work: the messages of one transaction. Who may be in it, who waits for whom inside it (equal keys and lanes,
- * round by round), and how it is begun, shortened and dropped. */
+/* The work: the messages of one transaction. Which messages may be in it, which wait for each other inside it (equal
+ * keys and lanes, round by round), and how it is begun, shortened and dropped. */
 #include "core/machine_impl.h"
 
 #include <assert.h>
@@ -9,17 +9,19 @@
 
 #include "base/banned.h"
 
-#define LOOK_AHEAD 64 /* so many more than there are free slots are looked at: duplicates need none */
-#define LOCKS_MAX 256 /* names that a transaction locks: a server has room for a few thousand */
+#define LOOK_AHEAD 64 /* messages beyond the free slots that a work may have: duplicates need no slot */
+#define LOCKS_MAX 256 /* names that one transaction may lock; a server has room for a few thousand */
 
 once_action *once__machine_emit(once_machine *machine, once_action_kind kind, size_t n)
 {
+    assert(!machine->store.out && n <= machine->work.size + machine->batch_max);
     machine->store.action = (once_action){.kind = kind, .items = machine->work.list, .n = n};
     machine->store.out = true;
     return &machine->store.action;
 }
 
-/* Items of the round at a stage; `held` -1: whichever. What is back was claimed durably, too. */
+/* Lists the items of the round at a stage. `held`: only those that were claimed durably before (returned ones were,
+ * too), only others, or with -1 all. */
 size_t once__machine_gather(once_machine *machine, once_stage stage, int held)
 {
     size_t n = 0;
@@ -31,22 +33,22 @@ size_t once__machine_gather(once_machine *machine, once_stage stage, int held)
     return n;
 }
 
-/* The last item with this id becomes `item`; returns the one before. */
+/* Makes `item` the last one with this id; returns the one that was, or NULL. */
 static once_item *mark_last(once_machine *machine, once_hash id, once_item *item)
 {
     size_t at = id.a & (machine->work.marks_size - 1);
     while (machine->work.marks[at].last && !once_hash_equal(machine->work.marks[at].id, id))
         at = (at + 1) & (machine->work.marks_size - 1);
     once_item *before = machine->work.marks[at].last;
-    machine->work.marks[at] = (pipe_mark){id, item};
+    machine->work.marks[at] = (machine_mark){id, item};
     return before;
 }
 
-/* What comes from the source and is only accepted: the store takes it, and the work is done from there. An inbox does
- * that with everything. A natural message of a lane, where its claim would be written, is too: nobody remembers it when
- * it is done, so the broker need not bring it again, and a claim of it without a body that nobody brings back would
- * hold its lane for ever. And told to stop, what was read from a source that does not give it again; and whatever has a
- * delivery that cannot be extended any more. */
+/* Whether a message of the source is only accepted, and worked on from the store:
+ *   - with an inbox, all of them;
+ *   - after a stop, if its source will not deliver it again; and if its delivery cannot be extended again;
+ *   - a natural message of a lane whose claim would be durable. Once it is done it leaves no entry, so the broker need
+ *     not deliver it again; and a claim without a body would then block its lane for good. */
 static bool through_store(const once_machine *machine, const once_item *item)
 {
     if (!item->tag || once_hash_is_zero(item->request.id)) return false;
@@ -57,7 +59,7 @@ static bool through_store(const once_machine *machine, const once_item *item)
            (item->request.natural && durable_claim && !once_hash_is_zero(item->request.lane.id));
 }
 
-/* Everything back to the start of the transaction; who waits for whom. */
+/* Puts all items back to the start of the transaction, and finds which wait for each other. */
 void once__machine_arrange(once_machine *machine)
 {
     machine->work.round_n = machine->work.next_round_n = 0;
@@ -67,7 +69,7 @@ void once__machine_arrange(once_machine *machine)
     for (size_t i = 0; i < machine->work.n; i++) {
         once_item *item = machine->work.items[i];
         const bool keyed = !once_hash_is_zero(item->request.id);
-        if (item->returned) { /* nobody in the work waits for it: those that do wait outside, until it is over */
+        if (item->returned) { /* no item of the work waits for it: those are parked until it is over */
             if (once_item_has_then(item)) item->outcome = item->came_to, item->result = item->came_with;
             item->stage = !once_item_has_then(item)     ? ONCE_STAGE_SETTLE
                           : ONCE_PLANTED(then_unfenced) ? ONCE_STAGE_RUN
@@ -83,7 +85,7 @@ void once__machine_arrange(once_machine *machine)
         item->result = item->failure = (once_bytes){0};
         item->started = false;
         once__item_forget_times(item);
-        /* Then perhaps it has, and the entry does not show it any more. */
+        /* After a commit whose fate is not known, the entry may no longer show that it replaced another message. */
         item->replaces = item->replaces && item->commit_unknown;
         item->blockers = 0;
         item->next_of_key = item->next_of_lane = NULL;
@@ -110,12 +112,11 @@ static void unblock(once_machine *machine, once_item *follower)
     if (follower && --follower->blockers == 0) machine->work.next_round[machine->work.next_round_n++] = follower;
 }
 
-/* Whether the set, which is twice as large as it may become, has room for the names of the item; they are put into
- * it. */
+/* Adds the names of the item to the set, if there is room. The set has twice as many places as it may have names. */
 static bool locks_fit(uint64_t *set, size_t *n, const once_item *item)
 {
     enum { SET = 2 * LOCKS_MAX };
-    /* Some may be there already, but a batch need not be as large as it can be. */
+    /* Names that are already in the set are counted twice here; a batch need not be as large as possible. */
     if (*n + item->n_locks > LOCKS_MAX) return false;
     for (size_t i = 0; i < item->n_locks; i++) {
         const uint64_t lock = item->locks[i] | 1;
@@ -127,13 +128,13 @@ static bool locks_fit(uint64_t *set, size_t *n, const once_item *item)
     return true;
 }
 
-/* The last ones of the work go back to the queue, in front; `keep` stay. */
+/* The last items of the work go back to the front of the queue; `keep` stay. */
 void once__machine_shorten_work(once_machine *machine, size_t keep)
 {
     while (machine->work.n > keep) once__machine_requeue(machine, machine->work.items[--machine->work.n]);
 }
 
-/* As many as one transaction can lock the names of. */
+/* Shortens the work to as many items as one transaction can lock the names of. */
 void once__machine_bound_locks(once_machine *machine)
 {
     uint64_t set[2 * LOCKS_MAX] = {0};
@@ -153,7 +154,7 @@ void once__machine_start_work(once_machine *machine)
     machine->work.next = NEXT_BEGIN;
 }
 
-/* The transaction was rolled back: what it had claimed for effects outside will be claimed again, or not. */
+/* The transaction was rolled back: the slots of what it had claimed for effects outside are free again. */
 void once__machine_unreserve_work(once_machine *machine)
 {
     for (size_t i = 0; i < machine->work.n; i++)
@@ -163,7 +164,7 @@ void once__machine_unreserve_work(once_machine *machine)
         }
 }
 
-/* The store is gone: its outcome cannot be kept. */
+/* The store was given up: the outcome cannot be settled. */
 void once__machine_leave_unsettled(once_machine *machine, once_item *item)
 {
     const bool tried = item->given && !item->decision.asks;
@@ -173,8 +174,7 @@ void once__machine_leave_unsettled(once_machine *machine, once_item *item)
     once__machine_move(machine, item, ONCE_AT_OVER);
 }
 
-/* Nothing of the work is kept; forget it. What came from the source was not acked, what was taken comes back by its
- * lease. */
+/* Forgets the work. Messages of the source were not acked; messages that were taken come back when their leases end. */
 void once__machine_drop_work(once_machine *machine)
 {
     once__machine_unreserve_work(machine);
@@ -183,8 +183,8 @@ void once__machine_drop_work(once_machine *machine)
     machine->work.next = NEXT_CHOOSE;
 }
 
-/* The transaction that found them did not happen: they are where they were. Should that not be known, they are asked
- * for once more. */
+/* The transaction that found them was rolled back, so they still wait in the store. If its fate is not known, they stay
+ * and are claimed again. */
 void once__machine_drop_found(once_machine *machine)
 {
     size_t kept = 0;
@@ -197,7 +197,7 @@ void once__machine_drop_found(once_machine *machine)
     machine->work.runs_alone = NULL;
 }
 
-/* A message that can only be claimed when a slot of its handler is free. */
+/* Whether it can only be claimed when a slot of its handler is free. */
 static bool needs_slot(const once_machine *machine, const once_item *item)
 {
     return !once_hash_is_zero(item->request.id) && once__item_is_external(item) && !item->held && !item->returned &&
@@ -221,7 +221,8 @@ static bool may_go(const once_machine *machine, const once_item *item, int64_t n
     return !needs_slot(machine, item) || has_slot(machine, item, now_ms) || must_wait(machine, item);
 }
 
-/* How many of the stream could do something. Who is not known to need a slot that is not free can. */
+/* How many items of the stream could go into a work. An item counts unless it is known to need a slot that is not free.
+ */
 size_t once__machine_can_go(const once_machine *machine, const once_stream *stream, int64_t now_ms)
 {
     size_t n = stream->ready.n;
@@ -239,17 +240,17 @@ bool once__machine_ready_can_go(const once_machine *machine, int64_t now_ms)
     return false;
 }
 
-/* The work while it is filled from the queues. `admitted` of the work counts who needs a slot, by handler, and its
- * marks have the keys and lanes that are in it. */
+/* The work while it is filled from the queues. work.admitted counts the slots it needs, by handler; work.marks has the
+ * keys and lanes in it. */
 typedef struct filling {
-    size_t most; /* items of the work */
-    bool closed; /* nobody else comes into it */
+    size_t most; /* the most items that it may have */
+    bool closed; /* no other item may join */
     int64_t now_ms;
 } filling;
 
 static bool is_filled(const once_machine *machine, const filling *f) { return f->closed || machine->work.n >= f->most; }
 
-/* Whether it may be looked at: not all that are will keep their slot. */
+/* Whether the item may join. More are admitted than there are free slots, because duplicates need none. */
 static bool admit_to_work(once_machine *machine, const once_item *item, const filling *f)
 {
     if (!needs_slot(machine, item)) return true;
@@ -275,12 +276,12 @@ static bool is_in_work(const once_machine *machine, once_hash id)
     return machine->work.marks[at].last != NULL;
 }
 
-/* Its handler has no slot free: it lets others of its stream go first, but nobody of its key or lane, which stand
- * behind it from now on. False: it cannot, because one of them is in the work, and is before it. */
+/* Its handler has no free slot: it lets others of its stream go first, except those with its key or lane, which stand
+ * behind it from now on. False: it cannot, because one of those is in the work already, before it. */
 static bool wait_for_slot(once_machine *machine, once_item *item)
 {
     const once_hash lane = item->request.lane.id;
-    if (!item->from || ONCE_PLANTED(flight_forgotten)) return false; /* then it might stand behind one that flies */
+    if (!item->from || ONCE_PLANTED(flight_forgotten)) return false; /* planted: it might stand behind one in flight */
     if (is_in_work(machine, item->request.id) || (!once_hash_is_zero(lane) && is_in_work(machine, lane))) return false;
     if (!item->joined) once_key_queue_join(&machine->key_queue, item);
     assert(item->waits_for == 0);
@@ -296,8 +297,8 @@ static void move_to_work(once_machine *machine, once_item *item)
     mark_in_work(machine, item);
 }
 
-/* Up to `share` messages from a queue into the work, behind those that are there. Who is behind one that flies is
- * parked there. Returns how many went. */
+/* Moves up to `share` items of a queue to the end of the work, and parks those that must wait for one in flight.
+ * Returns how many went into the work. */
 static size_t fill_from(once_machine *machine, const once_queue *queue, size_t share, filling *f)
 {
     size_t n = 0;
@@ -318,7 +319,7 @@ static size_t fill_from(once_machine *machine, const once_queue *queue, size_t s
     return n;
 }
 
-/* Those that have waited for a slot came before the others of their handler. */
+/* Items that waited for a slot go first: they came before the others of their handler. */
 static size_t fill_from_stream(once_machine *machine, const once_stream *stream, size_t share, filling *f)
 {
     size_t n = 0;
@@ -327,11 +328,11 @@ static size_t fill_from_stream(once_machine *machine, const once_stream *stream,
     return n + fill_from(machine, &stream->ready, share - n, f);
 }
 
-/* Each stream has its turn, and a share; who cannot go is passed over. Who must be alone in the work is not, when it is
- * its turn: nobody goes before it until it is. */
+/* Each stream has its turn and its share; a stream that cannot go is passed over. Exception: when it is the turn of a
+ * message that must be alone in its work, the work is not filled further, so that this message comes next. */
 static void fill_from_streams(once_machine *machine, filling *f)
 {
-    const pipe_streams *streams = &machine->streams;
+    const machine_streams *streams = &machine->streams;
     size_t active = 0, went;
     for (uint32_t i = 0; i < streams->n; i++) active += streams->at[i] && streams->at[i]->at[ONCE_AT_READY];
     if (active == 0 || is_filled(machine, f)) return;
@@ -363,8 +364,8 @@ static void work_from_ready(once_machine *machine, int64_t now_ms)
     fill_from_streams(machine, &f);
 }
 
-/* What only goes into the store kills nobody. In an inbox that is all but what had been found there, and waits here to
- * be run by itself. */
+/* Accepting a message cannot crash the process. With an inbox all messages of the source are only accepted; those taken
+ * from the store run. */
 static bool only_accepts(const once_machine *machine) { return machine->spec->inbox && machine->ready.taken.n == 0; }
 
 void once__machine_begin_work(once_machine *machine, int64_t now_ms)
@@ -376,9 +377,9 @@ void once__machine_begin_work(once_machine *machine, int64_t now_ms)
     machine->work.keeping_n =
         once_flight_extends(&machine->outside.flight, now_ms, machine->work.keeping, machine->batch_max);
     machine->caution.look = machine->caution.left > 0 && !only_accepts(machine);
-    /* Nothing that may kill us is mixed with what came back. */
+    /* An effect that may crash the process must not be mixed with outcomes that came back. */
     const bool alone = machine->caution.look && (machine->work.n || machine->work.keeping_n);
-    /* Of a take that is not repeated nothing is known here. */
+    /* A take whose reply was lost must be repeated first. */
     const bool from_ready = machine->end.stopping ? machine->o.gives_once : !machine->due.again;
     if (!alone && from_ready) work_from_ready(machine, now_ms);
     machine->due.took_last = false;
@@ -402,8 +403,8 @@ static void put_back_from(once_machine *machine, const once_queue *queue)
     }
 }
 
-/* What was taken from the store and waits here for a transaction without others goes back there. What was in a commit
- * of which no answer came is asked for, if its effect is the store's own: it may be done, and is counted then. */
+/* After a stop: items that were taken from the store go back to it. Items that were in a commit whose fate is not known
+ * are claimed again, if their effect is in the store's database: they may be done, and are counted then. */
 void once__machine_put_back_held(once_machine *machine)
 {
     put_back_from(machine, &machine->ready.taken);
@@ -425,16 +426,16 @@ static bool admit(once_machine *machine, const once_item *item)
     return true;
 }
 
-/* The items of the last round are decided; whoever waited for them is next. */
+/* The items of the last round are decided: those that waited for them are next. */
 void once__machine_next_round(once_machine *machine)
 {
     for (size_t i = 0; i < machine->work.round_n; i++) {
-        /* Not over: they wait on, outside of this transaction. */
+        /* It is not over, so its followers are not in the next round; they go back to the queue after the commit. */
         if (machine->work.round[i]->stage == ONCE_STAGE_FLY) continue;
         unblock(machine, machine->work.round[i]->next_of_key);
         unblock(machine, machine->work.round[i]->next_of_lane);
     }
-    /* Whoever needs a slot and finds none waits for the next round: duplicates of this one leave theirs. */
+    /* An item that needs a slot and finds none waits for the next round: duplicates in this one free theirs. */
     size_t left = 0;
     machine->work.round_n = 0;
     for (size_t i = 0; i < machine->work.next_round_n; i++) {
@@ -449,7 +450,7 @@ void once__machine_next_round(once_machine *machine)
     machine->work.next = machine->work.round_n ? NEXT_CLAIM : NEXT_BURY;
 }
 
-/* The executor has the list while effects come back, so it is a copy. */
+/* The executor gets a copy of the list, because effects come back meanwhile. */
 once_action *once__machine_begin(once_machine *machine)
 {
     size_t n = 0;

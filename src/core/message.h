@@ -1,4 +1,4 @@
-/* A message as it came from a source, before anything is known about it. All bytes belong to the batch (its arena). */
+/* A message as it came from a source. Its bytes belong to the arena of its batch, or, in an entry, to the store. */
 #ifndef ONCE_CORE_MESSAGE_H
 #define ONCE_CORE_MESSAGE_H
 
@@ -6,27 +6,27 @@
 
 #include "once/types.h"
 
-/* Where the source had it; the same on every redelivery. "payments.ndjson" "17", "orders/3" "88123". As text: place ':'
- * point. */
+/* Where it was in the source; the same on every redelivery (unless the source is not ONCE_SOURCE_STABLE). Examples:
+ * "payments.ndjson" "17", "orders/3" "88123". As text: place ':' point. */
 typedef struct once_coordinates {
-    once_bytes place; /* the same for very many messages; stores keep it once */
+    once_bytes place; /* the same for very many messages; stores keep each place once */
     once_bytes point;
 } once_coordinates;
 
-/* The member of the headers that has what the source knows of a message beside its body: an object, for ${source:NAME}.
- * It is kept with the message wherever that is kept, in the store while it waits and in a dead letter, so that a retry
- * finds the same. Who fetches leaves out a header of this name that a message brings itself. */
+/* The member of the headers that has the source's own facts about a message, an object, for ${source:NAME}. It is kept
+ * with the message, in the store while it waits and in a dead letter, so that a retry finds the same. A source drops a
+ * header of this name that the message itself has. */
 #define ONCE_SOURCE_MEMBER "once:source"
 
 typedef struct once_message {
     once_bytes body;
-    bool no_body;      /* a broker can have messages without one, which means something else than an empty one */
-    uint64_t cut_from; /* 0: `body` is whole. Otherwise it is the beginning of so many bytes, longer than message_max: a
-                          dead letter */
-    once_bytes headers; /* a JSON object as text, or empty; what the source knows is in it, too (below) */
-    once_bytes type;    /* what chose the handler, or empty */
+    bool no_body;      /* a broker can deliver a message without a body, which is not the same as an empty one */
+    uint64_t cut_from; /* 0: `body` is whole. Otherwise the message had so many bytes, more than message_max, and `body`
+                        * is its beginning: it becomes a dead letter */
+    once_bytes headers; /* a JSON object as text, or empty; ONCE_SOURCE_MEMBER is in it */
+    once_bytes type;    /* chose the handler; may be empty */
     once_coordinates at;
-    int64_t sent_ms; /* when it was sent, by the broker or the message itself; ONCE_NO_TIME when neither says */
+    int64_t sent_ms; /* when it was sent, from the message or the broker; ONCE_NO_TIME if neither says */
 } once_message;
 
 #endif

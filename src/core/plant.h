@@ -1,5 +1,7 @@
-/* Planted bugs: protections that a test build can switch off one by one. The simulator proves of each
- * in the first list that its absence is found. In the product they are constants and cost nothing. */
+/* Planted bugs: protections that a test build can switch off one by one. The simulator must find each of them. In the
+ * product ONCE_PLANTED is a constant 0 and costs nothing.
+ *
+ * Thread rule: once_planted is set before any thread starts, and never changes after. */
 #ifndef ONCE_CORE_PLANT_H
 #define ONCE_CORE_PLANT_H
 
@@ -25,7 +27,7 @@
     X(stale_runs, "an older version runs after a newer one")                                                           \
     X(gap_ignored, "nobody waits for a missing version")                                                               \
     X(no_wake, "followers in a lane are never woken")                                                                  \
-    X(wall_clock, "leases are measured by the wall clock of whoever asks")                                             \
+    X(wall_clock, "leases are measured by the wall clock of the worker")                                               \
     X(unknown_free, "an unknown that is tried again adds no failure")                                                  \
     X(release_at_once, "an effect that asks to be put back is asked again at once")                                    \
     X(release_forgets, "a claim that is put back forgets that an effect may have happened before")                     \
@@ -42,9 +44,9 @@
     X(fenced_acked, "an effect whose settlement was fenced off is acked as if it had been settled")                    \
     X(presumption_kept, "a commit that failed because an effect had counts as committed")                              \
     X(sweep_rushes, "the pause that a store wants between the steps of a sweep is not made")                           \
-    X(lost_unseen, "an attempt whose lease is over still counts as under way, for whoever looks")                      \
+    X(lost_unseen, "readers see an attempt whose lease is over as still running")                                      \
     X(all_blamed, "a rollback by the database counts against a message that was not alone in its transaction")         \
-    X(nobody_blamed, "a message that has the database roll back its batch is tried with it for ever")                  \
+    X(nobody_blamed, "a message that makes the database roll back its batch is tried with it again and again")         \
     X(version_unjudged, "an equal version under another key is a duplicate whatever its content")                      \
     X(equals_by_hash, "of equal versions in a lane any one goes first")                                                \
     X(first_ignored, "a lane begins with the version that is seen first, although the file says where")                \
@@ -54,21 +56,21 @@
     X(maybe_replaced, "other content takes the place of one that may have had its effect")                             \
     X(takes_turns, "two contents of one key take each other's place again and again")                                  \
     X(replaced_lost, "a body whose place other content took is not kept")                                              \
-    X(living_robbed, "a worker that lives is taken for gone, and its claims end")                                      \
-    X(children_ignored, "claims of a worker that is gone end, although commands that it started may live on")          \
-    X(resolve_spent, "an unknown that a person has tried again dies of the failures it had")                           \
+    X(living_robbed, "a live worker counts as gone, and its claims are ended")                                         \
+    X(children_ignored, "the claims of a worker that is gone are ended, although its commands may still run")          \
+    X(resolve_spent, "an unknown that an operator retries dies of the failures it had before")                         \
     X(parked_kept, "a message that stood behind an effect still counts as parked when it goes on")                     \
     X(lookup_early, "the other side is asked about an effect that may still happen")                                   \
-    X(lookup_guesses, "the other side does not know what became of an effect, and that is taken for absent")           \
-    X(absent_done, "an effect that the other side knows nothing of counts as done")                                    \
-    X(lapsed_begins, "an attempt whose lease ran out begins after all, while somebody asks what became of it")         \
+    X(lookup_guesses, "a lookup without an answer counts as absent")                                                   \
+    X(absent_done, "an effect of which the other side has no record counts as done")                                   \
+    X(lapsed_begins, "an attempt whose lease ran out begins after all, while a lookup asks about it")                  \
     X(stream_waits, "a stream that cannot go on holds up the others")                                                  \
     X(revoked_kept, "messages of a stream that was revoked are begun")                                                 \
-    X(lost_acked, "deliveries of a stream that somebody else has are acked")                                           \
+    X(lost_acked, "deliveries of a stream that another consumer has are acked")                                        \
     X(deadline_ignored, "a stream that was revoked is not released when its time is over")                             \
-    X(not_prolonged, "deliveries that run out are not extended")                                                       \
-    X(gone_acked, "a delivery that somebody else has is acked")                                                        \
-    X(last_ignored, "a delivery that cannot be extended any more is not given to the store")                           \
+    X(not_prolonged, "deliveries that expire are not extended")                                                        \
+    X(gone_acked, "a delivery that another consumer has is acked")                                                     \
+    X(last_ignored, "a message whose delivery cannot be extended again is not given to the store")                     \
     X(no_beat, "the source is not asked while nothing may be fetched")                                                 \
     X(then_unfenced, "what is written with an outcome is written without checking the claim first")                    \
     X(then_ignored, "a message whose `then` failed counts as done")                                                    \
@@ -78,7 +80,7 @@
     X(cursor_ahead, "the cursor passes messages that are not over")                                                    \
     X(bound_ignored, "messages are fetched although as much waits in the store as may")
 
-/* Zero, ONCE_PLANT_none: everything is as it should be. */
+/* Zero, ONCE_PLANT_none: no bug is planted. */
 typedef enum once_plant {
     ONCE_PLANT_none,
 #define ONCE_PLANT_ENUM(name, text) ONCE_PLANT_##name,

@@ -1,6 +1,12 @@
-/* What the end of an attempt means for its entry: whether an unknown is held or tried again, whether the budget is
- * spent, how long to wait, and in which words. The one policy of all who run handlers: the pipeline (core/machine_*.c)
- * and the library around a handler (lib/handle.c). */
+/* What the end of an attempt means for its entry: whether an unknown is held or tried again, whether the retry budget
+ * is spent, how long to wait, and the reason in words. There is one policy for all that run handlers: the pipeline
+ * (core/machine_*.c) and the library around a handler (lib/handle.c).
+ *
+ * Invariants: times come from the store's clock (the decision). Every attempt that fails, or ends without reporting an
+ * outcome, counts against the budget once. An unknown is never settled as done, except by an answer of the other side
+ * or of a person.
+ *
+ * Thread rule: the functions share no state. */
 #ifndef ONCE_CORE_POLICY_H
 #define ONCE_CORE_POLICY_H
 
@@ -8,15 +14,16 @@
 #include "core/retry.h"
 
 typedef struct once_policy {
-    const once_retry *retry;
-    bool hold;                 /* an unknown is kept for a person; otherwise tried again */
-    const once_lookup *lookup; /* an unknown is asked about before either; NULL: nobody can be asked */
-    bool outside;              /* of the store: an attempt that ended without an outcome may have had its effect */
-    const once_env *env;       /* randomness only */
+    const once_retry *retry;   /* NULL: the handler is gone, there is no budget */
+    bool hold;                 /* an unknown is held for a person; otherwise it is tried again */
+    const once_lookup *lookup; /* the other side is asked about an unknown before that; NULL: it cannot be asked */
+    bool outside;        /* the effect is outside of the store: an attempt without a reported outcome may have had it */
+    const once_env *env; /* randomness only */
 } once_policy;
 
-/* Inside of the store an unknown means that something ended the transaction: another try would meet it again, so it is
- * always held. Of a handler that is gone (NULL) nobody knows where its effect was; it has no budget. */
+/* The policy of a handler. In the store's database an unknown means that something ended the transaction; another try
+ * would meet it again, so it is always held. For a handler that is gone (NULL) it is not known where its effect was;
+ * it counts as outside, and has no budget. */
 static inline once_policy once_policy_of(const once_handler_spec *handler, const once_env *env)
 {
     if (!handler) return (once_policy){.hold = true, .outside = true, .env = env};
@@ -28,16 +35,16 @@ static inline once_policy once_policy_of(const once_handler_spec *handler, const
                          .env = env};
 }
 
-/* Nothing more happens to the message by itself: the outcome is final, or a dead letter. */
+/* The message will not run again without an operator: the outcome is final, or a dead letter. */
 static inline bool once_outcome_is_decided(once_outcome outcome)
 {
     return outcome != ONCE_RETRY && outcome != ONCE_RELEASE && outcome != ONCE_UNKNOWN;
 }
 
-/* Final, and with a result; what the effect did stays. */
+/* The outcome is final and has a result; what the effect did stays. */
 static inline bool once_outcome_is_final(once_outcome outcome) { return outcome <= ONCE_STALE; }
 
-/* The message of this answer is refused, and a letter says why. */
+/* The message is refused, and becomes a dead letter that says why. */
 static inline bool once_answer_is_refusal(once_answer answer)
 {
     return answer == ONCE_ANSWER_CONFLICT || answer == ONCE_ANSWER_TOO_OLD;
@@ -45,56 +52,56 @@ static inline bool once_answer_is_refusal(once_answer answer)
 
 /* ---- before an attempt ---- */
 
-/* Whether the attempts before this claim that ended without an outcome were the last. Those that settle are judged when
- * they do; of those that never do, the claim that finds the last of them learns it: by their number, or, where this
- * very claim has counted one, by the time since the first. */
+/* Whether the attempts before this claim have spent the budget. Attempts that settle are judged when they do
+ * (once_policy_judge). Attempts that end without reporting an outcome are judged here, by the next claim: by their
+ * number, or, if this claim counted one, by the time since the first failure. */
 bool once_policy_is_spent(const once_policy *policy, const once_decision *decision);
-/* What is settled then, instead of another attempt; without request and message. */
+/* The settlement instead of another attempt, without request and message. */
 once_settlement once_policy_spend(const once_policy *policy, const once_decision *decision, once_arena *arena);
-/* The same for a claim whose effect is not run for another reason. */
+/* The same for a claim whose effect does not run for another reason. */
 once_settlement once_policy_refuse(const once_policy *policy, const once_decision *decision, once_bytes reason);
-/* Whether the attempt of this claim is the last one that may fail. */
+/* Whether the budget is spent if the attempt of this claim fails. */
 bool once_policy_is_last(const once_policy *policy, const once_decision *decision);
 
-/* ---- behind it ---- */
+/* ---- after an attempt ---- */
 
-/* From what an attempt said to what is settled. In `settlement`: its outcome; `maybe`: its effect may have happened;
- * delay_ms: a retry or a release said when, otherwise -1 and the backoff decides. Other outcomes have no delay. */
+/* From what an attempt reported to what is settled. In: the outcome; `maybe`: its effect may have happened; delay_ms:
+ * the wait that a retry or a release asked for, -1 if the backoff decides. Out: the same fields. Other outcomes have no
+ * delay. */
 void once_policy_judge(const once_policy *policy, const once_decision *decision, once_settlement *settlement);
 
 /* ---- an unknown that the other side can be asked about (decision.asks) ---- */
 
-/* How long to wait before it is asked; 0: it may be asked now; ONCE_NEVER: nobody can be asked any more, a person
- * decides. */
+/* How long to wait before the other side is asked; 0: ask now; ONCE_NEVER: it cannot be asked, a person decides. */
 int64_t once_policy_question_ms(const once_policy *policy, const once_decision *decision);
-/* What the other side says, as the outcome that the attempt in question has had. DONE, ALREADY, REJECTED, STALE, DEAD:
- * that is how it ended, for good. RETRY: it knows nothing of it, and it will not happen by itself. UNKNOWN, RELEASE:
- * this time nothing was found out. */
+/* What the other side answered, as the outcome of the attempt in question. DONE, ALREADY, REJECTED, STALE, DEAD: the
+ * attempt ended so, for good. RETRY: the other side has no record of it, and it will not happen any more. UNKNOWN,
+ * RELEASE: nothing was found out this time. */
 typedef struct once_found {
-    bool asked; /* it was; otherwise nothing was found out, whatever `outcome` says, and it comes again */
+    bool asked; /* false: the question was not put; nothing was found out, and `outcome` does not count */
     once_outcome outcome;
-    int64_t delay_ms; /* RETRY: when to try again. Nothing found out: when to ask again at the earliest, within the time
-                       * of the lookup. -1: not said */
+    int64_t delay_ms; /* RETRY: when to try again. Nothing found out: ask again not before this, within the time of the
+                       * lookup. -1: not given */
 } once_found;
-/* What is settled after that; without request, reason and message. A question is no attempt: RETRY and DEAD end the one
- * that it was about, which has failed then; so does the end of the lookup's time where an unknown is not held. */
+/* The settlement after that, without request, reason and message. A question is no attempt. RETRY and DEAD mean that
+ * the attempt in question failed; so does the end of the lookup's time where an unknown is not held. */
 once_settlement once_policy_answered(const once_policy *policy, const once_decision *decision, once_found found);
 
 /* ---- in words ---- */
 
-/* Of an attempt that gave no reason. Empty: none is needed. */
+/* For an attempt that gave no reason. Empty: none is needed. */
 once_bytes once_policy_words(once_outcome outcome);
 
-/* What a refused message had, for the words about it. */
+/* What the reason of a refused message is made from. */
 typedef struct once_refused {
     const once_request *request;
     const once_fingerprint_spec *fingerprint; /* what was compared; NULL: the whole content */
     once_bytes content;                       /* its body, or what was compared instead */
-    once_bytes sent_text;                     /* what its time was read from; empty: a number of ours */
+    once_bytes sent_text;                     /* the text that its time was read from; empty: the source gave it */
     once_time_unit sent_unit;
 } once_refused;
 
-/* Why: the reason of its letter. In the arena, or static where memory is out. */
+/* The reason of its dead letter. In the arena, or static if memory is out. */
 once_bytes once_policy_refusal(const once_decision *decision, const once_refused *what, once_secret secret,
                                once_arena *arena);
 

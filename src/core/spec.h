@@ -1,5 +1,6 @@
-/* A pipeline as its user wrote it, checked and compiled. Immutable after loading; lives in one arena; shared by
- * threads. */
+/* A pipeline file, checked and compiled: what the rules, the machine and the runtime read of it.
+ *
+ * Thread rule: immutable after loading, so threads may share it. All of it lives in one arena. */
 #ifndef ONCE_CORE_SPEC_H
 #define ONCE_CORE_SPEC_H
 
@@ -9,15 +10,15 @@
 #include "core/template.h"
 #include "once/types.h"
 
-#define ONCE_NAME_MAX 200 /* bytes of a consumer, a handler, a type in a pipeline file */
+#define ONCE_NAME_MAX 200 /* bytes of the name of a consumer, a handler or a type */
 
-#define ONCE_ANY_ATTEMPTS UINT32_MAX
+#define ONCE_ANY_ATTEMPTS UINT32_MAX /* no limit for the number of attempts */
 
 typedef struct once_retry {
-    uint32_t attempts;      /* failures that make a dead letter; ONCE_ANY_ATTEMPTS: their number does not matter */
-    int64_t for_ms;         /* the time since the first failure that does; 0: it does not matter */
+    uint32_t attempts;      /* so many failures make a dead letter; ONCE_ANY_ATTEMPTS: no limit */
+    int64_t for_ms;         /* so much time since the first failure makes a dead letter; 0: no limit */
     int64_t min_ms, max_ms; /* backoff: full jitter below min(max, min * 2^(failures-1)) */
-    const once_bytes *on;   /* faults that are worth another try: extended result codes or constraint names */
+    const once_bytes *on;   /* database errors to retry: result codes or constraint names */
     size_t n_on;
 } once_retry;
 
@@ -33,36 +34,35 @@ typedef struct once_fingerprint_spec {
     size_t n;
 } once_fingerprint_spec;
 
-/* What the rules and the runtime ask of a handler's effect. Which effect it is they do not ask: effect/effect.h has the
- * list. */
+/* What the rules and the runtime know about the effect of a handler. They never ask which effect it is; effect/effect.h
+ * has the list. */
 enum {
-    ONCE_EFFECT_RUNS = 1u << 0,    /* something is done for a message. Without it every message becomes a dead letter */
-    ONCE_EFFECT_OUTSIDE = 1u << 1, /* outside of the store, between two transactions; otherwise inside of one */
-    /* No message can end our process with it: it happens in another one, of this machine or of the other side. */
-    ONCE_EFFECT_ISOLATED = 1u << 2,
-    ONCE_EFFECT_OUTLIVES = 1u << 3, /* what it has started may go on when our process is gone */
-    ONCE_EFFECT_FAULTS = 1u << 4,   /* it fails with faults of a database, which `retry.on` names */
+    ONCE_EFFECT_RUNS = 1u << 0,     /* it does something. Without this bit every message becomes a dead letter */
+    ONCE_EFFECT_OUTSIDE = 1u << 1,  /* outside of the store, between two transactions; otherwise inside of one */
+    ONCE_EFFECT_ISOLATED = 1u << 2, /* it runs in another process or on another machine, so it cannot crash ours */
+    ONCE_EFFECT_OUTLIVES = 1u << 3, /* what it started may go on when our process is gone */
+    ONCE_EFFECT_FAULTS = 1u << 4,   /* it fails with errors of a database, which `retry.on` names */
     ONCE_EFFECT_ASKS = 1u << 5,     /* OUTSIDE: the other side can be asked whether it has happened (`lookup`) */
     ONCE_EFFECT_THEN = 1u << 6, /* OUTSIDE: when it is done, something is written in the transaction that settles it */
 };
 
 #define ONCE_LOCKS_MAX 16 /* names that a message may lock */
 
-/* What a message will touch, as its user names it. */
+/* The names of the things that a message changes (`locks`). Transactions with a common name run one after the other. */
 typedef struct once_locks_spec {
     const once_template *const *names;
     size_t n;
 } once_locks_spec;
 
-/* When the other side is asked what became of an effect whose end nobody knows. On the store's clock, from when that
- * was written down. */
+/* When to ask the other side about an unknown effect. Times are on the store's clock, from when the entry became
+ * unknown. */
 typedef struct once_lookup {
-    int64_t after_ms; /* not before: what was sent may still act */
-    int64_t for_ms;   /* in vain, it is asked again for so long; then it is held or tried again, as `unknown` says */
+    int64_t after_ms; /* not before: the request may still be acted on */
+    int64_t for_ms;   /* how long to ask without an answer; then it is held or tried again, as `unknown` says */
 } once_lookup;
 
 typedef struct once_handler_spec {
-    once_bytes type; /* what chooses it: a type, "*", or empty for `handler:` */
+    once_bytes type; /* the type that chooses it, "*", or empty for `handler:` */
     once_bytes operation;
     const once_template *key;
     once_fingerprint_spec fingerprint;
@@ -70,63 +70,63 @@ typedef struct once_handler_spec {
     int64_t lease_ms, timeout_ms;
     once_retry retry;
     once_locks_spec locks;                /* of effects in the store's own database */
-    const struct once_effect_ops *effect; /* who prepares it and carries it out; nothing in core looks into it */
-    const void *own;                      /* what the fields of that effect say, in a struct of its own */
+    const struct once_effect_ops *effect; /* prepares it and carries it out; nothing in core looks into it */
+    const void *own;                      /* the fields of that effect, in a struct of its own */
     unsigned bits;                        /* ONCE_EFFECT_ */
     once_bytes dead_reason;               /* of an effect that does not run */
     uint32_t slots;                       /* external effects: how many may be in flight at a time; 0 for all others */
-    bool hold;                            /* external effects: an unknown is kept for a person; otherwise tried again */
-    once_lookup lookup;                   /* with ONCE_EFFECT_ASKS: it is asked about before either */
+    bool hold;                            /* external effects: an unknown is held for a person; otherwise tried again */
+    once_lookup lookup;                   /* with ONCE_EFFECT_ASKS: the other side is asked before that */
     bool natural;                         /* idempotent by nature: nothing is remembered after success */
-    int line;
+    int line;                             /* in the pipeline file */
 } once_handler_spec;
 
-/* What the rules and the runtime ask of a source. Which source it is they do not ask: source/source.h has the list. */
+/* What the rules and the runtime know about a source. They never ask which source it is; source/source.h has the list.
+ */
 enum {
     ONCE_SOURCE_FINITE = 1u << 0,     /* it ends */
     ONCE_SOURCE_CURSOR = 1u << 1,     /* the store keeps how far it was read, and it goes on from there */
-    ONCE_SOURCE_REDELIVERS = 1u << 2, /* what was not acked comes again; known when it is open */
+    ONCE_SOURCE_REDELIVERS = 1u << 2, /* a message that was not acked is delivered again; known when it is open */
     ONCE_SOURCE_STABLE = 1u << 3,     /* a message has the same coordinates at each delivery */
-    /* Each delivery is acked for itself; otherwise an ack is of everything up to it, in its stream. Not with CURSOR. */
+    /* Each delivery is acked for itself; otherwise an ack covers everything up to it in its stream. Not with CURSOR. */
     ONCE_SOURCE_SINGLE_ACKS = 1u << 4,
-    ONCE_SOURCE_EXPIRES = 1u << 5, /* a delivery that is neither acked nor extended in time goes to somebody else */
+    ONCE_SOURCE_EXPIRES = 1u << 5, /* a delivery that is neither acked nor extended in time goes to another consumer */
     ONCE_SOURCE_ASSIGNS = 1u << 6, /* streams come and go, by news; otherwise there is one, number 0, from the start */
     ONCE_SOURCE_TIMED = 1u << 7,   /* a message comes with the time when it was sent, the same at each delivery */
 };
 
 typedef struct once_source_spec {
-    const struct once_source_kind *kind; /* which it is; nothing in core looks into it */
-    const void *own;                     /* what its fields say, in a struct of its own */
+    const struct once_source_kind *kind; /* which source it is; nothing in core looks into it */
+    const void *own;                     /* its fields, in a struct of its own */
     unsigned bits;                       /* ONCE_SOURCE_ */
-    once_bytes name;      /* of the path, the topic, the queue: what the store keeps of it is kept under it */
-    once_pointer headers; /* where in a body headers are; text empty: a message has those that come with it */
-    bool named;           /* a template has ${source:NAME}: fetch puts what is known of a message into its headers */
+    once_bytes name;      /* the path, the topic, the queue; the store keeps the state of the source under it */
+    once_pointer headers; /* where in a body the headers are; empty text: those that come with the message count */
+    bool named;           /* a template has ${source:NAME}: fetch puts the source's facts into the headers */
     const char *unstable; /* why a message may have other coordinates when it comes again; NULL: it has the same */
-    int line;
+    int line;             /* in the pipeline file */
 } once_source_spec;
 
-/* Of messages that wait in the store with their bodies: how many, and the bytes of the bodies. As a bound: 0 is none.
- */
+/* How many messages wait in the store with their bodies, and the bytes of these. As a bound: 0 means no limit. */
 typedef struct once_waiting_size {
     uint64_t messages, bytes;
 } once_waiting_size;
 
 typedef struct once_spec {
-    once_bytes file; /* where it was read from, for messages */
+    once_bytes file; /* the path of the pipeline file, for messages */
     once_bytes consumer, store_url;
     int store_line;
-    once_bytes store_id; /* which store it must be; empty: not said */
-    once_bytes salt;     /* of idempotency keys: where it is to be read from (once_is_reference); empty: none */
+    once_bytes store_id; /* the store must have this id; empty: any */
+    once_bytes salt;     /* of idempotency keys: a reference to it (once_is_reference); empty: none */
     int salt_line;
     once_source_spec source;
-    const once_template *tenant, *type, *time, *order, *version; /* NULL: not said */
+    const once_template *tenant, *type, *time, *order, *version; /* NULL: not given */
     once_time_unit time_unit;
-    bool inbox;     /* ack: after_accept: the store takes the message, and the work is done from there */
-    bool has_first; /* version.first: where a lane begins */
+    bool inbox;     /* `ack: after_accept`: the store takes each message, and it is worked on from there */
+    bool has_first; /* `version.first`: the version that a lane begins with */
     int64_t first;
-    bool block;     /* on_dead: block: a dead message holds its lane */
-    int64_t gap_ms; /* -1: a jump runs */
-    bool gap_dead;  /* then: dead; otherwise run */
+    bool block;     /* `on_dead: block`: a dead message blocks its lane */
+    int64_t gap_ms; /* `gap.wait`: how long to wait for missing versions; -1: not at all */
+    bool gap_dead;  /* `gap.then: dead`; otherwise run */
     const once_handler_spec *handlers;
     size_t n_handlers;
     once_bytes init;    /* SQL, may be empty */
@@ -134,24 +134,24 @@ typedef struct once_spec {
     uint32_t batch_max; /* messages */
     int64_t batch_wait_ms;
     uint32_t workers;    /* processes, threads or connections that run external effects of one handler at a time */
-    int64_t drain_ms;    /* told to stop: how long effects in flight may go on before they are killed */
-    int64_t patience_ms; /* for how long a finite source tries again when the store is away or full, or effects cannot
-                            be started */
-    once_waiting_size waiting_max; /* in the store; then nothing is fetched */
-    size_t message_max;            /* bytes */
-    size_t result_max;
+    int64_t drain_ms;    /* after a stop: how long effects in flight may go on before they are killed */
+    int64_t patience_ms; /* how long a run with a finite source tries again when the store is away or full, or effects
+                          * cannot be started */
+    once_waiting_size waiting_max; /* nothing is fetched while so much waits in the store */
+    size_t message_max;            /* bytes of a body */
+    size_t result_max;             /* bytes of a result */
 } once_spec;
 
-/* Whether a template that tells messages apart has ${coordinates}. */
+/* Whether a template that decides the key, the lane or the scope has ${coordinates}. */
 bool once_spec_uses_coordinates(const once_spec *spec);
 
-/* It is known when a message was sent: it says so, or its broker does. */
+/* Whether messages have the time when they were sent, of their own or from the broker. */
 static inline bool once_spec_knows_times(const once_spec *spec)
 {
     return spec->time || (spec->source.bits & ONCE_SOURCE_TIMED);
 }
 
-/* The store keeps how far the source was read. */
+/* Whether the store keeps how far the source was read. */
 static inline bool once_spec_keeps_cursor(const once_spec *spec) { return spec->source.bits & ONCE_SOURCE_CURSOR; }
 
 static inline bool once_handler_runs(const once_handler_spec *handler) { return handler->bits & ONCE_EFFECT_RUNS; }
@@ -170,8 +170,8 @@ static inline bool once_handler_inside(const once_handler_spec *handler)
 /* The handler for a type: exact match, else "*", else NULL. With `handler:` there is one, for every type. */
 const once_handler_spec *once_spec_handler(const once_spec *spec, once_bytes type);
 const once_handler_spec *once_spec_handler_by_operation(const once_spec *spec, once_bytes operation);
-/* An attempt that ended without an outcome may have had its effect only where that is outside of the store's database;
- * of a handler that is gone nobody knows. */
+/* Whether an attempt that ended without reporting an outcome may have had its effect. In the store's database it
+ * cannot: it was rolled back. For a handler that is gone it is not known where its effect was, so it may have. */
 static inline bool once_spec_maybe_done(const once_spec *spec, once_bytes operation, bool maybe)
 {
     const once_handler_spec *handler = maybe ? once_spec_handler_by_operation(spec, operation) : NULL;

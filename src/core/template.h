@@ -10,11 +10,13 @@
  *   ${time:/p:5m}  the time at /p (RFC 3339 or epoch milliseconds), cut down to windows of 5m, as RFC 3339
  *   literals       everything else; "$${" is a literal "${"
  *
- * A template with one placeholder and nothing else renders the value as it is. In every other template the rendering is
- * unambiguous: in each value, '%' and every byte that occurs in the template's literals is written %XX, a '%' of a
+ * A template that is one placeholder and nothing else renders the value as it is. In every other template the rendering
+ * is unambiguous: in each value, '%' and every byte that occurs in the template's literals is written %XX, a '%' of a
  * literal is written %%, and a ',' (which then counts as a literal) stands between two placeholders that touch. So
  * "a:${/x}:${/y}" gives readable keys and never the same key for two different pairs of values. Values count as their
- * text: the number 1 and the string "1" are the same. */
+ * text: the number 1 and the string "1" are the same. Stores keep rendered keys, so this never changes.
+ *
+ * Thread rule: a compiled template may be shared; each rendering needs an arena of its own. */
 #ifndef ONCE_CORE_TEMPLATE_H
 #define ONCE_CORE_TEMPLATE_H
 
@@ -25,16 +27,16 @@
 typedef struct once_template once_template; /* compiled; immutable; lives in the arena it was parsed into */
 
 typedef struct once_template_input {
-    const once_json *body;    /* parsed; NULL when the body is not JSON: then pointers and ${hash} are missing values */
+    const once_json *body;    /* parsed; NULL if the body is not JSON: pointers and ${hash} then have no value */
     const once_json *headers; /* parsed header object, or NULL */
     const once_message *message;
 } once_template_input;
 
-/* ONCE_E_USAGE with words for the user, or ONCE_E_NOMEM; `out` is then untouched. */
+/* ONCE_OK, ONCE_E_USAGE with the mistake in `err`, or ONCE_E_NOMEM; on failure `out` is untouched. */
 int once_template_parse(once_arena *arena, once_bytes text, const once_template **out, once_error *err);
 bool once_template_uses_coordinates(const once_template *t);
-bool once_template_uses_headers(const once_template *t); /* or ${source:NAME}, which is among them */
-/* The next NAME of a ${source:NAME} from *at on, which is moved behind it; false: there is none. From 0 on. */
+bool once_template_uses_headers(const once_template *t); /* ${header:NAME} or ${source:NAME} */
+/* Walks over the names of all ${source:NAME}: begin with *at = 0. False: there are no more. */
 bool once_template_source_name(const once_template *t, size_t *at, once_bytes *out);
 bool once_template_begins_literal(const once_template *t);
 bool once_template_is_literal(const once_template *t); /* no placeholder */
@@ -42,16 +44,16 @@ bool once_template_is_single(const once_template *t);  /* one placeholder and no
 once_bytes once_template_text(const once_template *t); /* as it was written */
 
 /* ONCE_OK, ONCE_E_MESSAGE with the reason in `err` ("missing field '/payment_id'"), or ONCE_E_NOMEM. The result is in
- * the arena or points into the message. It may be empty: what that means is the caller's business. */
+ * the arena or points into the message. It may be empty; the caller decides what that means. */
 int once_template_render(const once_template *t, const once_template_input *input, once_arena *arena, once_bytes *out,
                          once_error *err);
 
-/* The same for texts that nobody compares, such as the arguments of a command: values and literals one behind the
- * other, nothing escaped and nothing put between. Always in the arena, with a NUL behind it that does not count. */
+/* The same for texts that are not compared, such as the arguments of a command: values and literals one after the
+ * other, nothing escaped and nothing between. Always in the arena, with a NUL behind it that does not count. */
 int once_template_render_plain(const once_template *t, const once_template_input *input, once_arena *arena,
                                once_bytes *out, once_error *err);
 
-/* A template that is one pointer and nothing else can be read as a typed value (time, version). NULL otherwise. */
+/* The pointer of a template that is one pointer and nothing else, for values with a type (time, version); else NULL. */
 const once_pointer *once_template_pointer(const once_template *t);
 
 #endif

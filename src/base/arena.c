@@ -78,7 +78,7 @@ static bool add_block(once_arena *arena, size_t need)
     size_t size = arena->total == 0 ? FIRST_BLOCK : 2 * arena->total;
     if (size < need) size = need;
     once_arena_block *block = malloc(sizeof *block + size);
-    if (!block && size > need) { /* twice as much was a wish, not a need */
+    if (!block && size > need) { /* try again with only what is needed */
         size = need;
         block = malloc(sizeof *block + size);
     }
@@ -89,6 +89,7 @@ static bool add_block(once_arena *arena, size_t need)
     arena->block = block;
     arena->used = 0;
     arena->total += size;
+    assert(!block->older || block->size >= block->older->size || size == need); /* the newest is the largest */
     return true;
 }
 

@@ -1,5 +1,5 @@
-/* Characters and words whatever the locale of the host program says: isspace, isalpha and strcasecmp ask it, and must
- * not be used. */
+/* Characters and words in ASCII, whatever the locale of the host program is. Use these instead of isspace, isalpha and
+ * strcasecmp, which depend on it. Thread rule: any thread. */
 #ifndef ONCE_BASE_ASCII_H
 #define ONCE_BASE_ASCII_H
 
@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#define ONCE_BOM "\xef\xbb\xbf" /* what some editors put before the first character of a text */
+#define ONCE_BOM "\xef\xbb\xbf" /* the byte order mark that some editors write at the start of a text */
 
 static inline bool once_ascii_is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 static inline char once_ascii_lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c; }
@@ -21,7 +21,7 @@ static inline bool once_ascii_begins(const char *text, size_t len, const char *w
     return word[i] == '\0';
 }
 
-/* Whether it is that word. */
+/* Whether `text` is `word`, which is in lower case. */
 static inline bool once_ascii_is(const char *text, size_t len, const char *word)
 {
     return strlen(word) == len && once_ascii_begins(text, len, word);

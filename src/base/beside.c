@@ -1,5 +1,7 @@
+/* Which files this process has open, and closing those that are not databases (base/beside.h). */
 #include "base/beside.h"
 
+#include <assert.h>
 #include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -10,10 +12,10 @@
 
 #include "base/banned.h"
 
-/* Held while a database is opened, and from the look whether a file is one that is open until it is closed. */
+/* Held while a database is opened, and from the check of a file until its close. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* With the lock: what could not be closed yet. What is more than this stays open until the process ends. */
+/* Under the lock: descriptors that could not be closed yet. Any beyond this number stay open until the process ends. */
 enum { KEPT_MAX = 64 };
 static int kept[KEPT_MAX];
 static size_t n_kept;
@@ -29,7 +31,8 @@ static bool is_sidecar(const char *name)
     return false;
 }
 
-/* Whoever writes a log opens it for writing alone, and whoever reads one for reading. */
+/* A database is open for reading and writing, or its content tells. A log is open only for writing or only for reading.
+ */
 static bool is_of_database(int fd)
 {
     const int flags = fcntl(fd, F_GETFL);
@@ -46,7 +49,8 @@ static bool is_kept(int fd)
 
 typedef enum finding { NOT_OPEN, OPEN, NOT_KNOWN } finding;
 
-/* Whether somebody has it open as a database; `but` and, where the lock is held, what is kept are our own. */
+/* Whether other code has the file open as a database. Not counted: `but`, and, if the lock is held, kept descriptors.
+ * */
 static finding look_for(const struct stat *file, int but, bool locked)
 {
     DIR *folder = opendir("/proc/self/fd");
@@ -82,8 +86,8 @@ bool once_is_database(int fd)
     return pread(fd, head, sizeof head, 0) == sizeof head && memcmp(head, magic, sizeof head) == 0;
 }
 
-/* Where the system does not say what is open: a database is known by its first bytes, and what is empty may become one.
- */
+/* If the system does not tell which files are open, a file counts as a database by its first bytes; an empty one may
+ * become one. */
 static bool would_drop_locks(int fd)
 {
     struct stat st;
@@ -99,12 +103,14 @@ static void close_kept(void)
         if (would_drop_locks(kept[i])) kept[n++] = kept[i];
         else close(kept[i]);
     }
+    assert(n <= n_kept);
     n_kept = n;
 }
 
-/* For whoever has a lock of the open file description, it is closed. */
+/* Drops the locks of the open file description, as closing it would. */
 static void keep(int fd)
 {
+    assert(fd >= 0 && !is_kept(fd));
     struct flock whole = {.l_type = F_UNLCK, .l_whence = SEEK_SET};
     (void)fcntl(fd, F_OFD_SETLK, &whole);
     if (n_kept < KEPT_MAX) kept[n_kept++] = fd;

@@ -56,6 +56,7 @@ bool once_buf_reserve(once_buf *buf, size_t more)
     data[buf->len] = '\0';
     buf->data = data;
     buf->capacity = capacity;
+    assert(buf->capacity <= buf->max + 1);
     return true;
 }
 
@@ -130,7 +131,7 @@ static bool append_escape(once_buf *buf, uint32_t code)
     case '\n': return once_buf_puts(buf, "\\n");
     case '\r': return once_buf_puts(buf, "\\r");
     case '\t': return once_buf_puts(buf, "\\t");
-    case 0xfffd: return once_buf_puts(buf, "\xef\xbf\xbd"); /* there was no UTF-8 */
+    case 0xfffd: return once_buf_puts(buf, "\xef\xbf\xbd"); /* it was not UTF-8 */
     default: return once_buf_printf(buf, "\\u%04x", code);
     }
 }
@@ -142,8 +143,8 @@ bool once_buf_json(once_buf *buf, once_bytes text)
     size_t at = 0, plain = 0; /* text[plain, at) can be copied as it is */
     while (at < text.len) {
         const once_character c = once_character_first((once_bytes){text.data + at, text.len - at});
-        if (!c.fit || c.code == '"' ||
-            c.code == '\\') { /* what steers a terminal is legal in JSON, and not good for people who read it there */
+        /* Characters that control a terminal are legal in JSON, but people read this on terminals: escape them, too. */
+        if (!c.fit || c.code == '"' || c.code == '\\') {
             once_buf_append(buf, text.data + plain, at - plain);
             append_escape(buf, c.code);
             plain = at + c.len;

@@ -1,5 +1,5 @@
-/* A growing byte buffer that declares its maximum when it is made. After an append failed (memory, or the maximum),
- * every later append fails too and `failed` stays true, so a writer checks once at the end.
+/* A growing byte buffer with a maximum that is set when it is made. After an append failed (memory, or the maximum),
+ * every later append fails, too, and `failed` stays true. So a writer needs to check only once, at the end.
  *
  * Thread rule: one thread at a time. */
 #ifndef ONCE_BASE_BUF_H
@@ -25,8 +25,8 @@ bool once_buf_append(once_buf *buf, const void *data, size_t len);
 bool once_buf_puts(once_buf *buf, const char *text);
 bool once_buf_printf(once_buf *buf, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* The length of the well-formed UTF-8 sequence at `at`; or, negated, of the bytes that one U+FFFD stands for: the
- * longest start of a sequence that broke off, as Unicode recommends. `left` > 0. */
+/* The length of the well-formed UTF-8 sequence at `at`. If it is not well-formed: minus the number of bytes to replace
+ * by one U+FFFD, which is the longest valid start, as Unicode recommends. `left` > 0. */
 int once_utf8_sequence(const unsigned char *at, size_t left);
 
 /* Appends a JSON string with its quotes. Bytes that are not UTF-8 become U+FFFD. */

@@ -1,4 +1,6 @@
-/* Whoever waits for a server asks now and then whether that was cancelled. */
+/* Cancelling a wait. Code that waits for a server asks several times a second whether to give up.
+ *
+ * Thread rule: `asked` is called by the thread that waits. */
 #ifndef ONCE_BASE_CANCEL_H
 #define ONCE_BASE_CANCEL_H
 
@@ -6,7 +8,7 @@
 #include <stddef.h>
 
 typedef struct once_cancel {
-    bool (*asked)(void *user); /* called several times a second by the thread that waits; true: give up. NULL: never */
+    bool (*asked)(void *user); /* true: give up. NULL: the wait is never cancelled */
     void *user;
 } once_cancel;
 

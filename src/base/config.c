@@ -1,4 +1,4 @@
-/* Reading nodes into structs by tables, and collecting mistakes. */
+/* Reads nodes into structs by tables, and collects mistakes (base/config.h). */
 #include "base/config.h"
 
 #include <assert.h>
@@ -14,7 +14,7 @@
 
 #include "base/banned.h"
 
-#define MAX_NAME 40 /* longer names are not compared for likeness */
+#define MAX_NAME 40 /* longer names are not compared with known ones */
 
 /* --- mistakes ----------------------------------------------------------------------------------------------------- */
 
@@ -24,7 +24,7 @@ void once_config_init(once_config *config, once_arena *arena, const char *file)
     *config = (once_config){.arena = arena, .file = file};
 }
 
-/* The list stays in the order of the file; when it is full, the last ones fall out. */
+/* The list is in the order of the file; when it is full, the last ones are dropped. */
 static void keep(once_config *config, once_config_mistake mistake)
 {
     config->total++;
@@ -34,6 +34,7 @@ static void keep(once_config *config, once_config_mistake mistake)
     if (config->n < ONCE_CONFIG_MISTAKES) config->n++;
     for (size_t i = config->n - 1; i > at; i--) config->mistakes[i] = config->mistakes[i - 1];
     config->mistakes[at] = mistake;
+    assert(config->n <= config->total);
 }
 
 void once_config_wrong(once_config *config, int status, int line, const char *format, ...)
@@ -45,7 +46,7 @@ void once_config_wrong(once_config *config, int status, int line, const char *fo
     (void)vsnprintf(what, sizeof what, format, args);
     va_end(args);
 
-    once_error err = {0}; /* makes one line of it, cut between characters */
+    once_error err = {0}; /* makes it one line, cut between characters */
     once_config_shown file = once_config_show((once_bytes){config->file, strlen(config->file)});
     if (line > 0) (void)once_fail(&err, status, "%s:%d: %s", file.text, line, what);
     else (void)once_fail(&err, status, "%s: %s", file.text, what);
@@ -83,15 +84,16 @@ once_config_shown once_config_show(once_bytes text)
     return shown;
 }
 
-/* --- likeness ----------------------------------------------------------------------------------------------------- */
+/* --- the nearest name --------------------------------------------------------------------------------------------- */
 
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
 static char lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c + 32) : c; }
 
-/* Insertions, deletions, substitutions and swaps of neighbours that make one out of the other. */
+/* How many insertions, deletions, substitutions and swaps of neighbours turn one into the other. */
 static size_t edits(once_bytes a, once_bytes b)
 {
+    assert(a.len <= MAX_NAME && b.len <= MAX_NAME);
     size_t rows[3][MAX_NAME + 1];
     size_t *before = rows[0], *above = rows[1], *row = rows[2];
     for (size_t k = 0; k <= b.len; k++) above[k] = k;
@@ -124,22 +126,22 @@ const char *once_config_nearest(once_bytes name, const char *(*next)(void *user,
         size_t distance = edits(name, other);
         if (distance > limit || distance >= other.len) continue;
         best = known;
-        limit = distance == 0 ? 0 : distance - 1; /* only better ones from here on */
+        limit = distance == 0 ? 0 : distance - 1; /* only nearer ones count from here on */
         if (distance == 0) return best;
     }
 }
 
-const once_config_field *once_config_field_at(const once_config_section *scope, size_t i, void *out, void **place)
+const once_config_field *once_config_field_at(const once_config_section *section, size_t i, void *out, void **place)
 {
     size_t n = 0;
-    for (; scope->brought; n++) {
-        const once_config_field *field = scope->brought(n, out, place);
+    for (; section->brought; n++) {
+        const once_config_field *field = section->brought(n, out, place);
         if (!field) break;
         if (n == i) return field;
     }
-    if (i - n >= scope->n) return NULL;
+    if (i - n >= section->n) return NULL;
     if (place) *place = out;
-    return &scope->fields[i - n];
+    return &section->fields[i - n];
 }
 
 static const char *field_name(void *user, size_t i)
@@ -213,7 +215,7 @@ static bool is_text(once_bytes text, const char *word)
     return text.len == strlen(word) && memcmp(text.data, word, text.len) == 0;
 }
 
-/* Digits only. False when it does not fit. */
+/* `digits` has digits only. False: it does not fit. */
 static bool to_int64(once_bytes digits, int64_t *out)
 {
     int64_t number = 0;
@@ -504,6 +506,9 @@ static bool refuse_later(once_config *config, const once_config_field *field, co
 
 bool once_config_read_field(once_config *config, const once_config_field *field, const once_node *node, void *out)
 {
+    assert(field->type != ONCE_CONFIG_SECTION || field->scope);
+    assert(field->type != ONCE_CONFIG_CUSTOM || field->read);
+    assert(field->type != ONCE_CONFIG_WORD || field->words);
     switch (field->type) {
     case ONCE_CONFIG_STRING: return read_string(config, field, node, out);
     case ONCE_CONFIG_BOOL: return read_bool(config, field, node, out);
@@ -523,62 +528,64 @@ bool once_config_read_field(once_config *config, const once_config_field *field,
     return false;
 }
 
-/* --- scopes ------------------------------------------------------------------------------------------------------- */
+/* --- sections -------------------------------------------------------------------------------------------------------
+ * */
 
-static const once_config_field *find_field(const once_config_section *scope, once_bytes name, void *out, void **place)
+static const once_config_field *find_field(const once_config_section *section, once_bytes name, void *out, void **place)
 {
     const once_config_field *field = NULL;
-    for (size_t i = 0; scope && (field = once_config_field_at(scope, i, out, place)) && !is_text(name, field->name);)
+    for (size_t i = 0;
+         section && (field = once_config_field_at(section, i, out, place)) && !is_text(name, field->name);)
         i++;
     return field;
 }
 
-/* The fields of this scope in which a field of that name would have been right: "'retry' or 'lookup'". */
-static void inner_homes(const once_config_section *scope, once_bytes name, char *out, size_t size)
+/* The inner sections that have a field of that name: "'retry' or 'lookup'". */
+static void inner_homes(const once_config_section *section, once_bytes name, char *out, size_t size)
 {
     size_t len = 0;
     const once_config_field *field;
     out[0] = '\0';
-    for (size_t i = 0; len < size && (field = once_config_field_at(scope, i, NULL, NULL)); i++)
+    for (size_t i = 0; len < size && (field = once_config_field_at(section, i, NULL, NULL)); i++)
         if (field->type == ONCE_CONFIG_SECTION && find_field(field->scope, name, NULL, NULL))
             len += (size_t)snprintf(out + len, size - len, "%s'%s'", len > 0 ? " or " : "", field->name);
 }
 
-static void list_fields(const once_config_section *scope, char *out, size_t size)
+static void list_fields(const once_config_section *section, char *out, size_t size)
 {
     size_t len = 0;
     const once_config_field *field;
     out[0] = '\0';
-    for (size_t i = 0; len < size && (field = once_config_field_at(scope, i, NULL, NULL)); i++) {
+    for (size_t i = 0; len < size && (field = once_config_field_at(section, i, NULL, NULL)); i++) {
         if (field->type == ONCE_CONFIG_LATER) continue;
         len += (size_t)snprintf(out + len, size - len, "%s%s", len > 0 ? ", " : "", field->name);
     }
 }
 
-static void unknown_field(once_config *config, const once_config_section *scope, const once_node *node)
+static void unknown_field(once_config *config, const once_config_section *section, const once_node *node)
 {
     once_config_shown shown = once_config_show(node->name);
     char homes[100];
-    inner_homes(scope, node->name, homes, sizeof homes);
-    const char *near = once_config_nearest(node->name, field_name, (void *)(uintptr_t)scope);
+    inner_homes(section, node->name, homes, sizeof homes);
+    const char *near = once_config_nearest(node->name, field_name, (void *)(uintptr_t)section);
     char known[300];
     if (homes[0])
         once_config_wrong(config, ONCE_E_CONFIG, node->name_line, "unknown field '%s'; it belongs inside %s",
                           shown.text, homes);
-    else if (find_field(scope->outer, node->name, NULL, NULL))
+    else if (find_field(section->outer, node->name, NULL, NULL))
         once_config_wrong(config, ONCE_E_CONFIG, node->name_line, "unknown field '%s' in %s; it belongs in %s",
-                          shown.text, scope->name, scope->outer->name);
+                          shown.text, section->name, section->outer->name);
     else if (near)
         once_config_wrong(config, ONCE_E_CONFIG, node->name_line, "unknown field '%s'; did you mean '%s'?", shown.text,
                           near);
     else {
-        list_fields(scope, known, sizeof known);
-        once_config_wrong(config, ONCE_E_CONFIG, node->name_line, "unknown field '%s' in %s; it knows: %s", shown.text,
-                          scope->name, known);
+        list_fields(section, known, sizeof known);
+        once_config_wrong(config, ONCE_E_CONFIG, node->name_line, "unknown field '%s' in %s; it has: %s", shown.text,
+                          section->name, known);
     }
 }
 
-/* A default is read as if it stood in the file; a table with a wrong one fails its first test. */
+/* A default is read as if it were in the file. A wrong one is a mistake of the table, which the first test finds. */
 static bool read_standard(once_config *config, const once_config_field *field, void *out)
 {
     once_node node = {.kind = ONCE_NODE_SCALAR, .text = {field->standard, strlen(field->standard)}};
@@ -587,7 +594,7 @@ static bool read_standard(once_config *config, const once_config_field *field, v
     return ok;
 }
 
-/* A nested scope that is not in the file: its defaults. */
+/* A field that is not in the file: its default, or the defaults of its section. */
 static bool read_absent(once_config *config, const once_config_field *field, void *out)
 {
     bool ok = true;
@@ -601,23 +608,23 @@ static bool read_absent(once_config *config, const once_config_field *field, voi
     return ok;
 }
 
-bool once_config_read(once_config *config, const once_config_section *scope, const once_node *map, void *out)
+bool once_config_read(once_config *config, const once_config_section *section, const once_node *map, void *out)
 {
     assert(map->kind == ONCE_NODE_MAP);
     const once_config_field *field;
     void *place;
     bool ok = true;
     for (const once_node *node = map->first; node; node = node->next) {
-        field = find_field(scope, node->name, out, &place);
-        if (!field) unknown_field(config, scope, node);
-        if (field && !place) continue; /* of a driver that is not chosen: its section refuses it */
+        field = find_field(section, node->name, out, &place);
+        if (!field) unknown_field(config, section, node);
+        if (field && !place) continue; /* a field of a driver that is not chosen: the driver's rules refuse it */
         ok = field && once_config_read_field(config, field, node, place) && ok;
     }
-    for (size_t i = 0; (field = once_config_field_at(scope, i, out, &place)); i++) {
+    for (size_t i = 0; (field = once_config_field_at(section, i, out, &place)); i++) {
         if (!place || once_node_member(map, field->name)) continue;
         if (field->required) {
             once_config_wrong(config, ONCE_E_CONFIG, map->line, "missing field '%s' in %s; add '%s: %s'", field->name,
-                              scope->name, field->name, example_of(field));
+                              section->name, field->name, example_of(field));
             ok = false;
         } else if (!read_absent(config, field, place)) {
             ok = false;

@@ -1,4 +1,4 @@
-/* The tables as text: the reference page, and help on a terminal. */
+/* Makes text of the tables: the reference page, and help on a terminal. */
 #include <assert.h>
 #include <string.h>
 
@@ -6,22 +6,22 @@
 
 #include "base/banned.h"
 
-#define MAX_SCOPES 40
+#define MAX_SECTIONS 40
 
-/* Scopes in the order of their first mention, each once. */
+/* Sections in the order of their first mention, each once. */
 typedef struct seen {
-    const once_config_section *scopes[MAX_SCOPES];
+    const once_config_section *sections[MAX_SECTIONS];
     size_t n;
 } seen;
 
-static void collect(seen *list, const once_config_section *scope)
+static void collect(seen *list, const once_config_section *section)
 {
     for (size_t i = 0; i < list->n; i++)
-        if (list->scopes[i] == scope) return;
-    assert(list->n < MAX_SCOPES);
-    list->scopes[list->n++] = scope;
+        if (list->sections[i] == section) return;
+    assert(list->n < MAX_SECTIONS);
+    list->sections[list->n++] = section;
     const once_config_field *field;
-    for (size_t i = 0; (field = once_config_field_at(scope, i, NULL, NULL)); i++)
+    for (size_t i = 0; (field = once_config_field_at(section, i, NULL, NULL)); i++)
         if (field->scope) collect(list, field->scope);
 }
 
@@ -52,11 +52,11 @@ static void reference_row(const once_config_field *field, once_buf *out)
     once_buf_printf(out, "%s |\n", field->text);
 }
 
-static void later_words(const once_config_section *scope, once_buf *out)
+static void later_words(const once_config_section *section, once_buf *out)
 {
     bool first = true;
     const once_config_field *field;
-    for (size_t i = 0; (field = once_config_field_at(scope, i, NULL, NULL)); i++) {
+    for (size_t i = 0; (field = once_config_field_at(section, i, NULL, NULL)); i++) {
         if (field->type == ONCE_CONFIG_LATER) {
             once_buf_printf(out, "%s`%s`", first ? "\nKnown, but not in this build: " : ", ", field->name);
             first = false;
@@ -71,24 +71,24 @@ static void later_words(const once_config_section *scope, once_buf *out)
     if (!first) once_buf_puts(out, ".\n");
 }
 
-static void reference(const once_config_section *scope, int level, once_buf *out)
+static void reference(const once_config_section *section, int level, once_buf *out)
 {
-    once_buf_printf(out, "\n%.*s %s\n\n", level, "######", scope->title);
-    if (scope->text) once_buf_printf(out, "%s\n\n", scope->text);
+    once_buf_printf(out, "\n%.*s %s\n\n", level, "######", section->title);
+    if (section->text) once_buf_printf(out, "%s\n\n", section->text);
     once_buf_puts(out, "| field | value | default | meaning |\n|---|---|---|---|\n");
     const once_config_field *field;
-    for (size_t i = 0; (field = once_config_field_at(scope, i, NULL, NULL)); i++)
+    for (size_t i = 0; (field = once_config_field_at(section, i, NULL, NULL)); i++)
         if (field->type != ONCE_CONFIG_LATER) reference_row(field, out);
-    later_words(scope, out);
-    if (scope->example) once_buf_printf(out, "\n```yaml\n%s```\n", scope->example);
+    later_words(section, out);
+    if (section->example) once_buf_printf(out, "\n```yaml\n%s```\n", section->example);
 }
 
-bool once_config_section_reference(const once_config_section *scope, int level, once_buf *out)
+bool once_config_section_reference(const once_config_section *section, int level, once_buf *out)
 {
     assert(level >= 1 && level <= 6);
     seen list = {.n = 0};
-    collect(&list, scope);
-    for (size_t i = 0; i < list.n; i++) reference(list.scopes[i], level, out);
+    collect(&list, section);
+    for (size_t i = 0; i < list.n; i++) reference(list.sections[i], level, out);
     return !out->failed;
 }
 
@@ -101,6 +101,7 @@ static void plain(once_buf *out, const char *text)
 
 static void help_row(const once_config_field *field, once_buf *out)
 {
+    assert(field->text); /* a field without a description has no place in help */
     once_buf shape;
     once_buf_init(&shape, 4096);
     once__config_shape(field, &shape);
@@ -119,14 +120,14 @@ static void help_row(const once_config_field *field, once_buf *out)
     once_buf_release(&shape);
 }
 
-bool once_config_section_help(const once_config_section *scope, once_buf *out)
+bool once_config_section_help(const once_config_section *section, once_buf *out)
 {
     seen list = {.n = 0};
-    collect(&list, scope);
+    collect(&list, section);
     for (size_t i = 0; i < list.n; i++) {
-        once_buf_printf(out, "%s%s\n", i > 0 ? "\n" : "", list.scopes[i]->title);
+        once_buf_printf(out, "%s%s\n", i > 0 ? "\n" : "", list.sections[i]->title);
         const once_config_field *field;
-        for (size_t k = 0; (field = once_config_field_at(list.scopes[i], k, NULL, NULL)); k++)
+        for (size_t k = 0; (field = once_config_field_at(list.sections[i], k, NULL, NULL)); k++)
             if (field->type != ONCE_CONFIG_LATER) help_row(field, out);
     }
     return !out->failed;

@@ -1,4 +1,5 @@
-/* From YAML text to nodes, with libyaml's events. What we do not take is refused here, by name. */
+/* Makes nodes of YAML text, with libyaml's events. Parts of YAML that are not accepted (base/config.h) are refused
+ * here, by name. */
 #include <assert.h>
 #include <string.h>
 #include <yaml.h>
@@ -26,7 +27,7 @@ static bool out_of_memory(builder *b)
     return false;
 }
 
-/* --- before YAML sees it ------------------------------------------------------------------------------------------ */
+/* --- checks before libyaml ---------------------------------------------------------------------------------------- */
 
 /* The number of bytes of a well-formed UTF-8 character, 0 if it is not one. */
 static size_t utf8_len(const unsigned char *at, size_t left)
@@ -58,7 +59,7 @@ static bool check_bytes(builder *b)
     return true;
 }
 
-/* --- libyaml's complaints, said kindly ---------------------------------------------------------------------------- */
+/* --- libyaml's errors, with what to do ---------------------------------------------------------------------------- */
 
 static once_bytes line_text(once_bytes text, size_t line)
 {
@@ -79,8 +80,8 @@ static bool tab_indented(once_bytes line)
 }
 
 typedef struct complaint {
-    const char *part; /* of libyaml's words */
-    const char *kind; /* ours */
+    const char *part; /* of libyaml's text */
+    const char *ours; /* our text instead */
 } complaint;
 
 static const complaint complaints[] = {
@@ -111,7 +112,7 @@ static bool syntax(builder *b)
         return wrong(b, (int)line + 1, "tab in the indentation; use spaces");
     for (size_t i = 0; i < sizeof complaints / sizeof complaints[0]; i++)
         if (strstr(problem, complaints[i].part) || strstr(context, complaints[i].part))
-            return wrong(b, (int)line + 1, complaints[i].kind);
+            return wrong(b, (int)line + 1, complaints[i].ours);
     once_config_wrong(b->config, ONCE_E_CONFIG, (int)line + 1, "not valid YAML: %s; check indentation and quotes",
                       problem);
     return false;
@@ -183,13 +184,14 @@ static once_node *build(builder *b, const yaml_event_t *event);
 
 static void append(once_node *parent, once_node *child, once_node **last)
 {
+    assert((parent->first == NULL) == (*last == NULL) && !child->next);
     if (*last) (*last)->next = child;
     else parent->first = child;
     *last = child;
     parent->count++;
 }
 
-/* Reads one event, builds what begins with it. `*end` when it was `end_type`. */
+/* Reads one event and builds the node that begins with it. *end: it was `end_type`, and there is no node. */
 static once_node *build_next(builder *b, yaml_event_type_t end_type, bool *end)
 {
     yaml_event_t event;
@@ -214,7 +216,7 @@ static bool fill_list(builder *b, once_node *list)
     }
 }
 
-/* Maps are small, except in hostile files: those are bounded by the size of a file, and the search by this. */
+/* Maps are small, except in hostile files. This bounds the search for a double name. */
 #define MAX_FIELDS 1000
 
 static bool check_name(builder *b, const once_node *map, const once_node *key, bool *doubled)
@@ -228,7 +230,7 @@ static bool check_name(builder *b, const once_node *map, const once_node *key, b
     for (const once_node *other = map->first; other; other = other->next) {
         if (!once_bytes_equal(other->name, key->text)) continue;
         once_config_wrong(config, ONCE_E_CONFIG, key->line,
-                          "field '%s' is doubled: it stands on line %d already; remove one",
+                          "field '%s' is there twice: it is already on line %d; remove one",
                           once_config_show(key->text).text, other->name_line);
         *doubled = true; /* reading goes on, without the second one */
         return true;
@@ -320,7 +322,7 @@ const once_node *once_config_yaml(once_config *config, once_bytes text)
 {
     assert(config);
     assert(text.data || text.len == 0);
-    if (text.len >= 3 && memcmp(text.data, "\xef\xbb\xbf", 3) == 0) /* a byte order mark says what we know */
+    if (text.len >= 3 && memcmp(text.data, "\xef\xbb\xbf", 3) == 0) /* a byte order mark; we expect UTF-8 anyway */
         text = (once_bytes){text.data + 3, text.len - 3};
     builder b = {.config = config, .text = text};
     if (text.len == 0) return wrong(&b, 1, empty_file), NULL;

@@ -1,4 +1,4 @@
-/* Durations and times. Everything is computed in 64-bit integers, with each overflow looked for. */
+/* Durations and times (base/duration.h), in 64-bit integers; every overflow is checked. */
 #include "base/duration.h"
 
 #include <assert.h>
@@ -87,6 +87,7 @@ const char *once_duration_format(int64_t ms, char out[ONCE_DURATION_TEXT])
 /* Days since 1970-01-01 in the Gregorian calendar, counted in eras of 400 years that begin on March 1. */
 static int64_t days_from_date(int64_t year, int64_t month, int64_t day)
 {
+    assert(month >= 1 && month <= 12 && day >= 1 && day <= 31);
     if (month <= 2) year--;
     int64_t era = (year >= 0 ? year : year - 399) / 400;
     int64_t year_of_era = year - era * 400;
@@ -109,6 +110,7 @@ static void date_from_days(int64_t days, int64_t *year, int64_t *month, int64_t 
 
 static int64_t days_in_month(int64_t year, int64_t month)
 {
+    assert(month >= 1 && month <= 12);
     static const int64_t days[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
     bool leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
     return days[month - 1] + (month == 2 && leap);

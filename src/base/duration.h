@@ -19,14 +19,14 @@
 int once_duration_parse(once_bytes text, int64_t *ret_ms, once_error *err);
 int once_time_parse(once_bytes text, int64_t *ret_ms, once_error *err);
 
-/* The largest unit that divides `ms` (>= 0) exactly; "forever" for ONCE_FOREVER. Returns `out`. */
+/* Written with the largest unit that divides `ms` (>= 0) exactly; "forever" for ONCE_FOREVER. Returns `out`. */
 const char *once_duration_format(int64_t ms, char out[ONCE_DURATION_TEXT]);
 
 /* 2026-01-31T12:00:00.000Z. A time outside the years 0000 to 9999 is written as its number, ONCE_NO_TIME as "-".
  * Both forms, "-" aside, are read back by once_time_parse. Returns `out`. */
 const char *once_time_format(int64_t ms, char out[ONCE_TIME_TEXT]);
 
-/* The years 1 to 9999. What lies outside is no time that anything was sent at; ONCE_NO_TIME does. */
+/* In the years 1 to 9999. No message is sent outside of them. ONCE_NO_TIME is outside, too. */
 static inline bool once_time_is_sane(int64_t ms)
 {
     return ms >= INT64_C(-62135596800000) && ms < INT64_C(253402300800000);

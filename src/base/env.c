@@ -1,4 +1,4 @@
-/* The real environment. */
+/* The real environment (base/env.h). */
 #include "base/env.h"
 
 #include <assert.h>
@@ -52,7 +52,7 @@ static int64_t real_mono_ns(void *self)
     return (int64_t)at.tv_sec * 1000000000 + at.tv_nsec;
 }
 
-/* Random bytes straight from the kernel. Without them secrets and claim tokens would be guessable: rather stop. */
+/* Random bytes from the kernel. Without them secrets and claim tokens could be guessed, so the process ends. */
 static void kernel_random(void *out, size_t len)
 {
     unsigned char *at = out;
@@ -77,7 +77,7 @@ static void read_boot_id(void)
         len = read(fd, text, sizeof text);
         close(fd);
     }
-    if (len <= 0) /* unknown: then no other process, and no later life of this one, may seem to share our boot */
+    if (len <= 0) /* unknown: a random id, so that no other or later process seems to share our boot */
         kernel_random(&boot_id, sizeof boot_id);
     else boot_id = once_siphash128((once_secret){0}, text, (size_t)len).a;
 }
@@ -89,7 +89,7 @@ static uint64_t real_boot_id(void *self)
     return boot_id;
 }
 
-/* Each thread fetches random bytes in bulk; bytes that were handed out are wiped from the pool. */
+/* Each thread gets random bytes in bulk; bytes that were handed out are wiped from the pool. */
 #define POOL_SIZE 512
 
 static _Thread_local struct {
@@ -97,8 +97,8 @@ static _Thread_local struct {
     size_t left; /* unused bytes, at the end of `bytes` */
 } pool;
 
-/* A child must not hand out the bytes that its parent will: two processes would claim with one token. Only the thread
- * that forked lives on in it, and this runs there. */
+/* After fork a child must not hand out the same bytes as its parent: two processes would claim with one token. This
+ * runs in the child, in the thread that forked, which is the only one there. */
 static void forget_pool(void)
 {
     explicit_bzero(pool.bytes, sizeof pool.bytes);
@@ -125,6 +125,7 @@ static void real_random(void *self, void *out, size_t len)
         kernel_random(pool.bytes, sizeof pool.bytes);
         pool.left = sizeof pool.bytes;
     }
+    assert(len <= pool.left && pool.left <= sizeof pool.bytes);
     unsigned char *from = pool.bytes + sizeof pool.bytes - pool.left;
     if (len > 0) memcpy(out, from, len);
     explicit_bzero(from, len);
@@ -195,17 +196,17 @@ static size_t read_small(const char *path, char *out, size_t size)
 typedef struct process_stat {
     char state; /* 'Z': its first thread has ended */
     uint64_t threads;
-    uint64_t started; /* in ticks since the system was */
+    uint64_t started; /* in ticks since the boot */
 } process_stat;
 
-/* False: there is none, or what others do is hidden from us. */
+/* False: there is no such process, or it is hidden from us. */
 static bool read_stat(uint64_t pid, process_stat *out)
 {
     enum { STATE = 3, THREADS = 20, STARTED = 22 }; /* proc(5) counts from 1 */
     char path[64], text[1024];
     (void)snprintf(path, sizeof path, "/proc/%llu/stat", (unsigned long long)pid);
     if (!read_small(path, text, sizeof text)) return false;
-    const char *at = strrchr(text, ')'); /* the name in front may have blanks */
+    const char *at = strrchr(text, ')'); /* the name before it may have blanks */
     *out = (process_stat){0};
     for (int field = STATE; field <= STARTED && at; field++) {
         at = strchr(at + 1, ' ');
@@ -216,7 +217,7 @@ static bool read_stat(uint64_t pid, process_stat *out)
     return at != NULL;
 }
 
-/* Whether /proc has the numbers that we have: it may be that of another namespace. */
+/* Whether /proc shows our own pid namespace; it may be that of another one. */
 static bool proc_is_ours(void)
 {
     char text[32];
@@ -225,7 +226,8 @@ static bool proc_is_ours(void)
     return strtoull(text, NULL, 10) == (uint64_t)getpid();
 }
 
-/* Where process numbers and the times of their starts mean the same: one boot of one system, one namespace of each. */
+/* Identifies where process numbers and start times mean the same: one boot, one pid namespace, one time namespace. 0:
+ * not known. */
 static uint64_t machine(void)
 {
     char text[256];
@@ -245,8 +247,8 @@ static void real_process(void *self, once_process *out)
     if (read_stat(out->pid, &stat)) out->started = stat.started;
 }
 
-/* Its number is nobody's or somebody else's, or it is a zombie: a process of which nothing runs any more, and which
- * nobody has collected. The first thread of one that runs can be a zombie, too. */
+/* It is gone if no process has its number, if another one has it (by the start time), or if it is a zombie without
+ * other threads. In a process that still runs, the first thread can be a zombie, too. */
 static bool real_is_gone(void *self, const once_process *process)
 {
     (void)self;

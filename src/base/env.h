@@ -1,5 +1,5 @@
-/* The world as the rest of the code sees it: clocks, randomness, sleep, files, and who we are in it. Tests and the
- * simulator replace it.
+/* The environment: clocks, random numbers, sleep, files, and the identity of this process. Tests and the simulator
+ * replace it.
  *
  * Nothing below src/runtime and cli/ reads a clock, a random device or a file except through an environment.
  *
@@ -15,22 +15,21 @@
 
 typedef struct once_env once_env;
 
-/* A process, so that others can tell whether it is still there. */
+/* The identity of a process, by which other processes can tell whether it still runs. */
 typedef struct once_process {
-    uint64_t machine;      /* which boot of which system, and which of its process numberings; 0: not known */
-    uint64_t pid, started; /* its number there, and when it was started, by that system's count; 0: not known */
+    uint64_t machine;      /* the boot of the system, and its pid and time namespaces; 0: not known */
+    uint64_t pid, started; /* its number there, and when it started, in ticks of that system; 0: not known */
 } once_process;
 
-#define ONCE_WHO_MAX 100
+#define ONCE_WHO_MAX 100 /* bytes of "user@host:pid" */
 
 struct once_env {
     void *self;
 
-    int64_t (*wall_ms)(void *self); /* UTC; may jump either way */
-    int64_t (*boot_ms)(
-        void *self); /* since the machine booted, sleep included; never jumps, the same for all processes */
-    uint64_t (*boot_id)(void *self);                   /* differs after a reboot */
-    int64_t (*mono_ns)(void *self);                    /* for measuring only */
+    int64_t (*wall_ms)(void *self);  /* UTC; may jump either way */
+    int64_t (*boot_ms)(void *self);  /* since the boot, sleep included; never jumps, the same for all processes */
+    uint64_t (*boot_id)(void *self); /* another one after a reboot */
+    int64_t (*mono_ns)(void *self);  /* for measuring only */
     void (*random)(void *self, void *out, size_t len); /* unpredictable; cannot fail */
     void (*sleep_ms)(void *self, int64_t ms);
 
@@ -40,11 +39,9 @@ struct once_env {
     ssize_t (*write)(void *self, int fd, const void *data, size_t len);
     int (*close)(void *self, int fd);
 
-    void (*who)(void *self, char out[ONCE_WHO_MAX + 1]); /* "user@host:pid" of this process */
-    void (*process)(void *self, once_process *out);      /* which one this is */
-    bool (*is_gone)(
-        void *self,
-        const once_process *process); /* it is not there any more, for certain; false also when nobody knows */
+    void (*who)(void *self, char out[ONCE_WHO_MAX + 1]);      /* "user@host:pid" of this process */
+    void (*process)(void *self, once_process *out);           /* the identity of this process */
+    bool (*is_gone)(void *self, const once_process *process); /* it has certainly ended; false if that is not known */
 };
 
 const once_env *once_env_real(void);

@@ -16,7 +16,7 @@ once_class once_status_class(int status)
     case value: return ONCE_CLASS_##class_;
         ONCE_STATUS_MAP(ONCE_STATUS_CLASS)
 #undef ONCE_STATUS_CLASS
-    default: return ONCE_CLASS_FATAL; /* a number that is none of ours: going on could do harm */
+    default: return ONCE_CLASS_FATAL; /* not one of our numbers: going on could do harm */
     }
 }
 
@@ -42,7 +42,7 @@ const char *once_status_text(int status)
     }
 }
 
-/* Where to cut `text` of `len` bytes so that no UTF-8 sequence is left without its end. */
+/* The length to cut `text` to so that no UTF-8 sequence is incomplete. */
 static size_t whole_characters(const char *text, size_t len)
 {
     size_t start = len;
@@ -55,8 +55,8 @@ static size_t whole_characters(const char *text, size_t len)
     return len;
 }
 
-/* One line without control characters: what databases and libraries report often has line breaks in it, and what comes
- * from a message may have anything. */
+/* Makes one line without control characters. Errors of databases and libraries often have line breaks, and text from a
+ * message may have anything. */
 static size_t flatten(char *text, size_t len)
 {
     len = once_make_plain(text, len, ' ');
@@ -67,7 +67,7 @@ static size_t flatten(char *text, size_t len)
 __attribute__((format(printf, 4, 0))) static int fail(once_error *err, int status, const char *before,
                                                       const char *format, va_list args)
 {
-    if (status == ONCE_OK) status = ONCE_E_BUG; /* a failure must not look like none */
+    if (status == ONCE_OK) status = ONCE_E_BUG; /* a failure must not look like success */
     if (!err) return status;
 
     char text[sizeof err->text] = ""; /* an argument may be err->text itself */

@@ -1,5 +1,5 @@
-/* Failpoints: one rule per point, parsed once before threads start; the counts are atomic, because every worker may
- * reach a point. */
+/* Failpoints (base/failpoint.h): one rule per point, parsed once before threads start. The counts are atomic, because
+ * every thread may reach a point. */
 #include "base/failpoint.h"
 
 #include <assert.h>
@@ -12,7 +12,7 @@
 
 #include "base/banned.h"
 
-#define EXIT_STATUS 99 /* of the action `exit`: none that the command uses */
+#define EXIT_STATUS 99 /* of the action `exit`; the command itself never uses it */
 
 typedef enum action { ACTION_NONE, ACTION_KILL, ACTION_ABORT, ACTION_STOP, ACTION_EXIT, ACTION_ERROR, ACTIONS } action;
 

@@ -1,10 +1,12 @@
 /* Failpoints mark every step between receive and ack, so that a test can stop the process exactly there.
  *
- *   ONCE_FAILPOINT=NAME:ACTION[:N][,NAME:ACTION...]     the Nth time (1) that NAME is reached, do ACTION once
+ *   ONCE_FAILPOINT=NAME:ACTION[:N][,NAME:ACTION...]     the Nth time (default 1) that NAME is reached, do ACTION once
  *   actions: kill (SIGKILL to ourselves), abort, stop (SIGSTOP), exit, error (the caller sees a failure)
  *
- * `once version --json` lists the names. Every one of them is reached by the crash matrix; one that never is fails it.
- * The table is the only place where a name is introduced. */
+ * `once version --json` lists the names. The crash matrix must reach every one of them. A new failpoint is one line of
+ * the table below.
+ *
+ * Thread rule: arm before any thread starts; hit from every thread. */
 #ifndef ONCE_BASE_FAILPOINT_H
 #define ONCE_BASE_FAILPOINT_H
 
@@ -47,14 +49,14 @@ typedef enum once_failpoint {
         ONCE_FAILPOINTS
 } once_failpoint;
 
-extern bool once_failpoints_armed; /* false in ordinary life: a failpoint then costs one load and one branch */
+extern bool once_failpoints_armed; /* normally false: a failpoint then costs one load and one branch */
 
-/* Reads ONCE_FAILPOINT; false with a line in `why` when it cannot be understood. */
+/* Reads the value of ONCE_FAILPOINT. False: it is not valid; `why` gets a line that says so. */
 bool once_failpoints_arm(const char *spec, char *why, unsigned long why_len);
 const char *once_failpoint_name(once_failpoint point);
 const char *once_failpoint_where(once_failpoint point);
 
-/* True: the caller should behave as if the step had failed. */
+/* True: the caller must behave as if the step had failed. */
 bool once_failpoint_hit(once_failpoint point);
 
 #define ONCE_FAIL_AT(name) (__builtin_expect(once_failpoints_armed, 0) && once_failpoint_hit(ONCE_FP_##name))

@@ -1,11 +1,15 @@
 /* Hashes, by what they are for.
  *
- * Identity (entries, lanes): SipHash-2-4 with 128 bits of output under a secret of the store. Nobody without the secret
- * can construct two keys that collide, and by chance it happens once in 2^64 keys, so an identity stands for its key.
- * Change detection (fingerprints): XXH3-128 with the store's seed.
- * Long keys: SHA-256, no secret, because the replaced key is what users see.
- * Idempotency keys that go outward: SHA-256, or HMAC-SHA-256 under a salt of the user's; never a secret of the store,
- * which can be lost or moved. */
+ *   ids (entries, lanes)   SipHash-2-4 with 128 bits under a secret of the store. Without the secret nobody can make
+ *                          two keys that collide, and by chance it takes about 2^64 keys; so an id stands for its key
+ *   change detection       XXH3-128 with the store's seed (fingerprints) long keys              SHA-256 without a
+ *   secret, because users see the result instead of the key idempotency keys       SHA-256, or HMAC-SHA-256 under a
+ *   salt of the user; never under the secret of the store, which
+ *                          can be lost
+ *
+ * Stores keep these values: they are the same on every machine and never change.
+ *
+ * Thread rule: the functions share no state. */
 #ifndef ONCE_BASE_HASH_H
 #define ONCE_BASE_HASH_H
 
@@ -34,10 +38,10 @@ once_hash once_siphash128(once_secret secret, const void *data, size_t len);
 once_hash once_xxh128(uint64_t seed, const void *data, size_t len);
 void once_sha256(const void *data, size_t len, unsigned char out[32]);
 
-/* SHA-256 of what is added piece by piece. */
+/* SHA-256 in pieces: begin, add any number of times, end. */
 typedef struct once_sha256_state {
     uint32_t h[8];
-    uint64_t len; /* of all of it */
+    uint64_t len; /* bytes so far */
     unsigned char rest[64];
 } once_sha256_state;
 
@@ -45,7 +49,7 @@ void once_sha256_begin(once_sha256_state *state);
 void once_sha256_add(once_sha256_state *state, const void *data, size_t len);
 void once_sha256_end(once_sha256_state *state, unsigned char out[32]);
 
-/* HMAC-SHA-256, the same way. */
+/* HMAC-SHA-256 in pieces. */
 typedef struct once_hmac_state {
     once_sha256_state inner, outer;
 } once_hmac_state;

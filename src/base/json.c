@@ -127,7 +127,7 @@ void once_json_release(once_json *json)
     once_json_init(json);
 }
 
-/* A large message must not bind its memory for ever. */
+/* The memory of one large message must not be kept for good. */
 static void give_back(once_json *json, size_t text_len)
 {
     if (json->capacity > TOKENS_KEPT && text_len < json->capacity / 4) {

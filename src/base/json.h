@@ -42,7 +42,7 @@
 #define ONCE_JSON_MAX_DEPTH 128u          /* when the options say nothing */
 #define ONCE_JSON_MAX_BYTES (1024u << 20) /* of one text, whatever the options say */
 
-/* What can be wrong with a text, in words. DEPTH and SIZE add their limit. */
+/* What can be wrong with a text. DEPTH and SIZE add their limit. */
 #define ONCE_JSON_FAULT_MAP(X)                                                                                         \
     X(NONE, "")                                                                                                        \
     X(EMPTY, "no value")                                                                                               \
@@ -176,8 +176,8 @@ typedef struct once_pointer {
     uint32_t count; /* 0: the whole document */
 } once_pointer;
 
-/* Everything it needs is copied into the arena. ONCE_E_USAGE with words in `err`, or ONCE_E_NOMEM; `out` is then
- * untouched. "-" (the element behind the last) is legal and finds nothing. */
+/* Copies all it needs into the arena. ONCE_OK, ONCE_E_USAGE with the mistake in `err`, or ONCE_E_NOMEM; on failure
+ * `out` is untouched. "-" (the element behind the last) is legal and finds nothing. */
 int once_pointer_parse(once_arena *arena, once_bytes text, once_pointer *out, once_error *err);
 
 once_json_value once_json_find(const once_json *json, const once_pointer *pointer);
@@ -199,8 +199,8 @@ bool once_json_int64(once_json_value value, int64_t *out);
 /* Correctly rounded, whatever the locale. False when the result is not finite (1e400); 1e-400 is 0. */
 bool once_json_double(once_json_value value, double *out);
 
-/* The same, and whether the number is still there: the shortest decimal that reads as that double is the number itself.
- * So it is for 0.1 and 12.75, and for whatever has up to 15 digits and no extreme exponent; it is not for
+/* The same, and true only if no precision is lost: the shortest decimal that reads as that double is the number itself.
+ * True for 0.1 and 12.75, and for every number with up to 15 digits and no extreme exponent; false for
  * 12345678901234567.89, 1e400 and 1e-400. */
 bool once_json_survives_double(once_json_value value, double *out);
 
@@ -238,7 +238,7 @@ once_hash once_json_fingerprint(once_json *json, once_json_value value, uint64_t
  * missing, which differs from null. Never equal to the fingerprint of a document, except by chance. */
 once_hash once_json_fingerprint_of(once_json *json, const once_pointer *pointers, size_t count, uint64_t seed);
 
-/* Two bytes of the hash of each field that a fingerprint covers: enough to say later which of them differ, when the
+/* Prints: two bytes of the hash of each field that a fingerprint covers. They tell later which fields differ, when the
  * values are gone. */
 typedef struct once_json_prints {
     uint16_t *at; /* in the order of the members, or of the pointers */
@@ -246,8 +246,8 @@ typedef struct once_json_prints {
     size_t n; /* may be more than there is room for */
 } once_json_prints;
 
-/* The same fingerprints. `out` gets the prints of the members of an object, none for another value; or of the pointers.
- */
+/* The same fingerprints; `out` also gets the prints: of the members of an object (none for other values), or of the
+ * pointers. */
 once_hash once_json_fingerprint_fields(once_json *json, once_json_value value, uint64_t seed, once_json_prints *out);
 once_hash once_json_fingerprint_of_fields(once_json *json, const once_pointer *pointers, size_t count, uint64_t seed,
                                           once_json_prints *out);

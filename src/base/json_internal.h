@@ -1,4 +1,4 @@
-/* What the files of the JSON scanner share. Nobody else includes this. */
+/* What the json*.c files share. Only they include this. */
 #ifndef ONCE_BASE_JSON_INTERNAL_H
 #define ONCE_BASE_JSON_INTERNAL_H
 

@@ -1,13 +1,13 @@
-/* The log queue and the thread that writes it out.
+/* The log queue, and the thread that writes it out (base/log.h).
  *
  * The queue is a ring of records: a header, then the line with its newline. A record that would cross the end of the
- * ring is split; nobody reads it in place. A record's header says how many lines were dropped just before it, so the
- * report of a gap stands where the gap is.
+ * ring is split; it is always copied out before it is read. The header says how many lines were dropped just before the
+ * record, so that the report of a gap is where the gap is.
  *
- * `lock` is held for copying lines in or out, never across a system call that may block, so a caller waits for at
- * most a few copies. The writer waits for the descriptor with poll before each write of at most PIPE_BUF bytes: the
- * descriptor's own flags stay as they are, because other processes may share it. A terminal or a file can make the
- * write itself hang all the same; then only the writer hangs, and closing leaves it behind. */
+ * `lock` is held for copying lines in or out, never across a system call that may block, so a caller waits for a few
+ * copies at most. The writer waits for the descriptor with poll before each write of at most PIPE_BUF bytes. It does
+ * not change the flags of the descriptor, because other processes may share it. A terminal or a file can still make the
+ * write hang; then only the writer hangs, and closing the log leaves it behind. */
 #include "base/log.h"
 
 #include <assert.h>
@@ -49,24 +49,24 @@ typedef struct logger {
     int fd;
     once_log_format format;
     pthread_t writer;
-    pthread_cond_t changed; /* lines came, or closing; and, for close, ended */
-    bool closing;           /* write what is there, then end */
-    bool abandoned;         /* close has given up: the writer ends as soon as it can and frees this */
+    pthread_cond_t changed; /* signalled when a line came, and when `closing` or `ended` was set */
+    bool closing;           /* the writer writes what is there, then ends */
+    bool abandoned;         /* close has given up: the writer ends as soon as it can, and frees this */
     bool ended;
     bool terminal;
 
     uint32_t dropped;  /* lines that found no room since the last record */
-    uint64_t in_hand;  /* lines that the writer has taken and not written yet */
+    uint64_t taken;    /* lines that the writer has taken out and not written yet */
     size_t head, used; /* of `ring`: first byte to read, bytes in it */
     char ring[RING_SIZE];
 } logger;
 
-/* What the writer is about to write; only the writer touches it. */
+/* What the writer is about to write; only the writer uses it. */
 typedef struct chunk {
-    char clear[4]; /* what clears the line of a terminal, right in front of the lines */
+    char clear[4]; /* clears the line of a terminal; directly before the lines, to be one write with them */
     char data[CHUNK_SIZE];
     size_t len;
-    uint64_t lines;    /* in it, a report of dropped lines aside */
+    uint64_t lines;    /* in it, not counting a report of dropped lines */
     uint64_t reported; /* lines that it reports as dropped */
 } chunk;
 
@@ -109,7 +109,7 @@ static bool is_bare(once_bytes text)
 {
     for (size_t i = 0; i < text.len; i++)
         if (text.data[i] <= ' ' || text.data[i] >= 0x7f || strchr("\"=\\", text.data[i]))
-            return false; /* from 0x80 on: one or the other */
+            return false; /* bytes from 0x80 on fail one of the two comparisons, whether char is signed or not */
     return text.len > 0;
 }
 
@@ -179,6 +179,7 @@ static void enqueue(logger *log, const once_buf *line)
         drop_line(log);
         return;
     }
+    assert(line->len > 0 && line->len <= LINE_MAX_BYTES);
     record head = {(uint32_t)line->len, log->dropped};
     log->dropped = 0;
     ring_put(log, &head, sizeof head);
@@ -250,8 +251,8 @@ static bool chunk_report(chunk *out, once_log_format format, uint64_t dropped)
     return done;
 }
 
-/* Fills `out` with whole records, at least one if there is any, more while they fit into one atomic write of a pipe.
- * Under `lock`. `*owed` is what earlier writes lost. */
+/* Fills `out` with whole records: at least one if there is any, more while they fit into one atomic write to a pipe.
+ * Under `lock`. *owed: lines that earlier writes lost and that are not reported yet. */
 static void take_lines(logger *log, chunk *out, uint64_t *owed)
 {
     out->len = 0;
@@ -261,7 +262,7 @@ static void take_lines(logger *log, chunk *out, uint64_t *owed)
         record head;
         ring_peek(log, 0, &head, sizeof head);
         uint64_t gap = *owed + head.dropped_before;
-        if (out->len > 0 && (gap > 0 || out->len + head.len > PIPE_BUF)) return; /* a report begins a chunk */
+        if (out->len > 0 && (gap > 0 || out->len + head.len > PIPE_BUF)) return; /* a report must begin a chunk */
         *owed = gap > 0 && !chunk_report(out, log->format, gap) ? gap : 0;
         assert(out->len + head.len <= sizeof out->data);
         ring_peek(log, sizeof head, out->data + out->len, head.len);
@@ -280,7 +281,7 @@ static bool is_abandoned(logger *log)
     return abandoned;
 }
 
-/* True when all of it is out; false when the system refuses it, or when nobody waits any longer. */
+/* True: all of it is written. False: the write failed, or the log was abandoned. */
 static bool write_out(logger *log, const char *data, size_t len)
 {
     while (len > 0) {
@@ -290,7 +291,7 @@ static bool write_out(logger *log, const char *data, size_t len)
         if (answer == 0 || (answer < 0 && errno == EINTR)) continue;
         ssize_t written = write(log->fd, data, len < PIPE_BUF ? len : PIPE_BUF);
         if (written < 0 && errno == EINTR) continue;
-        if (written < 0 && errno == EAGAIN) { /* poll said yes to less than we have */
+        if (written < 0 && errno == EAGAIN) { /* there is room, but for less than this */
             once_env_sleep_ms(once_env_real(), RETRY_MS);
             continue;
         }
@@ -301,14 +302,14 @@ static bool write_out(logger *log, const char *data, size_t len)
     return true;
 }
 
-/* Waits for something to write and takes it. False: the end. After a refused write, lines that were dropped are
- * reported with the next line and not at once, which would only be refused again. */
+/* Waits for lines and takes them. False: the end. After a failed write, dropped lines are reported with the next line,
+ * not at once, because that write would only fail again. */
 static bool next_chunk(logger *log, chunk *out, uint64_t *owed, bool refused)
 {
     pthread_mutex_lock(&lock);
     for (;;) {
         take_lines(log, out, owed);
-        if (out->len == 0 && (!refused || log->closing)) { /* a gap that no line follows yet */
+        if (out->len == 0 && (!refused || log->closing)) { /* dropped lines, with no line after them yet */
             *owed += log->dropped;
             log->dropped = 0;
             if (*owed > 0 && chunk_report(out, log->format, *owed)) *owed = 0;
@@ -317,7 +318,7 @@ static bool next_chunk(logger *log, chunk *out, uint64_t *owed, bool refused)
         pthread_cond_wait(&log->changed, &lock);
     }
     bool more = out->len > 0 && !log->abandoned;
-    log->in_hand = more ? out->lines : 0;
+    log->taken = more ? out->lines : 0;
     pthread_mutex_unlock(&lock);
     return more;
 }
@@ -353,10 +354,11 @@ static void *writer_main(void *argument)
 
 /* ---- open and close ---- */
 
-/* Under `lock`. What nobody will write any more: the rest of the queue, and what hangs in a write. */
+/* Counts the lines that will not be written: the rest of the queue, and those in a write that hangs. Under `lock`. */
 static void lose_the_rest(logger *log)
 {
-    uint64_t lines = log->in_hand;
+    assert(log->abandoned);
+    uint64_t lines = log->taken;
     for (size_t at = 0; at < log->used;) {
         record head;
         ring_peek(log, at, &head, sizeof head);
@@ -368,7 +370,7 @@ static void lose_the_rest(logger *log)
 
 void once_log_clears_line(void) { atomic_store(&clears_line, true); }
 
-/* The writer takes no signals: they belong to the program, and SIGPIPE must not end it. */
+/* The writer blocks all signals: they are for the program, and SIGPIPE must not end it. */
 static bool start_writer(logger *log)
 {
     sigset_t all, before;

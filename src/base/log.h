@@ -1,8 +1,8 @@
-/* Log lines: one line each to stderr, logfmt or JSON, and never at the expense of the work.
+/* The log: one line per event to stderr, in logfmt or JSON. Logging never blocks the caller.
  *
- * A line is formatted by the caller and put into a bounded queue; one thread writes the queue out. When stderr does not
- * take lines (a full pipe, a stopped terminal, a full disk) the queue fills, further lines are dropped and counted, and
- * the count is logged as `event=log_dropped` once lines go out again. Closing waits about 200 ms for the rest.
+ * The caller formats a line and puts it into a bounded queue; one thread writes the queue out. When stderr does not
+ * accept lines (a full pipe, a stopped terminal, a full disk) the queue fills; further lines are dropped and counted,
+ * and the count is logged as `event=log_dropped` once lines go out again. Closing waits about 200 ms for the rest.
  *
  * Before once_log_open and after once_log_close lines go nowhere, so a program that embeds the library stays silent.
  *
@@ -15,8 +15,8 @@
 #include "once/types.h"
 
 #define ONCE_LOG_LEVEL_MAP(X)                                                                                          \
-    X(ERROR, "error") /* somebody must act */                                                                          \
-    X(WARN, "warn")   /* somebody should know */                                                                       \
+    X(ERROR, "error") /* an operator must act */                                                                       \
+    X(WARN, "warn")   /* an operator should know */                                                                    \
     X(INFO, "info")   /* start, stop, and what changed */                                                              \
     X(DEBUG, "debug") /* every step */
 
@@ -37,16 +37,16 @@ bool once_log_open(once_log_format format, once_log_level level);
 bool once_log_open_fd(int fd, once_log_format format, once_log_level level); /* for tests; `fd` stays the caller's */
 void once_log_close(void);                                                   /* harmless when not open */
 
-/* On a terminal a line that is drawn again and again stands where the next one is written: it is cleared first. Until
- * the log is closed. */
+/* From now on each log line on a terminal first clears the current line, where a progress line may be. Until the log is
+ * closed. */
 void once_log_clears_line(void);
 
 const char *once_log_level_name(once_log_level level);
 bool once_log_level_parse(const char *name, once_log_level *ret_level); /* on false `ret_level` is untouched */
 
-bool once_log_wants(once_log_level level); /* to spare the making of an argument */
-uint64_t
-once_log_dropped(void); /* lines lost since open: queue full, refused by the system, or not taken until close */
+bool once_log_wants(once_log_level level); /* false: a line of this level would not be logged; spares its arguments */
+/* Lines lost since open: the queue was full, the write failed, or they were not written when the log was closed. */
+uint64_t once_log_dropped(void);
 
 /* `event` is a word like "store_open", the same in every line of its kind; the rest is for people. Never log a secret
  * or a message body. A message longer than about 2000 bytes is cut. */
@@ -55,10 +55,10 @@ void once_log(once_log_level level, const char *event, const char *format, ...) 
 typedef struct once_log_field {
     const char *name;
     once_bytes value; /* empty: the field is left out */
-    bool number;      /* JSON has it without quotes */
+    bool number;      /* written without quotes in JSON */
 } once_log_field;
 
-/* The same with fields for machines, between `event` and `msg`. */
+/* The same with more fields, between `event` and `msg`. */
 void once_log_fields(once_log_level level, const char *event, const once_log_field *fields, size_t n,
                      const char *format, ...) __attribute__((format(printf, 5, 6)));
 

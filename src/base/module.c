@@ -1,4 +1,4 @@
-/* Modules, linked in or loaded. */
+/* Modules (base/module.h), linked in or loaded. A file is checked before dlopen, which trusts what it reads. */
 #include "base/module.h"
 
 #include <assert.h>
@@ -25,6 +25,7 @@
 
 static bool find_part(const once_module *module, const char *kind, const char *name, const void **out)
 {
+    assert(module && kind && name && out);
     for (const once_module_part *part = module->parts; part && part->kind; part++)
         if (strcmp(part->kind, kind) == 0 && strcmp(part->name, name) == 0) {
             *out = part->is;
@@ -78,21 +79,21 @@ typedef struct loaded {
 } loaded;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static loaded modules[MODULES_MAX]; /* under the lock */
+static loaded modules[MODULES_MAX]; /* under `lock` */
 static size_t n_modules;
 
 /* --- where they are --- */
 
-/* The object that this is a part of: "" is the program. */
+/* The shared object that this code is in; "": the program itself. */
 static const char *own_name(void)
 {
     Dl_info info;
     struct link_map *map = NULL;
-    static const char here; /* a function has no address for C */
+    static const char here; /* its address, because C does not allow that of a function here */
     return dladdr1(&here, &info, (void **)&map, RTLD_DL_LINKMAP) != 0 && map ? map->l_name : NULL;
 }
 
-/* Whether it lies in its build folder; not by what it was called as, which anybody may choose. */
+/* Whether it is in its build folder. argv[0] does not count: the caller chooses it. */
 static bool is_in_build(void)
 {
     char path[PATH_MAX];
@@ -162,7 +163,7 @@ static bool is_whole(int fd)
            lies_inside(head.e_shoff, head.e_shnum, head.e_shentsize, size) && has_its_segments(fd, &head, size);
 }
 
-/* dlopen maps what the file says that it has, and who reads behind the end of one that was cut off dies of SIGBUS. */
+/* dlopen maps as much as the file claims to have; reading behind the end of a truncated one is a SIGBUS. */
 static int check_whole(const char *path, once_error *err)
 {
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -172,7 +173,7 @@ static int check_whole(const char *path, once_error *err)
     close(fd);
     if (whole) return ONCE_OK;
     return once_fail(err, ONCE_E_CONFIG,
-                     "the module '%s' cannot be loaded: it is cut off, or no shared object at all; install it again",
+                     "the module '%s' cannot be loaded: it is truncated or not a shared object; install it again",
                      path);
 }
 
@@ -199,13 +200,13 @@ static int load(const char *name, const once_module **out, once_error *err)
     if (!there)
         return once_fail(
             err, ONCE_E_CONFIG,
-            "'%s' needs the module '%s', which is not there; install the package that has it, or say 'make "
-            "install' where once was built",
+            "'%s' needs the module '%s', which does not exist; install the package that has it, or run 'make install' "
+            "where once was built",
             name, path);
     const int whole = check_whole(path, err);
     if (whole != ONCE_OK) return whole;
     show_own_functions();
-    void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL); /* it stays: libraries like OpenSSL cannot be taken out */
+    void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL); /* never closed: libraries like OpenSSL cannot be unloaded */
     if (!object) {
         const char *why = dlerror();
         return once_fail(err, ONCE_E_CONFIG,
@@ -213,7 +214,7 @@ static int load(const char *name, const once_module **out, once_error *err)
                          path, why ? why : "no reason is known");
     }
     const once_module *module = dlsym(object, ONCE_MODULE_SYMBOL);
-    if (!module) return once_fail(err, ONCE_E_CONFIG, "'%s' is no module of once; install it again", path);
+    if (!module) return once_fail(err, ONCE_E_CONFIG, "'%s' is not a module of once; install it again", path);
     const int rc = check_fit(path, module, err);
     if (rc != ONCE_OK) return rc;
     once_log(ONCE_LOG_DEBUG, "module_loaded", "module '%s' is loaded", path);
@@ -248,7 +249,7 @@ int once_module_part_get(const char *module, const char *kind, const char *name,
     bool there;
     (void)once_module_where(module, path, &there);
     return once_fail(err, ONCE_E_CONFIG,
-                     "'%s' is not the module '%s', since it has no %s '%s'; it may be another one under this name: "
+                     "'%s' is not the module '%s': it has no %s '%s'; it may be another module under this name; "
                      "install it again",
                      path, module, kind, name);
 }

@@ -1,12 +1,12 @@
-/* Modules: drivers with a library of their own. They are linked in, or each is a shared object, NAME.so, that is loaded
- * when something names it for the first time and stays until the process ends; so a program has only the libraries that
- * its pipelines need. Which of both, the build option `modules` says; who asks for a part of a module does not see it.
+/* Modules: drivers that need a library of their own. A module is either linked in, or a shared object NAME.so that is
+ * loaded when it is first needed and stays until the process ends. So a program loads only the libraries that its
+ * pipelines need. The build option `modules` decides; callers see no difference.
  *
- * A module is loaded from one folder by its whole path: that of the installation, which is compiled in; of a program or
- * a libonce.so that lies in its build folder, from there; or ONCE_MODULES, where a process has no more rights than who
- * started it. It uses the functions and structs of the program that loads it, so it must be of the same version and
- * have the same interface: a number that is made of all our headers (tools/interface), which nobody has to remember to
- * raise.
+ * A module is loaded by its absolute path from one folder: the installed one, which is compiled in; the build folder,
+ * for a program or a libonce.so that is in its build folder; or ONCE_MODULES, if the process has no more rights than
+ * the user who started it. A module uses the functions and structs of the program that loads it. So both must have the
+ * same version and the same interface: a number that the build computes from all our headers (tools/interface), so that
+ * no one has to remember to raise it.
  *
  * Thread rule: every function from any thread. */
 #ifndef ONCE_BASE_MODULE_H
@@ -23,14 +23,14 @@
 #define ONCE_MODULE_INTERFACE 0 /* nothing is loaded */
 #endif
 
-/* What a module has: a store, a database... Each kind says which struct it is. */
+/* A part of a module: a store, a database... The kind says which struct `is` points to. */
 typedef struct once_module_part {
     const char *kind, *name;
     const void *is;
 } once_module_part;
 
 typedef struct once_module {
-    uint32_t interface;            /* ONCE_MODULE_INTERFACE: these two stay at their places for ever */
+    uint32_t interface;            /* ONCE_MODULE_INTERFACE; this and the next field never move */
     const char *version;           /* of once */
     const once_module_part *parts; /* ends with a NULL kind */
 } once_module;
@@ -48,11 +48,11 @@ typedef struct once_module {
     const once_module once__module_##name = {ONCE_MODULE_INTERFACE, ONCE_BUILD_VERSION, list}
 #endif
 
-/* The part of a module, which is loaded if it is not. ONCE_E_CONFIG: it is missing, cannot be loaded or does not fit;
+/* A part of a module; loads the module if necessary. ONCE_E_CONFIG: it is missing, cannot be loaded or does not fit;
  * `err` says which file, and what to do. */
 int once_module_part_get(const char *module, const char *kind, const char *name, const void **out, once_error *err);
 
-/* Where a module is, or would be. False: it is linked in. */
+/* The path of a module, and whether the file exists. False: it is linked in; the outputs are not set. */
 bool once_module_where(const char *module, char path[PATH_MAX], bool *there);
 
 #endif

@@ -1,4 +1,4 @@
-/* There is no memory, and what it was for. */
+/* The error for lack of memory. */
 #ifndef ONCE_BASE_NO_MEMORY_H
 #define ONCE_BASE_NO_MEMORY_H
 

@@ -1,4 +1,4 @@
-/* The names of outcomes, as stores, summaries and metrics spell them. */
+/* The names of outcomes, as in settlements, configuration, JSON and metrics. */
 #include "once/types.h"
 
 #include "base/banned.h"

@@ -1,14 +1,17 @@
+/* Which characters are safe to show (base/plain.h). Not safe: bytes that are not UTF-8, control characters, and those
+ * that change the direction of text. */
 #include "base/plain.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/buf.h"
 
 #include "base/banned.h"
 
-/* U+0000 to U+001F, U+007F to U+009F, U+061C, U+200E, U+200F, U+2028 to U+202E, U+2066 to U+2069; there is no other
- * list of them. */
-static bool steers(const unsigned char *at, int n)
+/* U+0000 to U+001F, U+007F to U+009F, U+061C, U+200E, U+200F, U+2028 to U+202E, U+2066 to U+2069. This is the only list
+ * of them. */
+static bool is_control(const unsigned char *at, int n)
 {
     if (n == 1) return *at < 0x20 || *at == 0x7f;
     if (n == 2) return (at[0] == 0xc2 && at[1] < 0xa0) || (at[0] == 0xd8 && at[1] == 0x9c);
@@ -17,7 +20,7 @@ static bool steers(const unsigned char *at, int n)
            (at[1] == 0x81 && at[2] >= 0xa6 && at[2] <= 0xa9);
 }
 
-/* Of a well-formed sequence. */
+/* The code point of a well-formed sequence. */
 static uint32_t code_of(const unsigned char *at, int n)
 {
     uint32_t code = n == 1 ? at[0] : at[0] & (0xffu >> (n + 1));
@@ -31,7 +34,8 @@ once_character once_character_first(once_bytes text)
     const unsigned char *at = (const unsigned char *)text.data;
     const int n = once_utf8_sequence(at, text.len);
     if (n < 0) return (once_character){.len = (size_t)-n, .code = 0xfffd};
-    return (once_character){.len = (size_t)n, .code = code_of(at, n), .fit = !steers(at, n)};
+    assert(n > 0 && (size_t)n <= text.len);
+    return (once_character){.len = (size_t)n, .code = code_of(at, n), .fit = !is_control(at, n)};
 }
 
 size_t once_make_plain(char *text, size_t len, char instead)
@@ -43,6 +47,7 @@ size_t once_make_plain(char *text, size_t len, char instead)
         else text[out] = instead;
         out += c.fit ? c.len : 1;
         at += c.len;
+        assert(c.len > 0 && out <= at);
     }
     return out;
 }

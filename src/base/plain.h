@@ -1,11 +1,11 @@
-/* Text that may have come from anybody, made fit for terminals and logs. */
+/* Makes text from any source safe for terminals and logs. Thread rule: any thread. */
 #ifndef ONCE_BASE_PLAIN_H
 #define ONCE_BASE_PLAIN_H
 
 #include "once/types.h"
 
-/* In place: each character that is not fit to be shown (once_character_first) becomes `instead`. Returns the length,
- * which only shrinks. */
+/* Replaces, in place, each character that must not be shown (once_character_first) by `instead`. Returns the new
+ * length, which is never larger. */
 size_t once_make_plain(char *text, size_t len, char instead);
 
 #endif

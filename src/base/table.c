@@ -1,3 +1,4 @@
+/* The hash table (base/table.h): linear probing; a removal moves later values back, so there are no tombstones. */
 #include "base/table.h"
 
 #include <assert.h>
@@ -16,9 +17,10 @@ static size_t home_of(const once_table *t, once_hash id)
 
 static size_t after(const once_table *t, size_t at) { return (at + 1) & (t->size - 1); }
 
-/* Where it is, or where it would be. */
+/* The slot of the id, or the free slot where it would be. */
 static size_t find(const once_table *t, once_hash id)
 {
+    assert(t->size > 0 && t->n <= t->size / 2); /* so there is a free slot, and the search ends */
     size_t at = home_of(t, id);
     while (t->at[at].value && !once_hash_equal(t->at[at].id, id)) at = after(t, at);
     return at;
@@ -59,8 +61,8 @@ bool once_table_put(once_table *t, once_hash id, void *value)
     return true;
 }
 
-/* The next one behind a hole that may move into it, because its own search would end there; the free slot if there is
- * none. */
+/* The next value behind the hole that must move into it, because a search for it would end at the hole; if there is
+ * none, the next free slot. */
 static size_t follower(const once_table *t, size_t hole)
 {
     for (size_t at = after(t, hole);; at = after(t, at)) {

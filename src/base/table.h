@@ -1,8 +1,9 @@
-/* The hash table: finds what has an id. Open addressing over (id, value), where the ids are hashes already, so that
- * whatever half of their bits may serve as the place; small numbers serve, too. A zeroed one is empty. Never more than
- * half full.
+/* A hash table from ids to values. Ids are usually hashes already; small numbers work, too. A zeroed table is empty.
  *
- * A value is a pointer that is not NULL, or a position in a list of the caller's; one table has one kind.
+ * A value is a pointer that is not NULL, or a position in a list of the caller; one table has only one of the two.
+ *
+ * Invariants: open addressing; the size is a power of two or 0; never more than half full.
+ *
  * Thread rule: one thread. */
 #ifndef ONCE_BASE_TABLE_H
 #define ONCE_BASE_TABLE_H
@@ -16,24 +17,27 @@ typedef struct once_table_slot {
 
 typedef struct once_table {
     once_table_slot *at;
-    size_t n, size; /* slots that are used; all of them, a power of two */
+    size_t n, size; /* slots in use; all slots */
 } once_table;
 
-enum { ONCE_TABLE_KEPT = 16384 }; /* slots: what usually stays after a transaction */
+enum { ONCE_TABLE_KEPT = 16384 }; /* slots that usually stay allocated after a transaction */
 
 void *once_table_get(const once_table *table, once_hash id); /* NULL: not there */
-bool once_table_put(once_table *table, once_hash id,
-                    void *value); /* replaces what was there; false: out of memory, nothing changed */
-bool once_table_remove(once_table *table, once_hash id); /* whether it was there */
-bool once_table_reserve(once_table *table,
-                        size_t n); /* up to n are put without fail from now on; false: out of memory */
-void once_table_clear(once_table *table, size_t kept); /* empty again; of more slots than `kept` the memory is freed */
-void once_table_release(once_table *table);            /* the memory; it may be used again */
-void *once_table_next(const once_table *table,
-                      size_t *at); /* from *at == 0 on each value once, in no order; NULL: that was all */
+/* Adds or replaces. False: out of memory; nothing changed. */
+bool once_table_put(once_table *table, once_hash id, void *value);
+/* False: it was not there. */
+bool once_table_remove(once_table *table, once_hash id);
+/* From now on puts cannot fail until there are n values. False: out of memory. */
+bool once_table_reserve(once_table *table, size_t n);
+/* Empties it; frees the memory if it has more than `kept` slots. */
+void once_table_clear(once_table *table, size_t kept);
+/* Frees the memory; the table is empty and may be used again. */
+void once_table_release(once_table *table);
+/* Walks over the values, in no order: begin with *at = 0. NULL: there are no more. */
+void *once_table_next(const once_table *table, size_t *at);
 
-/* Positions instead of pointers, for lists that move when they grow. */
-bool once_table_position(const once_table *table, once_hash id, size_t *out); /* false: not there, *out is as it was */
+/* Positions instead of pointers, for lists that move when they grow. False: not there, and *out is untouched. */
+bool once_table_position(const once_table *table, once_hash id, size_t *out);
 bool once_table_put_position(once_table *table, once_hash id, size_t position);
 
 #endif

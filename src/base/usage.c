@@ -1,3 +1,4 @@
+/* Structs with a size, from and to callers that may have an older header (base/usage.h). */
 #include "base/usage.h"
 
 #include <assert.h>
@@ -28,6 +29,7 @@ int once_sized_read(const char *name, const void *from, void *to, size_t full, o
 
 int once_sized_write(const char *name, const void *from, void *to, size_t full, once_error *err)
 {
+    assert(name && from && to && full >= sizeof(size_t));
     size_t size;
     memcpy(&size, to, sizeof size);
     const int rc = check_size(name, size, full, err);

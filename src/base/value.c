@@ -1,5 +1,7 @@
+/* Reads values from the environment and from files (base/value.h). */
 #include "base/value.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -20,14 +22,14 @@ typedef struct reading {
 
 #define AT(r, line) (int)(r)->file.len, (r)->file.data, (line)
 
-/* What is no regular file may never end, or never begin. NULL, or why it is not read. */
+/* Only regular files: others may never end, or never begin. NULL, or why it cannot be read. */
 static const char *read_whole(const once_env *world, int fd, char *to, size_t max, size_t *len)
 {
     struct stat about;
     ssize_t got;
     *len = 0;
     if (fstat(fd, &about) != 0) return once_errno_text(errno);
-    if (!S_ISREG(about.st_mode)) return S_ISDIR(about.st_mode) ? "it is a directory" : "it is no regular file";
+    if (!S_ISREG(about.st_mode)) return S_ISDIR(about.st_mode) ? "it is a directory" : "it is not a regular file";
     do {
         got = world->read(world->self, fd, to + *len, max - *len);
         if (got > 0) *len += (size_t)got;
@@ -36,15 +38,15 @@ static const char *read_whole(const once_env *world, int fd, char *to, size_t ma
     return *len == max ? "it is longer than 128 KiB" : NULL;
 }
 
-/* A secret in a file; the line end that editors put at its end is not part of it. */
+/* Reads a secret from a file. A line end at its end, which editors add, is not part of it. */
 static int read_secret(const reading *r, const once_written *v, const char *path, once_bytes *out, once_error *err)
 {
     const once_env *world = r->env;
     char *text = once_arena_alloc(r->arena, ONCE_VALUE_MAX);
     if (!text) return once_no_memory(err, "for a value");
     size_t len = 0;
-    const int fd =
-        world->open(world->self, path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0); /* a FIFO would wait for its other end */
+    /* Without O_NONBLOCK, opening a FIFO would wait for its other end. */
+    const int fd = world->open(world->self, path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
     const char *why = fd < 0 ? once_errno_text(errno) : read_whole(world, fd, text, ONCE_VALUE_MAX, &len);
     if (fd >= 0) once_close_beside(world, fd);
     if (why)
@@ -67,7 +69,7 @@ static int read_value(const reading *r, const once_written *v, once_bytes *out, 
     if (text.len < 4 || memcmp(text.data, "env:", 4) != 0) return ONCE_OK;
     const char *found = getenv(text.data + 4);
     if (!found)
-        return once_fail(err, ONCE_E_CONFIG, "%.*s:%d: variable '%s' is not set; '%.*s' is to be taken from it",
+        return once_fail(err, ONCE_E_CONFIG, "%.*s:%d: variable '%s' is not set; '%.*s' is read from it",
                          AT(r, v->line), text.data + 4, (int)v->name.len, v->name.data);
     *out = (once_bytes){found, strlen(found)};
     return ONCE_OK;
@@ -76,6 +78,7 @@ static int read_value(const reading *r, const once_written *v, once_bytes *out, 
 int once_value_read(once_bytes file, const once_env *env, const once_written *written, once_arena *arena,
                     once_bytes *out, once_error *err)
 {
+    assert(env && written && arena && out);
     return read_value(&(reading){file, env, arena}, written, out, err);
 }
 

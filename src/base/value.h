@@ -1,4 +1,6 @@
-/* Values of the pipeline file that may be references to where they stand, so that no secret is in the file. */
+/* Values of the pipeline file that may be references (env:NAME, file:PATH), so that no secret is in the file.
+ *
+ * Thread rule: the functions share no state but the environment variables of the process. */
 #ifndef ONCE_BASE_VALUE_H
 #define ONCE_BASE_VALUE_H
 
@@ -6,24 +8,24 @@
 #include "base/env.h"
 #include "once/types.h"
 
-#define ONCE_VALUE_MAX (128 << 10) /* of a file: the kernel's limit of an argument or a variable, with the NUL */
+#define ONCE_VALUE_MAX (128 << 10) /* bytes of a file: the kernel's limit of an argument or a variable, with the NUL */
 
-/* A value as it was written: a text, or a reference (env:NAME, file:PATH) to where it is read from when the pipeline
- * starts, which is never shown. */
+/* A value as it is in the file: a text, or a reference to a value that is read when the pipeline starts and is never
+ * shown. */
 typedef struct once_written {
-    once_bytes name; /* of what it is for, for messages */
+    once_bytes name; /* of the field, for messages */
     once_bytes value;
     int line;
 } once_written;
 
-/* Of a value: where it is to be read from, instead of what it is. */
+/* Whether it is a reference, and not the value itself. */
 bool once_is_reference(once_bytes value);
 
-/* Is told of a text that is a secret, or leads to one. `url`: one that may have a password in it; otherwise only a
- * reference is a secret. */
+/* Called with each text that may be a secret or lead to one. `url`: a URL, which may have a password in it; otherwise
+ * only a reference is secret. */
 typedef void once_secret_visit(void *user, once_bytes text, bool url);
 
-/* A value as written, or what a reference leads to. A mistake is FILE:LINE, of the pipeline file `file`. */
+/* The text itself, or the value that a reference leads to. Errors begin with FILE:LINE of the pipeline file `file`. */
 int once_value_read(once_bytes file, const once_env *env, const once_written *written, once_arena *arena,
                     once_bytes *out, once_error *err);
 

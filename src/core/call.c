@@ -1,5 +1,8 @@
+/* The reply of a handler written in C, and the extension of its lease (core/call.h). The public functions here check
+ * their arguments; a bad call is ONCE_E_USAGE, never an abort. */
 #include "core/call.h"
 
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -45,12 +48,13 @@ void once_reply_delay(once_reply *reply, int64_t delay_ms)
 once_outcome once__reply_outcome(once_reply *reply, once_outcome returned)
 {
     if ((unsigned)returned < ONCE_OUTCOMES) return returned;
-    once_reply_reason(reply, "the handler returned %d, which is no outcome", (int)returned);
+    once_reply_reason(reply, "the handler returned %d, which is not an outcome", (int)returned);
     return ONCE_UNKNOWN;
 }
 
 once_bytes once__reply_why(const once_reply *reply, once_outcome outcome)
 {
+    assert((unsigned)outcome < ONCE_OUTCOMES);
     if (reply->reason[0]) return (once_bytes){reply->reason, strlen(reply->reason)};
     return once_policy_words(outcome);
 }
@@ -61,11 +65,12 @@ int once_call_extend(const once_call *call, int64_t lease_ms, once_error *err)
     once_keeper *keeper = call->internal;
     if (!keeper) return ONCE_OK;
     if (lease_ms < 0) return once_fail(err, ONCE_E_USAGE, "a lease must be longer than 0 ms");
+    assert(keeper->extend);
     return keeper->extend(keeper, lease_ms, err);
 }
 
 int once__keeper_lost(once_error *err)
 {
     return once_fail(err, ONCE_E_FENCED,
-                     "the lease ran out and somebody else has the key; use a longer lease_ms, or once_call_extend");
+                     "the lease ran out and another worker has the key; use a longer lease_ms, or once_call_extend");
 }

@@ -1,4 +1,7 @@
+/* The time of a store (core/clock.h). */
 #include "core/clock.h"
+
+#include <assert.h>
 
 #include "core/plant.h"
 
@@ -6,7 +9,8 @@
 
 #define TENTHS 10
 
-/* The wall clock is asked once: at the first step, after a reboot, and when a doubt may have ended. */
+/* Takes the wall clock, unless it is behind or in doubt: at the first step, after a reboot, and while it is in doubt.
+ * */
 static void ask_wall(once_clock *clock, int64_t wall)
 {
     const bool first = clock->boot_id == 0;
@@ -14,8 +18,10 @@ static void ask_wall(once_clock *clock, int64_t wall)
     if (first || (wall > clock->tenths && !clock->doubted)) clock->tenths = wall;
 }
 
+/* Moves towards the wall clock, at 0.9 to 1.1 of real speed. */
 static void lean(once_clock *clock, int64_t elapsed_ms, int64_t wall)
 {
+    assert(elapsed_ms >= 0);
     const int64_t slowest = elapsed_ms * 9, fastest = elapsed_ms * 11;
     int64_t step = wall - clock->tenths;
     if (step < slowest) step = slowest;

@@ -1,3 +1,4 @@
+/* Readers for names, templates and references of a pipeline file (core/config_values.h). */
 #include "core/config_values.h"
 
 #include <assert.h>
@@ -44,8 +45,9 @@ bool once__config_read_name(once_config *config, const once_config_field *field,
     return true;
 }
 
-/* What it may name instead. A map that names no source we know is told by whoever reads it. */
-static void tell_names(once_config *config, const once_config_field *field, int line, once_bytes wanted)
+/* Reports a ${source:NAME} that the source does not have, and what it has. A source that is not known is reported by
+ * the reader of `source`. */
+static void report_source_name(once_config *config, const once_config_field *field, int line, once_bytes wanted)
 {
     const char *const *names = config->source_names;
     const int len = wanted.len < 60 ? (int)wanted.len : 60;
@@ -54,12 +56,11 @@ static void tell_names(once_config *config, const once_config_field *field, int 
     for (size_t i = 0; names && names[i]; i++) once_buf_printf(&list, "%s%s", i ? ", " : "", names[i]);
     if (!names)
         once_config_wrong(config, ONCE_E_CONFIG, line,
-                          "'%s': ${source:%.*s} is not known of this source; use ${/field}, ${header:NAME} or "
-                          "${coordinates}",
+                          "'%s': this source has no ${source:%.*s}; use ${/field}, ${header:NAME} or ${coordinates}",
                           field->name, len, wanted.data);
     else if (!*names)
         once_config_wrong(config, ONCE_E_CONFIG, line,
-                          "'%s': ${source:%.*s} is not known of this source, which has no names at all; use ${/field}, "
+                          "'%s': this source has no ${source:%.*s}, nor any other ${source:...}; use ${/field}, "
                           "${header:NAME} or ${coordinates}",
                           field->name, len, wanted.data);
     else
@@ -68,7 +69,7 @@ static void tell_names(once_config *config, const once_config_field *field, int 
     once_buf_release(&list);
 }
 
-/* Whether the source has what the template wants of it. */
+/* Whether the source has all the names that the template uses. */
 static bool check_source_names(once_config *config, const once_config_field *field, const once_node *node,
                                const once_template *template)
 {
@@ -78,7 +79,7 @@ static bool check_source_names(once_config *config, const once_config_field *fie
         while (known && *known && !once__is_text(name, *known)) known++;
         config->names_source = true;
         if (known && *known) continue;
-        tell_names(config, field, node->line, name);
+        report_source_name(config, field, node->line, name);
         return false;
     }
     return true;

@@ -1,5 +1,10 @@
+/* The reason of a conflict letter (core/conflict.h).
+ *
+ * Cost: a store may be locked while this runs, and anyone may send an object with very many members. So the number of
+ * members that are compared by searching is bounded (LOOKUPS_COST_MAX), and so is the text. */
 #include "core/conflict.h"
 
+#include <assert.h>
 #include <stdio.h>
 
 #include "base/buf.h"
@@ -9,16 +14,14 @@
 #include "base/banned.h"
 
 enum { FIELDS_MAX = 8, NAME_MAX_BYTES = 64, REASON_MAX_BYTES = 4096 };
-enum {
-    LOOKUPS_COST_MAX = 1000000
-}; /* members passed while searching: a store may be locked meanwhile, and anybody may send wide objects */
+enum { LOOKUPS_COST_MAX = 1000000 }; /* members that a search may pass, in all */
 
-/* Names that differ, up to some. */
+/* The names of fields that differ. */
 typedef struct differing {
     once_bytes names[FIELDS_MAX];
     size_t n;    /* may be more than there is room for */
-    bool cut;    /* there may be others: not everything was compared */
-    size_t gone; /* so many more of the first one are not here, and nobody knows their names any more */
+    bool cut;    /* not everything was compared: there may be others */
+    size_t gone; /* so many more fields of the first message are missing here; their names are not known */
 } differing;
 
 static void note(differing *to, once_bytes name)
@@ -41,8 +44,8 @@ static size_t count_members(const once_json *json)
     return n;
 }
 
-/* The member of `y` of that name. Mostly it stands at the same place as in the other object; searching for it costs as
- * many steps as `y` has members, and there are so many steps in all. False: they are used up. */
+/* The member of `y` with that name. Mostly it is at the same place as in the other object. A search costs as many steps
+ * as `y` has members. False: the steps are used up. */
 static bool find_member(once_json *y, once_json_iter *beside, size_t members, size_t *steps, once_bytes name,
                         once_json_value *out)
 {
@@ -56,8 +59,8 @@ static bool find_member(once_json *y, once_json_iter *beside, size_t members, si
     return true;
 }
 
-/* Members of `x` that `y` does not have so; with `missing` only those that it does not have at all. Stops when there
- * are more than can be told. */
+/* Members of `x` that differ in `y`; with `missing` only those that `y` does not have. Stops when there are more than
+ * can be named. False: out of memory. */
 static bool compare_members(once_json *x, once_json *y, bool missing, once_arena *arena, differing *out)
 {
     const size_t members = count_members(y);
@@ -89,27 +92,28 @@ static bool compare(once_json *first, once_json *now, const once_fingerprint_spe
     return compare_members(now, first, false, arena, out) && compare_members(first, now, true, arena, out);
 }
 
-/* Where only the prints of the first one's fields are left. */
+/* The same if only the prints of the first message's fields are left (core/fields.h). */
 static bool compare_prints(once_fields first, once_json *now, const once_fingerprint_spec *spec, uint64_t seed,
                            once_arena *arena, differing *out)
 {
     const bool chosen = spec && spec->kind == ONCE_FINGERPRINT_FIELDS;
     if (!chosen && once_json_root(now).type != ONCE_JSON_OBJECT) return true;
     once_json_prints prints = {0};
-    for (int round = 0; round < 2; round++) { /* the first one counts them */
+    for (int round = 0; round < 2; round++) { /* the first round counts the prints */
         if (round && prints.n == 0) break;
         if (round && !(prints.at = once_arena_new(arena, uint16_t, prints.n))) return false;
         prints.capacity = prints.at ? prints.n : 0;
         if (chosen) once_json_fingerprint_of_fields(now, spec->fields, spec->n, seed, &prints);
         else once_json_fingerprint_fields(now, once_json_root(now), seed, &prints);
     }
+    assert(prints.capacity == prints.n); /* so each print is there */
     once_json_iter it = once_json_each(now, once_json_root(now));
     for (size_t i = 0; i < prints.n; i++) {
         once_bytes name = chosen ? spec->fields[i].text : (once_bytes){0};
         if (!chosen && (!once_json_next(&it) || !once_json_string(it.key, arena, &name))) return false;
         if (!once_fields_take(&first, prints.at[i])) note(out, name);
     }
-    out->gone = !chosen && first.n > out->n ? first.n - out->n : 0; /* a field that differs has left one behind, too */
+    out->gone = !chosen && first.n > out->n ? first.n - out->n : 0; /* each field that differs leaves one print, too */
     return true;
 }
 
@@ -125,7 +129,7 @@ static bool find_fields_by_print(const once_fields *first, once_bytes now, const
     return fine;
 }
 
-/* False: out of memory. What is no JSON has no fields. */
+/* False: out of memory. A body that is not JSON has no fields. */
 static bool find_fields(once_bytes first, once_bytes now, const once_fingerprint_spec *spec, once_secret secret,
                         once_arena *arena, differing *out)
 {
@@ -141,7 +145,7 @@ static bool find_fields(once_bytes first, once_bytes now, const once_fingerprint
     return fine;
 }
 
-/* Whole characters, and none that steers. */
+/* Whole characters only, and control characters as '?'. */
 static void put_plain(once_buf *to, once_bytes text, size_t max)
 {
     size_t at = 0;

@@ -1,3 +1,4 @@
+/* Deliveries that are acked one by one (core/deliveries.h). */
 #include "core/deliveries.h"
 
 #include <assert.h>
@@ -41,7 +42,7 @@ static uint64_t free_tag(once_deliveries *open)
 
 uint64_t once_deliveries_begin(once_deliveries *open, uint64_t delivery, once_item *item)
 {
-    assert(open->n < open->size);
+    assert(open->n < open->size && item);
     const uint64_t tag = free_tag(open);
     *once_deliveries_at(open, tag) =
         (once_open_delivery){.state = {.delivery = delivery, .item = item}, .before = open->last};
@@ -87,7 +88,8 @@ void once_deliveries_forget(once_deliveries *open, uint64_t tag)
     else open->first = d->after;
     if (d->after) once_deliveries_at(open, d->after)->before = d->before;
     else open->last = d->before;
-    d->next = open->free; /* and it stays over: nobody finds an item by it */
+    assert(open->n >= open->over);
+    d->next = open->free; /* `over` stays true, so that the tag leads to no item */
     open->free = tag;
     open->over--;
     open->n--;

@@ -1,8 +1,11 @@
+/* Prints of fields: made, sorted, written and read (core/fields.h). */
 #include "core/fields.h"
+
+#include <assert.h>
 
 #include "base/banned.h"
 
-/* A few, and nearly always in no order. */
+/* Insertion sort: there are at most ONCE_FIELDS_MAX. */
 static void sort(once_fields *fields)
 {
     for (size_t i = 1; i < fields->n; i++) {
@@ -41,7 +44,9 @@ once_hash once_fields_of_pointers(once_json *json, const once_pointer *pointers,
 
 size_t once_fields_write(const once_fields *fields, unsigned char out[ONCE_FIELDS_BYTES])
 {
+    assert(fields->n <= ONCE_FIELDS_MAX);
     for (size_t i = 0; i < fields->n; i++) {
+        assert(i == 0 || fields->prints[i - 1] <= fields->prints[i]); /* once_fields_read refuses anything else */
         out[2 * i] = (unsigned char)(fields->prints[i] >> 8);
         out[2 * i + 1] = (unsigned char)fields->prints[i];
     }

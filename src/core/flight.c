@@ -1,3 +1,4 @@
+/* Slots and leases of external effects (core/flight.h). */
 #include "core/flight.h"
 
 #include <assert.h>
@@ -25,13 +26,14 @@ void once_flight_release(once_flight *flight)
 
 static uint32_t *used_by(const once_flight *flight, const once_handler_spec *handler)
 {
+    assert(handler >= flight->spec->handlers && handler < flight->spec->handlers + flight->spec->n_handlers);
     return &flight->used[handler - flight->spec->handlers];
 }
 
 uint32_t once_flight_free(const once_flight *flight, const once_handler_spec *handler)
 {
     const uint32_t used = *used_by(flight, handler);
-    const bool alone = flight->alone_left && !(handler->bits & ONCE_EFFECT_ISOLATED); /* it runs inside this process */
+    const bool alone = flight->alone_left && !(handler->bits & ONCE_EFFECT_ISOLATED); /* it could crash this process */
     const uint32_t slots = alone ? 1 : handler->slots;
     return used < slots ? slots - used : 0;
 }
@@ -60,6 +62,7 @@ static int64_t end_at(const once_item *item)
 
 int64_t once_lease_pause_ms(int64_t lease_ms, int64_t failing_for_ms)
 {
+    assert(lease_ms > 0);
     if (lease_ms == ONCE_NEVER || failing_for_ms / 2 > lease_ms) return ONCE_NEVER;
     return lease_ms < ONCE_PAUSES_OF_LEASE ? 1 : lease_ms / ONCE_PAUSES_OF_LEASE;
 }
@@ -85,6 +88,7 @@ static void look_again(once_flight *flight, const once_item *item)
 
 void once_flight_depart(once_flight *flight, once_item *item, int64_t claimed_at_ms)
 {
+    assert(item->request.lease_ms > 0 && !once_hash_is_zero(item->request.id));
     item->given = item->told_to_end = item->lost = false;
     item->started = item->maybe = false;
     item->not_started = ONCE_OK;

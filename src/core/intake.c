@@ -1,3 +1,5 @@
+/* Intake (core/intake.h): parses the body, chooses the handler, renders key, lane, time and locks, and prepares the
+ * input of the effect. Each step returns ONCE_E_MESSAGE if the message is at fault. */
 #include "core/intake.h"
 
 #include <assert.h>
@@ -21,7 +23,7 @@ void once_intake_release(once_intake *intake)
     once_json_release(&intake->headers);
 }
 
-/* The message is at fault: it keeps the reason. Anything else goes up. */
+/* If the message is at fault, the item keeps the reason. Any other error goes to the caller. */
 static int blame(once_item *item, int rc, const once_error *why, once_error *err)
 {
     if (rc != ONCE_E_MESSAGE) {
@@ -145,12 +147,12 @@ static int read_lane(once_intake *intake, once_item *item, once_error *why)
     lane->first = spec->first;
     rc = read_version(intake, item, &lane->version, why);
     if (rc != ONCE_OK || !spec->has_first || lane->version >= spec->first) return rc;
-    return once_fail(why, ONCE_E_MESSAGE, "version %lld is below the first one of a lane, which is %lld",
+    return once_fail(why, ONCE_E_MESSAGE, "version %lld is below %lld, the first version of a lane",
                      (long long)lane->version, (long long)spec->first);
 }
 
-/* One for all consumers and tenants of the store: they may touch the same things. What a message does not have it does
- * not touch. */
+/* Locks are shared by all consumers and tenants of the store, because they may change the same things. If the message
+ * lacks a value, it does not take that lock. */
 static int read_locks(once_intake *intake, once_item *item, once_error *why)
 {
     const once_locks_spec *spec = &item->handler->locks;
@@ -193,11 +195,11 @@ static void set_terms(once_intake *intake, once_item *item)
     r->at = item->message.at;
     r->run = intake->run;
     r->lookup = once_handler_asks(item->handler);
-    r->hold = item->handler->hold || r->lookup; /* until it was asked about; then the handler decides */
+    r->hold = item->handler->hold || r->lookup; /* held until a lookup ends; then the handler's `unknown` decides */
     r->natural = item->handler->natural;
 }
 
-/* Whatever is missing for the effect is known now, but only matters when the effect would run. */
+/* Something that the effect needs may be missing. That only matters if the effect would run, so it is no error here. */
 static int make_input(once_intake *intake, once_item *item, once_error *err)
 {
     if (!once_handler_runs(item->handler)) {
@@ -278,8 +280,8 @@ int once_intake_batch(once_intake *intake, once_batch *batch, once_error *err)
     return ONCE_OK;
 }
 
-/* Handlers may share an operation: then the type that chose one of them chooses it again. A type that went elsewhere
- * since does not take its keys along. */
+/* Handlers may share an operation; then the type chooses among them again. If its type now belongs to another
+ * operation, the message stays with the operation of its key. */
 static const once_handler_spec *handler_of_taken(const once_spec *spec, const once_item *item)
 {
     const once_bytes operation = item->scope.operation;
@@ -293,12 +295,12 @@ int once_intake_taken(once_intake *intake, once_item *item, once_error *err)
     assert(item->batch && !once_hash_is_zero(item->request.id));
     once_error why;
     const int64_t sent_ms = item->message.sent_ms;
-    const uint64_t run = item->request.run; /* the run that received it, not ours */
+    const uint64_t run = item->request.run; /* the run that received it, not this one */
     const once_coordinates at = item->request.at;
     item->handler = handler_of_taken(intake->spec, item);
     int rc = parse_body(intake, item, &why);
     if (rc == ONCE_OK && !item->handler)
-        rc = once_fail(&why, ONCE_E_MESSAGE, "no handler for operation '%.*s' any more",
+        rc = once_fail(&why, ONCE_E_MESSAGE, "operation '%.*s' no longer has a handler",
                        (int)(item->scope.operation.len < 80 ? item->scope.operation.len : 80),
                        item->scope.operation.data);
     if (rc == ONCE_OK) rc = read_locks(intake, item, &why);

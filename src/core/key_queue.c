@@ -1,3 +1,5 @@
+/* Queues of items with equal keys and lanes (core/key_queue.h). Each is a doubly linked list whose last item is in the
+ * table. */
 #include "core/key_queue.h"
 
 #include <assert.h>
@@ -14,7 +16,7 @@ bool once_key_queue_reserve(once_key_queue *keys, size_t items) { return once_ta
 
 void once_key_queue_release(once_key_queue *keys) { once_table_release(&keys->last); }
 
-/* The last one with this id becomes `item`; returns the one before, or NULL. */
+/* Makes `item` the last one with this id; returns the one that was, or NULL. */
 static once_item *stand_behind(once_key_queue *keys, once_hash id, once_item *item)
 {
     once_item *before = once_table_get(&keys->last, id);
@@ -44,7 +46,7 @@ static void join_queue(once_key_queue *keys, once_hash id, once_item *item, int 
 
 void once_key_queue_join(once_key_queue *keys, once_item *item)
 {
-    assert(!item->joined);
+    assert(!item->joined && !once_hash_is_zero(item->request.id));
     item->joined = true;
     item->waits_for = 0;
     item->ahead[BY_KEY] = item->ahead[BY_LANE] = item->behind[BY_KEY] = item->behind[BY_LANE] = NULL;
@@ -52,11 +54,12 @@ void once_key_queue_join(once_key_queue *keys, once_item *item)
     if (!once_hash_is_zero(item->request.lane.id)) join_queue(keys, item->request.lane.id, item, BY_LANE);
 }
 
-/* Whoever stood behind it stands behind the one before it now, or waits for nobody. */
+/* The item behind it now stands behind the one before it, or waits for none. */
 static void leave_queue(once_key_queue *keys, once_hash id, const once_item *item, int queue, once_item *out[2],
                         size_t *n)
 {
     once_item *ahead = item->ahead[queue], *behind = item->behind[queue];
+    assert((!ahead || ahead->behind[queue] == item) && (!behind || behind->ahead[queue] == item));
     if (ahead) ahead->behind[queue] = behind;
     if (behind) {
         behind->ahead[queue] = ahead;
@@ -64,7 +67,7 @@ static void leave_queue(once_key_queue *keys, once_hash id, const once_item *ite
         return;
     }
     assert(once_table_get(&keys->last, id) == item);
-    if (ahead) (void)once_table_put(&keys->last, id, ahead); /* in the place of the item */
+    if (ahead) (void)once_table_put(&keys->last, id, ahead); /* cannot fail: the id has a slot */
     else once_table_remove(&keys->last, id);
 }
 

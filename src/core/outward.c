@@ -1,5 +1,8 @@
+/* Idempotency keys (core/outward.h has the formula). The other side remembers these keys, so what this file computes
+ * never changes. */
 #include "core/outward.h"
 
+#include <assert.h>
 #include <stdio.h>
 
 #include "base/banned.h"
@@ -16,7 +19,7 @@ static void put_hex(const unsigned char *bytes, once_outward out)
 
 static unsigned digit(char c) { return (unsigned)(c <= '9' ? c - '0' : c - 'a' + 10); }
 
-/* Whether the key is shown as long ones are; then its digest. */
+/* The digest of a key that looks like a long one as it is shown; false: it does not. */
 static bool read_digest(once_bytes key, unsigned char out[32])
 {
     if (!once_key_looks_long(key)) return false;
@@ -25,8 +28,8 @@ static bool read_digest(once_bytes key, unsigned char out[32])
     return true;
 }
 
-/* A short key may look like the text that stands for a long one. Their ids differ; without an id it is taken for the
- * long one. */
+/* Whether it was a long key. A short key may look like the text that a long one is shown as, but their ids differ.
+ * Without an id it counts as long. */
 static bool was_long(const once_keying *keying, const once_scope *scope, once_bytes key, once_hash id,
                      unsigned char digest[32])
 {
@@ -53,6 +56,7 @@ static void add_length(once_sha256_state *to, uint32_t len)
 
 static void add_part(once_sha256_state *to, once_bytes part)
 {
+    assert(part.len < UINT32_MAX); /* that length marks a long key */
     add_length(to, (uint32_t)part.len);
     once_sha256_add(to, part.data, part.len);
 }

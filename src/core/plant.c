@@ -1,3 +1,4 @@
+/* The planted bug of a test build (core/plant.h). */
 #include "core/plant.h"
 
 #include "base/banned.h"

@@ -1,3 +1,4 @@
+/* What the end of an attempt means (core/policy.h). */
 #include "core/policy.h"
 
 #include <assert.h>
@@ -24,9 +25,9 @@ bool once_policy_is_last(const once_policy *policy, const once_decision *d)
     return once_retry_is_spent(policy->retry, d->failures + 1, d->failing_for_ms);
 }
 
-/* Only what is known is said: of a claim whose reply was lost, and of one under a smaller budget than before, not how
- * the last attempt ended. */
-static once_bytes silence(const once_decision *d, once_arena *arena)
+/* Why there is no further attempt. Says only what is known: after a lost reply, or under a smaller budget than before,
+ * it is not known how the last attempt ended. */
+static once_bytes reason_of_spent(const once_decision *d, once_arena *arena)
 {
     enum { SHOWN = 600, ROOM = SHOWN + 160 };
     const once_bytes spent = ONCE_BYTES("not run again: its attempts are spent");
@@ -45,7 +46,7 @@ static once_bytes silence(const once_decision *d, once_arena *arena)
     return (once_bytes){text, n < 0 ? 0 : (size_t)n < ROOM ? (size_t)n : ROOM - 1};
 }
 
-/* What is known of the attempt before stays known: whoever replays it is told. */
+/* Keeps what is known about the attempt before, so that a replay is told. */
 once_settlement once_policy_refuse(const once_policy *policy, const once_decision *d, once_bytes reason)
 {
     assert(d->answer == ONCE_ANSWER_RUN);
@@ -55,13 +56,13 @@ once_settlement once_policy_refuse(const once_policy *policy, const once_decisio
 once_settlement once_policy_spend(const once_policy *policy, const once_decision *d, once_arena *arena)
 {
     assert(once_policy_is_spent(policy, d));
-    return once_policy_refuse(policy, d, silence(d, arena));
+    return once_policy_refuse(policy, d, reason_of_spent(d, arena));
 }
 
-/* ---- behind it ---- */
+/* ---- after an attempt ---- */
 
-/* An effect that began and asks to be put back found the other side away. That is no failure, but it must not be asked
- * again at once: the pauses grow with the attempts. */
+/* An effect that began and asks to be put back found the other side away. That is no failure, but the next try must not
+ * come at once: the pauses grow with the attempts. */
 static int64_t pause_of(const once_policy *policy, const once_decision *d, once_outcome outcome)
 {
     if (outcome == ONCE_RETRY)
@@ -76,7 +77,7 @@ void once_policy_judge(const once_policy *policy, const once_decision *d, once_s
     const bool says_when = s->outcome == ONCE_RETRY || s->outcome == ONCE_RELEASE;
     int64_t delay_ms = says_when ? s->delay_ms : -1;
     if (s->outcome == ONCE_UNKNOWN) {
-        s->maybe = true; /* also when it is tried again or dies: whoever runs it next is told */
+        s->maybe = true; /* also if it is tried again or dies, so that the next attempt is told */
         if ((!policy->hold && !policy->lookup) || ONCE_PLANTED(hold_ignored)) s->outcome = ONCE_RETRY;
         if (ONCE_PLANTED(unknown_done)) s->outcome = ONCE_DONE;
     }
@@ -96,9 +97,9 @@ int64_t once_policy_question_ms(const once_policy *policy, const once_decision *
     return left_ms > 0 && !ONCE_PLANTED(lookup_early) ? left_ms : 0;
 }
 
-/* Nobody counts questions, so that no store has to keep their number. Each pause is about as long as everything before
- * it, up to the longest one of the backoff, or as long as the other side wants; and they are bounded by the time since
- * it became unknown: the last one is at the end of that. */
+/* Questions are not counted, so no store has to keep their number. Each pause is about as long as the whole time before
+ * it, up to the longest pause of the backoff, and at least as long as the other side asked for. The last question comes
+ * at the end of the lookup's time. */
 static int64_t ask_again_ms(const once_policy *policy, const once_decision *d, int64_t earliest_ms)
 {
     const once_retry *retry = policy->retry;
@@ -118,9 +119,9 @@ static once_settlement nothing_found(const once_policy *policy, const once_decis
                              .delay_ms = over ? ONCE_NEVER : ask_again_ms(policy, d, found.asked ? found.delay_ms : 0)};
 }
 
-/* The attempt that was asked about has failed. That it had no effect is the other side's word, if it is anybody's. A
- * worker that was only stopped acts when it goes on, so whoever runs it next is told, and it counts as a repeat that
- * may be one. */
+/* The attempt in question has failed. At best the other side says that it had no effect; and a worker that was only
+ * stopped may still act when it goes on. So the next attempt is told that the effect may have happened, and counts as a
+ * repeat. */
 static once_settlement try_again(const once_policy *policy, const once_decision *d, int64_t delay_ms)
 {
     if (once_policy_is_last(policy, d)) return (once_settlement){.outcome = ONCE_DEAD, .maybe = true};

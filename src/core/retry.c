@@ -1,3 +1,4 @@
+/* Delays between tries, and the retry budget (core/retry.h). */
 #include "core/retry.h"
 
 #include <assert.h>
@@ -13,8 +14,10 @@ static int64_t bound_of(const once_retry *retry, uint32_t failures)
     return bound > retry->max_ms ? retry->max_ms : bound;
 }
 
+/* Uniform in (least, bound]. */
 static int64_t draw(int64_t least, int64_t bound, const once_env *env)
 {
+    assert(least >= 0 && least < bound);
     return least + 1 + (int64_t)(once_env_random_u64(env) % (uint64_t)(bound - least));
 }
 
@@ -23,7 +26,7 @@ int64_t once_retry_delay_ms(const once_retry *retry, uint32_t failures, const on
     return draw(0, bound_of(retry, failures), env);
 }
 
-/* The time that all pauses up to this one take at most. */
+/* The longest time that all pauses up to this one can take. */
 static int64_t longest_so_far_ms(const once_retry *retry, uint32_t failures)
 {
     int64_t sum = 0, bound = 0, rest;
@@ -47,5 +50,6 @@ int64_t once_retry_pause_ms(const once_retry *retry, uint32_t failures, int64_t 
 
 bool once_retry_is_spent(const once_retry *retry, uint32_t failures, int64_t failing_for_ms)
 {
+    assert(retry->attempts > 0);
     return failures >= retry->attempts || (retry->for_ms > 0 && failing_for_ms >= retry->for_ms);
 }

@@ -1,3 +1,4 @@
+/* Reading the time of a message (core/sent.h). */
 #include "core/sent.h"
 
 #include <assert.h>
@@ -20,15 +21,15 @@ static const struct {
     [ONCE_UNIT_NS] = {"ns", "nanoseconds", -6},
 };
 
-/* Dates that messages have. A unit that is wrong is wrong by a thousand at least, so no number is likely in two of
- * them. */
+/* Dates that messages are likely to have. A wrong unit is wrong by a factor of at least 1000, so no number is likely in
+ * two units. */
 #define LIKELY_FROM_MS INT64_C(978307200000) /* 2001 */
 #define LIKELY_TO_MS INT64_C(4102444800000)  /* 2100 */
 #define ODD_BEFORE_MS INT64_C(126230400000)  /* 1974: seconds that were read as milliseconds are still in 1970 */
 
 enum { SHOWN = 40, DIGITS = 18 };
 
-/* A decimal number: digits * 10^exponent, the first DIGITS that count. */
+/* A decimal number: digits * 10^exponent; only the first DIGITS significant digits are kept. */
 typedef struct number {
     int64_t digits;
     int64_t exponent;
@@ -37,7 +38,7 @@ typedef struct number {
 
 typedef struct reader {
     once_bytes left;
-    unsigned kept; /* digits that count */
+    unsigned kept; /* significant digits so far */
 } reader;
 
 static bool next_digit(reader *in, int *out)
@@ -57,7 +58,7 @@ static bool next_is(reader *in, const char *any)
     return true;
 }
 
-/* At least one digit. `behind`: behind the point. */
+/* At least one digit. `behind`: after the decimal point. */
 static bool read_digits(reader *in, bool behind, number *n)
 {
     int digit;
@@ -98,9 +99,10 @@ static bool read_number(once_bytes text, number *out)
     return in.left.len == 0;
 }
 
-/* False: it does not fit, so it is no time either. */
+/* False: not a time in the years 1 to 9999. */
 static bool to_ms(const number *n, once_time_unit unit, int64_t *out)
 {
+    assert(unit < ONCE_UNITS && n->digits >= 0);
     int64_t ms = n->digits, shift = n->exponent + units[unit].shift;
     for (; shift < 0 && ms; shift++) ms /= 10;
     for (; shift > 0 && ms; shift--)
@@ -111,7 +113,7 @@ static bool to_ms(const number *n, once_time_unit unit, int64_t *out)
     return true;
 }
 
-/* The unit in which the number is a likely date, if it is an odd one in its own. */
+/* The unit in which the number is a likely date, if it is an unlikely one in its own. */
 static bool meant(const number *n, once_time_unit unit, once_time_unit *ret_unit, int64_t *ret_ms)
 {
     int64_t ms;
@@ -197,8 +199,8 @@ bool once_sent_too_old(int64_t sent_ms, once_bytes text, once_time_unit unit, in
     if (text.len) snprintf(from, sizeof from, counts ? ", from %.*s %s" : ", from '%.*s'", len, raw, units[unit].words);
     if (counts) hint(&n, unit, words, sizeof words);
     const int written =
-        snprintf(to, ROOM, "too old: sent %s%s, and %s are remembered%s", once_time_format(sent_ms, time), from,
-                 once_duration_format(remember_ms, remembered), words);
+        snprintf(to, ROOM, "too old: sent %s%s, and messages are remembered for %s%s", once_time_format(sent_ms, time),
+                 from, once_duration_format(remember_ms, remembered), words);
     *out = (once_bytes){to, (size_t)written};
     return true;
 }

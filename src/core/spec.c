@@ -1,4 +1,5 @@
-/* Finding a handler. Pipelines have a handful of them: comparing lengths first is faster than hashing. */
+/* Finding the handler of a type or an operation. A pipeline has a handful of handlers, so comparing is faster than
+ * hashing. */
 #include "core/spec.h"
 
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* Queues, tags and acks of one stream (core/stream.h). */
 #include "core/stream.h"
 
 #include <assert.h>
@@ -10,6 +11,7 @@
 void once_queue_put(once_queue *queue, once_item *item, bool last)
 {
     once_item *const next = last ? NULL : queue->first, *const prev = last ? queue->last : NULL;
+    assert((queue->n == 0) == (queue->first == NULL) && (queue->n == 0) == (queue->last == NULL));
     item->next = next;
     item->prev = prev;
     if (next) next->prev = item;
@@ -89,7 +91,7 @@ bool once_stream_all_over(const once_stream *stream)
 
 /* --- acks --- */
 
-/* Its tag may be another delivery's from now on. */
+/* From now on another delivery may get its tag. */
 static void forget_single(once_stream *stream, uint64_t tag)
 {
     if (stream->prolong_from == tag) stream->prolong_from = once_stream_after(stream, tag);

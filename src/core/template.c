@@ -1,9 +1,9 @@
-/* Templates: compiled into parts once, rendered for every message.
+/* Templates (core/template.h): compiled into parts once, rendered for every message.
  *
- * Unambiguity, for templates that are more than one placeholder: read a rendering from the left. "%%" is a '%' of a
- * literal; '%' and two hex digits are one byte of a value; any other byte belongs to a literal when it occurs in the
- * literals, and to a value when it does not. So every byte is known as literal or value without looking at anything
- * else; since a literal that is not empty stands between each two placeholders, the values can be read back. */
+ * Why a rendering is unambiguous, for templates that are more than one placeholder. Read it from the left: "%%" is a
+ * '%' of a literal; '%' and two hex digits are one byte of a value; any other byte belongs to a literal if it occurs in
+ * the literals, and to a value otherwise. So each byte is known to be literal or value by itself. There is a literal
+ * that is not empty between any two placeholders, so the values can be read back. */
 #include "core/template.h"
 
 #include <assert.h>
@@ -45,7 +45,7 @@ struct once_template {
     part *parts;
     size_t n, placeholders;
     bool coordinates;
-    bool escape[256]; /* bytes that a value may not contain as they are; all false with a single placeholder alone */
+    bool escape[256]; /* bytes that are escaped in values; all false if the template is one placeholder alone */
 };
 
 /* --- parsing ------------------------------------------------------------------------------------------------------ */
@@ -128,7 +128,7 @@ static int parse_placeholder(once_arena *arena, once_bytes inside, part *out, on
                      SHOWN(inside), SHOWN(inside));
 }
 
-/* What is collected while reading: a run of literal bytes that becomes a part when it ends. */
+/* The state while compiling: literal bytes are collected until a placeholder or the end makes a part of them. */
 typedef struct compiler {
     once_arena *arena;
     once_template *t;
@@ -152,10 +152,11 @@ static int add_placeholder(compiler *c, once_bytes inside, once_error *err)
     if (c->t->placeholders == MAX_PLACEHOLDERS)
         return once_fail(err, ONCE_E_USAGE, "more than %d placeholders", MAX_PLACEHOLDERS);
     bool touches = c->t->n > 0 && c->literal_len == 0;
+    assert(!touches || c->t->parts[c->t->n - 1].kind != PART_LITERAL);
     if (touches) c->literal[c->literal_len++] = ',';
     int rc = end_literal(c, err);
     if (rc != ONCE_OK) return rc;
-    if (touches) c->t->parts[c->t->n - 1].plain.len = 0; /* nobody wrote it */
+    if (touches) c->t->parts[c->t->n - 1].plain.len = 0; /* it is not in the text */
     part *p = &c->t->parts[c->t->n];
     rc = parse_placeholder(c->arena, inside, p, err);
     if (rc != ONCE_OK) return rc;
@@ -189,7 +190,7 @@ static int compile(compiler *c, once_bytes text, once_error *err)
     return end_literal(c, err);
 }
 
-/* The '%' of a literal becomes "%%", and the literals' bytes may not stand in values. */
+/* Writes a '%' of a literal as "%%", and marks the bytes of literals to be escaped in values. */
 static int make_unambiguous(once_arena *arena, once_template *t, once_error *err)
 {
     t->escape['%'] = true;
@@ -274,8 +275,9 @@ const once_pointer *once_template_pointer(const once_template *t)
 
 /* --- the hash of a body ------------------------------------------------------------------------------------------- */
 
-/* Canonical text: members sorted by their names, one spelling for strings and numbers, no white space. SHA-256 of it,
- * because the hash becomes a key: nobody must be able to make two bodies that share one. */
+/* The canonical text has its members sorted by name, one spelling for strings and numbers, and no white space. The hash
+ * is SHA-256, because it becomes a key: nobody must be able to make two bodies with the same one. Stores keep these
+ * keys, so this never changes. */
 typedef struct canon {
     const once_json *json;
     once_buf *out;
@@ -307,7 +309,7 @@ static bool canon_string(canon *c, once_json_value value)
 static bool canon_number(canon *c, once_json_value value)
 {
     once_decimal decimal;
-    once_bytes text = value.raw; /* an exponent beyond all bounds counts as it is written */
+    once_bytes text = value.raw; /* a number with an exponent out of range counts as it is written */
     if (once_json_decimal(value, &decimal) && !once_decimal_text(&decimal, c->arena, &text)) return false;
     return once_buf_append(c->out, text.data, text.len);
 }
@@ -346,7 +348,7 @@ static bool canon_array(canon *c, once_json_value value, int depth)
 
 static bool canon_value(canon *c, once_json_value value, int depth)
 {
-    if (depth > MAX_CANONICAL_DEPTH) return false; /* deeper than once_json allows unless it was told to */
+    if (depth > MAX_CANONICAL_DEPTH) return false; /* deeper than once_json allows by default */
     switch (value.type) {
     case ONCE_JSON_OBJECT: return canon_object(c, value, depth);
     case ONCE_JSON_ARRAY: return canon_array(c, value, depth);
@@ -401,12 +403,12 @@ static int number_text(once_json_value value, const char *what, once_bytes name,
                        once_error *err)
 {
     if (value.type == ONCE_JSON_INTEGER && value.raw.len <= 18 && value.raw.data[0] != '-') {
-        *out = value.raw; /* short integers are written in the one way there is */
+        *out = value.raw; /* a short integer has only one spelling */
         return ONCE_OK;
     }
     once_decimal decimal;
     if (!once_json_decimal(value, &decimal))
-        return once_fail(err, ONCE_E_MESSAGE, "%s '%.*s' is a number beyond all bounds", what, SHOWN(name));
+        return once_fail(err, ONCE_E_MESSAGE, "%s '%.*s' is a number out of range", what, SHOWN(name));
     if (!once_decimal_text(&decimal, arena, out)) return once_no_memory(err, "for a template");
     return ONCE_OK;
 }
@@ -447,6 +449,7 @@ static int coordinates_text(const once_message *message, once_arena *arena, once
 
 static int window_text(const part *p, once_json_value value, once_arena *arena, once_bytes *out, once_error *err)
 {
+    assert(p->kind == PART_TIME && p->window_ms > 0);
     int64_t time_ms;
     if (value.type == ONCE_JSON_ABSENT) return missing("field", p->pointer.text, err);
     bool known = once_json_int64(value, &time_ms);
@@ -461,7 +464,7 @@ static int window_text(const part *p, once_json_value value, once_arena *arena, 
     int64_t into = time_ms % p->window_ms, start_ms;
     if (into < 0) into += p->window_ms;
     if (__builtin_sub_overflow(time_ms, into, &start_ms) || start_ms == ONCE_NO_TIME)
-        return once_fail(err, ONCE_E_MESSAGE, "field '%.*s' is a time beyond all bounds", SHOWN(p->pointer.text));
+        return once_fail(err, ONCE_E_MESSAGE, "field '%.*s' is a time out of range", SHOWN(p->pointer.text));
     char *text = once_arena_alloc(arena, ONCE_TIME_TEXT);
     if (!text) return once_no_memory(err, "for a template");
     *out = (once_bytes){once_time_format(start_ms, text), 0};

@@ -1,3 +1,5 @@
+/* The watermark of a stream (core/watermark.h). The ring has a power of two places; a tag is at the place of its low
+ * bits. */
 #include "core/watermark.h"
 
 #include <assert.h>
@@ -68,7 +70,7 @@ int64_t once_delivery_age_ms(const once_delivery_state *tag, int64_t now_ms)
 
 void once_watermark_forget(once_watermark *mark, uint64_t upto)
 {
-    assert(upto >= mark->kept && upto <= mark->upto);
+    assert(upto >= mark->kept && upto <= mark->upto && mark->upto < mark->next);
     mark->kept = upto;
 }
 

@@ -191,15 +191,15 @@ def test_too_old_shows_the_time_that_was_read_and_the_unit_that_was_meant(tmp_pa
     p.write({"id": 1, "at": 1700000000}, {"id": 2, "at": 1700000000000}, {"id": 3, "at": "2023-11-14T22:13:20Z"}, {"id": 4, "at": 1700000000000000})
     counts(p.run(status=1), received=4, dead=4, too_old=3)
     assert [reason for _, reason in p.letters()] == [
-        "too old: sent 1970-01-20T16:13:20.000Z, from 1700000000 milliseconds, and 7d are remembered;"
+        "too old: sent 1970-01-20T16:13:20.000Z, from 1700000000 milliseconds, and messages are remembered for 7d;"
         " as seconds it would be 2023-11-14T22:13:20.000Z: say 'unit: s' in 'time' if that is meant",
-        "too old: sent 2023-11-14T22:13:20.000Z, from 1700000000000 milliseconds, and 7d are remembered",
-        "too old: sent 2023-11-14T22:13:20.000Z, from '2023-11-14T22:13:20Z', and 7d are remembered",
+        "too old: sent 2023-11-14T22:13:20.000Z, from 1700000000000 milliseconds, and messages are remembered for 7d",
+        "too old: sent 2023-11-14T22:13:20.000Z, from '2023-11-14T22:13:20Z', and messages are remembered for 7d",
         "the time of the message, 1700000000000000 ms, is not in the years 1 to 9999;"
         " as microseconds it would be 2023-11-14T22:13:20.000Z: say 'unit: us' in 'time' if that is meant"]
     p.append({"id": 5, "at": 1700000000000})
     told = p.once("explain", p.name, "--message", "in.ndjson:5").out
-    assert "It would be too old: sent 2023-11-14T22:13:20.000Z, from 1700000000000 milliseconds, and 7d are remembered." in told
+    assert "It would be too old: sent 2023-11-14T22:13:20.000Z, from 1700000000000 milliseconds, and messages are remembered for 7d." in told
 
 
 def test_a_time_map_is_checked(tmp_path):

@@ -423,4 +423,4 @@ handler:
     p.write()
     ended = p.try_run("--confirm-scope-change")
     assert ended.status == 1 and (ended.json["resumed"], ended.json["dead"]) == (3, 3), ended
-    assert [reason for _, reason in p.letters()] == ["no handler for operation 'ship' any more"] * 3
+    assert [reason for _, reason in p.letters()] == ["operation 'ship' no longer has a handler"] * 3

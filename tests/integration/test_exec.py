@@ -64,7 +64,7 @@ def test_f93_a_message_whose_handler_is_gone_becomes_a_letter(tmp_path, after):
     ended = p.try_run("--confirm-scope-change")
     assert ended.status == 1, ended
     counts(ended.json, resumed=1, dead=1)
-    assert [reason for _, reason in p.letters()] == ["no handler for operation 'ship' any more"]
+    assert [reason for _, reason in p.letters()] == ["operation 'ship' no longer has a handler"]
 
 
 # ---- exit codes ----

@@ -315,7 +315,7 @@ def test_f86_below_the_first_version_is_a_letter(tmp_path):
     p.write(*numbered("a", 0, 1))
     counts(p.run(status=1), received=2, done=1, dead=1)
     ((line, reason),) = p.letters()
-    assert line == 1 and reason == "version 0 is below the first one of a lane, which is 1"
+    assert line == 1 and reason == "version 0 is below 1, the first version of a lane"
 
 
 def test_f86_without_gap_a_jump_over_the_first_runs(tmp_path):

@@ -99,7 +99,7 @@ def test_a_missing_module_is_named_with_what_to_do(tmp_path, name, url):
     for verb in ("run", "check"):
         ended = p.once(verb, p.name, env=env)
         assert ended.status == 2, ended
-        assert f"'{name}' needs the module '{folder}/{name}.so', which is not there" in ended.err and "make install" in ended.err, ended
+        assert f"'{name}' needs the module '{folder}/{name}.so', which does not exist" in ended.err and "make install" in ended.err, ended
     told = once("version", env=env).out
     assert f"module {folder}/{name}.so, not installed" in told, told
     store = {one["name"]: one for one in once("version", "--json", env=env).json["stores"]}[name]
@@ -113,7 +113,7 @@ def test_sql_elsewhere_and_schemas_need_the_module_too(tmp_path):
     p = Pipeline(tmp_path, 'key: "${/id}"\nhandler: {sql: {url: "postgres://127.0.0.1:1/x", do: ["SELECT 1"]}}\n')
     p.write({"id": 1})
     for ended in (p.try_run(env=env), once("schema", "postgres:x", env=env)):
-        assert ended.status == 2 and f"'{tmp_path}/postgres.so', which is not there" in ended.err, ended
+        assert ended.status == 2 and f"'{tmp_path}/postgres.so', which does not exist" in ended.err, ended
     assert "CREATE TABLE" in once("schema", "postgres:x").out
 
 
@@ -121,7 +121,7 @@ def test_sql_elsewhere_and_schemas_need_the_module_too(tmp_path):
 @pytest.mark.parametrize("text,words", [
     (module_text(1000, "0.1.0"), r"has interface 1000, and this program has interface \d+; install both from one build"),
     (module_text("ONCE", "0.0.9"), r"is of version 0\.0\.9, and this program of version \d+\.\d+\.\d+; install both from one build"),
-    ("int nothing;\n", "is no module of once; install it again"),
+    ("int nothing;\n", "is not a module of once; install it again"),
     ("extern void once_nobody_has_this(void); void f(void); void f(void) { once_nobody_has_this(); }\n", "cannot be loaded: .*once_nobody_has_this"),
 ], ids=["interface", "version", "symbol", "function"])
 def test_a_module_that_does_not_fit_is_refused(tmp_path, text, words):

@@ -872,7 +872,7 @@ static void f67_environment(void **state)
                      "message from standard input (a text that has it can stand in a file: file:PATH)");
     }
     refused_once(HEAD "handler:\n  exec: [a]\n  env: {A: x, A: y}\n",
-                 "p.yaml:7: field 'A' is doubled: it stands on line 7 already; remove one");
+                 "p.yaml:7: field 'A' is there twice: it is already on line 7; remove one");
     once_arena arena = {0};
     (void)loaded(&arena, HEAD "handler: {exec: [a], env: {ONCER: \"$x $\", once_key: \"$ {y}\"}}\n");
     once_arena_release(&arena);
@@ -1050,11 +1050,11 @@ static void f67_field_that_is_like_no_other(void **state)
 {
     (void)state;
     refused(HEAD HANDLER "retry: {jitter: full}\n",
-            "p.yaml:6: unknown field 'jitter' in 'retry'; it knows: attempts, for, backoff, on");
+            "p.yaml:6: unknown field 'jitter' in 'retry'; it has: attempts, for, backoff, on");
     refused(HEAD "handler: {sql: [{do: DELETE FROM t, zzzzzz: 1}]}\n",
-            "p.yaml:5: unknown field 'zzzzzz' in a statement; it knows: do, rows, else");
+            "p.yaml:5: unknown field 'zzzzzz' in a statement; it has: do, rows, else");
     refused(HEAD HANDLER "\"a\\nb\": 1\n",
-            "p.yaml:6: unknown field 'a b' in a pipeline; it knows: consumer, tenant, store, store_id, source, key, "
+            "p.yaml:6: unknown field 'a b' in a pipeline; it has: consumer, tenant, store, store_id, source, key, "
             "fingerprint, idempotency_salt, remember, ack, "
             "time, type, handlers, handler, operation, lease, timeout, natural, unknown, drain, patience, retry, "
             "order, locks, on_dead, version, gap, init, batch, workers, waiting_max, "
@@ -1075,9 +1075,9 @@ static void f67_doubled_field(void **state)
 {
     (void)state;
     refused_once(HEAD HANDLER "key: \"${/other}\"\n",
-                 "p.yaml:6: field 'key' is doubled: it stands on line 4 already; remove one");
+                 "p.yaml:6: field 'key' is there twice: it is already on line 4; remove one");
     refused(HEAD "type: \"${/t}\"\nhandlers:\n  a: {dead: x}\n  b: {dead: x}\n  a: {dead: y}\n",
-            "p.yaml:9: field 'a' is doubled: it stands on line 7 already; remove one");
+            "p.yaml:9: field 'a' is there twice: it is already on line 7; remove one");
 }
 
 static void f67_missing_fields(void **state)

@@ -128,7 +128,7 @@ static void a_taken_message_whose_type_went_elsewhere_stays_with_its_operation(v
     assert_ptr_equal(taken(f, "no such type", "retried").handler, &f->spec->handlers[2]);
     once_item item = taken(f, "retried", "gone");
     assert_null(item.handler);
-    assert_int_equal(item.reason.len, strlen("no handler for operation 'gone' any more"));
+    assert_int_equal(item.reason.len, strlen("operation 'gone' no longer has a handler"));
 }
 
 /* Also where an empty body is one. */

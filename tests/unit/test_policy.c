@@ -187,7 +187,7 @@ static void a_handler_that_is_gone_may_have_had_its_effect(void **state)
     d.unreported = true;
     const once_policy gone = once_policy_of(NULL, NULL), in = once_policy_of(&sql, NULL),
                       out = once_policy_of(&command, NULL);
-    const once_bytes why = ONCE_BYTES("no handler for operation 'charge' any more");
+    const once_bytes why = ONCE_BYTES("operation 'charge' no longer has a handler");
     assert_true(once_policy_refuse(&gone, &d, why).maybe);
     assert_true(once_policy_refuse(&out, &d, why).maybe);
     assert_false(once_policy_refuse(&in, &d, why).maybe);
@@ -211,7 +211,7 @@ static void a_refused_message_is_told_in_one_voice(void **state)
         .answer = ONCE_ANSWER_CONFLICT, .lane = true, .reason = ONCE_BYTES("version 3 is another one")};
     const once_secret secret = {1, 2};
     text_is(once_policy_refusal(&old, &what, secret, &arena),
-            "too old: sent 2023-11-14T22:13:20.000Z, and 7d are remembered");
+            "too old: sent 2023-11-14T22:13:20.000Z, and messages are remembered for 7d");
     const once_bytes reason = once_policy_refusal(&other, &what, secret, &arena);
     const char *begin = "conflict: the key was used before with other content";
     assert_true(reason.len > strlen(begin));

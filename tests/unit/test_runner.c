@@ -469,7 +469,7 @@ static void what_is_missing_is_found_at_the_start(void **state)
     command(f, (const char *const[]){"true", NULL});
     unsetenv("ONCE_TEST_NONE");
     refused_variable(f, "TOKEN", "env:ONCE_TEST_NONE",
-                     "p.yaml:12: variable 'ONCE_TEST_NONE' is not set; 'TOKEN' is to be taken from it");
+                     "p.yaml:12: variable 'ONCE_TEST_NONE' is not set; 'TOKEN' is read from it");
     refused_variable(f, "TOKEN", "file:/nowhere/token",
                      "p.yaml:12: cannot read file '/nowhere/token' for 'TOKEN': No such file or directory");
     refused_variable(
@@ -1037,7 +1037,7 @@ static void a_callback_answers_for_itself(void **state)
     d.outcome = ONCE_UNKNOWN;
     expect(run(f, bytes("")), ONCE_UNKNOWN, "", "the effect may have happened");
     d.outcome = (once_outcome)77;
-    expect(run(f, bytes("")), ONCE_UNKNOWN, "", "the handler returned 77, which is no outcome");
+    expect(run(f, bytes("")), ONCE_UNKNOWN, "", "the handler returned 77, which is not an outcome");
     assert_int_equal(d.calls, 6);
 }
 

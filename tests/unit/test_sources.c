@@ -227,7 +227,7 @@ static void wrong_ones_are_refused(void **state)
         {"{file: {path: \"-\", cursor: true}}", "${/id}",
          "p.yaml:4: 'cursor' is for files: standard input has no place to go on from; remove it", ONCE_E_CONFIG},
         {"{file: {path: a}}", "${source:key}",
-         "p.yaml:3: 'key': ${source:key} is not known of this source, which has no names at all; use ${/field}, "
+         "p.yaml:3: 'key': this source has no ${source:key}, nor any other ${source:...}; use ${/field}, "
          "${header:NAME} or ${coordinates}",
          ONCE_E_CONFIG},
         {"{file: {path: \"-\"}}", "${coordinates}",

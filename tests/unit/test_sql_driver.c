@@ -460,7 +460,7 @@ static void mistakes_are_found_when_it_is_opened(void **state)
     refused(f, url, ONCE_E_CONFIG, expected);
     assert_int_not_equal(access(url + 7, F_OK), 0);
     refused(f, "env:ONCE_TEST_NONE", ONCE_E_CONFIG,
-            "p.yaml:9: variable 'ONCE_TEST_NONE' is not set; 'url' is to be taken from it");
+            "p.yaml:9: variable 'ONCE_TEST_NONE' is not set; 'url' is read from it");
     refused(f, "file:/nowhere/url", ONCE_E_CONFIG,
             "p.yaml:9: cannot read file '/nowhere/url' for 'url': No such file or directory");
     setenv("ONCE_TEST_URL", "mysql://me:secret@host/db", 1);

@@ -99,7 +99,7 @@ static void numbers_have_one_spelling(void **state)
     renders("${/n}", "{\"n\":0.50}", "0.5");
     renders("${/n}", "{\"n\":9007199254740993}", "9007199254740993");
     renders("${/n}", "{\"n\":123456789012345678901234567890}", "123456789012345678901234567890");
-    fails("${/n}", "{\"n\":1e99999999999999999999999}", "field '/n' is a number beyond all bounds");
+    fails("${/n}", "{\"n\":1e99999999999999999999999}", "field '/n' is a number out of range");
 }
 
 static void one_pointer_without_escapes_allocates_nothing(void **state)
@@ -166,7 +166,7 @@ static void windows_of_time(void **state)
     fails("${time:/ts:5m}", "{\"ts\":\"yesterday\"}",
           "field '/ts' is not a time (RFC 3339 or milliseconds since 1970)");
     fails("${time:/ts:5m}", "{\"ts\":null}", "field '/ts' is not a time (RFC 3339 or milliseconds since 1970)");
-    fails("${time:/ts:7m}", "{\"ts\":-9223372036854775808}", "field '/ts' is a time beyond all bounds");
+    fails("${time:/ts:7m}", "{\"ts\":-9223372036854775808}", "field '/ts' is a time out of range");
 }
 
 static void the_hash_is_of_the_meaning(void **state)

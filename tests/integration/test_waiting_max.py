@@ -114,7 +114,7 @@ def test_giving_up_at_the_bound_is_a_clean_end(tmp_path, store):
     first = p.try_run()
     assert first.status == 3 and "and none can go on until an operator acts" in first.err, first
     again = p.try_run()
-    assert again.status == 3 and "until somebody acts" in again.err, again
+    assert again.status == 3 and "until an operator acts" in again.err, again
     assert "event=unclean" not in again.err and "event=taken_over" not in again.err, again
 
 

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "base/buf.h"
 #include "core/conflict.h"
 #include "core/fields.h"
 
@@ -133,9 +134,81 @@ static void fields_are_read_as_they_were_written(void **state)
     assert_false(once_fields_read((once_bytes){long_one, sizeof long_one}, &back));
 }
 
+static void reason_of_conflict(once_bytes first, once_bytes now, char *out, size_t size)
+{
+    once_arena arena = {0};
+    once_decision met = {.answer = ONCE_ANSWER_CONFLICT, .first = {.body = first, .seen_ms = 0}};
+    once_bytes reason;
+    assert_true(once_conflict_reason(&met, NULL, now, (once_secret){1, 2}, &arena, &reason));
+    assert_true(reason.len < size);
+    memcpy(out, reason.data, reason.len);
+    out[reason.len] = 0;
+    once_arena_release(&arena);
+}
+
+/* {"m0":0,"m1":1,...}, or from the last to the first; the value of one member is another. */
+static void wide_object(once_buf *to, unsigned n, bool backward, unsigned other)
+{
+    once_buf_init(to, 10u << 20);
+    for (unsigned i = 0; i < n; i++) {
+        const unsigned member = backward ? n - 1 - i : i;
+        once_buf_printf(to, "%c\"m%u\":%u", i ? ',' : '{', member, member == other ? 7 : 0);
+    }
+    once_buf_puts(to, "}");
+}
+
+/* Searching for each member of one object in the other took minutes, inside the lock of the store. */
+static void f26_f65_a_conflict_of_wide_objects_is_bounded(void **state)
+{
+    (void)state;
+    enum { MEMBERS = 300000 };
+    char text[5000];
+    once_buf first, now, turned;
+    wide_object(&first, MEMBERS, false, MEMBERS);
+    wide_object(&now, MEMBERS, false, MEMBERS - 2);
+    wide_object(&turned, MEMBERS, true, MEMBERS - 1);
+    reason_of_conflict(once_buf_bytes(&first), once_buf_bytes(&now), text, sizeof text);
+    assert_non_null(strstr(text, ": 'm299998' differs;")); /* in the same order: all of it is compared */
+    reason_of_conflict(once_buf_bytes(&first), once_buf_bytes(&turned), text, sizeof text);
+    assert_non_null(strstr(text, ": 'm299999' and perhaps others differ;"));
+    once_buf_release(&first);
+    once_buf_release(&now);
+    once_buf_release(&turned);
+    wide_object(&first, 300, false, 300);
+    wide_object(&turned, 300, true, 17);
+    reason_of_conflict(once_buf_bytes(&first), once_buf_bytes(&turned), text, sizeof text);
+    assert_non_null(strstr(text, ": 'm17' differs;"));
+    once_buf_release(&first);
+    once_buf_release(&turned);
+}
+
+static void f26_f65_names_in_a_conflict_are_whole_characters_that_steer_nothing(void **state)
+{
+    (void)state;
+    char text[5000], object[200], wanted[200];
+    reason_of_conflict(ONCE_BYTES("{\"a\xc2\x9b\xe2\x80\xae\xe2\x81\xa6z\": 1}"), ONCE_BYTES("{\"\\u001b\": 1}"), text,
+                       sizeof text);
+    assert_non_null(strstr(text, ": '?', 'a\?\?\?z' differ;"));
+    for (size_t pad = 60; pad < 66; pad++) { /* the limit of 64 bytes falls on each byte of a character */
+        char name[100];
+        memset(name, 'x', pad);
+        snprintf(name + pad, sizeof name - pad, "\xf0\x9f\x98\x80");
+        snprintf(object, sizeof object, "{\"%s\": 1}", name);
+        reason_of_conflict((once_bytes){object, strlen(object)}, ONCE_BYTES("{}"), text, sizeof text);
+        snprintf(wanted, sizeof wanted, ": '%.*s%s' differs;",
+                 (int)(pad == 60  ? 64
+                       : pad < 64 ? pad
+                                  : 64),
+                 name, pad == 60 ? "" : "...");
+        assert_non_null(strstr(text, wanted));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(f26_f65_a_conflict_of_wide_objects_is_bounded),
+        cmocka_unit_test(f26_f65_names_in_a_conflict_are_whole_characters_that_steer_nothing),
         cmocka_unit_test(f26_fields_that_differ_are_named),
         cmocka_unit_test(f26_names_are_limited_and_harmless),
         cmocka_unit_test(f26_chosen_fields_are_named_by_their_pointer),

@@ -24,7 +24,7 @@
  *   real_range      jansson refuses reals that overflow a double (1e400); we keep their digits
  *   nul_in_key      jansson refuses \u0000 in a member name
  *
- * Cost: linear in the text, whoever wrote it. Objects with more than 32 members are checked for duplicate names by
+ * Cost: linear in the text, also for hostile ones. Objects with more than 32 members are checked for duplicate names by
  * sorting, so names crafted to collide cost n log n. No recursion. A reused once_json allocates nothing while messages
  * are of similar size; after an unusually large one it gives the memory back with the next small one.
  *

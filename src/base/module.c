@@ -124,12 +124,12 @@ bool once_module_where(const char *module, char path[PATH_MAX], bool *there)
 
 /* --- loading --- */
 
-/* Modules find our functions among those that all may use. A library that was itself loaded for somebody alone (by
- * another language) is not there yet. */
+/* A module finds our functions in the global scope of the linker. A libonce.so that was itself loaded with RTLD_LOCAL
+ * (by another language) is not in it yet. */
 static void show_own_functions(void)
 {
     const char *own = own_name();
-    if (own && *own) (void)dlopen(own, RTLD_NOW | RTLD_NOLOAD | RTLD_GLOBAL); /* for ever */
+    if (own && *own) (void)dlopen(own, RTLD_NOW | RTLD_NOLOAD | RTLD_GLOBAL); /* until the process ends */
 }
 
 static bool lies_inside(uint64_t at, uint64_t n, uint64_t each, uint64_t size)

@@ -88,7 +88,6 @@ static void look_again(once_flight *flight, const once_item *item)
 
 void once_flight_depart(once_flight *flight, once_item *item, int64_t claimed_at_ms)
 {
-    assert(item->request.lease_ms > 0 && !once_hash_is_zero(item->request.id));
     item->given = item->told_to_end = item->lost = false;
     item->started = item->maybe = false;
     item->not_started = ONCE_OK;

@@ -78,7 +78,7 @@ static const char *check_item(const once_item *item)
     if (item->joined && (place == ONCE_AT_NEW || place == ONCE_AT_OVER))
         BROKEN(5, "an item that is over or new stands in a queue");
     if ((place == ONCE_AT_PARKED) != (item->joined && item->waits_for > 0))
-        BROKEN(5, "an item is parked and waits for nobody, or waits and is not parked");
+        BROKEN(5, "an item is parked and waits for no other, or waits and is not parked");
     if (item->returned && place != ONCE_AT_RETURNED && place != ONCE_AT_WORK && place != ONCE_AT_OVER)
         BROKEN(8, "an item has an outcome from outside, and is neither back nor in a transaction");
     if (place == ONCE_AT_RETURNED && !item->returned) BROKEN(8, "an item is back without having been away");
@@ -151,7 +151,7 @@ static const char *check_slots(const once_machine *machine)
 static const char *check_transaction(const once_machine *machine)
 {
     if (machine->work.next == NEXT_CHOOSE && (machine->work.n || machine->work.in_tx))
-        BROKEN(6, "there is work, and nobody is about to do it");
+        BROKEN(6, "there is work, and no step is next for it");
     for (size_t i = 0; machine->work.next != NEXT_CHOOSE && i < machine->work.keeping_n; i++) {
         const once_item_place place = machine->work.keeping[i]->place;
         if (place != ONCE_AT_FLIGHT && place != ONCE_AT_RETURNED)
@@ -171,7 +171,7 @@ static const char *check_stream(const once_machine *machine, const once_stream *
     for (size_t h = 0; h < machine->spec->n_handlers; h++)
         for (const once_item *item = stream->full[h].first; item; item = item->next)
             if (!item->full || !item->joined || item->handler != &machine->spec->handlers[h])
-                BROKEN(12, "an item waits for a slot that is another handler's, or for nobody to see");
+                BROKEN(12, "an item waits for a slot of another handler, or is not in the queues of its key and lane");
     return NULL;
 }
 

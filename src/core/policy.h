@@ -75,7 +75,7 @@ void once_policy_judge(const once_policy *policy, const once_decision *decision,
 /* How long to wait before the other side is asked; 0: ask now; ONCE_NEVER: it cannot be asked, a person decides. */
 int64_t once_policy_question_ms(const once_policy *policy, const once_decision *decision);
 /* What the other side answered, as the outcome of the attempt in question. DONE, ALREADY, REJECTED, STALE, DEAD: the
- * attempt ended so, for good. RETRY: the other side has no record of it, and it will not happen any more. UNKNOWN,
+ * attempt ended so, for good. RETRY: the other side has no record of it, and it cannot happen later. UNKNOWN,
  * RELEASE: nothing was found out this time. */
 typedef struct once_found {
     bool asked; /* false: the question was not put; nothing was found out, and `outcome` does not count */

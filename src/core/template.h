@@ -4,7 +4,7 @@
  *   ${/a/b}        JSON pointer into the body: a string as it is (unescaped), a number in canonical decimal form, true
  *                  or false; a missing value, null, an object or an array is the message's fault
  *   ${header:NAME} a header of the message
- *   ${source:NAME} what the source knows of it (ONCE_SOURCE_MEMBER); which names there are, each source says
+ *   ${source:NAME} a fact of the source about the message (ONCE_SOURCE_MEMBER); each source has its own names
  *   ${coordinates} place ':' point
  *   ${hash}        hash of the whole body in canonical form (SHA-256 cut to 128 bits), 32 hex digits
  *   ${time:/p:5m}  the time at /p (RFC 3339 or epoch milliseconds), cut down to windows of 5m, as RFC 3339

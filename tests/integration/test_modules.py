@@ -147,7 +147,7 @@ def test_a_module_that_was_cut_off_is_refused(tmp_path):
     for part in (0, 10, 64, 1000, 5000, len(whole) // 4, len(whole) // 2, len(whole) - 1):
         (tmp_path / "postgres.so").write_bytes(whole[:part])
         ended = once("schema", "postgres:x", env={"ONCE_MODULES": str(tmp_path)})
-        assert ended.status == 2 and f"'{tmp_path}/postgres.so' cannot be loaded: it is cut off" in ended.err, (part, ended)
+        assert ended.status == 2 and f"'{tmp_path}/postgres.so' cannot be loaded: it is truncated" in ended.err, (part, ended)
         assert "install it again" in ended.err
     bare = tmp_path / "bare.so"  # without section headers the segments tell
     subprocess.run(["objcopy", "--strip-all", STORES["postgres"]["module"], bare], check=True)
@@ -155,7 +155,7 @@ def test_a_module_that_was_cut_off_is_refused(tmp_path):
     short[0x28:0x30], short[0x3c:0x3e] = bytes(8), bytes(2)
     (tmp_path / "postgres.so").write_bytes(short[:len(short) // 2])
     ended = once("schema", "postgres:x", env={"ONCE_MODULES": str(tmp_path)})
-    assert ended.status == 2 and "it is cut off" in ended.err, ended
+    assert ended.status == 2 and "it is truncated" in ended.err, ended
     (tmp_path / "postgres.so").write_bytes(whole)
     assert "CREATE TABLE" in once("schema", "postgres:x", env={"ONCE_MODULES": str(tmp_path)}).out
 

@@ -132,8 +132,10 @@ static void f56_every_nth_allocation_fails(void **state)
 
 static once_outcome note(void *user, const once_call *call, once_reply *reply)
 {
-    if (call->db && sqlite3_exec(call->db, "INSERT INTO seen VALUES (1)", NULL, NULL, NULL) != SQLITE_OK)
-        return ONCE_RELEASE;
+    /* The handler's own statement has memory: after a release the message would have to wait. */
+    const long left = atomic_exchange(&countdown, -1);
+    if (call->db) assert_int_equal(sqlite3_exec(call->db, "INSERT INTO seen VALUES (1)", NULL, NULL, NULL), SQLITE_OK);
+    atomic_store(&countdown, left);
     ++*(int *)user;
     once_reply_result(reply, ONCE_BYTES("a result of a few bytes"));
     return ONCE_DONE;

@@ -26,8 +26,8 @@ once_batch *once__machine_batch_get(once_machine *machine)
 
 void once__machine_batch_put(once_machine *machine, once_batch *batch)
 {
-    once_arena_reset(&batch->arena);
     assert(batch->open == 0 || batch->n == 0 || batch->items[0].place == ONCE_AT_NEW);
+    once_arena_reset(&batch->arena);
     assert(machine->batches.held_bytes >= batch->bytes);
     machine->batches.held_bytes -= batch->bytes;
     batch->items = NULL;

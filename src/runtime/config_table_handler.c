@@ -21,7 +21,10 @@ static const once_config_field handler_fields[] = {
      .shape = "name, 1 to 200 bytes",
      .example = "payment",
      .standard_text = "the pipeline's, else the type, `*`, or `handler`",
-     .text = "The name under which its keys are remembered. Handlers that set the same name share their keys."},
+     .text =
+         "The name under which its keys are remembered. Handlers that set the same name share their keys. They also "
+         "wait for each other when messages come from the store: while one of them has no free slot, none of them gets "
+         "a message that waits there."},
     {.name = "key",
      .type = ONCE_CONFIG_CUSTOM,
      .read = once__read_varying,

@@ -142,7 +142,9 @@ static const once_config_field pipeline_fields[] = {
      .shape = "name, 1 to 200 bytes",
      .example = "payment",
      .standard_text = "each handler's own",
-     .text = "One operation for all handlers, which then share their keys."},
+     .text = "One operation for all handlers, which then share their keys, and wait for each other when messages come "
+             "from the "
+             "store: while one of them has no free slot, none of them gets a message that waits there."},
     {.name = "lease",
      .type = ONCE_CONFIG_DURATION,
      ONCE_CONFIG_AT(once_config_pipeline, common.spec.lease_ms),

@@ -291,7 +291,7 @@ def test_f06_f46_f76_one_reply_does_not_come(tmp_path, store, round_trip):
         proxy.after, proxy.skip = store.BATCH, 1
         proxy.hush_after = store.ROUNDS[round_trip]
         ended = p.try_run()
-        assert ended.status == 0 and proxy.lost == 1 and "lost on its way" in ended.err, ended
+        assert ended.status == 0 and proxy.lost == 1 and "an answer was lost" in ended.err, ended
         counts(ended.json, received=500, done=500, acked=500)
     store.exactly_once(p, 500)
 

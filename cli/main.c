@@ -15,16 +15,17 @@ const cli_verb cli_verbs[] = {
      cli_run},
     {"check", "FILE", "test the pipeline file, store and source without reading a message; print what is guaranteed",
      "If the store does not exist and was never used, it is created and `init` is run, as `once run` would do.\n"
-     "Exit status: 0, 2 usage or configuration, 3 the store failed, 4 the store is empty or not the one that this\n"
-     "pipeline used before.",
+     "Exit status: 0, 2 usage or configuration, 3 the store or the source failed, 4 the store is empty or not the\n"
+     "one that this pipeline used before.",
      cli_check},
     {"explain", "FILE [KEY]", "show everything stored about a key, or about the message at --message COORDINATES",
      "COORDINATES say where the source has a message: payments.ndjson:17 is line 17 of that file.", cli_explain},
     {"status", "FILE", "count messages by state, with the oldest of each, and list the workers",
      "Counts what is in the store, not what is still in the source; 'once run' shows the lag of its source on a "
      "terminal.\n"
-     "A worker is alive, late (its lease has expired: it died or hangs) or gone (a process of this machine that no "
-     "longer exists).\n"
+     "A worker is alive, late (its lease or that of one of its claims has expired: it died or hangs) or gone (a "
+     "process\n"
+     "of this host that no longer exists).\n"
      "The next run takes over what a gone worker held: at once, or after the lease if the pipeline runs commands.\n"
      "Exit status: 0, 1 when something is dead or unknown, 4 when this is not the store that the pipeline used before.",
      cli_status},
@@ -36,7 +37,11 @@ const cli_verb cli_verbs[] = {
      "duration\n"
      "(that long ago). Exit status: 0, or 1 when a letter was not moved.",
      cli_replay},
-    {"discard", "FILE [ID...]", "drop dead letters; their keys then count as rejected", NULL, cli_discard},
+    {"discard", "FILE [ID...]", "drop dead letters; a message that died then counts as rejected",
+     "A discarded conflict, malformed or too old message is not buried again while the discard is remembered, which "
+     "is\n"
+     "as long as its handler remembers a message.",
+     cli_discard},
     {"resolve", "FILE [KEY] done|retry|dead", "decide about one unknown message, or all that match the options",
      "done: its effect happened. dead: it becomes a dead letter. retry: it runs again, with failures set to 0 and the\n"
      "same idempotency key; the handler sees that an earlier attempt may have had its effect.",

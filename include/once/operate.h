@@ -113,7 +113,7 @@ typedef struct once_running {
     const char *who; /* "user@host:pid" */
     /* "alive"
      * "late"   its lease, or that of a message that it has claimed, has ended: it died or hangs
-     * "gone"   a process of this machine that no longer exists */
+     * "gone"   a process of this host that no longer exists */
     const char *state;
     int64_t begun_ms; /* when its run began */
     int64_t seen_ms;  /* when it last reported that it is alive, which it does at least every 10 s */

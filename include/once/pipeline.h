@@ -6,7 +6,7 @@
  *     effect, at whatever moment a process crashes, for as long as the key is remembered and the database keeps what it
  *     acknowledged.
  *   - Effects outside (commands, callbacks, another database): never lost, and every attempt has the same idempotency
- *     key. An attempt whose end is not known is held for an operator, or, with `unknown: retry`, repeated and counted
+ *     key. An attempt whose outcome is unknown is held for an operator, or, with `unknown: retry`, repeated and counted
  *     (`repeats`).
  *   - A message is acked to its source after its outcome is durable, never before.
  *   - Loading a file connects to nothing and changes nothing.
@@ -235,7 +235,8 @@ typedef struct once_snapshot {
     /* Still to read: bytes of a file, messages of a broker; the sum over streams that report it; -1: none does. */
     int64_t left;
     uint64_t open; /* messages received and not finished: queued here, in a transaction, or in flight */
-    /* What it waits for, as once_waiting gets it; otherwise empty. Filled from the second snapshot on. */
+    /* What the run waits for, as once_waiting gets it; otherwise empty. Found out only after a first snapshot has asked
+     * for it, so it is empty in that one. */
     char waiting[320];
     once_counts counts;
     once_timings timings;
@@ -326,7 +327,9 @@ typedef struct once_lane_place {
 typedef struct once_explanation {
     once_scope scope;
     once_bytes key;
-    const char *state; /* "absent", "claimed", "waiting", "unknown", "dead", "done", "already", "rejected", "stale" */
+    /* "absent", "claimed" (called "busy" in lists and in once_before), "waiting", "unknown", "dead", "done", "already",
+     * "rejected", "stale" */
+    const char *state;
     uint32_t attempt, failures;  /* attempts so far; failures that are counted */
     once_bytes place, point;     /* where the first delivery came from */
     int64_t seen_ms, changed_ms; /* first seen; last change of state */

@@ -35,7 +35,7 @@ static const char *read_whole(const once_env *world, int fd, char *to, size_t ma
         if (got > 0) *len += (size_t)got;
     } while (*len < max && (got > 0 || (got < 0 && errno == EINTR)));
     if (got < 0) return once_errno_text(errno);
-    return *len == max ? "it is longer than 128 KiB" : NULL;
+    return *len == max ? "it has 128 KiB or more" : NULL;
 }
 
 /* Reads a secret from a file. A line end at its end, which editors add, is not part of it. */

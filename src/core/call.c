@@ -64,7 +64,7 @@ int once_call_extend(const once_call *call, int64_t lease_ms, once_error *err)
     if (!call) return once_fail(err, ONCE_E_USAGE, "once_call_extend needs the call that the handler was given");
     once_keeper *keeper = call->internal;
     if (!keeper) return ONCE_OK;
-    if (lease_ms < 0) return once_fail(err, ONCE_E_USAGE, "a lease must be longer than 0 ms");
+    if (lease_ms < 0) return once_fail(err, ONCE_E_USAGE, "lease_ms must not be negative");
     assert(keeper->extend);
     return keeper->extend(keeper, lease_ms, err);
 }

@@ -1,4 +1,6 @@
-/* Discards dead letters: their keys count as rejected, and are remembered as long as a finished message. */
+/* Discards dead letters. A message that died then counts as rejected, and its key is remembered as long as that of a
+ * finished message. A letter without an entry of its own (conflict, malformed, too old) leaves a record, so that the
+ * same message is not buried again. */
 #include <assert.h>
 #include <stdlib.h>
 

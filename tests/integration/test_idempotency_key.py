@@ -247,7 +247,7 @@ def test_f67_files_that_cannot_be_a_salt(tmp_path):
     (tmp_path / "long").write_bytes(b"s" * 131072)
     (tmp_path / "blank").write_bytes(b" \n" * 20)
     for how, said in (("fifo", "it is not a regular file"), ("/dev/zero", "it is not a regular file"), (".", "it is a directory"),
-                      ("long", "it is longer than 128 KiB"), ("blank", "only white space")):
+                      ("long", "it has 128 KiB or more"), ("blank", "only white space")):
         for config in (f"idempotency_salt: file:{how}\n" + CONFIG, CONFIG.replace("exec:", 'env: {TOKEN: "file:%s"}, exec:' % how)):
             if how == "blank" and config.startswith("\nkey"):
                 continue  # a variable may be

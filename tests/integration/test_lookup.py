@@ -1,4 +1,4 @@
-"""`lookup`: a second command is asked what became of an attempt whose end is not known, from the pipeline file to the settled outcome."""
+"""`lookup`: a second command is asked what became of an attempt whose outcome is unknown, from the pipeline file to the settled outcome."""
 
 import os
 

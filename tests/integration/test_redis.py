@@ -398,7 +398,7 @@ def empty_disk(redis):
 @pytest.mark.parametrize("fill, empty, said", [(fill_memory, empty_memory, "OOM"), (fill_disk, empty_disk, "MISCONF")])
 @pytest.mark.parametrize("begun", [False, True])
 def test_f52_redis_without_space_is_waited_for(tmp_path, fill, empty, said, begun):
-    """At the start and later; no attempt is spent by it."""
+    """At the start and later; no failure is counted by it."""
     with RedisServer(tmp_path) as redis:
         work = fenced(tmp_path, redis, n=10)
         follow(work.p)

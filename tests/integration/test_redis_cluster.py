@@ -125,7 +125,7 @@ def test_f90_commits_are_whole_while_the_slot_moves_forth_and_back(tmp_path, ack
 
 
 def test_f77_f90_a_move_that_takes_longer_than_a_verb_waits(tmp_path):
-    """Nothing starts meanwhile and no attempt is spent; it is said; and it goes on when the move has ended."""
+    """Nothing starts meanwhile and no failure is counted; it is said; and it goes on when the move has ended."""
     with Cluster(tmp_path) as cluster:
         load = Load(tmp_path, cluster, n=300, more="&timeout=1")
         with Runs(load) as runs:

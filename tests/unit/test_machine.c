@@ -1917,7 +1917,7 @@ static once_item *fails_to_write(fixture *f, bool hold)
     return item;
 }
 
-/* `unknown: retry` is for effects whose end is not known. This one is done, and only what belongs to it is missing. */
+/* `unknown: retry` is for effects whose outcome is unknown. This one is done, and only its statements are missing. */
 static void an_effect_that_is_done_is_not_repeated_because_of_what_is_written_with_it(void **state)
 {
     fixture *f = open_pipe(state, true);

@@ -185,7 +185,7 @@ static void could_not_start(const once_item *item, once_class class, const char 
     if (!memmem(item->failure.data, item->failure.len, why, strlen(why)))
         print_error("%.*s\n", (int)item->failure.len, item->failure.data);
     assert_non_null(memmem(item->failure.data, item->failure.len, why, strlen(why)));
-    assert_int_equal(item->outcome, ONCE_RELEASE); /* nobody is blamed, no attempt is used up */
+    assert_int_equal(item->outcome, ONCE_RELEASE); /* no message is blamed, no failure is counted */
     assert_false(item->started);
     assert_int_equal(once_status_class(item->not_started), class);
 }

@@ -15,7 +15,7 @@ typedef struct once_exec_command {
     size_t n; /* 0: there is none */
 } once_exec_command;
 
-/* `lookup`: a command that is asked what became of an attempt whose end is not known. */
+/* `lookup`: a command that is asked what became of an attempt whose outcome is unknown. */
 typedef struct once_exec_lookup {
     once_exec_command command; /* n 0: there is no lookup */
     once_lookup when;

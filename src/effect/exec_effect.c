@@ -245,7 +245,7 @@ static const once_config_field lookup_fields[] = {
      ONCE_CONFIG_AT(once_exec_lookup, command),
      .shape = "a list: command and arguments",
      .example = "[./charge-status]",
-     .text = "The command, as the `exec` of the handler is written. The exit codes are in the section on commands."},
+     .text = "The command, written as the `exec` of a handler. The section Commands has its exit codes."},
     {.name = "after",
      .type = ONCE_CONFIG_DURATION,
      ONCE_CONFIG_AT(once_exec_lookup, when.after_ms),
@@ -253,7 +253,8 @@ static const once_config_field lookup_fields[] = {
      .max = ONCE_CONFIG_LONGEST_MS,
      .example = "10s",
      .standard_text = "`10s`",
-     .text = "How long to wait before it is asked for the first time: what the attempt has sent may still arrive."},
+     .text = "How long to wait before the command is asked for the first time: a request that the attempt sent may "
+             "still arrive."},
     {.name = "for",
      .type = ONCE_CONFIG_DURATION,
      ONCE_CONFIG_AT(once_exec_lookup, when.for_ms),
@@ -261,15 +262,14 @@ static const once_config_field lookup_fields[] = {
      .max = ONCE_CONFIG_LONGEST_MS,
      .example = "1h",
      .standard_text = "`1h`",
-     .text = "How long it is asked again when it does not know. Then `unknown` decides."},
+     .text = "How long the command is asked again while it does not know. Then `unknown` decides."},
 };
 
 static const once_config_section lookup_section = {
     .name = "'lookup'",
     .title = "lookup",
-    .text = "A command that is asked what became of an attempt whose end is not known. All times are those of the "
-            "store's clock, since\n"
-            "the unknown was recorded.",
+    .text = "A command that is asked what became of an attempt whose outcome is unknown. Its times are counted by\n"
+            "the store's clock, from the moment at which the unknown was recorded.",
     .example = "exec: [./charge]\n"
                "lookup: {exec: [./charge-status], after: 30s, for: 2h}\n"
                "unknown: hold\n",
@@ -292,7 +292,8 @@ static const once_config_field fields[] = {
      .words = mode_words,
      .example = "stream",
      .standard_text = "`message`",
-     .text = "Of `exec`: a process for each message, or processes that are kept and get one line of JSON per message."},
+     .text = "Of `exec`: `message` starts a process for each message; `stream` keeps processes, which get one line "
+             "of JSON per message."},
     {.name = "window",
      .type = ONCE_CONFIG_INTEGER,
      ONCE_CONFIG_AT(once_exec_spec, window),
@@ -314,26 +315,24 @@ static const once_config_field fields[] = {
      ONCE_CONFIG_AT(once_exec_spec, unsafe),
      .standard = "false",
      .text = "Of `exec`: allows fields of the message behind `-c`, `-e`, `-E`, `-p`, `--eval`, `-exec` and where an "
-             "interpreter or a command that"
-             " starts others may expect its program. Whoever writes the messages may then run commands here, unless "
-             "these arguments are none."},
+             "interpreter or a command that starts others may expect its program. Whoever writes the messages may "
+             "then be able to run commands here, if the command executes such an argument."},
     {.name = "exit",
      .type = ONCE_CONFIG_CUSTOM,
      .read = read_exits,
      .shape = "a map of exit codes",
      .example = "{1: retry, 28: unknown}",
      .standard_text = "the table below",
-     .text = "Of `exec` with `mode: message`: what exit codes of this command mean, where that is not the usual. 0 is "
-             "always done."},
+     .text = "Of `exec` with `mode: message`: the meaning of this command's exit codes where it differs from the "
+             "table. 0 is always done."},
     {.name = "lookup",
      .type = ONCE_CONFIG_SECTION,
      ONCE_CONFIG_AT(once_exec_spec, lookup),
      .scope = &lookup_section,
      .example = "{exec: [./charge-status]}",
      .standard_text = "none",
-     .text =
-         "Of `exec` with `mode: message`: a command that is asked what became of an attempt whose end is not known, "
-         "before `unknown` decides."},
+     .text = "Of `exec` with `mode: message`: a command that is asked what became of an attempt whose outcome is "
+             "unknown, before `unknown` decides."},
     {.name = "env",
      .type = ONCE_CONFIG_CUSTOM,
      .read = read_env,
@@ -341,11 +340,9 @@ static const once_config_field fields[] = {
      .example = "{API_TOKEN: \"env:API_TOKEN\"}",
      .standard_text = "none",
      .text = "Of `exec`: variables of the command besides the fixed ones. A value is a text, or a reference that is "
-             "read at the start and"
-             " never shown: `env:NAME` is a variable of once's own environment, `file:PATH` what stands in a regular "
-             "file, without"
-             " one line end at its end. It is no template: what differs between messages goes into an argument, or "
-             "comes on standard input."},
+             "read at the start and never shown: `env:NAME` is a variable of once's own environment, `file:PATH` the"
+             " content of a regular file, without one line end at its end. Values are not templates: pass data that "
+             "differs between messages in an argument, or read it from standard input."},
 };
 
 static const once_exec_spec standard = {
@@ -416,64 +413,54 @@ static const char section[] =
     "\n"
     "## Commands\n"
     "\n"
-    "`exec` names a command and its arguments, each an element of the list. No shell stands between: spaces, quotes, "
-    "`*` and `;` in a\n"
-    "value are nothing but bytes of one argument. A command without a `/` is looked up in `PATH`. Placeholders are "
-    "filled with the\n"
-    "values as they are, without the escapes of keys. A value at the beginning of an argument that begins with `-` "
-    "would turn into\n"
-    "an option, and makes a dead letter: write `--order=${/order_id}`.\n"
+    "`exec` names a command and its arguments, each an element of the list. No shell is involved: spaces, quotes,\n"
+    "`*` and `;` in a value are only bytes of one argument. A command without a `/` is looked up in `PATH`.\n"
+    "Placeholders are replaced by the values as they are, without the escapes of keys. If a value is at the\n"
+    "beginning of an argument and begins with `-`, the command would read it as an option, so the message becomes\n"
+    "a dead letter: write `--order=${/order_id}`.\n"
     "\n"
-    "A field inside a program (`sh -c`, `python3 -c`...) would run as code. So behind an interpreter, and behind a "
-    "command that starts others\n"
-    "(`env`, `timeout`, `xargs`, `sudo`...), everything up to the program is written without placeholders, and the "
-    "fields follow it, as in\n"
-    "`[sh, -c, 'charge \"$1\"', sh, \"${/id}\"]` or `[timeout, 5s, ./charge, \"${/id}\"]`; where an option makes it "
-    "unsure which argument the program is,\n"
-    "there are none. A variable is fine, `[env, \"ID=${/id}\", ./charge]`, unless it says what is run, as `PATH` does. "
-    "`make`, `ssh`, `su`, `sqlite3`,\n"
-    "`vim` and their like get no fields at all. Wherever else it stands, a field is refused behind `-c`, `-e`, `-E`, "
-    "`-p`, `--eval`, `-exec` and their\n"
-    "like, because that is where most commands expect something to run; to some these options mean something else "
-    "(`mkdir -p`), and for those\n"
-    "there is `unsafe_arguments: true`, which allows everything. This is a guard against mistakes: a command of\n"
-    "your own that evaluates its arguments is not noticed. `once check` names each argument that carries text of a "
-    "message. Other users\n"
-    "of the machine can see the arguments of a command; the body and `env` they cannot.\n"
+    "A field inside a program (`sh -c`, `python3 -c`...) would run as code. So an interpreter, and a\n"
+    "command that starts others (`env`, `timeout`, `xargs`, `sudo`...), must have no placeholder in its\n"
+    "arguments up to the program; fields may follow the program, as in\n"
+    "`[sh, -c, 'charge \"$1\"', sh, \"${/id}\"]` or `[timeout, 5s, ./charge, \"${/id}\"]`. If an option\n"
+    "leaves open which argument is the program, no field is allowed. A field in a variable is fine,\n"
+    "`[env, \"ID=${/id}\", ./charge]`, unless the variable decides what is run, as `PATH` does. `make`,\n"
+    "`ssh`, `su`, `sqlite3`, `vim` and similar commands get no fields at all. In every other place a\n"
+    "field is refused behind `-c`, `-e`, `-E`, `-p`, `--eval`, `-exec` and similar options, because\n"
+    "most commands expect something to run there. Where such an option means something else\n"
+    "(`mkdir -p`), write `unsafe_arguments: true`, which allows everything. This is a guard against\n"
+    "mistakes: it does not notice a command of your own that evaluates its arguments. `once check`\n"
+    "names each argument that contains text of a message. Other users of the host can see the arguments\n"
+    "of a command, but not the body and not `env`.\n"
     "\n"
-    "With `mode: message` a process is started for each message. The body is its standard input, what it writes to "
-    "standard output is\n"
-    "the result that duplicates get (up to `result_max`), what it writes to standard error is shown to people as the "
-    "reason when it\n"
-    "was not done, and its exit code says how it ended:\n"
+    "With `mode: message` a process is started for each message. The body is its standard input. Its standard\n"
+    "output is the result that duplicates get (up to `result_max`). Its standard error is shown to operators as\n"
+    "the reason if the effect was not done. Its exit code is the outcome:\n"
     "\n"
     "| exit code | outcome |\n"
     "|---|---|\n"
     "| 0 | done: the effect happened |\n"
     "| 64 | rejected: the business says no; not tried again |\n"
-    "| 65 | dead: will never work; a dead letter |\n"
-    "| 66 | already: it had happened before |\n"
-    "| 67 | stale: something newer has been there |\n"
-    "| 69 | release: nothing happened, and nobody is to blame (the other side is away); tried again after "
-    "`retry.backoff`, no attempt is spent |\n"
-    "| 75 | retry: nothing happened; tried again after `retry.backoff`, until `retry` says dead |\n"
-    "| 70 and every other | unknown: the effect may have happened; `unknown` says what follows |\n"
+    "| 65 | dead: it can never succeed; a dead letter |\n"
+    "| 66 | already: the effect had happened before |\n"
+    "| 67 | stale: a newer message has been handled |\n"
+    "| 69 | release: nothing happened, and the message is not at fault (the other side is away); tried again "
+    "after `retry.backoff`, no failure is counted |\n"
+    "| 75 | retry: nothing happened; a failure is counted; tried again after `retry.backoff`, within the limits "
+    "of `retry` |\n"
+    "| 70 and every other | unknown: the effect may have happened; `unknown` decides |\n"
     "| ended by a signal, killed at `timeout` or while stopping | unknown |\n"
     "\n"
-    "A program that nobody told about this table ends with 1 or 2 for whatever goes wrong, before its effect or after "
-    "it, and `curl` with 28\n"
-    "for a charge whose answer did not come in time: that is why a code that is not listed is unknown, and so is 126 "
-    "or 127 of a shell that\n"
-    "could not run one of its commands. Where you know better, say so: `exit: {1: retry, 7: release, 28: unknown}`. "
-    "With `retry` and\n"
-    "`release` you promise that nothing has happened.\n"
+    "A program that does not use this table ends with 1 or 2 for any failure, before its effect or after it, and\n"
+    "`curl` with 28 for a charge whose answer did not come in time. That is why a code that is not listed is\n"
+    "unknown; so is 126 or 127 of a shell that could not run one of its commands. If you know more about your\n"
+    "command, write it down: `exit: {1: retry, 7: release, 28: unknown}`. With `retry` and `release` you promise\n"
+    "that nothing has happened.\n"
     "\n"
-    "With `lookup` a second command is asked what became of an attempt whose end is not known, before it is held or "
-    "tried again. It gets the same\n"
-    "standard input and the same variables; `ONCE_IDEMPOTENCY_KEY` is that of the attempt, so it can ask the other "
-    "side "
-    "for it. It must not\n"
-    "change anything. Its exit code says what it found, whatever `exit` says:\n"
+    "With `lookup` a second command is asked what became of an attempt whose outcome is unknown, before the\n"
+    "message is held or tried again. It gets the same standard input and the same variables;\n"
+    "`ONCE_IDEMPOTENCY_KEY` is that of the attempt, so it can ask the other side for it. It must not change\n"
+    "anything. `exit` does not apply to it; its exit code is its answer:\n"
     "\n"
     "| exit code of the lookup | what follows |\n"
     "|---|---|\n"
@@ -483,35 +470,33 @@ static const char section[] =
     "`retry.backoff` |\n"
     "| every other, ended by a signal, killed at `timeout` | not known: asked again |\n"
     "\n"
-    "It is asked `after` the unknown was recorded, then again and again with growing pauses, up to the longest of "
-    "`retry.backoff`. When it still\n"
-    "does not know after `for`, the message is held or tried again, as `unknown` says. Say 75 only when nothing can "
-    "arrive late: a request\n"
-    "that is still on its way would then be a second effect. The times of an unknown are set when it is recorded: "
-    "later changes of\n"
-    "`after` and `for` do not apply to it, and if `lookup` is removed it waits for an operator.\n"
+    "The lookup is asked `after` the unknown was recorded, then again with growing pauses, up to the longest of\n"
+    "`retry.backoff`. If it still does not know after `for`, the message is held or tried again, as `unknown`\n"
+    "says. It must exit with 75 only if nothing can arrive late: a request that is still on its way would then be\n"
+    "a second effect. The times of an unknown are set when it is recorded: later changes of `after` and `for` do\n"
+    "not apply to it, and if `lookup` is removed it waits for an operator.\n"
     "\n"
-    "A command that is not there, or cannot be executed, is the fault of no message: the pipeline does not start. If "
-    "it disappears later,\n"
-    "a run that follows its source waits for it, and one whose source ends stops with status 3.\n"
+    "A command that does not exist, or cannot be executed, is no message's fault: the pipeline does not start.\n"
+    "If it disappears later, a run that follows its source waits for it, and a run whose source ends stops with\n"
+    "status 3.\n"
     "\n"
-    "The environment has `PATH`, `LANG`, what `env` says, and nothing else of ours but these:\n"
+    "The environment of a command has `PATH`, `LANG`, the variables in `env`, and these:\n"
     "\n"
     "| variable | is |\n"
     "|---|---|\n"
-    "| `ONCE_KEY` | the key, as `once explain` wants it |\n"
-    "| `ONCE_IDEMPOTENCY_KEY` | 32 hexadecimal digits, the same for every attempt at this key: pass it to the other "
-    "side |\n"
-    "| `ONCE_ATTEMPT` | 1, 2, 3...: higher each time; a fence for those who compare it |\n"
+    "| `ONCE_KEY` | the key, as `once explain` expects it |\n"
+    "| `ONCE_IDEMPOTENCY_KEY` | 32 hexadecimal digits, the same for every attempt at this key: pass it to the "
+    "other side |\n"
+    "| `ONCE_ATTEMPT` | 1, 2, 3...: higher for each attempt; the other side can use it as a fence |\n"
     "| `ONCE_FAILURES` | attempts that failed before |\n"
     "| `ONCE_MAYBE_DONE` | 1: an attempt before this one may have had its effect; otherwise 0 |\n"
     "| `ONCE_TYPE`, `ONCE_TENANT`, `ONCE_CONSUMER`, `ONCE_OPERATION` | what the message was handled as |\n"
     "| `ONCE_COORDINATES` | where the source had the message |\n"
-    "| `ONCE_SENT_MS` | when it was sent, in milliseconds since 1970; empty when that is not known |\n"
+    "| `ONCE_SENT_MS` | when it was sent, in milliseconds since 1970; empty if that is not known |\n"
     "\n"
-    "With `mode: stream` processes are kept, and each message is one line of JSON to them and one line back:\n"
-    "[stream.md](stream.md) has the protocol. What the variables above say is in that line; their environment is\n"
-    "`PATH`, `LANG` and `env`.\n";
+    "With `mode: stream` processes are kept. Each gets a line of JSON per message and answers with a line:\n"
+    "[stream.md](stream.md) has the protocol. That line has the values of the variables above; the environment of\n"
+    "the process has only `PATH`, `LANG` and `env`.\n";
 
 /* --- the effect --------------------------------------------------------------------------------------------------- */
 

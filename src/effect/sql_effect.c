@@ -35,49 +35,44 @@ static const once_config_field statement_fields[] = {
      .max = 1000000000,
      .example = "1",
      .standard_text = "any number",
-     .text = "How many rows it must change (or return, for a SELECT), exactly."},
+     .text = "How many rows the statement must change (or return, for a SELECT), exactly."},
     {.name = "else",
      .type = ONCE_CONFIG_WORD,
      ONCE_CONFIG_AT(statement, unmet),
      .words = unmet_words,
      .example = "stale",
      .standard_text = "`dead`",
-     .text = "The outcome when `rows` is not met; nothing of the message's statements stays. Needs `rows`."},
+     .text = "The outcome if the number of rows is another; all statements of the message are rolled back. Needs "
+             "`rows`."},
 };
 
 static const once_config_section statement_section = {
     .name = "a statement",
     .title = "Statement",
-    .text =
-        "An item of `sql` is a statement, or a map that says how many rows it must meet.\n"
-        "\n"
-        "Parameters are bound, never pasted: `:name` is a top-level field of the body, `:{/a/b}` any field by its "
-        "JSON\n"
-        "pointer, `:{/a?}` the same and NULL when it is absent. Numbers and texts are bound as such, true and false\n"
-        "as 1 and 0, null as NULL, objects and arrays as JSON text. Without `?` a missing field makes a dead letter.\n"
-        "Transactions, ATTACH, PRAGMA and VACUUM are refused: the transaction is once's own. So are temporary tables: "
-        "they end with\n"
-        "the connection, and hide others of their name.\n"
-        "\n"
-        "Numbers are never rounded silently. PostgreSQL gets them as they are written, and a `numeric` keeps all of "
-        "it; where it wants\n"
-        "an integer, 1.0 and 1e3 are 1 and 1000. SQLite has integers of 64 bits and doubles: a decimal becomes a REAL "
-        "only where that\n"
-        "double, printed, is the same number again (12.75 is, 12345678901234567.89 is not). Otherwise, and for larger "
-        "integers, the\n"
-        "message is a dead letter whose reason names the field. `:{/amount as text}` binds the exact text on both, "
-        "`:{/amount? as text}`\n"
-        "also when it may be absent; in SQLite keep it in a TEXT column, because one of type NUMERIC or REAL makes a "
-        "double of it again.\n"
-        "A column of type REAL makes doubles of integers, too: beyond 2^53 that is another number.\n"
-        "\n"
-        "Names that begin with `once_` are not fields: `:once_key` is the key, as `once explain` wants it, "
-        "`:once_idempotency_key`\n"
-        "32 hexadecimal digits that are the same for every attempt at this key, and `:once_attempt` is 1, 2, 3..., "
-        "higher each\n"
-        "time. In a database of their own (`url`) they make a repeat harmless: a unique column with the idempotency "
-        "key, and\n"
-        "`ON CONFLICT DO NOTHING` or `already`.",
+    .text = "An item of `sql` is a statement, or a map that also says how many rows the statement must change or\n"
+            "return.\n"
+            "\n"
+            "Parameters are bound, never pasted: `:name` is a top-level field of the body, `:{/a/b}` any field by\n"
+            "its JSON pointer, `:{/a?}` the same, and NULL if the field is absent. Numbers and texts are bound as\n"
+            "such, true and false as 1 and 0, null as NULL, objects and arrays as JSON text. Without `?` a\n"
+            "message without the field becomes a dead letter. Transactions, ATTACH, PRAGMA and VACUUM are\n"
+            "refused: the transaction is once's own. So are temporary tables: they end with the connection, and\n"
+            "hide other tables of the same name.\n"
+            "\n"
+            "Numbers are never rounded silently. PostgreSQL gets them as they are written, and a `numeric` keeps\n"
+            "every digit; where it expects an integer, 1.0 and 1e3 are 1 and 1000. SQLite has integers of 64 bits\n"
+            "and doubles: a decimal becomes a REAL only if that double, printed, is the same number again (12.75\n"
+            "is, 12345678901234567.89 is not). Otherwise, and for larger integers, the message becomes a dead\n"
+            "letter whose reason names the field. `:{/amount as text}` binds the exact text on both,\n"
+            "`:{/amount? as text}` also if it may be absent; in SQLite keep it in a TEXT column, because a column\n"
+            "of type NUMERIC or REAL turns it into a double again. A column of type REAL turns integers into\n"
+            "doubles, too: beyond 2^53 that is another number.\n"
+            "\n"
+            "Names that begin with `once_` are not fields: `:once_key` is the key, as `once explain` expects it;\n"
+            "`:once_idempotency_key` is 32 hexadecimal digits that are the same for every attempt at this key;\n"
+            "`:once_attempt` is 1, 2, 3..., higher for each attempt. In another database (`url`) they make a\n"
+            "repeat harmless: a unique column with the idempotency key, and `ON CONFLICT DO NOTHING` or\n"
+            "`already`.",
     .example = "sql:\n"
                "  - INSERT INTO payments(id, order_id, amount) VALUES (:payment_id, :order_id, :amount)\n"
                "  - do: UPDATE orders SET status = 'paid', note = :{/meta/note?} WHERE id = :order_id\n"
@@ -181,21 +176,16 @@ static const once_config_field sql_fields[] = {
 static const once_config_section sql_section = {
     .name = "'sql'",
     .title = "sql",
-    .text = "The statements of one message run in one transaction together with the record that it was handled, in the "
-            "order\n"
-            "of the list. `sql` is a list of statements, or a map with that list in `do`.\n"
+    .text = "The statements of one message run in one transaction together with the record that it was handled,\n"
+            "in the order of the list. `sql` is a list of statements, or a map with that list in `do`.\n"
             "\n"
-            "With `url` they run in another database, which need not be of the store's kind, in a transaction of their "
-            "own, `workers` of\n"
-            "them at a time, each on its own connection. The claim of a message is durable before its transaction "
-            "begins. Whatever fails\n"
-            "before COMMIT is sent has not happened: it is tried again. What became of a COMMIT whose reply did not "
-            "come, or of one that\n"
-            "was under way when the process was killed, is not known, and `unknown` decides. At `timeout` the "
-            "statement is cancelled and\n"
-            "the transaction rolled back. While the database is away nothing is started, and no attempt is used up. "
-            "Nothing is made in it\n"
-            "but what the statements make.",
+            "With `url` they run in another database, which need not be of the store's kind, in a transaction of\n"
+            "their own: up to `workers` messages at a time, each on its own connection. The claim of a message is\n"
+            "durable before its transaction begins. An attempt that fails before COMMIT is sent had no effect,\n"
+            "and is tried again. If the reply to COMMIT does not come, or the process is killed while COMMIT is\n"
+            "under way, the outcome is unknown, and `unknown` decides. At `timeout` the statement is cancelled\n"
+            "and the transaction rolled back. While the database is away nothing is started, and no failure is\n"
+            "counted. once creates no tables of its own there.",
     .example = "sql:\n"
                "  url: \"env:LEDGER_URL\"          # postgres://ledger.example/books\n"
                "  do:\n"
@@ -235,8 +225,8 @@ static const once_config_field fields[] = {
      .max = 400,
      .example = "[payments.id]",
      .standard_text = "none",
-     .text = "Unique constraints whose violation means that it had happened before: `table.column`, several columns "
-             "joined by `,`."},
+     .text = "Unique constraints whose violation means that the effect had happened before: `table.column`, several "
+             "columns joined by `,`."},
     {.name = "rejected",
      .type = ONCE_CONFIG_STRINGS,
      ONCE_CONFIG_AT(once_sql_spec, rejected),
@@ -244,8 +234,8 @@ static const once_config_field fields[] = {
      .max = 400,
      .example = "[balance_not_negative]",
      .standard_text = "none",
-     .text = "Faults that mean that the business says no: names of constraints, extended result codes of SQLite, "
-             "SQLSTATEs of PostgreSQL."},
+     .text = "Errors of a statement that mean that the business says no: names of constraints, extended result codes"
+             " of SQLite, SQLSTATEs of PostgreSQL."},
 };
 
 static void conclude(once_handler_spec *handler)

@@ -99,8 +99,9 @@ static const once_config_field pipeline_fields[] = {
      ONCE_CONFIG_AT(once_config_pipeline, ack),
      .words = ack_words,
      .standard = "after_effect",
-     .text = "When the message is acked to the source: `after_effect`, or `after_accept`: as soon as the store has the "
-             "message (an inbox). Messages then run from the store, in no particular order unless `order` is set."},
+     .text = "When the message is acked to the source. `after_effect`: when it has been handled. `after_accept`: as "
+             "soon as the store has the message (an inbox). Messages then run from the store, in no particular order"
+             " unless `order` is set."},
     {.name = "time",
      .type = ONCE_CONFIG_CUSTOM,
      .read = once__read_time,
@@ -151,19 +152,19 @@ static const once_config_field pipeline_fields[] = {
      .min = 1,
      .max = DAY_MS,
      .standard = "30s",
-     .text = "How long a claim lasts without an extension by its worker, which extends it while an effect runs. "
-             "Effects outside of the store need at least 200ms, or 1s if the store is a server, because a shorter "
-             "lease cannot be extended in time. The claims of a worker that was killed on the same machine end at "
-             "once, unless its pipeline runs commands."},
+     .text = "How long a claim lasts unless its worker extends it, which it does while an effect runs. Effects "
+             "outside of the store need at least 200ms, or 1s if the store is a server, because a shorter lease "
+             "cannot be extended in time. If a worker is killed and another one starts on the same host, the claims "
+             "of the first end at once, unless its pipeline runs commands."},
     {.name = "timeout",
      .type = ONCE_CONFIG_DURATION,
      ONCE_CONFIG_AT(once_config_pipeline, common.spec.timeout_ms),
      .min = 1,
      .max = DAY_MS,
      .standard = "10s",
-     .text = "How long the effect of a message may take. After that a command is killed, and its outcome is unknown. "
-             "SQL is rolled back, which counts as a failure of that message, and it is retried; in a `postgres:` store "
-             "only the server's own `statement_timeout` does that. `init` has the same limit."},
+     .text = "How long the effect of a message may take. After that a command is killed, and its outcome is unknown."
+             " SQL is rolled back; this counts as a failure of that message, which is retried. In a `postgres:` "
+             "store only the server's own `statement_timeout` does that. `init` has the same limit."},
     {.name = "natural",
      .type = ONCE_CONFIG_BOOL,
      ONCE_CONFIG_AT(once_config_pipeline, common.spec.natural),
@@ -185,16 +186,16 @@ static const once_config_field pipeline_fields[] = {
      .max = DAY_MS,
      .standard = "10s",
      .text = "After a stop: how long effects in flight may continue before they are killed or rolled back, and how "
-             "long to wait for a server that does not answer. 0s: not at all."},
+             "long the run waits for a server that does not answer. 0s: neither is waited for."},
     {.name = "patience",
      .type = ONCE_CONFIG_DURATION,
      ONCE_CONFIG_AT(once_config_pipeline, spec.patience_ms),
      .min = 0,
      .max = DAY_MS,
      .standard = "30s",
-     .text = "How long a run with a finite source retries before it gives up, if the server of the store is away, its "
-             "disk is full, or effects outside of the store cannot be started. Runs with other sources retry without "
-             "limit, and fetch nothing while the store is away or full."},
+     .text = "How long a run with a finite source keeps trying before it gives up, if the server of the store is "
+             "away, its disk is full, or effects outside of the store cannot be started. Runs with other sources try"
+             " without limit, and fetch nothing while the store is away or full."},
     {.name = "retry",
      .type = ONCE_CONFIG_SECTION,
      ONCE_CONFIG_AT(once_config_pipeline, common.spec.retry),
@@ -268,8 +269,9 @@ static const once_config_field pipeline_fields[] = {
      .min = 1,
      .max = 1024,
      .standard = "4",
-     .text = "How many processes of `exec`, threads of `callback`, or connections of `sql` with `url` one handler may "
-             "have at a time."},
+     .text = "How many effects of one handler one run may have at a time: processes of `exec`, threads of "
+             "`callback`, connections of `sql` with `url` (not the number of workers that share a store). With "
+             "`mode: stream`, `window` and `processes` decide instead."},
     {.name = "waiting_max",
      .type = ONCE_CONFIG_CUSTOM,
      .read = once__read_waiting_max,

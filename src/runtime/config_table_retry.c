@@ -13,8 +13,8 @@ static const once_config_field retry_fields[] = {
      .min = 1,
      .max = 1000000,
      .standard = "12",
-     .text = "After how many failures a message becomes a dead letter. 1: no second try. With `for` and without "
-             "`attempts`, the number is unlimited."},
+     .text = "How many counted failures make a dead letter (releases do not count). 1: no second try. With `for` and"
+             " without `attempts`, the number is unlimited."},
     {.name = "for",
      .type = ONCE_CONFIG_DURATION,
      ONCE_CONFIG_AT(once_retry, for_ms),
@@ -30,8 +30,10 @@ static const once_config_field retry_fields[] = {
      .min = 1,
      .max = 30 * DAY_MS,
      .standard = "200ms..1m",
-     .text = "The wait before the next try: random, below a limit that starts at the first duration and doubles up to "
-             "the second. If the earlier waits were short, the last two are longer."},
+     .text = "The wait before the next try: random, below a limit that starts at the first duration and doubles up "
+             "to the second. If the waits so far were short by chance, the last two are longer, so that all attempts"
+             " together take at least a third of the longest possible time, and a message is not dead sooner than "
+             "others in the same outage."},
     {.name = "on",
      .type = ONCE_CONFIG_STRINGS,
      ONCE_CONFIG_AT(once_retry, on),

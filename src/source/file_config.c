@@ -16,15 +16,14 @@ static const once_config_field fields[] = {
      .type = ONCE_CONFIG_BOOL,
      ONCE_CONFIG_AT(once_file_spec, follow),
      .standard = "false",
-     .text = "Wait for more lines at the end of the file instead of ending, through rotation. With rotation, `cursor` "
-             "too: a start without it reads only "
-             "the file that has the path then."},
+     .text = "Wait for more lines at the end of the file instead of ending, through rotation. If the file is "
+             "rotated, set `cursor` too: without it a start reads only the file that has the path at that moment."},
     {.name = "cursor",
      .type = ONCE_CONFIG_BOOL,
      ONCE_CONFIG_AT(once_file_spec, cursor),
      .standard = "false",
-     .text = "Keep the place in the file in the store, with every commit, and go on from there next time. One process "
-             "at a time holds it, for each consumer."},
+     .text = "Keep the place in the file in the store, with every commit, and continue from there at the next start."
+             " For each consumer one process at a time may hold the cursor."},
     {.name = "headers",
      .type = ONCE_CONFIG_POINTER,
      ONCE_CONFIG_AT(once_file_spec, headers),
@@ -36,50 +35,40 @@ static const once_config_field fields[] = {
 const once_config_section once__file_section = {
     .name = "a file source",
     .title = "file",
-    .text = "One JSON object per line. Coordinates are the path and the number of the line, as in "
-            "`payments.ndjson:17`; standard input has none\n"
-            "that survive a restart, so `${coordinates}` is refused there.\n"
+    .text = "One JSON object per line. Coordinates are the path and the number of the line, as in\n"
+            "`payments.ndjson:17`. Lines of standard input have no coordinates that survive a restart, so\n"
+            "`${coordinates}` is refused there.\n"
             "\n"
-            "A path may name one file after the other. The lines of its second file are at `payments.ndjson/2:1` and "
-            "so on, so that coordinates\n"
-            "stay unique; the store keeps the numbers. A file is known by its inode, its first KiB and the bytes "
-            "before the place that was\n"
-            "reached. One that was written anew as a whole, with the same bytes up to there, is the same file. Without "
-            "`follow` and `cursor` every run\n"
-            "reads the whole file, and it is another one only when the one before was renamed in its folder: so a file "
-            "may be corrected and run again.\n"
+            "Over time a path may name several files. The lines of the second file are at `payments.ndjson/2:1`\n"
+            "and so on, so that coordinates stay unique; the store keeps the numbers of the files. A file is\n"
+            "recognized by its inode, its first KiB and the bytes before the place that was reached. If a program\n"
+            "wrote the file anew as a whole, with the same bytes up to that place, it counts as the same file.\n"
+            "Without `follow` and `cursor` every run reads the whole file, and the file counts as a new one only\n"
+            "if the previous file was renamed within the folder: so a file may be corrected and run again.\n"
             "\n"
-            "A last line without a newline is a message of a run that ends at the end of the file. The cursor stays "
-            "before it: a line that is found\n"
-            "as it was is not handed out again, and one that has grown since is a message again, as a whole and at the "
-            "same coordinates. With\n"
-            "`follow` a line waits for its newline.\n"
+            "If the last line has no newline, a run that ends at the end of the file handles it as a message. The\n"
+            "cursor stays before it. If that line is unchanged at the next run, it is skipped; if it has grown,\n"
+            "the whole line is delivered again, at the same coordinates. With `follow` a line waits for its\n"
+            "newline.\n"
             "\n"
-            "`follow` goes through rotation as `tail -F` does, and loses nothing of it: a file that was renamed is "
-            "read to its end, and for half a\n"
-            "minute after its last growth, before it is left; when a file is truncated (copytruncate), its rest is "
-            "looked for in a copy whose name\n"
-            "begins with that of the file; a file that is missing is waited for. With `cursor` a start finds the rest "
-            "of the file before in the\n"
-            "same ways, in the same folder. The cursor is there before anything is read, so that this holds from the "
-            "first run on. Files that had the\n"
-            "path in between, however many, are found when their names are that of the file with a number or a date "
-            "(`payments.ndjson.1`,\n"
-            "`payments.ndjson-20260102`, `payments-2.ndjson`) or `.old`, and they were made and written to after the "
-            "file before. What is not\n"
-            "found, or is compressed, is said in the log. Not noticed are: files in between that were deleted or have "
-            "another name, an empty file that was\n"
-            "written and truncated before it was looked at again, and other content with the same first KiB and the "
-            "same bytes before the place.\n"
-            "Files may be renamed while they are looked for: the folder is read until it stays the same for a moment.\n"
+            "`follow` reads on through rotation as `tail -F` does, and loses no line. A file that was renamed is\n"
+            "read to its end, until it has not grown for half a minute. If a file is truncated (copytruncate),\n"
+            "its rest is looked for in a copy whose name begins with that of the file. A missing file is waited\n"
+            "for. With `cursor` a start finds the rest of the previous file in the same ways, in the same folder.\n"
+            "The cursor is stored before the first line is read, so this holds from the first run on. Files that\n"
+            "had the path in between, however many, are found if they were created and written to after the\n"
+            "previous file, and if their names are that of the file with a number or a date (`payments.ndjson.1`,\n"
+            "`payments.ndjson-20260102`, `payments-2.ndjson`) or `.old`. If the rest of a file is not found, or a\n"
+            "file in between is compressed, a warning is logged. Not noticed are files in between that were\n"
+            "deleted or have another name, an empty file that was written and truncated between two looks at it,\n"
+            "and other content with the same first KiB and the same bytes before the place. Files may be renamed\n"
+            "during this search: the folder is read until it stays the same for a moment.\n"
             "\n"
-            "The cursor and the numbers of files are kept for the consumer and the path as it is written here, "
-            "whatever the host and the folder: the next\n"
-            "pod goes on. Machines that share a store on a server and have each a file of that path are not told apart "
-            "by it: a line of one has the\n"
-            "coordinates of a line of another, and with `${coordinates}` in the key one of them would not run. Give "
-            "each machine a `consumer` of its\n"
-            "own, or a field with the host in `tenant` or `key`.",
+            "The cursor and the numbers of files are kept for the consumer and the path as it is written here,\n"
+            "whatever the host and the folder: so the next pod continues. But hosts that share a store on a\n"
+            "server and each have a file of that path are not told apart: a line of one has the coordinates of a\n"
+            "line of another, and with `${coordinates}` in the key one of them would not run. Give each host its\n"
+            "own `consumer`, or add a field with the host to `tenant` or `key`.",
     .fields = fields,
     .n = sizeof fields / sizeof *fields,
 };

@@ -213,9 +213,9 @@ static void f76_a_take_with_a_filter_is_repeated_within_its_room(fixture *f)
     add(f, "fast", 1);
     const once_token token = new_token(f);
     filter lost = with;
-    assert_int_equal(take_with(f, &lost, token, false, 3, first), 3);
+    assert_int_equal(take_with(f, &lost, token, false, 8, first), 3);
     add_from(f, "fast", 1, 1, NULL); /* it is due, but its handler's slot is the first one's */
-    assert_int_equal(take_with(f, &with, token, true, 3, second), 3);
+    assert_int_equal(take_with(f, &with, token, true, 8, second), 3);
     for (int i = 0; i < 3; i++) {
         assert_true(once_hash_equal(first[i].request.id, second[i].request.id));
         assert_true(once_hash_equal(first[i].request.token, second[i].request.token));

@@ -85,6 +85,34 @@ def test_f81_an_answer_that_nobody_listed_is_not_known_and_held_in_the_end(tmp_p
     assert len(p.lines("questions")) == asked, "nobody is asked any more"
 
 
+@pytest.mark.parametrize("code,state", [(64, "rejected"), (65, "dead"), (66, "already"), (67, "stale")])
+def test_each_answer_settles_as_the_exit_codes_say(tmp_path, code, state):
+    p = Asked(tmp_path)
+    p.put("away", str(code))
+    counts(p.run(status=1 if state == "dead" else 0), received=1, attempts=1, **{state: 1})
+    assert len(p.lines("ledger")) == 1 and len(p.lines("questions")) == 1
+    shown = p.explain("a")[0]
+    assert shown["state"] == state and shown["reason"] == f"lookup: exit status {code}: no route", shown
+
+
+def test_f81_exit_is_about_the_handler_and_not_about_its_lookup(tmp_path):
+    p = Asked(tmp_path, how_long="300ms")
+    p.configure((CONFIG % ("hold", "300ms")).replace("  lookup:", "  exit: {28: retry}\n  lookup:"))
+    p.put("away", "28")
+    counts(p.run(status=1), received=1, unknown=1, attempts=1)
+    assert p.lines("attempts") == ["1"] and len(p.lines("questions")) > 1
+
+
+def test_f81_a_lookup_that_can_never_start_has_found_out_nothing(tmp_path):
+    p = Asked(tmp_path)
+    many = ", ".join(['"${/big}"'] * 60)  # more than the arguments of any command may be together
+    p.configure((CONFIG % ("hold", "300ms")).replace('"--id=${/id}"', many))
+    p.write({"id": "a", "big": "x" * 125000})
+    counts(p.run(status=1), received=1, unknown=1, attempts=1)
+    assert len(p.lines("ledger")) == 1 and not p.lines("questions")
+    assert p.explain("a")[0]["state"] == "unknown"
+
+
 def test_nothing_found_out_is_tried_again_where_unknowns_are(tmp_path):
     p = Asked(tmp_path, unknown="retry", how_long="100ms", status=STATUS.replace("exit \"$(cat away)\"", "touch works; exit 1"))
     p.put("away")

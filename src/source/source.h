@@ -1,6 +1,6 @@
 /* The source interface: where messages come from.
  *
- * A new source is two tables in a file of its own, and a line of ONCE_SOURCE_MAP below. once_source_kind is what is
+ * A new source is two tables in files of its own, and a line of ONCE_SOURCE_MAP below. once_source_kind is what is
  * known without opening it: its part of the pipeline file, and what follows from that. once_source_ops is what an open
  * source does. file.c with file_config.c and file_keep.c is the model. tests/conform/source_conform.h tests every one.
  *
@@ -8,7 +8,7 @@
  *            reports streams that come and go, and the end of the source
  *   ack      acknowledges single deliveries, or all of a stream up to one, after they were settled or given to the
  *            store
- *   extend   prolongs deliveries that would run out
+ *   extend   extends deliveries that would run out
  *   release  gives back a stream that was revoked, or every stream when the run ends
  *
  * Guarantees that a source gives
@@ -109,11 +109,13 @@ typedef struct once_source_finding {
 } once_source_finding;
 typedef void once_source_report(void *user, const once_source_finding *finding);
 
-/* Not built yet, and how it fits: `body: json | bytes` is a field of the source's map. A body that is not JSON is an
- * item like any other; templates find no fields in it (core/template.h), so `check` refuses templates with pointers,
- * and effects get the bytes. A message without a body (a tombstone) is not one with an empty body: fetch sets
- * message.no_body. Until a field of the source's map says what happens to it, it is a dead letter. The intake must
- * decide that, because every message that the store keeps has a body, which may be empty. */
+/* A message without a body (a tombstone) is not a message with an empty body: fetch sets message.no_body, and the
+ * intake makes it a dead letter. The intake decides that, because every message that the store keeps has a body, which
+ * may be empty.
+ *
+ * Not built yet: a field `body: json | bytes` of the source's map. This is how it fits: a body that is not JSON is an
+ * item like any other. Templates find no fields in it (core/template.h), so `check` refuses templates with pointers,
+ * and effects get the bytes. */
 
 /* A source as the pipeline file names it. Always linked in, so that a pipeline file can be read without the library of
  * its source. Slots may be NULL where that is said. */

@@ -1,18 +1,19 @@
-/* The store interface: batches of five verbs.
+/* The store interface. Five verbs work on batches of entries:
  *
  *   claim (requests[n])    -> decisions[n]   atomic per key; the caller's order is kept for equal keys in a batch
- *   settle(settlements[n]) -> applied[n]     false: fenced, the claim is somebody else's (once_entry_settle)
+ *   settle(settlements[n]) -> applied[n]     false: fenced, another worker has the claim (once_entry_settle)
  *   extend(requests[n])    -> ours[n]        with a lease of 0 the claim ends now
- *   accept(requests[n])    -> decisions[n]   the body is the store's now; attaches it to a busy entry
+ *   accept(requests[n])    -> decisions[n]   the store keeps the body; attaches it to a claimed entry
  *   take  (n)              -> up to n due entries, claimed, with bodies
+ *
+ * Around them: lapse, find, transactions, letters, operators, facts.
  *
  * Promises every driver keeps
  *   - A verb is all or nothing: when it returns a status other than ONCE_OK, either nothing of it happened or it is not
  *     known whether it happened, and repeating it with the same tokens is harmless and gives the answer of the first
  *     time.
  *   - What a verb outside a transaction reported is durable (stores with DURABLE). Inside a transaction it is durable
- *   when
- *     commit returned ONCE_OK.
+ *     when commit returned ONCE_OK.
  *   - settle is fenced by the token, in the store.
  *   - Time is the store's: no decision uses a clock of the caller.
  *
@@ -155,7 +156,7 @@ typedef enum once_touch_kind {
     ONCE_TOUCH_CLAIM, /* claim its key, and settle it most likely */
     ONCE_TOUCH_ACCEPT,
     ONCE_TOUCH_KEEP, /* extend or settle a claim that is there */
-    ONCE_TOUCH_LANE  /* perhaps claim its key */
+    ONCE_TOUCH_LANE  /* its effect is outside, so it may not be claimed now; only its lane is locked */
 } once_touch_kind;
 
 typedef struct once_touch {
@@ -203,22 +204,23 @@ typedef struct once_store_ops {
                   size_t n, once_decision *out, once_arena *arena, once_error *err);
     /* Claims due entries of the consumer: up to `max`, by due time; the i-th gets the token {token.a, token.b + i}.
      * With a filter it claims no more of an operation than its share has room for (core/due_filter.h); NULL: any.
-     * `again` repeats a take whose reply was lost, with the same token, `max` and filter: it returns first what that
-     * one claimed. What that one ended (STALE, DUPLICATE, CONFLICT, UNKNOWN) is not returned again, and stays in the
-     * caller's count of what waits. So on failure *n says how many entries it may have claimed or ended; 0: none. */
+     * `again` repeats a take whose reply was lost, with the same token, `max` and filter: it returns first the
+     * entries that the lost take claimed. Entries that the lost take finished (STALE, DUPLICATE, CONFLICT, UNKNOWN) are
+     * not reported again. So on failure *n is the number of entries that it may have changed; 0: none. */
     int (*take)(once_backend *store, once_bytes consumer, once_token token, bool again, int64_t lease_ms, size_t max,
                 once_due_filter *filter, once_taken *out, size_t *n, once_arena *arena, once_error *err);
 
-    /* Claims of the consumer whose lease is over become unknown where that is to be held, with a body or without, up to
-     * `max` of them, and are told (`lapsed`), each once; on failure *n is as for take. Not those of the run `but`,
-     * which knows about them: it is at work. Outside of transactions. */
+    /* Turns expired claims of held entries into unknowns, with a body or without, at most `max`, each reported once
+     * (`lapsed`); not those of run `but`, which is still working on them. On failure *n is as for take. Outside of
+     * transactions. */
     int (*lapse)(once_backend *store, once_bytes consumer, uint64_t but, size_t max, once_taken *out, size_t *n,
                  once_arena *arena, once_error *err);
 
-    /* In a transaction: what waits in the lanes of the requests and may run now, or behind what of them is claimed
-     * already, the first of a lane first; with `due` also what else of the consumer is due, and waits behind that.
-     * Nothing is claimed: whoever claims it inside the transaction, as if it had been delivered once more, gets it.
-     * *rest: something is due that only `take` knows what to do with. NULL: not here. */
+    /* Lists, without claiming, the waiting entries that could run in this transaction: those in the lanes of the
+     * requests that may run now, or right after the requests that are claimed, in the order of their lane. With `due`
+     * also the other due entries of the consumer, and those that wait behind them. The caller claims them in the same
+     * transaction, as if they had been delivered again. *rest: something is due that only `take` can handle. NULL: this
+     * store has no find. */
     int (*find)(once_backend *store, once_bytes consumer, const once_request *const *requests, size_t n, bool due,
                 size_t max, once_taken *out, size_t *n_out, bool *rest, once_arena *arena, once_error *err);
 

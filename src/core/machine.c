@@ -13,9 +13,10 @@
 
 const char *once_action_name(once_action_kind kind)
 {
-    static const char *const names[] = {"none", "begin",  "find",     "claim",   "extend",  "run",   "settle", "accept",
-                                        "bury", "commit", "rollback", "take",    "stats",   "count", "renew",  "sweep",
-                                        "seek", "fetch",  "ack",      "prolong", "release", "start", "kill"};
+    static const char *const names[] = {
+        "none",     "begin", "find",  "claim", "extend", "run",   "settle", "accept", "bury", "commit",
+        "rollback", "take",  "stats", "count", "renew",  "sweep", "seek",   "fetch",  "ack",  "extend deliveries",
+        "release",  "start", "kill"};
     assert((size_t)kind < sizeof names / sizeof *names);
     return names[kind];
 }
@@ -92,7 +93,7 @@ bool once_machine_ended(const once_machine *machine) { return machine->end.ended
 
 uint64_t once_machine_unsettled(const once_machine *machine) { return machine->end.unsettled; }
 
-uint64_t once_machine_dropped(const once_machine *machine) { return machine->source.dropped + machine->source.open; }
+uint64_t once_machine_unfinished(const once_machine *machine) { return machine->source.dropped + machine->source.open; }
 
 uint64_t once_machine_gone(const once_machine *machine) { return machine->source.gone; }
 
@@ -150,7 +151,7 @@ static bool flight_new(once_machine *machine)
 }
 
 /* All effects run in the store's database, and none locks names, which a transaction must do first. */
-static bool may_run_here(const once_spec *spec)
+static bool all_effects_inside(const once_spec *spec)
 {
     for (size_t i = 0; i < spec->n_handlers; i++)
         if (once_handler_external(&spec->handlers[i]) || spec->handlers[i].locks.n) return false;
@@ -171,7 +172,7 @@ int once_machine_new(const once_machine_options *options, once_machine **out, on
     if (!options->renew_ms) machine->store.renew_at_ms = ONCE_NEVER;
     machine->work.marks_size = 64;
     while (machine->work.marks_size < 8 * machine->batch_max) machine->work.marks_size *= 2;
-    machine->due.finds = options->finds && options->spec->order && may_run_here(options->spec);
+    machine->due.finds = options->finds && options->spec->order && all_effects_inside(options->spec);
     if (options->unclean && !ONCE_PLANTED(no_caution)) once__machine_be_cautious(machine);
     machine->caution.window = machine->batch_max;
     once_intake_init(&machine->intake, options->spec, options->secret, options->run, options->prepare);

@@ -3,7 +3,7 @@
  * The machine decides what happens to each message. Executors carry out its actions and report back. There are four:
  *   store executor    claims, effects in the store's database, settlements: one transaction at a time
  *   source executor   fetch
- *   ack executor      what the source must be told: ack, prolong, release. It is separate from fetch so that neither
+ *   ack executor      what the source must be told: ack, extend, release. It is separate from fetch so that neither
  *                     waits for the other
  *   effect executor   starts and kills effects outside of the store
  * Each executor has at most one action at a time. The runtime drives the machine with threads; the simulator drives the
@@ -13,10 +13,10 @@
  *
  *   begin; rounds of { claim, extend, run, settle, accept }; bury; commit; ack
  *
- * In it a message ends in one of four ways: suppressed (duplicate, dead, stale), settled, given to the store (accept),
- * or buried as a dead letter. So after the commit the whole batch can be acked, and before it nothing can. Messages of
- * a batch with equal keys or lanes wait for each other: the follower is claimed in the next round of the same
- * transaction, after its leader was settled.
+ * Unless its effect is outside of the store, a message ends in it in one of four ways: suppressed (duplicate, dead,
+ * stale), settled, given to the store (accept), or buried as a dead letter. So after the commit the whole batch can be
+ * acked, and before it nothing can. Messages of a batch with equal keys or lanes wait for each other: the follower is
+ * claimed in the next round of the same transaction, after its leader was settled.
  *
  * Effects outside of the store (core/flight.h) run between two transactions. The first one claims; the effect starts
  * when that is committed; the next transaction that begins after the effect ended settles it. So one commit carries the
@@ -60,30 +60,33 @@
  * Invariants. They hold whenever none of the functions below is running. Test builds check them after each call
  * (once__machine_check) and name them by number.
  *
- *   1  An item is in exactly one place (once_item_place). READY, WORK, FLIGHT and RETURNED are lists; each has exactly
- *      the items whose place it is, each once. READY is one list per stream, one per stream and handler without a free
- *      slot, and one for items taken from the store. No item of an open batch is NEW: while an executor fills a batch,
- *      nothing else reads it.
- *   2  A batch counts as open the items that are not over, and the items that a cursor points to.
- *   3  Tags of a stream: acked <= watermark < next, unless acks are single. No tag is over before its item is, and each
- *      tag that is not over leads to its item.
- *   4  Each item in FLIGHT or RETURNED, or about to be claimed for FLIGHT, has a slot of its handler. No other item has
- *      one, and no handler has more items than slots.
- *   5  An item is PARKED if and only if another one stands before it in the queue of its key or lane. An item that is
- *      over stands in no queue.
- *   6  When nothing is begun, there is no work and no transaction. Leases are only extended of items that are in flight
- *      or just came back.
- *   7  The bytes that bound the fetching are the sum of the bodies in memory.
- *   8  An outcome from outside is at RETURNED, or in the WORK that settles it. An effect under way is in FLIGHT.
- *   9  At most 64 batches of a stream are delivered and not acked. Unless acks are single, all deliveries behind the
+ *   1  An item is in exactly one place (once_item_place). READY, WORK, FLIGHT and RETURNED are lists; each list has the
+ *      items whose place it is, each once. READY is several lists: one for each stream, one for each stream and handler
+ *      without a free slot, and one for items taken from the store. No item of an open batch is NEW: while an executor
+ *      fills a batch, the batch belongs to the executor.
+ *   2  batch->open is the number of its items that are not OVER, plus one for each cursor that still refers to one of
+ *      them.
+ *   3  Tags of a stream: acked <= watermark < next, where acks are not single. A tag is not over before its item is,
+ *      and each tag that is not over refers to its item.
+ *   4  An item has a slot of its handler if and only if it is in FLIGHT or RETURNED, or in WORK about to be claimed for
+ *      FLIGHT; used slots <= handler->slots.
+ *   5  An item is PARKED if and only if another item precedes it in the queue of its key or lane. An OVER item is in no
+ *      queue.
+ *   6  While no work is chosen, WORK is empty and no transaction is open. Leases are extended only for items in FLIGHT
+ *      or RETURNED.
+ *   7  The byte counts that limit fetching equal the bytes of the bodies held.
+ *   8  An item with an outcome from outside is in RETURNED, or in the WORK that settles it. An item whose effect is
+ *      under way is in FLIGHT.
+ *   9  At most 64 batches of a stream are delivered and not acked. Where acks are not single, all deliveries behind the
  *      first one that is not over count.
- *   10 At the end nothing is in WORK, FLIGHT or RETURNED, and no executor has an action.
- *   11 No item waits whose stream is not assigned, and no item belongs to a stream that was let go.
- *   12 An item that waits for a slot of its handler stands in the queues of its key and lane, so that no message with
- *      the same key or lane passes it.
+ *   10 When the machine has ended, WORK, FLIGHT and RETURNED are empty, and no executor has an action.
+ *   11 An item in READY or PARKED belongs to an assigned stream or to none; no item belongs to a stream that was let
+ *      go.
+ *   12 An item that waits for a slot is in the queues of its key and lane, so no later one passes it.
  *
- * Thread rule: one thread at a time (the runtime's executors call it under a lock). Between an action and its event the
- * executor owns the items of that action. */
+ * Thread rule: one thread at a time (the runtime's executors step it themselves, under a lock). Between an action and
+ * its event the executor owns the items of that action. The effect executor reports START before it reports that one of
+ * its items finished. */
 #ifndef ONCE_CORE_MACHINE_H
 #define ONCE_CORE_MACHINE_H
 
@@ -118,7 +121,7 @@ typedef enum once_action_kind {
                      * `filter` */
     ONCE_ACT_STATS, /* -> waiting, claimed, unknown, wait_ms */
     ONCE_ACT_COUNT, /* how much waits in the store. -> size; with `due` also what STATS gives */
-    ONCE_ACT_RENEW, /* the worker's own lease, when no commit renewed it for a while */
+    ONCE_ACT_RENEW, /* renews the worker's record (store/worker.h), when no commit has renewed it for a while */
     ONCE_ACT_SWEEP, /* one bounded step. -> more; wait_ms: the next step not before then */
     ONCE_ACT_SEEK,  /* `stream` was assigned: tell the source where the store's cursor says it goes on */
     /* source executor */
@@ -126,9 +129,9 @@ typedef enum once_action_kind {
                      * `paused`. -> at_end, news. With `rest` only what the source has already read. The executor may
                      * also do the intake (once_intake_batch with `intake`), which spares the machine the time */
     /* ack executor */
-    ONCE_ACT_ACK,     /* `receipts`: each alone, or everything up to it in its stream. -> their answers */
-    ONCE_ACT_PROLONG, /* `receipts`: keep these deliveries for longer. -> their answers */
-    ONCE_ACT_RELEASE, /* `stream`: nothing of it is worked on or acked from now on */
+    ONCE_ACT_ACK,               /* `receipts`: each alone, or everything up to it in its stream. -> their answers */
+    ONCE_ACT_EXTEND_DELIVERIES, /* `receipts`: keep these deliveries for longer. -> their answers */
+    ONCE_ACT_RELEASE,           /* `stream`: nothing of it is worked on or acked from now on */
     /* effect executor */
     ONCE_ACT_START, /* items: begin their effects, or (decision.asks) ask the other side what became of them. Each
                      * comes back by once_machine_finished */
@@ -223,7 +226,7 @@ int once_machine_status(const once_machine *machine, once_error *err);
 /* External effects that were begun and whose outcome could not be settled, because the store was given up. */
 uint64_t once_machine_unsettled(const once_machine *machine);
 /* Messages that were fetched and are not over. Those of a source that gives once are lost. */
-uint64_t once_machine_dropped(const once_machine *machine);
+uint64_t once_machine_unfinished(const once_machine *machine);
 /* Deliveries that were no longer ours when they were acked or extended: the call came too late. */
 uint64_t once_machine_gone(const once_machine *machine);
 /* How long an executor need not ask while no action is out; ONCE_NEVER: until an event. The first is for the store, the

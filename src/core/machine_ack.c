@@ -88,40 +88,40 @@ static void acked(once_machine *machine, const once_action *action)
 
 /* --- deliveries that expire --- */
 
-static bool can_prolong(const once_stream *stream)
+static bool can_extend(const once_stream *stream)
 {
     return stream && !stream->let_go && stream->state != ONCE_STREAM_LOST && stream->expires_ms > 0;
 }
 
 /* The next deliveries of the stream's round, as many as there is room for. */
-static once_action *prolong_round(once_machine *machine, once_stream *stream)
+static once_action *extend_round(once_machine *machine, once_stream *stream)
 {
     size_t n = 0;
-    uint64_t tag = stream->prolong_from;
+    uint64_t tag = stream->extend_from;
     for (; tag != ONCE_ROUND_END && n < RECEIPTS_MAX; tag = once_stream_after(stream, tag)) {
         const once_delivery_state *t = once_stream_at(stream, tag);
         if (t->over || !t->item || t->last || t->round == stream->round) continue;
         add_receipt(machine, n++, stream, tag);
     }
-    stream->prolong_from = tag;
-    if (n) return emit(machine, ONCE_ACT_PROLONG, n);
-    stream->prolong_from = 0;
-    if (once_stream_all_over(stream)) stream->prolong_at_ms = ONCE_NEVER;
+    stream->extend_from = tag;
+    if (n) return emit(machine, ONCE_ACT_EXTEND_DELIVERIES, n);
+    stream->extend_from = 0;
+    if (once_stream_all_over(stream)) stream->extend_at_ms = ONCE_NEVER;
     return NULL;
 }
 
-static once_action *prolong(once_machine *machine, int64_t now_ms)
+static once_action *extend_deliveries(once_machine *machine, int64_t now_ms)
 {
     for (uint32_t i = 0; i < machine->streams.n; i++) {
         once_stream *stream = at_turn(machine, i);
-        if (!can_prolong(stream) || ONCE_PLANTED(not_prolonged)) continue;
-        if (!stream->prolong_from && now_ms >= stream->prolong_at_ms) { /* a round begins */
-            stream->prolong_from = once_stream_first(stream);
+        if (!can_extend(stream) || ONCE_PLANTED(deliveries_not_extended)) continue;
+        if (!stream->extend_from && now_ms >= stream->extend_at_ms) { /* a round begins */
+            stream->extend_from = once_stream_first(stream);
             if (++stream->round == 0) stream->round = 1; /* 0 means: in no round */
-            stream->prolong_at_ms = now_ms + once_stream_extends_after_ms(stream);
+            stream->extend_at_ms = now_ms + once_stream_extends_after_ms(stream);
         }
-        if (!stream->prolong_from) continue;
-        once_action *action = prolong_round(machine, stream);
+        if (!stream->extend_from) continue;
+        once_action *action = extend_round(machine, stream);
         if (!action) continue;
         machine->acks.turn++;
         machine->acks.acks_next = true;
@@ -134,21 +134,21 @@ static once_action *prolong(once_machine *machine, int64_t now_ms)
  * has not reached come near their end. */
 static bool is_late(const once_stream *stream, int64_t now_ms)
 {
-    if (stream->prolong_at_ms == ONCE_NEVER || stream->prolong_from == ONCE_ROUND_END) return false;
-    const int64_t more_ms = stream->prolong_from ? 0 : once_stream_extends_after_ms(stream);
-    return now_ms >= stream->prolong_at_ms + more_ms;
+    if (stream->extend_at_ms == ONCE_NEVER || stream->extend_from == ONCE_ROUND_END) return false;
+    const int64_t more_ms = stream->extend_from ? 0 : once_stream_extends_after_ms(stream);
+    return now_ms >= stream->extend_at_ms + more_ms;
 }
 
 static bool deliveries_expire(const once_machine *machine, int64_t now_ms)
 {
     for (uint32_t i = 0; i < machine->streams.n; i++) {
         const once_stream *stream = at_turn(machine, i);
-        if (can_prolong(stream) && is_late(stream, now_ms)) return true;
+        if (can_extend(stream) && is_late(stream, now_ms)) return true;
     }
     return false;
 }
 
-static void prolonged(once_machine *machine, const once_action *action, int64_t now_ms)
+static void deliveries_extended(once_machine *machine, const once_action *action, int64_t now_ms)
 {
     for (size_t i = action->n; i > 0;
          i--) { /* from the last on, so that items at the front of a queue keep their order */
@@ -156,7 +156,7 @@ static void prolonged(once_machine *machine, const once_action *action, int64_t 
         const uint64_t tag = machine->acks.asked[i - 1].tag;
         const once_receipt_answer answer = action->receipts[i - 1].answer;
         if (action->status != ONCE_OK && answer == ONCE_RECEIPT_OPEN) {
-            stream->prolong_from = tag;
+            stream->extend_from = tag;
             continue;
         }
         if (stream->let_go) continue;
@@ -202,7 +202,7 @@ once_action *once__machine_ack_action(once_machine *machine, int64_t now_ms)
     if (action || now_ms < machine->acks.at_ms) return action;
     /* In turn: during a round of many extensions, finished deliveries must not expire before their ack. */
     if (machine->acks.acks_next && !deliveries_expire(machine, now_ms)) action = ack(machine);
-    if (!action) action = prolong(machine, now_ms);
+    if (!action) action = extend_deliveries(machine, now_ms);
     return action ? action : ack(machine);
 }
 
@@ -213,7 +213,7 @@ int64_t once__machine_ack_at_ms(const once_machine *machine, int64_t now_ms)
     for (uint32_t i = 0; !machine->acks.out && i < machine->streams.n; i++) {
         const once_stream *stream = at_turn(machine, i);
         if (!stream) continue;
-        if (can_prolong(stream) && stream->prolong_at_ms < at_ms) at_ms = stream->prolong_at_ms;
+        if (can_extend(stream) && stream->extend_at_ms < at_ms) at_ms = stream->extend_at_ms;
         const int64_t leave_ms = stream->let_go ? stream->release_at_ms : stream->release_by_ms;
         if (leave_ms < release_ms) release_ms = leave_ms;
     }
@@ -228,7 +228,7 @@ static int64_t longest_pause_ms(const once_machine *machine)
     int64_t longest_ms = ONCE_NEVER;
     for (uint32_t i = 0; i < machine->streams.n; i++) {
         const once_stream *stream = at_turn(machine, i);
-        if (!can_prolong(stream)) continue;
+        if (!can_extend(stream)) continue;
         const int64_t pause_ms = stream->expires_ms / ONCE_PAUSES_OF_LEASE + 1;
         if (pause_ms < longest_ms) longest_ms = pause_ms;
     }
@@ -253,7 +253,7 @@ static void failed(once_machine *machine, const once_action *action, int64_t now
 void once__machine_acked(once_machine *machine, once_action *action, int64_t now_ms)
 {
     if (action->kind == ONCE_ACT_ACK) acked(machine, action);
-    if (action->kind == ONCE_ACT_PROLONG) prolonged(machine, action, now_ms);
+    if (action->kind == ONCE_ACT_EXTEND_DELIVERIES) deliveries_extended(machine, action, now_ms);
     if (action->status != ONCE_OK) {
         failed(machine, action, now_ms);
     } else {

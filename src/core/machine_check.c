@@ -199,7 +199,7 @@ static const char *check_end(const once_machine *machine)
     if (!machine->end.ended) return NULL;
     if (machine->at[ONCE_AT_WORK] || machine->at[ONCE_AT_FLIGHT] || machine->at[ONCE_AT_RETURNED])
         BROKEN(10, "it has ended, and something is not settled");
-    if (machine->store.out || machine->source.out || machine->acks.out)
+    if (machine->store.out || machine->source.out || machine->acks.out || machine->outside.out)
         BROKEN(10, "it has ended, and an action is out");
     return NULL;
 }

@@ -87,7 +87,7 @@ typedef struct machine_acks {
     once_action action;
     bool out;
     bool release_all; /* the run ends: all streams are released */
-    bool acks_next;   /* the last action was a PROLONG: acks have their turn */
+    bool acks_next;   /* the last action was an EXTEND_DELIVERIES: acks have their turn */
     once_receipt list[RECEIPTS_MAX];
     struct {
         once_stream *stream;

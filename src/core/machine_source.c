@@ -199,8 +199,8 @@ static void queue_batch(once_machine *machine, once_batch *batch, int64_t now_ms
         once_stream *stream = item->from = once__machine_stream(machine, item->stream);
         batch->bytes += item->message.body.len;
         item->tag = once_stream_begin(stream, item->delivery, item);
-        if (stream->prolong_at_ms == ONCE_NEVER && stream->expires_ms > 0)
-            stream->prolong_at_ms = now_ms + once_stream_extends_after_ms(stream);
+        if (stream->extend_at_ms == ONCE_NEVER && stream->expires_ms > 0)
+            stream->extend_at_ms = now_ms + once_stream_extends_after_ms(stream);
         once__machine_move(machine, item, ONCE_AT_READY);
     }
     machine->source.open += batch->n;

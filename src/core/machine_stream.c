@@ -289,7 +289,7 @@ static void set_expires_ms(once_stream *stream, int64_t expires_ms, int64_t now_
 {
     const bool sooner = expires_ms > 0 && (stream->expires_ms == 0 || expires_ms < stream->expires_ms);
     stream->expires_ms = expires_ms;
-    if (sooner && !once_stream_all_over(stream)) stream->prolong_at_ms = now_ms;
+    if (sooner && !once_stream_all_over(stream)) stream->extend_at_ms = now_ms;
 }
 
 static int assigned(once_machine *machine, const once_stream_news *news, int64_t now_ms, once_error *err)

@@ -68,7 +68,7 @@
     X(revoked_kept, "messages of a stream that was revoked are begun")                                                 \
     X(lost_acked, "deliveries of a stream that another consumer has are acked")                                        \
     X(deadline_ignored, "a stream that was revoked is not released when its time is over")                             \
-    X(not_prolonged, "deliveries that expire are not extended")                                                        \
+    X(deliveries_not_extended, "deliveries that expire are not extended")                                              \
     X(gone_acked, "a delivery that another consumer has is acked")                                                     \
     X(last_ignored, "a message whose delivery cannot be extended again is not given to the store")                     \
     X(no_beat, "the source is not asked while nothing may be fetched")                                                 \

@@ -38,7 +38,7 @@ once_stream *once_stream_new(uint32_t number, bool single)
     if (!stream) return NULL;
     stream->number = number;
     stream->single = single;
-    stream->release_by_ms = stream->prolong_at_ms = ONCE_NEVER;
+    stream->release_by_ms = stream->extend_at_ms = ONCE_NEVER;
     stream->paused_at_ms = ONCE_NO_TIME;
     once_watermark_init(&stream->mark);
     return stream;
@@ -94,7 +94,7 @@ bool once_stream_all_over(const once_stream *stream)
 /* From now on another delivery may get its tag. */
 static void forget_single(once_stream *stream, uint64_t tag)
 {
-    if (stream->prolong_from == tag) stream->prolong_from = once_stream_after(stream, tag);
+    if (stream->extend_from == tag) stream->extend_from = once_stream_after(stream, tag);
     once_deliveries_forget(&stream->open, tag);
 }
 
@@ -141,8 +141,8 @@ void once_stream_acked(once_stream *stream, uint64_t tag)
     assert(tag > stream->acked);
     stream->acked = tag;
     once_watermark_forget(&stream->mark, tag < stream->mark.upto ? tag : stream->mark.upto);
-    if (stream->prolong_from && stream->prolong_from <= stream->mark.kept)
-        stream->prolong_from = once_stream_first(stream);
+    if (stream->extend_from && stream->extend_from <= stream->mark.kept)
+        stream->extend_from = once_stream_first(stream);
 }
 
 void once_stream_not_acked(once_stream *stream, uint64_t tag)

@@ -51,10 +51,10 @@ struct once_stream {
     const once_item *next_farthest; /* the same once the work is committed ... */
     uint64_t peeked;                /* ... and the watermark then, plus 1; 0: not known */
     int64_t expires_ms;             /* how long a delivery stays ours; 0: it does not expire */
-    int64_t prolong_at_ms;          /* when to extend the deliveries that are not over; ONCE_NEVER: there are none */
-    uint64_t prolong_from; /* the next tag that the current round of extending asks for; ONCE_ROUND_END: it has asked
+    int64_t extend_at_ms;           /* when to extend the deliveries that are not over; ONCE_NEVER: there are none */
+    uint64_t extend_from; /* the next tag that the current round of extending asks for; ONCE_ROUND_END: it has asked
                             * for all; 0: there is no round */
-    uint8_t round;         /* the number of that round; 0 is never used */
+    uint8_t round;        /* the number of that round; 0 is never used */
 };
 
 #define ONCE_ROUND_END UINT64_MAX

@@ -429,7 +429,7 @@ void once_execute_ack(once_source *source, once_action *a)
     err->text[0] = 0;
     switch (a->kind) {
     case ONCE_ACT_ACK: a->status = do_ack(source, a, err); break;
-    case ONCE_ACT_PROLONG: a->status = source->ops->extend(source, a->receipts, a->n, err); break;
+    case ONCE_ACT_EXTEND_DELIVERIES: a->status = source->ops->extend(source, a->receipts, a->n, err); break;
     case ONCE_ACT_RELEASE: a->status = source->ops->release(source, a->stream, err); break;
     default: assert(false);
     }

@@ -70,7 +70,7 @@ once_run_ending once__run_ending(const once_machine *machine, const once_source 
 {
     assert(once_machine_ended(machine) ||
            once_machine_status(machine, NULL) == ONCE_OK); /* or no thread could be started */
-    const uint64_t open = once_machine_dropped(machine);
+    const uint64_t open = once_machine_unfinished(machine);
     once_run_ending end = {.unsettled = once_machine_unsettled(machine), .clean = once_machine_ended_at_bound(machine)};
     if (source->ops->bits(source) & ONCE_SOURCE_REDELIVERS) end.open = open;
     else end.lost = open + (source->ops->held ? source->ops->held(source) : 0);

@@ -106,13 +106,13 @@ static void a_round_goes_on_behind_what_was_acked(void **state)
     (void)state;
     for (int single = 0; single < 2; single++) {
         once_stream *stream = a_stream(single);
-        stream->prolong_from = 2;
+        stream->extend_from = 2;
         for (uint64_t i = 1; i <= 3; i++) {
             once_stream_end(stream, i, false, 0);
             const uint64_t tag = once_stream_next_ack(stream);
             assert_int_equal(tag, i);
             once_stream_acked(stream, tag);
-            assert_true(stream->prolong_from == (i < 3 ? (i == 1 ? 2 : 3) : ONCE_ROUND_END));
+            assert_true(stream->extend_from == (i < 3 ? (i == 1 ? 2 : 3) : ONCE_ROUND_END));
         }
         assert_true(once_stream_first(stream) == ONCE_ROUND_END);
         assert_true(once_stream_all_over(stream));

@@ -253,7 +253,7 @@ static void a_batch_is_one_transaction_and_is_acked_after_its_commit(void **stat
     assert_int_equal(counts->done, 3);
     assert_int_equal(counts->attempts, 3);
     assert_int_equal(counts->acked, 3);
-    assert_int_equal(once_machine_dropped(f->machine), 0);
+    assert_int_equal(once_machine_unfinished(f->machine), 0);
 }
 
 static void equal_keys_of_a_batch_are_claimed_in_rounds(void **state)
@@ -471,7 +471,7 @@ static void a_stop_settles_what_is_under_way_and_leaves_the_rest_to_the_source(v
     assert_true(once_machine_ended(f->machine));
     assert_int_equal(once_machine_status(f->machine, NULL), ONCE_OK);
     assert_int_equal(once_machine_unsettled(f->machine), 0);
-    assert_int_equal(once_machine_dropped(f->machine), 1); /* never claimed, never acked: it comes again */
+    assert_int_equal(once_machine_unfinished(f->machine), 1); /* never claimed, never acked: it comes again */
 }
 
 static void what_was_claimed_and_has_not_begun_is_put_back_at_a_stop(void **state)
@@ -506,7 +506,7 @@ static void a_store_that_is_gone_leaves_outcomes_unsettled(void **state)
     assert_true(once_machine_ended(f->machine));
     assert_int_equal(once_machine_status(f->machine, NULL), ONCE_E_UNAVAILABLE);
     assert_int_equal(once_machine_unsettled(f->machine), 1);
-    assert_int_equal(once_machine_dropped(f->machine), 1);
+    assert_int_equal(once_machine_unfinished(f->machine), 1);
 }
 
 /* What would run is not run while effects run one by one; it is not asked for again and again either. */
@@ -531,7 +531,7 @@ static void a_stop_in_a_cautious_pass_leaves_to_the_source_what_was_not_committe
     }
     asks_nothing(f);
     assert_true(once_machine_ended(f->machine));
-    assert_int_equal(once_machine_dropped(f->machine), 2);
+    assert_int_equal(once_machine_unfinished(f->machine), 2);
 }
 
 /* --- streams --- */
@@ -834,12 +834,12 @@ static void a_revoked_stream_leaves_queue_and_parking_at_once(void **state)
     hears(f, ONCE_STREAM_REVOKED, 0);
     assert_places(f, 0, 1, 0, 1, 0);
     assert_int_equal(other->place, ONCE_AT_PARKED);
-    assert_int_equal(once_machine_dropped(f->machine), 2); /* what flies, and the other stream's */
+    assert_int_equal(once_machine_unfinished(f->machine), 2); /* what flies, and the other stream's */
     releases(f, 0);
     settle_back(f, flying); /* under its fence, and nobody is told */
     asks_no_acks(f);
     assert_int_equal(other->place, ONCE_AT_READY);
-    assert_int_equal(once_machine_dropped(f->machine), 1);
+    assert_int_equal(once_machine_unfinished(f->machine), 1);
 }
 
 static void a_revoked_stream_is_acked_after_the_commit_and_released_then(void **state)
@@ -901,7 +901,7 @@ static void at_the_deadline_a_stream_is_released_and_nothing_of_it_is_acked(void
     assert_places(f, 0, 0, 0, 0, 0);
     assert_int_equal(once_machine_counts(f->machine)->done, 1);
     assert_int_equal(once_machine_counts(f->machine)->acked, 0);
-    assert_int_equal(once_machine_dropped(f->machine), 0);
+    assert_int_equal(once_machine_unfinished(f->machine), 0);
 }
 
 static void a_commit_in_doubt_of_a_revoked_stream_is_asked_for(void **state)
@@ -937,7 +937,7 @@ static void what_could_not_be_claimed_of_a_revoked_stream_does_not_begin(void **
     item->decision = (once_decision){.answer = ONCE_ANSWER_BUSY, .wait_ms = 1000};
     answer(f, claim, ONCE_OK);
     assert_places(f, 0, 0, 0, 0, 0);
-    assert_int_equal(once_machine_dropped(f->machine), 0);
+    assert_int_equal(once_machine_unfinished(f->machine), 0);
     releases(f, 0);
 }
 
@@ -965,7 +965,7 @@ static void work_of_a_lost_stream_is_dropped_when_its_transaction_does_not_begin
     hears(f, ONCE_STREAM_LOST, 0);
     assert_places(f, 0, 0, 0, 0, 0);
     releases(f, 0);
-    assert_int_equal(once_machine_dropped(f->machine), 0);
+    assert_int_equal(once_machine_unfinished(f->machine), 0);
 }
 
 /* The source has released it, and gives its number away before the machine knows. */
@@ -1234,7 +1234,7 @@ static void a_message_of_no_stream_ends_the_run(void **state)
     fixture *f = open_streams(state, false, 0, 1);
     fetch_of(f, 3, 1, 0, NULL);
     assert_int_equal(once_machine_status(f->machine, NULL), ONCE_E_BUG);
-    assert_int_equal(once_machine_dropped(f->machine), 1);
+    assert_int_equal(once_machine_unfinished(f->machine), 1);
 }
 
 static void a_stop_releases_all_streams_after_the_last_acks(void **state)
@@ -1258,7 +1258,7 @@ static void a_stop_releases_all_streams_after_the_last_acks(void **state)
     asks_nothing(f);
     assert_true(once_machine_ended(f->machine));
     assert_int_equal(once_machine_status(f->machine, NULL), ONCE_OK);
-    assert_int_equal(once_machine_dropped(f->machine), 1);
+    assert_int_equal(once_machine_unfinished(f->machine), 1);
 }
 
 static void a_stream_that_comes_while_the_run_ends_is_released(void **state)
@@ -1302,7 +1302,7 @@ static void what_is_gone_and_over_is_counted_once(void **state)
     fetch_of(f, 0, 1, 0, &item);
     send_out(f, 1);
     f->now_ms += EXPIRES_MS / 3;
-    once_action *extend = asks_acks(f, ONCE_ACT_PROLONG);
+    once_action *extend = asks_acks(f, ONCE_ACT_EXTEND_DELIVERIES);
     store_does(f, ONCE_ACT_TAKE);
     settle_back(f, item);
     extend->receipts[0].answer = ONCE_RECEIPT_GONE;
@@ -1325,12 +1325,12 @@ static fixture *three_wait(void **state, once_item *items[3])
     return f;
 }
 
-static once_action *prolongs(fixture *f)
+static once_action *extends_deliveries(fixture *f)
 {
     asks_no_acks(f);
     assert_in_range(once_machine_source_wait_ms(f->machine, f->now_ms), 0, EXPIRES_MS / 3);
     f->now_ms += EXPIRES_MS / 3;
-    return asks_acks(f, ONCE_ACT_PROLONG);
+    return asks_acks(f, ONCE_ACT_EXTEND_DELIVERIES);
 }
 
 static void deliveries_are_extended_wherever_they_are(void **state)
@@ -1338,16 +1338,16 @@ static void deliveries_are_extended_wherever_they_are(void **state)
     once_item *items[3];
     fixture *f = three_wait(state, items);
     for (int round = 0; round < 3; round++) {
-        once_action *action = prolongs(f);
+        once_action *action = extends_deliveries(f);
         assert_int_equal(action->n, 3);
         for (size_t i = 0; i < 3; i++) assert_int_equal(action->receipts[i].delivery, items[i]->delivery);
         answer(f, action, ONCE_OK);
     }
-    once_action *action = prolongs(f);
+    once_action *action = extends_deliveries(f);
     action->receipts[0].answer = ONCE_RECEIPT_DONE;
     answer(f, action, ONCE_E_UNAVAILABLE);
     f->now_ms += EXPIRES_MS / 20 + 1;
-    action = asks_acks(f, ONCE_ACT_PROLONG); /* soon, and without the one that is done */
+    action = asks_acks(f, ONCE_ACT_EXTEND_DELIVERIES); /* soon, and without the one that is done */
     assert_int_equal(action->n, 2);
     answer(f, action, ONCE_OK);
 }
@@ -1361,14 +1361,14 @@ static void commits(fixture *f, size_t n)
 /* More than one call is about, in the order in which they came. */
 static void extends_in_turn_with_acks(fixture *f, uint64_t first, uint64_t acked)
 {
-    once_action *action = asks_acks(f, ONCE_ACT_PROLONG);
+    once_action *action = asks_acks(f, ONCE_ACT_EXTEND_DELIVERIES);
     assert_int_equal(action->n, RECEIPTS_MAX);
     for (size_t i = 0; i < RECEIPTS_MAX; i++) assert_int_equal(action->receipts[i].delivery, 10 * (first + i));
     answer(f, action, ONCE_OK);
     action = asks_acks(f, ONCE_ACT_ACK);
     assert_int_equal(action->receipts[0].delivery, 10 * acked);
     answer(f, action, ONCE_OK);
-    action = asks_acks(f, ONCE_ACT_PROLONG);
+    action = asks_acks(f, ONCE_ACT_EXTEND_DELIVERIES);
     assert_int_equal(action->n, 600 - RECEIPTS_MAX);
     for (size_t i = 0; i < action->n; i++)
         assert_int_equal(action->receipts[i].delivery, 10 * (first + RECEIPTS_MAX + i));
@@ -1420,7 +1420,7 @@ static void what_would_run_out_goes_before_acks(void **state)
     f->now_ms += EXPIRES_MS / 3;
     uint32_t streams = 0;
     for (int i = 0; i < 2; i++) { /* each call takes all the time there is until the next round */
-        once_action *action = asks_acks(f, ONCE_ACT_PROLONG);
+        once_action *action = asks_acks(f, ONCE_ACT_EXTEND_DELIVERIES);
         streams |= 1u << action->receipts[0].stream;
         f->now_ms += EXPIRES_MS / 3;
         answer(f, action, ONCE_OK);
@@ -1442,12 +1442,12 @@ static void deliveries_that_run_out_sooner_are_extended_at_once(void **state)
     action->n_news = 1;
     answer(f, action, ONCE_OK);
     assert_int_equal(once_machine_source_wait_ms(f->machine, f->now_ms), 0);
-    action = asks_acks(f, ONCE_ACT_PROLONG);
+    action = asks_acks(f, ONCE_ACT_EXTEND_DELIVERIES);
     assert_int_equal(action->n, 3);
     answer(f, action, ONCE_OK);
     asks_no_acks(f);
     f->now_ms += SOON_MS / 3;
-    answer(f, asks_acks(f, ONCE_ACT_PROLONG), ONCE_OK);
+    answer(f, asks_acks(f, ONCE_ACT_EXTEND_DELIVERIES), ONCE_OK);
 }
 
 static void an_ack_that_fails_does_not_delay_extending_for_long(void **state)
@@ -1469,7 +1469,7 @@ static void a_delivery_that_is_gone_is_dropped_or_goes_on_without_an_ack(void **
 {
     once_item *items[3];
     fixture *f = three_wait(state, items);
-    once_action *action = prolongs(f);
+    once_action *action = extends_deliveries(f);
     for (size_t i = 0; i < 3; i++) action->receipts[i].answer = ONCE_RECEIPT_GONE;
     answer(f, action, ONCE_OK);
     assert_places(f, 0, 0, 0, 1, 0);
@@ -1477,7 +1477,7 @@ static void a_delivery_that_is_gone_is_dropped_or_goes_on_without_an_ack(void **
     settle_back(f, items[0]);
     asks_no_acks(f);
     assert_int_equal(once_machine_gone(f->machine), 3);
-    assert_int_equal(once_machine_dropped(f->machine), 0);
+    assert_int_equal(once_machine_unfinished(f->machine), 0);
     assert_int_equal(once_stream_outstanding(f->machine->streams.at[0]), 0);
 }
 
@@ -1485,7 +1485,7 @@ static void a_delivery_that_is_extended_for_the_last_time_goes_to_the_store(void
 {
     once_item *items[3];
     fixture *f = three_wait(state, items);
-    once_action *action = prolongs(f);
+    once_action *action = extends_deliveries(f);
     for (size_t i = 0; i < 3; i++) action->receipts[i].answer = ONCE_RECEIPT_LAST;
     answer(f, action, ONCE_OK);
     assert_places(f, 2, 0, 0, 1, 0);

@@ -1276,7 +1276,7 @@ static void f59_a_stop_gives_what_comes_once_to_the_store(void **state)
         assert_true(before < 10 * BATCH);
         stop(f);
         const once_counts *counts = once_machine_counts(f->machine);
-        assert_int_equal(once_machine_dropped(f->machine), 0);
+        assert_int_equal(once_machine_unfinished(f->machine), 0);
         assert_int_equal(f->left, 0);
         assert_int_equal(f->acked, 10 * BATCH);
         assert_int_equal(counts->received, 10 * BATCH);
@@ -1307,7 +1307,7 @@ static void f59_a_stop_gives_who_waits_for_a_slot_to_the_store(void **state)
     assert_true(once_machine_ended(f->machine));
     assert_int_equal(counts->done, 5 * BATCH / 2 + SLOTS);
     assert_int_equal(counts->waiting, 5 * BATCH / 2 - SLOTS);
-    assert_int_equal(once_machine_dropped(f->machine), 0);
+    assert_int_equal(once_machine_unfinished(f->machine), 0);
 }
 
 static void f59_a_stop_does_not_accept_what_has_begun(void **state)
@@ -1347,8 +1347,8 @@ static void f59_a_stop_counts_what_comes_once_and_could_not_be_kept(void **state
     while (!f->held_n || f->left) work(f, 1);
     f->store_status = ONCE_E_UNAVAILABLE;
     stop(f);
-    assert_int_equal(once_machine_dropped(f->machine) + once_machine_counts(f->machine)->received, 2 * BATCH);
-    assert_true(once_machine_dropped(f->machine) > 0);
+    assert_int_equal(once_machine_unfinished(f->machine) + once_machine_counts(f->machine)->received, 2 * BATCH);
+    assert_true(once_machine_unfinished(f->machine) > 0);
     assert_in_range(once_machine_unsettled(f->machine), 1, SLOTS);
 }
 
@@ -1575,7 +1575,7 @@ static void a_stop_gives_what_comes_once_to_the_store_although_it_is_full(void *
     f->all_slow = false;
     stop(f);
     assert_int_equal(f->left, 0);
-    assert_int_equal(once_machine_dropped(f->machine), 0);
+    assert_int_equal(once_machine_unfinished(f->machine), 0);
     assert_int_equal(once_machine_counts(f->machine)->received, 5 * BATCH);
 }
 

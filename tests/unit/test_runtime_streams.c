@@ -654,7 +654,7 @@ static void who_stops_releases_its_streams(void **state)
 
 /* --- deliveries that run out --- */
 
-static void what_takes_long_or_waits_is_prolonged(void **state)
+static void deliveries_that_take_long_or_wait_are_extended(void **state)
 {
     fixture *f = *state;
     f->broker =
@@ -754,7 +754,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_stream_is_revoked_while_commands_run, setup, teardown),
         cmocka_unit_test_setup_teardown(a_stream_is_lost_while_commands_run, setup, teardown),
         cmocka_unit_test_setup_teardown(who_stops_releases_its_streams, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_takes_long_or_waits_is_prolonged, setup, teardown),
+        cmocka_unit_test_setup_teardown(deliveries_that_take_long_or_wait_are_extended, setup, teardown),
         cmocka_unit_test_setup_teardown(what_cannot_be_held_longer_goes_to_the_store, setup, teardown),
         cmocka_unit_test_setup_teardown(streams_move_between_two_pipelines_and_each_message_has_one_effect, setup,
                                         teardown),

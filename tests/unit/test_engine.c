@@ -235,6 +235,36 @@ static void what_changes_nothing_is_not_saved(void **state)
     assert_int_equal(saves, before + 1);
 }
 
+/* Otherwise the next search would begin behind what this one has not claimed. */
+static void a_take_whose_commit_fails_moves_no_search(void **state)
+{
+    fixture *f = *state;
+    once_taken taken[4];
+    once_decision ignored;
+    const once_message *messages = &message;
+    once_due_share shares[2] = {{.operation = scope.operation, .room = 2}, {.others = true, .room = 1}};
+    once_due_filter filter = {.shares = shares, .n = 2, .read_max = 8};
+    size_t n = 0;
+    for (uint64_t key = 1; key <= 3; key++) {
+        const once_request request = request_for(key, 100 + key), *pointer = &request;
+        assert_int_equal(f->store->ops->accept(f->store, &pointer, &messages, 1, &ignored, &f->arena, &f->err),
+                         ONCE_OK);
+    }
+    fail_commit = true;
+    assert_int_equal(f->store->ops->take(f->store, scope.consumer, (once_token){7, 0}, false, LEASE_MS, 4, &filter,
+                                         taken, &n, &f->arena, &f->err),
+                     ONCE_E_FULL);
+    for (int i = 0; i < 2; i++)
+        assert_true(shares[i].from.due_ms == 0 && once_hash_is_zero(shares[i].from.id) && !shares[i].more);
+    assert_true(filter.read == 0);
+    assert_int_equal(f->store->ops->take(f->store, scope.consumer, (once_token){7, 0}, true, LEASE_MS, 4, &filter,
+                                         taken, &n, &f->arena, &f->err),
+                     ONCE_OK);
+    assert_int_equal(n, 2);
+    assert_true(shares[0].from.due_ms > 0 && shares[0].more && filter.read > 0);
+    for (uint64_t key = 1; key <= 2; key++) assert_int_equal(state_of(f, key), ONCE_STATE_CLAIMED);
+}
+
 /* The same token base again gives what it had claimed, and then what else is due, without a token twice. */
 static void a_take_that_is_repeated_goes_on_behind_what_it_had(void **state)
 {
@@ -405,6 +435,7 @@ int main(void)
         TEST(a_transaction_with_a_verb_that_failed_cannot_be_committed),
         TEST(a_commit_that_fails_leaves_nothing),
         TEST(what_changes_nothing_is_not_saved),
+        TEST(a_take_whose_commit_fails_moves_no_search),
         TEST(a_take_that_is_repeated_goes_on_behind_what_it_had),
         TEST(a_letter_is_written_with_the_death_of_its_entry),
         TEST(a_prefetch_that_fails_is_rolled_back),

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "base/failpoint.h"
-#include "core/machine.h"
+#include "core/machine_impl.h"
 #include "runtime/executor.h"
 #include "testenv.h"
 
@@ -412,6 +412,43 @@ static void a_handler_without_a_free_slot_holds_up_nobody_in_the_inbox(void **st
         assert_in_range(f->now_ms, before_ms, before_ms + 30);
         assert_int_equal(counts->done, FAST + i * SLOTS);
     }
+}
+
+/* Only the handler that got a slot is looked for, at once; the look at all of them comes when it was due before. */
+static void a_take_for_who_was_full_is_due_at_once_and_postpones_no_other(void **state)
+{
+    fixture *f = *state;
+    f->turns = f->inbox = f->bounded = true;
+    f->slow_first = f->left = 100;
+    f->both[1].slots = SLOTS;
+    open_pipe(f, false);
+    const once_machine *m = f->machine;
+    work(f, 300);
+    assert_int_equal(f->held_n, SLOTS);
+    unsigned at_once = 0, partial = 0;
+    for (int i = 0; i < 20; i++) {
+        for (int steps = 0; steps < 100 && m->due.at_ms <= f->now_ms + 7; steps++) work(f, 1); /* it is full: a look */
+        f->now_ms += 7, test_env_pass(&f->world, 7);
+        assert_true(m->due.at_ms > f->now_ms);
+        end_held(f);
+        for (int steps = 0; steps < 30 && f->held_n < SLOTS; steps++) {
+            const int64_t look_ms = m->due.at_ms;
+            if (once__machine_take_max(m, f->now_ms)) {
+                assert_int_equal(once_machine_wait_ms(m, f->now_ms), 0);
+                at_once++;
+            }
+            f->done_last = ONCE_ACT_NONE;
+            step_store(f);
+            if (f->done_last == ONCE_ACT_TAKE) {
+                assert_false(m->due.all);
+                assert_int_equal(m->due.at_ms, look_ms);
+                partial++;
+            }
+            step_effects(f);
+        }
+        assert_int_equal(f->held_n, SLOTS);
+    }
+    assert_true(at_once >= 20 && partial >= 20);
 }
 
 static void a_take_with_a_filter_whose_reply_was_lost_is_repeated(void **state)
@@ -1636,6 +1673,7 @@ int main(void)
         TEST(no_more_is_on_its_way_behind_a_slow_one_than_can_be_kept_track_of),
         TEST(a_handler_without_a_free_slot_holds_up_no_other),
         TEST(a_handler_without_a_free_slot_holds_up_nobody_in_the_inbox),
+        TEST(a_take_for_who_was_full_is_due_at_once_and_postpones_no_other),
         TEST(a_take_with_a_filter_whose_reply_was_lost_is_repeated),
         TEST(who_waits_for_a_slot_counts_against_what_may_wait),
         TEST(who_waits_for_a_slot_is_not_passed_in_its_lane),

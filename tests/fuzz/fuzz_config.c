@@ -53,7 +53,7 @@ static void check_handler(const once_spec *spec, const once_handler_spec *handle
     CHECK(once_handler_runs(handler) == (handler->dead_reason.len == 0));
     CHECK(once_handler_external(handler) == (handler->slots > 0));
     if (handler->effect == &once__effect_sql) check_statements(once_sql_of(handler));
-    if (handler->effect == &once__effect_exec) CHECK(once_exec_of(handler)->n > 0);
+    if (handler->effect == &once__effect_exec) CHECK(once_exec_of(handler)->command.n > 0);
     CHECK((handler->fingerprint.kind == ONCE_FINGERPRINT_FIELDS) == (handler->fingerprint.n > 0));
     if (handler->type.len > 0) CHECK(once_spec_handler(spec, handler->type) == handler);
     CHECK(once_spec_handler_by_operation(spec, handler->operation) != NULL);

@@ -1,14 +1,14 @@
-/* The verbs, for stores that keep entries themselves (src/store/engine/).
+/* The engine: the verbs, for stores that keep entries themselves (src/store/engine/).
  *
- * A driver supplies a storage: where entries, lanes, letters and facts are put and found inside one transaction. The
- * engine runs the rules of core/entry.h over it, so that memory, sqlite, postgres and redis differ only in how they
- * keep things.
+ * A driver supplies a storage: it writes and finds entries, lanes, letters and facts inside one transaction. The engine
+ * runs the rules of core/entry.h over it, so memory, sqlite, postgres and redis differ only in how they store things.
  *
- * Inside a transaction load, lane and lane_head see what was saved in it, and so do list and stats. take and sweep are
- * asked only outside of transactions, and find before anything was saved, so `due`, `lanes_waiting` and `by_token` need
- * not.
+ * Invariants. Inside a transaction load, lane, lane_head, list and stats see what the transaction has saved. `due`,
+ * `lanes_waiting` and `by_token` need not: the engine calls take and sweep only outside of the caller's transactions,
+ * and find before the transaction has saved anything.
  *
- * One transaction at a time. Every engine verb called outside a transaction opens one, and ends it. */
+ * A storage has one transaction at a time. An engine verb that is called outside a transaction opens one, and ends
+ * it. */
 #ifndef ONCE_STORE_ENGINE_H
 #define ONCE_STORE_ENGINE_H
 
@@ -17,12 +17,12 @@
 
 typedef struct once_storage once_storage;
 
-/* So many of the unfinished entries with one order are looked at, where more would take long and say little: for the
- * time of the last one, because the clock tells as well; and for the first one when their version is settled, because
- * they are only judged then. */
+/* How many unfinished entries of one order a storage reads at most, where reading more takes long and gains little: for
+ * the time when the last one was seen, because the clock tells it as well; and for the first one of a settled version,
+ * because such entries are only judged. */
 #define ONCE_LANE_EQUALS 1000
 
-/* What a batch of requests is for; a storage may then lock, and write ahead, what the verb will most likely need. */
+/* The purpose of a batch of requests; a storage may lock, and write ahead, what the verb will most likely need. */
 typedef enum once_purpose {
     ONCE_FOR_CLAIM,
     ONCE_FOR_ACCEPT,
@@ -31,15 +31,15 @@ typedef enum once_purpose {
     ONCE_FOR_OTHERS
 } once_purpose;
 
-/* A part of a list. */
+/* One page of a list. */
 typedef struct once_page {
-    size_t max;      /* show so many at most; a storage that could not go on behind them shows all at once ... */
-    once_hash id;    /* ... behind this one, in an order of the storage's own; zero: from the beginning ... */
-    uint64_t number; /* ... or, of what has numbers, behind this one; the storage moves them on */
+    size_t max;      /* show so many at most; a storage that cannot continue behind them shows all at once ... */
+    once_hash id;    /* ... behind this id, in an order of the storage's own; zero: from the beginning ... */
+    uint64_t number; /* ... or, for items with numbers, behind this number; the storage moves both on */
     bool more;       /* set by the storage: it stopped at `max` */
 } once_page;
 
-/* Which letters. */
+/* The letters that a listing asks for. */
 typedef struct once_letter_query {
     once_bytes consumer;
     once_bytes key;               /* with by_key: of this key only */
@@ -48,53 +48,53 @@ typedef struct once_letter_query {
 
 /* One search of a take that has a filter (core/due_filter.h). */
 typedef struct once_due_search {
-    once_bytes operation; /* of the entries that are looked for ... */
-    bool others;          /* ... or, instead: those of no operation in `named` */
+    once_bytes operation; /* of the entries to find ... */
+    bool others;          /* ... or, instead: find entries of no operation in `named` */
     once_bytes *named;
     size_t n_named;
     size_t max;         /* find so many */
-    size_t read_max;    /* read so many at most, of any operation */
-    once_due_mark from; /* begin behind this one; set by the storage: behind the last one that was read */
-    bool end;           /* set by the storage: nothing that is due is left behind `from` */
-    size_t read;        /* set by the storage: entries that were read */
+    size_t read_max;    /* read so many entries at most, of any operation */
+    once_due_mark from; /* begin behind this entry; the storage sets it to the last entry that it read */
+    bool end;           /* set by the storage: no due entry is left behind `from` */
+    size_t read;        /* set by the storage: how many entries it read */
 } once_due_search;
 
-/* Slots without a store handle of their own get the storage. All of them run inside a transaction, except begin. */
+/* The operations of a storage. All but begin run inside a transaction. */
 typedef struct once_storage_ops {
-    /* What is loaded from here on is ours: nobody else changes it until commit. Loads the clock anchor. */
+    /* From here on the transaction owns what it loads: no one else changes it until commit. Loads the clock anchor. */
     int (*begin)(once_storage *storage, bool write, once_error *err);
     int (*commit)(once_storage *storage,
                   once_error *err); /* durable on ONCE_OK; on failure everything is rolled back */
     void (*rollback)(once_storage *storage);
 
-    /* Every verb says first which requests it is about; n may be 0. A hint, but for a storage with a clock of its own:
-     * it has set now_ms when this returns. May be NULL. */
+    /* Each verb first announces its requests; n may be 0. This is a hint, except for a storage with its own clock: such
+     * a storage has set now_ms when this returns. May be NULL. */
     int (*prefetch)(once_storage *storage, const once_request *const *requests, size_t n, once_purpose purpose,
                     once_error *err);
-    /* A verb that was a transaction by itself has failed, for the `tries`-th time: whether nothing of it has happened,
-     * and it is done again, after a pause. NULL: never. */
+    /* A verb that was its own transaction has failed, for the `tries`-th time. True: nothing of it has happened, the
+     * storage has paused, and the engine does it again. NULL: never. */
     bool (*again)(once_storage *storage, int rc, unsigned tries);
-    /* The entry, or a blank one with state ABSENT. Stays valid and may be changed until the transaction ends; the same
-     * id gives the same pointer. Bytes in it belong to the storage. */
+    /* The entry, or a blank one with state ABSENT. It stays valid and may be changed until the transaction ends; the
+     * same id gives the same pointer. Its bytes belong to the storage. */
     int (*load)(once_storage *storage, once_hash id, once_entry **out, once_error *err);
-    /* The entry (from load) was changed; keep it. Bytes it points to are copied before the call returns. State ABSENT
-     * deletes. */
+    /* Saves an entry from load that was changed. Bytes it points to are copied before the call returns. State ABSENT
+     * deletes the entry. */
     int (*save)(once_storage *storage, once_entry *entry, once_error *err);
 
-    /* The lane as entry `except`, which is loaded, sees it. What has expired is not there any more. Bytes in it belong
-     * to the storage. */
+    /* The lane as the entry `except`, which is loaded, sees it; without what has expired. Its bytes belong to the
+     * storage. */
     int (*lane)(once_storage *storage, once_hash lane, once_hash except, once_lane *out, once_error *err);
-    /* Keeps what is kept of a lane. Bytes it points to are copied before the call returns. */
+    /* Saves the stored part of a lane. Bytes it points to are copied before the call returns. */
     int (*save_lane)(once_storage *storage, once_hash lane, const once_lane *kept, once_error *err);
-    /* Id of the unfinished entry with the lowest order, zero if none. Among equals the one that was seen first; where
-     * their version is settled and there are very many of them, any one. */
+    /* Id of the unfinished entry with the lowest order, zero if there is none. Of entries with an equal order, the one
+     * that was seen first; where their version is settled and they are very many, any one of them. */
     int (*lane_head)(once_storage *storage, once_hash lane, once_hash *out, once_error *err);
-    /* When the last of the unfinished entries of this order was seen, 0 if there is none. May leave out some where
-     * there are many, and may count one that left in this transaction. */
+    /* When the last of the unfinished entries of this order was seen, 0 if there is none. Where there are many, some
+     * may be left out; an entry that left in this transaction may count. */
     int (*lane_equals)(once_storage *storage, once_hash lane, int64_t order, int64_t *seen_ms, once_error *err);
-    /* Where nothing was saved: ids of unfinished entries that are before this one in its lane, the first `max` of them,
-     * and of others that occupy it, `max` at most; in any order. *count: how many are before it, up to
-     * ONCE_BEFORE_COUNTED. */
+    /* In a transaction that has saved nothing: ids of unfinished entries before this one in its lane, the first `max`
+     * of them, and of other entries that occupy the lane, `max` at most; in any order. *count: how many are before it,
+     * up to ONCE_BEFORE_COUNTED. */
     int (*lane_before)(once_storage *storage, const once_entry *entry, size_t max, once_hash *out, size_t *n,
                        uint64_t *count, once_error *err);
 
@@ -102,59 +102,60 @@ typedef struct once_storage_ops {
      * id. */
     int (*due)(once_storage *storage, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n,
                once_error *err);
-    /* The same of a search, in the same order: max ids at most. An entry that another worker has locked is left out;
-     * `from` may pass it. */
+    /* The same for a search, in the same order: search->max ids at most. An entry that another worker has locked is
+     * left out; `from` may pass it. */
     int (*due_of)(once_storage *storage, once_bytes consumer, int64_t now_ms, once_due_search *search, once_hash *out,
                   size_t *n, once_error *err);
-    /* In a transaction that holds these lanes: ids of their unfinished entries, lane by lane, by order then id; `each`
-     * of a lane at most. Those of lanes that somebody else occupies, and of which the first one is not due, may be left
-     * out. NULL: there is no `find`. */
+    /* In a transaction that holds these lanes: ids of their unfinished entries, lane by lane, by order then id; at most
+     * `each` of a lane. A storage may leave out a lane that another worker occupies, or whose first entry is not due.
+     * NULL: the storage has no `find`. */
     int (*lanes_waiting)(once_storage *storage, const once_hash *lanes, size_t n_lanes, size_t each, size_t max,
                          once_hash *out, size_t *n, once_error *err);
     /* Ids of entries of the consumer whose token has this .a, by token: claimed ones, and unknown ones that have a due
      * time. */
     int (*by_token)(once_storage *storage, once_bytes consumer, uint64_t token_a, size_t max, once_hash *out, size_t *n,
                     once_error *err);
-    /* Ids of claimed entries of the consumer that say `hold`, with a body or without, due at or before now. Some may be
-     * left out that others are at, and some may not be so any more. */
+    /* Ids of claimed entries of the consumer that say `hold`, with a body or without, due at or before now. The storage
+     * may leave out entries that another transaction has locked, and may include entries that have changed since. */
     int (*lapsed)(once_storage *storage, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n,
                   once_error *err);
-    /* `unique` is what makes two letters the same one; then *fresh = false, and the one that is there is counted
-     * (once__letter_again) unless it has an entry: nothing else is written. */
+    /* `unique` is the identity of the letter. When a letter with it exists, *fresh = false, and that letter is counted
+     * (once__letter_again) unless it has an entry; nothing else is written. */
     int (*letter_put)(once_storage *storage, const once_letter *letter, once_hash unique, bool *fresh, once_error *err);
-    /* The same for many different ones, for a storage that can do that at once; otherwise NULL. `fresh` NULL: nobody
-     * asks, they have entries, and they may be written as late as commit, so bytes are copied before the call returns.
-     */
+    /* The same for many letters with different identities, for a storage that can write them at once; otherwise NULL.
+     * `fresh` NULL: the letters have entries, and may be written as late as commit, so bytes are copied before the call
+     * returns. */
     int (*letters_put)(once_storage *storage, const once_letter *letters, const once_hash *uniques, size_t n,
                        bool *fresh, once_error *err);
-    /* These letters, and the entries that died with them, will be looked at. For a storage that can read many at once;
+    /* The caller will read these letters and the entries that died with them. For a storage that can read many at once;
      * otherwise NULL. */
     int (*letters_ahead)(once_storage *storage, const uint64_t *ids, size_t n, once_error *err);
-    /* `out` (bytes in `arena`, and `same`), or *found = false. Dropping is a call of its own. */
+    /* Fills `out` (bytes in `arena`, and `same`), or sets *found = false. letter_drop drops the letter. */
     int (*letter_get)(once_storage *storage, uint64_t id, once_letter *out, bool *found, once_arena *arena,
                       once_error *err);
     int (*letter_drop)(once_storage *storage, uint64_t id, once_error *err);
     int (*audit_put)(once_storage *storage, const once_audit *audit, once_error *err);
 
-    /* The transaction of these may be one that only reads. What they visit is valid until the visitor returns; false
-     * ends the page. */
-    /* Entries of the consumer that are in this state now; others may be shown as well, and are left out. */
+    /* The operations below may run in a read-only transaction. A visited item is valid until the visitor returns; false
+     * from the visitor ends the page. */
+    /* Entries of the consumer that are in this state now. The storage may show others as well; the engine leaves them
+     * out. */
     int (*list)(once_storage *storage, once_bytes consumer, once_state state, once_page *page, once_entry_visit *visit,
                 void *user, once_error *err);
     int (*letters)(once_storage *storage, const once_letter_query *what, once_page *page, once_letter_visit *visit,
-                   void *user, once_error *err); /* by their id */
+                   void *user, once_error *err); /* by id */
     int (*audits)(once_storage *storage, once_bytes consumer, once_page *page, once_audit_visit *visit, void *user,
-                  once_error *err); /* in the order of their writing */
-    /* Adds to *out (once__stats_add); wait_ms is the time when the first of them is due, ONCE_NEVER at the beginning.
-     */
+                  once_error *err); /* in the order in which they were written */
+    /* Adds to *out (once__stats_add). wait_ms is the time when the first entry is due; it begins as ONCE_NEVER. */
     int (*stats)(once_storage *storage, once_bytes consumer, once_stats *out, once_error *err);
     int (*waiting_size)(once_storage *storage, once_bytes consumer, once_waiting_size *out,
                         once_error *err); /* adds to *out */
 
     int (*fact_get)(once_storage *storage, const char *name, once_bytes *out, once_arena *arena,
-                    once_error *err); /* *out is empty when this begins */
+                    once_error *err); /* *out is empty at the call */
     int (*fact_set)(once_storage *storage, const char *name, once_bytes value, once_error *err);
-    /* As that of the store, for a storage whose commit compares; NULL: the engine reads it, and compares. */
+    /* As once_store_ops.fact_count, for a storage whose commit compares the numbers; NULL: the engine reads the fact
+     * and compares. */
     int (*fact_count)(once_storage *storage, const char *name, uint64_t least, once_bytes value, once_error *err);
     int (*facts)(once_storage *storage, const char *prefix, once_fact_visit *visit, void *user, once_error *err);
 } once_storage_ops;
@@ -163,22 +164,22 @@ typedef struct once_storage_ops {
 struct once_storage {
     once_backend store;
     const once_storage_ops *storage;
-    bool own_clock;   /* a server's clock decides: now_ms is set by prefetch, and `clock` is not used */
-    once_clock clock; /* loaded by begin, kept by commit */
+    bool own_clock;   /* a server's clock decides: prefetch sets now_ms, and `clock` is not used */
+    once_clock clock; /* begin loads it, commit stores it */
     int64_t now_ms;   /* the time of this transaction */
-    bool in_tx;       /* opened by the caller through once__engine_begin */
+    bool in_tx;       /* the caller opened the transaction with once__engine_begin */
     bool broken;      /* an engine verb failed inside the caller's transaction: commit is refused */
-    bool listing;     /* the open transaction is that of a list: what its visitor reads joins it */
+    bool listing;     /* the open transaction is that of a list: reads of its visitor join it */
 };
 
-/* A key in an error, whatever bytes it has. */
+/* A key as error texts show it: printable ASCII, other bytes as '?', shortened. */
 #define ONCE_SHOWN_KEY 81
 const char *once__shown_key(once_bytes key, char out[ONCE_SHOWN_KEY]);
 
 /* Whether a search looks for entries of this operation. */
 bool once__due_search_matches(const once_due_search *search, once_bytes operation);
 
-/* Around whatever is asked or done: joins the caller's transaction, or is one by itself. */
+/* Around each verb: the verb joins the caller's transaction, or gets one of its own. */
 int once__verb_begin(once_storage *storage, bool write, once_error *err);
 int once__verb_end(once_storage *storage, int rc, once_error *err);
 
@@ -242,7 +243,7 @@ int once__engine_fact_set(once_backend *store, const char *name, once_bytes valu
 int once__engine_fact_count(once_backend *store, const char *name, uint64_t least, once_bytes value, once_error *err);
 int once__engine_facts(once_backend *store, const char *prefix, once_fact_visit *visit, void *user, once_error *err);
 
-/* What is the same in the table of each store that has a storage. */
+/* The part of once_store_ops that all stores with a storage share. */
 #define ONCE_ENGINE_OPS                                                                                                \
     .claim = once__engine_claim, .settle = once__engine_settle, .extend = once__engine_extend,                         \
     .accept = once__engine_accept, .take = once__engine_take, .lapse = once__engine_lapse,                             \
@@ -256,24 +257,25 @@ int once__engine_facts(once_backend *store, const char *prefix, once_fact_visit 
     .waiting_size = once__engine_waiting_size, .time = once__engine_time, .fact_get = once__engine_fact_get,           \
     .fact_count = once__engine_fact_count, .facts = once__engine_facts
 
-/* For `stats` of a storage: so many that are in this state now, of which the first is due then (ONCE_NEVER: none is).
- * */
+/* For `stats` of a storage: adds `n` entries that are in this state now, the first of which is due at `due_ms`
+ * (ONCE_NEVER: none is). */
 void once__stats_add(once_stats *stats, once_state state, uint64_t n, int64_t due_ms);
 
-/* Whether an entry of a lane goes before another one. */
+/* Whether an entry of a lane, given by order, seen_ms and id, goes before `other`. */
 bool once__lane_before(int64_t order, int64_t seen_ms, once_hash id, const once_entry *other);
 
-/* For `sweep`, inside a transaction: drops those of the ids that are expired and not finished (once_entry_expires). */
+/* For `sweep`, inside a transaction: drops those of the ids whose entries have expired and are not finished
+ * (once_entry_expires). */
 int once__engine_drop(once_storage *storage, const once_hash *ids, size_t n, uint64_t *dropped, once_error *err);
 
-/* What makes two letters without an entry one. */
+/* The identity of a letter without an entry: two letters with the same one are one letter. */
 once_hash once__letter_identity(const once_backend *store, const once_letter *letter);
 
 /* Deep copy into an arena; false when memory is out. */
 bool once__entry_copy(once_arena *arena, const once_entry *from, once_entry *to);
 bool once__letter_copy(once_arena *arena, const once_letter *from, once_letter *to);
 bool once__audit_copy(once_arena *arena, const once_audit *from, once_audit *to);
-/* The same letter has come once more: how often, when last, and from where. */
+/* The same letter has arrived once more: updates its count, its last time and its position. */
 void once__letter_again(once_letter *kept, const once_letter *again);
 
 #endif

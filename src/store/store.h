@@ -24,7 +24,7 @@
  * A handle is a once_backend, which a driver makes. Programs never see one: the public once_store (src/lib/lib.h) has a
  * backend and a lock around it.
  *
- * Thread rule: a backend is used by one thread at a time; open another one for another thread. None survives fork. A
+ * Thread rule: one thread at a time uses a backend; another thread opens its own. No backend survives fork. A
  * transaction belongs to its backend; there is at most one. */
 #ifndef ONCE_STORE_STORE_H
 #define ONCE_STORE_STORE_H
@@ -41,7 +41,7 @@
 typedef struct once_backend once_backend;
 typedef struct once_db once_db;
 
-/* What a handle can do. It depends on more than its driver: on the settings of a server, for example. */
+/* Capabilities of a handle. They depend on its driver and on more, for example on the settings of a server. */
 enum once_store_bits {
     ONCE_STORE_DURABLE = 1, /* survives the process and a power cut */
     ONCE_STORE_SHARED = 2,  /* many processes */
@@ -52,39 +52,42 @@ enum once_store_bits {
     ONCE_STORE_CLOCK = 64 /* the clock of the store decides leases, not the worker's */
 };
 
-/* An entry that was taken: all bytes live in the caller's arena. */
+/* An entry that take, lapse or find returns. All its bytes live in the caller's arena. */
 typedef struct once_taken {
-    once_request request; /* scope, key, id, fingerprint, token, lane, run, at; lease, remember, hold and natural are
-                             the caller's to set */
-    once_scope scope;     /* what request.scope points to */
+    once_request request; /* scope, key, id, fingerprint, token, lane, run and at are set; the caller sets lease,
+                           * remember, hold and natural */
+    once_scope scope;     /* request.scope points to it */
     once_message message;
-    once_decision decision; /* RUN; or STALE, DUPLICATE (settled already), CONFLICT (a letter already) or UNKNOWN
-                               (`lapsed`), for counting only */
+    once_decision decision; /* RUN; or, only for counting: STALE, DUPLICATE (settled already), CONFLICT (a letter
+                             * already) or UNKNOWN (`lapsed`) */
 } once_taken;
 
-/* A message that will not be worked on, kept for a person. Written by settle (dead) or bury; never dropped by time. */
+/* A dead letter: a message that no worker will process, kept for an operator. The store writes it when an entry dies,
+ * when other content replaces a waiting message, and in bury. Time never drops it. */
 typedef struct once_letter {
-    uint64_t id;     /* given by the store; 0 when asked to be written */
-    once_hash entry; /* zero: it has no entry (malformed, conflict, too old) */
+    uint64_t id;     /* the store assigns it; 0 in a letter that is to be written */
+    once_hash entry; /* zero: the letter has no entry (malformed, conflict, too old) */
     once_scope scope;
     once_bytes key; /* may be empty */
     once_message message;
     once_bytes reason;
-    once_answer kind; /* DEAD, CONFLICT, TOO_OLD or CUT. Kept as a number; ONCE_LETTER_NEW_KEY is added unless old_key,
-                         ONCE_LETTER_MAYBE if maybe */
+    once_answer kind; /* DEAD, CONFLICT, TOO_OLD or CUT. Stored as a number: plus ONCE_LETTER_NEW_KEY unless old_key,
+                       * plus ONCE_LETTER_MAYBE if maybe */
     uint32_t attempt, failures;
     int64_t seen_ms, buried_ms;
-    uint64_t count;  /* without an entry: deliveries of this very letter, those that came again included; otherwise 1.
-                        Written: 0 is 1 */
-    int64_t last_ms; /* of the last of them, which is also where message.at is */
-    once_bytes history; /* as that of the entry that died */
-    bool old_key;       /* as once_entry.old_key: its message keeps the idempotency key of before when it comes again */
-    bool maybe; /* as once_entry.maybe: an attempt may have had its effect. Letters of an older once do not say it;
-                   their entries do */
-    /* CONFLICT, only when asked to be written: of which key it is, and its content. Zero: as `key` and the body say. */
+    uint64_t count;  /* without an entry: how many deliveries made this letter, repeated ones included; with an entry:
+                      * 1. When the letter is written, 0 counts as 1 */
+    int64_t last_ms; /* the time of the last of these deliveries; message.at is its position */
+    once_bytes history; /* the history of the entry that died */
+    bool old_key;       /* as once_entry.old_key: when the letter is replayed, its message keeps its old idempotency
+                         * key */
+    bool maybe; /* as once_entry.maybe: an attempt may have had its effect. Letters of older versions lack this bit;
+                 * their entries have it */
+    /* Only of a CONFLICT letter that is to be written: the id of its key, and the fingerprint of its content. Zero: the
+     * store uses `key` and the body instead. */
     once_hash key_id, fingerprint;
-    once_hash same; /* set by letter_get: what makes it one letter, however often it comes. Without an entry it is the
-                     * id of the entry that says that the letter was discarded */
+    once_hash same; /* set by letter_get: the identity of the letter, the same for each delivery. Of a letter without an
+                     * entry it is also the id of the entry that records that the letter was discarded */
 } once_letter;
 
 enum { ONCE_LETTER_NEW_KEY = 64, ONCE_LETTER_MAYBE = 128 };
@@ -103,7 +106,8 @@ static inline bool once__letter_kind_read(int64_t kept, once_letter *l)
     return kind < ONCE_ANSWERS && kept >= 0;
 }
 
-/* What an operator did, and who it was. Kept for ever; written in the transaction of the act itself. */
+/* One operator action: what was done, and by whom. It is written in the transaction of the action, and never
+ * dropped. */
 typedef struct once_audit {
     int64_t time_ms; /* the store's time; set by the store */
     once_bytes consumer;
@@ -113,25 +117,26 @@ typedef struct once_audit {
     once_bytes key;  /* may be empty */
     uint64_t letter; /* 0: none */
     once_bytes note;
-    once_bytes body; /* that was replaced; may be empty */
+    once_bytes body; /* the body that the action replaced; may be empty */
 } once_audit;
 
-/* Of one consumer, by what its entries are now (once_entry_state_at). */
+/* Counts of one consumer, by the state of its entries now (once_entry_state_at). */
 typedef struct once_stats {
     uint64_t waiting, claimed, unknown, dead; /* dead: letters */
-    int64_t wait_ms; /* until the first of the waiting (with a body), the claimed, and the unknown that are asked about
-                      * is due; 0 now; ONCE_NEVER: nothing will be due by itself: of what waits without a body only its
-                      * source can bring the message again */
+    int64_t wait_ms; /* how long until the first entry is due: of the waiting ones with a body, the claimed ones, and
+                      * the unknown ones that will be looked up. 0: one is due now. ONCE_NEVER: no entry will become
+                      * due; only the source can redeliver a message that waits without a body */
 } once_stats;
 
 typedef struct once_sweep_result {
     uint64_t dropped;
     bool more;        /* call again: the step was bounded */
     bool busy;        /* nothing was done, because another process is sweeping and will finish */
-    int64_t pause_ms; /* with more: after leaving the store to others for so long; 0: it does not matter */
+    int64_t pause_ms; /* with more: pause so long before the next call and leave the store to others; 0: no pause is
+                       * needed */
 } once_sweep_result;
 
-/* What a store takes for now. */
+/* The current time of a store. */
 typedef struct once_store_time {
     int64_t now_ms;
     bool doubted; /* after a reboot the wall clock was too far ahead to be believed (core/clock.h) */
@@ -144,16 +149,16 @@ typedef struct once_store_options {
     bool readonly;
     const char *sqlite_vfs; /* tests: the VFS to open the file with */
     int busy_ms;            /* how long to wait for other processes; 0: the default, 10 s */
-    /* Of a caller that repeats what failed at a pace of its own: a verb then tries once to reach a server that is away,
-     * and stops waiting for one that does not answer when `over` says so. Either way it ends with ONCE_E_UNAVAILABLE.
-     */
+    /* For a caller that retries failed calls at its own pace: a verb then tries once to reach a server that is
+     * unreachable, and stops waiting for a server that does not answer when `cancel.asked` returns true. Either way the
+     * verb fails with ONCE_E_UNAVAILABLE. */
     once_cancel cancel;
-    once_bytes consumer; /* for whom it is opened, as the server may show it; may be empty. Not copied */
+    once_bytes consumer; /* the consumer that opens the store, which a server may show; may be empty. Not copied */
 } once_store_options;
 
 /* What a transaction will do with a message. */
 typedef enum once_touch_kind {
-    ONCE_TOUCH_CLAIM, /* claim its key, and settle it most likely */
+    ONCE_TOUCH_CLAIM, /* claim its key, and most likely settle it */
     ONCE_TOUCH_ACCEPT,
     ONCE_TOUCH_KEEP, /* extend or settle a claim that is there */
     ONCE_TOUCH_LANE  /* its effect is outside, so it may not be claimed now; only its lane is locked */
@@ -166,15 +171,15 @@ typedef struct once_touch {
 
 /* Where an entry stands in its lane. */
 typedef struct once_in_lane {
-    once_hash lane; /* zero: in none, or it has finished */
+    once_hash lane; /* zero: the entry has no lane, or has finished */
     bool versioned;
     int64_t version;
-    bool gap; /* it waits for these versions, which have not come */
+    bool gap; /* the entry waits for these versions, which have not arrived */
     int64_t missing_from, missing_to;
-    const once_entry *before; /* waiting: the first of those that it waits for, as they are now: in front of it, at
-                                 work, or dead and in its way */
+    const once_entry *before; /* of a waiting entry: the first entries that it waits for, as they are now: in front of
+                               * it, being processed, or dead and blocking it */
     size_t n;
-    uint64_t count; /* so many there are; ONCE_BEFORE_COUNTED: so many or more */
+    uint64_t count; /* how many there are; ONCE_BEFORE_COUNTED: that many or more */
 } once_in_lane;
 
 #define ONCE_BEFORE_COUNTED 1000
@@ -184,18 +189,19 @@ typedef bool once_letter_visit(void *user, const once_letter *letter);
 typedef bool once_audit_visit(void *user, const once_audit *audit);
 typedef bool once_fact_visit(void *user, once_bytes name, once_bytes value);
 
-#define ONCE_FACT_NAME (ONCE_NAME_MAX + 40) /* with its end: that of a consumer, and a word before it */
+#define ONCE_FACT_NAME (ONCE_NAME_MAX + 40) /* room for a word, the name of a consumer and the terminating zero */
 
 typedef struct once_store_ops {
     const char *scheme; /* "sqlite" */
-    uint32_t batch_max; /* messages of a transaction, where the server does nothing else meanwhile; 0: no bound */
-    const char *(*schema)(void); /* the tables that it makes, as SQL; NULL: it needs none */
+    uint32_t batch_max; /* the most messages of a transaction, for a server that does nothing else during one; 0: no
+                         * bound */
+    const char *(*schema)(void); /* the SQL that creates its tables; NULL: it needs none */
 
     /* `rest` is the URL behind "scheme:". */
     int (*open)(const char *rest, const once_store_options *options, once_backend **out, once_error *err);
     void (*close)(once_backend *store);
 
-    /* The five verbs. Results that come back are in `arena`. */
+    /* The five verbs. Their results point into `arena`. */
     int (*claim)(once_backend *store, const once_request *const *requests, size_t n, once_decision *out,
                  once_arena *arena, once_error *err);
     int (*settle)(once_backend *store, const once_settlement *settlements, size_t n, bool *applied, once_error *err);
@@ -225,11 +231,12 @@ typedef struct once_store_ops {
                 size_t max, once_taken *out, size_t *n_out, bool *rest, once_arena *arena, once_error *err);
 
     int (*begin)(once_backend *store, once_error *err);
-    /* In a transaction, before all else: a batch of a consumer, and what it will touch. A store that others write to at
-     * the same time locks it now, in one order for all (what it `finds` later without waiting for it): so batches do
-     * not deadlock on it, and wait for each other at most once. `locks` are names that the user has for what its
-     * effects will touch, sorted; they come before all else. After a deadlock of effects the batches of a consumer take
-     * turns for a while. NULL: nobody else writes meanwhile. After a failure the caller rolls back. */
+    /* In a transaction, before all else: announces a batch of a consumer, and what the batch will touch. A store with
+     * other writers locks all of it now, in one order for all batches (entries that the batch `finds` later are locked
+     * without waiting): so batches do not deadlock on it, and wait for each other at most once. `locks` are the user's
+     * names for what its effects will touch, sorted; the store locks them first. After a deadlock of effects the
+     * batches of a consumer take turns for a while. NULL: the store has no other writers during a transaction. After a
+     * failure the caller rolls back. */
     int (*expect)(once_backend *store, const once_touch *touched, size_t n, bool finds, const uint64_t *locks,
                   size_t n_locks, once_error *err);
     int (*commit)(once_backend *store, once_error *err);
@@ -237,30 +244,31 @@ typedef struct once_store_ops {
     once_db *(*db)(once_backend *store); /* TX: the connection that atomic SQL effects use */
     /* One plain sentence for `once check`: what this server keeps, and what can be lost nevertheless. May be NULL. */
     void (*describe)(once_backend *store, char *out, size_t size);
-    /* The same for what may keep work from being done now, and what to do about it. False: nothing does. May be NULL.
-     */
+    /* The same for a condition that may keep work from being done now, with what to do about it. False: there is none.
+     * May be NULL. */
     bool (*doubt)(once_backend *store, char *out, size_t size);
-    /* Outside of a transaction: why no work can be done here although it could be opened, and what to do. May be NULL.
-     */
+    /* Outside of a transaction: fails when no work can be done although the store could be opened; the error says why,
+     * and what to do. May be NULL. */
     int (*inspect)(once_backend *store, once_error *err);
 
-    /* *fresh = false: it is there already, and counted, or it was discarded. */
+    /* *fresh = false: the letter exists already and was counted, or it was discarded. */
     int (*bury)(once_backend *store, const once_letter *letters, size_t n, bool *fresh, once_error *err);
     int (*replay_letter)(once_backend *store, uint64_t letter, bool *found, once_error *err);
     int (*forget)(once_backend *store, once_hash id, bool *found, once_error *err);
 
-    /* In a transaction: these letters will be looked at, one after the other. A store that is a server reads them, and
-     * the entries that died with them, in few round trips. NULL: there is nothing to gain. */
+    /* In a transaction: the caller will read these letters, one after the other. A store that is a server reads them,
+     * and the entries that died with them, in few round trips. NULL: reading ahead gains nothing. */
     int (*letters_ahead)(once_backend *store, const uint64_t *letters, size_t n, once_error *err);
-    /* For operators; in a transaction together with `audit`. *found, *done: false: there is nothing to do that to. */
+    /* For operators; in a transaction together with `audit`. *found or *done = false: there is nothing that the
+     * operation applies to. */
     int (*letter_get)(once_backend *store, uint64_t letter, once_letter *out, bool *found, once_arena *arena,
                       once_error *err);
     int (*letter_drop)(once_backend *store, uint64_t letter, bool *found, once_error *err);
-    /* Drops it; the entry that died with it is rejected. One without an entry leaves a rejected one under its own
-     * identity, which is remembered for so long: `bury` does not write it again. */
+    /* Drops the letter, and rejects the entry that died with it. A letter without an entry leaves a rejected entry
+     * under its own identity, remembered for remember_ms: until then `bury` does not write the letter again. */
     int (*discard)(once_backend *store, uint64_t letter, int64_t remember_ms, bool *found, once_error *err);
-    /* As replay_letter, but with another message of the same key; not when it would have another place in its lane. The
-     * letter is dropped. */
+    /* As replay_letter, but with another message of the same key; not done when that message would have another place
+     * in its lane. Drops the letter. */
     int (*correct)(once_backend *store, uint64_t letter, const once_request *request, const once_message *message,
                    bool *done, once_error *err);
     int (*resolve)(once_backend *store, once_hash id, once_outcome outcome, once_bytes reason, bool *done,
@@ -272,19 +280,19 @@ typedef struct once_store_ops {
 
     int (*sweep)(once_backend *store, size_t limit, once_sweep_result *out, once_error *err);
 
-    /* What is shown is what it is now (once_entry_look). */
+    /* The entry in the state that it has now (once_entry_look). */
     int (*get)(once_backend *store, once_hash id, once_entry *out, once_arena *arena,
                once_error *err); /* ABSENT if none */
-    /* What a delivery would get now; nothing is written. */
+    /* The decision that a delivery would get now. Writes nothing. */
     int (*look)(once_backend *store, const once_request *request, once_decision *out, once_arena *arena,
                 once_error *err);
-    /* What its lane would make of a message that comes back from its letter (once_entry_outlook); nothing is written.
-     * In the transaction that brings it back. */
+    /* The decision of its lane about a message that is replayed from its letter (once_entry_outlook). Writes nothing.
+     * Called in the transaction that replays the letter. */
     int (*outlook)(once_backend *store, const once_request *request, once_decision *out, once_arena *arena,
                    once_error *err);
-    /* In words, what of its lane an entry waits for, or that its lane waits for it; empty: nothing. */
+    /* In words, what in its lane the entry waits for, or that its lane waits for the entry; empty: neither. */
     int (*why)(once_backend *store, once_hash id, once_bytes *out, once_arena *arena, once_error *err);
-    /* The same as it is, with the first `max` of those before it. Outside of transactions. */
+    /* The same as data, with the first `max` of the entries before it. Outside of transactions. */
     int (*in_lane)(once_backend *store, once_hash id, size_t max, once_in_lane *out, once_arena *arena,
                    once_error *err);
     int (*list)(once_backend *store, once_bytes consumer, once_state state, once_entry_visit *visit, void *user,
@@ -292,50 +300,50 @@ typedef struct once_store_ops {
     /* Letters with ids above `after`, in their order. */
     int (*letters)(once_backend *store, once_bytes consumer, uint64_t after, once_letter_visit *visit, void *user,
                    once_error *err);
-    /* The same for whoever does not look at their messages yet: headers, body and history may be empty, and with
-     * `only_ids` everything but the id. A server sends less then. NULL: there is nothing to gain. */
+    /* The same for a caller that does not read the messages yet: headers, body and history may be empty, and with
+     * `only_ids` everything but the id. A server then sends less. NULL: this gains nothing. */
     int (*letter_heads)(once_backend *store, once_bytes consumer, uint64_t after, bool only_ids,
                         once_letter_visit *visit, void *user, once_error *err);
-    /* Those of the consumer with this key, in any tenant and operation, as `letter_heads` has them. NULL: nothing finds
-     * them by it. */
+    /* Letters of the consumer with this key, in any tenant and operation, in the form of `letter_heads`. NULL: the
+     * store cannot find letters by key. */
     int (*letters_of_key)(once_backend *store, once_bytes consumer, once_bytes key, once_letter_visit *visit,
                           void *user, once_error *err);
     int (*stats)(once_backend *store, once_bytes consumer, once_stats *out, once_error *err);
-    /* What the store keeps to be worked on: messages with their bodies that wait or are claimed. Nothing is loaded for
-     * it, but it is counted, which takes time where there are many. A driver may count what it stores of a message
-     * beside its body, too. Outside of transactions. */
+    /* The size of the stored work: messages with their bodies that wait or are claimed. The store loads none of them,
+     * but counts them, which takes time where there are many. A driver may count what it stores of a message beside its
+     * body, too. Outside of transactions. */
     int (*waiting_size)(once_backend *store, once_bytes consumer, once_waiting_size *out, once_error *err);
 
-    /* Reads everything and compares it with its sums; `damage` (in words) is told for each part that is not whole.
-     * NULL: nothing of its own to compare. */
+    /* Reads everything and compares it with its checksums; calls `damage` with a text for each damaged part. NULL: the
+     * store has nothing of its own to compare. */
     int (*verify)(once_backend *store, void (*damage)(void *user, const char *text), void *user, once_error *err);
-    const char *verified; /* what may be said when nothing was found, and what was not looked at; NULL: all of it was
-                             compared with sums, or there is no `verify` and its server checks its own pages */
+    const char *verified; /* the text to print when no damage was found, which says what was not checked; NULL: all of
+                           * it was compared with sums, or there is no `verify` and its server checks its own pages */
 
-    /* Mends a bounded part of the store behind *after, which is the driver's: what belongs to entries and lanes and is
-     * lost, where they themselves tell what it was. They suppress as before, and show what is not known any more. In a
-     * transaction, together with `audit`; ONCE_E_ABORTED: somebody else was quicker, the same part again. NULL: nothing
-     * can be mended there. */
+    /* Repairs a bounded part of the store behind *after, a position that only the driver reads: makes lost parts of
+     * entries and lanes again, where the entries and lanes themselves tell what was in them. Repaired entries suppress
+     * as before, and show which of their parts are unknown. In a transaction, together with `audit`; ONCE_E_ABORTED:
+     * another process was quicker, repeat the same part. NULL: the store cannot be repaired. */
     int (*repair)(once_backend *store, once_hash *after, uint64_t *repaired, bool *more, once_error *err);
 
     int (*time)(once_backend *store, once_store_time *out,
-                once_error *err); /* that of the open transaction, if one is; writes nothing */
-    /* An operator says that the wall clock of this machine is right: it is the time of the store from now on, ahead or
-     * behind. Leases and due times of unfinished entries keep their distance when it goes back; what is finished is
-     * remembered longer then. In a transaction, together with `audit`. NULL: a server's clock decides, or nothing is
-     * kept. */
+                once_error *err); /* the time of the open transaction, if there is one; writes nothing */
+    /* An operator confirms the wall clock of this machine: it becomes the time of the store, ahead of or behind the
+     * time before. When the time goes back, leases and due times of unfinished entries keep their distance, and
+     * finished entries are remembered longer. In a transaction, together with `audit`. NULL: a server's clock decides,
+     * or the store keeps nothing. */
     int (*confirm_time)(once_backend *store, once_error *err);
 
     /* Small named facts: the key spec of a consumer, whether its last run ended cleanly. An empty value deletes. A name
      * is shorter than ONCE_FACT_NAME. */
     int (*fact_get)(once_backend *store, const char *name, once_bytes *out, once_arena *arena, once_error *err);
     int (*fact_set)(once_backend *store, const char *name, once_bytes value, once_error *err);
-    /* A fact that counts, inside a transaction: `value` begins with a number (once__number_put). Commit fails with
-     * ONCE_E_FORGOTTEN, and nothing of the transaction happens, when the number that is there is below `least`, or none
-     * is and least > 0: the store had acknowledged more. */
+    /* A fact that counts, inside a transaction: `value` begins with a number (once__number_put). When the stored number
+     * is below `least`, or when none is stored and least > 0, the store has lost what it had acknowledged: then commit
+     * fails with ONCE_E_FORGOTTEN, and nothing of the transaction happens. */
     int (*fact_count)(once_backend *store, const char *name, uint64_t least, once_bytes value, once_error *err);
-    /* Those whose names begin with `prefix`, in no order; outside of transactions. The visitor leaves the store alone.
-     */
+    /* Facts whose names begin with `prefix`, in no order; outside of transactions. The visitor does not call the
+     * store. */
     int (*facts)(once_backend *store, const char *prefix, once_fact_visit *visit, void *user, once_error *err);
 } once_store_ops;
 
@@ -345,51 +353,52 @@ struct once_backend {
     unsigned bits; /* enum once_store_bits; set when it is opened */
     const once_env *env;
     once_secret secret;         /* keys identities and seeds fingerprints; made with the store */
-    char who[ONCE_WHO_MAX + 1]; /* whose handle it is; once__store_sign */
+    char who[ONCE_WHO_MAX + 1]; /* the process that has the handle; set by once__store_sign */
     void (*progress)(void *user,
-                     uint64_t read); /* may be NULL: is told now and then how much a long reading (`verify`) has read */
+                     uint64_t read); /* may be NULL; called now and then with how much a long reading (`verify`) has
+                                      * read */
     void *progress_user;
 };
 
-/* "sqlite:payments.db". Unknown schemes and ones that are not in this build are refused by name. */
+/* "sqlite:payments.db". Refuses unknown schemes, and schemes that are not in this build, by name. */
 int once__store_open(const char *url, const once_store_options *options, once_backend **out, once_error *err);
-/* For drivers, when a handle is made: notes who we are, in characters that a line of text can carry. */
+/* For drivers, when they make a handle: sets `who` to this process, in characters that fit in a line of text. */
 void once__store_sign(once_backend *store);
-/* The URL as it may be shown: a password in it is not. */
+/* The URL as logs and texts may show it: without its password. */
 bool once__store_show(const char *url, once_buf *out);
-/* How the stores of this build are written, for whoever wrote something else. */
+/* How to write the stores of this build, for errors about a wrong URL. */
 enum { ONCE_STORE_KINDS = 160 };
 const char *once__store_kinds(char out[ONCE_STORE_KINDS]);
 
-/* What a URL of the store says, known before its library is loaded. */
+/* Properties of a scheme, which are there before its library is loaded. */
 enum {
     ONCE_DRIVER_HERE = 1, /* the store is in our own process, or a file of this machine: no server is asked */
     ONCE_DRIVER_FILE = 2, /* behind the colon is a path */
-    ONCE_DRIVER_NEW = 4,  /* it is a new store every time, so there is nothing to remember of it */
-    ONCE_DRIVER_ROLE = 8  /* who connects may decide where the store is */
+    ONCE_DRIVER_NEW = 4,  /* each open makes a new store, so there is nothing to remember of it */
+    ONCE_DRIVER_ROLE = 8  /* the role that connects may decide where the store is */
 };
 
 /* A driver of this build: linked in, or a part of a module (base/module.h). */
 typedef struct once_store_driver {
     const char *scheme;
     const char *summary; /* one line for `once version` and the docs */
-    const char *module;  /* NULL: it has no library of its own, and is `ops` */
+    const char *module;  /* NULL: the driver has no library of its own, and is `ops` */
     const once_store_ops *ops;
     unsigned bits;
-    const char *url;      /* all that may be written, and its colon may be left out; NULL: something is behind that */
-    const char *write;    /* how to write it, for whoever wrote something else; NULL: it is not proposed */
+    const char *url;      /* the whole URL, whose colon may be left out; NULL: more follows the colon */
+    const char *write;    /* how to write its URL, for errors about a wrong one; NULL: errors do not propose it */
     const char *alias;    /* another name of the scheme; may be NULL */
     const char *place;    /* the scheme of the same store, reached otherwise; NULL: this one */
-    const char *password; /* the variable that its library reads one from; may be NULL */
+    const char *password; /* the environment variable that its library reads a password from; may be NULL */
 } once_store_driver;
 
 const once_store_driver *once__store_drivers(size_t *n);
 const once_store_driver *once__store_find(const char *scheme, size_t len); /* NULL: it is not in this build */
 unsigned once__store_driver_bits(once_bytes url); /* or of a scheme; 0: it is not in this build */
-/* All schemes that are documented, whether or not this build has them; NULL behind the last. */
+/* All documented schemes, whether or not this build has them; NULL behind the last. */
 const char *once__store_scheme(size_t i);
 int once__store_load(const once_store_driver *driver, const once_store_ops **out, once_error *err);
-/* Whether the letter is of the death that the entry is in, and not of one before it was forgotten and made anew. */
+/* Whether the letter is of the entry's latest death, and not of one before the entry was forgotten and made anew. */
 bool once__letter_is_of(const once_letter *letter, const once_entry *entry);
 
 /* Numbers in facts: the highest byte first, so that bytes compare as numbers do. */
@@ -405,22 +414,22 @@ static inline uint64_t once__number_get(const void *from)
     for (int i = 0; i < ONCE_NUMBER_SIZE; i++) number = number << 8 | bytes[i];
     return number;
 }
-/* For drivers: whether a fact that counts may follow the one that is there. */
+/* For drivers: whether a fact that counts may replace the stored one. */
 static inline bool once__fact_may_follow(once_bytes there, uint64_t least)
 {
     return least == 0 || (there.len >= ONCE_NUMBER_SIZE && once__number_get(there.data) >= least);
 }
 int once__store_forgot(once_error *err); /* ONCE_E_FORGOTTEN, in words */
 
-/* How often an effect outside of the store was started again after one that may have happened: a number for each
- * consumer, kept for ever. `n` is added in the transaction that is open; it may be below 0. */
+/* How often an effect outside of the store was started again after an attempt that may have had its effect: a number
+ * for each consumer that is never dropped. `n`, which may be below 0, is added in the open transaction. */
 int once_repeats_read(once_backend *store, once_bytes consumer, once_arena *arena, int64_t *out, once_error *err);
 int once_repeats_add(once_backend *store, once_bytes consumer, int64_t n, once_arena *scratch, once_error *err);
-/* The same for versions that did not come within gap.wait. */
+/* The same for versions that did not arrive within gap.wait. */
 int once_given_up_read(once_backend *store, once_bytes consumer, once_arena *arena, int64_t *out, once_error *err);
 int once_given_up_add(once_backend *store, once_bytes consumer, int64_t n, once_arena *scratch, once_error *err);
-/* What tells a store from another one that was made in its place: 16 hex digits, made with its secret, which they do
- * not give away. */
+/* Tells a store from another one that was made in its place: 16 hex digits derived from the store's secret, which they
+ * do not reveal. */
 #define ONCE_STORE_ID 17
 void once__store_id(const once_backend *store, char out[ONCE_STORE_ID]);
 void once__store_close(once_backend *store); /* NULL is fine; an open transaction is rolled back */

@@ -107,8 +107,8 @@ typedef struct once_storage_ops {
     int (*due_of)(once_storage *storage, once_bytes consumer, int64_t now_ms, once_due_search *search, once_hash *out,
                   size_t *n, once_error *err);
     /* In a transaction that holds these lanes: ids of their unfinished entries, lane by lane, by order then id; at most
-     * `each` of a lane. A storage may leave out a lane that another worker occupies, or whose first entry is not due.
-     * NULL: the storage has no `find`. */
+     * `each` of a lane. A storage may leave out a lane that another worker occupies, or whose first entry is neither
+     * claimed nor due. NULL: the storage has no `find`. */
     int (*lanes_waiting)(once_storage *storage, const once_hash *lanes, size_t n_lanes, size_t each, size_t max,
                          once_hash *out, size_t *n, once_error *err);
     /* Ids of entries of the consumer whose token has this .a, by token: claimed ones, and unknown ones that have a due

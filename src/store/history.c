@@ -11,7 +11,7 @@ enum { WHO = 100 };
 enum { LINE_MAX_BYTES = 10 + 20 + 8 + WHO + ONCE_HISTORY_REASON_MAX + 5 };
 _Static_assert((int)LINE_MAX_BYTES <= (int)ONCE_HISTORY_MAX, "one line always fits");
 
-/* How much of the reason is kept: whole characters. */
+/* How many bytes of the reason are kept: whole characters. */
 static size_t cut(once_bytes reason)
 {
     if (reason.len <= ONCE_HISTORY_REASON_MAX) return reason.len;
@@ -23,7 +23,7 @@ static size_t cut(once_bytes reason)
 static size_t write_line(const once_attempt *a, char out[LINE_MAX_BYTES])
 {
     once_bytes who = a->who.len ? a->who : ONCE_BYTES("-");
-    if (who.len > WHO) who.len = WHO; /* nobody of ours: it was read so */
+    if (who.len > WHO) who.len = WHO; /* not from once__store_sign: it was read from a store */
     assert(strlen(a->outcome) <= 8);
     const int head = snprintf(out, LINE_MAX_BYTES, "%" PRIu32 " %" PRId64 " %s %.*s ", a->attempt, a->ended_ms,
                               a->outcome, (int)who.len, who.data);
@@ -125,7 +125,7 @@ size_t once__history_read(once_bytes history, once_attempt out[ONCE_HISTORY_ATTE
     return n;
 }
 
-/* The attempt whose lease is over, which nobody has written down yet. */
+/* Adds the attempt whose lease is over and that has no line yet. */
 static size_t add_lost(const once_entry *entry, once_attempt out[ONCE_HISTORY_ATTEMPTS], size_t n)
 {
     if (n == ONCE_HISTORY_ATTEMPTS) memmove(out, out + 1, --n * sizeof *out);

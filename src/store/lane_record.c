@@ -1,4 +1,4 @@
-/* The kept part of a lane as one value; lane_record.h has the layout. */
+/* Reading and writing the record of a lane; lane_record.h has the layout. */
 #include "store/lane_record.h"
 
 #include <assert.h>
@@ -133,6 +133,6 @@ bool once__lane_read(int64_t version, int64_t expires_ms, once_bytes record, int
     if (flags & BLOCKED) get_blockers(&in, out);
     if (flags & UNTIL) out->until_ms = (int64_t)get_number(&in);
     if (out->waited_ms < 0 || out->waited_ms > INT64_MAX / 2 || out->counted_ms < 0 || out->until_ms < 0)
-        return false; /* no times */
+        return false; /* not valid times */
     return in.ok && in.at == in.end;
 }

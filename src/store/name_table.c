@@ -1,4 +1,4 @@
-/* Two hash tables (by text, by number) over the same names. */
+/* Names in memory: two hash tables (by text, by number) over the same names. */
 #include "store/name_table.h"
 
 #include <assert.h>
@@ -11,7 +11,7 @@
 
 /* ---- texts ---- */
 
-/* Reads the text of a name into its fields; false: it is none. */
+/* Reads the text of a name into its fields; false: it is not the text of a name. */
 static bool parse(once_name *name)
 {
     uint32_t lens[3];
@@ -68,7 +68,7 @@ static once_name *remember(once_name_table *names, once_name *made, once_name **
 {
     bool damaged;
     once_name *name = settle_on(names, made, &damaged);
-    assert(!damaged); /* it was written here */
+    assert(!damaged); /* this process made the text */
     if (name) *last = name;
     return name;
 }

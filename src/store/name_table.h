@@ -1,10 +1,13 @@
-/* Names that very many finished entries share (scopes, places, runs, processes) as a process knows them: sqlite and
- * postgres keep each of them once, as a row of once_name, and have only its number in an entry.
+/* Names that very many finished entries share (scopes, places, runs, processes), as one process holds them in memory.
+ * sqlite and postgres keep each name once, as a row of once_name, and store only its number in an entry.
  *
- * Text, as stored: 'S', the lengths of tenant, consumer and operation (4 bytes each), and these; 'P' and the place; 'R'
- * and the run (8 bytes); 'W' and who it was.
+ * Stored text of a name, by its first letter
+ *   'S'   scope: the lengths of tenant, consumer and operation (4 bytes each), then these
+ *   'P'   place: its bytes
+ *   'R'   run: 8 bytes
+ *   'W'   who: the name of a process
  *
- * A zeroed table is empty. Names stay where they are until once__names_clear. Thread rule: as the store. */
+ * A zeroed table is empty. A name keeps its address until once__names_clear. Thread rule: as the store. */
 #ifndef ONCE_STORE_NAME_TABLE_H
 #define ONCE_STORE_NAME_TABLE_H
 
@@ -13,11 +16,11 @@
 
 typedef struct once_name {
     struct once_name *same_hash; /* the next one of a chain */
-    int64_t number;              /* in the tables; 0: not known yet */
+    int64_t number;              /* its number in once_name; 0: not known yet */
     once_scope scope;            /* of a scope */
-    once_bytes bytes;            /* of a place, or of who it was */
+    once_bytes bytes;            /* of a place or a process */
     uint64_t run;                /* of a run */
-    bool used, wanted;           /* the driver's */
+    bool used, wanted;           /* for the driver */
     size_t len;
     char text[];
 } once_name;
@@ -25,22 +28,22 @@ typedef struct once_name {
 typedef struct once_name_table {
     once_table by_text, by_number; /* by the hash of the text: the first of a chain */
     size_t n;
-    once_name *last_scope, *last_place, *last_run, *last_who; /* mostly the same again */
+    once_name *last_scope, *last_place, *last_run, *last_who; /* the last ones used: the next is mostly the same */
 } once_name_table;
 
-enum { ONCE_NAMES_KEPT = 4096 }; /* so many may stay in memory between transactions */
+enum { ONCE_NAMES_KEPT = 4096 }; /* how many names may stay in memory between transactions */
 
-/* The name, which is made when there is none. NULL: out of memory. */
+/* Finds the name, or makes it. NULL: out of memory. */
 once_name *once__name_scope(once_name_table *names, const once_scope *scope);
 once_name *once__name_place(once_name_table *names, once_bytes place);
 once_name *once__name_who(once_name_table *names, once_bytes who);
 once_name *once__name_run(once_name_table *names, uint64_t run);
 
-/* The same for a text as it is stored. NULL with *damaged: it is the text of no name. */
+/* The same for a stored text. NULL with *damaged: the text is not that of a name. */
 once_name *once__name_read(once_name_table *names, once_bytes text, bool *damaged);
 
 once_name *once__name_numbered(const once_name_table *names, int64_t number); /* NULL: not known */
-/* The name has this number. false: out of memory, and it has none. */
+/* Gives the name this number. false: out of memory, and the name has none. */
 bool once__name_set_number(once_name_table *names, once_name *name, int64_t number);
 
 void once__names_clear(once_name_table *names);

@@ -1,6 +1,11 @@
-/* The numbers that a state and a kind of letter have in what is stored. The texts of statements name states by them
- * ("state < 4"), and so do conditions of indexes, which must be spelled as in the statements; records have them as
- * bytes. Included by whoever has such a text, which tools/check-tree sees to. */
+/* The numbers that states, flags and kinds of letters have in stored data.
+ *
+ * Texts of SQL statements name states by number ("state < 4"), and so do the conditions of indexes, which must be
+ * spelled as in the statements. Records hold a state as a byte. Every file with such a text includes this header;
+ * tools/check-tree checks that.
+ *
+ * Stored states: 1 claimed, 2 waiting, 3 unknown, 4 dead, 5 done, 6 already, 7 rejected, 8 stale. Absent (0) is never
+ * stored. Kinds of letters: 3 dead, 8 conflict, 9 too old, 11 cut; plus the marks of store.h. */
 #ifndef ONCE_STORE_STATES_H
 #define ONCE_STORE_STATES_H
 
@@ -13,7 +18,7 @@ _Static_assert(ONCE_STATE_DONE == 5 && ONCE_STATE_ALREADY == 6 && ONCE_STATE_REJ
                "as they are stored");
 _Static_assert(ONCE_STATE_ABSENT == 0, "no row and no record; nothing is stored of it");
 
-/* Flags of an entry that is not finished, as the SQL stores keep them (columns flags and marks). */
+/* Flag bits of an unfinished entry, as the SQL stores keep them (columns flags and marks). */
 enum {
     ONCE_FLAG_VERSIONED = 1,
     ONCE_FLAG_GAP = 2,
@@ -25,16 +30,16 @@ enum {
     ONCE_FLAG_BLOCK = 128,
     ONCE_FLAG_FIXED = 256,
     ONCE_FLAG_LOOKUP = 512,
-    ONCE_FLAG_ASKED = 1024 /* it is stored as claimed, and is unknown; see below */
+    ONCE_FLAG_ASKED = 1024 /* the entry is unknown, and stored as claimed; see below */
 };
 _Static_assert(ONCE_FLAG_HOLD == 4 && (ONCE_FLAG_UNREPORTED | ONCE_FLAG_MAYBE) == 40 && ONCE_FLAG_LOOKUP == 512 &&
                    ONCE_FLAG_ASKED == 1024,
                "as in the texts of statements");
 
-/* An unknown with a due time, when the other side will be asked about it, is stored as what it is to everybody who does
- * not know of that: as a claim with `hold` whose lease ends then. So indexes of what is due, of claims by their tokens
- * and of what occupies a lane have it, and programs from before `lookup`, which pass over the two flags, neither run it
- * nor forget it: until it is due they find somebody busy with it, and then they hold it for a person. */
+/* An unknown entry with a due time will be looked up at that time. It is stored as a claim with `hold` whose lease ends
+ * then. So the indexes of due entries, of claims by token and of entries that occupy a lane contain it. Programs from
+ * before `lookup` ignore the two flags, and neither run the entry nor forget it: until it is due they find it claimed,
+ * and then they hold it for an operator. */
 static inline bool once__is_asked(const once_entry *e)
 {
     return e->state == ONCE_STATE_UNKNOWN && e->due_ms != ONCE_NEVER;
@@ -62,7 +67,8 @@ static inline void once__state_read(once_entry *e, int state, int flags)
     e->gap = flags & ONCE_FLAG_GAP;
     e->hold = flags & ONCE_FLAG_HOLD;
     e->unreported = flags & ONCE_FLAG_UNREPORTED;
-    e->maybe = flags & (ONCE_FLAG_MAYBE | ONCE_FLAG_UNREPORTED); /* older tables have only the last attempt's */
+    e->maybe = flags & (ONCE_FLAG_MAYBE | ONCE_FLAG_UNREPORTED); /* older tables have this flag only for the last
+                                                                  * attempt */
     e->natural = flags & ONCE_FLAG_NATURAL;
     e->old_key = !(flags & ONCE_FLAG_NEW_KEY);
     e->block = flags & ONCE_FLAG_BLOCK;

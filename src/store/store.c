@@ -1,4 +1,4 @@
-/* The list of store drivers, and the way from a URL to one of them. */
+/* The list of store drivers, opening a store by its URL, and the counters that all stores share. */
 #include "store/store.h"
 
 #include <assert.h>
@@ -28,7 +28,7 @@ static const once_store_driver drivers[] = {
 #endif
 };
 
-/* Known from the documentation, so the answer should not be "unknown". */
+/* Documented schemes that this build lacks: their error must not say "unknown". */
 static const char *const elsewhere[] = {
     "ledger",   "dynamodb",
 #ifndef ONCE_WITH_POSTGRES
@@ -41,7 +41,7 @@ static const char *const elsewhere[] = {
 
 enum { DRIVERS = sizeof drivers / sizeof *drivers, ELSEWHERE = sizeof elsewhere / sizeof *elsewhere };
 
-/* Those that are meant for work, and then those that keep nothing. */
+/* First the stores meant for work, then those that keep nothing. */
 const char *once__store_kinds(char out[ONCE_STORE_KINDS])
 {
     size_t n = 0;
@@ -137,7 +137,8 @@ bool once__store_show(const char *url, once_buf *out)
     const char *host = strstr(url, "://");
     const char *at = host ? memrchr(host + 3, '@', strcspn(host + 3, "?")) : NULL;
     if (host && !at)
-        at = strrchr(host + 3, '@'); /* of a password with a question mark, or of an option: then too much is hidden */
+        at = strrchr(host + 3, '@'); /* a '@' of a password with a question mark, or of an option: then too much is
+                                      * hidden */
     const char *colon = at ? memchr(host + 3, ':', (size_t)(at - host - 3)) : NULL;
     if (colon) {
         once_buf_append(out, url, (size_t)(colon - url));
@@ -179,7 +180,7 @@ int once__store_forgot(once_error *err)
         " restored; messages of that time may be lost or run again; start again to go on from what it knows");
 }
 
-/* ---- what is counted for ever ---- */
+/* ---- counters, which are never dropped ---- */
 
 static const char *counter_name(const char *what, once_bytes consumer, char out[ONCE_FACT_NAME])
 {

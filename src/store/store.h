@@ -58,8 +58,8 @@ typedef struct once_taken {
                            * remember, hold and natural */
     once_scope scope;     /* request.scope points to it */
     once_message message;
-    once_decision decision; /* RUN; or, only for counting: STALE, DUPLICATE (settled already), CONFLICT (a letter
-                             * already) or UNKNOWN (`lapsed`) */
+    once_decision decision; /* RUN; WAITING (from find); or, only for counting: STALE, DUPLICATE (settled already),
+                             * CONFLICT (a letter already) or UNKNOWN (`lapsed`) */
 } once_taken;
 
 /* A dead letter: a message that no worker will process, kept for an operator. The store writes it when an entry dies,

@@ -29,8 +29,8 @@ static void note_gone(once_gone *gone, const once_worker *worker)
     (void)snprintf(at->who, sizeof at->who, "%s", worker->who);
 }
 
-/* Those from `from` on, and no more than are remembered: one that is overwritten before its claims were looked for
- * would be forgotten. */
+/* The gone workers from `from` on, at most as many as are remembered: a worker that is overwritten before its claims
+ * were searched for would be forgotten. */
 typedef struct some_gone {
     once_gone *gone;
     size_t from, i;
@@ -66,7 +66,7 @@ once_bytes once_gone_says(const once_gone *gone, const once_entry *entry)
 
 static bool is_over(const once_gone_worker *gone) { return gone->contained || ONCE_PLANTED(children_ignored); }
 
-/* Claims that are to be ended, as many as one transaction has. */
+/* Claims to end, as many as one transaction takes. */
 typedef struct claims {
     once_gone *gone;
     once_arena arena;
@@ -95,7 +95,7 @@ static bool find_claim(void *user, const once_entry *entry)
     return true;
 }
 
-/* *more: there are some left, and it is worth looking again. */
+/* *more: claims are left, and the caller looks again. */
 static int end_claims(once_backend *store, claims *c, bool *more, once_error *err)
 {
     assert(c->n <= AT_ONCE);

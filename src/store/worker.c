@@ -42,8 +42,9 @@ enum {
     NUMBERS(COUNT) N_NUMBERS
 #undef COUNT
 };
-/* Behind the numbers is who it is. Behind that, a zero and a byte of bits: programs from before that take it for a part
- * of the text, which ends for them at the zero, and it must not be longer than theirs was. */
+/* Layout of a record: the NUMBERS, 8 bytes each; the name of the process; a zero; a byte of bits (1 contained). Older
+ * programs read the zero and the byte as a part of the name, which ends at the zero for them; so name, zero and byte
+ * together must not be longer than the longest name was. */
 enum { RECORD_MAX = N_NUMBERS * ONCE_NUMBER_SIZE + ONCE_WHO_MAX, WHO_KEPT = ONCE_WHO_MAX - 2 };
 enum { BIT_CONTAINED = 1 };
 _Static_assert(NUMBER_tried == 0, "a fact that counts begins with its number");
@@ -54,8 +55,7 @@ static size_t record_write(const once_worker *worker, unsigned char out[RECORD_M
     NUMBERS(PUT)
 #undef PUT
     unsigned char *text = out + N_NUMBERS * ONCE_NUMBER_SIZE;
-    assert(worker->lease_ms >= ONCE_WORKER_LEASE_MS &&
-           worker->run != 0); /* of nobody's run there are no claims to look for */
+    assert(worker->lease_ms >= ONCE_WORKER_LEASE_MS && worker->run != 0); /* run 0 has no claims to search for */
     const size_t who = strnlen(worker->who, WHO_KEPT);
     memcpy(text, worker->who, who);
     text[who] = 0;
@@ -100,7 +100,8 @@ static bool collect(void *user, once_bytes name, once_bytes value)
         all->size += 16;
     }
     all->n += record_read(name, value,
-                          &all->at[all->n]); /* of a newer version, perhaps: nothing depends on those of others */
+                          &all->at[all->n]); /* an unreadable record may be of a newer version: nothing depends on the
+                                              * records of others */
     return true;
 }
 
@@ -112,7 +113,7 @@ static int by_begin(const void *a, const void *b)
 
 static int read_records(once_backend *store, const once_worker *self, workers *out, once_error *err)
 {
-    assert(strncmp(self->name, "worker/", 7) == 0); /* behind once_worker_init */
+    assert(strncmp(self->name, "worker/", 7) == 0); /* after once_worker_init */
     char prefix[sizeof self->name];
     *out = (workers){0};
     (void)snprintf(prefix, sizeof prefix, "%.*s", (int)(strrchr(self->name, '/') + 1 - self->name), self->name);
@@ -127,9 +128,9 @@ static bool has_record(const workers *all, const once_worker *worker)
     return false;
 }
 
-/* Whose processes are gone. One that ends well drops its record and then goes: between our reading of the record and
- * our look for the process, perhaps. So the records of those that are gone are read again, and whoever has none any
- * more is left out. */
+/* Finds the workers whose processes are gone. A worker that ends normally drops its record and then its process ends:
+ * perhaps after we read the record and before we look for the process. So the records of gone workers are read again,
+ * and a worker without a record is left out. */
 static int find_gone(once_backend *store, const once_worker *self, workers *all, once_error *err)
 {
     workers again;
@@ -151,7 +152,8 @@ static int read_all(once_backend *store, const once_worker *self, workers *out, 
     int rc = read_records(store, self, out, err);
     if (rc == ONCE_OK) rc = find_gone(store, self, out, err);
     if (rc == ONCE_OK)
-        rc = store->ops->time(store, &time, err); /* after them: none is taken for late because we were slow */
+        rc = store->ops->time(store, &time, err); /* after the records: so no worker looks late because reading was
+                                                   * slow */
     if (rc == ONCE_OK) *now_ms = time.now_ms;
     if (rc == ONCE_OK && out->n) qsort(out->at, out->n, sizeof *out->at, by_begin);
     return rc;
@@ -206,7 +208,7 @@ int once_worker_renew(once_worker *worker, once_backend *store, once_error *err)
     return store->ops->fact_count(store, worker->name, worker->number, (once_bytes){(const char *)record, len}, err);
 }
 
-/* The fact that says up to when deaths were noticed. */
+/* The name of the fact that holds the time up to which deaths were noticed. */
 static void noticed_name(const once_worker *worker, char out[sizeof worker->name])
 {
     const char *slash = strrchr(worker->name, '/');
@@ -241,7 +243,8 @@ static int begin(once_worker *worker, once_backend *store, const workers *all, i
 {
     int rc = store->ops->begin(store, err);
     if (rc != ONCE_OK) return rc;
-    rc = once_worker_renew(worker, store, err); /* first: it asks for the time, and with that a server begins */
+    rc = once_worker_renew(worker, store, err); /* first: it reads the time, with which a transaction of a server
+                                                 * begins */
     for (size_t i = 0; rc == ONCE_OK && i < all->n; i++) {
         const once_worker *other = &all->at[i];
         const once_worker_state state = state_at(other, now_ms);
@@ -265,7 +268,7 @@ int once_worker_begin(once_worker *worker, once_backend *store, bool *died, once
     for (size_t i = 0; rc == ONCE_OK && i < all.n; i++) {
         const once_worker *other = &all.at[i];
         const once_worker_state state = state_at(other, now_ms);
-        if (other->run == worker->run) continue; /* the reply was lost, and this is repeated */
+        if (other->run == worker->run) continue; /* the first reply was lost, and this call repeats it */
         const bool late = state == ONCE_WORKER_LATE && other->seen_ms + other->lease_ms > noticed_ms;
         *died |= late || state == ONCE_WORKER_GONE;
     }

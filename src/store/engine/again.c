@@ -1,6 +1,6 @@
-/* The verbs of the engine, as stores give them out. One that is a transaction by itself is done again when the driver
- * says so (`again`): others were quicker, and nothing of it has happened. It has the same tokens, so that is
- * harmless. */
+/* The verbs of the engine, as stores export them. A verb that is its own transaction is repeated when the driver's
+ * `again` says so: another transaction was quicker, and nothing of this one has happened. The repeated verb has the
+ * same tokens, so repeating is harmless. */
 #include <assert.h>
 
 #include "store/engine/parts.h"

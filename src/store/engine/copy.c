@@ -1,4 +1,4 @@
-/* Deep copies of entries, letters and audits. */
+/* Deep copies of entries, letters and audits into an arena. */
 #include "store/engine/parts.h"
 
 #include "base/banned.h"

@@ -1,4 +1,4 @@
-/* For the sweeps of drivers: entries that have expired, one by one. */
+/* For the sweeps of drivers: drops unfinished entries that have expired, one by one. */
 #include <assert.h>
 
 #include "store/engine/parts.h"
@@ -13,7 +13,7 @@ int once__engine_drop(once_storage *storage, const once_hash *ids, size_t n, uin
         once_entry *entry;
         rc = once__pair_load_entry(storage, ids[i], &entry, err);
         if (rc != ONCE_OK || once_state_finished(entry->state) || !once_entry_expired(entry, storage->now_ms)) continue;
-        (void)once_entry_forget(entry, NULL); /* it stands in no lane */
+        (void)once_entry_forget(entry, NULL); /* an entry that expires has no lane */
         rc = storage->storage->save(storage, entry, err);
         ++*dropped;
     }

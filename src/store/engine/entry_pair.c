@@ -1,4 +1,6 @@
-/* One entry with its lane: loading both, keeping what a rule changed, waking who is next. */
+/* An entry with its lane: loads both, saves what a rule changed, and wakes the next entry of the lane.
+ *
+ * Invariant: an entry, its lane, its letter and its history change in one transaction. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -57,15 +59,15 @@ int once__pair_take(once_storage *storage, once_hash id, once_hash lane_of_reque
     const bool fresh = out->state == ONCE_STATE_ABSENT;
     out->lane_id = fresh ? lane_of_request : out->entry->lane;
     if (once_hash_is_zero(out->lane_id)) return ONCE_OK;
-    if (!fresh && once_state_finished(out->entry->state)) return ONCE_OK; /* a duplicate never looks at its lane */
+    if (!fresh && once_state_finished(out->entry->state)) return ONCE_OK; /* a duplicate does not need its lane */
     out->lane = &out->lane_view;
     return storage->storage->lane(storage, out->lane_id, id, out->lane, err);
 }
 
-/* An entry with a lane that its state does not ask for. */
+/* Loads a lane that the state of the entry does not require. */
 int once__pair_load_lane(once_storage *storage, once_hash id, once_hash lane, once_entry_pair *at, once_error *err)
 {
-    assert(at->entry && !at->lane); /* behind once__pair_load */
+    assert(at->entry && !at->lane); /* after once__pair_load */
     at->lane_id = lane;
     if (once_hash_is_zero(lane)) return ONCE_OK;
     at->lane = &at->lane_view;
@@ -88,7 +90,8 @@ static int wake_next(once_storage *storage, once_hash lane_id, once_error *err)
     return rc;
 }
 
-/* Somebody left the lane, or lets others go first: the next one is woken, and the last one closes the door. */
+/* An entry left the lane, or lets others go first: wakes the next entry. When the last entry has left, the lane is
+ * saved with its end. */
 static int leave_lane(once_storage *storage, once_entry_pair *at, once_error *err)
 {
     assert(at->lane && !once_hash_is_zero(at->lane_id));
@@ -98,14 +101,14 @@ static int leave_lane(once_storage *storage, once_entry_pair *at, once_error *er
                : ONCE_OK;
 }
 
-/* --- who, and how attempts ended --- */
+/* --- processes, and how attempts ended --- */
 
 static once_bytes self(const once_storage *storage)
 {
     return (once_bytes){storage->store.who, strlen(storage->store.who)};
 }
 
-/* Whether the rule ended an attempt that needs a line of its own. */
+/* Whether the rule ended an attempt that needs its own line in the history. */
 static bool attempt_ended(const once_storage *storage, const once_entry_pair *at, once_attempt *out)
 {
     const once_entry *e = at->entry;
@@ -113,9 +116,9 @@ static bool attempt_ended(const once_storage *storage, const once_entry_pair *at
     const bool first = at->attempt == 1 && e->history.len == 0;
     if (s) {
         if (s->asked && e->state == ONCE_STATE_UNKNOWN)
-            return false; /* asked in vain: attempts must not be pushed out by that */
+            return false; /* a lookup without a result: it must not push attempts out of the history */
         if (first && once_state_finished(e->state) && once_bytes_equal(e->who, self(storage)))
-            return false; /* history.h says why */
+            return false; /* as in history.h: the entry contains all of it */
         *out = (once_attempt){e->attempt, storage->now_ms, once_outcome_name(s->outcome), self(storage), s->reason};
         return true;
     }
@@ -123,14 +126,15 @@ static bool attempt_ended(const once_storage *storage, const once_entry_pair *at
         *out = (once_attempt){at->attempt, storage->now_ms, ONCE_UNREPORTED, at->worker, {0}};
         return true;
     }
-    if (first && once_state_finished(at->state) && !once_state_finished(e->state)) { /* it goes on, and needs one now */
+    if (first && once_state_finished(at->state) && !once_state_finished(e->state)) { /* it goes on: add the line */
         *out = (once_attempt){1, at->changed_ms, once_state_name(at->state), e->who, e->reason};
         return true;
     }
     return false;
 }
 
-/* Writes beside what the rule decided by whose hand it was. Returns with the history in `text`, if it grew. */
+/* Sets the processes of the entry (who, worker), and adds to its history, which is then in `text`, what the rule
+ * ended. */
 static void sign(const once_storage *storage, once_entry_pair *at, bool replaced, char text[ONCE_HISTORY_MAX])
 {
     once_entry *e = at->entry;
@@ -145,11 +149,11 @@ static void sign(const once_storage *storage, once_entry_pair *at, bool replaced
     else if (at->state != ONCE_STATE_CLAIMED || e->attempt != at->attempt) e->worker = self(storage);
 }
 
-/* Keeps what a rule changed. */
+/* Saves what a rule changed. */
 int once__pair_keep(once_storage *storage, once_entry_pair *at, int changed, once_error *err)
 {
     assert(changed && at->entry);
-    assert(at->lane || !(changed & (ONCE_LANE_CHANGED | ONCE_LANE_FREED))); /* a rule that got no lane changed none */
+    assert(at->lane || !(changed & (ONCE_LANE_CHANGED | ONCE_LANE_FREED))); /* a rule without a lane changes none */
     char history[ONCE_HISTORY_MAX];
     int rc = ONCE_OK;
     sign(storage, at, changed & ONCE_REPLACED, history);
@@ -166,9 +170,9 @@ int once__pair_keep(once_storage *storage, once_entry_pair *at, int changed, onc
     return rc;
 }
 
-/* --- what is answered --- */
+/* --- answers --- */
 
-/* What a decision says, and what a conflict met, must outlive the transaction. */
+/* Copies the texts of a decision, and the entry that a conflict met, so that they outlive the transaction. */
 int once__own_words(const once_entry *entry, once_decision *decision, once_arena *arena, once_error *err)
 {
     once_first *first = &decision->first;
@@ -183,7 +187,7 @@ int once__own_words(const once_entry *entry, once_decision *decision, once_arena
     return ONCE_OK;
 }
 
-/* For whoever tells people: whose attempt it was. */
+/* Sets whose attempt lapsed, for logs. */
 int once__say_lapsed(const once_entry_pair *at, once_decision *decision, once_arena *arena, once_error *err)
 {
     static const char text[] = "its lease expired, and its attempt reported no outcome: it may have had its effect";

@@ -1,4 +1,4 @@
-/* Small named facts, in the caller's transaction or in one by themselves. */
+/* Small named facts, in the caller's transaction or in one of their own. */
 #include <assert.h>
 
 #include "store/engine/parts.h"
@@ -23,7 +23,7 @@ int once__engine_fact_set(once_backend *store, const char *name, once_bytes valu
     return rc == ONCE_OK ? once__verb_end(storage, storage->storage->fact_set(storage, name, value, err), err) : rc;
 }
 
-/* Reads it, and compares. */
+/* Reads the stored fact and compares its number with `least`. */
 static int check_count(once_storage *storage, const char *name, uint64_t least, once_error *err)
 {
     once_arena arena = {0};

@@ -1,4 +1,5 @@
-/* Due entries, and those behind them in their lanes, for a transaction that runs them without claiming them first. */
+/* find: due entries, and the entries behind them in their lanes, for a transaction that runs them without claiming them
+ * first. */
 #include <assert.h>
 
 #include "base/no_memory.h"
@@ -8,14 +9,14 @@
 
 #include "base/banned.h"
 
-enum { FOUND_IN_LANE = 64 }; /* of one lane at most: each more is another round */
+enum { FOUND_IN_LANE = 64 }; /* of one lane at most: a lane with more gets another round */
 
 typedef struct findings {
     once_taken *out;
     size_t n, max;
-    once_hash *lanes; /* that are looked at */
+    once_hash *lanes; /* the lanes to search */
     size_t n_lanes;
-    once_table known; /* what was found */
+    once_table known; /* the entries that were found */
     once_arena *arena;
 } findings;
 
@@ -30,8 +31,8 @@ static int find_one(findings *f, const once_entry *entry, once_error *err)
     return ONCE_OK;
 }
 
-/* What take would hand out, and not more: to an orphan, or to what its lane has to judge, things happen that are not
- * undone with an effect. */
+/* Finds the entries that take would hand out to run, and no others: orphans, and entries that their lane must judge,
+ * change in ways that an effect's rollback must not undo. */
 static int find_due(once_storage *storage, once_bytes consumer, findings *f, bool *rest, once_error *err)
 {
     size_t found = 0;
@@ -57,7 +58,8 @@ static int find_due(once_storage *storage, once_bytes consumer, findings *f, boo
     return rc;
 }
 
-/* Whether the lane may go on with it. `first`: it is at the head, or behind one that the caller has claimed. */
+/* Whether the lane may go on with the entry. `first`: the entry is at the head; otherwise it is behind one that the
+ * caller has claimed or found. */
 static bool may_follow(const once_storage *storage, const once_entry *entry, bool first)
 {
     if (entry->state != ONCE_STATE_WAITING || !entry->has_message || entry->gap) return false;
@@ -78,7 +80,7 @@ bool once__lane_before(int64_t order, int64_t seen_ms, once_hash id, const once_
                                                                       : once_hash_compare(id, other->id) < 0;
 }
 
-/* Equal versions are in the order of their ids; the first one goes first. */
+/* The storage gives entries of equal versions by id; this sorts them by once__lane_before. */
 static void sort_equals(once_entry **entries, size_t n)
 {
     for (size_t i = 1; i < n; i++)
@@ -90,7 +92,8 @@ static void sort_equals(once_entry **entries, size_t n)
         }
 }
 
-/* One lane: of equals that were not all read any one might be the first. */
+/* Searches one lane. When the storage did not return the whole lane (`whole`), entries with the last version are left
+ * out: one that was not read might be the first of them. */
 static int find_in_lane(once_storage *storage, once_entry **entries, size_t n, bool whole,
                         const once_request *const *requests, size_t n_requests, findings *f, once_error *err)
 {

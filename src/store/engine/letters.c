@@ -1,5 +1,6 @@
-/* Letters: of entries that die, of messages that have none, and of what other content took the place of. Each is
- * written once, however often it comes. */
+/* Letters: of entries that die, of messages without an entry, and of messages that other content replaced.
+ *
+ * Invariant: a letter has an identity and is written once, however often its message arrives. */
 #include <assert.h>
 
 #include "base/no_memory.h"
@@ -10,7 +11,7 @@
 
 #include "base/banned.h"
 
-/* `fresh` NULL: nobody asks. */
+/* `fresh` NULL: the caller does not need it. */
 static int put_letters(once_storage *storage, const once_letter *letters, const once_hash *uniques, size_t n,
                        bool *fresh, once_error *err)
 {
@@ -44,12 +45,12 @@ int once__write_letter(once_storage *storage, const once_entry *entry, once_answ
         .old_key = entry->old_key,
         .maybe = entry->maybe,
     };
-    /* One letter for each death: an entry that was forgotten and died anew must not lose its second body. */
+    /* Each death has its own letter: an entry that was forgotten and died again must not lose its second body. */
     const once_hash unique = {entry->id.a ^ entry->token.a, entry->id.b ^ entry->token.b};
     return put_letters(storage, &letter, &unique, 1, NULL, err);
 }
 
-/* Other content under a key is one letter, wherever and however often it comes. */
+/* Other content under a key is one letter, wherever and however often it arrives. */
 static once_hash conflict_identity(const once_backend *store, const once_letter *letter)
 {
     assert(letter->kind == ONCE_ANSWER_CONFLICT && letter->key.len > 0);
@@ -63,9 +64,8 @@ static once_hash conflict_identity(const once_backend *store, const once_letter 
     return once_key_id(store->secret, &owner, printed ? content : letter->message.body);
 }
 
-/* Any other letter without an entry is the same one when it was at the same place with the same body, for the same
- * consumer. Of one that is cut the length stands for the rest of the body. What has no place is told apart by its key,
- * if it has one. */
+/* Any other letter without an entry is identified by its consumer, its place and its body. For a message that was cut,
+ * its length stands for the rest of the body. A letter without a place is identified by its key, if it has one. */
 once_hash once__letter_identity(const once_backend *store, const once_letter *letter)
 {
     if (letter->kind == ONCE_ANSWER_CONFLICT && letter->key.len) return conflict_identity(store, letter);
@@ -95,12 +95,12 @@ void once__letter_again(once_letter *kept, const once_letter *again)
 
 /* --- letters without an entry --- */
 
-/* A batch of letters; each is written once, however often it is in it. */
+/* A batch of letters; each is written once, even if the batch contains it several times. */
 typedef struct burial {
     once_hash *uniques;
     once_letter *letters;
-    size_t *of; /* which of the letters is asked for first by the i-th of the caller's; n: it is there already, or was
-                   discarded */
+    size_t *of; /* the position in `letters` that the i-th letter of the caller is the first to fill; n: an earlier one
+                 * of the batch is the same letter, or it was discarded */
     bool *fresh;
     size_t n;
 } burial;
@@ -108,7 +108,7 @@ typedef struct burial {
 static bool gather(const once_storage *storage, const once_letter *letters, size_t n, once_table *known, burial *out)
 {
     for (size_t i = 0; i < n; i++) {
-        assert(once_hash_is_zero(letters[i].entry)); /* that of an entry is written with it */
+        assert(once_hash_is_zero(letters[i].entry)); /* the letter of an entry is written together with the entry */
         once_letter letter = letters[i];
         letter.buried_ms = letter.last_ms = storage->now_ms;
         if (letter.seen_ms == 0) letter.seen_ms = storage->now_ms;
@@ -128,7 +128,7 @@ static bool gather(const once_storage *storage, const once_letter *letters, size
     return true;
 }
 
-/* Those that were discarded, and are remembered to have been. */
+/* Finds the letters that an operator discarded and that are still remembered as discarded. */
 static int find_discarded(once_storage *storage, const burial *all, bool *discarded, once_arena *arena, once_error *err)
 {
     once_request *requests = once_arena_new(arena, once_request, all->n + 1);
@@ -149,7 +149,7 @@ static int find_discarded(once_storage *storage, const burial *all, bool *discar
     return rc;
 }
 
-/* Takes those out that nobody wants to see again. */
+/* Takes the discarded letters out of the batch. */
 static int leave_out_discarded(once_storage *storage, burial *all, size_t n, once_arena *arena, once_error *err)
 {
     assert(all->n <= n);
@@ -206,7 +206,7 @@ int once__replaced_note(const once_storage *storage, const once_entry *entry, co
     assert(by < n && all->n < n);
     once_entry was;
     once_bytes reason;
-    if (!entry->has_message || ONCE_PLANTED(replaced_lost)) return ONCE_OK; /* its source has it, and brings it again */
+    if (!entry->has_message || ONCE_PLANTED(replaced_lost)) return ONCE_OK; /* its source delivers it again */
     if (!all->n) {
         all->letters = once_arena_new(&all->arena, once_letter, n);
         all->by = once_arena_new(&all->arena, size_t, n);
@@ -235,7 +235,7 @@ int once__replaced_note(const once_storage *storage, const once_entry *entry, co
     return ONCE_OK;
 }
 
-/* All of a batch at once: whether they were discarded before is one question. */
+/* Buries all replaced messages of a batch at once: one query tells which were discarded before. */
 int once__replaced_bury(once_storage *storage, once_replacements *all, once_decision *out, int rc, once_error *err)
 {
     assert(all->n == 0 || (all->letters && all->by));

@@ -1,9 +1,10 @@
 /* Lists of entries, letters and audits, and counts.
  *
- * A list is asked for in pages, each in a transaction of its own where a server has the store, and what a page has is
- * kept until that is over: so memory is bounded, and nothing is held open while the visitor takes its time. Storages of
- * sqlite and memory show all in one transaction: there the visitor sees a page whenever it is full, and the last one
- * behind the transaction. It may read with the same handle meanwhile, of which a store in memory has no second one. */
+ * The engine reads a list in pages. In a store on a server each page has its own transaction, and its items are kept in
+ * memory until that is over: so memory is bounded, and no transaction is open while the visitor runs. The storages of
+ * sqlite and memory show everything in one transaction: there the visitor gets each page as soon as it is full, and the
+ * last page after the transaction. Meanwhile the visitor may read with the same handle, because a memory store has no
+ * second one. */
 #include <assert.h>
 #include <stdlib.h>
 
@@ -12,10 +13,10 @@
 
 #include "base/banned.h"
 
-/* Pages grow: who ends the list at once did not ask for many. */
+/* Pages grow: a visitor that ends the list early did not need many. */
 enum { PAGE = 16, PAGE_MAX = 256, HEADS_MAX = 4096, PAGE_BYTES = 1 << 20 };
 
-/* What was shown by the storage, and not yet by the visitor: of one of three kinds. */
+/* Items that the storage has shown and the visitor has not: of one of three kinds. */
 typedef struct pages {
     once_entry_visit *entry;
     once_letter_visit *letter;
@@ -31,8 +32,8 @@ typedef struct pages {
     } kept;
     size_t n, room, bytes;
     once_arena arena;
-    bool ended;     /* by the visitor */
-    bool no_memory; /* for what came next */
+    bool ended;     /* the visitor ended the list */
+    bool no_memory; /* for the next item */
 } pages;
 
 static void show_kept(pages *p)
@@ -46,7 +47,7 @@ static void show_kept(pages *p)
     once_arena_reset(&p->arena);
 }
 
-/* Room for one more, of so many bytes beside itself. */
+/* Makes room for one more item with so many bytes beside itself. */
 static bool make_room(pages *p, size_t bytes)
 {
     assert(p->n <= p->room);
@@ -116,7 +117,7 @@ static int show_all(once_storage *storage, const once_letter_query *letters, pag
         storage->listing = false;
         if (rc == ONCE_OK && p->no_memory) rc = once_no_memory(err, "for a list");
         rc = once__verb_end(storage, rc, err);
-        show_kept(p); /* also what came before a failure */
+        show_kept(p); /* also the items before a failure */
         page.max = 4 * page.max < most ? 4 * page.max : most;
     }
     free(p->kept.entries);

@@ -1,4 +1,4 @@
-/* What people ask about one entry, its lane and what stands before it. Nothing is written. */
+/* Reads one entry, its lane and the entries before it, for operators. Writes nothing. */
 #include <assert.h>
 #include <stdlib.h>
 
@@ -75,12 +75,12 @@ int once__engine_why(once_backend *store, once_hash id, once_bytes *out, once_ar
     return once__verb_end(storage, rc, err);
 }
 
-/* --- what stands before an entry --- */
+/* --- the entries before an entry --- */
 
 typedef struct befores {
     once_entry *at;
     size_t n, max;
-    uint64_t others; /* of them: not before it by their place */
+    uint64_t others; /* of these: entries that are not before it by their order */
 } befores;
 
 static int add_before(once_storage *storage, const once_entry *entry, once_hash id, befores *all, once_arena *arena,
@@ -116,7 +116,7 @@ static int find_before(once_storage *storage, const once_entry_pair *at, size_t 
     size_t n = 0;
     if (!ids || !all.at) return once_no_memory(err, "for entries");
     int rc = storage->storage->lane_before(storage, at->entry, max, ids, &n, &out->count, err);
-    assert(n <= 2 * max); /* blockers come behind them */
+    assert(n <= 2 * max); /* blockers are appended */
     for (unsigned i = 0; i < at->lane->n_blockers; i++)
         if (at->lane->blockers[i].order < at->entry->order) ids[n++] = at->lane->blockers[i].id;
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) rc = add_before(storage, at->entry, ids[i], &all, arena, err);

@@ -1,4 +1,4 @@
-/* What operators do to entries and letters. */
+/* Operator actions on entries and letters. */
 #include <assert.h>
 
 #include "store/engine/parts.h"
@@ -50,7 +50,7 @@ int once__verb_forget(once_backend *store, once_hash id, bool *found, once_error
     return once__verb_end(storage, rc, err);
 }
 
-/* The same message at the same place is not to become this letter again. */
+/* Remembers a discarded letter, so that the same message at the same place does not become this letter again. */
 static int remember_discarded(once_storage *storage, const once_letter *letter, int64_t remember_ms, once_error *err)
 {
     const once_request what = {.scope = &letter->scope,
@@ -146,7 +146,7 @@ int once__verb_revive(once_backend *store, const once_request *request, const on
     rc = once__pair_load(storage, request->id, &at, err);
     if (rc == ONCE_OK)
         rc = once__pair_load_lane(storage, request->id, request->lane.id, &at,
-                                  err); /* a finished entry need not know its own any more */
+                                  err); /* a finished entry may not have its lane stored */
     if (rc == ONCE_OK) {
         const int changed = once_entry_revive(at.entry, at.lane, request, message, storage->now_ms);
         *done = changed != ONCE_UNCHANGED;

@@ -1,4 +1,4 @@
-/* Between the files of the engine. */
+/* Internal interface between the files of the engine. */
 #ifndef ONCE_STORE_ENGINE_PARTS_H
 #define ONCE_STORE_ENGINE_PARTS_H
 
@@ -6,34 +6,34 @@
 
 static inline once_storage *once__storage_of(once_backend *store) { return (once_storage *)store; }
 
-/* One entry with its lane. */
+/* An entry with its lane. */
 typedef struct once_entry_pair {
     once_entry *entry;
     once_lane lane_view, *lane; /* lane: NULL, or &lane_view */
     once_hash lane_id;
 
-    /* For its history: what it was before the rule. */
-    once_state state; /* ABSENT also when it had expired */
+    /* For its history: the entry before the rule. */
+    once_state state; /* ABSENT also when the entry had expired */
     uint32_t attempt;
     int64_t changed_ms;
     once_bytes worker;
-    const once_settlement *settlement; /* what the rule was told, if it was a settlement */
-    once_answer letter;                /* of which kind its letter is */
-    once_entry waited;                 /* what it was, when it waited: other content may take its place */
+    const once_settlement *settlement; /* the settlement that the rule got; NULL: it was another rule */
+    once_answer letter;                /* the kind of its letter */
+    once_entry waited;                 /* a copy of the waiting entry, which other content may replace */
 } once_entry_pair;
 
-/* What other content took the place of is a letter of that conflict, in the same transaction: nothing is lost without a
- * word. */
+/* Messages that other content replaced. Each becomes a conflict letter in the same transaction, so that no message is
+ * lost. */
 typedef struct once_replacements {
-    once_letter *letters; /* with bytes of their own: those of the entry are gone as soon as it is saved */
-    size_t *by;           /* by which of the requests */
+    once_letter *letters; /* with their own bytes: saving an entry frees its bytes */
+    size_t *by;           /* the request that replaced it */
     size_t n;
     once_arena arena;
 } once_replacements;
 
 /* --- tx.c --- */
 
-/* As once__verb_begin, of a verb that says which requests it is about. */
+/* As once__verb_begin, for a verb that announces its requests. */
 int once__verb_begin_for(once_storage *storage, bool write, const once_request *const *requests, size_t n,
                          once_purpose purpose, once_error *err);
 
@@ -63,30 +63,30 @@ int once__verb_revive(once_backend *store, const once_request *request, const on
 
 /* --- take.c --- */
 
-/* What the caller gets of an entry, with bytes in `arena`. False: out of memory. */
+/* Fills `out` with the parts of an entry that the caller gets, with bytes in `arena`. False: out of memory. */
 bool once__fill_taken(once_arena *arena, const once_entry *entry, const once_decision *decision, once_taken *out);
 
 /* --- entry_pair.c --- */
 
-/* The entry alone; one that no rule can work with is ONCE_E_CORRUPT. */
+/* Loads the entry alone; ONCE_E_CORRUPT when no rule can work with it. */
 int once__pair_load_entry(once_storage *storage, once_hash id, once_entry **out, once_error *err);
-/* The entry without its lane; with it; with a lane that its state does not ask for. */
+/* Loads the entry without its lane; with it; with a lane that its state does not require. */
 int once__pair_load(once_storage *storage, once_hash id, once_entry_pair *out, once_error *err);
 int once__pair_take(once_storage *storage, once_hash id, once_hash lane_of_request, once_entry_pair *out,
                     once_error *err);
 int once__pair_load_lane(once_storage *storage, once_hash id, once_hash lane, once_entry_pair *at, once_error *err);
-/* Keeps what a rule changed. */
+/* Saves what a rule changed. */
 int once__pair_keep(once_storage *storage, once_entry_pair *at, int changed, once_error *err);
-/* What a decision says, and what a conflict met, must outlive the transaction. */
+/* Copies the texts of a decision, and the entry that a conflict met, so that they outlive the transaction. */
 int once__own_words(const once_entry *entry, once_decision *decision, once_arena *arena, once_error *err);
-/* For whoever tells people: whose attempt it was. */
+/* Sets whose attempt lapsed, for logs. */
 int once__say_lapsed(const once_entry_pair *at, once_decision *decision, once_arena *arena, once_error *err);
 
 /* --- letters.c --- */
 
 int once__write_letter(once_storage *storage, const once_entry *entry, once_answer kind, const once_message *message,
                        once_error *err);
-/* What a request has replaced; all of a batch are buried at once. */
+/* Notes a message that a request replaced; once__replaced_bury buries all of a batch at once. */
 int once__replaced_note(const once_storage *storage, const once_entry *entry, const once_request *const *requests,
                         size_t n, size_t by, once_replacements *all, once_error *err);
 int once__replaced_bury(once_storage *storage, once_replacements *all, once_decision *out, int rc, once_error *err);

@@ -1,4 +1,4 @@
-/* Due entries: take claims them, lapse ends the claims whose lease is over. */
+/* take claims due entries; lapse turns held claims whose lease is over into unknown entries. */
 #include <assert.h>
 #include <string.h>
 
@@ -74,7 +74,7 @@ typedef struct taking {
     once_hash *ids; /* room for max */
     once_taken *out;
     size_t n, max;
-    once_due_share *shares; /* copies: those of the caller change when the take has succeeded; NULL: no filter */
+    once_due_share *shares; /* copies: the caller's shares change only when the take has succeeded; NULL: no filter */
     size_t n_shares;
     uint64_t read;
     once_arena *arena;
@@ -90,7 +90,7 @@ static int add_taken(taking *t, const once_entry *entry, const once_decision *de
 
 /* --- repeating a take whose reply was lost --- */
 
-/* What the first take claimed uses its share's room. */
+/* An entry that the first take claimed uses room of its share. */
 static void use_room(taking *t, once_bytes operation)
 {
     once_due_share *others = NULL;
@@ -105,7 +105,7 @@ static void use_room(taking *t, once_bytes operation)
     if (others && others->room) others->room--;
 }
 
-/* Its lease begins now, as for a claim whose reply was lost. */
+/* The lease of the entry begins now, as for a claim whose reply was lost. */
 static int repeat_one(taking *t, once_hash id, once_error *err)
 {
     once_storage *storage = t->storage;
@@ -143,7 +143,7 @@ bool once__due_search_matches(const once_due_search *search, once_bytes operatio
     return true;
 }
 
-/* The caller gets it: to run it, to ask about it, or to count how it ended. */
+/* Whether the caller gets the entry: to run it, to look it up, or to count how it ended. */
 static bool is_handed_out(const once_decision *decision)
 {
     switch (decision->answer) {
@@ -244,7 +244,7 @@ static int taking_begin(taking *t, const once_due_filter *filter, once_error *er
     return ONCE_OK;
 }
 
-/* Tells the caller where its next searches begin. */
+/* Sets where the caller's next searches begin. */
 static void give_shares(const taking *t, once_due_filter *filter)
 {
     if (!t->shares) return;
@@ -275,7 +275,7 @@ int once__verb_take(once_backend *store, once_bytes consumer, once_token token, 
     if (rc != ONCE_OK) return rc;
     if (again) rc = repeat(&t, err);
     if (rc == ONCE_OK && t.n < max) rc = t.shares ? take_shares(&t, filter, err) : take_any(&t, err);
-    if (rc == ONCE_OK) *n = t.n; /* also when the commit fails: it may have happened */
+    if (rc == ONCE_OK) *n = t.n; /* also when the commit fails: the commit may have happened */
     rc = once__verb_end(storage, rc, err);
     if (rc == ONCE_OK) give_shares(&t, filter);
     return rc;
@@ -294,7 +294,7 @@ int once__verb_lapse(once_backend *store, once_bytes consumer, uint64_t but, siz
     if (rc != ONCE_OK) return rc;
     rc = storage->storage->lapsed(storage, consumer, storage->now_ms, max, ids, &found, err);
     assert(found <= max);
-    once_entry_pair at; /* for all of them: it is large */
+    once_entry_pair at; /* shared by all entries, because it is large */
     for (size_t i = 0; i < found && rc == ONCE_OK; i++) {
         once_decision decision;
         rc = once__pair_take(storage, ids[i], (once_hash){0}, &at, err);
@@ -306,6 +306,6 @@ int once__verb_lapse(once_backend *store, once_bytes consumer, uint64_t but, siz
         else rc = once__say_lapsed(&at, &out[count++].decision, arena, err);
         if (rc == ONCE_OK) rc = once__pair_keep(storage, &at, changed, err);
     }
-    if (rc == ONCE_OK) *n = count; /* also when the commit fails: it may have happened */
+    if (rc == ONCE_OK) *n = count; /* also when the commit fails: the commit may have happened */
     return once__verb_end(storage, rc, err);
 }

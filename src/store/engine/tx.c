@@ -1,4 +1,6 @@
-/* Transactions of the engine: the caller's, or one around each verb. */
+/* Transactions of the engine: the caller's, or one around each verb.
+ *
+ * Invariant: after a verb fails inside the caller's transaction, commit rolls back and fails (`broken`). */
 #include <assert.h>
 
 #include "store/engine/parts.h"
@@ -17,7 +19,7 @@ int once__verb_begin_for(once_storage *storage, bool write, const once_request *
                          once_purpose purpose, once_error *err)
 {
     assert(n == 0 || requests);
-    assert(!storage->listing || !write); /* whoever is shown a list changes nothing */
+    assert(!storage->listing || !write); /* the visitor of a list changes nothing */
     int rc = ONCE_OK;
     if (storage->listing) return rc;
     if (!storage->in_tx) rc = open_tx(storage, write, err);
@@ -79,7 +81,7 @@ void once__engine_rollback(once_backend *store)
     storage->storage->rollback(storage);
 }
 
-/* Whoever is asked how things stand asks for the time first. */
+/* A caller that shows states reads the time first. */
 int once__engine_time(once_backend *store, once_store_time *out, once_error *err)
 {
     once_storage *storage = once__storage_of(store);

@@ -1,4 +1,4 @@
-/* claim, accept, settle and extend. Decisions are made in core/entry.h, kept by the storage. */
+/* claim, accept, settle and extend: core/entry.h decides, the storage saves. */
 #include <assert.h>
 #include <stdlib.h>
 
@@ -13,7 +13,7 @@ int once__verb_claim(once_backend *store, const once_request *const *requests, s
     once_storage *storage = once__storage_of(store);
     int rc = once__verb_begin_for(storage, true, requests, n, ONCE_FOR_CLAIM, err);
     if (rc != ONCE_OK) return rc;
-    once_entry_pair at; /* for all of them: it is large */
+    once_entry_pair at; /* shared by all entries, because it is large */
     once_replacements gone = {0};
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
         assert(!once_hash_is_zero(requests[i]->id) &&
@@ -31,7 +31,7 @@ int once__verb_claim(once_backend *store, const once_request *const *requests, s
     return once__verb_end(storage, rc, err);
 }
 
-/* A new one with a version that others of the lane may have: it comes behind them. */
+/* A new entry whose version other entries of the lane may have: it goes behind them. */
 static int stand_behind(once_storage *storage, once_entry_pair *at, const once_request *r, once_error *err)
 {
     once_lane *lane = at->lane;
@@ -48,7 +48,7 @@ int once__verb_accept(once_backend *store, const once_request *const *requests, 
     once_storage *storage = once__storage_of(store);
     int rc = once__verb_begin_for(storage, true, requests, n, ONCE_FOR_ACCEPT, err);
     if (rc != ONCE_OK) return rc;
-    once_entry_pair at; /* for all of them: it is large */
+    once_entry_pair at; /* shared by all entries, because it is large */
     once_replacements gone = {0};
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
         assert(!once_hash_is_zero(requests[i]->id) && messages[i]);
@@ -81,7 +81,7 @@ int once__verb_settle(once_backend *store, const once_settlement *settlements, s
     once_storage *storage = once__storage_of(store);
     int rc = settle_begin(storage, settlements, n, err);
     if (rc != ONCE_OK) return rc;
-    once_entry_pair at; /* for all of them: it is large */
+    once_entry_pair at; /* shared by all entries, because it is large */
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
         assert(!once_hash_is_zero(settlements[i].request->token) && settlements[i].outcome < ONCE_OUTCOMES);
         rc = once__pair_take(storage, settlements[i].request->id, settlements[i].request->lane.id, &at, err);

@@ -1,4 +1,4 @@
-/* Lanes of the memory store: what is kept of one, and those of its entries that are unfinished. */
+/* Lanes of the memory store: the stored part of each lane, and its unfinished entries. */
 #include <assert.h>
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-/* What the memory store keeps beside entries: letters, audits, facts. */
+/* Letters, audits and facts of the memory store. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -147,7 +147,7 @@ int once__mem_letters(once_storage *storage, const once_letter_query *what, once
     return ONCE_OK;
 }
 
-/* Where the fact is, or would be put. */
+/* The position of the fact, or the position where it would be put. */
 static size_t find_fact(const once_mem *m, const char *name)
 {
     size_t i = 0;

@@ -1,8 +1,8 @@
-/* The memory store: the readable reference. Nothing is kept, nothing is shared, everything is searched from front to
- * back.
+/* The memory store: the readable reference. It keeps nothing after close, shares nothing with other processes, and
+ * searches everything from front to back.
  *
- * Entries are immutable records; saving one puts a new record in its slot and remembers the old one until the
- * transaction ends: commit frees the old records, rollback puts them back. Lanes, letters and facts work the same
+ * Invariant: entries are immutable records. Saving an entry puts a new record in its slot, and keeps the old one until
+ * the transaction ends: commit frees the old records, rollback puts them back. Lanes, letters and facts work the same
  * way. */
 #ifndef ONCE_STORE_MEMORY_MEMORY_H
 #define ONCE_STORE_MEMORY_MEMORY_H
@@ -11,7 +11,7 @@
 #include "store/engine.h"
 #include "store/lane_record.h"
 
-/* A value with an arena of its own. */
+/* A value with its own arena. */
 typedef struct once_mem_record {
     once_arena arena;
     once_entry entry;
@@ -20,7 +20,7 @@ typedef struct once_mem_record {
 typedef struct once_mem_slot {
     once_hash id;
     once_mem_record *record; /* NULL: absent */
-    once_entry *working;     /* what load gave out in transaction `tx`; in tx_arena */
+    once_entry *working;     /* the copy that load returned in transaction `tx`; in tx_arena */
     uint64_t tx;
 } once_mem_slot;
 
@@ -48,7 +48,7 @@ typedef struct once_mem_fact {
     once_bytes value;
 } once_mem_fact;
 
-/* How to take one change back. */
+/* How rollback takes one change back. */
 typedef struct once_mem_undo {
     enum { UNDO_ENTRY, UNDO_LANE, UNDO_LETTER_PUT, UNDO_LETTER_DROP, UNDO_AUDIT, UNDO_FACT } what;
     size_t index;
@@ -74,14 +74,14 @@ typedef struct once_mem {
     ONCE_MEM_LIST(once_mem_fact *) facts;
     ONCE_MEM_LIST(once_mem_undo) undos;
     once_arena tx_arena;
-    uint64_t tx;      /* number of the transaction ... */
-    bool open, write; /* ... which there is, and may write */
+    uint64_t tx;      /* number of the current or last transaction ... */
+    bool open, write; /* ... which is open, and may write */
     uint64_t next_letter;
 } once_mem;
 
 static inline once_mem *once__mem_of(once_storage *storage) { return (once_mem *)storage; }
 
-/* Room for one more. */
+/* Makes room for one more item. */
 #define ONCE_MEM_ROOM(list) once__mem_grow(&(list).at, (list).n, &(list).capacity, sizeof *(list).at)
 bool once__mem_grow(void *list_at, size_t n, size_t *capacity, size_t size);
 

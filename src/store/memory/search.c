@@ -1,4 +1,4 @@
-/* What is asked about many entries of the memory store: due ones, lists, counts, what has expired. */
+/* Queries over many entries of the memory store: due entries, lists, counts, expired entries. */
 #include <assert.h>
 #include <stdlib.h>
 
@@ -23,7 +23,7 @@ static bool is_behind(const once_entry *e, once_due_mark mark)
     return before((ranked){mark.due_ms, mark.id}, (ranked){e->due_ms, e->id});
 }
 
-/* One entry after the other, each found among all of them. */
+/* Finds one entry after the other, each by a search through all. */
 int once__mem_due_of(once_storage *storage, once_bytes consumer, int64_t now_ms, once_due_search *search,
                      once_hash *out, size_t *n, once_error *err)
 {
@@ -47,7 +47,7 @@ int once__mem_due_of(once_storage *storage, once_bytes consumer, int64_t now_ms,
     return ONCE_OK;
 }
 
-/* Due ones; of a token; or `lapsed`: claimed, with `hold`, and due. */
+/* Picks due entries; or entries of a token; or with `lapsed` claimed entries with `hold` that are due. */
 static int pick(once_mem *m, once_bytes consumer, int64_t now_ms, const uint64_t *token_a, bool lapsed, size_t max,
                 once_hash *out, size_t *n, once_error *err)
 {
@@ -63,7 +63,7 @@ static int pick(once_mem *m, once_bytes consumer, int64_t now_ms, const uint64_t
         if (token_a) {
             const bool asked = e->state == ONCE_STATE_UNKNOWN && e->due_ms != ONCE_NEVER;
             if ((e->state != ONCE_STATE_CLAIMED && !asked) || e->token.a != *token_a) continue;
-            mine.when = (int64_t)(e->token.b ^ (UINT64_C(1) << 63)); /* in the order of unsigned numbers */
+            mine.when = (int64_t)(e->token.b ^ (UINT64_C(1) << 63)); /* sorts as an unsigned number */
         } else {
             const bool wanted = lapsed ? e->state == ONCE_STATE_CLAIMED && e->hold && e->due_ms <= now_ms
                                        : once_entry_may_be_taken(e, now_ms);
@@ -131,7 +131,7 @@ int once__mem_list(once_storage *storage, once_bytes consumer, once_state state,
                    once_entry_visit *visit, void *user, once_error *err)
 {
     assert(once__mem_of(storage)->open && page->max > 0);
-    (void)consumer, (void)state, (void)page, (void)err; /* the engine leaves out what is not asked for */
+    (void)consumer, (void)state, (void)page, (void)err; /* the engine filters the entries */
     const once_mem *m = once__mem_of(storage);
     for (size_t i = 0; i < m->slots.n; i++)
         if (m->slots.at[i].record && !visit(user, &m->slots.at[i].record->entry)) break;

@@ -1,4 +1,4 @@
-/* The memory store: entries, transactions, and its tables. */
+/* The memory store: its entries and transactions, opening and closing. */
 #include <assert.h>
 #include <stdlib.h>
 
@@ -20,7 +20,7 @@ bool once__mem_grow(void *list_at, size_t n, size_t *capacity, size_t size)
     return true;
 }
 
-/* The slot of an id; made when there is none. NULL: out of memory. */
+/* Finds the slot of an id, or makes it. NULL: out of memory. */
 static once_mem_slot *slot_of(once_mem *m, once_hash id)
 {
     size_t at;
@@ -87,7 +87,7 @@ static void mem_rollback(once_storage *storage)
             once__mem_letter_free(m->letters.at[u->index]);
             m->letters.n = u->index;
             break;
-        case UNDO_LETTER_DROP: /* or counted: then there is one in its place */
+        case UNDO_LETTER_DROP: /* or the letter was counted: then its new version is in its place */
             once__mem_letter_free(m->letters.at[u->index]);
             m->letters.at[u->index] = u->letter;
             break;
@@ -134,7 +134,7 @@ static int mem_save(once_storage *storage, once_entry *entry, once_error *err)
             once__mem_record_free(fresh);
             return once_no_memory(err, "in the memory store");
         }
-        *entry = fresh->entry; /* from here on the bytes are ours */
+        *entry = fresh->entry; /* from here on the store owns the bytes */
     }
     m->undos.at[m->undos.n++] =
         (once_mem_undo){.what = UNDO_ENTRY, .index = (size_t)(s - m->slots.at), .record = s->record};
@@ -192,7 +192,7 @@ static int mem_open(const char *rest, const once_store_options *options, once_ba
 static void mem_close(once_backend *store)
 {
     once_mem *m = (once_mem *)store;
-    assert(!m->open && m->undos.n == 0); /* whoever closes has ended its transaction */
+    assert(!m->open && m->undos.n == 0); /* the caller has ended its transaction */
     for (size_t i = 0; i < m->slots.n; i++) once__mem_record_free(m->slots.at[i].record);
     for (size_t i = 0; i < m->letters.n; i++) once__mem_letter_free(m->letters.at[i]);
     for (size_t i = 0; i < m->audits.n; i++) once__mem_audit_free(m->audits.at[i]);

@@ -1,4 +1,4 @@
-/* What operators did, in the sqlite store. */
+/* Audits of the sqlite store: rows of once_audit, one for each operator action. */
 #include <assert.h>
 
 #include "base/no_memory.h"

@@ -1,4 +1,4 @@
-/* Binding values to statements, and reading them from rows. */
+/* Binds values to statements, and reads them from rows. */
 
 #include "store/sqlite/parts.h"
 

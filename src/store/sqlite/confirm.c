@@ -1,12 +1,12 @@
-/* The time of the sqlite store, set by an operator. */
+/* Sets the time of the sqlite store when an operator confirms the wall clock. */
 #include <assert.h>
 
 #include "store/sqlite/parts.h"
 
 #include "base/banned.h"
 
-/* Entries that wait or are claimed keep their distance to a time that goes back: they would wait for years otherwise.
- */
+/* When the time goes back, waiting and claimed entries keep their distance to it; otherwise they would wait for
+ * years. */
 static int move_entry(once_sqlite *q, once_hash id, int64_t by_ms, once_error *err)
 {
     once_entry *entry;

@@ -1,4 +1,4 @@
-/* Small named facts of the sqlite store. */
+/* Small named facts of the sqlite store: rows of once_fact. */
 #include <assert.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 
 #include "base/banned.h"
 
-/* An empty value deletes. */
+/* An empty value deletes the fact. */
 int once__sqlite_store_put_fact(once_sqlite *q, const char *name, once_bytes value, once_error *err)
 {
     assert(q->open && q->write && name[0]);
@@ -17,7 +17,7 @@ int once__sqlite_store_put_fact(once_sqlite *q, const char *name, once_bytes val
     if (value.len) once__bind_bytes(stmt, 2, value);
     if (rc == ONCE_OK) rc = once__sqlite_step(q->db, stmt, err);
     const bool met = rc == ONCE_OK && sqlite3_changes64(q->db->handle) > 0;
-    if (rc != ONCE_OK || met != !value.len) return rc; /* changed, or there was none to delete */
+    if (rc != ONCE_OK || met != !value.len) return rc; /* the row was changed, or there was none to delete */
     if (value.len) {
         stmt = q->sql[SQL_FACT_ADD];
         sqlite3_bind_text(stmt, 1, name, -1, SQLITE_STATIC);

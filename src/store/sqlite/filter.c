@@ -1,4 +1,5 @@
-/* Which ids may have a row in once_entry, so that a batch of new keys asks the table for none of them. */
+/* A filter of the ids that may have a row in once_entry, so that a batch of new keys needs no query. It never misses a
+ * row of the table. */
 #include <assert.h>
 #include <string.h>
 
@@ -47,7 +48,7 @@ void once__live_filter_add(once_live_filter *live, once_hash id)
     const unsigned bit = id.b & (8 * sizeof live->bits - 1);
     live->bits[bit / 8] = (unsigned char)(live->bits[bit / 8] | 1u << bit % 8);
     live->rows++;
-    if (++live->added > LIVE_KNOWN_MAX) live->known = false; /* mostly of rows that are gone: build it anew */
+    if (++live->added > LIVE_KNOWN_MAX) live->known = false; /* most of these rows are gone: build the filter anew */
 }
 
 void once__live_filter_remove(once_live_filter *live)
@@ -60,5 +61,5 @@ void once__live_filter_remove(once_live_filter *live)
     }
 }
 
-/* The table is known to be empty. */
+/* Whether the table is certainly empty. */
 bool once__live_no_rows(const once_sqlite *q) { return q->live.known && !q->live.many && q->live.rows == 0; }

@@ -1,4 +1,4 @@
-/* Entries that are looked for by their time or their token. */
+/* Finds entries by due time or by token. */
 #include <assert.h>
 
 #include "store/sqlite/parts.h"
@@ -33,7 +33,7 @@ int once__sqlite_store_due(once_storage *storage, once_bytes consumer, int64_t n
     return once__sqlite_store_collect_ids(q, stmt, out, n, err);
 }
 
-/* Reads the row of the statement. */
+/* Reads the current row of the statement. */
 static bool read_due(sqlite3_stmt *stmt, once_due_mark *mark, once_bytes *operation)
 {
     operation->data = sqlite3_column_blob(stmt, 1);

@@ -1,4 +1,4 @@
-/* Lanes of the sqlite store: rows of once_lane, and what the slots of the transaction know better. */
+/* Lanes of the sqlite store: rows of once_lane, corrected by the slots of the open transaction. */
 #include <assert.h>
 #include <string.h>
 
@@ -42,8 +42,8 @@ static int lane_slot(once_sqlite *q, once_hash id, once_lane_slot **out, once_er
     return rc;
 }
 
-/* A slot knows its entry better than the table does, so its lane must know the slot. The lane is another one when the
- * id began a new life in this transaction. */
+/* Adds a slot to its lane: a slot is newer than the row of its entry, so the lane must see the slot. The lane changes
+ * when the id began a new life in this transaction. */
 int once__live_join_lane(once_sqlite *q, once_slot *slot, once_error *err)
 {
     assert(once_table_get(&q->slots, slot->entry.id) == slot);
@@ -63,14 +63,14 @@ int once__live_join_lane(once_sqlite *q, once_slot *slot, once_error *err)
     return ONCE_OK;
 }
 
-/* What is asked of a row in a lane. */
+/* The columns that are read from a row of a lane. */
 typedef struct lane_row {
     once_hash id;
     int64_t order, seen_ms;
     bool found;
 } lane_row;
 
-/* The first row that `stmt` finds whose entry is not held as a slot: slots are looked at by themselves. */
+/* The first row of `stmt` whose entry has no slot: slots are searched separately. */
 static int first_row(once_sqlite *q, sqlite3_stmt *stmt, once_hash lane, lane_row *out, once_error *err)
 {
     assert(!once_hash_is_zero(lane));
@@ -105,7 +105,7 @@ int once__live_lane(once_storage *storage, once_hash id, once_hash except, once_
     int rc = rows_known(q, err);
     if (rc == ONCE_OK) rc = lane_slot(q, id, &lane, err);
     if (rc != ONCE_OK) return rc;
-    assert(once_table_get(&q->slots, except)); /* so that no row below is its own */
+    assert(once_table_get(&q->slots, except)); /* so that no row below is the row of `except` */
     if (!once__lane_read(lane->version, lane->expires_ms, lane->record, storage->now_ms, out))
         return once__live_damaged(q, "table once_lane", err);
     for (const once_slot *slot = lane->first; slot; slot = slot->lane_next) {
@@ -147,8 +147,8 @@ int once__live_save_lane(once_storage *storage, once_hash id, const once_lane *k
                : once_no_memory(err, "for a batch");
 }
 
-/* Among the rows with the same order the one that was seen first. What is settled is only judged: there some of them
- * will do. */
+/* Of the rows with the same order, the one that was seen first. Entries of a settled version are only judged: for them
+ * reading some rows is enough. */
 static int first_of_equals(once_sqlite *q, const once_lane_slot *lane, lane_row *row, once_error *err)
 {
     assert(row->found);

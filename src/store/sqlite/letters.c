@@ -1,4 +1,4 @@
-/* Dead letters of the sqlite store. */
+/* Dead letters of the sqlite store: rows of once_letter. */
 #include <assert.h>
 
 #include "base/no_memory.h"
@@ -29,7 +29,7 @@ static int read_letter(once_sqlite *q, sqlite3_stmt *stmt, once_arena *arena, on
     return ONCE_OK;
 }
 
-/* Reads it first: a row that is damaged must not get a sum that fits. */
+/* Counts a letter once more. Reads the row first: a damaged row must not get a sum that fits. */
 static int letter_again(once_sqlite *q, const unsigned char same[16], const once_letter *again, once_error *err)
 {
     assert(q->write && once_hash_is_zero(again->entry));
@@ -124,7 +124,7 @@ int once__sqlite_store_letter_drop(once_storage *storage, uint64_t id, once_erro
     return rc;
 }
 
-/* What the statement finds; inside a transaction. */
+/* Shows the letters that the statement finds; inside a transaction. */
 static int show_letters(once_sqlite *q, sqlite3_stmt *stmt, once_letter_visit *visit, void *user, once_error *err)
 {
     assert(q->open);
@@ -142,7 +142,7 @@ static int show_letters(once_sqlite *q, sqlite3_stmt *stmt, once_letter_visit *v
     sqlite3_reset(stmt);
     once_arena_release(&arena);
     return rc == ONCE_OK && go_on ? once__present_check(q, PRESENT_LETTERS, PRESENT_LIMIT, err)
-                                  : rc; /* those that are there were shown */
+                                  : rc; /* the readable letters were shown */
 }
 
 int once__sqlite_store_letters(once_storage *storage, const once_letter_query *what, once_page *page,
@@ -150,7 +150,7 @@ int once__sqlite_store_letters(once_storage *storage, const once_letter_query *w
 {
     once_sqlite *q = once__sqlite_of(storage);
     assert(q->open && page->max > 0);
-    /* Whoever chooses by what a letter says is shown whole ones: its sum covers the body, too. */
+    /* A caller that selects by content gets whole letters: the sum covers the body, too. */
     sqlite3_stmt *stmt = q->sql[what->by_key ? SQL_LETTERS_OF_KEY : what->only_ids ? SQL_LETTER_IDS : SQL_LETTERS];
     once__bind_bytes(stmt, 1, what->consumer);
     if (what->by_key) once__bind_bytes(stmt, 2, what->key);

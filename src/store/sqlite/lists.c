@@ -1,11 +1,11 @@
-/* Lists and counts of the sqlite store: of rows, and of records of finished entries. */
+/* Lists and counts of the sqlite store: from rows, and from records of finished entries. */
 #include <assert.h>
 
 #include "store/sqlite/parts.h"
 
 #include "base/banned.h"
 
-/* A walk over finished entries, which goes from front to back, and cannot begin in between. */
+/* A walk over all finished entries, from front to back; it cannot start in the middle. */
 typedef struct finished_list {
     once_sqlite *q;
     once_state state;
@@ -33,7 +33,7 @@ static bool show_finished(void *user, const once_record *record)
 static int list_finished(once_sqlite *q, finished_list *list)
 {
     assert(once_state_finished(list->state));
-    for (size_t i = 0; i < q->n_dirty && !list->over; i++) /* settled in this very transaction */
+    for (size_t i = 0; i < q->n_dirty && !list->over; i++) /* entries that this transaction settled */
         list->over = !list->visit(list->user, &q->dirty[i]->entry);
     if (list->over) return ONCE_OK;
     const int rc = once__settled_each(q->settled, q->storage.now_ms, show_finished, list, list->err);
@@ -70,7 +70,7 @@ int once__sqlite_store_list(once_storage *storage, once_bytes consumer, once_sta
     (void)page;
     once_sqlite *q = once__sqlite_of(storage);
     assert(q->open && page->max > 0);
-    const int rc = once__live_write_rows(q, err); /* what is asked must see what was saved */
+    const int rc = once__live_write_rows(q, err); /* the query must see what was saved */
     if (rc != ONCE_OK) return rc;
     finished_list list = {.q = q, .state = state, .visit = visit, .user = user, .err = err};
     return once_state_finished(state) ? list_finished(q, &list) : list_rows(q, consumer, state, visit, user, err);

@@ -1,10 +1,10 @@
-/* Entries of the open transaction: loading them from rows (once_entry, once_body) and records.
+/* Loading the entries of the open transaction from rows (once_entry, once_body) and records.
  *
  * Where an entry is: a row of once_entry while it is claimed, waiting, unknown or dead; a record (settled.c) once it is
- * finished. When both exist, the row is the truth: the record is what an earlier life of the id left behind.
+ * finished. When both exist, the row is valid: the record is left from an earlier life of the id.
  *
- * keep_ms of a slot or a row says until when such a leftover may exist, so that a new record, or the tombstone of a
- * forgotten entry, is kept at least as long as what it hides. */
+ * Invariant: keep_ms of a slot or a row is the time until which such an old record may exist. A new record, or the
+ * tombstone of a forgotten entry, is kept at least as long as the record that it hides. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -103,7 +103,7 @@ static void note_own(once_slot *slot)
     memcpy(slot->own, own, sizeof own);
 }
 
-/* Reads the row of the slot's id, if it has one. */
+/* Reads the row of the slot's id, if there is one. */
 static int load_row(once_sqlite *q, once_slot *slot, once_error *err)
 {
     if (!once__live_filter_may_have(&q->live, slot->entry.id)) return ONCE_OK;
@@ -117,7 +117,7 @@ static int load_row(once_sqlite *q, once_slot *slot, once_error *err)
     if (code == SQLITE_ROW) {
         rc = once__live_read_row(q, stmt, &q->arena, &slot->entry, &slot->row, &slot->keep_ms, err);
         if (rc == ONCE_OK && !once_hash_equal(slot->entry.id, id))
-            rc = once__live_damaged(q, "the index of once_entry", err); /* another entry's row */
+            rc = once__live_damaged(q, "the index of once_entry", err); /* the index led to the row of another entry */
         slot->body_stored = slot->body_same = slot->entry.has_message;
         if (rc == ONCE_OK) note_own(slot);
         if (rc == ONCE_OK) rc = once__live_join_lane(q, slot, err);
@@ -224,7 +224,7 @@ int once__live_prefetch(once_storage *storage, const once_request *const *reques
     assert(once__sqlite_of(storage)->open);
     once_sqlite *q = once__sqlite_of(storage);
     if (n < 2 || (purpose != ONCE_FOR_CLAIM && purpose != ONCE_FOR_ACCEPT))
-        return ONCE_OK; /* the others have loaded theirs */
+        return ONCE_OK; /* the other slots are loaded */
     once_slot **fresh = once_arena_alloc(&q->arena, n * sizeof *fresh);
     if (!fresh) return once_no_memory(err, "for a batch");
     size_t count = 0;

@@ -1,4 +1,4 @@
-/* Rows of once_name, and the names of them that this process knows. */
+/* Names of the sqlite store: rows of once_name, and the table of names in memory (store/name_table.h). */
 #include "store/sqlite/names.h"
 
 #include <assert.h>
@@ -9,7 +9,7 @@
 
 #include "base/banned.h"
 
-/* With the number that SQLite would give it, because the sum covers it. */
+/* Inserts with the number that SQLite would assign, because the sum covers it. */
 #define NAME_INSERT                                                                                                    \
     "INSERT INTO once_name(" NAME_SUMMED                                                                               \
     ", sum) SELECT id, ?1, " SUM_OF("n", "id, ?1") " FROM (SELECT coalesce(max(id), 0) + 1 AS id FROM once_name)"
@@ -18,7 +18,7 @@ struct once_names {
     once_sqlite_db *db;
     sqlite3_stmt *find, *insert, *get;
     once_name_table known;
-    bool fresh; /* rows were inserted in the open transaction */
+    bool fresh; /* the open transaction inserted rows */
 };
 
 static int damaged(once_names *names, once_error *err)
@@ -29,7 +29,7 @@ static int damaged(once_names *names, once_error *err)
 
 once_name_table *once__names_known(once_names *names) { return &names->known; }
 
-/* The number that its row has; 0: there is no row. */
+/* The number of the name's row; 0: there is no row. */
 static int find_row(once_names *names, const once_name *name, int64_t *number, once_error *err)
 {
     assert(name->len > 0);
@@ -38,7 +38,7 @@ static int find_row(once_names *names, const once_name *name, int64_t *number, o
     sqlite3_bind_blob64(names->find, 1, name->text, name->len, SQLITE_STATIC);
     const int code = sqlite3_step(names->find);
     if (code == SQLITE_ROW && !sqlite3_column_int(names->find, 1))
-        rc = damaged(names, err); /* its index led to another row */
+        rc = damaged(names, err); /* the index led to another row */
     else if (code == SQLITE_ROW) *number = sqlite3_column_int64(names->find, 0);
     else if (code != SQLITE_DONE) rc = once__sqlite_fail(names->db, code, err);
     sqlite3_reset(names->find);
@@ -70,7 +70,7 @@ int once__names_number(once_names *names, once_name *name, uint64_t *out, once_e
     return ONCE_OK;
 }
 
-/* The name in the row that was found. */
+/* Reads the name from the row that was found into memory. */
 static int learn(once_names *names, int64_t number, once_name **out, once_error *err)
 {
     bool bad;

@@ -1,14 +1,16 @@
-/* Between the files of the sqlite store. */
+/* Internal interface between the files of the sqlite store. */
 #ifndef ONCE_STORE_SQLITE_PARTS_H
 #define ONCE_STORE_SQLITE_PARTS_H
 
 #include "store/sqlite/sqlite.h"
 
-/* The text of each statement; on a borrowed connection another one, where there is one (statements.c). */
+/* The text of each statement. On a borrowed connection, the second list replaces the statements that it has
+ * (statements.c). */
 extern const char *const once__sqlite_sql[SQL_STATEMENTS], *const once__sqlite_borrowed_sql[SQL_STATEMENTS];
 
-/* One byte longer in the row of an entry with a new idempotency key; behind it are the fields (core/fields.h). Programs
- * before version 5 that still run then refuse the row: they would give its message an old one. */
+/* Length of the column fingerprint. In the row of an entry with a new idempotency key it is one byte longer, and its
+ * fields follow (core/fields.h). Programs from before version 5 that still run then refuse the row: they would give its
+ * message an old key. */
 enum { PRINT = 16, NEW_PRINT = 17 };
 
 typedef void once_damage_told(void *user, const char *text);
@@ -24,7 +26,7 @@ void once__sqlite_store_rollback(once_storage *storage);
 
 /* ---- find.c ---- */
 
-/* What the statement, which is bound, finds: ids. */
+/* Collects the ids that the bound statement finds. */
 int once__sqlite_store_collect_ids(once_sqlite *q, sqlite3_stmt *stmt, once_hash *out, size_t *n, once_error *err);
 int once__sqlite_store_due_of(once_storage *storage, once_bytes consumer, int64_t now_ms, once_due_search *search,
                               once_hash *out, size_t *n, once_error *err);

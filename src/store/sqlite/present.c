@@ -1,4 +1,4 @@
-/* Which rows there are: a sum over the ids of a table, so that a row that cannot be found any more is noticed. */
+/* A sum over the ids of the rows of a table: it shows when a row can no longer be found. */
 #include <assert.h>
 
 #include "store/sqlite/parts.h"
@@ -22,7 +22,7 @@ void once__present_change_row(once_sqlite *q, enum once_present which, int64_t i
     once__present_change(q, which, (once_bytes){(const char *)&id, sizeof id}, gone);
 }
 
-/* What a row is known by: a number, an id or a text, which is UTF-8 in a user's file of UTF-16, too. */
+/* The identity of a row: a number, an id or a text, read as UTF-8 even from a user's UTF-16 file. */
 static once_bytes column_name(sqlite3_stmt *stmt, int64_t *row)
 {
     const int type = sqlite3_column_type(stmt, 0);
@@ -32,7 +32,7 @@ static once_bytes column_name(sqlite3_stmt *stmt, int64_t *row)
     return (once_bytes){name, (size_t)sqlite3_column_bytes(stmt, 0)};
 }
 
-/* By the index that they are looked up by, because that is what must find them. */
+/* Reads the rows by the index that lookups use, because that index must find them. */
 int once__present_count(once_sqlite *q, enum once_present which, int64_t limit, uint64_t *out, bool *all,
                         once_error *err)
 {

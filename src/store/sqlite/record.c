@@ -1,4 +1,6 @@
-/* Records of finished entries as bytes; the layout is in the header. Readers trust nothing: every size is checked. */
+/* Reads and writes the records of finished entries; record.h has the layout.
+ *
+ * Invariant: readers check every size, and reject a damaged record. */
 #include "store/sqlite/record.h"
 
 #include <assert.h>
@@ -140,7 +142,7 @@ bool once__record_write(const once_record *r, once_buf *records, once_buf *tails
 
 /* ---- reading ---- */
 
-/* What is left to read; `ok` turns false at the first step over the end and stays so. */
+/* The bytes left to read; `ok` turns false at the first step over the end, and stays false. */
 typedef struct reader {
     const unsigned char *at, *end;
     bool ok;
@@ -216,7 +218,7 @@ bool once__record_look(once_bytes records, size_t at, size_t tail_at, once_recor
     ref->tail_at = tail_at;
     ref->tail_len = 0;
     ref->tombstone = (head & STATE_BITS) == ONCE_STATE_ABSENT;
-    if (head & TEXT_APART) { /* rare: the size of the tail stands near the end of the record */
+    if (head & TEXT_APART) { /* rare: the size of the tail is near the end of the record */
         once_record whole;
         once_record_ref here = *ref;
         here.tail_len = SIZE_MAX;
@@ -233,7 +235,8 @@ static bool get_fields(reader *in, unsigned head, once_fields *out)
     return once_fields_read(get_text(in, (uint64_t)(in->end - in->at)), out);
 }
 
-/* With ref->tail_len SIZE_MAX only the size of the tail is wanted; it is returned as the length of the result. */
+/* With ref->tail_len SIZE_MAX the caller wants only the size of the tail; it is returned as the length of the
+ * result. */
 bool once__record_read(once_bytes records, const once_record_ref *ref, once_bytes tail, once_record *out)
 {
     assert(ref->at + ref->len <= records.len);
@@ -244,14 +247,15 @@ bool once__record_read(once_bytes records, const once_record_ref *ref, once_byte
     const unsigned head = *get_bytes(&in, 1);
     const int kept = head & STATE_BITS;
     const bool new_key = kept && kept <= STATE_SHIFT;
-    const bool signed_by = new_key || kept > ONCE_STATE_STALE; /* else of an older version, see the header */
+    const bool signed_by = new_key || kept > ONCE_STATE_STALE; /* otherwise the record is of an older version, see the
+                                                                * header */
     out->state = (once_state)(new_key ? kept + STATE_SHIFT : signed_by ? kept - STATE_SHIFT : kept);
     out->old_key = !new_key;
     out->keep_ms = out->expires_ms = get_time(&in);
     if (out->state == ONCE_STATE_ABSENT) return in.ok && in.at == in.end;
     if (!once_state_finished(out->state) || out->state >= ONCE_STATES) return false;
     if (head & EARLY) out->expires_ms = get_time(&in);
-    if (out->expires_ms > out->keep_ms) return false; /* a tombstone would end before it */
+    if (out->expires_ms > out->keep_ms) return false; /* otherwise a tombstone would end before the entry */
     out->token = get_id(&in);
     if (head & HAS_FINGERPRINT) out->fingerprint = get_id(&in);
     out->changed_ms = get_time(&in);
@@ -267,7 +271,7 @@ bool once__record_read(once_bytes records, const once_record_ref *ref, once_byte
         const uint64_t len = get_varint(&in);
         reader text = in;
         if (head & TEXT_APART) {
-            if (len == 0) return false; /* nobody writes an empty tail */
+            if (len == 0) return false; /* writers never write an empty tail */
             if (ref->tail_len == SIZE_MAX) {
                 out->result.len = (size_t)len;
                 return get_fields(&in, head, &out->fields) && len < SIZE_MAX;
@@ -276,7 +280,7 @@ bool once__record_read(once_bytes records, const once_record_ref *ref, once_byte
             text = (reader){(const unsigned char *)tail.data, (const unsigned char *)tail.data + tail.len, in.ok};
         } else {
             get_text(&in, len);
-            text.end = in.at; /* the fields come behind it */
+            text.end = in.at; /* the fields follow it */
         }
         out->result = get_text(&text, get_varint(&text));
         out->reason = get_text(&text, signed_by ? get_varint(&text) : (uint64_t)(text.end - text.at));

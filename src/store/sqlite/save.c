@@ -1,4 +1,4 @@
-/* Entries of the open transaction: what was saved, and how it is written as rows and records. */
+/* Saving the entries of the open transaction: marks changed slots, and writes them as rows and records. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@ static bool own(once_sqlite *q, once_slot *slot, int which, once_bytes *bytes)
     return true;
 }
 
-/* Copies what the entry points to, as far as it is not ours already. */
+/* Copies the bytes that the entry points to, unless the slot owns them already. */
 static bool own_all(once_sqlite *q, once_slot *slot)
 {
     once_entry *e = &slot->entry;
@@ -44,7 +44,8 @@ static bool own_all(once_sqlite *q, once_slot *slot)
     if (!body_place) return false;
     e->message.at.place = body_place->bytes;
     const bool bare =
-        e->message.body.len == 0 && e->message.at.point.len == 0; /* then nothing tells it from the one before */
+        e->message.body.len == 0 && e->message.at.point.len == 0; /* then no pointer tells this message from the one
+                                                                   * before */
     if (bare || slot->own[OWN_BODY] != e->message.body.data || slot->own[OWN_BODY_POINT] != e->message.at.point.data)
         slot->body_same = false;
     return own(q, slot, OWN_TYPE, &e->message.type) && own(q, slot, OWN_HEADERS, &e->message.headers) &&

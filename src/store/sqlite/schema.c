@@ -1,23 +1,33 @@
-/* Tables of the sqlite store and their history.
+/* Tables of the sqlite store, and their versions. The texts below are the layout: each table with its columns.
+ *
+ *   once_meta     name, value: format, version, secret, and a sum over them
+ *   once_store    one row, written with every commit: the clock, the state of the records (settled.h), sums over the
+ *                 ids of the other tables
+ *   once_entry    unfinished and dead entries; states and flag bits are those of store/states.h
+ *   once_body     bodies that the store owns, by the n of their entry
+ *   once_lane     version, end and record (lane_record.h) of a lane
+ *   once_letter, once_audit, once_fact           dead letters, operator actions, small named facts
+ *   once_name     names that records refer to by number (store/name_table.h)
+ *   once_recent, once_run, once_bucket, once_filter    finished entries as records (settled.c, record.h)
  *
  *   version 0   all entries are rows of once_entry, with their bodies; the clock is in once_meta
  *   version 1   bodies are in once_body, so that a lease can be extended without writing the body again; once_head
- *   version 2   finished entries are not rows any more but records (settled.c); once_name
+ *   version 2   finished entries are no longer rows but records (settled.c); once_name
  *   version 3   once_audit
  *   version 4   who, worker and history; records have who and history (record.h)
- *   version 5   once_head is once_store, which stops older programs that still run; it says whether its time is in
- *               doubt; lanes say more than their version (lane_record.h); sums (sum.h); since when an entry fails. What
- *               was there before them is taken as it is: rows of once_recent and runs up to the ids in once_store have
- *               no seals, and disappear by merging with time; what waits without a body expires; audits keep a body
- *               that was replaced
+ *   version 5   once_store replaces once_head, which stops older programs that still run; it holds whether the time is
+ *               in doubt. Lanes have a record (lane_record.h); rows have sums (sum.h); entries have the time of their
+ *               first failure; an entry that waits without a body expires; audits keep a body that was replaced. Older
+ *               data stays as it is: rows of once_recent and runs up to the ids in once_store have no seals, and
+ *               disappear by merging with time
  *
- * A program looks at the version again whenever another connection has written (sqlite.c), so from version 5 on it
- * stops and says why when a newer one has brought the tables up to date.
+ * A program reads the version again whenever another connection has written (tx.c). So from version 5 on it stops
+ * with an error when a newer program has brought the tables up to date.
  *
- * A file is ours when it has a table once_meta(name, value) that says format = 'once'. A user's own database gets our
- * tables beside its own and is otherwise left as it is: journal mode and application_id stay. Everything here runs in
- * one transaction, so a crash leaves the old version or the new one, and a second process waits and then finds it done.
- */
+ * Invariants. A file is ours when it has a table once_meta(name, value) with format = 'once'. A user's own database
+ * gets our tables beside its own, and keeps its journal mode and application_id. Everything here runs in one
+ * transaction: a crash leaves the old version or the new one, and a second process waits and then finds the work
+ * done. */
 #include "store/sqlite/schema.h"
 
 #include <assert.h>
@@ -86,7 +96,7 @@
     "  place BLOB NOT NULL, point BLOB NOT NULL\n"                                                                     \
     ");\n"
 
-/* Until version 5; then once_store. */
+/* Until version 5, which replaces it with once_store. */
 #define HEAD_1                                                                                                         \
     "CREATE TABLE once_head(        -- one row, written with every commit\n"                                           \
     "  id INTEGER PRIMARY KEY CHECK (id = 1),\n"                                                                       \
@@ -134,8 +144,8 @@
     "ALTER TABLE once_entry ADD COLUMN history BLOB NOT NULL DEFAULT x'';  -- how its attempts ended\n"                \
     "ALTER TABLE once_letter ADD COLUMN history BLOB NOT NULL DEFAULT x'';\n"
 
-/* once_head under another name, so that no older program that still runs can go on: each of its transactions reads or
- * writes that table. */
+/* once_head under another name, so that older programs that still run stop: each of their transactions reads or writes
+ * once_head. */
 #define STORE_5                                                                                                        \
     "CREATE TABLE once_store(       -- one row, written with every commit\n"                                           \
     "  id INTEGER PRIMARY KEY CHECK (id = 1),\n"                                                                       \
@@ -181,10 +191,11 @@
     "ALTER TABLE once_audit ADD COLUMN body BLOB NOT NULL DEFAULT x'';          -- what was replaced\n"                \
     "ALTER TABLE once_audit ADD COLUMN sum INTEGER;  -- of all columns but the id\n"
 
-/* No part of the version: letters are found without it, too, and a program that does not know it does no harm. */
+/* Not a part of the version: letters are found without this index, too, and programs that do not use it keep it up to
+ * date. */
 #define LETTER_KEYS "CREATE INDEX once_letter_key ON once_letter(key);\n"
 
-/* Rows that were there before. */
+/* Sums for rows from before version 5. */
 #define SUM_UP                                                                                                         \
     "UPDATE once_entry SET sum = " ENTRY_SUM "; UPDATE once_body SET sum = " BODY_SUM ";"                              \
     "UPDATE once_lane SET sum = " LANE_SUM "; UPDATE once_letter SET sum = " LETTER_SUM ";"                            \
@@ -212,7 +223,7 @@ static int settings(once_sqlite_db *db, bool create, once_error *err)
                           "PRAGMA cache_size = -49152; PRAGMA wal_autocheckpoint = 16384; PRAGMA secure_delete = FAST;"
                           "PRAGMA foreign_keys = ON; PRAGMA cell_size_check = ON; PRAGMA temp_store = MEMORY",
                           err);
-    if (rc == ONCE_OK) rc = tables_in_file(db, &tables, err); /* the first look into the file */
+    if (rc == ONCE_OK) rc = tables_in_file(db, &tables, err); /* the first read of the file */
     if (rc == ONCE_OK && tables == 0 && create)
         rc =
             once__sqlite_exec(db, "PRAGMA page_size = 4096; PRAGMA auto_vacuum = NONE; PRAGMA journal_mode = WAL", err);
@@ -223,7 +234,7 @@ static int settings(once_sqlite_db *db, bool create, once_error *err)
 int once__sqlite_settings(once_sqlite_db *db, const once_env *env, bool create, int busy_ms, once_error *err)
 {
     enum { PAUSE_MS = 10 };
-    for (int waited_ms = 0;; waited_ms += PAUSE_MS) { /* SQLite does not wait by itself when the journal mode changes */
+    for (int waited_ms = 0;; waited_ms += PAUSE_MS) { /* SQLite itself does not wait when the journal mode changes */
         const int rc = settings(db, create, err);
         if (rc != ONCE_E_BUSY || waited_ms >= busy_ms) return rc;
         once_env_sleep_ms(env, PAUSE_MS);
@@ -238,7 +249,7 @@ static int not_ours(once_sqlite_db *db, once_error *err)
                      db->path);
 }
 
-/* once_meta has no row, and the other tables are there. Another file would be a second store. */
+/* Fails when once_meta has no row although other tables exist: a new secret there would make a second store. */
 static int is_emptied(once_sqlite_db *db, once_error *err)
 {
     int64_t n = 0;
@@ -281,7 +292,8 @@ static int look(once_sqlite_db *db, int64_t *version, bool *found, once_error *e
     return ONCE_OK;
 }
 
-/* Of the rows of once_meta but the sum itself; the numbers in it are small, and as text they have one form. */
+/* The sum covers all rows of once_meta except the sum itself. The numbers in it are small, and have one form as
+ * text. */
 #define META_SUMMED                                                                                                    \
     "SELECT group_concat(name || '=' || hex(value), ';') FROM (SELECT name, value FROM once_meta WHERE name <> 'sum' " \
     "ORDER BY name)"
@@ -314,7 +326,7 @@ int once__sqlite_sum_meta(once_sqlite_db *db, once_error *err)
     return once__sqlite_exec(db, sql, err);
 }
 
-/* The secret makes every key: with another one, everything would look new. */
+/* Checks the sum of once_meta. The secret is a part of every key: with another secret every message would look new. */
 static int check_meta(once_sqlite_db *db, once_error *err)
 {
     int64_t sum, n = 0;
@@ -377,7 +389,7 @@ static int make(once_sqlite_db *db, const once_env *env, once_error *err)
     sqlite3_finalize(stmt);
     if (rc != ONCE_OK || tables || db->borrowed) return rc;
     snprintf(sql, sizeof sql, "PRAGMA application_id = %d",
-             ONCE_SQLITE_APPLICATION_ID); /* the file was empty: it is all ours */
+             ONCE_SQLITE_APPLICATION_ID); /* the file was empty: all of it is ours */
     return once__sqlite_exec(db, sql, err);
 }
 
@@ -407,8 +419,8 @@ static int migrate_0_to_1(once_sqlite_db *db, once_error *err)
         err);
 }
 
-/* Version 4 did not keep that an earlier attempt may have had its effect, but the last ten are in the history; and it
- * did not say when what waits without a body is forgotten. */
+/* Version 4 did not store that an earlier attempt may have had its effect, but the last ten attempts are in the
+ * history. It also did not store when an entry that waits without a body expires. */
 static int migrate_4_to_5(once_sqlite_db *db, once_error *err)
 {
     return once__sqlite_exec(db,
@@ -441,7 +453,7 @@ int once__sqlite_is_ready(once_sqlite_db *db, bool *ready, once_secret *secret, 
     if (*ready) rc = check_meta(db, err);
     if (rc != ONCE_OK) *ready = false;
     return *ready ? read_secret(db, secret, err)
-                  : rc; /* what is ready stays so: nothing has to be read at one moment */
+                  : rc; /* a store that is ready stays ready: these reads need no common moment */
 }
 
 void once__sqlite_index_keys(once_sqlite_db *db)

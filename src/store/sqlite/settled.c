@@ -1,20 +1,21 @@
 /* Finished entries: many (millions), with random ids, written once, looked up on every delivery, dropped by time.
  *
- * A B-tree row for each costs a random page per message. Here a commit appends one blob, and sorting is done later in
- * large pieces; so a record is written about once per level, always next to its neighbours. It is a small
- * log-structured merge tree, made of nothing but INSERT, UPDATE and DELETE inside the transaction that settles, so
- * crash safety is SQLite's.
+ * A B-tree row for each entry costs a random page per message. Instead, a commit appends one blob, and records are
+ * sorted later in large pieces; so a record is written about once per level, always next to its neighbours. It is a
+ * small log-structured merge tree, made only of INSERT, UPDATE and DELETE inside the transaction that settles, so crash
+ * safety is SQLite's.
  *
  * Tables
- *   once_recent(id, records, tails)     one row per commit: what was settled in it, in that order (record.h)
+ *   once_recent(id, records, tails)     one row per commit: the records that it settled, in that order (record.h)
  *   once_run(id, level, state, cursor, records, min_keep_ms, max_keep_ms, created_ms, swept_ms)
+ *                                       state: 0 WHOLE, 1 INPUT, 2 OUTPUT, 3 DROPPING
  *   once_bucket(id = run << 32 | bucket, records, tails)    records sorted by id, one per id
  *   once_filter(id = run << 32 | chunk, blocks)             one Bloom block per bucket, CHUNK buckets a row
  *
- * Sums (sum.h). Records, tails and blocks are sealed, unless they come from version 4. Rows of once_recent are
- * numbered without gaps, the rows of once_run have a sum of their own in once_store, and a bucket has a row exactly
- * when its filter block is not zero: so what is missing is noticed like what has changed. (A bucket that was swept
- * empty stays as a seal without records.)
+ * Sums (sum.h). Records, tails and blocks are sealed, unless they come from version 4. Rows of once_recent are numbered
+ * without gaps, the rows of once_run have a sum of their own in once_store, and a bucket has a row exactly when its
+ * filter block is not zero: so a missing row is detected like a changed one. (A bucket that a sweep emptied stays as a
+ * seal without records.)
  *
  * Newest wins. The order from new to old is: recent rows by falling id, then runs by rising level and falling id.
  *
@@ -22,24 +23,24 @@
  * a run of level 0. A run of level L has 2^(level0_bits + 3L) buckets, chosen by the top bits of the id. Ids are a
  * keyed hash, so buckets fill evenly (about 16 records) and a lookup is one seek by rowid: no fences, no binary search.
  *
- * FANOUT runs of a level are merged into one of the next, a few bucket positions at a time. While that goes on
- *   inputs  (state INPUT)   own the positions from the cursor on; those before it have been deleted
+ * FANOUT runs of a level are merged into one run of the next level, a few bucket positions at a time. During a merge
+ *   inputs  (state INPUT)   own the positions from the cursor on; the positions before it have been deleted
  *   output  (state OUTPUT)  owns the positions before the cursor (in input positions; FANOUT output buckets each)
- * and the cursor is kept in the row of the output. There is at most one merge per level. How far a merge should be
- * follows from how full the level below is (merge_target), so every commit does a small share, nothing piles up, and no
- * bookkeeping survives outside the tables.
+ * and the row of the output has the cursor. There is at most one merge per level. How full the level below is decides
+ * how far a merge should be (merge_target): so every commit does a small share, nothing piles up, and all state of a
+ * merge is in the tables.
  *
- * Dropping by time. A record may go when keep_ms has passed. It is safe to drop it without looking at older records of
- * its id: keep_ms is at least that of every older record that may still be around (the caller sees to that; forgetting
- * writes a tombstone that is kept as long as what it hides). Merges and sweeps drop; a run whose max_keep_ms has passed
- * is not read any more, and deleted without being read.
+ * Dropping by time. A record may go when keep_ms has passed. Dropping it is safe without reading older records of its
+ * id: keep_ms is at least that of every older record that may still exist (the caller ensures that; forgetting writes a
+ * tombstone that is kept as long as the records that it hides). Merges and sweeps drop records; a run whose max_keep_ms
+ * has passed is no longer read, and is deleted without being read.
  *
  * Filters: FILTER_BYTES per bucket, in memory up to limits.filter_bytes, newest and smallest runs first; buckets
  * without a filter in memory are probed on disk. Filters never miss a record; sweeping only leaves them too full.
  *
  * Other processes: rows of once_recent above `last seen` are new; a new `flushed` means that the recent records in
- * memory are in a run now; a new `generation` means that once_run changed. All three are read inside the transaction. A
- * run's id is never used again and its filters never change, so only what is new has to be loaded. */
+ * memory are now in a run; a new `generation` means that once_run changed. All three are read inside the transaction. A
+ * run's id is never used again and its filters never change, so only new runs have to be loaded. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -128,7 +129,7 @@ once_bytes once__settled_column(sqlite3_stmt *stmt, int at)
     return (once_bytes){data, (size_t)sqlite3_column_bytes(stmt, at)};
 }
 
-/* Appends all records of the two blobs. 0: fine; otherwise a status with `err` filled. */
+/* Appends all records of the two blobs. Returns ONCE_OK, or a status with `err` filled. */
 int once__pile_blob(once_settled *s, pile *p, once_bytes records, once_bytes tails, const char *what, once_error *err)
 {
     const size_t base = p->records.len, tail_base = p->tails.len;
@@ -180,7 +181,7 @@ bool once__settled_sealed(const once_settled *s, char table, int64_t id)
     return table == RECENT ? id > s->head.unsealed_recent : id >> 32 > s->head.unsealed_run;
 }
 
-/* The sum of the records knows how long the tails are, so that they cannot get lost. */
+/* The sum of the records covers the length of the tails, so that lost tails are detected. */
 bool once__settled_unseal(const once_settled *s, char table, int64_t id, once_bytes *records, once_bytes *tails)
 {
     if (!once__settled_sealed(s, table, id)) return true;
@@ -234,7 +235,7 @@ void once__recent_clear(once_settled *s)
     once__pile_clear(&s->recent);
     s->written = s->written_records = s->written_tails = 0;
     const size_t kept = 8 * s->limits.recent_records;
-    if (s->index.size > kept) { /* a giant transaction is over */
+    if (s->index.size > kept) { /* after a giant transaction */
         pile_release(&s->recent);
         once_buf_init(&s->recent.records, BYTES_MAX);
         once_buf_init(&s->recent.tails, BYTES_MAX);
@@ -250,7 +251,7 @@ static int recent_load(once_settled *s, int64_t since, once_error *err)
     while (rc == ONCE_OK && (code = sqlite3_step(stmt)) == SQLITE_ROW) {
         const int64_t id = sqlite3_column_int64(stmt, 0);
         once_bytes records = once__settled_column(stmt, 1), tails = once__settled_column(stmt, 2);
-        /* One row a commit, numbered without gaps: one that is missing is noticed. */
+        /* Each commit writes one row, numbered without gaps: a missing row is detected. */
         if (id != ++since || !once__settled_unseal(s, RECENT, id, &records, &tails))
             rc = once__settled_damaged(s, "table once_recent", err);
         else rc = once__pile_blob(s, &s->recent, records, tails, "table once_recent", err);
@@ -278,7 +279,7 @@ static void forget_everything(once_settled *s)
 int once__settled_refresh(once_settled *s, const once_settled_head *head, once_error *err)
 {
     if (s->distrusted) forget_everything(s);
-    s->distrusted = true; /* until we are through */
+    s->distrusted = true; /* until this has succeeded */
     const once_settled_head old = s->head;
     s->head = *head;
     int rc = ONCE_OK;
@@ -325,7 +326,7 @@ int once__settled_find(once_settled *s, const once_hash *ids, size_t n, int64_t 
     assert(n > 0);
     assert(!s->distrusted);
     if (n == 0) return ONCE_OK;
-    uint32_t few[256], *open = few; /* those not found yet */
+    uint32_t few[256], *open = few; /* ids that are not found yet */
     if (n > sizeof few / sizeof *few && !(open = once_arena_alloc(arena, n * sizeof *open)))
         return once_no_memory(err, "for settled entries");
     size_t left = 0;
@@ -361,7 +362,7 @@ int once__settled_add(once_settled *s, const once_record *record, once_error *er
     return ONCE_OK;
 }
 
-/* One row for what was added since the last one. */
+/* Writes one row with the records added since the last one. */
 int once__recent_write(once_settled *s, once_error *err)
 {
     pile *p = &s->recent;
@@ -397,8 +398,8 @@ typedef struct visitor {
     bool over;
 } visitor;
 
-/* Whether there is a newer record of the id, in the recent ones or the first `newer` runs. Where it is tells that, and
- * not what is in it: two lives of an id may have ended alike, at the same moment. */
+/* Whether the id has a newer record, in the recent ones or in the first `newer` runs. The position of a record decides,
+ * and not its content: two lives of an id may have ended alike, at the same moment. */
 static int is_hidden(once_settled *s, const once_record_ref *ref, size_t newer, visitor *v, bool *out, once_error *err)
 {
     once_record other = {0};

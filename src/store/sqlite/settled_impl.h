@@ -1,6 +1,5 @@
-/* Inside the finished entries of the sqlite store: shared by settled.c (layout, recent records, lookup),
- * settled_runs.c (runs and their filters) and settled_merge.c (flush, merge, sweep). Included by nobody
- * else. */
+/* Internal header of the finished entries of the sqlite store. Only settled.c (layout, recent records, lookup),
+ * settled_runs.c (runs and their filters) and settled_merge.c (flush, merge, sweep) include it. */
 #ifndef ONCE_STORE_SQLITE_SETTLED_IMPL_H
 #define ONCE_STORE_SQLITE_SETTLED_IMPL_H
 
@@ -15,7 +14,7 @@ enum {
     FILTER_BYTES = 16, /* per bucket: 8 bits a record */
     FILTER_PROBES = 5,
     STEP = 8,   /* positions of a merge step; STEP * FANOUT must be a multiple of CHUNK */
-    LEVELS = 7, /* the last one is not merged any more: 64 Ki * 8^6 records a run */
+    LEVELS = 7, /* the last level is not merged: 64 Ki * 8^6 records a run */
     RUNS_MAX = 256
 };
 
@@ -24,9 +23,9 @@ enum {
 _Static_assert(1 << FANOUT_BITS == FANOUT, "the fanout is a power of two");
 _Static_assert(STEP *FANOUT % CHUNK == 0, "a merge step completes rows of filters");
 
-enum { RECENT = 'r', BUCKET = 'b', FILTER = 'f', RUN = 'u' }; /* tables, in their sums */
+enum { RECENT = 'r', BUCKET = 'b', FILTER = 'f', RUN = 'u' }; /* the letter of each table in its sums */
 
-enum run_state { WHOLE = 0, INPUT = 1, OUTPUT = 2, DROPPING = 3 }; /* stored */
+enum run_state { WHOLE = 0, INPUT = 1, OUTPUT = 2, DROPPING = 3 }; /* column once_run.state */
 
 typedef struct run {
     int64_t id;
@@ -35,7 +34,7 @@ typedef struct run {
     uint32_t cursor; /* OUTPUT: input positions merged; DROPPING: buckets deleted; WHOLE: buckets swept in this pass */
     uint64_t records;
     int64_t min_keep_ms, max_keep_ms, created_ms, swept_ms;
-    uint32_t from, to;       /* buckets that count: set by arrange() */
+    uint32_t from, to;       /* buckets that are valid: set by arrange() */
     unsigned char **filters; /* [buckets / CHUNK]; NULL: not in memory */
     uint32_t filters_high;   /* no filter in memory at or above this chunk */
 } run;
@@ -61,7 +60,7 @@ enum statement {
     STATEMENTS
 };
 
-/* Records in memory: their bytes, and where each one is. */
+/* Records in memory: their bytes, and the position of each one. */
 typedef struct pile {
     once_buf records, tails;
     once_record_ref *refs;
@@ -72,7 +71,7 @@ struct once_settled {
     once_sqlite_db *db;
     once_settled_limits limits;
     once_settled_head head;
-    bool distrusted; /* what is in memory may differ from the tables */
+    bool distrusted; /* memory may differ from the tables */
     sqlite3_stmt *statements[STATEMENTS];
 
     pile recent;
@@ -87,7 +86,7 @@ struct once_settled {
     pile scratch;                               /* what a merge step or a sweep reads */
     once_buf out, out_tails;                    /* a bucket being written */
     once_buf sealed, sealed_tails;              /* the same, as they go into the tables */
-    unsigned char filter[CHUNK * FILTER_BYTES]; /* the last one that had to be read from its table */
+    unsigned char filter[CHUNK * FILTER_BYTES]; /* the last filter that was read from its table */
     unsigned char *fresh_filters;               /* of the buckets of one step or flush */
     size_t fresh_size;
     uint32_t *order; /* of a flush */
@@ -101,7 +100,7 @@ int once__settled_damaged(once_settled *s, const char *what, once_error *err);
 bool once__pile_push(pile *p, const once_record_ref *ref);
 void once__pile_clear(pile *p);
 once_bytes once__pile_slice(const once_buf *buf, size_t at, size_t len);
-/* Appends all records of a row; `what` is the table that is damaged if they cannot be read. */
+/* Appends all records of a row; `what` names the table in the error when they cannot be read. */
 int once__pile_blob(once_settled *s, pile *p, once_bytes records, once_bytes tails, const char *what, once_error *err);
 
 /* Statements: bind the first parameter (and a range of buckets or chunks of a run), then step. */
@@ -118,9 +117,9 @@ bool once__settled_sealed(const once_settled *s, char table, int64_t id);
 once_bytes once__settled_column(sqlite3_stmt *stmt, int at);
 
 void once__recent_clear(once_settled *s);
-/* One row of once_recent for what was added since the last one. */
+/* Writes one row of once_recent with the records added since the last one. */
 int once__recent_write(once_settled *s, once_error *err);
-/* Copies what a record points to into the arena. */
+/* Copies the bytes of a record into the arena. */
 bool once__record_own(once_arena *arena, once_record *r);
 
 /* ---- settled_runs.c ---- */
@@ -130,7 +129,7 @@ uint32_t once__level_buckets(const once_settled *s, unsigned level);
 uint32_t once__level_bucket(const once_settled *s, unsigned level, once_hash id);
 
 uint64_t once__runs_sum(const once_settled *s);
-/* Sorts the runs and sets the buckets that count in each; after every change of a state or a cursor. */
+/* Sorts the runs and sets the valid buckets of each; called after every change of a state or a cursor. */
 void once__runs_arrange(once_settled *s);
 /* Brings the runs in memory up to date with once_run. */
 int once__runs_load(once_settled *s, once_error *err);
@@ -153,9 +152,9 @@ void once__filter_drop(once_settled *s, run *r, uint32_t chunk);
 
 /* ---- settled_merge.c ---- */
 
-/* All recent records become a run of level 0. */
+/* Turns all recent records into a run of level 0. */
 int once__settled_flush(once_settled *s, int64_t now_ms, once_error *err);
-/* As much merging as is due. */
+/* Does as much merging as is due. */
 int once__settled_merge(once_settled *s, int64_t now_ms, once_error *err);
 
 #endif

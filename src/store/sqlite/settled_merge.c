@@ -1,6 +1,7 @@
-/* How finished entries move: recent records into a run, runs into larger runs, expired records away. Layout and rules:
- * settled.c. Everything here runs inside the transaction of the caller, who distrusts our memory when it fails.
- */
+/* Moving and dropping finished entries: recent records into a run, runs into larger runs, expired records away. Layout
+ * and rules: settled.c.
+ *
+ * Everything here runs inside the caller's transaction. When it fails, the caller calls once__settled_distrust. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -117,7 +118,9 @@ int once__settled_flush(once_settled *s, int64_t now_ms, once_error *err)
     for (size_t first = 0; first < s->recent.n; first += s->limits.recent_records) {
         const size_t left = s->recent.n - first;
         int rc = flush_run(s, first, left < s->limits.recent_records ? left : s->limits.recent_records, now_ms, err);
-        if (rc == ONCE_OK) rc = once__settled_merge(s, now_ms, err); /* a giant transaction makes many runs */
+        if (rc == ONCE_OK)
+            rc = once__settled_merge(s, now_ms, err); /* a giant transaction makes many runs, which are
+                                                                      * merged at once */
         if (rc != ONCE_OK) return rc;
     }
     once__settled_bound(s, RECENT_DELETE, s->head.last_recent);
@@ -242,8 +245,8 @@ static int merge_step(once_settled *s, merge *m, int64_t now_ms, once_error *err
     return rc;
 }
 
-/* How many positions the merge at this level should have behind it: the fuller the level, the further, so that it ends
- * (with a quarter to spare) before the next FANOUT runs are there. */
+/* How many positions the merge of this level should have done: the fuller the level, the more, so that it ends (with a
+ * quarter to spare) before the next FANOUT runs exist. */
 static uint32_t merge_target(const once_settled *s, unsigned level)
 {
     double filled = (double)whole_runs(s, level);
@@ -284,8 +287,8 @@ int once__settled_merge(once_settled *s, int64_t now_ms, once_error *err)
 
 /* ---- dropping by time ---- */
 
-/* Recent records are one or more rows of blobs: when enough of them have expired, the rest is written anew as one row.
- */
+/* Recent records are one or more rows of blobs. When enough of them have expired, the others are written again as one
+ * row. */
 static int sweep_recent(once_settled *s, int64_t now_ms, once_sweep_result *out, once_error *err)
 {
     pile *p = &s->recent, *kept = &s->scratch;
@@ -378,7 +381,7 @@ static int sweep_bucket(once_settled *s, run *r, uint32_t bucket, int64_t now_ms
     return rc;
 }
 
-/* Some records of this run have expired: goes on with its pass over the run. */
+/* Some records of this run have expired: continues the pass over the run. */
 static int sweep_run(once_settled *s, run *r, size_t limit, int64_t now_ms, once_sweep_result *out, once_error *err)
 {
     const uint32_t buckets = once__level_buckets(s, r->level);
@@ -394,14 +397,14 @@ static int sweep_run(once_settled *s, run *r, size_t limit, int64_t now_ms, once
     if (r->cursor == buckets) {
         r->cursor = 0;
         r->swept_ms = now_ms;
-        /* Not known exactly without reading the run twice; everything that expired before this moment is gone. */
+        /* The exact value would need a second read of the run; all records that expired before now are gone. */
         r->min_keep_ms = now_ms + 1;
     }
     return r->records || r->cursor ? once__run_write(s, r, RUN_UPDATE, err) : sweep_expired_run(s, r, limit, out, err);
 }
 
-/* Going over a run costs reading it. So a run is gone over again only when its age has grown by an eighth since the
- * last time: a few times in its life, however often sweep is called. */
+/* A pass reads the whole run. So a run gets another pass only when its age has grown by an eighth since the last one: a
+ * few times in its life, however often sweep is called. */
 static bool worth_a_pass(const run *r, int64_t now_ms)
 {
     if (r->state != WHOLE || r->min_keep_ms > now_ms) return false;
@@ -421,7 +424,7 @@ int once__settled_sweep(once_settled *s, size_t limit, int64_t now_ms, once_swee
         if (rc != ONCE_OK) return rc;
         s->head.generation++;
         once__runs_arrange(s);
-        out->more = true; /* one run a call; the next call finds the rest, or nothing */
+        out->more = true; /* one run per call; the next call finds the rest, or nothing */
         return ONCE_OK;
     }
     return ONCE_OK;

@@ -1,4 +1,4 @@
-/* Runs of finished entries: their rows, their filters, and looking into them. Layout and rules: settled.c. */
+/* Runs of finished entries: their rows, their filters, and lookups in them. Layout and rules: settled.c. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,7 +56,7 @@ static int run_order(const void *left, const void *right)
     return x->id > y->id ? -1 : x->id < y->id;
 }
 
-/* Sorts the runs and sets the buckets that count in each. */
+/* Sorts the runs and sets the valid buckets of each. */
 void once__runs_arrange(once_settled *s)
 {
     uint32_t cursor[LEVELS + 1] = {0};
@@ -70,7 +70,7 @@ void once__runs_arrange(once_settled *s)
     }
 }
 
-/* Of one row of once_run, all of its columns. */
+/* The sum over all columns of one row of once_run. */
 static uint64_t run_sum(const run *r)
 {
     const int64_t columns[] = {r->level,       r->state,       r->cursor,     (int64_t)r->records,
@@ -228,8 +228,7 @@ static bool unseal_filter(const once_settled *s, int64_t id, once_bytes *blocks)
            blocks->len == CHUNK * FILTER_BYTES;
 }
 
-/* The filters of a chunk, from memory or from their table; that they are not there is damage. Good until the next call.
- */
+/* The filters of a chunk, from memory or from their table; a missing row is damage. Valid until the next call. */
 static int filter_blocks(once_settled *s, const run *r, uint32_t chunk, const unsigned char **out, once_error *err)
 {
     const int64_t id = r->id << 32 | chunk;
@@ -251,7 +250,7 @@ static int filter_blocks(once_settled *s, const run *r, uint32_t chunk, const un
     return rc;
 }
 
-/* There is no row of this bucket: right if nothing was ever written to it. */
+/* The bucket has no row: right only if nothing was ever written to it. */
 static int check_no_bucket(once_settled *s, const run *r, uint32_t bucket, once_error *err)
 {
     static const unsigned char empty[FILTER_BYTES];
@@ -264,7 +263,7 @@ static int check_no_bucket(once_settled *s, const run *r, uint32_t bucket, once_
     return once__settled_damaged(s, "table once_bucket", err);
 }
 
-/* Loads what is missing of the filters of a run, newest runs being asked first, as far as there is room. */
+/* Loads the missing filters of a run as far as there is room; newer runs come first. */
 static int filters_load(once_settled *s, run *r, once_error *err)
 {
     const uint32_t from = r->from / CHUNK, to = (r->to + CHUNK - 1) / CHUNK;
@@ -337,7 +336,7 @@ int once__runs_load(once_settled *s, once_error *err)
     if (rc == ONCE_OK && !s->head.unsummed && once__runs_sum(s) != s->head.runs_sum)
         rc = once__settled_damaged(s, "table once_run", err);
     once__runs_arrange(s);
-    for (size_t i = 0; i < s->n_runs; i++) /* what a merge has passed is not needed any more */
+    for (size_t i = 0; i < s->n_runs; i++) /* filters of positions that a merge has passed are no longer needed */
         for (uint32_t chunk = 0; chunk < s->runs[i]->from / CHUNK && chunk < s->runs[i]->filters_high; chunk++)
             once__filter_drop(s, s->runs[i], chunk);
     for (size_t i = 0; i < s->n_runs && rc == ONCE_OK; i++) rc = filters_load(s, s->runs[i], err);
@@ -369,7 +368,7 @@ int once__run_read(once_settled *s, const run *r, uint32_t from, uint32_t to, on
     return rc;
 }
 
-/* Looks for id in a bucket whose row `stmt` stands on. */
+/* Looks for an id in the bucket of the current row of `stmt`. */
 static int search_bucket(once_settled *s, int64_t row, sqlite3_stmt *stmt, once_hash id, once_record *out,
                          once_arena *arena, once_error *err)
 {

@@ -1,5 +1,5 @@
-/* Inside the sqlite store: its handle, and the entries of the open transaction. Each file of this folder has one idea;
- * parts.h is between those that are the store itself.
+/* Internal header of the sqlite store: its handle, and the entries of the open transaction. Each file of this folder
+ * has one task; parts.h is the interface between the files of the store itself.
  *
  * A transaction holds its entries as slots in an arena. `save` only marks a slot; rows and records are written when the
  * transaction commits, or when a query has to see them. So an entry that is claimed and settled in one transaction is
@@ -13,13 +13,13 @@
 #include "store/sqlite/settled.h"
 #include "store/sqlite/sum.h"
 
-/* Where the bytes of a slot's entry have already been copied to: pointers that need no second copy. */
+/* Addresses of bytes of a slot's entry that are copied already and need no second copy. */
 enum { OWN_KEY, OWN_POINT, OWN_RESULT, OWN_REASON, OWN_HISTORY, OWN_TYPE, OWN_HEADERS, OWN_BODY, OWN_BODY_POINT, OWNS };
 
 typedef struct once_slot once_slot;
 typedef struct once_lane_slot once_lane_slot;
 struct once_slot {
-    once_entry entry; /* first: load gives this out and save gets it back */
+    once_entry entry; /* first: load returns this, and save gets it back */
     const char *own[OWNS];
     int64_t row;          /* its row in once_entry; 0: none */
     int64_t keep_ms;      /* a record of this id may exist until then; 0: none does */
@@ -28,14 +28,14 @@ struct once_slot {
     bool settle_dirty;    /* a record must be written */
     bool body_stored;     /* there is a row in once_body ... */
     bool body_same;       /* ... and it is this entry's message */
-    once_lane_slot *lane; /* whose list it is in; NULL: none */
+    once_lane_slot *lane; /* the lane whose list has the slot; NULL: none */
     once_slot *lane_next;
 };
 
 struct once_lane_slot {
     once_hash id;
     bool dirty;
-    bool stored;                 /* it has a row */
+    bool stored;                 /* the lane has a row */
     int64_t version, expires_ms; /* ONCE_LANE_NO_VERSION, 0: there is no row */
     once_bytes record;           /* lane_record.h */
     once_slot *first;            /* slots of this lane */
@@ -96,43 +96,42 @@ enum once_sqlite_statement {
     SQL_STATEMENTS
 };
 
-/* Which ids may have a row in once_entry, so that a batch of new keys asks the table for none of them. */
+/* A filter of the ids that may have a row in once_entry, so that a batch of new keys needs no query. */
 typedef struct once_live_filter {
-    bool known;   /* false: to be built */
-    bool many;    /* too many rows to know: ask the table */
+    bool known;   /* false: the filter must be built */
+    bool many;    /* too many rows for a filter: query the table */
     size_t rows;  /* in the table, unless many */
-    size_t added; /* since it was built */
+    size_t added; /* ids added since it was built */
     unsigned char bits[8192];
 } once_live_filter;
 
-/* Which rows there are: a sum over the ids (or names) of a table, so that a row that cannot be found any more is
- * noticed. */
+/* Sums over the ids (or names) of the rows of a table: they show when a row can no longer be found. */
 enum once_present { PRESENT_ENTRIES, PRESENT_LANES, PRESENT_FACTS, PRESENT_LETTERS, PRESENT_AUDITS, PRESENTS };
-enum { PRESENT_LIMIT = 200000 }; /* rows that are gone over when they are first asked for: a tenth of a second */
+enum { PRESENT_LIMIT = 200000 }; /* how many rows the first check reads: a tenth of a second */
 
 typedef struct once_sqlite {
     once_storage storage;
-    uint64_t present[PRESENTS];        /* as the tables are now ... */
-    uint64_t present_stored[PRESENTS]; /* ... and as once_store says */
+    uint64_t present[PRESENTS];        /* of the tables now ... */
+    uint64_t present_stored[PRESENTS]; /* ... and in once_store */
     bool present_checked[PRESENTS];    /* since the file was opened */
     once_sqlite_db *db;
     sqlite3_stmt *sql[SQL_STATEMENTS];
     once_settled *settled;
     once_names *names;
     once_clock stored_clock; /* as in once_backend */
-    int64_t data_version;    /* of the last transaction; another one: others have written */
+    int64_t data_version;    /* of the last transaction; another value: another connection has written */
     bool unsummed;           /* the tables have no sums yet: they are being made, or brought up to date */
-    bool fresh;              /* nothing has been read yet, or what was read is not to be trusted */
+    bool fresh;              /* nothing has been read yet, or memory cannot be trusted */
     char mark_name[16];      /* borrowed connection: the fact that tells whether the caller rolled back ... */
     uint64_t mark;           /* ... and its value in the state that memory mirrors; 0: none yet */
     once_live_filter live;
-    unsigned char lane_cursor[16]; /* where the sweep of lanes goes on */
+    unsigned char lane_cursor[16]; /* where the sweep of lanes continues */
 
     /* the open transaction */
     bool open, write;
     int64_t changes_before;
     bool rows_written; /* once_entry was changed */
-    bool wrote;        /* something of ours was changed */
+    bool wrote;        /* a table of ours was changed */
     bool settled_touched;
     once_arena arena;
     once_table slots, lanes;
@@ -156,20 +155,20 @@ int once__live_lane_before(once_storage *storage, const once_entry *entry, size_
 
 /* Brings once_entry up to date with the slots, so that a query sees them. */
 int once__live_write_rows(once_sqlite *q, once_error *err);
-/* Everything that commit has to write. */
+/* Writes everything that commit has to write. */
 int once__live_write_all(once_sqlite *q, once_error *err);
 /* Forgets the slots. */
 void once__live_clear(once_sqlite *q);
 /* Reads an entry from a row of SQL_ENTRY_GET or SQL_LIST; bytes in the arena. */
 int once__live_read_row(once_sqlite *q, sqlite3_stmt *stmt, once_arena *arena, once_entry *out, int64_t *row,
                         int64_t *keep_ms, once_error *err);
-/* Whether this transaction or a row of once_entry knows better than a record of this id. */
+/* Whether this transaction, or a row of once_entry, overrides a record of this id. */
 int once__live_is_newer(once_sqlite *q, once_hash id, bool *out, once_error *err);
 int once__live_from_record(once_sqlite *q, const once_record *record, once_entry *out, once_error *err);
 int once__live_to_record(once_sqlite *q, const once_entry *entry, int64_t keep_ms, once_record *out, once_error *err);
 
-/* A row came (or went). Compares all ids of the table with the sum, once per handle: at most `limit` rows, beyond that
- * `check` does. */
+/* Notes that a row was added (or removed). Compares all ids of the table with the sum, once per handle: at most `limit`
+ * rows; `verify` compares larger tables. */
 void once__present_change(once_sqlite *q, enum once_present which, once_bytes id, bool gone);
 void once__present_change_row(once_sqlite *q, enum once_present which, int64_t id, bool gone);
 int once__present_check(once_sqlite *q, enum once_present which, int64_t limit, once_error *err);
@@ -177,18 +176,18 @@ int once__present_count(once_sqlite *q, enum once_present which, int64_t limit, 
                         once_error *err);
 
 /* Small helpers for binding and reading. */
-void once__bind_bytes(sqlite3_stmt *stmt, int at, once_bytes bytes); /* an empty blob when there are none */
+void once__bind_bytes(sqlite3_stmt *stmt, int at, once_bytes bytes); /* an empty blob when there are no bytes */
 void once__bind_id(sqlite3_stmt *stmt, int at, const unsigned char id[16]);
 bool once__column_copy(sqlite3_stmt *stmt, int at, once_arena *arena, once_bytes *out);
 bool once__column_id(sqlite3_stmt *stmt, int at, once_hash *out); /* false: not 16 bytes; NULL reads as zero */
 
-/* A store on a connection of the caller, outside of any transaction of it; makes the tables that are missing. Closing
- * it leaves the connection open, and must come first. Between begin and commit the caller may run statements of its
- * own. NULL limits: the defaults. */
+/* A store on a connection of the caller, outside of any transaction of it; makes missing tables. Closing the store
+ * leaves the connection open, and must happen before the connection is closed. Between begin and commit the caller may
+ * run its own statements. NULL limits: the defaults. */
 int once__sqlite_store_borrow(sqlite3 *handle, const once_store_options *options, const once_settled_limits *limits,
                               once_backend **out, once_error *err);
 
-/* For tests: runs statements on our own tables, and gives everything its sums anew. */
+/* For tests: runs statements on our own tables, and writes all sums again. */
 int once__sqlite_store_edit(once_backend *store, const char *sql, once_error *err);
 
 /* For tests: opens with other sizes. NULL: the defaults. */

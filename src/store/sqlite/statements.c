@@ -1,4 +1,4 @@
-/* What the sqlite store asks: the text of each statement. */
+/* The text of each statement of the sqlite store. Numbers of states and flags are those of store/states.h. */
 #include "store/sqlite/columns.h"
 #include "store/sqlite/parts.h"
 #include "store/states.h"
@@ -18,8 +18,8 @@
     " body, sent_ms, ?2, ?3, same, history, ?4, ?5"
 #define AUDIT_BOUND "?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8"
 
-/* What a row is at a time, as once_entry_state_at says it: claimed until its lease is over, then unknown (flag 4,
- * `hold`) or waiting. Flag 1024: it is unknown already (store/states.h). */
+/* The state of a row at a time, as once_entry_state_at: claimed until its lease is over, then unknown (flag 4, `hold`)
+ * or waiting. With flag 1024 it is unknown already (store/states.h). */
 #define EXPIRES                                                                                                        \
     "state = 2 AND owned = 0 AND lane IS NULL AND flags & 40 = 0" /* once_entry_expires; flags unreported and maybe */
 #define LIVE_AT(now) "NOT (" EXPIRES " AND expires_ms <= " now ")"
@@ -27,7 +27,8 @@
     "CASE WHEN state = 1 AND (due_ms <= " now                                                                          \
     " OR flags & 1024) THEN CASE WHEN flags & 4 THEN 3 ELSE 2 END ELSE state "                                         \
     "END"
-/* When it comes by itself; NULL: never. An unknown does when it is asked about, which needs its body. */
+/* When the entry becomes due without a delivery; NULL: never. An unknown entry does when it is looked up, which needs
+ * its body. */
 #define COMES_AT(now)                                                                                                  \
     "CASE WHEN " STATE_AT(now) " = 3 THEN CASE WHEN owned = 1 AND flags & 512 THEN due_ms END"                         \
                                " WHEN owned = 1 OR (state = 1 AND due_ms > " now ") THEN due_ms END"
@@ -50,7 +51,7 @@ const char *const once__sqlite_sql[SQL_STATEMENTS] = {
     [SQL_ENTRY_GET] = "SELECT " ENTRY_COLUMNS " FROM once_entry WHERE id = ?1",
     [SQL_ENTRY_INSERT] =
         "INSERT INTO once_entry(n, " ENTRY_SUMMED ", sum) VALUES (?1, " ENTRY_BOUND ", " SUM_OF("e", ENTRY_BOUND) ")",
-    /* Not the id, which never changes: to name it would rewrite a page of its index. */
+    /* Without the id, which never changes: setting it would rewrite a page of its index. */
     [SQL_ENTRY_UPDATE] =
         "UPDATE once_entry SET (state, owned, token, attempt, failures, fingerprint, lane, ord, gap_ms,"
         " remember_ms, flags, run, seen_ms, changed_ms, due_ms, expires_ms, keep_ms, tenant, consumer, operation,"
@@ -93,7 +94,7 @@ const char *const once__sqlite_sql[SQL_STATEMENTS] = {
                        " AND due_ms <= ?2 AND (due_ms, id) > (?4, ?5) ORDER BY due_ms, id LIMIT ?3",
     [SQL_BY_TOKEN] = "SELECT id FROM once_entry WHERE token >= ?1 AND token <= ?2 AND state = 1 AND consumer = ?3"
                      " ORDER BY token LIMIT ?4",
-    /* By the index of what is claimed, which is little. */
+    /* By the index of claims, which are few. */
     [SQL_LAPSED] = "SELECT id FROM once_entry INDEXED BY once_entry_token WHERE state = 1 AND +consumer = ?1 AND "
                    "due_ms <= ?2 AND flags & 4 AND flags & 1024 = 0 LIMIT ?3",
     [SQL_LETTER_PUT] = "INSERT OR IGNORE INTO once_letter(" LETTER_SUMMED ", sum) VALUES (" LETTER_BOUND
@@ -113,7 +114,7 @@ const char *const once__sqlite_sql[SQL_STATEMENTS] = {
     [SQL_STATS] = "SELECT " STATE_AT("?2") " AS is_now, count(*), min(" COMES_AT(
         "?2") ") FROM once_entry WHERE consumer = ?1 AND state < 4 AND " LIVE_AT("?2") " GROUP BY is_now",
     [SQL_STATS_LETTERS] = "SELECT count(*) FROM once_letter WHERE consumer = ?1",
-    /* By the index of what is due; of a body only its length is read. */
+    /* By the index of due entries; of a body only its length is read. */
     [SQL_WAITING_SIZE] =
         "SELECT count(*), coalesce(sum(length(b.body)), 0) FROM once_entry AS e INDEXED BY once_entry_due"
         " CROSS JOIN once_body AS b ON b.n = e.n WHERE e.consumer = ?1 AND e.owned = 1 AND e.state < 3"
@@ -128,7 +129,7 @@ const char *const once__sqlite_sql[SQL_STATEMENTS] = {
     [SQL_FACTS] = "SELECT name, value, sum = " FACT_SUM " FROM once_fact WHERE substr(name, 1, length(?1)) = ?1",
 };
 
-/* What differs on a borrowed connection. SQL_ROLLBACK is followed by SQL_COMMIT there. */
+/* Statements that differ on a borrowed connection. SQL_ROLLBACK is followed by SQL_COMMIT there. */
 const char *const once__sqlite_borrowed_sql[SQL_STATEMENTS] = {
     [SQL_BEGIN_READ] = "SAVEPOINT once_store",
     [SQL_BEGIN_WRITE] = "SAVEPOINT once_store",

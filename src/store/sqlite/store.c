@@ -1,5 +1,5 @@
-/* The sqlite store: a storage for the engine in an SQLite file. Opening and closing it; each other file of this folder
- * has one idea, and parts.h is between them. */
+/* The sqlite store: a storage for the engine in an SQLite file. This file opens and closes it; each other file of this
+ * folder has one task, and parts.h is the interface between them. */
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -74,7 +74,7 @@ static int prepare_all(once_sqlite *q, const once_settled_limits *limits, once_e
     return rc;
 }
 
-/* Sums of what is there, for the tables that were just made or come from version 4. */
+/* Writes the sums of the existing rows, for tables that were just made or come from version 4. */
 static int sum_up(once_sqlite *q, once_error *err)
 {
     assert(q->settled && !q->open);
@@ -172,8 +172,8 @@ int once__sqlite_store_borrow(sqlite3 *handle, const once_store_options *options
     return ONCE_OK;
 }
 
-/* Bodies and results are nobody else's to read. SQLite gives its other files the mode of this one. When it is there
- * already, or cannot be made, SQLite is the one to say so. */
+/* Makes the file readable by its owner only, because of bodies and results. SQLite gives its other files the mode of
+ * this one. When the file exists already, or cannot be made, SQLite reports it. */
 static int make_private(const once_env *env, const char *path, once_error *err)
 {
     struct stat st;
@@ -184,7 +184,7 @@ static int make_private(const once_env *env, const char *path, once_error *err)
             err, ONCE_E_CONFIG,
             "file '%s': is a symbolic link to nothing; name the file that is to be made, or remove the link", path);
     if (fd < 0) return ONCE_OK;
-    (void)fchmod(fd, 0600); /* the umask may have taken even that */
+    (void)fchmod(fd, 0600); /* the umask may have removed even these bits */
     env->close(env->self, fd);
     return ONCE_OK;
 }

@@ -4,7 +4,7 @@
 
 #include "base/banned.h"
 
-/* The type counts, too: a NULL is no empty blob, and 1 is not '1'. */
+/* The type is a part of the sum: NULL differs from an empty blob, and 1 from '1'. */
 static uint64_t add_value(uint64_t sum, sqlite3_value *value)
 {
     const int type = sqlite3_value_type(value);

@@ -1,4 +1,4 @@
-/* The sweep of the sqlite store: what has expired goes, a bounded step at a time. */
+/* The sweep of the sqlite store: drops expired lanes, entries and records, in bounded steps. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,8 +8,8 @@
 
 #include "base/banned.h"
 
-/* Lanes whose version has expired. They are few, so each call looks at the next `limit` of them and begins anew at the
- * end. */
+/* Drops lanes whose version has expired. Lanes are few, so each call reads the next `limit` of them, and starts again
+ * after the last. */
 static int sweep_lanes(once_sqlite *q, size_t limit, once_error *err)
 {
     sqlite3_stmt *stmt = q->sql[SQL_LANE_AFTER];
@@ -47,7 +47,7 @@ static int sweep_lanes(once_sqlite *q, size_t limit, once_error *err)
     return rc;
 }
 
-/* What waits without a body and has expired. */
+/* Drops expired entries that wait without a body. */
 static int sweep_waiting(once_sqlite *q, size_t limit, once_sweep_result *out, once_error *err)
 {
     once_hash *ids = once_arena_alloc(&q->arena, limit * sizeof *ids);
@@ -72,7 +72,7 @@ int once__sqlite_store_sweep(once_backend *store, size_t limit, once_sweep_resul
     rc = once__settled_sweep(q->settled, limit, q->storage.now_ms, out, err);
     if (rc == ONCE_OK) rc = sweep_lanes(q, limit, err);
     if (rc == ONCE_OK) rc = sweep_waiting(q, limit, out, err);
-    /* Nothing dropped: nothing to write, not even the time. */
+    /* When nothing was dropped, nothing is written, not even the time. */
     if (rc == ONCE_OK && q->n_dirty == 0 && sqlite3_total_changes64(q->db->handle) == q->changes_before)
         q->settled_touched = false;
     return once__verb_end(&q->storage, rc, err);

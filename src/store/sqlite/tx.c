@@ -1,14 +1,14 @@
 /* Transactions of the sqlite store.
  *
- * What is kept in memory between transactions (finished entries, the clock, which ids have rows) is a copy of the file.
- * begin asks SQLite whether another connection has written since (data_version) and then reads what changed; a
- * transaction of ours that fails makes us read everything anew. So several processes may share a file.
+ * Memory that is kept between transactions (finished entries, the clock, the ids with rows) is a copy of the file.
+ * begin asks SQLite whether another connection has written since (data_version), and then reads what changed; after a
+ * failed transaction of our own everything is read again. So several processes may share a file.
  *
  * On a borrowed connection (the caller's own) a transaction of ours is a savepoint: inside the caller's transaction it
- * is a part of that, outside it is one by itself. The caller may roll back what we wrote, and SQLite does not tell us.
- * So whatever is written there leaves a random mark with it (fact "borrowed.N", where N is one of 64 that the
- * connection picks for itself); when a transaction begins and the mark is not the one that memory was filled or written
- * with, nothing in memory is trusted any more. Two connections with the same N only make each other read more often. */
+ * is a part of that, otherwise it is a transaction of its own. The caller may roll back what the store wrote, and
+ * SQLite does not report that. So each write there also writes a random mark (fact "borrowed.N", where N is one of 64
+ * numbers that the connection picks). When a transaction begins and the mark is not the one that memory was filled or
+ * written with, memory is discarded. Two connections with the same N only make each other read more often. */
 #include <assert.h>
 #include <string.h>
 
@@ -21,8 +21,8 @@
 
 enum { HEAD_PRESENT = 11, HEAD_COLUMNS = HEAD_PRESENT + PRESENTS };
 
-/* Over the secret, too: with the once_meta of another file every key would be a new one, and all of its own sums are
- * right. */
+/* The sum covers the secret, too: with the once_meta of another file every key would be new, although all sums of that
+ * once_meta are right. */
 static int64_t head_sum(const once_sqlite *q, const int64_t columns[HEAD_COLUMNS])
 {
     int64_t summed[HEAD_COLUMNS + 2];
@@ -32,7 +32,8 @@ static int64_t head_sum(const once_sqlite *q, const int64_t columns[HEAD_COLUMNS
     return (int64_t)once__sum('h', 1, 0, (once_bytes){(const char *)summed, sizeof summed});
 }
 
-/* A head of version 4 has no sum yet, and is read as it is while the tables are brought up to date. */
+/* Whether the sum of the head is right. A head of version 4 has no sum yet, and is accepted while the tables are
+ * brought up to date. */
 static bool head_is_whole(const once_sqlite *q, sqlite3_stmt *stmt)
 {
     int64_t columns[HEAD_COLUMNS];
@@ -107,7 +108,7 @@ int once__sqlite_store_write_head(once_sqlite *q, once_error *err)
     return once__sqlite_step(q->db, stmt, err);
 }
 
-/* Reads what others have changed since our last transaction. */
+/* Reads what other connections have changed since our last transaction. */
 static int catch_up(once_sqlite *q, once_error *err)
 {
     sqlite3_stmt *stmt = q->sql[SQL_DATA_VERSION];
@@ -119,11 +120,11 @@ static int catch_up(once_sqlite *q, once_error *err)
 
     once_settled_head head;
     const once_clock known = q->stored_clock;
-    q->fresh = true; /* until we are through */
+    q->fresh = true; /* until this has succeeded */
     q->live.known = false;
     int rc = once__sqlite_store_read_head(q, &head, err);
-    /* Time that somebody else has kept is everybody's. Without that, time that we have seen is not taken back because
-     * nothing was written then. */
+    /* Time that another process has stored holds for all. Otherwise time that this process has seen does not go back,
+     * although it was not written. */
     const once_clock *stored = &q->stored_clock;
     if (stored->tenths != known.tenths || stored->boot_ms != known.boot_ms || stored->boot_id != known.boot_id ||
         stored->doubted != known.doubted)
@@ -137,8 +138,8 @@ static int catch_up(once_sqlite *q, once_error *err)
 
 /* ---- borrowed connections ---- */
 
-/* Takes the write lock now, so that a claim is not decided on what another process is about to change. Writes nothing.
- */
+/* Takes the write lock now, so that a claim is not decided on data that another process is about to change. Writes
+ * nothing. */
 static int lock_borrowed(once_sqlite *q, once_error *err)
 {
     sqlite3_bind_text(q->sql[SQL_FACT_DELETE], 1, "", 0, SQLITE_STATIC);
@@ -163,7 +164,8 @@ static int write_mark(once_sqlite *q, once_error *err)
     return once__sqlite_store_put_fact(q, q->mark_name, (once_bytes){(const char *)&q->mark, sizeof q->mark}, err);
 }
 
-/* Has the caller kept what we wrote, and what we read after that? If that cannot be seen, memory is forgotten. */
+/* Checks that the caller has kept what the store wrote, and what it read after that. If that cannot be seen, memory is
+ * discarded. */
 static int check_mark(once_sqlite *q, once_error *err)
 {
     uint64_t mark;
@@ -224,7 +226,7 @@ int once__sqlite_store_begin(once_storage *storage, bool write, once_error *err)
     if (q->db->borrowed && write) rc = lock_borrowed(q, err);
     if (q->db->borrowed && rc == ONCE_OK) rc = check_mark(q, err);
     if (rc == ONCE_OK) rc = catch_up(q, err);
-    const bool moved = rc == ONCE_OK && once__sqlite_moved(q->db); /* before an effect runs in vain */
+    const bool moved = rc == ONCE_OK && once__sqlite_moved(q->db); /* before an effect runs for nothing */
     if (rc != ONCE_OK || moved) {
         tx_over(q, false);
         return moved ? once__sqlite_say_moved(q->db, err) : rc;
@@ -265,7 +267,7 @@ int once__sqlite_store_commit(once_storage *storage, once_error *err)
     if (rc == ONCE_OK && q->wrote) q->stored_clock = storage->clock;
     tx_over(q, rc == ONCE_OK);
     return rc == ONCE_OK ? once__sqlite_unmoved(q->db, err)
-                         : rc; /* committed where nobody will find it: not acknowledged */
+                         : rc; /* committed to a file that was moved away: not acknowledged */
 }
 
 void once__sqlite_store_rollback(once_storage *storage) { tx_over(once__sqlite_of(storage), false); }

@@ -1,4 +1,4 @@
-/* From version 1 to 2: finished entries were rows, and become records. The other steps are in schema.c. */
+/* The upgrade from version 1 to 2: rows of finished entries become records. schema.c has the other steps. */
 #include "base/failpoint.h"
 #include "store/sqlite/columns.h"
 #include "store/sqlite/parts.h"
@@ -6,7 +6,7 @@
 
 #include "base/banned.h"
 
-/* Finished entries were rows; they become records. */
+/* Moves finished entries from rows to records. */
 static int move_finished(once_sqlite *q, once_error *err)
 {
     sqlite3_stmt *stmt;
@@ -31,7 +31,7 @@ static int move_finished(once_sqlite *q, once_error *err)
     if (rc == ONCE_OK) rc = once__settled_commit(q->settled, q->storage.now_ms, err);
     if (rc == ONCE_OK && ONCE_FAIL_AT(migrate_between)) rc = once_fail(err, ONCE_E_IO, "failpoint migrate_between");
     if (rc == ONCE_OK) rc = once__sqlite_exec(q->db, "DELETE FROM once_entry WHERE state > 4", err);
-    return rc == ONCE_OK ? once__sqlite_store_write_head(q, err) : rc; /* the sums follow */
+    return rc == ONCE_OK ? once__sqlite_store_write_head(q, err) : rc; /* the sums are written later */
 }
 
 int once__sqlite_store_migrate_1_to_2(once_sqlite *q, once_error *err)

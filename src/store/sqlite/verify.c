@@ -1,4 +1,4 @@
-/* Everything in the sqlite store, compared with its sums. */
+/* verify: compares everything in the sqlite store with its sums. */
 #include <stdio.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 
 #include "base/banned.h"
 
-/* SQLite's own pages. */
+/* Checks SQLite's own pages. */
 static int verify_pages(once_sqlite *q, once_damage_told *damage, void *user, once_error *err)
 {
     sqlite3_stmt *stmt;
@@ -55,7 +55,7 @@ typedef struct names_seen {
     once_error *err;
 } names_seen;
 
-/* A record is whole only with the names that it refers to. */
+/* Whether the names that a record refers to exist; without them it is damaged. */
 static bool has_its_names(void *user, const once_record *record)
 {
     names_seen *seen = user;
@@ -69,7 +69,7 @@ int once__sqlite_store_verify(once_backend *store, once_damage_told *damage, voi
     once_sqlite *q = (once_sqlite *)store;
     once_error why = {0};
     int rc = once__verb_begin(&q->storage, false,
-                              &why); /* reads the head, what is recent, and the runs with their filters */
+                              &why); /* reads the head, the recent records, and the runs with their filters */
     if (rc == ONCE_E_CORRUPT) {
         damage(user, why.text);
         return ONCE_OK;

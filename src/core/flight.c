@@ -90,7 +90,7 @@ void once_flight_depart(once_flight *flight, once_item *item, int64_t claimed_at
 {
     item->given = item->told_to_end = item->lost = false;
     item->started = item->maybe = false;
-    item->not_started = ONCE_OK;
+    item->run_failure = ONCE_OK;
     item->delay_ms = -1;
     item->claimed_at_ms = claimed_at_ms;
     item->prev = flight->last;

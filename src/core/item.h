@@ -101,10 +101,12 @@ struct once_item {
     bool letter;                /* this bury wrote the dead letter; it was not there before */
 
     /* Of an external effect, filled by the effect executor, which owns the item from START to once_machine_finished. */
-    void *output;    /* malloc'd, holds result and failure; freed when the item is over */
-    void *driver;    /* what the executor needs to find it again */
-    bool maybe;      /* the effect may have happened */
-    int not_started; /* not ONCE_OK: it could not be started, which is not the message's fault; `failure` says why */
+    void *output; /* malloc'd, holds result and failure; freed when the item is over */
+    void *driver; /* what the executor needs to find it again */
+    bool maybe;   /* the effect may have happened */
+    /* Not ONCE_OK: the effect could not be started, or the next one would end in the same way. The message is not to
+     * blame; `failure` says why. */
+    int run_failure;
 
     /* The machine's own, about external effects (core/flight.h). */
     bool given;           /* to the executor; stays true when it is back */

@@ -87,20 +87,19 @@ void once__machine_finished(once_machine *machine, once_item *const *items, size
     for (size_t i = 0; i < n; i++) {
         once_item *item = items[i];
         assert(item->place == ONCE_AT_FLIGHT && item->given);
-        assert(item->not_started == ONCE_OK || !item->started);
         /* An effect that was told to end, or never began, did not find the other side away: no pause is needed. */
         const bool found_out = item->started && !item->told_to_end;
         if (item->outcome == ONCE_RELEASE && item->delay_ms < 0 && !found_out) item->delay_ms = 0;
         once__machine_judge(machine, item);
-        if (item->not_started != ONCE_OK) failed = item;
+        if (item->run_failure != ONCE_OK) failed = item;
         else machine->outside.tries = 0;
         once__machine_move(machine, item, ONCE_AT_RETURNED);
     }
     if (!failed) return;
     once_error error;
-    once_fail(&error, failed->not_started, "%.*s", (int)failed->failure.len,
+    once_fail(&error, failed->run_failure, "%.*s", (int)failed->failure.len,
               failed->failure.data ? failed->failure.data : "");
     if (machine->outside.tries == 0) machine->outside.failing_since_ms = now_ms;
-    once__machine_worth_another_try(machine, failed->not_started, &error, &machine->outside.tries,
+    once__machine_worth_another_try(machine, failed->run_failure, &error, &machine->outside.tries,
                                     &machine->outside.at_ms, machine->outside.failing_since_ms, now_ms, ONCE_NEVER);
 }

@@ -6,8 +6,9 @@
  * What a driver must report
  *   outcome      how it ended. When that is not certain: ONCE_UNKNOWN, never a guess
  *   started      true as soon as the effect may have begun, and whenever the other side was asked
- *   maybe        the effect may have happened: true with UNKNOWN not_started  a status: the effect could not be
- *   started, and the message is not to blame; it is started again later
+ *   maybe        the effect may have happened: true with UNKNOWN
+ *   run_failure  a status: the effect could not be started, or the next one would end in the same way. The message is
+ *                not to blame, and is started again later
  *   delay_ms     RETRY, RELEASE: when to try again; -1: the retry policy decides
  *   result, failure   once_runner_output
  *

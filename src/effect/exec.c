@@ -374,11 +374,11 @@ static job *new_job(exec_driver *driver, once_item *item)
 
 /* Whether a question about this message can be started will not change, so it counts as one that found out nothing:
  * otherwise it would be asked again without end. */
-static void not_started(exec_driver *driver, once_item *item, int rc, const char *why)
+static void run_failure(exec_driver *driver, once_item *item, int rc, const char *why)
 {
     assert(rc != ONCE_OK);
     const bool of_message = once_status_class(rc) == ONCE_CLASS_MESSAGE, asks = item->decision.asks;
-    if (!of_message) item->not_started = rc;
+    if (!of_message) item->run_failure = rc;
     else item->outcome = asks ? ONCE_UNKNOWN : ONCE_DEAD;
     item->started = item->maybe = of_message && asks;
     once_runner_output(driver->driver.runner, item, (once_bytes){0}, (once_bytes){why, strlen(why)});
@@ -408,7 +408,7 @@ static void start_command(exec_driver *driver, once_item *item, const char *file
     once_error why = {0};
     assert(file && argv && argv[0]);
     if (has_nul(item->request.key) || has_nul(item->scope.tenant)) {
-        not_started(driver, item, ONCE_E_MESSAGE,
+        run_failure(driver, item, ONCE_E_MESSAGE,
                     "the key or the tenant has a NUL byte, which no variable of a command can carry");
         return;
     }
@@ -420,7 +420,7 @@ static void start_command(exec_driver *driver, once_item *item, const char *file
         return;
     }
     if (j) give_back(j);
-    not_started(driver, item, rc, why.text);
+    run_failure(driver, item, rc, why.text);
 }
 
 static void exec_start(once_effect_driver *base, once_item *item)

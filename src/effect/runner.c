@@ -126,7 +126,7 @@ static void reset(once_item *item)
     item->result = item->failure = (once_bytes){0};
     item->delay_ms = -1;
     item->maybe = item->started = false;
-    item->not_started = ONCE_OK;
+    item->run_failure = ONCE_OK;
 }
 
 void once_runner_start(once_runner *runner, once_item *const *items, size_t n)
@@ -139,7 +139,7 @@ void once_runner_start(once_runner *runner, once_item *const *items, size_t n)
         reset(item);
         item->driver = driver;
         if (ONCE_FAIL_AT(effect_before)) {
-            item->not_started = ONCE_E_UNAVAILABLE;
+            item->run_failure = ONCE_E_UNAVAILABLE;
             once_runner_output(runner, item, (once_bytes){0}, ONCE_BYTES("failpoint 'effect_before'"));
             once_runner_finished(runner, item);
         } else if (item->decision.asks) {

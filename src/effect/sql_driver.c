@@ -91,7 +91,7 @@ static void could_not_start(once_job *job, int rc, const char *why)
 {
     job->outcome = ONCE_RELEASE;
     job->started = false;
-    job->not_started = rc;
+    job->run_failure = rc;
     once_reply_reason(&job->reply, "%s", why);
 }
 
@@ -125,7 +125,7 @@ static bool has_begun(sql_driver *driver, connection *s, once_job *job)
     }
     if (rc == ONCE_OK) return true;
     could_not_start(job, rc, why.text);
-    if (atomic_load(&job->killed)) job->not_started = ONCE_OK; /* whether it could have started is not known */
+    if (atomic_load(&job->killed)) job->run_failure = ONCE_OK; /* whether it could have started is not known */
     return false;
 }
 
@@ -226,7 +226,7 @@ static bool has_committed(sql_driver *driver, connection *s, once_job *job, bool
         *again = judge(driver, s, job, &sql->statements[sql->n_statements - 1], rc, &fault);
     } else {
         job->outcome = ONCE_UNKNOWN;
-        if (rc == ONCE_E_COMMIT_UNKNOWN) job->not_started = rc; /* and the next one would end the same way */
+        if (rc == ONCE_E_COMMIT_UNKNOWN) job->run_failure = rc; /* and the next one would end the same way */
         once_reply_reason(
             &job->reply, "%s%s",
             rc == ONCE_E_COMMIT_UNKNOWN ? "" : "COMMIT was sent, and its outcome is not known: ", fault.text);

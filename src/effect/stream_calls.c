@@ -77,7 +77,7 @@ void once__stream_requeue_unwritten(stream_process *p)
 
 /* --- reported --- */
 
-void once__stream_finish(stream *s, stream_call *c, const once_stream_reply *reply, bool started, int not_started)
+void once__stream_finish(stream *s, stream_call *c, const once_stream_reply *reply, bool started, int run_failure)
 {
     assert(c->item && !c->process && c->item->driver == c);
     assert(started || reply->outcome == ONCE_RELEASE);
@@ -88,7 +88,7 @@ void once__stream_finish(stream *s, stream_call *c, const once_stream_reply *rep
     item->delay_ms = reply->delay_ms;
     item->started = started;
     item->maybe = reply->outcome == ONCE_UNKNOWN;
-    item->not_started = not_started;
+    item->run_failure = run_failure;
     once_runner_output(s->driver.runner, item, reply->result, reply->reason);
     once_runner_finished(s->driver.runner, item);
 }
@@ -99,10 +99,10 @@ void once__stream_finish_unknown(stream *s, stream_call *c, const char *reason)
     once__stream_finish(s, c, &reply, true, ONCE_OK);
 }
 
-void once__stream_finish_unstarted(stream *s, stream_call *c, int not_started, const char *reason)
+void once__stream_finish_unstarted(stream *s, stream_call *c, int run_failure, const char *reason)
 {
     const once_stream_reply reply = {.outcome = ONCE_RELEASE, .reason = {reason, strlen(reason)}, .delay_ms = -1};
     assert(!c->process);
     once__stream_remove(&s->queue, c);
-    once__stream_finish(s, c, &reply, false, not_started);
+    once__stream_finish(s, c, &reply, false, run_failure);
 }

@@ -102,10 +102,10 @@ void once__stream_leave_flight(stream_process *p, stream_call *c); /* it is in n
 void once__stream_requeue_last(stream_process *p);
 void once__stream_requeue_unwritten(stream_process *p); /* all of which not a byte was written */
 /* Reports the message, which is in no list, to the runner; `c` is unused from then on. */
-void once__stream_finish(stream *s, stream_call *c, const once_stream_reply *reply, bool started, int not_started);
+void once__stream_finish(stream *s, stream_call *c, const once_stream_reply *reply, bool started, int run_failure);
 void once__stream_finish_unknown(stream *s, stream_call *c, const char *reason);
 /* A queued one, of which no process has seen anything. */
-void once__stream_finish_unstarted(stream *s, stream_call *c, int not_started, const char *reason);
+void once__stream_finish_unstarted(stream *s, stream_call *c, int run_failure, const char *reason);
 
 /* --- to a process (stream_write.c) --- */
 

@@ -92,7 +92,7 @@ static void finish(once_threads *threads, once_job *j)
     item->maybe = item->outcome == ONCE_UNKNOWN;
     item->delay_ms = j->reply.delay_ms;
     item->started = j->started;
-    item->not_started = j->not_started;
+    item->run_failure = j->run_failure;
     once_runner_output(runner, item, once_buf_bytes(&j->reply.result), once__reply_why(&j->reply, item->outcome));
     once_runner_finished(runner, item);
     give_back(threads, j);
@@ -131,7 +131,7 @@ static once_job *new_job(once_threads *threads, once_item *item)
     j->outcome = ONCE_UNKNOWN;
     j->started = true;
     j->ended = false;
-    j->not_started = ONCE_OK;
+    j->run_failure = ONCE_OK;
     j->deadline_ms = once_runner_now_ms(runner) + threads->driver.handler->timeout_ms;
     once__reply_init(&j->reply, once_runner_options_of(runner)->spec->result_max);
     return j;
@@ -161,7 +161,7 @@ static void threads_start(once_effect_driver *base, once_item *item)
         char why[80];
         const int len = snprintf(why, sizeof why, "no thread for %s", threads->ops->what);
         if (j) give_back(threads, j);
-        item->not_started = ONCE_E_UNAVAILABLE;
+        item->run_failure = ONCE_E_UNAVAILABLE;
         once_runner_output(base->runner, item, (once_bytes){0}, (once_bytes){why, (size_t)len});
         once_runner_finished(base->runner, item);
         return;

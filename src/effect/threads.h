@@ -19,7 +19,7 @@ typedef struct once_job {
     once_outcome outcome; /* the four that `run` fills; the others are there already */
     once_reply reply;
     bool started;    /* true, unless `run` clears it */
-    int not_started; /* as in the item */
+    int run_failure; /* as in the item */
     uint32_t thread; /* that it is in; 0, 1... */
 
     /* Of threads.c. */

@@ -61,7 +61,7 @@ void once__run_report(once_run_thread *w, const once_action *done) /* @locks: lo
 
 static void report_failure(once_run *r, const once_item *item) /* @locks: lock */
 {
-    assert(item->not_started != ONCE_OK);
+    assert(item->run_failure != ONCE_OK);
     char why[sizeof((once_error *)0)->text];
     snprintf(why, sizeof why, "%.*s", (int)item->failure.len, item->failure.data ? item->failure.data : "");
     if (once__throttle_allows(&r->effects_throttle, why, once__run_now_ms(r)))
@@ -91,7 +91,7 @@ static bool is_down(const once_handler_state *h, int64_t now_ms)
 
 static void report_handler(once_run *r, const once_item *item) /* @locks: lock */
 {
-    assert(once_handler_external(item->handler) && item->not_started == ONCE_OK);
+    assert(once_handler_external(item->handler) && item->run_failure == ONCE_OK);
     assert(item->handler >= r->pipeline->spec->handlers &&
            item->handler < r->pipeline->spec->handlers + r->pipeline->spec->n_handlers);
     once_handler_state *h = &r->handlers[item->handler - r->pipeline->spec->handlers];
@@ -123,9 +123,9 @@ void once__run_report_effects(once_run *r, once_item *const *items, size_t n) /*
     const once_item *failed = NULL;
     bool started = false;
     for (size_t i = 0; i < n; i++) {
-        if (items[i]->not_started != ONCE_OK) failed = items[i];
+        if (items[i]->run_failure != ONCE_OK) failed = items[i];
         started |= items[i]->started;
-        if (items[i]->not_started == ONCE_OK && items[i]->handler && !items[i]->decision.asks)
+        if (items[i]->run_failure == ONCE_OK && items[i]->handler && !items[i]->decision.asks)
             report_handler(r, items[i]);
     }
     if (failed) report_failure(r, failed);

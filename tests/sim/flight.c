@@ -212,7 +212,7 @@ static void report(sim_worker *w, sim_flight *f)
     item->maybe = f->said == ONCE_UNKNOWN;
     item->started = f->said != ONCE_RELEASE || f->away;
     if (f->question) report_answer(w, f);
-    item->not_started = trouble ? troubles[sim_random(world, world->finite ? 2 : 3)] : ONCE_OK;
+    item->run_failure = trouble ? troubles[sim_random(world, world->finite ? 2 : 3)] : ONCE_OK;
     f->item = NULL;
     f->air = false;
 }

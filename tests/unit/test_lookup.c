@@ -169,7 +169,7 @@ static void give_back(fixture *f, worker *w, once_item *item)
     const bool asks = item->decision.asks;
     const conduct how = asks ? f->asked : f->runs;
     item->started = how != COULD_NOT_START;
-    item->not_started = how == COULD_NOT_START ? ONCE_E_UNAVAILABLE : ONCE_OK;
+    item->run_failure = how == COULD_NOT_START ? ONCE_E_UNAVAILABLE : ONCE_OK;
     item->outcome = how == COULD_NOT_START ? ONCE_RELEASE : how == DOES ? ONCE_DONE : ONCE_UNKNOWN;
     item->delay_ms = asks && f->says_wait_ms ? f->says_wait_ms : -1;
     if (asks && how == DOES) item->outcome = f->says;

@@ -38,7 +38,7 @@ typedef struct fixture {
     bool bounded;                     /* the source has `left` messages for now */
     size_t left;
     unsigned failing;           /* so many effects ask for another try */
-    int not_started;            /* not ONCE_OK: effects cannot be started, for this reason */
+    int run_failure;            /* not ONCE_OK: effects cannot be started, for this reason */
     size_t lose;                /* the reply to the first take of so many is lost; 0: to none */
     unsigned renewed;           /* by themselves, not with a batch */
     once_action_kind done_last; /* of the store's */
@@ -318,9 +318,9 @@ static bool step_effects(fixture *f)
     action->status = ONCE_OK;
     once_machine_step(f->machine, action, f->now_ms);
     for (size_t i = 0; i < n; i++) {
-        items[i]->started = f->not_started == ONCE_OK;
-        items[i]->outcome = f->not_started ? ONCE_RELEASE : f->failing ? ONCE_RETRY : ONCE_DONE;
-        items[i]->not_started = f->not_started;
+        items[i]->started = f->run_failure == ONCE_OK;
+        items[i]->outcome = f->run_failure ? ONCE_RELEASE : f->failing ? ONCE_RETRY : ONCE_DONE;
+        items[i]->run_failure = f->run_failure;
         items[i]->failure = ONCE_BYTES("no process is left");
         if (items[i]->outcome == ONCE_RETRY) items[i]->delay_ms = RETRY_MS, f->failing--;
         const bool slow_handler = f->turns && items[i]->handler == &f->both[1];
@@ -1277,13 +1277,13 @@ static void effects_that_cannot_be_started_end_a_finite_run_when_its_patience_is
     open_pipe(f, true);
     f->spec.patience_ms = 60000;
     for (int i = 0; i < 3; i++) { /* it counts from the last time that they could */
-        f->not_started = ONCE_E_UNAVAILABLE;
+        f->run_failure = ONCE_E_UNAVAILABLE;
         assert_true(troubled_for(f, 40000) >= 40000);
-        f->not_started = ONCE_OK;
+        f->run_failure = ONCE_OK;
         work(f, 5000);
         assert_false(once_machine_ended(f->machine));
     }
-    f->not_started = ONCE_E_UNAVAILABLE;
+    f->run_failure = ONCE_E_UNAVAILABLE;
     assert_in_range(troubled_for(f, 1000000), 60000, 90000);
     assert_int_equal(once_machine_status(f->machine, &err), ONCE_E_UNAVAILABLE);
     assert_non_null(strstr(err.text, "no process is left; gave up"));

@@ -199,7 +199,7 @@ static void expect(const once_item *item, once_outcome outcome, const char *resu
     assert_int_equal(item->failure.len, strlen(failure));
     if (failure[0]) assert_memory_equal(item->failure.data, failure, item->failure.len);
     assert_int_equal(item->maybe, outcome == ONCE_UNKNOWN);
-    assert_int_equal(item->not_started, ONCE_OK);
+    assert_int_equal(item->run_failure, ONCE_OK);
 }
 
 static char *read_text(const char *path)
@@ -854,7 +854,7 @@ static void a_command_that_is_gone_blames_nobody(void **state)
         assert_int_equal(item->outcome, ONCE_RELEASE);
         assert_false(item->started);
         assert_false(item->maybe);
-        assert_int_equal(once_status_class(item->not_started), ONCE_CLASS_PAUSE);
+        assert_int_equal(once_status_class(item->run_failure), ONCE_CLASS_PAUSE);
         snprintf(expected, sizeof expected, "cannot run '%s': %s", script,
                  i == 0 ? "Permission denied" : "No such file or directory");
         assert_int_equal(item->failure.len, strlen(expected));
@@ -895,7 +895,7 @@ static void without_descriptors_it_is_tried_again(void **state)
             continue;
         }
         assert_int_equal(item->outcome, ONCE_RELEASE);
-        assert_int_equal(once_status_class(item->not_started), ONCE_CLASS_RETRY);
+        assert_int_equal(once_status_class(item->run_failure), ONCE_CLASS_RETRY);
         assert_false(item->started);
         assert_int_equal(open_descriptors(), before);
     }
@@ -950,7 +950,7 @@ static void failpoints_stand_before_and_after(void **state)
     assert_true(once_failpoints_arm("effect_before:error", why, sizeof why));
     const once_item *item = run(f, bytes(""));
     assert_int_equal(item->outcome, ONCE_RELEASE);
-    assert_int_equal(once_status_class(item->not_started), ONCE_CLASS_RETRY);
+    assert_int_equal(once_status_class(item->run_failure), ONCE_CLASS_RETRY);
     assert_false(item->started);
     assert_true(once_failpoints_arm("effect_after:error", why, sizeof why));
     expect(run(f, bytes("")), ONCE_UNKNOWN, "", "failpoint 'effect_after'");

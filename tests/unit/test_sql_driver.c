@@ -170,14 +170,14 @@ static once_item *run(fixture *f, const char *body)
 
 static void is(const once_item *item, once_outcome outcome, const char *why)
 {
-    if (item->outcome != outcome || item->not_started)
-        print_error("outcome %d, trouble %d\n", item->outcome, item->not_started);
+    if (item->outcome != outcome || item->run_failure)
+        print_error("outcome %d, trouble %d\n", item->outcome, item->run_failure);
     if (item->failure.len != strlen(why)) print_error("%.*s\n", (int)item->failure.len, item->failure.data);
     assert_int_equal(item->outcome, outcome);
     assert_int_equal(item->failure.len, strlen(why));
     if (why[0]) assert_memory_equal(item->failure.data, why, strlen(why));
     assert_int_equal(item->maybe, outcome == ONCE_UNKNOWN);
-    assert_int_equal(item->not_started, ONCE_OK);
+    assert_int_equal(item->run_failure, ONCE_OK);
 }
 
 static void could_not_start(const once_item *item, once_class class, const char *why)
@@ -187,7 +187,7 @@ static void could_not_start(const once_item *item, once_class class, const char 
     assert_non_null(memmem(item->failure.data, item->failure.len, why, strlen(why)));
     assert_int_equal(item->outcome, ONCE_RELEASE); /* no message is blamed, no failure is counted */
     assert_false(item->started);
-    assert_int_equal(once_status_class(item->not_started), class);
+    assert_int_equal(once_status_class(item->run_failure), class);
 }
 
 /* --- outcomes --- */
@@ -364,7 +364,7 @@ static void f15_killed_it_is_rolled_back_and_put_back(void **state)
         assert_ptr_equal(ended(f), item);
         assert_int_equal(item->outcome, ONCE_RELEASE);
         assert_false(item->maybe);
-        assert_int_equal(item->not_started, ONCE_OK);
+        assert_int_equal(item->run_failure, ONCE_OK);
     }
     assert_int_equal(rows(f), 0);
 }
@@ -418,7 +418,7 @@ static void a_lock_of_others_is_nobodys_fault(void **state)
     once_runner_kill(f->runner, &item, 1); /* also while it waits */
     assert_ptr_equal(ended(f), item);
     assert_int_equal(item->outcome, ONCE_RELEASE);
-    assert_int_equal(item->not_started, ONCE_OK);
+    assert_int_equal(item->run_failure, ONCE_OK);
     assert_false(item->started);
     says(f, "COMMIT");
     is(run(f, "{\"id\": \"a\"}"), ONCE_DONE, "");
@@ -563,7 +563,7 @@ static void f52_no_space_for_a_transaction_is_nobodys_fault(void **state)
         if (item->outcome != ONCE_DONE) { /* the same connection, when there is space */
             met++;
             assert_int_equal(item->outcome, ONCE_RELEASE);
-            assert_int_equal(item->not_started, ONCE_E_FULL);
+            assert_int_equal(item->run_failure, ONCE_E_FULL);
             assert_false(item->maybe);
             assert_int_equal(rows(f), 0);
             assert_int_equal(run(f, "{\"id\": \"a\"}")->outcome, ONCE_DONE);
@@ -630,7 +630,7 @@ static void f60_f15_a_statement_of_postgres_is_ended(void **state)
         once_runner_kill(f->runner, &item, 1);
         assert_ptr_equal(ended(f), item);
         assert_int_equal(item->outcome, ONCE_RELEASE);
-        assert_int_equal(item->not_started, ONCE_OK);
+        assert_int_equal(item->run_failure, ONCE_OK);
     }
     leave_postgres(f);
 }
@@ -664,8 +664,8 @@ static void f81_an_answer_to_commit_that_nobody_listed_is_unknown(void **state)
     postgres(f, "INSERT INTO odd VALUES (:state)", PATIENCE_MS);
     for (size_t i = 0; i < sizeof answers / sizeof *answers; i++) {
         const once_item *item = run(f, answers[i].body);
-        if (item->outcome != answers[i].outcome || item->not_started != ONCE_OK)
-            fail_msg("%s: %s, trouble %d", answers[i].body, once_outcome_name(item->outcome), item->not_started);
+        if (item->outcome != answers[i].outcome || item->run_failure != ONCE_OK)
+            fail_msg("%s: %s, trouble %d", answers[i].body, once_outcome_name(item->outcome), item->run_failure);
         assert_int_equal(item->maybe, answers[i].outcome == ONCE_UNKNOWN);
     }
     f->sql.rejected = (const once_bytes[]){bytes("ZZ042")}; /* the handler knows what its own trigger means */
@@ -681,7 +681,7 @@ static void f52_a_full_disk_at_the_commit_of_postgres(void **state)
     postgres(f, "INSERT INTO odd VALUES (:state)", PATIENCE_MS);
     const once_item *item = run(f, "{\"state\": \"53100\"}");
     assert_int_equal(item->outcome, ONCE_RELEASE);
-    assert_int_equal(item->not_started, ONCE_E_FULL);
+    assert_int_equal(item->run_failure, ONCE_E_FULL);
     assert_false(item->maybe || item->started);
     leave_postgres(f);
 }

@@ -249,7 +249,7 @@ static void assert_unknown(const once_item *item, const char *reason)
     assert_int_equal(item->outcome, ONCE_UNKNOWN);
     assert_true(item->maybe);
     assert_true(item->started);
-    assert_int_equal(item->not_started, ONCE_OK);
+    assert_int_equal(item->run_failure, ONCE_OK);
     assert_reason(item, reason);
 }
 
@@ -296,7 +296,7 @@ static void a_message_and_its_reply(void **state)
                   "\"type\": \"payment.requested\"}");
     assert_true(item->started);
     assert_false(item->maybe);
-    assert_int_equal(item->not_started, ONCE_OK);
+    assert_int_equal(item->run_failure, ONCE_OK);
 }
 
 static void bytes_of_every_kind_in_a_key(void **state)
@@ -947,7 +947,7 @@ static void a_command_that_is_gone_pauses_everything(void **state)
     wait_for(f, 3);
     for (size_t i = 0; i < 3; i++) {
         assert_int_equal(f->items[i].outcome, ONCE_RELEASE);
-        assert_int_equal(once_status_class(f->items[i].not_started), ONCE_CLASS_PAUSE);
+        assert_int_equal(once_status_class(f->items[i].run_failure), ONCE_CLASS_PAUSE);
         assert_false(f->items[i].started);
         assert_reason(&f->items[i], path);
     }

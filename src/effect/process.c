@@ -18,6 +18,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -59,6 +60,7 @@ typedef struct plan {
 } plan;
 
 static const signal_mask every_signal = ~(signal_mask)0, no_signal = 0;
+static const struct timespec no_time;
 static const char default_action[64]; /* zeros are SIG_DFL in the kernel's struct sigaction, in every layout of it */
 
 #define TRY(what, call)                                                                                                \
@@ -75,6 +77,10 @@ BARE static int child_main(void *arg)
         TRY("setpgid", syscall(SYS_setpgid, 0, 0));
         TRY("prctl", syscall(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0));
         if (syscall(SYS_getppid) != p->parent) break; /* the parent died before the death signal was set */
+        /* A signal to our group, sent before the child had its own (timeout, Ctrl-C), must not end the child: its
+         * effect would be unknown. */
+        while (syscall(SYS_rt_sigtimedwait, &every_signal, NULL, &no_time, sizeof(signal_mask)) > 0) {
+        }
         for (int i = 1; i <= SIGNALS; i++) syscall(SYS_rt_sigaction, i, default_action, NULL, sizeof(signal_mask));
         TRY("dup3", syscall(SYS_dup3, p->fds[0], 0, 0));
         TRY("dup3", syscall(SYS_dup3, p->fds[1], 1, 0));

@@ -4,12 +4,13 @@ import json
 import os
 import signal
 import stat
+import subprocess
 import time
 
 import pytest
 
 from fenced import Fenced
-from harness import Pipeline, counts, until
+from harness import ONCE, Pipeline, counts, until
 
 HEAD = 'key: "${/id}"\nretry: {attempts: 3, backoff: 1ms..5ms}\n'
 
@@ -43,6 +44,18 @@ def test_f11_a_command_that_outlives_us_has_the_whole_body(tmp_path, size):
         running.process.wait()
         until(lambda: os.path.exists(tmp_path / "size"), what="the command has read")
     assert int((tmp_path / "size").read_text()) == whole
+
+
+def test_f04_a_signal_to_our_process_group_ends_no_command(tmp_path):
+    """SIGPIPE, which we ignore: a command that had no group of its own yet got it, and its effect was unknown."""
+    p = pipeline(tmp_path, '#!/bin/sh\nexit 0\n', "workers: 8\nhandler: {exec: [/bin/true]}\n", *({"id": i} for i in range(400)))
+    running = subprocess.Popen([ONCE, "run", "--json", p.name], cwd=p.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    until(lambda: p.has_table("once_entry"), what="it runs")
+    while running.poll() is None:
+        os.killpg(running.pid, signal.SIGPIPE)
+        time.sleep(0.0001)
+    summary = json.loads(running.communicate()[0])
+    assert running.returncode == 0 and summary["done"] == 400 and summary["unknown"] == 0, summary
 
 
 def test_the_body_cannot_be_written_to_and_is_read_from_its_beginning(tmp_path):

@@ -212,7 +212,8 @@ typedef struct once_store_ops {
      * With a filter it claims no more of an operation than its share has room for (core/due_filter.h); NULL: any.
      * `again` repeats a take whose reply was lost, with the same token, `max` and filter: it returns first the
      * entries that the lost take claimed. Entries that the lost take finished (STALE, DUPLICATE, CONFLICT, UNKNOWN) are
-     * not reported again. So on failure *n is the number of entries that it may have changed; 0: none. */
+     * not reported again, and stay in the caller's count of what waits. So on failure *n is the number of entries that
+     * it may have changed; 0: none. */
     int (*take)(once_backend *store, once_bytes consumer, once_token token, bool again, int64_t lease_ms, size_t max,
                 once_due_filter *filter, once_taken *out, size_t *n, once_arena *arena, once_error *err);
 

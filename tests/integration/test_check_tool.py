@@ -39,7 +39,7 @@ def check(monkeypatch):
     module.options = types.SimpleNamespace(coverage=False, fast=True, all=False, only=None, list=False, fuzz_seconds=1)
     module.signal = types.SimpleNamespace(**{**vars(module.signal), "signal": lambda *_: None})  # ours stay
     module.run_build = lambda name, stages: module.Report(f"build/{name}", [module.Test("build", "passed")], "", 0.0)
-    module.start_servers = lambda stages: None
+    module.start_servers = lambda stages: []
     return module
 
 
@@ -165,12 +165,12 @@ def test_a_server_that_does_not_stop_changes_nothing(check, capsys):
     server = subprocess.Popen([sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     child = int(server.stdout.readline())
     check.SERVER_STOPS_S = 0.2
-    check.start_servers = lambda stages: server
+    check.start_servers = lambda stages: [check.Server("PostgreSQL", (), (), "", server)]
     fake(check, {"fine": COMMANDS["fine"]})
     assert check.main() == 0
     said = capsys.readouterr()
     assert said.out.splitlines()[-1] == "2 passed, 0 failed, 0 skipped"
-    assert "did not stop in 0.2 s and was killed" in said.err
+    assert "PostgreSQL did not stop in 0.2 s and was killed" in said.err
     assert server.poll() is not None
     until(lambda: not os.path.exists(f"/proc/{child}/cmdline") or not open(f"/proc/{child}/cmdline").read(), what="it is gone")
 
@@ -199,4 +199,8 @@ def test_a_server_that_does_not_start_fails_the_check(check, capsys):
         fresh.start_servers([fresh.Stage("unit", "gcc", None)])
     del sys.modules["once_check_2"]
     assert "no PostgreSQL server could be started" in str(ended.value.code)
-    assert fresh.start_servers([fresh.Stage("tree", "gcc", None)]) is None
+    assert fresh.start_servers([fresh.Stage("tree", "gcc", None)]) == []
+    fresh.SERVERS = fresh.SERVERS[1:]
+    with pytest.raises(SystemExit) as ended:
+        fresh.start_servers([fresh.Stage("conform-asan", "asan", None)])
+    assert "no Kafka server could be started" in str(ended.value.code)

@@ -83,6 +83,14 @@ def test_names_and_passwords(client, mechanism):
     until(lambda: stranger.producer.poll(0.1) or any(e.code() == confluent_kafka.KafkaError._AUTHENTICATION for e in errors), what="for its password")
 
 
+def test_tokens(client):
+    topic = client.topic()
+    settings = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER", "enable.sasl.oauthbearer.unsecure.jwt": "true",
+                "sasl.oauthbearer.config": "principal=alice"}
+    kafka.Client(kafka.sasl(client), **settings).produce(topic, b"with a token")
+    assert values(client.read(topic)) == [b"with a token"]
+
+
 def test_tls(client):
     topic = client.topic()
     kafka.Client(kafka.tls(client), **{"security.protocol": "SSL", "ssl.ca.location": client.ca}).produce(topic, b"sealed")

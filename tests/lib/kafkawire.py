@@ -84,22 +84,21 @@ class Answer:
         return [read(self) for _ in range(self.i32())]
 
 
-def connect(address):
-    """To the first of "HOST:PORT,..." that answers."""
+def call(address, api, version, body):
+    """`address` may be several, with commas: the first that answers."""
     *others, last = address.split(",")
     for one in others:
         try:
-            return connect(one)
+            return _call(one, api, version, body, 2)
         except OSError:
             continue
-    host, port = last.rsplit(":", 1)
-    return socket.create_connection((host, int(port)), TIMEOUT_S)
+    return _call(last, api, version, body, TIMEOUT_S)
 
 
-def call(address, api, version, body):
+def _call(address, api, version, body, timeout_s):
     request = i16(api) + i16(version) + i32(1) + string("once-tests") + body
-    with connect(address) as connection:
-        connection.settimeout(TIMEOUT_S)
+    host, port = address.rsplit(":", 1)
+    with socket.create_connection((host, int(port)), timeout_s) as connection:
         connection.sendall(i32(len(request)) + request)
         with connection.makefile("rb") as replies:
             size = replies.read(4)

@@ -506,7 +506,7 @@ static bool refuse_later(once_config *config, const once_config_field *field, co
 
 bool once_config_read_field(once_config *config, const once_config_field *field, const once_node *node, void *out)
 {
-    assert(field->type != ONCE_CONFIG_SECTION || field->scope);
+    assert(field->type != ONCE_CONFIG_SECTION || field->section);
     assert(field->type != ONCE_CONFIG_CUSTOM || field->read);
     assert(field->type != ONCE_CONFIG_WORD || field->words);
     switch (field->type) {
@@ -521,7 +521,7 @@ bool once_config_read_field(once_config *config, const once_config_field *field,
     case ONCE_CONFIG_STRINGS: return read_strings(config, field, node, out);
     case ONCE_CONFIG_SECTION:
         if (node->kind != ONCE_NODE_MAP) return wrong_kind(config, field, node);
-        return once_config_read(config, field->scope, node, (char *)out + field->offset);
+        return once_config_read(config, field->section, node, (char *)out + field->offset);
     case ONCE_CONFIG_CUSTOM: return field->read(config, field, node, out);
     case ONCE_CONFIG_LATER: return refuse_later(config, field, node);
     }
@@ -547,7 +547,7 @@ static void inner_homes(const once_config_section *section, once_bytes name, cha
     const once_config_field *field;
     out[0] = '\0';
     for (size_t i = 0; len < size && (field = once_config_field_at(section, i, NULL, NULL)); i++)
-        if (field->type == ONCE_CONFIG_SECTION && find_field(field->scope, name, NULL, NULL))
+        if (field->type == ONCE_CONFIG_SECTION && find_field(field->section, name, NULL, NULL))
             len += (size_t)snprintf(out + len, size - len, "%s'%s'", len > 0 ? " or " : "", field->name);
 }
 
@@ -603,7 +603,7 @@ static bool read_absent(once_config *config, const once_config_field *field, voi
     if (field->type != ONCE_CONFIG_SECTION || field->required) return true;
     const once_config_field *inner;
     void *place;
-    for (size_t i = 0; (inner = once_config_field_at(field->scope, i, (char *)out + field->offset, &place)); i++)
+    for (size_t i = 0; (inner = once_config_field_at(field->section, i, (char *)out + field->offset, &place)); i++)
         ok = read_absent(config, inner, place) && ok;
     return ok;
 }

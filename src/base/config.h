@@ -85,11 +85,11 @@ struct once_config_field {
     bool required;
     size_t offset, size, count; /* of the member; `count`: where the length of STRINGS goes */
     int64_t min, max;
-    const char *standard;             /* the default, as a user would write it; NULL: the struct is left as it is */
-    const char *standard_text;        /* in the reference, where there is no `standard`: "as the pipeline's" */
-    const char *example;              /* a good value */
-    const once_config_word *words;    /* WORD; ends with a NULL name */
-    const once_config_section *scope; /* SECTION: its table */
+    const char *standard;               /* the default, as a user would write it; NULL: the struct is left as it is */
+    const char *standard_text;          /* in the reference, where there is no `standard`: "as the pipeline's" */
+    const char *example;                /* a good value */
+    const once_config_word *words;      /* WORD; ends with a NULL name */
+    const once_config_section *section; /* SECTION: its table */
     once_config_reader *read;
     const char *shape;   /* CUSTOM: what it takes, as in "a template" */
     const char *text;    /* what it means: one line, Markdown */

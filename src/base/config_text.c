@@ -22,7 +22,7 @@ static void collect(seen *list, const once_config_section *section)
     list->sections[list->n++] = section;
     const once_config_field *field;
     for (size_t i = 0; (field = once_config_field_at(section, i, NULL, NULL)); i++)
-        if (field->scope) collect(list, field->scope);
+        if (field->section) collect(list, field->section);
 }
 
 static void anchor(once_buf *out, const char *title)
@@ -38,9 +38,9 @@ static void reference_row(const once_config_field *field, once_buf *out)
 {
     once_buf_printf(out, "| `%s` | ", field->name);
     once__config_shape(field, out);
-    if (field->scope) {
-        once_buf_printf(out, ": [%s](#", field->scope->title);
-        anchor(out, field->scope->title);
+    if (field->section) {
+        once_buf_printf(out, ": [%s](#", field->section->title);
+        anchor(out, field->section->title);
         once_buf_puts(out, ")");
     }
     if (field->standard) once_buf_printf(out, " | `%s` | ", field->standard);

@@ -328,7 +328,7 @@ static const once_config_field fields[] = {
     {.name = "lookup",
      .type = ONCE_CONFIG_SECTION,
      ONCE_CONFIG_AT(once_exec_spec, lookup),
-     .scope = &lookup_section,
+     .section = &lookup_section,
      .example = "{exec: [./charge-status]}",
      .standard_text = "none",
      .text = "Of `exec` with `mode: message`: a command that is asked what became of an attempt whose outcome is "

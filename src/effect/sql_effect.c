@@ -160,7 +160,7 @@ static const once_config_field sql_fields[] = {
      .read = read_statements,
      .shape = "a list of statements",
      .example = "[STATEMENT, ...]",
-     .scope = &statement_section,
+     .section = &statement_section,
      .text = "The statements."},
     {.name = "url",
      .type = ONCE_CONFIG_CUSTOM,
@@ -215,7 +215,7 @@ static const once_config_field fields[] = {
      .read = read_sql,
      .shape = "a list of statements",
      .example = "[STATEMENT, ...]",
-     .scope = &sql_section,
+     .section = &sql_section,
      .text = "Effect: statements in the store's database, in the transaction that records the message; with `url`, in "
              "another database."},
     {.name = "already",

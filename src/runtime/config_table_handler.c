@@ -81,7 +81,7 @@ static const once_config_field handler_fields[] = {
     {.name = "retry",
      .type = ONCE_CONFIG_SECTION,
      INHERITED(once__handler, spec.retry),
-     .scope = &once__retry_section,
+     .section = &once__retry_section,
      .example = "{attempts: 3}",
      .text = "What happens after a failure that may pass; parts that are not set are the pipeline's."},
     LATER_EFFECT("http"),

@@ -118,7 +118,7 @@ const once_source_kind once__source_file = {
     .ops = &once__file_ops,
     .field = {.name = "file",
               .type = ONCE_CONFIG_SECTION,
-              .scope = &once__file_section,
+              .section = &once__file_section,
               .example = "{path: payments.ndjson}",
               .text = "Lines of a file, or of standard input."},
     .size = sizeof(once_file_spec),

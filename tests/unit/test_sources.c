@@ -53,7 +53,7 @@ static void each_is_complete(void **state)
         assert_string_equal(s->name, s->field.name);
         for (size_t k = 0; k < i; k++) assert_string_not_equal(s->name, sources[k]->name);
         assert_int_equal(s->field.type, ONCE_CONFIG_SECTION);
-        assert_true(s->summary && s->field.text && s->field.example && s->field.scope && s->conclude && s->size > 0);
+        assert_true(s->summary && s->field.text && s->field.example && s->field.section && s->conclude && s->size > 0);
         assert_false(s->field.required); /* of pipelines that have another source, too */
         assert_int_equal(s->field.offset, 0);
         if (o) { /* of a module this is for tests that load it */
@@ -61,8 +61,8 @@ static void each_is_complete(void **state)
             assert_int_equal(o->seek == NULL, o->keep == NULL);
             assert_int_equal(s->has == NULL, o->look == NULL);
         }
-        for (size_t k = 0; k < s->field.scope->n; k++) {
-            const once_config_field *field = &s->field.scope->fields[k];
+        for (size_t k = 0; k < s->field.section->n; k++) {
+            const once_config_field *field = &s->field.section->fields[k];
             assert_non_null(field->text);
             assert_true(field->offset + field->size <= s->size);
             assert_true(field->count + (field->count ? sizeof(size_t) : 0) <= s->size);
@@ -293,10 +293,10 @@ static void each_is_documented(void **state)
     char *configuration = page("docs/configuration.md"), *architecture = page("docs/ARCHITECTURE.md");
     for (size_t i = 0; i < n; i++) {
         char text[100];
-        (void)snprintf(text, sizeof text, "\n| `%s` | map: [%s](#", sources[i]->name, sources[i]->field.scope->title);
+        (void)snprintf(text, sizeof text, "\n| `%s` | map: [%s](#", sources[i]->name, sources[i]->field.section->title);
         assert_non_null(strstr(configuration, text));
-        for (size_t k = 0; k < sources[i]->field.scope->n; k++) {
-            (void)snprintf(text, sizeof text, "\n| `%s` | ", sources[i]->field.scope->fields[k].name);
+        for (size_t k = 0; k < sources[i]->field.section->n; k++) {
+            (void)snprintf(text, sizeof text, "\n| `%s` | ", sources[i]->field.section->fields[k].name);
             assert_non_null(strstr(configuration, text));
         }
         (void)snprintf(text, sizeof text, "`%s`", sources[i]->name);

@@ -194,7 +194,7 @@ static bool fingerprint_text(const once_fingerprint_spec *fingerprint, once_aren
 }
 
 /* {"key":"${/id}","fingerprint":"body","tenant":"${header:tenant}"} */
-static bool scope_text(const once_spec *spec, const once_handler_spec *handler, once_arena *arena, once_bytes *out)
+static bool operation_text(const once_spec *spec, const once_handler_spec *handler, once_arena *arena, once_bytes *out)
 {
     once_buf text;
     once_buf_init(&text, (size_t)1 << 22);
@@ -212,8 +212,8 @@ static bool scope_text(const once_spec *spec, const once_handler_spec *handler, 
     return ok;
 }
 
-int once_config_section_each(const once_spec *spec, once_arena *arena, once_config_section_visit *visit, void *user,
-                             once_error *err)
+int once_config_each_operation(const once_spec *spec, once_arena *arena, once_config_operation_visit *visit, void *user,
+                               once_error *err)
 {
     assert(spec && arena && visit);
     for (size_t i = 0; i < spec->n_handlers; i++) {
@@ -221,7 +221,7 @@ int once_config_section_each(const once_spec *spec, once_arena *arena, once_conf
         if (once_spec_handler_by_operation(spec, handler->operation) != handler)
             continue; /* shared with an earlier handler, which was visited */
         once_bytes text;
-        if (!scope_text(spec, handler, arena, &text)) return once_no_memory(err, "for a scope");
+        if (!operation_text(spec, handler, arena, &text)) return once_no_memory(err, "for an operation");
         if (!visit(user, handler->operation, text)) return ONCE_OK;
     }
     return ONCE_OK;

@@ -36,9 +36,9 @@ int once_config_parse(const char *name, once_bytes text, once_arena *arena, once
 /* How keys are made, which must not change under a store: visits each operation of the pipeline once, with a canonical
  * text of its key, fingerprint and tenant. Equal texts make equal keys; the order of fingerprint fields does not
  * matter. Texts live in the arena. `visit` returns false to stop. ONCE_OK or ONCE_E_NOMEM. */
-typedef bool once_config_section_visit(void *user, once_bytes operation, once_bytes text);
-int once_config_section_each(const once_spec *spec, once_arena *arena, once_config_section_visit *visit, void *user,
-                             once_error *err);
+typedef bool once_config_operation_visit(void *user, once_bytes operation, once_bytes text);
+int once_config_each_operation(const once_spec *spec, once_arena *arena, once_config_operation_visit *visit, void *user,
+                               once_error *err);
 
 /* The whole of docs/configuration.md. False: the buffer failed. */
 bool once_config_reference(once_buf *out);

@@ -313,7 +313,7 @@ int once__consumer_check_keys(once_pipeline *pipeline, once_backend *store, once
 {
     const once_spec *spec = pipeline->spec;
     checking c = {.pipeline = pipeline, .store = store, .how = how, .err = err};
-    int rc = once_config_section_each(spec, &c.arena, check_operation, &c, err);
+    int rc = once_config_each_operation(spec, &c.arena, check_operation, &c, err);
     if (rc == ONCE_OK) rc = c.rc;
     for (size_t i = 0; rc == ONCE_OK && i < spec->n_handlers; i++) {
         const once_handler_spec *handler = &spec->handlers[i];

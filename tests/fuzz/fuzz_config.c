@@ -75,7 +75,7 @@ static void check_spec(const once_spec *spec, once_arena *arena)
     CHECK(!spec->version || spec->order);
     CHECK(spec->batch_max > 0 && spec->batch_wait_ms >= 0 && spec->workers > 0 && spec->message_max > 0);
     for (size_t i = 0; i < spec->n_handlers; i++) check_handler(spec, &spec->handlers[i]);
-    CHECK(once_config_section_each(spec, arena, visit, NULL, NULL) == ONCE_OK);
+    CHECK(once_config_each_operation(spec, arena, visit, NULL, NULL) == ONCE_OK);
 }
 
 static void load(once_bytes text, once_arena *arena, answer *a)

@@ -1617,7 +1617,7 @@ static void f67_file_missing_or_unreadable(void **state)
 
 /* --- the text that a store remembers ------------------------------------------------------------------------------ */
 
-static bool add_scope(void *user, once_bytes operation, once_bytes text)
+static bool add_operation(void *user, once_bytes operation, once_bytes text)
 {
     lines *all = user;
     char line[400];
@@ -1626,12 +1626,12 @@ static bool add_scope(void *user, once_bytes operation, once_bytes text)
     return true;
 }
 
-static void scope_text_changes_with_key_and_fingerprint_only(void **state)
+static void the_text_of_an_operation_changes_with_key_and_fingerprint_only(void **state)
 {
     (void)state;
     once_arena arena = {0};
     lines all = {0}, other = {0};
-    assert_int_equal(once_config_section_each(loaded(&arena, full), &arena, add_scope, &all, NULL), ONCE_OK);
+    assert_int_equal(once_config_each_operation(loaded(&arena, full), &arena, add_operation, &all, NULL), ONCE_OK);
     assert_string_equal(
         all.text,
         "payment.received "
@@ -1640,11 +1640,11 @@ static void scope_text_changes_with_key_and_fingerprint_only(void **state)
         "* {\"key\":\"${/payment_id}\",\"fingerprint\":[\"/amount\",\"/order_id\"],\"tenant\":\"${header:tenant}\"}\n");
     const char *shared =
         HEAD "operation: o\ntype: \"${/t}\"\nfingerprint: none\nhandlers: {a: {dead: x}, b: {dead: x}}\nworkers: 2\n";
-    assert_int_equal(once_config_section_each(loaded(&arena, shared), &arena, add_scope, &other, NULL), ONCE_OK);
+    assert_int_equal(once_config_each_operation(loaded(&arena, shared), &arena, add_operation, &other, NULL), ONCE_OK);
     assert_string_equal(other.text, "o {\"key\":\"${/id}\",\"fingerprint\":\"none\"}\n");
     const char *natural = HEAD "operation: o\nfingerprint: none\nnatural: true\nunknown: retry\nhandler: {exec: [a]}\n";
     memset(&other, 0, sizeof other);
-    assert_int_equal(once_config_section_each(loaded(&arena, natural), &arena, add_scope, &other, NULL), ONCE_OK);
+    assert_int_equal(once_config_each_operation(loaded(&arena, natural), &arena, add_operation, &other, NULL), ONCE_OK);
     assert_string_equal(other.text, "o {\"key\":\"${/id}\",\"fingerprint\":\"none\"}\n");
     once_arena_release(&arena);
 }
@@ -1769,7 +1769,7 @@ int main(void)
         cmocka_unit_test(f67_deep_nesting),
         cmocka_unit_test(f67_huge_file),
         cmocka_unit_test(f67_file_missing_or_unreadable),
-        cmocka_unit_test(scope_text_changes_with_key_and_fingerprint_only),
+        cmocka_unit_test(the_text_of_an_operation_changes_with_key_and_fingerprint_only),
         cmocka_unit_test(the_committed_reference_is_what_the_tables_print),
         cmocka_unit_test(every_field_has_a_description_and_examples_load),
     };

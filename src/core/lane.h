@@ -95,7 +95,7 @@ int64_t once_lane_given_up(const once_lane *lane, const once_entry *entry);
 /* The same for a claimed entry, for a caller whose first reply was lost. */
 int64_t once_lane_given_up_again(const once_lane *lane, const once_entry *entry);
 /* Why an entry of the lane waits, or what waits for it, in words; empty when it only waits for its time. */
-once_bytes once_lane_says(once_lane *lane, const once_entry *entry);
+once_bytes once_lane_explain(once_lane *lane, const once_entry *entry);
 /* Whether the entry waits for missing versions of its lane; *from and *to say which, and are valid only then. */
 bool once_lane_missing(const once_lane *lane, const once_entry *entry, int64_t *from, int64_t *to);
 

@@ -78,7 +78,7 @@ once_bytes once__lane_say_gap_death(once_lane *lane, const once_entry *entry, on
                entry->block ? "wait for this letter" : "go on");
 }
 
-once_bytes once_lane_says(once_lane *lane, const once_entry *entry)
+once_bytes once_lane_explain(once_lane *lane, const once_entry *entry)
 {
     int64_t next;
     if (entry->state == ONCE_STATE_DEAD && once__lane_find_blocker(lane, entry->id) < lane->n_blockers)

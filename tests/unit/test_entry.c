@@ -671,7 +671,7 @@ static void any_rule(once_entry *e, once_lane *lane)
         if (lane) (void)once_entry_wake(e, lane, NOW);
         break;
     case 11:
-        if (lane) (void)once_lane_says(lane, e);
+        if (lane) (void)once_lane_explain(lane, e);
         break;
     default: once_entry_look(e, NOW);
     }

@@ -29,7 +29,7 @@ static void f28_a_gap_that_stays_is_over_after_its_time(void **state)
         assert_int_equal(take(&e, &lane, yours, NOW + 250, ONCE_ENTRY_CHANGED | ONCE_LANE_CHANGED).answer,
                          ONCE_ANSWER_LATER);
         assert_int_equal(e.due_ms, NOW + 500);
-        assert_string_equal(once_lane_says(&lane, &e).data, "version 8 is missing; 250ms of 500ms have passed");
+        assert_string_equal(once_lane_explain(&lane, &e).data, "version 8 is missing; 250ms of 500ms have passed");
         const int changes = ONCE_ENTRY_CHANGED | ONCE_LANE_CHANGED;
         const once_decision d =
             claimed ? claim(&e, &lane, again, NOW + 500, changes) : take(&e, &lane, yours, NOW + 500, changes);

@@ -245,7 +245,7 @@ static void f33_a_dead_one_that_blocks_holds_its_lane(void **state)
             assert_int_equal(claim(&next, &lane, behind, NOW, ONCE_UNCHANGED).answer, ONCE_ANSWER_LATER);
             accept(&next, &lane, behind, NOW, ONCE_ENTRY_CHANGED);
             assert_int_equal(once_entry_wake(&next, &lane, NOW), ONCE_UNCHANGED);
-            assert_true(once_lane_says(&lane, &next).len > 0);
+            assert_true(once_lane_explain(&lane, &next).len > 0);
             lane.head = lane.tail = next.order;
             const int freed = ONCE_ENTRY_CHANGED | ONCE_LANE_FREED | ONCE_LANE_CHANGED;
             if (way == 0) assert_int_equal(once_entry_forget(&e, &lane), freed);
@@ -292,7 +292,7 @@ static void f33_a_lane_waits_for_all_its_dead_that_block(void **state)
         once_lane lane = lane_at(1);
         once_entry dead[2] = {dies_at(&lane, 4), dies_at(&lane, 3)}, next = absent();
         once_entry *const first = &dead[way % 2], *const second = &dead[!(way % 2)];
-        assert_true(once_lane_says(&lane, first).len > 0 && once_lane_says(&lane, second).len > 0);
+        assert_true(once_lane_explain(&lane, first).len > 0 && once_lane_explain(&lane, second).len > 0);
         for (int i = 0; i < 2; i++) {
             once_entry *const e = i ? second : first;
             assert_int_equal(claim(&next, &lane, lane_request(yours, 5, -1), NOW, ONCE_UNCHANGED).answer,

@@ -69,7 +69,7 @@ int once__engine_why(once_backend *store, once_hash id, once_bytes *out, once_ar
     *out = (once_bytes){0};
     rc = once__pair_take(storage, id, (once_hash){0}, &at, err);
     if (rc == ONCE_OK && at.lane) {
-        const once_bytes words = once_lane_says(at.lane, at.entry);
+        const once_bytes words = once_lane_explain(at.lane, at.entry);
         if (words.len && !once_arena_copy(arena, words, out)) rc = once_no_memory(err, "for words");
     }
     return once__verb_end(storage, rc, err);

@@ -50,8 +50,8 @@ void once_db_drop(once_db *db) { db->ops->drop(db); }
 int once_db_presume(once_db *db, once_error *err) { return db->ops->presume(db, err); }
 int once_db_confirm(once_db *db, once_error *err) { return db->ops->confirm ? db->ops->confirm(db, err) : ONCE_OK; }
 
-int once_db_owes(once_db *db, once_fault *fault) { return db->ops->owes(db, fault); }
-bool once_db_may_owe(once_db *db) { return db->ops->defers ? db->ops->defers(db) : true; }
+int once_db_check_deferred(once_db *db, once_fault *fault) { return db->ops->check_deferred(db, fault); }
+bool once_db_may_defer(once_db *db) { return db->ops->may_defer ? db->ops->may_defer(db) : true; }
 
 int once_db_savepoint(once_db *db, once_error *err) { return db->ops->savepoint(db, err); }
 int once_db_savepoint_release(once_db *db, once_error *err) { return db->ops->savepoint_release(db, err); }

@@ -99,8 +99,8 @@ struct once_db_ops {
     void (*drop)(once_db *db);
     int (*presume)(once_db *db, once_error *err);
     int (*confirm)(once_db *db, once_error *err);
-    bool (*defers)(once_db *db);
-    int (*owes)(once_db *db, once_fault *fault);
+    bool (*may_defer)(once_db *db);
+    int (*check_deferred)(once_db *db, once_fault *fault);
     int (*savepoint)(once_db *db, once_error *err);
     int (*savepoint_release)(once_db *db, once_error *err);
     int (*savepoint_undo)(once_db *db, once_error *err);
@@ -157,8 +157,8 @@ int once_db_savepoint_gather(once_db *db, once_error *err); /* for each of both 
 
 /* Checks now what is deferred to the commit (foreign keys, triggers). ONCE_OK: it will not make the commit fail.
  * Otherwise `fault` is that of the check, as in once_stmt_run. */
-int once_db_owes(once_db *db, once_fault *fault);
-bool once_db_may_owe(once_db *db); /* whether the database may have deferred checks at all */
+int once_db_check_deferred(once_db *db, once_fault *fault);
+bool once_db_may_defer(once_db *db); /* whether the database may have deferred checks at all */
 
 /* A savepoint around the statements of one message, when a batch is run message by message. */
 int once_db_savepoint(once_db *db, once_error *err);

@@ -150,11 +150,11 @@ static int run_one(once_effects *effects, once_item *item, bool alone, once_aren
         }
     }
     once_fault fault;
-    const int owed = alone ? once_db_owes(effects->db, &fault) : ONCE_OK;
-    if (owed != ONCE_OK) {
+    const int deferred = alone ? once_db_check_deferred(effects->db, &fault) : ONCE_OK;
+    if (deferred != ONCE_OK) {
         *dirty = true;
-        return judge(effects, handler, &handler->sql->statements[handler->sql->n_statements - 1], owed, &fault, item,
-                     arena, err);
+        return judge(effects, handler, &handler->sql->statements[handler->sql->n_statements - 1], deferred, &fault,
+                     item, arena, err);
     }
     if (ONCE_FAIL_AT(effect_after)) {
         *dirty = true;
@@ -258,7 +258,7 @@ static int run_together(once_effects *effects, once_item *const *items, size_t n
 static int check_deferred(once_effects *effects, bool *failed, once_error *err)
 {
     once_fault fault;
-    const int rc = once_db_owes(effects->db, &fault);
+    const int rc = once_db_check_deferred(effects->db, &fault);
     *failed = rc == ONCE_E_MESSAGE || (rc != ONCE_OK && fault.kind == ONCE_FAULT_PAUSE);
     return rc == ONCE_OK || *failed ? ONCE_OK : once_fail(err, rc, "%s", fault.text);
 }
@@ -289,7 +289,7 @@ static bool all_unconditional(const once_effects *effects, once_item *const *ite
 }
 
 /* Sends the statements and takes all of them for done, so that the commit shares their round trip: it cannot succeed
- * when one of them failed, or when it finds that one owes something. Either is then found out by a careful pass. */
+ * when one of them failed, or when it finds that a deferred check fails. A careful pass then finds the message. */
 static int run_presumed(once_effects *effects, once_item *const *items, size_t n, bool *failed, once_error *err)
 {
     assert(all_unconditional(effects, items, n)); /* rows that were not counted cannot be missing */
@@ -309,7 +309,7 @@ static int run_presumed(once_effects *effects, once_item *const *items, size_t n
 /* Whether a message is known to have succeeded as soon as its statements have run. */
 static bool is_plain(once_effects *effects, const once_item *item)
 {
-    return is_unconditional(effects, item) && !once_db_may_owe(effects->db);
+    return is_unconditional(effects, item) && !once_db_may_defer(effects->db);
 }
 
 /* From `items` on, as many plain ones as there are; the others are run one by one. */

@@ -1454,7 +1454,7 @@ static void f03_what_is_owed_to_the_commit_is_found_by_it(void **state)
     settle_batch(ONCE_DONE);
     assert_int_equal(once_db_confirm(&many.pg->db, &err), ONCE_OK);
     assert_int_equal(many.store->ops->commit(many.store, &err), ONCE_E_MESSAGE);
-    assert_true(once_db_may_owe(&many.pg->db));
+    assert_true(once_db_may_defer(&many.pg->db));
     assert_int_equal(rows_of("t"), 0);
     assert_int_equal(rows_of("once_entry"), 0);
 }

@@ -257,24 +257,24 @@ static int say(once_pg *pg, const char *const *sql, size_t n, once_error *err)
 }
 
 /* Lets the server check deferred constraints now. The savepoint takes SET CONSTRAINTS back, so they stay deferred. */
-static int user_owes(once_db *db, once_fault *fault)
+static int user_check_deferred(once_db *db, once_fault *fault)
 {
-    static const char *const sql[] = {"SAVEPOINT once_owes", "SET CONSTRAINTS ALL IMMEDIATE", "ROLLBACK TO once_owes",
-                                      "RELEASE once_owes"};
+    static const char *const sql[] = {"SAVEPOINT once_check", "SET CONSTRAINTS ALL IMMEDIATE", "ROLLBACK TO once_check",
+                                      "RELEASE once_check"};
     once_pg *pg = once__pg_of(db);
     PGresult *result = NULL;
     if (!pg->deferrable) return ONCE_OK;
-    int rc = ONCE_OK, owes = ONCE_OK;
+    int rc = ONCE_OK, found = ONCE_OK;
     for (size_t i = 0; i < 4 && rc == ONCE_OK; i++) rc = once__pg_send_text(pg, sql[i], NULL);
     if (rc == ONCE_OK) rc = once__pg_sync(pg, NULL);
     for (size_t i = 0; i < 4 && rc == ONCE_OK; i++) {
         rc = once__pg_next(pg, &result, NULL);
-        if (rc == ONCE_OK && owes == ONCE_OK && PQresultStatus(result) != PGRES_COMMAND_OK)
-            owes = once__pg_fault(pg, result, fault);
+        if (rc == ONCE_OK && found == ONCE_OK && PQresultStatus(result) != PGRES_COMMAND_OK)
+            found = once__pg_fault(pg, result, fault);
         PQclear(rc == ONCE_OK ? result : NULL);
     }
     if (rc == ONCE_OK) rc = once__pg_synced(pg, NULL);
-    return owes == ONCE_OK && rc != ONCE_OK ? once__pg_fault(pg, NULL, fault) : owes;
+    return found == ONCE_OK && rc != ONCE_OK ? once__pg_fault(pg, NULL, fault) : found;
 }
 
 static int user_savepoint(once_db *db, once_error *err)
@@ -316,7 +316,7 @@ static int user_mark_gather(once_db *db, once_error *err)
     return rc == ONCE_OK && pg->pending == 0 ? once__pg_synced(pg, err) : rc;
 }
 
-static bool user_defers(once_db *db) { return once__pg_of(db)->deferrable; }
+static bool user_may_defer(once_db *db) { return once__pg_of(db)->deferrable; }
 
 /* Several processes may run the same script at once, and "IF NOT EXISTS" alone is not safe then: hence the lock. */
 static int user_script(once_db *db, once_bytes sql, once_error *err)
@@ -390,8 +390,8 @@ const once_db_ops once__pg_ops = {
     .drop = user_drop,
     .presume = user_presume,
     .confirm = user_confirm,
-    .defers = user_defers,
-    .owes = user_owes,
+    .may_defer = user_may_defer,
+    .check_deferred = user_check_deferred,
     .savepoint = user_savepoint,
     .savepoint_release = user_savepoint_release,
     .savepoint_undo = user_savepoint_undo,

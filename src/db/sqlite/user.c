@@ -202,11 +202,11 @@ static int sqlite_run(once_stmt *base, const once_value *values, size_t n, int64
     return code == SQLITE_OK ? ONCE_OK : stmt_failed(stmt, code, fault);
 }
 
-static int sqlite_owes(once_db *base, once_fault *fault)
+static int sqlite_check_deferred(once_db *base, once_fault *fault)
 {
     once_sqlite_db *db = of(base);
-    int owed = 0, highest = 0;
-    if (sqlite3_db_status(db->handle, SQLITE_DBSTATUS_DEFERRED_FKS, &owed, &highest, 0) != SQLITE_OK || owed == 0)
+    int unmet = 0, highest = 0;
+    if (sqlite3_db_status(db->handle, SQLITE_DBSTATUS_DEFERRED_FKS, &unmet, &highest, 0) != SQLITE_OK || unmet == 0)
         return ONCE_OK;
     *fault = (once_fault){.kind = ONCE_FAULT_CONSTRAINT, .code = SQLITE_CONSTRAINT_FOREIGNKEY, .changed = true};
     snprintf(fault->state, sizeof fault->state, "%s", once__sqlite_code_name(fault->code));
@@ -307,7 +307,7 @@ const once_db_ops once__sqlite_ops = {
     .prepare = sqlite_prepare,
     .stmt_free = sqlite_stmt_free,
     .stmt_run = sqlite_run,
-    .owes = sqlite_owes,
+    .check_deferred = sqlite_check_deferred,
     .savepoint = sqlite_savepoint,
     .savepoint_release = sqlite_savepoint_release,
     .savepoint_undo = sqlite_savepoint_undo,

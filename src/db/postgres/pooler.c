@@ -296,7 +296,7 @@ void once__pg_forget_session(once_pg *pg)
 /* Sent as one message, so that one process answers all of it. Settings are made only in a session of our own. */
 int once__pg_greet(once_pg *pg, once_error *err)
 {
-    assert(!pg->pending && !pg->synced && !pg->rides);
+    assert(!pg->pending && !pg->synced && !pg->presumed_groups);
     char sql[1000];
     PGresult *result;
     const int said = PQbackendPID(pg->conn);

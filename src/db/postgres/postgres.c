@@ -162,7 +162,7 @@ void once__pg_drop(once_pg *pg)
 {
     if (pg->conn && !pg->borrowed) PQfinish(pg->conn);
     pg->conn = NULL;
-    pg->pending = pg->unsent = pg->rides = pg->head.n = pg->later.n = 0;
+    pg->pending = pg->unsent = pg->presumed_groups = pg->head.n = pg->later.n = 0;
     pg->synced = false;
     pg->savepoints = 0;
     pg->local_at = 0;

@@ -99,16 +99,16 @@ typedef struct once_pg {
     once_pg_part head, later;                /* of a round in two parts */
     once_pg_later *read_later;               /* reads the second part ... */
     void *later_user;                        /* ... with this argument */
-    size_t
-        rides; /* groups of the user's statements before them, each with a Sync, that are presumed to have succeeded */
-    bool presumed;       /* the open transaction had such a group */
-    bool asked;          /* something was sent since the last wait for an answer */
-    uint64_t trips;      /* round trips so far: waits for an answer */
-    bool unused;         /* our tables exist and have never been used */
-    bool unreplicated;   /* a COMMIT returned without its standby; the caller of COMMIT looks at it */
-    bool stale;          /* a table has changed under a prepared statement: a new connection is needed */
-    bool temps;          /* effects make temporary tables: ONCE_PG_GUARD_TEMP */
-    bool deferrable;     /* the database has constraints that are checked at commit */
+    size_t presumed_groups; /* the user's statements before them that are presumed to have succeeded, in groups; a
+                             * Sync was sent behind each group */
+    bool presumed;          /* the open transaction had such a group */
+    bool asked;             /* something was sent since the last wait for an answer */
+    uint64_t trips;         /* round trips so far: waits for an answer */
+    bool unused;            /* our tables exist and have never been used */
+    bool unreplicated;      /* a COMMIT returned without its standby; the caller of COMMIT looks at it */
+    bool stale;             /* a table has changed under a prepared statement: a new connection is needed */
+    bool temps;             /* effects make temporary tables: ONCE_PG_GUARD_TEMP */
+    bool deferrable;        /* the database has constraints that are checked at commit */
     bool collided;       /* a statement failed because of another transaction: a deadlock, or a lock that took too long;
                         * the reader clears it */
     unsigned savepoints; /* open ones */
@@ -278,7 +278,7 @@ struct once_pg_stmt {
     char name[PG_NAME_SIZE];
     char *sql;
     unsigned *types; /* of its parameters, as the server infers them */
-    bool rides;      /* it is presumed to have succeeded */
+    bool presumed;   /* it was sent, and its result was not read */
     unsigned names;  /* messages in a row that failed because of a name that they contain */
 };
 

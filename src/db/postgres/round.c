@@ -2,7 +2,7 @@
  *
  * Invariants
  *   - `pending` counts the statements of this round that were sent and not read; between rounds it is 0.
- *   - Presumed statements (`rides`) were sent before the round, and are read before it.
+ *   - Presumed statements (`presumed_groups`) were sent before the round, and are read before it.
  *   - The second part of a round in two parts was sent before both, and is read before both.
  *   - A failed round has been read to its Sync, so that the connection can be used again (for ROLLBACK); or the
  *     connection was dropped. */
@@ -89,7 +89,7 @@ PGresult *once__pg_read(once_pg *pg)
 
 int once__pg_next(once_pg *pg, PGresult **out, once_error *err)
 {
-    assert(pg->pending && pg->synced && !pg->rides && !pg->later.n); /* those are read first */
+    assert(pg->pending && pg->synced && !pg->presumed_groups && !pg->later.n); /* those are read first */
     PGresult *result = once__pg_read(pg);
     if (!result || !once__pg_alive(pg)) {
         if (result && PQstatus(pg->conn) != CONNECTION_OK) PQclear(result);
@@ -202,7 +202,7 @@ static void take_up(once_pg *pg, once_pg_part *part)
 
 int once__pg_split(once_pg *pg, once_error *err)
 {
-    assert(pg->pending && !pg->rides && !pg->head.n && !pg->later.n);
+    assert(pg->pending && !pg->presumed_groups && !pg->head.n && !pg->later.n);
     const int rc = once__pg_sync(pg, err);
     if (rc == ONCE_OK) set_aside(pg, &pg->head);
     return rc;
@@ -230,17 +230,17 @@ int once__pg_head(once_pg *pg, PGresult **results, size_t n, once_pg_later *read
 int once__pg_later(once_pg *pg, PGresult **results, size_t n, once_error *err)
 {
     assert(pg->later.n == n && !pg->head.n);
-    const size_t rides = pg->rides, pending = pg->pending;
+    const size_t groups = pg->presumed_groups, pending = pg->pending;
     const bool synced = pg->synced, asked = pg->asked;
     once_pg_expected expected[PG_ROUND_MAX];
     memcpy(expected, pg->expected, sizeof expected);
     no_results(pg, results, n);
     take_up(pg, &pg->later);
-    pg->rides = 0;
+    pg->presumed_groups = 0;
     pg->asked = false;
     const int rc = read_results(pg, results, n, ONCE_OK, err);
     if (!pg->conn) return rc;
-    pg->rides = rides;
+    pg->presumed_groups = groups;
     pg->pending = pending;
     pg->synced = synced;
     pg->asked = asked;
@@ -250,7 +250,7 @@ int once__pg_later(once_pg *pg, PGresult **results, size_t n, once_error *err)
 
 int once__pg_exec(once_pg *pg, const char *sql, PGresult **out, once_error *err)
 {
-    assert(!pg->pending && !pg->synced && !pg->rides && !pg->later.n);
+    assert(!pg->pending && !pg->synced && !pg->presumed_groups && !pg->later.n);
     if (out) *out = NULL;
     if (!once__pg_alive(pg) || !PQexitPipelineMode(pg->conn)) return once__pg_lost(pg, err);
     PGresult *result = once__pg_simple(pg, sql);

@@ -111,7 +111,7 @@ static int user_send(once_stmt *base, const once_value *values, size_t n, once_f
     once_pg *pg = once__pg_of(base->db);
     int rc = put_values(pg, values, stmt->types, n, fault);
     if (rc != ONCE_OK) return rc;
-    pg->effects = stmt->rides = true;
+    pg->effects = stmt->presumed = true;
     const bool sent = once__pg_alive(pg) &&
                       (pg->shared ? PQsendQueryParams(pg->conn, stmt->sql, (int)n, NULL, pg->texts, NULL, NULL, 1)
                                   : PQsendQueryPrepared(pg->conn, stmt->name, (int)n, pg->texts, NULL, NULL, 1));
@@ -129,11 +129,11 @@ static int64_t rows_of(PGresult *result)
 }
 
 /* Called when it is known whether all presumed statements have succeeded. */
-static void end_ride(once_pg *pg, bool succeeded)
+static void end_presumed(once_pg *pg, bool succeeded)
 {
     for (once_pg_stmt *stmt = pg->users; stmt; stmt = stmt->next) {
-        if (stmt->rides && succeeded) stmt->names = 0;
-        stmt->rides = false;
+        if (stmt->presumed && succeeded) stmt->names = 0;
+        stmt->presumed = false;
     }
 }
 
@@ -147,7 +147,7 @@ static int user_gather(once_stmt *base, const once_value *values, size_t n, int6
     if (!pg->synced) rc = once__pg_sync(pg, NULL);
     if (rc == ONCE_OK) rc = once__pg_next(pg, &result, NULL);
     if (rc != ONCE_OK) return once__pg_fault(pg, NULL, fault);
-    stmt->rides = false;
+    stmt->presumed = false;
     const ExecStatusType status = PQresultStatus(result);
     const bool answered = status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK;
     if (answered) *rows = rows_of(result);
@@ -163,7 +163,7 @@ static int user_gather(once_stmt *base, const once_value *values, size_t n, int6
 static void user_drop(once_db *db)
 {
     once_pg *pg = once__pg_of(db);
-    end_ride(pg, false);
+    end_presumed(pg, false);
     if (!once__pg_alive(pg) || (!pg->pending && !pg->synced)) return;
     if (!pg->synced && once__pg_sync(pg, NULL) != ONCE_OK) return;
     (void)once__pg_confirm(pg, NULL);
@@ -178,7 +178,7 @@ static int user_presume(once_db *db, once_error *err)
     if (rc != ONCE_OK) return rc;
     pg->pending = 0;
     pg->synced = false;
-    pg->rides++;
+    pg->presumed_groups++;
     pg->presumed = true;
     return ONCE_OK;
 }
@@ -195,11 +195,11 @@ static int disproved(once_pg *pg, const PGresult *result, once_error *err)
     return once_fail(err, found_again ? ONCE_E_MESSAGE : rc, "%s: %s", pg->where, fault.text);
 }
 
-static int read_rides(once_pg *pg, once_error *err)
+static int read_presumed(once_pg *pg, once_error *err)
 {
-    assert(pg->rides > 0);
+    assert(pg->presumed_groups > 0);
     int rc = ONCE_OK;
-    while (pg->rides) {
+    while (pg->presumed_groups) {
         PGresult *result = once__pg_read(pg);
         if (!result || !once__pg_alive(pg)) {
             PQclear(result);
@@ -208,7 +208,7 @@ static int read_rides(once_pg *pg, once_error *err)
         }
         const ExecStatusType status = PQresultStatus(result);
         if (status == PGRES_PIPELINE_SYNC) {
-            pg->rides--;
+            pg->presumed_groups--;
         } else {
             if (rc == ONCE_OK && status != PGRES_COMMAND_OK && status != PGRES_TUPLES_OK)
                 rc = disproved(pg, result, err);
@@ -223,10 +223,10 @@ int once__pg_confirm(once_pg *pg, once_error *err)
 {
     int rc = pg->later.n ? pg->read_later(pg->later_user, err) : ONCE_OK;
     assert(!pg->later.n);
-    if (!pg->rides) return rc;
-    const int rides = read_rides(pg, rc == ONCE_OK ? err : NULL);
-    if (rc == ONCE_OK) rc = rides;
-    end_ride(pg, rc == ONCE_OK);
+    if (!pg->presumed_groups) return rc;
+    const int presumed = read_presumed(pg, rc == ONCE_OK ? err : NULL);
+    if (rc == ONCE_OK) rc = presumed;
+    end_presumed(pg, rc == ONCE_OK);
     return rc;
 }
 

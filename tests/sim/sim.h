@@ -237,7 +237,7 @@ typedef struct sim_lane {
     uint32_t persons;    /* how often somebody moved the top by hand, whoever was on the way */
 } sim_lane;
 
-/* One delivery that the broker owes. It goes on until it is acked. */
+/* One message that the broker delivers to a consumer, again and again until it is acked. */
 typedef struct sim_delivery {
     enum { PENDING, IN_FLIGHT, ACKED } state;
     int message;

@@ -56,7 +56,7 @@
     X(maybe_replaced, "other content takes the place of one that may have had its effect")                             \
     X(takes_turns, "two contents of one key take each other's place again and again")                                  \
     X(replaced_lost, "a body whose place other content took is not kept")                                              \
-    X(living_robbed, "a live worker counts as gone, and its claims are ended")                                         \
+    X(live_claims_ended, "a live worker counts as gone, and its claims are ended")                                     \
     X(children_ignored, "the claims of a worker that is gone are ended, although its commands may still run")          \
     X(resolve_spent, "an unknown that an operator retries dies of the failures it had before")                         \
     X(parked_kept, "a message that stood behind an effect still counts as parked when it goes on")                     \

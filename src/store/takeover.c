@@ -21,7 +21,7 @@ const once_gone_worker *once_gone_holder(const once_gone *gone, const once_entry
 
 static void note_gone(once_gone *gone, const once_worker *worker)
 {
-    assert(worker->gone || ONCE_PLANTED(living_robbed));
+    assert(worker->gone || ONCE_PLANTED(live_claims_ended));
     for (size_t i = 0; i < once_gone_count(gone); i++)
         if (gone->at[i].run == worker->run) return;
     once_gone_worker *at = &gone->at[gone->n++ % ONCE_GONE_MAX];

@@ -185,7 +185,7 @@ int once_workers_gone(once_backend *store, const once_worker *self, once_worker_
     int rc = read_records(store, self, &all, err);
     if (rc == ONCE_OK) rc = find_gone(store, self, &all, err);
     for (size_t i = 0; rc == ONCE_OK && i < all.n; i++) {
-        const bool gone = all.at[i].gone || ONCE_PLANTED(living_robbed);
+        const bool gone = all.at[i].gone || ONCE_PLANTED(live_claims_ended);
         if (gone && all.at[i].run != self->run && !visit(user, &all.at[i], ONCE_WORKER_GONE)) break;
     }
     free(all.at);

@@ -92,9 +92,9 @@ def test_status_counts_what_is_there(tmp_path):
     p, _ = everything(tmp_path)
     ended = p.once("status", "--json", "--finished", p.name)
     assert ended.status == 1, ended
-    standing = ended.json
-    assert (standing["dead"], standing["waiting"], standing["busy"], standing["unknown"], standing["done"]) == (5, 0, 0, 0, 1)
-    assert abs(standing["oldest_dead_ms"] - now_ms()) < 60000 and standing["oldest_waiting_ms"] is None
+    status = ended.json
+    assert (status["dead"], status["waiting"], status["busy"], status["unknown"], status["done"]) == (5, 0, 0, 0, 1)
+    assert abs(status["oldest_dead_ms"] - now_ms()) < 60000 and status["oldest_waiting_ms"] is None
     text = p.once("status", p.name)
     assert text.status == 1 and re.search(r"dead +5 +dead letters; the oldest is from 20", text.out)
     assert "done" not in p.once("status", "--json", p.name).json
@@ -110,9 +110,9 @@ def test_status_shows_what_waits(tmp_path):
     p = gated(tmp_path, pay("a"), pay("b"))
     p.run(status=1)
     replay(p, "--all")
-    standing = p.once("status", "--json", p.name).json
-    assert (standing["waiting"], standing["backlog"], standing["dead"]) == (2, 2, 0)
-    assert standing["oldest_waiting_ms"] <= now_ms() and standing["wait_ms"] == 0
+    status = p.once("status", "--json", p.name).json
+    assert (status["waiting"], status["backlog"], status["dead"]) == (2, 2, 0)
+    assert status["oldest_waiting_ms"] <= now_ms() and status["wait_ms"] == 0
 
 
 def test_list_shows_bodies_only_when_asked(tmp_path):
@@ -709,7 +709,7 @@ def test_every_verb_has_help():
 # ---- attempts that died ----
 
 
-def standing(p):
+def status_of(p):
     return p.once("status", "--json", p.name).json
 
 
@@ -722,11 +722,11 @@ def test_f99_an_attempt_that_died_is_shown_and_can_be_resolved(tmp_path):
     work = Fenced(tmp_path, n=1, unknown="hold", lease="2s")
     p = work.p
     assert p.try_run(failpoint="commit_after:kill").killed  # claimed durably, not begun
-    before = standing(p)
+    before = status_of(p)
     if before["busy"]:  # the machine may be slow
         assert p.once("resolve", p.name, "k0", "done").status == 2
-    until(lambda: standing(p)["busy"] == 0, what="the end of the lease")
-    now = standing(p)
+    until(lambda: status_of(p)["busy"] == 0, what="the end of the lease")
+    now = status_of(p)
     assert (now["unknown"], now["waiting"]) == (1, 0)
     assert p.once("status", p.name).status == 1
     (entry,) = listed(p, "--unknown")
@@ -741,7 +741,7 @@ def test_f99_an_attempt_that_died_is_shown_and_can_be_resolved(tmp_path):
     assert p.once("resolve", p.name, "k0", "done").status == 0
     assert p.explain("k0")[0]["state"] == "done"
     assert [a["outcome"] for a in p.explain("k0")[0]["attempts"]] == ["silent"]
-    assert standing(p)["unknown"] == 0
+    assert status_of(p)["unknown"] == 0
     counts(p.run(status=0), received=1, duplicates=1)
     assert not work.effects()
 
@@ -751,7 +751,7 @@ def test_f99_an_attempt_that_died_has_one_reason_seen_by_a_run_or_not(tmp_path):
     work = Fenced(tmp_path, n=1, unknown="hold", lease="2s")
     p = work.p
     assert p.try_run(failpoint="commit_after:kill").killed
-    until(lambda: standing(p)["unknown"] == 1, what="the end of the lease")
+    until(lambda: status_of(p)["unknown"] == 1, what="the end of the lease")
     for look in ("nobody", "a run"):
         (entry,) = listed(p, "--unknown")
         assert entry["reason"] == "its attempt never reported" and ("worker" in entry) == (look == "nobody"), (look, entry)
@@ -760,7 +760,7 @@ def test_f99_an_attempt_that_died_has_one_reason_seen_by_a_run_or_not(tmp_path):
         assert group["count"] == 1 and group["filter"] == ["--group", "its attempt never reported"], (look, group)
         assert p.once("resolve", "--dry-run", "--json", *group["filter"], p.name, "done").json["count"] == 1
         p.run(status=1)
-    assert p.once("resolve", "--json", "--reason", "never reported", p.name, "done").json["count"] == 1 and standing(p)["unknown"] == 0
+    assert p.once("resolve", "--json", "--reason", "never reported", p.name, "done").json["count"] == 1 and status_of(p)["unknown"] == 0
 
 
 def test_f99_a_run_does_not_wait_for_what_only_the_source_can_bring(tmp_path):
@@ -768,7 +768,7 @@ def test_f99_a_run_does_not_wait_for_what_only_the_source_can_bring(tmp_path):
     work = Fenced(tmp_path, n=1, unknown="hold", lease="300ms")
     assert work.p.try_run(failpoint="commit_after:kill").killed
     work.p.write({"id": "other"})
-    until(lambda: standing(work.p)["unknown"] == 1, what="the end of the lease")
+    until(lambda: status_of(work.p)["unknown"] == 1, what="the end of the lease")
     assert work.p.once("run", "--json", work.p.name).status == 1
     assert [e[0] for e in work.effects()] == ["other"]
 
@@ -779,7 +779,7 @@ def test_f99_an_atomic_attempt_that_died_waits(tmp_path):
     assert p.try_run(failpoint="effect_before:kill").killed  # an unclean end: the next run claims one by one
     assert p.try_run(failpoint="effect_before:kill").killed
     p.edit("UPDATE once_entry SET due_ms = 1")
-    now = standing(p)
+    now = status_of(p)
     assert (now["busy"], now["waiting"], now["unknown"]) == (0, 1, 0)
     (entry,) = listed(p, "--waiting")
     assert entry["worker"]

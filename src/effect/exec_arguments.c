@@ -177,7 +177,7 @@ static bool is_listed(once_bytes option, const char *words)
 
 static bool has_letter(const char *letters, char letter) { return letters && letter && strchr(letters, letter); }
 
-typedef enum part { OPERAND, FLAG, VALUED, PROGRAM, PROGRAM_HERE, END_OF_OPTIONS, UNSURE } part;
+typedef enum part { OPERAND, FLAG, VALUED, PROGRAM, PROGRAM_HERE, END_OF_OPTIONS, UNKNOWN } part;
 
 static part word_part(const launcher *r, once_bytes option)
 {
@@ -185,7 +185,7 @@ static part word_part(const launcher *r, once_bytes option)
     if (is_listed(option, r->program_words)) return whole ? PROGRAM : PROGRAM_HERE;
     if (is_listed(option, r->flag_words)) return FLAG;
     if (is_listed(option, r->valued_words)) return whole ? VALUED : FLAG;
-    return UNSURE;
+    return UNKNOWN;
 }
 
 /* "-euo": several letters in one argument, where the last may have a value. */
@@ -197,8 +197,8 @@ static part letters_part(const launcher *r, once_bytes option)
         if (has_letter(r->program, letter) && !r->shell)
             return last || has_letter(r->program, option.data[i + 1]) ? PROGRAM : PROGRAM_HERE;
         if (has_letter(r->attached, letter)) return FLAG;
-        if (has_letter(r->valued, letter)) return last ? VALUED : r->shell ? UNSURE : FLAG;
-        if (!has_letter(r->flags, letter)) return UNSURE;
+        if (has_letter(r->valued, letter)) return last ? VALUED : r->shell ? UNKNOWN : FLAG;
+        if (!has_letter(r->flags, letter)) return UNKNOWN;
     }
     return FLAG;
 }
@@ -207,10 +207,10 @@ static part part_of(const launcher *r, once_bytes word)
 {
     if (word.len == 2 && memcmp(word.data, "--", 2) == 0) return END_OF_OPTIONS;
     const part listed = word_part(r, word);
-    if (listed != UNSURE) return listed;
-    if (word.len == 1 && word.data[0] == '-') return UNSURE; /* the program is what comes on standard input */
+    if (listed != UNKNOWN) return listed;
+    if (word.len == 1 && word.data[0] == '-') return UNKNOWN; /* the program is what comes on standard input */
     if (word.len > 2 && memcmp(word.data, "--", 2) == 0)
-        return memchr(word.data, '=', word.len) && !r->shell ? FLAG : UNSURE;
+        return memchr(word.data, '=', word.len) && !r->shell ? FLAG : UNKNOWN;
     if (word.len > 1 && (word.data[0] == '-' || (r->shell && word.data[0] == '+'))) return letters_part(r, word);
     return OPERAND;
 }
@@ -309,7 +309,7 @@ static search find_program(arguments *a, bool *by_option)
             *by_option = true;
             return a->item ? FOUND : NOT_FOUND;
         case PROGRAM_HERE: *by_option = true; return FOUND;
-        case UNSURE: return check_rest(a);
+        case UNKNOWN: return check_rest(a);
         case OPERAND:
             if (r->assigns && memchr(a->item->text.data, '=', a->item->text.len)) break;
             if (operands == 0) return FOUND;

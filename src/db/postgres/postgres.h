@@ -306,10 +306,10 @@ typedef struct once_pg_given {
     size_t n;
 } once_pg_given;
 typedef enum once_pg_blame {
-    ONCE_PG_BLAME_NOBODY, /* the SQLSTATE decides */
-    ONCE_PG_BLAME_UNSURE, /* the SQLSTATE decides, but the server's text may show a value */
-    ONCE_PG_BLAME_VALUE,  /* the message: a value cannot be read */
-    ONCE_PG_BLAME_NAME    /* the message, unless many in a row fail like this: a value names something that does not
+    ONCE_PG_BLAME_NOBODY,  /* the SQLSTATE decides */
+    ONCE_PG_BLAME_UNKNOWN, /* the SQLSTATE decides, but the server's text may show a value */
+    ONCE_PG_BLAME_VALUE,   /* the message: a value cannot be read */
+    ONCE_PG_BLAME_NAME     /* the message, unless many in a row fail like this: a value names something that does not
                              exist */
 } once_pg_blame;
 once_pg_blame once__pg_blame(const PGresult *result, const once_pg_given *given);

@@ -415,7 +415,7 @@ static once_pg_blame blame_parameter(const complaint *c, const once_pg_given *gi
     assert(number > 0 && number <= given->n);
     const once_pg_given that = {given->sql, given->values + number - 1, given->types + number - 1, 1};
     if (given->types[number - 1] < FIRST_USER_OID) return grammar ? ONCE_PG_BLAME_VALUE : ONCE_PG_BLAME_NAME;
-    return quotes_related(c, &that) || (grammar && !quoted(c->text)) ? ONCE_PG_BLAME_NAME : ONCE_PG_BLAME_UNSURE;
+    return quotes_related(c, &that) || (grammar && !quoted(c->text)) ? ONCE_PG_BLAME_NAME : ONCE_PG_BLAME_UNKNOWN;
 }
 
 /* Input functions of types do not always quote the whole value. The names of functions are not translated. */
@@ -444,11 +444,11 @@ static once_pg_blame blame_reader(const PGresult *result, const complaint *c, co
                                            "regdictionaryin",
                                            "regcollationin",
                                            NULL};
-    if (c->at_statement || c->query || c->context.len || !starts(c->state, "42")) return ONCE_PG_BLAME_UNSURE;
+    if (c->at_statement || c->query || c->context.len || !starts(c->state, "42")) return ONCE_PG_BLAME_UNKNOWN;
     if (is_of(result, of_values) && quotes_related(c, given)) return ONCE_PG_BLAME_VALUE;
     if (is_of(result, of_names) && quotes_related(c, given)) return ONCE_PG_BLAME_NAME;
     return (is_of(result, of_values) || is_of(result, of_names)) && !quoted(c->text) ? ONCE_PG_BLAME_NAME
-                                                                                     : ONCE_PG_BLAME_UNSURE;
+                                                                                     : ONCE_PG_BLAME_UNKNOWN;
 }
 
 /* The text contains no value of the message. */
@@ -467,9 +467,9 @@ static once_pg_blame blame(const PGresult *result, const complaint *c, const onc
     if ((c->at_statement && !c->context.len) || is_own(c)) return ONCE_PG_BLAME_NOBODY;
     if (parameter) return blame_parameter(c, given, parameter, grammar);
     const once_pg_blame of_reader = blame_reader(result, c, given);
-    if (of_reader != ONCE_PG_BLAME_UNSURE) return of_reader;
+    if (of_reader != ONCE_PG_BLAME_UNKNOWN) return of_reader;
     if (c->query ? is_put_in(c, given) : is_named(c, given)) return ONCE_PG_BLAME_NAME;
-    return is_plain(c, given) ? ONCE_PG_BLAME_NOBODY : ONCE_PG_BLAME_UNSURE;
+    return is_plain(c, given) ? ONCE_PG_BLAME_NOBODY : ONCE_PG_BLAME_UNKNOWN;
 }
 
 once_pg_blame once__pg_blame(const PGresult *result, const once_pg_given *given)
@@ -478,9 +478,9 @@ once_pg_blame once__pg_blame(const PGresult *result, const once_pg_given *given)
     complaint c = read_complaint(result);
     once_pg_blame whose = ONCE_PG_BLAME_NOBODY;
     if (!c.state || !c.text || !given->n) whose = ONCE_PG_BLAME_NOBODY;
-    else if (c.context.failed) whose = ONCE_PG_BLAME_UNSURE;
+    else if (c.context.failed) whose = ONCE_PG_BLAME_UNKNOWN;
     else if (strcmp(c.state, "42501") == 0)
-        whose = any_name(given, is_shown, c.text) ? ONCE_PG_BLAME_UNSURE : ONCE_PG_BLAME_NOBODY;
+        whose = any_name(given, is_shown, c.text) ? ONCE_PG_BLAME_UNKNOWN : ONCE_PG_BLAME_NOBODY;
     else if (is_ambiguous(c.state)) whose = blame(result, &c, given);
     once_buf_release(&c.context);
     return whose;

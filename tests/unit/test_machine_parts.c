@@ -1350,10 +1350,10 @@ static void f59_a_stop_gives_who_waits_for_a_slot_to_the_store(void **state)
 static void f59_a_stop_does_not_accept_what_has_begun(void **state)
 {
     fixture *f = *state;
-    enum { NEW, HELD, UNSURE, ENDED_TX, CASES };
+    enum { NEW, HELD, COMMIT_UNKNOWN, ENDED_TX, CASES };
     for (int what = 0; what < CASES; what++) {
         *f = (fixture){.gives_once = true, .bounded = true, .left = 1, .atomic = true, .unclean = what == HELD};
-        if (what == UNSURE)
+        if (what == COMMIT_UNKNOWN)
             f->fail_at = ONCE_ACT_COMMIT, f->fails = 1, f->fail_status = ONCE_E_UNAVAILABLE, f->happens = true;
         if (what == ENDED_TX) f->poison = f->hangs = 1, f->ends = true;
         open_pipe(f, false);
@@ -1368,9 +1368,9 @@ static void f59_a_stop_does_not_accept_what_has_begun(void **state)
         assert_int_equal(f->store->ops->stats(f->store, f->spec.consumer, &stats, NULL), ONCE_OK);
         assert_int_equal(stats.claimed, 0);
         assert_int_equal(counts->received, 1);
-        assert_int_equal(counts->done, what == UNSURE);
+        assert_int_equal(counts->done, what == COMMIT_UNKNOWN);
         assert_int_equal(counts->retries, what == ENDED_TX);
-        assert_int_equal(counts->waiting, what != UNSURE);
+        assert_int_equal(counts->waiting, what != COMMIT_UNKNOWN);
         if (what == CASES - 1) break;
         close_pipe(f);
     }

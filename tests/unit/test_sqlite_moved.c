@@ -360,11 +360,11 @@ static void f83_an_effect_elsewhere_does_not_begin_in_a_deleted_file(void **stat
 {
     fixture *f = *state;
     atomic_bool stop = false;
-    bool unsure;
+    bool maybe;
     once_fault fault;
     once_db *db = open_other(f, &stop);
     assert_int_equal(once_db_begin(db, &f->err), ONCE_OK);
-    assert_int_equal(once_db_commit(db, &unsure, &fault), ONCE_OK);
+    assert_int_equal(once_db_commit(db, &maybe, &fault), ONCE_OK);
     assert_int_equal(unlink(f->path), 0);
     assert_int_equal(once_db_begin(db, &f->err), ONCE_E_MOVED);
     once_db_rollback(db);

@@ -119,7 +119,8 @@ static void tell_attempt(const once_explanation *e, const once_attempt *a)
 {
     char time[40];
     if (is_replacement(a)) {
-        printf("  After attempt %u, %s, a message with other content replaced the earlier one, which had had no effect",
+        printf("  After attempt %u, %s, a message with other content replaced the earlier one, whose effect had not "
+               "happened",
                a->attempt, cli_when(a->ended_ms, time));
         if (a->who.len && !once_bytes_equal(a->who, e->who)) say(", by ", a->who, "");
         printf(".\n");

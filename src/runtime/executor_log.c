@@ -60,5 +60,5 @@ void once__note_replaced(once_executor *x, const once_action *a)
         if (a->items[i]->decision.replaced)
             once__note(
                 x, ONCE_LOG_INFO, "replaced", a->items[i],
-                ONCE_BYTES("it replaces a message with the same key and other content, which had had no effect"));
+                ONCE_BYTES("it replaces a message with the same key and other content, whose effect had not happened"));
 }

@@ -66,7 +66,7 @@ def test_f26_a_corrected_message_takes_the_place_of_one_that_had_no_effect(tmp_p
     assert (entry["state"], entry["attempt"], entry["failures"], entry["point"]) == ("done", 2, 0, "2"), entry
     assert [a["outcome"] for a in entry["attempts"]] == ["retry", "replaced", "done"], entry
     told = p.once("explain", p.name, "a").out
-    assert "After attempt 1, " in told and "a message with other content replaced the earlier one, which had had no effect" in told, told
+    assert "After attempt 1, " in told and "a message with other content replaced the earlier one, whose effect had not happened" in told, told
 
     counts(p.run(status=1), received=2, duplicates=2)  # both come again, and do not take turns
     assert effects(p) == [5]

@@ -158,7 +158,7 @@ static void count_news(once_postgres *q, const once_pg_loading *round)
     bool all = true;
     for (size_t i = 0; i < round->n && all; i++)
         all = round->slots[i]->ahead || once__pg_seen_has(&q->seen, round->slots[i]->entry.id);
-    if (round->n) q->news.streak = all ? q->news.streak + 1 : 0;
+    if (round->n) q->guess.streak = all ? q->guess.streak + 1 : 0;
 }
 
 /* Marks the keys that were met before: their rows probably exist. */
@@ -198,19 +198,19 @@ static int expect_all(once_postgres *q, const once_touch *touched, size_t n, boo
             rc = once__pg_want_entry(q, &round, touched[i].request, purposes[touched[i].kind], err);
     }
     q->batch = round.n || round.n_lanes || finds; /* otherwise no effect runs, and BEGIN goes with the first question */
-    round.fresh = q->news.expected && round.n && round.n_ahead == round.n;
+    round.fresh = q->guess.expected && round.n && round.n_ahead == round.n;
     if (round.fresh) guess_seen(q, &round);
     if (rc == ONCE_OK && q->batch) rc = once__pg_load_round(q, &round, err);
     if (rc == ONCE_OK) count_news(q, &round);
     return rc;
 }
 
-void once__pg_news_wrong(once_postgres *q)
+void once__pg_guess_wrong(once_postgres *q)
 {
     enum { AFTER_MAX = 256 };
-    q->news.expected = false;
-    q->news.streak = 0;
-    if (q->news.needed < AFTER_MAX) q->news.needed *= 2;
+    q->guess.expected = false;
+    q->guess.streak = 0;
+    if (q->guess.needed < AFTER_MAX) q->guess.needed *= 2;
 }
 
 /* The guess that all keys are new saves a fifth of the server's work: it neither looks for rows nor inserts with ON
@@ -220,16 +220,16 @@ static int expect_news(once_postgres *q, const once_touch *touched, size_t n, bo
 {
     assert(q->open && q->write);
     enum { AFTER = 4, MUCH = 8 };
-    once_pg_news *news = &q->news;
-    if (news->needed == 0) news->needed = AFTER;
-    if (news->needed > AFTER && news->streak >= MUCH * news->needed) news->streak = news->needed /= 2;
-    news->expected = news->streak >= news->needed;
-    news->at = SIZE_MAX;
-    news->missed = false;
+    once_pg_guess *guess = &q->guess;
+    if (guess->needed == 0) guess->needed = AFTER;
+    if (guess->needed > AFTER && guess->streak >= MUCH * guess->needed) guess->streak = guess->needed /= 2;
+    guess->expected = guess->streak >= guess->needed;
+    guess->at = SIZE_MAX;
+    guess->missed = false;
     const int rc = expect_all(q, touched, n, finds, err);
-    const bool known = q->pg->failed_at == news->at && strcmp(q->pg->failed_state, "23505") == 0;
-    if (rc == ONCE_OK || !(known || news->missed)) return rc;
-    once__pg_news_wrong(q);
+    const bool known = q->pg->failed_at == guess->at && strcmp(q->pg->failed_state, "23505") == 0;
+    if (rc == ONCE_OK || !(known || guess->missed)) return rc;
+    once__pg_guess_wrong(q);
     once__pg_begin_anew(q);
     return expect_all(q, touched, n, finds, err);
 }
@@ -269,6 +269,6 @@ int once__pg_expect(once_backend *store, const once_touch *touched, size_t n, bo
     }
     if (rc == ONCE_OK && q->batch) rc = wait_for_turn(q, err);
     q->turns.crowded = q->turns.tries > 1; /* then the next batch waits for its turn before it sends anything else */
-    q->news.expected = false;              /* a wrong guess would cost the turn */
+    q->guess.expected = false;             /* a wrong guess would cost the turn */
     return rc == ONCE_OK ? expect_all(q, touched, n, finds, err) : rc;
 }

@@ -116,7 +116,7 @@ int once__pg_presumed(once_postgres *q, once_error *err);
 
 /* ---- expect.c ---- */
 
-void once__pg_news_wrong(once_postgres *q); /* the guess about new keys was wrong */
+void once__pg_guess_wrong(once_postgres *q); /* the guess about new keys was wrong */
 
 /* Add a lane or an entry to the round, unless it was loaded before. */
 int once__pg_want_lane(once_postgres *q, once_pg_loading *round, const once_request *r, once_error *err);

@@ -227,7 +227,7 @@ typedef struct once_pg_seen {
 } once_pg_seen;
 
 /* The guess that every key of a batch is new, or was met before (expect.c). */
-typedef struct once_pg_news {
+typedef struct once_pg_guess {
     unsigned streak; /* batches in a row for which it was true */
     unsigned needed; /* the streak from which on it is made; 0: not set yet */
     bool expected;   /* it is made for this batch ... */
@@ -235,7 +235,7 @@ typedef struct once_pg_news {
     unsigned waits;  /* for so many more batches the insert is waited for: a batch had met keys that are not finished,
                       * which costs a round trip more */
     bool missed;     /* it was wrong in another way: a key that was met before is gone */
-} once_pg_news;
+} once_pg_guess;
 
 /* Batches of a consumer take turns after a deadlock (turns.c). */
 typedef struct once_pg_turns {
@@ -256,7 +256,7 @@ typedef struct once_postgres {
     once_pg_names names;
     once_pg_sweep sweep;
     once_pg_turns turns;
-    once_pg_news news;
+    once_pg_guess guess;
     once_pg_seen seen;
 
     /* the open transaction */

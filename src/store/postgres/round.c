@@ -289,7 +289,7 @@ static int read_presumed(void *user, once_error *err)
     const bool known = rc != ONCE_OK && q->pg->failed_at == LATER_INSERT && strcmp(q->pg->failed_state, "23505") == 0;
     q->pg->failed_state[0] = '\0'; /* the next round begins without a failure */
     if (known) {
-        once__pg_news_wrong(q);
+        once__pg_guess_wrong(q);
         return once_fail(err, ONCE_E_ABORTED, "%s: an entry that seemed new exists already", q->pg->where);
     }
     if (rc != ONCE_OK) return once__pg_names_failed(q, rc, err);
@@ -348,7 +348,7 @@ static int lock_open(once_postgres *q, const once_pg_loading *round, once_error 
         open.slots[open.n++] = slot;
     }
     if (open.n == 0) return ONCE_OK;
-    q->news.waits = WAITS;
+    q->guess.waits = WAITS;
     return run_round(q, &open, err);
 }
 
@@ -375,7 +375,7 @@ static int run_round(once_postgres *q, once_pg_loading *round, once_error *err)
     }
     if (round->n_ahead) {
         ahead = (int)sent;
-        if (round->fresh) q->news.at = sent;
+        if (round->fresh) q->guess.at = sent;
         SEND(send_ahead(q, round, err));
     }
     if (round->n) {
@@ -449,12 +449,12 @@ int once__pg_load_round(once_postgres *q, once_pg_loading *round, once_error *er
     once_pg_loading again = *round;
     again.fresh = false;
     again.begun = 0;
-    const bool presumes = round->fresh && round->n_ahead && !round->n_lanes && !q->pg->borrowed && !q->news.waits;
-    if (round->fresh && q->news.waits) q->news.waits--;
+    const bool presumes = round->fresh && round->n_ahead && !round->n_lanes && !q->pg->borrowed && !q->guess.waits;
+    if (round->fresh && q->guess.waits) q->guess.waits--;
     int rc = presumes ? run_presuming(q, round, err) : run_round(q, round, err);
     if (rc == ONCE_OK && presumes) rc = lock_open(q, round, err);
     if (rc == ONCE_OK && misses_some(round)) {
-        q->news.missed = true;
+        q->guess.missed = true;
         return once_fail(err, ONCE_E_ABORTED, "%s: an entry that was met before is gone", q->pg->where);
     }
     for (int tries = 0; rc == ONCE_OK && (again.n = keep_vanished(&again)) > 0; tries++) {

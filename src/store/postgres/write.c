@@ -54,7 +54,7 @@ int once__pg_save(once_storage *storage, once_entry *entry, once_error *err)
     if (!q->write) return once_fail(err, ONCE_E_BUG, "a change inside a transaction that only reads");
     if (q->pg->savepoints) return once_fail(err, ONCE_E_BUG, "a store verb between a savepoint and its end");
     if (slot->unlocked) { /* no rule changes a finished entry; if one will, the transaction repeats with a lock */
-        once__pg_news_wrong(q);
+        once__pg_guess_wrong(q);
         return once_fail(err, ONCE_E_ABORTED, "%s: an entry that was read without a lock was changed", q->pg->where);
     }
     const char *body = slot->own[PG_OWN_BODY], *point = slot->own[PG_OWN_BODY_POINT];

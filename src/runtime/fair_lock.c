@@ -8,7 +8,7 @@ bool once_fair_lock_init(once_fair_lock *lock)
 {
     *lock = (once_fair_lock){0};
     if (pthread_mutex_init(&lock->lock, NULL) != 0) return false;
-    if (pthread_cond_init(&lock->news, NULL) == 0) return true;
+    if (pthread_cond_init(&lock->changed, NULL) == 0) return true;
     pthread_mutex_destroy(&lock->lock);
     return false;
 }
@@ -16,7 +16,7 @@ bool once_fair_lock_init(once_fair_lock *lock)
 void once_fair_lock_release(once_fair_lock *lock)
 {
     assert(!lock->held && lock->next == lock->now);
-    pthread_cond_destroy(&lock->news);
+    pthread_cond_destroy(&lock->changed);
     pthread_mutex_destroy(&lock->lock);
 }
 
@@ -27,7 +27,7 @@ bool once_fair_lock_enter(once_fair_lock *lock)
     if (!again) {
         assert(lock->now <= lock->next);
         const uint64_t mine = lock->next++;
-        while (lock->now != mine) pthread_cond_wait(&lock->news, &lock->lock);
+        while (lock->now != mine) pthread_cond_wait(&lock->changed, &lock->lock);
         assert(!lock->held);
         lock->held = true;
         lock->by = pthread_self();
@@ -56,6 +56,6 @@ void once_fair_lock_leave(once_fair_lock *lock)
     pthread_mutex_lock(&lock->lock);
     assert(lock->held && pthread_equal(lock->by, pthread_self()));
     lock->held = false;
-    if (++lock->now != lock->next) pthread_cond_broadcast(&lock->news);
+    if (++lock->now != lock->next) pthread_cond_broadcast(&lock->changed);
     pthread_mutex_unlock(&lock->lock);
 }

@@ -8,9 +8,9 @@
 #include <stdint.h>
 
 typedef struct once_fair_lock {
-    pthread_mutex_t lock; /* of the fields below; held for moments only */
-    pthread_cond_t news;  /* `now` changed */
-    uint64_t next, now;   /* the ticket that the next thread gets, and the ticket that is served */
+    pthread_mutex_t lock;   /* of the fields below; held for moments only */
+    pthread_cond_t changed; /* `now` changed */
+    uint64_t next, now;     /* the ticket that the next thread gets, and the ticket that is served */
     bool held;
     pthread_t by; /* the holder, when held */
 } once_fair_lock;

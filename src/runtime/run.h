@@ -44,7 +44,7 @@ typedef struct once_run_failure {
 typedef struct once_run_thread {
     once_run *r;
     pthread_t thread;
-    pthread_cond_t news; /* with `lock`: there may be an action for this thread */
+    pthread_cond_t wakeup; /* with `lock`: there may be an action for this thread */
     once_action *(*next)(once_machine *machine, int64_t now_ms);
     void (*execute)(once_run *r, once_action *action);
     once_run_failure failure;

@@ -16,14 +16,14 @@
 #define IDLE_MS 1000 /* how long a thread sleeps at most */
 #define RETURNS_MAX 1024
 
-static void wait_for(pthread_cond_t *news, once_run *r, int64_t ms) /* @locks: lock */
+static void wait_for(pthread_cond_t *wakeup, once_run *r, int64_t ms) /* @locks: lock */
 {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_nsec += ms % 1000 * 1000000;
     until.tv_sec += ms / 1000 + until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
-    pthread_cond_timedwait(news, &r->lock, &until);
+    pthread_cond_timedwait(wakeup, &r->lock, &until);
 }
 
 /* Passes a stop on to the machine, once. The first thread that notices it does so. */
@@ -37,7 +37,7 @@ static void notice_stop(once_run *r) /* @locks: lock */
     once_log(ONCE_LOG_INFO, "drain", "stopping; finishing what is in flight");
     once_machine_stop(r->machine);
     r->source->ops->wake(r->source);
-    for (int i = 0; i < ONCE_RUN_THREADS; i++) pthread_cond_signal(&r->threads[i].news);
+    for (int i = 0; i < ONCE_RUN_THREADS; i++) pthread_cond_signal(&r->threads[i].wakeup);
     if (r->parts.runner) once_runner_wake(r->parts.runner);
 }
 
@@ -45,7 +45,7 @@ static void wake_others(const once_run_thread *w) /* @locks: lock */
 {
     once_run *r = w->r;
     for (int i = 0; i < ONCE_RUN_THREADS; i++)
-        if (w != &r->threads[i]) pthread_cond_signal(&r->threads[i].news);
+        if (w != &r->threads[i]) pthread_cond_signal(&r->threads[i].wakeup);
 }
 
 /* How long this thread has nothing to do. The source's thread looks often, to notice a stop. */
@@ -68,7 +68,7 @@ static void *thread_main(void *arg) /* @locality: each thread of threads[] */
         if (!action) {
             if (once_machine_ended(r->machine)) break;
             const int64_t wait_ms = wait_ms_of(w);
-            wait_for(&w->news, r, wait_ms < 1 ? 1 : wait_ms < IDLE_MS ? wait_ms : IDLE_MS);
+            wait_for(&w->wakeup, r, wait_ms < 1 ? 1 : wait_ms < IDLE_MS ? wait_ms : IDLE_MS);
             continue;
         }
         if (on_store) r->executor.shows_waiting = r->snapshot_wanted;
@@ -109,7 +109,7 @@ static void collect_outcomes(once_run *r, once_item *const *items, size_t n) /* 
     assert(n > 0 && n <= RETURNS_MAX);
     once__run_report_effects(r, items, n);
     once_machine_finished(r->machine, items, n, once__run_now_ms(r));
-    pthread_cond_signal(&r->threads[ONCE_THREAD_STORE].news);
+    pthread_cond_signal(&r->threads[ONCE_THREAD_STORE].wakeup);
 }
 
 static void *effects_main(void *arg) /* @locality: the effects' thread */
@@ -197,7 +197,7 @@ static void init_threads(once_run *r)
     for (int i = 0; i < ONCE_RUN_THREADS; i++) {
         r->threads[i] = threads[i];
         r->threads[i].r = r;
-        pthread_cond_init(&r->threads[i].news, &monotonic);
+        pthread_cond_init(&r->threads[i].wakeup, &monotonic);
     }
     pthread_condattr_destroy(&monotonic);
 }
@@ -217,7 +217,7 @@ int once__run_threads(once_run *r, once_error *err)
         if (r->parts.runner && no_effects == 0) pthread_join(r->effects, NULL);
         while (begun > 0) pthread_join(r->threads[--begun].thread, NULL);
     }
-    for (int i = 0; i < ONCE_RUN_THREADS; i++) pthread_cond_destroy(&r->threads[i].news);
+    for (int i = 0; i < ONCE_RUN_THREADS; i++) pthread_cond_destroy(&r->threads[i].wakeup);
     pthread_cond_destroy(&r->machine_ended);
     assert(!r->has_store_lock); /* the machine ends with no transaction open */
     return rc == 0 ? once_machine_status(r->machine, err)

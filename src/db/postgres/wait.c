@@ -92,10 +92,10 @@ static int dial(once_pg *pg, PGconn *conn, bool *silent, once_error *err)
     PostgresPollingStatusType want = PGRES_POLLING_WRITING;
     *silent = false;
     while (PQstatus(conn) != CONNECTION_BAD && (want == PGRES_POLLING_READING || want == PGRES_POLLING_WRITING)) {
-        const int news = nap(pg, conn, want == PGRES_POLLING_READING ? POLLIN : POLLOUT);
-        if (news > 0) want = PQconnectPoll(conn);
-        if (news < 0) return once_fail(err, ONCE_E_UNAVAILABLE, "%s: stopped while connecting", pg->where);
-        napped_ms += news ? 0 : NAP_MS;
+        const int ready = nap(pg, conn, want == PGRES_POLLING_READING ? POLLIN : POLLOUT);
+        if (ready > 0) want = PQconnectPoll(conn);
+        if (ready < 0) return once_fail(err, ONCE_E_UNAVAILABLE, "%s: stopped while connecting", pg->where);
+        napped_ms += ready ? 0 : NAP_MS;
         *silent = limit_ms && napped_ms >= limit_ms;
         if (*silent) return ONCE_OK;
     }
@@ -297,12 +297,12 @@ bool once__pg_wait(once_pg *pg, bool to_read)
         if (to_read && !PQisBusy(pg->conn)) return true;
         const int unsent = PQflush(pg->conn); /* below 0: broken; the next use of libpq reports it */
         if (unsent < 0 || (!to_read && unsent == 0)) return true;
-        const int news = nap(pg, pg->conn, unsent ? POLLIN | POLLOUT : POLLIN);
-        if (news < 0) {
+        const int ready = nap(pg, pg->conn, unsent ? POLLIN | POLLOUT : POLLIN);
+        if (ready < 0) {
             cancel(pg);
             return give_up(pg, "stopped while waiting for it");
         }
-        if (news > 0) {
+        if (ready > 0) {
             silent_ms = 0;
             suspected = false;
             if (!PQconsumeInput(pg->conn)) return true;

@@ -581,16 +581,16 @@ static void run_trio(once_backend *store, const char *known, unsigned *new_ones,
     run_trio_with(store, known, NULL, 0, new_ones, answers);
 }
 
-static const once_pg_news *news_of(const once_backend *store) { return &((const once_postgres *)store)->news; }
+static const once_pg_guess *guess_of(const once_backend *store) { return &((const once_postgres *)store)->guess; }
 
 /* Batches of new keys, until the next one is expected to be of new keys, too. */
-static void run_until_news_are_expected(once_backend *store, unsigned *new_ones)
+static void run_until_new_keys_are_expected(once_backend *store, unsigned *new_ones)
 {
     once_answer answers[TRIO];
-    for (int i = 0; i < 100 && !(news_of(store)->needed && news_of(store)->streak >= news_of(store)->needed); i++)
+    for (int i = 0; i < 100 && !(guess_of(store)->needed && guess_of(store)->streak >= guess_of(store)->needed); i++)
         run_trio(store, NULL, new_ones, answers);
     run_trio(store, NULL, new_ones, answers);
-    assert_true(news_of(store)->expected);
+    assert_true(guess_of(store)->expected);
     for (size_t i = 0; i < TRIO; i++) assert_int_equal(answers[i], ONCE_ANSWER_RUN);
 }
 
@@ -626,18 +626,18 @@ static void f14_a_known_key_among_new_ones_is_found(void **state)
     once_answer answers[TRIO];
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         const unsigned before = new_ones;
-        run_until_news_are_expected(store, &new_ones);
+        run_until_new_keys_are_expected(store, &new_ones);
         runs += new_ones - before;
-        const unsigned needed = news_of(store)->needed;
+        const unsigned needed = guess_of(store)->needed;
         assert_true(new_ones - before > TRIO * needed);
         run_trio(store, known[i].key, &new_ones, answers);
         runs += 2;
         assert_int_equal(answers[0], ONCE_ANSWER_RUN);
         assert_int_equal(answers[1], known[i].answer);
         assert_int_equal(answers[2], ONCE_ANSWER_RUN);
-        assert_false(news_of(store)->expected);
-        assert_int_equal(news_of(store)->streak, 0);
-        assert_int_equal(news_of(store)->needed, 2 * needed);
+        assert_false(guess_of(store)->expected);
+        assert_int_equal(guess_of(store)->streak, 0);
+        assert_int_equal(guess_of(store)->needed, 2 * needed);
     }
     assert_int_equal(rows_in("once_entry"), runs + 2);
     once__store_close(store);
@@ -669,11 +669,11 @@ static void f25_what_is_presumed_of_keys_is_known_before_the_commit(void **state
         trio t;
         assert_int_equal(claim(other, &done), ONCE_ANSWER_RUN);
         settle(other, &done);
-        run_until_news_are_expected(store, &new_ones);
+        run_until_new_keys_are_expected(store, &new_ones);
         const int64_t rows = rows_in("once_entry");
         make_trio(store, keys[step], &new_ones, &t);
         assert_int_equal(claim_trio(store, &t, NULL, 0, answers, &err), ONCE_OK);
-        assert_true(news_of(store)->expected);
+        assert_true(guess_of(store)->expected);
         const int rc = step == 0   ? store->ops->commit(store, &err)
                        : step == 1 ? settle_trio(store, &t, answers, &err)
                                    : once_db_confirm(&((once_postgres *)store)->pg->db, &err);
@@ -681,7 +681,7 @@ static void f25_what_is_presumed_of_keys_is_known_before_the_commit(void **state
         assert_non_null(strstr(err.text, "seemed new"));
         store->ops->rollback(store);
         assert_int_equal(rows_in("once_entry"), rows);
-        assert_int_equal(news_of(store)->streak, 0);
+        assert_int_equal(guess_of(store)->streak, 0);
         once__store_close(store);
         once__store_close(other);
     }
@@ -698,12 +698,12 @@ static void f25_a_key_that_was_not_inserted_is_not_presumed(void **state)
     unsigned new_ones = 0;
     once_error err;
     trio t;
-    run_until_news_are_expected(store, &new_ones);
+    run_until_new_keys_are_expected(store, &new_ones);
     run_in_schema("CREATE FUNCTION swallow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';"
                   " CREATE TRIGGER swallow BEFORE INSERT ON once_entry FOR EACH ROW EXECUTE FUNCTION swallow()");
     make_trio(store, NULL, &new_ones, &t);
     assert_int_equal(claim_trio(store, &t, NULL, 0, answers, &err), ONCE_OK);
-    assert_true(news_of(store)->expected);
+    assert_true(guess_of(store)->expected);
     const int64_t facts = rows_in("once_fact");
     assert_int_equal(store->ops->fact_set(store, "beside", ONCE_BYTES("1"), &err), ONCE_OK);
     assert_int_equal(store->ops->commit(store, &err), ONCE_E_CORRUPT);
@@ -726,18 +726,18 @@ static void f25_a_key_that_was_met_is_locked_unless_it_is_finished(void **state)
     run_trio(store, "done", &new_ones, answers);
     run_trio(store, "claimed", &new_ones, answers);
     assert_int_equal(answers[1], ONCE_ANSWER_BUSY);
-    run_until_news_are_expected(store, &new_ones);
+    run_until_new_keys_are_expected(store, &new_ones);
     snprintf(conninfo, sizeof conninfo, "postgresql%s", url + strlen("postgres"));
     snprintf(sql, sizeof sql, "SET search_path = %s; BEGIN; UPDATE once_entry SET detail = detail", schema);
     PGconn *conn = PQconnectdb(conninfo);
     exec_on(conn, sql);
     run_trio(store, "done", &new_ones, answers);
     assert_int_equal(answers[1], ONCE_ANSWER_DUPLICATE);
-    assert_true(news_of(store)->expected);
+    assert_true(guess_of(store)->expected);
     PQfinish(conn); /* and with it its locks */
     run_trio(store, "claimed", &new_ones, answers);
     assert_int_equal(answers[1], ONCE_ANSWER_BUSY);
-    assert_true(news_of(store)->expected);
+    assert_true(guess_of(store)->expected);
     once__store_close(store);
     once__store_close(other);
 }
@@ -753,16 +753,16 @@ static void a_key_that_was_met_before_is_looked_for(void **state)
     once_answer answers[TRIO];
     run_trio(store, "met", &new_ones, answers);
     assert_int_equal(answers[1], ONCE_ANSWER_RUN);
-    run_until_news_are_expected(store, &new_ones);
-    const unsigned streak = news_of(store)->streak, needed = news_of(store)->needed, before = new_ones;
+    run_until_new_keys_are_expected(store, &new_ones);
+    const unsigned streak = guess_of(store)->streak, needed = guess_of(store)->needed, before = new_ones;
     for (unsigned i = 1; i <= 3; i++) {
         run_trio(store, "met", &new_ones, answers);
         assert_int_equal(answers[0], ONCE_ANSWER_RUN);
         assert_int_equal(answers[1], ONCE_ANSWER_DUPLICATE);
         assert_int_equal(answers[2], ONCE_ANSWER_RUN);
-        assert_true(news_of(store)->expected);
-        assert_int_equal(news_of(store)->streak, streak + i);
-        assert_int_equal(news_of(store)->needed, needed);
+        assert_true(guess_of(store)->expected);
+        assert_int_equal(guess_of(store)->streak, streak + i);
+        assert_int_equal(guess_of(store)->needed, needed);
     }
     assert_int_equal(rows_in("once_entry"), before + 3 * 2);
     once__store_close(store);
@@ -778,13 +778,13 @@ static void a_key_that_was_met_and_is_gone_is_new(void **state)
     unsigned new_ones = 0;
     once_answer answers[TRIO];
     run_trio(store, "met", &new_ones, answers);
-    run_until_news_are_expected(store, &new_ones);
-    const unsigned needed = news_of(store)->needed;
+    run_until_new_keys_are_expected(store, &new_ones);
+    const unsigned needed = guess_of(store)->needed;
     run_in_schema("DELETE FROM once_entry");
     run_trio(store, "met", &new_ones, answers);
     for (size_t i = 0; i < TRIO; i++) assert_int_equal(answers[i], ONCE_ANSWER_RUN);
-    assert_false(news_of(store)->expected);
-    assert_int_equal(news_of(store)->needed, 2 * needed);
+    assert_false(guess_of(store)->expected);
+    assert_int_equal(guess_of(store)->needed, 2 * needed);
     assert_int_equal(rows_in("once_entry"), TRIO);
     run_trio(store, "met", &new_ones, answers);
     assert_int_equal(answers[1], ONCE_ANSWER_DUPLICATE);
@@ -835,7 +835,7 @@ static void f25_a_key_that_is_expected_to_be_new_is_waited_for(void **state)
         once_backend *one = open_one();
         rival other = {.store = open_one()};
         unsigned new_ones = commits ? 100 : 0;
-        run_until_news_are_expected(other.store, &new_ones);
+        run_until_new_keys_are_expected(other.store, &new_ones);
         once_error err;
         pthread_t thread;
         const once_request r = ask(one, "a", 1);
@@ -884,8 +884,8 @@ static void f91_who_has_waited_for_its_turn_expects_nothing(void **state)
     assert_int_equal(claim(other.store, &done), ONCE_ANSWER_RUN);
     settle(other.store, &done);
     unsigned new_ones = 0;
-    run_until_news_are_expected(other.store, &new_ones);
-    const unsigned needed = news_of(other.store)->needed;
+    run_until_new_keys_are_expected(other.store, &new_ones);
+    const unsigned needed = guess_of(other.store)->needed;
     char conninfo[420], sql[100];
     pthread_t thread;
     snprintf(conninfo, sizeof conninfo, "postgresql%s", url + strlen("postgres"));
@@ -898,7 +898,7 @@ static void f91_who_has_waited_for_its_turn_expects_nothing(void **state)
     PQfinish(conn);
     pthread_join(thread, NULL);
     assert_int_equal(other.answer, ONCE_ANSWER_DUPLICATE);
-    assert_int_equal(news_of(other.store)->needed, needed); /* it was not wrong, because it did not guess */
+    assert_int_equal(guess_of(other.store)->needed, needed); /* it was not wrong, because it did not guess */
     once__store_close(other.store);
 }
 

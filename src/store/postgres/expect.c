@@ -153,7 +153,7 @@ static int name_claims(once_postgres *q, const once_touch *touched, size_t n, on
     return n_claims ? name_requests(q, claims, n_claims, err) : ONCE_OK;
 }
 
-static void count_news(once_postgres *q, const once_pg_loading *round)
+static void count_guess(once_postgres *q, const once_pg_loading *round)
 {
     bool all = true;
     for (size_t i = 0; i < round->n && all; i++)
@@ -201,7 +201,7 @@ static int expect_all(once_postgres *q, const once_touch *touched, size_t n, boo
     round.fresh = q->guess.expected && round.n && round.n_ahead == round.n;
     if (round.fresh) guess_seen(q, &round);
     if (rc == ONCE_OK && q->batch) rc = once__pg_load_round(q, &round, err);
-    if (rc == ONCE_OK) count_news(q, &round);
+    if (rc == ONCE_OK) count_guess(q, &round);
     return rc;
 }
 
@@ -216,7 +216,7 @@ void once__pg_guess_wrong(once_postgres *q)
 /* The guess that all keys are new saves a fifth of the server's work: it neither looks for rows nor inserts with ON
  * CONFLICT. A wrong guess costs the batch, and a line in the server's log. So each wrong guess doubles the number of
  * good batches that must come before the next one. */
-static int expect_news(once_postgres *q, const once_touch *touched, size_t n, bool finds, once_error *err)
+static int expect_new_keys(once_postgres *q, const once_touch *touched, size_t n, bool finds, once_error *err)
 {
     assert(q->open && q->write);
     enum { AFTER = 4, MUCH = 8 };
@@ -262,7 +262,7 @@ int once__pg_expect(once_backend *store, const once_touch *touched, size_t n, bo
     q->n_locks = n_locks;
     q->batch = n || finds;
     if (rc == ONCE_OK && !q->turns.crowded) {
-        rc = expect_news(q, touched, n, finds, err);
+        rc = expect_new_keys(q, touched, n, finds, err);
         if (rc == ONCE_OK || !once__pg_turn_missed(q)) return rc;
         q->turns.tries = 1;
         rc = ONCE_OK;

@@ -2,7 +2,7 @@
  * sets are full, the oldest key is dropped. Ids are keyed hashes, so one half of an id is the mark and gives both sets.
  *
  * It is only a guess. A mark says that the row of a key probably exists, so it is looked for instead of inserted. When
- * that is wrong, the batch begins again and looks at all keys (expect_news in expect.c). */
+ * that is wrong, the batch begins again and looks at all keys (expect_new_keys in expect.c). */
 #include <stdlib.h>
 #include <string.h>
 

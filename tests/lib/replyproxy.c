@@ -134,11 +134,11 @@ static void *serve(void *user)
             polls[2 + 2 * i] = (struct pollfd){.fd = pairs[i].client, .events = POLLIN};
             polls[3 + 2 * i] = (struct pollfd){.fd = pairs[i].server, .events = POLLIN};
         }
-        const int news = poll(polls, 2 + 2 * PAIRS, atomic_load(&proxy->idle_ms));
-        if (news < 0 && errno != EINTR) give_up("poll");
-        for (int i = 0; i < PAIRS && news == 0; i++)
+        const int ready = poll(polls, 2 + 2 * PAIRS, atomic_load(&proxy->idle_ms));
+        if (ready < 0 && errno != EINTR) give_up("poll");
+        for (int i = 0; i < PAIRS && ready == 0; i++)
             if (pairs[i].client >= 0) end_pair(&pairs[i]);
-        if (news <= 0) continue;
+        if (ready <= 0) continue;
         if (polls[1].revents) break;
         for (int i = 0; i < PAIRS; i++) {
             if (pairs[i].client < 0) continue;

@@ -144,7 +144,7 @@ test_broker *test_broker_new(const test_broker_options *options)
     pthread_condattr_t monotonic;
     (void)pthread_condattr_init(&monotonic);
     (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    (void)pthread_cond_init(&b->news, &monotonic);
+    (void)pthread_cond_init(&b->changed, &monotonic);
     (void)pthread_condattr_destroy(&monotonic);
     (void)pthread_mutex_init(&b->lock, NULL);
     return b;
@@ -160,7 +160,7 @@ void test_broker_free(test_broker *b)
         }
         free(b->streams[i].messages);
     }
-    (void)pthread_cond_destroy(&b->news);
+    (void)pthread_cond_destroy(&b->changed);
     (void)pthread_mutex_destroy(&b->lock);
     free(b);
 }

@@ -60,7 +60,7 @@ struct test_source {
 struct test_broker {
     test_broker_options o;
     pthread_mutex_t lock;
-    pthread_cond_t news;
+    pthread_cond_t changed;
     test_stream streams[TEST_STREAMS];
     test_source *consumers;
     int64_t now_ms;
@@ -75,7 +75,7 @@ static inline void lock(test_broker *b) { (void)pthread_mutex_lock(&b->lock); }
 
 static inline void unlock(test_broker *b)
 {
-    (void)pthread_cond_broadcast(&b->news);
+    (void)pthread_cond_broadcast(&b->changed);
     (void)pthread_mutex_unlock(&b->lock);
 }
 

@@ -135,7 +135,7 @@ static bool wait_for_news(test_broker *b, int64_t until_ms)
 {
     const int64_t step_ms = real_ms() + 20 < until_ms ? real_ms() + 20 : until_ms; /* time that nobody moves */
     const struct timespec at = {.tv_sec = (time_t)(step_ms / 1000), .tv_nsec = (long)(step_ms % 1000) * 1000000};
-    (void)pthread_cond_timedwait(&b->news, &b->lock, &at);
+    (void)pthread_cond_timedwait(&b->changed, &b->lock, &at);
     return real_ms() >= until_ms;
 }
 
@@ -262,7 +262,7 @@ static int test_ack(once_source *source, once_receipt *list, size_t n, once_erro
     test_broker *b = s->broker;
     int rc = ONCE_OK;
     lock(b);
-    while (b->hold_acks) (void)pthread_cond_wait(&b->news, &b->lock);
+    while (b->hold_acks) (void)pthread_cond_wait(&b->changed, &b->lock);
     test__tick(b);
     const bool fails = b->fail_acks > 0;
     for (size_t i = 0; i < n; i++) list[i].answer = ONCE_RECEIPT_OPEN;

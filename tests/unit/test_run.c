@@ -25,7 +25,7 @@ typedef struct fixture {
 /* Where callbacks are held until the test lets them go. */
 typedef struct gate {
     pthread_mutex_t lock;
-    pthread_cond_t news;
+    pthread_cond_t changed;
     unsigned inside;
     bool open;
 } gate;
@@ -41,8 +41,8 @@ static once_outcome pass(void *user, const once_call *call, once_reply *reply)
     (void)call, (void)reply;
     pthread_mutex_lock(&g->lock);
     g->inside++;
-    pthread_cond_broadcast(&g->news);
-    while (!g->open) pthread_cond_wait(&g->news, &g->lock);
+    pthread_cond_broadcast(&g->changed);
+    while (!g->open) pthread_cond_wait(&g->changed, &g->lock);
     g->inside--;
     pthread_mutex_unlock(&g->lock);
     return ONCE_DONE;
@@ -51,7 +51,7 @@ static once_outcome pass(void *user, const once_call *call, once_reply *reply)
 static void wait_for_callbacks(gate *g, unsigned n)
 {
     pthread_mutex_lock(&g->lock);
-    while (g->inside < n) pthread_cond_wait(&g->news, &g->lock);
+    while (g->inside < n) pthread_cond_wait(&g->changed, &g->lock);
     pthread_mutex_unlock(&g->lock);
 }
 
@@ -59,7 +59,7 @@ static void let_go(gate *g)
 {
     pthread_mutex_lock(&g->lock);
     g->open = true;
-    pthread_cond_broadcast(&g->news);
+    pthread_cond_broadcast(&g->changed);
     pthread_mutex_unlock(&g->lock);
 }
 

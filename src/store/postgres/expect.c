@@ -153,7 +153,7 @@ static int name_claims(once_postgres *q, const once_touch *touched, size_t n, on
     return n_claims ? name_requests(q, claims, n_claims, err) : ONCE_OK;
 }
 
-static void count_guess(once_postgres *q, const once_pg_loading *round)
+static void count_streak(once_postgres *q, const once_pg_loading *round)
 {
     bool all = true;
     for (size_t i = 0; i < round->n && all; i++)
@@ -201,7 +201,7 @@ static int expect_all(once_postgres *q, const once_touch *touched, size_t n, boo
     round.fresh = q->guess.expected && round.n && round.n_ahead == round.n;
     if (round.fresh) guess_seen(q, &round);
     if (rc == ONCE_OK && q->batch) rc = once__pg_load_round(q, &round, err);
-    if (rc == ONCE_OK) count_guess(q, &round);
+    if (rc == ONCE_OK) count_streak(q, &round);
     return rc;
 }
 

@@ -127,6 +127,8 @@ int64_t once_machine_wait_ms(const once_machine *machine, int64_t now_ms)
     if (machine->outside.at_ms > now_ms && machine->outside.at_ms < at_ms) at_ms = machine->outside.at_ms;
     if (machine->outside.flight.extend_at_ms < at_ms) at_ms = machine->outside.flight.extend_at_ms;
     if (machine->store.renew_at_ms < at_ms) at_ms = machine->store.renew_at_ms;
+    /* After a failure the store executor gets nothing but ROLLBACK before store.at_ms. So the pause decides, even if
+     * something above is due earlier: that has to wait for the end of the pause, too. */
     if (machine->store.at_ms > now_ms) at_ms = machine->store.at_ms;
     return at_ms == ONCE_NEVER ? ONCE_NEVER : at_ms > now_ms ? at_ms - now_ms : 0;
 }

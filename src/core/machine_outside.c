@@ -47,6 +47,8 @@ void once__machine_lose_flying(once_machine *machine, once_item *item)
     if (!item->given) recall_one(machine, item);
 }
 
+/* START goes before KILL. An effect is started only in the first half of its lease and killed at four fifths of it, so
+ * no item is due for both, and a KILL that waits for a START still has a fifth of the lease. */
 once_action *once__machine_effect_action(once_machine *machine, int64_t now_ms)
 {
     if (machine->outside.out || machine->end.ended || machine->outside.flight.n == 0) return NULL;

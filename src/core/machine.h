@@ -196,7 +196,9 @@ typedef struct once_machine_options {
     unsigned source;  /* bits of the open source (ONCE_SOURCE_) */
     int64_t beat_ms;  /* how often the source wants to be asked; 0: it does not matter */
     bool finds;       /* the store can look for waiting entries inside a transaction */
-    bool gives_once;  /* the source does not deliver again what was not acked */
+    /* A stop gives what was read and not begun to the store: the source does not deliver it again, and the store keeps
+     * it for the next run. */
+    bool accepts_at_stop;
 } once_machine_options;
 
 /* ONCE_OK or ONCE_E_NOMEM. */
@@ -216,8 +218,7 @@ void once_machine_step(once_machine *machine, once_action *action, int64_t now_m
  * could not be started) the outcome is RELEASE. For an item that asks, it is what was found out (core/policy.h). */
 void once_machine_finished(once_machine *machine, once_item *const *items, size_t n, int64_t now_ms);
 
-/* Drain: finish the current transaction, put back the rest, end. Messages that were read from a source that gives once
- * go to the store. */
+/* Drain: finish the current transaction, put back the rest, end. With `accepts_at_stop`, the rest goes to the store. */
 void once_machine_stop(once_machine *machine);
 
 bool once_machine_ended(const once_machine *machine);
@@ -225,7 +226,7 @@ bool once_machine_ended(const once_machine *machine);
 int once_machine_status(const once_machine *machine, once_error *err);
 /* External effects that were begun and whose outcome could not be settled, because the store was given up. */
 uint64_t once_machine_unsettled(const once_machine *machine);
-/* Messages that were fetched and are not over. Those of a source that gives once are lost. */
+/* Messages that were fetched and are not over. If the source does not deliver them again, they are lost. */
 uint64_t once_machine_unfinished(const once_machine *machine);
 /* Deliveries that were no longer ours when they were acked or extended: the call came too late. */
 uint64_t once_machine_gone(const once_machine *machine);

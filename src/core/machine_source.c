@@ -83,7 +83,7 @@ bool once_machine_next_stream(const once_machine *machine, uint32_t *at, int64_t
 /* After a stop: the source may have read messages that it will not deliver to another consumer. */
 bool once__machine_rest_to_fetch(const once_machine *machine)
 {
-    return machine->o.gives_once && !machine->source.rested && !machine->source.at_end && !machine->store.gone;
+    return machine->o.accepts_at_stop && !machine->source.rested && !machine->source.at_end && !machine->store.gone;
 }
 
 static bool may_fetch(once_machine *machine, int64_t now_ms, size_t *n_paused)
@@ -231,7 +231,7 @@ void once__machine_fetched(once_machine *machine, once_action *action, int64_t n
     machine->source.asked_ms = now_ms;
     if (action->max) machine->source.at_end = action->at_end;
     int rc = heed_news(machine, action, now_ms, &err);
-    const bool wanted = !machine->end.stopping || (machine->o.gives_once && !machine->store.gone);
+    const bool wanted = !machine->end.stopping || (machine->o.accepts_at_stop && !machine->store.gone);
     if (rc == ONCE_OK && batch->n && wanted) {
         batch->open = batch->n;
         rc = take_in(machine, batch, now_ms, &err);

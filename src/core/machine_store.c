@@ -28,7 +28,7 @@ static once_action *choose_last(once_machine *machine, int64_t now_ms)
     if (machine->work.next != NEXT_CHOOSE) return NULL;
     if (machine->store.gone)
         while (machine->outside.back) once__machine_leave_unsettled(machine, machine->outside.back);
-    const bool rest = machine->o.gives_once && machine->ready.n;
+    const bool rest = machine->o.accepts_at_stop && machine->ready.n;
     if (!machine->store.gone && (machine->outside.back || rest || now_ms >= machine->outside.flight.extend_at_ms))
         once__machine_begin_work(machine, now_ms);
     else if (!machine->store.gone && machine->outside.flight.n && now_ms >= machine->store.renew_at_ms)

@@ -54,7 +54,7 @@ static bool through_store(const once_machine *machine, const once_item *item)
     if (!item->tag || once_hash_is_zero(item->request.id)) return false;
     const bool durable_claim = once__item_is_external(item) || machine->caution.look;
     const bool begun = once__item_is_begun(item);
-    if (((machine->end.stopping && machine->o.gives_once) || item->to_store) && !begun) return true;
+    if (((machine->end.stopping && machine->o.accepts_at_stop) || item->to_store) && !begun) return true;
     return machine->spec->inbox ||
            (item->request.natural && durable_claim && !once_hash_is_zero(item->request.lane.id));
 }
@@ -380,7 +380,7 @@ void once__machine_begin_work(once_machine *machine, int64_t now_ms)
     /* An effect that may crash the process must not be mixed with outcomes that came back. */
     const bool alone = machine->caution.look && (machine->work.n || machine->work.keeping_n);
     /* A take whose reply was lost must be repeated first. */
-    const bool from_ready = machine->end.stopping ? machine->o.gives_once : !machine->due.again;
+    const bool from_ready = machine->end.stopping ? machine->o.accepts_at_stop : !machine->due.again;
     if (!alone && from_ready) work_from_ready(machine, now_ms);
     machine->due.took_last = false;
     if (machine->work.n == 0 && machine->work.keeping_n == 0) return;

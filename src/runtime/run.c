@@ -89,7 +89,7 @@ static int make_machine(once_run *r, once_machine **out, once_error *err)
         .finds = r->parts.store->ops->find != NULL,
         .source = bits,
         .beat_ms = r->parts.source->ops->beat_ms ? r->parts.source->ops->beat_ms(r->parts.source) : 0,
-        .gives_once = !(bits & ONCE_SOURCE_REDELIVERS) && once__store_lasts(r->parts.store),
+        .accepts_at_stop = !(bits & ONCE_SOURCE_REDELIVERS) && once__store_lasts(r->parts.store),
     };
     r->handlers = calloc(r->pipeline->spec->n_handlers + 1, sizeof *r->handlers);
     const int rc = r->handlers ? once_machine_new(&options, out, err) : once_no_memory(err, "for a pipeline");

@@ -34,7 +34,7 @@ typedef struct fixture {
     uint64_t slow_first;              /* or, instead: so many of the slow one come first, then those of the other */
     bool in_pairs;                    /* and two and two of them have a lane: one of the slow, then one of the other */
     bool ended[ENDED_MAX];            /* effects of so many numbers: they have */
-    bool gives_once;                  /* the source does not deliver again */
+    bool accepts_at_stop;             /* the source does not deliver again */
     bool bounded;                     /* the source has `left` messages for now */
     size_t left;
     unsigned failing;           /* so many effects ask for another try */
@@ -141,7 +141,7 @@ static void open_pipe(fixture *f, bool finite)
                                                .prepare = prepare,
                                                .source = finite ? ONCE_SOURCE_FINITE : 0u,
                                                .renew_ms = RENEW_MS,
-                                               .gives_once = f->gives_once,
+                                               .accepts_at_stop = f->accepts_at_stop,
                                                .unclean = f->unclean,
                                                .finds = true};
     once_error err;
@@ -1306,7 +1306,8 @@ static void f59_a_stop_gives_what_comes_once_to_the_store(void **state)
 {
     fixture *f = *state;
     for (int lane = 0; lane < 2; lane++) {
-        *f = (fixture){.gives_once = true, .bounded = true, .left = 10 * BATCH, .slow = 1, .lane = lane ? "one" : NULL};
+        *f = (fixture){
+            .accepts_at_stop = true, .bounded = true, .left = 10 * BATCH, .slow = 1, .lane = lane ? "one" : NULL};
         open_pipe(f, false);
         while (!f->held_n) work(f, 1);
         const uint64_t before = f->fetched;
@@ -1329,7 +1330,7 @@ static void f59_a_stop_gives_what_comes_once_to_the_store(void **state)
 static void f59_a_stop_gives_who_waits_for_a_slot_to_the_store(void **state)
 {
     fixture *f = *state;
-    f->turns = f->gives_once = f->bounded = true;
+    f->turns = f->accepts_at_stop = f->bounded = true;
     f->both[1].slots = SLOTS;
     f->left = 5 * BATCH;
     open_pipe(f, false);
@@ -1352,7 +1353,7 @@ static void f59_a_stop_does_not_accept_what_has_begun(void **state)
     fixture *f = *state;
     enum { NEW, HELD, COMMIT_UNKNOWN, ENDED_TX, CASES };
     for (int what = 0; what < CASES; what++) {
-        *f = (fixture){.gives_once = true, .bounded = true, .left = 1, .atomic = true, .unclean = what == HELD};
+        *f = (fixture){.accepts_at_stop = true, .bounded = true, .left = 1, .atomic = true, .unclean = what == HELD};
         if (what == COMMIT_UNKNOWN)
             f->fail_at = ONCE_ACT_COMMIT, f->fails = 1, f->fail_status = ONCE_E_UNAVAILABLE, f->happens = true;
         if (what == ENDED_TX) f->poison = f->hangs = 1, f->ends = true;
@@ -1379,7 +1380,7 @@ static void f59_a_stop_does_not_accept_what_has_begun(void **state)
 static void f59_a_stop_counts_what_comes_once_and_could_not_be_kept(void **state)
 {
     fixture *f = *state;
-    *f = (fixture){.gives_once = true, .bounded = true, .left = 2 * BATCH, .slow = 1};
+    *f = (fixture){.accepts_at_stop = true, .bounded = true, .left = 2 * BATCH, .slow = 1};
     open_pipe(f, false);
     while (!f->held_n || f->left) work(f, 1);
     f->store_status = ONCE_E_UNAVAILABLE;
@@ -1600,7 +1601,7 @@ static void who_was_stopped_soon_asks_again_how_much_waits(void **state)
 static void a_stop_gives_what_comes_once_to_the_store_although_it_is_full(void **state)
 {
     fixture *f = *state;
-    f->inbox = f->all_slow = f->gives_once = f->bounded = true;
+    f->inbox = f->all_slow = f->accepts_at_stop = f->bounded = true;
     f->left = 5 * BATCH;
     f->most.messages = BATCH;
     open_pipe(f, false);

@@ -1,8 +1,8 @@
-/* The state of the machine, and what its files share. core/machine.h is what others use; only the machine_*.c files,
- * and tests that look inside, include this.
+/* The state of the machine, and the functions that its files share. Only the machine_*.c files and tests of their
+ * internals include this; all others use core/machine.h.
  *
- * The state is a struct for each part, named after the file that works on it. core/machine.h numbers the invariants
- * between the parts. */
+ * Each part of the state is a struct that is named after the file that works on it. core/machine.h lists the invariants
+ * between the parts, with numbers. */
 #ifndef ONCE_CORE_MACHINE_IMPL_H
 #define ONCE_CORE_MACHINE_IMPL_H
 
@@ -13,11 +13,11 @@
 #include "core/stream.h"
 #include "core/key_queue.h"
 
-#define OUTSTANDING 64    /* batches of a stream that may be delivered and not acked */
-#define PARKED 2          /* batches of a stream that may wait behind equal keys and lanes */
+#define OUTSTANDING 64    /* so many batches of a stream may be delivered and not acked */
+#define PARKED 2          /* so many batches of a stream may wait behind equal keys and lanes */
 #define CAUTIOUS_LEAST 64 /* after an unclean end, at least so many effects run one by one */
 #define BLAME_AFTER 3     /* after so many rollbacks in a row by the database, find the message that causes them */
-#define CLOCK_SLACK_MS 2  /* the store's clock and ours need not tick together */
+#define CLOCK_SLACK_MS 2  /* added to waits, because the store's clock and ours do not tick at the same time */
 
 /* --- state --- */
 
@@ -28,7 +28,7 @@ typedef enum next_step {
     NEXT_BEGIN,    /* begin the transaction of the work */
     NEXT_KEEP,     /* extend the leases of effects in flight */
     NEXT_FIND,     /* find what waits in the lanes of the work */
-    NEXT_ROUND,
+    NEXT_ROUND,    /* choose the messages of the next round; then one action after the other, as named */
     NEXT_CLAIM,
     NEXT_EXTEND,
     NEXT_RUN,
@@ -66,15 +66,16 @@ typedef struct machine_streams {
     uint32_t turn;        /* the stream whose messages go first into the next work */
 } machine_streams;
 
-/* The source executor. In this and the next structs: `out` says that the action is with its executor; `tries` counts
- * the failures in a row, which began at `failing_since_ms`; nothing is asked for before `at_ms`. */
+/* The source executor. In this and the next structs: `out` says that the executor has the action; `tries` counts the
+ * failures in a row, the first of which was at `failing_since_ms`; no action is given before `at_ms`. */
 typedef struct machine_source {
     once_action action;
     bool out, at_end;
-    bool rested;            /* told to stop, the source has handed out all that it had read */
-    uint64_t open, dropped; /* messages that have a tag and are not over; messages that got none */
-    uint64_t gone;          /* deliveries that were no longer ours when they were acked or extended */
-    int64_t asked_ms;       /* when the source was last asked */
+    bool rested;      /* after a stop: the source has handed out all that it had read */
+    uint64_t open;    /* messages that have a tag and are not over */
+    uint64_t dropped; /* messages that were fetched and dropped before they got a tag */
+    uint64_t gone;    /* deliveries that were no longer ours when they were acked or extended */
+    int64_t asked_ms; /* when the source was last asked */
     int64_t at_ms;
     unsigned tries;
     int64_t failing_since_ms;
@@ -87,7 +88,7 @@ typedef struct machine_acks {
     once_action action;
     bool out;
     bool release_all; /* the run ends: all streams are released */
-    bool acks_next;   /* the last action was an EXTEND_DELIVERIES: acks have their turn */
+    bool acks_next;   /* the last action was EXTEND_DELIVERIES: now acks go first */
     once_receipt list[RECEIPTS_MAX];
     struct {
         once_stream *stream;
@@ -112,15 +113,15 @@ typedef struct machine_work {
     bool in_tx;                               /* the transaction is open */
     once_item **items, **round, **next_round; /* all; those of this round; those of the next */
     size_t n, size, round_n, next_round_n;
-    size_t again_n;            /* of the list of the last SETTLE: those that are settled once more */
-    once_item **list, **about; /* what actions are given; copies, because the lists above change meanwhile */
+    size_t again_n;            /* how many of the last SETTLE are settled once more; they are the first of `list` */
+    once_item **list, **about; /* copies for actions, because the lists above change while an executor has the action */
     machine_mark *marks;       /* a hash table */
     size_t marks_size;         /* a power of two */
-    uint32_t *admitted;        /* by handler: slots that the round in preparation will need */
-    bool had_lanes;            /* some message has a lane */
+    uint32_t *admitted;        /* by handler: slots that the next round will need */
+    bool had_lanes;            /* at least one message has a lane */
     bool ran;                  /* effects ran in this transaction */
     once_item *runs_alone;     /* the only one whose effect ran; NULL: none, or more than one */
-    const once_item **last;    /* for each stream that the commit moves on: the message up to which all are over */
+    const once_item **last;    /* by stream whose cursor the commit moves: the message up to which all are over */
     size_t last_n;
     once_item **keeping; /* the items in flight whose leases the transaction extends */
     size_t keeping_n;
@@ -130,30 +131,30 @@ typedef struct machine_work {
 /* How carefully effects run in the store's database, after they failed, or killed the process or the server. */
 typedef struct machine_caution {
     unsigned careful_left; /* so many more batches have a savepoint around each message */
-    size_t left, window;   /* so many more effects run few at a time, and how few */
-    bool look;             /* in this work nothing may run that was not claimed durably */
-    bool preclaim;         /* the claim that is out is such a durable one */
-    bool claim_first;      /* after the rollback comes such a claim */
+    size_t left, window;   /* so many more effects run at most `window` at a time */
+    bool look;             /* in this work only messages that were claimed durably before may run */
+    bool preclaim;         /* the executor has such a durable claim */
+    bool claim_first;      /* such a claim is the next action after the rollback */
     unsigned hung_up;      /* how often in a row the server closed the connection while effects ran */
-    bool accused;          /* that was traced to a message before: the next time is enough to suspect one */
+    bool accused;          /* a message was found to cause that: from now on once is enough to suspect one */
     unsigned rolled_back;  /* how often in a row the database itself rolled the work back */
 } machine_caution;
 
 /* What waits in the store, to be taken or found. */
 typedef struct machine_due {
     int64_t at_ms, asked_ms; /* when to look next; when the last TAKE was asked for */
-    once_token token;
-    bool again;          /* the reply to the last TAKE was lost: ask again with the same token and `most` */
-    bool took_last;      /* the last work came from the store: the source has its turn, except for ... */
-    unsigned takes_left; /* ... so many more takes */
-    size_t most;
-    bool filtered; /* it has a filter */
-    bool all;      /* it looks for everything that is due, and not only for what is wanted since the last look */
+    once_token token;        /* of the last TAKE; so are `most`, `filtered`, `all` and `batch` */
+    bool again;              /* its reply was lost: ask again with the same token and `most` */
+    bool took_last;          /* the last work came from the store: now the source's messages go first, except for ... */
+    unsigned takes_left;     /* ... so many more takes */
+    size_t most;             /* at most so many entries */
+    bool filtered;           /* it has a filter */
+    bool all;                /* it asks for all shares, and not only for those that are wanted (core/due_shares.h) */
     once_due_shares shares;
     once_batch *batch;
     bool finds;     /* a transaction may find and run what waits, without a TAKE */
     bool finding;   /* the work was begun to find what is due */
-    bool sought;    /* this transaction has looked ... */
+    bool sought;    /* this transaction has looked for it ... */
     size_t found_n; /* ... and found so many */
     bool take_next; /* something is due that only a TAKE can hand out */
 } machine_due;
@@ -167,39 +168,38 @@ typedef struct machine_outside {
     once_item *back, *back_last; /* the list of RETURNED items */
     unsigned tries;
     int64_t failing_since_ms;
-    int64_t at_ms; /* no external effect starts before */
+    int64_t at_ms; /* no message with an external effect is claimed before */
 } machine_outside;
 
 /* The store executor, and what it does besides the work. */
 typedef struct machine_store {
     once_action action;
     bool out;
-    bool gone; /* given up: nothing can be settled from now on */
+    bool gone; /* the store was given up: nothing can be settled from now on */
     int64_t at_ms, stats_at_ms, sweep_at_ms, renew_at_ms;
     unsigned tries;
     int64_t failing_since_ms;
 } machine_store;
 
-/* How much waits in the store (machine_room.c). */
+/* How much waits in the store (machine_room.c). It is full when that is as much as `waiting_max` allows. */
 typedef struct machine_room {
     bool known;              /* the store was asked at least once */
-    bool full;               /* fetching has stopped */
-    once_waiting_size there; /* the last answer, plus what this run has added and taken away since */
-    once_waiting_size added; /* by this run since the last answer */
-    bool only_source;        /* it is full, and only the source can deliver what the entries wait for */
-    bool gave_up;            /* the run ends because it is full, with nothing begun */
+    bool full;               /* it is full, so nothing is fetched */
+    once_waiting_size there; /* what waits: the last answer, plus what this run has added, less what it took since */
+    once_waiting_size added; /* what this run has added since the last answer */
+    bool only_source;        /* it is full, and its entries wait for messages that only the source can deliver */
+    bool gave_up;            /* the run ends because it is full; no effect was begun and left */
     bool stuck;              /* it is full, and an operator must act ... */
     int64_t stuck_ms;        /* ... since this time */
-    int64_t asked_ms, at_ms; /* when the store was asked; when to ask again because of other workers */
+    int64_t asked_ms, at_ms; /* when the store was last asked; when to ask again, because other workers change it */
 } machine_room;
 
 /* The end of the run. */
-
 typedef struct machine_end {
     bool stopping, ended;
-    int64_t stop_at_ms; /* when the stop was first seen; ONCE_NEVER: not yet */
-    uint64_t unsettled; /* once_machine_unsettled */
-    int status;         /* once_machine_status */
+    int64_t stop_at_ms; /* when the stop was first noticed; ONCE_NEVER: it was not */
+    uint64_t unsettled; /* what once_machine_unsettled returns */
+    int status;         /* what once_machine_status returns */
     once_error error;
 } machine_end;
 
@@ -209,7 +209,7 @@ struct once_machine {
     size_t batch_max;
     once_intake intake;       /* for messages from the store; only the machine uses it */
     once_intake fetch_intake; /* for fetched messages; the source executor uses it while a FETCH is out */
-    int64_t now_ms;           /* of the current call, for the times of items */
+    int64_t now_ms;           /* `now_ms` of the current call, for the times of items */
     once_counts counts;
     once_timings timings;
     once_id_set unknown; /* the keys that are counted as unknown */
@@ -237,10 +237,10 @@ static inline bool once__item_is_external(const once_item *item)
     return item->handler && once_handler_external(item->handler);
 }
 
-/* Its effect has begun. An item that only asks about an unknown tries nothing. */
+/* This is an attempt whose effect has begun. A lookup, which only asks about an unknown, is no attempt. */
 static inline bool once__item_has_tried(const once_item *item) { return item->started && !item->decision.asks; }
 
-/* The transaction did not reach it: no slot was free, or it stands behind an item that is now in flight. */
+/* The transaction did not reach it: no slot was free, or it waits behind an item that is now in flight. */
 static inline bool once__item_is_left(const once_item *item)
 {
     return item->stage == ONCE_STAGE_CLAIM || item->stage == ONCE_STAGE_ACCEPT;
@@ -252,7 +252,7 @@ static inline bool once__item_is_begun(const once_item *item)
     return item->held || item->commit_unknown || item->ended_tx;
 }
 
-/* It came from the source, but is no longer ours: its stream was revoked, or its delivery went to another consumer. */
+/* It came from the source, and its delivery is no longer ours: the stream was revoked, or another consumer has it. */
 static inline bool once__item_is_unwanted(const once_item *item)
 {
     return item->tag && (!item->from || item->from->state != ONCE_STREAM_ASSIGNED);
@@ -394,8 +394,8 @@ bool once__machine_disproved(const once_machine *machine, const once_action *act
 once_action *once__machine_store_action(once_machine *machine, int64_t now_ms);
 void once__machine_store_step(once_machine *machine, once_action *action, int64_t now_ms);
 
-/* machine_check.c: the invariant of core/machine.h that does not hold, in words that begin with its number; NULL: all
- * hold. In test builds every function that changes the machine asks this, and aborts if one does not hold. */
+/* machine_check.c: names the invariant of core/machine.h that does not hold, in words that begin with its number; NULL:
+ * all hold. In test builds every function that changes the machine calls this, and aborts if one does not hold. */
 const char *once__machine_check(const once_machine *machine);
 #ifdef ONCE_TEST_BUILD
 void once__machine_checked(const once_machine *machine);

@@ -83,7 +83,7 @@ static const struct {
 } kept[] = {
     {"claimed", "It is kept until it has finished."},
     {"waiting", "It is kept until it has finished."},
-    {"unknown", "It is kept until an operator decides: once resolve FILE KEY done|retry|dead."},
+    {"unknown", "It is kept until an operator decides: once resolve FILE KEY done|retry|dead."}, /* no lookup is due */
     {"dead", "It is kept until an operator replays or discards its letter."},
 };
 
@@ -246,6 +246,8 @@ static void as_text(const once_explanation *e)
     else if (e->expires_ms != ONCE_NO_TIME)
         printf("  It is forgotten after %s%s.\n", cli_when(e->expires_ms, time),
                source_has_it ? ", unless it is delivered before" : "");
+    const bool asked_later = strcmp(e->state, "unknown") == 0 && e->due_ms != ONCE_NO_TIME;
+    if (asked_later) return; /* an operator decides only if no lookup does */
     if (strcmp(e->state, "unknown") == 0 && !e->has_body) {
         printf("  It is kept until an operator decides: once resolve FILE KEY done; or retry or dead, after its source "
                "has delivered its message again.\n");

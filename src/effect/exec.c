@@ -100,6 +100,14 @@ static bool wants_headers(const once_exec_command *command)
     return false;
 }
 
+/* The argument that fails may be one of two commands. */
+static int name_lookup(int rc, once_error *err)
+{
+    if (rc == ONCE_OK || !err) return rc;
+    const once_error why = *err;
+    return once_fail(err, rc, "lookup: %s", why.text);
+}
+
 int once_exec_prepare(const once_handler_spec *handler, const once_json *body, const once_message *message,
                       once_arena *arena, void **input, once_error *err)
 {
@@ -123,7 +131,7 @@ int once_exec_prepare(const once_handler_spec *handler, const once_json *body, c
     if (rc != ONCE_OK) once_fail(err, rc, rc == ONCE_E_MESSAGE ? "malformed headers" : "out of memory for a message");
     if (rc == ONCE_OK) rc = render_arguments(&exec->command, &from, arena, &made->argv, err);
     if (rc == ONCE_OK && once_handler_asks(handler))
-        rc = render_arguments(&exec->lookup.command, &from, arena, &made->lookup_argv, err);
+        rc = name_lookup(render_arguments(&exec->lookup.command, &from, arena, &made->lookup_argv, err), err);
     once_json_release(&headers); /* what was rendered has been copied */
     if (rc == ONCE_OK) *input = made;
     return rc;
@@ -378,10 +386,12 @@ static void run_failure(exec_driver *driver, once_item *item, int rc, const char
 {
     assert(rc != ONCE_OK);
     const bool of_message = once_status_class(rc) == ONCE_CLASS_MESSAGE, asks = item->decision.asks;
+    once_error said;
+    (void)once_fail(&said, rc, "%s%s", asks ? "lookup: " : "", why);
     if (!of_message) item->run_failure = rc;
     else item->outcome = asks ? ONCE_UNKNOWN : ONCE_DEAD;
     item->started = item->maybe = of_message && asks;
-    once_runner_output(driver->driver.runner, item, (once_bytes){0}, (once_bytes){why, strlen(why)});
+    once_runner_output(driver->driver.runner, item, (once_bytes){0}, (once_bytes){said.text, strlen(said.text)});
     once_runner_finished(driver->driver.runner, item);
 }
 

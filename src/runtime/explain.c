@@ -162,7 +162,6 @@ static void explain_entry(const once_spec *spec, const once_keying *keying, cons
     assert(letters->n <= letters->all && (spec || entry->state == ONCE_STATE_ABSENT));
     once_attempt attempts[ONCE_HISTORY_ATTEMPTS];
     const size_t n = once__history_of(entry, attempts);
-    const bool due = once_state_unfinished(entry->state);
     once_explanation explanation = {
         .scope = entry->scope,
         .key = entry->key,
@@ -173,7 +172,7 @@ static void explain_entry(const once_spec *spec, const once_keying *keying, cons
         .point = entry->at.point,
         .seen_ms = entry->seen_ms,
         .changed_ms = entry->changed_ms,
-        .due_ms = due && entry->due_ms != ONCE_NEVER ? entry->due_ms : ONCE_NO_TIME,
+        .due_ms = once__due_shown_ms(spec, entry),
         .expires_ms = once_entry_expires(entry) ? entry->expires_ms : ONCE_NO_TIME,
         .has_body = entry->has_message,
         .reason = entry->reason,

@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "base/no_memory.h"
+#include "runtime/operate.h"
 
 #include "base/banned.h"
 
@@ -56,7 +57,6 @@ static int show_before(once_lane_reader *reader, const once_in_lane *at, once_la
     int rc = ONCE_OK;
     for (size_t i = 0; i < at->n && rc == ONCE_OK; i++) {
         const once_entry *e = &at->before[i];
-        const bool due = once_state_unfinished(e->state) && e->due_ms != ONCE_NEVER;
         reader->before[i] = (once_before){
             .operation = e->scope.operation,
             .key = e->key,
@@ -64,7 +64,7 @@ static int show_before(once_lane_reader *reader, const once_in_lane *at, once_la
             .versioned = e->versioned,
             .version = e->order,
             .changed_ms = e->changed_ms,
-            .due_ms = due ? e->due_ms : ONCE_NO_TIME,
+            .due_ms = once__due_shown_ms(reader->spec, e),
             .worker = e->worker,
         };
         if (e->state == ONCE_STATE_DEAD) rc = once__lane_dead_letter(reader, e, &reader->before[i].letter, err);

@@ -71,7 +71,6 @@ static bool list_entry(void *user, const once_entry *e)
     assert(l->rc == ONCE_OK && !l->over);
     once_attempt attempts[ONCE_HISTORY_ATTEMPTS];
     const size_t n = once__history_of(e, attempts);
-    const bool due = e->due_ms != ONCE_NEVER;
     once_listed item = {
         .state = e->state == ONCE_STATE_CLAIMED ? "busy" : once_state_name(e->state),
         .scope = e->scope,
@@ -83,7 +82,7 @@ static bool list_entry(void *user, const once_entry *e)
         .failures = e->failures,
         .seen_ms = e->seen_ms,
         .changed_ms = e->changed_ms,
-        .due_ms = due ? e->due_ms : ONCE_NO_TIME,
+        .due_ms = once__due_shown_ms(l->spec, e),
         .worker = e->worker,
         .reason = reason_of(l, e),
         .own_reason = once__reason_shown(e),

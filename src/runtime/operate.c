@@ -137,3 +137,11 @@ uint64_t once__json_column(once_json *json, once_bytes body)
     const once_json_options options = {0};
     return once_json_parse(json, body, &options, &bad) == ONCE_E_MESSAGE ? bad.offset + 1 : 0;
 }
+
+int64_t once__due_shown_ms(const once_spec *spec, const once_entry *entry)
+{
+    if (!once_state_unfinished(entry->state) || entry->due_ms == ONCE_NEVER) return ONCE_NO_TIME;
+    if (entry->state != ONCE_STATE_UNKNOWN) return entry->due_ms;
+    const once_handler_spec *handler = once_spec_handler_by_operation(spec, entry->scope.operation);
+    return handler && once_handler_asks(handler) ? entry->due_ms : ONCE_NO_TIME;
+}

@@ -52,6 +52,9 @@ int once__finish_tx(once_backend *store, int rc, once_error *err);
  * ONCE_E_USAGE: several operations have it. Inside a transaction. */
 int once__find_entry(once_pipeline *pipeline, once_backend *store, once_bytes tenant, once_bytes operation,
                      once_bytes key, once_entry *out, once_arena *arena, once_error *err);
+/* When the entry is due, as it is shown; ONCE_NO_TIME: it never is. An unknown is due only while its handler has a
+ * `lookup`; without one it waits for an operator. */
+int64_t once__due_shown_ms(const once_spec *spec, const once_entry *entry);
 /* The column, from 1, at which a body stops being JSON; 0: it is JSON. */
 uint64_t once__json_column(once_json *json, once_bytes body);
 

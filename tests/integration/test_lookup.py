@@ -110,7 +110,33 @@ def test_f81_a_lookup_that_can_never_start_has_found_out_nothing(tmp_path):
     p.write({"id": "a", "big": "x" * 125000})
     counts(p.run(status=1), received=1, unknown=1, attempts=1)
     assert len(p.lines("ledger")) == 1 and not p.lines("questions")
-    assert p.explain("a")[0]["state"] == "unknown"
+    shown = p.explain("a")[0]
+    assert shown["state"] == "unknown" and "lookup: cannot run './status': " in shown["reason"], shown
+
+
+def test_a_field_that_only_the_lookup_lacks_is_named_with_it(tmp_path):
+    p = Asked(tmp_path)
+    p.configure((CONFIG % ("hold", "1h")).replace("--id=${/id}", "--id=${/other}"))
+    counts(p.run(status=1), received=1, dead=1)
+    letter = p.once("list", "--json", p.name).json["messages"][0]
+    assert letter["reason"].startswith("lookup: ") and "/other" in letter["reason"], letter
+
+
+def test_explain_says_who_decides_next_about_an_unknown(tmp_path):
+    p = Asked(tmp_path)
+    p.put("away", "1")
+    p.configure((CONFIG % ("hold", "1h")).replace("after: 1ms", "after: 1h"))
+    operator = "It is kept until an operator decides"
+    with p.start() as running:  # it has nothing to do but to wait for the lookup, and says so
+        assert "waiting for a lookup, which asks in 59m" in running.hear("event=waiting")
+        told = p.once("explain", p.name, "a").out
+        running.send(15)
+        running.end()
+    assert "The next lookup is not before" in told and operator not in told, told
+    assert "next lookup not before" in p.once("list", "--unknown", p.name).out
+    p.configure((CONFIG % ("hold", "1h")).replace("  lookup:", "  #"))
+    told = p.once("explain", p.name, "a").out
+    assert "lookup" not in told and operator in told, told
 
 
 def test_nothing_found_out_is_tried_again_where_unknowns_are(tmp_path):

@@ -248,8 +248,9 @@ typedef struct once_stream_view {
 } once_stream_view;
 /* Walks over the streams: begin with *at = 0. False: there are no more. */
 bool once_machine_next_stream(const once_machine *machine, uint32_t *at, int64_t now_ms, once_stream_view *out);
-/* Whether fetching has stopped because too much waits in the store, and how much that is as far as is known. */
-bool once_machine_full(const once_machine *machine, once_waiting_size *out);
+/* Whether fetching has stopped because of waiting_max. `out`: how much waits in the store, as far as is known. Messages
+ * whose handlers have no free slot (*without_slot) count, too: if the other side is down, they will all wait there. */
+bool once_machine_full(const once_machine *machine, once_waiting_size *out, uint64_t *without_slot);
 /* The status says only that: the machine ended by its own decision because the store was full. The store works, and no
  * effect was begun and left. */
 bool once_machine_ended_at_bound(const once_machine *machine);

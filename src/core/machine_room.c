@@ -54,12 +54,19 @@ static uint64_t without_slot(const once_machine *machine)
     return n;
 }
 
-/* Only those keep us from fetching. How long they do depends on what else waits in the store, and other workers may
- * have worked on that since we asked. */
-static bool held_by_slots(const once_machine *machine)
+/* With those, as much waits as may, although the store itself has room. */
+static bool slots_fill_it(const once_machine *machine)
 {
     const uint64_t there = machine->room.there.messages, most = machine->spec->waiting_max.messages;
-    return most && there && there < most && there + without_slot(machine) >= most;
+    if (!most || there >= most || there + machine->ready.n < most) return false; /* the usual case costs nothing */
+    return there + without_slot(machine) >= most;
+}
+
+/* How long we may not fetch depends on what else waits in the store, and other workers may have worked on that since we
+ * asked. */
+static bool held_by_slots(const once_machine *machine)
+{
+    return machine->room.there.messages && slots_fill_it(machine);
 }
 
 bool once__machine_must_count(const once_machine *machine, int64_t now_ms)
@@ -142,7 +149,7 @@ size_t once__machine_room_to_fetch(const once_machine *machine)
     const once_waiting_size there = machine->room.there, most = machine->spec->waiting_max;
     if (!bounded(machine) || machine->room.only_source || ONCE_PLANTED(bound_ignored)) return machine->batch_max;
     if (machine->room.full || (!machine->room.known && fills_store(machine)) || reaches(there, most)) return 0;
-    if (most.messages && there.messages + without_slot(machine) >= most.messages) return 0;
+    if (slots_fill_it(machine)) return 0;
     if (!machine->spec->inbox || !most.messages) return machine->batch_max;
     const uint64_t room = most.messages - there.messages,
                    coming = machine->at[ONCE_AT_READY] + machine->at[ONCE_AT_PARKED] + machine->at[ONCE_AT_WORK];
@@ -172,10 +179,13 @@ void once__machine_note_waiting(once_machine *machine, const once_item *item, bo
     }
 }
 
-bool once_machine_full(const once_machine *machine, once_waiting_size *out)
+bool once_machine_full(const once_machine *machine, once_waiting_size *out, uint64_t *n_without_slot)
 {
+    const bool fetches = !machine->source.at_end && !machine->end.stopping;
+    const bool full = machine->room.full || (fetches && slots_fill_it(machine));
     *out = machine->room.there;
-    return machine->room.full;
+    *n_without_slot = full ? without_slot(machine) : 0;
+    return full;
 }
 
 bool once_machine_ended_at_bound(const once_machine *machine)

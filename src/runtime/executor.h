@@ -77,6 +77,7 @@ typedef struct once_executor {
     bool shows_waiting;   /* keep `waiting` up to date */
     once_waiting_for waiting;
     int64_t waiting_said_ns; /* when it was logged last; 0: never */
+    int64_t lookup_until_ns; /* a line that says until when the run waits for a lookup is true until then; 0: none */
 } once_executor;
 
 void once_executor_init(once_executor *executor, once_backend *store, once_bytes consumer, once_run_effects *run,
@@ -94,7 +95,8 @@ int once_newest_read(once_backend *store, once_bytes consumer, int64_t *out, onc
 
 /* --- waiting.c: claims of other workers --- */
 
-/* Logs, at most every ten seconds, that nothing is left but claims of other workers: whose, and for how long. */
+/* Logs what a run waits for that has nothing else to do. Claims of other workers: whose they are and how long they
+ * last, at most every ten seconds. A lookup that is not due: once for each wait. */
 void once__log_waiting(once_executor *executor, const once_stats *stats);
 /* The same for the progress line; empty: the run does not wait. */
 void once__waiting_text(const once_waiting_for *waiting, int64_t now_ns, char out[ONCE_WAITING_TEXT]);

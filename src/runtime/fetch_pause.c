@@ -20,6 +20,12 @@ static const char *format_bytes(uint64_t bytes, char out[SIZE_TEXT])
     return out;
 }
 
+static const char *format_more(uint64_t without_slot, char out[SIZE_TEXT + 64])
+{
+    (void)snprintf(out, SIZE_TEXT + 64, ", %" PRIu64 " more wait for a free slot of their handler", without_slot);
+    return without_slot ? out : "";
+}
+
 static bool reached(const once_spec *spec, const once_waiting_size *size)
 {
     return spec->waiting_max.messages && size->messages >= spec->waiting_max.messages;
@@ -69,18 +75,19 @@ bool once__fetch_pause_news(once_fetch_pause *said, bool full, int64_t now_ms, b
 void once__log_fetch_pause(once_fetch_pause *said, const once_machine *machine, const once_spec *spec, int64_t now_ms)
 {
     once_waiting_size size;
+    uint64_t without_slot;
     bool warn;
-    char bytes[SIZE_TEXT], bound[SIZE_TEXT + 16];
-    const bool full = once_machine_full(machine, &size);
+    char bytes[SIZE_TEXT], bound[SIZE_TEXT + 16], more[SIZE_TEXT + 64];
+    const bool full = once_machine_full(machine, &size, &without_slot);
     if (!once__fetch_pause_news(said, full, now_ms, &warn)) return;
     format_bound(spec, &size, bound);
     if (full)
         once_log(warn ? ONCE_LOG_WARN : ONCE_LOG_DEBUG, "fetch_paused",
                  "fetching is paused: %" PRIu64
-                 " messages (%s) wait in the store, and waiting_max is %s; fetching resumes when a tenth of it is "
-                 "free. If that takes too long, 'once list --waiting' shows what they wait for; make the handlers "
+                 " messages (%s) wait in the store%s, and waiting_max is %s; fetching resumes when there is room "
+                 "again. If that takes too long, 'once list --waiting' shows what they wait for; make the handlers "
                  "faster, or raise waiting_max",
-                 size.messages, format_bytes(size.bytes, bytes), bound);
+                 size.messages, format_bytes(size.bytes, bytes), format_more(without_slot, more), bound);
     else
         once_log(warn ? ONCE_LOG_WARN : ONCE_LOG_DEBUG, "fetch_resumed",
                  "fetching resumes: %" PRIu64 " messages (%s) wait in the store", size.messages,
@@ -90,9 +97,11 @@ void once__log_fetch_pause(once_fetch_pause *said, const once_machine *machine, 
 void once__fetch_pause_text(const once_machine *machine, char out[ONCE_WAITING_TEXT])
 {
     once_waiting_size size;
-    if (once_machine_full(machine, &size))
+    uint64_t without_slot;
+    char more[SIZE_TEXT + 64];
+    if (once_machine_full(machine, &size, &without_slot))
         (void)snprintf(out, ONCE_WAITING_TEXT,
-                       "fetching is paused: %" PRIu64 " wait in the store, as many as waiting_max allows",
-                       size.messages);
+                       "fetching is paused: %" PRIu64 " wait in the store%s, as many as waiting_max allows",
+                       size.messages, format_more(without_slot, more));
     else out[0] = 0;
 }

@@ -1,5 +1,7 @@
-/* Claims of other workers. If the worker is gone, its claims are ended. Otherwise a run that has nothing else to do
- * waits for them, and logs for whom and how long: after a kill -9 it would look as if it hung. */
+/* What a run with a finite source waits for when it has nothing else to do. It logs this, because otherwise it would
+ * look as if it hung.
+ *   - Claims of other workers. If the worker is gone, its claims are ended; if not, they may end with their leases.
+ *   - A lookup that is not due yet. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -131,9 +133,9 @@ static bool find_next(once_executor *x, int64_t now_ns)
 }
 
 /* Two units at most: "1m05s". */
-static const char *format_left(const once_waiting_for *w, int64_t now_ns, char out[ONCE_DURATION_TEXT])
+static const char *format_left(int64_t until_ns, int64_t now_ns, char out[ONCE_DURATION_TEXT])
 {
-    const int64_t s = w->until_ns > now_ns ? (w->until_ns - now_ns) / second_ns : 0;
+    const int64_t s = until_ns > now_ns ? (until_ns - now_ns) / second_ns : 0;
     if (s < 60) (void)snprintf(out, ONCE_DURATION_TEXT, "%" PRId64 "s", s);
     else if (s < 3600) (void)snprintf(out, ONCE_DURATION_TEXT, "%" PRId64 "m%02" PRId64 "s", s / 60, s % 60);
     else (void)snprintf(out, ONCE_DURATION_TEXT, "%" PRId64 "h%02" PRId64 "m", s / 3600, s / 60 % 60);
@@ -145,7 +147,23 @@ void once__waiting_text(const once_waiting_for *w, int64_t now_ns, char out[ONCE
     assert(w->n == 0 || w->state);
     char left[ONCE_DURATION_TEXT];
     if (w->n == 0) out[0] = 0;
-    else (void)snprintf(out, ONCE_WAITING_TEXT, "waits %s for %s, %s", format_left(w, now_ns, left), w->who, w->state);
+    else
+        (void)snprintf(out, ONCE_WAITING_TEXT, "waits %s for %s, %s", format_left(w->until_ns, now_ns, left), w->who,
+                       w->state);
+}
+
+/* Only unknown messages are left. One line is enough for each wait, because it says until when; the first one is seen
+ * without a setting. */
+static void log_lookup(once_executor *x, const once_stats *stats, int64_t now_ns)
+{
+    char left[ONCE_DURATION_TEXT];
+    if (now_ns < x->lookup_until_ns || stats->wait_ms < WORTH_SAYING_MS) return;
+    const once_log_level level = x->lookup_until_ns ? ONCE_LOG_INFO : ONCE_LOG_WARN;
+    x->lookup_until_ns = now_ns + stats->wait_ms * 1000000;
+    once_log(level, "waiting",
+             "waiting for a lookup, which asks in %s what became of a message whose outcome is unknown; 'once list "
+             "--unknown' shows such messages, and 'once resolve' settles them without a lookup",
+             format_left(x->lookup_until_ns, now_ns, left));
 }
 
 void once__log_waiting(once_executor *x, const once_stats *stats)
@@ -154,7 +172,9 @@ void once__log_waiting(once_executor *x, const once_stats *stats)
     const int64_t now_ns = once_env_mono_ns(x->store->env);
     char left[ONCE_DURATION_TEXT];
     w->n = 0;
-    if (stats->claimed == 0 || stats->wait_ms == ONCE_NEVER || stats->wait_ms < WORTH_SAYING_MS) return;
+    if (stats->wait_ms == ONCE_NEVER) return;
+    if (stats->unknown && stats->waiting == 0 && stats->claimed == 0) log_lookup(x, stats, now_ns);
+    if (stats->claimed == 0 || stats->wait_ms < WORTH_SAYING_MS) return;
     const bool says =
         once_log_wants(ONCE_LOG_WARN) && (!x->waiting_said_ns || now_ns - x->waiting_said_ns >= SAID_AGAIN_NS);
     const bool shows = x->shows_waiting && (!w->found_ns || now_ns - w->found_ns >= second_ns);
@@ -165,5 +185,6 @@ void once__log_waiting(once_executor *x, const once_stats *stats)
     once_log(w->routine ? ONCE_LOG_INFO : ONCE_LOG_WARN, "waiting",
              "waiting for %" PRIu64
              " message%s that other workers have claimed; the next is key '%s' of %s, %s: its claim ends in %s",
-             stats->claimed, stats->claimed == 1 ? "" : "s", w->key, w->who, w->state, format_left(w, now_ns, left));
+             stats->claimed, stats->claimed == 1 ? "" : "s", w->key, w->who, w->state,
+             format_left(w->until_ns, now_ns, left));
 }

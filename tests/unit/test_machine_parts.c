@@ -1400,7 +1400,8 @@ static once_waiting_size stored(fixture *f)
 static bool is_full(const fixture *f)
 {
     once_waiting_size size;
-    return once_machine_full(f->machine, &size);
+    uint64_t without_slot;
+    return once_machine_full(f->machine, &size, &without_slot);
 }
 
 /* With an inbox everything waits; the effects of what is taken do not end. */
@@ -1540,6 +1541,11 @@ static void what_others_finish_in_the_store_makes_room_beside_a_full_handler(voi
     f->left = FAST;
     work(f, 2000);
     assert_int_equal(f->left, FAST);
+    once_waiting_size size;
+    uint64_t without_slot;
+    assert_true(once_machine_full(f->machine, &size, &without_slot)); /* so that the log can say why */
+    assert_int_equal(size.messages, THEIRS);
+    assert_int_equal(without_slot, THEIRS);
 
     assert_int_equal(f->store->ops->begin(f->store, NULL), ONCE_OK);
     for (size_t i = 0; i < THEIRS; i++)
@@ -1551,6 +1557,7 @@ static void what_others_finish_in_the_store_makes_room_beside_a_full_handler(voi
     assert_int_equal(f->held_n, SLOTS);
     assert_int_equal(f->left, 0);
     assert_int_equal(counts->done, 1 + FAST);
+    assert_false(is_full(f));
 }
 
 static void who_leaves_nothing_in_the_store_does_not_ask_how_much_is_there(void **state)

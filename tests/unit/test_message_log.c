@@ -256,6 +256,34 @@ static void f100_the_log_says_for_whom_a_run_waits(void **state)
     }
 }
 
+/* A finite run that has nothing else to do, with an unknown that will be looked up. Later waits are only told who asks
+ * for it. */
+static void the_log_says_that_a_run_waits_for_a_lookup(void **state)
+{
+    (void)state;
+    scene s;
+    set_up(&s);
+    const once_stats soon = {.unknown = 1, .wait_ms = 999}, held = {.unknown = 1, .wait_ms = ONCE_NEVER},
+                     more = {.unknown = 1, .waiting = 1, .wait_ms = 5000};
+    once__log_waiting(&s.executor, &soon);
+    once__log_waiting(&s.executor, &held);
+    once__log_waiting(&s.executor, &more);
+    assert_int_equal(s.executor.lookup_until_ns, 0);
+    for (int64_t left_ms = 90000; left_ms > 0; left_ms -= 250) {
+        const once_stats stats = {.unknown = 1, .wait_ms = left_ms};
+        once__log_waiting(&s.executor, &stats);
+        test_env_pass(&s.world, 250);
+    }
+    const once_stats again = {.unknown = 1, .wait_ms = 120000};
+    once__log_waiting(&s.executor, &again);
+    const char *text = close_log(2);
+    assert_int_equal(lines_with(text, "waiting for a lookup, which asks in 1m30s "), 1);
+    assert_int_equal(lines_with(text, "waiting for a lookup, which asks in 2m00s "), 1);
+    assert_int_equal(lines_with(text, "\"level\":\"warn\""), 1);
+    assert_int_equal(lines_with(text, "\"level\":\"info\""), 1);
+    tear_down(&s);
+}
+
 static void f100_the_log_is_not_filled_with_waiting(void **state)
 {
     (void)state;
@@ -578,6 +606,7 @@ int main(void)
         cmocka_unit_test(f99_long_text_is_cut),
         cmocka_unit_test(f99_of_too_much_text_the_lines_are_left),
         cmocka_unit_test(f100_the_log_says_for_whom_a_run_waits),
+        cmocka_unit_test(the_log_says_that_a_run_waits_for_a_lookup),
         cmocka_unit_test(f100_the_log_is_not_filled_with_waiting),
         cmocka_unit_test(f99_f06_unknowns_are_told_although_the_reply_was_lost),
         cmocka_unit_test(f99_what_was_not_written_is_not_told_of_twice),

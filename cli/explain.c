@@ -67,14 +67,15 @@ static const struct {
 } sentences[] = {
     {"absent", "Nothing is stored about this key: it was never seen here, or it was forgotten. A message with this key "
                "would run, unless its lane or its time prevents it; --message shows that."},
-    {"claimed", "A worker is processing it. Another delivery waits for the outcome."},
-    {"waiting", "The store owns its message and will hand it to a worker again. Another delivery is a duplicate."},
-    {"unknown", "An attempt may have had its effect. Another delivery does not run."},
-    {"dead", "It became a dead letter. Another delivery is suppressed."},
-    {"done", "Its effect happened. Another delivery is a duplicate and is suppressed."},
-    {"already", "Its effect had already happened, through another message. Another delivery is a duplicate."},
-    {"rejected", "The business said no. Another delivery is a duplicate."},
-    {"stale", "It was superseded by a newer version, or its update changed nothing. Another delivery is a duplicate."},
+    {"claimed", "A worker is processing it. Further deliveries wait for the outcome."},
+    {"waiting", "The store owns its message and will hand it to a worker again. Further deliveries are duplicates."},
+    {"unknown", "An attempt may have had its effect. Further deliveries do not run."},
+    {"dead", "It became a dead letter. Further deliveries are suppressed."},
+    {"done", "Its effect happened. Further deliveries are duplicates and are suppressed."},
+    {"already", "Its effect had already happened, through another message. Further deliveries are duplicates."},
+    {"rejected", "The business said no. Further deliveries are duplicates."},
+    {"stale",
+     "It was superseded by a newer version, or its update changed nothing. Further deliveries are duplicates."},
 };
 
 /* How long it is kept, for states that do not expire. */
@@ -162,7 +163,7 @@ static void tell_discarded(const once_explanation *e)
     printf("  Its dead letter was discarded");
     if (e->discarded_ms != ONCE_NO_TIME) printf(" %s", cli_when(e->discarded_ms, time));
     if (e->discarded_by.len) say(", by ", e->discarded_by, "");
-    printf(". Another delivery is a duplicate.\n");
+    printf(". Further deliveries are duplicates.\n");
 }
 
 /* The current reason, unless the last attempt gave it. */
@@ -282,7 +283,7 @@ static const struct {
      "Another message with the same key and other content came first, but had no effect: this one would replace it."},
     {"letter", "It is a dead letter."},
     {"discarded",
-     "It was a dead letter, which was discarded. While that is remembered, another delivery is a duplicate."},
+     "It was a dead letter, which was discarded. While that is remembered, further deliveries are duplicates."},
     {"malformed", "No key can be made from it."},
     {"unseen", "Nothing is stored about its key: it was not delivered yet, or it was forgotten."},
 };

@@ -81,7 +81,7 @@ typedef struct once_pipeline once_pipeline;
     X(waiting, "given to the store and not finished by this run")                                                      \
     X(unknown, "keys whose effect may have happened, met by this run")                                                 \
     X(dead, "dead letters")                                                                                            \
-    X(conflicts, "of the dead: same key or version, other message")                                                    \
+    X(conflicts, "of the dead: key or version used before, with other content")                                        \
     X(too_old, "of the dead: older than what is remembered")                                                           \
     X(attempts, "effects started")                                                                                     \
     X(retries, "failures that are tried again")                                                                        \

@@ -89,7 +89,7 @@ def test_attempts_of_several_processes(tmp_path):
     lines, entry = explain(p, "a")
     assert lines == [
         "key 'a' of consumer 'c', operation 'handler': waiting",
-        "  The store owns its message and will hand it to a worker again. Another delivery is a duplicate.",
+        "  The store owns its message and will hand it to a worker again. Further deliveries are duplicates.",
         f"  First seen TIME at in.ndjson:1, by {first}.",
         "  Attempt 1 ended TIME as retry: exit status 75: greylisted.",
         "  1 failure is counted.",
@@ -105,7 +105,7 @@ def test_attempts_of_several_processes(tmp_path):
     lines, entry = explain(p, "a")
     assert lines == [
         "key 'a' of consumer 'c', operation 'handler': done",
-        "  Its effect happened. Another delivery is a duplicate and is suppressed.",
+        "  Its effect happened. Further deliveries are duplicates and are suppressed.",
         f"  First seen TIME at in.ndjson:1, by {first}.",
         "  Attempt 1 ended TIME as retry: exit status 75: greylisted.",
         f"  Attempt 2, by {second}, ended TIME as done.",
@@ -166,7 +166,7 @@ def test_dead_and_replayed(tmp_path):
     second = run(p, 1)
     lines, _ = explain(p, "a")
     assert lines[1:] == [
-        "  It became a dead letter. Another delivery is suppressed.",
+        "  It became a dead letter. Further deliveries are suppressed.",
         f"  First seen TIME at in.ndjson:1, by {first}.",
         "  Attempt 1 ended TIME as retry: exit status 75: greylisted.",
         f"  Attempt 2, by {second}, ended TIME as dead: exit status 65: no such account?[31m.",
@@ -194,7 +194,7 @@ def test_killed_without_a_word(tmp_path):
         first = who_is(running)
         until(lambda: os.path.exists(os.path.join(p.folder, "began")))
         lines, entry = explain(p, "a")
-        assert lines[1:4] == ["  A worker is processing it. Another delivery waits for the outcome.",
+        assert lines[1:4] == ["  A worker is processing it. Further deliveries wait for the outcome.",
                               f"  First seen TIME at in.ndjson:1, by {first}.", f"  Attempt 1 began TIME, by {first}."]
         assert entry["worker"] == first and entry["attempts"] == []
         running.send(signal.SIGKILL)

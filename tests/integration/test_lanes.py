@@ -143,7 +143,7 @@ def test_f86_an_equal_version_with_other_content_is_a_conflict(tmp_path):
 def test_f86_nobody_says_that_the_key_of_a_version_conflict_was_used(tmp_path):
     p = pipeline(tmp_path, CONTENT)
     p.write({"id": "one", **SAME}, {"id": "two", **SAME, "x": "twice"})
-    assert re.search(r"conflicts +1  of the dead: same key or version, other message\n", p.once("run", "p.yaml").out)
+    assert re.search(r"conflicts +1  of the dead: key or version used before, with other content\n", p.once("run", "p.yaml").out)
     assert "conflict: its key or its version was used by another message" in p.once("replay", "--dry-run", "--all", "p.yaml").out
 
 

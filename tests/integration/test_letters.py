@@ -15,7 +15,7 @@ def test_a_discarded_malformed_letter_stays_discarded(tmp_path, store):
     first = p.dead()[0]
     assert p.once("discard", p.name, first["letter"]).status == 0
     assert p.fate(1)["fate"] == "discarded" and "its letter was discarded 20" in p.fate(1)["reason"], p.fate(1)
-    assert "another delivery is a duplicate" in p.once("explain", p.name, "--message", "in.ndjson:1").out
+    assert "further deliveries are duplicates" in p.once("explain", p.name, "--message", "in.ndjson:1").out
     assert p.fate(2)["fate"] == "letter"
     counts(p.run(status=1), received=4, duplicates=4)
     assert [letter["point"] for letter in p.dead()] == ["2", "3"]

@@ -275,7 +275,7 @@ static void f26_what_followed_an_attempt_without_an_end_is_not_replaced(fixture 
 }
 
 /* Whoever decided about a message by hand chose its content. */
-static void f26_what_a_person_had_run_again_is_not_replaced(fixture *f)
+static void f26_a_replayed_message_is_not_replaced(fixture *f)
 {
     once_letter letter;
     const once_request first = ask_content(f, "replayed", 1), other = ask_content(f, "replayed", 2),
@@ -661,7 +661,7 @@ const conform_test conform_replace[] = {
     CONFORM_WITH(f26_once_replaced_other_content_is_a_conflict, KEEPS),
     CONFORM_WITH(f26_what_was_not_tried_or_may_have_happened_is_not_replaced, KEEPS),
     CONFORM_WITH(f26_what_followed_an_attempt_without_an_end_is_not_replaced, KEEPS),
-    CONFORM_WITH(f26_what_a_person_had_run_again_is_not_replaced, KEEPS),
+    CONFORM_WITH(f26_a_replayed_message_is_not_replaced, KEEPS),
     CONFORM_WITH(f26_f71_a_message_that_is_too_old_replaces_nothing, KEEPS),
     CONFORM_WITH(f26_what_is_from_before_is_not_replaced, KEEPS),
     CONFORM_WITH(f26_without_a_body_in_the_store_there_is_no_letter, KEEPS),

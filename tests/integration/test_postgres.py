@@ -262,7 +262,7 @@ def test_a_large_batch_with_large_answers_does_not_stand_still(tmp_path, conditi
     ("CREATE TEMP TABLE IF NOT EXISTS t(id text)", "temporary"), ("create /* x */ local temporary table t(id text)", "temporary"),
     ("CREATE OR REPLACE TEMP VIEW t AS SELECT 1", "temporary"), ("CREATE TABLE pg_temp.t(id text)", "temporary"), ('CREATE TABLE "pg_temp".t(id text)', "temporary"),
 ])
-def test_f78_statements_that_are_not_the_users(tmp_path, sql, word):
+def test_f78_statements_that_control_the_session_are_refused(tmp_path, sql, word):
     p = PostgresPipeline(tmp_path, f"key: \"${{/id}}\"\nhandler:\n  sql:\n    - {sql!r}\n".replace("'x'", "''x''"), TABLES)
     ended = p.once("check", p.name)
     assert ended.status == 2 and word.lower() in ended.err.lower(), ended

@@ -425,7 +425,7 @@ def test_f82_the_identity_is_compared_with_each_batch(tmp_path, change, said, po
 
 
 @pytest.mark.parametrize("where", ["store", "at commit", "elsewhere"])
-def test_f78_what_a_message_says_is_no_word_of_ours(tmp_path, where):
+def test_f78_our_marker_text_in_a_message_is_that_messages_failure(tmp_path, where):
     """The text by which we know that a transaction was changed, in an error that the message has made: it is that message's failure."""
     direct = postgres.shared().database(new_name())
     psql(direct, """CREATE TABLE t(id text, n int, raw text); CREATE FUNCTION late() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN

@@ -300,7 +300,7 @@ def test_f55_what_is_said_of_a_letter_that_is_there_twice_holds(store):
     assert ended.status == 0 and not found, (found, ended)
 
 
-def test_f55_what_is_said_of_the_last_letter_that_is_no_number_holds(store):
+def test_f55_the_repair_named_for_a_non_numeric_last_letter_works(store):
     store.call("HSET", "{once}head", "letters", "abc")
     ended, found = store.deep()
     said = re.search(r"has no number of the last letter in its field 'letters': stop all workers, and run '(.*)'$", found[0])

@@ -1234,7 +1234,7 @@ static void f92_an_effect_outside_is_not_put_back_for_a_hang_up(void **state)
 
 /* Its handler was taken out of the file while its effect ran, and nobody knows where that was: the entry goes on
  * saying that it may have happened, so that a replay counts as a repeat. */
-static void f04_what_ended_without_a_word_stays_so_when_its_handler_is_gone(void **state)
+static void f04_a_silent_attempt_stays_a_possible_repeat_without_its_handler(void **state)
 {
     fixture *f = *state;
     once_taken taken[1];
@@ -1705,7 +1705,7 @@ int main(void)
         TEST(f92_a_server_that_hangs_up_before_effects_ran_makes_nobody_a_suspect),
         TEST(f92_who_was_found_in_a_lane_and_makes_the_server_hang_up_at_commit),
         TEST(f92_an_effect_outside_is_not_put_back_for_a_hang_up),
-        TEST(f04_what_ended_without_a_word_stays_so_when_its_handler_is_gone),
+        TEST(f04_a_silent_attempt_stays_a_possible_repeat_without_its_handler),
         TEST(f91_who_is_alone_is_blamed_for_the_fourth_rollback),
         TEST(a_server_that_is_stopped_costs_no_message_its_only_attempt),
         TEST(a_server_that_hangs_up_now_and_then_makes_nobody_a_suspect),

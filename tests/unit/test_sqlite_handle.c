@@ -180,7 +180,7 @@ static void effect_and_outcome_commit_with_the_caller(void **state)
     assert_int_equal(a.calls, 2);
 }
 
-static void f03_rolled_back_with_the_caller_it_never_was(void **state)
+static void f03_nothing_remains_after_the_callers_rollback(void **state)
 {
     fixture *f = *state;
     app a = {0};
@@ -608,7 +608,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         TEST(effect_and_outcome_commit_with_the_caller),
-        TEST(f03_rolled_back_with_the_caller_it_never_was),
+        TEST(f03_nothing_remains_after_the_callers_rollback),
         TEST(without_a_transaction_it_is_one_by_itself),
         TEST(a_failure_is_undone_and_counted_in_the_callers_transaction),
         TEST(f26_conflict_in_the_callers_transaction),

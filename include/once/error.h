@@ -60,11 +60,11 @@ extern "C" {
 typedef enum once_class {
     ONCE_CLASS_OK,      /* nothing */
     ONCE_CLASS_USAGE,   /* fix the call, the pipeline file or the command line; nothing was done */
-    ONCE_CLASS_MESSAGE, /* this one message is at fault */
-    ONCE_CLASS_RETRY,   /* a passing condition; the same call may succeed later */
-    ONCE_CLASS_FENCED,  /* the claim is no longer ours; do not repeat, do not ack */
-    ONCE_CLASS_PAUSE,   /* nothing will work until an operator acts (missing table, permission, disk full) */
-    ONCE_CLASS_FATAL    /* stop; going on could do harm */
+    ONCE_CLASS_MESSAGE, /* set this one message aside */
+    ONCE_CLASS_RETRY,   /* make the same call again after a pause */
+    ONCE_CLASS_FENCED,  /* stop working on this message: the claim is no longer yours */
+    ONCE_CLASS_PAUSE,   /* wait until an operator has acted, then make the same call again */
+    ONCE_CLASS_FATAL    /* stop the process */
 } once_class;
 
 /* Every status: its name, its value, its class, and what once_status_text returns. */

@@ -1,7 +1,7 @@
 /* Around a handler of your own: claim, call, settle.
  *
- * Each function takes one delivery, calls the handler if this delivery may have the effect, and writes the outcome. The
- * verdict says what became of the delivery, and whether to ack it.
+ * Each function takes one delivery, calls the handler if this delivery is the one that is to run, and writes the
+ * outcome. The verdict says what became of the delivery, and whether to ack it.
  *
  * Guarantees, one function for each kind of effect
  *   once_handle           The effect is outside of the store: a gateway, a mail server. It is never lost, and every
@@ -14,8 +14,9 @@
  *   once_postgres_handle  The same on the caller's own PostgreSQL connection.
  *
  * Ack rule: ack the message when the function returned ONCE_OK and `verdict.ack` is true (in the caller's own
- * transaction: after that has committed). Otherwise leave it with the broker. The library counts failures and keeps due
- * times, but does not deliver. What an operator decides about an unknown takes effect at the next delivery.
+ * transaction: after that has committed). Otherwise leave it with the broker. The library never delivers a
+ * message itself: a retry, and what an operator decided about an unknown, happen when the broker delivers the message
+ * again.
  *
  * Thread rule: many threads may call once_handle on one store. No lock is held while a handler runs, and a handler may
  * call once_handle for other keys. once_sqlite_handle and once_postgres_handle: one thread at a time for a connection,
@@ -25,8 +26,9 @@
  * Ownership: the handler may read what `call` points to until it returns. The caller owns the verdict, and releases it
  * with once_verdict_release.
  *
- * Errors: on failure the verdict is untouched, and the delivery stays with the broker: do not ack it. Class RETRY: let
- * the broker deliver it again. FENCED: another worker has the key. PAUSE: an operator must act first. FATAL: stop.
+ * Errors: on failure the verdict is untouched, and the outcome is not settled: do not ack. Class RETRY: let the broker
+ * deliver it again. MESSAGE: the broker would deliver it again for ever; put it aside yourself (your own dead letter
+ * queue), then ack it. FENCED: another worker has the key. PAUSE: an operator must act first. FATAL: stop.
  *
  * Example
  *
@@ -95,11 +97,11 @@ typedef struct once_reply once_reply;
  * result_max; an earlier result stays. E_NOMEM: no result is kept. */
 ONCE_API int once_reply_result(once_reply *reply, once_bytes result);
 
-/* Sets the reason why it was not done, for operators; cut after 400 bytes. Never put a secret into it. */
+/* Sets the reason for an outcome other than done, for operators; cut after 400 bytes. Never put a secret into it. */
 ONCE_API void once_reply_reason(once_reply *reply, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* With ONCE_RETRY and ONCE_RELEASE: the next attempt begins after `delay_ms` (the other side said when) instead of
- * after the backoff. */
+/* With ONCE_RETRY and ONCE_RELEASE: the next attempt begins after `delay_ms` instead of after the backoff, for
+ * example because the other side sent Retry-After. */
 ONCE_API void once_reply_delay(once_reply *reply, int64_t delay_ms);
 
 /* For a handler that takes long: sets its lease to end `lease_ms` from now (0: as long as the first one). ONCE_OK: the
@@ -120,19 +122,19 @@ typedef once_outcome once_callback(void *user, const once_call *call, once_reply
 
 /* What became of the delivery. */
 typedef struct once_verdict {
-    /* RUN: the handler was called now. DUPLICATE, DEAD, BUSY, LATER, UNKNOWN, CONFLICT, TOO_OLD: it was not. */
+    /* RUN: the handler was called now. DUPLICATE, DEAD, BUSY, LATER, UNKNOWN, CONFLICT, TOO_OLD: it was not. CONFLICT:
+     * the key was used before with other content. If every attempt so far ended as retry or release, the new content
+     * runs instead, once. */
     once_answer answer;
     /* RUN: how it was settled; a retry without budget left is dead. DUPLICATE: how the first one ended. Otherwise: dead
      * for DEAD, CONFLICT and TOO_OLD, unknown for UNKNOWN, release for BUSY and LATER. */
     once_outcome outcome;
     bool was_duplicate; /* answered from the store: `result` is what the first one left */
-    /* Nothing is left to do: ack it. CONFLICT and TOO_OLD left a dead letter. Other content is not a conflict but runs,
-     * once, if every attempt at the key so far was released or retried. */
-    bool ack;
-    uint32_t attempt;  /* RUN: the number of this attempt */
-    uint32_t failures; /* RUN: attempts that failed before this one */
-    int64_t wait_ms;   /* not ack: deliver it again after so long; -1: not known */
-    once_bytes result; /* RUN, DUPLICATE: valid until once_verdict_release */
+    bool ack;           /* nothing is left to do: ack it. CONFLICT and TOO_OLD left a dead letter */
+    uint32_t attempt;   /* RUN: the number of this attempt */
+    uint32_t failures;  /* RUN: attempts that failed before this one */
+    int64_t wait_ms;    /* `ack` is false: how long the broker should wait before it delivers again; -1: not known */
+    once_bytes result;  /* RUN, DUPLICATE: valid until once_verdict_release */
 } once_verdict;
 
 /* Frees the result and zeroes the verdict. NULL is accepted. */
@@ -142,13 +144,13 @@ ONCE_API void once_verdict_release(once_verdict *verdict);
  * has the verdict, and the caller releases it. A passing failure of the store is tried again for up to some seconds
  * before it is reported.
  *
- * On failure `out` is untouched. Leave the delivery with the broker:
+ * On failure `out` is untouched. Leave the delivery with the broker, except after E_MESSAGE:
  *   E_USAGE     sizes, scope, negative times, fork. The handler was not called
- *   E_MESSAGE   an empty key, or a time that cannot be. The handler was not called
+ *   E_MESSAGE   an empty key, or a time that cannot be. The handler was not called. Put the message aside yourself
  *   E_FENCED    the lease ended during the call, and the claim is no longer ours. The effect may have happened
- *   others      the store failed: before the call, and there was no effect; or after it, and the outcome may not be
- *               written. Either way the store may have the claim: the key is then busy until the lease ends, and
- *               unknown after that (or tried again, with retry_unknown) */
+ *   others      the store failed, either before the call (no effect happened) or after it (it is not known whether the
+ *               outcome was written). Either way the store may have the claim: the key is then busy until the lease
+ *               ends, and unknown after that (or tried again, with retry_unknown) */
 ONCE_API int once_handle(once_store *store, const once_scope *scope, const once_delivery *delivery,
                          once_callback *callback, void *user, once_verdict *out, once_error *err);
 
@@ -173,8 +175,8 @@ ONCE_API void once_sqlite_release(struct sqlite3 *db);
  * failure is not counted.
  *
  * No other connection gets the key meanwhile, because the transaction holds SQLite's write lock from here on. Begin it
- * with BEGIN IMMEDIATE: a transaction that has read something outdated cannot get that lock, and fails here with
- * E_BUSY.
+ * with BEGIN IMMEDIATE: a deferred transaction that has already read, and whose snapshot is old, cannot get that lock
+ * (SQLITE_BUSY_SNAPSHOT), and fails here with E_BUSY.
  *
  * Cost: after a rollback the next call reads a part of the index again, a few milliseconds with thousands of recent
  * keys.
@@ -210,7 +212,7 @@ ONCE_API void once_postgres_release(struct pg_conn *conn);
  * such a failure the handler may return already, rejected, stale, retry or dead, and what it wrote is undone. done is
  * refused then, with E_MESSAGE.
  *
- * No other worker gets the key before the transaction ends: it waits.
+ * Another worker that claims the same key waits until the transaction ends.
  *
  * On failure everything since the call began is undone, and the caller's transaction is as before, except after
  * E_ABORTED and E_UNAVAILABLE. Errors:

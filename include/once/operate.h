@@ -62,7 +62,7 @@
 extern "C" {
 #endif
 
-/* Reads a moment as an operator writes it: RFC 3339; as lists show it (2026-01-31 12:00:00.000 UTC); epoch
+/* Parses a point in time as operators write it: RFC 3339; as lists show it (2026-01-31 12:00:00.000 UTC); epoch
  * milliseconds; or a duration, which means so long ago (2h). E_USAGE: it is none of these, and `*ret_ms` is
  * untouched. */
 ONCE_API int once_parse_when(once_bytes text, int64_t *ret_ms, once_error *err);
@@ -76,7 +76,8 @@ typedef struct once_pipeline_state {
     uint64_t unknown;                        /* keys whose effect may have happened */
     uint64_t dead;                           /* dead letters */
     uint64_t backlog;                        /* of the waiting: those due now */
-    uint64_t repeats;                        /* ever: effects outside started again after one that may have happened */
+    uint64_t repeats;                        /* since the store was made: effects outside that were started
+                                                 again after an attempt that may have had its effect */
     uint64_t done, already, rejected, stale; /* finished keys that are remembered; counted only with `finished` */
     int64_t now_ms;                          /* this machine's clock */
     int64_t store_ms;                        /* the store's clock */
@@ -85,7 +86,7 @@ typedef struct once_pipeline_state {
     int64_t oldest_unknown_ms; /* since when it is unknown, as once_listed.changed_ms */
     int64_t oldest_dead_ms;    /* when it became a dead letter */
     int64_t wait_ms;           /* until the next message is due; 0: now; -1: none will be */
-    uint64_t given_up;         /* ever: versions that did not come within gap.wait */
+    uint64_t given_up;         /* since the store was made: versions that did not come within gap.wait */
     uint64_t blocking; /* of the dead: those that block their lanes now (on_dead: block); once_pipeline_list shows the
                           lanes */
 } once_pipeline_state;
@@ -117,11 +118,11 @@ typedef struct once_running {
     const char *state;
     int64_t begun_ms; /* when its run began */
     int64_t seen_ms;  /* when it last reported that it is alive, which it does at least every 10 s */
-    uint64_t done;    /* messages that it decided; not those that it put back, nor unknowns */
-    uint64_t rate;    /* of these, per second, lately */
+    uint64_t done;    /* messages that it settled with a final outcome, dead ones included */
+    uint64_t rate;    /* of these, how many per second, since its last reports */
     uint64_t holds;   /* messages that it has claimed, and whose leases have not ended */
-    uint64_t lapsed;  /* claims of it whose leases have ended, and that no other worker has taken or decided; counted
-                         where it may be late */
+    uint64_t lapsed;  /* its claims whose leases have ended, and that no other worker has taken or decided; 0 unless it
+                         may be late */
 } once_running;
 
 /* Gets one worker. False ends the list. */
@@ -152,8 +153,8 @@ typedef struct once_listed {
     int64_t last_ms;   /* dead: the last of these deliveries; `place` and `point` are those of that one */
     once_bytes worker; /* busy: the worker that has the claim; otherwise, if not empty: the one whose lease ended before
                           it reported */
-    /* waiting: not before; busy: the claim ends; unknown: when the other side is asked about it; otherwise
-     * ONCE_NO_TIME, also when it waits behind another message. */
+    /* waiting: it does not run before this time; busy: when its lease ends; unknown: when the next lookup is due;
+     * otherwise ONCE_NO_TIME, also when it waits behind another message. */
     int64_t due_ms;
     once_bytes reason; /* why it is in this state */
     bool has_body;     /* the store has its body */
@@ -161,7 +162,8 @@ typedef struct once_listed {
     const once_attempt *attempts; /* attempts that ended and are kept, oldest first */
     size_t n_attempts;
     char idempotency_key[33]; /* that its effects get; empty: it has no key */
-    once_bytes line;          /* malformed, unless only its handler is missing: the message itself; otherwise empty */
+    once_bytes line;          /* a letter without a key: the message as it was received. Empty for all others, and when
+                                 only a handler for its type is missing */
     uint64_t column;          /* of `line`: the byte, from 1, where it stops being JSON; 0: it is JSON */
     once_bytes own_reason;    /* the reason without what its lane adds; once_choice compares with this one */
     once_lane_place lane;     /* a letter without a place in its lane: only the value */
@@ -182,7 +184,7 @@ typedef struct once_audited {
     once_bytes what, key, note;                    /* the act; its key, may be empty; what came of it */
     uint64_t letter;                               /* its dead letter; 0: none */
     once_bytes body;                               /* a body that was replaced; may be empty */
-    once_bytes tenant, operation, idempotency_key; /* of the key; may be empty, and are in records of older versions */
+    once_bytes tenant, operation, idempotency_key; /* of the key; empty without one, and in older records */
 } once_audited;
 
 /* Gets one record. False ends the list. */
@@ -193,10 +195,11 @@ ONCE_API int once_pipeline_audits(once_pipeline *pipeline, once_audited_visit *v
 
 /* What became of the message at given coordinates. */
 typedef struct once_fate {
-    /* "first"      this message made the entry of its key
-     * "duplicate"  another message with the same content did
-     * "conflict"   another message with other content did
-     * "replaces"   another message with other content did, and has had no effect: this one would take its place
+    /* "first"      this message created the entry of its key
+     * "duplicate"  another message with the same key and the same content came first
+     * "conflict"   another message with the same key and other content came first
+     * "replaces"   another message with the same key and other content came first, but had no effect: this one would
+     *              replace it
      * "letter"     it is a dead letter
      * "discarded"  it was a dead letter, and an operator discarded it: it does not become one again while that is
      *              remembered
@@ -207,7 +210,7 @@ typedef struct once_fate {
     once_bytes key;    /* may be empty */
     once_bytes reason; /* of its letter, or why it has no key; may be empty */
     uint64_t letter;   /* the dead letter of this very message; 0: none */
-    uint64_t count;    /* how often that was delivered, here and elsewhere */
+    uint64_t count;    /* how often the message of this letter was delivered, at these coordinates and at others */
     once_bytes line;   /* as once_listed.line */
     uint64_t column;   /* as once_listed.column */
 } once_fate;
@@ -295,12 +298,12 @@ typedef struct once_replay_options {
     size_t n_ids;
     once_choice choice;
     /* A body instead of the letter's own, for one letter; NULL: none. It is treated as a delivery, and must have the
-     * letter's key, if that has one. The body that it replaces is kept in the audit. A letter without an entry is given
-     * up as by once_pipeline_discard. */
+     * letter's key, if that has one. The body that it replaces is kept in the audit. If the letter has no entry of
+     * its own, the old letter is discarded, and the new body is treated as a new delivery. */
     const once_bytes *body;
-    bool dry_run; /* judge everything, change nothing */
-    bool force; /* also finished keys and messages that are too old; never one that a worker is processing, nor one that
-                     a newer version of its lane has overtaken */
+    bool dry_run;  /* judge everything, change nothing */
+    bool force;    /* also replay letters whose key is finished or whose message is too old. A message that a worker is
+                     processing, or that a newer version of its lane has overtaken, is never replayed */
     uint32_t rate; /* letters per second that may go back to work; 0: no limit */
     void (*visit)(void *user, const once_replayed *letter); /* each letter, after its change is durable; may be NULL */
     once_replay_progress *progress;                         /* may be NULL */
@@ -336,8 +339,9 @@ typedef struct once_discard_options {
     const uint64_t *ids; /* only these letters; NULL: all that fit `choice` */
     size_t n_ids;
     once_choice choice;
-    bool dry_run;                                            /* do it, then roll back */
-    void (*visit)(void *user, const once_discarded *letter); /* each letter, after it is durable; may be NULL */
+    bool dry_run; /* do it, then roll back */
+    void (*visit)(void *user,
+                  const once_discarded *letter); /* each letter, after its discard is durable; may be NULL */
     void *user;
 } once_discard_options;
 
@@ -350,8 +354,8 @@ ONCE_API int once_pipeline_discard(once_pipeline *pipeline, const once_discard_o
 
 /* --- keys ---
  *
- * A pipeline with tenants needs a tenant: E_USAGE when `tenant.data` is NULL; an empty tenant has an address and no
- * length. `operation` may be empty when only one operation of the pipeline has the key; otherwise E_USAGE names those
+ * A pipeline with tenants needs a tenant: E_USAGE when `tenant.data` is NULL; for the empty tenant pass
+ * {"", 0}. `operation` may be empty when only one operation of the pipeline has the key; otherwise E_USAGE names those
  * that have it. */
 
 /* One message that was resolved. */
@@ -371,13 +375,14 @@ typedef struct once_resolve_options {
     const once_bytes *key; /* this key, of choice.tenant and choice.operation; NULL: all unknowns that fit `choice` */
     once_choice choice;
     bool dry_run;                                            /* do it, then roll back */
-    void (*visit)(void *user, const once_resolved *message); /* each message, after it is durable; may be NULL */
+    void (*visit)(void *user, const once_resolved *message); /* each message, after that is durable; may be NULL */
     void *user;
 } once_resolve_options;
 
-/* Decides what unknowns are, each in a transaction of its own. `resolved`: how many. An attempt whose lease has ended
- * is unknown where its end matters; a late report of it changes nothing after this. With a key, E_USAGE: it is not
- * unknown; or the store has no body to retry with or to keep in a letter: its source has it, and delivers it again. */
+/* Decides what unknowns are, each in a transaction of its own. `resolved`: how many. An attempt with
+ * `unknown: hold` whose lease has ended counts as unknown, too; if its worker reports an outcome after this call, the
+ * report is refused. With a key, E_USAGE means that the key is not unknown; or that RETRY or DEAD was asked for, and
+ * the store has no body: then wait until the source delivers the message again. */
 ONCE_API int once_pipeline_resolve(once_pipeline *pipeline, const once_resolve_options *options, uint64_t *resolved,
                                    once_error *err);
 
@@ -400,7 +405,7 @@ ONCE_API int once_pipeline_confirm_clock(once_pipeline *pipeline, int64_t *befor
  * tables of a store are there, but were emptied. */
 ONCE_API int once_pipeline_take_store(once_pipeline *pipeline, bool *ret_there, once_error *err);
 
-/* Writes again what belongs to entries, lanes and letters and was lost, where they themselves say how it was.
+/* Restores lost rows that can be derived from the remaining entries, lanes and letters.
  * PostgreSQL: names of finished entries, which are shown as "(lost)", and rows of lanes. Redis: places in indexes,
  * groups and lanes, records of lanes, lists of letters. Repaired entries suppress duplicates as before. Each step
  * leaves an audit record. `repaired`: how many. E_USAGE: this kind of store cannot be repaired so. */

@@ -16,8 +16,8 @@
  * its own, which have ended when it is joined. Operating and explaining share the store with the run, one call or one
  * transaction at a time.
  * Callbacks: a callback of once_pipeline_explain or of once/operate.h holds the store while it runs. It must not start,
- * run, join, operate or explain with the same pipeline (E_USAGE). A handler (once_pipeline_callback) may look and
- * operate, but must not join.
+ * run, join, operate or explain with the same pipeline (E_USAGE). A handler (once_pipeline_callback) may take
+ * snapshots, explain, and call once/operate.h, but must not join.
  * Fork rule: no pipeline survives fork. If it was started before, everything that uses its store returns E_USAGE in the
  * child.
  *
@@ -66,10 +66,12 @@ extern "C" {
 /* A pipeline that was loaded, with its run. */
 typedef struct once_pipeline once_pipeline;
 
-/* The counts of a run. Each message counts once, by where it stands at the end:
+/* The counts of a run. Each message counts once, by its state at the end:
  *   received + resumed = done + already + rejected + stale + duplicates + waiting + unknown + dead
  * The first delivery of an unknown key counts as unknown, its other deliveries in this run as duplicates. So `unknown`
- * is a number of keys: those that this run met, as they were then. once_summary.store_unknown counts all of them. */
+ * counts keys, not messages: the keys that were unknown when this run met them. Some may be resolved since.
+ * once_summary.store_unknown counts all that are unknown now. A message is counted when it is finished or given to the
+ * store; until then a snapshot has it in `open`. */
 #define ONCE_COUNT_MAP(X)                                                                                              \
     X(received, "came from the source")                                                                                \
     X(resumed, "taken from the store, received by an earlier run or another process")                                  \
@@ -100,9 +102,9 @@ typedef struct once_counts {
 /* The stages of a message, and what the time of each measures. */
 #define ONCE_TIMING_MAP(X)                                                                                             \
     X(claim, "from its arrival, from its source or the store, until the store answered its claim")                     \
-    X(start, "from there, until its effect was started")                                                               \
-    X(settle, "from there, until its outcome was durable")                                                             \
-    X(ack, "from there, until the source was acked")
+    X(start, "from the answer to its claim until its effect was started")                                              \
+    X(settle, "from the start of its effect until its outcome was durable")                                            \
+    X(ack, "from its durable outcome until the source was acked")
 
 /* How long one stage took, in milliseconds of a clock that does not jump. Messages that reach a stage together share
  * the moment. */
@@ -125,7 +127,7 @@ typedef struct once_summary {
     double seconds;         /* how long it ran */
     bool stopped;           /* by once_pipeline_stop, before the source was at its end */
     uint64_t store_dead;    /* dead letters of this consumer in the store, also of earlier runs */
-    uint64_t store_unknown; /* unknown keys, likewise; as once_pipeline_state.unknown */
+    uint64_t store_unknown; /* unknown keys of this consumer in the store, also of earlier runs */
     bool clock_doubted; /* after a reboot the wall clock is too far ahead to be trusted: once_pipeline_confirm_clock */
     /* Messages that were read from a source that cannot deliver them again (a pipe), and that are not known to be
      * settled. More than 0: the run has failed. */
@@ -184,9 +186,9 @@ ONCE_API bool once_pipeline_has_secrets(const once_pipeline *pipeline);
 /* Runs the pipeline until a finite source is at its end and everything is settled, or until once_pipeline_stop. Returns
  * when the run has ended. `options` may be NULL. `summary` is filled in any case. Class USAGE: no message was consumed.
  *
- * After a stop it is ONCE_OK also when a server is unreachable or refuses its requests, unless something was lost
- * (summary.lost, or a damaged store). If the run failed or a server was unreachable, store_dead and store_unknown count
- * this run alone. */
+ * After a stop the function returns ONCE_OK even if a server is unreachable or refuses requests, unless something was
+ * lost (summary.lost, or a damaged store). If the run failed or a server was unreachable, store_dead and store_unknown
+ * count this run alone. */
 ONCE_API int once_pipeline_run(once_pipeline *pipeline, const once_run_options *options, once_summary *summary,
                                once_error *err);
 
@@ -212,9 +214,10 @@ ONCE_API int once_pipeline_run(once_pipeline *pipeline, const once_run_options *
  * reports the stop. */
 ONCE_API int once_pipeline_start(once_pipeline *pipeline, const once_run_options *options, once_error *err);
 
-/* Asks the run to stop, and returns at once. The run finishes its transaction, gives effects outside `drain` to end,
- * and puts the rest back. Async-signal-safe. A stop is final: a run that is started later ends at once. It also ends
- * once_pipeline_replay and once_pipeline_sweep between two steps. A second call changes nothing. NULL is accepted. */
+/* Asks the run to stop, and returns at once. The run finishes its transaction, waits up to `drain` for the effects
+ * outside of the store, and puts the other messages back. Async-signal-safe. A stop is final: a run that is started
+ * later ends at once. It also ends once_pipeline_replay and once_pipeline_sweep between two steps. A second call
+ * changes nothing. NULL is accepted. */
 ONCE_API void once_pipeline_stop(once_pipeline *pipeline);
 
 /* Where a run is. */
@@ -234,14 +237,14 @@ typedef struct once_snapshot {
     double seconds; /* since its threads began; ENDED: until it ended */
     /* Still to read: bytes of a file, messages of a broker; the sum over streams that report it; -1: none does. */
     int64_t left;
-    uint64_t open; /* messages received and not finished: queued here, in a transaction, or in flight */
-    /* What the run waits for, as once_waiting gets it; otherwise empty. Found out only after a first snapshot has asked
-     * for it, so it is empty in that one. */
+    uint64_t open; /* messages in memory that are in none of the counts yet: queued, in a transaction, or in flight */
+    /* What the run waits for, as once_waiting gets it; otherwise empty. It is computed only after a
+     * snapshot has been taken, so it is empty in the first snapshot of a run. */
     char waiting[320];
     once_counts counts;
     once_timings timings;
     uint64_t streams;        /* streams of the source that this run has (once_pipeline_streams) */
-    uint64_t streams_paused; /* of these: streams of which enough is here, so nothing more is fetched for now */
+    uint64_t streams_paused; /* of these: nothing is fetched from them now, because enough of their messages are here */
 } once_snapshot;
 
 /* Fills `out`. From any thread, at any time, also from a callback. Counts and timings are of one moment, and the sum
@@ -256,7 +259,7 @@ typedef struct once_stream_shown {
     const char *state; /* "assigned"; "revoked": another worker will get it; "lost": another worker has it */
     int64_t left;      /* still to read of it, as in once_snapshot; -1: not known */
     uint64_t open;     /* its messages that were received and are not acked */
-    int64_t paused_ms; /* for how long nothing was fetched from it, because enough of it is here; 0: it is fetched */
+    int64_t paused_ms; /* for how long nothing was fetched, because enough of its messages are here; 0: it is fetched */
 } once_stream_shown;
 
 /* Gets one stream. False ends the list. */
@@ -295,15 +298,15 @@ typedef struct once_key_letter {
     char idempotency_key[33];   /* that its effects got, or would get; empty: it has no handler */
 } once_key_letter;
 
-/* A message that another one of its lane waits for. */
+/* A message that comes before another one in its lane, which waits for it. */
 typedef struct once_before {
     once_bytes operation, key;
     const char *state;  /* "waiting", "busy", "unknown" or "dead" */
     bool versioned;     /* it has a version */
     int64_t version;    /* versioned: which */
     int64_t changed_ms; /* since when it is in this state */
-    /* waiting: not before; busy: the claim ends; unknown: when the other side is asked about it; otherwise
-     * ONCE_NO_TIME, also when it waits for another message. */
+    /* waiting: it does not run before this time; busy: when its lease ends; unknown: when the next lookup is due;
+     * otherwise ONCE_NO_TIME, also when it waits for another message. */
     int64_t due_ms;
     once_bytes worker; /* busy: the worker that has claimed it */
     uint64_t letter;   /* dead: its dead letter */
@@ -333,13 +336,14 @@ typedef struct once_explanation {
     uint32_t attempt, failures;  /* attempts so far; failures that are counted */
     once_bytes place, point;     /* where the first delivery came from */
     int64_t seen_ms, changed_ms; /* first seen; last change of state */
-    int64_t due_ms;     /* claimed: end of the lease; waiting: not before; unknown: when the other side is asked */
-    int64_t expires_ms; /* when it is forgotten; ONCE_FOREVER: never; ONCE_NO_TIME: not by time */
-    bool has_body;      /* the store has its message, to hand it out again or to show it to an operator */
-    once_bytes reason;  /* why it is so; absent, and not empty: which dead letter has the key */
-    once_bytes result;  /* what duplicates get */
-    once_bytes who;     /* the worker that saw it first, "user@host:pid"; empty: not known */
-    once_bytes worker;  /* claimed: the worker that has the claim; otherwise, if not empty: the one whose lease ended
+    int64_t due_ms; /* claimed: when its lease ends; waiting: it does not run before; unknown: the next lookup */
+    /* When it is forgotten. ONCE_FOREVER: never. ONCE_NO_TIME: when it has finished, or an operator decides. */
+    int64_t expires_ms;
+    bool has_body;     /* the store has its message, to hand it out again or to show it to an operator */
+    once_bytes reason; /* why it is in this state; absent: which dead letter has the key, if there is one */
+    once_bytes result; /* what duplicates get */
+    once_bytes who;    /* the worker that saw it first, "user@host:pid"; empty: not known */
+    once_bytes worker; /* claimed: the worker that has the claim; otherwise, if not empty: the one whose lease ended
                          * before it reported */
     const once_attempt *attempts; /* attempts that ended, oldest first: about the last ten */
     size_t n_attempts;

@@ -1,22 +1,25 @@
-/* A store, and the bare verbs on it: claim, extend, settle. For programs that run a loop of their own. Most programs
- * want once_handle (once/handle.h), which does all three around one function.
+/* A store, with claim, extend and settle as single calls (the verbs). For programs that run a loop of their own. Most
+ * programs want once_handle (once/handle.h), which does all three around one function.
  *
  * A store remembers keys: which are claimed, which are finished and how, which wait. A claim is the right to run the
  * effect of one key until its lease ends. Settling it writes how the attempt ended.
  *
  * Guarantees
  *   - Of all claims of one key, in all threads and processes that use the store, one answers RUN. No other does until
- *     that one is settled with retry or release, or its lease has ended.
- *   - What a verb reported with ONCE_OK is durable: it survives a crash of the process and of the machine. `memory:`
+ *     that one is settled with retry or release, its lease has ended, the finished key has expired, or an operator has
+ *     put it back.
+ *   - What a verb reported with ONCE_OK is durable: it survives a crash of the process and of the host. `memory:`
  *     keeps nothing.
- *   - A verb is all or nothing for its whole batch. When it fails, either nothing of it happened, or that is not known.
- *     Repeating it with the same tickets is safe and gives the answers of the first time.
- *   - settle and extend are fenced by the store: a claim that has passed to another worker changes nothing.
+ *   - A verb is all or nothing for its whole batch. When it fails, none of it happened, or it is not known whether all
+ *     of it happened. Repeating it with the same tickets is safe and gives the answers of the first time.
+ *   - The store checks the token in settle and extend: after another worker has claimed the key, the old ticket changes
+ *     nothing.
  *   - The store's clock decides. A wall clock that jumps ends no lease early.
  *
  * Caveats
- *   - A lease is not a lock. When it ends while the effect still runs, another worker may get the key: what its claim
- *     answers depends on once_terms.retry_unknown of the attempt that ended so. Finish in time, or extend the lease.
+ *   - A lease is not a lock. When it ends while the effect still runs, another worker may claim the key. If the
+ *     first claim had once_terms.retry_unknown, the other worker's claim answers RUN, otherwise UNKNOWN. Finish in
+ *     time, or extend the lease.
  *   - A message whose time is not known (`sent_ms`) and that comes back after `remember_ms` is a new one.
  *   - Each handle of a store with many finished keys takes some memory. Share a handle instead of opening many.
  *
@@ -50,16 +53,20 @@
  *         once_store *store;
  *         once_ticket ticket = {0};
  *         once_error err;
- *         bool applied = false;
+ *         bool applied = false, ack = false;
  *         int rc = once_store_open("memory:", NULL, &store, &err);
  *         if (rc != ONCE_OK) return fprintf(stderr, "%s\n", err.text), 1;
  *         rc = once_claim(store, &scope, &delivery, 1, &ticket, &err);
  *         if (rc == ONCE_OK && ticket.answer == ONCE_ANSWER_RUN) {
  *             const once_ending ending = {.outcome = charge(&ticket), .delay_ms = 1000};
  *             rc = once_settle(store, &ticket, &ending, 1, &applied, &err);
+ *             ack = applied && ending.outcome != ONCE_RETRY && ending.outcome != ONCE_RELEASE &&
+ *                   ending.outcome != ONCE_UNKNOWN; // those three come again
+ *         } else if (rc == ONCE_OK) {
+ *             ack = ticket.answer == ONCE_ANSWER_DUPLICATE || ticket.answer == ONCE_ANSWER_DEAD;
  *         }
  *         if (rc != ONCE_OK) fprintf(stderr, "%s\n", err.text); // do not ack
- *         else if (applied) printf("ack\n");
+ *         else printf(ack ? "ack\n" : "deliver again\n");
  *         once_ticket_release(&ticket, 1);
  *         once_store_close(store);
  *         return rc == ONCE_OK ? 0 : 1;
@@ -81,7 +88,7 @@ typedef struct once_store once_store;
 typedef struct once_open_options {
     size_t size;     /* sizeof(once_open_options) */
     bool must_exist; /* refuse a store that does not exist yet, instead of creating it */
-    int busy_ms;     /* how long to wait for other processes; 0: 10 s */
+    int busy_ms;     /* how long to wait for other processes; 0 means the default, 10 s */
 } once_open_options;
 
 /* Opens "sqlite:PATH", "postgres://...", "redis://..." or "memory:", and creates it where that is allowed. `options`
@@ -108,10 +115,11 @@ typedef struct once_terms {
     /* How long an attempt has; 0: 30 s. Nothing renews it: see once_extend and once_call_extend. */
     int64_t lease_ms;
     int64_t remember_ms; /* how long an outcome suppresses duplicates; 0: 7 days; or ONCE_FOREVER */
-    /* The failure with this number makes a dead letter; 0: 12 (about two minutes of backoff), or, with retry_for_ms,
-     * any number. */
+    /* After this many failures the message becomes a dead letter. 0: 12 (about two minutes of backoff), or no limit if
+     * retry_for_ms is set. */
     uint32_t attempts;
-    /* The pause before the next attempt is random, below a bound that doubles from min to max; 0: 200 ms, 1 min. */
+    /* The pause before the next attempt is random, below a bound that doubles from min to max. 0 means the
+     * default: 200 ms and 1 min. */
     int64_t backoff_min_ms, backoff_max_ms;
     size_t result_max; /* the longest result in bytes, at most 1 GiB; 0: 64 KiB */
     /* What follows from an attempt that ended without reporting an outcome (its process died, its lease ended), or as
@@ -123,7 +131,8 @@ typedef struct once_terms {
     /* Makes idempotency keys that cannot be guessed from scope and key. At least 16 bytes, secret, and the same in
      * every process and at all times: another salt makes other keys. Read during the call. Empty: none. */
     once_bytes idempotency_salt;
-    /* A failure is also the last one when the first failure is older than this; 0: the age does not matter. */
+    /* When the first failure is longer ago than this, the next failure makes a dead letter, whatever `attempts` says.
+     * 0: no time limit. */
     int64_t retry_for_ms;
 } once_terms;
 
@@ -139,8 +148,10 @@ typedef struct once_delivery {
     /* When it was sent, milliseconds UTC; 0 or ONCE_NO_TIME: not known. E_MESSAGE outside of the years 1 to 9999. */
     int64_t sent_ms;
     once_bytes type, headers; /* shown to operators; headers: a JSON object as text */
-    once_bytes place, point;  /* where it came from, the same on every delivery: "orders/3" and "88123" */
-    const once_terms *terms;  /* NULL: the defaults */
+    once_bytes place,
+        point; /* its coordinates: the stream, and the position in it; the same on every delivery: "orders/3"
+                               * and "88123" */
+    const once_terms *terms; /* NULL: the defaults */
 } once_delivery;
 
 /* ---- what the store answers ---- */
@@ -169,7 +180,7 @@ typedef struct once_ending {
     once_outcome outcome;
     once_bytes result; /* done, already, rejected, stale: what duplicates get; result_max is not checked here */
     once_bytes reason; /* all but done: why, for operators; never a secret */
-    int64_t delay_ms;  /* retry, release: not before; 0 or more */
+    int64_t delay_ms;  /* retry, release: the next attempt does not begin before this delay has passed; 0 or more */
     const once_delivery *message; /* dead, unknown: the message, kept for an operator; NULL: without its body */
 } once_ending;
 
@@ -195,7 +206,7 @@ typedef struct once_ending {
 ONCE_API int once_claim(once_store *store, const once_scope *scope, const once_delivery *deliveries, size_t n,
                         once_ticket *tickets, once_error *err);
 
-/* Sets the leases to end `lease_ms` from now. On ONCE_OK ours[i] says whether the claim is still yours; false: another
+/* Sets the leases to end `lease_ms` from now. On ONCE_OK ours[i] is true if you still hold the claim; false: another
  * worker may have it, stop working on it. A ticket that did not answer RUN is not yours. Errors: E_USAGE (also for a
  * lease of 0 or less), and those of the store; then `ours` is untouched. */
 ONCE_API int once_extend(once_store *store, const once_ticket *tickets, size_t n, int64_t lease_ms, bool *ours,

@@ -35,9 +35,9 @@
 extern "C" {
 #endif
 
-/* Arms failpoints, instead of those that were armed before. `spec`: "NAME:ACTION[:N][,...]": the Nth time (1) that NAME
- * is reached, do ACTION once. Actions: kill (SIGKILL), abort, stop (SIGSTOP), exit, error (the step fails). NULL or
- * empty: none. */
+/* Arms failpoints, instead of those that were armed before. `spec`: "NAME:ACTION[:N][,...]": when NAME is reached for
+ * the Nth time (default 1), do ACTION once. Actions: kill (SIGKILL), abort, stop (SIGSTOP), exit, error (the step
+ * fails). NULL or empty: none. */
 ONCE_API int once_testing_failpoints(const char *spec, once_error *err);
 
 #ifdef __cplusplus

@@ -55,8 +55,8 @@ static inline bool once_bytes_equal(once_bytes x, once_bytes y)
 typedef struct once_character {
     size_t len;    /* its bytes in the text */
     uint32_t code; /* its code point; U+FFFD where the bytes are not UTF-8 */
-    bool fit;      /* it may be printed. Not so: control characters, characters that change the direction of a line, and
-                      bytes that are not UTF-8 */
+    bool fit;      /* it may be printed. False for control characters, characters that change the direction of a line,
+                      and bytes that are not UTF-8 */
 } once_character;
 
 /* The first character of `text`. `len` is 0 for an empty text. */
@@ -70,7 +70,7 @@ typedef struct once_scope {
 } once_scope;
 
 /* How an attempt ended. done, already, rejected and stale are final: they suppress duplicates until they expire. dead
- * is final too, and never expires. */
+ * is final until an operator replays or discards the letter, and does not expire. */
 #define ONCE_OUTCOME_MAP(X)                                                                                            \
     X(DONE, "done")         /* the effect happened */                                                                  \
     X(ALREADY, "already")   /* the effect had happened before: the handler or a constraint found it */                 \
@@ -99,7 +99,7 @@ ONCE_API const char *once_outcome_name(once_outcome outcome);
     X(DUPLICATE, "duplicate") /* finished before; the stored result comes with it */                                   \
     X(DEAD, "dead")           /* it became a dead letter before */                                                     \
     X(BUSY, "busy")           /* another worker is processing it */                                                    \
-    X(LATER, "later")         /* it waits for its time, or behind another message of its lane */                       \
+    X(LATER, "later")         /* not now: it is not due, or another message of its lane comes first */                 \
     X(GAP, "gap")             /* an earlier version is missing */                                                      \
     X(UNKNOWN, "unknown")     /* an attempt may have had its effect; an operator decides */                            \
     X(CONFLICT, "conflict")   /* the key was used before with other content */                                         \
@@ -121,7 +121,8 @@ ONCE_API const char *once_answer_name(once_answer answer);
 /* One attempt of the history of a key: how it ended, or what happened after it. */
 typedef struct once_attempt {
     uint32_t attempt; /* its number, from 1 */
-    int64_t ended_ms; /* milliseconds UTC; "silent": when that was noticed, or when its lease ended */
+    int64_t ended_ms; /* milliseconds UTC. If it ended without reporting ("silent"): when that was noticed, or when its
+                       * lease ended */
     /* The name of a once_outcome, or
      *   "silent"    it ended without reporting an outcome
      *   "replaced"  it had no effect, and then other content under the same key took its place */

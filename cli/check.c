@@ -67,9 +67,10 @@ static int take_store(once_pipeline *pipeline, checking *c, bool *there, once_er
     const int rc = once_pipeline_take_store(pipeline, there, err);
     if (rc != ONCE_OK) return rc;
     on_finding(c, "new-store",
-               *there
-                   ? "from now on this pipeline uses the store that is here"
-                   : "there is no store here, and none was created; the next run creates one, or uses the one it finds",
+               *there ? "from now on this pipeline uses the store at this URL"
+                      : "no store exists at this URL, and none was created; the next run creates one, or accepts the "
+                        "one that exists "
+                        "by then",
                false);
     return ONCE_OK;
 }
@@ -82,7 +83,7 @@ static int repair(once_pipeline *pipeline, checking *c, once_error *err)
     if (rc != ONCE_OK) return rc;
     snprintf(text, sizeof text,
              "%llu entries, lanes or letters were repaired and count as before; lost names show as '(lost)', and a "
-             "lane whose record was lost has no last version",
+             "lane whose record was lost no longer knows its last version, so an older version may run",
              (unsigned long long)n);
     on_finding(c, "repair", n ? text : "nothing had to be repaired", false);
     return ONCE_OK;
@@ -97,11 +98,11 @@ int cli_check(int argc, char **argv)
         {"--confirm-clock", NULL, "the wall clock is right: set the store's time to it, forward or back (audited)",
          &confirm, NULL},
         {"--new-store", NULL,
-         "accept the store that is here, or the next one created, in place of the one used before (audited)",
-         &new_store, NULL},
+         "accept the store at this URL, or the next one created, in place of the one used before (audited)", &new_store,
+         NULL},
         {"--repair", NULL,
-         "repair what entries of a PostgreSQL or Redis store have lost: names, places in lanes and indexes, times "
-         "(audited)",
+         "restore lost names, places in lanes and indexes, and times of a PostgreSQL or Redis store from its remaining "
+         "entries (audited)",
          &mend, NULL},
         {"--deep", NULL,
          "read the whole store and report what is inconsistent or, where the store has checksums, does not match them",

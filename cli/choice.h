@@ -17,9 +17,9 @@ typedef struct cli_choice {
         {"--group", "GROUP", things "s of this reason group, as printed by 'once list --by reason'", NULL,             \
          &(c).group},                                                                                                  \
         {"--type", "TYPE", things "s of this type", NULL, &(c).type},                                                  \
-        {"--since", "TIME", things "s that " began " then or later", NULL, &(c).since},                                \
+        {"--since", "TIME", things "s that " began " at TIME or later", NULL, &(c).since},                             \
     {                                                                                                                  \
-        "--until", "TIME", things "s that " began " before", NULL, &(c).until                                          \
+        "--until", "TIME", things "s that " began " before TIME", NULL, &(c).until                                     \
     }
 
 /* How messages are named: ids need nothing else, a key may need its tenant and its operation. */

@@ -67,13 +67,13 @@ static const struct {
 } sentences[] = {
     {"absent", "Nothing is stored about this key: it was never seen here, or it was forgotten. A message with this key "
                "would run, unless its lane or its time prevents it; --message shows that."},
-    {"claimed", "A worker is processing it. Further deliveries wait for the outcome."},
+    {"claimed", "A worker is processing it. Further deliveries do not run."},
     {"waiting", "The store owns its message and will hand it to a worker again. Further deliveries are duplicates."},
     {"unknown", "An attempt may have had its effect. Further deliveries do not run."},
     {"dead", "It became a dead letter. Further deliveries are suppressed."},
     {"done", "Its effect happened. Further deliveries are duplicates and are suppressed."},
     {"already", "Its effect had already happened, through another message. Further deliveries are duplicates."},
-    {"rejected", "The business said no. Further deliveries are duplicates."},
+    {"rejected", "A business rule rejected it. Further deliveries are duplicates."},
     {"stale",
      "It was superseded by a newer version, or its update changed nothing. Further deliveries are duplicates."},
 };
@@ -130,7 +130,7 @@ static void tell_attempt(const once_explanation *e, const once_attempt *a)
     printf("  Attempt %u", a->attempt);
     if (a->who.len && !once_bytes_equal(a->who, e->who)) say(", by ", a->who, ",");
     if (strcmp(a->outcome, "silent") == 0)
-        printf(" ended without reporting an outcome; %s %s", is_lost(e, a) ? "its lease expired" : "this was noticed",
+        printf(" ended without reporting an outcome; %s %s", is_lost(e, a) ? "its lease expired" : "it was noticed",
                cli_when(a->ended_ms, time));
     else printf(" ended %s as %s", cli_when(a->ended_ms, time), a->outcome);
     if (a->reason.len) say(": ", a->reason, "");
@@ -200,7 +200,7 @@ static void tell_letters(const once_explanation *e)
                e->n_letters);
     for (size_t i = 0; i < e->n_letters; i++) {
         const once_key_letter *l = &e->letters[i];
-        printf("  %s letter %llu has this key: %s", strcmp(e->state, "absent") == 0 ? "But dead" : "Dead",
+        printf("  %s letter %llu has this key: %s", strcmp(e->state, "absent") == 0 ? "However, dead" : "Dead",
                (unsigned long long)l->letter, l->kind);
         if (l->count > 1)
             printf(", delivered %llu times, last %s", (unsigned long long)l->count, cli_when(l->last_ms, time));

@@ -8,8 +8,8 @@
 #include "cli.h"
 
 const cli_verb cli_verbs[] = {
-    {"run", "FILE", "process messages; ends when a finite source is drained, otherwise at SIGTERM",
-     "SIGTERM and SIGINT stop it cleanly: effects in flight finish, nothing new is fetched.\n"
+    {"run", "FILE", "process messages; ends at the end of a file or of standard input, with `follow` at SIGTERM",
+     "SIGTERM and SIGINT stop it cleanly: nothing more is fetched, and effects that have begun get the time `drain`.\n"
      "Exit status: 0 all settled, 1 something is dead or unknown, 2 usage or configuration, 3 store or source failed,\n"
      "4 the store is empty or not the one that this pipeline used before.",
      cli_run},
@@ -26,21 +26,22 @@ const cli_verb cli_verbs[] = {
      "A worker is alive, late (its lease or that of one of its claims has expired: it died or hangs) or gone (a "
      "process\n"
      "of this host that no longer exists).\n"
-     "The next run takes over what a gone worker held: at once, or after the lease if the pipeline runs commands.\n"
+     "The next run takes over the claims of a gone worker: at once, or after their leases if the pipeline runs "
+     "commands.\n"
      "Exit status: 0, 1 when something is dead or unknown, 4 when this is not the store that the pipeline used before.",
      cli_status},
     {"list", "FILE", "list unfinished messages and dead letters; options choose which", NULL, cli_list},
     {"replay", "FILE [ID...]", "put dead letters back to work: by id, or all that match the options",
      "The current run, or the next one, processes them. A replay may be interrupted and started again. Each letter "
      "that is\n"
-     "moved is recorded with time and user. TIME is RFC 3339 (as 'once list' prints it), epoch milliseconds, or a "
-     "duration\n"
-     "(that long ago). Exit status: 0, or 1 when a letter was not moved.",
+     "moved is recorded with time and user. TIME is RFC 3339, the form that 'once list' prints, epoch milliseconds, or "
+     "a\n"
+     "duration (that long ago). Exit status: 0, or 1 when a letter was not moved.",
      cli_replay},
-    {"discard", "FILE [ID...]", "drop dead letters; a message that died then counts as rejected",
-     "A discarded conflict, malformed or too old message is not buried again while the discard is remembered, which "
-     "is\n"
-     "as long as its handler remembers a message.",
+    {"discard", "FILE [ID...]", "drop dead letters; their keys count as rejected from then on",
+     "A discarded conflict, malformed or too old message does not become a dead letter again for as long as its "
+     "handler\n"
+     "remembers messages.",
      cli_discard},
     {"resolve", "FILE [KEY] done|retry|dead", "decide about one unknown message, or all that match the options",
      "done: its effect happened. dead: it becomes a dead letter. retry: it runs again, with failures set to 0 and the\n"

@@ -38,7 +38,7 @@ static void print_text(const once_summary *summary, uint64_t log_dropped)
 #define PRINT(name, text) print_line(#name, c->name, text);
     ONCE_COUNT_MAP(PRINT)
 #undef PRINT
-    print_line("lost", summary->lost, "read from a source that cannot deliver again, and perhaps not settled");
+    print_line("lost", summary->lost, "read from a source that cannot deliver again, and not known to be settled");
     print_line("log_dropped", log_dropped, "log lines that could not be written to standard error");
     /* Others are of earlier runs, or an operator has decided about some of this run. */
     if (summary->store_dead != c->dead)

@@ -57,7 +57,8 @@ static void as_text(const once_pipeline_state *s, const once_stored *stored, boo
         printf("  after a reboot the wall clock (%s) is far ahead of the store's time (%s) and is not trusted; see "
                "'once check'\n",
                cli_when(s->now_ms, wall), cli_when(s->store_ms, store));
-    line("waiting", s->waiting, "wait for a retry, behind another message, or for their source to deliver them again",
+    line("waiting", s->waiting,
+         "waiting for a retry, for another message of their lane, or for a redelivery by their source",
          "the oldest is from", s->oldest_waiting_ms);
     line("backlog", s->backlog, "waiting messages that are due now", "", ONCE_NO_TIME);
     snprintf(kept, sizeof kept, "waiting and busy messages whose bodies the store keeps, %" PRIu64 " bytes%s",
@@ -66,9 +67,10 @@ static void as_text(const once_pipeline_state *s, const once_stored *stored, boo
     line("busy", s->busy, "claimed by a worker", "", ONCE_NO_TIME);
     line("unknown", s->unknown, "keys whose effect may have happened; 'once list --unknown' shows them",
          "the oldest since", s->oldest_unknown_ms);
-    line("repeats", s->repeats, "total of effects started again although they may have happened", "", ONCE_NO_TIME);
+    line("repeats", s->repeats, "effects started again after an attempt that may have had its effect, in total", "",
+         ONCE_NO_TIME);
     if (s->given_up)
-        line("given_up", s->given_up, "total of versions that did not arrive within gap.wait", "", ONCE_NO_TIME);
+        line("given_up", s->given_up, "versions that did not arrive within gap.wait, in total", "", ONCE_NO_TIME);
     line("dead", s->dead, "dead letters", "the oldest is from", s->oldest_dead_ms);
     if (s->blocking)
         line("blocking", s->blocking,
@@ -77,7 +79,8 @@ static void as_text(const once_pipeline_state *s, const once_stored *stored, boo
     if (!finished) return;
     line("done", s->done, "remembered: the effect happened", "", ONCE_NO_TIME);
     line("already", s->already, "remembered: it had already happened", "", ONCE_NO_TIME);
-    line("rejected", s->rejected, "remembered: the business said no, or the letter was discarded", "", ONCE_NO_TIME);
+    line("rejected", s->rejected, "remembered: a business rule rejected it, or the letter was discarded", "",
+         ONCE_NO_TIME);
     line("stale", s->stale, "remembered: superseded, or it changed nothing", "", ONCE_NO_TIME);
 }
 
@@ -103,9 +106,9 @@ static bool show_worker(void *user, const once_running *w)
     cli_how_long(ago, sizeof ago, (double)(shown->store_ms > w->seen_ms ? shown->store_ms - w->seen_ms : 0) / 1000);
     printf("  worker     ");
     cli_print_safe(cli_bytes(w->who));
-    printf(", %s, since %s, seen %s ago; settled %" PRIu64 ", %" PRIu64 " a second; holds %" PRIu64, w->state,
-           cli_when(w->begun_ms, since), ago, w->done, w->rate, w->holds);
-    if (w->lapsed) printf("; the leases of %" PRIu64 " have expired", w->lapsed);
+    printf(", %s, since %s, seen %s ago; settled %" PRIu64 ", %" PRIu64 " a second; holds %" PRIu64 " claim%s",
+           w->state, cli_when(w->begun_ms, since), ago, w->done, w->rate, w->holds, w->holds == 1 ? "" : "s");
+    if (w->lapsed) printf("; %" PRIu64 " further claim%s expired", w->lapsed, w->lapsed == 1 ? " has" : "s have");
     printf("\n");
     return true;
 }

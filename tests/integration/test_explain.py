@@ -194,7 +194,7 @@ def test_killed_without_a_word(tmp_path):
         first = who_is(running)
         until(lambda: os.path.exists(os.path.join(p.folder, "began")))
         lines, entry = explain(p, "a")
-        assert lines[1:4] == ["  A worker is processing it. Further deliveries wait for the outcome.",
+        assert lines[1:4] == ["  A worker is processing it. Further deliveries do not run.",
                               f"  First seen TIME at in.ndjson:1, by {first}.", f"  Attempt 1 began TIME, by {first}."]
         assert entry["worker"] == first and entry["attempts"] == []
         running.send(signal.SIGKILL)
@@ -202,7 +202,7 @@ def test_killed_without_a_word(tmp_path):
     world(p, "good")
     second = run(p, 0)
     lines, entry = explain(p, "a")
-    assert lines[3:5] == ["  Attempt 1 ended without reporting an outcome; this was noticed TIME.", f"  Attempt 2, by {second}, ended TIME as done."]
+    assert lines[3:5] == ["  Attempt 1 ended without reporting an outcome; it was noticed TIME.", f"  Attempt 2, by {second}, ended TIME as done."]
     assert [(a["outcome"], a["who"]) for a in entry["attempts"]] == [("silent", first), ("done", second)]
 
 
@@ -260,7 +260,7 @@ def test_a_letter_without_an_entry_is_found_by_its_key(tmp_path):
     run(p, 1)
     lines, entry = explain(p, "a0")
     assert entry["state"] == "absent"
-    assert any(line.startswith("  But dead letter 1 has this key: ") for line in lines), lines
+    assert any(line.startswith("  However, dead letter 1 has this key: ") for line in lines), lines
     assert len(explain(p, "a1")[0]) == 2  # nothing knows that one
 
 

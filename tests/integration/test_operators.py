@@ -633,7 +633,7 @@ def test_explain_says_who_discarded_a_letter(tmp_path):
     assert by_operation["a"]["discarded"] and (by_operation["a"]["discarded_ms"], by_operation["a"]["discarded_by"]) == (audit["time_ms"], audit["who"]), by_operation
     told = p.once("explain", "--tenant", "ann", p.name, "k").out
     assert f"UTC, by {audit['who']}. Further deliveries" in told and "Its dead letter was discarded 20" in told, told
-    assert by_operation["b"]["state"] == "rejected" and not by_operation["b"]["discarded"] and told.count("The business said no") == 1, told
+    assert by_operation["b"]["state"] == "rejected" and not by_operation["b"]["discarded"] and told.count("A business rule rejected it") == 1, told
     assert not any(e.get("discarded") for e in p.explain("k", "--tenant", "bob"))
 
 

@@ -225,7 +225,7 @@ def test_f100_a_worker_whose_claim_has_run_out_is_late(tmp_path, store):
         until(lambda: stopped(running), what="it has stopped")
         until(lambda: worker() == ("late", 0, 1), what="the end of its lease")
         assert f":{running.process.pid}, late, since " in p.once("status", p.name).out
-        assert "; holds 0; the leases of 1 have expired\n" in p.once("status", p.name).out
+        assert "; holds 0 claims; 1 further claim has expired\n" in p.once("status", p.name).out
         own, p.name = p.name, "beside.yaml"
         with p.start() as beside:
             until(lambda: "worker" not in p.explain("a")[0], what="somebody writes it down")

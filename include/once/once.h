@@ -10,7 +10,7 @@
  * Guarantees: each header states its own, with the thread rule, who owns which memory, and the errors.
  *
  * Wrong calls: a pointer may be NULL where its function says so. Elsewhere these get ONCE_E_USAGE: NULL, a struct whose
- * `size` is not one that the library knows, bytes with a length and no address, a number that is not an outcome. In
+ * `size` is not one that the library knows, bytes with a length whose data is NULL, a number that is not an outcome. In
  * that case a function without a status does nothing, and a function that returns a name returns "?".
  *
  * Growth: structs with a `size` may get more fields at their end. Set `size` to sizeof of the struct that your program

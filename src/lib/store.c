@@ -149,7 +149,8 @@ static int check_bytes(const once_scope *scope, const once_delivery *d, once_err
                               d->content,      d->type,       d->headers,       d->place, d->point};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (once_bytes_lie(all[i]))
-            return once_fail(err, ONCE_E_USAGE, "a scope or a delivery has bytes with a length and no address");
+            return once_fail(err, ONCE_E_USAGE,
+                             "a field of the scope or the delivery has a length, but its data is NULL");
     return ONCE_OK;
 }
 
@@ -326,7 +327,7 @@ static int read_ending(const once_ticket *ticket, const once_ending *ending, onc
     if ((unsigned)ending->outcome >= ONCE_OUTCOMES || ending->delay_ms < 0)
         return once_fail(err, ONCE_E_USAGE, "an ending with an unknown outcome or a negative delay");
     if (once_bytes_lie(ending->result) || once_bytes_lie(ending->reason))
-        return once_fail(err, ONCE_E_USAGE, "an ending has bytes with a length and no address");
+        return once_fail(err, ONCE_E_USAGE, "a field of the ending has a length, but its data is NULL");
     *out = (once_settlement){.outcome = ending->outcome,
                              .result = ending->result,
                              .reason = ending->reason,
@@ -338,7 +339,7 @@ static int read_ending(const once_ticket *ticket, const once_ending *ending, onc
     if (rc != ONCE_OK) return rc;
     if (once_bytes_lie(d.body) || once_bytes_lie(d.headers) || once_bytes_lie(d.type) || once_bytes_lie(d.place) ||
         once_bytes_lie(d.point))
-        return once_fail(err, ONCE_E_USAGE, "the message of an ending has bytes with a length and no address");
+        return once_fail(err, ONCE_E_USAGE, "a field of the message of the ending has a length, but its data is NULL");
     *message = once__message_of(&d);
     out->message = message;
     return ONCE_OK;

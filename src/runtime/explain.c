@@ -241,8 +241,7 @@ int once_pipeline_explain(once_pipeline *pipeline, once_bytes tenant, once_bytes
                           void *user, once_error *err)
 {
     if (!pipeline || !visit || once_bytes_lie(tenant) || once_bytes_lie(key))
-        return once_fail(err, ONCE_E_USAGE,
-                         "once_pipeline_explain needs a pipeline, a key and a function for what is known of it");
+        return once_fail(err, ONCE_E_USAGE, "once_pipeline_explain needs a pipeline, a key and a callback");
     const once_spec *spec = pipeline->spec;
     once_backend *store;
     int rc = once__want_tenant(pipeline, tenant, err);

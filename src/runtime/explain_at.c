@@ -194,7 +194,7 @@ int once_pipeline_explain_message(once_pipeline *pipeline, once_bytes place, onc
 {
     if (!pipeline || !fate || !visit || once_bytes_lie(place) || once_bytes_lie(point))
         return once_fail(err, ONCE_E_USAGE,
-                         "once_pipeline_explain_message needs a pipeline, a place and functions for what is known");
+                         "once_pipeline_explain_message needs a pipeline, coordinates and both callbacks");
     once_batch batch = {0};
     once_item *item = NULL;
     once_entry entry = {0};

@@ -15,7 +15,7 @@ int once__check_choice(const once_choice *choice, const uint64_t *ids, size_t n_
     const once_bytes all[] = {choice->tenant, choice->operation, choice->type, choice->reason, choice->group};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (once_bytes_lie(all[i]))
-            return once_fail(err, ONCE_E_USAGE, "a choice has bytes with a length and no address");
+            return once_fail(err, ONCE_E_USAGE, "a field of once_choice has a length, but its data is NULL");
     return ids || n_ids == 0 ? ONCE_OK : once_fail(err, ONCE_E_USAGE, "n_ids is %zu, and there are no ids", n_ids);
 }
 
@@ -71,7 +71,9 @@ int once__operator_pause(once_pipeline *pipeline, once_backend **store, int64_t 
     if (rc == ONCE_OK && memcmp(&(*store)->secret, &secret, sizeof secret) != 0) {
         once__operator_close(pipeline, *store);
         *store = NULL;
-        return once_fail(err, ONCE_E_OTHER_STORE, "the run has ended, and its store is closed");
+        return once_fail(
+            err, ONCE_E_OTHER_STORE,
+            "the run has ended, and the store that is opened now is not the one that it used; repeat the command");
     }
     if (rc != ONCE_OK) once_fair_lock_leave(&pipeline->store_lock);
     return rc;

@@ -445,7 +445,7 @@ int once_pipeline_replay(once_pipeline *pipeline, const once_replay_options *opt
     if (asked.body && (!asked.ids || asked.n_ids != 1))
         return once_fail(err, ONCE_E_USAGE, "a new body needs exactly one letter");
     if (asked.body && once_bytes_lie(*asked.body))
-        return once_fail(err, ONCE_E_USAGE, "the body has a length and no address");
+        return once_fail(err, ONCE_E_USAGE, "the body has a length, but its data is NULL");
     replaying *r = calloc(1, sizeof *r);
     if (!r) return once_no_memory(err, "for a replay");
     r->pipeline = pipeline;

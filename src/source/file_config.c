@@ -103,8 +103,8 @@ void once__file_doubts(const once_source_spec *source, bool shared, once_source_
     const once_file_spec *file = once_file_of(source);
     if (file->follow && !file->cursor)
         warn(user,
-             "'follow' without 'cursor': a start reads only the file that has the path then, and not what was left "
-             "of one that was rotated away; say 'cursor: true'");
+             "'follow' without 'cursor': after a restart only the file that is then at this path is read, and unread "
+             "lines of a rotated file are skipped; write 'cursor: true'");
     if (shared)
         warn(user,
              "${coordinates} are the path as it is written and the line: if machines that share this store each have "

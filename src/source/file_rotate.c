@@ -158,8 +158,8 @@ int once__file_was_truncated(file_source *f, size_t i, once_error *err)
     }
     if (copy < 0)
         once_log(ONCE_LOG_WARN, "source_truncated",
-                 "source '%s' was truncated, and no copy of it is found; what it had behind line %llu and was not "
-                 "read, if anything, is lost",
+                 "source '%s' was truncated, and no copy of it was found: lines after line %llu that were not read yet "
+                 "are lost",
                  f->path, (unsigned long long)file->place.line);
     else
         once_log(ONCE_LOG_INFO, "source_truncated", "source '%s' was truncated; the rest of it is read from a copy",

@@ -200,8 +200,8 @@ static int place_current(file_source *f, int fd, const once_places *cursor, bool
         return rc;
     }
     if (place.number > 1 || f->known.n)
-        once_log(ONCE_LOG_DEBUG, "source_file", "source '%s' is its file %llu, from line %llu on", f->path,
-                 (unsigned long long)place.number, (unsigned long long)place.line + 1);
+        once_log(ONCE_LOG_DEBUG, "source_file", "source '%s': file number %llu of this path is read, from line %llu on",
+                 f->path, (unsigned long long)place.number, (unsigned long long)place.line + 1);
     if (!has_cursor) once_place_rewind(&place);
     return once__file_go_to(f, once__file_add(f, fd, &place), err);
 }

@@ -175,9 +175,8 @@ int once__store_forgot(once_error *err)
 {
     return once_fail(
         err, ONCE_E_FORGOTTEN,
-        "the store has forgotten commits that it had acknowledged: a failover to a replica that was behind, or a "
-        "backup that was"
-        " restored; messages of that time may be lost or run again; start again to go on from what it knows");
+        "the store has lost commits that it had acknowledged: there was a failover to a replica that was behind, or a "
+        "backup was restored. Messages of that time may be lost or run again; check them, then start the run again");
 }
 
 /* ---- counters, which are never dropped ---- */

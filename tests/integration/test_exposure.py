@@ -195,7 +195,7 @@ def test_a_password_is_not_shown_wherever_it_stands(tmp_path, url, verb):
 
 
 @pytest.mark.parametrize("store,told", [("mysql://h/db", "unknown store 'mysql:'; write sqlite:PATH, postgres://HOST/DATABASE, redis://HOST, or memory"),
-                                        ("sqlite:/proc/x.db", "its folder is there, but no file can be made in it"),
+                                        ("sqlite:/proc/x.db", "its folder exists, but no file can be created in it"),
                                         ("sqlite:/nowhere/at/all.db", "its folder does not exist; make the folder first")])
 def test_a_store_that_cannot_be(tmp_path, store, told):
     p = commands(tmp_path)

@@ -70,7 +70,7 @@ def test_f89_commits_that_a_failover_forgot_are_noticed(tmp_path):
             assert ids(p) == list(range(100))
             p.append(*some(100, 200))
             ended = worker.end(60)  # it stops by itself
-        assert ended.status == 3 and "has forgotten commits that it had acknowledged" in ended.err, ended
+        assert ended.status == 3 and "has lost commits that it had acknowledged" in ended.err, ended
         assert ids(p) == list(range(100)), "something was done by a worker whose store had forgotten what it did"
         # What it starts from is what the store knows: the cursor was forgotten with the rest.
         p.configure(CONFIG, source="{path: in.ndjson, cursor: true}")
@@ -85,7 +85,7 @@ def test_f89_an_idle_worker_notices(tmp_path):
         with p.start() as worker:
             forget_the_second_hundred(p, pair)
             ended = worker.end(60)
-        assert ended.status == 3 and "has forgotten commits" in ended.err, ended
+        assert ended.status == 3 and "has lost commits" in ended.err, ended
         assert ids(p) == list(range(100))
 
 

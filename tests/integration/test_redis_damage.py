@@ -435,6 +435,6 @@ def test_f90_a_store_that_is_being_moved_is_not_read(tmp_path):
         cluster.begin_move(source, target)
         cluster.move_some(source, target)
         ended = p.once("check", "--deep", p.name)
-        assert ended.status == 3 and "cannot be read as a whole now" in ended.err and "is being moved" in ended.err and "gone" not in ended.out, ended
+        assert ended.status == 3 and "cannot be read at the moment" in ended.err and "is being moved" in ended.err and "gone" not in ended.out, ended
         ended = p.once("check", "--repair", p.name)
         assert ended.status == 3 and "moved" in ended.err, ended

@@ -40,13 +40,13 @@ static int open_failed(const char *path, sqlite3 *handle, int code, const once_s
     if (no == EISDIR || (no == 0 && path[0] && path[strlen(path) - 1] == '/'))
         return once_fail(err, ONCE_E_CONFIG, "file '%s': is a folder; name a file in it", path);
     if (no == ENOENT && !options->create)
-        return once_fail(err, ONCE_E_NO_STORE, "file '%s': does not exist; check the path, or let `once run` make it",
-                         path);
+        return once_fail(err, ONCE_E_NO_STORE,
+                         "file '%s': does not exist; check the path, or run `once run`, which creates it", path);
     if ((no == ENOENT || no == ENOTDIR) && !has_folder(path))
         return once_fail(err, ONCE_E_CONFIG, "file '%s': its folder does not exist; make the folder first", path);
     if (no == ENOENT || no == ENOTDIR) /* as /proc says */
         return once_fail(err, ONCE_E_CONFIG,
-                         "file '%s': its folder is there, but no file can be made in it; name another one", path);
+                         "file '%s': its folder exists, but no file can be created in it; use another folder", path);
     return once_fail(err, ONCE_E_UNAVAILABLE, "file '%s': cannot be opened; check the path and the permissions", path);
 }
 

@@ -75,7 +75,7 @@ static int prepare_failed(once_sqlite_db *db, int code, once_error *err)
         return once_fail(err, ONCE_E_CONFIG,
                          "a statement did not end within 'timeout'; make it shorter, or raise 'timeout'");
     if ((code & 0xff) == SQLITE_INTERRUPT && db->ended == ONCE_FAULT_STOPPED)
-        return once_fail(err, ONCE_E_ABORTED, "stopped before it had ended");
+        return once_fail(err, ONCE_E_ABORTED, "the statement was interrupted, because the run is stopping");
     if (db->refused[0]) return once_fail(err, ONCE_E_CONFIG, "%s", db->refused);
     if ((code & 0xff) == SQLITE_ERROR &&
         (strncmp(message, "no such table", 13) == 0 || strncmp(message, "no such column", 14) == 0 ||

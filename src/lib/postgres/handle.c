@@ -59,8 +59,9 @@ static int run(once_borrowed *c, once_work *work, once_callback *callback, void 
     const PGTransactionStatusType status = PQtransactionStatus(pg);
     if (status != PQTRANS_INTRANS && status != PQTRANS_INERROR) {
         once__pg_abandon(c->store);
-        return once_fail(err, ONCE_E_ABORTED,
-                         "the transaction was ended inside the handler, or the connection was lost");
+        return once_fail(
+            err, ONCE_E_ABORTED,
+            "the transaction was ended inside the handler, or the connection was lost; roll back and try again");
     }
     rc = once__pg_resume(c->store, err);
     if (rc != ONCE_OK) return rc;

@@ -455,7 +455,9 @@ int once__pg_load_round(once_postgres *q, once_pg_loading *round, once_error *er
     if (rc == ONCE_OK && presumes) rc = lock_open(q, round, err);
     if (rc == ONCE_OK && misses_some(round)) {
         q->guess.missed = true;
-        return once_fail(err, ONCE_E_ABORTED, "%s: an entry that was met before is gone", q->pg->where);
+        return once_fail(err, ONCE_E_ABORTED,
+                         "%s: an entry that this worker has read before no longer exists; the batch is read again",
+                         q->pg->where);
     }
     for (int tries = 0; rc == ONCE_OK && (again.n = keep_vanished(&again)) > 0; tries++) {
         if (tries == VANISHED_TRIES)

@@ -174,7 +174,8 @@ static int doubt(once_postgres *q, once_error *err)
                          "restart this process if that is intended",
                          q->pg->where);
     q->connection = q->pg->connections - 1;
-    return once_fail(err, ONCE_E_ABORTED, "%s: the identity of the store in once_meta has changed", q->pg->where);
+    return once_fail(err, ONCE_E_ABORTED,
+                     "%s: the identity of the store in once_meta has changed; the store is read again", q->pg->where);
 }
 
 int once__pg_begin_read(once_postgres *q, PGresult *const *results, size_t n, once_error *err)

@@ -119,7 +119,7 @@ static int not_while_it_moves(once_redis_looking *l, once_error *err)
 {
     char why[400];
     if (once__redis_doubt(&l->r->storage.store, why, sizeof why))
-        return once_fail(err, ONCE_E_UNAVAILABLE, "the store cannot be read as a whole now: %s", why);
+        return once_fail(err, ONCE_E_UNAVAILABLE, "the whole store cannot be read at the moment: %s", why);
     return once__redis_clustered(l->r->link) ? once__redis_look_for_strays(l->r, err) : ONCE_OK;
 }
 

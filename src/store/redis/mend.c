@@ -301,8 +301,8 @@ static void mend_end(once_redis *r, const once_redis_flaw *flaw)
     once__redis_do(r, "PERSIST", "", (once_bytes){flaw->key.data + prefix, flaw->key.len - prefix}, 0);
 }
 
-/* A command that is refused in the middle of the commit script is too late (script.c). Only repairs need this one, so
- * it is tried here. */
+/* If Redis refuses a command in the middle of the commit script, a part of the script has already run (script.c). So
+ * the right is tested here, and only for repairs, which alone need it. */
 static int may_persist(once_redis *r, const mending *m, once_error *err)
 {
     char refused[24];
@@ -317,7 +317,7 @@ static int may_persist(once_redis *r, const mending *m, once_error *err)
     if (rc != ONCE_E_DENIED || strcmp(refused, "NOPERM") != 0) return rc;
     once_error why = *err;
     return once_fail(
-        err, rc, "to take away a time to live this user of redis needs the right to 'PERSIST', see docs/redis.md: %s",
+        err, rc, "the redis user needs the right to 'PERSIST', to remove the expiry of a key; see docs/redis.md: %s",
         why.text);
 }
 

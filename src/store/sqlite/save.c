@@ -73,8 +73,8 @@ int once__live_save(once_storage *storage, once_entry *entry, once_error *err)
     assert(q->open);
     once_slot *slot = (once_slot *)entry;
     assert(once_table_get(&q->slots, entry->id) == slot);
-    if (!q->write) return once_fail(err, ONCE_E_BUG, "a change inside a transaction that only reads");
-    if (q->db->savepoints) return once_fail(err, ONCE_E_BUG, "a store verb between a savepoint and its end");
+    if (!q->write) return once_fail(err, ONCE_E_BUG, "a change was made inside a transaction that only reads");
+    if (q->db->savepoints) return once_fail(err, ONCE_E_BUG, "a store verb was called inside a savepoint");
     if (!mark_dirty(q, slot) || !own_all(q, slot)) return once_no_memory(err, "for a batch");
     slot->row_dirty = true;
     slot->settle_dirty =

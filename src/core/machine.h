@@ -26,10 +26,11 @@
  * its outcome is not settled.
  *
  * Lookup. An unknown whose handler can ask the other side (`lookup`) comes back by TAKE when it is due, under a claim
- * like any other, and flies as a question: it takes a slot, its lease is extended, and the answer is settled. "Done"
- * settles done. "Absent" means that the attempt failed, and the message may be tried again under the same key. Any
- * other answer leaves it unknown, to be asked about again or left to a person (core/policy.h). A worker that dies while
- * it asks leaves what was there: an unknown that is due.
+ * like any other. The question is handled like an effect in flight: it takes a slot, its lease is extended, and the
+ * answer is settled. "Done" settles done. "Absent" means that the attempt failed, and the message may be tried again
+ * under the same key. Any other answer leaves it unknown, to be asked about again or held for an operator
+ * (core/policy.h). If the worker dies during the lookup, the entry is still an unknown with a due time, and another
+ * worker asks.
  *
  * Inbox (ack: after_accept). Messages of the source are only accepted into the store, and are then worked on from
  * there.
@@ -45,13 +46,14 @@
  *
  * A transaction that the database rolls back again and again (a deadlock, a statement timeout) may be the fault of one
  * message or of other transactions. A careful pass finds the message at whose statement it happens, and that message
- * runs in a transaction of its own. Only rollbacks that happen to it there count against it: it spends its own
- * attempts, and not the time of all others.
+ * runs in a transaction of its own. Only rollbacks that happen to it there count against it, so it uses up its own
+ * attempts and does not delay the other messages.
  *
  * Failures of executors. A failure that can pass is repeated after a pause, and nothing is fetched while the store
- * fails. A run with a finite source gives up after some tries, once its patience is over, too (this includes a full
- * disk, where space may come back); it does the same when external effects cannot be started. After a commit whose fate
- * is not known, the batch is claimed again with the same tokens: the answers then tell what was committed.
+ * fails. A run with a finite source gives up when it has tried several times and `patience` is over (also for a full
+ * disk, where space may come back); it does the same when external effects cannot be started. After a commit whose
+ * result is unknown, because its reply was lost, the batch is claimed again with the same tokens: the answers then tell
+ * what was committed.
  *
  * Streams (core/stream.h). Each stream of the source has its own tags, acks and queue. A transaction is filled from the
  * streams in turn, and a stream that cannot go on holds up no other. Streams come and go by the news of a FETCH
@@ -64,10 +66,10 @@
  *      items whose place it is, each once. READY is several lists: one for each stream, one for each stream and handler
  *      without a free slot, and one for items taken from the store. No item of an open batch is NEW: while an executor
  *      fills a batch, the batch belongs to the executor.
- *   2  batch->open is the number of its items that are not OVER, plus one for each cursor that still refers to one of
- *      them.
- *   3  Tags of a stream: acked <= watermark < next, where acks are not single. A tag is not over before its item is,
- *      and each tag that is not over refers to its item.
+ *   2  batch->open is the number of its items that are not OVER, plus one while the cursor of a stream still refers to
+ *      one of them (machine_source.c).
+ *   3  Tags of a stream with cumulative acks: acked <= watermark < next. A tag is not over before its item is, and each
+ *      tag that is not over refers to its item.
  *   4  An item has a slot of its handler if and only if it is in FLIGHT or RETURNED, or in WORK about to be claimed for
  *      FLIGHT; used slots <= handler->slots.
  *   5  An item is PARKED if and only if another item precedes it in the queue of its key or lane. An OVER item is in no
@@ -77,11 +79,11 @@
  *   7  The byte counts that limit fetching equal the bytes of the bodies held.
  *   8  An item with an outcome from outside is in RETURNED, or in the WORK that settles it. An item whose effect is
  *      under way is in FLIGHT.
- *   9  At most 64 batches of a stream are delivered and not acked. Where acks are not single, all deliveries behind the
+ *   9  At most 64 batches of a stream are delivered and not acked. With cumulative acks, all deliveries behind the
  *      first one that is not over count.
  *   10 When the machine has ended, WORK, FLIGHT and RETURNED are empty, and no executor has an action.
- *   11 An item in READY or PARKED belongs to an assigned stream or to none; no item belongs to a stream that was let
- *      go.
+ *   11 An item in READY or PARKED belongs to an assigned stream or to none; no item belongs to a stream that is to be
+ *      released.
  *   12 An item that waits for a slot is in the queues of its key and lane, so no later one passes it.
  *
  * Thread rule: one thread at a time (the runtime's executors step it themselves, under a lock). Between an action and
@@ -103,14 +105,15 @@ typedef struct once_machine once_machine;
 typedef enum once_action_kind {
     ONCE_ACT_NONE,
     /* store executor */
-    ONCE_ACT_BEGIN,  /* items: all that the transaction may be about. The last `kept` of them are only extended. `due`:
-                      * a FIND with `due` follows */
+    ONCE_ACT_BEGIN,  /* items: every message that the transaction may touch. The last `kept` of them are only extended.
+                     * `due`: a FIND with `due` follows */
     ONCE_ACT_FIND,   /* in the transaction: find what waits in the lanes of the items, and with `due` what else is due;
                       * up to `max` into `batch`. -> more: something is due that only TAKE can hand out */
     ONCE_ACT_CLAIM,  /* -> item->decision */
     ONCE_ACT_EXTEND, /* -> item->granted: the claim is still ours. `kept`: these are effects in flight, which may end
                       * while the answer is under way */
-    ONCE_ACT_RUN,    /* in order. -> item->outcome, result, failure. Unless `careful`, they may be presumed */
+    ONCE_ACT_RUN,    /* in order. -> item->outcome, result, failure. Unless `careful`, the executor may report DONE
+                      * before the database has answered; COMMIT fails if that was wrong */
     ONCE_ACT_SETTLE, /* item->outcome and the rest. -> item->granted: applied */
     ONCE_ACT_ACCEPT, /* -> item->decision */
     ONCE_ACT_BURY,   /* write dead letters. -> item->granted: the letter is new */
@@ -205,8 +208,9 @@ typedef struct once_machine_options {
 int once_machine_new(const once_machine_options *options, once_machine **out, once_error *err);
 void once_machine_free(once_machine *machine);
 
-/* The next action of an executor; NULL: nothing to do at `now_ms`. That is any clock which only moves forward; it paces
- * the asking and decides nothing. The caller reports the action back with once_machine_step before it asks again. */
+/* The next action of an executor; NULL: nothing to do at `now_ms`. That is any clock which only moves forward. It
+ * decides how often the store and the source are asked, and never what happens to a message. The caller reports the
+ * action back with once_machine_step before it asks again. */
 once_action *once_machine_store_action(once_machine *machine, int64_t now_ms);
 once_action *once_machine_source_action(once_machine *machine, int64_t now_ms);
 once_action *once_machine_ack_action(once_machine *machine, int64_t now_ms);
@@ -226,18 +230,19 @@ bool once_machine_ended(const once_machine *machine);
 int once_machine_status(const once_machine *machine, once_error *err);
 /* External effects that were begun and whose outcome could not be settled, because the store was given up. */
 uint64_t once_machine_unsettled(const once_machine *machine);
-/* Messages that were fetched and are not over. If the source does not deliver them again, they are lost. */
+/* Messages of the source that were fetched and neither settled nor given to the store, dropped ones included. If the
+ * source does not deliver them again, they are lost. */
 uint64_t once_machine_unfinished(const once_machine *machine);
 /* Deliveries that were no longer ours when they were acked or extended: the call came too late. */
 uint64_t once_machine_gone(const once_machine *machine);
-/* How long an executor need not ask while no action is out; ONCE_NEVER: until an event. The first is for the store, the
- * second for the source and its acks, the third for effects. */
+/* How long an executor may sleep before it asks for its next action, if no event comes; ONCE_NEVER: until an event. The
+ * first is for the store, the second for the source and its acks, the third for effects. */
 int64_t once_machine_wait_ms(const once_machine *machine, int64_t now_ms);
 int64_t once_machine_source_wait_ms(const once_machine *machine, int64_t now_ms);
 int64_t once_machine_effect_wait_ms(const once_machine *machine, int64_t now_ms);
 const once_counts *once_machine_counts(const once_machine *machine);
 const once_timings *once_machine_timings(const once_machine *machine);
-size_t once_machine_open(const once_machine *machine); /* messages that are here and not over */
+size_t once_machine_open(const once_machine *machine); /* items, from the source or the store, that are not over */
 
 /* A stream that was not released to the source. */
 typedef struct once_stream_view {
@@ -251,8 +256,8 @@ bool once_machine_next_stream(const once_machine *machine, uint32_t *at, int64_t
 /* Whether fetching has stopped because of waiting_max. `out`: how much waits in the store, as far as is known. Messages
  * whose handlers have no free slot (*without_slot) count, too: if the other side is down, they will all wait there. */
 bool once_machine_full(const once_machine *machine, once_waiting_size *out, uint64_t *without_slot);
-/* The status says only that: the machine ended by its own decision because the store was full. The store works, and no
- * effect was begun and left. */
+/* True: the run ended only because `waiting_max` was reached and nothing made room. The store works, and no effect was
+ * begun and left. */
 bool once_machine_ended_at_bound(const once_machine *machine);
 
 #endif

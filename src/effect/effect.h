@@ -25,8 +25,8 @@
 struct once_effect_driver;
 struct once_runner;
 
-/* Why a field of another effect does not fit this one, where that says more than which effect has it: the mistake is
- * "'already' WHY; remove it". */
+/* A better error text for a field that belongs to another effect: "'already' WHY; remove it". Without it the error only
+ * says which effect has the field. */
 typedef struct once_effect_misfit {
     const char *field, *why;
 } once_effect_misfit;
@@ -85,7 +85,7 @@ typedef struct once_effect_ops {
     once_effect_shown (*describe)(const once_handler_spec *handler); /* OUTSIDE */
     /* Visits the texts of its fields that are references to secrets, or URLs. Or NULL: it has none. */
     void (*secrets)(const once_handler_spec *handler, once_secret_visit *visit, void *user);
-    /* Warns of what other users of this machine may see, or put into what is run. Or NULL. */
+    /* Warns about files that other users of this host can read, or can change and thereby have run. Or NULL. */
     void (*exposed)(const once_handler_spec *handler, once_effect_warning *warn, void *user);
     /* The name of the function that the program must register. NULL: it calls none. */
     once_bytes (*function)(const once_handler_spec *handler);
@@ -94,14 +94,14 @@ typedef struct once_effect_ops {
 } once_effect_ops;
 
 /* `lookup`: an effect that can ask the other side what became of an unknown sets ONCE_EFFECT_ASKS and handler->lookup
- * in `conclude`, and its driver has `ask` (exec is the model). The rest exists: the unknown gets a due time, `take`
- * returns it as a question (decision.asks), the driver is asked, and the answer is settled (core/policy.h). An unknown
- * about which nothing was found out in time is held or tried again, as `unknown` says.
+ * in `conclude`, and its driver has `ask` (exec is the model). The machine does the rest: the unknown gets a due time,
+ * `take` returns it as a question (decision.asks), the driver is asked, and the answer is settled (core/policy.h). An
+ * unknown about which nothing was found out in time is held or tried again, as `unknown` says.
  *
- * `then`: SQL in the store's database that commits together with the outcome. No effect has it yet. A handler with
- * ONCE_EFFECT_THEN whose effect is done comes back to the transaction that settles it, as EXTEND, RUN, SETTLE.
- * EXTEND is the fence, and holds until the commit: a message gets to RUN only while its claim is ours. When RUN
- * fails, the message is held as unknown, because its effect has happened and must not be repeated. */
+ * `then`: SQL in the store's database that commits together with the outcome. No effect has it yet. When an effect with
+ * ONCE_EFFECT_THEN is done, its message goes through EXTEND, RUN and SETTLE in the transaction that settles it. EXTEND
+ * is the fence, and holds until the commit: a message gets to RUN only while its claim is ours. When RUN fails, the
+ * message is held as unknown, because its effect has happened and must not be repeated. */
 
 /* The list, in the order in which people see them. */
 #define ONCE_EFFECT_MAP(X)                                                                                             \

@@ -1,11 +1,11 @@
 /* Carries out the actions of the machine (core/machine.h) on a store and a source. The threads of a run call it, and so
  * does the simulator, with the store and the effects of its own world.
  *
- * An action comes with its items and parameters; the executor fills in what it asks for, and action->status. It never
- * decides what happens next: the machine reads the status and does.
+ * An action comes with its items and parameters; the executor fills in the results and action->status. It never decides
+ * what happens next; the machine does, from the status.
  *
  * Thread rule. once_execute_store: the store's thread, which owns the executor. once_execute_source: the thread that
- * fetches. once_execute_ack: the thread that acks. The last two use no executor.
+ * fetches. once_execute_ack: the thread that acks. The last two need no state, so they take the source alone.
  *
  * Invariants
  *   E1  in_tx is true from a successful BEGIN to its COMMIT or ROLLBACK, and only then may a batch's verbs run.
@@ -65,14 +65,14 @@ typedef struct once_executor {
     uint64_t settled;              /* messages */
     once_message_log log;          /* E2 */
     once_message_log log_in_doubt; /* E2 */
-    once_unconfirmed unconfirmed;  /* the same for verbs that commit by themselves */
+    once_unconfirmed unconfirmed;  /* log lines in doubt of verbs that commit by themselves (take, lapse) */
     once_arena arena;              /* results and reasons; until the next BEGIN */
     once_arena scratch;            /* until the next action */
 
     /* workers that are gone, expired claims, and claims that the run waits for (waiting.c, executor_due.c) */
     once_gone gone;
     int64_t gone_at_ns;   /* when they were looked for; 0: never */
-    bool met_busy;        /* since then a message was busy with another worker */
+    bool met_busy;        /* since then a claim of this run met a claim of another worker (BUSY) */
     int64_t lapsed_at_ns; /* when expired claims were looked for; 0: never */
     bool shows_waiting;   /* keep `waiting` up to date */
     once_waiting_for waiting;

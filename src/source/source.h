@@ -12,9 +12,11 @@
  *   release  gives back a stream that was revoked, or every stream when the run ends
  *
  * Guarantees that a source gives
- *   - A message that was not acked is delivered again, now or after a restart; with STABLE at the same coordinates.
- *   - A delivery's number is not used again in its stream before its ack was answered or the stream was released. GONE
- *     as an answer of `extend` is not such an answer: that delivery may still be acked. Counting upwards is safe.
+ *   - With REDELIVERS: a message that was not acked is delivered again, now or after a restart; with STABLE at the same
+ *     coordinates.
+ *   - A delivery's number is not used again in its stream before its ack was answered or the stream was released. If
+ *     `extend` answers GONE, the number stays reserved, because an ack for it may still follow. Counting upwards is
+ *     safe.
  *   - A source whose connection may break while deliveries are not acked, so that another consumer gets them, has
  *     ASSIGNS: it reports LOST for the stream, and assigns it anew when the connection is back.
  *
@@ -59,7 +61,7 @@ struct once_facts {
     int (*get)(const once_facts *facts, const char *kind, once_bytes name, once_bytes *out, once_arena *arena,
                once_error *err);
     int (*set)(const once_facts *facts, const char *kind, once_bytes name, once_bytes value, once_error *err);
-    /* A number for it that differs for each store, consumer, kind and name. */
+    /* The id of a fact, different for each store, consumer, kind and name. */
     once_hash (*id)(const once_facts *facts, const char *kind, once_bytes name);
 };
 
@@ -86,7 +88,7 @@ typedef struct once_fetch {
  * none. */
 typedef enum once_source_purpose {
     ONCE_OPEN_RUN,
-    ONCE_OPEN_CHECK, /* `ask` is called: what does the broker say? */
+    ONCE_OPEN_CHECK, /* `ask` is called, which reports the broker's limits */
     ONCE_OPEN_LOOK   /* `look` is called: reads one message again */
 } once_source_purpose;
 
@@ -131,8 +133,8 @@ typedef struct once_source_kind {
      * key of a record, its partition, its timestamp), the same at each delivery. With spec->source.named, fetch puts
      * them into the headers (core/message.h). NULL: none. */
     const char *const *names;
-    /* Sets what follows from its fields: `name`, `bits` and the rest of the spec. A field that was wrong was not
-     * read. */
+    /* Sets what follows from its fields: `name`, `bits` and the rest of the spec. A field with a mistake is still
+     * zero. */
     void (*conclude)(once_source_spec *source);
     /* Reports each mistake between its fields. `map` is its own. A password in plain text is a mistake: it must be a
      * reference (base/value.h). Or NULL. */
@@ -144,7 +146,7 @@ typedef struct once_source_kind {
     void (*secrets)(const once_source_spec *source, once_secret_visit *visit, void *user);
     /* Warns of what other users of this machine or of the network may see or change. Or NULL. */
     void (*exposed)(const once_source_spec *source, once_source_warning *warn, void *user);
-    /* Whether a message at this place is from this source. NULL where `look` is. */
+    /* Whether a message at this place is from this source. NULL if `look` is NULL. */
     bool (*has)(const once_source_spec *source, once_bytes place);
 } once_source_kind;
 
@@ -167,12 +169,12 @@ typedef struct once_source_ops {
      *     meanwhile, and its number be given to another stream, for which seek is called, too.
      * ONCE_E_BUSY: another process has the stream. */
     int (*seek)(once_source *source, uint32_t stream, const once_facts *facts, once_error *err);
-    /* In a transaction, more than once. `items` are the messages that it handles, also those that came from the store:
-     * they come before their effects run, because a read behind those would cost each batch a round trip. `last` comes
-     * when the transaction is about to commit, with CURSOR: for each stream in which messages are over then, the one up
-     * to which all are; nothing should be read for it. The source does not learn whether that was committed: it finds
-     * what it has set in the facts of a later transaction. After a crash, messages that are claimed one by one come
-     * outside of a transaction. Or NULL, as seek. */
+    /* Called several times in one transaction. First with `items`, the messages of the transaction, also those that
+     * came from the store, before their effects run: a read after the effects would cost another round trip. With
+     * CURSOR then, before the commit, with `last`: for each stream in which messages are over by then, the one up to
+     * which all are over; do not read the store in this call. The source does not learn whether that was committed: it
+     * finds what it has set in the facts of a later transaction. After a crash, messages that are claimed one by one
+     * are passed outside of a transaction. Or NULL, as seek. */
     int (*keep)(once_source *source, const once_facts *facts, once_item *const *items, size_t n,
                 const once_item *const *last, size_t n_last, once_error *err);
 
@@ -194,9 +196,10 @@ typedef struct once_source_ops {
     int (*ack)(once_source *source, once_receipt *list, size_t n, once_error *err);
     int (*extend)(once_source *source, once_receipt *list, size_t n, once_error *err); /* NULL: it has no EXPIRES */
     int (*release)(once_source *source, uint32_t stream, once_error *err);             /* NULL: it has no ASSIGNS */
-    /* A fetch that blocks returns with what it has read. When none blocks, the next one does not. */
+    /* Makes a blocked fetch return with what it has read. If no fetch is blocked, the next one does not block. */
     void (*wake)(once_source *source);
-    /* How many messages, or parts of one, were read and not given. NULL: none, or they are delivered again. */
+    /* How many messages were read and not handed out by fetch yet; a part of one counts. NULL: none, or they can be
+     * read again. */
     uint64_t (*held)(const once_source *source);
     /* How much of a stream is left: bytes of a file, messages of a queue, as far as that is known without I/O; -1:
      * it is not known. */

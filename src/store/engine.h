@@ -194,8 +194,8 @@ int once__engine_accept(once_backend *store, const once_request *const *requests
 int once__engine_take(once_backend *store, once_bytes consumer, once_token token, bool again, int64_t lease_ms,
                       size_t max, once_due_filter *filter, once_taken *out, size_t *n, once_arena *arena,
                       once_error *err);
-int once__engine_lapse(once_backend *store, once_bytes consumer, uint64_t but, size_t max, once_taken *out, size_t *n,
-                       once_arena *arena, once_error *err);
+int once__engine_lapse(once_backend *store, once_bytes consumer, uint64_t except_run, size_t max, once_taken *out,
+                       size_t *n, once_arena *arena, once_error *err);
 int once__engine_find(once_backend *store, once_bytes consumer, const once_request *const *requests, size_t n, bool due,
                       size_t max, once_taken *out, size_t *n_out, bool *rest, once_arena *arena, once_error *err);
 int once__engine_begin(once_backend *store, once_error *err);

@@ -6,7 +6,7 @@
  *   accept(requests[n])    -> decisions[n]   the store keeps the body; attaches it to a claimed entry
  *   take  (n)              -> up to n due entries, claimed, with bodies
  *
- * Around them: lapse, find, transactions, letters, operators, facts.
+ * Other functions: lapse, find, transactions, letters, operators, facts.
  *
  * Promises every driver keeps
  *   - A verb is all or nothing: when it returns a status other than ONCE_OK, either nothing of it happened or it is not
@@ -58,8 +58,8 @@ typedef struct once_taken {
                            * remember, hold and natural */
     once_scope scope;     /* request.scope points to it */
     once_message message;
-    once_decision decision; /* RUN; WAITING (from find); or, only for counting: STALE, DUPLICATE (settled already),
-                             * CONFLICT (a letter already) or UNKNOWN (`lapsed`) */
+    once_decision decision; /* RUN, or WAITING from find: to be processed. STALE, DUPLICATE, CONFLICT (a letter) or
+                             * UNKNOWN (`lapsed`): take or lapse has settled it, and the caller only counts it */
 } once_taken;
 
 /* A dead letter: a message that no worker will process, kept for an operator. The store writes it when an entry dies,
@@ -71,8 +71,8 @@ typedef struct once_letter {
     once_bytes key; /* may be empty */
     once_message message;
     once_bytes reason;
-    once_answer kind; /* DEAD, CONFLICT, TOO_OLD or CUT. Stored as a number: plus ONCE_LETTER_NEW_KEY unless old_key,
-                       * plus ONCE_LETTER_MAYBE if maybe */
+    once_answer kind; /* DEAD, CONFLICT, TOO_OLD or CUT. Stored as a number: plus ONCE_LETTER_NEW_KEY unless old_key
+                       * (so letters from before that bit read as old_key), plus ONCE_LETTER_MAYBE if maybe */
     uint32_t attempt, failures;
     int64_t seen_ms, buried_ms;
     uint64_t count;  /* without an entry: how many deliveries made this letter, repeated ones included; with an entry:
@@ -161,7 +161,7 @@ typedef enum once_touch_kind {
     ONCE_TOUCH_CLAIM, /* claim its key, and most likely settle it */
     ONCE_TOUCH_ACCEPT,
     ONCE_TOUCH_KEEP, /* extend or settle a claim that is there */
-    ONCE_TOUCH_LANE  /* its effect is outside, so it may not be claimed now; only its lane is locked */
+    ONCE_TOUCH_LANE  /* its effect is outside, and perhaps no slot is free: only its lane is locked now */
 } once_touch_kind;
 
 typedef struct once_touch {
@@ -212,19 +212,19 @@ typedef struct once_store_ops {
      * With a filter it claims no more of an operation than its share has room for (core/due_filter.h); NULL: any.
      * `again` repeats a take whose reply was lost, with the same token, `max` and filter: it returns first the
      * entries that the lost take claimed. Entries that the lost take finished (STALE, DUPLICATE, CONFLICT, UNKNOWN) are
-     * not reported again, and stay in the caller's count of what waits. So on failure *n is the number of entries that
-     * it may have changed; 0: none. */
+     * not reported again, so the caller's count of what waits would stay too high. For this reason *n is set on
+     * failure, too: to the number of entries that may have been changed; 0: none. */
     int (*take)(once_backend *store, once_bytes consumer, once_token token, bool again, int64_t lease_ms, size_t max,
                 once_due_filter *filter, once_taken *out, size_t *n, once_arena *arena, once_error *err);
 
-    /* Turns expired claims of held entries into unknowns, with a body or without, at most `max`, each reported once
-     * (`lapsed`); not those of run `but`, which is still working on them. On failure *n is as for take. Outside of
-     * transactions. */
-    int (*lapse)(once_backend *store, once_bytes consumer, uint64_t but, size_t max, once_taken *out, size_t *n,
+    /* Turns expired claims of entries with `hold` into unknowns: at most `max`, with a body or without, each reported
+     * once (`lapsed`). Skips claims of the run `except_run`, which may still work on them. On failure *n is as for
+     * take. Outside of transactions. */
+    int (*lapse)(once_backend *store, once_bytes consumer, uint64_t except_run, size_t max, once_taken *out, size_t *n,
                  once_arena *arena, once_error *err);
 
-    /* Lists, without claiming, the waiting entries that could run in this transaction: those in the lanes of the
-     * requests that may run now, or right after the requests that are claimed, in the order of their lane. With `due`
+    /* Lists, without claiming, the waiting entries that could run in this transaction: the entries of the requests'
+     * lanes that can run now, or as soon as the requests themselves have run, in the order of their lane. With `due`
      * also the other due entries of the consumer, and those that wait behind them. The caller claims them in the same
      * transaction, as if they had been delivered again. *rest: something is due that only `take` can handle. NULL: this
      * store has no find. */
@@ -248,7 +248,7 @@ typedef struct once_store_ops {
     /* The same for a condition that may keep work from being done now, with what to do about it. False: there is none.
      * May be NULL. */
     bool (*doubt)(once_backend *store, char *out, size_t size);
-    /* Outside of a transaction: fails when no work can be done although the store could be opened; the error says why,
+    /* Outside of a transaction. Fails if the store could be opened but cannot be worked with now; the error says why,
      * and what to do. May be NULL. */
     int (*inspect)(once_backend *store, once_error *err);
 
@@ -274,6 +274,7 @@ typedef struct once_store_ops {
                    bool *done, once_error *err);
     int (*resolve)(once_backend *store, once_hash id, once_outcome outcome, once_bytes reason, bool *done,
                    once_error *err);
+    /* `--force`: puts a finished key back to waiting, with this message. */
     int (*revive)(once_backend *store, const once_request *request, const once_message *message, bool *done,
                   once_error *err);
     int (*audit)(once_backend *store, const once_audit *audit, once_error *err);
@@ -287,11 +288,12 @@ typedef struct once_store_ops {
     /* The decision that a delivery would get now. Writes nothing. */
     int (*look)(once_backend *store, const once_request *request, once_decision *out, once_arena *arena,
                 once_error *err);
-    /* The decision of its lane about a message that is replayed from its letter (once_entry_outlook). Writes nothing.
-     * Called in the transaction that replays the letter. */
+    /* What the lane would decide about this message if its letter were replayed now (once_entry_outlook). Writes
+     * nothing. Called in the transaction that replays the letter. */
     int (*outlook)(once_backend *store, const once_request *request, once_decision *out, once_arena *arena,
                    once_error *err);
-    /* In words, what in its lane the entry waits for, or that its lane waits for the entry; empty: neither. */
+    /* A sentence for operators: what in its lane the entry waits for, or that the lane waits for the entry. Empty:
+     * neither. */
     int (*why)(once_backend *store, once_hash id, once_bytes *out, once_arena *arena, once_error *err);
     /* The same as data, with the first `max` of the entries before it. Outside of transactions. */
     int (*in_lane)(once_backend *store, once_hash id, size_t max, once_in_lane *out, once_arena *arena,
@@ -318,13 +320,13 @@ typedef struct once_store_ops {
     /* Reads everything and compares it with its checksums; calls `damage` with a text for each damaged part. NULL: the
      * store has nothing of its own to compare. */
     int (*verify)(once_backend *store, void (*damage)(void *user, const char *text), void *user, once_error *err);
-    const char *verified; /* the text to print when no damage was found, which says what was not checked; NULL: all of
-                           * it was compared with sums, or there is no `verify` and its server checks its own pages */
+    const char *verified; /* what `once check --deep` prints when it found no damage, if something could not be checked;
+                           * NULL: the usual text */
 
-    /* Repairs a bounded part of the store behind *after, a position that only the driver reads: makes lost parts of
-     * entries and lanes again, where the entries and lanes themselves tell what was in them. Repaired entries suppress
-     * as before, and show which of their parts are unknown. In a transaction, together with `audit`; ONCE_E_ABORTED:
-     * another process was quicker, repeat the same part. NULL: the store cannot be repaired. */
+    /* Repairs a bounded part of the store behind *after, a position that only the driver reads: restores lost parts
+     * that can be derived from the remaining entries and lanes. Repaired entries suppress as before, and show which of
+     * their parts are unknown. In a transaction, together with `audit`; ONCE_E_ABORTED: another process was quicker,
+     * repeat the same part. NULL: the store cannot be repaired. */
     int (*repair)(once_backend *store, once_hash *after, uint64_t *repaired, bool *more, once_error *err);
 
     int (*time)(once_backend *store, once_store_time *out,
@@ -339,9 +341,9 @@ typedef struct once_store_ops {
      * is shorter than ONCE_FACT_NAME. */
     int (*fact_get)(once_backend *store, const char *name, once_bytes *out, once_arena *arena, once_error *err);
     int (*fact_set)(once_backend *store, const char *name, once_bytes value, once_error *err);
-    /* A fact that counts, inside a transaction: `value` begins with a number (once__number_put). When the stored number
-     * is below `least`, or when none is stored and least > 0, the store has lost what it had acknowledged: then commit
-     * fails with ONCE_E_FORGOTTEN, and nothing of the transaction happens. */
+    /* A fact with a number that only grows, inside a transaction: `value` begins with it (once__number_put). When the
+     * stored number is below `least`, or when none is stored and least > 0, the store has lost what it had
+     * acknowledged: then commit fails with ONCE_E_FORGOTTEN, and nothing of the transaction happens. */
     int (*fact_count)(once_backend *store, const char *name, uint64_t least, once_bytes value, once_error *err);
     /* Facts whose names begin with `prefix`, in no order; outside of transactions. The visitor does not call the
      * store. */
@@ -386,10 +388,10 @@ typedef struct once_store_driver {
     const char *module;  /* NULL: the driver has no library of its own, and is `ops` */
     const once_store_ops *ops;
     unsigned bits;
-    const char *url;      /* the whole URL, whose colon may be left out; NULL: more follows the colon */
+    const char *url; /* the whole URL if nothing follows the colon ("memory:"; "memory" is accepted, too); else NULL */
     const char *write;    /* how to write its URL, for errors about a wrong one; NULL: errors do not propose it */
     const char *alias;    /* another name of the scheme; may be NULL */
-    const char *place;    /* the scheme of the same store, reached otherwise; NULL: this one */
+    const char *place;    /* another scheme that reaches the same store: "redis" for "rediss"; NULL: none */
     const char *password; /* the environment variable that its library reads a password from; may be NULL */
 } once_store_driver;
 
@@ -399,7 +401,8 @@ unsigned once__store_driver_bits(once_bytes url); /* or of a scheme; 0: it is no
 /* All documented schemes, whether or not this build has them; NULL behind the last. */
 const char *once__store_scheme(size_t i);
 int once__store_load(const once_store_driver *driver, const once_store_ops **out, once_error *err);
-/* Whether the letter is of the entry's latest death, and not of one before the entry was forgotten and made anew. */
+/* Whether the letter was written for this entry, and not for an earlier entry with the same key that was forgotten
+ * since. */
 bool once__letter_is_of(const once_letter *letter, const once_entry *entry);
 
 /* Numbers in facts: the highest byte first, so that bytes compare as numbers do. */
@@ -415,7 +418,7 @@ static inline uint64_t once__number_get(const void *from)
     for (int i = 0; i < ONCE_NUMBER_SIZE; i++) number = number << 8 | bytes[i];
     return number;
 }
-/* For drivers: whether a fact that counts may replace the stored one. */
+/* For drivers: whether a fact with a number may replace the stored one. */
 static inline bool once__fact_may_follow(once_bytes there, uint64_t least)
 {
     return least == 0 || (there.len >= ONCE_NUMBER_SIZE && once__number_get(there.data) >= least);

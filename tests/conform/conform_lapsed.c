@@ -38,10 +38,10 @@ static void f99_an_attempt_that_died_is_seen_from_that_moment(fixture *f)
     }
 }
 
-static size_t do_lapse(fixture *f, uint64_t but, size_t max, once_taken *out)
+static size_t do_lapse(fixture *f, uint64_t except_run, size_t max, once_taken *out)
 {
     size_t n;
-    assert_ok(f, f->store->ops->lapse(f->store, f->scope.consumer, but, max, out, &n, &f->arena, &f->err));
+    assert_ok(f, f->store->ops->lapse(f->store, f->scope.consumer, except_run, max, out, &n, &f->arena, &f->err));
     return n;
 }
 

@@ -284,13 +284,13 @@ static int sim_take(once_backend *store, once_bytes consumer, once_token token, 
 }
 
 /* What is over is unknown for whoever looks; that somebody writes it down changes nothing. */
-static int sim_lapse(once_backend *store, once_bytes consumer, uint64_t but, size_t max, once_taken *out, size_t *n,
-                     once_arena *arena, once_error *err)
+static int sim_lapse(once_backend *store, once_bytes consumer, uint64_t except_run, size_t max, once_taken *out,
+                     size_t *n, once_arena *arena, once_error *err)
 {
     sim_worker *w = worker_of(store);
     int rc = arrive(w, SIM_store_fails, err);
     if (rc != ONCE_OK) return rc;
-    rc = w->real->ops->lapse(w->real, consumer, but, max, out, n, arena, err);
+    rc = w->real->ops->lapse(w->real, consumer, except_run, max, out, n, arena, err);
     for (size_t i = 0; rc == ONCE_OK && i < *n; i++) sim_record_lapsed(w, &out[i].request);
     return leave(w, rc, rc == ONCE_OK && sim_fires(w->world, SIM_store_reply_lost), err);
 }

@@ -328,10 +328,11 @@ static int troubled_take(once_backend *store, once_bytes consumer, once_token to
                  err);
 }
 
-static int troubled_lapse(once_backend *store, once_bytes consumer, uint64_t but, size_t max, once_taken *out,
+static int troubled_lapse(once_backend *store, once_bytes consumer, uint64_t except_run, size_t max, once_taken *out,
                           size_t *n, once_arena *arena, once_error *err)
 {
-    return reply(store_does == IS_AWAY ? ONCE_OK : real->lapse(store, consumer, but, max, out, n, arena, err), err);
+    return reply(store_does == IS_AWAY ? ONCE_OK : real->lapse(store, consumer, except_run, max, out, n, arena, err),
+                 err);
 }
 
 static int troubled_claim(once_backend *store, const once_request *const *requests, size_t n, once_decision *out,
@@ -452,7 +453,7 @@ static void f99_f06_unknowns_are_told_although_the_reply_was_lost(void **state)
     is_told_after_its_reply_was_lost(ONCE_ACT_TAKE, true);
 }
 
-static int not_done_lapse(once_backend *store, once_bytes consumer, uint64_t but, size_t max, once_taken *out,
+static int not_done_lapse(once_backend *store, once_bytes consumer, uint64_t except_run, size_t max, once_taken *out,
                           size_t *n, once_arena *arena, once_error *err)
 {
     static const once_scope scope = {.consumer = ONCE_BYTES("c")};

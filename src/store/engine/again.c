@@ -64,12 +64,12 @@ int once__engine_take(once_backend *store, once_bytes consumer, once_token token
     return rc;
 }
 
-int once__engine_lapse(once_backend *store, once_bytes consumer, uint64_t but, size_t max, once_taken *out, size_t *n,
-                       once_arena *arena, once_error *err)
+int once__engine_lapse(once_backend *store, once_bytes consumer, uint64_t except_run, size_t max, once_taken *out,
+                       size_t *n, once_arena *arena, once_error *err)
 {
     unsigned tries = 0;
     int rc;
-    do rc = once__verb_lapse(store, consumer, but, max, out, n, arena, err);
+    do rc = once__verb_lapse(store, consumer, except_run, max, out, n, arena, err);
     while (once_more(store, rc, &tries));
     return rc;
 }

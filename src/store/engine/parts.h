@@ -49,8 +49,8 @@ int once__verb_accept(once_backend *store, const once_request *const *requests, 
 int once__verb_take(once_backend *store, once_bytes consumer, once_token token, bool again, int64_t lease_ms,
                     size_t max, once_due_filter *filter, once_taken *out, size_t *n, once_arena *arena,
                     once_error *err);
-int once__verb_lapse(once_backend *store, once_bytes consumer, uint64_t but, size_t max, once_taken *out, size_t *n,
-                     once_arena *arena, once_error *err);
+int once__verb_lapse(once_backend *store, once_bytes consumer, uint64_t except_run, size_t max, once_taken *out,
+                     size_t *n, once_arena *arena, once_error *err);
 int once__verb_bury(once_backend *store, const once_letter *letters, size_t n, bool *fresh, once_error *err);
 int once__verb_replay(once_backend *store, uint64_t letter, bool *found, once_error *err);
 int once__verb_forget(once_backend *store, once_hash id, bool *found, once_error *err);

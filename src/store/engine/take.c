@@ -281,8 +281,8 @@ int once__verb_take(once_backend *store, once_bytes consumer, once_token token, 
     return rc;
 }
 
-int once__verb_lapse(once_backend *store, once_bytes consumer, uint64_t but, size_t max, once_taken *out, size_t *n,
-                     once_arena *arena, once_error *err)
+int once__verb_lapse(once_backend *store, once_bytes consumer, uint64_t except_run, size_t max, once_taken *out,
+                     size_t *n, once_arena *arena, once_error *err)
 {
     once_storage *storage = once__storage_of(store);
     assert(!storage->in_tx && max > 0);
@@ -299,7 +299,7 @@ int once__verb_lapse(once_backend *store, once_bytes consumer, uint64_t but, siz
         once_decision decision;
         rc = once__pair_take(storage, ids[i], (once_hash){0}, &at, err);
         if (rc != ONCE_OK) break;
-        if (once_token_is_of_run(at.entry->token, but)) continue;
+        if (once_token_is_of_run(at.entry->token, except_run)) continue;
         const int changed = once_entry_lapse(at.entry, storage->now_ms, &decision);
         if (!changed) continue;
         if (!once__fill_taken(arena, at.entry, &decision, &out[count])) rc = once_no_memory(err, "for a batch");

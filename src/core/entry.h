@@ -92,8 +92,8 @@ static inline bool once_state_occupies(once_state state)
     return state == ONCE_STATE_CLAIMED || state == ONCE_STATE_UNKNOWN;
 }
 
-/* The fence of a claim: random; zero means none. The second half of a token is the number of its run plus a counter, so
- * that a claim names the run that made it. */
+/* Names one claim; the store refuses to settle or extend it under another token. Zero means none. The first half is
+ * random. The second half is the number of the run plus a counter, so that a claim tells which run made it. */
 typedef once_hash once_token;
 #define ONCE_TOKENS_AT_ONCE (1u << 20) /* more than a run claims with one random first half */
 
@@ -166,7 +166,8 @@ typedef struct once_decision {
     bool asks;
     int64_t unknown_for_ms; /* `asks`: how long the entry has been unknown, on the store's clock */
     bool gap_over;          /* RUN: the entry waited for a missing version that did not come in time */
-    /* RUN, `gap_over`: how many versions were given up for it; its settlement counts them. 0: an earlier one did */
+    /* RUN with `gap_over`: how many versions were given up so that it can run. Its settlement adds them to the count;
+     * 0: an earlier settlement did. */
     int64_t given_up;
     bool lane;            /* DUPLICATE, CONFLICT: with the version of its lane, not with its key */
     once_outcome outcome; /* DUPLICATE: how the first one ended */

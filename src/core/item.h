@@ -83,7 +83,7 @@ struct once_item {
     bool overtakes;      /* it came from a source, and continues an entry that this run had left in the store */
     bool replaces;       /* it replaced a message with other content; this commit counts that one's conflict letter */
     bool replaces_ours;  /* this run had left the replaced message in the store */
-    bool commit_unknown; /* it was in a commit whose fate is not known: the entry may be our own. It keeps its token */
+    bool commit_unknown; /* it was in a commit whose result is unknown: the entry may be our own. It keeps its token */
     bool acked;
     bool lapsed; /* set by the executor: it recorded that the outcome of the claim before this one is unknown */
 
@@ -137,8 +137,8 @@ static inline bool once_item_has_then(const once_item *item)
     return item->returned && item->came_to == ONCE_DONE && (item->handler->bits & ONCE_EFFECT_THEN);
 }
 
-/* Its `then` was not written in this transaction (its claim is gone, or `then` failed), and the fate of an earlier
- * commit is not known: perhaps that commit settled the item as done. */
+/* Its `then` was not written in this transaction (its claim is gone, or `then` failed), and the result of an earlier
+ * commit is unknown: perhaps that commit settled the item as done. */
 static inline bool once_item_may_be_settled(const once_item *item)
 {
     return item->commit_unknown && once_item_has_then(item) && item->outcome != item->came_to;

@@ -8,8 +8,9 @@
 
 #include "base/banned.h"
 
-/* A set of items in any order: their number and the sum of their hashed addresses. Two sets with equal sums are equal.
- * A check writes and allocates nothing, so that it disturbs neither executors nor tests that count allocations. */
+/* A set of items in any order: their number and the sum of their hashed addresses. Two sets with equal numbers and sums
+ * are taken to be equal. A check writes and allocates nothing, so that it disturbs neither executors nor tests that
+ * count allocations. */
 typedef struct crowd {
     size_t n;
     uint64_t sum;

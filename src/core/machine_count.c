@@ -85,19 +85,20 @@ void once__machine_count_origin(once_machine *machine, const once_item *item, bo
     else machine->counts.resumed++;
 }
 
-/* 1: this claim repeats an effect that may have happened. -1: such a claim is given back without any effect. */
-int once__item_repeats(const once_item *item)
+/* What is added to `repeats`. 1: this claim repeats an effect that may have happened. -1: such a claim is given back
+ * without any effect. */
+int once__item_repeat_change(const once_item *item)
 {
     if (!item->decision.unreported || !once__item_is_external(item)) return 0;
     if (item->stage == ONCE_STAGE_FLY) return 1;
     return item->returned && item->outcome == ONCE_RELEASE ? -1 : 0;
 }
 
-/* The same, less what an earlier commit has counted. If the fate of that commit is not known, it may be counted twice,
- * but never not at all. */
-int once__item_new_repeats(const once_item *item)
+/* The same, less what an earlier commit has counted. If the result of that commit is unknown, it may be counted twice,
+ * but is never missed. */
+int once__item_new_repeat_change(const once_item *item)
 {
-    const int n = ONCE_PLANTED(repeats_hidden) ? 0 : once__item_repeats(item);
+    const int n = ONCE_PLANTED(repeats_hidden) ? 0 : once__item_repeat_change(item);
     return (n > 0 && item->decision.own) || (n < 0 && item->commit_unknown) ? 0 : n;
 }
 
@@ -198,7 +199,7 @@ void once__machine_conclude(once_machine *machine, int64_t now_ms)
             once__machine_requeue(machine, item);
             continue;
         }
-        machine->counts.repeats -= once__item_repeats(item) < 0;
+        machine->counts.repeats -= once__item_repeat_change(item) < 0;
         if (item->lost) {
             give_away(machine, item);
         } else if (is_untouched(item)) {

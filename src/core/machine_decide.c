@@ -83,7 +83,7 @@ static void ran_then(once_machine *machine, once_item *item)
     assert(item->outcome == ONCE_UNKNOWN || repeats);
 }
 
-/* Its claim was lost, or, after a commit whose fate is not known, it is already settled. In both cases this transaction
+/* Its claim was lost, or, after a commit whose result is unknown, it is already settled. In both cases this transaction
  * does not settle it as done: if no other worker has it, it is unknown. */
 static void leave_unwritten(once_machine *machine, once_item *item)
 {
@@ -163,7 +163,7 @@ void once__machine_decide(once_machine *machine, once_item *item)
         put_back_question(machine, item);
         return;
     }
-    /* After a commit whose fate is not known, the entry may no longer show what this message overtook. */
+    /* After a commit whose result is unknown, the entry may no longer show what this message overtook. */
     const bool before = item->overtakes && item->commit_unknown;
     item->overtakes = item->tag && (item->decision.left_by == machine->o.run || before) && !item->decision.letter;
     once__machine_note_replaced(machine, item);
@@ -288,7 +288,7 @@ void once__machine_settled(once_machine *machine, once_action *action)
 
 void once__machine_buried(once_machine *machine, once_action *action)
 {
-    /* After a commit whose fate is not known, the letter in the store may be our own. */
+    /* After a commit whose result is unknown, the letter in the store may be our own. */
     for (size_t i = 0; i < action->n; i++) {
         once_item *item = action->items[i];
         item->letter = item->granted || (item->commit_unknown && item->letter);

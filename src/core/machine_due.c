@@ -91,7 +91,8 @@ void once__machine_begin_find_due(once_machine *machine)
     once__machine_start_work(machine);
 }
 
-/* Whether this transaction looks for more messages. Not if it must find out about one message, or about a commit. */
+/* Whether this transaction looks for more messages. Not while a single suspected message runs alone, nor while a commit
+ * whose reply was lost is being repeated. */
 bool once__machine_wants_find(const once_machine *machine)
 {
     /* Not if its messages are only accepted. */

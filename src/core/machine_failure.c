@@ -96,7 +96,7 @@ bool once__machine_cautious_leaves(once_machine *machine)
         if (would_run(machine->work.items[i])) machine->work.items[i]->commit_unknown = false;
     once__machine_unreserve_work(machine); /* before items leave the work */
     machine->caution.window = 1;
-    /* It keeps its token, which after a commit whose fate is not known tells its own entry from others. */
+    /* It keeps its token, which after a commit whose result is unknown tells its own entry from others. */
     machine->caution.claim_first = machine->work.n == 1;
     if (machine->caution.claim_first) return true;
     once__machine_shorten_work(machine, keep);

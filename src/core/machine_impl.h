@@ -246,7 +246,7 @@ static inline bool once__item_is_left(const once_item *item)
     return item->stage == ONCE_STAGE_CLAIM || item->stage == ONCE_STAGE_ACCEPT;
 }
 
-/* The store may have an entry of it: it was claimed durably, or was in a commit whose fate is not known. */
+/* The store may have an entry of it: it was claimed durably, or was in a commit whose result is unknown. */
 static inline bool once__item_is_begun(const once_item *item)
 {
     return item->held || item->commit_unknown || item->ended_tx;
@@ -346,8 +346,8 @@ void once__machine_note_acked(once_machine *machine, const once_stream *stream, 
 void once__machine_count_settled_by_lane(once_machine *machine, const once_item *item);
 bool once__machine_is_known_now(once_machine *machine, const once_item *item);
 void once__machine_count_origin(once_machine *machine, const once_item *item, bool known_now);
-int once__item_repeats(const once_item *item);
-int once__item_new_repeats(const once_item *item);
+int once__item_repeat_change(const once_item *item);
+int once__item_new_repeat_change(const once_item *item);
 int64_t once__item_given_up(const once_item *item);
 void once__count_replaced(once_counts *counts, bool ours);
 void once__machine_conclude(once_machine *machine, int64_t now_ms);

@@ -14,10 +14,10 @@ void once__machine_depart(once_machine *machine, once_item *item, int64_t asked_
     assert(once__item_is_external(item) && item->input);
     if (!item->joined && !once_key_queue_in_use(&machine->key_queue, item))
         once_key_queue_join(&machine->key_queue, item);
-    item->commit_unknown = false; /* the fate of its commit is known now */
+    item->commit_unknown = false; /* the result of its commit is known now */
     item->claimed_at_ms = asked_at_ms;
     once__machine_move(machine, item, ONCE_AT_FLIGHT);
-    machine->counts.repeats += once__item_repeats(item) > 0;
+    machine->counts.repeats += once__item_repeat_change(item) > 0;
 }
 
 /* It was claimed and has not begun: it is released, which counts no failure. */

@@ -161,7 +161,7 @@ static once_action *commit(once_machine *machine)
     action->last = machine->work.last;
     action->n_last = machine->work.last_n;
     for (size_t i = 0; i < machine->work.n; i++) {
-        action->repeats += once__item_new_repeats(machine->work.items[i]);
+        action->repeats += once__item_new_repeat_change(machine->work.items[i]);
         action->given_up += once__item_given_up(machine->work.items[i]);
     }
     return action;

@@ -85,7 +85,7 @@ void once__machine_arrange(once_machine *machine)
         item->result = item->failure = (once_bytes){0};
         item->started = false;
         once__item_forget_times(item);
-        /* After a commit whose fate is not known, the entry may no longer show that it replaced another message. */
+        /* After a commit whose result is unknown, the entry may no longer show that it replaced another message. */
         item->replaces = item->replaces && item->commit_unknown;
         item->blockers = 0;
         item->next_of_key = item->next_of_lane = NULL;
@@ -183,8 +183,8 @@ void once__machine_drop_work(once_machine *machine)
     machine->work.next = NEXT_CHOOSE;
 }
 
-/* The transaction that found them was rolled back, so they still wait in the store. If its fate is not known, they stay
- * and are claimed again. */
+/* The transaction that found them was rolled back, so they still wait in the store. If the result of its commit is
+ * unknown, they stay and are claimed again. */
 void once__machine_drop_found(once_machine *machine)
 {
     size_t kept = 0;
@@ -403,7 +403,7 @@ static void put_back_from(once_machine *machine, const once_queue *queue)
     }
 }
 
-/* After a stop: items that were taken from the store go back to it. Items that were in a commit whose fate is not known
+/* After a stop: items that were taken from the store go back to it. Items that were in a commit whose result is unknown
  * are claimed again, if their effect is in the store's database: they may be done, and are counted then. */
 void once__machine_put_back_held(once_machine *machine)
 {

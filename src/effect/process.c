@@ -217,7 +217,7 @@ bool once_process_reap(once_child *child, bool wait, int *status)
     assert(child->pid > 0);
     siginfo_t info;
     int rc;
-    /* Looked at first and collected last: while the child is not collected, its number names no other group. */
+    /* It is looked at first (WNOWAIT) and reaped last: until it is reaped, its pid cannot be used for another group. */
     do {
         info.si_pid = 0;
         rc = waitid(P_PIDFD, (id_t)child->pidfd, &info, WEXITED | WNOWAIT | __WALL | (wait ? 0 : WNOHANG));

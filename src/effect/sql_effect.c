@@ -138,7 +138,7 @@ static bool read_statements(once_config *config, const once_config_field *field,
     return ok;
 }
 
-/* A URL, or where it is to be read from. It may have a password in it, so that no mistake shows it. */
+/* A URL, or where it is to be read from. It may contain a password, so error texts do not show it. */
 static bool read_sql_url(once_config *config, const once_config_field *field, const once_node *node, void *out)
 {
     once_sql_spec *sql = out;

@@ -11,7 +11,7 @@
 
 #include "base/banned.h"
 
-enum { LOSSES_MAX = 50 };
+enum { LOST_RACES_MAX = 50 };
 
 static int note_repair(once_pipeline *pipeline, once_backend *store, uint64_t n, once_error *err)
 {
@@ -48,11 +48,13 @@ static int repair(once_pipeline *pipeline, once_backend **at, uint64_t *repaired
     once_hash after = {0};
     bool more = true;
     int rc = ONCE_OK;
-    for (int losses = 0; rc == ONCE_OK && more;) {
+    for (int lost_races = 0; rc == ONCE_OK && more;) {
         const once_hash from = after;
         rc = repair_step(pipeline, *at, &after, repaired, &more, err);
-        if (rc != ONCE_E_ABORTED) losses = 0;
-        else if (++losses < LOSSES_MAX) { /* a worker was faster: repeat this step */ after = from;
+        if (rc != ONCE_E_ABORTED) lost_races = 0;
+        else if (++lost_races < LOST_RACES_MAX) {
+            /* A worker was faster: repeat this step. */
+            after = from;
             more = true;
             rc = ONCE_OK;
         }

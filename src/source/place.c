@@ -246,8 +246,8 @@ static bool bytes_are(int fd, uint64_t at, uint64_t len, once_hash hash)
     return same;
 }
 
-/* An old cursor is behind a message that its hash identifies; that may have had no newline. Of a message that was
- * longer than the buffers of that version the middle is lost, so only its newline can be checked. */
+/* An old cursor points behind a message, and has the hash of it. The message may have had no newline. If it was longer
+ * than the buffers of that version, the hash does not cover its middle; then only the newline is checked. */
 bool once_place_read_old(int fd, once_bytes text, once_place *out)
 {
     enum { OLD_LINE_MAX = 64 << 20 };

@@ -367,7 +367,8 @@ static void put_quoted(const char *text, once_buf *out)
     once_buf_append(out, "", 1);
 }
 
-/* Whether the value contains all of the name, or the name contains a value that is too long for a coincidence. */
+/* Whether the value contains all of the name, or the name contains the value, which is too long for that to be
+ * chance. */
 static bool is_related(const void *user, const char *sql, const char *name)
 {
     const char *piece = user;

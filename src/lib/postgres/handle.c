@@ -30,8 +30,8 @@ static int prepare(PGconn *pg, once_error *err)
     return rc == ONCE_OK ? once__borrowed_add(&connections, pg, PQbackendPID(pg), store, err) : rc;
 }
 
-/* What the handler has not read. A COPY that it left in the middle ends here: of one into the database nothing stays.
- */
+/* Reads the results that the handler has left. Ends a COPY that it has not finished; of a COPY FROM STDIN no rows
+ * stay. */
 static void read_left(PGconn *pg)
 {
     for (PGresult *left; (left = PQgetResult(pg));) {

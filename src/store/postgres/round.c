@@ -354,6 +354,8 @@ static int lock_open(once_postgres *q, const once_pg_loading *round, once_error 
 
 /* ---- a round ---- */
 
+/* Sends all statements of a round trip in pipeline mode, then reads their results. `ahead`, `entries`... are the
+ * positions of the statements in the round; -1: it was not sent. */
 static int run_round(once_postgres *q, once_pg_loading *round, once_error *err)
 {
     assert(q->open && round->n_ahead <= round->n);

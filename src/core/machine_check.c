@@ -11,12 +11,12 @@
 /* A set of items in any order: their number and the sum of their hashed addresses. Two sets with equal numbers and sums
  * are taken to be equal. A check writes and allocates nothing, so that it disturbs neither executors nor tests that
  * count allocations. */
-typedef struct crowd {
+typedef struct item_sum {
     size_t n;
     uint64_t sum;
-} crowd;
+} item_sum;
 
-static void crowd_add(crowd *to, const once_item *item)
+static void item_sum_add(item_sum *to, const once_item *item)
 {
     uint64_t x = (uint64_t)(uintptr_t)item;
     x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -25,22 +25,22 @@ static void crowd_add(crowd *to, const once_item *item)
     to->sum += x ^ (x >> 31);
 }
 
-static void crowd_add_queue(crowd *to, const once_queue *queue)
+static void crowd_add_queue(item_sum *to, const once_queue *queue)
 {
-    for (const once_item *item = queue->first; item; item = item->next) crowd_add(to, item);
+    for (const once_item *item = queue->first; item; item = item->next) item_sum_add(to, item);
 }
 
-static void crowd_add_stream(crowd *to, const once_machine *machine, const once_stream *stream)
+static void crowd_add_stream(item_sum *to, const once_machine *machine, const once_stream *stream)
 {
     crowd_add_queue(to, &stream->ready);
     for (size_t h = 0; h < machine->spec->n_handlers; h++) crowd_add_queue(to, &stream->full[h]);
 }
 
-static bool crowd_equal(const crowd *a, const crowd *b) { return a->n == b->n && a->sum == b->sum; }
+static bool crowd_equal(const item_sum *a, const item_sum *b) { return a->n == b->n && a->sum == b->sum; }
 
 /* What follows from the items of all open batches. */
 typedef struct tally {
-    crowd by_place[ONCE_AT_PLACES];
+    item_sum by_place[ONCE_AT_PLACES];
     size_t of_streams[ONCE_AT_PLACES];
     size_t not_given, ready_bytes, held_bytes;
 } tally;
@@ -98,7 +98,7 @@ static const char *check_batch(const once_machine *machine, const once_batch *ba
         const once_item *item = &batch->items[i];
         const char *wrong = check_item(item);
         if (wrong) return wrong;
-        crowd_add(&all->by_place[item->place], item);
+        item_sum_add(&all->by_place[item->place], item);
         all->of_streams[item->place] += item->from != NULL;
         open += item->place != ONCE_AT_OVER;
         all->not_given += item->place == ONCE_AT_FLIGHT && !item->given;
@@ -111,15 +111,15 @@ static const char *check_batch(const once_machine *machine, const once_batch *ba
 
 static const char *check_places(const once_machine *machine, const tally *all)
 {
-    crowd lists[ONCE_AT_PLACES] = {0};
+    item_sum lists[ONCE_AT_PLACES] = {0};
     crowd_add_queue(&lists[ONCE_AT_READY], &machine->ready.taken);
     for (uint32_t i = 0; i < machine->streams.n; i++)
         if (machine->streams.at[i]) crowd_add_stream(&lists[ONCE_AT_READY], machine, machine->streams.at[i]);
-    for (size_t i = 0; i < machine->work.n; i++) crowd_add(&lists[ONCE_AT_WORK], machine->work.items[i]);
+    for (size_t i = 0; i < machine->work.n; i++) item_sum_add(&lists[ONCE_AT_WORK], machine->work.items[i]);
     for (const once_item *item = machine->outside.flight.first; item; item = item->next)
-        crowd_add(&lists[ONCE_AT_FLIGHT], item);
+        item_sum_add(&lists[ONCE_AT_FLIGHT], item);
     for (const once_item *item = machine->outside.back; item; item = item->next)
-        crowd_add(&lists[ONCE_AT_RETURNED], item);
+        item_sum_add(&lists[ONCE_AT_RETURNED], item);
     lists[ONCE_AT_PARKED] = all->by_place[ONCE_AT_PARKED]; /* there is no list of parked items */
     if (all->by_place[ONCE_AT_NEW].n) BROKEN(1, "an item of an open batch is nowhere");
     for (once_item_place place = ONCE_AT_READY; place < ONCE_AT_OVER; place++) {

@@ -22,7 +22,7 @@ void once_executor_init(once_executor *executor, once_backend *store, once_bytes
                                 .user = user,
                                 .newest_ms = ONCE_NO_TIME,
                                 .newest_kept_ms = ONCE_NO_TIME,
-                                .newest_most_ms = INT64_MAX};
+                                .newest_limit_ms = INT64_MAX};
     once_message_log_init(&executor->log);
     once_message_log_init(&executor->log_in_doubt);
 }

@@ -54,7 +54,7 @@ typedef struct once_executor {
     once_facts *facts;      /* where it does; with `source` */
     int64_t newest_ms;      /* time of the newest message of this transaction, or ONCE_NO_TIME */
     int64_t newest_kept_ms; /* the newest that this run wrote or found in the store, or ONCE_NO_TIME */
-    int64_t newest_most_ms; /* an earlier run's value above this came from a wrong clock, and is replaced */
+    int64_t newest_limit_ms; /* an earlier run's value above this came from a wrong clock, and is replaced */
     once_worker *worker;    /* whose record is renewed; NULL: none */
     int64_t rate_at_ns;     /* when the worker's rate was computed last ... */
     uint64_t rate_done;     /* ... and how many messages were done then */

@@ -70,7 +70,7 @@ static int keep_newest(once_executor *x, once_error *err)
     int64_t stored_ms;
     int rc = once_newest_read(x->store, x->consumer, &stored_ms, err);
     if (rc != ONCE_OK) return rc;
-    const bool possible = x->newest_kept_ms != ONCE_NO_TIME || stored_ms <= x->newest_most_ms;
+    const bool possible = x->newest_kept_ms != ONCE_NO_TIME || stored_ms <= x->newest_limit_ms;
     if (stored_ms != ONCE_NO_TIME && possible && newest_ms <= stored_ms) {
         x->newest_kept_ms = stored_ms;
         return ONCE_OK;

@@ -69,7 +69,7 @@ static void make_executor(once_run *r)
     x->worker = &r->session.worker;
     x->gone = r->session.gone;
     x->gone_at_ns = once_env_mono_ns(r->pipeline->env);
-    x->newest_most_ms = r->session.time.now_ms + DAY_MS;
+    x->newest_limit_ms = r->session.time.now_ms + DAY_MS;
     x->source = r->parts.source;
     x->facts = &r->session.facts.base;
 }

@@ -37,7 +37,7 @@ typedef struct once_waiting_for {
     uint64_t n;        /* claims; 0: it does not wait, or nobody asked */
     int64_t until_ns;  /* when the first of them ends, by our monotonic clock; shown, never used for a decision */
     int64_t found_ns;  /* when that was looked up; 0: never */
-    bool routine;      /* its worker is alive */
+    bool worker_alive; /* its worker is alive */
     const char *state; /* of its worker, in words: "which is alive" */
     char key[ONCE_WAITING_NAME], who[ONCE_WAITING_NAME];
 } once_waiting_for;
@@ -50,14 +50,14 @@ typedef struct once_executor {
     once_keying keying; /* idempotency keys in log lines */
 
     /* facts written with a transaction (executor_keep.c) */
-    once_source *source;    /* NULL: none keeps anything in the store */
-    once_facts *facts;      /* where it does; with `source` */
-    int64_t newest_ms;      /* time of the newest message of this transaction, or ONCE_NO_TIME */
-    int64_t newest_kept_ms; /* the newest that this run wrote or found in the store, or ONCE_NO_TIME */
+    once_source *source;     /* NULL: none keeps anything in the store */
+    once_facts *facts;       /* where it does; with `source` */
+    int64_t newest_ms;       /* time of the newest message of this transaction, or ONCE_NO_TIME */
+    int64_t newest_kept_ms;  /* the newest that this run wrote or found in the store, or ONCE_NO_TIME */
     int64_t newest_limit_ms; /* an earlier run's value above this came from a wrong clock, and is replaced */
-    once_worker *worker;    /* whose record is renewed; NULL: none */
-    int64_t rate_at_ns;     /* when the worker's rate was computed last ... */
-    uint64_t rate_done;     /* ... and how many messages were done then */
+    once_worker *worker;     /* whose record is renewed; NULL: none */
+    int64_t rate_at_ns;      /* when the worker's rate was computed last ... */
+    uint64_t rate_done;      /* ... and how many messages were done then */
 
     /* the open transaction */
     bool in_tx;

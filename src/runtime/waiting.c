@@ -126,7 +126,7 @@ static bool find_next(once_executor *x, int64_t now_ns)
     if (x->store->ops->time(x->store, &time, NULL) != ONCE_OK) return false;
     assert(w->who[0]); /* at least "a worker" */
     w->state = state_of(&next);
-    w->routine = next.known && next.state == ONCE_WORKER_ALIVE; /* a second worker, as usual */
+    w->worker_alive = next.known && next.state == ONCE_WORKER_ALIVE; /* a second worker, as usual */
     w->until_ns = now_ns + (next.due_ms > time.now_ms ? next.due_ms - time.now_ms : 0) * 1000000;
     w->found_ns = now_ns;
     return true;
@@ -182,7 +182,7 @@ void once__log_waiting(once_executor *x, const once_stats *stats)
     w->n = x->shows_waiting ? stats->claimed : 0;
     if (!says) return;
     x->waiting_said_ns = now_ns;
-    once_log(w->routine ? ONCE_LOG_INFO : ONCE_LOG_WARN, "waiting",
+    once_log(w->worker_alive ? ONCE_LOG_INFO : ONCE_LOG_WARN, "waiting",
              "waiting for %" PRIu64
              " message%s that other workers have claimed; the next is key '%s' of %s, %s: its claim ends in %s",
              stats->claimed, stats->claimed == 1 ? "" : "s", w->key, w->who, w->state,

@@ -156,7 +156,7 @@ static int ask_stats(once_storage *storage)
 static int ask_free_lanes(once_storage *storage)
 {
     once_pg_lane *lane = once_table_get(&once__pg_of(storage)->lanes, requests[0].lane.id);
-    once_pg_loading round = {.lanes = &lane, .n_lanes = 1};
+    once_pg_round round = {.lanes = &lane, .n_lanes = 1};
     return once__pg_lock_free_lanes(once__pg_of(storage), &round, &err);
 }
 

@@ -68,7 +68,7 @@ static bool goes_ahead(const once_postgres *q, const once_request *r, once_purpo
     return purpose == ONCE_FOR_CLAIM && !(q->storage.in_tx && r->natural); /* a natural entry leaves no row */
 }
 
-int once__pg_want_lane(once_postgres *q, once_pg_loading *round, const once_request *r, once_error *err)
+int once__pg_want_lane(once_postgres *q, once_pg_round *round, const once_request *r, once_error *err)
 {
     assert(q->open);
     if (once_hash_is_zero(r->lane.id) || once_table_get(&q->lanes, r->lane.id)) return ONCE_OK;
@@ -79,7 +79,7 @@ int once__pg_want_lane(once_postgres *q, once_pg_loading *round, const once_requ
 }
 
 /* The names of the request are resolved before, where it is claimed and settled in one transaction. */
-int once__pg_want_entry(once_postgres *q, once_pg_loading *round, const once_request *r, once_purpose purpose,
+int once__pg_want_entry(once_postgres *q, once_pg_round *round, const once_request *r, once_purpose purpose,
                         once_error *err)
 {
     assert(q->open && !once_hash_is_zero(r->id));
@@ -97,7 +97,7 @@ int once__pg_want_entry(once_postgres *q, once_pg_loading *round, const once_req
 }
 
 /* Settling an entry wakes the next one of its lane, so that is loaded as well. */
-static int want_heads(once_postgres *q, once_pg_loading *round, const once_request *const *requests, size_t n,
+static int want_heads(once_postgres *q, once_pg_round *round, const once_request *const *requests, size_t n,
                       once_error *err)
 {
     for (size_t i = 0; i < n; i++) {
@@ -129,7 +129,7 @@ int once__pg_prefetch(once_storage *storage, const once_request *const *requests
     assert(once__pg_of(storage)->open);
     once_postgres *q = once__pg_of(storage);
     int rc;
-    once_pg_loading round;
+    once_pg_round round;
     if (q->begun && purpose != ONCE_FOR_SETTLE && all_known(q, requests, n)) return ONCE_OK;
     if (purpose == ONCE_FOR_SETTLE && (rc = once__pg_presumed(q, err)) != ONCE_OK) return rc;
     rc = purpose == ONCE_FOR_CLAIM && storage->in_tx ? name_requests(q, requests, n, err) : ONCE_OK;
@@ -153,7 +153,7 @@ static int name_claims(once_postgres *q, const once_touch *touched, size_t n, on
     return n_claims ? name_requests(q, claims, n_claims, err) : ONCE_OK;
 }
 
-static void count_streak(once_postgres *q, const once_pg_loading *round)
+static void count_streak(once_postgres *q, const once_pg_round *round)
 {
     bool all = true;
     for (size_t i = 0; i < round->n && all; i++)
@@ -162,7 +162,7 @@ static void count_streak(once_postgres *q, const once_pg_loading *round)
 }
 
 /* Marks the keys that were met before: their rows probably exist. */
-static void guess_seen(once_postgres *q, once_pg_loading *round)
+static void guess_seen(once_postgres *q, once_pg_round *round)
 {
     for (size_t i = 0; i < round->n; i++) {
         if (i + SEEN_AHEAD < round->n) once__pg_seen_soon(&q->seen, round->slots[i + SEEN_AHEAD]->entry.id);
@@ -188,7 +188,7 @@ static int expect_all(once_postgres *q, const once_touch *touched, size_t n, boo
     static const once_purpose purposes[] = {[ONCE_TOUCH_CLAIM] = ONCE_FOR_CLAIM,
                                             [ONCE_TOUCH_ACCEPT] = ONCE_FOR_ACCEPT,
                                             [ONCE_TOUCH_KEEP] = ONCE_FOR_EXTEND};
-    once_pg_loading round = {0};
+    once_pg_round round = {0};
     int rc = name_claims(q, touched, n, err);
     if (rc == ONCE_OK) rc = once__pg_round_begin(q, n, &round, err);
     if (rc == ONCE_OK && !q->begun && begins_early(touched, n)) rc = once__pg_begin_round(q, &round, err);
@@ -239,7 +239,7 @@ static int wait_for_turn(once_postgres *q, once_error *err)
 {
     int rc;
     do {
-        once_pg_loading none = {0};
+        once_pg_round none = {0};
         once__pg_begin_anew(q);
         once__pg_turn_pause(q);
         q->turns.tries++;

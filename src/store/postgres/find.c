@@ -12,7 +12,7 @@
 
 /* A lane is locked before its entries. With ids alone, the lanes must be looked up first. An entry that is in another
  * lane when it is locked has its lane locked late. */
-static int want_lanes_of(once_postgres *q, const once_hash *ids, size_t n, once_pg_loading *round, once_error *err)
+static int want_lanes_of(once_postgres *q, const once_hash *ids, size_t n, once_pg_round *round, once_error *err)
 {
     once_pg_params params = {0};
     PGresult *results[PG_BEGIN_RESULTS + 2];
@@ -43,7 +43,7 @@ static int want_lanes_of(once_postgres *q, const once_hash *ids, size_t n, once_
 int once__pg_load_by_id(once_postgres *q, const once_hash *ids, size_t n, once_error *err)
 {
     assert(q->open);
-    once_pg_loading round;
+    once_pg_round round;
     int rc = once__pg_round_begin(q, n, &round, err);
     if (rc == ONCE_OK && q->write && n) rc = want_lanes_of(q, ids, n, &round, err);
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
@@ -57,7 +57,7 @@ int once__pg_load_by_id(once_postgres *q, const once_hash *ids, size_t n, once_e
 static int load_head(once_postgres *q, once_hash id, once_error *err)
 {
     assert(q->begun); /* the lane was loaded */
-    once_pg_loading round;
+    once_pg_round round;
     const once_request at = {.id = id};
     int rc = once__pg_round_begin(q, 1, &round, err);
     if (rc == ONCE_OK) rc = once__pg_want_entry(q, &round, &at, ONCE_FOR_OTHERS, err);
@@ -78,7 +78,7 @@ int once__pg_load(once_storage *storage, once_hash id, once_entry **out, once_er
 
 /* ---- entries that a statement has found ---- */
 
-int once__pg_lock_free_lanes(once_postgres *q, once_pg_loading *round, once_error *err)
+int once__pg_lock_free_lanes(once_postgres *q, once_pg_round *round, once_error *err)
 {
     assert(q->write && round->n_lanes > 0);
     once_pg_params params = {0};
@@ -98,7 +98,7 @@ int once__pg_lock_free_lanes(once_postgres *q, once_pg_loading *round, once_erro
 /* Locks the lanes of entries that have moved to another lane since they were found. */
 static int load_other_lanes(once_postgres *q, size_t n, once_error *err)
 {
-    once_pg_loading lanes = {.lanes = once_arena_alloc(&q->arena, (n + 1) * sizeof *lanes.lanes)};
+    once_pg_round lanes = {.lanes = once_arena_alloc(&q->arena, (n + 1) * sizeof *lanes.lanes)};
     if (!lanes.lanes) return once_no_memory(err, "for a batch");
     for (size_t i = 0; i < q->n_lanes && lanes.n_lanes < n; i++)
         if (!q->lane_list[i]->locked) lanes.lanes[lanes.n_lanes++] = q->lane_list[i];
@@ -111,7 +111,7 @@ int once__pg_load_found(once_postgres *q, const PGresult *found, bool locked, on
 {
     assert(q->begun);
     const size_t rows = (size_t)PQntuples(found);
-    once_pg_loading round;
+    once_pg_round round;
     int rc = once__pg_round_begin(q, rows, &round, err);
     round.locked = locked;
     for (size_t i = 0; i < rows && rc == ONCE_OK; i++) {
@@ -267,7 +267,7 @@ int once__pg_lapsed(once_storage *storage, once_bytes consumer, int64_t now_ms, 
 /* ---- in lanes ---- */
 
 /* The lanes that have entries and that no other worker occupies, without duplicates. */
-static int waiting_lanes(once_postgres *q, const once_hash *lanes, size_t n, once_pg_loading *round, once_error *err)
+static int waiting_lanes(once_postgres *q, const once_hash *lanes, size_t n, once_pg_round *round, once_error *err)
 {
     round->lanes = once_arena_alloc(&q->arena, (n + 1) * sizeof *round->lanes);
     if (!round->lanes) return once_no_memory(err, "for a batch");
@@ -288,7 +288,7 @@ int once__pg_lanes_waiting(once_storage *storage, const once_hash *lanes, size_t
     assert(q->write && each > 0 && max > 0);
     once_pg_params params = {0};
     PGresult *found;
-    once_pg_loading round = {0};
+    once_pg_round round = {0};
     *n = 0;
     int rc = waiting_lanes(q, lanes, n_lanes, &round, err);
     if (rc != ONCE_OK || round.n_lanes == 0) return rc;
@@ -316,7 +316,7 @@ int once__pg_lane_before(once_storage *storage, const once_entry *entry, size_t 
     assert(q->begun && max > 0 && !once_hash_is_zero(entry->lane));
     once_pg_params params = {0};
     PGresult *found;
-    once_pg_loading round;
+    once_pg_round round;
     once__pg_param_id(&params, entry->lane);
     once__pg_param_int8(&params, entry->order);
     once__pg_param_int8(&params, entry->seen_ms);

@@ -14,7 +14,7 @@ int once__pg_know_lane(once_postgres *q, once_hash id, once_pg_lane **out, once_
     if (!lane) return once_no_memory(err, "for a batch");
     *out = lane;
     if (lane->known && lane->locked) return ONCE_OK;
-    once_pg_loading round = {.lanes = out, .n_lanes = 1};
+    once_pg_round round = {.lanes = out, .n_lanes = 1};
     return once__pg_load_round(q, &round, err);
 }
 

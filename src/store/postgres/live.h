@@ -6,7 +6,7 @@
 #include "store/postgres/postgres.h"
 
 /* What a round trip locks and loads. */
-typedef struct once_pg_loading {
+typedef struct once_pg_round {
     once_pg_slot **slots;    /* n entries to load */
     once_pg_names_of *names; /* of the finished ones */
     size_t n;
@@ -17,7 +17,7 @@ typedef struct once_pg_loading {
     bool fresh;     /* the inserted entries must be new, or the round fails; only the others are looked for */
     size_t begun;   /* statements that were sent before the rest of the round was ready */
     size_t n_begin; /* the first statements of the round: BEGIN and what belongs to it */
-} once_pg_loading;
+} once_pg_round;
 
 /* Sends the next statement of a round; `sent` counts them. */
 #define SEND(call)                                                                                                     \
@@ -103,12 +103,12 @@ bool once__pg_copy_column(const PGresult *result, int row, int column, once_aren
 
 void once__pg_put_id_or_null(once_pg_array *column, once_hash id);
 /* The ids of the round's lanes, as the parameter of a statement. */
-void once__pg_param_lanes(once_postgres *q, const once_pg_loading *round, once_pg_params *params);
+void once__pg_param_lanes(once_postgres *q, const once_pg_round *round, once_pg_params *params);
 void once__pg_mark_locked(once_postgres *q, const PGresult *result);
 /* Sends BEGIN and the other statements that come before any lock, so that the server works while the rest is built. */
-int once__pg_begin_round(once_postgres *q, once_pg_loading *round, once_error *err);
-int once__pg_load_round(once_postgres *q, once_pg_loading *round, once_error *err);
-int once__pg_round_begin(once_postgres *q, size_t n, once_pg_loading *round,
+int once__pg_begin_round(once_postgres *q, once_pg_round *round, once_error *err);
+int once__pg_load_round(once_postgres *q, once_pg_round *round, once_error *err);
+int once__pg_round_begin(once_postgres *q, size_t n, once_pg_round *round,
                          once_error *err); /* with room for n entries and n lanes */
 
 /* Reads the result of the insert that was not waited for. Must be called before anything is committed. */
@@ -119,14 +119,14 @@ int once__pg_presumed(once_postgres *q, once_error *err);
 void once__pg_guess_wrong(once_postgres *q); /* the guess about new keys was wrong */
 
 /* Add a lane or an entry to the round, unless it was loaded before. */
-int once__pg_want_lane(once_postgres *q, once_pg_loading *round, const once_request *r, once_error *err);
-int once__pg_want_entry(once_postgres *q, once_pg_loading *round, const once_request *r, once_purpose purpose,
+int once__pg_want_lane(once_postgres *q, once_pg_round *round, const once_request *r, once_error *err);
+int once__pg_want_entry(once_postgres *q, once_pg_round *round, const once_request *r, once_purpose purpose,
                         once_error *err);
 
 /* ---- find.c ---- */
 
 /* Locks those of the round's lanes that no other transaction has locked, without waiting; only these stay in it. */
-int once__pg_lock_free_lanes(once_postgres *q, once_pg_loading *round, once_error *err);
+int once__pg_lock_free_lanes(once_postgres *q, once_pg_round *round, once_error *err);
 /* Loads the entries that the statement finds (rows of an id and its lane). `locked`: the statement locks them. */
 int once__pg_collect_ids(once_postgres *q, unsigned statement, const once_pg_params *params, bool locked, size_t max,
                          once_hash *out, size_t *n, once_error *err);

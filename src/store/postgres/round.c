@@ -14,7 +14,7 @@ enum { VANISHED_TRIES = 8, WAITS = 16 };
 
 enum { ROUND_MAX = PG_BEGIN_RESULTS + 9 };
 
-static int run_round(once_postgres *q, once_pg_loading *round, once_error *err);
+static int run_round(once_postgres *q, once_pg_round *round, once_error *err);
 
 void once__pg_put_id_or_null(once_pg_array *column, once_hash id)
 {
@@ -25,7 +25,7 @@ void once__pg_put_id_or_null(once_pg_array *column, once_hash id)
 static bool is_inserted(const once_pg_slot *slot) { return slot->ahead && !slot->seen; }
 
 /* Sends the ids of all entries of the round; with `inserted` false, only of those that are not inserted. */
-static int send_ids(once_postgres *q, unsigned statement, const once_pg_loading *round, bool inserted, once_error *err)
+static int send_ids(once_postgres *q, unsigned statement, const once_pg_round *round, bool inserted, once_error *err)
 {
     once_pg_params params = {0};
     once__pg_array_begin(&q->columns[0], PG_UUID);
@@ -50,7 +50,7 @@ static int compare_inserted(const void *a, const void *b)
 }
 
 /* The inserted entries in the order in which locks are taken. NULL: memory is out. */
-static const inserted *sort_inserted(once_postgres *q, const once_pg_loading *round)
+static const inserted *sort_inserted(once_postgres *q, const once_pg_round *round)
 {
     inserted *list = once_arena_alloc(&q->arena, round->n_ahead * sizeof *list);
     size_t n = 0;
@@ -61,7 +61,7 @@ static const inserted *sort_inserted(once_postgres *q, const once_pg_loading *ro
     return list;
 }
 
-static int send_inserted_ids(once_postgres *q, unsigned statement, const once_pg_loading *round, once_error *err)
+static int send_inserted_ids(once_postgres *q, unsigned statement, const once_pg_round *round, once_error *err)
 {
     once_pg_params params = {0};
     once__pg_array_begin(&q->columns[0], PG_UUID);
@@ -71,7 +71,7 @@ static int send_inserted_ids(once_postgres *q, unsigned statement, const once_pg
     return once__pg_send(q->pg, statement, &params, err);
 }
 
-static int send_ahead(once_postgres *q, const once_pg_loading *round, once_error *err)
+static int send_ahead(once_postgres *q, const once_pg_round *round, once_error *err)
 {
     assert(q->write && round->n_ahead > 0);
     static const uint32_t types[] = {PG_UUID, PG_INT8, PG_UUID, PG_UUID, PG_BYTEA};
@@ -96,7 +96,7 @@ static int send_ahead(once_postgres *q, const once_pg_loading *round, once_error
     return once__pg_send(q->pg, round->fresh ? PG_ENTRY_NEW : PG_ENTRY_AHEAD, &params, err);
 }
 
-void once__pg_param_lanes(once_postgres *q, const once_pg_loading *round, once_pg_params *params)
+void once__pg_param_lanes(once_postgres *q, const once_pg_round *round, once_pg_params *params)
 {
     assert(round->n_lanes > 0);
     once__pg_array_begin(&q->columns[0], PG_UUID);
@@ -104,7 +104,7 @@ void once__pg_param_lanes(once_postgres *q, const once_pg_loading *round, once_p
     once__pg_param_array(params, &q->columns[0]);
 }
 
-static int send_lane_ids(once_postgres *q, unsigned statement, const once_pg_loading *round, once_error *err)
+static int send_lane_ids(once_postgres *q, unsigned statement, const once_pg_round *round, once_error *err)
 {
     once_pg_params params = {0};
     once__pg_param_lanes(q, round, &params);
@@ -113,7 +113,7 @@ static int send_lane_ids(once_postgres *q, unsigned statement, const once_pg_loa
 }
 
 /* Asks for the lanes without the entries that have slots: those are looked at in memory. */
-static int send_lane_read(once_postgres *q, const once_pg_loading *round, once_error *err)
+static int send_lane_read(once_postgres *q, const once_pg_round *round, once_error *err)
 {
     once_pg_params params = {0};
     once__pg_array_begin(&q->columns[0], PG_UUID);
@@ -134,7 +134,7 @@ static once_pg_row row_ahead(const once_pg_slot *slot)
 }
 
 /* The statement inserts all of them, or fails. */
-static void presume_new(const once_pg_loading *round)
+static void presume_new(const once_pg_round *round)
 {
     for (size_t i = 0; i < round->n; i++)
         if (is_inserted(round->slots[i])) round->slots[i]->row = row_ahead(round->slots[i]);
@@ -154,7 +154,7 @@ static void read_ahead(once_postgres *q, const PGresult *result)
 }
 
 /* Reads the rows that existed. An unfinished entry is only known after once_live was read as well. */
-static int read_entries(once_postgres *q, const once_pg_loading *round, const PGresult *result, once_error *err)
+static int read_entries(once_postgres *q, const once_pg_round *round, const PGresult *result, once_error *err)
 {
     for (int i = 0; i < PQntuples(result); i++) {
         once_pg_slot *slot = once_table_get(&q->slots, once__pg_id(result, i, 0));
@@ -211,7 +211,7 @@ static int read_lanes(once_postgres *q, const PGresult *result, once_error *err)
 
 /* An entry that is in a lane has locked the row of the lane before. So a row that had to be inserted must belong to a
  * lane without entries; otherwise the row was lost. `made` is cleared afterwards: it is true only in this round. */
-static int look_at_made(once_postgres *q, const once_pg_loading *round, const PGresult *made, once_error *err)
+static int look_at_made(once_postgres *q, const once_pg_round *round, const PGresult *made, once_error *err)
 {
     const once_pg_lane *gone = NULL;
     for (int i = 0; i < PQntuples(made); i++) {
@@ -241,7 +241,7 @@ void once__pg_mark_locked(once_postgres *q, const PGresult *result)
 }
 
 /* Completes the loaded entries: their names, and their places in lanes. */
-static int settle_in(once_postgres *q, const once_pg_loading *round, once_error *err)
+static int settle_in(once_postgres *q, const once_pg_round *round, once_error *err)
 {
     int rc = once__pg_names_fetch(q, err);
     for (size_t i = 0; i < round->n && rc == ONCE_OK; i++) {
@@ -258,7 +258,7 @@ static int settle_in(once_postgres *q, const once_pg_loading *round, once_error 
     return rc;
 }
 
-static int send_begin(once_postgres *q, once_pg_loading *round, bool plan, once_error *err)
+static int send_begin(once_postgres *q, once_pg_round *round, bool plan, once_error *err)
 {
     size_t sent = 0;
     int rc = once__pg_begin_send(q, &sent, err);
@@ -269,7 +269,7 @@ static int send_begin(once_postgres *q, once_pg_loading *round, bool plan, once_
     return rc;
 }
 
-int once__pg_begin_round(once_postgres *q, once_pg_loading *round, once_error *err)
+int once__pg_begin_round(once_postgres *q, once_pg_round *round, once_error *err)
 {
     assert(!q->begun && !round->begun);
     const int rc = send_begin(q, round, true, err);
@@ -304,7 +304,7 @@ int once__pg_presumed(once_postgres *q, once_error *err) { return q->pg->later.n
 /* For batches whose keys are all new, or were met before. Known keys are read first. While the server inserts the new
  * ones, the rules decide on all entries, and effects are sent behind. Finished entries are read without a lock: only an
  * operator changes them, or a worker that finds them expired. */
-static int run_presuming(once_postgres *q, once_pg_loading *round, once_error *err)
+static int run_presuming(once_postgres *q, once_pg_round *round, once_error *err)
 {
     PGresult *results[ROUND_MAX];
     int rc = round->begun ? ONCE_OK : send_begin(q, round, true, err), entries = -1;
@@ -331,9 +331,9 @@ static int run_presuming(once_postgres *q, once_pg_loading *round, once_error *e
 }
 
 /* Known keys whose entry is not finished, or has expired, are locked and read again. */
-static int lock_open(once_postgres *q, const once_pg_loading *round, once_error *err)
+static int lock_open(once_postgres *q, const once_pg_round *round, once_error *err)
 {
-    once_pg_loading open = *round;
+    once_pg_round open = *round;
     open.slots = once_arena_alloc(&q->arena, (round->n + 1) * sizeof *open.slots);
     if (!open.slots) return once_no_memory(err, "for a batch");
     open.n = open.n_ahead = 0;
@@ -356,7 +356,7 @@ static int lock_open(once_postgres *q, const once_pg_loading *round, once_error 
 
 /* Sends all statements of a round trip in pipeline mode, then reads their results. `ahead`, `entries`... are the
  * positions of the statements in the round; -1: it was not sent. */
-static int run_round(once_postgres *q, once_pg_loading *round, once_error *err)
+static int run_round(once_postgres *q, once_pg_round *round, once_error *err)
 {
     assert(q->open && round->n_ahead <= round->n);
     PGresult *results[ROUND_MAX];
@@ -415,7 +415,7 @@ static int run_round(once_postgres *q, once_pg_loading *round, once_error *err)
 
 /* Keeps the entries that were neither inserted nor found: another worker deleted them between the two statements. They
  * are asked for again. */
-static size_t keep_vanished(once_pg_loading *round)
+static size_t keep_vanished(once_pg_round *round)
 {
     size_t left = 0;
     round->n_ahead = 0;
@@ -430,14 +430,14 @@ static size_t keep_vanished(once_pg_loading *round)
 
 /* Whether a key that was met before is gone: expired and swept, or removed. Inserting it now, behind the locks of other
  * entries, would break the order of locks. */
-static bool misses_some(const once_pg_loading *round)
+static bool misses_some(const once_pg_round *round)
 {
     for (size_t i = 0; i < round->n; i++)
         if (round->slots[i]->seen && round->slots[i]->row == PG_ROW_NONE) return true;
     return false;
 }
 
-int once__pg_load_round(once_postgres *q, once_pg_loading *round, once_error *err)
+int once__pg_load_round(once_postgres *q, once_pg_round *round, once_error *err)
 {
     assert(q->open);
     round->names = once_arena_new(&q->arena, once_pg_names_of, round->n + 1);
@@ -448,7 +448,7 @@ int once__pg_load_round(once_postgres *q, once_pg_loading *round, once_error *er
         all[i]->at = i;
     }
     for (size_t i = 0; i < round->n_lanes; i++) round->lanes[i]->asked = true;
-    once_pg_loading again = *round;
+    once_pg_round again = *round;
     again.fresh = false;
     again.begun = 0;
     const bool presumes = round->fresh && round->n_ahead && !round->n_lanes && !q->pg->borrowed && !q->guess.waits;
@@ -477,9 +477,9 @@ int once__pg_load_round(once_postgres *q, once_pg_loading *round, once_error *er
     return rc;
 }
 
-int once__pg_round_begin(once_postgres *q, size_t n, once_pg_loading *round, once_error *err)
+int once__pg_round_begin(once_postgres *q, size_t n, once_pg_round *round, once_error *err)
 {
-    *round = (once_pg_loading){.slots = once_arena_alloc(&q->arena, (n + 1) * sizeof *round->slots),
-                               .lanes = once_arena_alloc(&q->arena, (n + 1) * sizeof *round->lanes)};
+    *round = (once_pg_round){.slots = once_arena_alloc(&q->arena, (n + 1) * sizeof *round->slots),
+                             .lanes = once_arena_alloc(&q->arena, (n + 1) * sizeof *round->lanes)};
     return round->slots && round->lanes ? ONCE_OK : once_no_memory(err, "for a batch");
 }

@@ -25,18 +25,18 @@ static void item_sum_add(item_sum *to, const once_item *item)
     to->sum += x ^ (x >> 31);
 }
 
-static void crowd_add_queue(item_sum *to, const once_queue *queue)
+static void item_sum_add_queue(item_sum *to, const once_queue *queue)
 {
     for (const once_item *item = queue->first; item; item = item->next) item_sum_add(to, item);
 }
 
-static void crowd_add_stream(item_sum *to, const once_machine *machine, const once_stream *stream)
+static void item_sum_add_stream(item_sum *to, const once_machine *machine, const once_stream *stream)
 {
-    crowd_add_queue(to, &stream->ready);
-    for (size_t h = 0; h < machine->spec->n_handlers; h++) crowd_add_queue(to, &stream->full[h]);
+    item_sum_add_queue(to, &stream->ready);
+    for (size_t h = 0; h < machine->spec->n_handlers; h++) item_sum_add_queue(to, &stream->full[h]);
 }
 
-static bool crowd_equal(const item_sum *a, const item_sum *b) { return a->n == b->n && a->sum == b->sum; }
+static bool item_sum_equal(const item_sum *a, const item_sum *b) { return a->n == b->n && a->sum == b->sum; }
 
 /* What follows from the items of all open batches. */
 typedef struct tally {
@@ -112,9 +112,9 @@ static const char *check_batch(const once_machine *machine, const once_batch *ba
 static const char *check_places(const once_machine *machine, const tally *all)
 {
     item_sum lists[ONCE_AT_PLACES] = {0};
-    crowd_add_queue(&lists[ONCE_AT_READY], &machine->ready.taken);
+    item_sum_add_queue(&lists[ONCE_AT_READY], &machine->ready.taken);
     for (uint32_t i = 0; i < machine->streams.n; i++)
-        if (machine->streams.at[i]) crowd_add_stream(&lists[ONCE_AT_READY], machine, machine->streams.at[i]);
+        if (machine->streams.at[i]) item_sum_add_stream(&lists[ONCE_AT_READY], machine, machine->streams.at[i]);
     for (size_t i = 0; i < machine->work.n; i++) item_sum_add(&lists[ONCE_AT_WORK], machine->work.items[i]);
     for (const once_item *item = machine->outside.flight.first; item; item = item->next)
         item_sum_add(&lists[ONCE_AT_FLIGHT], item);
@@ -123,7 +123,7 @@ static const char *check_places(const once_machine *machine, const tally *all)
     lists[ONCE_AT_PARKED] = all->by_place[ONCE_AT_PARKED]; /* there is no list of parked items */
     if (all->by_place[ONCE_AT_NEW].n) BROKEN(1, "an item of an open batch is nowhere");
     for (once_item_place place = ONCE_AT_READY; place < ONCE_AT_OVER; place++) {
-        if (!crowd_equal(&lists[place], &all->by_place[place]))
+        if (!item_sum_equal(&lists[place], &all->by_place[place]))
             BROKEN(1, "a list is not made of the items whose place it is");
         if (machine->at[place] != lists[place].n) BROKEN(1, "a place has another count than items");
     }

@@ -163,7 +163,7 @@ typedef struct once_storage_ops {
 /* Drivers embed this as the first member of their store. */
 struct once_storage {
     once_backend store;
-    const once_storage_ops *storage;
+    const once_storage_ops *ops;
     bool own_clock;   /* a server's clock decides: prefetch sets now_ms, and `clock` is not used */
     once_clock clock; /* begin loads it, commit stores it */
     int64_t now_ms;   /* the time of this transaction */

@@ -66,13 +66,13 @@ static int setup(void **state)
     test_env_init(&f->world, 1);
     if (once__store_open("memory:", &options, &f->store, &f->err) != ONCE_OK) return -1;
     once_storage *storage = (once_storage *)f->store;
-    inner = storage->storage;
+    inner = storage->ops;
     watched = *inner;
     watched.save = save;
     watched.begin = begin;
     watched.commit = commit;
     watched.rollback = rollback;
-    storage->storage = &watched;
+    storage->ops = &watched;
     saves = begins = commits = rollbacks = fail_save = 0;
     fail_commit = false;
     return 0;

@@ -99,47 +99,47 @@ static size_t n_found;
 static int ask_equals(once_storage *storage)
 {
     int64_t seen_ms;
-    return storage->storage->lane_equals(storage, requests[0].lane.id, 5, &seen_ms, &err);
+    return storage->ops->lane_equals(storage, requests[0].lane.id, 5, &seen_ms, &err);
 }
 
 static int ask_due(once_storage *storage)
 {
-    return storage->storage->due(storage, scope.consumer, storage->now_ms, 8, found, &n_found, &err);
+    return storage->ops->due(storage, scope.consumer, storage->now_ms, 8, found, &n_found, &err);
 }
 
 static int ask_due_of(once_storage *storage)
 {
     once_due_search search = {.operation = ONCE_BYTES("op"), .max = 4, .read_max = 16};
-    return storage->storage->due_of(storage, scope.consumer, storage->now_ms, &search, found, &n_found, &err);
+    return storage->ops->due_of(storage, scope.consumer, storage->now_ms, &search, found, &n_found, &err);
 }
 
 static int ask_token(once_storage *storage)
 {
-    return storage->storage->by_token(storage, scope.consumer, 7, 8, found, &n_found, &err);
+    return storage->ops->by_token(storage, scope.consumer, 7, 8, found, &n_found, &err);
 }
 
 static int ask_lapsed(once_storage *storage)
 {
-    return storage->storage->lapsed(storage, scope.consumer, storage->now_ms, 8, found, &n_found, &err);
+    return storage->ops->lapsed(storage, scope.consumer, storage->now_ms, 8, found, &n_found, &err);
 }
 
 static int ask_waiting(once_storage *storage)
 {
-    return storage->storage->lanes_waiting(storage, &requests[0].lane.id, 1, 4, 4, found, &n_found, &err);
+    return storage->ops->lanes_waiting(storage, &requests[0].lane.id, 1, 4, 4, found, &n_found, &err);
 }
 
 static int ask_before(once_storage *storage)
 {
     once_entry *entry;
     uint64_t count;
-    assert_ok(storage->storage->load(storage, requests[0].id, &entry, &err)); /* loaded before: asks nothing */
-    return storage->storage->lane_before(storage, entry, 4, found, &n_found, &count, &err);
+    assert_ok(storage->ops->load(storage, requests[0].id, &entry, &err)); /* loaded before: asks nothing */
+    return storage->ops->lane_before(storage, entry, 4, found, &n_found, &count, &err);
 }
 
 static int ask_entry(once_storage *storage)
 {
     once_entry *entry;
-    return storage->storage->load(storage, requests[ENTRIES - 1].id, &entry, &err);
+    return storage->ops->load(storage, requests[ENTRIES - 1].id, &entry, &err);
 }
 
 static int ask_key_of_lane(once_storage *storage)
@@ -150,7 +150,7 @@ static int ask_key_of_lane(once_storage *storage)
 static int ask_stats(once_storage *storage)
 {
     once_stats stats = {0};
-    return storage->storage->stats(storage, scope.consumer, &stats, &err);
+    return storage->ops->stats(storage, scope.consumer, &stats, &err);
 }
 
 static int ask_free_lanes(once_storage *storage)

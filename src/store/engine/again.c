@@ -10,8 +10,8 @@
 static bool once_more(once_backend *store, int rc, unsigned *tries)
 {
     once_storage *storage = once__storage_of(store);
-    if (rc == ONCE_OK || storage->in_tx || !storage->storage->again) return false;
-    return storage->storage->again(storage, rc, ++*tries);
+    if (rc == ONCE_OK || storage->in_tx || !storage->ops->again) return false;
+    return storage->ops->again(storage, rc, ++*tries);
 }
 
 int once__engine_claim(once_backend *store, const once_request *const *requests, size_t n, once_decision *out,

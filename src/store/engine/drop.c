@@ -14,7 +14,7 @@ int once__engine_drop(once_storage *storage, const once_hash *ids, size_t n, uin
         rc = once__pair_load_entry(storage, ids[i], &entry, err);
         if (rc != ONCE_OK || once_state_finished(entry->state) || !once_entry_expired(entry, storage->now_ms)) continue;
         (void)once_entry_forget(entry, NULL); /* an entry that expires has no lane */
-        rc = storage->storage->save(storage, entry, err);
+        rc = storage->ops->save(storage, entry, err);
         ++*dropped;
     }
     return rc;

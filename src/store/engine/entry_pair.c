@@ -30,7 +30,7 @@ static int flawed(const once_entry *e, const char *flaw, once_error *err)
 
 int once__pair_load_entry(once_storage *storage, once_hash id, once_entry **out, once_error *err)
 {
-    const int rc = storage->storage->load(storage, id, out, err);
+    const int rc = storage->ops->load(storage, id, out, err);
     const char *flaw = rc == ONCE_OK ? once_entry_flaw(*out) : NULL;
     return flaw ? flawed(*out, flaw, err) : rc;
 }
@@ -61,7 +61,7 @@ int once__pair_take(once_storage *storage, once_hash id, once_hash lane_of_reque
     if (once_hash_is_zero(out->lane_id)) return ONCE_OK;
     if (!fresh && once_state_finished(out->entry->state)) return ONCE_OK; /* a duplicate does not need its lane */
     out->lane = &out->lane_view;
-    return storage->storage->lane(storage, out->lane_id, id, out->lane, err);
+    return storage->ops->lane(storage, out->lane_id, id, out->lane, err);
 }
 
 /* Loads a lane that the state of the entry does not require. */
@@ -71,7 +71,7 @@ int once__pair_load_lane(once_storage *storage, once_hash id, once_hash lane, on
     at->lane_id = lane;
     if (once_hash_is_zero(lane)) return ONCE_OK;
     at->lane = &at->lane_view;
-    return storage->storage->lane(storage, lane, id, at->lane, err);
+    return storage->ops->lane(storage, lane, id, at->lane, err);
 }
 
 static int wake_next(once_storage *storage, once_hash lane_id, once_error *err)
@@ -79,14 +79,13 @@ static int wake_next(once_storage *storage, once_hash lane_id, once_error *err)
     assert(!once_hash_is_zero(lane_id));
     once_hash head;
     once_entry_pair next;
-    int rc = storage->storage->lane_head(storage, lane_id, &head, err);
+    int rc = storage->ops->lane_head(storage, lane_id, &head, err);
     if (rc != ONCE_OK || once_hash_is_zero(head)) return rc;
     rc = once__pair_take(storage, head, lane_id, &next, err);
     if (rc != ONCE_OK) return rc;
     const int changed = once_entry_wake(next.entry, next.lane, storage->now_ms);
-    if (changed & ONCE_ENTRY_CHANGED) rc = storage->storage->save(storage, next.entry, err);
-    if (rc == ONCE_OK && (changed & ONCE_LANE_CHANGED))
-        rc = storage->storage->save_lane(storage, lane_id, next.lane, err);
+    if (changed & ONCE_ENTRY_CHANGED) rc = storage->ops->save(storage, next.entry, err);
+    if (rc == ONCE_OK && (changed & ONCE_LANE_CHANGED)) rc = storage->ops->save_lane(storage, lane_id, next.lane, err);
     return rc;
 }
 
@@ -97,7 +96,7 @@ static int leave_lane(once_storage *storage, once_entry_pair *at, once_error *er
     assert(at->lane && !once_hash_is_zero(at->lane_id));
     if (at->lane->tail >= 0 || once_state_unfinished(at->entry->state)) return wake_next(storage, at->lane_id, err);
     return once_lane_rest(at->lane, at->entry, storage->now_ms)
-               ? storage->storage->save_lane(storage, at->lane_id, at->lane, err)
+               ? storage->ops->save_lane(storage, at->lane_id, at->lane, err)
                : ONCE_OK;
 }
 
@@ -163,9 +162,9 @@ int once__pair_keep(once_storage *storage, once_entry_pair *at, int changed, onc
         at->entry->message = (once_message){0}; /* the letter has it now */
         at->entry->has_message = false;
     }
-    if (rc == ONCE_OK && (changed & ONCE_ENTRY_CHANGED)) rc = storage->storage->save(storage, at->entry, err);
+    if (rc == ONCE_OK && (changed & ONCE_ENTRY_CHANGED)) rc = storage->ops->save(storage, at->entry, err);
     if (rc == ONCE_OK && (changed & ONCE_LANE_CHANGED))
-        rc = storage->storage->save_lane(storage, at->lane_id, at->lane, err);
+        rc = storage->ops->save_lane(storage, at->lane_id, at->lane, err);
     if (rc == ONCE_OK && (changed & ONCE_LANE_FREED)) rc = leave_lane(storage, at, err);
     return rc;
 }

@@ -38,7 +38,7 @@ static int find_due(once_storage *storage, once_bytes consumer, findings *f, boo
     size_t found = 0;
     once_hash *ids = once_arena_new(f->arena, once_hash, f->max);
     if (!ids) return once_no_memory(err, "for a batch");
-    int rc = storage->storage->due(storage, consumer, storage->now_ms, f->max, ids, &found, err);
+    int rc = storage->ops->due(storage, consumer, storage->now_ms, f->max, ids, &found, err);
     assert(found <= f->max);
     for (size_t i = 0; i < found && rc == ONCE_OK; i++) {
         once_entry_pair at;
@@ -121,7 +121,7 @@ static int find_behind(once_storage *storage, const once_request *const *request
     once_entry **entries = once_arena_new(f->arena, once_entry *, most);
     size_t found = 0;
     if (!ids || !entries) return once_no_memory(err, "for a batch");
-    int rc = storage->storage->lanes_waiting(storage, f->lanes, f->n_lanes, FOUND_IN_LANE, most, ids, &found, err);
+    int rc = storage->ops->lanes_waiting(storage, f->lanes, f->n_lanes, FOUND_IN_LANE, most, ids, &found, err);
     assert(found <= most);
     for (size_t i = 0; i < found && rc == ONCE_OK; i++) rc = once__pair_load_entry(storage, ids[i], &entries[i], err);
     for (size_t from = 0, to; from < found && rc == ONCE_OK; from = to) {

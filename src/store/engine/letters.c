@@ -16,11 +16,11 @@ static int put_letters(once_storage *storage, const once_letter *letters, const 
                        bool *fresh, once_error *err)
 {
     assert(n > 0);
-    if (storage->storage->letters_put) return storage->storage->letters_put(storage, letters, uniques, n, fresh, err);
+    if (storage->ops->letters_put) return storage->ops->letters_put(storage, letters, uniques, n, fresh, err);
     int rc = ONCE_OK;
     bool ignored;
     for (size_t i = 0; i < n && rc == ONCE_OK; i++)
-        rc = storage->storage->letter_put(storage, &letters[i], uniques[i], fresh ? &fresh[i] : &ignored, err);
+        rc = storage->ops->letter_put(storage, &letters[i], uniques[i], fresh ? &fresh[i] : &ignored, err);
     return rc;
 }
 
@@ -138,8 +138,7 @@ static int find_discarded(once_storage *storage, const burial *all, bool *discar
         requests[i].id = all->uniques[i];
         asked[i] = &requests[i];
     }
-    int rc =
-        storage->storage->prefetch ? storage->storage->prefetch(storage, asked, all->n, ONCE_FOR_EXTEND, err) : ONCE_OK;
+    int rc = storage->ops->prefetch ? storage->ops->prefetch(storage, asked, all->n, ONCE_FOR_EXTEND, err) : ONCE_OK;
     for (size_t i = 0; i < all->n && rc == ONCE_OK; i++) {
         once_entry *entry;
         rc = once__pair_load_entry(storage, all->uniques[i], &entry, err);
@@ -256,7 +255,7 @@ int once__engine_letters_ahead(once_backend *store, const uint64_t *ids, size_t 
     assert(n == 0 || ids);
     assert(storage->in_tx);
     const int rc = once__verb_begin(storage, false, err);
-    return rc == ONCE_OK ? once__verb_end(storage, storage->storage->letters_ahead(storage, ids, n, err), err) : rc;
+    return rc == ONCE_OK ? once__verb_end(storage, storage->ops->letters_ahead(storage, ids, n, err), err) : rc;
 }
 
 int once__engine_letter_get(once_backend *store, uint64_t id, once_letter *out, bool *found, once_arena *arena,
@@ -266,7 +265,7 @@ int once__engine_letter_get(once_backend *store, uint64_t id, once_letter *out, 
     int rc = once__verb_begin(storage, false, err);
     if (rc != ONCE_OK) return rc;
     *found = false;
-    rc = storage->storage->letter_get(storage, id, out, found, arena, err);
+    rc = storage->ops->letter_get(storage, id, out, found, arena, err);
     return once__verb_end(storage, rc, err);
 }
 
@@ -278,8 +277,8 @@ int once__verb_letter_drop(once_backend *store, uint64_t id, bool *found, once_e
     int rc = once__verb_begin(storage, true, err);
     if (rc != ONCE_OK) return rc;
     *found = false;
-    rc = storage->storage->letter_get(storage, id, &letter, found, &arena, err);
-    if (rc == ONCE_OK && *found) rc = storage->storage->letter_drop(storage, id, err);
+    rc = storage->ops->letter_get(storage, id, &letter, found, &arena, err);
+    if (rc == ONCE_OK && *found) rc = storage->ops->letter_drop(storage, id, err);
     once_arena_release(&arena);
     return once__verb_end(storage, rc, err);
 }

@@ -91,7 +91,7 @@ static bool keep_audit(void *user, const once_audit *audit)
 
 static int ask_page(once_storage *storage, const once_letter_query *letters, pages *p, once_page *page, once_error *err)
 {
-    const once_storage_ops *ops = storage->storage;
+    const once_storage_ops *ops = storage->ops;
     p->now_ms = storage->now_ms;
     if (p->entry) return ops->list(storage, p->consumer, p->state, page, keep_entry, p, err);
     if (p->letter) return ops->letters(storage, letters, page, keep_letter, p, err);
@@ -188,7 +188,7 @@ int once__engine_stats(once_backend *store, once_bytes consumer, once_stats *out
     int rc = once__verb_begin(storage, false, err);
     if (rc != ONCE_OK) return rc;
     *out = (once_stats){.wait_ms = ONCE_NEVER};
-    rc = storage->storage->stats(storage, consumer, out, err);
+    rc = storage->ops->stats(storage, consumer, out, err);
     const int64_t next_ms = out->wait_ms;
     if (next_ms != ONCE_NEVER) out->wait_ms = next_ms > storage->now_ms ? next_ms - storage->now_ms : 0;
     return once__verb_end(storage, rc, err);
@@ -200,6 +200,6 @@ int once__engine_waiting_size(once_backend *store, once_bytes consumer, once_wai
     int rc = once__verb_begin(storage, false, err);
     if (rc != ONCE_OK) return rc;
     *out = (once_waiting_size){0};
-    rc = storage->storage->waiting_size(storage, consumer, out, err);
+    rc = storage->ops->waiting_size(storage, consumer, out, err);
     return once__verb_end(storage, rc, err);
 }

@@ -115,7 +115,7 @@ static int find_before(once_storage *storage, const once_entry_pair *at, size_t 
     befores all = {.at = once_arena_new(arena, once_entry, most)};
     size_t n = 0;
     if (!ids || !all.at) return once_no_memory(err, "for entries");
-    int rc = storage->storage->lane_before(storage, at->entry, max, ids, &n, &out->count, err);
+    int rc = storage->ops->lane_before(storage, at->entry, max, ids, &n, &out->count, err);
     assert(n <= 2 * max); /* blockers are appended */
     for (unsigned i = 0; i < at->lane->n_blockers; i++)
         if (at->lane->blockers[i].order < at->entry->order) ids[n++] = at->lane->blockers[i].id;

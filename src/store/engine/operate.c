@@ -13,7 +13,7 @@ int once__verb_replay(once_backend *store, uint64_t id, bool *found, once_error 
     int rc = once__verb_begin(storage, true, err);
     if (rc != ONCE_OK) return rc;
     *found = false;
-    rc = storage->storage->letter_get(storage, id, &letter, found, &arena, err);
+    rc = storage->ops->letter_get(storage, id, &letter, found, &arena, err);
     if (rc == ONCE_OK && *found && once_hash_is_zero(letter.entry))
         rc = once_fail(err, ONCE_E_USAGE, "letter %llu has no key and cannot go back to work by itself",
                        (unsigned long long)id);
@@ -28,7 +28,7 @@ int once__verb_replay(once_backend *store, uint64_t id, bool *found, once_error 
             const int changed = once_entry_replay(at.entry, at.lane, storage->now_ms, &letter.message);
             if (changed) rc = once__pair_keep(storage, &at, changed, err);
         }
-        if (rc == ONCE_OK) rc = storage->storage->letter_drop(storage, id, err);
+        if (rc == ONCE_OK) rc = storage->ops->letter_drop(storage, id, err);
     }
     rc = once__verb_end(storage, rc, err);
     once_arena_release(&arena);
@@ -75,7 +75,7 @@ int once__verb_discard(once_backend *store, uint64_t id, int64_t remember_ms, bo
     int rc = once__verb_begin(storage, true, err);
     if (rc != ONCE_OK) return rc;
     *found = false;
-    rc = storage->storage->letter_get(storage, id, &letter, found, &arena, err);
+    rc = storage->ops->letter_get(storage, id, &letter, found, &arena, err);
     if (rc == ONCE_OK && *found && !once_hash_is_zero(letter.entry)) {
         once_entry_pair at;
         rc = once__pair_take(storage, letter.entry, (once_hash){0}, &at, err);
@@ -85,7 +85,7 @@ int once__verb_discard(once_backend *store, uint64_t id, int64_t remember_ms, bo
     } else if (rc == ONCE_OK && *found) {
         rc = remember_discarded(storage, &letter, remember_ms, err);
     }
-    if (rc == ONCE_OK && *found) rc = storage->storage->letter_drop(storage, id, err);
+    if (rc == ONCE_OK && *found) rc = storage->ops->letter_drop(storage, id, err);
     rc = once__verb_end(storage, rc, err);
     once_arena_release(&arena);
     return rc;
@@ -103,7 +103,7 @@ int once__engine_correct(once_backend *store, uint64_t id, const once_request *r
     int rc = once__verb_begin(storage, true, err);
     if (rc != ONCE_OK) return rc;
     *done = false;
-    rc = storage->storage->letter_get(storage, id, &letter, &found, &arena, err);
+    rc = storage->ops->letter_get(storage, id, &letter, &found, &arena, err);
     if (rc == ONCE_OK && found && once_hash_equal(letter.entry, request->id)) {
         rc = once__pair_take(storage, letter.entry, (once_hash){0}, &at, err);
         if (rc == ONCE_OK && once__letter_is_of(&letter, at.entry)) {
@@ -111,7 +111,7 @@ int once__engine_correct(once_backend *store, uint64_t id, const once_request *r
             *done = changed != ONCE_UNCHANGED;
             if (changed) rc = once__pair_keep(storage, &at, changed, err);
         }
-        if (rc == ONCE_OK && *done) rc = storage->storage->letter_drop(storage, id, err);
+        if (rc == ONCE_OK && *done) rc = storage->ops->letter_drop(storage, id, err);
     }
     rc = once__verb_end(storage, rc, err);
     once_arena_release(&arena);
@@ -163,6 +163,6 @@ int once__engine_audit(once_backend *store, const once_audit *audit, once_error 
     if (rc != ONCE_OK) return rc;
     once_audit stamped = *audit;
     stamped.time_ms = storage->now_ms;
-    rc = storage->storage->audit_put(storage, &stamped, err);
+    rc = storage->ops->audit_put(storage, &stamped, err);
     return once__verb_end(storage, rc, err);
 }

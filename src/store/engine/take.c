@@ -116,7 +116,7 @@ static int repeat_one(taking *t, once_hash id, once_error *err)
     once_entry *entry = at.entry;
     const once_request renewal = {
         .token = entry->token, .lease_ms = t->lease_ms, .asks = entry->state == ONCE_STATE_UNKNOWN};
-    if (once_entry_extend(entry, &renewal, storage->now_ms, &ours)) rc = storage->storage->save(storage, entry, err);
+    if (once_entry_extend(entry, &renewal, storage->now_ms, &ours)) rc = storage->ops->save(storage, entry, err);
     if (rc != ONCE_OK) return rc;
     const once_decision decision = decided_before(storage, &at);
     if (entry->token.b >= t->next.b) t->next.b = entry->token.b + 1;
@@ -127,7 +127,7 @@ static int repeat_one(taking *t, once_hash id, once_error *err)
 static int repeat(taking *t, once_error *err)
 {
     size_t found = 0;
-    int rc = t->storage->storage->by_token(t->storage, t->consumer, t->next.a, t->max, t->ids, &found, err);
+    int rc = t->storage->ops->by_token(t->storage, t->consumer, t->next.a, t->max, t->ids, &found, err);
     assert(found <= t->max);
     for (size_t i = 0; i < found && rc == ONCE_OK; i++) rc = repeat_one(t, t->ids[i], err);
     return rc;
@@ -189,7 +189,7 @@ static int take_any(taking *t, once_error *err)
 {
     size_t found = 0;
     const int rc =
-        t->storage->storage->due(t->storage, t->consumer, t->storage->now_ms, t->max - t->n, t->ids, &found, err);
+        t->storage->ops->due(t->storage, t->consumer, t->storage->now_ms, t->max - t->n, t->ids, &found, err);
     return rc == ONCE_OK ? take_found(t, found, err) : rc;
 }
 
@@ -209,7 +209,7 @@ static int take_share(taking *t, once_due_share *share, once_due_search *search,
     search->from = share->from;
     search->end = false;
     search->read = 0;
-    int rc = t->storage->storage->due_of(t->storage, t->consumer, t->storage->now_ms, search, t->ids, &found, err);
+    int rc = t->storage->ops->due_of(t->storage, t->consumer, t->storage->now_ms, search, t->ids, &found, err);
     if (rc == ONCE_OK) rc = take_found(t, found, err);
     share->more = !search->end;
     share->from = search->end ? step_back(search->from, t->storage->now_ms) : search->from;
@@ -292,7 +292,7 @@ int once__verb_lapse(once_backend *store, once_bytes consumer, uint64_t except_r
     if (!ids) return once_no_memory(err, "for a batch");
     int rc = once__verb_begin(storage, true, err);
     if (rc != ONCE_OK) return rc;
-    rc = storage->storage->lapsed(storage, consumer, storage->now_ms, max, ids, &found, err);
+    rc = storage->ops->lapsed(storage, consumer, storage->now_ms, max, ids, &found, err);
     assert(found <= max);
     once_entry_pair at; /* shared by all entries, because it is large */
     for (size_t i = 0; i < found && rc == ONCE_OK; i++) {

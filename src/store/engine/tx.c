@@ -10,7 +10,7 @@
 static int open_tx(once_storage *storage, bool write, once_error *err)
 {
     assert(!storage->in_tx);
-    const int rc = storage->storage->begin(storage, write, err);
+    const int rc = storage->ops->begin(storage, write, err);
     if (rc == ONCE_OK && !storage->own_clock) storage->now_ms = once_clock_step(&storage->clock, storage->store.env);
     return rc;
 }
@@ -25,11 +25,11 @@ int once__verb_begin_for(once_storage *storage, bool write, const once_request *
     if (!storage->in_tx) rc = open_tx(storage, write, err);
     else if (storage->broken)
         rc = once_fail(err, ONCE_E_ABORTED, "an earlier step of the transaction failed; roll it back");
-    if (rc != ONCE_OK || !storage->storage->prefetch) return rc;
-    rc = storage->storage->prefetch(storage, requests, n, purpose, err);
+    if (rc != ONCE_OK || !storage->ops->prefetch) return rc;
+    rc = storage->ops->prefetch(storage, requests, n, purpose, err);
     if (rc == ONCE_OK) return rc;
     if (storage->in_tx) storage->broken = true;
-    else storage->storage->rollback(storage);
+    else storage->ops->rollback(storage);
     return rc;
 }
 
@@ -46,8 +46,8 @@ int once__verb_end(once_storage *storage, int rc, once_error *err)
         if (rc != ONCE_OK) storage->broken = true;
         return rc;
     }
-    if (rc == ONCE_OK) return storage->storage->commit(storage, err);
-    storage->storage->rollback(storage);
+    if (rc == ONCE_OK) return storage->ops->commit(storage, err);
+    storage->ops->rollback(storage);
     return rc;
 }
 
@@ -70,7 +70,7 @@ int once__engine_commit(once_backend *store, once_error *err)
         return once_fail(err, ONCE_E_ABORTED, "an earlier step of the transaction failed; it was rolled back");
     }
     storage->in_tx = false;
-    return storage->storage->commit(storage, err);
+    return storage->ops->commit(storage, err);
 }
 
 void once__engine_rollback(once_backend *store)
@@ -78,7 +78,7 @@ void once__engine_rollback(once_backend *store)
     once_storage *storage = once__storage_of(store);
     if (!storage->in_tx) return;
     storage->in_tx = storage->broken = false;
-    storage->storage->rollback(storage);
+    storage->ops->rollback(storage);
 }
 
 /* A caller that shows states reads the time first. */

@@ -39,7 +39,7 @@ static int stand_behind(once_storage *storage, once_entry_pair *at, const once_r
     if (!lane || at->state != ONCE_STATE_ABSENT || !r->lane.versioned || r->lane.version < lane->head ||
         r->lane.version > lane->tail)
         return ONCE_OK;
-    return storage->storage->lane_equals(storage, at->lane_id, r->lane.version, &lane->equal_ms, err);
+    return storage->ops->lane_equals(storage, at->lane_id, r->lane.version, &lane->equal_ms, err);
 }
 
 int once__verb_accept(once_backend *store, const once_request *const *requests, const once_message *const *messages,
@@ -104,7 +104,7 @@ int once__verb_extend(once_backend *store, const once_request *const *requests, 
         once_entry *entry;
         rc = once__pair_load_entry(storage, requests[i]->id, &entry, err);
         if (rc == ONCE_OK && once_entry_extend(entry, requests[i], storage->now_ms, &ours[i]))
-            rc = storage->storage->save(storage, entry, err);
+            rc = storage->ops->save(storage, entry, err);
     }
     return once__verb_end(storage, rc, err);
 }

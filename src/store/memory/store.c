@@ -182,7 +182,7 @@ static int mem_open(const char *rest, const once_store_options *options, once_ba
     m->storage.store.ops = &once__store_memory;
     m->storage.store.bits = ONCE_STORE_TX | ONCE_STORE_OWNS | ONCE_STORE_LANES | ONCE_STORE_LIST | ONCE_STORE_CLOCK;
     m->storage.store.env = options && options->env ? options->env : once_env_real();
-    m->storage.storage = &memory_storage;
+    m->storage.ops = &memory_storage;
     once__store_sign(&m->storage.store);
     once_env_random(m->storage.store.env, &m->storage.store.secret, sizeof m->storage.store.secret);
     *out = &m->storage.store;

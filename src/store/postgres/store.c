@@ -88,7 +88,7 @@ static once_postgres *new_store(const once_store_options *options)
     q->storage.store.bits = ONCE_STORE_DURABLE | ONCE_STORE_SHARED | ONCE_STORE_TX | ONCE_STORE_OWNS |
                             ONCE_STORE_LANES | ONCE_STORE_LIST | ONCE_STORE_CLOCK;
     q->storage.store.env = options->env ? options->env : once_env_real();
-    q->storage.storage = &postgres_storage;
+    q->storage.ops = &postgres_storage;
     q->storage.own_clock = true;
     once__store_sign(&q->storage.store);
     once_buf_init(&q->sweep.found, PG_SWEEP_STEP * PG_SWEEP_LOOKS * PG_TID_SIZE);

@@ -120,7 +120,7 @@ static int write_anew(once_redis *r, once_redis_slot *slot, once_error *err)
     const once_entry *e = &slot->entry;
     int rc = once_state_unfinished(e->state) && !once_hash_is_zero(e->lane) ? once__redis_lane_mend(r, slot, false, err)
                                                                             : ONCE_OK;
-    return rc == ONCE_OK ? r->storage.storage->save(&r->storage, &slot->entry, err) : rc;
+    return rc == ONCE_OK ? r->storage.ops->save(&r->storage, &slot->entry, err) : rc;
 }
 
 /* A finished entry is written with its names. */

@@ -378,7 +378,7 @@ static int open_any(bool tls, const char *rest, const once_store_options *option
     make_buf(&r->key);
     once__redis_pipe_init(&r->pipe);
     r->storage.store.env = options && options->env ? options->env : once_env_real();
-    r->storage.storage = &once__redis_storage;
+    r->storage.ops = &once__redis_storage;
     r->storage.own_clock = true;
     once__store_sign(&r->storage.store);
 #ifdef ONCE_TEST_BUILD

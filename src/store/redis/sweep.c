@@ -10,9 +10,9 @@ static int now_of(once_redis *r, int64_t *out, once_error *err)
 {
     const bool inside = r->storage.in_tx;
     if (!inside) {
-        const int rc = r->storage.storage->begin(&r->storage, false, err);
+        const int rc = r->storage.ops->begin(&r->storage, false, err);
         if (rc != ONCE_OK) return rc;
-        r->storage.storage->rollback(&r->storage);
+        r->storage.ops->rollback(&r->storage);
     }
     *out = r->storage.now_ms;
     return ONCE_OK;
@@ -35,16 +35,16 @@ static int sweep_by_hand(once_redis *r, size_t limit, once_sweep_result *out, on
                 return ONCE_OK;
             }
             once_redis_slot *slot;
-            rc = r->storage.storage->begin(&r->storage, true, err);
+            rc = r->storage.ops->begin(&r->storage, true, err);
             if (rc != ONCE_OK) break;
             rc = once__redis_slot(r, ids[i], &slot, err);
             const bool over = rc == ONCE_OK && once_entry_expired(&slot->entry, r->storage.now_ms);
             if (over) {
                 slot->entry.state = ONCE_STATE_ABSENT;
-                rc = r->storage.storage->save(&r->storage, &slot->entry, err);
+                rc = r->storage.ops->save(&r->storage, &slot->entry, err);
             }
-            if (rc == ONCE_OK) rc = r->storage.storage->commit(&r->storage, err);
-            else r->storage.storage->rollback(&r->storage);
+            if (rc == ONCE_OK) rc = r->storage.ops->commit(&r->storage, err);
+            else r->storage.ops->rollback(&r->storage);
             if (rc == ONCE_OK && over) out->dropped++;
         }
     } while (rc == ONCE_OK && strcmp(cursor, "0") != 0);

@@ -11,16 +11,16 @@
 static int rewrite(once_redis *r, const once_hash *ids, size_t n, once_error *err)
 {
     assert(n > 0 && !r->open);
-    int rc = r->storage.storage->begin(&r->storage, true, err);
+    int rc = r->storage.ops->begin(&r->storage, true, err);
     if (rc != ONCE_OK) return rc;
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
         once_redis_slot *slot;
         rc = once__redis_slot(r, ids[i], &slot, err);
         if (rc == ONCE_OK && slot->index == ONCE_REDIS_WAITING_BARE)
-            rc = r->storage.storage->save(&r->storage, &slot->entry, err);
+            rc = r->storage.ops->save(&r->storage, &slot->entry, err);
     }
-    if (rc == ONCE_OK) return r->storage.storage->commit(&r->storage, err);
-    r->storage.storage->rollback(&r->storage);
+    if (rc == ONCE_OK) return r->storage.ops->commit(&r->storage, err);
+    r->storage.ops->rollback(&r->storage);
     return rc;
 }
 

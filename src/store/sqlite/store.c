@@ -146,7 +146,7 @@ static once_sqlite *new_store(const once_store_options *options)
     q->storage.store.bits = ONCE_STORE_DURABLE | ONCE_STORE_SHARED | ONCE_STORE_TX | ONCE_STORE_OWNS |
                             ONCE_STORE_LANES | ONCE_STORE_LIST | ONCE_STORE_CLOCK;
     q->storage.store.env = options->env ? options->env : once_env_real();
-    q->storage.storage = &sqlite_storage;
+    q->storage.ops = &sqlite_storage;
     once__store_sign(&q->storage.store);
     q->fresh = true;
     return q;

@@ -130,7 +130,7 @@ typedef struct once_storage_ops {
     /* The caller will read these letters and the entries that died with them. For a storage that can read many at once;
      * otherwise NULL. */
     int (*letters_ahead)(once_storage *storage, const uint64_t *ids, size_t n, once_error *err);
-    /* Fills `out` (bytes in `arena`, and `same`), or sets *found = false. letter_drop drops the letter. */
+    /* Fills `out` (bytes in `arena`, and `identity`), or sets *found = false. letter_drop drops the letter. */
     int (*letter_get)(once_storage *storage, uint64_t id, once_letter *out, bool *found, once_arena *arena,
                       once_error *err);
     int (*letter_drop)(once_storage *storage, uint64_t id, once_error *err);

@@ -86,7 +86,8 @@ typedef struct once_letter {
     /* Only of a CONFLICT letter that is to be written: the id of its key, and the fingerprint of its content. Zero: the
      * store uses `key` and the body instead. */
     once_hash key_id, fingerprint;
-    once_hash same; /* set by letter_get: the identity of the letter, the same for each delivery. Of a letter without an
+    once_hash
+        identity; /* set by letter_get: the identity of the letter, the same for each delivery. Of a letter without an
                      * entry it is also the id of the entry that records that the letter was discarded */
 } once_letter;
 

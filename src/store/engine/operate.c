@@ -55,13 +55,13 @@ static int remember_discarded(once_storage *storage, const once_letter *letter, 
 {
     const once_request what = {.scope = &letter->scope,
                                .key = letter->key,
-                               .id = letter->same,
+                               .id = letter->identity,
                                .remember_ms = remember_ms,
                                .lane = {.gap_ms = -1},
                                .sent_ms = ONCE_NO_TIME,
                                .at = letter->message.at};
     once_entry_pair at;
-    const int rc = once__pair_load(storage, letter->same, &at, err);
+    const int rc = once__pair_load(storage, letter->identity, &at, err);
     if (rc != ONCE_OK) return rc;
     const int changed = once_entry_give_up(at.entry, &what, storage->now_ms);
     return changed ? once__pair_keep(storage, &at, changed, err) : ONCE_OK;

@@ -85,7 +85,7 @@ int once__mem_letter_get(once_storage *storage, uint64_t id, once_letter *out, b
     *found = i < m->letters.n;
     if (!*found) return ONCE_OK;
     if (!once__letter_copy(arena, &m->letters.at[i]->letter, out)) return once_no_memory(err, "in the memory store");
-    out->same = m->letters.at[i]->unique;
+    out->identity = m->letters.at[i]->unique;
     return ONCE_OK;
 }
 

@@ -143,7 +143,7 @@ static int read_letter(const PGresult *r, int row, once_arena *arena, once_lette
         if (!once__pg_copy_column(r, row, 8 + i, arena, texts[i])) return once_no_memory(err, "in the postgres store");
     l->count = (uint64_t)once__pg_int(r, row, 19);
     l->last_ms = once__pg_int(r, row, 20) ? once__pg_int(r, row, 20) : l->buried_ms;
-    l->same = once__pg_id(r, row, 21);
+    l->identity = once__pg_id(r, row, 21);
     return ONCE_OK;
 }
 
@@ -174,7 +174,7 @@ static int load_ahead(once_postgres *q, once_error *err)
         const once_letter *letter = &q->ahead[i].letter;
         ids[n] = letter->id ? entry_of(q, letter) : (once_hash){0};
         n += !once_hash_is_zero(ids[n]);
-        ids[n] = letter->id && once_hash_is_zero(letter->entry) ? letter->same
+        ids[n] = letter->id && once_hash_is_zero(letter->entry) ? letter->identity
                                                                 : (once_hash){0}; /* the entry that notes the discard */
         n += !once_hash_is_zero(ids[n]);
     }

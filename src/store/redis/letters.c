@@ -146,7 +146,7 @@ int once__redis_letter_get(once_storage *storage, uint64_t id, once_letter *out,
     const int rc = find_letter(r, id, &letter, &unique, found, err);
     if (rc != ONCE_OK || !*found) return rc;
     if (!once__letter_copy(arena, &letter, out)) return once__redis_nomem(err);
-    out->same = unique;
+    out->identity = unique;
     return ONCE_OK;
 }
 

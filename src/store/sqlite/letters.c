@@ -9,8 +9,8 @@
 static int read_letter(once_sqlite *q, sqlite3_stmt *stmt, once_arena *arena, once_letter *l, once_error *err)
 {
     *l = (once_letter){.id = (uint64_t)sqlite3_column_int64(stmt, 0)};
-    if (!sqlite3_column_int(stmt, 19) || !once__column_id(stmt, 1, &l->entry) || !once__column_id(stmt, 22, &l->same) ||
-        !once__letter_kind_read(sqlite3_column_int64(stmt, 6), l))
+    if (!sqlite3_column_int(stmt, 19) || !once__column_id(stmt, 1, &l->entry) ||
+        !once__column_id(stmt, 22, &l->identity) || !once__letter_kind_read(sqlite3_column_int64(stmt, 6), l))
         return once_fail(err, ONCE_E_CORRUPT, "file '%s': table once_letter is damaged; restore it from a backup",
                          q->db->path);
     l->attempt = (uint32_t)sqlite3_column_int64(stmt, 8);

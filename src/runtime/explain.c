@@ -29,7 +29,7 @@ static int explain_lane(once_backend *store, once_entry *entry, once_arena *aren
 {
     assert(entry->state == ONCE_STATE_WAITING || entry->state == ONCE_STATE_DEAD);
     once_bytes words;
-    const int rc = store->ops->why(store, entry->id, &words, arena, err);
+    const int rc = store->ops->explain_lane(store, entry->id, &words, arena, err);
     if (rc != ONCE_OK || words.len == 0) return rc;
     if (entry->reason.len) {
         once_bytes parts[] = {entry->reason, ONCE_BYTES("; "), words};

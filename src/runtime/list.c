@@ -43,7 +43,7 @@ static once_bytes with_lane(listing *l, once_hash entry, once_bytes reason)
     once_bytes words = {0};
     once_arena_reset(&l->arena);
     if (!l->lanes || once_hash_is_zero(entry)) return reason;
-    l->rc = l->lanes->ops->why(l->lanes, entry, &words, &l->arena, l->err);
+    l->rc = l->lanes->ops->explain_lane(l->lanes, entry, &words, &l->arena, l->err);
     if (l->rc != ONCE_OK) return (once_bytes){0};
     if (words.len == 0) return reason;
     if (reason.len == 0) return words;

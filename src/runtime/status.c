@@ -58,7 +58,7 @@ static int count_blocking(once_backend *store, once_bytes consumer, uint64_t *ou
     for (size_t i = 0; i < s.n && rc == ONCE_OK; i++) {
         once_bytes words = {0};
         once_arena_reset(&arena);
-        rc = store->ops->why(store, s.ids[i], &words, &arena, err);
+        rc = store->ops->explain_lane(store, s.ids[i], &words, &arena, err);
         *out += rc == ONCE_OK && words.len > 0;
     }
     once_arena_release(&arena);

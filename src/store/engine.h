@@ -223,7 +223,7 @@ int once__engine_look(once_backend *store, const once_request *request, once_dec
                       once_error *err);
 int once__engine_outlook(once_backend *store, const once_request *request, once_decision *out, once_arena *arena,
                          once_error *err);
-int once__engine_why(once_backend *store, once_hash id, once_bytes *out, once_arena *arena, once_error *err);
+int once__engine_explain_lane(once_backend *store, once_hash id, once_bytes *out, once_arena *arena, once_error *err);
 int once__engine_in_lane(once_backend *store, once_hash id, size_t max, once_in_lane *out, once_arena *arena,
                          once_error *err);
 
@@ -252,7 +252,7 @@ int once__engine_facts(once_backend *store, const char *prefix, once_fact_visit 
     .letter_get = once__engine_letter_get, .letter_drop = once__engine_letter_drop, .discard = once__engine_discard,   \
     .correct = once__engine_correct, .resolve = once__engine_resolve, .revive = once__engine_revive,                   \
     .audit = once__engine_audit, .audits = once__engine_audits, .get = once__engine_get, .look = once__engine_look,    \
-    .outlook = once__engine_outlook, .why = once__engine_why, .in_lane = once__engine_in_lane,                         \
+    .outlook = once__engine_outlook, .explain_lane = once__engine_explain_lane, .in_lane = once__engine_in_lane,       \
     .list = once__engine_list, .letters = once__engine_letters, .stats = once__engine_stats,                           \
     .waiting_size = once__engine_waiting_size, .time = once__engine_time, .fact_get = once__engine_fact_get,           \
     .fact_count = once__engine_fact_count, .facts = once__engine_facts

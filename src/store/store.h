@@ -295,7 +295,7 @@ typedef struct once_store_ops {
                    once_error *err);
     /* A sentence for operators: what in its lane the entry waits for, or that the lane waits for the entry. Empty:
      * neither. */
-    int (*why)(once_backend *store, once_hash id, once_bytes *out, once_arena *arena, once_error *err);
+    int (*explain_lane)(once_backend *store, once_hash id, once_bytes *out, once_arena *arena, once_error *err);
     /* The same as data, with the first `max` of the entries before it. Outside of transactions. */
     int (*in_lane)(once_backend *store, once_hash id, size_t max, once_in_lane *out, once_arena *arena,
                    once_error *err);

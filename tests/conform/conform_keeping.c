@@ -833,7 +833,7 @@ static void read_it(fixture *f, const once_entry *entry)
     once_bytes why;
     assert_ok(f, f->store->ops->get(f->store, entry->id, &same, &f->arena, &f->err));
     assert_int_equal(same.state, ONCE_STATE_WAITING);
-    assert_ok(f, f->store->ops->why(f->store, entry->id, &why, &f->arena, &f->err));
+    assert_ok(f, f->store->ops->explain_lane(f->store, entry->id, &why, &f->arena, &f->err));
     assert_ok(f, f->store->ops->in_lane(f->store, entry->id, 3, &in_lane, &f->arena, &f->err));
 }
 

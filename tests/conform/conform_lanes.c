@@ -239,7 +239,7 @@ static void f28_a_gap_waits_only_while_somebody_runs(fixture *f)
     assert_string_equal(work(f, ONCE_DONE), ""); /* 2500 of 4000, and 500 of that */
     const once_request two = ask_lane(f, "2", "lane", 2, 4000), three = ask_lane(f, "3", "lane", 3, 4000);
     once_bytes why;
-    assert_ok(f, f->store->ops->why(f->store, three.id, &why, &f->arena, &f->err));
+    assert_ok(f, f->store->ops->explain_lane(f->store, three.id, &why, &f->arena, &f->err));
     assert_bytes(why, "version 2 is missing; 3s of 4s have passed");
     for (int i = 0; i < 3; i++) {
         pass(f, 250);
@@ -530,7 +530,7 @@ static void f33_a_dead_one_that_blocks_holds_its_lane(fixture *f)
         sweep_all(f, 100);
         assert_string_equal(work(f, ONCE_DONE), "");
         once_bytes why;
-        assert_ok(f, f->store->ops->why(f->store, b.id, &why, &f->arena, &f->err));
+        assert_ok(f, f->store->ops->explain_lane(f->store, b.id, &why, &f->arena, &f->err));
         assert_bytes(why, "it waits for a dead letter of its lane to be replayed or discarded");
         once_letter letter;
         bool found;

@@ -638,7 +638,7 @@ static void step_look(run *r)
         if (!compare_status(r, "outlook", rc, err)) return;
     }
     compare_decisions(r, "outlook", 0, &decisions[0], &decisions[1]);
-    BOTH(store->ops->why(store, q.id, &words[s], &r->sides[s].arena, &err[s]))
+    BOTH(store->ops->explain_lane(store, q.id, &words[s], &r->sides[s].arena, &err[s]))
     if (!compare_status(r, "why", rc, err)) return;
     if (!equal_bytes(words[0], words[1]))
         differ(r, "why: memory '%.*s', other '%.*s'", (int)words[0].len, words[0].data, (int)words[1].len,

@@ -174,7 +174,7 @@ static void look(world *w, once_error *err)
     size_t seen = 0;
     (void)ops->get(w->store, r.id, &entry, &w->arena, err);
     (void)ops->look(w->store, &r, &d, &w->arena, err);
-    (void)ops->why(w->store, r.id, &why, &w->arena, err);
+    (void)ops->explain_lane(w->store, r.id, &why, &w->arena, err);
     (void)ops->stats(w->store, w->scope.consumer, &stats, err);
     (void)ops->list(w->store, w->scope.consumer, (once_state)(1 + draw(ONCE_STATES - 1)), see_entry, &seen, err);
     (void)ops->audits(w->store, w->scope.consumer, see_audit, &seen, err);

@@ -149,7 +149,7 @@ static void take_and_look(scene *s)
     for (int state = 1; state < ONCE_STATES; state++)
         note(s, ops->list(s->store, s->scope.consumer, (once_state)state, see_entry, NULL, &err), &err);
     note(s, ops->get(s->store, ask(s, "a", NULL).id, &entry, &s->arena, &err), &err);
-    note(s, ops->why(s->store, ask(s, "d", NULL).id, &why, &s->arena, &err), &err);
+    note(s, ops->explain_lane(s->store, ask(s, "d", NULL).id, &why, &s->arena, &err), &err);
 }
 
 static void operate(scene *s)

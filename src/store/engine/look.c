@@ -60,7 +60,7 @@ int once__engine_outlook(once_backend *store, const once_request *request, once_
     return once__verb_end(storage, rc, err);
 }
 
-int once__engine_why(once_backend *store, once_hash id, once_bytes *out, once_arena *arena, once_error *err)
+int once__engine_explain_lane(once_backend *store, once_hash id, once_bytes *out, once_arena *arena, once_error *err)
 {
     once_storage *storage = once__storage_of(store);
     int rc = once__verb_begin(storage, false, err);

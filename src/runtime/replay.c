@@ -151,7 +151,7 @@ static int back_to_work(replaying *r, const once_letter *letter, const once_item
 {
     assert(!once_hash_is_zero(letter->entry));
     if (!r->options->body) return r->store->ops->replay_letter(r->store, letter->id, ended, err);
-    const int rc = r->store->ops->correct(r->store, letter->id, &item->request, &item->message, ended, err);
+    const int rc = r->store->ops->replay_with_body(r->store, letter->id, &item->request, &item->message, ended, err);
     if (rc == ONCE_OK && !*ended) out->verdict = ONCE_REPLAY_other_key;
     return rc;
 }

@@ -211,8 +211,8 @@ int once__engine_letter_get(once_backend *store, uint64_t letter, once_letter *o
                             once_error *err);
 int once__engine_letter_drop(once_backend *store, uint64_t letter, bool *found, once_error *err);
 int once__engine_discard(once_backend *store, uint64_t letter, int64_t remember_ms, bool *found, once_error *err);
-int once__engine_correct(once_backend *store, uint64_t letter, const once_request *request, const once_message *message,
-                         bool *done, once_error *err);
+int once__engine_replay_with_body(once_backend *store, uint64_t letter, const once_request *request,
+                                  const once_message *message, bool *done, once_error *err);
 int once__engine_resolve(once_backend *store, once_hash id, once_outcome outcome, once_bytes reason, bool *done,
                          once_error *err);
 int once__engine_revive(once_backend *store, const once_request *request, const once_message *message, bool *done,
@@ -250,7 +250,7 @@ int once__engine_facts(once_backend *store, const char *prefix, once_fact_visit 
     .begin = once__engine_begin, .commit = once__engine_commit, .rollback = once__engine_rollback,                     \
     .bury = once__engine_bury, .replay_letter = once__engine_replay, .forget = once__engine_forget,                    \
     .letter_get = once__engine_letter_get, .letter_drop = once__engine_letter_drop, .discard = once__engine_discard,   \
-    .correct = once__engine_correct, .resolve = once__engine_resolve, .revive = once__engine_revive,                   \
+    .replay_with_body = once__engine_replay_with_body, .resolve = once__engine_resolve, .revive = once__engine_revive, \
     .audit = once__engine_audit, .audits = once__engine_audits, .get = once__engine_get, .look = once__engine_look,    \
     .outlook = once__engine_outlook, .explain_lane = once__engine_explain_lane, .in_lane = once__engine_in_lane,       \
     .list = once__engine_list, .letters = once__engine_letters, .stats = once__engine_stats,                           \

@@ -271,8 +271,8 @@ typedef struct once_store_ops {
     int (*discard)(once_backend *store, uint64_t letter, int64_t remember_ms, bool *found, once_error *err);
     /* As replay_letter, but with another message of the same key; not done when that message would have another place
      * in its lane. Drops the letter. */
-    int (*correct)(once_backend *store, uint64_t letter, const once_request *request, const once_message *message,
-                   bool *done, once_error *err);
+    int (*replay_with_body)(once_backend *store, uint64_t letter, const once_request *request,
+                            const once_message *message, bool *done, once_error *err);
     int (*resolve)(once_backend *store, once_hash id, once_outcome outcome, once_bytes reason, bool *done,
                    once_error *err);
     /* `--force`: puts a finished key back to waiting, with this message. */

@@ -120,7 +120,7 @@ static bool do_correct(fixture *f, uint64_t letter, const once_request *r, once_
     once_message message = message_of(r);
     bool done;
     message.body = body;
-    assert_ok(f, f->store->ops->correct(f->store, letter, r, &message, &done, &f->err));
+    assert_ok(f, f->store->ops->replay_with_body(f->store, letter, r, &message, &done, &f->err));
     return done;
 }
 

@@ -290,7 +290,7 @@ static void f26_a_replayed_message_is_not_replaced(fixture *f)
     assert_int_equal(list_letters(f, &letter, 1), 1);
     const once_message corrected = message_for(&other);
     bool done;
-    assert_ok(f, f->store->ops->correct(f->store, letter.id, &other, &corrected, &done, &f->err));
+    assert_ok(f, f->store->ops->replay_with_body(f->store, letter.id, &other, &corrected, &done, &f->err));
     assert_true(done);
     assert_conflict(f, &first); /* the broker brings the wrong one again */
     assert_conflict(f, &third);

@@ -91,8 +91,8 @@ int once__verb_discard(once_backend *store, uint64_t id, int64_t remember_ms, bo
     return rc;
 }
 
-int once__engine_correct(once_backend *store, uint64_t id, const once_request *request, const once_message *message,
-                         bool *done, once_error *err)
+int once__engine_replay_with_body(once_backend *store, uint64_t id, const once_request *request,
+                                  const once_message *message, bool *done, once_error *err)
 {
     once_storage *storage = once__storage_of(store);
     assert(!once_hash_is_zero(request->id) && message);

@@ -314,8 +314,8 @@ int once_entry_forget(once_entry *entry, once_lane *lane);
 /* A dead entry waits to run again, with failures 0. `attempt` goes on counting; `unreported` and `maybe` stay. */
 int once_entry_replay(once_entry *entry, once_lane *lane, int64_t now_ms, const once_message *message);
 /* The same with a corrected message. Its content may differ; its key and its place in the lane may not. */
-int once_entry_correct(once_entry *entry, once_lane *lane, const once_request *request, const once_message *message,
-                       int64_t now_ms);
+int once_entry_replay_with_body(once_entry *entry, once_lane *lane, const once_request *request,
+                                const once_message *message, int64_t now_ms);
 /* A dead entry becomes rejected, and is remembered as others are. `sent_ms`: of its message, or ONCE_NO_TIME. */
 int once_entry_discard(once_entry *entry, once_lane *lane, int64_t sent_ms, int64_t now_ms);
 /* The same for a letter that has no entry: makes one that is rejected. Its id is the identity of the letter, which no

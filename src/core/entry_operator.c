@@ -29,8 +29,8 @@ int once_entry_replay(once_entry *entry, once_lane *lane, int64_t now_ms, const 
     return ONCE_ENTRY_CHANGED | once__lane_unblock(entry, lane);
 }
 
-int once_entry_correct(once_entry *entry, once_lane *lane, const once_request *r, const once_message *message,
-                       int64_t now_ms)
+int once_entry_replay_with_body(once_entry *entry, once_lane *lane, const once_request *r, const once_message *message,
+                                int64_t now_ms)
 {
     if (!once__entry_has_same_place(entry, r)) return ONCE_UNCHANGED;
     const int changed = once_entry_replay(entry, lane, now_ms, message);

@@ -115,7 +115,7 @@ static void f26_a_conflict_brings_the_fields_of_the_first_one(fixture *f)
     assert_int_equal(d.fields.n, 3);
 }
 
-static bool do_correct(fixture *f, uint64_t letter, const once_request *r, once_bytes body)
+static bool do_replay_with_body(fixture *f, uint64_t letter, const once_request *r, once_bytes body)
 {
     once_message message = message_of(r);
     bool done;
@@ -142,12 +142,12 @@ static void a_dead_one_goes_back_to_work_with_another_message(fixture *f)
     do_claim(f, &r);
     assert_true(do_settle(f, &r, ONCE_DEAD));
     assert_int_equal(list_letters(f, &letter, 1), 1);
-    assert_false(do_correct(f, letter.id, &other, ONCE_BYTES("right")));
+    assert_false(do_replay_with_body(f, letter.id, &other, ONCE_BYTES("right")));
     placed.lane.id = once_lane_id(f->store->secret, &f->scope, text("lane"));
-    assert_false(do_correct(f, letter.id, &placed, ONCE_BYTES("right")));
-    assert_false(do_correct(f, 12345, &right, ONCE_BYTES("right")));
+    assert_false(do_replay_with_body(f, letter.id, &placed, ONCE_BYTES("right")));
+    assert_false(do_replay_with_body(f, 12345, &right, ONCE_BYTES("right")));
     assert_int_equal(list_letters(f, NULL, 0), 1);
-    assert_true(do_correct(f, letter.id, &right, ONCE_BYTES("right")));
+    assert_true(do_replay_with_body(f, letter.id, &right, ONCE_BYTES("right")));
     assert_int_equal(list_letters(f, NULL, 0), 0);
     const once_taken t = take_one(f);
     assert_bytes(t.message.body, "right");

@@ -107,7 +107,7 @@ int once__engine_replay_with_body(once_backend *store, uint64_t id, const once_r
     if (rc == ONCE_OK && found && once_hash_equal(letter.entry, request->id)) {
         rc = once__pair_take(storage, letter.entry, (once_hash){0}, &at, err);
         if (rc == ONCE_OK && once__letter_is_of(&letter, at.entry)) {
-            const int changed = once_entry_correct(at.entry, at.lane, request, message, storage->now_ms);
+            const int changed = once_entry_replay_with_body(at.entry, at.lane, request, message, storage->now_ms);
             *done = changed != ONCE_UNCHANGED;
             if (changed) rc = once__pair_keep(storage, &at, changed, err);
         }

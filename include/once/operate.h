@@ -79,7 +79,7 @@ typedef struct once_pipeline_state {
     uint64_t repeats;                        /* since the store was made: effects outside that were started
                                                  again after an attempt that may have had its effect */
     uint64_t done, already, rejected, stale; /* finished keys that are remembered; counted only with `finished` */
-    int64_t now_ms;                          /* this machine's clock */
+    int64_t now_ms;                          /* this host's clock */
     int64_t store_ms;                        /* the store's clock */
     bool clock_doubted; /* after a reboot the wall clock is too far ahead to be trusted: once_pipeline_confirm_clock */
     int64_t oldest_waiting_ms; /* when it was first seen */
@@ -393,7 +393,7 @@ ONCE_API int once_pipeline_forget(once_pipeline *pipeline, once_bytes tenant, on
 
 /* --- the store itself --- */
 
-/* Confirms that the wall clock of this machine is right: it becomes the store's clock, ahead or back. Ahead: everything
+/* Confirms that the wall clock of this host is right: it becomes the store's clock, ahead or back. Ahead: everything
  * that expires until then is forgotten. Back: unfinished messages keep their delays, and finished ones are remembered
  * longer by the difference. Audited. E_USAGE: the store has no clock of its own (a server's clock decides). */
 ONCE_API int once_pipeline_confirm_clock(once_pipeline *pipeline, int64_t *before_ms, int64_t *after_ms,

@@ -1,7 +1,7 @@
 /* The ids of keys and lanes (core/key_id.h).
  *
  * What is hashed: one byte for the kind ('K' key, 'H' long key, 'L' lane; other case if the parts are hashed first),
- * then for each part its length (4 bytes, in the order of this machine) and its bytes. Stores keep these ids, so this
+ * then for each part its length (4 bytes, in the order of this host) and its bytes. Stores keep these ids, so this
  * layout never changes. */
 #include "core/key_id.h"
 

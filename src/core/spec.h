@@ -39,7 +39,7 @@ typedef struct once_fingerprint_spec {
 enum {
     ONCE_EFFECT_RUNS = 1u << 0,     /* it does something. Without this bit every message becomes a dead letter */
     ONCE_EFFECT_OUTSIDE = 1u << 1,  /* outside of the store, between two transactions; otherwise inside of one */
-    ONCE_EFFECT_ISOLATED = 1u << 2, /* it runs in another process or on another machine, so it cannot crash ours */
+    ONCE_EFFECT_ISOLATED = 1u << 2, /* it runs in another process or on another host, so it cannot crash ours */
     ONCE_EFFECT_OUTLIVES = 1u << 3, /* what it started may go on when our process is gone */
     ONCE_EFFECT_FAULTS = 1u << 4,   /* it fails with errors of a database, which `retry.on` names */
     ONCE_EFFECT_ASKS = 1u << 5,     /* OUTSIDE: the other side can be asked whether it has happened (`lookup`) */

@@ -86,7 +86,7 @@ struct once_stmt {
     int params;
 };
 
-/* The slots of a driver. The contract of each is that of the function below with its name. */
+/* The functions of a driver. The contract of each is that of the function below with its name. */
 struct once_db_ops {
     bool reads_numbers;
     int (*prepare)(once_db *db, once_bytes sql, once_stmt **out, once_error *err);

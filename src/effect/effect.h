@@ -50,7 +50,7 @@ typedef struct once_effect_part {
     once_effect_open *open;
 } once_effect_part;
 
-/* Slots may be NULL where that is said. A slot that gets a handler gets one that has this effect. */
+/* Functions may be NULL where that is said. One that takes a handler gets one that has this effect. */
 typedef struct once_effect_ops {
     const char *name;    /* "exec": the field of a handler that chooses it */
     const char *summary; /* one line for `once version` */
@@ -127,7 +127,7 @@ const char *once_effect_mode(const once_handler_spec *handler);
 int once_effect_driver_open(struct once_runner *runner, const once_handler_spec *handler,
                             struct once_effect_driver **out, once_error *err);
 
-/* For every handler; do nothing, or return nothing, where the slot is NULL. */
+/* For every handler; do nothing, or return nothing, where the function is NULL. */
 void once_effect_secrets(const once_handler_spec *handler, once_secret_visit *visit, void *user);
 void once_effect_exposed(const once_handler_spec *handler, once_effect_warning *warn, void *user);
 once_bytes once_effect_function(const once_handler_spec *handler);

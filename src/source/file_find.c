@@ -7,7 +7,7 @@
 
 #include "base/banned.h"
 
-/* A device may have another number after a mount, or on another machine; then the first bytes decide. */
+/* A device may have another number after a mount, or on another host; then the first bytes decide. */
 bool once__file_is(const once_place *place, uint64_t device, uint64_t inode, int fd)
 {
     return place->inode == inode && (place->device == device || place->head_len > 0) && once_place_head_fits(fd, place);

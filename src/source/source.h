@@ -120,7 +120,7 @@ typedef void once_source_report(void *user, const once_source_finding *finding);
  * and effects get the bytes. */
 
 /* A source as the pipeline file names it. Always linked in, so that a pipeline file can be read without the library of
- * its source. Slots may be NULL where that is said. */
+ * its source. Functions may be NULL where that is said. */
 typedef struct once_source_kind {
     const char *name;                  /* "file": the field of `source` that chooses it */
     const char *summary;               /* one line for `once version` and the docs */
@@ -139,18 +139,18 @@ typedef struct once_source_kind {
     /* Reports each mistake between its fields. `map` is its own. A password in plain text is a mistake: it must be a
      * reference (base/value.h). Or NULL. */
     void (*check)(once_config *config, const once_node *map, const once_source_spec *source);
-    /* Warns of what is allowed and probably not meant. `shared`: several machines share the store, and keys are made of
+    /* Warns of what is allowed and probably not meant. `shared`: several hosts share the store, and keys are made of
      * coordinates. Or NULL. */
     void (*doubts)(const once_source_spec *source, bool shared, once_source_warning *warn, void *user);
     /* Visits the texts of its fields that are references to secrets, or URLs. Or NULL: it has none. */
     void (*secrets)(const once_source_spec *source, once_secret_visit *visit, void *user);
-    /* Warns of what other users of this machine or of the network may see or change. Or NULL. */
+    /* Warns of what other users of this host or of the network may see or change. Or NULL. */
     void (*exposed)(const once_source_spec *source, once_source_warning *warn, void *user);
     /* Whether a message at this place is from this source. NULL if `look` is NULL. */
     bool (*has)(const once_source_spec *source, once_bytes place);
 } once_source_kind;
 
-/* What an open source does. Slots may be NULL where that is said. */
+/* What an open source does. Functions may be NULL where that is said. */
 typedef struct once_source_ops {
     int (*open)(const once_spec *spec, const once_env *env, once_source_purpose purpose, once_source **out,
                 once_error *err);
@@ -159,7 +159,7 @@ typedef struct once_source_ops {
     unsigned (*bits)(const once_source *source);
 
     /* Before the first message of a stream, outside of a transaction: reads what `keep` has written, and goes on there.
-     * Both slots are there, or both are NULL: then the source keeps nothing, and has no CURSOR.
+     * Both functions are there, or both are NULL: then the source keeps nothing, and has no CURSOR.
      *   Without ASSIGNS: called once, for stream 0, while the run starts. ONCE_E_UNAVAILABLE, ONCE_E_ABORTED and
      *     ONCE_E_FULL are tried again after pauses, by a FINITE source for `patience`, by others until the run is
      *     stopped. Every other status ends the start of the run.
@@ -249,7 +249,7 @@ void once_source_choose(once_config *config, const once_node *map, const once_so
 /* The names that ${source:NAME} may have in a file with this map, ends with NULL; NULL: the map names no source. */
 const char *const *once_source_names(const once_node *map);
 
-/* For every source; does nothing where its slot is NULL. */
+/* For every source; does nothing where its function is NULL. */
 void once_source_doubts(const once_source_spec *source, bool shared, once_source_warning *warn, void *user);
 void once_source_secrets(const once_source_spec *source, once_secret_visit *visit, void *user);
 void once_source_exposed(const once_source_spec *source, once_source_warning *warn, void *user);

@@ -332,10 +332,10 @@ typedef struct once_store_ops {
 
     int (*time)(once_backend *store, once_store_time *out,
                 once_error *err); /* the time of the open transaction, if there is one; writes nothing */
-    /* An operator confirms the wall clock of this machine: it becomes the time of the store, ahead of or behind the
-     * time before. When the time goes back, leases and due times of unfinished entries keep their distance, and
-     * finished entries are remembered longer. In a transaction, together with `audit`. NULL: a server's clock decides,
-     * or the store keeps nothing. */
+    /* An operator confirms the wall clock of this host: it becomes the time of the store, ahead of or behind the time
+     * before. When the time goes back, leases and due times of unfinished entries keep their distance, and finished
+     * entries are remembered longer. In a transaction, together with `audit`. NULL: a server's clock decides, or the
+     * store keeps nothing. */
     int (*confirm_time)(once_backend *store, once_error *err);
 
     /* Small named facts: the key spec of a consumer, whether its last run ended cleanly. An empty value deletes. A name
@@ -376,7 +376,7 @@ const char *once__store_kinds(char out[ONCE_STORE_KINDS]);
 
 /* Properties of a scheme, which are there before its library is loaded. */
 enum {
-    ONCE_DRIVER_HERE = 1, /* the store is in our own process, or a file of this machine: no server is asked */
+    ONCE_DRIVER_HERE = 1, /* the store is in our own process, or a file of this host: no server is asked */
     ONCE_DRIVER_FILE = 2, /* behind the colon is a path */
     ONCE_DRIVER_NEW = 4,  /* each open makes a new store, so there is nothing to remember of it */
     ONCE_DRIVER_ROLE = 8  /* the role that connects may decide where the store is */

@@ -4,7 +4,7 @@
  * each commit that writes, and every ten seconds when it is idle. This record and the store's clock show whether the
  * worker is alive. When a worker has not renewed its record before the lease of the record ends, the worker died or
  * hangs. The record then stays, so that a worker that was only late can go on; other workers notice each death once
- * (`noticed`). A worker whose process on this machine no longer exists is dead at once, and its record is dropped. The
+ * (`noticed`). A worker whose process on this host no longer exists is dead at once, and its record is dropped. The
  * record of any other dead worker is dropped after a day.
  *
  * Each renewal has a number. When the number went back, or the record is missing, the store lost something that it had
@@ -41,7 +41,7 @@ typedef struct once_worker {
 typedef enum once_worker_state {
     ONCE_WORKER_ALIVE,
     ONCE_WORKER_LATE, /* the lease of its record is over: the worker died, or hangs */
-    ONCE_WORKER_GONE  /* its process on this machine no longer exists */
+    ONCE_WORKER_GONE  /* its process on this host no longer exists */
 } once_worker_state;
 
 /* Fills in this process and `run`, a random number; the other fields are zero. */

@@ -24,7 +24,7 @@ static void on_letter(void *user, const once_replayed *l)
 {
     replaying *r = user;
     const bool leaves = once_replay_verdict_leaves(l->verdict);
-    r->maybe += leaves && l->maybe_done;
+    r->maybe_done += leaves && l->maybe_done;
     if (!r->dry_run && leaves && !r->json) return;
     if (r->json) {
         printf("%s{\"letter\":%" PRIu64, r->first ? "" : ",", l->letter);
@@ -84,7 +84,8 @@ static void print_counts(const replaying *r, const once_replay_counts *counts)
         if (counts->verdicts[i])
             printf("  %-10s %12" PRIu64 "  %s\n", once_replay_verdict_name((once_replay_verdict)i), counts->verdicts[i],
                    once_replay_verdict_text((once_replay_verdict)i));
-    if (r->maybe) printf("%" PRIu64 " of these may repeat an effect: an earlier attempt may have had it\n", r->maybe);
+    if (r->maybe_done)
+        printf("%" PRIu64 " of these may repeat an effect: an earlier attempt may have had it\n", r->maybe_done);
 }
 
 static void json_counts(const replaying *r, const once_replay_counts *counts)
@@ -93,7 +94,7 @@ static void json_counts(const replaying *r, const once_replay_counts *counts)
     for (int i = 0; i < ONCE_REPLAY_VERDICTS; i++)
         printf("%s\"%s\":%" PRIu64, i ? "," : "", once_replay_verdict_name((once_replay_verdict)i),
                counts->verdicts[i]);
-    printf("},\"maybe_done\":%" PRIu64 ",\"stopped\":%s", r->maybe, counts->stopped ? "true" : "false");
+    printf("},\"maybe_done\":%" PRIu64 ",\"stopped\":%s", r->maybe_done, counts->stopped ? "true" : "false");
 }
 
 static bool stayed(const once_replay_counts *counts)

@@ -193,7 +193,7 @@ void once__entry_start(once_entry *entry, once_token token, int64_t lease_ms, bo
     entry->token = token;
     entry->attempt++;
     if (!orphan) return;
-    entry->unreported = entry->maybe = true;
+    entry->unreported = entry->maybe_done = true;
     if (!ONCE_PLANTED(unreported_free)) once__entry_count_failure(entry, now_ms);
 }
 

@@ -31,7 +31,7 @@
  * entry stays as it is. There is one exception. A key whose only attempts were released or retried has had no effect,
  * so a corrected message takes the place of the first one. The entry goes on with failures 0, and the replaced body, if
  * the store has it, becomes the conflict letter. This does not happen
- *   - where an attempt may have had its effect (`unreported`, `maybe`), or the entry is claimed;
+ *   - where an attempt may have had its effect (`unreported`, `maybe_done`), or the entry is claimed;
  *   - before the first attempt: nothing is known to be wrong with the first message, and who comes first is chance;
  *   - at another place of the lane, because others are ordered by it;
  *   - for a message that is too old: it may have been done and forgotten;
@@ -157,10 +157,10 @@ typedef struct once_decision {
      * False when the same answer is given again after a lost reply. */
     bool orphan;
     /* RUN: the attempt before this one may have had its effect: it ended without reporting an outcome, its settlement
-     * said so (`maybe`), or an unknown is tried again. */
+     * said so (`maybe_done`), or an unknown is tried again. */
     bool unreported;
-    bool maybe;   /* RUN: some earlier attempt may have had its effect, not only the last; the effect is told this */
-    bool old_key; /* the entry keeps the old form of the idempotency key (core/outward.h) */
+    bool maybe_done; /* RUN: some earlier attempt may have had its effect, not only the last; the effect is told this */
+    bool old_key;    /* the entry keeps the old form of the idempotency key (core/outward.h) */
     /* UNKNOWN, from take: the caller has a claim to ask the other side about it and to settle the answer. It must run
      * nothing. When the lease ends without an answer, the entry is handed out again. */
     bool asks;
@@ -204,7 +204,7 @@ typedef struct once_settlement {
     bool failed;                 /* dead: the attempt itself failed, and counts */
     /* retry, dead: the effect may have happened; the next attempt learns it (decision.unreported). A release keeps what
      * was known before its claim. */
-    bool maybe;
+    bool maybe_done;
     bool asked;        /* the answer to a question, not the end of an attempt; the history gets no line if in vain */
     bool *was_unknown; /* may be NULL; set to whether the entry was recorded as unknown before */
 } once_settlement;
@@ -229,7 +229,7 @@ struct once_entry {
     bool old_key;     /* made before idempotency keys were independent of the store; keeps that key for life */
     bool block;       /* as in the request */
     bool unreported;  /* the last attempt may have had its effect; while claimed: the attempt before this claim */
-    bool maybe;       /* some attempt may have had its effect; later attempts never clear it */
+    bool maybe_done;  /* some attempt may have had its effect; later attempts never clear it */
     bool fixed;       /* no other content may take its place: it took another's, or an operator chose this content */
     bool has_message; /* false for a dead entry: its letter has the message */
     uint64_t run;     /* the run that counts it as waiting; 0: none */
@@ -311,7 +311,7 @@ int once_entry_lapse(once_entry *entry, int64_t now_ms, once_decision *out);
 
 /* Removes the key; its next message runs again. expires_ms stays, for drivers that must cover an older record. */
 int once_entry_forget(once_entry *entry, once_lane *lane);
-/* A dead entry waits to run again, with failures 0. `attempt` goes on counting; `unreported` and `maybe` stay. */
+/* A dead entry waits to run again, with failures 0. `attempt` goes on counting; `unreported` and `maybe_done` stay. */
 int once_entry_replay(once_entry *entry, once_lane *lane, int64_t now_ms, const once_message *message);
 /* The same with a corrected message. Its content may differ; its key and its place in the lane may not. */
 int once_entry_replay_with_body(once_entry *entry, once_lane *lane, const once_request *request,
@@ -353,7 +353,7 @@ void once_entry_look(once_entry *entry, int64_t now_ms);
 static inline bool once_entry_expires(const once_entry *entry)
 {
     if (once_state_finished(entry->state)) return true;
-    return entry->state == ONCE_STATE_WAITING && !entry->has_message && !entry->maybe && !entry->unreported &&
+    return entry->state == ONCE_STATE_WAITING && !entry->has_message && !entry->maybe_done && !entry->unreported &&
            once_hash_is_zero(entry->lane);
 }
 

@@ -46,7 +46,7 @@ static bool has_other_content(const once_entry *entry, const once_request *r)
 bool once__entry_gives_way(const once_entry *entry, const once_lane *lane, const once_request *r, int64_t now_ms)
 {
     if (entry->state != ONCE_STATE_WAITING || entry->attempt == 0 || !has_other_content(entry, r)) return false;
-    if ((entry->unreported || entry->maybe) && !ONCE_PLANTED(maybe_replaced)) return false;
+    if ((entry->unreported || entry->maybe_done) && !ONCE_PLANTED(maybe_replaced)) return false;
     if (entry->old_key) return false; /* an older version of once recorded only the last attempt */
     return (!entry->fixed || ONCE_PLANTED(takes_turns)) && once__entry_has_same_place(entry, r) &&
            !is_too_old(lane, r, now_ms);
@@ -99,7 +99,7 @@ void once__entry_describe(const once_entry *entry, once_answer answer, int64_t n
         out->failures = entry->failures;
         out->failing_for_ms = once__entry_failing_for(entry, now_ms);
         out->unreported = entry->unreported;
-        out->maybe = entry->maybe;
+        out->maybe_done = entry->maybe_done;
         out->gap_over = entry->gap;
         if (entry->unreported && !entry->gap) out->before = entry->reason;
         break;

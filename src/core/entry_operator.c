@@ -70,7 +70,7 @@ int once_entry_resolve(once_entry *entry, once_lane *lane, once_outcome outcome,
         once__entry_move(entry, ONCE_STATE_UNKNOWN, ONCE_NEVER, now_ms); /* its lease is over */
     entry->reason = reason;
     entry->gap = false;
-    if (outcome != ONCE_DONE) entry->unreported = entry->maybe = true; /* the effect may still have happened */
+    if (outcome != ONCE_DONE) entry->unreported = entry->maybe_done = true; /* the effect may still have happened */
     if (outcome == ONCE_DEAD) { /* the token stays: it tells this dead letter of the key from others */
         once__entry_move(entry, ONCE_STATE_DEAD, ONCE_NEVER, now_ms);
         return ONCE_ENTRY_CHANGED | once__entry_frees_lane(entry) | ONCE_LETTER_NEEDED |
@@ -98,7 +98,7 @@ int once_entry_revive(once_entry *entry, const once_lane *lane, const once_reque
     entry->token = (once_token){0};
     once__entry_reset_failures(entry);
     entry->run = 0;
-    entry->unreported = entry->maybe = entry->gap = false;
+    entry->unreported = entry->maybe_done = entry->gap = false;
     entry->fixed = true; /* it has had its effect, and an operator chose this content */
     entry->result = (once_bytes){0};
     /* A store need not keep these of a finished entry, and the content may be another one now. */

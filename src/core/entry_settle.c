@@ -33,9 +33,9 @@ static bool same_claim(const once_entry *entry, const once_request *r)
 static void note_attempt(once_entry *entry, const once_settlement *s, int64_t now_ms)
 {
     const bool release = s->outcome == ONCE_RELEASE, retry = s->outcome == ONCE_RETRY, dead = s->outcome == ONCE_DEAD;
-    if (retry || dead || (release && ONCE_PLANTED(release_forgets))) entry->unreported = s->maybe;
-    if (retry || dead) entry->maybe |= s->maybe;
-    if (retry && s->maybe && ONCE_PLANTED(unknown_free)) return;
+    if (retry || dead || (release && ONCE_PLANTED(release_forgets))) entry->unreported = s->maybe_done;
+    if (retry || dead) entry->maybe_done |= s->maybe_done;
+    if (retry && s->maybe_done && ONCE_PLANTED(unknown_free)) return;
     if (retry || (dead && s->failed) || (release && ONCE_PLANTED(release_blames)))
         once__entry_count_failure(entry, now_ms);
 }
@@ -43,7 +43,7 @@ static void note_attempt(once_entry *entry, const once_settlement *s, int64_t no
 /* A dead entry that may have run did not die of a missing version. */
 static bool may_have_run(const once_entry *entry, const once_settlement *s)
 {
-    return s->failed || s->maybe || entry->maybe || entry->failures;
+    return s->failed || s->maybe_done || entry->maybe_done || entry->failures;
 }
 
 int once_entry_settle(once_entry *entry, once_lane *lane, const once_settlement *s, int64_t now_ms, bool *applied)

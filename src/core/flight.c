@@ -89,7 +89,7 @@ static void look_again(once_flight *flight, const once_item *item)
 void once_flight_depart(once_flight *flight, once_item *item, int64_t claimed_at_ms)
 {
     item->given = item->told_to_end = item->lost = false;
-    item->started = item->maybe = false;
+    item->started = item->maybe_done = false;
     item->run_failure = ONCE_OK;
     item->delay_ms = -1;
     item->claimed_at_ms = claimed_at_ms;

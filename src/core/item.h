@@ -104,9 +104,9 @@ struct once_item {
 
     /* About an external effect. The effect executor fills these; it owns the item from START until
      * once_machine_finished. */
-    void *output; /* malloc'd: the bytes of result and failure; freed when the item is over */
-    void *driver; /* the effect driver's own data about it */
-    bool maybe;   /* the effect may have happened */
+    void *output;    /* malloc'd: the bytes of result and failure; freed when the item is over */
+    void *driver;    /* the effect driver's own data about it */
+    bool maybe_done; /* the effect may have happened */
     /* Not ONCE_OK: the effect could not be started, or the next one would end in the same way. The message is not to
      * blame; `failure` says why. */
     int run_failure;

@@ -218,8 +218,8 @@ once_action *once_machine_effect_action(once_machine *machine, int64_t now_ms);
 void once_machine_step(once_machine *machine, once_action *action, int64_t now_ms);
 
 /* External effects ended, in any order. The caller has set outcome, result, failure, delay_ms (-1: the backoff
- * decides), maybe, started and run_failure of each item. For an effect that was never started (killed before, or it
- * could not be started) the outcome is RELEASE. For an item that asks, it is what was found out (core/policy.h). */
+ * decides), maybe_done, started and run_failure of each item. For an effect that was never started (killed before, or
+ * it could not be started) the outcome is RELEASE. For an item that asks, it is what was found out (core/policy.h). */
 void once_machine_finished(once_machine *machine, once_item *const *items, size_t n, int64_t now_ms);
 
 /* Drain: finish the current transaction, put back the rest, end. With `accepts_at_stop`, the rest goes to the store. */

@@ -151,7 +151,7 @@ static void give_away(once_machine *machine, once_item *item)
     machine->counts.fenced++;
     machine->counts.attempts += once__item_has_tried(item);
     if (!once__item_is_unwanted(item) && item->tag) { /* its delivery is still ours: claim it as if it had just come */
-        item->held = item->lost = item->returned = item->maybe = item->commit_unknown = false;
+        item->held = item->lost = item->returned = item->maybe_done = item->commit_unknown = false;
         once__item_forget_output(item);
         once__machine_move(machine, item, ONCE_AT_READY);
     } else {

@@ -32,7 +32,7 @@ static void die(once_item *item, once_settlement end)
 {
     item->outcome = end.outcome;
     item->failure = end.reason;
-    item->maybe = end.maybe;
+    item->maybe_done = end.maybe_done;
     item->stage = ONCE_STAGE_SETTLE;
 }
 
@@ -46,7 +46,7 @@ int64_t once__machine_question_ms(const once_machine *machine, const once_item *
 void once__machine_judge(once_machine *machine, once_item *item)
 {
     const once_policy policy = once_policy_of(item->handler, machine->o.env);
-    once_settlement end = {.outcome = item->outcome, .delay_ms = item->delay_ms, .maybe = item->maybe};
+    once_settlement end = {.outcome = item->outcome, .delay_ms = item->delay_ms, .maybe_done = item->maybe_done};
     if (item->decision.asks)
         end = once_policy_answered(
             &policy, &item->decision,
@@ -54,7 +54,7 @@ void once__machine_judge(once_machine *machine, once_item *item)
     else once_policy_judge(&policy, &item->decision, &end);
     item->outcome = end.outcome;
     item->delay_ms = end.delay_ms;
-    item->maybe = end.maybe;
+    item->maybe_done = end.maybe_done;
 }
 
 /* After the write that belongs to an effect outside (`then`). The effect is done, and never runs again because the
@@ -69,7 +69,7 @@ static void ran_then(once_machine *machine, once_item *item)
     if (ONCE_PLANTED(then_ignored)) item->outcome = ONCE_DONE;
     if (item->outcome == ONCE_DONE) return;
     once_policy policy = once_policy_of(item->handler, machine->o.env);
-    once_settlement end = {.outcome = ONCE_UNKNOWN, .delay_ms = -1, .maybe = true};
+    once_settlement end = {.outcome = ONCE_UNKNOWN, .delay_ms = -1, .maybe_done = true};
     const bool repeats = ONCE_PLANTED(then_repeats);
     const bool tried_again = !policy.hold && !repeats; /* a lookup without an answer would end in another try */
     policy.hold |= !repeats;
@@ -79,7 +79,7 @@ static void ran_then(once_machine *machine, once_item *item)
     else once_policy_judge(&policy, &item->decision, &end);
     item->outcome = end.outcome;
     item->delay_ms = tried_again ? ONCE_NEVER : end.delay_ms;
-    item->maybe = true;
+    item->maybe_done = true;
     assert(item->outcome == ONCE_UNKNOWN || repeats);
 }
 
@@ -137,7 +137,7 @@ static void put_back_question(once_machine *machine, once_item *item)
 {
     assert(item->held && item->decision.answer == ONCE_ANSWER_UNKNOWN);
     item->outcome = ONCE_UNKNOWN;
-    item->maybe = true;
+    item->maybe_done = true;
     item->failure = item->decision.before;
     item->delay_ms = machine->end.stopping ? 0 : once__machine_question_ms(machine, item);
     item->stage = ONCE_STAGE_SETTLE;
@@ -260,7 +260,7 @@ static void settle_again(once_machine *machine, once_item *item)
     item->result = item->came_with;
     item->failure = (once_bytes){0};
     item->delay_ms = 0;
-    item->maybe = false;
+    item->maybe_done = false;
     machine->work.list[machine->work.again_n++] = item; /* the list of the action, which has been read up to here */
 }
 

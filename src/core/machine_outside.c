@@ -26,7 +26,7 @@ static void recall_one(once_machine *machine, once_item *item)
     assert(!item->given);
     const bool asks = item->decision.asks; /* then it stays unknown, as it was */
     item->outcome = asks ? ONCE_UNKNOWN : ONCE_RELEASE;
-    item->maybe = asks;
+    item->maybe_done = asks;
     item->failure = asks ? item->decision.before : ONCE_BYTES("put back at shutdown");
     item->delay_ms = 0;
     once__machine_move(machine, item, ONCE_AT_RETURNED);

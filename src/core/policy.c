@@ -50,7 +50,7 @@ static once_bytes reason_of_spent(const once_decision *d, once_arena *arena)
 once_settlement once_policy_refuse(const once_policy *policy, const once_decision *d, once_bytes reason)
 {
     assert(d->answer == ONCE_ANSWER_RUN);
-    return (once_settlement){.outcome = ONCE_DEAD, .reason = reason, .maybe = policy->outside && d->unreported};
+    return (once_settlement){.outcome = ONCE_DEAD, .reason = reason, .maybe_done = policy->outside && d->unreported};
 }
 
 once_settlement once_policy_spend(const once_policy *policy, const once_decision *d, once_arena *arena)
@@ -77,7 +77,7 @@ void once_policy_judge(const once_policy *policy, const once_decision *d, once_s
     const bool says_when = s->outcome == ONCE_RETRY || s->outcome == ONCE_RELEASE;
     int64_t delay_ms = says_when ? s->delay_ms : -1;
     if (s->outcome == ONCE_UNKNOWN) {
-        s->maybe = true; /* also if it is tried again or dies, so that the next attempt is told */
+        s->maybe_done = true; /* also if it is tried again or dies, so that the next attempt is told */
         if ((!policy->hold && !policy->lookup) || ONCE_PLANTED(hold_ignored)) s->outcome = ONCE_RETRY;
         if (ONCE_PLANTED(unknown_done)) s->outcome = ONCE_DONE;
     }
@@ -115,7 +115,7 @@ static once_settlement nothing_found(const once_policy *policy, const once_decis
 {
     const bool over = found.asked && d->unknown_for_ms >= policy->lookup->for_ms;
     return (once_settlement){.outcome = ONCE_UNKNOWN,
-                             .maybe = true,
+                             .maybe_done = true,
                              .delay_ms = over ? ONCE_NEVER : ask_again_ms(policy, d, found.asked ? found.delay_ms : 0)};
 }
 
@@ -124,9 +124,10 @@ static once_settlement nothing_found(const once_policy *policy, const once_decis
  * repeat. */
 static once_settlement try_again(const once_policy *policy, const once_decision *d, int64_t delay_ms)
 {
-    if (once_policy_is_last(policy, d)) return (once_settlement){.outcome = ONCE_DEAD, .maybe = true};
-    return (once_settlement){
-        .outcome = ONCE_RETRY, .maybe = true, .delay_ms = delay_ms >= 0 ? delay_ms : pause_of(policy, d, ONCE_RETRY)};
+    if (once_policy_is_last(policy, d)) return (once_settlement){.outcome = ONCE_DEAD, .maybe_done = true};
+    return (once_settlement){.outcome = ONCE_RETRY,
+                             .maybe_done = true,
+                             .delay_ms = delay_ms >= 0 ? delay_ms : pause_of(policy, d, ONCE_RETRY)};
 }
 
 once_settlement once_policy_answered(const once_policy *policy, const once_decision *d, once_found found)
@@ -138,7 +139,7 @@ once_settlement once_policy_answered(const once_policy *policy, const once_decis
     if (ONCE_PLANTED(absent_done) && found.outcome == ONCE_RETRY) found.outcome = ONCE_DONE;
     if (found.outcome == ONCE_RETRY) return try_again(policy, d, found.delay_ms);
     if (found.outcome != ONCE_UNKNOWN)
-        return (once_settlement){.outcome = found.outcome, .maybe = found.outcome == ONCE_DEAD};
+        return (once_settlement){.outcome = found.outcome, .maybe_done = found.outcome == ONCE_DEAD};
     const once_settlement end = nothing_found(policy, d, found);
     return end.delay_ms == ONCE_NEVER && !policy->hold ? try_again(policy, d, -1) : end;
 }

@@ -51,7 +51,7 @@ static void callback_run(once_threads *threads, once_job *job)
                             .idempotency_key = idempotency_key,
                             .attempt = item->decision.attempt,
                             .failures = item->decision.failures,
-                            .maybe_done = item->decision.maybe,
+                            .maybe_done = item->decision.maybe_done,
                             .internal = &held.keeper};
     job->outcome = callback->function(callback->user, &told, &job->reply);
 }

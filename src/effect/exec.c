@@ -166,7 +166,7 @@ static bool make_environment(exec_driver *driver, const once_item *item)
     variable(driver, "ONCE_IDEMPOTENCY_KEY=", none, idempotency_key, none);
     number(driver, "ONCE_ATTEMPT=", item->decision.attempt);
     number(driver, "ONCE_FAILURES=", item->decision.failures);
-    number(driver, "ONCE_MAYBE_DONE=", item->decision.maybe || item->decision.asks);
+    number(driver, "ONCE_MAYBE_DONE=", item->decision.maybe_done || item->decision.asks);
     variable(driver, "ONCE_TYPE=", item->message.type, "", none);
     variable(driver, "ONCE_TENANT=", item->scope.tenant, "", none);
     variable(driver, "ONCE_CONSUMER=", item->scope.consumer, "", none);
@@ -222,7 +222,7 @@ static void finish(job *j, int status)
     char how[80], limit[ONCE_DURATION_TEXT], text[sizeof how + sizeof j->tail.text + 12];
     int len = 0;
     item->outcome = outcome_of(j, status);
-    item->maybe = item->outcome == ONCE_UNKNOWN;
+    item->maybe_done = item->outcome == ONCE_UNKNOWN;
     if (WIFEXITED(status)) snprintf(how, sizeof how, "exit status %d", WEXITSTATUS(status));
     else if (!WIFSIGNALED(status))
         snprintf(how, sizeof how, "its exit status was taken by another part of this program");
@@ -390,7 +390,7 @@ static void run_failure(exec_driver *driver, once_item *item, int rc, const char
     (void)once_fail(&said, rc, "%s%s", asks ? "lookup: " : "", why);
     if (!of_message) item->run_failure = rc;
     else item->outcome = asks ? ONCE_UNKNOWN : ONCE_DEAD;
-    item->started = item->maybe = of_message && asks;
+    item->started = item->maybe_done = of_message && asks;
     once_runner_output(driver->driver.runner, item, (once_bytes){0}, (once_bytes){said.text, strlen(said.text)});
     once_runner_finished(driver->driver.runner, item);
 }

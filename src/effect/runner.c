@@ -125,7 +125,7 @@ static void reset(once_item *item)
     item->outcome = ONCE_RELEASE;
     item->result = item->failure = (once_bytes){0};
     item->delay_ms = -1;
-    item->maybe = item->started = false;
+    item->maybe_done = item->started = false;
     item->run_failure = ONCE_OK;
 }
 
@@ -168,7 +168,7 @@ void once_runner_finished(once_runner *runner, once_item *item)
     assert(item->started || item->outcome == ONCE_RELEASE || item->outcome == ONCE_RETRY || item->outcome == ONCE_DEAD);
     if (item->started && ONCE_FAIL_AT(effect_after)) {
         item->outcome = ONCE_UNKNOWN;
-        item->maybe = true;
+        item->maybe_done = true;
         once_runner_output(runner, item, (once_bytes){0}, ONCE_BYTES("failpoint 'effect_after'"));
     }
     assert(runner->n_finished < runner->capacity);

@@ -87,7 +87,7 @@ void once__stream_finish(stream *s, stream_call *c, const once_stream_reply *rep
     item->outcome = reply->outcome;
     item->delay_ms = reply->delay_ms;
     item->started = started;
-    item->maybe = reply->outcome == ONCE_UNKNOWN;
+    item->maybe_done = reply->outcome == ONCE_UNKNOWN;
     item->run_failure = run_failure;
     once_runner_output(s->driver.runner, item, reply->result, reply->reason);
     once_runner_finished(s->driver.runner, item);

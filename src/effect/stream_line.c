@@ -61,7 +61,7 @@ bool once_stream_write(once_buf *buf, uint64_t id, const once_item *item, const 
     put_number(buf, item->decision.attempt);
     PUT(buf, ",\"failures\":");
     put_number(buf, item->decision.failures);
-    if (item->decision.maybe) PUT(buf, ",\"maybe_done\":true,\"type\":");
+    if (item->decision.maybe_done) PUT(buf, ",\"maybe_done\":true,\"type\":");
     else PUT(buf, ",\"maybe_done\":false,\"type\":");
     once_buf_json(buf, item->message.type);
     PUT(buf, ",\"tenant\":");

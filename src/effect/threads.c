@@ -89,7 +89,7 @@ static void finish(once_threads *threads, once_job *j)
     assert(item->driver == j && !j->running);
     once_runner *runner = threads->driver.runner;
     item->outcome = once__reply_outcome(&j->reply, j->outcome);
-    item->maybe = item->outcome == ONCE_UNKNOWN;
+    item->maybe_done = item->outcome == ONCE_UNKNOWN;
     item->delay_ms = j->reply.delay_ms;
     item->started = j->started;
     item->run_failure = j->run_failure;

@@ -80,7 +80,7 @@ void once__work_call(once_work *work, once_callback *callback, void *user, struc
                             .idempotency_key = idempotency_key,
                             .attempt = work->decision.attempt,
                             .failures = work->decision.failures,
-                            .maybe_done = work->decision.maybe,
+                            .maybe_done = work->decision.maybe_done,
                             .db = db,
                             .pg = pg,
                             .internal = keeper};

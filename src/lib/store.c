@@ -231,7 +231,7 @@ static int fill_ticket(const once_backend *store, once_ticket *ticket, const onc
     ticket->attempt = decision->attempt;
     ticket->failures = decision->failures;
     ticket->failing_for_ms = decision->answer == ONCE_ANSWER_RUN ? decision->failing_for_ms : -1;
-    ticket->maybe_done = decision->maybe;
+    ticket->maybe_done = decision->maybe_done;
     ticket->wait_ms = decision->wait_ms == ONCE_NEVER ? -1 : decision->wait_ms;
     ticket->remember_ms = plan->terms.remember_ms;
     ticket->lease_ms = plan->terms.lease_ms;

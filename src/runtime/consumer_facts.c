@@ -74,7 +74,7 @@ static bool count_given(void *user, const once_entry *entry)
 {
     given_keys *n = user;
     if (entry->old_key) return true;
-    const bool maybe = entry->maybe || entry->unreported;
+    const bool maybe = entry->maybe_done || entry->unreported;
     n->unknown += entry->state == ONCE_STATE_UNKNOWN;
     n->claimed += entry->state == ONCE_STATE_CLAIMED;
     n->waiting += entry->state == ONCE_STATE_WAITING && maybe;

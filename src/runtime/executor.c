@@ -167,7 +167,7 @@ static int do_settle(once_executor *x, once_action *a, once_error *err)
             .reason = item->failure,
             .delay_ms = item->delay_ms,
             .failed = item->started,
-            .maybe = item->maybe,
+            .maybe_done = item->maybe_done,
             .asked = item->decision.asks,
             .message = once_outcome_is_final(item->outcome) ? NULL : &item->message,
             .was_unknown = &known[i],

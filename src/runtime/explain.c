@@ -186,7 +186,7 @@ static void explain_entry(const once_spec *spec, const once_keying *keying, cons
         .all_letters = letters->all,
         .maybe_done =
             !once_state_finished(entry->state) && entry->state != ONCE_STATE_ABSENT &&
-            once_spec_maybe_done(spec, entry->scope.operation, entry->maybe || entry->state == ONCE_STATE_UNKNOWN),
+            once_spec_maybe_done(spec, entry->scope.operation, entry->maybe_done || entry->state == ONCE_STATE_UNKNOWN),
         .lane = *lane,
         .discarded = discard->discarded,
         .discarded_ms = discard->time_ms,

@@ -91,7 +91,8 @@ static bool list_entry(void *user, const once_entry *e)
         .headers = e->message.headers,
         .attempts = attempts,
         .n_attempts = n,
-        .maybe_done = once_spec_maybe_done(l->spec, e->scope.operation, e->maybe || e->state == ONCE_STATE_UNKNOWN),
+        .maybe_done =
+            once_spec_maybe_done(l->spec, e->scope.operation, e->maybe_done || e->state == ONCE_STATE_UNKNOWN),
     };
     once_outward_key(&l->keying, &e->scope, e->key, e->id, e->old_key, item.idempotency_key);
     place_in_lane(l, e->id, &e->scope, e->has_message ? &e->message : NULL, &item);
@@ -132,7 +133,7 @@ static bool list_letter(void *user, const once_letter *letter)
         .n_attempts = n,
         .line = line ? letter->message.body : (once_bytes){0},
         .column = line ? once__json_column(&l->json, letter->message.body) : 0,
-        .maybe_done = once_spec_maybe_done(l->spec, letter->scope.operation, letter->maybe),
+        .maybe_done = once_spec_maybe_done(l->spec, letter->scope.operation, letter->maybe_done),
     };
     once__letter_outward_key(&l->keying, letter, item.idempotency_key);
     if (letter->key.len) place_in_lane(l, letter->entry, &letter->scope, &letter->message, &item);

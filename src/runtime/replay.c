@@ -212,7 +212,7 @@ static int move(replaying *r, const once_letter *letter, once_replayed *out, boo
         once_outward_key(&r->keying, &item->scope, item->request.key, item->request.id, entry.old_key,
                          out->idempotency_key);
     out->maybe_done |= once_spec_maybe_done(r->pipeline->spec, item->scope.operation,
-                                            entry.maybe); /* letters of older versions do not have it */
+                                            entry.maybe_done); /* letters of older versions do not have it */
     const bool back = once__letter_is_of(letter, &entry), again = r->options->force && once_state_finished(entry.state);
     rc = look_at_lane(r, item, &entry, back, again, out, err);
     if (rc != ONCE_OK || out->verdict == ONCE_REPLAY_stale || out->verdict == ONCE_REPLAY_conflict) return rc;
@@ -239,7 +239,7 @@ static int replay_one(replaying *r, uint64_t id, once_error *err)
     out->scope = letter.scope;
     out->key = letter.key;
     out->type = letter.message.type;
-    out->maybe_done = once_spec_maybe_done(r->pipeline->spec, letter.scope.operation, letter.maybe);
+    out->maybe_done = once_spec_maybe_done(r->pipeline->spec, letter.scope.operation, letter.maybe_done);
     out->place = letter.message.at.place;
     out->point = letter.message.at.point;
     out->reason = letter.reason;

@@ -55,7 +55,7 @@ static inline int once__flags_write(const once_entry *e)
     const bool asked = once__is_asked(e);
     return (e->versioned ? ONCE_FLAG_VERSIONED : 0) | (e->gap ? ONCE_FLAG_GAP : 0) |
            (e->hold || asked ? ONCE_FLAG_HOLD : 0) | (e->unreported ? ONCE_FLAG_UNREPORTED : 0) |
-           (e->natural ? ONCE_FLAG_NATURAL : 0) | (e->maybe ? ONCE_FLAG_MAYBE : 0) |
+           (e->natural ? ONCE_FLAG_NATURAL : 0) | (e->maybe_done ? ONCE_FLAG_MAYBE : 0) |
            (e->old_key ? 0 : ONCE_FLAG_NEW_KEY) | (e->block ? ONCE_FLAG_BLOCK : 0) | (e->fixed ? ONCE_FLAG_FIXED : 0) |
            (e->lookup ? ONCE_FLAG_LOOKUP : 0) | (asked ? ONCE_FLAG_ASKED : 0);
 }
@@ -67,7 +67,7 @@ static inline void once__state_read(once_entry *e, int state, int flags)
     e->gap = flags & ONCE_FLAG_GAP;
     e->hold = flags & ONCE_FLAG_HOLD;
     e->unreported = flags & ONCE_FLAG_UNREPORTED;
-    e->maybe = flags & (ONCE_FLAG_MAYBE | ONCE_FLAG_UNREPORTED); /* older tables have this flag only for the last
+    e->maybe_done = flags & (ONCE_FLAG_MAYBE | ONCE_FLAG_UNREPORTED); /* older tables have this flag only for the last
                                                                   * attempt */
     e->natural = flags & ONCE_FLAG_NATURAL;
     e->old_key = !(flags & ONCE_FLAG_NEW_KEY);

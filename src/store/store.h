@@ -72,7 +72,7 @@ typedef struct once_letter {
     once_message message;
     once_bytes reason;
     once_answer kind; /* DEAD, CONFLICT, TOO_OLD or CUT. Stored as a number: plus ONCE_LETTER_NEW_KEY unless old_key
-                       * (so letters from before that bit read as old_key), plus ONCE_LETTER_MAYBE if maybe */
+                       * (so letters from before that bit read as old_key), plus ONCE_LETTER_MAYBE if maybe_done */
     uint32_t attempt, failures;
     int64_t seen_ms, buried_ms;
     uint64_t count;  /* without an entry: how many deliveries made this letter, repeated ones included; with an entry:
@@ -81,8 +81,8 @@ typedef struct once_letter {
     once_bytes history; /* the history of the entry that died */
     bool old_key;       /* as once_entry.old_key: when the letter is replayed, its message keeps its old idempotency
                          * key */
-    bool maybe; /* as once_entry.maybe: an attempt may have had its effect. Letters of older versions lack this bit;
-                 * their entries have it */
+    bool maybe_done;    /* as once_entry.maybe_done: an attempt may have had its effect. Letters of older versions lack
+                      * this bit; their entries have it */
     /* Only of a CONFLICT letter that is to be written: the id of its key, and the fingerprint of its content. Zero: the
      * store uses `key` and the body instead. */
     once_hash key_id, fingerprint;
@@ -96,13 +96,13 @@ _Static_assert((int)ONCE_ANSWERS <= (int)ONCE_LETTER_NEW_KEY, "kinds are below t
 
 static inline unsigned once__letter_kind_write(const once_letter *l)
 {
-    return (unsigned)l->kind + (l->old_key ? 0 : ONCE_LETTER_NEW_KEY) + (l->maybe ? ONCE_LETTER_MAYBE : 0);
+    return (unsigned)l->kind + (l->old_key ? 0 : ONCE_LETTER_NEW_KEY) + (l->maybe_done ? ONCE_LETTER_MAYBE : 0);
 }
 static inline bool once__letter_kind_read(int64_t kept, once_letter *l)
 {
     const int64_t kind = kept & ~(int64_t)(ONCE_LETTER_NEW_KEY | ONCE_LETTER_MAYBE);
     l->old_key = !(kept & ONCE_LETTER_NEW_KEY);
-    l->maybe = kept & ONCE_LETTER_MAYBE;
+    l->maybe_done = kept & ONCE_LETTER_MAYBE;
     l->kind = (once_answer)kind;
     return kind < ONCE_ANSWERS && kept >= 0;
 }

@@ -169,7 +169,7 @@ static bool settle(fixture *f, const once_request *request, once_outcome outcome
         .reason = ONCE_BYTES("reason"),
         .delay_ms = outcome == ONCE_RETRY || outcome == ONCE_RELEASE ? DELAY : 0,
         .message = open ? &message : NULL,
-        .maybe = maybe,
+        .maybe_done = maybe,
     };
     bool applied;
     assert_ok(f, f->store->ops->settle(f->store, &settlement, 1, &applied, &f->err));

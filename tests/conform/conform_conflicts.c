@@ -93,7 +93,7 @@ static void f26_a_conflict_brings_the_fields_of_the_first_one(fixture *f)
                                            .outcome = outcome,
                                            .message = &message,
                                            .delay_ms = outcome == ONCE_RETRY ? DELAY : 0,
-                                           .maybe = outcome == ONCE_RETRY,
+                                           .maybe_done = outcome == ONCE_RETRY,
                                            .result = outcome <= ONCE_REJECTED ? text(results[i % 3]) : (once_bytes){0}};
                 bool applied = false;
                 assert_ok(f, f->store->ops->settle(f->store, &s, 1, &applied, &f->err));

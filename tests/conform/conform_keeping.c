@@ -459,7 +459,7 @@ static void f99_claims_of_a_worker_that_is_gone_end_at_once(fixture *f)
     const once_request again = ask_as(f, "runs", RUN(2)), asked = ask_as(f, "held", RUN(2));
     const once_decision d = do_claim(f, &again);
     assert_answer(d, RUN);
-    assert_true(d.orphan && d.unreported && d.maybe && d.attempt == 2 &&
+    assert_true(d.orphan && d.unreported && d.maybe_done && d.attempt == 2 &&
                 d.failures == 1); /* the attempt counts, and may have happened */
     assert_answer(do_claim(f, &asked), UNKNOWN);
     assert_false(do_settle(f, &runs, ONCE_DONE)); /* fenced */
@@ -1331,7 +1331,7 @@ static void f24_concurrent_takes_have_one_winner_each(fixture *f)
 
 static bool settle_bare(fixture *f, const once_request *request, once_outcome outcome, bool maybe)
 {
-    const once_settlement settlement = {.request = request, .outcome = outcome, .delay_ms = DELAY, .maybe = maybe};
+    const once_settlement settlement = {.request = request, .outcome = outcome, .delay_ms = DELAY, .maybe_done = maybe};
     bool applied;
     assert_ok(f, f->store->ops->settle(f->store, &settlement, 1, &applied, &f->err));
     return applied;

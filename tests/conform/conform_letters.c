@@ -205,11 +205,11 @@ static void f81_a_letter_says_whether_its_effect_may_have_happened(fixture *f)
                                       .reason = ONCE_BYTES("no"),
                                       .message = &message,
                                       .failed = true,
-                                      .maybe = maybe};
+                                      .maybe_done = maybe};
         assert_ok(f, f->store->ops->settle(f->store, &dies, 1, &applied, &f->err));
         if (f->store->bits & ONCE_STORE_DURABLE) reopen(f);
         assert_int_equal(list_letters(f, letters, 2), maybe + 1);
-        assert_int_equal(letters[maybe].maybe, maybe);
+        assert_int_equal(letters[maybe].maybe_done, maybe);
         assert_int_equal(letters[maybe].kind, ONCE_ANSWER_DEAD);
         assert_false(letters[maybe].old_key);
     }

@@ -21,7 +21,7 @@ static bool settle_unknown(fixture *f, const once_request *request, int64_t dela
                                .delay_ms = delay_ms,
                                .message = body ? &message : NULL,
                                .asked = !body,
-                               .maybe = true};
+                               .maybe_done = true};
     bool applied;
     assert_ok(f, f->store->ops->settle(f->store, &s, 1, &applied, &f->err));
     return applied;

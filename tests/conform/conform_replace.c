@@ -46,7 +46,7 @@ static void settle_content(fixture *f, const once_request *r, once_outcome outco
                                .reason = ONCE_BYTES("reason"),
                                .delay_ms = DELAY,
                                .message = kept ? &message : NULL,
-                               .maybe = maybe};
+                               .maybe_done = maybe};
     bool applied;
     assert_ok(f, f->store->ops->settle(f->store, &s, 1, &applied, &f->err));
     assert_true(applied);

@@ -100,12 +100,12 @@ static void what_may_have_happened_is_told_to_the_next(fixture *f)
     once_decision d;
     once_letter letter;
     d = do_claim(f, &r);
-    assert_false(d.unreported || d.maybe);
+    assert_false(d.unreported || d.maybe_done);
     assert_true(do_settle_maybe(f, &r, ONCE_RETRY));
     pass(f, DELAY);
     if (f->store->bits & ONCE_STORE_DURABLE) reopen(f);
     d = do_claim(f, &claimed);
-    assert_true(d.unreported && d.maybe && d.failures == 1 && d.attempt == 2);
+    assert_true(d.unreported && d.maybe_done && d.failures == 1 && d.attempt == 2);
     for (int i = 0; i < 3; i++) { /* released, by whoever claimed or took it */
         assert_true(
             do_settle(f, i ? &(once_request){.scope = &f->scope, .id = r.id, .token = do_get(f, r.id).token} : &claimed,
@@ -121,7 +121,7 @@ static void what_may_have_happened_is_told_to_the_next(fixture *f)
     assert_true(do_settle(f, &t.request, ONCE_RETRY)); /* for sure */
     pass(f, DELAY);
     t = take_one(f);
-    assert_true(!t.decision.unreported && t.decision.maybe &&
+    assert_true(!t.decision.unreported && t.decision.maybe_done &&
                 t.decision.failures == 3); /* not the last one, but one before it */
     assert_true(do_settle_maybe(f, &t.request, ONCE_DEAD));
     assert_true(do_get(f, r.id).unreported);
@@ -134,7 +134,7 @@ static void what_may_have_happened_is_told_to_the_next(fixture *f)
     list_letters(f, &letter, 1);
     assert_true(do_replay(f, letter.id));
     t = take_one(f);
-    assert_true(!t.decision.unreported && t.decision.maybe);
+    assert_true(!t.decision.unreported && t.decision.maybe_done);
     assert_true(do_settle(f, &t.request, ONCE_UNKNOWN));
     assert_ok(f, f->store->ops->resolve(f->store, r.id, ONCE_RETRY, ONCE_BYTES("looked up"), &done, &f->err));
     t = take_one(f);

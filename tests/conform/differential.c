@@ -194,7 +194,7 @@ static bool equal_fields(const once_fields *x, const once_fields *y)
 static void compare_decisions(run *r, const char *what, size_t i, const once_decision *x, const once_decision *y)
 {
     if (x->answer == y->answer && x->attempt == y->attempt && x->failures == y->failures &&
-        x->unreported == y->unreported && x->maybe == y->maybe && x->orphan == y->orphan &&
+        x->unreported == y->unreported && x->maybe_done == y->maybe_done && x->orphan == y->orphan &&
         x->failing_for_ms == y->failing_for_ms && x->gap_over == y->gap_over && x->outcome == y->outcome &&
         x->wait_ms == y->wait_ms && equal_bytes(x->result, y->result) && x->own == y->own && x->left_by == y->left_by &&
         x->replaced == y->replaced && x->letter == y->letter && x->old_key == y->old_key && x->lane == y->lane &&
@@ -257,7 +257,7 @@ static const char *entry_difference(const once_entry *x, const once_entry *y)
     if (open && x->hold != y->hold) return "hold";
     if (open && x->lookup != y->lookup) return "lookup";
     if (x->unreported != y->unreported) return "silent";
-    if (x->maybe != y->maybe) return "maybe";
+    if (x->maybe_done != y->maybe_done) return "maybe";
     if (x->fixed != y->fixed) return "fixed";
     if (x->failing_ms != y->failing_ms) return "failing_ms";
     if (x->natural != y->natural) return "natural";
@@ -392,7 +392,8 @@ static void play(run *r, bool again)
             if (flags[0][i] != flags[1][i]) differ(r, "settle[%zu]: memory %d, other %d", i, flags[0][i], flags[1][i]);
             r->counts->settle[r->settlements[i].outcome][flags[0][i]]++;
             if (q->natural) r->counts->natural_settle[r->settlements[i].outcome][flags[0][i]]++;
-            if (r->settlements[i].maybe && flags[0][i]) r->counts->maybe[r->settlements[i].outcome == ONCE_DEAD]++;
+            if (r->settlements[i].maybe_done && flags[0][i])
+                r->counts->maybe_done[r->settlements[i].outcome == ONCE_DEAD]++;
             break;
         case EXTEND:
             if (flags[0][i] != flags[1][i]) differ(r, "extend[%zu]: memory %d, other %d", i, flags[0][i], flags[1][i]);
@@ -474,7 +475,7 @@ static void step_settle(run *r)
         if (outcome == ONCE_RETRY || outcome == ONCE_RELEASE) settlement.delay_ms = delays[below(r, 4)];
         if (outcome == ONCE_UNKNOWN) settlement.delay_ms = chance(r, 20) ? ONCE_NEVER : delays[below(r, 4)];
         if (open && chance(r, 80)) settlement.message = &r->messages[i];
-        if (outcome == ONCE_RETRY || outcome == ONCE_DEAD) settlement.maybe = chance(r, 40);
+        if (outcome == ONCE_RETRY || outcome == ONCE_DEAD) settlement.maybe_done = chance(r, 40);
         r->settlements[i] = settlement;
     }
     play(r, false);
@@ -517,8 +518,8 @@ static bool digest_letter(void *user, const once_letter *l)
              l->entry.a, (int)l->kind, l->scope.tenant.len, l->key.len, l->message.body.len, l->reason.len,
              l->message.type.len, l->message.headers.len, (int)l->message.at.point.len,
              l->message.at.point.data ? l->message.at.point.data : "", l->attempt, l->failures, l->seen_ms,
-             l->buried_ms, l->message.sent_ms, once_xxh128(0, l->history.data, l->history.len).a, l->old_key, l->maybe,
-             l->count, l->last_ms);
+             l->buried_ms, l->message.sent_ms, once_xxh128(0, l->history.data, l->history.len).a, l->old_key,
+             l->maybe_done, l->count, l->last_ms);
     return true;
 }
 
@@ -1161,8 +1162,8 @@ int differential_print(const differential_counts *c, bool table)
     never += show("natural", "taken", c->natural_taken, true, table);
     never += show("take", "asks", c->asks, true, table);
     never += show_settled("natural", c->natural_settle, table);
-    never += show("maybe", "retry applied", c->maybe[0], true, table) +
-             show("maybe", "dead applied", c->maybe[1], true, table);
+    never += show("maybe", "retry applied", c->maybe_done[0], true, table) +
+             show("maybe", "dead applied", c->maybe_done[1], true, table);
     never += show_settled("settle", c->settle, table);
     never += show("extend", "lost", c->extend[0], true, table) + show("extend", "ours", c->extend[1], true, table);
     never += show("bury", "known", c->bury[0], true, table) + show("bury", "fresh", c->bury[1], true, table);

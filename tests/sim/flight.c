@@ -209,7 +209,7 @@ static void report(sim_worker *w, sim_flight *f)
     item->result = f->said <= ONCE_STALE ? text : (once_bytes){0};
     item->failure = f->said == ONCE_DONE ? (once_bytes){0} : text;
     item->delay_ms = f->said == ONCE_RETRY && sim_chance(world, 20) ? (int64_t)sim_random(world, 3000) : -1;
-    item->maybe = f->said == ONCE_UNKNOWN;
+    item->maybe_done = f->said == ONCE_UNKNOWN;
     item->started = f->said != ONCE_RELEASE || f->away;
     if (f->question) report_answer(w, f);
     item->run_failure = trouble ? troubles[sim_random(world, world->finite ? 2 : 3)] : ONCE_OK;

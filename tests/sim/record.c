@@ -93,7 +93,7 @@ static bool may_die(const sim_world *world, const sim_key *k)
         break;
     default: break;
     }
-    if ((k->unreported > 0 || k->maybe) && (spent >= world->attempts || over)) return true;
+    if ((k->unreported > 0 || k->maybe_done) && (spent >= world->attempts || over)) return true;
     return world->gap_dead && k->behind_gap;
 }
 
@@ -171,10 +171,10 @@ static bool may_be_over(const sim_world *world, const sim_key *k, int64_t now_ms
  */
 static void told(sim_world *world, sim_key *k, bool in_hand, bool silent, int key)
 {
-    k->maybe = k->maybe || in_hand;
-    if (silent != k->maybe)
+    k->maybe_done = k->maybe_done || in_hand;
+    if (silent != k->maybe_done)
         sim_violation(world, "key %d: its claim was %s, and an effect %s have happened before", key,
-                      silent ? "told of an unreported attempt" : "told of none", k->maybe ? "may" : "cannot");
+                      silent ? "told of an unreported attempt" : "told of none", k->maybe_done ? "may" : "cannot");
     if (silent) sim_trace(world, -1, "may be a repeat: key", NULL, key, -1, ONCE_OK);
     world->told += silent;
     k->told += silent;
@@ -264,7 +264,7 @@ static void grant(sim_world *world, sim_worker *w, const sim_note *note)
 static void ran_out(sim_key *k)
 {
     if (!k->excused) k->unreported++;
-    k->unknown = k->maybe = k->ever_maybe = k->orphaned = true;
+    k->unknown = k->maybe_done = k->ever_maybe = k->orphaned = true;
     if (!k->unknown_ms) k->unknown_ms = k->granted_ms;
     k->missing = 0; /* nobody counts it */
     k->pardons++;   /* whoever had it may have been stopped, and act when it goes on */
@@ -492,7 +492,7 @@ static bool follows(const sim_world *world, const sim_key *k, const sim_note *no
     switch (f->said) {
     case ONCE_UNKNOWN:
         if (keeps_unknowns(handler_of(world, k))) return note->outcome == ONCE_UNKNOWN;
-        return note->maybe && (note->outcome == ONCE_RETRY || note->outcome == ONCE_DEAD);
+        return note->maybe_done && (note->outcome == ONCE_RETRY || note->outcome == ONCE_DEAD);
     case ONCE_RETRY: return note->outcome == ONCE_RETRY || note->outcome == ONCE_DEAD;
     default: return note->outcome == f->said;
     }
@@ -502,7 +502,7 @@ static bool follows(const sim_world *world, const sim_key *k, const sim_note *no
 static bool is_tried_again(const sim_world *world, const sim_key *k, const sim_note *note)
 {
     const int64_t for_ms = world->spec->handlers[k->handler].lookup.for_ms;
-    return !handler_of(world, k)->hold && note->maybe && (world->now_ms - k->unknown_ms + 2) * 11 >= for_ms * 10;
+    return !handler_of(world, k)->hold && note->maybe_done && (world->now_ms - k->unknown_ms + 2) * 11 >= for_ms * 10;
 }
 
 static bool answers(const sim_world *world, const sim_key *k, const sim_flight *f, const sim_note *note)
@@ -543,13 +543,13 @@ static void external_outcome(sim_world *world, sim_key *k, const sim_note *note)
     const char *said = !f ? "was not started" : f->air ? "is under way" : once_outcome_name(f->said);
     if (!follows(world, k, note))
         sim_violation(world, "key %d: settled %s%s, but its effect: %s", note->key, once_outcome_name(note->outcome),
-                      note->maybe ? " (maybe)" : "", said);
+                      note->maybe_done ? " (maybe)" : "", said);
     if (f && f->away && !f->told && note->outcome == ONCE_RELEASE && note->delay_ms == 0)
         sim_violation(world, "key %d: its effect asked to be put back, and is to be asked again at once", note->key);
     k->given_up = note->outcome == ONCE_UNKNOWN && note->delay_ms == ONCE_NEVER;
     if (f && f->said == ONCE_UNKNOWN && note->outcome == ONCE_RETRY) sim_fired(world, SIM_unknown_retried);
-    if (f && f->said != ONCE_RELEASE) k->maybe = said_by(f) == ONCE_UNKNOWN;
-    k->ever_maybe |= k->maybe;
+    if (f && f->said != ONCE_RELEASE) k->maybe_done = said_by(f) == ONCE_UNKNOWN;
+    k->ever_maybe |= k->maybe_done;
     if (note->outcome == ONCE_RELEASE && k->told_now) {
         world->told--;
         k->told--;
@@ -607,7 +607,7 @@ static void forgotten(sim_key *k)
 {
     k->failures = k->unreported = k->letters = 0;
     k->failing_ms = 0;
-    k->maybe = k->orphaned = k->granted = false;
+    k->maybe_done = k->orphaned = k->granted = false;
 }
 
 static void finished(sim_world *world, sim_key *k, const sim_note *note)
@@ -642,7 +642,7 @@ static void finished(sim_world *world, sim_key *k, const sim_note *note)
         sim_violation(world, "key %d: outcome %s of an atomic effect", note->key, once_outcome_name(note->outcome));
     }
     k->final = true;
-    k->starved = note->outcome == ONCE_DEAD && world->gap_dead && k->behind_gap && !k->orphaned && !k->maybe &&
+    k->starved = note->outcome == ONCE_DEAD && world->gap_dead && k->behind_gap && !k->orphaned && !k->maybe_done &&
                  k->failures == 0 && k->flight < 0;
     k->behind_gap = false;
     k->outcome = note->outcome;
@@ -881,7 +881,7 @@ void sim_record_replay(sim_world *world, int key)
     k->owned = k->replayed = true;
     k->failures = k->unreported = k->letters = k->kills = 0;
     k->failing_ms = 0;
-    k->pardons += k->maybe;
+    k->pardons += k->maybe_done;
     k->token = (once_token){0};
 }
 
@@ -923,7 +923,7 @@ void sim_record_resolve(sim_world *world, int key, once_outcome verdict)
         if (world->flights[i].key == key && world->flights[i].air) world->flights[i].excused = true;
     k->unknown = k->open = k->asking = false;
     k->resolved_ms = world->now_ms;
-    k->maybe = k->ever_maybe = true;
+    k->maybe_done = k->ever_maybe = true;
     k->final = verdict != ONCE_RETRY;
     k->outcome = verdict;
     k->settled = verdict;

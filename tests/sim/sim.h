@@ -183,7 +183,7 @@ typedef struct sim_key {
     int64_t unknown_ms;  /* since then, or later */
     bool given_up;       /* nobody asks about it any more */
     int64_t resolved_ms; /* when a person decided; whoever was about to ask cannot know that; 0: nobody has */
-    bool maybe;          /* external: the last attempt may have had its effect */
+    bool maybe_done;     /* external: the last attempt may have had its effect */
     uint32_t told;       /* external: claims that were told so, but for those that were put back before they began */
     bool told_now;       /* the last claim was */
     uint32_t pardons;    /* hold: how often a person had it run again after it may have had its effect */
@@ -337,7 +337,7 @@ typedef struct sim_note {
     once_outcome outcome;
     once_answer answer;
     once_token token;
-    bool known, taken, unreported, maybe, fresh;
+    bool known, taken, unreported, maybe_done, fresh;
     bool hung_up; /* the store failed while its effect ran alone */
     int64_t at_ms, paused_ms, delay_ms;
 } sim_note;

@@ -196,7 +196,7 @@ static int sim_settle(once_backend *store, const once_settlement *settlements, s
                                        .message = s->message ? sim_message_of(w->world, s->message) : -1,
                                        .outcome = s->outcome,
                                        .token = s->request->token,
-                                       .maybe = s->maybe,
+                                       .maybe_done = s->maybe_done,
                                        .delay_ms = s->delay_ms,
                                        .hung_up = s->reason.len >= 20 &&
                                                   memcmp(s->reason.data, "the database hung up", 20) == 0});

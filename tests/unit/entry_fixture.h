@@ -111,7 +111,8 @@ static inline bool settle(once_entry *e, once_lane *lane, once_request r, once_o
 /* Whether it was applied; `maybe`: the effect may have happened. */
 static inline bool settle_maybe(once_entry *e, once_request r, once_outcome outcome, bool maybe, int64_t now_ms)
 {
-    const once_settlement s = {.request = &r, .outcome = outcome, .message = &body, .failed = true, .maybe = maybe};
+    const once_settlement s = {
+        .request = &r, .outcome = outcome, .message = &body, .failed = true, .maybe_done = maybe};
     bool applied;
     once_entry_settle(e, NULL, &s, now_ms, &applied);
     return applied;

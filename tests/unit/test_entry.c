@@ -76,7 +76,7 @@ static void f26_another_fingerprint_conflicts_in_every_state(void **state)
     for (size_t i = 0; i < ROWS; i++) {
         if (is_new_life(&rows[i])) continue;
         once_entry e = entry_of(&rows[i]);
-        e.maybe = e.state == ONCE_STATE_WAITING; /* otherwise it would give way */
+        e.maybe_done = e.state == ONCE_STATE_WAITING; /* otherwise it would give way */
         const once_entry before = e;
         once_request q = request(yours);
         q.fingerprint = print_b;
@@ -422,9 +422,9 @@ static void f77_budget_and_silence_after_every_sequence(void **state)
             const once_decision d = taken ? take(&e, NULL, r.token, now_ms, ONCE_ENTRY_CHANGED)
                                           : claim(&e, NULL, r, now_ms, ONCE_ENTRY_CHANGED);
             if (d.answer != ONCE_ANSWER_RUN || d.attempt != (uint32_t)i + 1 || d.failures != failures ||
-                d.unreported != silent || d.maybe != ever || d.orphan != orphaned)
+                d.unreported != silent || d.maybe_done != ever || d.orphan != orphaned)
                 fail_msg("sequence %d, attempt %d: failures %u, not %u; silent %d, not %d; maybe %d, not %d", sequence,
-                         i + 1, d.failures, failures, d.unreported, silent, d.maybe, ever);
+                         i + 1, d.failures, failures, d.unreported, silent, d.maybe_done, ever);
             if (orphaned && first_ms < 0) first_ms = now_ms; /* counted by this claim */
             assert_int_equal(d.failing_for_ms, first_ms < 0 ? -1 : now_ms - first_ms);
             const int fate = rest % FATES;
@@ -631,7 +631,7 @@ static once_entry any_entry(void)
     e.state = (once_state)draw(ONCE_STATES + 1);
     e.lane = draw(2) ? lane_id : (once_hash){0};
     e.versioned = draw(2), e.gap = draw(2), e.hold = draw(2), e.natural = draw(2), e.unreported = draw(2),
-    e.maybe = draw(2), e.block = draw(2);
+    e.maybe_done = draw(2), e.block = draw(2);
     e.has_message = draw(2);
     if (e.has_message) e.message = body;
     e.attempt = (uint32_t)draw(UINT64_C(1) << 32);

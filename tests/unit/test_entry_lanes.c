@@ -357,7 +357,7 @@ static void a_gap_that_was_waited_for_is_not_kept_by_what_has_ended(void **state
         once_entry e = behind_a_gap(&lane);
         assert_true(take(&e, &lane, yours, NOW + 500, ONCE_ENTRY_CHANGED | ONCE_LANE_CHANGED).gap_over);
         once_request q = lane_request(yours, 9, 500);
-        e.maybe = i == 1;
+        e.maybe_done = i == 1;
         assert_true(settle(&e, &lane, q, ends[i], NOW + 5000,
                            ONCE_ENTRY_CHANGED | ONCE_LANE_FREED | (i ? ONCE_LETTER_NEEDED | ONCE_LANE_CHANGED : 0)));
         assert_int_equal(e.gap, i == 2);

@@ -79,7 +79,7 @@ static bool settle(fixture *f, once_token token, once_outcome outcome, int64_t d
                                .reason = ONCE_BYTES("the reply was lost"),
                                .delay_ms = delay_ms,
                                .message = &message,
-                               .maybe = outcome == ONCE_UNKNOWN};
+                               .maybe_done = outcome == ONCE_UNKNOWN};
     bool applied;
     assert_int_equal(f->store->ops->settle(f->store, &s, 1, &applied, &f->err), ONCE_OK);
     return applied;

@@ -361,7 +361,7 @@ static void no_answer_is_tried_again_where_unknowns_are(void **state)
     pass(f, 4 * POLL_MS);
     assert_int_equal(f->attempts, 2);
     assert_int_equal(entry_of(f, "k").failures, 1);
-    assert_true(entry_of(f, "k").maybe);
+    assert_true(entry_of(f, "k").maybe_done);
     pass(f, 3 * FOR_MS);
     is(f, ONCE_STATE_DEAD);
     assert_int_equal(f->attempts, 3);

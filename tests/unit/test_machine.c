@@ -461,7 +461,7 @@ static void a_stop_settles_what_is_under_way_and_leaves_the_rest_to_the_source(v
     once_action *kill = once_machine_effect_action(f->machine, f->now_ms);
     assert_true(kill && kill->kind == ONCE_ACT_KILL && kill->n == 1);
     answer(f, kill, ONCE_OK);
-    items[0]->maybe = true;
+    items[0]->maybe_done = true;
     finishes(f, items[0], ONCE_RETRY);
     store_does(f, ONCE_ACT_BEGIN);
     settles(f, 1, ONCE_RETRY);
@@ -1923,7 +1923,7 @@ static void an_effect_that_is_done_is_not_repeated_because_of_what_is_written_wi
     fixture *f = open_pipe(state, true);
     const once_item *item = fails_to_write(f, false);
     settles(f, 1, ONCE_UNKNOWN);
-    assert_true(item->maybe);
+    assert_true(item->maybe_done);
     store_does(f, ONCE_ACT_COMMIT);
     assert_int_equal(once_machine_counts(f->machine)->unknown, 1);
     assert_int_equal(once_machine_counts(f->machine)->retries, 0);

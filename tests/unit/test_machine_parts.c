@@ -1259,7 +1259,7 @@ static void f04_a_silent_attempt_stays_a_possible_repeat_without_its_handler(voi
     const once_request request = request_for(f, &gone, "9", &scope);
     assert_int_equal(f->store->ops->get(f->store, request.id, &entry, &arena, &err), ONCE_OK);
     assert_int_equal(entry.state, ONCE_STATE_DEAD);
-    assert_true(entry.unreported && entry.maybe);
+    assert_true(entry.unreported && entry.maybe_done);
     once_arena_release(&arena);
 }
 

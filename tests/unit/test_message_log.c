@@ -561,7 +561,7 @@ static void f99_an_unknown_is_one_line_whoever_settles_it(void **state)
     assert_int_equal(real->lapse(s.store, ONCE_BYTES("c"), 0, 1, lapsed, &n, &s.arena, NULL), ONCE_OK);
     assert_int_equal(n, 1);
     item.outcome = ONCE_UNKNOWN;
-    item.returned = item.started = item.maybe = true;
+    item.returned = item.started = item.maybe_done = true;
     item.commit_unknown = true; /* it was also in a commit that the store refused */
     assert_int_equal(act(&s, ONCE_ACT_BEGIN, NULL), ONCE_OK);
     assert_int_equal(act(&s, ONCE_ACT_SETTLE, &item), ONCE_OK);
@@ -584,7 +584,7 @@ static void f99_f06_the_last_commit_of_a_run_is_told_of(void **state)
         item.request.scope = &item.scope;
         assert_int_equal(act(&s, ONCE_ACT_CLAIM, &item), ONCE_OK);
         item.outcome = ONCE_UNKNOWN;
-        item.returned = item.started = item.maybe = true;
+        item.returned = item.started = item.maybe_done = true;
         store_does = LOSES_REPLIES;
         assert_int_equal(act(&s, ONCE_ACT_BEGIN, NULL), ONCE_OK);
         assert_int_equal(act(&s, ONCE_ACT_SETTLE, &item), ONCE_OK);

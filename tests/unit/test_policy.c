@@ -48,7 +48,7 @@ static void final_outcomes_stay_as_they_are(void **state)
         const once_settlement s = judged(outside(true), first, final[i], 5000);
         assert_int_equal(s.outcome, final[i]);
         assert_int_equal(s.delay_ms, 0);
-        assert_false(s.maybe);
+        assert_false(s.maybe_done);
         assert_true(once_outcome_is_decided(final[i]));
         assert_int_equal(once_outcome_is_final(final[i]), final[i] != ONCE_DEAD);
     }
@@ -63,19 +63,19 @@ static void an_unknown_is_held_or_tried_again_and_never_forgotten(void **state)
     once_settlement s = judged(outside(true), first, ONCE_UNKNOWN, -1);
     assert_int_equal(s.outcome, ONCE_UNKNOWN);
     assert_int_equal(s.delay_ms, 0);
-    assert_true(s.maybe);
+    assert_true(s.maybe_done);
     /* What a handler says about time belongs to a retry or a release. */
     for (int i = 0; i < 100; i++) {
         s = judged(outside(false), first, ONCE_UNKNOWN, 5000);
         assert_int_equal(s.outcome, ONCE_RETRY);
-        assert_true(s.maybe);
+        assert_true(s.maybe_done);
         assert_in_range(s.delay_ms, 1, 100);
     }
     once_decision last = first;
     last.failures = 1;
     s = judged(outside(false), last, ONCE_UNKNOWN, -1);
     assert_int_equal(s.outcome, ONCE_DEAD);
-    assert_true(s.maybe);
+    assert_true(s.maybe_done);
 }
 
 static void a_failure_spends_the_budget(void **state)
@@ -84,7 +84,7 @@ static void a_failure_spends_the_budget(void **state)
     once_settlement s = judged(outside(true), first, ONCE_RETRY, -1);
     assert_int_equal(s.outcome, ONCE_RETRY);
     assert_in_range(s.delay_ms, 1, 100);
-    assert_false(s.maybe);
+    assert_false(s.maybe_done);
     assert_int_equal(judged(outside(true), first, ONCE_RETRY, 7000).delay_ms, 7000);
     assert_int_equal(judged(outside(true), first, ONCE_RETRY, 0).delay_ms, 0);
     once_decision last = first;
@@ -162,7 +162,7 @@ static void what_is_not_run_again_says_why(void **state)
         .answer = ONCE_ANSWER_RUN, .unreported = true, .orphan = true, .failures = 2, .failing_for_ms = 5};
     once_settlement s = once_policy_spend(&policy, &d, &arena);
     assert_int_equal(s.outcome, ONCE_DEAD);
-    assert_true(s.maybe);
+    assert_true(s.maybe_done);
     assert_false(s.failed);
     text_is(s.reason, "every attempt ended without reporting an outcome: the process or its handler was killed");
     d.before = ONCE_BYTES("gateway away");
@@ -188,10 +188,10 @@ static void a_handler_that_is_gone_may_have_had_its_effect(void **state)
     const once_policy gone = once_policy_of(NULL, NULL), in = once_policy_of(&sql, NULL),
                       out = once_policy_of(&command, NULL);
     const once_bytes why = ONCE_BYTES("operation 'charge' no longer has a handler");
-    assert_true(once_policy_refuse(&gone, &d, why).maybe);
-    assert_true(once_policy_refuse(&out, &d, why).maybe);
-    assert_false(once_policy_refuse(&in, &d, why).maybe);
-    assert_false(once_policy_refuse(&gone, &first, why).maybe);
+    assert_true(once_policy_refuse(&gone, &d, why).maybe_done);
+    assert_true(once_policy_refuse(&out, &d, why).maybe_done);
+    assert_false(once_policy_refuse(&in, &d, why).maybe_done);
+    assert_false(once_policy_refuse(&gone, &first, why).maybe_done);
     /* Inside, an unknown is never tried again by itself. */
     assert_true(in.hold);
     assert_false(out.hold);
@@ -250,7 +250,7 @@ static void an_unknown_is_asked_about_after_a_while(void **state)
     (void)state;
     const once_settlement s = judged(asking(), first, ONCE_UNKNOWN, -1);
     assert_int_equal(s.outcome, ONCE_UNKNOWN);
-    assert_true(s.maybe);
+    assert_true(s.maybe_done);
     assert_int_equal(s.delay_ms, asks.after_ms);
     const once_policy policy = asking(), none = outside(true);
     once_decision d = question(0);
@@ -279,22 +279,22 @@ static void an_answer_is_what_it_says_and_no_more(void **state)
     for (size_t i = 0; i < sizeof final / sizeof *final; i++) {
         s = answered(&policy, &d, true, final[i]);
         assert_int_equal(s.outcome, final[i]);
-        assert_int_equal(s.maybe, final[i] == ONCE_DEAD);
+        assert_int_equal(s.maybe_done, final[i] == ONCE_DEAD);
     }
     s = answered(&policy, &d, true, ONCE_RETRY);
     assert_int_equal(s.outcome, ONCE_RETRY);
-    assert_true(s.maybe);
+    assert_true(s.maybe_done);
     assert_in_range(s.delay_ms, 1, 100);
     d.failures = 1;
     s = answered(&policy, &d, true, ONCE_RETRY); /* the second failure is the last one */
     assert_int_equal(s.outcome, ONCE_DEAD);
-    assert_true(s.maybe);
+    assert_true(s.maybe_done);
     s = answered(&policy, &d, true, ONCE_RELEASE); /* the other side is away */
     assert_int_equal(s.outcome, ONCE_UNKNOWN);
     for (once_outcome outcome = 0; outcome < ONCE_OUTCOMES; outcome++) {
         s = answered(&policy, &d, false, outcome); /* nobody was asked */
         assert_int_equal(s.outcome, ONCE_UNKNOWN);
-        assert_true(s.maybe);
+        assert_true(s.maybe_done);
     }
 }
 
@@ -311,12 +311,12 @@ static void an_unknown_is_asked_about_before_it_is_tried_again(void **state)
     assert_int_equal(answered(&policy, &d, false, ONCE_UNKNOWN).outcome, ONCE_UNKNOWN); /* not in vain */
     once_settlement s = answered(&policy, &d, true, ONCE_UNKNOWN);
     assert_int_equal(s.outcome, ONCE_RETRY);
-    assert_true(s.maybe);
+    assert_true(s.maybe_done);
     assert_in_range(s.delay_ms, 1, 100);
     d.failures = 1;
     s = answered(&policy, &d, true, ONCE_UNKNOWN);
     assert_int_equal(s.outcome, ONCE_DEAD);
-    assert_true(s.maybe);
+    assert_true(s.maybe_done);
 }
 
 static void the_other_side_says_when_within_bounds(void **state)

@@ -157,7 +157,7 @@ static int prepare(fixture *f, once_item *item, once_bytes body)
     item->request =
         (once_request){.scope = &item->scope, .key = bytes("p-1"), .id = {0x0123456789abcdef, 0xfedcba9876543210}};
     item->decision =
-        (once_decision){.answer = ONCE_ANSWER_RUN, .attempt = 3, .failures = 2, .unreported = true, .maybe = true};
+        (once_decision){.answer = ONCE_ANSWER_RUN, .attempt = 3, .failures = 2, .unreported = true, .maybe_done = true};
     item->outcome = ONCE_OUTCOMES;
     const bool json = once_json_parse(&f->body, body, NULL, NULL) == ONCE_OK;
     return once_effect_prepare(item->handler, json ? &f->body : NULL, &item->message, &f->arena, &item->input, &f->err);
@@ -198,7 +198,7 @@ static void expect(const once_item *item, once_outcome outcome, const char *resu
         print_error("failure: %.*s\n", (int)item->failure.len, item->failure.data);
     assert_int_equal(item->failure.len, strlen(failure));
     if (failure[0]) assert_memory_equal(item->failure.data, failure, item->failure.len);
-    assert_int_equal(item->maybe, outcome == ONCE_UNKNOWN);
+    assert_int_equal(item->maybe_done, outcome == ONCE_UNKNOWN);
     assert_int_equal(item->run_failure, ONCE_OK);
 }
 
@@ -273,7 +273,7 @@ static void ends_with(fixture *f, int status, once_outcome outcome)
     snprintf(reason, sizeof reason, "exit status %d: card declined", status);
     expect(run(f, bytes(body)), outcome, outcome <= ONCE_STALE ? "result\n" : "", reason);
     assert_true(f->items[0].started);
-    assert_int_equal(f->items[0].maybe, outcome == ONCE_UNKNOWN);
+    assert_int_equal(f->items[0].maybe_done, outcome == ONCE_UNKNOWN);
 }
 
 #define ENDS_AS_TOLD "read status; echo result; echo first >&2; echo 'card declined' >&2; exit $status"
@@ -853,7 +853,7 @@ static void a_command_that_is_gone_blames_nobody(void **state)
         const once_item *item = run(f, bytes(""));
         assert_int_equal(item->outcome, ONCE_RELEASE);
         assert_false(item->started);
-        assert_false(item->maybe);
+        assert_false(item->maybe_done);
         assert_int_equal(once_status_class(item->run_failure), ONCE_CLASS_PAUSE);
         snprintf(expected, sizeof expected, "cannot run '%s': %s", script,
                  i == 0 ? "Permission denied" : "No such file or directory");

@@ -176,7 +176,7 @@ static void is(const once_item *item, once_outcome outcome, const char *why)
     assert_int_equal(item->outcome, outcome);
     assert_int_equal(item->failure.len, strlen(why));
     if (why[0]) assert_memory_equal(item->failure.data, why, strlen(why));
-    assert_int_equal(item->maybe, outcome == ONCE_UNKNOWN);
+    assert_int_equal(item->maybe_done, outcome == ONCE_UNKNOWN);
     assert_int_equal(item->run_failure, ONCE_OK);
 }
 
@@ -363,7 +363,7 @@ static void f15_killed_it_is_rolled_back_and_put_back(void **state)
         once_runner_kill(f->runner, &item, 1);
         assert_ptr_equal(ended(f), item);
         assert_int_equal(item->outcome, ONCE_RELEASE);
-        assert_false(item->maybe);
+        assert_false(item->maybe_done);
         assert_int_equal(item->run_failure, ONCE_OK);
     }
     assert_int_equal(rows(f), 0);
@@ -564,7 +564,7 @@ static void f52_no_space_for_a_transaction_is_nobodys_fault(void **state)
             met++;
             assert_int_equal(item->outcome, ONCE_RELEASE);
             assert_int_equal(item->run_failure, ONCE_E_FULL);
-            assert_false(item->maybe);
+            assert_false(item->maybe_done);
             assert_int_equal(rows(f), 0);
             assert_int_equal(run(f, "{\"id\": \"a\"}")->outcome, ONCE_DONE);
         }
@@ -643,7 +643,7 @@ static void f06_f15_a_commit_of_postgres_that_is_given_up_is_unknown(void **stat
     const int64_t began_ms = once_env_mono_ns(once_env_real()) / 1000000;
     const once_item *item = run(f, "{}");
     assert_int_equal(item->outcome, ONCE_UNKNOWN);
-    assert_true(item->maybe && item->started);
+    assert_true(item->maybe_done && item->started);
     assert_memory_equal(item->failure.data, unknown, strlen(unknown));
     assert_true(once_env_mono_ns(once_env_real()) / 1000000 - began_ms >= 400); /* it was given its time once more */
     leave_postgres(f);
@@ -666,7 +666,7 @@ static void f81_an_answer_to_commit_that_nobody_listed_is_unknown(void **state)
         const once_item *item = run(f, answers[i].body);
         if (item->outcome != answers[i].outcome || item->run_failure != ONCE_OK)
             fail_msg("%s: %s, trouble %d", answers[i].body, once_outcome_name(item->outcome), item->run_failure);
-        assert_int_equal(item->maybe, answers[i].outcome == ONCE_UNKNOWN);
+        assert_int_equal(item->maybe_done, answers[i].outcome == ONCE_UNKNOWN);
     }
     f->sql.rejected = (const once_bytes[]){bytes("ZZ042")}; /* the handler knows what its own trigger means */
     f->sql.n_rejected = 1;
@@ -682,7 +682,7 @@ static void f52_a_full_disk_at_the_commit_of_postgres(void **state)
     const once_item *item = run(f, "{\"state\": \"53100\"}");
     assert_int_equal(item->outcome, ONCE_RELEASE);
     assert_int_equal(item->run_failure, ONCE_E_FULL);
-    assert_false(item->maybe || item->started);
+    assert_false(item->maybe_done || item->started);
     leave_postgres(f);
 }
 

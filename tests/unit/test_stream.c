@@ -247,7 +247,7 @@ static void assert_reason(const once_item *item, const char *part)
 static void assert_unknown(const once_item *item, const char *reason)
 {
     assert_int_equal(item->outcome, ONCE_UNKNOWN);
-    assert_true(item->maybe);
+    assert_true(item->maybe_done);
     assert_true(item->started);
     assert_int_equal(item->run_failure, ONCE_OK);
     assert_reason(item, reason);
@@ -281,7 +281,7 @@ static void a_message_and_its_reply(void **state)
     python(f, PYTHON "m = hear(); line = json.dumps(m, sort_keys=True); say(m, result=line); hear()");
     once_item *item = message(f, 0, "{\"a\": [1, \"x\\n\"],\r\n\"b\":\n2}");
     item->decision =
-        (once_decision){.answer = ONCE_ANSWER_RUN, .attempt = 3, .failures = 2, .unreported = true, .maybe = true};
+        (once_decision){.answer = ONCE_ANSWER_RUN, .attempt = 3, .failures = 2, .unreported = true, .maybe_done = true};
     item->request.key = ONCE_BYTES("order/1");
     item->request.id = (once_hash){UINT64_C(0x0123456789abcdef), 0xf};
     item->scope.tenant = ONCE_BYTES("acme");
@@ -295,7 +295,7 @@ static void a_message_and_its_reply(void **state)
                   "\"maybe_done\": true, \"operation\": \"charge\", \"sent_ms\": 1700000000000, \"tenant\": \"acme\", "
                   "\"type\": \"payment.requested\"}");
     assert_true(item->started);
-    assert_false(item->maybe);
+    assert_false(item->maybe_done);
     assert_int_equal(item->run_failure, ONCE_OK);
 }
 
@@ -334,7 +334,7 @@ static void every_outcome_can_be_said(void **state)
         wait_for(f, 1);
         const once_item *item = &f->items[i];
         assert_int_equal(item->outcome, i);
-        assert_int_equal(item->maybe, i == ONCE_UNKNOWN);
+        assert_int_equal(item->maybe_done, i == ONCE_UNKNOWN);
         assert_true(item->started);
         assert_int_equal(item->delay_ms, 1500); /* with which outcomes that counts is the policy's (core/policy.h) */
         assert_int_equal(item->result.len, i <= ONCE_STALE ? 8 : 0); /* {"a": 1} */
@@ -559,7 +559,7 @@ static void a_program_that_does_not_work_is_a_failure_and_not_unknown(void **sta
     for (size_t i = 0; i < 3; i++) {
         assert_int_equal(f->items[i].outcome, ONCE_RETRY);
         assert_true(f->items[i].started);
-        assert_false(f->items[i].maybe);
+        assert_false(f->items[i].maybe_done);
         assert_reason(&f->items[i], "ended with exit status 1 before it replied: ModuleNotFoundError");
     }
 }
@@ -741,7 +741,7 @@ static void f81_a_reply_can_put_a_message_back(void **state)
     wait_for(f, 2);
     for (size_t i = 0; i < 2; i++) {
         assert_int_equal(f->items[i].outcome, ONCE_RELEASE);
-        assert_true(f->items[i].started && !f->items[i].maybe);
+        assert_true(f->items[i].started && !f->items[i].maybe_done);
         assert_int_equal(f->items[i].delay_ms, i ? 1500 : -1);
     }
     assert_reason(&f->items[0], "away");
@@ -856,7 +856,7 @@ static void killed_in_flight_means_its_neighbours_too(void **state)
     wait_for(f, 1);
     assert_int_equal(f->items[4].outcome, ONCE_RELEASE);
     assert_false(f->items[4].started);
-    assert_false(f->items[4].maybe);
+    assert_false(f->items[4].maybe_done);
     kill_one(f, 1);
     wait_for(f, 4);
     for (size_t i = 0; i < 3; i++) assert_unknown(&f->items[i], "the handler process was killed before it replied");
@@ -875,7 +875,7 @@ static void killed_before_it_was_read_means_that_it_had_not_begun(void **state)
     for (size_t i = 0; i < 2; i++) {
         assert_int_equal(f->items[i].outcome, ONCE_RELEASE);
         assert_false(f->items[i].started);
-        assert_false(f->items[i].maybe);
+        assert_false(f->items[i].maybe_done);
     }
 }
 

@@ -43,7 +43,7 @@ int once__write_letter(once_storage *storage, const once_entry *entry, once_answ
         .last_ms = storage->now_ms,
         .history = entry->history,
         .old_key = entry->old_key,
-        .maybe = entry->maybe,
+        .maybe_done = entry->maybe_done,
     };
     /* Each death has its own letter: an entry that was forgotten and died again must not lose its second body. */
     const once_hash unique = {entry->id.a ^ entry->token.a, entry->id.b ^ entry->token.b};

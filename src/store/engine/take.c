@@ -57,7 +57,7 @@ static once_decision decided_before(const once_storage *storage, const once_entr
                            .failing_for_ms =
                                entry->failures && entry->failing_ms ? storage->now_ms - entry->failing_ms : -1,
                            .unreported = entry->unreported,
-                           .maybe = entry->maybe,
+                           .maybe_done = entry->maybe_done,
                            .old_key = entry->old_key,
                            .gap_over = entry->gap,
                            .reason = entry->gap ? entry->reason : (once_bytes){0},

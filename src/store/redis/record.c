@@ -160,7 +160,7 @@ void once__redis_write_open(once_buf *to, const once_entry *e, uint64_t stamp)
     put_byte(to, (unsigned)e->state | (e->block ? BLOCK : 0u) | (e->old_key ? 0u : OPEN_NEW_KEY));
     put_byte(to, (e->versioned ? VERSIONED : 0u) | (e->gap ? GAP : 0u) | (e->hold ? HOLD : 0u) |
                      (e->natural ? NATURAL : 0u) | (e->unreported ? UNREPORTED : 0u) |
-                     (e->has_message ? HAS_MESSAGE : 0u) | (e->maybe ? MAYBE : 0u) | (e->fixed ? FIXED : 0u));
+                     (e->has_message ? HAS_MESSAGE : 0u) | (e->maybe_done ? MAYBE : 0u) | (e->fixed ? FIXED : 0u));
     put_id(to, e->token);
     put_id(to, e->fingerprint);
     put_id(to, e->lane);
@@ -400,7 +400,7 @@ static bool read_open(once_bytes value, once_entry *e)
     e->hold = flags & HOLD;
     e->natural = flags & NATURAL;
     e->unreported = flags & UNREPORTED;
-    e->maybe = flags & (MAYBE | UNREPORTED); /* older values say it of the last attempt only */
+    e->maybe_done = flags & (MAYBE | UNREPORTED); /* older values say it of the last attempt only */
     e->fixed = flags & FIXED;
     e->has_message = flags & HAS_MESSAGE;
     e->token = get_id(&in);

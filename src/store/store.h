@@ -86,9 +86,9 @@ typedef struct once_letter {
     /* Only of a CONFLICT letter that is to be written: the id of its key, and the fingerprint of its content. Zero: the
      * store uses `key` and the body instead. */
     once_hash key_id, fingerprint;
-    once_hash
-        identity; /* set by letter_get: the identity of the letter, the same for each delivery. Of a letter without an
-                     * entry it is also the id of the entry that records that the letter was discarded */
+    /* Set by letter_get: what makes two letters the same one. For a letter without an entry this is also the id of the
+     * entry that records that the letter was discarded. */
+    once_hash identity;
 } once_letter;
 
 enum { ONCE_LETTER_NEW_KEY = 64, ONCE_LETTER_MAYBE = 128 };

@@ -148,9 +148,8 @@ typedef struct once_delivery {
     /* When it was sent, milliseconds UTC; 0 or ONCE_NO_TIME: not known. E_MESSAGE outside of the years 1 to 9999. */
     int64_t sent_ms;
     once_bytes type, headers; /* shown to operators; headers: a JSON object as text */
-    once_bytes place,
-        point; /* its coordinates: the stream, and the position in it; the same on every delivery: "orders/3"
-                               * and "88123" */
+    /* Its coordinates: the stream, and the position in it; the same on every delivery: "orders/3" and "88123". */
+    once_bytes place, point;
     const once_terms *terms; /* NULL: the defaults */
 } once_delivery;
 

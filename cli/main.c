@@ -8,7 +8,8 @@
 #include "cli.h"
 
 const cli_verb cli_verbs[] = {
-    {"run", "FILE", "process messages; ends at the end of a file or of standard input, with `follow` at SIGTERM",
+    {"run", "FILE",
+     "process messages; ends at the end of a finite source (a file, standard input), otherwise at SIGTERM",
      "SIGTERM and SIGINT stop it cleanly: nothing more is fetched, and effects that have begun get the time `drain`.\n"
      "Exit status: 0 all settled, 1 something is dead or unknown, 2 usage or configuration, 3 store or source failed,\n"
      "4 the store is empty or not the one that this pipeline used before.",

@@ -119,7 +119,7 @@ typedef struct once_running {
     int64_t begun_ms; /* when its run began */
     int64_t seen_ms;  /* when it last reported that it is alive, which it does at least every 10 s */
     uint64_t done;    /* messages that it settled with a final outcome, dead ones included */
-    uint64_t rate;    /* of these, how many per second, since its last reports */
+    uint64_t rate;    /* of these, how many per second, between its last reports */
     uint64_t holds;   /* messages that it has claimed, and whose leases have not ended */
     uint64_t lapsed;  /* its claims whose leases have ended, and that no other worker has taken or decided; 0 unless it
                          may be late */

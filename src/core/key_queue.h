@@ -1,5 +1,5 @@
 /* The order of items with equal keys or lanes across transactions. An item whose key or lane is in use by another one
- * stands behind it, and is not claimed until that one is over. (Inside one transaction machine_work.c does the same.)
+ * waits behind it, and is not claimed until that one is over. (Inside one transaction machine_work.c does the same.)
  *
  * An item joins as the last of its key and of its lane, and leaves when it is over or dropped.
  *
@@ -11,7 +11,7 @@
 #include "core/item.h"
 
 typedef struct once_key_queue {
-    once_table last; /* by the id of a key or a lane: the item that stands last */
+    once_table last; /* by the id of a key or a lane: the last item of its queue */
 } once_key_queue;
 
 /* Room for so many items in all. False: out of memory. */

@@ -321,7 +321,7 @@ int once_entry_discard(once_entry *entry, once_lane *lane, int64_t sent_ms, int6
 /* The same for a letter that has no entry: makes one that is rejected. Its id is the identity of the letter, which no
  * key has. */
 int once_entry_give_up(once_entry *entry, const once_request *request, int64_t now_ms);
-/* A person found out what became of an unknown: DONE; or RETRY (waits to run again, failures 0) or DEAD, which both
+/* An operator found out what became of an unknown: DONE; or RETRY (waits to run again, failures 0) or DEAD, which both
  * need the body. The next attempt after RETRY or DEAD is `unreported`. An entry that is claimed with `hold` and whose
  * lease is over counts as unknown. */
 int once_entry_resolve(once_entry *entry, once_lane *lane, once_outcome outcome, once_bytes reason, int64_t now_ms);

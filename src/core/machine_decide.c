@@ -36,7 +36,7 @@ static void die(once_item *item, once_settlement end)
     item->stage = ONCE_STAGE_SETTLE;
 }
 
-/* For an unknown: how long until the other side may be asked; ONCE_NEVER: a person decides. */
+/* For an unknown: how long until the other side may be asked; ONCE_NEVER: an operator decides. */
 int64_t once__machine_question_ms(const once_machine *machine, const once_item *item)
 {
     const once_policy policy = once_policy_of(item->handler, machine->o.env);

@@ -180,8 +180,8 @@ static void count_rollback(once_machine *machine, const once_action *action)
 }
 
 /* A statement ended the transaction while effects ran in it: their changes may be committed, without their outcomes. So
- * none of them may run again before a person has looked, and nothing else may run, because it would end the same way.
- * One more transaction records that. */
+ * none of them may run again before an operator has looked, and nothing else may run, because it would end the same
+ * way. One more transaction records that. */
 static bool leave_unknown(once_machine *machine, const once_action *action)
 {
     bool any = false;

@@ -4,7 +4,7 @@
  *
  * Invariants: times come from the store's clock (the decision). Every attempt that fails, or ends without reporting an
  * outcome, counts against the budget once. An unknown is never settled as done, except by an answer of the other side
- * or of a person.
+ * or of an operator.
  *
  * Thread rule: the functions share no state. */
 #ifndef ONCE_CORE_POLICY_H
@@ -15,7 +15,7 @@
 
 typedef struct once_policy {
     const once_retry *retry;   /* NULL: the handler is gone, there is no budget */
-    bool hold;                 /* an unknown is held for a person; otherwise it is tried again */
+    bool hold;                 /* an unknown is held for an operator; otherwise it is tried again */
     const once_lookup *lookup; /* the other side is asked about an unknown before that; NULL: it cannot be asked */
     bool outside;        /* the effect is outside of the store: an attempt without a reported outcome may have had it */
     const once_env *env; /* randomness only */
@@ -72,7 +72,7 @@ void once_policy_judge(const once_policy *policy, const once_decision *decision,
 
 /* ---- an unknown that the other side can be asked about (decision.asks) ---- */
 
-/* How long to wait before the other side is asked; 0: ask now; ONCE_NEVER: it cannot be asked, a person decides. */
+/* How long to wait before the other side is asked; 0: ask now; ONCE_NEVER: it cannot be asked, an operator decides. */
 int64_t once_policy_question_ms(const once_policy *policy, const once_decision *decision);
 /* What the other side answered, as the outcome of the attempt in question. DONE, ALREADY, REJECTED, STALE, DEAD: the
  * attempt ended so, for good. RETRY: the other side has no record of it, and it cannot happen later. UNKNOWN,

@@ -75,10 +75,10 @@ typedef struct once_handler_spec {
     unsigned bits;                        /* ONCE_EFFECT_ */
     once_bytes dead_reason;               /* of an effect that does not run */
     uint32_t slots;                       /* external effects: how many may be in flight at a time; 0 for all others */
-    bool hold;                            /* external effects: an unknown is held for a person; otherwise tried again */
-    once_lookup lookup;                   /* with ONCE_EFFECT_ASKS: the other side is asked before that */
-    bool natural;                         /* idempotent by nature: nothing is remembered after success */
-    int line;                             /* in the pipeline file */
+    bool hold;          /* external effects: an unknown is held for an operator; otherwise tried again */
+    once_lookup lookup; /* with ONCE_EFFECT_ASKS: the other side is asked before that */
+    bool natural;       /* idempotent by nature: nothing is remembered after success */
+    int line;           /* in the pipeline file */
 } once_handler_spec;
 
 /* What the rules and the runtime know about a source. They never ask which source it is; source/source.h has the list.

@@ -45,8 +45,8 @@ static once_policy policy_of(const once_work *work, const once_retry *retry)
         .retry = retry, .hold = !work->plan.terms.retry_unknown, .outside = true, .env = work->store->env};
 }
 
-/* What the handler's outcome means for the entry. The broker keeps messages that come again; the body of the others
- * is kept for the person who looks at it. */
+/* What the handler's outcome means for the entry. The broker keeps messages that come again; the body of the others is
+ * kept for the operator who looks at it. */
 static void conclude(once_work *work, const once_policy *policy, once_outcome outcome)
 {
     assert(work->called && work->decision.answer == ONCE_ANSWER_RUN);

@@ -66,7 +66,7 @@ void once__work_call(once_work *work, once_callback *callback, void *user, struc
                      once_keeper *keeper);
 /* CONFLICT and TOO_OLD: the letter that is to be written; false for other answers. */
 bool once__work_letter(once_work *work, once_letter *out);
-/* UNKNOWN: attaches the body, which the person who decides may need, and which a process that died has not left. */
+/* UNKNOWN: attaches the body, which the operator who decides may need, and which a process that died has not left. */
 int once__work_attach(once_backend *store, once_work *work, once_error *err);
 /* Everything is written: fills the caller's result. E_NOMEM for the copy of a result. */
 int once__work_report(once_work *work, once_verdict *out, once_error *err);

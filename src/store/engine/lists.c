@@ -18,9 +18,9 @@ enum { PAGE = 16, PAGE_MAX = 256, HEADS_MAX = 4096, PAGE_BYTES = 1 << 20 };
 
 /* Items that the storage has shown and the visitor has not: of one of three kinds. */
 typedef struct pages {
-    once_entry_visit *entry;
-    once_letter_visit *letter;
-    once_audit_visit *audit;
+    once_entry_visit *on_entry; /* one of these three is set */
+    once_letter_visit *on_letter;
+    once_audit_visit *on_audit;
     void *user; /* of the visitor */
     once_bytes consumer;
     once_state state;
@@ -40,9 +40,9 @@ static void show_kept(pages *p)
 {
     assert(p->n <= p->room);
     for (size_t i = 0; i < p->n && !p->ended; i++)
-        p->ended = !(p->entry    ? p->entry(p->user, &p->kept.entries[i])
-                     : p->letter ? p->letter(p->user, &p->kept.letters[i])
-                                 : p->audit(p->user, &p->kept.audits[i]));
+        p->ended = !(p->on_entry    ? p->on_entry(p->user, &p->kept.entries[i])
+                     : p->on_letter ? p->on_letter(p->user, &p->kept.letters[i])
+                                    : p->on_audit(p->user, &p->kept.audits[i]));
     p->n = p->bytes = 0;
     once_arena_reset(&p->arena);
 }
@@ -93,20 +93,22 @@ static int ask_page(once_storage *storage, const once_letter_query *letters, pag
 {
     const once_storage_ops *ops = storage->ops;
     p->now_ms = storage->now_ms;
-    if (p->entry) return ops->list(storage, p->consumer, p->state, page, keep_entry, p, err);
-    if (p->letter) return ops->letters(storage, letters, page, keep_letter, p, err);
+    if (p->on_entry) return ops->list(storage, p->consumer, p->state, page, keep_entry, p, err);
+    if (p->on_letter) return ops->letters(storage, letters, page, keep_letter, p, err);
     return ops->audits(storage, p->consumer, page, keep_audit, p, err);
 }
 
 static int show_all(once_storage *storage, const once_letter_query *letters, pages *p, once_page page, once_error *err)
 {
-    assert((p->entry != NULL) + (p->letter != NULL) + (p->audit != NULL) == 1 && page.max > 0);
-    assert(!p->letter == !letters);
-    const size_t most = letters && (letters->heads || letters->by_key) ? HEADS_MAX : PAGE_MAX;
-    const size_t each = p->entry ? sizeof *p->kept.entries : p->letter ? sizeof *p->kept.letters : sizeof(once_audit);
+    assert((p->on_entry != NULL) + (p->on_letter != NULL) + (p->on_audit != NULL) == 1 && page.max > 0);
+    assert(!p->on_letter == !letters);
+    const size_t page_max = letters && (letters->heads || letters->by_key) ? HEADS_MAX : PAGE_MAX;
+    const size_t item_size = p->on_entry    ? sizeof *p->kept.entries
+                             : p->on_letter ? sizeof *p->kept.letters
+                                            : sizeof(once_audit);
     int rc = ONCE_OK;
     p->room = PAGE_MAX;
-    p->kept.entries = calloc(p->room, each);
+    p->kept.entries = calloc(p->room, item_size);
     if (!p->kept.entries) return once_no_memory(err, "for a list");
     for (page.more = true; page.more && !p->ended && rc == ONCE_OK;) {
         page.more = false;
@@ -118,7 +120,7 @@ static int show_all(once_storage *storage, const once_letter_query *letters, pag
         if (rc == ONCE_OK && p->no_memory) rc = once_no_memory(err, "for a list");
         rc = once__verb_end(storage, rc, err);
         show_kept(p); /* also the items before a failure */
-        page.max = 4 * page.max < most ? 4 * page.max : most;
+        page.max = 4 * page.max < page_max ? 4 * page.max : page_max;
     }
     free(p->kept.entries);
     once_arena_release(&p->arena);
@@ -128,7 +130,7 @@ static int show_all(once_storage *storage, const once_letter_query *letters, pag
 int once__engine_list(once_backend *store, once_bytes consumer, once_state state, once_entry_visit *visit, void *user,
                       once_error *err)
 {
-    pages p = {.entry = visit, .user = user, .consumer = consumer, .state = state};
+    pages p = {.on_entry = visit, .user = user, .consumer = consumer, .state = state};
     assert(visit && state != ONCE_STATE_ABSENT);
     return show_all(once__storage_of(store), NULL, &p, (once_page){.max = PAGE}, err);
 }
@@ -136,7 +138,7 @@ int once__engine_list(once_backend *store, once_bytes consumer, once_state state
 static int show_letters(once_backend *store, const once_letter_query *what, uint64_t after, once_letter_visit *visit,
                         void *user, once_error *err)
 {
-    pages p = {.letter = visit, .user = user};
+    pages p = {.on_letter = visit, .user = user};
     assert(visit);
     return show_all(once__storage_of(store), what, &p, (once_page){.max = PAGE, .number = after}, err);
 }
@@ -163,7 +165,7 @@ int once__engine_letters_of_key(once_backend *store, once_bytes consumer, once_b
 
 int once__engine_audits(once_backend *store, once_bytes consumer, once_audit_visit *visit, void *user, once_error *err)
 {
-    pages p = {.audit = visit, .user = user, .consumer = consumer};
+    pages p = {.on_audit = visit, .user = user, .consumer = consumer};
     assert(visit);
     return show_all(once__storage_of(store), NULL, &p, (once_page){.max = PAGE}, err);
 }

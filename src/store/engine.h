@@ -104,8 +104,8 @@ typedef struct once_storage_ops {
                once_error *err);
     /* The same for a search, in the same order: search->max ids at most. An entry that another worker has locked is
      * left out; `from` may pass it. */
-    int (*due_of)(once_storage *storage, once_bytes consumer, int64_t now_ms, once_due_search *search, once_hash *out,
-                  size_t *n, once_error *err);
+    int (*due_of_operations)(once_storage *storage, once_bytes consumer, int64_t now_ms, once_due_search *search,
+                             once_hash *out, size_t *n, once_error *err);
     /* In a transaction that holds these lanes: ids of their unfinished entries, lane by lane, by order then id; at most
      * `each` of a lane. A storage may leave out a lane that another worker occupies, or whose first entry is neither
      * claimed nor due. NULL: the storage has no `find`. */

@@ -107,10 +107,10 @@ static int ask_due(once_storage *storage)
     return storage->ops->due(storage, scope.consumer, storage->now_ms, 8, found, &n_found, &err);
 }
 
-static int ask_due_of(once_storage *storage)
+static int ask_due_of_operations(once_storage *storage)
 {
     once_due_search search = {.operation = ONCE_BYTES("op"), .max = 4, .read_max = 16};
-    return storage->ops->due_of(storage, scope.consumer, storage->now_ms, &search, found, &n_found, &err);
+    return storage->ops->due_of_operations(storage, scope.consumer, storage->now_ms, &search, found, &n_found, &err);
 }
 
 static int ask_token(once_storage *storage)
@@ -165,7 +165,7 @@ static const struct {
     question *ask;
 } questions[] = {{"equals", ask_equals},
                  {"due", ask_due},
-                 {"due of an operation", ask_due_of},
+                 {"due of an operation", ask_due_of_operations},
                  {"token", ask_token},
                  {"lapsed", ask_lapsed},
                  {"waiting", ask_waiting},

@@ -209,7 +209,8 @@ static int take_share(taking *t, once_due_share *share, once_due_search *search,
     search->from = share->from;
     search->end = false;
     search->read = 0;
-    int rc = t->storage->ops->due_of(t->storage, t->consumer, t->storage->now_ms, search, t->ids, &found, err);
+    int rc =
+        t->storage->ops->due_of_operations(t->storage, t->consumer, t->storage->now_ms, search, t->ids, &found, err);
     if (rc == ONCE_OK) rc = take_found(t, found, err);
     share->more = !search->end;
     share->from = search->end ? step_back(search->from, t->storage->now_ms) : search->from;

@@ -103,8 +103,8 @@ int once__mem_lanes_waiting(once_storage *storage, const once_hash *lanes, size_
 /* search.c */
 int once__mem_due(once_storage *storage, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n,
                   once_error *err);
-int once__mem_due_of(once_storage *storage, once_bytes consumer, int64_t now_ms, once_due_search *search,
-                     once_hash *out, size_t *n, once_error *err);
+int once__mem_due_of_operations(once_storage *storage, once_bytes consumer, int64_t now_ms, once_due_search *search,
+                                once_hash *out, size_t *n, once_error *err);
 int once__mem_by_token(once_storage *storage, once_bytes consumer, uint64_t token_a, size_t max, once_hash *out,
                        size_t *n, once_error *err);
 int once__mem_lapsed(once_storage *storage, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n,

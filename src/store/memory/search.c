@@ -24,8 +24,8 @@ static bool is_behind(const once_entry *e, once_due_mark mark)
 }
 
 /* Finds one entry after the other, each by a search through all. */
-int once__mem_due_of(once_storage *storage, once_bytes consumer, int64_t now_ms, once_due_search *search,
-                     once_hash *out, size_t *n, once_error *err)
+int once__mem_due_of_operations(once_storage *storage, once_bytes consumer, int64_t now_ms, once_due_search *search,
+                                once_hash *out, size_t *n, once_error *err)
 {
     const once_mem *m = once__mem_of(storage);
     assert(m->open && search->max > 0 && search->read_max > 0);

@@ -202,8 +202,8 @@ static void search_stopped(const PGresult *window, const PGresult *found, int64_
     }
 }
 
-int once__pg_due_of(once_storage *storage, once_bytes consumer, int64_t now_ms, once_due_search *search, once_hash *out,
-                    size_t *n, once_error *err)
+int once__pg_due_of_operations(once_storage *storage, once_bytes consumer, int64_t now_ms, once_due_search *search,
+                               once_hash *out, size_t *n, once_error *err)
 {
     once_postgres *q = once__pg_of(storage);
     assert(q->begun && q->write && search->max > 0 && search->read_max > 0);
@@ -218,9 +218,9 @@ int once__pg_due_of(once_storage *storage, once_bytes consumer, int64_t now_ms, 
     const size_t guard = sent;
     SEND(once__pg_send(q->pg, PG_PLAN, NULL, err));
     SEND(once__pg_send(q->pg, PG_DUE_WINDOW, &window, err));
-    SEND(once__pg_send(q->pg, PG_DUE_BEHIND, &params, err));
+    SEND(once__pg_send(q->pg, PG_DUE_AFTER_MARK, &params, err));
     if (rc == ONCE_OK)
-        once__pg_must(q->pg, q->pg->sql[PG_DUE_BEHIND].sql, q->pg->sql[PG_DUE_BEHIND].shape, search->max);
+        once__pg_must(q->pg, q->pg->sql[PG_DUE_AFTER_MARK].sql, q->pg->sql[PG_DUE_AFTER_MARK].shape, search->max);
     SEND(once__pg_send(q->pg, PG_UNPLAN, NULL, err));
     if (rc == ONCE_OK) rc = once__pg_guarded_round(q, results, sent, err);
     if (rc != ONCE_OK) return rc;

@@ -130,8 +130,8 @@ int once__pg_lock_free_lanes(once_postgres *q, once_pg_round *round, once_error 
 /* Loads the entries that the statement finds (rows of an id and its lane). `locked`: the statement locks them. */
 int once__pg_collect_ids(once_postgres *q, unsigned statement, const once_pg_params *params, bool locked, size_t max,
                          once_hash *out, size_t *n, once_error *err);
-int once__pg_due_of(once_storage *storage, once_bytes consumer, int64_t now_ms, once_due_search *search, once_hash *out,
-                    size_t *n, once_error *err);
+int once__pg_due_of_operations(once_storage *storage, once_bytes consumer, int64_t now_ms, once_due_search *search,
+                               once_hash *out, size_t *n, once_error *err);
 int once__pg_due(once_storage *storage, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n,
                  once_error *err);
 int once__pg_by_token(once_storage *storage, once_bytes consumer, uint64_t token_a, size_t max, once_hash *out,

@@ -128,8 +128,8 @@ static int choose(once_redis *r, once_due_search *search, ranked *list, size_t n
     return rc;
 }
 
-int once__redis_due_of(once_storage *storage, once_bytes consumer, int64_t now_ms, once_due_search *search,
-                       once_hash *out, size_t *n, once_error *err)
+int once__redis_due_of_operations(once_storage *storage, once_bytes consumer, int64_t now_ms, once_due_search *search,
+                                  once_hash *out, size_t *n, once_error *err)
 {
     once_redis *r = once__redis_of(storage);
     assert(r->open && search->max > 0 && search->read_max > 0);

@@ -398,8 +398,8 @@ int once__redis_replaced(once_redis *r, once_error *err);
 int once__redis_head_number(const once_redis *r, once_bytes text, uint64_t *out,
                             once_error *err); /* reads a field of the head; 0: it is missing */
 
-int once__redis_due_of(once_storage *storage, once_bytes consumer, int64_t now_ms, once_due_search *search,
-                       once_hash *out, size_t *n, once_error *err);
+int once__redis_due_of_operations(once_storage *storage, once_bytes consumer, int64_t now_ms, once_due_search *search,
+                                  once_hash *out, size_t *n, once_error *err);
 int once__redis_due(once_storage *storage, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n,
                     once_error *err);
 int once__redis_lapsed(once_storage *storage, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out,

@@ -42,15 +42,15 @@ static bool read_due(sqlite3_stmt *stmt, once_due_mark *mark, once_bytes *operat
     return once__column_id(stmt, 0, &mark->id);
 }
 
-int once__sqlite_store_due_of(once_storage *storage, once_bytes consumer, int64_t now_ms, once_due_search *search,
-                              once_hash *out, size_t *n, once_error *err)
+int once__sqlite_store_due_of_operations(once_storage *storage, once_bytes consumer, int64_t now_ms,
+                                         once_due_search *search, once_hash *out, size_t *n, once_error *err)
 {
     once_sqlite *q = once__sqlite_of(storage);
     assert(q->open && search->max > 0 && search->read_max > 0);
     *n = 0;
     int rc = once__live_write_rows(q, err), code = SQLITE_DONE;
     if (rc != ONCE_OK) return rc;
-    sqlite3_stmt *stmt = q->sql[SQL_DUE_BEHIND];
+    sqlite3_stmt *stmt = q->sql[SQL_DUE_AFTER_MARK];
     unsigned char from[16];
     once__id_write(search->from.id, from);
     once__bind_bytes(stmt, 1, consumer);

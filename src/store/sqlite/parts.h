@@ -28,8 +28,8 @@ void once__sqlite_store_rollback(once_storage *storage);
 
 /* Collects the ids that the bound statement finds. */
 int once__sqlite_store_collect_ids(once_sqlite *q, sqlite3_stmt *stmt, once_hash *out, size_t *n, once_error *err);
-int once__sqlite_store_due_of(once_storage *storage, once_bytes consumer, int64_t now_ms, once_due_search *search,
-                              once_hash *out, size_t *n, once_error *err);
+int once__sqlite_store_due_of_operations(once_storage *storage, once_bytes consumer, int64_t now_ms,
+                                         once_due_search *search, once_hash *out, size_t *n, once_error *err);
 int once__sqlite_store_due(once_storage *storage, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out,
                            size_t *n, once_error *err);
 int once__sqlite_store_by_token(once_storage *storage, once_bytes consumer, uint64_t token_a, size_t max,

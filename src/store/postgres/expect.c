@@ -198,8 +198,8 @@ static int expect_all(once_postgres *q, const once_touch *touched, size_t n, boo
             rc = once__pg_want_entry(q, &round, touched[i].request, purposes[touched[i].kind], err);
     }
     q->batch = round.n || round.n_lanes || finds; /* otherwise no effect runs, and BEGIN goes with the first question */
-    round.fresh = q->guess.expected && round.n && round.n_ahead == round.n;
-    if (round.fresh) guess_seen(q, &round);
+    round.guessed = q->guess.expected && round.n && round.n_ahead == round.n;
+    if (round.guessed) guess_seen(q, &round);
     if (rc == ONCE_OK && q->batch) rc = once__pg_load_round(q, &round, err);
     if (rc == ONCE_OK) count_streak(q, &round);
     return rc;

@@ -218,9 +218,8 @@ int once__pg_due_of_operations(once_storage *storage, once_bytes consumer, int64
     const size_t guard = sent;
     SEND(once__pg_send(q->pg, PG_PLAN, NULL, err));
     SEND(once__pg_send(q->pg, PG_DUE_WINDOW, &window, err));
-    SEND(once__pg_send(q->pg, PG_DUE_AFTER_MARK, &params, err));
-    if (rc == ONCE_OK)
-        once__pg_must(q->pg, q->pg->sql[PG_DUE_AFTER_MARK].sql, q->pg->sql[PG_DUE_AFTER_MARK].shape, search->max);
+    SEND(once__pg_send(q->pg, PG_DUE_AFTER, &params, err));
+    if (rc == ONCE_OK) once__pg_must(q->pg, q->pg->sql[PG_DUE_AFTER].sql, q->pg->sql[PG_DUE_AFTER].shape, search->max);
     SEND(once__pg_send(q->pg, PG_UNPLAN, NULL, err));
     if (rc == ONCE_OK) rc = once__pg_guarded_round(q, results, sent, err);
     if (rc != ONCE_OK) return rc;

@@ -14,7 +14,7 @@ typedef struct once_pg_round {
     size_t n_lanes;
     size_t n_ahead; /* how many of the entries are inserted */
     bool locked;    /* the entries are locked already */
-    bool fresh;     /* the inserted entries must be new, or the round fails; only the others are looked for */
+    bool guessed;   /* the inserted entries are guessed to be new, and only the others read; a wrong guess fails */
     size_t begun;   /* statements that were sent before the rest of the round was ready */
     size_t n_begin; /* the first statements of the round: BEGIN and what belongs to it */
 } once_pg_round;

@@ -153,7 +153,7 @@ enum once_pg_statement {
     PG_NAME_GET,
     PG_DUE,
     PG_DUE_WINDOW,
-    PG_DUE_AFTER_MARK,
+    PG_DUE_AFTER,
     PG_LANE_WAITING,
     PG_BY_TOKEN,
     PG_LAPSED,

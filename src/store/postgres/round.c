@@ -93,7 +93,7 @@ static int send_ahead(once_postgres *q, const once_pg_round *round, once_error *
     }
     for (size_t i = 0; i < 5; i++) once__pg_param_array(&params, &q->columns[i]);
     once__pg_param_now(q, &params);
-    return once__pg_send(q->pg, round->fresh ? PG_ENTRY_NEW : PG_ENTRY_AHEAD, &params, err);
+    return once__pg_send(q->pg, round->guessed ? PG_ENTRY_NEW : PG_ENTRY_AHEAD, &params, err);
 }
 
 void once__pg_param_lanes(once_postgres *q, const once_pg_round *round, once_pg_params *params)
@@ -337,7 +337,7 @@ static int lock_open(once_postgres *q, const once_pg_round *round, once_error *e
     open.slots = once_arena_alloc(&q->arena, (round->n + 1) * sizeof *open.slots);
     if (!open.slots) return once_no_memory(err, "for a batch");
     open.n = open.n_ahead = 0;
-    open.fresh = false;
+    open.guessed = false;
     for (size_t i = 0; i < round->n; i++) {
         once_pg_slot *slot = round->slots[i];
         if (!slot->seen || slot->row == PG_ROW_NONE) continue;
@@ -377,13 +377,13 @@ static int run_round(once_postgres *q, once_pg_round *round, once_error *err)
     }
     if (round->n_ahead) {
         ahead = (int)sent;
-        if (round->fresh) q->guess.at = sent;
+        if (round->guessed) q->guess.at = sent;
         SEND(send_ahead(q, round, err));
     }
     if (round->n) {
-        if (!round->fresh || round->n_ahead < round->n) {
+        if (!round->guessed || round->n_ahead < round->n) {
             entries = (int)sent;
-            SEND(send_ids(q, q->write && !round->locked ? PG_ENTRY_LOCK : PG_ENTRY_READ, round, !round->fresh, err));
+            SEND(send_ids(q, q->write && !round->locked ? PG_ENTRY_LOCK : PG_ENTRY_READ, round, !round->guessed, err));
         }
         live = (int)sent;
         SEND(send_ids(q, PG_LIVE_READ, round, true, err));
@@ -399,7 +399,7 @@ static int run_round(once_postgres *q, once_pg_round *round, once_error *err)
     if (rc != ONCE_OK) return once__pg_names_failed(q, once__pg_guard_failed(q, rc, &why, err), err);
     rc = once__pg_begin_read(q, results, round->n_begin, err);
     if (locks >= 0) once__pg_mark_locked(q, results[locks]);
-    if (rc == ONCE_OK && ahead >= 0 && round->fresh) {
+    if (rc == ONCE_OK && ahead >= 0 && round->guessed) {
         presume_new(round);
         rc = read_new(q, round->n_ahead, results[ahead], err);
     } else if (ahead >= 0) {
@@ -449,10 +449,10 @@ int once__pg_load_round(once_postgres *q, once_pg_round *round, once_error *err)
     }
     for (size_t i = 0; i < round->n_lanes; i++) round->lanes[i]->asked = true;
     once_pg_round again = *round;
-    again.fresh = false;
+    again.guessed = false;
     again.begun = 0;
-    const bool presumes = round->fresh && round->n_ahead && !round->n_lanes && !q->pg->borrowed && !q->guess.waits;
-    if (round->fresh && q->guess.waits) q->guess.waits--;
+    const bool presumes = round->guessed && round->n_ahead && !round->n_lanes && !q->pg->borrowed && !q->guess.waits;
+    if (round->guessed && q->guess.waits) q->guess.waits--;
     int rc = presumes ? run_presuming(q, round, err) : run_round(q, round, err);
     if (rc == ONCE_OK && presumes) rc = lock_open(q, round, err);
     if (rc == ONCE_OK && misses_some(round)) {

@@ -55,7 +55,7 @@
 
 /* What is due, and what of it is behind a mark; and their lanes and entries, locked unless another worker has them. */
 #define IS_DUE "l.consumer = $1::bytea AND l.owned AND l.state < 3 AND l.due_ms <= $2::bigint"
-#define IS_DUE_AFTER_MARK IS_DUE " AND (l.due_ms, l.id) > ($3::bigint, $4::uuid)"
+#define IS_DUE_AFTER IS_DUE " AND (l.due_ms, l.id) > ($3::bigint, $4::uuid)"
 #define LOCK_DUE                                                                                                       \
     " LEFT JOIN LATERAL (SELECT a.id FROM once_lane a WHERE a.id = w.lane FOR UPDATE SKIP LOCKED) a ON true"           \
     " CROSS JOIN LATERAL (SELECT e.id FROM once_entry e WHERE e.id = w.id AND (w.lane IS NULL OR a.id IS NOT NULL"     \
@@ -203,11 +203,11 @@ const char *const once__pg_sql[PG_STATEMENTS] = {
                " l.lane FROM once_live l WHERE " IS_DUE " ORDER BY l.due_ms, l.id LIMIT 8 * $3::bigint) w" LOCK_DUE
                " LIMIT $3::bigint",
     /* The last entry that a search may pass, whatever its operation. */
-    [PG_DUE_WINDOW] = "SELECT l.due_ms, l.id FROM once_live l WHERE " IS_DUE_AFTER_MARK
+    [PG_DUE_WINDOW] = "SELECT l.due_ms, l.id FROM once_live l WHERE " IS_DUE_AFTER
                       " ORDER BY l.due_ms, l.id OFFSET $5::bigint - 1 LIMIT 1",
     /* Its window is twice as long, so that entries which are committed in between push none out of it. */
-    [PG_DUE_AFTER_MARK] = "SELECT w.id, w.lane, w.lane IS NOT NULL AND a.id IS NULL, w.due_ms FROM (SELECT l.id, l.lane,"
-                      " l.due_ms, l.operation FROM once_live l WHERE " IS_DUE_AFTER_MARK
+    [PG_DUE_AFTER] = "SELECT w.id, w.lane, w.lane IS NOT NULL AND a.id IS NULL, w.due_ms FROM (SELECT l.id, l.lane,"
+                      " l.due_ms, l.operation FROM once_live l WHERE " IS_DUE_AFTER
                       " ORDER BY l.due_ms, l.id LIMIT 2 * $5::bigint) w" LOCK_DUE
                       " WHERE (w.operation = ANY($6::bytea[])) = ($7::bigint <> 0) LIMIT $8::bigint",
     /* The lanes are locked, and no other worker occupies them: the head is the caller's claim, or due. */
@@ -357,7 +357,7 @@ const char *const once__pg_shapes[PG_STATEMENTS] = {
     [PG_NAME_GET] = "*iy",
     [PG_DUE] = "*uUb",
     [PG_DUE_WINDOW] = "?qu",
-    [PG_DUE_AFTER_MARK] = "*uUbq",
+    [PG_DUE_AFTER] = "*uUbq",
     [PG_LANE_WAITING] = "*u",
     [PG_BY_TOKEN] = "*uU",
     [PG_LAPSED] = "*uU",

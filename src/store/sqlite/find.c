@@ -50,7 +50,7 @@ int once__sqlite_store_due_of_operations(once_storage *storage, once_bytes consu
     *n = 0;
     int rc = once__live_write_rows(q, err), code = SQLITE_DONE;
     if (rc != ONCE_OK) return rc;
-    sqlite3_stmt *stmt = q->sql[SQL_DUE_AFTER_MARK];
+    sqlite3_stmt *stmt = q->sql[SQL_DUE_AFTER];
     unsigned char from[16];
     once__id_write(search->from.id, from);
     once__bind_bytes(stmt, 1, consumer);

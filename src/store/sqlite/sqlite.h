@@ -70,7 +70,7 @@ enum once_sqlite_statement {
     SQL_LANE_AFTER,
     SQL_LANE_DELETE,
     SQL_DUE,
-    SQL_DUE_AFTER_MARK,
+    SQL_DUE_AFTER,
     SQL_BY_TOKEN,
     SQL_LAPSED,
     SQL_LETTER_PUT,

@@ -90,9 +90,8 @@ const char *const once__sqlite_sql[SQL_STATEMENTS] = {
     [SQL_LANE_DELETE] = "DELETE FROM once_lane WHERE id = ?1",
     [SQL_DUE] = "SELECT id FROM once_entry WHERE consumer = ?1 AND owned = 1 AND state < 3 AND due_ms <= ?2"
                 " ORDER BY due_ms, id LIMIT ?3",
-    [SQL_DUE_AFTER_MARK] =
-        "SELECT id, operation, due_ms FROM once_entry WHERE consumer = ?1 AND owned = 1 AND state < 3"
-        " AND due_ms <= ?2 AND (due_ms, id) > (?4, ?5) ORDER BY due_ms, id LIMIT ?3",
+    [SQL_DUE_AFTER] = "SELECT id, operation, due_ms FROM once_entry WHERE consumer = ?1 AND owned = 1 AND state < 3"
+                      " AND due_ms <= ?2 AND (due_ms, id) > (?4, ?5) ORDER BY due_ms, id LIMIT ?3",
     [SQL_BY_TOKEN] = "SELECT id FROM once_entry WHERE token >= ?1 AND token <= ?2 AND state = 1 AND consumer = ?3"
                      " ORDER BY token LIMIT ?4",
     /* By the index of claims, which are few. */

@@ -11,7 +11,7 @@
 
 typedef struct replaying {
     bool json, dry_run, terminal, first;
-    uint64_t maybe; /* letters that move and may repeat an effect */
+    uint64_t maybe_done; /* letters that move and may repeat an effect */
 } replaying;
 
 static void clear_line(const replaying *r)

@@ -457,7 +457,7 @@ static int not_done_lapse(once_backend *store, once_bytes consumer, uint64_t exc
                           size_t *n, once_arena *arena, once_error *err)
 {
     static const once_scope scope = {.consumer = ONCE_BYTES("c")};
-    (void)consumer, (void)but, (void)max, (void)arena;
+    (void)consumer, (void)except_run, (void)max, (void)arena;
     out[0] = (once_taken){.scope = scope,
                           .request = {.key = ONCE_BYTES("k"),
                                       .id = once_key_id(store->secret, &scope, ONCE_BYTES("k")),

@@ -24,7 +24,7 @@ typedef struct differential_counts {
     uint64_t replaced[2];              /* by claim, by accept; with a new letter */
     uint64_t settle[ONCE_OUTCOMES][2]; /* fenced, applied */
     uint64_t natural[ONCE_ANSWERS], natural_settle[ONCE_OUTCOMES][2], natural_taken, asks,
-        maybe[2]; /* maybe: retry, dead; applied */
+        maybe_done[2]; /* maybe: retry, dead; applied */
     uint64_t extend[2], bury[2], forget[2];
     uint64_t replay[3]; /* not found, found, refused */
     uint64_t discard[2], drop[2], revive[2], resolve[3][2], audited;

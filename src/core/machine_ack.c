@@ -178,7 +178,8 @@ static bool may_release(const once_machine *machine, const once_stream *stream, 
     if (machine->acks.release_all || stream->let_go) return true;
     if (stream->state == ONCE_STREAM_ASSIGNED) return false;
     if (now_ms >= stream->release_by_ms && !ONCE_PLANTED(deadline_ignored)) return true;
-    return stream->at[ONCE_AT_WORK] == 0 && !once_stream_has_acks(stream);
+    const bool in_tx = stream->at[ONCE_AT_WORK] > 0 && !ONCE_PLANTED(released_early);
+    return !in_tx && !once_stream_has_acks(stream);
 }
 
 static once_action *release(once_machine *machine, int64_t now_ms)

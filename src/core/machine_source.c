@@ -248,12 +248,23 @@ static bool ends_here(const once_item *item)
     return !once__item_is_left(item) && item->stage != ONCE_STAGE_FLY && !item->lost;
 }
 
+/* The stream that the delivery belongs to; NULL: it was let go. Planted: whoever has its number now. */
+static once_stream *stream_of(once_machine *machine, const once_item *item)
+{
+    if (!ONCE_PLANTED(old_assignment_acked)) return item->from;
+    once_stream *stream = once__machine_stream(machine, item->stream);
+    if (!stream || stream->single || once_spec_keeps_cursor(machine->spec)) return item->from;
+    const bool open = item->tag > stream->mark.kept && item->tag < stream->mark.next;
+    return open && !stream->let_go && !once_stream_at(stream, item->tag)->over ? stream : NULL;
+}
+
 void once__machine_ack_work(once_machine *machine)
 {
     for (size_t i = 0; i < machine->work.n; i++) {
         once_item *item = machine->work.items[i];
         if (!item->tag || item->acked || !ends_here(item)) continue;
-        if (item->from) once_stream_end(item->from, item->tag, false, machine->now_ms);
+        once_stream *stream = stream_of(machine, item);
+        if (stream) once_stream_end(stream, item->tag, false, machine->now_ms);
         item->acked = true;
         machine->source.open--;
     }

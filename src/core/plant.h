@@ -78,7 +78,12 @@
     X(seek_once, "a stream whose seek failed is not sought again")                                                     \
     X(seek_blocks, "a stream that cannot go to its place holds up the others")                                         \
     X(cursor_ahead, "the cursor passes messages that are not over")                                                    \
-    X(bound_ignored, "messages are fetched although as much waits in the store as may")
+    X(bound_ignored, "messages are fetched although as much waits in the store as may")                                \
+    X(hole_passed, "acks pass a message that is not settled when an offset behind it is missing")                      \
+    X(released_early, "a stream that was revoked is released while a transaction has messages of it")                  \
+    X(old_assignment_acked, "a message of a stream that was lost counts as acked in a new one of that number")         \
+    X(stale_place, "a stream that comes back goes on where its worker had read to, not behind its last ack")           \
+    X(begins_at_end, "a stream of which nothing was acked begins behind the messages that are there")
 
 /* Zero, ONCE_PLANT_none: no bug is planted. */
 typedef enum once_plant {

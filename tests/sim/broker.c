@@ -184,6 +184,7 @@ static void hand_over(sim_worker *worker, sim_delivery *d, uint32_t stream, once
         item->delivery = d->offset;
         sim_cursor_note(d, item);
         sim_handout_add(worker, d, item, worker->assignments[stream].assignment);
+        sim_group_read(worker, stream, d);
         break;
     case BROKER_QUEUE:
         item->delivery = world->handouts_n + 1;
@@ -327,6 +328,7 @@ static int sim_release(once_source *source, uint32_t stream, once_error *err)
 {
     sim_worker *worker = ((sim_source *)source)->worker;
     assert(stream < SIM_STREAMS && sim_source_bits(worker->world) & ONCE_SOURCE_ASSIGNS);
+    if (worker->world->kind == BROKER_LOG) sim_group_release(worker, stream);
     worker->assignments[stream].tried = true;
     worker->left[stream] |= worker->stopping;
     if (sim_fires(worker->world, SIM_release_fails)) return fails(worker, "", err);

@@ -92,6 +92,7 @@ int sim_cursor_seek(once_source *source, uint32_t number, const once_facts *fact
     sim_fired(world, SIM_sought);
     if (!sim_assignment_is_ours(assignment)) return ONCE_OK;
     assignment->sought = true;
+    assignment->next = cursor;
     if (world->streams[assignment->stream].owner == w) pass(w, assignment->stream, cursor);
     return ONCE_OK;
 }

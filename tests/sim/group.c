@@ -1,10 +1,12 @@
 /* The broker as a log with streams, which are shared out among the workers, as the partitions of Kafka. A worker that
  * comes, goes or is unlucky makes streams move: they are revoked, and given to another when they were released or the
- * time for that is over; or they are lost at once. Within a stream messages come in order, from the first one that is
- * not acked, and between their offsets are holes. */
+ * time for that is over; or they are lost at once. A stream may come later than the others. Within a stream messages
+ * come in order, and between their offsets are holes. Whoever is given a stream goes on behind the last ack of it, or
+ * begins with its first message. */
 #include <assert.h>
 #include <stdlib.h>
 
+#include "core/plant.h"
 #include "sim.h"
 
 #define SLACK_MS 250     /* actions take their time */
@@ -26,6 +28,38 @@ static int has(const sim_world *world, const sim_worker *w)
     return n;
 }
 
+/* The offset behind the messages that are there now. */
+static uint64_t end_of(const sim_world *world, int stream)
+{
+    for (size_t i = 0; i < world->deliveries_n; i++) {
+        const sim_delivery *d = &world->deliveries[i];
+        if (d->stream == stream && d->at_ms > world->now_ms) return d->offset;
+    }
+    return world->streams[stream].next_offset;
+}
+
+/* Where a worker that is given the stream goes on. It may not know better: what it has read before and not acked comes
+ * again. With a cursor the store says so instead (cursor.c). */
+static uint64_t place_for(const sim_world *world, const sim_worker *w, int stream)
+{
+    const sim_stream *s = &world->streams[stream];
+    if (ONCE_PLANTED(stale_place) && w->read[stream]) return w->read[stream];
+    if (ONCE_PLANTED(begins_at_end) && !s->has_place) return end_of(world, stream);
+    return s->has_place ? s->place : 0;
+}
+
+static void give(sim_world *world, sim_worker *w, int stream)
+{
+    sim_stream *s = &world->streams[stream];
+    sim_assignment *assignment = sim_assignments_give(w, stream);
+    if (!assignment) return; /* when it has released one */
+    assignment->next = place_for(world, w, stream);
+    s->owner = w;
+    if (w->read[stream]) sim_fired(world, SIM_came_back);
+    if (s->appears_ms && !s->has_place && end_of(world, stream) > 1000 * (uint64_t)stream)
+        sim_fired(world, SIM_late_stream);
+}
+
 static void spread(sim_world *world)
 {
     int members = 0;
@@ -36,13 +70,13 @@ static void spread(sim_world *world)
         sim_stream *s = &world->streams[i];
         if (s->owner && !leaves(world, i) && has(world, s->owner) > most)
             sim_assignment_ask(s->owner, sim_assignment_of(s->owner, i));
-        if (s->owner) continue;
+        if (s->owner || s->appears_ms > world->now_ms) continue;
         sim_worker *to = NULL;
         for (int k = 0; k < world->workers_n; k++) {
             sim_worker *w = &world->workers[k];
             if (w->member && (!to || has(world, w) < has(world, to))) to = w;
         }
-        if (sim_assignments_give(to, i)) s->owner = to; /* otherwise when it has released one */
+        give(world, to, i);
     }
 }
 
@@ -55,11 +89,12 @@ static bool is_paused(const uint32_t *paused, size_t n, uint32_t number)
     return false;
 }
 
-static sim_delivery *head_of(const sim_world *world, int stream)
+static sim_delivery *head_of(const sim_world *world, const sim_assignment *assignment)
 {
     for (size_t i = 0; i < world->deliveries_n; i++) {
         sim_delivery *d = &world->deliveries[i];
-        if (d->stream == stream && d->state == PENDING) return d->at_ms <= world->now_ms ? d : NULL;
+        if (d->stream == assignment->stream && d->state == PENDING && d->offset >= assignment->next)
+            return d->at_ms <= world->now_ms ? d : NULL;
     }
     return NULL;
 }
@@ -72,7 +107,7 @@ sim_delivery *sim_group_next(const sim_worker *w, const uint32_t *paused, size_t
         const sim_assignment *assignment = &w->assignments[*number];
         if (assignment->state != OURS || is_paused(paused, n_paused, *number)) continue;
         if (w->world->cursor && !assignment->sought) continue;
-        sim_delivery *d = head_of(w->world, assignment->stream);
+        sim_delivery *d = head_of(w->world, assignment);
         if (d) return d;
     }
     return NULL;
@@ -82,6 +117,20 @@ bool sim_group_has(const sim_worker *w, const once_action *fetch)
 {
     uint32_t number;
     return !w->member || sim_assignments_have_news(w) || sim_group_next(w, fetch->paused, fetch->n_paused, &number);
+}
+
+/* Nobody reads past a message that is not over, or is not at this worker under this assignment. */
+void sim_group_read(sim_worker *w, uint32_t number, const sim_delivery *d)
+{
+    sim_world *world = w->world;
+    sim_assignment *assignment = &w->assignments[number];
+    for (size_t i = 0; i < world->deliveries_n; i++) {
+        const sim_delivery *before = &world->deliveries[i];
+        if (before->stream == d->stream && before->offset < d->offset && before->state == PENDING)
+            sim_violation(world, "worker %d reads message %d of stream %d, and has passed message %d", w->index,
+                          d->message, d->stream, before->message);
+    }
+    assignment->next = w->read[d->stream] = d->offset + 1;
 }
 
 void sim_group_tell(sim_worker *w, once_fetch *fetch)
@@ -97,14 +146,39 @@ void sim_group_tell(sim_worker *w, once_fetch *fetch)
 void sim_group_ack(sim_worker *w, once_receipt *receipt)
 {
     sim_world *world = w->world;
-    const sim_assignment *assignment = sim_assignments_ack(w, receipt);
-    for (size_t i = 0; assignment && i < world->deliveries_n; i++) {
+    sim_assignment *assignment = sim_assignments_ack(w, receipt);
+    if (!assignment) return;
+    if (receipt->delivery + 1 < assignment->acked)
+        sim_violation(world, "worker %d acks offset %llu of stream %d, and has acked more before", w->index,
+                      (unsigned long long)receipt->delivery, assignment->stream);
+    sim_stream *s = &world->streams[assignment->stream];
+    s->has_place = true;
+    s->place = assignment->acked = receipt->delivery + 1;
+    for (size_t i = 0; i < world->deliveries_n; i++) {
         sim_delivery *d = &world->deliveries[i];
         if (d->stream != assignment->stream || d->offset > receipt->delivery || d->state == ACKED) continue;
         if (d->state != IN_FLIGHT || world->handouts[d->handout].assignment != assignment->assignment)
             sim_violation(world, "worker %d acks message %d of stream %d, which it was not given", w->index, d->message,
                           assignment->stream);
         sim_delivery_acked(w, d);
+    }
+}
+
+/* A stream that was revoked is released before its deadline only when no transaction has messages of it: it would be
+ * committed after another worker has begun with them. At a stop, and when a release is repeated, there is no choice. */
+void sim_group_release(sim_worker *w, uint32_t number)
+{
+    sim_world *world = w->world;
+    const sim_assignment *assignment = &w->assignments[number];
+    const int64_t heard_ms = assignment->news[ONCE_STREAM_REVOKED].ms;
+    if (!w->in_tx || w->stopping || w->failing || assignment->tried || !assignment->news[ONCE_STREAM_REVOKED].turn ||
+        assignment->news[ONCE_STREAM_LOST].turn || world->now_ms >= heard_ms + assignment->within_ms)
+        return;
+    for (size_t i = 0; i < world->handouts_n; i++) {
+        const sim_handout *h = &world->handouts[i];
+        if (h->in_tx && h->holder == w->incarnation && h->assignment == assignment->assignment)
+            sim_violation(world, "worker %d releases stream %d, and message %d of it is in its transaction", w->index,
+                          assignment->stream, world->deliveries[h->delivery].message);
     }
 }
 
@@ -160,7 +234,7 @@ static void judge_starving(sim_world *world, int stream)
 {
     sim_stream *s = &world->streams[stream];
     const sim_assignment *assignment = s->owner ? sim_assignment_of(s->owner, stream) : NULL;
-    if (!assignment || assignment->state != OURS || !head_of(world, stream) || is_out(world, stream) ||
+    if (!assignment || assignment->state != OURS || !head_of(world, assignment) || is_out(world, stream) ||
         is_full(world) || is_full_with_slots(s->owner) || (world->cursor && !assignment->sought)) {
         s->waits_since_ms = 0;
         return;

@@ -209,10 +209,24 @@ static bool has_left(const sim_worker *w, const once_item *item)
            (assignment->state == FREE || assignment->assignment != h->assignment || sim_assignment_is_left(assignment));
 }
 
+/* Begun ones are left out: they may be of an earlier assignment of the same stream. */
+static void note_tx(sim_worker *w, const once_action *begin)
+{
+    for (size_t i = 0; i < w->world->handouts_n; i++)
+        if (w->world->handouts[i].holder == w->incarnation) w->world->handouts[i].in_tx = false;
+    for (size_t i = 0; i + begin->kept < begin->n; i++) {
+        const once_item *item = begin->items[i];
+        if (!item->tag || item->returned || once__item_is_begun(item)) continue;
+        sim_handout *h = sim_handout_find(w, item->stream, item->delivery);
+        if (h) h->in_tx = true;
+    }
+}
+
 /* What has left a worker must not begin there. Whatever the store may know of has begun: it goes on under its claim. */
 void sim_handouts_begin(sim_worker *w, const once_action *action)
 {
     if (w->world->kind == BROKER_PLAIN || action->kind != ONCE_ACT_BEGIN) return;
+    note_tx(w, action);
     for (size_t i = 0; i + action->kept < action->n; i++) {
         const once_item *item = action->items[i];
         if (!item->tag || item->returned || once__item_is_begun(item) || !has_left(w, item)) continue;

@@ -66,6 +66,8 @@
     X(sought, "a stream goes on where the store says")                                                                 \
     X(full, "nothing is fetched because as much waits in the store as may")                                            \
     X(hole, "an offset that no message has")                                                                           \
+    X(late_stream, "a stream comes later than the others, and has messages by then")                                   \
+    X(came_back, "a worker is given a stream again that it had before")                                                \
     X(stuck, "a stream is paused for a while, and others go on")                                                       \
     X(extend_fails, "an extension of deliveries fails, for some or all of them")                                       \
     X(ran_out, "a delivery runs out, because its worker paused, died, or could not extend it")                         \
@@ -258,6 +260,7 @@ typedef struct sim_handout {
     int64_t out_ms, extended_ms;
     bool heard;         /* its machine has it ... */
     bool dropped;       /* ... or would not have it, because it had been told to stop meanwhile */
+    bool in_tx;         /* it is part of the transaction that its worker began last */
     bool last;          /* it was extended for the last time */
     bool told_gone;     /* its worker was told that it is somebody else's ... */
     bool heard_gone;    /* ... and its machine knows ... */
@@ -281,6 +284,9 @@ typedef enum sim_kind {
 typedef struct sim_stream {
     struct sim_worker *owner; /* LOG; or NULL */
     uint64_t next_offset;     /* LOG */
+    int64_t appears_ms;       /* LOG: nobody is given it before */
+    bool has_place;           /* LOG: somebody has acked something of it, and ... */
+    uint64_t place;           /* ... who is given it goes on at this offset; otherwise with its first message */
     size_t first;             /* LOG: the first handout of it that is not acked, plus 1, and ... */
     int64_t first_ms;         /* ... since when it is that */
     int64_t waits_since_ms;   /* LOG: something is there for its owner, which has nothing of it; 0: that is not so */
@@ -294,6 +300,8 @@ typedef struct sim_assignment {
     int64_t until_ms;    /* ASKED, LEAVING: it must be released until then */
     int64_t within_ms;   /* the same, as it was told */
     bool tried;          /* a release was asked for, whether it worked or not */
+    uint64_t next;       /* LOG: the offset from which the next message is read */
+    uint64_t acked;      /* LOG: the offset behind the last ack */
     bool sought;         /* with a cursor: the worker has found out where it goes on; nothing of it comes before */
     int64_t seek_ms;     /* when it last tried to */
     int64_t no_seek_until_ms;
@@ -406,6 +414,7 @@ struct sim_worker {
     sim_assignment assignments[SIM_STREAMS]; /* LOG, CHANNEL */
     bool member;                             /* LOG: it takes part */
     int64_t fetched_ms;                      /* LOG: when it last fetched */
+    uint64_t read[SIM_STREAMS];              /* LOG: the offset up to which it has read each stream; 0: it had it not */
     bool left[SIM_STREAMS];                  /* told to stop, it has asked for a release of that number */
     bool told;                               /* QUEUE: how long a delivery is its own */
     uint64_t tags;                           /* CHANNEL: deliveries of this connection */
@@ -586,6 +595,8 @@ int64_t sim_assignments_next_ms(const sim_world *world);
 bool sim_group_has(const sim_worker *worker, const once_action *fetch);
 void sim_group_tell(sim_worker *worker, once_fetch *fetch);
 sim_delivery *sim_group_next(const sim_worker *worker, const uint32_t *paused, size_t n_paused, uint32_t *number);
+void sim_group_read(sim_worker *worker, uint32_t number, const sim_delivery *d); /* it is handed over */
+void sim_group_release(sim_worker *worker, uint32_t number);                     /* it is asked for: may it? */
 void sim_group_ack(sim_worker *worker, once_receipt *receipt);
 void sim_group_released(sim_worker *worker);
 void sim_group_tick(sim_world *world);

@@ -178,6 +178,7 @@ void sim_worker_start(sim_worker *w)
     w->tags = 0;
     memset(w->assignments, 0, sizeof w->assignments);
     memset(w->left, 0, sizeof w->left);
+    memset(w->read, 0, sizeof w->read);
     w->trouble_ms = w->no_start_until_ms = w->sweep_not_before_ms = 0;
     w->paused_until_ms = INT32_MIN;
     if (w->unclean) sim_fired(world, SIM_unclean);

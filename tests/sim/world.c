@@ -433,6 +433,10 @@ static void choose_broker(sim_world *world)
     world->held_max_ms =
         world->expires && sim_chance(world, 50) ? world->visible_ms * (2 + (int64_t)sim_random(world, 4)) : 0;
     for (int i = 0; shared && i < SIM_STREAMS; i++) world->streams[i].next_offset = 1000 * (uint64_t)i;
+    /* In half of these worlds the last stream comes later; the draws are left as they are. */
+    const uint64_t seed = world->result->seed;
+    if (world->kind == BROKER_LOG && seed / 4 % 2)
+        world->streams[world->streams_n - 1].appears_ms = world->now_ms + 500 + (int64_t)(seed / 8 % 16) * 500;
 }
 
 static void choose(sim_world *world)

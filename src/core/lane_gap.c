@@ -89,8 +89,9 @@ int64_t once_lane_given_up(const once_lane *lane, const once_entry *entry)
 int64_t once_lane_given_up_again(const once_lane *lane, const once_entry *entry)
 {
     once_entry before = *entry;
-    if (before.unreported && before.attempt == 2)
-        before.attempt = 1; /* it took over from the first attempt, which did not settle it */
+    /* It took over from the first attempt, which did not settle it and counts as a failure. After an operator's retry
+     * there is no failure, and the first answer did not count either. */
+    if (before.unreported && before.attempt == 2 && before.failures) before.attempt = 1;
     return once_lane_given_up(lane, &before);
 }
 

@@ -927,9 +927,7 @@ void sim_record_resolve(sim_world *world, int key, once_outcome verdict)
     k->final = verdict != ONCE_RETRY;
     k->outcome = verdict;
     k->settled = verdict;
-    /* A person has settled it, and does not count. The next attempt counts them only when its lane waits again. */
-    if (verdict == ONCE_RETRY) world->given_up_hidden += k->missing;
-    else k->missing = 0;
+    k->missing = 0;             /* a person has settled it, and does not count */
     if (verdict == ONCE_DEAD) { /* the token stays: whoever had the claim and says the same is right */
         k->letters++;
         reach_dead(world, k);

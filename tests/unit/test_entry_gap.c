@@ -102,6 +102,27 @@ static void f28_versions_that_are_given_up_are_counted(void **state)
     assert_int_equal(claim(&e, &lane, lane_request(mine, 9, 0), NOW, ONCE_ENTRY_CHANGED).given_up, 0);
 }
 
+/* A person settled it, and does not count. The attempt that follows is told nothing, however often it is answered. */
+static void f28_versions_that_were_given_up_are_not_counted_after_a_persons_retry(void **state)
+{
+    (void)state;
+    const int changes = ONCE_ENTRY_CHANGED | ONCE_LANE_CHANGED;
+    once_lane lane = lane_at(4);
+    once_entry e = absent();
+    once_request held = lane_request(mine, 9, 0);
+    held.hold = true;
+    accept(&e, &lane, held, NOW, changes);
+    assert_int_equal(take(&e, &lane, yours, NOW, changes).given_up, 4);
+    assert_int_equal(once_entry_resolve(&e, &lane, ONCE_RETRY, ONCE_BYTES("again"), NOW + LEASE),
+                     ONCE_ENTRY_CHANGED | ONCE_LANE_FREED);
+    once_decision d = take(&e, &lane, third, NOW + LEASE, ONCE_ENTRY_CHANGED);
+    assert_true(d.answer == ONCE_ANSWER_RUN && d.unreported && d.attempt == 2);
+    assert_int_equal(d.given_up, 0);
+    d = claim(&e, &lane, lane_request(third, 9, 0), NOW + LEASE, ONCE_ENTRY_CHANGED); /* its reply was lost */
+    assert_true(d.own && d.answer == ONCE_ANSWER_RUN);
+    assert_int_equal(d.given_up, 0);
+}
+
 /* Nobody looked for hours: no more than two steps of that count. */
 static void f28_time_without_a_run_does_not_count(void **state)
 {
@@ -265,6 +286,7 @@ int main(void)
         cmocka_unit_test(f28_parked_after_its_gap_was_over_waits_again_and_not_for_ever),
         cmocka_unit_test(superseded_while_waiting_is_stale),
         cmocka_unit_test(f28_versions_that_are_given_up_are_counted),
+        cmocka_unit_test(f28_versions_that_were_given_up_are_not_counted_after_a_persons_retry),
         cmocka_unit_test(f71_what_replaces_is_remembered_by_its_own_time),
         cmocka_unit_test(f28_time_without_a_run_does_not_count),
         cmocka_unit_test(f28_one_wait_for_all_of_a_lane),

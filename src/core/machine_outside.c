@@ -83,6 +83,8 @@ int64_t once_machine_effect_wait_ms(const once_machine *machine, int64_t now_ms)
     return at_ms == ONCE_NEVER ? ONCE_NEVER : at_ms > now_ms ? at_ms - now_ms : 0;
 }
 
+static bool may_pass(const once_item *item) { return once_status_class(item->run_failure) == ONCE_CLASS_RETRY; }
+
 void once__machine_finished(once_machine *machine, once_item *const *items, size_t n, int64_t now_ms)
 {
     const once_item *failed = NULL;
@@ -93,8 +95,8 @@ void once__machine_finished(once_machine *machine, once_item *const *items, size
         const bool found_out = item->started && !item->told_to_end;
         if (item->outcome == ONCE_RELEASE && item->delay_ms < 0 && !found_out) item->delay_ms = 0;
         once__machine_judge(machine, item);
-        if (item->run_failure != ONCE_OK) failed = item;
-        else machine->outside.tries = 0;
+        if (item->run_failure == ONCE_OK) machine->outside.tries = 0;
+        else if (!failed || may_pass(failed)) failed = item;
         once__machine_move(machine, item, ONCE_AT_RETURNED);
     }
     if (!failed) return;

@@ -534,6 +534,55 @@ static void a_stop_in_a_cautious_pass_leaves_to_the_source_what_was_not_committe
     assert_int_equal(once_machine_unfinished(f->machine), 2);
 }
 
+/* A COMMIT in another database whose outcome nobody can tell: the next one would end in the same way. What is known of
+ * this one is settled before the run ends. */
+static void what_hinders_the_run_may_show_after_an_effect_began(void **state)
+{
+    fixture *f = open_pipe(state, true);
+    once_item *items[2];
+    fetch(f, 2, 0, items);
+    send_out(f, 2);
+    items[0]->run_failure = ONCE_E_COMMIT_UNKNOWN;
+    items[0]->maybe = true;
+    items[0]->failure = ONCE_BYTES("who knows");
+    finishes(f, items[0], ONCE_UNKNOWN);
+    once_error err;
+    assert_int_equal(once_machine_status(f->machine, &err), ONCE_E_COMMIT_UNKNOWN);
+    assert_string_equal(err.text, "who knows");
+    finishes(f, items[1], ONCE_DONE);
+    store_does(f, ONCE_ACT_BEGIN);
+    once_action *settle = asks_store(f, ONCE_ACT_SETTLE);
+    assert_int_equal(settle->n, 2);
+    for (size_t i = 0; i < 2; i++) settle->items[i]->granted = true;
+    assert_int_equal(items[0]->outcome, ONCE_RETRY); /* as `unknown: retry` wants it, and it may have happened */
+    assert_true(items[0]->maybe);
+    assert_int_equal(items[1]->outcome, ONCE_DONE);
+    answer(f, settle, ONCE_OK);
+    store_does(f, ONCE_ACT_COMMIT);
+    acks(f, 2);
+    asks_nothing(f);
+    assert_true(once_machine_ended(f->machine));
+    assert_int_equal(once_machine_unfinished(f->machine), 0);
+}
+
+/* Two fail at once, one of them because of something that may pass: the run ends because of the other. */
+static void of_two_failures_the_one_that_does_not_pass_counts(void **state)
+{
+    for (int first = 0; first < 2; first++) {
+        if (first) assert_true(tear_down(state) == 0 && set_up(state) == 0);
+        fixture *f = open_pipe(state, true);
+        once_item *items[2];
+        fetch(f, 2, 0, items);
+        send_out(f, 2);
+        for (int i = 0; i < 2; i++) {
+            items[i]->outcome = ONCE_RELEASE;
+            items[i]->run_failure = i == first ? ONCE_E_COMMIT_UNKNOWN : ONCE_E_UNAVAILABLE;
+        }
+        once_machine_finished(f->machine, items, 2, f->now_ms);
+        assert_int_equal(once_machine_status(f->machine, NULL), ONCE_E_COMMIT_UNKNOWN);
+    }
+}
+
 /* --- streams --- */
 
 enum { ASSIGNS = ONCE_SOURCE_ASSIGNS, SINGLE = ONCE_SOURCE_SINGLE_ACKS, EXPIRES = ONCE_SOURCE_EXPIRES };
@@ -1508,6 +1557,41 @@ static void a_delivery_that_is_extended_for_the_last_time_goes_to_the_store(void
     acks_of(f, 0, &copy);
 }
 
+/* It may be in the store, so it is claimed now and needs a slot. But it stands behind the effect of its lane. */
+static void what_may_be_in_the_store_stands_behind_its_lane_while_no_slot_is_free(void **state)
+{
+    fixture *f = open_streams(state, true, SINGLE | EXPIRES, 1);
+    once_item *items[SLOTS], *behind;
+    fetch_of(f, 0, 1, 9, &items[0]);
+    send_out(f, 1);
+    fetch_of(f, 0, 1, 0, &items[1]);
+    send_out(f, 1);
+    fetch_of(f, 0, 1, 9, &behind);
+    asks_nothing(f);
+    assert_places(f, 0, 1, 0, SLOTS, 0);
+    once_action *action = extends_deliveries(f);
+    action->receipts[2].answer = ONCE_RECEIPT_LAST;
+    answer(f, action, ONCE_OK);
+    store_does(f, ONCE_ACT_BEGIN);
+    action = asks_store(f, ONCE_ACT_ACCEPT);
+    assert_ptr_equal(action->items[0], behind);
+    behind->decision = (once_decision){.answer = ONCE_ANSWER_WAITING};
+    answer(f, action, ONCE_OK);
+    answer(f, asks_store(f, ONCE_ACT_COMMIT), ONCE_E_UNAVAILABLE);
+    f->now_ms += once_machine_wait_ms(f->machine, f->now_ms);
+    store_does(f, ONCE_ACT_BEGIN);
+    store_does(f, ONCE_ACT_COMMIT); /* without it: there is no slot */
+    asks_nothing(f);
+    assert_places(f, 0, 1, 0, SLOTS, 0);
+    settle_back(f, items[1]); /* a slot is free, its lane is not */
+    store_does(f, ONCE_ACT_TAKE);
+    asks_nothing(f);
+    assert_places(f, 0, 1, 0, 1, 0);
+    settle_back(f, items[0]);
+    send_out(f, 1);
+    assert_int_equal(behind->place, ONCE_AT_FLIGHT);
+}
+
 /* --- places and invariants --- */
 
 /* The function ends the process before it changes anything. */
@@ -1987,6 +2071,8 @@ int main(void)
         TEST(a_stop_settles_what_is_under_way_and_leaves_the_rest_to_the_source),
         TEST(what_was_claimed_and_has_not_begun_is_put_back_at_a_stop),
         TEST(a_store_that_is_gone_leaves_outcomes_unsettled),
+        TEST(what_hinders_the_run_may_show_after_an_effect_began),
+        TEST(of_two_failures_the_one_that_does_not_pass_counts),
         TEST(a_stop_in_a_cautious_pass_leaves_to_the_source_what_was_not_committed),
         TEST(a_stuck_stream_holds_up_no_other),
         TEST(a_stream_that_waits_for_a_slot_is_passed_over),
@@ -2032,6 +2118,7 @@ int main(void)
         TEST(an_ack_that_fails_does_not_delay_extending_for_long),
         TEST(a_delivery_that_is_gone_is_dropped_or_goes_on_without_an_ack),
         TEST(a_delivery_that_is_extended_for_the_last_time_goes_to_the_store),
+        TEST(what_may_be_in_the_store_stands_behind_its_lane_while_no_slot_is_free),
         cmocka_unit_test(no_item_moves_where_it_may_not),
         TEST(each_invariant_is_found_broken),
         TEST(messages_of_a_batch_share_the_times_of_their_stages),

@@ -69,6 +69,7 @@ static void an_unknown_is_asked_about_when_it_is_due(fixture *f)
     const once_taken t = take_question(f);
     assert_int_equal(t.decision.attempt, 1); /* nothing is tried */
     assert_int_equal(t.decision.failures, 0);
+    assert_int_equal(t.decision.failing_for_ms, -1);
     assert_int_equal(t.decision.unknown_for_ms, ASK);
     assert_bytes(t.decision.before, "the reply was lost");
     assert_int_equal(t.message.body.len, message_of(&r).body.len);
@@ -98,6 +99,26 @@ static void a_question_is_one_workers_at_a_time(fixture *f)
     assert_false(do_settle(f, &first.request, ONCE_DONE));
     assert_state(f, r, UNKNOWN);
     assert_true(do_extend(f, &second.request));
+}
+
+/* The budget of attempts goes on, so whoever asks is told what was spent of it. */
+static void what_was_tried_before_is_told_with_the_question(fixture *f)
+{
+    once_request r = ask_with_lookup(f, "k");
+    assert_answer(do_claim(f, &r), RUN);
+    assert_true(do_settle(f, &r, ONCE_RETRY));
+    pass(f, DELAY);
+    once_taken t = take_one(f);
+    t.request.scope = &f->scope;
+    t.request.remember_ms = REMEMBER;
+    pass(f, 7);
+    assert_true(settle_unknown(f, &t.request, ASK, true));
+    pass(f, ASK);
+    t = take_question(f);
+    assert_int_equal(t.decision.attempt, 2);
+    assert_int_equal(t.decision.failures, 1);
+    assert_int_equal(t.decision.failing_for_ms, DELAY + 7 + ASK);
+    assert_int_equal(t.decision.unknown_for_ms, ASK);
 }
 
 /* It is tried again, as a failed attempt is. */
@@ -328,6 +349,7 @@ static void a_question_needs_room_of_its_operation(fixture *f)
 const conform_test conform_lookup[] = {
     CONFORM(an_unknown_is_asked_about_when_it_is_due),
     CONFORM(a_question_is_one_workers_at_a_time),
+    CONFORM(what_was_tried_before_is_told_with_the_question),
     CONFORM(what_is_absent_runs_again),
     CONFORM_WITH(no_answer_is_asked_for_again_until_a_person_decides, ONCE_STORE_DURABLE),
     CONFORM(a_question_is_counted_and_listed_as_unknown),

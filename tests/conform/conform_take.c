@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-enum { SLOW, FAST, OTHERS, SHARES, READ_MAX = 8 };
+enum { SLOW, FAST, OTHERS, SHARES, READ_MAX = 8, TAKES_MAX = 20 };
 
 typedef struct filter {
     once_due_share shares[SHARES];
@@ -40,10 +40,11 @@ static size_t take_new(fixture *f, filter *with, size_t max, once_taken *out)
     return take_with(f, with, new_token(f), false, max, out);
 }
 
-/* Takes until something was found; *takes counts them. */
+/* Takes until something was found; *takes counts them. A search that does not get on would go on without end. */
 static size_t take_some(fixture *f, filter *with, size_t max, once_taken *out, int *takes)
 {
     for (*takes = 1;; ++*takes) {
+        assert_in_range(*takes, 1, TAKES_MAX);
         const size_t n = take_new(f, with, max, out);
         bool more = false;
         for (int i = 0; i < SHARES; i++) more |= with->shares[i].room && with->shares[i].more;
@@ -236,6 +237,31 @@ static void a_search_that_is_at_the_end_goes_back_by_a_second(fixture *f)
     assert_true(with.is.read == read);
 }
 
+/* Of the millisecond at which the second begins, all entries are met again: one with a lower id may be late. */
+static void a_search_goes_back_to_the_beginning_of_a_millisecond(fixture *f)
+{
+    once_taken taken[8];
+    filter with = filter_of(0, 8, 0);
+    add(f, "slow", 1);
+    const int64_t last_ms = due_of_slow(f, "slow0");
+    pass(f, ONCE_DUE_OVERLAP_MS - 1);
+    assert_int_equal(take_new(f, &with, 8, taken), 0);
+    assert_true(with.shares[FAST].from.due_ms == last_ms && once_hash_is_zero(with.shares[FAST].from.id));
+}
+
+static void a_search_that_finds_exactly_its_bound_goes_on(fixture *f)
+{
+    once_taken taken[8];
+    filter with = filter_of(0, 8, 0);
+    add(f, "slow", READ_MAX);
+    assert_int_equal(take_new(f, &with, 8, taken), 0);
+    assert_true(with.is.read == READ_MAX);
+    assert_true(with.shares[FAST].more); /* it has not seen the end */
+    assert_int_equal(take_new(f, &with, 8, taken), 0);
+    assert_true(with.is.read == READ_MAX);
+    assert_false(with.shares[FAST].more);
+}
+
 static void f76_a_take_with_a_filter_is_repeated_within_its_room(fixture *f)
 {
     once_taken first[8], second[8];
@@ -256,6 +282,30 @@ static void f76_a_take_with_a_filter_is_repeated_within_its_room(fixture *f)
     assert_int_equal(take_with(f, &with, new_token(f), true, 3, second), 2);
     in_order(second, 2, "slow", 2);
     in_order(second, 2, "fast", 1);
+}
+
+/* What came since then is claimed, too, and by tokens of its own: a settlement names one entry. */
+static void f76_a_take_that_is_repeated_and_finds_more_gives_no_token_twice(fixture *f)
+{
+    once_taken first[8], second[8];
+    filter with = filter_of(2, 2, 1);
+    add(f, "slow", 2);
+    add(f, "this", 1);
+    const once_token token = new_token(f);
+    filter lost = with;
+    assert_int_equal(take_with(f, &lost, token, false, 8, first), 3);
+    add(f, "fast", 2);
+    add(f, "that", 1); /* its share has no room any more */
+    assert_int_equal(take_with(f, &with, token, true, 8, second), 5);
+    assert_int_equal(count_of(second, 5, "slow"), 2);
+    assert_int_equal(count_of(second, 5, "this"), 1);
+    assert_int_equal(count_of(second, 5, "fast"), 2);
+    for (int i = 0; i < 5; i++)
+        for (int k = 0; k < i; k++) assert_false(once_hash_equal(second[i].request.token, second[k].request.token));
+    pass(f, LEASE - 1); /* the leases of all of them have begun with the second reply */
+    for (int i = 0; i < 5; i++) assert_true(do_extend(f, &second[i].request));
+    for (int i = 0; i < 5; i++) assert_true(do_settle(f, &second[i].request, ONCE_DONE));
+    assert_int_equal(do_stats(f).waiting, 1);
 }
 
 static void a_lane_keeps_its_order_when_its_head_has_no_room(fixture *f)
@@ -298,7 +348,10 @@ const conform_test conform_take[] = {
     CONFORM_WITH(entries_of_one_moment_are_found_one_by_one, ONCE_STORE_OWNS),
     CONFORM_WITH(a_search_that_is_at_the_end_finds_what_comes_later, ONCE_STORE_OWNS),
     CONFORM_WITH(a_search_that_is_at_the_end_goes_back_by_a_second, ONCE_STORE_OWNS),
+    CONFORM_WITH(a_search_goes_back_to_the_beginning_of_a_millisecond, ONCE_STORE_OWNS),
+    CONFORM_WITH(a_search_that_finds_exactly_its_bound_goes_on, ONCE_STORE_OWNS),
     CONFORM_WITH(f76_a_take_with_a_filter_is_repeated_within_its_room, ONCE_STORE_OWNS),
+    CONFORM_WITH(f76_a_take_that_is_repeated_and_finds_more_gives_no_token_twice, ONCE_STORE_OWNS),
     CONFORM_WITH(a_lane_keeps_its_order_when_its_head_has_no_room, ONCE_STORE_OWNS | ONCE_STORE_LANES),
     CONFORM_WITH(f73_a_filter_finds_work_whose_worker_died, ONCE_STORE_OWNS),
     {0},

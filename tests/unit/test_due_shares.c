@@ -74,6 +74,10 @@ static void without_a_filter_no_more_is_taken_than_every_handler_can_start(void 
     use(&f, FAST, -4);
     f.handlers[FAST].slots = 100; /* it would get two at a time */
     assert_int_equal(once_due_shares_any(&f.flight), 0);
+    f.handlers[FAST].slots = 12; /* the least of the others has less than a fourth of that */
+    assert_int_equal(once_due_shares_any(&f.flight), 0);
+    f.handlers[FAST].slots = 8;
+    assert_int_equal(once_due_shares_any(&f.flight), 2);
     end(&f);
 }
 
@@ -83,6 +87,7 @@ static void handlers_of_one_operation_have_the_room_of_the_one_that_has_least(vo
     fixture f;
     begin(&f, HANDLERS);
     assert_int_equal(f.shares.filter.n, 3);
+    assert_int_equal(f.shares.filter.read_max, 1024); /* as the documents say */
     const once_due_share *shares = filter(&f, true, 0);
     assert_int_equal(shares[0].room, 2);
     assert_int_equal(shares[1].room, 3);
@@ -151,6 +156,9 @@ static void searches_begin_at_the_front_again_the_rarer_the_more_they_read(void 
     f.shares.filter.shares[0].from.due_ms = 8;
     assert_int_equal(filter(&f, true, 110999)[0].from.due_ms, 8);
     assert_int_equal(filter(&f, true, 111000)[0].from.due_ms, 0);
+    f.shares.filter.shares[0].from.due_ms = 9; /* what was read before that does not count again */
+    assert_int_equal(filter(&f, true, 120999)[0].from.due_ms, 9);
+    assert_int_equal(filter(&f, true, 121000)[0].from.due_ms, 0);
     end(&f);
 }
 

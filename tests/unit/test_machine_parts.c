@@ -451,6 +451,62 @@ static void a_take_for_who_was_full_is_due_at_once_and_postpones_no_other(void *
     assert_true(at_once >= 20 && partial >= 20);
 }
 
+static void go_to(fixture *f, int64_t at_ms)
+{
+    assert_true(at_ms >= f->now_ms);
+    test_env_pass(&f->world, at_ms - f->now_ms);
+    f->now_ms = at_ms;
+}
+
+/* Neither before its moment nor later, and not at all while nothing of it could start. */
+static void what_is_due_is_looked_for_at_its_moment(void **state)
+{
+    fixture *f = *state;
+    f->bounded = f->all_slow = true;
+    open_pipe(f, false);
+    const once_machine *m = f->machine;
+    for (int i = 0; i < 1000 && m->due.at_ms <= f->now_ms + 1; i++) work(f, 1);
+    const int64_t at_ms = m->due.at_ms;
+    assert_int_equal(once__machine_take_max(m, at_ms - 1), 0);
+    assert_int_equal(once__machine_take_at_ms(m, at_ms - 1), at_ms);
+    assert_int_equal(once__machine_take_max(m, at_ms), SLOTS);
+    f->machine->outside.at_ms = at_ms + 10; /* effects could not be started */
+    assert_int_equal(once__machine_take_max(m, at_ms + 9), 0);
+    assert_int_equal(once__machine_take_at_ms(m, at_ms + 9), ONCE_NEVER);
+    assert_int_equal(once__machine_take_max(m, at_ms + 10), SLOTS);
+    assert_int_equal(once__machine_take_at_ms(m, at_ms + 10), at_ms);
+    f->machine->outside.at_ms = 0;
+    f->left = SLOTS;
+    work(f, 100);
+    assert_int_equal(f->held_n, SLOTS);
+    assert_int_equal(once__machine_take_max(m, m->due.at_ms), 0);
+    assert_int_equal(once__machine_take_at_ms(m, m->due.at_ms), ONCE_NEVER);
+}
+
+/* The same while one of two handlers is full. */
+static void what_is_due_beside_a_full_handler_is_looked_for_at_its_moment(void **state)
+{
+    fixture *f = *state;
+    f->turns = f->inbox = f->bounded = true;
+    f->slow_first = f->left = 10;
+    f->both[1].slots = SLOTS;
+    open_pipe(f, false);
+    const once_machine *m = f->machine;
+    work(f, 300);
+    assert_int_equal(f->held_n, SLOTS);
+    for (int i = 0; i < 1000 && m->due.at_ms <= f->now_ms + 1; i++) work(f, 1);
+    const int64_t at_ms = m->due.at_ms;
+    assert_int_equal(once__machine_take_max(m, at_ms - 1), 0);
+    assert_int_equal(once__machine_take_at_ms(m, at_ms - 1), at_ms);
+    assert_int_equal(once__machine_take_max(m, at_ms), BATCH); /* operations without a handler need no slot */
+    go_to(f, at_ms);
+    f->done_last = ONCE_ACT_NONE;
+    for (int i = 0; i < 10 && f->done_last != ONCE_ACT_TAKE; i++) assert_true(step_store(f));
+    assert_int_equal(f->done_last, ONCE_ACT_TAKE);
+    assert_true(m->due.all && m->due.filtered);
+    assert_true(m->due.at_ms > at_ms);
+}
+
 static void a_take_with_a_filter_whose_reply_was_lost_is_repeated(void **state)
 {
     fixture *f = *state;
@@ -1682,6 +1738,8 @@ int main(void)
         TEST(a_handler_without_a_free_slot_holds_up_no_other),
         TEST(a_handler_without_a_free_slot_holds_up_nobody_in_the_inbox),
         TEST(a_take_for_who_was_full_is_due_at_once_and_postpones_no_other),
+        TEST(what_is_due_is_looked_for_at_its_moment),
+        TEST(what_is_due_beside_a_full_handler_is_looked_for_at_its_moment),
         TEST(a_take_with_a_filter_whose_reply_was_lost_is_repeated),
         TEST(who_waits_for_a_slot_counts_against_what_may_wait),
         TEST(who_waits_for_a_slot_is_not_passed_in_its_lane),

@@ -1,0 +1,287 @@
+/* The machine step by step: what is written with the outcome of an effect outside (ONCE_EFFECT_THEN). */
+#include "machine_fixture.h"
+
+/* Its effect is done, and the transaction that settles it has begun. */
+static once_item *is_back(fixture *f)
+{
+    once_item *item;
+    f->handler.bits |= ONCE_EFFECT_THEN;
+    f->handler.hold = true;
+    fetch(f, 1, 0, &item);
+    store_does(f, ONCE_ACT_BEGIN);
+    claims(f, 1);
+    store_does(f, ONCE_ACT_COMMIT);
+    starts(f, 1);
+    item->result = ONCE_BYTES("charged");
+    finishes(f, item, ONCE_DONE);
+    store_does(f, ONCE_ACT_BEGIN);
+    return item;
+}
+
+static void extends(fixture *f, bool ours)
+{
+    once_action *action = asks_store(f, ONCE_ACT_EXTEND);
+    assert_int_equal(action->n, 1);
+    action->items[0]->granted = ours;
+    answer(f, action, ONCE_OK);
+}
+
+static void what_is_written_with_an_effect_runs_under_its_claim(void **state)
+{
+    fixture *f = open_pipe(state, true);
+    once_item *item = is_back(f);
+    extends(f, true);
+    once_action *run = asks_store(f, ONCE_ACT_RUN);
+    assert_int_equal(run->n, 1);
+    run->items[0]->outcome = ONCE_DONE;
+    run->items[0]->result = ONCE_BYTES("1 row");
+    answer(f, run, ONCE_OK);
+    assert_int_equal(item->result.len, 7); /* the effect's own */
+    settles(f, 1, ONCE_DONE);
+    store_does(f, ONCE_ACT_COMMIT);
+    acks(f, 1);
+    assert_int_equal(once_machine_counts(f->machine)->done, 1);
+    assert_int_equal(once_machine_counts(f->machine)->attempts, 1);
+}
+
+static void settles_in_vain(fixture *f)
+{
+    once_action *settle = asks_store(f, ONCE_ACT_SETTLE); /* nothing has run */
+    assert_int_equal(settle->n, 1);
+    assert_int_equal(settle->items[0]->outcome, ONCE_UNKNOWN); /* should it be nobody's, it is not done either */
+    settle->items[0]->granted = false;
+    answer(f, settle, ONCE_OK);
+}
+
+static void what_is_written_with_an_effect_needs_its_claim(void **state)
+{
+    fixture *f = open_pipe(state, true);
+    (void)is_back(f);
+    extends(f, false);
+    settles_in_vain(f);
+    store_does(f, ONCE_ACT_COMMIT);
+    assert_int_equal(once_machine_counts(f->machine)->fenced, 1);
+    assert_int_equal(once_machine_counts(f->machine)->done, 0);
+}
+
+/* A claim that ran out, and nobody has taken it: it is unknown, and stays so. */
+static void an_effect_whose_claim_ran_out_is_not_done_without_what_is_written_with_it(void **state)
+{
+    fixture *f = open_pipe(state, true);
+    (void)is_back(f);
+    extends(f, false);
+    settles(f, 1, ONCE_UNKNOWN);
+    store_does(f, ONCE_ACT_COMMIT);
+    assert_int_equal(once_machine_counts(f->machine)->unknown, 1);
+    assert_int_equal(once_machine_counts(f->machine)->done, 0);
+}
+
+/* After a commit whose fate is not known its claim is asked for again, and with it the right to write. */
+static void what_is_written_with_an_effect_is_written_once(void **state)
+{
+    fixture *f = open_pipe(state, true);
+    (void)is_back(f);
+    extends(f, true);
+    runs(f, 1, false, ONCE_DONE);
+    settles(f, 1, ONCE_DONE);
+    answer(f, asks_store(f, ONCE_ACT_COMMIT), ONCE_E_UNAVAILABLE);
+    f->now_ms += 200;
+    store_does(f, ONCE_ACT_BEGIN);
+    extends(f, false); /* it has happened */
+    settles_in_vain(f);
+    settles(f, 1, ONCE_DONE); /* its own settlement, which is there */
+    store_does(f, ONCE_ACT_COMMIT);
+    acks(f, 1);
+    assert_int_equal(once_machine_counts(f->machine)->done, 1);
+    assert_int_equal(once_machine_counts(f->machine)->fenced, 0);
+}
+
+/* Nobody delivers it to this worker again, so this is the last chance to count it. */
+static void what_was_settled_is_counted_although_its_stream_is_revoked(void **state)
+{
+    fixture *f = open_streams(state, true, 0, 1);
+    (void)is_back(f);
+    extends(f, true);
+    runs(f, 1, false, ONCE_DONE);
+    settles(f, 1, ONCE_DONE);
+    answer(f, asks_store(f, ONCE_ACT_COMMIT), ONCE_E_UNAVAILABLE);
+    hears(f, ONCE_STREAM_REVOKED, 0);
+    f->now_ms += 200;
+    store_does(f, ONCE_ACT_BEGIN);
+    extends(f, false);
+    settles_in_vain(f);
+    settles(f, 1, ONCE_DONE);
+    store_does(f, ONCE_ACT_COMMIT);
+    assert_int_equal(once_machine_counts(f->machine)->done, 1);
+}
+
+/* The commit did not happen, and meanwhile another worker has it. */
+static void what_another_worker_has_is_not_counted_as_settled(void **state)
+{
+    fixture *f = open_pipe(state, true);
+    (void)is_back(f);
+    extends(f, true);
+    runs(f, 1, false, ONCE_DONE);
+    settles(f, 1, ONCE_DONE);
+    answer(f, asks_store(f, ONCE_ACT_COMMIT), ONCE_E_UNAVAILABLE);
+    f->now_ms += 200;
+    store_does(f, ONCE_ACT_BEGIN);
+    extends(f, false);
+    settles_in_vain(f);
+    once_action *settle = asks_store(f, ONCE_ACT_SETTLE);
+    assert_int_equal(settle->items[0]->outcome, ONCE_DONE);
+    settle->items[0]->granted = false;
+    answer(f, settle, ONCE_OK);
+    store_does(f, ONCE_ACT_COMMIT);
+    assert_int_equal(once_machine_counts(f->machine)->done, 0);
+    assert_int_equal(once_machine_counts(f->machine)->fenced, 1);
+}
+
+/* Its lease could not be extended, and its effect ended nevertheless. Without what belongs to it, it is not done. */
+static void an_effect_that_lost_its_claim_is_not_done_without_what_is_written_with_it(void **state)
+{
+    fixture *f = open_pipe(state, true);
+    once_item *item;
+    f->handler.bits |= ONCE_EFFECT_THEN;
+    f->handler.hold = true;
+    fetch(f, 1, 0, &item);
+    store_does(f, ONCE_ACT_BEGIN);
+    claims(f, 1);
+    store_does(f, ONCE_ACT_COMMIT);
+    starts(f, 1);
+    f->now_ms += LEASE_MS / 2;
+    f->machine->due.at_ms = f->machine->store.sweep_at_ms = f->now_ms + 1000000; /* they are not what is tested */
+    store_does(f, ONCE_ACT_BEGIN);
+    extends(f, false);
+    store_does(f, ONCE_ACT_COMMIT);
+    finishes(f, item, ONCE_DONE);
+    store_does(f, ONCE_ACT_BEGIN);
+    extends(f, false);
+    settles(f, 1, ONCE_UNKNOWN);
+    store_does(f, ONCE_ACT_COMMIT);
+    assert_int_equal(once_machine_counts(f->machine)->unknown, 1);
+    assert_int_equal(once_machine_counts(f->machine)->done, 0);
+}
+
+static void what_is_written_with_an_effect_is_written_anew_when_nothing_was_committed(void **state)
+{
+    fixture *f = open_pipe(state, true);
+    (void)is_back(f);
+    for (int i = 0; i < 2; i++) {
+        extends(f, true);
+        runs(f, 1, false, ONCE_DONE);
+        settles(f, 1, ONCE_DONE);
+        if (i) break;
+        answer(f, asks_store(f, ONCE_ACT_COMMIT), ONCE_E_ABORTED);
+        f->now_ms += 200;
+        store_does(f, ONCE_ACT_BEGIN);
+    }
+    store_does(f, ONCE_ACT_COMMIT);
+    acks(f, 1);
+    assert_int_equal(once_machine_counts(f->machine)->done, 1);
+}
+
+/* The effect has happened, and what belongs to it has not: that is no success, and no reason to do it again. */
+static void what_is_written_with_an_effect_and_fails_leaves_an_unknown(void **state)
+{
+    fixture *f = open_pipe(state, true);
+    (void)is_back(f);
+    extends(f, true);
+    runs(f, 1, false, ONCE_RETRY);
+    store_does(f, ONCE_ACT_ROLLBACK);
+    store_does(f, ONCE_ACT_BEGIN);
+    extends(f, true);
+    runs(f, 1, true, ONCE_RETRY);
+    settles(f, 1, ONCE_UNKNOWN);
+    store_does(f, ONCE_ACT_COMMIT);
+    assert_int_equal(once_machine_counts(f->machine)->unknown, 1);
+    assert_int_equal(once_machine_counts(f->machine)->attempts, 1);
+}
+
+/* The effect is done, what is written with it fails, and the outcome is about to be settled. */
+static once_item *fails_to_write(fixture *f, bool hold)
+{
+    once_item *item = is_back(f);
+    f->handler.hold = hold;
+    item->request.lookup = once_handler_asks(&f->handler);
+    extends(f, true);
+    runs(f, 1, false, ONCE_RETRY);
+    store_does(f, ONCE_ACT_ROLLBACK);
+    store_does(f, ONCE_ACT_BEGIN);
+    extends(f, true);
+    runs(f, 1, true, ONCE_RETRY);
+    return item;
+}
+
+/* `unknown: retry` is for effects whose outcome is unknown. This one is done, and only its statements are missing. */
+static void an_effect_that_is_done_is_not_repeated_because_of_what_is_written_with_it(void **state)
+{
+    fixture *f = open_pipe(state, true);
+    const once_item *item = fails_to_write(f, false);
+    settles(f, 1, ONCE_UNKNOWN);
+    assert_true(item->maybe_done);
+    store_does(f, ONCE_ACT_COMMIT);
+    assert_int_equal(once_machine_counts(f->machine)->unknown, 1);
+    assert_int_equal(once_machine_counts(f->machine)->retries, 0);
+    assert_int_equal(once_machine_counts(f->machine)->attempts, 1);
+}
+
+static void settles_with_lookup(void **state, bool hold, int64_t delay_ms)
+{
+    fixture *f = open_pipe(state, true);
+    f->handler.bits |= ONCE_EFFECT_ASKS;
+    f->handler.lookup = (once_lookup){.after_ms = 700, .for_ms = 60000};
+    const once_item *item = fails_to_write(f, hold);
+    settles(f, 1, ONCE_UNKNOWN);
+    assert_true(item->delay_ms == delay_ms);
+    store_does(f, ONCE_ACT_COMMIT);
+}
+
+/* The other side will say that it is done, and then it is written again. */
+static void an_effect_that_is_done_is_asked_about_until_what_belongs_to_it_is_written(void **state)
+{
+    settles_with_lookup(state, true, 700);
+}
+
+/* With `unknown: retry` the end of a lookup would run it again: it is held for a person at once. */
+static void an_effect_that_is_done_is_not_repeated_by_the_end_of_a_lookup(void **state)
+{
+    settles_with_lookup(state, false, ONCE_NEVER);
+}
+
+/* What did not succeed has nothing to write. */
+static void an_effect_that_failed_writes_nothing(void **state)
+{
+    fixture *f = open_pipe(state, true);
+    once_item *item;
+    f->handler.bits |= ONCE_EFFECT_THEN;
+    fetch(f, 1, 0, &item);
+    store_does(f, ONCE_ACT_BEGIN);
+    claims(f, 1);
+    store_does(f, ONCE_ACT_COMMIT);
+    starts(f, 1);
+    finishes(f, item, ONCE_REJECTED);
+    store_does(f, ONCE_ACT_BEGIN);
+    settles(f, 1, ONCE_REJECTED);
+    store_does(f, ONCE_ACT_COMMIT);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(what_is_written_with_an_effect_runs_under_its_claim),
+        TEST(what_is_written_with_an_effect_needs_its_claim),
+        TEST(an_effect_whose_claim_ran_out_is_not_done_without_what_is_written_with_it),
+        TEST(what_is_written_with_an_effect_is_written_once),
+        TEST(what_was_settled_is_counted_although_its_stream_is_revoked),
+        TEST(what_another_worker_has_is_not_counted_as_settled),
+        TEST(an_effect_that_lost_its_claim_is_not_done_without_what_is_written_with_it),
+        TEST(what_is_written_with_an_effect_is_written_anew_when_nothing_was_committed),
+        TEST(what_is_written_with_an_effect_and_fails_leaves_an_unknown),
+        TEST(an_effect_that_is_done_is_not_repeated_because_of_what_is_written_with_it),
+        TEST(an_effect_that_is_done_is_asked_about_until_what_belongs_to_it_is_written),
+        TEST(an_effect_that_is_done_is_not_repeated_by_the_end_of_a_lookup),
+        TEST(an_effect_that_failed_writes_nothing),
+    };
+    return cmocka_run_group_tests_name("machine_then", tests, NULL, NULL);
+}

@@ -42,6 +42,9 @@ extern const once_module once__module_postgres;
 #ifdef ONCE_WITH_REDIS
 extern const once_module once__module_redis;
 #endif
+#ifdef ONCE_WITH_KAFKA
+extern const once_module once__module_kafka;
+#endif
 
 static const struct {
     const char *name;
@@ -52,6 +55,9 @@ static const struct {
 #endif
 #ifdef ONCE_WITH_REDIS
     {"redis", &once__module_redis},
+#endif
+#ifdef ONCE_WITH_KAFKA
+    {"kafka", &once__module_kafka},
 #endif
     {NULL, NULL},
 };

@@ -67,7 +67,7 @@ int once_source_open(const once_spec *spec, const once_env *env, once_source_pur
 
 /* Sources that are announced. A driver that is built takes its name out of here. */
 static const once_config_field later[] = {
-    LATER("http"), LATER("kafka"), LATER("rabbitmq"), LATER("sqs"), LATER("servicebus"), LATER("redis"), LATER("nats"),
+    LATER("http"), LATER("rabbitmq"), LATER("sqs"), LATER("servicebus"), LATER("redis"), LATER("nats"),
 };
 
 static const once_config_field *field_of_source(size_t i, void *out, void **place)

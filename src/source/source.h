@@ -212,7 +212,7 @@ typedef struct once_source_ops {
 } once_source_ops;
 
 /* The list, in the order in which people see them. Every build has all of them; their modules may be missing. */
-#define ONCE_SOURCE_MAP(X) X(file)
+#define ONCE_SOURCE_MAP(X) X(file) X(kafka)
 
 #define ONCE_SOURCE_DECLARE(name) extern const once_source_kind once__source_##name;
 ONCE_SOURCE_MAP(ONCE_SOURCE_DECLARE)

@@ -18,7 +18,13 @@ int64_t src_real_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-static int64_t patience_ms(const source_fixture *f) { return f->driver->patience_ms ? f->driver->patience_ms : 20000; }
+int64_t src_patience_ms(const source_fixture *f) { return f->driver->patience_ms ? f->driver->patience_ms : 20000; }
+
+void src_nap(void)
+{
+    const struct timespec little = {.tv_nsec = 1000000};
+    (void)nanosleep(&little, NULL);
+}
 
 unsigned src_streams(const source_fixture *f) { return f->driver->bits & ONCE_SOURCE_ASSIGNS ? f->driver->streams : 1; }
 
@@ -246,7 +252,7 @@ size_t src_fetch(source_fixture *f, int consumer, size_t max)
 
 void src_fetch_until(source_fixture *f, int consumer, size_t n)
 {
-    const int64_t until_ms = src_real_ms() + patience_ms(f);
+    const int64_t until_ms = src_real_ms() + src_patience_ms(f);
     while (f->n < n) {
         (void)src_fetch(f, consumer, n - f->n < 7 ? n - f->n : 7);
         if (f->n < n && src_real_ms() > until_ms) fail_msg("of %zu messages %zu came", n, f->n);
@@ -256,10 +262,11 @@ void src_fetch_until(source_fixture *f, int consumer, size_t n)
 
 void src_wait_for(source_fixture *f, int consumer, bool (*is_so)(const source_fixture *f))
 {
-    const int64_t until_ms = src_real_ms() + patience_ms(f);
+    const int64_t until_ms = src_real_ms() + src_patience_ms(f);
     while (!is_so(f)) {
         (void)src_fetch(f, consumer, 0);
         if (src_real_ms() > until_ms) fail_msg("what was waited for did not happen");
+        src_nap();
     }
 }
 

@@ -178,6 +178,8 @@ once_receipt_answer src_extend(source_fixture *f, const src_got *got);
 void src_release(source_fixture *f, int consumer, uint32_t number);
 
 int64_t src_real_ms(void);
+int64_t src_patience_ms(const source_fixture *f);
+void src_nap(void); /* between two questions that do not wait */
 
 #define src_ok(f, call)                                                                                                \
     do {                                                                                                               \

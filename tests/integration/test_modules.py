@@ -11,7 +11,7 @@ from harness import ONCE, Pipeline, once, until
 
 BUILD = os.path.dirname(ONCE)
 INSERT = 'key: "${/id}"\nhandler: {dead: never run}\n'
-LIBRARIES = ("libpq.", "libhiredis.", "libssl.", "libldap", "libgssapi_krb5.", "libkrb5.")
+LIBRARIES = ("libpq.", "libhiredis.", "libssl.", "libldap", "libgssapi_krb5.", "libkrb5.", "librdkafka.")
 
 STORES = {store["name"]: store for store in once("version", "--json").json["stores"]}
 WITH_MODULES = any(store["module"] for store in STORES.values())
@@ -249,7 +249,8 @@ def test_a_build_without_modules_has_them_linked_in(tmp_path):
 def test_what_is_built_in_has_no_module():
     assert STORES["sqlite"]["module"] is None and STORES["memory"]["module"] is None
     told = once("version", "--json").json
-    assert all(one["module"] is None for kind in ("sources", "effects") for one in told[kind])
-    for store in STORES.values():
-        if store["module"]:
-            assert store["there"] is True and store["error"] is None and os.path.isabs(store["module"])
+    assert all(effect["module"] is None for effect in told["effects"])
+    assert [source["name"] for source in told["sources"] if not source["module"]] == ["file"]
+    for one in [*STORES.values(), *told["sources"]]:
+        if one["module"]:
+            assert one["there"] is True and one["error"] is None and os.path.isabs(one["module"])

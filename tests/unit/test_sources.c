@@ -22,6 +22,7 @@ static const struct {
     const char *place, *other;        /* of coordinates: one of its own, one of another source */
 } examples[] = {
     {"file", "{path: m.ndjson}", "m.ndjson", "m.ndjson/2", "n.ndjson"},
+    {"kafka", "{brokers: h:1, topics: [pay, ship]}", "pay,ship", "ship/12", "other/12"},
 };
 
 static int parse(once_arena *arena, const char *source, const char *key, once_spec **out, once_error *err)
@@ -181,7 +182,7 @@ static void note_warning(void *user, const char *text)
 static void bits_and_doubts_are_known(void **state)
 {
     (void)state;
-    enum { FINITE = ONCE_SOURCE_FINITE, CURSOR = ONCE_SOURCE_CURSOR };
+    enum { FINITE = ONCE_SOURCE_FINITE, CURSOR = ONCE_SOURCE_CURSOR, LOG = ONCE_SOURCE_ASSIGNS | ONCE_SOURCE_TIMED };
     static const struct {
         const char *yaml;
         unsigned bits;
@@ -193,6 +194,8 @@ static void bits_and_doubts_are_known(void **state)
         {"{file: {path: a, follow: true}}", 0, true, 1},
         {"{file: {path: a, follow: true, cursor: true}}", CURSOR, true, 0},
         {"{file: {path: \"-\"}}", FINITE, false, 0},
+        {"{kafka: {brokers: h, topics: t}}", LOG, true, 0},
+        {"{kafka: {brokers: h, topics: t, cursor: true}}", LOG | CURSOR, true, 0},
     };
     once_arena arena;
     once_arena_init(&arena);
@@ -217,8 +220,34 @@ static void wrong_ones_are_refused(void **state)
         int status;
     } cases[] = {
         {"{}", "${/id}", "p.yaml:4: 'source' is empty; write 'file: {path: payments.ndjson}'", ONCE_E_CONFIG},
-        {"{kafka: {}}", "${/id}", "p.yaml:4: 'kafka' sources are not in this build; use 'file: {path: ...}'",
+        {"{sqs: {}}", "${/id}", "p.yaml:4: 'sqs' sources are not in this build; use 'file: {path: ...}'",
          ONCE_E_UNSUPPORTED},
+        {"{kafka: {brokers: h}}", "${/id}",
+         "p.yaml:4: missing field 'topics' in a Kafka source; add 'topics: [payments]'", ONCE_E_CONFIG},
+        {"{kafka: {brokers: h, topics: [a/b]}}", "${/id}",
+         "p.yaml:4: 'topics': 'a/b' is no name of a topic (letters, digits, '.', '_', '-'; 249 bytes at most); a "
+         "pattern begins with '^'",
+         ONCE_E_CONFIG},
+        {"{kafka: {brokers: h, topics: ^}}", "${/id}",
+         "p.yaml:4: 'topics': a pattern needs more than '^'; write '^payments-.*'", ONCE_E_CONFIG},
+        {"{kafka: {brokers: h, topics: t, start: middle}}", "${/id}",
+         "p.yaml:4: 'start' cannot be 'middle'; it is one of: earliest, latest, error", ONCE_E_CONFIG},
+        {"{kafka: {brokers: h, topics: t, instance: one}}", "${/id}",
+         "p.yaml:4: 'instance' is the same for every worker, but two members of a group cannot have one; write "
+         "'instance: \"payments-${host}-${env:WORKER}\"'",
+         ONCE_E_CONFIG},
+        {"{kafka: {brokers: h, topics: t, instance: \"${pid}\"}}", "${/id}",
+         "p.yaml:4: 'instance' has a placeholder that is not known; it may have ${host} and ${env:NAME}",
+         ONCE_E_CONFIG},
+        {"{kafka: {brokers: h, topics: t, config: {group.id: g}}}", "${/id}",
+         "p.yaml:4: 'config': 'group.id' cannot be set here; use 'group'", ONCE_E_CONFIG},
+        {"{kafka: {brokers: h, topics: t, config: {sasl.password: x}}}", "${/id}",
+         "p.yaml:4: 'config': 'sasl.password' is a secret and must not stand in this file; write env:NAME or file:PATH",
+         ONCE_E_CONFIG},
+        {"{kafka: {brokers: h, topics: t, config: []}}", "${/id}",
+         "p.yaml:4: 'config' must be a map of properties, not a list; write 'config: {security.protocol: SASL_SSL, "
+         "sasl.mechanism: PLAIN, sasl.username: once, sasl.password: env:KAFKA_PASSWORD}'",
+         ONCE_E_CONFIG},
         {"{fil: {path: a}}", "${/id}", "p.yaml:4: unknown field 'fil'; did you mean 'file'?", ONCE_E_CONFIG},
         {"{file: a}", "${/id}", "p.yaml:4: 'file' must be a map, not a value; write 'file: {path: payments.ndjson}'",
          ONCE_E_CONFIG},

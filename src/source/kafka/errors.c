@@ -1,0 +1,41 @@
+/* Errors of librdkafka as statuses of ours. A status decides whether a run tries again, waits for an operator, or ends.
+ */
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "source/kafka/kafka.h"
+
+#include "base/banned.h"
+
+int once__kafka_status(rd_kafka_resp_err_t error)
+{
+    switch (error) {
+    case RD_KAFKA_RESP_ERR_NO_ERROR: return ONCE_OK;
+    case RD_KAFKA_RESP_ERR__AUTHENTICATION:
+    case RD_KAFKA_RESP_ERR_SASL_AUTHENTICATION_FAILED:
+    case RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED:
+    case RD_KAFKA_RESP_ERR_GROUP_AUTHORIZATION_FAILED:
+    case RD_KAFKA_RESP_ERR_CLUSTER_AUTHORIZATION_FAILED:
+    case RD_KAFKA_RESP_ERR__SSL: return ONCE_E_DENIED;
+    case RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART:
+    case RD_KAFKA_RESP_ERR__UNKNOWN_TOPIC:
+    case RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION: return ONCE_E_MISSING;
+    case RD_KAFKA_RESP_ERR_FENCED_INSTANCE_ID:
+    case RD_KAFKA_RESP_ERR_INVALID_SESSION_TIMEOUT:
+    case RD_KAFKA_RESP_ERR_INCONSISTENT_GROUP_PROTOCOL:
+    case RD_KAFKA_RESP_ERR_INVALID_GROUP_ID:
+    case RD_KAFKA_RESP_ERR__INVALID_ARG: return ONCE_E_CONFIG;
+    case RD_KAFKA_RESP_ERR__FATAL: return ONCE_E_IO;
+    default: return ONCE_E_UNAVAILABLE;
+    }
+}
+
+int once__kafka_fail(once_error *err, rd_kafka_resp_err_t error, const char *format, ...)
+{
+    char what[512];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(what, sizeof what, format, args);
+    va_end(args);
+    return once_fail(err, once__kafka_status(error), "%s: %s", what, rd_kafka_err2str(error));
+}

@@ -1,0 +1,159 @@
+/* Inside of the Kafka source: one struct, and the functions that its files call of each other.
+ *
+ * Two clients of librdkafka share the work, because a client that is in a group stops reading all of its partitions
+ * while a rebalance goes on:
+ *
+ *   member   is in the group (group.c). It gets partitions and commits offsets (commit.c), and never reads: the
+ *            partitions that it is assigned are not told to librdkafka.
+ *   reader   reads partitions (read.c), each into a queue of its own, so that a partition that may not be read now
+ *            holds up no other. It is in no group.
+ *
+ * A partition is a stream of the source, and its number there is the place in `partitions`. States, with the thread
+ * that sets them (all under `lock`):
+ *
+ *   FREE      -> WAITING   fetch    the group assigned it; where to begin is not known (start.c)
+ *   WAITING   -> ASSIGNED  fetch    reported to the machine. With `cursor` it waits for seek
+ *   ASSIGNED  -> READING   fetch
+ *   any       -> REVOKED   fetch    reported; the group waits until it is released, or `revoke_until_ns` has passed
+ *   any       -> LOST      fetch    reported; another member may have it. Nothing of it is acked
+ *   any       -> RELEASED  ack      the machine is done with it
+ *   RELEASED  -> FREE      fetch
+ *
+ * Thread rule: that of source/source.h. Fields without a remark belong to the thread of fetch. */
+#ifndef ONCE_SOURCE_KAFKA_KAFKA_H
+#define ONCE_SOURCE_KAFKA_KAFKA_H
+
+#include <librdkafka/rdkafka.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "source/kafka_spec.h"
+#include "source/source.h"
+
+#define ONCE_KAFKA_ASK_MS 2000    /* how long one question to the broker may take */
+#define ONCE_KAFKA_COMMIT_MS 5000 /* how long a commit may take */
+
+typedef enum kafka_state {
+    KAFKA_FREE,
+    KAFKA_WAITING,
+    KAFKA_ASSIGNED,
+    KAFKA_READING,
+    KAFKA_REVOKED,
+    KAFKA_LOST,
+    KAFKA_RELEASED
+} kafka_state;
+
+/* A topic that was met. It and the names of its partitions live as long as the source. */
+typedef struct kafka_topic {
+    struct kafka_topic *next;
+    char *name;
+    rd_kafka_topic_t *handle; /* of the reader */
+    /* How many partitions it had when the group began with it: those that were added later begin at their first
+     * message. It is kept in the metadata of each commit. -1: not known. Under lock. */
+    int32_t began_with;
+    char **places; /* "payments/3", by number; NULL: not met */
+    int32_t n_places;
+} kafka_topic;
+
+typedef struct kafka_partition {
+    kafka_state state; /* under lock */
+    bool reported;     /* the machine knows it as a stream: it will release it */
+    bool sought;       /* seek has set `next`; under lock */
+    bool open;         /* the reader reads it into `queue` */
+    bool at_end;       /* nothing is left behind `next` for now; under lock */
+    kafka_topic *topic;
+    int32_t number;
+    const char *place;
+    rd_kafka_queue_t *queue;
+    int64_t next;      /* the offset to read next; under lock */
+    int64_t committed; /* the group's offset, as far as we know; -1: none; under lock */
+} kafka_partition;
+
+typedef struct kafka_source {
+    once_source base;
+    const once_kafka_spec *kafka;
+    once_source_purpose purpose;
+    rd_kafka_t *member, *reader;
+    rd_kafka_queue_t *events, *commits; /* of the member: rebalances and errors; answers to commits */
+    rd_kafka_queue_t *reader_events;    /* errors of the reader */
+    char *group;
+    int64_t poll_max_ms; /* max.poll.interval.ms */
+
+    pthread_mutex_t lock;
+    kafka_partition **partitions; /* by the number of the stream; under lock, but only fetch adds to it */
+    uint32_t n_partitions, first; /* where the next fetch begins: partitions take turns */
+    kafka_topic *topics;          /* under lock, but only fetch, look and ask add to it */
+    uint64_t commit;              /* the number of the last one; thread of ack */
+
+    int wake_fd; /* an eventfd: written when a queue gets its first entry, and by wake */
+    bool revoking;
+    int64_t revoke_until_ns;
+    int64_t start_again_ns, start_fails_ns; /* when to ask again where partitions begin; since when that fails, or 0 */
+    rd_kafka_message_t **messages;          /* room for those of one fetch, and which partitions they are of */
+    uint32_t *streams;
+    size_t messages_max;
+
+    int failed; /* the next fetch fails with it: what came before it is given first */
+    once_error failure;
+
+    int64_t look_for; /* ONCE_OPEN_LOOK: this offset; -1: there is nothing to find */
+} kafka_source;
+
+static inline kafka_source *once__kafka(once_source *source) { return (kafka_source *)source; }
+
+/* News of one fetch, in the arena of its batch. */
+typedef struct kafka_news {
+    once_fetch *fetch;
+    size_t room;
+} kafka_news;
+
+/* settings.c: clients as the pipeline file says. */
+int once__kafka_make_clients(kafka_source *k, once_error *err);
+/* The time in ns of the environment's clock that only moves forward. */
+static inline int64_t once__kafka_now_ns(const kafka_source *k) { return once_env_mono_ns(k->base.env); }
+
+/* partitions.c */
+kafka_topic *once__kafka_topic(kafka_source *k, const char *name);                     /* NULL: out of memory */
+kafka_partition *once__kafka_find(kafka_source *k, const char *topic, int32_t number); /* that is not free; or NULL */
+bool once__kafka_add(kafka_source *k, const char *topic, int32_t number);
+void once__kafka_free_released(kafka_source *k);
+void once__kafka_free_all(kafka_source *k);
+int once__kafka_open_partition(kafka_source *k, kafka_partition *p, once_error *err); /* the reader begins at p->next */
+void once__kafka_stop_partition(kafka_source *k, kafka_partition *p);
+
+/* group.c: serves the member's events. False: out of memory. */
+bool once__kafka_serve_group(kafka_source *k, kafka_news *news);
+bool once__kafka_report(kafka_news *news, once_stream_change change, uint32_t stream, int64_t within_ms);
+bool once__kafka_leave(kafka_source *k);
+/* Remembers a failure for the next fetch; one that ends the run counts more than one that passes. */
+void once__kafka_note(kafka_source *k, const once_error *failure);
+
+/* errors.c: the status that an error of librdkafka means. */
+int once__kafka_status(rd_kafka_resp_err_t error);
+/* Writes the error, with what happened in front, and returns its status. */
+int once__kafka_fail(once_error *err, rd_kafka_resp_err_t error, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* start.c. A commit of this offset, with what must be kept about the topic. */
+void once__kafka_add_commit(rd_kafka_topic_partition_list_t *list, const kafka_partition *p, int64_t offset);
+/* Partitions that wait learn where to begin, and are reported. False: out of memory. */
+bool once__kafka_start(kafka_source *k, kafka_news *news);
+/* The message at p->next is gone, or not there yet: fails, or goes on behind the gap. */
+int once__kafka_out_of_range(kafka_source *k, kafka_partition *p, once_error *err);
+
+/* read.c: waits for messages and gives them. */
+int once__kafka_read(kafka_source *k, once_fetch *fetch, once_error *err);
+/* headers.c: the JSON text of headers and of the source's facts; empty: neither. False: out of memory. */
+bool once__kafka_headers(const rd_kafka_message_t *m, bool named, once_arena *arena, once_bytes *out);
+
+/* commit.c, cursor.c, look.c, ask.c: slots of the source. */
+int once__kafka_ack(once_source *source, once_receipt *list, size_t n, once_error *err);
+int once__kafka_release(once_source *source, uint32_t stream, once_error *err);
+int once__kafka_seek(once_source *source, uint32_t stream, const once_facts *facts, once_error *err);
+int once__kafka_keep(once_source *source, const once_facts *facts, once_item *const *items, size_t n,
+                     const once_item *const *last, size_t n_last, once_error *err);
+int once__kafka_look(once_source *source, once_coordinates at, const once_facts *facts, once_error *err);
+
+extern const once_source_ops once__kafka_ops;
+
+#endif

@@ -1,0 +1,204 @@
+/* Reads messages of all partitions that may be read now.
+ *
+ * Each partition has a queue of its own, which librdkafka fills ahead. Partitions take turns: each fetch begins with
+ * the next one, so a partition with many messages holds up no other. */
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/no_memory.h"
+#include "source/kafka/kafka.h"
+
+#include "base/banned.h"
+
+#define IDLE_MS 100
+
+static bool has_room(kafka_source *k, size_t max)
+{
+    if (max <= k->messages_max) return true;
+    rd_kafka_message_t **messages = realloc(k->messages, max * sizeof *messages);
+    if (messages) k->messages = messages;
+    uint32_t *streams = messages ? realloc(k->streams, max * sizeof *streams) : NULL;
+    if (!streams) return false;
+    k->streams = streams;
+    k->messages_max = max;
+    return true;
+}
+
+static bool is_paused(const once_fetch *fetch, uint32_t stream)
+{
+    for (size_t i = 0; i < fetch->n_paused && fetch->paused[i] <= stream; i++)
+        if (fetch->paused[i] == stream) return true;
+    return false;
+}
+
+static bool may_read(kafka_source *k, const once_fetch *fetch, uint32_t stream)
+{
+    pthread_mutex_lock(&k->lock);
+    const bool reading = k->partitions[stream]->state == KAFKA_READING;
+    pthread_mutex_unlock(&k->lock);
+    return reading && k->partitions[stream]->open && !is_paused(fetch, stream);
+}
+
+/* What librdkafka reports about a partition in place of a message. */
+static void take_report(kafka_source *k, kafka_partition *p, const rd_kafka_message_t *m)
+{
+    once_error failure;
+    switch (m->err) {
+    case RD_KAFKA_RESP_ERR__PARTITION_EOF: p->at_end = true; return;
+    case RD_KAFKA_RESP_ERR__AUTO_OFFSET_RESET:
+    case RD_KAFKA_RESP_ERR_OFFSET_OUT_OF_RANGE:
+        if (once__kafka_out_of_range(k, p, &failure) != ONCE_OK) once__kafka_note(k, &failure);
+        return;
+    default: break;
+    }
+    if (once__kafka_status(m->err) == ONCE_E_UNAVAILABLE) return; /* librdkafka tries again by itself */
+    (void)once_fail(&failure, once__kafka_status(m->err), "'%s': %s", p->place, rd_kafka_message_errstr(m));
+    once__kafka_note(k, &failure);
+}
+
+/* Takes what is in the queue of one partition, up to `max`, behind the `n` that are there. Returns how many there are
+ * then. */
+static size_t take(kafka_source *k, uint32_t stream, size_t n, size_t max)
+{
+    kafka_partition *p = k->partitions[stream];
+    const ssize_t got = rd_kafka_consume_batch_queue(p->queue, 0, k->messages + n, max - n);
+    const size_t end = n + (got > 0 ? (size_t)got : 0);
+    int64_t next = p->next;
+    for (size_t i = n; i < end; i++) {
+        rd_kafka_message_t *m = k->messages[i];
+        if (m->err == RD_KAFKA_RESP_ERR_NO_ERROR && p->open) {
+            assert(m->partition == p->number && m->offset >= next);
+            next = m->offset + 1;
+            p->at_end = false;
+            k->messages[n] = m;
+            k->streams[n++] = stream;
+            continue;
+        }
+        pthread_mutex_lock(&k->lock);
+        p->next = next;
+        pthread_mutex_unlock(&k->lock);
+        if (m->err != RD_KAFKA_RESP_ERR_NO_ERROR && p->open) take_report(k, p, m);
+        next = p->next;
+        rd_kafka_message_destroy(m);
+    }
+    pthread_mutex_lock(&k->lock);
+    p->next = next;
+    pthread_mutex_unlock(&k->lock);
+    return n;
+}
+
+static size_t take_all(kafka_source *k, const once_fetch *fetch, size_t n)
+{
+    for (uint32_t i = 0; i < k->n_partitions && n < fetch->max; i++) {
+        const uint32_t stream = (k->first + i) % k->n_partitions;
+        if (may_read(k, fetch, stream)) n = take(k, stream, n, fetch->max);
+    }
+    return n;
+}
+
+/* Until a queue gets something, wake is called, or the time is over. True: it was not the time. */
+static bool wait_for_more(kafka_source *k, int64_t ms)
+{
+    struct pollfd fd = {.fd = k->wake_fd, .events = POLLIN};
+    uint64_t count;
+    const int ready = poll(&fd, 1, (int)ms);
+    return ready > 0 && read(k->wake_fd, &count, sizeof count) > 0;
+}
+
+/* --- items -------------------------------------------------------------------------------------------------------- */
+
+/* A decimal number, at most 20 bytes; returns its length. */
+static size_t write_offset(uint64_t offset, char *to)
+{
+    char digits[20];
+    size_t n = 0;
+    do digits[n++] = (char)('0' + offset % 10);
+    while (offset /= 10);
+    for (size_t i = 0; i < n; i++) to[i] = digits[n - 1 - i];
+    return n;
+}
+
+static bool set_body(const once_spec *spec, const rd_kafka_message_t *m, once_arena *arena, once_message *out)
+{
+    const size_t len = m->len > spec->message_max ? spec->message_max : m->len;
+    out->no_body = !m->payload;
+    out->cut_from = m->len > len ? m->len : 0;
+    return once_arena_copy(arena, (once_bytes){m->payload ? m->payload : "", m->payload ? len : 0}, &out->body);
+}
+
+static bool make_item(kafka_source *k, const rd_kafka_message_t *m, uint32_t stream, once_batch *batch, once_item *out)
+{
+    const once_spec *spec = k->base.spec;
+    once_message *to = &out->message;
+    rd_kafka_timestamp_type_t type;
+    const int64_t sent_ms = rd_kafka_message_timestamp(m, &type);
+    char *point = once_arena_alloc(&batch->arena, 20);
+    if (!point || !set_body(spec, m, &batch->arena, to) ||
+        !once__kafka_headers(m, spec->source.named, &batch->arena, &to->headers))
+        return false;
+    to->at.point = (once_bytes){point, write_offset((uint64_t)m->offset, point)};
+    to->sent_ms = type == RD_KAFKA_TIMESTAMP_NOT_AVAILABLE || sent_ms < 0 ? ONCE_NO_TIME : sent_ms;
+    out->batch = batch;
+    out->stream = stream;
+    out->delivery = (uint64_t)m->offset;
+    return true;
+}
+
+static bool make_items(kafka_source *k, size_t n, once_batch *batch)
+{
+    once_bytes place = {0};
+    batch->items = once_arena_new(&batch->arena, once_item, n);
+    if (!batch->items) return false;
+    for (size_t i = 0; i < n; i++) {
+        once_item *item = &batch->items[i];
+        if (i == 0 || k->streams[i] != k->streams[i - 1]) {
+            const char *text = k->partitions[k->streams[i]]->place;
+            if (!once_arena_copy(&batch->arena, (once_bytes){text, strlen(text)}, &place)) return false;
+        }
+        if (!make_item(k, k->messages[i], k->streams[i], batch, item)) return false;
+        item->message.at.place = place;
+    }
+    batch->n = n;
+    return true;
+}
+
+/* Messages that cannot be given are read again. */
+static void put_back(kafka_source *k, size_t n)
+{
+    for (size_t i = n; i > 0; i--) {
+        kafka_partition *p = k->partitions[k->streams[i - 1]];
+        once__kafka_stop_partition(k, p);
+        pthread_mutex_lock(&k->lock);
+        p->next = k->messages[i - 1]->offset;
+        p->sought = true;
+        if (p->state == KAFKA_READING) p->state = KAFKA_ASSIGNED;
+        pthread_mutex_unlock(&k->lock);
+    }
+}
+
+int once__kafka_read(kafka_source *k, once_fetch *fetch, once_error *err)
+{
+    if (!has_room(k, fetch->max)) return once_no_memory(err, "for a batch");
+    if (k->n_partitions) k->first = (k->first + 1) % k->n_partitions;
+    size_t n = take_all(k, fetch, 0);
+    const bool may_wait = !fetch->rest && fetch->n_news == 0 && k->failed == ONCE_OK;
+    if (n == 0 && may_wait && wait_for_more(k, IDLE_MS)) n = take_all(k, fetch, 0);
+    const int64_t until_ns = once__kafka_now_ns(k) + k->base.spec->batch_wait_ms * 1000000;
+    while (n > 0 && n < fetch->max && may_wait && k->failed == ONCE_OK) {
+        const int64_t left_ms = (until_ns - once__kafka_now_ns(k)) / 1000000;
+        if (left_ms <= 0 || !wait_for_more(k, left_ms)) break;
+        n = take_all(k, fetch, n);
+    }
+    const bool made = n == 0 || make_items(k, n, fetch->batch);
+    if (!made) put_back(k, n);
+    for (size_t i = 0; i < n; i++) rd_kafka_message_destroy(k->messages[i]);
+    if (made) return ONCE_OK;
+    fetch->batch->n = 0;
+    return once_no_memory(err, "for a batch");
+}

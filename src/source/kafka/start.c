@@ -1,0 +1,279 @@
+/* Where a partition begins.
+ *
+ *   1. with `cursor`: where the store says (cursor.c)
+ *   2. at the group's offset
+ *   3. if the group has none: as `start` says. A partition that was added to the topic after the group had begun with
+ *      it begins at its first message: with `latest` everything that was sent to it before it was found would be lost.
+ *
+ * `latest` is made an offset and committed before anything is read, so that a restart begins there, too.
+ *
+ * librdkafka never chooses an offset by itself (auto.offset.reset=error): if the message at an offset is gone, it
+ * reports that, and this file decides. */
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "source/kafka/kafka.h"
+
+#include "base/banned.h"
+
+#define AGAIN_NS INT64_C(200000000)    /* after a question that failed */
+#define PATIENT_NS INT64_C(5000000000) /* a leader is elected, a coordinator is found: that is no failure yet */
+
+static bool is_waiting(const kafka_partition *p) { return p->state == KAFKA_WAITING; }
+
+/* How many partitions the topic has now; -1: not known, `err` says why. */
+static int32_t count_partitions(kafka_source *k, kafka_topic *t, once_error *err)
+{
+    const struct rd_kafka_metadata *about = NULL;
+    const rd_kafka_resp_err_t error = rd_kafka_metadata(k->reader, 0, t->handle, &about, ONCE_KAFKA_ASK_MS);
+    if (error) {
+        (void)once__kafka_fail(err, error, "topic '%s'", t->name);
+        return -1;
+    }
+    assert(about->topic_cnt == 1);
+    const rd_kafka_resp_err_t why = about->topics[0].err;
+    const int32_t n = about->topics[0].partition_cnt;
+    rd_kafka_metadata_destroy(about);
+    if (!why) return n;
+    (void)once__kafka_fail(err, why, "topic '%s'", t->name);
+    return -1;
+}
+
+/* All partitions of all topics of which one waits: the others tell what the group knows of the topic. */
+static rd_kafka_topic_partition_list_t *list_partitions(kafka_source *k, once_error *err)
+{
+    rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(8);
+    for (kafka_topic *t = k->topics; t; t = t->next) {
+        bool waits = false;
+        int32_t highest = -1;
+        for (uint32_t i = 0; i < k->n_partitions; i++) {
+            const kafka_partition *p = k->partitions[i];
+            if (!is_waiting(p) || p->topic != t) continue;
+            waits = true;
+            if (p->number > highest) highest = p->number;
+        }
+        if (!waits) continue;
+        int32_t n = count_partitions(k, t, err);
+        if (n < 0) {
+            rd_kafka_topic_partition_list_destroy(list);
+            return NULL;
+        }
+        if (n <= highest) n = highest + 1; /* that answer was older than the group's */
+        for (int32_t i = 0; i < n; i++) (void)rd_kafka_topic_partition_list_add(list, t->name, i);
+    }
+    return list;
+}
+
+#define METADATA "once:partitions="
+
+/* What the group's offsets tell about the number of partitions that the group began with. */
+static int32_t began_with(const rd_kafka_topic_partition_list_t *list, const char *topic)
+{
+    int32_t n = 0;
+    bool any = false;
+    for (int i = 0; i < list->cnt; i++) {
+        const rd_kafka_topic_partition_t *at = &list->elems[i];
+        if (strcmp(at->topic, topic) != 0) continue;
+        n++;
+        if (at->offset < 0) continue;
+        any = true;
+        const size_t len = strlen(METADATA);
+        if (!at->metadata || at->metadata_size <= len || memcmp(at->metadata, METADATA, len) != 0) continue;
+        char text[12] = "";
+        const size_t digits = at->metadata_size - len;
+        if (digits >= sizeof text) continue;
+        memcpy(text, (const char *)at->metadata + len, digits);
+        return (int32_t)strtol(text, NULL, 10);
+    }
+    return any ? 0 : n; /* offsets without a number were committed by another program */
+}
+
+static int ask_ends(kafka_source *k, const kafka_partition *p, int64_t *low, int64_t *high, once_error *err)
+{
+    const rd_kafka_resp_err_t error =
+        rd_kafka_query_watermark_offsets(k->reader, p->topic->name, p->number, low, high, ONCE_KAFKA_ASK_MS);
+    return error ? once__kafka_fail(err, error, "'%s'", p->place) : ONCE_OK;
+}
+
+/* Sets p->next for a partition of which the group has no offset. */
+static int begin_without_offset(kafka_source *k, kafka_partition *p, once_error *err)
+{
+    int64_t low = 0, high = 0;
+    const bool later = p->number >= p->topic->began_with;
+    const once_kafka_start start = later ? ONCE_KAFKA_EARLIEST : (once_kafka_start)k->kafka->start;
+    const once_bytes file = k->base.spec->file;
+    if (start == ONCE_KAFKA_ERROR)
+        return once_fail(err, ONCE_E_CONFIG,
+                         "%.*s:%d: group '%s' has no offset for '%s', and 'start' is 'error'; set the offsets of the "
+                         "group, or write 'start: earliest'",
+                         (int)file.len, file.data, k->base.spec->source.line, k->group, p->place);
+    const int rc = ask_ends(k, p, &low, &high, err);
+    if (rc == ONCE_OK) p->next = start == ONCE_KAFKA_LATEST ? high : low;
+    return rc;
+}
+
+/* The offsets of `latest` must be durable before anything is read. */
+static int commit_starts(kafka_source *k, const rd_kafka_topic_partition_list_t *starts, once_error *err)
+{
+    if (starts->cnt == 0) return ONCE_OK;
+    rd_kafka_queue_t *answers = rd_kafka_queue_new(k->member);
+    rd_kafka_resp_err_t error = rd_kafka_commit_queue(k->member, starts, answers, NULL, NULL);
+    if (!error) {
+        rd_kafka_event_t *event = rd_kafka_queue_poll(answers, ONCE_KAFKA_ASK_MS);
+        error = event ? rd_kafka_event_error(event) : RD_KAFKA_RESP_ERR__TIMED_OUT;
+        if (event) rd_kafka_event_destroy(event);
+    }
+    rd_kafka_queue_destroy(answers);
+    return error ? once__kafka_fail(err, error, "cannot commit where group '%s' begins", k->group) : ONCE_OK;
+}
+
+/* Sets p->next of all that wait. */
+static int decide(kafka_source *k, rd_kafka_topic_partition_list_t *list, once_error *err)
+{
+    const rd_kafka_resp_err_t error = rd_kafka_committed(k->member, list, ONCE_KAFKA_ASK_MS);
+    if (error) return once__kafka_fail(err, error, "cannot read the offsets of group '%s'", k->group);
+    rd_kafka_topic_partition_list_t *starts = rd_kafka_topic_partition_list_new(0);
+    int rc = ONCE_OK;
+    for (uint32_t i = 0; i < k->n_partitions && rc == ONCE_OK; i++) {
+        kafka_partition *p = k->partitions[i];
+        if (!is_waiting(p)) continue;
+        const rd_kafka_topic_partition_t *at = rd_kafka_topic_partition_list_find(list, p->topic->name, p->number);
+        assert(at);
+        if (at->err) {
+            rc = once__kafka_fail(err, at->err, "cannot read the offset of group '%s' for '%s'", k->group, p->place);
+            break;
+        }
+        pthread_mutex_lock(&k->lock);
+        p->topic->began_with = began_with(list, p->topic->name);
+        p->committed = at->offset >= 0 ? at->offset : -1;
+        pthread_mutex_unlock(&k->lock);
+        p->next = at->offset;
+        if (at->offset >= 0) continue;
+        rc = begin_without_offset(k, p, err);
+        if (rc == ONCE_OK && k->kafka->start == ONCE_KAFKA_LATEST) once__kafka_add_commit(starts, p, p->next);
+    }
+    if (rc == ONCE_OK) rc = commit_starts(k, starts, err);
+    rd_kafka_topic_partition_list_destroy(starts);
+    return rc;
+}
+
+void once__kafka_add_commit(rd_kafka_topic_partition_list_t *list, const kafka_partition *p, int64_t offset)
+{
+    char *metadata = NULL;
+    rd_kafka_topic_partition_t *at = rd_kafka_topic_partition_list_add(list, p->topic->name, p->number);
+    at->offset = offset;
+    const int len = asprintf(&metadata, METADATA "%d", (int)p->topic->began_with);
+    if (len < 0) return;     /* out of memory: partitions that are added begin at their first message then, too */
+    at->metadata = metadata; /* librdkafka frees it */
+    at->metadata_size = (size_t)len;
+}
+
+static void open_or_note(kafka_source *k, kafka_partition *p)
+{
+    once_error failure;
+    if (once__kafka_open_partition(k, p, &failure) != ONCE_OK) {
+        once__kafka_note(k, &failure);
+        return;
+    }
+    pthread_mutex_lock(&k->lock);
+    if (p->state == KAFKA_ASSIGNED) p->state = KAFKA_READING;
+    pthread_mutex_unlock(&k->lock);
+}
+
+/* Those that know where to begin are read. */
+static void open_assigned(kafka_source *k)
+{
+    for (uint32_t i = 0; i < k->n_partitions; i++) {
+        kafka_partition *p = k->partitions[i];
+        pthread_mutex_lock(&k->lock);
+        const bool ready = p->state == KAFKA_ASSIGNED && (p->sought || !k->kafka->cursor);
+        pthread_mutex_unlock(&k->lock);
+        if (ready && !p->open) open_or_note(k, p);
+    }
+}
+
+static bool any_waits(const kafka_source *k)
+{
+    for (uint32_t i = 0; i < k->n_partitions; i++)
+        if (is_waiting(k->partitions[i])) return true;
+    return false;
+}
+
+static bool report_decided(kafka_source *k, kafka_news *news)
+{
+    for (uint32_t i = 0; i < k->n_partitions; i++) {
+        kafka_partition *p = k->partitions[i];
+        if (!is_waiting(p)) continue;
+        assert(p->next >= 0);
+        if (!once__kafka_report(news, ONCE_STREAM_ASSIGNED, i, 0)) return false;
+        p->reported = true;
+        pthread_mutex_lock(&k->lock);
+        p->state = KAFKA_ASSIGNED;
+        pthread_mutex_unlock(&k->lock);
+    }
+    return true;
+}
+
+bool once__kafka_start(kafka_source *k, kafka_news *news)
+{
+    bool ok = true;
+    if (any_waits(k) && once__kafka_now_ns(k) >= k->start_again_ns) {
+        once_error failure;
+        rd_kafka_topic_partition_list_t *list = list_partitions(k, &failure);
+        const int rc = list ? decide(k, list, &failure) : failure.status;
+        if (list) rd_kafka_topic_partition_list_destroy(list);
+        if (rc == ONCE_OK) {
+            ok = report_decided(k, news);
+            k->start_fails_ns = 0;
+        } else {
+            const int64_t now_ns = once__kafka_now_ns(k);
+            if (!k->start_fails_ns) k->start_fails_ns = now_ns;
+            if (rc != ONCE_E_UNAVAILABLE || now_ns - k->start_fails_ns > PATIENT_NS) once__kafka_note(k, &failure);
+            k->start_again_ns = now_ns + AGAIN_NS;
+        }
+    }
+    open_assigned(k);
+    return ok;
+}
+
+/* --- an offset that the broker does not have ---------------------------------------------------------------------- */
+
+static void read_again(kafka_source *k, kafka_partition *p, int64_t from)
+{
+    once__kafka_stop_partition(k, p);
+    pthread_mutex_lock(&k->lock);
+    p->next = from;
+    p->sought = true;
+    if (p->state == KAFKA_READING) p->state = KAFKA_ASSIGNED;
+    pthread_mutex_unlock(&k->lock);
+}
+
+int once__kafka_out_of_range(kafka_source *k, kafka_partition *p, once_error *err)
+{
+    int64_t low = 0, high = 0;
+    const int rc = ask_ends(k, p, &low, &high, err);
+    if (rc != ONCE_OK || (p->next >= low && p->next <= high)) { /* asked again when it is read again */
+        read_again(k, p, p->next);
+        return rc;
+    }
+    char what[200];
+    if (p->next < low)
+        (void)snprintf(what, sizeof what,
+                       "%" PRId64 " messages or fewer are lost: the broker deleted them before they were read",
+                       low - p->next);
+    else (void)snprintf(what, sizeof what, "the topic was made anew, or the broker lost its last messages");
+    if (k->kafka->out_of_range == ONCE_KAFKA_STOP)
+        return once_fail(err, ONCE_E_FORGOTTEN,
+                         "'%s' goes on at offset %" PRId64 ", but the broker has %" PRId64 " to %" PRId64
+                         "; %s. To go on at the first message, write 'out_of_range: earliest'",
+                         p->place, p->next, low, high, what);
+    once_log(ONCE_LOG_WARN, "kafka_out_of_range",
+             "'%s' goes on at offset %" PRId64 " instead of %" PRId64 "; the broker has %" PRId64 " to %" PRId64 "; %s",
+             p->place, low, p->next, low, high, what);
+    read_again(k, p, low);
+    return ONCE_OK;
+}

@@ -1,0 +1,211 @@
+/* The Kafka source against a real broker (ONCE_TEST_KAFKA=HOST:PORT), with the group's offsets and with cursors of the
+ * store. Each test has a topic and a group of its own. */
+#include "source_conform.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "testenv.h"
+
+#ifdef ONCE_WITH_KAFKA
+#include <librdkafka/rdkafka.h>
+
+#include "source/kafka_spec.h"
+
+enum { PARTITIONS = 3, POLL_MAX_MS = 4000 };
+
+typedef struct kafka_world {
+    char topic[64];
+    char names[PARTITIONS][80];
+    rd_kafka_t *producer;
+    rd_kafka_topic_t *handle;
+    bool in_transactions;
+    once_spec spec;
+    once_source_spec *source;
+    once_kafka_spec kafka;
+    once_bytes brokers, topics;
+    once_written config[8];
+} kafka_world;
+
+static const char *brokers;
+
+static rd_kafka_t *make_producer(const char *transactional_id)
+{
+    char why[300];
+    rd_kafka_conf_t *conf = rd_kafka_conf_new();
+    assert_int_equal(rd_kafka_conf_set(conf, "bootstrap.servers", brokers, why, sizeof why), RD_KAFKA_CONF_OK);
+    assert_int_equal(rd_kafka_conf_set(conf, "linger.ms", "0", why, sizeof why), RD_KAFKA_CONF_OK);
+    assert_int_equal(rd_kafka_conf_set(conf, "message.max.bytes", "4000000", why, sizeof why), RD_KAFKA_CONF_OK);
+    if (transactional_id)
+        assert_int_equal(rd_kafka_conf_set(conf, "transactional.id", transactional_id, why, sizeof why),
+                         RD_KAFKA_CONF_OK);
+    rd_kafka_t *producer = rd_kafka_new(RD_KAFKA_PRODUCER, conf, why, sizeof why);
+    assert_non_null(producer);
+    return producer;
+}
+
+static void make_topic(kafka_world *w)
+{
+    char why[300];
+    rd_kafka_NewTopic_t *topic = rd_kafka_NewTopic_new(w->topic, PARTITIONS, 1, why, sizeof why);
+    assert_int_equal(rd_kafka_NewTopic_set_config(topic, "max.message.bytes", "4000000"), RD_KAFKA_RESP_ERR_NO_ERROR);
+    rd_kafka_queue_t *answers = rd_kafka_queue_new(w->producer);
+    rd_kafka_CreateTopics(w->producer, &topic, 1, NULL, answers);
+    rd_kafka_event_t *event = rd_kafka_queue_poll(answers, 20000);
+    assert_non_null(event);
+    size_t n;
+    const rd_kafka_topic_result_t **results =
+        rd_kafka_CreateTopics_result_topics(rd_kafka_event_CreateTopics_result(event), &n);
+    assert_int_equal(n, 1);
+    assert_int_equal(rd_kafka_topic_result_error(results[0]), RD_KAFKA_RESP_ERR_NO_ERROR);
+    rd_kafka_event_destroy(event);
+    rd_kafka_queue_destroy(answers);
+    rd_kafka_NewTopic_destroy(topic);
+}
+
+static void *make(const source_driver *driver)
+{
+    static unsigned count;
+    kafka_world *w = calloc(1, sizeof *w);
+    assert_non_null(w);
+    (void)snprintf(w->topic, sizeof w->topic, "conform-%d-%ld-%u", (int)getpid(), (long)time(NULL), ++count);
+    for (int i = 0; i < PARTITIONS; i++) (void)snprintf(w->names[i], sizeof w->names[i], "%s/%d", w->topic, i);
+    w->producer = make_producer(NULL);
+    make_topic(w);
+    w->handle = rd_kafka_topic_new(w->producer, w->topic, NULL);
+    w->brokers = (once_bytes){brokers, strlen(brokers)};
+    w->topics = (once_bytes){w->topic, strlen(w->topic)};
+    static const char *const properties[][2] = {
+        {"session.timeout.ms", "3000"},
+        {"heartbeat.interval.ms", "200"},
+        {"max.poll.interval.ms", "4000"},
+        {"topic.metadata.refresh.interval.ms", "1000"},
+    };
+    const size_t n = sizeof properties / sizeof *properties;
+    for (size_t i = 0; i < n; i++)
+        w->config[i] = (once_written){.name = {properties[i][0], strlen(properties[i][0])},
+                                      .value = {properties[i][1], strlen(properties[i][1])}};
+    w->kafka = (once_kafka_spec){.brokers = &w->brokers,
+                                 .n_brokers = 1,
+                                 .topics = &w->topics,
+                                 .n_topics = 1,
+                                 .joined = w->topics,
+                                 .group = w->topics,
+                                 .cursor = driver->bits & ONCE_SOURCE_CURSOR,
+                                 .config = w->config,
+                                 .n_config = n};
+    w->spec = (once_spec){.file = ONCE_BYTES("conform.yaml"),
+                          .message_max = SRC_MESSAGE_MAX,
+                          .source = {.kind = &once__source_kafka, .own = &w->kafka}};
+    once__source_kafka.conclude(&w->spec.source);
+    w->spec.source.bits |= ONCE_SOURCE_STABLE;
+    return w;
+}
+
+static void unmake(void *world)
+{
+    kafka_world *w = world;
+    rd_kafka_topic_destroy(w->handle);
+    rd_kafka_destroy(w->producer);
+    free(w);
+}
+
+/* Sends one message and waits until the broker has it. */
+static void send_one(rd_kafka_t *producer, const char *topic, unsigned partition, once_bytes body, once_bytes headers)
+{
+    rd_kafka_headers_t *list = rd_kafka_headers_new(1);
+    char text[200], *at = text;
+    assert_true(headers.len < sizeof text);
+    memcpy(text, headers.data ? headers.data : "", headers.len);
+    text[headers.len] = '\0';
+    for (char *name; (name = strchr(at, '"'));) { /* {"NAME":"VALUE","NAME":"VALUE"}, without escapes */
+        char *value = strstr(name, "\":\"") + 3, *end = strchr(value, '"');
+        *strchr(++name, '"') = *end = '\0';
+        assert_int_equal(rd_kafka_header_add(list, name, -1, value, -1), 0);
+        at = end + 1;
+    }
+    assert_int_equal(rd_kafka_producev(producer, RD_KAFKA_V_TOPIC(topic), RD_KAFKA_V_PARTITION((int32_t)partition),
+                                       RD_KAFKA_V_VALUE((void *)(uintptr_t)body.data, body.len),
+                                       RD_KAFKA_V_MSGFLAGS(RD_KAFKA_MSG_F_COPY), RD_KAFKA_V_HEADERS(list),
+                                       RD_KAFKA_V_END),
+                     RD_KAFKA_RESP_ERR_NO_ERROR);
+    assert_int_equal(rd_kafka_flush(producer, 20000), RD_KAFKA_RESP_ERR_NO_ERROR);
+}
+
+static void put(void *world, unsigned stream, once_bytes body, once_bytes headers)
+{
+    kafka_world *w = world;
+    send_one(w->producer, w->topic, stream, body, headers);
+}
+
+static int open_consumer(void *world, once_source_purpose purpose, once_source **out, once_error *err)
+{
+    kafka_world *w = world;
+    return once_source_open(&w->spec, once_env_real(), purpose, out, err);
+}
+
+static const char *name_of(void *world, unsigned stream) { return ((kafka_world *)world)->names[stream]; }
+
+static void pass(void *world, int64_t ms)
+{
+    (void)world;
+    once_env_sleep_ms(once_env_real(), ms);
+}
+
+/* A transaction that is aborted leaves its message and a marker, which nobody is given. */
+static void hole(void *world, unsigned stream)
+{
+    kafka_world *w = world;
+    rd_kafka_t *producer = make_producer(w->topic);
+    assert_null(rd_kafka_init_transactions(producer, 20000));
+    assert_null(rd_kafka_begin_transaction(producer));
+    send_one(producer, w->topic, stream, ONCE_BYTES("{}"), (once_bytes){0});
+    assert_null(rd_kafka_abort_transaction(producer, 20000));
+    rd_kafka_destroy(producer);
+}
+
+/* Who does not fetch for longer than max.poll.interval.ms is out of the group, with all of its partitions. */
+static void lose(void *world, unsigned stream)
+{
+    (void)world, (void)stream;
+    once_env_sleep_ms(once_env_real(), POLL_MAX_MS + 1500);
+}
+
+#define KEPT                                                                                                           \
+    (SRC_HEADERS | SRC_BINARY | SRC_EMPTY | SRC_NO_BODY | SRC_REMEMBERS | ONCE_SOURCE_REDELIVERS |                     \
+     ONCE_SOURCE_STABLE | ONCE_SOURCE_ASSIGNS | ONCE_SOURCE_TIMED)
+
+static int run(const char *name, unsigned bits)
+{
+    const source_driver driver = {.name = name,
+                                  .bits = bits,
+                                  .streams = PARTITIONS,
+                                  .make = make,
+                                  .unmake = unmake,
+                                  .put = put,
+                                  .open = open_consumer,
+                                  .name_of = name_of,
+                                  .pass = pass,
+                                  .hole = hole,
+                                  .lose = lose};
+    return source_conform_run(&driver);
+}
+
+int main(void)
+{
+    brokers = getenv("ONCE_TEST_KAFKA");
+    if (!brokers) {
+        fprintf(stderr, "missing: ONCE_TEST_KAFKA=HOST:PORT of a broker\n");
+        return 1;
+    }
+    return run("kafka, the group's offsets", KEPT) + run("kafka, cursors of the store", KEPT | ONCE_SOURCE_CURSOR);
+}
+#else
+int main(void)
+{
+    fprintf(stderr, "missing: librdkafka\n");
+    return 1;
+}
+#endif

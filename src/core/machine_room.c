@@ -147,7 +147,9 @@ void once__machine_counted(once_machine *machine, const once_action *action, int
 size_t once__machine_room_to_fetch(const once_machine *machine)
 {
     const once_waiting_size there = machine->room.there, most = machine->spec->waiting_max;
-    if (!bounded(machine) || machine->room.only_source || ONCE_PLANTED(bound_ignored)) return machine->batch_max;
+    if (!bounded(machine) || ONCE_PLANTED(bound_ignored)) return machine->batch_max;
+    /* What comes may be the message that was missing: the store is asked before more comes. */
+    if (machine->room.only_source && machine->room.added.messages == 0) return machine->batch_max;
     if (machine->room.full || (!machine->room.known && fills_store(machine)) || reaches(there, most)) return 0;
     if (slots_fill_it(machine)) return 0;
     if (!machine->spec->inbox || !most.messages) return machine->batch_max;

@@ -198,13 +198,19 @@ static bool is_out(const sim_world *world, int stream)
     return false;
 }
 
-/* As much waits in the store as may, or nearly: then nothing is fetched until a part of it is gone. */
+/* Messages that the store has, also those that somebody works on. */
+static uint64_t kept(const sim_world *world)
+{
+    uint64_t n = 0;
+    for (int i = 0; i < world->keys_n; i++) n += world->keys[i].owned && !world->keys[i].final;
+    return n;
+}
+
+/* As much is in the store as may be, or nearly: then nothing is fetched until a part of it is gone. */
 static bool is_full(const sim_world *world)
 {
     const uint64_t most = world->spec->waiting_max.messages;
-    uint64_t waiting = 0;
-    for (int i = 0; i < world->keys_n; i++) waiting += world->keys[i].owned && !world->keys[i].final;
-    return most && waiting > most - most / 10 - (most < 10);
+    return most && kept(world) > most - most / 10 - (most < 10);
 }
 
 /* Messages that this worker was given, and cannot begin because effects are under way in all slots of their handler. */
@@ -226,7 +232,7 @@ static uint64_t without_slot(const sim_worker *w)
 static bool is_full_with_slots(const sim_worker *w)
 {
     const uint64_t most = w->world->spec->waiting_max.messages;
-    return most && sim_record_waiting(w->world) + without_slot(w) >= most;
+    return most && kept(w->world) + without_slot(w) >= most;
 }
 
 /* Something is there for a worker that has nothing of this stream, and it does not take it. */

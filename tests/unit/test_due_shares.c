@@ -93,6 +93,8 @@ static void handlers_of_one_operation_have_the_room_of_the_one_that_has_least(vo
     assert_int_equal(shares[1].room, 3);
     assert_true(shares[2].others);
     assert_int_equal(shares[2].room, MOST);
+    use(&f, FAST, 3);
+    assert_int_equal(filter(&f, true, 0)[1].room, 1);
     use(&f, TWIN, 3);
     assert_int_equal(filter(&f, true, 0)[1].room, 0);
     end(&f);

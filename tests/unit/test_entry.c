@@ -724,9 +724,27 @@ static void names(void **state)
     assert_string_equal(once_answer_name(ONCE_ANSWER_TOO_OLD), "too_old");
 }
 
+/* A server's clock went back since it became unknown; and nobody asks about one that waits for a person. */
+static void a_question_is_told_how_long_it_is_open(void **state)
+{
+    (void)state;
+    once_entry e = entry_in(ONCE_STATE_UNKNOWN, NOW);
+    once_decision d;
+    e.has_message = e.hold = e.lookup = true;
+    e.message = body;
+    e.changed_ms = NOW - 30;
+    assert_true(once_entry_question(&e, NOW, &d));
+    assert_int_equal(d.unknown_for_ms, 30);
+    e.changed_ms = NOW + 30;
+    assert_int_equal(take(&e, NULL, yours, NOW, ONCE_ENTRY_CHANGED).unknown_for_ms, 0);
+    e.due_ms = ONCE_NEVER;
+    assert_false(once_entry_question(&e, NOW, &d));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_question_is_told_how_long_it_is_open),
         cmocka_unit_test(claim_of_a_stranger_in_every_state),
         cmocka_unit_test(accept_of_a_stranger_in_every_state),
         cmocka_unit_test(f26_another_fingerprint_conflicts_in_every_state),

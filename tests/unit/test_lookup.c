@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "core/machine.h"
+#include "core/machine_impl.h"
 #include "runtime/executor.h"
 #include "testenv.h"
 
@@ -285,6 +285,30 @@ static void an_unknown_that_is_done_is_settled_so(void **state)
     assert_int_equal(counts->attempts, 1); /* a question is none */
     assert_int_equal(counts->waiting + counts->dead + counts->repeats, 0);
     assert_int_equal(counts->resumed, 1);
+}
+
+/* An unknown does not count as waiting, so its end makes no room; but one that is tried again waits. */
+static void a_question_makes_no_room_in_the_store(void **state)
+{
+    fixture *f = *state;
+    f->spec.waiting_max.messages = 10;
+    f->says = ONCE_RETRY;
+    f->says_wait_ms = POLL_MS;
+    leave_unknown(f);
+    machine_room *room = &f->workers[0].machine->room;
+    *room = (machine_room){.known = true, .there.messages = 5, .at_ms = ONCE_NEVER};
+    for (int i = 0; i < 1000 && f->questions == 0; i++) pass(f, STEP_MS);
+    pass(f, STEP_MS);
+    is(f, ONCE_STATE_WAITING);
+    assert_int_equal(room->there.messages, 6);
+    f->says = ONCE_DONE;
+    for (int i = 0; i < 1000 && f->attempts == 1; i++) pass(f, STEP_MS);
+    pass(f, STEP_MS);
+    is(f, ONCE_STATE_UNKNOWN);
+    assert_int_equal(room->there.messages, 5);
+    pass(f, AFTER_MS + POLL_MS);
+    is(f, ONCE_STATE_DONE);
+    assert_int_equal(room->there.messages, 5);
 }
 
 static void an_unknown_that_is_absent_runs_again(void **state)
@@ -635,6 +659,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(an_unknown_that_is_done_is_settled_so),
         TEST(an_unknown_that_is_absent_runs_again),
+        TEST(a_question_makes_no_room_in_the_store),
         TEST(what_is_absent_again_and_again_dies),
         TEST(no_answer_is_asked_for_again_with_pauses_and_then_held),
         TEST(no_answer_is_tried_again_where_unknowns_are),

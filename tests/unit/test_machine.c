@@ -344,6 +344,56 @@ static void of_two_failures_the_one_that_does_not_pass_counts(void **state)
     }
 }
 
+/* The rest of what it claimed would be out of reach. Its leases began with the first one, also if a slot became free
+ * meanwhile. */
+static void f76_a_take_without_an_answer_is_repeated_as_it_was(void **state)
+{
+    fixture *f = open_pipe(state, true);
+    once_item *item;
+    fetch(f, 1, 0, &item);
+    send_out(f, 1);
+    f->now_ms = f->machine->due.at_ms;
+    once_action *take = asks_store(f, ONCE_ACT_TAKE);
+    const once_token token = take->token;
+    const int64_t asked_ms = f->now_ms;
+    assert_int_equal(take->max, SLOTS - 1);
+    assert_false(take->again);
+    answer(f, take, ONCE_E_UNAVAILABLE);
+    finishes(f, item, ONCE_DONE);
+    f->now_ms += once_machine_wait_ms(f->machine, f->now_ms);
+    assert_true(f->now_ms > asked_ms);
+    take = asks_store(f, ONCE_ACT_TAKE);
+    assert_true(take->again && once_hash_equal(take->token, token));
+    assert_int_equal(take->max, SLOTS - 1);
+    assert_int_equal(f->machine->due.asked_ms, asked_ms);
+}
+
+/* The store is full of messages that wait for one without its body. When one was added, it may have been that one. */
+static void what_only_the_source_has_is_fetched_until_something_was_added(void **state)
+{
+    fixture *f = open_pipe(state, true);
+    once_item *item;
+    f->spec.waiting_max.messages = 2;
+    for (int i = 0; i < 2; i++) {
+        f->machine->room = (machine_room){.known = true, .full = true, .there.messages = 2, .at_ms = f->now_ms};
+        once_action *count = asks_store(f, ONCE_ACT_COUNT);
+        assert_true(count->due);
+        count->size.messages = 2;
+        count->waiting = 3;
+        count->wait_ms = ONCE_NEVER;
+        answer(f, count, ONCE_OK);
+        assert_int_equal(once__machine_room_to_fetch(f->machine), BATCH);
+        fetch(f, 1, 0, &item);
+        send_out(f, 1);
+        assert_int_equal(once__machine_room_to_fetch(f->machine), BATCH);
+        finishes(f, item, i ? ONCE_RETRY : ONCE_DONE);
+        store_does(f, ONCE_ACT_BEGIN);
+        settles(f, 1, i ? ONCE_RETRY : ONCE_DONE);
+        store_does(f, ONCE_ACT_COMMIT);
+        assert_int_equal(once__machine_room_to_fetch(f->machine), i ? 0 : BATCH);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -360,6 +410,8 @@ int main(void)
         TEST(a_store_that_is_gone_leaves_outcomes_unsettled),
         TEST(what_hinders_the_run_may_show_after_an_effect_began),
         TEST(of_two_failures_the_one_that_does_not_pass_counts),
+        TEST(what_only_the_source_has_is_fetched_until_something_was_added),
+        TEST(f76_a_take_without_an_answer_is_repeated_as_it_was),
         TEST(a_stop_in_a_cautious_pass_leaves_to_the_source_what_was_not_committed),
     };
     return cmocka_run_group_tests_name("machine", tests, NULL, NULL);

@@ -505,6 +505,12 @@ static void what_is_due_beside_a_full_handler_is_looked_for_at_its_moment(void *
     assert_int_equal(f->done_last, ONCE_ACT_TAKE);
     assert_true(m->due.all && m->due.filtered);
     assert_true(m->due.at_ms > at_ms);
+    f->all_slow = true;
+    f->left = SLOTS; /* of the other one, which is full now, too */
+    work(f, 500);
+    assert_int_equal(f->held_n, 2 * SLOTS);
+    assert_int_equal(once__machine_take_max(m, m->due.at_ms), 0);
+    assert_int_equal(once__machine_take_at_ms(m, m->due.at_ms), ONCE_NEVER);
 }
 
 static void a_take_with_a_filter_whose_reply_was_lost_is_repeated(void **state)
@@ -1597,6 +1603,7 @@ static void what_others_finish_in_the_store_makes_room_beside_a_full_handler(voi
     f->left = FAST;
     work(f, 2000);
     assert_int_equal(f->left, FAST);
+    assert_int_equal(once__machine_count_at_ms(f->machine), f->machine->room.at_ms); /* it wakes up for that */
     once_waiting_size size;
     uint64_t without_slot;
     assert_true(once_machine_full(f->machine, &size, &without_slot)); /* so that the log can say why */

@@ -335,6 +335,8 @@ static void the_other_side_says_when_within_bounds(void **state)
     assert_int_equal(once_policy_answered(&policy, &d, absent).delay_ms, 20000);
     const once_found hasty = {.asked = true, .outcome = ONCE_UNKNOWN, .delay_ms = 0};
     assert_in_range(once_policy_answered(&policy, &d, hasty).delay_ms, 1, 20000);
+    const once_found nobody = {.asked = false, .outcome = ONCE_UNKNOWN, .delay_ms = 20000}; /* nobody said that */
+    assert_in_range(once_policy_answered(&policy, &d, nobody).delay_ms, 1, 1000);
 }
 
 static void no_answer_is_asked_for_again_for_a_bounded_time(void **state)

@@ -163,6 +163,17 @@ static int prepare(fixture *f, once_item *item, once_bytes body)
     return once_effect_prepare(item->handler, json ? &f->body : NULL, &item->message, &f->arena, &item->input, &f->err);
 }
 
+/* A question about the message, whose outcome is unknown. */
+static once_item *start_question(fixture *f, int i, once_bytes key)
+{
+    once_item *item = &f->items[i];
+    assert_int_equal(prepare(f, item, bytes("{}")), ONCE_OK);
+    item->decision = (once_decision){.answer = ONCE_ANSWER_UNKNOWN, .attempt = 1, .asks = true};
+    item->request.key = key;
+    once_runner_start(f->runner, &item, 1);
+    return item;
+}
+
 static once_item *start(fixture *f, int i, once_bytes body)
 {
     once_item *item = &f->items[i];
@@ -839,6 +850,30 @@ static void what_runs_at_the_end_is_killed(void **state)
     assert_int_equal(errno, ESRCH);
 }
 
+/* It is told that the attempt may be done, also when no attempt before that one may be. What it cannot be asked about
+ * because of the message is found out neither now nor later, and nothing is known of the attempt. */
+static void a_lookup_is_asked_instead_of_the_command(void **state)
+{
+    static const char *const asks[] = {"/bin/sh", "-c", "test $ONCE_MAYBE_DONE = 1 && printf found"};
+    fixture *f = *state;
+    const once_template *argv[3];
+    for (size_t i = 0; i < 3; i++)
+        assert_int_equal(once_template_parse(&f->arena, bytes(asks[i]), &argv[i], &f->err), ONCE_OK);
+    f->exec.lookup.command = (once_exec_command){.argv = argv, .n = 3};
+    command(f, (const char *const[]){"/bin/sh", "-c", "exit 7", NULL});
+    f->handler.bits |= ONCE_EFFECT_ASKS;
+    opened(f);
+    once_item *item = start_question(f, 0, bytes("p-1"));
+    assert_ptr_equal(ended(f), item);
+    expect(item, ONCE_DONE, "found", "");
+    assert_true(item->started);
+    item = start_question(f, 0, (once_bytes){"p\0", 2});
+    assert_ptr_equal(ended(f), item);
+    assert_int_equal(item->outcome, ONCE_UNKNOWN);
+    assert_true(item->started && item->maybe_done);
+    assert_int_equal(item->run_failure, ONCE_OK);
+}
+
 static void a_command_that_is_gone_blames_nobody(void **state)
 {
     fixture *f = *state;
@@ -1142,6 +1177,7 @@ int main(void)
         TEST(f80_a_command_that_kills_itself_is_unknown_each_time),
         TEST(killed_by_us_is_unknown),
         TEST(what_runs_at_the_end_is_killed),
+        TEST(a_lookup_is_asked_instead_of_the_command),
         TEST(a_command_that_is_gone_blames_nobody),
         TEST(without_descriptors_it_is_tried_again),
         TEST(a_status_that_somebody_else_took_is_unknown),

@@ -1,8 +1,13 @@
 /* Acks: offsets that are committed to the group. An ack covers everything up to it in its partition.
  *
+ * A broker deletes the offsets of a group together with a topic. If our last offset is gone when the next one is to be
+ * committed, the topic was deleted and perhaps made anew, with other messages at the offsets that we passed: nothing is
+ * committed, and the run ends.
+ *
  * The answer to a commit comes to a queue of its own, so an ack does not wait for a fetch. A commit that was not
  * answered in time may still be carried out: that does no harm, because everything up to its offset is settled. */
 #include <assert.h>
+#include <inttypes.h>
 #include <stdint.h>
 
 #include "source/kafka/kafka.h"
@@ -96,6 +101,33 @@ static rd_kafka_resp_err_t apply(kafka_source *k, const rd_kafka_topic_partition
     return failed;
 }
 
+/* Whether the group still has the offsets that we committed. */
+static int check_kept(kafka_source *k, const rd_kafka_topic_partition_list_t *offsets, once_error *err)
+{
+    rd_kafka_topic_partition_list_t *now = rd_kafka_topic_partition_list_new(offsets->cnt);
+    for (int i = 0; i < offsets->cnt; i++)
+        (void)rd_kafka_topic_partition_list_add(now, offsets->elems[i].topic, offsets->elems[i].partition);
+    const rd_kafka_resp_err_t error = rd_kafka_committed(k->member, now, ONCE_KAFKA_ASK_MS);
+    int rc = error ? once__kafka_fail(err, error, "cannot read the offsets of group '%s'", k->group) : ONCE_OK;
+    pthread_mutex_lock(&k->lock);
+    for (int i = 0; i < now->cnt && rc == ONCE_OK; i++) {
+        const rd_kafka_topic_partition_t *at = &now->elems[i];
+        const kafka_partition *p = once__kafka_find(k, at->topic, at->partition);
+        if (at->err)
+            rc = once__kafka_fail(err, at->err, "cannot read the offset of group '%s' for '%s/%d'", k->group, at->topic,
+                                  (int)at->partition);
+        else if (p && p->committed >= 0 && at->offset < 0)
+            rc = once_fail(err, ONCE_E_FORGOTTEN,
+                           "group '%s' has lost its offset %" PRId64
+                           " for '%s': the topic was deleted or made anew while it was read, or the group was deleted; "
+                           "start once again, it then begins as after a start without offsets",
+                           k->group, p->committed, p->place);
+    }
+    pthread_mutex_unlock(&k->lock);
+    rd_kafka_topic_partition_list_destroy(now);
+    return rc;
+}
+
 int once__kafka_ack(once_source *source, once_receipt *list, size_t n, once_error *err)
 {
     kafka_source *k = once__kafka(source);
@@ -104,6 +136,11 @@ int once__kafka_ack(once_source *source, once_receipt *list, size_t n, once_erro
     if (offsets->cnt == 0) {
         rd_kafka_topic_partition_list_destroy(offsets);
         return ONCE_OK;
+    }
+    const int rc = check_kept(k, offsets, err);
+    if (rc != ONCE_OK) {
+        rd_kafka_topic_partition_list_destroy(offsets);
+        return rc;
     }
     rd_kafka_event_t *event = NULL;
     rd_kafka_resp_err_t error =

@@ -24,6 +24,21 @@ static bool read_number(once_bytes text, int64_t *out)
     return true;
 }
 
+/* Without a cursor it begins where the group is, or as `start` says. */
+static int take_cursor(kafka_source *k, uint32_t stream, const char *place, int64_t next, once_error *err)
+{
+    int rc = ONCE_OK;
+    pthread_mutex_lock(&k->lock);
+    kafka_partition *p = k->partitions[stream];
+    if (p->state == KAFKA_ASSIGNED && p->place == place && !p->sought) {
+        if (next >= 0 && p->fresh) rc = once__kafka_made_anew(k, p, next, err);
+        else if (next >= 0) p->next = next;
+        p->sought = rc == ONCE_OK;
+    }
+    pthread_mutex_unlock(&k->lock);
+    return rc;
+}
+
 /* @locality: the store's thread. The partition may be released meanwhile, and its number belong to another one. */
 int once__kafka_seek(once_source *source, uint32_t stream, const once_facts *facts, once_error *err)
 {
@@ -41,15 +56,9 @@ int once__kafka_seek(once_source *source, uint32_t stream, const once_facts *fac
         rc = once_fail(err, ONCE_E_CORRUPT, "the cursor of '%s' in the store is no offset", place);
     once_arena_release(&arena);
     if (rc != ONCE_OK) return rc;
-    pthread_mutex_lock(&k->lock);
-    kafka_partition *p = k->partitions[stream];
-    if (p->state == KAFKA_ASSIGNED && p->place == place && !p->sought) {
-        if (next >= 0) p->next = next; /* otherwise it begins where the group is, or as `start` says */
-        p->sought = true;
-    }
-    pthread_mutex_unlock(&k->lock);
+    rc = take_cursor(k, stream, place, next, err);
     source->ops->wake(source);
-    return ONCE_OK;
+    return rc;
 }
 
 int once__kafka_keep(once_source *source, const once_facts *facts, once_item *const *items, size_t n,

@@ -59,6 +59,7 @@ typedef struct kafka_partition {
     kafka_state state; /* under lock */
     bool reported;     /* the machine knows it as a stream: it will release it */
     bool sought;       /* seek has set `next`; under lock */
+    bool fresh;        /* the group had no offset for it, and none was committed since; under lock */
     bool open;         /* the reader reads it into `queue` */
     bool at_end;       /* nothing is left behind `next` for now; under lock */
     kafka_topic *topic;
@@ -140,6 +141,10 @@ void once__kafka_add_commit(rd_kafka_topic_partition_list_t *list, const kafka_p
 bool once__kafka_start(kafka_source *k, kafka_news *news);
 /* The message at p->next is gone, or not there yet: fails, or goes on behind the gap. */
 int once__kafka_out_of_range(kafka_source *k, kafka_partition *p, once_error *err);
+
+/* The group has lost its offset for a partition that we had read up to `offset`: fails, or goes on at the first
+ * message. */
+int once__kafka_made_anew(const kafka_source *k, const kafka_partition *p, int64_t offset, once_error *err);
 
 /* read.c: waits for messages and gives them. */
 int once__kafka_read(kafka_source *k, once_fetch *fetch, once_error *err);

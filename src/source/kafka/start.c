@@ -5,7 +5,9 @@
  *   3. if the group has none: as `start` says. A partition that was added to the topic after the group had begun with
  *      it begins at its first message: with `latest` everything that was sent to it before it was found would be lost.
  *
- * `latest` is made an offset and committed before anything is read, so that a restart begins there, too.
+ * `latest` is made an offset and committed before anything is read, so that a restart begins there, too. So is the
+ * beginning with `cursor`: from then on a cursor without an offset of the group is a sign that the broker deleted the
+ * offset together with the topic, and that the cursor is of another topic with the same name.
  *
  * librdkafka never chooses an offset by itself (auto.offset.reset=error): if the message at an offset is gone, it
  * reports that, and this file decides. */
@@ -116,27 +118,11 @@ static int begin_without_offset(kafka_source *k, kafka_partition *p, once_error 
     return rc;
 }
 
-/* The offsets of `latest` must be durable before anything is read. */
-static int commit_starts(kafka_source *k, const rd_kafka_topic_partition_list_t *starts, once_error *err)
-{
-    if (starts->cnt == 0) return ONCE_OK;
-    rd_kafka_queue_t *answers = rd_kafka_queue_new(k->member);
-    rd_kafka_resp_err_t error = rd_kafka_commit_queue(k->member, starts, answers, NULL, NULL);
-    if (!error) {
-        rd_kafka_event_t *event = rd_kafka_queue_poll(answers, ONCE_KAFKA_ASK_MS);
-        error = event ? rd_kafka_event_error(event) : RD_KAFKA_RESP_ERR__TIMED_OUT;
-        if (event) rd_kafka_event_destroy(event);
-    }
-    rd_kafka_queue_destroy(answers);
-    return error ? once__kafka_fail(err, error, "cannot commit where group '%s' begins", k->group) : ONCE_OK;
-}
-
 /* Sets p->next of all that wait. */
 static int decide(kafka_source *k, rd_kafka_topic_partition_list_t *list, once_error *err)
 {
     const rd_kafka_resp_err_t error = rd_kafka_committed(k->member, list, ONCE_KAFKA_ASK_MS);
     if (error) return once__kafka_fail(err, error, "cannot read the offsets of group '%s'", k->group);
-    rd_kafka_topic_partition_list_t *starts = rd_kafka_topic_partition_list_new(0);
     int rc = ONCE_OK;
     for (uint32_t i = 0; i < k->n_partitions && rc == ONCE_OK; i++) {
         kafka_partition *p = k->partitions[i];
@@ -150,14 +136,11 @@ static int decide(kafka_source *k, rd_kafka_topic_partition_list_t *list, once_e
         pthread_mutex_lock(&k->lock);
         p->topic->began_with = began_with(list, p->topic->name);
         p->committed = at->offset >= 0 ? at->offset : -1;
+        p->fresh = at->offset < 0;
         pthread_mutex_unlock(&k->lock);
         p->next = at->offset;
-        if (at->offset >= 0) continue;
-        rc = begin_without_offset(k, p, err);
-        if (rc == ONCE_OK && k->kafka->start == ONCE_KAFKA_LATEST) once__kafka_add_commit(starts, p, p->next);
+        if (at->offset < 0) rc = begin_without_offset(k, p, err);
     }
-    if (rc == ONCE_OK) rc = commit_starts(k, starts, err);
-    rd_kafka_topic_partition_list_destroy(starts);
     return rc;
 }
 
@@ -170,6 +153,52 @@ void once__kafka_add_commit(rd_kafka_topic_partition_list_t *list, const kafka_p
     if (len < 0) return;     /* out of memory: partitions that are added begin at their first message then, too */
     at->metadata = metadata; /* librdkafka frees it */
     at->metadata_size = (size_t)len;
+}
+
+static bool is_ready(kafka_source *k, const kafka_partition *p)
+{
+    pthread_mutex_lock(&k->lock);
+    const bool ready = p->state == KAFKA_ASSIGNED && (p->sought || !k->kafka->cursor);
+    pthread_mutex_unlock(&k->lock);
+    return ready && !p->open;
+}
+
+/* It must be durable where a partition begins before anything of it is read. */
+static bool must_commit(const kafka_source *k, const kafka_partition *p)
+{
+    return p->fresh && (k->kafka->cursor || k->kafka->start == ONCE_KAFKA_LATEST);
+}
+
+static int commit_starts(kafka_source *k, const rd_kafka_topic_partition_list_t *starts, once_error *err)
+{
+    rd_kafka_queue_t *answers = rd_kafka_queue_new(k->member);
+    rd_kafka_resp_err_t error = rd_kafka_commit_queue(k->member, starts, answers, NULL, NULL);
+    if (!error) {
+        rd_kafka_event_t *event = rd_kafka_queue_poll(answers, ONCE_KAFKA_ASK_MS);
+        error = event ? rd_kafka_event_error(event) : RD_KAFKA_RESP_ERR__TIMED_OUT;
+        if (event) rd_kafka_event_destroy(event);
+    }
+    rd_kafka_queue_destroy(answers);
+    return error ? once__kafka_fail(err, error, "cannot commit where group '%s' begins", k->group) : ONCE_OK;
+}
+
+static int commit_ready(kafka_source *k, once_error *err)
+{
+    rd_kafka_topic_partition_list_t *starts = rd_kafka_topic_partition_list_new(0);
+    for (uint32_t i = 0; i < k->n_partitions; i++) {
+        const kafka_partition *p = k->partitions[i];
+        if (is_ready(k, p) && must_commit(k, p)) once__kafka_add_commit(starts, p, p->next);
+    }
+    const int rc = starts->cnt ? commit_starts(k, starts, err) : ONCE_OK;
+    for (int i = 0; i < starts->cnt && rc == ONCE_OK; i++) {
+        pthread_mutex_lock(&k->lock);
+        kafka_partition *p = once__kafka_find(k, starts->elems[i].topic, starts->elems[i].partition);
+        if (p) p->committed = starts->elems[i].offset;
+        if (p) p->fresh = false;
+        pthread_mutex_unlock(&k->lock);
+    }
+    rd_kafka_topic_partition_list_destroy(starts);
+    return rc;
 }
 
 static void open_or_note(kafka_source *k, kafka_partition *p)
@@ -185,15 +214,14 @@ static void open_or_note(kafka_source *k, kafka_partition *p)
 }
 
 /* Those that know where to begin are read. */
-static void open_assigned(kafka_source *k)
+static int open_ready(kafka_source *k, once_error *err)
 {
+    const int rc = commit_ready(k, err);
     for (uint32_t i = 0; i < k->n_partitions; i++) {
         kafka_partition *p = k->partitions[i];
-        pthread_mutex_lock(&k->lock);
-        const bool ready = p->state == KAFKA_ASSIGNED && (p->sought || !k->kafka->cursor);
-        pthread_mutex_unlock(&k->lock);
-        if (ready && !p->open) open_or_note(k, p);
+        if (is_ready(k, p) && !must_commit(k, p)) open_or_note(k, p);
     }
+    return rc;
 }
 
 static bool any_waits(const kafka_source *k)
@@ -218,26 +246,32 @@ static bool report_decided(kafka_source *k, kafka_news *news)
     return true;
 }
 
+/* The questions to the broker; `err` if one failed. */
+static int decide_waiting(kafka_source *k, once_error *err)
+{
+    rd_kafka_topic_partition_list_t *list = list_partitions(k, err);
+    if (!list) return err->status;
+    const int rc = decide(k, list, err);
+    rd_kafka_topic_partition_list_destroy(list);
+    return rc;
+}
+
 bool once__kafka_start(kafka_source *k, kafka_news *news)
 {
-    bool ok = true;
-    if (any_waits(k) && once__kafka_now_ns(k) >= k->start_again_ns) {
-        once_error failure;
-        rd_kafka_topic_partition_list_t *list = list_partitions(k, &failure);
-        const int rc = list ? decide(k, list, &failure) : failure.status;
-        if (list) rd_kafka_topic_partition_list_destroy(list);
-        if (rc == ONCE_OK) {
-            ok = report_decided(k, news);
-            k->start_fails_ns = 0;
-        } else {
-            const int64_t now_ns = once__kafka_now_ns(k);
-            if (!k->start_fails_ns) k->start_fails_ns = now_ns;
-            if (rc != ONCE_E_UNAVAILABLE || now_ns - k->start_fails_ns > PATIENT_NS) once__kafka_note(k, &failure);
-            k->start_again_ns = now_ns + AGAIN_NS;
-        }
+    const int64_t now_ns = once__kafka_now_ns(k);
+    once_error failure;
+    if (now_ns < k->start_again_ns) return true;
+    int rc = any_waits(k) ? decide_waiting(k, &failure) : ONCE_OK;
+    if (rc == ONCE_OK && !report_decided(k, news)) return false;
+    if (rc == ONCE_OK) rc = open_ready(k, &failure);
+    if (rc == ONCE_OK) {
+        k->start_fails_ns = 0;
+        return true;
     }
-    open_assigned(k);
-    return ok;
+    if (!k->start_fails_ns) k->start_fails_ns = now_ns;
+    if (rc != ONCE_E_UNAVAILABLE || now_ns - k->start_fails_ns > PATIENT_NS) once__kafka_note(k, &failure);
+    k->start_again_ns = once__kafka_now_ns(k) + AGAIN_NS;
+    return true;
 }
 
 /* --- an offset that the broker does not have ---------------------------------------------------------------------- */
@@ -275,5 +309,22 @@ int once__kafka_out_of_range(kafka_source *k, kafka_partition *p, once_error *er
              "'%s' goes on at offset %" PRId64 " instead of %" PRId64 "; the broker has %" PRId64 " to %" PRId64 "; %s",
              p->place, low, p->next, low, high, what);
     read_again(k, p, low);
+    return ONCE_OK;
+}
+
+int once__kafka_made_anew(const kafka_source *k, const kafka_partition *p, int64_t offset, once_error *err)
+{
+    static const char why[] = "the topic was made anew, or the group was deleted";
+    if (k->kafka->out_of_range == ONCE_KAFKA_STOP)
+        return once_fail(err, ONCE_E_FORGOTTEN,
+                         "'%s' was read up to offset %" PRId64
+                         ", but group '%s' has no offset for it any more: %s. To go "
+                         "on at the first message, write 'out_of_range: earliest'",
+                         p->place, offset, k->group, why);
+    once_log(ONCE_LOG_WARN, "kafka_out_of_range",
+             "'%s' was read up to offset %" PRId64
+             ", but group '%s' has no offset for it any more: %s; it goes on at the "
+             "first message",
+             p->place, offset, k->group, why);
     return ONCE_OK;
 }

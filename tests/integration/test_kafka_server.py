@@ -95,14 +95,3 @@ def test_tls(client):
     topic = client.topic()
     kafka.Client(kafka.tls(client), **{"security.protocol": "SSL", "ssl.ca.location": client.ca}).produce(topic, b"sealed")
     assert values(client.read(topic)) == [b"sealed"]
-
-
-def test_a_broker_that_was_killed_comes_back_with_its_data():
-    with kafka.Cluster(session_ms=1500) as own:
-        topic = own.topic()
-        own.produce(topic, b"a", b"b")
-        own.commit("group", topic, {0: 1})
-        own.brokers[0].kill()
-        own.start()
-        assert values(own.read(topic)) == [b"a", b"b"]
-        assert own.committed("group", topic) == {0: 1}

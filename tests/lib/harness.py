@@ -142,6 +142,8 @@ def until(condition, deadline_s=20, what="the condition"):
 
 
 class Pipeline:
+    kind = "file"  # of the source
+
     def __init__(self, folder, config="", tables="", consumer="c", store="sqlite:store.db", source="{path: in.ndjson}",
                  name="p.yaml"):
         self.folder = folder
@@ -156,7 +158,7 @@ class Pipeline:
 
     def configure(self, config, consumer="c", store="sqlite:store.db", source="{path: in.ndjson}"):
         """A pipeline file with the usual head; line 1 of `config` is line 4 of the file."""
-        text = f"consumer: {consumer}\nstore: {store}\nsource: {{file: {source}}}\n" + config.lstrip("\n")
+        text = f"consumer: {consumer}\nstore: {store}\nsource: {{{self.kind}: {source}}}\n" + config.lstrip("\n")
         with open(os.path.join(self.folder, self.name), "w") as file:
             file.write(text)
 

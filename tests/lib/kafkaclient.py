@@ -47,6 +47,7 @@ class Client:
     def grow(self, topic, partitions):
         self.admin.create_partitions([confluent_kafka.admin.NewPartitions(topic, partitions)])[topic].result(30)
         until(lambda: len(self.leaders(topic)) == partitions, what=f"{topic} has {partitions} leaders")
+        self._producer = None  # it would not know of them for minutes
 
     def delete(self, topic):
         self.admin.delete_topics([topic], operation_timeout=30)[topic].result(40)

@@ -1,0 +1,160 @@
+"""source: kafka, and what becomes of its connections: cut in the middle of commits, half open, a broker that is killed and comes back, a
+store that is away. Each effect is counted in the user's table."""
+
+import random
+import time
+
+import pytest
+
+import kafka
+import postgres
+from harness import until
+from kafkapipeline import CONFIG, KafkaPipeline, KafkaPostgresPipeline, need_kafka, numbered
+from kafkaproxy import COMMIT, KafkaProxy
+from pgpipeline import need_postgres, new_name
+from tcpproxy import Proxy
+
+need_kafka()
+need_postgres()
+
+SOON = {"session.timeout.ms": 3000, "heartbeat.interval.ms": 500, "socket.timeout.ms": 3000}
+
+
+@pytest.fixture(scope="module")
+def client():
+    return kafka.shared()
+
+
+@pytest.fixture(scope="module")
+def own():
+    """A broker that these tests may kill."""
+    with kafka.Cluster(session_ms=1500) as cluster:
+        yield cluster
+
+
+# ---- connections ----
+
+@pytest.mark.parametrize("fault", ["lose_reply_to", "cut_at"])
+def test_f08_a_commit_whose_connection_is_cut(tmp_path, client, fault):
+    """The broker has the offset and its answer is lost, or it never got it: both times it is committed later, and nothing runs again."""
+    topic = client.topic(partitions=2)
+    with KafkaProxy(client) as proxy:
+        p = KafkaPipeline(tmp_path, client, topic, f"batch: {{max: 20}}\n{CONFIG}", brokers=proxy.address, properties=SOON)
+        with p.start() as running:
+            setattr(proxy, fault, COMMIT)
+            client.produce(topic, *numbered(200), key=lambda n, _: f"k{n}")
+            p.wait(running, lambda: p.count() == 200 and proxy.lost == 1, what="every effect, and a commit that was cut")
+            p.wait(running, lambda: p.lag() == 0, what="the offsets are committed after all")
+            p.stop(running)
+    p.check(200)
+
+
+def test_f08_killed_before_a_commit_has_an_answer(tmp_path, client):
+    topic = client.topic(partitions=2)
+    with KafkaProxy(client) as proxy:
+        p = KafkaPipeline(tmp_path, client, topic, f"batch: {{max: 20}}\nlease: 1s\n{CONFIG}", brokers=proxy.address, properties=SOON)
+        proxy.hush_after = COMMIT
+        client.produce(topic, *numbered(200), key=lambda n, _: f"k{n}")
+        with p.start() as running:
+            p.wait(running, lambda: proxy.lost == 1, what="a commit without an answer")
+            p.kill(running)
+        assert p.count() > 0
+        p.run_until(lambda: p.count() == 200 and p.lag() == 0)
+    p.check(200)
+
+
+def test_connections_that_are_cut_all_the_time(tmp_path, client):
+    """At any byte, in either direction, while messages come."""
+    topic, rng = client.topic(partitions=3), random.Random(1)
+    with KafkaProxy(client) as proxy:
+        p = KafkaPipeline(tmp_path, client, topic, f"batch: {{max: 20}}\n{CONFIG}", brokers=proxy.address,
+                          properties={**SOON, "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100})
+        with p.start() as running:
+            for turn in range(10):
+                client.produce(topic, *numbered(40, 40 * turn), key=lambda n, message: message["id"])
+                lost = proxy.lost
+                setattr(proxy, rng.choice(["cut_after_sent", "cut_after_received"]), rng.randrange(1, 3000))
+                p.wait(running, lambda: proxy.lost > lost, what="a cut")
+            p.wait(running, lambda: p.count() == 400 and p.lag() == 0, what="every effect and every offset")
+            p.stop(running)
+    p.check(400)
+
+
+def test_f49_a_connection_that_is_half_open(tmp_path, client):
+    """Nothing comes through it and nobody is told: it is noticed, and another one is made."""
+    topic = client.topic(partitions=2)
+    with KafkaProxy(client) as proxy:
+        p = KafkaPipeline(tmp_path, client, topic, brokers=proxy.address, properties=SOON)
+        client.produce(topic, *numbered(50), key=lambda n, _: f"k{n}")
+        with p.start() as running:
+            p.wait(running, lambda: p.count() == 50)
+            proxy.hush_all()
+            client.produce(topic, *numbered(50, 50), key=lambda n, _: f"k{n}")
+            p.wait(running, lambda: p.count() == 100 and p.lag() == 0, what="it goes on")
+            p.stop(running)
+    p.check(100)
+
+
+# ---- the store ----
+
+def test_f46_without_its_store_it_acks_nothing_and_stays_a_member(tmp_path, client):
+    topic, server = client.topic(partitions=2), postgres.shared()
+    direct = server.database(new_name())
+    with Proxy(socket_of(server)) as proxy:
+        url = f"postgres://postgres@127.0.0.1:{proxy.port}/{direct.split('/')[3].split('?')[0]}"
+        p = KafkaPostgresPipeline(tmp_path, client, topic, f"batch: {{max: 20}}\nlease: 1s\n{CONFIG}", url=direct, properties=SOON)
+        p.configure(f"batch: {{max: 20}}\nlease: 1s\n{CONFIG}", store=url, source=p.text)
+        client.produce(topic, *numbered(50), key=lambda n, _: f"k{n}")
+        with p.start() as running:
+            p.wait(running, lambda: p.count() == 50 and p.lag() == 0)
+            proxy.refuse = True
+            proxy.cut_all()
+            client.produce(topic, *numbered(500, 50), key=lambda n, _: f"k{n}")
+            member, done, committed = client.members(p.group)[0].id, p.count(), p.committed()
+            p.wait(running, lambda: "store" in p.said(running), what="it says so")
+            end = time.monotonic() + 4.5  # longer than the session
+            p.wait(running, lambda: time.monotonic() > end)
+            assert (p.count(), p.committed()) == (done, committed), "acked without a store"
+            assert [each.id for each in client.members(p.group)] == [member], "heartbeats have stopped"
+            proxy.refuse = False
+            p.wait(running, lambda: p.count() == 550 and p.lag() == 0, what="it goes on")
+            p.stop(running)
+    p.check(550)
+
+
+def socket_of(server):
+    """The path of the server's socket."""
+    return server.url.partition("host=")[2].partition("&")[0] + "/.s.PGSQL.5432"
+
+
+# ---- the broker ----
+
+def test_a_broker_that_is_killed_and_comes_back(tmp_path, own):
+    topic = own.topic(partitions=3)
+    p = KafkaPipeline(tmp_path, own, topic, f"batch: {{max: 20}}\n{CONFIG}", properties=SOON)
+    own.produce(topic, *numbered(200), key=lambda n, _: f"k{n}")
+    with p.start() as running:
+        p.wait(running, lambda: p.count() > 0)
+        own.brokers[0].kill()
+        own.start()
+        own.produce(topic, *numbered(200, 200), key=lambda n, _: f"k{n}")
+        p.wait(running, lambda: p.count() == 400 and p.lag() == 0, what="it goes on")
+        p.stop(running)
+    p.check(400)
+    assert len(own.read(topic)) == 400
+
+
+def test_a_worker_is_killed_and_another_starts_while_the_broker_is_away(tmp_path, own):
+    topic = own.topic(partitions=2)
+    p = KafkaPipeline(tmp_path, own, topic, f"batch: {{max: 20}}\nlease: 1s\n{CONFIG}", properties=SOON)
+    own.produce(topic, *numbered(300), key=lambda n, _: f"k{n}")
+    with p.start() as running:
+        p.wait(running, lambda: p.count() > 0)
+        own.brokers[0].stop()
+        p.kill(running)
+    with p.start() as running:
+        own.start()
+        p.wait(running, lambda: p.count() == 300 and p.lag() == 0, 60, what="it goes on")
+        p.stop(running)
+    p.check(300)
+    until(lambda: not own.members(p.group), what="it has left")

@@ -629,6 +629,40 @@ static void a_stop_puts_a_question_back(void **state)
     assert_int_equal(f->attempts, 1);
 }
 
+/* Until a take has handed out something, which has not begun then. */
+static void take_only(fixture *f, worker *w)
+{
+    for (size_t n = 0; n == 0; f->now_ms += STEP_MS, test_env_pass(&f->world, STEP_MS)) {
+        assert_true(f->now_ms < FOR_MS);
+        for (once_action *action; n == 0 && (action = once_machine_store_action(w->machine, f->now_ms));) {
+            once_execute_store(&w->executor, action);
+            if (action->kind == ONCE_ACT_TAKE) n = action->batch->n;
+            once_machine_step(w->machine, action, f->now_ms);
+        }
+    }
+}
+
+/* It was taken and has not begun. It is not released as an attempt would be: then it would run without a question. */
+static void a_stop_before_a_question_begins_leaves_it_unknown(void **state)
+{
+    fixture *f = *state;
+    worker *w = &f->workers[0];
+    leave_unknown(f);
+    take_only(f, w);
+    assert_int_equal(w->machine->outside.flight.n, 1);
+    once_machine_stop(w->machine);
+    pass(f, 100);
+    assert_true(once_machine_ended(w->machine));
+    assert_int_equal(f->questions, 0);
+    is(f, ONCE_STATE_UNKNOWN);
+    const once_entry entry = entry_of(f, "k");
+    assert_int_equal(entry.reason.len, strlen("the reply was lost")); /* as it was */
+    assert_memory_equal(entry.reason.data, "the reply was lost", entry.reason.len);
+    assert_int_not_equal(entry.due_ms, ONCE_NEVER);
+    assert_int_equal(once_machine_counts(w->machine)->unknown, 1);
+    assert_int_equal(once_machine_counts(w->machine)->waiting, 0);
+}
+
 /* While one is asked about, a delivery of its key does not run it, and others go on. */
 static void others_go_on_while_one_is_asked_about(void **state)
 {
@@ -676,6 +710,7 @@ int main(void)
         TEST(a_finite_run_waits_for_its_answers),
         TEST(a_finite_run_ends_when_a_person_must_decide),
         TEST(a_stop_puts_a_question_back),
+        TEST(a_stop_before_a_question_begins_leaves_it_unknown),
         TEST(others_go_on_while_one_is_asked_about),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

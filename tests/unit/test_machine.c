@@ -326,6 +326,28 @@ static void what_hinders_the_run_may_show_after_an_effect_began(void **state)
     assert_int_equal(once_machine_unfinished(f->machine), 0);
 }
 
+/* Who found the other side away waits for a while; who was told to end has found out nothing. */
+static void an_effect_that_was_told_to_end_is_put_back_without_a_pause(void **state)
+{
+    for (int told = 0; told < 2; told++) {
+        if (told) assert_true(tear_down(state) == 0 && set_up(state) == 0);
+        fixture *f = open_pipe(state, true);
+        once_item *item;
+        fetch(f, 1, 0, &item);
+        send_out(f, 1);
+        if (told) {
+            once_machine_stop(f->machine);
+            assert_null(once_machine_effect_action(f->machine, f->now_ms));
+            f->now_ms += DRAIN_MS;
+            once_action *kill = once_machine_effect_action(f->machine, f->now_ms);
+            assert_true(kill && kill->kind == ONCE_ACT_KILL);
+            answer(f, kill, ONCE_OK);
+        }
+        finishes(f, item, ONCE_RELEASE);
+        assert_int_equal(item->delay_ms == 0, told);
+    }
+}
+
 /* Two fail at once, one of them because of something that may pass: the run ends because of the other. */
 static void of_two_failures_the_one_that_does_not_pass_counts(void **state)
 {
@@ -409,6 +431,7 @@ int main(void)
         TEST(what_was_claimed_and_has_not_begun_is_put_back_at_a_stop),
         TEST(a_store_that_is_gone_leaves_outcomes_unsettled),
         TEST(what_hinders_the_run_may_show_after_an_effect_began),
+        TEST(an_effect_that_was_told_to_end_is_put_back_without_a_pause),
         TEST(of_two_failures_the_one_that_does_not_pass_counts),
         TEST(what_only_the_source_has_is_fetched_until_something_was_added),
         TEST(f76_a_take_without_an_answer_is_repeated_as_it_was),

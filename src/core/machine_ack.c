@@ -55,6 +55,7 @@ static once_action *ack(once_machine *machine)
         once_stream *stream = at_turn(machine, i);
         if (!stream || stream->let_go) continue;
         for (uint64_t tag; n < RECEIPTS_MAX && (tag = once_stream_next_ack(stream)) != 0;) {
+            if (ONCE_PLANTED(ack_goes_back) && machine->acks.tries && !stream->single) tag = stream->acked + 1;
             add_receipt(machine, n++, stream, tag);
             if (!stream->single) break;
         }

@@ -80,6 +80,7 @@
     X(cursor_ahead, "the cursor passes messages that are not over")                                                    \
     X(bound_ignored, "messages are fetched although as much waits in the store as may")                                \
     X(hole_passed, "acks pass a message that is not settled when an offset behind it is missing")                      \
+    X(ack_goes_back, "an ack that is repeated covers less than the one before, which may have happened")               \
     X(released_early, "a stream that was revoked is released while a transaction has messages of it")                  \
     X(old_assignment_acked, "a message of a stream that was lost counts as acked in a new one of that number")         \
     X(stale_place, "a stream that comes back goes on where its worker had read to, not behind its last ack")           \

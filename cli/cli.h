@@ -48,6 +48,10 @@ const char *cli_when(int64_t ms, char out[40]);           /* "2026-01-31 12:00:0
 void cli_how_long(char *out, size_t len, double seconds); /* "40s", "12m", "1.5h" */
 void cli_print_safe(once_bytes text);                     /* to standard output, without control characters */
 bool cli_is_plain(once_bytes text);                       /* it has no characters that cli_print_safe replaces */
+/* Prints a body. `bytes`: it need not be text; what is not text is escaped (\xff), and so is a backslash. */
+void cli_print_body(once_bytes body, bool bytes);
+/* ,"body":TEXT inside an object; with `bytes`, or where it is not UTF-8, ,"body_base64":TEXT */
+void cli_json_body(once_bytes body, bool bytes);
 /* Prints the part of a malformed line around its mistake, with a mark under the column (from 1; 0: not known). */
 void cli_print_line(once_bytes line, uint64_t column);
 /* Prints the result that duplicates get: its first 200 bytes, without the line end that a command leaves. False: it is

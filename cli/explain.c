@@ -285,6 +285,7 @@ static const struct {
     {"discarded",
      "It was a dead letter, which was discarded. While that is remembered, further deliveries are duplicates."},
     {"malformed", "No key can be made from it."},
+    {"skipped", "It has no body, so it is skipped."},
     {"unseen", "Nothing is stored about its key: it was not delivered yet, or it was forgotten."},
 };
 

@@ -43,7 +43,7 @@ static void as_json(const listing *l, const once_listed *e)
     cli_json_attempts(e->attempts, e->n_attempts);
     printf(",\"has_body\":%s", e->has_body ? "true" : "false");
     if (l->body && e->has_body) {
-        json_field("body", e->body);
+        cli_json_body(e->body, e->bytes);
         if (e->headers.len) json_field("headers", e->headers);
     }
     printf("}");
@@ -114,7 +114,7 @@ static void as_text(const listing *l, const once_listed *e)
     if (!l->body) cli_print_line(e->line, e->column);
     if (!l->body || !e->has_body) return;
     printf("    ");
-    cli_print_safe(e->body);
+    cli_print_body(e->body, e->bytes);
     putchar('\n');
 }
 
@@ -141,7 +141,7 @@ static bool on_audit(void *user, const once_audited *a)
         json_field("idempotency_key", a->idempotency_key);
         printf(",\"letter\":%" PRIu64, a->letter);
         json_field("note", a->note);
-        if (l->body && a->body.len) json_field("body", a->body);
+        if (l->body && a->body.len) cli_json_body(a->body, a->bytes);
         printf("}");
     } else {
         printf("%s  ", cli_when(a->time_ms, time));
@@ -161,7 +161,7 @@ static bool on_audit(void *user, const once_audited *a)
         putchar('\n');
         if (l->body && a->body.len) {
             printf("    replaced: ");
-            cli_print_safe(a->body);
+            cli_print_body(a->body, a->bytes);
             putchar('\n');
         }
     }

@@ -160,7 +160,7 @@ static FILE *open_regular(const char *path)
     return file;
 }
 
-/* Reads the whole file, or standard input, without a final line end. NULL: it has printed why. */
+/* Reads the whole file, or standard input. NULL: it has printed why. */
 static char *read_body(const char *path, size_t *len)
 {
     enum { MOST = 1 << 30, STEP = 1 << 16 };
@@ -189,7 +189,6 @@ static char *read_body(const char *path, size_t *len)
         free(body);
         return NULL;
     }
-    if (*len && body[*len - 1] == '\n') --*len;
     return body;
 }
 

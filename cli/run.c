@@ -87,7 +87,7 @@ static void on_progress(void *user, const once_counts *c, int64_t left, double s
         if (read > 0.01 && left > 0) cli_how_long(eta, sizeof eta, seconds * (1 - read) / read);
         snprintf(tail, sizeof tail, "  %.0f %% read%s%s", read * 100, *eta ? ", " : "", eta);
     }
-    const uint64_t done = c->done + c->already + c->rejected + c->stale;
+    const uint64_t done = c->done + c->already + c->rejected + c->stale + c->skipped;
     if (l->waiting[0])
         snprintf(line, sizeof line, "%" PRIu64 " messages  %" PRIu64 " done  %" PRIu64 " dead  %s", count, done,
                  c->dead, l->waiting);

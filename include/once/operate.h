@@ -156,18 +156,19 @@ typedef struct once_listed {
     /* waiting: it does not run before this time; busy: when its lease ends; unknown: when the next lookup is due;
      * otherwise ONCE_NO_TIME, also when it waits behind another message. */
     int64_t due_ms;
-    once_bytes reason; /* why it is in this state */
-    bool has_body;     /* the store has its body */
-    once_bytes body, headers;
+    once_bytes reason;            /* why it is in this state */
+    bool has_body;                /* the store has its body */
+    once_bytes body, headers;     /* any bytes; a JSON object as text */
     const once_attempt *attempts; /* attempts that ended and are kept, oldest first */
     size_t n_attempts;
     char idempotency_key[33]; /* that its effects get; empty: it has no key */
-    once_bytes line;          /* a letter without a key: the message as it was received. Empty for all others, and when
-                                 only a handler for its type is missing */
+    once_bytes line;          /* a letter without a key: the message as it was received. Empty for all others, with
+                                 `bytes`, and when only a handler for its type is missing */
     uint64_t column;          /* of `line`: the byte, from 1, where it stops being JSON; 0: it is JSON */
     once_bytes own_reason;    /* the reason without what its lane adds; once_choice compares with this one */
     once_lane_place lane;     /* a letter without a place in its lane: only the value */
     bool maybe_done;          /* an attempt may have had its effect: running it again may repeat that */
+    bool bytes;               /* the pipeline has `body: bytes`: `body` need not be text */
 } once_listed;
 
 /* Gets one message. False ends the list. */
@@ -185,6 +186,7 @@ typedef struct once_audited {
     uint64_t letter;                               /* its dead letter; 0: none */
     once_bytes body;                               /* a body that was replaced; may be empty */
     once_bytes tenant, operation, idempotency_key; /* of the key; empty without one, and in older records */
+    bool bytes;                                    /* as in once_listed, of `body` */
 } once_audited;
 
 /* Gets one record. False ends the list. */
@@ -204,6 +206,7 @@ typedef struct once_fate {
      * "discarded"  it was a dead letter, and an operator discarded it: it does not become one again while that is
      *              remembered
      * "malformed"  it has no key, and there is no letter of it
+     * "skipped"    it has no body, and such messages are skipped
      * "unseen"     the store has nothing about its key: it was not delivered, or it is forgotten */
     const char *fate;
     once_scope scope;  /* empty: it has no key */

@@ -67,7 +67,7 @@ extern "C" {
 typedef struct once_pipeline once_pipeline;
 
 /* The counts of a run. Each message counts once, by its state at the end:
- *   received + resumed = done + already + rejected + stale + duplicates + waiting + unknown + dead
+ *   received + resumed = done + already + rejected + stale + skipped + duplicates + waiting + unknown + dead
  * The first delivery of an unknown key counts as unknown, its other deliveries in this run as duplicates. So `unknown`
  * counts keys, not messages: the keys that were unknown when this run met them. Some may be resolved since.
  * once_summary.store_unknown counts all that are unknown now. A message is counted when it is finished or given to the
@@ -79,6 +79,7 @@ typedef struct once_pipeline once_pipeline;
     X(already, "the effect had happened before: the handler or a constraint found it")                                 \
     X(rejected, "refused by a business rule")                                                                          \
     X(stale, "superseded by a newer version, or an update that matched no row")                                        \
+    X(skipped, "messages without a body (tombstones: skip)")                                                           \
     X(duplicates, "suppressed: settled before, or another worker is processing it")                                    \
     X(waiting, "given to the store and not finished by this run")                                                      \
     X(unknown, "keys whose effect may have happened, met by this run")                                                 \

@@ -151,6 +151,7 @@ typedef struct once_delivery {
     /* Its coordinates: the stream, and the position in it; the same on every delivery: "orders/3" and "88123". */
     once_bytes place, point;
     const once_terms *terms; /* NULL: the defaults */
+    bool no_body; /* callbacks of a pipeline with `tombstones: run`: the message has no body; elsewhere it is ignored */
 } once_delivery;
 
 /* ---- what the store answers ---- */

@@ -136,6 +136,8 @@ struct once_config {
     const char *const
         *source_names; /* set by the caller: the names for ${source:NAME}, ends with NULL; NULL: unknown */
     bool names_source; /* some template has ${source:NAME} */
+    bool no_fields;    /* set by the caller: bodies are bytes, so nothing can name a field of one */
+    bool events;       /* set by the caller: messages are CloudEvents, so templates may have ${event:NAME} */
     bool inherit;      /* set by the caller: fields that are not in the file keep their value */
 };
 

@@ -85,6 +85,36 @@ static bool check_source_names(once_config *config, const once_config_field *fie
     return true;
 }
 
+bool once__config_field_allowed(once_config *config, const char *what, int line, once_bytes field)
+{
+    if (!config->no_fields) return true;
+    once_config_wrong(config, ONCE_E_CONFIG, line,
+                      "%s names the field '%.*s', and with 'body: bytes' a body has no fields; use ${header:NAME}, "
+                      "${source:NAME}, ${coordinates} or ${hash}, or say 'body: json'",
+                      what, field.len < 60 ? (int)field.len : 60, field.data);
+    return false;
+}
+
+static bool check_event(once_config *config, const once_config_field *field, const once_node *node,
+                        const once_template *template)
+{
+    if (config->events || !once_template_uses_event(template)) return true;
+    once_config_wrong(config, ONCE_E_CONFIG, node->line,
+                      "'%s': ${event:...} is for CloudEvents; add 'preset: cloudevents', or use ${/field}",
+                      field->name);
+    return false;
+}
+
+static bool check_fields(once_config *config, const once_config_field *field, const once_node *node,
+                         const once_template *template)
+{
+    once_bytes name;
+    char what[40];
+    if (!once_template_field(template, &name)) return true;
+    (void)snprintf(what, sizeof what, "'%s'", field->name);
+    return once__config_field_allowed(config, what, node->line, name);
+}
+
 const once_template *once__config_template(once_config *config, const once_config_field *field, const once_node *node)
 {
     once_bytes text;
@@ -92,7 +122,11 @@ const once_template *once__config_template(once_config *config, const once_confi
     const once_template *template;
     if (!once_config_scalar(config, field, node, &text)) return NULL;
     int rc = once_template_parse(config->arena, text, &template, &why);
-    if (rc == ONCE_OK) return check_source_names(config, field, node, template) ? template : NULL;
+    if (rc == ONCE_OK) {
+        bool ok = check_source_names(config, field, node, template);
+        ok = check_event(config, field, node, template) && ok;
+        return check_fields(config, field, node, template) && ok ? template : NULL;
+    }
     if (rc == ONCE_E_NOMEM) config->nomem = true;
     once_config_wrong(config, ONCE_E_CONFIG, node->line, "'%s': %s", field->name, why.text);
     return NULL;

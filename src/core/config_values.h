@@ -18,6 +18,9 @@ once_config_reader once__config_read_name;
 /* The compiled template; NULL after a mistake. */
 const once_template *once__config_template(once_config *config, const once_config_field *field, const once_node *node);
 
+/* Whether a field of the body may be named; otherwise reports a mistake about `what`: bodies are bytes. */
+bool once__config_field_allowed(once_config *config, const char *what, int line, once_bytes field);
+
 /* Whether a reference (env:NAME, file:PATH) is complete; otherwise reports a mistake about `what`, without the value.
  * */
 bool once__config_reference(once_config *config, const char *what, const once_node *node);

@@ -212,7 +212,9 @@ bool once_conflict_reason(const once_decision *decision, const once_fingerprint_
 {
     differing fields = {.n = 0};
     once_buf text;
-    const bool fine = decision->first.body.len ? find_fields(decision->first.body, body, spec, secret, arena, &fields)
+    const bool bytes = spec && spec->kind == ONCE_FINGERPRINT_BYTES; /* it has no fields, even if it is JSON */
+    const bool fine = bytes                      ? true
+                      : decision->first.body.len ? find_fields(decision->first.body, body, spec, secret, arena, &fields)
                       : decision->fields.n ? find_fields_by_print(&decision->fields, body, spec, secret, arena, &fields)
                                            : true;
     if (!fine) return false;

@@ -5,6 +5,7 @@
 #include <assert.h>
 
 #include "base/no_memory.h"
+#include "core/event.h"
 #include "core/fields.h"
 
 #include "base/banned.h"
@@ -37,10 +38,70 @@ static int blame(once_item *item, int rc, const once_error *why, once_error *err
 
 static int at_fault(once_error *why, const char *text) { return once_fail(why, ONCE_E_MESSAGE, "%s", text); }
 
+static int parse_headers(once_intake *intake, const once_item *item, once_error *why)
+{
+    once_json_error bad;
+    const once_json_options options = {.seed = intake->secret.k1};
+    if (item->message.headers.len == 0) return ONCE_OK;
+    const int rc = once_json_parse(&intake->headers, item->message.headers, &options, &bad);
+    if (rc == ONCE_E_MESSAGE)
+        return once_fail(why, rc, "malformed headers at byte %zu: %s", bad.offset + 1, bad.reason);
+    return rc == ONCE_OK ? rc : once_fail(why, rc, "out of memory for a message");
+}
+
+static bool is_marked(const once_intake *intake, const once_item *item)
+{
+    return item->message.headers.len &&
+           once_json_member(&intake->headers, once_json_root(&intake->headers), ONCE_BYTES(ONCE_NO_BODY_MEMBER)).type ==
+               ONCE_JSON_TRUE;
+}
+
+/* Puts into the headers that there is no body, because the store keeps only those. */
+static int mark_no_body(once_intake *intake, once_item *item, once_error *why)
+{
+    static const char mark[] = "{\"" ONCE_NO_BODY_MEMBER "\":true";
+    const once_bytes headers = item->message.headers;
+    const once_json_value all = headers.len ? once_json_root(&intake->headers) : (once_json_value){0};
+    once_json_iter any = once_json_each(&intake->headers, all);
+    const bool more = all.type == ONCE_JSON_OBJECT && once_json_next(&any);
+    const once_bytes rest = more ? (once_bytes){all.raw.data + 1, all.raw.len - 1} : ONCE_BYTES("}");
+    char *text = once_arena_alloc(&item->batch->arena, sizeof mark + rest.len), *to = text;
+    if (!text) return once_no_memory(why, "for a message");
+    to = mempcpy(to, mark, sizeof mark - 1);
+    if (more) *to++ = ',';
+    to = mempcpy(to, rest.data, rest.len);
+    item->message.headers = (once_bytes){text, (size_t)(to - text)};
+    return parse_headers(intake, item, why);
+}
+
+/* Whether the message has a body, as it comes or as the store kept it. */
+static int find_body(once_intake *intake, once_item *item, once_error *why)
+{
+    const bool marked = is_marked(intake, item);
+    item->message.no_body |= marked && item->message.body.len == 0;
+    return item->message.no_body && !marked ? mark_no_body(intake, item, why) : ONCE_OK;
+}
+
+static int parse_json(once_intake *intake, once_item *item, once_error *why)
+{
+    once_json_error bad;
+    const once_json_options options = {.seed = intake->secret.k1};
+    const int rc = once_json_parse(&intake->body, item->message.body, &options, &bad);
+    if (rc == ONCE_E_MESSAGE) return once_fail(why, rc, "malformed JSON at byte %zu: %s", bad.offset + 1, bad.reason);
+    if (rc != ONCE_OK) return once_fail(why, rc, "out of memory for a message");
+    intake->document = &intake->body;
+    const once_pointer *pointer = &intake->spec->source.headers;
+    if (pointer->text.len == 0) return ONCE_OK;
+    const once_json_value headers = once_json_find(&intake->body, pointer);
+    if (headers.type != ONCE_JSON_OBJECT) return ONCE_OK;
+    item->message.headers = headers.raw;
+    return parse_headers(intake, item, why);
+}
+
 static int parse_body(once_intake *intake, once_item *item, once_error *why)
 {
     const once_spec *spec = intake->spec;
-    once_json_error bad;
+    intake->document = NULL;
     if (item->message.cut_from)
         return once_fail(why, ONCE_E_MESSAGE,
                          "message of %llu bytes is longer than message_max (%zu); only its beginning is kept",
@@ -48,27 +109,23 @@ static int parse_body(once_intake *intake, once_item *item, once_error *why)
     if (item->message.body.len > spec->message_max)
         return once_fail(why, ONCE_E_MESSAGE, "message of %zu bytes is longer than message_max (%zu)",
                          item->message.body.len, spec->message_max);
-    if (item->message.no_body) return at_fault(why, "the message has no body");
-    const once_json_options options = {.seed = intake->secret.k1};
-    int rc = once_json_parse(&intake->body, item->message.body, &options, &bad);
-    if (rc == ONCE_E_MESSAGE) return once_fail(why, rc, "malformed JSON at byte %zu: %s", bad.offset + 1, bad.reason);
-    if (rc != ONCE_OK) return once_fail(why, rc, "out of memory for a message");
+    int rc = parse_headers(intake, item, why);
+    if (rc == ONCE_OK) rc = find_body(intake, item, why);
+    return rc != ONCE_OK || item->message.no_body || spec->source.bytes ? rc : parse_json(intake, item, why);
+}
 
-    if (spec->source.headers.text.len) {
-        const once_json_value headers = once_json_find(&intake->body, &spec->source.headers);
-        if (headers.type == ONCE_JSON_OBJECT) item->message.headers = headers.raw;
-    }
-    if (item->message.headers.len == 0) return ONCE_OK;
-    rc = once_json_parse(&intake->headers, item->message.headers, &options, &bad);
-    if (rc == ONCE_E_MESSAGE)
-        return once_fail(why, rc, "malformed headers at byte %zu: %s", bad.offset + 1, bad.reason);
-    return rc == ONCE_OK ? rc : once_fail(why, rc, "out of memory for a message");
+/* What becomes of a message without a body when it arrives. One that was accepted runs. */
+static int decide_tombstone(once_intake *intake, once_item *item, once_error *why)
+{
+    item->skipped = item->message.no_body && intake->spec->source.tombstones == ONCE_TOMBSTONES_SKIP;
+    if (!item->message.no_body || intake->spec->source.tombstones == ONCE_TOMBSTONES_RUN) return ONCE_OK;
+    return at_fault(why, item->skipped ? "the message has no body, and is skipped" : "the message has no body");
 }
 
 static once_template_input input_of(once_intake *intake, const once_item *item)
 {
     return (once_template_input){
-        .body = &intake->body,
+        .body = intake->document,
         .headers = item->message.headers.len ? &intake->headers : NULL,
         .message = &item->message,
     };
@@ -84,8 +141,11 @@ static int read_time(once_intake *intake, once_item *item, once_error *why)
 {
     const once_spec *spec = intake->spec;
     const once_pointer *pointer = once_template_pointer(spec->time);
-    const once_json_value value = pointer ? once_json_find(&intake->body, pointer) : (once_json_value){0};
+    const once_json_value value =
+        pointer && intake->document ? once_json_find(intake->document, pointer) : (once_json_value){0};
     int64_t number;
+    const once_template_input input = input_of(intake, item);
+    if (spec->time_optional && once_template_is_absent(spec->time, &input)) return ONCE_OK;
     item->sent_unit = spec->time_unit;
     if (pointer && once_json_int64(value, &number)) {
         item->sent_text = value.raw;
@@ -99,8 +159,8 @@ static int read_version(once_intake *intake, once_item *item, int64_t *version, 
 {
     once_bytes text;
     const once_pointer *pointer = once_template_pointer(intake->spec->version);
-    if (pointer) {
-        const once_json_value value = once_json_find(&intake->body, pointer);
+    if (pointer && intake->document) {
+        const once_json_value value = once_json_find(intake->document, pointer);
         if (once_json_int64(value, version) && *version >= 0) return ONCE_OK;
         if (value.type == ONCE_JSON_INTEGER || value.type == ONCE_JSON_REAL)
             return at_fault(why, "the version is not a whole number from 0 to 2^63-1");
@@ -117,15 +177,26 @@ static int read_version(once_intake *intake, once_item *item, int64_t *version, 
     return ONCE_OK;
 }
 
-static void set_fingerprint(once_intake *intake, const once_fingerprint_spec *spec, once_request *r)
+/* By the same rule as content that is no JSON in libonce (lib/store.c). No body differs from an empty one. */
+static once_hash fingerprint_of_bytes(const once_intake *intake, const once_message *message)
 {
+    const once_bytes body = message->body;
+    if (message->no_body) return once_xxh128(~intake->secret.k0, ONCE_NO_BODY_MEMBER, sizeof ONCE_NO_BODY_MEMBER - 1);
+    return once_xxh128(intake->secret.k0, body.len ? body.data : "", body.len);
+}
+
+static void set_fingerprint(once_intake *intake, const once_message *message, const once_fingerprint_spec *spec,
+                            once_request *r)
+{
+    const uint64_t seed = intake->secret.k0;
+    assert(!intake->document || spec->kind != ONCE_FINGERPRINT_BYTES);
     r->fingerprint = (once_hash){0, 0};
     r->fields.n = 0;
-    if (spec->kind == ONCE_FINGERPRINT_BODY)
-        r->fingerprint = once_fields_of_body(&intake->body, intake->secret.k0, &r->fields);
-    else if (spec->kind == ONCE_FINGERPRINT_FIELDS)
-        r->fingerprint = once_fields_of_pointers(&intake->body, spec->fields, spec->n, intake->secret.k0, &r->fields);
-    else return;
+    if (spec->kind == ONCE_FINGERPRINT_NONE) return;
+    if (!intake->document) r->fingerprint = fingerprint_of_bytes(intake, message);
+    else if (spec->kind == ONCE_FINGERPRINT_BODY)
+        r->fingerprint = once_fields_of_body(intake->document, seed, &r->fields);
+    else r->fingerprint = once_fields_of_pointers(intake->document, spec->fields, spec->n, seed, &r->fields);
     if (once_hash_is_zero(r->fingerprint)) r->fingerprint.b = 1; /* zero means none */
 }
 
@@ -208,7 +279,7 @@ static int make_input(once_intake *intake, once_item *item, once_error *err)
     }
     once_error why;
     const int rc =
-        intake->prepare(item->handler, &intake->body, &item->message, &item->batch->arena, &item->input, &why);
+        intake->prepare(item->handler, intake->document, &item->message, &item->batch->arena, &item->input, &why);
     if (rc == ONCE_OK) return rc;
     item->input = NULL;
     const int blamed = blame(item, rc, &why, err);
@@ -231,11 +302,19 @@ static int choose_handler(once_intake *intake, once_item *item, once_error *why)
                      (int)(item->message.type.len < 80 ? item->message.type.len : 80), item->message.type.data);
 }
 
+static int check_event(const once_intake *intake, const once_item *item, once_error *why)
+{
+    if (!intake->spec->events) return ONCE_OK;
+    return once_event_check(intake->document, item->message.headers.len ? &intake->headers : NULL, why);
+}
+
 int once_intake_fetched(once_intake *intake, once_item *item, once_error *err)
 {
     assert(item->batch);
     once_error why;
     int rc = parse_body(intake, item, &why);
+    if (rc == ONCE_OK) rc = decide_tombstone(intake, item, &why);
+    if (rc == ONCE_OK) rc = check_event(intake, item, &why);
     if (rc == ONCE_OK) rc = choose_handler(intake, item, &why);
     if (rc == ONCE_OK) rc = read_key(intake, item, &why);
     if (rc == ONCE_OK && intake->spec->time) rc = read_time(intake, item, &why);
@@ -246,7 +325,7 @@ int once_intake_fetched(once_intake *intake, once_item *item, once_error *err)
         const int blamed = blame(item, rc, &why, err);
         return blamed == ONCE_E_MESSAGE ? ONCE_OK : blamed;
     }
-    set_fingerprint(intake, &item->handler->fingerprint, &item->request);
+    set_fingerprint(intake, &item->message, &item->handler->fingerprint, &item->request);
     set_terms(intake, item);
     return make_input(intake, item, err);
 }

@@ -67,6 +67,7 @@ struct once_item {
     void *input;          /* what the effect made of the body; NULL: it cannot run, `reason` says why */
     once_bytes reason;    /* static or in the batch's arena */
     bool no_handler;      /* `reason` is that no handler takes its type */
+    bool skipped;         /* a message without a body that is skipped; it has no key, and `reason` says it */
     once_bytes sent_text; /* the text that message.sent_ms was read from, if it is in the message */
     once_time_unit sent_unit;
     const void *resume;  /* set by the source, in the batch's arena: where to continue after this message; or NULL */

@@ -39,6 +39,7 @@ void once__machine_count_settled_by_lane(once_machine *machine, const once_item 
 static uint64_t *count_of(once_machine *machine, once_item *item, bool buried, bool settled)
 {
     once_counts *counts = &machine->counts;
+    if (item->skipped) return &counts->skipped;
     if (buried) {
         if (!item->letter) return &counts->duplicates; /* its letter existed already, or was discarded */
         counts->conflicts += item->decision.answer == ONCE_ANSWER_CONFLICT;

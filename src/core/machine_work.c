@@ -79,7 +79,10 @@ void once__machine_arrange(once_machine *machine)
             machine->work.next_round[machine->work.next_round_n++] = item;
             continue;
         }
-        item->stage = !keyed ? ONCE_STAGE_BURY : through_store(machine, item) ? ONCE_STAGE_ACCEPT : ONCE_STAGE_CLAIM;
+        item->stage = item->skipped                  ? ONCE_STAGE_OVER
+                      : !keyed                       ? ONCE_STAGE_BURY
+                      : through_store(machine, item) ? ONCE_STAGE_ACCEPT
+                                                     : ONCE_STAGE_CLAIM;
         item->decision = (once_decision){.answer = ONCE_ANSWER_DEAD};
         if (ONCE_PLANTED(new_tokens) && item->commit_unknown && !item->held) item->request.token.a += 2;
         item->result = item->failure = (once_bytes){0};

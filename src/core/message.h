@@ -18,6 +18,10 @@ typedef struct once_coordinates {
  * header of this name that the message itself has. */
 #define ONCE_SOURCE_MEMBER "once:source"
 
+/* The member of the headers of a message without a body. Stores keep a body and headers, so this is how they keep that
+ * there was none. The intake writes it, and reads it where the body is empty; a source need not know it. */
+#define ONCE_NO_BODY_MEMBER "once:no_body"
+
 typedef struct once_message {
     once_bytes body;
     bool no_body;      /* a broker can deliver a message without a body, which is not the same as an empty one */

@@ -23,7 +23,8 @@ typedef struct once_retry {
 } once_retry;
 
 typedef enum once_fingerprint_kind {
-    ONCE_FINGERPRINT_BODY,
+    ONCE_FINGERPRINT_BODY,  /* the meaning of a JSON body */
+    ONCE_FINGERPRINT_BYTES, /* `fingerprint: body` where bodies are bytes */
     ONCE_FINGERPRINT_NONE,
     ONCE_FINGERPRINT_FIELDS
 } once_fingerprint_kind;
@@ -95,12 +96,21 @@ enum {
     ONCE_SOURCE_TIMED = 1u << 7,   /* a message comes with the time when it was sent, the same at each delivery */
 };
 
+/* What happens to a message without a body. */
+typedef enum once_tombstones {
+    ONCE_TOMBSTONES_DEAD, /* it becomes a dead letter */
+    ONCE_TOMBSTONES_SKIP, /* it is acked and counted, and nothing else */
+    ONCE_TOMBSTONES_RUN   /* it is handled like any other; its effect gets no body */
+} once_tombstones;
+
 typedef struct once_source_spec {
     const struct once_source_kind *kind; /* which source it is; nothing in core looks into it */
     const void *own;                     /* its fields, in a struct of its own */
     unsigned bits;                       /* ONCE_SOURCE_ */
     once_bytes name;      /* the path, the topic, the queue; the store keeps the state of the source under it */
     once_pointer headers; /* where in a body the headers are; empty text: those that come with the message count */
+    bool bytes;           /* `body: bytes`: a body is any bytes, and has no fields; otherwise it is JSON */
+    once_tombstones tombstones;
     bool named;           /* a template has ${source:NAME}: fetch puts the source's facts into the headers */
     const char *unstable; /* why a message may have other coordinates when it comes again; NULL: it has the same */
     int line;             /* in the pipeline file */
@@ -121,6 +131,10 @@ typedef struct once_spec {
     once_source_spec source;
     const once_template *tenant, *type, *time, *order, *version; /* NULL: not given */
     once_time_unit time_unit;
+    bool time_optional;               /* a message without it has the time of the source, if there is one */
+    bool events;                      /* every message must be a CloudEvent (core/event.h) */
+    const struct once_preset *preset; /* NULL: none; nothing in core looks into it */
+    unsigned preset_own;              /* bits of its lines that the file has a field of its own for */
     bool inbox;     /* `ack: after_accept`: the store takes each message, and it is worked on from there */
     bool has_first; /* `version.first`: the version that a lane begins with */
     int64_t first;

@@ -14,6 +14,7 @@
 #include "base/duration.h"
 #include "base/hash.h"
 #include "base/no_memory.h"
+#include "core/event.h"
 
 #include "base/banned.h"
 
@@ -27,6 +28,7 @@ typedef enum part_kind {
     PART_POINTER,
     PART_HEADER,
     PART_SOURCE,
+    PART_EVENT,
     PART_COORDINATES,
     PART_HASH,
     PART_TIME
@@ -34,7 +36,7 @@ typedef enum part_kind {
 
 typedef struct part {
     part_kind kind;
-    once_bytes text;      /* LITERAL: as it is rendered; HEADER, SOURCE: the name */
+    once_bytes text;      /* LITERAL: as it is rendered; HEADER, SOURCE, EVENT: the name */
     once_bytes plain;     /* LITERAL: as it was written */
     once_pointer pointer; /* POINTER, TIME */
     int64_t window_ms;    /* TIME */
@@ -90,6 +92,23 @@ static int parse_time(once_arena *arena, once_bytes inside, part *out, once_erro
     return parse_pointer(arena, inside, slice(rest, 0, at), &out->pointer, err);
 }
 
+/* CloudEvents allows lower-case letters and digits. */
+static int parse_attribute(once_bytes inside, part *out, once_error *err)
+{
+    out->kind = PART_EVENT;
+    out->text = slice(inside, strlen("event:"), inside.len);
+    bool good = out->text.len > 0 && out->text.len <= ONCE_EVENT_NAME_MAX;
+    for (size_t i = 0; i < out->text.len && good; i++) {
+        const char c = out->text.data[i];
+        good = (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
+    }
+    if (good) return ONCE_OK;
+    return once_fail(err, ONCE_E_USAGE,
+                     "'${%.*s}' names no attribute of an event; write lower-case letters and digits, as in "
+                     "'${event:subject}'",
+                     SHOWN(inside));
+}
+
 static int parse_placeholder(once_arena *arena, once_bytes inside, part *out, once_error *err)
 {
     *out = (part){.kind = PART_POINTER, .text = inside};
@@ -110,6 +129,7 @@ static int parse_placeholder(once_arena *arena, once_bytes inside, part *out, on
             return once_fail(err, ONCE_E_USAGE, "'${source:}' names nothing; write a name, as in '${source:key}'");
         return ONCE_OK;
     }
+    if (starts_with(inside, "event:")) return parse_attribute(inside, out, err);
     if (is_word(inside, "coordinates")) {
         out->kind = PART_COORDINATES;
         return ONCE_OK;
@@ -248,7 +268,15 @@ bool once_template_uses_coordinates(const once_template *t) { return t->coordina
 bool once_template_uses_headers(const once_template *t)
 {
     for (size_t i = 0; i < t->n; i++)
-        if (t->parts[i].kind == PART_HEADER || t->parts[i].kind == PART_SOURCE) return true;
+        if (t->parts[i].kind == PART_HEADER || t->parts[i].kind == PART_SOURCE || t->parts[i].kind == PART_EVENT)
+            return true;
+    return false;
+}
+
+bool once_template_uses_event(const once_template *t)
+{
+    for (size_t i = 0; i < t->n; i++)
+        if (t->parts[i].kind == PART_EVENT) return true;
     return false;
 }
 
@@ -258,6 +286,16 @@ bool once_template_source_name(const once_template *t, size_t *at, once_bytes *o
         const part *p = &t->parts[(*at)++];
         if (p->kind != PART_SOURCE) continue;
         *out = p->text;
+        return true;
+    }
+    return false;
+}
+
+bool once_template_field(const once_template *t, once_bytes *out)
+{
+    for (size_t i = 0; i < t->n; i++) {
+        if (t->parts[i].kind != PART_POINTER && t->parts[i].kind != PART_TIME) continue;
+        *out = t->parts[i].pointer.text;
         return true;
     }
     return false;
@@ -366,28 +404,42 @@ static bool canon_value(canon *c, once_json_value value, int depth)
 static const char hex_lower[] = "0123456789abcdef";
 static const char hex_upper[] = "0123456789ABCDEF";
 
-static int body_hash(const once_json *body, once_arena *arena, once_bytes *out, once_error *err)
+static bool bytes_hash(once_bytes bytes, once_arena *arena, once_bytes *out)
 {
-    if (!body || once_json_root(body).type == ONCE_JSON_ABSENT)
-        return once_fail(err, ONCE_E_MESSAGE, "the body is not JSON, so it has no '${hash}'");
+    unsigned char digest[32];
     char *text = once_arena_alloc(arena, 33);
+    if (!text) return false;
+    once_sha256(bytes.len ? bytes.data : "", bytes.len, digest);
+    for (size_t i = 0; i < 16; i++) {
+        text[2 * i] = hex_lower[digest[i] >> 4];
+        text[2 * i + 1] = hex_lower[digest[i] & 15];
+    }
+    text[32] = '\0';
+    *out = (once_bytes){text, 32};
+    return true;
+}
+
+static bool json_hash(const once_json *body, once_arena *arena, once_bytes *out)
+{
     once_arena scratch = {0};
     once_buf canonical;
     once_buf_init(&canonical, SIZE_MAX / 4);
     canon c = {.json = body, .out = &canonical, .arena = &scratch};
-    bool ok = text && canon_value(&c, once_json_root(body), 0) && !canonical.failed;
-    if (ok) {
-        unsigned char digest[32];
-        once_sha256(canonical.data, canonical.len, digest);
-        for (size_t i = 0; i < 16; i++) {
-            text[2 * i] = hex_lower[digest[i] >> 4];
-            text[2 * i + 1] = hex_lower[digest[i] & 15];
-        }
-        text[32] = '\0';
-        *out = (once_bytes){text, 32};
-    }
+    const bool ok = canon_value(&c, once_json_root(body), 0) && !canonical.failed &&
+                    bytes_hash(once_buf_bytes(&canonical), arena, out);
     once_buf_release(&canonical);
     once_arena_release(&scratch);
+    return ok;
+}
+
+static int body_hash(const once_template_input *input, once_arena *arena, once_bytes *out, once_error *err)
+{
+    const once_json *body = input->body;
+    if (!body && (!input->message || input->message->no_body))
+        return once_fail(err, ONCE_E_MESSAGE, "the message has no body, so it has no '${hash}'");
+    if (body && once_json_root(body).type == ONCE_JSON_ABSENT)
+        return once_fail(err, ONCE_E_MESSAGE, "the body is not JSON, so it has no '${hash}'");
+    const bool ok = body ? json_hash(body, arena, out) : bytes_hash(input->message->body, arena, out);
     return ok ? ONCE_OK : once_no_memory(err, "for a template");
 }
 
@@ -480,26 +532,46 @@ static once_json_value source_value(const once_template_input *input, once_bytes
     return once_json_member(input->headers, known, name);
 }
 
+/* The value that a placeholder names; ABSENT for those that name none. */
+static once_json_value part_value(const part *p, const once_template_input *input)
+{
+    switch (p->kind) {
+    case PART_POINTER:
+    case PART_TIME: return input->body ? once_json_find(input->body, &p->pointer) : (once_json_value){0};
+    case PART_HEADER:
+        return input->headers ? once_json_member(input->headers, once_json_root(input->headers), p->text)
+                              : (once_json_value){0};
+    case PART_SOURCE: return source_value(input, p->text);
+    case PART_EVENT: return once_event_attribute(input->body, input->headers, p->text);
+    case PART_LITERAL:
+    case PART_COORDINATES:
+    case PART_HASH: break;
+    }
+    return (once_json_value){0};
+}
+
 static int part_text(const part *p, const once_template_input *input, once_arena *arena, once_bytes *out,
                      once_error *err)
 {
-    once_json_value none = {0};
     switch (p->kind) {
     case PART_LITERAL: *out = p->text; return ONCE_OK;
-    case PART_POINTER:
-        return value_text(input->body ? once_json_find(input->body, &p->pointer) : none, "field", p->pointer.text,
-                          arena, out, err);
-    case PART_HEADER:
-        return value_text(input->headers ? once_json_member(input->headers, once_json_root(input->headers), p->text)
-                                         : none,
-                          "header", p->text, arena, out, err);
-    case PART_SOURCE: return value_text(source_value(input, p->text), "source", p->text, arena, out, err);
+    case PART_POINTER: return value_text(part_value(p, input), "field", p->pointer.text, arena, out, err);
+    case PART_HEADER: return value_text(part_value(p, input), "header", p->text, arena, out, err);
+    case PART_SOURCE: return value_text(part_value(p, input), "source", p->text, arena, out, err);
+    case PART_EVENT: return value_text(part_value(p, input), "attribute", p->text, arena, out, err);
     case PART_COORDINATES: return coordinates_text(input->message, arena, out, err);
-    case PART_HASH: return body_hash(input->body, arena, out, err);
-    case PART_TIME:
-        return window_text(p, input->body ? once_json_find(input->body, &p->pointer) : none, arena, out, err);
+    case PART_HASH: return body_hash(input, arena, out, err);
+    case PART_TIME: return window_text(p, part_value(p, input), arena, out, err);
     }
     return once_fail(err, ONCE_E_BUG, "a template part of kind %d", (int)p->kind);
+}
+
+bool once_template_is_absent(const once_template *t, const once_template_input *input)
+{
+    assert(once_template_is_single(t));
+    const part *p = &t->parts[0];
+    const bool names = p->kind != PART_COORDINATES && p->kind != PART_HASH;
+    return names && part_value(p, input).type == ONCE_JSON_ABSENT;
 }
 
 /* --- rendering ---------------------------------------------------------------------------------------------------- */

@@ -5,8 +5,10 @@
  *                  or false; a missing value, null, an object or an array is the message's fault
  *   ${header:NAME} a header of the message
  *   ${source:NAME} a fact of the source about the message (ONCE_SOURCE_MEMBER); each source has its own names
+ *   ${event:NAME}  an attribute of a CloudEvent, in the body or in a header (core/event.h)
  *   ${coordinates} place ':' point
- *   ${hash}        hash of the whole body in canonical form (SHA-256 cut to 128 bits), 32 hex digits
+ *   ${hash}        hash of the whole body (SHA-256 cut to 128 bits), 32 hex digits: of JSON in canonical form, of other
+ *                  bodies the bytes
  *   ${time:/p:5m}  the time at /p (RFC 3339 or epoch milliseconds), cut down to windows of 5m, as RFC 3339
  *   literals       everything else; "$${" is a literal "${"
  *
@@ -27,7 +29,7 @@
 typedef struct once_template once_template; /* compiled; immutable; lives in the arena it was parsed into */
 
 typedef struct once_template_input {
-    const once_json *body;    /* parsed; NULL if the body is not JSON: pointers and ${hash} then have no value */
+    const once_json *body;    /* parsed; NULL: the body is bytes or there is none, so pointers have no value */
     const once_json *headers; /* parsed header object, or NULL */
     const once_message *message;
 } once_template_input;
@@ -35,9 +37,12 @@ typedef struct once_template_input {
 /* ONCE_OK, ONCE_E_USAGE with the mistake in `err`, or ONCE_E_NOMEM; on failure `out` is untouched. */
 int once_template_parse(once_arena *arena, once_bytes text, const once_template **out, once_error *err);
 bool once_template_uses_coordinates(const once_template *t);
-bool once_template_uses_headers(const once_template *t); /* ${header:NAME} or ${source:NAME} */
+bool once_template_uses_headers(const once_template *t); /* ${header:NAME}, ${source:NAME} or ${event:NAME} */
+bool once_template_uses_event(const once_template *t);
 /* Walks over the names of all ${source:NAME}: begin with *at = 0. False: there are no more. */
 bool once_template_source_name(const once_template *t, size_t *at, once_bytes *out);
+/* Whether it names a field of the body; `out` is the first one. */
+bool once_template_field(const once_template *t, once_bytes *out);
 bool once_template_begins_literal(const once_template *t);
 bool once_template_is_literal(const once_template *t); /* no placeholder */
 bool once_template_is_single(const once_template *t);  /* one placeholder and nothing else */
@@ -52,6 +57,9 @@ int once_template_render(const once_template *t, const once_template_input *inpu
  * other, nothing escaped and nothing between. Always in the arena, with a NUL behind it that does not count. */
 int once_template_render_plain(const once_template *t, const once_template_input *input, once_arena *arena,
                                once_bytes *out, once_error *err);
+
+/* Whether a template of one placeholder names something that the message does not have at all. */
+bool once_template_is_absent(const once_template *t, const once_template_input *input);
 
 /* The pointer of a template that is one pointer and nothing else, for values with a type (time, version); else NULL. */
 const once_pointer *once_template_pointer(const once_template *t);

@@ -26,7 +26,8 @@ typedef enum once_value_type {
     ONCE_VALUE_NULL,
     ONCE_VALUE_INTEGER, /* 64 bits */
     ONCE_VALUE_NUMBER,  /* any other number */
-    ONCE_VALUE_TEXT
+    ONCE_VALUE_TEXT,
+    ONCE_VALUE_BYTES /* any bytes, kept exactly: a BLOB, a bytea */
 } once_value_type;
 
 /* A number of a message. The database gets `text` where it reads numbers as text (once_db_reads_numbers), otherwise
@@ -40,10 +41,11 @@ typedef struct once_number {
 /* A parameter of a statement. Text is not copied: it must stay valid until the statement has run. */
 typedef struct once_value {
     once_value_type type;
+    bool is_text; /* BYTES: they are text, and may be kept as text, too */
     union {
         int64_t integer;
         once_number number;
-        once_bytes text;
+        once_bytes text; /* TEXT, BYTES */
     };
 } once_value;
 

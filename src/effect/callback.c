@@ -45,7 +45,8 @@ static void callback_run(once_threads *threads, once_job *job)
                                     .type = m->type,
                                     .headers = m->headers,
                                     .place = m->at.place,
-                                    .point = m->at.point};
+                                    .point = m->at.point,
+                                    .no_body = m->no_body};
     const once_call told = {.scope = &item->scope,
                             .delivery = &delivery,
                             .idempotency_key = idempotency_key,

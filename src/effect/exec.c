@@ -21,7 +21,7 @@
 
 #include "base/banned.h"
 
-enum { ARGUMENT_MAX = 128 << 10 /* the kernel's limit, with the NUL */, CHUNK = 64 << 10, VARIABLES = 11 };
+enum { ARGUMENT_MAX = 128 << 10 /* the kernel's limit, with the NUL */, CHUNK = 64 << 10, VARIABLES = 12 };
 
 typedef struct exec_driver exec_driver;
 
@@ -174,6 +174,7 @@ static bool make_environment(exec_driver *driver, const once_item *item)
     variable(driver, "ONCE_COORDINATES=", item->message.at.place, ":", item->message.at.point);
     if (item->message.sent_ms == ONCE_NO_TIME) variable(driver, "ONCE_SENT_MS=", none, "", none);
     else number(driver, "ONCE_SENT_MS=", item->message.sent_ms);
+    number(driver, "ONCE_TOMBSTONE=", item->message.no_body);
     if (driver->variables.failed) return false;
     char *at = driver->variables.data;
     for (size_t i = 0; i < VARIABLES; i++, at += strlen(at) + 1) driver->envp[driver->n_fixed + i] = at;

@@ -6,6 +6,7 @@
 #include "core/config_values.h"
 #include "effect/effect.h"
 #include "effect/exec.h"
+#include "effect/stream_line.h"
 
 #include "base/banned.h"
 
@@ -493,6 +494,7 @@ static const char section[] =
     "| `ONCE_TYPE`, `ONCE_TENANT`, `ONCE_CONSUMER`, `ONCE_OPERATION` | what the message was handled as |\n"
     "| `ONCE_COORDINATES` | where the source had the message |\n"
     "| `ONCE_SENT_MS` | when it was sent, in milliseconds since 1970; empty if that is not known |\n"
+    "| `ONCE_TOMBSTONE` | 1: the message has no body (`tombstones: run`); otherwise 0 |\n"
     "\n"
     "With `mode: stream` processes are kept. Each gets a line of JSON per message and answers with a line:\n"
     "[stream.md](stream.md) has the protocol. That line has the values of the variables above; the environment of\n"
@@ -503,10 +505,10 @@ static const char section[] =
 static int prepare(const once_handler_spec *handler, const once_json *body, const once_message *message,
                    once_arena *arena, void **input, once_error *err)
 {
-    static char nothing; /* a line that is sent is made when it is sent */
+    static once_stream_body json = ONCE_STREAM_JSON, bytes = ONCE_STREAM_BYTES, none = ONCE_STREAM_NO_BODY;
     if (once_exec_of(handler)->mode == ONCE_EXEC_MESSAGE)
         return once_exec_prepare(handler, body, message, arena, input, err);
-    *input = &nothing;
+    *input = message->no_body ? &none : body ? &json : &bytes; /* the line is made when it is sent */
     return ONCE_OK;
 }
 

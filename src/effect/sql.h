@@ -9,7 +9,8 @@ typedef enum once_sql_source {
     ONCE_SQL_FIELD,
     ONCE_SQL_KEY,             /* :once_key, as ONCE_KEY of a command */
     ONCE_SQL_IDEMPOTENCY_KEY, /* :once_idempotency_key */
-    ONCE_SQL_ATTEMPT          /* :once_attempt */
+    ONCE_SQL_ATTEMPT,         /* :once_attempt */
+    ONCE_SQL_BODY             /* :once_body: text where bodies are JSON, else bytes; NULL: there is none */
 } once_sql_source;
 
 /* One parameter of a statement: ":name" is the pointer "/name". */

@@ -72,7 +72,12 @@ static const once_config_section statement_section = {
             "`:once_idempotency_key` is 32 hexadecimal digits that are the same for every attempt at this key;\n"
             "`:once_attempt` is 1, 2, 3..., higher for each attempt. In another database (`url`) they make a\n"
             "repeat harmless: a unique column with the idempotency key, and `ON CONFLICT DO NOTHING` or\n"
-            "`already`.",
+            "`already`.\n"
+            "\n"
+            "`:once_body` is the whole body, byte for byte as it came. If bodies are JSON it is text, which fits\n"
+            "`text`, `json`, `jsonb` and `bytea`, and a TEXT column of SQLite. With `body: bytes` it is bytes: a\n"
+            "BLOB in SQLite, `bytea` in PostgreSQL (or `text`, if it is text in the database's encoding). It is\n"
+            "NULL for a message without a body (`tombstones: run`).",
     .example = "sql:\n"
                "  - INSERT INTO payments(id, order_id, amount) VALUES (:payment_id, :order_id, :amount)\n"
                "  - do: UPDATE orders SET status = 'paid', note = :{/meta/note?} WHERE id = :order_id\n"
@@ -106,6 +111,10 @@ static bool read_statement(once_config *config, const once_node *node, once_sql_
         once_config_wrong(config, ONCE_E_CONFIG, place->line, "'sql': %s", why.text);
         return false;
     }
+    for (size_t i = 0; i < out->n; i++)
+        if (out->params[i].source == ONCE_SQL_FIELD &&
+            !once__config_field_allowed(config, "'sql'", place->line, out->params[i].pointer.text))
+            return false;
     out->rows = raw.rows;
     out->unmet = unmet_outcomes[raw.unmet];
     out->line = place->line;

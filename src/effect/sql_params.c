@@ -118,13 +118,14 @@ static int write_ours(lexer *lex, once_bytes name, once_error *err)
         {"once_key", ONCE_SQL_KEY},
         {"once_idempotency_key", ONCE_SQL_IDEMPOTENCY_KEY},
         {"once_attempt", ONCE_SQL_ATTEMPT},
+        {"once_body", ONCE_SQL_BODY},
     };
     for (size_t i = 0; i < sizeof ours / sizeof ours[0]; i++)
         if (once_bytes_equal((once_bytes){ours[i].name, strlen(ours[i].name)}, name))
             return write_param(lex, &(once_sql_param){.source = ours[i].source}, err);
     return once_fail(err, ONCE_E_USAGE,
                      "parameter ':%.*s': names that begin with once_ are reserved: there are once_key, "
-                     "once_idempotency_key and once_attempt; "
+                     "once_idempotency_key, once_attempt and once_body; "
                      "write ':{/%.*s}' for a field",
                      SHOWN(name), SHOWN(name));
 }

@@ -6,9 +6,9 @@
  *   :{/a as text}  numbers, true and false as they are written, and never as a number: exact in every database. With
  *   '?': :{/a? as text}.
  *              (So a field whose name ends in " as " and a word cannot be written.)
- *   :once_key, :once_idempotency_key, :once_attempt    what a command has as ONCE_KEY and so on. All names that begin
- *   with
- *              once_ are ours; a field with such a name is written :{/once_...}
+ *   :once_key, :once_idempotency_key, :once_attempt    what a command has as ONCE_KEY and so on
+ *   :once_body the whole body, as it came
+ *              All names that begin with once_ are ours; a field with such a name is written :{/once_...}
  *
  * They become ?1..?n in the order of their first use; the same parameter used again keeps its number. Strings ('..'),
  * quoted names ("..", `..`, [..]), comments and `::` are left alone, and so is every other byte of the statement.

@@ -68,7 +68,7 @@ static bool is_bare(once_json_type type)
 static int read_field(const once_json *body, const once_sql_param *param, once_arena *arena, once_value *out,
                       once_error *err)
 {
-    const once_json_value value = once_json_find(body, &param->pointer);
+    const once_json_value value = body ? once_json_find(body, &param->pointer) : (once_json_value){0};
     if (param->as_text && is_bare(value.type)) {
         *out = (once_value){.type = ONCE_VALUE_TEXT, .text = value.raw};
         return ONCE_OK;
@@ -106,11 +106,18 @@ static int read_field(const once_json *body, const once_sql_param *param, once_a
     return once_fail(err, ONCE_E_BUG, "unknown kind of JSON value");
 }
 
-static int read_value(const once_json *body, const once_sql_param *param, once_arena *arena, once_value *out,
-                      once_error *err)
+static once_value body_value(const once_json *body, const once_message *message)
+{
+    if (message->no_body) return (once_value){.type = ONCE_VALUE_NULL};
+    return (once_value){.type = ONCE_VALUE_BYTES, .is_text = body != NULL, .text = message->body};
+}
+
+static int read_value(const once_json *body, const once_message *message, const once_sql_param *param,
+                      once_arena *arena, once_value *out, once_error *err)
 {
     if (param->source == ONCE_SQL_FIELD) return read_field(body, param, arena, out, err);
-    *out = (once_value){.type = ONCE_VALUE_NULL}; /* until once_sql_fill */
+    *out = param->source == ONCE_SQL_BODY ? body_value(body, message)
+                                          : (once_value){.type = ONCE_VALUE_NULL}; /* until once_sql_fill */
     if (param->source != ONCE_SQL_IDEMPOTENCY_KEY) return ONCE_OK;
     out->text = (once_bytes){once_arena_alloc(arena, KEY_TEXT), KEY_TEXT - 1};
     return out->text.data ? ONCE_OK : once_no_memory(err, "for a message");
@@ -119,9 +126,8 @@ static int read_value(const once_json *body, const once_sql_param *param, once_a
 int once_sql_prepare(const once_handler_spec *handler, const once_json *body, const once_message *message,
                      once_arena *arena, void **input, once_error *err)
 {
-    assert(body && arena && input);
+    assert(message && arena && input);
     const once_sql_spec *sql = once_sql_of(handler);
-    (void)message;
     size_t n = 0;
     for (size_t i = 0; i < sql->n_statements; i++) n += sql->statements[i].n;
     once_value *values = once_arena_alloc(arena, n * sizeof *values);
@@ -130,7 +136,7 @@ int once_sql_prepare(const once_handler_spec *handler, const once_json *body, co
     for (size_t i = 0; i < sql->n_statements; i++) {
         const once_sql_statement *statement = &sql->statements[i];
         for (size_t k = 0; k < statement->n; k++) {
-            const int rc = read_value(body, &statement->params[k], arena, next++, err);
+            const int rc = read_value(body, message, &statement->params[k], arena, next++, err);
             if (rc != ONCE_OK) return rc;
         }
     }
@@ -141,7 +147,8 @@ int once_sql_prepare(const once_handler_spec *handler, const once_json *body, co
 static void fill_value(const once_item *item, const once_keying *keying, once_sql_source source, once_value *value)
 {
     switch (source) {
-    case ONCE_SQL_FIELD: break;
+    case ONCE_SQL_FIELD:
+    case ONCE_SQL_BODY: break;
     case ONCE_SQL_KEY: *value = (once_value){.type = ONCE_VALUE_TEXT, .text = item->request.key}; break;
     case ONCE_SQL_IDEMPOTENCY_KEY:
         value->type = ONCE_VALUE_TEXT;

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/base64.h"
 #include "core/call.h"
 
 #include "base/banned.h"
@@ -45,6 +46,22 @@ static void put_body(once_buf *buf, once_bytes body)
     for (char *at = buf->data + start; (at = memchr(at, '\r', (size_t)(end - at)));) *at++ = ' ';
 }
 
+static void put_content(once_buf *buf, const once_item *item)
+{
+    switch (*(const once_stream_body *)item->input) {
+    case ONCE_STREAM_JSON:
+        PUT(buf, ",\"body\":");
+        put_body(buf, item->message.body);
+        break;
+    case ONCE_STREAM_BYTES:
+        PUT(buf, ",\"body_base64\":\"");
+        once_buf_base64(buf, item->message.body);
+        PUT(buf, "\"");
+        break;
+    case ONCE_STREAM_NO_BODY: PUT(buf, ",\"tombstone\":true"); break;
+    }
+}
+
 bool once_stream_write(once_buf *buf, uint64_t id, const once_item *item, const once_keying *keying)
 {
     assert(id > 0 && item->input && !buf->failed);
@@ -75,8 +92,7 @@ bool once_stream_write(once_buf *buf, uint64_t id, const once_item *item, const 
     PUT(buf, ",\"sent_ms\":");
     if (item->message.sent_ms == ONCE_NO_TIME) PUT(buf, "null");
     else put_signed(buf, item->message.sent_ms);
-    PUT(buf, ",\"body\":");
-    put_body(buf, item->message.body);
+    put_content(buf, item);
     PUT(buf, "}\n");
     if (!buf->failed) return true;
     buf->len = start;

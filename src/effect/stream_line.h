@@ -17,7 +17,11 @@ typedef struct once_stream_reply {
     int64_t delay_ms;          /* -1: none */
 } once_stream_reply;
 
-/* Appends the line, with its end. False: memory is out, and the buffer is as before. */
+/* What item->input says of the body, in this mode. */
+typedef enum once_stream_body { ONCE_STREAM_JSON, ONCE_STREAM_BYTES, ONCE_STREAM_NO_BODY } once_stream_body;
+
+/* Appends the line, with its end; item->input is a once_stream_body. False: memory is out, and the buffer is as
+ * before. */
 bool once_stream_write(once_buf *buf, uint64_t id, const once_item *item, const once_keying *keying);
 
 /* `line` is without its end. False: the handler broke the protocol, and `why` says how; it never quotes the line. */

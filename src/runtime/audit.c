@@ -87,6 +87,7 @@ int once__audit_read(const once_audit *a, once_json *json, once_arena *arena, on
 }
 
 typedef struct auditing {
+    const once_spec *spec;
     once_audited_visit *visit;
     void *user;
     once_arena arena;
@@ -101,6 +102,7 @@ static bool list_audit(void *user, const once_audit *a)
     once_audited record;
     once_arena_reset(&l->arena);
     l->rc = once__audit_read(a, &l->json, &l->arena, &record, l->err);
+    record.bytes = l->spec->source.bytes;
     return l->rc == ONCE_OK && l->visit(l->user, &record);
 }
 
@@ -111,7 +113,7 @@ int once_pipeline_audits(once_pipeline *pipeline, once_audited_visit *visit, voi
     once_backend *store;
     int rc = once__operator_open(pipeline, &store, err);
     if (rc != ONCE_OK) return rc;
-    auditing l = {.visit = visit, .user = user, .err = err};
+    auditing l = {.spec = pipeline->spec, .visit = visit, .user = user, .err = err};
     once_json_init(&l.json);
     rc = store->ops->audits(store, pipeline->spec->consumer, list_audit, &l, err);
     if (rc == ONCE_OK) rc = l.rc;

@@ -7,6 +7,7 @@
 
 #include "base/buf.h"
 #include "base/duration.h"
+#include "runtime/config_preset.h"
 #include "runtime/known_store.h"
 #include "runtime/runtime.h"
 
@@ -217,6 +218,22 @@ static void find_handlers(const once_spec *spec, once_parts *parts, once_finding
     }
 }
 
+/* What the preset sets, and what the file says instead. */
+static void find_preset(const once_spec *spec, once_finding *report, void *user)
+{
+    once_bytes line, name;
+    char topic[60], text[300];
+    if (!spec->preset) return;
+    (void)snprintf(topic, sizeof topic, "preset %s", spec->preset->name);
+    for (size_t i = 0; once__preset_line(spec->preset, i, &line, &name); i++) {
+        const bool own = spec->preset_own >> i & 1;
+        (void)snprintf(text, sizeof text, "%.*s%s%.*s%s", own ? (int)name.len : 0, name.data,
+                       own ? " is set in the file; without that it would be " : "", (int)line.len, line.data,
+                       own ? "" : " (write it in the file to change it)");
+        report(user, topic, text, false);
+    }
+}
+
 /* Without `first`, the early versions of a lane may be taken for old ones. */
 static void find_lanes(const once_spec *spec, once_finding *report, void *user)
 {
@@ -279,9 +296,14 @@ static void find_retention(const once_spec *spec, once_finding *report, void *us
             report(user, "retention", text, true);
         }
     }
+    const bool some = spec->time_optional && !(spec->source.bits & ONCE_SOURCE_TIMED);
     if (any && once_spec_knows_times(spec))
         report(user, "retention",
-               "enforced: a message older than remember becomes a dead letter instead of running again", false);
+               some
+                   ? "enforced for messages that have a time: an older one than remember becomes a dead letter instead "
+                     "of running again"
+                   : "enforced: a message older than remember becomes a dead letter instead of running again",
+               false);
     else if (any)
         report(user, "retention",
                "not enforced: messages have no time, so a message delivered again after remember would run again; add "
@@ -292,6 +314,7 @@ static void find_retention(const once_spec *spec, once_finding *report, void *us
 static int find_all(once_pipeline *pipeline, once_parts *parts, once_finding *report, void *user, once_error *err)
 {
     find_store(pipeline, parts, report, user);
+    find_preset(pipeline->spec, report, user);
     find_handlers(pipeline->spec, parts, report, user);
     find_lanes(pipeline->spec, report, user);
     find_room(pipeline->spec, report, user);

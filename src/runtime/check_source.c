@@ -140,6 +140,8 @@ void once__find_source(const once_pipeline *pipeline, const once_parts *parts, o
     once_error why;
     if (!(source->ops->bits(source) & ONCE_SOURCE_REDELIVERS))
         report(user, "source", "cannot deliver again: if the process is killed, messages in flight are lost", true);
+    if (spec->source.bytes)
+        report(user, "source", "bodies are bytes: they reach the effect as they came, and have no fields", false);
     const bool here = once__store_driver_bits(once_bytes_of(parts->store->ops->scheme)) & ONCE_DRIVER_HERE,
                shared = (parts->store->bits & ONCE_STORE_SHARED) && !here;
     once_source_doubts(&spec->source, shared && once_spec_uses_coordinates(spec), warn, &c);

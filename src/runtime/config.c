@@ -12,6 +12,7 @@
 #include "base/beside.h"
 #include "base/no_memory.h"
 #include "runtime/config_internal.h"
+#include "runtime/config_preset.h"
 
 #include "base/banned.h"
 
@@ -78,9 +79,11 @@ static once_spec *load(once_config *config, once_bytes text)
     if (!root) return NULL;
     once_config_pipeline pipeline = {.spec = {.gap_ms = -1},
                                      .common = {.spec = {.bits = ONCE_EFFECT_RUNS}}}; /* until the effect is known */
-    if (!once_source_fields_make(config, &pipeline.source)) return NULL;
+    root = once__preset_apply(config, root, &pipeline.spec);
+    if (!root || !once_source_fields_make(config, &pipeline.source)) return NULL;
     const once_node *source = once_node_member(root, "source");
     config->source_names = once_source_names(source); /* before the first template is read */
+    config->no_fields = once_source_gives_bytes(source);
     (void)once_config_read(config, &once__pipeline_section, root, &pipeline);
     if (source && source->kind == ONCE_NODE_MAP)
         once_source_choose(config, source, &pipeline.source, &pipeline.spec.source);
@@ -180,7 +183,7 @@ static int compare_bytes(const void *a, const void *b)
 static bool fingerprint_text(const once_fingerprint_spec *fingerprint, once_arena *arena, once_buf *out)
 {
     if (fingerprint->kind != ONCE_FINGERPRINT_FIELDS)
-        return once_buf_puts(out, fingerprint->kind == ONCE_FINGERPRINT_BODY ? "\"body\"" : "\"none\"");
+        return once_buf_puts(out, fingerprint->kind == ONCE_FINGERPRINT_NONE ? "\"none\"" : "\"body\"");
     assert(fingerprint->n > 0);
     once_bytes *fields = once_arena_new(arena, once_bytes, fingerprint->n);
     if (!fields) return false;
@@ -193,7 +196,8 @@ static bool fingerprint_text(const once_fingerprint_spec *fingerprint, once_aren
     return once_buf_puts(out, "]");
 }
 
-/* {"key":"${/id}","fingerprint":"body","tenant":"${header:tenant}"} */
+/* {"key":"${/id}","fingerprint":"body","tenant":"${header:tenant}"}; where bodies are bytes, also "body":"bytes",
+ * because ${hash} and the fingerprint are other ones then. */
 static bool operation_text(const once_spec *spec, const once_handler_spec *handler, once_arena *arena, once_bytes *out)
 {
     once_buf text;
@@ -206,6 +210,7 @@ static bool operation_text(const once_spec *spec, const once_handler_spec *handl
         once_buf_puts(&text, ",\"tenant\":");
         once_buf_json(&text, once_template_text(spec->tenant));
     }
+    if (spec->source.bytes) once_buf_puts(&text, ",\"body\":\"bytes\"");
     once_buf_puts(&text, "}");
     ok = ok && !text.failed && once_arena_copy(arena, once_buf_bytes(&text), out);
     once_buf_release(&text);

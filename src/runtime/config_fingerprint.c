@@ -40,9 +40,12 @@ static bool read_fingerprint_fields(once_config *config, const once_node *list, 
 
 bool once__read_fingerprint(once_config *config, const once_config_field *field, const once_node *node, void *out)
 {
-    once_fingerprint_spec spec = {.kind = ONCE_FINGERPRINT_BODY};
+    once_fingerprint_spec spec = {.kind = config->no_fields ? ONCE_FINGERPRINT_BYTES : ONCE_FINGERPRINT_BODY};
     bool ok = false;
-    if (node->kind == ONCE_NODE_LIST && node->count > 0 && node->count <= 100) {
+    if (node->kind == ONCE_NODE_LIST && config->no_fields) {
+        once_config_wrong(config, ONCE_E_CONFIG, node->line,
+                          "'fingerprint' names fields, and with 'body: bytes' a body has none; write body or none");
+    } else if (node->kind == ONCE_NODE_LIST && node->count > 0 && node->count <= 100) {
         ok = read_fingerprint_fields(config, node, &spec);
     } else if (node->kind == ONCE_NODE_SCALAR && once__is_text(node->text, "body")) {
         ok = true;

@@ -18,8 +18,8 @@ typedef struct once__handler {
 typedef struct once_config_pipeline {
     once_spec spec;
     once_source_fields source;
-    once__handler common;                  /* what handlers inherit */
-    int ack, gap_then, on_dead, time_unit; /* positions in their words */
+    once__handler common;                          /* what handlers inherit */
+    int ack, gap_then, on_dead, time_unit, preset; /* positions in their words */
     const once_node *handler, *handlers;
 } once_config_pipeline;
 

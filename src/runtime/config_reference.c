@@ -2,6 +2,7 @@
 #include "effect/effect.h"
 #include "runtime/config.h"
 #include "runtime/config_internal.h"
+#include "runtime/config_preset.h"
 
 #include "base/banned.h"
 
@@ -42,8 +43,12 @@ static const char introduction[] =
     "| `${header:NAME}` | a header of the message |\n"
     "| `${source:NAME}` | a value that the source attaches to the message; each source lists its names (`file`: none) "
     "|\n"
+    "| `${event:NAME}` | an attribute of a CloudEvent, with `preset: cloudevents`: of the body, or of a header "
+    "`ce_NAME` "
+    "or `ce-NAME` |\n"
     "| `${coordinates}` | where the source had the message: the same on every redelivery |\n"
-    "| `${hash}` | a hash of the whole body; white space and the order of members do not matter |\n"
+    "| `${hash}` | a hash of the whole body; of JSON, white space and the order of members do not matter; with `body: "
+    "bytes` every byte counts |\n"
     "| `${time:/ts:5m}` | the time at `/ts`, rounded down to a multiple of 5 minutes |\n"
     "| `$${` | a literal `${` |\n"
     "\n"
@@ -57,12 +62,48 @@ static const char introduction[] =
     "different pairs.\n"
     "Values are compared as text: the number 1 and the string \"1\" make the same key.\n";
 
+static const char about_presets[] =
+    "\n"
+    "## Presets\n"
+    "\n"
+    "A preset is a set of defaults. What the file says itself counts instead, field by field.\n"
+    "\n"
+    "| preset | messages | sets |\n"
+    "|---|---|---|\n";
+
+static const char about_events[] =
+    "\n"
+    "With `cloudevents` every message must be an event: one that is neither structured nor binary, or lacks\n"
+    "`specversion`, `id`, `source` or `type`, becomes a dead letter. A header `content-type` that begins with\n"
+    "`application/cloudevents` says structured; otherwise a header with the specversion says binary, and a body with\n"
+    "one says structured. `source` and `id` together are the key, because a producer numbers only its own events; the\n"
+    "type chooses the handler. Other attributes are `${event:subject}` and so on. The effect gets the body as it "
+    "came:\n"
+    "a field of the data is `:{/data/order}` in a structured event, and `:order` in a binary one. With `body: bytes`\n"
+    "events must be binary, and their data may be anything.\n";
+
+static void put_presets(once_buf *out)
+{
+    size_t n;
+    const once_preset *presets = once__preset_list(&n);
+    once_buf_puts(out, about_presets);
+    for (size_t i = 0; i < n; i++) {
+        once_bytes line, name;
+        once_buf_printf(out, "| `%s` | %s | ", presets[i].name, presets[i].text);
+        for (size_t k = 0; once__preset_line(&presets[i], k, &line, &name); k++)
+            once_buf_printf(out, "%s`%.*s`", k ? ", " : "", (int)line.len, line.data);
+        once_buf_puts(out, " |\n");
+    }
+    once_buf_puts(out, about_events);
+}
+
 bool once_config_reference(once_buf *out)
 {
     once_buf_puts(out, introduction);
     size_t n;
     const once_effect_ops *const *effects = once_effect_list(&n);
     once_config_section_reference(&once__pipeline_section, 2, out);
+    put_presets(out);
     for (size_t i = 0; i < n; i++)
         if (effects[i]->section) once_buf_puts(out, effects[i]->section);
     return !out->failed;

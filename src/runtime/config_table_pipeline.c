@@ -1,5 +1,6 @@
 /* The fields at the top of a pipeline file. */
 #include "runtime/config.h"
+#include "runtime/config_preset.h"
 #include "runtime/config_tables.h"
 #include "source/source.h"
 #include "store/store.h"
@@ -57,6 +58,14 @@ static const once_config_field pipeline_fields[] = {
      .section = &once_source_section,
      .example = "{file: {path: payments.ndjson}}",
      .text = "Where messages come from."},
+    {.name = "preset",
+     .type = ONCE_CONFIG_WORD,
+     ONCE_CONFIG_AT(once_config_pipeline, preset),
+     .words = once__preset_words,
+     .example = "cloudevents",
+     .standard_text = "none",
+     .text = "Defaults for messages of a known form; see [Presets](#presets). A field that the file has counts instead "
+             "of the preset's. `once check` prints what the preset sets."},
     {.name = "key",
      .type = ONCE_CONFIG_CUSTOM,
      .read = once__read_varying,
@@ -296,7 +305,6 @@ static const once_config_field pipeline_fields[] = {
      .standard = "64KiB",
      .text = "How much of an effect's result is kept for duplicates."},
     LATER_FIELD("sinks", "write to a table of your own in 'sql'"),
-    LATER_FIELD("preset", "write 'key' and 'type' yourself"),
     LATER_FIELD("saga", "remove it"),
     LATER_FIELD("sagas", "remove it"),
     LATER_FIELD("admin", "remove it"),

@@ -24,6 +24,12 @@ static const once_config_field time_fields[] = {
      .words = time_words,
      .standard = "ms",
      .text = "The unit of a number. It may have a fraction; anything below a millisecond is cut off."},
+    {.name = "optional",
+     .type = ONCE_CONFIG_BOOL,
+     ONCE_CONFIG_AT(once_config_pipeline, spec.time_optional),
+     .standard = "false",
+     .text =
+         "A message without it is no dead letter: it has the source's time, or none, and then it is never too old."},
 };
 
 const once_config_section once__time_section = {

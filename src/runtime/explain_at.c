@@ -180,6 +180,7 @@ static const char *fate_of(const once_item *item, const once_entry *entry, const
 {
     if (letter->id) return "letter";
     if (discarded) return "discarded";
+    if (item->skipped) return "skipped";
     if (once_hash_is_zero(item->request.id)) return "malformed";
     if (entry->state == ONCE_STATE_ABSENT) return "unseen";
     if (has_other_content(item, entry)) return replaces ? "replaces" : "conflict";
@@ -216,7 +217,7 @@ int once_pipeline_explain_message(once_pipeline *pipeline, once_bytes place, onc
         once_intake intake;
         once_intake_init(&intake, pipeline->spec, store->secret, 0, once_effect_prepare);
         rc = once_intake_fetched(&intake, item, err);
-        if (rc == ONCE_OK && once_hash_is_zero(item->request.id) && !item->message.cut_from)
+        if (rc == ONCE_OK && once_hash_is_zero(item->request.id) && !item->message.cut_from && !source->bytes)
             column = once__json_column(&intake.body, item->message.body);
         once_intake_release(&intake);
     }
@@ -237,7 +238,8 @@ int once_pipeline_explain_message(once_pipeline *pipeline, once_bytes place, onc
     once_bytes discarded = {0};
     if (rc == ONCE_OK && !letter.id && !item->scope.consumer.data)
         item->scope.consumer = pipeline->spec->consumer; /* it has no key */
-    if (rc == ONCE_OK && !letter.id) rc = was_discarded(store, item, answer, &batch.arena, &discarded, err);
+    if (rc == ONCE_OK && !letter.id && !item->skipped)
+        rc = was_discarded(store, item, answer, &batch.arena, &discarded, err);
     once__operator_close(pipeline, store);
     if (rc == ONCE_OK) {
         const once_fate told = {
@@ -250,7 +252,7 @@ int once_pipeline_explain_message(once_pipeline *pipeline, once_bytes place, onc
                                       : item->reason,
             .letter = letter.id,
             .count = letter.count,
-            .line = has_key || item->no_handler ? (once_bytes){0} : item->message.body,
+            .line = has_key || item->no_handler || source->bytes ? (once_bytes){0} : item->message.body,
             .column = column,
         };
         fate(user, &told);

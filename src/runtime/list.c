@@ -89,6 +89,7 @@ static bool list_entry(void *user, const once_entry *e)
         .has_body = e->has_message,
         .body = e->message.body,
         .headers = e->message.headers,
+        .bytes = l->spec->source.bytes,
         .attempts = attempts,
         .n_attempts = n,
         .maybe_done =
@@ -105,7 +106,8 @@ static bool list_letter(void *user, const once_letter *letter)
     listing *l = user;
     assert(l->rc == ONCE_OK && !l->over && letter->id > 0);
     const char *kind = once__letter_kind(letter);
-    const bool line = strcmp(kind, "malformed") == 0 && !once_reason_is_no_handler(letter->reason);
+    const bool line = strcmp(kind, "malformed") == 0 && !once_reason_is_no_handler(letter->reason) &&
+                      !l->spec->source.bytes; /* bytes are shown on request only */
     once_attempt attempts[ONCE_HISTORY_ATTEMPTS];
     const size_t n = once__history_read(letter->history, attempts);
     once_listed item = {
@@ -129,6 +131,7 @@ static bool list_letter(void *user, const once_letter *letter)
         .has_body = true,
         .body = letter->message.body,
         .headers = letter->message.headers,
+        .bytes = l->spec->source.bytes,
         .attempts = attempts,
         .n_attempts = n,
         .line = line ? letter->message.body : (once_bytes){0},

@@ -180,7 +180,7 @@ static uint64_t file_held(const once_source *source)
     once_lines lines = f->files[0].lines; /* taking a line changes no bytes */
     once_line line;
     uint64_t n = 0;
-    while (once_lines_next(&lines, true, &line)) n += !once__file_is_blank(&line);
+    while (once_lines_next(&lines, true, &line)) n += !once__file_is_blank(f, &line);
     return n;
 }
 

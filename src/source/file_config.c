@@ -35,9 +35,10 @@ static const once_config_field fields[] = {
 const once_config_section once__file_section = {
     .name = "a file source",
     .title = "file",
-    .text = "One JSON object per line. Coordinates are the path and the number of the line, as in\n"
-            "`payments.ndjson:17`. Lines of standard input have no coordinates that survive a restart, so\n"
-            "`${coordinates}` is refused there.\n"
+    .text = "One message per line: a JSON object, or with `body: bytes` any bytes but a newline. Coordinates are\n"
+            "the path and the number of the line, as in `payments.ndjson:17`. Lines of standard input have no\n"
+            "coordinates that survive a restart, so `${coordinates}` is refused there. Blank lines are passed\n"
+            "over; with `body: bytes` they are messages, and a carriage return belongs to its line.\n"
             "\n"
             "Over time a path may name several files. The lines of the second file are at `payments.ndjson/2:1`\n"
             "and so on, so that coordinates stay unique; the store keeps the numbers of the files. A file is\n"

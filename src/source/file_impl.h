@@ -133,7 +133,7 @@ bool once__file_is_changed(const open_file *file);
 int once__file_was_truncated(file_source *f, size_t i, once_error *err);
 
 /* file_read.c: bytes, lines, items */
-bool once__file_is_blank(const once_line *line);
+bool once__file_is_blank(const file_source *f, const once_line *line); /* it is no message */
 size_t once__file_write_number(uint64_t number, char out[20]);
 int once__file_fill(file_source *f, filling *to, size_t *index, once_error *err);
 

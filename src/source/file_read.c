@@ -79,9 +79,9 @@ static int read_more(file_source *f, open_file *file, bool *changed, once_error 
 
 /* --- lines into items --- */
 
-bool once__file_is_blank(const once_line *line)
+bool once__file_is_blank(const file_source *f, const once_line *line)
 {
-    if (line->len > line->kept) return false;
+    if (line->len > line->kept || f->base.spec->source.bytes) return false; /* white space is bytes, too */
     for (size_t i = 0; i < line->kept; i++)
         if (line->data[i] != ' ' && line->data[i] != '\t' && line->data[i] != '\r') return false;
     return true;
@@ -147,7 +147,7 @@ static void deliver_line(const file_source *f, open_file *file, filling *to, con
         p->part_kept = line->kept;
         p->part = once_place_hash(line->data, p->part_kept);
     }
-    if (!again && !once__file_is_blank(line)) add_item(file, to, line, number);
+    if (!again && !once__file_is_blank(f, line)) add_item(file, to, line, number);
 }
 
 /* Bodies and line numbers of items[from...] into the arena, in two pieces. */

@@ -111,13 +111,14 @@ typedef struct once_source_finding {
 } once_source_finding;
 typedef void once_source_report(void *user, const once_source_finding *finding);
 
-/* A message without a body (a tombstone) is not a message with an empty body: fetch sets message.no_body, and the
- * intake makes it a dead letter. The intake decides that, because every message that the store keeps has a body, which
- * may be empty.
+/* What every source has, so that a driver need not know it:
  *
- * Not built yet: a field `body: json | bytes` of the source's map. This is how it fits: a body that is not JSON is an
- * item like any other. Templates find no fields in it (core/template.h), so `check` refuses templates with pointers,
- * and effects get the bytes. */
+ * `body: json | bytes`. Fetch gives the bytes of a message as they came. With `json` the intake parses them. With
+ * `bytes` a message is an item like any other: its templates name no fields (the pipeline file is refused), its
+ * fingerprint is that of the bytes, and its effect gets the bytes.
+ *
+ * `tombstones: dead | skip | run`. A message without a body (a tombstone) is not a message with an empty body: fetch
+ * sets message.no_body, and the intake decides what becomes of it. */
 
 /* A source as the pipeline file names it. Always linked in, so that a pipeline file can be read without the library of
  * its source. Functions may be NULL where that is said. */
@@ -236,6 +237,7 @@ int once_source_open(const once_spec *spec, const once_env *env, once_source_pur
 /* What the map is read into: a struct for each source of the list, because the map is read before one is chosen. */
 typedef struct once_source_fields {
     void **own;
+    int body, tombstones; /* of every source: positions in their words */
 } once_source_fields;
 
 extern const once_config_section once_source_section; /* reads a once_source_fields */
@@ -248,6 +250,9 @@ void once_source_choose(once_config *config, const once_node *map, const once_so
 
 /* The names that ${source:NAME} may have in a file with this map, ends with NULL; NULL: the map names no source. */
 const char *const *once_source_names(const once_node *map);
+
+/* Whether a file with this map has `body: bytes`. `map` may be NULL, or no map. */
+bool once_source_gives_bytes(const once_node *map);
 
 /* For every source; does nothing where its function is NULL. */
 void once_source_doubts(const once_source_spec *source, bool shared, once_source_warning *warn, void *user);

@@ -265,10 +265,11 @@ static bool keep_letter(void *user, const once_letter *letter)
         copy.key = keep(list->f, letter->key);
         copy.reason = keep(list->f, letter->reason);
         copy.message.body = keep(list->f, letter->message.body);
+        copy.message.headers = keep(list->f, letter->message.headers);
         copy.message.at.place = keep(list->f, letter->message.at.place);
         copy.message.at.point = keep(list->f, letter->message.at.point);
         copy.scope = (once_scope){0};
-        copy.message.headers = copy.message.type = (once_bytes){0};
+        copy.message.type = (once_bytes){0};
         list->out[list->n] = copy;
     }
     list->n++;

@@ -115,6 +115,53 @@ static void large_bodies_come_back_whole(fixture *f)
     assert_true(t.message.sent_ms == ONCE_NO_TIME && t.message.at.place.len == 0);
 }
 
+/* Whether it waits, is tried again, dies or is replayed: every byte of the body and the headers stays. */
+static void bodies_of_any_bytes_come_back_exactly(fixture *f)
+{
+    char all[256];
+    for (size_t i = 0; i < sizeof all; i++) all[i] = (char)(255 - i);
+    static const char marked[] = "{\"once:no_body\":true}";
+    const once_bytes bodies[] = {{0},
+                                 ONCE_BYTES("\0"),
+                                 ONCE_BYTES("\0\0a\0"),
+                                 ONCE_BYTES("\xff\xfe"),
+                                 ONCE_BYTES("\xc3\x28"),
+                                 ONCE_BYTES("\\x4142"),
+                                 ONCE_BYTES("'; DROP TABLE t; --"),
+                                 ONCE_BYTES("line\r\nline\n"),
+                                 ONCE_BYTES("{\"a\": 1}"),
+                                 {all, sizeof all}};
+    static const char *const keys[] = {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"};
+    for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
+        const once_request r = ask(f, keys[i]), *requests = &r;
+        const once_bytes headers = bodies[i].len ? (once_bytes){0} : ONCE_BYTES(marked);
+        const once_message message = {.body = bodies[i], .headers = headers, .at = r.at, .sent_ms = ONCE_NO_TIME},
+                           *messages = &message;
+        once_decision d;
+        assert_ok(f, f->store->ops->accept(f->store, &requests, &messages, 1, &d, &f->arena, &f->err));
+        if (f->store->bits & ONCE_STORE_DURABLE) reopen(f);
+        once_taken t = take_one(f);
+        assert_true(once_bytes_equal(t.message.body, bodies[i]) && once_bytes_equal(t.message.headers, headers));
+        bool applied;
+        const once_settlement again = {.request = &t.request, .outcome = ONCE_RETRY, .message = &t.message};
+        assert_ok(f, f->store->ops->settle(f->store, &again, 1, &applied, &f->err));
+        assert_true(applied);
+        t = take_one(f);
+        assert_true(once_bytes_equal(t.message.body, bodies[i]) && once_bytes_equal(t.message.headers, headers));
+        const once_settlement dead = {.request = &t.request, .outcome = ONCE_DEAD, .message = &t.message};
+        assert_ok(f, f->store->ops->settle(f->store, &dead, 1, &applied, &f->err));
+        assert_true(applied);
+        once_letter letter;
+        assert_int_equal(list_letters(f, &letter, 1), 1);
+        assert_true(once_bytes_equal(letter.message.body, bodies[i]));
+        assert_true(once_bytes_equal(letter.message.headers, headers));
+        assert_true(do_replay(f, letter.id));
+        t = take_one(f);
+        assert_true(once_bytes_equal(t.message.body, bodies[i]) && once_bytes_equal(t.message.headers, headers));
+        assert_true(do_settle(f, &t.request, ONCE_DONE));
+    }
+}
+
 static void facts_are_kept_replaced_and_deleted(fixture *f)
 {
     once_bytes value = {"x", 1};
@@ -151,6 +198,7 @@ const conform_test conform_bytes[] = {
     CONFORM(f63_keys_of_any_bytes),
     CONFORM(f07_results_are_binary_and_up_to_64_kib),
     CONFORM_WITH(large_bodies_come_back_whole, ONCE_STORE_OWNS),
+    CONFORM_WITH(bodies_of_any_bytes_come_back_exactly, ONCE_STORE_OWNS),
     CONFORM(facts_are_kept_replaced_and_deleted),
     CONFORM(facts_may_have_long_names),
     {0},

@@ -4,9 +4,11 @@ The models below are a few lines of Python each. They read the same messages, kn
 each team would otherwise have written by hand."""
 
 import glob
+import hashlib
 import json
 import os
 import re
+import shlex
 import shutil
 import sqlite3
 import subprocess
@@ -94,14 +96,36 @@ def price_list(messages):
     return {"SELECT product, cents, version FROM prices": [(p, *row) for p, row in prices.items()]}
 
 
+def sensor_frames(messages):
+    """The messages are bytes."""
+    frames = {hashlib.sha256(m).hexdigest()[:32]: m for m in messages}
+    return {"SELECT hash, frame FROM frames": list(frames.items())}
+
+
+def cloud_events(messages):
+    orders, seen = {}, set()
+    for m in messages:
+        if "specversion" not in m or (m["source"], m["id"]) in seen:
+            continue
+        seen.add((m["source"], m["id"]))
+        order = (m["source"], m["subject"])
+        if m["type"] == "com.example.order.placed":
+            orders[order] = (m["data"]["cents"], "placed")
+        elif order in orders:
+            orders[order] = (orders[order][0], "cancelled")
+    return {"SELECT shop, id, cents, state FROM orders": [(*order, *row) for order, row in orders.items()]}
+
+
 #          folder                   model                 what its page explains, and how that ended   exit status
 MODELS = {
+    "cloud-events":          (cloud_events,          "https://shop.example/de#1", "done", 1),
     "email-intent":          (email_intent,          "order.shipped:o1", "done",     1),
     "email-send":            (email_send,            "order.shipped:o2", "done",     0),
     "inventory-reservation": (inventory_reservation, "V/X",              "rejected", 1),
     "order-status":          (order_status,          "e3",               "stale",    0),
     "payment-two-ids":       (payment_two_ids,       "webhook-77",       "already",  0),
     "price-list":            (price_list,            "e2",               "absent",   0),
+    "sensor-frames":         (sensor_frames,         "b455f97e7fc4a2f15f1499c5da14373c", "done", 0),
     "versioned-projection":  (versioned_projection,  "o3:3",             "dead",     1),
 }
 
@@ -111,17 +135,25 @@ class Example:
         self.folder = str(tmp_path / name)
         shutil.copytree(os.path.join(ROOT, "examples", name), self.folder, ignore=shutil.ignore_patterns("*.db*"))
         self.model, self.key, self.ending, self.status = MODELS[name]
+        self.file, = glob.glob(os.path.join(self.folder, "messages.*"))
 
     def read(self, name):
         with open(os.path.join(self.folder, name), encoding="utf-8") as text:
             return text.read()
 
-    def write(self, name, text):
-        with open(os.path.join(self.folder, name), "w", encoding="utf-8") as file:
-            file.write(text)
+    def lines(self):
+        with open(self.file, "rb") as file:
+            return file.readlines()
+
+    def write_lines(self, lines):
+        with open(self.file, "wb") as file:
+            file.writelines(lines)
+
+    def parse(self, lines):
+        return [json.loads(line) if self.file.endswith("json") else line[:-1] for line in lines]
 
     def messages(self):
-        return [json.loads(line) for line in self.read("messages.ndjson").splitlines()]
+        return self.parse(self.lines())
 
     def run(self):
         ended = once("run", "--json", "pipeline.yaml", cwd=self.folder)
@@ -157,7 +189,7 @@ def test_every_example_has_a_model_and_is_listed():
 
 def test_example_prints_what_its_page_says(example):
     script = "".join(re.findall(r"```sh\n(.*?)```", example.read("README.md"), re.S))
-    assert script.splitlines()[0] == "once run pipeline.yaml" and f"once explain pipeline.yaml {example.key}\n" in script
+    assert script.splitlines()[0] == "once run pipeline.yaml" and f"once explain pipeline.yaml {shlex.quote(example.key)}\n" in script
     env = {**os.environ, "PATH": os.path.dirname(ONCE) + ":" + os.environ["PATH"]}
     done = subprocess.run(["bash", "-c", script], cwd=example.folder, env=env, capture_output=True, text=True, timeout=60, check=False)
     log = [line for line in done.stderr.splitlines() if not re.match(r"time=\S+ level=warn event=dead at=", line)]  # which the page leaves out
@@ -188,8 +220,8 @@ def test_example_run_again_changes_nothing(example):
 
 def test_example_with_every_message_ten_times(example):
     """Ten deliveries in a row: redelivery by an impatient broker."""
-    messages = example.read("messages.ndjson").splitlines(keepends=True)
-    example.write("messages.ndjson", "".join(line * 10 for line in messages))
+    messages = example.lines()
+    example.write_lines(line * 10 for line in messages)
     summary = example.run()
     assert summary["received"] == 10 * len(messages)
     example.check_tables()
@@ -199,8 +231,8 @@ def test_example_with_every_message_ten_times(example):
 @pytest.mark.parametrize("example", [name for name in EXAMPLES if name != "versioned-projection"], indirect=True)
 def test_example_one_message_per_run(example):
     """Each message comes in a process of its own, so everything that is known has to come from the store."""
-    messages = example.read("messages.ndjson").splitlines(keepends=True)
+    messages = example.lines()
     for n in range(len(messages)):
-        example.write("messages.ndjson", messages[n])
+        example.write_lines([messages[n]])
         assert once("run", "--json", "pipeline.yaml", cwd=example.folder).status in (0, 1)
-    example.check_tables([json.loads(line) for line in messages])
+    example.check_tables(example.parse(messages))

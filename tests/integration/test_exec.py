@@ -243,7 +243,7 @@ def test_f62_environment_and_descriptors(tmp_path):
     assert env.pop("PATH").startswith("/usr/local/") and env.pop("LANG") == "C.UTF-8"
     assert env == {"GREETING": "hello", "TOKEN": "s3cret", "PIN": "1234", "ONCE_KEY": "a b", "ONCE_ATTEMPT": "1", "ONCE_FAILURES": "0",
                    "ONCE_MAYBE_DONE": "0", "ONCE_TYPE": "x", "ONCE_TENANT": "", "ONCE_CONSUMER": "c", "ONCE_OPERATION": "x",
-                   "ONCE_COORDINATES": "in.ndjson:1", "ONCE_SENT_MS": ""}
+                   "ONCE_COORDINATES": "in.ndjson:1", "ONCE_SENT_MS": "", "ONCE_TOMBSTONE": "0"}
     with open(os.path.join(tmp_path, "fds.txt")) as file:
         descriptors = [line for line in file if "->" in line and "/proc/" not in line.split("->")[1]]
     assert len(descriptors) == 3, descriptors

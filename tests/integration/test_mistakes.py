@@ -96,7 +96,6 @@ def test_f67_several_mistakes_at_once(tmp_path):
 @pytest.mark.parametrize("config, named", [
     (KEY + "handler: {http: {post: \"http://x\"}}\n", "http"), (KEY + "handler: {forward: x}\n", "forward"),
     (KEY + HANDLER + "sinks: {a: {kafka: {}}}\n", "sinks"),
-    (KEY + HANDLER + "preset: sns\n", "preset"),
     (KEY + "handler: {sql: [SELECT 1], emit: []}\n", "emit"),
     (KEY + HANDLER + "admin: {}\n", "admin")])
 def test_parts_that_come_later_are_refused_by_name(tmp_path, config, named):

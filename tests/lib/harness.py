@@ -24,7 +24,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 ONCE = os.path.abspath(os.environ.get("ONCE") or os.path.join(ROOT, "build", "once"))
 DEADLINE_S = 60
 
-FATES = ("done", "already", "rejected", "stale", "duplicates", "waiting", "unknown", "dead")
+FATES = ("done", "already", "rejected", "stale", "skipped", "duplicates", "waiting", "unknown", "dead")
 
 
 def check_sum(summary):

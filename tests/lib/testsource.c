@@ -533,6 +533,11 @@ const once_source_ops test_source_ops = {
 
 void test_source_use(test_broker *b, once_source_spec *source)
 {
-    *source = (once_source_spec){
-        .kind = &test_source_kind, .own = b, .bits = b->o.bits, .name = ONCE_BYTES("test"), .line = source->line};
+    *source = (once_source_spec){.kind = &test_source_kind,
+                                 .own = b,
+                                 .bits = b->o.bits,
+                                 .name = ONCE_BYTES("test"),
+                                 .bytes = source->bytes,
+                                 .tombstones = source->tombstones,
+                                 .line = source->line};
 }

@@ -35,7 +35,7 @@ void sim_judge_end(sim_worker *worker, const once_counts *c)
 {
     sim_world *world = worker->world;
     const uint64_t sum =
-        c->done + c->already + c->rejected + c->stale + c->duplicates + c->waiting + c->unknown + c->dead;
+        c->done + c->already + c->rejected + c->stale + c->skipped + c->duplicates + c->waiting + c->unknown + c->dead;
     if (c->received + c->resumed != sum)
         sim_violation(world, "worker %d: received %llu + resumed %llu, but the outcomes add up to %llu", worker->index,
                       (unsigned long long)c->received, (unsigned long long)c->resumed, (unsigned long long)sum);

@@ -1053,12 +1053,13 @@ static void f67_field_that_is_like_no_other(void **state)
             "p.yaml:6: unknown field 'jitter' in 'retry'; it has: attempts, for, backoff, on");
     refused(HEAD "handler: {sql: [{do: DELETE FROM t, zzzzzz: 1}]}\n",
             "p.yaml:5: unknown field 'zzzzzz' in a statement; it has: do, rows, else");
-    refused(HEAD HANDLER "\"a\\nb\": 1\n",
-            "p.yaml:6: unknown field 'a b' in a pipeline; it has: consumer, tenant, store, store_id, source, key, "
-            "fingerprint, idempotency_salt, remember, ack, "
-            "time, type, handlers, handler, operation, lease, timeout, natural, unknown, drain, patience, retry, "
-            "order, locks, on_dead, version, gap, init, batch, workers, waiting_max, "
-            "message_max, result_max");
+    refused(
+        HEAD HANDLER "\"a\\nb\": 1\n",
+        "p.yaml:6: unknown field 'a b' in a pipeline; it has: consumer, tenant, store, store_id, source, preset, key, "
+        "fingerprint, idempotency_salt, remember, ack, "
+        "time, type, handlers, handler, operation, lease, timeout, natural, unknown, drain, patience, retry, "
+        "order, locks, on_dead, version, gap, init, batch, workers, waiting_max, "
+        "message_max, result_max");
 }
 
 static void f67_field_in_the_wrong_place(void **state)
@@ -1437,7 +1438,7 @@ static void f67_parts_that_come_later_are_refused_by_name(void **state)
     (void)state;
     static const char *const sources[] = {"http", "rabbitmq", "sqs", "servicebus", "redis", "nats"};
     static const char *const effects[] = {"http", "forward"};
-    static const char *const fields[] = {"sinks", "preset", "saga", "sagas", "admin"};
+    static const char *const fields[] = {"sinks", "saga", "sagas", "admin"};
     static const char *const inner[] = {"emit", "then", "stale", "saga"};
     static const char *const stores[] = {"ledger:d",  "postgres://h", "postgresql://h",
                                          "redis://h", "rediss://h",   "dynamodb://r/t"};

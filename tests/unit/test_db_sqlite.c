@@ -202,6 +202,26 @@ static void test_rows_and_values(void **state)
     end();
 }
 
+#define BLOB(t) ((once_value){.type = ONCE_VALUE_BYTES, .text = ONCE_BYTES(t)})
+
+static void test_bytes(void **state)
+{
+    (void)state;
+    once_fault fault;
+    int64_t rows;
+    const once_value both[] = {BLOB("\0\xff{"), {.type = ONCE_VALUE_BYTES, .text = {0}}},
+                     text = {.type = ONCE_VALUE_BYTES, .is_text = true, .text = ONCE_BYTES("{\"a\":1}")};
+    assert_int_equal(run("SELECT 1 WHERE typeof(?1) = 'blob' AND hex(?1) = '00FF7B' AND typeof(?2) = 'blob' AND "
+                         "length(?2) = 0",
+                         2, both, &rows, &fault),
+                     ONCE_OK);
+    assert_int_equal(rows, 1);
+    assert_int_equal(run("SELECT 1 WHERE typeof(?1) = 'text' AND json_extract(?1, '$.a') = 1", 1, &text, &rows, &fault),
+                     ONCE_OK);
+    assert_int_equal(rows, 1);
+    end();
+}
+
 static void faulty(const char *sql, size_t n, const once_value *values, once_fault_kind kind, int status,
                    const char *constraint)
 {
@@ -467,6 +487,7 @@ int main(void)
         EACH(f78_refused_statements),
         EACH(f78_no_back_doors),
         EACH(test_rows_and_values),
+        EACH(test_bytes),
         EACH(test_faults),
         EACH(test_the_database_rolls_back),
         EACH(test_a_deferred_foreign_key_fails_the_commit),

@@ -26,6 +26,32 @@ static void a_batch_is_one_transaction_and_is_acked_after_its_commit(void **stat
     assert_int_equal(once_machine_unfinished(f->machine), 0);
 }
 
+/* A message without a body that is skipped is settled with its transaction: acked then, counted, and no letter. */
+static void what_is_skipped_is_acked_after_the_commit_and_counted(void **state)
+{
+    fixture *f = open_pipe(state, false);
+    once_action *action = asks_source(f, ONCE_ACT_FETCH);
+    fill(f, action->batch, 1, 0);
+    once_item *skipped = fill(f, action->batch, 0, 0);
+    skipped->request.id = (once_hash){0, 0};
+    skipped->skipped = true;
+    skipped->handler = NULL;
+    skipped->input = NULL;
+    action->batch->taken_in = true;
+    answer(f, action, ONCE_OK);
+    store_does(f, ONCE_ACT_BEGIN);
+    claims(f, 1);
+    runs(f, 1, false, ONCE_DONE);
+    settles(f, 1, ONCE_DONE);
+    once_action *commit = asks_store(f, ONCE_ACT_COMMIT); /* nothing is buried */
+    assert_null(once_machine_ack_action(f->machine, f->now_ms));
+    answer(f, commit, ONCE_OK);
+    acks(f, 2);
+    const once_counts *counts = once_machine_counts(f->machine);
+    assert_true(counts->received == 2 && counts->done == 1 && counts->skipped == 1 && counts->dead == 0);
+    assert_int_equal(once_machine_unfinished(f->machine), 0);
+}
+
 static void equal_keys_of_a_batch_are_claimed_in_rounds(void **state)
 {
     fixture *f = open_pipe(state, false);
@@ -420,6 +446,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_batch_is_one_transaction_and_is_acked_after_its_commit),
+        TEST(what_is_skipped_is_acked_after_the_commit_and_counted),
         TEST(equal_keys_of_a_batch_are_claimed_in_rounds),
         TEST(a_failure_is_run_again_carefully_and_waits_for_its_next_try_in_the_store),
         TEST(what_is_repeated_after_a_commit_without_an_answer_has_its_token),

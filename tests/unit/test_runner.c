@@ -446,6 +446,7 @@ static void the_environment_is_what_was_promised(void **state)
                                                  "ONCE_OPERATION=charge\n"
                                                  "ONCE_SENT_MS=1700000000000\n"
                                                  "ONCE_TENANT=acme\n"
+                                                 "ONCE_TOMBSTONE=0\n"
                                                  "ONCE_TYPE=charge\n"
                                                  "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n"
                                                  "PLAIN=a b=c\n");

@@ -17,7 +17,8 @@ static once_bytes bytes(const char *text) { return (once_bytes){text, strlen(tex
 static const char *const sources[] = {[ONCE_SQL_FIELD] = "",
                                       [ONCE_SQL_KEY] = "key",
                                       [ONCE_SQL_IDEMPOTENCY_KEY] = "idempotency",
-                                      [ONCE_SQL_ATTEMPT] = "attempt"};
+                                      [ONCE_SQL_ATTEMPT] = "attempt",
+                                      [ONCE_SQL_BODY] = "body"};
 
 /* `params` is the pointers, joined by spaces, with a '?' behind optional ones and a '"' behind those that are bound as
  * text; those that are ours by the names above. */
@@ -94,12 +95,13 @@ static void names_that_begin_with_once_are_ours(void **state)
     (void)state;
     becomes("INSERT INTO t VALUES (:once_key, :id, :once_idempotency_key, :once_attempt, :once_key)",
             "INSERT INTO t VALUES (?1, ?2, ?3, ?4, ?1)", "key /id idempotency attempt");
+    becomes("SELECT :once_body, :{/once_body}, :once_body", "SELECT ?1, ?2, ?1", "body /once_body");
     becomes("SELECT :{/once_key}, :once_key, :oncekey", "SELECT ?1, ?2, ?3", "/once_key key /oncekey");
     refused("SELECT :once_x", "parameter ':once_x': names that begin with once_ are reserved: there are once_key, "
-                              "once_idempotency_key and once_attempt; "
+                              "once_idempotency_key, once_attempt and once_body; "
                               "write ':{/once_x}' for a field");
     refused("SELECT :once_", "parameter ':once_': names that begin with once_ are reserved: there are once_key, "
-                             "once_idempotency_key and once_attempt; "
+                             "once_idempotency_key, once_attempt and once_body; "
                              "write ':{/once_}' for a field");
 }
 

@@ -125,6 +125,8 @@ static void ourselves(fixture *f, const char *what)
     command(f, (const char *const[]){"/proc/self/exe", "handler", what}, 3);
 }
 
+static once_stream_body json_body = ONCE_STREAM_JSON;
+
 static once_item *message(fixture *f, size_t i, const char *body)
 {
     once_item *item = &f->items[i];
@@ -136,7 +138,7 @@ static once_item *message(fixture *f, size_t i, const char *body)
                                     .sent_ms = ONCE_NO_TIME},
                         .scope = {.consumer = ONCE_BYTES("payments"), .operation = ONCE_BYTES("charge")},
                         .request = {.key = ONCE_BYTES("k"), .id = {i, 0xabc}},
-                        .input = f,
+                        .input = &json_body,
                         .decision = {.answer = ONCE_ANSWER_RUN, .attempt = 1},
                         .outcome = ONCE_OUTCOMES};
     item->request.scope = &item->scope;

@@ -169,6 +169,42 @@ static void windows_of_time(void **state)
     fails("${time:/ts:7m}", "{\"ts\":-9223372036854775808}", "field '/ts' is a time out of range");
 }
 
+/* The values are those of sha256sum, cut to 32 digits. */
+static void the_hash_of_bytes_is_of_every_byte(void **state)
+{
+    (void)state;
+    static const struct {
+        once_bytes body;
+        const char *hash;
+    } cases[] = {
+        {{0}, "e3b0c44298fc1c149afbf4c8996fb924"},
+        {ONCE_BYTES("\0"), "6e340b9cffb37a989ca544e6bb780a2c"},
+        {ONCE_BYTES("\xff\xfe"), "b3d510ef04275ca8e698e5b3cbb0ece3"},
+        {ONCE_BYTES("{\"a\":1}"), "015abd7f5cc57a2dd94b7590f04ad808"},
+        {ONCE_BYTES("{\"a\": 1}"), "f9d86028c6e0d64e225186f96acb6933"}, /* white space counts */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const once_message message = {.body = cases[i].body};
+        const once_template_input input = {.message = &message};
+        once_bytes out = {0};
+        assert_int_equal(once_template_render(parsed("${hash}"), &input, &arena, &out, NULL), ONCE_OK);
+        assert_int_equal(out.len, 32);
+        assert_memory_equal(out.data, cases[i].hash, 32);
+    }
+}
+
+static void it_knows_the_fields_that_it_names(void **state)
+{
+    (void)state;
+    static const char *const none[] = {"x", "${hash}", "${coordinates}:${header:h}", "${source:key}", "$${/id}"};
+    once_bytes field = {0};
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) assert_false(once_template_field(parsed(none[i]), &field));
+    assert_true(once_template_field(parsed("${hash}-${/a/b}-${/c}"), &field));
+    assert_memory_equal(field.data, "/a/b", field.len);
+    assert_true(once_template_field(parsed("${time:/ts:5m}"), &field));
+    assert_memory_equal(field.data, "/ts", field.len);
+}
+
 static void the_hash_is_of_the_meaning(void **state)
 {
     (void)state;
@@ -197,8 +233,10 @@ static void the_hash_is_of_the_meaning(void **state)
     /* it is stored: SHA-256 of {"a":1,"b":[true,null,"x"]}, cut */
     renders("${hash}", same[1], "eca8cfb31ab74533e1eb2f4c74d2d55d");
     once_error err = {0};
-    assert_int_equal(render("${hash}", NULL, NULL, &next, &err), ONCE_E_MESSAGE);
-    assert_string_equal(err.text, "the body is not JSON, so it has no '${hash}'");
+    const once_message none = {.no_body = true};
+    const once_template_input input = {.message = &none};
+    assert_int_equal(once_template_render(parsed("${hash}"), &input, &arena, &next, &err), ONCE_E_MESSAGE);
+    assert_string_equal(err.text, "the message has no body, so it has no '${hash}'");
 }
 
 static void missing_values_are_the_messages_fault(void **state)
@@ -357,6 +395,8 @@ int main(void)
         cmocka_unit_test(only_one_pointer_alone_is_a_typed_value),
         cmocka_unit_test(windows_of_time),
         cmocka_unit_test(the_hash_is_of_the_meaning),
+        cmocka_unit_test(the_hash_of_bytes_is_of_every_byte),
+        cmocka_unit_test(it_knows_the_fields_that_it_names),
         cmocka_unit_test(missing_values_are_the_messages_fault),
         cmocka_unit_test(f64_values_cannot_be_confused),
         cmocka_unit_test(f63_binary_values),

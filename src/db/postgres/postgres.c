@@ -181,6 +181,8 @@ void once__pg_free(once_pg *pg)
     free(pg->local);
     free(pg->schema);
     free(pg->texts);
+    free(pg->lengths);
+    free(pg->formats);
     free(pg->conninfo);
     free(pg);
 }

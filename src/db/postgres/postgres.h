@@ -90,8 +90,9 @@ typedef struct once_pg {
     size_t n_sql;
     once_pg_stmt *users; /* all statements of the user, to be prepared again after a reconnect */
     unsigned next_user;
-    once_buf values;    /* the values of the user's statement that is being sent, as texts ... */
-    const char **texts; /* ... and the beginning of each; NULL: SQL NULL */
+    once_buf values;        /* the values of the user's statement that is being sent, as texts ... */
+    const char **texts;     /* ... and the beginning of each; NULL: SQL NULL. Bytes are where the message has them */
+    int *lengths, *formats; /* of each: for bytes their number and 1, otherwise 0 and 0 */
     size_t texts_size;
     size_t pending;                          /* statements of this round whose results were not read */
     once_pg_expected expected[PG_ROUND_MAX]; /* the shapes of their results */

@@ -2,7 +2,8 @@
  *
  * Values are sent as text without a type, so that the server infers the type from the context: 12 fits an integer, a
  * numeric and a text column. A number is sent as it is written in the message where the type keeps that, like numeric
- * and text. For other types, above all integers, 1.0 and 1e3 are sent as 1 and 1000. */
+ * and text. For other types, above all integers, 1.0 and 1e3 are sent as 1 and 1000. Bytes are sent in binary form, and
+ * only where the server expects bytes or text. */
 #include "db/postgres/user.h"
 
 #include <assert.h>
@@ -15,7 +16,7 @@
 
 #include "base/banned.h"
 
-enum { INTEGER_DIGITS = 40, VALUES_KEPT = 4 << 20 };
+enum { INTEGER_DIGITS = 40, VALUES_KEPT = 4 << 20, FIRST_USER_TYPE = 16384 };
 
 static int bad_value(once_fault *fault, const char *text)
 {
@@ -66,12 +67,35 @@ static int no_room(once_fault *fault)
     return ONCE_E_NOMEM;
 }
 
+/* Text goes to a bytea in binary form, too: as text its backslashes would be escapes. */
+static bool is_binary(const once_value *value, unsigned type)
+{
+    return value->type == ONCE_VALUE_BYTES && (!value->is_text || type == PG_BYTEA);
+}
+
+/* The binary form of these types is the bytes as they are. A type of the user may be a domain over one of them. */
+static int check_bytes(unsigned type, once_fault *fault)
+{
+    if (type == PG_BYTEA || type == PG_TEXT || type == PG_VARCHAR || type == PG_BPCHAR || type >= FIRST_USER_TYPE)
+        return ONCE_OK;
+    if (fault) {
+        *fault = (once_fault){.kind = ONCE_FAULT_PAUSE};
+        snprintf(fault->text, sizeof fault->text,
+                 "a body of bytes (:once_body) stands where the database expects another type (its OID is %u); use a "
+                 "column of type bytea",
+                 type);
+    }
+    return ONCE_E_SCHEMA;
+}
+
 static int put_value(once_buf *to, const once_value *value, unsigned type, once_fault *fault)
 {
+    if (is_binary(value, type)) return check_bytes(type, fault);
     switch (value->type) {
     case ONCE_VALUE_NULL: return ONCE_OK;
     case ONCE_VALUE_INTEGER: once_buf_printf(to, "%lld", (long long)value->integer); break;
     case ONCE_VALUE_NUMBER: put_number(to, value->number.text, type); break;
+    case ONCE_VALUE_BYTES:
     case ONCE_VALUE_TEXT:
         if (value->text.len && memchr(value->text.data, '\0', value->text.len))
             return bad_value(fault, "a text with a NUL character, which PostgreSQL cannot keep");
@@ -81,26 +105,44 @@ static int put_value(once_buf *to, const once_value *value, unsigned type, once_
     return ONCE_OK;
 }
 
-/* Fills pg->texts with texts that end with a NUL, as libpq needs them. */
-static int put_values(once_pg *pg, const once_value *values, const unsigned *types, size_t n, once_fault *fault)
+static bool make_room(once_pg *pg, size_t n)
 {
     if (pg->values.capacity > VALUES_KEPT) once_buf_release(&pg->values);
     once_buf_clear(&pg->values);
-    if (n > pg->texts_size) {
-        void *grown = realloc(pg->texts, n * sizeof *pg->texts);
-        if (!grown) return no_room(fault);
-        pg->texts = grown;
-        pg->texts_size = n;
-    }
+    if (n <= pg->texts_size) return true;
+    const char **texts = reallocarray(pg->texts, n, sizeof *texts);
+    if (texts) pg->texts = texts;
+    int *lengths = reallocarray(pg->lengths, n, sizeof *lengths);
+    if (lengths) pg->lengths = lengths;
+    int *formats = reallocarray(pg->formats, n, sizeof *formats);
+    if (formats) pg->formats = formats;
+    if (!texts || !lengths || !formats) return false;
+    pg->texts_size = n;
+    return true;
+}
+
+/* Fills pg->texts with texts that end with a NUL, as libpq needs them, and with bytes. `size`: of all of them. */
+static int put_values(once_pg *pg, const once_value *values, const unsigned *types, size_t n, size_t *size,
+                      once_fault *fault)
+{
+    if (!make_room(pg, n)) return no_room(fault);
     for (size_t i = 0; i < n; i++) {
         const int rc = put_value(&pg->values, &values[i], types[i], fault);
         if (rc != ONCE_OK) return rc;
     }
     if (pg->values.failed) return no_room(fault);
     const char *at = pg->values.data;
+    *size = pg->values.len;
     for (size_t i = 0; i < n; i++) {
-        pg->texts[i] = values[i].type == ONCE_VALUE_NULL ? NULL : at;
-        if (pg->texts[i]) at += strlen(at) + 1;
+        const bool binary = is_binary(&values[i], types[i]);
+        const once_bytes bytes = binary ? values[i].text : (once_bytes){0};
+        assert(bytes.len <= INT32_MAX); /* message_max is less */
+        pg->formats[i] = binary;
+        pg->lengths[i] = (int)bytes.len;
+        *size += bytes.len;
+        if (binary) pg->texts[i] = bytes.len ? bytes.data : "";
+        else pg->texts[i] = values[i].type == ONCE_VALUE_NULL ? NULL : at;
+        if (pg->texts[i] && !binary) at += strlen(at) + 1;
     }
     return ONCE_OK;
 }
@@ -109,14 +151,15 @@ static int user_send(once_stmt *base, const once_value *values, size_t n, once_f
 {
     once_pg_stmt *stmt = (once_pg_stmt *)base;
     once_pg *pg = once__pg_of(base->db);
-    int rc = put_values(pg, values, stmt->types, n, fault);
+    size_t size = 0;
+    int rc = put_values(pg, values, stmt->types, n, &size, fault);
     if (rc != ONCE_OK) return rc;
     pg->effects = stmt->presumed = true;
-    const bool sent = once__pg_alive(pg) &&
-                      (pg->shared ? PQsendQueryParams(pg->conn, stmt->sql, (int)n, NULL, pg->texts, NULL, NULL, 1)
-                                  : PQsendQueryPrepared(pg->conn, stmt->name, (int)n, pg->texts, NULL, NULL, 1));
-    if (sent && once__pg_sent(pg, pg->values.len + (pg->shared ? strlen(stmt->sql) : 0), NULL) == ONCE_OK)
-        return ONCE_OK;
+    const bool sent =
+        once__pg_alive(pg) &&
+        (pg->shared ? PQsendQueryParams(pg->conn, stmt->sql, (int)n, NULL, pg->texts, pg->lengths, pg->formats, 1)
+                    : PQsendQueryPrepared(pg->conn, stmt->name, (int)n, pg->texts, pg->lengths, pg->formats, 1));
+    if (sent && once__pg_sent(pg, size + (pg->shared ? strlen(stmt->sql) : 0), NULL) == ONCE_OK) return ONCE_OK;
     rc = once__pg_fault(pg, NULL, fault);
     once__pg_drop(pg);
     return rc;

@@ -306,7 +306,8 @@ static void put_value(const once_value *value, once_buf *out)
     once_buf_clear(out);
     if (value->type == ONCE_VALUE_INTEGER) once_buf_printf(out, "%lld", (long long)value->integer);
     else if (value->type == ONCE_VALUE_NUMBER) once_buf_append(out, value->number.text.data, value->number.text.len);
-    else if (value->type == ONCE_VALUE_TEXT) once_buf_append(out, value->text.data, value->text.len);
+    else if (value->type == ONCE_VALUE_TEXT || (value->type == ONCE_VALUE_BYTES && value->is_text))
+        once_buf_append(out, value->text.data, value->text.len);
     once_buf_append(out, "", 1);
 }
 

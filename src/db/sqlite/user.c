@@ -167,6 +167,11 @@ static int bind_value(sqlite3_stmt *stmt, int index, const once_value *value)
     case ONCE_VALUE_INTEGER: return sqlite3_bind_int64(stmt, index, value->integer);
     case ONCE_VALUE_NUMBER:
         return value->number.survives ? sqlite3_bind_double(stmt, index, value->number.real) : SQLITE_MISMATCH;
+    case ONCE_VALUE_BYTES:
+        if (!value->is_text) /* without an address it would be NULL */
+            return sqlite3_bind_blob64(stmt, index, value->text.len ? value->text.data : "", value->text.len,
+                                       SQLITE_STATIC);
+        __attribute__((fallthrough));
     case ONCE_VALUE_TEXT:
         return sqlite3_bind_text64(stmt, index, value->text.data ? value->text.data : "", value->text.len,
                                    SQLITE_STATIC, SQLITE_UTF8);

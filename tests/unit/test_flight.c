@@ -36,6 +36,24 @@ static void depart(fixture *f, size_t i, int64_t now_ms)
     once_flight_depart(&f->flight, &f->items[i], now_ms);
 }
 
+/* What the attempt before reported is not said of this one. */
+static void an_item_departs_without_what_was_said_of_it(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f);
+    once_item *item = &f.items[0];
+    item->given = item->told_to_end = item->lost = item->started = item->maybe_done = true;
+    item->run_failure = ONCE_E_UNAVAILABLE;
+    item->delay_ms = 5;
+    depart(&f, 0, 17);
+    assert_false(item->given || item->told_to_end || item->lost || item->started || item->maybe_done);
+    assert_int_equal(item->run_failure, ONCE_OK);
+    assert_int_equal(item->delay_ms, -1);
+    assert_int_equal(item->claimed_at_ms, 17);
+    once_flight_release(&f.flight);
+}
+
 static void slots_are_counted_by_handler(void **state)
 {
     (void)state;
@@ -203,6 +221,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(f95_extensions_pauses_and_the_kill_fit_into_every_lease),
         cmocka_unit_test(pauses_are_short_only_while_there_is_something_to_save),
+        cmocka_unit_test(an_item_departs_without_what_was_said_of_it),
         cmocka_unit_test(slots_are_counted_by_handler),
         cmocka_unit_test(each_starts_once_and_in_order),
         cmocka_unit_test(a_lease_is_extended_well_before_its_end),

@@ -287,6 +287,16 @@ static const once_config_field fields[] = {
      .standard_text = "none",
      .text = "Static membership (`group.instance.id`): a worker that comes back within `session.timeout.ms` gets its "
              "partitions again without a rebalance. Each worker needs its own."},
+    {.name = "token",
+     .type = ONCE_CONFIG_STRINGS,
+     ONCE_CONFIG_AT(once_kafka_spec, token),
+     .count = offsetof(once_kafka_spec, n_token),
+     .min = 1,
+     .max = 4096,
+     .example = "[./kafka-token, --audience, kafka]",
+     .standard_text = "none",
+     .text = "With `sasl.mechanism: OAUTHBEARER`: a command that writes a JSON Web Token with `exp` and `sub` to "
+             "standard output. It is run again before the token expires."},
     {.name = "config",
      .type = ONCE_CONFIG_CUSTOM,
      .read = read_config,

@@ -26,6 +26,8 @@ typedef struct once_kafka_spec {
     int start;        /* once_kafka_start */
     int out_of_range; /* once_kafka_out_of_range */
     bool cursor;
+    const once_bytes *token; /* the command that writes a token for OAUTHBEARER, and its arguments */
+    size_t n_token;
     const once_written *config; /* properties of librdkafka */
     size_t n_config;
 } once_kafka_spec;

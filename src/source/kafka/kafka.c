@@ -18,6 +18,7 @@
 static void kafka_close(once_source *source)
 {
     kafka_source *k = once__kafka(source);
+    atomic_store(&k->closing, true);
     const bool left = !k->member || !k->events || k->purpose != ONCE_OPEN_RUN || once__kafka_leave(k);
     once__kafka_free_all(k);
     if (k->commits) rd_kafka_queue_destroy(k->commits);

@@ -86,7 +86,8 @@ typedef struct kafka_source {
     kafka_topic *topics;          /* under lock, but only fetch, look and ask add to it */
     uint64_t commit;              /* the number of the last one; thread of ack */
 
-    int wake_fd; /* an eventfd: written when a queue gets its first entry, and by wake */
+    atomic_bool closing; /* a command that is waited for is ended */
+    int wake_fd;         /* an eventfd: written when a queue gets its first entry, and by wake */
     bool revoking;
     int64_t revoke_until_ns;
     int64_t start_again_ns, start_fails_ns; /* when to ask again where partitions begin; since when that fails, or 0 */
@@ -145,6 +146,11 @@ int once__kafka_out_of_range(kafka_source *k, kafka_partition *p, once_error *er
 /* The group has lost its offset for a partition that we had read up to `offset`: fails, or goes on at the first
  * message. */
 int once__kafka_made_anew(const kafka_source *k, const kafka_partition *p, int64_t offset, once_error *err);
+
+/* token.c: the callback of a client that needs a token. */
+void once__kafka_refresh_token(rd_kafka_t *client, const char *config, void *opaque);
+/* What a JSON Web Token says of itself. False: it does not, or memory is out. */
+bool once__kafka_read_token(const char *token, int64_t *expires_ms, once_arena *arena, once_bytes *subject);
 
 /* read.c: waits for messages and gives them. */
 int once__kafka_read(kafka_source *k, once_fetch *fetch, once_error *err);

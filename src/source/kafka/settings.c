@@ -150,6 +150,11 @@ static int make(kafka_source *k, bool member, rd_kafka_t **out, once_error *err)
     if (rc == ONCE_OK && member) rc = set_instance(k, conf, err);
     once_arena_release(&arena);
     rd_kafka_conf_set_log_cb(conf, write_log);
+    rd_kafka_conf_set_opaque(conf, k);
+    if (kafka->n_token) {
+        rd_kafka_conf_set_oauthbearer_token_refresh_cb(conf, once__kafka_refresh_token);
+        rd_kafka_conf_enable_sasl_queue(conf, 1);
+    }
     rd_kafka_conf_set_events(conf, RD_KAFKA_EVENT_REBALANCE | RD_KAFKA_EVENT_ERROR | RD_KAFKA_EVENT_OFFSET_COMMIT);
     if (rc == ONCE_OK && member) {
         char text[32] = "";
@@ -160,7 +165,11 @@ static int make(kafka_source *k, bool member, rd_kafka_t **out, once_error *err)
     }
     char why[300] = "";
     *out = rc == ONCE_OK ? rd_kafka_new(RD_KAFKA_CONSUMER, conf, why, sizeof why) : NULL;
-    if (*out) return ONCE_OK; /* it owns conf */
+    if (*out) { /* it owns conf; tokens are asked for in a thread of its own, since a command may take long */
+        rd_kafka_error_t *error = kafka->n_token ? rd_kafka_sasl_background_callbacks_enable(*out) : NULL;
+        if (error) rd_kafka_error_destroy(error); /* it has no SASL: nobody asks for a token */
+        return ONCE_OK;
+    }
     rd_kafka_conf_destroy(conf);
     if (rc != ONCE_OK) return rc;
     const once_bytes file = k->base.spec->file;

@@ -28,15 +28,6 @@ bool once__kafka_report(kafka_news *news, once_stream_change change, uint32_t st
     return true;
 }
 
-void once__kafka_note(kafka_source *k, const once_error *failure)
-{
-    const once_class class = once_status_class(failure->status);
-    const bool passes = class == ONCE_CLASS_RETRY || class == ONCE_CLASS_PAUSE;
-    if (k->failed != ONCE_OK && passes) return;
-    k->failed = failure->status;
-    k->failure = *failure;
-}
-
 static void answer(kafka_source *k, bool assigned)
 {
     rd_kafka_topic_partition_list_t *none = rd_kafka_topic_partition_list_new(0);
@@ -48,7 +39,7 @@ static void answer(kafka_source *k, bool assigned)
     if (error) {
         once_error failure;
         (void)once__kafka_fail(&failure, rd_kafka_error_code(error), "group '%s'", k->group);
-        once__kafka_note(k, &failure);
+        once__kafka_note(k, NULL, &failure);
         rd_kafka_error_destroy(error);
     }
     rd_kafka_topic_partition_list_destroy(none);
@@ -132,6 +123,7 @@ static bool rebalance(kafka_source *k, rd_kafka_event_t *event, kafka_news *news
 static void note_error(kafka_source *k, rd_kafka_t *client, rd_kafka_event_t *event)
 {
     once_error failure;
+    rd_kafka_t *probe = client == k->reader ? client : NULL;
     rd_kafka_resp_err_t error = rd_kafka_event_error(event);
     char text[400];
     if (rd_kafka_event_error_is_fatal(event)) {
@@ -141,11 +133,18 @@ static void note_error(kafka_source *k, rd_kafka_t *client, rd_kafka_event_t *ev
                         fenced ? "; another worker has the same 'instance'" : "");
     } else {
         if (once__kafka_status(error) == ONCE_E_UNAVAILABLE && error != RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN) return;
-        (void)once_fail(&failure, once__kafka_status(error), "%s",
-                        rd_kafka_event_error_string(event) ? rd_kafka_event_error_string(event)
-                                                           : rd_kafka_err2str(error));
+        if (error == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN || error == RD_KAFKA_RESP_ERR__AUTHENTICATION ||
+            error == RD_KAFKA_RESP_ERR__SSL)
+            probe = client;
+        if (error == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN)
+            (void)once_fail(&failure, ONCE_E_UNAVAILABLE, "no broker answers (%.*s%s)", (int)k->kafka->brokers[0].len,
+                            k->kafka->brokers[0].data, k->kafka->n_brokers > 1 ? ", ..." : "");
+        else
+            (void)once_fail(&failure, once__kafka_status(error), "%s",
+                            rd_kafka_event_error_string(event) ? rd_kafka_event_error_string(event)
+                                                               : rd_kafka_err2str(error));
     }
-    once__kafka_note(k, &failure);
+    once__kafka_note(k, probe, &failure);
 }
 
 /* The machine has released all that were taken away, or the time for that is over. */

@@ -13,6 +13,8 @@
 
 #include "base/banned.h"
 
+#define BEAT_MS 1000
+
 /* --- open and close ----------------------------------------------------------------------------------------------- */
 
 static void kafka_close(once_source *source)
@@ -93,14 +95,6 @@ static int kafka_open(const once_spec *spec, const once_env *env, once_source_pu
 
 /* --- fetch -------------------------------------------------------------------------------------------------------- */
 
-static int fail_noted(kafka_source *k, once_error *err)
-{
-    const int rc = k->failed;
-    if (err) *err = k->failure;
-    k->failed = ONCE_OK;
-    return rc;
-}
-
 static bool is_found(const kafka_source *k, const once_batch *batch)
 {
     return batch->n > 0 && batch->items[batch->n - 1].delivery >= (uint64_t)k->look_for;
@@ -113,7 +107,7 @@ static int kafka_fetch(once_source *source, once_fetch *fetch, once_error *err)
     fetch->at_end = false;
     fetch->n_news = 0;
     fetch->batch->n = 0;
-    if (k->failed != ONCE_OK) return fail_noted(k, err);
+    if (once__kafka_has_ended(k)) return once__kafka_failing(k, err);
     once__kafka_free_released(k);
     if (!once__kafka_serve_group(k, &news) || (k->purpose == ONCE_OPEN_RUN && !once__kafka_start(k, &news))) {
         fetch->n_news = 0; /* news that were lost cannot be told again */
@@ -124,7 +118,8 @@ static int kafka_fetch(once_source *source, once_fetch *fetch, once_error *err)
     if (rc != ONCE_OK && fetch->n_news == 0) return rc;
     if (k->purpose == ONCE_OPEN_LOOK)
         fetch->at_end = k->look_for < 0 || is_found(k, fetch->batch) || k->partitions[0]->at_end;
-    if (k->failed != ONCE_OK && fetch->n_news == 0 && fetch->batch->n == 0) return fail_noted(k, err);
+    if (fetch->n_news == 0 && fetch->batch->n == 0) return once__kafka_failing(k, err);
+    once__kafka_works(k);
     return ONCE_OK;
 }
 

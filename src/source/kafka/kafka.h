@@ -95,8 +95,9 @@ typedef struct kafka_source {
     uint32_t *streams;
     size_t messages_max;
 
-    int failed; /* the next fetch fails with it: what came before it is given first */
+    int failed; /* what keeps it from working (failure.c); ONCE_OK: nothing */
     once_error failure;
+    rd_kafka_t *probe;
 
     int64_t look_for; /* ONCE_OPEN_LOOK: this offset; -1: there is nothing to find */
 } kafka_source;
@@ -127,8 +128,12 @@ void once__kafka_stop_partition(kafka_source *k, kafka_partition *p);
 bool once__kafka_serve_group(kafka_source *k, kafka_news *news);
 bool once__kafka_report(kafka_news *news, once_stream_change change, uint32_t stream, int64_t within_ms);
 bool once__kafka_leave(kafka_source *k);
-/* Remembers a failure for the next fetch; one that ends the run counts more than one that passes. */
-void once__kafka_note(kafka_source *k, const once_error *failure);
+/* failure.c. Remembers what keeps the source from working; what ends the run counts more than what may pass. `probe`:
+ * it has passed when this client is answered; NULL: only when something works. */
+void once__kafka_note(kafka_source *k, rd_kafka_t *probe, const once_error *failure);
+bool once__kafka_has_ended(const kafka_source *k);         /* by a failure that does not pass */
+void once__kafka_works(kafka_source *k);                   /* unless it has ended */
+int once__kafka_failing(kafka_source *k, once_error *err); /* ONCE_OK: nothing keeps it from working */
 
 /* errors.c: the status that an error of librdkafka means. */
 int once__kafka_status(rd_kafka_resp_err_t error);

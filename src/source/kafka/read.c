@@ -53,13 +53,13 @@ static void take_report(kafka_source *k, kafka_partition *p, const rd_kafka_mess
     case RD_KAFKA_RESP_ERR__PARTITION_EOF: p->at_end = true; return;
     case RD_KAFKA_RESP_ERR__AUTO_OFFSET_RESET:
     case RD_KAFKA_RESP_ERR_OFFSET_OUT_OF_RANGE:
-        if (once__kafka_out_of_range(k, p, &failure) != ONCE_OK) once__kafka_note(k, &failure);
+        if (once__kafka_out_of_range(k, p, &failure) != ONCE_OK) once__kafka_note(k, k->reader, &failure);
         return;
     default: break;
     }
     if (once__kafka_status(m->err) == ONCE_E_UNAVAILABLE) return; /* librdkafka tries again by itself */
     (void)once_fail(&failure, once__kafka_status(m->err), "'%s': %s", p->place, rd_kafka_message_errstr(m));
-    once__kafka_note(k, &failure);
+    once__kafka_note(k, k->reader, &failure);
 }
 
 /* Takes what is in the queue of one partition, up to `max`, behind the `n` that are there. Returns how many there are
@@ -187,10 +187,10 @@ int once__kafka_read(kafka_source *k, once_fetch *fetch, once_error *err)
     if (!has_room(k, fetch->max)) return once_no_memory(err, "for a batch");
     if (k->n_partitions) k->first = (k->first + 1) % k->n_partitions;
     size_t n = take_all(k, fetch, 0);
-    const bool may_wait = !fetch->rest && fetch->n_news == 0 && k->failed == ONCE_OK;
+    const bool may_wait = !fetch->rest && fetch->n_news == 0 && !once__kafka_has_ended(k);
     if (n == 0 && may_wait && wait_for_more(k, IDLE_MS)) n = take_all(k, fetch, 0);
     const int64_t until_ns = once__kafka_now_ns(k) + k->base.spec->batch_wait_ms * 1000000;
-    while (n > 0 && n < fetch->max && may_wait && k->failed == ONCE_OK) {
+    while (n > 0 && n < fetch->max && may_wait && !once__kafka_has_ended(k)) {
         const int64_t left_ms = (until_ns - once__kafka_now_ns(k)) / 1000000;
         if (left_ms <= 0 || !wait_for_more(k, left_ms)) break;
         n = take_all(k, fetch, n);

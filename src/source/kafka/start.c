@@ -205,7 +205,7 @@ static void open_or_note(kafka_source *k, kafka_partition *p)
 {
     once_error failure;
     if (once__kafka_open_partition(k, p, &failure) != ONCE_OK) {
-        once__kafka_note(k, &failure);
+        once__kafka_note(k, NULL, &failure);
         return;
     }
     pthread_mutex_lock(&k->lock);
@@ -265,11 +265,12 @@ bool once__kafka_start(kafka_source *k, kafka_news *news)
     if (rc == ONCE_OK && !report_decided(k, news)) return false;
     if (rc == ONCE_OK) rc = open_ready(k, &failure);
     if (rc == ONCE_OK) {
+        if (k->start_fails_ns) once__kafka_works(k);
         k->start_fails_ns = 0;
         return true;
     }
     if (!k->start_fails_ns) k->start_fails_ns = now_ns;
-    if (rc != ONCE_E_UNAVAILABLE || now_ns - k->start_fails_ns > PATIENT_NS) once__kafka_note(k, &failure);
+    if (rc != ONCE_E_UNAVAILABLE || now_ns - k->start_fails_ns > PATIENT_NS) once__kafka_note(k, NULL, &failure);
     k->start_again_ns = once__kafka_now_ns(k) + AGAIN_NS;
     return true;
 }

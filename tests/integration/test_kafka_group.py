@@ -56,13 +56,18 @@ def let_go(folder):
 # ---- a slow message ----
 
 def test_10000_messages_behind_one_slow_one(tmp_path, client):
-    """Their work is done, and the offset stays before the slow one: killed there, nothing is lost and nothing is done twice."""
+    """Their work is done, and the offset stays before the slow one, which may run longer than max.poll.interval. Killed there, nothing is
+    lost and nothing is done twice."""
     topic = client.topic()
-    p = KafkaPipeline(tmp_path, client, topic, slow_config(tmp_path), properties=SOON)
+    p = KafkaPipeline(tmp_path, client, topic, slow_config(tmp_path), properties={**SOON, "max.poll.interval.ms": 1500})
     quick = [dict(message, type="quick") for message in numbered(10000)]
     client.produce(topic, {"id": "slow", "type": "slow"}, *quick)
     with p.start() as running:
         p.wait(running, lambda: p.count() == 10000, what="the others")
+        [member] = client.members(p.group)
+        end = time.monotonic() + 2.5
+        p.wait(running, lambda: time.monotonic() > end)
+        assert [each.id for each in client.members(p.group)] == [member.id], "it does not poll while a handler runs"
         assert p.committed().get(0, 0) == 0, "an offset passed a message that is not settled"
         p.kill(running)
     assert len(lines(tmp_path, "began")) == 1 and not lines(tmp_path, "slow")

@@ -81,10 +81,10 @@ def test_f10_offsets_never_pass_the_first_gap(tmp_path, client):
     topic = client.topic(partitions=2)
     p = KafkaPipeline(tmp_path, client, topic, slow_config(tmp_path, "batch: {max: 10}\n"), properties=SOON)
     quick = [dict(message, type="quick") for message in numbered(100)]
-    client.produce(topic, *quick[:30], {"id": "slow", "type": "slow"}, *quick[30:60], partition=0)
+    client.produce(topic, *quick[:35], {"id": "slow", "type": "slow"}, *quick[35:60], partition=0)  # in the middle of a batch
     client.produce(topic, *quick[60:], partition=1)
     with p.start() as running:
-        p.wait(running, lambda: p.count() == 100 and p.committed() == {0: 30, 1: 40}, what="the other partition, and all before the gap")
+        p.wait(running, lambda: p.count() == 100 and p.committed() == {0: 35, 1: 40}, what="the other partition, and all before the gap")
         let_go(tmp_path)
         p.wait(running, lambda: p.lag() == 0, what="the rest")
         p.stop(running)

@@ -4,7 +4,7 @@ import pytest
 
 import kafka
 from harness import until
-from kafkapipeline import KafkaPipeline, need_kafka, numbered
+from kafkapipeline import CONFIG, KafkaPipeline, need_kafka, numbered, source
 
 need_kafka()
 
@@ -42,24 +42,42 @@ def test_partitions_that_are_added_while_nobody_runs_begin_at_their_start(tmp_pa
     p.check(20)
 
 
-def test_a_topic_that_is_deleted_and_made_anew(tmp_path, client):
-    """Its offsets begin at 0 again. The run goes on or ends with an error; no message of the new one is left out, none runs twice."""
-    topic = client.topic(partitions=2)
-    p = KafkaPipeline(tmp_path, client, topic)
-    client.produce(topic, *numbered(40), key=lambda n, _: f"k{n}")
+@pytest.mark.parametrize("new, more", [(10, ""), (100, ""), (100, "cursor: true")])
+def test_a_topic_that_is_deleted_and_made_anew_while_it_is_read(tmp_path, client, new, more):
+    """Its offsets begin at 0 again, so those that were read are of other messages now. The run ends and says so, whether the new topic
+    reaches the old offset or not; then every message of it takes effect."""
+    topic = client.topic()
+    p = KafkaPipeline(tmp_path, client, topic, more=more)
+    client.produce(topic, *numbered(40))
     with p.start() as running:
         p.wait(running, lambda: p.count() == 40 and p.lag() == 0)
         client.delete(topic)
-        client.topic(topic, partitions=2)
-        client.produce(topic, *numbered(10, 40), key=lambda n, _: f"k{n}")
-        until(lambda: running.process.poll() is not None or p.count() == 50, what="it goes on, or says that it cannot")
-        if running.process.poll() is not None:
-            assert running.process.returncode == 3 and topic in p.said(running), p.said(running)
-        else:
-            p.stop(running)
-    client.produce(topic, *numbered(10, 50), key=lambda n, _: f"k{n}")
-    p.run_until(lambda: p.count() == 60)
-    p.check(60)
+        client.topic(topic)
+        client.produce(topic, *numbered(new, 40))
+        ended = running.end()
+        assert ended.status == 3 and f"{topic}/0" in p.said(running) and "made anew" in p.said(running), (ended, p.said(running))
+    assert p.committed() == {}, "the old offset is no offset of the new topic"
+    if more:
+        p.configure(CONFIG, source=source(client, topic, p.group, f"{more}, out_of_range: earliest"))
+    p.run_until(lambda: p.count() == 40 + new)
+    p.check(40 + new)
+
+
+def test_a_topic_that_was_made_anew_while_nobody_ran(tmp_path, client):
+    topic = client.topic()
+    p = KafkaPipeline(tmp_path, client, topic, more="cursor: true")
+    client.produce(topic, *numbered(40))
+    p.run_until(lambda: p.count() == 40 and p.lag() == 0)
+    client.delete(topic)
+    client.topic(topic)
+    client.produce(topic, *numbered(100, 40))
+    with p.start() as running:
+        ended = running.end()
+        assert ended.status == 3 and f"{topic}/0" in p.said(running) and "40" in p.said(running), (ended, p.said(running))
+    assert p.count() == 40
+    p.configure(CONFIG, source=source(client, topic, p.group, "cursor: true, out_of_range: earliest"))
+    p.run_until(lambda: p.count() == 140)
+    p.check(140)
 
 
 def test_a_topic_that_is_not_there_yet(tmp_path, client):

@@ -21,6 +21,19 @@ def new_name(kind="topic"):
     return f"{kind}-{os.getpid()}-{random.randrange(1 << 32):08x}-{next(_numbers)}"
 
 
+def patiently(ask, *arguments):
+    """Asks again while a broker that has just started is not ready."""
+    def answered():
+        try:
+            return [ask(*arguments)]
+        except wire.Refused as why:
+            if why.code not in wire.SOON:
+                raise
+            return None
+
+    return until(answered, what="an answer")[0]
+
+
 class Client:
     def __init__(self, address, **config):
         self.address = address
@@ -70,8 +83,10 @@ class Client:
 
     def ends(self, topic):
         """{partition: (offset of the first message, offset behind the last)}."""
-        return {number: tuple(wire.offset_at(self._leader(topic, number), topic, number, time) for time in (-2, -1))
-                for number in self.leaders(topic)}
+        return {number: tuple(patiently(self._offset_at, topic, number, time) for time in (-2, -1)) for number in self.leaders(topic)}
+
+    def _offset_at(self, topic, number, time):
+        return wire.offset_at(self._leader(topic, number), topic, number, time)
 
     def delete_records(self, topic, partition, before):
         return wire.delete_records(self._leader(topic, partition), topic, partition, before)
@@ -148,21 +163,21 @@ class Client:
 
     def committed(self, group, topic):
         """{partition: offset} of those that have one."""
-        return wire.committed(self.address, group, topic, sorted(self.leaders(topic)))
+        return patiently(wire.committed, self.address, group, topic, sorted(self.leaders(topic)))
 
     def commit(self, group, topic, offsets):
         """Of a group without members."""
-        wire.commit(self.address, group, topic, offsets)
+        patiently(wire.commit, self.address, group, topic, offsets)
 
     def forget(self, group):
         wire.delete_group(self.address, group)
 
     def members(self, group):
         """With id, instance, client, host; one that has died is a member until its session has timed out."""
-        return wire.group(self.address, group)[1]
+        return patiently(wire.group, self.address, group)[1]
 
     def is_stable(self, group, members):
-        state, found = wire.group(self.address, group)
+        state, found = patiently(wire.group, self.address, group)
         return state == "Stable" and len(found) == members
 
     def lag(self, group, topic):

@@ -20,6 +20,9 @@ OPERATIONS = {"all": 2, "read": 3, "write": 4, "create": 5, "describe": 8, "desc
 Member = collections.namedtuple("Member", "id instance client host metadata assignment")  # of a group
 
 
+SOON = {5, 6, 14, 15, 16}  # no leader or coordinator yet, or one that is still reading
+
+
 class Refused(AssertionError):
     def __init__(self, what, code):
         super().__init__(f"{what}: error {code}")
@@ -140,13 +143,15 @@ def coordinator(address, group):
 def committed(address, group, topic, partitions):
     """{partition: offset} of those that have one."""
     body = string(group) + array([string(topic) + array(map(i32, partitions))])
-    answer = call(coordinator(address, group), OFFSET_FETCH, 1, body)
+    answer = call(coordinator(address, group), OFFSET_FETCH, 2, body)
     each = lambda a: (a.i32(), a.i64(), a.string(), a.i16())  # noqa: E731
-    found = answer.array(lambda a: (a.string(), a.array(each)))[0][1]
-    for number, _, _, error in found:
+    topics, failed = answer.array(lambda a: (a.string(), a.array(each))), answer.i16()
+    if failed:
+        raise Refused(f"offsets of '{group}'", failed)
+    for number, _, _, error in topics[0][1]:
         if error:
             raise Refused(f"offset of {topic}/{number}", error)
-    return {number: offset for number, offset, _, _ in found if offset >= 0}
+    return {number: offset for number, offset, _, _ in topics[0][1] if offset >= 0}
 
 
 def commit(address, group, topic, offsets):

@@ -34,13 +34,13 @@ typedef enum once_item_place {
 
 /* What happens to an item next in its transaction. */
 typedef enum once_stage {
-    ONCE_STAGE_CLAIM,  /* its key must be claimed, or, if it is `held`, its claim must be checked */
-    ONCE_STAGE_RUN,    /* claimed: the effect runs in this transaction */
-    ONCE_STAGE_FLY,    /* claimed: its effect is outside, and starts when the claim is committed */
-    ONCE_STAGE_SETTLE, /* it has an outcome */
-    ONCE_STAGE_ACCEPT, /* it cannot run now: the store takes it, with its body */
-    ONCE_STAGE_BURY,   /* it becomes a dead letter without an entry */
-    ONCE_STAGE_OVER    /* decided; counted and acked when the transaction is committed */
+    ONCE_STAGE_CLAIM,   /* its key must be claimed, or, if it is `held`, its claim must be checked */
+    ONCE_STAGE_RUN,     /* claimed: the effect runs in this transaction */
+    ONCE_STAGE_OUTSIDE, /* claimed: its effect is outside, and starts when the claim is committed */
+    ONCE_STAGE_SETTLE,  /* it has an outcome */
+    ONCE_STAGE_ACCEPT,  /* it cannot run now: the store takes it, with its body */
+    ONCE_STAGE_BURY,    /* it becomes a dead letter without an entry */
+    ONCE_STAGE_OVER     /* decided; counted and acked when the transaction is committed */
 } once_stage;
 
 /* When a message reached each stage, on the machine's clock (core/machine.h). ONCE_NO_TIME: it has not reached it.

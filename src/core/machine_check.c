@@ -141,7 +141,7 @@ static const char *check_slots(const once_machine *machine)
             used += item->handler == handler;
         for (const once_item *item = machine->outside.back; item; item = item->next) used += item->handler == handler;
         for (size_t i = 0; i < machine->work.n; i++)
-            used += machine->work.items[i]->handler == handler && machine->work.items[i]->stage == ONCE_STAGE_FLY;
+            used += machine->work.items[i]->handler == handler && machine->work.items[i]->stage == ONCE_STAGE_OUTSIDE;
         if (used != machine->outside.flight.used[h])
             BROKEN(4, "slots are used that no item has, or the other way round");
         if (used > handler->slots) BROKEN(4, "a handler has more claims than slots");

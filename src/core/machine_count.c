@@ -91,7 +91,7 @@ void once__machine_count_origin(once_machine *machine, const once_item *item, bo
 int once__item_repeat_change(const once_item *item)
 {
     if (!item->decision.unreported || !once__item_is_external(item)) return 0;
-    if (item->stage == ONCE_STAGE_FLY) return 1;
+    if (item->stage == ONCE_STAGE_OUTSIDE) return 1;
     return item->returned && item->outcome == ONCE_RELEASE ? -1 : 0;
 }
 
@@ -191,11 +191,11 @@ void once__machine_conclude(once_machine *machine, int64_t now_ms)
         if (machine->work.keeping[i]->place == ONCE_AT_FLIGHT)
             once_flight_extended(&machine->outside.flight, machine->work.keeping[i], machine->work.asked_at_ms);
     for (size_t i = 0; i < machine->work.n; i++)
-        if (machine->work.items[i]->stage == ONCE_STAGE_FLY)
+        if (machine->work.items[i]->stage == ONCE_STAGE_OUTSIDE)
             once__machine_depart(machine, machine->work.items[i], machine->work.asked_at_ms);
     while (machine->work.n) { /* from the last on, so that items that go back to the queue keep their order */
         once_item *item = machine->work.items[--machine->work.n];
-        if (item->stage == ONCE_STAGE_FLY) continue;
+        if (item->stage == ONCE_STAGE_OUTSIDE) continue;
         if (once__item_is_left(item)) {
             once__machine_requeue(machine, item);
             continue;

@@ -125,7 +125,7 @@ static void decide_run(once_machine *machine, once_item *item)
         item->failure = item->reason;
         ran(machine, item);
     } else if (external) {
-        item->stage = ONCE_STAGE_FLY;
+        item->stage = ONCE_STAGE_OUTSIDE;
         once_flight_reserve(&machine->outside.flight, item);
     } else {
         item->stage = ONCE_STAGE_RUN;

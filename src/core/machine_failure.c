@@ -229,7 +229,7 @@ void once__machine_store_failed(once_machine *machine, once_action *action, int6
     for (size_t i = 0; action->kind == ONCE_ACT_COMMIT && i < machine->work.n; i++)
         machine->work.items[i]->commit_unknown = true;
     for (size_t i = machine->work.n; ONCE_PLANTED(start_first) && action->kind == ONCE_ACT_COMMIT && i > 0; i--)
-        if (machine->work.items[i - 1]->stage == ONCE_STAGE_FLY)
+        if (machine->work.items[i - 1]->stage == ONCE_STAGE_OUTSIDE)
             once__machine_depart(machine, machine->work.items[i - 1], machine->work.asked_at_ms),
                 machine->work.items[i - 1] = machine->work.items[--machine->work.n];
     once__machine_unreserve_work(machine);

@@ -245,7 +245,7 @@ void once__machine_fetched(once_machine *machine, once_action *action, int64_t n
 /* Whether the item ends with its transaction. */
 static bool ends_here(const once_item *item)
 {
-    return !once__item_is_left(item) && item->stage != ONCE_STAGE_FLY && !item->lost;
+    return !once__item_is_left(item) && item->stage != ONCE_STAGE_OUTSIDE && !item->lost;
 }
 
 /* The stream that the delivery belongs to; NULL: it was let go. Planted: whoever has its number now. */

@@ -161,7 +161,7 @@ void once__machine_start_work(once_machine *machine)
 void once__machine_unreserve_work(once_machine *machine)
 {
     for (size_t i = 0; i < machine->work.n; i++)
-        if (machine->work.items[i]->stage == ONCE_STAGE_FLY) {
+        if (machine->work.items[i]->stage == ONCE_STAGE_OUTSIDE) {
             once_flight_unreserve(&machine->outside.flight, machine->work.items[i]);
             machine->work.items[i]->stage = ONCE_STAGE_CLAIM;
         }
@@ -434,7 +434,7 @@ void once__machine_next_round(once_machine *machine)
 {
     for (size_t i = 0; i < machine->work.round_n; i++) {
         /* It is not over, so its followers are not in the next round; they go back to the queue after the commit. */
-        if (machine->work.round[i]->stage == ONCE_STAGE_FLY) continue;
+        if (machine->work.round[i]->stage == ONCE_STAGE_OUTSIDE) continue;
         unblock(machine, machine->work.round[i]->next_of_key);
         unblock(machine, machine->work.round[i]->next_of_lane);
     }

@@ -86,7 +86,7 @@ static void look_again(once_flight *flight, const once_item *item)
     sooner(&flight->end_at_ms, end_at(item));
 }
 
-void once_flight_depart(once_flight *flight, once_item *item, int64_t claimed_at_ms)
+void once_flight_add(once_flight *flight, once_item *item, int64_t claimed_at_ms)
 {
     item->given = item->told_to_end = item->lost = false;
     item->started = item->maybe_done = false;

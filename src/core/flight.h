@@ -59,7 +59,7 @@ void once_flight_reserve(once_flight *flight, const once_item *item);
 void once_flight_unreserve(once_flight *flight, const once_item *item);
 
 /* The claim is durable, and the item has its slot: the effect may start. */
-void once_flight_depart(once_flight *flight, once_item *item, int64_t claimed_at_ms);
+void once_flight_add(once_flight *flight, once_item *item, int64_t claimed_at_ms);
 void once_flight_extended(once_flight *flight, once_item *item, int64_t claimed_at_ms);
 /* Another worker has its claim: the effect must end now. */
 void once_flight_lose(once_flight *flight, once_item *item);

@@ -150,7 +150,7 @@ void once__machine_move(once_machine *machine, once_item *item, once_item_place 
         break;
     case ONCE_AT_PARKED: once_key_queue_join(&machine->key_queue, item); break;
     case ONCE_AT_WORK: work_put(machine, item); break;
-    case ONCE_AT_FLIGHT: once_flight_depart(&machine->outside.flight, item, item->claimed_at_ms); break;
+    case ONCE_AT_FLIGHT: once_flight_add(&machine->outside.flight, item, item->claimed_at_ms); break;
     case ONCE_AT_RETURNED: back_put(machine, item); break;
     default:
         assert(to == ONCE_AT_OVER && !item->joined);

@@ -33,7 +33,7 @@ static void begin(fixture *f)
 static void depart(fixture *f, size_t i, int64_t now_ms)
 {
     once_flight_reserve(&f->flight, &f->items[i]);
-    once_flight_depart(&f->flight, &f->items[i], now_ms);
+    once_flight_add(&f->flight, &f->items[i], now_ms);
 }
 
 /* What the attempt before reported is not said of this one. */

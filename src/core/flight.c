@@ -115,7 +115,7 @@ void once_flight_lose(once_flight *flight, once_item *item)
     look_again(flight, item);
 }
 
-void once_flight_back(once_flight *flight, once_item *item)
+void once_flight_remove(once_flight *flight, once_item *item)
 {
     assert(item->prev || flight->first == item);
     if (item->prev) item->prev->next = item->next;

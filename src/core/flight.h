@@ -65,7 +65,7 @@ void once_flight_extended(once_flight *flight, once_item *item, int64_t claimed_
 void once_flight_lose(once_flight *flight, once_item *item);
 /* Its effect ended. The item keeps its slot until its outcome is about to be settled (unreserve). So if the process is
  * killed, never more attempts of a handler are without a reported outcome than it has slots. */
-void once_flight_back(once_flight *flight, once_item *item);
+void once_flight_remove(once_flight *flight, once_item *item);
 
 /* The shortest lease in flight; ONCE_NEVER: nothing is in flight. */
 int64_t once_flight_shortest_ms(const once_flight *flight);

@@ -140,7 +140,7 @@ void once__machine_move(once_machine *machine, once_item *item, once_item_place 
     if (item->from && is_counted(to)) item->from->at[to]++;
     if (from == ONCE_AT_NEW) once__machine_note_received(machine, item);
     if (from == ONCE_AT_READY) once__machine_ready_take(machine, item);
-    if (from == ONCE_AT_FLIGHT) once_flight_back(&machine->outside.flight, item);
+    if (from == ONCE_AT_FLIGHT) once_flight_remove(&machine->outside.flight, item);
     if (from == ONCE_AT_RETURNED) back_take(machine, item);
     item->place = to;
     switch (to) {

@@ -67,7 +67,7 @@ static void slots_are_counted_by_handler(void **state)
     assert_int_equal(once_flight_free(&f.flight, &f.handlers[2]), 2);
     once_flight_reserve(&f.flight, &f.items[3]); /* claimed in a transaction that is rolled back */
     once_flight_unreserve(&f.flight, &f.items[3]);
-    once_flight_back(&f.flight, &f.items[1]);
+    once_flight_remove(&f.flight, &f.items[1]);
     assert_int_equal(once_flight_free(&f.flight, &f.handlers[0]), 1); /* not before it is settled */
     once_flight_unreserve(&f.flight, &f.items[1]);
     assert_int_equal(once_flight_free(&f.flight, &f.handlers[0]), 2);
@@ -166,7 +166,7 @@ static void f80_callbacks_run_alone_after_an_unclean_end(void **state)
     f.items[0].handler = &f.handlers[2];
     depart(&f, 0, 0);
     assert_int_equal(once_flight_free(&f.flight, &f.handlers[2]), 0);
-    once_flight_back(&f.flight, &f.items[0]);
+    once_flight_remove(&f.flight, &f.items[0]);
     once_flight_unreserve(&f.flight, &f.items[0]);
     assert_int_equal(once_flight_free(&f.flight, &f.handlers[2]), 2); /* enough of them came back */
     once_flight_release(&f.flight);
@@ -211,7 +211,7 @@ static void pauses_are_short_only_while_there_is_something_to_save(void **state)
     assert_int_equal(once_lease_pause_ms(2000, 4000), 100);
     assert_int_equal(once_lease_pause_ms(2000, 4002), ONCE_NEVER);
     assert_int_equal(once_lease_pause_ms(1, 0), 1);
-    once_flight_back(&f.flight, &f.items[1]);
+    once_flight_remove(&f.flight, &f.items[1]);
     assert_int_equal(once_flight_shortest_ms(&f.flight), LEASE);
     once_flight_release(&f.flight);
 }

@@ -192,7 +192,7 @@ void once__machine_conclude(once_machine *machine, int64_t now_ms)
             once_flight_extended(&machine->outside.flight, machine->work.keeping[i], machine->work.asked_at_ms);
     for (size_t i = 0; i < machine->work.n; i++)
         if (machine->work.items[i]->stage == ONCE_STAGE_OUTSIDE)
-            once__machine_depart(machine, machine->work.items[i], machine->work.asked_at_ms);
+            once__machine_put_in_flight(machine, machine->work.items[i], machine->work.asked_at_ms);
     while (machine->work.n) { /* from the last on, so that items that go back to the queue keep their order */
         once_item *item = machine->work.items[--machine->work.n];
         if (item->stage == ONCE_STAGE_OUTSIDE) continue;

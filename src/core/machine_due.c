@@ -201,7 +201,7 @@ void once__machine_took(once_machine *machine, once_action *action, int64_t now_
         item->request.run = machine->o.run; /* if it waits again, it is one of ours */
         if (rc == ONCE_OK && may_depart_at_once(machine, item)) {
             once_flight_reserve(&machine->outside.flight, item);
-            once__machine_depart(machine, item, machine->due.asked_ms);
+            once__machine_put_in_flight(machine, item, machine->due.asked_ms);
         } else {
             once__machine_move(machine, item, ONCE_AT_WORK);
         }

@@ -230,7 +230,7 @@ void once__machine_store_failed(once_machine *machine, once_action *action, int6
         machine->work.items[i]->commit_unknown = true;
     for (size_t i = machine->work.n; ONCE_PLANTED(start_first) && action->kind == ONCE_ACT_COMMIT && i > 0; i--)
         if (machine->work.items[i - 1]->stage == ONCE_STAGE_OUTSIDE)
-            once__machine_depart(machine, machine->work.items[i - 1], machine->work.asked_at_ms),
+            once__machine_put_in_flight(machine, machine->work.items[i - 1], machine->work.asked_at_ms),
                 machine->work.items[i - 1] = machine->work.items[--machine->work.n];
     once__machine_unreserve_work(machine);
     once__machine_drop_unwanted(machine);

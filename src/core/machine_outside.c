@@ -9,7 +9,7 @@
 #include "base/banned.h"
 
 /* The claim is durable: the effect may begin. */
-void once__machine_depart(once_machine *machine, once_item *item, int64_t asked_at_ms)
+void once__machine_put_in_flight(once_machine *machine, once_item *item, int64_t asked_at_ms)
 {
     assert(once__item_is_external(item) && item->input);
     if (!item->joined && !once_key_queue_in_use(&machine->key_queue, item))

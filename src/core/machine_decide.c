@@ -215,7 +215,7 @@ void once__machine_extended(once_machine *machine, once_action *action)
 {
     if (machine->work.next == NEXT_KEEP) {
         for (size_t i = 0; i < action->n; i++)
-            if (!action->items[i]->granted) once__machine_lose_flying(machine, action->items[i]);
+            if (!action->items[i]->granted) once__machine_lose_in_flight(machine, action->items[i]);
         machine->work.next = NEXT_FIND;
         return;
     }

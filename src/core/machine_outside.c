@@ -41,7 +41,7 @@ void once__machine_recall(once_machine *machine)
     }
 }
 
-void once__machine_lose_flying(once_machine *machine, once_item *item)
+void once__machine_lose_in_flight(once_machine *machine, once_item *item)
 {
     once_flight_lose(&machine->outside.flight, item);
     if (!item->given) recall_one(machine, item);

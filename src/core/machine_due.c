@@ -154,7 +154,7 @@ once_action *once__machine_begin_take(once_machine *machine, size_t max, int64_t
 
 /* The take claimed it durably, so its effect may start. Exceptions that need a transaction first: a repeat, which must
  * be counted, and an unknown that must not be asked about now, which is put back. */
-static bool may_depart_at_once(once_machine *machine, const once_item *item)
+static bool may_start_at_once(once_machine *machine, const once_item *item)
 {
     if (item->decision.asks && once__machine_question_ms(machine, item) > 0) return false;
     return once__item_is_external(item) && item->input && !item->decision.unreported && !item->decision.gap_over &&
@@ -199,7 +199,7 @@ void once__machine_took(once_machine *machine, once_action *action, int64_t now_
         const int rc = once_intake_taken(&machine->intake, item, &err);
         if (rc != ONCE_OK) once__machine_give_up(machine, rc, &err);
         item->request.run = machine->o.run; /* if it waits again, it is one of ours */
-        if (rc == ONCE_OK && may_depart_at_once(machine, item)) {
+        if (rc == ONCE_OK && may_start_at_once(machine, item)) {
             once_flight_reserve(&machine->outside.flight, item);
             once__machine_put_in_flight(machine, item, machine->due.asked_ms);
         } else {

@@ -375,7 +375,7 @@ void once__machine_note_waiting(once_machine *machine, const once_item *item, bo
 
 /* machine_outside.c: effects outside of the store */
 void once__machine_put_in_flight(once_machine *machine, once_item *item, int64_t asked_at_ms);
-void once__machine_recall(once_machine *machine);
+void once__machine_release_unstarted(once_machine *machine);
 void once__machine_lose_in_flight(once_machine *machine, once_item *item);
 once_action *once__machine_effect_action(once_machine *machine, int64_t now_ms);
 void once__machine_finished(once_machine *machine, once_item *const *items, size_t n, int64_t now_ms);

@@ -21,7 +21,7 @@ void once__machine_put_in_flight(once_machine *machine, once_item *item, int64_t
 }
 
 /* It was claimed and has not begun: it is released, which counts no failure. */
-static void recall_one(once_machine *machine, once_item *item)
+static void release_unstarted(once_machine *machine, once_item *item)
 {
     assert(!item->given);
     const bool asks = item->decision.asks; /* then it stays unknown, as it was */
@@ -32,19 +32,19 @@ static void recall_one(once_machine *machine, once_item *item)
     once__machine_move(machine, item, ONCE_AT_RETURNED);
 }
 
-void once__machine_recall(once_machine *machine)
+void once__machine_release_unstarted(once_machine *machine)
 {
     once_item *next;
     for (once_item *item = machine->outside.flight.first; item; item = next) {
         next = item->next;
-        if (!item->given) recall_one(machine, item);
+        if (!item->given) release_unstarted(machine, item);
     }
 }
 
 void once__machine_lose_in_flight(once_machine *machine, once_item *item)
 {
     once_flight_lose(&machine->outside.flight, item);
-    if (!item->given) recall_one(machine, item);
+    if (!item->given) release_unstarted(machine, item);
 }
 
 /* START goes before KILL. An effect is started only in the first half of its lease and killed at four fifths of it, so

@@ -23,7 +23,7 @@ static void end_if_possible(once_machine *machine)
 /* After a stop: settle what came back, put back the rest, and end. */
 static once_action *choose_last(once_machine *machine, int64_t now_ms)
 {
-    once__machine_recall(machine);
+    once__machine_release_unstarted(machine);
     if (!machine->store.gone) once__machine_put_back_held(machine);
     if (machine->work.next != NEXT_CHOOSE) return NULL;
     if (machine->store.gone)

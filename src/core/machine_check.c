@@ -118,7 +118,7 @@ static const char *check_places(const once_machine *machine, const tally *all)
     for (size_t i = 0; i < machine->work.n; i++) item_sum_add(&lists[ONCE_AT_WORK], machine->work.items[i]);
     for (const once_item *item = machine->outside.flight.first; item; item = item->next)
         item_sum_add(&lists[ONCE_AT_FLIGHT], item);
-    for (const once_item *item = machine->outside.back; item; item = item->next)
+    for (const once_item *item = machine->outside.returned; item; item = item->next)
         item_sum_add(&lists[ONCE_AT_RETURNED], item);
     lists[ONCE_AT_PARKED] = all->by_place[ONCE_AT_PARKED]; /* there is no list of parked items */
     if (all->by_place[ONCE_AT_NEW].n) BROKEN(1, "an item of an open batch is nowhere");
@@ -139,7 +139,8 @@ static const char *check_slots(const once_machine *machine)
         size_t used = 0;
         for (const once_item *item = machine->outside.flight.first; item; item = item->next)
             used += item->handler == handler;
-        for (const once_item *item = machine->outside.back; item; item = item->next) used += item->handler == handler;
+        for (const once_item *item = machine->outside.returned; item; item = item->next)
+            used += item->handler == handler;
         for (size_t i = 0; i < machine->work.n; i++)
             used += machine->work.items[i]->handler == handler && machine->work.items[i]->stage == ONCE_STAGE_OUTSIDE;
         if (used != machine->outside.flight.used[h])

@@ -1,5 +1,5 @@
-/* After the commit: counts each message of the work, and moves it on. It is over, its effect flies, or it goes back to
- * the queue because the transaction did not reach it.
+/* After the commit: counts each message of the work, and moves it on. It is over, its effect is in flight, or it goes
+ * back to the queue because the transaction did not reach it.
  *
  * Invariant: a message is counted in one place at a time. When one that was counted as waiting or unknown goes on, that
  * count goes down. */

@@ -165,7 +165,7 @@ typedef struct machine_outside {
     once_action action;
     bool out;
     once_item **list;
-    once_item *back, *back_last; /* the list of RETURNED items */
+    once_item *returned, *returned_last; /* the list of RETURNED items */
     unsigned tries;
     int64_t failing_since_ms;
     int64_t at_ms; /* no message with an external effect is claimed before */

@@ -87,16 +87,16 @@ static void back_put(once_machine *machine, once_item *item)
     item->came_to = item->outcome;
     item->came_with = item->result;
     item->next = NULL;
-    if (machine->outside.back) machine->outside.back_last->next = item;
-    else machine->outside.back = item;
-    machine->outside.back_last = item;
+    if (machine->outside.returned) machine->outside.returned_last->next = item;
+    else machine->outside.returned = item;
+    machine->outside.returned_last = item;
 }
 
 /* Its slot is free for a message that the same transaction claims. */
 static void back_take(once_machine *machine, const once_item *item)
 {
-    assert(machine->outside.back == item);
-    machine->outside.back = item->next;
+    assert(machine->outside.returned == item);
+    machine->outside.returned = item->next;
     once_flight_unreserve(&machine->outside.flight, item);
 }
 

@@ -27,9 +27,9 @@ static once_action *choose_last(once_machine *machine, int64_t now_ms)
     if (!machine->store.gone) once__machine_put_back_held(machine);
     if (machine->work.next != NEXT_CHOOSE) return NULL;
     if (machine->store.gone)
-        while (machine->outside.back) once__machine_leave_unsettled(machine, machine->outside.back);
+        while (machine->outside.returned) once__machine_leave_unsettled(machine, machine->outside.returned);
     const bool rest = machine->o.accepts_at_stop && machine->ready.n;
-    if (!machine->store.gone && (machine->outside.back || rest || now_ms >= machine->outside.flight.extend_at_ms))
+    if (!machine->store.gone && (machine->outside.returned || rest || now_ms >= machine->outside.flight.extend_at_ms))
         once__machine_begin_work(machine, now_ms);
     else if (!machine->store.gone && machine->outside.flight.n && now_ms >= machine->store.renew_at_ms)
         return once__machine_emit(machine, ONCE_ACT_RENEW, 0);
@@ -46,13 +46,13 @@ static bool is_over(const once_item *item, int64_t now_ms)
  * take, which would take them over. */
 static bool must_keep_first(const once_machine *machine, int64_t now_ms)
 {
-    return now_ms >= machine->outside.flight.extend_at_ms || is_over(machine->outside.back, now_ms);
+    return now_ms >= machine->outside.flight.extend_at_ms || is_over(machine->outside.returned, now_ms);
 }
 
 /* Everything but SEEK and COUNT. */
 static once_action *choose_work(once_machine *machine, int64_t now_ms)
 {
-    const bool go = machine->outside.back || now_ms >= machine->outside.flight.extend_at_ms ||
+    const bool go = machine->outside.returned || now_ms >= machine->outside.flight.extend_at_ms ||
                     (once__machine_ready_can_go(machine, now_ms) && !machine->due.again);
     const bool take_due = now_ms >= once__machine_take_at_ms(machine, now_ms) &&
                           !(machine->due.took_last && go && !machine->due.takes_left) &&

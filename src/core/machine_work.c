@@ -374,8 +374,8 @@ static bool only_accepts(const once_machine *machine) { return machine->spec->in
 void once__machine_begin_work(once_machine *machine, int64_t now_ms)
 {
     assert(machine->work.n == 0);
-    while (machine->outside.back && machine->work.n < machine->batch_max)
-        once__machine_move(machine, machine->outside.back, ONCE_AT_WORK);
+    while (machine->outside.returned && machine->work.n < machine->batch_max)
+        once__machine_move(machine, machine->outside.returned, ONCE_AT_WORK);
     if (ONCE_PLANTED(no_extension)) machine->outside.flight.extend_at_ms = ONCE_NEVER;
     machine->work.keeping_n =
         once_flight_extends(&machine->outside.flight, now_ms, machine->work.keeping, machine->batch_max);

@@ -83,7 +83,7 @@ static void each_invariant_is_found_broken(void **state)
     BREAK("10", machine->end.ended, true);
     finishes(f, items[0], ONCE_DONE);
     BREAK("8", items[0]->returned, false);
-    BREAK("1", machine->outside.back, NULL);
+    BREAK("1", machine->outside.returned, NULL);
 }
 
 int main(void)

@@ -105,12 +105,12 @@ typedef struct once_machine once_machine;
 typedef enum once_action_kind {
     ONCE_ACT_NONE,
     /* store executor */
-    ONCE_ACT_BEGIN,  /* items: every message that the transaction may touch. The last `kept` of them are only extended.
+    ONCE_ACT_BEGIN, /* items: every message that the transaction may touch. The last `n_extend` of them are only extended.
                      * `due`: a FIND with `due` follows */
     ONCE_ACT_FIND,   /* in the transaction: find what waits in the lanes of the items, and with `due` what else is due;
                       * up to `max` into `batch`. -> more: something is due that only TAKE can hand out */
     ONCE_ACT_CLAIM,  /* -> item->decision */
-    ONCE_ACT_EXTEND, /* -> item->granted: the claim is still ours. `kept`: these are effects in flight, which may end
+    ONCE_ACT_EXTEND, /* -> item->granted: the claim is still ours. `n_extend`: these are effects in flight, which may end
                       * while the answer is under way */
     ONCE_ACT_RUN,    /* in order. -> item->outcome, result, failure. Unless `careful`, the executor may report DONE
                       * before the database has answered; COMMIT fails if that was wrong */
@@ -153,7 +153,7 @@ typedef struct once_action {
     bool careful; /* RUN: a savepoint around each message; otherwise stop at the first failure and set `failed` */
     bool blame;   /* RUN of one item, careful: if the database rolls back, its outcome is retry; otherwise that is a
                    * failure of the store */
-    size_t kept;
+    size_t n_extend;
     size_t max;
     once_batch *batch;
     bool due;

@@ -130,7 +130,7 @@ static once_action *keep(once_machine *machine)
     if (n == 0) return NULL;
     memcpy(machine->work.list, machine->work.keeping, n * sizeof *machine->work.list);
     once_action *action = once__machine_emit(machine, ONCE_ACT_EXTEND, n);
-    action->kept = n;
+    action->n_extend = n;
     return action;
 }
 

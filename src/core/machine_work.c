@@ -461,7 +461,7 @@ once_action *once__machine_begin(once_machine *machine)
     for (size_t i = 0; i < machine->work.keeping_n; i++) machine->work.about[n++] = machine->work.keeping[i];
     once_action *action = once__machine_emit(machine, ONCE_ACT_BEGIN, n);
     action->items = machine->work.about;
-    action->kept = machine->work.keeping_n;
+    action->n_extend = machine->work.keeping_n;
     action->due = machine->due.finding;
     return action;
 }

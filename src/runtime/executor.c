@@ -62,10 +62,10 @@ static int compare_locks(const void *a, const void *b)
 static bool gather_locks(once_executor *x, const once_action *a, uint64_t **out, size_t *n)
 {
     size_t all = 0, count = 0;
-    for (size_t i = 0; i + a->kept < a->n; i++) all += a->items[i]->n_locks;
+    for (size_t i = 0; i + a->n_extend < a->n; i++) all += a->items[i]->n_locks;
     uint64_t *locks = *out = once_arena_new(&x->scratch, uint64_t, all + 1);
     if (!locks) return false;
-    for (size_t i = 0; i + a->kept < a->n; i++) {
+    for (size_t i = 0; i + a->n_extend < a->n; i++) {
         if (a->items[i]->n_locks) memcpy(locks + count, a->items[i]->locks, a->items[i]->n_locks * sizeof *locks);
         count += a->items[i]->n_locks;
     }
@@ -84,7 +84,7 @@ static int expect(once_executor *x, const once_action *a, once_error *err)
     size_t n = 0, n_locks;
     if (!touched || !gather_locks(x, a, &locks, &n_locks)) return once_no_memory(err, "for a batch");
     for (size_t i = 0; i < a->n; i++) {
-        const bool work = i + a->kept < a->n; /* of kept items only the request may be read here */
+        const bool work = i + a->n_extend < a->n; /* of the extended ones only the request may be read here */
         if (work && once_hash_is_zero(a->items[i]->request.id)) continue;
         touched[n++] = (once_touch){&a->items[i]->request, work ? touch_of(a->items[i]) : ONCE_TOUCH_KEEP};
     }
@@ -93,7 +93,7 @@ static int expect(once_executor *x, const once_action *a, once_error *err)
 
 static int do_begin(once_executor *x, once_action *a, once_error *err)
 {
-    assert(!x->in_tx && a->kept <= a->n); /* E1 */
+    assert(!x->in_tx && a->n_extend <= a->n); /* E1 */
     const int rc = x->store->ops->begin(x->store, err);
     a->open = rc == ONCE_OK;
     return rc == ONCE_OK && x->store->ops->expect ? expect(x, a, err) : rc;
@@ -138,14 +138,14 @@ static int do_claim(once_executor *x, once_action *a, once_error *err)
 
 static int do_extend(once_executor *x, once_action *a, once_error *err)
 {
-    assert(x->in_tx && (a->kept == 0 || a->kept == a->n));
+    assert(x->in_tx && (a->n_extend == 0 || a->n_extend == a->n));
     const once_request **requests = once__requests_of(x, a);
     bool *ours = once_arena_new(&x->scratch, bool, a->n);
     if (!requests || !ours) return once_no_memory(err, "for a batch");
     const int rc = x->store->ops->extend(x->store, requests, a->n, ours, err);
     for (size_t i = 0; rc == ONCE_OK && i < a->n; i++) {
         a->items[i]->granted = ours[i];
-        if (!ours[i] && !a->kept)
+        if (!ours[i] && !a->n_extend)
             once__log_fenced(x, a->items[i],
                              "its lease expired, and another worker may have claimed it; its effect is not committed");
     }

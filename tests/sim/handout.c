@@ -214,7 +214,7 @@ static void note_tx(sim_worker *w, const once_action *begin)
 {
     for (size_t i = 0; i < w->world->handouts_n; i++)
         if (w->world->handouts[i].holder == w->incarnation) w->world->handouts[i].in_tx = false;
-    for (size_t i = 0; i + begin->kept < begin->n; i++) {
+    for (size_t i = 0; i + begin->n_extend < begin->n; i++) {
         const once_item *item = begin->items[i];
         if (!item->tag || item->returned || once__item_is_begun(item)) continue;
         sim_handout *h = sim_handout_find(w, item->stream, item->delivery);
@@ -227,7 +227,7 @@ void sim_handouts_begin(sim_worker *w, const once_action *action)
 {
     if (w->world->kind == BROKER_PLAIN || action->kind != ONCE_ACT_BEGIN) return;
     note_tx(w, action);
-    for (size_t i = 0; i + action->kept < action->n; i++) {
+    for (size_t i = 0; i + action->n_extend < action->n; i++) {
         const once_item *item = action->items[i];
         if (!item->tag || item->returned || once__item_is_begun(item) || !has_left(w, item)) continue;
         sim_violation(w->world, "worker %d begins message %d, which it no longer has", w->index,

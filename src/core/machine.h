@@ -175,7 +175,7 @@ typedef struct once_action {
 
     int status;
     once_error error;
-    bool open; /* BEGIN, COMMIT that failed: the transaction is still open and no commit was tried; the machine will
+    bool tx_open; /* BEGIN, COMMIT that failed: the transaction is still open and no commit was tried; the machine will
                 * roll it back */
     bool failed;
     bool at_end;

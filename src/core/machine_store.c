@@ -243,15 +243,15 @@ static void swept(once_machine *machine, const once_action *action, int64_t now_
 
 void once__machine_store_step(once_machine *machine, once_action *action, int64_t now_ms)
 {
-    if (action->kind == ONCE_ACT_BEGIN) machine->work.in_tx = action->status == ONCE_OK || action->open;
-    if (action->kind == ONCE_ACT_COMMIT) machine->work.in_tx = action->status != ONCE_OK && action->open;
+    if (action->kind == ONCE_ACT_BEGIN) machine->work.in_tx = action->status == ONCE_OK || action->tx_open;
+    if (action->kind == ONCE_ACT_COMMIT) machine->work.in_tx = action->status != ONCE_OK && action->tx_open;
     if (action->kind == ONCE_ACT_ROLLBACK) machine->work.in_tx = false;
     if (action->kind == ONCE_ACT_COMMIT) once__machine_let_last_go(machine);
     if (action->kind == ONCE_ACT_SEEK) {
         once__machine_sought(machine, action, now_ms);
         return;
     }
-    const bool tried = action->kind == ONCE_ACT_COMMIT && !action->open;
+    const bool tried = action->kind == ONCE_ACT_COMMIT && !action->tx_open;
     if (ONCE_PLANTED(commit_assumed) && tried) action->status = ONCE_OK;
     if (ONCE_PLANTED(presumption_kept) && tried && once__machine_disproved(machine, action)) action->status = ONCE_OK;
     if (action->kind == ONCE_ACT_FIND && action->status != ONCE_OK) once__machine_batch_put(machine, action->batch);

@@ -95,7 +95,7 @@ static int do_begin(once_executor *x, once_action *a, once_error *err)
 {
     assert(!x->in_tx && a->n_extend <= a->n); /* E1 */
     const int rc = x->store->ops->begin(x->store, err);
-    a->open = rc == ONCE_OK;
+    a->tx_open = rc == ONCE_OK;
     return rc == ONCE_OK && x->store->ops->expect ? expect(x, a, err) : rc;
 }
 
@@ -295,11 +295,11 @@ static void keep_log_in_doubt(once_executor *x)
 static int commit_batch(once_executor *x, once_action *a, bool renews, once_error *err)
 {
     assert(x->in_tx && (!renews || x->worker));
-    a->open = true;
+    a->tx_open = true;
     int rc = once__keep_facts(x, a, renews, err);
     if (rc != ONCE_OK) return rc;
     CHECK_POINT(commit_before, err);
-    a->open = false;
+    a->tx_open = false;
     rc = x->store->ops->commit(x->store, err);
     if (rc == ONCE_E_UNAVAILABLE || rc == ONCE_E_COMMIT_UNKNOWN) keep_log_in_doubt(x);
     return rc;
@@ -353,7 +353,7 @@ void once_execute_store(once_executor *x, once_action *a)
         x->wrote = false;
         x->settled = 0;
         a->status = do_begin(x, a, err);
-        x->in_tx = a->open;
+        x->in_tx = a->tx_open;
         break;
     case ONCE_ACT_FIND: a->status = once__do_find(x, a, err); break;
     case ONCE_ACT_CLAIM: a->status = do_claim(x, a, err); break;
@@ -367,7 +367,7 @@ void once_execute_store(once_executor *x, once_action *a)
     case ONCE_ACT_BURY: a->status = do_bury(x, a, err); break;
     case ONCE_ACT_COMMIT:
         a->status = do_commit(x, a, err);
-        x->in_tx = a->open;
+        x->in_tx = a->tx_open;
         break;
     case ONCE_ACT_ROLLBACK:
         x->store->ops->rollback(x->store);

@@ -102,7 +102,7 @@ static once_entry entry_of(fixture *f, size_t i)
 static void claimed(fixture *f, size_t n)
 {
     assert_int_equal(act(f, ONCE_ACT_BEGIN, n), ONCE_OK);
-    assert_true(f->action.open && f->x.in_tx);
+    assert_true(f->action.tx_open && f->x.in_tx);
     assert_int_equal(act(f, ONCE_ACT_CLAIM, n), ONCE_OK);
     for (size_t i = 0; i < n; i++) assert_int_equal(f->items[i].decision.answer, ONCE_ANSWER_RUN);
 }
@@ -122,7 +122,7 @@ static void a_transaction_step_by_step(void **state)
     for (size_t i = 0; i < ITEMS; i++) assert_true(f->items[i].granted);
     assert_int_equal(f->x.settled, 2); /* one comes again */
     assert_int_equal(act(f, ONCE_ACT_COMMIT, 0), ONCE_OK);
-    assert_false(f->action.open || f->x.in_tx);
+    assert_false(f->action.tx_open || f->x.in_tx);
     assert_int_equal(entry_of(f, 0).state, ONCE_STATE_DONE);
     const once_entry waits = entry_of(f, 1);
     assert_int_equal(waits.state, ONCE_STATE_WAITING);
@@ -270,7 +270,7 @@ static void counters_are_part_of_the_commit(void **state)
     f->action.repeats = 2;
     assert_true(once_failpoints_arm("commit_before:error", NULL, 0));
     assert_int_equal(act(f, ONCE_ACT_COMMIT, 0), ONCE_E_UNAVAILABLE);
-    assert_true(f->action.open && f->x.in_tx); /* nothing was tried: the machine ends it */
+    assert_true(f->action.tx_open && f->x.in_tx); /* nothing was tried: the machine ends it */
     assert_int_equal(act(f, ONCE_ACT_ROLLBACK, 0), ONCE_OK);
     assert_int_equal(repeats_of(f), 0);
     assert_true(once_failpoints_arm("", NULL, 0));

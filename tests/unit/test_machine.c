@@ -150,7 +150,7 @@ static void a_commit_that_was_not_tried_is_rolled_back_and_leaves_no_doubt(void 
     runs(f, 1, false, ONCE_DONE);
     settles(f, 1, ONCE_DONE);
     once_action *commit = asks_store(f, ONCE_ACT_COMMIT);
-    commit->open = true;
+    commit->tx_open = true;
     answer(f, commit, ONCE_E_UNAVAILABLE);
     assert_false(item->commit_unknown);
     store_does(f, ONCE_ACT_ROLLBACK); /* at once: nobody pauses with an open transaction */

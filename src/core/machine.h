@@ -105,13 +105,13 @@ typedef struct once_machine once_machine;
 typedef enum once_action_kind {
     ONCE_ACT_NONE,
     /* store executor */
-    ONCE_ACT_BEGIN, /* items: every message that the transaction may touch. The last `n_extend` of them are only extended.
-                     * `due`: a FIND with `due` follows */
+    ONCE_ACT_BEGIN,  /* items: every message that the transaction may touch; the last `n_extend` are only extended.
+                      * `due`: a FIND with `due` follows */
     ONCE_ACT_FIND,   /* in the transaction: find what waits in the lanes of the items, and with `due` what else is due;
                       * up to `max` into `batch`. -> more: something is due that only TAKE can hand out */
     ONCE_ACT_CLAIM,  /* -> item->decision */
-    ONCE_ACT_EXTEND, /* -> item->granted: the claim is still ours. `n_extend`: these are effects in flight, which may end
-                      * while the answer is under way */
+    ONCE_ACT_EXTEND, /* -> item->granted: the claim is still ours. `n_extend`: these are effects in flight, which may
+                      * end while the answer is under way */
     ONCE_ACT_RUN,    /* in order. -> item->outcome, result, failure. Unless `careful`, the executor may report DONE
                       * before the database has answered; COMMIT fails if that was wrong */
     ONCE_ACT_SETTLE, /* item->outcome and the rest. -> item->granted: applied */

@@ -157,7 +157,7 @@ static void a_commit_that_was_not_tried_is_rolled_back_and_leaves_no_doubt(void 
     asks_nothing(f);
     f->now_ms += once_machine_wait_ms(f->machine, f->now_ms);
     once_action *begin = asks_store(f, ONCE_ACT_BEGIN);
-    begin->open = true;
+    begin->tx_open = true;
     answer(f, begin, ONCE_E_UNAVAILABLE); /* begun, and what it is about could not be said */
     store_does(f, ONCE_ACT_ROLLBACK);
     f->now_ms += once_machine_wait_ms(f->machine, f->now_ms);

@@ -321,13 +321,22 @@ static void on_fate(void *user, const once_fate *fate)
     cli_print_line(fate->line, fate->column);
 }
 
-/* "in.ndjson:17": the point is after the last colon. */
+/* "in.ndjson:17": the point is after the last colon. "payments/3/88123": after the last slash, if that is a number. */
+static const char *find_point(const char *coordinates)
+{
+    const char *colon = strrchr(coordinates, ':'), *slash = strrchr(coordinates, '/');
+    if (colon) return colon;
+    return slash && slash[1] && strspn(slash + 1, "0123456789") == strlen(slash + 1) ? slash : NULL;
+}
+
 static int explain_message(once_pipeline *pipeline, explaining *x, once_error *err)
 {
-    const char *colon = strrchr(x->message, ':');
+    const char *colon = find_point(x->message);
     if (!colon || colon == x->message || !colon[1])
-        return once_fail(err, ONCE_E_USAGE, "'%s' are not coordinates; write PLACE:POINT, as in 'payments.ndjson:17'",
-                         x->message);
+        return once_fail(
+            err, ONCE_E_USAGE,
+            "'%s' are not coordinates; write PLACE:POINT, as in 'payments.ndjson:17' or 'payments/3:88123'",
+            x->message);
     return once_pipeline_explain_message(pipeline, (once_bytes){x->message, (size_t)(colon - x->message)},
                                          cli_bytes(colon + 1), on_fate, on_explanation, x, err);
 }

@@ -51,6 +51,7 @@ static void print_text(const once_summary *summary, uint64_t log_dropped)
 }
 
 typedef struct live {
+    once_pipeline *pipeline;
     int64_t total; /* bytes of the source when it was first seen */
     uint64_t last_count;
     double last_seconds, rate;
@@ -72,6 +73,51 @@ static void show_line(const char *text)
     fflush(stderr);
 }
 
+enum { LAGS_SHOWN = 3 };
+
+/* The streams of a broker: how much is left in all, and those with the most. */
+typedef struct lags {
+    size_t n; /* that have something left */
+    int64_t all;
+    bool known;
+    char names[LAGS_SHOWN][80];
+    int64_t left[LAGS_SHOWN]; /* descending */
+} lags;
+
+static bool add_lag(void *user, const once_stream_shown *stream)
+{
+    lags *l = user;
+    if (strcmp(stream->unit, "messages") != 0) return false;
+    if (stream->left < 0) return true;
+    l->known = true;
+    l->all += stream->left;
+    if (stream->left == 0) return true;
+    size_t at = l->n < LAGS_SHOWN ? l->n : LAGS_SHOWN;
+    l->n++;
+    while (at > 0 && l->left[at - 1] < stream->left) at--;
+    if (at == LAGS_SHOWN) return true;
+    memmove(l->left + at + 1, l->left + at, (LAGS_SHOWN - 1 - at) * sizeof *l->left);
+    memmove(l->names + at + 1, l->names + at, (LAGS_SHOWN - 1 - at) * sizeof *l->names);
+    l->left[at] = stream->left;
+    snprintf(l->names[at], sizeof l->names[at], "%s", stream->name);
+    return true;
+}
+
+/* "lag 120 (payments/0 100, payments/1 20)". False: the source is no broker. */
+static bool write_lag(once_pipeline *pipeline, char *out, size_t size)
+{
+    lags all = {0};
+    once_error err;
+    if (once_pipeline_streams(pipeline, add_lag, &all, &err) != ONCE_OK || !all.known) return false;
+    size_t len = (size_t)snprintf(out, size, "  lag %" PRId64, all.all);
+    const size_t shown = all.n < LAGS_SHOWN ? all.n : LAGS_SHOWN;
+    for (size_t i = 0; i < shown && len < size; i++)
+        len += (size_t)snprintf(out + len, size - len, "%s%s %" PRId64, i ? ", " : " (", all.names[i], all.left[i]);
+    if (all.n > shown && len < size) len += (size_t)snprintf(out + len, size - len, ", %zu more", all.n - shown);
+    if (shown && len < size) snprintf(out + len, size - len, ")");
+    return true;
+}
+
 static void on_progress(void *user, const once_counts *c, int64_t left, double seconds)
 {
     live *l = user;
@@ -80,8 +126,8 @@ static void on_progress(void *user, const once_counts *c, int64_t left, double s
     if (seconds > l->last_seconds) l->rate = (double)(count - l->last_count) / (seconds - l->last_seconds);
     l->last_count = count;
     l->last_seconds = seconds;
-    char tail[60] = "", line[400];
-    if (l->total > 0 && left >= 0) {
+    char tail[400] = "", line[800];
+    if (!write_lag(l->pipeline, tail, sizeof tail) && l->total > 0 && left >= 0) {
         const double read = (double)(l->total - left) / (double)l->total;
         char eta[20] = "";
         if (read > 0.01 && left > 0) cli_how_long(eta, sizeof eta, seconds * (1 - read) / read);
@@ -129,7 +175,7 @@ int cli_run(int argc, char **argv)
     if (once_pipeline_has_secrets(running)) prctl(PR_SET_DUMPABLE, 0); /* no core dump, no debugger */
     cli_stop_on_signals(running);
     const bool terminal = isatty(STDERR_FILENO) && !json;
-    live progress = {0};
+    live progress = {.pipeline = running};
     const once_run_options run_options = {
         .size = sizeof run_options,
         .confirm_scope_change = confirm,

@@ -1,6 +1,7 @@
 /* once status: counts the messages of a consumer by state, and lists its workers. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "cli.h"
 
@@ -113,16 +114,73 @@ static bool show_worker(void *user, const once_running *w)
     return true;
 }
 
+typedef struct shown_lag {
+    bool json;
+    size_t n, unknown;
+    int64_t all;
+    char *text; /* lines, or a JSON list */
+    size_t len;
+    FILE *to;
+} shown_lag;
+
+static void add_lag(void *user, const char *stream, int64_t left)
+{
+    shown_lag *l = user;
+    if (left < 0) l->unknown++;
+    else l->all += left;
+    if (l->json) {
+        fprintf(l->to, "%s{\"name\":", l->n ? "," : "");
+        cli_json_cstring(l->to, stream);
+        if (left < 0) fprintf(l->to, ",\"left\":null}");
+        else fprintf(l->to, ",\"left\":%" PRId64 "}", left);
+    } else if (left < 0) {
+        fprintf(l->to, "  stream     %12s  %s\n", "?", stream);
+    } else {
+        fprintf(l->to, "  stream     %12" PRId64 "  %s\n", left, stream);
+    }
+    l->n++;
+}
+
+/* What is left in the source. A broker that does not answer is no failure of this verb. */
+static void show_lag(once_pipeline *pipeline, bool json)
+{
+    shown_lag l = {.json = json};
+    once_error why;
+    l.to = open_memstream(&l.text, &l.len);
+    if (!l.to) return;
+    const int rc = once_pipeline_lag(pipeline, add_lag, &l, &why);
+    fclose(l.to);
+    if (json && rc == ONCE_OK) {
+        printf(",\"lag\":{\"left\":%" PRId64 ",\"not_known\":%zu,\"streams\":[%s]}", l.all, l.unknown, l.text);
+    } else if (json && rc == ONCE_E_UNSUPPORTED) {
+        printf(",\"lag\":null");
+    } else if (json) {
+        printf(",\"lag\":{\"error\":");
+        cli_json_cstring(stdout, why.text);
+        printf("}");
+    } else if (rc == ONCE_OK) {
+        printf("  %-10s %12" PRId64 "  messages in the source that are not acked yet%s\n%s", "lag", l.all,
+               l.unknown ? "; not known of all streams" : "", l.text);
+    } else if (rc != ONCE_E_UNSUPPORTED) {
+        printf("  %-10s %12s  could not be read: ", "lag", "?");
+        cli_print_safe(cli_bytes(why.text));
+        printf("\n");
+    }
+    free(l.text);
+}
+
 static int show(once_pipeline *pipeline, const once_pipeline_state *state, const once_stored *stored, bool json,
                 bool finished, once_error *err)
 {
     shown_workers shown = {.json = json, .store_ms = state->store_ms};
     if (!json) {
         as_text(state, stored, finished);
+        show_lag(pipeline, false);
         return once_pipeline_workers(pipeline, show_worker, &shown, err);
     }
     printf("{");
     as_json(state, stored, finished);
+    show_lag(pipeline, true);
     printf(",\"workers\":[");
     const int rc = once_pipeline_workers(pipeline, show_worker, &shown, err);
     printf("]");

@@ -131,6 +131,14 @@ typedef bool once_running_visit(void *user, const once_running *running);
 /* Calls `visit` for each worker that has not ended, in the order in which they began. */
 ONCE_API int once_pipeline_workers(once_pipeline *pipeline, once_running_visit *visit, void *user, once_error *err);
 
+/* Gets how many messages of a stream are not acked yet, whoever reads it; -1: it is not known. */
+typedef void once_lag_visit(void *user, const char *stream, int64_t left);
+
+/* Asks the broker, for about 2 s at most, and calls `visit` for each stream of the source (a partition). It joins no
+ * group, and no run is needed. E_UNSUPPORTED: the source has no broker. E_UNAVAILABLE: the broker does not answer.
+ * E_DENIED: it refuses. */
+ONCE_API int once_pipeline_lag(once_pipeline *pipeline, once_lag_visit *visit, void *user, once_error *err);
+
 /* What once_pipeline_list lists; a set. */
 enum once_list_what { ONCE_LIST_WAITING = 1, ONCE_LIST_UNKNOWN = 2, ONCE_LIST_DEAD = 4, ONCE_LIST_BUSY = 8 };
 

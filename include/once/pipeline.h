@@ -261,6 +261,7 @@ typedef struct once_stream_shown {
     int64_t left;      /* still to read of it, as in once_snapshot; -1: not known */
     uint64_t open;     /* its messages that were received and are not acked */
     int64_t paused_ms; /* for how long nothing was fetched, because enough of its messages are here; 0: it is fetched */
+    const char *unit;  /* what `left` counts: "bytes" or "messages" */
 } once_stream_shown;
 
 /* Gets one stream. False ends the list. */

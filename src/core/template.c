@@ -265,6 +265,22 @@ int once_template_parse(once_arena *arena, once_bytes text, const once_template 
 }
 
 bool once_template_uses_coordinates(const once_template *t) { return t->coordinates; }
+
+unsigned once_template_parts(const once_template *t)
+{
+    static const unsigned bits[] = {[PART_LITERAL] = 0,
+                                    [PART_POINTER] = ONCE_PART_POINTER,
+                                    [PART_HEADER] = ONCE_PART_HEADER,
+                                    [PART_SOURCE] = ONCE_PART_SOURCE,
+                                    [PART_COORDINATES] = ONCE_PART_COORDINATES,
+                                    [PART_HASH] = ONCE_PART_HASH,
+                                    [PART_EVENT] = ONCE_PART_EVENT,
+                                    [PART_TIME] = ONCE_PART_POINTER};
+    unsigned all = 0;
+    for (size_t i = 0; i < t->n; i++) all |= bits[t->parts[i].kind];
+    return all;
+}
+
 bool once_template_uses_headers(const once_template *t)
 {
     for (size_t i = 0; i < t->n; i++)

@@ -37,6 +37,16 @@ typedef struct once_template_input {
 /* ONCE_OK, ONCE_E_USAGE with the mistake in `err`, or ONCE_E_NOMEM; on failure `out` is untouched. */
 int once_template_parse(once_arena *arena, once_bytes text, const once_template **out, once_error *err);
 bool once_template_uses_coordinates(const once_template *t);
+/* The kinds of its placeholders, as bits. */
+enum {
+    ONCE_PART_POINTER = 1u << 0, /* also ${time:...} */
+    ONCE_PART_HEADER = 1u << 1,
+    ONCE_PART_SOURCE = 1u << 2,
+    ONCE_PART_COORDINATES = 1u << 3,
+    ONCE_PART_HASH = 1u << 4,
+    ONCE_PART_EVENT = 1u << 5,
+};
+unsigned once_template_parts(const once_template *t);
 bool once_template_uses_headers(const once_template *t); /* ${header:NAME}, ${source:NAME} or ${event:NAME} */
 bool once_template_uses_event(const once_template *t);
 /* Walks over the names of all ${source:NAME}: begin with *at = 0. False: there are no more. */

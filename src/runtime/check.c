@@ -214,6 +214,10 @@ static void find_handlers(const once_spec *spec, once_parts *parts, once_finding
                      budget_of(&h->retry, budget, sizeof budget));
         }
         report(user, topic, text, false);
+        if (once_handler_runs(h) && !h->natural) {
+            report(user, topic, once__key_catches(h->key), false);
+            if (once__key_doubt(h->key)) report(user, topic, once__key_doubt(h->key), true);
+        }
         find_other_database(h, topic, parts, report, user);
     }
 }
@@ -319,8 +323,9 @@ static int find_all(once_pipeline *pipeline, once_parts *parts, once_finding *re
     find_lanes(pipeline->spec, report, user);
     find_room(pipeline->spec, report, user);
     find_retention(pipeline->spec, report, user);
-    once__find_source(pipeline, parts, report, user);
+    const int rc = once__find_source(pipeline, parts, report, user, err);
     once__find_exposure(pipeline, report, user);
+    if (rc != ONCE_OK) return rc;
     if (!(parts->store->bits & ONCE_STORE_LANES) && pipeline->spec->order)
         return once_fail(err, ONCE_E_CONFIG, "%.*s: 'order' needs a store with lanes", (int)pipeline->spec->file.len,
                          pipeline->spec->file.data);

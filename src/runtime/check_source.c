@@ -1,5 +1,6 @@
 /* `once check` of the source: what is doubtful about it, and the limits of its broker compared with the pipeline file.
- * A limit that could not be read is a warning, too: it is not known to be fine. */
+ * A limit that could not be read is a warning, too: it is not known to be fine. What is too short is an error, because
+ * messages would be lost, refused or handled again. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -14,6 +15,8 @@ typedef struct checked {
     const once_spec *spec;
     once_finding *report;
     void *user;
+    int rc; /* of the first error */
+    once_error *err;
 } checked;
 
 static void warn(void *user, const char *text)
@@ -22,33 +25,68 @@ static void warn(void *user, const char *text)
     c->report(c->user, "source", text, true);
 }
 
-/* "FILE:LINE" of a handler. */
+/* "FILE:LINE". */
 typedef struct place {
     char text[300];
 } place;
 
-static const char *at(const checked *c, const once_handler_spec *h, place *out)
+static const char *at_line(const checked *c, int line, place *out)
 {
     (void)snprintf(out->text, sizeof out->text, "%.*s:%d", c->spec->file.len < 200 ? (int)c->spec->file.len : 200,
-                   c->spec->file.data, h->line);
+                   c->spec->file.data, line);
     return out->text;
 }
 
+static const char *at(const checked *c, const once_handler_spec *h, place *out) { return at_line(c, h->line, out); }
+
+/* The first one ends the check, after all findings; others are told as warnings. */
+static void wrong(checked *c, int line, const char *text)
+{
+    char whole[1200];
+    place where;
+    (void)snprintf(whole, sizeof whole, "%s: %s", at_line(c, line, &where), text);
+    if (c->rc == ONCE_OK) c->rc = once_fail(c->err, ONCE_E_CONFIG, "%s", whole);
+    else warn(c, whole);
+}
+
 /* A message that is delivered again after its key was forgotten runs again or, if its time is known, becomes a
- * letter. */
-static void compare_retention(const checked *c, const once_source_finding *f, const once_handler_spec *h)
+ * letter, even if it was never handled. */
+static void compare_remembered(checked *c, const once_source_finding *f, const once_handler_spec *h)
+{
+    char text[900], kept[ONCE_DURATION_TEXT], remember[ONCE_DURATION_TEXT];
+    if (!once__remembers(c->spec, h) || h->remember_ms == ONCE_FOREVER || f->value <= h->remember_ms) return;
+    (void)snprintf(
+        text, sizeof text,
+        "'remember' (%s) is shorter than %.200s keeps messages (%s, %.80s): a message that is delivered "
+        "after that time %s; raise 'remember' to %s%s",
+        once_duration_format(h->remember_ms, remember), f->of, once_duration_format(f->value, kept), f->setting,
+        once_spec_knows_times(c->spec) ? "becomes a dead letter, even if it was never handled" : "runs again", kept,
+        f->value == ONCE_FOREVER ? "" : ", or lower it there");
+    wrong(c, h->remember_line, text);
+}
+
+/* A message that is in work is not acked, so that it comes again when its worker dies. It must still be there then.
+ * Retries and letters do not need it: the store keeps their bodies. */
+static void compare_attempt(checked *c, const once_source_finding *f, const once_handler_spec *h)
+{
+    char text[900], kept[ONCE_DURATION_TEXT], needed[ONCE_DURATION_TEXT];
+    int64_t needed_ms;
+    if (!once_handler_runs(h) || f->value == ONCE_FOREVER) return;
+    if (__builtin_add_overflow(h->timeout_ms, h->lease_ms, &needed_ms)) needed_ms = ONCE_FOREVER;
+    if (f->value >= needed_ms) return;
+    (void)snprintf(text, sizeof text,
+                   "%.200s keeps messages for %s (%.80s), less than 'timeout' and 'lease' together (%s): a message "
+                   "whose worker dies may be gone before it is delivered again; raise %.80s, or lower 'timeout'",
+                   f->of, once_duration_format(f->value, kept), f->setting, once_duration_format(needed_ms, needed),
+                   f->setting);
+    wrong(c, h->line, text);
+}
+
+static void compare_retention(checked *c, const once_source_finding *f, const once_handler_spec *h)
 {
     assert(f->limit == ONCE_LIMIT_RETENTION && f->setting);
-    char text[900], kept[ONCE_DURATION_TEXT], remember[ONCE_DURATION_TEXT];
-    place where;
-    if (!once__remembers(c->spec, h) || h->remember_ms == ONCE_FOREVER || f->value <= h->remember_ms) return;
-    (void)snprintf(text, sizeof text,
-                   "%.200s keeps messages for %s (%.80s), longer than 'remember' (%s, %s): a message delivered again "
-                   "after that time %s; raise 'remember', or lower %.80s",
-                   f->of, once_duration_format(f->value, kept), f->setting,
-                   once_duration_format(h->remember_ms, remember), at(c, h, &where),
-                   once_spec_knows_times(c->spec) ? "becomes a dead letter" : "runs again", f->setting);
-    warn((void *)c, text);
+    compare_remembered(c, f, h);
+    compare_attempt(c, f, h);
 }
 
 /* What the broker gives up goes to its own dead letters, not to ours. Each crash and each lost lease is a delivery. */
@@ -81,7 +119,7 @@ static void compare_hold(const checked *c, const once_source_finding *f, const o
     warn((void *)c, text);
 }
 
-static void compare(const checked *c, const once_source_finding *f)
+static void compare(checked *c, const once_source_finding *f)
 {
     for (size_t i = 0; i < c->spec->n_handlers; i++) {
         const once_handler_spec *h = &c->spec->handlers[i];
@@ -97,7 +135,7 @@ static void compare(const checked *c, const once_source_finding *f)
 static const char *compared_with(once_source_limit limit)
 {
     switch (limit) {
-    case ONCE_LIMIT_RETENTION: return "'remember'";
+    case ONCE_LIMIT_RETENTION: return "'remember' and 'timeout'";
     case ONCE_LIMIT_DELIVERIES: return "'retry.attempts'";
     case ONCE_LIMIT_HOLD: return "'timeout'";
     case ONCE_LIMIT_NONE: break;
@@ -117,7 +155,7 @@ static void say(const checked *c, const once_source_finding *f)
 
 static void on_limit(void *user, const once_source_finding *f)
 {
-    const checked *c = user;
+    checked *c = user;
     char text[900];
     if (f->limit == ONCE_LIMIT_NONE) {
         assert(f->text);
@@ -132,11 +170,12 @@ static void on_limit(void *user, const once_source_finding *f)
     }
 }
 
-void once__find_source(const once_pipeline *pipeline, const once_parts *parts, once_finding *report, void *user)
+int once__find_source(const once_pipeline *pipeline, const once_parts *parts, once_finding *report, void *user,
+                      once_error *err)
 {
     const once_spec *spec = pipeline->spec;
     once_source *source = parts->source;
-    checked c = {spec, report, user};
+    checked c = {.spec = spec, .report = report, .user = user, .err = err};
     once_error why;
     if (!(source->ops->bits(source) & ONCE_SOURCE_REDELIVERS))
         report(user, "source", "cannot deliver again: if the process is killed, messages in flight are lost", true);
@@ -145,9 +184,6 @@ void once__find_source(const once_pipeline *pipeline, const once_parts *parts, o
     const bool here = once__store_driver_bits(once_bytes_of(parts->store->ops->scheme)) & ONCE_DRIVER_HERE,
                shared = (parts->store->bits & ONCE_STORE_SHARED) && !here;
     once_source_doubts(&spec->source, shared && once_spec_uses_coordinates(spec), warn, &c);
-    if (!source->ops->ask || source->ops->ask(source, on_limit, &c, &why) == ONCE_OK) return;
-    char text[700];
-    (void)snprintf(text, sizeof text, "could not read its limits, which were not compared with this file: %.500s",
-                   why.text);
-    warn(&c, text);
+    const int rc = source->ops->ask ? source->ops->ask(source, on_limit, &c, &why) : ONCE_OK;
+    return rc == ONCE_OK ? c.rc : once__at_line(pipeline, spec->source.line, rc, &why, err);
 }

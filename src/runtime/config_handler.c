@@ -110,6 +110,14 @@ static void check_one_effect(once_config *config, const once_node *node, const o
                           who.text, found.first->name.data, found.second->name.data);
 }
 
+/* The line of a field that a handler has or inherits; of the handler, if it is in neither. */
+static int line_of(const once_node *root, const once_node *node, const char *field)
+{
+    const once_node *own = node->kind == ONCE_NODE_MAP ? once_node_member(node, field) : NULL;
+    const once_node *found = own ? own : once_node_member(root, field);
+    return found ? found->name_line : node->name_line;
+}
+
 static void misfit(once_config *config, const once_node *node, const char *field, const char *why)
 {
     const once_node *found = once_node_member(node, field);
@@ -204,6 +212,7 @@ static void read_handler(once_config *config, const once_node *root, const once_
     once_handler_spec *h = &handler.spec;
     h->type = type;
     h->line = node->name_line;
+    h->remember_line = line_of(root, node, "remember");
     if (h->operation.len == 0) h->operation = type.len > 0 ? type : ONCE_BYTES("handler");
     if (node->kind != ONCE_NODE_MAP) {
         once_config_wrong(config, ONCE_E_CONFIG, node->line, "%s must be a map, not %s; %s", label_of(h).text,

@@ -72,7 +72,8 @@ static int copy_streams(once_run *r, shown **out, size_t *n, once_error *err) /*
         one->stream = (once_stream_shown){.state = word_of(view.state),
                                           .left = r->source->ops->lag(r->source, view.number),
                                           .open = view.open,
-                                          .paused_ms = view.paused_ms};
+                                          .paused_ms = view.paused_ms,
+                                          .unit = r->source->spec->source.kind->unit};
     }
     return ONCE_OK;
 }

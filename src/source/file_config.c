@@ -116,6 +116,7 @@ void once__file_doubts(const once_source_spec *source, bool shared, once_source_
 const once_source_kind once__source_file = {
     .name = "file",
     .summary = "NDJSON, one message a line; '-' is standard input",
+    .unit = "bytes",
     .ops = &once__file_ops,
     .field = {.name = "file",
               .type = ONCE_CONFIG_SECTION,

@@ -361,6 +361,7 @@ static const char *const names[] = {"topic", "partition", "offset", "timestamp",
 const once_source_kind once__source_kafka = {
     .name = "kafka",
     .summary = "topics of Apache Kafka, as a member of a consumer group",
+    .unit = "messages",
     .module = "kafka",
     .field = {.name = "kafka",
               .type = ONCE_CONFIG_SECTION,

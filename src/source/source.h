@@ -38,7 +38,7 @@
  *   keep; seek of a source with ASSIGNS          a third thread, that of the store
  *   wake, lag, stream_name, beat_ms, bits        any thread, perhaps under the machine's lock: they must not wait, not
  *                                                for a fetch that blocks, and not for the network
- *   open, close, look, ask, held, any other seek no other call at the same time */
+ *   open, close, look, ask, backlog, held, any other seek: no other call at the same time */
 #ifndef ONCE_SOURCE_SOURCE_H
 #define ONCE_SOURCE_SOURCE_H
 
@@ -111,6 +111,9 @@ typedef struct once_source_finding {
 } once_source_finding;
 typedef void once_source_report(void *user, const once_source_finding *finding);
 
+/* Gets how much of one stream is left for all workers together; -1: it is not known. */
+typedef void once_source_left(void *user, const char *stream, int64_t left);
+
 /* What every source has, so that a driver need not know it:
  *
  * `body: json | bytes`. Fetch gives the bytes of a message as they came. With `json` the intake parses them. With
@@ -125,6 +128,7 @@ typedef void once_source_report(void *user, const once_source_finding *finding);
 typedef struct once_source_kind {
     const char *name;                  /* "file": the field of `source` that chooses it */
     const char *summary;               /* one line for `once version` and the docs */
+    const char *unit;                  /* what `lag` counts: "bytes" or "messages" */
     const struct once_source_ops *ops; /* NULL: they are in a module ... */
     const char *module;                /* ... of this name, as its part "source" with the name of the source */
 
@@ -185,6 +189,9 @@ typedef struct once_source_ops {
     /* Opened for ONCE_OPEN_CHECK: reports the broker's limits, and other consumers of the same group. A limit that the
      * broker does not tell is reported, too. NULL: there is no broker. */
     int (*ask)(once_source *source, once_source_report *report, void *user, once_error *err);
+    /* Opened for ONCE_OPEN_CHECK: asks the broker how much is left of each stream, whoever reads it, and answers within
+     * about `ms`. NULL: there is no broker. */
+    int (*backlog)(once_source *source, int64_t ms, once_source_left *visit, void *user, once_error *err);
 
     /* Blocks until there is a message (then at most spec->batch_wait_ms for more), news, the end, wake(), or for about
      * 100 ms. Does not block with max 0 or `rest`. When it fails, it has given no message. */

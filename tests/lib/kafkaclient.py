@@ -98,6 +98,9 @@ class Client:
     def deny(self, topic, principal, operation):
         wire.create_acl(self.address, topic, principal, operation, False)
 
+    def deny_group(self, group, principal, operation):
+        wire.create_acl(self.address, group, principal, operation, False, wire.GROUP)
+
     # ---- messages ----
 
     @property

@@ -13,7 +13,7 @@ LIST_OFFSETS, METADATA, OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, DESCRIBE_
 TIMEOUT_S = 20
 
 # For ACLs.
-TOPIC, LITERAL, DENY, ALLOW = 2, 3, 2, 3
+TOPIC, GROUP, LITERAL, DENY, ALLOW = 2, 3, 3, 2, 3
 OPERATIONS = {"all": 2, "read": 3, "write": 4, "create": 5, "describe": 8, "describe_configs": 10, "alter_configs": 11}
 
 
@@ -204,8 +204,8 @@ def delete_records(address, topic, number, before):
     return low
 
 
-def create_acl(address, topic, principal, operation, allow):
-    rule = i8(TOPIC) + string(topic) + i8(LITERAL) + string(principal) + string("*")
+def create_acl(address, name, principal, operation, allow, kind=TOPIC):
+    rule = i8(kind) + string(name) + i8(LITERAL) + string(principal) + string("*")
     rule += i8(OPERATIONS[operation]) + i8(ALLOW if allow else DENY)
     answer = call(address, CREATE_ACLS, 1, array([rule]))
     answer.i32()

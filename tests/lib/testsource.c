@@ -448,7 +448,7 @@ static int test_ask(once_source *source, once_source_report *report, void *user,
     const test_broker_options *o = &s->broker->o;
     const char *why = o->asks_fail ? "not authorized" : NULL;
     assert(s->purpose == ONCE_OPEN_CHECK);
-    if (s->broker->down) return down(err);
+    if (s->broker->down || o->asks_down) return down(err);
     if (o->retention_ms)
         report(user, &(once_source_finding){.limit = ONCE_LIMIT_RETENTION,
                                             .value = o->retention_ms,
@@ -506,6 +506,7 @@ static void test_exposed(const once_source_spec *source, once_source_warning *wa
 static const char *const test_names[] = {"stream", "offset", NULL};
 
 const once_source_kind test_source_kind = {.name = "test",
+                                           .unit = "messages",
                                            .names = test_names,
                                            .summary = "a broker in memory",
                                            .ops = &test_source_ops,

@@ -27,6 +27,7 @@ typedef struct test_broker_options {
     int64_t retention_ms, deliveries_max;
     const char *secret; /* a value of its configuration, as it is written; NULL: none */
     bool asks_fail;     /* and that it may not say it */
+    bool asks_down;     /* it does not answer what it is asked */
     bool real_time;     /* otherwise time passes by test_broker_pass */
 } test_broker_options;
 

@@ -429,6 +429,7 @@ static void look(void)
     REFUSED(once_pipeline_stored(pipeline, &sizeless, &err));
 }
 
+static void on_left(void *user, const char *stream, int64_t left) { (void)user, (void)stream, (void)left; }
 static bool on_running(void *user, const once_running *item) { return !user && item; }
 static bool on_listed(void *user, const once_listed *item) { return !user && item; }
 static bool on_audited(void *user, const once_audited *item) { return !user && item; }
@@ -439,6 +440,8 @@ static void lists(void)
 {
     REFUSED(once_pipeline_workers(NULL, on_running, NULL, &err));
     REFUSED(once_pipeline_workers(pipeline, NULL, NULL, &err));
+    REFUSED(once_pipeline_lag(NULL, on_left, NULL, &err));
+    REFUSED(once_pipeline_lag(pipeline, NULL, NULL, &err));
     REFUSED(once_pipeline_list(NULL, ~0u, on_listed, NULL, &err));
     REFUSED(once_pipeline_list(pipeline, ~0u, NULL, NULL, &err));
     REFUSED(once_pipeline_audits(NULL, on_audited, NULL, &err));
@@ -580,6 +583,7 @@ static const struct {
     {"once_pipeline_idempotency_salt", salt},
     {"once_pipeline_join", run_beside},
     {"once_pipeline_list", lists},
+    {"once_pipeline_lag", lists},
     {"once_pipeline_load", load},
     {"once_pipeline_repair", upkeep},
     {"once_pipeline_replay", replay},

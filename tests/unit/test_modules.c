@@ -56,6 +56,7 @@ static const once_config_section queue_section = {
 static void conclude(once_source_spec *source) { source->name = ((const queue *)source->own)->name; }
 
 static const once_source_kind queue_source = {.name = "queue",
+                                              .unit = "messages",
                                               .summary = "a test",
                                               .module = "drivers",
                                               .field = {.name = "queue",

@@ -397,12 +397,14 @@ static void note(void *user, const char *topic, const char *text, bool warning)
         (size_t)snprintf(all->text + all->len, sizeof all->text - all->len, "%s%s\n", warning ? "! " : "", text);
 }
 
+/* An error of the check is noted as "error: ...". */
 static findings check(fixture *f, const char *rest)
 {
     findings all = {0};
     once_error err;
     load(f, 0, rest);
-    if (once_pipeline_check(f->consumers[0].pipeline, note, &all, &err) != ONCE_OK) fail_msg("%s", err.text);
+    if (once_pipeline_check(f->consumers[0].pipeline, note, &all, &err) != ONCE_OK)
+        all.len += (size_t)snprintf(all.text + all.len, sizeof all.text - all.len, "error: %s\n", err.text);
     once_pipeline_free(f->consumers[0].pipeline);
     f->consumers[0].pipeline = NULL;
     return all;
@@ -424,20 +426,52 @@ static void check_compares_what_the_broker_says(void **state)
     f->broker = test_broker_new(&o);
     findings all = check(f, "remember: 7d\n" CALL);
     expect_text(&all, "topic 't': retention.ms 14d\n");
-    expect_text(&all, "! topic 't' keeps messages for 14d (retention.ms), longer than 'remember' (7d, ");
-    expect_text(&all, "p.yaml:10): a message delivered again after that time runs again; raise 'remember'");
     expect_text(&all, "! queue 't' gives a message up after 2 deliveries (maxReceiveCount), fewer than "
                       "'retry.attempts' (3, ");
     expect_text(&all, "the group has 0 members\n");
-    assert_int_equal(all.warnings, 2);
+    assert_int_equal(all.warnings, 1);
+    expect_text(&all, "error: ");
+    expect_text(&all,
+                "p.yaml:8: 'remember' (7d) is shorter than topic 't' keeps messages (14d, retention.ms): a message "
+                "that is delivered after that time runs again; raise 'remember' to 14d");
     all = check(f, "remember: 30d\nretry: {attempts: 2}\n" CALL);
     assert_int_equal(all.warnings, 0);
+    assert_null(strstr(all.text, "error: "));
     test_broker_free(f->broker);
     o.bits |= ONCE_SOURCE_TIMED;
     f->broker = test_broker_new(&o);
     all = check(f, "remember: 7d\nretry: {attempts: 2}\n" CALL);
-    expect_text(&all, "a message delivered again after that time becomes a dead letter; raise 'remember'");
+    expect_text(&all, "that is delivered after that time becomes a dead letter, even if it was never handled;");
     assert_int_equal(test_broker_count(f->broker).handed_out, 0);
+}
+
+/* A message that is in work must still be there when its worker dies. */
+static void check_refuses_a_topic_that_forgets_before_an_attempt_ends(void **state)
+{
+    fixture *f = *state;
+    test_broker_options o = ASSIGNS_TWO;
+    o.retention_ms = 40000;
+    f->broker = test_broker_new(&o);
+    findings all = check(f, "timeout: 20s\n" CALL);
+    expect_text(&all, "p.yaml:10: topic 't' keeps messages for 40s (retention.ms), less than 'timeout' and 'lease' "
+                      "together (50s): a message whose worker dies may be gone before it is delivered again;");
+    all = check(f, "timeout: 10s\n" CALL);
+    assert_null(strstr(all.text, "error: "));
+}
+
+/* Limits that are not known are not fine. */
+static void check_fails_if_the_broker_does_not_answer(void **state)
+{
+    fixture *f = *state;
+    test_broker_options o = ASSIGNS_TWO;
+    once_error err;
+    o.asks_down = true;
+    f->broker = test_broker_new(&o);
+    load(f, 0, CALL);
+    findings all = {0};
+    assert_int_equal(once_pipeline_check(f->consumers[0].pipeline, note, &all, &err), ONCE_E_UNAVAILABLE);
+    assert_non_null(strstr(err.text, "p.yaml:"));
+    assert_non_null(strstr(err.text, "the broker of the test is away"));
 }
 
 /* As those of effects: the process is not looked into, and what others may read is said. */
@@ -520,7 +554,7 @@ static void check_says_what_the_broker_does_not_say(void **state)
     f->broker = test_broker_new(&o);
     const findings all = check(f, CALL);
     expect_text(&all, "! could not read retention.ms of topic 't': not authorized; it was not compared with "
-                      "'remember'\n");
+                      "'remember' and 'timeout'\n");
     assert_int_equal(all.warnings, 1);
 }
 
@@ -745,6 +779,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_stream_that_cannot_be_sought_is_a_failure_of_the_source, setup, teardown),
         cmocka_unit_test_setup_teardown(streams_are_shown_and_logged_by_name, setup, teardown),
         cmocka_unit_test_setup_teardown(check_compares_what_the_broker_says, setup, teardown),
+        cmocka_unit_test_setup_teardown(check_refuses_a_topic_that_forgets_before_an_attempt_ends, setup, teardown),
+        cmocka_unit_test_setup_teardown(check_fails_if_the_broker_does_not_answer, setup, teardown),
         cmocka_unit_test_setup_teardown(check_says_what_the_broker_does_not_say, setup, teardown),
         cmocka_unit_test_setup_teardown(a_source_has_secrets_too, setup, teardown),
         cmocka_unit_test_setup_teardown(names_of_the_source_are_the_same_on_a_retry, setup, teardown),

@@ -133,7 +133,7 @@ static void kafka_wake(once_source *source)
 
 static unsigned kafka_bits(const once_source *source) { return source->spec->source.bits | ONCE_SOURCE_REDELIVERS; }
 
-/* As Kafka's own tools count: from the group's offset to the end. At the end, markers of transactions do not count. */
+/* As Kafka's own tools count: from the group's offset, or from where it began, to the end. At the end, markers of transactions do not count. */
 static int64_t kafka_lag(once_source *source, uint32_t stream)
 {
     kafka_source *k = once__kafka(source);
@@ -143,7 +143,7 @@ static int64_t kafka_lag(once_source *source, uint32_t stream)
     const bool reading = p && p->state == KAFKA_READING;
     const kafka_topic *topic = reading ? p->topic : NULL;
     const int32_t number = reading ? p->number : 0;
-    const int64_t from = !reading ? 0 : p->committed >= 0 ? p->committed : p->next;
+    const int64_t from = !reading ? 0 : p->committed >= 0 ? p->committed : p->began;
     const bool all = reading && p->at_end && from >= p->next;
     pthread_mutex_unlock(&k->lock);
     if (!reading) return -1;
@@ -170,6 +170,8 @@ const once_source_ops once__kafka_ops = {
     .seek = once__kafka_seek,
     .keep = once__kafka_keep,
     .look = once__kafka_look,
+    .ask = once__kafka_ask,
+    .backlog = once__kafka_backlog,
     .fetch = kafka_fetch,
     .ack = once__kafka_ack,
     .release = once__kafka_release,

@@ -68,6 +68,7 @@ typedef struct kafka_partition {
     rd_kafka_queue_t *queue;
     int64_t next;      /* the offset to read next; under lock */
     int64_t committed; /* the group's offset, as far as we know; -1: none; under lock */
+    int64_t began;     /* where it was first read; -1: not yet; under lock */
 } kafka_partition;
 
 typedef struct kafka_source {
@@ -162,13 +163,15 @@ int once__kafka_read(kafka_source *k, once_fetch *fetch, once_error *err);
 /* headers.c: the JSON text of headers and of the source's facts; empty: neither. False: out of memory. */
 bool once__kafka_headers(const rd_kafka_message_t *m, bool named, once_arena *arena, once_bytes *out);
 
-/* commit.c, cursor.c, look.c, ask.c: slots of the source. */
+/* commit.c, cursor.c, look.c, ask.c, survey.c: slots of the source. */
 int once__kafka_ack(once_source *source, once_receipt *list, size_t n, once_error *err);
 int once__kafka_release(once_source *source, uint32_t stream, once_error *err);
 int once__kafka_seek(once_source *source, uint32_t stream, const once_facts *facts, once_error *err);
 int once__kafka_keep(once_source *source, const once_facts *facts, once_item *const *items, size_t n,
                      const once_item *const *last, size_t n_last, once_error *err);
 int once__kafka_look(once_source *source, once_coordinates at, const once_facts *facts, once_error *err);
+int once__kafka_ask(once_source *source, once_source_report *report, void *user, once_error *err);
+int once__kafka_backlog(once_source *source, int64_t ms, once_source_left *visit, void *user, once_error *err);
 
 extern const once_source_ops once__kafka_ops;
 

@@ -86,7 +86,7 @@ bool once__kafka_add(kafka_source *k, const char *topic, int32_t number)
     assert(!p->open && !p->queue);
     pthread_mutex_lock(&k->lock);
     *p = (kafka_partition){
-        .state = KAFKA_WAITING, .topic = t, .number = number, .place = place, .next = -1, .committed = -1};
+        .state = KAFKA_WAITING, .topic = t, .number = number, .place = place, .next = -1, .committed = -1, .began = -1};
     pthread_mutex_unlock(&k->lock);
     return true;
 }
@@ -98,7 +98,12 @@ int once__kafka_open_partition(kafka_source *k, kafka_partition *p, once_error *
     p->queue = rd_kafka_queue_new(k->reader);
     rd_kafka_queue_io_event_enable(p->queue, k->wake_fd, &one, sizeof one);
     p->open = rd_kafka_consume_start_queue(p->topic->handle, p->number, p->next, p->queue) == 0;
-    if (p->open) return ONCE_OK;
+    if (p->open) {
+        pthread_mutex_lock(&k->lock);
+        if (p->began < 0) p->began = p->next;
+        pthread_mutex_unlock(&k->lock);
+        return ONCE_OK;
+    }
     const rd_kafka_resp_err_t why = rd_kafka_last_error();
     rd_kafka_queue_destroy(p->queue);
     p->queue = NULL;

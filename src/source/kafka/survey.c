@@ -1,0 +1,212 @@
+/* What the cluster knows of the topics of a pipeline: which there are, how far the group has come in them, and where
+ * they begin and end. Questions only: nothing joins a group, and nothing is committed. */
+#include <assert.h>
+#include <regex.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/no_memory.h"
+#include "source/kafka/survey.h"
+
+#include "base/banned.h"
+
+int once__kafka_left_ms(const kafka_source *k, int64_t until_ns)
+{
+    const int64_t left_ms = (until_ns - once__kafka_now_ns(k)) / 1000000;
+    return left_ms < 1 ? 1 : left_ms > 60000 ? 60000 : (int)left_ms;
+}
+
+/* --- brokers that do not answer ----------------------------------------------------------------------------------- */
+
+/* A refused password or certificate: it comes as an event, and the question itself ends with its time. */
+static rd_kafka_resp_err_t refused(rd_kafka_queue_t *events, char *why, size_t size)
+{
+    rd_kafka_resp_err_t found = RD_KAFKA_RESP_ERR_NO_ERROR;
+    rd_kafka_event_t *event;
+    while ((event = rd_kafka_queue_poll(events, 0))) {
+        const rd_kafka_resp_err_t error = rd_kafka_event_error(event);
+        if (rd_kafka_event_type(event) == RD_KAFKA_EVENT_ERROR && once__kafka_status(error) == ONCE_E_DENIED) {
+            const char *text = rd_kafka_event_error_string(event);
+            (void)snprintf(why, size, "%s", text ? text : rd_kafka_err2str(error));
+            found = error;
+        }
+        rd_kafka_event_destroy(event);
+    }
+    return found;
+}
+
+int once__kafka_away(kafka_source *k, rd_kafka_resp_err_t error, once_error *err)
+{
+    char brokers[400] = "", why[300];
+    size_t len = 0;
+    for (size_t i = 0; i < k->kafka->n_brokers && len < sizeof brokers - 1; i++) {
+        const once_bytes broker = k->kafka->brokers[i];
+        const int more =
+            snprintf(brokers + len, sizeof brokers - len, "%s%.*s", i ? ", " : "", (int)broker.len, broker.data);
+        if (more > 0) len += (size_t)more;
+    }
+    const rd_kafka_resp_err_t denied = refused(k->reader_events, why, sizeof why);
+    if (denied) return once_fail(err, ONCE_E_DENIED, "the brokers (%s) refuse the connection: %s", brokers, why);
+    return once_fail(err, once__kafka_status(error), "no broker answers (%s): %s", brokers, rd_kafka_err2str(error));
+}
+
+/* --- topics ------------------------------------------------------------------------------------------------------- */
+
+static bool is_listed(const kafka_survey *s, const char *name)
+{
+    for (size_t i = 0; i < s->n; i++)
+        if (s->topics[i].name && strcmp(s->topics[i].name, name) == 0) return true;
+    return false;
+}
+
+static kafka_surveyed *add(kafka_survey *s, once_bytes written)
+{
+    if (s->n == s->room) {
+        const size_t room = s->room ? 2 * s->room : 16;
+        kafka_surveyed *more = once_arena_new(&s->arena, kafka_surveyed, room);
+        if (!more) return NULL;
+        if (s->n) memcpy(more, s->topics, s->n * sizeof *more);
+        s->topics = more;
+        s->room = room;
+    }
+    s->topics[s->n] = (kafka_surveyed){.written = written};
+    return &s->topics[s->n++];
+}
+
+static bool add_found(kafka_survey *s, once_bytes written, const rd_kafka_metadata_topic_t *about)
+{
+    once_bytes name;
+    if (is_listed(s, about->topic)) return true;
+    kafka_surveyed *t = add(s, written);
+    if (!t || !once_arena_copy(&s->arena, (once_bytes){about->topic, strlen(about->topic)}, &name)) return false;
+    t->name = name.data;
+    t->error = about->err;
+    t->partitions = about->err ? 0 : about->partition_cnt;
+    for (int i = 0; i < about->partition_cnt; i++) t->without_leader += about->partitions[i].leader < 0;
+    return true;
+}
+
+/* The group's own patterns are matched by librdkafka in the same way. */
+static bool add_matches(kafka_survey *s, once_bytes pattern, const rd_kafka_metadata_t *all)
+{
+    once_bytes text;
+    regex_t compiled;
+    if (!once_arena_copy(&s->arena, pattern, &text)) return false;
+    if (regcomp(&compiled, text.data, REG_EXTENDED | REG_NOSUB) != 0) return add(s, pattern);
+    bool ok = true, any = false;
+    for (int i = 0; i < all->topic_cnt && ok; i++) {
+        if (regexec(&compiled, all->topics[i].topic, 0, NULL, 0) != 0) continue;
+        any = true;
+        ok = add_found(s, pattern, &all->topics[i]);
+    }
+    regfree(&compiled);
+    return ok && (any || add(s, pattern));
+}
+
+static int ask_topic(kafka_source *k, kafka_survey *s, once_bytes written, int64_t until_ns, once_error *err)
+{
+    once_bytes name;
+    const rd_kafka_metadata_t *about = NULL;
+    kafka_topic *t = once_arena_copy(&s->arena, written, &name) ? once__kafka_topic(k, name.data) : NULL;
+    if (!t) return once_no_memory(err, "for a topic");
+    const rd_kafka_resp_err_t error =
+        rd_kafka_metadata(k->reader, 0, t->handle, &about, once__kafka_left_ms(k, until_ns));
+    if (error) return once__kafka_away(k, error, err);
+    assert(about->topic_cnt == 1);
+    const bool ok = add_found(s, written, &about->topics[0]);
+    rd_kafka_metadata_destroy(about);
+    return ok ? ONCE_OK : once_no_memory(err, "for a topic");
+}
+
+int once__kafka_survey_topics(kafka_source *k, int64_t until_ns, kafka_survey *out, once_error *err)
+{
+    const rd_kafka_metadata_t *all = NULL;
+    int rc = ONCE_OK;
+    for (size_t i = 0; i < k->kafka->n_topics && rc == ONCE_OK; i++) {
+        const once_bytes topic = k->kafka->topics[i];
+        if (!once_kafka_is_pattern(topic)) {
+            rc = ask_topic(k, out, topic, until_ns, err);
+            continue;
+        }
+        const rd_kafka_resp_err_t error =
+            all ? 0 : rd_kafka_metadata(k->reader, 1, NULL, &all, once__kafka_left_ms(k, until_ns));
+        if (error) rc = once__kafka_away(k, error, err);
+        else if (!add_matches(out, topic, all)) rc = once_no_memory(err, "for topics");
+    }
+    if (all) rd_kafka_metadata_destroy(all);
+    return rc;
+}
+
+/* --- offsets ------------------------------------------------------------------------------------------------------ */
+
+static rd_kafka_topic_partition_list_t *list_all(const kafka_survey *s, int64_t offset)
+{
+    rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(16);
+    for (size_t i = 0; i < s->n; i++)
+        for (int32_t p = 0; p < s->topics[i].partitions; p++)
+            rd_kafka_topic_partition_list_add(list, s->topics[i].name, p)->offset = offset;
+    return list;
+}
+
+static rd_kafka_resp_err_t ask_ends(kafka_source *k, const kafka_survey *s, int64_t which, int64_t until_ns,
+                                    rd_kafka_topic_partition_list_t **out)
+{
+    *out = list_all(s, which);
+    return rd_kafka_offsets_for_times(k->reader, *out, once__kafka_left_ms(k, until_ns));
+}
+
+int once__kafka_survey_offsets(kafka_source *k, int64_t until_ns, kafka_survey *s, rd_kafka_resp_err_t *denied,
+                               once_error *err)
+{
+    assert(k->member);
+    rd_kafka_topic_partition_list_t *low = NULL, *high = NULL, *done = list_all(s, RD_KAFKA_OFFSET_INVALID);
+    *denied = RD_KAFKA_RESP_ERR_NO_ERROR;
+    int rc = ONCE_OK;
+    if (done->cnt > 0) {
+        rd_kafka_resp_err_t error = ask_ends(k, s, RD_KAFKA_OFFSET_BEGINNING, until_ns, &low);
+        if (!error) error = ask_ends(k, s, RD_KAFKA_OFFSET_END, until_ns, &high);
+        if (error) rc = once__kafka_fail(err, error, "cannot read where the topics begin and end");
+        /* The last question: if the group is closed for us, librdkafka asks until the time is over. */
+        else *denied = rd_kafka_committed(k->member, done, once__kafka_left_ms(k, until_ns));
+    }
+    s->ends = rc == ONCE_OK ? once_arena_new(&s->arena, kafka_ends, (size_t)done->cnt + 1) : NULL;
+    if (rc == ONCE_OK && !s->ends) rc = once_no_memory(err, "for partitions");
+    for (int i = 0; rc == ONCE_OK && i < done->cnt; i++) {
+        const rd_kafka_topic_partition_t *c = &done->elems[i], *a = &low->elems[i], *z = &high->elems[i];
+        assert(a->partition == c->partition && z->partition == c->partition);
+        if (!*denied && c->err) *denied = c->err;
+        s->ends[s->n_ends++] = (kafka_ends){.topic = NULL,
+                                            .number = c->partition,
+                                            .committed = c->offset >= 0 ? c->offset : -1,
+                                            .low = a->err ? -1 : a->offset,
+                                            .high = z->err ? -1 : z->offset};
+    }
+    size_t at = 0;
+    for (size_t i = 0; rc == ONCE_OK && i < s->n; i++)
+        for (int32_t p = 0; p < s->topics[i].partitions; p++) s->ends[at++].topic = s->topics[i].name;
+    assert(at == s->n_ends);
+    if (low) rd_kafka_topic_partition_list_destroy(low);
+    if (high) rd_kafka_topic_partition_list_destroy(high);
+    rd_kafka_topic_partition_list_destroy(done);
+    return rc;
+}
+
+int once__kafka_backlog(once_source *source, int64_t ms, once_source_left *visit, void *user, once_error *err)
+{
+    kafka_source *k = once__kafka(source);
+    const int64_t until_ns = once__kafka_now_ns(k) + ms * 1000000;
+    rd_kafka_resp_err_t denied = RD_KAFKA_RESP_ERR_NO_ERROR;
+    kafka_survey s = {0};
+    int rc = once__kafka_survey_topics(k, until_ns, &s, err);
+    if (rc == ONCE_OK) rc = once__kafka_survey_offsets(k, until_ns, &s, &denied, err);
+    if (rc == ONCE_OK && denied) rc = once__kafka_fail(err, denied, "cannot read the offsets of group '%s'", k->group);
+    for (size_t i = 0; rc == ONCE_OK && i < s.n_ends; i++) {
+        const kafka_ends *e = &s.ends[i];
+        char place[300];
+        const int64_t from = e->committed >= 0 ? e->committed : k->kafka->start == ONCE_KAFKA_EARLIEST ? e->low : -1;
+        (void)snprintf(place, sizeof place, "%s/%d", e->topic, (int)e->number);
+        visit(user, place, e->high < 0 || from < 0 ? -1 : e->high > from ? e->high - from : 0);
+    }
+    once_arena_release(&s.arena);
+    return rc;
+}

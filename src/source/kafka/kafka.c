@@ -133,7 +133,8 @@ static void kafka_wake(once_source *source)
 
 static unsigned kafka_bits(const once_source *source) { return source->spec->source.bits | ONCE_SOURCE_REDELIVERS; }
 
-/* As Kafka's own tools count: from the group's offset, or from where it began, to the end. At the end, markers of transactions do not count. */
+/* As Kafka's own tools count: from the group's offset, or from where it began, to the end. At the end, markers of
+ * transactions do not count. */
 static int64_t kafka_lag(once_source *source, uint32_t stream)
 {
     kafka_source *k = once__kafka(source);

@@ -155,6 +155,12 @@ static rd_kafka_resp_err_t ask_ends(kafka_source *k, const kafka_survey *s, int6
     return rd_kafka_offsets_for_times(k->reader, *out, once__kafka_left_ms(k, until_ns));
 }
 
+static int64_t offset_in(rd_kafka_topic_partition_list_t *list, const char *topic, int32_t number)
+{
+    const rd_kafka_topic_partition_t *at = rd_kafka_topic_partition_list_find(list, topic, number);
+    return !at || at->err || at->offset < 0 ? -1 : at->offset;
+}
+
 int once__kafka_survey_offsets(kafka_source *k, int64_t until_ns, kafka_survey *s, rd_kafka_resp_err_t *denied,
                                once_error *err)
 {
@@ -171,20 +177,18 @@ int once__kafka_survey_offsets(kafka_source *k, int64_t until_ns, kafka_survey *
     }
     s->ends = rc == ONCE_OK ? once_arena_new(&s->arena, kafka_ends, (size_t)done->cnt + 1) : NULL;
     if (rc == ONCE_OK && !s->ends) rc = once_no_memory(err, "for partitions");
-    for (int i = 0; rc == ONCE_OK && i < done->cnt; i++) {
-        const rd_kafka_topic_partition_t *c = &done->elems[i], *a = &low->elems[i], *z = &high->elems[i];
-        assert(a->partition == c->partition && z->partition == c->partition);
-        if (!*denied && c->err) *denied = c->err;
-        s->ends[s->n_ends++] = (kafka_ends){.topic = NULL,
-                                            .number = c->partition,
-                                            .committed = c->offset >= 0 ? c->offset : -1,
-                                            .low = a->err ? -1 : a->offset,
-                                            .high = z->err ? -1 : z->offset};
-    }
-    size_t at = 0;
     for (size_t i = 0; rc == ONCE_OK && i < s->n; i++)
-        for (int32_t p = 0; p < s->topics[i].partitions; p++) s->ends[at++].topic = s->topics[i].name;
-    assert(at == s->n_ends);
+        for (int32_t number = 0; number < s->topics[i].partitions; number++) {
+            const char *topic = s->topics[i].name;
+            const rd_kafka_topic_partition_t *c = rd_kafka_topic_partition_list_find(done, topic, number);
+            if (!*denied && c->err) *denied = c->err;
+            s->ends[s->n_ends++] = (kafka_ends){.topic = topic,
+                                                .number = number,
+                                                .committed = c->offset >= 0 ? c->offset : -1,
+                                                .low = offset_in(low, topic, number),
+                                                .high = offset_in(high, topic, number)};
+        }
+    assert(rc != ONCE_OK || s->n_ends == (size_t)done->cnt);
     if (low) rd_kafka_topic_partition_list_destroy(low);
     if (high) rd_kafka_topic_partition_list_destroy(high);
     rd_kafka_topic_partition_list_destroy(done);

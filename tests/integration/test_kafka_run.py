@@ -95,6 +95,55 @@ def test_tombstones_and_bodies_of_0_bytes_are_letters_that_say_so(tmp_path, clie
     assert p.committed() == {0: 3}, "a letter is settled"
 
 
+def test_tombstones_that_are_skipped(tmp_path, client):
+    topic = client.topic()
+    p = KafkaPipeline(tmp_path, client, topic, beside="tombstones: skip")
+    client.produce(topic, None, *numbered(2), None, key="k")
+    counts(p.run_until(lambda: p.lag() == 0), received=4, done=2, skipped=2)
+    p.check(2)
+
+
+def test_tombstones_that_run_are_told_to_the_effect(tmp_path, client):
+    """As a topic that is compacted says it: a record with a body is there, one without is gone."""
+    topic = client.topic(cleanup_policy="compact")
+    p = KafkaPipeline(tmp_path, client, topic, """
+key: "${coordinates}"
+order: "${source:key}"
+handler:
+  exec: [sh, -c, 'cat >/dev/null; echo "$1 $ONCE_TOMBSTONE" >>%s/ledger', sh, "${source:key}"]
+""" % tmp_path, beside="tombstones: run")
+    client.produce(topic, {"id": 1}, key="a")
+    client.produce(topic, {"id": 2}, key="b")
+    client.produce(topic, None, key="a")
+    counts(p.run_until(lambda: len(ledger(tmp_path)) == 3 and p.lag() == 0), received=3, done=3)
+    assert sorted(ledger(tmp_path)) == ["a 0", "a 1", "b 0"]
+    assert [line for line in ledger(tmp_path) if line.startswith("a")] == ["a 0", "a 1"]
+
+
+def test_bodies_of_any_bytes_reach_the_table_unchanged(tmp_path, client):
+    topic = client.topic()
+    bodies = [bytes(range(256)), b"", b'{"a":', "grüß".encode("latin-1")]
+    p = KafkaPipeline(tmp_path, client, topic, 'key: "${source:offset}"\nhandler: {sql: "INSERT INTO b(body) VALUES (:once_body)"}\n',
+                      tables="CREATE TABLE b(body BLOB);", beside="body: bytes")
+    client.produce(topic, *bodies)
+    counts(p.run_until(lambda: p.lag() == 0), received=4, done=4)
+    assert sorted(bytes(body) for body, in p.rows("SELECT body FROM b")) == sorted(bodies)
+
+
+def test_explain_reads_a_message_again(tmp_path, client):
+    topic = client.topic(partitions=2)
+    p = KafkaPipeline(tmp_path, client, topic)
+    client.produce(topic, *numbered(3), *numbered(1), partition=1)
+    p.run_until(lambda: p.lag() == 0)
+    until(lambda: not client.members(p.group), what="the group is empty")
+    committed = p.committed()
+    told = [p.once("explain", "--json", "--message", f"{topic}/1:{offset}", p.name).json for offset in (1, 3)]
+    assert [(each["message"]["key"], each["message"]["fate"]) for each in told] == [("m1", "first"), ("m0", "duplicate")], told
+    gone = p.once("explain", "--message", f"{topic}/1:4", p.name)
+    assert gone.status == 2 and f"{topic}/1" in gone.err, gone
+    assert (p.committed(), client.members(p.group)) == (committed, []), "it is no member, and commits nothing"
+
+
 def test_the_largest_message_to_the_byte(tmp_path, client):
     size = 4 << 20
     topic = client.topic(max_message_bytes=size + 1000)

@@ -7,6 +7,7 @@
 import itertools
 import os
 import random
+import threading
 
 import confluent_kafka
 import confluent_kafka.admin
@@ -38,13 +39,15 @@ class Client:
     def __init__(self, address, **config):
         self.address = address
         self.config = {"bootstrap.servers": address, "log_level": 0, **config}
-        self._admin = self._producer = None
+        self._admin = self._producer = None  # their truth is how many messages they have
+        self._lock = threading.Lock()
 
     @property
     def admin(self):
-        if self._admin is None:
-            self._admin = confluent_kafka.admin.AdminClient(self.config)
-        return self._admin
+        with self._lock:
+            if self._admin is None:
+                self._admin = confluent_kafka.admin.AdminClient(self.config)
+            return self._admin
 
     # ---- topics ----
 
@@ -105,9 +108,10 @@ class Client:
 
     @property
     def producer(self):
-        if self._producer is None:  # its truth is how many messages it has
-            self._producer = confluent_kafka.Producer({**self.config, "acks": "all", "message.max.bytes": 20000000})
-        return self._producer
+        with self._lock:
+            if self._producer is None:
+                self._producer = confluent_kafka.Producer({**self.config, "acks": "all", "message.max.bytes": 20000000})
+            return self._producer
 
     def produce(self, topic, *messages, producer=None, flush=True, **more):
         """`key`, `partition`, `headers` and `timestamp` go to each message; a function of (number, message) gives one for each."""

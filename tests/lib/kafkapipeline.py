@@ -41,12 +41,13 @@ def numbered(n, start=0):
     return [{"id": f"m{i}", "n": i} for i in range(start, start + n)]
 
 
-def source(client, topics, group, more="", properties=None, brokers=None):
-    """The map of the source, as a pipeline file has it. `brokers`: instead of the client's, as a proxy."""
+def source(client, topics, group, more="", properties=None, brokers=None, beside=""):
+    """The map of the source, as a pipeline file has it. `brokers`: instead of the client's, as a proxy; `beside`: fields of every source."""
     names = ", ".join([topics] if isinstance(topics, str) else topics)
     config = ", ".join(f"{name}: {value}" for name, value in {**PROPERTIES, **(properties or {})}.items())
     addresses = ", ".join(f'"{address}"' for address in (brokers or client.address).split(","))
-    return f"{{brokers: [{addresses}], topics: [{names}], group: {group}, config: {{{config}}}{', ' if more else ''}{more}}}"
+    return f"{{brokers: [{addresses}], topics: [{names}], group: {group}, config: {{{config}}}{', ' if more else ''}{more}}}" \
+        + (f", {beside}" if beside else "")
 
 
 class OnKafka:
@@ -114,10 +115,10 @@ class OnKafka:
 
 class KafkaPipeline(OnKafka, Pipeline):
     def __init__(self, folder, client, topics, config=CONFIG, tables=TABLE, group=None, store="sqlite:store.db", more="", properties=None,
-                 brokers=None, name="p.yaml"):
+                 brokers=None, beside="", name="p.yaml"):
         os.makedirs(folder, exist_ok=True)
         self.client, self.topic, self.group = client, topics, group or new_name("group")
-        self.text = source(client, topics, self.group, more, properties, brokers)
+        self.text = source(client, topics, self.group, more, properties, brokers, beside)
         super().__init__(str(folder), config, tables, store=store, source=self.text, name=name)
 
     def committed(self):

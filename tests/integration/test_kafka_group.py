@@ -59,13 +59,13 @@ def test_10000_messages_behind_one_slow_one(tmp_path, client):
     """Their work is done, and the offset stays before the slow one, which may run longer than max.poll.interval. Killed there, nothing is
     lost and nothing is done twice."""
     topic = client.topic()
-    p = KafkaPipeline(tmp_path, client, topic, slow_config(tmp_path), properties={**SOON, "max.poll.interval.ms": 1500})
+    p = KafkaPipeline(tmp_path, client, topic, slow_config(tmp_path), properties={"session.timeout.ms": 4000, "heartbeat.interval.ms": 500, "max.poll.interval.ms": 4000})
     quick = [dict(message, type="quick") for message in numbered(10000)]
     client.produce(topic, {"id": "slow", "type": "slow"}, *quick)
     with p.start() as running:
         p.wait(running, lambda: p.count() == 10000, what="the others")
         [member] = client.members(p.group)
-        end = time.monotonic() + 2.5
+        end = time.monotonic() + 5
         p.wait(running, lambda: time.monotonic() > end)
         assert [each.id for each in client.members(p.group)] == [member.id], "it does not poll while a handler runs"
         assert p.committed().get(0, 0) == 0, "an offset passed a message that is not settled"

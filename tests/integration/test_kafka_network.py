@@ -102,7 +102,7 @@ def test_f46_without_its_store_it_acks_nothing_and_stays_a_member(tmp_path, clie
     direct = server.database(new_name())
     with Proxy(socket_of(server)) as proxy:
         url = f"postgres://postgres@127.0.0.1:{proxy.port}/{direct.split('/')[3].split('?')[0]}"
-        p = KafkaPostgresPipeline(tmp_path, client, topic, url=direct, properties={**SOON, "max.poll.interval.ms": 3000})
+        p = KafkaPostgresPipeline(tmp_path, client, topic, url=direct, properties={**SOON, "session.timeout.ms": 4000, "max.poll.interval.ms": 4000})
         p.configure(f"batch: {{max: 20}}\nlease: 1s\n{CONFIG}", store=url, source=p.text)
         client.produce(topic, *numbered(50), key=lambda n, _: f"k{n}")
         with p.start() as running:
@@ -112,7 +112,7 @@ def test_f46_without_its_store_it_acks_nothing_and_stays_a_member(tmp_path, clie
             client.produce(topic, *numbered(500, 50), key=lambda n, _: f"k{n}")
             member, done, committed = client.members(p.group)[0].id, p.count(), p.committed()
             p.wait(running, lambda: "store" in p.said(running), what="it says so")
-            end = time.monotonic() + 4  # longer than the session, and than it may go without a poll
+            end = time.monotonic() + 5  # longer than the session, and than it may go without a poll
             p.wait(running, lambda: time.monotonic() > end)
             assert (p.count(), p.committed()) == (done, committed), "acked without a store"
             assert [each.id for each in client.members(p.group)] == [member], "heartbeats or polls have stopped"

@@ -163,10 +163,11 @@ static bool is_ready(kafka_source *k, const kafka_partition *p)
     return ready && !p->open;
 }
 
-/* It must be durable where a partition begins before anything of it is read. */
+/* It must be durable where a partition begins before anything of it is read. With `cursor` the group may also be behind:
+ * the last run ended between its transaction and the commit. */
 static bool must_commit(const kafka_source *k, const kafka_partition *p)
 {
-    return p->fresh && (k->kafka->cursor || k->kafka->start == ONCE_KAFKA_LATEST);
+    return p->committed < p->next && (k->kafka->cursor || (p->fresh && k->kafka->start == ONCE_KAFKA_LATEST));
 }
 
 static int commit_starts(kafka_source *k, const rd_kafka_topic_partition_list_t *starts, once_error *err)

@@ -56,12 +56,12 @@ typedef struct kafka_topic {
 } kafka_topic;
 
 typedef struct kafka_partition {
-    kafka_state state; /* under lock */
-    bool reported;     /* the machine knows it as a stream: it will release it */
-    bool sought;       /* seek has set `next`; under lock */
-    bool fresh;        /* the group had no offset for it, and none was committed since; under lock */
-    bool open;         /* the reader reads it into `queue` */
-    bool at_end;       /* nothing is left behind `next` for now; under lock */
+    _Atomic(kafka_state) state; /* changed under lock */
+    bool reported;              /* the machine knows it as a stream: it will release it */
+    bool sought;                /* seek has set `next`; under lock */
+    bool fresh;                 /* the group had no offset for it, and none was committed since; under lock */
+    bool open;                  /* the reader reads it into `queue` */
+    atomic_bool at_end;         /* nothing is left behind `next` for now */
     kafka_topic *topic;
     int32_t number;
     const char *place;

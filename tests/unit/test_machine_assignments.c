@@ -296,6 +296,24 @@ static void a_stream_that_comes_with_the_number_of_one_that_was_released_at_the_
     assert_int_equal(once_machine_status(f->machine, NULL), ONCE_OK);
 }
 
+/* Its effect was over, and nobody had settled it. */
+static void what_came_back_of_a_lost_stream_is_settled_and_not_acked(void **state)
+{
+    fixture *f = open_streams(state, true, 0, 1);
+    once_item *item;
+    fetch_of(f, 0, 1, 0, &item);
+    send_out(f, 1);
+    finishes(f, item, ONCE_DONE);
+    hears(f, ONCE_STREAM_LOST, 0);
+    assert_places(f, 0, 0, 0, 0, 1);
+    releases(f, 0);
+    store_does(f, ONCE_ACT_BEGIN);
+    settles(f, 1, ONCE_DONE);
+    store_does(f, ONCE_ACT_COMMIT);
+    asks_no_acks(f);
+    assert_int_equal(once_machine_counts(f->machine)->done, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -307,6 +325,7 @@ int main(void)
         TEST(a_commit_in_doubt_of_a_revoked_stream_is_asked_for),
         TEST(what_could_not_be_claimed_of_a_revoked_stream_does_not_begin),
         TEST(nothing_of_a_lost_stream_is_acked),
+        TEST(what_came_back_of_a_lost_stream_is_settled_and_not_acked),
         TEST(work_of_a_lost_stream_is_dropped_when_its_transaction_does_not_begin),
         TEST(a_number_is_free_as_soon_as_its_stream_is_released),
         TEST(news_that_cannot_be_end_the_run),

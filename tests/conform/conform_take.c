@@ -308,6 +308,19 @@ static void f76_a_take_that_is_repeated_and_finds_more_gives_no_token_twice(fixt
     assert_int_equal(do_stats(f).waiting, 1);
 }
 
+/* Another consumer's claim with such a token is none of ours. */
+static void f76_a_repeated_take_is_of_its_consumer(fixture *f)
+{
+    once_taken taken[8];
+    filter with = filter_of(8, 8, 8);
+    add(f, "slow", 2);
+    const once_token token = new_token(f);
+    assert_int_equal(take_with(f, &with, token, false, 8, taken), 2);
+    f->scope.consumer = text("another");
+    with = filter_of(8, 8, 8);
+    assert_int_equal(take_with(f, &with, token, true, 8, taken), 0);
+}
+
 static void a_lane_keeps_its_order_when_its_head_has_no_room(fixture *f)
 {
     once_taken taken[8];
@@ -352,6 +365,7 @@ const conform_test conform_take[] = {
     CONFORM_WITH(a_search_that_finds_exactly_its_bound_goes_on, ONCE_STORE_OWNS),
     CONFORM_WITH(f76_a_take_with_a_filter_is_repeated_within_its_room, ONCE_STORE_OWNS),
     CONFORM_WITH(f76_a_take_that_is_repeated_and_finds_more_gives_no_token_twice, ONCE_STORE_OWNS),
+    CONFORM_WITH(f76_a_repeated_take_is_of_its_consumer, ONCE_STORE_OWNS),
     CONFORM_WITH(a_lane_keeps_its_order_when_its_head_has_no_room, ONCE_STORE_OWNS | ONCE_STORE_LANES),
     CONFORM_WITH(f73_a_filter_finds_work_whose_worker_died, ONCE_STORE_OWNS),
     {0},

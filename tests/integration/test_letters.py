@@ -1,5 +1,7 @@
 """What is shown of letters that have no key, and that they stay discarded; on every store."""
 
+import base64
+
 from anystore import Any, store  # noqa: F401
 from harness import counts
 
@@ -77,7 +79,9 @@ def test_a_malformed_letter_shows_its_line(tmp_path, store):
     assert [letter.get("column") for letter in dead] == [11, None, LONG.index("tru,") + 1, SECRET.index(b"\x1b") + 1], dead
     assert [letter["place"] + ":" + letter["point"] for letter in dead] == [f"in.ndjson:{n}" for n in (1, 2, 3, 4)]
     assert all("body" not in letter for letter in dead)
-    assert [letter["body"] for letter in p.dead("--body")][:3] == [letter["line"] for letter in dead[:3]]
+    bodies = p.dead("--body")
+    assert [letter["body"] for letter in bodies[:3]] == [letter["line"] for letter in dead[:3]]
+    assert base64.b64decode(bodies[3]["body_base64"]) == SECRET, "it is no text"
 
     lines = p.once("list", "--dead", p.name).out.splitlines()
     heads = [n for n, line in enumerate(lines) if line.startswith("malformed ")]

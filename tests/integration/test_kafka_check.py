@@ -179,7 +179,9 @@ def test_check_says_which_right_is_missing(tmp_path, client):
 
 def test_check_says_that_a_password_is_refused(tmp_path, client):
     p = Reading(tmp_path, client, client.topic(), brokers=kafka.sasl(client), more=SASL)
+    began = time.monotonic()
     text = p.check(status=3, env={"KAFKA_PASSWORD": "wrong"})
+    assert time.monotonic() - began < 6, "it does not wait until the time for answers is over"
     assert f"p.yaml:3: the brokers ({kafka.sasl(client)}) refuse the connection: " in text
     assert "uthentication" in text and "wrong" not in text
 

@@ -76,7 +76,7 @@ def test_the_page_quotes_what_the_product_says():
     sources = re.sub(r'"\s*(?:PRI\w+)\s*"', "d", re.sub(r'"\n\s*"', "", sources))
     for words in ("no broker answers (", "refuse the connection", "is shorter than", "could not read %.80s of", "share partitions by '%s'",
                   "by its client.id it is another consumer", "does not exist; create it", "the topic was made anew, or the broker lost its last messages",
-                  "another worker has the same 'instance'", '"stream_stuck"'):
+                  "' has lost its offset ", "another worker has the same 'instance'", '"stream_stuck"'):
         assert words in sources, words
 
 

@@ -10,6 +10,8 @@
 
 #include "base/banned.h"
 
+#define STEP_MS 500
+
 int once__kafka_left_ms(const kafka_source *k, int64_t until_ns)
 {
     const int64_t left_ms = (until_ns - once__kafka_now_ns(k)) / 1000000;
@@ -35,9 +37,10 @@ static rd_kafka_resp_err_t refused(rd_kafka_queue_t *events, char *why, size_t s
     return found;
 }
 
-int once__kafka_away(kafka_source *k, rd_kafka_resp_err_t error, once_error *err)
+/* Fails with the names of the brokers. `why`: in words, or empty. */
+static int fail_with_brokers(const kafka_source *k, rd_kafka_resp_err_t error, const char *why, once_error *err)
 {
-    char brokers[400] = "", why[300];
+    char brokers[400] = "";
     size_t len = 0;
     for (size_t i = 0; i < k->kafka->n_brokers && len < sizeof brokers - 1; i++) {
         const once_bytes broker = k->kafka->brokers[i];
@@ -45,9 +48,24 @@ int once__kafka_away(kafka_source *k, rd_kafka_resp_err_t error, once_error *err
             snprintf(brokers + len, sizeof brokers - len, "%s%.*s", i ? ", " : "", (int)broker.len, broker.data);
         if (more > 0) len += (size_t)more;
     }
-    const rd_kafka_resp_err_t denied = refused(k->reader_events, why, sizeof why);
-    if (denied) return once_fail(err, ONCE_E_DENIED, "the brokers (%s) refuse the connection: %s", brokers, why);
+    if (why[0]) return once_fail(err, ONCE_E_DENIED, "the brokers (%s) refuse the connection: %s", brokers, why);
     return once_fail(err, once__kafka_status(error), "no broker answers (%s): %s", brokers, rd_kafka_err2str(error));
+}
+
+/* `topic` is NULL for all topics. In steps, because a refused password is known long before the time is over. */
+static int ask_metadata(kafka_source *k, rd_kafka_topic_t *topic, int64_t until_ns, const rd_kafka_metadata_t **out,
+                        once_error *err)
+{
+    char why[300] = "";
+    for (;;) {
+        const int left_ms = once__kafka_left_ms(k, until_ns);
+        const rd_kafka_resp_err_t error =
+            rd_kafka_metadata(k->reader, !topic, topic, out, left_ms < STEP_MS ? left_ms : STEP_MS);
+        if (!error) return ONCE_OK;
+        if (refused(k->reader_events, why, sizeof why) || once__kafka_now_ns(k) >= until_ns ||
+            once__kafka_status(error) != ONCE_E_UNAVAILABLE)
+            return fail_with_brokers(k, error, why, err);
+    }
 }
 
 /* --- topics ------------------------------------------------------------------------------------------------------- */
@@ -109,9 +127,8 @@ static int ask_topic(kafka_source *k, kafka_survey *s, once_bytes written, int64
     const rd_kafka_metadata_t *about = NULL;
     kafka_topic *t = once_arena_copy(&s->arena, written, &name) ? once__kafka_topic(k, name.data) : NULL;
     if (!t) return once_no_memory(err, "for a topic");
-    const rd_kafka_resp_err_t error =
-        rd_kafka_metadata(k->reader, 0, t->handle, &about, once__kafka_left_ms(k, until_ns));
-    if (error) return once__kafka_away(k, error, err);
+    const int rc = ask_metadata(k, t->handle, until_ns, &about, err);
+    if (rc != ONCE_OK) return rc;
     assert(about->topic_cnt == 1);
     const bool ok = add_found(s, written, &about->topics[0]);
     rd_kafka_metadata_destroy(about);
@@ -128,10 +145,8 @@ int once__kafka_survey_topics(kafka_source *k, int64_t until_ns, kafka_survey *o
             rc = ask_topic(k, out, topic, until_ns, err);
             continue;
         }
-        const rd_kafka_resp_err_t error =
-            all ? 0 : rd_kafka_metadata(k->reader, 1, NULL, &all, once__kafka_left_ms(k, until_ns));
-        if (error) rc = once__kafka_away(k, error, err);
-        else if (!add_matches(out, topic, all)) rc = once_no_memory(err, "for topics");
+        if (!all) rc = ask_metadata(k, NULL, until_ns, &all, err);
+        if (rc == ONCE_OK && !add_matches(out, topic, all)) rc = once_no_memory(err, "for topics");
     }
     if (all) rd_kafka_metadata_destroy(all);
     return rc;

@@ -32,9 +32,7 @@ typedef struct kafka_survey {
 
 /* What is left until then, at least 1 and at most a minute. */
 int once__kafka_left_ms(const kafka_source *k, int64_t until_ns);
-/* Fails with the names of the brokers. */
-int once__kafka_away(kafka_source *k, rd_kafka_resp_err_t error, once_error *err);
-
+/* Fails with the names of the brokers, if none answers or they refuse. */
 int once__kafka_survey_topics(kafka_source *k, int64_t until_ns, kafka_survey *out, once_error *err);
 /* `denied`: why the group's offsets are not known; 0: they are. */
 int once__kafka_survey_offsets(kafka_source *k, int64_t until_ns, kafka_survey *survey, rd_kafka_resp_err_t *denied,

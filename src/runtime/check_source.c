@@ -58,10 +58,10 @@ static void compare_remembered(checked *c, const once_source_finding *f, const o
     (void)snprintf(
         text, sizeof text,
         "'remember' (%s) is shorter than %.200s keeps messages (%s, %.80s): a message that is delivered "
-        "after that time %s; raise 'remember' to %s%s",
+        "after that time %s; raise 'remember' to %s%s%.80s",
         once_duration_format(h->remember_ms, remember), f->of, once_duration_format(f->value, kept), f->setting,
         once_spec_knows_times(c->spec) ? "becomes a dead letter, even if it was never handled" : "runs again", kept,
-        f->value == ONCE_FOREVER ? "" : ", or lower it there");
+        f->value == ONCE_FOREVER ? "" : ", or lower ", f->value == ONCE_FOREVER ? "" : f->setting);
     wrong(c, h->remember_line, text);
 }
 

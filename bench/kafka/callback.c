@@ -1,0 +1,129 @@
+#include "kafka/callback.h"
+
+#include <once/once.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <stdio.h>
+
+#include "kafka/broker.h"
+#include "process.h"
+
+#include "base/banned.h"
+
+enum { BATCH = 1024, LOOK_MS = 1 };
+
+typedef struct figures {
+    uint64_t done;
+    double rate;
+} figures;
+
+typedef struct entrant {
+    const char *topic, *config;
+    uint64_t messages;
+    figures *shared;
+} entrant;
+
+/* ---- bare ---- */
+
+static void drain(const entrant *e, rd_kafka_queue_t *const *queues)
+{
+    static rd_kafka_message_t *messages[BATCH];
+    uint64_t n = 0;
+    double from = 0;
+    for (int p = 0, empty = 0; n < e->messages; p = (p + 1) % BROKER_PARTITIONS) {
+        /* When no queue has anything it waits, for a moment, for the one at hand. */
+        const int wait_ms = empty >= BROKER_PARTITIONS ? LOOK_MS : 0;
+        const ssize_t got = rd_kafka_consume_batch_queue(queues[p], wait_ms, messages, BATCH);
+        empty = got > 0 ? 0 : empty + 1;
+        if (n == 0 && got > 0) from = bench_now_s();
+        for (ssize_t i = 0; i < got; i++) {
+            if (messages[i]->err == RD_KAFKA_RESP_ERR_NO_ERROR) n++;
+            rd_kafka_message_destroy(messages[i]);
+        }
+        e->shared->done = n;
+    }
+    e->shared->rate = (double)n / (bench_now_s() - from);
+}
+
+static void run_bare(void *arg)
+{
+    const entrant *e = arg;
+    rd_kafka_queue_t *queues[BROKER_PARTITIONS];
+    /* As in source/kafka/settings.c. */
+    rd_kafka_t *client = broker_client(
+        RD_KAFKA_CONSUMER,
+        (const char *const[]){"queued.min.messages", "20000", "queued.max.messages.kbytes", "16384",
+                              "fetch.wait.max.ms", "100", "enable.auto.commit", "false", "enable.auto.offset.store",
+                              "false", "enable.partition.eof", "true", "isolation.level", "read_committed", NULL});
+    rd_kafka_topic_t *topic = rd_kafka_topic_new(client, e->topic, NULL);
+    for (int32_t p = 0; p < BROKER_PARTITIONS; p++) {
+        queues[p] = rd_kafka_queue_new(client);
+        if (rd_kafka_consume_start_queue(topic, p, RD_KAFKA_OFFSET_BEGINNING, queues[p]) != 0)
+            bench_die("a partition cannot be read");
+    }
+    drain(e, queues);
+    for (int32_t p = 0; p < BROKER_PARTITIONS; p++) {
+        rd_kafka_consume_stop(topic, p);
+        rd_kafka_queue_destroy(queues[p]);
+    }
+    rd_kafka_topic_destroy(topic);
+    rd_kafka_destroy(client);
+}
+
+double callback_bare(const char *topic, uint64_t messages)
+{
+    process_result result;
+    entrant e = {.topic = topic, .messages = messages, .shared = process_share(sizeof(figures))};
+    process_run("f: a consumer that does nothing", run_bare, &e, &e.shared->done, messages, &result);
+    return e.shared->rate;
+}
+
+/* ---- once ---- */
+
+static atomic_uint_fast64_t calls;
+static _Atomic double first_s;
+
+static once_outcome count(void *user, const once_call *call, once_reply *reply)
+{
+    (void)user, (void)call, (void)reply;
+    if (atomic_fetch_add(&calls, 1) == 0) first_s = bench_now_s();
+    return ONCE_DONE;
+}
+
+static void say(void *user, const char *text)
+{
+    (void)user;
+    fprintf(stderr, "%s\n", text);
+}
+
+static void run_once(void *arg)
+{
+    const entrant *e = arg;
+    once_pipeline *pipeline;
+    once_summary summary;
+    once_error err;
+    once_snapshot now = {.size = sizeof now};
+    const once_run_options options = {.size = sizeof options, .new_store = true};
+    if (once_pipeline_load(e->config, say, NULL, &pipeline, &err) != ONCE_OK) bench_die("the pipeline is wrong");
+    if (once_pipeline_callback(pipeline, "count", count, NULL, &err) != ONCE_OK ||
+        once_pipeline_start(pipeline, &options, &err) != ONCE_OK)
+        bench_die(err.text);
+    do {
+        poll(NULL, 0, LOOK_MS);
+        if (once_pipeline_snapshot(pipeline, &now, &err) != ONCE_OK) bench_die(err.text);
+        e->shared->done = now.counts.acked;
+    } while (now.counts.acked < e->messages && now.state == ONCE_RUN_WORKING);
+    e->shared->rate = (double)e->messages / (bench_now_s() - first_s);
+    once_pipeline_stop(pipeline);
+    if (once_pipeline_join(pipeline, &summary, &err) != ONCE_OK) bench_die(err.text);
+    if (summary.counts.done != e->messages || calls != e->messages) bench_die("once did not call for every message");
+    once_pipeline_free(pipeline);
+}
+
+double callback_once(const char *label, const char *config, uint64_t messages)
+{
+    process_result result;
+    entrant e = {.config = config, .messages = messages, .shared = process_share(sizeof(figures))};
+    process_run(label, run_once, &e, &e.shared->done, messages, &result);
+    return e.shared->rate;
+}

@@ -1,0 +1,18 @@
+/* A C function as the effect, against a consumer that does nothing:
+ *
+ *   bare   librdkafka alone, with the properties and the calls of the source (rd_kafka_consume_batch_queue of 1024, a
+ *          queue for each partition); every message is dropped
+ *   once   libonce in this process: a `natural` callback that only counts, ${coordinates} as key
+ *
+ * Both read a whole topic. The clock runs from the first message: for bare to the last one, for once until every message
+ * is settled and its offset committed. */
+#ifndef BENCH_KAFKA_CALLBACK_H
+#define BENCH_KAFKA_CALLBACK_H
+
+#include <stdint.h>
+
+double callback_bare(const char *topic, uint64_t messages);
+/* `config`: a pipeline file with the handler `callback: count`. */
+double callback_once(const char *label, const char *config, uint64_t messages);
+
+#endif

@@ -185,7 +185,7 @@ static void measure_classic(table *t)
 
 /* ---- callback ---- */
 
-#define CALLBACK "key: \"${coordinates}\"\nhandler: {callback: count, natural: true}\n"
+#define CALLBACK "workers: 256\nkey: \"${coordinates}\"\nhandler: {callback: count, natural: true}\n"
 
 static void measure_callback(table *t)
 {

@@ -1,6 +1,7 @@
 /* How long a message takes from its producer until its effect is durable, at 1,000 messages per second: `once run`
  * inserts a row for each one, and another connection to the same database looks for new rows all the time. A message
- * begins when it is given to the producer (linger.ms 0), and ends when that connection has seen its row: so a commit of
+ * begins when it is given to the producer (with librdkafka's defaults, so it
+ * waits up to 5 ms for others), and ends when that connection has seen its row: so a commit of
  * the store is part of it, and a pause of the observer (1 ms), too. Clocks are those of one process. */
 #ifndef BENCH_KAFKA_LATENCY_H
 #define BENCH_KAFKA_LATENCY_H

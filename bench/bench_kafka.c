@@ -9,8 +9,8 @@
  *      when both have their partitions
  * callback: a C function as the effect (kafka/callback.h).
  * latency: from the producer to the durable effect (kafka/latency.h).
- * memory: resident memory of one worker when a third is done, and at the end: 2 M small messages into PostgreSQL, 5 M with
- *   --full.
+ * memory: resident memory of one worker when a third is done, and at the end: ten times --messages, small ones, into
+ *   PostgreSQL; 5 M with --full.
  *
  * Broker and server are started for this; every topic has 8 partitions. Entrants that are compared run next to each
  * other; figures are medians over the rounds, ratios the medians of the ratios of each round.
@@ -185,7 +185,7 @@ static void measure_classic(table *t)
 
 /* ---- callback ---- */
 
-#define CALLBACK "workers: 256\nkey: \"${coordinates}\"\nhandler: {callback: count, natural: true}\n"
+#define CALLBACK "workers: 1024\nkey: \"${coordinates}\"\nhandler: {callback: count, natural: true}\n"
 
 static void measure_callback(table *t)
 {

@@ -1,7 +1,7 @@
 /* A broker of Apache Kafka for a measurement, and what is done with it beside the product.
  *
- * A client of librdkafka has threads, which a fork does not copy. So every function that needs one works in a process of
- * its own, or says that it must be called in one. */
+ * A client of librdkafka has threads, which a fork does not copy. So every function that needs one works in a process
+ * of its own, or says that it must be called in one. */
 #ifndef BENCH_KAFKA_BROKER_H
 #define BENCH_KAFKA_BROKER_H
 

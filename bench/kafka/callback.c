@@ -10,7 +10,7 @@
 
 #include "base/banned.h"
 
-enum { BATCH = 1024, LOOK_MS = 1 };
+enum { BATCH = 1024, LOOK_MS = 1, ASK_MS = 10000 };
 
 typedef struct figures {
     uint64_t done;
@@ -25,17 +25,15 @@ typedef struct entrant {
 
 /* ---- bare ---- */
 
-static void drain(const entrant *e, rd_kafka_queue_t *const *queues)
+static void drain(const entrant *e, rd_kafka_queue_t *const *queues, double from)
 {
     static rd_kafka_message_t *messages[BATCH];
     uint64_t n = 0;
-    double from = 0;
     for (int p = 0, empty = 0; n < e->messages; p = (p + 1) % BROKER_PARTITIONS) {
         /* When no queue has anything it waits, for a moment, for the one at hand. */
         const int wait_ms = empty >= BROKER_PARTITIONS ? LOOK_MS : 0;
         const ssize_t got = rd_kafka_consume_batch_queue(queues[p], wait_ms, messages, BATCH);
         empty = got > 0 ? 0 : empty + 1;
-        if (n == 0 && got > 0) from = bench_now_s();
         for (ssize_t i = 0; i < got; i++) {
             if (messages[i]->err == RD_KAFKA_RESP_ERR_NO_ERROR) n++;
             rd_kafka_message_destroy(messages[i]);
@@ -56,12 +54,17 @@ static void run_bare(void *arg)
                               "fetch.wait.max.ms", "100", "enable.auto.commit", "false", "enable.auto.offset.store",
                               "false", "enable.partition.eof", "true", "isolation.level", "read_committed", NULL});
     rd_kafka_topic_t *topic = rd_kafka_topic_new(client, e->topic, NULL);
+    const struct rd_kafka_metadata *metadata;
+    if (rd_kafka_metadata(client, 0, topic, &metadata, ASK_MS) != RD_KAFKA_RESP_ERR_NO_ERROR)
+        bench_die("the broker does not know the topic");
+    rd_kafka_metadata_destroy(metadata);
+    const double from = bench_now_s();
     for (int32_t p = 0; p < BROKER_PARTITIONS; p++) {
         queues[p] = rd_kafka_queue_new(client);
         if (rd_kafka_consume_start_queue(topic, p, RD_KAFKA_OFFSET_BEGINNING, queues[p]) != 0)
             bench_die("a partition cannot be read");
     }
-    drain(e, queues);
+    drain(e, queues, from);
     for (int32_t p = 0; p < BROKER_PARTITIONS; p++) {
         rd_kafka_consume_stop(topic, p);
         rd_kafka_queue_destroy(queues[p]);
@@ -81,12 +84,11 @@ double callback_bare(const char *topic, uint64_t messages)
 /* ---- once ---- */
 
 static atomic_uint_fast64_t calls;
-static _Atomic double first_s;
 
 static once_outcome count(void *user, const once_call *call, once_reply *reply)
 {
     (void)user, (void)call, (void)reply;
-    if (atomic_fetch_add(&calls, 1) == 0) first_s = bench_now_s();
+    atomic_fetch_add_explicit(&calls, 1, memory_order_relaxed);
     return ONCE_DONE;
 }
 
@@ -108,12 +110,14 @@ static void run_once(void *arg)
     if (once_pipeline_callback(pipeline, "count", count, NULL, &err) != ONCE_OK ||
         once_pipeline_start(pipeline, &options, &err) != ONCE_OK)
         bench_die(err.text);
+    double from = 0;
     do {
         poll(NULL, 0, LOOK_MS);
         if (once_pipeline_snapshot(pipeline, &now, &err) != ONCE_OK) bench_die(err.text);
+        if (from == 0 && now.streams > 0) from = bench_now_s();
         e->shared->done = now.counts.acked;
     } while (now.counts.acked < e->messages && now.state == ONCE_RUN_WORKING);
-    e->shared->rate = (double)e->messages / (bench_now_s() - first_s);
+    e->shared->rate = (double)e->messages / (bench_now_s() - from);
     once_pipeline_stop(pipeline);
     if (once_pipeline_join(pipeline, &summary, &err) != ONCE_OK) bench_die(err.text);
     if (summary.counts.done != e->messages || calls != e->messages) bench_die("once did not call for every message");

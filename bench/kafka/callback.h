@@ -4,8 +4,8 @@
  *          queue for each partition); every message is dropped
  *   once   libonce in this process: a `natural` callback that only counts, ${coordinates} as key
  *
- * Both read a whole topic. The clock runs from the first message: for bare to the last one, for once until every message
- * is settled and its offset committed. */
+ * Both read a whole topic. The clock runs from the moment when partitions are given to the reader: for bare until the
+ * last message was dropped, for once until every message is settled and its offset committed. */
 #ifndef BENCH_KAFKA_CALLBACK_H
 #define BENCH_KAFKA_CALLBACK_H
 

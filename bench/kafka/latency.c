@@ -18,7 +18,7 @@
 
 #include "base/banned.h"
 
-/* The first message shows that the worker has its partitions; those of the warm-up are sent after it, and not counted. */
+/* The first message shows that the worker has its partitions. Those of the warm-up come next, and are not counted. */
 enum { RATE = 1000, WARM_UP = 2000, LOOK_MS = 1, GIVE_UP_S = 60 };
 
 typedef struct run {

@@ -12,8 +12,8 @@ typedef struct latency {
     double p50_ms, p99_ms, max_ms;
 } latency;
 
-/* `database`: an SQLite file; or a database of the PostgreSQL server (postgres/server.h), where `server` is true. It has
- * a table seen(n, id), where n grows, and the pipeline inserts the id of each message. */
+/* `database`: an SQLite file; or a database of the PostgreSQL server (postgres/server.h), where `server` is true. It
+ * has a table seen(n, id), where n grows, and the pipeline inserts the id of each message. */
 typedef struct latency_job {
     const char *label, *once, *config, *topic, *database;
     int server;

@@ -14,8 +14,8 @@
 
 enum { A_ROWS, B_HOT_32, C_HOT_1024, D_NAMED, E_LANES, KINDS };
 enum { DIRECT, POOLED, WAYS };
-enum { ACCOUNTS = 50, LANES = 500, SIZES = 4, WORKERS_MAX = 8 };
-static const unsigned sizes[SIZES] = {1, 2, 4, WORKERS_MAX};
+enum { ACCOUNTS = 50, LANES = 500, SIZES = 5, WORKERS_MAX = 8 };
+static const unsigned sizes[SIZES] = {1, 2, 4, 6, WORKERS_MAX};
 
 #define HOT                                                                                                            \
     "handler:\n  sql:\n    - UPDATE account SET n = n - 1 WHERE id = :from\n    - UPDATE account SET n = n + 1, "      \

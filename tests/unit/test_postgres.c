@@ -831,6 +831,8 @@ static void f25_a_key_that_is_expected_to_be_new_is_waited_for(void **state)
     (void)state;
     const char *why;
     if (!test_postgres_url(&why)) skip();
+    const size_t len = strlen(url); /* it ends with the options: whoever waits does so until it has been seen */
+    snprintf(url + len, sizeof url - len, "%s", "%20-clock_timeout%3D60s");
     for (int commits = 0; commits < 2; commits++) {
         once_backend *one = open_one();
         rival other = {.store = open_one()};

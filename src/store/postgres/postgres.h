@@ -119,8 +119,10 @@ enum once_pg_statement {
     PG_GUARD,
     PG_GUARD_TEMP,
     PG_TURN_TRY,
+    PG_TURN_SEAT,
     PG_TURN,
     PG_LOCKS_TRY,
+    PG_LOCKS_SEAT,
     PG_LOCKS,
     PG_TURNS_BEGIN,
     PG_PLAN,
@@ -237,14 +239,24 @@ typedef struct once_pg_guess {
     bool missed;     /* it was wrong in another way: a key that was met before is gone */
 } once_pg_guess;
 
+/* How a batch asks for its turn, and for the locks that its user has named. */
+typedef enum once_pg_asks {
+    PG_TRY,  /* fails at once if another batch has them */
+    PG_SIT,  /* only for a seat, where it may wait; fails at once if the seats are taken */
+    PG_WAIT, /* together with all that it wants to do; waits for them in the server */
+} once_pg_asks;
+
+enum { PG_SEATS = 2 };
+
 /* Batches of a consumer take turns after a deadlock (turns.c). */
 typedef struct once_pg_turns {
-    char *name;     /* the fact that says until when; NULL: no consumer, no turns */
-    int64_t key;    /* the advisory lock of the consumer */
-    size_t at;      /* the statement of the round that waits for the turn; the next one waits for `locks`. SIZE_MAX:
+    char *name;  /* the fact that says until when; NULL: no consumer, no turns */
+    int64_t key; /* the advisory lock of the consumer */
+    size_t at;   /* the statement of the round that waits for the turn; the next one waits for `locks`. SIZE_MAX:
                      * none */
-    unsigned tries; /* how often this batch has asked for its turn */
-    bool crowded;   /* the last batch had to wait for its turn */
+    once_pg_asks how;
+    unsigned tries; /* how often this batch has asked in vain */
+    bool crowded;   /* the last batch had to wait: the next one asks before it sends anything else */
     bool due;       /* a batch has deadlocked, and the fact must still be written */
 } once_pg_turns;
 
@@ -363,10 +375,10 @@ int once__pg_turns_tell(once_postgres *q,
                         once_error *err); /* between transactions: writes that turns are taken now, if that is due */
 int once__pg_plan_send(once_postgres *q, once_error *err); /* sends PG_PLAN, before locks are taken */
 int once__pg_turn_send(once_postgres *q, size_t *sent,
-                       once_error *err); /* behind BEGIN: takes the turn, if turns are taken now, and `locks` */
-bool once__pg_turn_missed(
-    const once_postgres *q); /* the last round failed because another batch has them: try again after a pause */
-void once__pg_turn_pause(const once_postgres *q);
+                       once_error *err);    /* behind BEGIN: takes the turn, if turns are taken now, and `locks` */
+void once__pg_turn_taken(once_postgres *q); /* the round with once__pg_turn_send has succeeded */
+bool once__pg_turn_missed(const once_postgres *q); /* the last round failed because others have the turn, or seats */
+void once__pg_turn_again(once_postgres *q);        /* after that: pauses if necessary, and decides how to ask next */
 
 /* Names (names.c). The first four return NULL when memory is out. A new name has number 0 until once__pg_names_resolve,
  * which asks the server for all of them. Texts are valid until the transaction ends. */

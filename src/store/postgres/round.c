@@ -261,8 +261,10 @@ static int settle_in(once_postgres *q, const once_pg_round *round, once_error *e
 static int send_begin(once_postgres *q, once_pg_round *round, bool plan, once_error *err)
 {
     size_t sent = 0;
+    const bool seated = q->begun && q->batch && q->turns.how == PG_WAIT;
     int rc = once__pg_begin_send(q, &sent, err);
     round->n_begin = sent;
+    if (rc == ONCE_OK && seated) rc = once__pg_turn_send(q, &sent, err);
     if (rc == ONCE_OK) rc = once__pg_guard_send(q, &sent, err);
     if (plan) SEND(once__pg_plan_send(q, err));
     round->begun = sent;
@@ -271,7 +273,7 @@ static int send_begin(once_postgres *q, once_pg_round *round, bool plan, once_er
 
 int once__pg_begin_round(once_postgres *q, once_pg_round *round, once_error *err)
 {
-    assert(!q->begun && !round->begun);
+    assert((!q->begun || q->turns.how == PG_WAIT) && !round->begun);
     const int rc = send_begin(q, round, true, err);
     return rc == ONCE_OK ? once__pg_push(q->pg, err) : rc;
 }
@@ -324,6 +326,7 @@ static int run_presuming(once_postgres *q, once_pg_round *round, once_error *err
     if (rc == ONCE_OK) rc = once__pg_head(q->pg, results, sent, read_presumed, q, err);
     if (rc != ONCE_OK) return once__pg_names_failed(q, rc, err);
     rc = once__pg_begin_read(q, results, round->n_begin, err);
+    once__pg_turn_taken(q);
     if (rc == ONCE_OK && entries >= 0) rc = read_entries(q, round, results[entries], err);
     presume_new(round);
     once__pg_clear(results, sent);
@@ -398,6 +401,7 @@ static int run_round(once_postgres *q, once_pg_round *round, once_error *err)
     rc = once__pg_round(q->pg, results, sent, &why);
     if (rc != ONCE_OK) return once__pg_names_failed(q, once__pg_guard_failed(q, rc, &why, err), err);
     rc = once__pg_begin_read(q, results, round->n_begin, err);
+    once__pg_turn_taken(q);
     if (locks >= 0) once__pg_mark_locked(q, results[locks]);
     if (rc == ONCE_OK && ahead >= 0 && round->guessed) {
         presume_new(round);

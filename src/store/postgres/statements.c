@@ -10,6 +10,8 @@
 #define NOW(param) "coalesce(" param "::bigint, (extract(epoch FROM now()) * 1000)::bigint)"
 #define INT8_OF(bytes) "('x' || encode(" bytes ", 'hex'))::bit(64)::bigint"
 #define UNTIL_MS(value) INT8_OF("substr(" value ", 1, 8)")
+#define TURNS_ARE_TAKEN " FROM once_fact WHERE name = $1::bytea AND " UNTIL_MS("value") " > " NOW("$2")
+#define ARE_FREE "(NOT EXISTS (SELECT FROM unnest($1::bigint[]) AS u(k) WHERE NOT pg_try_advisory_xact_lock(k)))"
 #define LENGTH_MS(value) INT8_OF("substr(" value ", 9, 8)")
 #define LIVE_COLUMNS                                                                                                  \
     "id, token, fingerprint, lane, ord, gap_ms, remember_ms, run, seen_ms, changed_ms, due_ms, expires_ms, attempt,"   \
@@ -72,17 +74,19 @@ const char *const once__pg_sql[PG_STATEMENTS] = {
     [PG_GUARD] = ONCE_PG_GUARD,
     [PG_GUARD_TEMP] = ONCE_PG_GUARD_TEMP,
     /* The fact holds two numbers: until when turns are taken, and how long that period is. During it, TRY fails (22012)
-     * when another batch has the turn; the other statement waits for so long. */
-    [PG_TURN_TRY] = "SELECT 1 / pg_try_advisory_xact_lock($2::bigint)::integer FROM once_fact WHERE name = $1::bytea"
-                    " AND " UNTIL_MS("value") " > " NOW("$3"),
+     * when another batch has the turn, SEAT when both seats are taken; the third one waits for so long. */
+    [PG_TURN_TRY] = "SELECT 1 / pg_try_advisory_xact_lock($3::bigint)::integer" TURNS_ARE_TAKEN,
+    [PG_TURN_SEAT] = "SELECT 1 / (pg_try_advisory_xact_lock($3::bigint) OR"
+                     " pg_try_advisory_xact_lock($4::bigint))::integer" TURNS_ARE_TAKEN,
     [PG_TURN] = "SELECT set_config('once.lock_timeout', current_setting('lock_timeout'), true),"
                 " set_config('lock_timeout', $4::bigint::text, true),"
-                " pg_advisory_xact_lock($2::bigint) IS NULL, set_config('lock_timeout',"
-                " current_setting('once.lock_timeout'), true)"
-                " FROM once_fact WHERE name = $1::bytea AND " UNTIL_MS("value") " > " NOW("$3"),
-    /* Takes the locks in their order, and stops at the first that another batch has. */
-    [PG_LOCKS_TRY] = "SELECT 1 / (NOT EXISTS (SELECT FROM unnest($1::bigint[]) AS u(k)"
-                     " WHERE NOT pg_try_advisory_xact_lock(k)))::integer",
+                " pg_advisory_xact_lock($3::bigint) IS NULL, set_config('lock_timeout',"
+                " current_setting('once.lock_timeout'), true)" TURNS_ARE_TAKEN,
+    /* The same for the locks that the user has named. They are taken in their order up to the first that another batch
+     * has. Who has a seat takes none yet: it may have to wait for its turn, and whoever has that may want them. */
+    [PG_LOCKS_TRY] = "SELECT 1 / " ARE_FREE "::integer",
+    [PG_LOCKS_SEAT] = "SELECT 1 / (pg_try_advisory_xact_lock($2::bigint) OR pg_try_advisory_xact_lock($3::bigint) OR "
+                      ARE_FREE ")::integer",
     [PG_LOCKS] = "SELECT set_config('once.lock_timeout', current_setting('lock_timeout'), true),"
                  " set_config('lock_timeout', $2::bigint::text, true),"
                  " (SELECT count(pg_advisory_xact_lock(k) IS NULL) FROM unnest($1::bigint[]) AS u(k)),"
@@ -323,8 +327,10 @@ const char *const once__pg_shapes[PG_STATEMENTS] = {
     [PG_GUARD] = "1i",
     [PG_GUARD_TEMP] = "1i",
     [PG_TURN_TRY] = "?i",
+    [PG_TURN_SEAT] = "?i",
     [PG_TURN] = "?ttbt",
     [PG_LOCKS_TRY] = "1i",
+    [PG_LOCKS_SEAT] = "1i",
     [PG_LOCKS] = "1ttqt",
     [PG_TURNS_BEGIN] = "",
     [PG_PLAN] = "1tt",

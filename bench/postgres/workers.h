@@ -6,8 +6,8 @@
  *   d  c, where the accounts are named (`locks`)
  *   e  500 lanes that all workers have messages of; 5 % fail once, and their lane waits for them
  *
- * Each with 1, 2, 4, 6 and 8 workers, which share the messages (of b and e half of those that are asked for), on a store
- * that is there already; direct, and through PgBouncer in transaction mode. A rate counts from the start of the
+ * Each with 1, 2, 4, 6 and 8 workers, which share the messages (of b and e half of those that are asked for), on a
+ * store that is there already; direct, and through PgBouncer in transaction mode. A rate counts from the start of the
  * processes to the end of the last one; ratios are those to one worker in the same round, medians over the rounds. */
 #ifndef BENCH_POSTGRES_WORKERS_H
 #define BENCH_POSTGRES_WORKERS_H

@@ -22,16 +22,27 @@ bool broker_start(void)
 
 const char *broker_address(void) { return broker.said; }
 
-rd_kafka_t *broker_client(rd_kafka_type_t type, const char *const *properties)
+static rd_kafka_t *make_client(rd_kafka_type_t type, const char *const *properties, broker_told *told)
 {
     char why[300] = "";
     rd_kafka_conf_t *conf = rd_kafka_conf_new();
+    if (told) rd_kafka_conf_set_dr_msg_cb(conf, told);
     bool ok = rd_kafka_conf_set(conf, "bootstrap.servers", broker.said, why, sizeof why) == RD_KAFKA_CONF_OK;
     for (size_t i = 0; ok && properties[i]; i += 2)
         ok = rd_kafka_conf_set(conf, properties[i], properties[i + 1], why, sizeof why) == RD_KAFKA_CONF_OK;
     rd_kafka_t *client = ok ? rd_kafka_new(type, conf, why, sizeof why) : NULL;
     if (!client) bench_die(why);
     return client;
+}
+
+rd_kafka_t *broker_client(rd_kafka_type_t type, const char *const *properties)
+{
+    return make_client(type, properties, NULL);
+}
+
+rd_kafka_t *broker_producer(broker_told *told)
+{
+    return make_client(RD_KAFKA_PRODUCER, (const char *const[]){NULL}, told);
 }
 
 void broker_make_topic(rd_kafka_t *client, const char *topic)

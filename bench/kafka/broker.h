@@ -27,6 +27,9 @@ void broker_fill(const char *topic, uint64_t messages, broker_write *write, cons
 /* A client with these properties (pairs of name and value; NULL ends them) beside the address. What fails ends the
  * process. */
 rd_kafka_t *broker_client(rd_kafka_type_t type, const char *const *properties);
+/* A producer with the defaults of librdkafka, which calls `told` in rd_kafka_poll when a message is with the broker. */
+typedef void broker_told(rd_kafka_t *client, const rd_kafka_message_t *message, void *user);
+rd_kafka_t *broker_producer(broker_told *told);
 void broker_make_topic(rd_kafka_t *client, const char *topic);
 
 /* Up to where the group has committed, over all partitions. `client` has the group's id. */

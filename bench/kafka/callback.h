@@ -2,7 +2,7 @@
  *
  *   bare   librdkafka alone, with the properties and the calls of the source (rd_kafka_consume_batch_queue of 1024, a
  *          queue for each partition); every message is dropped
- *   once   libonce in this process: a `natural` callback that only counts, ${coordinates} as key
+ *   once   libonce in this process: a `natural` callback that only counts, `body: bytes`, ${coordinates} as key
  *
  * Both read a whole topic. The clock runs from the moment when partitions are given to the reader: for bare until the
  * last message was dropped, for once until every message is settled and its offset committed. */

@@ -25,6 +25,8 @@ typedef struct run {
     const latency_job *job;
     uint64_t n;        /* messages, with those of the warm-up */
     double *sent_s;    /* by number */
+    double *taken_s;   /* when the producer knew that the broker has it */
+    double *sorted;    /* room for percentiles */
     double *settled_s; /* 0: not yet */
     atomic_uint_fast64_t settled;
     uint64_t *progress;
@@ -36,10 +38,17 @@ typedef struct run {
 
 /* ---- the producer ---- */
 
+static void take(rd_kafka_t *client, const rd_kafka_message_t *message, void *user)
+{
+    (void)client, (void)user;
+    if (message->err) bench_die(rd_kafka_message_errstr(message));
+    *(double *)message->_private = bench_now_s();
+}
+
 static void *produce(void *arg)
 {
     run *r = arg;
-    rd_kafka_t *client = broker_client(RD_KAFKA_PRODUCER, (const char *const[]){NULL});
+    rd_kafka_t *client = broker_producer(take);
     rd_kafka_topic_t *topic = rd_kafka_topic_new(client, r->job->topic, NULL);
     double from = 0;
     for (uint64_t i = 0; i < r->n; i++) {
@@ -51,7 +60,7 @@ static void *produce(void *arg)
         const int len = snprintf(body, sizeof body, "{\"id\":%llu}", (unsigned long long)i);
         r->sent_s[i] = bench_now_s();
         if (rd_kafka_produce(topic, (int32_t)(i % BROKER_PARTITIONS), RD_KAFKA_MSG_F_COPY, body, (size_t)len, NULL, 0,
-                             NULL) != 0)
+                             &r->taken_s[i]) != 0)
             bench_die(rd_kafka_err2str(rd_kafka_last_error()));
     }
     rd_kafka_flush(client, GIVE_UP_S * 1000);
@@ -115,13 +124,23 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void conclude(const run *r)
+/* Sorts the times between two moments of the messages after the warm-up, and returns the one that `percent` of them do
+ * not exceed. */
+static double percentile(const run *r, const double *from, const double *to, unsigned percent)
 {
     const uint64_t n = r->n - WARM_UP;
-    double *ms = r->settled_s + WARM_UP;
-    for (uint64_t i = 0; i < n; i++) ms[i] = (ms[i] - r->sent_s[WARM_UP + i]) * 1000;
-    qsort(ms, n, sizeof *ms, compare);
-    *r->out = (latency){.p50_ms = ms[n / 2], .p99_ms = ms[n * 99 / 100], .max_ms = ms[n - 1]};
+    for (uint64_t i = 0; i < n; i++) r->sorted[i] = (to[WARM_UP + i] - from[WARM_UP + i]) * 1000;
+    qsort(r->sorted, n, sizeof *r->sorted, compare);
+    return r->sorted[percent * (n - 1) / 100];
+}
+
+static void conclude(const run *r)
+{
+    *r->out = (latency){.p50_ms = percentile(r, r->sent_s, r->settled_s, 50),
+                        .p99_ms = percentile(r, r->sent_s, r->settled_s, 99),
+                        .max_ms = percentile(r, r->sent_s, r->settled_s, 100),
+                        .broker_p50_ms = percentile(r, r->sent_s, r->taken_s, 50),
+                        .broker_p99_ms = percentile(r, r->sent_s, r->taken_s, 99)};
 }
 
 static void make_topic(const char *name)
@@ -138,7 +157,9 @@ static void work(void *arg)
     const char *log = scene_path("worker-0.log");
     r->sent_s = calloc(r->n, sizeof *r->sent_s);
     r->settled_s = calloc(r->n, sizeof *r->settled_s);
-    if (!r->sent_s || !r->settled_s) bench_die("out of memory");
+    r->taken_s = calloc(r->n, sizeof *r->taken_s);
+    r->sorted = calloc(r->n, sizeof *r->sorted);
+    if (!r->sent_s || !r->settled_s || !r->taken_s || !r->sorted) bench_die("out of memory");
     make_topic(r->job->topic);
     const int pid = workers_start(r->job->once, r->job->config, log);
     open_database(r);

@@ -10,6 +10,7 @@
 
 typedef struct latency {
     double p50_ms, p99_ms, max_ms;
+    double broker_p50_ms, broker_p99_ms; /* of that: until the producer knew that the broker has it */
 } latency;
 
 /* `database`: an SQLite file; or a database of the PostgreSQL server (postgres/server.h), where `server` is true. It

@@ -45,9 +45,9 @@ static void print_text(const once_summary *summary, uint64_t log_dropped)
         printf("  %" PRIu64 " dead letter%s of this consumer %s in the store\n", summary->store_dead,
                summary->store_dead == 1 ? "" : "s", summary->store_dead == 1 ? "is" : "are");
     if (summary->store_unknown != c->unknown)
-        printf("  %" PRIu64 " unknown key%s of this consumer %s in the store%s\n", summary->store_unknown,
-               summary->store_unknown == 1 ? "" : "s", summary->store_unknown == 1 ? "is" : "are",
-               summary->store_unknown ? "; see 'once list --unknown'" : "");
+        printf("  %" PRIu64 " key%s of this consumer with an unknown outcome %s in the store%s\n",
+               summary->store_unknown, summary->store_unknown == 1 ? "" : "s",
+               summary->store_unknown == 1 ? "is" : "are", summary->store_unknown ? "; see 'once list --unknown'" : "");
 }
 
 typedef struct live {

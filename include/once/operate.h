@@ -121,8 +121,8 @@ typedef struct once_running {
     uint64_t done;    /* messages that it settled with a final outcome, dead ones included */
     uint64_t rate;    /* of these, how many per second, between its last reports */
     uint64_t holds;   /* messages that it has claimed, and whose leases have not ended */
-    uint64_t lapsed;  /* its claims whose leases have ended, and that no other worker has taken or decided; 0 unless it
-                         may be late */
+    uint64_t lapsed;  /* its claims whose leases have ended, and that no other worker has taken or decided. Counted only
+                         if some worker has not reported for as long as the shortest `lease`; otherwise 0 */
 } once_running;
 
 /* Gets one worker. False ends the list. */
@@ -174,7 +174,7 @@ typedef struct once_listed {
                                  `bytes`, and when only a handler for its type is missing */
     uint64_t column;          /* of `line`: the byte, from 1, where it stops being JSON; 0: it is JSON */
     once_bytes own_reason;    /* the reason without what its lane adds; once_choice compares with this one */
-    once_lane_place lane;     /* a letter without a place in its lane: only the value */
+    once_lane_place lane;     /* its place in its lane. Of a letter without an entry only `id`, `known` and `value` */
     bool maybe_done;          /* an attempt may have had its effect: running it again may repeat that */
     bool bytes;               /* the pipeline has `body: bytes`: `body` need not be text */
 } once_listed;
@@ -229,9 +229,9 @@ typedef struct once_fate {
 /* Gets the fate of a message. */
 typedef void once_fate_visit(void *user, const once_fate *fate);
 
-/* Reads one message again from its source, where the source can do that (files, not standard input), and explains it:
- * `fate` is called first, then, if the message has a key, `visit` as by once_pipeline_explain. E_USAGE: no such place,
- * or no message there. */
+/* Reads one message again from its source, where the source can do that (files and Kafka, not standard input), and
+ * explains it: `fate` is called first, then, if the message has a key, `visit` as by once_pipeline_explain. E_USAGE: no
+ * such place, or no message there. */
 ONCE_API int once_pipeline_explain_message(once_pipeline *pipeline, once_bytes place, once_bytes point,
                                            once_fate_visit *fate, once_explain_visit *visit, void *user,
                                            once_error *err);
@@ -356,10 +356,10 @@ typedef struct once_discard_options {
     void *user;
 } once_discard_options;
 
-/* Gives up dead letters: drops their bodies, and marks the keys that died with them as rejected. Letters without such a
- * key (malformed, too old, cut, conflict) are remembered for as long as a message of their handler is: the same message
- * at the same place, and the same conflict anywhere, is then a duplicate. In transactions of some hundred letters.
- * `discarded`: how many were found. */
+/* Gives up dead letters: drops their bodies, and marks the keys that died with them as rejected. Letters without an
+ * entry of their own (malformed, too old, cut, conflict) are remembered for `remember` of their handler. In that time
+ * the same message at the same coordinates, and for a conflict the same content under the same key at any coordinates,
+ * is a duplicate. In transactions of some hundred letters. `discarded`: how many were found. */
 ONCE_API int once_pipeline_discard(once_pipeline *pipeline, const once_discard_options *options, uint64_t *discarded,
                                    once_error *err);
 

@@ -68,10 +68,10 @@ typedef struct once_pipeline once_pipeline;
 
 /* The counts of a run. Each message counts once, by its state at the end:
  *   received + resumed = done + already + rejected + stale + skipped + duplicates + waiting + unknown + dead
- * The first delivery of an unknown key counts as unknown, its other deliveries in this run as duplicates. So `unknown`
- * counts keys, not messages: the keys that were unknown when this run met them. Some may be resolved since.
- * once_summary.store_unknown counts all that are unknown now. A message is counted when it is finished or given to the
- * store; until then a snapshot has it in `open`. */
+ * The first delivery of a key whose outcome is unknown counts as `unknown`, its other deliveries in this run as
+ * duplicates. So `unknown` counts keys, not messages: those whose outcome was unknown when this run met them. Some may
+ * be resolved since. once_summary.store_unknown counts all whose outcome is unknown now. A message is counted when it
+ * is finished or given to the store; until then a snapshot has it in `open`. */
 #define ONCE_COUNT_MAP(X)                                                                                              \
     X(received, "came from the source")                                                                                \
     X(resumed, "taken from the store, received by an earlier run or another process")                                  \
@@ -128,7 +128,7 @@ typedef struct once_summary {
     double seconds;         /* how long it ran */
     bool stopped;           /* by once_pipeline_stop, before the source was at its end */
     uint64_t store_dead;    /* dead letters of this consumer in the store, also of earlier runs */
-    uint64_t store_unknown; /* unknown keys of this consumer in the store, also of earlier runs */
+    uint64_t store_unknown; /* keys of this consumer in the store whose outcome is unknown, also of earlier runs */
     bool clock_doubted; /* after a reboot the wall clock is too far ahead to be trusted: once_pipeline_confirm_clock */
     /* Messages that were read from a source that cannot deliver them again (a pipe), and that are not known to be
      * settled. More than 0: the run has failed. */
@@ -256,7 +256,7 @@ ONCE_API int once_pipeline_snapshot(once_pipeline *pipeline, once_snapshot *out,
 /* A stream of the source: a file, a partition, a queue. Its messages come in order. A slow stream does not hold up the
  * others. */
 typedef struct once_stream_shown {
-    const char *name;  /* as the source names it, "payments-3" */
+    const char *name;  /* as the source names it, "payments/3" */
     const char *state; /* "assigned"; "revoked": another worker will get it; "lost": another worker has it */
     int64_t left;      /* still to read of it, as in once_snapshot; -1: not known */
     uint64_t open;     /* its messages that were received and are not acked */

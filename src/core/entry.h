@@ -15,8 +15,8 @@
  *                     ^--settle retry / release; revive (an operator runs a finished entry again)
  *                     ^--claim or accept with other content, before any effect: see "Other content"
  *
- * Three numbers, on purpose. The token (random) names one claim to the store; it is the fence. `attempt` (1, 2, 3...
- * while the entry lives) is shown to the outside. `failures` is what the retry budget counts.
+ * Three numbers, on purpose. The token names one claim to the store; it is the fence. `attempt` (1, 2, 3... while the
+ * entry lives) is shown to the outside. `failures` is what the retry budget counts.
  *
  * Invariants
  *   - Only once__entry_move (entry.c) changes a state, and its table says which change is allowed. Two exceptions end

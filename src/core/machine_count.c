@@ -53,7 +53,7 @@ static uint64_t *count_of(once_machine *machine, once_item *item, bool buried, b
         return item->decision.own ? count_of_outcome(counts, item->decision.outcome) : &counts->duplicates;
     case ONCE_ANSWER_STALE: return &counts->stale;
     case ONCE_ANSWER_WAITING: return &counts->waiting;
-    /* Each unknown key is counted once. */
+    /* Each key whose outcome is unknown is counted once. */
     case ONCE_ANSWER_UNKNOWN:
         return once_id_set_add(&machine->unknown, item->request.id) ? &counts->unknown : &counts->duplicates;
     case ONCE_ANSWER_DEAD: return item->decision.own ? &counts->dead : &counts->duplicates;

@@ -1,4 +1,5 @@
-/* once_handle: claim, call, settle. It shares `once_work`, one delivery under way, with once_sqlite_handle.
+/* once_handle: claim, call, settle. `once_work`, one delivery under way, is shared with once_sqlite_handle and
+ * once_postgres_handle.
  *
  * A claim is durable before the handler is called, with `hold` unless the caller sets retry_unknown. So a process that
  * dies in the handler leaves a claim, which becomes unknown when its lease is over, and never a second effect. */

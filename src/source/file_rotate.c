@@ -38,7 +38,8 @@ static bool has_the_rest(int old, int fd, int64_t at)
     }
 }
 
-/* The old file is gone, and this one goes on with the same bytes. */
+/* The old file was deleted, and this one is a copy of it: with the same first bytes, the same bytes before the place up
+ * to which the old one was read, and everything that the old one has behind it. */
 static bool is_written_anew(const open_file *old, int fd)
 {
     struct stat st;
@@ -51,7 +52,9 @@ static bool is_written_anew(const open_file *old, int fd)
            has_the_rest(old->fd, fd, old->read);
 }
 
-/* Another file has the path. */
+/* Begins with the file that now has the path. If there was none before: at its place. If it is a copy of the old one,
+ * which was deleted: at the same offset. Otherwise the rest of the old file comes first, then files rotated in between.
+ */
 static int take_new_file(file_source *f, int fd, once_error *err)
 {
     assert(fd >= 0 && f->regular);
@@ -90,7 +93,8 @@ static int take_new_file(file_source *f, int fd, once_error *err)
     assert(place.number > old->place.number);
     (void)once_place_look(fd, &place);
     once_log(ONCE_LOG_INFO, "source_rotated",
-             "source '%s' has another file now: '%s/%llu', after line %llu of the one before and what is left of it",
+             "source '%s' was rotated: the next file is '%s/%llu'; the one before was read up to line %llu, "
+             "and its rest is read first",
              f->path, f->path, (unsigned long long)place.number, (unsigned long long)once__file_current(f)->place.line);
     once__file_add(f, fd, &place);
     return ONCE_OK;

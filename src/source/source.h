@@ -212,7 +212,7 @@ typedef struct once_source_ops {
     /* How much of a stream is left: bytes of a file, messages of a queue, as far as that is known without I/O; -1:
      * it is not known. */
     int64_t (*lag)(once_source *source, uint32_t stream);
-    /* "payments-3", for people; lives as long as the source. For a number that was released: any name, or NULL. */
+    /* "payments/3", for people; lives as long as the source. For a number that was released: any name, or NULL. */
     const char *(*stream_name)(once_source *source, uint32_t stream);
     /* Fetch is called at least this often, also after one that failed; with max 0 while nothing may be fetched. 0 or
      * NULL: the source needs no heartbeat. */

@@ -136,9 +136,9 @@ bool once__store_show(const char *url, once_buf *out)
 {
     const char *host = strstr(url, "://");
     const char *at = host ? memrchr(host + 3, '@', strcspn(host + 3, "?")) : NULL;
-    if (host && !at)
-        at = strrchr(host + 3, '@'); /* a '@' of a password with a question mark, or of an option: then too much is
-                                      * hidden */
+    /* No '@' before the '?': the password may contain a '?'. If the '@' belongs to an option instead, more than the
+     * password is hidden. */
+    if (host && !at) at = strrchr(host + 3, '@');
     const char *colon = at ? memchr(host + 3, ':', (size_t)(at - host - 3)) : NULL;
     if (colon) {
         once_buf_append(out, url, (size_t)(colon - url));

@@ -137,7 +137,7 @@ def test_what_a_run_did_not_meet_is_told_apart(tmp_path, store):
     counts(summary, received=0)
     assert summary["store_unknown"] == p.unknown() == 2
     text = p.once("run", p.name)
-    assert text.status == 1 and "2 unknown keys of this consumer are in the store" in text.out, text
+    assert text.status == 1 and "2 keys of this consumer with an unknown outcome are in the store" in text.out, text
 
 
 @pytest.mark.parametrize("how", ["unknown", "dead"])
@@ -153,8 +153,8 @@ def test_the_text_says_that_a_person_decided_meanwhile(tmp_path, how):
         assert (p.once("resolve", p.name, "a", "done") if how == "unknown" else p.once("discard", p.name, "--all")).status == 0
         running.send(signal.SIGTERM)
         ended = running.end()
-    what = "unknown keys" if how == "unknown" else "dead letters"
-    assert ended.status == 0 and f"\n  0 {what} of this consumer are in the store\n" in ended.out, ended
+    what = "keys of this consumer with an unknown outcome" if how == "unknown" else "dead letters of this consumer"
+    assert ended.status == 0 and f"\n  0 {what} are in the store\n" in ended.out, ended
 
 
 # ---- whoever finds it says it ----

@@ -3,8 +3,8 @@
  * Two clients of librdkafka share the work, because a client that is in a group stops reading all of its partitions
  * while a rebalance goes on:
  *
- *   member   is in the group (group.c). It gets partitions and commits offsets (commit.c), and never reads: the
- *            partitions that it is assigned are not told to librdkafka.
+ *   member   is in the group (group.c). It gets partitions and commits offsets (commit.c), and never reads: it
+ *            answers every rebalance with an empty list, so librdkafka fetches nothing for it.
  *   reader   reads partitions (read.c), each into a queue of its own, so that a partition that may not be read now
  *            holds up no other. It is in no group.
  *
@@ -13,11 +13,17 @@
  *
  *   FREE      -> WAITING   fetch    the group assigned it; where to begin is not known (start.c)
  *   WAITING   -> ASSIGNED  fetch    reported to the machine. With `cursor` it waits for seek
+ *   WAITING   -> RELEASED  fetch    taken away before it was reported
+ *   WAITING   -> READING   look     the partition of the one message that `once explain` reads
  *   ASSIGNED  -> READING   fetch
- *   any       -> REVOKED   fetch    reported; the group waits until it is released, or `revoke_until_ns` has passed
- *   any       -> LOST      fetch    reported; another member may have it. Nothing of it is acked
- *   any       -> RELEASED  ack      the machine is done with it
+ *   READING   -> ASSIGNED  fetch    it is to be read again, from `next`
+ *   reported  -> REVOKED   fetch    reported; the group waits until it is released, or `revoke_until_ns` has passed
+ *   reported  -> LOST      fetch    reported; another member may have it. Nothing of it is acked. Also REVOKED, when
+ *                                   `revoke_until_ns` has passed
+ *   reported  -> RELEASED  ack      the machine is done with it
  *   RELEASED  -> FREE      fetch
+ *
+ * "reported" are ASSIGNED, READING, REVOKED and LOST: the machine knows the partition.
  *
  * Thread rule: that of source/source.h. Fields without a remark belong to the thread of fetch. */
 #ifndef ONCE_SOURCE_KAFKA_KAFKA_H
@@ -58,7 +64,7 @@ typedef struct kafka_topic {
 typedef struct kafka_partition {
     _Atomic(kafka_state) state; /* changed under lock */
     bool reported;              /* the machine knows it as a stream: it will release it */
-    bool sought;                /* seek has set `next`; under lock */
+    bool sought;                /* `next` is decided: by seek, or to be read again from there; under lock */
     bool fresh;                 /* the group had no offset for it, and none was committed since; under lock */
     bool open;                  /* the reader reads it into `queue` */
     atomic_bool at_end;         /* nothing is left behind `next` for now */
@@ -84,10 +90,10 @@ typedef struct kafka_source {
     pthread_mutex_t lock;
     kafka_partition **partitions; /* by the number of the stream; under lock, but only fetch adds to it */
     uint32_t n_partitions, first; /* where the next fetch begins: partitions take turns */
-    kafka_topic *topics;          /* under lock, but only fetch, look and ask add to it */
+    kafka_topic *topics;          /* under lock, but only fetch, look, ask and backlog add to it */
     uint64_t commit;              /* the number of the last one; thread of ack */
 
-    atomic_bool closing; /* a command that is waited for is ended */
+    atomic_bool closing; /* set by close: a command of `token` that is still running is ended */
     int wake_fd;         /* an eventfd: written when a queue gets its first entry, and by wake */
     bool revoking;
     int64_t revoke_until_ns;
@@ -117,8 +123,9 @@ int once__kafka_make_clients(kafka_source *k, once_error *err);
 static inline int64_t once__kafka_now_ns(const kafka_source *k) { return once_env_mono_ns(k->base.env); }
 
 /* partitions.c */
-kafka_topic *once__kafka_topic(kafka_source *k, const char *name);                     /* NULL: out of memory */
-kafka_partition *once__kafka_find(kafka_source *k, const char *topic, int32_t number); /* that is not free; or NULL */
+kafka_topic *once__kafka_topic(kafka_source *k, const char *name); /* NULL: out of memory */
+/* The partition if it is this worker's: not FREE, RELEASED or LOST. A lost one may be assigned again, as a new one. */
+kafka_partition *once__kafka_find(kafka_source *k, const char *topic, int32_t number); /* NULL: not ours */
 bool once__kafka_add(kafka_source *k, const char *topic, int32_t number);
 void once__kafka_free_released(kafka_source *k);
 void once__kafka_free_all(kafka_source *k);
@@ -130,10 +137,11 @@ bool once__kafka_serve_group(kafka_source *k, kafka_news *news);
 bool once__kafka_report(kafka_news *news, once_stream_change change, uint32_t stream, int64_t within_ms);
 bool once__kafka_leave(kafka_source *k);
 /* failure.c. Remembers what keeps the source from working; what ends the run counts more than what may pass. `probe`:
- * it has passed when this client is answered; NULL: only when something works. */
+ * the failure is over when the brokers answer this client (once__kafka_failing asks); NULL: when once__kafka_works is
+ * called. */
 void once__kafka_note(kafka_source *k, rd_kafka_t *probe, const once_error *failure);
-bool once__kafka_has_ended(const kafka_source *k);         /* by a failure that does not pass */
-void once__kafka_works(kafka_source *k);                   /* unless it has ended */
+bool once__kafka_has_ended(const kafka_source *k);         /* it has a failure that does not pass */
+void once__kafka_works(kafka_source *k);                   /* forgets a failure that can pass */
 int once__kafka_failing(kafka_source *k, once_error *err); /* ONCE_OK: nothing keeps it from working */
 
 /* errors.c: the status that an error of librdkafka means. */
@@ -163,7 +171,7 @@ int once__kafka_read(kafka_source *k, once_fetch *fetch, once_error *err);
 /* headers.c: the JSON text of headers and of the source's facts; empty: neither. False: out of memory. */
 bool once__kafka_headers(const rd_kafka_message_t *m, bool named, once_arena *arena, once_bytes *out);
 
-/* commit.c, cursor.c, look.c, ask.c, survey.c: slots of the source. */
+/* commit.c, cursor.c, look.c, ask.c, survey.c: functions of once_source_ops. */
 int once__kafka_ack(once_source *source, once_receipt *list, size_t n, once_error *err);
 int once__kafka_release(once_source *source, uint32_t stream, once_error *err);
 int once__kafka_seek(once_source *source, uint32_t stream, const once_facts *facts, once_error *err);

@@ -15,7 +15,7 @@ int once__verb_replay(once_backend *store, uint64_t id, bool *found, once_error 
     *found = false;
     rc = storage->ops->letter_get(storage, id, &letter, found, &arena, err);
     if (rc == ONCE_OK && *found && once_hash_is_zero(letter.entry))
-        rc = once_fail(err, ONCE_E_USAGE, "letter %llu has no key and cannot go back to work by itself",
+        rc = once_fail(err, ONCE_E_USAGE, "letter %llu has no entry of its own; it can only be delivered again",
                        (unsigned long long)id);
     if (rc == ONCE_OK && *found) {
         once_entry_pair at;

@@ -126,8 +126,9 @@ typedef struct once_terms {
      * `unknown`. false: the effect may have happened, so the key is held as unknown until an operator decides (`once
      * resolve`); nothing happens twice. true: the effect runs again under the same idempotency key, and one failure
      * more is counted; right where the other side honours that key, or a repeat does no harm. With once_settle only
-     * the first case counts: an outcome `unknown` is always held; settle with retry to run it again. In the caller's
-     * own transaction (once_sqlite_handle, once_postgres_handle) an attempt without an outcome was rolled back. */
+     * the first case counts: an outcome `unknown` is always held. (Do not settle with retry instead: that says that the
+     * effect did not happen.) In the caller's own transaction (once_sqlite_handle, once_postgres_handle) an attempt
+     * without an outcome was rolled back. */
     bool retry_unknown;
     /* Makes idempotency keys that cannot be guessed from scope and key. At least 16 bytes, secret, and the same in
      * every process and at all times: another salt makes other keys. Read during the call. Empty: none. */

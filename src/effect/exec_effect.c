@@ -360,11 +360,12 @@ static void check_stream(once_config *config, const once_node *map, const once_e
     const once_node *lookup = once_node_member(map, "lookup");
     if (lookup)
         once_config_wrong(config, ONCE_E_CONFIG, lookup->name_line,
-                          "'lookup' is for 'mode: message': a kept process cannot be asked yet; remove it");
+                          "'lookup' is for 'mode: message': a process of 'mode: stream' cannot be asked; remove it");
     const once_node *exits = once_node_member(map, "exit"), *item = once_node_member(map, "exec")->first;
     if (exits)
         once_config_wrong(config, ONCE_E_CONFIG, exits->name_line,
-                          "'exit' is for 'mode: message': a kept process answers each message with a line; remove it");
+                          "'exit' is for 'mode: message': a process of 'mode: stream' answers each message with a "
+                          "line; remove it");
     for (size_t i = 0; i < exec->command.n; i++, item = item->next) {
         if (once_template_is_literal(exec->command.argv[i])) continue;
         once_config_wrong(config, ONCE_E_CONFIG, item->line,

@@ -118,17 +118,16 @@ const once_config_section once_source_section = {
         "`${coordinates}` or `${hash}`; see idempotency-keys.md. `${hash}` and the fingerprint are those of the "
         "bytes.\n"
         "The effect gets the bytes as they came: `sql` as the parameter `:once_body` (a BLOB in SQLite, `bytea` in\n"
-        "PostgreSQL), a command on its standard input, a kept process as base64 in `body_base64`, a C function as "
-        "they\n"
-        "are. Changing `body` changes what is compared, so it is refused in a store that was used before, until it is\n"
-        "confirmed (`--confirm-scope-change`).\n"
+        "PostgreSQL), a command on its standard input, a process of `mode: stream` as base64 in `body_base64`,\n"
+        "a C function as they are. Changing `body` changes what is compared, so it is refused in a store that was\n"
+        "used before, until it is confirmed (`--confirm-scope-change`).\n"
         "\n"
         "With `tombstones: run`, a message without a body has no fields either: a template or parameter that needs "
         "one\n"
         "makes it a dead letter, and `${hash}` does, too. `:once_body` is NULL, `:{/field?}` is NULL, a command gets "
         "an\n"
-        "empty standard input and `ONCE_TOMBSTONE=1`, a kept process `\"tombstone\":true` and no body, a C function\n"
-        "`no_body`.",
+        "empty standard input and `ONCE_TOMBSTONE=1`, a process of `mode: stream` `\"tombstone\":true` and no body,\n"
+        "a C function `no_body`.",
     .example = "source:\n"
                "  file: {path: frames.txt}\n"
                "  body: bytes\n",

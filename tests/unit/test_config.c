@@ -444,7 +444,8 @@ static void f81_exit_codes_are_read(void **state)
     refused_once(EXEC " 1\n",
                  "p.yaml:7: 'exit' must be a map of exit codes, not a value; write 'exit: {1: retry, 28: unknown}'");
     refused_once(EXEC " {1: retry}\n  mode: stream\n",
-                 "p.yaml:7: 'exit' is for 'mode: message': a kept process answers each message with a line; remove it");
+                 "p.yaml:7: 'exit' is for 'mode: message': a process of 'mode: stream' answers each message with a "
+                 "line; remove it");
     refused_once(HEAD "handler:\n  callback: charge\n  exit: {1: retry}\n",
                  "p.yaml:7: 'exit' is for 'exec'; remove it");
 #undef EXEC

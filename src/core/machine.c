@@ -144,7 +144,7 @@ int64_t once_machine_source_wait_ms(const once_machine *machine, int64_t now_ms)
 static bool flight_new(once_machine *machine)
 {
     if (!once_flight_init(&machine->outside.flight, machine->spec)) return false;
-    if (machine->o.unclean && !ONCE_PLANTED(no_caution)) machine->outside.flight.alone_left = CAUTIOUS_LEAST;
+    if (machine->o.unclean && !ONCE_PLANTED(no_caution)) machine->outside.flight.alone_left = SINGLY_LEAST;
     if (!machine->outside.flight.slots) return once_key_queue_init(&machine->key_queue, 0);
     if (!once_due_shares_init(&machine->due.shares, machine->spec)) return false;
     machine->outside.list = calloc(machine->outside.flight.slots, sizeof *machine->outside.list);
@@ -175,7 +175,7 @@ int once_machine_new(const once_machine_options *options, once_machine **out, on
     machine->work.marks_size = 64;
     while (machine->work.marks_size < 8 * machine->batch_max) machine->work.marks_size *= 2;
     machine->due.finds = options->finds && options->spec->order && all_effects_inside(options->spec);
-    if (options->unclean && !ONCE_PLANTED(no_caution)) once__machine_be_cautious(machine);
+    if (options->unclean && !ONCE_PLANTED(no_caution)) once__machine_run_singly(machine);
     machine->caution.window = machine->batch_max;
     once_intake_init(&machine->intake, options->spec, options->secret, options->run, options->prepare);
     once_intake_init(&machine->fetch_intake, options->spec, options->secret, options->run, options->prepare);

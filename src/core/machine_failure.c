@@ -83,9 +83,9 @@ static bool would_run(const once_item *item)
            !once__item_is_external(item);
 }
 
-/* In a cautious pass nothing runs that was not claimed durably. The first item that would run goes back to the queue,
- * with all behind it, to be claimed durably and run alone. True: this pass must be rolled back. */
-bool once__machine_cautious_leaves(once_machine *machine)
+/* While messages run one by one, nothing runs that was not claimed durably. The first item that would run goes back to
+ * the queue, with all behind it, to be claimed durably and run alone. True: this pass must be rolled back. */
+bool once__machine_singly_leaves(once_machine *machine)
 {
     if (!machine->caution.look) return false;
     size_t keep = 0;
@@ -103,9 +103,9 @@ bool once__machine_cautious_leaves(once_machine *machine)
     return true;
 }
 
-void once__machine_be_cautious(once_machine *machine)
+void once__machine_run_singly(once_machine *machine)
 {
-    machine->caution.left = machine->batch_max > CAUTIOUS_LEAST ? machine->batch_max : CAUTIOUS_LEAST;
+    machine->caution.left = machine->batch_max > SINGLY_LEAST ? machine->batch_max : SINGLY_LEAST;
     machine->caution.window = 1;
 }
 
@@ -137,9 +137,9 @@ static void suspect_effects(once_machine *machine, const once_action *action)
     } else if (alone) {
         set_outcome(alone, ONCE_RETRY, ONCE_BYTES("the database hung up while its effect ran, and it ran alone"));
         machine->caution.accused = true;
-        once__machine_be_cautious(machine);
+        once__machine_run_singly(machine);
     } else if (++machine->caution.hung_up >= SUSPECT_AFTER || machine->caution.accused) {
-        once__machine_be_cautious(machine);
+        once__machine_run_singly(machine);
         machine->caution.look = true;
         bool first = true;
         /* Taken items go back to the store, except one, and are taken again one by one. */

@@ -13,11 +13,11 @@
 #include "core/stream.h"
 #include "core/key_queue.h"
 
-#define OUTSTANDING 64    /* so many batches of a stream may be delivered and not acked */
-#define PARKED 2          /* so many batches of a stream may wait behind equal keys and lanes */
-#define CAUTIOUS_LEAST 64 /* after an unclean end, at least so many effects run one by one */
-#define BLAME_AFTER 3     /* after so many rollbacks in a row by the database, find the message that causes them */
-#define CLOCK_SLACK_MS 2  /* added to waits, because the store's clock and ours do not tick at the same time */
+#define OUTSTANDING 64   /* so many batches of a stream may be delivered and not acked */
+#define PARKED 2         /* so many batches of a stream may wait behind equal keys and lanes */
+#define SINGLY_LEAST 64  /* after an unclean end, at least so many effects run one by one */
+#define BLAME_AFTER 3    /* after so many rollbacks in a row by the database, find the message that causes them */
+#define CLOCK_SLACK_MS 2 /* added to waits, because the store's clock and ours do not tick at the same time */
 
 /* --- state --- */
 
@@ -384,8 +384,8 @@ void once__machine_finished(once_machine *machine, once_item *const *items, size
 void once__machine_give_up(once_machine *machine, int status, const once_error *error);
 bool once__machine_worth_another_try(once_machine *machine, int status, const once_error *error, unsigned *tries,
                                      int64_t *at_ms, int64_t since_ms, int64_t now_ms, int64_t longest_ms);
-bool once__machine_cautious_leaves(once_machine *machine);
-void once__machine_be_cautious(once_machine *machine);
+bool once__machine_singly_leaves(once_machine *machine);
+void once__machine_run_singly(once_machine *machine);
 void once__machine_store_failed(once_machine *machine, once_action *action, int64_t now_ms);
 void once__machine_run_carefully(once_machine *machine);
 bool once__machine_disproved(const once_machine *machine, const once_action *action);

@@ -204,7 +204,7 @@ once_action *once__machine_store_action(once_machine *machine, int64_t now_ms)
             machine->work.next = NEXT_RUN;
             break;
         case NEXT_RUN:
-            if (once__machine_cautious_leaves(machine)) {
+            if (once__machine_singly_leaves(machine)) {
                 machine->work.next = NEXT_ROLLBACK;
                 break;
             }

@@ -297,7 +297,7 @@ static void a_store_that_is_gone_leaves_outcomes_unsettled(void **state)
 }
 
 /* What would run is not run while effects run one by one; it is not asked for again and again either. */
-static void a_stop_in_a_cautious_pass_leaves_to_the_source_what_was_not_committed(void **state)
+static void a_stop_while_messages_run_singly_leaves_to_the_source_what_was_not_committed(void **state)
 {
     fixture *f = open_pipe(state, false);
     fetch(f, 2, 0, NULL);
@@ -306,7 +306,7 @@ static void a_stop_in_a_cautious_pass_leaves_to_the_source_what_was_not_committe
     runs(f, 2, false, ONCE_DONE);
     settles(f, 2, ONCE_DONE);
     answer(f, asks_store(f, ONCE_ACT_COMMIT), ONCE_E_UNAVAILABLE);
-    once__machine_be_cautious(f->machine);
+    once__machine_run_singly(f->machine);
     f->machine->caution.look = true;
     once_machine_stop(f->machine);
     for (int i = 0; i < 2; i++) { /* what the work was, and what it left in doubt */
@@ -464,7 +464,7 @@ int main(void)
         TEST(of_two_failures_the_one_that_does_not_pass_counts),
         TEST(what_only_the_source_has_is_fetched_until_something_was_added),
         TEST(f76_a_take_without_an_answer_is_repeated_as_it_was),
-        TEST(a_stop_in_a_cautious_pass_leaves_to_the_source_what_was_not_committed),
+        TEST(a_stop_while_messages_run_singly_leaves_to_the_source_what_was_not_committed),
     };
     return cmocka_run_group_tests_name("machine", tests, NULL, NULL);
 }

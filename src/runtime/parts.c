@@ -1,5 +1,6 @@
 /* Opens the parts of a pipeline in order: the store, the effects in it, the runner for effects outside, the source. */
 #include <assert.h>
+#include <string.h>
 
 #include "base/no_memory.h"
 #include "runtime/known_store.h"
@@ -9,7 +10,11 @@
 
 int once__at_line(const once_pipeline *pipeline, int line, int rc, const once_error *why, once_error *err)
 {
-    return once_fail(err, rc, "%.*s:%d: %s", (int)pipeline->spec->file.len, pipeline->spec->file.data, line, why->text);
+    const once_bytes file = pipeline->spec->file;
+    /* A part may know a better line. */
+    if (strncmp(why->text, file.data, file.len) == 0 && why->text[file.len] == ':')
+        return once_fail(err, rc, "%s", why->text);
+    return once_fail(err, rc, "%.*s:%d: %s", (int)file.len, file.data, line, why->text);
 }
 
 once_db *once__store_db(once_backend *store) { return store->ops->db ? store->ops->db(store) : NULL; }

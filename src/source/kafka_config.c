@@ -1,6 +1,7 @@
 /* Reads and checks the Kafka source's part of the pipeline file. Knows nothing of librdkafka: names and values of its
  * properties are checked by the library when the source is opened. */
 #include <assert.h>
+#include <regex.h>
 #include <string.h>
 
 #include "core/config_values.h"
@@ -48,9 +49,13 @@ static bool check_topic(once_config *config, const once_node *node, once_bytes t
 {
     const once_config_shown shown = once_config_show(topic);
     if (once_kafka_is_pattern(topic)) {
-        if (topic.len > 1) return true;
-        once_config_wrong(config, ONCE_E_CONFIG, node->line,
-                          "'topics': a pattern needs more than '^'; write '^payments-.*'");
+        regex_t compiled;
+        char why[100] = "it needs more than '^'; write '^payments-.*'"; /* a text of the file has a NUL behind it */
+        const int error = topic.len > 1 ? regcomp(&compiled, topic.data, REG_EXTENDED | REG_NOSUB) : 0;
+        if (topic.len > 1 && error) (void)regerror(error, &compiled, why, sizeof why);
+        else if (topic.len > 1) regfree(&compiled);
+        if (topic.len > 1 && !error) return true;
+        once_config_wrong(config, ONCE_E_CONFIG, node->line, "'topics': '%s' is no pattern: %s", shown.text, why);
         return false;
     }
     if (is_topic(topic)) return true;
@@ -98,6 +103,13 @@ static bool read_topics(once_config *config, const once_config_field *field, con
     const once_node *item = node->kind == ONCE_NODE_LIST ? node->first : node;
     for (size_t i = 0; i < kafka->n_topics; i++) {
         ok = check_topic(config, item ? item : node, kafka->topics[i]) && ok;
+        for (size_t j = 0; j < i; j++) {
+            if (!once_bytes_equal(kafka->topics[i], kafka->topics[j])) continue;
+            once_config_wrong(config, ONCE_E_CONFIG, item ? item->line : node->line,
+                              "'topics': '%s' is there twice; keep one", once_config_show(kafka->topics[i]).text);
+            ok = false;
+            break;
+        }
         item = item ? item->next : NULL;
     }
     return ok && join(config, kafka->topics, kafka->n_topics, &kafka->joined);
@@ -121,6 +133,10 @@ static const struct {
     {"enable.partition.eof", "once sets it; remove it"},
     {"log_level", "use the log level of once"},
     {"isolation.level", "messages of aborted transactions must have no effect; remove it"},
+    {"api.version.request", "without it messages of aborted transactions would be read; remove it"},
+    {"api.version.fallback.ms", "with it messages of aborted transactions could be read; remove it"},
+    {"broker.version.fallback", "with it messages of aborted transactions could be read; remove it"},
+    {"topic.blacklist", "use 'topics'"},
 };
 
 /* Whether the value of the property is a secret. */
@@ -263,8 +279,10 @@ static const once_config_field fields[] = {
      ONCE_CONFIG_AT(once_kafka_spec, start),
      .words = start_words,
      .standard = "earliest",
-     .text = "Where to begin in a partition if the group has no offset for it. A partition that was added to the "
-             "topic later begins at its first message, whatever this says. `error`: the run ends."},
+     .text = "Where to begin in a partition if the group has no offset for it. A partition that was added to the topic "
+             "later, and a topic that was made while once runs, begin at their first message, whatever this says. If "
+             "another program committed offsets of the topic, it is not known which partitions were added later: then "
+             "`latest` begins at the first message, too. `error`: the run ends."},
     {.name = "out_of_range",
      .type = ONCE_CONFIG_WORD,
      ONCE_CONFIG_AT(once_kafka_spec, out_of_range),
@@ -316,7 +334,7 @@ static const once_config_section section = {
             "Templates may have `${source:topic}`, `${source:partition}`, `${source:offset}`,\n"
             "`${source:timestamp}` (milliseconds), `${source:key}` (the record key, if it is UTF-8),\n"
             "`${source:key_base64}`, and `${header:NAME}`. If a header has several values, the last one counts. A\n"
-            "header or a key that is not UTF-8 has no value as text.",
+            "header or a key that is not UTF-8 has no value as text, and a header whose name is not UTF-8 is left out.",
     .fields = fields,
     .n = sizeof fields / sizeof *fields,
 };

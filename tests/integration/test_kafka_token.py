@@ -64,8 +64,9 @@ def test_a_command_that_writes_no_token_is_told(tmp_path, client, command, told)
     assert p.count() == 0
 
 
-def test_a_command_that_does_not_end_does_not_hold_up_a_stop(tmp_path, client):
-    _, p = pipeline(tmp_path, client, "#!/bin/sh\ntouch asked\nsleep 1000\n")
+@pytest.mark.parametrize("command", ["sleep 1000", "exec >&-; exec sleep 1000"])
+def test_a_command_that_does_not_end_does_not_hold_up_a_stop(tmp_path, client, command):
+    _, p = pipeline(tmp_path, client, f"#!/bin/sh\ntouch asked\n{command}\n")
     with p.start() as running:
         until(lambda: (tmp_path / "asked").exists(), 20, "the command runs")
         stopped = time.monotonic()

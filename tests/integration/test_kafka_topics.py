@@ -4,6 +4,7 @@ import pytest
 
 import kafka
 from harness import until
+from kafkaclient import new_name
 from kafkapipeline import CONFIG, KafkaPipeline, need_kafka, numbered, source
 
 need_kafka()
@@ -93,3 +94,65 @@ def test_a_topic_that_is_not_there_yet(tmp_path, client):
             p.stop(running)
         else:
             assert running.process.returncode in (2, 3) and topic in p.said(running), p.said(running)
+
+
+def test_a_topic_made_anew_begins_at_its_first_message_also_with_latest(tmp_path, client):
+    """A cursor is proof that the group had begun: `latest` is not for that."""
+    topic = client.topic()
+    p = KafkaPipeline(tmp_path, client, topic, more="cursor: true, start: latest, out_of_range: earliest")
+    with p.start() as running:
+        p.wait(running, lambda: p.committed() == {0: 0})
+        client.produce(topic, *numbered(5))
+        p.wait(running, lambda: p.count() == 5 and p.lag() == 0)
+        p.stop(running)
+    client.delete(topic)
+    client.topic(topic)
+    client.produce(topic, *numbered(10, 5))
+    with p.start() as running:
+        p.wait(running, lambda: p.count() == 15)
+        assert "it goes on at the first message" in p.said(running)
+        p.stop(running)
+    p.check(15)
+
+
+def test_where_a_partition_begins_is_committed_before_it_is_read(tmp_path, client):
+    """The first message is slow, so nothing is settled up to an offset. Without one, a topic that is made anew now would not be noticed."""
+    topic = client.topic()
+    slow = 'key: "${/id}"\nhandler: {exec: [sh, -c, \'read l; case "$l" in *m0*) sleep 100;; esac; echo "$l" >>out\'], timeout: 200s}\n'
+    p = KafkaPipeline(tmp_path, client, topic, config=slow, properties={"topic.metadata.refresh.interval.ms": 60000})
+    client.produce(topic, *numbered(6))
+    with p.start() as running:
+        p.wait(running, lambda: (tmp_path / "out").exists() and len((tmp_path / "out").read_text().splitlines()) == 5)
+        assert p.committed() == {0: 0}
+        p.kill(running)
+
+
+@pytest.mark.parametrize("start,count", [("error", 0), ("latest", 20)])
+def test_offsets_of_another_program_tell_nothing_about_other_partitions(tmp_path, client, start, count):
+    topic = client.topic(partitions=3)
+    p = KafkaPipeline(tmp_path, client, topic, more=f"start: {start}")
+    client.produce(topic, *numbered(30), partition=lambda number, message: number % 3)
+    client.commit(p.group, topic, {0: 10})
+    with p.start() as running:
+        if count:
+            p.wait(running, lambda: p.count() == count)
+            p.stop(running)
+        else:
+            ended = running.end()
+            assert ended.status != 0 and "'start' is 'error'" in p.said(running), (ended, p.said(running))
+    assert p.count() == count
+
+
+def test_a_topic_that_appears_later_begins_at_its_first_message(tmp_path, client):
+    """Also with `latest`: it is found some time after it was made."""
+    base = new_name("appears")
+    first = client.topic(base + "-1")
+    client.produce(first, *numbered(3, 100))
+    p = KafkaPipeline(tmp_path, client, f'"^{base}-.*"', more="start: latest", properties={"topic.metadata.refresh.interval.ms": 2000})
+    with p.start() as running:
+        p.wait(running, lambda: client.committed(p.group, first) == {0: 3})
+        second = client.topic(base + "-2")
+        client.produce(second, *numbered(20))
+        p.wait(running, lambda: p.count() == 20, what="the messages of the new topic")
+        p.stop(running)
+    p.check(20)

@@ -31,8 +31,9 @@ static int take_cursor(kafka_source *k, uint32_t stream, const char *place, int6
     pthread_mutex_lock(&k->lock);
     kafka_partition *p = k->partitions[stream];
     if (p->state == KAFKA_ASSIGNED && p->place == place && !p->sought) {
-        if (next >= 0 && p->fresh) rc = once__kafka_made_anew(k, p, next, err);
-        else if (next >= 0) p->next = next;
+        const bool anew = next >= 0 && p->fresh;
+        if (anew) rc = once__kafka_made_anew(k, p, next, err);
+        if (next >= 0) p->next = anew ? p->first : next;
         p->sought = rc == ONCE_OK;
     }
     pthread_mutex_unlock(&k->lock);

@@ -1,6 +1,6 @@
 /* The headers of a record, and what the source knows of it, as the JSON object that templates read (core/message.h).
  *
- * A value that is not UTF-8 is {"base64":"..."}: it is kept, but has no value as text. If a name occurs several times,
+ * A header whose name is not UTF-8 is left out; librdkafka cuts a name at a NUL. A value that is not UTF-8 is {"base64":"..."}: it is kept, but has no value as text. If a name occurs several times,
  * the last one counts, as with Kafka's own lastHeader. */
 #include <assert.h>
 #include <inttypes.h>
@@ -103,6 +103,7 @@ bool once__kafka_headers(const rd_kafka_message_t *m, bool named, once_arena *ar
     for (size_t i = 0; i < n; i++) {
         if (i + 1 < n && strcmp(list[i].name, list[i + 1].name) == 0) continue; /* a later one counts */
         if (strcmp(list[i].name, ONCE_SOURCE_MEMBER) == 0) continue;
+        if (!is_utf8(once_bytes_of(list[i].name))) continue; /* JSON has no such name */
         if (text.len > 1) once_buf_puts(&text, ",");
         once_buf_json(&text, once_bytes_of(list[i].name));
         once_buf_puts(&text, ":");

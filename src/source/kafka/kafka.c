@@ -33,6 +33,8 @@ static void kafka_close(once_source *source)
     pthread_mutex_destroy(&k->lock);
     free(k->messages);
     free(k->streams);
+    for (size_t i = 0; i < k->n_first_topics; i++) free(k->first_topics[i]);
+    free(k->first_topics);
     free(k->group);
     free(k);
 }

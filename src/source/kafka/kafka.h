@@ -73,6 +73,7 @@ typedef struct kafka_partition {
     const char *place;
     rd_kafka_queue_t *queue;
     int64_t next;      /* the offset to read next; under lock */
+    int64_t first;     /* of a fresh one: the offset of the first message that the broker has */
     int64_t committed; /* the group's offset, as far as we know; -1: none; under lock */
     int64_t began;     /* where it was first read; -1: not yet; under lock */
 } kafka_partition;
@@ -94,7 +95,10 @@ typedef struct kafka_source {
     uint64_t commit;              /* the number of the last one; thread of ack */
 
     atomic_bool closing; /* set by close: a command of `token` that is still running is ended */
-    int wake_fd;         /* an eventfd: written when a queue gets its first entry, and by wake */
+    bool listed_topics;  /* `first_topics` are those that there were when it was opened (start.c) */
+    char **first_topics;
+    size_t n_first_topics;
+    int wake_fd; /* an eventfd: written when a queue gets its first entry, and by wake */
     bool revoking;
     int64_t revoke_until_ns;
     int64_t start_again_ns, start_fails_ns; /* when to ask again where partitions begin; since when that fails, or 0 */
@@ -157,8 +161,8 @@ bool once__kafka_start(kafka_source *k, kafka_news *news);
 /* The message at p->next is gone, or not there yet: fails, or goes on behind the gap. */
 int once__kafka_out_of_range(kafka_source *k, kafka_partition *p, once_error *err);
 
-/* The group has lost its offset for a partition that we had read up to `offset`: fails, or goes on at the first
- * message. */
+/* The group has lost its offset for a partition that we had read up to `offset`: fails, or logs that it goes on at the
+ * first message. */
 int once__kafka_made_anew(const kafka_source *k, const kafka_partition *p, int64_t offset, once_error *err);
 
 /* token.c: the callback of a client that needs a token. */

@@ -3,11 +3,11 @@
  *   1. with `cursor`: where the store says (cursor.c)
  *   2. at the group's offset
  *   3. if the group has none: as `start` says. A partition that was added to the topic after the group had begun with
- *      it begins at its first message: with `latest` everything that was sent to it before it was found would be lost.
+ *      it begins at its first message: with `latest` everything that was sent to it before it was found would be lost. So
+ *      does a topic that was made after the source was opened.
  *
- * `latest` is made an offset and committed before anything is read, so that a restart begins there, too. So is the
- * beginning with `cursor`: from then on a cursor without an offset of the group is a sign that the broker deleted the
- * offset together with the topic, and that the cursor is of another topic with the same name.
+ * That offset is committed before anything is read. So `latest` is the same place after a restart; and if the group has
+ * no offset where we had one, the broker deleted it together with the topic.
  *
  * librdkafka never chooses an offset by itself (auto.offset.reset=error): if the message at an offset is gone, it
  * reports that, and this file decides. */
@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/no_memory.h"
 #include "source/kafka/kafka.h"
 
 #include "base/banned.h"
@@ -70,10 +71,47 @@ static rd_kafka_topic_partition_list_t *list_partitions(kafka_source *k, once_er
     return list;
 }
 
+/* --- topics that come later --------------------------------------------------------------------------------------- */
+
+/* A topic that was made after the source was opened begins at its first message, too. */
+static bool is_later_topic(const kafka_source *k, const char *name)
+{
+    for (size_t i = 0; i < k->n_first_topics; i++)
+        if (strcmp(k->first_topics[i], name) == 0) return false;
+    return k->listed_topics;
+}
+
+static bool copy_topics(kafka_source *k, const struct rd_kafka_metadata *about)
+{
+    k->first_topics = about->topic_cnt ? calloc((size_t)about->topic_cnt, sizeof *k->first_topics) : NULL;
+    if (about->topic_cnt && !k->first_topics) return false;
+    for (int i = 0; i < about->topic_cnt; i++) {
+        k->first_topics[k->n_first_topics] = strdup(about->topics[i].topic);
+        if (!k->first_topics[k->n_first_topics++]) return false;
+    }
+    return true;
+}
+
+/* Which topics there are when the source is opened. Only `latest` asks. */
+static int list_topics(kafka_source *k, once_error *err)
+{
+    const struct rd_kafka_metadata *about = NULL;
+    if (k->listed_topics || k->kafka->start != ONCE_KAFKA_LATEST) return ONCE_OK;
+    const rd_kafka_resp_err_t error = rd_kafka_metadata(k->reader, 1, NULL, &about, ONCE_KAFKA_ASK_MS);
+    if (error) return once__kafka_fail(err, error, "cannot list the topics");
+    k->listed_topics = copy_topics(k, about);
+    rd_kafka_metadata_destroy(about);
+    return k->listed_topics ? ONCE_OK : once_no_memory(err, "for the names of topics");
+}
+
+/* --- where a partition begins ------------------------------------------------------------------------------------- */
+
 #define METADATA "once:partitions="
 
-/* What the group's offsets tell about the number of partitions that the group began with. */
-static int32_t began_with(const rd_kafka_topic_partition_list_t *list, const char *topic)
+/* What the group's offsets tell about the number of partitions that the group began with. Offsets without a number were
+ * committed by another program; then it is not known which partitions were added later. They begin at their first
+ * message, or nowhere: neither can lose a message. */
+static int32_t began_with(const kafka_source *k, const rd_kafka_topic_partition_list_t *list, const char *topic)
 {
     int32_t n = 0;
     bool any = false;
@@ -91,7 +129,9 @@ static int32_t began_with(const rd_kafka_topic_partition_list_t *list, const cha
         memcpy(text, (const char *)at->metadata + len, digits);
         return (int32_t)strtol(text, NULL, 10);
     }
-    return any ? 0 : n; /* offsets without a number were committed by another program */
+    const bool may_begin = k->kafka->start != ONCE_KAFKA_ERROR;
+    if (any) return may_begin ? 0 : n;
+    return may_begin && is_later_topic(k, topic) ? 0 : n;
 }
 
 static int ask_ends(kafka_source *k, const kafka_partition *p, int64_t *low, int64_t *high, once_error *err)
@@ -115,6 +155,7 @@ static int begin_without_offset(kafka_source *k, kafka_partition *p, once_error 
                          (int)file.len, file.data, k->base.spec->source.line, k->group, p->place);
     const int rc = ask_ends(k, p, &low, &high, err);
     if (rc == ONCE_OK) p->next = start == ONCE_KAFKA_LATEST ? high : low;
+    if (rc == ONCE_OK) p->first = low;
     return rc;
 }
 
@@ -134,7 +175,7 @@ static int decide(kafka_source *k, rd_kafka_topic_partition_list_t *list, once_e
             break;
         }
         pthread_mutex_lock(&k->lock);
-        p->topic->began_with = began_with(list, p->topic->name);
+        p->topic->began_with = began_with(k, list, p->topic->name);
         p->committed = at->offset >= 0 ? at->offset : -1;
         p->fresh = at->offset < 0;
         pthread_mutex_unlock(&k->lock);
@@ -163,11 +204,12 @@ static bool is_ready(kafka_source *k, const kafka_partition *p)
     return ready && !p->open;
 }
 
-/* It must be durable where a partition begins before anything of it is read. With `cursor` the group may also be behind:
+/* It must be durable where a partition begins before anything of it is read: for `latest`, and because the loss of an
+ * offset is how a topic that was made anew is noticed. With `cursor` the group may also be behind:
  * the last run ended between its transaction and the commit. */
 static bool must_commit(const kafka_source *k, const kafka_partition *p)
 {
-    return p->committed < p->next && (k->kafka->cursor || (p->fresh && k->kafka->start == ONCE_KAFKA_LATEST));
+    return p->committed < p->next && (k->kafka->cursor || p->fresh);
 }
 
 static int commit_starts(kafka_source *k, const rd_kafka_topic_partition_list_t *starts, once_error *err)
@@ -262,7 +304,8 @@ bool once__kafka_start(kafka_source *k, kafka_news *news)
     const int64_t now_ns = once__kafka_now_ns(k);
     once_error failure;
     if (now_ns < k->start_again_ns) return true;
-    int rc = any_waits(k) ? decide_waiting(k, &failure) : ONCE_OK;
+    int rc = list_topics(k, &failure);
+    if (rc == ONCE_OK && any_waits(k)) rc = decide_waiting(k, &failure);
     if (rc == ONCE_OK && !report_decided(k, news)) return false;
     if (rc == ONCE_OK) rc = open_ready(k, &failure);
     if (rc == ONCE_OK) {

@@ -51,10 +51,22 @@ static int start(char *const argv[], int out, pid_t *pid)
     return rc;
 }
 
-/* All of its output. False: it took too long, or wrote too much, or the source is closed. */
-static bool read_all(const kafka_source *k, int fd, once_buf *out)
+/* Until it has ended, or must end. */
+static void wait_for_end(const kafka_source *k, pid_t pid, bool whole, int64_t until_ns, int *status)
 {
-    const int64_t until_ns = once__kafka_now_ns(k) + TOKEN_MS * INT64_C(1000000);
+    bool killed = false;
+    for (;;) {
+        if (!killed && (!whole || once__kafka_now_ns(k) >= until_ns || atomic_load(&k->closing)))
+            killed = kill(-pid, SIGKILL) == 0;
+        const pid_t ended = waitpid(pid, status, killed ? 0 : WNOHANG);
+        if (ended == pid || (ended < 0 && errno != EINTR)) return;
+        if (ended == 0) once_env_sleep_ms(k->base.env, 5);
+    }
+}
+
+/* All of its output. False: it took too long, or wrote too much, or the source is closed. */
+static bool read_all(const kafka_source *k, int fd, int64_t until_ns, once_buf *out)
+{
     for (;;) {
         char part[4096];
         struct pollfd ready = {.fd = fd, .events = POLLIN};
@@ -69,6 +81,7 @@ static bool read_all(const kafka_source *k, int fd, once_buf *out)
 
 static int run_command(const kafka_source *k, char *const argv[], once_buf *out, once_error *err)
 {
+    const int64_t until_ns = once__kafka_now_ns(k) + TOKEN_MS * INT64_C(1000000);
     int fds[2];
     pid_t pid;
     if (pipe2(fds, O_CLOEXEC) != 0)
@@ -78,9 +91,8 @@ static int run_command(const kafka_source *k, char *const argv[], once_buf *out,
     bool whole = false;
     int status = 0;
     if (!failed) {
-        whole = read_all(k, fds[0], out);
-        if (!whole) (void)kill(-pid, SIGKILL);
-        while (waitpid(pid, &status, 0) < 0 && errno == EINTR) continue;
+        whole = read_all(k, fds[0], until_ns, out);
+        wait_for_end(k, pid, whole, until_ns, &status);
     }
     (void)close(fds[0]);
     if (failed)

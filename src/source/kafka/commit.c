@@ -108,7 +108,10 @@ static int check_kept(kafka_source *k, const rd_kafka_topic_partition_list_t *of
     for (int i = 0; i < offsets->cnt; i++)
         (void)rd_kafka_topic_partition_list_add(now, offsets->elems[i].topic, offsets->elems[i].partition);
     const rd_kafka_resp_err_t error = rd_kafka_committed(k->member, now, ONCE_KAFKA_ASK_MS);
-    int rc = error ? once__kafka_fail(err, error, "cannot read the offsets of group '%s'", k->group) : ONCE_OK;
+    int rc = error == RD_KAFKA_RESP_ERR__FATAL ? once__kafka_fatal(k, k->member, err)
+             : error ? once__kafka_fail(err, error, "cannot read the offsets of group '%s'", k->group)
+                     : ONCE_OK;
+    const rd_kafka_topic_partition_t *gone = NULL;
     pthread_mutex_lock(&k->lock);
     for (int i = 0; i < now->cnt && rc == ONCE_OK; i++) {
         const rd_kafka_topic_partition_t *at = &now->elems[i];
@@ -116,14 +119,18 @@ static int check_kept(kafka_source *k, const rd_kafka_topic_partition_list_t *of
         if (at->err)
             rc = once__kafka_fail(err, at->err, "cannot read the offset of group '%s' for '%s/%d'", k->group, at->topic,
                                   (int)at->partition);
-        else if (p && p->committed >= 0 && at->offset < 0)
-            rc = once_fail(err, ONCE_E_FORGOTTEN,
-                           "group '%s' has lost its offset %" PRId64
-                           " for '%s': the topic was deleted or made anew while it was read, or the group was deleted; "
-                           "start once again, it then begins as after a start without offsets",
-                           k->group, p->committed, p->place);
+        if (rc != ONCE_OK || !p || p->committed < 0 || at->offset >= 0) continue;
+        gone = at;
+        rc = once_fail(
+            err, ONCE_E_FORGOTTEN,
+            "group '%s' has lost its offset %" PRId64
+            " for '%s': the topic was deleted or made anew while it was read, or the group was deleted; start "
+            "once again%s",
+            k->group, p->committed, p->place,
+            k->kafka->cursor ? ", with 'out_of_range: earliest'" : ": it begins at the first message");
     }
     pthread_mutex_unlock(&k->lock);
+    if (gone) once__kafka_commit_first(k, gone->topic, gone->partition);
     rd_kafka_topic_partition_list_destroy(now);
     return rc;
 }
@@ -137,9 +144,15 @@ int once__kafka_ack(once_source *source, once_receipt *list, size_t n, once_erro
         rd_kafka_topic_partition_list_destroy(offsets);
         return ONCE_OK;
     }
-    const int rc = check_kept(k, offsets, err);
+    once_error why = k->lost_how;
+    const int rc = k->lost != ONCE_OK ? k->lost : check_kept(k, offsets, &why);
+    if (rc == ONCE_E_FORGOTTEN) { /* also while the run ends: the offset that it leaves must stay */
+        k->lost = rc;
+        k->lost_how = why;
+    }
     if (rc != ONCE_OK) {
         rd_kafka_topic_partition_list_destroy(offsets);
+        if (err) *err = why;
         return rc;
     }
     rd_kafka_event_t *event = NULL;
@@ -152,6 +165,7 @@ int once__kafka_ack(once_source *source, once_receipt *list, size_t n, once_erro
     error = apply(k, event ? rd_kafka_event_topic_partition_list(event) : NULL, error, list, n);
     if (event) rd_kafka_event_destroy(event);
     rd_kafka_topic_partition_list_destroy(offsets);
+    if (error == RD_KAFKA_RESP_ERR__FATAL) return once__kafka_fatal(k, k->member, err);
     return error ? once__kafka_fail(err, error, "cannot commit offsets of group '%s'", k->group) : ONCE_OK;
 }
 

@@ -33,7 +33,7 @@ static int take_cursor(kafka_source *k, uint32_t stream, const char *place, int6
     if (p->state == KAFKA_ASSIGNED && p->place == place && !p->sought) {
         const bool anew = next >= 0 && p->fresh;
         if (anew) rc = once__kafka_made_anew(k, p, next, err);
-        if (next >= 0) p->next = anew ? p->first : next;
+        if (next >= 0 && !p->past_cursor) p->next = anew ? p->first : next;
         p->sought = rc == ONCE_OK;
     }
     pthread_mutex_unlock(&k->lock);

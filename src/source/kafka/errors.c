@@ -39,3 +39,11 @@ int once__kafka_fail(once_error *err, rd_kafka_resp_err_t error, const char *for
     va_end(args);
     return once_fail(err, once__kafka_status(error), "%s: %s", what, rd_kafka_err2str(error));
 }
+
+int once__kafka_fatal(const kafka_source *k, rd_kafka_t *client, once_error *err)
+{
+    char text[400] = "";
+    const bool fenced = rd_kafka_fatal_error(client, text, sizeof text) == RD_KAFKA_RESP_ERR_FENCED_INSTANCE_ID;
+    return once_fail(err, fenced ? ONCE_E_CONFIG : ONCE_E_IO, "group '%s': %s%s", k->group, text,
+                     fenced ? "; another worker has the same 'instance'" : "");
+}

@@ -6,12 +6,15 @@
  *
  * Every answer has an empty list: librdkafka then has nothing to read, and keeps the group's own list apart. */
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "source/kafka/kafka.h"
 
 #include "base/banned.h"
+
+#define WARN_NS (60 * INT64_C(1000000000))
 
 bool once__kafka_report(kafka_news *news, once_stream_change change, uint32_t stream, int64_t within_ms)
 {
@@ -105,6 +108,7 @@ static bool assign(kafka_source *k, const rd_kafka_topic_partition_list_t *list)
         if (!once__kafka_find(k, list->elems[i].topic, list->elems[i].partition))
             ok = once__kafka_add(k, list->elems[i].topic, list->elems[i].partition);
     answer(k, true);
+    k->was_assigned = true;
     k->start_again_ns = 0;
     return ok;
 }
@@ -119,18 +123,24 @@ static bool rebalance(kafka_source *k, rd_kafka_event_t *event, kafka_news *news
     }
 }
 
+/* The other topics are read, so no fetch fails. The client reports it again and again; the log has it now and then. */
+static void warn_of_topic(kafka_source *k, const once_error *failure)
+{
+    const int64_t now_ns = once__kafka_now_ns(k);
+    if (strcmp(k->warned, failure->text) == 0 && now_ns < k->warn_again_ns) return;
+    (void)snprintf(k->warned, sizeof k->warned, "%s", failure->text);
+    k->warn_again_ns = now_ns + WARN_NS;
+    once_log(ONCE_LOG_WARN, "kafka_topic_failed", "%s", failure->text);
+}
+
 /* What an operator must know; what the client mends by itself is not an error. */
 static void note_error(kafka_source *k, rd_kafka_t *client, rd_kafka_event_t *event)
 {
     once_error failure;
     rd_kafka_t *probe = client == k->reader ? client : NULL;
     rd_kafka_resp_err_t error = rd_kafka_event_error(event);
-    char text[400];
     if (rd_kafka_event_error_is_fatal(event)) {
-        error = rd_kafka_fatal_error(client, text, sizeof text);
-        const bool fenced = error == RD_KAFKA_RESP_ERR_FENCED_INSTANCE_ID;
-        (void)once_fail(&failure, fenced ? ONCE_E_CONFIG : ONCE_E_IO, "group '%s': %s%s", k->group, text,
-                        fenced ? "; another worker has the same 'instance'" : "");
+        (void)once__kafka_fatal(k, client, &failure);
     } else {
         if (once__kafka_status(error) == ONCE_E_UNAVAILABLE && error != RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN) return;
         if (error == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN || error == RD_KAFKA_RESP_ERR__AUTHENTICATION ||
@@ -144,7 +154,11 @@ static void note_error(kafka_source *k, rd_kafka_t *client, rd_kafka_event_t *ev
                             rd_kafka_event_error_string(event) ? rd_kafka_event_error_string(event)
                                                                : rd_kafka_err2str(error));
     }
-    once__kafka_note(k, probe, &failure);
+    const bool of_topic = error == RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART ||
+                          error == RD_KAFKA_RESP_ERR__UNKNOWN_TOPIC ||
+                          error == RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED;
+    if (of_topic && (k->kafka->n_topics > 1 || once_kafka_is_pattern(k->kafka->topics[0]))) warn_of_topic(k, &failure);
+    else once__kafka_note(k, probe, &failure);
 }
 
 /* The machine has released all that were taken away, or the time for that is over. */
@@ -167,6 +181,23 @@ static bool finish_revoke(kafka_source *k, kafka_news *news)
     return ok;
 }
 
+/* Partitions that begin anew (start.c) are lost to the machine, and come again as other streams. */
+static bool assign_anew(kafka_source *k, kafka_news *news)
+{
+    const uint32_t n = k->n_partitions;
+    for (uint32_t i = 0; i < n; i++) {
+        kafka_partition *p = k->partitions[i];
+        if (!p->anew) continue;
+        p->anew = false;
+        if (p->state != KAFKA_READING && p->state != KAFKA_ASSIGNED) continue; /* it was taken away meanwhile */
+        if (!take_away(k, p, true, news) || !once__kafka_add(k, p->topic->name, p->number)) return false;
+        pthread_mutex_lock(&k->lock);
+        once__kafka_find(k, p->topic->name, p->number)->past_cursor = true;
+        pthread_mutex_unlock(&k->lock);
+    }
+    return true;
+}
+
 bool once__kafka_serve_group(kafka_source *k, kafka_news *news)
 {
     bool ok = true;
@@ -176,6 +207,7 @@ bool once__kafka_serve_group(kafka_source *k, kafka_news *news)
         rd_kafka_event_destroy(event);
     }
     if (!k->events) return true;
+    ok = assign_anew(k, news);
     /* While a revoke is not answered, no other rebalance comes. */
     while (ok && (event = rd_kafka_queue_poll(k->events, 0))) {
         if (rd_kafka_event_type(event) == RD_KAFKA_EVENT_REBALANCE) ok = rebalance(k, event, news);
@@ -191,8 +223,11 @@ static void answer_all(kafka_source *k, rd_kafka_queue_t *queue, int wait_ms)
 {
     rd_kafka_event_t *event;
     while ((event = rd_kafka_queue_poll(queue, wait_ms))) {
-        if (rd_kafka_event_type(event) == RD_KAFKA_EVENT_REBALANCE)
-            answer(k, rd_kafka_event_error(event) == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS);
+        if (rd_kafka_event_type(event) == RD_KAFKA_EVENT_REBALANCE) {
+            const bool assigned = rd_kafka_event_error(event) == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS;
+            k->was_assigned |= assigned;
+            answer(k, assigned);
+        }
         rd_kafka_event_destroy(event);
     }
 }
@@ -200,13 +235,17 @@ static void answer_all(kafka_source *k, rd_kafka_queue_t *queue, int wait_ms)
 /* Gives back all partitions and leaves the group. Bounded: a broker that does not answer finds out by the session's
  * timeout. A client of librdkafka 2.0.2 that is closed while it waits for the answer to an assignment of no partitions
  * waits for ever; without a subscription there is no such assignment. A static member does not leave: it may be back
- * before the session ends. False: the client is not closed. */
+ * before the session ends. False: the client must not be destroyed: it is not closed, or it has joined and was never
+ * assigned anything, which librdkafka 2.0.2 answers with an assertion. */
 bool once__kafka_leave(kafka_source *k)
 {
     const int64_t until_ns = once__kafka_now_ns(k) + ONCE_KAFKA_COMMIT_MS * INT64_C(1000000);
     if (k->revoking) answer(k, false);
     k->revoking = false;
     answer_all(k, k->events, 0);
+    char *member_id = rd_kafka_memberid(k->member);
+    const bool has_joined = member_id && *member_id;
+    if (member_id) rd_kafka_mem_free(k->member, member_id);
     if (k->kafka->instance.len == 0) {
         (void)rd_kafka_unsubscribe(k->member);
         answer_all(k, k->events, 0);
@@ -216,5 +255,5 @@ bool once__kafka_leave(kafka_source *k)
     if (error) rd_kafka_error_destroy(error);
     while (!rd_kafka_consumer_closed(k->member) && once__kafka_now_ns(k) < until_ns) answer_all(k, last, 20);
     rd_kafka_queue_destroy(last);
-    return rd_kafka_consumer_closed(k->member);
+    return rd_kafka_consumer_closed(k->member) && (k->was_assigned || !has_joined);
 }

@@ -1,7 +1,8 @@
 /* The headers of a record, and what the source knows of it, as the JSON object that templates read (core/message.h).
  *
- * A header whose name is not UTF-8 is left out; librdkafka cuts a name at a NUL. A value that is not UTF-8 is {"base64":"..."}: it is kept, but has no value as text. If a name occurs several times,
- * the last one counts, as with Kafka's own lastHeader. */
+ * A header whose name is not UTF-8 is left out; librdkafka cuts a name at a NUL. A value that is not UTF-8 is
+ * {"base64":"..."}: it is kept, but has no value as text. If a name occurs several times, the last one counts, as with
+ * Kafka's own lastHeader. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>

@@ -24,18 +24,23 @@ static void kafka_close(once_source *source)
     const bool left = !k->member || !k->events || k->purpose != ONCE_OPEN_RUN || once__kafka_leave(k);
     once__kafka_free_all(k);
     if (k->commits) rd_kafka_queue_destroy(k->commits);
-    if (k->events) rd_kafka_queue_destroy(k->events);
+    if (k->events) {
+        rd_kafka_queue_io_event_enable(k->events, -1, NULL, 0);
+        rd_kafka_queue_destroy(k->events);
+    }
     if (k->reader_events) rd_kafka_queue_destroy(k->reader_events);
-    /* Destroying a client that is not closed would wait for brokers that do not answer, perhaps for ever. */
-    if (k->member && left) rd_kafka_destroy_flags(k->member, RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE);
     if (k->reader) rd_kafka_destroy(k->reader);
     if (k->wake_fd >= 0) close(k->wake_fd);
-    pthread_mutex_destroy(&k->lock);
     free(k->messages);
     free(k->streams);
     for (size_t i = 0; i < k->n_first_topics; i++) free(k->first_topics[i]);
     free(k->first_topics);
     free(k->group);
+    /* Destroying a client that is not closed would wait for brokers that do not answer, perhaps for ever. It stays, and
+     * so does what its threads look at. */
+    if (!left) return;
+    if (k->member) rd_kafka_destroy_flags(k->member, RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE);
+    pthread_mutex_destroy(&k->lock);
     free(k);
 }
 

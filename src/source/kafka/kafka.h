@@ -65,9 +65,11 @@ typedef struct kafka_partition {
     _Atomic(kafka_state) state; /* changed under lock */
     bool reported;              /* the machine knows it as a stream: it will release it */
     bool sought;                /* `next` is decided: by seek, or to be read again from there; under lock */
-    bool fresh;                 /* the group had no offset for it, and none was committed since; under lock */
-    bool open;                  /* the reader reads it into `queue` */
-    atomic_bool at_end;         /* nothing is left behind `next` for now */
+    bool anew;          /* it must be given up and assigned again, to begin at the first message; thread of fetch */
+    bool past_cursor;   /* the cursor of the store is of messages that are gone; under lock */
+    bool fresh;         /* the group had no offset for it, and none was committed since; under lock */
+    bool open;          /* the reader reads it into `queue` */
+    atomic_bool at_end; /* nothing is left behind `next` for now */
     kafka_topic *topic;
     int32_t number;
     const char *place;
@@ -92,7 +94,9 @@ typedef struct kafka_source {
     kafka_partition **partitions; /* by the number of the stream; under lock, but only fetch adds to it */
     uint32_t n_partitions, first; /* where the next fetch begins: partitions take turns */
     kafka_topic *topics;          /* under lock, but only fetch, look, ask and backlog add to it */
-    uint64_t commit;              /* the number of the last one; thread of ack */
+    int lost;                     /* nothing more is acked: an offset of the group was lost (commit.c); thread of ack */
+    once_error lost_how;
+    uint64_t commit; /* the number of the last one; thread of ack */
 
     atomic_bool closing; /* set by close: a command of `token` that is still running is ended */
     bool listed_topics;  /* `first_topics` are those that there were when it was opened (start.c) */
@@ -100,12 +104,15 @@ typedef struct kafka_source {
     size_t n_first_topics;
     int wake_fd; /* an eventfd: written when a queue gets its first entry, and by wake */
     bool revoking;
+    bool was_assigned; /* there was an assignment, perhaps of no partitions */
     int64_t revoke_until_ns;
     int64_t start_again_ns, start_fails_ns; /* when to ask again where partitions begin; since when that fails, or 0 */
     rd_kafka_message_t **messages;          /* room for those of one fetch, and which partitions they are of */
     uint32_t *streams;
     size_t messages_max;
 
+    char warned[sizeof((once_error *)0)->text]; /* the last warning about one of several topics (group.c) */
+    int64_t warn_again_ns;
     int failed; /* what keeps it from working (failure.c); ONCE_OK: nothing */
     once_error failure;
     rd_kafka_t *probe;
@@ -148,6 +155,9 @@ bool once__kafka_has_ended(const kafka_source *k);         /* it has a failure t
 void once__kafka_works(kafka_source *k);                   /* forgets a failure that can pass */
 int once__kafka_failing(kafka_source *k, once_error *err); /* ONCE_OK: nothing keeps it from working */
 
+/* What a client that can do nothing more says of itself, and its status. */
+int once__kafka_fatal(const kafka_source *k, rd_kafka_t *client, once_error *err);
+
 /* errors.c: the status that an error of librdkafka means. */
 int once__kafka_status(rd_kafka_resp_err_t error);
 /* Writes the error, with what happened in front, and returns its status. */
@@ -158,6 +168,11 @@ int once__kafka_fail(once_error *err, rd_kafka_resp_err_t error, const char *for
 void once__kafka_add_commit(rd_kafka_topic_partition_list_t *list, const kafka_partition *p, int64_t offset);
 /* Partitions that wait learn where to begin, and are reported. False: out of memory. */
 bool once__kafka_start(kafka_source *k, kafka_news *news);
+/* A commit beside those of ack. */
+int once__kafka_commit_now(kafka_source *k, const rd_kafka_topic_partition_list_t *offsets, once_error *err);
+/* The group has no offset for a partition that is read, since its topic was made anew: without `cursor` the next start
+ * begins at the first message, whatever `start` says. */
+void once__kafka_commit_first(kafka_source *k, const char *topic, int32_t number);
 /* The message at p->next is gone, or not there yet: fails, or goes on behind the gap. */
 int once__kafka_out_of_range(kafka_source *k, kafka_partition *p, once_error *err);
 

@@ -22,8 +22,8 @@ static const property defaults[] = {
     {"client.id", "once"},
     {"partition.assignment.strategy", "cooperative-sticky"},
     {"topic.metadata.refresh.interval.ms", "30000"}, /* new partitions are found so fast */
-    {"queued.min.messages", "20000"},                /* of a partition: what is read ahead */
-    {"queued.max.messages.kbytes", "16384"},         /* the same in KiB */
+    {"queued.min.messages", "20000"},                /* of each partition: what is read ahead ... */
+    {"queued.max.messages.kbytes", "2048"},          /* ... and no more than this, and one fetch */
     {"fetch.wait.max.ms", "100"},                    /* how long a broker waits for more before it answers nothing */
     {"reconnect.backoff.max.ms", "2000"},
     {"allow.auto.create.topics", "false"},

@@ -3,8 +3,8 @@
  *   1. with `cursor`: where the store says (cursor.c)
  *   2. at the group's offset
  *   3. if the group has none: as `start` says. A partition that was added to the topic after the group had begun with
- *      it begins at its first message: with `latest` everything that was sent to it before it was found would be lost. So
- *      does a topic that was made after the source was opened.
+ *      it begins at its first message: with `latest` everything that was sent to it before it was found would be lost.
+ *      So does a topic that was made after the source was opened.
  *
  * That offset is committed before anything is read. So `latest` is the same place after a restart; and if the group has
  * no offset where we had one, the broker deleted it together with the topic.
@@ -205,17 +205,17 @@ static bool is_ready(kafka_source *k, const kafka_partition *p)
 }
 
 /* It must be durable where a partition begins before anything of it is read: for `latest`, and because the loss of an
- * offset is how a topic that was made anew is noticed. With `cursor` the group may also be behind:
+ * offset is how a topic that was made anew is noticed. With `cursor` the group may also be elsewhere:
  * the last run ended between its transaction and the commit. */
 static bool must_commit(const kafka_source *k, const kafka_partition *p)
 {
-    return p->committed < p->next && (k->kafka->cursor || p->fresh);
+    return p->committed != p->next && (k->kafka->cursor || p->fresh);
 }
 
-static int commit_starts(kafka_source *k, const rd_kafka_topic_partition_list_t *starts, once_error *err)
+int once__kafka_commit_now(kafka_source *k, const rd_kafka_topic_partition_list_t *offsets, once_error *err)
 {
     rd_kafka_queue_t *answers = rd_kafka_queue_new(k->member);
-    rd_kafka_resp_err_t error = rd_kafka_commit_queue(k->member, starts, answers, NULL, NULL);
+    rd_kafka_resp_err_t error = rd_kafka_commit_queue(k->member, offsets, answers, NULL, NULL);
     if (!error) {
         rd_kafka_event_t *event = rd_kafka_queue_poll(answers, ONCE_KAFKA_ASK_MS);
         error = event ? rd_kafka_event_error(event) : RD_KAFKA_RESP_ERR__TIMED_OUT;
@@ -232,7 +232,7 @@ static int commit_ready(kafka_source *k, once_error *err)
         const kafka_partition *p = k->partitions[i];
         if (is_ready(k, p) && must_commit(k, p)) once__kafka_add_commit(starts, p, p->next);
     }
-    const int rc = starts->cnt ? commit_starts(k, starts, err) : ONCE_OK;
+    const int rc = starts->cnt ? once__kafka_commit_now(k, starts, err) : ONCE_OK;
     for (int i = 0; i < starts->cnt && rc == ONCE_OK; i++) {
         pthread_mutex_lock(&k->lock);
         kafka_partition *p = once__kafka_find(k, starts->elems[i].topic, starts->elems[i].partition);
@@ -321,14 +321,51 @@ bool once__kafka_start(kafka_source *k, kafka_news *news)
 
 /* --- an offset that the broker does not have ---------------------------------------------------------------------- */
 
-static void read_again(kafka_source *k, kafka_partition *p, int64_t from)
+static void read_again(kafka_source *k, kafka_partition *p)
 {
     once__kafka_stop_partition(k, p);
     pthread_mutex_lock(&k->lock);
-    p->next = from;
     p->sought = true;
     if (p->state == KAFKA_READING) p->state = KAFKA_ASSIGNED;
     pthread_mutex_unlock(&k->lock);
+}
+
+void once__kafka_commit_first(kafka_source *k, const char *topic, int32_t number)
+{
+    int64_t low = 0, high = 0;
+    once_error
+        ignored; /* then the next start begins as `start` says, and the error told that the topic was made anew */
+    if (k->kafka->cursor) return; /* a cursor is noticed without an offset of the group */
+    if (rd_kafka_query_watermark_offsets(k->reader, topic, number, &low, &high, ONCE_KAFKA_ASK_MS)) return;
+    rd_kafka_topic_partition_list_t *first = rd_kafka_topic_partition_list_new(1);
+    rd_kafka_topic_partition_list_add(first, topic, number)->offset = low;
+    (void)once__kafka_commit_now(k, first, &ignored);
+    rd_kafka_topic_partition_list_destroy(first);
+}
+
+/* Whether the group has lost its offset. */
+static bool has_no_offset(kafka_source *k, const kafka_partition *p)
+{
+    rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(1);
+    (void)rd_kafka_topic_partition_list_add(list, p->topic->name, p->number);
+    const bool none =
+        !rd_kafka_committed(k->member, list, ONCE_KAFKA_ASK_MS) && !list->elems[0].err && list->elems[0].offset < 0;
+    rd_kafka_topic_partition_list_destroy(list);
+    return none;
+}
+
+/* Its messages are others than those that the machine knows by these offsets: the stream is given up, and the partition
+ * is assigned again. */
+static int begin_anew(kafka_source *k, kafka_partition *p, int64_t low, once_error *err)
+{
+    rd_kafka_topic_partition_list_t *first = rd_kafka_topic_partition_list_new(1);
+    once__kafka_add_commit(first, p, low);
+    const int rc = once__kafka_commit_now(k, first, err);
+    rd_kafka_topic_partition_list_destroy(first);
+    once__kafka_stop_partition(k, p);
+    if (rc == ONCE_OK) p->anew = true;
+    else read_again(k, p);
+    return rc;
 }
 
 int once__kafka_out_of_range(kafka_source *k, kafka_partition *p, once_error *err)
@@ -336,7 +373,7 @@ int once__kafka_out_of_range(kafka_source *k, kafka_partition *p, once_error *er
     int64_t low = 0, high = 0;
     const int rc = ask_ends(k, p, &low, &high, err);
     if (rc != ONCE_OK || (p->next >= low && p->next <= high)) { /* asked again when it is read again */
-        read_again(k, p, p->next);
+        read_again(k, p);
         return rc;
     }
     char what[200];
@@ -345,16 +382,17 @@ int once__kafka_out_of_range(kafka_source *k, kafka_partition *p, once_error *er
                        "%" PRId64 " messages or fewer are lost: the broker deleted them before they were read",
                        low - p->next);
     else (void)snprintf(what, sizeof what, "the topic was made anew, or the broker lost its last messages");
-    if (k->kafka->out_of_range == ONCE_KAFKA_STOP)
+    if (k->kafka->out_of_range == ONCE_KAFKA_STOP) {
+        if (has_no_offset(k, p)) once__kafka_commit_first(k, p->topic->name, p->number);
         return once_fail(err, ONCE_E_FORGOTTEN,
                          "'%s' goes on at offset %" PRId64 ", but the broker has %" PRId64 " to %" PRId64
                          "; %s. To go on at the first message, write 'out_of_range: earliest'",
                          p->place, p->next, low, high, what);
+    }
     once_log(ONCE_LOG_WARN, "kafka_out_of_range",
              "'%s' goes on at offset %" PRId64 " instead of %" PRId64 "; the broker has %" PRId64 " to %" PRId64 "; %s",
              p->place, low, p->next, low, high, what);
-    read_again(k, p, low);
-    return ONCE_OK;
+    return begin_anew(k, p, low, err);
 }
 
 int once__kafka_made_anew(const kafka_source *k, const kafka_partition *p, int64_t offset, once_error *err)

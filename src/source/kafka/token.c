@@ -197,6 +197,7 @@ void once__kafka_refresh_token(rd_kafka_t *client, const char *config, void *opa
     once_arena arena = {0};
     once_error failure;
     (void)config;
+    if (atomic_load(&k->closing)) return; /* the pipeline may be gone */
     assert(k->kafka->n_token > 0);
     /* librdkafka tries again after ten seconds, and reports it as an error meanwhile. */
     if (fetch_token(k, client, &arena, &failure) != ONCE_OK)

@@ -23,7 +23,7 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
-#define SEEDS (SANITIZED ? 1000u : 3000u) /* `make soak` runs others without end */
+#define SEEDS (SANITIZED ? 1000u : 2000u) /* `make soak` runs others without end */
 #define PLANT_SEEDS 10000u                /* within so many each planted bug must be found */
 #define ENOUGH 1000u                      /* so many seeds reach every kind of fault */
 

@@ -27,29 +27,47 @@ static void check_needs(once_config *config, const once_node *root, const char *
                           needed, needed, example, name);
 }
 
-static void check_use(once_config *config, const once_node *map, const char *name, const once_template *template,
-                      const char *unstable)
+/* The first name of ${source:NAME} that may be another at the next delivery; NULL: none. */
+static const char *varying_name(const once_source_kind *kind, const once_template *template)
 {
-    if (template && once_node_member(map, name) && once_template_uses_coordinates(template))
-        once_config_wrong(config, ONCE_E_CONFIG, once__line_of(map, name), "'%s' uses ${coordinates}, but %s", name,
-                          unstable);
+    once_bytes name;
+    for (size_t at = 0; kind && kind->varying && once_template_source_name(template, &at, &name);)
+        for (const char *const *each = kind->varying; *each; each++)
+            if (once_bytes_equal(name, once_bytes_of(*each))) return *each;
+    return NULL;
 }
 
-static void check_coordinates(once_config *config, const once_node *root, const once_config_pipeline *pipeline)
+/* What decides about a message must be the same at each delivery. */
+static void check_use(once_config *config, const once_node *map, const char *name, const once_template *template,
+                      const once_source_spec *source)
+{
+    if (!template || !once_node_member(map, name)) return;
+    if (source->unstable && once_template_uses_coordinates(template))
+        once_config_wrong(config, ONCE_E_CONFIG, once__line_of(map, name), "'%s' uses ${coordinates}, but %s", name,
+                          source->unstable);
+    const char *varying = varying_name(source->kind, template);
+    if (varying)
+        once_config_wrong(config, ONCE_E_CONFIG, once__line_of(map, name),
+                          "'%s' uses ${source:%s}, which is not the same at each delivery; only effects may use it",
+                          name, varying);
+}
+
+static void check_stable(once_config *config, const once_node *root, const once_config_pipeline *pipeline)
 {
     const once_spec *spec = &pipeline->spec;
-    const char *unstable = spec->source.unstable;
-    if (!unstable) return;
-    check_use(config, root, "tenant", spec->tenant, unstable);
-    check_use(config, root, "key", pipeline->common.spec.key, unstable);
-    check_use(config, root, "type", spec->type, unstable);
-    check_use(config, root, "order", spec->order, unstable);
+    const once_source_spec *source = &spec->source;
+    check_use(config, root, "tenant", spec->tenant, source);
+    check_use(config, root, "key", pipeline->common.spec.key, source);
+    check_use(config, root, "type", spec->type, source);
+    check_use(config, root, "order", spec->order, source);
+    check_use(config, root, "version", spec->version, source);
+    check_use(config, root, "time", spec->time, source);
     size_t i = 0;
     if (pipeline->handler && spec->n_handlers == 1)
-        check_use(config, pipeline->handler, "key", spec->handlers[0].key, unstable);
+        check_use(config, pipeline->handler, "key", spec->handlers[0].key, source);
     if (!pipeline->handlers || spec->n_handlers != pipeline->handlers->count) return;
     for (const once_node *node = pipeline->handlers->first; node; node = node->next, i++)
-        check_use(config, node, "key", spec->handlers[i].key, unstable);
+        check_use(config, node, "key", spec->handlers[i].key, source);
 }
 
 static void check_locks(once_config *config, const once_node *root, const once_spec *spec)
@@ -68,7 +86,7 @@ static void check_rules(once_config *config, const once_node *root, const once_c
     check_needs(config, root, "gap", "version", "\"${/version}\"");
     check_needs(config, root, "on_dead", "order", "\"${/order_id}\"");
     check_locks(config, root, &pipeline->spec);
-    check_coordinates(config, root, pipeline);
+    check_stable(config, root, pipeline);
 }
 
 /* --- loading ------------------------------------------------------------------------------------------------------ */

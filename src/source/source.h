@@ -135,9 +135,12 @@ typedef struct once_source_kind {
     once_config_field field; /* of that name: a map, whose section has the fields of spec->own */
     size_t size;             /* of spec->own, which is zeros before anything is read */
     /* The names of ${source:NAME}, ends with NULL: what the source has of a message beside its body and headers (the
-     * key of a record, its partition, its timestamp), the same at each delivery. With spec->source.named, fetch puts
-     * them into the headers (core/message.h). NULL: none. */
+     * key of a record, its partition, its timestamp), the same at each delivery unless it is in `varying`. With
+     * spec->source.named, fetch puts them into the headers (core/message.h). NULL: none. */
     const char *const *names;
+    /* Those of the names that are not the same at each delivery (how often it was delivered), ends with NULL: what
+     * decides the key, the lane, the handler, the tenant, the version or the time may not have them. NULL: none. */
+    const char *const *varying;
     /* Sets what follows from its fields: `name`, `bits` and the rest of the spec. A field with a mistake is still
      * zero. */
     void (*conclude)(once_source_spec *source);

@@ -25,7 +25,9 @@
 #include "base/env.h"
 #include "once/types.h"
 
-#define ONCE_AWS_GET_MS 30000 /* how long once_aws_credentials_get may take */
+#define ONCE_AWS_GET_MS 30000   /* how long once_aws_credentials_get may take */
+#define ONCE_AWS_SECRET_MAX 256 /* bytes of a secret key */
+#define ONCE_AWS_REGION_MAX 64  /* bytes of the name of a region, or of a service */
 
 /* --- credentials -------------------------------------------------------------------------------------------------- */
 
@@ -87,7 +89,8 @@ typedef struct once_aws_request {
 /* Gives all header lines to send, in the arena, with a NULL at the end: those of the request, then X-Amz-Date,
  * X-Amz-Security-Token (if the keys have a token) and Authorization. The host is signed, too: the client must send it
  * as it is in the URL, without the port that belongs to the scheme. `now_s`: seconds since 1970 in UTC.
- * ONCE_E_CONFIG: the URL is not one. ONCE_E_NOMEM.
+ * ONCE_E_CONFIG: the URL is not one. ONCE_E_NOMEM. The keys are those of once_aws_credentials_get: not empty, no longer
+ * than the limits above, and without spaces and control characters.
  *
  * Pure: depends on nothing but its arguments. Thread rule: any thread. */
 int once_aws_sign(const once_aws_request *request, const once_aws_keys *keys, const char *region, const char *service,

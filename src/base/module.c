@@ -45,6 +45,9 @@ extern const once_module once__module_redis;
 #ifdef ONCE_WITH_KAFKA
 extern const once_module once__module_kafka;
 #endif
+#ifdef ONCE_WITH_SQS
+extern const once_module once__module_sqs;
+#endif
 
 static const struct {
     const char *name;
@@ -58,6 +61,9 @@ static const struct {
 #endif
 #ifdef ONCE_WITH_KAFKA
     {"kafka", &once__module_kafka},
+#endif
+#ifdef ONCE_WITH_SQS
+    {"sqs", &once__module_sqs},
 #endif
     {NULL, NULL},
 };

@@ -38,26 +38,38 @@ static const char *read_whole(const once_env *world, int fd, char *to, size_t ma
     return *len == max ? "it has 128 KiB or more" : NULL;
 }
 
-/* Reads a secret from a file. A line end at its end, which editors add, is not part of it. */
-static int read_secret(const reading *r, const once_written *v, const char *path, once_bytes *out, once_error *err)
+const char *once_file_read(const once_env *env, const char *path, once_arena *arena, once_bytes *out)
 {
-    const once_env *world = r->env;
-    char *text = once_arena_alloc(r->arena, ONCE_VALUE_MAX);
-    if (!text) return once_no_memory(err, "for a value");
+    assert(env && path && arena && out);
     size_t len = 0;
+    char *text = once_arena_alloc(arena, ONCE_VALUE_MAX);
+    if (!text) {
+        errno = ENOMEM;
+        return "out of memory";
+    }
     /* Without O_NONBLOCK, opening a FIFO would wait for its other end. */
-    const int fd = world->open(world->self, path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
-    const char *why = fd < 0 ? once_errno_text(errno) : read_whole(world, fd, text, ONCE_VALUE_MAX, &len);
-    if (fd >= 0) once_close_beside(world, fd);
-    if (why)
-        return once_fail(err, ONCE_E_CONFIG, "%.*s:%d: cannot read file '%s' for '%.*s': %s", AT(r, v->line), path,
-                         (int)v->name.len, v->name.data, why);
+    const int fd = env->open(env->self, path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
+    if (fd < 0) return once_errno_text(errno);
+    const char *why = read_whole(env, fd, text, ONCE_VALUE_MAX, &len);
+    once_close_beside(env, fd);
+    errno = 0;
+    if (why) return why;
     if (len && text[len - 1] == '\n') {
         len--;
         if (len && text[len - 1] == '\r') len--;
     }
+    text[len] = '\0';
     *out = (once_bytes){text, len};
-    return ONCE_OK;
+    return NULL;
+}
+
+static int read_secret(const reading *r, const once_written *v, const char *path, once_bytes *out, once_error *err)
+{
+    const char *why = once_file_read(r->env, path, r->arena, out);
+    if (!why) return ONCE_OK;
+    if (errno == ENOMEM) return once_no_memory(err, "for a value");
+    return once_fail(err, ONCE_E_CONFIG, "%.*s:%d: cannot read file '%s' for '%.*s': %s", AT(r, v->line), path,
+                     (int)v->name.len, v->name.data, why);
 }
 
 static int read_value(const reading *r, const once_written *v, once_bytes *out, once_error *err)

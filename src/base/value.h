@@ -25,6 +25,10 @@ bool once_is_reference(once_bytes value);
  * only a reference is secret. */
 typedef void once_secret_visit(void *user, once_bytes text, bool url);
 
+/* The bytes of a regular file of less than ONCE_VALUE_MAX, in the arena with a NUL behind them. A line end at its end,
+ * which editors add, is left out. NULL, or why it cannot be read; errno is ENOENT only if there is no such file. */
+const char *once_file_read(const once_env *env, const char *path, once_arena *arena, once_bytes *out);
+
 /* The text itself, or the value that a reference leads to. Errors begin with FILE:LINE of the pipeline file `file`. */
 int once_value_read(once_bytes file, const once_env *env, const once_written *written, once_arena *arena,
                     once_bytes *out, once_error *err);

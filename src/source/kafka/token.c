@@ -4,17 +4,10 @@
  *
  * Thread rule: a thread of librdkafka calls it, one call at a time for each client. */
 #include <assert.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
-#include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include "base/errno_text.h"
+#include "base/capture.h"
 #include "base/json.h"
 #include "base/no_memory.h"
 #include "source/kafka/kafka.h"
@@ -23,88 +16,6 @@
 
 #define TOKEN_MAX ((size_t)64 << 10) /* bytes */
 #define TOKEN_MS 30000               /* how long the command may take */
-
-extern char **environ;
-
-/* --- the command -------------------------------------------------------------------------------------------------- */
-
-/* Its output goes to `out`. It has no input, and a process group of its own, so that it can be ended as a whole. */
-static int start(char *const argv[], int out, pid_t *pid)
-{
-    posix_spawn_file_actions_t files;
-    posix_spawnattr_t how;
-    sigset_t none;
-    if (posix_spawn_file_actions_init(&files) != 0) return ENOMEM;
-    if (posix_spawnattr_init(&how) != 0) {
-        (void)posix_spawn_file_actions_destroy(&files);
-        return ENOMEM;
-    }
-    (void)sigemptyset(&none);
-    int rc = posix_spawnattr_setflags(&how, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
-    if (rc == 0) rc = posix_spawnattr_setsigmask(&how, &none);
-    if (rc == 0) rc = posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    if (rc == 0) rc = posix_spawn_file_actions_addopen(&files, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-    if (rc == 0) rc = posix_spawn_file_actions_adddup2(&files, out, STDOUT_FILENO);
-    if (rc == 0) rc = posix_spawnp(pid, argv[0], &files, &how, argv, environ);
-    (void)posix_spawnattr_destroy(&how);
-    (void)posix_spawn_file_actions_destroy(&files);
-    return rc;
-}
-
-/* Until it has ended, or must end. */
-static void wait_for_end(const kafka_source *k, pid_t pid, bool whole, int64_t until_ns, int *status)
-{
-    bool killed = false;
-    for (;;) {
-        if (!killed && (!whole || once__kafka_now_ns(k) >= until_ns || atomic_load(&k->closing)))
-            killed = kill(-pid, SIGKILL) == 0;
-        const pid_t ended = waitpid(pid, status, killed ? 0 : WNOHANG);
-        if (ended == pid || (ended < 0 && errno != EINTR)) return;
-        if (ended == 0) once_env_sleep_ms(k->base.env, 5);
-    }
-}
-
-/* All of its output. False: it took too long, or wrote too much, or the source is closed. */
-static bool read_all(const kafka_source *k, int fd, int64_t until_ns, once_buf *out)
-{
-    for (;;) {
-        char part[4096];
-        struct pollfd ready = {.fd = fd, .events = POLLIN};
-        if (once__kafka_now_ns(k) >= until_ns || atomic_load(&k->closing)) return false;
-        if (poll(&ready, 1, 100) <= 0) continue;
-        const ssize_t got = read(fd, part, sizeof part);
-        if (got == 0) return true;
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0 || !once_buf_append(out, part, (size_t)got)) return false;
-    }
-}
-
-static int run_command(const kafka_source *k, char *const argv[], once_buf *out, once_error *err)
-{
-    const int64_t until_ns = once__kafka_now_ns(k) + TOKEN_MS * INT64_C(1000000);
-    int fds[2];
-    pid_t pid;
-    if (pipe2(fds, O_CLOEXEC) != 0)
-        return once_fail(err, ONCE_E_UNAVAILABLE, "'token': no pipe: %s", once_errno_text(errno));
-    const int failed = start(argv, fds[1], &pid);
-    (void)close(fds[1]);
-    bool whole = false;
-    int status = 0;
-    if (!failed) {
-        whole = read_all(k, fds[0], until_ns, out);
-        wait_for_end(k, pid, whole, until_ns, &status);
-    }
-    (void)close(fds[0]);
-    if (failed)
-        return once_fail(err, ONCE_E_UNAVAILABLE, "'token': cannot run '%s': %s", argv[0], once_errno_text(failed));
-    if (!whole)
-        return once_fail(err, ONCE_E_UNAVAILABLE, "'token': '%s' took longer than %d s, or wrote more than 64 KiB",
-                         argv[0], TOKEN_MS / 1000);
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return ONCE_OK;
-    return once_fail(err, ONCE_E_UNAVAILABLE, "'token': '%s' ended with %s %d; run it by hand to see why", argv[0],
-                     WIFEXITED(status) ? "exit status" : "signal",
-                     WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
-}
 
 /* --- the token ---------------------------------------------------------------------------------------------------- */
 
@@ -165,7 +76,21 @@ bool once__kafka_read_token(const char *token, int64_t *expires_ms, once_arena *
     return ok;
 }
 
-static int fetch_token(const kafka_source *k, rd_kafka_t *client, once_arena *arena, once_error *err)
+static bool is_closing(void *user)
+{
+    const kafka_source *k = user;
+    return atomic_load(&k->closing);
+}
+
+static int run_command(kafka_source *k, char *const argv[], once_buf *out, once_error *err)
+{
+    const once_cancel cancel = {is_closing, k};
+    once_error failure;
+    const int rc = once_capture(argv, k->base.env, TOKEN_MS, &cancel, out, &failure);
+    return rc == ONCE_OK ? ONCE_OK : once_fail(err, rc, "'token': %s", failure.text);
+}
+
+static int fetch_token(kafka_source *k, rd_kafka_t *client, once_arena *arena, once_error *err)
 {
     const once_kafka_spec *kafka = k->kafka;
     char **argv = once_arena_new(arena, char *, kafka->n_token + 1);
@@ -193,7 +118,7 @@ static int fetch_token(const kafka_source *k, rd_kafka_t *client, once_arena *ar
 
 void once__kafka_refresh_token(rd_kafka_t *client, const char *config, void *opaque)
 {
-    const kafka_source *k = opaque;
+    kafka_source *k = opaque;
     once_arena arena = {0};
     once_error failure;
     (void)config;

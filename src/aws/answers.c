@@ -1,5 +1,5 @@
-/* What providers answer: credentials as JSON (container, instance metadata, credential_process) or XML (STS). Nothing of
- * an answer gets into an error, since any part of it may be secret. */
+/* What providers answer: credentials as JSON (container, instance metadata, credential_process) or XML (STS). Nothing
+ * of an answer gets into an error, since any part of it may be secret. */
 #include "aws/aws_impl.h"
 
 #include <assert.h>

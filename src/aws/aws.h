@@ -58,7 +58,8 @@ void once_aws_credentials_close(once_aws_credentials *c); /* NULL is allowed. No
  * for it otherwise. If fetching fails, the old keys are given out while they are valid.
  *
  * ONCE_E_DENIED: no provider has credentials, or one refused; the text names each provider with what it said.
- * ONCE_E_UNAVAILABLE: a provider is not reachable. ONCE_E_CONFIG: a mistake in the profile files.
+ * ONCE_E_UNAVAILABLE: a provider is not reachable. ONCE_E_CONFIG: a mistake in the profile files. ONCE_E_BUSY: it was
+ * cancelled.
  *
  * Thread rule: any thread. It may block for ONCE_AWS_GET_MS. */
 int once_aws_credentials_get(once_aws_credentials *c, once_arena *arena, once_aws_keys *out, once_error *err);

@@ -1,5 +1,5 @@
-/* Credentials of a task in a container (ECS, EKS Pod Identity): a server beside the container gives them. Unless https is
- * spoken, it must be on this host or one of the addresses that AWS uses for it: whoever gets the request learns the
+/* Credentials of a task in a container (ECS, EKS Pod Identity): a server beside the container gives them. Unless https
+ * is spoken, it must be on this host or one of the addresses that AWS uses for it: whoever gets the request learns the
  * token. */
 #include "aws/aws_impl.h"
 

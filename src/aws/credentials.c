@@ -125,7 +125,7 @@ static int open_clients(once_aws_credentials *c, once_error *err)
     return rc;
 }
 
-/* Asks the providers in turn, until one decides. `had`: one of them had credentials before, so it may have them again. */
+/* Asks the providers in turn, until one decides. `had`: one of them had credentials before, so it may again. */
 static int ask_providers(const once_aws_search *search, bool had, once_aws_found *out, once_error *err)
 {
     once_buf said;

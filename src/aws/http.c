@@ -34,8 +34,8 @@ static CURLcode start_result;
 
 static void start_curl(void) { start_result = curl_global_init(CURL_GLOBAL_DEFAULT); }
 
-/* A connection that the server has closed must not end the program, whatever it does with SIGPIPE: libcurl leaves that to
- * its callers, with CURLOPT_NOSIGNAL. */
+/* A connection that the server has closed must not end the program, whatever it does with SIGPIPE: libcurl leaves that
+ * to its callers, with CURLOPT_NOSIGNAL. */
 typedef struct pipe_guard {
     sigset_t signal, before;
     bool was_pending;
@@ -63,11 +63,7 @@ static void unguard_pipe(const pipe_guard *guard)
 static bool set_up(CURL *easy, const once_aws_http_options *options)
 {
     CURLcode rc = curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
-#if LIBCURL_VERSION_NUM >= 0x075500
     if (!rc) rc = curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
-#else
-    if (!rc) rc = curl_easy_setopt(easy, CURLOPT_PROTOCOLS, (long)(CURLPROTO_HTTP | CURLPROTO_HTTPS));
-#endif
     if (!rc) rc = curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L);
     if (!rc) rc = curl_easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, 1L);
     if (!rc) rc = curl_easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, 2L);

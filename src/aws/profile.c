@@ -1,5 +1,5 @@
-/* Credentials of a profile: a role, keys, or a command that prints them. A role is taken with the credentials of another
- * profile, of another provider, or with a token of an identity provider. */
+/* Credentials of a profile: a role, keys, or a command that prints them. A role is taken with the credentials of
+ * another profile, of another provider, or with a token of an identity provider. */
 #include "aws/aws_impl.h"
 
 #include <assert.h>

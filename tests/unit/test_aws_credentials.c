@@ -1,5 +1,5 @@
-/* Where credentials come from, and when they are fetched again, against servers on loopback that answer what a test says.
- */
+/* Where credentials come from, and when they are fetched again, against a server on loopback that answers what a test
+ * says. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -398,7 +398,7 @@ static void takes_a_role_with_a_web_identity(void **state)
 static void an_answer_that_is_not_whole_is_never_taken(void **state)
 {
     (void)state;
-    char text[1000], whole[1000];
+    char text[1500], whole[1000];
     route *sts = add_route("POST /sts", 200, "");
     write_file("token", "x");
     setenv("AWS_WEB_IDENTITY_TOKEN_FILE", in_folder("token"), 1);

@@ -307,11 +307,16 @@ static bool make_lines(signing *s, const once_aws_request *request, once_arena *
     while (request->headers && request->headers[n]) n++;
     const char **lines = once_arena_new(arena, const char *, n + 4);
     if (!lines) return false;
-    if (n) memcpy(lines, request->headers, n * sizeof *lines);
+    bool ok = true;
     once_buf_init(&line, TEXT_MAX);
+    for (size_t i = 0; i < n; i++) {
+        once_bytes copy = {0};
+        ok = once_arena_copy(arena, once_bytes_of(request->headers[i]), &copy) && ok;
+        lines[i] = copy.data;
+    }
     (void)once_buf_printf(&line, "X-Amz-Date: %s", s->time);
     lines[n] = make_line(arena, &line);
-    bool ok = lines[n++] != NULL;
+    ok = lines[n++] && ok;
     if (s->keys->token.len) {
         once_buf_clear(&line);
         (void)once_buf_puts(&line, "X-Amz-Security-Token: ");

@@ -137,8 +137,9 @@ struct once_config {
         *source_names; /* set by the caller: the names for ${source:NAME}, ends with NULL; NULL: unknown */
     bool names_source; /* some template has ${source:NAME} */
     bool no_fields;    /* set by the caller: bodies are bytes, so nothing can name a field of one */
-    bool events;       /* set by the caller: messages are CloudEvents, so templates may have ${event:NAME} */
-    bool inherit;      /* set by the caller: fields that are not in the file keep their value */
+    bool events;       /* set by the caller: a preset says which events messages are, so there is ${event:NAME} */
+    const char *const *event_names; /* set by the caller: the names for it, ends with NULL; NULL: any */
+    bool inherit;                   /* set by the caller: fields that are not in the file keep their value */
 };
 
 /* Gets one line, "file:line: what is wrong; what to do", without a newline. */

@@ -177,7 +177,8 @@ typedef struct once_pointer {
 } once_pointer;
 
 /* Copies all it needs into the arena. ONCE_OK, ONCE_E_USAGE with the mistake in `err`, or ONCE_E_NOMEM; on failure
- * `out` is untouched. "-" (the element behind the last) is legal and finds nothing. */
+ * `out` is untouched. "-" (the element behind the last) is legal and finds nothing. Beside ~0 and ~1 of the RFC, ~2 is
+ * ':' and ~3 is '}', because pointers stand where these have a meaning of their own (core/path.h, templates). */
 int once_pointer_parse(once_arena *arena, once_bytes text, once_pointer *out, once_error *err);
 
 once_json_value once_json_find(const once_json *json, const once_pointer *pointer);
@@ -234,10 +235,6 @@ bool once_decimal_text(const once_decimal *decimal, once_arena *arena, once_byte
  * A number whose exponent reaches +-2^62 counts as it is written. */
 once_hash once_json_fingerprint(once_json *json, once_json_value value, uint64_t seed);
 
-/* Over chosen values: (text of the pointer, value) pairs, whatever their order in the list. A missing value counts as
- * missing, which differs from null. Never equal to the fingerprint of a document, except by chance. */
-once_hash once_json_fingerprint_of(once_json *json, const once_pointer *pointers, size_t count, uint64_t seed);
-
 /* Prints: two bytes of the hash of each field that a fingerprint covers. They tell later which fields differ, when the
  * values are gone. */
 typedef struct once_json_prints {
@@ -246,10 +243,21 @@ typedef struct once_json_prints {
     size_t n; /* may be more than there is room for */
 } once_json_prints;
 
-/* The same fingerprints; `out` also gets the prints: of the members of an object (none for other values), or of the
- * pointers. */
+/* The same fingerprint; `out` also gets the prints of the members of an object (none for other values). */
 once_hash once_json_fingerprint_fields(once_json *json, once_json_value value, uint64_t seed, once_json_prints *out);
-once_hash once_json_fingerprint_of_fields(once_json *json, const once_pointer *pointers, size_t count, uint64_t seed,
-                                          once_json_prints *out);
+
+/* Over chosen values, which may be in several documents: (name, value) pairs, whatever their order. A missing value
+ * counts as missing, which differs from null. Never equal to the fingerprint of a document, except by chance.
+ *     once_json_chosen chosen = {.seed = seed};
+ *     once_json_choose(&chosen, name, &json, value);    for each, in the order of the prints
+ *     hash = once_json_chosen_fingerprint(&chosen); */
+typedef struct once_json_chosen {
+    uint64_t seed;
+    once_json_prints prints;
+    once_hash sum; /* private */
+} once_json_chosen;
+
+void once_json_choose(once_json_chosen *chosen, once_bytes name, once_json *json, once_json_value value);
+once_hash once_json_chosen_fingerprint(const once_json_chosen *chosen);
 
 #endif

@@ -358,25 +358,18 @@ once_hash once_json_fingerprint_fields(once_json *json, once_json_value value, u
     return hash_container(json, start(seed), NO_NAME, value.token, seed, out);
 }
 
-once_hash once_json_fingerprint_of(once_json *json, const once_pointer *pointers, size_t count, uint64_t seed)
+void once_json_choose(once_json_chosen *chosen, once_bytes name, once_json *json, once_json_value value)
 {
-    once_json_prints none = {0};
-    return once_json_fingerprint_of_fields(json, pointers, count, seed, &none);
+    assert(name.len < NO_NAME);
+    const once_hash state = absorb_text(start(chosen->seed), name, name.data + name.len, chosen->seed);
+    const once_hash hash = hash_item(json, state, (uint32_t)name.len, value, chosen->seed);
+    note_field(&chosen->prints, hash);
+    chosen->sum.a += hash.a;
+    chosen->sum.b += hash.b;
 }
 
-once_hash once_json_fingerprint_of_fields(once_json *json, const once_pointer *pointers, size_t count, uint64_t seed,
-                                          once_json_prints *out)
+once_hash once_json_chosen_fingerprint(const once_json_chosen *chosen)
 {
-    once_hash sum = {0, 0};
-    out->n = 0;
-    for (size_t i = 0; i < count; i++) {
-        const once_bytes name = pointers[i].text;
-        assert(name.len < NO_NAME);
-        const once_hash state = absorb_text(start(seed), name, name.data + name.len, seed);
-        const once_hash hash = hash_item(json, state, (uint32_t)name.len, once_json_find(json, &pointers[i]), seed);
-        note_field(out, hash);
-        sum.a += hash.a;
-        sum.b += hash.b;
-    }
-    return finish(absorb(start(seed), sum.a, sum.b), NO_NAME, KIND_CHOSEN, count);
+    const once_hash state = absorb(start(chosen->seed), chosen->sum.a, chosen->sum.b);
+    return finish(state, NO_NAME, KIND_CHOSEN, chosen->prints.n);
 }

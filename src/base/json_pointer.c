@@ -109,9 +109,9 @@ static int check_pointer(once_bytes text, uint32_t *count, once_error *err)
     }
     for (size_t i = 0; i < text.len; i++) {
         if (text.data[i] == '/') ++*count;
-        if (text.data[i] == '~' && (i + 1 == text.len || (text.data[i + 1] != '0' && text.data[i + 1] != '1'))) {
+        if (text.data[i] == '~' && (i + 1 == text.len || text.data[i + 1] < '0' || text.data[i + 1] > '3')) {
             return once_fail(err, ONCE_E_USAGE,
-                             "JSON pointer '%.*s' has a '~' without 0 or 1 behind it; write '~0' for '~'", shown,
+                             "JSON pointer '%.*s' has a '~' without 0, 1, 2 or 3 behind it; write '~0' for '~'", shown,
                              text.data);
         }
     }
@@ -133,7 +133,7 @@ int once_pointer_parse(once_arena *arena, once_bytes text, once_pointer *out, on
         assert(*p == '/');
         char *name = names;
         for (p++; p < end && *p != '/'; p++) {
-            if (*p == '~') *names++ = *++p == '0' ? '~' : '/';
+            if (*p == '~') *names++ = "~/:}"[*++p - '0'];
             else *names++ = *p;
         }
         steps[i].name = (once_bytes){name, (size_t)(names - name)};

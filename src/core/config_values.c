@@ -45,74 +45,99 @@ bool once__config_read_name(once_config *config, const once_config_field *field,
     return true;
 }
 
+/* "a, b, c" */
+static void put_names(once_buf *list, const char *const *names)
+{
+    once_buf_init(list, 1000);
+    for (size_t i = 0; names && names[i]; i++) once_buf_printf(list, "%s%s", i ? ", " : "", names[i]);
+}
+
+static bool is_listed(once_bytes name, const char *const *names)
+{
+    while (names && *names && !once__is_text(name, *names)) names++;
+    return names && *names;
+}
+
+/* What is checked: a placeholder of a field in a line of the file. */
+typedef struct use {
+    once_config *config;
+    const char *field;
+    int line;
+    char mark;
+    const once_placeholder *place;
+} use;
+
 /* Reports a ${source:NAME} that the source does not have, and what it has. A source that is not known is reported by
  * the reader of `source`. */
-static void report_source_name(once_config *config, const once_config_field *field, int line, once_bytes wanted)
+static bool check_source_name(const use *u)
 {
-    const char *const *names = config->source_names;
+    const char *const *names = u->config->source_names;
+    const once_bytes wanted = u->place->name;
     const int len = wanted.len < 60 ? (int)wanted.len : 60;
+    const char m = u->mark;
+    u->config->names_source = true;
+    if (is_listed(wanted, names)) return true;
     once_buf list;
-    once_buf_init(&list, 1000);
-    for (size_t i = 0; names && names[i]; i++) once_buf_printf(&list, "%s%s", i ? ", " : "", names[i]);
-    if (!names)
-        once_config_wrong(config, ONCE_E_CONFIG, line,
-                          "'%s': this source has no ${source:%.*s}; use ${/field}, ${header:NAME} or ${coordinates}",
-                          field->name, len, wanted.data);
-    else if (!*names)
-        once_config_wrong(config, ONCE_E_CONFIG, line,
-                          "'%s': this source has no ${source:%.*s}, nor any other ${source:...}; use ${/field}, "
-                          "${header:NAME} or ${coordinates}",
-                          field->name, len, wanted.data);
+    put_names(&list, names);
+    if (!names || !*names)
+        once_config_wrong(u->config, ONCE_E_CONFIG, u->line,
+                          "'%s': this source has no %c{source:%.*s}%s; use %c{/field}, %c{header:NAME} or "
+                          "%c{coordinates}",
+                          u->field, m, len, wanted.data, names ? ", nor any other" : "", m, m, m);
     else
-        once_config_wrong(config, ONCE_E_CONFIG, line, "'%s': the source has no '%.*s' for ${source:...}; it has %s",
-                          field->name, len, wanted.data, list.data ? list.data : "others");
+        once_config_wrong(u->config, ONCE_E_CONFIG, u->line,
+                          "'%s': the source has no '%.*s' for %c{source:...}; it has %s", u->field, len, wanted.data, m,
+                          list.data ? list.data : "others");
     once_buf_release(&list);
+    return false;
 }
 
-/* Whether the source has all the names that the template uses. */
-static bool check_source_names(once_config *config, const once_config_field *field, const once_node *node,
-                               const once_template *template)
+static bool check_event_name(const use *u)
 {
-    once_bytes name;
-    for (size_t at = 0; once_template_source_name(template, &at, &name);) {
-        const char *const *known = config->source_names;
-        while (known && *known && !once__is_text(name, *known)) known++;
-        config->names_source = true;
-        if (known && *known) continue;
-        report_source_name(config, field, node->line, name);
-        return false;
+    const once_config *config = u->config;
+    const once_bytes wanted = u->place->name;
+    if (config->events && (!config->event_names || is_listed(wanted, config->event_names))) return true;
+    once_buf list;
+    put_names(&list, config->event_names);
+    if (!config->events)
+        once_config_wrong(u->config, ONCE_E_CONFIG, u->line,
+                          "'%s': %c{event:...} is for messages that a preset describes; add 'preset: cloudevents', sns "
+                          "or eventbridge, or use %c{/field}",
+                          u->field, u->mark, u->mark);
+    else
+        once_config_wrong(u->config, ONCE_E_CONFIG, u->line,
+                          "'%s': the preset has no '%.*s' for %c{event:...}; it has %s", u->field, (int)wanted.len,
+                          wanted.data, u->mark, list.data ? list.data : "others");
+    once_buf_release(&list);
+    return false;
+}
+
+static bool check_field(const use *u)
+{
+    const once_bytes field = u->place->path.text;
+    const char m = u->mark;
+    if (!u->config->no_fields) return true;
+    once_config_wrong(u->config, ONCE_E_CONFIG, u->line,
+                      "'%s' names the field '%.*s', and with 'body: bytes' a body has no fields; use %c{header:NAME}, "
+                      "%c{source:NAME}, %c{coordinates} or %c{hash}, or say 'body: json'",
+                      u->field, field.len < 60 ? (int)field.len : 60, field.data, m, m, m, m);
+    return false;
+}
+
+bool once__config_placeholder(once_config *config, const char *field, int line, char mark,
+                              const once_placeholder *place)
+{
+    const use u = {.config = config, .field = field, .line = line, .mark = mark, .place = place};
+    switch (place->kind) {
+    case ONCE_PLACE_FIELD:
+    case ONCE_PLACE_TIME: return check_field(&u);
+    case ONCE_PLACE_SOURCE: return check_source_name(&u);
+    case ONCE_PLACE_EVENT: return check_event_name(&u);
+    case ONCE_PLACE_HEADER:
+    case ONCE_PLACE_COORDINATES:
+    case ONCE_PLACE_HASH: break;
     }
     return true;
-}
-
-bool once__config_field_allowed(once_config *config, const char *what, int line, once_bytes field)
-{
-    if (!config->no_fields) return true;
-    once_config_wrong(config, ONCE_E_CONFIG, line,
-                      "%s names the field '%.*s', and with 'body: bytes' a body has no fields; use ${header:NAME}, "
-                      "${source:NAME}, ${coordinates} or ${hash}, or say 'body: json'",
-                      what, field.len < 60 ? (int)field.len : 60, field.data);
-    return false;
-}
-
-static bool check_event(once_config *config, const once_config_field *field, const once_node *node,
-                        const once_template *template)
-{
-    if (config->events || !once_template_uses_event(template)) return true;
-    once_config_wrong(config, ONCE_E_CONFIG, node->line,
-                      "'%s': ${event:...} is for CloudEvents; add 'preset: cloudevents', or use ${/field}",
-                      field->name);
-    return false;
-}
-
-static bool check_fields(once_config *config, const once_config_field *field, const once_node *node,
-                         const once_template *template)
-{
-    once_bytes name;
-    char what[40];
-    if (!once_template_field(template, &name)) return true;
-    (void)snprintf(what, sizeof what, "'%s'", field->name);
-    return once__config_field_allowed(config, what, node->line, name);
 }
 
 const once_template *once__config_template(once_config *config, const once_config_field *field, const once_node *node)
@@ -123,9 +148,11 @@ const once_template *once__config_template(once_config *config, const once_confi
     if (!once_config_scalar(config, field, node, &text)) return NULL;
     int rc = once_template_parse(config->arena, text, &template, &why);
     if (rc == ONCE_OK) {
-        bool ok = check_source_names(config, field, node, template);
-        ok = check_event(config, field, node, template) && ok;
-        return check_fields(config, field, node, template) && ok ? template : NULL;
+        const once_placeholder *place;
+        bool ok = true;
+        for (size_t at = 0; (place = once_template_next(template, &at));)
+            ok = once__config_placeholder(config, field->name, node->line, '$', place) && ok;
+        return ok ? template : NULL;
     }
     if (rc == ONCE_E_NOMEM) config->nomem = true;
     once_config_wrong(config, ONCE_E_CONFIG, node->line, "'%s': %s", field->name, why.text);

@@ -18,8 +18,10 @@ once_config_reader once__config_read_name;
 /* The compiled template; NULL after a mistake. */
 const once_template *once__config_template(once_config *config, const once_config_field *field, const once_node *node);
 
-/* Whether a field of the body may be named; otherwise reports a mistake about `what`: bodies are bytes. */
-bool once__config_field_allowed(once_config *config, const char *what, int line, once_bytes field);
+/* Whether messages can have what is named: bodies that are bytes have no fields, and sources and presets have names of
+ * their own. Otherwise reports a mistake of the field of the file. `mark`: the character before the brace. */
+bool once__config_placeholder(once_config *config, const char *field, int line, char mark,
+                              const once_placeholder *place);
 
 /* Whether a reference (env:NAME, file:PATH) is complete; otherwise reports a mistake about `what`, without the value.
  * */

@@ -30,6 +30,35 @@ static void note(differing *to, once_bytes name)
     to->n++;
 }
 
+/* A message, parsed. */
+typedef struct side {
+    once_json json;
+    once_texts texts;
+} side;
+
+static int open_side(side *s, once_bytes body, once_secret secret, once_arena *arena)
+{
+    const once_json_options options = {.seed = secret.k1};
+    *s = (side){0};
+    once_json_init(&s->json);
+    once_texts_begin(&s->texts, arena, secret.k1);
+    return once_json_parse(&s->json, body, &options, NULL);
+}
+
+static void close_side(side *s)
+{
+    once_json_release(&s->json);
+    once_texts_release(&s->texts);
+}
+
+/* The value at the path; a text that is no JSON has none. False: out of memory. */
+static bool find(side *s, const once_path *path, once_path_value *out)
+{
+    const int rc = once_path_find(path, &s->json, &s->texts, out, NULL);
+    if (rc == ONCE_E_MESSAGE) *out = (once_path_value){.json = &s->json};
+    return rc == ONCE_OK || rc == ONCE_E_MESSAGE;
+}
+
 static bool same_value(once_json *x, once_json_value in_x, once_json *y, once_json_value in_y)
 {
     if ((in_x.type == ONCE_JSON_ABSENT) != (in_y.type == ONCE_JSON_ABSENT)) return false;
@@ -79,53 +108,70 @@ static bool compare_members(once_json *x, once_json *y, bool missing, once_arena
     return true;
 }
 
-static bool compare(once_json *first, once_json *now, const once_fingerprint_spec *spec, once_arena *arena,
-                    differing *out)
+static bool compare_chosen(side *first, side *now, const once_fingerprint_spec *spec, differing *out)
 {
-    if (spec && spec->kind == ONCE_FINGERPRINT_FIELDS) {
-        for (size_t i = 0; i < spec->n; i++)
-            if (!same_value(first, once_json_find(first, &spec->fields[i]), now, once_json_find(now, &spec->fields[i])))
-                note(out, spec->fields[i].text);
-        return true;
+    for (size_t i = 0; i < spec->n; i++) {
+        once_path_value x, y;
+        if (!find(first, &spec->fields[i], &x) || !find(now, &spec->fields[i], &y)) return false;
+        if (!same_value(x.json, x.value, y.json, y.value)) note(out, spec->fields[i].text);
     }
-    if (once_json_root(first).type != ONCE_JSON_OBJECT || once_json_root(now).type != ONCE_JSON_OBJECT) return true;
-    return compare_members(now, first, false, arena, out) && compare_members(first, now, true, arena, out);
+    return true;
+}
+
+static bool compare(side *first, side *now, const once_fingerprint_spec *spec, once_arena *arena, differing *out)
+{
+    once_json *x = &first->json, *y = &now->json;
+    if (spec && spec->kind == ONCE_FINGERPRINT_FIELDS) return compare_chosen(first, now, spec, out);
+    if (once_json_root(x).type != ONCE_JSON_OBJECT || once_json_root(y).type != ONCE_JSON_OBJECT) return true;
+    return compare_members(y, x, false, arena, out) && compare_members(x, y, true, arena, out);
 }
 
 /* The same if only the prints of the first message's fields are left (core/fields.h). */
-static bool compare_prints(once_fields first, once_json *now, const once_fingerprint_spec *spec, uint64_t seed,
-                           once_arena *arena, differing *out)
+static bool compare_chosen_prints(once_fields first, side *now, const once_fingerprint_spec *spec, uint64_t seed,
+                                  differing *out)
 {
-    const bool chosen = spec && spec->kind == ONCE_FINGERPRINT_FIELDS;
-    if (!chosen && once_json_root(now).type != ONCE_JSON_OBJECT) return true;
-    once_json_prints prints = {0};
-    for (int round = 0; round < 2; round++) { /* the first round counts the prints */
-        if (round && prints.n == 0) break;
-        if (round && !(prints.at = once_arena_new(arena, uint16_t, prints.n))) return false;
-        prints.capacity = prints.at ? prints.n : 0;
-        if (chosen) once_json_fingerprint_of_fields(now, spec->fields, spec->n, seed, &prints);
-        else once_json_fingerprint_fields(now, once_json_root(now), seed, &prints);
+    for (size_t i = 0; i < spec->n; i++) {
+        once_path_value found;
+        uint16_t print;
+        once_json_chosen one = {.seed = seed, .prints = {.at = &print, .capacity = 1}};
+        if (!find(now, &spec->fields[i], &found)) return false;
+        once_json_choose(&one, spec->fields[i].text, found.json, found.value);
+        if (!once_fields_take(&first, print)) note(out, spec->fields[i].text);
     }
+    return true;
+}
+
+static bool compare_member_prints(once_fields first, once_json *now, uint64_t seed, once_arena *arena, differing *out)
+{
+    once_json_prints prints = {.capacity = count_members(now)};
+    if (once_json_root(now).type != ONCE_JSON_OBJECT) return true;
+    if (prints.capacity && !(prints.at = once_arena_new(arena, uint16_t, prints.capacity))) return false;
+    once_json_fingerprint_fields(now, once_json_root(now), seed, &prints);
     assert(prints.capacity == prints.n); /* so each print is there */
     once_json_iter it = once_json_each(now, once_json_root(now));
     for (size_t i = 0; i < prints.n; i++) {
-        once_bytes name = chosen ? spec->fields[i].text : (once_bytes){0};
-        if (!chosen && (!once_json_next(&it) || !once_json_string(it.key, arena, &name))) return false;
+        once_bytes name;
+        if (!once_json_next(&it) || !once_json_string(it.key, arena, &name)) return false;
         if (!once_fields_take(&first, prints.at[i])) note(out, name);
     }
-    out->gone = !chosen && first.n > out->n ? first.n - out->n : 0; /* each field that differs leaves one print, too */
+    out->gone = first.n > out->n ? first.n - out->n : 0; /* each field that differs leaves one print, too */
     return true;
+}
+
+static bool compare_prints(const once_fields *first, side *now, const once_fingerprint_spec *spec, uint64_t seed,
+                           once_arena *arena, differing *out)
+{
+    if (spec && spec->kind == ONCE_FINGERPRINT_FIELDS) return compare_chosen_prints(*first, now, spec, seed, out);
+    return compare_member_prints(*first, &now->json, seed, arena, out);
 }
 
 static bool find_fields_by_print(const once_fields *first, once_bytes now, const once_fingerprint_spec *spec,
                                  once_secret secret, once_arena *arena, differing *out)
 {
-    once_json json;
-    const once_json_options options = {.seed = secret.k1};
-    once_json_init(&json);
-    const int rc = once_json_parse(&json, now, &options, NULL);
-    const bool fine = rc == ONCE_OK ? compare_prints(*first, &json, spec, secret.k0, arena, out) : rc == ONCE_E_MESSAGE;
-    once_json_release(&json);
+    side s;
+    const int rc = open_side(&s, now, secret, arena);
+    const bool fine = rc == ONCE_OK ? compare_prints(first, &s, spec, secret.k0, arena, out) : rc == ONCE_E_MESSAGE;
+    close_side(&s);
     return fine;
 }
 
@@ -133,15 +179,12 @@ static bool find_fields_by_print(const once_fields *first, once_bytes now, const
 static bool find_fields(once_bytes first, once_bytes now, const once_fingerprint_spec *spec, once_secret secret,
                         once_arena *arena, differing *out)
 {
-    once_json x, y;
-    const once_json_options options = {.seed = secret.k1};
-    once_json_init(&x);
-    once_json_init(&y);
-    int rc = once_json_parse(&x, first, &options, NULL);
-    if (rc == ONCE_OK) rc = once_json_parse(&y, now, &options, NULL);
-    const bool fine = rc == ONCE_OK ? compare(&x, &y, spec, arena, out) : rc == ONCE_E_MESSAGE;
-    once_json_release(&x);
-    once_json_release(&y);
+    side x, y;
+    const int of_x = open_side(&x, first, secret, arena), of_y = open_side(&y, now, secret, arena);
+    bool fine = of_x != ONCE_E_NOMEM && of_y != ONCE_E_NOMEM;
+    if (of_x == ONCE_OK && of_y == ONCE_OK) fine = compare(&x, &y, spec, arena, out);
+    close_side(&x);
+    close_side(&y);
     return fine;
 }
 

@@ -32,14 +32,20 @@ once_hash once_fields_of_body(once_json *json, uint64_t seed, once_fields *out)
     return hash;
 }
 
-once_hash once_fields_of_pointers(once_json *json, const once_pointer *pointers, size_t count, uint64_t seed,
-                                  once_fields *out)
+int once_fields_of_paths(once_json *json, once_texts *texts, const once_path *paths, size_t count, uint64_t seed,
+                         once_fields *out, once_hash *hash, once_error *err)
 {
     *out = (once_fields){0};
-    once_json_prints prints = {.at = out->prints, .capacity = ONCE_FIELDS_MAX};
-    const once_hash hash = once_json_fingerprint_of_fields(json, pointers, count, seed, &prints);
-    keep(out, prints.n);
-    return hash;
+    once_json_chosen chosen = {.seed = seed, .prints = {.at = out->prints, .capacity = ONCE_FIELDS_MAX}};
+    for (size_t i = 0; i < count; i++) {
+        once_path_value found;
+        const int rc = once_path_find(&paths[i], json, texts, &found, err);
+        if (rc != ONCE_OK) return rc;
+        once_json_choose(&chosen, paths[i].text, found.json, found.value);
+    }
+    keep(out, chosen.prints.n);
+    *hash = once_json_chosen_fingerprint(&chosen);
+    return ONCE_OK;
 }
 
 size_t once_fields_write(const once_fields *fields, unsigned char out[ONCE_FIELDS_BYTES])

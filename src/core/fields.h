@@ -9,16 +9,17 @@
 #ifndef ONCE_CORE_FIELDS_H
 #define ONCE_CORE_FIELDS_H
 
-#include "base/json.h"
 #include "core/entry.h"
+#include "core/path.h"
 
 enum { ONCE_FIELDS_BYTES = 2 * ONCE_FIELDS_MAX };
 
-/* The fingerprint of a document, or of the values at some pointers (`count` may be 0), and the prints of its fields. If
- * there are more than ONCE_FIELDS_MAX, no prints are kept. */
+/* The fingerprint of a document, or of the values at some paths (`count` may be 0), and the prints of its fields. If
+ * there are more than ONCE_FIELDS_MAX, no prints are kept. Paths: ONCE_OK, ONCE_E_MESSAGE or ONCE_E_NOMEM, as
+ * once_path_find. */
 once_hash once_fields_of_body(once_json *json, uint64_t seed, once_fields *out);
-once_hash once_fields_of_pointers(once_json *json, const once_pointer *pointers, size_t count, uint64_t seed,
-                                  once_fields *out);
+int once_fields_of_paths(once_json *json, once_texts *texts, const once_path *paths, size_t count, uint64_t seed,
+                         once_fields *out, once_hash *hash, once_error *err);
 
 /* Writes them as stores keep them; returns the number of bytes. */
 size_t once_fields_write(const once_fields *fields, unsigned char out[ONCE_FIELDS_BYTES]);

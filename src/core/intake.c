@@ -1,4 +1,4 @@
-/* Intake (core/intake.h): parses the body, chooses the handler, renders key, lane, time and locks, and prepares the
+/* Intake (core/intake.h): chooses the handler, renders key, lane, time and locks, and prepares the
  * input of the effect. Each step returns ONCE_E_MESSAGE if the message is at fault. */
 #include "core/intake.h"
 
@@ -7,6 +7,7 @@
 #include "base/no_memory.h"
 #include "core/event.h"
 #include "core/fields.h"
+#include "core/intake_parse.h"
 
 #include "base/banned.h"
 
@@ -22,6 +23,7 @@ void once_intake_release(once_intake *intake)
 {
     once_json_release(&intake->body);
     once_json_release(&intake->headers);
+    once_texts_release(&intake->texts);
 }
 
 /* If the message is at fault, the item keeps the reason. Any other error goes to the caller. */
@@ -38,82 +40,6 @@ static int blame(once_item *item, int rc, const once_error *why, once_error *err
 
 static int at_fault(once_error *why, const char *text) { return once_fail(why, ONCE_E_MESSAGE, "%s", text); }
 
-static int parse_headers(once_intake *intake, const once_item *item, once_error *why)
-{
-    once_json_error bad;
-    const once_json_options options = {.seed = intake->secret.k1};
-    if (item->message.headers.len == 0) return ONCE_OK;
-    const int rc = once_json_parse(&intake->headers, item->message.headers, &options, &bad);
-    if (rc == ONCE_E_MESSAGE)
-        return once_fail(why, rc, "malformed headers at byte %zu: %s", bad.offset + 1, bad.reason);
-    return rc == ONCE_OK ? rc : once_fail(why, rc, "out of memory for a message");
-}
-
-static bool is_marked(const once_intake *intake, const once_item *item)
-{
-    return item->message.headers.len &&
-           once_json_member(&intake->headers, once_json_root(&intake->headers), ONCE_BYTES(ONCE_NO_BODY_MEMBER)).type ==
-               ONCE_JSON_TRUE;
-}
-
-/* Puts into the headers that there is no body, because the store keeps only those. */
-static int mark_no_body(once_intake *intake, once_item *item, once_error *why)
-{
-    static const char mark[] = "{\"" ONCE_NO_BODY_MEMBER "\":true";
-    const once_bytes headers = item->message.headers;
-    const once_json_value all = headers.len ? once_json_root(&intake->headers) : (once_json_value){0};
-    once_json_iter any = once_json_each(&intake->headers, all);
-    const bool more = all.type == ONCE_JSON_OBJECT && once_json_next(&any);
-    const once_bytes rest = more ? (once_bytes){all.raw.data + 1, all.raw.len - 1} : ONCE_BYTES("}");
-    char *text = once_arena_alloc(&item->batch->arena, sizeof mark + rest.len), *to = text;
-    if (!text) return once_no_memory(why, "for a message");
-    to = mempcpy(to, mark, sizeof mark - 1);
-    if (more) *to++ = ',';
-    to = mempcpy(to, rest.data, rest.len);
-    item->message.headers = (once_bytes){text, (size_t)(to - text)};
-    return parse_headers(intake, item, why);
-}
-
-/* Whether the message has a body, as it comes or as the store kept it. */
-static int find_body(once_intake *intake, once_item *item, once_error *why)
-{
-    const bool marked = is_marked(intake, item);
-    item->message.no_body |= marked && item->message.body.len == 0;
-    return item->message.no_body && !marked ? mark_no_body(intake, item, why) : ONCE_OK;
-}
-
-static int parse_json(once_intake *intake, once_item *item, once_error *why)
-{
-    once_json_error bad;
-    const once_json_options options = {.seed = intake->secret.k1};
-    const int rc = once_json_parse(&intake->body, item->message.body, &options, &bad);
-    if (rc == ONCE_E_MESSAGE) return once_fail(why, rc, "malformed JSON at byte %zu: %s", bad.offset + 1, bad.reason);
-    if (rc != ONCE_OK) return once_fail(why, rc, "out of memory for a message");
-    intake->document = &intake->body;
-    const once_pointer *pointer = &intake->spec->source.headers;
-    if (pointer->text.len == 0) return ONCE_OK;
-    const once_json_value headers = once_json_find(&intake->body, pointer);
-    if (headers.type != ONCE_JSON_OBJECT) return ONCE_OK;
-    item->message.headers = headers.raw;
-    return parse_headers(intake, item, why);
-}
-
-static int parse_body(once_intake *intake, once_item *item, once_error *why)
-{
-    const once_spec *spec = intake->spec;
-    intake->document = NULL;
-    if (item->message.cut_from)
-        return once_fail(why, ONCE_E_MESSAGE,
-                         "message of %llu bytes is longer than message_max (%zu); only its beginning is kept",
-                         (unsigned long long)item->message.cut_from, spec->message_max);
-    if (item->message.body.len > spec->message_max)
-        return once_fail(why, ONCE_E_MESSAGE, "message of %zu bytes is longer than message_max (%zu)",
-                         item->message.body.len, spec->message_max);
-    int rc = parse_headers(intake, item, why);
-    if (rc == ONCE_OK) rc = find_body(intake, item, why);
-    return rc != ONCE_OK || item->message.no_body || spec->source.bytes ? rc : parse_json(intake, item, why);
-}
-
 /* What becomes of a message without a body when it arrives. One that was accepted runs. */
 static int decide_tombstone(once_intake *intake, once_item *item, once_error *why)
 {
@@ -122,50 +48,68 @@ static int decide_tombstone(once_intake *intake, once_item *item, once_error *wh
     return at_fault(why, item->skipped ? "the message has no body, and is skipped" : "the message has no body");
 }
 
-static once_template_input input_of(once_intake *intake, const once_item *item)
+static once_parsed parsed_of(once_intake *intake, const once_item *item)
 {
-    return (once_template_input){
+    return (once_parsed){
+        .message = &item->message,
         .body = intake->document,
         .headers = item->message.headers.len ? &intake->headers : NULL,
-        .message = &item->message,
+        .texts = &intake->texts,
+        .events = intake->spec->events,
+        .unstable = intake->spec->source.unstable != NULL,
     };
 }
 
 static int render(once_intake *intake, once_item *item, const once_template *t, once_bytes *out, once_error *why)
 {
-    const once_template_input input = input_of(intake, item);
-    return once_template_render(t, &input, &item->batch->arena, out, why);
+    const once_parsed parsed = parsed_of(intake, item);
+    return once_template_render(t, &parsed, &item->batch->arena, out, why);
+}
+
+/* The value of a template that is one field and nothing else; ABSENT for others. */
+static int read_field(once_intake *intake, once_item *item, const once_template *t, once_json_value *out,
+                      once_error *why)
+{
+    const once_placeholder *place = once_template_single(t);
+    const once_parsed parsed = parsed_of(intake, item);
+    *out = (once_json_value){0};
+    return place && place->kind == ONCE_PLACE_FIELD ? once_placeholder_value(place, &parsed, out, why) : ONCE_OK;
+}
+
+static bool lacks(once_intake *intake, const once_item *item, const once_template *t)
+{
+    const once_placeholder *place = once_template_single(t);
+    const once_parsed parsed = parsed_of(intake, item);
+    return place && once_placeholder_is_absent(place, &parsed);
 }
 
 static int read_time(once_intake *intake, once_item *item, once_error *why)
 {
     const once_spec *spec = intake->spec;
-    const once_pointer *pointer = once_template_pointer(spec->time);
-    const once_json_value value =
-        pointer && intake->document ? once_json_find(intake->document, pointer) : (once_json_value){0};
+    once_json_value value;
     int64_t number;
-    const once_template_input input = input_of(intake, item);
-    if (spec->time_optional && once_template_is_absent(spec->time, &input)) return ONCE_OK;
+    if (spec->time_optional && lacks(intake, item, spec->time)) return ONCE_OK;
     item->sent_unit = spec->time_unit;
-    if (pointer && once_json_int64(value, &number)) {
+    int rc = read_field(intake, item, spec->time, &value, why);
+    if (rc != ONCE_OK) return rc;
+    if (once_json_int64(value, &number)) {
         item->sent_text = value.raw;
         return once_sent_read_number(number, spec->time_unit, &item->message.sent_ms, why);
     }
-    const int rc = render(intake, item, spec->time, &item->sent_text, why);
+    rc = render(intake, item, spec->time, &item->sent_text, why);
     return rc == ONCE_OK ? once_sent_read(item->sent_text, spec->time_unit, &item->message.sent_ms, why) : rc;
 }
 
 static int read_version(once_intake *intake, once_item *item, int64_t *version, once_error *why)
 {
     once_bytes text;
-    const once_pointer *pointer = once_template_pointer(intake->spec->version);
-    if (pointer && intake->document) {
-        const once_json_value value = once_json_find(intake->document, pointer);
-        if (once_json_int64(value, version) && *version >= 0) return ONCE_OK;
-        if (value.type == ONCE_JSON_INTEGER || value.type == ONCE_JSON_REAL)
-            return at_fault(why, "the version is not a whole number from 0 to 2^63-1");
-    }
-    const int rc = render(intake, item, intake->spec->version, &text, why);
+    once_json_value value;
+    int rc = read_field(intake, item, intake->spec->version, &value, why);
+    if (rc != ONCE_OK) return rc;
+    if (once_json_int64(value, version) && *version >= 0) return ONCE_OK;
+    if (value.type == ONCE_JSON_INTEGER || value.type == ONCE_JSON_REAL)
+        return at_fault(why, "the version is not a whole number from 0 to 2^63-1");
+    rc = render(intake, item, intake->spec->version, &text, why);
     if (rc != ONCE_OK) return rc;
     int64_t number = 0;
     bool good = text.len > 0 && text.len < 20;
@@ -185,19 +129,23 @@ static once_hash fingerprint_of_bytes(const once_intake *intake, const once_mess
     return once_xxh128(intake->secret.k0, body.len ? body.data : "", body.len);
 }
 
-static void set_fingerprint(once_intake *intake, const once_message *message, const once_fingerprint_spec *spec,
-                            once_request *r)
+static int set_fingerprint(once_intake *intake, const once_message *message, const once_fingerprint_spec *spec,
+                           once_request *r, once_error *why)
 {
     const uint64_t seed = intake->secret.k0;
+    int rc = ONCE_OK;
     assert(!intake->document || spec->kind != ONCE_FINGERPRINT_BYTES);
     r->fingerprint = (once_hash){0, 0};
     r->fields.n = 0;
-    if (spec->kind == ONCE_FINGERPRINT_NONE) return;
+    if (spec->kind == ONCE_FINGERPRINT_NONE) return ONCE_OK;
     if (!intake->document) r->fingerprint = fingerprint_of_bytes(intake, message);
     else if (spec->kind == ONCE_FINGERPRINT_BODY)
         r->fingerprint = once_fields_of_body(intake->document, seed, &r->fields);
-    else r->fingerprint = once_fields_of_pointers(intake->document, spec->fields, spec->n, seed, &r->fields);
+    else
+        rc = once_fields_of_paths(intake->document, &intake->texts, spec->fields, spec->n, seed, &r->fields,
+                                  &r->fingerprint, why);
     if (once_hash_is_zero(r->fingerprint)) r->fingerprint.b = 1; /* zero means none */
+    return rc;
 }
 
 static int read_lane(once_intake *intake, once_item *item, once_error *why)
@@ -278,8 +226,8 @@ static int make_input(once_intake *intake, once_item *item, once_error *err)
         return ONCE_OK;
     }
     once_error why;
-    const int rc =
-        intake->prepare(item->handler, intake->document, &item->message, &item->batch->arena, &item->input, &why);
+    const once_parsed parsed = parsed_of(intake, item);
+    const int rc = intake->prepare(item->handler, &parsed, &item->batch->arena, &item->input, &why);
     if (rc == ONCE_OK) return rc;
     item->input = NULL;
     const int blamed = blame(item, rc, &why, err);
@@ -302,17 +250,17 @@ static int choose_handler(once_intake *intake, once_item *item, once_error *why)
                      (int)(item->message.type.len < 80 ? item->message.type.len : 80), item->message.type.data);
 }
 
-static int check_event(const once_intake *intake, const once_item *item, once_error *why)
+static int check_event(once_intake *intake, const once_item *item, once_error *why)
 {
-    if (!intake->spec->events) return ONCE_OK;
-    return once_event_check(intake->document, item->message.headers.len ? &intake->headers : NULL, why);
+    const once_parsed parsed = parsed_of(intake, item);
+    return once_event_check(&parsed, why);
 }
 
 int once_intake_fetched(once_intake *intake, once_item *item, once_error *err)
 {
     assert(item->batch);
     once_error why;
-    int rc = parse_body(intake, item, &why);
+    int rc = once__intake_parse(intake, item, &why);
     if (rc == ONCE_OK) rc = decide_tombstone(intake, item, &why);
     if (rc == ONCE_OK) rc = check_event(intake, item, &why);
     if (rc == ONCE_OK) rc = choose_handler(intake, item, &why);
@@ -320,12 +268,12 @@ int once_intake_fetched(once_intake *intake, once_item *item, once_error *err)
     if (rc == ONCE_OK && intake->spec->time) rc = read_time(intake, item, &why);
     if (rc == ONCE_OK) rc = read_lane(intake, item, &why);
     if (rc == ONCE_OK) rc = read_locks(intake, item, &why);
+    if (rc == ONCE_OK) rc = set_fingerprint(intake, &item->message, &item->handler->fingerprint, &item->request, &why);
     if (rc != ONCE_OK) {
         item->request.id = (once_hash){0, 0};
         const int blamed = blame(item, rc, &why, err);
         return blamed == ONCE_E_MESSAGE ? ONCE_OK : blamed;
     }
-    set_fingerprint(intake, &item->message, &item->handler->fingerprint, &item->request);
     set_terms(intake, item);
     return make_input(intake, item, err);
 }
@@ -341,7 +289,7 @@ int once_intake_lane(once_intake *intake, once_batch *batch, const once_message 
     once_item item = {.batch = batch, .message = *message};
     once_error why;
     *id = (once_hash){0};
-    int rc = parse_body(intake, &item, &why);
+    int rc = once__intake_parse(intake, &item, &why);
     if (rc == ONCE_OK) rc = render(intake, &item, intake->spec->order, value, &why);
     if (rc == ONCE_OK) *id = once_lane_id(intake->secret, scope, *value);
     if (rc == ONCE_OK || rc == ONCE_E_MESSAGE) return ONCE_OK;
@@ -377,7 +325,7 @@ int once_intake_taken(once_intake *intake, once_item *item, once_error *err)
     const uint64_t run = item->request.run; /* the run that received it, not this one */
     const once_coordinates at = item->request.at;
     item->handler = handler_of_taken(intake->spec, item);
-    int rc = parse_body(intake, item, &why);
+    int rc = once__intake_parse(intake, item, &why);
     if (rc == ONCE_OK && !item->handler)
         rc = once_fail(&why, ONCE_E_MESSAGE, "operation '%.*s' no longer has a handler",
                        (int)(item->scope.operation.len < 80 ? item->scope.operation.len : 80),

@@ -10,10 +10,10 @@
 
 #include "core/item.h"
 
-/* Makes the input of an effect from a message, in the arena. `body` is parsed; NULL: it is bytes, or, with
- * message->no_body, there is none. ONCE_E_MESSAGE with the reason in `err` if the body lacks something. */
-typedef int once_prepare(const once_handler_spec *handler, const once_json *body, const once_message *message,
-                         once_arena *arena, void **input, once_error *err);
+/* Makes the input of an effect from a message, in the arena. ONCE_E_MESSAGE with the reason in `err` if the message
+ * lacks something. */
+typedef int once_prepare(const once_handler_spec *handler, const once_parsed *from, once_arena *arena, void **input,
+                         once_error *err);
 
 typedef struct once_intake {
     const once_spec *spec;
@@ -21,7 +21,8 @@ typedef struct once_intake {
     uint64_t run;
     once_prepare *prepare;
     once_json body, headers; /* reused for every message */
-    once_json *document;     /* the body of the current message, parsed; NULL: it is bytes, or there is none */
+    once_texts texts;
+    once_json *document; /* the body of the current message, parsed; NULL: it is bytes, or there is none */
 } once_intake;
 
 void once_intake_init(once_intake *intake, const once_spec *spec, once_secret secret, uint64_t run,

@@ -13,9 +13,11 @@ typedef struct once_coordinates {
     once_bytes point;
 } once_coordinates;
 
+/* The names of headers that begin with this are ours: a source drops those that the message itself has. */
+#define ONCE_OUR_HEADERS "once:"
+
 /* The member of the headers that has the source's own facts about a message, an object, for ${source:NAME}. It is kept
- * with the message, in the store while it waits and in a dead letter, so that a retry finds the same. A source drops a
- * header of this name that the message itself has. */
+ * with the message, in the store while it waits and in a dead letter, so that a retry finds the same. */
 #define ONCE_SOURCE_MEMBER "once:source"
 
 /* The member of the headers of a message without a body. Stores keep a body and headers, so this is how they keep that

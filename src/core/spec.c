@@ -28,13 +28,19 @@ const once_handler_spec *once_spec_handler_by_operation(const once_spec *spec, o
     return NULL;
 }
 
+/* An SNS message without an envelope has no other id. */
+static bool uses_coordinates(const once_spec *spec, const once_template *t)
+{
+    return once_template_uses(t, ONCE_PLACE_COORDINATES) ||
+           (spec->events == ONCE_EVENT_SNS && once_template_uses(t, ONCE_PLACE_EVENT));
+}
+
 bool once_spec_uses_coordinates(const once_spec *spec)
 {
     const once_template *const common[] = {spec->tenant, spec->type, spec->order};
     bool uses = false;
-    for (size_t i = 0; i < sizeof common / sizeof *common; i++)
-        uses |= common[i] && once_template_uses_coordinates(common[i]);
+    for (size_t i = 0; i < sizeof common / sizeof *common; i++) uses |= common[i] && uses_coordinates(spec, common[i]);
     for (size_t i = 0; i < spec->n_handlers; i++)
-        uses |= spec->handlers[i].key && once_template_uses_coordinates(spec->handlers[i].key);
+        uses |= spec->handlers[i].key && uses_coordinates(spec, spec->handlers[i].key);
     return uses;
 }

@@ -31,7 +31,7 @@ typedef enum once_fingerprint_kind {
 
 typedef struct once_fingerprint_spec {
     once_fingerprint_kind kind;
-    const once_pointer *fields;
+    const once_path *fields;
     size_t n;
 } once_fingerprint_spec;
 
@@ -133,7 +133,7 @@ typedef struct once_spec {
     const once_template *tenant, *type, *time, *order, *version; /* NULL: not given */
     once_time_unit time_unit;
     bool time_optional;               /* a message without it has the time of the source, if there is one */
-    bool events;                      /* every message must be a CloudEvent (core/event.h) */
+    once_event_form events;           /* what every message must be (core/event.h) */
     const struct once_preset *preset; /* NULL: none; nothing in core looks into it */
     unsigned preset_own;              /* bits of its lines that the file has a field of its own for */
     bool inbox;     /* `ack: after_accept`: the store takes each message, and it is worked on from there */

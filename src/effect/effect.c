@@ -34,12 +34,12 @@ const once_effect_ops *const *once_effect_list(size_t *n)
     return effects;
 }
 
-int once_effect_prepare(const once_handler_spec *handler, const once_json *body, const once_message *message,
-                        once_arena *arena, void **input, once_error *err)
+int once_effect_prepare(const once_handler_spec *handler, const once_parsed *from, once_arena *arena, void **input,
+                        once_error *err)
 {
     static char nothing; /* an item without input cannot run */
     assert(once_handler_runs(handler));
-    if (handler->effect->prepare) return handler->effect->prepare(handler, body, message, arena, input, err);
+    if (handler->effect->prepare) return handler->effect->prepare(handler, from, arena, input, err);
     *input = &nothing;
     return ONCE_OK;
 }

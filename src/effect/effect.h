@@ -117,8 +117,8 @@ ONCE_EFFECT_MAP(ONCE_EFFECT_DECLARE)
 const once_effect_ops *const *once_effect_list(size_t *n);
 
 /* once_prepare (core/intake.h), for every effect that runs. */
-int once_effect_prepare(const once_handler_spec *handler, const once_json *body, const once_message *message,
-                        once_arena *arena, void **input, once_error *err);
+int once_effect_prepare(const once_handler_spec *handler, const once_parsed *from, once_arena *arena, void **input,
+                        once_error *err);
 
 /* What is promised for the handler's effect: "atomic", "fenced", "natural", or "none" where nothing runs. */
 const char *once_effect_mode(const once_handler_spec *handler);

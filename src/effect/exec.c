@@ -74,8 +74,8 @@ static int check_argument(const once_template *t, once_bytes text, bool after_da
     return ONCE_OK;
 }
 
-static int render_arguments(const once_exec_command *command, const once_template_input *from, once_arena *arena,
-                            char ***out, once_error *err)
+static int render_arguments(const once_exec_command *command, const once_parsed *from, once_arena *arena, char ***out,
+                            once_error *err)
 {
     bool after_dashes = false;
     char **argv = once_arena_new(arena, char *, command->n + 1);
@@ -93,13 +93,6 @@ static int render_arguments(const once_exec_command *command, const once_templat
     return ONCE_OK;
 }
 
-static bool wants_headers(const once_exec_command *command)
-{
-    for (size_t i = 0; i < command->n; i++)
-        if (once_template_uses_headers(command->argv[i])) return true;
-    return false;
-}
-
 /* The argument that fails may be one of two commands. */
 static int name_lookup(int rc, once_error *err)
 {
@@ -108,10 +101,11 @@ static int name_lookup(int rc, once_error *err)
     return once_fail(err, rc, "lookup: %s", why.text);
 }
 
-int once_exec_prepare(const once_handler_spec *handler, const once_json *body, const once_message *message,
-                      once_arena *arena, void **input, once_error *err)
+int once_exec_prepare(const once_handler_spec *handler, const once_parsed *from, once_arena *arena, void **input,
+                      once_error *err)
 {
     const once_exec_spec *exec = once_exec_of(handler);
+    const once_message *message = from->message;
     if (has_nul(message->type))
         return once_fail(err, ONCE_E_MESSAGE, "the type has a NUL byte, which no variable of a command can carry");
     if (has_nul(message->at.place) || has_nul(message->at.point))
@@ -120,19 +114,9 @@ int once_exec_prepare(const once_handler_spec *handler, const once_json *body, c
     exec_input *made = once_arena_new(arena, exec_input, 1);
     if (!made) return once_no_memory(err, "for a message");
     made->lookup_argv = NULL;
-    once_template_input from = {.body = body, .message = message};
-    once_json headers;
-    once_json_init(&headers);
-    int rc = ONCE_OK;
-    if (message->headers.len && (wants_headers(&exec->command) || wants_headers(&exec->lookup.command))) {
-        rc = once_json_parse(&headers, message->headers, NULL, NULL);
-        from.headers = &headers;
-    }
-    if (rc != ONCE_OK) once_fail(err, rc, rc == ONCE_E_MESSAGE ? "malformed headers" : "out of memory for a message");
-    if (rc == ONCE_OK) rc = render_arguments(&exec->command, &from, arena, &made->argv, err);
+    int rc = render_arguments(&exec->command, from, arena, &made->argv, err);
     if (rc == ONCE_OK && once_handler_asks(handler))
-        rc = name_lookup(render_arguments(&exec->lookup.command, &from, arena, &made->lookup_argv, err), err);
-    once_json_release(&headers); /* what was rendered has been copied */
+        rc = name_lookup(render_arguments(&exec->lookup.command, from, arena, &made->lookup_argv, err), err);
     if (rc == ONCE_OK) *input = made;
     return rc;
 }
@@ -493,7 +477,7 @@ static const once_effect_driver_ops exec_ops = {
 
 static int find_file(exec_driver *driver, const once_exec_command *command, char **out, once_error *err)
 {
-    const once_template_input nothing = {0};
+    const once_parsed nothing = {0};
     once_bytes name;
     assert(command->n > 0 && once_template_is_literal(command->argv[0]));
     const int rc = once_template_render_plain(command->argv[0], &nothing, &driver->arena, &name, err);

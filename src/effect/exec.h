@@ -51,8 +51,8 @@ int once_effect_driver_open_stream(once_runner *runner, const once_handler_spec 
 
 /* Renders the arguments, where a process is started for each message. ONCE_E_MESSAGE: a field is missing, has a NUL
  * byte, or would turn into an option. */
-int once_exec_prepare(const once_handler_spec *handler, const once_json *body, const once_message *message,
-                      once_arena *arena, void **input, once_error *err);
+int once_exec_prepare(const once_handler_spec *handler, const once_parsed *from, once_arena *arena, void **input,
+                      once_error *err);
 
 /* The environment of a command: PATH, LANG and what `env` names, secrets read; NULL-terminated, in `arena`. */
 int once_exec_environment(once_runner *runner, const once_exec_spec *exec, once_arena *arena, char ***out,

@@ -503,13 +503,12 @@ static const char section[] =
 
 /* --- the effect --------------------------------------------------------------------------------------------------- */
 
-static int prepare(const once_handler_spec *handler, const once_json *body, const once_message *message,
-                   once_arena *arena, void **input, once_error *err)
+static int prepare(const once_handler_spec *handler, const once_parsed *from, once_arena *arena, void **input,
+                   once_error *err)
 {
     static once_stream_body json = ONCE_STREAM_JSON, bytes = ONCE_STREAM_BYTES, none = ONCE_STREAM_NO_BODY;
-    if (once_exec_of(handler)->mode == ONCE_EXEC_MESSAGE)
-        return once_exec_prepare(handler, body, message, arena, input, err);
-    *input = message->no_body ? &none : body ? &json : &bytes; /* the line is made when it is sent */
+    if (once_exec_of(handler)->mode == ONCE_EXEC_MESSAGE) return once_exec_prepare(handler, from, arena, input, err);
+    *input = from->message->no_body ? &none : from->body ? &json : &bytes; /* the line is made when it is sent */
     return ONCE_OK;
 }
 

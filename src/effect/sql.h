@@ -6,19 +6,19 @@
 
 /* What a parameter of a statement is bound to. */
 typedef enum once_sql_source {
-    ONCE_SQL_FIELD,
+    ONCE_SQL_PLACE,           /* something of the message: a field, a header... */
     ONCE_SQL_KEY,             /* :once_key, as ONCE_KEY of a command */
     ONCE_SQL_IDEMPOTENCY_KEY, /* :once_idempotency_key */
     ONCE_SQL_ATTEMPT,         /* :once_attempt */
     ONCE_SQL_BODY             /* :once_body: text where bodies are JSON, else bytes; NULL: there is none */
 } once_sql_source;
 
-/* One parameter of a statement: ":name" is the pointer "/name". */
+/* One parameter of a statement: ":name" is the field "/name". */
 typedef struct once_sql_param {
     once_sql_source source;
-    once_pointer pointer; /* FIELD */
-    bool optional;        /* ":{/a?}": NULL when absent */
-    bool as_text;         /* ":{/a as text}": numbers, true and false as they are written */
+    once_placeholder place; /* PLACE */
+    bool optional;          /* ":{/a?}": NULL when absent */
+    bool as_text;           /* ":{/a as text}": numbers, true and false as they are written */
 } once_sql_param;
 
 typedef struct once_sql_statement {

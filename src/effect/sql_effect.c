@@ -53,7 +53,9 @@ static const once_config_section statement_section = {
             "return.\n"
             "\n"
             "Parameters are bound, never pasted: `:name` is a top-level field of the body, `:{/a/b}` any field by\n"
-            "its JSON pointer, `:{/a?}` the same, and NULL if the field is absent. Numbers and texts are bound as\n"
+            "its JSON pointer, `:{/a?}` the same, and NULL if the field is absent. What else a template can name\n"
+            "is bound in the same way: `:{json:/text:/field}`, `:{header:NAME}`, `:{source:NAME}`,\n"
+            "`:{event:NAME}`, `:{coordinates}`, `:{hash}`, `:{time:/ts:5m}`. Numbers and texts are bound as\n"
             "such, true and false as 1 and 0, null as NULL, objects and arrays as JSON text. Without `?` a\n"
             "message without the field becomes a dead letter. Transactions, ATTACH, PRAGMA and VACUUM are\n"
             "refused: the transaction is once's own. So are temporary tables: they end with the connection, and\n"
@@ -112,8 +114,8 @@ static bool read_statement(once_config *config, const once_node *node, once_sql_
         return false;
     }
     for (size_t i = 0; i < out->n; i++)
-        if (out->params[i].source == ONCE_SQL_FIELD &&
-            !once__config_field_allowed(config, "'sql'", place->line, out->params[i].pointer.text))
+        if (out->params[i].source == ONCE_SQL_PLACE &&
+            !once__config_placeholder(config, "sql", place->line, ':', &out->params[i].place))
             return false;
     out->rows = raw.rows;
     out->unmet = unmet_outcomes[raw.unmet];

@@ -79,7 +79,7 @@ static int number_of(lexer *lex, const once_sql_param *param, size_t *number, on
         const once_sql_param *other = &lex->params[i];
         if (other->source != param->source || other->optional != param->optional || other->as_text != param->as_text)
             continue;
-        if (!once_bytes_equal(other->pointer.text, param->pointer.text)) continue;
+        if (!once_bytes_equal(other->place.text, param->place.text)) continue;
         *number = i + 1;
         return ONCE_OK;
     }
@@ -98,14 +98,13 @@ static int write_param(lexer *lex, const once_sql_param *param, once_error *err)
     return rc;
 }
 
-static int write_field(lexer *lex, once_bytes pointer, bool optional, bool as_text, once_error *err)
+/* `text` lives in the arena. */
+static int write_place(lexer *lex, once_bytes text, bool optional, bool as_text, once_error *err)
 {
     once_error why = {0};
     once_sql_param param = {.optional = optional, .as_text = as_text};
-    const int rc = once_pointer_parse(lex->arena, pointer, &param.pointer, &why);
-    if (rc != ONCE_OK)
-        return once_fail(err, rc, "parameter ':{%.*s}' is not a JSON pointer: %s", SHOWN(pointer), why.text);
-    return write_param(lex, &param, err);
+    const int rc = once_placeholder_parse(lex->arena, text, ':', &param.place, &why);
+    return rc == ONCE_OK ? write_param(lex, &param, err) : once_fail(err, rc, "parameter %s", why.text);
 }
 
 /* A name that begins with once_. */
@@ -146,7 +145,7 @@ static int read_name(lexer *lex, once_error *err)
     if (!pointer) return once_no_memory(err, "for a statement");
     pointer[0] = '/';
     memcpy(pointer + 1, rest.data, rest.len);
-    return write_field(lex, (once_bytes){pointer, shown.len}, false, false, err);
+    return write_place(lex, (once_bytes){pointer, shown.len}, false, false, err);
 }
 
 static bool cut_mark(once_bytes *inside)
@@ -190,7 +189,7 @@ static int cut_type(once_bytes *inside, bool *as_text, once_error *err)
     return ONCE_OK;
 }
 
-/* ":{/a/b}", ":{/a?}", ":{/a as text}", ":{/a? as text}" */
+/* ":{/a/b}", ":{/a?}", ":{/a as text}", ":{/a? as text}", ":{header:a}" */
 static int read_braces(lexer *lex, once_error *err)
 {
     size_t start = lex->at + 2;
@@ -208,14 +207,11 @@ static int read_braces(lexer *lex, once_error *err)
     if (pointer.len == 0)
         return once_fail(err, ONCE_E_USAGE, "parameter ':{%s}' names no field; write a JSON pointer, as in ':{/id}'",
                          optional ? "?" : "");
-    if (pointer.data[0] != '/')
-        return once_fail(err, ONCE_E_USAGE, "parameter ':{%.*s}' is not a JSON pointer; write ':{/%.*s}'",
-                         SHOWN(pointer), SHOWN(pointer));
     lex->at = end + 1;
     if (is_word(peek(lex, 0)))
         return once_fail(err, ONCE_E_USAGE, "text touches the parameter ':{%.*s}'; put a space behind it",
                          SHOWN(pointer));
-    return write_field(lex, pointer, optional, as_text, err);
+    return write_place(lex, pointer, optional, as_text, err);
 }
 
 static int read_colon(lexer *lex, once_error *err)

@@ -6,6 +6,8 @@
  *   :{/a as text}  numbers, true and false as they are written, and never as a number: exact in every database. With
  *   '?': :{/a? as text}.
  *              (So a field whose name ends in " as " and a word cannot be written.)
+ *   :{json:/a:/b}, :{header:NAME}, :{source:NAME}, :{event:NAME}, :{coordinates}, :{hash}, :{time:/ts:5m}
+ *              everything else that a template can name (core/placeholder.h), also with '?' and "as text"
  *   :once_key, :once_idempotency_key, :once_attempt    what a command has as ONCE_KEY and so on
  *   :once_body the whole body, as it came
  *              All names that begin with once_ are ours; a field with such a name is written :{/once_...}

@@ -54,30 +54,35 @@ void once_sql_close(const once_handler_spec *handler, once_stmt **statements)
 
 #define KEY_TEXT 33 /* of an idempotency key */
 
-static int bad_value(once_error *err, const once_pointer *pointer, const char *what)
-{
-    return once_fail(err, ONCE_E_MESSAGE, "%s '%.*s'", what, (int)pointer->text.len, pointer->text.data);
-}
-
 /* A JSON value that is written without quotes, and is not null. */
 static bool is_bare(once_json_type type)
 {
     return type == ONCE_JSON_INTEGER || type == ONCE_JSON_REAL || type == ONCE_JSON_FALSE || type == ONCE_JSON_TRUE;
 }
 
-static int read_field(const once_json *body, const once_sql_param *param, once_arena *arena, once_value *out,
+/* What is no JSON value: the coordinates, a hash, a window of time. Also reports what is missing. */
+static int read_text(const once_parsed *from, const once_sql_param *param, once_arena *arena, once_value *out,
+                     once_error *err)
+{
+    out->type = ONCE_VALUE_NULL;
+    if (param->optional && once_placeholder_is_absent(&param->place, from)) return ONCE_OK;
+    out->type = ONCE_VALUE_TEXT;
+    return once_placeholder_text(&param->place, from, arena, &out->text, err);
+}
+
+static int read_place(const once_parsed *from, const once_sql_param *param, once_arena *arena, once_value *out,
                       once_error *err)
 {
-    const once_json_value value = body ? once_json_find(body, &param->pointer) : (once_json_value){0};
+    once_json_value value = {0};
+    const int rc =
+        param->place.kind == ONCE_PLACE_TIME ? ONCE_OK : once_placeholder_value(&param->place, from, &value, err);
+    if (rc != ONCE_OK) return rc;
     if (param->as_text && is_bare(value.type)) {
         *out = (once_value){.type = ONCE_VALUE_TEXT, .text = value.raw};
         return ONCE_OK;
     }
     switch (value.type) {
-    case ONCE_JSON_ABSENT:
-        if (!param->optional) return bad_value(err, &param->pointer, "missing field");
-        out->type = ONCE_VALUE_NULL;
-        return ONCE_OK;
+    case ONCE_JSON_ABSENT: return read_text(from, param, arena, out, err);
     case ONCE_JSON_NULL: out->type = ONCE_VALUE_NULL; return ONCE_OK;
     case ONCE_JSON_FALSE:
     case ONCE_JSON_TRUE:
@@ -106,27 +111,27 @@ static int read_field(const once_json *body, const once_sql_param *param, once_a
     return once_fail(err, ONCE_E_BUG, "unknown kind of JSON value");
 }
 
-static once_value body_value(const once_json *body, const once_message *message)
+static once_value body_value(const once_parsed *from)
 {
-    if (message->no_body) return (once_value){.type = ONCE_VALUE_NULL};
-    return (once_value){.type = ONCE_VALUE_BYTES, .is_text = body != NULL, .text = message->body};
+    if (from->message->no_body) return (once_value){.type = ONCE_VALUE_NULL};
+    return (once_value){.type = ONCE_VALUE_BYTES, .is_text = from->body != NULL, .text = from->message->body};
 }
 
-static int read_value(const once_json *body, const once_message *message, const once_sql_param *param,
-                      once_arena *arena, once_value *out, once_error *err)
+static int read_value(const once_parsed *from, const once_sql_param *param, once_arena *arena, once_value *out,
+                      once_error *err)
 {
-    if (param->source == ONCE_SQL_FIELD) return read_field(body, param, arena, out, err);
-    *out = param->source == ONCE_SQL_BODY ? body_value(body, message)
+    if (param->source == ONCE_SQL_PLACE) return read_place(from, param, arena, out, err);
+    *out = param->source == ONCE_SQL_BODY ? body_value(from)
                                           : (once_value){.type = ONCE_VALUE_NULL}; /* until once_sql_fill */
     if (param->source != ONCE_SQL_IDEMPOTENCY_KEY) return ONCE_OK;
     out->text = (once_bytes){once_arena_alloc(arena, KEY_TEXT), KEY_TEXT - 1};
     return out->text.data ? ONCE_OK : once_no_memory(err, "for a message");
 }
 
-int once_sql_prepare(const once_handler_spec *handler, const once_json *body, const once_message *message,
-                     once_arena *arena, void **input, once_error *err)
+int once_sql_prepare(const once_handler_spec *handler, const once_parsed *from, once_arena *arena, void **input,
+                     once_error *err)
 {
-    assert(message && arena && input);
+    assert(from->message && arena && input);
     const once_sql_spec *sql = once_sql_of(handler);
     size_t n = 0;
     for (size_t i = 0; i < sql->n_statements; i++) n += sql->statements[i].n;
@@ -136,7 +141,7 @@ int once_sql_prepare(const once_handler_spec *handler, const once_json *body, co
     for (size_t i = 0; i < sql->n_statements; i++) {
         const once_sql_statement *statement = &sql->statements[i];
         for (size_t k = 0; k < statement->n; k++) {
-            const int rc = read_value(body, message, &statement->params[k], arena, next++, err);
+            const int rc = read_value(from, &statement->params[k], arena, next++, err);
             if (rc != ONCE_OK) return rc;
         }
     }
@@ -147,7 +152,7 @@ int once_sql_prepare(const once_handler_spec *handler, const once_json *body, co
 static void fill_value(const once_item *item, const once_keying *keying, once_sql_source source, once_value *value)
 {
     switch (source) {
-    case ONCE_SQL_FIELD:
+    case ONCE_SQL_PLACE:
     case ONCE_SQL_BODY: break;
     case ONCE_SQL_KEY: *value = (once_value){.type = ONCE_VALUE_TEXT, .text = item->request.key}; break;
     case ONCE_SQL_IDEMPOTENCY_KEY:
@@ -179,11 +184,12 @@ bool once_sql_fits(const once_db *db, const once_handler_spec *handler, const on
         for (size_t k = 0; k < statement->n; k++, values++) {
             if (values->type != ONCE_VALUE_NUMBER || values->number.survives) continue;
             const once_sql_param *param = &statement->params[k];
-            const int len = param->pointer.text.len < 80 ? (int)param->pointer.text.len : 80;
+            const once_bytes name = param->place.text;
+            const int len = name.len < 80 ? (int)name.len : 80;
             snprintf(why, size,
                      "the number in field '%.*s' does not fit in SQLite without being rounded; bind its text with "
                      "':{%.*s%s as text}'",
-                     len, param->pointer.text.data, len, param->pointer.text.data, param->optional ? "?" : "");
+                     len, name.data, len, name.data, param->optional ? "?" : "");
             return false;
         }
     }

@@ -170,7 +170,7 @@ static const once_effect_driver_ops stream_ops = {
 static int read_command(stream *s, once_error *err)
 {
     const once_exec_spec *exec = once_exec_of(s->driver.handler);
-    const once_template_input nothing = {0};
+    const once_parsed nothing = {0};
     const once_exec_command *command = &exec->command;
     s->argv = once_arena_new(&s->arena, char *, command->n + 1);
     if (!s->argv) return once_no_memory(err, "for the handlers");

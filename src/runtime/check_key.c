@@ -7,41 +7,55 @@
  *
  * A key of several parts is the same only if all of them are, so the part that differs most often decides. */
 #include <assert.h>
-#include <string.h>
+#include <stdio.h>
 
+#include "base/buf.h"
 #include "runtime/runtime.h"
+#include "source/source.h"
 
 #include "base/banned.h"
 
 static bool has_source(const once_template *key, const char *name)
 {
-    once_bytes found;
-    for (size_t at = 0; once_template_source_name(key, &at, &found);)
-        if (found.len == strlen(name) && memcmp(found.data, name, found.len) == 0) return true;
+    const once_placeholder *place;
+    for (size_t at = 0; (place = once_template_next(key, &at));)
+        if (place->kind == ONCE_PLACE_SOURCE && once_bytes_equal(place->name, once_bytes_of(name))) return true;
     return false;
 }
 
-const char *once__key_catches(const once_template *key)
+static const char *event_catches(once_event_form form)
+{
+    if (form == ONCE_EVENT_SNS)
+        return "its key catches a redelivery, also a second delivery by SNS, which has the same MessageId; a second "
+               "publish by the producer and a second event for the same fact have another one and are not caught; a "
+               "message without an envelope (raw delivery) has the coordinates for an id, which catch a redelivery by "
+               "the queue only";
+    if (form == ONCE_EVENT_EVENTBRIDGE)
+        return "its key catches a redelivery, also a second delivery by EventBridge or by another rule, which has the "
+               "same id; a second send by the producer (PutEvents) and a second event for the same fact have another "
+               "id and are not caught";
+    return "its key catches a redelivery, and a second send if the producer gives it the same id, as CloudEvents asks "
+           "for; a second event for the same fact has another id and is not caught";
+}
+
+const char *once__key_catches(const once_template *key, once_event_form form)
 {
     assert(key);
-    const unsigned parts = once_template_parts(key);
-    if ((parts & ONCE_PART_COORDINATES) || has_source(key, "offset"))
+    if (once_template_uses(key, ONCE_PLACE_COORDINATES) || has_source(key, "offset"))
         return "its key catches a redelivery only; it does not catch a second send by the producer, nor a second event "
                "for the same fact, because these have other coordinates";
     if (has_source(key, "timestamp"))
         return "its key catches a redelivery only; a second send by the producer and a second event for the same fact "
                "have other timestamps, and two messages of the same millisecond may be taken for one";
-    if (parts & ONCE_PART_HASH)
+    if (once_template_uses(key, ONCE_PLACE_HASH))
         return "its key catches a redelivery, and a second send by the producer if the body is the same; two equal "
                "events that were both meant are taken for one, and a second event for the same fact is not caught if "
                "anything in it differs";
-    if (parts & ONCE_PART_EVENT)
-        return "its key catches a redelivery, and a second send if the producer gives it the same id, as CloudEvents "
-               "asks for; a second event for the same fact has another id and is not caught";
-    if (parts & ONCE_PART_HEADER)
+    if (once_template_uses(key, ONCE_PLACE_EVENT)) return event_catches(form);
+    if (once_template_uses(key, ONCE_PLACE_HEADER))
         return "its key catches a redelivery, and a second send if the producer gives it the same header; it catches a "
                "second event for the same fact only if the header names that fact";
-    if (parts & ONCE_PART_POINTER)
+    if (once_template_uses(key, ONCE_PLACE_FIELD) || once_template_uses(key, ONCE_PLACE_TIME))
         return "its key catches a redelivery, a second send by the producer, and a second event for the same fact, if "
                "its fields name that fact; a field that is made anew for each send catches a redelivery only";
     if (has_source(key, "key") || has_source(key, "key_base64"))
@@ -50,11 +64,31 @@ const char *once__key_catches(const once_template *key)
     return "its key names no single message: all messages with the same value are taken for one";
 }
 
-const char *once__key_doubt(const once_template *key)
+/* Offsets are numbers of their partition only. */
+static bool mixes_partitions(const once_template *key)
 {
-    assert(key);
-    if ((once_template_parts(key) & ONCE_PART_COORDINATES) || !has_source(key, "offset")) return NULL;
-    if (has_source(key, "topic") && has_source(key, "partition")) return NULL;
-    return "its key has ${source:offset}, which repeats in other partitions and topics: messages of two partitions are "
-           "taken for one; write ${coordinates}, or add ${source:topic} and ${source:partition}";
+    if (once_template_uses(key, ONCE_PLACE_COORDINATES) || !has_source(key, "offset")) return false;
+    return !has_source(key, "topic") || !has_source(key, "partition");
+}
+
+bool once__key_doubt(const once_spec *spec, const once_handler_spec *handler, char *out, size_t size)
+{
+    const once_template *key = handler->key;
+    const char *repeats = spec->source.kind->repeats;
+    const bool placed = once_template_uses(key, ONCE_PLACE_COORDINATES) || has_source(key, "offset");
+    if (mixes_partitions(key)) {
+        (void)snprintf(out, size,
+                       "its key has ${source:offset}, which repeats in other partitions and topics: messages of two "
+                       "partitions are taken for one; write ${coordinates}, or add ${source:topic} and "
+                       "${source:partition}");
+        return true;
+    }
+    if (!placed || !repeats || handler->fingerprint.kind != ONCE_FINGERPRINT_NONE) return false;
+    (void)snprintf(
+        out, size,
+        "its key is the place of a message in the source, and 'fingerprint: none' compares no content: %s has "
+        "other messages at the same places, and they are taken for duplicates without a word while the old "
+        "ones are remembered; remove 'fingerprint: none', so that they become conflicts",
+        repeats);
+    return true;
 }

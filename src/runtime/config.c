@@ -30,10 +30,10 @@ static void check_needs(once_config *config, const once_node *root, const char *
 /* The first name of ${source:NAME} that may be another at the next delivery; NULL: none. */
 static const char *varying_name(const once_source_kind *kind, const once_template *template)
 {
-    once_bytes name;
-    for (size_t at = 0; kind && kind->varying && once_template_source_name(template, &at, &name);)
-        for (const char *const *each = kind->varying; *each; each++)
-            if (once_bytes_equal(name, once_bytes_of(*each))) return *each;
+    const once_placeholder *place;
+    for (size_t at = 0; kind && kind->varying && (place = once_template_next(template, &at));)
+        for (const char *const *each = kind->varying; place->kind == ONCE_PLACE_SOURCE && *each; each++)
+            if (once_bytes_equal(place->name, once_bytes_of(*each))) return *each;
     return NULL;
 }
 
@@ -42,7 +42,7 @@ static void check_use(once_config *config, const once_node *map, const char *nam
                       const once_source_spec *source)
 {
     if (!template || !once_node_member(map, name)) return;
-    if (source->unstable && once_template_uses_coordinates(template))
+    if (source->unstable && once_template_uses(template, ONCE_PLACE_COORDINATES))
         once_config_wrong(config, ONCE_E_CONFIG, once__line_of(map, name), "'%s' uses ${coordinates}, but %s", name,
                           source->unstable);
     const char *varying = varying_name(source->kind, template);
@@ -80,6 +80,15 @@ static void check_locks(once_config *config, const once_node *root, const once_s
                           "'locks' is for 'sql' in the store's own database, and no handler has that; remove it");
 }
 
+/* The attributes of these events are fields of the body. */
+static void check_preset(once_config *config, const once_node *root, const once_spec *spec)
+{
+    if (spec->events == ONCE_EVENT_EVENTBRIDGE && config->no_fields)
+        once_config_wrong(config, ONCE_E_CONFIG, once__line_of(root, "preset"),
+                          "'preset: eventbridge' reads the body, and with 'body: bytes' it has no fields; say "
+                          "'body: json'");
+}
+
 static void check_rules(once_config *config, const once_node *root, const once_config_pipeline *pipeline)
 {
     check_needs(config, root, "version", "order", "\"${/order_id}\"");
@@ -87,6 +96,7 @@ static void check_rules(once_config *config, const once_node *root, const once_c
     check_needs(config, root, "on_dead", "order", "\"${/order_id}\"");
     check_locks(config, root, &pipeline->spec);
     check_stable(config, root, pipeline);
+    check_preset(config, root, &pipeline->spec);
 }
 
 /* --- loading ------------------------------------------------------------------------------------------------------ */
@@ -214,8 +224,17 @@ static bool fingerprint_text(const once_fingerprint_spec *fingerprint, once_aren
     return once_buf_puts(out, "]");
 }
 
+/* Whether the preset decides what the key is made of. An SNS envelope is replaced by what is in it. Stores have the
+ * texts of older versions, which knew CloudEvents only. */
+static bool reads_events(const once_spec *spec, const once_handler_spec *handler)
+{
+    if (spec->events == ONCE_EVENT_NONE || spec->events == ONCE_EVENT_CLOUDEVENTS) return false;
+    return spec->events == ONCE_EVENT_SNS || once_template_uses(handler->key, ONCE_PLACE_EVENT) ||
+           (spec->tenant && once_template_uses(spec->tenant, ONCE_PLACE_EVENT));
+}
+
 /* {"key":"${/id}","fingerprint":"body","tenant":"${header:tenant}"}; where bodies are bytes, also "body":"bytes",
- * because ${hash} and the fingerprint are other ones then. */
+ * because ${hash} and the fingerprint are other ones then; and "preset":"sns", where a preset decides what they are. */
 static bool operation_text(const once_spec *spec, const once_handler_spec *handler, once_arena *arena, once_bytes *out)
 {
     once_buf text;
@@ -229,6 +248,7 @@ static bool operation_text(const once_spec *spec, const once_handler_spec *handl
         once_buf_json(&text, once_template_text(spec->tenant));
     }
     if (spec->source.bytes) once_buf_puts(&text, ",\"body\":\"bytes\"");
+    if (reads_events(spec, handler)) once_buf_printf(&text, ",\"preset\":\"%s\"", spec->preset->name);
     once_buf_puts(&text, "}");
     ok = ok && !text.failed && once_arena_copy(arena, once_buf_bytes(&text), out);
     once_buf_release(&text);

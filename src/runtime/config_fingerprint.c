@@ -5,15 +5,31 @@
 
 static const once_config_field fingerprint_item = {
     .name = "fingerprint",
-    .type = ONCE_CONFIG_POINTER,
-    .offset = 0,
-    .size = sizeof(once_pointer),
+    .type = ONCE_CONFIG_CUSTOM,
+    .shape = "a JSON pointer",
     .example = "[/amount, /order_id]",
 };
 
+static bool read_path(once_config *config, const once_node *item, once_path *out)
+{
+    once_bytes text;
+    once_error why = {0};
+    if (!once_config_scalar(config, &fingerprint_item, item, &text)) return false;
+    if (text.len == 0 || (text.data[0] != '/' && !memmem(text.data, text.len, ":/", 2))) {
+        const once_config_shown shown = once_config_show(text);
+        once_config_wrong(config, ONCE_E_CONFIG, item->line, "'fingerprint': '%s' is not a JSON pointer; write /%s",
+                          shown.text, text.len == 0 ? "name" : shown.text);
+        return false;
+    }
+    const int rc = once_path_parse(config->arena, text, out, &why);
+    if (rc == ONCE_E_NOMEM) config->nomem = true;
+    if (rc != ONCE_OK) once_config_wrong(config, ONCE_E_CONFIG, item->line, "'fingerprint': %s", why.text);
+    return rc == ONCE_OK;
+}
+
 static bool read_fingerprint_fields(once_config *config, const once_node *list, once_fingerprint_spec *spec)
 {
-    once_pointer *fields = once_arena_new(config->arena, once_pointer, list->count);
+    once_path *fields = once_arena_new(config->arena, once_path, list->count);
     if (!fields) {
         config->nomem = true;
         return false;
@@ -21,7 +37,7 @@ static bool read_fingerprint_fields(once_config *config, const once_node *list, 
     bool ok = true;
     size_t n = 0;
     for (const once_node *item = list->first; item; item = item->next) {
-        if (!once_config_read_field(config, &fingerprint_item, item, &fields[n])) {
+        if (!read_path(config, item, &fields[n])) {
             ok = false;
             continue;
         }

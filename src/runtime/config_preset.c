@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "core/event.h"
 
 #include "base/banned.h"
 
@@ -71,7 +72,9 @@ const once_node *once__preset_apply(once_config *config, const once_node *root, 
     if (!preset) return root;
     spec->preset = preset;
     spec->preset_own = find_own(preset, root);
-    spec->events = config->events = preset->events;
+    spec->events = preset->events;
+    config->events = true;
+    config->event_names = once_event_names(preset->events);
     const once_node *fields = once_config_yaml(config, once_bytes_of(preset->fields));
     once_node *made = once_arena_new(config->arena, once_node, 1);
     if (made) *made = *root;

@@ -27,7 +27,7 @@ bool once__read_single(once_config *config, const once_config_field *field, cons
 {
     const once_template *template = once__config_template(config, field, node);
     if (!template) return false;
-    if (!once_template_is_single(template) || once_template_uses_coordinates(template)) {
+    if (!once_template_single(template) || once_template_uses(template, ONCE_PLACE_COORDINATES)) {
         once_config_wrong(config, ONCE_E_CONFIG, node->line,
                           "'%s' must be one placeholder and nothing else; write '%s: %s'", field->name, field->name,
                           field->example);

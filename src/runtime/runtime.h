@@ -142,9 +142,9 @@ once_hash once__fact_name(const once_backend *store, const char *kind, once_byte
 /* check.c */
 bool once__remembers(const once_spec *spec, const once_handler_spec *handler); /* its finished messages */
 int64_t once__retry_horizon_ms(const once_retry *retry); /* how long all retries of a message may take */
-/* check_key.c: which duplicates a key catches and which not, in a sentence; and what is probably not meant, or NULL. */
-const char *once__key_catches(const once_template *key);
-const char *once__key_doubt(const once_template *key);
+/* check_key.c: which duplicates a key catches and which not, in a sentence; and what is probably not meant. */
+const char *once__key_catches(const once_template *key, once_event_form form);
+bool once__key_doubt(const once_spec *spec, const once_handler_spec *handler, char *out, size_t size);
 /* check_source.c: what is doubtful about the source, and the limits of its broker compared with the pipeline file.
  * Fails if the broker does not answer, or if something in the file is too short for it. */
 int once__find_source(const once_pipeline *pipeline, const once_parts *parts, once_finding *report, void *user,

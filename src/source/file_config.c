@@ -127,5 +127,6 @@ const once_source_kind once__source_file = {
     .conclude = once__file_conclude,
     .check = once__file_check,
     .doubts = once__file_doubts,
+    .repeats = "another file at the same path",
     .has = once__file_has,
 };

@@ -390,6 +390,7 @@ const once_source_kind once__source_kafka = {
     .names = names,
     .conclude = conclude,
     .doubts = doubts,
+    .repeats = "a topic that is deleted and made anew",
     .secrets = visit_secrets,
     .has = has,
 };

@@ -150,6 +150,8 @@ typedef struct once_source_kind {
     /* Warns of what is allowed and probably not meant. `shared`: several hosts share the store, and keys are made of
      * coordinates. Or NULL. */
     void (*doubts)(const once_source_spec *source, bool shared, once_source_warning *warn, void *user);
+    /* When later messages have the coordinates of earlier, other ones: "a topic that is made anew". NULL: never. */
+    const char *repeats;
     /* Visits the texts of its fields that are references to secrets, or URLs. Or NULL: it has none. */
     void (*secrets)(const once_source_spec *source, once_secret_visit *visit, void *user);
     /* Warns of what other users of this host or of the network may see or change. Or NULL. */

@@ -67,10 +67,10 @@ static void check_parameter(const once_sql_statement *s, size_t number, once_byt
     const once_sql_param *param = &s->params[number - 1];
     CHECK(param->optional == optional && param->as_text == as_text);
     const bool ours = named && pointer.len >= 5 && memcmp(pointer.data, "once_", 5) == 0;
-    CHECK(ours == (param->source != ONCE_SQL_FIELD));
+    CHECK(ours == (param->source != ONCE_SQL_PLACE));
     if (ours) return;
-    once_bytes have = param->pointer.text;
-    CHECK(have.len > 0 && have.data[0] == '/');
+    once_bytes have = param->place.text;
+    CHECK(have.len > 0 && (!named || have.data[0] == '/'));
     if (named) have = (once_bytes){have.data + 1, have.len - 1};
     CHECK(have.len == pointer.len && memcmp(have.data, pointer.data, have.len) == 0);
 }

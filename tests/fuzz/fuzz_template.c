@@ -1,6 +1,9 @@
 /* The first line is a template, the next four are the values of /a, /b, /c and /d. A template of these placeholders
  * must render so that the values can be read back from the text: then two different tuples never render equal. The
- * reader here follows the header's words, not the code. Templates with other placeholders must only behave. */
+ * reader here follows the header's words, not the code. Templates with other placeholders must only behave.
+ *
+ * The rest is the text of /t, which may be JSON for ${json:/t:/...}. /u is the document of the values as a text, so
+ * ${json:/u:/a} must be ${/a}. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -134,10 +137,22 @@ static once_bytes next_line(once_bytes *rest)
     return line;
 }
 
-static void check(once_arena *arena, const once_template *t, once_bytes text, const once_json *json)
+/* A value is the same where the document is a text in another one. */
+static void check_in_text(once_arena *arena, const once_parsed *from, char field, once_bytes expected)
+{
+    const char text[] = {'$', '{', 'j', 's', 'o', 'n', ':', '/', 'u', ':', '/', field, '}'};
+    const once_template *t;
+    once_bytes out;
+    CHECK(once_template_parse(arena, (once_bytes){text, sizeof text}, &t, NULL) == ONCE_OK);
+    CHECK(once_template_render(t, from, arena, &out, NULL) == ONCE_OK && once_bytes_equal(out, expected));
+}
+
+static void check(once_arena *arena, const once_template *t, once_bytes text, once_json *json)
 {
     once_message message = {.at = {ONCE_BYTES("f"), ONCE_BYTES("1")}};
-    once_template_input input = {.body = json, .headers = json, .message = &message};
+    once_texts texts = {0};
+    once_texts_begin(&texts, arena, 0);
+    const once_parsed input = {.body = json, .headers = json, .message = &message, .texts = &texts};
     once_bytes values[VALUES], out = {0};
     for (size_t i = 0; i < VALUES; i++) {
         char field = (char)('a' + i);
@@ -147,6 +162,8 @@ static void check(once_arena *arena, const once_template *t, once_bytes text, co
     once_error err = {0};
     int rc = once_template_render(t, &input, arena, &out, &err);
     CHECK(rc == ONCE_OK ? err.text[0] == '\0' : rc == ONCE_E_MESSAGE && err.text[0] != '\0');
+    for (size_t i = 0; i < VALUES; i++) check_in_text(arena, &input, (char)('a' + i), values[i]);
+    once_texts_release(&texts);
     size_t n = split(text);
     if (n == 0) return;
     CHECK(rc == ONCE_OK);
@@ -174,6 +191,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             once_buf_printf(&body, "%s\"%c\":", i == 0 ? "{" : ",", 'a' + i);
             once_buf_json(&body, next_line(&rest));
         }
+        once_buf inner;
+        once_buf_init(&inner, (size_t)1 << 24);
+        once_buf_append(&inner, body.data, body.len);
+        once_buf_puts(&inner, "}");
+        once_buf_puts(&body, ",\"u\":");
+        once_buf_json(&body, once_buf_bytes(&inner));
+        once_buf_release(&inner);
+        once_buf_puts(&body, ",\"t\":");
+        once_buf_json(&body, rest);
         once_buf_puts(&body, ",\"n\":1e3,\"o\":{\"z\":[1,2.50]}}");
         CHECK(once_json_parse(&json, once_buf_bytes(&body), NULL, NULL) == ONCE_OK);
         check(&arena, t, text, &json);

@@ -45,7 +45,7 @@ def refused(p, line, *told):
     (KEY + HANDLER + "message_max: 5\n", 6, "unit"),
     # templates and pointers
     ('key: "${id}"\n' + HANDLER, 4, "${/id}"), ('key: "${/id"\n' + HANDLER, 4, "key"),
-    ('key: "${/a~2}"\n' + HANDLER, 4, "~"), ('key: constant\n' + HANDLER, 4, "key"),
+    ('key: "${/a~4}"\n' + HANDLER, 4, "~"), ('key: constant\n' + HANDLER, 4, "key"),
     ('key: ""\n' + HANDLER, 4, "key"), (KEY + HANDLER + "fingerprint: [amount]\n", 6, "/amount"),
     (KEY + HANDLER + "fingerprint: bdy\n", 6, "body"),
     ('key: "${time:/ts:0s}"\n' + HANDLER, 4, "key"), ('key: "${nothing:x}"\n' + HANDLER, 4, "key"),

@@ -12,10 +12,10 @@
 
 /* --- effects --- */
 
-static int prepare(const once_handler_spec *handler, const once_json *body, const once_message *message,
-                   once_arena *arena, void **input, once_error *err)
+static int prepare(const once_handler_spec *handler, const once_parsed *from, once_arena *arena, void **input,
+                   once_error *err)
 {
-    (void)handler, (void)body, (void)message, (void)arena, (void)err;
+    (void)handler, (void)from, (void)arena, (void)err;
     static char something;
     *input = &something;
     return ONCE_OK;

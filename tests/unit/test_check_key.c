@@ -3,10 +3,12 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
 
+#include "runtime/config.h"
 #include "runtime/runtime.h"
 
 static const once_template *parse(once_arena *arena, const char *text)
@@ -21,6 +23,7 @@ static void each_kind_of_key_has_its_words(void **state)
 {
     static const struct {
         const char *key, *words;
+        once_event_form form;
     } keys[] = {
         {"${coordinates}", "a redelivery only; it does not catch a second send"},
         {"${/id}:${coordinates}", "a redelivery only"},
@@ -30,7 +33,10 @@ static void each_kind_of_key_has_its_words(void **state)
         {"${/id}-${hash}", "if the body is the same"},
         {"${header:message-id}", "if the producer gives it the same header"},
         {"${header:message-id}:${/id}", "if the producer gives it the same header"},
-        {"${event:source}/${event:id}", "the same id, as CloudEvents asks for"},
+        {"${event:source}/${event:id}", "the same id, as CloudEvents asks for", ONCE_EVENT_CLOUDEVENTS},
+        {"${event:source}/${event:id}", "which has the same MessageId", ONCE_EVENT_SNS},
+        {"${event:source}/${event:id}", "a second send by the producer (PutEvents)", ONCE_EVENT_EVENTBRIDGE},
+        {"${json:/Message:/payment_id}", "if its fields name that fact"},
         {"${/payment_id}", "a second event for the same fact, if its fields name that fact"},
         {"${/account}:${time:/at:5m}", "if its fields name that fact"},
         {"${source:key}", "its key is the record key"},
@@ -41,10 +47,26 @@ static void each_kind_of_key_has_its_words(void **state)
     (void)state;
     once_arena arena = {0};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        const char *text = once__key_catches(parse(&arena, keys[i].key));
+        const char *text = once__key_catches(parse(&arena, keys[i].key), keys[i].form);
         if (!strstr(text, keys[i].words)) fail_msg("%s: %s", keys[i].key, text);
     }
     once_arena_release(&arena);
+}
+
+/* With a source of Kafka. `words`: of the doubt; NULL: there is none. */
+static void doubted(once_arena *arena, const char *key, const char *more, const char *words)
+{
+    char file[500], text[600] = "";
+    once_spec *spec;
+    once_error err = {0};
+    (void)snprintf(file, sizeof file,
+                   "consumer: c\nstore: memory\nsource: {kafka: {brokers: b, topics: t}}\nkey: \"%s\"\n%s"
+                   "handler: {dead: x}\n",
+                   key, more);
+    if (once_config_parse("p.yaml", once_bytes_of(file), arena, NULL, NULL, &spec, &err) != ONCE_OK)
+        fail_msg("%s", err.text);
+    assert_int_equal(once__key_doubt(spec, &spec->handlers[0], text, sizeof text), words != NULL);
+    if (words && !strstr(text, words)) fail_msg("%s: %s", key, text);
 }
 
 /* An offset is not unique by itself. */
@@ -52,11 +74,27 @@ static void an_offset_without_its_partition_is_doubted(void **state)
 {
     (void)state;
     once_arena arena = {0};
-    assert_non_null(strstr(once__key_doubt(parse(&arena, "${source:offset}")), "write ${coordinates}"));
-    assert_non_null(once__key_doubt(parse(&arena, "${source:partition}/${source:offset}")));
-    assert_null(once__key_doubt(parse(&arena, "${source:topic}/${source:partition}/${source:offset}")));
-    assert_null(once__key_doubt(parse(&arena, "${coordinates}")));
-    assert_null(once__key_doubt(parse(&arena, "${/id}")));
+    doubted(&arena, "${source:offset}", "", "write ${coordinates}");
+    doubted(&arena, "${source:partition}/${source:offset}", "", "write ${coordinates}");
+    doubted(&arena, "${source:topic}/${source:partition}/${source:offset}", "", NULL);
+    doubted(&arena, "${coordinates}", "", NULL);
+    doubted(&arena, "${/id}", "", NULL);
+    once_arena_release(&arena);
+}
+
+/* A topic that is made anew has other messages at the same places. */
+static void places_without_content_are_doubted(void **state)
+{
+    (void)state;
+    once_arena arena = {0};
+    static const char none[] = "fingerprint: none\n",
+                      words[] = "a topic that is deleted and made anew has other messages";
+    doubted(&arena, "${coordinates}", none, words);
+    doubted(&arena, "${/id}-${coordinates}", none, words);
+    doubted(&arena, "${source:topic}/${source:partition}/${source:offset}", none, words);
+    doubted(&arena, "${/id}", none, NULL);
+    doubted(&arena, "${source:key}", none, NULL);
+    doubted(&arena, "${coordinates}", "fingerprint: [/id]\n", NULL);
     once_arena_release(&arena);
 }
 
@@ -65,6 +103,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_kind_of_key_has_its_words),
         cmocka_unit_test(an_offset_without_its_partition_is_doubted),
+        cmocka_unit_test(places_without_content_are_doubted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -510,7 +510,7 @@ static void f67_exec_is_a_list_and_not_a_command_line(void **state)
                  "p.yaml:8: 'exec' has no value; write 'exec: [./charge, \"${/payment_id}\"]'");
     refused_once(HEAD "handler:\n  exec:\n    - a\n    - \"${id}\"\n",
                  "p.yaml:8: 'exec': '${id}' is not understood; a field of the body is '${/id}', else there are "
-                 "${header:NAME}, ${coordinates}, "
+                 "${json:/text:/field}, ${header:NAME}, ${coordinates}, "
                  "${hash} and ${time:/field:5m}");
     refused_once(HEAD "handler:\n  exec: [python3 charge.py]\n",
                  "p.yaml:6: 'exec': the command is one word, not 'python3 charge.py'; write [python3, charge.py]");
@@ -1249,7 +1249,7 @@ static void f67_bad_references(void **state)
     refused(
         "consumer: p\nstore: memory\nsource: {file: {path: x}}\nkey: \"${payment_id}\"\n" HANDLER,
         "p.yaml:4: 'key': '${payment_id}' is not understood; a field of the body is '${/payment_id}', else there are "
-        "${header:NAME}, ${coordinates}, ${hash} and ${time:/field:5m}");
+        "${json:/text:/field}, ${header:NAME}, ${coordinates}, ${hash} and ${time:/field:5m}");
     refused("consumer: p\nstore: memory\nsource: {file: {path: x}}\nkey: \"${/id\"\n" HANDLER,
             "p.yaml:4: 'key': '${/id' has no closing '}'; a literal '${' is written '$${'");
     refused(HEAD HANDLER "fingerprint: [amount]\n",

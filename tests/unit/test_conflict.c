@@ -24,11 +24,18 @@ static once_fields fields_of(const char *body, const once_fingerprint_spec *spec
     once_json_init(&json);
     assert_int_equal(once_json_parse(&json, bytes_of(body), &(once_json_options){0}, NULL), ONCE_OK);
     const bool chosen = spec && spec->kind == ONCE_FINGERPRINT_FIELDS;
-    const once_hash hash = chosen ? once_fields_of_pointers(&json, spec->fields, spec->n, secret.k0, &fields)
-                                  : once_fields_of_body(&json, secret.k0, &fields);
-    const once_hash plain = chosen ? once_json_fingerprint_of(&json, spec->fields, spec->n, secret.k0)
-                                   : once_json_fingerprint(&json, once_json_root(&json), secret.k0);
-    assert_true(once_hash_equal(hash, plain)); /* stores keep it: it must not depend on who asks */
+    once_arena arena = {0};
+    once_texts texts = {0};
+    once_hash hash;
+    once_texts_begin(&texts, &arena, 0);
+    if (chosen)
+        assert_int_equal(once_fields_of_paths(&json, &texts, spec->fields, spec->n, secret.k0, &fields, &hash, NULL),
+                         ONCE_OK);
+    else hash = once_fields_of_body(&json, secret.k0, &fields);
+    if (!chosen) /* stores keep it: it must not depend on who asks */
+        assert_true(once_hash_equal(hash, once_json_fingerprint(&json, once_json_root(&json), secret.k0)));
+    once_texts_release(&texts);
+    once_arena_release(&arena);
     once_json_release(&json);
     for (size_t i = 1; i < fields.n; i++) assert_true(fields.prints[i - 1] <= fields.prints[i]);
     return fields;
@@ -103,15 +110,35 @@ static void f26_chosen_fields_are_named_by_their_pointer(void **state)
 {
     (void)state;
     once_arena arena = {0};
-    once_pointer pointers[3];
+    once_path paths[3];
     const char *const texts[] = {"/amount", "/to/iban", "/note"};
     for (size_t i = 0; i < 3; i++)
-        assert_int_equal(once_pointer_parse(&arena, bytes_of(texts[i]), &pointers[i], NULL), ONCE_OK);
-    const once_fingerprint_spec spec = {.kind = ONCE_FINGERPRINT_FIELDS, .fields = pointers, .n = 3};
+        assert_int_equal(once_path_parse(&arena, bytes_of(texts[i]), &paths[i], NULL), ONCE_OK);
+    const once_fingerprint_spec spec = {.kind = ONCE_FINGERPRINT_FIELDS, .fields = paths, .n = 3};
     const char *first = "{\"amount\":1,\"to\":{\"iban\":5},\"other\":1}";
     assert_int_equal(fields_of(first, &spec).n, 3);
     assert_says(first, "{\"amount\":1,\"to\":{\"iban\":6},\"other\":2}", &spec, ": '/to/iban' differs");
     assert_says(first, "{\"to\":{\"iban\":5},\"note\":null}", &spec, ": '/amount', '/note' differ");
+    once_arena_release(&arena);
+}
+
+static void chosen_fields_may_be_in_a_text(void **state)
+{
+    (void)state;
+    once_arena arena = {0};
+    once_path paths[2];
+    assert_int_equal(once_path_parse(&arena, bytes_of("json:/m:/a"), &paths[0], NULL), ONCE_OK);
+    assert_int_equal(once_path_parse(&arena, bytes_of("json:/m:/b"), &paths[1], NULL), ONCE_OK);
+    const once_fingerprint_spec spec = {.kind = ONCE_FINGERPRINT_FIELDS, .fields = paths, .n = 2};
+    const char *first = "{\"m\":\"{\\\"a\\\":1,\\\"b\\\":[2]}\"}",
+               *other = "{\"m\":\"{\\\"b\\\":[3], \\\"a\\\":1.0}\"}";
+    assert_says(first, other, &spec, ": 'json:/m:/b' differs");
+    assert_says(first, "{\"m\":\"no\"}", &spec, ": 'json:/m:/a', 'json:/m:/b' differ");
+    /* the same with the body of the first one */
+    once_bytes reason;
+    const once_decision d = {.answer = ONCE_ANSWER_CONFLICT, .first = {.body = bytes_of(first), .seen_ms = 1000}};
+    assert_true(once_conflict_reason(&d, &spec, bytes_of(other), secret, &arena, &reason));
+    assert_non_null(memmem(reason.data, reason.len, ": 'json:/m:/b' differs;", 23));
     once_arena_release(&arena);
 }
 
@@ -212,6 +239,7 @@ int main(void)
         cmocka_unit_test(f26_fields_that_differ_are_named),
         cmocka_unit_test(f26_names_are_limited_and_harmless),
         cmocka_unit_test(f26_chosen_fields_are_named_by_their_pointer),
+        cmocka_unit_test(chosen_fields_may_be_in_a_text),
         cmocka_unit_test(fields_are_read_as_they_were_written),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

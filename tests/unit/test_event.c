@@ -17,11 +17,17 @@
 static once_json body, headers;
 
 /* NULL: there is none, or it is not JSON. */
-static const once_json *parsed(once_json *json, const char *text)
+static once_json *parsed(once_json *json, const char *text)
 {
     if (!text) return NULL;
     assert_int_equal(once_json_parse(json, (once_bytes){text, strlen(text)}, NULL, NULL), ONCE_OK);
     return json;
+}
+
+static once_parsed event(const char *in_body, const char *in_headers)
+{
+    return (once_parsed){
+        .body = parsed(&body, in_body), .headers = parsed(&headers, in_headers), .events = ONCE_EVENT_CLOUDEVENTS};
 }
 
 #define STRUCTURED                                                                                                     \
@@ -55,8 +61,8 @@ static void attributes_are_where_the_form_says(void **state)
         {STRUCTURED, "{\"content-type\":\"application/cloudevents-batch+json\"}", NULL},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const once_json_value id =
-            once_event_attribute(parsed(&body, cases[i].body), parsed(&headers, cases[i].headers), ONCE_BYTES("id"));
+        const once_parsed from = event(cases[i].body, cases[i].headers);
+        const once_json_value id = once_event_attribute(&from, ONCE_BYTES("id"));
         if (!cases[i].id) assert_int_equal(id.type, ONCE_JSON_ABSENT);
         else assert_true(once_json_string_is(id, (once_bytes){cases[i].id, strlen(cases[i].id)}));
     }
@@ -89,7 +95,8 @@ static void what_is_no_event_says_why(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         once_error err = {0};
-        const int rc = once_event_check(parsed(&body, cases[i].body), parsed(&headers, cases[i].headers), &err);
+        const once_parsed from = event(cases[i].body, cases[i].headers);
+        const int rc = once_event_check(&from, &err);
         assert_int_equal(rc, cases[i].why ? ONCE_E_MESSAGE : ONCE_OK);
         if (cases[i].why) assert_string_equal(err.text, cases[i].why);
     }
@@ -241,8 +248,8 @@ static void mistakes_have_their_line(void **state)
                       other[] = "consumer: c\nstore: memory\nsource: {file: {path: x}}\npreset: cloudevent\n"
                                 "key: \"${/id}\"\nhandler: {dead: x}\n";
     assert_int_equal(once_config_parse("p.yaml", ONCE_BYTES(none), &f.arena, NULL, NULL, &f.spec, &err), ONCE_E_CONFIG);
-    assert_string_equal(err.text, "p.yaml:4: 'key': ${event:...} is for CloudEvents; add 'preset: cloudevents', or use "
-                                  "${/field}");
+    assert_string_equal(err.text, "p.yaml:4: 'key': ${event:...} is for messages that a preset describes; add 'preset: "
+                                  "cloudevents', sns or eventbridge, or use ${/field}");
     assert_int_equal(once_config_parse("p.yaml", ONCE_BYTES(other), &f.arena, NULL, NULL, &f.spec, &err),
                      ONCE_E_CONFIG);
     assert_string_equal(err.text, "p.yaml:4: 'preset' cannot be 'cloudevent'; did you mean 'cloudevents'?");

@@ -23,10 +23,10 @@ static const char pipeline[] = "consumer: c\n"
                                "  natural: {callback: f, natural: true}\n"
                                "  \"*\": {dead: unknown type}\n";
 
-static int prepare(const once_handler_spec *handler, const once_json *body, const once_message *message,
-                   once_arena *arena, void **input, once_error *err)
+static int prepare(const once_handler_spec *handler, const once_parsed *from, once_arena *arena, void **input,
+                   once_error *err)
 {
-    (void)body, (void)message, (void)arena, (void)err;
+    (void)from, (void)arena, (void)err;
     *input = (void *)(uintptr_t)handler;
     return ONCE_OK;
 }

@@ -58,10 +58,10 @@ typedef struct fixture {
 
 static const once_scope scope = {.consumer = {"c", 1}, .operation = {"op", 2}};
 
-static int prepare(const once_handler_spec *handler, const once_json *body, const once_message *message,
-                   once_arena *arena, void **input, once_error *err)
+static int prepare(const once_handler_spec *handler, const once_parsed *from, once_arena *arena, void **input,
+                   once_error *err)
 {
-    (void)handler, (void)body, (void)message, (void)err;
+    (void)handler, (void)from, (void)err;
     *input = arena; /* it can run */
     return ONCE_OK;
 }

@@ -71,10 +71,10 @@ typedef struct fixture {
     size_t least_run;                      /* effects of the smallest run */
 } fixture;
 
-static int prepare(const once_handler_spec *handler, const once_json *body, const once_message *message,
-                   once_arena *arena, void **input, once_error *err)
+static int prepare(const once_handler_spec *handler, const once_parsed *from, once_arena *arena, void **input,
+                   once_error *err)
 {
-    (void)handler, (void)body, (void)message, (void)err;
+    (void)handler, (void)from, (void)err;
     *input = arena; /* it can run */
     return ONCE_OK;
 }

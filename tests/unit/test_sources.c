@@ -265,7 +265,7 @@ static void wrong_ones_are_refused(void **state)
         {"{file: {path: \"-\", cursor: true}}", "${/id}",
          "p.yaml:4: 'cursor' is for files: standard input has no place to go on from; remove it", ONCE_E_CONFIG},
         {"{file: {path: a}}", "${source:key}",
-         "p.yaml:3: 'key': this source has no ${source:key}, nor any other ${source:...}; use ${/field}, "
+         "p.yaml:3: 'key': this source has no ${source:key}, nor any other; use ${/field}, "
          "${header:NAME} or ${coordinates}",
          ONCE_E_CONFIG},
         {"{file: {path: \"-\"}}", "${coordinates}",

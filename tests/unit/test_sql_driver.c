@@ -147,8 +147,8 @@ static once_item *start(fixture *f, int i, const char *body)
     item->decision = (once_decision){.answer = ONCE_ANSWER_RUN, .attempt = 3};
     once_json_init(&json);
     assert_int_equal(once_json_parse(&json, item->message.body, NULL, NULL), ONCE_OK);
-    assert_int_equal(once_effect_prepare(item->handler, &json, &item->message, &f->arena, &item->input, &f->err),
-                     ONCE_OK);
+    const once_parsed from = {.message = &item->message, .body = &json};
+    assert_int_equal(once_effect_prepare(item->handler, &from, &f->arena, &item->input, &f->err), ONCE_OK);
     once_json_release(&json);
     once_runner_start(f->runner, &item, 1);
     return item;

@@ -14,7 +14,7 @@ static once_arena arena;
 
 static once_bytes bytes(const char *text) { return (once_bytes){text, strlen(text)}; }
 
-static const char *const sources[] = {[ONCE_SQL_FIELD] = "",
+static const char *const sources[] = {[ONCE_SQL_PLACE] = "",
                                       [ONCE_SQL_KEY] = "key",
                                       [ONCE_SQL_IDEMPOTENCY_KEY] = "idempotency",
                                       [ONCE_SQL_ATTEMPT] = "attempt",
@@ -37,9 +37,8 @@ static void becomes(const char *text, const char *sql, const char *params)
     char list[1000] = "";
     for (size_t i = 0; i < out.n; i++)
         (void)snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s%.*s%s%s", i > 0 ? " " : "",
-                       sources[out.params[i].source], (int)out.params[i].pointer.text.len,
-                       out.params[i].pointer.text.data, out.params[i].optional ? "?" : "",
-                       out.params[i].as_text ? "\"" : "");
+                       sources[out.params[i].source], (int)out.params[i].place.text.len, out.params[i].place.text.data,
+                       out.params[i].optional ? "?" : "", out.params[i].as_text ? "\"" : "");
     assert_string_equal(list, params);
 }
 
@@ -54,6 +53,10 @@ static void refused_bytes(once_bytes text, const char *expected)
     assert_int_equal(out.line, 77);
     assert_null(out.sql.data);
 }
+
+#define ELSE(name)                                                                                                     \
+    "a field of the body is ':{/" name "}', else there are :{json:/text:/field}, :{header:NAME}, :{coordinates}, "     \
+    ":{hash} and :{time:/field:5m}"
 
 static void refused(const char *text, const char *expected) { refused_bytes(bytes(text), expected); }
 
@@ -72,7 +75,22 @@ static void f87_a_field_is_bound_as_text(void **state)
     refused("SELECT :{/a as text as text}",
             "parameter ':{/a as text as text}' is bound as text twice; write ':{/a as text}'");
     refused("SELECT :{ as text}", "parameter ':{}' names no field; write a JSON pointer, as in ':{/id}'");
-    refused("SELECT :{a as text}", "parameter ':{a}' is not a JSON pointer; write ':{/a}'");
+    refused("SELECT :{a as text}", "parameter ':{a}' is not understood; " ELSE("a"));
+}
+
+static void everything_that_a_template_names_is_bound(void **state)
+{
+    (void)state;
+    becomes("SELECT :{json:/m:/a}, :{json:/m:/a?}, :{json:/m:/a as text}, :{json:/m:/a}", "SELECT ?1, ?2, ?3, ?1",
+            "json:/m:/a json:/m:/a? json:/m:/a\"");
+    becomes("SELECT :{header:x-id}, :{source:key?}, :{event:id}, :{coordinates}, :{hash}, :{time:/ts:5m}",
+            "SELECT ?1, ?2, ?3, ?4, ?5, ?6", "header:x-id source:key? event:id coordinates hash time:/ts:5m");
+    becomes("SELECT :{header:a b as text}", "SELECT ?1", "header:a b\"");
+    refused("SELECT :{header:}", "parameter ':{header:}' names nothing; write a name, as in ':{header:tenant}'");
+    refused("SELECT :{json:/m}", "parameter ':{json:/m}' is not a path: it names a text, and no field in it; write "
+                                 "json:/text:/field, or the pointer alone");
+    refused("SELECT :{time:/ts:0s}",
+            "parameter ':{time:/ts:0s}' has a window of 0; write a length, as in ':{time:/ts:5m}'");
 }
 
 static void parameters_are_numbered(void **state)
@@ -169,7 +187,7 @@ static void foreign_parameters_are_refused(void **state)
 static void bad_pointers_are_refused(void **state)
 {
     (void)state;
-    refused("SELECT :{a}", "parameter ':{a}' is not a JSON pointer; write ':{/a}'");
+    refused("SELECT :{a}", "parameter ':{a}' is not understood; " ELSE("a"));
     refused("SELECT :{}", "parameter ':{}' names no field; write a JSON pointer, as in ':{/id}'");
     refused("SELECT :{?}", "parameter ':{?}' names no field; write a JSON pointer, as in ':{/id}'");
     refused("SELECT :{/a", "parameter ':{/a' has no closing '}'");
@@ -177,8 +195,8 @@ static void bad_pointers_are_refused(void **state)
     refused("SELECT :{/a}5", "text touches the parameter ':{/a}'; put a space behind it");
     once_sql_statement out;
     once_error err = {0};
-    assert_int_equal(once_sql_parse(&arena, bytes("SELECT :{/a~2}"), &out, &err), ONCE_E_USAGE);
-    assert_non_null(strstr(err.text, "parameter ':{/a~2}' is not a JSON pointer: "));
+    assert_int_equal(once_sql_parse(&arena, bytes("SELECT :{/a~4}"), &out, &err), ONCE_E_USAGE);
+    assert_non_null(strstr(err.text, "parameter ':{/a~4}' is not a JSON pointer: "));
 }
 
 static void what_has_no_end_is_refused(void **state)
@@ -271,6 +289,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(f87_a_field_is_bound_as_text),
+        cmocka_unit_test(everything_that_a_template_names_is_bound),
         cmocka_unit_test(parameters_are_numbered),
         cmocka_unit_test(names_that_begin_with_once_are_ours),
         cmocka_unit_test(casts_and_other_colons_stay),

@@ -28,10 +28,13 @@ static const once_template *parsed(const char *text)
 /* The last two documents stay parsed, because renderings may point into them. */
 static once_json body, headers;
 
+static once_texts texts;
+
 static int render(const char *template, const char *json, const char *header_json, once_bytes *out, once_error *err)
 {
     once_message message = {.at = {bytes("orders/3"), bytes("88")}};
-    once_template_input input = {.message = &message};
+    once_parsed input = {.message = &message, .texts = &texts};
+    once_texts_begin(&texts, &arena, 0);
     if (json) {
         assert_int_equal(once_json_parse(&body, bytes(json), NULL, NULL), ONCE_OK);
         input.body = &body;
@@ -82,6 +85,7 @@ static void one_pointer_gives_the_value_as_it_is(void **state)
     renders("${/id}", "{\"id\":\"\"}", "");
     renders("${/a/b/1}", "{\"a\":{\"b\":[1,\"x\"]}}", "x");
     renders("${/a~1b}", "{\"a/b\":\"x\"}", "x");
+    renders("${/a~3~2/b~0}", "{\"a}:\":{\"b~\":\"x\"}}", "x"); /* what a placeholder could not have otherwise */
     renders("${/}", "{\"\":\"x\"}", "x");
     renders("${/id}", "{\"id\":\"\\u00e4\\n\"}", "\xc3\xa4\n");
     renders("${/ok}", "{\"ok\":true}", "true");
@@ -107,7 +111,7 @@ static void one_pointer_without_escapes_allocates_nothing(void **state)
     (void)state;
     const once_template *t = parsed("${/id}");
     once_message message = {0};
-    once_template_input input = {.body = &body, .message = &message};
+    once_parsed input = {.body = &body, .message = &message};
     once_arena untouched = {0};
     once_bytes out;
     assert_int_equal(once_json_parse(&body, bytes("{\"id\":\"p-1\",\"n\":17}"), NULL, NULL), ONCE_OK);
@@ -135,22 +139,31 @@ static void headers_coordinates_and_literals(void **state)
     renders("$$${/id}", "{}", "$${/id}"); /* "$" and then "$${" */
     assert_true(once_template_is_literal(parsed("$${/id}")));
     assert_false(once_template_is_literal(parsed("${/id}")));
-    assert_true(once_template_is_single(parsed("${hash}")));
-    assert_false(once_template_is_single(parsed("x${hash}")));
-    assert_true(once_template_uses_coordinates(parsed("a${coordinates}")));
-    assert_false(once_template_uses_coordinates(parsed("a${/coordinates}")));
+    assert_non_null(once_template_single(parsed("${hash}")));
+    assert_null(once_template_single(parsed("x${hash}")));
+    assert_null(once_template_single(parsed("x")));
+    assert_null(once_template_single(parsed("${/a}${/b}")));
+    assert_true(once_template_uses(parsed("a${coordinates}"), ONCE_PLACE_COORDINATES));
+    assert_false(once_template_uses(parsed("a${/coordinates}"), ONCE_PLACE_COORDINATES));
 }
 
-static void only_one_pointer_alone_is_a_typed_value(void **state)
+static void a_field_of_json_in_a_text(void **state)
 {
     (void)state;
-    const once_pointer *pointer = once_template_pointer(parsed("${/a/b}"));
-    assert_non_null(pointer);
-    assert_int_equal(pointer->count, 2);
-    assert_null(once_template_pointer(parsed("x${/a}")));
-    assert_null(once_template_pointer(parsed("${/a}${/b}")));
-    assert_null(once_template_pointer(parsed("${hash}")));
-    assert_null(once_template_pointer(parsed("x")));
+    const char *wrapped =
+        "{\"Message\":\"{\\\"detail\\\":{\\\"id\\\":\\\"p-1\\\",\\\"n\\\":1.50},\\\"ts\\\":0}\",\"a\":7}";
+    renders("${json:/Message:/detail/id}", wrapped, "p-1");
+    renders("${json:/Message:/detail/n}", wrapped, "1.5");
+    renders("${/a}:${json:/Message:/detail/id}", wrapped, "7:p-1");
+    renders("${time:json:/Message:/ts:1h}", wrapped, "1970-01-01T00:00:00.000Z");
+    fails("${json:/Message:/detail}", wrapped, "field 'json:/Message:/detail' is an object");
+    fails("${json:/Message:/none}", wrapped, "missing field 'json:/Message:/none'");
+    fails("${json:/None:/id}", wrapped, "missing field 'json:/None:/id'");
+    fails("x${json:/a:/id}", wrapped, "field '/a' is not a text, so there is no JSON in it for 'json:/a:/id'");
+    fails("${json:/Message:/id}", "{\"Message\":\"{oops\"}",
+          "the text in field '/Message' is not JSON, so it has no 'json:/Message:/id': byte 2: member name expected");
+    refused("${json:/Message}", "'${json:/Message}' is not a path: it names a text, and no field in it; write "
+                                "json:/text:/field, or the pointer alone");
 }
 
 static void windows_of_time(void **state)
@@ -185,7 +198,7 @@ static void the_hash_of_bytes_is_of_every_byte(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const once_message message = {.body = cases[i].body};
-        const once_template_input input = {.message = &message};
+        const once_parsed input = {.message = &message};
         once_bytes out = {0};
         assert_int_equal(once_template_render(parsed("${hash}"), &input, &arena, &out, NULL), ONCE_OK);
         assert_int_equal(out.len, 32);
@@ -193,16 +206,30 @@ static void the_hash_of_bytes_is_of_every_byte(void **state)
     }
 }
 
-static void it_knows_the_fields_that_it_names(void **state)
+static void it_knows_what_it_names(void **state)
 {
     (void)state;
-    static const char *const none[] = {"x", "${hash}", "${coordinates}:${header:h}", "${source:key}", "$${/id}"};
-    once_bytes field = {0};
-    for (size_t i = 0; i < sizeof none / sizeof *none; i++) assert_false(once_template_field(parsed(none[i]), &field));
-    assert_true(once_template_field(parsed("${hash}-${/a/b}-${/c}"), &field));
-    assert_memory_equal(field.data, "/a/b", field.len);
-    assert_true(once_template_field(parsed("${time:/ts:5m}"), &field));
-    assert_memory_equal(field.data, "/ts", field.len);
+    static const struct {
+        once_placeholder_kind kind;
+        const char *name;
+    } expected[] = {
+        {ONCE_PLACE_HASH, ""},        {ONCE_PLACE_FIELD, "/a/b"},          {ONCE_PLACE_HEADER, "h"},
+        {ONCE_PLACE_SOURCE, "key"},   {ONCE_PLACE_FIELD, "json:/m:/d/id"}, {ONCE_PLACE_TIME, "/ts"},
+        {ONCE_PLACE_COORDINATES, ""},
+    };
+    const once_template *t =
+        parsed("${hash}-${/a/b}$${/x}${header:h}${source:key}${json:/m:/d/id}${time:/ts:5m}${coordinates}");
+    size_t at = 0;
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        const once_placeholder *place = once_template_next(t, &at);
+        assert_non_null(place);
+        assert_int_equal(place->kind, expected[i].kind);
+        const once_bytes name = place->name.len ? place->name : place->path.text;
+        assert_true(once_bytes_equal(name, bytes(expected[i].name)));
+    }
+    assert_null(once_template_next(t, &at));
+    at = 0;
+    assert_null(once_template_next(parsed("$${/id}"), &at));
 }
 
 static void the_hash_is_of_the_meaning(void **state)
@@ -234,7 +261,7 @@ static void the_hash_is_of_the_meaning(void **state)
     renders("${hash}", same[1], "eca8cfb31ab74533e1eb2f4c74d2d55d");
     once_error err = {0};
     const once_message none = {.no_body = true};
-    const once_template_input input = {.message = &none};
+    const once_parsed input = {.message = &none};
     assert_int_equal(once_template_render(parsed("${hash}"), &input, &arena, &next, &err), ONCE_E_MESSAGE);
     assert_string_equal(err.text, "the message has no body, so it has no '${hash}'");
 }
@@ -255,7 +282,7 @@ static void missing_values_are_the_messages_fault(void **state)
     assert_string_equal(err.text, "missing field '/a'");
     assert_int_equal(render("${header:a}", NULL, NULL, &out, &err), ONCE_E_MESSAGE);
     assert_string_equal(err.text, "missing header 'a'");
-    once_template_input nowhere = {0};
+    once_parsed nowhere = {0};
     assert_int_equal(once_template_render(parsed("${coordinates}"), &nowhere, &arena, &out, &err), ONCE_E_MESSAGE);
     assert_string_equal(err.text, "the message has no coordinates");
 }
@@ -299,7 +326,7 @@ static void f63_binary_values(void **state)
 static void renders_plain(const char *template, const char *json, const char *expected, size_t len)
 {
     once_bytes out = {0};
-    once_template_input input = {.body = &body, .headers = &headers};
+    once_parsed input = {.body = &body, .headers = &headers};
     assert_int_equal(once_json_parse(&body, bytes(json), NULL, NULL), ONCE_OK);
     assert_int_equal(once_json_parse(&headers, bytes("{\"tenant\":\"acme\"}"), NULL, NULL), ONCE_OK);
     assert_int_equal(once_template_render_plain(parsed(template), &input, &arena, &out, NULL), ONCE_OK);
@@ -323,22 +350,13 @@ static void plain_is_what_was_written(void **state)
 
     once_bytes out = {0};
     once_error err = {0};
-    once_template_input input = {.body = &body};
+    once_parsed input = {.body = &body};
     assert_int_equal(once_template_render_plain(parsed("a${/none}"), &input, &arena, &out, &err), ONCE_E_MESSAGE);
     assert_string_equal(err.text, "missing field '/none'");
 
     assert_true(once_template_begins_literal(parsed("-${/x}")));
     assert_true(once_template_begins_literal(parsed("$${x}")));
     assert_false(once_template_begins_literal(parsed("${/x}-")));
-    assert_true(once_template_uses_headers(parsed("a${/x}${header:n}")));
-    assert_false(once_template_uses_headers(parsed("a${/x}")));
-    assert_true(once_template_uses_headers(parsed("a${source:n}")));
-    size_t at = 0;
-    once_bytes name;
-    const once_template *both = parsed("${source:a}-${header:b}${source:c}");
-    assert_true(once_template_source_name(both, &at, &name) && once_bytes_equal(name, ONCE_BYTES("a")));
-    assert_true(once_template_source_name(both, &at, &name) && once_bytes_equal(name, ONCE_BYTES("c")));
-    assert_false(once_template_source_name(both, &at, &name));
 }
 
 static void refusals_say_what_to_do(void **state)
@@ -348,24 +366,22 @@ static void refusals_say_what_to_do(void **state)
     refused("", "a template cannot be empty; name a field, as in '${/id}'");
     refused("${}", "'${}' is empty; name a field, as in '${/id}'");
     refused("a${/id", "'${/id' has no closing '}'; a literal '${' is written '$${'");
-    refused(
-        "${id}",
-        "'${id}' is not understood; a field of the body is '${/id}', else there are ${header:NAME}, ${coordinates}, "
-        "${hash} and ${time:/field:5m}");
+    refused("${id}", "'${id}' is not understood; a field of the body is '${/id}', else there are ${json:/text:/field}, "
+                     "${header:NAME}, ${coordinates}, ${hash} and ${time:/field:5m}");
     refused("${source:}", "'${source:}' names nothing; write a name, as in '${source:key}'");
-    refused("${header:}", "'${header:}' names no header; write its name, as in '${header:tenant}'");
+    refused("${header:}", "'${header:}' names nothing; write a name, as in '${header:tenant}'");
     refused("${time:/ts}", "'${time:/ts}' is incomplete; write a field and a window, as in '${time:/ts:5m}'");
     refused("${time:}", "'${time:}' is incomplete; write a field and a window, as in '${time:/ts:5m}'");
     refused("${time:ts:5m}", "'${time:ts:5m}' is incomplete; write a field and a window, as in '${time:/ts:5m}'");
-    refused("${time:/ts:0s}", "window of '${time:/ts:0s}' is 0; write a length, as in '${time:/ts:5m}'");
+    refused("${time:/ts:0s}", "'${time:/ts:0s}' has a window of 0; write a length, as in '${time:/ts:5m}'");
     refused("${time:/ts:forever}",
-            "window of '${time:/ts:forever}' is forever; write a length, as in '${time:/ts:5m}'");
+            "'${time:/ts:forever}' has a window of forever; write a length, as in '${time:/ts:5m}'");
     once_error err = {0};
     const once_template *t = NULL;
     assert_int_equal(once_template_parse(&arena, bytes("${time:/ts:5}"), &t, &err), ONCE_E_USAGE);
-    assert_non_null(strstr(err.text, "window of '${time:/ts:5}': duration '5' has no unit"));
-    assert_int_equal(once_template_parse(&arena, bytes("${/a~2}"), &t, &err), ONCE_E_USAGE);
-    assert_non_null(strstr(err.text, "'${/a~2}' is not a JSON pointer: "));
+    assert_non_null(strstr(err.text, "'${time:/ts:5}' has no window: duration '5' has no unit"));
+    assert_int_equal(once_template_parse(&arena, bytes("${/a~4}"), &t, &err), ONCE_E_USAGE);
+    assert_non_null(strstr(err.text, "'${/a~4}' is not a JSON pointer: "));
     memset(text, 'x', sizeof text - 1);
     text[sizeof text - 1] = '\0';
     refused(text, "a template cannot be longer than 4096 bytes");
@@ -379,6 +395,7 @@ static void refusals_say_what_to_do(void **state)
 static int end(void **state)
 {
     (void)state;
+    once_texts_release(&texts);
     once_arena_release(&arena);
     once_json_release(&body);
     once_json_release(&headers);
@@ -392,11 +409,11 @@ int main(void)
         cmocka_unit_test(numbers_have_one_spelling),
         cmocka_unit_test(one_pointer_without_escapes_allocates_nothing),
         cmocka_unit_test(headers_coordinates_and_literals),
-        cmocka_unit_test(only_one_pointer_alone_is_a_typed_value),
+        cmocka_unit_test(a_field_of_json_in_a_text),
         cmocka_unit_test(windows_of_time),
         cmocka_unit_test(the_hash_is_of_the_meaning),
         cmocka_unit_test(the_hash_of_bytes_is_of_every_byte),
-        cmocka_unit_test(it_knows_the_fields_that_it_names),
+        cmocka_unit_test(it_knows_what_it_names),
         cmocka_unit_test(missing_values_are_the_messages_fault),
         cmocka_unit_test(f64_values_cannot_be_confused),
         cmocka_unit_test(f63_binary_values),

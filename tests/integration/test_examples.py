@@ -116,16 +116,46 @@ def cloud_events(messages):
     return {"SELECT shop, id, cents, state FROM orders": [(*order, *row) for order, row in orders.items()]}
 
 
+def sns_topic(messages):
+    orders, seen = {}, set()
+    for m in messages:
+        if m["Type"] != "Notification" or m["MessageId"] in seen:
+            continue
+        seen.add(m["MessageId"])
+        sent = json.loads(m["Message"])
+        if m["MessageAttributes"]["event"]["Value"] == "placed":
+            orders[sent["order"]] = (sent["cents"], "placed", m["TopicArn"])
+        elif sent["order"] in orders:
+            orders[sent["order"]] = (orders[sent["order"]][0], "cancelled", orders[sent["order"]][2])
+    return {"SELECT id, cents, state, topic FROM orders": [(order, *row) for order, row in orders.items()]}
+
+
+def eventbridge(messages):
+    orders, seen = {}, set()
+    for m in messages:
+        if "detail-type" not in m or m["id"] in seen:
+            continue
+        seen.add(m["id"])
+        order = m["detail"]["order"]
+        if m["detail-type"] == "Order Placed":
+            orders[order] = (m["detail"]["cents"], "placed")
+        elif order in orders:
+            orders[order] = (orders[order][0], "cancelled")
+    return {"SELECT id, cents, state FROM orders": [(order, *row) for order, row in orders.items()]}
+
+
 #          folder                   model                 what its page explains, and how that ended   exit status
 MODELS = {
     "cloud-events":          (cloud_events,          "https://shop.example/de#1", "done", 1),
     "email-intent":          (email_intent,          "order.shipped:o1", "done",     1),
     "email-send":            (email_send,            "order.shipped:o2", "done",     0),
+    "eventbridge":           (eventbridge,           "com.example.shop#6a7e8feb-b491-4cf7-a9f1-bf3703467718", "done", 1),
     "inventory-reservation": (inventory_reservation, "V/X",              "rejected", 1),
     "order-status":          (order_status,          "e3",               "stale",    0),
     "payment-two-ids":       (payment_two_ids,       "webhook-77",       "already",  0),
     "price-list":            (price_list,            "e2",               "absent",   0),
     "sensor-frames":         (sensor_frames,         "b455f97e7fc4a2f15f1499c5da14373c", "done", 0),
+    "sns-topic":             (sns_topic,             "arn:aws:sns:eu-west-1:123456789012:orders#9f0c6c6e-1111-5a4f-8a51-3a2f0f6d1a01", "done", 1),
     "versioned-projection":  (versioned_projection,  "o3:3",             "dead",     1),
 }
 

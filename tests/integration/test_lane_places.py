@@ -21,7 +21,7 @@ exit 0
 CONFIG = """
 key: "${/id}"
 order: "${/o}"
-retry: {attempts: 5, backoff: 1h..1h}
+retry: {attempts: 5, backoff: 400d..400d}
 on_dead: block
 handler: {exec: [./effect]}
 """

@@ -80,6 +80,7 @@ static int take_new_file(file_source *f, int fd, once_error *err)
         return lseek(fd, old->read, SEEK_SET) < 0 ? once__file_bad(f, ONCE_E_IO, "cannot seek", errno, err) : ONCE_OK;
     }
     between list;
+    const uint64_t line = old->place.line; /* files in between may move `old` */
     old->grown_ms = once__file_now_ms(f);
     rc = once__file_find_between(f, old->fd, fd, &list, err);
     const bool stays = rc == ONCE_OK && once__file_has_path(f, fd);
@@ -95,7 +96,7 @@ static int take_new_file(file_source *f, int fd, once_error *err)
     once_log(ONCE_LOG_INFO, "source_rotated",
              "source '%s' was rotated: the next file is '%s/%llu'; the one before was read up to line %llu, "
              "and its rest is read first",
-             f->path, f->path, (unsigned long long)place.number, (unsigned long long)once__file_current(f)->place.line);
+             f->path, f->path, (unsigned long long)place.number, (unsigned long long)line);
     once__file_add(f, fd, &place);
     return ONCE_OK;
 }

@@ -266,7 +266,8 @@ def test_f84_two_rotations_while_nobody_looks(tmp_path):
         running.send(signal.SIGCONT)
         until(lambda: len(ids(p)) >= 3)
         running.send(signal.SIGTERM)
-        assert running.end().status == 0
+        ended = running.end()
+    assert ended.status == 0 and "the one before was read up to line 1," in ended.err, ended
     assert ids(p) == [1, 2, 3]
     read_all(p, True, 3)
 

@@ -25,7 +25,7 @@ void once__kafka_note(kafka_source *k, rd_kafka_t *probe, const once_error *fail
 
 bool once__kafka_has_ended(const kafka_source *k) { return k->failed != ONCE_OK && !passes(k->failed); }
 
-void once__kafka_works(kafka_source *k)
+void once__kafka_failure_over(kafka_source *k)
 {
     if (!once__kafka_has_ended(k)) k->failed = ONCE_OK;
 }
@@ -43,7 +43,7 @@ static bool answers(rd_kafka_t *client)
 
 int once__kafka_failing(kafka_source *k, once_error *err)
 {
-    if (k->failed != ONCE_OK && k->probe && answers(k->probe)) once__kafka_works(k);
+    if (k->failed != ONCE_OK && k->probe && answers(k->probe)) once__kafka_failure_over(k);
     if (k->failed != ONCE_OK && err) *err = k->failure;
     return k->failed;
 }

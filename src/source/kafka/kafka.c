@@ -126,7 +126,7 @@ static int kafka_fetch(once_source *source, once_fetch *fetch, once_error *err)
     if (k->purpose == ONCE_OPEN_LOOK)
         fetch->at_end = k->look_for < 0 || is_found(k, fetch->batch) || k->partitions[0]->at_end;
     if (fetch->n_news == 0 && fetch->batch->n == 0) return once__kafka_failing(k, err);
-    once__kafka_works(k);
+    once__kafka_failure_over(k);
     return ONCE_OK;
 }
 

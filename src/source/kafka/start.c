@@ -309,7 +309,7 @@ bool once__kafka_start(kafka_source *k, kafka_news *news)
     if (rc == ONCE_OK && !report_decided(k, news)) return false;
     if (rc == ONCE_OK) rc = open_ready(k, &failure);
     if (rc == ONCE_OK) {
-        if (k->start_fails_ns) once__kafka_works(k);
+        if (k->start_fails_ns) once__kafka_failure_over(k);
         k->start_fails_ns = 0;
         return true;
     }

@@ -306,29 +306,6 @@ handler:
     assert p.value("SELECT count(*) FROM once_live") == 0 and deadlocks(p) == 0
 
 
-@pytest.mark.parametrize("named", [False, True], ids=["turns", "names"])
-def test_f91_who_has_tried_often_is_next(tmp_path, named):
-    """Whoever does not get its turn, or a name, at once pauses and tries again; in the end it waits in the server, where nobody overtakes it."""
-    config = 'key: "${/id}"\nhandler: {sql: ["INSERT INTO t(id) VALUES (:id)", "SELECT pg_advisory_xact_lock(91)"]}\n' + \
-        ('locks: ["one"]\n' if named else "")
-    first, second = shares(tmp_path, config, WAITS, [], 2)
-    first.run(status=0)  # makes the store
-    if not named:
-        first.execute(TURNS)
-    first.write({"id": "first"})
-    second.write({"id": "second"})
-    locks = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND "
-    held, waits = locks + "objid = 91 AND granted", locks + "NOT granted"
-    with Session(first.url, "SELECT pg_advisory_lock(91)") as gate:
-        until(lambda: first.value(held) == 1, what="the gate is closed")
-        with first.start() as one, second.start() as two:
-            until(lambda: first.value(waits) == 2, 60, "one waits at the gate, the other one for it")
-            gate.end()
-            ended = [one.end(60), two.end(60)]
-    assert [e.status for e in ended] == [0, 0], ended
-    assert sorted(first.rows("SELECT id FROM t")) == [("first",), ("second",)]
-
-
 GATE = """CREATE TABLE gate(open int);
 CREATE FUNCTION pass_the_gate() RETURNS int LANGUAGE plpgsql AS $$ BEGIN
   WHILE NOT EXISTS (SELECT FROM gate) LOOP PERFORM pg_sleep(0.01); END LOOP;
@@ -339,9 +316,9 @@ AT_THE_GATE = f"SELECT count(*) FROM pg_stat_activity WHERE {OURS} AND state = '
 
 
 @pytest.mark.parametrize("named", [False, True], ids=["turns", "names"])
-def test_f91_two_wait_in_the_server_and_the_others_outside(tmp_path, named):
-    """Each one that waits in the server has a snapshot, for which old versions of hot rows are kept; so no more than two do. Whoever pauses has
-    no transaction, and comes in as soon as a seat is free."""
+def test_f91_who_queues_holds_no_snapshot(tmp_path, named):
+    """Old versions of hot rows are kept for whoever waits with a snapshot. The head of the queue alone waits for the one at work; nobody
+    waits outside."""
     config = 'key: "${/id}"\nhandler: {sql: ["INSERT INTO t(id) VALUES (:id)", "SELECT pass_the_gate()"]}\n' + ('locks: ["one"]\n' if named else "")
     pipelines = shares(tmp_path, config, "CREATE TABLE t(id text);" + GATE, [], 4)
     p = pipelines[0]
@@ -350,24 +327,40 @@ def test_f91_two_wait_in_the_server_and_the_others_outside(tmp_path, named):
         p.execute(TURNS)
     for i, each in enumerate(pipelines):
         each.write({"id": str(i)})
-    waiting = f"SELECT count(*) FROM pg_stat_activity WHERE {OURS} AND wait_event = 'advisory'"
-    pausing = f"SELECT state_change::text FROM pg_stat_activity WHERE {OURS} AND state = 'idle' AND query LIKE 'ROLLBACK%'"
-    pauses = set()
-
-    def is_seen():
-        n = p.value(waiting)
-        assert n <= 2
-        pauses.update(p.rows(pausing))
-        return n == 2 and len(pauses) > 12
+    queue = f"SELECT count(*) FROM pg_stat_activity WHERE {OURS} AND wait_event = 'relation' AND query LIKE 'LOCK TABLE%' AND backend_xmin IS NULL AND backend_xid IS NULL"
+    head = f"SELECT count(*) FROM pg_stat_activity WHERE {OURS} AND wait_event = 'advisory'"
     with ExitStack() as stack:
         first = stack.enter_context(p.start())
         until(lambda: p.value(AT_THE_GATE) == 1, 60, "the first one is at the gate")
         others = [stack.enter_context(each.start()) for each in pipelines[1:]]
-        until(is_seen, 60, "two wait for the first one, and whoever does not pauses again and again")
+        until(lambda: (p.value(head), p.value(queue)) == (1, 2), 60, "the head waits for the first one, and two for the head")
         p.execute("INSERT INTO gate VALUES (1)")
         ended = [running.end(60) for running in [first, *others]]
     assert [e.status for e in ended] == [0] * 4, ended
     assert sorted(p.rows("SELECT id FROM t")) == [(str(i),) for i in range(4)]
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["turns", "names"])
+def test_f91_a_consumer_does_not_wait_for_the_queue_of_another(tmp_path, named):
+    """All consumers of a store have one queue. Another one is at its head for long; whoever waits behind it tries its own turn in between."""
+    config = 'key: "${/id}"\nhandler: {sql: ["INSERT INTO t(id) VALUES (:id)", "SELECT pass_the_gate()"]}\n' + ('locks: ["one"]\n' if named else "")
+    first, second = shares(tmp_path, config, "CREATE TABLE t(id text);" + GATE, [], 2)
+    first.run(status=0)  # makes the store
+    if not named:
+        first.execute(TURNS)
+    first.write({"id": "first"})
+    second.write({"id": "second"})
+    queues = f"SELECT count(*) FROM pg_stat_activity WHERE {OURS} AND wait_event = 'relation' AND query LIKE 'LOCK TABLE%'"
+    with Session(first.url, "BEGIN; LOCK TABLE once_meta IN SHARE UPDATE EXCLUSIVE MODE"):
+        until(lambda: first.value("SELECT count(*) FROM pg_locks WHERE relation = 'once_meta'::regclass AND mode = 'ShareUpdateExclusiveLock'") == 1, what="another one has the queue")
+        with first.start() as one:
+            until(lambda: first.value(AT_THE_GATE) == 1, 60, "the first one did not have to queue")
+            with second.start() as two:
+                until(lambda: first.value(queues) == 1, 60, "the second one queues behind the other consumer")
+                first.execute("INSERT INTO gate VALUES (1)")
+                ended = [one.end(60), two.end(60)]
+    assert [e.status for e in ended] == [0, 0], ended
+    assert sorted(first.rows("SELECT id FROM t")) == [("first",), ("second",)]
 
 
 def wait_by_default(p, how_long):
@@ -407,7 +400,7 @@ handler:
     assert [e.status for e in ended] == [0, 0], ended
     short = [f"{ms}ms" for ms in range(50, 101)]
     patience = ["1min"] if own else short if named else ["0"]
-    assert sorted(first.rows("SELECT id, held FROM t")) == [("first", 1), ("second", 2)], "the second one has its seat, too"
+    assert sorted(first.rows("SELECT id, held FROM t")) == [("first", 1), ("second", 1)]
     assert all(said in patience for said, in first.rows("SELECT patience FROM t"))
 
 

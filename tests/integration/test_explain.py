@@ -11,7 +11,7 @@ import pytest
 
 from harness import Pipeline, Running, counts, once, until
 
-HEAD = 'key: "${/id}"\nretry: {attempts: 4, backoff: 400d..400d}\n'
+HEAD = 'key: "${/id}"\nretry: {attempts: 4, backoff: 30d..30d}\n'
 TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} UTC"
 
 
@@ -187,7 +187,7 @@ def test_dead_and_replayed(tmp_path):
 
 def test_killed_without_a_word(tmp_path):
     p = pipeline(tmp_path, 'open("began", "w").close()\nimport time\nif open("world").read() == "hang": time.sleep(60)\n', "  unknown: retry\n",
-                 HEAD.replace("400d..400d", "1ms..2ms") + "lease: 1s\n")
+                 HEAD.replace("30d..30d", "1ms..2ms") + "lease: 1s\n")
     p.write({"id": "a"})
     world(p, "hang")
     with Running(["run", p.name], p.folder) as running:

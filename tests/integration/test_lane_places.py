@@ -21,7 +21,7 @@ exit 0
 CONFIG = """
 key: "${/id}"
 order: "${/o}"
-retry: {attempts: 5, backoff: 400d..400d}
+retry: {attempts: 5, backoff: 30d..30d}
 on_dead: block
 handler: {exec: [./effect]}
 """

@@ -129,7 +129,7 @@ def test_f84_no_memory_for_a_line_ends_a_finite_run(tmp_path):
 def test_f55_large_messages_of_a_redis_store_are_not_read_all_at_once(tmp_path):
     """Eighty that wait, of 900 kB each, are 72 MB."""
     with RedisServer(tmp_path) as server:
-        work = Fenced(tmp_path, store=server.url(), config='key: "${/id}"\nretry: {attempts: 9, backoff: 400d..400d}\nhandler: {exec: [./effect]}\n', script="#!/bin/sh\nexit 75\n")
+        work = Fenced(tmp_path, store=server.url(), config='key: "${/id}"\nretry: {attempts: 9, backoff: 30d..30d}\nhandler: {exec: [./effect]}\n', script="#!/bin/sh\nexit 75\n")
         p = work.p
         p.write(*[{"id": i, "body": "x" * 900_000} for i in range(80)])
         with p.start() as running:

@@ -271,7 +271,7 @@ type: "${/type}"
 lease: 1m
 handlers:
   ok: {exec: ["true"]}
-  later: {exec: [sh, -c, "exit 75"], retry: {attempts: 9, backoff: 400d..400d}}
+  later: {exec: [sh, -c, "exit 75"], retry: {attempts: 9, backoff: 30d..30d}}
   dies: {exec: [sh, -c, "kill -9 $$"]}
   dead: {exec: [sh, -c, "exit 65"]}
   slow: {exec: [sleep, "600"], timeout: 10m}

@@ -130,7 +130,7 @@ def test_f59_told_to_stop_it_drains(tmp_path, number):
 
 
 def test_f59_stop_while_something_waits(tmp_path):
-    p = Pipeline(tmp_path, 'key: "${/id}"\nlease: 1s\nretry: {attempts: 9, backoff: 400d..400d}\nhandler: {sql: ['
+    p = Pipeline(tmp_path, 'key: "${/id}"\nlease: 1s\nretry: {attempts: 9, backoff: 30d..30d}\nhandler: {sql: ['
                            '{do: "INSERT INTO t(id) SELECT :id FROM total WHERE n > 0", rows: 1, else: retry}]}\n', TABLES)
     p.write(*some(3))
     with p.start() as running:

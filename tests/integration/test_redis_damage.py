@@ -31,7 +31,7 @@ lease: 10m
 timeout: 5m
 workers: 6
 unknown: hold
-retry: {attempts: 50, backoff: 400d..400d}
+retry: {attempts: 50, backoff: 30d..30d}
 handler: {exec: [./effect]}
 """
 MESSAGES = [{"id": key, "lane": key, "v": 1} for key in ("done", "dead", "again", "held", "busy")] + \

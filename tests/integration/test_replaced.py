@@ -9,7 +9,7 @@ import pytest
 
 from harness import Pipeline, counts, until
 
-HEAD = 'key: "${/id}"\nretry: {attempts: 5, backoff: 400d..400d}\n'
+HEAD = 'key: "${/id}"\nretry: {attempts: 5, backoff: 30d..30d}\n'
 EXEC = HEAD + "handler: {exec: [./effect]}\n"
 SQL = HEAD + 'handler: {sql: [{do: "INSERT INTO t(id, amount) SELECT :id, :amount WHERE :amount > 0", rows: 1, else: retry}]}\n'
 INBOX = "ack: after_accept\n"
@@ -153,7 +153,7 @@ POINTS = ["claim_after", "settle_after", "commit_before", "commit_after", "ack_b
 @pytest.mark.parametrize("config", [EXEC, SQL], ids=["exec", "sql"])
 def test_f09_f26_killed_while_it_is_replaced(tmp_path, config, point, hit):
     """Wherever it was killed: one effect at most, and each of the two is a dead letter or what its key stands for, and not both."""
-    p = pipeline(tmp_path, config.replace("400d..400d", "1ms..2ms") + "lease: 1s\nbatch: {max: 1}\n")
+    p = pipeline(tmp_path, config.replace("30d..30d", "1ms..2ms") + "lease: 1s\nbatch: {max: 1}\n")
     p.write(WRONG, RIGHT)
     ended = p.try_run(failpoint=f"{point}:kill:{hit}")
     assert ended.killed or (point, hit) == ("ack_before", 2), ended  # on a busy machine one ack says both

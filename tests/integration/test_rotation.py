@@ -257,7 +257,7 @@ def test_f84_two_rotations_between_two_commits(tmp_path, names):
 def test_f84_two_rotations_while_nobody_looks(tmp_path):
     p = pipeline(tmp_path)
     p.write({"id": 1})
-    with p.start() as running:
+    with p.start("--log-level", "info") as running:
         until(lambda: ids(p) == [1])
         running.send(signal.SIGSTOP)
         until(lambda: stopped(running))

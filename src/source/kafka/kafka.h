@@ -148,8 +148,8 @@ bool once__kafka_serve_group(kafka_source *k, kafka_news *news);
 bool once__kafka_report(kafka_news *news, once_stream_change change, uint32_t stream, int64_t within_ms);
 bool once__kafka_leave(kafka_source *k);
 /* failure.c. Remembers what keeps the source from working; what ends the run counts more than what may pass. `probe`:
- * the failure is over when the brokers answer this client (once__kafka_failing asks); NULL: when once__kafka_failure_over is
- * called. */
+ * the failure is over when the brokers answer this client (once__kafka_failing asks); NULL: when
+ * once__kafka_failure_over is called. */
 void once__kafka_note(kafka_source *k, rd_kafka_t *probe, const once_error *failure);
 bool once__kafka_has_ended(const kafka_source *k);         /* it has a failure that does not pass */
 void once__kafka_failure_over(kafka_source *k);            /* forgets a failure that can pass */

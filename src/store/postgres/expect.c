@@ -191,8 +191,7 @@ static int expect_all(once_postgres *q, const once_touch *touched, size_t n, boo
     once_pg_round round = {0};
     int rc = name_claims(q, touched, n, err);
     if (rc == ONCE_OK) rc = once__pg_round_begin(q, n, &round, err);
-    if (rc == ONCE_OK && (!q->begun || q->turns.how == PG_WAIT) && begins_early(touched, n))
-        rc = once__pg_begin_round(q, &round, err);
+    if (rc == ONCE_OK && !q->begun && begins_early(touched, n)) rc = once__pg_begin_round(q, &round, err);
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
         rc = once__pg_want_lane(q, &round, touched[i].request, err);
         if (rc == ONCE_OK && touched[i].kind != ONCE_TOUCH_LANE)
@@ -227,46 +226,13 @@ static int expect_new_keys(once_postgres *q, const once_touch *touched, size_t n
     guess->expected = guess->streak >= guess->needed;
     guess->at = SIZE_MAX;
     guess->missed = false;
+    q->pg->failed_state[0] = '\0';
     const int rc = expect_all(q, touched, n, finds, err);
     const bool known = q->pg->failed_at == guess->at && strcmp(q->pg->failed_state, "23505") == 0;
     if (rc == ONCE_OK || !(known || guess->missed)) return rc;
     once__pg_guess_wrong(q);
     once__pg_begin_anew(q);
     return expect_all(q, touched, n, finds, err);
-}
-
-/* Sends BEGIN and what asks for the turn or for a seat, and nothing else. Names of new things are inserted before:
- * nobody must have to wait for a batch that waits. */
-static int ask_alone(once_postgres *q, const once_touch *touched, size_t n, once_error *err)
-{
-    once_pg_round none = {0};
-    const int rc = name_claims(q, touched, n, err);
-    assert(!q->begun);
-    return rc == ONCE_OK ? once__pg_load_round(q, &none, err) : rc;
-}
-
-/* Begins the transaction, and has the turn and the named locks when it succeeds. */
-static int try_expect(once_postgres *q, const once_touch *touched, size_t n, bool finds, once_error *err)
-{
-    assert(!q->begun);
-    const bool alone = q->turns.how == PG_SIT || (q->turns.how == PG_TRY && q->turns.crowded);
-    q->turns.at = SIZE_MAX;
-    q->pg->failed_state[0] = '\0';
-    if (q->turns.how == PG_TRY && !alone) return expect_new_keys(q, touched, n, finds, err);
-    q->guess.expected = false; /* a wrong guess would cost the turn */
-    const int rc = q->batch && alone ? ask_alone(q, touched, n, err) : ONCE_OK;
-    return rc == ONCE_OK ? expect_all(q, touched, n, finds, err) : rc;
-}
-
-/* Ends the transaction, and pauses if necessary. */
-static void try_later(once_postgres *q)
-{
-    const once_pg_asks how = q->turns.how;
-    const unsigned streak = q->guess.streak;
-    once__pg_begin_anew(q);
-    q->guess.streak = streak; /* nothing was wrong with the keys */
-    q->turns.how = how;
-    once__pg_turn_again(q);
 }
 
 int once__pg_expect(once_backend *store, const once_touch *touched, size_t n, bool finds, const uint64_t *locks,
@@ -276,16 +242,17 @@ int once__pg_expect(once_backend *store, const once_touch *touched, size_t n, bo
     assert(q->storage.in_tx && !q->begun && !q->nested);
     int rc = once__pg_turns_tell(q, err);
     if (rc != ONCE_OK) return rc;
-    q->turns.how = PG_TRY;
-    q->turns.tries = 0;
     q->locks = locks;
     q->n_locks = n_locks;
     q->batch = n || finds;
-    while ((rc = try_expect(q, touched, n, finds, err)) != ONCE_OK && once__pg_turn_missed(q)) {
-        try_later(q);
+    once__pg_turn_plan(q);
+    while ((rc = expect_new_keys(q, touched, n, finds, err)) != ONCE_OK && once__pg_turn_missed(q)) {
+        const unsigned streak = q->guess.streak;
+        once__pg_begin_anew(q);
+        q->guess.streak = streak; /* nothing was wrong with the keys */
         if (once_cancelled(&q->pg->cancel))
             return once_fail(err, ONCE_E_UNAVAILABLE, "%s: stopped before it was this batch's turn", q->pg->where);
+        once__pg_turn_again(q);
     }
-    q->turns.crowded = q->turns.tries > 0;
     return rc;
 }

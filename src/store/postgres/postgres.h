@@ -119,11 +119,12 @@ enum once_pg_statement {
     PG_GUARD,
     PG_GUARD_TEMP,
     PG_TURN_TRY,
-    PG_TURN_SEAT,
     PG_TURN,
     PG_LOCKS_TRY,
-    PG_LOCKS_SEAT,
     PG_LOCKS,
+    PG_QUEUE_LIMIT,
+    PG_QUEUE,
+    PG_QUEUE_OVER,
     PG_TURNS_BEGIN,
     PG_PLAN,
     PG_PLAN_BATCH,
@@ -239,25 +240,15 @@ typedef struct once_pg_guess {
     bool missed;     /* it was wrong in another way: a key that was met before is gone */
 } once_pg_guess;
 
-/* How a batch asks for its turn, and for the locks that its user has named. */
-typedef enum once_pg_asks {
-    PG_TRY,  /* fails at once if another batch has them */
-    PG_SIT,  /* only for a seat, where it may wait; fails at once if the seats are taken */
-    PG_WAIT, /* together with all that it wants to do; waits for them in the server */
-} once_pg_asks;
-
-enum { PG_SEATS = 2 };
-
 /* Batches of a consumer take turns after a deadlock (turns.c). */
 typedef struct once_pg_turns {
-    char *name;  /* the fact that says until when; NULL: no consumer, no turns */
-    int64_t key; /* the advisory lock of the consumer */
-    size_t at;   /* the statement of the round that waits for the turn; the next one waits for `locks`. SIZE_MAX:
-                     * none */
-    once_pg_asks how;
-    unsigned tries; /* how often this batch has asked in vain */
-    bool crowded;   /* the last batch had to wait: the next one asks before it sends anything else */
-    bool due;       /* a batch has deadlocked, and the fact must still be written */
+    char *name;        /* the fact that says until when; NULL: no consumer, no turns */
+    int64_t key;       /* the advisory lock of the consumer */
+    bool queues;       /* this batch waits for its turn and for `locks` in the server; otherwise it fails at once if
+                        * another batch has them */
+    size_t at, at_end; /* the statements of the round that ask for the turn and for `locks`; the same: none */
+    unsigned crowded;  /* so many of the next batches queue at once, because one had to wait */
+    bool due;          /* a batch has deadlocked, and the fact must still be written */
 } once_pg_turns;
 
 typedef struct once_postgres {
@@ -316,7 +307,7 @@ static inline once_postgres *once__pg_of(once_storage *storage) { return (once_p
 
 /* `send` sends BEGIN and what belongs to it, as the first statements of a round, unless they were sent before; *sent
  * counts them. `read` reads their n results. `anew` rolls back and begins the transaction again. */
-enum { PG_BEGIN_RESULTS = 5 };
+enum { PG_BEGIN_RESULTS = 8 };
 #define PG_BEGIN_WRITE "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 #define PG_BEGIN_READ                                                                                                  \
     "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" /* several statements read the rows of an entry, without locks */
@@ -376,9 +367,10 @@ int once__pg_turns_tell(once_postgres *q,
 int once__pg_plan_send(once_postgres *q, once_error *err); /* sends PG_PLAN, before locks are taken */
 int once__pg_turn_send(once_postgres *q, size_t *sent,
                        once_error *err);    /* behind BEGIN: takes the turn, if turns are taken now, and `locks` */
+void once__pg_turn_plan(once_postgres *q);  /* before a batch: decides whether it queues */
 void once__pg_turn_taken(once_postgres *q); /* the round with once__pg_turn_send has succeeded */
-bool once__pg_turn_missed(const once_postgres *q); /* the last round failed because others have the turn, or seats */
-void once__pg_turn_again(once_postgres *q);        /* after that: pauses if necessary, and decides how to ask next */
+bool once__pg_turn_missed(const once_postgres *q); /* the last round failed because others have the turn, or `locks` */
+void once__pg_turn_again(once_postgres *q);        /* after that: decides how to ask next */
 
 /* Names (names.c). The first four return NULL when memory is out. A new name has number 0 until once__pg_names_resolve,
  * which asks the server for all of them. Texts are valid until the transaction ends. */

@@ -261,10 +261,8 @@ static int settle_in(once_postgres *q, const once_pg_round *round, once_error *e
 static int send_begin(once_postgres *q, once_pg_round *round, bool plan, once_error *err)
 {
     size_t sent = 0;
-    const bool seated = q->begun && q->batch && q->turns.how == PG_WAIT;
     int rc = once__pg_begin_send(q, &sent, err);
     round->n_begin = sent;
-    if (rc == ONCE_OK && seated) rc = once__pg_turn_send(q, &sent, err);
     if (rc == ONCE_OK) rc = once__pg_guard_send(q, &sent, err);
     if (plan) SEND(once__pg_plan_send(q, err));
     round->begun = sent;
@@ -273,7 +271,7 @@ static int send_begin(once_postgres *q, once_pg_round *round, bool plan, once_er
 
 int once__pg_begin_round(once_postgres *q, once_pg_round *round, once_error *err)
 {
-    assert((!q->begun || q->turns.how == PG_WAIT) && !round->begun);
+    assert(!q->begun && !round->begun);
     const int rc = send_begin(q, round, true, err);
     return rc == ONCE_OK ? once__pg_push(q->pg, err) : rc;
 }

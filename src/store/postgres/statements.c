@@ -74,23 +74,19 @@ const char *const once__pg_sql[PG_STATEMENTS] = {
     [PG_GUARD] = ONCE_PG_GUARD,
     [PG_GUARD_TEMP] = ONCE_PG_GUARD_TEMP,
     /* The fact holds two numbers: until when turns are taken, and how long that period is. During it, TRY fails (22012)
-     * when another batch has the turn, SEAT when both seats are taken; the third one waits for so long. */
+     * when another batch has the turn. */
     [PG_TURN_TRY] = "SELECT 1 / pg_try_advisory_xact_lock($3::bigint)::integer" TURNS_ARE_TAKEN,
-    [PG_TURN_SEAT] = "SELECT 1 / (pg_try_advisory_xact_lock($3::bigint) OR"
-                     " pg_try_advisory_xact_lock($4::bigint))::integer" TURNS_ARE_TAKEN,
-    [PG_TURN] = "SELECT set_config('once.lock_timeout', current_setting('lock_timeout'), true),"
-                " set_config('lock_timeout', $4::bigint::text, true),"
-                " pg_advisory_xact_lock($3::bigint) IS NULL, set_config('lock_timeout',"
-                " current_setting('once.lock_timeout'), true)" TURNS_ARE_TAKEN,
-    /* The same for the locks that the user has named. They are taken in their order up to the first that another batch
-     * has. Who has a seat takes none yet: it may have to wait for its turn, and whoever has that may want them. */
+    [PG_TURN] = "SELECT pg_advisory_xact_lock($3::bigint) IS NULL" TURNS_ARE_TAKEN,
+    /* The same for the locks that the user has named. They are taken in their order, by TRY up to the first that
+     * another batch has. */
     [PG_LOCKS_TRY] = "SELECT 1 / " ARE_FREE "::integer",
-    [PG_LOCKS_SEAT] = "SELECT 1 / (pg_try_advisory_xact_lock($2::bigint) OR pg_try_advisory_xact_lock($3::bigint) OR "
-                      ARE_FREE ")::integer",
-    [PG_LOCKS] = "SELECT set_config('once.lock_timeout', current_setting('lock_timeout'), true),"
-                 " set_config('lock_timeout', $2::bigint::text, true),"
-                 " (SELECT count(pg_advisory_xact_lock(k) IS NULL) FROM unnest($1::bigint[]) AS u(k)),"
-                 " set_config('lock_timeout', current_setting('once.lock_timeout'), true)",
+    [PG_LOCKS] = "SELECT count(pg_advisory_xact_lock(k) IS NULL) FROM unnest($1::bigint[]) AS u(k)",
+    /* The queue of the batches that wait. This mode is in nobody's way but that of others who ask for it, of VACUUM and
+     * of DDL, and once_meta does not change. */
+    [PG_QUEUE_LIMIT] = "SELECT set_config('once.lock_timeout', current_setting('lock_timeout'), true),"
+                       " set_config('lock_timeout', $1::bigint::text, true)",
+    [PG_QUEUE] = "LOCK TABLE once_meta IN SHARE UPDATE EXCLUSIVE MODE",
+    [PG_QUEUE_OVER] = "SELECT set_config('lock_timeout', current_setting('once.lock_timeout'), true)",
     /* A longer period than the last one, if that has ended recently. Several batches may deadlock at once: the first
      * one writes. */
     [PG_TURNS_BEGIN] = "INSERT INTO once_fact AS f (name, value) VALUES ($1::bytea,"
@@ -327,11 +323,12 @@ const char *const once__pg_shapes[PG_STATEMENTS] = {
     [PG_GUARD] = "1i",
     [PG_GUARD_TEMP] = "1i",
     [PG_TURN_TRY] = "?i",
-    [PG_TURN_SEAT] = "?i",
-    [PG_TURN] = "?ttbt",
+    [PG_TURN] = "?b",
     [PG_LOCKS_TRY] = "1i",
-    [PG_LOCKS_SEAT] = "1i",
-    [PG_LOCKS] = "1ttqt",
+    [PG_LOCKS] = "1q",
+    [PG_QUEUE_LIMIT] = "1tt",
+    [PG_QUEUE] = "",
+    [PG_QUEUE_OVER] = "1t",
     [PG_TURNS_BEGIN] = "",
     [PG_PLAN] = "1tt",
     [PG_PLAN_BATCH] = "1ttT",

@@ -69,7 +69,6 @@ static void tx_over(once_postgres *q, bool committed)
     once__pg_live_clear(q);
     if (q->batch && !committed && q->pg->collided) q->turns.due = true;
     q->pg->collided = q->batch = false;
-    q->turns.how = PG_TRY;
     q->n_locks = 0;
     q->letters[0].n = q->dropped.n = q->audits[0].n = 0;
     q->n_ahead = 0;

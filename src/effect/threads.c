@@ -46,7 +46,29 @@ static bool take_out(once_job_queue *q, const once_job *which)
     return false;
 }
 
+/* With the lock: calls one thread that waits. It calls the next one itself when it has come and more is queued. So
+ * functions that return at once are run by a few threads, instead of each one waking another. */
+static void call_one(once_threads *threads)
+{
+    if (threads->calling || threads->waiting == 0) return;
+    threads->calling = true;
+    pthread_cond_signal(&threads->work);
+}
+
 /* ---- in its own thread ---- */
+
+static once_job *wait_for_job(once_threads *threads)
+{
+    once_job *j;
+    while (!(j = pop(&threads->queued)) && !threads->ending) {
+        threads->waiting++;
+        pthread_cond_wait(&threads->work, &threads->lock);
+        threads->waiting--;
+        threads->calling = false;
+    }
+    if (j && threads->queued.first) call_one(threads);
+    return j;
+}
 
 static void *thread_main(void *arg)
 {
@@ -55,8 +77,7 @@ static void *thread_main(void *arg)
     const uint64_t one = 1;
     pthread_mutex_lock(&threads->lock);
     for (;;) {
-        once_job *j;
-        while (!(j = pop(&threads->queued)) && !threads->ending) pthread_cond_wait(&threads->work, &threads->lock);
+        once_job *j = wait_for_job(threads);
         if (!j) break;
         j->thread = thread->number;
         j->running = true;
@@ -64,9 +85,10 @@ static void *thread_main(void *arg)
         threads->ops->run(threads, j);
         pthread_mutex_lock(&threads->lock);
         j->running = false;
+        const bool first = !threads->done.first; /* otherwise the loop has been told */
         push(&threads->done, j);
         threads->free++;
-        while (write(threads->done_watch.fd, &one, sizeof one) < 0 && errno == EINTR) continue;
+        while (first && write(threads->done_watch.fd, &one, sizeof one) < 0 && errno == EINTR) continue;
     }
     pthread_mutex_unlock(&threads->lock);
     return NULL;
@@ -133,22 +155,36 @@ static once_job *new_job(once_threads *threads, once_item *item)
     j->ended = false;
     j->run_failure = ONCE_OK;
     j->deadline_ms = once_runner_now_ms(runner) + threads->driver.handler->timeout_ms;
+    if (j->deadline_ms < threads->look_at_ms) threads->look_at_ms = j->deadline_ms;
     once__reply_init(&j->reply, once_runner_options_of(runner)->spec->result_max);
     return j;
 }
 
-/* False: no thread has time for one more, and none could be started. */
-static bool find_thread(once_threads *threads)
+/* False: no thread has time for one more. */
+static bool hand_over(once_threads *threads, once_job *j)
 {
     pthread_mutex_lock(&threads->lock);
-    bool found = threads->free > 0;
-    if (found) threads->free--;
+    const bool found = threads->free > 0;
+    if (found) {
+        threads->free--;
+        push(&threads->queued, j);
+        call_one(threads);
+    }
     pthread_mutex_unlock(&threads->lock);
-    if (found || threads->n == threads->driver.handler->slots) return found;
+    return found;
+}
+
+/* False: none could be started. */
+static bool add_thread(once_threads *threads)
+{
+    if (threads->n == threads->driver.handler->slots) return false;
     struct once_thread *thread = &threads->list[threads->n];
     *thread = (struct once_thread){.of = threads, .number = threads->n};
     if (pthread_create(&thread->id, NULL, thread_main, thread) != 0) return false;
     threads->n++;
+    pthread_mutex_lock(&threads->lock);
+    threads->free++;
+    pthread_mutex_unlock(&threads->lock);
     return true;
 }
 
@@ -157,20 +193,14 @@ static void threads_start(once_effect_driver *base, once_item *item)
     assert(item->handler == base->handler);
     once_threads *threads = (once_threads *)base;
     once_job *j = new_job(threads, item);
-    if (!j || !find_thread(threads)) {
-        char why[80];
-        const int len = snprintf(why, sizeof why, "no thread for %s", threads->ops->what);
-        if (j) give_back(threads, j);
-        item->run_failure = ONCE_E_UNAVAILABLE;
-        once_runner_output(base->runner, item, (once_bytes){0}, (once_bytes){why, (size_t)len});
-        once_runner_finished(base->runner, item);
-        return;
-    }
-    item->driver = j;
-    pthread_mutex_lock(&threads->lock);
-    push(&threads->queued, j);
-    pthread_cond_signal(&threads->work);
-    pthread_mutex_unlock(&threads->lock);
+    if (j) item->driver = j;
+    if (j && (hand_over(threads, j) || (add_thread(threads) && hand_over(threads, j)))) return;
+    char why[80];
+    const int len = snprintf(why, sizeof why, "no thread for %s", threads->ops->what);
+    if (j) give_back(threads, j);
+    item->run_failure = ONCE_E_UNAVAILABLE;
+    once_runner_output(base->runner, item, (once_bytes){0}, (once_bytes){why, (size_t)len});
+    once_runner_finished(base->runner, item);
 }
 
 static void threads_kill(once_effect_driver *base, once_item *item)
@@ -184,6 +214,7 @@ static void threads_kill(once_effect_driver *base, once_item *item)
     if (waits) threads->free++;
     else if (j->running) j->deadline_ms = threads->ops->end(threads, j, once_runner_now_ms(base->runner));
     pthread_mutex_unlock(&threads->lock);
+    if (j->deadline_ms < threads->look_at_ms) threads->look_at_ms = j->deadline_ms;
     if (!waits) return;
     once_runner_finished(base->runner, item);
     give_back(threads, j);
@@ -193,6 +224,7 @@ static int64_t threads_tick(once_effect_driver *base, int64_t now_ms)
 {
     once_threads *threads = (once_threads *)base;
     int64_t next_ms = ONCE_NEVER;
+    if (now_ms < threads->look_at_ms) return threads->look_at_ms;
     for (once_job *j = threads->all; j; j = j->next_of_all) { /* no more than there are slots */
         if (!j->item) continue;
         if (j->deadline_ms <= now_ms) {
@@ -204,6 +236,7 @@ static int64_t threads_tick(once_effect_driver *base, int64_t now_ms)
         }
         if (j->deadline_ms < next_ms) next_ms = j->deadline_ms;
     }
+    threads->look_at_ms = next_ms;
     return next_ms;
 }
 
@@ -246,6 +279,7 @@ int once_threads_open(once_threads *threads, const once_threads_ops *ops, once_r
     assert(handler->slots > 0 && !threads->list);
     threads->driver = (once_effect_driver){.ops = &threads_ops, .handler = handler, .runner = runner};
     threads->ops = ops;
+    threads->look_at_ms = ONCE_NEVER;
     pthread_mutex_init(&threads->lock, NULL); /* neither can fail here */
     pthread_cond_init(&threads->work, NULL);
     threads->list = calloc(handler->slots, sizeof *threads->list);

@@ -47,6 +47,7 @@ struct once_threads { /* first member of each kind */
     once_effect_driver driver;
     const once_threads_ops *ops;
     once_job *spare, *all; /* the loop's */
+    int64_t look_at_ms;    /* no job is past its deadline before this time; the loop's, too */
     once_watch done_watch;
     struct once_thread *list;
     uint32_t n;
@@ -54,7 +55,9 @@ struct once_threads { /* first member of each kind */
     pthread_mutex_t lock; /* protects what follows, and what a driver puts behind this struct */
     pthread_cond_t work;
     once_job_queue queued, done;
-    uint32_t free; /* threads without a job, less the jobs that wait for one */
+    uint32_t free;    /* threads without a job, less the jobs that wait for one */
+    uint32_t waiting; /* threads that wait for a job */
+    bool calling;     /* one of them was called, and has not come yet */
     bool ending;
 };
 

@@ -89,14 +89,13 @@ static bool is_down(const once_handler_state *h, int64_t now_ms)
     return h->refused >= 3 || h->worked_ms == 0 || now_ms - h->worked_ms >= 5000;
 }
 
-static void report_handler(once_run *r, const once_item *item) /* @locks: lock */
+static void report_handler(once_run *r, const once_item *item, int64_t at_ms) /* @locks: lock */
 {
     assert(once_handler_external(item->handler) && item->run_failure == ONCE_OK);
     assert(item->handler >= r->pipeline->spec->handlers &&
            item->handler < r->pipeline->spec->handlers + r->pipeline->spec->n_handlers);
     once_handler_state *h = &r->handlers[item->handler - r->pipeline->spec->handlers];
     const once_bytes name = item->handler->type.len ? item->handler->type : item->handler->operation;
-    const int64_t at_ms = once__run_now_ms(r);
     char why[sizeof((once_error *)0)->text];
     if (is_refused(item)) {
         h->refused++;
@@ -121,12 +120,13 @@ static void report_handler(once_run *r, const once_item *item) /* @locks: lock *
 void once__run_report_effects(once_run *r, once_item *const *items, size_t n) /* @locks: lock */
 {
     const once_item *failed = NULL;
+    const int64_t at_ms = once__run_now_ms(r);
     bool started = false;
     for (size_t i = 0; i < n; i++) {
         if (items[i]->run_failure != ONCE_OK) failed = items[i];
         started |= items[i]->started;
         if (items[i]->run_failure == ONCE_OK && items[i]->handler && !items[i]->decision.asks)
-            report_handler(r, items[i]);
+            report_handler(r, items[i], at_ms);
     }
     if (failed) report_failure(r, failed);
     else if (started) report_no_failure(r);

@@ -49,9 +49,17 @@ static int mem_begin(once_storage *storage, bool write, once_error *err)
     return ONCE_OK;
 }
 
+/* The last slots, if they are empty: of keys that were looked for and have no entry. */
+static void drop_empty_slots(once_mem *m)
+{
+    for (; m->slots.n && !m->slots.at[m->slots.n - 1].record; m->slots.n--)
+        (void)once_table_remove(&m->by_id, m->slots.at[m->slots.n - 1].id);
+}
+
 static void tx_over(once_mem *m)
 {
     assert(m->open || m->undos.n == 0);
+    drop_empty_slots(m);
     m->tx++;
     m->open = m->write = false;
     m->undos.n = 0;

@@ -192,7 +192,7 @@ static int load_slots(once_sqlite *q, once_slot **slots, size_t n, once_error *e
         rc = load_row(q, slots[i], err);
         if (!slots[i]->row) slots[left++] = slots[i];
     }
-    if (rc != ONCE_OK || left == 0) return rc;
+    if (rc != ONCE_OK || left == 0 || once__settled_has_none(q->settled)) return rc;
     qsort(slots, left, sizeof *slots, compare_slots);
 
     once_hash one, *ids = left == 1 ? &one : once_arena_alloc(&q->arena, left * sizeof *ids);

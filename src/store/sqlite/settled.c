@@ -320,6 +320,12 @@ static int find_recent(once_settled *s, once_hash id, once_record *out, once_are
     return once__record_own(arena, out) ? ONCE_OK : once_no_memory(err, "for settled entries");
 }
 
+bool once__settled_has_none(const once_settled *s)
+{
+    assert(!s->distrusted);
+    return s->recent.n == 0 && s->n_runs == 0;
+}
+
 int once__settled_find(once_settled *s, const once_hash *ids, size_t n, int64_t now_ms, once_record *out,
                        once_arena *arena, once_error *err)
 {

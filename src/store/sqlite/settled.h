@@ -53,6 +53,8 @@ const once_settled_head *once__settled_head(once_settled *settled); /* the head 
 int once__settled_find(once_settled *settled, const once_hash *ids, size_t n, int64_t now_ms, once_record *out,
                        once_arena *arena, once_error *err);
 
+bool once__settled_has_none(const once_settled *settled); /* there are no records at all */
+
 /* Adds a record, newer than all others. _commit writes the added records, and does its share of flushing and
  * merging. */
 int once__settled_add(once_settled *settled, const once_record *record, once_error *err);

@@ -45,6 +45,11 @@
  * can have expired. With one, the lane's version can have expired, and an older message would run after a newer one; so
  * there it is too old like all others.
  *
+ * Without a claim (`unclaimed`). Where a repeat does no harm and nothing is remembered, a claim of a new key protects
+ * nothing. So a natural message without a lane, whose unknowns are tried again, may ask to run without one: the answer
+ * is RUN, and the entry stays absent. An entry that exists answers as always: it is waiting, dead, or another's, and is
+ * claimed as usual if it may run. When the effect has failed, the caller claims and settles in one transaction.
+ *
  * Thread rule: the functions share no state; an entry and a lane belong to one thread at a time. */
 #ifndef ONCE_CORE_ENTRY_H
 #define ONCE_CORE_ENTRY_H
@@ -127,13 +132,14 @@ typedef struct once_request {
     int64_t remember_ms; /* > 0, or ONCE_FOREVER */
     int64_t sent_ms;     /* when the message was sent, or ONCE_NO_TIME */
     bool hold;           /* when the lease runs out, the entry becomes unknown; otherwise it runs again */
-    bool lookup;  /* with `hold`: the other side can be asked about an unknown, so it has a due time (decision.asks);
+    bool lookup;    /* with `hold`: the other side can be asked about an unknown, so it has a due time (decision.asks);
                    * the worker that asks decides in the end whether the entry is held */
-    bool asks;    /* extend: this claim asks about an unknown (decision.asks); it is not an attempt */
-    bool natural; /* nothing is kept after success; an equal version of the lane runs again */
-    bool old_key; /* a new entry keeps the old form of the idempotency key (core/outward.h), because the dead letter
+    bool asks;      /* extend: this claim asks about an unknown (decision.asks); it is not an attempt */
+    bool natural;   /* nothing is kept after success; an equal version of the lane runs again */
+    bool unclaimed; /* claim, `natural`, no lane, no `hold`: a new key runs without a claim */
+    bool old_key;   /* a new entry keeps the old form of the idempotency key (core/outward.h), because the dead letter
                    * that comes back had it */
-    uint64_t run; /* the run that received the message */
+    uint64_t run;   /* the run that received the message */
     once_coordinates at;
 } once_request;
 
@@ -160,6 +166,7 @@ typedef struct once_decision {
      * said so (`maybe_done`), or an unknown is tried again. */
     bool unreported;
     bool maybe_done; /* RUN: some earlier attempt may have had its effect, not only the last; the effect is told this */
+    bool unclaimed;  /* RUN: there is no claim, and nothing was recorded; the request asked for that */
     bool old_key;    /* the entry keeps the old form of the idempotency key (core/outward.h) */
     /* UNKNOWN, from take: the caller has a claim to ask the other side about it and to settle the answer. It must run
      * nothing. When the lease ends without an answer, the entry is handed out again. */

@@ -78,6 +78,12 @@ int once_entry_claim(once_entry *entry, once_lane *lane, const once_request *r, 
             if (answer == ONCE_ANSWER_LATER) out->wait_ms = ONCE_NEVER;
             return ONCE_UNCHANGED;
         }
+        if (r->unclaimed) {
+            assert(r->natural && !lane && !r->hold);
+            *out = (once_decision){
+                .answer = answer, .attempt = 1, .failing_for_ms = -1, .unclaimed = true, .old_key = r->old_key};
+            return ONCE_UNCHANGED;
+        }
         once__entry_begin(entry, lane, r, now_ms);
         once__entry_start(entry, r->token, r->lease_ms, false, now_ms);
         once__entry_note_sent(entry, r, now_ms);

@@ -48,15 +48,19 @@ void once_flight_unreserve(once_flight *flight, const once_item *item)
 
 /* --- leases --- */
 
-static int64_t extend_at(const once_item *item) { return item->claimed_at_ms + item->request.lease_ms / 3; }
+static int64_t extend_at(const once_item *item)
+{
+    return item->unclaimed ? ONCE_NEVER : item->claimed_at_ms + item->request.lease_ms / 3;
+}
+
 static bool may_start(const once_item *item, int64_t now_ms)
 {
-    return now_ms <= item->claimed_at_ms + item->request.lease_ms / 2;
+    return item->unclaimed || now_ms <= item->claimed_at_ms + item->request.lease_ms / 2;
 }
 
 static int64_t end_at(const once_item *item)
 {
-    if (item->told_to_end || !item->given) return ONCE_NEVER;
+    if (item->told_to_end || !item->given || item->unclaimed) return ONCE_NEVER;
     return item->lost ? INT64_MIN : item->claimed_at_ms + item->request.lease_ms / 5 * 4;
 }
 
@@ -71,7 +75,7 @@ int64_t once_flight_shortest_ms(const once_flight *flight)
 {
     int64_t shortest_ms = ONCE_NEVER;
     for (const once_item *item = flight->first; item; item = item->next)
-        if (item->request.lease_ms < shortest_ms) shortest_ms = item->request.lease_ms;
+        if (!item->unclaimed && item->request.lease_ms < shortest_ms) shortest_ms = item->request.lease_ms;
     return shortest_ms;
 }
 
@@ -155,7 +159,7 @@ size_t once_flight_extends(once_flight *flight, int64_t now_ms, once_item **out,
     if (now_ms < flight->extend_at_ms) return 0;
     int64_t next_ms = ONCE_NEVER;
     for (once_item *item = flight->first; item; item = item->next) {
-        if (item->lost) continue;
+        if (item->lost || item->unclaimed) continue;
         if (extend_at(item) <= now_ms && n < max) out[n++] = item;
         else sooner(&next_ms, extend_at(item));
     }

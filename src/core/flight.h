@@ -1,4 +1,5 @@
-/* External effects in flight: claimed, and not yet back with an outcome.
+/* External effects in flight: claimed, or allowed to run without a claim (core/entry.h), and not yet back with an
+ * outcome. What follows about leases is for those that were claimed; the others have none.
  *
  * Each handler has a number of slots. The machine asks for a claim only when a slot is free, so that no lease runs
  * while a message queues. A lease is extended well before its end. Where that fails, the effect must end before the
@@ -58,7 +59,7 @@ uint32_t once_flight_free(const once_flight *flight, const once_handler_spec *ha
 void once_flight_reserve(once_flight *flight, const once_item *item);
 void once_flight_unreserve(once_flight *flight, const once_item *item);
 
-/* The claim is durable, and the item has its slot: the effect may start. */
+/* The claim is durable, or it needs none, and the item has its slot: the effect may start. */
 void once_flight_add(once_flight *flight, once_item *item, int64_t claimed_at_ms);
 void once_flight_extended(once_flight *flight, once_item *item, int64_t claimed_at_ms);
 /* Another worker has its claim: the effect must end now. */

@@ -115,6 +115,7 @@ struct once_item {
     /* About an external effect, only for the machine (core/flight.h). */
     bool given;            /* START gave it to the executor; stays true when the effect has ended */
     bool told_to_end;      /* KILL was asked for; stays true when the effect has ended */
+    bool unclaimed;        /* its effect began without a claim (core/entry.h): there is no lease and no fence */
     bool returned;         /* its effect ended, and its outcome is not in the store yet */
     bool lost;             /* another worker has its claim: its outcome cannot be settled */
     once_outcome came_to;  /* returned: the outcome of the effect outside ... */
@@ -136,6 +137,12 @@ struct once_item {
 static inline bool once_item_has_then(const once_item *item)
 {
     return item->returned && item->came_to == ONCE_DONE && (item->handler->bits & ONCE_EFFECT_THEN);
+}
+
+/* Its effect ended without a claim, and nothing is kept of its outcome: the store need not hear of it. */
+static inline bool once_item_leaves_nothing(const once_item *item)
+{
+    return item->returned && item->unclaimed && item->came_to <= ONCE_STALE;
 }
 
 /* Its `then` was not written in this transaction (its claim is gone, or `then` failed), and the result of an earlier

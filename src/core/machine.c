@@ -144,7 +144,10 @@ int64_t once_machine_source_wait_ms(const once_machine *machine, int64_t now_ms)
 static bool flight_new(once_machine *machine)
 {
     if (!once_flight_init(&machine->outside.flight, machine->spec)) return false;
-    if (machine->o.unclean && !ONCE_PLANTED(no_caution)) machine->outside.flight.alone_left = SINGLY_LEAST;
+    if (machine->o.unclean && !ONCE_PLANTED(no_caution)) {
+        machine->outside.flight.alone_left = SINGLY_LEAST;
+        machine->outside.claims_left = CLAIMED_LEAST * machine->batch_max;
+    }
     if (!machine->outside.flight.slots) return once_key_queue_init(&machine->key_queue, 0);
     if (!once_due_shares_init(&machine->due.shares, machine->spec)) return false;
     machine->outside.list = calloc(machine->outside.flight.slots, sizeof *machine->outside.list);

@@ -90,7 +90,7 @@ void once__machine_count_origin(once_machine *machine, const once_item *item, bo
  * without any effect. */
 int once__item_repeat_change(const once_item *item)
 {
-    if (!item->decision.unreported || !once__item_is_external(item)) return 0;
+    if (!item->decision.unreported || !once__item_is_external(item) || item->unclaimed) return 0;
     if (item->stage == ONCE_STAGE_OUTSIDE) return 1;
     return item->returned && item->outcome == ONCE_RELEASE ? -1 : 0;
 }
@@ -152,7 +152,7 @@ static void give_away(once_machine *machine, once_item *item)
     machine->counts.fenced++;
     machine->counts.attempts += once__item_has_tried(item);
     if (!once__item_is_unwanted(item) && item->tag) { /* its delivery is still ours: claim it as if it had just come */
-        item->held = item->lost = item->returned = item->maybe_done = item->commit_unknown = false;
+        item->held = item->lost = item->returned = item->unclaimed = item->maybe_done = item->commit_unknown = false;
         once__item_forget_output(item);
         once__machine_move(machine, item, ONCE_AT_READY);
     } else {

@@ -110,6 +110,16 @@ static void decide_run(once_machine *machine, once_item *item)
 {
     const bool external = once__item_is_external(item);
     const once_policy policy = once_policy_of(item->handler, machine->o.env);
+    if (item->returned) { /* its effect ran without a claim, and failed: what the entry says counts, too */
+        assert(item->unclaimed);
+        once__machine_judge(machine, item);
+        item->stage = ONCE_STAGE_SETTLE;
+        return;
+    }
+    if (item->decision.unclaimed) {
+        item->commit_unknown = false;      /* the store has nothing of it */
+        if (machine->end.stopping) return; /* it goes back to the queue */
+    }
     if (machine->end.stopping && (item->held || external) && !(item->ended_tx && item->outcome == ONCE_UNKNOWN)) {
         item->outcome = ONCE_RELEASE;
         item->failure = ONCE_BYTES("put back at shutdown");

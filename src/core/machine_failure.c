@@ -227,7 +227,7 @@ void once__machine_store_failed(once_machine *machine, once_action *action, int6
     }
     if (action->kind == ONCE_ACT_COMMIT && is_rollback(action->status)) once__machine_drop_found(machine);
     for (size_t i = 0; action->kind == ONCE_ACT_COMMIT && i < machine->work.n; i++)
-        machine->work.items[i]->commit_unknown = true;
+        machine->work.items[i]->commit_unknown = !machine->work.items[i]->decision.unclaimed;
     for (size_t i = machine->work.n; ONCE_PLANTED(start_first) && action->kind == ONCE_ACT_COMMIT && i > 0; i--)
         if (machine->work.items[i - 1]->stage == ONCE_STAGE_OUTSIDE)
             once__machine_put_in_flight(machine, machine->work.items[i - 1], machine->work.asked_at_ms),

@@ -16,6 +16,7 @@
 #define OUTSTANDING 64   /* so many batches of a stream may be delivered and not acked */
 #define PARKED 2         /* so many batches of a stream may wait behind equal keys and lanes */
 #define SINGLY_LEAST 64  /* after an unclean end, at least so many effects run one by one */
+#define CLAIMED_LEAST 64 /* after an unclean end, at least so many batches of effects outside are claimed */
 #define BLAME_AFTER 3    /* after so many rollbacks in a row by the database, find the message that causes them */
 #define CLOCK_SLACK_MS 2 /* added to waits, because the store's clock and ours do not tick at the same time */
 
@@ -169,6 +170,9 @@ typedef struct machine_outside {
     unsigned tries;
     int64_t failing_since_ms;
     int64_t at_ms; /* no message with an external effect is claimed before */
+    /* After an unclean end so many more are claimed, also those that need no claim: the one that killed the process is
+     * among them, and only a claim counts its attempts. */
+    size_t claims_left;
 } machine_outside;
 
 /* The store executor, and what it does besides the work. */
@@ -250,6 +254,12 @@ static inline bool once__item_is_left(const once_item *item)
 static inline bool once__item_is_begun(const once_item *item)
 {
     return item->held || item->commit_unknown || item->ended_tx;
+}
+
+/* Whether its claim is in the store from before this transaction. */
+static inline bool once__item_has_claim(const once_item *item)
+{
+    return item->held || (item->returned && !item->unclaimed);
 }
 
 /* It came from the source, and its delivery is no longer ours: the stream was revoked, or another consumer has it. */

@@ -8,7 +8,7 @@
 
 #include "base/banned.h"
 
-/* The claim is durable: the effect may begin. */
+/* The claim is durable, or there is none: the effect may begin. */
 void once__machine_put_in_flight(once_machine *machine, once_item *item, int64_t asked_at_ms)
 {
     assert(once__item_is_external(item) && item->input);
@@ -16,6 +16,8 @@ void once__machine_put_in_flight(once_machine *machine, once_item *item, int64_t
         once_key_queue_join(&machine->key_queue, item);
     item->commit_unknown = false; /* the result of its commit is known now */
     item->claimed_at_ms = asked_at_ms;
+    item->unclaimed = item->decision.unclaimed;
+    if (machine->outside.claims_left) machine->outside.claims_left--;
     once__machine_move(machine, item, ONCE_AT_FLIGHT);
     machine->counts.repeats += once__item_repeat_change(item) > 0;
 }
@@ -94,7 +96,8 @@ void once__machine_finished(once_machine *machine, once_item *const *items, size
         /* An effect that was told to end, or never began, did not find the other side away: no pause is needed. */
         const bool found_out = item->started && !item->told_to_end;
         if (item->outcome == ONCE_RELEASE && item->delay_ms < 0 && !found_out) item->delay_ms = 0;
-        once__machine_judge(machine, item);
+        if (ONCE_PLANTED(failure_dropped) && item->unclaimed) item->outcome = ONCE_DONE;
+        if (!item->unclaimed) once__machine_judge(machine, item); /* otherwise when its entry is known */
         if (item->run_failure == ONCE_OK) machine->outside.tries = 0;
         else if (!failed || may_pass(failed)) failed = item;
         once__machine_move(machine, item, ONCE_AT_RETURNED);

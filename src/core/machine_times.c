@@ -13,9 +13,11 @@ void once__machine_note_received(const once_machine *machine, once_item *item)
     item->times = (once_item_times){machine->now_ms, ONCE_NO_TIME, ONCE_NO_TIME, ONCE_NO_TIME};
 }
 
+/* What has returned is claimed only to settle it: the answer that let it begin counts. */
 void once__machine_note_claimed(const once_machine *machine, once_item *const *items, size_t n)
 {
-    for (size_t i = 0; i < n; i++) items[i]->times.claimed_ms = machine->now_ms;
+    for (size_t i = 0; i < n; i++)
+        if (!items[i]->returned) items[i]->times.claimed_ms = machine->now_ms;
 }
 
 void once__machine_note_started(const once_machine *machine, once_item *const *items, size_t n)

@@ -20,15 +20,14 @@ once_action *once__machine_emit(once_machine *machine, once_action_kind kind, si
     return &machine->store.action;
 }
 
-/* Lists the items of the round at a stage. `held`: only those that were claimed durably before (returned ones were,
- * too), only others, or with -1 all. */
+/* Lists the items of the round at a stage. `held`: only those that were claimed durably before, only others, or with -1
+ * all. */
 size_t once__machine_gather(once_machine *machine, once_stage stage, int held)
 {
     size_t n = 0;
     for (size_t i = 0; i < machine->work.round_n; i++) {
         once_item *item = machine->work.round[i];
-        if (item->stage == stage && (held < 0 || (item->held || item->returned) == held))
-            machine->work.list[n++] = item;
+        if (item->stage == stage && (held < 0 || once__item_has_claim(item) == held)) machine->work.list[n++] = item;
     }
     return n;
 }
@@ -59,6 +58,24 @@ static bool through_store(const once_machine *machine, const once_item *item)
            (item->request.natural && durable_claim && !once_hash_is_zero(item->request.lane.id));
 }
 
+/* Whether its effect may begin without a claim. Not if what it started could go on without us, while another worker
+ * begins it again. */
+static bool runs_unclaimed(const once_machine *machine, const once_item *item)
+{
+    const unsigned claimed = ONCE_EFFECT_OUTLIVES | ONCE_EFFECT_THEN;
+    return item->tag && item->input && item->request.natural && !item->request.hold && once__item_is_external(item) &&
+           !(item->handler->bits & claimed) && once_hash_is_zero(item->request.lane.id) &&
+           machine->outside.claims_left == 0;
+}
+
+/* The stage of an item whose effect outside has ended. If it had no claim, a failure is claimed and settled now. */
+static once_stage stage_of_returned(const once_item *item)
+{
+    if (item->unclaimed) return once_item_leaves_nothing(item) ? ONCE_STAGE_SETTLE : ONCE_STAGE_CLAIM;
+    if (!once_item_has_then(item)) return ONCE_STAGE_SETTLE;
+    return ONCE_PLANTED(then_unfenced) ? ONCE_STAGE_RUN : ONCE_STAGE_CLAIM;
+}
+
 /* Puts all items back to the start of the transaction, and finds which wait for each other. */
 void once__machine_arrange(once_machine *machine)
 {
@@ -70,10 +87,10 @@ void once__machine_arrange(once_machine *machine)
         once_item *item = machine->work.items[i];
         const bool keyed = !once_hash_is_zero(item->request.id);
         if (item->returned) { /* no item of the work waits for it: those are parked until it is over */
-            if (once_item_has_then(item)) item->outcome = item->came_to, item->result = item->came_with;
-            item->stage = !once_item_has_then(item)     ? ONCE_STAGE_SETTLE
-                          : ONCE_PLANTED(then_unfenced) ? ONCE_STAGE_RUN
-                                                        : ONCE_STAGE_CLAIM;
+            if (once_item_has_then(item) || item->unclaimed)
+                item->outcome = item->came_to, item->result = item->came_with;
+            item->stage = stage_of_returned(item);
+            item->request.unclaimed = false;
             item->next_of_key = item->next_of_lane = NULL;
             machine->work.had_lanes |= !once_hash_is_zero(item->request.lane.id);
             machine->work.next_round[machine->work.next_round_n++] = item;
@@ -83,6 +100,7 @@ void once__machine_arrange(once_machine *machine)
                       : !keyed                       ? ONCE_STAGE_BURY
                       : through_store(machine, item) ? ONCE_STAGE_ACCEPT
                                                      : ONCE_STAGE_CLAIM;
+        item->request.unclaimed = runs_unclaimed(machine, item);
         item->decision = (once_decision){.answer = ONCE_ANSWER_DEAD};
         if (ONCE_PLANTED(new_tokens) && item->commit_unknown && !item->held) item->request.token.a += 2;
         item->result = item->failure = (once_bytes){0};

@@ -179,7 +179,10 @@ static const once_config_field pipeline_fields[] = {
      ONCE_CONFIG_AT(once_config_pipeline, common.spec.natural),
      .standard = "false",
      .text = "The effects are idempotent by nature, so nothing is remembered after success, and every delivery runs. "
-             "With `version` the version of the lane is remembered: an older one is stale, an equal one runs again."},
+             "With `version` the version of the lane is remembered: an older one is stale, an equal one runs again. "
+             "Without `order`, the effect of a `callback` or of `sql` with `url` runs without a claim, unless unknowns "
+             "are held (`unknown`): nothing is written while it runs, and if its partition or queue goes to another "
+             "worker meanwhile, both may run it at the same time."},
     {.name = "unknown",
      .type = ONCE_CONFIG_WORD,
      ONCE_CONFIG_AT(once_config_pipeline, common.unknown),

@@ -47,7 +47,7 @@ const once_request **once__requests_of(once_executor *x, const once_action *a)
 
 static once_touch_kind touch_of(const once_item *item)
 {
-    if (item->held || item->returned) return ONCE_TOUCH_KEEP;
+    if (item->held || (item->returned && !item->unclaimed)) return ONCE_TOUCH_KEEP;
     if (item->stage == ONCE_STAGE_ACCEPT) return ONCE_TOUCH_ACCEPT;
     return item->handler && once_handler_external(item->handler) ? ONCE_TOUCH_LANE : ONCE_TOUCH_CLAIM;
 }
@@ -123,7 +123,7 @@ static int do_claim(once_executor *x, once_action *a, once_error *err)
     CHECK_POINT(claim_after, err);
     for (size_t i = 0; i < a->n; i++) {
         a->items[i]->decision = decisions[i];
-        x->wrote |= decisions[i].answer == ONCE_ANSWER_RUN;
+        x->wrote |= decisions[i].answer == ONCE_ANSWER_RUN && !decisions[i].unclaimed;
         x->met_busy |= decisions[i].answer == ONCE_ANSWER_BUSY;
         once__note_lapsed(x, a->items[i]);
         if (decisions[i].own &&
@@ -152,14 +152,46 @@ static int do_extend(once_executor *x, once_action *a, once_error *err)
     return rc;
 }
 
+/* The items that the store must hear of. Of the others nothing is kept, so they count as settled. */
+static size_t gather_told(once_executor *x, const once_action *a, once_item **told)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < a->n; i++) {
+        once_item *item = a->items[i];
+        if (!once_item_leaves_nothing(item)) {
+            told[n++] = item;
+            continue;
+        }
+        item->granted = true;
+        x->settled++;
+    }
+    return n;
+}
+
+static void note_settled(once_executor *x, once_item *item, bool applied, bool known)
+{
+    item->granted = applied;
+    x->settled += applied && once_outcome_is_decided(item->outcome);
+    if (applied) once__note_ending(x, item, known);
+    else if (once_item_may_be_settled(item)) return; /* it is settled once more, which tells */
+    else if (!item->returned)
+        once__log_fenced(x, item, "its lease expired before the outcome was recorded; its effect is not committed");
+    else
+        once__note(x, ONCE_LOG_WARN, "fenced", item,
+                   ONCE_BYTES("its lease expired before the outcome was recorded; its effect has run, or was "
+                              "ended, and the worker that has claimed it since decides"));
+}
+
 static int do_settle(once_executor *x, once_action *a, once_error *err)
 {
     assert(x->in_tx);
     once_settlement *settlements = once_arena_new(&x->scratch, once_settlement, a->n);
+    once_item **told = once_arena_alloc(&x->scratch, a->n * sizeof(*told));
     bool *applied = once_arena_new(&x->scratch, bool, a->n), *known = once_arena_new(&x->scratch, bool, a->n);
-    if (!settlements || !applied || !known) return once_no_memory(err, "for a batch");
-    for (size_t i = 0; i < a->n; i++) {
-        once_item *item = a->items[i];
+    if (!settlements || !told || !applied || !known) return once_no_memory(err, "for a batch");
+    const size_t n = gather_told(x, a, told);
+    for (size_t i = 0; i < n; i++) {
+        const once_item *item = told[i];
         settlements[i] = (once_settlement){
             .request = &item->request,
             .outcome = item->outcome,
@@ -174,23 +206,11 @@ static int do_settle(once_executor *x, once_action *a, once_error *err)
         };
     }
     CHECK_POINT(settle_before, err);
-    const int rc = x->store->ops->settle(x->store, settlements, a->n, applied, err);
+    const int rc = n ? x->store->ops->settle(x->store, settlements, n, applied, err) : ONCE_OK;
     if (rc != ONCE_OK) return rc;
     CHECK_POINT(settle_after, err);
-    x->wrote = true;
-    for (size_t i = 0; i < a->n; i++) {
-        a->items[i]->granted = applied[i];
-        x->settled += applied[i] && once_outcome_is_decided(a->items[i]->outcome);
-        if (applied[i]) once__note_ending(x, a->items[i], known[i]);
-        else if (once_item_may_be_settled(a->items[i])) continue; /* it is settled once more, which tells */
-        else if (!a->items[i]->returned)
-            once__log_fenced(x, a->items[i],
-                             "its lease expired before the outcome was recorded; its effect is not committed");
-        else
-            once__note(x, ONCE_LOG_WARN, "fenced", a->items[i],
-                       ONCE_BYTES("its lease expired before the outcome was recorded; its effect has run, or was "
-                                  "ended, and the worker that has claimed it since decides"));
-    }
+    x->wrote |= n > 0;
+    for (size_t i = 0; i < n; i++) note_settled(x, told[i], applied[i], known[i]);
     return ONCE_OK;
 }
 
@@ -307,12 +327,13 @@ static int commit_batch(once_executor *x, once_action *a, bool renews, once_erro
 
 static int do_commit(once_executor *x, once_action *a, once_error *err)
 {
-    const bool renews = x->worker && x->wrote;
-    if (renews) x->worker->done += x->settled;
+    /* What was settled and leaves nothing moves the cursor: that is written only beside a record that did not go back. */
+    const bool renews = x->worker && (x->wrote || (x->settled && a->n_last));
+    if (x->worker) x->worker->done += x->settled;
     const int rc = commit_batch(x, a, renews, err);
     if (rc != ONCE_OK) {
-        assert(!renews || x->worker->done >= x->settled);
-        if (renews) x->worker->done -= x->settled;
+        assert(!x->worker || x->worker->done >= x->settled);
+        if (x->worker) x->worker->done -= x->settled;
         return rc;
     }
     if (renews) once_worker_kept(x->worker);

@@ -251,6 +251,42 @@ static void a_rollback_brings_back_what_was_waiting(fixture *f)
     assert_state(f, r, ABSENT);
 }
 
+/* Nothing is written while it runs. A failure is claimed and settled in one transaction, and is then known. */
+static void a_new_key_may_run_without_a_claim(fixture *f)
+{
+    once_request r = ask_natural(f, "k");
+    r.unclaimed = true;
+    do_begin(f);
+    const once_decision d = do_claim(f, &r);
+    assert_answer(d, RUN);
+    assert_true(d.unclaimed && d.attempt == 1 && d.failures == 0);
+    do_commit(f);
+    assert_state(f, r, ABSENT);
+    maybe_reopen(f);
+
+    once_request other = ask_natural(f, "k"); /* another worker has it, too, and fails */
+    other.unclaimed = false;
+    do_begin(f);
+    assert_answer(do_claim(f, &other), RUN);
+    assert_true(do_settle(f, &other, ONCE_RETRY));
+    do_commit(f);
+    assert_state(f, r, WAITING);
+
+    r.unclaimed = false; /* this one fails later */
+    do_begin(f);
+    assert_answer(do_claim(f, &r), LATER);
+    do_commit(f);
+    pass(f, DELAY);
+    r = ask_natural(f, "k"); /* what waits is claimed by whoever comes, as always */
+    r.unclaimed = true;
+    const once_decision again = do_claim(f, &r);
+    assert_answer(again, RUN);
+    assert_true(!again.unclaimed && again.failures == 1);
+    assert_state(f, r, CLAIMED);
+    assert_true(do_settle(f, &r, ONCE_DONE));
+    assert_state(f, r, ABSENT);
+}
+
 const conform_test conform_natural[] = {
     CONFORM(nothing_is_kept_of_what_finished),
     CONFORM(f26_a_natural_one_that_is_not_finished_conflicts),
@@ -263,5 +299,6 @@ const conform_test conform_natural[] = {
     CONFORM_WITH(f28_waiting_ones_of_the_lanes_version_run, ONCE_STORE_LANES | ONCE_STORE_OWNS),
     CONFORM_WITH(several_lives_in_one_transaction, ONCE_STORE_LANES | ONCE_STORE_TX),
     CONFORM_WITH(a_rollback_brings_back_what_was_waiting, ONCE_STORE_TX | ONCE_STORE_OWNS),
+    CONFORM_WITH(a_new_key_may_run_without_a_claim, ONCE_STORE_TX | ONCE_STORE_OWNS),
     {0},
 };

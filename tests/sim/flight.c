@@ -22,6 +22,15 @@ size_t sim_flights_air(const sim_worker *w, int handler)
     return n;
 }
 
+int sim_flights_landed(const sim_world *world, once_token token)
+{
+    for (size_t i = world->flights_n; i > 0; i--) {
+        const sim_flight *f = &world->flights[i - 1];
+        if (f->unclaimed && !f->air && once_hash_equal(f->token, token)) return (int)i - 1;
+    }
+    return -1;
+}
+
 /* --- what happens by itself --- */
 
 static void happen(sim_world *world, sim_flight *f)
@@ -182,6 +191,7 @@ static void start(sim_worker *w, once_item *item)
                       .item = item,
                       .token = item->request.token,
                       .question = item->decision.asks,
+                      .unclaimed = item->unclaimed,
                       .air = true};
     if (handler->processes) f->process = (uint32_t)sim_random(world, handler->processes);
     f->then_fails = handler->then && sim_fires(world, SIM_then_fails);
@@ -189,6 +199,7 @@ static void start(sim_worker *w, once_item *item)
     else plan(w, f);
     sim_trace(world, w->index, f->question ? "  asks about key" : "  starts key", NULL, key, message, ONCE_OK);
     if (f->question) sim_record_ask(world, f);
+    else if (f->unclaimed) sim_record_start_unclaimed(world, f);
     else sim_record_start(world, f);
     if (once_hash_equal(world->keys[key].token, f->token)) world->keys[key].flight = (int)(f - world->flights);
 }
@@ -213,6 +224,7 @@ static void report(sim_worker *w, sim_flight *f)
     item->started = f->said != ONCE_RELEASE || f->away;
     if (f->question) report_answer(w, f);
     item->run_failure = trouble ? troubles[sim_random(world, world->finite ? 2 : 3)] : ONCE_OK;
+    if (f->unclaimed && f->said <= ONCE_STALE) sim_record_passed(world, f);
     f->item = NULL;
     f->air = false;
 }

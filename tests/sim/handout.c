@@ -129,7 +129,14 @@ static sim_worker *holder_of(sim_world *world, const sim_delivery *d)
 static bool is_begun(const sim_world *world, const sim_delivery *d)
 {
     const int key = world->messages[d->message].key;
-    return key >= 0 && world->keys[key].open && world->keys[key].holder == d->holder;
+    if (key >= 0 && world->keys[key].open && world->keys[key].holder == d->holder) return true;
+    for (size_t i = 0; i < world->flights_n; i++) { /* without a claim */
+        const sim_flight *f = &world->flights[i];
+        if (f->unclaimed && f->message == d->message && f->incarnation == d->holder &&
+            f->began_ms >= world->handouts[d->handout].out_ms)
+            return true;
+    }
+    return false;
 }
 
 /* What can be extended is, also by a worker that was told to stop; but who has given up the store drops what it has.

@@ -236,7 +236,8 @@ static void grant(sim_world *world, sim_worker *w, const sim_note *note)
     if (h->external && !again) told(world, k, in_hand, note->unreported, note->key);
     came(world, k);
     check_twin(world, k, note->key);
-    if (!again) k->flight = -1;
+    if (!again) k->flight = sim_flights_landed(world, note->token);
+    if (!again && k->flight >= 0) sim_fired(world, SIM_unclaimed_failed);
     /* It was put back before it ran, and the version before it has come and settled since: nothing is missing any more.
      */
     if (!again && !in_hand && k->lane >= 0 && world->lanes[k->lane].has_top &&
@@ -412,6 +413,30 @@ void sim_record_start(sim_world *world, sim_flight *f)
             sim_violation(world, "key %d: started while its effect was already running", f->key);
     }
     if (k->lane >= 0) check_lane(world, f->key);
+}
+
+/* Only where nothing depends on a claim; and never beside another one in the same worker. */
+void sim_record_start_unclaimed(sim_world *world, const sim_flight *f)
+{
+    const sim_key *k = &world->keys[f->key];
+    const sim_handler *h = handler_of(world, k);
+    sim_fired(world, SIM_unclaimed);
+    if (!h->natural || h->killable || keeps_unknowns(h) || h->then || k->lane >= 0)
+        sim_violation(world, "key %d: started without a claim, and needs one", f->key);
+    for (size_t i = world->flights_from; i < world->flights_n; i++) {
+        const sim_flight *other = &world->flights[i];
+        if (other != f && other->key == f->key && other->air && other->incarnation == f->incarnation)
+            sim_violation(world, "key %d: started while its effect was already running in this worker", f->key);
+    }
+}
+
+/* It ended well without a claim: nothing is kept of it, so that is all. An entry that another worker made stays. */
+void sim_record_passed(sim_world *world, const sim_flight *f)
+{
+    sim_key *k = &world->keys[f->key];
+    if (k->final) return;
+    k->final = true;
+    k->outcome = f->said;
 }
 
 void sim_record_ask(sim_world *world, sim_flight *f)
@@ -969,7 +994,7 @@ size_t sim_record_claimed(const sim_worker *w, int handler, int but)
         bool has = sim_record_own(w, i) && k->flight < 0;
         for (size_t j = 0; j < w->notes_n; j++) {
             if (w->notes[j].key != i) continue;
-            if (w->notes[j].what == NOTE_GRANT) has = true;
+            if (w->notes[j].what == NOTE_GRANT) has = sim_flights_landed(world, w->notes[j].token) < 0;
             if (w->notes[j].what == NOTE_OUTCOME) has = false;
         }
         n += has;

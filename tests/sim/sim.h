@@ -109,6 +109,8 @@
     X(then_fails, "what is to be written with the outcome of an external effect fails")                                \
     X(repeated, "an external effect really happens twice")                                                             \
     X(rerun, "a natural effect runs again")                                                                            \
+    X(unclaimed, "a natural effect runs without a claim")                                                              \
+    X(unclaimed_failed, "a natural effect without a claim fails, and is claimed to record that")                       \
     X(malformed, "a message is no JSON or lacks its key")                                                              \
     X(conflicting, "a message has the key of another one and different content")                                       \
     X(replaced, "a message replaces one of the same key that had no effect yet")                                       \
@@ -367,6 +369,7 @@ typedef struct sim_flight {
     bool question; /* it only asks about another one, and `said` tells whether it began */
     once_outcome answer; /* of the other side: RETRY, it knows nothing of it */
     bool then_fails;     /* when its `then` is written */
+    bool unclaimed;      /* it has no claim */
     bool unwritten;      /* it was done, but its `then` failed, or its claim was lost before: now it is unknown */
 } sim_flight;
 
@@ -649,6 +652,8 @@ void sim_record_ended(sim_worker *worker, const once_request *request); /* someb
 void sim_record_lapsed(sim_worker *worker, const once_request *request); /* a claim that is held was found to be over */
 void sim_record_dropped(sim_worker *worker, const once_request *request); /* it was told that its claim is gone */
 void sim_record_start(sim_world *world, sim_flight *flight);
+void sim_record_start_unclaimed(sim_world *world, const sim_flight *flight);
+void sim_record_passed(sim_world *world, const sim_flight *flight);
 void sim_record_ask(sim_world *world, sim_flight *flight);
 bool sim_record_is_left(const sim_world *world, const sim_key *key); /* an unknown, and only a person can decide */
 void sim_record_effect(sim_world *world, sim_flight *flight);        /* it happens, really */
@@ -697,6 +702,8 @@ void sim_worker_init(sim_worker *worker, sim_world *world, int index);
 bool sim_flights_act(sim_worker *worker);
 void sim_flights_tick(sim_world *world); /* what happens by now, happens */
 int64_t sim_flights_next_ms(const sim_world *world);
+/* The attempt without a claim that has ended and is settled with this token; -1: there is none. */
+int sim_flights_landed(const sim_world *world, once_token token);
 size_t sim_flights_air(const sim_worker *worker, int handler); /* -1: of all handlers */
 void sim_flights_paused(sim_worker *worker, int64_t ms);
 void sim_flights_excuse(sim_worker *worker); /* they may lose their leases */

@@ -87,7 +87,7 @@ static void check_slot(sim_worker *w, int key, const char *how)
 static void note_answer(sim_worker *w, const once_request *request, const once_decision *d, bool taken, bool known)
 {
     const int key = sim_key_of(w->world, request);
-    if (d->answer != ONCE_ANSWER_RUN) return;
+    if (d->answer != ONCE_ANSWER_RUN || d->unclaimed) return;
     sim_note_add(w, (sim_note){.what = NOTE_GRANT,
                                .key = key,
                                .message = -1,
@@ -147,7 +147,10 @@ static void check_claim(sim_worker *w, const once_request *request, const once_d
     sim_world *world = w->world;
     const int key = sim_key_of(world, request);
     const sim_handler *h = &world->handlers[world->keys[key].handler];
-    if (d->answer == ONCE_ANSWER_RUN && !d->own) check_slot(w, key, "claimed");
+    const bool ended = sim_flights_landed(world, request->token) >= 0; /* it is claimed to settle what became of it */
+    if (d->answer == ONCE_ANSWER_RUN && !d->own && !ended) check_slot(w, key, "claimed");
+    if (d->unclaimed && !request->unclaimed)
+        sim_violation(world, "key %d: may run without a claim, and that was not asked for", key);
     /* What is taken from the store may find an equal one in the queue that was there before. What must go to the store,
      * because it cannot be extended any more, goes past an equal one; after a commit in doubt that is found out by a
      * claim. */

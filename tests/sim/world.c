@@ -265,6 +265,7 @@ static void make_handlers(sim_world *world)
         if (h->external) handlers[i].bits |= ONCE_EFFECT_OUTSIDE;
         handlers[i].slots = h->slots;
         handlers[i].hold = h->hold;
+        if (h->killable) handlers[i].bits |= ONCE_EFFECT_OUTLIVES; /* a command */
         if (h->asks) handlers[i].bits |= ONCE_EFFECT_ASKS;
         if (h->then) handlers[i].bits |= ONCE_EFFECT_THEN;
         /* What is under way when nobody waits for it any more has happened by then, or never will. */

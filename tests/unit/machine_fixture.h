@@ -83,6 +83,8 @@ static inline once_item *fill(fixture *f, once_batch *batch, uint64_t key, uint6
     item->request = (once_request){.scope = &item->scope,
                                    .id = {key, 1},
                                    .lease_ms = LEASE_MS,
+                                   .hold = f->handler.hold,
+                                   .natural = f->handler.natural,
                                    .sent_ms = ONCE_NO_TIME,
                                    .lane.gap_ms = -1,
                                    .run = RUN};

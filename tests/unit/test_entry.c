@@ -177,6 +177,26 @@ static void natural_settle_in_every_state(void **state)
         }
 }
 
+/* A new key runs without a claim, and nothing changes. What is known answers as it always does. */
+static void natural_without_a_claim_in_every_state(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ROWS; i++) {
+        once_entry e = entry_of(&rows[i]), same = e, before = e;
+        once_request q = natural(request(yours));
+        once_decision usual, d;
+        const int changes = once_entry_claim(&same, NULL, &q, NOW, &usual);
+        q.unclaimed = true;
+        assert_int_equal(once_entry_claim(&e, NULL, &q, NOW, &d), is_new_life(&rows[i]) ? ONCE_UNCHANGED : changes);
+        assert_int_equal(d.answer, usual.answer);
+        assert_int_equal(d.attempt, usual.attempt);
+        assert_int_equal(d.failures, usual.failures);
+        assert_int_equal(d.failing_for_ms, usual.failing_for_ms);
+        assert_int_equal(d.unclaimed, is_new_life(&rows[i]));
+        assert_memory_equal(&e, is_new_life(&rows[i]) ? &before : &same, sizeof e);
+    }
+}
+
 /* Who settles says whether the effect may have happened; a release of a claim that never ran says nothing. */
 static void maybe_in_every_state(void **state)
 {
@@ -751,6 +771,7 @@ int main(void)
         cmocka_unit_test(f14_settle_by_a_stranger_is_fenced_in_every_state),
         cmocka_unit_test(settle_by_the_owner_in_every_state),
         cmocka_unit_test(natural_settle_in_every_state),
+        cmocka_unit_test(natural_without_a_claim_in_every_state),
         cmocka_unit_test(maybe_in_every_state),
         cmocka_unit_test(extend_in_every_state),
         cmocka_unit_test(f74_forget_leaves_nothing_and_fences_the_zombie),

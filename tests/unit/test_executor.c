@@ -494,6 +494,44 @@ static void only_a_pause_that_lasts_is_a_warning(void **state)
     assert_true(warn);
 }
 
+/* Natural effects that ran without a claim: the store hears only of those that failed, and writes nothing else. */
+static void what_leaves_nothing_is_settled_without_the_store(void **state)
+{
+    fixture *f = *state;
+    once_worker worker;
+    once_error err;
+    bool died;
+    once_worker_init(&worker, f->store, f->x.consumer, 7, ONCE_WORKER_LEASE_MS);
+    assert_int_equal(once_worker_begin(&worker, f->store, &died, &err), ONCE_OK);
+    f->x.worker = &worker;
+    for (size_t i = 0; i < ITEMS; i++) f->items[i].request.natural = f->items[i].request.unclaimed = true;
+    claimed(f, ITEMS);
+    const uint64_t before = worker.number;
+    assert_int_equal(act(f, ONCE_ACT_COMMIT, ITEMS), ONCE_OK);
+    assert_false(f->action.renewed); /* nothing was written */
+    for (size_t i = 0; i < ITEMS; i++) {
+        assert_true(f->items[i].decision.unclaimed);
+        assert_int_equal(entry_of(f, i).state, ONCE_STATE_ABSENT);
+        f->items[i].returned = f->items[i].unclaimed = f->items[i].started = true;
+        f->items[i].outcome = f->items[i].came_to = i == 1 ? ONCE_RETRY : ONCE_DONE;
+        f->items[i].delay_ms = i == 1 ? 500 : -1;
+    }
+    once_item *const failed = &f->items[1];
+    failed->request.unclaimed = false;
+    assert_int_equal(act(f, ONCE_ACT_BEGIN, ITEMS), ONCE_OK);
+    f->list[0] = failed;
+    assert_int_equal(act(f, ONCE_ACT_CLAIM, 1), ONCE_OK);
+    f->list[0] = &f->items[0];
+    assert_int_equal(act(f, ONCE_ACT_SETTLE, ITEMS), ONCE_OK);
+    for (size_t i = 0; i < ITEMS; i++) assert_true(f->items[i].granted);
+    assert_int_equal(act(f, ONCE_ACT_COMMIT, ITEMS), ONCE_OK);
+    assert_true(f->action.renewed && worker.number == before + 1);
+    assert_int_equal(worker.done, ITEMS - 1);
+    assert_int_equal(entry_of(f, 0).state, ONCE_STATE_ABSENT);
+    assert_int_equal(entry_of(f, 1).state, ONCE_STATE_WAITING);
+    f->x.worker = NULL;
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -513,6 +551,7 @@ int main(void)
         TEST(a_fetch_that_fails_brings_nothing),
         TEST(a_record_is_renewed_by_itself),
         TEST(a_busy_key_is_noticed_by_a_claim_and_by_an_accept),
+        TEST(what_leaves_nothing_is_settled_without_the_store),
         cmocka_unit_test(only_a_pause_that_lasts_is_a_warning),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

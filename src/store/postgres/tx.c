@@ -65,7 +65,7 @@ static void tx_over(once_postgres *q, bool committed)
     if (q->begun && !committed && once__pg_alive(q->pg)) undo(q);
     if (q->open) once__pg_leave(q->pg);
     once__pg_names_end(&q->names, committed);
-    if (!committed && q->batch) q->guess.streak = 0;
+    if (!committed && q->batch && !q->pg->collided) q->guess.streak = 0; /* a lock says nothing about keys */
     once__pg_live_clear(q);
     if (q->batch && !committed && q->pg->collided) q->turns.due = true;
     q->pg->collided = q->batch = false;

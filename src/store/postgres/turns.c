@@ -27,10 +27,10 @@
 
 enum { TURNS_MS = 5000, TURNS_MAX_MS = 60000 };
 /* A batch that waits this long for a lock gives up: another batch has the same rows or lanes, and if it is a deadlock,
- * the server takes at least ten times as long to notice. The time is random up to a maximum, because all in a deadlock
- * begin to wait at the same time: when the first one gives up, the others need not. Not during a turn, where no other
- * batch of the consumer is in the way, and not where the user has set a lock_timeout. */
-enum { PATIENT_MS = 50, PATIENT_MAX_MS = 100 };
+ * the server takes a second to notice. The time is random up to a maximum, because all in a deadlock begin to wait at
+ * the same time: when the first one gives up, the others need not. Turns cost little, so that it may be short. Not
+ * during a turn, where no other batch of the consumer is in the way, and not where the user has set a lock_timeout. */
+enum { PATIENT_MS = 20, PATIENT_MAX_MS = 40 };
 /* A batch queues for so long at most before it looks whether it was stopped, and tries its turn. */
 enum { QUEUE_MS = 1000 };
 /* After a batch had to wait, so many queue at once: each try in vain costs a round trip. */

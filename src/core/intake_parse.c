@@ -95,6 +95,8 @@ int once__intake_parse(once_intake *intake, once_item *item, once_error *why)
     const once_spec *spec = intake->spec;
     intake->document = NULL;
     once_texts_begin(&intake->texts, &item->batch->arena, intake->secret.k1);
+    if (item->message.fault.len)
+        return once_fail(why, ONCE_E_MESSAGE, "%.*s", (int)item->message.fault.len, item->message.fault.data);
     if (item->message.cut_from)
         return once_fail(why, ONCE_E_MESSAGE,
                          "message of %llu bytes is longer than message_max (%zu); only its beginning is kept",

@@ -29,6 +29,7 @@ typedef struct once_message {
     bool no_body;      /* a broker can deliver a message without a body, which is not the same as an empty one */
     uint64_t cut_from; /* 0: `body` is whole. Otherwise the message had so many bytes, more than message_max, and `body`
                         * is its beginning: it becomes a dead letter */
+    once_bytes fault;  /* why the source cannot give it as it was sent: it becomes a dead letter; empty: it can */
     once_bytes headers; /* a JSON object as text, or empty; ONCE_SOURCE_MEMBER is in it */
     once_bytes type;    /* chose the handler; may be empty */
     once_coordinates at;

@@ -41,10 +41,11 @@ static const char *event_catches(once_event_form form)
 const char *once__key_catches(const once_template *key, once_event_form form)
 {
     assert(key);
-    if (once_template_uses(key, ONCE_PLACE_COORDINATES) || has_source(key, "offset"))
+    if (once_template_uses(key, ONCE_PLACE_COORDINATES) || has_source(key, "offset") || has_source(key, "message_id") ||
+        has_source(key, "sequence_number"))
         return "its key catches a redelivery only; it does not catch a second send by the producer, nor a second event "
                "for the same fact, because these have other coordinates";
-    if (has_source(key, "timestamp"))
+    if (has_source(key, "timestamp") || has_source(key, "sent"))
         return "its key catches a redelivery only; a second send by the producer and a second event for the same fact "
                "have other timestamps, and two messages of the same millisecond may be taken for one";
     if (once_template_uses(key, ONCE_PLACE_HASH))
@@ -52,6 +53,9 @@ const char *once__key_catches(const once_template *key, once_event_form form)
                "events that were both meant are taken for one, and a second event for the same fact is not caught if "
                "anything in it differs";
     if (once_template_uses(key, ONCE_PLACE_EVENT)) return event_catches(form);
+    if (has_source(key, "deduplication_id"))
+        return "its key catches a redelivery, and a second send if the producer gives it the same deduplication id; it "
+               "catches a second event for the same fact only if that id names the fact";
     if (once_template_uses(key, ONCE_PLACE_HEADER))
         return "its key catches a redelivery, and a second send if the producer gives it the same header; it catches a "
                "second event for the same fact only if the header names that fact";

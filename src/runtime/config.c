@@ -101,6 +101,27 @@ static void check_rules(once_config *config, const once_node *root, const once_c
 
 /* --- loading ------------------------------------------------------------------------------------------------------ */
 
+/* The root with the `order` that goes with the source, if it has none itself. NULL: out of memory. */
+static const once_node *add_order(once_config *config, const once_node *root, const once_node *source)
+{
+    const char *order = once_source_order(source);
+    if (!order || once_node_member(root, "order")) return root;
+    once_node *made = once_arena_new(config->arena, once_node, 2);
+    if (made) {
+        made[0] = *root;
+        made[0].first = &made[1];
+        made[0].count++;
+        made[1] = (once_node){.kind = ONCE_NODE_SCALAR,
+                              .line = source->line,
+                              .name_line = source->line,
+                              .name = ONCE_BYTES("order"),
+                              .text = once_bytes_of(order),
+                              .next = root->first};
+    }
+    config->nomem |= !made;
+    return made;
+}
+
 static once_spec *load(once_config *config, once_bytes text)
 {
     const once_node *root = once_config_yaml(config, text);
@@ -112,6 +133,8 @@ static once_spec *load(once_config *config, once_bytes text)
     const once_node *source = once_node_member(root, "source");
     config->source_names = once_source_names(source); /* before the first template is read */
     config->no_fields = once_source_gives_bytes(source);
+    root = add_order(config, root, source);
+    if (!root) return NULL;
     (void)once_config_read(config, &once__pipeline_section, root, &pipeline);
     if (source && source->kind == ONCE_NODE_MAP)
         once_source_choose(config, source, &pipeline.source, &pipeline.spec.source);

@@ -220,7 +220,7 @@ static const once_config_field pipeline_fields[] = {
      ONCE_CONFIG_AT(once_config_pipeline, spec.order),
      .shape = "template",
      .example = "\"${/order_id}\"",
-     .standard_text = "none",
+     .standard_text = "none; for a FIFO queue of SQS its group",
      .text =
          "The lane of a message. Messages of one lane run one at a time, in order, and wait behind one that failed."},
     {.name = "locks",

@@ -92,7 +92,6 @@ static const once_config_field fields_of_all[] = {
              "handled like any other, without a body; see below."},
     LATER("http"),
     LATER("rabbitmq"),
-    LATER("sqs"),
     LATER("servicebus"),
     LATER("redis"),
     LATER("nats"),
@@ -200,6 +199,14 @@ const char *const *once_source_names(const once_node *map)
     if (found.n == 0) return NULL;
     const once_source_kind *source = once_source_list(&n)[found.at[0]];
     return source->names ? source->names : none;
+}
+
+const char *once_source_order(const once_node *map)
+{
+    size_t n;
+    const naming found = find_named(map);
+    const once_source_kind *source = found.n ? once_source_list(&n)[found.at[0]] : NULL;
+    return source && source->order && found.node[0]->kind == ONCE_NODE_MAP ? source->order(found.node[0]) : NULL;
 }
 
 bool once_source_gives_bytes(const once_node *map)

@@ -141,6 +141,9 @@ typedef struct once_source_kind {
     /* Those of the names that are not the same at each delivery (how often it was delivered), ends with NULL: what
      * decides the key, the lane, the handler, the tenant, the version or the time may not have them. NULL: none. */
     const char *const *varying;
+    /* The template of `order` for a file that has none, because the source itself has lanes (the groups of a FIFO
+     * queue); NULL: none. `own` is its map, not read yet. Or NULL. */
+    const char *(*order)(const once_node *own);
     /* Sets what follows from its fields: `name`, `bits` and the rest of the spec. A field with a mistake is still
      * zero. */
     void (*conclude)(once_source_spec *source);
@@ -225,7 +228,7 @@ typedef struct once_source_ops {
 } once_source_ops;
 
 /* The list, in the order in which people see them. Every build has all of them; their modules may be missing. */
-#define ONCE_SOURCE_MAP(X) X(file) X(kafka)
+#define ONCE_SOURCE_MAP(X) X(file) X(kafka) X(sqs)
 
 #define ONCE_SOURCE_DECLARE(name) extern const once_source_kind once__source_##name;
 ONCE_SOURCE_MAP(ONCE_SOURCE_DECLARE)
@@ -262,6 +265,9 @@ void once_source_choose(once_config *config, const once_node *map, const once_so
 
 /* The names that ${source:NAME} may have in a file with this map, ends with NULL; NULL: the map names no source. */
 const char *const *once_source_names(const once_node *map);
+
+/* The template of `order` if a file with this map says nothing about it; NULL: none. `map` may be NULL, or no map. */
+const char *once_source_order(const once_node *map);
 
 /* Whether a file with this map has `body: bytes`. `map` may be NULL, or no map. */
 bool once_source_gives_bytes(const once_node *map);

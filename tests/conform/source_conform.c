@@ -243,10 +243,22 @@ int src_try_fetch(source_fixture *f, int consumer, size_t max)
     return rc;
 }
 
+/* In the order in which they were sent; deliveries of one message stay in theirs. */
+static void sort_by_time(source_fixture *f)
+{
+    for (size_t i = 1; i < f->n; i++) {
+        const src_got got = f->got[i];
+        size_t to = i;
+        for (; to > 0 && f->got[to - 1].message.sent_ms > got.message.sent_ms; to--) f->got[to] = f->got[to - 1];
+        f->got[to] = got;
+    }
+}
+
 size_t src_fetch(source_fixture *f, int consumer, size_t max)
 {
     const size_t before = f->n;
     src_ok(f, src_try_fetch(f, consumer, max));
+    if (src_has(f, SRC_UNORDERED)) sort_by_time(f);
     return f->n - before;
 }
 

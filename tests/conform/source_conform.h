@@ -30,6 +30,7 @@ enum {
     SRC_BINARY = 1u << 22,    /* and any bytes as its body */
     SRC_EMPTY = 1u << 23,     /* or none */
     SRC_NO_BODY = 1u << 18,   /* or not even that: put gets NULL */
+    SRC_UNORDERED = 1u << 17, /* they come in any order; with TIMED, tests see them in the order of their times */
     SRC_MISSING = 1u << 19,
     SRC_ENDLESS = 1u << 24,
     SRC_HOLES = 1u << 25,

@@ -11,27 +11,24 @@ starts its own. Every test makes topics and groups of its own in it. A test that
         topic = kafka.topic(replicas=3)
         kafka.brokers[0].kill()
 
-The cache is $ONCE_TEST_KAFKA_JARS, or once/kafka-VERSION in $XDG_CACHE_HOME (~/.cache).
-
 Each broker has three listeners, at the port of its address and the next two: PLAINTEXT, SASL (PLAIN, SCRAM-SHA-256, OAUTHBEARER with
 tokens that are not signed) and TLS. Who connects without a name may do everything; others what no rule denies (Client.deny)."""
 
 import atexit
 import os
-import random
-import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 
+import jars
 import kafkawire as wire
-from harness import ROOT, until
+from harness import until
+from jars import Missing, free_ports
 from kafkaclient import Client
 
-FIXTURES = os.path.join(ROOT, "tests", "fixtures", "kafka")
+FIXTURES = jars.fixtures("kafka")
 USERS = {"alice": "alice-secret", "limited": "limited-secret"}  # of the SASL listener
 JAVA = ["java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xms128m", "-Xmx256m", "-Xshare:auto",
         f"-Dlog4j.configuration=file:{FIXTURES}/log4j.properties"]
@@ -67,64 +64,7 @@ SETTINGS = {
 }
 
 
-class Missing(Exception):
-    """There is no Kafka to be had here."""
-
-
-# ---- the jars ----
-
-def jars():
-    """The folder of the jars, whether it is there or not."""
-    with open(os.path.join(FIXTURES, "pom.xml")) as file:
-        version = re.search(r"<artifactId>kafka_[\d.]+</artifactId>\s*<version>(.*?)</version>", file.read()).group(1)
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return os.environ.get("ONCE_TEST_KAFKA_JARS") or os.path.join(cache, "once", f"kafka-{version}")
-
-
-def copy_jars():
-    """Whole or not at all: a folder that is there is complete."""
-    folder = jars()
-    if os.path.isdir(folder):
-        return
-    print(f"kafka: copying its jars into {folder}", flush=True)
-    os.makedirs(os.path.dirname(folder), exist_ok=True)
-    part = tempfile.mkdtemp(prefix=os.path.basename(folder) + ".", dir=os.path.dirname(folder))
-    try:
-        copied = subprocess.run(["mvn", "-q", "-B", "-f", os.path.join(FIXTURES, "pom.xml"), "dependency:copy-dependencies",
-                                 f"-DoutputDirectory={part}"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        if copied.returncode != 0:
-            raise Missing(f"Maven could not copy it: {copied.stdout[-2000:]}")
-        os.chmod(part, 0o755)
-        os.rename(part, folder)
-    except OSError:
-        if not os.path.isdir(folder):  # another one was faster
-            raise
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
-
-
-def need_jars():
-    if not shutil.which("java"):
-        raise Missing("Java is not installed")
-    if not os.path.isdir(jars()):
-        raise Missing(f"there is no {jars()}; tools/setup check makes it")
-
-
 # ---- brokers ----
-
-def free_ports(n):
-    """The first of n that follow each other, below those that the system gives to clients: a broker finds its own again after a restart."""
-    while True:
-        first = random.randrange(12000, 32000)
-        try:
-            for port in range(first, first + n):
-                with socket.socket() as probe:
-                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                    probe.bind(("127.0.0.1", port))
-            return first
-        except OSError:
-            continue
-
 
 def make_certificates(folder):
     """A CA, and with it a certificate of 127.0.0.1 in the form that Kafka reads. The CA's file."""
@@ -167,7 +107,7 @@ class Broker:
 
     def _java(self, *arguments):
         with open(self.log, "ab") as log:
-            return subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *JAVA, "-cp", f"{jars()}/*", *arguments], cwd=self.cluster.folder,
+            return subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *JAVA, "-cp", f"{jars.folder('kafka')}/*", *arguments], cwd=self.cluster.folder,
                                     stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
 
     def format(self):
@@ -216,7 +156,7 @@ class Broker:
 class Cluster(Client):
     def __init__(self, brokers=1, session_ms=9000, **settings):
         """`session_ms`: after this a broker that is silent is none; a killed one can come back only then. Settings with '_' for '.'."""
-        need_jars()
+        jars.need("kafka")
         self.folder = tempfile.mkdtemp(prefix="once-kafka-", dir="/tmp")
         self.brokers = []
         atexit.register(self.close)
@@ -315,6 +255,6 @@ if __name__ == "__main__":
     if sys.argv[1:] not in (["serve"], ["jars"]):
         sys.exit("usage: tests/lib/kafka.py serve|jars")
     try:
-        copy_jars() if sys.argv[1] == "jars" else serve()
+        jars.copy("kafka") if sys.argv[1] == "jars" else serve()
     except Missing as why:
         sys.exit(f"kafka: {why}")

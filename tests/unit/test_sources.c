@@ -23,6 +23,7 @@ static const struct {
 } examples[] = {
     {"file", "{path: m.ndjson}", "m.ndjson", "m.ndjson/2", "n.ndjson"},
     {"kafka", "{brokers: h:1, topics: [pay, ship]}", "pay,ship", "ship/12", "other/12"},
+    {"sqs", "{queue: \"https://sqs.eu-central-1.amazonaws.com/1/pay\"}", "pay", NULL, NULL},
 };
 
 static int parse(once_arena *arena, const char *source, const char *key, once_spec **out, once_error *err)
@@ -182,7 +183,12 @@ static void note_warning(void *user, const char *text)
 static void bits_and_doubts_are_known(void **state)
 {
     (void)state;
-    enum { FINITE = ONCE_SOURCE_FINITE, CURSOR = ONCE_SOURCE_CURSOR, LOG = ONCE_SOURCE_ASSIGNS | ONCE_SOURCE_TIMED };
+    enum {
+        FINITE = ONCE_SOURCE_FINITE,
+        CURSOR = ONCE_SOURCE_CURSOR,
+        LOG = ONCE_SOURCE_ASSIGNS | ONCE_SOURCE_TIMED,
+        QUEUE = ONCE_SOURCE_SINGLE_ACKS | ONCE_SOURCE_EXPIRES | ONCE_SOURCE_TIMED
+    };
     static const struct {
         const char *yaml;
         unsigned bits;
@@ -196,6 +202,8 @@ static void bits_and_doubts_are_known(void **state)
         {"{file: {path: \"-\"}}", FINITE, false, 0},
         {"{kafka: {brokers: h, topics: t}}", LOG, true, 0},
         {"{kafka: {brokers: h, topics: t, cursor: true}}", LOG | CURSOR, true, 0},
+        {"{sqs: {queue: pay}}", QUEUE, true, 0},
+        {"{sqs: {queue: pay.fifo}}", QUEUE, true, 0},
     };
     once_arena arena;
     once_arena_init(&arena);
@@ -220,8 +228,26 @@ static void wrong_ones_are_refused(void **state)
         int status;
     } cases[] = {
         {"{}", "${/id}", "p.yaml:4: 'source' is empty; write 'file: {path: payments.ndjson}'", ONCE_E_CONFIG},
-        {"{sqs: {}}", "${/id}", "p.yaml:4: 'sqs' sources are not in this build; use 'file: {path: ...}'",
+        {"{nats: {}}", "${/id}", "p.yaml:4: 'nats' sources are not in this build; use 'file: {path: ...}'",
          ONCE_E_UNSUPPORTED},
+        {"{sqs: {}}", "${/id}",
+         "p.yaml:4: missing field 'queue' in an SQS source; add 'queue: "
+         "https://sqs.eu-central-1.amazonaws.com/123456789012/payments'",
+         ONCE_E_CONFIG},
+        {"{sqs: {queue: a.b}}", "${/id}",
+         "p.yaml:4: 'queue': 'a.b' is neither the URL nor the name of a queue (letters, digits, '-', '_'; 80 bytes at "
+         "most; '.fifo' at the end of a FIFO queue); write 'queue: "
+         "https://sqs.eu-central-1.amazonaws.com/123456789012/payments'",
+         ONCE_E_CONFIG},
+        {"{sqs: {queue: pay, endpoint: \"http://me:secret@h\"}}", "${/id}",
+         "p.yaml:4: 'endpoint' must be a URL without a password; write 'endpoint: http://localhost:9324'",
+         ONCE_E_CONFIG},
+        {"{sqs: {queue: pay, wait: 1500ms}}", "${/id}", "p.yaml:4: 'wait' must be whole seconds; write 'wait: 20s'",
+         ONCE_E_CONFIG},
+        {"{sqs: {queue: pay}}", "${source:receive_count}",
+         "p.yaml:3: 'key' uses ${source:receive_count}, which is not the same at each delivery; only effects may use "
+         "it",
+         ONCE_E_CONFIG},
         {"{kafka: {brokers: h}}", "${/id}",
          "p.yaml:4: missing field 'topics' in a Kafka source; add 'topics: [payments]'", ONCE_E_CONFIG},
         {"{kafka: {brokers: h, topics: [a/b]}}", "${/id}",

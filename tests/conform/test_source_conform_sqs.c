@@ -1,0 +1,352 @@
+/* The SQS source against a real server (ONCE_TEST_SQS=http://HOST:PORT), with standard queues and with FIFO queues. Each
+ * test has a queue of its own. Messages of a FIFO queue have a group each: those of one group come in order, but not
+ * before the earlier ones were acked, and the suite does not ack everything. What a group promises is tested below. */
+#include "source_conform.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "testenv.h"
+
+#ifdef ONCE_WITH_SQS
+#include <curl/curl.h>
+
+#include "source/sqs_spec.h"
+
+enum { VISIBILITY_MS = 2000 };
+
+typedef struct sqs_world {
+    char name[64], url[200];
+    bool fifo;
+    unsigned sent;
+    once_spec spec;
+    once_sqs_spec sqs;
+} sqs_world;
+
+static const char *server;
+
+/* --- another client of the server --- */
+
+static size_t take(char *data, size_t size, size_t n, void *out)
+{
+    return once_buf_append(out, data, size * n) ? size * n : 0;
+}
+
+/* The answer must be good; the caller releases it. */
+static once_buf call(const char *action, const once_buf *body)
+{
+    static CURL *easy;
+    once_buf answer;
+    char target[80];
+    long status = 0;
+    once_buf_init(&answer, (size_t)64 << 20);
+    if (!easy) easy = curl_easy_init();
+    (void)snprintf(target, sizeof target, "X-Amz-Target: AmazonSQS.%s", action);
+    struct curl_slist *headers = curl_slist_append(NULL, "Content-Type: application/x-amz-json-1.0");
+    headers = curl_slist_append(curl_slist_append(headers, target), "Expect:");
+    curl_easy_setopt(easy, CURLOPT_URL, server);
+    curl_easy_setopt(easy, CURLOPT_HTTPHEADER, headers);
+    curl_easy_setopt(easy, CURLOPT_POSTFIELDS, body->data);
+    curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE, (long)body->len);
+    curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, take);
+    curl_easy_setopt(easy, CURLOPT_WRITEDATA, &answer);
+    curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, 20000L);
+    assert_int_equal(curl_easy_perform(easy), CURLE_OK);
+    curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &status);
+    if (status != 200) fail_msg("%s: %ld %s", action, status, answer.data ? answer.data : "");
+    curl_slist_free_all(headers);
+    return answer;
+}
+
+static once_buf request(const char *url)
+{
+    once_buf body;
+    once_buf_init(&body, (size_t)64 << 20);
+    once_buf_puts(&body, "{\"QueueUrl\":");
+    once_buf_json(&body, once_bytes_of(url));
+    return body;
+}
+
+static void done(once_buf *body, once_buf answer)
+{
+    once_buf_release(body);
+    once_buf_release(&answer);
+}
+
+/* --- the world --- */
+
+static void *make(const source_driver *driver)
+{
+    static unsigned count;
+    sqs_world *w = calloc(1, sizeof *w);
+    assert_non_null(w);
+    w->fifo = driver->own;
+    (void)snprintf(w->name, sizeof w->name, "conform-%d-%ld-%u%s", (int)getpid(), (long)time(NULL), ++count,
+                   w->fifo ? ".fifo" : "");
+    (void)snprintf(w->url, sizeof w->url, "%s/000000000000/%s", server, w->name);
+    once_buf body;
+    once_buf_init(&body, 1000);
+    once_buf_printf(&body, "{\"QueueName\":\"%s\",\"Attributes\":{\"VisibilityTimeout\":\"%d\"%s}}", w->name,
+                    VISIBILITY_MS / 1000, w->fifo ? ",\"FifoQueue\":\"true\"" : "");
+    done(&body, call("CreateQueue", &body));
+    w->sqs = (once_sqs_spec){.queue = {w->url, strlen(w->url)},
+                             .name = {w->name, strlen(w->name)},
+                             .fifo = w->fifo,
+                             .region = ONCE_BYTES("elasticmq"),
+                             .endpoint = {server, strlen(server)},
+                             .wait_ms = 1000,
+                             .receivers = 3};
+    w->spec = (once_spec){.file = ONCE_BYTES("conform.yaml"),
+                          .message_max = SRC_MESSAGE_MAX,
+                          .batch_max = 100,
+                          .source = {.kind = &once__source_sqs, .own = &w->sqs}};
+    once__source_sqs.conclude(&w->spec.source);
+    w->spec.source.bits |= ONCE_SOURCE_STABLE;
+    return w;
+}
+
+static void unmake(void *world)
+{
+    sqs_world *w = world;
+    once_buf body = request(w->url);
+    once_buf_puts(&body, "}");
+    done(&body, call("DeleteQueue", &body));
+    free(w);
+}
+
+static void send_to(sqs_world *w, const char *group, once_bytes text, once_bytes headers)
+{
+    once_buf body = request(w->url);
+    once_buf_puts(&body, ",\"MessageBody\":");
+    once_buf_json(&body, text);
+    if (w->fifo)
+        once_buf_printf(&body, ",\"MessageGroupId\":\"%s\",\"MessageDeduplicationId\":\"d%u\"", group, w->sent);
+    char copy[200], *at = copy;
+    assert_true(headers.len < sizeof copy);
+    memcpy(copy, headers.data ? headers.data : "", headers.len);
+    copy[headers.len] = '\0';
+    once_buf_puts(&body, ",\"MessageAttributes\":{");
+    for (char *name; (name = strchr(at, '"'));) { /* {"NAME":"VALUE","NAME":"VALUE"}, without escapes */
+        char *value = strstr(name, "\":\"") + 3, *end = strchr(value, '"');
+        *strchr(++name, '"') = *end = '\0';
+        once_buf_printf(&body, "%s\"%s\":{\"DataType\":\"String\",\"StringValue\":\"%s\"}", at == copy ? "" : ",", name,
+                        value);
+        at = end + 1;
+    }
+    once_buf_puts(&body, "}}");
+    assert_false(body.failed);
+    w->sent++;
+    done(&body, call("SendMessage", &body));
+    once_env_sleep_ms(once_env_real(), 2); /* each has a time of its own, in milliseconds */
+}
+
+static void put(void *world, unsigned stream, once_bytes body, once_bytes headers)
+{
+    sqs_world *w = world;
+    char group[20];
+    (void)stream;
+    (void)snprintf(group, sizeof group, "g%u", w->sent);
+    send_to(w, group, body, headers);
+}
+
+static int open_consumer(void *world, once_source_purpose purpose, once_source **out, once_error *err)
+{
+    sqs_world *w = world;
+    return once_source_open(&w->spec, once_env_real(), purpose, out, err);
+}
+
+static int open_missing(void *world, once_source **out, once_error *err)
+{
+    sqs_world *w = world;
+    (void)snprintf(strrchr(w->url, '/'), 20, "/no-such-queue");
+    w->sqs.queue = once_bytes_of(w->url);
+    const int rc = open_consumer(world, ONCE_OPEN_RUN, out, err);
+    (void)snprintf(w->url, sizeof w->url, "%s/000000000000/%s", server, w->name);
+    return rc;
+}
+
+/* If no message is hidden, nothing changes by waiting. */
+static void pass(void *world, int64_t ms)
+{
+    const sqs_world *w = world;
+    const int64_t until_ms = src_real_ms() + ms;
+    bool hidden = true;
+    while (hidden && src_real_ms() < until_ms) {
+        once_buf body = request(w->url);
+        once_buf_puts(&body, ",\"AttributeNames\":[\"ApproximateNumberOfMessagesNotVisible\"]}");
+        once_buf answer = call("GetQueueAttributes", &body);
+        hidden = !strstr(answer.data, "\"ApproximateNumberOfMessagesNotVisible\":\"0\"");
+        done(&body, answer);
+        const int64_t left_ms = until_ms - src_real_ms();
+        if (hidden && left_ms > 0) once_env_sleep_ms(once_env_real(), left_ms < 100 ? left_ms : 100);
+    }
+}
+
+/* --- what only SQS has --- */
+
+static int64_t ahead_ns; /* of the clock of `later` */
+
+static int64_t later_ns(void *self)
+{
+    (void)self;
+    return once_env_mono_ns(once_env_real()) + ahead_ns;
+}
+
+typedef struct consumer {
+    sqs_world *w;
+    once_env env;
+    once_source *source;
+    once_batch batch; /* of the last fetch */
+    once_error err;
+} consumer;
+
+static consumer *begin(bool fifo)
+{
+    static const int yes = 1;
+    const source_driver driver = {.own = fifo ? &yes : NULL};
+    consumer *c = calloc(1, sizeof *c);
+    assert_non_null(c);
+    c->w = make(&driver);
+    c->env = *once_env_real();
+    c->env.mono_ns = later_ns;
+    assert_int_equal(once_source_open(&c->w->spec, &c->env, ONCE_OPEN_RUN, &c->source, &c->err), ONCE_OK);
+    return c;
+}
+
+static void end(consumer *c)
+{
+    c->source->ops->close(c->source);
+    once_arena_release(&c->batch.arena);
+    unmake(c->w);
+    free(c);
+    ahead_ns = 0;
+}
+
+/* Until something comes, or for a second. */
+static size_t fetch(consumer *c, size_t max)
+{
+    const int64_t until_ms = src_real_ms() + 1000;
+    once_fetch fetch = {.max = max, .batch = &c->batch};
+    do {
+        once_arena_reset(&c->batch.arena);
+        if (c->source->ops->fetch(c->source, &fetch, &c->err) != ONCE_OK) fail_msg("%s", c->err.text);
+    } while (c->batch.n == 0 && src_real_ms() < until_ms);
+    return c->batch.n;
+}
+
+static once_receipt_answer ask(consumer *c, bool ack, uint64_t delivery)
+{
+    once_receipt r = {.delivery = delivery};
+    const int rc = (ack ? c->source->ops->ack : c->source->ops->extend)(c->source, &r, 1, &c->err);
+    if (rc != ONCE_OK) fail_msg("%s", c->err.text);
+    return r.answer;
+}
+
+static void near_the_end_of_twelve_hours_an_extension_is_the_last(void **state)
+{
+    (void)state;
+    const int64_t hour_ns = INT64_C(3600) * 1000000000, second_ns = 1000000000;
+    consumer *c = begin(false);
+    put(c->w, 0, ONCE_BYTES("{}"), (once_bytes){0});
+    assert_int_equal(fetch(c, 1), 1);
+    const uint64_t delivery = c->batch.items[0].delivery;
+    assert_int_equal(ask(c, false, delivery), ONCE_RECEIPT_DONE);
+    ahead_ns = 12 * hour_ns - 75 * second_ns;
+    assert_int_equal(ask(c, false, delivery), ONCE_RECEIPT_DONE);
+    ahead_ns = 12 * hour_ns - 62 * second_ns;
+    assert_int_equal(ask(c, false, delivery), ONCE_RECEIPT_LAST);
+    assert_int_equal(ask(c, true, delivery), ONCE_RECEIPT_DONE);
+    end(c);
+}
+
+static void a_group_comes_in_order_and_not_before_its_acks(void **state)
+{
+    (void)state;
+    enum { N = 25 };
+    consumer *c = begin(true);
+    char body[20];
+    for (int i = 0; i < N; i++) {
+        (void)snprintf(body, sizeof body, "%d", i);
+        send_to(c->w, "g", once_bytes_of(body), (once_bytes){0});
+    }
+    uint64_t held[N];
+    size_t next = 0, n;
+    while (next < N && (n = fetch(c, 10)) > 0) {
+        for (size_t i = 0; i < n; i++, next++) {
+            (void)snprintf(body, sizeof body, "%zu", next);
+            assert_true(once_bytes_equal(c->batch.items[i].message.body, once_bytes_of(body)));
+            held[next] = c->batch.items[i].delivery;
+        }
+        if (next == n) assert_int_equal(fetch(c, 10), 0);
+        for (size_t i = next - n; i < next; i++) assert_int_equal(ask(c, true, held[i]), ONCE_RECEIPT_DONE);
+    }
+    assert_int_equal(next, N);
+    end(c);
+}
+
+static void a_close_gives_back_what_was_not_acked(void **state)
+{
+    (void)state;
+    consumer *c = begin(false);
+    c->w->sqs.visibility_ms = 600000;
+    c->source->ops->close(c->source);
+    assert_int_equal(once_source_open(&c->w->spec, &c->env, ONCE_OPEN_RUN, &c->source, &c->err), ONCE_OK);
+    for (int i = 0; i < 4; i++) put(c->w, 0, ONCE_BYTES("{}"), (once_bytes){0});
+    size_t n = 0;
+    while (n < 2) n += fetch(c, 1); /* others are received and not handed out, or not even received */
+    c->source->ops->close(c->source);
+    assert_int_equal(once_source_open(&c->w->spec, &c->env, ONCE_OPEN_RUN, &c->source, &c->err), ONCE_OK);
+    for (n = 0; n < 4;) {
+        const size_t more = fetch(c, 4);
+        assert_true(more > 0);
+        n += more;
+    }
+    end(c);
+}
+
+#define KEPT                                                                                                           \
+    (SRC_HEADERS | SRC_REMEMBERS | SRC_UNORDERED | ONCE_SOURCE_REDELIVERS | ONCE_SOURCE_STABLE |                       \
+     ONCE_SOURCE_SINGLE_ACKS | ONCE_SOURCE_EXPIRES | ONCE_SOURCE_TIMED)
+
+static int run(const char *name, bool fifo)
+{
+    static const int yes = 1;
+    const source_driver driver = {.name = name,
+                                  .bits = KEPT,
+                                  .own = fifo ? &yes : NULL,
+                                  .make = make,
+                                  .unmake = unmake,
+                                  .put = put,
+                                  .open = open_consumer,
+                                  .open_missing = open_missing,
+                                  .pass = pass};
+    return source_conform_run(&driver);
+}
+
+int main(void)
+{
+    server = getenv("ONCE_TEST_SQS");
+    if (!server) {
+        fprintf(stderr, "missing: ONCE_TEST_SQS=http://HOST:PORT of a server\n");
+        return 1;
+    }
+    (void)setenv("AWS_ACCESS_KEY_ID", "anyone", 1);
+    (void)setenv("AWS_SECRET_ACCESS_KEY", "anything", 1);
+    const struct CMUnitTest own[] = {
+        cmocka_unit_test(near_the_end_of_twelve_hours_an_extension_is_the_last),
+        cmocka_unit_test(a_group_comes_in_order_and_not_before_its_acks),
+        cmocka_unit_test(a_close_gives_back_what_was_not_acked),
+    };
+    return run("sqs, a standard queue", false) + run("sqs, a FIFO queue", true) +
+           cmocka_run_group_tests_name("sqs, by itself", own, NULL, NULL);
+}
+#else
+int main(void)
+{
+    fprintf(stderr, "missing: libcurl\n");
+    return 1;
+}
+#endif

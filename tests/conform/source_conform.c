@@ -83,6 +83,7 @@ void src_reopen(source_fixture *f)
     const int64_t expires_ms = src_has(f, ONCE_SOURCE_EXPIRES) ? src_expires_ms(f) : 0;
     src_close(f, 0);
     if (expires_ms) src_pass(f, expires_ms + 1);
+    f->before_reopen = f->n;
     src_open(f, 0);
 }
 
@@ -161,7 +162,7 @@ static void forget(src_got *got)
 void src_forget(source_fixture *f)
 {
     for (size_t i = 0; i < f->n; i++) forget(&f->got[i]);
-    f->n = 0;
+    f->n = f->before_reopen = 0;
 }
 
 /* --- news --- */
@@ -246,10 +247,11 @@ int src_try_fetch(source_fixture *f, int consumer, size_t max)
 /* In the order in which they were sent; deliveries of one message stay in theirs. */
 static void sort_by_time(source_fixture *f)
 {
-    for (size_t i = 1; i < f->n; i++) {
+    for (size_t i = f->before_reopen; i < f->n; i++) {
         const src_got got = f->got[i];
         size_t to = i;
-        for (; to > 0 && f->got[to - 1].message.sent_ms > got.message.sent_ms; to--) f->got[to] = f->got[to - 1];
+        for (; to > f->before_reopen && f->got[to - 1].message.sent_ms > got.message.sent_ms; to--)
+            f->got[to] = f->got[to - 1];
         f->got[to] = got;
     }
 }

@@ -134,6 +134,7 @@ struct source_fixture {
     bool no_seek;             /* streams that are assigned are not told where to go on */
     bool rest;                /* of the next fetches */
     bool at_end;              /* the last fetch said so */
+    size_t before_reopen;     /* of f->got: what came before that stays in front (UNORDERED) */
 };
 
 /* Each ends with an empty row. */

@@ -87,6 +87,11 @@ static void what_follows_a_lost_one_in_its_group_is_gone(void **state)
     assert_true(has_handle(&d, before, "1") && has_handle(&d, other, "3"));
     const uint64_t again = receive(&d, "4", "g");
     assert_true(has_handle(&d, again, "4"));
+    once__sqs_lost(&d, behind); /* it was gone before: what came since is not touched */
+    assert_true(has_handle(&d, again, "4"));
+    const uint64_t first = receive(&d, "1", "g"); /* again: what came behind it before must not overtake it */
+    assert_true(has_handle(&d, first, "1") && has_handle(&d, other, "3"));
+    assert_false(has_handle(&d, before, "1") || has_handle(&d, again, "4"));
     once__sqs_deliveries_release(&d);
 }
 

@@ -3,6 +3,7 @@
  * HTTP/1.1, so that each request that is out has a connection of its own, and one that hangs holds up no other.
  * Redirects are not followed, certificates are verified. */
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -104,19 +105,15 @@ static bool fail(sqs_call *call, sqs_fault fault, int status, const char *text)
 static int sign(sqs_source *q, sqs_call *call, const char ***headers, once_error *err)
 {
     once_aws_keys keys;
-    once_buf target;
-    once_buf_init(&target, 200);
-    once_buf_printf(&target, "X-Amz-Target: AmazonSQS.%s", call->action);
-    const char *const own[] = {"Content-Type: application/x-amz-json-1.0", target.data ? target.data : "", NULL};
+    (void)snprintf(call->target, sizeof call->target, "X-Amz-Target: AmazonSQS.%s", call->action);
+    const char *const own[] = {"Content-Type: application/x-amz-json-1.0", call->target, NULL};
     const once_aws_request request = {
         .method = "POST", .url = q->server, .headers = own, .body = once_buf_bytes(&call->body)};
     call->signed_s = once_env_wall_ms(q->base.env) / 1000 + atomic_load(&q->clock_s);
-    int rc = target.failed ? once_no_memory(err, "for a request")
-                           : once_aws_credentials_get(q->credentials, &call->arena, &keys, err);
+    int rc = once_aws_credentials_get(q->credentials, &call->arena, &keys, err);
     if (rc == ONCE_OK) call->key_id = keys.id;
     if (rc == ONCE_OK)
         rc = once_aws_sign(&request, &keys, q->region, "sqs", call->signed_s, &call->arena, headers, err);
-    once_buf_release(&target);
     return rc;
 }
 

@@ -82,20 +82,35 @@ static void unlist(sqs_deliveries *d, sqs_delivery *old)
     old->gone = true;
 }
 
+/* What was received behind `number` in its group is gone with it: it must not overtake it. */
+static void lose_behind(sqs_deliveries *d, once_hash group, uint64_t number)
+{
+    for (uint32_t i = 0; i < d->used && !once_hash_is_zero(group); i++)
+        if (d->at[i].number > number && once_hash_equal(d->at[i].group, group)) unlist(d, &d->at[i]);
+}
+
+static void lose(sqs_deliveries *d, sqs_delivery *lost)
+{
+    if (lost->gone) return; /* then those behind it are, too, or were received again after it */
+    lose_behind(d, lost->group, lost->number);
+    unlist(d, lost);
+}
+
 uint64_t once__sqs_received(sqs_deliveries *d, once_bytes id, once_bytes handle, once_bytes group, int64_t now_ns)
 {
     assert(id.len && handle.len);
+    const once_hash hash = once_xxh128(ID_SEED, id.data, id.len);
     uint64_t number = 0;
     size_t before;
     pthread_mutex_lock(&d->lock);
+    if (once_table_position(&d->ids, hash, &before)) lose(d, &d->at[before]);
     sqs_delivery *slot = take_slot(d);
     if (slot) {
-        slot->id = once_xxh128(ID_SEED, id.data, id.len);
+        const size_t at = (size_t)(slot - d->at);
+        slot->id = hash;
         slot->group = group.len ? once_xxh128(GROUP_SEED, group.data, group.len) : (once_hash){0, 0};
         slot->received_ns = now_ns;
         slot->gone = false;
-        if (once_table_position(&d->ids, slot->id, &before)) unlist(d, &d->at[before]);
-        const size_t at = (size_t)(slot - d->at);
         if (copy_handle(slot, handle) && once_table_put_position(&d->ids, slot->id, at))
             number = slot->number = ++d->last << SLOT_BITS | at;
         else give_slot(d, slot);
@@ -132,11 +147,8 @@ void once__sqs_lost(sqs_deliveries *d, uint64_t number)
 {
     pthread_mutex_lock(&d->lock);
     sqs_delivery *slot = find(d, number);
-    const once_hash group = slot ? slot->group : (once_hash){0, 0};
-    for (uint32_t i = 0; i < d->used && !once_hash_is_zero(group); i++)
-        if (d->at[i].number > number && once_hash_equal(d->at[i].group, group)) unlist(d, &d->at[i]);
     if (slot) {
-        unlist(d, slot);
+        lose(d, slot);
         give_slot(d, slot);
     }
     pthread_mutex_unlock(&d->lock);

@@ -22,6 +22,7 @@
 #define NS INT64_C(1000000)                   /* of a millisecond */
 #define IDLE_MS 100                           /* how long a fetch waits */
 #define EMPTY_MS 500                          /* the pause after an empty answer, if receives do not wait themselves */
+#define SOON_MS 300                           /* a receive of a queue that has messages is answered by then */
 #define GRACE_MS 10000                        /* how much longer than its wait a receive may take */
 #define ATTEMPT_NS (INT64_C(240) * 1000 * NS) /* SQS keeps an attempt for five minutes */
 
@@ -181,6 +182,7 @@ static void begin_polls(sqs_source *q, size_t max)
         if (coming >= max || once__sqs_now_ns(q) < q->again_ns) return;
         if (q->sqs->fifo) name_attempt(q, poll);
         write_receive(q, poll, max - coming < ONCE_SQS_TEN ? max - coming : ONCE_SQS_TEN, wait_ms);
+        poll->sent_ns = once__sqs_now_ns(q);
         if (once__sqs_send(&q->polls, &poll->call, wait_ms + GRACE_MS)) out++;
         else receive_failed(q, &poll->call.error);
     }
@@ -194,9 +196,19 @@ static void serve(sqs_source *q, int64_t ms)
         poll_ended(q, (sqs_poll *)((char *)call - offsetof(sqs_poll, call)));
 }
 
+/* A receive that was just sent is answered soon if the queue has messages. */
+static bool is_answered_soon(const sqs_source *q)
+{
+    const int64_t now_ns = once__sqs_now_ns(q);
+    for (uint32_t i = 0; i < q->n_receivers; i++)
+        if (q->receivers[i].call.out && now_ns - q->receivers[i].sent_ns < SOON_MS * NS) return true;
+    return false;
+}
+
 void once__sqs_end_polls(sqs_source *q)
 {
-    if (q->polls.multi && q->url) serve(q, 0);
+    if (q->polls.multi) serve(q, 0);
+    while (is_answered_soon(q)) serve(q, 20);
     for (uint32_t i = 0; i < q->n_receivers; i++) once__sqs_call_release(&q->polls, &q->receivers[i].call);
     while (q->first) drop_page(q, pop_page(q));
     for (sqs_page *page; (page = q->spare);) {

@@ -56,6 +56,7 @@ typedef struct sqs_call {
     once_buf answer; /* whole, if `fault` is FINE */
     once_arena arena;
     const char *action;
+    char target[80];                      /* its header */
     int64_t timeout_ms, signed_s, date_s; /* the clock that it was signed with; the server's clock */
     once_bytes key_id;
     bool out, too_large, tried_keys, tried_time;
@@ -113,7 +114,7 @@ typedef struct sqs_deliveries {
 
 void once__sqs_deliveries_init(sqs_deliveries *d);
 void once__sqs_deliveries_release(sqs_deliveries *d);
-/* One more. An older delivery of the same message is gone. 0: out of memory. */
+/* One more. An older delivery of the same message is gone, with those behind it in its group. 0: out of memory. */
 uint64_t once__sqs_received(sqs_deliveries *d, once_bytes id, once_bytes handle, once_bytes group, int64_t now_ns);
 /* Appends the handle as JSON. False: it is unknown or gone. */
 bool once__sqs_put_handle(sqs_deliveries *d, uint64_t number, once_buf *out, int64_t *received_ns);
@@ -160,10 +161,11 @@ typedef struct sqs_poll {
     sqs_call call;
     char attempt[33]; /* ReceiveRequestAttemptId; empty: the next receive is a new attempt */
     int64_t began_ns; /* of the attempt */
+    int64_t sent_ns;  /* of this receive */
 } sqs_poll;
 
 int once__sqs_fetch(once_source *source, once_fetch *fetch, once_error *err);
-/* Takes what has arrived, and ends the polls that are out. */
+/* Takes what arrives now, and ends the polls that are out: those that would wait for messages to come. */
 void once__sqs_end_polls(sqs_source *q);
 
 /* The message of SQS as an item; False: out of memory. */

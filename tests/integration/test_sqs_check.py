@@ -48,7 +48,7 @@ def test_a_queue_that_does_not_exist_and_a_server_that_is_away(tmp_path, client)
     for verb in ("check", "run"):
         ended = p.once(verb, p.name)
         assert ended.status not in (0, 1) and "QueueDoesNotExist" in ended.err and "p.yaml" in ended.err, ended
-    p = SqsPipeline(tmp_path, client, "http://127.0.0.1:1/1/q", endpoint="http://127.0.0.1:1")
+    p = SqsPipeline(tmp_path / "away", client, "http://127.0.0.1:1/1/q", endpoint="http://127.0.0.1:1")
     ended = p.once("check", p.name)
     assert ended.status != 0 and "no answer from 'http://127.0.0.1:1/'" in ended.err, ended
 
@@ -59,7 +59,7 @@ def test_without_credentials_and_without_a_region_it_says_so(tmp_path, client):
     p = SqsPipeline(tmp_path, client, queue, env=nothing)
     ended = p.once("check", p.name)
     assert ended.status != 0 and "redential" in ended.err, ended
-    p = SqsPipeline(tmp_path, client, queue, env={"AWS_REGION": "", "HOME": str(tmp_path)})
+    p = SqsPipeline(tmp_path / "no-region", client, queue, env={"AWS_REGION": "", "HOME": str(tmp_path)})
     ended = p.once("check", p.name)
     assert ended.status == 2 and "no region is known" in ended.err and "p.yaml:3" in ended.err, ended
 

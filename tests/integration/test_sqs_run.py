@@ -41,7 +41,7 @@ def ledger(folder):
 # ---- the way of a message ----
 
 def test_each_message_takes_effect_once_and_is_deleted(tmp_path, client):
-    queue = client.queue()
+    queue = client.queue(visibility=3)  # the last poll of the first run may hide messages for so long
     p = SqsPipeline(tmp_path, client, queue)
     client.send(queue, *numbered(150), *numbered(20))
     summary = p.run_until(lambda: p.is_done(150))
@@ -94,7 +94,7 @@ def test_f59_a_stop_gives_back_what_it_has_not_done(tmp_path, client):
     with p.start() as running:
         p.wait(running, lambda: ledger(tmp_path) and client.counts(queue)[1] == 12, what="all are received")
         p.stop(running, status=1)
-    assert client.counts(queue)[1] <= 1 and client.counts(queue)[0] >= 11, client.counts(queue)
+    until(lambda: client.counts(queue) == (11, 0, 0), what="all but the one that was begun are there again")
 
 
 # ---- FIFO ----

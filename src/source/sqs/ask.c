@@ -1,4 +1,4 @@
-/* What `once check` and `once status` ask the queue: its limits, its dead-letter queue, and how many messages it has. */
+/* What `once check` and `once status` ask the queue: its limits, its dead-letter queue, how many messages it has. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdarg.h>

@@ -52,11 +52,18 @@ static int64_t left_to_hold_ms(const sqs_source *q, int64_t received_ns)
     return left_ms < 0 ? 0 : left_ms;
 }
 
+/* Not before the receives that were given up have ended at the server: they would get it, and nobody would hear. */
+static int64_t return_after_ms(const sqs_source *q)
+{
+    const int64_t left_ns = q->unheard_ns - once__sqs_now_ns(q);
+    return left_ns > 0 ? left_ns / NS + 999 : 0;
+}
+
 static void write_timeout(batching *b, size_t at, int64_t received_ns, once_buf *out)
 {
     const int64_t full_ms = atomic_load(&b->q->visibility_ms), left_ms = left_to_hold_ms(b->q, received_ns);
-    const int64_t ms = b->deed == SQS_RETURN ? 0 : left_ms < full_ms ? left_ms : full_ms;
-    once_buf_printf(out, ",\"VisibilityTimeout\":%" PRId64, ms / 1000);
+    const int64_t wanted_ms = b->deed == SQS_RETURN ? return_after_ms(b->q) : full_ms;
+    once_buf_printf(out, ",\"VisibilityTimeout\":%" PRId64, (left_ms < wanted_ms ? left_ms : wanted_ms) / 1000);
     b->last[at] = b->deed == SQS_EXTEND && left_ms < 2 * full_ms;
 }
 

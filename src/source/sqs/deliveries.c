@@ -1,7 +1,7 @@
 /* The deliveries that are ours: what was received and not deleted (sqs.h).
  *
- * The number of a delivery is SERIAL * 2^24 + SLOT. Serials count upwards, so a number is never used again, and the slot
- * is found without a search. A slot keeps its memory for the next handle. */
+ * The number of a delivery is SERIAL * 2^24 + SLOT. Serials count upwards, so a number is never used again, and the
+ * slot is found without a search. A slot keeps its memory for the next handle. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>

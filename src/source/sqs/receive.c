@@ -183,6 +183,7 @@ static void begin_polls(sqs_source *q, size_t max)
         if (q->sqs->fifo) name_attempt(q, poll);
         write_receive(q, poll, max - coming < ONCE_SQS_TEN ? max - coming : ONCE_SQS_TEN, wait_ms);
         poll->sent_ns = once__sqs_now_ns(q);
+        poll->ends_ns = poll->sent_ns + wait_ms * NS;
         if (once__sqs_send(&q->polls, &poll->call, wait_ms + GRACE_MS)) out++;
         else receive_failed(q, &poll->call.error);
     }
@@ -209,7 +210,11 @@ void once__sqs_end_polls(sqs_source *q)
 {
     if (q->polls.multi) serve(q, 0);
     while (is_answered_soon(q)) serve(q, 20);
-    for (uint32_t i = 0; i < q->n_receivers; i++) once__sqs_call_release(&q->polls, &q->receivers[i].call);
+    for (uint32_t i = 0; i < q->n_receivers; i++) {
+        sqs_poll *poll = &q->receivers[i];
+        if (poll->call.out && poll->ends_ns > q->unheard_ns) q->unheard_ns = poll->ends_ns;
+        once__sqs_call_release(&q->polls, &poll->call);
+    }
     while (q->first) drop_page(q, pop_page(q));
     for (sqs_page *page; (page = q->spare);) {
         q->spare = page->next;

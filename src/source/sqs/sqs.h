@@ -1,7 +1,7 @@
 /* Inside of the SQS source: one struct, and the functions that its files call of each other.
  *
- *   fetch thread   long polls, several at a time (receive.c), by the client `polls`. What an answer brings is handed out
- *                  by later fetches; until then it waits in pages, and is extended from here by the client `aside`
+ *   fetch thread   long polls, several at a time (receive.c), by the client `polls`. What an answer brings is handed
+ *                  out by later fetches; until then it waits in pages, and is extended from here by the client `aside`
  *   ack thread     deletes, extensions and returns in batches of ten (batch.c), many at a time, by the client `acks`.
  *                  They never wait for a long poll
  *
@@ -9,9 +9,12 @@
  * deliveries (deliveries.c), whether it was handed out or not.
  *
  * What libcurl may repeat by itself: a request on a kept connection that turns out to be closed, before any byte of an
- * answer. Nothing that matters happens twice by that. A delete, an extension and a return have the same effect when they
- * are repeated. A receive that is repeated may have hidden messages of which we never learn: they come again when their
- * visibility timeout is over. For a FIFO queue the repeated receive gets the same messages (ReceiveRequestAttemptId).
+ * answer. Nothing that matters happens twice by that. A delete, an extension and a return have the same effect when
+ * they are repeated. A receive that is repeated may have hidden messages of which we never learn: they come again when
+ * their visibility timeout is over. For a FIFO queue it gets the same messages (ReceiveRequestAttemptId).
+ *
+ * What a receive that is given up may hide: the server goes on waiting for messages until its wait is over, and hands
+ * them to nobody. So close returns messages only after that time.
  *
  * Thread rule: that of source/source.h. Fields without a remark belong to the thread of fetch. */
 #ifndef ONCE_SOURCE_SQS_SQS_H
@@ -141,7 +144,7 @@ typedef enum sqs_deed { SQS_DELETE, SQS_EXTEND, SQS_RETURN } sqs_deed;
 /* Does it to up to ONCE_SQS_RECEIPTS deliveries of `list`, within about `ms`, and answers for each. Fails if one was
  * left OPEN. */
 int once__sqs_do(sqs_batcher *b, sqs_deed deed, once_receipt *list, size_t n, int64_t ms, once_error *err);
-/* Makes everything visible again that is in the table, within about `ms`. */
+/* Makes everything visible again that is in the table. Takes about `ms` at most; after once__sqs_end_polls. */
 void once__sqs_return_all(sqs_batcher *b, int64_t ms);
 
 /* --- receiving (receive.c, message.c) ----------------------------------------------------------------------------- */
@@ -162,6 +165,7 @@ typedef struct sqs_poll {
     char attempt[33]; /* ReceiveRequestAttemptId; empty: the next receive is a new attempt */
     int64_t began_ns; /* of the attempt */
     int64_t sent_ns;  /* of this receive */
+    int64_t ends_ns;  /* when it ends at the server, even if we are gone */
 } sqs_poll;
 
 int once__sqs_fetch(once_source *source, once_fetch *fetch, once_error *err);
@@ -207,6 +211,7 @@ struct sqs_source {
     uint32_t n_receivers, parallel;  /* all; how many may be out now: more while answers are full */
     sqs_page *first, **last, *spare; /* pages in the order in which they came; unused ones */
     size_t held;                     /* messages in them */
+    int64_t unheard_ns;              /* until then the server may answer a receive that was given up; close */
     bool told;                       /* the machine knows how long a delivery stays ours */
     int64_t again_ns;                /* no receive begins before */
     unsigned fails;                  /* receives that failed one after the other */

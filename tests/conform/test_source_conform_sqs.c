@@ -1,6 +1,7 @@
 /* The SQS source against a real server (ONCE_TEST_SQS=http://HOST:PORT), with standard queues and with FIFO queues.
- * Each test has a queue of its own. Messages of a FIFO queue have a group each: those of one group come in order, but not
- * before the earlier ones were acked, and the suite does not ack everything. What a group promises is tested below. */
+ * Each test has a queue of its own. Messages of a FIFO queue have a group each: those of one group come in order, but
+ * not before the earlier ones were acked, and the suite does not ack everything. What a group promises is tested
+ * below. */
 #include "source_conform.h"
 
 #include <stdio.h>

@@ -128,10 +128,11 @@ static bool close_element(reader *r, once_bytes *name, once_bytes *content)
 int once__aws_xml_find(once_bytes text, const char *around, const char *name, once_arena *arena, once_bytes *out)
 {
     assert(around && name && arena && out);
+    if (text.len == 0) return -1;
     reader r = {.at = text.data, .end = text.data + text.len};
     once_bytes closed, content;
     bool any = false, empty, found = false;
-    while (text.len && r.at < r.end) {
+    while (r.at < r.end) {
         if (*r.at != '<') {
             if (!r.depth && !once_ascii_is_space(*r.at)) return -1; /* text outside of the document */
             r.at++;

@@ -391,8 +391,13 @@ static void takes_a_role_with_a_web_identity(void **state)
     expect_error(ONCE_E_DENIED, "web identity: STS answered with status 403, AccessDenied");
     change(sts, 500, "oops");
     expect_error(ONCE_E_UNAVAILABLE, "STS answered with status 500");
-    change(sts, 302, "");
+    char moved[200];
+    route *elsewhere = add_route("GET /elsewhere", 200, xml("AKWEB", HOUR_MS));
+    snprintf(moved, sizeof moved, "HTTP/1.1 302 X\r\nLocation: %s\r\nContent-Length: 0\r\n\r\n",
+             server_url("/elsewhere"));
+    change(sts, -1, moved); /* whoever is there must not get the request */
     expect_error(ONCE_E_DENIED, "STS answered with status 302");
+    assert_int_equal(elsewhere->calls, 0);
 }
 
 static void an_answer_that_is_not_whole_is_never_taken(void **state)
@@ -612,10 +617,10 @@ static void asks_the_server_of_a_container(void **state)
 static void asks_no_other_host_without_tls(void **state)
 {
     (void)state;
-    static const char *const bad[] = {"http://192.0.2.1/",           "http://127.0.0.1.example/",
-                                      "http://127.0.0.1@192.0.2.1/", "http://localhost.example/x",
-                                      "http://[::1].example/",       "ftp://127.0.0.1/",
-                                      "http://169.254.169.254/role", "http://127.evil/"};
+    static const char *const bad[] = {
+        "http://192.0.2.1/",           "http://127.0.0.1.example/", "http://127.0.0.1:1@192.0.2.1/",
+        "http://localhost.example/x",  "http://[::1].example/",     "ftp://127.0.0.1/",
+        "http://169.254.169.254/role", "http://127.evil/"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", bad[i], 1);
         expect_error(ONCE_E_CONFIG, "is neither https nor on this host");

@@ -30,6 +30,11 @@ def sqs(shared):
     return shared
 
 
+def polls_end(sqs):
+    """A receive of a process that has ended goes on at the server for a while, as at SQS, and would take what is sent now."""
+    until(lambda: not sqs.state()["waiting"], what="receives end")
+
+
 def deletes(sqs):
     return sqs.calls("DeleteMessageBatch")
 
@@ -149,6 +154,7 @@ def test_f46_without_its_store_it_deletes_nothing(tmp_path, sqs):
     p = FakeSqsPipeline(tmp_path, sqs, f"batch: {{max: 10}}\n{CONFIG}", visibility="3s")
     sqs.send(p.queue, *numbered(1))
     p.run_until(p.is_empty)
+    polls_end(sqs)
     before = len(deletes(sqs))
     connection = p.connect()
     connection.isolation_level = None
@@ -171,6 +177,7 @@ def test_f36_what_cannot_be_buried_is_not_deleted(tmp_path, sqs):
     p = FakeSqsPipeline(tmp_path, sqs, visibility="30s")
     sqs.send(p.queue, *numbered(1))
     p.run_until(p.is_empty)
+    polls_end(sqs)
     connection = p.connect()
     connection.isolation_level = None
     connection.execute("BEGIN IMMEDIATE")
@@ -219,7 +226,7 @@ def test_f59_killed_it_loses_nothing(tmp_path, sqs, when):
         running.process.kill()
         running.end()
     assert not p.is_empty()
-    until(lambda: not sqs.state()["waiting"], what="the receives of the dead process have ended")
+    polls_end(sqs)
     sqs.advance(31)
     p.run_until(p.is_empty)
     p.check(40)

@@ -1,6 +1,7 @@
 """The SQS source against a fake that fails on demand. Effects are counted in a table, and messages in the fake."""
 
 import collections
+import contextlib
 import re
 import subprocess
 import time
@@ -28,11 +29,6 @@ def sqs(shared):
     """The same server for all tests, as if it were new."""
     shared.control(do="set", faults=[], log=[], ahead=0.0, skew=0.0, lifetime=3600.0)
     return shared
-
-
-def polls_end(sqs):
-    """A receive of a process that has ended goes on at the server for a while, as at SQS, and would take what is sent now."""
-    until(lambda: not sqs.state()["waiting"], what="receives end")
 
 
 def deletes(sqs):
@@ -91,11 +87,11 @@ def test_throttled_calls_are_repeated_after_pauses(tmp_path, sqs):
 def test_a_long_poll_delays_neither_deletes_nor_the_end(tmp_path, sqs):
     p = FakeSqsPipeline(tmp_path, sqs, wait="20s", visibility="60s")
     with p.start() as running:
-        p.wait(running, lambda: sqs.state()["waiting"], what="a poll waits")
+        p.wait(running, lambda: sqs.waiting(p.queue), what="a poll waits")
         for i in range(3):
             sqs.send(p.queue, *numbered(1, i))
             p.wait(running, p.is_empty, deadline_s=5, what="it is deleted")
-            p.wait(running, lambda: sqs.state()["waiting"], what="the next poll waits")
+            p.wait(running, lambda: sqs.waiting(p.queue), what="the next poll waits")
         polls, began = sqs.calls("ReceiveMessage"), time.monotonic()
         assert len(polls) <= 6, "polls do not wait"
         p.stop(running)
@@ -108,16 +104,17 @@ def test_a_long_poll_delays_neither_deletes_nor_the_end(tmp_path, sqs):
 # ---- connections ----
 
 def test_f49_connections_that_are_half_open(tmp_path, sqs):
-    """Nothing comes through them and nobody is told: deletes notice first, then the poll."""
+    """Nothing comes through them and nobody is told. Each thread notices it once, and then uses none of them again."""
     p = FakeSqsPipeline(tmp_path, sqs, visibility="10s")
     sqs.send(p.queue, *numbered(10))
     with p.start() as running:
         p.wait(running, p.is_empty)
         sqs.freeze()
-        p.wait(running, lambda: not sqs.state()["waiting"], what="the poll that waits has ended")
+        p.wait(running, lambda: not sqs.waiting(p.queue), what="the poll that waits has ended")
         sqs.send(p.queue, *numbered(10, 10))
         p.wait(running, p.is_empty, what="it goes on")
         p.stop(running)
+    assert 1 <= len(sqs.calls("frozen")) <= 2, sqs.calls("frozen")
     p.check(20)
 
 
@@ -149,46 +146,54 @@ def test_f08_a_receipt_that_has_expired(tmp_path, sqs):
     assert mark.stat().st_size == 1, "the effect happened twice"
 
 
-def test_f46_without_its_store_it_deletes_nothing(tmp_path, sqs):
-    """Somebody holds the write lock: messages that are here stay hidden, and nothing is deleted."""
-    p = FakeSqsPipeline(tmp_path, sqs, f"batch: {{max: 10}}\n{CONFIG}", visibility="3s")
-    sqs.send(p.queue, *numbered(1))
-    p.run_until(p.is_empty)
-    polls_end(sqs)
-    before = len(deletes(sqs))
+@contextlib.contextmanager
+def locked(p):
+    """Somebody else holds the write lock of the store."""
     connection = p.connect()
     connection.isolation_level = None
     connection.execute("BEGIN IMMEDIATE")
-    sqs.send(p.queue, *numbered(30, 1))
-    with p.start() as running:
-        p.wait(running, lambda: any(each["receives"] for each in sqs.messages(p.queue)), what="it has received")
-        end = time.monotonic() + 4.5  # longer than the visibility timeout
-        p.wait(running, lambda: time.monotonic() > end)
-        assert len(deletes(sqs)) == before and len(sqs.messages(p.queue)) == 30, "deleted without a store"
+    try:
+        yield
+    finally:
         connection.execute("ROLLBACK")
         connection.close()
+
+
+def received(p):
+    return all(each["receives"] for each in p.sqs.messages(p.queue))
+
+
+def test_f46_without_its_store_it_deletes_nothing(tmp_path, sqs):
+    """Messages that are here stay hidden, and nothing is deleted."""
+    p = FakeSqsPipeline(tmp_path, sqs, f"batch: {{max: 10}}\n{CONFIG}", visibility="2s")
+    sqs.send(p.queue, *numbered(1))
+    with p.start() as running:
+        p.wait(running, p.is_empty)
+        with locked(p):
+            sqs.send(p.queue, *numbered(10, 1))
+            p.wait(running, lambda: received(p), what="it has received")
+            before, end = len(deletes(sqs)), time.monotonic() + 3  # longer than the visibility timeout
+            p.wait(running, lambda: time.monotonic() > end)
+            left = sqs.messages(p.queue)
+            assert len(deletes(sqs)) == before and len(left) == 10, "deleted without a store"
+            assert all(each["receives"] == 1 and each["hidden"] > 0 for each in left), "not extended"
         p.wait(running, p.is_empty, what="it goes on")
         p.stop(running)
-    p.check(31)
+    p.check(11)
 
 
 def test_f36_what_cannot_be_buried_is_not_deleted(tmp_path, sqs):
     """Dead letters are in the store: as long as it is locked, a message that can never be handled stays in the queue."""
     p = FakeSqsPipeline(tmp_path, sqs, visibility="30s")
     sqs.send(p.queue, *numbered(1))
-    p.run_until(p.is_empty)
-    polls_end(sqs)
-    connection = p.connect()
-    connection.isolation_level = None
-    connection.execute("BEGIN IMMEDIATE")
-    sqs.send(p.queue, "not JSON")
     with p.start() as running:
-        p.wait(running, lambda: sqs.messages(p.queue)[0]["receives"], what="it has received")
-        end = time.monotonic() + 1
-        p.wait(running, lambda: time.monotonic() > end)
-        assert len(sqs.messages(p.queue)) == 1, "deleted without a letter"
-        connection.execute("ROLLBACK")
-        connection.close()
+        p.wait(running, p.is_empty)
+        with locked(p):
+            sqs.send(p.queue, "not JSON")
+            p.wait(running, lambda: received(p), what="it has received")
+            end = time.monotonic() + 1
+            p.wait(running, lambda: time.monotonic() > end)
+            assert len(sqs.messages(p.queue)) == 1, "deleted without a letter"
         p.wait(running, p.is_empty, what="it is buried")
         p.stop(running, status=1)
     assert p.bodies() == [b"not JSON"]
@@ -226,7 +231,7 @@ def test_f59_killed_it_loses_nothing(tmp_path, sqs, when):
         running.process.kill()
         running.end()
     assert not p.is_empty()
-    polls_end(sqs)
+    until(lambda: not sqs.waiting(p.queue), what="receives of the dead process end")
     sqs.advance(31)
     p.run_until(p.is_empty)
     p.check(40)
@@ -254,11 +259,11 @@ def test_credentials_that_are_refused_in_the_middle(tmp_path, sqs):
 
 
 def test_credentials_that_end_again_and_again(tmp_path, sqs):
-    """They live for three seconds: the next ones are fetched before or when they end."""
-    sqs.control(do="set", lifetime=3.0)
+    """They live for two seconds: the next ones are fetched when they end."""
+    sqs.control(do="set", lifetime=2.0)
     p = FakeSqsPipeline(tmp_path, sqs, env=container(sqs), visibility="30s")
     with p.start() as running:
-        end = time.monotonic() + 7
+        end = time.monotonic() + 4.5
         for i in range(1000):
             sqs.send(p.queue, *numbered(2, 2 * i))
             p.wait(running, p.is_empty)

@@ -157,7 +157,7 @@ class Sqs:
         self.lifetime, self.issued = 3600.0, 0
         self.container_token, self.role, self.imds_tokens = None, "fake-role", set()
         self.frozen = self.connections = 0
-        self.waiting = 0  # long polls under way
+        self.waiting = {}  # by the name of the queue: receives under way
 
     def now(self):
         return time.time() + self.ahead
@@ -275,7 +275,7 @@ class Sqs:
         if not 1 <= limit <= 10 or not 0 <= wait_s <= 20 or not 0 <= hide_s <= HOURS_12:
             raise bad_value("Value for parameter is invalid.")
         until = time.monotonic() + wait_s
-        self.waiting += 1
+        self.waiting[q.name] = self.waiting.get(q.name, 0) + 1
         try:
             while True:
                 if self.queues.get(q.name) is not q:
@@ -286,7 +286,7 @@ class Sqs:
                     return {"Messages": [self.shown(q, m, r) for m in found]} if found else {}
                 self.changed.wait(min(left, 0.05))
         finally:
-            self.waiting -= 1
+            self.waiting[q.name] -= 1
 
     def find(self, q, receipt):
         """The message that this is the last receipt of."""
@@ -542,6 +542,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             with self.sqs.lock:
                 return self.answer(200, json.dumps(self.sqs.state() if self.command == "GET" else self.sqs.control(json.loads(body))))
         if self.number <= self.sqs.frozen:
+            self.sqs.log.append({"action": "frozen", "at": time.time(), "status": 0})
             return self.hang()
         try:
             if "X-Amz-Target" in self.headers:
@@ -678,6 +679,10 @@ class FakeSqs:
     def messages(self, queue):
         """All that it holds: id, body, receives, group, hidden (seconds)."""
         return self.state()["queues"].get(queue, [])
+
+    def waiting(self, queue):
+        """How many receives wait there. One whose client has gone goes on for its time, as at SQS, and takes what comes."""
+        return self.state()["waiting"].get(queue, 0)
 
     def calls(self, action=None):
         return [each for each in self.state()["log"] if action in (None, each["action"])]

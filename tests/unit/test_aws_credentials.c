@@ -391,7 +391,7 @@ static void takes_a_role_with_a_web_identity(void **state)
     expect_error(ONCE_E_DENIED, "web identity: STS answered with status 403, AccessDenied");
     change(sts, 500, "oops");
     expect_error(ONCE_E_UNAVAILABLE, "STS answered with status 500");
-    char moved[200];
+    char moved[300];
     route *elsewhere = add_route("GET /elsewhere", 200, xml("AKWEB", HOUR_MS));
     snprintf(moved, sizeof moved, "HTTP/1.1 302 X\r\nLocation: %s\r\nContent-Length: 0\r\n\r\n",
              server_url("/elsewhere"));

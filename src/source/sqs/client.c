@@ -132,6 +132,17 @@ static bool set_headers(sqs_call *call, const char *const *headers)
     return call->headers;
 }
 
+/* A connection that was there when a request got no answer may be half open, as that of the request was. Each that is
+ * tried costs the time limit of a request, so none of them is used again. libcurl counts whole seconds. */
+static CURLcode avoid_broken(const sqs_client *client, CURL *easy)
+{
+    if (!client->broken_ns) return CURLE_OK;
+    const long since_s = (long)((once__sqs_now_ns(client->q) - client->broken_ns) / INT64_C(1000000000));
+    const bool now = since_s < 2;
+    const CURLcode rc = curl_easy_setopt(easy, CURLOPT_FRESH_CONNECT, now ? 1L : 0L);
+    return rc == CURLE_OK ? curl_easy_setopt(easy, CURLOPT_MAXLIFETIME_CONN, now ? 0L : since_s - 1) : rc;
+}
+
 bool once__sqs_send(sqs_client *client, sqs_call *call, int64_t timeout_ms)
 {
     assert(!call->out && timeout_ms > 0);
@@ -150,6 +161,7 @@ bool once__sqs_send(sqs_client *client, sqs_call *call, int64_t timeout_ms)
     if (set == CURLE_OK) set = curl_easy_setopt(call->easy, CURLOPT_POSTFIELDS, call->body.data);
     if (set == CURLE_OK) set = curl_easy_setopt(call->easy, CURLOPT_HTTPHEADER, call->headers);
     if (set == CURLE_OK) set = curl_easy_setopt(call->easy, CURLOPT_TIMEOUT_MS, (long)timeout_ms);
+    if (set == CURLE_OK) set = avoid_broken(client, call->easy);
     if (set != CURLE_OK || curl_multi_add_handle(client->multi, call->easy) != CURLM_OK)
         return fail(call, SQS_NO_ANSWER, ONCE_E_NOMEM, "libcurl does not take the request");
     call->out = true;
@@ -188,7 +200,7 @@ static bool is_about_certificate(CURLcode result)
            result == CURLE_SSL_ISSUER_ERROR;
 }
 
-static void read_end(const sqs_client *client, sqs_call *call, CURLcode result)
+static void read_end(sqs_client *client, sqs_call *call, CURLcode result)
 {
     long http = 0;
     (void)curl_easy_getinfo(call->easy, CURLINFO_RESPONSE_CODE, &http);
@@ -197,6 +209,7 @@ static void read_end(const sqs_client *client, sqs_call *call, CURLcode result)
         return;
     }
     call->fault = SQS_NO_ANSWER;
+    if (result == CURLE_OPERATION_TIMEDOUT) client->broken_ns = once__sqs_now_ns(client->q);
     (void)once_fail(&call->error, is_about_certificate(result) ? ONCE_E_DENIED : ONCE_E_UNAVAILABLE,
                     "%s: no answer from '%s': %s", call->action, client->q->server,
                     call->too_large ? "it is too large, or memory is out" : curl_easy_strerror(result));

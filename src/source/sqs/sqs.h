@@ -70,6 +70,7 @@ typedef struct sqs_call {
 typedef struct sqs_client {
     sqs_source *q;
     CURLM *multi;
+    int64_t broken_ns; /* when a request last got no answer in time: older connections are not used again; 0: never */
 } sqs_client;
 
 int once__sqs_client_open(sqs_client *client, sqs_source *q, long connections, once_error *err);

@@ -122,9 +122,7 @@ enum once_pg_statement {
     PG_TURN,
     PG_LOCKS_TRY,
     PG_LOCKS,
-    PG_QUEUE_LIMIT,
     PG_QUEUE,
-    PG_QUEUE_OVER,
     PG_TURNS_BEGIN,
     PG_PLAN,
     PG_PLAN_BATCH,
@@ -307,7 +305,7 @@ static inline once_postgres *once__pg_of(once_storage *storage) { return (once_p
 
 /* `send` sends BEGIN and what belongs to it, as the first statements of a round, unless they were sent before; *sent
  * counts them. `read` reads their n results. `anew` rolls back and begins the transaction again. */
-enum { PG_BEGIN_RESULTS = 8 };
+enum { PG_BEGIN_RESULTS = 6 };
 #define PG_BEGIN_WRITE "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 #define PG_BEGIN_READ                                                                                                  \
     "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" /* several statements read the rows of an entry, without locks */
@@ -365,6 +363,8 @@ int once__pg_turns_init(once_postgres *q, once_bytes consumer, once_error *err);
 int once__pg_turns_tell(once_postgres *q,
                         once_error *err); /* between transactions: writes that turns are taken now, if that is due */
 int once__pg_plan_send(once_postgres *q, once_error *err); /* sends PG_PLAN, before locks are taken */
+/* For PG_NOW: how long a batch that queues waits for a lock; otherwise NULL. */
+void once__pg_param_queue(const once_postgres *q, once_pg_params *params);
 int once__pg_turn_send(once_postgres *q, size_t *sent,
                        once_error *err);    /* behind BEGIN: takes the turn, if turns are taken now, and `locks` */
 void once__pg_turn_plan(once_postgres *q);  /* before a batch: decides whether it queues */

@@ -11,6 +11,8 @@
 #define INT8_OF(bytes) "('x' || encode(" bytes ", 'hex'))::bit(64)::bigint"
 #define UNTIL_MS(value) INT8_OF("substr(" value ", 1, 8)")
 #define TURNS_ARE_TAKEN " FROM once_fact WHERE name = $1::bytea AND " UNTIL_MS("value") " > " NOW("$2")
+/* The user's statements wait for locks as long as he says. */
+#define WAITED "set_config('lock_timeout', current_setting('once.lock_timeout'), true)"
 #define ARE_FREE "(NOT EXISTS (SELECT FROM unnest($1::bigint[]) AS u(k) WHERE NOT pg_try_advisory_xact_lock(k)))"
 #define LENGTH_MS(value) INT8_OF("substr(" value ", 9, 8)")
 #define LIVE_COLUMNS                                                                                                  \
@@ -70,23 +72,25 @@ const char *const once__pg_sql[PG_STATEMENTS] = {
                " (SELECT name FROM once_name WHERE id = $2::bigint::integer),"
                " (SELECT count(*) FROM once_meta WHERE (name = 'format' AND value = 'once')"
                " OR (name = 'version' AND value = '" ONCE_POSTGRES_VERSION_TEXT
-               "') OR (name = 'secret' AND value = $3::bytea)), " ONCE_PG_BEGUN,
+               "') OR (name = 'secret' AND value = $3::bytea)), " ONCE_PG_BEGUN
+               /* a batch that queues; once.lock_timeout is what the setting was */
+               ", CASE WHEN $4::bigint IS NOT NULL THEN"
+               " set_config('once.lock_timeout', current_setting('lock_timeout'), true)"
+               " || set_config('lock_timeout', $4::bigint::text, true) END",
     [PG_GUARD] = ONCE_PG_GUARD,
     [PG_GUARD_TEMP] = ONCE_PG_GUARD_TEMP,
     /* The fact holds two numbers: until when turns are taken, and how long that period is. During it, TRY fails (22012)
      * when another batch has the turn. */
     [PG_TURN_TRY] = "SELECT 1 / pg_try_advisory_xact_lock($3::bigint)::integer" TURNS_ARE_TAKEN,
-    [PG_TURN] = "SELECT pg_advisory_xact_lock($3::bigint) IS NULL" TURNS_ARE_TAKEN,
+    [PG_TURN] = "SELECT CASE WHEN EXISTS (SELECT" TURNS_ARE_TAKEN ") THEN pg_advisory_xact_lock($3::bigint) IS NULL END,"
+                " CASE WHEN $4::bigint IS NOT NULL THEN " WAITED " END",
     /* The same for the locks that the user has named. They are taken in their order, by TRY up to the first that
      * another batch has. */
     [PG_LOCKS_TRY] = "SELECT 1 / " ARE_FREE "::integer",
-    [PG_LOCKS] = "SELECT count(pg_advisory_xact_lock(k) IS NULL) FROM unnest($1::bigint[]) AS u(k)",
+    [PG_LOCKS] = "SELECT (SELECT count(pg_advisory_xact_lock(k) IS NULL) FROM unnest($1::bigint[]) AS u(k)), " WAITED,
     /* The queue of the batches that wait. This mode is in nobody's way but that of others who ask for it, of VACUUM and
      * of DDL, and once_meta does not change. */
-    [PG_QUEUE_LIMIT] = "SELECT set_config('once.lock_timeout', current_setting('lock_timeout'), true),"
-                       " set_config('lock_timeout', $1::bigint::text, true)",
     [PG_QUEUE] = "LOCK TABLE once_meta IN SHARE UPDATE EXCLUSIVE MODE",
-    [PG_QUEUE_OVER] = "SELECT set_config('lock_timeout', current_setting('once.lock_timeout'), true)",
     /* A longer period than the last one, if that has ended recently. Several batches may deadlock at once: the first
      * one writes. */
     [PG_TURNS_BEGIN] = "INSERT INTO once_fact AS f (name, value) VALUES ($1::bytea,"
@@ -319,16 +323,14 @@ const char *const once__pg_sql[PG_STATEMENTS] = {
 
 /* The shape of each result (once__pg_fits). */
 const char *const once__pg_shapes[PG_STATEMENTS] = {
-    [PG_NOW] = "1TqiYqttttt",
+    [PG_NOW] = "1TqiYqtttttT",
     [PG_GUARD] = "1i",
     [PG_GUARD_TEMP] = "1i",
     [PG_TURN_TRY] = "?i",
-    [PG_TURN] = "?b",
+    [PG_TURN] = "1BT",
     [PG_LOCKS_TRY] = "1i",
-    [PG_LOCKS] = "1q",
-    [PG_QUEUE_LIMIT] = "1tt",
+    [PG_LOCKS] = "1qt",
     [PG_QUEUE] = "",
-    [PG_QUEUE_OVER] = "1t",
     [PG_TURNS_BEGIN] = "",
     [PG_PLAN] = "1tt",
     [PG_PLAN_BATCH] = "1ttT",

@@ -82,6 +82,8 @@ static int turn_send(once_postgres *q, once_error *err)
     param_name(q, &params);
     once__pg_param_now(q, &params);
     once__pg_param_int8(&params, q->turns.key);
+    if (q->turns.queues && q->n_locks) once__pg_param_null(&params); /* PG_LOCKS follows, and waits as long */
+    else if (q->turns.queues) once__pg_param_int8(&params, 1);
     return once__pg_send(q->pg, q->turns.queues ? PG_TURN : PG_TURN_TRY, &params, err);
 }
 
@@ -95,11 +97,10 @@ static int locks_send(once_postgres *q, once_error *err)
     return once__pg_send(q->pg, q->turns.queues ? PG_LOCKS : PG_LOCKS_TRY, &params, err);
 }
 
-static int limit_send(once_postgres *q, once_error *err)
+void once__pg_param_queue(const once_postgres *q, once_pg_params *params)
 {
-    once_pg_params params = {0};
-    once__pg_param_int8(&params, QUEUE_MS);
-    return once__pg_send(q->pg, PG_QUEUE_LIMIT, &params, err);
+    if (q->batch && q->turns.name && q->turns.queues) once__pg_param_int8(params, QUEUE_MS);
+    else once__pg_param_null(params);
 }
 
 int once__pg_turn_send(once_postgres *q, size_t *n, once_error *err)
@@ -109,15 +110,10 @@ int once__pg_turn_send(once_postgres *q, size_t *n, once_error *err)
     int rc = ONCE_OK;
     if (!q->turns.name) return ONCE_OK;
     q->turns.at = sent;
-    if (q->turns.queues) {
-        SEND(limit_send(q, err));
-        SEND(once__pg_send(q->pg, PG_QUEUE, NULL, err));
-    }
+    if (q->turns.queues) SEND(once__pg_send(q->pg, PG_QUEUE, NULL, err));
     SEND(turn_send(q, err));
     if (q->n_locks) SEND(locks_send(q, err));
-    q->turns.at_end = sent;
-    if (q->turns.queues) SEND(once__pg_send(q->pg, PG_QUEUE_OVER, NULL, err));
-    *n = sent;
+    *n = q->turns.at_end = sent;
     return rc;
 }
 

@@ -149,6 +149,7 @@ int once__pg_begin_send(once_postgres *q, size_t *sent, once_error *err)
     else once__pg_param_null(&params);
     q->names.asked = q->names.newest;
     once__pg_param_bytes(&params, (once_bytes){(const char *)&q->storage.store.secret, sizeof q->storage.store.secret});
+    once__pg_param_queue(q, &params);
     int rc;
     if (q->nested) {
         rc = once__pg_send_text(q->pg, "SAVEPOINT once_store", err);

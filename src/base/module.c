@@ -48,6 +48,9 @@ extern const once_module once__module_kafka;
 #ifdef ONCE_WITH_SQS
 extern const once_module once__module_sqs;
 #endif
+#ifdef ONCE_WITH_RABBITMQ
+extern const once_module once__module_rabbitmq;
+#endif
 
 static const struct {
     const char *name;
@@ -64,6 +67,9 @@ static const struct {
 #endif
 #ifdef ONCE_WITH_SQS
     {"sqs", &once__module_sqs},
+#endif
+#ifdef ONCE_WITH_RABBITMQ
+    {"rabbitmq", &once__module_rabbitmq},
 #endif
     {NULL, NULL},
 };

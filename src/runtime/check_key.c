@@ -56,6 +56,9 @@ const char *once__key_catches(const once_template *key, once_event_form form)
     if (has_source(key, "deduplication_id"))
         return "its key catches a redelivery, and a second send if the producer gives it the same deduplication id; it "
                "catches a second event for the same fact only if that id names the fact";
+    if (has_source(key, "message_id"))
+        return "its key catches a redelivery, and a second send if the producer gives it the same message id; a second "
+               "event for the same fact has another id and is not caught";
     if (once_template_uses(key, ONCE_PLACE_HEADER))
         return "its key catches a redelivery, and a second send if the producer gives it the same header; it catches a "
                "second event for the same fact only if the header names that fact";

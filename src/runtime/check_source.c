@@ -159,7 +159,8 @@ static void on_limit(void *user, const once_source_finding *f)
     char text[900];
     if (f->limit == ONCE_LIMIT_NONE) {
         assert(f->text);
-        c->report(c->user, "source", f->text, f->warning);
+        if (f->error) wrong(c, c->spec->source.line, f->text);
+        else c->report(c->user, "source", f->text, f->warning);
     } else if (f->text) {
         (void)snprintf(text, sizeof text, "could not read %.80s of %.200s: %.300s; it was not compared with %s",
                        f->setting, f->of, f->text, compared_with(f->limit));

@@ -91,7 +91,6 @@ static const once_config_field fields_of_all[] = {
              "none). `dead`: it becomes a dead letter. `skip`: it is acked and counted as skipped. `run`: it is "
              "handled like any other, without a body; see below."},
     LATER("http"),
-    LATER("rabbitmq"),
     LATER("servicebus"),
     LATER("redis"),
     LATER("nats"),

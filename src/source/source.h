@@ -107,7 +107,7 @@ typedef struct once_source_finding {
     const char *setting; /* "retention.ms": what to change there */
     const char *text;    /* without a limit: a sentence ("group 'g' has 2 other members"). With one: why the broker did
                           * not tell it; NULL: it did */
-    bool warning;        /* a text without a limit is a warning */
+    bool warning, error; /* a text without a limit is a warning, or an error: the check fails */
 } once_source_finding;
 typedef void once_source_report(void *user, const once_source_finding *finding);
 
@@ -228,7 +228,7 @@ typedef struct once_source_ops {
 } once_source_ops;
 
 /* The list, in the order in which people see them. Every build has all of them; their modules may be missing. */
-#define ONCE_SOURCE_MAP(X) X(file) X(kafka) X(sqs)
+#define ONCE_SOURCE_MAP(X) X(file) X(kafka) X(sqs) X(rabbitmq)
 
 #define ONCE_SOURCE_DECLARE(name) extern const once_source_kind once__source_##name;
 ONCE_SOURCE_MAP(ONCE_SOURCE_DECLARE)

@@ -243,7 +243,7 @@ const source_test source_acks[] = {
     SRC_TEST(an_ack_is_of_everything_up_to_it, KEPT | SRC_WATERMARK),
     SRC_TEST(an_ack_is_of_one_delivery, KEPT | ONCE_SOURCE_SINGLE_ACKS),
     SRC_TEST(an_ack_may_be_repeated, KEPT),
-    SRC_TEST(acks_of_one_stream_do_not_touch_another, KEPT | ONCE_SOURCE_ASSIGNS),
+    SRC_TEST(acks_of_one_stream_do_not_touch_another, KEPT | ONCE_SOURCE_ASSIGNS | SRC_DIVIDES),
     SRC_TEST(what_was_acked_goes_on_behind_it, KEPT | SRC_ENDLESS),
     SRC_TEST(messages_need_not_stand_side_by_side, KEPT | SRC_HOLES),
     SRC_TEST(an_ack_that_fails_in_part_says_what_was_done, KEPT | SRC_FAILS_ACKS),

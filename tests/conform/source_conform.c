@@ -34,6 +34,7 @@ static unsigned bits_of(const source_driver *d)
     unsigned bits = d->bits;
     if (!(bits & ONCE_SOURCE_FINITE)) bits |= SRC_ENDLESS;
     if (!(bits & ONCE_SOURCE_SINGLE_ACKS)) bits |= SRC_WATERMARK;
+    bits |= d->streams > 1 ? SRC_DIVIDES : SRC_SHARES;
     if (d->open_missing) bits |= SRC_MISSING;
     if (d->hole) bits |= SRC_HOLES;
     if (d->fail_fetch) bits |= SRC_FAILS;

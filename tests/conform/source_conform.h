@@ -31,6 +31,8 @@ enum {
     SRC_EMPTY = 1u << 23,     /* or none */
     SRC_NO_BODY = 1u << 18,   /* or not even that: put gets NULL */
     SRC_UNORDERED = 1u << 17, /* they come in any order; with TIMED, tests see them in the order of their times */
+    SRC_SHARES = 1u << 16,    /* there is one stream, which consumers share ... */
+    SRC_DIVIDES = 1u << 15,   /* ... or there are several, which they divide among themselves */
     SRC_MISSING = 1u << 19,
     SRC_ENDLESS = 1u << 24,
     SRC_HOLES = 1u << 25,

@@ -1,7 +1,6 @@
 """source: kafka, several workers in one group: partitions move while work goes on, members are stopped, killed and paused. Effects are
 counted in PostgreSQL, which all of them share, or in a file outside of it."""
 
-import os
 import random
 import signal
 import time
@@ -12,45 +11,18 @@ import kafka
 import postgres
 from harness import stopped, until
 from kafkapipeline import CONFIG, KafkaPipeline, KafkaPostgresPipeline, need_kafka, numbered
+from brokerpipeline import let_go, lines, slow_config
 from pgpipeline import need_postgres, new_name
 
 need_kafka()
 need_postgres()
 
 SOON = {"session.timeout.ms": 1500, "heartbeat.interval.ms": 300}
-# One slow message, which goes on when the file `go` is there, among quick ones.
-SLOW = """
-key: "${/id}"
-type: "${/type}"
-timeout: 5m
-lease: 2s
-unknown: retry
-retry: {attempts: 100, backoff: 10ms..50ms}
-handlers:
-  slow: {exec: [sh, -c, 'cat >/dev/null; echo began >>FOLDER/began; while [ ! -e FOLDER/go ]; do sleep 0.05; done; echo "$1" >>FOLDER/slow', sh, "${/id}"]}
-  "*": {sql: "INSERT INTO t(id, n) VALUES (:id, :n)"}
-"""
 
 
 @pytest.fixture(scope="module")
 def client():
     return kafka.shared()
-
-
-def slow_config(folder, more=""):
-    return more + SLOW.replace("FOLDER", str(folder)).lstrip("\n")
-
-
-def lines(folder, name):
-    path = os.path.join(folder, name)
-    if not os.path.exists(path):
-        return []
-    with open(path) as file:
-        return file.read().splitlines()
-
-
-def let_go(folder):
-    open(os.path.join(folder, "go"), "w").close()
 
 
 # ---- a slow message ----

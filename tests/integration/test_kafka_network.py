@@ -11,7 +11,7 @@ import postgres
 from harness import until
 from kafkapipeline import CONFIG, KafkaPipeline, KafkaPostgresPipeline, need_kafka, numbered
 from kafkaproxy import COMMIT, KafkaProxy
-from pgpipeline import need_postgres, new_name
+from pgpipeline import need_postgres, new_name, socket_of
 from tcpproxy import Proxy
 
 need_kafka()
@@ -121,11 +121,6 @@ def test_f46_without_its_store_it_acks_nothing_and_stays_a_member(tmp_path, clie
             p.wait(running, lambda: p.count() == 550 and p.lag() == 0, what="it goes on")
             p.stop(running)
     p.check(550)
-
-
-def socket_of(server):
-    """The path of the server's socket."""
-    return server.url.partition("host=")[2].partition("&")[0] + "/.s.PGSQL.5432"
 
 
 # ---- the broker ----

@@ -104,7 +104,7 @@ def test_parts_that_come_later_are_refused_by_name(tmp_path, config, named):
     assert ended.status == 2 and named in ended.err and "build" in ended.err, ended
 
 
-@pytest.mark.parametrize("source", ["kafka", "rabbitmq", "sqs", "servicebus", "redis", "nats", "http"])
+@pytest.mark.parametrize("source", ["kafka", "sqs", "servicebus", "redis", "nats", "http"])
 def test_sources_that_come_later_are_refused_by_name(tmp_path, source):
     with open(tmp_path / "p.yaml", "w") as file:
         file.write(f"consumer: c\nstore: sqlite:store.db\nsource: {{{source}: {{}}}}\n" + KEY + HANDLER)

@@ -17,6 +17,39 @@ def numbered(n, start=0):
     return [{"id": f"m{i}", "n": i} for i in range(start, start + n)]
 
 
+# ---- one slow message, which goes on when the file `go` is there, among quick ones ----
+
+SLOW = """
+key: "${/id}"
+type: "${/type}"
+timeout: 5m
+lease: 2s
+unknown: retry
+retry: {attempts: 100, backoff: 10ms..50ms}
+handlers:
+  slow: {exec: [sh, -c, 'cat >/dev/null; echo began >>FOLDER/began; while [ ! -e FOLDER/go ]; do sleep 0.05; done; echo "$1" >>FOLDER/slow', sh, "${/id}"]}
+  "*": {sql: "INSERT INTO t(id, n) VALUES (:id, :n)"}
+"""
+
+
+def slow_config(folder, more=""):
+    return more + SLOW.replace("FOLDER", str(folder)).lstrip("\n")
+
+
+def lines(folder, name):
+    path = os.path.join(folder, name)
+    if not os.path.exists(path):
+        return []
+    with open(path) as file:
+        return file.read().splitlines()
+
+
+def let_go(folder):
+    open(os.path.join(folder, "go"), "w").close()
+
+
+# ---- pipelines ----
+
 class OnBroker:
     """For a Pipeline whose source does not end."""
     logs = None

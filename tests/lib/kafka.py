@@ -24,6 +24,7 @@ import tempfile
 
 import jars
 import kafkawire as wire
+from certificates import make_certificates
 from harness import until
 from jars import Missing, free_ports
 from kafkaclient import Client
@@ -65,25 +66,6 @@ SETTINGS = {
 
 
 # ---- brokers ----
-
-def make_certificates(folder):
-    """A CA, and with it a certificate of 127.0.0.1 in the form that Kafka reads. The CA's file."""
-    def openssl(*arguments):
-        subprocess.run(["openssl", *arguments], cwd=folder, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-    new_key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    with open(os.path.join(folder, "names"), "w") as file:
-        file.write("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
-    openssl("req", "-x509", *new_key, "-days", "2", "-subj", "/CN=tests", "-keyout", "ca.key", "-out", "ca.pem")
-    openssl("req", *new_key, "-subj", "/CN=broker", "-keyout", "broker.key", "-out", "broker.csr")
-    openssl("x509", "-req", "-in", "broker.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-extfile", "names",
-            "-out", "broker.crt")
-    with open(os.path.join(folder, "broker.pem"), "w") as out:
-        for name in ("broker.key", "broker.crt"):
-            with open(os.path.join(folder, name)) as file:
-                out.write(file.read())
-    return os.path.join(folder, "ca.pem")
-
 
 class Broker:
     """One Java process. It is ended with its parent, whatever happens to that."""

@@ -57,6 +57,11 @@ class Session:
         self.end()
 
 
+def socket_of(server):
+    """The path of the server's socket."""
+    return server.url.partition("host=")[2].partition("&")[0] + "/.s.PGSQL.5432"
+
+
 class PostgresPipeline(Pipeline):
     def __init__(self, folder, config="", tables="", consumer="c", source="{path: in.ndjson}", name="p.yaml", server=None, url=None):
         self.folder, self.name = folder, name

@@ -24,6 +24,7 @@ static const struct {
     {"file", "{path: m.ndjson}", "m.ndjson", "m.ndjson/2", "n.ndjson"},
     {"kafka", "{brokers: h:1, topics: [pay, ship]}", "pay,ship", "ship/12", "other/12"},
     {"sqs", "{queue: \"https://sqs.eu-central-1.amazonaws.com/1/pay\"}", "pay", NULL, NULL},
+    {"rabbitmq", "{url: \"amqp://h\", queue: pay}", "pay", NULL, NULL},
 };
 
 static int parse(once_arena *arena, const char *source, const char *key, once_spec **out, once_error *err)

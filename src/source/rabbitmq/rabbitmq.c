@@ -1,0 +1,310 @@
+/* The RabbitMQ source: its life, and what an open one does. rabbitmq.h has the overview. */
+#include "source/rabbitmq/rabbitmq.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/errno_text.h"
+#include "base/log.h"
+#include "base/no_memory.h"
+
+#include "base/banned.h"
+
+#define IDLE_MS 100
+#define BEAT_MAX_MS 2000
+#define CLOSE_MS 2000
+#define HEADERS_MAX ((size_t)1 << 30) /* bytes of their JSON text: more than a frame can have */
+#define PREFETCH_MAX 4096             /* without `prefetch` */
+#define PREFETCH_MIN 16
+
+/* --- open and close ----------------------------------------------------------------------------------------------- */
+
+/* Closes a connection in order, so that the broker handles the acks before it gives back the rest. */
+static void close_connection(amqp_connection_state_t connection, bool in_order)
+{
+    const struct timeval limit = {.tv_sec = CLOSE_MS / 1000};
+    if (in_order) {
+        (void)amqp_set_rpc_timeout(connection, &limit);
+        (void)amqp_connection_close(connection, AMQP_REPLY_SUCCESS);
+    }
+    (void)amqp_destroy_connection(connection);
+}
+
+static void rabbitmq_close(once_source *source)
+{
+    rabbitmq_source *r = once__rabbitmq(source);
+    if (r->connection) close_connection(r->connection, !r->broken);
+    once__rabbitmq_forget(r);
+    once__rabbitmq_tags_free(&r->tags);
+    once_buf_release(&r->text);
+    if (r->wake_fd >= 0) close(r->wake_fd);
+    once_arena_release(&r->arena);
+    pthread_mutex_destroy(&r->lock);
+    free(r);
+}
+
+/* Enough for the transaction under way and the next one. If every effect is outside, those that can run and as many
+ * more: what one worker holds, no other one gets. */
+static uint16_t prefetch_of(const once_spec *spec, uint32_t written)
+{
+    uint64_t slots = 0, all;
+    bool outside = true;
+    for (size_t i = 0; i < spec->n_handlers; i++) {
+        slots += spec->handlers[i].slots;
+        outside = outside && (once_handler_external(&spec->handlers[i]) || !once_handler_runs(&spec->handlers[i]));
+    }
+    all = outside && slots ? 2 * slots : 2 * (uint64_t)spec->batch_max;
+    if (all > PREFETCH_MAX) all = PREFETCH_MAX;
+    if (all < PREFETCH_MIN) all = PREFETCH_MIN;
+    assert(written <= UINT16_MAX);
+    return (uint16_t)(written ? written : all);
+}
+
+static int rabbitmq_open(const once_spec *spec, const once_env *env, once_source_purpose purpose, once_source **out,
+                         once_error *err)
+{
+    assert(spec->source.own && spec->message_max > 0 && purpose != ONCE_OPEN_LOOK);
+    rabbitmq_source *r = calloc(1, sizeof *r);
+    if (!r) return once_no_memory(err, "for the source");
+    r->base = (once_source){.ops = &once__rabbitmq_ops, .spec = spec, .env = env};
+    r->rabbitmq = once_rabbitmq_of(&spec->source);
+    r->purpose = purpose;
+    r->prefetch = prefetch_of(spec, r->rabbitmq->prefetch);
+    r->fd = -1;
+    r->waiting_end = &r->waiting;
+    once_buf_init(&r->text, HEADERS_MAX);
+    pthread_mutex_init(&r->lock, NULL);
+    r->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    const int rc = r->wake_fd < 0 ? once_fail(err, ONCE_E_IO, "cannot make an eventfd: %s", once_errno_text(errno))
+                                  : once__rabbitmq_address(r, err);
+    if (rc == ONCE_OK) *out = &r->base;
+    else rabbitmq_close(&r->base);
+    return rc;
+}
+
+/* --- the stream --------------------------------------------------------------------------------------------------- */
+
+static rabbitmq_state state_of(rabbitmq_source *r)
+{
+    pthread_mutex_lock(&r->lock);
+    const rabbitmq_state state = r->state;
+    pthread_mutex_unlock(&r->lock);
+    return state;
+}
+
+/* False: out of memory. */
+static bool report(once_fetch *fetch, once_stream_change change, int64_t expires_ms)
+{
+    assert(fetch->n_news == 0);
+    fetch->news = once_arena_new(&fetch->batch->arena, once_stream_news, 1);
+    if (!fetch->news) return false;
+    fetch->news[0] = (once_stream_news){.change = change, .expires_ms = expires_ms};
+    fetch->n_news = 1;
+    return true;
+}
+
+/* Deliveries are extended often enough that each is asked for between half and three quarters of its time. */
+static int64_t expires_ms(const rabbitmq_source *r)
+{
+    return r->rabbitmq->consumer_timeout_ms == ONCE_FOREVER ? 0 : r->rabbitmq->consumer_timeout_ms / 4;
+}
+
+static int join(rabbitmq_source *r, once_fetch *fetch, once_error *err)
+{
+    amqp_connection_state_t connection;
+    int rc = once__rabbitmq_connect(r, true, &connection, err);
+    if (rc == ONCE_OK && !report(fetch, ONCE_STREAM_ASSIGNED, expires_ms(r))) {
+        close_connection(connection, true);
+        rc = once_no_memory(err, "for a batch");
+    }
+    if (rc != ONCE_OK) return rc;
+    pthread_mutex_lock(&r->lock);
+    assert(r->state == RABBITMQ_APART && !r->connection);
+    r->connection = connection;
+    r->fd = amqp_get_sockfd(connection);
+    r->state = RABBITMQ_OURS;
+    r->before += r->last_tag;
+    r->last_tag = 0;
+    pthread_mutex_unlock(&r->lock);
+    once_log(ONCE_LOG_INFO, "rabbitmq_connected", "consumes queue '%s' at '%s:%d'", r->queue, r->address.url.host.data,
+             r->address.url.port);
+    return ONCE_OK;
+}
+
+/* The connection is broken: whatever was not acked goes to any consumer. */
+static int lose(rabbitmq_source *r, once_fetch *fetch, once_error *err)
+{
+    if (!report(fetch, ONCE_STREAM_LOST, 0)) return once_no_memory(err, "for a batch");
+    pthread_mutex_lock(&r->lock);
+    const bool ours = r->state == RABBITMQ_OURS;
+    const size_t open = r->tags.open;
+    const once_error why = r->why;
+    if (ours) r->state = RABBITMQ_LOST;
+    const amqp_connection_state_t connection = r->connection;
+    r->connection = NULL;
+    r->fd = -1;
+    r->broken = false;
+    once__rabbitmq_tags_clear(&r->tags);
+    pthread_mutex_unlock(&r->lock);
+    close_connection(connection, false);
+    once__rabbitmq_forget(r);
+    if (!ours) fetch->n_news = 0;                                          /* it was released meanwhile */
+    if (once_status_class(why.status) == ONCE_CLASS_USAGE) r->ended = why; /* of no use to try again */
+    once_log(ONCE_LOG_WARN, "rabbitmq_lost", "%s; %zu message%s not acked and will be delivered again", why.text, open,
+             open == 1 ? " was" : "s were");
+    return ONCE_OK;
+}
+
+/* --- fetch -------------------------------------------------------------------------------------------------------- */
+
+/* Until a frame comes, wake is called, or the time is over. True: it was a frame alone. */
+static bool wait_for_frames(rabbitmq_source *r, int64_t ms)
+{
+    struct pollfd fds[2] = {{.fd = r->wake_fd, .events = POLLIN}, {.fd = r->fd, .events = POLLIN}};
+    uint64_t count;
+    const int ready = poll(fds, 2, (int)ms);
+    const bool woken = ready > 0 && fds[0].revents && read(r->wake_fd, &count, sizeof count) > 0;
+    return ready > 0 && !woken && fds[1].revents;
+}
+
+static bool is_broken(rabbitmq_source *r)
+{
+    pthread_mutex_lock(&r->lock);
+    const bool broken = r->broken;
+    pthread_mutex_unlock(&r->lock);
+    return broken;
+}
+
+/* The broker sends no more than `prefetch` without an ack. */
+static bool can_come(rabbitmq_source *r)
+{
+    pthread_mutex_lock(&r->lock);
+    const bool more = !r->broken && r->tags.open < r->prefetch;
+    pthread_mutex_unlock(&r->lock);
+    return more;
+}
+
+static void wait_for_batch(rabbitmq_source *r, const once_fetch *fetch)
+{
+    const int64_t until_ms = once__rabbitmq_now_ms(r) + r->base.spec->batch_wait_ms;
+    while (r->n_waiting > 0 && r->n_waiting < fetch->max && can_come(r)) {
+        const int64_t left_ms = until_ms - once__rabbitmq_now_ms(r);
+        if (left_ms <= 0 || !wait_for_frames(r, left_ms)) return;
+        once__rabbitmq_receive(r);
+    }
+}
+
+static bool make_item(rabbitmq_source *r, const rabbitmq_message *m, once_batch *batch, once_item *out)
+{
+    once_message *to = &out->message;
+    char *point = once_arena_alloc(&batch->arena, 24);
+    if (!point || !once_arena_copy(&batch->arena, (once_bytes){m->bytes + m->headers_len, m->body_len}, &to->body) ||
+        (m->headers_len && !once_arena_copy(&batch->arena, (once_bytes){m->bytes, m->headers_len}, &to->headers)))
+        return false;
+    out->delivery = r->before + m->tag;
+    out->batch = batch;
+    to->cut_from = m->size > m->body_len ? m->size : 0;
+    to->sent_ms = m->sent_ms;
+    to->at.point = (once_bytes){point, (size_t)snprintf(point, 24, "%llu", (unsigned long long)out->delivery)};
+    return true;
+}
+
+/* Hands out those that wait; all of them stay if memory is out. */
+static int hand_out(rabbitmq_source *r, size_t max, once_batch *batch, once_error *err)
+{
+    const size_t n = r->n_waiting < max ? r->n_waiting : max;
+    const rabbitmq_message *m = r->waiting;
+    once_bytes place;
+    if (n == 0) return ONCE_OK;
+    batch->items = once_arena_new(&batch->arena, once_item, n);
+    bool ok = batch->items && once_arena_copy(&batch->arena, once_bytes_of(r->queue), &place);
+    for (size_t i = 0; i < n && ok; i++, m = m->next) {
+        batch->items[i].message.at.place = place;
+        ok = make_item(r, m, batch, &batch->items[i]);
+    }
+    if (!ok) return once_no_memory(err, "for a batch");
+    for (size_t i = 0; i < n; i++) {
+        rabbitmq_message *given = r->waiting;
+        r->waiting = given->next;
+        free(given);
+    }
+    r->n_waiting -= n;
+    if (!r->waiting) r->waiting_end = &r->waiting;
+    batch->n = n;
+    return ONCE_OK;
+}
+
+static bool is_paused(const once_fetch *fetch) { return fetch->n_paused > 0 && fetch->paused[0] == 0; }
+
+static int rabbitmq_fetch(once_source *source, once_fetch *fetch, once_error *err)
+{
+    rabbitmq_source *r = once__rabbitmq(source);
+    const bool may_give = fetch->max > 0 && !is_paused(fetch), may_wait = fetch->max > 0 && !fetch->rest;
+    fetch->at_end = false;
+    fetch->n_news = 0;
+    fetch->batch->n = 0;
+    if (r->ended.status != ONCE_OK) return once_fail(err, r->ended.status, "%s", r->ended.text);
+    const rabbitmq_state state = state_of(r);
+    if (state == RABBITMQ_APART && !fetch->rest) return join(r, fetch, err);
+    if (state != RABBITMQ_OURS) {
+        if (may_wait) (void)wait_for_frames(r, IDLE_MS);
+        return ONCE_OK;
+    }
+    once__rabbitmq_receive(r);
+    if (may_wait && (r->n_waiting == 0 || !may_give) && !is_broken(r) && wait_for_frames(r, IDLE_MS))
+        once__rabbitmq_receive(r);
+    if (may_give && may_wait) wait_for_batch(r, fetch);
+    if (is_broken(r)) return lose(r, fetch, err);
+    return may_give ? hand_out(r, fetch->max, fetch->batch, err) : ONCE_OK;
+}
+
+static void rabbitmq_wake(once_source *source)
+{
+    const uint64_t one = 1;
+    if (write(once__rabbitmq(source)->wake_fd, &one, sizeof one) < 0) return; /* it is full: a fetch is woken anyway */
+}
+
+/* --- what is known without the network ---------------------------------------------------------------------------- */
+
+static unsigned rabbitmq_bits(const once_source *source) { return source->spec->source.bits | ONCE_SOURCE_REDELIVERS; }
+
+/* The broker does not tell a consumer how much is left. */
+static int64_t rabbitmq_lag(once_source *source, uint32_t stream)
+{
+    (void)source, (void)stream;
+    return -1;
+}
+
+static const char *rabbitmq_stream_name(once_source *source, uint32_t stream)
+{
+    return stream == 0 ? once__rabbitmq(source)->queue : NULL;
+}
+
+/* The broker may have asked for more heartbeats than we did. */
+static int64_t rabbitmq_beat_ms(const once_source *source)
+{
+    const int64_t half_ms = once_rabbitmq_of(&source->spec->source)->heartbeat_ms / 2;
+    return half_ms < BEAT_MAX_MS ? half_ms : BEAT_MAX_MS;
+}
+
+const once_source_ops once__rabbitmq_ops = {
+    .open = rabbitmq_open,
+    .close = rabbitmq_close,
+    .bits = rabbitmq_bits,
+    .ask = once__rabbitmq_ask,
+    .backlog = once__rabbitmq_backlog,
+    .fetch = rabbitmq_fetch,
+    .ack = once__rabbitmq_ack,
+    .extend = once__rabbitmq_extend,
+    .release = once__rabbitmq_release,
+    .wake = rabbitmq_wake,
+    .lag = rabbitmq_lag,
+    .stream_name = rabbitmq_stream_name,
+    .beat_ms = rabbitmq_beat_ms,
+};

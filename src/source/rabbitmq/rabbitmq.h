@@ -1,0 +1,134 @@
+/* Inside of the RabbitMQ source: one struct, and the functions that its files call of each other.
+ *
+ * A worker has one connection with one channel and one consumer (connect.c). The queue is its only stream, number 0. A
+ * message that is not acked belongs to the connection: when that breaks, the broker gives the message to any consumer.
+ * So the stream is lost with the connection, and assigned anew with the next one. States, with the thread that sets
+ * them (all under `lock`):
+ *
+ *   APART -> OURS    fetch    connected, and reported as ASSIGNED
+ *   OURS  -> LOST    fetch    the connection broke, the broker closed the channel or cancelled the consumer; reported
+ *   LOST  -> APART   ack      the machine has released the stream
+ *   OURS  -> OVER    ack      the machine has released the stream because the run ends
+ *
+ * A connection of librabbitmq is not safe for two threads, so it is used under `lock`. Neither thread waits for the
+ * network with the lock: fetch polls the socket first and then takes the frames that are there (receive.c), ack polls
+ * until the socket takes bytes and then sends its frames (ack.c). Every frame is taken from the socket as it comes,
+ * also while the machine wants no message: a broker closes a connection that does not read. What is not wanted yet
+ * waits in `waiting`, which `prefetch` bounds.
+ *
+ * Deliveries: a tag of AMQP counts from 1 in each channel. A delivery's number is `before` + the tag, so it is not used
+ * again by a later connection.
+ *
+ * Thread rule: that of source/source.h. Fields without a remark belong to the thread of fetch. */
+#ifndef ONCE_SOURCE_RABBITMQ_RABBITMQ_H
+#define ONCE_SOURCE_RABBITMQ_RABBITMQ_H
+
+#include <amqp.h>
+#include <pthread.h>
+
+#include "base/buf.h"
+#include "source/rabbitmq/tags.h"
+#include "source/rabbitmq_spec.h"
+#include "source/source.h"
+
+#define ONCE_RABBITMQ_CHANNEL 1
+#define ONCE_RABBITMQ_ANSWER_MS 5000 /* how long connecting, logging in, and each question may take */
+
+typedef enum rabbitmq_state { RABBITMQ_APART, RABBITMQ_OURS, RABBITMQ_LOST, RABBITMQ_OVER } rabbitmq_state;
+
+/* A message that came and was not handed out yet; headers and body are behind the struct. */
+typedef struct rabbitmq_message {
+    struct rabbitmq_message *next;
+    uint64_t tag;
+    int64_t sent_ms;
+    uint64_t size;                /* of the body, as it was sent */
+    size_t headers_len, body_len; /* `body_len` grows up to message_max while frames come */
+    char bytes[];
+} rabbitmq_message;
+
+/* Where the broker is, with values of references; texts have a NUL behind them. */
+typedef struct rabbitmq_address {
+    once_rabbitmq_url url; /* with user, password, port and path */
+    bool tls;
+    const char *ca, *certificate, *key; /* NULL: not given */
+    const char *management;             /* its base URL, without user and password; NULL: not given */
+    const char *management_user, *management_password;
+} rabbitmq_address;
+
+typedef struct rabbitmq_source {
+    once_source base;
+    const once_rabbitmq_spec *rabbitmq;
+    once_source_purpose purpose;
+    once_arena arena; /* of `address` and `queue` */
+    rabbitmq_address address;
+    const char *queue;
+    uint16_t prefetch;
+    int wake_fd; /* an eventfd, written by wake */
+
+    pthread_mutex_t lock;
+    rabbitmq_state state;               /* under lock */
+    amqp_connection_state_t connection; /* NULL: none; under lock, but only fetch sets it */
+    int fd;                             /* of its socket; under lock */
+    uint64_t before, last_tag;          /* under lock */
+    rabbitmq_tags tags;                 /* deliveries that are not acked; under lock */
+    bool broken;                        /* the connection cannot be used, because ...; under lock */
+    once_error why;
+
+    once_error ended; /* its status is not ONCE_OK: nothing is fetched any more */
+
+    bool in_message;               /* a message is being received: */
+    amqp_basic_deliver_t *deliver; /* its first frame came; in the memory of the connection */
+    rabbitmq_message *part;        /* its second frame came, too */
+    uint64_t left;                 /* bytes of its body that are to come */
+    rabbitmq_message *waiting, **waiting_end;
+    size_t n_waiting;
+    once_buf text; /* room for headers */
+} rabbitmq_source;
+
+static inline rabbitmq_source *once__rabbitmq(once_source *source) { return (rabbitmq_source *)source; }
+static inline int64_t once__rabbitmq_now_ms(const rabbitmq_source *r)
+{
+    return once_env_mono_ns(r->base.env) / 1000000;
+}
+
+/* address.c: reads the references. */
+int once__rabbitmq_address(rabbitmq_source *r, once_error *err);
+
+/* connect.c. `consume`: as a consumer of the queue; otherwise only a channel is open. The caller destroys it. */
+int once__rabbitmq_connect(const rabbitmq_source *r, bool consume, amqp_connection_state_t *out, once_error *err);
+/* How many messages are ready and how many consumers there are. ONCE_E_MISSING: there is no such queue. */
+int once__rabbitmq_declared(const rabbitmq_source *r, amqp_connection_state_t connection, uint32_t *ready,
+                            uint32_t *consumers, once_error *err);
+/* tls.c: makes the socket of a connection, and connects it. */
+int once__rabbitmq_open_tls(const rabbitmq_source *r, amqp_connection_state_t connection, once_error *err);
+
+/* errors.c: what an answer or a status of the library means, with what was done in front. */
+int once__rabbitmq_fail(once_error *err, amqp_rpc_reply_t reply, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+int once__rabbitmq_closed(once_error *err, uint16_t code, amqp_bytes_t text, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+int once__rabbitmq_broke(once_error *err, int library_status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* receive.c: takes the frames that are there, without waiting. The connection may be broken afterwards. */
+void once__rabbitmq_receive(rabbitmq_source *r);
+void once__rabbitmq_forget(rabbitmq_source *r); /* all messages that came and were not handed out */
+/* Remembers why the connection cannot be used. With the lock. */
+void once__rabbitmq_note(rabbitmq_source *r, const once_error *why);
+
+/* headers.c: the JSON text of headers and of the source's facts, in r->text; empty: neither. */
+bool once__rabbitmq_headers(rabbitmq_source *r, const amqp_basic_deliver_t *deliver,
+                            const amqp_basic_properties_t *properties);
+/* The value of a header in a table; NULL: it has none. */
+const amqp_field_value_t *once__rabbitmq_header(const amqp_table_t *table, const char *name);
+
+/* ack.c, ask.c: functions of once_source_ops. */
+int once__rabbitmq_ack(once_source *source, once_receipt *list, size_t n, once_error *err);
+int once__rabbitmq_extend(once_source *source, once_receipt *list, size_t n, once_error *err);
+int once__rabbitmq_release(once_source *source, uint32_t stream, once_error *err);
+int once__rabbitmq_ask(once_source *source, once_source_report *report, void *user, once_error *err);
+int once__rabbitmq_backlog(once_source *source, int64_t ms, once_source_left *visit, void *user, once_error *err);
+
+extern const once_source_ops once__rabbitmq_ops;
+
+#endif

@@ -1,0 +1,118 @@
+"""source: rabbitmq, with a server that is harmed: killed, restarted, short of memory, impatient with consumers. It is one of its own."""
+
+import random
+import signal
+import time
+
+import pytest
+
+import rabbitmq
+from brokerpipeline import CONFIG, let_go, lines, numbered
+from rabbitmqpipeline import RabbitPipeline, need_rabbitmq
+
+need_rabbitmq()
+
+TIMEOUT_MS = 6000
+
+
+@pytest.fixture(scope="module")
+def own():
+    with rabbitmq.Server(consumer_timeout_ms=TIMEOUT_MS) as server:
+        yield server
+
+
+def test_the_server_is_killed_and_comes_back(tmp_path, own):
+    """With messages in both kinds of queues, while `once` is killed, too."""
+    queues = [own.queue(), rabbitmq.new_name()]
+    own.declare(queues[1], rabbitmq.QUORUM)
+    pipelines = [RabbitPipeline(tmp_path / str(n), own, queue, f"batch: {{max: 20}}\nlease: 1s\n{CONFIG}", heartbeat="1s")
+                 for n, queue in enumerate(queues)]
+    running = [p.start() for p in pipelines]
+    try:
+        for queue in queues:
+            own.publish(queue, *numbered(300))
+        own.kill()
+        pipelines[0].kill(running[0])
+        running[0] = pipelines[0].start()
+        own.start()
+        own.publish(queues[0], *numbered(50, 300))  # the quorum queue may have no leader yet
+        for p, each, n in zip(pipelines, running, (350, 300)):
+            p.wait(each, lambda p=p, n=n: p.count() == n, 60, "every effect")
+            p.stop(each)
+            p.check(n)
+    finally:
+        for p, each in zip(pipelines, running):
+            p.kill(each)
+
+
+def test_an_alarm_for_memory_stops_producers_and_not_consumers(tmp_path, own):
+    queue = own.queue()
+    p = RabbitPipeline(tmp_path, own, queue, f"batch: {{max: 10}}\n{CONFIG}", more="prefetch: 10")
+    own.publish(queue, *numbered(200))
+    try:
+        own.control("set_vm_memory_high_watermark", "0")
+        with p.start() as running:
+            p.wait(running, lambda: p.count() == 200, what="all are read and acked")
+            p.stop(running)
+    finally:
+        own.control("set_vm_memory_high_watermark", "absolute", "4GB")
+    p.check(200)
+
+
+def test_what_would_outlive_the_consumer_timeout_is_given_to_the_store(tmp_path, own):
+    """Ten messages for a handler that does one at a time, and needs longer for all of them than the broker waits."""
+    queue = own.queue()
+    p = RabbitPipeline(tmp_path, own, queue, """
+key: "${/id}"
+workers: 1
+handler: {exec: [sh, -c, 'sleep 1; cat >>%s/ran; echo >>%s/ran']}
+""" % (tmp_path, tmp_path), more=f"consumer_timeout: {TIMEOUT_MS}ms, prefetch: 20")
+    own.publish(queue, *numbered(10))
+    began = time.monotonic()
+    with p.start() as running:
+        p.wait(running, lambda: len(lines(tmp_path, "ran")) == 10, what="all have run")
+        assert time.monotonic() - began > TIMEOUT_MS / 1000
+        p.stop(running)
+        assert "rabbitmq_lost" not in p.said(running)
+    assert len(set(lines(tmp_path, "ran"))) == 10
+
+
+def test_a_handler_that_outlives_the_consumer_timeout_runs_once(tmp_path, own):
+    """The broker closes the channel and delivers again; the effect in flight goes on, and what comes again waits for it."""
+    queue = own.queue()
+    p = RabbitPipeline(tmp_path, own, queue, """
+key: "${/id}"
+timeout: 5m
+handler: {exec: [sh, -c, 'cat >>%s/ran; while [ ! -e %s/go ]; do sleep 0.05; done']}
+""" % (tmp_path, tmp_path), more=f"consumer_timeout: {TIMEOUT_MS}ms")
+    own.publish(queue, {"id": "slow"})
+    with p.start() as running:
+        p.wait(running, lambda: "PRECONDITION_FAILED" in p.said(running), what="the broker closes the channel")
+        let_go(tmp_path)
+        p.wait(running, lambda: p.ready() == 0 and len(p.rows("SELECT 1 FROM once_recent")) > 0, what="it is settled")
+        p.stop(running)
+    assert lines(tmp_path, "ran") == ['{"id": "slow"}']
+
+
+def test_workers_that_are_killed_and_paused_at_random(tmp_path, own):
+    """Under load, in a queue that counts deliveries."""
+    queue, rng = rabbitmq.new_name(), random.Random(2)
+    own.declare(queue, rabbitmq.QUORUM)
+    p = RabbitPipeline(tmp_path, own, queue, f"batch: {{max: 20}}\nlease: 1s\n{CONFIG}", heartbeat="1s", more="prefetch: 50")
+    running = p.start()
+    try:
+        for turn in range(6):
+            own.publish(queue, *numbered(50, 50 * turn))
+            time.sleep(rng.random() / 3)  # a moment, whichever
+            if turn % 3 == 2:
+                running.send(signal.SIGSTOP)
+                time.sleep(2.5)  # longer than two heartbeats: the broker has given up on it
+                running.send(signal.SIGCONT)
+            else:
+                p.kill(running)
+                running = p.start()
+        p.wait(running, lambda: p.count() == 300, 40, "every effect and every ack")
+        p.stop(running)
+    finally:
+        p.kill(running)
+    p.check(300)

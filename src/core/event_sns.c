@@ -20,6 +20,9 @@
 #include "base/banned.h"
 
 #define HEADERS_MAX ((size_t)1 << 30) /* of a body that is itself limited */
+/* Each header is searched for among them, so their number bounds the cost of a hostile message. SNS allows 10 where
+ * delivery may be raw. */
+#define ATTRIBUTES_MAX 256
 
 const char *const once__sns_names[] = {"id", "source", "time", "subject", NULL};
 
@@ -68,10 +71,17 @@ static const struct {
     {"SubscriptionConfirmation",
      "SNS asks to confirm a subscription (SubscriptionConfirmation), which is no event and which once never does: if "
      "you want the subscription, open the SubscribeURL in this letter; then discard the letter"},
-    {"UnsubscribeConfirmation", "SNS says that a subscription has ended (UnsubscribeConfirmation), which is no event: "
-                                "to subscribe again, open the "
-                                "SubscribeURL in this letter; then discard the letter"},
+    {"UnsubscribeConfirmation",
+     "SNS says that a subscription has ended (UnsubscribeConfirmation), which is no event: to subscribe again, open "
+     "the SubscribeURL in this letter; then discard the letter"},
 };
+
+static bool has_too_many(const once_json *json, once_json_value attributes)
+{
+    size_t n = 0;
+    for (once_json_iter it = once_json_each(json, attributes); n <= ATTRIBUTES_MAX && once_json_next(&it);) n++;
+    return n > ATTRIBUTES_MAX;
+}
 
 /* *found: it is an envelope. */
 static int read_envelope(const once_json *json, envelope *out, bool *found, once_error *err)
@@ -96,6 +106,9 @@ static int read_envelope(const once_json *json, envelope *out, bool *found, once
         return once_fail(err, ONCE_E_MESSAGE, "an SNS notification whose 'Message' is missing, or not a text");
     if (out->id.raw.len == 0 || out->topic.raw.len == 0)
         return once_fail(err, ONCE_E_MESSAGE, "an SNS notification whose 'MessageId' or 'TopicArn' is empty");
+    if (has_too_many(json, out->attributes))
+        return once_fail(err, ONCE_E_MESSAGE, "an SNS notification with more than %d message attributes",
+                         ATTRIBUTES_MAX);
     return ONCE_OK;
 }
 

@@ -216,6 +216,25 @@ static void what_is_no_event_is_a_dead_letter(void **state)
     }
 }
 
+/* A header is searched for among the attributes, so there are not very many of them. */
+static void the_number_of_attributes_is_bounded(void **state)
+{
+    (void)state;
+    open_with("sns", "", HANDLER);
+    for (int n = 256; n <= 257; n++) {
+        once_buf text;
+        once_buf_init(&text, 100000);
+        once_buf_puts(&text, "{\"Type\":\"Notification\",\"MessageId\":\"1\",\"TopicArn\":\"t\",\"Message\":\"{}\","
+                             "\"MessageAttributes\":{");
+        for (int i = 0; i < n; i++)
+            once_buf_printf(&text, "%s\"a%d\":{\"Type\":\"String\",\"Value\":\"%d\"}", i ? "," : "", i, i);
+        once_buf_puts(&text, "}}");
+        assert_text(take_in_bytes(once_buf_bytes(&text), "").reason,
+                    n == 256 ? "" : "an SNS notification with more than 256 message attributes");
+        once_buf_release(&text);
+    }
+}
+
 /* It looks like an envelope and is none: a raw message. */
 static void what_only_looks_like_an_envelope_is_raw(void **state)
 {
@@ -373,6 +392,7 @@ int main(void)
         TEST(a_message_need_not_be_json),
         TEST(a_message_that_is_not_json_says_so),
         TEST(what_is_no_event_is_a_dead_letter),
+        TEST(the_number_of_attributes_is_bounded),
         TEST(what_only_looks_like_an_envelope_is_raw),
         TEST(headers_of_the_body_are_those_of_raw_messages),
         TEST(an_event_has_its_own_key_type_and_time),

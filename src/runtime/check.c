@@ -215,7 +215,7 @@ static void find_handlers(const once_spec *spec, once_parts *parts, once_finding
         }
         report(user, topic, text, false);
         if (once_handler_runs(h) && !h->natural) {
-            report(user, topic, once__key_catches(h->key, spec->events), false);
+            report(user, topic, once__key_catches(spec, h->key), false);
             if (once__key_doubt(spec, h, text, sizeof text)) report(user, topic, text, true);
         }
         find_other_database(h, topic, parts, report, user);

@@ -23,14 +23,18 @@ static bool has_source(const once_template *key, const char *name)
     return false;
 }
 
-static const char *event_catches(once_event_form form)
+#define SNS_CATCHES                                                                                                    \
+    "its key catches a redelivery, also a second delivery by SNS, which has the same MessageId; a second publish by "  \
+    "the producer and a second event for the same fact have another one and are not caught; a message without an "     \
+    "envelope (raw delivery) "
+
+static const char *event_catches(const once_spec *spec)
 {
-    if (form == ONCE_EVENT_SNS)
-        return "its key catches a redelivery, also a second delivery by SNS, which has the same MessageId; a second "
-               "publish by the producer and a second event for the same fact have another one and are not caught; a "
-               "message without an envelope (raw delivery) has the coordinates for an id, which catch a redelivery by "
-               "the queue only";
-    if (form == ONCE_EVENT_EVENTBRIDGE)
+    if (spec->events == ONCE_EVENT_SNS)
+        return spec->source.unstable ? SNS_CATCHES "has no id, and becomes a dead letter"
+                                     : SNS_CATCHES
+                   "has the coordinates for an id, which catch a redelivery by the queue only";
+    if (spec->events == ONCE_EVENT_EVENTBRIDGE)
         return "its key catches a redelivery, also a second delivery by EventBridge or by another rule, which has the "
                "same id; a second send by the producer (PutEvents) and a second event for the same fact have another "
                "id and are not caught";
@@ -38,7 +42,7 @@ static const char *event_catches(once_event_form form)
            "for; a second event for the same fact has another id and is not caught";
 }
 
-const char *once__key_catches(const once_template *key, once_event_form form)
+const char *once__key_catches(const once_spec *spec, const once_template *key)
 {
     assert(key);
     if (once_template_uses(key, ONCE_PLACE_COORDINATES) || has_source(key, "offset") || has_source(key, "message_id") ||
@@ -52,7 +56,7 @@ const char *once__key_catches(const once_template *key, once_event_form form)
         return "its key catches a redelivery, and a second send by the producer if the body is the same; two equal "
                "events that were both meant are taken for one, and a second event for the same fact is not caught if "
                "anything in it differs";
-    if (once_template_uses(key, ONCE_PLACE_EVENT)) return event_catches(form);
+    if (once_template_uses(key, ONCE_PLACE_EVENT)) return event_catches(spec);
     if (has_source(key, "deduplication_id"))
         return "its key catches a redelivery, and a second send if the producer gives it the same deduplication id; it "
                "catches a second event for the same fact only if that id names the fact";

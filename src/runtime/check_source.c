@@ -185,6 +185,8 @@ int once__find_source(const once_pipeline *pipeline, const once_parts *parts, on
     const bool here = once__store_driver_bits(once_bytes_of(parts->store->ops->scheme)) & ONCE_DRIVER_HERE,
                shared = (parts->store->bits & ONCE_STORE_SHARED) && !here;
     once_source_doubts(&spec->source, shared && once_spec_uses_coordinates(spec), warn, &c);
-    const int rc = source->ops->ask ? source->ops->ask(source, on_limit, &c, &why) : ONCE_OK;
+    once_store_facts facts;
+    once__store_facts_init(&facts, parts->store, spec->consumer);
+    const int rc = source->ops->ask ? source->ops->ask(source, &facts.base, on_limit, &c, &why) : ONCE_OK;
     return rc == ONCE_OK ? c.rc : once__at_line(pipeline, spec->source.line, rc, &why, err);
 }

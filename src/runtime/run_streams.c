@@ -118,8 +118,8 @@ void once__run_report_news(once_run *r, const once_action *done) /* @locks: lock
                      name, once_duration_format(news->within_ms, within));
         else
             once_log(ONCE_LOG_WARN, "stream_lost",
-                     "stream '%s' already belongs to another worker: nothing more of it is acked, and effects in "
-                     "flight go on under their fence",
+                     "stream '%s' is lost to this worker: another one may read it already, or the source no longer has "
+                     "it as it was; nothing more of it is acked, and effects in flight go on under their fence",
                      name);
     }
 }

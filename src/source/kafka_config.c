@@ -208,6 +208,7 @@ static bool read_config(once_config *config, const once_config_field *field, con
 static size_t placeholder(once_bytes text, size_t at)
 {
     static const once_bytes host = {"${host}", 7}, env = {"${env:", 6};
+    assert(at < text.len);
     const once_bytes rest = {text.data + at, text.len - at};
     if (rest.len >= host.len && memcmp(rest.data, host.data, host.len) == 0) return host.len;
     if (rest.len <= env.len || memcmp(rest.data, env.data, env.len) != 0) return 0;

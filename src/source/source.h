@@ -194,9 +194,10 @@ typedef struct once_source_ops {
     /* Opened for ONCE_OPEN_LOOK, in place of seek: fetch begins at the message with these coordinates or before it, and
      * sets at_end when that message can no longer come. NULL: a message cannot be read again. */
     int (*look)(once_source *source, once_coordinates at, const once_facts *facts, once_error *err);
-    /* Opened for ONCE_OPEN_CHECK: reports the broker's limits, and other consumers of the same group. A limit that the
-     * broker does not tell is reported, too. NULL: there is no broker. */
-    int (*ask)(once_source *source, once_source_report *report, void *user, once_error *err);
+    /* Opened for ONCE_OPEN_CHECK: reports the broker's limits, other consumers of the same group, and whether it still
+     * has the messages at which a run would go on. A limit that the broker does not tell is reported, too. NULL: there
+     * is no broker. */
+    int (*ask)(once_source *source, const once_facts *facts, once_source_report *report, void *user, once_error *err);
     /* Opened for ONCE_OPEN_CHECK: asks the broker how much is left of each stream, whoever reads it, and answers within
      * about `ms`. NULL: there is no broker. */
     int (*backlog)(once_source *source, int64_t ms, once_source_left *visit, void *user, once_error *err);

@@ -37,7 +37,7 @@ static void to_be_asked_it_takes_nothing(source_fixture *f)
     begin(f);
     src_ok(f, f->driver->open(f->world, ONCE_OPEN_CHECK, &asked, &f->err));
     assert_int_equal(asked->ops->bits(asked) & ONCE_SOURCE_REDELIVERS, f->driver->bits & ONCE_SOURCE_REDELIVERS);
-    if (asked->ops->ask) src_ok(f, asked->ops->ask(asked, count, &n, &f->err));
+    if (asked->ops->ask) src_ok(f, asked->ops->ask(asked, &f->facts.base, count, &n, &f->err));
     (void)src_fetch(f, 0, 0);
     expect_all(f);
     asked->ops->close(asked);

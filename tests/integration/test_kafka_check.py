@@ -128,6 +128,28 @@ def test_f30_offsets_that_are_out_of_range_are_named_with_both_ends(tmp_path, cl
     assert "at offset 12, but the broker has 8 to 10: the topic was made anew, or the broker lost its last messages" in p.check()
 
 
+def test_check_compares_the_cursors_of_the_store(tmp_path, client):
+    """The group's offsets say nothing then, unless they are gone."""
+    topic = client.topic(partitions=2, retention_ms=DAY_MS)
+    client.produce(topic, *[{"id": n} for n in range(10)], partition=0)
+    p = Reading(tmp_path, client, topic, more=", cursor: true")
+    with p.start() as worker:
+        until(lambda: client.committed(p.group, topic).get(0) == 10, what="all are settled")
+        worker.process.terminate()
+        worker.end()
+    client.commit(p.group, topic, {0: 4000})
+    client.produce(topic, *[{"id": n} for n in range(10, 15)], partition=0)
+    text = p.check()
+    assert warnings(text) == [] and "5 messages are behind the offsets of the store" in text
+    client.delete_records(topic, 0, 13)
+    assert warnings(p.check()) == [f"! the cursor in the store goes on in '{topic}/0' at offset 10, but the broker has 13 to 15: 3 messages or "
+                                   "fewer were deleted before they were read; a run ends with that; 'out_of_range: earliest' goes on at the first message"]
+    client.forget(p.group)
+    assert warnings(p.check()) == [f"! the store has read '{topic}/0' up to offset 10, but group '{p.group}' has no offset for it any more: the topic "
+                                   "was made anew, or the group was deleted or has expired; a run ends with that; 'out_of_range: earliest' goes on at "
+                                   "the first message"]
+
+
 def test_check_names_the_other_members_of_the_group(tmp_path, client):
     topic, other = client.topic(retention_ms=DAY_MS), client.topic()
     p = Reading(tmp_path, client, topic)

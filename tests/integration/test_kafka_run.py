@@ -61,6 +61,38 @@ def test_templates_have_what_the_record_has(tmp_path, client):
     assert (entry["state"], entry["place"], entry["point"]) == ("done", f"{topic}/1", "0"), entry
 
 
+def test_headers_whose_names_are_no_text_are_left_out(tmp_path, client):
+    """JSON has no such names. The others are there, and a name that occurs several times has its last value."""
+    topic = client.topic()
+    p = KafkaPipeline(tmp_path, client, topic, LEDGER % (tmp_path, '"${header:h}", "${header:grüß}", "x${header:empty}x"'))
+    client.produce_raw(topic, {"id": "a"}, [(b"\xff", b"1"), (b"h", b"first"), (b"\xfe", b"2"), ("\ufffd".encode(), b"3"), ("grüß".encode(), "ö".encode()),
+                                            (b"", b"no name"), (b"empty", b""), (b"h", b"last"), (b"once:source", b"{}")])
+    p.run_until(lambda: len(ledger(tmp_path)) == 1 and p.lag() == 0)
+    assert ledger(tmp_path) == ["last ö xx"]
+
+
+def test_memory_is_bounded_by_what_is_read_ahead_of_each_partition(tmp_path, client):
+    """Large messages, and a handler that takes none of them: what waits stays in the broker."""
+    topic, size = client.topic(partitions=6), 200000
+    p = KafkaPipeline(tmp_path, client, topic, 'key: "${/id}"\nbatch: {max: 1}\nhandler: {exec: [sleep, 100]}\n',
+                      properties={"queued.max.messages.kbytes": 1024, "fetch.message.max.bytes": 300000})
+    client.produce(topic, *[dict(message, pad="x" * size) for message in numbered(300)], partition=lambda n, _: n % 6)
+    with p.start() as running:
+        p.wait(running, lambda: len(p.committed()) == 6, what="all partitions are read")
+        most = 0
+        end = time.monotonic() + 3
+        while time.monotonic() < end:
+            most = max(most, resident(running.process.pid))
+            time.sleep(0.05)
+        p.kill(running)
+    assert most < 60 << 20, f"{most} bytes of {300 * size}"  # 6 x 1.3 MB, and what the process has without them
+
+
+def resident(pid):
+    with open(f"/proc/{pid}/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
 def test_a_pattern_takes_topics_that_match(tmp_path, client):
     name = new_name()
     topics = [client.topic(f"{name}-{kind}") for kind in ("one", "two", "other")]

@@ -8,6 +8,7 @@ import itertools
 import os
 import random
 import threading
+import time
 
 import confluent_kafka
 import confluent_kafka.admin
@@ -68,6 +69,7 @@ class Client:
     def delete(self, topic):
         self.admin.delete_topics([topic], operation_timeout=30)[topic].result(40)
         until(lambda: not self.leaders(topic), what=f"{topic} is gone")
+        self._producer = None  # it would take one that is made anew for this one
 
     def configure(self, topic, **config):
         """Sets these, and all others to their defaults."""
@@ -100,6 +102,9 @@ class Client:
 
     def deny(self, topic, principal, operation):
         wire.create_acl(self.address, topic, principal, operation, False)
+
+    def deny_no_longer(self, topic, principal, operation):
+        wire.delete_acl(self.address, topic, principal, operation, False)
 
     def deny_group(self, group, principal, operation):
         wire.create_acl(self.address, group, principal, operation, False, wire.GROUP)
@@ -134,6 +139,10 @@ class Client:
         if flush:
             left = producer.flush(60)
             assert not failed and left == 0, f"{failed[:3]}, {left} are left"
+
+    def produce_raw(self, topic, message, headers, key=b"", partition=0):
+        """With headers whose names are any bytes."""
+        wire.produce(self._leader(topic, partition), topic, partition, key, encode(message), headers, int(time.time() * 1000))
 
     def transaction(self, topic, *messages, commit=True, **more):
         """All of them or none, as a transactional producer."""

@@ -8,8 +8,8 @@ import collections
 import socket
 import struct
 
-LIST_OFFSETS, METADATA, OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, DESCRIBE_GROUPS, DELETE_RECORDS, CREATE_ACLS, DELETE_GROUPS = \
-    2, 3, 8, 9, 10, 15, 21, 30, 42
+PRODUCE, LIST_OFFSETS, METADATA, OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, DESCRIBE_GROUPS, DELETE_RECORDS, CREATE_ACLS, DELETE_ACLS, \
+    DELETE_GROUPS = 0, 2, 3, 8, 9, 10, 15, 21, 30, 31, 42
 TIMEOUT_S = 20
 
 # For ACLs.
@@ -202,6 +202,50 @@ def delete_records(address, topic, number, before):
     if error:
         raise Refused(f"delete records of {topic}/{number}", error)
     return low
+
+
+def _varint(value):
+    value, text = value << 1, b""  # of numbers that are not negative
+    while value >= 128:
+        text, value = text + bytes([value & 127 | 128]), value >> 7
+    return text + bytes([value])
+
+
+def _sized(data):
+    return _varint(len(data)) + data
+
+
+def _crc32c(data):
+    crc = 0xffffffff
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82f63b78 if crc & 1 else 0)
+    return crc ^ 0xffffffff
+
+
+def produce(address, topic, number, key, value, headers, time_ms):
+    """One record, with any bytes as the names of its headers: a list of (bytes, bytes)."""
+    names = b"".join(_sized(name) + _sized(data) for name, data in headers)
+    record = _sized(b"\0\0\0" + _sized(key) + _sized(value) + _varint(len(headers)) + names)
+    rest = i16(0) + i32(0) + i64(time_ms) + i64(time_ms) + i64(-1) + i16(-1) + i32(-1) + i32(1) + record
+    batch = i32(-1) + i8(2) + struct.pack(">I", _crc32c(rest)) + rest
+    batch = i64(0) + i32(len(batch)) + batch
+    body = string(None) + i16(-1) + i32(TIMEOUT_S * 1000) + array([string(topic) + array([i32(number) + i32(len(batch)) + batch])])
+    answer = call(address, PRODUCE, 3, body)
+    [(_, [(_, error, _, _)])] = answer.array(lambda a: (a.string(), a.array(lambda b: (b.i32(), b.i16(), b.i64(), b.i64()))))
+    if error:
+        raise Refused(f"produce to {topic}/{number}", error)
+
+
+def delete_acl(address, name, principal, operation, allow, kind=TOPIC):
+    rule = i8(kind) + string(name) + i8(LITERAL) + string(principal) + string("*")
+    rule += i8(OPERATIONS[operation]) + i8(ALLOW if allow else DENY)
+    answer = call(address, DELETE_ACLS, 1, array([rule]))
+    answer.i32(), answer.i32()
+    error, text = answer.i16(), answer.string()
+    if error:
+        raise Refused(f"{operation} for {principal}: {text}", error)
 
 
 def create_acl(address, name, principal, operation, allow, kind=TOPIC):

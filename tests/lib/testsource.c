@@ -442,8 +442,10 @@ static int test_look(once_source *source, once_coordinates at, const once_facts 
     return ONCE_OK;
 }
 
-static int test_ask(once_source *source, once_source_report *report, void *user, once_error *err)
+static int test_ask(once_source *source, const once_facts *facts, once_source_report *report, void *user,
+                    once_error *err)
 {
+    (void)facts;
     test_source *s = (test_source *)source;
     const test_broker_options *o = &s->broker->o;
     const char *why = o->asks_fail ? "not authorized" : NULL;

@@ -89,3 +89,31 @@ def test_f29_leaders_change_and_workers_come_and_go(tmp_path, cluster):
                 worker.__exit__()
         p.check(MESSAGES)
         assert len(broken.leaders) > 1, "no leader has changed"
+
+
+@pytest.mark.parametrize("start", ["earliest", "latest"])
+def test_a_partition_without_a_leader_holds_up_no_other(tmp_path, cluster, start):
+    """A group without offsets begins with the others, and with that one when its broker is back."""
+    topic = cluster.topic(partitions=6, replicas=1, min_insync_replicas=1)
+    leaders = cluster.leaders(topic)
+    p = KafkaPostgresPipeline(tmp_path, cluster, topic, CONFIG, properties=PROPERTIES, more=f"start: {start}")
+    away = cluster.brokers[0]
+    missing = [number for number, leader in leaders.items() if leader == away.node]
+    assert 0 < len(missing) < 6
+    away.kill()
+    try:
+        until(lambda: sorted(set(leaders) - set(cluster.leaders(topic))) == missing, 60, "its partitions have no leader")
+        with p.start() as running:
+            p.wait(running, lambda: len(p.committed()) == 6 - len(missing), 60, what="the others have begun")
+            there = [number for number in leaders if number not in missing]
+            cluster.produce(topic, *numbered(60), partition=lambda n, _: there[n % len(there)])
+            p.wait(running, lambda: p.count() == 60, 30, what="the others are read")
+            p.wait(running, lambda: "has no leader now" in p.said(running), what="it says so")
+            cluster.start()
+            p.wait(running, lambda: len(p.committed()) == 6, 60, what="all have begun")
+            cluster.produce(topic, *numbered(60, 60), partition=lambda n, _: missing[n % len(missing)])
+            p.wait(running, lambda: p.count() == 120, 30, what="all are read")
+            p.stop(running)
+    finally:
+        cluster.start()
+    p.check(120)

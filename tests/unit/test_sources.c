@@ -277,6 +277,14 @@ static void wrong_ones_are_refused(void **state)
          "could "
          "be read; remove it",
          ONCE_E_CONFIG},
+        {"{kafka: {brokers: h, topics: t, config: {api.version.request: false}}}", "${/id}",
+         "p.yaml:4: 'config': 'api.version.request' cannot be set here; without it messages of aborted transactions "
+         "would be read; remove it",
+         ONCE_E_CONFIG},
+        {"{kafka: {brokers: h, topics: t, config: {api.version.fallback.ms: 1}}}", "${/id}",
+         "p.yaml:4: 'config': 'api.version.fallback.ms' cannot be set here; with it messages of aborted transactions "
+         "could be read; remove it",
+         ONCE_E_CONFIG},
         {"{kafka: {brokers: h, topics: t, config: {sasl.password: x}}}", "${/id}",
          "p.yaml:4: 'config': 'sasl.password' is a secret and must not stand in this file; write env:NAME or file:PATH",
          ONCE_E_CONFIG},

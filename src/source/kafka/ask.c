@@ -19,6 +19,7 @@
 
 typedef struct asking {
     kafka_source *k;
+    const once_facts *facts;
     kafka_survey survey;
     int64_t until_ns;
     once_source_report *report;
@@ -292,42 +293,83 @@ static bool ask_group(const asking *a)
 
 /* --- offsets ------------------------------------------------------------------------------------------------------ */
 
-static void say_out_of_range(const asking *a, const kafka_ends *e)
+/* What a run does that would go on at an offset that the broker does not have. */
+static const char *then(const asking *a)
 {
-    char what[200];
-    if (e->committed < e->low)
-        (void)snprintf(what, sizeof what, "%" PRId64 " messages or fewer were deleted before they were read",
-                       e->low - e->committed);
-    else (void)snprintf(what, sizeof what, "the topic was made anew, or the broker lost its last messages");
-    say(a, true,
-        "group '%s' goes on in '%s/%d' at offset %" PRId64 ", but the broker has %" PRId64 " to %" PRId64 ": %s; %s",
-        a->k->group, e->topic, (int)e->number, e->committed, e->low, e->high, what,
-        a->k->kafka->out_of_range == ONCE_KAFKA_STOP
-            ? "a run ends with that; 'out_of_range: earliest' goes on at the first message"
-            : "a run goes on at the first message ('out_of_range')");
+    return a->k->kafka->out_of_range == ONCE_KAFKA_STOP
+               ? "a run ends with that; 'out_of_range: earliest' goes on at the first message"
+               : "a run goes on at the first message ('out_of_range')";
 }
 
-static void say_offsets(const asking *a)
+static void say_out_of_range(const asking *a, const kafka_ends *e, const char *who, int64_t next)
+{
+    char what[200];
+    if (next < e->low)
+        (void)snprintf(what, sizeof what, "%" PRId64 " messages or fewer were deleted before they were read",
+                       e->low - next);
+    else (void)snprintf(what, sizeof what, "the topic was made anew, or the broker lost its last messages");
+    say(a, true, "%s goes on in '%s/%d' at offset %" PRId64 ", but the broker has %" PRId64 " to %" PRId64 ": %s; %s",
+        who, e->topic, (int)e->number, next, e->low, e->high, what, then(a));
+}
+
+/* Where a run goes on; -1: there is no place, or it is said why not. */
+static int find_next(const asking *a, const kafka_ends *e, int64_t *next, const char **who, once_error *err)
+{
+    char place[300];
+    kafka_cursor cursor;
+    *next = e->committed;
+    if (!a->k->kafka->cursor) return ONCE_OK;
+    (void)snprintf(place, sizeof place, "%s/%d", e->topic, (int)e->number);
+    const int rc = once__kafka_read_cursor(a->facts, place, &cursor, err);
+    if (rc != ONCE_OK) return rc;
+    switch (once__kafka_judge_cursor(&cursor, e->committed, &e->kept)) {
+    case KAFKA_CURSOR_VOID: break;
+    case KAFKA_CURSOR_COUNTS:
+        *next = cursor.next;
+        *who = "the cursor in the store";
+        break;
+    case KAFKA_CURSOR_ALONE:
+        say(a, true,
+            "the store has read '%s' up to offset %" PRId64
+            ", but group '%s' has no offset for it any more: the topic was made anew, or the group was deleted or has "
+            "expired; %s",
+            place, cursor.next, a->k->group, then(a));
+        *next = -1;
+        *who = NULL;
+    }
+    return ONCE_OK;
+}
+
+static int say_offsets(const asking *a, once_error *err)
 {
     int64_t left = 0;
-    size_t without = 0;
+    size_t without = 0, within = 0;
+    char group[300];
+    (void)snprintf(group, sizeof group, "group '%.255s'", a->k->group);
     for (size_t i = 0; i < a->survey.n_ends; i++) {
         const kafka_ends *e = &a->survey.ends[i];
+        const char *who = group;
+        int64_t next;
         if (e->low < 0 || e->high < 0) continue;
-        if (e->committed < 0) without++;
-        else if (e->committed < e->low || e->committed > e->high) {
-            if (!a->k->kafka->cursor) say_out_of_range(a, e);
-        } else left += e->high - e->committed;
+        const int rc = find_next(a, e, &next, &who, err);
+        if (rc != ONCE_OK) return rc;
+        if (!who) continue;
+        if (next < 0) without++;
+        else if (next < e->low || next > e->high) say_out_of_range(a, e, who, next);
+        else left += e->high - next;
+        within += next >= 0;
     }
     static const char *const begins[] = {[ONCE_KAFKA_EARLIEST] = "they begin at the first message (start: earliest)",
-                                         [ONCE_KAFKA_LATEST] = "they begin behind the last message (start: latest)",
+                                         [ONCE_KAFKA_LATEST] = "they begin behind the last message (start: latest), "
+                                                               "or at the first one if they were added later",
                                          [ONCE_KAFKA_ERROR] = "a run ends with that (start: error)"};
     if (without)
         say(a, a->k->kafka->start == ONCE_KAFKA_ERROR, "group '%s' has no offset for %zu of %zu partitions: %s",
             a->k->group, without, a->survey.n_ends, begins[a->k->kafka->start]);
-    if (without < a->survey.n_ends)
-        say(a, false, "%" PRId64 " message%s behind the offsets of group '%s'", left, left == 1 ? " is" : "s are",
-            a->k->group);
+    if (within)
+        say(a, false, "%" PRId64 " message%s behind the offsets of %s", left, left == 1 ? " is" : "s are",
+            a->k->kafka->cursor ? "the store" : group);
+    return ONCE_OK;
 }
 
 static int ask_offsets(asking *a, once_error *err)
@@ -335,17 +377,21 @@ static int ask_offsets(asking *a, once_error *err)
     rd_kafka_resp_err_t denied;
     const int rc = once__kafka_survey_offsets(a->k, a->until_ns, &a->survey, &denied, err);
     if (rc != ONCE_OK) return rc;
-    if (!denied) say_offsets(a);
-    else say(a, true, "could not read the offsets of group '%s': %s", a->k->group, rd_kafka_err2str(denied));
+    if (!denied) return say_offsets(a, err);
+    say(a, true, "could not read the offsets of group '%s': %s", a->k->group, rd_kafka_err2str(denied));
     return ONCE_OK;
 }
 
-int once__kafka_ask(once_source *source, once_source_report *report, void *user, once_error *err)
+int once__kafka_ask(once_source *source, const once_facts *facts, once_source_report *report, void *user,
+                    once_error *err)
 {
     kafka_source *k = once__kafka(source);
-    assert(k->purpose == ONCE_OPEN_CHECK && k->member);
-    asking a = {
-        .k = k, .until_ns = once__kafka_now_ns(k) + ASK_ALL_MS * INT64_C(1000000), .report = report, .user = user};
+    assert(k->purpose == ONCE_OPEN_CHECK && k->member && facts);
+    asking a = {.k = k,
+                .facts = facts,
+                .until_ns = once__kafka_now_ns(k) + ASK_ALL_MS * INT64_C(1000000),
+                .report = report,
+                .user = user};
     int rc = once__kafka_survey_topics(k, a.until_ns, &a.survey, err);
     if (rc == ONCE_OK) {
         say_topics(&a);

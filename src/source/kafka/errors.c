@@ -1,5 +1,6 @@
 /* Errors of librdkafka as statuses of ours. A status decides whether a run tries again, waits for an operator, or ends.
  */
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -33,6 +34,7 @@ int once__kafka_status(rd_kafka_resp_err_t error)
 int once__kafka_fail(once_error *err, rd_kafka_resp_err_t error, const char *format, ...)
 {
     char what[512];
+    assert(error != RD_KAFKA_RESP_ERR_NO_ERROR);
     va_list args;
     va_start(args, format);
     (void)vsnprintf(what, sizeof what, format, args);

@@ -6,19 +6,16 @@
  *
  * Every answer has an empty list: librdkafka then has nothing to read, and keeps the group's own list apart. */
 #include <assert.h>
-#include <stdio.h>
 #include <string.h>
 
-#include "base/log.h"
 #include "source/kafka/kafka.h"
 
 #include "base/banned.h"
 
-#define WARN_NS (60 * INT64_C(1000000000))
-
 bool once__kafka_report(kafka_news *news, once_stream_change change, uint32_t stream, int64_t within_ms)
 {
     once_fetch *fetch = news->fetch;
+    assert(change != ONCE_STREAM_REVOKED || within_ms > 0);
     if (fetch->n_news == news->room) {
         const size_t room = news->room ? 2 * news->room : 16;
         once_stream_news *more = once_arena_new(&fetch->batch->arena, once_stream_news, room);
@@ -51,12 +48,14 @@ static void answer(kafka_source *k, bool assigned)
 static uint32_t stream_of(const kafka_source *k, const kafka_partition *p)
 {
     uint32_t i = 0;
-    while (k->partitions[i] != p) i++;
+    while (i < k->n_partitions && k->partitions[i] != p) i++;
+    assert(i < k->n_partitions);
     return i;
 }
 
 static void set_state(kafka_source *k, kafka_partition *p, kafka_state state)
 {
+    assert(state == KAFKA_REVOKED || state == KAFKA_LOST || state == KAFKA_RELEASED);
     pthread_mutex_lock(&k->lock);
     if (p->state != KAFKA_RELEASED) p->state = state; /* it may have been released meanwhile, as the run ends */
     pthread_mutex_unlock(&k->lock);
@@ -74,6 +73,7 @@ static int64_t within_ms(const kafka_source *k) { return k->poll_max_ms / 2; }
 
 static bool take_away(kafka_source *k, kafka_partition *p, bool lost, kafka_news *news)
 {
+    assert(p->state != KAFKA_FREE && p->state != KAFKA_LOST);
     once__kafka_stop_partition(k, p);
     if (!p->reported) {
         drop(k, p);
@@ -108,7 +108,7 @@ static bool assign(kafka_source *k, const rd_kafka_topic_partition_list_t *list)
         if (!once__kafka_find(k, list->elems[i].topic, list->elems[i].partition))
             ok = once__kafka_add(k, list->elems[i].topic, list->elems[i].partition);
     answer(k, true);
-    k->was_assigned = true;
+    k->was_assigned = k->topics_changed = true;
     k->start_again_ns = 0;
     return ok;
 }
@@ -121,16 +121,6 @@ static bool rebalance(kafka_source *k, rd_kafka_event_t *event, kafka_news *news
     case RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS: return revoke(k, list, news);
     default: answer(k, false); return true;
     }
-}
-
-/* The other topics are read, so no fetch fails. The client reports it again and again; the log has it now and then. */
-static void warn_of_topic(kafka_source *k, const once_error *failure)
-{
-    const int64_t now_ns = once__kafka_now_ns(k);
-    if (strcmp(k->warned, failure->text) == 0 && now_ns < k->warn_again_ns) return;
-    (void)snprintf(k->warned, sizeof k->warned, "%s", failure->text);
-    k->warn_again_ns = now_ns + WARN_NS;
-    once_log(ONCE_LOG_WARN, "kafka_topic_failed", "%s", failure->text);
 }
 
 /* What an operator must know; what the client mends by itself is not an error. */
@@ -157,7 +147,8 @@ static void note_error(kafka_source *k, rd_kafka_t *client, rd_kafka_event_t *ev
     const bool of_topic = error == RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART ||
                           error == RD_KAFKA_RESP_ERR__UNKNOWN_TOPIC ||
                           error == RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED;
-    if (of_topic && (k->kafka->n_topics > 1 || once_kafka_is_pattern(k->kafka->topics[0]))) warn_of_topic(k, &failure);
+    k->topics_changed = k->topics_changed || of_topic;
+    if (of_topic) once__kafka_note_part(k, &failure);
     else once__kafka_note(k, probe, &failure);
 }
 
@@ -165,6 +156,7 @@ static void note_error(kafka_source *k, rd_kafka_t *client, rd_kafka_event_t *ev
 static bool finish_revoke(kafka_source *k, kafka_news *news)
 {
     const bool late = once__kafka_now_ns(k) >= k->revoke_until_ns;
+    assert(k->revoking);
     bool open = false, ok = true;
     for (uint32_t i = 0; i < k->n_partitions && ok; i++) {
         kafka_partition *p = k->partitions[i];
@@ -181,7 +173,7 @@ static bool finish_revoke(kafka_source *k, kafka_news *news)
     return ok;
 }
 
-/* Partitions that begin anew (start.c) are lost to the machine, and come again as other streams. */
+/* Partitions that begin anew (range.c) are lost to the machine, and come again as other streams. */
 static bool assign_anew(kafka_source *k, kafka_news *news)
 {
     const uint32_t n = k->n_partitions;
@@ -191,9 +183,6 @@ static bool assign_anew(kafka_source *k, kafka_news *news)
         p->anew = false;
         if (p->state != KAFKA_READING && p->state != KAFKA_ASSIGNED) continue; /* it was taken away meanwhile */
         if (!take_away(k, p, true, news) || !once__kafka_add(k, p->topic->name, p->number)) return false;
-        pthread_mutex_lock(&k->lock);
-        once__kafka_find(k, p->topic->name, p->number)->past_cursor = true;
-        pthread_mutex_unlock(&k->lock);
     }
     return true;
 }
@@ -240,6 +229,7 @@ static void answer_all(kafka_source *k, rd_kafka_queue_t *queue, int wait_ms)
 bool once__kafka_leave(kafka_source *k)
 {
     const int64_t until_ns = once__kafka_now_ns(k) + ONCE_KAFKA_COMMIT_MS * INT64_C(1000000);
+    assert(k->purpose == ONCE_OPEN_RUN && k->member && k->events);
     if (k->revoking) answer(k, false);
     k->revoking = false;
     answer_all(k, k->events, 0);

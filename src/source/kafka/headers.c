@@ -57,6 +57,7 @@ static void put_facts(once_buf *out, const rd_kafka_message_t *m)
 {
     rd_kafka_timestamp_type_t type;
     const int64_t sent_ms = rd_kafka_message_timestamp(m, &type);
+    assert(m->partition >= 0 && m->offset >= 0);
     once_buf_puts(out, "\"" ONCE_SOURCE_MEMBER "\":{\"topic\":");
     once_buf_json(out, once_bytes_of(rd_kafka_topic_name(m->rkt)));
     once_buf_printf(out, ",\"partition\":%" PRId32 ",\"offset\":%" PRId64, m->partition, m->offset);

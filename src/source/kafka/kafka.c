@@ -23,7 +23,6 @@ static void kafka_close(once_source *source)
     atomic_store(&k->closing, true);
     const bool left = !k->member || !k->events || k->purpose != ONCE_OPEN_RUN || once__kafka_leave(k);
     once__kafka_free_all(k);
-    if (k->commits) rd_kafka_queue_destroy(k->commits);
     if (k->events) {
         rd_kafka_queue_io_event_enable(k->events, -1, NULL, 0);
         rd_kafka_queue_destroy(k->events);
@@ -46,6 +45,7 @@ static void kafka_close(once_source *source)
 
 static int subscribe(kafka_source *k, once_error *err)
 {
+    assert(k->member && k->kafka->n_topics > 0);
     rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new((int)k->kafka->n_topics);
     once_arena arena = {0};
     once_bytes name;
@@ -67,12 +67,12 @@ static int subscribe(kafka_source *k, once_error *err)
 static void connect_queues(kafka_source *k)
 {
     static const uint64_t one = 1;
+    assert(k->reader && k->wake_fd >= 0);
     k->reader_events = rd_kafka_queue_get_main(k->reader);
     rd_kafka_queue_io_event_enable(k->reader_events, k->wake_fd, &one, sizeof one);
     if (!k->member) return;
     (void)rd_kafka_poll_set_consumer(k->member);
     k->events = rd_kafka_queue_get_consumer(k->member);
-    k->commits = rd_kafka_queue_new(k->member);
     rd_kafka_queue_io_event_enable(k->events, k->wake_fd, &one, sizeof one);
 }
 
@@ -111,6 +111,7 @@ static int kafka_fetch(once_source *source, once_fetch *fetch, once_error *err)
 {
     kafka_source *k = once__kafka(source);
     kafka_news news = {.fetch = fetch};
+    assert(k->purpose != ONCE_OPEN_CHECK && fetch->batch);
     fetch->at_end = false;
     fetch->n_news = 0;
     fetch->batch->n = 0;
@@ -123,6 +124,7 @@ static int kafka_fetch(once_source *source, once_fetch *fetch, once_error *err)
     int rc = ONCE_OK;
     if (fetch->max > 0) rc = once__kafka_read(k, fetch, err);
     if (rc != ONCE_OK && fetch->n_news == 0) return rc;
+    if (fetch->batch->n == 0 && k->purpose == ONCE_OPEN_RUN) once__kafka_look_after_offsets(k);
     if (k->purpose == ONCE_OPEN_LOOK)
         fetch->at_end = k->look_for < 0 || is_found(k, fetch->batch) || k->partitions[0]->at_end;
     if (fetch->n_news == 0 && fetch->batch->n == 0) return once__kafka_failing(k, err);

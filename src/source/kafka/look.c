@@ -12,6 +12,7 @@
 static int open_at(kafka_source *k, once_bytes topic, int32_t number, int64_t offset, once_error *err)
 {
     once_bytes name;
+    assert(k->purpose == ONCE_OPEN_LOOK && k->n_partitions == 0 && !k->member);
     once_arena arena = {0};
     int64_t low = 0, high = 0;
     if (!once_arena_copy(&arena, topic, &name)) return once_no_memory(err, "for a topic");

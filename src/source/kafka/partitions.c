@@ -33,6 +33,7 @@ kafka_topic *once__kafka_topic(kafka_source *k, const char *name)
 /* "payments/3"; NULL: out of memory. */
 static const char *place_of(kafka_topic *t, int32_t number)
 {
+    assert(number >= 0);
     if (number >= t->n_places) {
         char **more = realloc(t->places, ((size_t)number + 1) * sizeof *more);
         if (!more) return NULL;
@@ -113,6 +114,7 @@ int once__kafka_open_partition(kafka_source *k, kafka_partition *p, once_error *
 void once__kafka_stop_partition(kafka_source *k, kafka_partition *p)
 {
     (void)k;
+    assert(p->open == (p->queue != NULL));
     if (!p->open) return;
     p->open = false;
     rd_kafka_queue_io_event_enable(p->queue, -1, NULL, 0);

@@ -45,12 +45,25 @@ static bool may_read(kafka_source *k, const once_fetch *fetch, uint32_t stream)
     return reading && k->partitions[stream]->open && !is_paused(fetch, stream);
 }
 
+static void can_be_read(kafka_source *k, kafka_partition *p)
+{
+    if (!p->failing) return;
+    p->failing = RD_KAFKA_RESP_ERR_NO_ERROR;
+    once__kafka_failure_over(k);
+}
+
 /* What librdkafka reports about a partition in place of a message. */
 static void take_report(kafka_source *k, kafka_partition *p, const rd_kafka_message_t *m)
 {
     once_error failure;
     switch (m->err) {
-    case RD_KAFKA_RESP_ERR__PARTITION_EOF: p->at_end = true; return;
+    case RD_KAFKA_RESP_ERR__PARTITION_EOF:
+        pthread_mutex_lock(&k->lock);
+        p->end = m->offset;
+        pthread_mutex_unlock(&k->lock);
+        p->at_end = true;
+        can_be_read(k, p);
+        return;
     case RD_KAFKA_RESP_ERR__AUTO_OFFSET_RESET:
     case RD_KAFKA_RESP_ERR_OFFSET_OUT_OF_RANGE:
         if (once__kafka_out_of_range(k, p, &failure) != ONCE_OK) once__kafka_note(k, k->reader, &failure);
@@ -58,8 +71,9 @@ static void take_report(kafka_source *k, kafka_partition *p, const rd_kafka_mess
     default: break;
     }
     if (once__kafka_status(m->err) == ONCE_E_UNAVAILABLE) return; /* librdkafka tries again by itself */
-    (void)once_fail(&failure, once__kafka_status(m->err), "'%s': %s", p->place, rd_kafka_message_errstr(m));
-    once__kafka_note(k, k->reader, &failure);
+    p->failing = m->err;
+    (void)once__kafka_fail(&failure, m->err, "topic '%s' cannot be read", p->topic->name);
+    once__kafka_note_part(k, &failure);
 }
 
 /* Takes what is in the queue of one partition, up to `max`, behind the `n` that are there. Returns how many there are
@@ -67,15 +81,25 @@ static void take_report(kafka_source *k, kafka_partition *p, const rd_kafka_mess
 static size_t take(kafka_source *k, uint32_t stream, size_t n, size_t max)
 {
     kafka_partition *p = k->partitions[stream];
+    assert(n < max && max <= k->messages_max && p->queue && p->next >= 0);
     const ssize_t got = rd_kafka_consume_batch_queue(p->queue, 0, k->messages + n, max - n);
     const size_t end = n + (got > 0 ? (size_t)got : 0);
     int64_t next = p->next;
     for (size_t i = n; i < end; i++) {
         rd_kafka_message_t *m = k->messages[i];
+        if (m->err == RD_KAFKA_RESP_ERR_NO_ERROR && p->open && m->offset < next) { /* brokers may say anything */
+            once_error failure;
+            (void)once_fail(&failure, ONCE_E_CORRUPT, "'%s': offset %" PRId64 " came behind offset %" PRId64, p->place,
+                            m->offset, next - 1);
+            once__kafka_note(k, NULL, &failure);
+            rd_kafka_message_destroy(m);
+            continue;
+        }
         if (m->err == RD_KAFKA_RESP_ERR_NO_ERROR && p->open) {
-            assert(m->partition == p->number && m->offset >= next);
+            assert(m->partition == p->number);
             next = m->offset + 1;
             p->at_end = false;
+            can_be_read(k, p);
             k->messages[n] = m;
             k->streams[n++] = stream;
             continue;
@@ -153,6 +177,7 @@ static bool make_item(kafka_source *k, const rd_kafka_message_t *m, uint32_t str
 static bool make_items(kafka_source *k, size_t n, once_batch *batch)
 {
     once_bytes place = {0};
+    assert(n > 0 && n <= k->messages_max);
     batch->items = once_arena_new(&batch->arena, once_item, n);
     if (!batch->items) return false;
     for (size_t i = 0; i < n; i++) {
@@ -184,6 +209,7 @@ static void put_back(kafka_source *k, size_t n)
 
 int once__kafka_read(kafka_source *k, once_fetch *fetch, once_error *err)
 {
+    assert(fetch->max > 0);
     if (!has_room(k, fetch->max)) return once_no_memory(err, "for a batch");
     if (k->n_partitions) k->first = (k->first + 1) % k->n_partitions;
     size_t n = take_all(k, fetch, 0);

@@ -81,6 +81,7 @@ static int set_written(const kafka_source *k, rd_kafka_conf_t *conf, const once_
 static int set_brokers(const once_kafka_spec *kafka, rd_kafka_conf_t *conf, once_error *err)
 {
     once_buf list;
+    assert(kafka->n_brokers > 0);
     once_buf_init(&list, (size_t)1 << 20);
     for (size_t i = 0; i < kafka->n_brokers; i++) {
         if (i) once_buf_puts(&list, ",");
@@ -136,9 +137,20 @@ static void write_log(const rd_kafka_t *client, int level, const char *facility,
     once_log(ONCE_LOG_DEBUG, "kafka", "%s: %s", facility, text);
 }
 
+static int64_t number_of(const rd_kafka_conf_t *conf, const char *name)
+{
+    char text[32] = "";
+    size_t size = sizeof text;
+    const rd_kafka_conf_res_t got = rd_kafka_conf_get(conf, name, text, &size);
+    assert(got == RD_KAFKA_CONF_OK);
+    (void)got;
+    return strtoll(text, NULL, 10);
+}
+
 static int make(kafka_source *k, bool member, rd_kafka_t **out, once_error *err)
 {
     const once_kafka_spec *kafka = k->kafka;
+    assert(k->group && k->group[0] && !*out);
     once_arena arena = {0};
     rd_kafka_conf_t *conf = rd_kafka_conf_new();
     int rc = set_all(conf, defaults, sizeof defaults / sizeof *defaults, member, err);
@@ -157,10 +169,10 @@ static int make(kafka_source *k, bool member, rd_kafka_t **out, once_error *err)
     }
     rd_kafka_conf_set_events(conf, RD_KAFKA_EVENT_REBALANCE | RD_KAFKA_EVENT_ERROR | RD_KAFKA_EVENT_OFFSET_COMMIT);
     if (rc == ONCE_OK && member) {
-        char text[32] = "";
-        size_t size = sizeof text;
-        if (rd_kafka_conf_get(conf, "max.poll.interval.ms", text, &size) == RD_KAFKA_CONF_OK)
-            k->poll_max_ms = strtoll(text, NULL, 10);
+        k->poll_max_ms = number_of(conf, "max.poll.interval.ms");
+        k->refresh_ms = number_of(conf, "topic.metadata.refresh.interval.ms");
+        if (k->refresh_ms <= 0) k->refresh_ms = 30000; /* it may be switched off */
+        if (k->refresh_ms < 1000) k->refresh_ms = 1000;
         assert(k->poll_max_ms > 0);
     }
     char why[300] = "";

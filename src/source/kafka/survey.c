@@ -79,6 +79,7 @@ static bool is_listed(const kafka_survey *s, const char *name)
 
 static kafka_surveyed *add(kafka_survey *s, once_bytes written)
 {
+    assert(written.len > 0);
     if (s->n == s->room) {
         const size_t room = s->room ? 2 * s->room : 16;
         kafka_surveyed *more = once_arena_new(&s->arena, kafka_surveyed, room);
@@ -94,6 +95,7 @@ static kafka_surveyed *add(kafka_survey *s, once_bytes written)
 static bool add_found(kafka_survey *s, once_bytes written, const rd_kafka_metadata_topic_t *about)
 {
     once_bytes name;
+    assert(about->partition_cnt >= 0);
     if (is_listed(s, about->topic)) return true;
     kafka_surveyed *t = add(s, written);
     if (!t || !once_arena_copy(&s->arena, (once_bytes){about->topic, strlen(about->topic)}, &name)) return false;
@@ -129,9 +131,10 @@ static int ask_topic(kafka_source *k, kafka_survey *s, once_bytes written, int64
     if (!t) return once_no_memory(err, "for a topic");
     const int rc = ask_metadata(k, t->handle, until_ns, &about, err);
     if (rc != ONCE_OK) return rc;
-    assert(about->topic_cnt == 1);
-    const bool ok = add_found(s, written, &about->topics[0]);
+    const bool told = about->topic_cnt == 1; /* brokers may say anything */
+    const bool ok = told && add_found(s, written, &about->topics[0]);
     rd_kafka_metadata_destroy(about);
+    if (!told) return once_fail(err, ONCE_E_UNAVAILABLE, "the brokers do not say what topic '%s' is", t->name);
     return ok ? ONCE_OK : once_no_memory(err, "for a topic");
 }
 
@@ -200,6 +203,7 @@ int once__kafka_survey_offsets(kafka_source *k, int64_t until_ns, kafka_survey *
             s->ends[s->n_ends++] = (kafka_ends){.topic = topic,
                                                 .number = number,
                                                 .committed = c->offset >= 0 ? c->offset : -1,
+                                                .kept = once__kafka_read_kept(c),
                                                 .low = offset_in(low, topic, number),
                                                 .high = offset_in(high, topic, number)};
         }
@@ -213,6 +217,7 @@ int once__kafka_survey_offsets(kafka_source *k, int64_t until_ns, kafka_survey *
 int once__kafka_backlog(once_source *source, int64_t ms, once_source_left *visit, void *user, once_error *err)
 {
     kafka_source *k = once__kafka(source);
+    assert(k->purpose == ONCE_OPEN_CHECK && ms > 0);
     const int64_t until_ns = once__kafka_now_ns(k) + ms * 1000000;
     rd_kafka_resp_err_t denied = RD_KAFKA_RESP_ERR_NO_ERROR;
     kafka_survey s = {0};

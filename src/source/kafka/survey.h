@@ -19,6 +19,7 @@ typedef struct kafka_ends {
     const char *topic;
     int32_t number;
     int64_t committed, low, high; /* of the group; the first message; behind the last one that may be read */
+    kafka_kept kept;              /* with the group's offset */
 } kafka_ends;
 
 /* All zero before; the caller releases the arena. */

@@ -208,8 +208,10 @@ static void say_all(asking *a)
     say_dead_letters(a, &p, retention_s);
 }
 
-int once__sqs_report(once_source *source, once_source_report *report, void *user, once_error *err)
+int once__sqs_report(once_source *source, const once_facts *facts, once_source_report *report, void *user,
+                     once_error *err)
 {
+    (void)facts;
     sqs_source *q = once__sqs(source);
     assert(q->purpose == ONCE_OPEN_CHECK && q->aside);
     asking a;

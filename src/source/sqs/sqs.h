@@ -187,7 +187,8 @@ bool once__sqs_text(const once_json *json, once_json_value in, const char *name,
 int once__sqs_find_server(sqs_source *q, once_error *err);
 /* The URL of the queue and its visibility timeout. */
 int once__sqs_find_queue(sqs_source *q, once_error *err);
-int once__sqs_report(once_source *source, once_source_report *report, void *user, once_error *err);
+int once__sqs_report(once_source *source, const once_facts *facts, once_source_report *report, void *user,
+                     once_error *err);
 int once__sqs_backlog(once_source *source, int64_t ms, once_source_left *visit, void *user, once_error *err);
 
 /* --- the source (sqs.c) ------------------------------------------------------------------------------------------- */

@@ -15,6 +15,7 @@
 #define REFRESH_WITHIN_MS 5000         /* how long that may take, while the old ones are valid */
 #define AGAIN_NS INT64_C(10000000000)  /* after a fetch, the pause before the next one, while the old ones are valid */
 #define REFUSED_NS INT64_C(1000000000) /* credentials that are younger than this are not fetched anew when refused */
+#define FAILED_NS INT64_C(1000000000)  /* a fetch that failed answers for others that come so soon after it */
 #define CONNECT_MS 1000
 
 struct once_aws_credentials {
@@ -28,11 +29,10 @@ struct once_aws_credentials {
     /* Under lock: */
     once_arena held; /* of `found` */
     once_aws_found found;
-    bool have, refused; /* there are keys; the server has refused them */
-    int64_t fetched_ns, again_ns;
-    bool fetching; /* a thread fetches; the clients are its own */
-    uint64_t failures;
-    once_error failure; /* of the last fetch that failed */
+    bool have, refused;                      /* there are keys; the server has refused them */
+    int64_t fetched_ns, again_ns, failed_ns; /* the last is 0 if the last fetch did not fail */
+    bool fetching;                           /* a thread fetches; the clients are its own */
+    once_error failure;                      /* of the last fetch that failed */
 
     once_aws_http *services, *metadata;
 };
@@ -207,6 +207,7 @@ static void renew(once_aws_credentials *c)
     c->fetching = false;
     c->fetched_ns = once_env_mono_ns(c->env);
     c->again_ns = c->fetched_ns + AGAIN_NS;
+    c->failed_ns = rc == ONCE_OK ? 0 : c->fetched_ns;
     if (rc == ONCE_OK) {
         once_arena_release(&c->held);
         c->held = arena;
@@ -215,7 +216,6 @@ static void renew(once_aws_credentials *c)
         c->refused = false;
     } else {
         once_arena_release(&arena);
-        c->failures++;
         c->failure = why;
         if (is_valid(c))
             once_log(ONCE_LOG_WARN, "aws_credentials", "cannot be renewed, the old ones are used until they end: %s",
@@ -229,9 +229,9 @@ int once_aws_credentials_get(once_aws_credentials *c, once_arena *arena, once_aw
     assert(c && arena && out);
     int rc = ONCE_OK;
     (void)pthread_mutex_lock(&c->lock);
-    const uint64_t failures = c->failures;
     for (;;) {
-        const bool valid = is_valid(c), failed = c->failures != failures;
+        const bool valid = is_valid(c);
+        const bool failed = c->failed_ns && once_env_mono_ns(c->env) - c->failed_ns < FAILED_NS;
         if (valid && (failed || c->fetching || is_fresh(c))) {
             rc = copy(c, arena, out, err);
             break;

@@ -243,6 +243,32 @@ def container(sqs):
     return {"AWS_ACCESS_KEY_ID": None, "AWS_SECRET_ACCESS_KEY": None, "AWS_CONTAINER_CREDENTIALS_FULL_URI": f"{sqs.address}/container"}
 
 
+def web_identity(folder, sqs):
+    (folder / "identity").write_text("a-token\n")
+    return {"AWS_WEB_IDENTITY_TOKEN_FILE": str(folder / "identity"), "AWS_ROLE_ARN": "arn:aws:iam::0:role/r", "AWS_ENDPOINT_URL_STS": sqs.address}
+
+
+def role_of_a_profile(folder, sqs):
+    (folder / "config").write_text(f"[profile p]\nrole_arn = arn:aws:iam::0:role/r\nsource_profile = base\n"
+                                   f"[profile base]\naws_access_key_id = {KEY}\naws_secret_access_key = {SECRET}\n")
+    return {"AWS_CONFIG_FILE": str(folder / "config"), "AWS_PROFILE": "p", "AWS_ENDPOINT_URL_STS": sqs.address}
+
+
+def instance(_, sqs):
+    return {"AWS_EC2_METADATA_DISABLED": "false", "AWS_EC2_METADATA_SERVICE_ENDPOINT": sqs.address}
+
+
+@pytest.mark.parametrize("provider", [web_identity, role_of_a_profile, lambda _, sqs: container(sqs), instance],
+                         ids=["web_identity", "role", "container", "instance"])
+def test_credentials_of_each_provider(tmp_path, sqs, provider):
+    env = {"AWS_ACCESS_KEY_ID": None, "AWS_SECRET_ACCESS_KEY": None, **provider(tmp_path, sqs)}
+    p = FakeSqsPipeline(tmp_path, sqs, env=env, visibility="30s")
+    sqs.send(p.queue, *numbered(10))
+    p.run_until(p.is_empty)
+    assert {each["key"][:8] for each in sqs.calls("DeleteMessageBatch")} == {"ASIAFAKE"}
+    p.check(10)
+
+
 def test_credentials_that_are_refused_in_the_middle(tmp_path, sqs):
     p = FakeSqsPipeline(tmp_path, sqs, env=container(sqs), visibility="30s")
     sqs.send(p.queue, *numbered(20))

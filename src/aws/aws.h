@@ -55,8 +55,8 @@ void once_aws_credentials_close(once_aws_credentials *c); /* NULL is allowed. No
 
 /* The keys to sign with now. They are fetched by the first call, and again five minutes before they end, or at once
  * after once_aws_credentials_refused. One thread fetches; others get the old keys as long as these are valid, and wait
- * for it otherwise. If fetching fails, the old keys are given out while they are valid; without any, the failure is that
- * of all calls of the next second.
+ * for it otherwise. If fetching fails, the old keys are given out while they are valid; without any, the failure is
+ * that of all calls of the next second.
  *
  * ONCE_E_DENIED: no provider has credentials, or one refused; the text names each provider with what it said.
  * ONCE_E_UNAVAILABLE: a provider is not reachable. ONCE_E_CONFIG: a mistake in the profile files. ONCE_E_BUSY: it was

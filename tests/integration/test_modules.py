@@ -11,7 +11,7 @@ from harness import ONCE, Pipeline, once, until
 
 BUILD = os.path.dirname(ONCE)
 INSERT = 'key: "${/id}"\nhandler: {dead: never run}\n'
-LIBRARIES = ("libpq.", "libhiredis.", "libssl.", "libldap", "libgssapi_krb5.", "libkrb5.", "librdkafka.")
+LIBRARIES = ("libpq.", "libhiredis.", "libssl.", "libldap", "libgssapi_krb5.", "libkrb5.", "librdkafka.", "libcurl.")
 
 STORES = {store["name"]: store for store in once("version", "--json").json["stores"]}
 WITH_MODULES = any(store["module"] for store in STORES.values())

@@ -160,8 +160,10 @@ static void say_not_told(const asking *a, const char *why)
     say(a, WARNING, "may be a stream, or drop messages (expires, max-length, auto-delete): that was not asked either");
 }
 
-int once__rabbitmq_ask(once_source *source, once_source_report *report, void *user, once_error *err)
+int once__rabbitmq_ask(once_source *source, const once_facts *facts, once_source_report *report, void *user,
+                       once_error *err)
 {
+    (void)facts;
     rabbitmq_source *r = once__rabbitmq(source);
     asking a = {.r = r, .report = report, .user = user};
     uint32_t ready, consumers;

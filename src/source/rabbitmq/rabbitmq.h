@@ -126,7 +126,8 @@ const amqp_field_value_t *once__rabbitmq_header(const amqp_table_t *table, const
 int once__rabbitmq_ack(once_source *source, once_receipt *list, size_t n, once_error *err);
 int once__rabbitmq_extend(once_source *source, once_receipt *list, size_t n, once_error *err);
 int once__rabbitmq_release(once_source *source, uint32_t stream, once_error *err);
-int once__rabbitmq_ask(once_source *source, once_source_report *report, void *user, once_error *err);
+int once__rabbitmq_ask(once_source *source, const once_facts *facts, once_source_report *report, void *user,
+                       once_error *err);
 int once__rabbitmq_backlog(once_source *source, int64_t ms, once_source_left *visit, void *user, once_error *err);
 
 extern const once_source_ops once__rabbitmq_ops;

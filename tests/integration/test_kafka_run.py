@@ -74,8 +74,7 @@ def test_headers_whose_names_are_no_text_are_left_out(tmp_path, client):
 def test_memory_is_bounded_by_what_is_read_ahead_of_each_partition(tmp_path, client):
     """Large messages, and a handler that takes none of them: what waits stays in the broker."""
     topic, size = client.topic(partitions=6), 200000
-    p = KafkaPipeline(tmp_path, client, topic, 'key: "${/id}"\nbatch: {max: 1}\nhandler: {exec: [sleep, 100]}\n',
-                      properties={"queued.max.messages.kbytes": 1024, "fetch.message.max.bytes": 300000})
+    p = KafkaPipeline(tmp_path, client, topic, 'key: "${/id}"\nbatch: {max: 1}\nhandler: {exec: [sleep, 100]}\n')
     client.produce(topic, *[dict(message, pad="x" * size) for message in numbered(300)], partition=lambda n, _: n % 6)
     with p.start() as running:
         p.wait(running, lambda: len(p.committed()) == 6, what="all partitions are read")
@@ -85,7 +84,7 @@ def test_memory_is_bounded_by_what_is_read_ahead_of_each_partition(tmp_path, cli
             most = max(most, resident(running.process.pid))
             time.sleep(0.05)
         p.kill(running)
-    assert most < 60 << 20, f"{most} bytes of {300 * size}"  # 6 x 1.3 MB, and what the process has without them
+    assert most < 60 << 20, f"{most} bytes of {300 * size}"  # 6 x 3 MB, what the handler has, and the process itself
 
 
 def resident(pid):

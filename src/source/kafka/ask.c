@@ -359,9 +359,10 @@ static int say_offsets(const asking *a, once_error *err)
         else left += e->high - next;
         within += next >= 0;
     }
+    static const char later[] =
+        "they begin behind the last message (start: latest), or at the first one if they were added later";
     static const char *const begins[] = {[ONCE_KAFKA_EARLIEST] = "they begin at the first message (start: earliest)",
-                                         [ONCE_KAFKA_LATEST] = "they begin behind the last message (start: latest), "
-                                                               "or at the first one if they were added later",
+                                         [ONCE_KAFKA_LATEST] = later,
                                          [ONCE_KAFKA_ERROR] = "a run ends with that (start: error)"};
     if (without)
         say(a, a->k->kafka->start == ONCE_KAFKA_ERROR, "group '%s' has no offset for %zu of %zu partitions: %s",

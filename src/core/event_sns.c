@@ -11,8 +11,6 @@
  *
  * The signature of an envelope is not verified. Who may send to the queue is decided by its access policy; whoever may
  * can send anything, also without an envelope. */
-#include <string.h>
-
 #include "base/buf.h"
 #include "base/no_memory.h"
 #include "core/event_forms.h"
@@ -145,19 +143,13 @@ static void put_attribute(once_buf *out, const once_json *json, once_json_value 
     if (bytes) once_buf_puts(out, "}");
 }
 
-static bool is_ours(once_bytes name)
-{
-    const size_t len = strlen(ONCE_OUR_HEADERS);
-    return name.len >= len && memcmp(name.data, ONCE_OUR_HEADERS, len) == 0;
-}
-
 static bool put_attributes(once_buf *out, const once_json *json, once_json_value attributes, once_arena *arena)
 {
     once_json_iter it = once_json_each(json, attributes);
     while (attributes.type == ONCE_JSON_OBJECT && once_json_next(&it)) {
         once_bytes name;
         if (!once_json_string(it.key, arena, &name)) return false;
-        if (is_ours(name)) continue;
+        if (once_header_is_ours(name)) continue;
         put_name(out, it.key);
         put_attribute(out, json, it.value);
     }
@@ -172,7 +164,7 @@ static bool put_headers(once_buf *out, const once_json *headers, const once_json
     while (headers && once_json_next(&it)) {
         once_bytes name;
         if (!once_json_string(it.key, arena, &name)) return false;
-        if (once_json_member(json, attributes, name).type != ONCE_JSON_ABSENT && !is_ours(name)) continue;
+        if (once_json_member(json, attributes, name).type != ONCE_JSON_ABSENT && !once_header_is_ours(name)) continue;
         if (once_bytes_equal(name, ONCE_BYTES(ONCE_EVENT_MEMBER))) continue;
         put_name(out, it.key);
         put_value(out, it.value);

@@ -3,6 +3,7 @@
 #define ONCE_CORE_MESSAGE_H
 
 #include <stdint.h>
+#include <string.h>
 
 #include "once/types.h"
 
@@ -15,6 +16,10 @@ typedef struct once_coordinates {
 
 /* The names of headers that begin with this are ours: a source drops those that the message itself has. */
 #define ONCE_OUR_HEADERS "once:"
+static inline bool once_header_is_ours(once_bytes name)
+{
+    return name.len >= strlen(ONCE_OUR_HEADERS) && memcmp(name.data, ONCE_OUR_HEADERS, strlen(ONCE_OUR_HEADERS)) == 0;
+}
 
 /* The member of the headers that has the source's own facts about a message, an object, for ${source:NAME}. It is kept
  * with the message, in the store while it waits and in a dead letter, so that a retry finds the same. */

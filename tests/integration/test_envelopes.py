@@ -4,13 +4,19 @@ import json
 
 import pytest
 
+import elasticmq
 import kafka
+import rabbitmq
 from harness import Pipeline, counts
 from kafkapipeline import KafkaPipeline, need_kafka
 from pgpipeline import PostgresPipeline, need_postgres
+from rabbitmqpipeline import RabbitPipeline, need_rabbitmq
+from sqspipeline import SqsPipeline, need_sqs
 
 need_kafka()
 need_postgres()
+need_rabbitmq()
+need_sqs()
 
 TOPIC = "arn:aws:sns:eu-west-1:123456789012:orders"
 TABLE = "CREATE TABLE t(key, id, n, subject);"
@@ -136,20 +142,46 @@ def test_statements_of_postgres_bind_what_templates_name(tmp_path):
     assert p.rows("SELECT h, none, at, n, exact::text FROM t") == [("it's", None, "in.ndjson:1", 9007199254740993, "12345678901234567.89")]
 
 
-# ---- Kafka ----
+# ---- brokers ----
 
-@pytest.fixture(scope="module")
-def client():
-    return kafka.shared()
+def brokered(*more):
+    """What is seen of a message: the id of its event, a header, and more."""
+    words = " || ' ' || ".join((":{event:id}", ":{header:h}", *more))
+    return f'preset: sns\nremember: forever\nhandler: {{sql: ["INSERT INTO t(n, id) VALUES (:n, {words})"]}}\n'
 
 
-def test_envelopes_from_kafka(tmp_path, client):
+def with_header(number):
+    return notification(number, {"n": number}, MessageAttributes={"h": {"Type": "String", "Value": "attribute"}})
+
+
+def test_envelopes_from_kafka(tmp_path):
+    client = kafka.shared()
     topic = client.topic()
-    p = KafkaPipeline(tmp_path, client, topic, """preset: sns
-remember: forever
-handler:
-  sql: ["INSERT INTO t(n, id) VALUES (:n, :{event:id} || ' ' || :{header:h} || ' ' || :{source:partition})"]
-""")
-    client.produce(topic, notification(1, {"n": 1}), notification(1, {"n": 1}), {"n": 2}, headers=[("h", "x"), ("once:event", "no")])
+    p = KafkaPipeline(tmp_path, client, topic, brokered(":{source:partition}"))
+    client.produce(topic, with_header(1), with_header(1), {"n": 2}, headers=[("h", "x"), ("once:event", "no")])
     counts(p.run_until(lambda: p.count() == 2), received=3, done=2, duplicates=1)
-    assert p.rows("SELECT n, id FROM t ORDER BY n") == [(1, "m1 x 0"), (2, "2 x 0")]
+    assert p.rows("SELECT n, id FROM t ORDER BY n") == [(1, "m1 attribute 0"), (2, "2 x 0")]
+
+
+def test_envelopes_from_sqs(tmp_path):
+    """Raw delivery makes message attributes of SQS of those of SNS."""
+    client = elasticmq.shared()
+    queue = client.queue()
+    p = SqsPipeline(tmp_path, client, queue, brokered())
+    client.send(queue, with_header(1), with_header(1))
+    raw, = client.send(queue, {"n": 2}, attributes={"h": "attribute"})
+    counts(p.run_until(lambda: p.is_done(2)), received=3, done=2, duplicates=1)
+    assert p.rows("SELECT n, id FROM t ORDER BY n") == [(1, "m1 attribute"), (2, f"{raw} attribute")]
+    assert p.explain(f"{TOPIC}#m1")[0]["state"] == "done"
+
+
+def test_envelopes_from_rabbitmq(tmp_path):
+    """Without an envelope there is no id: a queue of RabbitMQ has no coordinates that last."""
+    client = rabbitmq.shared()
+    queue = client.queue()
+    p = RabbitPipeline(tmp_path, client, queue, brokered())
+    client.publish(queue, with_header(1), with_header(1), {"n": 2})
+    counts(p.run_until(lambda: p.count() == 1 and p.has_table("once_letter") and p.value("SELECT count(*) FROM once_letter") == 1, status=1),
+           received=3, done=1, duplicates=1, dead=1)
+    assert p.value("SELECT CAST(reason AS TEXT) FROM once_letter") == "missing attribute 'source'"
+    assert "raw delivery) has no id, and becomes a dead letter" in p.once("check", p.name).out

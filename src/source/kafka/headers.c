@@ -104,7 +104,7 @@ bool once__kafka_headers(const rd_kafka_message_t *m, bool named, once_arena *ar
     once_buf_puts(&text, "{");
     for (size_t i = 0; i < n; i++) {
         if (i + 1 < n && strcmp(list[i].name, list[i + 1].name) == 0) continue; /* a later one counts */
-        if (strncmp(list[i].name, ONCE_OUR_HEADERS, strlen(ONCE_OUR_HEADERS)) == 0) continue;
+        if (once_header_is_ours(once_bytes_of(list[i].name))) continue;
         if (!is_utf8(once_bytes_of(list[i].name))) continue; /* JSON has no such name */
         if (text.len > 1) once_buf_puts(&text, ",");
         once_buf_json(&text, once_bytes_of(list[i].name));

@@ -144,7 +144,7 @@ static bool put_table(once_buf *out, const amqp_table_t *table, bool own, int de
     for (size_t i = 0; i < n && ok; i++) {
         const once_bytes name = of(list[i]->key);
         if (i + 1 < n && once_bytes_equal(name, of(list[i + 1]->key))) continue; /* a later one counts */
-        if (own && (is_named(list[i], ONCE_SOURCE_MEMBER) || is_named(list[i], COUNT_HEADER))) continue;
+        if (own && (once_header_is_ours(name) || is_named(list[i], COUNT_HEADER))) continue;
         if (!is_utf8(name)) continue; /* JSON has no such name */
         if (out->len > begin) once_buf_puts(out, ",");
         once_buf_json(out, name);

@@ -55,7 +55,7 @@ static size_t list_attributes(const once_json *json, once_json_value message, on
     once_json_iter it = once_json_each(json, once_json_member(json, message, ONCE_BYTES("MessageAttributes")));
     while (n < ATTRIBUTES_MAX && once_json_next(&it)) {
         if (it.value.type != ONCE_JSON_OBJECT || !once_json_string(it.key, arena, &out[n].name)) continue;
-        if (once_bytes_equal(out[n].name, ONCE_BYTES(ONCE_SOURCE_MEMBER))) continue;
+        if (once_header_is_ours(out[n].name)) continue;
         out[n++].value = it.value;
     }
     qsort(out, n, sizeof *out, by_name);

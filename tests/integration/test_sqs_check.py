@@ -1,10 +1,13 @@
 """What `once` asks a queue without receiving from it: `check` and `status`. What ElasticMQ does not know (retention, rights) is asked of the
-fake server in other tests."""
+fake server."""
+
+import json
 
 import pytest
 
 import elasticmq
 from brokerpipeline import CONFIG, numbered
+from fakesqs import FakeSqs
 from sqspipeline import SqsPipeline, need_sqs
 
 need_sqs()
@@ -76,3 +79,73 @@ def test_status_counts_what_is_ready_in_flight_and_delayed(tmp_path, client):
     assert status["lag"]["streams"] == [{"name": name, "left": 2}, {"name": f"{name} (in flight)", "left": 3},
                                         {"name": f"{name} (delayed)", "left": 2}], status
     assert status["lag"]["left"] == 7
+
+
+# ---- what Amazon SQS tells ----
+
+DAY_S = 86400
+
+
+@pytest.fixture(scope="module")
+def sqs():
+    with FakeSqs() as server:
+        yield server
+
+
+def asking(folder, sqs, name, remember="15d", env=None, **attributes):
+    """A pipeline on a new queue of the fake."""
+    queue = sqs.create(name, **attributes)
+    return SqsPipeline(folder, sqs, queue, f"remember: {remember}\n{CONFIG}", env={**sqs.env(), **(env or {})})
+
+
+def policy(name, deliveries):
+    return json.dumps({"deadLetterTargetArn": f"arn:aws:sqs:eu-central-1:000000000000:{name}", "maxReceiveCount": deliveries})
+
+
+def test_retention_is_compared_with_remember(tmp_path, sqs):
+    p = asking(tmp_path, sqs, "long", remember="7d", MessageRetentionPeriod=14 * DAY_S)
+    ended = p.once("check", p.name)
+    assert ended.status == 2 and "p.yaml:4: 'remember' (7d) is shorter than queue 'long' keeps messages (14d, MessageRetentionPeriod)" in ended.err, ended
+    p = asking(tmp_path / "fits", sqs, "short", remember="7d", MessageRetentionPeriod=4 * DAY_S)
+    assert "queue 'short': MessageRetentionPeriod 4d" in findings(p)
+
+
+def test_the_dead_letter_queue_must_keep_messages_for_longer(tmp_path, sqs):
+    sqs.create("letters", MessageRetentionPeriod=4 * DAY_S)
+    p = asking(tmp_path, sqs, "with-letters", MessageRetentionPeriod=4 * DAY_S, RedrivePolicy=policy("letters", 5))
+    said = findings(p)
+    assert "after 5 deliveries a message goes to the dead-letter queue 'letters', which keeps it for 4d" in said, said
+    assert "the dead-letter queue 'letters' keeps messages for 4d, not longer than the queue (4d)" in said, said
+    assert "spends one" not in said, "five are enough"
+    sqs.ok("SetQueueAttributes", QueueUrl=sqs.url("letters"), Attributes={"MessageRetentionPeriod": str(14 * DAY_S)})
+    assert "not longer than the queue" not in findings(p)
+    p = asking(tmp_path / "gone", sqs, "without-letters", RedrivePolicy=policy("none", 5))
+    assert "could not ask how long the dead-letter queue 'none' keeps messages" in findings(p)
+
+
+def test_rights_that_are_missing_are_named(tmp_path, sqs):
+    p = asking(tmp_path, sqs, "denied")
+    denied = (403, "com.amazon.coral.service#AccessDeniedException", "User is not authorized to perform: sqs:getqueueattributes")
+    sqs.fault("GetQueueAttributes", error=denied, times=2)
+    said = findings(p)
+    assert "could not read MessageRetentionPeriod of queue 'denied'" in said and "sqs:getqueueattributes" in said, said
+    sqs.fault("GetQueueAttributes", error=denied, times=1)
+    sqs.send("denied", *numbered(3))
+    p.run_until(lambda: p.count() == 3 and not sqs.messages("denied"))  # a run does not need that right
+    p.check(3)
+
+
+def test_the_key_after_a_redrive(tmp_path, sqs):
+    """A message that is moved back from the dead-letter queue has a new id: a business key knows it, its id does not."""
+    sqs.create("dead")
+    for number, (key, times) in enumerate((("${/id}", 1), ("${source:message_id}", 2))):
+        name = f"live{number}"
+        p = SqsPipeline(tmp_path / name, sqs, sqs.create(name), CONFIG.replace("${/id}", key), env=sqs.env())
+        sqs.send(name, {"id": "m0", "n": 0})
+        with p.start() as running:
+            p.wait(running, lambda: p.count() == 1 and not sqs.messages(name), what="the first one is deleted")
+            sqs.send("dead", {"id": "m0", "n": 0})
+            sqs.control(do="redrive", source="dead", to=name)
+            p.wait(running, lambda: not sqs.messages(name), what="the one that came back is deleted")
+            assert p.stop(running)["received"] == 2
+        assert p.count() == times, key

@@ -23,7 +23,7 @@
 #define IDLE_MS 100                           /* how long a fetch waits */
 #define EMPTY_MS 500                          /* the pause after an empty answer, if receives do not wait themselves */
 #define SOON_MS 300                           /* a receive of a queue that has messages is answered by then */
-#define GRACE_MS 10000                        /* how much longer than its wait a receive may take */
+#define GRACE_MS 5000                         /* how much longer than its wait a receive may take */
 #define ATTEMPT_NS (INT64_C(240) * 1000 * NS) /* SQS keeps an attempt for five minutes */
 
 /* --- pages -------------------------------------------------------------------------------------------------------- */
@@ -128,9 +128,10 @@ static void name_attempt(sqs_source *q, sqs_poll *poll)
     poll->began_ns = now_ns;
 }
 
-static void receive_failed(sqs_source *q, const once_error *why)
+/* A server that asks for fewer requests gets them; one that is away is looked for more often. */
+static void receive_failed(sqs_source *q, sqs_fault fault, const once_error *why)
 {
-    const once_retry pace = {.min_ms = 100, .max_ms = 10000};
+    const once_retry pace = {.min_ms = 100, .max_ms = fault == SQS_THROTTLED ? 20000 : 2000};
     const int64_t now_ns = once__sqs_now_ns(q);
     q->failure = *why;
     q->parallel = 1;
@@ -160,7 +161,7 @@ static void poll_ended(sqs_source *q, sqs_poll *poll)
         }
         (void)once_fail(&why, ONCE_E_UNAVAILABLE, "ReceiveMessage: the answer of '%s' cannot be used", q->server);
     }
-    receive_failed(q, &why);
+    receive_failed(q, poll->call.fault, &why);
 }
 
 static size_t polls_out(const sqs_source *q)
@@ -185,7 +186,7 @@ static void begin_polls(sqs_source *q, size_t max)
         poll->sent_ns = once__sqs_now_ns(q);
         poll->ends_ns = poll->sent_ns + wait_ms * NS;
         if (once__sqs_send(&q->polls, &poll->call, wait_ms + GRACE_MS)) out++;
-        else receive_failed(q, &poll->call.error);
+        else receive_failed(q, poll->call.fault, &poll->call.error);
     }
 }
 

@@ -40,7 +40,7 @@ node-address {{ protocol = http, host = "127.0.0.1", port = {port}, context-path
 rest-sqs {{ enabled = true, bind-port = {port}, bind-hostname = "127.0.0.1", sqs-limits = relaxed }}
 rest-stats {{ enabled = false }}
 generate-node-address = false
-messages-storage {{ enabled = {keeps}, driver-class = "org.h2.Driver", uri = "jdbc:h2:{folder}/messages", username = "", password = "" }}
+messages-storage {{ enabled = {keeps}, driver-class = "org.h2.Driver", uri = "jdbc:h2:{folder}/messages;WRITE_DELAY=0", username = "", password = "" }}
 """
 KEYS = {"AWS_ACCESS_KEY_ID": "anyone", "AWS_SECRET_ACCESS_KEY": "anything", "AWS_REGION": "elasticmq"}  # for `once`
 _numbers = itertools.count(1)

@@ -141,7 +141,8 @@ static const once_config_field fields[] = {
      .shape = "a URL, `env:NAME` or `file:PATH`",
      .example = "https://rabbit.example.com:15671",
      .standard_text = "none",
-     .text = "The HTTP API of the management plugin, for `once check` and `once status`. The user is that of `url` "
+     .text = "The HTTP API of the management plugin, for `once check` and `once status`, and for a `consumer-timeout` "
+             "of the queue that is shorter. The user is that of `url` "
              "(it needs the tag `monitoring`), unless a reference has another one in it."},
 };
 

@@ -84,7 +84,7 @@ def test_heartbeats_while_a_handler_runs_and_nothing_is_fetched(tmp_path, client
     """One message takes many heartbeats, and its connection stays."""
     queue = client.queue()
     with Proxy(client.port) as proxy:
-        p = RabbitPipeline(tmp_path, client, queue, 'key: "${/id}"\nhandler: {exec: [sh, -c, "sleep 5; cat >>%s/ran; echo >>%s/ran"]}\n'
+        p = RabbitPipeline(tmp_path, client, queue, 'key: "${/id}"\nhandler: {exec: [sh, -c, "sleep 4; cat >>%s/ran; echo >>%s/ran"]}\n'
                            % (tmp_path, tmp_path), port=proxy.port, heartbeat="1s", more="prefetch: 1")
         client.publish(queue, {"id": "slow"})
         with p.start() as running:
@@ -170,7 +170,7 @@ def test_f46_without_its_store_it_acks_nothing_and_stays_connected(tmp_path, cli
             client.publish(queue, *numbered(200, 50))
             done = p.count()
             p.wait(running, lambda: "store" in p.said(running), what="it says so")
-            end = time.monotonic() + 4  # longer than it may go without a heartbeat
+            end = time.monotonic() + 3  # longer than it may go without a heartbeat
             p.wait(running, lambda: time.monotonic() > end)
             assert p.count() == done
             assert broker.accepted == 1, "heartbeats have stopped"

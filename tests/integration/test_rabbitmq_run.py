@@ -268,6 +268,27 @@ def test_a_stream_is_refused(tmp_path, client):
     assert p.count() == 0
 
 
+def test_a_stream_is_refused_at_once_where_it_can_be_asked(tmp_path, client):
+    queue = rabbitmq.new_name()
+    client.declare(queue, {"x-queue-type": "stream"})
+    p = RabbitPipeline(tmp_path, client, queue, more=f'management: "{client.management}"')
+    ended = p.once("run", p.name)
+    assert ended.status == 2 and f"queue '{queue}' is a stream, from which an ack removes nothing" in ended.err, ended
+
+
+def test_a_shorter_timeout_of_the_queue_is_found(tmp_path, client):
+    """One message is in flight, the others wait for it: half of the queue's time later the store has them."""
+    queue = rabbitmq.new_name()
+    client.declare(queue, {"x-consumer-timeout": 2000})
+    p = RabbitPipeline(tmp_path, client, queue, slow_config(tmp_path, "workers: 1\n"), more=f'management: "{client.management}"')
+    client.publish(queue, *[{"id": f"s{n}", "type": "slow"} for n in range(5)])
+    with p.start() as running:
+        p.wait(running, lambda: p.has_table("once_entry") and p.value("SELECT count(*) FROM once_entry") == 5, what="the store has all")
+        p.wait(running, lambda: p.unacked() == 1, what="all that wait are acked")
+        p.kill(running)
+    until(lambda: p.ready() == 1, 20, "the one that was in flight is back in the queue")
+
+
 def test_the_module_is_listed():
     (found,) = [each for each in once("version", "--json").json["sources"] if each["name"] == "rabbitmq"]
     assert not found.get("error") and os.path.basename(found.get("module", "rabbitmq.so")).startswith("rabbitmq")

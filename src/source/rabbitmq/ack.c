@@ -90,9 +90,10 @@ int once__rabbitmq_ack(once_source *source, once_receipt *list, size_t n, once_e
 int once__rabbitmq_extend(once_source *source, once_receipt *list, size_t n, once_error *err)
 {
     rabbitmq_source *r = once__rabbitmq(source);
-    const int64_t now_ms = once__rabbitmq_now_ms(r), half_ms = r->rabbitmq->consumer_timeout_ms / 2;
+    const int64_t now_ms = once__rabbitmq_now_ms(r);
     (void)err;
     pthread_mutex_lock(&r->lock);
+    const int64_t half_ms = r->hold_ms / 2;
     for (size_t i = 0; i < n; i++) {
         const rabbitmq_tag *tag = is_ours(r) ? find(r, &list[i]) : NULL;
         if (!tag) list[i].answer = ONCE_RECEIPT_GONE;

@@ -7,11 +7,13 @@
 #include <string.h>
 
 #include "base/duration.h"
+#include "base/log.h"
 #include "source/rabbitmq/management.h"
 
 #include "base/banned.h"
 
 #define ASK_MS 5000
+#define HOLD_MS 2000 /* for a run that begins */
 #define TEXT_MAX 800
 #define QUORUM_LIMIT 20 /* of a quorum queue since RabbitMQ 4, if nothing is set */
 
@@ -43,6 +45,15 @@ static void say_limit(const asking *a, once_source_limit limit, const char *sett
 }
 
 /* --- what the management API tells -------------------------------------------------------------------------------- */
+
+static bool is_stream(const rabbitmq_queue *q) { return strcmp(q->type, "stream") == 0; }
+
+static int refuse_stream(const rabbitmq_source *r, once_error *err)
+{
+    return once_fail(err, ONCE_E_CONFIG,
+                     "queue '%s' is a stream, from which an ack removes nothing; use a classic or quorum queue",
+                     r->queue);
+}
 
 static bool remembers_forever(const once_spec *spec)
 {
@@ -119,9 +130,7 @@ static int say_queue(const asking *a, once_error *err)
 {
     const rabbitmq_queue *q = &a->queue;
     const bool quorum = strcmp(q->type, "quorum") == 0;
-    if (strcmp(q->type, "stream") == 0)
-        return once_fail(err, ONCE_E_CONFIG,
-                         "%s is a stream, from which an ack removes nothing; use a classic or quorum queue", a->of);
+    if (is_stream(q)) return refuse_stream(a->r, err);
     say(a, INFO, "is a %s queue%s", q->type[0] ? q->type : "classic",
         q->dead_letters ? ", and has a dead-letter exchange" : "");
     if (q->unacked >= 0) say(a, INFO, "has %" PRId64 " messages that are delivered and not acked", q->unacked);
@@ -187,6 +196,25 @@ int once__rabbitmq_ask(once_source *source, const once_facts *facts, once_source
     }
     if (rc == ONCE_OK) say_hold(&a);
     return rc;
+}
+
+int once__rabbitmq_ask_hold(rabbitmq_source *r, once_error *err)
+{
+    rabbitmq_queue queue;
+    once_error why;
+    if (r->asked || !r->address.management) return ONCE_OK;
+    const int rc = once__rabbitmq_queue(r, HOLD_MS, &queue, &why);
+    r->asked = rc == ONCE_OK || once_status_class(rc) != ONCE_CLASS_RETRY;
+    if (rc != ONCE_OK) {
+        once_log(ONCE_LOG_WARN, "rabbitmq_not_told", "%s; a consumer-timeout of the queue is not known", why.text);
+        return ONCE_OK;
+    }
+    if (is_stream(&queue)) return refuse_stream(r, err);
+    pthread_mutex_lock(&r->lock);
+    const bool shorter = queue.consumer_timeout_ms > 0 && queue.consumer_timeout_ms < r->hold_ms;
+    if (shorter && r->hold_ms != ONCE_FOREVER) r->hold_ms = queue.consumer_timeout_ms;
+    pthread_mutex_unlock(&r->lock);
+    return ONCE_OK;
 }
 
 /* Messages that are ready, and those that are delivered and not acked, where the management API tells them. */

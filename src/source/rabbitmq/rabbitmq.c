@@ -76,6 +76,7 @@ static int rabbitmq_open(const once_spec *spec, const once_env *env, once_source
     r->rabbitmq = once_rabbitmq_of(&spec->source);
     r->purpose = purpose;
     r->prefetch = prefetch_of(spec, r->rabbitmq->prefetch);
+    r->hold_ms = r->rabbitmq->consumer_timeout_ms;
     r->fd = -1;
     r->waiting_end = &r->waiting;
     once_buf_init(&r->text, HEADERS_MAX);
@@ -110,15 +111,16 @@ static bool report(once_fetch *fetch, once_stream_change change, int64_t expires
 }
 
 /* Deliveries are extended often enough that each is asked for between half and three quarters of its time. */
-static int64_t expires_ms(const rabbitmq_source *r)
-{
-    return r->rabbitmq->consumer_timeout_ms == ONCE_FOREVER ? 0 : r->rabbitmq->consumer_timeout_ms / 4;
-}
+static int64_t expires_ms(const rabbitmq_source *r) { return r->hold_ms == ONCE_FOREVER ? 0 : r->hold_ms / 4; }
 
 static int join(rabbitmq_source *r, once_fetch *fetch, once_error *err)
 {
     amqp_connection_state_t connection;
     int rc = once__rabbitmq_connect(r, true, &connection, err);
+    if (rc == ONCE_OK) {
+        rc = once__rabbitmq_ask_hold(r, err);
+        if (rc != ONCE_OK) close_connection(connection, true);
+    }
     if (rc == ONCE_OK && !report(fetch, ONCE_STREAM_ASSIGNED, expires_ms(r))) {
         close_connection(connection, true);
         rc = once_no_memory(err, "for a batch");

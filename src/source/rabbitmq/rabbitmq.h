@@ -63,7 +63,9 @@ typedef struct rabbitmq_source {
     rabbitmq_address address;
     const char *queue;
     uint16_t prefetch;
-    int wake_fd; /* an eventfd, written by wake */
+    int64_t hold_ms; /* consumer_timeout, or a shorter one of the queue; ONCE_FOREVER: none. Under lock */
+    bool asked;      /* the management API was asked for it */
+    int wake_fd;     /* an eventfd, written by wake */
 
     pthread_mutex_t lock;
     rabbitmq_state state;               /* under lock */
@@ -99,6 +101,9 @@ int once__rabbitmq_connect(const rabbitmq_source *r, bool consume, amqp_connecti
 /* How many messages are ready and how many consumers there are. ONCE_E_MISSING: there is no such queue. */
 int once__rabbitmq_declared(const rabbitmq_source *r, amqp_connection_state_t connection, uint32_t *ready,
                             uint32_t *consumers, once_error *err);
+/* ask.c: takes over a limit of the queue that is shorter than the pipeline file says. ONCE_E_CONFIG: it is a stream. If
+ * nobody can be asked, the pipeline file counts. */
+int once__rabbitmq_ask_hold(rabbitmq_source *r, once_error *err);
 /* tls.c: makes the socket of a connection, and connects it. */
 int once__rabbitmq_open_tls(const rabbitmq_source *r, amqp_connection_state_t connection, once_error *err);
 

@@ -108,6 +108,18 @@ def test_a_connection_that_the_broker_closes(tmp_path, client):
     p.check(20)
 
 
+def test_f59_a_stop_while_the_broker_does_not_answer(tmp_path, client):
+    """It is connected to, and says nothing: the run tries again and again, and ends when it is asked to."""
+    with Proxy(client.port) as proxy:
+        proxy.silent = True
+        p = RabbitPipeline(tmp_path, client, client.queue(), port=proxy.port, heartbeat="1s")
+        with p.start() as running:
+            p.wait(running, lambda: proxy.accepted > 0, what="a try")
+            began = time.monotonic()
+            p.stop(running)
+            assert time.monotonic() - began < 20, "it ends after the try that is under way"
+
+
 # ---- the queue ----
 
 def test_a_queue_that_is_deleted_and_declared_again(tmp_path, client):

@@ -19,6 +19,8 @@
 #define IDLE_MS 100
 #define BEAT_MAX_MS 2000
 #define CLOSE_MS 2000
+#define PAUSE_MIN_MS 100 /* after a connection that failed */
+#define PAUSE_MAX_MS 5000
 #define HEADERS_MAX ((size_t)1 << 30) /* bytes of their JSON text: more than a frame can have */
 #define PREFETCH_MAX 4096             /* without `prefetch` */
 #define PREFETCH_MIN 16
@@ -113,7 +115,7 @@ static bool report(once_fetch *fetch, once_stream_change change, int64_t expires
 /* Deliveries are extended often enough that each is asked for between half and three quarters of its time. */
 static int64_t expires_ms(const rabbitmq_source *r) { return r->hold_ms == ONCE_FOREVER ? 0 : r->hold_ms / 4; }
 
-static int join(rabbitmq_source *r, once_fetch *fetch, once_error *err)
+static int try_join(rabbitmq_source *r, once_fetch *fetch, once_error *err)
 {
     amqp_connection_state_t connection;
     int rc = once__rabbitmq_connect(r, true, &connection, err);
@@ -137,6 +139,19 @@ static int join(rabbitmq_source *r, once_fetch *fetch, once_error *err)
     once_log(ONCE_LOG_INFO, "rabbitmq_connected", "consumes queue '%s' at '%s:%d'", r->queue, r->address.url.host.data,
              r->address.url.port);
     return ONCE_OK;
+}
+
+/* A try may block for seconds. Between two of them fetches return at once, so that a run can stop. */
+static int join(rabbitmq_source *r, once_fetch *fetch, once_error *err)
+{
+    if (once__rabbitmq_now_ms(r) >= r->again_ms) {
+        const int rc = try_join(r, fetch, &r->apart);
+        r->pause_ms = rc == ONCE_OK ? 0 : r->pause_ms == 0 ? PAUSE_MIN_MS : 2 * r->pause_ms;
+        if (r->pause_ms > PAUSE_MAX_MS) r->pause_ms = PAUSE_MAX_MS;
+        r->again_ms = once__rabbitmq_now_ms(r) + r->pause_ms;
+        if (rc == ONCE_OK) return rc;
+    }
+    return once_fail(err, r->apart.status, "%s", r->apart.text);
 }
 
 /* The connection is broken: whatever was not acked goes to any consumer. */

@@ -76,7 +76,9 @@ typedef struct rabbitmq_source {
     bool broken;                        /* the connection cannot be used, because ...; under lock */
     once_error why;
 
-    once_error ended; /* its status is not ONCE_OK: nothing is fetched any more */
+    int64_t pause_ms, again_ms; /* after a connection that failed: nothing is tried before, and fetches fail at once */
+    once_error apart;           /* why it failed */
+    once_error ended;           /* its status is not ONCE_OK: nothing is fetched any more */
 
     bool in_message;               /* a message is being received: */
     amqp_basic_deliver_t *deliver; /* its first frame came; in the memory of the connection */

@@ -327,7 +327,8 @@ static int commit_batch(once_executor *x, once_action *a, bool renews, once_erro
 
 static int do_commit(once_executor *x, once_action *a, once_error *err)
 {
-    /* What was settled and leaves nothing moves the cursor: that is written only beside a record that did not go back. */
+    /* What was settled and leaves nothing moves the cursor; that is written only beside a record that did not go back.
+     */
     const bool renews = x->worker && (x->wrote || (x->settled && a->n_last));
     if (x->worker) x->worker->done += x->settled;
     const int rc = commit_batch(x, a, renews, err);

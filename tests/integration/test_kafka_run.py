@@ -50,6 +50,19 @@ def test_each_message_takes_effect_once_and_offsets_are_committed(tmp_path, clie
     p.check(310)
 
 
+def test_a_queue_that_was_full_is_filled_again_at_once(tmp_path, client):
+    """librdkafka sleeps while the queues of a broker are full, and notices only after a second that they were emptied."""
+    n = 30000
+    topic = client.topic()
+    p = KafkaPipeline(tmp_path, client, topic)
+    settings = "{queued.max.messages.kbytes: 64, fetch.message.max.bytes: 60000}"
+    p.configure(CONFIG, source=f'{{brokers: "{client.address}", topics: {topic}, group: {p.group}, config: {settings}}}')
+    client.produce(topic, *({**message, "pad": 250 * "x"} for message in numbered(n)))
+    summary = p.run_until(lambda: p.count() == n)
+    counts(summary, received=n, done=n)
+    assert summary["seconds"] < 12, summary
+
+
 def test_templates_have_what_the_record_has(tmp_path, client):
     topic = client.topic(partitions=2)
     words = ["${source:key}", "${source:topic}", "${source:partition}", "${source:offset}", "${source:timestamp}", "${header:h}", "${/id}"]

@@ -83,13 +83,15 @@ typedef struct kafka_partition {
     int32_t number;
     const char *place;
     rd_kafka_queue_t *queue;
-    int64_t next;      /* the offset to read next; under lock */
-    int64_t first;     /* of a fresh one: the offset of the first message that the broker has */
-    int64_t end;       /* with at_end: nothing that may be read is between `next` and this offset; under lock */
-    int64_t committed; /* the group's offset, as far as we know; -1: none; under lock */
-    int64_t began;     /* where it was first read; -1: not yet; under lock */
-    kafka_kept kept;   /* with the group's offset, when it was assigned; under lock */
-    int32_t epoch;     /* of the cursors that are written for it (cursor.c); under lock */
+    size_t taken, taken_bytes; /* messages, since its queue was last empty; thread of fetch, as the next */
+    bool drained;              /* the queue was emptied after much was taken: it may have been full */
+    int64_t next;              /* the offset to read next; under lock */
+    int64_t first;             /* of a fresh one: the offset of the first message that the broker has */
+    int64_t end;               /* with at_end: nothing that may be read is between `next` and this offset; under lock */
+    int64_t committed;         /* the group's offset, as far as we know; -1: none; under lock */
+    int64_t began;             /* where it was first read; -1: not yet; under lock */
+    kafka_kept kept;           /* with the group's offset, when it was assigned; under lock */
+    int32_t epoch;             /* of the cursors that are written for it (cursor.c); under lock */
 } kafka_partition;
 
 /* A warning that was logged about a part of the source (failure.c). */
@@ -132,6 +134,7 @@ typedef struct kafka_source {
     rd_kafka_message_t **messages;          /* room for those of one fetch, and which partitions they are of */
     uint32_t *streams;
     size_t messages_max;
+    bool drained; /* at least one partition is */
 
     kafka_warned warned[ONCE_KAFKA_WARNED];
     int failed; /* what keeps it from working (failure.c); ONCE_OK: nothing */

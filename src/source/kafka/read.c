@@ -1,7 +1,11 @@
 /* Reads messages of all partitions that may be read now.
  *
  * Each partition has a queue of its own, which librdkafka fills ahead. Partitions take turns: each fetch begins with
- * the next one, so a partition with many messages holds up no other. */
+ * the next one, so a partition with many messages holds up no other.
+ *
+ * When the queues of all partitions of a broker are full, librdkafka 2.0 sleeps, and does not notice for up to a second
+ * that they were emptied: one partition of small messages would bring a few thousand a second. A question to the broker
+ * wakes it (stir). */
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -17,6 +21,9 @@
 #include "base/banned.h"
 
 #define IDLE_MS 100
+#define STIR_MS 20           /* how long the answer is waited for: it is not needed */
+#define STIR_MESSAGES 1000   /* after so many, or ... */
+#define STIR_BYTES (1 << 16) /* ... so much the queue may have been full */
 
 static bool has_room(kafka_source *k, size_t max)
 {
@@ -100,6 +107,8 @@ static size_t take(kafka_source *k, uint32_t stream, size_t n, size_t max)
             next = m->offset + 1;
             p->at_end = false;
             can_be_read(k, p);
+            p->taken++;
+            p->taken_bytes += m->len;
             k->messages[n] = m;
             k->streams[n++] = stream;
             continue;
@@ -114,7 +123,26 @@ static size_t take(kafka_source *k, uint32_t stream, size_t n, size_t max)
     pthread_mutex_lock(&k->lock);
     p->next = next;
     pthread_mutex_unlock(&k->lock);
+    if (end == max) return n;
+    if ((p->taken >= STIR_MESSAGES || p->taken_bytes >= STIR_BYTES) && !p->at_end) k->drained = p->drained = true;
+    p->taken = p->taken_bytes = 0;
     return n;
+}
+
+/* Wakes librdkafka's threads of the brokers that lead partitions whose queues were emptied. */
+static void stir(kafka_source *k)
+{
+    if (!k->drained) return;
+    rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new((int)k->n_partitions);
+    for (uint32_t i = 0; i < k->n_partitions; i++) {
+        kafka_partition *p = k->partitions[i];
+        if (p->drained && p->open)
+            rd_kafka_topic_partition_list_add(list, p->topic->name, p->number)->offset = RD_KAFKA_OFFSET_END;
+        p->drained = false;
+    }
+    k->drained = false;
+    if (list->cnt > 0) (void)rd_kafka_offsets_for_times(k->reader, list, STIR_MS);
+    rd_kafka_topic_partition_list_destroy(list);
 }
 
 static size_t take_all(kafka_source *k, const once_fetch *fetch, size_t n)
@@ -131,6 +159,7 @@ static bool wait_for_more(kafka_source *k, int64_t ms)
 {
     struct pollfd fd = {.fd = k->wake_fd, .events = POLLIN};
     uint64_t count;
+    stir(k);
     const int ready = poll(&fd, 1, (int)ms);
     return ready > 0 && read(k->wake_fd, &count, sizeof count) > 0;
 }

@@ -85,7 +85,7 @@ static const once_config_field pipeline_fields[] = {
              "dead letter that names the fields that differ (of up to 16). There is one exception: while every attempt "
              "at the key was released or retried, so that it had no effect, a corrected message replaces the earlier "
              "one, once, and the earlier one becomes the dead letter. White space, the order of members and the "
-             "spelling of numbers do not matter."},
+             "spelling of numbers do not matter. A pointer may go into a text: `json:/Message:/amount`."},
     {.name = "idempotency_salt",
      .type = ONCE_CONFIG_CUSTOM,
      .read = once__read_salt,

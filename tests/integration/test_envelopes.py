@@ -79,6 +79,29 @@ def test_events_of_eventbridge(tmp_path):
     assert p.rows("SELECT key, id, n FROM t ORDER BY n") == [("shop#e1", "Placed", 1), ("shop#e2", "Placed", 2)]
 
 
+def test_eventbridge_through_sns(tmp_path):
+    """With the preset, and with templates that go into the text: the same event has the same key."""
+    p = Pipeline(tmp_path, """preset: sns
+key: "${/source}#${/id}"
+type: "${/detail-type}"
+remember: forever
+handlers: {Placed: {sql: ["INSERT INTO t(key, n) VALUES (:once_key, :{/detail/n})"]}}
+""", TABLE)
+    p.write(notification(1, event(1)), notification(2, event(1)), event(2))  # a second notification of the event, and a raw one
+    counts(p.run(status=0), received=3, done=2, duplicates=1)
+    assert p.rows("SELECT key, n FROM t ORDER BY n") == [("shop#e1", 1), ("shop#e2", 2)]
+    (tmp_path / "other").mkdir()
+    p = Pipeline(tmp_path / "other", """key: "${json:/Message:/source}#${json:/Message:/id}"
+type: "${json:/Message:/detail-type}"
+fingerprint: ["json:/Message:/detail"]
+remember: forever
+handlers: {Placed: {sql: ["INSERT INTO t(key, n) VALUES (:once_key, :{json:/Message:/detail/n})"]}}
+""", TABLE)
+    p.write(notification(3, event(3)), notification(4, event(3, **{"replay-name": "r"})))
+    counts(p.run(status=0), received=2, done=1, duplicates=1)
+    assert p.rows("SELECT key, n FROM t") == [("shop#e3", 3)]
+
+
 def test_check_says_what_is_caught(tmp_path):
     p = Pipeline(tmp_path, SNS, TABLE)
     said = p.once("check", p.name).out

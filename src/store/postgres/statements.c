@@ -82,7 +82,8 @@ const char *const once__pg_sql[PG_STATEMENTS] = {
     /* The fact holds two numbers: until when turns are taken, and how long that period is. During it, TRY fails (22012)
      * when another batch has the turn. */
     [PG_TURN_TRY] = "SELECT 1 / pg_try_advisory_xact_lock($3::bigint)::integer" TURNS_ARE_TAKEN,
-    [PG_TURN] = "SELECT CASE WHEN EXISTS (SELECT" TURNS_ARE_TAKEN ") THEN pg_advisory_xact_lock($3::bigint) IS NULL END,"
+    [PG_TURN] = "SELECT CASE WHEN EXISTS (SELECT" TURNS_ARE_TAKEN ")"
+                " THEN pg_advisory_xact_lock($3::bigint) IS NULL END,"
                 " CASE WHEN $4::bigint IS NOT NULL THEN " WAITED " END",
     /* The same for the locks that the user has named. They are taken in their order, by TRY up to the first that
      * another batch has. */

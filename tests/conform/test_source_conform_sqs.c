@@ -291,6 +291,35 @@ static void a_group_comes_in_order_and_not_before_its_acks(void **state)
     end(c);
 }
 
+/* The machine has no room for them; it calls only for heartbeats. */
+static void what_was_received_and_not_handed_out_is_extended(void **state)
+{
+    (void)state;
+    consumer *c = begin(false);
+    c->w->spec.source.named = true;
+    assert_int_equal(fetch(c, 3), 0); /* a poll for three is out */
+    for (int i = 0; i < 3; i++) put(c->w, 0, ONCE_BYTES("{}"), (once_bytes){0});
+    size_t n = fetch(c, 1);
+    assert_int_equal(n, 1);
+    uint64_t held = c->batch.items[0].delivery;
+    for (int64_t until_ms = src_real_ms() + 2 * VISIBILITY_MS; src_real_ms() < until_ms; src_nap()) {
+        once_fetch beat = {.batch = &c->batch};
+        assert_int_equal(c->source->ops->fetch(c->source, &beat, &c->err), ONCE_OK);
+        once_env_sleep_ms(once_env_real(), 100);
+        assert_int_equal(ask(c, false, held), ONCE_RECEIPT_DONE);
+    }
+    while (n < 3) {
+        const size_t more = fetch(c, 3);
+        assert_true(more > 0);
+        for (size_t i = 0; i < more; i++) {
+            const once_bytes headers = c->batch.items[i].message.headers;
+            assert_non_null(memmem(headers.data, headers.len, "\"receive_count\":\"1\"", 19));
+        }
+        n += more;
+    }
+    end(c);
+}
+
 static void a_close_gives_back_what_was_not_acked(void **state)
 {
     (void)state;
@@ -335,6 +364,7 @@ static int run_fifo_and_own(void)
     const struct CMUnitTest own[] = {
         cmocka_unit_test(near_the_end_of_twelve_hours_an_extension_is_the_last),
         cmocka_unit_test(a_group_comes_in_order_and_not_before_its_acks),
+        cmocka_unit_test(what_was_received_and_not_handed_out_is_extended),
         cmocka_unit_test(a_close_gives_back_what_was_not_acked),
     };
     return run("sqs, a FIFO queue", true) + cmocka_run_group_tests_name("sqs, by itself", own, NULL, NULL);

@@ -87,15 +87,6 @@ def test_a_handler_may_take_longer_than_the_visibility_timeout(tmp_path, client)
     assert ledger(tmp_path) == ["1", "1", "1"], "it came a second time"
 
 
-def test_what_was_received_and_has_no_room_is_extended(tmp_path, client):
-    """The machine has enough; what a poll still brings waits in the source."""
-    queue = client.queue(visibility=1)
-    p = SqsPipeline(tmp_path, client, queue, LEDGER % ("workers: 1\nbatch: {max: 1}", tmp_path, "sleep 0.3", '"${source:receive_count}"'))
-    client.send(queue, *numbered(14))
-    counts(p.run_until(lambda: len(ledger(tmp_path)) == 14 and client.is_empty(queue)), received=14, done=14)
-    assert set(ledger(tmp_path)) == {"1"}, "one came a second time"
-
-
 def test_f59_a_stop_gives_back_what_it_has_not_done(tmp_path, client):
     queue = client.queue(visibility=600)
     p = SqsPipeline(tmp_path, client, queue, LEDGER % ("workers: 1\ndrain: 0s", tmp_path, "sleep 600", '"${/id}"') + "  unknown: hold\n")

@@ -363,6 +363,66 @@ def test_f91_a_consumer_does_not_wait_for_the_queue_of_another(tmp_path, named):
     assert sorted(first.rows("SELECT id FROM t")) == [("first",), ("second",)]
 
 
+QUEUE_IS_HELD = "BEGIN; LOCK TABLE once_meta IN SHARE UPDATE EXCLUSIVE MODE"
+HOLDS_QUEUE = "SELECT count(*) FROM pg_locks WHERE relation = 'once_meta'::regclass AND mode = 'ShareUpdateExclusiveLock' AND granted"
+QUEUED_FOR = f"SELECT coalesce(max(extract(epoch FROM clock_timestamp() - xact_start)), 0)::float8 FROM pg_stat_activity WHERE {OURS} AND wait_event = 'relation' AND query LIKE 'LOCK TABLE%'"
+
+
+def test_f91_who_has_queued_in_vain_tries_first_and_then_queues_for_longer(tmp_path):
+    """Another consumer is in the queue for long. Whoever gets its turn without the queue does not ask for a place there with each batch. And
+    whoever does not get it has its place in the queue for longer and longer: it is not overtaken for ever by those who were served."""
+    config = 'key: "${/id}"\nbatch: {max: 1}\nhandler: {sql: ["INSERT INTO t(id) VALUES (:id)", "SELECT pass_the_gate()"]}\n'
+    first, second = shares(tmp_path, config, "CREATE TABLE t(id text);" + GATE, [], 2)
+    first.run(status=0)  # makes the store
+    first.execute(TURNS)
+    first.write({"id": "first"})
+    second.write(*[{"id": str(i)} for i in range(40)])
+    rolled_back = "SELECT xact_rollback FROM pg_stat_database WHERE datname = current_database()"
+    with Session(first.url, QUEUE_IS_HELD):
+        until(lambda: first.value(HOLDS_QUEUE) == 1, what="another one has the queue")
+        with first.start() as one:
+            until(lambda: first.value(AT_THE_GATE) == 1, 60, "the first one has its turn")
+            with second.start() as two:
+                until(lambda: first.value(QUEUED_FOR) > 2.5, 60, "the second one queues for 4 s, after 1 s and 2 s")
+                before = first.value(rolled_back)
+                first.execute("INSERT INTO gate VALUES (1)")
+                ended = [one.end(60), two.end(60)]
+    assert [e.status for e in ended] == [0, 0], ended
+    assert first.value("SELECT count(*) FROM t") == 41
+    first.execute("SELECT pg_stat_clear_snapshot()")
+    assert first.value(rolled_back) - before < 20, "it does not queue in vain with each batch"
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["turns", "names"])
+def test_f91_a_statement_timeout_is_not_for_the_queue(tmp_path, named):
+    """The time that a statement may take, as the database's owner says, is not for batches that wait for their turn."""
+    config = """
+key: "${/id}"
+handler: {sql: ["INSERT INTO t(id, patience) VALUES (:id, current_setting('statement_timeout'))", "SELECT pass_the_gate()"]}
+""" + ('locks: ["one"]\n' if named else "")
+    first, second = shares(tmp_path, config, "CREATE TABLE t(id text, patience text);" + GATE, [], 2)
+    first.run(status=0)  # makes the store
+    if not named:
+        first.execute(TURNS)
+    first.write({"id": "first"})
+    second.write({"id": "second"})
+    waits = f"SELECT count(*) FROM pg_stat_activity WHERE {OURS} AND wait_event = 'advisory' AND clock_timestamp() - xact_start > '500ms'"
+    with first.start() as one:
+        until(lambda: first.value(AT_THE_GATE) == 1, 60, "the first one has its turn")
+        first.execute(f"ALTER DATABASE {first.value('SELECT quote_ident(current_database())')} SET statement_timeout = '250ms'")
+        with Session(first.url, QUEUE_IS_HELD) as other:
+            until(lambda: first.value(HOLDS_QUEUE) == 1, what="another one has the queue")
+            with second.start() as two:
+                until(lambda: first.value(QUEUED_FOR) > 0.5, 60, "the second one queues")
+                other.end()
+                until(lambda: first.value(waits) == 1, 60, "it waits for its turn")
+                first.execute("INSERT INTO gate VALUES (1)")
+                ended = [one.end(60), two.end(60)]
+    assert [e.status for e in ended] == [0, 0], ended
+    assert "store_failed" not in ended[1].err, ended
+    assert first.rows("SELECT id, patience FROM t ORDER BY id") == [("first", "0"), ("second", "250ms")]
+
+
 def wait_by_default(p, how_long):
     """What the database's owner says about waiting for locks."""
     p.execute(f"ALTER DATABASE {p.value('SELECT quote_ident(current_database())')} SET lock_timeout = '{how_long}'")

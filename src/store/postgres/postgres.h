@@ -245,6 +245,7 @@ typedef struct once_pg_turns {
     bool queues;       /* this batch waits for its turn and for `locks` in the server; otherwise it fails at once if
                         * another batch has them */
     size_t at, at_end; /* the statements of the round that ask for the turn and for `locks`; the same: none */
+    int64_t queue_ms;  /* how long this batch queues before it tries its turn */
     unsigned crowded;  /* so many of the next batches queue at once, because one had to wait */
     bool due;          /* a batch has deadlocked, and the fact must still be written */
 } once_pg_turns;

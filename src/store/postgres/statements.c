@@ -11,8 +11,12 @@
 #define INT8_OF(bytes) "('x' || encode(" bytes ", 'hex'))::bit(64)::bigint"
 #define UNTIL_MS(value) INT8_OF("substr(" value ", 1, 8)")
 #define TURNS_ARE_TAKEN " FROM once_fact WHERE name = $1::bytea AND " UNTIL_MS("value") " > " NOW("$2")
-/* The user's statements wait for locks as long as he says. */
-#define WAITED "set_config('lock_timeout', current_setting('once.lock_timeout'), true)"
+/* A batch that queues waits for each lock as long as we say. The user's statements have his settings again. */
+#define KEPT(name) "set_config('once." name "', current_setting('" name "'), true)"
+#define WAITS(ms) KEPT("lock_timeout") " || set_config('lock_timeout', " ms "::text, true) || "                        \
+    KEPT("statement_timeout") " || set_config('statement_timeout', '0', true)"
+#define RESTORED(name) "set_config('" name "', current_setting('once." name "'), true)"
+#define WAITED RESTORED("lock_timeout") " || " RESTORED("statement_timeout")
 #define ARE_FREE "(NOT EXISTS (SELECT FROM unnest($1::bigint[]) AS u(k) WHERE NOT pg_try_advisory_xact_lock(k)))"
 #define LENGTH_MS(value) INT8_OF("substr(" value ", 9, 8)")
 #define LIVE_COLUMNS                                                                                                  \
@@ -73,10 +77,7 @@ const char *const once__pg_sql[PG_STATEMENTS] = {
                " (SELECT count(*) FROM once_meta WHERE (name = 'format' AND value = 'once')"
                " OR (name = 'version' AND value = '" ONCE_POSTGRES_VERSION_TEXT
                "') OR (name = 'secret' AND value = $3::bytea)), " ONCE_PG_BEGUN
-               /* a batch that queues; once.lock_timeout is what the setting was */
-               ", CASE WHEN $4::bigint IS NOT NULL THEN"
-               " set_config('once.lock_timeout', current_setting('lock_timeout'), true)"
-               " || set_config('lock_timeout', $4::bigint::text, true) END",
+               ", CASE WHEN $4::bigint IS NOT NULL THEN " WAITS("$4::bigint") " END", /* a batch that queues */
     [PG_GUARD] = ONCE_PG_GUARD,
     [PG_GUARD_TEMP] = ONCE_PG_GUARD_TEMP,
     /* The fact holds two numbers: until when turns are taken, and how long that period is. During it, TRY fails (22012)

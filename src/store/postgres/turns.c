@@ -14,7 +14,8 @@
  * that it might see: hot rows get long version chains, and all workers become slow. LOCK TABLE waits without a
  * snapshot. So the queue is a table lock, and its head alone waits for the turn. There is one queue for all consumers
  * of a store. A batch that has queued for long tries its turn in between, so that a slow consumer does not keep the
- * others from theirs. */
+ * others from theirs. It then queues again at the end, and for twice as long: otherwise those who were served would
+ * always be ahead of it. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,9 +32,10 @@ enum { TURNS_MS = 5000, TURNS_MAX_MS = 60000 };
  * the same time: when the first one gives up, the others need not. Turns cost little, so that it may be short. Not
  * during a turn, where no other batch of the consumer is in the way, and not where the user has set a lock_timeout. */
 enum { PATIENT_MS = 20, PATIENT_MAX_MS = 40 };
-/* A batch queues for so long at most before it looks whether it was stopped, and tries its turn. */
-enum { QUEUE_MS = 1000 };
-/* After a batch had to wait, so many queue at once: each try in vain costs a round trip. */
+/* A batch queues for so long before it tries its turn; twice as long the next time. */
+enum { QUEUE_MS = 1000, QUEUE_MAX_MS = 16000 };
+/* After a batch had to wait, so many queue at once: each try in vain costs a round trip. Not after one that has queued
+ * in vain: the queue is that of another consumer, and costs more. */
 enum { CROWDED = 32 };
 
 int once__pg_turns_init(once_postgres *q, once_bytes consumer, once_error *err)
@@ -99,7 +101,7 @@ static int locks_send(once_postgres *q, once_error *err)
 
 void once__pg_param_queue(const once_postgres *q, once_pg_params *params)
 {
-    if (q->batch && q->turns.name && q->turns.queues) once__pg_param_int8(params, QUEUE_MS);
+    if (q->batch && q->turns.name && q->turns.queues) once__pg_param_int8(params, q->turns.queue_ms);
     else once__pg_param_null(params);
 }
 
@@ -120,6 +122,7 @@ int once__pg_turn_send(once_postgres *q, size_t *n, once_error *err)
 void once__pg_turn_plan(once_postgres *q)
 {
     q->turns.queues = q->turns.crowded > 0;
+    q->turns.queue_ms = QUEUE_MS;
     if (q->turns.crowded) q->turns.crowded--;
     once__pg_turn_taken(q);
 }
@@ -136,7 +139,8 @@ bool once__pg_turn_missed(const once_postgres *q)
 void once__pg_turn_again(once_postgres *q)
 {
     q->turns.queues = !q->turns.queues;
-    if (q->turns.queues) q->turns.crowded = CROWDED;
+    q->turns.crowded = q->turns.queues ? CROWDED : 0;
+    if (!q->turns.queues && q->turns.queue_ms < QUEUE_MAX_MS) q->turns.queue_ms *= 2;
     once__pg_turn_taken(q);
 }
 

@@ -52,6 +52,11 @@ static void add_rate(table *t, const rates *r, const char *name, const char *lab
     table_add(t, name, label, 0)->value[0] = scene_median(r->of, r->n);
 }
 
+static void add_time(table *t, const rates *r, const char *name, const char *label)
+{
+    table_add(t, name, label, 1)->value[0] = scene_median(r->of, r->n);
+}
+
 static void add_ratio(table *t, const rates *over, const rates *under, double required, const char *name,
                       const char *label)
 {
@@ -190,25 +195,30 @@ static void measure_classic(table *t)
 
 static void measure_callback(table *t)
 {
-    static rates bare, on_sqlite, in_memory;
+    static rates rate[3], cpu[3];
     char store[200];
     const payments *p = payment_topic();
     const char *database = scene_path("callback.db");
     snprintf(store, sizeof store, "sqlite:%s", database);
     for (unsigned round = 0; round < asked.rounds; round++) {
-        note(&bare, callback_bare(p->topic, p->n));
+        callback_figures got[3];
+        got[0] = callback_bare(p->topic, p->n);
         scene_remove_database(database);
         const char *config = write_pipeline(store, "bytes", p->topic, fresh_name("callback"), CALLBACK);
-        note(&on_sqlite, callback_once("e: a callback, SQLite", config, p->n));
+        got[1] = callback_once("e: a callback, SQLite", config, p->n);
         config = write_pipeline("memory:", "bytes", p->topic, fresh_name("callback"), CALLBACK);
-        note(&in_memory, callback_once("f: a callback, memory", config, p->n));
+        got[2] = callback_once("f: a callback, memory", config, p->n);
+        for (int i = 0; i < 3; i++) note(&rate[i], got[i].rate), note(&cpu[i], got[i].cpu_us);
     }
     *t = (table){.columns = {"rate"}, .names = {"rate"}};
-    add_rate(t, &bare, "bare", "d  librdkafka alone, nothing is done");
-    add_rate(t, &on_sqlite, "callback_sqlite", "e  a natural callback, SQLite");
-    add_rate(t, &in_memory, "callback_memory", "f  a natural callback, store in memory");
-    add_ratio(t, &on_sqlite, &bare, 0.5, "sqlite_vs_bare", "e / d");
-    add_ratio(t, &in_memory, &bare, 0.5, "memory_vs_bare", "f / d");
+    add_rate(t, &rate[0], "bare", "d  librdkafka alone, nothing is done");
+    add_rate(t, &rate[1], "callback_sqlite", "e  a natural callback, SQLite");
+    add_rate(t, &rate[2], "callback_memory", "f  a natural callback, store in memory");
+    add_ratio(t, &rate[1], &rate[0], 0.5, "sqlite_vs_bare", "e / d");
+    add_ratio(t, &rate[2], &rate[0], 0.5, "memory_vs_bare", "f / d");
+    add_time(t, &cpu[0], "bare_cpu_us", "d  CPU per message, microseconds");
+    add_time(t, &cpu[1], "sqlite_cpu_us", "e  the same");
+    add_time(t, &cpu[2], "memory_cpu_us", "f  the same");
 }
 
 /* ---- latency ---- */

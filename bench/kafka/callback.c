@@ -50,9 +50,9 @@ static void run_bare(void *arg)
     /* As in source/kafka/settings.c. */
     rd_kafka_t *client = broker_client(
         RD_KAFKA_CONSUMER,
-        (const char *const[]){"queued.min.messages", "20000", "queued.max.messages.kbytes", "16384",
-                              "fetch.wait.max.ms", "100", "enable.auto.commit", "false", "enable.auto.offset.store",
-                              "false", "enable.partition.eof", "true", "isolation.level", "read_committed", NULL});
+        (const char *const[]){"queued.min.messages", "20000", "queued.max.messages.kbytes", "2048", "fetch.wait.max.ms",
+                              "100", "enable.auto.commit", "false", "enable.auto.offset.store", "false",
+                              "enable.partition.eof", "true", "isolation.level", "read_committed", NULL});
     rd_kafka_topic_t *topic = rd_kafka_topic_new(client, e->topic, NULL);
     const struct rd_kafka_metadata *metadata;
     if (rd_kafka_metadata(client, 0, topic, &metadata, ASK_MS) != RD_KAFKA_RESP_ERR_NO_ERROR)
@@ -73,12 +73,17 @@ static void run_bare(void *arg)
     rd_kafka_destroy(client);
 }
 
-double callback_bare(const char *topic, uint64_t messages)
+static callback_figures figures_of(const entrant *e, const process_result *result)
+{
+    return (callback_figures){e->shared->rate, (result->user_s + result->system_s) * 1e6 / (double)e->messages};
+}
+
+callback_figures callback_bare(const char *topic, uint64_t messages)
 {
     process_result result;
     entrant e = {.topic = topic, .messages = messages, .shared = process_share(sizeof(figures))};
-    process_run("f: a consumer that does nothing", run_bare, &e, &e.shared->done, messages, &result);
-    return e.shared->rate;
+    process_run("d: a consumer that does nothing", run_bare, &e, &e.shared->done, messages, &result);
+    return figures_of(&e, &result);
 }
 
 /* ---- once ---- */
@@ -124,10 +129,10 @@ static void run_once(void *arg)
     once_pipeline_free(pipeline);
 }
 
-double callback_once(const char *label, const char *config, uint64_t messages)
+callback_figures callback_once(const char *label, const char *config, uint64_t messages)
 {
     process_result result;
     entrant e = {.config = config, .messages = messages, .shared = process_share(sizeof(figures))};
     process_run(label, run_once, &e, &e.shared->done, messages, &result);
-    return e.shared->rate;
+    return figures_of(&e, &result);
 }

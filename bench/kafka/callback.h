@@ -11,8 +11,13 @@
 
 #include <stdint.h>
 
-double callback_bare(const char *topic, uint64_t messages);
+typedef struct callback_figures {
+    double rate;   /* messages per second */
+    double cpu_us; /* microseconds of CPU time per message, of the whole process from its start to its end */
+} callback_figures;
+
+callback_figures callback_bare(const char *topic, uint64_t messages);
 /* `config`: a pipeline file with the handler `callback: count`. */
-double callback_once(const char *label, const char *config, uint64_t messages);
+callback_figures callback_once(const char *label, const char *config, uint64_t messages);
 
 #endif

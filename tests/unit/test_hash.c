@@ -13,6 +13,7 @@
 
 #include "base/env.h"
 #include "base/hash.h"
+#include "base/hash_block.h"
 
 static uint64_t from_hex(const char *hex, bool least_first)
 {
@@ -114,6 +115,20 @@ static void sha256_gives_the_published_vectors(void **state)
     memset(many, 'a', million);
     assert_sha256(many, million, "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
     free(many);
+}
+
+static void sha256_of_a_block_is_the_same_on_every_cpu(void **state)
+{
+    (void)state;
+    uint32_t fast[8] = {1, 2, 3, 4, 5, 6, 7, 8}, plain[8];
+    unsigned char block[65] = {0};
+    memcpy(plain, fast, sizeof plain);
+    for (unsigned i = 0; i < 1000; i++) { /* each one goes on from the last, at addresses that are not aligned */
+        for (unsigned j = 0; j < sizeof block; j++) block[j] = (unsigned char)(block[j] * 5 + i * j + plain[j % 8]);
+        once__sha256_block(fast, block + i % 2);
+        once__sha256_block_plain(plain, block + i % 2);
+        assert_memory_equal(fast, plain, sizeof plain);
+    }
 }
 
 static void sha256_in_pieces_is_the_same(void **state)
@@ -256,6 +271,7 @@ int main(void)
         cmocka_unit_test(xxh128_gives_the_published_values),
         cmocka_unit_test(sha256_gives_the_published_vectors),
         cmocka_unit_test(sha256_pads_right_at_every_edge_of_a_block),
+        cmocka_unit_test(sha256_of_a_block_is_the_same_on_every_cpu),
         cmocka_unit_test(sha256_in_pieces_is_the_same),
         cmocka_unit_test(hmac_gives_the_published_vectors),
         cmocka_unit_test(order_is_by_a_then_b),

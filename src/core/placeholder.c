@@ -141,6 +141,10 @@ static once_json_value header_value(const once_parsed *from, once_bytes name)
 
 int once_placeholder_value(const once_placeholder *p, const once_parsed *from, once_json_value *out, once_error *err)
 {
+    if (p->path.n == 1) { /* a field of the body: most are */
+        *out = from->body ? once_json_find(from->body, p->path.pointers) : (once_json_value){0};
+        return ONCE_OK;
+    }
     once_path_value found = {0};
     int rc = ONCE_OK;
     switch (p->kind) {

@@ -60,6 +60,8 @@ def test_every_event_of_the_log_is_on_its_page():
                 found.setdefault(event, set()).update(level.lower() for level in re.findall(r"ONCE_LOG_(\w+)", levels))
             for event in re.findall(r'\.(?:event|works) = "(\w+)"', source):
                 found.setdefault(event, set()).update({"warn", "debug"})
+            for event in re.findall(r'_warn\(\w+, "(\w+)"', source):
+                found.setdefault(event, set()).add("warn")
             for events in re.findall(r"\bevent = ([^;]*);", source) + re.findall(r"_event\(int status\)\n{([^}]*)}", source):
                 for event in re.findall(r'"(\w+)"', events):
                     found.setdefault(event, set()).add("warn")

@@ -224,6 +224,13 @@ static void exposed(const once_source_spec *source, once_source_warning *warn, v
                    "the server; write https://");
 }
 
+/* Credentials are never in the file, but a process that reads a queue has some, so it must leave no core. */
+static void visit_secrets(const once_source_spec *source, once_secret_visit *visit, void *user)
+{
+    (void)source;
+    visit(user, ONCE_BYTES("env:AWS_SECRET_ACCESS_KEY"), false);
+}
+
 static const char *const names[] = {"message_id", "group", "deduplication_id", "sequence_number", "sender",
                                     "sent",       "trace", "dead_letter_of",   "receive_count",   NULL};
 static const char *const varying[] = {"receive_count", NULL};
@@ -245,4 +252,5 @@ const once_source_kind once__source_sqs = {
     .conclude = conclude,
     .doubts = doubts,
     .exposed = exposed,
+    .secrets = visit_secrets,
 };

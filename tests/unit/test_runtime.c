@@ -103,9 +103,11 @@ static void secrets_are_known_wherever_they_stand(void **state)
     static const struct {
         const char *store, *handler, *password; /* password: of PGPASSWORD */
         bool secret;
+        const char *source; /* NULL: a file */
     } cases[] = {
         {"memory", "dead: x", NULL, false},
-        {"memory", "dead: x", "hush", false}, /* nobody asks for it */
+        {"memory", "dead: x", "hush", false},                 /* nobody asks for it */
+        {"memory", "dead: x", NULL, true, "sqs: {queue: q}"}, /* it has credentials, wherever they come from */
         {"memory", "exec: [a], env: {A: b}", NULL, false},
         {"memory", "exec: [a], env: {A: \"env:B\"}", NULL, true},
         {"memory", "sql: {url: \"sqlite:x\", do: [SELECT 1]}", "hush", false},
@@ -125,8 +127,8 @@ static void secrets_are_known_wherever_they_stand(void **state)
     fixture *f = *state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         FILE *out = fopen(f->yaml, "w");
-        fprintf(out, "consumer: c\nstore: %s\nsource: {file: {path: x}}\nkey: \"${/id}\"\nhandler: {%s}\n",
-                cases[i].store, cases[i].handler);
+        fprintf(out, "consumer: c\nstore: %s\nsource: {%s}\nkey: \"${/id}\"\nhandler: {%s}\n", cases[i].store,
+                cases[i].source ? cases[i].source : "file: {path: x}", cases[i].handler);
         fclose(out);
         if (cases[i].password) setenv("PGPASSWORD", cases[i].password, 1);
         else unsetenv("PGPASSWORD");

@@ -1,5 +1,5 @@
-/* Queues of an ElasticMQ for a measurement, and what is done with them beside the product. Requests are not signed: this
- * server does not ask for it.
+/* Queues of an ElasticMQ for a measurement, and what is done with them beside the product. Requests are not signed:
+ * this server does not ask for it.
  *
  * Functions that say so must be called in a child (process.h): libcurl's connections are not for two processes. */
 #ifndef BENCH_SQS_QUEUE_H

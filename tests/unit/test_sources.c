@@ -221,6 +221,36 @@ static void bits_and_doubts_are_known(void **state)
     once_arena_release(&arena);
 }
 
+/* A FIFO queue has lanes of its own; the file may say otherwise. */
+static void the_group_of_a_fifo_queue_is_the_lane(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *queue, *more, *order;
+    } cases[] = {{"pay", "", NULL},
+                 {"pay.fifo", "", "${source:group}"},
+                 {"\"https://sqs.eu-central-1.amazonaws.com/1/pay.fifo\"", "", "${source:group}"},
+                 {"pay.fifo", "order: \"${/account}\"\n", "${/account}"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[400];
+        once_spec *spec = NULL;
+        once_error err = {0};
+        once_arena arena;
+        once_arena_init(&arena);
+        (void)snprintf(
+            text, sizeof text,
+            "consumer: c\nstore: memory\nkey: \"${/id}\"\n%ssource: {sqs: {queue: %s}}\nhandler: {dead: no}\n",
+            cases[i].more, cases[i].queue);
+        if (once_config_parse("p.yaml", (once_bytes){text, strlen(text)}, &arena, NULL, NULL, &spec, &err) != ONCE_OK)
+            fail_msg("%s", err.text);
+        assert_int_equal(spec->order != NULL, cases[i].order != NULL);
+        if (cases[i].order)
+            assert_true(once_bytes_equal(once_template_text(spec->order), once_bytes_of(cases[i].order)));
+        assert_int_equal(spec->source.named, cases[i].order && strstr(cases[i].order, "source:") != NULL);
+        once_arena_release(&arena);
+    }
+}
+
 static void wrong_ones_are_refused(void **state)
 {
     (void)state;
@@ -382,9 +412,13 @@ static void each_is_documented(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_is_complete),       cmocka_unit_test(one_that_lacks_a_slot_is_not_opened),
-        cmocka_unit_test(a_field_chooses_it),     cmocka_unit_test(bits_and_doubts_are_known),
-        cmocka_unit_test(wrong_ones_are_refused), cmocka_unit_test(names_of_a_source_are_known_by_it),
+        cmocka_unit_test(each_is_complete),
+        cmocka_unit_test(one_that_lacks_a_slot_is_not_opened),
+        cmocka_unit_test(a_field_chooses_it),
+        cmocka_unit_test(bits_and_doubts_are_known),
+        cmocka_unit_test(the_group_of_a_fifo_queue_is_the_lane),
+        cmocka_unit_test(wrong_ones_are_refused),
+        cmocka_unit_test(names_of_a_source_are_known_by_it),
         cmocka_unit_test(each_is_documented),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -116,6 +116,19 @@ handler:
     assert lines(tmp_path, "ledger") == ["true 1"]
 
 
+def test_the_count_is_no_header(tmp_path, client):
+    """A template could not tell that it differs between deliveries."""
+    queue = queue_of(client, "quorum")
+    p = RabbitPipeline(tmp_path, client, queue, 'key: "${/id}"\nhandler: {dead: "no reason"}\n')
+    client.publish(queue, {"id": 1}, headers={"own": "1"})
+    with client.channel() as channel:
+        method, _, _ = channel.basic_get(queue)
+        channel.basic_nack(method.delivery_tag, requeue=True)
+    p.run_until(lambda: letters(p) == 1, status=1)
+    (text,), = p.rows("SELECT CAST(headers AS TEXT) FROM once_letter")
+    assert text == '{"own":"1"}'
+
+
 @pytest.mark.parametrize("key, why", [
     ("${coordinates}", "'key' uses ${coordinates}, but RabbitMQ has none that stay the same; use an id of the message (${source:message_id}) or a business "
                        "key (${/payment_id})"),

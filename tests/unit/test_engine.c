@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "store/engine.h"
+#include "store/memory/memory.h"
 #include "testenv.h"
 
 enum { LEASE_MS = 1000 };
@@ -423,6 +424,23 @@ static void a_list_of_large_messages_keeps_few_of_them(void **state)
     assert_in_range(list.shown_within, 6, 8); /* two of them are a megabyte */
 }
 
+/* A natural effect that runs without a claim: nothing is saved, and memory does not grow with the keys. */
+static void a_key_that_runs_without_a_claim_leaves_nothing(void **state)
+{
+    fixture *f = *state;
+    const once_mem *m = (const once_mem *)f->store;
+    for (uint64_t key = 1; key <= 100; key++) {
+        once_request r = request_for(key, key);
+        once_decision d;
+        r.natural = r.unclaimed = true;
+        assert_int_equal(claim(f, &r, 1, &d), ONCE_OK);
+        assert_true(d.answer == ONCE_ANSWER_RUN && d.unclaimed);
+    }
+    assert_int_equal(saves, 0);
+    assert_int_equal(m->slots.n, 0);
+    assert_int_equal(m->by_id.n, 0);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -435,6 +453,7 @@ int main(void)
         TEST(a_transaction_with_a_verb_that_failed_cannot_be_committed),
         TEST(a_commit_that_fails_leaves_nothing),
         TEST(what_changes_nothing_is_not_saved),
+        TEST(a_key_that_runs_without_a_claim_leaves_nothing),
         TEST(a_take_whose_commit_fails_moves_no_search),
         TEST(a_take_that_is_repeated_goes_on_behind_what_it_had),
         TEST(a_letter_is_written_with_the_death_of_its_entry),

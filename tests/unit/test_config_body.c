@@ -51,9 +51,11 @@ static void refused(const char *text, const char *expected)
 #define BYTES "source: {file: {path: x}, body: bytes}\n" /* 3 */
 #define KEY "key: \"${hash}\"\n"                         /* 4 */
 #define BODY_SQL "handler: {sql: [\"INSERT INTO t VALUES (:once_key, :once_body)\"]}\n"
-#define NO_FIELDS(what, field)                                                                                         \
-    what " names the field '" field "', and with 'body: bytes' a body has no fields; use ${header:NAME}, "             \
-         "${source:NAME}, ${coordinates} or ${hash}, or say 'body: json'\n"
+#define NO_FIELDS_BUT(what, field, mark)                                                                               \
+    what " names the field '" field "', and with 'body: bytes' a body has no fields; use " mark "{header:NAME}, " mark \
+         "{source:NAME}, " mark "{coordinates} or " mark "{hash}, or say 'body: json'\n"
+#define NO_FIELDS(what, field) NO_FIELDS_BUT(what, field, "$")
+#define NO_FIELDS_IN_SQL(field) NO_FIELDS_BUT("'sql'", field, ":")
 
 static void json_and_dead_are_the_defaults(void **state)
 {
@@ -108,9 +110,9 @@ static void what_names_a_field_is_refused_with_its_line(void **state)
     refused(HEAD BYTES KEY "handler:\n  exec: [./a]\n  lookup: {exec: [./b, \"${/id}\"]}\n",
             "p.yaml:7: " NO_FIELDS("'exec'", "/id"));
     refused(HEAD BYTES KEY "handler:\n  sql:\n    - SELECT :once_body\n    - SELECT :{/a/b}\n",
-            "p.yaml:8: " NO_FIELDS("'sql'", "/a/b"));
-    refused(HEAD BYTES KEY "handler: {sql: [\"SELECT :id\"]}\n", "p.yaml:5: " NO_FIELDS("'sql'", "/id"));
-    refused(HEAD BYTES KEY "handler: {sql: [\"SELECT :{/a?}\"]}\n", "p.yaml:5: " NO_FIELDS("'sql'", "/a"));
+            "p.yaml:8: " NO_FIELDS_IN_SQL("/a/b"));
+    refused(HEAD BYTES KEY "handler: {sql: [\"SELECT :id\"]}\n", "p.yaml:5: " NO_FIELDS_IN_SQL("/id"));
+    refused(HEAD BYTES KEY "handler: {sql: [\"SELECT :{/a?}\"]}\n", "p.yaml:5: " NO_FIELDS_IN_SQL("/a"));
     refused(HEAD BYTES KEY "fingerprint: [/a]\n" BODY_SQL,
             "p.yaml:5: 'fingerprint' names fields, and with 'body: bytes' a body has none; write body or none\n");
     refused(HEAD "source: {file: {path: x, headers: /h}, body: bytes}\n" KEY BODY_SQL,

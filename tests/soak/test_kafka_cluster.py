@@ -70,7 +70,7 @@ def test_f29_leaders_change_and_workers_come_and_go(tmp_path, cluster):
         rng = random.Random(seed)
         topic = cluster.topic(partitions=6, replicas=3)
         p = KafkaPostgresPipeline(tmp_path / str(seed), cluster, topic, f"batch: {{max: 100}}\nlease: 2s\n{CONFIG}", properties=PROPERTIES)
-        producer = confluent_kafka.Producer({**cluster.config, "enable.idempotence": True})
+        producer = confluent_kafka.Producer({**cluster.config, "enable.idempotence": True, "socket.timeout.ms": 5000})  # a broker may be paused
         broken, workers = Broken(cluster, rng), [p.start() for _ in range(WORKERS)]
         try:
             for sent in range(0, MESSAGES, AT_ONCE):

@@ -47,9 +47,11 @@ const once_request **once__requests_of(once_executor *x, const once_action *a)
 
 static once_touch_kind touch_of(const once_item *item)
 {
-    if (item->held || (item->returned && !item->unclaimed)) return ONCE_TOUCH_KEEP;
+    const bool outside = item->handler && once_handler_external(item->handler);
+    const bool runs = !outside || once_item_has_then(item);
+    if (item->held || (item->returned && !item->unclaimed)) return runs ? ONCE_TOUCH_HELD : ONCE_TOUCH_KEEP;
     if (item->stage == ONCE_STAGE_ACCEPT) return ONCE_TOUCH_ACCEPT;
-    return item->handler && once_handler_external(item->handler) ? ONCE_TOUCH_LANE : ONCE_TOUCH_CLAIM;
+    return outside ? ONCE_TOUCH_LANE : ONCE_TOUCH_CLAIM;
 }
 
 static int compare_locks(const void *a, const void *b)

@@ -161,7 +161,8 @@ typedef struct once_store_options {
 typedef enum once_touch_kind {
     ONCE_TOUCH_CLAIM, /* claim its key, and most likely settle it */
     ONCE_TOUCH_ACCEPT,
-    ONCE_TOUCH_KEEP, /* extend or settle a claim that is there */
+    ONCE_TOUCH_HELD, /* run the effect of a claim that is there in this transaction, and settle it */
+    ONCE_TOUCH_KEEP, /* extend or settle a claim that is there; no effect runs */
     ONCE_TOUCH_LANE  /* its effect is outside, and perhaps no slot is free: only its lane is locked now */
 } once_touch_kind;
 
@@ -237,7 +238,7 @@ typedef struct once_store_ops {
      * other writers locks all of it now, in one order for all batches (entries that the batch `finds` later are locked
      * without waiting): so batches do not deadlock on it, and wait for each other at most once. `locks` are the user's
      * names for what its effects will touch, sorted; the store locks them first. After a deadlock of effects the
-     * batches of a consumer take turns for a while. NULL: the store has no other writers during a transaction. After a
+     * batches of a consumer in which effects run take turns for a while. NULL: the store has no other writers during a transaction. After a
      * failure the caller rolls back. */
     int (*expect)(once_backend *store, const once_touch *touched, size_t n, bool finds, const uint64_t *locks,
                   size_t n_locks, once_error *err);

@@ -134,12 +134,13 @@ def through_pooler(pooled, workers):
         pytest.skip(f"missing: {why}")
 
 
-@pytest.mark.parametrize("pooled", [False, True], ids=["direct", "pooled"])
-def test_f91_batches_that_take_turns_do_not_overlap(tmp_path, pooled):
-    config = """
-key: "${/id}"
-batch: {max: 10}
-handler: {sql: ["INSERT INTO t(id) VALUES (:id)", "SELECT pg_sleep(0.001)"]}
+@pytest.mark.parametrize("pooled, ack", [(False, "after_effect"), (True, "after_effect"), (False, "after_accept")], ids=["direct", "pooled", "from the store"])
+def test_f91_batches_that_take_turns_do_not_overlap(tmp_path, pooled, ack):
+    config = f"""
+key: "${{/id}}"
+ack: {ack}
+batch: {{max: 10}}
+handler: {{sql: ["INSERT INTO t(id) VALUES (:id)", "SELECT pg_sleep(0.001)"]}}
 """
     tables = "CREATE TABLE t(id text, tx bigint DEFAULT txid_current(), at timestamptz DEFAULT clock_timestamp());"
     pooler = through_pooler(pooled, 3)
@@ -319,14 +320,14 @@ AT_THE_GATE = f"SELECT count(*) FROM pg_stat_activity WHERE {OURS} AND state = '
 def test_f91_who_queues_holds_no_snapshot(tmp_path, named):
     """Old versions of hot rows are kept for whoever waits with a snapshot. The head of the queue alone waits for the one at work; nobody
     waits outside."""
-    config = 'key: "${/id}"\nhandler: {sql: ["INSERT INTO t(id) VALUES (:id)", "SELECT pass_the_gate()"]}\n' + ('locks: ["one"]\n' if named else "")
+    config = 'key: "${/id}"\nbatch: {max: 1}\nhandler: {sql: ["INSERT INTO t(id) VALUES (:id)", "SELECT pass_the_gate()"]}\n' + ('locks: ["one"]\n' if named else "")
     pipelines = shares(tmp_path, config, "CREATE TABLE t(id text);" + GATE, [], 4)
     p = pipelines[0]
     p.run(status=0)  # makes the store
     if not named:
         p.execute(TURNS)
     for i, each in enumerate(pipelines):
-        each.write({"id": str(i)})
+        each.write({"id": f"{i} first"}, {"id": f"{i} next"})
     queue = f"SELECT count(*) FROM pg_stat_activity WHERE {OURS} AND wait_event = 'relation' AND query LIKE 'LOCK TABLE%' AND backend_xmin IS NULL AND backend_xid IS NULL"
     head = f"SELECT count(*) FROM pg_stat_activity WHERE {OURS} AND wait_event = 'advisory'"
     with ExitStack() as stack:
@@ -334,10 +335,14 @@ def test_f91_who_queues_holds_no_snapshot(tmp_path, named):
         until(lambda: p.value(AT_THE_GATE) == 1, 60, "the first one is at the gate")
         others = [stack.enter_context(each.start()) for each in pipelines[1:]]
         until(lambda: (p.value(head), p.value(queue)) == (1, 2), 60, "the head waits for the first one, and two for the head")
+        since = f"SELECT coalesce(max(xact_start)::text, '') FROM pg_stat_activity WHERE {OURS} AND wait_event = 'advisory'"
+        begun = p.value(since)
+        until(lambda: p.value(since) not in ("", begun), 60, "nobody is the head for ever")
         p.execute("INSERT INTO gate VALUES (1)")
         ended = [running.end(60) for running in [first, *others]]
     assert [e.status for e in ended] == [0] * 4, ended
-    assert sorted(p.rows("SELECT id FROM t")) == [(str(i),) for i in range(4)]
+    assert sorted(p.rows("SELECT id FROM t")) == [(f"{i} {which}",) for i in range(4) for which in ("first", "next")]
+    assert p.value("SELECT count(*) FROM once_fact WHERE name = 'turns/c'") == (0 if named else 1), "a wait in the queue is no reason for turns"
 
 
 @pytest.mark.parametrize("named", [False, True], ids=["turns", "names"])
@@ -361,6 +366,33 @@ def test_f91_a_consumer_does_not_wait_for_the_queue_of_another(tmp_path, named):
                 ended = [one.end(60), two.end(60)]
     assert [e.status for e in ended] == [0, 0], ended
     assert sorted(first.rows("SELECT id FROM t")) == [("first",), ("second",)]
+
+
+@pytest.mark.parametrize("what", ["an effect outside", "its lease"])
+def test_f91_who_runs_no_effect_here_needs_no_turn(tmp_path, what):
+    """What ran outside is settled, and leases are extended, while another worker has a long turn: otherwise a healthy worker would lose its
+    claims, and nobody would know what came of them."""
+    config = """
+key: "${/id}"
+type: "${/type}"
+lease: 1s
+handlers:
+  inside: {sql: ["INSERT INTO t(id) VALUES (:id)", "SELECT pass_the_gate()"]}
+  outside: {exec: [sh, -c, COMMAND]}
+""".replace("COMMAND", "exit 0" if what == "an effect outside" else '"sleep 4"')
+    first, second = shares(tmp_path, config, "CREATE TABLE t(id text);" + GATE, [], 2)
+    first.run(status=0)  # makes the store
+    first.execute(TURNS)
+    first.write({"id": "first", "type": "inside"})
+    second.write({"id": "second", "type": "outside"})
+    with first.start() as one:
+        until(lambda: first.value(AT_THE_GATE) == 1, 60, "the first one has its turn")
+        with second.start() as two:
+            ended = two.end(60)
+        assert first.value(AT_THE_GATE) == 1
+        first.execute("INSERT INTO gate VALUES (1)")
+        assert one.end(60).status == 0
+    assert ended.status == 0 and (ended.json["done"], ended.json["attempts"], ended.json["unknown"]) == (1, 1, 0), ended
 
 
 QUEUE_IS_HELD = "BEGIN; LOCK TABLE once_meta IN SHARE UPDATE EXCLUSIVE MODE"

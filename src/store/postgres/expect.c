@@ -187,6 +187,7 @@ static int expect_all(once_postgres *q, const once_touch *touched, size_t n, boo
     assert(q->open && q->write);
     static const once_purpose purposes[] = {[ONCE_TOUCH_CLAIM] = ONCE_FOR_CLAIM,
                                             [ONCE_TOUCH_ACCEPT] = ONCE_FOR_ACCEPT,
+                                            [ONCE_TOUCH_HELD] = ONCE_FOR_EXTEND,
                                             [ONCE_TOUCH_KEEP] = ONCE_FOR_EXTEND};
     once_pg_round round = {0};
     int rc = name_claims(q, touched, n, err);
@@ -235,6 +236,13 @@ static int expect_new_keys(once_postgres *q, const once_touch *touched, size_t n
     return expect_all(q, touched, n, finds, err);
 }
 
+static bool runs_effects(const once_touch *touched, size_t n, bool finds)
+{
+    for (size_t i = 0; i < n && !finds; i++)
+        finds = touched[i].kind == ONCE_TOUCH_CLAIM || touched[i].kind == ONCE_TOUCH_HELD;
+    return finds;
+}
+
 int once__pg_expect(once_backend *store, const once_touch *touched, size_t n, bool finds, const uint64_t *locks,
                     size_t n_locks, once_error *err)
 {
@@ -245,7 +253,7 @@ int once__pg_expect(once_backend *store, const once_touch *touched, size_t n, bo
     q->locks = locks;
     q->n_locks = n_locks;
     q->batch = n || finds;
-    once__pg_turn_plan(q);
+    once__pg_turn_plan(q, n_locks || runs_effects(touched, n, finds));
     while ((rc = expect_new_keys(q, touched, n, finds, err)) != ONCE_OK && once__pg_turn_missed(q)) {
         const unsigned streak = q->guess.streak;
         once__pg_begin_anew(q);

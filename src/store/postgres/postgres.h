@@ -242,6 +242,7 @@ typedef struct once_pg_guess {
 typedef struct once_pg_turns {
     char *name;        /* the fact that says until when; NULL: no consumer, no turns */
     int64_t key;       /* the advisory lock of the consumer */
+    bool needed;       /* effects run in this batch; the others need no turn */
     bool queues;       /* this batch waits for its turn and for `locks` in the server; otherwise it fails at once if
                         * another batch has them */
     size_t at, at_end; /* the statements of the round that ask for the turn and for `locks`; the same: none */
@@ -367,8 +368,9 @@ int once__pg_plan_send(once_postgres *q, once_error *err); /* sends PG_PLAN, bef
 /* For PG_NOW: how long a batch that queues waits for a lock; otherwise NULL. */
 void once__pg_param_queue(const once_postgres *q, once_pg_params *params);
 int once__pg_turn_send(once_postgres *q, size_t *sent,
-                       once_error *err);    /* behind BEGIN: takes the turn, if turns are taken now, and `locks` */
-void once__pg_turn_plan(once_postgres *q);  /* before a batch: decides whether it queues */
+                       once_error *err); /* behind BEGIN: takes the turn, if turns are taken now, and `locks` */
+void once__pg_turn_plan(once_postgres *q,
+                        bool effects);      /* before a batch: decides whether it needs a turn, and whether it queues */
 void once__pg_turn_taken(once_postgres *q); /* the round with once__pg_turn_send has succeeded */
 bool once__pg_turn_missed(const once_postgres *q); /* the last round failed because others have the turn, or `locks` */
 void once__pg_turn_again(once_postgres *q);        /* after that: decides how to ask next */

@@ -7,6 +7,9 @@
  * the next period is twice as long. During the period each batch first takes an advisory lock of the consumer, which
  * ends with its transaction, so a pooler does not matter. At all other times a batch only reads one row more.
  *
+ * A batch in which no effect runs needs no turn, and must not wait for one: it settles what has run outside, and
+ * extends leases, which would end meanwhile.
+ *
  * A batch first tries to get its turn without waiting. If another batch has it, this one and the next ones queue in the
  * server. All that a batch wants to do is sent behind its wait, so the server goes on with it at once.
  *
@@ -101,7 +104,7 @@ static int locks_send(once_postgres *q, once_error *err)
 
 void once__pg_param_queue(const once_postgres *q, once_pg_params *params)
 {
-    if (q->batch && q->turns.name && q->turns.queues) once__pg_param_int8(params, q->turns.queue_ms);
+    if (q->batch && q->turns.needed && q->turns.queues) once__pg_param_int8(params, q->turns.queue_ms);
     else once__pg_param_null(params);
 }
 
@@ -110,7 +113,7 @@ int once__pg_turn_send(once_postgres *q, size_t *n, once_error *err)
     assert(q->batch); /* together with BEGIN, before anything is locked */
     size_t sent = *n;
     int rc = ONCE_OK;
-    if (!q->turns.name) return ONCE_OK;
+    if (!q->turns.needed) return ONCE_OK;
     q->turns.at = sent;
     if (q->turns.queues) SEND(once__pg_send(q->pg, PG_QUEUE, NULL, err));
     SEND(turn_send(q, err));
@@ -119,11 +122,12 @@ int once__pg_turn_send(once_postgres *q, size_t *n, once_error *err)
     return rc;
 }
 
-void once__pg_turn_plan(once_postgres *q)
+void once__pg_turn_plan(once_postgres *q, bool effects)
 {
-    q->turns.queues = q->turns.crowded > 0;
+    q->turns.needed = effects && q->turns.name;
+    q->turns.queues = q->turns.needed && q->turns.crowded > 0;
     q->turns.queue_ms = QUEUE_MS;
-    if (q->turns.crowded) q->turns.crowded--;
+    if (q->turns.queues) q->turns.crowded--;
     once__pg_turn_taken(q);
 }
 
@@ -147,7 +151,7 @@ void once__pg_turn_again(once_postgres *q)
 int once__pg_plan_send(once_postgres *q, once_error *err)
 {
     once_pg_params params = {0};
-    if (!q->batch || !q->turns.name) return once__pg_send(q->pg, PG_PLAN, NULL, err);
+    if (!q->batch || !q->turns.needed) return once__pg_send(q->pg, PG_PLAN, NULL, err);
     param_name(q, &params);
     once__pg_param_now(q, &params);
     once__pg_param_int8(

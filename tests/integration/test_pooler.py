@@ -212,7 +212,7 @@ handler: {sql: ["INSERT INTO s SELECT :id, current_setting('lock_timeout'), curr
         p.configure(config, store=pooler.url(direct))
         p.write(*some(3, "n"))
         counts(p.run(status=0), received=3, done=3)
-        assert psql(direct, "SELECT DISTINCT lock::interval BETWEEN '50ms' AND '100ms', statement, idle, gone, sync FROM s WHERE id LIKE 'n%'") == "t|0|30s|5s|on\n"
+        assert psql(direct, "SELECT DISTINCT lock::interval BETWEEN '20ms' AND '40ms', statement, idle, gone, sync FROM s WHERE id LIKE 'n%'") == "t|0|30s|5s|on\n"
 
 
 def key_data(pid):

@@ -238,8 +238,8 @@ typedef struct once_store_ops {
      * other writers locks all of it now, in one order for all batches (entries that the batch `finds` later are locked
      * without waiting): so batches do not deadlock on it, and wait for each other at most once. `locks` are the user's
      * names for what its effects will touch, sorted; the store locks them first. After a deadlock of effects the
-     * batches of a consumer in which effects run take turns for a while. NULL: the store has no other writers during a transaction. After a
-     * failure the caller rolls back. */
+     * batches of a consumer in which effects run take turns for a while. NULL: the store has no other writers during a
+     * transaction. After a failure the caller rolls back. */
     int (*expect)(once_backend *store, const once_touch *touched, size_t n, bool finds, const uint64_t *locks,
                   size_t n_locks, once_error *err);
     int (*commit)(once_backend *store, once_error *err);

@@ -56,8 +56,8 @@ def test_every_pipeline_of_the_page_is_accepted_by_the_server(tmp_path, client, 
 def test_every_test_that_the_page_names_exists():
     names = set(re.findall(r"`(test_\w+)`", read("docs/rabbitmq.md")))
     assert len(names) > 10
-    folder = os.path.join(ROOT, "tests", "integration")
-    known = "".join(read(os.path.join(folder, name)) for name in os.listdir(folder) if name.startswith("test_rabbitmq"))
+    folders = [os.path.join(ROOT, "tests", name) for name in ("integration", "soak")]
+    known = "".join(read(os.path.join(folder, name)) for folder in folders for name in os.listdir(folder) if name.startswith("test_rabbitmq"))
     assert {name for name in names if f"def {name}(" not in known} == set()
 
 

@@ -1,4 +1,4 @@
-"""source: rabbitmq, with a server that is harmed: killed, restarted, short of memory, impatient with consumers. It is one of its own."""
+"""source: rabbitmq, with a server that is harmed: short of memory, impatient with consumers. It is one of its own."""
 
 import random
 import signal
@@ -19,30 +19,6 @@ TIMEOUT_MS = 4000
 def own():
     with rabbitmq.Server(consumer_timeout_ms=TIMEOUT_MS) as server:
         yield server
-
-
-def test_the_server_is_killed_and_comes_back(tmp_path, own):
-    """With messages in both kinds of queues, while `once` is killed, too."""
-    queues = [own.queue(), rabbitmq.new_name()]
-    own.declare(queues[1], rabbitmq.QUORUM)
-    pipelines = [RabbitPipeline(tmp_path / str(n), own, queue, f"batch: {{max: 20}}\nlease: 1s\n{CONFIG}", heartbeat="1s")
-                 for n, queue in enumerate(queues)]
-    running = [p.start() for p in pipelines]
-    try:
-        for queue in queues:
-            own.publish(queue, *numbered(300))
-        own.kill()
-        pipelines[0].kill(running[0])
-        running[0] = pipelines[0].start()
-        own.start()
-        own.publish(queues[0], *numbered(50, 300))  # the quorum queue may have no leader yet
-        for p, each, n in zip(pipelines, running, (350, 300)):
-            p.wait(each, lambda p=p, n=n: p.count() == n, 60, "every effect")
-            p.stop(each)
-            p.check(n)
-    finally:
-        for p, each in zip(pipelines, running):
-            p.kill(each)
 
 
 def test_an_alarm_for_memory_stops_producers_and_not_consumers(tmp_path, own):

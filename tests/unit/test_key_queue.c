@@ -73,7 +73,7 @@ static void leave(model *m, once_key_queue *waiting, size_t at)
 static void as_a_list_would(void **unused)
 {
     (void)unused;
-    for (int round = 0; round < 200; round++) {
+    for (int round = 0; round < 80; round++) {
         model m = {0};
         once_key_queue waiting;
         assert_true(once_key_queue_init(&waiting, ITEMS));

@@ -143,15 +143,15 @@ class Client:
         self.api(f"policies/%2F/{queue}", "PUT", {"pattern": f"^{queue}$", "apply-to": "queues", "priority": 1,
                                                   "definition": {key.replace("_", "-"): value for key, value in definition.items()}})
 
-    def connections(self):
-        """Those of once."""
-        return [each for each in self.api("connections") if each.get("client_properties", {}).get("product") == "once"]
+    def connections(self, queue):
+        """The names of those that consume it. The server lists a new one after a while."""
+        return [each["channel_details"]["connection_name"] for each in self.about(queue).get("consumer_details", []) if each.get("channel_details")]
 
-    def close_connections(self):
+    def close_connections(self, queue):
         """By the server, as an operator would do it."""
-        for each in until(self.connections, 20, "the server lists a connection of once"):
+        for name in until(lambda: self.connections(queue), 30, "the server lists a connection of once"):
             with contextlib.suppress(urllib.error.HTTPError):
-                self.api(f"connections/{urllib.parse.quote(each['name'])}", "DELETE")
+                self.api(f"connections/{urllib.parse.quote(name)}", "DELETE")
 
 
 class Server(Client):
